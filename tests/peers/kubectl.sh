@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Builds kubectl from the Go module k8s.io/kubernetes (cmd/kubectl, unmodified; versions and sums are
+# pinned in lib/kubectl) into the cache folder, once, and prints its path. Other tests call it:
+#     kubectl=$(tests/peers/kubectl.sh) || exit $?
+# Exit 77 when there is no Go that can build it. The first build takes minutes of CPU and a network;
+# later calls neither.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${HANSE_CACHE:-$here/../../.cache}
+mkdir -p "$cache"
+cache=$(cd "$cache" && pwd)
+
+version=$(awk '$1 == "require" && $2 == "k8s.io/kubernetes" || $1 == "k8s.io/kubernetes" { print $NF; exit }' \
+    "$here/lib/kubectl/go.mod")
+kubectl=$cache/kubectl-$version
+skip() {
+    printf 'kubectl %s cannot be built: %s\n' "$version" "$*" >&2
+    exit 77
+}
+works() { "$kubectl" version --client 2>/dev/null | grep -qF "Client Version: $version"; }
+
+# One builder at a time; the others wait and then find it done.
+exec 9>"$cache/kubectl.lock"
+flock 9
+if ! works; then
+    command -v go >/dev/null || skip "there is no go in PATH (the golang of Debian 12 is too old)"
+    wanted=$(awk '$1 == "go" { print $2; exit }' "$here/lib/kubectl/go.mod")
+    have=$(GOTOOLCHAIN=local go env GOVERSION)
+    [ "$(printf '%s\n%s\n' "$wanted" "${have#go}" | sort -V | head -n 1)" = "$wanted" ] ||
+        skip "it needs Go $wanted, here is ${have#go}"
+    printf 'building kubectl %s with %s (minutes, once)\n' "$version" "$have" >&2
+    IFS=. read -r major minor _ <<<"${version#v}"
+    flags="-s -w"
+    for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+        flags+=" -X $package.gitVersion=$version -X $package.gitMajor=$major -X $package.gitMinor=$minor"
+        flags+=" -X $package.gitTreeState=clean"
+    done
+    (cd "$here/lib/kubectl" &&
+        GOTOOLCHAIN=local CGO_ENABLED=0 GOFLAGS="-mod=readonly -buildvcs=false" nice -n 10 \
+            go build -trimpath -p "$(nproc)" -ldflags "$flags" -o "$kubectl.new" \
+            k8s.io/kubernetes/cmd/kubectl) >&2
+    mv "$kubectl.new" "$kubectl"
+    works || {
+        printf 'kubectl was built but does not answer with %s\n' "$version" >&2
+        exit 1
+    }
+fi
+printf '%s\n' "$kubectl"
