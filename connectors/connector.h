@@ -1,0 +1,157 @@
+/* Connectors: effects on other people's systems. One interface for all; drivers never see each other.
+ *
+ * The contract (design.md §7, §9):
+ * - A connector holds no truth of its own. It can be destroyed and created again at any moment; what it knows
+ *   it finds again from the target.
+ * - All calls are asynchronous, idempotent, keyed by (uid, epoch, try), and end by their deadline in one of three
+ *   ways: OUT_DONE, OUT_REJECTED (provably no effect), OUT_UNKNOWN. After OUT_UNKNOWN the caller asks find().
+ * - Nothing is submitted before its intent is in the log; the caller sees to that. `submit` writes the key on
+ *   what it makes. It never adopts or touches an object that does not carry our owner mark and key.
+ * - Alive, dead and unknown are three answers. "Not there" is RUN_ABSENT only when the target was reached, listed
+ *   completely, and the session is one in which it would have been seen; anything else is RUN_UNKNOWN.
+ * - Callbacks run on the connector's loop, never from inside the call that asked. */
+#ifndef HANSE_CONNECTORS_CONNECTOR_H
+#define HANSE_CONNECTORS_CONNECTOR_H
+
+#include "api/base/err.h"
+#include "api/base/loop.h"
+#include "api/schema/schema.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RUN_KEY_MAX 96
+struct run_key {
+    char uid[64];
+    int64_t epoch, try_;
+};
+void run_key_print(const struct run_key *k, char out[RUN_KEY_MAX]); /* "UID.EPOCH.TRY" */
+int run_key_parse(const char *s, struct run_key *ret, struct err *err) MUST_CHECK;
+
+enum run_state {
+    RUN_UNKNOWN,  /* cannot be told: the target is out of reach, or the evidence is not complete */
+    RUN_ABSENT,   /* proved: nothing was ever started under this key, nor will be (the target refuses it from now on) */
+    RUN_STARTING, /* accepted; not all workers run yet */
+    RUN_RUNNING,  /* all workers run */
+    RUN_ENDED     /* proved: every process of every worker is gone */
+};
+struct run_checkpoint_report { /* a whole checkpoint, as the manifest that was written last tells */
+    bool present;
+    int64_t step, bytes, write_ms, rank;
+    char digest[80];       /* "sha256:…" of the manifest */
+    char path[1024];       /* in its store */
+};
+struct observation {
+    struct run_key key;
+    enum run_state state;
+    int exit_code, term_signal;          /* of RUN_ENDED: first worker that failed, else 0 */
+    enum proof proof;                    /* of RUN_ENDED and RUN_ABSENT */
+    bool lease_lost;                     /* it ended itself because its lease ran out */
+    char reason[64], message[512];       /* "ImagePullBackOff", last words */
+    struct run_checkpoint_report checkpoint;
+    uint64_t seen_ms;                    /* loop_now_ms when the target was asked */
+};
+
+/* What is to run; all borrowed for the call. */
+struct run_order {
+    struct run_key key;
+    const struct object *workload;       /* Workload with status.placement */
+    const struct placement *placement;
+    const char *const *env;              /* "NAME=value", secrets resolved; NULL-terminated */
+    uint64_t lease_ms;                   /* runners stop themselves after this long without renewal; 0 = none */
+    const char *checkpoint_dir, *resume_dir; /* or "" */
+};
+
+struct call;
+typedef void (*call_cb)(struct call *c, enum outcome out, const struct observation *seen, const struct err *err);
+struct call { /* the caller's memory, valid until done */
+    uint64_t deadline_ms; /* loop_now_ms by which done() is called */
+    call_cb done;
+    void *arg;
+};
+
+struct log_sink { /* of logs() and exec(): bytes as they come */
+    void (*data)(int fd, const void *p, size_t n, void *arg); /* fd 1 or 2 */
+    void (*end)(int exit_code, const struct err *err, void *arg); /* last call; exit_code of exec */
+    bool (*full)(void *arg); /* backpressure: true = please pause */
+    void *arg;
+};
+struct log_request {
+    int64_t rank;
+    bool follow;
+    int64_t tail_lines; /* -1 = all */
+};
+struct exec_request {
+    int64_t rank;
+    const char *const *argv;
+    bool tty, with_stdin;
+};
+struct exec_session; /* the driver's; ended by sink.end */
+
+/* What the connector tells on its own. All on its loop. */
+struct connector_events {
+    /* The whole inventory (complete) or the changed nodes; objects borrowed. Names: "TARGET.NODE". */
+    void (*nodes)(void *arg, const struct node *nodes, size_t n, bool complete);
+    void (*reach)(void *arg, bool reachable, const char *session, const char *why); /* session: new one = new id */
+    void (*observed)(void *arg, const struct observation *o);
+};
+
+struct connector;
+struct connector_env {
+    struct loop *loop;
+    const struct connector_events *events;
+    void *arg;
+    /* Secret by name in hanse-system; the text belongs to the caller of get and is wiped by put. NULL = none. */
+    const char *(*secret_get)(void *arg, const char *name, const char *key);
+    void (*secret_put)(void *arg, const char *text);
+};
+
+struct connector_ops {
+    const char *type;
+    unsigned can; /* CAN_* */
+    int (*create)(const struct connector_env *env, const struct object *target, struct connector **ret,
+                  struct err *err);
+    void (*destroy)(struct connector *c); /* outstanding calls end OUT_UNKNOWN first */
+    void (*update)(struct connector *c, const struct object *target); /* the document changed */
+    /* Is it there, may we? DONE = yes. */
+    void (*probe)(struct connector *c, struct call *call);
+    /* Asks for a full inventory, told by events->nodes; then the connector goes on watching or polling. */
+    void (*inventory)(struct connector *c, struct call *call);
+    void (*submit)(struct connector *c, const struct run_order *o, struct call *call);
+    /* What became of this key? `seen` is set when DONE. With RUN_ABSENT the target promises to refuse the key later. */
+    void (*find)(struct connector *c, const struct run_key *k, struct call *call);
+    /* Sends the signal, then waits for its end up to grace_ms; the end itself comes by observed(). DONE = signal delivered. */
+    void (*quiesce)(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms, struct call *call);
+    /* Ends it for good: TERM, KILL after grace. DONE with seen->state RUN_ENDED or RUN_ABSENT only when proved. */
+    void (*stop)(struct connector *c, const struct run_key *k, uint64_t grace_ms, struct call *call);
+    /* Renews the leases of all runs on the target; called only after a quorum round proved the leadership. */
+    void (*renew)(struct connector *c, uint64_t lease_ms);
+    int (*logs)(struct connector *c, const struct run_key *k, const struct log_request *rq,
+                const struct log_sink *sink, struct exec_session **ret, struct err *err);
+    int (*exec)(struct connector *c, const struct run_key *k, const struct exec_request *rq,
+                const struct log_sink *sink, struct exec_session **ret, struct err *err);
+    void (*exec_input)(struct exec_session *s, const void *p, size_t n, bool eof);
+    void (*exec_close)(struct exec_session *s);
+    /* Lists what carries our mark; `owned` says which keys are in the state; others are stopped and removed. */
+    void (*sweep)(struct connector *c, bool (*owned)(const struct run_key *k, void *arg), void *arg,
+                  struct call *call);
+    /* Optional (NULL): prices, provision and release of machines. */
+    void (*prices)(struct connector *c, struct call *call);
+    void (*provision)(struct connector *c, const struct run_order *o, struct call *call);
+    void (*release)(struct connector *c, const struct run_key *k, struct call *call);
+};
+enum { CAN_LEASE = 1, CAN_EXEC = 2, CAN_MANIFEST = 4, CAN_SCRIPT = 8, CAN_COMMAND = 16, CAN_PROVISION = 32 };
+struct connector { /* a driver's struct begins with this */
+    const struct connector_ops *ops;
+    struct connector_env env;
+    char target[256];
+};
+/* Driver by Target type; NULL when this build has none (the error is the caller's: which types there are). */
+const struct connector_ops *connector_by_type(enum target_type type);
+
+/* Agents dial in: the server hands over each accepted ALPN_AGENT stream, whose certificate names the target. */
+int connector_agent_attach(struct connector *c, struct stream *s, struct err *err) MUST_CHECK;
+/* A member that does not lead tells the agent where to go, and closes. */
+void connector_agent_redirect(struct stream *s, const char *leader_address);
+
+#endif

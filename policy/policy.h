@@ -1,0 +1,109 @@
+/* Placement: documents and a pool in, decisions and reasons out. Pure: no I/O, no clock, no globals, no
+ * randomness but the seed that is given, so that explain, plan, the simulator, replay and production are the
+ * same code. The same inputs give the same bytes on every machine.
+ *
+ * A pool holds (references to) the documents that matter (Target, Node, GpuClass, PriceSheet, Queue,
+ * PriorityClass, PlacementPolicy, CompliancePolicy, Dataset) and what is held by placed workloads.
+ * Only one thread uses a pool at a time; pool_fork gives another to plan on. */
+#ifndef HANSE_POLICY_POLICY_H
+#define HANSE_POLICY_POLICY_H
+
+#include "api/base/err.h"
+#include "api/base/mem.h"
+#include "api/schema/schema.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Stable reason codes: R(C_NAME, "Code", "sentence with what to do"). In policy/reasons.def. */
+enum reason {
+    REASON_NONE = 0,
+#define R(c, text, sentence) REASON_##c,
+#include "policy/reasons.def"
+#undef R
+    REASON_NR
+};
+const char *reason_text(enum reason r);     /* "GangDoesNotFit" */
+const char *reason_sentence(enum reason r);
+
+/* ---- the pool --------------------------------------------------------------------------------------------- */
+struct pool;
+struct pool *pool_create(void);
+struct pool *pool_destroy(struct pool *p);
+struct pool *pool_fork(const struct pool *p); /* an independent copy */
+/* Takes a reference to o; replaces the document of the same kind, namespace and name. Kinds that do not matter
+ * are ignored. A Target that is not reachable is told by pool_target_reachable. */
+void pool_put(struct pool *p, const struct object *o);
+void pool_remove(struct pool *p, enum kind_id kind, const char *ns, const char *name);
+enum reach { REACH_UNKNOWN, REACH_YES, REACH_NO }; /* UNKNOWN counts as NO for new placements */
+void pool_target_reachable(struct pool *p, const char *target, enum reach reach);
+/* What a placed workload holds. The workload object carries its placement in status; holding a uid again
+ * replaces what it held. Nodes that are not known (yet) are kept in mind. */
+void pool_hold(struct pool *p, const struct object *workload);
+void pool_drop(struct pool *p, const char *uid);
+uint64_t pool_nodes(const struct pool *p);
+/* Whole GPUs × 1000 that are free and usable, over all targets (for tests and status). */
+int64_t pool_free_gpu_milli(const struct pool *p, const char *class_or_null);
+
+/* ---- one decision ------------------------------------------------------------------------------------------ */
+struct place_request {
+    const struct object *workload; /* Workload; its status.queuedAt says how long it waits */
+    int64_t now_ms;                /* UTC of the decision; waits, windows and validity are judged by it */
+    uint64_t seed;                 /* breaks ties: equal scores go to the lowest hash(seed, node) … of a fixed order */
+    const char *avoid_target;      /* not there (a migration leaves it), or NULL */
+    int64_t log_index;             /* for the record */
+    const char *revision;          /* git commit of the policies, for the record */
+    int64_t queue_position;        /* for the record */
+};
+/* Decides and records; does not change the pool. *ret_decision (in arena a, at most LIMIT_DECISION_MAX_BYTES
+ * encoded) is a full `struct decision_spec`; when it is placed, *ret_placement is what pool_hold would hold
+ * (else NULL). Returns 0 also when nothing fits: that is a decision, too. */
+int policy_place(const struct pool *p, const struct place_request *rq, struct arena *a,
+                 struct decision_spec **ret_decision, struct placement **ret_placement,
+                 struct err *err) MUST_CHECK;
+
+/* ---- a whole cycle over the queue ------------------------------------------------------------------------------ */
+struct cycle_item {
+    const struct object *workload;        /* in: phase Queued */
+    struct decision_spec *decision;       /* out, in the arena */
+    struct placement *placement;          /* out, or NULL */
+    int64_t position;                     /* out: 1 = next, within its queue */
+};
+/* Orders items (priority, fair share with decayed usage, deadline, submission), admits by quota, places one
+ * after the other, holding each placement in *p as it goes (so p ends as if all were applied; callers that only
+ * want to look fork first). Stops after max_placed placements (0 = all): the rest keep decision == NULL.
+ * Items are reordered into the order in which they were looked at. */
+int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now_ms, uint64_t seed,
+                 int64_t log_index, const char *revision, size_t max_placed, struct arena *a,
+                 struct err *err) MUST_CHECK;
+
+/* ---- checks that the state machine repeats before it takes a decision (design.md §6) ------------------------- */
+/* 0, or E_COMPLIANCE naming the policy. policies: the CompliancePolicies; datasets: those of the workload's
+ * namespace that spec.data names (NULL entries for missing ones). `what`: COVERS_RUN, … */
+int policy_compliance_check(const struct object *workload, const struct object *target,
+                            const struct object *const *policies, size_t n_policies,
+                            const struct object *const *datasets, size_t n_datasets, enum covers what,
+                            struct err *err) MUST_CHECK;
+/* Does a set of queues hold together: parents exist, no cycle, guaranteed of children within the parent's, a
+ * namespace in one queue only. The error names the queue and field. For `apply` of documents. */
+int policy_queues_check(const struct object *const *queues, size_t n, struct err *err) MUST_CHECK;
+/* Queue of a workload: spec.queue, else the queue whose namespaces hold it, else "" (no quota). */
+const char *policy_queue_of(const struct object *workload, const struct object *const *queues, size_t n);
+/* Quota: would `queue` and its parents still be within burst (own and each ancestor's) with `gpus` more of class?
+ * held(queue, class, arg) = whole GPUs × 1000 that the queue's own workloads hold. Guaranteed unused of others
+ * counts as taken unless they lend. */
+int policy_quota_check(const char *queue, const char *class_, int64_t gpu_milli,
+                       const struct object *const *queues, size_t n_queues,
+                       int64_t (*held)(const char *queue, const char *class_, void *arg), void *arg,
+                       int64_t capacity_milli, struct err *err) MUST_CHECK;
+/* Policies of the same scope: the winner for a workload by precedence, narrower selector, name; NULL when none. */
+const struct object *policy_winner(const struct object *workload, const struct object *const *policies,
+                                   size_t n, const struct object **ret_losers, size_t *ret_n_losers);
+/* GpuClass for a model as some vendor spells it; NULL when none of the classes knows it. */
+const char *policy_class_of(const char *model, int64_t memory_bytes, const struct object *const *classes,
+                            size_t n);
+/* Is country c in `groups` (ISO codes, or EU, EEA, …)? The groups' members are in policy/jurisdictions.def. */
+bool policy_jurisdiction_in(const char *country, const char *const *groups, uint32_t n);
+
+#endif
