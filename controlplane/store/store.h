@@ -1,0 +1,228 @@
+/* The replicated state: persistent (path-copying) ordered trees of immutable objects, and apply().
+ *
+ * apply() is a pure function of (state, entry): no clock, no randomness, no allocation order, no locale. It never
+ * fails: rejections are results. Time and random names come inside the entry.
+ * A `struct root` is one immutable version of everything: taking one is O(1), any thread may read it while it holds
+ * a reference. The core loop owns the newest and publishes it after each entry. */
+#ifndef HANSE_CONTROLPLANE_STORE_STORE_H
+#define HANSE_CONTROLPLANE_STORE_STORE_H
+
+#include "api/base/err.h"
+#include "api/base/mem.h"
+#include "api/schema/schema.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- tree: bytes → reference-counted value ------------------------------------------------------------------ */
+/* A persistent B+tree or treap. All functions are O(log n); old versions stay valid. */
+struct tree;
+struct tree_value_ops { /* values are counted by their owner's functions */
+    void (*ref)(const void *v);
+    void (*unref)(const void *v);
+};
+struct tree *tree_create(const struct tree_value_ops *ops); /* empty */
+struct tree *tree_ref(const struct tree *t);
+struct tree *tree_unref(struct tree *t); /* NULL ok; frees in bounded slices through tree_reap */
+const void *tree_get(const struct tree *t, struct slice key);
+struct tree *tree_put(const struct tree *t, struct slice key, const void *value); /* new version; takes its own ref of value */
+struct tree *tree_del(const struct tree *t, struct slice key);                    /* new version, also when absent */
+uint64_t tree_count(const struct tree *t);
+/* In key order from the first key >= start; each() returns false to stop. */
+void tree_scan(const struct tree *t, struct slice start, bool (*each)(struct slice key, const void *value, void *arg),
+               void *arg);
+/* Frees at most n nodes of trees let go; returns how many are left. Called on the core loop between entries. */
+size_t tree_reap(size_t n);
+
+/* ---- root ----------------------------------------------------------------------------------------------------- */
+struct change { /* one step of resourceVersion */
+    uint64_t rv;
+    enum kind_id kind;
+    const struct object *before, *after; /* NULL = created / deleted; `after` of a deletion carries the final rv in `before`'s copy */
+};
+struct member_info {
+    uint64_t id;
+    char address[256];     /* of its peer listener */
+    char api_address[256]; /* for users and agents */
+    char name[64];
+    uint32_t feature_level;
+};
+struct root; /* opaque; read by the functions below */
+struct root *root_create(void); /* the empty state, rv 0 */
+struct root *root_ref(const struct root *r);
+struct root *root_unref(struct root *r);
+uint64_t root_index(const struct root *r);  /* Raft index of the last entry in it */
+uint64_t root_number(const struct root *r); /* our own strictly increasing entry number */
+uint64_t root_term(const struct root *r);
+uint64_t root_rv(const struct root *r);
+int64_t root_time(const struct root *r);    /* UTC ms of the last entry */
+uint64_t root_digest(const struct root *r); /* over all objects, independent of order of arrival */
+const char *root_cluster_uid(const struct root *r);
+/* NULL when absent; borrowed from the root. ns "" for cluster scope. */
+const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns, const char *name);
+/* ns NULL = all namespaces; from (ns, name) exclusive, both NULL = from the start. */
+void root_scan(const struct root *r, enum kind_id kind, const char *ns, const char *after_ns, const char *after_name,
+               bool (*each)(const struct object *o, void *arg), void *arg);
+uint64_t root_count(const struct root *r, enum kind_id kind);
+const struct object *root_workload_by_uid(const struct root *r, const char *uid);
+/* Changes with rv > since, in order. E_GONE when they are no longer kept. */
+int root_changes(const struct root *r, uint64_t since, bool (*each)(const struct change *c, void *arg), void *arg,
+                 struct err *err) MUST_CHECK;
+uint64_t root_oldest_change(const struct root *r);
+/* What is held on a node: by its key "TARGET.NODE"; false when nothing is. Bits of device d: milli held. */
+struct node_usage {
+    int64_t cpu_milli, memory_bytes, gpu_milli;
+    uint16_t device_milli[64];
+};
+bool root_usage(const struct root *r, const char *node, struct node_usage *ret);
+int64_t root_queue_held(const struct root *r, const char *queue, const char *class_); /* GPUs × 1000 */
+size_t root_members(const struct root *r, struct member_info *ret, size_t max);
+/* Policies' revision of the newest GitOps apply ("" = none). */
+const char *root_revision(const struct root *r);
+
+/* ---- commands ------------------------------------------------------------------------------------------------- */
+enum command_type {
+    CMD_NONE = 0,
+#define C(c, n, name, doc) CMD_##c = (n),
+#include "controlplane/store/commands.def"
+#undef C
+};
+#define REQUEST_ID_MAX 128
+struct command_head {
+    enum command_type type;
+    char request_id[REQUEST_ID_MAX]; /* kept 24 h: the same id again answers the first result */
+    char user[256];                  /* for the audit record and metadata */
+};
+
+enum write_verb { WRITE_CREATE = 1, WRITE_UPDATE, WRITE_UPDATE_STATUS, WRITE_DELETE };
+struct write_op {
+    enum write_verb verb;
+    enum kind_id kind;
+    char ns[64], name[256];
+    char uid[64];             /* precondition, or "" */
+    uint64_t rv;              /* precondition, or 0 */
+    struct object *object;    /* CREATE, UPDATE: the whole new object (uid filled in by the proposer on CREATE) */
+};
+struct write_cmd {
+    struct command_head head;
+    char revision[128];       /* git commit, for an atomic apply */
+    bool apply;               /* a GitOps apply: sets the policies' revision */
+    bool if_absent;           /* CREATE of an existing name is a no-op (bootstrap documents) */
+    struct write_op *ops;
+    uint32_t n;
+};
+
+struct place_cmd {
+    struct command_head head;
+    char ns[64], name[256], uid[64];
+    int64_t epoch;            /* the workload's present epoch; the reservation begins epoch + 1 */
+    uint64_t rv_read;         /* resourceVersion of the state that was read: policies and inventory newer than it are checked again */
+    struct decision_spec *decision;
+    struct placement *placement; /* NULL: it waits; only reason, message and position are set */
+    char queue[256];
+};
+
+/* Steps of the epoch machine (controlplane/store/epoch.def says from where to where each may go). */
+enum run_step {
+    STEP_DISPATCH = 1,   /* intent: about to submit (try + 1) */
+    STEP_ACCEPTED,       /* the target has it */
+    STEP_RUNNING,        /* all workers run */
+    STEP_ENDED,          /* proved: carries exit code, signal, proof */
+    STEP_ABSENT,         /* proved: never started, and will not */
+    STEP_UNKNOWN,        /* out of reach */
+    STEP_SEEN,           /* in reach again: back to the phase before, or as observed */
+    STEP_QUIESCE,        /* intent: signal and grace, to move or requeue */
+    STEP_STOP,           /* intent: end it for good (cancel, delete, deadline) */
+    STEP_REQUEUE,        /* stopped epoch: place again */
+    STEP_LEASE_OVER,     /* the lease and all bounds have passed on a runner that stops itself: proof */
+    STEP_FENCED,         /* an operator recorded that it is dead: proof */
+    STEP_CHECKPOINT      /* a verified checkpoint was seen */
+};
+struct run_cmd {
+    struct command_head head;
+    char ns[64], name[256], uid[64];
+    int64_t epoch, try_;      /* of the run that this is about; another epoch is E_STALE */
+    enum run_step step;
+    int64_t exit_code, term_signal;
+    enum proof proof;
+    char reason[128], message[1024];
+    struct run_checkpoint *checkpoint;
+    bool requeue;             /* with ENDED / ABSENT: the run was stopped to be placed again */
+};
+
+struct facts_cmd {
+    struct command_head head;
+    char target[256], session[64];
+    bool reach_told, reachable;
+    char why[256];
+    bool complete;            /* nodes that are not listed are gone */
+    struct node *nodes;       /* metadata.name "TARGET.NODE", spec, status.health */
+    uint32_t n;
+};
+struct member_cmd {
+    struct command_head head;
+    struct member_info member;
+    bool remove;
+    char cluster_uid[64];     /* with the first one */
+};
+struct remove_cmd { /* by kind, ns, name, uid; only finished things */
+    struct command_head head;
+    struct write_op *ops;     /* verb DELETE */
+    uint32_t n;
+};
+union command {
+    struct command_head head; /* common first member */
+    struct write_cmd write;
+    struct place_cmd place;
+    struct run_cmd run;
+    struct facts_cmd facts;
+    struct member_cmd member;
+    struct remove_cmd remove;
+};
+void command_encode(const union command *c, struct buf *out);
+/* Everything in arena a; objects are released by command_release. */
+int command_decode(struct slice in, struct arena *a, union command **ret, struct err *err) MUST_CHECK;
+void command_release(union command *c);
+
+/* ---- entries: one log entry = a header and a batch of commands ------------------------------------------------- */
+struct entry_head {
+    uint64_t number; /* strictly increasing; apply refuses anything else (reliability.md §1) */
+    uint64_t term;   /* of the leader that proposed it */
+    int64_t time_ms; /* UTC by the leader; apply never goes backwards: max(previous, this) */
+};
+/* Appends commands (already encoded) to an entry; the result is padded to 8 bytes. */
+void entry_begin(struct buf *b, const struct entry_head *h);
+void entry_add(struct buf *b, struct slice command);
+void entry_end(struct buf *b);
+
+#define RESULT_OBJECTS_MAX 1
+struct result { /* of one command */
+    char request_id[REQUEST_ID_MAX];
+    int code;              /* 0 or E_* */
+    uint64_t rv;           /* resourceVersion after it */
+    uint32_t op;           /* of a write: the op at fault */
+    bool unchanged;        /* an update that changed nothing */
+    char field[ERR_FIELD_MAX], text[256];
+};
+/* Applies one entry: *root is replaced by the next version (the old one unref'ed). each() is called per command, in
+ * order. Returns 0, or E_CORRUPT when the entry cannot be what a leader proposed (wrong number, torn): the member
+ * must stop and be replaced; *root is unchanged then. */
+int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice entry,
+                void (*each)(const struct result *r, void *arg), void *arg, struct err *err) MUST_CHECK;
+/* A single command against a fork, for dryRun=All: nothing is kept. */
+void store_try(const struct root *root, int64_t now_ms, const union command *c, struct result *ret,
+               struct root **ret_after);
+
+/* ---- snapshots: the whole root, changes and request ids included -------------------------------------------------- */
+int snapshot_encode(const struct root *r, struct buf *out, struct err *err) MUST_CHECK; /* any thread */
+int snapshot_decode(struct slice in, struct root **ret, struct err *err) MUST_CHECK;
+
+/* ---- the epoch machine ------------------------------------------------------------------------------------------- */
+/* May `step` be taken in this phase? The next phase, or 0. The table is epoch.def; `hanse` prints it as docs. */
+enum phase epoch_next(enum phase from, enum run_step step);
+const char *run_step_text(enum run_step s);
+bool phase_holds(enum phase p);    /* holds its reservation (Reserved … Quiescing, Unknown) */
+bool phase_live(enum phase p);     /* something may be running outside (Dispatching … Quiescing, Unknown) */
+bool phase_final(enum phase p);
+
+#endif
