@@ -101,6 +101,10 @@ struct backend_ops {
     void (*exec_input)(struct api_exec_session *s, const void *p, size_t n, bool eof);
     void (*exec_close)(struct api_exec_session *s);
 
+    /* Where the leader serves users ("host:port"), for what only it can do (logs, exec): the API answers 307.
+     * NULL when this member leads; "" when nobody is known to. Borrowed for the call. */
+    const char *(*leader)(struct backend *b);
+
     /* ---- operations: JSON in, JSON out; the bodies are documented in api/server/README.md ---- */
     /* op: "status", "members.list", "members.add", "members.promote", "members.remove", "members.transfer",
      * "workload.fence", "token.create", "plan", … cb's body is borrowed. E_NOTIMPL for an unknown op. */
