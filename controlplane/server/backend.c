@@ -1,0 +1,527 @@
+/* The API's table of calls over core, store and brain. Must never propose a Secret's value in clear. */
+#include "controlplane/server/backend.h"
+
+#include "api/base/limits.h"
+
+#include <cjson/cJSON.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WRITE_DEADLINE_MS 10000
+#define SECRET_MAX (1u << 20)
+
+/* Every kind's body begins like this (KIND_BODY and META_ONLY in kinds.def). */
+struct any_kind {
+    uint64_t has;
+    struct slice unknown;
+    struct meta *metadata;
+};
+
+static struct control *control_of(struct backend *b)
+{
+    return (struct control *)b;
+}
+static const struct root *root_of(const struct view *v)
+{
+    return (const struct root *)v;
+}
+
+void uuid_make(struct loop *l, char out[37])
+{
+    unsigned char u[16];
+
+    loop_random(l, u, sizeof u);
+    u[6] = (unsigned char)((u[6] & 0x0f) | 0x40);
+    u[8] = (unsigned char)((u[8] & 0x3f) | 0x80);
+    (void)snprintf(out, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+                   u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------- */
+static struct view *b_view(struct backend *b)
+{
+    return (struct view *)core_root(control_of(b)->core);
+}
+static struct view *b_view_ref(struct view *v)
+{
+    return (struct view *)root_ref(root_of(v));
+}
+static void b_view_release(struct view *v)
+{
+    (void)root_unref((struct root *)v);
+}
+static uint64_t b_view_rv(const struct view *v)
+{
+    return root_rv(root_of(v));
+}
+static const struct object *b_get(const struct view *v, const struct kind *k, const char *ns, const char *name)
+{
+    return root_get(root_of(v), k->id, ns, name);
+}
+static void b_scan(const struct view *v, const struct kind *k, const char *ns, const char *after_ns,
+                   const char *after_name, bool (*each)(const struct object *o, void *arg), void *arg)
+{
+    root_scan(root_of(v), k->id, ns, after_ns, after_name, each, arg);
+}
+static uint64_t b_count(const struct view *v, const struct kind *k)
+{
+    return root_count(root_of(v), k->id);
+}
+
+struct change_walk {
+    bool (*each)(uint64_t rv, const struct kind *k, const struct object *before, const struct object *after,
+                 void *arg);
+    void *arg;
+};
+static bool change_each(const struct change *c, void *arg)
+{
+    struct change_walk *w = arg;
+
+    return w->each(c->rv, kind_by_id(c->kind), c->before, c->after, w->arg);
+}
+static int b_changes(const struct view *v, uint64_t since,
+                     bool (*each)(uint64_t rv, const struct kind *k, const struct object *before,
+                                  const struct object *after, void *arg),
+                     void *arg, struct err *err)
+{
+    struct change_walk w = {each, arg};
+
+    return root_changes(root_of(v), since, change_each, &w, err);
+}
+
+static void b_subscribe(struct backend *b, void (*on_view)(void *arg), void *arg)
+{
+    control_of(b)->on_view = on_view;
+    control_of(b)->on_view_arg = arg;
+}
+
+/* fresh(min_rv): a ReadIndex round, then (for a future rv) looking again until the deadline. */
+struct fresh {
+    struct control *c;
+    uint64_t min_rv, due_ms;
+    void (*cb)(void *arg, const struct err *err);
+    void *arg;
+    struct timer again;
+};
+static void fresh_end(struct fresh *f, const struct err *err)
+{
+    timer_stop(&f->again);
+    f->cb(f->arg, err);
+    mem_free(f);
+}
+static void fresh_look(void *arg)
+{
+    struct fresh *f = arg;
+    struct root *r = core_root(f->c->core);
+    bool there = root_rv(r) >= f->min_rv;
+
+    (void)root_unref(r);
+    if (there) {
+        fresh_end(f, NULL);
+        return;
+    }
+    if (loop_now_ms(f->c->loop) >= f->due_ms) {
+        struct err e;
+        (void)err_set(&e, E_UNKNOWN, "Too large resource version: %llu has not come yet",
+                      (unsigned long long)f->min_rv);
+        e.code = E_TIMEOUT;
+        fresh_end(f, &e);
+        return;
+    }
+    timer_start(&f->again, 20);
+}
+static void fresh_read(void *arg, const struct err *err)
+{
+    struct fresh *f = arg;
+
+    if (err)
+        fresh_end(f, err);
+    else
+        fresh_look(f);
+}
+static void b_fresh(struct backend *b, uint64_t min_rv, uint64_t deadline_ms,
+                    void (*cb)(void *arg, const struct err *err), void *arg)
+{
+    struct control *c = control_of(b);
+    struct fresh *f = mem_new(struct fresh);
+
+    c->reads++;
+    *f = (struct fresh){.c = c, .min_rv = min_rv, .cb = cb, .arg = arg};
+    f->due_ms = loop_now_ms(c->loop) + deadline_ms;
+    timer_init(&f->again, c->loop, fresh_look, f);
+    core_read(c->core, c->loop, deadline_ms, fresh_read, f);
+}
+
+/* ---- secrets --------------------------------------------------------------------------------------------------- */
+static void base64_add(cJSON *data, const char *key, const char *text)
+{
+    size_t n = strlen(text);
+    char *b64 = mem_zalloc(n * 4 / 3 + 8);
+
+    (void)EVP_EncodeBlock((unsigned char *)b64, (const unsigned char *)text, (int)n);
+    cJSON_DeleteItemFromObjectCaseSensitive(data, key);
+    (void)cJSON_AddStringToObject(data, key, b64);
+    OPENSSL_cleanse(b64, n * 4 / 3 + 8);
+    mem_free(b64);
+}
+
+/* data and stringData of a Secret as it came, merged: the JSON text that is sealed. */
+static char *secret_plain(const struct secret *s)
+{
+    cJSON *data = s->data.n ? cJSON_ParseWithLength(s->data.p, s->data.n) : cJSON_CreateObject();
+    cJSON *strings = s->stringData.n ? cJSON_ParseWithLength(s->stringData.p, s->stringData.n) : NULL;
+    const cJSON *it;
+
+    if (!cJSON_IsObject(data)) {
+        cJSON_Delete(data);
+        data = cJSON_CreateObject();
+    }
+    cJSON_ArrayForEach(it, strings) {
+        if (cJSON_IsString(it))
+            base64_add(data, it->string, it->valuestring);
+    }
+    char *text = cJSON_PrintUnformatted(data);
+    cJSON_Delete(data);
+    cJSON_Delete(strings);
+    return text;
+}
+
+static int b_secret_open(struct backend *b, const struct object *o, struct buf *ret, struct err *err)
+{
+    const struct secret *s = object_as(o, secret);
+
+    if (!s->sealed.n) {
+        buf_str(ret, "{}");
+        return 0;
+    }
+    return keyring_unseal(control_of(b)->keys, o->meta->uid, "data", s->sealed, ret, err);
+}
+
+/* Replaces clear values by the sealed form; an unchanged value keeps its old ciphertext, so that nothing moves. */
+static void secret_seal(struct control *c, struct secret *s, const struct object *old)
+{
+    char *plain = secret_plain(s);
+    size_t n = strlen(plain);
+    AUTO_BUF before;
+    AUTO_BUF sealed;
+
+    buf_init(&before, SECRET_MAX);
+    buf_init(&sealed, SECRET_MAX);
+    const struct secret *os = old ? object_as(old, secret) : NULL;
+    if (os && os->sealed.n && !b_secret_open(&c->backend, old, &before, NULL) && before.n == n &&
+        !CRYPTO_memcmp(before.p, plain, n))
+        buf_add(&sealed, os->sealed.p, os->sealed.n);
+    else
+        keyring_seal(c->keys, c->loop, s->metadata->uid, "data", slice_make(plain, n), &sealed);
+    s->data = s->stringData = slice_make(NULL, 0);
+    size_t sealed_n = 0;
+    char *p = buf_steal(&sealed, &sealed_n);
+    s->sealed = slice_make(p, sealed_n); /* freed by op_object, after it was copied */
+    if (before.p)
+        OPENSSL_cleanse(before.p, before.n);
+    OPENSSL_cleanse(plain, n);
+    cJSON_free(plain);
+}
+
+const char *backend_secret_get(void *control, const char *ns, const char *name, const char *key)
+{
+    struct control *c = control;
+    struct root *r = core_root(c->core);
+    const struct object *o = root_get(r, KIND_SECRET, ns, name);
+    char *ret = NULL;
+    AUTO_BUF data;
+
+    buf_init(&data, SECRET_MAX);
+    if (o && !b_secret_open(&c->backend, o, &data, NULL)) {
+        cJSON *j = cJSON_ParseWithLength(data.p, data.n);
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, key);
+        if (cJSON_IsString(v)) {
+            size_t n = strlen(v->valuestring);
+            ret = mem_zalloc(n + 4);
+            int got = EVP_DecodeBlock((unsigned char *)ret, (const unsigned char *)v->valuestring, (int)n);
+            for (size_t i = n; got > 0 && i > 0 && v->valuestring[i - 1] == '='; i--)
+                ret[--got] = 0;
+        }
+        cJSON_Delete(j);
+        OPENSSL_cleanse(data.p, data.n);
+    }
+    (void)root_unref(r);
+    return ret;
+}
+
+void backend_secret_put(void *control, const char *text)
+{
+    (void)control;
+    if (text) {
+        char *p = (char *)(uintptr_t)text;
+        OPENSSL_cleanse(p, strlen(p));
+        mem_free(p);
+    }
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------- */
+/* The object as it goes into the log: with a uid, and sealed. Owned by the caller. */
+static struct object *op_object(struct control *c, const struct api_write_op *op, const struct root *r)
+{
+    bool secret = op->kind->id == KIND_SECRET, create = op->verb == API_CREATE;
+
+    if (!op->object)
+        return NULL;
+    if (!secret && !(create && !*op->object->meta->uid))
+        return object_ref(op->object);
+    AUTO_ARENA a = arena_create(0);
+    struct any_kind *body = object_edit(op->object, a);
+    const struct object *old = root_get(r, op->kind->id, op->ns, op->name);
+    if (create && !*body->metadata->uid) {
+        char *uid = arena_alloc(a, 37);
+        uuid_make(c->loop, uid);
+        body->metadata->uid = uid;
+    } else if (old) {
+        body->metadata->uid = old->meta->uid;
+    }
+    struct slice sealed = {0};
+    if (secret) {
+        secret_seal(c, (struct secret *)body, old);
+        sealed = ((struct secret *)body)->sealed;
+    }
+    struct object *o = object_make(op->kind, body);
+    if (secret)
+        mem_free((void *)(uintptr_t)sealed.p);
+    return o;
+}
+
+struct pending_write {
+    struct control *c;
+    void (*cb)(void *arg, const struct api_result *r, const struct err *err);
+    void *arg;
+};
+
+static void result_err(const struct result *r, struct err *e)
+{
+    if (*r->field)
+        (void)err_field(e, r->code, r->field, "%s", r->text);
+    else
+        (void)err_set(e, r->code, "%s", r->text);
+}
+
+static void written(void *arg, const struct result *r, const struct err *err)
+{
+    struct pending_write *p = arg;
+    struct api_result ar = {0};
+    struct err e;
+
+    if (!err && r->code) {
+        result_err(r, &e);
+        err = &e;
+    }
+    if (r) {
+        ar.rv = r->rv;
+        ar.op = r->op;
+        ar.unchanged = r->unchanged;
+    }
+    struct root *root = core_root(p->c->core);
+    ar.view = (struct view *)root;
+    p->cb(p->arg, &ar, err);
+    (void)root_unref(root);
+    mem_free(p);
+}
+
+static void command_fill(struct control *c, const struct api_write *w, const struct root *r, struct write_cmd *cmd)
+{
+    cmd->head.type = CMD_WRITE;
+    if (w->request_id && *w->request_id)
+        (void)snprintf(cmd->head.request_id, sizeof cmd->head.request_id, "%s", w->request_id);
+    else
+        uuid_make(c->loop, cmd->head.request_id);
+    (void)snprintf(cmd->head.user, sizeof cmd->head.user, "%s", w->user ? w->user : "");
+    (void)snprintf(cmd->revision, sizeof cmd->revision, "%s", w->revision ? w->revision : "");
+    cmd->apply = w->revision != NULL;
+    cmd->n = (uint32_t)w->n;
+    cmd->ops = mem_zalloc(w->n * sizeof *cmd->ops + 1);
+    for (size_t i = 0; i < w->n; i++) {
+        const struct api_write_op *in = &w->ops[i];
+        struct write_op *op = &cmd->ops[i];
+        op->verb = (enum write_verb)in->verb;
+        op->kind = in->kind->id;
+        (void)snprintf(op->ns, sizeof op->ns, "%s", in->ns ? in->ns : "");
+        (void)snprintf(op->name, sizeof op->name, "%s", in->name);
+        (void)snprintf(op->uid, sizeof op->uid, "%s", in->uid ? in->uid : "");
+        op->rv = in->rv;
+        op->object = op_object(c, in, r);
+    }
+}
+_Static_assert((int)API_CREATE == (int)WRITE_CREATE && (int)API_UPDATE == (int)WRITE_UPDATE &&
+                   (int)API_UPDATE_STATUS == (int)WRITE_UPDATE_STATUS && (int)API_DELETE == (int)WRITE_DELETE,
+               "the verbs are the same");
+
+static void command_drop(struct write_cmd *cmd)
+{
+    for (uint32_t i = 0; i < cmd->n; i++)
+        (void)object_unref(cmd->ops[i].object);
+    mem_free(cmd->ops);
+}
+
+/* Dry run, and checks before a write is proposed: the command tried on the newest state, nothing kept. */
+static int try_write(struct control *c, const struct api_write *w, struct api_result *ar, struct root **ret_after,
+                     struct err *err)
+{
+    struct root *r = core_root(c->core);
+    union command cmd = {0};
+    struct result res = {0};
+
+    command_fill(c, w, r, &cmd.write);
+    store_try(r, loop_wall_ms(c->loop), &cmd, &res, ret_after);
+    command_drop(&cmd.write);
+    (void)root_unref(r);
+    ar->rv = res.rv;
+    ar->op = res.op;
+    ar->unchanged = res.unchanged;
+    if (res.code)
+        result_err(&res, err);
+    return res.code;
+}
+
+struct dry {
+    struct control *c;
+    struct api_result ar;
+    struct err err;
+    int code;
+    struct root *after;
+    void (*cb)(void *arg, const struct api_result *r, const struct err *err);
+    void *arg;
+};
+static void dry_told(void *arg)
+{
+    struct dry *d = arg;
+
+    d->ar.view = (struct view *)d->after;
+    d->cb(d->arg, &d->ar, d->code ? &d->err : NULL);
+    (void)root_unref(d->after);
+    mem_free(d);
+}
+
+static void b_write(struct backend *b, const struct api_write *w,
+                    void (*cb)(void *arg, const struct api_result *r, const struct err *err), void *arg)
+{
+    struct control *c = control_of(b);
+
+    if (w->dry_run) {
+        struct dry *d = mem_new(struct dry);
+        d->c = c;
+        d->cb = cb;
+        d->arg = arg;
+        d->code = try_write(c, w, &d->ar, &d->after, &d->err);
+        loop_post(c->loop, dry_told, d);
+        return;
+    }
+    c->writes++;
+    struct root *r = core_root(c->core);
+    union command cmd = {0};
+    AUTO_BUF bytes;
+    buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
+    command_fill(c, w, r, &cmd.write);
+    command_encode(&cmd, &bytes);
+    struct pending_write *p = mem_new(struct pending_write);
+    *p = (struct pending_write){c, cb, arg};
+    core_propose(c->core, c->loop, cmd.write.head.request_id, slice_make(bytes.p, bytes.n),
+                 w->deadline_ms ? w->deadline_ms : WRITE_DEADLINE_MS, written, p);
+    command_drop(&cmd.write);
+    (void)root_unref(r);
+}
+
+/* Whole sets (GitOps) and queues are tried before they are proposed: an error then costs no log entry. */
+static int b_check(struct backend *b, const struct view *v, const struct api_write *w, struct err *err)
+{
+    bool worth = w->revision != NULL || w->n > 1;
+    struct api_result ar;
+    struct root *after = NULL;
+
+    (void)v;
+    for (size_t i = 0; i < w->n && !worth; i++)
+        worth = w->ops[i].kind->id == KIND_QUEUE;
+    if (!worth)
+        return 0;
+    int rv = try_write(control_of(b), w, &ar, &after, err);
+    (void)root_unref(after);
+    return rv;
+}
+
+/* ---- running work, operations ------------------------------------------------------------------------------------- */
+static int b_exec(struct backend *b, const struct api_exec *e, const struct api_stream_sink *sink,
+                  struct api_exec_session **ret, struct err *err)
+{
+    return brain_exec(control_of(b)->brain, e, sink, ret, err);
+}
+static const char *b_leader(struct backend *b)
+{
+    static _Thread_local struct core_status st; /* borrowed by the caller until the next call on this thread */
+
+    core_status(control_of(b)->core, &st);
+    return st.leads ? NULL : st.leader_id ? st.leader_api_address : "";
+}
+static void b_metrics(struct backend *b, struct buf *out)
+{
+    struct control *c = control_of(b);
+    struct core_status st;
+
+    core_status(c->core, &st);
+    buf_printf(out,
+               "# HELP hanse_raft_leader 1 where this member leads\n# TYPE hanse_raft_leader gauge\n"
+               "hanse_raft_leader %d\n"
+               "# HELP hanse_raft_term Raft term\n# TYPE hanse_raft_term gauge\nhanse_raft_term %llu\n"
+               "# HELP hanse_raft_commit_index index committed\n# TYPE hanse_raft_commit_index counter\n"
+               "hanse_raft_commit_index %llu\n"
+               "# HELP hanse_raft_applied_index index applied\n# TYPE hanse_raft_applied_index counter\n"
+               "hanse_raft_applied_index %llu\n"
+               "# HELP hanse_writes_total writes asked of this member\n# TYPE hanse_writes_total counter\n"
+               "hanse_writes_total %llu\n"
+               "# HELP hanse_reads_total linearizable reads asked of this member\n"
+               "# TYPE hanse_reads_total counter\nhanse_reads_total %llu\n",
+               st.leads, (unsigned long long)st.term, (unsigned long long)st.commit,
+               (unsigned long long)st.index, (unsigned long long)c->writes, (unsigned long long)c->reads);
+    brain_metrics(c->brain, out);
+}
+static bool b_ready(struct backend *b, struct buf *why)
+{
+    struct core_status st;
+
+    core_status(control_of(b)->core, &st);
+    if (!st.ready)
+        buf_str(why, st.leader_id ? "catching up with the leader" : "no leader is known");
+    return st.ready;
+}
+static int64_t b_now(struct backend *b)
+{
+    return loop_wall_ms(control_of(b)->loop);
+}
+
+void backend_init(struct control *c)
+{
+    static const struct backend_ops ops = {
+        .view = b_view,
+        .view_ref = b_view_ref,
+        .view_release = b_view_release,
+        .view_rv = b_view_rv,
+        .fresh = b_fresh,
+        .get = b_get,
+        .scan = b_scan,
+        .count = b_count,
+        .changes = b_changes,
+        .subscribe = b_subscribe,
+        .write = b_write,
+        .secret_open = b_secret_open,
+        .check = b_check,
+        .token = backend_token,
+        .exec = b_exec,
+        .exec_input = brain_exec_input,
+        .exec_close = brain_exec_close,
+        .leader = b_leader,
+        .operate = backend_operate,
+        .metrics = b_metrics,
+        .ready = b_ready,
+        .now = b_now,
+    };
+    c->backend.ops = &ops;
+}
