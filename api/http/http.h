@@ -22,9 +22,9 @@ struct http_header {
 struct http_param {
     const char *name, *value; /* percent-decoded after splitting */
 };
-enum http_method { HTTP_GET_, HTTP_HEAD_, HTTP_POST_, HTTP_PUT_, HTTP_PATCH_, HTTP_DELETE_, HTTP_OPTIONS_ };
+enum http_verb { HTTP_GET_, HTTP_HEAD_, HTTP_POST_, HTTP_PUT_, HTTP_PATCH_, HTTP_DELETE_, HTTP_OPTIONS_ };
 struct http_message { /* read-only view of a request; all in the request's arena */
-    enum http_method method;
+    enum http_verb method;
     const char *method_text;
     const char *path;           /* decoded; segments split before decoding are in `segments` */
     const char *const *segments;
