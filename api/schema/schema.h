@@ -89,6 +89,7 @@ struct object {
     const struct kind *kind;
     const struct meta *meta; /* never NULL */
     const void *body;        /* struct workload *, … by kind */
+    const void *log;         /* its log bytes; the body's texts point into them */
     uint64_t digest;         /* of its log bytes */
     uint32_t bytes;          /* length of its log bytes */
     struct arena *mem;

@@ -1,0 +1,580 @@
+/* The walkers over kinds.def: what goes in comes out, for every kind; what is wrong is said so in
+ * words. */
+#include "api/schema/schema.h"
+
+#include <cjson/cJSON.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROUNDS = 2000 };
+
+/* ---- random bodies
+ * ---------------------------------------------------------------------------------- */
+static uint64_t seed = 88172645463325252u;
+
+static uint64_t rnd(uint64_t below)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return seed % below;
+}
+
+static const char *rnd_text(struct arena *a, const struct field *f)
+{
+    static const char *const bits[] = {"a", "Z", "7", "true", ": ", "\"", "\\",   "\n",
+                                       "ä", "€", "#", "- ",   "😀",  "\t", "null", " "};
+    char text[512] = "";
+    size_t hi = f->hi > 0 && f->hi < 200 ? (size_t)f->hi : 200, lo = f->lo > 1 ? (size_t)f->lo : 1;
+    size_t want = lo + rnd(hi - lo + 1);
+
+    while (strlen(text) < want) {
+        const char *b = bits[rnd(sizeof bits / sizeof bits[0])];
+        if (strlen(text) + strlen(b) > hi)
+            b = "x";
+        strcat(text, b);
+    }
+    return arena_strdup(a, text);
+}
+
+static int64_t rnd_int(const struct field *f)
+{
+    switch (f->type) {
+    case T_BOOL:
+        return (int64_t)rnd(2);
+    case T_ENUM:
+        return f->en->values[rnd(f->en->n)].value;
+    case T_TIME:
+        return ((int64_t)rnd(4000000000) + 1) * 1000; /* some fields hold whole seconds */
+    default:
+        break;
+    }
+    if (f->lo != 0 || f->hi != 0)
+        return (int64_t)f->lo + (int64_t)rnd((uint64_t)(f->hi - f->lo) + 1);
+    return (int64_t)rnd(UINT64_C(1) << (1 + rnd(52)));
+}
+
+static void fill(const struct schema *s, char *body, struct arena *a, unsigned density);
+
+static void fill_items(const struct field *f, char *body, struct arena *a)
+{
+    uint32_t n = 1 + (uint32_t)rnd(f->hi > 0 && f->hi < 3 ? (uint64_t)f->hi : 3);
+    size_t size = f->type == T_LIST    ? f->sub->size
+                  : f->type == T_MAP   ? sizeof(struct kv)
+                  : f->type == T_ENUMS ? sizeof(int)
+                                       : 8;
+    char *items = arena_alloc(a, n * size);
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (f->type == T_LIST)
+            fill(f->sub, items + i * size, a, 60);
+        else if (f->type == T_STRS)
+            ((const char **)(void *)items)[i] = rnd_text(a, &(struct field){.hi = 20});
+        else if (f->type == T_ENUMS)
+            ((int *)(void *)items)[i] = f->en->values[rnd(f->en->n)].value;
+        else if (f->type == T_I64S)
+            ((int64_t *)(void *)items)[i] = (int64_t)rnd(1u << 20) - 1000;
+        else
+            ((struct kv *)(void *)items)[i] =
+                (struct kv){arena_printf(a, "example.dev/k%u", 9 - i),
+                            arena_printf(a, "v%u", (unsigned)rnd(100))};
+    }
+    *(void **)(void *)(body + f->off) = items;
+    *(uint32_t *)(void *)(body + f->off_n) = n;
+}
+
+static void fill_field(const struct field *f, char *body, struct arena *a)
+{
+    void *at = body + f->off;
+    int64_t v;
+
+    *(uint64_t *)(void *)body |= (uint64_t)1 << f->bit;
+    switch (f->type) {
+    case T_STR:
+    case T_QTY:
+        *(const char **)at = rnd_text(a, f);
+        break;
+    case T_F64:
+        *(double *)at = f->hi > 0 ? f->lo + (f->hi - f->lo) * (double)rnd(1000003) / 1000003.0
+                                  : (double)rnd(1000003) / 7.0;
+        break;
+    case T_PCT:
+        *(double *)at = (double)rnd(1000003) / 1000003.0;
+        break;
+    case T_OBJ: {
+        char *sub = arena_alloc(a, f->sub->size);
+        fill(f->sub, sub, a, 60);
+        *(void **)at = sub;
+        break;
+    }
+    case T_RAW:
+        *(struct slice *)at = slice_make("{\"a\":[1,1.50,\"x\",null,-3e5],\"b\":{}}", 35);
+        break;
+    case T_B64:
+        *(struct slice *)at = slice_make("\0\1sealed", 8);
+        break;
+    case T_LIST:
+    case T_STRS:
+    case T_ENUMS:
+    case T_I64S:
+    case T_MAP:
+        fill_items(f, body, a);
+        break;
+    case T_BOOL:
+        *(bool *)at = rnd(2);
+        break;
+    case T_ENUM:
+        *(int *)at = (int)rnd_int(f);
+        break;
+    default:
+        v = rnd_int(f);
+        *(int64_t *)at = v;
+    }
+}
+
+static void fill(const struct schema *s, char *body, struct arena *a, unsigned density)
+{
+    for (unsigned i = 0; i < s->n; i++)
+        if (s->fields[i].sub == &schema_meta || s->fields[i].flags & FIELD_REQ ||
+            s->fields[i].def || rnd(100) < density)
+            if (s != &schema_secret || *s->fields[i].json)
+                fill_field(&s->fields[i], body, a);
+    if (s == &schema_meta) {
+        ((struct meta *)(void *)body)->name = "resnet-a.7";
+        ((struct meta *)(void *)body)->namespace_ = "";
+    }
+}
+
+static void same(const struct object *a, const struct object *b)
+{
+    assert_int_equal(a->bytes, b->bytes);
+    assert_memory_equal(a->log, b->log, a->bytes);
+    assert_true(a->digest == b->digest);
+}
+
+static void round_trip(const struct kind *k)
+{
+    AUTO_ARENA a = arena_create(0);
+    AUTO_BUF json = {0}, yaml = {0}, log = {0};
+    struct object *from_json = NULL, *from_log = NULL, *from_yaml = NULL;
+    struct yaml_doc *docs;
+    struct err e = {0};
+    size_t n;
+    cJSON *j;
+
+    buf_init(&json, 1u << 20);
+    buf_init(&yaml, 1u << 20);
+    buf_init(&log, 1u << 20);
+    char *body = arena_alloc(a, k->schema->size);
+    fill(k->schema, body, a, 70);
+    struct object *o = object_make(k, body);
+    object_print_json(o, &json);
+    if (json_parse(json.p, json.n, &j, &e) < 0 || object_from_json(k, j, 0, &from_json, &e) < 0)
+        fail_msg("%s: %s in %s", k->kind, e.text, json.p);
+    same(o, from_json);
+    yaml_print(j, &yaml);
+    if (yaml_parse_all(yaml.p, yaml.n, "f", &docs, &n, &e) < 0 || n != 1 ||
+        object_from_json(k, docs[0].json, 0, &from_yaml, &e) < 0)
+        fail_msg("%s: %s in %s", k->kind, e.text, yaml.p);
+    same(o, from_yaml);
+    object_encode(o, &log);
+    assert_int_equal(object_decode(k, slice_make(log.p, log.n), &from_log, &e), 0);
+    same(o, from_log);
+    assert_true(body_equal(k->schema, o->body, from_log->body));
+    struct object *edited = object_make(k, object_edit(o, a));
+    same(o, edited);
+    cJSON_Delete(j);
+    yaml_docs_free(docs, n);
+    (void)object_unref(edited);
+    (void)object_unref(from_log);
+    (void)object_unref(from_json);
+    (void)object_unref(from_yaml);
+    (void)object_unref(o);
+}
+
+static void test_round_trips(void **state)
+{
+    const struct kind *all[KIND_LIMIT];
+    size_t n = kind_all(all, KIND_LIMIT);
+
+    (void)state;
+    assert_int_equal(n, 25);
+    for (size_t i = 0; i < n; i++)
+        for (unsigned r = 0; r < ROUNDS; r++)
+            round_trip(all[i]);
+}
+
+/* ---- refusals
+ * -------------------------------------------------------------------------------------- */
+static int from_yaml(const char *text, unsigned flags, struct object **ret, struct err *e)
+{
+    struct yaml_doc *docs;
+    size_t n;
+    int r = yaml_parse_all(text, strlen(text), "f.yaml", &docs, &n, e);
+
+    if (r < 0)
+        return r;
+    const cJSON *kind = cJSON_GetObjectItem(docs[0].json, "kind");
+    r = object_from_json(kind_by_name(kind->valuestring), docs[0].json, flags, ret, e);
+    yaml_docs_free(docs, n);
+    if (r == 0) {
+        r = object_validate(*ret, e);
+        if (r < 0)
+            *ret = object_unref(*ret);
+    }
+    return r;
+}
+
+static void refused(const char *kind, const char *spec, const char *said)
+{
+    char text[2048];
+    struct object *o = NULL;
+    struct err e = {0};
+
+    (void)snprintf(text, sizeof text,
+                   "apiVersion: hanse.dev/v1alpha1\nkind: %s\nmetadata: {name: a}\nspec: %s\n",
+                   kind, spec);
+    if (from_yaml(text, DECODE_USER, &o, &e) == 0)
+        fail_msg("taken: %s", text);
+    if (!strstr(e.text, said))
+        fail_msg("for %s\nsaid %s\nnot  %s", spec, e.text, said);
+}
+
+static void test_errors_say_what_is_wrong(void **state)
+{
+    (void)state;
+    refused("Workload", "{run: {command: [a]}, gang: {worker: 4}}",
+            "spec.gang.worker: unknown field; did you mean workers?");
+    refused("Workload", "{run: {command: [a]}, workers: 4}",
+            "spec.workers: unknown field; did you mean gang.workers?");
+    refused("Workload", "{run: {command: [a]}, gang: {workers: four}}",
+            "spec.gang.workers: expected an integer, found the string \"four\"");
+    refused("Workload", "{run: {command: [a]}, gang: {workers: 1.5}}",
+            "expected an integer, found the number 1.5");
+    refused("Workload", "{run: {command: [a]}, gang: {workers: 5000}}",
+            "out of range; expected 1 to 4096");
+    refused("Workload", "{run: {command: [a]}, gang: {workers: 2, minWorkers: 3}}",
+            "3 is more than workers (2)");
+    refused("Workload", "{run: {command: [a]}, checkpoint: {grace: 90}}",
+            "spec.checkpoint.grace: \"90\" has no unit; write 90s");
+    refused("Workload", "{run: {command: [a]}, checkpoint: {interval: 20}}", "put it in quotes");
+    refused("Workload", "{run: {command: [a]}, checkpoint: {interval: soon}}", "is not a duration");
+    refused("Workload", "{run: {command: [a]}, checkpoint: {signal: SIGFOO}}", "expected SIGTERM");
+    refused("Workload", "{run: {command: [a, 1]}}",
+            "spec.run.command[1]: expected a string, found the number 1; put it in quotes");
+    refused("Workload", "{run: {command: [a], script: b}}", "only one of");
+    refused("Workload", "{run: {}}", "says nothing to run");
+    refused("Workload", "{}", "spec.run: is required");
+    refused("Workload", "{run: {command: [a]}, deadline: tomorrow}",
+            "spec.deadline: \"tomorrow\" is not a time");
+    refused("Workload", "{run: {command: [a]}, resources: {memory: lots}}", "is not a quantity");
+    refused("Workload", "{run: {command: [a]}, resources: {gpu: {count: 1, mig: 3g.40gb}}}",
+            "only one of count, fraction and mig");
+    refused("Workload", "[1]", "spec: expected an object, found a list");
+    refused("Target", "{type: kubernetes, tier: hubb}",
+            "\"hubb\" is not known; did you mean hub?; expected hub, spoke or burst");
+    refused("PriceSheet", "{gpuHour: [{clas: x}]}",
+            "spec.gpuHour[0].clas: unknown field; did you mean class?");
+    refused("PriceSheet", "{gpuHour: [{class: x}]}", "spec.gpuHour[0]: has no price");
+    refused("Queue", "{gpus: [{class: a, guaranteed: 8, burst: 4}]}",
+            "4 is less than guaranteed (8)");
+    refused("PlacementPolicy", "{windows: [{from: \"25:00\", to: \"18:00\", timezone: UTC}]}",
+            "is not a time of day");
+    refused("PlacementPolicy",
+            "{windows: [{from: \"08:00\", to: \"18:00\", timezone: \"Mars Base\"}]}", "IANA");
+    refused("PlacementPolicy", "{workloads: {matchExpressions: [{key: a, operator: In}]}}",
+            "In needs at least one value");
+    refused("PlacementPolicy", "{migrate: {minSaving: 150%}}", "out of range; expected 0 to 1");
+}
+
+static void test_names_and_labels(void **state)
+{
+    struct object *o;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(from_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {name: Big}", 1, &o, &e),
+                     E_INVALID);
+    assert_string_equal(e.field, "metadata.name");
+    assert_int_equal(
+        from_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {x: 1}}", 1, &o,
+                  &e),
+        E_INVALID);
+    assert_non_null(strstr(
+        e.text, "metadata.labels.x: expected a string, found the number 1; put it in quotes"));
+    assert_int_equal(
+        from_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {x: \"a b\"}}", 1,
+                  &o, &e),
+        E_INVALID);
+    assert_int_equal(from_yaml("apiVersion: v2\nkind: Namespace\nmetadata: {name: a}", 1, &o, &e),
+                     E_INVALID);
+    assert_non_null(strstr(e.text, "\"v1\" expected"));
+    assert_int_equal(from_yaml("apiVersion: rbac.authorization.k8s.io/v1\nkind: "
+                               "ClusterRole\nmetadata: {name: 'system:Admin'}",
+                               1, &o, &e),
+                     0);
+    o = object_unref(o);
+}
+
+static void json_refused(const char *text, size_t n, const char *said)
+{
+    struct err e = {0};
+
+    assert_int_equal(json_scan(text, n, &e), E_SYNTAX);
+    if (!strstr(e.text, said))
+        fail_msg("%s: said %s", text, e.text);
+}
+
+static void test_json_scanner(void **state)
+{
+    char deep[200];
+    struct err e;
+
+    (void)state;
+#define NO(text, said) json_refused(text, sizeof text - 1, said)
+    NO("{\"a\":1,\n \"\\u0061\":2}", "line 2, column 2: the key \"a\" stands here twice");
+    NO("[\"\\u0000\"]", "\\u0000");
+    NO("[9007199254740993]", "2^53");
+    NO("[-9007199254740993]", "2^53");
+    NO("[1e999]", "too large");
+    NO("{} {}", "more text");
+    NO("[01]", "expected");
+    NO("[1,]", "expected a value");
+    NO("[\"\xc3\"]", "UTF-8");
+    NO("[\"\\ud800\"]", "surrogate");
+    NO("[\"a", "not closed");
+    NO("", "ends");
+    memset(deep, '[', sizeof deep);
+    json_refused(deep, sizeof deep, "too deeply");
+    assert_int_equal(json_scan("[9007199254740992,{\"a\":1},{\"a\":1}]", 34, &e), 0);
+}
+
+static void yaml_refused(const char *text, const char *said)
+{
+    struct yaml_doc *docs;
+    struct err e = {0};
+    size_t n;
+
+    assert_int_equal(yaml_parse_all(text, strlen(text), "f.yaml", &docs, &n, &e), E_SYNTAX);
+    if (strncmp(e.text, "f.yaml:", 7) || !strstr(e.text, said))
+        fail_msg("%s: said %s", text, e.text);
+}
+
+static void test_yaml_refusals(void **state)
+{
+    (void)state;
+    yaml_refused("a: &x 1", "anchors");
+    yaml_refused("a: *x", "alias");
+    yaml_refused("a: !!str 1", "tags");
+    yaml_refused("a: {<<: {b: 1}}", "merge keys");
+    yaml_refused("a: 1\nb: 2\na: 3", "f.yaml:3:1: the key \"a\" stands here twice");
+    yaml_refused("a: 9007199254740993", "quotes");
+    yaml_refused("a: 010", "quotes");
+    yaml_refused("a: 0x1f", "quotes");
+    yaml_refused("a: .inf", "quotes");
+    yaml_refused("? [a]\n: b", "keys must be plain words");
+    yaml_refused("a: [1", "f.yaml:");
+}
+
+static void test_yaml_scalars(void **state)
+{
+    static const char text[] = "---\n# nothing\n---\na: no\nb: Norway\nc: true\nd: ~\ne: \"1\"\nf: "
+                               "1.50\ng: |\n  x\n  y\nh: 08:00\ni: [x]\n---\nz: 1\n";
+    struct yaml_doc *docs;
+    struct err e;
+    size_t n;
+
+    (void)state;
+    assert_int_equal(yaml_parse_all(text, sizeof text - 1, "f", &docs, &n, &e), 0);
+    assert_int_equal(n, 2);
+    const cJSON *j = docs[0].json;
+    assert_string_equal(cJSON_GetObjectItem(j, "a")->valuestring, "no");
+    assert_string_equal(cJSON_GetObjectItem(j, "b")->valuestring, "Norway");
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(j, "c")));
+    assert_true(cJSON_IsNull(cJSON_GetObjectItem(j, "d")));
+    assert_true(cJSON_IsString(cJSON_GetObjectItem(j, "e")));
+    assert_string_equal(cJSON_GetObjectItem(j, "f")->valuestring, "1.50");
+    assert_string_equal(cJSON_GetObjectItem(j, "g")->valuestring, "x\ny\n");
+    assert_string_equal(cJSON_GetObjectItem(j, "h")->valuestring, "08:00");
+    assert_int_equal(yaml_line_of(&docs[0], "i[0]"), 14);
+    assert_int_equal(yaml_line_of(&docs[0], "b.deeper"), 5);
+    yaml_docs_free(docs, n);
+}
+
+/* ---- forms, flags, log
+ * ------------------------------------------------------------------------------ */
+static void test_short_forms(void **state)
+{
+    struct object *o;
+    struct err e = {0};
+
+    (void)state;
+    int r = from_yaml("apiVersion: hanse.dev/v1alpha1\nkind: Workload\nmetadata: {name: a, uid: u, "
+                      "resourceVersion: '12', revision: r}\n"
+                      "spec: {run: {image: i}, partition: {replaceAfter: 10m}, topology: rack, "
+                      "targets: {tier: hub}}\nstatus: {phase: Nonsense}",
+                      DECODE_USER, &o, &e);
+    if (r < 0)
+        fail_msg("%s", e.text);
+    const struct workload *w = object_as(o, workload);
+    assert_int_equal(w->spec->partition->mode, PARTITION_REPLACE);
+    assert_int_equal(w->spec->partition->replaceAfter, 600000);
+    assert_int_equal(w->spec->topology->within, LEVEL_RACK);
+    assert_int_equal(w->spec->targets->n_tier, 1);
+    assert_int_equal(w->spec->type, WORKLOAD_TRAINING);
+    assert_null(w->status);
+    assert_int_equal(o->meta->resourceVersion, 12);
+    assert_string_equal(o->meta->uid, "u");
+    assert_string_equal(o->meta->revision, "");
+    o = object_unref(o);
+    assert_int_equal(from_yaml("apiVersion: hanse.dev/v1alpha1\nkind: Workload\nmetadata: {name: "
+                               "a}\nspec: {run: {image: i}, partition: wait, oops: 1}",
+                               DECODE_USER | DECODE_LOOSE, &o, &e),
+                     0);
+    assert_string_equal(e.text, "unknown field \"spec.oops\"");
+    o = object_unref(o);
+}
+
+static void test_unknown_fields_stay_in_the_log(void **state)
+{
+    /* prefer_topology knows tag 1; tags 2 and 5 are of a newer version */
+    static const unsigned char log[] = {2, 8, 5, 2, 'h', 'i', 10, 6};
+    AUTO_ARENA a = arena_create(0);
+    AUTO_BUF out = {0};
+    void *body;
+
+    (void)state;
+    buf_init(&out, 100);
+    assert_int_equal(
+        tlv_decode(&schema_prefer_topology, slice_make(log, sizeof log), a, &body, NULL), 0);
+    assert_int_equal(((struct prefer_topology *)body)->pack, LEVEL_RACK);
+    tlv_encode(&schema_prefer_topology, body, &out);
+    assert_int_equal(out.n, sizeof log);
+    assert_memory_equal(out.p, log, sizeof log);
+    for (size_t n = 0; n < sizeof log;
+         n++) /* cut anywhere: an error or a shorter body, never a crash */
+        (void)!tlv_decode(&schema_prefer_topology, slice_make(log, n), a, &body, NULL);
+    static const unsigned char twice[] = {2, 8, 2, 8};
+    assert_int_equal(tlv_decode(&schema_prefer_topology, slice_make(twice, 4), a, &body, NULL),
+                     E_CORRUPT);
+}
+
+static void test_immutable_fields(void **state)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct object *o, *p;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(from_yaml("apiVersion: hanse.dev/v1alpha1\nkind: Target\nmetadata: {name: "
+                               "a}\nspec: {type: agent, tier: hub}",
+                               1, &o, &e),
+                     0);
+    struct target *t = object_edit_as(o, target, a);
+    t->spec->tier = TIER_SPOKE;
+    p = object_make(o->kind, t);
+    assert_int_equal(object_validate_update(o, p, &e), 0);
+    p = object_unref(p);
+    t->spec->type = TARGET_SLURM;
+    p = object_make(o->kind, t);
+    assert_int_equal(object_validate_update(o, p, &e), E_INVALID);
+    assert_string_equal(e.field, "spec.type");
+    p = object_unref(p);
+    o = object_unref(o);
+}
+
+static void test_scalars(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t scale, want;
+    } q[] = {{"40Gi", 1, 42949672960}, {"1.5G", 1, 1500000000}, {"1024", 1, 1024},
+             {"500m", 1000, 500},      {"16", 1000, 16000},     {"0.5", 1000, 500},
+             {"1e3", 1, 1000},         {"1500m", 1, 2},         {"1.5Ki", 1, 1536}};
+    int64_t v;
+    struct err e;
+    char out[32];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof q / sizeof q[0]; i++) {
+        assert_int_equal(quantity_parse(q[i].text, q[i].scale, &v, &e), 0);
+        assert_int_equal(v, q[i].want);
+    }
+    assert_int_equal(quantity_parse("10Ei", 1, &v, &e), E_INVALID);
+    assert_int_equal(quantity_parse("-1", 1, &v, &e), E_INVALID);
+    assert_int_equal(duration_parse("1h30m", &v, &e), 0);
+    assert_int_equal(v, 5400000);
+    duration_print(v, out);
+    assert_string_equal(out, "1h30m");
+    assert_int_equal(duration_parse("2d", &v, &e), 0);
+    assert_int_equal(v, 172800000);
+    assert_int_equal(duration_parse("250ms", &v, &e), 0);
+    assert_int_equal(v, 250);
+    assert_int_equal(duration_parse("", &v, &e), E_INVALID);
+    assert_int_equal(time_parse("2026-11-21T04:33:22.5+01:00", &v, &e), 0);
+    time_print(v, out);
+    assert_string_equal(out, "2026-11-21T03:33:22.500Z");
+    assert_int_equal(time_parse("2025-02-29T00:00:00Z", &v, &e), E_INVALID);
+    assert_int_equal(time_parse("1969-12-31T23:59:59Z", &v, &e), 0);
+    assert_int_equal(v, -1000);
+}
+
+/* tests/golden/schema.fp: "schema tag type" of every field there ever was. A line is added with a
+ * new field (run with SCHEMA_FP_WRITE=1), and never changed: members of older versions read these
+ * bytes. */
+static void test_tags_never_change_type(void **state)
+{
+    char line[200], have[200];
+    const struct schema *all[] = {
+#define X(s) &schema_##s,
+        SCHEMAS_ALL(X)
+#undef X
+    };
+    bool write = getenv("SCHEMA_FP_WRITE") != NULL;
+    FILE *fp = fopen("tests/golden/schema.fp", write ? "w" : "r");
+
+    (void)state;
+    assert_non_null(fp);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        for (unsigned j = 0; j < all[i]->n; j++) {
+            const struct field *f = &all[i]->fields[j];
+            (void)snprintf(have, sizeof have, "%s %u %d %s\n", all[i]->name, f->tag, (int)f->type,
+                           f->sub  ? f->sub->name
+                           : f->en ? f->en->name
+                                   : "-");
+            if (write) {
+                (void)fputs(have, fp);
+                continue;
+            }
+            bool found = false;
+            rewind(fp);
+            while (!found && fgets(line, sizeof line, fp))
+                found = !strcmp(line, have);
+            if (!found)
+                fail_msg("not in tests/golden/schema.fp: %s", have);
+        }
+    }
+    (void)fclose(fp);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scalars),
+                                       cmocka_unit_test(test_json_scanner),
+                                       cmocka_unit_test(test_yaml_refusals),
+                                       cmocka_unit_test(test_yaml_scalars),
+                                       cmocka_unit_test(test_errors_say_what_is_wrong),
+                                       cmocka_unit_test(test_names_and_labels),
+                                       cmocka_unit_test(test_short_forms),
+                                       cmocka_unit_test(test_unknown_fields_stay_in_the_log),
+                                       cmocka_unit_test(test_immutable_fields),
+                                       cmocka_unit_test(test_tags_never_change_type),
+                                       cmocka_unit_test(test_round_trips)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
