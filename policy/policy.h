@@ -42,6 +42,13 @@ void pool_target_reachable(struct pool *p, const char *target, enum reach reach)
  * replaces what it held. Nodes that are not known (yet) are kept in mind. */
 void pool_hold(struct pool *p, const struct object *workload);
 void pool_drop(struct pool *p, const char *uid);
+/* The same for what policy_place returned, before any object carries it; the texts are copied. */
+void pool_hold_placement(struct pool *p, const struct object *workload, const struct placement *placement);
+/* How windows learn the offset of an IANA zone: 0 and the seconds east of UTC at utc_ms, or a negative E_* for a
+ * zone that is not known. Must give the same answer everywhere. Without it only UTC is known, and a policy whose
+ * window names another zone admits nothing while it has that window. Forks share it. */
+typedef int (*policy_zone_fn)(void *arg, const char *zone, int64_t utc_ms, int32_t *ret_offset_s);
+void pool_set_zone_resolver(struct pool *p, policy_zone_fn fn, void *arg);
 uint64_t pool_nodes(const struct pool *p);
 /* Whole GPUs × 1000 that are free and usable, over all targets (for tests and status). */
 int64_t pool_free_gpu_milli(const struct pool *p, const char *class_or_null);
@@ -97,7 +104,8 @@ int policy_quota_check(const char *queue, const char *class_, int64_t gpu_milli,
                        const struct object *const *queues, size_t n_queues,
                        int64_t (*held)(const char *queue, const char *class_, void *arg), void *arg,
                        int64_t capacity_milli, struct err *err) MUST_CHECK;
-/* Policies of the same scope: the winner for a workload by precedence, narrower selector, name; NULL when none. */
+/* Policies of the same scope: the winner for a workload by precedence, narrower selector, name; NULL when none.
+ * ret_losers (or NULL) has room for n; the losers are in order, the nearest to winning first. */
 const struct object *policy_winner(const struct object *workload, const struct object *const *policies,
                                    size_t n, const struct object **ret_losers, size_t *ret_n_losers);
 /* GpuClass for a model as some vendor spells it; NULL when none of the classes knows it. */

@@ -1,0 +1,185 @@
+/* The pool's inside: documents, the node table with its groups and buckets, what is held, and the
+ * accounts.
+ *
+ *   Target ──< group (target, class, capacity, fabric, memory) ──< member (node, class) ──< device
+ *
+ * A member sits in bucket b of its group while its node is usable and b of its devices are entirely
+ * free, so that "the node with the least room that is enough" is a walk over few bitmaps and never
+ * over all nodes. Nodes lie in the order of their topology path: the first bit of a bucket is also
+ * the one that keeps racks whole.
+ *
+ * Documents may change at any time; tables are rebuilt (`dirty`) only when a shape changes. Who
+ * reads calls pool_settle first. Nothing here may depend on the order in which documents arrived.
+ */
+#ifndef HANSE_POLICY_POOL_INTERNAL_H
+#define HANSE_POLICY_POOL_INTERNAL_H
+
+#include "policy/policy.h"
+
+#define NONE UINT32_MAX
+#define FRAC_STEP 50 /* 1/1000 GPU in one bucket of partly used devices */
+#define FRAC_BUCKETS (1000 / FRAC_STEP)
+#define LEVEL_NR (LEVEL_TARGET + 1)
+
+/* ---- text → number; keys belong to the caller
+ * ------------------------------------------------------------ */
+struct strmap_slot {
+    const char *key;
+    uint32_t hash, value;
+};
+struct strmap {
+    struct strmap_slot *slots;
+    uint32_t cap, n;
+};
+uint64_t text_hash(const char *s);
+uint32_t strmap_get(const struct strmap *m, const char *key); /* NONE when absent */
+void strmap_set(struct strmap *m, const char *key, uint32_t value);
+void strmap_unset(struct strmap *m, const char *key);
+void strmap_fini(struct strmap *m);
+
+/* ---- documents of one kind, sorted by namespace and name
+ * -------------------------------------------------- */
+struct docs {
+    const struct object **v;
+    uint32_t n, cap;
+};
+uint32_t docs_find(const struct docs *d, const char *ns, const char *name, bool *ret_found);
+const struct object *docs_get(const struct docs *d, const char *ns, const char *name); /* or NULL */
+
+/* ---- the node table
+ * --------------------------------------------------------------------------------------- */
+struct device {
+    const struct gpu *spec;
+    uint32_t node, member; /* member NONE: sick, never given away */
+    uint32_t pos;          /* in its group's bitmaps of partly used devices */
+    int32_t free_milli;    /* 1000 = entirely free; below 0 when more is held than there is */
+    int32_t mig_over;      /* instances held beyond those there are */
+    uint64_t mig_used;     /* bit = place in spec->migProfiles */
+    bool shared, mig;
+};
+struct member {
+    uint32_t node, group;
+    uint32_t n_dev, n_free; /* devices, entirely free ones (those cut by MIG are in neither) */
+    uint32_t next;          /* further member of the same node */
+};
+struct node_rec {
+    const struct object *obj;
+    const struct node *doc;
+    uint32_t target, member; /* its first member */
+    uint32_t dev0, n_dev;
+    uint32_t domain[LEVEL_NR]; /* equal numbers = same domain; neighbours in the table */
+    bool ok;
+};
+struct group {
+    uint32_t target, class_;
+    enum capacity capacity;
+    const char *fabric;
+    int64_t memory;
+    bool has_shared, has_mig;
+    uint32_t m0, n; /* members [m0, m0 + n) */
+    uint32_t n_ok;  /* of usable nodes */
+    uint32_t max_dev, words, dev_words;
+    int64_t gpus, free; /* whole devices of usable nodes: all, entirely free */
+    uint64_t *bits;     /* (max_dev + 1) bitmaps of `words` */
+    uint32_t *count;    /* members in each */
+    uint64_t *frac;     /* FRAC_BUCKETS bitmaps of `dev_words` */
+    uint32_t *frac_count;
+    uint32_t *dev_at; /* device by pos */
+    uint32_t n_at;
+    const struct gpu_price *price; /* of the target's sheet, or NULL */
+    const struct price_sheet_spec *sheet;
+};
+struct target_rec {
+    const char *name;
+    const struct object *obj; /* NULL: nodes name it, but there is no such Target */
+    const struct target_spec *spec;
+    enum reach reach;
+    uint32_t g0, n_groups; /* groups [g0, g0 + n_groups) */
+    uint32_t n_nodes;
+    int64_t workloads; /* held */
+};
+struct class_rec {
+    const char *name;                  /* "" = nodes without GPUs */
+    const struct gpu_class_spec *spec; /* NULL: no such document */
+};
+struct table {
+    struct arena *mem; /* everything below, built anew as a whole */
+    struct target_rec *targets;
+    struct node_rec *nodes;
+    struct member *members;
+    struct device *devices;
+    struct group *groups;
+    struct class_rec *classes;
+    int64_t *cpu_free, *memory_free; /* by node */
+    uint32_t n_targets, n_nodes, n_members, n_devices, n_groups, n_classes;
+    struct strmap target_by_name, node_by_name, class_by_name;
+    uint64_t generation; /* counts rebuilds: places kept elsewhere are valid within one */
+};
+
+/* ---- what is held
+ * ------------------------------------------------------------------------------------------ */
+struct hold_at {
+    const char *node, *mig;
+    const int64_t *gpus;
+    uint32_t n_gpus, slot;
+    int32_t milli;
+};
+struct hold { /* one allocation with all its texts */
+    const struct object *workload;
+    const char *uid, *target, *class_;
+    int64_t milli, cpu, memory;
+    uint64_t generation; /* of the table to which it is applied; 0 = not */
+    uint32_t i_target, i_class, i_queue, i_policy;
+    bool counted;
+    uint32_t n;
+    struct hold_at at[];
+};
+
+struct pool {
+    uint32_t magic;
+    struct docs docs[KIND_LIMIT];
+    struct table t;
+    bool dirty; /* the table must be built anew */
+    bool prices_dirty, accounts_dirty;
+    struct hold **holds;
+    uint32_t n_holds, cap_holds;
+    struct strmap hold_by_uid;
+    struct strmap reach; /* keys owned */
+    /* accounts, by place in docs[KIND_QUEUE] and docs[KIND_PLACEMENT_POLICY] */
+    struct arena *accounts;
+    uint32_t *queue_parent; /* NONE = root */
+    int64_t *queue_held;    /* [queue][class + 1]: with the queues below; last = all classes */
+    int64_t *queue_root;    /* [class + 1]: everything held */
+    int64_t *policy_held;
+    int64_t *capacity; /* [class + 1]: GPUs × 1000 that exist on registered targets */
+    uint32_t n_queues, n_policies, n_account_classes;
+    struct strmap queue_by_name, queue_by_namespace;
+    policy_zone_fn zone_fn;
+    void *zone_arg;
+};
+
+/* Brings tables, prices and accounts up to date. Only caches change: logically the pool is const.
+ */
+struct pool *pool_settle(const struct pool *p);
+void table_build(struct pool *p);
+void table_fini(struct table *t);
+void table_prices(struct pool *p);
+/* Takes (sign 1) or gives back (sign -1) what h holds on the table's nodes. */
+void table_apply(struct pool *p, struct hold *h, int sign);
+void table_node_refresh(struct pool *p, const struct object *o); /* same shape, new figures */
+bool node_same_shape(const struct object *a, const struct object *b);
+void accounts_build(struct pool *p);
+void accounts_fini(struct pool *p);
+void accounts_add(struct pool *p, struct hold *h, int sign);
+uint32_t pool_queue_index(const struct pool *p, const struct workload *w); /* NONE: no queue */
+
+static inline const struct target_spec *target_spec_of(const struct object *o)
+{
+    return object_as(o, target)->spec;
+}
+static inline int64_t *queue_cell(const struct pool *p, uint32_t queue, uint32_t class_)
+{
+    return &p->queue_held[(size_t)queue * (p->n_account_classes + 1) + class_];
+}
+
+#endif
