@@ -24,6 +24,7 @@ struct tls_config {
     bool server;
     char *mutual[MUTUAL_MAX + 1];
     char *server_name;
+    struct peer_identity *simulated; /* tests/sim only; then ctx is NULL */
 };
 
 int tls_failed(struct err *err, SSL *ssl, const char *doing)
@@ -257,6 +258,16 @@ static void set_defaults(struct tls_config *c)
     SSL_CTX_set_alpn_select_cb(ctx, alpn_select, c);
 }
 
+static void copy_spec(struct tls_config *c, const struct tls_config_spec *spec)
+{
+    for (unsigned i = 0; spec->alpn_mutual && spec->alpn_mutual[i]; i++) {
+        PRE(i < MUTUAL_MAX &&
+            strlen(spec->alpn_mutual[i]) < sizeof((struct peer_identity *)0)->alpn);
+        c->mutual[i] = mem_strdup(spec->alpn_mutual[i]);
+    }
+    c->server_name = spec->server_name ? mem_strdup(spec->server_name) : NULL;
+}
+
 int tls_config_create(const struct tls_config_spec *spec, bool server, struct tls_config **ret,
                       struct err *err)
 {
@@ -268,12 +279,7 @@ int tls_config_create(const struct tls_config_spec *spec, bool server, struct tl
     c->ctx = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
     INV(c->ctx);
     set_defaults(c);
-    for (unsigned i = 0; spec->alpn_mutual && spec->alpn_mutual[i]; i++) {
-        PRE(i < MUTUAL_MAX &&
-            strlen(spec->alpn_mutual[i]) < sizeof((struct peer_identity *)0)->alpn);
-        c->mutual[i] = mem_strdup(spec->alpn_mutual[i]);
-    }
-    c->server_name = spec->server_name ? mem_strdup(spec->server_name) : NULL;
+    copy_spec(c, spec);
     rc = load(c, spec, err);
     if (rc) {
         (void)tls_config_unref(c);
@@ -297,6 +303,7 @@ struct tls_config *tls_config_unref(struct tls_config *c)
     for (int i = 0; c->mutual[i]; i++)
         mem_free(c->mutual[i]);
     mem_free(c->server_name);
+    mem_free(c->simulated);
     mem_free(c);
     return NULL;
 }
@@ -344,6 +351,7 @@ static bool set_client(const struct tls_config *c, SSL *ssl, const char *host, c
 int tls_ssl_create(const struct tls_config *c, const char *host, const char *alpn, SSL **ret,
                    struct err *err)
 {
+    PRE(!c->simulated);
     ERR_clear_error();
     SSL *ssl = SSL_new(c->ctx);
     bool ok = ssl && (!alpn || strlen(alpn) < sizeof((struct peer_identity *)0)->alpn);
@@ -428,5 +436,54 @@ int tls_identify(const struct tls_config *c, SSL *ssl, struct peer_identity *pee
         strcmp(peer->name, c->server_name) != 0)
         return err_set(err, E_TLS, "the server's certificate is for \"%s\", but \"%s\" was called",
                        peer->name, c->server_name);
+    return 0;
+}
+
+/* ---- the simulator's
+ * ------------------------------------------------------------------------------------- */
+
+struct tls_config *tls_config_simulated(const struct tls_config_spec *spec, bool server,
+                                        const struct peer_identity *self)
+{
+    struct tls_config *c = mem_new(struct tls_config);
+
+    atomic_init(&c->refs, 1);
+    c->server = server;
+    copy_spec(c, spec);
+    c->simulated = mem_alloc(sizeof *self);
+    *c->simulated = *self;
+    return c;
+}
+
+static void see(struct peer_identity *seen, const struct tls_config *c, const char *alpn)
+{
+    if (c && c->simulated->name[0]) {
+        char address[PEER_NAME_MAX];
+
+        memcpy(address, seen->address, sizeof address);
+        *seen = *c->simulated;
+        memcpy(seen->address, address, sizeof address);
+        seen->certified = true;
+    }
+    (void)snprintf(seen->alpn, sizeof seen->alpn, "%s", alpn ? alpn : "");
+}
+
+int tls_simulate(const struct tls_config *c, const struct tls_config *s, const char *alpn,
+                 struct peer_identity *seen_by_client, struct peer_identity *seen_by_server,
+                 struct err *err)
+{
+    PRE((!c || c->simulated) && (!s || s->simulated));
+    if (!c != !s)
+        return err_set(err, E_TLS, "one side speaks TLS, the other does not");
+    if (s && alpn && strcmp(alpn, ALPN_HTTP) != 0 && !is_mutual(s, alpn, strlen(alpn)))
+        return err_set(err, E_TLS, "the server does not speak %s", alpn);
+    if (s && alpn && is_mutual(s, alpn, strlen(alpn)) && !c->simulated->name[0])
+        return err_set(err, E_TLS, "%s needs a client certificate", alpn);
+    if (c && c->server_name && is_common_name(c->server_name) &&
+        strcmp(s->simulated->name, c->server_name) != 0)
+        return err_set(err, E_TLS, "the server's certificate is for \"%s\", but \"%s\" was called",
+                       s->simulated->name, c->server_name);
+    see(seen_by_client, s, alpn);
+    see(seen_by_server, c, alpn);
     return 0;
 }

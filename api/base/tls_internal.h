@@ -16,4 +16,15 @@ int tls_identify(const struct tls_config *c, SSL *ssl, struct peer_identity *pee
 /* Says why an SSL call failed; empties OpenSSL's error queue. ssl may be NULL. */
 int tls_failed(struct err *err, SSL *ssl, const char *doing);
 
+/* For tests/sim: a configuration that only a simulated loop understands. It holds no keys, so a
+ * real stream made with it always fails. Its name and groups are what the peer sees as verified
+ * identity. */
+struct tls_config *tls_config_simulated(const struct tls_config_spec *spec, bool server,
+                                        const struct peer_identity *self);
+/* What the handshake of client c (NULL: plain) with server s would find; fills both peers'
+ * identities. */
+int tls_simulate(const struct tls_config *c, const struct tls_config *s, const char *alpn,
+                 struct peer_identity *seen_by_client, struct peer_identity *seen_by_server,
+                 struct err *err) MUST_CHECK;
+
 #endif
