@@ -426,8 +426,7 @@ static int fill_defaults(struct in *in, const struct path *p, const struct schem
             int r = scalar_from_text(f, f->def, body, in->a, &e);
             INV(r == 0);
             body_mark(body, f);
-        } else if (f->flags & FIELD_REQ && !member_present(f, body) &&
-                   !(here && member_int(f, body) == 0 && f->type == T_I64)) {
+        } else if (f->flags & FIELD_REQ && !member_present(f, body)) {
             return path_error(in->err, &at, "is required: %s", f->doc);
         }
     }
