@@ -2,9 +2,6 @@
  * The entry of the one binary. It picks the command and hands over; it must never hold logic of its
  * own, because nothing here can be reached by a unit test.
  */
-#include "connectors/agent/agent.h"
-#include "connectors/run/run.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -13,8 +10,6 @@ static int usage(FILE *out, int status)
     (void)fputs("usage: hanse COMMAND [ARGUMENT...]\n"
                 "\n"
                 "commands:\n"
-                "  agent      run Hanse's work on this machine\n"
-                "  run        run one command and end its whole process tree with it\n"
                 "  version    print the version\n"
                 "  help       print this text\n",
                 out);
@@ -25,12 +20,6 @@ int main(int argc, char **argv)
 {
     if (argc < 2) {
         return usage(stderr, 2);
-    }
-    if (strcmp(argv[1], "agent") == 0) {
-        return agent_main(argc - 1, argv + 1);
-    }
-    if (strcmp(argv[1], "run") == 0) {
-        return run_main(argc - 1, argv + 1);
     }
     if (strcmp(argv[1], "version") == 0) {
         return printf("hanse %s\n", HANSE_VERSION) < 0;

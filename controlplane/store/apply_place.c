@@ -1,0 +1,358 @@
+/* PLACE: one decision of the scheduler. Everything that it rests on is checked again against the
+ * state as it is now: a decision that no longer holds is a result, for the whole gang, and changes
+ * nothing (design.md §6).
+ *
+ * Must never promise anything twice, and never place what a compliance policy forbids. */
+#include "controlplane/store/store_internal.h"
+#include "policy/policy.h"
+
+#include <stdio.h>
+
+#define HELD_MAX ((int64_t)1 << 50)
+#define PLACE_ERR(t, ...) err_set((t)->err, E_PLACE, __VA_ARGS__)
+
+struct place {
+    const struct place_cmd *c;
+    const struct object *o; /* the Workload */
+    const struct workload *w;
+    const struct object *target;
+    struct placement *p; /* our copy */
+    int64_t gpus;        /* × 1000, all workers */
+};
+
+static const struct gpu_request *gpu_of(const struct workload *w)
+{
+    return w->spec->resources ? w->spec->resources->gpu : NULL;
+}
+
+/* ---- the shape: does the placement give what the spec asks for now?
+ * ------------------------------------------ */
+static int check_worker(struct txn *t, const struct place *x, const struct assignment *a)
+{
+    const struct gpu_request *g = gpu_of(x->w);
+    bool share = g && (g->fraction > 0 || *g->mig);
+    int64_t want = !g ? 0 : share ? 1 : g->count;
+
+    if (strlen(a->node) > 253 || !*a->node || strlen(a->mig) > 32)
+        return PLACE_ERR(t, "worker %lld has no node", (long long)a->rank);
+    if ((int64_t)a->n_gpus != want || strcmp(a->mig, g ? g->mig : "") != 0)
+        return PLACE_ERR(t, "worker %lld gets %u GPUs, the workload now asks for %lld",
+                         (long long)a->rank, a->n_gpus, (long long)want);
+    if (a->gpuMilli < 0 || a->gpuMilli > 1000 || (want > 0 && !share && a->gpuMilli != 1000) ||
+        (share && !*a->mig && (double)a->gpuMilli + 1 < g->fraction * 1000))
+        return PLACE_ERR(t, "worker %lld gets %lld/1000 of each GPU", (long long)a->rank,
+                         (long long)a->gpuMilli);
+    for (uint32_t i = 0; i < a->n_gpus; i++) {
+        if (a->gpus[i] < 0 || a->gpus[i] >= 64)
+            return PLACE_ERR(t, "node %s: device %lld: devices 0 to 63 can be placed", a->node,
+                             (long long)a->gpus[i]);
+        for (uint32_t j = 0; j < i; j++)
+            if (a->gpus[i] == a->gpus[j])
+                return PLACE_ERR(t, "worker %lld gets device %lld twice", (long long)a->rank,
+                                 (long long)a->gpus[i]);
+    }
+    return 0;
+}
+
+static int check_shape(struct txn *t, struct place *x)
+{
+    const struct gang *g = x->w->spec->gang;
+    const struct resources *rs = x->w->spec->resources;
+    int64_t workers = g && g->workers > 0 ? g->workers : 1;
+    int64_t least = g && g->minWorkers > 0 && g->minWorkers < workers ? g->minWorkers : workers;
+    const struct gpu_request *gpu = gpu_of(x->w);
+    bool class_ok = !gpu || gpu->n_classes == 0;
+    int r;
+
+    if (x->p->n_assignments < least || x->p->n_assignments > workers)
+        return PLACE_ERR(t, "%u workers are placed, the workload asks for %lld",
+                         x->p->n_assignments, (long long)workers);
+    if (strlen(x->p->class_) > 63 || strlen(x->p->target) > 253)
+        return PLACE_ERR(t, "names in the placement are too long");
+    if (x->p->cpu > HELD_MAX || x->p->memory > HELD_MAX ||
+        !(x->p->gpuHourPrice >= 0 && x->p->gpuHourPrice < 1e9))
+        return PLACE_ERR(t, "figures in the placement cannot be");
+    for (uint32_t i = 0; gpu && i < gpu->n_classes; i++)
+        class_ok = class_ok || strcmp(gpu->classes[i], x->p->class_) == 0;
+    if (!class_ok)
+        return PLACE_ERR(t, "GPU class %s is not among those asked for", x->p->class_);
+    if (x->p->cpu < (rs ? rs->cpu : 0) || x->p->memory < (rs ? rs->memory : 0))
+        return PLACE_ERR(t, "less CPU or memory is placed than the workload now asks for");
+    for (uint32_t i = 0; i < x->p->n_assignments; i++) {
+        if ((r = check_worker(t, x, &x->p->assignments[i])) < 0)
+            return r;
+        x->gpus += x->p->assignments[i].gpuMilli * (int64_t)x->p->assignments[i].n_gpus;
+    }
+    return 0;
+}
+
+/* ---- capacity
+ * ----------------------------------------------------------------------------------------------------
+ */
+static const struct gpu *device_of(const struct node *n, int64_t index)
+{
+    for (uint32_t i = 0; i < n->spec->n_gpus; i++)
+        if (n->spec->gpus[i].index == index)
+            return &n->spec->gpus[i];
+    return NULL;
+}
+
+static int check_device(struct txn *t, const struct place *x, const struct assignment *a,
+                        const struct node *n, const struct node_usage *now, int64_t index)
+{
+    const struct gpu *g = device_of(n, index);
+    int64_t profiles = 0;
+
+    if (!g || (g->health && g->health != HEALTH_READY))
+        return PLACE_ERR(t, "node %s: GPU %lld is not there or not ready", a->node,
+                         (long long)index);
+    if (strcmp(g->class_, x->p->class_) != 0)
+        return PLACE_ERR(t, "node %s: GPU %lld is a %s, not a %s", a->node, (long long)index,
+                         g->class_, x->p->class_);
+    if (*a->mig) {
+        for (uint32_t i = 0; i < g->n_migProfiles; i++)
+            profiles += strcmp(g->migProfiles[i], a->mig) == 0;
+        if (root_mig_held(t->w, a->node, index, a->mig) >= profiles)
+            return PLACE_ERR(t, "node %s: GPU %lld has no free %s", a->node, (long long)index,
+                             a->mig);
+        return 0;
+    }
+    if (now->device_milli[index] + a->gpuMilli > 1000)
+        return PLACE_ERR(t, "node %s: GPU %lld has %d/1000 in use", a->node, (long long)index,
+                         (int)now->device_milli[index]);
+    return 0;
+}
+
+static int check_node(struct txn *t, const struct place *x, const struct assignment *a)
+{
+    const struct object *o = root_get(t->w, KIND_NODE, "", a->node);
+    const struct node *n = o ? object_as(o, node) : NULL;
+    struct node_usage now = {0};
+    int r;
+
+    if (!n || strcmp(n->spec->target, x->p->target) != 0)
+        return PLACE_ERR(t, "node %s is not known on %s", a->node, x->p->target);
+    if (n->spec->unschedulable ||
+        (n->status && n->status->health && n->status->health != HEALTH_READY))
+        return PLACE_ERR(t, "node %s is not ready or cordoned", a->node);
+    (void)root_usage(t->w, a->node, &now);
+    if (x->p->cpu > 0 && (n->spec->cpu < x->p->cpu || now.cpu_milli > n->spec->cpu - x->p->cpu))
+        return PLACE_ERR(t, "node %s has not enough CPU free", a->node);
+    if (x->p->memory > 0 &&
+        (n->spec->memory < x->p->memory || now.memory_bytes > n->spec->memory - x->p->memory))
+        return PLACE_ERR(t, "node %s has not enough memory free", a->node);
+    for (uint32_t i = 0; i < a->n_gpus; i++)
+        if ((r = check_device(t, x, a, n, &now, a->gpus[i])) < 0)
+            return r;
+    return 0;
+}
+
+static int check_target(struct txn *t, struct place *x)
+{
+    x->target = root_get(t->w, KIND_TARGET, "", x->p->target);
+    if (!x->target)
+        return PLACE_ERR(t, "target %s is gone", x->p->target);
+    const struct target_spec *s = object_as(x->target, target)->spec;
+    if (x->target->meta->deletionTimestamp || s->unschedulable || s->drain || s->observeOnly)
+        return PLACE_ERR(
+            t, "target %s takes nothing new: it is cordoned, drained, observed or about to go",
+            x->p->target);
+    int64_t limit = s->limits ? s->limits->workloads : 0;
+    if (limit > 0 && root_count_of(t->w->target_held, key_str(x->p->target)) >= limit)
+        return PLACE_ERR(t, "target %s holds its limit of %lld workloads", x->p->target,
+                         (long long)limit);
+    return 0;
+}
+
+/* ---- policy
+ * ----------------------------------------------------------------------------------------------------------
+ */
+static int64_t held(const char *queue, const char *class_, void *arg)
+{
+    return root_queue_held(arg, queue, class_);
+}
+
+static int check_quota(struct txn *t, const struct place *x, const char *queue)
+{
+    int64_t capacity = root_count_of(t->w->class_gpus, key_str(x->p->class_)) * 1000;
+    struct err e = {0};
+    size_t n;
+
+    if (x->gpus == 0)
+        return 0;
+    const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
+    if (policy_quota_check(queue, x->p->class_, x->gpus, queues, n, held, t->w, capacity, &e) < 0)
+        return PLACE_ERR(t, "quota: %s", e.text);
+    return 0;
+}
+
+static int check_compliance(struct txn *t, const struct place *x)
+{
+    const struct object **data = arena_array(t->a, const struct object *, x->w->spec->n_data + 1);
+    size_t n;
+    const struct object *const *policies = txn_all(t, KIND_COMPLIANCE_POLICY, &n);
+
+    for (uint32_t i = 0; i < x->w->spec->n_data; i++)
+        data[i] = root_get(t->w, KIND_DATASET, x->o->meta->namespace_, x->w->spec->data[i].dataset);
+    return policy_compliance_check(x->o, x->target, policies, n, data, x->w->spec->n_data,
+                                   COVERS_RUN, t->err);
+}
+
+static int check_all(struct txn *t, struct place *x)
+{
+    size_t n;
+    int r;
+
+    if ((r = check_shape(t, x)) < 0 || (r = check_target(t, x)) < 0)
+        return r;
+    const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
+    const char *queue = policy_queue_of(x->o, queues, n);
+    if (strcmp(queue, x->c->queue) != 0)
+        return PLACE_ERR(t, "the workload is in queue \"%s\" now, it was decided in \"%s\"", queue,
+                         x->c->queue);
+    if ((r = check_quota(t, x, queue)) < 0)
+        return r;
+    return check_compliance(t, x);
+}
+
+/* ---- the record
+ * ------------------------------------------------------------------------------------------------------
+ */
+static const char *decision_name(struct txn *t, const struct place *x, const char *suffix)
+{
+    const char *name = x->o->meta->name;
+    size_t room = 253 - strlen(suffix);
+
+    if (strlen(name) <= room)
+        return arena_printf(t->a, "%s%s", name, suffix);
+    return arena_printf(t->a, "%.*s-%08x%s", (int)(room - 9), name,
+                        (unsigned)(hash_bytes(0, name, strlen(name)) & 0xffffffff), suffix);
+}
+
+static void decision_store(struct txn *t, const struct place *x, const char *name, int64_t epoch)
+{
+    const struct kind *k = kind_by_id(KIND_DECISION);
+    const struct object *old = root_get(t->w, KIND_DECISION, x->o->meta->namespace_, name);
+    struct decision *d = arena_new(t->a, struct decision);
+    struct owner_ref *owner = arena_new(t->a, struct owner_ref);
+
+    d->spec = arena_memdup(t->a, x->c->decision, sizeof *d->spec);
+    d->spec->workload = x->o->meta->name;
+    d->spec->workloadUid = x->o->meta->uid;
+    d->spec->epoch = epoch;
+    d->metadata = txn_meta(t, x->o->meta->namespace_, name);
+    if (old) {
+        d->metadata->uid = old->meta->uid;
+        d->metadata->creationTimestamp = old->meta->creationTimestamp;
+        d->metadata->generation = old->meta->generation + 1;
+    }
+    owner->apiVersion = kind_api_version(x->o->kind);
+    owner->kind = x->o->kind->kind;
+    owner->name = x->o->meta->name;
+    owner->uid = x->o->meta->uid;
+    owner->controller = true;
+    d->metadata->ownerReferences = owner;
+    d->metadata->n_ownerReferences = 1;
+    (void)txn_put(t, k, old, d);
+}
+
+static int place_pending(struct txn *t, const struct place *x)
+{
+    const struct decision_spec *d = x->c->decision;
+    const struct workload_status *s = x->w->status;
+
+    if (strcmp(d->reason, s->reason) == 0 && strcmp(d->message, s->message) == 0 &&
+        d->queuePosition == s->queuePosition) {
+        t->res->unchanged = true;
+        return 0;
+    }
+    struct workload *w = object_edit_as(x->o, workload, t->a);
+    w->status->reason = d->reason;
+    w->status->message = d->message;
+    w->status->queuePosition = d->queuePosition;
+    txn_condition(t, &w->status->conditions, &w->status->n_conditions, "Placed", COND_FALSE,
+                  d->reason, d->message);
+    (void)txn_put(t, x->o->kind, x->o, w);
+    decision_store(t, x, decision_name(t, x, "-pending"), 0);
+    return 0;
+}
+
+static void place_reserve(struct txn *t, const struct place *x)
+{
+    const struct decision_spec *d = x->c->decision;
+    struct workload *w = object_edit_as(x->o, workload, t->a);
+    struct workload_status *s = w->status;
+    char suffix[32];
+
+    s->epoch++;
+    s->phase = PHASE_RESERVED;
+    s->phaseSince = t->now;
+    s->phaseBefore = (enum phase)0;
+    s->intent = NULL;
+    s->queuePosition = 0;
+    s->queue = x->c->queue;
+    s->reason = d->reason;
+    s->message = d->message;
+    s->revision = d->revision;
+    s->placement = x->p;
+    (void)snprintf(suffix, sizeof suffix, "-e%lld", (long long)s->epoch);
+    x->p->decision = decision_name(t, x, suffix);
+    x->p->since = t->now;
+    x->p->gpus = x->gpus;
+    txn_condition(t, &s->conditions, &s->n_conditions, "Placed", COND_TRUE, d->reason, d->message);
+    (void)txn_put(t, x->o->kind, x->o, w);
+    decision_store(t, x, x->p->decision, s->epoch);
+    const struct object *pending =
+        root_get(t->w, KIND_DECISION, x->o->meta->namespace_, decision_name(t, x, "-pending"));
+    if (pending)
+        txn_remove(t, pending);
+}
+
+/* Workers of one gang may share nodes and devices: each is held on a scratch fork before the next
+ * is looked at. */
+static int check_capacity(struct txn *t, const struct place *x)
+{
+    struct txn scratch = *t;
+    int r = 0;
+
+    scratch.w = root_fork(t->w);
+    for (uint32_t i = 0; i < x->p->n_assignments && r == 0; i++) {
+        r = check_node(&scratch, x, &x->p->assignments[i]);
+        if (r == 0)
+            root_usage_add(scratch.w, x->p, &x->p->assignments[i]);
+    }
+    (void)root_unref(scratch.w);
+    return r;
+}
+
+int apply_place(struct txn *t, const struct place_cmd *c)
+{
+    struct place x = {.c = c, .o = root_get(t->w, KIND_WORKLOAD, c->ns, c->name)};
+    int r;
+
+    if (!x.o || strcmp(x.o->meta->uid, c->uid) != 0)
+        return err_set(t->err, E_STALE, "workload %s/%s is not the one that was decided about",
+                       c->ns, c->name);
+    x.w = object_as(x.o, workload);
+    if (x.w->status->phase != PHASE_QUEUED || x.w->status->epoch != c->epoch)
+        return err_set(t->err, E_STALE,
+                       "workload %s/%s is %s in epoch %lld, it was decided for epoch %lld", c->ns,
+                       c->name, phase_text(x.w->status->phase), (long long)x.w->status->epoch,
+                       (long long)c->epoch);
+    if (!c->decision)
+        return err_set(t->err, E_INVALID, "a PLACE without its decision");
+    if (x.o->meta->deletionTimestamp)
+        return PLACE_ERR(t, "workload %s/%s is being deleted", c->ns, c->name);
+    struct object *kept = object_ref(x.o);
+    if (!c->placement) {
+        r = place_pending(t, &x);
+    } else if (x.w->spec->suspend) {
+        r = PLACE_ERR(t, "workload %s/%s is suspended", c->ns, c->name);
+    } else {
+        x.p = arena_memdup(t->a, c->placement, sizeof *c->placement);
+        if ((r = check_all(t, &x)) == 0 && (r = check_capacity(t, &x)) == 0)
+            place_reserve(t, &x);
+    }
+    (void)object_unref(kept);
+    return r;
+}

@@ -1,0 +1,344 @@
+/* RUN: one step of the epoch machine of a Workload (epoch.def). Alive, dead and unknown are three
+ * answers.
+ *
+ * Must never let a reservation go without a proof that nothing of its epoch runs or will run; must
+ * never let an old epoch or try speak for the present one. A step that does not fit is E_STALE and
+ * changes nothing. */
+#include "controlplane/store/store_internal.h"
+
+#include <stdio.h>
+
+#define ENDS_MAX 16
+#define RUN_STALE(t, ...) err_set((t)->err, E_STALE, __VA_ARGS__)
+
+struct run {
+    const struct run_cmd *c;
+    const struct object *o;
+    struct workload *w; /* our copy */
+    struct workload_status *s;
+    enum phase from;
+    enum phase to;
+};
+
+static int64_t run_try(const struct workload_status *s)
+{
+    return s->intent ? s->intent->try_ : 0;
+}
+
+static bool stop_asked(const struct workload_status *s)
+{
+    return s->intent && s->intent->op == INTENT_STOP;
+}
+
+/* Were all workers seen running in this epoch? */
+static bool has_run(const struct workload_status *s)
+{
+    for (uint32_t i = 0; i < s->n_conditions; i++)
+        if (strcmp(s->conditions[i].type, "Running") == 0)
+            return s->conditions[i].status == COND_TRUE;
+    return false;
+}
+
+/* ---- what it cost
+ * ------------------------------------------------------------------------------------------------
+ */
+static double hours_of(int64_t gpu_milli, int64_t ms)
+{
+    if (ms > 10ll * 366 * 24 * 3600 * 1000)
+        ms = 10ll * 366 * 24 * 3600 * 1000;
+    return ms > 0 ? (double)(gpu_milli * (ms / 1000) + gpu_milli * (ms % 1000) / 1000) / 3600000.0
+                  : 0.0;
+}
+
+/* Volatile: no fused multiply-add, so that every machine gets the same bits. */
+static void spend(struct run *x, int64_t now, bool wasted)
+{
+    const struct placement *p = x->s->placement;
+    const struct run_checkpoint *ck = x->s->checkpoint;
+    struct spent *sp = x->s->spent;
+    int64_t from = p->since;
+    double hours = hours_of(p->gpus, now - from);
+    volatile double cost = hours * p->gpuHourPrice;
+
+    sp->gpuHours += hours;
+    sp->cost += cost;
+    if (ck && ck->epoch == x->s->epoch && ck->verifiedAt > from)
+        from = ck->verifiedAt;
+    if (wasted)
+        sp->wasted += hours_of(p->gpus, now - from);
+}
+
+static void end_add(struct txn *t, struct run *x)
+{
+    struct workload_status *s = x->s;
+    uint32_t keep = s->n_ends < ENDS_MAX ? s->n_ends : ENDS_MAX - 1;
+    struct run_end *ends = arena_array(t->a, struct run_end, keep + 1);
+
+    if (keep)
+        memcpy(ends, s->ends + (s->n_ends - keep), keep * sizeof *ends);
+    ends[keep] = (struct run_end){.epoch = s->epoch,
+                                  .exitCode = x->c->exit_code,
+                                  .signal = x->c->term_signal,
+                                  .proof = x->c->proof,
+                                  .at = t->now,
+                                  .reason = x->c->reason,
+                                  .message = x->c->message,
+                                  .target = s->placement ? s->placement->target : ""};
+    s->ends = ends;
+    s->n_ends = keep + 1;
+}
+
+/* ---- where an end leads
+ * -------------------------------------------------------------------------------------------- */
+static bool retries_left(const struct run *x)
+{
+    const struct run_spec *r = x->w->spec->run;
+
+    return x->s->retries < (r ? r->retries : 0);
+}
+
+static enum phase after_end(struct run *x)
+{
+    bool failed = x->c->exit_code != 0 || x->c->term_signal != 0;
+
+    if (stop_asked(x->s))
+        return PHASE_CANCELLED;
+    if (x->c->requeue)
+        return PHASE_QUEUED;
+    if (!failed)
+        return PHASE_SUCCEEDED;
+    bool again = retries_left(x);
+    x->s->retries++;
+    return again ? PHASE_QUEUED : PHASE_FAILED;
+}
+
+/* Proved: its processes are gone, or never were. */
+static void let_go(struct txn *t, struct run *x)
+{
+    bool live = phase_live(x->from);
+
+    if (x->s->placement && phase_holds(x->from)) {
+        if (!x->s->spent)
+            x->s->spent = arena_new(t->a, struct spent);
+        spend(x, t->now, live && x->to != PHASE_SUCCEEDED && x->to != PHASE_CANCELLED);
+    }
+    if (live)
+        end_add(t, x);
+    txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Running", COND_FALSE,
+                  phase_text(x->to), x->c->reason);
+    if (x->to == PHASE_QUEUED) {
+        x->s->placement = NULL;
+        x->s->queuedAt = t->now;
+        txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Placed", COND_FALSE, x->c->reason,
+                      x->c->message);
+    }
+    if (phase_final(x->to))
+        x->s->endedAt = t->now;
+    x->s->phaseBefore = (enum phase)0;
+    x->s->intent = NULL;
+}
+
+static bool ends_with_proof(enum run_step step)
+{
+    return step == STEP_ENDED || step == STEP_ABSENT || step == STEP_LEASE_OVER ||
+           step == STEP_FENCED;
+}
+
+static int step_end(struct txn *t, struct run *x)
+{
+    if (!x->c->proof)
+        return err_field(t->err, E_INVALID, "proof", "%s needs its proof",
+                         run_step_text(x->c->step));
+    if (x->c->step == STEP_ABSENT && has_run(x->s))
+        return RUN_STALE(t, "workload %s/%s ran in epoch %lld: absent is no proof of its end",
+                         x->c->ns, x->c->name, (long long)x->s->epoch);
+    if (x->c->step == STEP_ENDED)
+        x->to = after_end(x);
+    else if (stop_asked(x->s))
+        x->to = PHASE_CANCELLED;
+    else if (x->c->requeue)
+        x->to = PHASE_QUEUED;
+    if (x->to != PHASE_RESERVED) {
+        let_go(t, x);
+        return 0;
+    }
+    /* Absent: the place is kept, the next try gets a key of its own. */
+    x->s->intent->op = INTENT_NONE;
+    x->s->intent->done = true;
+    return 0;
+}
+
+/* ---- steps on the way
+ * ------------------------------------------------------------------------------------------------
+ */
+static void step_dispatch(struct txn *t, struct run *x)
+{
+    struct intent *in = arena_new(t->a, struct intent);
+
+    in->op = INTENT_SUBMIT;
+    in->try_ = x->c->try_;
+    in->at = t->now;
+    in->key = arena_printf(t->a, "%s.%lld.%lld", x->o->meta->uid, (long long)x->s->epoch,
+                           (long long)in->try_);
+    in->reason = "";
+    x->s->intent = in;
+}
+
+static void step_intent(struct txn *t, struct run *x)
+{
+    struct intent *in = x->s->intent; /* there is one in every live phase */
+    enum intent_op op = x->c->step == STEP_STOP ? INTENT_STOP : INTENT_QUIESCE;
+
+    if (x->from == PHASE_UNKNOWN)
+        x->s->phaseBefore = PHASE_QUIESCING;
+    if (in->op == INTENT_STOP || in->op == op)
+        return;
+    in->op = op;
+    in->at = t->now;
+    in->done = false;
+    in->reason = x->c->reason;
+}
+
+static int step_checkpoint(struct txn *t, struct run *x)
+{
+    const struct run_checkpoint *now = x->c->checkpoint, *old = x->s->checkpoint;
+    int64_t epoch = x->s->epoch;
+
+    if (!now)
+        return err_field(t->err, E_INVALID, "checkpoint", "a checkpoint was to be told");
+    if (x->from == PHASE_RESERVED) /* nothing of this epoch has run: the last one that did may still
+                                      be verified */
+        epoch = x->s->n_ends > 0 ? x->s->ends[x->s->n_ends - 1].epoch : 0;
+    if (x->c->epoch != epoch || (now->epoch && now->epoch != epoch) || epoch == 0)
+        return RUN_STALE(t,
+                         "checkpoint of epoch %lld, the workload is in epoch %lld: an old writer "
+                         "cannot make its "
+                         "checkpoint current",
+                         (long long)x->c->epoch, (long long)x->s->epoch);
+    if (old && old->epoch == epoch && now->step < old->step)
+        return RUN_STALE(t, "checkpoint at step %lld, step %lld is verified already",
+                         (long long)now->step, (long long)old->step);
+    struct run_checkpoint *ck = arena_memdup(t->a, now, sizeof *ck);
+    ck->epoch = epoch;
+    if (!ck->verifiedAt)
+        ck->verifiedAt =
+            old && old->epoch == epoch && old->step == ck->step ? old->verifiedAt : t->now;
+    x->s->checkpoint = ck;
+    return 0;
+}
+
+static int step_take(struct txn *t, struct run *x)
+{
+    if (ends_with_proof(x->c->step))
+        return step_end(t, x);
+    switch (x->c->step) {
+    case STEP_DISPATCH:
+        step_dispatch(t, x);
+        return 0;
+    case STEP_ACCEPTED:
+        x->s->intent->done = true;
+        return 0;
+    case STEP_RUNNING:
+        x->s->intent->done = true;
+        if (!x->s->startedAt)
+            x->s->startedAt = t->now;
+        txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Running", COND_TRUE, "Running",
+                      x->c->message);
+        return 0;
+    case STEP_UNKNOWN:
+        x->s->phaseBefore = x->from;
+        return 0;
+    case STEP_SEEN:
+        if (!x->s->phaseBefore)
+            return RUN_STALE(t, "nothing says what it was before");
+        x->to = x->s->phaseBefore;
+        x->s->phaseBefore = (enum phase)0;
+        return 0;
+    case STEP_QUIESCE:
+    case STEP_STOP:
+        if (phase_live(x->from)) {
+            step_intent(t, x);
+            return 0;
+        }
+        let_go(t, x);
+        return 0;
+    case STEP_REQUEUE:
+        let_go(t, x);
+        return 0;
+    case STEP_CHECKPOINT:
+        return step_checkpoint(t, x);
+    default:
+        return err_set(t->err, E_INVALID, "no such step: %d", (int)x->c->step);
+    }
+}
+
+/* ---- the command
+ * -------------------------------------------------------------------------------------------------------
+ */
+static int check_fence(struct txn *t, const struct run *x)
+{
+    const struct run_cmd *c = x->c;
+    int64_t try_ = run_try(x->s) + (c->step == STEP_DISPATCH);
+
+    if (c->step == STEP_CHECKPOINT)
+        return 0; /* its own rule: step_checkpoint */
+    if (c->epoch != x->s->epoch || c->try_ != try_)
+        return RUN_STALE(t, "%s of epoch %lld try %lld; workload %s/%s is in epoch %lld try %lld",
+                         run_step_text(c->step), (long long)c->epoch, (long long)c->try_, c->ns,
+                         c->name, (long long)x->s->epoch, (long long)run_try(x->s));
+    if (c->step == STEP_DISPATCH && x->o->meta->deletionTimestamp)
+        return RUN_STALE(t, "workload %s/%s is being deleted", c->ns, c->name);
+    return 0;
+}
+
+/* Phase, reason and time; then the object, or its removal when that was only waiting for this end.
+ */
+static void step_store(struct txn *t, struct run *x)
+{
+    const char *target = x->s->placement ? arena_strdup(t->a, x->s->placement->target) : NULL;
+    const struct placement *held = object_hold(x->o);
+
+    if (x->to != x->from) {
+        x->s->phase = x->to;
+        x->s->phaseSince = t->now;
+    }
+    if (x->c->step != STEP_CHECKPOINT && (x->to != x->from || *x->c->reason)) {
+        x->s->reason = x->c->reason;
+        x->s->message = x->c->message;
+    }
+    if (held)
+        target = arena_strdup(t->a, held->target);
+    if (body_equal(&schema_workload, x->w, x->o->body)) {
+        t->res->unchanged = true;
+        return;
+    }
+    const struct object *o = txn_put(t, x->o->kind, x->o, x->w);
+    if (phase_holds(x->from) && !phase_holds(x->to))
+        txn_settle(t, x->c->ns, target);
+    bool live = object_live(o);
+    if (o->meta->deletionTimestamp && !live && o->meta->n_finalizers == 0)
+        txn_remove(t, o);
+}
+
+int apply_run(struct txn *t, const struct run_cmd *c)
+{
+    struct run x = {.c = c, .o = root_get(t->w, KIND_WORKLOAD, c->ns, c->name)};
+    int r;
+
+    if (!x.o || strcmp(x.o->meta->uid, c->uid) != 0)
+        return RUN_STALE(t, "workload %s/%s is not the one that ran", c->ns, c->name);
+    x.w = object_edit_as(x.o, workload, t->a);
+    x.s = x.w->status;
+    x.from = x.s->phase;
+    x.to = epoch_next(x.from, c->step);
+    if (!x.to)
+        return RUN_STALE(t, "%s does not follow on %s (workload %s/%s)", run_step_text(c->step),
+                         phase_text(x.from), c->ns, c->name);
+    if ((r = check_fence(t, &x)) < 0)
+        return r;
+    struct object *kept = object_ref(x.o);
+    if ((r = step_take(t, &x)) == 0)
+        step_store(t, &x);
+    (void)object_unref(kept);
+    return r;
+}

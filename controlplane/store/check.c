@@ -1,0 +1,169 @@
+/* What must hold of every root, whatever happened. root_check is for tests and the simulator: it
+ * makes every derived figure again from the objects and aborts on the first difference.
+ * root_object_sound guards the reading of snapshots, so that a bad one is an error and not an
+ * abort. */
+#include "controlplane/store/store_internal.h"
+
+#define HELD_MAX ((int64_t)1 << 50)
+
+static bool assignment_sound(const struct root *r, const struct placement *p,
+                             const struct assignment *a)
+{
+    struct node_usage now = {0};
+
+    if (!*a->node || strlen(a->node) > 253 || strlen(a->mig) > 32 || a->gpuMilli < 0 ||
+        a->gpuMilli > 1000)
+        return false;
+    (void)root_usage(r, a->node, &now);
+    if (now.cpu_milli > HELD_MAX - p->cpu || now.memory_bytes > HELD_MAX - p->memory ||
+        a->n_gpus > 64)
+        return false;
+    for (uint32_t i = 0; i < a->n_gpus; i++) {
+        if (a->gpus[i] < 0 || a->gpus[i] >= 64)
+            return false;
+        for (uint32_t j = 0; j < i; j++)
+            if (a->gpus[i] == a->gpus[j])
+                return false;
+        if (!*a->mig && now.device_milli[a->gpus[i]] + a->gpuMilli > 1000)
+            return false;
+    }
+    return true;
+}
+
+bool root_object_sound(const struct root *r, const struct object *o)
+{
+    if (!*o->meta->uid || (o->kind->namespaced != (*o->meta->namespace_ != 0)))
+        return false;
+    if (o->kind->id == KIND_NODE)
+        return object_as(o, node)->spec != NULL;
+    if (o->kind->id == KIND_TARGET)
+        return object_as(o, target)->spec != NULL;
+    if (o->kind->id != KIND_WORKLOAD)
+        return true;
+    const struct workload *w = object_as(o, workload);
+    if (!w->spec || !w->status || strlen(w->status->queue) > 253 ||
+        root_workload_by_uid(r, o->meta->uid))
+        return false;
+    if (phase_live(w->status->phase) && !w->status->intent)
+        return false;
+    if (!phase_holds(w->status->phase))
+        return true;
+    const struct placement *p = w->status->placement;
+    if (!p || p->cpu < 0 || p->cpu > HELD_MAX || p->memory < 0 || p->memory > HELD_MAX ||
+        p->gpus < 0 || p->gpus > HELD_MAX || strlen(p->class_) > 63 || strlen(p->target) > 253)
+        return false;
+    struct root *scratch = root_fork(r);
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < p->n_assignments; i++) {
+        ok = assignment_sound(scratch, p, &p->assignments[i]);
+        if (ok)
+            root_usage_add(scratch, p, &p->assignments[i]);
+    }
+    (void)root_unref(scratch);
+    return ok;
+}
+
+/* ---- the check
+ * ---------------------------------------------------------------------------------------------- */
+static bool check_workload(const struct object *o, void *arg)
+{
+    const struct root *r = arg;
+    const struct workload *w = object_as(o, workload);
+
+    INV(w->spec && w->status);
+    const struct workload_status *s = w->status;
+    INV(s->phase >= PHASE_QUEUED && s->phase <= PHASE_UNKNOWN && s->epoch >= 0);
+    INV(!phase_holds(s->phase) || (s->placement && s->epoch > 0));
+    INV(!phase_live(s->phase) || (s->intent && s->intent->op && *s->intent->key));
+    INV(s->phase != PHASE_UNKNOWN || phase_live(s->phaseBefore));
+    INV(s->phase != PHASE_QUEUED || !s->placement);
+    INV(s->n_ends <= 16);
+    INV(root_workload_by_uid(r, o->meta->uid) == o);
+    return true;
+}
+
+struct copy {
+    struct root *fresh;
+    uint64_t objects;
+};
+
+static bool copy_each(struct slice key, const void *value, void *arg)
+{
+    struct copy *c = arg;
+    const struct object *o = value;
+    struct key k;
+
+    key_object(&k, o->meta->namespace_, o->meta->name);
+    INV(k.n == key.n && memcmp(k.p, key.p, key.n) == 0);
+    INV(root_object_sound(c->fresh, o)); /* in particular: no device beyond 1000 */
+    root_load_object(c->fresh, (struct object *)(uintptr_t)o);
+    c->objects++;
+    return true;
+}
+
+struct same {
+    const struct tree *other;
+    size_t from, n; /* bytes of the box that must be equal */
+};
+
+static bool same_each(struct slice key, const void *value, void *arg)
+{
+    const struct same *s = arg;
+    const void *v = tree_get(s->other, key);
+
+    INV(v && (s->n ? memcmp((const char *)v + s->from, (const char *)value + s->from, s->n) == 0
+                   : v == value));
+    return true;
+}
+
+static void same_trees(const struct tree *a, const struct tree *b, size_t from, size_t n)
+{
+    struct same s = {b, from, n};
+
+    INV(tree_count(a) == tree_count(b));
+    tree_scan(a, slice_make("", 0), same_each, &s);
+}
+
+struct change_span {
+    uint64_t next, n;
+};
+
+static bool window_each(struct slice key, const void *value, void *arg)
+{
+    struct change_span *w = arg;
+    const struct change *c = &((const struct change_box *)value)->change;
+
+    (void)key;
+    INV(w->n == 0 || c->rv == w->next);
+    w->next = c->rv + 1;
+    w->n++;
+    return true;
+}
+
+void root_check(const struct root *r)
+{
+    struct copy c = {root_create(), 0};
+    struct change_span w = {0, 0};
+    const struct slice start = slice_make("", 0);
+
+    for (int k = 1; k < KIND_LIMIT; k++)
+        if (r->kinds[k])
+            tree_scan(r->kinds[k], start, copy_each, &c);
+    root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, check_workload, (void *)(uintptr_t)r);
+    same_trees(r->usage, c.fresh->usage, offsetof(struct usage_box, usage),
+               sizeof(struct node_usage));
+    same_trees(r->mig, c.fresh->mig, offsetof(struct count_box, n), sizeof(int64_t));
+    same_trees(r->held, c.fresh->held, offsetof(struct count_box, n), sizeof(int64_t));
+    same_trees(r->target_held, c.fresh->target_held, offsetof(struct count_box, n),
+               sizeof(int64_t));
+    same_trees(r->ns_live, c.fresh->ns_live, offsetof(struct count_box, n), sizeof(int64_t));
+    same_trees(r->class_gpus, c.fresh->class_gpus, offsetof(struct count_box, n), sizeof(int64_t));
+    same_trees(r->uids, c.fresh->uids, 0, 0);
+    same_trees(r->owners, c.fresh->owners, 0, 0);
+    tree_scan(r->changes, start, window_each, &w);
+    INV(w.n == tree_count(r->changes) && w.n <= LIMIT_CHANGES_MAX &&
+        (w.n == 0 || w.next == r->rv + 1));
+    INV(tree_count(r->requests) == tree_count(r->request_order) &&
+        tree_count(r->requests) <= LIMIT_REQUEST_IDS_MAX);
+    (void)root_unref(c.fresh);
+}

@@ -1,0 +1,302 @@
+/* Entries of the log: a header and a batch of commands; and apply, which takes them in.
+ *
+ *   u32 magic  u16 version  u16 0  u64 number  u64 term  i64 time  u32 commands  u32 crc32  u32
+ * bytes  u32 0 then for each command: u32 length, bytes; zeroes up to a multiple of 8 (libraft asks
+ * for that)
+ *
+ * apply must never fail because of what a command says: that is a result. It refuses an entry only
+ * when it cannot be what a leader proposed, and then changes nothing. */
+#include "controlplane/store/store_internal.h"
+
+#include <stdio.h>
+#include <zlib.h>
+
+#define ENTRY_MAGIC 0x31454e48u /* "HNE1" */
+#define ENTRY_VERSION 1
+#define ENTRY_HEAD 48
+enum { AT_NUMBER = 8, AT_TERM = 16, AT_TIME = 24, AT_COUNT = 32, AT_CRC = 36, AT_BYTES = 40 };
+
+static uint32_t entry_crc(const unsigned char *p, size_t n)
+{
+    static const unsigned char zero[4];
+    uLong crc = crc32(0, p, AT_CRC);
+
+    crc = crc32(crc, zero, sizeof zero);
+    return (uint32_t)crc32(crc, p + AT_CRC + 4, (uInt)(n - AT_CRC - 4));
+}
+
+void entry_begin(struct buf *b, const struct entry_head *h)
+{
+    unsigned char head[ENTRY_HEAD] = {0};
+
+    PRE(b->n == 0);
+    put_u32(head, ENTRY_MAGIC);
+    put_u16(head + 4, ENTRY_VERSION);
+    put_u64(head + AT_NUMBER, h->number);
+    put_u64(head + AT_TERM, h->term);
+    put_u64(head + AT_TIME, (uint64_t)h->time_ms);
+    buf_add(b, head, sizeof head);
+}
+
+void entry_add(struct buf *b, struct slice command)
+{
+    unsigned char n[4];
+
+    put_u32(n, (uint32_t)command.n);
+    buf_add(b, n, sizeof n);
+    buf_add(b, command.p, command.n);
+    if (b->failed)
+        return;
+    unsigned char *p = (unsigned char *)b->p;
+    put_u32(p + AT_COUNT, get_u32(p + AT_COUNT) + 1);
+}
+
+void entry_end(struct buf *b)
+{
+    static const char zero[8];
+
+    if (b->failed)
+        return;
+    PRE(b->n >= ENTRY_HEAD);
+    put_u32((unsigned char *)b->p + AT_BYTES, (uint32_t)b->n);
+    buf_add(b, zero, (8 - b->n % 8) % 8);
+    if (!b->failed)
+        put_u32((unsigned char *)b->p + AT_CRC, entry_crc((unsigned char *)b->p, b->n));
+}
+
+/* Header and framing of all commands; *ret_bytes is the length without padding. */
+static int entry_check(struct slice in, struct entry_head *ret, uint32_t *ret_count,
+                       size_t *ret_bytes, struct err *err)
+{
+    const unsigned char *p = in.p;
+
+    if (in.n < ENTRY_HEAD || in.n > LIMIT_ENTRY_MAX_BYTES || in.n % 8 != 0)
+        return err_set(err, E_CORRUPT, "log entry of %zu bytes", in.n);
+    if (get_u32(p) != ENTRY_MAGIC || (p[4] | p[5] << 8) != ENTRY_VERSION)
+        return err_set(err, E_CORRUPT, "log entry of another program or version");
+    size_t bytes = get_u32(p + AT_BYTES);
+    if (bytes < ENTRY_HEAD || bytes > in.n || in.n - bytes >= 8 ||
+        get_u32(p + AT_CRC) != entry_crc(p, in.n))
+        return err_set(err, E_CORRUPT, "log entry is torn: its checksum does not match");
+    uint32_t count = get_u32(p + AT_COUNT), seen = 0;
+    size_t at = ENTRY_HEAD;
+    for (; bytes - at >= 4 && get_u32(p + at) <= bytes - at - 4; seen++)
+        at += 4 + get_u32(p + at);
+    if (at != bytes || seen != count)
+        return err_set(err, E_CORRUPT, "log entry holds %u commands where it says %u", seen, count);
+    *ret = (struct entry_head){get_u64(p + AT_NUMBER), get_u64(p + AT_TERM),
+                               (int64_t)get_u64(p + AT_TIME)};
+    *ret_count = count;
+    *ret_bytes = bytes;
+    return 0;
+}
+
+/* ---- one command
+ * -------------------------------------------------------------------------------------------- */
+static int dispatch(struct txn *t, const union command *c)
+{
+    switch (c->head.type) {
+    case CMD_WRITE:
+        return apply_write(t, &c->write);
+    case CMD_PLACE:
+        return apply_place(t, &c->place);
+    case CMD_RUN:
+        return apply_run(t, &c->run);
+    case CMD_FACTS:
+        return apply_facts(t, &c->facts);
+    case CMD_MEMBER:
+        return apply_member(t, &c->member);
+    case CMD_REMOVE:
+        return apply_remove(t, &c->remove);
+    default:
+        return err_set(t->err, E_NOTIMPL, "command type %d is not known to this version",
+                       (int)c->head.type);
+    }
+}
+
+static void result_text(struct result *res, int code, const struct err *err)
+{
+    res->code = code;
+    if (code == 0)
+        return;
+    (void)snprintf(res->text, sizeof res->text, "%s",
+                   err->code == code ? err->text : err_info(code)->sentence);
+    (void)snprintf(res->field, sizeof res->field, "%s", err->code == code ? err->field : "");
+}
+
+/* Only what users ask for twice is kept by id; the brain's commands carry their own fence (epoch,
+ * try, rv). */
+static bool request_key(const struct command_head *h, struct key *k)
+{
+    if (!*h->request_id || (h->type != CMD_WRITE && h->type != CMD_MEMBER))
+        return false;
+    key_pair(k, h->user, h->request_id);
+    return true;
+}
+
+static bool answered(const struct root *r, const struct key *k, struct result *res)
+{
+    const struct request_box *b = tree_get(r->requests, key_slice(k));
+
+    if (!b)
+        return false;
+    res->code = b->code;
+    res->rv = b->rv;
+    res->op = b->op;
+    res->unchanged = b->unchanged;
+    (void)snprintf(res->field, sizeof res->field, "%s", b->field);
+    (void)snprintf(res->text, sizeof res->text, "%s", b->text);
+    return true;
+}
+
+static void remember(struct root *r, const struct key *k, const struct result *res)
+{
+    size_t nf = strlen(res->field) + 1, nt = strlen(res->text) + 1;
+    struct request_box *b = box_new(sizeof *b + nf + nt, NULL);
+
+    b->at = r->time;
+    b->seq = ++r->request_seq;
+    b->code = res->code;
+    b->rv = res->rv;
+    b->op = res->op;
+    b->unchanged = res->unchanged;
+    b->field = (char *)(b + 1);
+    b->text = b->field + nf;
+    memcpy(b->field, res->field, nf);
+    memcpy(b->text, res->text, nt);
+    root_put_request(r, key_slice(k), b);
+    root_bound(r);
+}
+
+/* All or nothing: the command works on a fork, which takes the state's place when it succeeds. */
+static void command_apply(struct root **state, const union command *c, struct arena *a,
+                          struct result *res)
+{
+    struct err e = {0};
+    struct key k;
+    bool keep = request_key(&c->head, &k);
+
+    memset(res, 0, sizeof *res);
+    (void)snprintf(res->request_id, sizeof res->request_id, "%s", c->head.request_id);
+    if (keep && answered(*state, &k, res))
+        return;
+    struct txn t = {root_fork(*state), (*state)->time, a, res, &e, LIMIT_APPLY_MAX_OBJECTS};
+    int r = dispatch(&t, c);
+    result_text(res, r, &e);
+    if (r == 0) {
+        txn_collect(&t);
+        struct root *old = *state;
+        *state = t.w;
+        t.w = old;
+    } else {
+        res->unchanged = false;
+    }
+    (void)root_unref(t.w);
+    res->rv = (*state)->rv;
+    if (keep)
+        remember(*state, &k, res);
+}
+
+/* The id of a command that cannot be decoded, so that whoever waits for it is told. */
+static void undecoded(struct slice in, struct result *res)
+{
+    const unsigned char *p = in.p;
+    struct slice v;
+    uint16_t tag;
+
+    if (in.n < 2)
+        return;
+    for (struct wire w = {p + 2, in.n - 2}; wire_next(&w, &tag, &v) > 0;)
+        if (tag == 1)
+            (void)wire_get_str(v, res->request_id, sizeof res->request_id);
+}
+
+int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice entry,
+                void (*each)(const struct result *r, void *arg), void *arg, struct err *err)
+{
+    struct entry_head h;
+    uint32_t count;
+    size_t bytes, at = ENTRY_HEAD;
+    AUTO_ARENA a = arena_create(0);
+
+    int r = entry_check(entry, &h, &count, &bytes, err);
+    if (r < 0)
+        return r;
+    if (h.number <= (*root)->number || h.term < (*root)->term || h.term > term ||
+        index <= (*root)->index)
+        return err_set(err, E_CORRUPT,
+                       "entry %llu of term %llu at index %llu (term %llu) follows entry %llu of "
+                       "term %llu at index %llu: "
+                       "the log is not the one that this state came from; wipe this member and let "
+                       "it join again",
+                       (unsigned long long)h.number, (unsigned long long)h.term,
+                       (unsigned long long)index, (unsigned long long)term,
+                       (unsigned long long)(*root)->number, (unsigned long long)(*root)->term,
+                       (unsigned long long)(*root)->index);
+    struct root *w = root_fork(*root);
+    w->index = index;
+    w->number = h.number;
+    w->term = h.term;
+    if (h.time_ms > w->time)
+        w->time = h.time_ms;
+    for (uint32_t i = 0; i < count; i++) {
+        const unsigned char *p = (const unsigned char *)entry.p + at;
+        struct slice in = slice_make(p + 4, get_u32(p));
+        union command *c = NULL;
+        struct result res = {0};
+        struct err e = {0};
+
+        at += 4 + in.n;
+        arena_reset(a);
+        arena_set_soft(a, true);
+        r = command_decode(in, a, &c, &e);
+        arena_set_soft(a, false);
+        if (r == E_NOTIMPL) { /* others know it: going on would part us from them */
+            (void)root_unref(w);
+            return err_set(err, E_CORRUPT, "%s", e.text);
+        }
+        if (r < 0) {
+            undecoded(in, &res);
+            result_text(&res, r, &e);
+            res.rv = w->rv;
+        } else {
+            command_apply(&w, c, a, &res);
+            command_release(c);
+        }
+        if (each)
+            each(&res, arg);
+    }
+    (void)root_unref(*root);
+    *root = w;
+    return 0;
+}
+
+void store_try(const struct root *root, int64_t now_ms, const union command *c, struct result *ret,
+               struct root **ret_after)
+{
+    struct root *w = root_fork(root);
+    AUTO_ARENA a = arena_create(0);
+    AUTO_BUF b;
+    union command *copy = NULL;
+    struct err e = {0};
+
+    buf_init(&b, LIMIT_COMMAND_MAX_BYTES);
+    if (now_ms > w->time)
+        w->time = now_ms;
+    command_encode(c, &b); /* through bytes, as it would be in the log */
+    int r = b.failed ? err_set(&e, E_TOOLARGE, "the command is larger than %d bytes",
+                               (int)LIMIT_COMMAND_MAX_BYTES)
+                     : command_decode(slice_make(b.p, b.n), a, &copy, &e);
+    if (r < 0) {
+        memset(ret, 0, sizeof *ret);
+        result_text(ret, r, &e);
+    } else {
+        copy->head.request_id[0] = 0; /* nothing is remembered, nothing answered from memory */
+        command_apply(&w, copy, a, ret);
+        command_release(copy);
+    }
+    if (ret_after)
+        *ret_after = w;
+    else
+        (void)root_unref(w);
+}

@@ -1,0 +1,223 @@
+/* Reading a root: what other folders see of it. Must never change anything, nor keep what it
+ * returns alive: the caller's reference to the root does that. */
+#include "controlplane/store/store_internal.h"
+
+uint64_t root_index(const struct root *r)
+{
+    return r->index;
+}
+uint64_t root_number(const struct root *r)
+{
+    return r->number;
+}
+uint64_t root_term(const struct root *r)
+{
+    return r->term;
+}
+uint64_t root_rv(const struct root *r)
+{
+    return r->rv;
+}
+int64_t root_time(const struct root *r)
+{
+    return r->time;
+}
+const char *root_cluster_uid(const struct root *r)
+{
+    return r->cluster_uid;
+}
+const char *root_revision(const struct root *r)
+{
+    return r->revision;
+}
+
+/* Not the Raft index: the same entries give the same digest wherever they stand in a log. */
+uint64_t root_digest(const struct root *r)
+{
+    uint64_t h = hash_u64(r->digest, r->rv);
+
+    h = hash_u64(h, r->number);
+    h = hash_u64(h, r->term);
+    h = hash_u64(h, (uint64_t)r->time);
+    h = hash_u64(h, r->request_seq);
+    h = hash_bytes(h, r->cluster_uid, strlen(r->cluster_uid));
+    return hash_bytes(h, r->revision, strlen(r->revision));
+}
+
+static const struct tree *kind_tree(const struct root *r, enum kind_id kind)
+{
+    INV(r->magic == ROOT_MAGIC);
+    return kind > KIND_NONE && kind < KIND_LIMIT ? r->kinds[kind] : NULL;
+}
+
+const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns,
+                              const char *name)
+{
+    const struct tree *t = kind_tree(r, kind);
+    struct key k;
+
+    if (!t || strlen(ns) + strlen(name) + 2 > sizeof k.p)
+        return NULL;
+    key_object(&k, ns, name);
+    return tree_get(t, key_slice(&k));
+}
+
+struct scan {
+    const char *ns; /* or NULL */
+    struct slice after;
+    bool (*each)(const struct object *o, void *arg);
+    void *arg;
+};
+
+static bool scan_each(struct slice key, const void *value, void *arg)
+{
+    struct scan *s = arg;
+    const struct object *o = value;
+
+    if (s->after.p && key.n == s->after.n && memcmp(key.p, s->after.p, key.n) == 0)
+        return true;
+    if (s->ns && strcmp(o->meta->namespace_, s->ns) != 0)
+        return false;
+    return s->each(o, s->arg);
+}
+
+void root_scan(const struct root *r, enum kind_id kind, const char *ns, const char *after_ns,
+               const char *after_name, bool (*each)(const struct object *o, void *arg), void *arg)
+{
+    const struct tree *t = kind_tree(r, kind);
+    struct scan s = {ns, {NULL, 0}, each, arg};
+    struct key start = {.n = 0}, after;
+
+    if (!t || (ns && strlen(ns) + 2 > sizeof start.p))
+        return;
+    if (ns)
+        key_object(&start, ns, "");
+    if (after_name) {
+        const char *from = after_ns ? after_ns : ns ? ns : "";
+
+        if (strlen(from) + strlen(after_name) + 2 > sizeof after.p)
+            return;
+        key_object(&after, from, after_name);
+        s.after = key_slice(&after);
+        start = after;
+    }
+    tree_scan(t, key_slice(&start), scan_each, &s);
+}
+
+uint64_t root_count(const struct root *r, enum kind_id kind)
+{
+    const struct tree *t = kind_tree(r, kind);
+
+    return t ? tree_count(t) : 0;
+}
+
+const struct object *root_workload_by_uid(const struct root *r, const char *uid)
+{
+    return tree_get(r->uids, key_str(uid));
+}
+
+struct changes_scan {
+    bool (*each)(const struct change *c, void *arg);
+    void *arg;
+    uint64_t first;
+};
+
+static bool changes_each(struct slice key, const void *value, void *arg)
+{
+    struct changes_scan *s = arg;
+
+    (void)key;
+    return s->each(&((const struct change_box *)value)->change, s->arg);
+}
+
+static bool changes_first(struct slice key, const void *value, void *arg)
+{
+    (void)key;
+    ((struct changes_scan *)arg)->first = ((const struct change_box *)value)->change.rv;
+    return false;
+}
+
+uint64_t root_oldest_change(const struct root *r)
+{
+    struct changes_scan s = {NULL, NULL, r->rv + 1};
+
+    tree_scan(r->changes, slice_make("", 0), changes_first, &s);
+    return s.first;
+}
+
+int root_changes(const struct root *r, uint64_t since,
+                 bool (*each)(const struct change *c, void *arg), void *arg, struct err *err)
+{
+    struct changes_scan s = {each, arg, 0};
+    uint64_t oldest = root_oldest_change(r);
+    struct key k;
+
+    if (since + 1 < oldest)
+        return err_set(err, E_GONE, "too old resource version: %llu (%llu)",
+                       (unsigned long long)since, (unsigned long long)(oldest - 1));
+    key_u64(&k, since + 1);
+    tree_scan(r->changes, key_slice(&k), changes_each, &s);
+    return 0;
+}
+
+bool root_usage(const struct root *r, const char *node, struct node_usage *ret)
+{
+    const struct usage_box *b = tree_get(r->usage, key_str(node));
+
+    if (b)
+        *ret = b->usage;
+    return b != NULL;
+}
+
+struct held_scan {
+    struct key prefix;
+    int64_t sum;
+};
+
+static bool held_each(struct slice key, const void *value, void *arg)
+{
+    struct held_scan *s = arg;
+
+    if (key.n < s->prefix.n || memcmp(key.p, s->prefix.p, s->prefix.n) != 0)
+        return false;
+    s->sum += ((const struct count_box *)value)->n;
+    return true;
+}
+
+/* class "" or NULL: of all classes. */
+int64_t root_queue_held(const struct root *r, const char *queue, const char *class_)
+{
+    struct held_scan s = {.sum = 0};
+
+    if (strlen(queue) + (class_ ? strlen(class_) : 0) + 2 > sizeof s.prefix.p)
+        return 0;
+    key_pair(&s.prefix, queue, class_ ? class_ : "");
+    if (class_ && *class_)
+        return root_count_of(r->held, key_slice(&s.prefix));
+    tree_scan(r->held, key_slice(&s.prefix), held_each, &s);
+    return s.sum;
+}
+
+struct members_scan {
+    struct member_info *ret;
+    size_t n, max;
+};
+
+static bool members_each(struct slice key, const void *value, void *arg)
+{
+    struct members_scan *s = arg;
+
+    (void)key;
+    if (s->n == s->max)
+        return false;
+    s->ret[s->n++] = ((const struct member_box *)value)->info;
+    return true;
+}
+
+size_t root_members(const struct root *r, struct member_info *ret, size_t max)
+{
+    struct members_scan s = {ret, 0, max};
+
+    tree_scan(r->members, slice_make("", 0), members_each, &s);
+    return s.n;
+}

@@ -1,0 +1,457 @@
+/* A root as bytes. Each object is written once, however many changes name it, so that the window of
+ * changes costs little; what is derived is made again on reading.
+ *
+ *   8 bytes "HNSESNAP"  u32 version  u32 crc32 of all that follows  u64 bytes that follow  fields
+ * (wire.c)
+ *
+ * Must never take bytes for true: lengths, references between fields and the digest are checked. */
+#include "controlplane/store/store_internal.h"
+
+#include <zlib.h>
+
+#define SNAPSHOT_VERSION 1
+#define SNAPSHOT_HEAD 24
+static const char snapshot_magic[8] = "HNSESNAP";
+
+enum {
+    S_INDEX = 1,
+    S_NUMBER,
+    S_TERM,
+    S_RV,
+    S_TIME,
+    S_REQUEST_SEQ,
+    S_CLUSTER_UID,
+    S_REVISION,
+    S_DIGEST,
+    S_OBJECT = 20, /* kind, live, bytes */
+    S_CHANGE = 21, /* rv, kind, before, after: places in the list of objects, from 1 */
+    S_REQUEST = 22,
+    S_MEMBER = 23,
+    S_DEAD = 24
+};
+enum { O_KIND = 1, O_LIVE, O_BYTES };
+enum { C_RV = 1, C_KIND, C_BEFORE, C_AFTER };
+enum { R_KEY = 1, R_AT, R_SEQ, R_CODE, R_RV, R_OP, R_UNCHANGED, R_FIELD, R_TEXT };
+enum { M_ID = 1, M_ADDRESS, M_API, M_NAME, M_LEVEL };
+enum { D_KEY = 1, D_STAGE, D_WAITING, D_CURSOR };
+
+/* ---- writing
+ * ------------------------------------------------------------------------------------------------
+ */
+struct place {
+    const struct object *o;
+    uint64_t at;
+};
+struct writer {
+    struct buf *out;
+    struct place *map; /* open addressing by address: for finding only, never for order */
+    size_t cap;
+    uint64_t n;
+};
+
+static struct place *map_find(struct writer *w, const struct object *o)
+{
+    size_t at = (size_t)hash_u64(7, (uint64_t)(uintptr_t)o) & (w->cap - 1);
+
+    while (w->map[at].o && w->map[at].o != o)
+        at = (at + 1) & (w->cap - 1);
+    return &w->map[at];
+}
+
+static uint64_t write_object(struct writer *w, const struct object *o, bool live)
+{
+    if (!o)
+        return 0;
+    struct place *p = map_find(w, o);
+    if (p->o)
+        return p->at;
+    *p = (struct place){o, ++w->n};
+    size_t at = wire_open(w->out, S_OBJECT);
+    wire_u64(w->out, O_KIND, (uint64_t)o->kind->id);
+    wire_u64(w->out, O_LIVE, live);
+    size_t in = wire_open(w->out, O_BYTES);
+    object_encode(o, w->out);
+    wire_close(w->out, in);
+    wire_close(w->out, at);
+    return p->at;
+}
+
+static bool write_live(struct slice key, const void *value, void *arg)
+{
+    (void)key;
+    (void)write_object(arg, value, true);
+    return true;
+}
+
+static bool write_change(struct slice key, const void *value, void *arg)
+{
+    const struct change *c = &((const struct change_box *)value)->change;
+    struct writer *w = arg;
+    uint64_t before = write_object(w, c->before, false), after = write_object(w, c->after, false);
+
+    (void)key;
+    size_t at = wire_open(w->out, S_CHANGE);
+    wire_u64(w->out, C_RV, c->rv);
+    wire_u64(w->out, C_KIND, (uint64_t)c->kind);
+    wire_u64(w->out, C_BEFORE, before);
+    wire_u64(w->out, C_AFTER, after);
+    wire_close(w->out, at);
+    return true;
+}
+
+static bool write_request(struct slice key, const void *value, void *arg)
+{
+    const struct request_box *b = value;
+    struct buf *out = ((struct writer *)arg)->out;
+    size_t at = wire_open(out, S_REQUEST);
+
+    wire_bytes(out, R_KEY, key.p, key.n);
+    wire_i64(out, R_AT, b->at);
+    wire_u64(out, R_SEQ, b->seq);
+    wire_i64(out, R_CODE, b->code);
+    wire_u64(out, R_RV, b->rv);
+    wire_u64(out, R_OP, b->op);
+    wire_u64(out, R_UNCHANGED, b->unchanged);
+    wire_str(out, R_FIELD, b->field);
+    wire_str(out, R_TEXT, b->text);
+    wire_close(out, at);
+    return true;
+}
+
+static bool write_member(struct slice key, const void *value, void *arg)
+{
+    const struct member_info *m = &((const struct member_box *)value)->info;
+    struct buf *out = ((struct writer *)arg)->out;
+    size_t at = wire_open(out, S_MEMBER);
+
+    (void)key;
+    wire_u64(out, M_ID, m->id);
+    wire_str(out, M_ADDRESS, m->address);
+    wire_str(out, M_API, m->api_address);
+    wire_str(out, M_NAME, m->name);
+    wire_u64(out, M_LEVEL, m->feature_level);
+    wire_close(out, at);
+    return true;
+}
+
+static bool write_dead(struct slice key, const void *value, void *arg)
+{
+    const struct dead_box *d = value;
+    struct buf *out = ((struct writer *)arg)->out;
+    size_t at = wire_open(out, S_DEAD);
+
+    wire_bytes(out, D_KEY, key.p, key.n);
+    wire_u64(out, D_STAGE, d->stage);
+    wire_u64(out, D_WAITING, d->waiting);
+    wire_bytes(out, D_CURSOR, d->cursor, d->n);
+    wire_close(out, at);
+    return true;
+}
+
+static void write_all(struct writer *w, const struct root *r)
+{
+    const struct slice start = slice_make("", 0);
+
+    wire_u64(w->out, S_INDEX, r->index);
+    wire_u64(w->out, S_NUMBER, r->number);
+    wire_u64(w->out, S_TERM, r->term);
+    wire_u64(w->out, S_RV, r->rv);
+    wire_i64(w->out, S_TIME, r->time);
+    wire_u64(w->out, S_REQUEST_SEQ, r->request_seq);
+    wire_str(w->out, S_CLUSTER_UID, r->cluster_uid);
+    wire_str(w->out, S_REVISION, r->revision);
+    for (int k = 1; k < KIND_LIMIT; k++)
+        if (r->kinds[k])
+            tree_scan(r->kinds[k], start, write_live, w);
+    tree_scan(r->changes, start, write_change, w);
+    tree_scan(r->requests, start, write_request, w);
+    tree_scan(r->members, start, write_member, w);
+    tree_scan(r->dead, start, write_dead, w);
+    wire_u64(w->out, S_DIGEST, root_digest(r));
+}
+
+int snapshot_encode(const struct root *r, struct buf *out, struct err *err)
+{
+    struct writer w = {.out = out};
+    unsigned char head[SNAPSHOT_HEAD] = {0};
+    uint64_t objects = 2 * tree_count(r->changes) + 16;
+    size_t start = out->n;
+
+    for (int k = 1; k < KIND_LIMIT; k++)
+        objects += r->kinds[k] ? tree_count(r->kinds[k]) : 0;
+    for (w.cap = 64; w.cap < 2 * objects; w.cap *= 2)
+        ;
+    w.map = mem_zalloc(w.cap * sizeof *w.map);
+    memcpy(head, snapshot_magic, sizeof snapshot_magic);
+    put_u32(head + 8, SNAPSHOT_VERSION);
+    buf_add(out, head, sizeof head);
+    write_all(&w, r);
+    mem_free(w.map);
+    if (out->failed)
+        return err_set(err, E_TOOLARGE, "the state is larger than a snapshot may be (%zu bytes)",
+                       out->max);
+    unsigned char *p = (unsigned char *)out->p + start;
+    size_t n = out->n - start - SNAPSHOT_HEAD;
+    put_u32(p + 12, (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, n));
+    put_u64(p + 16, n);
+    return 0;
+}
+
+/* ---- reading
+ * --------------------------------------------------------------------------------------------------
+ */
+struct reader {
+    struct root *r;
+    struct object **objects; /* by place, from 0; references held until the end */
+    uint64_t n, cap;
+    uint64_t digest;
+    bool has_digest;
+    struct err *err;
+};
+
+#define SNAP_BAD(x, what) err_set((x)->err, E_CORRUPT, "snapshot: %s", (what))
+
+static int read_object(struct reader *x, struct slice in)
+{
+    struct wire w = {in.p, in.n};
+    struct slice v, bytes = {NULL, 0};
+    uint16_t tag;
+    uint64_t kind = 0, live = 0;
+    int r;
+
+    while ((r = wire_next(&w, &tag, &v)) > 0) {
+        if (tag == O_KIND)
+            kind = wire_get_u64(v);
+        else if (tag == O_LIVE)
+            live = wire_get_u64(v);
+        else if (tag == O_BYTES)
+            bytes = v;
+    }
+    const struct kind *k = kind < KIND_LIMIT ? kind_by_id((enum kind_id)kind) : NULL;
+    if (r < 0 || !k || !bytes.p || bytes.n > 4 * (size_t)LIMIT_OBJECT_MAX_BYTES)
+        return SNAP_BAD(x, "an object cannot be read");
+    struct object *o = NULL;
+    if ((r = object_decode(k, bytes, &o, x->err)) < 0)
+        return r;
+    if (x->n == x->cap) {
+        x->cap = x->cap ? 2 * x->cap : 1024;
+        x->objects = mem_realloc(x->objects, x->cap * sizeof *x->objects);
+    }
+    x->objects[x->n++] = o;
+    const struct meta *m = o->meta;
+    if (strlen(m->name) > 253 || strlen(m->namespace_) > 63 || strlen(m->uid) > 64)
+        return SNAP_BAD(x, "a name is too long");
+    for (uint32_t i = 0; i < m->n_ownerReferences; i++)
+        if (strlen(m->ownerReferences[i].uid) > 64)
+            return SNAP_BAD(x, "a uid is too long");
+    if (!live)
+        return 0;
+    if (root_get(x->r, k->id, m->namespace_, m->name) || !root_object_sound(x->r, o))
+        return SNAP_BAD(x, "an object is there twice or holds what cannot be");
+    root_load_object(x->r, o);
+    return 0;
+}
+
+static int read_change(struct reader *x, struct slice in)
+{
+    struct wire w = {in.p, in.n};
+    struct slice v;
+    uint16_t tag;
+    uint64_t f[5] = {0};
+    struct key k;
+    int r;
+
+    while ((r = wire_next(&w, &tag, &v)) > 0)
+        if (tag <= C_AFTER)
+            f[tag] = wire_get_u64(v);
+    key_u64(&k, f[C_RV]);
+    if (r < 0 || f[C_BEFORE] > x->n || f[C_AFTER] > x->n || (!f[C_BEFORE] && !f[C_AFTER]) ||
+        f[C_KIND] >= KIND_LIMIT || tree_get(x->r->changes, key_slice(&k)))
+        return SNAP_BAD(x, "a change cannot be read");
+    struct change c = {f[C_RV], (enum kind_id)f[C_KIND],
+                       f[C_BEFORE] ? x->objects[f[C_BEFORE] - 1] : NULL,
+                       f[C_AFTER] ? x->objects[f[C_AFTER] - 1] : NULL};
+    root_load_change(x->r, &c);
+    return 0;
+}
+
+static int read_request(struct reader *x, struct slice in)
+{
+    struct wire w = {in.p, in.n};
+    struct slice v, key = {NULL, 0};
+    uint16_t tag;
+    uint64_t f[R_TEXT + 1] = {0};
+    char field[ERR_FIELD_MAX] = "", text[ERR_TEXT_MAX] = "";
+    bool ok = true;
+    struct key seq;
+    int r;
+
+    while ((r = wire_next(&w, &tag, &v)) > 0) {
+        if (tag == R_KEY)
+            key = v;
+        else if (tag == R_FIELD)
+            ok = ok && wire_get_str(v, field, sizeof field);
+        else if (tag == R_TEXT)
+            ok = ok && wire_get_str(v, text, sizeof text);
+        else if (tag < R_FIELD)
+            f[tag] = wire_get_u64(v);
+    }
+    key_u64(&seq, f[R_SEQ]);
+    if (r < 0 || !ok || !key.p || key.n > STORE_KEY_MAX || tree_get(x->r->requests, key) ||
+        tree_get(x->r->request_order, key_slice(&seq)))
+        return SNAP_BAD(x, "a request id cannot be read");
+    size_t nf = strlen(field) + 1, nt = strlen(text) + 1;
+    struct request_box *b = box_new(sizeof *b + nf + nt, NULL);
+    b->at = (int64_t)f[R_AT];
+    b->seq = f[R_SEQ];
+    b->code = (int)(int64_t)f[R_CODE];
+    b->rv = f[R_RV];
+    b->op = (uint32_t)f[R_OP];
+    b->unchanged = f[R_UNCHANGED] != 0;
+    b->field = (char *)(b + 1);
+    b->text = b->field + nf;
+    memcpy(b->field, field, nf);
+    memcpy(b->text, text, nt);
+    root_put_request(x->r, key, b);
+    return 0;
+}
+
+static int read_member(struct reader *x, struct slice in)
+{
+    struct wire w = {in.p, in.n};
+    struct member_info m = {0};
+    struct slice v;
+    uint16_t tag;
+    bool ok = true;
+    int r;
+
+    while ((r = wire_next(&w, &tag, &v)) > 0) {
+        if (tag == M_ID)
+            m.id = wire_get_u64(v);
+        else if (tag == M_ADDRESS)
+            ok = ok && wire_get_str(v, m.address, sizeof m.address);
+        else if (tag == M_API)
+            ok = ok && wire_get_str(v, m.api_address, sizeof m.api_address);
+        else if (tag == M_NAME)
+            ok = ok && wire_get_str(v, m.name, sizeof m.name);
+        else if (tag == M_LEVEL)
+            m.feature_level = (uint32_t)wire_get_u64(v);
+    }
+    if (r < 0 || !ok || !m.id)
+        return SNAP_BAD(x, "a member cannot be read");
+    root_put_member(x->r, &m, false);
+    return 0;
+}
+
+static int read_dead(struct reader *x, struct slice in)
+{
+    struct wire w = {in.p, in.n};
+    struct slice v, key = {NULL, 0}, cursor = {"", 0};
+    uint64_t stage = 0, waiting = 0;
+    uint16_t tag;
+    int r;
+
+    while ((r = wire_next(&w, &tag, &v)) > 0) {
+        if (tag == D_KEY)
+            key = v;
+        else if (tag == D_CURSOR)
+            cursor = v;
+        else if (tag == D_STAGE)
+            stage = wire_get_u64(v);
+        else if (tag == D_WAITING)
+            waiting = wire_get_u64(v);
+    }
+    if (r < 0 || key.n < 2 || key.n > 300 || memchr(key.p, 0, key.n) || cursor.n > STORE_KEY_MAX ||
+        stage > KIND_LIMIT)
+        return SNAP_BAD(x, "what waits for removal cannot be read");
+    struct dead_box *d = box_new(sizeof *d + cursor.n, NULL);
+    d->stage = (uint32_t)stage;
+    d->waiting = waiting != 0;
+    d->n = (uint32_t)cursor.n;
+    if (cursor.n)
+        memcpy(d->cursor, cursor.p, cursor.n);
+    root_put_dead(x->r, key, d);
+    return 0;
+}
+
+static int read_field(struct reader *x, uint16_t tag, struct slice v)
+{
+    uint64_t *const numbers[] = {[S_INDEX] = &x->r->index, [S_NUMBER] = &x->r->number,
+                                 [S_TERM] = &x->r->term,   [S_RV] = &x->r->rv,
+                                 [S_TIME] = NULL,          [S_REQUEST_SEQ] = &x->r->request_seq};
+
+    switch (tag) {
+    case S_TIME:
+        x->r->time = wire_get_i64(v);
+        return 0;
+    case S_CLUSTER_UID:
+        return wire_get_str(v, x->r->cluster_uid, sizeof x->r->cluster_uid)
+                   ? 0
+                   : SNAP_BAD(x, "the cluster's uid");
+    case S_REVISION:
+        return wire_get_str(v, x->r->revision, sizeof x->r->revision) ? 0
+                                                                      : SNAP_BAD(x, "the revision");
+    case S_DIGEST:
+        x->digest = wire_get_u64(v);
+        x->has_digest = true;
+        return 0;
+    case S_OBJECT:
+        return read_object(x, v);
+    case S_CHANGE:
+        return read_change(x, v);
+    case S_REQUEST:
+        return read_request(x, v);
+    case S_MEMBER:
+        return read_member(x, v);
+    case S_DEAD:
+        return read_dead(x, v);
+    default:
+        if (tag >= S_INDEX && tag <= S_REQUEST_SEQ)
+            *numbers[tag] = wire_get_u64(v);
+        return 0;
+    }
+}
+
+static int read_all(struct reader *x, struct slice in)
+{
+    struct wire w = {in.p, in.n};
+    struct slice v;
+    uint16_t tag;
+    int r;
+
+    while ((r = wire_next(&w, &tag, &v)) > 0)
+        if ((r = read_field(x, tag, v)) < 0)
+            return r;
+    if (r < 0)
+        return SNAP_BAD(x, "it is cut off");
+    if (!x->has_digest || x->digest != root_digest(x->r))
+        return SNAP_BAD(x, "its digest is not that of its contents");
+    return 0;
+}
+
+int snapshot_decode(struct slice in, struct root **ret, struct err *err)
+{
+    const unsigned char *p = in.p;
+    struct reader x = {.err = err};
+
+    *ret = NULL;
+    if (in.n < SNAPSHOT_HEAD || memcmp(p, snapshot_magic, sizeof snapshot_magic) != 0)
+        return err_set(err, E_CORRUPT, "this is no snapshot of Hanse");
+    if (get_u32(p + 8) != SNAPSHOT_VERSION)
+        return err_set(err, E_CORRUPT, "snapshot of version %u; this program reads version %d",
+                       get_u32(p + 8), SNAPSHOT_VERSION);
+    if (get_u64(p + 16) != in.n - SNAPSHOT_HEAD ||
+        get_u32(p + 12) != (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD))
+        return err_set(err, E_CORRUPT, "the snapshot is torn: its checksum does not match");
+    x.r = root_create();
+    int r = read_all(&x, slice_make(p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD));
+    for (uint64_t i = 0; i < x.n; i++)
+        (void)object_unref(x.objects[i]);
+    mem_free(x.objects);
+    if (r < 0) {
+        (void)root_unref(x.r);
+        return r;
+    }
+    *ret = x.r;
+    return 0;
+}

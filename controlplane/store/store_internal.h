@@ -1,0 +1,216 @@
+/* What the files of this folder share. Nobody outside includes it but the tests. */
+#ifndef HANSE_CONTROLPLANE_STORE_INTERNAL_H
+#define HANSE_CONTROLPLANE_STORE_INTERNAL_H
+
+#include "api/base/limits.h"
+#include "controlplane/store/store.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+/* ---- tree: the same as tree_put and tree_del, but the caller's reference is handed over, so that
+ * nodes that nobody else sees are changed in place. */
+struct tree *tree_put_own(struct tree *t, struct slice key, const void *value) MUST_CHECK;
+struct tree *tree_del_own(struct tree *t, struct slice key) MUST_CHECK;
+
+static inline struct slice key_str(const char *s)
+{
+    return slice_make(s, strlen(s));
+}
+
+/* ---- hashing: equal on all machines, not keyed
+ * -------------------------------------------------------------- */
+uint64_t hash_bytes(uint64_t seed, const void *p, size_t n);
+uint64_t hash_u64(uint64_t seed, uint64_t v);
+
+/* ---- boxes: counted values of trees other than objects
+ * --------------------------------------------------------- */
+struct box {
+    _Atomic uint32_t refs;
+    void (*fini)(struct box *b); /* or NULL */
+};
+extern const struct tree_value_ops box_ops, object_ops;
+void *box_new(size_t n,
+              void (*fini)(struct box *b)); /* zeroed, one reference; begins with a struct box */
+void box_unref(const void *b);
+
+struct change_box {
+    struct box box;
+    struct change change; /* owns references to before and after */
+};
+struct request_box {
+    struct box box;
+    int64_t at;
+    uint64_t seq;
+    int code;
+    uint64_t rv;
+    uint32_t op;
+    bool unchanged;
+    char *field, *text; /* in the same piece of memory */
+};
+struct usage_box {
+    struct box box;
+    struct node_usage usage;
+};
+struct count_box {
+    struct box box;
+    int64_t n;
+};
+struct member_box {
+    struct box box;
+    struct member_info info;
+};
+struct bytes_box {
+    struct box box;
+    uint32_t n;
+    char p[];
+};
+/* Something whose dependents are still to be removed (apply_collect.c). */
+struct dead_box {
+    struct box box;
+    bool waiting;   /* looked through; goes on when something in it goes away */
+    uint32_t stage; /* of a namespace: kinds that are done */
+    uint32_t n;     /* cursor: key of the last one looked at */
+    char cursor[];
+};
+
+#define STORE_KEY_MAX 512
+struct key {
+    size_t n;
+    char p[STORE_KEY_MAX];
+};
+static inline struct slice key_slice(const struct key *k)
+{
+    return slice_make(k->p, k->n);
+}
+void key_object(struct key *k, const char *ns, const char *name); /* ns \0 name */
+void key_pair(struct key *k, const char *a, const char *b);       /* a \0 b */
+void key_u64(struct key *k, uint64_t v);                          /* big-endian: in order */
+
+#define ROOT_MAGIC 0x726f6f74u
+struct root {
+    uint32_t magic;
+    _Atomic uint32_t refs;
+    uint64_t index, number, term, rv;
+    int64_t time;
+    uint64_t request_seq;
+    uint64_t
+        digest; /* sum over objects, changes, requests, members and dead: order does not matter */
+    char cluster_uid[64];
+    char revision[128];
+    /* stored */
+    struct tree *kinds[KIND_LIMIT]; /* ns \0 name → object */
+    struct tree *changes;           /* rv → change_box */
+    struct tree *requests;          /* user \0 request id → request_box */
+    struct tree *members;           /* id → member_box */
+    struct tree *dead;              /* 'o' uid, 'n' namespace or 't' target → dead_box */
+    /* derived: made again from the objects when a snapshot is read */
+    struct tree *request_order; /* seq → bytes_box (key in requests) */
+    struct tree *uids;          /* uid of a Workload → object */
+    struct tree *owners;        /* owner uid \0 kind ns \0 name → object */
+    struct tree *usage;         /* node → usage_box */
+    struct tree *mig;           /* node \0 device/profile → count_box */
+    struct tree *held;          /* queue \0 class → count_box */
+    struct tree *target_held;   /* target → count_box: workloads that hold something there */
+    struct tree *class_gpus;    /* class → count_box: devices on all nodes */
+    struct tree *ns_live;       /* namespace → count_box: workloads that may run outside */
+};
+#define ROOT_TREES_FIXED 14
+
+struct root *root_fork(const struct root *r);
+/* Stores an object whose metadata.resourceVersion is root_rv + 1, or removes one; keeps every
+ * index, the changes and the digest. `after` NULL removes; both take their own references. */
+void root_commit(struct root *w, const struct kind *k, const struct object *before,
+                 const struct object *after);
+void root_load_object(struct root *w,
+                      struct object *o); /* from a snapshot: no change is recorded */
+void root_load_change(struct root *w, const struct change *c);
+void root_put_request(struct root *w, struct slice key, struct request_box *b); /* takes b over */
+void root_put_member(struct root *w, const struct member_info *m, bool remove);
+void root_put_dead(struct root *w, struct slice key,
+                   struct dead_box *b); /* takes b over; NULL removes */
+void root_bound(struct root *w);        /* lets go of old changes and request ids */
+void root_usage_add(struct root *w, const struct placement *p,
+                    const struct assignment *a); /* on a scratch fork */
+int64_t root_count_of(const struct tree *t, struct slice key);
+int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile);
+
+/* What an object holds: placement of a Workload in a phase that holds; else NULL. */
+const struct placement *object_hold(const struct object *o);
+bool object_live(const struct object *o); /* a Workload that may run outside */
+/* Test and simulation: every index equals what the objects say. Aborts when not. */
+void root_check(const struct root *r);
+bool root_object_sound(const struct root *r,
+                       const struct object *o); /* may it be loaded beside what is there? */
+
+/* ---- apply
+ * -------------------------------------------------------------------------------------------------------
+ */
+/* The first members of every kind's struct (kinds.def: metadata comes first everywhere). */
+struct any_body {
+    uint64_t has;
+    struct slice unknown;
+    struct meta *metadata;
+};
+struct txn { /* one command on a fork of the state */
+    struct root *w;
+    int64_t now;
+    struct arena *a;
+    struct result *res;
+    struct err *err;
+    uint32_t budget; /* dependents that may still be removed by this entry */
+};
+/* `body` is a mutable copy (object_edit) or a new body; stores it as the next version. Borrowed
+ * until the next commit. */
+const struct object *txn_put(struct txn *t, const struct kind *k, const struct object *before,
+                             void *body);
+void txn_remove(struct txn *t, const struct object *o); /* and begins to collect what it owned */
+/* A deletion as a user asks for it: by finalizers, live work and contents it may come later. */
+int txn_delete(struct txn *t, const struct object *o, bool *ret_unchanged) MUST_CHECK;
+void txn_settle(struct txn *t, const char *ns,
+                const char *target); /* something was released there: go on waiting deletions */
+void txn_collect(struct txn *t);
+const char *txn_uid(struct txn *t, const char *of); /* deterministic, unique over time */
+struct meta *txn_meta(struct txn *t, const char *ns, const char *name);
+/* All objects of a cluster-scoped kind, or of one namespace, in the arena. */
+const struct object *const *txn_all(struct txn *t, enum kind_id kind, size_t *ret_n);
+void txn_condition(struct txn *t, struct condition **list, uint32_t *n, const char *type,
+                   enum cond_status status, const char *reason, const char *message);
+void *txn_status(const struct kind *k, void *body); /* the status pointer's place, or NULL */
+
+int apply_write(struct txn *t, const struct write_cmd *c) MUST_CHECK;
+int apply_place(struct txn *t, const struct place_cmd *c) MUST_CHECK;
+int apply_run(struct txn *t, const struct run_cmd *c) MUST_CHECK;
+int apply_facts(struct txn *t, const struct facts_cmd *c) MUST_CHECK;
+int apply_member(struct txn *t, const struct member_cmd *c) MUST_CHECK;
+int apply_remove(struct txn *t, const struct remove_cmd *c) MUST_CHECK;
+void facts_reclass(struct txn *t); /* GpuClasses changed: nodes get their classes anew */
+const char *sentence_named(struct txn *t, const struct kind *k,
+                           const char *name); /* workloads.hanse.dev "x" */
+
+/* ---- wire: u16 tag, u32 length, bytes; unknown tags are passed over
+ * ---------------------------------------------- */
+void wire_u64(struct buf *b, uint16_t tag, uint64_t v); /* nothing for 0 */
+void wire_i64(struct buf *b, uint16_t tag, int64_t v);
+void wire_str(struct buf *b, uint16_t tag, const char *s); /* nothing for "" */
+void wire_bytes(struct buf *b, uint16_t tag, const void *p, size_t n);
+size_t wire_open(struct buf *b,
+                 uint16_t tag); /* a nested field: its length is filled in by wire_close */
+void wire_close(struct buf *b, size_t at);
+struct wire {
+    const unsigned char *p;
+    size_t n;
+};
+int wire_next(struct wire *w, uint16_t *ret_tag,
+              struct slice *ret); /* 1, 0 at the end, E_CORRUPT */
+uint64_t wire_get_u64(struct slice s);
+int64_t wire_get_i64(struct slice s);
+bool wire_get_str(struct slice s, char *out,
+                  size_t n); /* false when it does not fit or holds a NUL */
+void put_u16(unsigned char *p, uint16_t v);
+void put_u32(unsigned char *p, uint32_t v);
+void put_u64(unsigned char *p, uint64_t v);
+uint32_t get_u32(const unsigned char *p);
+uint64_t get_u64(const unsigned char *p);
+
+#endif
