@@ -3,6 +3,7 @@
 #ifndef HANSE_POLICY_PLACE_INTERNAL_H
 #define HANSE_POLICY_PLACE_INTERNAL_H
 
+#include "api/base/limits.h"
 #include "policy/pool_internal.h"
 
 /* ---- match.c, compliance.c
@@ -66,14 +67,9 @@ struct need {
     int64_t cpu, memory;     /* of one worker */
     enum domain_level within, prefer;
 };
-/* One worker's places on a node. */
-struct seat {
-    uint32_t node, member;
-    uint32_t dev[256];
-};
-struct fit_count { /* why nodes of a group were passed over */
-    int64_t cpu, memory, gpus, fraction, mig, hard, nvlink;
-    int64_t best; /* most devices free on one node */
+struct fit_count {                   /* why nodes of a group were passed over */
+    int64_t cpu, memory, gpus, hard; /* gpus: no device as asked for */
+    int64_t best;                    /* most devices free on one node */
 };
 
 /* fit.c: one worker on one node. */
@@ -82,10 +78,15 @@ uint32_t fit_single(const struct table *t, uint32_t group,
                     const struct need *n); /* member or NONE */
 void fit_explain(const struct table *t, uint32_t group, const struct need *n,
                  struct fit_count *ret);
-/* Chooses the devices of one worker; `taken` (a bit per device of the node, or NULL) is what other
- * workers of the same decision have. Returns how many were written. */
-uint32_t fit_devices(const struct table *t, uint32_t member, const struct need *n, uint64_t *taken,
-                     uint32_t *ret_dev);
+/* What other workers of the same decision took on the node, by device of the node. */
+struct fit_taken {
+    uint64_t whole[4];
+    int32_t share[256]; /* 1/1000, or MIG instances */
+};
+/* Chooses the devices of one worker, as places in the node's list; returns how many. taken may be
+ * NULL. */
+uint32_t fit_devices(const struct table *t, uint32_t member, const struct need *n,
+                     struct fit_taken *taken, uint32_t *ret_dev);
 
 /* gang.c: all workers at once. take[i] = workers on member m0 + i of the group. */
 struct gang_answer {
@@ -164,10 +165,15 @@ struct place {
     char message[256];
 };
 
-/* filter.c */
+/* request.c */
 void place_begin(struct place *pl); /* reads the workload and the policies */
 bool place_refused(
     struct place *pl); /* by what the workload itself says: sets pending and message */
+int64_t need_milli(const struct need *n, uint32_t workers); /* GPUs × 1000 */
+/* filter.c */
+double class_speed(const struct table *t, uint32_t class_);
+bool group_asked_for(const struct place *pl, uint32_t group);
+const struct quota_answer *place_quota(struct place *pl, uint32_t class_);
 struct target_verdict filter_target(struct place *pl, uint32_t target);
 void filter_order(struct place *pl, struct row *r); /* sets rank, or a reason */
 bool filter_group(struct place *pl,
