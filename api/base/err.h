@@ -1,7 +1,8 @@
 /* Errors: one table (err.def), so that HTTP, the CLI and retry logic cannot disagree.
  *
- * Functions that can fail return 0 or a negative E_* code, and describe what went wrong in the caller's
- * `struct err` (last parameter, may be NULL, written only on failure). Library code never logs. */
+ * Functions that can fail return 0 or a negative E_* code, and describe what went wrong in the
+ * caller's `struct err` (last parameter, may be NULL, written only on failure). Library code never
+ * logs. */
 #ifndef HANSE_API_BASE_ERR_H
 #define HANSE_API_BASE_ERR_H
 
@@ -25,7 +26,8 @@ enum err_code {
 
 enum err_retry { RETRY_NEVER, RETRY_LATER, RETRY_LOOK, RETRY_AGAIN };
 
-/* What leaves the process ends in one of three ways; no function turns OUT_UNKNOWN into a failure. */
+/* What leaves the process ends in one of three ways; no function turns OUT_UNKNOWN into a failure.
+ */
 enum outcome { OUT_DONE, OUT_REJECTED, OUT_UNKNOWN };
 
 #define ERR_TEXT_MAX 512
@@ -51,17 +53,20 @@ struct err_info {
 /* The table's row of a code; never NULL (E_INTERNAL's row for a code that is not in the table). */
 const struct err_info *err_info(int code);
 
-/* Fills *e (when not NULL) and returns `code`, so that `return err_set(err, E_INVALID, "…", …);` reads well. */
+/* Fills *e (when not NULL) and returns `code`, so that `return err_set(err, E_INVALID, "…", …);`
+ * reads well. */
 #define err_set(e, code, ...) err_set_at((e), (code), __FILE__, __LINE__, __VA_ARGS__)
 int err_set_at(struct err *e, int code, const char *file, int line, const char *fmt, ...)
     PRINTF_LIKE(5, 6);
 
 /* As err_set, naming the field at fault. */
-#define err_field(e, code, path, ...) err_field_at((e), (code), (path), __FILE__, __LINE__, __VA_ARGS__)
+#define err_field(e, code, path, ...)                                                              \
+    err_field_at((e), (code), (path), __FILE__, __LINE__, __VA_ARGS__)
 int err_field_at(struct err *e, int code, const char *path, const char *file, int line,
                  const char *fmt, ...) PRINTF_LIKE(6, 7);
 
-/* Puts "prefix: " before the text, for callers that know more (a file name, a document's number). */
+/* Puts "prefix: " before the text, for callers that know more (a file name, a document's number).
+ */
 int err_prefix(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* Invariants: they check our own errors only, never input; they stay on in production and abort. */

@@ -1,4 +1,5 @@
-/* Intrusive doubly linked list, as in the Linux kernel. A zeroed head is NOT valid: list_init it. */
+/* Intrusive doubly linked list, as in the Linux kernel. A zeroed head is NOT valid: list_init it.
+ */
 #ifndef HANSE_API_BASE_LIST_H
 #define HANSE_API_BASE_LIST_H
 
@@ -9,7 +10,7 @@ struct list {
     struct list *next, *prev;
 };
 
-#define container_of(p, type, member) ((type *)(void *)((char *)(p) - offsetof(type, member)))
+#define container_of(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 #define list_for_each(it, head) for (struct list *it = (head)->next; it != (head); it = it->next)
 #define list_for_each_safe(it, tmp, head)                                                          \
     for (struct list *it = (head)->next, *tmp = it->next; it != (head); it = tmp, tmp = it->next)
@@ -29,7 +30,8 @@ static inline void list_push(struct list *head, struct list *e) /* at the end */
     head->prev->next = e;
     head->prev = e;
 }
-static inline void list_remove(struct list *e) /* leaves e a valid empty list: removing twice is harmless */
+static inline void
+list_remove(struct list *e) /* leaves e a valid empty list: removing twice is harmless */
 {
     e->prev->next = e->next;
     e->next->prev = e->prev;

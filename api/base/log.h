@@ -1,6 +1,7 @@
-/* Structured log: one JSON or logfmt line per event on stderr. No free text with values from secrets.
- *   log_event(LOG_INFO, "raft.leader", LOG_FIELDS({"term", log_u64(7)}, {"member", log_str("m1")}));
- * Thread-safe; rate-limited per event name (100 a second, then one line that counts what was dropped). */
+/* Structured log: one JSON or logfmt line per event on stderr. No free text with values from
+ * secrets. log_event(LOG_INFO, "raft.leader", LOG_FIELDS({"term", log_u64(7)}, {"member",
+ * log_str("m1")})); Thread-safe; rate-limited per event name (100 a second, then one line that
+ * counts what was dropped). */
 #ifndef HANSE_API_BASE_LOG_H
 #define HANSE_API_BASE_LOG_H
 

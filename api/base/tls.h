@@ -1,8 +1,9 @@
 /* TLS contexts for streams: TLS 1.2+ for users, 1.3 for members and agents; ECDSA P-256.
  *
  * One port serves users, members and agents: the ALPN that the client offers says which protocol it
- * speaks ("http/1.1" when it offers none). Protocols in `alpn_mutual` require a client certificate and
- * TLS 1.3; for the others a client certificate is asked for and, when given, must be signed by the CA. */
+ * speaks ("http/1.1" when it offers none). Protocols in `alpn_mutual` require a client certificate
+ * and TLS 1.3; for the others a client certificate is asked for and, when given, must be signed by
+ * the CA. */
 #ifndef HANSE_API_BASE_TLS_H
 #define HANSE_API_BASE_TLS_H
 
@@ -18,11 +19,12 @@
 
 struct tls_config;
 struct tls_config_spec {
-    const char *cert_file, *key_file; /* PEM; NULL for a client without a certificate */
-    const char *ca_file;              /* PEM; whom to trust */
+    const char *cert_file, *key_file;        /* PEM; NULL for a client without a certificate */
+    const char *ca_file;                     /* PEM; whom to trust */
     const char *cert_pem, *key_pem, *ca_pem; /* the same as text, when the file is NULL */
-    const char *const *alpn_mutual;   /* server: NULL-terminated list, see above */
-    const char *server_name;          /* client: name to verify in the certificate; NULL = the host of the address */
+    const char *const *alpn_mutual;          /* server: NULL-terminated list, see above */
+    const char *
+        server_name; /* client: name to verify in the certificate; NULL = the host of the address */
 };
 /* Errors name the file and what to do ("expired at …", "key does not match the certificate"). */
 int tls_config_create(const struct tls_config_spec *spec, bool server, struct tls_config **ret,
@@ -32,10 +34,11 @@ struct tls_config *tls_config_ref(struct tls_config *c);
 
 /* A small CA of our own, for `hanse dev`, bootstrap and tests. Keys ECDSA P-256, files 0600. */
 struct pki_request {
-    const char *common_name;          /* "member:1", "agent:fra-hub", "admin" */
-    const char *const *organizations; /* NULL-terminated: "hanse:members", "hanse:agents", "system:masters" */
-    const char *const *dns_names;     /* NULL-terminated; IP literals become IP SANs */
-    bool server;                      /* extended key usage serverAuth besides clientAuth */
+    const char *common_name; /* "member:1", "agent:fra-hub", "admin" */
+    const char *const
+        *organizations; /* NULL-terminated: "hanse:members", "hanse:agents", "system:masters" */
+    const char *const *dns_names; /* NULL-terminated; IP literals become IP SANs */
+    bool server;                  /* extended key usage serverAuth besides clientAuth */
     int days;
 };
 int pki_ca_create(const char *cert_file, const char *key_file, const char *common_name, int days,

@@ -175,6 +175,7 @@ void sim_listener_close_op(struct listener *li);
 void sim_loop_end_streams(struct sim_loop *l, bool silent, bool tell);
 void sim_proc_end_listeners(struct sim_proc *p);
 void sim_loop_end_listeners(struct sim_loop *l);
+void sim_loop_end_datagrams(struct sim_loop *l);
 void sim_conns_free(struct sim_world *w);
 /* sim_file.c */
 int sim_read_op(struct loop *l, const char *path, uint64_t offset, size_t max, bool whole,

@@ -8,6 +8,7 @@
 #include "api/base/loop.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,7 +248,7 @@ static void test_signal_group(void **state)
 
         gone = !ticks || !process_alive(l, pid, ticks);
         if (!gone)
-            (void)usleep(5000);
+            (void)poll(NULL, 0, 5);
     }
     assert_true(gone);
 }
