@@ -1,0 +1,176 @@
+/* What the files of the agent share. */
+#ifndef HANSE_CONNECTORS_AGENT_AGENT_INTERNAL_H
+#define HANSE_CONNECTORS_AGENT_AGENT_INTERNAL_H
+
+#include "api/base/limits.h"
+#include "api/base/list.h"
+#include "api/base/log.h"
+#include "connectors/agent/agent.h"
+#include "connectors/agent/wire.h"
+#include "connectors/run/run.h"
+
+#define AGENT_STATE_MAX 80 /* the state folder's path: unix sockets have 108 bytes for theirs */
+#define AGENT_PATH_MAX 512
+#define AGENT_RUNS_MAX 5000  /* that live */
+#define AGENT_ENDED_KEPT 256 /* ended runs whose folder stays, for logs */
+#define AGENT_ORDER_MAX (4u << 20)
+#define AGENT_BOOK_MAX 100000 /* uids that it remembers to refuse */
+#define AGENT_BOOK_BUCKETS 8192
+#define AGENT_BOOK_ENDS 8
+#define AGENT_NODES_MAX 1024
+#define AGENT_STREAMS_MAX 64
+
+/* ---- inventory (inventory.c)
+ * --------------------------------------------------------------------------- */
+struct inventory {
+    cJSON *nodes; /* Node objects, as the API has them */
+    bool nvml;
+    uint64_t hash;
+};
+/* file NULL: this machine. On an error *ret is untouched. */
+int inventory_load(struct loop *l, struct runner_os *os, const char *target, const char *file,
+                   struct inventory *ret, struct err *err) MUST_CHECK;
+void inventory_fini(struct inventory *inv);
+/* Is there a node called "TARGET.NODE"? */
+bool inventory_has(const struct inventory *inv, const char *name);
+
+/* ---- the book of keys that must never start (again) (book.c)
+ * --------------------------------------------- */
+struct book_entry {
+    struct book_entry *next;
+    char uid[64];
+    int64_t epoch, try_; /* this key, and every older one of the uid, is refused */
+};
+struct book {
+    struct loop *loop;
+    char dir[AGENT_PATH_MAX];
+    struct book_entry *buckets[AGENT_BOOK_BUCKETS];
+    unsigned n;
+};
+int book_open(struct book *b, struct loop *l, const char *dir, struct err *err) MUST_CHECK;
+void book_close(struct book *b);
+bool book_refuses(const struct book *b, const struct run_key *k);
+/* Durable when it returns 0. ended: its last observation, or NULL. E_LIMIT when the book is full.
+ */
+int book_write(struct book *b, const struct run_key *k, const struct observation *ended,
+               struct err *err) MUST_CHECK;
+/* The end of exactly this key, when the book has it. */
+bool book_find(struct book *b, const struct run_key *k, struct observation *ret);
+
+/* ---- runs (runs.c, worker.c)
+ * ------------------------------------------------------------------------------ */
+enum worker_state {
+    WS_NEW,     /* not spawned yet */
+    WS_DIALING, /* its shim should be there: dialing its socket */
+    WS_LINKED,  /* its shim answers */
+    WS_SWEEP,   /* its shim is gone without a word: whatever it left is being ended */
+    WS_ENDED    /* end.json says so */
+};
+struct run;
+struct worker {
+    struct run *run;
+    int64_t rank;
+    enum worker_state state;
+    struct run_report report;
+    struct process *shim; /* our child; NULL: adopted, or gone */
+    bool spawned_here;    /* it is (or was) a child of this very process */
+    struct stream *stream;
+    struct frame_reader reader;
+    struct timer tick;
+    uint64_t give_up_ms; /* dialing an adopted shim */
+    unsigned dials;
+    bool given_up; /* end.json was written for it: one last look whether it is there after all */
+};
+struct waiter { /* a STOP that is answered at the end */
+    struct list link;
+    uint64_t id;
+};
+struct run {
+    struct list link;
+    struct agent *agent;
+    struct run_key key;
+    char dir[AGENT_PATH_MAX];
+    cJSON *order;
+    struct worker *workers;
+    unsigned n_workers;
+    enum run_state told; /* last state that was told */
+    uint64_t ended_seq;  /* order of ends, for pruning */
+    bool failed;         /* a worker failed: the others were asked to stop */
+    int stop_signo;      /* 0 = not asked to stop; for a shim that is dialed later */
+    uint64_t stop_at_ms; /* when its grace is over */
+    struct list waiters;
+};
+
+/* ---- streams (streams.c)
+ * ---------------------------------------------------------------------------------- */
+struct agent_stream;
+
+struct agent {
+    struct loop *loop;
+    struct agent_config cfg;
+    struct inventory inventory;
+    struct book book;
+    struct list runs;
+    unsigned n_alive, n_ended;
+    uint64_t ended_seq;
+    char boot_id[64], state_id[40];
+    /* the latest renewal: a shim that is dialed later gets it, too */
+    uint64_t renew_from_ms, renew_lease_ms;
+    /* session (session.c) */
+    struct stream *stream; /* dialing or open */
+    struct frame_reader reader;
+    bool open, welcome;
+    unsigned server, failures, redirects;
+    char redirect[PEER_NAME_MAX];
+    uint64_t heard_ms;
+    struct timer dial, beat;
+    /* logs and exec */
+    struct list streams;
+    unsigned n_streams;
+    struct listener *attach;
+    char attach_path[AGENT_PATH_MAX];
+    bool loading; /* after a restart: ends were told before */
+};
+
+int runs_load(struct agent *a, struct err *err) MUST_CHECK;
+void runs_free(struct agent *a);
+struct run *run_by_key(struct agent *a, const struct run_key *k);
+/* Accepts an order (taken over on 0), durably, and starts it. */
+int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err) MUST_CHECK;
+void run_observe(const struct run *r, struct observation *ret);
+/* A worker's state changed: derives the run's, tells it. */
+void run_changed(struct run *r);
+void run_stop(struct run *r, int signo, uint64_t grace_ms);
+/* Removes an ended run's folder; the book keeps its end. */
+int run_forget(struct run *r, struct err *err) MUST_CHECK;
+bool run_has_processes(struct agent *a, const struct run_key *k);
+
+void worker_init(struct worker *w, struct run *r, int64_t rank);
+void worker_fini(struct worker *w);
+/* After a restart: what became of it? */
+void worker_recover(struct worker *w);
+void worker_start(struct worker *w);
+void worker_renew(struct worker *w);
+void worker_stop(struct worker *w, int signo, uint64_t grace_ms);
+void worker_dir(const struct worker *w, char out[AGENT_PATH_MAX]);
+void worker_log_path(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX]);
+void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX]);
+/* The program's environment, as the contract of deploy/examples says, in arena m. */
+const char *const *worker_env(const struct worker *w, struct arena *m);
+const char *worker_cwd(const struct worker *w, struct arena *m);
+
+void session_start(struct agent *a);
+void session_stop(struct agent *a);
+/* A frame of the server's that is no matter of streams; requests.c. */
+void request_frame(struct agent *a, const struct frame *f);
+void session_observed(struct agent *a, const struct observation *o);
+void session_answer(struct agent *a, uint64_t id, enum outcome out, const struct err *err,
+                    const struct observation *seen);
+void session_nodes(struct agent *a, uint64_t id);
+
+/* A server's frame about a stream. */
+void streams_frame(struct agent *a, const struct frame *f);
+void streams_close_all(struct agent *a); /* the session is over */
+int streams_open(struct agent *a, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,74 @@
+/* What the files of the server's side share. */
+#ifndef HANSE_CONNECTORS_AGENT_HUB_INTERNAL_H
+#define HANSE_CONNECTORS_AGENT_HUB_INTERNAL_H
+
+#include "api/base/list.h"
+#include "api/base/log.h"
+#include "connectors/agent/agent.h"
+#include "connectors/agent/wire.h"
+
+#define HUB_SILENCE_MS 5000 /* five missed beats: the session is over, and a new one may come */
+
+#define HUB_BEATS 8
+/* A quorum round that took longer than this must not be followed by renew(): a lease counts from a
+ * beat that is at least so old, and so came before the round began. */
+#define HUB_ROUND_MAX_MS 500
+
+struct hub {
+    struct connector base; /* first */
+    struct stream *stream; /* the session's; NULL = none */
+    struct frame_reader reader;
+    bool hello;
+    char session[64];
+    uint64_t heard_ms;
+    struct timer silence;
+    uint64_t next_id;
+    struct hub_beat { /* the agent's clock in its last beats, and ours when they came; [0] is the
+                         newest */
+        uint64_t at_ms, received_ms;
+    } beats[HUB_BEATS];
+    struct list calls, streams;
+};
+struct hub_call {
+    struct list link;
+    struct hub *hub;
+    uint64_t id;
+    enum agent_frame type;
+    struct run_key key;
+    struct call *call;
+    struct timer deadline;
+    bool (*owned)(const struct run_key *k, void *arg); /* of sweep */
+    void *owned_arg;
+};
+struct exec_session { /* logs or exec */
+    struct list link;
+    struct hub *hub;
+    uint64_t id;
+    struct log_sink sink;
+    struct timer tick; /* looks whether a full sink has room again */
+    bool paused;
+};
+
+/* What a lease that is granted now counts from, on the agent's clock. */
+uint64_t hub_lease_from(const struct hub *h);
+
+/* hub_calls.c */
+void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
+                    const struct run_key *k, cJSON *body);
+void hub_call_sweep(struct hub *h, bool (*owned)(const struct run_key *, void *), void *arg,
+                    struct call *call);
+void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j);
+void hub_calls_lost(struct hub *h, const char *why); /* all end unknown */
+/* hub_order.c */
+cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err);
+/* hub_streams.c */
+int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
+             const struct log_sink *sink, struct exec_session **ret, struct err *err);
+int hub_exec(struct connector *c, const struct run_key *k, const struct exec_request *rq,
+             const struct log_sink *sink, struct exec_session **ret, struct err *err);
+void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof);
+void hub_exec_close(struct exec_session *s);
+void hub_stream_frame(struct hub *h, const struct frame *f);
+void hub_streams_lost(struct hub *h, const char *why);
+
+#endif

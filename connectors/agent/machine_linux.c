@@ -1,0 +1,170 @@
+/* The machine as Linux and the NVIDIA driver tell it, and the table of runner_os.h. NVML is opened
+ * at run time: where there is no driver there are no GPUs, and nothing to install. */
+#include "connectors/run/tree_linux.h"
+
+#include "api/base/mem.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+static void machine_boot_id(struct runner_os *os, char out[64])
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, 63);
+
+    (void)os;
+    if (fd >= 0)
+        (void)close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
+static int64_t machine_self(struct runner_os *os)
+{
+    (void)os;
+    return getpid();
+}
+
+static const char *machine_program(struct runner_os *os)
+{
+    static char path[4096]; /* does not change while we live */
+
+    (void)os;
+    if (!path[0]) {
+        ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+        path[n > 0 ? n : 0] = '\0';
+        char *gone =
+            strstr(path, " (deleted)"); /* upgraded beneath us: the new one is at the same place */
+        if (gone)
+            *gone = '\0';
+    }
+    return path;
+}
+
+static const char *machine_getenv(struct runner_os *os, const char *name)
+{
+    (void)os;
+    return getenv(name);
+}
+
+static void machine_size(struct runner_os *os, int64_t *ret_cpu_milli, int64_t *ret_memory_bytes,
+                         char hostname[256])
+{
+    struct sysinfo si;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    (void)os;
+    *ret_cpu_milli = (cpus > 0 ? cpus : 1) * 1000;
+    *ret_memory_bytes = sysinfo(&si) == 0 ? (int64_t)si.totalram * (int64_t)si.mem_unit : 0;
+    if (gethostname(hostname, 255) != 0)
+        (void)snprintf(hostname, 256, "localhost");
+    hostname[255] = '\0';
+}
+
+/* ---- NVML: the few calls that are needed, by their stable names
+ * ------------------------------------------- */
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
+struct nvml {
+    void *lib;
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*count)(unsigned *n);
+    int (*handle)(unsigned i, void **dev);
+    int (*name)(void *dev, char *out, unsigned n);
+    int (*uuid)(void *dev, char *out, unsigned n);
+    int (*memory)(void *dev, struct nvml_memory *m);
+};
+
+static bool nvml_open(struct nvml *n)
+{
+    const struct {
+        const char *name;
+        void *slot;
+    } calls[] = {{"nvmlInit_v2", &n->init},
+                 {"nvmlShutdown", &n->shutdown},
+                 {"nvmlDeviceGetCount_v2", &n->count},
+                 {"nvmlDeviceGetHandleByIndex_v2", &n->handle},
+                 {"nvmlDeviceGetName", &n->name},
+                 {"nvmlDeviceGetUUID", &n->uuid},
+                 {"nvmlDeviceGetMemoryInfo", &n->memory}};
+
+    n->lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; n->lib && i < sizeof calls / sizeof *calls; i++) {
+        void *f = dlsym(n->lib, calls[i].name);
+        if (!f)
+            return false;
+        memcpy(calls[i].slot, &f, sizeof f);
+    }
+    return n->lib != NULL;
+}
+
+static int nvml_list(const struct nvml *n, struct runner_gpu ret[RUN_GPUS_MAX], struct err *err)
+{
+    unsigned count = 0;
+    int rc = n->count(&count);
+
+    if (rc != 0)
+        return err_set(err, E_IO, "NVML cannot count the devices (status %d)", rc);
+    if (count > RUN_GPUS_MAX)
+        return err_set(err, E_LIMIT, "%u GPUs are more than %d", count, RUN_GPUS_MAX);
+    for (unsigned i = 0; i < count; i++) {
+        struct nvml_memory m = {0};
+        void *dev = NULL;
+        struct runner_gpu *g = &ret[i];
+        memset(g, 0, sizeof *g);
+        if (n->handle(i, &dev) != 0 || n->name(dev, g->model, sizeof g->model) != 0 ||
+            n->memory(dev, &m) != 0)
+            return err_set(err, E_IO, "NVML does not tell about device %u", i);
+        (void)n->uuid(dev, g->uuid, sizeof g->uuid);
+        g->memory_bytes = (int64_t)m.total;
+    }
+    return (int)count;
+}
+
+static int machine_gpus(struct runner_os *os, struct runner_gpu ret[RUN_GPUS_MAX], struct err *err)
+{
+    struct nvml n = {0};
+    int rc;
+
+    (void)os;
+    if (!nvml_open(&n)) {
+        rc = err_set(err, E_NOTFOUND,
+                     "libnvidia-ml.so.1 is not here: install the NVIDIA driver, or declare the "
+                     "GPUs in the inventory");
+    } else if ((rc = n.init()) != 0) {
+        rc = err_set(err, E_IO,
+                     "the NVIDIA driver does not answer (NVML status %d): see nvidia-smi", rc);
+    } else {
+        rc = nvml_list(&n, ret, err);
+        (void)n.shutdown();
+    }
+    if (n.lib)
+        (void)dlclose(n.lib);
+    return rc;
+}
+
+struct runner_os *runner_os_linux(void)
+{
+    static const struct runner_os_ops ops = {.adopt_orphans = tree_adopt_orphans,
+                                             .group_create = tree_group_create,
+                                             .group_remove = tree_group_remove,
+                                             .tree_count = tree_count,
+                                             .tree_signal = tree_signal,
+                                             .log_trim = tree_log_trim,
+                                             .boot_id = machine_boot_id,
+                                             .self = machine_self,
+                                             .program = machine_program,
+                                             .getenv = machine_getenv,
+                                             .machine = machine_size,
+                                             .gpus = machine_gpus};
+    static struct runner_os os = {.ops = &ops};
+
+    return &os;
+}

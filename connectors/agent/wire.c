@@ -1,0 +1,111 @@
+/* Bodies of the frames between agent and server. Both ends are authenticated, and neither is
+ * trusted: every reader below has an answer for whatever comes. */
+#include "connectors/agent/wire.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const state_names[] = {"unknown", "absent", "starting", "running", "ended"};
+
+const char *wire_str(const cJSON *j, const char *name)
+{
+    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(j, name));
+
+    return s ? s : "";
+}
+
+int64_t wire_i64(const cJSON *j, const char *name)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
+
+    if (!cJSON_IsNumber(v) || !(v->valuedouble > -9e15 && v->valuedouble < 9e15))
+        return 0;
+    return (int64_t)v->valuedouble;
+}
+
+uint64_t wire_u64(const cJSON *j, const char *name)
+{
+    int64_t v = wire_i64(j, name);
+
+    return v > 0 ? (uint64_t)v : 0;
+}
+
+bool wire_bool(const cJSON *j, const char *name)
+{
+    return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, name));
+}
+
+int wire_key(const cJSON *j, struct run_key *ret, struct err *err)
+{
+    return run_key_parse(wire_str(j, "key"), ret, err);
+}
+
+void wire_add_key(cJSON *j, const struct run_key *k)
+{
+    char text[RUN_KEY_MAX];
+
+    run_key_print(k, text);
+    cJSON_AddStringToObject(j, "key", text);
+}
+
+void wire_send(struct stream *s, enum agent_frame type, uint64_t id, cJSON *j)
+{
+    char *text = cJSON_PrintUnformatted(j);
+
+    frame_send(s, (uint8_t)type, 0, id, text, strlen(text));
+    cJSON_free(text);
+    cJSON_Delete(j);
+}
+
+int wire_parse(const struct frame *f, cJSON **ret, struct err *err)
+{
+    cJSON *j = cJSON_ParseWithLength(f->body.p, f->body.n);
+
+    if (!cJSON_IsObject(j)) {
+        cJSON_Delete(j);
+        return err_set(err, E_SYNTAX, "frame %d holds no JSON object", f->type);
+    }
+    *ret = j;
+    return 0;
+}
+
+cJSON *wire_observation(const struct observation *o)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    wire_add_key(j, &o->key);
+    cJSON_AddStringToObject(j, "state", state_names[o->state]);
+    cJSON_AddNumberToObject(j, "exitCode", o->exit_code);
+    cJSON_AddNumberToObject(j, "signal", o->term_signal);
+    cJSON_AddNumberToObject(j, "proof", (double)o->proof);
+    cJSON_AddBoolToObject(j, "leaseLost", o->lease_lost);
+    cJSON_AddStringToObject(j, "reason", o->reason);
+    cJSON_AddStringToObject(j, "message", o->message);
+    return j;
+}
+
+int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *err)
+{
+    const char *state = wire_str(j, "state");
+    struct observation o;
+    int64_t proof = wire_i64(j, "proof");
+    size_t i = 0;
+
+    memset(&o, 0, sizeof o);
+    int rc = wire_key(j, &o.key, err);
+    if (rc < 0)
+        return rc;
+    while (i < sizeof state_names / sizeof *state_names && strcmp(state, state_names[i]) != 0)
+        i++;
+    if (i == sizeof state_names / sizeof *state_names || proof < 0 || proof > PROOF_NEVER_STARTED)
+        return err_set(err, E_SYNTAX, "an observation cannot be read");
+    o.state = (enum run_state)i;
+    o.exit_code = (int)wire_i64(j, "exitCode");
+    o.term_signal = (int)wire_i64(j, "signal");
+    o.proof = (enum proof)proof;
+    o.lease_lost = wire_bool(j, "leaseLost");
+    (void)snprintf(o.reason, sizeof o.reason, "%s", wire_str(j, "reason"));
+    (void)snprintf(o.message, sizeof o.message, "%s", wire_str(j, "message"));
+    *ret = o;
+    return 0;
+}

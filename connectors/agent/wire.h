@@ -1,0 +1,56 @@
+/* What agent and server say to each other: frames of api/base/frame.h, bodies in JSON except DATA
+ * and INPUT. Private to connectors/agent. Answers carry the id of the question. */
+#ifndef HANSE_CONNECTORS_AGENT_WIRE_H
+#define HANSE_CONNECTORS_AGENT_WIRE_H
+
+#include "api/base/frame.h"
+#include "connectors/connector.h"
+
+#include <cjson/cJSON.h>
+
+enum agent_frame {
+    /* session */
+    AF_HELLO = 1,    /* agent: target, version, session, bootId, stateId, at, inventory, runs[] */
+    AF_WELCOME = 2,  /* server */
+    AF_REDIRECT = 3, /* server: address of the leader; it closes then */
+    AF_REFUSED = 4,  /* server: text; it closes then */
+    AF_BEAT = 5,     /* agent: at (its clock: what a renewal counts from); server: empty */
+    /* inventory */
+    AF_INVENTORY = 10, /* server asks */
+    AF_NODES = 11,     /* agent: nodes[]; also unasked (id 0) when they changed */
+    /* runs; each is answered by RESULT */
+    AF_SUBMIT = 20,   /* the order */
+    AF_FIND = 21,     /* key */
+    AF_SIGNAL = 22,   /* key, signal, graceMs: quiesce */
+    AF_STOP = 23,     /* key, graceMs: answered at the end */
+    AF_LIST = 24,     /* all keys with their state */
+    AF_FORGET = 25,   /* key: the records of an ended run may go */
+    AF_RENEW = 26,    /* from, leaseMs; no answer */
+    AF_RESULT = 27,   /* agent: outcome, code, text, seen | runs[] */
+    AF_OBSERVED = 28, /* agent: an observation, unasked */
+    /* streams; id is the stream's */
+    AF_LOGS = 40,  /* key, rank, follow, tail */
+    AF_EXEC = 41,  /* key, rank, argv[], stdin */
+    AF_DATA = 42,  /* agent: bytes; flags: fd */
+    AF_END = 43,   /* agent: exit, code, text */
+    AF_PAUSE = 44, /* server: flags 1 pause, 0 go on */
+    AF_INPUT = 45, /* server: bytes; flags 1: no more */
+    AF_CLOSE = 46  /* server: it does not want any more */
+};
+
+/* Readers that take what is absent or of a wrong type as "" and 0. */
+const char *wire_str(const cJSON *j, const char *name);
+int64_t wire_i64(const cJSON *j, const char *name);
+uint64_t wire_u64(const cJSON *j, const char *name);
+bool wire_bool(const cJSON *j, const char *name);
+int wire_key(const cJSON *j, struct run_key *ret, struct err *err) MUST_CHECK; /* "key" */
+void wire_add_key(cJSON *j, const struct run_key *k);
+/* Sends and deletes j. */
+void wire_send(struct stream *s, enum agent_frame type, uint64_t id, cJSON *j);
+/* Parses a body; refuses what is no JSON object. */
+int wire_parse(const struct frame *f, cJSON **ret, struct err *err) MUST_CHECK;
+
+cJSON *wire_observation(const struct observation *o);
+int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *err) MUST_CHECK;
+
+#endif

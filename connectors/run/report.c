@@ -1,0 +1,65 @@
+/* The report of one worker as JSON: what the shim says on its socket and leaves behind in end.json.
+ */
+#include "connectors/run/run.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const step_names[] = {"starting", "running", "ending", "ended"};
+
+void run_report_print(const struct run_report *r, struct buf *out)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(j, "state", step_names[r->step]);
+    cJSON_AddNumberToObject(j, "exitCode", r->exit_code);
+    cJSON_AddNumberToObject(j, "signal", r->term_signal);
+    cJSON_AddBoolToObject(j, "leaseLost", r->lease_lost);
+    cJSON_AddBoolToObject(j, "stopped", r->stopped);
+    cJSON_AddStringToObject(j, "reason", r->reason);
+    cJSON_AddStringToObject(j, "message", r->message);
+    char *text = cJSON_PrintUnformatted(j);
+    buf_str(out, text);
+    cJSON_free(text);
+    cJSON_Delete(j);
+}
+
+static int number(const cJSON *j, const char *name)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
+
+    return cJSON_IsNumber(v) ? v->valueint : 0;
+}
+
+static void text(const cJSON *j, const char *name, char *out, size_t n)
+{
+    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(j, name));
+
+    (void)snprintf(out, n, "%s", s ? s : "");
+}
+
+int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err)
+{
+    cJSON *j = cJSON_ParseWithLength(p, n);
+    const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(j, "state"));
+    struct run_report r = {.step = RUN_STEP_STARTING};
+    bool known = false;
+
+    for (unsigned i = 0; state && i < sizeof step_names / sizeof *step_names; i++)
+        if (strcmp(state, step_names[i]) == 0) {
+            r.step = (enum run_step)i;
+            known = true;
+        }
+    if (known) {
+        r.exit_code = number(j, "exitCode");
+        r.term_signal = number(j, "signal");
+        r.lease_lost = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "leaseLost"));
+        r.stopped = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "stopped"));
+        text(j, "reason", r.reason, sizeof r.reason);
+        text(j, "message", r.message, sizeof r.message);
+        *ret = r;
+    }
+    cJSON_Delete(j);
+    return known ? 0 : err_set(err, E_CORRUPT, "a runner's report cannot be read");
+}

@@ -1,0 +1,89 @@
+/* The shim: `hanse run -- CMD` starts one program, holds its lease, and tells when all of it is
+ * gone.
+ *
+ * Why it exists: whoever started a run may die, be cut off or be killed. The shim keeps the promise
+ * "stops by itself when the lease is over" alone, and "it has ended" is said (end.json) only when
+ * no process of the tree is left, however it hid (runner_os.h). It must never say so earlier, and
+ * never start the program twice.
+ *
+ * With a folder it is the agent's: RANKDIR/end.json at the end, and frames (below) on a unix
+ * socket. Without one it is the user's own, inside a pod or an sbatch script. */
+#ifndef HANSE_CONNECTORS_RUN_RUN_H
+#define HANSE_CONNECTORS_RUN_RUN_H
+
+#include "api/base/frame.h"
+#include "connectors/run/runner_os.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- frames on the shim's socket; bodies are JSON
+ * ------------------------------------------------------ */
+enum run_frame {
+    RUN_FRAME_STATE = 1, /* shim: struct run_report; on connecting and on every change */
+    RUN_FRAME_RENEW = 2, /* agent: {"from":ms,"leaseMs":n} */
+    RUN_FRAME_STOP =
+        3 /* agent: {"signal":15,"graceMs":n}: that signal, SIGKILL to all after the grace */
+};
+enum run_step { RUN_STEP_STARTING, RUN_STEP_RUNNING, RUN_STEP_ENDING, RUN_STEP_ENDED };
+struct run_report { /* of one worker */
+    enum run_step step;
+    int exit_code, term_signal;
+    bool lease_lost;
+    bool stopped; /* it had been asked to stop */
+    char reason[64], message[256];
+};
+/* One JSON object, as in end.json and in RUN_FRAME_STATE. */
+void run_report_print(const struct run_report *r, struct buf *out);
+int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err) MUST_CHECK;
+#define RUN_END_FILE "end.json"
+
+/* ---- the shim on any loop
+ * ------------------------------------------------------------------------------ */
+struct runner_config {
+    struct runner_os *os;
+    const char *dir;         /* RANKDIR, exists; NULL: no records, no socket */
+    const char *socket_path; /* with dir */
+    const char *marker;      /* "" = none */
+    const char *group;       /* control group, made by the caller; "" = none; removed at the end */
+    const char *const *argv;
+    const char *const *env;           /* the program's whole environment, with the marker */
+    const char *cwd;                  /* NULL: as it is */
+    const char *log_path;             /* NULL: this process's own output */
+    uint64_t lease_ms, lease_from_ms; /* 0 = no lease; from: loop_now_ms when it was asked for */
+    uint64_t grace_ms; /* of a lost lease, and for what a finished program leaves behind */
+    int64_t guard_pid; /* 0 = none */
+    /* Last call; the runner is gone then. */
+    void (*done)(const struct run_report *r, void *arg);
+    void *arg;
+};
+struct runner;
+/* Starts it. On an error nothing runs and nothing was written. */
+int runner_create(struct loop *l, const struct runner_config *cfg, struct runner **ret,
+                  struct err *err) MUST_CHECK;
+void runner_stop(struct runner *r, int signo, uint64_t grace_ms);
+
+/* `hanse run …`; argv[0] is "run". Exit status: the program's, 128 + signal, 126/127 as the
+ * shell's. */
+int run_main(int argc, char **argv);
+
+/* ---- parts that are plain Linux programs
+ * ------------------------------------------------------------------ */
+/* Forks: 0 in the child, which is the shim. The parent is its guard: it waits, hands signals on,
+ * and when the shim dies without a word it ends the tree and writes end.json. It never returns. */
+int guard_split(const char *dir, const char *marker, const char *group, struct err *err) MUST_CHECK;
+/* Joins the group, dies with its parent, becomes argv. Returns only the exit status of a failure.
+ */
+int enter_exec(const char *group, int64_t parent, const char *const *argv);
+/* `hanse run --attach SOCKET --id N -- CMD`: runs CMD for `hanse exec`, its three streams over a
+ * unix socket. */
+int attach_exec(const char *socket_path, uint64_t id, const char *group, const char *const *argv);
+/* Frames on that socket: the helper's HELLO carries the id as frame id; then both ways. */
+enum attach_frame {
+    ATTACH_HELLO = 1,
+    ATTACH_DATA = 2, /* flags: 0 to its input, 1 or 2 from it */
+    ATTACH_EOF = 3,  /* its input ends */
+    ATTACH_END = 4   /* body: exit status as one byte */
+};
+
+#endif

@@ -1,0 +1,221 @@
+/* `hanse run`: the command line of the shim and of its two internal forms. */
+#include "api/base/log.h"
+#include "connectors/run/run.h"
+#include "connectors/run/tree_linux.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct args {
+    const char *dir, *socket, *log, *cwd, *group, *attach;
+    uint64_t lease_ms, from_ms, grace_ms, parent, id;
+    bool enter, help;
+    const char *const *cmd;
+};
+struct shim {
+    struct loop *loop;
+    struct runner *runner;
+    struct run_report report;
+    uint64_t grace_ms;
+};
+
+static const char usage[] =
+    "usage: hanse run [OPTION...] -- COMMAND [ARGUMENT...]\n"
+    "\n"
+    "Runs COMMAND and takes its whole process tree down with it: what it started in the\n"
+    "background ends when it ends. SIGTERM and SIGINT are handed on; after the grace\n"
+    "everything is killed. The exit status is COMMAND's, 128 + signal when a signal ended it,\n"
+    "127 when there is no such program.\n"
+    "\n"
+    "  --grace MS       from SIGTERM to SIGKILL (default 30000)\n"
+    "  --lease MS       stop by itself MS after the start unless renewed (default 0: never)\n"
+    "  --cwd FOLDER     run COMMAND there\n"
+    "  --log FILE       append its output to FILE instead of passing it through\n"
+    "  --help           this text\n"
+    "\n"
+    "Used by hanse agent:\n"
+    "  --dir FOLDER     where end.json is written once every process is gone\n"
+    "  --socket PATH    where it takes renewals and stops; needs --dir\n"
+    "  --lease-from MS  boot-time clock from which the lease counts\n";
+
+static bool number(const char *s, uint64_t *ret)
+{
+    char *end;
+
+    if (!s || *s < '0' || *s > '9')
+        return false;
+    *ret = strtoull(s, &end, 10);
+    return *end == '\0';
+}
+
+static int args_parse(int argc, char **argv, struct args *a, struct err *err)
+{
+    const struct {
+        const char *name;
+        const char **text;
+        uint64_t *value;
+        bool *flag;
+    } options[] = {{"--dir", &a->dir, NULL, NULL},        {"--socket", &a->socket, NULL, NULL},
+                   {"--log", &a->log, NULL, NULL},        {"--cwd", &a->cwd, NULL, NULL},
+                   {"--group", &a->group, NULL, NULL},    {"--attach", &a->attach, NULL, NULL},
+                   {"--lease", NULL, &a->lease_ms, NULL}, {"--lease-from", NULL, &a->from_ms, NULL},
+                   {"--grace", NULL, &a->grace_ms, NULL}, {"--parent", NULL, &a->parent, NULL},
+                   {"--id", NULL, &a->id, NULL},          {"--enter", NULL, NULL, &a->enter},
+                   {"--help", NULL, NULL, &a->help},      {"-h", NULL, NULL, &a->help}};
+    const size_t n_options = sizeof options / sizeof *options;
+
+    for (int i = 1; i < argc; i++) {
+        size_t k = 0;
+        if (strcmp(argv[i], "--") == 0) {
+            a->cmd = (const char *const *)(argv + i + 1);
+            break;
+        }
+        while (k < n_options && strcmp(argv[i], options[k].name) != 0)
+            k++;
+        if (k == n_options)
+            return err_set(err, E_USAGE, "unknown option \"%s\"; the command comes after --",
+                           argv[i]);
+        if (options[k].flag) {
+            *options[k].flag = true;
+            continue;
+        }
+        if (++i == argc)
+            return err_set(err, E_USAGE, "%s needs a value", argv[i - 1]);
+        if (options[k].text)
+            *options[k].text = argv[i];
+        else if (!number(argv[i], options[k].value))
+            return err_set(err, E_USAGE, "%s %s: expected a whole number", argv[i - 1], argv[i]);
+    }
+    if (a->help)
+        return 0;
+    if (!a->cmd || !a->cmd[0])
+        return err_set(err, E_USAGE, "no command: hanse run [OPTION...] -- COMMAND");
+    if (!a->dir != !a->socket)
+        return err_set(err, E_USAGE, "--dir and --socket belong together");
+    return 0;
+}
+
+static void shim_done(const struct run_report *r, void *arg)
+{
+    struct shim *s = arg;
+
+    s->report = *r;
+    loop_stop(s->loop);
+}
+
+static void shim_term(void *arg)
+{
+    struct shim *s = arg;
+
+    runner_stop(s->runner, SIGTERM, s->grace_ms);
+}
+
+static void shim_int(void *arg)
+{
+    struct shim *s = arg;
+
+    runner_stop(s->runner, SIGINT, s->grace_ms);
+}
+
+/* A run that never came to be has ended, too: the agent reads that like any other end. */
+static int shim_failed(struct loop *l, const struct args *a, const struct err *why)
+{
+    struct run_report r = {.step = RUN_STEP_ENDED, .exit_code = 126};
+    char path[4096];
+    struct err err;
+    AUTO_BUF b;
+
+    buf_init(&b, 8192);
+    (void)fprintf(stderr, "hanse run: %s\n", why->text);
+    if (!a->dir || why->code == E_BUSY || why->code == E_EXISTS) /* not ours to tell */
+        return err_info(why->code)->exit;
+    r.lease_lost = why->code == E_STALE;
+    (void)snprintf(r.reason, sizeof r.reason, "%s", r.lease_lost ? "LeaseLost" : "StartFailed");
+    (void)snprintf(r.message, sizeof r.message, "%.250s", why->text);
+    run_report_print(&r, &b);
+    (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, a->dir);
+    if (file_write(l, path, b.p, b.n, 0600, &err) < 0)
+        (void)fprintf(stderr, "hanse run: %s\n", err.text);
+    return 126;
+}
+
+static int shim_run(const struct args *a, const char *marker, const char *group)
+{
+    struct err err;
+    struct shim s = {.grace_ms = a->grace_ms};
+    struct runner_os *os = runner_os_linux();
+    int status;
+
+    s.loop = loop_uv_create(&err);
+    if (!s.loop) {
+        (void)fprintf(stderr, "hanse run: %s\n", err.text);
+        return 1;
+    }
+    struct runner_config cfg = {.os = os,
+                                .dir = a->dir,
+                                .socket_path = a->socket,
+                                .marker = marker,
+                                .group = group,
+                                .argv = a->cmd,
+                                .env = (const char *const *)environ,
+                                .cwd = a->cwd,
+                                .log_path = a->log,
+                                .lease_ms = a->lease_ms,
+                                .lease_from_ms = a->from_ms,
+                                .grace_ms = a->grace_ms,
+                                .guard_pid = getppid(),
+                                .done = shim_done,
+                                .arg = &s};
+    if (runner_create(s.loop, &cfg, &s.runner, &err) < 0) {
+        status = shim_failed(s.loop, a, &err);
+        tree_group_remove(os, group);
+    } else {
+        if (loop_signal(s.loop, SIGTERM, shim_term, &s, &err) < 0 ||
+            loop_signal(s.loop, SIGHUP, shim_term, &s, &err) < 0 ||
+            loop_signal(s.loop, SIGINT, shim_int, &s, &err) < 0)
+            log_err(LOG_WARN, "run.signals", &err);
+        loop_uv_run(s.loop);
+        status = s.report.term_signal ? 128 + s.report.term_signal : s.report.exit_code;
+    }
+    loop_uv_destroy(s.loop);
+    return status;
+}
+
+int run_main(int argc, char **argv)
+{
+    struct args a = {.grace_ms = 30000, .group = ""};
+    char group[RUN_GROUP_MAX], name[RUN_MARKER_MAX];
+    struct err err;
+
+    if (args_parse(argc, argv, &a, &err) < 0) {
+        (void)fprintf(stderr, "hanse run: %s\nSee hanse run --help.\n", err.text);
+        return 2;
+    }
+    if (a.help)
+        return fputs(usage, stdout) < 0;
+    if (a.enter)
+        return enter_exec(a.group, (int64_t)a.parent, a.cmd);
+    if (a.attach)
+        return attach_exec(a.attach, a.id, a.group, a.cmd);
+    const char *marker = getenv(RUN_MARKER_ENV);
+    if (!marker || !a.dir) { /* not the agent's: a marker of its own, or it would end what an outer
+                                run started */
+        (void)snprintf(name, sizeof name, "local.%lld.%lld/0", (long long)getpid(),
+                       (long long)getppid());
+        if (setenv(RUN_MARKER_ENV, name, 1) != 0)
+            return 1;
+        marker = getenv(RUN_MARKER_ENV);
+    }
+    (void)snprintf(name, sizeof name, "%s", marker);
+    for (char *p = name; *p; p++)
+        *p = *p == '/' ? '.' : *p;
+    tree_group_create(NULL, name, group);
+    if (guard_split(a.dir, marker, group, &err) < 0) {
+        (void)fprintf(stderr, "hanse run: %s\n", err.text);
+        return 1;
+    }
+    return shim_run(&a, marker, group);
+}

@@ -1,0 +1,427 @@
+/* The shim's state machine. It holds the lease itself: nobody has to tell it to stop.
+ *
+ *     RUNNING ──lease over / asked──► ENDING ──grace over──► KILLING ──nobody left──► GONE
+ * (end.json) ─► done └──────program exited, others left behind──┘            every arrow also when
+ * nobody is left
+ *
+ * Level-triggered: runner_tick looks at the program, the clock and the tree, and never trusts an
+ * event. */
+#include "api/base/limits.h"
+#include "api/base/list.h"
+#include "api/base/log.h"
+#include "connectors/run/run.h"
+
+#include <cjson/cJSON.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LEFTOVER_GRACE_MAX_MS 5000 /* for what a finished program left behind */
+#define TREE_POLL_MS 20
+#define TRIM_EVERY_MS 2000
+#define LINKS_MAX 8 /* agents come one at a time; more is somebody else */
+
+enum runner_state { RS_RUNNING, RS_ENDING, RS_KILLING, RS_GONE };
+
+struct runner_link {
+    struct list link;
+    struct runner *runner;
+    struct stream *stream;
+    struct frame_reader reader;
+};
+struct runner {
+    struct loop *loop;
+    struct runner_config cfg;
+    enum runner_state state;
+    struct run_report report;
+    struct process *program; /* NULL: it has exited */
+    uint64_t lease_until_ms; /* 0 = no lease */
+    uint64_t kill_at_ms;     /* in ENDING */
+    struct timer tick, trim;
+    struct listener *listener;
+    struct list links;
+    unsigned n_links;
+    bool written; /* end.json is on disk */
+};
+
+static void runner_tick(void *arg);
+
+static struct runner_tree runner_tree(const struct runner *r)
+{
+    struct runner_os *os = r->cfg.os;
+
+    return (struct runner_tree){.marker = r->cfg.marker,
+                                .group = r->cfg.group,
+                                .root = os->ops->self(os),
+                                .spare = {os->ops->self(os), r->cfg.guard_pid},
+                                .watched = r->program ? process_pid(r->program) : 0};
+}
+
+/* ---- telling the agent
+ * --------------------------------------------------------------------------------- */
+static void runner_tell(struct runner *r, struct stream *only)
+{
+    AUTO_BUF b;
+
+    buf_init(&b, 8192);
+    run_report_print(&r->report, &b);
+    list_for_each (it, &r->links) {
+        struct runner_link *k = container_of(it, struct runner_link, link);
+        if (!only || k->stream == only)
+            frame_send(k->stream, RUN_FRAME_STATE, 0, 0, b.p, b.n);
+    }
+}
+
+static uint64_t json_u64(const cJSON *j, const char *name)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
+
+    return cJSON_IsNumber(v) && v->valuedouble > 0 ? (uint64_t)v->valuedouble : 0;
+}
+
+static void runner_renew(struct runner *r, uint64_t from_ms, uint64_t lease_ms)
+{
+    uint64_t now = loop_now_ms(r->loop);
+    uint64_t until = (from_ms < now ? from_ms : now) + lease_ms;
+
+    if (r->lease_until_ms && until > r->lease_until_ms)
+        r->lease_until_ms = until;
+    runner_tick(r);
+}
+
+static int link_frame(const struct frame *f, void *arg)
+{
+    struct runner_link *k = arg;
+    cJSON *j = cJSON_ParseWithLength(f->body.p, f->body.n);
+
+    if (f->type == RUN_FRAME_RENEW)
+        runner_renew(k->runner, json_u64(j, "from"), json_u64(j, "leaseMs"));
+    else if (f->type == RUN_FRAME_STOP)
+        runner_stop(k->runner, (int)json_u64(j, "signal"), json_u64(j, "graceMs"));
+    cJSON_Delete(j);
+    return 0;
+}
+
+static void link_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    struct runner_link *k = arg;
+    struct err err;
+
+    if (frame_feed(&k->reader, p, n, link_frame, k, &err) < 0)
+        stream_abort(s, err.text);
+}
+
+static void runner_free_when_quiet(struct runner *r);
+
+static void link_closed(struct stream *s, const struct err *why, void *arg)
+{
+    struct runner_link *k = arg;
+    struct runner *r = k->runner;
+
+    (void)s;
+    (void)why;
+    list_remove(&k->link);
+    r->n_links--;
+    frame_reader_fini(&k->reader);
+    mem_free(k);
+    runner_free_when_quiet(r);
+}
+
+static const struct stream_events link_events = {.data = link_data, .closed = link_closed};
+
+static const struct stream_events refused_events = {0};
+
+static void runner_accept(struct listener *li, struct stream *s, void *arg)
+{
+    struct runner *r = arg;
+
+    (void)li;
+    if (r->n_links == LINKS_MAX) {
+        stream_set(s, &refused_events, NULL);
+        stream_abort(s, "too many connections to one runner");
+        return;
+    }
+    struct runner_link *k = mem_new(struct runner_link);
+    k->runner = r;
+    k->stream = s;
+    frame_reader_init(&k->reader);
+    list_push(&r->links, &k->link);
+    r->n_links++;
+    stream_set(s, &link_events, k);
+    runner_tell(r, s);
+}
+
+/* ---- the end
+ * -----------------------------------------------------------------------------------------------
+ */
+static void runner_free_when_quiet(struct runner *r)
+{
+    if (r->state != RS_GONE || !r->written || r->n_links)
+        return;
+    struct run_report report = r->report;
+    struct runner_config cfg = r->cfg;
+    timer_stop(&r->tick);
+    timer_stop(&r->trim);
+    mem_free(r);
+    cfg.done(&report, cfg.arg);
+}
+
+/* Nobody is left: says so on disk first, then to the agent, then goes. */
+static void runner_finish(struct runner *r)
+{
+    char path[4096];
+    struct err err;
+    AUTO_BUF b;
+
+    buf_init(&b, 8192);
+    r->state = RS_GONE;
+    r->report.step = RUN_STEP_ENDED;
+    if (r->cfg.dir && !r->written) {
+        run_report_print(&r->report, &b);
+        (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, r->cfg.dir);
+        if (file_write(r->loop, path, b.p, b.n, 0600, &err) < 0) {
+            runner_tell(r, NULL); /* a full disk: the agent may know already */
+            timer_start(&r->tick, 1000);
+            return;
+        }
+    }
+    r->written = true;
+    r->cfg.os->ops->group_remove(r->cfg.os, r->cfg.group);
+    runner_tell(r, NULL);
+    if (r->listener)
+        listener_close(r->listener);
+    r->listener = NULL;
+    list_for_each (it, &r->links)
+        stream_close(container_of(it, struct runner_link, link)->stream);
+    runner_free_when_quiet(r);
+}
+
+static void runner_begin_end(struct runner *r, int signo, uint64_t kill_at_ms)
+{
+    if (r->state == RS_ENDING) {
+        if (kill_at_ms < r->kill_at_ms)
+            r->kill_at_ms = kill_at_ms;
+        if (r->program && signo)
+            process_signal(r->program, signo);
+        return;
+    }
+    if (r->state != RS_RUNNING)
+        return;
+    r->state = RS_ENDING;
+    r->kill_at_ms = kill_at_ms;
+    r->report.step = RUN_STEP_ENDING;
+    if (r->program && signo)
+        process_signal(r->program, signo);
+    runner_tell(r, NULL);
+}
+
+void runner_stop(struct runner *r, int signo, uint64_t grace_ms)
+{
+    if (signo <= 0 || signo > 64)
+        signo = SIGTERM;
+    if (r->state == RS_RUNNING || r->state == RS_ENDING)
+        r->report.stopped = true;
+    runner_begin_end(r, signo, loop_now_ms(r->loop) + grace_ms);
+    timer_start(&r->tick, 0);
+}
+
+static void program_exited(struct process *p, int exit_code, int term_signal, void *arg)
+{
+    struct runner *r = arg;
+
+    (void)p;
+    r->program = NULL;
+    r->report.exit_code = exit_code;
+    r->report.term_signal = term_signal;
+    if (!r->report.reason[0] && term_signal)
+        (void)snprintf(r->report.message, sizeof r->report.message, "killed by signal %d",
+                       term_signal);
+    else if (!r->report.reason[0] && exit_code)
+        (void)snprintf(r->report.message, sizeof r->report.message, "exit status %d", exit_code);
+    timer_start(&r->tick, 0);
+}
+
+/* ---- the tick
+ * ------------------------------------------------------------------------------------------------
+ */
+static uint64_t lease_soft_end(const struct runner *r)
+{
+    uint64_t grace = r->cfg.grace_ms;
+
+    if (grace > r->cfg.lease_ms / 2)
+        grace = r->cfg.lease_ms / 2;
+    return r->lease_until_ms - grace;
+}
+
+static void tick_running(struct runner *r, uint64_t now)
+{
+    struct runner_tree t = runner_tree(r);
+
+    if (!r->program) {
+        uint64_t grace =
+            r->cfg.grace_ms < LEFTOVER_GRACE_MAX_MS ? r->cfg.grace_ms : LEFTOVER_GRACE_MAX_MS;
+        if (r->cfg.os->ops->tree_count(r->cfg.os, &t) != 0)
+            (void)r->cfg.os->ops->tree_signal(r->cfg.os, &t, SIGTERM);
+        runner_begin_end(r, 0, now + grace);
+        timer_start(&r->tick, 0);
+        return;
+    }
+    if (!r->lease_until_ms)
+        return;
+    if (now < lease_soft_end(r)) {
+        timer_start(&r->tick, lease_soft_end(r) - now);
+        return;
+    }
+    r->report.lease_lost = true;
+    (void)snprintf(r->report.reason, sizeof r->report.reason, "LeaseLost");
+    (void)snprintf(r->report.message, sizeof r->report.message,
+                   "the lease was not renewed in time: stopped by its own runner");
+    runner_begin_end(r, SIGTERM, r->lease_until_ms);
+    timer_start(&r->tick, 0);
+}
+
+static void runner_tick(void *arg)
+{
+    struct runner *r = arg;
+    uint64_t now = loop_now_ms(r->loop);
+    struct runner_tree t = runner_tree(r);
+    int left;
+
+    switch (r->state) {
+    case RS_RUNNING:
+        tick_running(r, now);
+        return;
+    case RS_ENDING:
+        left = r->program ? 1 : r->cfg.os->ops->tree_count(r->cfg.os, &t);
+        if (left == 0) {
+            runner_finish(r);
+        } else if (now >= r->kill_at_ms) {
+            r->state = RS_KILLING;
+            timer_start(&r->tick, 0);
+        } else { /* its exit wakes us; the rest of the tree has to be looked for */
+            uint64_t wait = r->kill_at_ms - now;
+            timer_start(&r->tick, !r->program && wait > TREE_POLL_MS ? TREE_POLL_MS : wait);
+        }
+        return;
+    case RS_KILLING:
+        (void)r->cfg.os->ops->tree_signal(r->cfg.os, &t, SIGKILL);
+        left = r->cfg.os->ops->tree_count(r->cfg.os, &t);
+        if (left == 0 && !r->program)
+            runner_finish(r);
+        else
+            timer_start(&r->tick, TREE_POLL_MS);
+        return;
+    case RS_GONE:
+        if (!r->written)
+            runner_finish(r);
+        return;
+    }
+}
+
+static void runner_trim(void *arg)
+{
+    struct runner *r = arg;
+
+    r->cfg.os->ops->log_trim(r->cfg.os, r->cfg.log_path, LIMIT_LOG_FILE_MAX_BYTES);
+    timer_start(&r->trim, TRIM_EVERY_MS);
+}
+
+/* ---- the start
+ * --------------------------------------------------------------------------------------------- */
+/* Listens first and looks for end.json after: the agent writes end.json first and dials after.
+ * Either it finds us, or we find that we were given up; never both go on. */
+static int runner_open(struct runner *r, struct err *err)
+{
+    char path[4096], address[256];
+    struct err why;
+    AUTO_BUF b;
+    int port, rc;
+
+    buf_init(&b, 8192);
+    if (!r->cfg.dir)
+        return 0;
+    (void)snprintf(path, sizeof path, "%s/lock", r->cfg.dir);
+    rc = file_lock(r->loop, path, err);
+    if (rc < 0)
+        return err_prefix(err, "this worker has a runner already: ");
+    rc = file_remove(r->loop, r->cfg.socket_path, err);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(address, sizeof address, "unix:%s", r->cfg.socket_path);
+    rc = listener_create(r->loop, address, NULL, runner_accept, r, &r->listener, &port, err);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, r->cfg.dir);
+    if (file_read(r->loop, path, 8192, &b, &why) != E_NOTFOUND)
+        return err_set(err, E_EXISTS, "this worker has been declared ended: %s", path);
+    return 0;
+}
+
+static int runner_spawn(struct runner *r, struct err *err)
+{
+    struct runner_os *os = r->cfg.os;
+    const char *argv[LIMIT_GANG_MAX];
+    char parent[32];
+    size_t n = 0;
+
+    (void)snprintf(parent, sizeof parent, "%lld", (long long)os->ops->self(os));
+    const char *const head[] = {
+        os->ops->program(os), "run", "--enter", "--parent", parent, "--group", r->cfg.group, "--"};
+    for (; n < sizeof head / sizeof *head; n++)
+        argv[n] = head[n];
+    for (const char *const *a = r->cfg.argv; *a; a++) {
+        if (n + 1 == sizeof argv / sizeof *argv)
+            return err_set(err, E_TOOLARGE, "the command has too many arguments");
+        argv[n++] = *a;
+    }
+    argv[n] = NULL;
+    const char *log = r->cfg.log_path;
+    struct process_spec spec = {.argv = argv,
+                                .env = r->cfg.env,
+                                .cwd = r->cfg.cwd,
+                                .stdout_path = log ? log : "/proc/self/fd/1",
+                                .stderr_path = log ? log : "/proc/self/fd/2",
+                                .session = true};
+    return process_spawn(r->loop, &spec, program_exited, r, &r->program, err);
+}
+
+int runner_create(struct loop *l, const struct runner_config *cfg, struct runner **ret,
+                  struct err *err)
+{
+    struct runner *r = mem_new(struct runner);
+    uint64_t now = loop_now_ms(l);
+    int rc;
+
+    r->loop = l;
+    r->cfg = *cfg;
+    list_init(&r->links);
+    timer_init(&r->tick, l, runner_tick, r);
+    timer_init(&r->trim, l, runner_trim, r);
+    if (cfg->lease_ms) {
+        uint64_t from = cfg->lease_from_ms && cfg->lease_from_ms < now ? cfg->lease_from_ms : now;
+        r->lease_until_ms = from + cfg->lease_ms;
+        if (now >= lease_soft_end(r)) {
+            rc = err_set(err, E_STALE, "the lease was over before the program could start");
+            goto fail;
+        }
+    }
+    rc = cfg->os->ops->adopt_orphans(cfg->os, err);
+    if (rc == 0)
+        rc = runner_open(r, err);
+    if (rc == 0)
+        rc = runner_spawn(r, err);
+    if (rc < 0)
+        goto fail;
+    r->report.step = RUN_STEP_RUNNING;
+    runner_tell(r, NULL);
+    timer_start(&r->tick, 0);
+    if (cfg->log_path)
+        timer_start(&r->trim, TRIM_EVERY_MS);
+    *ret = r;
+    return 0;
+fail:
+    if (r->listener)
+        listener_close(r->listener);
+    mem_free(r);
+    return rc;
+}

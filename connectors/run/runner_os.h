@@ -1,0 +1,68 @@
+/* What the agent and the shim need from the machine and the seam (api/base/loop.h) does not have:
+ * finding and killing whole process trees, cgroups, the machine's own description. A small table,
+ * so that the simulator can put its own machine beneath the unchanged agent and shim. Linux:
+ * run/tree_linux.c, agent/machine_linux.c.
+ *
+ * A tree is found by three nets, because a program may slip through any one of them: a control
+ * group; descent from the shim, which is subreaper, so that setsid and double fork do not help; and
+ * a marker in the environment. */
+#ifndef HANSE_CONNECTORS_RUN_RUNNER_OS_H
+#define HANSE_CONNECTORS_RUN_RUNNER_OS_H
+
+#include "api/base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RUN_MARKER_ENV "HANSE_RUN_KEY" /* "UID.EPOCH.TRY/RANK" */
+#define RUN_MARKER_MAX 128
+#define RUN_GROUP_MAX 512
+
+struct runner_tree {
+    const char *marker; /* value of HANSE_RUN_KEY; a value ending in '/' stands for all ranks; "" =
+                           no such net */
+    const char *group;  /* control group; "" = none */
+    int64_t root;       /* descendants of this process, itself excluded; 0 = no such net */
+    int64_t spare[2];   /* never counted or signalled: the shim and its guard */
+    int64_t watched;    /* child of root that the loop reaps itself */
+};
+
+#define RUN_GPUS_MAX 64
+struct runner_gpu { /* as the driver tells it */
+    char model[96], uuid[96];
+    int64_t memory_bytes;
+};
+struct runner_os;
+struct runner_os_ops {
+    /* Orphans below this process come to it instead of to init. */
+    int (*adopt_orphans)(struct runner_os *os, struct err *err);
+    /* Makes a control group; "" when that is not permitted here, which is no error. */
+    void (*group_create)(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX]);
+    void (*group_remove)(struct runner_os *os, const char *group);
+    /* Processes of the tree that live; reaps orphans of this process first. Negative: could not be
+     * told. */
+    int (*tree_count)(struct runner_os *os, const struct runner_tree *t);
+    /* Sends signo to each of them (SIGKILL also through the control group). How many there were, or
+     * negative. */
+    int (*tree_signal)(struct runner_os *os, const struct runner_tree *t, int signo);
+    /* Drops the older half of a log that is larger than max; a writer goes on undisturbed. */
+    void (*log_trim)(struct runner_os *os, const char *path, uint64_t max_bytes);
+    void (*boot_id)(struct runner_os *os, char out[64]);
+    int64_t (*self)(struct runner_os *os);
+    /* argv[0] that starts this very program again. */
+    const char *(*program)(struct runner_os *os);
+    const char *(*getenv)(struct runner_os *os,
+                          const char *name); /* of the agent; NULL when unset */
+    void (*machine)(struct runner_os *os, int64_t *ret_cpu_milli, int64_t *ret_memory_bytes,
+                    char hostname[256]);
+    /* The machine's GPUs: how many, or an error that says what is missing. */
+    int (*gpus)(struct runner_os *os, struct runner_gpu ret[RUN_GPUS_MAX], struct err *err);
+};
+struct runner_os {
+    const struct runner_os_ops *ops;
+    void *impl;
+};
+struct runner_os *runner_os_linux(void); /* one for the process; nothing to free */
+
+#endif

@@ -1,0 +1,167 @@
+/* What an inventory file may say, and how it is refused: with file, line and remedy. */
+#include "connectors/agent/agent_internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct loop *loop;
+static char dir[64], file[96];
+
+static int load(const char *text, struct inventory *inv, struct err *err)
+{
+    assert_int_equal(file_write(loop, file, text, strlen(text), 0600, err), 0);
+    return inventory_load(loop, runner_os_linux(), "t1", file, inv, err);
+}
+
+static void refused(const char *text, int line, const char *what)
+{
+    struct inventory inv;
+    struct err err = {0};
+    char at[128];
+
+    assert_true(load(text, &inv, &err) < 0);
+    (void)snprintf(at, sizeof at, "%s:%d:", file, line);
+    if (line && !strstr(err.text, at))
+        fail_msg("\"%s\" does not name %s", err.text, at);
+    if (!strstr(err.text, what))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, what);
+}
+
+static void takes_what_the_contract_shows(void **state)
+{
+    struct inventory inv;
+    struct err err = {0};
+
+    (void)state;
+    if (load("target: t1\ngpus: declared\nnodes:\n- name: n1\n  cpu: 96\n  memory: 1Ti\n"
+             "  topology: {region: eu, zone: a, block: b1, rack: r1, leaf: l1, nvlinkDomain: n1}\n "
+             " gpus:\n"
+             "  - {index: 0, class: h100-sxm-80gb, model: NVIDIA H100 80GB HBM3, memory: 80Gi}\n- "
+             "name: n2\n",
+             &inv, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_true(inventory_has(&inv, "t1.n1"));
+    assert_true(inventory_has(&inv, "t1.n2"));
+    assert_false(inventory_has(&inv, "n1"));
+    inventory_fini(&inv);
+}
+
+static void refuses_what_it_does_not_know(void **state)
+{
+    (void)state;
+    refused("target: t2\nnodes: [{name: n1}]\n", 1, "--target says \"t1\"");
+    refused("target: t1\nnodes:\n- name: n1\n- name: n1\n", 0, "given twice");
+    refused("target: t1\nnodes:\n- name: n1\n- name: n2\n  color: red\n", 4,
+            "unknown key \"color\"");
+    refused("target: t1\nnodes:\n- name: N1\n", 3, "lower-case");
+    refused("target: t1\nnodes: []\n", 0, "1 to 1024");
+    refused("target: t1\nnodes:\n- name: n1\n  memory: 12 parsecs\n", 4, "memory");
+    refused("target: t1\nnodes:\n- name: n1\n  gpus:\n  - {index: 0, class: a}\n", 5,
+            "memory is needed");
+    refused("target: t1\nnodes:\n- name: n1\n  gpus:\n  - {index: 64, class: a, memory: 1Gi}\n", 5,
+            "0 to 63");
+    refused("target: t1\nnodes:\n- name: n1\n  gpus:\n  - {index: 1, class: a, memory: 1Gi}\n"
+            "  - {index: 1, class: a, memory: 1Gi}\n",
+            0, "given twice");
+    refused("target: t1\ngpus: nvml\nnodes:\n- name: n1\n- name: n2\n", 0, "one node");
+    refused("target: [t1\n", 0, file);
+}
+
+static void without_a_file_it_is_this_machine(void **state)
+{
+    struct inventory inv;
+    struct err err = {0};
+
+    (void)state;
+    assert_int_equal(inventory_load(loop, runner_os_linux(), "t1", NULL, &inv, &err), 0);
+    assert_int_equal(cJSON_GetArraySize(inv.nodes), 1);
+    inventory_fini(&inv);
+}
+
+static void the_book_does_not_forget(void **state)
+{
+    struct book *b = mem_new(struct book);
+    struct run_key k = {.uid = "u1", .epoch = 2, .try_ = 3},
+                   older = {.uid = "u1", .epoch = 2, .try_ = 2};
+    struct run_key newer = {.uid = "u1", .epoch = 3, .try_ = 1},
+                   other = {.uid = "u2", .epoch = 1, .try_ = 1};
+    struct observation end = {.key = k,
+                              .state = RUN_ENDED,
+                              .exit_code = 9,
+                              .proof = PROOF_TREE_GONE},
+                       got;
+    char path[96];
+    struct err err = {0};
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/book", dir);
+    assert_int_equal(book_open(b, loop, path, &err), 0);
+    assert_false(book_refuses(b, &k));
+    assert_int_equal(book_write(b, &k, &end, &err), 0);
+    assert_int_equal(book_write(b, &older, NULL, &err), 0); /* must not lower it */
+    book_close(b);
+    assert_int_equal(book_open(b, loop, path, &err), 0);
+    assert_true(book_refuses(b, &k));
+    assert_true(book_refuses(b, &older));
+    assert_false(book_refuses(b, &newer));
+    assert_false(book_refuses(b, &other));
+    assert_true(book_find(b, &k, &got));
+    assert_int_equal(got.exit_code, 9);
+    assert_false(book_find(b, &older, &got));
+    book_close(b);
+    mem_free(b);
+}
+
+static void keys_are_read_strictly(void **state)
+{
+    static const char *const bad[] = {
+        "",     "a",     "a.1",    "a.1.",       "a..1",
+        ".1.1", "a.1.x", "a.-1.1", "a/../b.1.1", "a.1.99999999999999999999"};
+    struct run_key k;
+    char text[RUN_KEY_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(run_key_parse(bad[i], &k, NULL), E_SYNTAX);
+    assert_int_equal(run_key_parse("3f-a_B.12.7", &k, NULL), 0);
+    run_key_print(&k, text);
+    assert_string_equal(text, "3f-a_B.12.7");
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(dir, sizeof dir, "/tmp/hanse-inv-XXXXXX");
+    loop = loop_uv_create(NULL);
+    if (!loop || !mkdtemp(dir))
+        return -1;
+    (void)snprintf(file, sizeof file, "%s/inventory.yaml", dir);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    int rc = file_remove(loop, dir, NULL);
+    loop_uv_destroy(loop);
+    return rc;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_what_the_contract_shows),
+        cmocka_unit_test(refuses_what_it_does_not_know),
+        cmocka_unit_test(without_a_file_it_is_this_machine),
+        cmocka_unit_test(the_book_does_not_forget),
+        cmocka_unit_test(keys_are_read_strictly),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
