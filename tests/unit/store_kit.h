@@ -21,6 +21,8 @@ struct kit {
     int64_t retries, exit_code;
     bool requeue;
     struct run_checkpoint *checkpoint;
+    enum command_type last; /* what was applied last */
+    enum run_step last_step;
     struct buf log; /* every entry, after its length */
 };
 
@@ -48,6 +50,8 @@ static inline struct result kit_apply(struct kit *k, const union command *c)
     assert_int_equal(again.n, b.n);
     assert_memory_equal(again.p, b.p, b.n);
     command_release(d);
+    k->last = c->head.type;
+    k->last_step = c->head.type == CMD_RUN ? c->run.step : (enum run_step)0;
     entry_begin(&entry, &(struct entry_head){++k->number, 1, k->now});
     entry_add(&entry, slice_make(b.p, b.n));
     entry_end(&entry);
