@@ -482,14 +482,16 @@ static struct placement *make_placement(struct place *pl)
 
 static const char *placed_sentence(struct place *pl, const struct placement *p)
 {
+    int64_t cents = (int64_t)(p->gpuHourPrice * 100 + 0.5);
     char gpus[32];
 
     gpus_text(gpus, sizeof(gpus), p->gpus);
     if (!p->class_[0])
         return arena_printf(pl->a, "%s%s%s, %u workers", p->target, p->domain[0] ? ", " : "",
                             p->domain, p->n_assignments);
-    return arena_printf(pl->a, "%s%s%s, %s \xc3\x97 %s at %.2f an hour", p->target,
-                        p->domain[0] ? ", " : "", p->domain, gpus, p->class_, p->gpuHourPrice);
+    return arena_printf(pl->a, "%s%s%s, %s \xc3\x97 %s at %lld.%02d an hour", p->target,
+                        p->domain[0] ? ", " : "", p->domain, gpus, p->class_,
+                        (long long)(cents / 100), (int)(cents % 100));
 }
 
 void decision_record(struct place *pl, struct decision_spec **ret_decision,

@@ -136,7 +136,14 @@ void fit_explain(const struct table *t, uint32_t group, const struct need *n, st
 
         if (!t->nodes[node].ok)
             continue;
-        slots = n->mode == NEED_CPU ? 1 : device_slots(t, m, n);
+        if (n->mode == NEED_CPU)
+            slots = 1;
+        else if (node_has(t, node, n) || (n->mode == NEED_WHOLE && t->members[m].n_free < n->count))
+            slots = 0; /* with room for it there would have been a fit */
+        else if (n->mode == NEED_FRACTION && n->agent_shares && t->members[m].n_free)
+            slots = 1;
+        else
+            slots = device_slots(t, m, n);
         if (t->members[m].n_free > ret->best)
             ret->best = t->members[m].n_free;
         if (slots && t->cpu_free[node] < n->cpu)

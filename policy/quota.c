@@ -54,26 +54,36 @@ static struct quota_answer check_limits(const struct quota_view *v, uint32_t que
     return (struct quota_answer){0};
 }
 
-/* What others are guaranteed, do not use and do not lend, seen from `queue`: only queues directly
- * below the path to the root count, as their own guarantee covers those below them. */
+/* What a queue and those below it are guaranteed, do not use and do not lend. A queue that lends
+ * may have one below that does not: the larger of its own rest and the sum of theirs is kept. */
+static int64_t kept_by(const struct quota_view *v, uint32_t queue, bool all)
+{
+    const struct queue_spec *s = object_as(v->queues[queue], queue)->spec;
+    const struct queue_gpus *g = quota_of(v->queues[queue], all ? "" : v->class_name);
+    int64_t own = 0, below = 0;
+
+    if (g && g->guaranteed && (!s->lend || GIVEN(g, lendLimit))) {
+        own = g->guaranteed * 1000 - v->held(v, queue, all);
+        if (s->lend)
+            own -= g->lendLimit * 1000;
+    }
+    for (uint32_t i = 0; i < v->n; i++) {
+        if (v->parent[i] == queue)
+            below += kept_by(v, i, all);
+    }
+    own = own > 0 ? own : 0;
+    return own > below ? own : below;
+}
+
+/* The same of all others, seen from `queue`: of those that branch off the path from it to the root.
+ */
 static int64_t kept_for_others(const struct quota_view *v, uint32_t queue, bool all)
 {
     int64_t sum = 0;
 
     for (uint32_t i = 0; i < v->n; i++) {
-        const struct queue_spec *s = object_as(v->queues[i], queue)->spec;
-        const struct queue_gpus *g = quota_of(v->queues[i], all ? "" : v->class_name);
-        int64_t idle;
-
-        if (!g || !g->guaranteed || is_above(v, i, queue) ||
-            (v->parent[i] != NONE && !is_above(v, v->parent[i], queue)))
-            continue;
-        if (s->lend && !GIVEN(g, lendLimit))
-            continue;
-        idle = g->guaranteed * 1000 - v->held(v, i, all);
-        if (s->lend)
-            idle -= g->lendLimit * 1000;
-        sum += idle > 0 ? idle : 0;
+        if (!is_above(v, i, queue) && (v->parent[i] == NONE || is_above(v, v->parent[i], queue)))
+            sum += kept_by(v, i, all);
     }
     return sum;
 }
@@ -158,6 +168,7 @@ int policy_quota_check(const char *queue, const char *class_, int64_t gpu_milli,
     uint32_t at = queue_place(queues, n_queues, queue);
     struct quota_answer r = {0};
 
+    /* The queues passed policy_queues_check: no cycle. */
     for (size_t i = 0; i < n_queues; i++)
         parent[i] = queue_place(queues, n_queues, object_as(queues[i], queue)->spec->parent);
     v.parent = parent;

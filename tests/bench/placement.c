@@ -1,6 +1,7 @@
-/* placement: how fast decisions are made and recorded. Single GPUs on the openb nodes, with the openb tasks in the
- * order of their list: each turn is policy_place, its record as log bytes, and pool_hold_placement; where the
- * pool is fuller than --fill, the oldest is dropped first, inside the measured time. Then gangs on a synthetic fleet. */
+/* placement: how fast decisions are made and recorded. Single GPUs on the openb nodes, with the
+ * openb tasks in the order of their list: each turn is policy_place, its record as log bytes, and
+ * pool_hold_placement; where the pool is fuller than --fill, the oldest is dropped first, inside
+ * the measured time. Then gangs on a synthetic fleet. */
 #include "api/base/limits.h"
 #include "policy/policy.h"
 
@@ -39,7 +40,8 @@ static void die(const char *what)
     exit(2);
 }
 
-/* ---- documents ---------------------------------------------------------------------------------------------- */
+/* ---- documents
+ * ---------------------------------------------------------------------------------------------- */
 static void put(struct pool *p, enum kind_id kind, const void *body)
 {
     struct object *o = object_make(kind_by_id(kind), body);
@@ -51,8 +53,8 @@ static void put(struct pool *p, enum kind_id kind, const void *body)
 static void put_target(struct pool *p, const char *name)
 {
     struct meta meta = {.name = name};
-    struct target_spec spec = {.type = TARGET_AGENT, .tier = TIER_HUB, .region = "eu-central",
-                               .priceSheet = "own"};
+    struct target_spec spec = {
+        .type = TARGET_AGENT, .tier = TIER_HUB, .region = "eu-central", .priceSheet = "own"};
     struct target t = {.metadata = &meta, .spec = &spec};
 
     put(p, KIND_TARGET, &t);
@@ -83,10 +85,14 @@ static void put_node(struct pool *p, const char *name, const char *target, const
 {
     char rack[16], block[16], leaf[16];
     struct gpu dev[16] = {0};
-    struct topology where = {.region = "eu-central", .zone = "z1", .block = block, .rack = rack,
-                             .leaf = leaf};
-    struct node_spec spec = {.target = target, .gpus = dev, .n_gpus = (uint32_t)gpus, .cpu = cpu,
-                             .memory = memory, .topology = &where};
+    struct topology where = {
+        .region = "eu-central", .zone = "z1", .block = block, .rack = rack, .leaf = leaf};
+    struct node_spec spec = {.target = target,
+                             .gpus = dev,
+                             .n_gpus = (uint32_t)gpus,
+                             .cpu = cpu,
+                             .memory = memory,
+                             .topology = &where};
     struct meta meta = {.name = name};
     struct node n = {.metadata = &meta, .spec = &spec};
 
@@ -148,7 +154,8 @@ static struct object **load_pods(const struct options *o, size_t *ret_n)
     if (!f)
         die("cannot open the list of tasks");
     while (n < 100000 && fgets(line, sizeof(line), f)) {
-        if (sscanf(line, "%63[^,],%ld,%ld,%ld,%ld", name, &cpu, &mib, &gpus, &milli) == 5 && gpus == 1)
+        if (sscanf(line, "%63[^,],%ld,%ld,%ld,%ld", name, &cpu, &mib, &gpus, &milli) == 5 &&
+            gpus == 1)
             v[n++] = make_workload(name, 1, 1, milli < 1000 ? (double)milli / 1000 : 0, cpu,
                                    (int64_t)mib << 20);
     }
@@ -159,7 +166,9 @@ static struct object **load_pods(const struct options *o, size_t *ret_n)
     return v;
 }
 
-/* ---- measuring --------------------------------------------------------------------------------------------------- */
+/* ---- measuring
+ * ---------------------------------------------------------------------------------------------------
+ */
 static int cmp_i64(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -178,8 +187,8 @@ static void percentiles(int64_t *ns, long n, struct figures *f)
 static int64_t decide(struct pool *p, const struct object *w, uint64_t seed, struct arena *a,
                       struct buf *b, struct figures *f)
 {
-    struct place_request rq = {.workload = w, .now_ms = 1764547200000, .seed = seed,
-                               .revision = "4be1c0f"};
+    struct place_request rq = {
+        .workload = w, .now_ms = 1764547200000, .seed = seed, .revision = "4be1c0f"};
     struct decision_spec *d;
     struct placement *pl;
 
@@ -239,8 +248,12 @@ static void fill_fleet(struct pool *p, const struct options *o, uint64_t *s)
     for (long i = 0; i < o->gang_nodes; i++) {
         char name[32], target[32], uid[32];
         struct assignment as = {0};
-        struct placement pl = {.target = target, .domain = "", .class_ = "h100", .decision = "",
-                               .assignments = &as, .n_assignments = 1};
+        struct placement pl = {.target = target,
+                               .domain = "",
+                               .class_ = "h100",
+                               .decision = "",
+                               .assignments = &as,
+                               .n_assignments = 1};
         int64_t gpus[8] = {0, 1, 2, 3, 4, 5, 6, 7};
         struct object *w;
 
@@ -248,8 +261,11 @@ static void fill_fleet(struct pool *p, const struct options *o, uint64_t *s)
         (void)snprintf(name, sizeof(name), "n%06ld", i);
         (void)snprintf(uid, sizeof(uid), "held-%06ld", i);
         put_node(p, name, target, "h100", 8, 128000, 1ll << 40, i / 4);
-        as = (struct assignment){.node = name, .gpus = gpus, .n_gpus = (uint32_t)(next(s) % 9),
-                                 .gpuMilli = 1000, .mig = ""};
+        as = (struct assignment){.node = name,
+                                 .gpus = gpus,
+                                 .n_gpus = (uint32_t)(next(s) % 9),
+                                 .gpuMilli = 1000,
+                                 .mig = ""};
         pl.gpus = as.n_gpus * 1000;
         w = make_workload(uid, 1, as.n_gpus, 0, 1000, 1 << 30);
         pool_hold_placement(p, w, &pl);
@@ -297,9 +313,11 @@ static struct figures gangs(const struct options *o)
 
 static void row(const char *name, double value, const char *unit, double goal, bool last)
 {
-    (void)printf("{\"name\": \"%s\", \"value\": %.3f, \"unit\": \"%s\", \"peer\": ", name, value, unit);
+    (void)printf("{\"name\": \"%s\", \"value\": %.3f, \"unit\": \"%s\", \"peer\": ", name, value,
+                 unit);
     if (goal > 0)
-        (void)printf("\"goal of issue 3\", \"peer_value\": %.3f, \"ratio\": %.3f}", goal, value / goal);
+        (void)printf("\"goal of issue 3\", \"peer_value\": %.3f, \"ratio\": %.3f}", goal,
+                     value / goal);
     else
         (void)printf("null, \"peer_value\": null, \"ratio\": null}");
     (void)printf("%s", last ? "" : ",\n  ");
@@ -340,12 +358,13 @@ int main(int argc, char **argv)
     };
     struct figures s = single(&o), g = gangs(&o);
 
-    (void)printf("{\"name\": \"placement\", \"parameters\": {\"nodes\": \"%s\", \"pods\": \"%s\", "
-                 "\"decisions\": %ld, \"targets\": %ld, \"fill\": %ld, \"gang_nodes\": %ld, "
-                 "\"gang_workers\": %ld, \"gang_gpus\": %ld, \"gang_decisions\": %ld, \"seed\": %llu},\n"
-                 " \"results\": [\n  ",
-                 o.nodes, o.pods, o.decisions, o.targets, o.fill, o.gang_nodes, o.gang_workers,
-                 o.gang_gpus, o.gang_decisions, (unsigned long long)o.seed);
+    (void)printf(
+        "{\"name\": \"placement\", \"parameters\": {\"nodes\": \"%s\", \"pods\": \"%s\", "
+        "\"decisions\": %ld, \"targets\": %ld, \"fill\": %ld, \"gang_nodes\": %ld, "
+        "\"gang_workers\": %ld, \"gang_gpus\": %ld, \"gang_decisions\": %ld, \"seed\": %llu},\n"
+        " \"results\": [\n  ",
+        o.nodes, o.pods, o.decisions, o.targets, o.fill, o.gang_nodes, o.gang_workers, o.gang_gpus,
+        o.gang_decisions, (unsigned long long)o.seed);
     row("single-gpu decisions, recorded and held", s.per_second, "1/s", 150000, false);
     row("single-gpu p50", s.p50_us, "us", 0, false);
     row("single-gpu p99", s.p99_us, "us", 0, false);

@@ -1,0 +1,516 @@
+/* Policies, prices, quota and order: each rule has a test that fails without it. */
+#include "tests/unit/policy_world.h"
+
+#define GPU(n) "  resources: {gpu: {count: " #n "}, cpu: 4, memory: 8Gi}\n"
+#define MINUTE 60000
+
+static int setup(void **state)
+{
+    static struct world w;
+
+    world_init(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world_fini(*state);
+    return 0;
+}
+
+/* hub in DE (certified), spoke in FR, burst in US on demand; 1, 1, 2 nodes of 8. */
+static void three_tiers(struct world *w)
+{
+    world_put(
+        w, "kind: PriceSheet\nmetadata: {name: own}\nspec: {gpuHour: [{class: h100, amortised: 2}],"
+           " egressPerGiB: 0.1}\n---\n"
+           "kind: PriceSheet\nmetadata: {name: cloud}\nspec: {gpuHour: [{class: h100, spot: 1.5, "
+           "onDemand: 4, interruptionsPerHour: 0.2}]}\n");
+    world_target(w, "hub",
+                 "tier: hub, region: eu, jurisdiction: DE, certifications: [iso27001], "
+                 "priceSheet: own, stores: [s3]");
+    world_target(w, "spoke", "tier: spoke, region: fr, jurisdiction: FR, priceSheet: own");
+    world_target(w, "burst", "tier: burst, region: us, jurisdiction: US, priceSheet: cloud");
+    world_nodes(w, "hub", 1, 8, "h100", "");
+    world_nodes(w, "spoke", 1, 8, "h100", "");
+    world_nodes(w, "burst", 1, 8, "h100", "");
+}
+
+static const struct candidate *row_of(const struct world *w, const char *target)
+{
+    for (uint32_t i = 0; i < w->d->n_candidates; i++) {
+        if (strcmp(w->d->candidates[i].target, target) == 0)
+            return &w->d->candidates[i];
+    }
+    fail_msg("no row of %s", target);
+    return NULL;
+}
+
+static void test_residency_and_certification(void **state)
+{
+    struct world *w = *state;
+
+    three_tiers(w);
+    world_put(
+        w,
+        "kind: CompliancePolicy\nmetadata: {name: eu-only}\nspec: {selects: {namespaces: [dev]}, "
+        "allow: {jurisdictions: [EU]}}\n---\n"
+        "kind: CompliancePolicy\nmetadata: {name: logs}\nspec: {selects: {namespaces: [dev]}, "
+        "allow: {jurisdictions: [JP]}, covers: [logs]}\n---\n"
+        "kind: CompliancePolicy\nmetadata: {name: audited}\nspec: {selects: {namespaces: [dev]},"
+        " allow: {jurisdictions: [JP]}, mode: audit}\n");
+    world_run(w, "a", GPU(8));
+    world_run(w, "b", GPU(8));
+    world_run(w, "c", GPU(8));
+    assert_pending(w, "GpusInUse");
+    assert_string_equal(row_of(w, "burst")->reason, "ResidencyForbidden");
+    assert_string_equal(row_of(w, "burst")->message, "eu-only (EU): the target is in US");
+    assert_int_equal(w->d->n_compliance, 2);
+    assert_string_equal(w->d->compliance[0], "audited (audit)");
+    /* Only what compliance allows tells why it waits. */
+    pool_drop(w->p, "uid-a");
+    pool_drop(w->p, "uid-b");
+    pool_target_reachable(w->p, "hub", REACH_NO);
+    pool_target_reachable(w->p, "spoke", REACH_NO);
+    world_run(w, "c", GPU(8));
+    assert_pending(w, "TargetUnreachable");
+    assert_string_equal(w->d->message, "hub, spoke: the target does not answer");
+    pool_target_reachable(w->p, "hub", REACH_YES);
+    world_put(
+        w, "kind: CompliancePolicy\nmetadata: {name: cert}\nspec: {selects: {namespaces: [dev]}, "
+           "allow: {certifications: [iso27001, tisax]}}\n");
+    world_run(w, "c", GPU(8));
+    assert_pending(w, "CertificationMissing");
+    assert_string_equal(row_of(w, "hub")->message, "cert asks for iso27001, tisax");
+}
+
+static void test_compliance_check(void **state)
+{
+    struct world *w = *state;
+    const struct object *pol, *wl, *us, *ds, *missing = NULL;
+    struct err err = {0};
+
+    pol = world_docs(
+        w,
+        "kind: CompliancePolicy\nmetadata: {name: patients}\nspec: {selects: {dataClasses: "
+        "[patient]}, allow: {jurisdictions: [DE, FR]}, covers: [run, checkpoint]}\n",
+        false);
+    us = world_docs(
+        w,
+        "kind: Target\nmetadata: {name: us}\nspec: {type: agent, tier: burst, jurisdiction: "
+        "US}\n",
+        false);
+    ds = world_docs(
+        w,
+        "kind: Dataset\nmetadata: {name: scans, namespace: dev}\nspec: {dataClass: patient, "
+        "bytes: 1Gi}\n",
+        false);
+    wl = world_workload(w, "a", "  data: [{dataset: scans}]\n");
+    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &ds, 1, COVERS_RUN, &err),
+                     E_COMPLIANCE);
+    assert_non_null(strstr(err.text, "patients (DE, FR): the target is in US"));
+    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &ds, 1, COVERS_CHECKPOINT, &err),
+                     E_COMPLIANCE);
+    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &ds, 1, COVERS_LOGS, &err), 0);
+    /* A dataset that is not known may be of any class. */
+    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &missing, 1, COVERS_RUN, &err),
+                     E_COMPLIANCE);
+    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, NULL, 0, COVERS_RUN, &err), 0);
+}
+
+static void test_jurisdictions(void **state)
+{
+    const char *eu[] = {"EU"}, *eea[] = {"EEA"}, *us[] = {"US", "CA"};
+
+    (void)state;
+    assert_true(policy_jurisdiction_in("DE", eu, 1));
+    assert_false(policy_jurisdiction_in("NO", eu, 1));
+    assert_true(policy_jurisdiction_in("NO", eea, 1));
+    assert_false(policy_jurisdiction_in("GB", eea, 1));
+    assert_true(policy_jurisdiction_in("CA", us, 2));
+    assert_false(policy_jurisdiction_in("", eea, 1));
+}
+
+static void put_order(struct world *w)
+{
+    world_put(w,
+              "kind: PlacementPolicy\nmetadata: {name: spill}\nspec:\n  order:\n"
+              "  - {targets: {tier: hub}}\n  - {targets: {tier: spoke}, after: 2m}\n"
+              "  - {targets: {tier: burst}, after: 5m, when: {queueWait: 15m, utilisation: 50%}, "
+              "capacity: [onDemand]}\n");
+}
+
+static void test_spill_over_waits(void **state)
+{
+    struct world *w = *state;
+    const struct object *o;
+
+    three_tiers(w);
+    put_order(w);
+    world_run(w, "a", GPU(8));
+    assert_placed(w, "hub"); /* though all fit: the first step wins whatever the scores */
+    o = world_docs(
+        w,
+        "kind: Workload\nmetadata: {name: b, namespace: dev, uid: b}\nspec: {run: {command: "
+        "[x]}, resources: {gpu: {count: 8}}}\nstatus: {queuedAt: 2025-12-01T00:00:00Z}\n",
+        false);
+    world_decide_at(w, o, NOW + 30000);
+    assert_pending(w, "SpillOverWaits");
+    assert_string_equal(row_of(w, "spoke")->message, "opens in 1m30s");
+    world_decide_at(w, o, NOW + 2 * MINUTE);
+    assert_placed(w, "spoke");
+    pool_hold_placement(w->p, o, w->pl);
+    o = world_docs(
+        w,
+        "kind: Workload\nmetadata: {name: c, namespace: dev, uid: c}\nspec: {run: {command: "
+        "[x]}, resources: {gpu: {count: 8}}}\nstatus: {queuedAt: 2025-12-01T00:00:00Z}\n",
+        false);
+    world_decide_at(w, o, NOW + 14 * MINUTE);
+    assert_pending(w, "SpillOverWaits");
+    world_decide_at(w, o, NOW + 15 * MINUTE);
+    assert_placed(w, "burst");
+    pool_target_reachable(w->p, "spoke", REACH_NO);
+    pool_drop(w->p, "uid-a");
+    pool_drop(w->p, "b");
+    world_target(w, "hub", "tier: hub, region: eu, unschedulable: true");
+    world_decide_at(w, o, NOW + 60 * MINUTE); /* earlier tiers are idle: below the threshold */
+    assert_pending(w, "SpillOverWaits");
+}
+
+static void test_capacity_kinds_and_require_forbid(void **state)
+{
+    struct world *w = *state;
+
+    three_tiers(w);
+    world_put(w,
+              "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {order: [{targets: {tier: burst}, "
+              "capacity: [spot]}]}\n");
+    world_run(w, "a", GPU(1));
+    assert_pending(w, "CapacityKindExcluded");
+    assert_string_equal(row_of(w, "hub")->reason, "PolicyForbids");
+    world_put(w,
+              "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {require: [{tier: [hub, spoke]}], "
+              "forbid: [{jurisdiction: DE}]}\n");
+    world_run(w, "a", GPU(1));
+    assert_placed(w, "spoke");
+    assert_string_equal(row_of(w, "burst")->reason, "PolicyForbids");
+    world_run(w, "b", GPU(1) "  targets: {names: [hub]}\n");
+    assert_pending(w, "PolicyForbids");
+    assert_string_equal(row_of(w, "spoke")->reason, "NotSelected");
+}
+
+static void test_policy_precedence(void **state)
+{
+    struct world *w = *state;
+    const struct object *all[4], *losers[4], *wl;
+    size_t n_losers;
+
+    all[0] = world_docs(w, "kind: PlacementPolicy\nmetadata: {name: b}\nspec: {}\n", false);
+    all[1] = world_docs(w, "kind: PlacementPolicy\nmetadata: {name: a}\nspec: {}\n", false);
+    all[2] =
+        world_docs(w,
+                   "kind: PlacementPolicy\nmetadata: {name: z}\nspec: {workloads: {matchLabels: "
+                   "{app: a}}}\n",
+                   false);
+    all[3] =
+        world_docs(w,
+                   "kind: PlacementPolicy\nmetadata: {name: y}\nspec: {precedence: 5, namespaces: "
+                   "[dev]}\n",
+                   false);
+    wl = world_workload(w, "a", "");
+    assert_string_equal(policy_winner(wl, all, 4, losers, &n_losers)->meta->name, "y");
+    assert_int_equal(n_losers, 3);
+    assert_string_equal(losers[0]->meta->name, "z");
+    assert_string_equal(losers[1]->meta->name, "a");
+    assert_string_equal(losers[2]->meta->name, "b");
+    wl = world_workload(w, "other", "");
+    assert_string_equal(policy_winner(wl, all, 3, NULL, &n_losers)->meta->name, "a");
+    assert_int_equal(n_losers, 1);
+}
+
+static int berlin(void *arg, const char *zone, int64_t utc_ms, int32_t *ret)
+{
+    (void)arg;
+    (void)utc_ms;
+    *ret = 3600;
+    return strcmp(zone, "Europe/Berlin") == 0 ? 0 : E_NOTFOUND;
+}
+
+static void test_windows_and_max_gpus(void **state)
+{
+    struct world *w = *state;
+    const struct object *o;
+
+    three_tiers(w);
+    world_put(
+        w,
+        "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {maxGPUs: 12, windows: [{days: [mon], "
+        "from: '08:00', to: '18:00', timezone: Europe/Berlin, maxGPUs: 4}]}\n");
+    world_run(w, "a", GPU(1));
+    assert_pending(w, "WindowClosed"); /* the zone is not known */
+    pool_set_zone_resolver(w->p, berlin, NULL);
+    o = world_workload(w, "b", GPU(5));
+    world_decide_at(w, o, NOW + 7 * 60 * MINUTE); /* 08:00 in Berlin */
+    assert_pending(w, "WindowClosed");
+    world_decide_at(w, o, NOW + 7 * 60 * MINUTE - 1);
+    assert_non_null(w->pl);
+    world_decide_at(w, o, NOW + 17 * 60 * MINUTE);
+    assert_non_null(w->pl);
+    world_decide_at(w, o, NOW + 31 * 60 * MINUTE); /* Tuesday */
+    assert_non_null(w->pl);
+    world_run(w, "c", GPU(8));
+    assert_non_null(w->pl);
+    world_run(w, "d", GPU(8));
+    assert_pending(w, "PolicyLimitReached");
+}
+
+static void test_price_decides(void **state)
+{
+    struct world *w = *state;
+
+    three_tiers(w);
+    world_put(
+        w,
+        "kind: Node\nmetadata: {name: s1}\nspec: {target: burst, cpu: 64, memory: 512Gi, capacity: "
+        "spot, gpus: [{index: 0, class: h100}]}\n");
+    world_run(w, "a", GPU(1) "  checkpoint: {store: s3, interval: 20m}\n");
+    assert_placed(w, "burst");
+    assert_int_equal(w->pl->capacity, CAPACITY_SPOT);
+    assert_true(w->pl->gpuHourPrice == 1.5);
+    /* 1.5 × (1 + 0.2 × (0.1 + 1/6)) */
+    assert_true(w->d->candidates[0].usefulGpuHour > 1.5799 &&
+                w->d->candidates[0].usefulGpuHour < 1.5801);
+    pool_drop(w->p, "uid-a");
+    world_run(w, "b",
+              GPU(1) "  expected: {duration: 20h}\n"); /* without checkpoints half is lost */
+    assert_string_equal(w->pl->class_, "h100");
+    assert_int_equal(w->pl->capacity, CAPACITY_OWNED);
+    world_run(w, "c", GPU(1) "  maxGpuHourPrice: 1\n");
+    assert_pending(w, "PriceAboveCap");
+    world_run(w, "d", GPU(8) "  maxCost: 100\n  expected: {duration: 9h}\n");
+    assert_pending(w, "PriceAboveCap");
+    world_put(
+        w,
+        "kind: PriceSheet\nmetadata: {name: own}\nspec: {gpuHour: [{class: h100, amortised: 2}], "
+        "validUntil: 2025-01-01T00:00:00Z}\n");
+    world_run(w, "e", GPU(1) "  targets: {names: [hub]}\n  maxGpuHourPrice: 9\n");
+    assert_pending(w, "PriceUnknown");
+    world_run(w, "f", GPU(1) "  deadline: 2025-12-01T01:00:00Z\n  expected: {duration: 2h}\n");
+    assert_pending(w, "DeadlineImpossible");
+}
+
+static void test_data_gravity(void **state)
+{
+    struct world *w = *state;
+
+    three_tiers(w);
+    world_put(
+        w,
+        "kind: Dataset\nmetadata: {name: d, namespace: dev}\nspec: {bytes: 38Gi, copies: [{target: "
+        "spoke}]}\n");
+    world_run(w, "a", GPU(1) "  data: [{dataset: d}]\n");
+    assert_placed(w, "spoke");
+    assert_string_equal(row_of(w, "spoke")->data, "local");
+    assert_string_equal(row_of(w, "hub")->data, "38Gi");
+    /* 38 GiB at 0.1 over one GPU-hour */
+    assert_true(row_of(w, "hub")->usefulGpuHour > 5.79 && row_of(w, "hub")->usefulGpuHour < 5.81);
+    world_run(w, "b", GPU(1) "  data: [{dataset: none}]\n");
+    assert_pending(w, "DatasetMissing");
+}
+
+static void test_preferences(void **state)
+{
+    struct world *w = *state;
+
+    three_tiers(w);
+    world_put(
+        w,
+        "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {prefer: [{weight: 1, cost: {reference: "
+        "4}}, {weight: 9, targets: {tier: burst}}]}\n");
+    world_run(w, "a", GPU(1));
+    assert_placed(w, "burst");
+    assert_true(w->d->candidates[0].score == 90);
+    assert_true(row_of(w, "hub")->score == 5); /* 1 × 50 of 10 */
+    assert_int_equal(w->d->candidates[0].n_terms, 2);
+}
+
+#define QUEUES                                                                                     \
+    "kind: Queue\nmetadata: {name: root}\nspec: {gpus: [{class: h100, guaranteed: 16, burst: "     \
+    "20}]}\n---\n"                                                                                 \
+    "kind: Queue\nmetadata: {name: a}\nspec: {parent: root, namespaces: [dev], gpus: [{class: "    \
+    "h100, "                                                                                       \
+    "guaranteed: 4, burst: 8}]}\n---\n"                                                            \
+    "kind: Queue\nmetadata: {name: b}\nspec: {parent: root, namespaces: [ops], lend: false, "      \
+    "gpus: "                                                                                       \
+    "[{class: h100, guaranteed: 12}]}\n"
+
+static void test_quota(void **state)
+{
+    struct world *w = *state;
+
+    three_tiers(w); /* 24 GPUs */
+    world_put(w, QUEUES);
+    world_run(w, "w1", GPU(8));
+    assert_non_null(w->pl);
+    assert_string_equal(w->d->queue, "a");
+    world_run(w, "w2", GPU(1));
+    assert_pending(w, "QuotaBurstExhausted");
+    assert_string_equal(row_of(w, "hub")->message, "8 of 8 h100 in use by queue a");
+    world_run(w, "w3", GPU(8) "  queue: b\n");
+    assert_non_null(w->pl);
+    world_run(w, "w4", GPU(5) "  queue: b\n"); /* 8 + 8 + 5 > 20 of the root */
+    assert_pending(w, "QuotaBurstExhausted");
+    assert_non_null(strstr(w->d->message, "queue root"));
+    world_run(w, "w5", GPU(1) "  queue: c\n");
+    assert_pending(w, "QueueMissing");
+    pool_drop(w->p, "uid-w3");
+    world_put(w, "kind: Queue\nmetadata: {name: c}\nspec: {}\n");
+    world_run(w, "w6", GPU(8) "  queue: c\n"); /* 24 - 8 - 12 kept = 4 for others */
+    assert_pending(w, "QuotaGuaranteeOfOthers");
+    world_run(w, "w7", GPU(4) "  queue: c\n");
+    assert_non_null(w->pl);
+    pool_drop(w->p, "uid-w7");
+    world_put(
+        w,
+        "kind: Queue\nmetadata: {name: root}\nspec: {lend: true, gpus: [{class: h100, guaranteed: "
+        "16}]}\n---\nkind: Queue\nmetadata: {name: b}\nspec: {parent: root, lend: true, gpus: "
+        "[{class: h100, guaranteed: 12}]}\n");
+    world_run(w, "w6", GPU(8) "  queue: c\n");
+    assert_non_null(w->pl);
+}
+
+static int64_t held(const char *queue, const char *class_, void *arg)
+{
+    (void)arg;
+    (void)class_;
+    return strcmp(queue, "a") == 0 ? 6000 : 0;
+}
+
+static void test_quota_and_queue_checks(void **state)
+{
+    struct world *w = *state;
+    const struct object *q[3];
+    struct err err = {0};
+
+    world_put(w, QUEUES);
+    q[0] = w->made[0];
+    q[1] = w->made[1];
+    q[2] = w->made[2];
+    assert_int_equal(policy_queues_check(q, 3, &err), 0);
+    assert_int_equal(policy_quota_check("a", "h100", 2000, q, 3, held, NULL, 24000, &err), 0);
+    assert_int_equal(policy_quota_check("a", "h100", 3000, q, 3, held, NULL, 24000, &err), E_PLACE);
+    assert_non_null(strstr(err.text, "queue a holds 6.0 of 8.0"));
+    assert_int_equal(policy_quota_check("a", "h100", 1000, q, 3, held, NULL, 18000, &err), E_PLACE);
+    assert_non_null(strstr(err.text, "guaranteed to other queues"));
+    assert_int_equal(policy_quota_check("x", "h100", 1000, q, 3, held, NULL, 24000, &err), E_PLACE);
+    assert_string_equal(policy_queue_of(world_workload(w, "w", ""), q, 3), "a");
+    assert_int_equal(policy_queues_check(q + 1, 2, &err), E_INVALID);
+    assert_string_equal(err.field, "spec.parent");
+    q[0] = world_docs(w, "kind: Queue\nmetadata: {name: root}\nspec: {parent: a}\n", false);
+    assert_int_equal(policy_queues_check(q, 3, &err), E_INVALID);
+    assert_non_null(strstr(err.text, "cycle"));
+    q[0] =
+        world_docs(w,
+                   "kind: Queue\nmetadata: {name: root}\nspec: {gpus: [{class: h100, guaranteed: "
+                   "15}]}\n",
+                   false);
+    assert_int_equal(policy_queues_check(q, 3, &err), E_INVALID);
+    assert_string_equal(err.field, "spec.gpus");
+    q[0] = world_docs(
+        w,
+        "kind: Queue\nmetadata: {name: root}\nspec: {namespaces: [ops], gpus: [{class: h100,"
+        " guaranteed: 16}]}\n",
+        false);
+    assert_int_equal(policy_queues_check(q, 3, &err), E_INVALID);
+    assert_string_equal(err.field, "spec.namespaces");
+}
+
+static void item(struct world *w, struct cycle_item *it, const char *name, const char *spec)
+{
+    *it = (struct cycle_item){.workload = world_workload(w, name, spec)};
+}
+
+static void assert_order(const struct cycle_item *items, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(items[i].workload->meta->name, names[i]);
+}
+
+static void test_cycle_order_and_positions(void **state)
+{
+    struct world *w = *state;
+    struct cycle_item it[6];
+    const char *order[] = {"vip", "b1", "a-soon", "b2", "a1", "a2"};
+    struct err err;
+
+    world_target(w, "hub", "tier: hub");
+    world_nodes(w, "hub", 1, 4, "h100", "");
+    world_put(
+        w,
+        "kind: PriorityClass\nmetadata: {name: high}\nspec: {value: 10}\n---\n"
+        "kind: Queue\nmetadata: {name: a}\nspec: {weight: 1}\nstatus: {decayedGpuHours: 10}\n---\n"
+        "kind: Queue\nmetadata: {name: b}\nspec: {weight: 1}\nstatus: {decayedGpuHours: 9.5}\n");
+    item(w, &it[0], "a1", "  queue: a\n" GPU(1));
+    item(w, &it[1], "a2", "  queue: a\n" GPU(1));
+    item(w, &it[2], "b1", "  queue: b\n" GPU(1));
+    item(w, &it[3], "b2", "  queue: b\n" GPU(1));
+    item(w, &it[4], "a-soon", "  queue: a\n  deadline: 2026-01-01T00:00:00Z\n" GPU(1));
+    item(w, &it[5], "vip",
+         "  queue: a\n  priorityClassName: high\n  resources: {gpu: {count: 9}}\n");
+    assert_int_equal(policy_cycle(w->p, it, 6, NOW, 1, 7, "rev", 0, w->a, &err), 0);
+    /* vip does not fit and lets the others go; b has had least until b1 is held: 9.5 < 10 < 10.5 <
+     * 11 */
+    assert_order(it, order, 6);
+    assert_null(it[0].placement);
+    assert_int_equal(it[0].position, 1);
+    assert_non_null(it[1].placement);
+    assert_non_null(it[4].placement);
+    assert_null(it[5].placement); /* 4 GPUs only */
+    assert_string_equal(it[5].decision->reason, "GpusInUse");
+    assert_int_equal(it[5].position, 2);
+    assert_int_equal(it[5].decision->queuePosition, 2);
+    assert_int_equal(it[5].decision->logIndex, 7);
+    assert_int_equal(pool_free_gpu_milli(w->p, NULL), 0);
+    for (int i = 0; i < 6; i++)
+        pool_drop(w->p, it[i].workload->meta->uid);
+    assert_int_equal(policy_cycle(w->p, it, 6, NOW, 1, 7, "rev", 1, w->a, &err), 0);
+    assert_non_null(it[1].placement);
+    assert_null(it[2].decision);
+}
+
+static void test_workload_refusals(void **state)
+{
+    struct world *w = *state;
+
+    three_tiers(w);
+    world_run(w, "a", "  suspend: true\n");
+    assert_pending(w, "Suspended");
+    world_run(w, "b", "  priorityClassName: none\n");
+    assert_pending(w, "PriorityClassMissing");
+    world_run(w, "c", "  deadline: 2025-11-30T00:00:00Z\n");
+    assert_pending(w, "DeadlineImpossible");
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_residency_and_certification),
+        T(test_compliance_check),
+        T(test_jurisdictions),
+        T(test_spill_over_waits),
+        T(test_capacity_kinds_and_require_forbid),
+        T(test_policy_precedence),
+        T(test_windows_and_max_gpus),
+        T(test_price_decides),
+        T(test_data_gravity),
+        T(test_preferences),
+        T(test_quota),
+        T(test_quota_and_queue_checks),
+        T(test_cycle_order_and_positions),
+        T(test_workload_refusals),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
