@@ -155,6 +155,8 @@ void worker_stop(struct worker *w, int signo, uint64_t grace_ms);
 void worker_dir(const struct worker *w, char out[AGENT_PATH_MAX]);
 void worker_log_path(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX]);
 void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX]);
+/* Its control group: the name that the shim gives it, in the place that shims inherit from us. */
+void worker_group(const struct worker *w, char out[RUN_GROUP_MAX]);
 /* The program's environment, as the contract of deploy/examples says, in arena m. */
 const char *const *worker_env(const struct worker *w, struct arena *m);
 const char *worker_cwd(const struct worker *w, struct arena *m);

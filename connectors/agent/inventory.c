@@ -181,7 +181,7 @@ static int nodes_load(struct runner_os *os, const char *target, const cJSON *doc
     inv->nodes = cJSON_CreateArray();
     cJSON_ArrayForEach(n, list)
     {
-        cJSON *node;
+        cJSON *node = NULL;
         if (rc == 0)
             rc = node_load(os, target, n, i++, inv->nvml, &node, err);
         if (rc < 0)

@@ -317,16 +317,12 @@ static int exec_start(struct agent_stream *s, const struct worker *w, const cJSO
 {
     struct agent *a = s->agent;
     const cJSON *argv = cJSON_GetObjectItemCaseSensitive(j, "argv"), *v;
-    char marker[RUN_MARKER_MAX], group[RUN_GROUP_MAX];
+    char group[RUN_GROUP_MAX];
     AUTO_ARENA m = arena_create(0);
     const char *args[256];
     size_t n = 0;
 
-    worker_marker(w, marker);
-    for (char *p = marker; *p; p++)
-        *p = *p == '/' ? '.' : *p;
-    a->cfg.os->ops->group_create(a->cfg.os, marker,
-                                 group); /* the shim's: the same name, the same place */
+    worker_group(w, group);
     const char *const head[] = {a->cfg.os->ops->program(a->cfg.os),
                                 "run",
                                 "--attach",

@@ -37,6 +37,17 @@ void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX])
     (void)snprintf(out, RUN_MARKER_MAX, "%s/%" PRId64, key, w->rank);
 }
 
+void worker_group(const struct worker *w, char out[RUN_GROUP_MAX])
+{
+    struct runner_os *os = w->run->agent->cfg.os;
+    char name[RUN_MARKER_MAX];
+
+    worker_marker(w, name);
+    for (char *p = name; *p; p++)
+        *p = *p == '/' ? '.' : *p;
+    os->ops->group_create(os, name, out);
+}
+
 /* Short, because a unix socket's path may have 108 bytes: a hash of the marker. */
 static void socket_path(const struct worker *w, char out[AGENT_PATH_MAX])
 {
@@ -408,7 +419,7 @@ static void tick_dialing(struct worker *w)
 static void tick_sweep(struct worker *w)
 {
     struct agent *a = w->run->agent;
-    char marker[RUN_MARKER_MAX];
+    char marker[RUN_MARKER_MAX], group[RUN_GROUP_MAX];
     struct runner_tree t = worker_tree(w, marker);
     const char *reason = w->report.reason[0] ? w->report.reason : "RunnerKilled";
     const char *message = w->report.message[0]
@@ -416,11 +427,14 @@ static void tick_sweep(struct worker *w)
                               : "the runner was killed; the agent ended what it left";
     char r[64], m[256];
 
+    worker_group(w, group);
+    t.group = group;
     if (a->cfg.os->ops->tree_count(a->cfg.os, &t) != 0) {
         (void)a->cfg.os->ops->tree_signal(a->cfg.os, &t, SIGKILL);
         timer_start(&w->tick, SWEEP_EVERY_MS);
         return;
     }
+    a->cfg.os->ops->group_remove(a->cfg.os, group);
     if (worker_read_end(w)) { /* the guard was quicker */
         worker_ended(w);
         return;

@@ -513,7 +513,8 @@ static void scripts_run_and_fail_at_the_first_error(void **state)
 static void stop_ends_also_what_escaped(void **state)
 {
     struct order o = {.key = fresh_key(),
-                      .script = "trap '' TERM; $ESC $D/stop.pid; while :; do sleep 0.05; done"};
+                      .script =
+                          "trap '' TERM; env -i $ESC $D/stop.pid; while :; do sleep 0.05; done"};
 
     (void)state;
     submit(&o);
