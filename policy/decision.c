@@ -9,13 +9,52 @@
 
 #define FIELD_BYTES 12 /* tag, length and a number, at most */
 
+/* ---- texts of every record: built by hand, printf's share of a decision was a tenth
+ * --------------------- */
+struct text {
+    char p[384];
+    size_t n;
+};
+
+static void text_add(struct text *t, const char *s)
+{
+    size_t n = strlen(s), room = sizeof(t->p) - 1 - t->n;
+
+    n = n < room ? n : room;
+    memcpy(t->p + t->n, s, n);
+    t->n += n;
+    t->p[t->n] = '\0';
+}
+
+static void text_number(struct text *t, int64_t v, int digits)
+{
+    char out[24];
+    size_t at = sizeof(out) - 1;
+    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+
+    out[at] = '\0';
+    for (; u || digits > 0; u /= 10, digits--)
+        out[--at] = (char)('0' + u % 10);
+    if (v < 0)
+        out[--at] = '-';
+    text_add(t, out + at);
+}
+
+static void text_gpus(struct text *t, int64_t milli)
+{
+    text_number(t, milli / 1000, 1);
+    if (milli % 1000) {
+        text_add(t, ".");
+        text_number(t, (milli < 0 ? -milli : milli) % 1000 / 100, 1);
+    }
+}
+
 void gpus_text(char *out, size_t size, int64_t milli)
 {
-    if (milli % 1000 == 0)
-        (void)snprintf(out, size, "%lld", (long long)(milli / 1000));
-    else
-        (void)snprintf(out, size, "%lld.%lld", (long long)(milli / 1000),
-                       (long long)(milli % 1000 / 100));
+    struct text t = {.n = 0};
+
+    text_gpus(&t, milli);
+    (void)snprintf(out, size, "%s", t.p);
 }
 
 static const char *level_text(enum domain_level level, bool many)
@@ -302,12 +341,16 @@ static void fill_fit(struct place *pl, const struct row *r, struct candidate *c)
     }
 }
 
-static size_t row_to_candidate(struct place *pl, const struct row *r, struct candidate *c)
+static size_t row_to_candidate(struct place *pl, const struct row *r,
+                               const struct candidate *before, struct candidate *c)
 {
     const struct table *t = &pl->p->t;
     char text[256];
 
-    c->target = arena_strdup(pl->a, t->targets[r->target].name);
+    /* Rows of one target stand together mostly: they share the copy of its name. */
+    c->target = before && strcmp(before->target, t->targets[r->target].name) == 0
+                    ? before->target
+                    : arena_strdup(pl->a, t->targets[r->target].name);
     c->tier = t->targets[r->target].spec->tier;
     c->class_ = c->data = c->topology = c->example = "";
     c->reason = reason_text(r->reason);
@@ -364,7 +407,7 @@ static void add_candidates(struct place *pl, struct decision_spec *d, size_t use
         struct candidate *c = &d->candidates[d->n_candidates];
 
         if (d->n_candidates < 64) {
-            bytes = row_to_candidate(pl, rows[i], c);
+            bytes = row_to_candidate(pl, rows[i], d->n_candidates ? c - 1 : NULL, c);
             if (used + bytes <= LIMIT_DECISION_MAX_BYTES) {
                 used += bytes;
                 d->n_candidates++;
@@ -403,10 +446,10 @@ static const char *domain_path(const struct place *pl, uint32_t first, uint32_t 
 {
     static const enum domain_level levels[] = {LEVEL_REGION, LEVEL_ZONE, LEVEL_BLOCK, LEVEL_RACK};
     const struct node_rec *n = pl->p->t.nodes;
-    char out[300];
-    size_t used = 0;
+    struct text t;
 
-    out[0] = '\0';
+    t.n = 0;
+    t.p[0] = '\0';
     for (size_t i = 0; i < sizeof(levels) / sizeof(*levels); i++) {
         const char *part = path_part(pl, first, levels[i]);
 
@@ -414,11 +457,10 @@ static const char *domain_path(const struct place *pl, uint32_t first, uint32_t 
             continue;
         if (n[first].domain[levels[i]] != n[last].domain[levels[i]])
             break;
-        used += (size_t)snprintf(out + used, sizeof(out) - used, "%s%s", used ? "/" : "", part);
-        if (used >= sizeof(out))
-            break;
+        text_add(&t, t.n ? "/" : "");
+        text_add(&t, part);
     }
-    return arena_strdup(pl->a, out);
+    return arena_strndup(pl->a, t.p, t.n);
 }
 
 static void seat_worker(struct place *pl, uint32_t member, struct fit_taken *taken,
@@ -483,15 +525,27 @@ static struct placement *make_placement(struct place *pl)
 static const char *placed_sentence(struct place *pl, const struct placement *p)
 {
     int64_t cents = (int64_t)(p->gpuHourPrice * 100 + 0.5);
-    char gpus[32];
+    struct text t;
 
-    gpus_text(gpus, sizeof(gpus), p->gpus);
-    if (!p->class_[0])
-        return arena_printf(pl->a, "%s%s%s, %u workers", p->target, p->domain[0] ? ", " : "",
-                            p->domain, p->n_assignments);
-    return arena_printf(pl->a, "%s%s%s, %s \xc3\x97 %s at %lld.%02d an hour", p->target,
-                        p->domain[0] ? ", " : "", p->domain, gpus, p->class_,
-                        (long long)(cents / 100), (int)(cents % 100));
+    t.n = 0;
+    text_add(&t, p->target);
+    text_add(&t, p->domain[0] ? ", " : "");
+    text_add(&t, p->domain);
+    text_add(&t, ", ");
+    if (!p->class_[0]) {
+        text_number(&t, p->n_assignments, 1);
+        text_add(&t, p->n_assignments == 1 ? " worker" : " workers");
+    } else {
+        text_gpus(&t, p->gpus);
+        text_add(&t, " \xc3\x97 ");
+        text_add(&t, p->class_);
+        text_add(&t, " at ");
+        text_number(&t, cents / 100, 1);
+        text_add(&t, ".");
+        text_number(&t, cents % 100, 2);
+        text_add(&t, " an hour");
+    }
+    return arena_strndup(pl->a, t.p, t.n);
 }
 
 void decision_record(struct place *pl, struct decision_spec **ret_decision,
