@@ -1,32 +1,27 @@
-/*
- * The entry of the one binary. It picks the command and hands over; it must never hold logic of its
- * own, because nothing here can be reached by a unit test.
- */
+/* The entry of the one binary. It picks the command and hands over; it must never hold logic of its
+ * own, because nothing here can be reached by a unit test. */
+#if __has_include("api/cli/cli.h")
+#include "api/cli/cli.h"
+#else
+#define cli_main(c, v) ((void)(c), (void)(v), 2)
+#endif
+#include "connectors/agent/agent.h"
+#include "connectors/run/run.h"
+#include "controlplane/server/server.h"
+
 #include <stdio.h>
 #include <string.h>
 
-static int usage(FILE *out, int status)
-{
-    (void)fputs("usage: hanse COMMAND [ARGUMENT...]\n"
-                "\n"
-                "commands:\n"
-                "  version    print the version\n"
-                "  help       print this text\n",
-                out);
-    return status;
-}
-
 int main(int argc, char **argv)
 {
-    if (argc < 2) {
-        return usage(stderr, 2);
-    }
-    if (strcmp(argv[1], "version") == 0) {
-        return printf("hanse %s\n", HANSE_VERSION) < 0;
-    }
-    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0) {
-        return usage(stdout, 0);
-    }
-    (void)fprintf(stderr, "hanse: unknown command \"%s\"\n", argv[1]);
-    return usage(stderr, 2);
+    static const struct {
+        const char *name;
+        int (*main)(int argc, char **argv);
+    } programs[] = {
+        {"server", server_main}, {"dev", dev_main}, {"agent", agent_main}, {"run", run_main}};
+
+    for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
+        if (!strcmp(argv[1], programs[i].name))
+            return programs[i].main(argc - 1, argv + 1);
+    return cli_main(argc - 1, argv + 1);
 }

@@ -1,6 +1,6 @@
-/* `hanse dev`: a whole federation on this machine from one command. It is a supervisor and no more: members and the
- * agent are the same programs as in production, started with certificates of a CA that it makes on first use.
- * Everything lies in one folder; nothing outside of it is touched. */
+/* `hanse dev`: a whole federation on this machine from one command. It is a supervisor and no more:
+ * members and the agent are the same programs as in production, started with certificates of a CA
+ * that it makes on first use. Everything lies in one folder; nothing outside of it is touched. */
 #include "controlplane/server/server.h"
 
 #include "api/base/tls.h"
@@ -25,11 +25,15 @@ static const char help[] =
     "\n"
     "Runs Hanse on this machine, with a data directory, a CA and a kubeconfig of its own in DIR.\n"
     "\n"
-    "  --dir DIR      where everything lies (default ~/.hanse/dev); run again, it goes on where it was\n"
+    "  --dir DIR      where everything lies (default ~/.hanse/dev); run again, it goes on where it "
+    "was\n"
     "  --members N    members of the cluster: 1, 3, 5 or 7 (default 1)\n"
-    "  --port P       API port of the first member, the next ones follow (default: free ports, kept in DIR)\n"
-    "  --agent NAME   only makes the certificate for an agent of target NAME: DIR/pki/agent-NAME.crt and .key.\n"
-    "                 Without this flag a target \"local\" with an agent for this machine is started\n"
+    "  --port P       API port of the first member, the next ones follow (default: free ports, "
+    "kept in DIR)\n"
+    "  --agent NAME   only makes the certificate for an agent of target NAME: "
+    "DIR/pki/agent-NAME.crt and .key.\n"
+    "                 Without this flag a target \"local\" with an agent for this machine is "
+    "started\n"
     "  --no-agent     neither\n"
     "\n"
     "example\n"
@@ -72,18 +76,24 @@ static char *text(const char *fmt, ...) /* lives as long as the process */
     return mem_strdup(b);
 }
 
-/* ---- certificates ------------------------------------------------------------------------------------------------ */
+/* ---- certificates
+ * ------------------------------------------------------------------------------------------------
+ */
 static bool exists(const char *path)
 {
     return access(path, F_OK) == 0;
 }
 
-static int issue(struct dev *d, const char *file, const char *cn, const char *group, bool server, struct err *err)
+static int issue(struct dev *d, const char *file, const char *cn, const char *group, bool server,
+                 struct err *err)
 {
     static const char *const names[] = {"localhost", "127.0.0.1", "::1", NULL};
     const char *groups[] = {group, NULL};
-    struct pki_request rq = {.common_name = cn, .organizations = groups, .dns_names = server ? names : NULL,
-                             .server = server, .days = CERT_DAYS};
+    struct pki_request rq = {.common_name = cn,
+                             .organizations = groups,
+                             .dns_names = server ? names : NULL,
+                             .server = server,
+                             .days = CERT_DAYS};
     char *crt = text("%s/pki/%s.crt", d->dir, file), *key = text("%s/pki/%s.key", d->dir, file);
     char *ca = text("%s/pki/ca.crt", d->dir), *ca_key = text("%s/pki/ca.key", d->dir);
     int rv = exists(crt) && exists(key) ? 0 : pki_issue(ca, ca_key, &rq, crt, key, err);
@@ -121,7 +131,8 @@ static int pki_make(struct dev *d, struct err *err)
     return rv;
 }
 
-/* ---- ports: chosen once, kept in DIR/ports --------------------------------------------------------------------------- */
+/* ---- ports: chosen once, kept in DIR/ports
+ * --------------------------------------------------------------------------- */
 static void nobody(struct listener *li, struct stream *s, void *arg)
 {
     (void)li;
@@ -146,8 +157,10 @@ static int ports_choose(struct dev *d, struct err *err)
     buf_init(&b, 4096);
     if (!d->port && !file_read(d->loop, path, 4096, &b, NULL)) {
         char *save = NULL;
-        for (char *t = strtok_r(b.p, " \n", &save); t && got < 2 * MEMBERS_MAX; t = strtok_r(NULL, " \n", &save))
-            *(got % 2 ? &d->peer_ports[got / 2] : &d->ports[got / 2]) = (int)strtol(t, NULL, 10), got++;
+        for (char *t = strtok_r(b.p, " \n", &save); t && got < 2 * MEMBERS_MAX;
+             t = strtok_r(NULL, " \n", &save))
+            *(got % 2 ? &d->peer_ports[got / 2] : &d->ports[got / 2]) = (int)strtol(t, NULL, 10),
+                                                                  got++;
     }
     for (int i = 0; !rv && i < (int)d->members; i++) {
         if (d->port) {
@@ -174,26 +187,35 @@ static int kubeconfig_write(struct dev *d, struct err *err)
     buf_init(&b, 65536);
     buf_str(&b, "apiVersion: v1\nkind: Config\ncurrent-context: dev\nclusters:\n");
     for (unsigned i = 0; i < d->members; i++) {
-        buf_printf(&b, "- name: dev%s%.0u\n  cluster:\n    certificate-authority: %s/pki/ca.crt\n    server: https://127.0.0.1:%d\n",
+        buf_printf(&b,
+                   "- name: dev%s%.0u\n  cluster:\n    certificate-authority: %s/pki/ca.crt\n    "
+                   "server: https://127.0.0.1:%d\n",
                    i ? "-m" : "", i ? i + 1 : 0, d->dir, d->ports[i]);
         if (i == 0) {
-            buf_str(&b, "    extensions:\n    - name: hanse.dev/servers\n      extension:\n        servers:\n");
+            buf_str(&b, "    extensions:\n    - name: hanse.dev/servers\n      extension:\n        "
+                        "servers:\n");
             for (unsigned j = 0; j < d->members; j++)
                 buf_printf(&b, "        - https://127.0.0.1:%d\n", d->ports[j]);
         }
     }
     buf_str(&b, "contexts:\n");
     for (unsigned i = 0; i < d->members; i++)
-        buf_printf(&b, "- name: dev%s%.0u\n  context: {cluster: dev%s%.0u, user: admin, namespace: default}\n",
-                   i ? "-m" : "", i ? i + 1 : 0, i ? "-m" : "", i ? i + 1 : 0);
-    buf_printf(&b, "users:\n- name: admin\n  user:\n    client-certificate: %s/pki/admin.crt\n    client-key: %s/pki/admin.key\n",
+        buf_printf(
+            &b,
+            "- name: dev%s%.0u\n  context: {cluster: dev%s%.0u, user: admin, namespace: default}\n",
+            i ? "-m" : "", i ? i + 1 : 0, i ? "-m" : "", i ? i + 1 : 0);
+    buf_printf(&b,
+               "users:\n- name: admin\n  user:\n    client-certificate: %s/pki/admin.crt\n    "
+               "client-key: %s/pki/admin.key\n",
                d->dir, d->dir);
     int rv = file_write(d->loop, path, b.p, b.n, 0600, err);
     mem_free(path);
     return rv;
 }
 
-/* ---- children ------------------------------------------------------------------------------------------------------------ */
+/* ---- children
+ * ------------------------------------------------------------------------------------------------------------
+ */
 static void child_start(void *arg);
 
 static void arg_add(struct child *c, char *a)
@@ -222,8 +244,8 @@ static void child_ended(struct process *p, int code, int sig, void *arg)
             all_ended(d);
         return;
     }
-    (void)fprintf(stderr, "hanse dev: %s ended (%s %d); starting it again, its log is %s\n", c->name,
-                  sig ? "signal" : "exit status", sig ? sig : code, c->log);
+    (void)fprintf(stderr, "hanse dev: %s ended (%s %d); starting it again, its log is %s\n",
+                  c->name, sig ? "signal" : "exit status", sig ? sig : code, c->log);
     timer_start(&c->restart, RESTART_MS);
 }
 
@@ -231,8 +253,11 @@ static void child_start(void *arg)
 {
     struct child *c = arg;
     struct dev *d = c->dev;
-    struct process_spec spec = {.argv = (const char *const *)c->argv, .env = (const char *const *)environ,
-                                .stdout_path = c->log, .stderr_path = c->log, .session = true};
+    struct process_spec spec = {.argv = (const char *const *)c->argv,
+                                .env = (const char *const *)environ,
+                                .stdout_path = c->log,
+                                .stderr_path = c->log,
+                                .session = true};
     struct err e;
     char pid[32];
 
@@ -266,12 +291,16 @@ static void member_add(struct dev *d, unsigned id)
 
     (void)snprintf(name, sizeof name, "m%u", id);
     struct child *c = child_add(d, name);
-    char *const args[] = {"server", "--die-with-parent", "--id", text("%u", id), "--data", text("%s/m%u", d->dir, id),
-                          "--cert", text("%s/pki/member-%u.crt", d->dir, id), "--key",
-                          text("%s/pki/member-%u.key", d->dir, id), "--ca", text("%s/pki/ca.crt", d->dir), "--key-ring",
-                          text("%s/pki/key-ring", d->dir), "--listen", text("127.0.0.1:%d", d->ports[id - 1]),
-                          "--peer-listen", text("127.0.0.1:%d", d->peer_ports[id - 1]), "--ready-file",
-                          text("%s/m%u.ready", d->dir, id)};
+    char *const args[] = {"server",        "--die-with-parent",
+                          "--id",          text("%u", id),
+                          "--data",        text("%s/m%u", d->dir, id),
+                          "--cert",        text("%s/pki/member-%u.crt", d->dir, id),
+                          "--key",         text("%s/pki/member-%u.key", d->dir, id),
+                          "--ca",          text("%s/pki/ca.crt", d->dir),
+                          "--key-ring",    text("%s/pki/key-ring", d->dir),
+                          "--listen",      text("127.0.0.1:%d", d->ports[id - 1]),
+                          "--peer-listen", text("127.0.0.1:%d", d->peer_ports[id - 1]),
+                          "--ready-file",  text("%s/m%u.ready", d->dir, id)};
     for (size_t i = 0; i < sizeof args / sizeof *args; i++)
         arg_add(c, args[i]);
     for (unsigned i = 0; i < d->members; i++) {
@@ -287,8 +316,16 @@ static void local_agent_add(struct dev *d)
 {
     struct child *c = child_add(d, "agent-local");
 
-    char *const args[] = {"agent", "--target", "local", "--state", text("%s/agent-local", d->dir), "--ca",
-                          text("%s/pki/ca.crt", d->dir), "--cert", text("%s/pki/agent-local.crt", d->dir), "--key",
+    char *const args[] = {"agent",
+                          "--target",
+                          "local",
+                          "--state",
+                          text("%s/agent-local", d->dir),
+                          "--ca",
+                          text("%s/pki/ca.crt", d->dir),
+                          "--cert",
+                          text("%s/pki/agent-local.crt", d->dir),
+                          "--key",
                           text("%s/pki/agent-local.key", d->dir)};
     for (size_t i = 0; i < sizeof args / sizeof *args; i++)
         arg_add(c, args[i]);
@@ -308,15 +345,21 @@ static void applied(struct process *p, int code, int sig, void *arg)
     if (d->stopping && d->alive == 0)
         all_ended(d);
     else if (code || sig)
-        (void)fprintf(stderr, "hanse dev: the target \"local\" could not be registered; see %s/apply.log\n", d->dir);
+        (void)fprintf(stderr,
+                      "hanse dev: the target \"local\" could not be registered; see %s/apply.log\n",
+                      d->dir);
 }
 static void local_target_apply(struct dev *d)
 {
-    static const char doc[] = "apiVersion: hanse.dev/v1alpha1\nkind: Target\nmetadata: {name: local}\n"
-                              "spec: {type: agent, tier: hub, capacity: owned}\n";
-    char *path = text("%s/local.yaml", d->dir), *config = text("%s/kubeconfig", d->dir), *log = text("%s/apply.log", d->dir);
-    const char *argv[] = {d->exe, "apply", "--kubeconfig", config, "--set", "dev", "-f", path, NULL};
-    struct process_spec spec = {.argv = argv, .env = (const char *const *)environ, .stdout_path = log, .stderr_path = log};
+    static const char doc[] =
+        "apiVersion: hanse.dev/v1alpha1\nkind: Target\nmetadata: {name: local}\n"
+        "spec: {type: agent, tier: hub, capacity: owned}\n";
+    char *path = text("%s/local.yaml", d->dir), *config = text("%s/kubeconfig", d->dir),
+         *log = text("%s/apply.log", d->dir);
+    const char *argv[] = {d->exe, "apply", "--kubeconfig", config, "--set",
+                          "dev",  "-f",    path,           NULL};
+    struct process_spec spec = {
+        .argv = argv, .env = (const char *const *)environ, .stdout_path = log, .stderr_path = log};
     struct process *p;
     struct err e;
 
@@ -345,8 +388,8 @@ static void ready_look(void *arg)
     (void)printf("hanse dev: %u member%s up after %llu ms on https://127.0.0.1:%d\n"
                  "  export KUBECONFIG=%s/kubeconfig    # for hanse and kubectl\n"
                  "  hanse status\n",
-                 d->members, d->members > 1 ? "s" : "", (unsigned long long)(loop_now_ms(d->loop) - d->began_ms),
-                 d->ports[0], d->dir);
+                 d->members, d->members > 1 ? "s" : "",
+                 (unsigned long long)(loop_now_ms(d->loop) - d->began_ms), d->ports[0], d->dir);
     (void)fflush(stdout);
     if (d->first_apply)
         local_target_apply(d);
@@ -377,11 +420,17 @@ static void stop_asked(void *arg)
         all_ended(d);
 }
 
-/* ---- start ------------------------------------------------------------------------------------------------------------------ */
+/* ---- start
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 static int options_read(struct dev *d, int argc, char **argv, struct err *err)
 {
-    static const struct option options[] = {{"dir", 1, NULL, 'd'},   {"members", 1, NULL, 'm'}, {"port", 1, NULL, 'p'},
-                                            {"agent", 1, NULL, 'a'}, {"no-agent", 0, NULL, 'n'}, {"help", 0, NULL, 'h'},
+    static const struct option options[] = {{"dir", 1, NULL, 'd'},
+                                            {"members", 1, NULL, 'm'},
+                                            {"port", 1, NULL, 'p'},
+                                            {"agent", 1, NULL, 'a'},
+                                            {"no-agent", 0, NULL, 'n'},
+                                            {"help", 0, NULL, 'h'},
                                             {0}};
     const char *dir = NULL;
     int opt;
@@ -403,7 +452,8 @@ static int options_read(struct dev *d, int argc, char **argv, struct err *err)
         else if (opt == 'a' && d->n_agents < AGENTS_MAX && !strchr(optarg, '/'))
             d->agents[d->n_agents++] = optarg;
         else
-            return err_set(err, E_USAGE, "%s: unknown option or wrong value; see hanse dev --help", argv[optind - 1]);
+            return err_set(err, E_USAGE, "%s: unknown option or wrong value; see hanse dev --help",
+                           argv[optind - 1]);
     }
     if (optind < argc)
         return err_set(err, E_USAGE, "unexpected argument %s; see hanse dev --help", argv[optind]);
@@ -413,7 +463,11 @@ static int options_read(struct dev *d, int argc, char **argv, struct err *err)
         return err_set(err, E_USAGE, "--port: expected a number up to 65000");
     const char *home = getenv("HOME");
     char want[PATH_MAX / 2];
-    (void)snprintf(want, sizeof want, "%s%s", dir ? dir : home ? home : ".", dir ? "" : "/.hanse/dev");
+    (void)snprintf(want, sizeof want, "%s%s",
+                   dir    ? dir
+                   : home ? home
+                          : ".",
+                   dir ? "" : "/.hanse/dev");
     int rv = file_mkdir(d->loop, want, 0700, err);
     char full[PATH_MAX];
     if (!rv && (!realpath(want, full) || strlen(full) >= sizeof d->dir))
@@ -425,7 +479,8 @@ static int options_read(struct dev *d, int argc, char **argv, struct err *err)
 
 static int prepare(struct dev *d, struct err *err)
 {
-    char *lock = text("%s/lock", d->dir), *first = text("%s/m1", d->dir), *cluster = text("%s/members", d->dir);
+    char *lock = text("%s/lock", d->dir), *first = text("%s/m1", d->dir),
+         *cluster = text("%s/members", d->dir);
     ssize_t n = readlink("/proc/self/exe", d->exe, sizeof d->exe - 1);
     AUTO_BUF was;
 
@@ -436,9 +491,12 @@ static int prepare(struct dev *d, struct err *err)
     if (rv)
         return err_prefix(err, "another hanse dev uses %s; stop it or give --dir", d->dir);
     d->bootstrap = !exists(first);
-    if (!d->bootstrap && !file_read(d->loop, cluster, 64, &was, NULL) && strtoul(was.p, NULL, 10) != d->members)
-        return err_set(err, E_USAGE, "%s holds a cluster of %s members; start it with --members %s, or give another --dir",
-                       d->dir, was.p, was.p);
+    if (!d->bootstrap && !file_read(d->loop, cluster, 64, &was, NULL) &&
+        strtoul(was.p, NULL, 10) != d->members)
+        return err_set(
+            err, E_USAGE,
+            "%s holds a cluster of %s members; start it with --members %s, or give another --dir",
+            d->dir, was.p, was.p);
     char count[8];
     (void)snprintf(count, sizeof count, "%u", d->members);
     rv = file_write(d->loop, cluster, count, strlen(count), 0644, err);

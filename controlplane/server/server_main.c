@@ -13,7 +13,8 @@
 #define PEERS_MAX 16
 
 static const char help[] =
-    "usage: hanse server --id N --data DIR --cert FILE --key FILE --ca FILE --key-ring FILE [option...]\n"
+    "usage: hanse server --id N --data DIR --cert FILE --key FILE --ca FILE --key-ring FILE "
+    "[option...]\n"
     "\n"
     "Runs one member of a Hanse cluster.\n"
     "\n"
@@ -54,9 +55,25 @@ struct run {
 };
 
 enum {
-    OPT_ID = 256, OPT_NAME, OPT_DATA, OPT_CERT, OPT_KEY, OPT_CA, OPT_RING, OPT_LISTEN, OPT_PEER_LISTEN,
-    OPT_ADVERTISE, OPT_PEER_ADVERTISE, OPT_PEER, OPT_BOOTSTRAP, OPT_ELECTION, OPT_HEARTBEAT, OPT_READY, OPT_DIE,
-    OPT_JSON, OPT_VERBOSE
+    OPT_ID = 256,
+    OPT_NAME,
+    OPT_DATA,
+    OPT_CERT,
+    OPT_KEY,
+    OPT_CA,
+    OPT_RING,
+    OPT_LISTEN,
+    OPT_PEER_LISTEN,
+    OPT_ADVERTISE,
+    OPT_PEER_ADVERTISE,
+    OPT_PEER,
+    OPT_BOOTSTRAP,
+    OPT_ELECTION,
+    OPT_HEARTBEAT,
+    OPT_READY,
+    OPT_DIE,
+    OPT_JSON,
+    OPT_VERBOSE
 };
 static const struct option options[] = {{"id", 1, NULL, OPT_ID},
                                         {"name", 1, NULL, OPT_NAME},
@@ -80,14 +97,15 @@ static const struct option options[] = {{"id", 1, NULL, OPT_ID},
                                         {"help", 0, NULL, 'h'},
                                         {0}};
 
-static int number(const char *flag, const char *s, uint64_t lo, uint64_t hi, uint64_t *ret, struct err *err)
+static int number(const char *flag, const char *s, uint64_t lo, uint64_t hi, uint64_t *ret,
+                  struct err *err)
 {
     char *end;
     unsigned long long v = strtoull(s, &end, 10);
 
     if (!*s || *end || *s == '-' || v < lo || v > hi)
-        return err_set(err, E_USAGE, "--%s %s: expected a number from %llu to %llu", flag, s, (unsigned long long)lo,
-                       (unsigned long long)hi);
+        return err_set(err, E_USAGE, "--%s %s: expected a number from %llu to %llu", flag, s,
+                       (unsigned long long)lo, (unsigned long long)hi);
     *ret = v;
     return 0;
 }
@@ -98,7 +116,8 @@ static int peer_add(struct run *r, char *s, struct err *err)
     uint64_t id;
 
     if (!eq || !strrchr(eq, ':'))
-        return err_set(err, E_USAGE, "--peer %s: expected N=HOST:PORT, as in --peer 1=10.0.0.1:7453", s);
+        return err_set(err, E_USAGE,
+                       "--peer %s: expected N=HOST:PORT, as in --peer 1=10.0.0.1:7453", s);
     if (r->cfg.core.n_peers == PEERS_MAX)
         return err_set(err, E_USAGE, "--peer: at most %d members", PEERS_MAX);
     *eq = 0;
@@ -189,16 +208,21 @@ static int options_check(struct run *r, struct err *err)
     struct core_config *c = &r->cfg.core;
     bool in_peers = c->n_peers == 0;
 
-    if (!c->id || !*c->data_dir || !r->cfg.cert_file || !r->cfg.key_file || !r->cfg.ca_file || !r->cfg.key_ring)
-        return err_set(err, E_USAGE, "--id, --data, --cert, --key, --ca and --key-ring are needed; see hanse server --help");
+    if (!c->id || !*c->data_dir || !r->cfg.cert_file || !r->cfg.key_file || !r->cfg.ca_file ||
+        !r->cfg.key_ring)
+        return err_set(
+            err, E_USAGE,
+            "--id, --data, --cert, --key, --ca and --key-ring are needed; see hanse server --help");
     if (!r->cfg.listen)
         r->cfg.listen = "127.0.0.1:7443";
     if (!c->listen)
         c->listen = "127.0.0.1:7453";
     if (!*c->name)
         (void)snprintf(c->name, sizeof c->name, "m%llu", (unsigned long long)c->id);
-    (void)snprintf(c->address, sizeof c->address, "%s", r->peer_advertise ? r->peer_advertise : c->listen);
-    (void)snprintf(c->api_address, sizeof c->api_address, "%s", r->advertise ? r->advertise : r->cfg.listen);
+    (void)snprintf(c->address, sizeof c->address, "%s",
+                   r->peer_advertise ? r->peer_advertise : c->listen);
+    (void)snprintf(c->api_address, sizeof c->api_address, "%s",
+                   r->advertise ? r->advertise : r->cfg.listen);
     c->peers = r->peers;
     for (unsigned i = 0; i < c->n_peers; i++)
         in_peers |= r->peers[i].id == c->id;
@@ -234,14 +258,15 @@ static void listening(void *arg, int port)
     struct run *r = arg;
 
     log_event(LOG_INFO, "member.listens",
-              LOG_FIELDS({"member", log_u64(r->cfg.core.id)}, {"address", log_str(r->cfg.core.api_address)},
-                         {"port", log_i64(port)}));
+              LOG_FIELDS({"member", log_u64(r->cfg.core.id)},
+                         {"address", log_str(r->cfg.core.api_address)}, {"port", log_i64(port)}));
 }
 static void fatal(void *arg, const struct err *why)
 {
     (void)arg;
     (void)fprintf(stderr, "hanse server: %s\n", why->text);
-    /* At once: a member that must not go on must not answer anything any more, nor wait for its threads. */
+    /* At once: a member that must not go on must not answer anything any more, nor wait for its
+     * threads. */
     _Exit(err_info(why->code)->exit);
 }
 
@@ -277,12 +302,14 @@ int server_main(int argc, char **argv)
             mem_free(r);
             return 0;
         }
-        rv = opt == '?' ? err_set(&err, E_USAGE, "%s: unknown option or missing value; see hanse server --help",
+        rv = opt == '?' ? err_set(&err, E_USAGE,
+                                  "%s: unknown option or missing value; see hanse server --help",
                                   argv[optind - 1])
                         : option_take(r, opt, optarg, &err);
     }
     if (!rv && optind < argc)
-        rv = err_set(&err, E_USAGE, "unexpected argument %s; see hanse server --help", argv[optind]);
+        rv =
+            err_set(&err, E_USAGE, "unexpected argument %s; see hanse server --help", argv[optind]);
     if (!rv)
         rv = options_check(r, &err);
     if (!rv) {

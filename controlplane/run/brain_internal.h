@@ -1,0 +1,126 @@
+/* Private to controlplane/run: what a brain is made of. */
+#ifndef HANSE_CONTROLPLANE_RUN_BRAIN_INTERNAL_H
+#define HANSE_CONTROLPLANE_RUN_BRAIN_INTERNAL_H
+
+#include "api/base/limits.h"
+#include "api/base/list.h"
+#include "controlplane/run/brain.h"
+#include "policy/policy.h"
+
+struct site;
+
+/* One workload that holds a place. Level-triggered: driver_tick looks at the root and at what was
+ * seen, and does at most one thing; every callback stores its result and ticks again. */
+struct driver {
+    struct brain *brain;
+    char uid[64], ns[64], name[256], target[256];
+    struct run_key key;      /* epoch and try by the root */
+    const struct object *o;  /* the workload as the newest root has it; a reference */
+    bool proposing, calling; /* one thing at a time */
+    bool dead;               /* gone from the root; freed once nothing is under way */
+    int64_t own_try,
+        own_epoch; /* intent that this brain committed in this term and has not submitted yet */
+    bool quiesced; /* the signal of this intent was delivered */
+    uint64_t stop_after_ms;  /* quiesce: stop for good then */
+    struct observation seen; /* newest for `key` */
+    bool has_seen;
+    uint64_t found_session;    /* session in which find() last answered */
+    uint64_t granted_until_ms; /* no runner of this run lives longer than this on its own */
+    uint64_t unknown_since_ms;
+    uint32_t backoff_ms;
+    struct call call;
+    int call_kind;
+    struct timer again;
+    char stop_reason[64];
+};
+
+struct site { /* one Target document, and the connector that drives it */
+    struct list link;
+    struct brain *brain;
+    char name[256];
+    struct connector *connector; /* NULL: no driver for this type, or it could not be made */
+    struct object *doc;
+    bool reachable, suspect;   /* suspect: silent for longer than partition.suspectAfter */
+    bool told, told_reachable; /* what the state was told last in this term */
+    uint64_t session;          /* counts sessions in this process; 0 = never reached in this term */
+    char session_id[64], why[256], error[256];
+    uint64_t last_contact_ms, lost_at_ms;
+    struct timer silence, renew, facts_timer;
+    struct buf facts; /* encoded command that waits to be proposed */
+    uint64_t facts_hash, committed_hash;
+    bool facts_proposing, inventory_calling, confirming;
+    struct call inventory;
+    uint64_t renewals;
+    uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */
+};
+
+struct brain {
+    struct brain_config cfg;
+    struct loop *loop;
+    bool leads, closing, frozen; /* frozen: too many targets fell silent at once */
+    uint64_t term;
+    struct root *root; /* newest seen; reference */
+    uint64_t seen_rv;
+    struct pool *pool;
+    struct list sites;
+    void *drivers; /* tsearch tree by uid */
+    unsigned n_drivers, under_way;
+    bool cycle_wanted, cycle_posted;
+    unsigned cycle_in_flight;
+    struct timer cycle_timer;
+    uint64_t cycles, placed, refused, decided;
+    void (*closed)(void *arg);
+    void *closed_arg;
+};
+
+/* ---- propose.c: commands in this term; the callback is on the outer loop
+ * ------------------------------------------- */
+void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg);
+void brain_propose_bytes(struct brain *b, const char *request_id, struct slice bytes, propose_cb cb,
+                         void *arg);
+void brain_request_id(struct brain *b, char out[REQUEST_ID_MAX]);
+void brain_under_way(struct brain *b,
+                     int delta); /* counts callbacks to come; closing waits for zero */
+
+/* ---- scheduler.c
+ * -----------------------------------------------------------------------------------------------------
+ */
+void scheduler_reset(struct brain *b); /* a pool from the whole root */
+void scheduler_change(struct brain *b, enum kind_id kind, const struct object *before,
+                      const struct object *after);
+void scheduler_reach(struct brain *b, const char *target, bool reachable);
+void scheduler_want(struct brain *b);
+
+/* ---- sites.c
+ * ----------------------------------------------------------------------------------------------------------
+ */
+void sites_reset(struct brain *b); /* a connector per Target of the root */
+void site_change(struct brain *b, const struct object *before, const struct object *after);
+struct site *site_find(struct brain *b, const char *name);
+void sites_drop(struct brain *b); /* leadership is over: all connectors are destroyed */
+void site_sweep(struct site *t);
+void site_refused(struct site *t);
+
+/* ---- driver.c
+ * -----------------------------------------------------------------------------------------------------------
+ */
+void driver_change(struct brain *b, const struct object *before, const struct object *after);
+void drivers_reset(struct brain *b);
+void drivers_tick_target(struct brain *b, const char *target); /* its reach changed */
+void drivers_drop(struct brain *b);
+void driver_observed(struct site *t, const struct observation *o);
+void drivers_renewed(struct site *t, uint64_t sent_ms);
+uint64_t driver_lease_ms(const struct object *workload, const struct site *t);
+struct driver *driver_find(struct brain *b, const char *uid);
+void driver_tick(struct driver *d);
+
+/* ---- driver_calls.c: the effects of a driver
+ * ------------------------------------------------------------------------------- */
+enum driver_call { CALL_SUBMIT = 1, CALL_FIND, CALL_QUIESCE, CALL_STOP };
+void driver_call(struct driver *d, struct site *t, enum driver_call kind);
+void driver_step(struct driver *d, enum run_step step, const char *reason, const char *message);
+/* ENDED or ABSENT with what was seen. */
+void driver_step_end(struct driver *d, enum run_step step, bool requeue);
+void driver_later(struct driver *d, uint64_t ms);
+
+#endif

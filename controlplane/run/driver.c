@@ -1,0 +1,505 @@
+/* Drivers: one per workload that holds a place. Each tick reads the workload's phase and what was
+ * last seen, and does the one next thing: commit an intent, carry it out, look, or commit what was
+ * seen. Nothing is done twice because nothing is remembered: a new leader's drivers begin with
+ * find().
+ *
+ * Must never submit without an intent of this brain's own, committed in this term; must never call
+ * what is out of reach ended. */
+#include "controlplane/run/brain_internal.h"
+
+#include "api/base/log.h"
+
+#include <search.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BACKOFF_MIN_MS 50
+#define BACKOFF_MAX_MS 5000
+#define WAIT_LEASE_MS (24ull * 3600 * 1000) /* hard expiry of runs that wait out a partition */
+#define LEASE_SLACK_MS 5000                 /* kill time and scheduling beyond lease and grace */
+
+static void driver_free(struct driver *d);
+
+/* ---- the table of drivers
+ * ------------------------------------------------------------------------------------------- */
+static int by_uid(const void *a, const void *b)
+{
+    return strcmp(((const struct driver *)a)->uid, ((const struct driver *)b)->uid);
+}
+struct driver *driver_find(struct brain *b, const char *uid)
+{
+    struct driver key;
+
+    (void)snprintf(key.uid, sizeof key.uid, "%s", uid);
+    struct driver **found = tfind(&key, &b->drivers, by_uid);
+    return found ? *found : NULL;
+}
+
+static void again(void *arg)
+{
+    driver_tick(arg);
+}
+void driver_later(struct driver *d, uint64_t ms)
+{
+    timer_start(&d->again, ms);
+}
+
+static const struct workload_status *status_of(const struct driver *d)
+{
+    return object_as(d->o, workload)->status;
+}
+
+static struct driver *driver_create(struct brain *b, const struct object *o)
+{
+    struct driver *d = mem_new(struct driver);
+
+    d->brain = b;
+    (void)snprintf(d->uid, sizeof d->uid, "%s", o->meta->uid);
+    (void)snprintf(d->ns, sizeof d->ns, "%s", o->meta->namespace_);
+    (void)snprintf(d->name, sizeof d->name, "%s", o->meta->name);
+    (void)snprintf(d->key.uid, sizeof d->key.uid, "%s", o->meta->uid);
+    d->backoff_ms = BACKOFF_MIN_MS;
+    timer_init(&d->again, b->loop, again, d);
+    INV(tsearch(d, &b->drivers, by_uid));
+    b->n_drivers++;
+    return d;
+}
+
+/* A lease of an earlier leader counts as renewed at our election: nothing older is known here. */
+static void lease_assume(struct driver *d)
+{
+    const struct site *t = site_find(d->brain, d->target);
+
+    d->granted_until_ms = loop_now_ms(d->brain->loop) + driver_lease_ms(d->o, t);
+}
+
+/* Takes in the workload as the root now has it. */
+static void driver_take(struct driver *d, const struct object *o)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+    int64_t try_ = s->intent ? s->intent->try_ : 0;
+    bool first = !d->o, moved = d->key.epoch != s->epoch;
+
+    (void)object_unref((struct object *)(uintptr_t)d->o);
+    d->o = object_ref(o);
+    if (s->placement)
+        (void)snprintf(d->target, sizeof d->target, "%s", s->placement->target);
+    if (moved || d->key.try_ != try_) {
+        d->key.epoch = s->epoch;
+        d->key.try_ = try_;
+        d->has_seen = d->quiesced = false;
+        d->found_session = 0;
+        d->stop_after_ms = 0;
+        d->backoff_ms = BACKOFF_MIN_MS;
+    }
+    if (s->phase != PHASE_UNKNOWN)
+        d->unknown_since_ms = 0;
+    else if (!d->unknown_since_ms)
+        d->unknown_since_ms = loop_now_ms(d->brain->loop);
+    if (first)
+        lease_assume(d);
+}
+
+static bool holds(const struct object *o)
+{
+    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+
+    return s && phase_holds(s->phase);
+}
+
+void driver_change(struct brain *b, const struct object *before, const struct object *after)
+{
+    const struct object *o = after ? after : before;
+    struct driver *d = driver_find(b, o->meta->uid);
+
+    if (!d && !holds(after))
+        return;
+    if (!d)
+        d = driver_create(b, after);
+    if (holds(after))
+        driver_take(d, after);
+    else
+        d->dead = true;
+    driver_tick(d);
+}
+
+static bool reset_each(const struct object *o, void *arg)
+{
+    if (holds(o))
+        driver_change(arg, NULL, o);
+    return true;
+}
+void drivers_reset(struct brain *b)
+{
+    root_scan(b->root, KIND_WORKLOAD, NULL, NULL, NULL, reset_each, b);
+}
+
+struct gather {
+    struct driver **v;
+    unsigned n;
+};
+static void gather_each(const void *node, VISIT v, void *arg)
+{
+    struct gather *g = arg;
+
+    if (v == postorder || v == leaf)
+        g->v[g->n++] = *(struct driver *const *)node;
+}
+static struct gather gather(struct brain *b)
+{
+    struct gather g = {mem_alloc((b->n_drivers + 1) * sizeof(struct driver *)), 0};
+
+    twalk_r(b->drivers, gather_each, &g);
+    return g;
+}
+void drivers_tick_target(struct brain *b, const char *target)
+{
+    struct gather g = gather(b);
+
+    for (unsigned i = 0; i < g.n; i++)
+        if (!strcmp(g.v[i]->target, target))
+            driver_tick(g.v[i]);
+    mem_free(g.v);
+}
+void drivers_drop(struct brain *b)
+{
+    struct gather g = gather(b);
+
+    for (unsigned i = 0; i < g.n; i++) {
+        g.v[i]->dead = true;
+        driver_free(g.v[i]);
+    }
+    mem_free(g.v);
+}
+
+/* Frees it once nothing is under way; what is, comes back and asks again. */
+static void driver_free(struct driver *d)
+{
+    timer_stop(&d->again);
+    if (d->proposing || d->calling)
+        return;
+    (void)tdelete(d, &d->brain->drivers, by_uid);
+    d->brain->n_drivers--;
+    (void)object_unref((struct object *)(uintptr_t)d->o);
+    mem_free(d);
+}
+
+/* ---- leases
+ * ---------------------------------------------------------------------------------------------------------
+ */
+uint64_t driver_lease_ms(const struct object *workload, const struct site *t)
+{
+    const struct workload_spec *s = object_as(workload, workload)->spec;
+    const struct target_spec *ts = t && t->doc ? object_as(t->doc, target)->spec : NULL;
+    enum partition_mode mode = s->partition ? s->partition->mode : PARTITION_WAIT;
+
+    if (mode == PARTITION_STOP && s->partition->stopAfter > 0)
+        return (uint64_t)s->partition->stopAfter;
+    if (mode == PARTITION_WAIT || mode == 0)
+        return WAIT_LEASE_MS;
+    return ts && ts->partition && ts->partition->lease > 0 ? (uint64_t)ts->partition->lease
+                                                           : 300000;
+}
+
+void drivers_renewed(struct site *t, uint64_t sent_ms)
+{
+    struct gather g = gather(t->brain);
+
+    for (unsigned i = 0; i < g.n; i++) {
+        struct driver *d = g.v[i];
+        uint64_t until = sent_ms + (d->o ? driver_lease_ms(d->o, t) : 0);
+        if (!strcmp(d->target, t->name) && until > d->granted_until_ms)
+            d->granted_until_ms = until;
+    }
+    mem_free(g.v);
+}
+
+static uint64_t grace_of(const struct driver *d)
+{
+    const struct checkpoint_spec *c = object_as(d->o, workload)->spec->checkpoint;
+
+    return c && c->grace > 0 ? (uint64_t)c->grace : 5000;
+}
+
+/* No runner of this run can be alive any more: lease, drift of both clocks (1 %), grace and kill
+ * time have passed. */
+static bool lease_over(const struct driver *d, const struct site *t)
+{
+    uint64_t lease = driver_lease_ms(d->o, t);
+
+    return loop_now_ms(d->brain->loop) >
+           d->granted_until_ms + lease / 100 + grace_of(d) + LEASE_SLACK_MS;
+}
+
+/* ---- what is wanted
+ * ---------------------------------------------------------------------------------------------------
+ */
+/* Why this run should end: deleted, suspended, past its deadline, its target drained; NULL = it may
+ * go on. */
+static const char *end_wanted(const struct driver *d, const struct site *t, bool *ret_requeue)
+{
+    const struct workload_spec *s = object_as(d->o, workload)->spec;
+
+    *ret_requeue = false;
+    if (d->o->meta->deletionTimestamp)
+        return "Deleted";
+    if (s->deadline && loop_wall_ms(d->brain->loop) > s->deadline)
+        return "DeadlineExceeded";
+    *ret_requeue = true;
+    if (s->suspend)
+        return "Suspended";
+    if (t && t->doc && object_as(t->doc, target)->spec->drain)
+        return "TargetDrained";
+    if (!t)
+        return "TargetRemoved";
+    return NULL;
+}
+
+/* ---- ticks by phase
+ * ------------------------------------------------------------------------------------------------------
+ */
+static void tick_reserved(struct driver *d, struct site *t)
+{
+    bool requeue = false;
+    const char *why = end_wanted(d, t, &requeue);
+
+    if (why)
+        driver_step(d, requeue ? STEP_REQUEUE : STEP_STOP, why, "ended before it was started");
+    else if (t->suspect || (!t->reachable && !t->connector))
+        driver_step(d, STEP_REQUEUE, "TargetUnreachable",
+                    "its target fell silent before it was started");
+    else if (t->reachable && loop_now_ms(d->brain->loop) < t->refused_until_ms)
+        driver_later(d, t->refused_until_ms - loop_now_ms(d->brain->loop));
+    else if (t->reachable)
+        driver_step(d, STEP_DISPATCH, "Dispatching", "");
+}
+
+/* Reports what was seen of a run that the state has as going on. True when a step was proposed. */
+static bool report_seen(struct driver *d)
+{
+    enum phase phase = status_of(d)->phase;
+
+    if (!d->has_seen)
+        return false;
+    switch (d->seen.state) {
+    case RUN_ENDED:
+        /* 75 = saved and stopped: it asks to be started again from there. */
+        driver_step_end(d, STEP_ENDED,
+                        d->seen.lease_lost || (d->seen.exit_code == 75 && !d->seen.term_signal));
+        return true;
+    case RUN_ABSENT:
+        driver_step_end(d, STEP_ABSENT, true);
+        return true;
+    case RUN_RUNNING:
+        if (phase == PHASE_DISPATCHING || phase == PHASE_STARTING) {
+            driver_step(d, STEP_RUNNING, "Running", "");
+            return true;
+        }
+        return false;
+    case RUN_STARTING:
+        if (phase == PHASE_DISPATCHING) {
+            driver_step(d, STEP_ACCEPTED, d->seen.reason, d->seen.message);
+            return true;
+        }
+        return false;
+    case RUN_UNKNOWN:
+        return false;
+    }
+    return false;
+}
+
+static void tick_live(struct driver *d, struct site *t)
+{
+    bool requeue = false, own = d->own_epoch == d->key.epoch && d->own_try == d->key.try_;
+    const char *why;
+
+    if (report_seen(d))
+        return;
+    why = end_wanted(d, t, &requeue);
+    if (why && strcmp(why, "TargetRemoved")) {
+        driver_step(d, requeue ? STEP_QUIESCE : STEP_STOP, why, "");
+        return;
+    }
+    if (!t || t->suspect) {
+        driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
+        return;
+    }
+    if (!t->reachable)
+        return;
+    if (status_of(d)->phase == PHASE_DISPATCHING && own) {
+        d->own_epoch = 0; /* once; whatever becomes of it, find() comes next */
+        driver_call(d, t, CALL_SUBMIT);
+    } else if (d->found_session != t->session) {
+        driver_call(d, t, CALL_FIND);
+    }
+    const struct workload_spec *s = object_as(d->o, workload)->spec;
+    int64_t left = s->deadline ? s->deadline - loop_wall_ms(d->brain->loop) : 0;
+    if (left > 0 && !timer_active(&d->again))
+        driver_later(d, (uint64_t)(left < 3600000 ? left + 1 : 3600000));
+}
+
+static void tick_quiescing(struct driver *d, struct site *t)
+{
+    const struct intent *in = status_of(d)->intent;
+    bool stop = in && in->op == INTENT_STOP;
+
+    if (d->has_seen && (d->seen.state == RUN_ENDED || d->seen.state == RUN_ABSENT)) {
+        bool done =
+            d->seen.state == RUN_ENDED && d->seen.exit_code == 0 && d->seen.term_signal == 0;
+        driver_step_end(d, d->seen.state == RUN_ENDED ? STEP_ENDED : STEP_ABSENT, !stop && !done);
+        return;
+    }
+    if (!stop && (d->o->meta->deletionTimestamp)) {
+        driver_step(d, STEP_STOP, "Deleted", "");
+        return;
+    }
+    if (!t || t->suspect) {
+        driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
+        return;
+    }
+    if (!t->reachable)
+        return;
+    uint64_t now = loop_now_ms(d->brain->loop);
+    if (!stop && !d->quiesced) {
+        driver_call(d, t, CALL_QUIESCE);
+    } else if (stop || now >= d->stop_after_ms) {
+        driver_call(d, t, CALL_STOP);
+    } else {
+        driver_later(d, d->stop_after_ms - now);
+    }
+}
+
+/* Out of reach. The reservation stays; only proof, or a lease that is certainly over, ends it. */
+static void tick_unknown(struct driver *d, struct site *t)
+{
+    const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
+    enum partition_mode mode = p ? p->mode : PARTITION_WAIT;
+    uint64_t now = loop_now_ms(d->brain->loop), wait = 0;
+
+    if (d->has_seen && d->seen.state == RUN_ENDED) {
+        driver_step_end(d, STEP_ENDED, d->seen.lease_lost);
+        return;
+    }
+    if (d->has_seen && d->seen.state == RUN_ABSENT) {
+        driver_step_end(d, STEP_ABSENT, true);
+        return;
+    }
+    if (t && t->reachable) {
+        if (d->has_seen && d->found_session == t->session && d->seen.state != RUN_UNKNOWN)
+            driver_step(d, STEP_SEEN, "Running", "its target is in reach again");
+        else
+            driver_call(d, t, CALL_FIND);
+        return;
+    }
+    if (mode == PARTITION_WAIT || d->brain->frozen)
+        return;
+    if (p->replaceAfter > 0)
+        wait = (uint64_t)p->replaceAfter;
+    if (now < d->unknown_since_ms + wait || !lease_over(d, t)) {
+        driver_later(d, 1000);
+        return;
+    }
+    d->seen.proof = PROOF_LEASE_EXPIRED;
+    driver_step_end(d, STEP_LEASE_OVER, mode == PARTITION_REPLACE);
+}
+
+void driver_tick(struct driver *d)
+{
+    struct brain *b = d->brain;
+
+    if (d->dead || !b->leads || b->closing) {
+        if (d->dead)
+            driver_free(d);
+        return;
+    }
+    if (d->proposing || d->calling)
+        return;
+    struct site *t = site_find(b, d->target);
+    switch (status_of(d)->phase) {
+    case PHASE_RESERVED:
+        tick_reserved(d, t);
+        break;
+    case PHASE_DISPATCHING:
+    case PHASE_STARTING:
+    case PHASE_RUNNING:
+        tick_live(d, t);
+        break;
+    case PHASE_QUIESCING:
+        tick_quiescing(d, t);
+        break;
+    case PHASE_UNKNOWN:
+        tick_unknown(d, t);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- what targets tell on their own
+ * --------------------------------------------------------------------------------------- */
+struct orphan_stop {
+    struct call call;
+    struct brain *brain;
+};
+static void orphan_stopped(struct call *c, enum outcome out, const struct observation *seen,
+                           const struct err *err)
+{
+    struct orphan_stop *s = container_of(c, struct orphan_stop, call);
+
+    (void)out;
+    (void)seen;
+    (void)err;
+    brain_under_way(s->brain, -1);
+    mem_free(s);
+}
+
+/* A run of ours that the state has left behind (an older epoch or try, or a workload that is gone)
+ * is ended. */
+static void orphan_end(struct site *t, const struct observation *o)
+{
+    struct brain *b = t->brain;
+    struct orphan_stop *s;
+    char key[RUN_KEY_MAX];
+
+    if (o->state != RUN_RUNNING && o->state != RUN_STARTING)
+        return;
+    s = mem_new(struct orphan_stop);
+    s->brain = b;
+    s->call = (struct call){.deadline_ms = loop_now_ms(b->loop) + 60000, .done = orphan_stopped};
+    run_key_print(&o->key, key);
+    log_event(LOG_WARN, "run.orphan",
+              LOG_FIELDS({"target", log_str(t->name)}, {"key", log_str(key)}));
+    brain_under_way(b, 1);
+    t->connector->ops->stop(t->connector, &o->key, 5000, &s->call);
+}
+
+void driver_observed(struct site *t, const struct observation *o)
+{
+    struct brain *b = t->brain;
+    struct driver *d = driver_find(b, o->key.uid);
+
+    if (!b->leads || b->closing)
+        return;
+    if (!d || d->dead || strcmp(d->target, t->name)) {
+        /* The root may be behind what was just committed elsewhere: only an epoch that it has left
+         * is an orphan. */
+        const struct object *w = root_workload_by_uid(b->root, o->key.uid);
+        if (!w || object_as(w, workload)->status->epoch > o->key.epoch)
+            orphan_end(t, o);
+        return;
+    }
+    if (o->key.epoch < d->key.epoch ||
+        (o->key.epoch == d->key.epoch && o->key.try_ < d->key.try_)) {
+        orphan_end(t, o);
+        return;
+    }
+    if (o->key.epoch != d->key.epoch || o->key.try_ != d->key.try_)
+        return;
+    if (d->has_seen && d->seen.state == RUN_ENDED)
+        return; /* an end is an end: what comes later, late */
+    d->seen = *o;
+    d->has_seen = true;
+    d->found_session = t->session;
+    driver_tick(d);
+}

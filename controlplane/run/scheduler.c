@@ -1,0 +1,306 @@
+/* The scheduler: a pool that follows the root, and cycles over what waits. It decides and proposes;
+ * apply checks again and may refuse (the state moved on), then the next cycle looks anew. One
+ * cycle's answers are awaited before the next, so that a pool never holds two guesses for one
+ * workload. */
+#include "controlplane/run/brain_internal.h"
+
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define CYCLE_MAX_PLACED 256
+#define PENDING_MAX 100000
+#define PENDING_TOLD_EVERY_MS 5000
+
+static void cycle(void *arg);
+
+static int zone(void *arg, const char *name, int64_t utc_ms, int32_t *ret_s)
+{
+    struct brain *b = arg;
+    int s = 0;
+
+    if (!b->cfg.zone_offset || !b->cfg.zone_offset(name, utc_ms, &s))
+        return E_NOTFOUND;
+    *ret_s = s;
+    return 0;
+}
+
+/* ---- the pool follows the root
+ * ------------------------------------------------------------------------------------- */
+static void workload_hold(struct brain *b, const struct object *o)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+
+    if (s && s->placement && phase_holds(s->phase))
+        pool_hold(b->pool, o);
+    else
+        pool_drop(b->pool, o->meta->uid);
+}
+
+static bool pool_take(const struct object *o, void *arg)
+{
+    struct brain *b = arg;
+
+    if (o->kind->id == KIND_WORKLOAD)
+        workload_hold(b, o);
+    else
+        pool_put(b->pool, o);
+    return true;
+}
+
+void scheduler_reset(struct brain *b)
+{
+    static const enum kind_id kinds[] = {
+        KIND_GPU_CLASS, KIND_PRICE_SHEET,    KIND_TARGET,           KIND_NODE,
+        KIND_QUEUE,     KIND_PRIORITY_CLASS, KIND_PLACEMENT_POLICY, KIND_COMPLIANCE_POLICY,
+        KIND_DATASET,   KIND_WORKLOAD};
+
+    b->pool = pool_destroy(b->pool);
+    b->pool = pool_create();
+    pool_set_zone_resolver(b->pool, zone, b);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        root_scan(b->root, kinds[i], NULL, NULL, NULL, pool_take, b);
+    list_for_each (it, &b->sites) {
+        struct site *t = container_of(it, struct site, link);
+        pool_target_reachable(b->pool, t->name, t->reachable ? REACH_YES : REACH_NO);
+    }
+    scheduler_want(b);
+}
+
+static bool matters(enum kind_id kind)
+{
+    switch (kind) {
+    case KIND_GPU_CLASS:
+    case KIND_PRICE_SHEET:
+    case KIND_TARGET:
+    case KIND_NODE:
+    case KIND_QUEUE:
+    case KIND_PRIORITY_CLASS:
+    case KIND_PLACEMENT_POLICY:
+    case KIND_COMPLIANCE_POLICY:
+    case KIND_DATASET:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool spec_changed(const struct object *before, const struct object *after)
+{
+    return !before || !after || before->meta->generation != after->meta->generation ||
+           before->meta->deletionTimestamp != after->meta->deletionTimestamp;
+}
+
+static bool queued(const struct object *o)
+{
+    const struct workload *w = object_as(o, workload);
+
+    return w->status && w->status->phase == PHASE_QUEUED && !w->spec->suspend &&
+           !o->meta->deletionTimestamp;
+}
+
+void scheduler_change(struct brain *b, enum kind_id kind, const struct object *before,
+                      const struct object *after)
+{
+    if (!b->pool)
+        return;
+    if (kind == KIND_WORKLOAD) {
+        if (after)
+            workload_hold(b, after);
+        else
+            pool_drop(b->pool, before->meta->uid);
+        const struct workload_status *was = before ? object_as(before, workload)->status : NULL;
+        bool freed = was && phase_holds(was->phase) &&
+                     (!after || !phase_holds(object_as(after, workload)->status->phase));
+        if (freed ||
+            (after && queued(after) && (!before || !queued(before) || spec_changed(before, after))))
+            scheduler_want(b);
+    } else if (matters(kind)) {
+        if (after)
+            pool_put(b->pool, after);
+        else
+            pool_remove(b->pool, kind, before->meta->namespace_, before->meta->name);
+        /* A Target's or Queue's own status says nothing new about room. */
+        if (spec_changed(before, after) || kind == KIND_NODE)
+            scheduler_want(b);
+    }
+}
+
+void scheduler_reach(struct brain *b, const char *target, bool reachable)
+{
+    if (b->pool) {
+        pool_target_reachable(b->pool, target, reachable ? REACH_YES : REACH_NO);
+        scheduler_want(b);
+    }
+}
+
+void scheduler_want(struct brain *b)
+{
+    b->cycle_wanted = true;
+    if (b->leads && !b->closing && !b->cycle_posted && b->cycle_in_flight == 0) {
+        b->cycle_posted = true;
+        brain_under_way(b, 1);
+        loop_post(b->loop, cycle, b);
+    }
+}
+
+/* ---- a cycle
+ * ----------------------------------------------------------------------------------------------------------
+ */
+struct pending {
+    struct cycle_item *v;
+    size_t n, cap;
+    bool by_time; /* something waits for time to pass */
+};
+static bool pending_add(const struct object *o, void *arg)
+{
+    struct pending *p = arg;
+
+    if (!queued(o))
+        return true;
+    if (p->n == p->cap) {
+        p->cap = p->cap ? p->cap * 2 : 64;
+        p->v = mem_realloc(p->v, p->cap * sizeof *p->v);
+    }
+    p->v[p->n++] = (struct cycle_item){.workload = object_ref(o)};
+    return p->n < PENDING_MAX;
+}
+
+struct placing {
+    struct brain *brain;
+    char uid[64];
+    bool placed;
+};
+
+static void place_answered(void *arg, const struct result *r, const struct err *err)
+{
+    struct placing *p = arg;
+    struct brain *b = p->brain;
+    bool refused = err || r->code;
+
+    b->cycle_in_flight--;
+    if (p->placed && refused) {
+        b->refused++;
+        if (b->pool)
+            pool_drop(b->pool, p->uid);
+        if (!err && r->code != E_PLACE && r->code != E_STALE && r->code != E_CONFLICT)
+            log_event(LOG_WARN, "place.refused",
+                      LOG_FIELDS({"uid", log_str(p->uid)}, {"why", log_str(r->text)}));
+    }
+    if (p->placed && !refused)
+        b->placed++;
+    mem_free(p);
+    if (b->cycle_in_flight == 0 && b->cycle_wanted && b->leads) {
+        /* A refusal means that the root has moved: it is on its way to us; a pause keeps two views
+         * from spinning. */
+        timer_start(&b->cycle_timer, refused ? 20 : 0);
+    }
+}
+
+/* Is there anything new to tell about a workload that goes on waiting? Its figures (seconds left,
+ * free GPUs) may change all the time: told at most every few seconds. */
+static bool pending_news(const struct cycle_item *it, int64_t now_ms)
+{
+    const struct workload_status *s = object_as(it->workload, workload)->status;
+    const struct decision_spec *d = it->decision;
+
+    if (strcmp(s->reason, d->reason) || s->queuePosition != it->position)
+        return true;
+    int64_t told = 0;
+    for (uint32_t i = 0; i < s->n_conditions; i++)
+        if (s->conditions[i].lastTransitionTime > told)
+            told = s->conditions[i].lastTransitionTime;
+    return strcmp(s->message, d->message) != 0 && now_ms - told > PENDING_TOLD_EVERY_MS &&
+           now_ms % PENDING_TOLD_EVERY_MS < 600;
+}
+
+static bool waits_for_time(const struct decision_spec *d)
+{
+    static const enum reason timed[] = {REASON_SPILL_WAIT, REASON_WINDOW, REASON_PRICE_UNKNOWN};
+
+    for (size_t i = 0; i < sizeof timed / sizeof *timed; i++) {
+        if (!strcmp(d->reason, reason_text(timed[i])))
+            return true;
+        for (uint32_t c = 0; c < d->n_candidates; c++)
+            if (!strcmp(d->candidates[c].reason, reason_text(timed[i])))
+                return true;
+    }
+    return false;
+}
+
+static void place_propose(struct brain *b, const struct cycle_item *it)
+{
+    const struct object *o = it->workload;
+    const struct workload *w = object_as(o, workload);
+    union command c = {.place = {.head = {.type = CMD_PLACE, .user = "hanse:scheduler"}}};
+    struct place_cmd *p = &c.place;
+    struct placing *pl = mem_new(struct placing);
+
+    brain_request_id(b, p->head.request_id);
+    (void)snprintf(p->ns, sizeof p->ns, "%s", o->meta->namespace_);
+    (void)snprintf(p->name, sizeof p->name, "%s", o->meta->name);
+    (void)snprintf(p->uid, sizeof p->uid, "%s", o->meta->uid);
+    p->epoch = w->status->epoch;
+    p->rv_read = root_rv(b->root);
+    p->decision = it->decision;
+    p->decision->queuePosition = it->position;
+    p->placement = it->placement;
+    (void)snprintf(p->queue, sizeof p->queue, "%s", it->decision->queue ? it->decision->queue : "");
+    pl->brain = b;
+    pl->placed = it->placement != NULL;
+    (void)snprintf(pl->uid, sizeof pl->uid, "%s", o->meta->uid);
+    b->cycle_in_flight++;
+    brain_propose(b, &c, place_answered, pl);
+}
+
+static void cycle_run(struct brain *b, struct pending *p)
+{
+    AUTO_ARENA a = arena_create(1u << 30);
+    struct err err;
+    int64_t now = loop_wall_ms(b->loop);
+
+    b->cycles++;
+    int rv = policy_cycle(b->pool, p->v, p->n, now, loop_random_u64(b->loop) >> 12,
+                          (int64_t)root_index(b->root), root_revision(b->root), CYCLE_MAX_PLACED, a,
+                          &err);
+    if (rv) {
+        log_err(LOG_ERROR, "scheduler.cycle", &err);
+        scheduler_reset(b);
+        return;
+    }
+    size_t placed = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        const struct cycle_item *it = &p->v[i];
+        if (!it->decision)
+            continue;
+        b->decided++;
+        placed += it->placement != NULL;
+        p->by_time |= !it->placement && waits_for_time(it->decision);
+        if (it->placement || pending_news(it, now))
+            place_propose(b, it);
+    }
+    if (placed >= CYCLE_MAX_PLACED)
+        b->cycle_wanted = true;
+}
+
+static void cycle(void *arg)
+{
+    struct brain *b = arg;
+    struct pending p = {0};
+
+    b->cycle_posted = false;
+    brain_under_way(b, -1);
+    if (!b->leads || b->closing || !b->pool || b->cycle_in_flight)
+        return;
+    b->cycle_wanted = false;
+    root_scan(b->root, KIND_WORKLOAD, NULL, NULL, NULL, pending_add, &p);
+    if (p.n)
+        cycle_run(b, &p);
+    for (size_t i = 0; i < p.n; i++)
+        (void)object_unref((struct object *)(uintptr_t)p.v[i].workload);
+    mem_free(p.v);
+    /* Waits, windows and prices open by time: looked at again while something waits for them. */
+    if (p.by_time || (b->cycle_wanted && b->cycle_in_flight == 0))
+        timer_start(&b->cycle_timer, b->cycle_wanted ? 0 : b->cfg.cycle_ms);
+}

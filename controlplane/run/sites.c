@@ -1,0 +1,459 @@
+/* Targets as the brain sees them: one connector each, reach, inventory into FACTS, leases. Exists
+ * only while this member leads; a new leader starts from the documents and from what connectors
+ * tell.
+ *
+ * Heartbeats and last contact stay in memory; the state learns only what changes decisions, at most
+ * once a second. */
+#include "controlplane/run/brain_internal.h"
+
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FACTS_EVERY_MS 1000
+#define INVENTORY_DEADLINE_MS 20000
+#define RENEW_MAX_MS 5000
+#define SWEEP_DEADLINE_MS 30000
+#define BRAKE_WINDOW_MS 60000
+#define REFUSED_MIN_MS 250
+#define REFUSED_MAX_MS 30000
+
+struct site *site_find(struct brain *b, const char *name)
+{
+    list_for_each (it, &b->sites) {
+        struct site *t = container_of(it, struct site, link);
+        if (!strcmp(t->name, name))
+            return t;
+    }
+    return NULL;
+}
+
+void site_refused(struct site *t)
+{
+    t->refused_ms = t->refused_ms ? t->refused_ms * 2 : REFUSED_MIN_MS;
+    if (t->refused_ms > REFUSED_MAX_MS)
+        t->refused_ms = REFUSED_MAX_MS;
+    t->refused_until_ms = loop_now_ms(t->brain->loop) + t->refused_ms;
+}
+
+/* ---- facts into the log
+ * -----------------------------------------------------------------------------------------------
+ */
+static uint64_t hash_bytes(const void *p, size_t n)
+{
+    const unsigned char *c = p;
+    uint64_t h = 14695981039346656037ull; /* FNV-1a */
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ c[i]) * 1099511628211ull;
+    return h;
+}
+
+static void facts_send(void *arg);
+
+static void facts_answered(void *arg, const struct result *r, const struct err *err)
+{
+    struct site *t = arg;
+
+    t->facts_proposing = false;
+    if (err || r->code) {
+        t->committed_hash = 0;
+        t->told = false;
+        log_event(
+            LOG_WARN, "target.facts",
+            LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err ? err->text : r->text)}));
+        timer_start(&t->facts_timer, FACTS_EVERY_MS);
+        return;
+    }
+    if (t->facts.n || t->told_reachable != (t->reachable || !t->suspect))
+        timer_start(&t->facts_timer, FACTS_EVERY_MS);
+}
+
+static void facts_propose(struct site *t, const struct node *nodes, size_t n, bool complete)
+{
+    union command c = {.facts = {.head = {.type = CMD_FACTS, .user = "hanse:target"}}};
+    AUTO_BUF bytes;
+
+    brain_request_id(t->brain, c.head.request_id);
+    (void)snprintf(c.facts.target, sizeof c.facts.target, "%s", t->name);
+    (void)snprintf(c.facts.session, sizeof c.facts.session, "%s", t->session_id);
+    (void)snprintf(c.facts.why, sizeof c.facts.why, "%s", t->why);
+    c.facts.reach_told = true;
+    c.facts.reachable = t->told_reachable = t->reachable;
+    t->told = true;
+    c.facts.complete = complete;
+    c.facts.nodes = (struct node *)(uintptr_t)nodes;
+    c.facts.n = (uint32_t)n;
+    buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
+    command_encode(&c, &bytes);
+    if (bytes.failed) {
+        (void)snprintf(t->error, sizeof t->error,
+                       "its inventory of %zu nodes is larger than a command may be", n);
+        log_event(LOG_ERROR, "target.inventory",
+                  LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->error)}));
+        return;
+    }
+    t->facts_proposing = true;
+    brain_propose_bytes(t->brain, c.head.request_id, slice_make(bytes.p, bytes.n), facts_answered,
+                        t);
+}
+
+/* Only reach is left to tell. */
+static void facts_send(void *arg)
+{
+    struct site *t = arg;
+
+    if (!t->brain->leads || t->facts_proposing)
+        return;
+    if (!t->told || t->told_reachable != t->reachable)
+        facts_propose(t, NULL, 0, false);
+}
+
+static void facts_soon(struct site *t)
+{
+    if (!timer_active(&t->facts_timer) && !t->facts_proposing)
+        timer_start(&t->facts_timer, 0);
+}
+
+/* ---- inventory
+ * -----------------------------------------------------------------------------------------------------------
+ */
+static void inventory_ask(struct site *t);
+
+static void inventory_answered(struct call *c, enum outcome out, const struct observation *seen,
+                               const struct err *err)
+{
+    struct site *t = container_of(c, struct site, inventory);
+
+    (void)seen;
+    t->inventory_calling = false;
+    brain_under_way(t->brain, -1);
+    if (out != OUT_DONE && t->reachable && t->brain->leads) {
+        if (err)
+            log_event(LOG_WARN, "target.inventory",
+                      LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err->text)}));
+        timer_start(&t->facts_timer, FACTS_EVERY_MS);
+    }
+}
+static void inventory_ask(struct site *t)
+{
+    if (t->inventory_calling || !t->connector || !t->reachable)
+        return;
+    t->inventory_calling = true;
+    t->inventory = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + INVENTORY_DEADLINE_MS,
+                                 .done = inventory_answered};
+    brain_under_way(t->brain, 1);
+    t->connector->ops->inventory(t->connector, &t->inventory);
+}
+
+static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)
+{
+    struct site *t = arg;
+    AUTO_BUF bytes;
+
+    if (!t->brain->leads || t->brain->closing)
+        return;
+    buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
+    for (size_t i = 0; i < n; i++)
+        tlv_encode(&schema_node, &nodes[i], &bytes);
+    uint64_t hash = hash_bytes(bytes.p, bytes.n) + complete;
+    if (hash == t->committed_hash)
+        return;
+    if (t->facts_proposing) { /* the newest inventory is asked for again once this one is in */
+        timer_start(&t->facts_timer, FACTS_EVERY_MS);
+        inventory_ask(t);
+        return;
+    }
+    t->committed_hash = hash;
+    facts_propose(t, nodes, n, complete);
+}
+
+/* ---- reach
+ * ---------------------------------------------------------------------------------------------------------------
+ */
+/* More than half of (at least three) targets that were in reach fell silent within a minute: then
+ * it is rather we who are cut off, and nothing is replaced until they are back. */
+static void brake_look(struct brain *b)
+{
+    unsigned known = 0, lost = 0;
+    uint64_t now = loop_now_ms(b->loop);
+
+    list_for_each (it, &b->sites) {
+        const struct site *t = container_of(it, struct site, link);
+        if (!t->session)
+            continue;
+        known++;
+        lost += !t->reachable && (now - t->lost_at_ms < BRAKE_WINDOW_MS || b->frozen);
+    }
+    bool frozen = known >= 3 && lost * 2 > known;
+    if (frozen != b->frozen) {
+        b->frozen = frozen;
+        log_event(frozen ? LOG_WARN : LOG_INFO, frozen ? "brake.on" : "brake.off",
+                  LOG_FIELDS({"targets", log_u64(known)}, {"silent", log_u64(lost)}));
+    }
+}
+
+static void silence_over(void *arg)
+{
+    struct site *t = arg;
+
+    t->suspect = true;
+    log_event(LOG_WARN, "target.silent",
+              LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->why)}));
+    facts_soon(t);
+    drivers_tick_target(t->brain, t->name);
+}
+
+static uint64_t suspect_after(const struct site *t)
+{
+    const struct target_partition *p = object_as(t->doc, target)->spec->partition;
+
+    return p && p->suspectAfter > 0 ? (uint64_t)p->suspectAfter : 30000;
+}
+
+static void sweep_done(struct call *c, enum outcome out, const struct observation *seen,
+                       const struct err *err)
+{
+    struct brain *b = c->arg;
+
+    (void)out;
+    (void)seen;
+    (void)err;
+    brain_under_way(b, -1);
+    mem_free(c);
+}
+/* Owned: the state has this very run as live, or may come to it (a newer epoch than ours says
+ * nothing). */
+static bool owned(const struct run_key *k, void *arg)
+{
+    struct brain *b = arg;
+    const struct object *o = root_workload_by_uid(b->root, k->uid);
+    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+
+    return s && (s->epoch < k->epoch || (s->epoch == k->epoch && phase_holds(s->phase)));
+}
+void site_sweep(struct site *t)
+{
+    struct call *c;
+
+    if (!t->connector || !t->reachable || !t->connector->ops->sweep)
+        return;
+    c = mem_new(struct call);
+    *c = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + SWEEP_DEADLINE_MS,
+                       .done = sweep_done,
+                       .arg = t->brain};
+    brain_under_way(t->brain, 1);
+    t->connector->ops->sweep(t->connector, owned, t->brain, c);
+}
+
+static void on_reach(void *arg, bool reachable, const char *session, const char *why)
+{
+    struct site *t = arg;
+    struct brain *b = t->brain;
+    bool fresh = reachable && strcmp(t->session_id, session ? session : "") != 0;
+
+    if (!b->leads || b->closing)
+        return;
+    t->last_contact_ms = loop_now_ms(b->loop);
+    (void)snprintf(t->why, sizeof t->why, "%s", why ? why : "");
+    if (reachable) {
+        bool was_suspect = t->suspect;
+        t->suspect = false;
+        timer_stop(&t->silence);
+        if (fresh || !t->reachable) {
+            t->session++;
+            (void)snprintf(t->session_id, sizeof t->session_id, "%s", session ? session : "");
+        }
+        t->reachable = true;
+        inventory_ask(t);
+        if (was_suspect || !t->told || !t->told_reachable)
+            facts_soon(t);
+        if (fresh)
+            site_sweep(t);
+    } else if (t->reachable) {
+        t->reachable = false;
+        t->lost_at_ms = t->last_contact_ms;
+        timer_start(&t->silence, suspect_after(t));
+    }
+    scheduler_reach(b, t->name, reachable);
+    brake_look(b);
+    drivers_tick_target(b, t->name);
+}
+
+static void on_observed(void *arg, const struct observation *o)
+{
+    struct site *t = arg;
+
+    t->last_contact_ms = loop_now_ms(t->brain->loop);
+    driver_observed(t, o);
+}
+static const struct connector_events events = {
+    .nodes = on_nodes, .reach = on_reach, .observed = on_observed};
+
+/* ---- leases
+ * --------------------------------------------------------------------------------------------------------------
+ */
+static uint64_t renew_every(const struct site *t)
+{
+    const struct target_partition *p = object_as(t->doc, target)->spec->partition;
+    uint64_t lease = p && p->lease > 0 ? (uint64_t)p->lease : 300000;
+
+    return lease / 3 < RENEW_MAX_MS ? lease / 3 : RENEW_MAX_MS;
+}
+
+static void renew_confirmed(void *arg, const struct err *err)
+{
+    struct site *t = arg;
+    struct brain *b = t->brain;
+
+    t->confirming = false;
+    brain_under_way(b, -1);
+    if (!b->leads || b->closing)
+        return;
+    if (!err && t->reachable && t->connector) {
+        const struct target_partition *p = object_as(t->doc, target)->spec->partition;
+        drivers_renewed(
+            t,
+            loop_now_ms(b->loop)); /* before it is sent: never later than what the runner counts */
+        t->connector->ops->renew(t->connector, p && p->lease > 0 ? (uint64_t)p->lease : 300000);
+        t->renewals++;
+    }
+}
+static void renew(void *arg)
+{
+    struct site *t = arg;
+    struct brain *b = t->brain;
+
+    timer_start(&t->renew, renew_every(t));
+    if (!t->reachable || t->confirming || b->n_drivers == 0)
+        return;
+    t->confirming = true;
+    brain_under_way(b, 1);
+    core_confirm(b->cfg.core, b->loop, b->term, renew_every(t), renew_confirmed, t);
+}
+
+/* ---- documents and connectors
+ * ---------------------------------------------------------------------------------------------- */
+static const char *secret_get(void *arg, const char *name, const char *key)
+{
+    struct brain *b = ((struct site *)arg)->brain;
+
+    return b->cfg.secret_get ? b->cfg.secret_get(b->cfg.arg, "hanse-system", name, key) : NULL;
+}
+static void secret_put(void *arg, const char *text)
+{
+    struct brain *b = ((struct site *)arg)->brain;
+
+    b->cfg.secret_put(b->cfg.arg, text);
+}
+
+static void connector_make(struct site *t)
+{
+    struct brain *b = t->brain;
+    enum target_type type = object_as(t->doc, target)->spec->type;
+    const struct connector_ops *ops = b->cfg.driver ? b->cfg.driver(type) : connector_by_type(type);
+    struct connector_env env = {.loop = b->loop,
+                                .events = &events,
+                                .arg = t,
+                                .secret_get = secret_get,
+                                .secret_put = secret_put};
+    struct err err;
+
+    if (!ops) {
+        (void)snprintf(t->error, sizeof t->error, "this build drives no target of type %s",
+                       target_type_text(type));
+    } else if (ops->create(&env, t->doc, &t->connector, &err)) {
+        t->connector = NULL;
+        (void)snprintf(t->error, sizeof t->error, "%s", err.text);
+    }
+    if (*t->error) {
+        (void)snprintf(t->why, sizeof t->why, "%s", t->error);
+        log_event(LOG_WARN, "target.driver",
+                  LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->error)}));
+        facts_soon(t);
+    }
+}
+
+static void site_create(struct brain *b, const struct object *doc)
+{
+    struct site *t = mem_new(struct site);
+
+    t->brain = b;
+    t->doc = object_ref(doc);
+    (void)snprintf(t->name, sizeof t->name, "%s", doc->meta->name);
+    (void)snprintf(t->why, sizeof t->why, "not yet in contact with this leader");
+    timer_init(&t->silence, b->loop, silence_over, t);
+    timer_init(&t->renew, b->loop, renew, t);
+    timer_init(&t->facts_timer, b->loop, facts_send, t);
+    t->lost_at_ms = loop_now_ms(b->loop);
+    list_push(&b->sites, &t->link);
+    timer_start(&t->silence, suspect_after(t));
+    timer_start(&t->renew, renew_every(t));
+    connector_make(t);
+}
+
+static void site_free(void *arg)
+{
+    struct site *t = arg;
+
+    if (t->inventory_calling || t->confirming || t->facts_proposing) {
+        loop_post(t->brain->loop, site_free,
+                  t); /* their answers are on their way: the connector was told to end */
+        return;
+    }
+    brain_under_way(t->brain, -1);
+    (void)object_unref(t->doc);
+    mem_free(t);
+}
+static void site_destroy(struct site *t)
+{
+    list_remove(&t->link);
+    timer_stop(&t->silence);
+    timer_stop(&t->renew);
+    timer_stop(&t->facts_timer);
+    t->reachable = false;
+    brain_under_way(t->brain, 1);
+    if (t->connector)
+        t->connector->ops->destroy(t->connector);
+    t->connector = NULL;
+    loop_post(t->brain->loop, site_free, t);
+}
+
+void site_change(struct brain *b, const struct object *before, const struct object *after)
+{
+    struct site *t = site_find(b, (after ? after : before)->meta->name);
+
+    if (!after) {
+        if (t)
+            site_destroy(t);
+        return;
+    }
+    if (!t) {
+        site_create(b, after);
+        return;
+    }
+    bool spec = t->doc->meta->generation != after->meta->generation;
+    (void)object_unref(t->doc);
+    t->doc = object_ref(after);
+    if (spec) {
+        if (t->connector)
+            t->connector->ops->update(t->connector, after);
+        drivers_tick_target(b, t->name);
+    }
+}
+
+static bool reset_each(const struct object *o, void *arg)
+{
+    site_change(arg, NULL, o);
+    return true;
+}
+void sites_reset(struct brain *b)
+{
+    root_scan(b->root, KIND_TARGET, NULL, NULL, NULL, reset_each, b);
+}
+void sites_drop(struct brain *b)
+{
+    list_for_each_safe (it, tmp, &b->sites)
+        site_destroy(container_of(it, struct site, link));
+}
