@@ -1,5 +1,6 @@
-/* Connections: heads with absolute deadlines, bodies with a least rate, one request at a time, answers in order.
- * Must never call a handler before a request is whole, nor read on while one is being answered. */
+/* Connections: heads with absolute deadlines, bodies with a least rate, one request at a time,
+ * answers in order. Must never call a handler before a request is whole, nor read on while one is
+ * being answered. */
 #include "api/http/http_internal.h"
 
 #include <stdio.h>
@@ -16,16 +17,35 @@ const char *http_status_text(int status)
     static const struct {
         int status;
         const char *text;
-    } t[] = {{100, "Continue"},        {101, "Switching Protocols"},   {200, "OK"},
-             {201, "Created"},         {202, "Accepted"},              {204, "No Content"},
-             {304, "Not Modified"},    {307, "Temporary Redirect"},    {400, "Bad Request"},
-             {401, "Unauthorized"},    {403, "Forbidden"},             {404, "Not Found"},
-             {405, "Method Not Allowed"}, {406, "Not Acceptable"},     {408, "Request Timeout"},
-             {409, "Conflict"},        {410, "Gone"},                  {413, "Content Too Large"},
-             {414, "URI Too Long"},    {415, "Unsupported Media Type"}, {422, "Unprocessable Content"},
-             {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"},
-             {500, "Internal Server Error"}, {501, "Not Implemented"}, {502, "Bad Gateway"},
-             {503, "Service Unavailable"}, {504, "Gateway Timeout"},   {505, "HTTP Version Not Supported"},
+    } t[] = {{100, "Continue"},
+             {101, "Switching Protocols"},
+             {200, "OK"},
+             {201, "Created"},
+             {202, "Accepted"},
+             {204, "No Content"},
+             {304, "Not Modified"},
+             {307, "Temporary Redirect"},
+             {400, "Bad Request"},
+             {401, "Unauthorized"},
+             {403, "Forbidden"},
+             {404, "Not Found"},
+             {405, "Method Not Allowed"},
+             {406, "Not Acceptable"},
+             {408, "Request Timeout"},
+             {409, "Conflict"},
+             {410, "Gone"},
+             {413, "Content Too Large"},
+             {414, "URI Too Long"},
+             {415, "Unsupported Media Type"},
+             {422, "Unprocessable Content"},
+             {429, "Too Many Requests"},
+             {431, "Request Header Fields Too Large"},
+             {500, "Internal Server Error"},
+             {501, "Not Implemented"},
+             {502, "Bad Gateway"},
+             {503, "Service Unavailable"},
+             {504, "Gateway Timeout"},
+             {505, "HTTP Version Not Supported"},
              {507, "Insufficient Storage"}};
 
     for (size_t i = 0; i < sizeof t / sizeof *t; i++)
@@ -34,7 +54,9 @@ const char *http_status_text(int status)
     return "Status";
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------------ */
+/* ---- requests
+ * ------------------------------------------------------------------------------------------------------
+ */
 static struct http_request *request_create(struct http_conn *c)
 {
     struct http_request *rq = mem_new(struct http_request);
@@ -68,7 +90,8 @@ static void conn_refuse(struct http_conn *c, int status, const char *why)
     char text[512];
     int body = snprintf(NULL, 0, "%d: %s\n", status, why);
     int n = snprintf(text, sizeof text,
-                     "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+                     "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: "
+                     "%d\r\nConnection: close\r\n\r\n"
                      "%d: %s\n",
                      status, http_status_text(status), body, status, why);
 
@@ -98,7 +121,9 @@ static void request_run(struct http_conn *c)
     c->server->handler(c->rq, c->server->arg);
 }
 
-/* ---- bytes in -------------------------------------------------------------------------------------------------------- */
+/* ---- bytes in
+ * --------------------------------------------------------------------------------------------------------
+ */
 static void head_begin(struct http_conn *c, size_t head_n)
 {
     const char *why = "";
@@ -154,7 +179,8 @@ static void body_look(struct http_conn *c)
         request_run(c);
 }
 
-/* Level-triggered: looks at what is there until nothing more can be done. Never re-enters itself. */
+/* Level-triggered: looks at what is there until nothing more can be done. Never re-enters itself.
+ */
 static void conn_work(struct http_conn *c)
 {
     size_t before;
@@ -188,7 +214,8 @@ static void on_data(struct stream *s, const void *p, size_t n, void *arg)
     c->server->stats.bytes_in += n;
     if (c->state == CONN_CLOSING)
         return;
-    if (c->state == CONN_HEAD && c->in.n == 0) /* the head's deadline is absolute, from its first byte */
+    if (c->state == CONN_HEAD &&
+        c->in.n == 0) /* the head's deadline is absolute, from its first byte */
         state_set(c, CONN_HEAD, c->server->cfg.header_timeout_ms);
     buf_add(&c->in, p, n);
     if (c->in.failed)
@@ -248,9 +275,12 @@ static void on_closed(struct stream *st, const struct err *why, void *arg)
     }
     server_maybe_closed(s);
 }
-static const struct stream_events events = {.data = on_data, .drained = on_drained, .closed = on_closed};
+static const struct stream_events events = {
+    .data = on_data, .drained = on_drained, .closed = on_closed};
 
-/* ---- deadlines --------------------------------------------------------------------------------------------------------- */
+/* ---- deadlines
+ * ---------------------------------------------------------------------------------------------------------
+ */
 static void deadline_over(void *arg)
 {
     struct http_conn *c = arg;
@@ -265,8 +295,10 @@ static void deadline_over(void *arg)
             stream_close(c->stream); /* idle */
         break;
     case CONN_BODY:
-        if (spent > cfg->body_timeout_ms + (uint64_t)LIMIT_BODY_MAX_BYTES * 1000 / cfg->min_body_rate ||
-            (spent >= BODY_GRACE_MS && (c->rq->body.n + c->in.n) * 1000 / spent < cfg->min_body_rate))
+        if (spent >
+                cfg->body_timeout_ms + (uint64_t)LIMIT_BODY_MAX_BYTES * 1000 / cfg->min_body_rate ||
+            (spent >= BODY_GRACE_MS &&
+             (c->rq->body.n + c->in.n) * 1000 / spent < cfg->min_body_rate))
             conn_refuse(c, 408, "the request's body comes too slowly");
         else
             timer_start(&c->deadline, BODY_GRACE_MS);
@@ -286,12 +318,16 @@ void conn_request_done(struct http_conn *c, bool keep_alive)
         stream_close(c->stream);
         return;
     }
-    state_set(c, CONN_HEAD, c->in.n ? c->server->cfg.header_timeout_ms : c->server->cfg.idle_timeout_ms);
+    state_set(c, CONN_HEAD,
+              c->in.n ? c->server->cfg.header_timeout_ms : c->server->cfg.idle_timeout_ms);
     conn_work(c);
 }
 
-/* ---- the server ---------------------------------------------------------------------------------------------------------- */
-struct http_server *http_server_create(struct loop *l, const struct http_config *cfg, http_handler h, void *arg)
+/* ---- the server
+ * ----------------------------------------------------------------------------------------------------------
+ */
+struct http_server *http_server_create(struct loop *l, const struct http_config *cfg,
+                                       http_handler h, void *arg)
 {
     struct http_server *s = mem_new(struct http_server);
 
@@ -338,17 +374,18 @@ static void grace_over(void *arg)
 {
     struct http_server *s = arg;
 
-    list_for_each_safe(it, tmp, &s->conns)
-        stream_abort(container_of(it, struct http_conn, link)->stream, "the server is shutting down");
+    list_for_each_safe (it, tmp, &s->conns)
+        stream_abort(container_of(it, struct http_conn, link)->stream,
+                     "the server is shutting down");
 }
 
-void http_server_close(struct http_server *s, uint64_t grace_ms, void (*closed)(void *arg), void *arg)
+void http_server_close(struct http_server *s, uint64_t grace_ms, void (*closed)(void *arg),
+                       void *arg)
 {
     s->closing = true;
     s->closed = closed;
     s->closed_arg = arg;
-    list_for_each_safe(it, tmp, &s->conns)
-    {
+    list_for_each_safe (it, tmp, &s->conns) {
         struct http_conn *c = container_of(it, struct http_conn, link);
         if (c->rq && c->rq->streaming && !c->rq->unframed)
             stream_write(c->stream, "0\r\n\r\n", 5); /* watches end with their last chunk */

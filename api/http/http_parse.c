@@ -1,5 +1,6 @@
-/* Requests from bytes, by a parser library; the one file that includes it. What the library accepts and a proxy before
- * us may read otherwise (http-layer notes: obs-fold, bare LF, blanks before a colon, a missing Host) is refused first. */
+/* Requests from bytes, by a parser library; the one file that includes it. What the library accepts
+ * and a proxy before us may read otherwise (http-layer notes: obs-fold, bare LF, blanks before a
+ * colon, a missing Host) is refused first. */
 #include "api/http/http_internal.h"
 
 #include <ctype.h>
@@ -18,7 +19,8 @@ struct http_parse {
     bool in_value, head_done, done, too_many, too_large;
 };
 
-/* ---- the library's callbacks -------------------------------------------------------------------------------------- */
+/* ---- the library's callbacks
+ * -------------------------------------------------------------------------------------- */
 static struct http_parse *of(http_parser *lib)
 {
     return lib->data;
@@ -113,7 +115,9 @@ struct http_parse *http_parse_destroy(struct http_parse *p)
     return NULL;
 }
 
-/* ---- strictness ------------------------------------------------------------------------------------------------------- */
+/* ---- strictness
+ * -------------------------------------------------------------------------------------------------------
+ */
 static bool token_char(char c)
 {
     return isalnum((unsigned char)c) || (c && strchr("!#$%&'*+-.^_`|~", c));
@@ -123,7 +127,8 @@ static bool token_char(char c)
 static const char *line_fault(const char *s, size_t n, bool first)
 {
     for (size_t i = 0; i < n; i++) {
-        if (s[i] == 0 || s[i] == '\r' || s[i] == '\n' || (s[i] < ' ' && s[i] >= 0 && s[i] != '\t') || s[i] == 0x7f)
+        if (s[i] == 0 || s[i] == '\r' || s[i] == '\n' ||
+            (s[i] < ' ' && s[i] >= 0 && s[i] != '\t') || s[i] == 0x7f)
             return "a control character in the head";
     }
     if (first)
@@ -201,8 +206,8 @@ static int method_of(const http_parser *lib, struct http_message *m)
     static const struct {
         unsigned lib;
         enum http_verb m;
-    } map[] = {{HTTP_GET, HTTP_GET_},     {HTTP_HEAD, HTTP_HEAD_},     {HTTP_POST, HTTP_POST_},
-               {HTTP_PUT, HTTP_PUT_},     {HTTP_PATCH, HTTP_PATCH_},   {HTTP_DELETE, HTTP_DELETE_},
+    } map[] = {{HTTP_GET, HTTP_GET_},        {HTTP_HEAD, HTTP_HEAD_},   {HTTP_POST, HTTP_POST_},
+               {HTTP_PUT, HTTP_PUT_},        {HTTP_PATCH, HTTP_PATCH_}, {HTTP_DELETE, HTTP_DELETE_},
                {HTTP_OPTIONS, HTTP_OPTIONS_}};
 
     for (unsigned i = 0; i < sizeof map / sizeof *map; i++) {
@@ -230,7 +235,8 @@ static void headers_take(struct http_parse *p, struct http_request *rq)
     rq->expect_continue = expect && !strcasecmp(expect, "100-continue");
 }
 
-int http_parse_head(struct http_parse *p, const char *head, size_t n, struct http_request *rq, const char **why)
+int http_parse_head(struct http_parse *p, const char *head, size_t n, struct http_request *rq,
+                    const char **why)
 {
     if ((*why = head_fault(head, n)))
         return 400;
@@ -248,7 +254,8 @@ int http_parse_head(struct http_parse *p, const char *head, size_t n, struct htt
         *why = "too many header lines";
         return 431;
     }
-    if ((e != HPE_OK && e != HPE_PAUSED) || (!p->lib.upgrade && used != n && !p->done) || !p->head_done) {
+    if ((e != HPE_OK && e != HPE_PAUSED) || (!p->lib.upgrade && used != n && !p->done) ||
+        !p->head_done) {
         *why = "a malformed request";
         return 400;
     }
@@ -279,8 +286,8 @@ bool http_parse_bodyless(const struct http_parse *p)
     return p->done || p->lib.upgrade;
 }
 
-int http_parse_body(struct http_parse *p, const char *bytes, size_t n, struct http_request *rq, size_t *ret_used,
-                    bool *ret_done, const char **why)
+int http_parse_body(struct http_parse *p, const char *bytes, size_t n, struct http_request *rq,
+                    size_t *ret_used, bool *ret_done, const char **why)
 {
     p->rq = rq;
     *ret_used = http_parser_execute(&p->lib, &settings, bytes, n);
@@ -297,7 +304,9 @@ int http_parse_body(struct http_parse *p, const char *bytes, size_t n, struct ht
     return 0;
 }
 
-/* ---- gzip --------------------------------------------------------------------------------------------------------------- */
+/* ---- gzip
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 int http_body_inflate(struct http_request *rq, const char **why)
 {
     struct buf out;

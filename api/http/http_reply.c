@@ -67,10 +67,12 @@ static void head_print(struct buf *b, int status, const char *type, const char *
 
 static bool worth_gzip(const struct http_request *rq, struct slice body, const char *type)
 {
-    return rq->accepts_gzip && body.n >= GZIP_FROM && !rq->head_only && type && strncmp(type, "image/", 6);
+    return rq->accepts_gzip && body.n >= GZIP_FROM && !rq->head_only && type &&
+           strncmp(type, "image/", 6);
 }
 
-void http_reply(struct http_request *rq, int status, const char *type, struct slice body, const char *const *extra)
+void http_reply(struct http_request *rq, int status, const char *type, struct slice body,
+                const char *const *extra)
 {
     struct http_conn *c = rq->conn;
     bool keep = rq->keep_alive, has_body = status != 204 && status != 304;
@@ -113,8 +115,8 @@ void http_reply(struct http_request *rq, int status, const char *type, struct sl
     conn_request_done(c, keep);
 }
 
-void http_chunk_begin(struct http_request *rq, int status, const char *type, const char *const *extra,
-                      void (*on_close)(void *arg), void *arg)
+void http_chunk_begin(struct http_request *rq, int status, const char *type,
+                      const char *const *extra, void (*on_close)(void *arg), void *arg)
 {
     struct http_conn *c = rq->conn;
     AUTO_BUF out;
@@ -131,7 +133,8 @@ void http_chunk_begin(struct http_request *rq, int status, const char *type, con
     }
     buf_init(&out, LIMIT_HEADERS_MAX_BYTES);
     head_print(&out, status, type, extra);
-    buf_str(&out, rq->unframed ? "Connection: close\r\n\r\n" : "Transfer-Encoding: chunked\r\n\r\n");
+    buf_str(&out,
+            rq->unframed ? "Connection: close\r\n\r\n" : "Transfer-Encoding: chunked\r\n\r\n");
     stream_write(c->stream, out.p, out.n);
     c->server->stats.bytes_out += out.n;
 }
@@ -217,20 +220,23 @@ static void conn_upgraded_free(void *arg)
     mem_free(c);
 }
 
-struct stream *http_upgrade(struct http_request *rq, const char *protocol, struct slice *ret_early_bytes)
+struct stream *http_upgrade(struct http_request *rq, const char *protocol,
+                            struct slice *ret_early_bytes)
 {
     struct http_conn *c = rq->conn;
     char text[256];
 
     if (!c)
         return NULL;
-    int n = snprintf(text, sizeof text, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: %s\r\nConnection: Upgrade\r\n\r\n",
-                     protocol);
+    int n = snprintf(
+        text, sizeof text,
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: %s\r\nConnection: Upgrade\r\n\r\n", protocol);
     stream_write(c->stream, text, (size_t)n);
     struct stream *st = c->stream;
     size_t early = c->in.n;
     *ret_early_bytes = slice_make(early ? arena_memdup(rq->arena, c->in.p, early) : "", early);
-    /* Connection and request end here; the early bytes live until the caller returns to the loop. */
+    /* Connection and request end here; the early bytes live until the caller returns to the loop.
+     */
     timer_stop(&c->deadline);
     list_remove(&c->link);
     c->server->stats.open--;

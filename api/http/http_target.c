@@ -1,4 +1,5 @@
-/* Request targets: split first, decode then, so that %2F never makes a segment. Refuses what could mean two things. */
+/* Request targets: split first, decode then, so that %2F never makes a segment. Refuses what could
+ * mean two things. */
 #include "api/http/http_internal.h"
 
 #include <string.h>

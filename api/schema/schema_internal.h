@@ -127,12 +127,6 @@ int meta_validate(const struct kind *k, const struct meta *m, unsigned decode_fl
                   struct err *err) MUST_CHECK;
 void body_normalise(const struct schema *s, void *body); /* replaceAfter implies mode: replace, … */
 
-/* ---- discovery documents
- * --------------------------------------------------------------------------------- */
-const char *definition_name(const struct schema *s, char out[160]);
-void definition_json(const struct schema *s, const char *ref_prefix, bool v3, struct buf *out);
-void definitions_extra_json(const char *ref_prefix, bool v3, bool *comma, struct buf *out);
-
 #define schema_for_each(f, s)                                                                      \
     for (const struct field *f = (s)->fields; f < (s)->fields + (s)->n; f++)
 

@@ -47,6 +47,37 @@ static void indent(struct buf *out, unsigned depth)
         buf_add(out, "  ", 2);
 }
 
+/* Double-quoted. JSON's escapes are YAML's too, but YAML takes some characters as line breaks, or
+ * not at all. */
+static void quoted(struct buf *out, const char *s)
+{
+    AUTO_BUF json = {0};
+    size_t run = 0;
+
+    buf_init(&json, 16u << 20);
+    json_print_string(&json, s, strlen(s));
+    for (size_t i = 0; i < json.n; i++) {
+        const unsigned char *c = (const unsigned char *)json.p + i;
+        unsigned v = *c, width = 1;
+        if (v == 0xc2 && c[1] < 0xa0) { /* U+0080 to U+009F, with NEL */
+            v = c[1];
+            width = 2;
+        } else if (v >= 0xe2 && v <= 0xef) {
+            v = (v & 15) << 12 | (c[1] & 63u) << 6 | (c[2] & 63u);
+            width = 3;
+            if (v != 0x2028 && v != 0x2029 && v != 0xfeff && v != 0xfffe && v != 0xffff)
+                continue;
+        } else if (v != 0x7f) {
+            continue;
+        }
+        buf_add(out, json.p + run, i - run);
+        buf_printf(out, "\\u%04x", v);
+        run = i + width;
+        i = run - 1;
+    }
+    buf_add(out, json.p + run, json.n - run);
+}
+
 static void text(struct buf *out, const char *s, unsigned depth, bool key)
 {
     if (plain_ok(s)) {
@@ -62,7 +93,7 @@ static void text(struct buf *out, const char *s, unsigned depth, bool key)
             s += n + 1;
         }
     } else {
-        json_print_string(out, s, strlen(s)); /* JSON strings are YAML's double-quoted ones */
+        quoted(out, s);
     }
 }
 
@@ -73,7 +104,14 @@ static void members(struct buf *out, const cJSON *j, unsigned depth, bool in_lis
     for (const cJSON *c = j->child; c; c = c->next) {
         if (c != j->child || !in_list)
             indent(out, depth);
+        bool is_long =
+            strlen(c->string) > 160; /* readers give up on a simple key after 1024 bytes */
+        buf_str(out, is_long ? "? " : "");
         text(out, c->string, depth, true);
+        if (is_long) {
+            buf_char(out, '\n');
+            indent(out, depth);
+        }
         buf_char(out, ':');
         value(out, c, depth, false);
     }

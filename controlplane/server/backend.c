@@ -1,4 +1,5 @@
-/* The API's table of calls over core, store and brain. Must never propose a Secret's value in clear. */
+/* The API's table of calls over core, store and brain. Must never propose a Secret's value in
+ * clear. */
 #include "controlplane/server/backend.h"
 
 #include "api/base/limits.h"
@@ -35,11 +36,14 @@ void uuid_make(struct loop *l, char out[37])
     loop_random(l, u, sizeof u);
     u[6] = (unsigned char)((u[6] & 0x0f) | 0x40);
     u[8] = (unsigned char)((u[8] & 0x3f) | 0x80);
-    (void)snprintf(out, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
-                   u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    (void)snprintf(out, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                   u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12],
+                   u[13], u[14], u[15]);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------- */
+/* ---- reading
+ * -------------------------------------------------------------------------------------------------
+ */
 static struct view *b_view(struct backend *b)
 {
     return (struct view *)core_root(control_of(b)->core);
@@ -56,12 +60,14 @@ static uint64_t b_view_rv(const struct view *v)
 {
     return root_rv(root_of(v));
 }
-static const struct object *b_get(const struct view *v, const struct kind *k, const char *ns, const char *name)
+static const struct object *b_get(const struct view *v, const struct kind *k, const char *ns,
+                                  const char *name)
 {
     return root_get(root_of(v), k->id, ns, name);
 }
 static void b_scan(const struct view *v, const struct kind *k, const char *ns, const char *after_ns,
-                   const char *after_name, bool (*each)(const struct object *o, void *arg), void *arg)
+                   const char *after_name, bool (*each)(const struct object *o, void *arg),
+                   void *arg)
 {
     root_scan(root_of(v), k->id, ns, after_ns, after_name, each, arg);
 }
@@ -71,8 +77,8 @@ static uint64_t b_count(const struct view *v, const struct kind *k)
 }
 
 struct change_walk {
-    bool (*each)(uint64_t rv, const struct kind *k, const struct object *before, const struct object *after,
-                 void *arg);
+    bool (*each)(uint64_t rv, const struct kind *k, const struct object *before,
+                 const struct object *after, void *arg);
     void *arg;
 };
 static bool change_each(const struct change *c, void *arg)
@@ -154,7 +160,9 @@ static void b_fresh(struct backend *b, uint64_t min_rv, uint64_t deadline_ms,
     core_read(c->core, c->loop, deadline_ms, fresh_read, f);
 }
 
-/* ---- secrets --------------------------------------------------------------------------------------------------- */
+/* ---- secrets
+ * ---------------------------------------------------------------------------------------------------
+ */
 static void base64_add(cJSON *data, const char *key, const char *text)
 {
     size_t n = strlen(text);
@@ -171,14 +179,16 @@ static void base64_add(cJSON *data, const char *key, const char *text)
 static char *secret_plain(const struct secret *s)
 {
     cJSON *data = s->data.n ? cJSON_ParseWithLength(s->data.p, s->data.n) : cJSON_CreateObject();
-    cJSON *strings = s->stringData.n ? cJSON_ParseWithLength(s->stringData.p, s->stringData.n) : NULL;
+    cJSON *strings =
+        s->stringData.n ? cJSON_ParseWithLength(s->stringData.p, s->stringData.n) : NULL;
     const cJSON *it;
 
     if (!cJSON_IsObject(data)) {
         cJSON_Delete(data);
         data = cJSON_CreateObject();
     }
-    cJSON_ArrayForEach(it, strings) {
+    cJSON_ArrayForEach(it, strings)
+    {
         if (cJSON_IsString(it))
             base64_add(data, it->string, it->valuestring);
     }
@@ -188,7 +198,8 @@ static char *secret_plain(const struct secret *s)
     return text;
 }
 
-static int b_secret_open(struct backend *b, const struct object *o, struct buf *ret, struct err *err)
+static int b_secret_open(struct backend *b, const struct object *o, struct buf *ret,
+                         struct err *err)
 {
     const struct secret *s = object_as(o, secret);
 
@@ -199,7 +210,8 @@ static int b_secret_open(struct backend *b, const struct object *o, struct buf *
     return keyring_unseal(control_of(b)->keys, o->meta->uid, "data", s->sealed, ret, err);
 }
 
-/* Replaces clear values by the sealed form; an unchanged value keeps its old ciphertext, so that nothing moves. */
+/* Replaces clear values by the sealed form; an unchanged value keeps its old ciphertext, so that
+ * nothing moves. */
 static void secret_seal(struct control *c, struct secret *s, const struct object *old)
 {
     char *plain = secret_plain(s);
@@ -240,7 +252,8 @@ const char *backend_secret_get(void *control, const char *ns, const char *name, 
         if (cJSON_IsString(v)) {
             size_t n = strlen(v->valuestring);
             ret = mem_zalloc(n + 4);
-            int got = EVP_DecodeBlock((unsigned char *)ret, (const unsigned char *)v->valuestring, (int)n);
+            int got = EVP_DecodeBlock((unsigned char *)ret, (const unsigned char *)v->valuestring,
+                                      (int)n);
             for (size_t i = n; got > 0 && i > 0 && v->valuestring[i - 1] == '='; i--)
                 ret[--got] = 0;
         }
@@ -261,9 +274,12 @@ void backend_secret_put(void *control, const char *text)
     }
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------- */
+/* ---- writing
+ * -------------------------------------------------------------------------------------------------------
+ */
 /* The object as it goes into the log: with a uid, and sealed. Owned by the caller. */
-static struct object *op_object(struct control *c, const struct api_write_op *op, const struct root *r)
+static struct object *op_object(struct control *c, const struct api_write_op *op,
+                                const struct root *r)
 {
     bool secret = op->kind->id == KIND_SECRET, create = op->verb == API_CREATE;
 
@@ -328,7 +344,8 @@ static void written(void *arg, const struct result *r, const struct err *err)
     mem_free(p);
 }
 
-static void command_fill(struct control *c, const struct api_write *w, const struct root *r, struct write_cmd *cmd)
+static void command_fill(struct control *c, const struct api_write *w, const struct root *r,
+                         struct write_cmd *cmd)
 {
     cmd->head.type = CMD_WRITE;
     if (w->request_id && *w->request_id)
@@ -353,7 +370,8 @@ static void command_fill(struct control *c, const struct api_write *w, const str
     }
 }
 _Static_assert((int)API_CREATE == (int)WRITE_CREATE && (int)API_UPDATE == (int)WRITE_UPDATE &&
-                   (int)API_UPDATE_STATUS == (int)WRITE_UPDATE_STATUS && (int)API_DELETE == (int)WRITE_DELETE,
+                   (int)API_UPDATE_STATUS == (int)WRITE_UPDATE_STATUS &&
+                   (int)API_DELETE == (int)WRITE_DELETE,
                "the verbs are the same");
 
 static void command_drop(struct write_cmd *cmd)
@@ -363,9 +381,10 @@ static void command_drop(struct write_cmd *cmd)
     mem_free(cmd->ops);
 }
 
-/* Dry run, and checks before a write is proposed: the command tried on the newest state, nothing kept. */
-static int try_write(struct control *c, const struct api_write *w, struct api_result *ar, struct root **ret_after,
-                     struct err *err)
+/* Dry run, and checks before a write is proposed: the command tried on the newest state, nothing
+ * kept. */
+static int try_write(struct control *c, const struct api_write *w, struct api_result *ar,
+                     struct root **ret_after, struct err *err)
 {
     struct root *r = core_root(c->core);
     union command cmd = {0};
@@ -403,7 +422,8 @@ static void dry_told(void *arg)
 }
 
 static void b_write(struct backend *b, const struct api_write *w,
-                    void (*cb)(void *arg, const struct api_result *r, const struct err *err), void *arg)
+                    void (*cb)(void *arg, const struct api_result *r, const struct err *err),
+                    void *arg)
 {
     struct control *c = control_of(b);
 
@@ -431,8 +451,10 @@ static void b_write(struct backend *b, const struct api_write *w,
     (void)root_unref(r);
 }
 
-/* Whole sets (GitOps) and queues are tried before they are proposed: an error then costs no log entry. */
-static int b_check(struct backend *b, const struct view *v, const struct api_write *w, struct err *err)
+/* Whole sets (GitOps) and queues are tried before they are proposed: an error then costs no log
+ * entry. */
+static int b_check(struct backend *b, const struct view *v, const struct api_write *w,
+                   struct err *err)
 {
     bool worth = w->revision != NULL || w->n > 1;
     struct api_result ar;
@@ -448,7 +470,8 @@ static int b_check(struct backend *b, const struct view *v, const struct api_wri
     return rv;
 }
 
-/* ---- running work, operations ------------------------------------------------------------------------------------- */
+/* ---- running work, operations
+ * ------------------------------------------------------------------------------------- */
 static int b_exec(struct backend *b, const struct api_exec *e, const struct api_stream_sink *sink,
                   struct api_exec_session **ret, struct err *err)
 {
@@ -456,7 +479,8 @@ static int b_exec(struct backend *b, const struct api_exec *e, const struct api_
 }
 static const char *b_leader(struct backend *b)
 {
-    static _Thread_local struct core_status st; /* borrowed by the caller until the next call on this thread */
+    static _Thread_local struct core_status
+        st; /* borrowed by the caller until the next call on this thread */
 
     core_status(control_of(b)->core, &st);
     return st.leads ? NULL : st.leader_id ? st.leader_api_address : "";
@@ -467,20 +491,21 @@ static void b_metrics(struct backend *b, struct buf *out)
     struct core_status st;
 
     core_status(c->core, &st);
-    buf_printf(out,
-               "# HELP hanse_raft_leader 1 where this member leads\n# TYPE hanse_raft_leader gauge\n"
-               "hanse_raft_leader %d\n"
-               "# HELP hanse_raft_term Raft term\n# TYPE hanse_raft_term gauge\nhanse_raft_term %llu\n"
-               "# HELP hanse_raft_commit_index index committed\n# TYPE hanse_raft_commit_index counter\n"
-               "hanse_raft_commit_index %llu\n"
-               "# HELP hanse_raft_applied_index index applied\n# TYPE hanse_raft_applied_index counter\n"
-               "hanse_raft_applied_index %llu\n"
-               "# HELP hanse_writes_total writes asked of this member\n# TYPE hanse_writes_total counter\n"
-               "hanse_writes_total %llu\n"
-               "# HELP hanse_reads_total linearizable reads asked of this member\n"
-               "# TYPE hanse_reads_total counter\nhanse_reads_total %llu\n",
-               st.leads, (unsigned long long)st.term, (unsigned long long)st.commit,
-               (unsigned long long)st.index, (unsigned long long)c->writes, (unsigned long long)c->reads);
+    buf_printf(
+        out,
+        "# HELP hanse_raft_leader 1 where this member leads\n# TYPE hanse_raft_leader gauge\n"
+        "hanse_raft_leader %d\n"
+        "# HELP hanse_raft_term Raft term\n# TYPE hanse_raft_term gauge\nhanse_raft_term %llu\n"
+        "# HELP hanse_raft_commit_index index committed\n# TYPE hanse_raft_commit_index counter\n"
+        "hanse_raft_commit_index %llu\n"
+        "# HELP hanse_raft_applied_index index applied\n# TYPE hanse_raft_applied_index counter\n"
+        "hanse_raft_applied_index %llu\n"
+        "# HELP hanse_writes_total writes asked of this member\n# TYPE hanse_writes_total counter\n"
+        "hanse_writes_total %llu\n"
+        "# HELP hanse_reads_total linearizable reads asked of this member\n"
+        "# TYPE hanse_reads_total counter\nhanse_reads_total %llu\n",
+        st.leads, (unsigned long long)st.term, (unsigned long long)st.commit,
+        (unsigned long long)st.index, (unsigned long long)c->writes, (unsigned long long)c->reads);
     brain_metrics(c->brain, out);
 }
 static bool b_ready(struct backend *b, struct buf *why)

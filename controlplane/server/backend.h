@@ -1,5 +1,6 @@
-/* The control plane behind the API's table of calls (api/server/backend.h): views are roots of the state, writes are
- * commands, operations are spread over core and brain. Lives on the outer loop. */
+/* The control plane behind the API's table of calls (api/server/backend.h): views are roots of the
+ * state, writes are commands, operations are spread over core and brain. Lives on the outer loop.
+ */
 #ifndef HANSE_CONTROLPLANE_SERVER_BACKEND_H
 #define HANSE_CONTROLPLANE_SERVER_BACKEND_H
 
@@ -8,7 +9,7 @@
 #include "controlplane/run/brain.h"
 #include "controlplane/server/keyring.h"
 
-struct control { /* what the server is made of; owned by server.c, borrowed here */
+struct control {            /* what the server is made of; owned by server.c, borrowed here */
     struct backend backend; /* first: a struct backend* is a struct control* */
     struct loop *loop;
     struct core *core;
@@ -16,16 +17,19 @@ struct control { /* what the server is made of; owned by server.c, borrowed here
     struct keyring *keys;
     void (*on_view)(void *arg); /* the API's subscription */
     void *on_view_arg;
-    uint64_t writes, reads;     /* for metrics */
+    uint64_t writes, reads; /* for metrics */
 };
 void backend_init(struct control *c); /* fills in backend.ops */
-/* Value of a key of a Secret, as text; NULL when absent. The caller wipes and frees it with backend_secret_put. */
+/* Value of a key of a Secret, as text; NULL when absent. The caller wipes and frees it with
+ * backend_secret_put. */
 const char *backend_secret_get(void *control, const char *ns, const char *name, const char *key);
 void backend_secret_put(void *control, const char *text);
 /* Operations by name; in operate.c. */
-void backend_operate(struct backend *b, const struct api_identity *who, const char *op, const char *json,
+void backend_operate(struct backend *b, const struct api_identity *who, const char *op,
+                     const char *json,
                      void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
-int backend_token(struct backend *b, const char *token, struct api_identity *ret, struct err *err) MUST_CHECK;
+int backend_token(struct backend *b, const char *token, struct api_identity *ret,
+                  struct err *err) MUST_CHECK;
 void uuid_make(struct loop *l, char out[37]); /* RFC 4122 version 4 */
 
 #endif

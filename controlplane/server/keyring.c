@@ -37,7 +37,8 @@ static int parse_line(struct keyring *k, const char *path, int number, char *lin
 
     if (k->n == KEYS_MAX)
         return err_set(err, E_LIMIT, "%s: more than %d keys; remove the oldest", path, KEYS_MAX);
-    if (!space || space - line >= (int)sizeof k->keys[0].id || strlen(space + 1) != (size_t)2 * KEY_BYTES)
+    if (!space || space - line >= (int)sizeof k->keys[0].id ||
+        strlen(space + 1) != (size_t)2 * KEY_BYTES)
         return err_set(err, E_SYNTAX, "%s:%d: expected KEY-ID and 64 hex digits", path, number);
     struct key *key = &k->keys[k->n];
     memcpy(key->id, line, (size_t)(space - line));
@@ -59,7 +60,8 @@ static int create_file(struct loop *l, const char *path, struct err *err)
 
     loop_random(l, bytes, sizeof bytes);
     (void)snprintf(id, sizeof id, "k%lld", (long long)day);
-    int n = snprintf(text, sizeof text, "# hanse key ring; the last key seals, all of them open\n%s ", id);
+    int n = snprintf(text, sizeof text,
+                     "# hanse key ring; the last key seals, all of them open\n%s ", id);
     for (unsigned i = 0; i < KEY_BYTES; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, "%02x", bytes[i]);
     n += snprintf(text + n, sizeof text - (size_t)n, "\n");
@@ -69,14 +71,16 @@ static int create_file(struct loop *l, const char *path, struct err *err)
     return rv;
 }
 
-int keyring_open(struct loop *l, const char *path, bool create, struct keyring **ret, struct err *err)
+int keyring_open(struct loop *l, const char *path, bool create, struct keyring **ret,
+                 struct err *err)
 {
     AUTO_BUF text;
     struct stat st;
 
     buf_init(&text, RING_FILE_MAX);
     if (stat(path, &st) == 0 && (st.st_mode & 077))
-        return err_set(err, E_FORBIDDEN, "key ring %s can be read by others; run: chmod 600 %s", path, path);
+        return err_set(err, E_FORBIDDEN, "key ring %s can be read by others; run: chmod 600 %s",
+                       path, path);
     int rv = file_read(l, path, RING_FILE_MAX, &text, err);
     if (rv == E_NOTFOUND && create) {
         rv = create_file(l, path, err);
@@ -84,7 +88,8 @@ int keyring_open(struct loop *l, const char *path, bool create, struct keyring *
             rv = file_read(l, path, RING_FILE_MAX, &text, err);
     }
     if (rv == E_NOTFOUND)
-        return err_set(err, rv, "key ring %s does not exist; copy it from another member (--key-ring)", path);
+        return err_set(
+            err, rv, "key ring %s does not exist; copy it from another member (--key-ring)", path);
     if (rv)
         return rv;
     struct keyring *k = mem_new(struct keyring);
@@ -122,8 +127,8 @@ static int bind(char *out, size_t max, const char *uid, const char *field)
     return snprintf(out, max, "%s/%s", uid, field);
 }
 
-void keyring_seal(const struct keyring *k, struct loop *l, const char *uid, const char *field, struct slice plain,
-                  struct buf *out)
+void keyring_seal(const struct keyring *k, struct loop *l, const char *uid, const char *field,
+                  struct slice plain, struct buf *out)
 {
     const struct key *key = &k->keys[k->n - 1];
     unsigned char nonce[NONCE_BYTES], tag[TAG_BYTES];
@@ -159,8 +164,8 @@ static const struct key *key_by_id(const struct keyring *k, const char *id, size
     return NULL;
 }
 
-int keyring_unseal(const struct keyring *k, const char *uid, const char *field, struct slice sealed, struct buf *out,
-                   struct err *err)
+int keyring_unseal(const struct keyring *k, const char *uid, const char *field, struct slice sealed,
+                   struct buf *out, struct err *err)
 {
     const unsigned char *p = sealed.p;
     char aad[256];
@@ -170,8 +175,8 @@ int keyring_unseal(const struct keyring *k, const char *uid, const char *field, 
         return err_set(err, E_CORRUPT, "a sealed value is malformed");
     const struct key *key = key_by_id(k, (const char *)p + 2, p[1]);
     if (!key)
-        return err_set(err, E_NOTFOUND, "the key ring lacks key %.*s; copy it from another member", (int)p[1],
-                       (const char *)p + 2);
+        return err_set(err, E_NOTFOUND, "the key ring lacks key %.*s; copy it from another member",
+                       (int)p[1], (const char *)p + 2);
     const unsigned char *nonce = p + 2 + p[1], *cipher = nonce + NONCE_BYTES;
     size_t n = sealed.n - (size_t)(cipher - p) - TAG_BYTES;
     unsigned char tag[TAG_BYTES];

@@ -1,24 +1,28 @@
-/* The key ring: AES-256-GCM keys that seal Secret values before an entry exists, so that log, snapshot, backup and
- * digest hold ciphertext only. The file lies outside of the data directory, mode 0600:
+/* The key ring: AES-256-GCM keys that seal Secret values before an entry exists, so that log,
+ * snapshot, backup and digest hold ciphertext only. The file lies outside of the data directory,
+ * mode 0600:
  *
  *     # hanse key ring; the last key seals, all of them open
  *     2026-11-21 0f3c…(64 hex digits)
  *
- * Sealed form: u8 version 1, u8 length of key id, key id, 12 bytes nonce, ciphertext, 16 bytes tag. The additional
- * data is "UID/FIELD", so that a sealed value cannot be moved to another object. */
+ * Sealed form: u8 version 1, u8 length of key id, key id, 12 bytes nonce, ciphertext, 16 bytes tag.
+ * The additional data is "UID/FIELD", so that a sealed value cannot be moved to another object. */
 #ifndef HANSE_CONTROLPLANE_SERVER_KEYRING_H
 #define HANSE_CONTROLPLANE_SERVER_KEYRING_H
 
 #include "api/base/loop.h"
 
 struct keyring;
-/* Reads the file; makes one with a fresh key when it is absent and `create`. Refuses files that others can read. */
-int keyring_open(struct loop *l, const char *path, bool create, struct keyring **ret, struct err *err) MUST_CHECK;
+/* Reads the file; makes one with a fresh key when it is absent and `create`. Refuses files that
+ * others can read. */
+int keyring_open(struct loop *l, const char *path, bool create, struct keyring **ret,
+                 struct err *err) MUST_CHECK;
 struct keyring *keyring_close(struct keyring *k); /* wipes the keys */
-void keyring_seal(const struct keyring *k, struct loop *l, const char *uid, const char *field, struct slice plain,
-                  struct buf *out);
-/* E_CORRUPT when it was altered or moved; E_NOTFOUND naming the key that is missing. Plain text is the caller's to wipe. */
-int keyring_unseal(const struct keyring *k, const char *uid, const char *field, struct slice sealed, struct buf *out,
-                   struct err *err) MUST_CHECK;
+void keyring_seal(const struct keyring *k, struct loop *l, const char *uid, const char *field,
+                  struct slice plain, struct buf *out);
+/* E_CORRUPT when it was altered or moved; E_NOTFOUND naming the key that is missing. Plain text is
+ * the caller's to wipe. */
+int keyring_unseal(const struct keyring *k, const char *uid, const char *field, struct slice sealed,
+                   struct buf *out, struct err *err) MUST_CHECK;
 
 #endif

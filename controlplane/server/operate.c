@@ -1,4 +1,5 @@
-/* Operations and bearer tokens: what is not an object. Bodies are JSON, documented in api/server/README.md. */
+/* Operations and bearer tokens: what is not an object. Bodies are JSON, documented in
+ * api/server/README.md. */
 #include "controlplane/server/backend.h"
 
 #include "api/base/limits.h"
@@ -52,7 +53,8 @@ static const char *text_of(const cJSON *j, const char *key)
     return cJSON_IsString(v) ? v->valuestring : "";
 }
 
-/* ---- status and members --------------------------------------------------------------------------------------- */
+/* ---- status and members
+ * --------------------------------------------------------------------------------------- */
 static void members_print(const struct root *r, const struct core_status *st, cJSON *list)
 {
     struct member_info m[64];
@@ -99,7 +101,8 @@ static char *status_print(struct control *c)
     size_t n = kind_all(kinds, KIND_LIMIT);
     for (size_t i = 0; i < n; i++)
         if (root_count(r, kinds[i]->id))
-            (void)cJSON_AddNumberToObject(counts, kinds[i]->plural, (double)root_count(r, kinds[i]->id));
+            (void)cJSON_AddNumberToObject(counts, kinds[i]->plural,
+                                          (double)root_count(r, kinds[i]->id));
     buf_init(&brain, 1u << 20);
     brain_status(c->brain, &brain);
     cJSON *b = brain.n ? cJSON_ParseWithLength(brain.p, brain.n) : NULL;
@@ -134,7 +137,8 @@ static void member_ask(struct operation *o, const cJSON *in, enum member_op op)
     p.id = (uint64_t)id->valuedouble;
     (void)snprintf(p.address, sizeof p.address, "%s", text_of(in, "address"));
     if (op == MEMBER_JOIN && !*p.address) {
-        (void)err_field(&e, E_INVALID, "address", "expected HOST:PORT of the new member's peer listener");
+        (void)err_field(&e, E_INVALID, "address",
+                        "expected HOST:PORT of the new member's peer listener");
         operation_end(o, &e);
         return;
     }
@@ -163,11 +167,14 @@ static void op_transfer(struct operation *o, const struct api_identity *who, con
 
 static void op_fence(struct operation *o, const struct api_identity *who, const cJSON *in)
 {
-    brain_fence(o->c->brain, text_of(in, "namespace"), text_of(in, "workload"), who->user, operation_read_done, o);
+    brain_fence(o->c->brain, text_of(in, "namespace"), text_of(in, "workload"), who->user,
+                operation_read_done, o);
 }
 
-/* ---- tokens --------------------------------------------------------------------------------------------------------
- * hanse-ID.SECRET: the Secret hanse-system/token-ID keeps the SHA-256 of SECRET and who it stands for. */
+/* ---- tokens
+ * --------------------------------------------------------------------------------------------------------
+ * hanse-ID.SECRET: the Secret hanse-system/token-ID keeps the SHA-256 of SECRET and who it stands
+ * for. */
 static void sha256_hex(const char *text, char out[65])
 {
     unsigned char d[EVP_MAX_MD_SIZE];
@@ -216,8 +223,10 @@ int backend_token(struct backend *b, const char *token, struct api_identity *ret
         strlen(annotation(o, "hanse.dev/sha256")) != 64 ||
         CRYPTO_memcmp(annotation(o, "hanse.dev/sha256"), hash, 64))
         rv = err_set(err, E_UNAUTH, "the bearer token is unknown or was revoked");
-    else if (time_parse(annotation(o, "hanse.dev/expires"), &expires, NULL) || expires < loop_wall_ms(c->loop))
-        rv = err_set(err, E_UNAUTH, "the bearer token has expired; ask for a new one (hanse token create)");
+    else if (time_parse(annotation(o, "hanse.dev/expires"), &expires, NULL) ||
+             expires < loop_wall_ms(c->loop))
+        rv = err_set(err, E_UNAUTH,
+                     "the bearer token has expired; ask for a new one (hanse token create)");
     if (!rv) {
         *ret = (struct api_identity){0};
         (void)snprintf(ret->user, sizeof ret->user, "%s", annotation(o, "hanse.dev/user"));
@@ -233,8 +242,8 @@ int backend_token(struct backend *b, const char *token, struct api_identity *ret
     return rv;
 }
 
-static struct object *token_secret(const char *id, const char *user, const char *groups, const char *expires,
-                                   const char *hash)
+static struct object *token_secret(const char *id, const char *user, const char *groups,
+                                   const char *expires, const char *hash)
 {
     struct kv notes[] = {{"hanse.dev/expires", expires},
                          {"hanse.dev/groups", groups},
@@ -258,7 +267,8 @@ static struct object *token_secret(const char *id, const char *user, const char 
     return o;
 }
 
-/* {"user","groups":"a,b","ttlSeconds"} → {"token","expires"}. The clear token is told once and kept nowhere. */
+/* {"user","groups":"a,b","ttlSeconds"} → {"token","expires"}. The clear token is told once and kept
+ * nowhere. */
 static void op_token(struct operation *o, const struct api_identity *who, const cJSON *in)
 {
     const cJSON *ttl = cJSON_GetObjectItemCaseSensitive(in, "ttlSeconds");
@@ -284,28 +294,32 @@ static void op_token(struct operation *o, const struct api_identity *who, const 
         return;
     }
     char answer[512];
-    (void)snprintf(answer, sizeof answer, "{\"token\":\"" TOKEN_PREFIX "%s.%s\",\"expires\":\"%s\"}", id, secret,
-                   expires);
+    (void)snprintf(answer, sizeof answer,
+                   "{\"token\":\"" TOKEN_PREFIX "%s.%s\",\"expires\":\"%s\"}", id, secret, expires);
     o->answer = mem_strdup(answer);
     OPENSSL_cleanse(answer, sizeof answer);
     OPENSSL_cleanse(secret, sizeof secret);
-    struct api_write_op op = {.verb = API_CREATE, .kind = s->kind, .ns = "hanse-system", .name = s->meta->name,
+    struct api_write_op op = {.verb = API_CREATE,
+                              .kind = s->kind,
+                              .ns = "hanse-system",
+                              .name = s->meta->name,
                               .object = s};
     struct api_write w = {.user = who->user, .ops = &op, .n = 1};
     o->c->backend.ops->write(&o->c->backend, &w, operation_write_done, o);
     (void)object_unref(s);
 }
 
-void backend_operate(struct backend *b, const struct api_identity *who, const char *op, const char *json,
-                     operate_cb cb, void *arg)
+void backend_operate(struct backend *b, const struct api_identity *who, const char *op,
+                     const char *json, operate_cb cb, void *arg)
 {
     static const struct {
         const char *name;
         void (*run)(struct operation *o, const struct api_identity *who, const cJSON *in);
     } table[] = {
-        {"status", op_status},          {"members.list", op_status},        {"members.add", op_join},
-        {"members.promote", op_promote}, {"members.remove", op_remove},     {"members.transfer", op_transfer},
-        {"workload.fence", op_fence},    {"token.create", op_token},
+        {"status", op_status},         {"members.list", op_status},
+        {"members.add", op_join},      {"members.promote", op_promote},
+        {"members.remove", op_remove}, {"members.transfer", op_transfer},
+        {"workload.fence", op_fence},  {"token.create", op_token},
     };
     struct operation *o = mem_new(struct operation);
     cJSON *in = NULL;
@@ -324,9 +338,10 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
         }
     }
     cJSON_Delete(in);
-    (void)err_set(&e, E_NOTIMPL,
-                  "no operation \"%s\"; there are status, members.list, members.add, members.promote, "
-                  "members.remove, members.transfer, workload.fence and token.create",
-                  op);
+    (void)err_set(
+        &e, E_NOTIMPL,
+        "no operation \"%s\"; there are status, members.list, members.add, members.promote, "
+        "members.remove, members.transfer, workload.fence and token.create",
+        op);
     operation_end(o, &e);
 }

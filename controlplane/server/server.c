@@ -1,5 +1,5 @@
-/* Wiring of one member: core on its thread, API, brain and connectors on the outer loop. Holds no logic of its own;
- * must never let the outer loop's work delay the core's heartbeats. */
+/* Wiring of one member: core on its thread, API, brain and connectors on the outer loop. Holds no
+ * logic of its own; must never let the outer loop's work delay the core's heartbeats. */
 #include "controlplane/server/server.h"
 
 #include "api/base/limits.h"
@@ -33,7 +33,8 @@ struct server {
     void *closed_arg;
 };
 
-/* ---- from the core's thread to the outer loop ------------------------------------------------------------------- */
+/* ---- from the core's thread to the outer loop
+ * ------------------------------------------------------------------- */
 static void root_arrived(void *arg)
 {
     struct server *s = arg;
@@ -75,10 +76,12 @@ static void bootstrap_collect(struct object *o, void *arg)
     (void)snprintf(op->name, sizeof op->name, "%s", o->meta->name);
     op->object = object_ref(o);
 }
-/* The documents that every cluster begins with; proposed by each new leader, a no-op where they exist. */
+/* The documents that every cluster begins with; proposed by each new leader, a no-op where they
+ * exist. */
 static void bootstrap_propose(struct server *s)
 {
-    union command c = {.write = {.head = {.type = CMD_WRITE, .user = "hanse:bootstrap"}, .if_absent = true}};
+    union command c = {
+        .write = {.head = {.type = CMD_WRITE, .user = "hanse:bootstrap"}, .if_absent = true}};
     AUTO_BUF bytes;
 
     buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
@@ -87,8 +90,11 @@ static void bootstrap_propose(struct server *s)
     api_bootstrap_objects(bootstrap_collect, &c.write);
     for (uint32_t i = 0; i < c.write.n; i++) {
         AUTO_ARENA a = arena_create(0);
-        struct { uint64_t has; struct slice unknown; struct meta *metadata; } *body =
-            object_edit(c.write.ops[i].object, a);
+        struct {
+            uint64_t has;
+            struct slice unknown;
+            struct meta *metadata;
+        } *body = object_edit(c.write.ops[i].object, a);
         char uid[37];
         uuid_make(s->loop, uid);
         body->metadata->uid = uid;
@@ -149,7 +155,9 @@ static void core_fatal_event(void *arg, const struct err *why)
     loop_post(s->loop, fatal_arrived, s);
 }
 
-/* ---- start ---------------------------------------------------------------------------------------------------------- */
+/* ---- start
+ * ----------------------------------------------------------------------------------------------------------
+ */
 static const struct tls_config *tls_to_member(void *arg, uint64_t id)
 {
     struct server *s = arg;
@@ -157,8 +165,10 @@ static const struct tls_config *tls_to_member(void *arg, uint64_t id)
     struct tls_config *c = NULL;
 
     (void)snprintf(name, sizeof name, "member:%llu", (unsigned long long)id);
-    struct tls_config_spec spec = {.cert_file = s->cfg.cert_file, .key_file = s->cfg.key_file,
-                                   .ca_file = s->cfg.ca_file, .server_name = name};
+    struct tls_config_spec spec = {.cert_file = s->cfg.cert_file,
+                                   .key_file = s->cfg.key_file,
+                                   .ca_file = s->cfg.ca_file,
+                                   .server_name = name};
     struct err e;
     if (tls_config_create(&spec, false, &c, &e))
         log_err(LOG_ERROR, "tls.config", &e);
@@ -193,31 +203,42 @@ static void accepted(struct listener *li, struct stream *st, void *arg)
 static int tls_open(struct server *s, struct tls_config **ret, struct err *err)
 {
     static const char *const agents[] = {ALPN_AGENT, NULL};
-    struct tls_config_spec spec = {.cert_file = s->cfg.cert_file, .key_file = s->cfg.key_file,
-                                   .ca_file = s->cfg.ca_file, .alpn_mutual = agents};
+    struct tls_config_spec spec = {.cert_file = s->cfg.cert_file,
+                                   .key_file = s->cfg.key_file,
+                                   .ca_file = s->cfg.ca_file,
+                                   .alpn_mutual = agents};
 
     return tls_config_create(&spec, true, ret, err);
 }
 static int tls_open_peers(struct server *s, struct tls_config **ret, struct err *err)
 {
     static const char *const members[] = {ALPN_RAFT, ALPN_PEER, NULL};
-    struct tls_config_spec spec = {.cert_file = s->cfg.cert_file, .key_file = s->cfg.key_file,
-                                   .ca_file = s->cfg.ca_file, .alpn_mutual = members};
+    struct tls_config_spec spec = {.cert_file = s->cfg.cert_file,
+                                   .key_file = s->cfg.key_file,
+                                   .ca_file = s->cfg.ca_file,
+                                   .alpn_mutual = members};
 
     return tls_config_create(&spec, true, ret, err);
 }
 
 static void outer_create(struct server *s)
 {
-    struct brain_config bc = {.loop = s->loop, .core = s->control.core, .driver = s->cfg.driver,
-                              .secret_get = backend_secret_get, .secret_put = backend_secret_put,
-                              .arg = &s->control, .zone_offset = zone_offset};
+    struct brain_config bc = {.loop = s->loop,
+                              .core = s->control.core,
+                              .driver = s->cfg.driver,
+                              .secret_get = backend_secret_get,
+                              .secret_put = backend_secret_put,
+                              .arg = &s->control,
+                              .zone_offset = zone_offset};
 
     s->control.loop = s->loop;
     backend_init(&s->control);
     s->control.brain = brain_create(&bc);
-    struct api_config ac = {.loop = s->loop, .backend = &s->control.backend, .version = HANSE_VERSION,
-                            .git_commit = "", .member_name = s->cfg.core.name};
+    struct api_config ac = {.loop = s->loop,
+                            .backend = &s->control.backend,
+                            .version = HANSE_VERSION,
+                            .git_commit = "",
+                            .member_name = s->cfg.core.name};
     s->api = api_create(&ac);
     s->http = http_server_create(s->loop, NULL, api_handler(s->api), s->api);
 }
@@ -243,7 +264,8 @@ static void core_started(void *arg)
         return;
     }
     outer_create(s);
-    int rv = listener_create(s->loop, s->cfg.listen, s->tls, accepted, s, &s->listener, &s->port, &e);
+    int rv =
+        listener_create(s->loop, s->cfg.listen, s->tls, accepted, s, &s->listener, &s->port, &e);
     if (!rv)
         rv = ready_write(s, &e);
     if (rv)
@@ -252,7 +274,8 @@ static void core_started(void *arg)
         s->cfg.listening(s->cfg.arg, s->port);
 }
 
-int server_create(struct loop *l, const struct server_config *cfg, struct server **ret, struct err *err)
+int server_create(struct loop *l, const struct server_config *cfg, struct server **ret,
+                  struct err *err)
 {
     struct server *s = mem_new(struct server);
     int rv = 0;
@@ -289,7 +312,8 @@ int server_port(const struct server *s)
     return s->port;
 }
 
-/* ---- end: listener, HTTP, brain, core, in this order -------------------------------------------------------------------- */
+/* ---- end: listener, HTTP, brain, core, in this order
+ * -------------------------------------------------------------------- */
 static void close_finish(void *arg)
 {
     struct server *s = arg;

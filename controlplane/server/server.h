@@ -1,5 +1,6 @@
-/* `hanse server`: one member. Core loop on a thread of its own, the outer loop (API, brain, connectors) on the main one.
- * `hanse dev`: a whole small federation on this machine, by running `hanse server` and `hanse agent`. */
+/* `hanse server`: one member. Core loop on a thread of its own, the outer loop (API, brain,
+ * connectors) on the main one. `hanse dev`: a whole small federation on this machine, by running
+ * `hanse server` and `hanse agent`. */
 #ifndef HANSE_CONTROLPLANE_SERVER_SERVER_H
 #define HANSE_CONTROLPLANE_SERVER_SERVER_H
 
@@ -8,19 +9,23 @@
 #include "controlplane/raft/core.h"
 
 struct server_config {
-    struct core_config core;     /* listen, data directory, peers, bootstrap, timing; TLS is filled in here */
-    const char *listen;          /* for users and agents: "127.0.0.1:7443" */
-    const char *cert_file, *key_file, *ca_file; /* this member's; CN "member:ID"; NULL in the simulator */
-    const char *key_ring;        /* file; outside of the data directory */
-    const char *ready_file;      /* written with the ports once the API listens; or NULL */
+    struct core_config
+        core; /* listen, data directory, peers, bootstrap, timing; TLS is filled in here */
+    const char *listen; /* for users and agents: "127.0.0.1:7443" */
+    const char *cert_file, *key_file,
+        *ca_file;           /* this member's; CN "member:ID"; NULL in the simulator */
+    const char *key_ring;   /* file; outside of the data directory */
+    const char *ready_file; /* written with the ports once the API listens; or NULL */
     const struct connector_ops *(*driver)(enum target_type type); /* NULL = connector_by_type */
-    void (*listening)(void *arg, int port);          /* the API accepts */
-    void (*fatal)(void *arg, const struct err *why); /* cannot start, or must not go on: the process ends */
+    void (*listening)(void *arg, int port);                       /* the API accepts */
+    void (*fatal)(void *arg,
+                  const struct err *why); /* cannot start, or must not go on: the process ends */
     void *arg;
 };
 struct server;
 /* On the loop that will serve users. Goes on in the background: `listening` or `fatal` follows. */
-int server_create(struct loop *l, const struct server_config *cfg, struct server **ret, struct err *err) MUST_CHECK;
+int server_create(struct loop *l, const struct server_config *cfg, struct server **ret,
+                  struct err *err) MUST_CHECK;
 void server_close(struct server *s, void (*closed)(void *arg), void *arg);
 int server_port(const struct server *s);
 

@@ -1,4 +1,5 @@
-/* Zone offsets through the C library, which reads zoneinfo. Must stay off the core loop: it opens files. */
+/* Zone offsets through the C library, which reads zoneinfo. Must stay off the core loop: it opens
+ * files. */
 #include "controlplane/server/zones.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* IANA time zones, from the machine's zoneinfo files (RFC 8536). Only the leader reads them; what they give is
- * written into the entry, so that apply needs none. */
+/* IANA time zones, from the machine's zoneinfo files (RFC 8536). Only the leader reads them; what
+ * they give is written into the entry, so that apply needs none. */
 #ifndef HANSE_CONTROLPLANE_SERVER_ZONES_H
 #define HANSE_CONTROLPLANE_SERVER_ZONES_H
 

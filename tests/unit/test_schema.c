@@ -27,8 +27,9 @@ static uint64_t rnd(uint64_t below)
 
 static const char *rnd_text(struct arena *a, const struct field *f)
 {
-    static const char *const bits[] = {"a", "Z", "7", "true", ": ", "\"", "\\",   "\n",
-                                       "ä", "€", "#", "- ",   "😀",  "\t", "null", " "};
+    static const char *const bits[] = {
+        "a", "Z",  "7", "true", ": ",   "\"", "\\",       "\n",           "ä",   "€",
+        "#", "- ", "😀", "\t",   "null", " ",  "\xc2\x85", "\xe2\x80\xa9", "\x7f"};
     char text[512] = "";
     size_t hi = f->hi > 0 && f->hi < 200 ? (size_t)f->hi : 200, lo = f->lo > 1 ? (size_t)f->lo : 1;
     size_t want = lo + rnd(hi - lo + 1);

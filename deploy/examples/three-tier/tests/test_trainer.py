@@ -31,10 +31,13 @@ class Trainer(unittest.TestCase):
             os.mkdir(path)
         return path
 
-    def start(self, *args, **env):
+    def start(self, *args, preexec_fn=None, **env):
         keep = {k: v for k, v in os.environ.items() if not k.startswith("HANSE_") and k != "WITNESS_FILE"}
-        return subprocess.Popen([TRAINER, "--data", DATA, *args], stdout=subprocess.PIPE, text=True,
-                                stderr=subprocess.PIPE, env={**keep, **env})
+        child = subprocess.Popen([TRAINER, "--data", DATA, *args], stdout=subprocess.PIPE, text=True,
+                                 stderr=subprocess.PIPE, env={**keep, **env}, preexec_fn=preexec_fn)
+        self.addCleanup(child.communicate)
+        self.addCleanup(child.kill)  # nothing outlives a test that failed
+        return child
 
     def finish(self, *args, **env):
         child = self.start(*args, **env)
@@ -129,14 +132,23 @@ class Trainer(unittest.TestCase):
         child.communicate(timeout=30)
         self.assertEqual(child.returncode, 128 + signal.SIGTERM)
 
+    def test_stop_that_arrives_in_the_last_step_is_not_lost(self):
+        def pending():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        child = self.start("--serve", "--steps", "1", preexec_fn=pending)
+        child.wait(timeout=30)
+        self.assertEqual(child.returncode, 128 + signal.SIGTERM)
+
     def test_witness_sees_the_whole_life(self):
         file = self.path("witness.jsonl")
         who = {"HANSE_WORKLOAD_UID": "u-1", "HANSE_EPOCH": "3", "HANSE_RANK": "1", "HANSE_WORLD_SIZE": "2",
                "HANSE_WORKLOAD_NAME": 'a"b', "WITNESS_FILE": file}
-        self.assertEqual(self.finish("--steps", "2", "--pace-ms", "350", **who)[0], 0)
+        self.assertEqual(self.finish("--steps", "3", "--pace-ms", "350", **who)[0], 0)
         (life,) = witness.read(file)
         self.assertEqual((life.uid, life.rank, life.epoch, life.name), ("u-1", 1, "3", "a?b"))
-        self.assertEqual((life.reason, life.exit, life.last_step), ("finished", 0, 2))
+        self.assertEqual((life.reason, life.exit, life.last_step), ("finished", 0, 3))
         self.assertGreaterEqual(life.beats, 4)  # the pace is longer than the beat: the timer's own lines
         self.assertEqual(witness.faults([life]), [])
 

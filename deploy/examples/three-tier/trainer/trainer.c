@@ -233,8 +233,9 @@ static int run_loop(struct run *run, const sigset_t *signals, const char **ret_r
             save(run) < 0) {
             return 1;
         }
-        int number = stop_wanted(signals, o->pace_ms);
-        if (number && step < o->steps) {
+        /* After the last step the signal is left for serving: taken here, it would be lost. */
+        int number = step < o->steps ? stop_wanted(signals, o->pace_ms) : 0;
+        if (number) {
             return stop_early(run, number, ret_reason);
         }
     }

@@ -1,0 +1,290 @@
+/* What the core's files share. Everything here belongs to the core loop, except what `lock` guards
+ * and `waiting`.
+ *
+ * Level-triggered: whoever changes something calls core_kick; core_tick then derives what to do
+ * from the state. No callback of libraft, of a stream or of a caller does more than store what it
+ * was told and kick. */
+#ifndef HANSE_CONTROLPLANE_RAFT_CORE_INTERNAL_H
+#define HANSE_CONTROLPLANE_RAFT_CORE_INTERNAL_H
+
+#include "api/base/frame.h"
+#include "api/base/limits.h"
+#include "api/base/list.h"
+#include "api/base/log.h"
+#include "api/base/loop.h"
+#include "api/base/tls.h"
+#include "controlplane/raft/core.h"
+
+#include <pthread.h>
+#include <raft.h>
+#include <stdatomic.h>
+
+#define PROPOSAL_BUCKETS 4096
+#define DIGESTS_KEPT 256
+#define MEMBERS_MAX 16
+#define RESEND_MS 1000
+#define SWEEP_MS 100
+#define ROUND_MS 250
+#define SECOND_MS 1000
+#define APPEND_STUCK_MS 10000
+#define QUEUE_MAX_BYTES (64u << 20)
+#define PEER_PENDING_MAX (64u << 20)
+#define SEGMENT_BYTES (4u << 20)
+
+/* ---- proposals
+ * -------------------------------------------------------------------------------------------------
+ */
+enum proposal_place { PLACE_NONE, PLACE_UNSENT, PLACE_QUEUED, PLACE_SENT };
+struct proposal {
+    struct list link;   /* c->unsent, c->queue or c->sent, as `place` says */
+    struct list bucket; /* own ones: in the table by request id until resolved */
+    struct core *c;
+    struct loop *from;
+    propose_cb cb;
+    void *arg;
+    enum proposal_place place;
+    uint64_t origin; /* the member that passed it on, or 0 = ours */
+    uint64_t term;   /* only in this term, or 0 */
+    uint64_t deadline_ms, due_ms, sent_ms;
+    unsigned attempts; /* times handed to a log or a leader: 0 = provably no effect */
+    bool resolved;
+    struct result result;
+    struct err err;
+    char id[REQUEST_ID_MAX];
+    size_t n;
+    char command[];
+};
+
+/* ---- linearizable reads
+ * ---------------------------------------------------------------------------------------- */
+enum reader_kind { READER_READ, READER_CONFIRM, READER_REMOTE };
+struct reader {
+    struct list link;
+    struct core *c;
+    enum reader_kind kind;
+    struct loop *from;
+    read_cb cb;
+    void *arg;
+    uint64_t deadline_ms, due_ms, term, index;
+    uint64_t origin, question; /* REMOTE: who asked, and the id of its question */
+    struct err err;
+};
+struct round { /* one at a time; those who come later wait for the next */
+    bool active, remote;
+    uint64_t id, term, index, started_ms;
+    unsigned agreed;
+};
+
+/* ---- peers
+ * -----------------------------------------------------------------------------------------------------
+ */
+enum peer_frame {
+    FRAME_HELLO =
+        1, /* u64 member, text cluster uid: first on every stream, from the one who dialled */
+    FRAME_FORWARD,    /* u8 n, request id, command */
+    FRAME_REFUSED,    /* u32 -code, request id: not taken by the leader */
+    FRAME_TERM_ASK,   /* id = round; "what is your durable term?" */
+    FRAME_TERM_IS,    /* u64 term */
+    FRAME_INDEX_ASK,  /* id = round; "up to where must I have applied to read?" */
+    FRAME_INDEX_IS,   /* u32 -code, u64 index */
+    FRAME_MEMBER_ASK, /* u8 op, u64 id, address */
+    FRAME_MEMBER_IS,  /* u32 -code, text */
+    FRAME_DIGEST_ASK, /* u64 number */
+    FRAME_DIGEST_IS,  /* u64 number, u64 digest */
+    FRAME_DIGEST_OF   /* u64 number, u64 digest: the majority's */
+};
+struct peer { /* one outgoing stream per other member; it reconnects for as long as the member is
+                 configured */
+    struct list link;
+    struct core *c;
+    uint64_t id;
+    char address[256];
+    bool voter, open, gone; /* gone: no longer a member; freed once its stream is closed */
+    struct stream *s;
+    struct frame_reader in;
+    struct timer retry;
+    uint64_t round_agreed; /* the newest round that it agreed to */
+    uint64_t digest_number, digest;
+};
+struct inbound { /* a stream that another member dialled */
+    struct list link;
+    struct core *c;
+    struct stream *s;
+    struct frame_reader in;
+    uint64_t id; /* 0 = HELLO has not come */
+};
+
+/* ---- membership
+ * ------------------------------------------------------------------------------------------------
+ */
+struct member_work {
+    struct list link;
+    struct core *c;
+    enum member_op op;
+    struct core_peer peer;
+    struct loop *from;
+    read_cb cb;
+    void *arg;
+    uint64_t deadline_ms, due_ms, asked_ms, asked_epoch, question, origin;
+    bool busy;     /* libraft or a proposal holds it */
+    bool answered; /* its caller has been told; freed when no longer busy */
+    struct err err;
+    union {
+        struct raft_change change;
+        struct raft_transfer transfer;
+    };
+};
+
+struct core_meta { /* meta.json of the data directory */
+    uint64_t member;
+    bool ready; /* bootstrap or the first start was completed */
+    char cluster[64];
+};
+struct transport;
+
+struct core {
+    struct loop *loop;
+    struct core_config cfg;
+    struct core_peer *peers_configured;
+    struct core_events ev;
+    void *arg;
+    struct core_meta meta;
+    char log_dir[1100];
+
+    struct raft raft;
+    struct raft_io own_io, *io;
+    struct raft_fsm fsm;
+    struct transport *transport;
+    struct listener *listener;
+    bool raft_initialised, raft_open, closing, closed_raft, dead, fatal_told, root_changed;
+    struct err why_dead;
+    void (*closed)(void *arg);
+    void *closed_arg;
+    unsigned streams; /* open, of the peer channel; close waits for them */
+    unsigned jobs;    /* on the thread pool */
+
+    pthread_mutex_t lock; /* guards root and status: read from other threads */
+    struct root *root;
+    struct core_status status;
+    atomic_uint waiting; /* own proposals that are not resolved */
+
+    struct timer tick, sweep, second;
+    bool leads;
+    uint64_t lead_term, barrier_term, seen_leader, seen_term;
+    uint64_t epoch; /* counts changes of (leader, term) as this member sees them */
+    bool second_started;
+
+    struct list queue, unsent, sent;
+    size_t queue_n, queue_bytes;
+    bool appending;
+    struct list buckets[PROPOSAL_BUCKETS];
+    struct list resolved;
+    uint64_t stored_seen, stored_ms;
+
+    struct list readers, in_round, applying;
+    struct round round;
+    bool plant_local_reads; /* a planted bug for the simulator's mutation check: see core_plant */
+
+    struct list peers, inbounds;
+    struct list members;
+    uint64_t questions;
+    bool own_record_proposed;
+
+    struct {
+        uint64_t number, digest;
+    } digests[DIGESTS_KEPT];
+    uint64_t digest_asked, digest_verdict;
+
+    int (*io_snapshot_put)(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
+                           const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb);
+    struct root *snapshot_root;
+};
+
+/* core.c */
+void core_kick(struct core *c); /* core_tick runs soon, on the core loop */
+void core_fatal(struct core *c, const struct err *why);
+int core_raft_err(struct core *c, int rv, const char *doing,
+                  struct err *err); /* libraft's code as ours */
+void core_maybe_closed(struct core *c);
+void core_publish_root(struct core *c, struct root *next); /* takes next over */
+uint64_t core_leader(struct core *c);
+/* Tests only: plants a bug, so that the simulator can prove that it would see one. "local-reads": a
+ * member that takes itself for the leader, or knows one, reads without a round. */
+void core_plant(struct core *c, const char *bug);
+
+/* core_fsm.c */
+void fsm_init(struct core *c);
+void fsm_hook_snapshots(struct core *c);
+
+/* core_log.c */
+void log_enqueue(struct core *c, struct proposal *p);
+void log_flush(struct core *c);
+void log_lost(struct core *c); /* leadership ended: what was queued goes back to its owner */
+void log_watch(struct core *c);
+
+/* core_propose.c */
+void proposals_init(struct core *c);
+void proposals_route(struct core *c);
+void proposals_sweep(struct core *c, bool leader_changed);
+void proposals_applied(const struct result *r, void *core); /* store_apply's each() */
+void proposals_deliver(struct core *c, bool applied);
+void proposals_fini(struct core *c);
+void proposal_fail(struct proposal *p, int code, const char *text);
+void proposal_refused(struct core *c, const char *id, int code);
+void proposal_place(struct proposal *p, enum proposal_place place);
+void proposal_free(struct proposal *p);
+struct proposal *proposal_create(struct core *c, const char *id, struct slice command);
+
+/* core_read.c */
+void reads_init(struct core *c);
+void reads_tick(struct core *c);
+void reads_leader_changed(struct core *c);
+void reads_term_is(struct core *c, struct peer *p, uint64_t round, uint64_t term);
+void reads_index_is(struct core *c, uint64_t round, int code, uint64_t index);
+void reads_index_ask(struct core *c, uint64_t origin, uint64_t question);
+bool reads_waiting(const struct core *c);
+void reads_fini(struct core *c);
+
+/* core_peer.c */
+void peers_init(struct core *c);
+void peers_reconcile(struct core *c); /* with libraft's configuration */
+void peer_accept(struct core *c, struct stream *s);
+void peers_close(struct core *c);
+struct peer *peer_find(struct core *c, uint64_t id);
+bool peer_send(struct core *c, uint64_t id, enum peer_frame type, uint64_t question, const void *p,
+               size_t n);
+bool inbound_send(struct core *c, uint64_t id, enum peer_frame type, uint64_t question,
+                  const void *p, size_t n);
+void put_u64(unsigned char *p, uint64_t v);
+uint64_t get_u64(const void *p);
+void put_u32(unsigned char *p, uint32_t v);
+uint32_t get_u32(const void *p);
+
+/* core_member.c */
+void members_init(struct core *c);
+void members_tick(struct core *c);
+void members_ask(struct core *c, uint64_t origin, uint64_t question, struct slice body);
+void members_answer(struct core *c, uint64_t question, int code, struct slice text);
+void members_second(struct core *c); /* this member's own record in the state */
+void members_fini(struct core *c);
+bool members_busy(const struct core *c);
+
+/* core_digest.c */
+void digest_applied(struct core *c);
+void digest_second(struct core *c);
+void digest_asked(struct core *c, struct inbound *in, uint64_t number);
+void digest_is(struct core *c, struct peer *p, uint64_t number, uint64_t digest);
+void digest_of(struct core *c, uint64_t number, uint64_t digest);
+
+/* core_transport.c */
+int transport_create(struct core *c, struct raft_io *io, struct err *err) MUST_CHECK;
+void transport_accept(struct core *c, struct stream *s);
+bool transport_busy(const struct core *c);
+void transport_destroy(struct core *c);
+
+/* raft_files.c */
+int files_open(struct core *c, struct err *err) MUST_CHECK;
+int files_save(struct core *c, struct err *err) MUST_CHECK;
+bool files_disk_full(const struct core *c);
+
+#endif

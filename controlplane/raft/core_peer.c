@@ -1,0 +1,370 @@
+/* The peer channel: our own calls between members, on streams apart from libraft's. Every member
+ * dials every other; questions go out on the stream that one dialled and answers come back on it. A
+ * lost stream loses questions and answers alike: whoever asked asks again. Nothing here may be
+ * trusted further than the certificate's CN says. */
+#include "controlplane/raft/core_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define REDIAL_MS 200
+#define DIAL_DEADLINE_MS 2000
+#define HELLO_MAX 128
+
+void put_u64(unsigned char *p, uint64_t v)
+{
+    for (unsigned i = 0; i < 8; i++)
+        p[i] = (unsigned char)(v >> (8 * i));
+}
+uint64_t get_u64(const void *p)
+{
+    const unsigned char *b = p;
+    uint64_t v = 0;
+
+    for (unsigned i = 0; i < 8; i++)
+        v |= (uint64_t)b[i] << (8 * i);
+    return v;
+}
+void put_u32(unsigned char *p, uint32_t v)
+{
+    for (unsigned i = 0; i < 4; i++)
+        p[i] = (unsigned char)(v >> (8 * i));
+}
+uint32_t get_u32(const void *p)
+{
+    const unsigned char *b = p;
+
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+void peers_init(struct core *c)
+{
+    list_init(&c->peers);
+    list_init(&c->inbounds);
+}
+
+struct peer *peer_find(struct core *c, uint64_t id)
+{
+    list_for_each (it, &c->peers) {
+        struct peer *p = container_of(it, struct peer, link);
+
+        if (p->id == id && !p->gone)
+            return p;
+    }
+    return NULL;
+}
+
+bool peer_send(struct core *c, uint64_t id, enum peer_frame type, uint64_t question, const void *p,
+               size_t n)
+{
+    struct peer *peer = peer_find(c, id);
+
+    if (!peer || !peer->open || stream_pending(peer->s) > PEER_PENDING_MAX)
+        return false;
+    frame_send(peer->s, (uint8_t)type, 0, question, p, n);
+    return true;
+}
+
+bool inbound_send(struct core *c, uint64_t id, enum peer_frame type, uint64_t question,
+                  const void *p, size_t n)
+{
+    for (struct list *it = c->inbounds.prev; it != &c->inbounds;
+         it = it->prev) { /* the newest of that member */
+        struct inbound *in = container_of(it, struct inbound, link);
+
+        if (in->id == id && stream_pending(in->s) <= PEER_PENDING_MAX) {
+            frame_send(in->s, (uint8_t)type, 0, question, p, n);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- streams that we dialled
+ * ----------------------------------------------------------------------------------- */
+static void peer_drop(struct peer *p)
+{
+    list_remove(&p->link);
+    timer_stop(&p->retry);
+    frame_reader_fini(&p->in);
+    mem_free(p);
+}
+
+static int peer_frame(const struct frame *f, void *arg)
+{
+    struct peer *p = arg;
+    struct core *c = p->c;
+    const unsigned char *b = f->body.p;
+    size_t n = f->body.n;
+
+    if (c->closing)
+        return 1;
+    if (f->type == FRAME_TERM_IS && n == 8) {
+        reads_term_is(c, p, f->id, get_u64(b));
+    } else if (f->type == FRAME_INDEX_IS && n == 12) {
+        reads_index_is(c, f->id, -(int)get_u32(b), get_u64(b + 4));
+    } else if (f->type == FRAME_REFUSED && n >= 4 && n < 4 + REQUEST_ID_MAX) {
+        char id[REQUEST_ID_MAX] = "";
+
+        memcpy(id, b + 4, n - 4);
+        proposal_refused(c, id, -(int)get_u32(b));
+    } else if (f->type == FRAME_MEMBER_IS && n >= 4) {
+        members_answer(c, f->id, -(int)get_u32(b), slice_make(b + 4, n - 4));
+    } else if (f->type == FRAME_DIGEST_IS && n == 16) {
+        digest_is(c, p, get_u64(b), get_u64(b + 8));
+    }
+    return 0; /* what a newer version says and we do not know is passed over */
+}
+
+static void peer_open(struct stream *s, void *arg)
+{
+    struct peer *p = arg;
+    struct core *c = p->c;
+    unsigned char body[8 + 64];
+    size_t n = strlen(c->meta.cluster);
+    const struct peer_identity *who = stream_peer(s);
+    char want[64];
+
+    (void)snprintf(want, sizeof want, "member:%" PRIu64, p->id);
+    if (c->cfg.tls_client && (!who->certified || strcmp(who->name, want) != 0)) {
+        stream_abort(s, "the certificate is not that member's");
+        return;
+    }
+    p->open = true;
+    put_u64(body, c->cfg.id);
+    memcpy(body + 8, c->meta.cluster, n);
+    frame_send(s, FRAME_HELLO, 0, 0, body, 8 + n);
+    core_kick(c);
+}
+
+static void peer_data(struct stream *s, const void *d, size_t n, void *arg)
+{
+    struct peer *p = arg;
+    struct err e = {0};
+
+    if (frame_feed(&p->in, d, n, peer_frame, p, &e) < 0)
+        stream_abort(s, e.text);
+}
+
+static void peer_closed(struct stream *s, const struct err *why, void *arg)
+{
+    struct peer *p = arg;
+    struct core *c = p->c;
+
+    (void)s;
+    (void)why;
+    c->streams--;
+    p->s = NULL;
+    p->open = false;
+    frame_reader_fini(&p->in);
+    frame_reader_init(&p->in);
+    if (p->gone || c->closing) {
+        peer_drop(p);
+        core_maybe_closed(c);
+        return;
+    }
+    timer_start(&p->retry, REDIAL_MS);
+}
+
+static const struct stream_events peer_events = {
+    .open = peer_open, .data = peer_data, .closed = peer_closed};
+
+static void peer_dial(void *arg)
+{
+    struct peer *p = arg;
+    struct core *c = p->c;
+    const struct tls_config *tls =
+        c->cfg.tls_client ? c->cfg.tls_client(c->cfg.tls_arg, p->id) : NULL;
+    struct err e = {0};
+
+    if (c->closing || p->s)
+        return;
+    if (stream_connect(c->loop, p->address, tls, ALPN_PEER, DIAL_DEADLINE_MS, &peer_events, p,
+                       &p->s, &e)) {
+        p->s = NULL;
+        timer_start(&p->retry, REDIAL_MS);
+        return;
+    }
+    c->streams++;
+}
+
+static void peer_remove(struct peer *p)
+{
+    p->gone = true;
+    timer_stop(&p->retry);
+    if (p->s)
+        stream_abort(p->s, "no longer a member");
+    else
+        peer_drop(p);
+}
+
+static void peer_add(struct core *c, const struct raft_server *server)
+{
+    struct peer *p = mem_new(struct peer);
+
+    p->c = c;
+    p->id = server->id;
+    p->voter = server->role == RAFT_VOTER;
+    (void)snprintf(p->address, sizeof p->address, "%s", server->address);
+    frame_reader_init(&p->in);
+    timer_init(&p->retry, c->loop, peer_dial, p);
+    list_push(&c->peers, &p->link);
+    peer_dial(p);
+}
+
+static const struct raft_server *configured(const struct raft_configuration *conf,
+                                            const struct peer *p)
+{
+    for (unsigned i = 0; i < conf->n; i++)
+        if (conf->servers[i].id == p->id && !strcmp(conf->servers[i].address, p->address))
+            return &conf->servers[i];
+    return NULL;
+}
+
+void peers_reconcile(struct core *c)
+{
+    const struct raft_configuration *conf = &c->raft.configuration;
+
+    list_for_each_safe (it, tmp, &c->peers) {
+        struct peer *p = container_of(it, struct peer, link);
+        const struct raft_server *server = configured(conf, p);
+
+        if (p->gone)
+            continue;
+        if (server)
+            p->voter = server->role == RAFT_VOTER;
+        else
+            peer_remove(p);
+    }
+    for (unsigned i = 0; i < conf->n; i++)
+        if (conf->servers[i].id != c->cfg.id && !peer_find(c, conf->servers[i].id))
+            peer_add(c, &conf->servers[i]);
+}
+
+/* ---- streams that others dialled
+ * ------------------------------------------------------------------------------- */
+static bool hello(struct inbound *in, const struct frame *f)
+{
+    struct core *c = in->c;
+    const struct peer_identity *who = stream_peer(in->s);
+    const unsigned char *b = f->body.p;
+    char want[64], cluster[64] = "";
+
+    if (f->type != FRAME_HELLO || f->body.n < 8 || f->body.n > 8 + 63)
+        return false;
+    memcpy(cluster, b + 8, f->body.n - 8);
+    (void)snprintf(want, sizeof want, "member:%" PRIu64, get_u64(b));
+    if (c->cfg.tls_server && (!who->certified || strcmp(who->name, want) != 0))
+        return false;
+    if (cluster[0] && c->meta.cluster[0] && strcmp(cluster, c->meta.cluster) != 0)
+        return false;
+    in->id = get_u64(b);
+    return in->id != 0;
+}
+
+static void forwarded(struct inbound *in, const unsigned char *b, size_t n)
+{
+    struct core *c = in->c;
+    char id[REQUEST_ID_MAX] = "";
+    struct proposal *p;
+    size_t id_n = n ? b[0] : 0;
+
+    if (!id_n || id_n >= REQUEST_ID_MAX || n < 1 + id_n || n - 1 - id_n > LIMIT_COMMAND_MAX_BYTES ||
+        !c->leads)
+        return; /* its member sends it to the leader in a second */
+    memcpy(id, b + 1, id_n);
+    if (c->queue_n >= LIMIT_PROPOSALS_MAX || c->queue_bytes + n > QUEUE_MAX_BYTES) {
+        unsigned char body[4 + REQUEST_ID_MAX];
+
+        put_u32(body, (uint32_t)-E_LIMIT);
+        memcpy(body + 4, id, id_n);
+        frame_send(in->s, FRAME_REFUSED, 0, 0, body, 4 + id_n);
+        return;
+    }
+    p = proposal_create(c, id, slice_make(b + 1 + id_n, n - 1 - id_n));
+    p->origin = in->id;
+    log_enqueue(c, p);
+}
+
+static int inbound_frame(const struct frame *f, void *arg)
+{
+    struct inbound *in = arg;
+    struct core *c = in->c;
+    const unsigned char *b = f->body.p;
+    size_t n = f->body.n;
+
+    if (c->closing)
+        return 1;
+    if (!in->id) {
+        if (hello(in, f))
+            return 0;
+        stream_abort(in->s, "not a member of this cluster");
+        return 1;
+    }
+    if (f->type == FRAME_FORWARD) {
+        forwarded(in, b, n);
+    } else if (f->type == FRAME_TERM_ASK && n == 8) {
+        unsigned char body[8];
+
+        put_u64(body,
+                raft_current_term(&c->raft)); /* durable: libraft writes it before it acts on it */
+        frame_send(in->s, FRAME_TERM_IS, 0, f->id, body, sizeof body);
+    } else if (f->type == FRAME_INDEX_ASK) {
+        reads_index_ask(c, in->id, f->id);
+    } else if (f->type == FRAME_MEMBER_ASK) {
+        members_ask(c, in->id, f->id, f->body);
+    } else if (f->type == FRAME_DIGEST_ASK && n == 8) {
+        digest_asked(c, in, get_u64(b));
+    } else if (f->type == FRAME_DIGEST_OF && n == 16) {
+        digest_of(c, get_u64(b), get_u64(b + 8));
+    }
+    return 0;
+}
+
+static void inbound_data(struct stream *s, const void *d, size_t n, void *arg)
+{
+    struct inbound *in = arg;
+    struct err e = {0};
+
+    if (frame_feed(&in->in, d, n, inbound_frame, in, &e) < 0)
+        stream_abort(s, e.text);
+}
+
+static void inbound_closed(struct stream *s, const struct err *why, void *arg)
+{
+    struct inbound *in = arg;
+    struct core *c = in->c;
+
+    (void)s;
+    (void)why;
+    c->streams--;
+    list_remove(&in->link);
+    frame_reader_fini(&in->in);
+    mem_free(in);
+    core_maybe_closed(c);
+}
+
+static const struct stream_events inbound_events = {.data = inbound_data, .closed = inbound_closed};
+
+void peer_accept(struct core *c, struct stream *s)
+{
+    struct inbound *in = mem_new(struct inbound);
+
+    in->c = c;
+    in->s = s;
+    frame_reader_init(&in->in);
+    list_push(&c->inbounds, &in->link);
+    c->streams++;
+    stream_set(s, &inbound_events, in);
+    if (c->closing)
+        stream_abort(s, "this member is stopping");
+}
+
+void peers_close(struct core *c)
+{
+    list_for_each_safe (it, tmp, &c->peers)
+        peer_remove(container_of(it, struct peer, link));
+    list_for_each_safe (it, tmp, &c->inbounds)
+        stream_abort(container_of(it, struct inbound, link)->s, "this member is stopping");
+}
