@@ -18,7 +18,10 @@ int main(int argc, char **argv)
         const char *name;
         int (*main)(int argc, char **argv);
     } programs[] = {
-        {"server", server_main}, {"dev", dev_main}, {"agent", agent_main}, {"run", run_main}};
+#if __has_include("api/server/verbs.c")
+        {"server", server_main}, {"dev", dev_main},
+#endif
+        {"agent", agent_main}, {"run", run_main}};
 
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
         if (!strcmp(argv[1], programs[i].name))

@@ -48,7 +48,7 @@ int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err
 
     for (unsigned i = 0; state && i < sizeof step_names / sizeof *step_names; i++)
         if (strcmp(state, step_names[i]) == 0) {
-            r.step = (enum run_step)i;
+            r.step = (enum runner_step)i;
             known = true;
         }
     if (known) {

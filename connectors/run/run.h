@@ -25,9 +25,9 @@ enum run_frame {
     RUN_FRAME_STOP =
         3 /* agent: {"signal":15,"graceMs":n}: that signal, SIGKILL to all after the grace */
 };
-enum run_step { RUN_STEP_STARTING, RUN_STEP_RUNNING, RUN_STEP_ENDING, RUN_STEP_ENDED };
+enum runner_step { RUN_STEP_STARTING, RUN_STEP_RUNNING, RUN_STEP_ENDING, RUN_STEP_ENDED };
 struct run_report { /* of one worker */
-    enum run_step step;
+    enum runner_step step;
     int exit_code, term_signal;
     bool lease_lost;
     bool stopped; /* it had been asked to stop */

@@ -50,7 +50,7 @@ struct site { /* one Target document, and the connector that drives it */
     uint64_t facts_hash, committed_hash;
     bool facts_proposing, inventory_calling, confirming;
     struct call inventory;
-    uint64_t renewals;
+    uint64_t renewals, confirm_from_ms;
     uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */
 };
 

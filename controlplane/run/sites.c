@@ -15,6 +15,7 @@
 #define INVENTORY_DEADLINE_MS 20000
 #define RENEW_MAX_MS 5000
 #define SWEEP_DEADLINE_MS 30000
+#define CONFIRM_MAX_MS 400 /* a lease counts from a beat of the runner's that is older than this */
 #define BRAKE_WINDOW_MS 60000
 #define REFUSED_MIN_MS 250
 #define REFUSED_MAX_MS 30000
@@ -311,7 +312,8 @@ static void renew_confirmed(void *arg, const struct err *err)
     brain_under_way(b, -1);
     if (!b->leads || b->closing)
         return;
-    if (!err && t->reachable && t->connector) {
+    bool prompt = loop_now_ms(b->loop) - t->confirm_from_ms < CONFIRM_MAX_MS;
+    if (!err && prompt && t->reachable && t->connector) {
         const struct target_partition *p = object_as(t->doc, target)->spec->partition;
         drivers_renewed(
             t,
@@ -329,6 +331,7 @@ static void renew(void *arg)
     if (!t->reachable || t->confirming || b->n_drivers == 0)
         return;
     t->confirming = true;
+    t->confirm_from_ms = loop_now_ms(b->loop);
     brain_under_way(b, 1);
     core_confirm(b->cfg.core, b->loop, b->term, renew_every(t), renew_confirmed, t);
 }

@@ -1,4 +1,4 @@
-/* Commands as bytes: u8 type, u8 version, then fields (wire.c). One table per command says where
+/* Commands as bytes: u8 type, u8 version, then fields (record.c). One table per command says where
  * each field lies, so that encoding and decoding cannot disagree. Must never trust what it decodes:
  * lengths, counts and numbers of enums are checked here, meaning is checked by apply. */
 #include "controlplane/store/store_internal.h"
@@ -6,10 +6,10 @@
 #define COMMAND_VERSION 1
 #define FACTS_NODES_MAX 50000
 
-enum wire_type { W_STR, W_U64, W_I64, W_U32, W_INT, W_BOOL };
-struct wire_field {
+enum record_type { W_STR, W_U64, W_I64, W_U32, W_INT, W_BOOL };
+struct record_field {
     uint16_t tag;
-    enum wire_type type;
+    enum record_type type;
     size_t off, size;
 };
 #define SIZE_OF(st, m) sizeof(((struct st *)0)->m)
@@ -19,21 +19,21 @@ struct wire_field {
     }
 #define HEAD(st) FIELD(st, 1, W_STR, head.request_id), FIELD(st, 2, W_STR, head.user)
 
-static const struct wire_field write_fields[] = {
+static const struct record_field write_fields[] = {
     HEAD(write_cmd), FIELD(write_cmd, 10, W_STR, revision), FIELD(write_cmd, 11, W_BOOL, apply),
     FIELD(write_cmd, 12, W_BOOL, if_absent)};
-static const struct wire_field op_fields[] = {
+static const struct record_field op_fields[] = {
     FIELD(write_op, 1, W_INT, verb), FIELD(write_op, 2, W_INT, kind),
     FIELD(write_op, 3, W_STR, ns),   FIELD(write_op, 4, W_STR, name),
     FIELD(write_op, 5, W_STR, uid),  FIELD(write_op, 6, W_U64, rv)};
-static const struct wire_field place_fields[] = {HEAD(place_cmd),
+static const struct record_field place_fields[] = {HEAD(place_cmd),
                                                  FIELD(place_cmd, 10, W_STR, ns),
                                                  FIELD(place_cmd, 11, W_STR, name),
                                                  FIELD(place_cmd, 12, W_STR, uid),
                                                  FIELD(place_cmd, 13, W_I64, epoch),
                                                  FIELD(place_cmd, 14, W_U64, rv_read),
                                                  FIELD(place_cmd, 15, W_STR, queue)};
-static const struct wire_field run_fields[] = {HEAD(run_cmd),
+static const struct record_field run_fields[] = {HEAD(run_cmd),
                                                FIELD(run_cmd, 10, W_STR, ns),
                                                FIELD(run_cmd, 11, W_STR, name),
                                                FIELD(run_cmd, 12, W_STR, uid),
@@ -46,14 +46,14 @@ static const struct wire_field run_fields[] = {HEAD(run_cmd),
                                                FIELD(run_cmd, 19, W_STR, reason),
                                                FIELD(run_cmd, 20, W_STR, message),
                                                FIELD(run_cmd, 21, W_BOOL, requeue)};
-static const struct wire_field facts_fields[] = {HEAD(facts_cmd),
+static const struct record_field facts_fields[] = {HEAD(facts_cmd),
                                                  FIELD(facts_cmd, 10, W_STR, target),
                                                  FIELD(facts_cmd, 11, W_STR, session),
                                                  FIELD(facts_cmd, 12, W_BOOL, reach_told),
                                                  FIELD(facts_cmd, 13, W_BOOL, reachable),
                                                  FIELD(facts_cmd, 14, W_STR, why),
                                                  FIELD(facts_cmd, 15, W_BOOL, complete)};
-static const struct wire_field member_fields[] = {
+static const struct record_field member_fields[] = {
     HEAD(member_cmd),
     FIELD(member_cmd, 10, W_U64, member.id),
     FIELD(member_cmd, 11, W_STR, member.address),
@@ -62,7 +62,7 @@ static const struct wire_field member_fields[] = {
     FIELD(member_cmd, 14, W_U32, member.feature_level),
     FIELD(member_cmd, 15, W_BOOL, remove),
     FIELD(member_cmd, 16, W_STR, cluster_uid)};
-static const struct wire_field remove_fields[] = {HEAD(remove_cmd)};
+static const struct record_field remove_fields[] = {HEAD(remove_cmd)};
 
 /* Nested fields, the same numbers in all commands. */
 enum {
@@ -77,7 +77,7 @@ enum {
 struct command_desc {
     enum command_type type;
     size_t size;
-    const struct wire_field *fields;
+    const struct record_field *fields;
     size_t n;
 };
 #define DESC(T, st)                                                                                \
@@ -98,32 +98,32 @@ static const struct command_desc *desc_of(int type)
 
 /* ---- flat fields
  * ----------------------------------------------------------------------------------------- */
-static void fields_encode(const struct wire_field *f, size_t n, const void *base, struct buf *out)
+static void fields_encode(const struct record_field *f, size_t n, const void *base, struct buf *out)
 {
     for (; n > 0; n--, f++) {
         const char *at = (const char *)base + f->off;
 
         switch (f->type) {
         case W_STR:
-            wire_str(out, f->tag, at);
+            record_str(out, f->tag, at);
             break;
         case W_U64:
         case W_I64:
-            wire_u64(out, f->tag, *(const uint64_t *)(const void *)at);
+            record_u64(out, f->tag, *(const uint64_t *)(const void *)at);
             break;
         case W_U32:
         case W_INT:
-            wire_u64(out, f->tag, *(const uint32_t *)(const void *)at);
+            record_u64(out, f->tag, *(const uint32_t *)(const void *)at);
             break;
         case W_BOOL:
-            wire_u64(out, f->tag, *(const bool *)(const void *)at);
+            record_u64(out, f->tag, *(const bool *)(const void *)at);
             break;
         }
     }
 }
 
 /* 1 when the tag is one of these, 0 when not. */
-static int field_decode(const struct wire_field *f, size_t n, void *base, uint16_t tag,
+static int field_decode(const struct record_field *f, size_t n, void *base, uint16_t tag,
                         struct slice v, struct err *err)
 {
     for (; n > 0 && f->tag != tag; n--, f++)
@@ -132,12 +132,12 @@ static int field_decode(const struct wire_field *f, size_t n, void *base, uint16
         return 0;
     char *at = (char *)base + f->off;
     if (f->type == W_STR) {
-        if (!wire_get_str(v, at, f->size))
+        if (!record_get_str(v, at, f->size))
             return err_set(err, E_CORRUPT, "command: field %u is longer than %zu bytes", tag,
                            f->size - 1);
         return 1;
     }
-    uint64_t u = wire_get_u64(v);
+    uint64_t u = record_get_u64(v);
     if (v.n != 8 || ((f->type == W_U32 || f->type == W_INT) && u > INT32_MAX) ||
         (f->type == W_BOOL && u > 1))
         return err_set(err, E_CORRUPT, "command: field %u holds no such number", tag);
@@ -156,24 +156,24 @@ static void nested(struct buf *out, uint16_t tag, const struct schema *s, const 
 {
     if (!body)
         return;
-    size_t at = wire_open(out, tag);
+    size_t at = record_open(out, tag);
     tlv_encode(s, body, out);
-    wire_close(out, at);
+    record_close(out, at);
 }
 
 static void ops_encode(const struct write_op *ops, uint32_t n, struct buf *out)
 {
     for (uint32_t i = 0; i < n; i++) {
-        size_t at = wire_open(out, TAG_OP);
+        size_t at = record_open(out, TAG_OP);
 
         fields_encode(op_fields, sizeof op_fields / sizeof op_fields[0], &ops[i], out);
         if (ops[i].object) {
-            size_t in = wire_open(out, TAG_OBJECT);
+            size_t in = record_open(out, TAG_OBJECT);
 
             object_encode(ops[i].object, out);
-            wire_close(out, in);
+            record_close(out, in);
         }
-        wire_close(out, at);
+        record_close(out, at);
     }
 }
 
@@ -184,7 +184,7 @@ static int op_decode(struct slice in, struct write_op *op, struct err *err)
     uint16_t tag;
     int r;
 
-    while ((r = wire_next(&w, &tag, &v)) > 0) {
+    while ((r = record_next(&w, &tag, &v)) > 0) {
         if (tag == TAG_OBJECT)
             object = v;
         else if ((r = field_decode(op_fields, sizeof op_fields / sizeof op_fields[0], op, tag, v,
@@ -210,7 +210,7 @@ static uint32_t count_tags(struct slice in, uint16_t what)
     uint16_t tag;
     uint32_t n = 0;
 
-    while (wire_next(&w, &tag, &v) > 0)
+    while (record_next(&w, &tag, &v) > 0)
         n += tag == what;
     return n;
 }
@@ -341,7 +341,7 @@ int command_decode(struct slice in, struct arena *a, union command **ret, struct
     struct wire w = {fields.p, fields.n};
     if ((r = rooms_make(c, fields, a, err)) < 0)
         return r;
-    while ((r = wire_next(&w, &tag, &v)) > 0) {
+    while ((r = record_next(&w, &tag, &v)) > 0) {
         r = tag < TAG_OP ? field_decode(d->fields, d->n, c, tag, v, err)
                          : nested_decode(c, tag, v, a, err);
         if (r < 0)

@@ -30,11 +30,11 @@ void entry_begin(struct buf *b, const struct entry_head *h)
     unsigned char head[ENTRY_HEAD] = {0};
 
     PRE(b->n == 0);
-    put_u32(head, ENTRY_MAGIC);
-    put_u16(head + 4, ENTRY_VERSION);
-    put_u64(head + AT_NUMBER, h->number);
-    put_u64(head + AT_TERM, h->term);
-    put_u64(head + AT_TIME, (uint64_t)h->time_ms);
+    le_put_u32(head, ENTRY_MAGIC);
+    le_put_u16(head + 4, ENTRY_VERSION);
+    le_put_u64(head + AT_NUMBER, h->number);
+    le_put_u64(head + AT_TERM, h->term);
+    le_put_u64(head + AT_TIME, (uint64_t)h->time_ms);
     buf_add(b, head, sizeof head);
 }
 
@@ -42,13 +42,13 @@ void entry_add(struct buf *b, struct slice command)
 {
     unsigned char n[4];
 
-    put_u32(n, (uint32_t)command.n);
+    le_put_u32(n, (uint32_t)command.n);
     buf_add(b, n, sizeof n);
     buf_add(b, command.p, command.n);
     if (b->failed)
         return;
     unsigned char *p = (unsigned char *)b->p;
-    put_u32(p + AT_COUNT, get_u32(p + AT_COUNT) + 1);
+    le_put_u32(p + AT_COUNT, le_get_u32(p + AT_COUNT) + 1);
 }
 
 void entry_end(struct buf *b)
@@ -58,10 +58,10 @@ void entry_end(struct buf *b)
     if (b->failed)
         return;
     PRE(b->n >= ENTRY_HEAD);
-    put_u32((unsigned char *)b->p + AT_BYTES, (uint32_t)b->n);
+    le_put_u32((unsigned char *)b->p + AT_BYTES, (uint32_t)b->n);
     buf_add(b, zero, (8 - b->n % 8) % 8);
     if (!b->failed)
-        put_u32((unsigned char *)b->p + AT_CRC, entry_crc((unsigned char *)b->p, b->n));
+        le_put_u32((unsigned char *)b->p + AT_CRC, entry_crc((unsigned char *)b->p, b->n));
 }
 
 /* Header and framing of all commands; *ret_bytes is the length without padding. */
@@ -72,20 +72,20 @@ static int entry_check(struct slice in, struct entry_head *ret, uint32_t *ret_co
 
     if (in.n < ENTRY_HEAD || in.n > LIMIT_ENTRY_MAX_BYTES || in.n % 8 != 0)
         return err_set(err, E_CORRUPT, "log entry of %zu bytes", in.n);
-    if (get_u32(p) != ENTRY_MAGIC || (p[4] | p[5] << 8) != ENTRY_VERSION)
+    if (le_get_u32(p) != ENTRY_MAGIC || (p[4] | p[5] << 8) != ENTRY_VERSION)
         return err_set(err, E_CORRUPT, "log entry of another program or version");
-    size_t bytes = get_u32(p + AT_BYTES);
+    size_t bytes = le_get_u32(p + AT_BYTES);
     if (bytes < ENTRY_HEAD || bytes > in.n || in.n - bytes >= 8 ||
-        get_u32(p + AT_CRC) != entry_crc(p, in.n))
+        le_get_u32(p + AT_CRC) != entry_crc(p, in.n))
         return err_set(err, E_CORRUPT, "log entry is torn: its checksum does not match");
-    uint32_t count = get_u32(p + AT_COUNT), seen = 0;
+    uint32_t count = le_get_u32(p + AT_COUNT), seen = 0;
     size_t at = ENTRY_HEAD;
-    for (; bytes - at >= 4 && get_u32(p + at) <= bytes - at - 4; seen++)
-        at += 4 + get_u32(p + at);
+    for (; bytes - at >= 4 && le_get_u32(p + at) <= bytes - at - 4; seen++)
+        at += 4 + le_get_u32(p + at);
     if (at != bytes || seen != count)
         return err_set(err, E_CORRUPT, "log entry holds %u commands where it says %u", seen, count);
-    *ret = (struct entry_head){get_u64(p + AT_NUMBER), get_u64(p + AT_TERM),
-                               (int64_t)get_u64(p + AT_TIME)};
+    *ret = (struct entry_head){le_get_u64(p + AT_NUMBER), le_get_u64(p + AT_TERM),
+                               (int64_t)le_get_u64(p + AT_TIME)};
     *ret_count = count;
     *ret_bytes = bytes;
     return 0;
@@ -206,9 +206,9 @@ static void undecoded(struct slice in, struct result *res)
 
     if (in.n < 2)
         return;
-    for (struct wire w = {p + 2, in.n - 2}; wire_next(&w, &tag, &v) > 0;)
+    for (struct wire w = {p + 2, in.n - 2}; record_next(&w, &tag, &v) > 0;)
         if (tag == 1)
-            (void)wire_get_str(v, res->request_id, sizeof res->request_id);
+            (void)record_get_str(v, res->request_id, sizeof res->request_id);
 }
 
 int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice entry,
@@ -241,7 +241,7 @@ int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice 
         w->time = h.time_ms;
     for (uint32_t i = 0; i < count; i++) {
         const unsigned char *p = (const unsigned char *)entry.p + at;
-        struct slice in = slice_make(p + 4, get_u32(p));
+        struct slice in = slice_make(p + 4, le_get_u32(p));
         union command *c = NULL;
         struct result res = {0};
         struct err e = {0};

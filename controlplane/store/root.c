@@ -120,7 +120,7 @@ uint64_t hash_bytes(uint64_t seed, const void *p, size_t n)
     uint64_t h = hash_u64(seed, n);
 
     for (; n >= 8; c += 8, n -= 8)
-        h = hash_u64(h, get_u64(c));
+        h = hash_u64(h, le_get_u64(c));
     uint64_t tail = 0;
     for (size_t i = 0; i < n; i++)
         tail |= (uint64_t)c[i] << (8 * i);

@@ -2,7 +2,7 @@
  * changes costs little; what is derived is made again on reading.
  *
  *   8 bytes "HNSESNAP"  u32 version  u32 crc32 of all that follows  u64 bytes that follow  fields
- * (wire.c)
+ * (record.c)
  *
  * Must never take bytes for true: lengths, references between fields and the digest are checked. */
 #include "controlplane/store/store_internal.h"
@@ -66,13 +66,13 @@ static uint64_t write_object(struct writer *w, const struct object *o, bool live
     if (p->o)
         return p->at;
     *p = (struct place){o, ++w->n};
-    size_t at = wire_open(w->out, S_OBJECT);
-    wire_u64(w->out, O_KIND, (uint64_t)o->kind->id);
-    wire_u64(w->out, O_LIVE, live);
-    size_t in = wire_open(w->out, O_BYTES);
+    size_t at = record_open(w->out, S_OBJECT);
+    record_u64(w->out, O_KIND, (uint64_t)o->kind->id);
+    record_u64(w->out, O_LIVE, live);
+    size_t in = record_open(w->out, O_BYTES);
     object_encode(o, w->out);
-    wire_close(w->out, in);
-    wire_close(w->out, at);
+    record_close(w->out, in);
+    record_close(w->out, at);
     return p->at;
 }
 
@@ -90,12 +90,12 @@ static bool write_change(struct slice key, const void *value, void *arg)
     uint64_t before = write_object(w, c->before, false), after = write_object(w, c->after, false);
 
     (void)key;
-    size_t at = wire_open(w->out, S_CHANGE);
-    wire_u64(w->out, C_RV, c->rv);
-    wire_u64(w->out, C_KIND, (uint64_t)c->kind);
-    wire_u64(w->out, C_BEFORE, before);
-    wire_u64(w->out, C_AFTER, after);
-    wire_close(w->out, at);
+    size_t at = record_open(w->out, S_CHANGE);
+    record_u64(w->out, C_RV, c->rv);
+    record_u64(w->out, C_KIND, (uint64_t)c->kind);
+    record_u64(w->out, C_BEFORE, before);
+    record_u64(w->out, C_AFTER, after);
+    record_close(w->out, at);
     return true;
 }
 
@@ -103,18 +103,18 @@ static bool write_request(struct slice key, const void *value, void *arg)
 {
     const struct request_box *b = value;
     struct buf *out = ((struct writer *)arg)->out;
-    size_t at = wire_open(out, S_REQUEST);
+    size_t at = record_open(out, S_REQUEST);
 
-    wire_bytes(out, R_KEY, key.p, key.n);
-    wire_i64(out, R_AT, b->at);
-    wire_u64(out, R_SEQ, b->seq);
-    wire_i64(out, R_CODE, b->code);
-    wire_u64(out, R_RV, b->rv);
-    wire_u64(out, R_OP, b->op);
-    wire_u64(out, R_UNCHANGED, b->unchanged);
-    wire_str(out, R_FIELD, b->field);
-    wire_str(out, R_TEXT, b->text);
-    wire_close(out, at);
+    record_bytes(out, R_KEY, key.p, key.n);
+    record_i64(out, R_AT, b->at);
+    record_u64(out, R_SEQ, b->seq);
+    record_i64(out, R_CODE, b->code);
+    record_u64(out, R_RV, b->rv);
+    record_u64(out, R_OP, b->op);
+    record_u64(out, R_UNCHANGED, b->unchanged);
+    record_str(out, R_FIELD, b->field);
+    record_str(out, R_TEXT, b->text);
+    record_close(out, at);
     return true;
 }
 
@@ -122,15 +122,15 @@ static bool write_member(struct slice key, const void *value, void *arg)
 {
     const struct member_info *m = &((const struct member_box *)value)->info;
     struct buf *out = ((struct writer *)arg)->out;
-    size_t at = wire_open(out, S_MEMBER);
+    size_t at = record_open(out, S_MEMBER);
 
     (void)key;
-    wire_u64(out, M_ID, m->id);
-    wire_str(out, M_ADDRESS, m->address);
-    wire_str(out, M_API, m->api_address);
-    wire_str(out, M_NAME, m->name);
-    wire_u64(out, M_LEVEL, m->feature_level);
-    wire_close(out, at);
+    record_u64(out, M_ID, m->id);
+    record_str(out, M_ADDRESS, m->address);
+    record_str(out, M_API, m->api_address);
+    record_str(out, M_NAME, m->name);
+    record_u64(out, M_LEVEL, m->feature_level);
+    record_close(out, at);
     return true;
 }
 
@@ -138,13 +138,13 @@ static bool write_dead(struct slice key, const void *value, void *arg)
 {
     const struct dead_box *d = value;
     struct buf *out = ((struct writer *)arg)->out;
-    size_t at = wire_open(out, S_DEAD);
+    size_t at = record_open(out, S_DEAD);
 
-    wire_bytes(out, D_KEY, key.p, key.n);
-    wire_u64(out, D_STAGE, d->stage);
-    wire_u64(out, D_WAITING, d->waiting);
-    wire_bytes(out, D_CURSOR, d->cursor, d->n);
-    wire_close(out, at);
+    record_bytes(out, D_KEY, key.p, key.n);
+    record_u64(out, D_STAGE, d->stage);
+    record_u64(out, D_WAITING, d->waiting);
+    record_bytes(out, D_CURSOR, d->cursor, d->n);
+    record_close(out, at);
     return true;
 }
 
@@ -152,14 +152,14 @@ static void write_all(struct writer *w, const struct root *r)
 {
     const struct slice start = slice_make("", 0);
 
-    wire_u64(w->out, S_INDEX, r->index);
-    wire_u64(w->out, S_NUMBER, r->number);
-    wire_u64(w->out, S_TERM, r->term);
-    wire_u64(w->out, S_RV, r->rv);
-    wire_i64(w->out, S_TIME, r->time);
-    wire_u64(w->out, S_REQUEST_SEQ, r->request_seq);
-    wire_str(w->out, S_CLUSTER_UID, r->cluster_uid);
-    wire_str(w->out, S_REVISION, r->revision);
+    record_u64(w->out, S_INDEX, r->index);
+    record_u64(w->out, S_NUMBER, r->number);
+    record_u64(w->out, S_TERM, r->term);
+    record_u64(w->out, S_RV, r->rv);
+    record_i64(w->out, S_TIME, r->time);
+    record_u64(w->out, S_REQUEST_SEQ, r->request_seq);
+    record_str(w->out, S_CLUSTER_UID, r->cluster_uid);
+    record_str(w->out, S_REVISION, r->revision);
     for (int k = 1; k < KIND_LIMIT; k++)
         if (r->kinds[k])
             tree_scan(r->kinds[k], start, write_live, w);
@@ -167,7 +167,7 @@ static void write_all(struct writer *w, const struct root *r)
     tree_scan(r->requests, start, write_request, w);
     tree_scan(r->members, start, write_member, w);
     tree_scan(r->dead, start, write_dead, w);
-    wire_u64(w->out, S_DIGEST, root_digest(r));
+    record_u64(w->out, S_DIGEST, root_digest(r));
 }
 
 int snapshot_encode(const struct root *r, struct buf *out, struct err *err)
@@ -183,7 +183,7 @@ int snapshot_encode(const struct root *r, struct buf *out, struct err *err)
         ;
     w.map = mem_zalloc(w.cap * sizeof *w.map);
     memcpy(head, snapshot_magic, sizeof snapshot_magic);
-    put_u32(head + 8, SNAPSHOT_VERSION);
+    le_put_u32(head + 8, SNAPSHOT_VERSION);
     buf_add(out, head, sizeof head);
     write_all(&w, r);
     mem_free(w.map);
@@ -192,8 +192,8 @@ int snapshot_encode(const struct root *r, struct buf *out, struct err *err)
                        out->max);
     unsigned char *p = (unsigned char *)out->p + start;
     size_t n = out->n - start - SNAPSHOT_HEAD;
-    put_u32(p + 12, (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, n));
-    put_u64(p + 16, n);
+    le_put_u32(p + 12, (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, n));
+    le_put_u64(p + 16, n);
     return 0;
 }
 
@@ -219,11 +219,11 @@ static int read_object(struct reader *x, struct slice in)
     uint64_t kind = 0, live = 0;
     int r;
 
-    while ((r = wire_next(&w, &tag, &v)) > 0) {
+    while ((r = record_next(&w, &tag, &v)) > 0) {
         if (tag == O_KIND)
-            kind = wire_get_u64(v);
+            kind = record_get_u64(v);
         else if (tag == O_LIVE)
-            live = wire_get_u64(v);
+            live = record_get_u64(v);
         else if (tag == O_BYTES)
             bytes = v;
     }
@@ -261,9 +261,9 @@ static int read_change(struct reader *x, struct slice in)
     struct key k;
     int r;
 
-    while ((r = wire_next(&w, &tag, &v)) > 0)
+    while ((r = record_next(&w, &tag, &v)) > 0)
         if (tag <= C_AFTER)
-            f[tag] = wire_get_u64(v);
+            f[tag] = record_get_u64(v);
     key_u64(&k, f[C_RV]);
     if (r < 0 || f[C_BEFORE] > x->n || f[C_AFTER] > x->n || (!f[C_BEFORE] && !f[C_AFTER]) ||
         f[C_KIND] >= KIND_LIMIT || tree_get(x->r->changes, key_slice(&k)))
@@ -286,15 +286,15 @@ static int read_request(struct reader *x, struct slice in)
     struct key seq;
     int r;
 
-    while ((r = wire_next(&w, &tag, &v)) > 0) {
+    while ((r = record_next(&w, &tag, &v)) > 0) {
         if (tag == R_KEY)
             key = v;
         else if (tag == R_FIELD)
-            ok = ok && wire_get_str(v, field, sizeof field);
+            ok = ok && record_get_str(v, field, sizeof field);
         else if (tag == R_TEXT)
-            ok = ok && wire_get_str(v, text, sizeof text);
+            ok = ok && record_get_str(v, text, sizeof text);
         else if (tag < R_FIELD)
-            f[tag] = wire_get_u64(v);
+            f[tag] = record_get_u64(v);
     }
     key_u64(&seq, f[R_SEQ]);
     if (r < 0 || !ok || !key.p || key.n > STORE_KEY_MAX || tree_get(x->r->requests, key) ||
@@ -325,17 +325,17 @@ static int read_member(struct reader *x, struct slice in)
     bool ok = true;
     int r;
 
-    while ((r = wire_next(&w, &tag, &v)) > 0) {
+    while ((r = record_next(&w, &tag, &v)) > 0) {
         if (tag == M_ID)
-            m.id = wire_get_u64(v);
+            m.id = record_get_u64(v);
         else if (tag == M_ADDRESS)
-            ok = ok && wire_get_str(v, m.address, sizeof m.address);
+            ok = ok && record_get_str(v, m.address, sizeof m.address);
         else if (tag == M_API)
-            ok = ok && wire_get_str(v, m.api_address, sizeof m.api_address);
+            ok = ok && record_get_str(v, m.api_address, sizeof m.api_address);
         else if (tag == M_NAME)
-            ok = ok && wire_get_str(v, m.name, sizeof m.name);
+            ok = ok && record_get_str(v, m.name, sizeof m.name);
         else if (tag == M_LEVEL)
-            m.feature_level = (uint32_t)wire_get_u64(v);
+            m.feature_level = (uint32_t)record_get_u64(v);
     }
     if (r < 0 || !ok || !m.id)
         return SNAP_BAD(x, "a member cannot be read");
@@ -351,15 +351,15 @@ static int read_dead(struct reader *x, struct slice in)
     uint16_t tag;
     int r;
 
-    while ((r = wire_next(&w, &tag, &v)) > 0) {
+    while ((r = record_next(&w, &tag, &v)) > 0) {
         if (tag == D_KEY)
             key = v;
         else if (tag == D_CURSOR)
             cursor = v;
         else if (tag == D_STAGE)
-            stage = wire_get_u64(v);
+            stage = record_get_u64(v);
         else if (tag == D_WAITING)
-            waiting = wire_get_u64(v);
+            waiting = record_get_u64(v);
     }
     if (r < 0 || key.n < 2 || key.n > 300 || memchr(key.p, 0, key.n) || cursor.n > STORE_KEY_MAX ||
         stage > KIND_LIMIT)
@@ -382,17 +382,17 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
 
     switch (tag) {
     case S_TIME:
-        x->r->time = wire_get_i64(v);
+        x->r->time = record_get_i64(v);
         return 0;
     case S_CLUSTER_UID:
-        return wire_get_str(v, x->r->cluster_uid, sizeof x->r->cluster_uid)
+        return record_get_str(v, x->r->cluster_uid, sizeof x->r->cluster_uid)
                    ? 0
                    : SNAP_BAD(x, "the cluster's uid");
     case S_REVISION:
-        return wire_get_str(v, x->r->revision, sizeof x->r->revision) ? 0
+        return record_get_str(v, x->r->revision, sizeof x->r->revision) ? 0
                                                                       : SNAP_BAD(x, "the revision");
     case S_DIGEST:
-        x->digest = wire_get_u64(v);
+        x->digest = record_get_u64(v);
         x->has_digest = true;
         return 0;
     case S_OBJECT:
@@ -407,7 +407,7 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
         return read_dead(x, v);
     default:
         if (tag >= S_INDEX && tag <= S_REQUEST_SEQ)
-            *numbers[tag] = wire_get_u64(v);
+            *numbers[tag] = record_get_u64(v);
         return 0;
     }
 }
@@ -419,7 +419,7 @@ static int read_all(struct reader *x, struct slice in)
     uint16_t tag;
     int r;
 
-    while ((r = wire_next(&w, &tag, &v)) > 0)
+    while ((r = record_next(&w, &tag, &v)) > 0)
         if ((r = read_field(x, tag, v)) < 0)
             return r;
     if (r < 0)
@@ -437,11 +437,11 @@ int snapshot_decode(struct slice in, struct root **ret, struct err *err)
     *ret = NULL;
     if (in.n < SNAPSHOT_HEAD || memcmp(p, snapshot_magic, sizeof snapshot_magic) != 0)
         return err_set(err, E_CORRUPT, "this is no snapshot of Hanse");
-    if (get_u32(p + 8) != SNAPSHOT_VERSION)
+    if (le_get_u32(p + 8) != SNAPSHOT_VERSION)
         return err_set(err, E_CORRUPT, "snapshot of version %u; this program reads version %d",
-                       get_u32(p + 8), SNAPSHOT_VERSION);
-    if (get_u64(p + 16) != in.n - SNAPSHOT_HEAD ||
-        get_u32(p + 12) != (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD))
+                       le_get_u32(p + 8), SNAPSHOT_VERSION);
+    if (le_get_u64(p + 16) != in.n - SNAPSHOT_HEAD ||
+        le_get_u32(p + 12) != (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD))
         return err_set(err, E_CORRUPT, "the snapshot is torn: its checksum does not match");
     x.r = root_create();
     int r = read_all(&x, slice_make(p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD));

@@ -190,27 +190,27 @@ const char *sentence_named(struct txn *t, const struct kind *k,
 
 /* ---- wire: u16 tag, u32 length, bytes; unknown tags are passed over
  * ---------------------------------------------- */
-void wire_u64(struct buf *b, uint16_t tag, uint64_t v); /* nothing for 0 */
-void wire_i64(struct buf *b, uint16_t tag, int64_t v);
-void wire_str(struct buf *b, uint16_t tag, const char *s); /* nothing for "" */
-void wire_bytes(struct buf *b, uint16_t tag, const void *p, size_t n);
-size_t wire_open(struct buf *b,
-                 uint16_t tag); /* a nested field: its length is filled in by wire_close */
-void wire_close(struct buf *b, size_t at);
+void record_u64(struct buf *b, uint16_t tag, uint64_t v); /* nothing for 0 */
+void record_i64(struct buf *b, uint16_t tag, int64_t v);
+void record_str(struct buf *b, uint16_t tag, const char *s); /* nothing for "" */
+void record_bytes(struct buf *b, uint16_t tag, const void *p, size_t n);
+size_t record_open(struct buf *b,
+                 uint16_t tag); /* a nested field: its length is filled in by record_close */
+void record_close(struct buf *b, size_t at);
 struct wire {
     const unsigned char *p;
     size_t n;
 };
-int wire_next(struct wire *w, uint16_t *ret_tag,
+int record_next(struct wire *w, uint16_t *ret_tag,
               struct slice *ret); /* 1, 0 at the end, E_CORRUPT */
-uint64_t wire_get_u64(struct slice s);
-int64_t wire_get_i64(struct slice s);
-bool wire_get_str(struct slice s, char *out,
+uint64_t record_get_u64(struct slice s);
+int64_t record_get_i64(struct slice s);
+bool record_get_str(struct slice s, char *out,
                   size_t n); /* false when it does not fit or holds a NUL */
-void put_u16(unsigned char *p, uint16_t v);
-void put_u32(unsigned char *p, uint32_t v);
-void put_u64(unsigned char *p, uint64_t v);
-uint32_t get_u32(const unsigned char *p);
-uint64_t get_u64(const unsigned char *p);
+void le_put_u16(unsigned char *p, uint16_t v);
+void le_put_u32(unsigned char *p, uint32_t v);
+void le_put_u64(unsigned char *p, uint64_t v);
+uint32_t le_get_u32(const unsigned char *p);
+uint64_t le_get_u64(const unsigned char *p);
 
 #endif

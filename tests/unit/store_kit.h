@@ -58,7 +58,7 @@ static inline struct result kit_apply(struct kit *k, const union command *c)
     if (k->log.max) {
         unsigned char n[4];
 
-        put_u32(n, (uint32_t)entry.n);
+        le_put_u32(n, (uint32_t)entry.n);
         buf_add(&k->log, n, 4);
         buf_add(&k->log, entry.p, entry.n);
     }

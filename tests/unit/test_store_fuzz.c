@@ -47,11 +47,11 @@ static void test_mutations(void **state)
     (void)kit_run(&k, "w", 1, 1, STEP_DISPATCH);
     (void)kit_delete(&k, KIND_NAMESPACE, "", "default");
     for (size_t at = 0; at < k.log.n;) {
-        size_t n = get_u32((const unsigned char *)k.log.p + at);
+        size_t n = le_get_u32((const unsigned char *)k.log.p + at);
         const char *entry = k.log.p + at + 4;
 
         mutate(entry, n, 200, fuzz_command);
-        mutate(entry + 52, get_u32((const unsigned char *)entry + 48), 1500, fuzz_command);
+        mutate(entry + 52, le_get_u32((const unsigned char *)entry + 48), 1500, fuzz_command);
         at += 4 + n;
     }
     buf_init(&b, (size_t)1 << 24);

@@ -119,7 +119,7 @@ static void run_rnd(struct kit *k)
     const char *name = name_in(k, is_moving);
     const struct object *o = kit_get(k, name);
     int64_t epoch = 1, try_ = 1;
-    enum run_step step = (enum run_step)(1 + rnd(STEP_CHECKPOINT));
+    enum runner_step step = (enum runner_step)(1 + rnd(STEP_CHECKPOINT));
     struct run_checkpoint ck = {.step = rnd(100), .digest = "sha256:0", .name = "c"};
 
     if (o) {
@@ -127,7 +127,7 @@ static void run_rnd(struct kit *k)
 
         for (int i = 0; i < 30 && (!epoch_next(s->phase, step) || (step == STEP_STOP && rnd(8)));
              i++)
-            step = (enum run_step)(1 + rnd(STEP_CHECKPOINT));
+            step = (enum runner_step)(1 + rnd(STEP_CHECKPOINT));
         epoch = s->epoch;
         try_ = (s->intent ? s->intent->try_ : 0) + (step == STEP_DISPATCH);
     }
@@ -216,7 +216,7 @@ static uint64_t replay(const struct kit *k)
     uint64_t index = 0;
 
     for (size_t at = 0; at < k->log.n;) {
-        size_t n = get_u32((const unsigned char *)k->log.p + at);
+        size_t n = le_get_u32((const unsigned char *)k->log.p + at);
 
         assert_int_equal(
             store_apply(&r, ++index, 1, slice_make(k->log.p + at + 4, n), NULL, NULL, &e), 0);
