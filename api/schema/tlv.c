@@ -35,6 +35,11 @@ static void put_varint(struct buf *out, uint64_t v)
 {
     unsigned char b[10];
 
+    if (v < 0x80 && !out->failed && out->n + 2 <= out->cap && out->n < out->max) {
+        out->p[out->n++] = (char)v; /* most are: a sixth of a decision's time */
+        out->p[out->n] = 0;
+        return;
+    }
     buf_add(out, b, varint_bytes(v, b));
 }
 

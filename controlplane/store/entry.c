@@ -214,9 +214,9 @@ static void undecoded(struct slice in, struct result *res)
 int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice entry,
                 void (*each)(const struct result *r, void *arg), void *arg, struct err *err)
 {
-    struct entry_head h;
-    uint32_t count;
-    size_t bytes, at = ENTRY_HEAD;
+    struct entry_head h = {0};
+    uint32_t count = 0;
+    size_t bytes = 0, at = ENTRY_HEAD;
     AUTO_ARENA a = arena_create(0);
 
     int r = entry_check(entry, &h, &count, &bytes, err);

@@ -119,7 +119,7 @@ static void run_rnd(struct kit *k)
     const char *name = name_in(k, is_moving);
     const struct object *o = kit_get(k, name);
     int64_t epoch = 1, try_ = 1;
-    enum runner_step step = (enum runner_step)(1 + rnd(STEP_CHECKPOINT));
+    enum run_step step = (enum run_step)(1 + rnd(STEP_CHECKPOINT));
     struct run_checkpoint ck = {.step = rnd(100), .digest = "sha256:0", .name = "c"};
 
     if (o) {
@@ -127,7 +127,7 @@ static void run_rnd(struct kit *k)
 
         for (int i = 0; i < 30 && (!epoch_next(s->phase, step) || (step == STEP_STOP && rnd(8)));
              i++)
-            step = (enum runner_step)(1 + rnd(STEP_CHECKPOINT));
+            step = (enum run_step)(1 + rnd(STEP_CHECKPOINT));
         epoch = s->epoch;
         try_ = (s->intent ? s->intent->try_ : 0) + (step == STEP_DISPATCH);
     }
