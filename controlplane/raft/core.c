@@ -140,6 +140,8 @@ static void follow_leader(struct core *c)
         if (c->ev.leading)
             c->ev.leading(c->arg, false, c->lead_term);
     }
+    if (!is_leader && !list_empty(&c->queue)) /* it led, but never as far as its barrier */
+        log_lost(c);
     if (leader != c->seen_leader || term != c->seen_term) {
         c->seen_leader = leader;
         c->seen_term = term;
@@ -372,7 +374,7 @@ static int raft_open(struct core *c, struct err *err)
     if ((rv = raft_init(&c->raft, c->io, &c->fsm, c->cfg.id, c->cfg.address)))
         return core_raft_err(c, rv, "opening the log", err);
     c->raft_initialised = true;
-    fsm_hook_snapshots(c);
+    fsm_hook_io(c);
     raft_set_election_timeout(&c->raft, c->cfg.election_ms ? c->cfg.election_ms : ELECTION_MS);
     raft_set_heartbeat_timeout(&c->raft, c->cfg.heartbeat_ms ? c->cfg.heartbeat_ms : HEARTBEAT_MS);
     raft_set_install_snapshot_timeout(&c->raft, INSTALL_SNAPSHOT_MS);
@@ -387,6 +389,8 @@ static int raft_open(struct core *c, struct err *err)
     if ((rv = raft_start(&c->raft)))
         return c->dead ? (err ? (void)(*err = c->why_dead) : (void)0, c->why_dead.code)
                        : core_raft_err(c, rv, "starting from the log", err);
+    if (c->dead) /* an entry that cannot be */
+        return err ? (void)(*err = c->why_dead), c->why_dead.code : c->why_dead.code;
     c->raft_open = true;
     c->raft.legacy.step_cb = stepped;
     return 0;

@@ -22,8 +22,8 @@ static bool digest_at(const struct core *c, uint64_t number, uint64_t *ret)
 
 static void put_pair(unsigned char *b, uint64_t number, uint64_t digest)
 {
-    put_u64(b, number);
-    put_u64(b + 8, digest);
+    le64_put(b, number);
+    le64_put(b + 8, digest);
 }
 
 void digest_second(struct core *c)
@@ -34,7 +34,7 @@ void digest_second(struct core *c)
     if (!c->leads || !number || c->digest_verdict == number)
         return;
     c->digest_asked = number;
-    put_u64(body, number);
+    le64_put(body, number);
     list_for_each (it, &c->peers) {
         struct peer *p = container_of(it, struct peer, link);
 
@@ -118,6 +118,8 @@ void digest_is(struct core *c, struct peer *p, uint64_t number, uint64_t digest)
                   LOG_FIELDS({"member", log_u64(p->id)}, {"entry", log_u64(number)}));
     list_for_each (it, &c->peers)
         voters += container_of(it, struct peer, link)->voter;
+    if (votes(c, number, digest) <= voters / 2 && digest_at(c, number, &own))
+        digest = own; /* this answer is the odd one */
     if (votes(c, number, digest) > voters / 2) {
         bool all = true;
 

@@ -41,8 +41,9 @@ static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void *
     struct err e = {0};
 
     *result = NULL;
-    if (c->dead)
-        return RAFT_CORRUPT;
+    if (c->dead) /* nothing is applied any more; a failure here makes libraft free what it received
+                    twice */
+        return 0;
     next = root_ref(c->root);
     if (store_apply(&next, index, term_of(&c->raft, index), slice_make(buf->base, buf->len),
                     proposals_applied, c, &e)) {
@@ -56,7 +57,7 @@ static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void *
                 "directory %.120s and let it rejoin",
                 (unsigned long long)index, e.text, c->cfg.data_dir);
         core_fatal(c, &why);
-        return RAFT_CORRUPT;
+        return 0;
     }
     core_publish_root(c, next);
     digest_applied(c);
@@ -190,8 +191,35 @@ void fsm_init(struct core *c)
                                .restore = fsm_restore};
 }
 
-void fsm_hook_snapshots(struct core *c)
+/* A snapshot that comes while another is being installed is passed over by libraft 0.22.1, and
+ * never freed. */
+static void recv_message(struct raft_io *io, struct raft_message *m)
+{
+    struct raft *r = io->data;
+    struct core *c = r->data;
+    bool leaks = m->type == RAFT_INSTALL_SNAPSHOT && r->snapshot.installing &&
+                 m->install_snapshot.term >= r->current_term && !r->legacy.closing;
+
+    c->io_recv(io, m);
+    if (leaks) {
+        raft_configuration_close(&m->install_snapshot.conf);
+        raft_free(m->install_snapshot.data.base);
+    }
+}
+
+static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb recv)
+{
+    struct raft *r = io->data;
+    struct core *c = r->data;
+
+    c->io_recv = recv;
+    return c->io_start(io, msecs, tick, recv_message);
+}
+
+void fsm_hook_io(struct core *c)
 {
     c->io_snapshot_put = c->io->snapshot_put;
     c->io->snapshot_put = snapshot_put;
+    c->io_start = c->io->start;
+    c->io->start = io_start;
 }

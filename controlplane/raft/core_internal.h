@@ -198,6 +198,8 @@ struct core {
     int (*io_snapshot_put)(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
                            const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb);
     struct root *snapshot_root;
+    int (*io_start)(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb recv);
+    raft_io_recv_cb io_recv;
 };
 
 /* core.c */
@@ -214,7 +216,7 @@ void core_plant(struct core *c, const char *bug);
 
 /* core_fsm.c */
 void fsm_init(struct core *c);
-void fsm_hook_snapshots(struct core *c);
+void fsm_hook_io(struct core *c);
 
 /* core_log.c */
 void log_enqueue(struct core *c, struct proposal *p);
@@ -255,10 +257,10 @@ bool peer_send(struct core *c, uint64_t id, enum peer_frame type, uint64_t quest
                size_t n);
 bool inbound_send(struct core *c, uint64_t id, enum peer_frame type, uint64_t question,
                   const void *p, size_t n);
-void put_u64(unsigned char *p, uint64_t v);
-uint64_t get_u64(const void *p);
-void put_u32(unsigned char *p, uint32_t v);
-uint32_t get_u32(const void *p);
+void le64_put(unsigned char *p, uint64_t v);
+uint64_t le64_get(const void *p);
+void le32_put(unsigned char *p, uint32_t v);
+uint32_t le32_get(const void *p);
 
 /* core_member.c */
 void members_init(struct core *c);

@@ -98,7 +98,7 @@ static void refused(struct core *c, struct list *batch, int rv)
         } else if (p->origin) {
             unsigned char body[4 + REQUEST_ID_MAX];
 
-            put_u32(body, (uint32_t)-E_NOSPACE);
+            le32_put(body, (uint32_t)-E_NOSPACE);
             memcpy(body + 4, p->id, strlen(p->id));
             (void)inbound_send(c, p->origin, FRAME_REFUSED, 0, body, 4 + strlen(p->id));
             proposal_free(p);

@@ -49,7 +49,7 @@ static void answer(struct member_work *w)
         unsigned char body[4 + ERR_TEXT_MAX];
         size_t n = w->err.code ? strlen(w->err.text) : 0;
 
-        put_u32(body, (uint32_t)-w->err.code);
+        le32_put(body, (uint32_t)-w->err.code);
         memcpy(body + 4, w->err.text, n);
         (void)inbound_send(c, w->origin, FRAME_MEMBER_IS, w->question, body, 4 + n);
     } else {
@@ -210,15 +210,15 @@ static void ask(struct member_work *w, uint64_t leader)
     unsigned char body[9 + sizeof w->peer.address];
     size_t n = strlen(w->peer.address);
 
-    if (w->origin) { /* its member asks the new leader itself */
-        refuse(w, E_UNAVAIL, "this member does not lead");
+    if (w->origin) {                    /* its member asks the new leader itself */
+        refuse(w, E_UNAVAIL, "%s", ""); /* no text: ask another */
         return;
     }
     if (!leader || leader == c->cfg.id ||
         (w->asked_epoch == c->epoch && now - w->asked_ms < ASK_AGAIN_MS))
         return;
     body[0] = (unsigned char)w->op;
-    put_u64(body + 1, w->peer.id);
+    le64_put(body + 1, w->peer.id);
     memcpy(body + 9, w->peer.address, n);
     if (peer_send(c, leader, FRAME_MEMBER_ASK, w->question, body, 9 + n)) {
         w->asked_epoch = c->epoch;
@@ -233,8 +233,10 @@ void members_answer(struct core *c, uint64_t question, int code, struct slice te
 
         if (w->question != question || w->origin || w->answered || w->busy)
             continue;
-        if (code == E_UNAVAIL && !text.n)
+        if (code == E_UNAVAIL && !text.n) { /* it no longer leads: ask again soon */
+            w->asked_ms = loop_now_ms(c->loop) - ASK_AGAIN_MS + 2 * SWEEP_MS;
             continue;
+        }
         if (code)
             refuse(w, code, "%.*s", (int)(text.n > 400 ? 400 : text.n), (const char *)text.p);
         else
@@ -252,7 +254,7 @@ void members_ask(struct core *c, uint64_t origin, uint64_t question, struct slic
     w = mem_new(struct member_work);
     w->c = c;
     w->op = (enum member_op)b[0];
-    w->peer.id = get_u64(b + 1);
+    w->peer.id = le64_get(b + 1);
     memcpy(w->peer.address, b + 9, body.n - 9);
     w->origin = origin;
     w->question = question;

@@ -12,12 +12,12 @@
 #define DIAL_DEADLINE_MS 2000
 #define HELLO_MAX 128
 
-void put_u64(unsigned char *p, uint64_t v)
+void le64_put(unsigned char *p, uint64_t v)
 {
     for (unsigned i = 0; i < 8; i++)
         p[i] = (unsigned char)(v >> (8 * i));
 }
-uint64_t get_u64(const void *p)
+uint64_t le64_get(const void *p)
 {
     const unsigned char *b = p;
     uint64_t v = 0;
@@ -26,12 +26,12 @@ uint64_t get_u64(const void *p)
         v |= (uint64_t)b[i] << (8 * i);
     return v;
 }
-void put_u32(unsigned char *p, uint32_t v)
+void le32_put(unsigned char *p, uint32_t v)
 {
     for (unsigned i = 0; i < 4; i++)
         p[i] = (unsigned char)(v >> (8 * i));
 }
-uint32_t get_u32(const void *p)
+uint32_t le32_get(const void *p)
 {
     const unsigned char *b = p;
 
@@ -101,18 +101,18 @@ static int peer_frame(const struct frame *f, void *arg)
     if (c->closing)
         return 1;
     if (f->type == FRAME_TERM_IS && n == 8) {
-        reads_term_is(c, p, f->id, get_u64(b));
+        reads_term_is(c, p, f->id, le64_get(b));
     } else if (f->type == FRAME_INDEX_IS && n == 12) {
-        reads_index_is(c, f->id, -(int)get_u32(b), get_u64(b + 4));
+        reads_index_is(c, f->id, -(int)le32_get(b), le64_get(b + 4));
     } else if (f->type == FRAME_REFUSED && n >= 4 && n < 4 + REQUEST_ID_MAX) {
         char id[REQUEST_ID_MAX] = "";
 
         memcpy(id, b + 4, n - 4);
-        proposal_refused(c, id, -(int)get_u32(b));
+        proposal_refused(c, id, -(int)le32_get(b));
     } else if (f->type == FRAME_MEMBER_IS && n >= 4) {
-        members_answer(c, f->id, -(int)get_u32(b), slice_make(b + 4, n - 4));
+        members_answer(c, f->id, -(int)le32_get(b), slice_make(b + 4, n - 4));
     } else if (f->type == FRAME_DIGEST_IS && n == 16) {
-        digest_is(c, p, get_u64(b), get_u64(b + 8));
+        digest_is(c, p, le64_get(b), le64_get(b + 8));
     }
     return 0; /* what a newer version says and we do not know is passed over */
 }
@@ -132,7 +132,7 @@ static void peer_open(struct stream *s, void *arg)
         return;
     }
     p->open = true;
-    put_u64(body, c->cfg.id);
+    le64_put(body, c->cfg.id);
     memcpy(body + 8, c->meta.cluster, n);
     frame_send(s, FRAME_HELLO, 0, 0, body, 8 + n);
     core_kick(c);
@@ -254,12 +254,12 @@ static bool hello(struct inbound *in, const struct frame *f)
     if (f->type != FRAME_HELLO || f->body.n < 8 || f->body.n > 8 + 63)
         return false;
     memcpy(cluster, b + 8, f->body.n - 8);
-    (void)snprintf(want, sizeof want, "member:%" PRIu64, get_u64(b));
+    (void)snprintf(want, sizeof want, "member:%" PRIu64, le64_get(b));
     if (c->cfg.tls_server && (!who->certified || strcmp(who->name, want) != 0))
         return false;
     if (cluster[0] && c->meta.cluster[0] && strcmp(cluster, c->meta.cluster) != 0)
         return false;
-    in->id = get_u64(b);
+    in->id = le64_get(b);
     return in->id != 0;
 }
 
@@ -271,13 +271,13 @@ static void forwarded(struct inbound *in, const unsigned char *b, size_t n)
     size_t id_n = n ? b[0] : 0;
 
     if (!id_n || id_n >= REQUEST_ID_MAX || n < 1 + id_n || n - 1 - id_n > LIMIT_COMMAND_MAX_BYTES ||
-        !c->leads)
+        raft_state(&c->raft) != RAFT_LEADER)
         return; /* its member sends it to the leader in a second */
     memcpy(id, b + 1, id_n);
     if (c->queue_n >= LIMIT_PROPOSALS_MAX || c->queue_bytes + n > QUEUE_MAX_BYTES) {
         unsigned char body[4 + REQUEST_ID_MAX];
 
-        put_u32(body, (uint32_t)-E_LIMIT);
+        le32_put(body, (uint32_t)-E_LIMIT);
         memcpy(body + 4, id, id_n);
         frame_send(in->s, FRAME_REFUSED, 0, 0, body, 4 + id_n);
         return;
@@ -307,17 +307,17 @@ static int inbound_frame(const struct frame *f, void *arg)
     } else if (f->type == FRAME_TERM_ASK && n == 8) {
         unsigned char body[8];
 
-        put_u64(body,
-                raft_current_term(&c->raft)); /* durable: libraft writes it before it acts on it */
+        le64_put(body,
+                 raft_current_term(&c->raft)); /* durable: libraft writes it before it acts on it */
         frame_send(in->s, FRAME_TERM_IS, 0, f->id, body, sizeof body);
     } else if (f->type == FRAME_INDEX_ASK) {
         reads_index_ask(c, in->id, f->id);
     } else if (f->type == FRAME_MEMBER_ASK) {
         members_ask(c, in->id, f->id, f->body);
     } else if (f->type == FRAME_DIGEST_ASK && n == 8) {
-        digest_asked(c, in, get_u64(b));
+        digest_asked(c, in, le64_get(b));
     } else if (f->type == FRAME_DIGEST_OF && n == 16) {
-        digest_of(c, get_u64(b), get_u64(b + 8));
+        digest_of(c, le64_get(b), le64_get(b + 8));
     }
     return 0;
 }

@@ -35,8 +35,8 @@ static void finish(struct reader *r)
     if (r->kind == READER_REMOTE) {
         unsigned char body[12];
 
-        put_u32(body, (uint32_t)-r->err.code);
-        put_u64(body + 4, r->index);
+        le32_put(body, (uint32_t)-r->err.code);
+        le64_put(body + 4, r->index);
         (void)inbound_send(c, r->origin, FRAME_INDEX_IS, r->question, body, sizeof body);
         mem_free(r);
         return;
@@ -128,7 +128,7 @@ static void round_begin_leader(struct core *c)
         round_done(c);
         return;
     }
-    put_u64(body, c->round.term);
+    le64_put(body, c->round.term);
     list_for_each (it, &c->peers) {
         struct peer *p = container_of(it, struct peer, link);
 
@@ -171,7 +171,7 @@ static void keep_local_reads(struct core *c)
 
         if (r->kind == READER_CONFIRM)
             fail(r, E_STALE, "this member does not lead in that term");
-        else if (r->kind == READER_REMOTE)
+        else if (r->kind == READER_REMOTE && raft_state(&c->raft) != RAFT_LEADER)
             fail(r, E_UNAVAIL, "this member does not lead");
     }
 }

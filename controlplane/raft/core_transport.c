@@ -190,15 +190,15 @@ static bool payload_of(const struct link *k, uint64_t *ret)
 
     *ret = 0;
     if (k->type == RAFT_APPEND_ENTRIES) {
-        if (n < 40 || (count = get_u64(h + 32)) > (n - 40) / 16 || n != 40 + 16 * count)
+        if (n < 40 || (count = le64_get(h + 32)) > (n - 40) / 16)
             return false;
         for (uint64_t i = 0; i < count; i++)
-            sum += (get_u32(h + 40 + 16 * i + 12) + 7u) / 8u * 8u;
+            sum += (le32_get(h + 40 + 16 * i + 12) + 7u) / 8u * 8u;
         *ret = sum;
     } else if (k->type == RAFT_INSTALL_SNAPSHOT) {
-        if (n < 48 || (count = get_u64(h + 32)) > n - 48 || n != 48 + count)
+        if (n < 48 || (count = le64_get(h + 32)) > n - 48)
             return false;
-        *ret = get_u64(h + 40 + count);
+        *ret = le64_get(h + 40 + count);
     }
     return *ret <= PAYLOAD_MAX;
 }
@@ -211,7 +211,7 @@ static bool link_hello(struct link *k)
     size_t n = k->head.n - HELLO_HEAD;
     uv_stream_t *s;
 
-    k->id = get_u64(k->head.p);
+    k->id = le64_get(k->head.p);
     (void)snprintf(want, sizeof want, "member:%" PRIu64, k->id);
     if (!who->certified || strcmp(who->name, want) != 0 || !n || n >= sizeof address ||
         k->t->closed || c->closing)
@@ -245,8 +245,8 @@ static bool part_next(struct link *k)
         return true;
     }
     if (k->part == PART_PREAMBLE) {
-        k->type = get_u64(k->head.p) & 0xff;
-        header = get_u64(k->head.p + 8);
+        k->type = le64_get(k->head.p) & 0xff;
+        header = le64_get(k->head.p + 8);
         if (!header || header > HEADER_MAX || k->type < RAFT_APPEND_ENTRIES ||
             k->type > RAFT_TIMEOUT_NOW)
             return false;
@@ -337,7 +337,7 @@ static void link_open(struct stream *s, void *arg)
         link_kill(k, "the certificate is not that member's");
         return;
     }
-    put_u64(hello, c->cfg.id);
+    le64_put(hello, c->cfg.id);
     hello[8] = (unsigned char)n;
     hello[9] = (unsigned char)(n >> 8);
     memcpy(hello + HELLO_HEAD, c->cfg.address, n);

@@ -1,0 +1,317 @@
+/* One member on a real disk: propose, restart, kill -9, and what it must refuse. */
+#include "tests/unit/core_rig.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+/* ---- kill -9: what was acknowledged is there afterwards ---- */
+#define KILLS 20
+
+static void child_acked(void *arg, const struct result *res, const struct err *err);
+struct child {
+    struct rig *rig;
+    int fd;
+    unsigned next;
+    char name[64];
+};
+static void child_next(struct child *ch)
+{
+    struct buf b;
+
+    (void)snprintf(ch->name, sizeof ch->name, "w-%u", ch->next);
+    rig_command(ch->name, ch->name, &b);
+    core_propose(ch->rig->m[1].core, ch->rig->loop, ch->name, slice_make(b.p, b.n), 10000,
+                 child_acked, ch);
+    buf_fini(&b);
+}
+static void child_acked(void *arg, const struct result *res, const struct err *err)
+{
+    struct child *ch = arg;
+
+    if (err || res->code)
+        _exit(3);
+    if (write(ch->fd, &ch->next, sizeof ch->next) != sizeof ch->next)
+        _exit(4);
+    ch->next++;
+    child_next(ch);
+}
+static bool never(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+static void child_run(struct rig *r, int fd, unsigned first)
+{
+    struct child ch = {.rig = r, .fd = fd, .next = first};
+    struct err e = {0};
+
+    r->loop = loop_uv_create(&e);
+    r->m[1].cfg.snapshot_threshold = 64;
+    r->m[1].cfg.snapshot_trailing = 16;
+    if (rig_try_start(r, 1, &e)) {
+        (void)fprintf(stderr, "%s\n", e.text);
+        _exit(2);
+    }
+    child_next(&ch);
+    (void)rig_until(r, 60000, never, NULL);
+    _exit(5);
+}
+
+static void test_kill_loop(void **state)
+{
+    struct rig r;
+    unsigned acked = 0; /* every write below this one was acknowledged */
+
+    (void)state;
+    rig_create(&r, 1);
+    loop_uv_destroy(r.loop);
+    for (int k = 0; k < KILLS; k++) {
+        int fd[2], status;
+        unsigned got, wanted = acked + 5 + (unsigned)k * 7;
+        pid_t pid;
+
+        assert_int_equal(pipe(fd), 0);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (!pid) {
+            close(fd[0]);
+            child_run(&r, fd[1], acked);
+        }
+        close(fd[1]);
+        while (acked < wanted && read(fd[0], &got, sizeof got) == sizeof got)
+            acked = got + 1;
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        while (read(fd[0], &got, sizeof got) == sizeof got) /* acknowledged before it died */
+            acked = got + 1;
+        close(fd[0]);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        assert_true(acked >= wanted);
+    }
+    r.loop = loop_uv_create(NULL);
+    rig_start(&r, 1);
+    rig_wait_for(&r, rig_has_leader, &r);
+    for (unsigned i = 0; i < acked; i++) {
+        char name[64];
+
+        (void)snprintf(name, sizeof name, "w-%u", i);
+        assert_true(rig_has(&r, 1, name));
+    }
+    rig_destroy(&r);
+}
+
+/* ---- in one process ---- */
+static void test_propose_restart(void **state)
+{
+    struct rig r;
+    struct core_status s;
+    char uid[64];
+    struct root *root;
+
+    (void)state;
+    rig_create(&r, 1);
+    rig_start(&r, 1);
+    rig_wait_for(&r, rig_has_leader, &r);
+    for (int i = 0; i < 50; i++) {
+        char name[64];
+
+        (void)snprintf(name, sizeof name, "a-%d", i);
+        assert_int_equal(rig_write(&r, 1, name), 0);
+        assert_true(rig_has(&r, 1, name));
+    }
+    assert_int_equal(rig_write(&r, 1, "a-3"), 0); /* the same request id answers the first result */
+    assert_int_equal(rig_read_at(&r, 1), 0);
+    core_status(r.m[1].core, &s);
+    assert_true(s.ready && s.leads && s.voters == 1);
+    assert_int_equal(s.leader_id, 1);
+    assert_string_equal(s.leader_api_address, "https://m1");
+    root = core_root(r.m[1].core);
+    (void)snprintf(uid, sizeof uid, "%s", root_cluster_uid(root));
+    root_unref(root);
+    assert_true(uid[0]);
+    rig_stop(&r, 1);
+    rig_start(&r, 1);
+    rig_wait_for(&r, rig_has_leader, &r);
+    assert_true(rig_has(&r, 1, "a-0") && rig_has(&r, 1, "a-49"));
+    root = core_root(r.m[1].core);
+    assert_string_equal(root_cluster_uid(root), uid);
+    root_unref(root);
+    assert_int_equal(rig_write(&r, 1, "b"), 0);
+    rig_destroy(&r);
+}
+
+static void test_many_at_once_share_entries(void **state)
+{
+    enum { N = 2000 };
+    static struct rig_call calls[N];
+    struct rig r;
+    struct root *root;
+    uint64_t before, entries;
+
+    (void)state;
+    rig_create(&r, 1);
+    r.m[1].cfg.snapshot_threshold = 8;
+    r.m[1].cfg.snapshot_trailing = 4;
+    rig_start(&r, 1);
+    rig_wait_for(&r, rig_has_leader, &r);
+    root = core_root(r.m[1].core);
+    before = root_number(root);
+    root_unref(root);
+    for (int i = 0; i < N; i++) {
+        char name[64];
+
+        (void)snprintf(name, sizeof name, "n-%d", i);
+        rig_propose(&r, 1, name, 20000, &calls[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        rig_wait_for(&r, rig_done, &calls[i]);
+        assert_int_equal(calls[i].code, 0);
+    }
+    root = core_root(r.m[1].core);
+    entries = root_number(root) - before;
+    root_unref(root);
+    assert_true(entries > 0 && entries < N / 4);
+    rig_destroy(&r);
+}
+
+static void test_limits(void **state)
+{
+    enum { N = LIMIT_PROPOSALS_MAX + 50 };
+    static struct rig_call calls[N];
+    struct rig r;
+    int limited = 0;
+
+    (void)state;
+    rig_create(&r, 1);
+    rig_start(&r, 1);
+    for (int i = 0; i < N; i++) { /* there is no leader yet: all of them wait */
+        char name[64];
+
+        (void)snprintf(name, sizeof name, "n-%d", i);
+        rig_propose(&r, 1, name, 30000, &calls[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        rig_wait_for(&r, rig_done, &calls[i]);
+        assert_true(calls[i].code == 0 || calls[i].code == E_LIMIT);
+        limited += calls[i].code == E_LIMIT;
+    }
+    assert_true(limited >= 50 && limited < 60);
+    rig_destroy(&r);
+}
+
+static void confirm_is(struct rig *r, uint64_t term, int code)
+{
+    struct rig_call call = {0};
+
+    core_confirm(r->m[1].core, r->loop, term, 5000, rig_read, &call);
+    rig_wait_for(r, rig_done, &call);
+    assert_int_equal(call.code, code);
+}
+
+static void test_in_term(void **state)
+{
+    struct rig r;
+    struct core_status s;
+    struct rig_call call = {0};
+    struct buf b;
+
+    (void)state;
+    rig_create(&r, 1);
+    rig_start(&r, 1);
+    rig_wait_for(&r, rig_has_leader, &r);
+    core_status(r.m[1].core, &s);
+    confirm_is(&r, s.term, 0);
+    confirm_is(&r, s.term + 1, E_STALE);
+    rig_command("t-1", "t-1", &b);
+    core_propose_in_term(r.m[1].core, r.loop, s.term, "t-1", slice_make(b.p, b.n), 5000,
+                         rig_proposed, &call);
+    rig_wait_for(&r, rig_done, &call);
+    assert_int_equal(call.code, 0);
+    buf_fini(&b);
+    call.done = false;
+    rig_command("t-2", "t-2", &b);
+    core_propose_in_term(r.m[1].core, r.loop, s.term + 1, "t-2", slice_make(b.p, b.n), 5000,
+                         rig_proposed, &call);
+    rig_wait_for(&r, rig_done, &call);
+    assert_int_equal(call.code, E_STALE);
+    assert_false(call.applied);
+    assert_false(rig_has(&r, 1, "t-2"));
+    buf_fini(&b);
+    rig_destroy(&r);
+}
+
+static void refused(struct rig *r, int code, const char *says)
+{
+    struct err e = {0};
+
+    assert_int_equal(rig_try_start(r, 1, &e), code);
+    if (!strstr(e.text, says))
+        fail_msg("\"%s\" does not say \"%s\"", e.text, says);
+    if (code != E_BUSY) { /* the lock of the refused start lasts as long as this process */
+        char lock[300];
+
+        (void)unlink(rig_path(r, "d%u/lock", 1, lock, sizeof lock));
+    }
+}
+
+static void test_refusals(void **state)
+{
+    struct rig r;
+    pid_t pid;
+    int fd[2], status;
+    char c;
+
+    (void)state;
+    rig_create(&r, 1);
+    r.m[1].cfg.bootstrap = false;
+    refused(&r, E_INVALID, "hanse members add");
+    r.m[1].cfg.bootstrap = true;
+    rig_start(&r, 1);
+    rig_wait_for(&r, rig_has_leader, &r);
+    rig_stop(&r, 1);
+    r.m[1].cfg.id = 2;
+    refused(&r, E_INVALID, "belongs to member 1");
+    r.m[1].cfg.id = 1;
+    /* another process holds it */
+    char lock[300];
+
+    assert_int_equal(pipe(fd), 0);
+    pid = fork();
+    if (!pid) {
+        struct err e = {0};
+
+        r.loop = loop_uv_create(NULL);
+        if (rig_try_start(&r, 1, &e))
+            _exit(1);
+        (void)!write(fd[1], "x", 1);
+        (void)rig_until(&r, 60000, never, NULL);
+        _exit(0);
+    }
+    assert_int_equal(read(fd[0], &c, 1), 1);
+    char number[32];
+
+    (void)snprintf(number, sizeof number, "%d", (int)pid);
+    refused(&r, E_BUSY, number);
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    close(fd[0]);
+    close(fd[1]);
+    (void)unlink(rig_path(&r, "d%u/lock", 1, lock, sizeof lock));
+    rig_start(&r, 1);
+    rig_destroy(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kill_loop),
+        cmocka_unit_test(test_propose_restart),
+        cmocka_unit_test(test_many_at_once_share_entries),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_in_term),
+        cmocka_unit_test(test_refusals),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
