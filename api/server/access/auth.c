@@ -1,0 +1,57 @@
+/* Who asks: a client certificate that our CA signed (CN = user, O = groups), or a bearer token that
+ * the backend knows. A token that is wrong is never taken for "no token": it is refused also where
+ * nothing is needed. */
+#include "api/server/server_internal.h"
+
+static void copy(char *to, size_t n, const char *from)
+{
+    (void)snprintf(to, n, "%s", from);
+}
+
+static void add_group(struct api_identity *who, const char *group)
+{
+    if (who->n_groups < sizeof who->groups / sizeof *who->groups)
+        copy(who->groups[who->n_groups++], sizeof *who->groups, group);
+}
+
+static int by_token(struct call *c, const char *header, struct err *err)
+{
+    const char *token = header + 6;
+
+    if (strncasecmp(header, "bearer", 6) != 0 || (*token != ' ' && *token != '\t'))
+        return err_set(err, E_UNAUTH, "Authorization must be \"Bearer TOKEN\"");
+    while (*token == ' ' || *token == '\t')
+        token++;
+    if (!*token)
+        return err_set(err, E_UNAUTH, "the bearer token is empty");
+    int r = c->api->ops->token(c->api->b, token, &c->who, err);
+    if (r)
+        return err_set(err, r == E_UNAVAIL ? E_UNAVAIL : E_UNAUTH,
+                       r == E_UNAVAIL ? "tokens cannot be checked at the moment"
+                                      : "the bearer token is not valid");
+    if (!*c->who.user)
+        return err_set(err, E_UNAUTH, "the bearer token names no user");
+    add_group(&c->who, "system:authenticated");
+    return 0;
+}
+
+int auth_identify(struct call *c, struct err *err)
+{
+    const struct peer_identity *peer = http_peer(c->rq);
+    const char *header = http_header_get(c->rq, "authorization");
+
+    memset(&c->who, 0, sizeof c->who);
+    if (header)
+        return by_token(c, header, err);
+    if (peer && peer->certified && *peer->name) {
+        copy(c->who.user, sizeof c->who.user, peer->name);
+        for (unsigned i = 0; i < peer->n_groups; i++)
+            add_group(&c->who, peer->groups[i]);
+        add_group(&c->who, "system:authenticated");
+        return 0;
+    }
+    copy(c->who.user, sizeof c->who.user, "system:anonymous");
+    add_group(&c->who, "system:unauthenticated");
+    c->who.anonymous = true;
+    return 0;
+}

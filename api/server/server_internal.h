@@ -1,0 +1,223 @@
+/* What the parts of the API server share: a request under way (`struct call`), its answer, the
+ * routes, and the helpers for JSON text. Nothing outside api/server includes this. */
+#ifndef HANSE_API_SERVER_SERVER_INTERNAL_H
+#define HANSE_API_SERVER_SERVER_INTERNAL_H
+
+#include "api/base/limits.h"
+#include "api/base/list.h"
+#include "api/base/log.h"
+#include "api/server/api.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define ANSWER_MAX ((size_t)256 << 20)
+#define KEPT_VIEWS 16
+#define KEPT_VIEW_MS (5u * 60 * 1000)
+#define DEADLINE_MS 30000
+#define FRESH_MS 10000
+
+/* ---- the server
+ * ------------------------------------------------------------------------------------------------
+ */
+struct kept_view { /* a state that a `continue` token names */
+    struct view *view;
+    uint64_t rv, used_ms;
+};
+struct api_counters {
+    uint64_t requests, by_class[6], watch_events, watch_overflows, writes, conflicts;
+};
+struct hub; /* read/watch.c */
+struct api {
+    struct api_config cfg;
+    struct backend *b;
+    const struct backend_ops *ops;
+    struct hub *hub;
+    struct kept_view kept[KEPT_VIEWS];
+    struct api_counters counters;
+    uint64_t calls; /* under way */
+};
+
+/* ---- routes (routes.def, route.c)
+ * ------------------------------------------------------------------------------- */
+struct call;
+enum route_access {
+    OPEN,     /* anybody */
+    PATH,     /* nonResourceURLs */
+    RESOURCE, /* rules on resources */
+    SELF      /* anybody with credentials, about himself */
+};
+struct route {
+    const char *id, *method, *domain, *pattern, *verb;
+    enum route_access access;
+    void (*run)(struct call *c);
+};
+const struct route *route_table(size_t *ret_n);
+
+/* ---- a request under way
+ * ------------------------------------------------------------------------------------------ */
+struct selector;
+enum repr_form { FORM_OBJECT, FORM_TABLE, FORM_PARTIAL };
+enum repr_include { INCLUDE_METADATA, INCLUDE_NONE, INCLUDE_OBJECT };
+struct repr { /* how objects are shown; events are encoded once for each that is in use */
+    enum repr_form form;
+    enum repr_include include;
+    bool v1beta1, yaml;
+};
+struct call {
+    struct api *api;
+    struct http_request *rq;
+    const struct http_message *m;
+    struct arena *mem;
+    struct api_identity who;
+    const struct route *route;
+    const char *group, *version; /* of the path; "" and "v1" for core */
+    const char *res, *ns, *name, *op;
+    const char *verb, *sub;  /* as RBAC sees them */
+    const struct kind *kind; /* NULL where {res} is none of ours */
+    struct repr repr;
+    struct selector *selector; /* freed with the call; a watch takes it over */
+    struct view *view;
+    cJSON *trees[8];
+    unsigned n_trees, attempts;
+    struct object *objects[4]; /* given back at the end */
+    unsigned n_objects;
+    void (*next)(struct call *c);
+    struct err err;
+    const char *warning;
+    void *state;                  /* of the verb, in `mem` */
+    void (*fini)(struct call *c); /* lets go of what `state` holds, or NULL */
+};
+cJSON *call_own(struct call *c, cJSON *j); /* freed at the end of the request; NULL ok */
+struct object *call_own_object(struct call *c, struct object *o);
+void call_release(struct call *c); /* frees the call without an answer (it was streamed) */
+void call_view(struct call *c);    /* takes the newest view into c->view */
+/* Linearizable (and at least min_rv), then next(c) with a new view; on failure the request is
+ * answered. */
+void call_fresh(struct call *c, uint64_t min_rv, void (*next)(struct call *c));
+/* Answers: each ends the request. */
+void call_reply(struct call *c, int status, const char *type, const void *p, size_t n);
+void call_reply_buf(struct call *c, int status, struct buf *b); /* JSON, or YAML when asked for */
+void call_reply_tree(struct call *c, int status, cJSON *j);     /* takes j */
+void call_fail(struct call *c, const struct err *e);
+void call_fail_at(struct call *c, const struct err *e, const struct kind *k, const char *name);
+void call_fail_code(struct call *c, int code, const char *text);
+int call_not_found(const struct kind *k, const char *name, struct err *err);
+/* The body as JSON (from JSON or YAML); NULL with err. Owned by the call. */
+cJSON *call_body(struct call *c, struct err *err);
+/* A body in Kubernetes' protobuf as the same tree; E_MEDIA for kinds that only come as JSON or
+ * YAML. */
+int proto_body(struct slice in, cJSON **ret, struct err *err) MUST_CHECK;
+int64_t call_now(const struct call *c);
+static inline const char *call_param(const struct call *c, const char *name)
+{
+    const char *v = http_param_get(c->rq, name);
+    return v ? v : "";
+}
+static inline bool call_flag(const struct call *c, const char *name)
+{
+    const char *v = http_param_get(c->rq, name);
+    return v && (!*v || !strcmp(v, "1") || !strcmp(v, "true") || !strcmp(v, "True"));
+}
+static inline const struct object *call_get(const struct call *c, const struct kind *k,
+                                            const char *ns, const char *name)
+{
+    return c->api->ops->get(c->view, k, ns ? ns : "", name);
+}
+int call_u64(const char *text, uint64_t *ret);
+
+/* ---- JSON text
+ * ------------------------------------------------------------------------------------------------------
+ */
+void json_text(struct buf *out, const char *s); /* quoted and escaped */
+void json_pair(struct buf *out, const char *key, const char *value, bool comma);
+void status_json(struct buf *out, const struct err *e, const struct kind *k, const char *group,
+                 const char *res, const char *name, int http);
+
+/* ---- access/
+ * ----------------------------------------------------------------------------------------------------------
+ */
+int auth_identify(struct call *c, struct err *err) MUST_CHECK;
+struct rbac_ask {
+    const char *verb, *group, *resource, *sub, *ns, *name, *path; /* path: a nonResourceURL */
+};
+bool rbac_allowed(struct api *a, const struct view *v, const struct api_identity *who,
+                  const struct rbac_ask *ask);
+int rbac_check(struct call *c, const struct rbac_ask *ask, struct err *err) MUST_CHECK;
+/* Each rule that `who` has: in a namespace (ns) or everywhere (ns ""). */
+void rbac_rules(struct api *a, const struct view *v, const struct api_identity *who, const char *ns,
+                bool (*each)(const struct policy_rule *r, bool cluster, void *arg), void *arg);
+/* A user may not grant what he lacks. */
+int rbac_escalation(struct call *c, const struct object *o, struct err *err) MUST_CHECK;
+void review_access(struct call *c);
+void review_subject(struct call *c);
+void review_rules(struct call *c);
+void review_self(struct call *c);
+
+/* ---- read/
+ * ---------------------------------------------------------------------------------------------------------------
+ */
+/* Labels and fields; on success c->selector, NULL when both are empty. */
+int selector_parse(const char *labels, const char *fields, const struct kind *k,
+                   struct selector **ret, struct err *err) MUST_CHECK;
+struct selector *selector_free(struct selector *s);
+bool selector_holds(const struct selector *s, const struct object *o); /* NULL = all */
+bool selector_trivial(const struct selector *s);
+const char *selector_name(const struct selector *s); /* metadata.name=X, or NULL */
+int repr_choose(struct call *c, struct err *err) MUST_CHECK;
+void repr_object(struct api *a, const struct repr *r, const struct object *o, struct buf *out);
+void repr_list_begin(const struct repr *r, const struct kind *k, struct buf *out);
+void repr_list_item(struct api *a, const struct repr *r, const struct object *o, struct buf *out);
+void repr_list_end(const struct repr *r, uint64_t rv, const char *token, int64_t remaining,
+                   struct buf *out);
+void table_columns(const struct kind *k, struct buf *out);
+void table_row(struct api *a, const struct repr *r, const struct object *o, struct buf *out);
+void object_text(struct api *a, const struct object *o, struct buf *out); /* with secret values */
+cJSON *object_tree(struct api *a, const struct object *o);                /* the same as a tree */
+void read_get(struct call *c);
+void read_list(struct call *c);
+void read_watch(struct call *c);
+struct view *view_keep(struct api *a, struct view *v);
+struct view *view_kept(struct api *a, uint64_t rv);
+void views_drop(struct api *a);
+struct hub *hub_create(struct api *a);
+struct hub *hub_destroy(struct hub *h);
+uint64_t hub_watches(const struct hub *h);
+
+/* ---- write/
+ * ----------------------------------------------------------------------------------------------------------------
+ */
+void write_create(struct call *c);
+void write_update(struct call *c);
+void write_patch(struct call *c);
+void write_delete(struct call *c);
+void write_delete_collection(struct call *c);
+void apply_set(struct call *c);
+const char *write_request_id(struct call *c);
+void write_random_name(struct call *c, char *out, size_t n);
+
+/* ---- the rest
+ * ------------------------------------------------------------------------------------------------------------------
+ */
+void show_version(struct call *c);
+void show_health(struct call *c);
+void show_ready(struct call *c);
+void show_metrics(struct call *c);
+void show_index(struct call *c);
+void discover_api(struct call *c);
+void discover_core(struct call *c);
+void discover_apis(struct call *c);
+void discover_group(struct call *c);
+void discover_version(struct call *c);
+void openapi_two(struct call *c);
+void openapi_three(struct call *c);
+void openapi_three_group(struct call *c);
+void operate(struct call *c);
+void workload_log(struct call *c);
+void workload_exec(struct call *c);
+void account_token(struct call *c);
+
+#endif

@@ -1,0 +1,412 @@
+/* What is no reading or writing of objects: operations of the backend, tokens, logs and exec of
+ * workloads. */
+#include "api/server/server_internal.h"
+
+/* ---- operations
+ * ------------------------------------------------------------------------------------------------------
+ */
+static void operated(void *arg, const char *json, const struct err *err)
+{
+    struct call *c = arg;
+    AUTO_BUF b = {0};
+
+    if (err && err->code) {
+        call_fail(c, err);
+        return;
+    }
+    buf_init(&b, ANSWER_MAX);
+    buf_str(&b, json ? json : "{}");
+    buf_char(&b, '\n');
+    call_reply_buf(c, 200, &b);
+}
+
+/* GET passes its parameters as an object of texts, POST its body. */
+static cJSON *operation_body(struct call *c, struct err *err)
+{
+    if (c->m->method != HTTP_GET_ && c->m->method != HTTP_HEAD_ && c->m->body.n)
+        return call_body(c, err);
+    cJSON *j = call_own(c, cJSON_CreateObject());
+    for (unsigned i = 0; i < c->m->n_params; i++)
+        cJSON_AddStringToObject(j, c->m->params[i].name, c->m->params[i].value);
+    return j;
+}
+
+static void operate_with(struct call *c, const char *op, const cJSON *body)
+{
+    char *text = cJSON_PrintUnformatted(body);
+    const char *json = arena_strdup(c->mem, text ? text : "{}");
+
+    cJSON_free(text);
+    c->api->ops->operate(c->api->b, &c->who, op, json, operated, c);
+}
+
+void operate(struct call *c)
+{
+    struct err e = {0};
+    cJSON *body = operation_body(c, &e);
+
+    if (!body)
+        call_fail(c, &e);
+    else
+        operate_with(c, c->op, body);
+}
+
+static void token_made(void *arg, const char *json, const struct err *err)
+{
+    struct call *c = arg;
+    cJSON *made = json ? cJSON_Parse(json) : NULL, *j, *status;
+    const cJSON *token = cJSON_GetObjectItemCaseSensitive(made, "token");
+    const cJSON *until = cJSON_GetObjectItemCaseSensitive(made, "expirationTimestamp");
+
+    if ((err && err->code) || !cJSON_IsString(token)) {
+        struct err e = {0};
+        if (!err || !err->code)
+            (void)err_set(&e, E_INTERNAL, "no token was made");
+        cJSON_Delete(made);
+        call_fail(c, err && err->code ? err : &e);
+        return;
+    }
+    j = cJSON_CreateObject();
+    cJSON_AddStringToObject(j, "kind", "TokenRequest");
+    cJSON_AddStringToObject(j, "apiVersion", "authentication.k8s.io/v1");
+    cJSON *meta = cJSON_AddObjectToObject(j, "metadata");
+    cJSON_AddStringToObject(meta, "name", c->name);
+    cJSON_AddStringToObject(meta, "namespace", c->ns);
+    cJSON_AddObjectToObject(j, "spec");
+    status = cJSON_AddObjectToObject(j, "status");
+    cJSON_AddStringToObject(status, "token", token->valuestring);
+    cJSON_AddStringToObject(status, "expirationTimestamp",
+                            cJSON_IsString(until) ? until->valuestring : "9999-12-31T23:59:59Z");
+    cJSON_Delete(made);
+    call_reply_tree(c, 201, j);
+}
+
+/* Body: TokenRequest. Operation token.create gets
+ * {"namespace","serviceAccount","expirationSeconds","audiences"}. */
+void account_token(struct call *c)
+{
+    struct err e = {0};
+    cJSON *body = c->m->body.n ? call_body(c, &e) : call_own(c, cJSON_CreateObject());
+    const cJSON *spec = cJSON_GetObjectItemCaseSensitive(body, "spec");
+    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(spec, "expirationSeconds");
+    const cJSON *audiences = cJSON_GetObjectItemCaseSensitive(spec, "audiences");
+
+    if (!body) {
+        call_fail(c, &e);
+        return;
+    }
+    if (!call_get(c, kind_by_id(KIND_SERVICE_ACCOUNT), c->ns, c->name)) {
+        (void)call_not_found(kind_by_id(KIND_SERVICE_ACCOUNT), c->name, &e);
+        call_fail_at(c, &e, kind_by_id(KIND_SERVICE_ACCOUNT), c->name);
+        return;
+    }
+    cJSON *ask = call_own(c, cJSON_CreateObject());
+    cJSON_AddStringToObject(ask, "namespace", c->ns);
+    cJSON_AddStringToObject(ask, "serviceAccount", c->name);
+    cJSON_AddNumberToObject(ask, "expirationSeconds",
+                            cJSON_IsNumber(seconds) ? seconds->valuedouble : 3600);
+    if (cJSON_IsArray(audiences))
+        cJSON_AddItemToObject(ask, "audiences", cJSON_Duplicate(audiences, true));
+    char *text = cJSON_PrintUnformatted(ask);
+    const char *json = arena_strdup(c->mem, text ? text : "{}");
+    cJSON_free(text);
+    c->api->ops->operate(c->api->b, &c->who, "token.create", json, token_made, c);
+}
+
+/* ---- logs and exec
+ * ----------------------------------------------------------------------------------------------------
+ */
+/* Both belong to the member that leads: others answer 307. True when the request is answered. */
+static bool sent_on(struct call *c)
+{
+    const char *leader = c->api->ops->leader ? c->api->ops->leader(c->api->b) : NULL;
+    struct http_request *rq = c->rq;
+    AUTO_BUF url = {0};
+
+    if (!leader)
+        return false;
+    if (!*leader) {
+        call_fail_code(c, E_UNAVAIL,
+                       "no leader is known at the moment: only it can reach the targets");
+        return true;
+    }
+    buf_init(&url, 2 * LIMIT_URL_MAX_BYTES);
+    buf_printf(&url, "https://%s%s", leader, c->m->path);
+    for (unsigned i = 0; i < c->m->n_params; i++) {
+        buf_printf(&url, "%c%s=", i ? '&' : '?', c->m->params[i].name);
+        for (const char *p = c->m->params[i].value; *p; p++)
+            if (strchr("-_.~", *p) || (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') ||
+                (*p >= 'A' && *p <= 'Z'))
+                buf_char(&url, *p);
+            else
+                buf_printf(&url, "%%%02X", (unsigned char)*p);
+    }
+    const char *headers[] = {"Location", arena_strdup(c->mem, url.p), NULL};
+    const char **copy = arena_memdup(c->mem, headers, sizeof headers);
+    call_release(c);
+    http_reply(rq, 307, "text/plain", slice_make("", 0), copy);
+    return true;
+}
+
+static int64_t number(struct call *c, const char *name, int64_t otherwise)
+{
+    uint64_t v;
+
+    return call_u64(call_param(c, name), &v) || v > INT64_MAX ? otherwise : (int64_t)v;
+}
+
+static bool workload_there(struct call *c)
+{
+    struct err e = {0};
+
+    if (call_get(c, c->kind ? c->kind : kind_by_id(KIND_WORKLOAD), c->ns, c->name))
+        return true;
+    (void)call_not_found(kind_by_id(KIND_WORKLOAD), c->name, &e);
+    call_fail_at(c, &e, kind_by_id(KIND_WORKLOAD), c->name);
+    return false;
+}
+
+struct log_stream {
+    struct api *a;
+    struct http_request *rq;
+    struct api_exec_session *session;
+    bool begun, ended;
+    char name[256];
+};
+
+static void log_closed(void *arg)
+{
+    struct log_stream *s = arg;
+
+    if (s->session)
+        s->a->ops->exec_close(s->session);
+    mem_free(s);
+}
+
+static void log_begin(struct log_stream *s)
+{
+    if (!s->begun) {
+        s->begun = true;
+        http_chunk_begin(s->rq, 200, "text/plain; charset=utf-8", NULL, log_closed, s);
+    }
+}
+
+static void log_data(int fd, const void *p, size_t n, void *arg)
+{
+    struct log_stream *s = arg;
+
+    (void)fd;
+    log_begin(s);
+    http_chunk(s->rq, p, n);
+}
+
+static void log_end(int exit_code, const struct err *err, void *arg)
+{
+    struct log_stream *s = arg;
+
+    (void)exit_code;
+    if (s->ended)
+        return;
+    s->ended = true;
+    if (!s->begun && err && err->code) {
+        AUTO_BUF b = {0};
+        struct http_request *rq = s->rq;
+        buf_init(&b, 1 << 16);
+        status_json(&b, err, kind_by_id(KIND_WORKLOAD), NULL, NULL, s->name,
+                    err_info(err->code)->http);
+        int http = err_info(err->code)->http;
+        log_closed(s);
+        http_reply(rq, http, "application/json", slice_make(b.p, b.n), NULL);
+        return;
+    }
+    log_begin(s);
+    http_chunk_end(s->rq);
+}
+
+static bool log_full(void *arg)
+{
+    const struct log_stream *s = arg;
+    return s->begun && http_pending(s->rq) > (1u << 20);
+}
+
+void workload_log(struct call *c)
+{
+    struct err e = {0};
+
+    if (!workload_there(c) || sent_on(c))
+        return;
+    struct log_stream *s = mem_new(struct log_stream);
+    struct api_exec x = {.ns = c->ns,
+                         .workload = c->name,
+                         .rank = number(c, "rank", 0),
+                         .follow = call_flag(c, "follow"),
+                         .tail_lines = number(c, "tailLines", -1)};
+    struct api_stream_sink sink = {log_data, log_end, log_full, s};
+    s->a = c->api;
+    s->rq = c->rq;
+    (void)snprintf(s->name, sizeof s->name, "%s", c->name);
+    if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e)) {
+        mem_free(s);
+        call_fail(c, &e);
+        return;
+    }
+    call_release(c);
+}
+
+/* exec: after 101 both sides speak frames: u8 type (0 stdin, 1 stdout, 2 stderr, 3 status as JSON),
+ * u32 big-endian length, bytes. An empty frame of type 0 is the end of stdin. */
+#define EXEC_FRAME_MAX (1u << 20)
+
+struct exec_stream {
+    struct api *a;
+    struct stream *st;
+    struct api_exec_session *session;
+    struct buf in;
+    bool ended, closed;
+};
+
+static void exec_free(struct exec_stream *s)
+{
+    if (s->session)
+        s->a->ops->exec_close(s->session);
+    buf_fini(&s->in);
+    mem_free(s);
+}
+
+static void frame_send(struct exec_stream *s, int type, const void *p, size_t n)
+{
+    unsigned char head[5] = {(unsigned char)type, (unsigned char)(n >> 24),
+                             (unsigned char)(n >> 16), (unsigned char)(n >> 8), (unsigned char)n};
+
+    stream_write(s->st, head, sizeof head);
+    stream_write(s->st, p, n);
+}
+
+static void exec_data(int fd, const void *p, size_t n, void *arg)
+{
+    struct exec_stream *s = arg;
+
+    if (s->st && !s->closed)
+        frame_send(s, fd == 2 ? 2 : 1, p, n);
+}
+
+static void exec_end(int exit_code, const struct err *err, void *arg)
+{
+    struct exec_stream *s = arg;
+    AUTO_BUF b = {0};
+
+    if (s->ended || s->closed || !s->st)
+        return;
+    s->ended = true;
+    buf_init(&b, 1 << 16);
+    buf_printf(&b, "{\"exitCode\":%d", exit_code);
+    if (err && err->code) {
+        buf_char(&b, ',');
+        json_pair(&b, "reason", err_info(err->code)->reason, true);
+        json_pair(&b, "message", err->text, false);
+    }
+    buf_char(&b, '}');
+    frame_send(s, 3, b.p, b.n);
+    stream_close(s->st);
+}
+
+static bool exec_full(void *arg)
+{
+    const struct exec_stream *s = arg;
+    return s->st && !s->closed && stream_pending(s->st) > (1u << 20);
+}
+
+static void exec_frames(struct exec_stream *s)
+{
+    while (s->in.n >= 5) {
+        const unsigned char *h = (const unsigned char *)s->in.p;
+        size_t n = (size_t)h[1] << 24 | (size_t)h[2] << 16 | (size_t)h[3] << 8 | h[4];
+        if (n > EXEC_FRAME_MAX || h[0] != 0) {
+            stream_abort(s->st, "a frame that is not allowed");
+            return;
+        }
+        if (s->in.n < 5 + n)
+            return;
+        if (!s->ended)
+            s->a->ops->exec_input(s->session, s->in.p + 5, n, n == 0);
+        buf_consume(&s->in, 5 + n);
+    }
+}
+
+static void exec_read(struct stream *st, const void *p, size_t n, void *arg)
+{
+    struct exec_stream *s = arg;
+
+    buf_add(&s->in, p, n);
+    if (s->in.failed)
+        stream_abort(st, "too much input at once");
+    else
+        exec_frames(s);
+}
+
+static void exec_gone(struct stream *st, const struct err *why, void *arg)
+{
+    struct exec_stream *s = arg;
+
+    (void)st;
+    (void)why;
+    s->closed = true;
+    exec_free(s);
+}
+
+static const struct stream_events exec_events = {.data = exec_read, .closed = exec_gone};
+
+static const char *const *exec_argv(struct call *c, unsigned *ret_n)
+{
+    const char **argv = arena_array(c->mem, const char *, c->m->n_params + 1);
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < c->m->n_params; i++)
+        if (!strcmp(c->m->params[i].name, "command"))
+            argv[n++] = c->m->params[i].value;
+    *ret_n = n;
+    return argv;
+}
+
+void workload_exec(struct call *c)
+{
+    const char *upgrade = http_header_get(c->rq, "upgrade");
+    struct err e = {0};
+    struct slice early = {0};
+    unsigned argc;
+
+    if (!workload_there(c) || sent_on(c))
+        return;
+    const char *const *argv = exec_argv(c, &argc);
+    if (!upgrade || strcasecmp(upgrade, "hanse-exec/1") != 0) {
+        call_fail_code(c, E_SYNTAX, "exec needs \"Upgrade: hanse-exec/1\" (hanse exec does that)");
+        return;
+    }
+    if (!argc) {
+        call_fail_code(c, E_SYNTAX,
+                       "command is missing: give it as command=PROGRAM&command=ARGUMENT");
+        return;
+    }
+    struct exec_stream *s = mem_new(struct exec_stream);
+    struct api_exec x = {.ns = c->ns,
+                         .workload = c->name,
+                         .rank = number(c, "rank", 0),
+                         .argv = argv,
+                         .tail_lines = -1,
+                         .with_stdin = call_flag(c, "stdin"),
+                         .tty = call_flag(c, "tty")};
+    struct api_stream_sink sink = {exec_data, exec_end, exec_full, s};
+    s->a = c->api;
+    buf_init(&s->in, 2 * EXEC_FRAME_MAX);
+    if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e)) {
+        exec_free(s);
+        call_fail(c, &e);
+        return;
+    }
+    struct http_request *rq = c->rq;
+    call_release(c);
+    s->st = http_upgrade(rq, "hanse-exec/1", &early);
+    stream_set(s->st, &exec_events, s);
+    if (early.n)
+        exec_read(s->st, early.p, early.n, s);
+}

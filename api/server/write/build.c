@@ -1,0 +1,224 @@
+/* From the wanted tree to the object that is written: decoded and validated, with what the server
+ * itself keeps (uid, times, status or spec, owners of fields) carried over from the object that it
+ * replaces. */
+#include "api/server/write/write_internal.h"
+
+static const struct field *top_field(const struct kind *k, const char *json)
+{
+    for (unsigned i = 0; i < k->schema->n; i++)
+        if (!strcmp(k->schema->fields[i].json, json))
+            return &k->schema->fields[i];
+    return NULL;
+}
+
+/* Moves an OBJ member with its bit. */
+static void carry_obj(const struct kind *k, const char *json, struct any_kind *to,
+                      const struct any_kind *from)
+{
+    const struct field *f = top_field(k, json);
+
+    if (!f || f->type != T_OBJ)
+        return;
+    void *p = from ? *(void *const *)(const void *)((const char *)from + f->off) : NULL;
+    *(void **)(void *)((char *)to + f->off) = p;
+    if (p)
+        to->has |= (uint64_t)1 << f->bit;
+    else
+        to->has &= ~((uint64_t)1 << f->bit);
+}
+
+static void carry_meta(struct meta *m, const struct meta *old)
+{
+    m->uid = old ? old->uid : "";
+    m->resourceVersion = old ? old->resourceVersion : 0;
+    m->generation = old ? old->generation : 0;
+    m->creationTimestamp = old ? old->creationTimestamp : 0;
+    m->deletionTimestamp = old ? old->deletionTimestamp : 0;
+    m->deletionGracePeriodSeconds = old ? old->deletionGracePeriodSeconds : 0;
+    m->revision = old ? old->revision : "";
+    m->generateName = old ? old->generateName : m->generateName;
+    if (old) {
+        m->name = old->name;
+        m->namespace_ = old->namespace_;
+    }
+}
+
+static bool has_all(const cJSON *a, const cJSON *b)
+{
+    const cJSON *c;
+
+    cJSON_ArrayForEach(c, a)
+    {
+        if (!strcmp(c->string, "metadata") || !strcmp(c->string, "status"))
+            continue;
+        const cJSON *d = cJSON_GetObjectItemCaseSensitive(b, c->string);
+        if (!d || !cJSON_Compare(c, d, true))
+            return false;
+    }
+    return true;
+}
+
+static int base64_ok(const char *s)
+{
+    size_t n = 0, pad = 0;
+
+    for (; *s; s++) {
+        if (*s == '\n' || *s == '\r')
+            continue;
+        if (*s == '=')
+            pad++;
+        else if (pad ||
+                 !strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", *s))
+            return E_INVALID;
+        n++;
+    }
+    return n % 4 == 0 && pad <= 2 ? 0 : E_INVALID;
+}
+
+static cJSON *base64_item(const char *s)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t n = strlen(s);
+    char *out = mem_alloc(n * 4 / 3 + 8), *p = out;
+
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t v = (uint32_t)(unsigned char)s[i] << 16 |
+                     (i + 1 < n ? (uint32_t)(unsigned char)s[i + 1] << 8 : 0) |
+                     (i + 2 < n ? (uint32_t)(unsigned char)s[i + 2] : 0);
+        for (size_t k = 0; k < 4; k++)
+            *p++ = i + k <= n ? digits[v >> (18 - 6 * k) & 63] : '=';
+    }
+    *p = 0;
+    cJSON *j = cJSON_CreateString(out);
+    explicit_bzero(out, (size_t)(p - out));
+    mem_free(out);
+    return j;
+}
+
+int secret_fold(cJSON *tree, struct err *err)
+{
+    cJSON *plain = cJSON_DetachItemFromObjectCaseSensitive(tree, "stringData");
+    cJSON *data = cJSON_GetObjectItemCaseSensitive(tree, "data");
+    const cJSON *c;
+    char field[ERR_FIELD_MAX];
+    int r = 0;
+
+    if (data && cJSON_IsNull(data)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(tree, "data");
+        data = NULL;
+    }
+    if (plain && !data && cJSON_IsObject(plain) && plain->child)
+        data = cJSON_AddObjectToObject(tree, "data");
+    if ((data && !cJSON_IsObject(data)) ||
+        (plain && !cJSON_IsObject(plain) && !cJSON_IsNull(plain)))
+        r = err_field(err, E_INVALID, "data", "data and stringData are maps of texts");
+    cJSON_ArrayForEach(c, (r ? NULL : plain))
+    {
+        if (!cJSON_IsString(c)) {
+            r = err_field(err, E_INVALID, "stringData", "values are texts");
+            break;
+        }
+        cJSON_DeleteItemFromObjectCaseSensitive(data, c->string);
+        cJSON_AddItemToObject(data, c->string, base64_item(c->valuestring));
+    }
+    cJSON_ArrayForEach(c, (r ? NULL : data)) if (!cJSON_IsString(c) || base64_ok(c->valuestring))
+    {
+        (void)snprintf(field, sizeof field, "data.%.100s", c->string);
+        r = err_field(err, E_INVALID, field,
+                      "must be base64 (or give it as text under stringData)");
+        break;
+    }
+    cJSON_Delete(plain);
+    return r;
+}
+
+static int secret_kept(struct api *a, const struct object *old, const cJSON *tree, struct err *err)
+{
+    if (!old || !object_as(old, secret)->immutable)
+        return 0;
+    cJSON *before = object_tree(a, old);
+    const cJSON *x = cJSON_GetObjectItemCaseSensitive(before, "data"),
+                *y = cJSON_GetObjectItemCaseSensitive(tree, "data");
+    bool same = x && y ? cJSON_Compare(x, y, true) : !x == !y;
+    cJSON_Delete(before);
+    return same ? 0 : err_field(err, E_INVALID, "data", "the Secret is immutable");
+}
+
+/* As clients expect it; whoever deletes a namespace's contents sets Terminating. */
+static void namespace_active(struct namespace_ *ns, struct arena *mem)
+{
+    ns->status = arena_new(mem, struct namespace_status);
+    ns->status->phase = "Active";
+    ns->has |= (uint64_t)1 << top_field(kind_by_id(KIND_NAMESPACE), "status")->bit;
+}
+
+int object_build(struct api *a, const struct build *b, cJSON *tree, struct object **ret,
+                 struct err *err)
+{
+    const struct kind *k = b->kind;
+    struct object *given = NULL, *now = NULL;
+    cJSON *meta = cJSON_GetObjectItemCaseSensitive(tree, "metadata");
+    int r = 0;
+
+    cJSON_DeleteItemFromObjectCaseSensitive(meta, "managedFields");
+    cJSON_DeleteItemFromObjectCaseSensitive(meta, "creationTimestamp"); /* kubectl sends null */
+    if (k->id == KIND_SECRET)
+        r = secret_fold(tree, err);
+    if (!r && k->id == KIND_SECRET)
+        r = secret_kept(a, b->old, tree, err);
+    if (!r)
+        r = object_from_json(k, tree, DECODE_USER | b->decode | (b->status ? DECODE_STATUS : 0u),
+                             &given, err);
+    if (r)
+        return r;
+    AUTO_ARENA mem = arena_create(0);
+    struct any_kind *body = object_edit(b->status ? b->old : given, mem);
+    if (b->status) {
+        carry_obj(k, "status", body, object_edit(given, mem));
+    } else {
+        carry_obj(k, "status", body, b->old ? object_edit(b->old, mem) : NULL);
+        carry_meta(body->metadata, b->old ? b->old->meta : NULL);
+    }
+    if (!b->old && k->id == KIND_NAMESPACE)
+        namespace_active((struct namespace_ *)(void *)body, mem);
+    if (b->revision)
+        body->metadata->revision = b->revision;
+    if (b->owners)
+        owners_store(b->owners, body->metadata, mem);
+    if (!b->old) {
+        body->metadata->generation = 1;
+    } else if (!b->status) {
+        cJSON *was = object_tree(a, b->old), *is = object_to_json(given);
+        if (k->id == KIND_SECRET) {
+            cJSON_DeleteItemFromObjectCaseSensitive(was, "data");
+            cJSON_DeleteItemFromObjectCaseSensitive(is, "data");
+        }
+        body->metadata->generation += !has_all(was, is) || !has_all(is, was);
+        cJSON_Delete(was);
+        cJSON_Delete(is);
+    }
+    now = object_make(k, body);
+    r = object_validate(now, err);
+    if (!r && b->old)
+        r = object_validate_update(b->old, now, err);
+    if (!r && now->bytes > LIMIT_OBJECT_MAX_BYTES)
+        r = err_set(err, E_TOOLARGE, "the object is larger than %d bytes", LIMIT_OBJECT_MAX_BYTES);
+    (void)object_unref(given);
+    if (r)
+        (void)object_unref(now);
+    else
+        *ret = now;
+    return r;
+}
+
+int namespace_ready(struct call *c, const char *ns, struct err *err)
+{
+    const struct object *o = call_get(c, kind_by_id(KIND_NAMESPACE), "", ns);
+
+    if (!o)
+        return call_not_found(kind_by_id(KIND_NAMESPACE), ns, err);
+    if (o->meta->deletionTimestamp)
+        return err_set(err, E_FORBIDDEN,
+                       "namespace \"%s\" is being deleted: nothing new can be made in it", ns);
+    return 0;
+}

@@ -1,0 +1,220 @@
+/* delete and deletecollection. Preconditions of DeleteOptions hold; with finalizers the object
+ * stays, marked, until the last one is gone (the backend's apply sees to that). */
+#include "api/server/write/write_internal.h"
+
+struct deleting {
+    bool dry_run;
+    const char *uid, *dry;
+    uint64_t rv;
+    struct api_write_op op, *ops;
+    size_t n, cap;
+    char name[256], ns[64], object_uid[64];
+};
+
+static int delete_options(struct call *c, struct deleting *d, struct err *err)
+{
+    const char *dry = call_param(c, "dryRun");
+
+    if (c->m->body.n) {
+        const cJSON *o = call_body(c, err), *p, *v;
+        if (!o)
+            return err->code;
+        p = cJSON_GetObjectItemCaseSensitive(o, "preconditions");
+        v = cJSON_GetObjectItemCaseSensitive(p, "uid");
+        d->uid = cJSON_IsString(v) ? v->valuestring : NULL;
+        v = cJSON_GetObjectItemCaseSensitive(p, "resourceVersion");
+        if (cJSON_IsString(v) && call_u64(v->valuestring, &d->rv))
+            return err_field(err, E_INVALID, "preconditions.resourceVersion", "must be a number");
+        v = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(o, "dryRun"), 0);
+        if (cJSON_IsString(v))
+            dry = v->valuestring;
+        v = cJSON_GetObjectItemCaseSensitive(o, "propagationPolicy");
+        if (cJSON_IsString(v) && strcmp(v->valuestring, "Background") &&
+            strcmp(v->valuestring, "Foreground") && strcmp(v->valuestring, "Orphan"))
+            return err_field(err, E_INVALID, "propagationPolicy",
+                             "must be Background, Foreground or Orphan");
+    }
+    if (*dry && strcmp(dry, "All") != 0)
+        return err_set(err, E_SYNTAX, "dryRun must be All");
+    d->dry_run = *dry != 0;
+    return 0;
+}
+
+static void success(struct call *c, const struct deleting *d)
+{
+    AUTO_BUF b = {0};
+
+    buf_init(&b, 1 << 16);
+    buf_str(&b, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Success\","
+                "\"details\":{");
+    json_pair(&b, "name", d->name, true);
+    json_pair(&b, "group", c->kind->group, true);
+    json_pair(&b, "kind", c->kind->plural, true);
+    json_pair(&b, "uid", d->object_uid, false);
+    buf_str(&b, "}}\n");
+    c->repr.yaml = false;
+    call_reply_buf(c, 200, &b);
+}
+
+static void delete_go(struct call *c);
+
+static void deleted(void *arg, const struct api_result *r, const struct err *err)
+{
+    struct call *c = arg;
+    struct deleting *d = c->state;
+    AUTO_BUF b = {0};
+
+    if (err && err->code) {
+        if (err->code == E_CONFLICT && !d->rv && !d->uid && c->attempts++ < 5) {
+            call_fresh(c, 0, delete_go);
+            return;
+        }
+        call_fail(c, err);
+        return;
+    }
+    c->api->counters.writes++;
+    const struct object *o =
+        r->view && !d->dry_run ? c->api->ops->get(r->view, c->kind, d->ns, d->name) : NULL;
+    if (!o || strcmp(o->meta->uid, d->object_uid) != 0) {
+        success(c, d);
+        return;
+    }
+    buf_init(&b, ANSWER_MAX);
+    repr_object(c->api, &c->repr, o, &b);
+    call_reply_buf(c, 200, &b);
+}
+
+static void delete_go(struct call *c)
+{
+    struct deleting *d = c->state;
+    const struct object *o = call_get(c, c->kind, c->ns, c->name);
+    struct err e = {0};
+    struct api_write w = {.user = c->who.user,
+                          .ops = &d->op,
+                          .n = 1,
+                          .dry_run = d->dry_run,
+                          .deadline_ms = DEADLINE_MS};
+
+    if (!o && !c->attempts++) { /* our view may be behind */
+        call_fresh(c, 0, delete_go);
+        return;
+    }
+    if (!o)
+        (void)call_not_found(c->kind, c->name, &e);
+    else if (d->uid && strcmp(d->uid, o->meta->uid) != 0)
+        (void)err_set(&e, E_CONFLICT,
+                      "Precondition failed: UID in precondition: %s, UID in object meta: %s",
+                      d->uid, o->meta->uid);
+    else if (d->rv && d->rv != (uint64_t)o->meta->resourceVersion)
+        (void)err_set(&e, E_CONFLICT, "Precondition failed: the resourceVersion is %lld",
+                      (long long)o->meta->resourceVersion);
+    if (e.code) {
+        call_fail(c, &e);
+        return;
+    }
+    (void)snprintf(d->name, sizeof d->name, "%s", o->meta->name);
+    (void)snprintf(d->ns, sizeof d->ns, "%s", o->meta->namespace_);
+    (void)snprintf(d->object_uid, sizeof d->object_uid, "%s", o->meta->uid);
+    d->op = (struct api_write_op){.verb = API_DELETE,
+                                  .kind = c->kind,
+                                  .ns = d->ns,
+                                  .name = d->name,
+                                  .uid = d->object_uid,
+                                  .rv = d->rv};
+    const char *id = write_request_id(c);
+    w.request_id = c->attempts ? arena_printf(c->mem, "%s-%u", id, c->attempts) : id;
+    if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &w, &e)) {
+        call_fail(c, &e);
+        return;
+    }
+    c->api->ops->write(c->api->b, &w, deleted, c);
+}
+
+void write_delete(struct call *c)
+{
+    struct deleting *d = arena_new(c->mem, struct deleting);
+    struct err e = {0};
+
+    c->state = d;
+    if (repr_choose(c, &e) || delete_options(c, d, &e))
+        call_fail(c, &e);
+    else
+        delete_go(c);
+}
+
+/* ---- all that match
+ * -------------------------------------------------------------------------------------------------
+ */
+static bool collect(const struct object *o, void *arg)
+{
+    struct call *c = arg;
+    struct deleting *d = c->state;
+
+    if (!selector_holds(c->selector, o))
+        return true;
+    if (d->n == LIMIT_APPLY_MAX_OBJECTS)
+        return false;
+    if (d->n == d->cap) {
+        size_t cap = d->cap ? d->cap * 2 : 64;
+        struct api_write_op *more = arena_array(c->mem, struct api_write_op, cap);
+        if (d->n)
+            memcpy(more, d->ops, d->n * sizeof *more);
+        d->ops = more;
+        d->cap = cap;
+    }
+    d->ops[d->n++] = (struct api_write_op){.verb = API_DELETE,
+                                           .kind = c->kind,
+                                           .ns = o->meta->namespace_,
+                                           .name = o->meta->name,
+                                           .uid = o->meta->uid};
+    return true;
+}
+
+static void collection_deleted(void *arg, const struct api_result *r, const struct err *err)
+{
+    struct call *c = arg;
+    struct deleting *d = c->state;
+
+    (void)r;
+    if (err && err->code) {
+        call_fail(c, err);
+        return;
+    }
+    c->api->counters.writes++;
+    success(c, d);
+}
+
+static void collection_go(struct call *c)
+{
+    struct deleting *d = c->state;
+    struct api_write w = {.user = c->who.user, .dry_run = d->dry_run, .deadline_ms = DEADLINE_MS};
+    struct err e = {0};
+
+    d->n = 0;
+    c->api->ops->scan(c->view, c->kind, c->ns, NULL, NULL, collect, c);
+    if (!d->n) {
+        success(c, d);
+        return;
+    }
+    w.ops = d->ops;
+    w.n = d->n;
+    w.request_id = write_request_id(c);
+    if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &w, &e))
+        call_fail(c, &e);
+    else
+        c->api->ops->write(c->api->b, &w, collection_deleted, c);
+}
+
+void write_delete_collection(struct call *c)
+{
+    struct deleting *d = arena_new(c->mem, struct deleting);
+    struct err e = {0};
+
+    c->state = d;
+    if (repr_choose(c, &e) || delete_options(c, d, &e) ||
+        selector_parse(call_param(c, "labelSelector"), call_param(c, "fieldSelector"), c->kind,
+                       &c->selector, &e))
+        call_fail(c, &e);
+    else
+        call_fresh(c, 0, collection_go);
+}

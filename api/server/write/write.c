@@ -1,0 +1,540 @@
+/* create, update and patch: compute the new object from the newest state, send it, and compute
+ * again when somebody was faster and the caller did not name a version. Our own view may be behind;
+ * before a refusal is told that rests on it, the state is read afresh once. An outcome that is not
+ * known is told as that, never as a failure. */
+#include "api/server/write/write_internal.h"
+
+#define ATTEMPTS_MAX 8
+
+enum patch_type { PATCH_MERGE = 1, PATCH_JSON, PATCH_STRATEGIC, PATCH_APPLY };
+
+/* ---- what the request says
+ * ------------------------------------------------------------------------------------------ */
+const char *write_request_id(struct call *c)
+{
+    const char *key = http_header_get(c->rq, "idempotency-key");
+    uint64_t hash = 1469598103934665603u, other = 88172645463325252u;
+
+    if (!key || !*key)
+        return arena_printf(c->mem, "r-%016llx%016llx",
+                            (unsigned long long)loop_random_u64(c->api->cfg.loop),
+                            (unsigned long long)loop_random_u64(c->api->cfg.loop));
+    const char *parts[] = {c->who.user, "\n", key, "\n", c->m->method_text, "\n", c->m->path};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        for (const char *p = parts[i]; *p; p++) {
+            hash = (hash ^ (unsigned char)*p) * 1099511628211u;
+            other = (other + (unsigned char)*p) * 6364136223846793005u + 1442695040888963407u;
+        }
+    return arena_printf(c->mem, "k-%016llx%016llx", (unsigned long long)hash,
+                        (unsigned long long)other);
+}
+
+void write_random_name(struct call *c, char *out, size_t n)
+{
+    static const char letters[] = "bcdfghjklmnpqrstvwxz2456789";
+
+    for (size_t i = 0; i + 1 < n; i++)
+        out[i] = letters[loop_random_u64(c->api->cfg.loop) % (sizeof letters - 1)];
+    out[n - 1] = 0;
+}
+
+static void writing_fini(struct call *c)
+{
+    struct writing *w = c->state;
+
+    owners_free(&w->owners);
+    w->now = object_unref(w->now);
+}
+
+static const char *manager_of(struct call *c)
+{
+    const char *m = call_param(c, "fieldManager"), *agent = http_header_get(c->rq, "user-agent");
+
+    if (*m)
+        return m;
+    if (!agent || !*agent)
+        return "unknown";
+    return arena_strndup(c->mem, agent, strcspn(agent, "/ "));
+}
+
+static int validation_of(struct call *c, struct writing *w, struct err *err)
+{
+    const char *v = call_param(c, "fieldValidation");
+
+    if (!*v || !strcmp(v, "Strict"))
+        return 0;
+    if (strcmp(v, "Warn") != 0 && strcmp(v, "Ignore") != 0)
+        return err_set(err, E_SYNTAX, "fieldValidation must be Strict, Warn or Ignore");
+    w->decode = DECODE_LOOSE;
+    w->warn = !strcmp(v, "Warn");
+    return 0;
+}
+
+static const char *meta_text(const cJSON *body, const char *key)
+{
+    const cJSON *v =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(body, "metadata"), key);
+    return cJSON_IsString(v) ? v->valuestring : "";
+}
+
+int writing_begin(struct call *c, struct writing **ret, struct err *err)
+{
+    struct writing *w = arena_new(c->mem, struct writing);
+    const char *dry = call_param(c, "dryRun");
+
+    c->state = w;
+    c->fini = writing_fini;
+    w->manager = manager_of(c);
+    w->status = c->sub && !strcmp(c->sub, "status");
+    w->created_status = 200;
+    w->retry = true;
+    *ret = w;
+    if (strlen(w->manager) > 128)
+        return err_set(err, E_SYNTAX, "fieldManager has at most 128 characters");
+    if (*dry && strcmp(dry, "All") != 0)
+        return err_set(err, E_SYNTAX, "dryRun must be All");
+    w->dry_run = *dry != 0;
+    int r = repr_choose(c, err);
+    return r ? r : validation_of(c, w, err);
+}
+
+/* A version in the body is a condition on the object that it replaces. */
+static int preconditions(struct writing *w, const cJSON *body, struct err *err)
+{
+    const char *rv = meta_text(body, "resourceVersion"), *uid = meta_text(body, "uid");
+
+    if (*rv && call_u64(rv, &w->rv))
+        return err_field(err, E_INVALID, "metadata.resourceVersion", "must be a number");
+    if (w->rv)
+        w->retry = false;
+    w->uid = *uid ? uid : NULL;
+    return 0;
+}
+
+/* The names in the body must be those of the path; what is not given is filled in. */
+static int names_match(struct call *c, cJSON *body, const char *name, struct err *err)
+{
+    cJSON *meta = cJSON_GetObjectItemCaseSensitive(body, "metadata");
+
+    if (!meta)
+        meta = cJSON_AddObjectToObject(body, "metadata");
+    if (!cJSON_IsObject(meta))
+        return err_field(err, E_INVALID, "metadata", "must be an object");
+    if (c->kind->namespaced) {
+        const char *ns = meta_text(body, "namespace");
+        if (*ns && strcmp(ns, c->ns) != 0)
+            return err_field(err, E_SYNTAX, "metadata.namespace",
+                             "the namespace of the object (%.63s) does not match the namespace of "
+                             "the path (%.63s)",
+                             ns, c->ns);
+        cJSON_DeleteItemFromObjectCaseSensitive(meta, "namespace");
+        cJSON_AddStringToObject(meta, "namespace", c->ns);
+    } else {
+        cJSON_DeleteItemFromObjectCaseSensitive(meta, "namespace");
+    }
+    if (name) {
+        const char *have = meta_text(body, "name");
+        if (*have && strcmp(have, name) != 0)
+            return err_field(
+                err, E_SYNTAX, "metadata.name",
+                "the name of the object (%.100s) does not match the name of the path (%.100s)",
+                have, name);
+        if (!*have) {
+            cJSON_DeleteItemFromObjectCaseSensitive(meta, "name");
+            cJSON_AddStringToObject(meta, "name", name);
+        }
+    }
+    return 0;
+}
+
+/* ---- sending
+ * ---------------------------------------------------------------------------------------------------------
+ */
+static void attempt_cb(struct call *c)
+{
+    writing_attempt(c);
+}
+
+/* Computes again on a state that is certainly new enough; false when that was done already. */
+static bool try_again(struct call *c)
+{
+    struct writing *w = c->state;
+
+    if (c->attempts >= ATTEMPTS_MAX)
+        return false;
+    c->attempts++;
+    w->fresh = true;
+    call_fresh(c, 0, attempt_cb);
+    return true;
+}
+
+static void written(void *arg, const struct api_result *r, const struct err *err)
+{
+    struct call *c = arg;
+    struct writing *w = c->state;
+    AUTO_BUF b = {0};
+
+    if (err && err->code) {
+        if (err->code == E_CONFLICT)
+            c->api->counters.conflicts++;
+        if ((err->code == E_CONFLICT || err->code == E_NOTFOUND) && w->retry &&
+            w->op.verb != API_CREATE && try_again(c))
+            return;
+        if (err->code == E_EXISTS && w->retry && w->patch == PATCH_APPLY && try_again(c))
+            return;
+        call_fail_at(c, err, c->kind, w->op.name);
+        return;
+    }
+    c->api->counters.writes++;
+    const struct object *o =
+        r->view ? c->api->ops->get(r->view, w->op.kind, w->op.ns, w->op.name) : NULL;
+    buf_init(&b, ANSWER_MAX);
+    repr_object(c->api, &c->repr, o ? o : w->now, &b);
+    buf_char(&b, '\n');
+    call_reply_buf(c, w->created_status, &b);
+}
+
+static void write_send(struct call *c)
+{
+    struct writing *w = c->state;
+    struct err e = {0};
+    const char *id = write_request_id(c);
+    struct api_write wr = {.user = c->who.user,
+                           .ops = &w->op,
+                           .n = 1,
+                           .dry_run = w->dry_run,
+                           .deadline_ms = DEADLINE_MS};
+
+    wr.request_id = c->attempts ? arena_printf(c->mem, "%s-%u", id, c->attempts) : id;
+    if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &wr, &e)) {
+        call_fail_at(c, &e, c->kind, w->op.name);
+        return;
+    }
+    c->api->ops->write(c->api->b, &wr, written, c);
+}
+
+int write_build(struct call *c, const struct object *old, cJSON *tree, struct err *err)
+{
+    struct writing *w = c->state;
+    struct err warning = {0};
+    struct build b = {.kind = c->kind,
+                      .old = old,
+                      .status = w->status,
+                      .decode = w->decode,
+                      .owners = &w->owners};
+
+    int r = object_build(c->api, &b, tree, &w->now, w->decode ? &warning : err);
+    if (r && w->decode && err)
+        *err = warning;
+    if (!r && w->warn && *warning.text)
+        c->warning = arena_strdup(c->mem, warning.text);
+    if (!r)
+        r = rbac_escalation(c, w->now, err);
+    if (r)
+        return r;
+    w->op.verb = !old ? API_CREATE : w->status ? API_UPDATE_STATUS : API_UPDATE;
+    w->op.kind = c->kind;
+    w->op.ns = w->now->meta->namespace_;
+    w->op.name = w->now->meta->name;
+    w->op.object = w->now;
+    w->op.rv = old ? (uint64_t)old->meta->resourceVersion : 0;
+    w->op.uid = old ? old->meta->uid : NULL;
+    return 0;
+}
+
+static int hold(const struct writing *w, const struct object *old, struct err *err)
+{
+    if (w->uid && strcmp(w->uid, old->meta->uid) != 0)
+        return err_set(err, E_CONFLICT,
+                       "Precondition failed: UID in precondition: %s, UID in object meta: %s",
+                       w->uid, old->meta->uid);
+    if (w->rv && w->rv != (uint64_t)old->meta->resourceVersion)
+        return err_set(err, E_CONFLICT,
+                       "Operation cannot be fulfilled on %s \"%s\": the object has been modified; "
+                       "please apply your changes to the latest version and try again",
+                       old->kind->plural, old->meta->name);
+    return 0;
+}
+
+void writing_attempt(struct call *c)
+{
+    struct writing *w = c->state;
+    struct err e = {0};
+    const struct object *old = NULL;
+    int r = 0;
+
+    owners_free(&w->owners);
+    w->now = object_unref(w->now);
+    if (c->name)
+        old = call_get(c, c->kind, c->ns, c->name);
+    if (c->name && !old && w->patch != PATCH_APPLY)
+        r = call_not_found(c->kind, c->name, &e);
+    if (!r && old && w->op.verb != API_CREATE)
+        r = hold(w, old, &e);
+    if (!r && !old && c->kind->namespaced)
+        r = namespace_ready(c, c->ns, &e);
+    owners_load(&w->owners, old);
+    if (!r)
+        r = w->compute(c, old, &e);
+    if (!r) {
+        write_send(c);
+        return;
+    }
+    /* The refusal may come from a state that is behind. */
+    if (!w->fresh && r != E_SYNTAX && r != E_MEDIA && r != E_TOOLARGE && try_again(c))
+        return;
+    call_fail_at(c, &e,
+                 e.code == E_NOTFOUND && strstr(e.text, "namespaces ") ? kind_by_id(KIND_NAMESPACE)
+                                                                       : c->kind,
+                 c->name ? c->name : meta_text(w->body, "name"));
+}
+
+/* ---- create
+ * -------------------------------------------------------------------------------------------------------------
+ */
+static bool tracked(const struct kind *k)
+{
+    return k->id != KIND_EVENT && k->id != KIND_LEASE;
+}
+
+static int create_compute(struct call *c, const struct object *old, struct err *err)
+{
+    struct writing *w = c->state;
+    cJSON *tree = cJSON_Duplicate(w->body, true);
+
+    (void)old;
+    if (c->kind->id == KIND_SECRET && secret_fold(tree, err)) {
+        cJSON_Delete(tree);
+        return E_INVALID;
+    }
+    if (tracked(c->kind))
+        owners_update(&w->owners, c->kind, NULL, tree, w->manager, "", call_now(c));
+    int r = write_build(c, NULL, tree, err);
+    cJSON_Delete(tree);
+    return r;
+}
+
+static int create_name(struct call *c, cJSON *body, struct err *err)
+{
+    const char *prefix = meta_text(body, "generateName");
+    cJSON *meta = cJSON_GetObjectItemCaseSensitive(body, "metadata");
+    char suffix[6];
+
+    if (*meta_text(body, "resourceVersion"))
+        return err_field(err, E_SYNTAX, "metadata.resourceVersion",
+                         "must not be given for an object to be created");
+    cJSON_DeleteItemFromObjectCaseSensitive(meta, "uid");
+    if (*meta_text(body, "name"))
+        return 0;
+    if (!*prefix)
+        return err_field(err, E_INVALID, "metadata.name", "name or generateName is required");
+    write_random_name(c, suffix, sizeof suffix);
+    cJSON_DeleteItemFromObjectCaseSensitive(meta, "name");
+    cJSON_AddStringToObject(meta, "name", arena_printf(c->mem, "%s%s", prefix, suffix));
+    return 0;
+}
+
+void write_create(struct call *c)
+{
+    struct err e = {0};
+    struct writing *w;
+
+    if (writing_begin(c, &w, &e) || !(w->body = call_body(c, &e)) ||
+        names_match(c, w->body, NULL, &e) || create_name(c, w->body, &e)) {
+        call_fail(c, &e);
+        return;
+    }
+    w->created_status = 201;
+    w->op.verb = API_CREATE;
+    w->compute = create_compute;
+    writing_attempt(c);
+}
+
+/* ---- update
+ * ---------------------------------------------------------------------------------------------------------------
+ */
+static int update_tree(struct call *c, const struct object *old, cJSON *tree, struct err *err)
+{
+    struct writing *w = c->state;
+    cJSON *before;
+    int r = 0;
+
+    if (c->kind->id == KIND_SECRET)
+        r = secret_fold(tree, err);
+    if (!r && tracked(c->kind)) {
+        before = object_tree(c->api, old);
+        owners_update(&w->owners, c->kind, before, tree, w->manager, w->status ? "status" : "",
+                      call_now(c));
+        cJSON_Delete(before);
+    }
+    return r ? r : write_build(c, old, tree, err);
+}
+
+static int update_compute(struct call *c, const struct object *old, struct err *err)
+{
+    struct writing *w = c->state;
+    cJSON *tree = cJSON_Duplicate(w->body, true);
+    int r = update_tree(c, old, tree, err);
+
+    cJSON_Delete(tree);
+    return r;
+}
+
+void write_update(struct call *c)
+{
+    struct err e = {0};
+    struct writing *w;
+
+    if (writing_begin(c, &w, &e) || !(w->body = call_body(c, &e)) ||
+        names_match(c, w->body, c->name, &e) || preconditions(w, w->body, &e)) {
+        call_fail(c, &e);
+        return;
+    }
+    w->compute = update_compute;
+    writing_attempt(c);
+}
+
+/* ---- patch
+ * -----------------------------------------------------------------------------------------------------------------
+ */
+static int apply_compute(struct call *c, const struct object *old, struct err *err)
+{
+    struct writing *w = c->state;
+    cJSON *live = old ? object_tree(c->api, old) : cJSON_CreateObject();
+    cJSON *applied = cJSON_Duplicate(w->body, true);
+    const char *sub = w->status ? "status" : "";
+    int r = 0;
+
+    if (!old && w->rv)
+        r = err_set(err, E_CONFLICT, "there is no %s \"%s\" with that resourceVersion",
+                    c->kind->plural, c->name);
+    if (!r && !old) {
+        struct rbac_ask ask = {
+            .verb = "create", .group = c->group, .resource = c->res, .ns = c->ns, .name = c->name};
+        r = w->status ? call_not_found(c->kind, c->name, err) : rbac_check(c, &ask, err);
+        w->created_status = 201;
+        cJSON_AddStringToObject(live, "apiVersion", kind_api_version(c->kind));
+        cJSON_AddStringToObject(live, "kind", c->kind->kind);
+        cJSON *meta = cJSON_AddObjectToObject(live, "metadata");
+        cJSON_AddStringToObject(meta, "name", c->name);
+        if (c->kind->namespaced)
+            cJSON_AddStringToObject(meta, "namespace", c->ns);
+    } else {
+        w->created_status = 200;
+    }
+    if (!r && c->kind->id == KIND_SECRET)
+        r = secret_fold(applied, err);
+    if (!r)
+        r = ssa_merge(c->kind, live, applied, &w->owners, w->manager, sub, w->force, call_now(c),
+                      c->mem, err);
+    if (!r)
+        r = write_build(c, old, live, err);
+    cJSON_Delete(live);
+    cJSON_Delete(applied);
+    return r;
+}
+
+/* A JSON patch may change the version: that is a condition, as it is in a body. */
+static int json_patch_version(struct writing *w, const cJSON *tree, const struct object *old,
+                              struct err *err)
+{
+    int r = preconditions(w, tree, err);
+
+    if (!r)
+        r = hold(w, old, err);
+    w->rv = 0;
+    w->uid = NULL;
+    w->retry = true;
+    return r;
+}
+
+static int patch_compute(struct call *c, const struct object *old, struct err *err)
+{
+    struct writing *w = c->state;
+    cJSON *tree = object_tree(c->api, old);
+    const cJSON *given;
+    int r = 0;
+
+    if (w->patch == PATCH_MERGE)
+        merge_patch(tree, w->body);
+    else if (w->patch == PATCH_JSON)
+        r = json_patch(&tree, w->body, err);
+    else
+        r = strategic_patch(c->kind->schema, tree, w->body, err);
+    if (!r && !cJSON_IsObject(tree))
+        r = err_set(err, E_INVALID, "the patch leaves no object");
+    if (!r)
+        r = names_match(c, tree, c->name, err);
+    if (!r && w->patch == PATCH_JSON)
+        r = json_patch_version(w, tree, old, err);
+    if (!r && w->patch == PATCH_JSON) {
+        given = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(tree, "metadata"),
+                                                 "managedFields");
+        owners_read(&w->owners, given, c->mem);
+    }
+    if (!r)
+        r = update_tree(c, old, tree, err);
+    cJSON_Delete(tree);
+    return r;
+}
+
+static int patch_type(struct call *c, struct writing *w, struct err *err)
+{
+    static const struct {
+        const char *type;
+        enum patch_type patch;
+    } types[] = {{"application/merge-patch+json", PATCH_MERGE},
+                 {"application/json-patch+json", PATCH_JSON},
+                 {"application/strategic-merge-patch+json", PATCH_STRATEGIC},
+                 {"application/apply-patch+yaml", PATCH_APPLY}};
+    const char *have = http_header_get(c->rq, "content-type");
+
+    for (size_t i = 0; have && i < sizeof types / sizeof *types; i++)
+        if (!strncasecmp(have, types[i].type, strlen(types[i].type)))
+            w->patch = (int)types[i].patch;
+    if (!w->patch)
+        return err_set(err, E_MEDIA,
+                       "patches are application/merge-patch+json, json-patch+json, "
+                       "strategic-merge-patch+json or apply-patch+yaml");
+    return 0;
+}
+
+static int patch_body(struct call *c, struct writing *w, struct err *err)
+{
+    cJSON *j = NULL;
+    int r;
+
+    if (w->patch != PATCH_JSON) {
+        w->body = call_body(c, err);
+        return w->body ? 0 : err->code;
+    }
+    r = json_parse(c->m->body.p, c->m->body.n, &j, err);
+    w->body = call_own(c, j);
+    return r;
+}
+
+void write_patch(struct call *c)
+{
+    struct err e = {0};
+    struct writing *w;
+    int r = writing_begin(c, &w, &e);
+
+    if (!r)
+        r = patch_type(c, w, &e);
+    if (!r)
+        r = patch_body(c, w, &e);
+    if (!r && w->patch != PATCH_JSON)
+        r = preconditions(w, w->body, &e);
+    if (!r && w->patch == PATCH_APPLY) {
+        r = names_match(c, w->body, c->name, &e);
+        if (!r && !*call_param(c, "fieldManager"))
+            r = err_field(&e, E_SYNTAX, "fieldManager", "fieldManager is required for apply patch");
+        w->force = call_flag(c, "force");
+    }
+    if (r) {
+        call_fail(c, &e);
+        return;
+    }
+    w->compute = w->patch == PATCH_APPLY ? apply_compute : patch_compute;
+    writing_attempt(c);
+}

@@ -1,0 +1,198 @@
+/* Every route with every identity, as routes.def says: a route without a SAMPLE fails, and so does
+ * a route that lets somebody in, or keeps somebody out, otherwise than its row says. And: nobody
+ * grants what he lacks. */
+#include "tests/support/api_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct row {
+    const char *id, *method;
+};
+struct sample {
+    const char *id, *path, *expect;
+};
+static const struct row rows[] = {
+#define ROUTE(id, method, ...) {#id, #method},
+#include "api/server/routes.def"
+};
+static const struct sample samples[] = {
+#define SAMPLE(id, path, expect) {#id, path, expect},
+#include "api/server/routes.def"
+};
+#define N(a) (sizeof(a) / sizeof *(a))
+
+/* none bad viewer editor other operator agent admin */
+static const char *const tokens[] = {NULL,
+                                     "wrong",
+                                     "t|viewer|",
+                                     "t|editor|",
+                                     "t|other|",
+                                     "t|operator|",
+                                     "t|agent:a|hanse:agents",
+                                     "t|root|system:masters"};
+
+static struct api_world *w;
+
+static void bind(const char *kind, const char *ns, const char *name, const char *role)
+{
+    char body[1024], path[256];
+
+    (void)snprintf(path, sizeof path, "/apis/rbac.authorization.k8s.io/v1/%s%s%s",
+                   *ns ? "namespaces/" : "", ns, *ns ? "/rolebindings" : "clusterrolebindings");
+    (void)snprintf(body, sizeof body,
+                   "{\"apiVersion\":\"rbac.authorization.k8s.io/"
+                   "v1\",\"kind\":\"%s\",\"metadata\":{\"name\":\"%s\"},"
+                   "\"roleRef\":{\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":"
+                   "\"ClusterRole\",\"name\":\"%s\"},"
+                   "\"subjects\":[{\"kind\":\"User\",\"name\":\"%s\"}]}",
+                   kind, name, role, name);
+    assert_int_equal(api_ask(w, ADMIN, "POST", path, NULL, body), 201);
+}
+static void make_namespace(const char *name)
+{
+    char body[256];
+
+    (void)snprintf(body, sizeof body,
+                   "{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{\"name\":\"%s\"}}",
+                   name);
+    assert_int_equal(api_ask(w, ADMIN, "POST", "/api/v1/namespaces", NULL, body), 201);
+}
+static int setup(void **state)
+{
+    (void)state;
+    w = api_world_create();
+    make_namespace("team-a");
+    make_namespace("team-b");
+    bind("ClusterRoleBinding", "", "viewer", "view");
+    bind("ClusterRoleBinding", "", "operator", "admin");
+    bind("RoleBinding", "team-a", "editor", "edit");
+    bind("RoleBinding", "team-b", "other", "edit");
+    return 0;
+}
+static int teardown(void **state)
+{
+    (void)state;
+    w = api_world_destroy(w);
+    return 0;
+}
+
+static const char *method_of(const char *id)
+{
+    for (size_t i = 0; i < N(rows); i++)
+        if (!strcmp(rows[i].id, id))
+            return rows[i].method;
+    fail_msg("SAMPLE(%s) has no ROUTE", id);
+    return "";
+}
+
+static void test_every_route_has_a_sample(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        bool found = false;
+        for (size_t k = 0; k < N(samples); k++)
+            found |= !strcmp(samples[k].id, rows[i].id);
+        if (!found)
+            fail_msg("ROUTE(%s) has no SAMPLE", rows[i].id);
+    }
+}
+
+static void test_every_route_for_everybody(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < N(samples); k++) {
+        const struct sample *s = &samples[k];
+        assert_int_equal(strlen(s->expect), N(tokens));
+        for (size_t t = 0; t < N(tokens); t++) {
+            const char *method = method_of(s->id);
+            int status = api_ask(w, tokens[t], method, s->path, NULL,
+                                 strcmp(method, "GET") ? "{\"x\":1}" : NULL);
+            char got = status == 401 ? 'U' : status == 403 ? 'F' : 'A';
+            if (got != s->expect[t] || !status)
+                fail_msg("%s %s as %s: %d, expected %c", method, s->path,
+                         tokens[t] ? tokens[t] : "nobody", status, s->expect[t]);
+        }
+    }
+}
+
+#define ROLE(verb)                                                                                 \
+    "{\"apiVersion\":\"rbac.authorization.k8s.io/"                                                 \
+    "v1\",\"kind\":\"ClusterRole\",\"metadata\":{\"name\":\"x\"},"                                 \
+    "\"rules\":[{\"apiGroups\":[\"hanse.dev\"],\"resources\":[\"" verb                             \
+    "\"],\"verbs\":[\"get\"]}]}"
+
+static void test_nobody_grants_what_he_lacks(void **state)
+{
+    const char *path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+
+    (void)state;
+    assert_int_equal(api_ask(w, "t|operator|", "POST", path, NULL, ROLE("queues")), 201);
+    assert_int_equal(api_ask(w, ADMIN, "DELETE",
+                             "/apis/rbac.authorization.k8s.io/v1/clusterroles/x", NULL, NULL),
+                     200);
+    assert_int_equal(api_ask(w, "t|operator|", "POST", path, NULL, ROLE("*")), 403);
+    assert_int_equal(api_ask(w, ADMIN, "POST", path, NULL, ROLE("*")), 201);
+    assert_int_equal(api_ask(w, "t|operator|", "POST",
+                             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", NULL,
+                             "{\"apiVersion\":\"rbac.authorization.k8s.io/"
+                             "v1\",\"kind\":\"ClusterRoleBinding\",\"metadata\":{\"name\":\"me\"},"
+                             "\"roleRef\":{\"kind\":\"ClusterRole\",\"name\":\"cluster-admin\"},"
+                             "\"subjects\":[{\"kind\":\"User\",\"name\":\"operator\"}]}"),
+                     403);
+}
+
+static void test_reviews(void **state)
+{
+    const char *path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    const char *body = "{\"spec\":{\"resourceAttributes\":{\"namespace\":\"%s\",\"verb\":"
+                       "\"create\",\"group\":\"hanse.dev\",\"resource\":\"workloads\"}}}";
+    char text[512];
+
+    (void)state;
+    (void)snprintf(text, sizeof text, body, "team-a");
+    assert_int_equal(api_ask(w, "t|editor|", "POST", path, NULL, text), 201);
+    assert_string_equal(api_text(w, "status.allowed"), "true");
+    (void)snprintf(text, sizeof text, body, "team-b");
+    assert_int_equal(api_ask(w, "t|editor|", "POST", path, NULL, text), 201);
+    assert_string_equal(api_text(w, "status.allowed"), "false");
+    assert_int_equal(api_ask(w, "t|editor|", "POST",
+                             "/apis/authentication.k8s.io/v1/selfsubjectreviews", NULL, "{}"),
+                     201);
+    assert_string_equal(api_text(w, "status.userInfo.username"), "editor");
+    assert_int_equal(api_ask(w, "t|editor|", "POST",
+                             "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", NULL,
+                             "{\"spec\":{\"namespace\":\"team-a\"}}"),
+                     201);
+    assert_string_equal(api_text(w, "status.resourceRules.0.resources.0"), "workloads");
+}
+
+static void test_apply_asks_for_each_object(void **state)
+{
+    const char *body = "{\"documents\":[{\"apiVersion\":\"hanse.dev/"
+                       "v1alpha1\",\"kind\":\"Dataset\",\"metadata\":{\"name\":\"d\",\"namespace\":"
+                       "\"%s\"},\"spec\":{}}]}";
+    char text[512];
+
+    (void)state;
+    (void)snprintf(text, sizeof text, body, "team-a");
+    assert_int_equal(api_ask(w, "t|editor|", "POST", "/apis/hanse.dev/v1alpha1/apply", NULL, text),
+                     200);
+    (void)snprintf(text, sizeof text, body, "team-b");
+    assert_int_equal(api_ask(w, "t|editor|", "POST", "/apis/hanse.dev/v1alpha1/apply", NULL, text),
+                     403);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_route_has_a_sample), T(test_every_route_for_everybody),
+        T(test_nobody_grants_what_he_lacks), T(test_reviews), T(test_apply_asks_for_each_object)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
