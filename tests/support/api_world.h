@@ -52,4 +52,8 @@ void api_watch_close(struct api_watch *x);
  * answer, or "". */
 const char *api_text(struct api_world *w, const char *path);
 
+/* The same with TLS on loopback, until SIGTERM; 0, or 1 with a message on stderr. See api_serve.c.
+ */
+int api_serve(const char *dir, const char *address);
+
 #endif
