@@ -67,7 +67,7 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
                struct api_exec_session **ret, struct err *err)
 {
     struct run_key key;
-    struct site *t;
+    struct site *t = NULL;
     int rv = run_find(b, e, &key, &t, err);
 
     if (rv)
