@@ -195,7 +195,7 @@ bool run_has_processes(struct agent *a, const struct run_key *k)
 
     run_key_print(k, key);
     (void)snprintf(marker, sizeof marker, "%s/", key);
-    return a->cfg.os->ops->tree_count(a->cfg.os, &t) != 0;
+    return a->cfg.os->ops->tree_process_count(a->cfg.os, &t) != 0;
 }
 
 /* ---- accepting

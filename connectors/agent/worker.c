@@ -408,7 +408,7 @@ static void tick_dialing(struct worker *w)
         return;
     } else if (!w->spawned_here &&
                (w->dials > 0 && (loop_now_ms(a->loop) > w->give_up_ms ||
-                                 a->cfg.os->ops->tree_count(a->cfg.os, &t) == 0))) {
+                                 a->cfg.os->ops->tree_process_count(a->cfg.os, &t) == 0))) {
         w->state = WS_SWEEP;
         timer_start(&w->tick, 0);
         return;
@@ -429,7 +429,7 @@ static void tick_sweep(struct worker *w)
 
     worker_group(w, group);
     t.group = group;
-    if (a->cfg.os->ops->tree_count(a->cfg.os, &t) != 0) {
+    if (a->cfg.os->ops->tree_process_count(a->cfg.os, &t) != 0) {
         (void)a->cfg.os->ops->tree_signal(a->cfg.os, &t, SIGKILL);
         timer_start(&w->tick, SWEEP_EVERY_MS);
         return;

@@ -51,7 +51,7 @@ static void end_tree(const char *marker, const char *group)
     struct runner_tree t = {
         .marker = marker, .group = group, .root = getpid(), .spare = {getpid(), 0}};
 
-    while (tree_count(NULL, &t) != 0) {
+    while (tree_process_count(NULL, &t) != 0) {
         (void)tree_signal(NULL, &t, SIGKILL);
         (void)poll(NULL, 0, 10);
     }

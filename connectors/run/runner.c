@@ -260,7 +260,7 @@ static void tick_running(struct runner *r, uint64_t now)
     if (!r->program) {
         uint64_t grace =
             r->cfg.grace_ms < LEFTOVER_GRACE_MAX_MS ? r->cfg.grace_ms : LEFTOVER_GRACE_MAX_MS;
-        if (r->cfg.os->ops->tree_count(r->cfg.os, &t) != 0)
+        if (r->cfg.os->ops->tree_process_count(r->cfg.os, &t) != 0)
             (void)r->cfg.os->ops->tree_signal(r->cfg.os, &t, SIGTERM);
         runner_begin_end(r, 0, now + grace);
         timer_start(&r->tick, 0);
@@ -292,7 +292,7 @@ static void runner_tick(void *arg)
         tick_running(r, now);
         return;
     case RS_ENDING:
-        left = r->program ? 1 : r->cfg.os->ops->tree_count(r->cfg.os, &t);
+        left = r->program ? 1 : r->cfg.os->ops->tree_process_count(r->cfg.os, &t);
         if (left == 0) {
             runner_finish(r);
         } else if (now >= r->kill_at_ms) {
@@ -305,7 +305,7 @@ static void runner_tick(void *arg)
         return;
     case RS_KILLING:
         (void)r->cfg.os->ops->tree_signal(r->cfg.os, &t, SIGKILL);
-        left = r->cfg.os->ops->tree_count(r->cfg.os, &t);
+        left = r->cfg.os->ops->tree_process_count(r->cfg.os, &t);
         if (left == 0 && !r->program)
             runner_finish(r);
         else

@@ -42,7 +42,7 @@ struct runner_os_ops {
     void (*group_remove)(struct runner_os *os, const char *group);
     /* Processes of the tree that live; reaps orphans of this process first. Negative: could not be
      * told. */
-    int (*tree_count)(struct runner_os *os, const struct runner_tree *t);
+    int (*tree_process_count)(struct runner_os *os, const struct runner_tree *t);
     /* Sends signo to each of them (SIGKILL also through the control group). How many there were, or
      * negative. */
     int (*tree_signal)(struct runner_os *os, const struct runner_tree *t, int signo);

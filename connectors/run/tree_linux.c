@@ -192,7 +192,7 @@ static int members(const struct runner_tree *t, struct procs *ps)
     return n;
 }
 
-int tree_count(struct runner_os *os, const struct runner_tree *t)
+int tree_process_count(struct runner_os *os, const struct runner_tree *t)
 {
     struct procs ps = {0};
 

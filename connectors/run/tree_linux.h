@@ -8,7 +8,7 @@
 int tree_adopt_orphans(struct runner_os *os, struct err *err) MUST_CHECK;
 void tree_group_create(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX]);
 void tree_group_remove(struct runner_os *os, const char *group);
-int tree_count(struct runner_os *os, const struct runner_tree *t);
+int tree_process_count(struct runner_os *os, const struct runner_tree *t);
 int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo);
 void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes);
 
