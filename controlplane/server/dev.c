@@ -7,11 +7,13 @@
 
 #include <getopt.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define MEMBERS_MAX 7
@@ -133,20 +135,19 @@ static int pki_make(struct dev *d, struct err *err)
 
 /* ---- ports: chosen once, kept in DIR/ports
  * --------------------------------------------------------------------------- */
-static void nobody(struct listener *li, struct stream *s, void *arg)
+static int port_free(int *ret, struct err *err)
 {
-    (void)li;
-    (void)arg;
-    stream_abort(s, "only looking for a free port");
-}
-static int port_free(struct dev *d, int *ret, struct err *err)
-{
-    struct listener *li;
-    int rv = listener_create(d->loop, "127.0.0.1:0", NULL, nobody, NULL, &li, ret, err);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool ok = fd >= 0 && !bind(fd, (struct sockaddr *)&a, n) && !getsockname(fd, (struct sockaddr *)&a, &n);
 
-    if (!rv)
-        listener_close(li);
-    return rv;
+    if (fd >= 0)
+        (void)close(fd);
+    if (!ok)
+        return err_set(err, E_IO, "no free port can be found on 127.0.0.1; give one with --port");
+    *ret = ntohs(a.sin_port);
+    return 0;
 }
 static int ports_choose(struct dev *d, struct err *err)
 {
@@ -167,9 +168,9 @@ static int ports_choose(struct dev *d, struct err *err)
             d->ports[i] = (int)d->port + i;
             d->peer_ports[i] = (int)d->port + (int)d->members + i;
         } else if (i >= got / 2) {
-            rv = port_free(d, &d->ports[i], err);
+            rv = port_free(&d->ports[i], err);
             if (!rv)
-                rv = port_free(d, &d->peer_ports[i], err);
+                rv = port_free(&d->peer_ports[i], err);
         }
         n += snprintf(out + n, sizeof out - (size_t)n, "%d %d\n", d->ports[i], d->peer_ports[i]);
     }
