@@ -204,8 +204,8 @@ static void round_begin(struct core *c)
     c->round.active = true;
     c->round.started_ms = now;
     c->round.id++;
-    while (!list_empty(&c->readers))
-        list_push(&c->in_round, list_pop(&c->readers));
+    for (struct list *e; (e = list_pop(&c->readers));)
+        list_push(&c->in_round, e);
     if (c->leads) {
         round_begin_leader(c);
         return;
