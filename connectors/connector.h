@@ -76,6 +76,7 @@ struct log_sink { /* of logs() and exec(): bytes as they come */
     bool (*full)(void *arg); /* backpressure: true = please pause */
     void *arg;
 };
+/* logs() and exec() take a key with try 0 for the newest try of that epoch. */
 struct log_request {
     int64_t rank;
     bool follow;

@@ -135,6 +135,7 @@ struct agent {
 int runs_load(struct agent *a, struct err *err) MUST_CHECK;
 void runs_free(struct agent *a);
 struct run *run_by_key(struct agent *a, const struct run_key *k);
+struct run *run_newest_try(struct agent *a, const struct run_key *k); /* of that uid and epoch */
 /* Accepts an order (taken over on 0), durably, and starts it. */
 int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err) MUST_CHECK;
 void run_observe(const struct run *r, struct observation *ret);

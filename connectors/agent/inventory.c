@@ -9,8 +9,10 @@
 #define INVENTORY_FILE_MAX (4u << 20)
 
 static const char *const file_keys[] = {"target", "gpus", "nodes", NULL};
-static const char *const node_keys[] = {"name", "cpu", "memory", "topology", "gpus", NULL};
-static const char *const gpu_keys[] = {"index", "class", "model", "memory", NULL};
+static const char *const node_keys[] = {"name",     "cpu",          "memory", "topology",
+                                        "capacity", "interconnect", "gpus",   NULL};
+static const char *const gpu_keys[] = {"index",  "class",        "model", "memory",
+                                       "shared", "nvlinkDomain", NULL};
 
 static int keys_check(const cJSON *j, const char *const *known, const char *path, struct err *err)
 {
@@ -113,7 +115,8 @@ static int gpus_from_driver(struct runner_os *os, cJSON *spec, struct err *err)
 static int node_load(struct runner_os *os, const char *target, const cJSON *from, int place,
                      bool nvml, cJSON **ret, struct err *err)
 {
-    static const char *const taken[] = {"cpu", "memory", "topology", "gpus"};
+    static const char *const taken[] = {"cpu",      "memory",       "topology",
+                                        "capacity", "interconnect", "gpus"};
     char path[ERR_FIELD_MAX], gpus_path[ERR_FIELD_MAX];
     const cJSON *gpus = cJSON_GetObjectItemCaseSensitive(from, "gpus");
     AUTO_ARENA m = arena_create(0);

@@ -17,6 +17,19 @@ struct run *run_by_key(struct agent *a, const struct run_key *k)
     return NULL;
 }
 
+struct run *run_newest_try(struct agent *a, const struct run_key *k)
+{
+    struct run *best = NULL;
+
+    list_for_each (it, &a->runs) {
+        struct run *r = container_of(it, struct run, link);
+        if (r->key.epoch == k->epoch && strcmp(r->key.uid, k->uid) == 0 &&
+            (!best || r->key.try_ > best->key.try_))
+            best = r;
+    }
+    return best;
+}
+
 static enum run_state run_state(const struct run *r)
 {
     unsigned ended = 0, up = 0;

@@ -394,7 +394,9 @@ static void streams_new(struct agent *a, const struct frame *f)
     if (rc == 0)
         rc = wire_key(j, &s->key, &err);
     if (rc == 0) {
-        const struct run *r = run_by_key(a, &s->key);
+        const struct run *r = s->key.try_ ? run_by_key(a, &s->key) : run_newest_try(a, &s->key);
+        if (r)
+            s->key = r->key;
         s->rank = wire_i64(j, "rank");
         if (!r)
             rc = err_set(&err, E_NOTFOUND, "this run is not on the target any more");

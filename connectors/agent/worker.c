@@ -241,9 +241,11 @@ void worker_renew(struct worker *w)
 
     if (w->state != WS_LINKED || !w->stream || !a->renew_lease_ms)
         return;
+    /* Each run has the length that its order gave it: one that waits out a partition lives longer. */
+    uint64_t own_ms = wire_u64(w->run->order, "leaseMs");
     j = cJSON_CreateObject();
     cJSON_AddNumberToObject(j, "from", (double)a->renew_from_ms);
-    cJSON_AddNumberToObject(j, "leaseMs", (double)a->renew_lease_ms);
+    cJSON_AddNumberToObject(j, "leaseMs", (double)(own_ms ? own_ms : a->renew_lease_ms));
     shim_send(w, RUN_FRAME_RENEW, j);
 }
 

@@ -46,9 +46,8 @@ struct site { /* one Target document, and the connector that drives it */
     char session_id[64], why[256], error[256];
     uint64_t last_contact_ms, lost_at_ms;
     struct timer silence, renew, facts_timer;
-    struct buf facts; /* encoded command that waits to be proposed */
-    uint64_t facts_hash, committed_hash;
-    bool facts_proposing, inventory_calling, confirming;
+    uint64_t committed_hash;
+    bool facts_proposing, inventory_calling, inventory_again, confirming;
     struct call inventory;
     uint64_t renewals, confirm_from_ms;
     uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */

@@ -15,7 +15,8 @@
 #define INVENTORY_DEADLINE_MS 20000
 #define RENEW_MAX_MS 5000
 #define SWEEP_DEADLINE_MS 30000
-#define CONFIRM_MAX_MS 400 /* a lease counts from a beat of the runner's that is older than this */
+#define CONFIRM_MAX_MS 400 /* a lease counts from a beat of the runner's that is older than this   \
+                            */
 #define BRAKE_WINDOW_MS 60000
 #define REFUSED_MIN_MS 250
 #define REFUSED_MAX_MS 30000
@@ -53,6 +54,7 @@ static uint64_t hash_bytes(const void *p, size_t n)
 
 static void facts_send(void *arg);
 
+static void inventory_ask(struct site *t);
 static void facts_answered(void *arg, const struct result *r, const struct err *err)
 {
     struct site *t = arg;
@@ -67,7 +69,9 @@ static void facts_answered(void *arg, const struct result *r, const struct err *
         timer_start(&t->facts_timer, FACTS_EVERY_MS);
         return;
     }
-    if (t->facts.n || t->told_reachable != (t->reachable || !t->suspect))
+    if (t->inventory_again && t->reachable)
+        inventory_ask(t);
+    if (t->told_reachable != t->reachable)
         timer_start(&t->facts_timer, FACTS_EVERY_MS);
 }
 
@@ -107,6 +111,8 @@ static void facts_send(void *arg)
 
     if (!t->brain->leads || t->facts_proposing)
         return;
+    if (t->inventory_again)
+        inventory_ask(t);
     if (!t->told || t->told_reachable != t->reachable)
         facts_propose(t, NULL, 0, false);
 }
@@ -120,8 +126,6 @@ static void facts_soon(struct site *t)
 /* ---- inventory
  * -----------------------------------------------------------------------------------------------------------
  */
-static void inventory_ask(struct site *t);
-
 static void inventory_answered(struct call *c, enum outcome out, const struct observation *seen,
                                const struct err *err)
 {
@@ -134,13 +138,17 @@ static void inventory_answered(struct call *c, enum outcome out, const struct ob
         if (err)
             log_event(LOG_WARN, "target.inventory",
                       LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err->text)}));
+        t->inventory_again = true;
         timer_start(&t->facts_timer, FACTS_EVERY_MS);
+    } else if (t->inventory_again && t->reachable && t->brain->leads && !t->facts_proposing) {
+        inventory_ask(t);
     }
 }
 static void inventory_ask(struct site *t)
 {
     if (t->inventory_calling || !t->connector || !t->reachable)
         return;
+    t->inventory_again = false;
     t->inventory_calling = true;
     t->inventory = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + INVENTORY_DEADLINE_MS,
                                  .done = inventory_answered};
@@ -162,8 +170,7 @@ static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complet
     if (hash == t->committed_hash)
         return;
     if (t->facts_proposing) { /* the newest inventory is asked for again once this one is in */
-        timer_start(&t->facts_timer, FACTS_EVERY_MS);
-        inventory_ask(t);
+        t->inventory_again = true;
         return;
     }
     t->committed_hash = hash;
@@ -232,7 +239,9 @@ static bool owned(const struct run_key *k, void *arg)
     const struct object *o = root_workload_by_uid(b->root, k->uid);
     const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
 
-    return s && (s->epoch < k->epoch || (s->epoch == k->epoch && phase_holds(s->phase)));
+    return s && (s->epoch < k->epoch ||
+                 (s->epoch == k->epoch && (phase_holds(s->phase) || s->phase == PHASE_SUCCEEDED ||
+                                           s->phase == PHASE_FAILED)));
 }
 void site_sweep(struct site *t)
 {
