@@ -1,0 +1,288 @@
+/* A command from its words to its exit status: finds the verb, reads its options, opens the client
+ * when the verb asks for one, prints the error. Exit statuses come from api/base/err.def alone. */
+#include "api/cli/cli_internal.h"
+
+#include <strings.h>
+#include <unistd.h>
+
+/* ---- words
+ * --------------------------------------------------------------------------------------------- */
+static size_t edits(const char *a, const char *b)
+{
+    size_t row[65], n = strlen(b);
+
+    if (n > 64 || strlen(a) > 64)
+        return 99;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t above = row[j], best = diagonal + (a[i - 1] != b[j - 1]);
+            if (above + 1 < best)
+                best = above + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            diagonal = above;
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+const char *nearest_word(const char *word, const char *const *names, size_t n)
+{
+    const char *best = NULL;
+    size_t least = 3;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t d = edits(word, names[i]);
+        if (d < least && d < strlen(names[i])) {
+            least = d;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+int cli_kind(const char *word, const struct kind **ret, struct err *err)
+{
+    const struct kind *kinds[KIND_LIMIT];
+    const char *names[KIND_LIMIT * 2];
+    size_t n = kind_all(kinds, KIND_LIMIT), m = 0;
+
+    *ret = kind_by_plural(NULL, word);
+    for (size_t i = 0; i < n && !*ret; i++) {
+        if (!strcasecmp(word, kinds[i]->kind) || !strcasecmp(word, kinds[i]->plural))
+            *ret = kinds[i];
+        names[m++] = kinds[i]->plural;
+        names[m++] = kinds[i]->singular;
+    }
+    if (*ret)
+        return 0;
+    const char *near = nearest_word(word, names, m);
+    if (near)
+        return err_set(err, E_USAGE, "unknown kind \"%s\"; did you mean %s?", word, near);
+    return err_set(err, E_USAGE,
+                   "unknown kind \"%s\"; for example workloads, targets, queues, nodes", word);
+}
+
+int cli_usage(const struct cli *c, struct err *err, const char *what)
+{
+    return err_set(err, E_USAGE, "%s; usage: hanse %s %s", what, c->verb->name, c->verb->usage);
+}
+
+/* ---- server
+ * -------------------------------------------------------------------------------------------- */
+static int login_load(struct cli *c, struct err *err)
+{
+    const char *path = arg_text(&c->args, "kubeconfig", NULL), *home = getenv("HOME");
+    bool must = path != NULL;
+
+    if (!path)
+        path = getenv("KUBECONFIG");
+    if (!path || !*path)
+        path = arena_printf(c->mem, "%s/.kube/config", home ? home : "");
+    int rv = kubeconfig_load(c->loop, path, must, arg_text(&c->args, "context", NULL), c->mem,
+                             &c->login, err);
+    if (rv)
+        return rv;
+    for (unsigned i = 0, n = 0; i < c->args.n_given; i++)
+        if (!strcmp(c->args.given[i].option->name, "server") && n < LOGIN_SERVERS_MAX) {
+            c->login.servers[n++] = c->args.given[i].value;
+            c->login.n_servers = n;
+        }
+    c->login.token = arg_text(&c->args, "token", c->login.token);
+    const char *ca = arg_text(&c->args, "certificate-authority", NULL);
+    if (ca) {
+        c->login.ca_file = ca;
+        c->login.ca_pem = NULL;
+    }
+    if (!c->login.n_servers)
+        return err_set(err, E_USAGE,
+                       "no login: set KUBECONFIG or --kubeconfig to a file (hanse dev writes one), "
+                       "or name --server, "
+                       "--certificate-authority and --token");
+    return 0;
+}
+
+int cli_connect(struct cli *c, struct err *err)
+{
+    struct tls_config *tls = NULL;
+    int64_t timeout = 0;
+    bool plain = true;
+
+    if (c->client)
+        return 0;
+    int rv = login_load(c, err);
+    if (!rv)
+        rv = arg_duration(&c->args, "timeout", 0, &timeout, err);
+    if (rv)
+        return rv;
+    c->ns = arg_text(&c->args, "namespace", c->login.ns && *c->login.ns ? c->login.ns : "default");
+    const struct login *in = &c->login;
+    for (unsigned i = 0; i < in->n_servers; i++)
+        plain = plain && !strncmp(in->servers[i], "unix:", 5);
+    if (!plain) {
+        struct tls_config_spec spec = {.cert_file = in->cert_file,
+                                       .key_file = in->key_file,
+                                       .ca_file = in->ca_pem ? NULL : in->ca_file,
+                                       .cert_pem = in->cert_pem,
+                                       .key_pem = in->key_pem,
+                                       .ca_pem = in->ca_pem,
+                                       .server_name = in->tls_server_name};
+        if (!in->ca_file && !in->ca_pem)
+            return err_set(err, E_USAGE,
+                           "whom to trust is not told: name the cluster's CA with "
+                           "--certificate-authority or in the kubeconfig");
+        rv = tls_config_create(&spec, false, &tls, err);
+        if (rv)
+            return rv;
+    }
+    struct client_spec spec = {.loop = c->loop,
+                               .servers = in->servers,
+                               .n_servers = in->n_servers,
+                               .tls = tls,
+                               .token = in->token,
+                               .timeout_ms = (uint64_t)timeout};
+    rv = client_create(&spec, &c->client, err);
+    if (tls)
+        (void)tls_config_unref(tls);
+    if (!rv)
+        c->lane = client_lane_create(c->client);
+    return rv;
+}
+
+int cli_request(struct cli *c, const char *method, const char *path, const char *accept,
+                const char *type, struct slice body, struct client_answer *answer, struct err *err)
+{
+    struct client_request rq = {
+        .method = method, .path = path, .accept = accept, .content_type = type, .body = body};
+    int rv = cli_connect(c, err);
+
+    if (!rv)
+        rv = client_perform(c->lane, &rq, answer, err);
+    return rv ? rv : client_status(answer, err);
+}
+
+int cli_json(struct cli *c, const char *method, const char *path, const cJSON *body, cJSON **ret,
+             struct err *err)
+{
+    struct client_answer a;
+    char *text = body ? cJSON_PrintUnformatted(body) : NULL;
+    const char *type = !strcmp(method, "PATCH") ? "application/merge-patch+json" : NULL;
+
+    client_answer_init(&a);
+    int rv = cli_request(c, method, path, NULL, type, slice_make(text, text ? strlen(text) : 0), &a,
+                         err);
+    if (!rv && ret)
+        rv = json_parse(a.body.n ? a.body.p : "{}", a.body.n ? a.body.n : 2, ret, err);
+    client_answer_fini(&a);
+    cJSON_free(text);
+    return rv;
+}
+
+int cli_operate(struct cli *c, const char *op, const cJSON *body, cJSON **ret, struct err *err)
+{
+    const char *path = arena_printf(c->mem, HANSE_API "/operations/%s", op);
+    return cli_json(c, body ? "POST" : "GET", path, body, ret, err);
+}
+
+const char *cli_path(struct cli *c, const struct kind *k, const char *ns, bool all,
+                     const char *name)
+{
+    AUTO_BUF b = {0};
+
+    buf_init(&b, 8192);
+    if (*k->group)
+        buf_printf(&b, "/apis/%s/%s/", k->group, k->version);
+    else
+        buf_printf(&b, "/api/%s/", k->version);
+    if (k->namespaced && !all) {
+        buf_str(&b, "namespaces/");
+        client_encode(&b, ns);
+        buf_char(&b, '/');
+    }
+    buf_str(&b, k->plural);
+    if (name) {
+        buf_char(&b, '/');
+        client_encode(&b, name);
+    }
+    return arena_strdup(c->mem, b.p);
+}
+
+/* ---- main
+ * ---------------------------------------------------------------------------------------------- */
+static void error_print(FILE *out, const struct err *e)
+{
+    (void)fputs("error: ", out);
+    for (const char *p = e->text; *p;
+         p++) /* texts of servers bring no control codes to a terminal */
+        (void)fputc((unsigned char)*p < 0x20 && *p != '\n' ? ' ' : *p, out);
+    (void)fputc('\n', out);
+}
+
+static int verb_run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    int rv = args_parse(argc - 1, argv + 1, c->verb->options, c->mem, &c->args, err);
+
+    if (rv)
+        return rv;
+    if (arg_flag(&c->args, "help")) {
+        verb_help(c->verb, c->out);
+        return 0;
+    }
+    c->loop = loop_uv_create(err);
+    if (!c->loop)
+        return E_INTERNAL;
+    rv = c->verb->run(c, err);
+    c->lane = client_lane_destroy(c->lane);
+    c->client = client_destroy(c->client);
+    c->loop = loop_uv_destroy(c->loop);
+    return rv;
+}
+
+static int verb_unknown(const char *word, struct err *err)
+{
+    const char *names[64];
+    size_t n = 0;
+
+    for (unsigned i = 0; i < verb_count && n < 60; i++)
+        if (*verb_table[i].group)
+            names[n++] = verb_table[i].name;
+    static const char *const programs[] = {"server", "dev", "agent", "run"};
+    for (size_t i = 0; i < 4; i++)
+        names[n++] = programs[i];
+    const char *near = nearest_word(word, names, n);
+    if (near)
+        return err_set(err, E_USAGE, "unknown command \"%s\"; did you mean %s?", word, near);
+    return err_set(err, E_USAGE, "unknown command \"%s\"; hanse help lists them", word);
+}
+
+int cli_main(int argc, char **argv)
+{
+    AUTO_ARENA mem = arena_create(0);
+    struct cli c = {.out = stdout, .err = stderr, .mem = mem};
+    struct err e = {0};
+    int rv;
+
+    if (argc < 1) {
+        verbs_help(stderr);
+        return err_info(E_USAGE)->exit;
+    }
+    const char *word = argv[0];
+    if (!strcmp(word, "--help") || !strcmp(word, "-h"))
+        word = "help";
+    if (!strcmp(word, "--version"))
+        word = "version";
+    c.verb = verb_find(word);
+    rv = c.verb ? verb_run(&c, argc, argv, &e) : verb_unknown(word, &e);
+    if (rv < 0)
+        error_print(stderr, &e);
+    if (fflush(stdout) != 0 && !rv) {
+        (void)fputs("error: the output cannot be written\n", stderr);
+        rv = E_IO;
+    }
+    return rv < 0 ? err_info(e.code ? e.code : rv)->exit : c.exit;
+}

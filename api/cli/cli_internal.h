@@ -1,0 +1,189 @@
+/* What the verbs share: the command line as parsed, the client, output. A verb is one row of the
+ * table in verbs.c; help and completion are made from that row. Nothing outside api/cli includes
+ * this. */
+#ifndef HANSE_API_CLI_CLI_INTERNAL_H
+#define HANSE_API_CLI_CLI_INTERNAL_H
+
+#include "api/base/loop.h"
+#include "api/cli/cli.h"
+#include "api/cli/client.h"
+#include "api/cli/kubeconfig.h"
+#include "api/schema/schema.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HANSE_API "/apis/hanse.dev/v1alpha1"
+#define OUT_MAX_BYTES ((size_t)256 << 20)
+
+/* ---- the command line (options.c)
+ * ---------------------------------------------------------------------------- */
+struct option {
+    const char *name;  /* "output" */
+    char letter;       /* 'o' or 0 */
+    const char *value; /* "FORMAT"; NULL = a flag */
+    const char *doc;
+};
+#define ARGS_MAX 4096
+struct given {
+    const struct option *option;
+    const char *value;
+};
+struct args {
+    struct given given[256];
+    unsigned n_given;
+    const char **pos; /* words that are no options */
+    unsigned n_pos;
+    const char **rest; /* after "--"; NULL = there was none */
+    unsigned n_rest;
+};
+/* options: ends with a row without a name; the common ones (options_common) are known besides. */
+int args_parse(int argc, char **argv, const struct option *options, struct arena *a,
+               struct args *ret, struct err *err) MUST_CHECK;
+extern const struct option options_common[];
+const struct option *option_find(const struct option *options, const char *name, size_t n,
+                                 char letter);
+bool arg_flag(const struct args *a, const char *name);
+const char *arg_text(const struct args *a, const char *name,
+                     const char *otherwise); /* the last one given */
+int arg_number(const struct args *a, const char *name, long lo, long hi, long otherwise, long *ret,
+               struct err *err) MUST_CHECK;
+int arg_duration(const struct args *a, const char *name, int64_t otherwise_ms, int64_t *ret,
+                 struct err *err) MUST_CHECK;
+
+/* ---- a command under way (cli.c)
+ * ------------------------------------------------------------------------------ */
+struct verb;
+struct cli {
+    FILE *out, *err;
+    const struct verb *verb;
+    struct args args;
+    struct arena *mem;
+    struct loop *loop;
+    struct login login;
+    struct client *client; /* made by cli_connect */
+    struct client_lane *lane;
+    const char *ns; /* the one that holds */
+    int exit;       /* a verb's own exit status, when it returns 0 */
+};
+struct verb {
+    const char *name, *group, *usage, *summary, *examples;
+    const struct option *options;
+    int (*run)(struct cli *c, struct err *err);
+    const char *completes; /* what its words are: "kind", "workload", "target", "file" or "" */
+};
+extern const struct verb verb_table[];
+extern const unsigned verb_count;
+const struct verb *verb_find(const char *name);
+void verb_help(const struct verb *v, FILE *out);
+void verbs_help(FILE *out);
+/* The nearest of names (each()-style table of n) within two edits, or NULL. */
+const char *nearest_word(const char *word, const char *const *names, size_t n);
+int run_help(struct cli *c, struct err *err);
+int run_completion(struct cli *c, struct err *err);
+int run_complete(struct cli *c, struct err *err); /* __complete */
+
+/* Reads the login and opens the client; verbs call it when they need a server. */
+int cli_connect(struct cli *c, struct err *err) MUST_CHECK;
+/* One request, answer as a Status-checked body. */
+int cli_request(struct cli *c, const char *method, const char *path, const char *accept,
+                const char *type, struct slice body, struct client_answer *answer,
+                struct err *err) MUST_CHECK;
+/* The same with the answer parsed; the caller deletes *ret. */
+int cli_json(struct cli *c, const char *method, const char *path, const cJSON *body, cJSON **ret,
+             struct err *err) MUST_CHECK;
+int cli_operate(struct cli *c, const char *op, const cJSON *body, cJSON **ret,
+                struct err *err) MUST_CHECK;
+/* "/apis/…/namespaces/NS/PLURAL[/NAME]"; all: every namespace; name NULL: the collection. In
+ * c->mem. */
+const char *cli_path(struct cli *c, const struct kind *k, const char *ns, bool all,
+                     const char *name);
+/* By kind, plural, singular or short name, in any case; E_USAGE with the nearest. */
+int cli_kind(const char *word, const struct kind **ret, struct err *err) MUST_CHECK;
+int cli_usage(const struct cli *c, struct err *err,
+              const char *what); /* E_USAGE with the usage line */
+
+/* ---- JSON and tables (print.c)
+ * ---------------------------------------------------------------------------------- */
+const char *json_text_of(const cJSON *o, const char *key); /* "" when absent */
+const cJSON *json_at(const cJSON *o, const char *path);    /* "status.placement.target"; NULL */
+const char *json_text_at(const cJSON *o, const char *path);
+double json_number_at(const cJSON *o, const char *path);
+void json_indent(const char *text, size_t n, struct buf *out); /* the same numbers, byte for byte */
+void tree_print_json(const cJSON *j, struct buf *out);
+/* {.items[*].metadata.name}, {.status.phase}{"\n"} and the like. */
+int jsonpath_print(const cJSON *j, const char *template, struct buf *out,
+                   struct err *err) MUST_CHECK;
+void age_print(int64_t ms, char out[16]); /* 45s, 12m, 3h, 5d */
+size_t text_width(const char *s);         /* columns on a terminal: UTF-8 code points */
+
+struct table {
+    unsigned columns;
+    const char **cells; /* row by row; row 0 is the heading */
+    unsigned n, cap;
+    uint64_t right; /* bit per column: aligned to the right */
+    struct arena *mem;
+};
+void table_init(struct table *t, struct arena *mem, unsigned columns);
+void table_cell(struct table *t, const char *text); /* copied; "" prints as is */
+void table_print(const struct table *t, struct buf *out);
+void out_flush(struct cli *c, struct buf *b); /* writes and empties it */
+
+/* ---- documents (documents.c)
+ * ------------------------------------------------------------------------------------- */
+struct document {
+    const char *file;
+    int line;
+    cJSON *json;
+    struct yaml_doc *yaml;
+};
+struct documents {
+    struct document *v;
+    unsigned n, cap;
+    struct yaml_doc **sets; /* what to free */
+    size_t *set_n;
+    unsigned n_sets;
+};
+/* FILE, DIR (recursively, *.yaml *.yml *.json, sorted) or "-". */
+int documents_load(struct cli *c, const char *path, struct documents *ret,
+                   struct err *err) MUST_CHECK;
+int documents_parse(struct cli *c, const char *text, size_t n, const char *file,
+                    struct documents *ret, struct err *err) MUST_CHECK;
+/* By the descriptors, with FILE:LINE: in front of the first error. */
+int documents_validate(const struct documents *d, struct err *err) MUST_CHECK;
+/* "document 3 (Queue vision): …" of a server → "FILE:LINE: Queue vision: …". */
+void documents_locate(const struct documents *d, struct err *err);
+void documents_free(struct documents *d);
+
+/* ---- renderings that tests look at
+ * ----------------------------------------------------------------------------------- */
+/* A Decision for people; workload may be NULL. */
+void explain_render(const cJSON *workload, const cJSON *decision, int64_t now_ms, struct arena *mem,
+                    struct buf *out);
+/* Unified diff of two texts; nothing when they are equal. */
+void diff_unified(const char *from_name, const char *to_name, const char *a, const char *b,
+                  struct arena *mem, struct buf *out);
+/* An sbatch script as a Workload: #SBATCH lines that Hanse knows become fields, the script goes
+ * whole. */
+int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret,
+                struct err *err) MUST_CHECK;
+/* A Job, PyTorchJob, … as a Workload that carries it. */
+int manifest_wrap(const cJSON *manifest, const char *raw, cJSON **ret, struct err *err) MUST_CHECK;
+
+/* ---- verbs
+ * -------------------------------------------------------------------------------------------------------------
+ */
+#define VERB_RUN(name) int run_##name(struct cli *c, struct err *err);
+VERB_RUN(get)
+VERB_RUN(watch)
+VERB_RUN(describe)
+VERB_RUN(delete) VERB_RUN(apply) VERB_RUN(diff) VERB_RUN(submit) VERB_RUN(explain) VERB_RUN(drain)
+    VERB_RUN(cordon) VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status)
+        VERB_RUN(members) VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)
+#undef VERB_RUN
+            int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail,
+                           bool follow, struct err *err) MUST_CHECK;
+
+#endif

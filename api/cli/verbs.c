@@ -1,0 +1,229 @@
+/* The verbs: one table, from which help, completion and the check of options are made. */
+#include "api/cli/cli_internal.h"
+
+#define OUTPUT(formats)                                                                            \
+    {                                                                                              \
+        "output", 'o', "FORMAT", formats                                                           \
+    }
+#define FILENAME                                                                                   \
+    {                                                                                              \
+        "filename", 'f', "FILE", "file, folder (with all below) or - for standard input"           \
+    }
+#define END                                                                                        \
+    {                                                                                              \
+        0                                                                                          \
+    }
+
+static const struct option get_options[] = {
+    OUTPUT("table, wide, json, yaml, name or jsonpath=TEMPLATE"),
+    {"all-namespaces", 'A', NULL, "of every namespace"},
+    {"selector", 'l', "LABELS", "label selector, a=b,c!=d"},
+    {"field-selector", 0, "FIELDS", "field selector, status.phase=Running"},
+    {"watch", 'w', NULL, "go on with the changes"},
+    {"no-headers", 0, NULL, "without the heading"},
+    END};
+static const struct option watch_options[] = {
+    OUTPUT("table, json, yaml, name or jsonpath=TEMPLATE"),
+    {"all-namespaces", 'A', NULL, "of every namespace"},
+    {"selector", 'l', "LABELS", "label selector"},
+    {"field-selector", 0, "FIELDS", "field selector"},
+    {"since", 0, "VERSION", "resourceVersion to begin after"},
+    END};
+static const struct option delete_options[] = {
+    FILENAME, {"ignore-not-found", 0, NULL, "what is gone is no error"}, END};
+static const struct option apply_options[] = {
+    FILENAME,
+    {"prune", 0, NULL, "delete what the set no longer names"},
+    {"revision", 0, "COMMIT", "git commit, kept on objects and decisions"},
+    {"set", 0, "NAME", "name of the set (default: default)"},
+    {"dry-run", 0, NULL, "only say what would change"},
+    OUTPUT("json or yaml"),
+    END};
+static const struct option diff_options[] = {FILENAME,
+                                             {"prune", 0, NULL, "show what would be deleted, too"},
+                                             {"revision", 0, "COMMIT", "git commit"},
+                                             {"set", 0, "NAME", "name of the set"},
+                                             END};
+static const struct option submit_options[] = {
+    {"filename", 'f', "FILE", "Workload, sbatch script, Job, JobSet or PyTorchJob"},
+    {"name", 0, "NAME", "its name (default: made from the program's)"},
+    {"gpus", 0, "N", "GPUs per worker"},
+    {"class", 0, "CLASS", "GpuClass; may be repeated: any of them"},
+    {"workers", 0, "N", "workers that start together"},
+    {"cpu", 0, "CPU", "per worker"},
+    {"memory", 0, "BYTES", "per worker, such as 64Gi"},
+    {"queue", 0, "NAME", "Queue"},
+    {"priority", 0, "NAME", "PriorityClass"},
+    {"topology", 0, "LEVEL",
+     "all workers within one node, nvlinkDomain, leaf, rack, block, zone or region"},
+    {"type", 0, "TYPE", "training, inference, interactive or batch"},
+    {"image", 0, "IMAGE", "container image, where the target has containers"},
+    {"experiment", 0, "NAME", "for cost reports"},
+    {"deadline", 0, "TIME", "must have ended by then"},
+    {"label", 'l', "KEY=VALUE", "label; may be repeated"},
+    {"dry-run", 0, NULL, "print the Workload, submit nothing"},
+    {"wait", 0, NULL, "until it has ended; exit 1 when it failed"},
+    {"follow", 0, NULL, "print its log meanwhile"},
+    END};
+static const struct option explain_options[] = {
+    OUTPUT("json or yaml"), {"fields", 0, NULL, "the word is a kind: list its fields"}, END};
+static const struct option drain_options[] = {
+    {"wait", 0, NULL, "until nothing is left on it"},
+    {"wait-timeout", 0, "TIME", "at most this long (default: 1h)"},
+    END};
+static const struct option logs_options[] = {{"rank", 0, "N", "worker (default: 0)"},
+                                             {"follow", 'f', NULL, "go on with what comes"},
+                                             {"tail", 0, "N", "only the last lines"},
+                                             END};
+static const struct option exec_options[] = {
+    {"rank", 0, "N", "worker (default: 0)"}, {"stdin", 'i', NULL, "pass standard input on"}, END};
+static const struct option output_options[] = {OUTPUT("json or yaml"), END};
+static const struct option members_options[] = {
+    OUTPUT("json or yaml"), {"yes", 0, NULL, "remove: it is meant"}, END};
+static const struct option token_options[] = {
+    {"user", 0, "NAME", "whom the token stands for"},
+    {"group", 0, "NAME", "a group of his; may be repeated"},
+    {"ttl", 0, "TIME", "how long it is valid (default: 1h)"},
+    OUTPUT("json"),
+    END};
+static const struct option fence_options[] = {{"yes", 0, NULL, "it is known to have stopped"}, END};
+static const struct option version_options[] = {
+    {"client", 0, NULL, "ask no server"}, OUTPUT("json"), END};
+static const struct option none[] = {END};
+static const struct option bench_options[] = {{"rate", 0, "N", "writes a second (default: 500)"},
+                                              {"duration", 0, "TIME", "how long (default: 10s)"},
+                                              {"connections", 0, "N", "connections (default: 16)"},
+                                              {"acks", 0, "FILE", "names that were acknowledged"},
+                                              END};
+
+#define ALL "Work"
+#define SETS "Objects and policies"
+#define FLEET "Cluster and targets"
+#define OTHER "Other"
+const struct verb verb_table[] = {
+    {"submit", ALL, "[-f FILE | OPTION... -- COMMAND ARGUMENT...]",
+     "start work: a command, a script or a manifest",
+     "hanse submit --gpus 2 --class h100-sxm-80gb --workers 4 --topology rack -- python train.py\n"
+     "hanse submit -f train.sbatch --follow",
+     submit_options, run_submit, "file"},
+    {"explain", ALL, "WORKLOAD | KIND.FIELD", "why it runs where it runs, or why not yet",
+     "hanse explain resnet-a -n vision-dev\nhanse explain workload.spec.gang", explain_options,
+     run_explain, "workload"},
+    {"logs", ALL, "WORKLOAD", "what its programs print", "hanse logs resnet-a -f --rank 2",
+     logs_options, run_logs, "workload"},
+    {"exec", ALL, "WORKLOAD -- COMMAND ARGUMENT...",
+     "run a program beside it; its exit status is passed on", "hanse exec resnet-a -- nvidia-smi",
+     exec_options, run_exec, "workload"},
+    {"apply", SETS, "-f FILE|DIR|-", "write documents, all or nothing",
+     "hanse apply -f policies/ --prune --revision $(git rev-parse HEAD)", apply_options, run_apply,
+     "file"},
+    {"diff", SETS, "-f FILE|DIR|-", "what apply would change; exit 1 when anything would",
+     "hanse diff -f policies/ --prune", diff_options, run_diff, "file"},
+    {"get", SETS, "KIND [NAME...]", "list or show objects",
+     "hanse get workloads -A -o wide\nhanse get targets -o jsonpath='{.items[*].metadata.name}'",
+     get_options, run_get, "kind"},
+    {"describe", SETS, "KIND NAME...", "an object as text, with its events",
+     "hanse describe target fra-hub", none, run_describe, "kind"},
+    {"watch", SETS, "KIND", "changes as they happen", "hanse watch workloads -A", watch_options,
+     run_watch, "kind"},
+    {"delete", SETS, "KIND NAME... | -f FILE", "delete objects",
+     "hanse delete workload resnet-a -n vision-dev", delete_options, run_delete, "kind"},
+    {"status", FLEET, "", "members, targets and queues at a glance", "hanse status -o json",
+     output_options, run_status, ""},
+    {"drain", FLEET, "TARGET...", "move work away and place nothing new",
+     "hanse drain fra-hub --wait", drain_options, run_drain, "target"},
+    {"cordon", FLEET, "TARGET...", "place nothing new", "hanse cordon fra-hub", none, run_cordon,
+     "target"},
+    {"uncordon", FLEET, "TARGET...", "place work again", "hanse uncordon fra-hub", none,
+     run_uncordon, "target"},
+    {"members", FLEET, "[list | add ID HOST:PORT | promote ID | remove ID | transfer ID]",
+     "members of the cluster", "hanse members\nhanse members transfer 2", members_options,
+     run_members, ""},
+    {"fence", FLEET, "WORKLOAD --yes", "record that a run is known to have stopped",
+     "hanse fence resnet-a --yes", fence_options, run_fence, "workload"},
+    {"token", FLEET, "create --user NAME", "make a bearer token",
+     "hanse token create --user ci --group vision --ttl 12h", token_options, run_token, ""},
+    {"bench", OTHER, "write | verify",
+     "write at a steady rate, then prove that nothing acknowledged is missing",
+     "hanse bench write --rate 500 --duration 10s --acks acks.txt\nhanse bench verify --acks "
+     "acks.txt",
+     bench_options, run_bench, ""},
+    {"version", OTHER, "", "versions of this program and of the server", "hanse version",
+     version_options, run_version, ""},
+    {"completion", OTHER, "bash | zsh | fish", "completion for a shell",
+     "source <(hanse completion bash)", none, run_completion, ""},
+    {"help", OTHER, "[COMMAND]", "this text", "hanse help submit", none, run_help, ""},
+    {"__complete", "", "", "", "", none, run_complete, ""},
+};
+const unsigned verb_count = sizeof verb_table / sizeof *verb_table;
+
+const struct verb *verb_find(const char *name)
+{
+    for (unsigned i = 0; i < verb_count; i++)
+        if (!strcmp(verb_table[i].name, name))
+            return &verb_table[i];
+    return NULL;
+}
+
+static void options_print(const struct option *o, FILE *out)
+{
+    for (; o->name; o++) {
+        char left[80];
+        (void)snprintf(left, sizeof left, "%s%c%s--%s%s%s", o->letter ? "-" : "",
+                       o->letter ? o->letter : ' ', o->letter ? ", " : "   ", o->name,
+                       o->value ? " " : "", o->value ? o->value : "");
+        (void)fprintf(out, "  %-32s %s\n", left, o->doc);
+    }
+}
+
+void verb_help(const struct verb *v, FILE *out)
+{
+    (void)fprintf(out, "usage: hanse %s %s\n\n%s\n", v->name, v->usage, v->summary);
+    if (*v->examples) {
+        (void)fputs("\nexamples:\n", out);
+        for (const char *p = v->examples; *p;) {
+            size_t n = strcspn(p, "\n");
+            (void)fprintf(out, "  %.*s\n", (int)n, p);
+            p += n + (p[n] == '\n');
+        }
+    }
+    if (v->options->name) {
+        (void)fputs("\noptions:\n", out);
+        options_print(v->options, out);
+    }
+    (void)fputs("\ncommon options:\n", out);
+    options_print(options_common, out);
+}
+
+void verbs_help(FILE *out)
+{
+    static const char *const groups[] = {ALL, SETS, FLEET, OTHER};
+
+    (void)fputs("usage: hanse COMMAND [OPTION...]\n", out);
+    for (size_t g = 0; g < 4; g++) {
+        (void)fprintf(out, "\n%s:\n", groups[g]);
+        for (unsigned i = 0; i < verb_count; i++)
+            if (!strcmp(verb_table[i].group, groups[g]))
+                (void)fprintf(out, "  %-12s %s\n", verb_table[i].name, verb_table[i].summary);
+    }
+    (void)fputs("\nPrograms:\n"
+                "  dev          a cluster of its own on this machine, with a login\n"
+                "  server       a member of a cluster\n"
+                "  agent        the agent of a target\n"
+                "  run          the shim around a program, on a target\n"
+                "\nhanse COMMAND --help says more of each.\n",
+                out);
+}
+
+int run_help(struct cli *c, struct err *err)
+{
+    const struct verb *v = c->args.n_pos ? verb_find(c->args.pos[0]) : NULL;
+
+    if (c->args.n_pos && !v)
+        return err_set(err, E_USAGE, "no command \"%s\"; hanse help lists them", c->args.pos[0]);
+    if (v)
+        verb_help(v, c->out);
+    else
+        verbs_help(c->out);
+    return 0;
+}

@@ -1,0 +1,222 @@
+/* apply, diff, delete: documents of files as one request. What the schema can judge is judged here,
+ * before anything leaves, with FILE:LINE; what the server finds is told with the same places. */
+#include "api/cli/cli_internal.h"
+
+static int documents_given(struct cli *c, struct documents *d, struct err *err)
+{
+    bool any = false;
+    int rv = 0;
+
+    for (unsigned i = 0; i < c->args.n_given && !rv; i++)
+        if (!strcmp(c->args.given[i].option->name, "filename")) {
+            any = true;
+            rv = documents_load(c, c->args.given[i].value, d, err);
+        }
+    return rv || any ? rv : cli_usage(c, err, "-f FILE, folder or - is missing");
+}
+
+static cJSON *apply_body(struct cli *c, const struct documents *d, bool dry_run)
+{
+    cJSON *body = cJSON_CreateObject(), *list;
+
+    (void)cJSON_AddStringToObject(body, "revision", arg_text(&c->args, "revision", ""));
+    (void)cJSON_AddStringToObject(body, "set", arg_text(&c->args, "set", "default"));
+    (void)cJSON_AddBoolToObject(body, "prune", arg_flag(&c->args, "prune"));
+    (void)cJSON_AddBoolToObject(body, "dryRun", dry_run);
+    list = cJSON_AddArrayToObject(body, "documents");
+    for (unsigned i = 0; i < d->n; i++) {
+        cJSON *doc = cJSON_Duplicate(d->v[i].json, true);
+        const struct kind *k =
+            kind_by_api(json_text_of(doc, "apiVersion"), json_text_of(doc, "kind"));
+        cJSON *meta = cJSON_GetObjectItemCaseSensitive(doc, "metadata");
+        if (k && k->namespaced && meta && !*json_text_of(meta, "namespace"))
+            (void)cJSON_AddStringToObject(meta, "namespace", c->ns);
+        (void)cJSON_AddItemToArray(list, doc);
+    }
+    return body;
+}
+
+/* Loads, validates and asks; *ret the server's answer. */
+static int apply_ask(struct cli *c, struct documents *d, bool dry_run, cJSON **ret, struct err *err)
+{
+    int rv = documents_given(c, d, err);
+
+    if (!rv)
+        rv = documents_validate(d, err);
+    if (!rv && !d->n && !arg_flag(&c->args, "prune"))
+        rv = err_set(err, E_USAGE, "no document was found (files end in .yaml, .yml or .json)");
+    if (!rv)
+        rv = cli_connect(c, err);
+    if (rv)
+        return rv;
+    cJSON *body = apply_body(c, d, dry_run);
+    rv = cli_json(c, "POST", HANSE_API "/apply", body, ret, err);
+    cJSON_Delete(body);
+    if (rv)
+        documents_locate(d, err);
+    return rv;
+}
+
+static const char *object_name(struct cli *c, const cJSON *o)
+{
+    const char *ns = json_text_of(o, "namespace"), *kind = json_text_of(o, "kind");
+    const struct kind *k = kind_by_name(kind);
+
+    return arena_printf(c->mem, "%s/%s%s%s", k ? k->singular : kind, k && k->namespaced ? ns : "",
+                        k && k->namespaced && *ns ? "/" : "", json_text_of(o, "name"));
+}
+
+int run_apply(struct cli *c, struct err *err)
+{
+    struct documents d = {0};
+    cJSON *answer = NULL;
+    const cJSON *o;
+    const char *format = arg_text(&c->args, "output", "");
+    bool dry = arg_flag(&c->args, "dry-run");
+    int rv = apply_ask(c, &d, dry, &answer, err);
+    AUTO_BUF b = {0};
+
+    buf_init(&b, OUT_MAX_BYTES);
+    if (!rv && !strcmp(format, "json")) {
+        tree_print_json(answer, &b);
+    } else if (!rv && !strcmp(format, "yaml")) {
+        yaml_print(answer, &b);
+    } else if (!rv) {
+        int counts[4] = {0};
+        static const char *const actions[] = {"created", "configured", "unchanged", "pruned"};
+        cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "objects"))
+        {
+            for (int i = 0; i < 4; i++)
+                counts[i] += !strcmp(json_text_of(o, "action"), actions[i]);
+            if (strcmp(json_text_of(o, "action"), "unchanged") != 0)
+                buf_printf(&b, "%s %s%s\n", object_name(c, o), json_text_of(o, "action"),
+                           dry ? " (dry run)" : "");
+        }
+        buf_printf(&b, "%d created, %d configured, %d unchanged, %d pruned", counts[0], counts[1],
+                   counts[2], counts[3]);
+        if (*arg_text(&c->args, "revision", ""))
+            buf_printf(&b, " at %.12s", arg_text(&c->args, "revision", ""));
+        buf_printf(&b, "%s\n", dry ? " (dry run: nothing was written)" : "");
+    }
+    out_flush(c, &b);
+    cJSON_Delete(answer);
+    documents_free(&d);
+    return rv;
+}
+
+/* ---- diff
+ * ------------------------------------------------------------------------------------------------------------
+ */
+static void diff_object(struct cli *c, const cJSON *o, struct buf *out)
+{
+    const char *sides[] = {"old", "new"};
+    AUTO_BUF a = {0};
+    AUTO_BUF b = {0};
+    struct buf *texts[] = {&a, &b};
+
+    for (int i = 0; i < 2; i++) {
+        const cJSON *j = cJSON_GetObjectItemCaseSensitive(o, sides[i]);
+        buf_init(texts[i], 16u << 20);
+        if (!cJSON_IsObject(j))
+            continue;
+        cJSON *copy = cJSON_Duplicate(j, true),
+              *meta = cJSON_GetObjectItemCaseSensitive(copy, "metadata");
+        static const char *const noise[] = {"managedFields", "resourceVersion", "uid",
+                                            "creationTimestamp", "generation"};
+        for (size_t k = 0; k < sizeof noise / sizeof *noise; k++)
+            cJSON_DeleteItemFromObjectCaseSensitive(meta, noise[k]);
+        cJSON_DeleteItemFromObjectCaseSensitive(copy, "status");
+        yaml_print(copy, texts[i]);
+        cJSON_Delete(copy);
+    }
+    const char *name = object_name(c, o);
+    diff_unified(a.n ? arena_printf(c->mem, "a/%s", name) : "/dev/null",
+                 b.n ? arena_printf(c->mem, "b/%s", name) : "/dev/null", a.n ? a.p : "",
+                 b.n ? b.p : "", c->mem, out);
+}
+
+int run_diff(struct cli *c, struct err *err)
+{
+    struct documents d = {0};
+    cJSON *answer = NULL;
+    const cJSON *o;
+    int rv = apply_ask(c, &d, true, &answer, err);
+    AUTO_BUF b = {0};
+
+    buf_init(&b, OUT_MAX_BYTES);
+    if (!rv)
+        cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "objects"))
+        {
+            if (!strcmp(json_text_of(o, "action"), "unchanged"))
+                continue;
+            c->exit = 1;
+            diff_object(c, o, &b);
+        }
+    out_flush(c, &b);
+    cJSON_Delete(answer);
+    documents_free(&d);
+    if (rv == E_INTERNAL || rv == E_IO) { /* their status is 1, which says "differs" here */
+        (void)fprintf(c->err, "error: %s\n", err->text);
+        c->exit = 2;
+        rv = 0;
+    }
+    return rv;
+}
+
+/* ---- delete
+ * -------------------------------------------------------------------------------------------------------------
+ */
+static int delete_one(struct cli *c, const struct kind *k, const char *ns, const char *name,
+                      struct err *err)
+{
+    int rv = cli_json(c, "DELETE", cli_path(c, k, ns, false, name), NULL, NULL, err);
+
+    if (rv == E_NOTFOUND && arg_flag(&c->args, "ignore-not-found"))
+        return 0;
+    if (!rv)
+        (void)fprintf(c->out, "%s/%s deleted\n", k->singular, name);
+    return rv;
+}
+
+static int delete_documents(struct cli *c, struct err *err)
+{
+    struct documents d = {0};
+    int rv = documents_given(c, &d, err);
+
+    if (!rv)
+        rv = cli_connect(c, err);
+    for (unsigned i = d.n; i-- > 0 && !rv;) { /* what came last goes first */
+        const cJSON *j = d.v[i].json;
+        const struct kind *k = kind_by_api(json_text_of(j, "apiVersion"), json_text_of(j, "kind"));
+        const char *ns = json_text_at(j, "metadata.namespace"),
+                   *name = json_text_at(j, "metadata.name");
+        if (!k || !*name)
+            rv = err_set(err, E_INVALID, "%s:%d: expected an object of a known kind with a name",
+                         d.v[i].file, d.v[i].line);
+        else
+            rv = delete_one(c, k, *ns ? ns : c->ns, name, err);
+    }
+    documents_free(&d);
+    return rv;
+}
+
+int run_delete(struct cli *c, struct err *err)
+{
+    const struct kind *k;
+
+    if (arg_flag(&c->args, "filename"))
+        return delete_documents(c, err);
+    if (!c->args.n_pos)
+        return cli_usage(c, err, "what is to be deleted?");
+    const char *word = c->args.pos[0], *slash = strchr(word, '/');
+    if (!slash && c->args.n_pos < 2)
+        return cli_usage(c, err, "which one?");
+    int rv = cli_kind(slash ? arena_strndup(c->mem, word, (size_t)(slash - word)) : word, &k, err);
+    if (!rv)
+        rv = cli_connect(c, err);
+    if (!rv && slash)
+        rv = delete_one(c, k, c->ns, slash + 1, err);
+    for (unsigned i = 1; i < c->args.n_pos && !rv; i++)
+        rv = delete_one(c, k, c->ns, c->args.pos[i], err);
+    return rv;
+}

@@ -1,0 +1,386 @@
+/* status, members, token, fence, version: the cluster itself. */
+#include "api/cli/cli_internal.h"
+
+#include <unistd.h>
+
+static void json_out(struct cli *c, const cJSON *j, const char *format)
+{
+    AUTO_BUF b = {0};
+
+    buf_init(&b, OUT_MAX_BYTES);
+    if (!strcmp(format, "yaml")) {
+        yaml_print(j, &b);
+    } else {
+        tree_print_json(j, &b);
+    }
+    out_flush(c, &b);
+}
+
+static int format_check(struct cli *c, const char **ret, struct err *err)
+{
+    *ret = arg_text(&c->args, "output", "");
+    if (**ret && strcmp(*ret, "json") != 0 && strcmp(*ret, "yaml") != 0 &&
+        strcmp(*ret, "table") != 0 && strcmp(*ret, "wide") != 0)
+        return err_set(err, E_USAGE, "-o %s: expected json or yaml", *ret);
+    if (!strcmp(*ret, "table") || !strcmp(*ret, "wide"))
+        *ret = "";
+    return 0;
+}
+
+/* ---- members
+ * ---------------------------------------------------------------------------------------------------
+ */
+/* Each server of the login is asked for itself: a member's pid and readiness are known to nobody
+ * else. */
+static cJSON *servers_ask(struct cli *c)
+{
+    cJSON *all = cJSON_CreateArray();
+
+    for (unsigned i = 0; i < client_servers(c->client); i++) {
+        struct client_lane *lane = client_lane_create(c->client);
+        struct client_request rq = {.method = "GET",
+                                    .path = HANSE_API "/operations/status",
+                                    .here = true,
+                                    .timeout_ms = 1500};
+        struct client_answer a;
+        struct err e = {0};
+        client_answer_init(&a);
+        client_lane_pin(lane, i);
+        cJSON *j = !client_perform(lane, &rq, &a, &e) && a.status == 200 && a.body.n
+                       ? cJSON_ParseWithLength(a.body.p, a.body.n)
+                       : NULL;
+        if (j) {
+            (void)cJSON_AddStringToObject(j, "askedAt", c->login.servers[i]);
+            (void)cJSON_AddItemToArray(all, j);
+        }
+        client_answer_fini(&a);
+        (void)client_lane_destroy(lane);
+    }
+    return all;
+}
+
+static const cJSON *own_status(const cJSON *all, double id)
+{
+    const cJSON *s;
+
+    cJSON_ArrayForEach(s, all) if (json_number_at(s, "member.id") == id) return s;
+    return NULL;
+}
+
+static cJSON *members_list(struct cli *c, const cJSON *status)
+{
+    cJSON *all = servers_ask(c), *list = cJSON_CreateArray();
+    const cJSON *m;
+
+    cJSON_ArrayForEach(m, cJSON_GetObjectItemCaseSensitive(status, "members"))
+    {
+        double id = json_number_at(m, "id");
+        const cJSON *own = own_status(all, id), *pid = json_at(own, "member.pid"),
+                    *voter = json_at(m, "voter");
+        const char *api = json_text_of(m, "api"), *role = json_text_of(m, "role");
+        cJSON *j = cJSON_CreateObject();
+        bool leads = own ? cJSON_IsTrue(json_at(own, "member.leads"))
+                         : cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(m, "leader"));
+        (void)cJSON_AddNumberToObject(j, "id", id);
+        (void)cJSON_AddStringToObject(j, "name", json_text_of(m, "name"));
+        (void)cJSON_AddStringToObject(j, "role",
+                                      leads                  ? "leader"
+                                      : *role                ? role
+                                      : cJSON_IsFalse(voter) ? "standby"
+                                                             : "voter");
+        (void)cJSON_AddBoolToObject(j, "reachable", own != NULL);
+        if (*api)
+            (void)cJSON_AddStringToObject(j, "url",
+                                          !strncmp(api, "https://", 8) || !strncmp(api, "unix:", 5)
+                                              ? api
+                                              : arena_printf(c->mem, "https://%s", api));
+        else
+            (void)cJSON_AddStringToObject(j, "url", json_text_of(own, "askedAt"));
+        if (cJSON_IsNumber(pid))
+            (void)cJSON_AddNumberToObject(j, "pid", pid->valuedouble);
+        else
+            (void)cJSON_AddNullToObject(j, "pid");
+        (void)cJSON_AddItemToArray(list, j);
+    }
+    cJSON_Delete(all);
+    return list;
+}
+
+static void members_table(struct cli *c, const cJSON *list, struct buf *out)
+{
+    static const char *const heads[] = {"ID", "NAME", "ROLE", "REACHABLE", "URL", "PID"};
+    const cJSON *m;
+    struct table t;
+
+    table_init(&t, c->mem, 6);
+    for (int i = 0; i < 6; i++)
+        table_cell(&t, heads[i]);
+    cJSON_ArrayForEach(m, list)
+    {
+        table_cell(&t, arena_printf(c->mem, "%.0f", json_number_at(m, "id")));
+        table_cell(&t, *json_text_of(m, "name") ? json_text_of(m, "name") : "-");
+        table_cell(&t, json_text_of(m, "role"));
+        table_cell(&t,
+                   cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(m, "reachable")) ? "yes" : "no");
+        table_cell(&t, json_text_of(m, "url"));
+        table_cell(&t, json_number_at(m, "pid") > 0
+                           ? arena_printf(c->mem, "%.0f", json_number_at(m, "pid"))
+                           : "-");
+    }
+    table_print(&t, out);
+}
+
+static int members_change(struct cli *c, const char *op, struct err *err)
+{
+    bool add = !strcmp(op, "add");
+    char *end;
+
+    if (c->args.n_pos != (add ? 3u : 2u))
+        return cli_usage(c, err,
+                         add ? "members add ID HOST:PORT (of its peer listener)" : "which member?");
+    double id = (double)strtol(c->args.pos[1], &end, 10);
+    if (*end || id < 1)
+        return err_set(err, E_USAGE,
+                       "member \"%s\": expected its number (hanse members lists them)",
+                       c->args.pos[1]);
+    if (!strcmp(op, "remove") && !arg_flag(&c->args, "yes"))
+        return err_set(
+            err, E_USAGE,
+            "removing a member lowers what the cluster survives: say --yes when that is meant");
+    cJSON *body = cJSON_CreateObject();
+    (void)cJSON_AddNumberToObject(body, "id", id);
+    if (add)
+        (void)cJSON_AddStringToObject(body, "address", c->args.pos[2]);
+    int rv = cli_operate(c, arena_printf(c->mem, "members.%s", op), body, NULL, err);
+    cJSON_Delete(body);
+    if (!rv)
+        (void)fprintf(c->out, "member %.0f: %s done\n", id, op);
+    return rv;
+}
+
+int run_members(struct cli *c, struct err *err)
+{
+    static const char *const ops[] = {"add", "promote", "remove", "transfer"};
+    const char *format, *op = c->args.n_pos ? c->args.pos[0] : "list";
+    cJSON *status = NULL;
+    int rv = format_check(c, &format, err);
+
+    for (size_t i = 0; i < 4 && !rv; i++)
+        if (!strcmp(op, ops[i]))
+            return members_change(c, op, err);
+    if (!rv && strcmp(op, "list") != 0)
+        rv = cli_usage(c, err, "expected list, add, promote, remove or transfer");
+    if (!rv)
+        rv = cli_operate(c, "status", NULL, &status, err);
+    if (rv)
+        return rv;
+    cJSON *list = members_list(c, status);
+    if (*format) {
+        json_out(c, list, format);
+    } else {
+        AUTO_BUF b = {0};
+        buf_init(&b, 1u << 20);
+        members_table(c, list, &b);
+        out_flush(c, &b);
+    }
+    cJSON_Delete(list);
+    cJSON_Delete(status);
+    return 0;
+}
+
+/* ---- status
+ * ----------------------------------------------------------------------------------------------------
+ */
+static const char *condition_of(const cJSON *o, const char *type)
+{
+    const cJSON *x;
+
+    cJSON_ArrayForEach(
+        x, json_at(o, "status.conditions")) if (!strcmp(json_text_of(x, "type"),
+                                                        type)) return json_text_of(x, "status");
+    return "Unknown";
+}
+
+static void targets_table(struct cli *c, const cJSON *targets, struct buf *out)
+{
+    static const char *const heads[] = {"TARGET", "TIER", "TYPE", "CONNECTED",
+                                        "NODES",  "GPUS", "STATE"};
+    const cJSON *t, *g;
+    struct table table;
+
+    table_init(&table, c->mem, 7);
+    for (int i = 0; i < 7; i++)
+        table_cell(&table, heads[i]);
+    cJSON_ArrayForEach(t, cJSON_GetObjectItemCaseSensitive(targets, "items"))
+    {
+        double total = 0, used = 0;
+        cJSON_ArrayForEach(g, json_at(t, "status.gpus"))
+        {
+            total += json_number_at(g, "total");
+            used += json_number_at(g, "allocated");
+        }
+        table_cell(&table, json_text_at(t, "metadata.name"));
+        table_cell(&table, json_text_at(t, "spec.tier"));
+        table_cell(&table, json_text_at(t, "spec.type"));
+        table_cell(&table, condition_of(t, "Connected"));
+        table_cell(&table, arena_printf(c->mem, "%.0f", json_number_at(t, "status.nodes")));
+        table_cell(&table, arena_printf(c->mem, "%.0f of %.0f used", used, total));
+        table_cell(&table, cJSON_IsTrue(json_at(t, "spec.drain"))           ? "draining"
+                           : cJSON_IsTrue(json_at(t, "spec.unschedulable")) ? "cordoned"
+                                                                            : "open");
+    }
+    if (table.n > 7)
+        table_print(&table, out);
+    else
+        buf_str(out, "No targets yet: hanse apply -f a Target, then start its agent.\n");
+}
+
+static void queues_table(struct cli *c, const cJSON *queues, struct buf *out)
+{
+    static const char *const heads[] = {"QUEUE", "PARENT", "PENDING", "RUNNING"};
+    const cJSON *q;
+    struct table table;
+
+    table_init(&table, c->mem, 4);
+    for (int i = 0; i < 4; i++)
+        table_cell(&table, heads[i]);
+    cJSON_ArrayForEach(q, cJSON_GetObjectItemCaseSensitive(queues, "items"))
+    {
+        const char *parent = json_text_at(q, "spec.parent");
+        table_cell(&table, json_text_at(q, "metadata.name"));
+        table_cell(&table, *parent ? parent : "-");
+        table_cell(&table, arena_printf(c->mem, "%.0f", json_number_at(q, "status.pending")));
+        table_cell(&table, arena_printf(c->mem, "%.0f", json_number_at(q, "status.running")));
+    }
+    if (table.n > 4) {
+        buf_char(out, '\n');
+        table_print(&table, out);
+    }
+}
+
+int run_status(struct cli *c, struct err *err)
+{
+    const char *format;
+    cJSON *status = NULL, *targets = NULL, *queues = NULL;
+    AUTO_BUF b = {0};
+    int rv = format_check(c, &format, err);
+
+    buf_init(&b, 16u << 20);
+    if (!rv)
+        rv = cli_operate(c, "status", NULL, &status, err);
+    if (!rv)
+        rv = cli_json(c, "GET", HANSE_API "/targets", NULL, &targets, err);
+    if (!rv)
+        rv = cli_json(c, "GET", HANSE_API "/queues", NULL, &queues, err);
+    if (!rv && *format) {
+        (void)cJSON_AddItemToObject(status, "targets",
+                                    cJSON_DetachItemFromObjectCaseSensitive(targets, "items"));
+        (void)cJSON_AddItemToObject(status, "queues",
+                                    cJSON_DetachItemFromObjectCaseSensitive(queues, "items"));
+        json_out(c, status, format);
+    } else if (!rv) {
+        const char *revision = json_text_of(status, "revision");
+        buf_printf(&b, "Member %.0f%s, %s; leader %.0f, term %.0f, %.0f voters; applied %.0f\n",
+                   json_number_at(status, "member.id"),
+                   cJSON_IsTrue(json_at(status, "member.leads")) ? " (leads)" : "",
+                   cJSON_IsTrue(json_at(status, "member.ready")) ? "ready" : "not ready",
+                   json_number_at(status, "leader"), json_number_at(status, "term"),
+                   json_number_at(status, "voters"), json_number_at(status, "appliedIndex"));
+        if (*revision)
+            buf_printf(&b, "Policies at git %.12s\n", revision);
+        buf_char(&b, '\n');
+        targets_table(c, targets, &b);
+        queues_table(c, queues, &b);
+        out_flush(c, &b);
+    }
+    cJSON_Delete(status);
+    cJSON_Delete(targets);
+    cJSON_Delete(queues);
+    return rv;
+}
+
+/* ---- token, fence, version
+ * ---------------------------------------------------------------------------------------- */
+int run_token(struct cli *c, struct err *err)
+{
+    const char *user = arg_text(&c->args, "user", NULL);
+    int64_t ttl;
+    cJSON *answer = NULL;
+
+    if (c->args.n_pos != 1 || strcmp(c->args.pos[0], "create") != 0)
+        return cli_usage(c, err, "expected create");
+    if (!user)
+        return cli_usage(c, err, "for whom? --user NAME");
+    int rv = arg_duration(&c->args, "ttl", 3600 * 1000, &ttl, err);
+    if (rv)
+        return rv;
+    AUTO_BUF groups = {0};
+    buf_init(&groups, 4096);
+    for (unsigned i = 0; i < c->args.n_given; i++)
+        if (!strcmp(c->args.given[i].option->name, "group"))
+            buf_printf(&groups, "%s%s", groups.n ? "," : "", c->args.given[i].value);
+    cJSON *body = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(body, "user", user);
+    (void)cJSON_AddStringToObject(body, "groups", groups.n ? groups.p : "");
+    (void)cJSON_AddNumberToObject(body, "ttlSeconds", (double)(ttl / 1000));
+    rv = cli_operate(c, "token.create", body, &answer, err);
+    cJSON_Delete(body);
+    if (!rv && !strcmp(arg_text(&c->args, "output", ""), "json"))
+        json_out(c, answer, "json");
+    else if (!rv)
+        (void)fprintf(c->out, "%s\n", json_text_of(answer, "token"));
+    cJSON_Delete(answer);
+    return rv;
+}
+
+int run_fence(struct cli *c, struct err *err)
+{
+    if (c->args.n_pos != 1)
+        return cli_usage(c, err, "which workload?");
+    if (!arg_flag(&c->args, "yes"))
+        return err_set(err, E_USAGE,
+                       "fencing records that you know workload %s to have stopped everywhere; "
+                       "Hanse may then start it "
+                       "again. If it still runs, it runs twice. Look first, then say --yes",
+                       c->args.pos[0]);
+    int rv = cli_connect(c, err);
+    if (rv)
+        return rv;
+    cJSON *body = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(body, "namespace", c->ns);
+    (void)cJSON_AddStringToObject(body, "workload", c->args.pos[0]);
+    rv = cli_operate(c, "workload.fence", body, NULL, err);
+    cJSON_Delete(body);
+    if (!rv)
+        (void)fprintf(c->out, "workload/%s fenced\n", c->args.pos[0]);
+    return rv;
+}
+
+int run_version(struct cli *c, struct err *err)
+{
+    cJSON *server = NULL;
+    struct err why = {0};
+    bool json = !strcmp(arg_text(&c->args, "output", ""), "json"),
+         client = arg_flag(&c->args, "client");
+
+    (void)err;
+    if (!client && (!cli_connect(c, &why)))
+        (void)!cli_json(c, "GET", "/version", NULL, &server, &why);
+    if (json) {
+        cJSON *j = cJSON_CreateObject();
+        (void)cJSON_AddStringToObject(cJSON_AddObjectToObject(j, "clientVersion"), "gitVersion",
+                                      "v" HANSE_VERSION);
+        if (server)
+            (void)cJSON_AddItemToObject(j, "serverVersion", cJSON_Duplicate(server, true));
+        json_out(c, j, "json");
+        cJSON_Delete(j);
+    } else {
+        (void)fprintf(c->out, "hanse %s\n", HANSE_VERSION);
+        if (server)
+            (void)fprintf(c->out, "server %s\n", json_text_of(server, "gitVersion"));
+        else if (!client && c->client)
+            (void)fprintf(c->err, "server: %s\n", why.text);
+    }
+    cJSON_Delete(server);
+    return 0;
+}

@@ -1,0 +1,130 @@
+/* describe: one object as readable text, with the events about it. */
+#include "api/cli/cli_internal.h"
+
+static void events_print(struct cli *c, const struct kind *k, const cJSON *o, struct buf *out)
+{
+    const char *ns = json_text_at(o, "metadata.namespace");
+    cJSON *list = NULL;
+    const cJSON *e;
+    AUTO_BUF path = {0};
+    struct table t;
+    struct err why = {0};
+
+    buf_init(&path, 8192);
+    buf_printf(&path, "%s?fieldSelector=involvedObject.name%%3D",
+               cli_path(c, kind_by_id(KIND_EVENT), ns, !k->namespaced, NULL));
+    client_encode(&path, json_text_at(o, "metadata.name"));
+    if (cli_json(c, "GET", path.p, NULL, &list, &why)) {
+        buf_printf(out, "\nEvents: %s\n", why.text);
+        return;
+    }
+    table_init(&t, c->mem, 4);
+    table_cell(&t, "AGE");
+    table_cell(&t, "TYPE");
+    table_cell(&t, "REASON");
+    table_cell(&t, "MESSAGE");
+    cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(list, "items"))
+    {
+        char age[16] = "-";
+        int64_t at;
+        const char *last = json_text_of(e, "lastTimestamp");
+        if (strcmp(json_text_at(e, "involvedObject.kind"), k->kind) != 0)
+            continue;
+        if (*last && !time_parse(last, &at, NULL))
+            age_print(loop_wall_ms(c->loop) - at, age);
+        table_cell(&t, age);
+        table_cell(&t, json_text_of(e, "type"));
+        table_cell(&t, json_text_of(e, "reason"));
+        table_cell(&t, json_text_of(e, "message"));
+    }
+    buf_str(out, t.n > 4 ? "\nEvents:\n" : "\nEvents: none\n");
+    if (t.n > 4)
+        table_print(&t, out);
+    cJSON_Delete(list);
+}
+
+static void part_print(const cJSON *o, const char *key, const char *title, struct buf *out)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    AUTO_BUF b = {0};
+
+    if (!v || !cJSON_GetArraySize(v))
+        return;
+    buf_init(&b, 16u << 20);
+    yaml_print(v, &b);
+    buf_printf(out, "%s:\n", title);
+    for (const char *p = b.n ? b.p : ""; *p;) {
+        size_t n = strcspn(p, "\n");
+        buf_printf(out, "  %.*s\n", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+}
+
+static void describe(const struct kind *k, const cJSON *o, struct buf *out)
+{
+    static const char *const meta[][2] = {{"name", "Name"},
+                                          {"namespace", "Namespace"},
+                                          {"uid", "UID"},
+                                          {"creationTimestamp", "Created"},
+                                          {"deletionTimestamp", "Deleting since"},
+                                          {"revision", "Git commit"}};
+    const cJSON *m = cJSON_GetObjectItemCaseSensitive(o, "metadata"), *v;
+
+    buf_printf(out, "%-16s%s (%s)\n", "Kind:", k->kind, kind_api_version(k));
+    for (size_t i = 0; i < sizeof meta / sizeof *meta; i++)
+        if (*json_text_of(m, meta[i][0])) {
+            char label[32];
+            (void)snprintf(label, sizeof label, "%s:", meta[i][1]);
+            buf_printf(out, "%-16s%s\n", label, json_text_of(m, meta[i][0]));
+        }
+    part_print(m, "labels", "Labels", out);
+    part_print(m, "annotations", "Annotations", out);
+    cJSON_ArrayForEach(v, o)
+    {
+        static const char *const done[] = {"apiVersion", "kind", "metadata"};
+        char title[64];
+        bool skip = false;
+        for (size_t i = 0; i < 3; i++)
+            skip = skip || !strcmp(v->string, done[i]);
+        if (skip)
+            continue;
+        (void)snprintf(title, sizeof title, "%c%s",
+                       v->string[0] >= 'a' && v->string[0] <= 'z' ? v->string[0] - 32
+                                                                  : v->string[0],
+                       v->string + 1);
+        if (cJSON_IsString(v))
+            buf_printf(out, "%s: %s\n", title, v->valuestring);
+        else if (k->id == KIND_SECRET) /* names of the keys, never their values */
+            buf_printf(out, "%s: %d keys\n", title, cJSON_GetArraySize(v));
+        else
+            part_print(o, v->string, title, out);
+    }
+}
+
+int run_describe(struct cli *c, struct err *err)
+{
+    const struct kind *k;
+    AUTO_BUF b = {0};
+
+    if (c->args.n_pos < 1)
+        return cli_usage(c, err, "describe what?");
+    const char *word = c->args.pos[0], *slash = strchr(word, '/');
+    if (!slash && c->args.n_pos < 2)
+        return cli_usage(c, err, "which one?");
+    int rv = cli_kind(slash ? arena_strndup(c->mem, word, (size_t)(slash - word)) : word, &k, err);
+    if (!rv)
+        rv = cli_connect(c, err);
+    buf_init(&b, 16u << 20);
+    for (unsigned i = slash ? 0 : 1; i < c->args.n_pos && !rv; i++) {
+        cJSON *o = NULL;
+        rv = cli_json(c, "GET", cli_path(c, k, c->ns, false, i ? c->args.pos[i] : slash + 1), NULL,
+                      &o, err);
+        if (!rv) {
+            describe(k, o, &b);
+            events_print(c, k, o, &b);
+            out_flush(c, &b);
+        }
+        cJSON_Delete(o);
+    }
+    return rv;
+}

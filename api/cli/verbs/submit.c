@@ -1,0 +1,323 @@
+/* submit: a command, an sbatch script or a foreign manifest becomes a Workload. */
+#include "api/cli/cli_internal.h"
+
+#define SCRIPT_MAX_BYTES (1u << 20)
+
+static cJSON *object_in(cJSON *o, const char *key)
+{
+    cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    return v ? v : cJSON_AddObjectToObject(o, key);
+}
+
+static int split_pair(cJSON *to, const char *pair, struct err *err)
+{
+    const char *eq = strchr(pair, '=');
+    char key[400];
+
+    if (!eq || eq == pair || (size_t)(eq - pair) >= sizeof key)
+        return err_set(err, E_USAGE, "--label %s: expected KEY=VALUE", pair);
+    (void)snprintf(key, sizeof key, "%.*s", (int)(eq - pair), pair);
+    cJSON_DeleteItemFromObjectCaseSensitive(to, key);
+    (void)cJSON_AddStringToObject(to, key, eq + 1);
+    return 0;
+}
+
+static void gpu_flags(struct cli *c, cJSON *spec, long gpus)
+{
+    if (gpus > 0) {
+        cJSON *gpu = object_in(object_in(spec, "resources"), "gpu");
+        cJSON_DeleteItemFromObjectCaseSensitive(gpu, "count");
+        (void)cJSON_AddNumberToObject(gpu, "count", (double)gpus);
+    }
+    cJSON *classes = NULL;
+    for (unsigned i = 0; i < c->args.n_given; i++)
+        if (!strcmp(c->args.given[i].option->name, "class")) {
+            cJSON *gpu = object_in(object_in(spec, "resources"), "gpu");
+            if (!classes) {
+                cJSON_DeleteItemFromObjectCaseSensitive(gpu, "classes");
+                classes = cJSON_AddArrayToObject(gpu, "classes");
+            }
+            (void)cJSON_AddItemToArray(classes, cJSON_CreateString(c->args.given[i].value));
+        }
+}
+
+/* Flags go over what a file says. */
+static int flags_put(struct cli *c, cJSON *j, struct err *err)
+{
+    static const char *const texts[][2] = {{"queue", "queue"},
+                                           {"priority", "priorityClassName"},
+                                           {"type", "type"},
+                                           {"experiment", "experiment"},
+                                           {"deadline", "deadline"}};
+    cJSON *spec = object_in(j, "spec");
+    long gpus, workers;
+    int rv = arg_number(&c->args, "gpus", 0, 256, 0, &gpus, err);
+
+    if (!rv)
+        rv = arg_number(&c->args, "workers", 1, 4096, 0, &workers, err);
+    if (rv)
+        return rv;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const char *v = arg_text(&c->args, texts[i][0], NULL);
+        if (!v)
+            continue;
+        cJSON_DeleteItemFromObjectCaseSensitive(spec, texts[i][1]);
+        (void)cJSON_AddStringToObject(spec, texts[i][1], v);
+    }
+    for (int i = 0; i < 2; i++) {
+        const char *key = i ? "memory" : "cpu", *v = arg_text(&c->args, key, NULL);
+        if (!v)
+            continue;
+        cJSON_DeleteItemFromObjectCaseSensitive(object_in(spec, "resources"), key);
+        (void)cJSON_AddStringToObject(object_in(spec, "resources"), key, v);
+    }
+    if (workers > 0) {
+        cJSON_DeleteItemFromObjectCaseSensitive(object_in(spec, "gang"), "workers");
+        (void)cJSON_AddNumberToObject(object_in(spec, "gang"), "workers", (double)workers);
+    }
+    gpu_flags(c, spec, gpus);
+    const char *within = arg_text(&c->args, "topology", NULL),
+               *image = arg_text(&c->args, "image", NULL);
+    if (within) {
+        cJSON_DeleteItemFromObjectCaseSensitive(spec, "topology");
+        (void)cJSON_AddStringToObject(object_in(spec, "topology"), "within", within);
+    }
+    if (image)
+        (void)cJSON_AddStringToObject(object_in(spec, "run"), "image", image);
+    for (unsigned i = 0; i < c->args.n_given && !rv; i++)
+        if (!strcmp(c->args.given[i].option->name, "label"))
+            rv = split_pair(object_in(object_in(j, "metadata"), "labels"), c->args.given[i].value,
+                            err);
+    return rv;
+}
+
+static int from_command(struct cli *c, cJSON **ret, struct err *err)
+{
+    if (!c->args.n_rest)
+        return cli_usage(c, err, "what is to run? give -- COMMAND ARGUMENT… or -f FILE");
+    cJSON *j = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(j, "apiVersion", "hanse.dev/v1alpha1");
+    (void)cJSON_AddStringToObject(j, "kind", "Workload");
+    cJSON *meta = object_in(j, "metadata"), *run = object_in(object_in(j, "spec"), "run");
+    const char *program =
+        strrchr(c->args.rest[0], '/') ? strrchr(c->args.rest[0], '/') + 1 : c->args.rest[0];
+    if (!arg_flag(&c->args, "name")) {
+        char prefix[64];
+        size_t n = 0;
+        for (const char *p = program; *p && n < 40; p++) {
+            char ch = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
+            bool good = (ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9');
+            if (good || n)
+                prefix[n++] = good ? ch : '-';
+        }
+        (void)snprintf(prefix + n, sizeof prefix - n, "%s",
+                       n && prefix[n - 1] == '-' ? ""
+                       : n                       ? "-"
+                                                 : "job-");
+        (void)cJSON_AddStringToObject(meta, "generateName", prefix);
+    }
+    cJSON *argv = cJSON_AddArrayToObject(run, "command");
+    for (unsigned i = 0; i < c->args.n_rest; i++)
+        (void)cJSON_AddItemToArray(argv, cJSON_CreateString(c->args.rest[i]));
+    *ret = j;
+    return 0;
+}
+
+static int from_script(struct cli *c, const char *path, const char *text, size_t n, cJSON **ret,
+                       struct err *err)
+{
+    if (memchr(text, '\0', n))
+        return err_set(err, E_INVALID, "%s is neither a script nor a manifest", path);
+    int rv = sbatch_wrap(text, n, arg_text(&c->args, "name", NULL), ret, err);
+    return rv ? err_prefix(err, "%s", path) : 0;
+}
+
+static int from_file(struct cli *c, const char *path, cJSON **ret, struct err *err)
+{
+    AUTO_BUF b = {0};
+    struct documents d = {0};
+    int rv;
+
+    buf_init(&b, SCRIPT_MAX_BYTES + 1);
+    if (strcmp(path, "-") != 0) {
+        rv = file_read(c->loop, path, SCRIPT_MAX_BYTES, &b, err);
+        if (rv)
+            return rv;
+        if (b.n > 2 && !memcmp(b.p, "#!", 2))
+            return from_script(c, path, b.p, b.n, ret, err);
+    }
+    rv = documents_load(c, path, &d, err);
+    if (!rv && d.n != 1)
+        rv = err_set(err, E_INVALID,
+                     "%s holds %u documents; submit takes one (apply -f takes many)", path, d.n);
+    if (!rv && kind_by_api(json_text_of(d.v[0].json, "apiVersion"),
+                           json_text_of(d.v[0].json, "kind")) != kind_by_id(KIND_WORKLOAD))
+        rv = manifest_wrap(d.v[0].json, NULL, ret, err);
+    else if (!rv)
+        *ret = cJSON_Duplicate(d.v[0].json, true);
+    documents_free(&d);
+    return rv;
+}
+
+/* ---- following
+ * ------------------------------------------------------------------------------------------------------
+ */
+static bool ended(const char *phase)
+{
+    return !strcmp(phase, "Succeeded") || !strcmp(phase, "Failed") || !strcmp(phase, "Cancelled");
+}
+
+struct following {
+    struct cli *c;
+    const char *until; /* "Running" or "" = the end */
+    struct buf line;
+    char phase[32], note[2048];
+    bool done, gone;
+};
+
+static void phase_tell(struct following *f, const cJSON *o)
+{
+    const char *phase = json_text_at(o, "status.phase"),
+               *target = json_text_at(o, "status.placement.target");
+    char note[2048];
+
+    (void)snprintf(f->phase, sizeof f->phase, "%s", phase);
+    (void)snprintf(note, sizeof note, "%s%s%s%s%s", *phase ? phase : "Queued",
+                   *target ? " on " : "", target, *json_text_at(o, "status.message") ? ": " : "",
+                   json_text_at(o, "status.message"));
+    if (strcmp(note, f->note) != 0)
+        (void)fprintf(f->c->err, "%s\n", note);
+    (void)snprintf(f->note, sizeof f->note, "%s", note);
+    f->done =
+        ended(phase) || (*f->until && (!strcmp(phase, f->until) || !strcmp(phase, "Quiescing")));
+}
+
+static int follow_data(const void *p, size_t n, void *arg)
+{
+    struct following *f = arg;
+    char *end;
+
+    buf_add(&f->line, p, n);
+    while (f->line.n && (end = memchr(f->line.p, '\n', f->line.n))) {
+        size_t len = (size_t)(end - f->line.p);
+        cJSON *j = cJSON_ParseWithLength(f->line.p, len);
+        const char *type = json_text_of(j, "type");
+        if (!strcmp(type, "DELETED"))
+            f->gone = true;
+        else if (!strcmp(type, "ADDED") || !strcmp(type, "MODIFIED"))
+            phase_tell(f, cJSON_GetObjectItemCaseSensitive(j, "object"));
+        cJSON_Delete(j);
+        buf_consume(&f->line, len + 1);
+        if (f->done || f->gone || !strcmp(type, "ERROR"))
+            return 1;
+    }
+    return f->line.failed ? 1 : 0;
+}
+
+/* A watch of the one object, begun anew from its present state whenever the connection ends. */
+static int phase_wait(struct cli *c, const char *ns, const char *name, const char *until,
+                      char phase[32], struct err *err)
+{
+    struct following f = {.c = c, .until = until};
+    struct client_answer a;
+    AUTO_BUF path = {0};
+    int rv = 0;
+
+    buf_init(&path, 8192);
+    buf_init(&f.line, 16u << 20);
+    client_answer_init(&a);
+    buf_printf(&path, "%s?watch=1&fieldSelector=metadata.name%%3D",
+               cli_path(c, kind_by_id(KIND_WORKLOAD), ns, false, NULL));
+    client_encode(&path, name);
+    while (!rv && !f.done && !f.gone) {
+        struct client_request rq = {
+            .method = "GET", .path = path.p, .data = follow_data, .arg = &f};
+        bool told = *f.note != '\0';
+        buf_reset(&f.line);
+        rv = client_perform(c->lane, &rq, &a, err);
+        if (!rv)
+            rv = client_status(&a, err);
+        if (rv == E_CONNECT &&
+            told) /* a member died under it: the next one tells the state again */
+            rv = 0;
+    }
+    if (!rv && f.gone)
+        rv = err_set(err, E_NOTFOUND, "workload %s was deleted", name);
+    (void)snprintf(phase, 32, "%s", f.phase);
+    buf_fini(&f.line);
+    client_answer_fini(&a);
+    return rv;
+}
+
+static int after_submit(struct cli *c, const char *ns, const char *name, struct err *err)
+{
+    char phase[32] = "";
+    int rv = 0;
+
+    if (arg_flag(&c->args, "follow")) {
+        rv = phase_wait(c, ns, name, "Running", phase, err);
+        if (!rv)
+            rv = logs_print(c, ns, name, 0, -1, true, err);
+    }
+    if (!rv && (arg_flag(&c->args, "follow") || arg_flag(&c->args, "wait")))
+        rv = phase_wait(c, ns, name, "", phase, err);
+    if (!rv && *phase && strcmp(phase, "Succeeded") != 0)
+        c->exit = 1;
+    return rv;
+}
+
+static int workload_create(struct cli *c, cJSON *j, struct err *err)
+{
+    const char *name = arg_text(&c->args, "name", NULL);
+    cJSON *meta = object_in(j, "metadata"), *made = NULL;
+    struct object *o = NULL;
+
+    if (name) {
+        cJSON_DeleteItemFromObjectCaseSensitive(meta, "name");
+        cJSON_DeleteItemFromObjectCaseSensitive(meta, "generateName");
+        (void)cJSON_AddStringToObject(meta, "name", name);
+    }
+    int rv = object_from_json(kind_by_id(KIND_WORKLOAD), j, DECODE_USER, &o, err);
+    if (!rv)
+        rv = object_validate(o, err);
+    (void)object_unref(o);
+    if (!rv)
+        rv = cli_connect(c, err);
+    if (rv)
+        return rv;
+    const char *own = json_text_of(meta, "namespace");
+    const char *ns = arena_strdup(c->mem, *own && !arg_flag(&c->args, "namespace") ? own : c->ns);
+    cJSON_DeleteItemFromObjectCaseSensitive(meta, "namespace");
+    rv =
+        cli_json(c, "POST", cli_path(c, kind_by_id(KIND_WORKLOAD), ns, false, NULL), j, &made, err);
+    if (!rv) {
+        const char *got = arena_strdup(c->mem, json_text_at(made, "metadata.name"));
+        (void)fprintf(c->out, "%s\n", got);
+        (void)fflush(c->out);
+        rv = after_submit(c, ns, got, err);
+    }
+    cJSON_Delete(made);
+    return rv;
+}
+
+int run_submit(struct cli *c, struct err *err)
+{
+    const char *file = arg_text(&c->args, "filename", NULL);
+    cJSON *j = NULL;
+
+    if (c->args.n_pos)
+        return cli_usage(c, err, file ? "unexpected words" : "a command goes behind --");
+    int rv = file ? from_file(c, file, &j, err) : from_command(c, &j, err);
+    if (!rv)
+        rv = flags_put(c, j, err);
+    if (!rv && arg_flag(&c->args, "dry-run")) {
+        AUTO_BUF b = {0};
+        buf_init(&b, 4u << 20);
+        yaml_print(j, &b);
+        out_flush(c, &b);
+    } else if (!rv) {
+        rv = workload_create(c, j, err);
+    }
+    cJSON_Delete(j);
+    return rv;
+}

@@ -1,0 +1,349 @@
+/* Foreign work as a Workload: an sbatch script, or a manifest (Job, PyTorchJob, …) that is carried
+ * whole. Reads only what placement needs (workers, GPUs, CPU, memory, time); what it does not know
+ * stays in the script or manifest untouched. */
+#include "api/cli/cli_internal.h"
+
+static cJSON *object_in(cJSON *o, const char *key)
+{
+    cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    return v ? v : cJSON_AddObjectToObject(o, key);
+}
+
+static cJSON *workload_new(const char *name)
+{
+    cJSON *j = cJSON_CreateObject(), *meta;
+
+    (void)cJSON_AddStringToObject(j, "apiVersion", "hanse.dev/v1alpha1");
+    (void)cJSON_AddStringToObject(j, "kind", "Workload");
+    meta = cJSON_AddObjectToObject(j, "metadata");
+    if (name)
+        (void)cJSON_AddStringToObject(meta, "name", name);
+    (void)cJSON_AddObjectToObject(j, "spec");
+    return j;
+}
+
+static void text_set(cJSON *o, const char *key, const char *value)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(o, key);
+    (void)cJSON_AddStringToObject(o, key, value);
+}
+
+static void number_set(cJSON *o, const char *key, double value)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(o, key);
+    (void)cJSON_AddNumberToObject(o, key, value);
+}
+
+/* ---- sbatch
+ * -------------------------------------------------------------------------------------------------
+ */
+struct sbatch {
+    char name[254], time[64], class_[64], mem[64];
+    long nodes, tasks, per_node, cpus, gpus, gpus_per_task;
+    bool mem_per_cpu, mem_per_gpu;
+};
+
+/* "gpu:h100:4", "h100:4", "4" → count, class. */
+static int gpus_parse(const char *v, struct sbatch *s, long *ret, struct err *err)
+{
+    const char *last = strrchr(v, ':'), *count = last ? last + 1 : v;
+    char *end;
+
+    *ret = strtol(count, &end, 10);
+    if (*end || end == count) { /* gpu:h100 is one */
+        *ret = 1;
+        last = v + strlen(v);
+    }
+    if (*ret < 1 || *ret > 256)
+        return err_set(err, E_INVALID,
+                       "#SBATCH GPUs \"%s\": expected [gpu:][CLASS:]N with N from 1 to 256", v);
+    if (last && !strncmp(v, "gpu:", 4) && last > v + 4)
+        (void)snprintf(s->class_, sizeof s->class_, "%.*s", (int)(last - v - 4), v + 4);
+    else if (last && last > v && strncmp(v, "gpu", (size_t)(last - v)) != 0)
+        (void)snprintf(s->class_, sizeof s->class_, "%.*s", (int)(last - v), v);
+    return 0;
+}
+
+/* Slurm's forms: MIN, MIN:SEC, H:M:S, D-H, D-H:M, D-H:M:S. */
+static int time_slurm(const char *v, char out[64], struct err *err)
+{
+    long d = 0, x[3] = {0}, seconds;
+    const char *p = strchr(v, '-');
+    int n;
+
+    if (p) {
+        d = strtol(v, NULL, 10);
+        n = sscanf(p + 1, "%ld:%ld:%ld", &x[0], &x[1], &x[2]);
+        seconds = x[0] * 3600 + x[1] * 60 + x[2];
+    } else {
+        n = sscanf(v, "%ld:%ld:%ld", &x[0], &x[1], &x[2]);
+        seconds = n == 3 ? x[0] * 3600 + x[1] * 60 + x[2] : x[0] * 60 + x[1];
+    }
+    seconds += d * 86400;
+    if (n < 1 || seconds <= 0 || seconds > 366L * 86400)
+        return err_set(err, E_INVALID,
+                       "#SBATCH --time=%s: expected [DAYS-]HOURS:MINUTES:SECONDS or minutes", v);
+    (void)snprintf(out, 64, "%lds", seconds);
+    return 0;
+}
+
+static const char *quantity_of(const char *v,
+                               char out[64]) /* Slurm's 16G are Gi; a bare number is Mi */
+{
+    size_t n = strlen(v);
+    char last = n ? v[n - 1] : 0;
+
+    if (last >= '0' && last <= '9')
+        (void)snprintf(out, 64, "%sMi", v);
+    else
+        (void)snprintf(out, 64, "%.*s%ci", (int)(n ? n - 1 : 0), v,
+                       last >= 'a' && last <= 'z' ? last - 32 : last);
+    return out;
+}
+
+static int number(const char *key, const char *v, long *ret, struct err *err)
+{
+    char *end;
+
+    *ret = strtol(v, &end, 10);
+    if (!*v || *end || *ret < 1 || *ret > 1000000)
+        return err_set(err, E_INVALID, "#SBATCH --%s=%s: expected a number from 1", key, v);
+    return 0;
+}
+
+static int directive(struct sbatch *s, const char *key, const char *v, struct err *err)
+{
+    if (!strcmp(key, "job-name") || !strcmp(key, "J"))
+        (void)snprintf(s->name, sizeof s->name, "%s", v);
+    else if (!strcmp(key, "time") || !strcmp(key, "t"))
+        return time_slurm(v, s->time, err);
+    else if (!strcmp(key, "nodes") || !strcmp(key, "N"))
+        return number(key, v, &s->nodes, err);
+    else if (!strcmp(key, "ntasks") || !strcmp(key, "n"))
+        return number(key, v, &s->tasks, err);
+    else if (!strcmp(key, "ntasks-per-node"))
+        return number(key, v, &s->per_node, err);
+    else if (!strcmp(key, "cpus-per-task") || !strcmp(key, "c"))
+        return number(key, v, &s->cpus, err);
+    else if (!strcmp(key, "gpus") || !strcmp(key, "G")) {
+        int rv = gpus_parse(v, s, &s->gpus, err);
+        s->gpus = -s->gpus; /* of the whole job */
+        return rv;
+    } else if (!strcmp(key, "gpus-per-node") || !strcmp(key, "gres"))
+        return gpus_parse(v, s, &s->gpus, err);
+    else if (!strcmp(key, "gpus-per-task"))
+        return gpus_parse(v, s, &s->gpus_per_task, err);
+    else if (!strcmp(key, "mem"))
+        (void)quantity_of(v, s->mem);
+    else if (!strcmp(key, "array") || !strcmp(key, "a") || !strcmp(key, "dependency") ||
+             !strcmp(key, "d"))
+        return err_set(err, E_NOTIMPL, "#SBATCH --%s is not supported: submit each job by itself",
+                       key);
+    else if (!strcmp(key, "mem-per-cpu") || !strcmp(key, "mem-per-gpu"))
+        return err_set(err, E_NOTIMPL, "#SBATCH --%s is not supported: say --mem (per node)", key);
+    return 0;
+}
+
+static int directives_read(const char *script, size_t n, struct sbatch *s, struct err *err)
+{
+    const char *end = script + n;
+
+    for (const char *line = script; line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        size_t len = stop ? (size_t)(stop - line) : (size_t)(end - line);
+        char text[1024], key[64] = "", value[256] = "";
+        (void)snprintf(text, sizeof text, "%.*s", (int)(len < 1023 ? len : 1023), line);
+        line += len + (stop != NULL);
+        if (strncmp(text, "#SBATCH", 7) != 0) {
+            if (*text && *text != '#')
+                return 0; /* as sbatch: directives end at the first command */
+            continue;
+        }
+        const char *p = text + 7 + strspn(text + 7, " \t");
+        if (sscanf(p, "--%63[a-z-]=%255s", key, value) < 2 &&
+            sscanf(p, "--%63[a-z-] %255s", key, value) < 1 &&
+            sscanf(p, "-%1[A-Za-z]%*[ =]%255s", key, value) < 2)
+            (void)sscanf(p, "-%1[A-Za-z]%255s", key, value);
+        int rv = directive(s, key, value, err);
+        if (rv)
+            return rv;
+    }
+    return 0;
+}
+
+static void name_clean(char *name)
+{
+    for (char *p = name; *p; p++) {
+        if (*p >= 'A' && *p <= 'Z')
+            *p = (char)(*p + 32);
+        else if (!((*p >= 'a' && *p <= 'z') || (*p >= '0' && *p <= '9')))
+            *p = '-';
+    }
+    while (*name && name[strlen(name) - 1] == '-')
+        name[strlen(name) - 1] = '\0';
+}
+
+int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret, struct err *err)
+{
+    struct sbatch s = {0};
+    int rv = directives_read(script, n, &s, err);
+
+    if (rv)
+        return rv;
+    if (name)
+        (void)snprintf(s.name, sizeof s.name, "%s", name);
+    else
+        name_clean(s.name);
+    long workers = s.tasks ? s.tasks : (s.nodes ? s.nodes : 1) * (s.per_node ? s.per_node : 1);
+    long gpus = s.gpus_per_task ? s.gpus_per_task : s.gpus;
+    if (gpus < 0 && -gpus % workers != 0)
+        return err_set(err, E_INVALID, "#SBATCH --gpus=%ld does not divide by %ld tasks", -gpus,
+                       workers);
+    if (gpus < 0)
+        gpus = -gpus / workers;
+    else if (!s.gpus_per_task && s.per_node > 1)
+        gpus = gpus / s.per_node;
+    cJSON *j = workload_new(*s.name ? s.name : NULL), *spec = object_in(j, "spec");
+    if (!*s.name)
+        (void)cJSON_AddStringToObject(object_in(j, "metadata"), "generateName", "sbatch-");
+    (void)cJSON_AddStringToObject(spec, "type", "batch");
+    if (workers > 1)
+        number_set(object_in(spec, "gang"), "workers", (double)workers);
+    if (gpus > 0)
+        number_set(object_in(object_in(spec, "resources"), "gpu"), "count", (double)gpus);
+    if (gpus > 0 && *s.class_) {
+        cJSON *classes =
+            cJSON_AddArrayToObject(object_in(object_in(spec, "resources"), "gpu"), "classes");
+        (void)cJSON_AddItemToArray(classes, cJSON_CreateString(s.class_));
+    }
+    if (s.cpus)
+        number_set(object_in(spec, "resources"), "cpu", (double)s.cpus);
+    if (*s.mem)
+        text_set(object_in(spec, "resources"), "memory", s.mem);
+    if (*s.time)
+        text_set(object_in(spec, "expected"), "duration", s.time);
+    char *text = mem_alloc(n + 1);
+    memcpy(text, script, n);
+    text[n] = '\0';
+    text_set(object_in(spec, "run"), "script", text);
+    mem_free(text);
+    *ret = j;
+    return 0;
+}
+
+/* ---- manifests
+ * ------------------------------------------------------------------------------------------------
+ */
+/* What one pod of a template asks for, all its containers together. */
+struct pod_wants {
+    double gpus;
+    char cpu[32], memory[32];
+};
+static void pod_read(const cJSON *template, struct pod_wants *w)
+{
+    const cJSON *k;
+
+    cJSON_ArrayForEach(k, json_at(template, "spec.containers"))
+    {
+        const cJSON *limits = json_at(k, "resources.limits"),
+                    *requests = json_at(k, "resources.requests"), *v;
+        const cJSON *gpu = cJSON_GetObjectItemCaseSensitive(limits, "nvidia.com/gpu");
+        if (!gpu)
+            gpu = cJSON_GetObjectItemCaseSensitive(requests, "nvidia.com/gpu");
+        w->gpus += cJSON_IsNumber(gpu)   ? gpu->valuedouble
+                   : cJSON_IsString(gpu) ? strtod(gpu->valuestring, NULL)
+                                         : 0;
+        for (int i = 0; i < 2; i++) {
+            const char *key = i ? "memory" : "cpu";
+            char *to = i ? w->memory : w->cpu;
+            v = cJSON_GetObjectItemCaseSensitive(requests, key);
+            if (!v)
+                v = cJSON_GetObjectItemCaseSensitive(limits, key);
+            if (*to)
+                continue; /* the first container is the program; side cars are small */
+            if (cJSON_IsString(v))
+                (void)snprintf(to, 32, "%s", v->valuestring);
+            else if (cJSON_IsNumber(v))
+                (void)snprintf(to, 32, "%.15g", v->valuedouble);
+        }
+    }
+}
+
+static double replicas(const cJSON *o)
+{
+    double n = json_number_at(o, "replicas");
+    return n > 0 ? n : 1;
+}
+
+/* Workers and the pod template of the kinds that we know; 0 workers = not known. */
+static double manifest_workers(const cJSON *m, struct pod_wants *w)
+{
+    const char *kind = json_text_of(m, "kind");
+    const cJSON *spec = cJSON_GetObjectItemCaseSensitive(m, "spec"), *r;
+    double n = 0;
+
+    if (!strcmp(kind, "Job")) {
+        double p = json_number_at(spec, "parallelism");
+        pod_read(cJSON_GetObjectItemCaseSensitive(spec, "template"), w);
+        return p > 0 ? p : 1;
+    }
+    if (!strcmp(kind, "PyTorchJob")) {
+        cJSON_ArrayForEach(r, cJSON_GetObjectItemCaseSensitive(spec, "pytorchReplicaSpecs"))
+        {
+            n += replicas(r);
+            if (!*w->cpu && w->gpus == 0)
+                pod_read(cJSON_GetObjectItemCaseSensitive(r, "template"), w);
+        }
+        return n;
+    }
+    if (!strcmp(kind, "JobSet")) {
+        cJSON_ArrayForEach(r, cJSON_GetObjectItemCaseSensitive(spec, "replicatedJobs"))
+        {
+            double p = json_number_at(r, "template.spec.parallelism");
+            n += replicas(r) * (p > 0 ? p : 1);
+            if (!*w->cpu && w->gpus == 0)
+                pod_read(json_at(r, "template.spec.template"), w);
+        }
+        return n;
+    }
+    return 0;
+}
+
+int manifest_wrap(const cJSON *manifest, const char *raw, cJSON **ret, struct err *err)
+{
+    struct pod_wants w = {0};
+    const char *name = json_text_at(manifest, "metadata.name"),
+               *ns = json_text_at(manifest, "metadata.namespace");
+    double workers = manifest_workers(manifest, &w);
+
+    (void)raw;
+    if (workers <= 0)
+        return err_set(err, E_NOTIMPL,
+                       "kind \"%s\" (%s) cannot be wrapped: its workers and GPUs are not known; "
+                       "write a Workload with "
+                       "spec.run.manifest",
+                       json_text_of(manifest, "kind"), json_text_of(manifest, "apiVersion"));
+    if (!*name)
+        return err_set(err, E_INVALID, "metadata.name of the %s is missing",
+                       json_text_of(manifest, "kind"));
+    cJSON *j = workload_new(name), *spec = object_in(j, "spec"),
+          *labels = cJSON_GetObjectItemCaseSensitive(
+              cJSON_GetObjectItemCaseSensitive(manifest, "metadata"), "labels");
+    if (*ns)
+        (void)cJSON_AddStringToObject(object_in(j, "metadata"), "namespace", ns);
+    if (labels)
+        (void)cJSON_AddItemToObject(object_in(j, "metadata"), "labels",
+                                    cJSON_Duplicate(labels, true));
+    if (workers > 1)
+        number_set(object_in(spec, "gang"), "workers", workers);
+    if (w.gpus >= 1)
+        number_set(object_in(object_in(spec, "resources"), "gpu"), "count", w.gpus);
+    if (*w.cpu)
+        text_set(object_in(spec, "resources"), "cpu", w.cpu);
+    if (*w.memory)
+        text_set(object_in(spec, "resources"), "memory", w.memory);
+    (void)cJSON_AddItemToObject(object_in(spec, "run"), "manifest",
+                                cJSON_Duplicate(manifest, true));
+    *ret = j;
+    return 0;
+}
