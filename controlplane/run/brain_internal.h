@@ -30,6 +30,7 @@ struct driver {
     uint32_t backoff_ms;
     struct call call;
     int call_kind;
+    struct run_key call_key; /* what the call is about: its answer says nothing of another run */
     struct timer again;
     char stop_reason[64];
 };
@@ -48,6 +49,9 @@ struct site { /* one Target document, and the connector that drives it */
     struct timer silence, renew, facts_timer;
     uint64_t committed_hash;
     bool facts_proposing, inventory_calling, inventory_again, confirming;
+    bool gone;      /* the answers on their way are awaited, then it is freed */
+    bool sweep_due; /* it was not answered: swept again */
+    uint64_t swept_ms;
     struct call inventory;
     uint64_t renewals, confirm_from_ms;
     uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */

@@ -101,6 +101,18 @@ static void driver_take(struct driver *d, const struct object *o)
         lease_assume(d);
 }
 
+/* It was let go while something of it was under way, and holds a place again: in a new epoch, or in
+ * a new term. Nothing that it knew counts any more. */
+static void driver_revive(struct driver *d)
+{
+    d->dead = false;
+    (void)object_unref((struct object *)(uintptr_t)d->o);
+    d->o = NULL;
+    d->key.epoch = d->key.try_ = -1;
+    d->own_epoch = d->own_try = 0;
+    d->granted_until_ms = 0;
+}
+
 static bool holds(const struct object *o)
 {
     const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
@@ -117,6 +129,8 @@ void driver_change(struct brain *b, const struct object *before, const struct ob
         return;
     if (!d)
         d = driver_create(b, after);
+    else if (d->dead && holds(after))
+        driver_revive(d);
     if (holds(after))
         driver_take(d, after);
     else
@@ -275,6 +289,20 @@ static void tick_reserved(struct driver *d, struct site *t)
         driver_step(d, STEP_DISPATCH, "Dispatching", "");
 }
 
+/* Where the end that was seen leads: placed again when it was stopped for that, when its lease was
+ * lost, or when it saved and asks for it (75). */
+static bool end_requeues(const struct driver *d)
+{
+    const struct intent *in = status_of(d)->intent;
+    const struct observation *o = &d->seen;
+
+    if (in && in->op == INTENT_STOP)
+        return false;
+    if (in && in->op == INTENT_QUIESCE)
+        return o->exit_code != 0 || o->term_signal != 0 || o->lease_lost;
+    return o->lease_lost || (o->exit_code == 75 && !o->term_signal);
+}
+
 /* Reports what was seen of a run that the state has as going on. True when a step was proposed. */
 static bool report_seen(struct driver *d)
 {
@@ -284,9 +312,7 @@ static bool report_seen(struct driver *d)
         return false;
     switch (d->seen.state) {
     case RUN_ENDED:
-        /* 75 = saved and stopped: it asks to be started again from there. */
-        driver_step_end(d, STEP_ENDED,
-                        d->seen.lease_lost || (d->seen.exit_code == 75 && !d->seen.term_signal));
+        driver_step_end(d, STEP_ENDED, end_requeues(d));
         return true;
     case RUN_ABSENT:
         driver_step_end(d, STEP_ABSENT, true);
@@ -345,9 +371,10 @@ static void tick_quiescing(struct driver *d, struct site *t)
     bool stop = in && in->op == INTENT_STOP;
 
     if (d->has_seen && (d->seen.state == RUN_ENDED || d->seen.state == RUN_ABSENT)) {
-        bool done =
-            d->seen.state == RUN_ENDED && d->seen.exit_code == 0 && d->seen.term_signal == 0;
-        driver_step_end(d, d->seen.state == RUN_ENDED ? STEP_ENDED : STEP_ABSENT, !stop && !done);
+        if (d->seen.state == RUN_ENDED)
+            driver_step_end(d, STEP_ENDED, end_requeues(d));
+        else
+            driver_step_end(d, STEP_ABSENT, !stop);
         return;
     }
     if (!stop && (d->o->meta->deletionTimestamp)) {
@@ -361,7 +388,7 @@ static void tick_quiescing(struct driver *d, struct site *t)
     if (!t->reachable)
         return;
     uint64_t now = loop_now_ms(d->brain->loop);
-    if (!stop && !d->quiesced) {
+    if (!stop && !d->quiesced && (!d->stop_after_ms || now < d->stop_after_ms)) {
         driver_call(d, t, CALL_QUIESCE);
     } else if (stop || now >= d->stop_after_ms) {
         driver_call(d, t, CALL_STOP);
@@ -378,7 +405,7 @@ static void tick_unknown(struct driver *d, struct site *t)
     uint64_t now = loop_now_ms(d->brain->loop), wait = 0;
 
     if (d->has_seen && d->seen.state == RUN_ENDED) {
-        driver_step_end(d, STEP_ENDED, d->seen.lease_lost);
+        driver_step_end(d, STEP_ENDED, end_requeues(d));
         return;
     }
     if (d->has_seen && d->seen.state == RUN_ABSENT) {

@@ -27,6 +27,7 @@ struct step {
     struct driver *d;
     enum run_step step;
     int64_t epoch, try_;
+    uint64_t term;
 };
 
 static void step_answered(void *arg, const struct result *r, const struct err *err)
@@ -37,8 +38,8 @@ static void step_answered(void *arg, const struct result *r, const struct err *e
     brain_root(d->brain); /* the state with this step in it; d stays, since it is still proposing */
     d->proposing = false;
     if (!err && r->code == 0) {
-        if (s->step ==
-            STEP_DISPATCH) { /* the intent is ours, in this term: it may be carried out, once */
+        /* The intent is ours, in this term: it may be carried out, once. */
+        if (s->step == STEP_DISPATCH && s->term == d->brain->term) {
             d->own_epoch = s->epoch;
             d->own_try = s->try_;
         }
@@ -70,7 +71,7 @@ static void step_propose(struct driver *d, union command *c)
     (void)snprintf(r->uid, sizeof r->uid, "%s", d->uid);
     r->epoch = d->key.epoch;
     r->try_ = d->key.try_ + (r->step == STEP_DISPATCH);
-    *s = (struct step){d, r->step, r->epoch, r->try_};
+    *s = (struct step){d, r->step, r->epoch, r->try_, d->brain->term};
     d->proposing = true;
     brain_propose(d->brain, c, step_answered, s);
 }
@@ -202,7 +203,8 @@ static void answered(struct call *c, enum outcome out, const struct observation 
 
     d->calling = false;
     brain_under_way(b, -1);
-    if (d->dead || !b->leads || b->closing) {
+    if (d->dead || !b->leads || b->closing || d->call_key.epoch != d->key.epoch ||
+        d->call_key.try_ != d->key.try_) {
         driver_tick(d);
         return;
     }
@@ -240,6 +242,7 @@ static void call_begin(struct driver *d, enum driver_call kind, uint64_t deadlin
 {
     d->calling = true;
     d->call_kind = (int)kind;
+    d->call_key = d->key;
     d->call =
         (struct call){.deadline_ms = loop_now_ms(d->brain->loop) + deadline_ms, .done = answered};
     brain_under_way(d->brain, 1);
@@ -274,7 +277,8 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
     if (kind == CALL_FIND) {
         ops->find(t->connector, &d->key, &d->call);
     } else if (kind == CALL_QUIESCE) {
-        d->stop_after_ms = loop_now_ms(d->brain->loop) + grace + 1000;
+        if (!d->stop_after_ms) /* from the first attempt on, whether it is answered or not */
+            d->stop_after_ms = loop_now_ms(d->brain->loop) + grace + 1000;
         ops->quiesce(t->connector, &d->key, signal_number(ck ? ck->signal : "SIGTERM"), grace,
                      &d->call);
     } else {

@@ -15,8 +15,10 @@
 #define INVENTORY_DEADLINE_MS 20000
 #define RENEW_MAX_MS 5000
 #define SWEEP_DEADLINE_MS 30000
-#define CONFIRM_MAX_MS 400 /* a lease counts from a beat of the runner's that is older than this   \
-                            */
+#define SWEEP_EVERY_MS 600000
+#define FREE_LOOK_MS 20
+/* A lease counts from a beat of the runner's that is older than this. */
+#define CONFIRM_MAX_MS 400
 #define BRAKE_WINDOW_MS 60000
 #define REFUSED_MIN_MS 250
 #define REFUSED_MAX_MS 30000
@@ -53,15 +55,18 @@ static uint64_t hash_bytes(const void *p, size_t n)
 }
 
 static void facts_send(void *arg);
-
 static void inventory_ask(struct site *t);
+
 static void facts_answered(void *arg, const struct result *r, const struct err *err)
 {
     struct site *t = arg;
 
     t->facts_proposing = false;
+    if (t->gone)
+        return;
     if (err || r->code) {
         t->committed_hash = 0;
+        t->inventory_again = true;
         t->told = false;
         log_event(
             LOG_WARN, "target.facts",
@@ -104,7 +109,7 @@ static void facts_propose(struct site *t, const struct node *nodes, size_t n, bo
                         t);
 }
 
-/* Only reach is left to tell. */
+/* Tells reach, and asks again for an inventory that was lost on its way. */
 static void facts_send(void *arg)
 {
     struct site *t = arg;
@@ -134,7 +139,7 @@ static void inventory_answered(struct call *c, enum outcome out, const struct ob
     (void)seen;
     t->inventory_calling = false;
     brain_under_way(t->brain, -1);
-    if (out != OUT_DONE && t->reachable && t->brain->leads) {
+    if (out != OUT_DONE && !t->gone && t->reachable && t->brain->leads) {
         if (err)
             log_event(LOG_WARN, "target.inventory",
                       LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err->text)}));
@@ -220,16 +225,23 @@ static uint64_t suspect_after(const struct site *t)
     return p && p->suspectAfter > 0 ? (uint64_t)p->suspectAfter : 30000;
 }
 
+struct sweep {
+    struct call call;
+    struct brain *brain;
+    char target[256];
+};
 static void sweep_done(struct call *c, enum outcome out, const struct observation *seen,
                        const struct err *err)
 {
-    struct brain *b = c->arg;
+    struct sweep *w = container_of(c, struct sweep, call);
+    struct site *t = site_find(w->brain, w->target);
 
-    (void)out;
     (void)seen;
     (void)err;
-    brain_under_way(b, -1);
-    mem_free(c);
+    if (t && out != OUT_DONE)
+        t->sweep_due = true; /* with the next renewal */
+    brain_under_way(w->brain, -1);
+    mem_free(w);
 }
 /* Owned: the state has this very run as live, or may come to it (a newer epoch than ours says
  * nothing). */
@@ -245,16 +257,18 @@ static bool owned(const struct run_key *k, void *arg)
 }
 void site_sweep(struct site *t)
 {
-    struct call *c;
+    struct sweep *w;
 
     if (!t->connector || !t->reachable || !t->connector->ops->sweep)
         return;
-    c = mem_new(struct call);
-    *c = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + SWEEP_DEADLINE_MS,
-                       .done = sweep_done,
-                       .arg = t->brain};
+    t->sweep_due = false;
+    t->swept_ms = loop_now_ms(t->brain->loop);
+    w = mem_new(struct sweep);
+    w->brain = t->brain;
+    (void)snprintf(w->target, sizeof w->target, "%s", t->name);
+    w->call = (struct call){.deadline_ms = t->swept_ms + SWEEP_DEADLINE_MS, .done = sweep_done};
     brain_under_way(t->brain, 1);
-    t->connector->ops->sweep(t->connector, owned, t->brain, c);
+    t->connector->ops->sweep(t->connector, owned, t->brain, &w->call);
 }
 
 static void on_reach(void *arg, bool reachable, const char *session, const char *why)
@@ -337,6 +351,8 @@ static void renew(void *arg)
     struct brain *b = t->brain;
 
     timer_start(&t->renew, renew_every(t));
+    if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
+        site_sweep(t);
     if (!t->reachable || t->confirming || b->n_drivers == 0)
         return;
     t->confirming = true;
@@ -410,8 +426,7 @@ static void site_free(void *arg)
     struct site *t = arg;
 
     if (t->inventory_calling || t->confirming || t->facts_proposing) {
-        loop_post(t->brain->loop, site_free,
-                  t); /* their answers are on their way: the connector was told to end */
+        timer_start(&t->facts_timer, FREE_LOOK_MS); /* their answers are on their way */
         return;
     }
     brain_under_way(t->brain, -1);
@@ -425,11 +440,13 @@ static void site_destroy(struct site *t)
     timer_stop(&t->renew);
     timer_stop(&t->facts_timer);
     t->reachable = false;
+    t->gone = true;
     brain_under_way(t->brain, 1);
     if (t->connector)
         t->connector->ops->destroy(t->connector);
     t->connector = NULL;
-    loop_post(t->brain->loop, site_free, t);
+    timer_init(&t->facts_timer, t->brain->loop, site_free, t);
+    timer_start(&t->facts_timer, 0);
 }
 
 void site_change(struct brain *b, const struct object *before, const struct object *after)
