@@ -125,7 +125,8 @@ struct connector_ops {
     void (*quiesce)(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms, struct call *call);
     /* Ends it for good: TERM, KILL after grace. DONE with seen->state RUN_ENDED or RUN_ABSENT only when proved. */
     void (*stop)(struct connector *c, const struct run_key *k, uint64_t grace_ms, struct call *call);
-    /* Renews the leases of all runs on the target; called only after a quorum round proved the leadership. */
+    /* Renews the leases of all runs on the target, each for the length that it was submitted with; lease_ms is the
+     * target's own. Called only after a quorum round proved the leadership. */
     void (*renew)(struct connector *c, uint64_t lease_ms);
     int (*logs)(struct connector *c, const struct run_key *k, const struct log_request *rq,
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
