@@ -1,0 +1,236 @@
+/* What must hold (reliability.md, I1 to I9), while a federation runs and when it is quiet. Looks
+ * only; must never change what happens. */
+#include "tests/sim/sim_federation.h"
+
+#include "controlplane/store/store_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHECK_EVERY 16 /* root_check makes everything again: not for each entry */
+
+void fed_fail(struct fed *f, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (*f->failed)
+        return;
+    va_start(ap, fmt);
+    (void)vsnprintf(f->failed, sizeof f->failed, fmt, ap);
+    va_end(ap);
+    sim_log(f->w, "FAILED at %llu ms: %s", (unsigned long long)sim_now_ms(f->w), f->failed);
+}
+
+/* ---- I5: intents that the log holds
+ * --------------------------------------------------------------------------------- */
+static bool intent_known(const struct fed *f, const char *key)
+{
+    for (size_t i = f->n_intents; i > 0; i--)
+        if (!strcmp(f->intents[i - 1], key))
+            return true;
+    return false;
+}
+static void intent_add(struct fed *f, const char *key)
+{
+    if (intent_known(f, key))
+        return;
+    if (f->n_intents == f->cap_intents) {
+        f->cap_intents = f->cap_intents ? f->cap_intents * 2 : 256;
+        f->intents = mem_realloc(f->intents, f->cap_intents * sizeof *f->intents);
+    }
+    (void)snprintf(f->intents[f->n_intents++], RUN_KEY_MAX, "%s", key);
+}
+static bool intent_each(const struct object *o, void *arg)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+
+    if (s && s->intent && *s->intent->key)
+        intent_add(arg, s->intent->key);
+    return true;
+}
+static void intents_take(struct fed *f, const struct root *r)
+{
+    root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, intent_each, f);
+}
+
+struct root *fed_newest(struct fed *f)
+{
+    struct root *best = NULL;
+
+    for (unsigned i = 0; i < SIM_MEMBERS; i++) {
+        if (!f->members[i] || !f->members[i]->core)
+            continue;
+        struct root *r = core_root(f->members[i]->core);
+        if (!best || root_number(r) > root_number(best)) {
+            (void)root_unref(best);
+            best = r;
+        } else {
+            (void)root_unref(r);
+        }
+    }
+    return best;
+}
+
+/* ---- I1, I5: as a run begins
+ * ------------------------------------------------------------------------------------------ */
+void fed_check_begin(void *fed, struct sim_room *room, const struct run_key *k)
+{
+    struct fed *f = fed;
+    char key[RUN_KEY_MAX];
+    unsigned alive = 0;
+
+    run_key_print(k, key);
+    for (unsigned i = 0; i < FED_ROOMS; i++)
+        alive += sim_room_alive(f->rooms[i], k->uid);
+    if (alive)
+        fed_fail(f, "I1: %s begins on %s while %u other attempt of the workload lives", key,
+                 room->name, alive);
+    if (intent_known(f, key))
+        return;
+    for (unsigned i = 0; i < SIM_MEMBERS; i++)
+        if (f->members[i] && f->members[i]->core) {
+            struct root *r = core_root(f->members[i]->core);
+            intents_take(f, r);
+            (void)root_unref(r);
+        }
+    if (!intent_known(f, key))
+        fed_fail(f, "I5: %s begins on %s and no log holds its intent", key, room->name);
+}
+
+/* ---- I4 and the state itself: after each entry
+ * -------------------------------------------------------------------------- */
+void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
+{
+    struct fed *f = fed;
+    uint64_t n = root_number(r), digest = root_digest(r);
+
+    if (n >= f->n_digests) {
+        uint64_t cap = (n + 1) * 2;
+        f->digests = mem_realloc(f->digests, cap * sizeof *f->digests);
+        memset(f->digests + f->n_digests, 0, (cap - f->n_digests) * sizeof *f->digests);
+        f->n_digests = cap;
+    }
+    struct fed_digest *d = &f->digests[n];
+    if (d->known && d->digest != digest)
+        fed_fail(f, "I4: m%llu has digest %016llx at entry %llu, others %016llx",
+                 (unsigned long long)m->id, (unsigned long long)digest, (unsigned long long)n,
+                 (unsigned long long)d->digest);
+    if (!d->known) {
+        *d = (struct fed_digest){digest, root_term(r), true};
+        intents_take(f, r);
+        if (n >= f->checked + CHECK_EVERY) {
+            root_check(r);
+            f->checked = n;
+        }
+    }
+}
+
+/* ---- I8: ended, or explained
+ * ------------------------------------------------------------------------------------------- */
+struct look {
+    struct fed *f;
+    const struct root *r;
+    char why[256];
+};
+static bool explained(const struct object *o)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+
+    return phase_final(s->phase) || (s->phase == PHASE_STOPPED && *s->reason && s->n_ends > 0 &&
+                                     s->ends[s->n_ends - 1].proof == PROOF_LEASE_EXPIRED);
+}
+static bool settled_each(const struct object *o, void *arg)
+{
+    struct look *l = arg;
+    const struct workload_status *s = object_as(o, workload)->status;
+
+    if (explained(o) && !o->meta->deletionTimestamp)
+        return true;
+    (void)snprintf(l->why, sizeof l->why, "%s is %s in epoch %lld try %lld since %lld ms (%s: %s)",
+                   o->meta->name, phase_text(s->phase), (long long)s->epoch,
+                   (long long)(s->intent ? s->intent->try_ : 0),
+                   (long long)(root_time(l->r) - s->phaseSince), s->reason, s->message);
+    return false;
+}
+bool fed_settled(struct fed *f)
+{
+    struct root *r = fed_newest(f);
+    struct look l = {f, r, ""};
+
+    if (!r)
+        return false;
+    root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, settled_each, &l);
+    (void)root_unref(r);
+    return !*l.why;
+}
+
+/* ---- at the end
+ * --------------------------------------------------------------------------------------------------------
+ */
+static void check_writes(struct fed *f, const struct root *r) /* I2 */
+{
+    for (unsigned i = 0; i < f->n_workloads; i++) {
+        const struct fed_workload *x = &f->workloads[i];
+        const struct object *o = root_get(r, KIND_WORKLOAD, "dev", x->name);
+        if (x->created && !x->delete_sent && (!o || strcmp(o->meta->uid, x->uid) != 0))
+            fed_fail(f, "I2: %s was acknowledged and is not in the state", x->name);
+        if (x->deleted && o)
+            fed_fail(f, "I2: the deletion of %s was acknowledged and it is still there", x->name);
+    }
+}
+static void check_rooms(struct fed *f, const struct root *r) /* I6 */
+{
+    for (unsigned i = 0; i < FED_ROOMS; i++)
+        list_for_each (it, &f->rooms[i]->runs) {
+            const struct sim_run *run = container_of(it, struct sim_run, link);
+            const struct object *o = root_workload_by_uid(r, run->key.uid);
+            char key[RUN_KEY_MAX];
+            run_key_print(&run->key, key);
+            if (run->state != RUN_ENDED &&
+                (!o || !phase_live(object_as(o, workload)->status->phase)))
+                fed_fail(f, "I6: %s lives on %s and nobody holds it", key, f->rooms[i]->name);
+        }
+}
+/* What the state calls Succeeded has ended well in a room, in that epoch. */
+static bool check_end_each(const struct object *o, void *arg)
+{
+    struct look *l = arg;
+    const struct workload_status *s = object_as(o, workload)->status;
+
+    for (uint32_t i = 0; i < s->n_ends; i++)
+        l->f->leases_over += s->ends[i].proof == PROOF_LEASE_EXPIRED;
+    if (s->phase != PHASE_SUCCEEDED)
+        return true;
+    for (unsigned i = 0; i < FED_ROOMS; i++)
+        list_for_each (it, &l->f->rooms[i]->runs) {
+            const struct sim_run *run = container_of(it, struct sim_run, link);
+            if (!strcmp(run->key.uid, o->meta->uid) && run->key.epoch == s->epoch &&
+                run->state == RUN_ENDED && run->exit_code == 0 && run->term_signal == 0)
+                return true;
+        }
+    fed_fail(l->f, "%s is Succeeded in epoch %lld, and no room has seen that", o->meta->name,
+             (long long)s->epoch);
+    return true;
+}
+
+void fed_check_end(struct fed *f)
+{
+    struct root *r = fed_newest(f);
+    struct look l = {f, r, ""};
+
+    if (!r) {
+        fed_fail(f, "I9: no member is up");
+        return;
+    }
+    if (!f->probe_acked)
+        fed_fail(f, "I9: no write was acknowledged within %d ms after the faults", FED_PROGRESS_MS);
+    root_check(r);
+    root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, settled_each, &l);
+    if (*l.why)
+        fed_fail(f, "I8: %s", l.why);
+    check_writes(f, r);
+    check_rooms(f, r);
+    root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, check_end_each, &l);
+    (void)root_unref(r);
+}

@@ -1,0 +1,283 @@
+/* Faults: members crash, stop, pause and are cut off from each other and from the rooms. Each fault
+ * ends by itself; when the time of faults is over everything is healed. */
+#include "tests/sim/sim_federation.h"
+
+#include <stdio.h>
+
+static uint64_t below(struct fed *f, uint64_t n)
+{
+    return sim_random_below(f->w, n);
+}
+struct fault {
+    struct fed *f;
+    unsigned a, b;
+    struct sim_host *from, *to;
+    struct sim_member *m;
+};
+static struct fault *fault_make(struct fed *f)
+{
+    struct fault *x = mem_new(struct fault);
+
+    x->f = f;
+    f->faults++;
+    return x;
+}
+static void later(struct fed *f, uint64_t ms, void (*fn)(void *), struct fault *x)
+{
+    sim_at(f->w, sim_now_ms(f->w) + ms, fn, x);
+}
+
+/* ---- members go and come
+ * ---------------------------------------------------------------------------------------- */
+void fed_member_up(struct fed *f, unsigned i)
+{
+    struct sim_member_events ev = {.root = fed_check_root, .arg = f};
+
+    if (f->members[i])
+        return;
+    f->members[i] = sim_member_start(f->hosts[i], i + 1, !f->started[i], &ev);
+    f->started[i] = true;
+}
+static void member_down(struct fed *f, unsigned i)
+{
+    if (!f->members[i])
+        return;
+    sim_log(f->w, "fault: m%u crashes", i + 1);
+    if (f->paused[i])
+        sim_pause(f->hosts[i], false);
+    f->paused[i] = false;
+    f->members[i] = NULL;
+    sim_crash(f->hosts[i]);
+}
+static void up_again(void *arg)
+{
+    struct fault *x = arg;
+
+    fed_member_up(x->f, x->a);
+    mem_free(x);
+}
+static unsigned leader_of(struct fed *f)
+{
+    for (unsigned i = 0; i < SIM_MEMBERS; i++) {
+        struct core_status st;
+        if (!f->members[i] || !f->members[i]->core)
+            continue;
+        core_status(f->members[i]->core, &st);
+        if (st.leads)
+            return i;
+    }
+    return (unsigned)below(f, SIM_MEMBERS);
+}
+static unsigned victim(struct fed *f)
+{
+    return below(f, 2) ? leader_of(f) : (unsigned)below(f, SIM_MEMBERS);
+}
+static void crash(struct fed *f)
+{
+    struct fault *x = fault_make(f);
+
+    x->a = victim(f);
+    member_down(f, x->a);
+    later(f, 200 + below(f, 8000), up_again, x);
+}
+/* Its process has two seconds; then it is killed, as a service manager would. */
+static void closed_by_now(void *arg)
+{
+    struct fault *x = arg;
+
+    if (x->f->members[x->a] == x->m)
+        member_down(x->f, x->a);
+    later(x->f, 100 + below(x->f, 3000), up_again, x);
+}
+static void stop(struct fed *f)
+{
+    struct fault *x = fault_make(f);
+
+    x->a = victim(f);
+    x->m = f->members[x->a];
+    sim_log(f->w, "fault: m%u stops", x->a + 1);
+    if (x->m && x->m->core)
+        sim_member_close(x->m);
+    later(f, 2000, closed_by_now, x);
+}
+static void unpause(void *arg)
+{
+    struct fault *x = arg;
+
+    if (x->f->paused[x->a] && x->f->members[x->a] == x->m)
+        sim_pause(x->f->hosts[x->a], false);
+    if (x->f->members[x->a] == x->m)
+        x->f->paused[x->a] = false;
+    mem_free(x);
+}
+static void pause_one(struct fed *f)
+{
+    struct fault *x = fault_make(f);
+    uint64_t ms = 100 + below(f, below(f, 4) ? 1500 : 12000);
+
+    x->a = victim(f);
+    x->m = f->members[x->a];
+    if (x->m && !f->paused[x->a]) {
+        sim_log(f->w, "fault: m%u pauses for %llu ms", x->a + 1, (unsigned long long)ms);
+        f->paused[x->a] = true;
+        sim_pause(f->hosts[x->a], true);
+    }
+    later(f, ms, unpause, x);
+}
+
+/* ---- links
+ * -------------------------------------------------------------------------------------------------------
+ */
+static uint64_t *cut_until(struct fed *f, const struct sim_host *a, const struct sim_host *b)
+{
+    const struct sim_host *all[SIM_MEMBERS + FED_ROOMS];
+    unsigned i = 0, j = 0;
+
+    for (unsigned k = 0; k < SIM_MEMBERS; k++)
+        all[k] = f->hosts[k];
+    for (unsigned k = 0; k < FED_ROOMS; k++)
+        all[SIM_MEMBERS + k] = f->rooms[k]->host;
+    while (all[i] != a)
+        i++;
+    while (all[j] != b)
+        j++;
+    return &f->cut_until_ms[i][j];
+}
+static void uncut(void *arg)
+{
+    struct fault *x = arg;
+
+    if (sim_now_ms(x->f->w) >= *cut_until(x->f, x->from, x->to))
+        sim_partition(x->from, x->to, false);
+    mem_free(x);
+}
+static void cut(struct fed *f, struct sim_host *a, struct sim_host *b, uint64_t ms)
+{
+    struct fault *x;
+    bool one_way = below(f, 4) == 0;
+    uint64_t *until = cut_until(f, a, b);
+
+    if (*until > sim_now_ms(f->w)) /* a longer one is not ended by a shorter one */
+        return;
+    *until = sim_now_ms(f->w) + ms;
+    sim_log(f->w, "fault: %s %s %s cut for %llu ms", sim_host_name(a), one_way ? "to" : "and",
+            sim_host_name(b), (unsigned long long)ms);
+    x = fault_make(f);
+    x->from = a;
+    x->to = b;
+    if (one_way)
+        sim_partition_one_way(a, b, true);
+    else
+        sim_partition(a, b, true);
+    later(f, ms, uncut, x);
+}
+static void cut_members(struct fed *f)
+{
+    unsigned a = victim(f), b = (a + 1 + (unsigned)below(f, 2)) % SIM_MEMBERS;
+    uint64_t ms = 300 + below(f, 9000);
+
+    cut(f, f->hosts[a], f->hosts[b], ms);
+    if (below(f, 2))
+        cut(f, f->hosts[a], f->hosts[3 - a - b], ms); /* alone */
+}
+static void cut_room(struct fed *f)
+{
+    struct sim_room *room = f->rooms[below(f, FED_ROOMS)];
+    uint64_t ms = 300 + below(f, below(f, 2) ? 5000 : 45000);
+
+    if (f->profile != FED_LINKS && below(f, 2)) {
+        cut(f, f->hosts[leader_of(f)], room->host, ms);
+        return;
+    }
+    for (unsigned i = 0; i < SIM_MEMBERS; i++)
+        cut(f, f->hosts[i], room->host, ms);
+}
+static void losses(struct fed *f)
+{
+    sim_loss(f->w, below(f, 2) ? 0 : (unsigned)below(f, 4000), (unsigned)below(f, 60000));
+    sim_latency(f->w, 300 + below(f, 3) * below(f, 30000), 1 + below(f, 20000));
+}
+
+/* ---- the script
+ * ---------------------------------------------------------------------------------------------------
+ */
+static void fault(void *arg)
+{
+    struct fed *f = arg;
+    uint64_t now = sim_now_ms(f->w);
+
+    if (now >= FED_FAULTS_UNTIL_MS)
+        return;
+    switch (f->profile == FED_ALL       ? below(f, 10)
+            : f->profile == FED_MEMBERS ? below(f, 7)
+                                        : 7 + below(f, 3)) {
+    case 0:
+    case 1:
+        crash(f);
+        break;
+    case 2:
+        stop(f);
+        break;
+    case 3:
+    case 4:
+        pause_one(f);
+        break;
+    case 5:
+    case 6:
+        cut_members(f);
+        break;
+    case 7:
+    case 8:
+        cut_room(f);
+        break;
+    default:
+        losses(f);
+    }
+    sim_at(f->w, now + 200 + below(f, 5000), fault, f);
+}
+static void quiet_again(void *arg)
+{
+    struct fed *f = arg;
+
+    sim_heal(f->w);
+    for (unsigned i = 0; i < SIM_MEMBERS; i++)
+        fed_member_up(f, i);
+}
+static void probe(void *arg)
+{
+    fed_probe(arg);
+}
+static void quiet(void *arg)
+{
+    struct fed *f = arg;
+
+    sim_log(f->w, "faults are over");
+    f->quiet = true;
+    for (unsigned i = 0; i < SIM_MEMBERS; i++) {
+        if (f->paused[i])
+            sim_pause(f->hosts[i], false);
+        f->paused[i] = false;
+        if (f->members[i] && (f->members[i]->closing || f->members[i]->error.code))
+            member_down(f, i);
+    }
+    for (unsigned i = 0; i < FED_ROOMS; i++)
+        f->rooms[i]->chaos = false;
+    sim_loss(f->w, 0, 0);
+    sim_latency(f->w, 300, 400);
+    quiet_again(f);
+    sim_at(f->w, sim_now_ms(f->w) + 3000, probe, f);
+    fed_unsuspend(f);
+}
+static void chaos(void *arg)
+{
+    struct fed *f = arg;
+
+    for (unsigned i = 0; i < FED_ROOMS; i++)
+        f->rooms[i]->chaos = true;
+    fault(f);
+}
+void fed_faults_start(struct fed *f)
+{
+    sim_at(f->w, FED_FAULTS_FROM_MS, chaos, f);
+    sim_at(f->w, FED_FAULTS_UNTIL_MS, quiet, f);
+}

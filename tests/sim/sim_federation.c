@@ -1,0 +1,80 @@
+/* One life of a federation. */
+#include "tests/sim/sim_federation.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool over(void *arg)
+{
+    return *((struct fed *)arg)->failed;
+}
+static bool settled(void *arg)
+{
+    struct fed *f = arg;
+
+    return *f->failed || (f->probe_acked && fed_settled(f));
+}
+static void docs(void *arg)
+{
+    fed_docs(arg);
+}
+
+static void fed_make(struct fed *f, uint64_t seed)
+{
+    static const char *const rooms[FED_ROOMS] = {"fra", "ams"};
+    struct sim_room_events ev = {.begins = fed_check_begin, .arg = f};
+
+    f->w = sim_world_create(seed);
+    f->profile = (enum fed_profile)(seed % FED_PROFILE_NR);
+    for (unsigned i = 0; i < FED_ROOMS; i++)
+        f->rooms[i] = sim_room_create(f->w, rooms[i], &ev);
+    for (unsigned i = 0; i < SIM_MEMBERS; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof name, "m%u", i + 1);
+        f->hosts[i] = sim_host_create(f->w, name);
+    }
+    for (unsigned i = 0; i < SIM_MEMBERS; i++)
+        fed_member_up(f, i);
+}
+
+/* Ends early once a check did not hold. */
+static void fed_live(struct fed *f)
+{
+    sim_at(f->w, 2000, docs, f);
+    fed_users_start(f);
+    fed_faults_start(f);
+    if (sim_run_until(f->w, FED_FAULTS_UNTIL_MS + 3000 + FED_PROGRESS_MS, over, f))
+        return;
+    /* Looked at every now and then: it reads the whole state. */
+    while (sim_now_ms(f->w) < FED_END_MS && !settled(f))
+        (void)sim_run_until(f->w, sim_now_ms(f->w) + 1000, over, f);
+    /* What was swept is given time to end. */
+    (void)sim_run_until(f->w, sim_now_ms(f->w) + 15000, over, f);
+    if (!*f->failed)
+        fed_check_end(f);
+}
+
+void fed_run(uint64_t seed, enum sim_plant plant, struct fed_outcome *ret)
+{
+    struct fed *f = mem_new(struct fed);
+
+    sim_target_plant(plant);
+    fed_make(f, seed);
+    fed_live(f);
+    *ret = (struct fed_outcome){.done = true,
+                                .hash = sim_event_hash(f->w),
+                                .events = sim_events(f->w),
+                                .workloads = f->n_workloads,
+                                .acked = f->acked,
+                                .unknown = f->unknown,
+                                .faults = f->faults,
+                                .leases_over = f->leases_over};
+    struct root *r = fed_newest(f);
+    ret->entries = r ? root_number(r) : 0;
+    for (unsigned i = 0; i < FED_ROOMS; i++) {
+        ret->submits += f->rooms[i]->submits;
+        ret->answers_lost += f->rooms[i]->answers_lost;
+        ret->leases_lost += f->rooms[i]->leases_lost;
+    }
+    (void)snprintf(ret->failed, sizeof ret->failed, "%s", f->failed);
+}

@@ -1,0 +1,15 @@
+/* libraft's I/O on the virtual world: a log on a simulated disk, messages as datagrams. For
+ * core_config.raft_io_create and raft_io_destroy; raft_io_arg is the host. What a crash leaves is
+ * what was durable: what the disk had begun, and not finished, may be there or not. */
+#ifndef HANSE_TESTS_SIM_SIM_RAFT_IO_H
+#define HANSE_TESTS_SIM_SIM_RAFT_IO_H
+
+#include "tests/sim/sim_loop.h"
+
+struct raft_io;
+
+int sim_raft_io_create(void *host, struct loop *l, const char *dir, struct raft_io **ret,
+                       struct err *err);
+void sim_raft_io_destroy(void *host, struct raft_io *io);
+
+#endif

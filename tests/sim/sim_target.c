@@ -1,0 +1,467 @@
+/* The members' side of the room: a driver as connector.h wants it. One connection, dialled again
+ * when it is lost; a call that is not answered in time is unknown; a lease counts from a beat of
+ * the room that is older than the quorum round that allowed it. */
+#include "tests/sim/sim_target_wire.h"
+
+#include "api/base/list.h"
+
+#include <stdio.h>
+
+#define SILENCE_MS 3000
+#define REDIAL_MS 300
+#define BEATS 8
+#define ROUND_MAX_MS 500
+
+struct beat {
+    uint64_t clock, received_ms;
+};
+struct driver_ {
+    struct connector base; /* first */
+    struct loop *loop;
+    struct stream *s;
+    bool hello, gone;
+    uint64_t next_id, heard_ms;
+    char session[64];
+    struct record_reader in;
+    struct timer silence, redial;
+    struct beat beats[BEATS];
+    struct list calls;
+    struct list known; /* keys seen alive here: for a planted bug */
+};
+struct waiting {
+    struct list link;
+    struct driver_ *d;
+    struct call *call;
+    struct record m;
+    bool sent;
+    struct timer deadline;
+    bool (*owned)(const struct run_key *k, void *arg);
+    void *owned_arg;
+};
+
+static const char *const plants[PLANT_NR] = {"none",    "forgets-refusal", "lost-is-absent",
+                                             "new-key", "no-lease",        "lost-is-ended"};
+const char *sim_plant_text(enum sim_plant p)
+{
+    return plants[p];
+}
+void sim_target_plant(enum sim_plant p)
+{
+    sim_planted = p;
+}
+
+/* ---- calls
+ * ------------------------------------------------------------------------------------------------------
+ */
+static void observation_of(struct driver_ *d, const struct record *m, struct observation *o)
+{
+    *o = (struct observation){.key = m->key,
+                              .state = (enum run_state)m->state,
+                              .exit_code = (int)m->exit_code,
+                              .term_signal = (int)m->term_signal,
+                              .lease_lost = m->lease_lost != 0,
+                              .seen_ms = loop_now_ms(d->loop)};
+    if (o->state == RUN_ENDED)
+        o->proof = PROOF_TREE_GONE;
+    else if (o->state == RUN_ABSENT)
+        o->proof = PROOF_NEVER_STARTED;
+}
+static void finish(struct waiting *x, enum outcome out, const struct observation *seen, int code)
+{
+    struct call *call = x->call;
+    struct err err;
+
+    timer_stop(&x->deadline);
+    list_remove(&x->link);
+    mem_free(x);
+    (void)err_set(&err, code ? code : E_INTERNAL, "the room did not answer, or refused");
+    call->done(call, out, seen, out == OUT_DONE ? NULL : &err);
+}
+static void send_record(struct driver_ *d, struct record *m)
+{
+    m->id = ++d->next_id;
+    stream_write(d->s, m, sizeof *m);
+}
+static void unanswered(struct waiting *x)
+{
+    struct driver_ *d = x->d;
+    struct observation o = {.key = x->m.key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
+
+    if (sim_planted == PLANT_LOST_IS_ABSENT && x->m.type == ROOM_FIND && !d->gone) {
+        finish(x, OUT_DONE, &o, 0);
+        return;
+    }
+    if (sim_planted == PLANT_NEW_KEY && x->m.type == ROOM_SUBMIT && d->hello) {
+        struct record again = x->m;
+        again.key.try_++;
+        send_record(d, &again);
+    }
+    finish(x, OUT_UNKNOWN, NULL, E_UNKNOWN);
+}
+static void deadline(void *arg)
+{
+    struct waiting *x = arg;
+
+    if (x->sent)
+        unanswered(x);
+    else
+        finish(x, OUT_REJECTED, NULL, E_UNAVAIL);
+}
+static struct waiting *call_begin(struct driver_ *d, struct call *call, struct record *m)
+{
+    struct waiting *x = mem_new(struct waiting);
+    uint64_t now = loop_now_ms(d->loop);
+
+    x->d = d;
+    x->call = call;
+    timer_init(&x->deadline, d->loop, deadline, x);
+    list_push(&d->calls, &x->link);
+    if (d->hello) {
+        x->sent = true;
+        send_record(d, m);
+        timer_start(&x->deadline, call->deadline_ms > now ? call->deadline_ms - now : 0);
+    } else {
+        timer_start(&x->deadline, 0);
+    }
+    x->m = *m;
+    return x;
+}
+
+/* ---- what the room says
+ * ----------------------------------------------------------------------------------------- */
+static uint64_t lease_from(const struct driver_ *d)
+{
+    uint64_t now = loop_now_ms(d->loop), oldest = 0;
+
+    for (size_t i = 0; i < BEATS && d->beats[i].received_ms; i++) {
+        oldest = d->beats[i].clock;
+        if (now - d->beats[i].received_ms >= ROUND_MAX_MS)
+            break;
+    }
+    return oldest;
+}
+static void beat(struct driver_ *d, uint64_t clock)
+{
+    memmove(d->beats + 1, d->beats, sizeof d->beats - sizeof d->beats[0]);
+    d->beats[0] = (struct beat){clock, loop_now_ms(d->loop)};
+}
+
+static void tell_nodes(struct driver_ *d, const struct record *m)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct node *n = arena_array(a, struct node, m->nodes + 1);
+
+    for (int64_t i = 0; i < m->nodes; i++) {
+        n[i].metadata = arena_new(a, struct meta);
+        n[i].metadata->name = arena_printf(a, "%s.n%lld", d->base.target, (long long)i);
+        n[i].spec = arena_new(a, struct node_spec);
+        n[i].spec->target = d->base.target;
+        n[i].spec->cpu = 64000;
+        n[i].spec->memory = (int64_t)1 << 40;
+        n[i].spec->gpus = arena_array(a, struct gpu, m->gpus + 1);
+        n[i].spec->n_gpus = (uint32_t)m->gpus;
+        for (int64_t g = 0; g < m->gpus; g++) {
+            n[i].spec->gpus[g].index = g;
+            n[i].spec->gpus[g].class_ = "h100";
+        }
+    }
+    d->base.env.events->nodes(d->base.env.arg, n, (size_t)m->nodes, true);
+}
+static void answered(struct driver_ *d, const struct record *m)
+{
+    struct observation o;
+
+    list_for_each (it, &d->calls) {
+        struct waiting *x = container_of(it, struct waiting, link);
+        if (!x->sent || x->m.id != m->id)
+            continue;
+        if (x->m.type == ROOM_INVENTORY)
+            tell_nodes(d, m);
+        observation_of(d, m, &o);
+        finish(x, (enum outcome)m->outcome,
+               m->outcome == OUT_DONE && x->m.type <= ROOM_STOP ? &o : NULL, E_BUSY);
+        return;
+    }
+}
+static void listed(struct driver_ *d, const struct record *m)
+{
+    list_for_each (it, &d->calls) {
+        struct waiting *x = container_of(it, struct waiting, link);
+        if (!x->sent || x->m.id != m->id || !x->owned || m->state == RUN_ENDED ||
+            x->owned(&m->key, x->owned_arg))
+            continue;
+        struct record stop = record_make(ROOM_STOP);
+        stop.key = m->key;
+        stop.grace_ms = 5000;
+        send_record(d, &stop);
+        return;
+    }
+}
+struct known {
+    struct list link;
+    struct run_key key;
+};
+static void know(struct driver_ *d, const struct run_key *k)
+{
+    struct known *x = mem_new(struct known);
+
+    x->key = *k;
+    list_push(&d->known, &x->link);
+}
+
+static bool driver_record(const struct record *m, void *arg)
+{
+    struct driver_ *d = arg;
+    struct observation o;
+
+    d->heard_ms = loop_now_ms(d->loop);
+    switch ((enum room_record)m->type) {
+    case ROOM_HELLO:
+        d->hello = true;
+        memset(d->beats, 0, sizeof d->beats);
+        beat(d, m->clock);
+        (void)snprintf(d->session, sizeof d->session, "%s-%llu", d->base.target,
+                       (unsigned long long)m->id);
+        d->base.env.events->reach(d->base.env.arg, true, d->session, "connected");
+        break;
+    case ROOM_BEAT:
+        beat(d, m->clock);
+        break;
+    case ROOM_SEEN:
+        observation_of(d, m, &o);
+        if (sim_planted == PLANT_LOST_IS_ENDED && o.state == RUN_RUNNING)
+            know(d, &o.key);
+        d->base.env.events->observed(d->base.env.arg, &o);
+        break;
+    case ROOM_ANSWER:
+        answered(d, m);
+        break;
+    case ROOM_LISTED:
+        listed(d, m);
+        break;
+    default:
+        break;
+    }
+    return d->s != NULL;
+}
+
+/* ---- the connection
+ * --------------------------------------------------------------------------------------------- */
+static void dial(void *arg);
+
+static void calls_lost(struct driver_ *d)
+{
+    struct list lost;
+
+    list_init(&lost);
+    for (struct list *e; (e = list_pop(&d->calls)) != NULL;)
+        list_push(&lost, e);
+    while (!list_empty(&lost))
+        deadline(container_of(lost.next, struct waiting, link));
+}
+static void over(struct driver_ *d, const char *why)
+{
+    bool was = d->hello;
+
+    d->s = NULL;
+    d->hello = false;
+    d->in.n = 0;
+    timer_stop(&d->silence);
+    calls_lost(d);
+    if (d->gone)
+        return;
+    while (!list_empty(&d->known)) {
+        struct known *x = container_of(list_pop(&d->known), struct known, link);
+        struct observation o = {
+            .key = x->key, .state = RUN_ENDED, .exit_code = 1, .proof = PROOF_TREE_GONE};
+        mem_free(x);
+        d->base.env.events->observed(d->base.env.arg, &o);
+    }
+    if (was)
+        d->base.env.events->reach(d->base.env.arg, false, d->session, why);
+    timer_start(&d->redial, REDIAL_MS);
+}
+static void driver_opened(struct stream *s, void *arg)
+{
+    (void)s;
+    (void)arg;
+}
+static void driver_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    struct driver_ *d = arg;
+
+    (void)s;
+    record_feed(&d->in, p, n, driver_record, d);
+}
+static void driver_closed(struct stream *s, const struct err *why, void *arg)
+{
+    (void)s;
+    over(arg, why->text);
+}
+static const struct stream_events driver_events = {
+    .open = driver_opened, .data = driver_data, .closed = driver_closed};
+static const struct stream_events nobody = {0};
+
+static void silence(void *arg)
+{
+    struct driver_ *d = arg;
+    uint64_t now = loop_now_ms(d->loop);
+
+    if (now - d->heard_ms >= SILENCE_MS)
+        stream_abort(d->s, "the room is silent");
+    else
+        timer_start(&d->silence, SILENCE_MS - (now - d->heard_ms));
+}
+static void dial(void *arg)
+{
+    struct driver_ *d = arg;
+    char address[300];
+    struct err err;
+
+    (void)snprintf(address, sizeof address, "%s:" ROOM_PORT, d->base.target);
+    d->heard_ms = loop_now_ms(d->loop);
+    if (stream_connect(d->loop, address, NULL, NULL, 3000, &driver_events, d, &d->s, &err)) {
+        d->s = NULL;
+        timer_start(&d->redial, REDIAL_MS);
+        return;
+    }
+    timer_start(&d->silence, SILENCE_MS);
+}
+
+/* ---- the table
+ * ----------------------------------------------------------------------------------------------------
+ */
+#define D(c) container_of((c), struct driver_, base)
+
+static int op_create(const struct connector_env *env, const struct object *target,
+                     struct connector **ret, struct err *err)
+{
+    struct driver_ *d = mem_new(struct driver_);
+
+    (void)err;
+    d->base.ops = sim_target_driver(TARGET_AGENT);
+    d->base.env = *env;
+    d->loop = env->loop;
+    (void)snprintf(d->base.target, sizeof d->base.target, "%s", target->meta->name);
+    list_init(&d->calls);
+    list_init(&d->known);
+    timer_init(&d->silence, d->loop, silence, d);
+    timer_init(&d->redial, d->loop, dial, d);
+    timer_start(&d->redial, 0);
+    *ret = &d->base;
+    return 0;
+}
+static void op_destroy(struct connector *c)
+{
+    struct driver_ *d = D(c);
+
+    d->gone = true;
+    timer_stop(&d->redial);
+    if (d->s) {
+        stream_set(d->s, &nobody, NULL);
+        stream_abort(d->s, "this member does not lead any more");
+    }
+    over(d, "");
+    mem_free(d);
+}
+static void op_update(struct connector *c, const struct object *target)
+{
+    (void)c;
+    (void)target;
+}
+static void op_simple(struct connector *c, struct call *call, struct record m)
+{
+    (void)call_begin(D(c), call, &m);
+}
+static void op_inventory(struct connector *c, struct call *call)
+{
+    op_simple(c, call, record_make(ROOM_INVENTORY));
+}
+static void op_submit(struct connector *c, const struct run_order *o, struct call *call)
+{
+    struct record m = record_make(ROOM_SUBMIT);
+
+    m.key = o->key;
+    m.from = lease_from(D(c));
+    m.lease_ms = o->lease_ms;
+    op_simple(c, call, m);
+}
+static void op_find(struct connector *c, const struct run_key *k, struct call *call)
+{
+    struct record m = record_make(ROOM_FIND);
+
+    m.key = *k;
+    op_simple(c, call, m);
+}
+static void op_quiesce(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,
+                       struct call *call)
+{
+    struct record m = record_make(ROOM_SIGNAL);
+
+    (void)signo;
+    m.key = *k;
+    m.grace_ms = grace_ms;
+    op_simple(c, call, m);
+}
+static void op_stop(struct connector *c, const struct run_key *k, uint64_t grace_ms,
+                    struct call *call)
+{
+    struct record m = record_make(ROOM_STOP);
+
+    m.key = *k;
+    m.grace_ms = grace_ms;
+    op_simple(c, call, m);
+}
+static void op_renew(struct connector *c, uint64_t lease_ms)
+{
+    struct driver_ *d = D(c);
+    struct record m = record_make(ROOM_RENEW);
+
+    m.from = lease_from(d);
+    m.lease_ms = lease_ms;
+    if (d->hello)
+        send_record(d, &m);
+}
+static void op_sweep(struct connector *c, bool (*owned)(const struct run_key *k, void *arg),
+                     void *arg, struct call *call)
+{
+    struct record m = record_make(ROOM_LIST);
+    struct waiting *x = call_begin(D(c), call, &m);
+
+    x->owned = owned;
+    x->owned_arg = arg;
+}
+static int op_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
+                   const struct log_sink *sink, struct exec_session **ret, struct err *err)
+{
+    (void)c, (void)k, (void)rq, (void)sink, (void)ret;
+    return err_set(err, E_UNAVAIL, "the room keeps no logs");
+}
+static int op_exec(struct connector *c, const struct run_key *k, const struct exec_request *rq,
+                   const struct log_sink *sink, struct exec_session **ret, struct err *err)
+{
+    (void)c, (void)k, (void)rq, (void)sink, (void)ret;
+    return err_set(err, E_UNAVAIL, "the room runs no commands");
+}
+
+const struct connector_ops *sim_target_driver(enum target_type type)
+{
+    static const struct connector_ops ops = {.type = "room",
+                                             .can = CAN_LEASE | CAN_SCRIPT | CAN_COMMAND,
+                                             .create = op_create,
+                                             .destroy = op_destroy,
+                                             .update = op_update,
+                                             .probe = op_inventory,
+                                             .inventory = op_inventory,
+                                             .submit = op_submit,
+                                             .find = op_find,
+                                             .quiesce = op_quiesce,
+                                             .stop = op_stop,
+                                             .renew = op_renew,
+                                             .logs = op_logs,
+                                             .exec = op_exec,
+                                             .sweep = op_sweep};
+
+    (void)type;
+    return &ops;
+}

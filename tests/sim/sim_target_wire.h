@@ -1,0 +1,66 @@
+/* What the scripted driver and the room say to each other: records of one size. */
+#ifndef HANSE_TESTS_SIM_SIM_TARGET_WIRE_H
+#define HANSE_TESTS_SIM_SIM_TARGET_WIRE_H
+
+#include "tests/sim/sim_target.h"
+
+#include <string.h>
+
+#define ROOM_PORT "9000"
+
+enum room_record {
+    ROOM_HELLO = 1, /* room: session in id, clock; then a ROOM_SEEN for each run */
+    ROOM_BEAT,      /* room: clock */
+    ROOM_SEEN,      /* room: what became of a run */
+    ROOM_ANSWER,    /* room: to the request of that id */
+    ROOM_LISTED,    /* room: one run of a LIST; ROOM_ANSWER ends it */
+    ROOM_SUBMIT,
+    ROOM_FIND,
+    ROOM_SIGNAL,
+    ROOM_STOP,
+    ROOM_RENEW,
+    ROOM_LIST,
+    ROOM_INVENTORY
+};
+struct record {
+    uint64_t type, id;
+    struct run_key key;
+    uint64_t clock, from, lease_ms, grace_ms;
+    int64_t state, outcome, exit_code, term_signal, lease_lost, nodes, gpus;
+};
+struct record_reader {
+    size_t n;
+    char p[sizeof(struct record)];
+};
+/* Calls each() for whole records until it returns false. */
+static inline void record_feed(struct record_reader *r, const void *p, size_t n,
+                               bool (*each)(const struct record *m, void *arg), void *arg)
+{
+    const char *c = p;
+
+    while (n) {
+        size_t k = sizeof r->p - r->n < n ? sizeof r->p - r->n : n;
+        memcpy(r->p + r->n, c, k);
+        r->n += k;
+        c += k;
+        n -= k;
+        if (r->n == sizeof r->p) {
+            struct record m;
+            memcpy(&m, r->p, sizeof m);
+            r->n = 0;
+            if (!each(&m, arg))
+                return;
+        }
+    }
+}
+static inline struct record record_make(enum room_record type)
+{
+    struct record m;
+
+    memset(&m, 0, sizeof m);
+    m.type = type;
+    return m;
+}
+extern enum sim_plant sim_planted;
+
+#endif

@@ -1,0 +1,250 @@
+/* Users: they create, suspend and delete workloads through members that they choose at random, and
+ * know only what they were told. */
+#include "tests/sim/sim_federation.h"
+
+#include "api/base/limits.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEADLINE_MS 8000
+
+struct request {
+    struct fed *f;
+    int workload; /* -1: none */
+    enum write_verb verb;
+    bool docs, probe;
+};
+
+static uint64_t below(struct fed *f, uint64_t n)
+{
+    return sim_random_below(f->w, n);
+}
+static struct sim_member *member_pick(struct fed *f)
+{
+    unsigned first = (unsigned)below(f, SIM_MEMBERS);
+
+    for (unsigned i = 0; i < SIM_MEMBERS; i++) {
+        struct sim_member *m = f->members[(first + i) % SIM_MEMBERS];
+        if (m && m->core && !m->closing && !m->error.code && !f->paused[m->id - 1])
+            return m;
+    }
+    return NULL;
+}
+
+static void answered(void *arg, const struct result *r, const struct err *err)
+{
+    struct request *q = arg;
+    struct fed *f = q->f;
+    bool done = !err && (r->code == 0 || (r->code == E_EXISTS && q->docs));
+
+    f->acked += done;
+    f->unknown += err && err->code == E_UNKNOWN;
+    if (q->docs)
+        f->docs |= done;
+    if (q->probe)
+        f->probe_acked |= done;
+    if (q->workload >= 0 && done && q->verb == WRITE_CREATE)
+        f->workloads[q->workload].created = true;
+    if (q->workload >= 0 && done && q->verb == WRITE_DELETE)
+        f->workloads[q->workload].deleted = true;
+    mem_free(q);
+}
+static void propose(struct sim_member *m, union command *c, const struct request *rq)
+{
+    struct request *q = mem_new(struct request);
+    AUTO_BUF bytes;
+
+    *q = *rq;
+    c->head.type = CMD_WRITE;
+    (void)snprintf(c->head.user, sizeof c->head.user, "alice");
+    (void)snprintf(c->head.request_id, sizeof c->head.request_id, "user-%u", rq->f->n_requests++);
+    buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
+    command_encode(c, &bytes);
+    INV(!bytes.failed);
+    core_propose(m->core, m->loop, c->head.request_id, slice_make(bytes.p, bytes.n), DEADLINE_MS,
+                 answered, q);
+    for (uint32_t i = 0; i < c->write.n; i++)
+        c->write.ops[i].object = object_unref(c->write.ops[i].object);
+}
+
+/* ---- documents
+ * ---------------------------------------------------------------------------------------------------------
+ */
+static struct meta *meta_make(struct arena *a, const char *ns, const char *name, const char *uid)
+{
+    struct meta *m = arena_new(a, struct meta);
+
+    m->name = name;
+    m->namespace_ = ns;
+    m->uid = uid;
+    return m;
+}
+static void op_set(struct write_op *op, enum write_verb verb, enum kind_id kind, const char *ns,
+                   const char *name, const void *body)
+{
+    *op = (struct write_op){.verb = verb, .kind = kind};
+    (void)snprintf(op->ns, sizeof op->ns, "%s", ns);
+    (void)snprintf(op->name, sizeof op->name, "%s", name);
+    if (body)
+        op->object = object_make(kind_by_id(kind), body);
+}
+static void docs_again(void *arg)
+{
+    fed_docs(arg);
+}
+void fed_docs(struct fed *f)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct write_op ops[1 + FED_ROOMS];
+    union command c = {.write = {.ops = ops, .n = 1 + FED_ROOMS, .if_absent = true}};
+    struct namespace_ *ns = arena_new(a, struct namespace_);
+    struct sim_member *m = member_pick(f);
+
+    if (f->docs)
+        return;
+    sim_at(f->w, sim_now_ms(f->w) + 1000, docs_again, f);
+    if (!m)
+        return;
+    ns->metadata = meta_make(a, "", "dev", "uid-ns-dev");
+    op_set(&ops[0], WRITE_CREATE, KIND_NAMESPACE, "", "dev", ns);
+    for (unsigned i = 0; i < FED_ROOMS; i++) {
+        struct target *t = arena_new(a, struct target);
+        t->metadata = meta_make(a, "", f->rooms[i]->name, arena_printf(a, "uid-room-%u", i));
+        t->spec = arena_new(a, struct target_spec);
+        t->spec->type = TARGET_AGENT;
+        t->spec->tier = TIER_HUB;
+        t->spec->partition = arena_new(a, struct target_partition);
+        t->spec->partition->suspectAfter = 2000;
+        t->spec->partition->lease = 8000;
+        op_set(&ops[1 + i], WRITE_CREATE, KIND_TARGET, "", f->rooms[i]->name, t);
+    }
+    propose(m, &c, &(struct request){.f = f, .workload = -1, .docs = true});
+}
+
+/* ---- what users do
+ * -----------------------------------------------------------------------------------------------------
+ */
+static const char *name_make(struct fed *f, char out[32])
+{
+    (void)snprintf(out, 32, "w%u", f->n_workloads);
+    return out;
+}
+static struct workload *workload_make(struct fed *f, struct arena *a, const struct fed_workload *x)
+{
+    struct workload *w = arena_new(a, struct workload);
+    struct workload_spec *s = w->spec = arena_new(a, struct workload_spec);
+    bool gang = below(f, 3) == 0;
+
+    w->metadata = meta_make(a, "dev", x->name, x->uid);
+    s->run = arena_new(a, struct run_spec);
+    s->run->script = "true";
+    s->run->retries = (int64_t)below(f, 3);
+    s->gang = arena_new(a, struct gang);
+    s->gang->workers = gang ? 2 + (int64_t)below(f, 2) : 1; /* fits an empty room */
+    s->resources = arena_new(a, struct resources);
+    s->resources->cpu = 1000;
+    s->resources->gpu = arena_new(a, struct gpu_request);
+    s->resources->gpu->count = 1 + (int64_t)below(f, gang ? 3 : 2);
+    s->partition = arena_new(a, struct partition_spec);
+    s->partition->mode = (enum partition_mode)(1 + below(f, 3));
+    s->partition->replaceAfter = 1000;
+    s->partition->stopAfter = 6000;
+    s->checkpoint = arena_new(a, struct checkpoint_spec);
+    s->checkpoint->signal = "SIGTERM";
+    s->checkpoint->grace = 1000 + (int64_t)below(f, 2000);
+    return w;
+}
+static void user_create(struct fed *f, struct sim_member *m)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct write_op op;
+    union command c = {.write = {.ops = &op, .n = 1}};
+    struct fed_workload *x = &f->workloads[f->n_workloads];
+
+    if (f->n_workloads == FED_WORKLOADS_MAX)
+        return;
+    (void)name_make(f, x->name);
+    (void)snprintf(x->uid, sizeof x->uid, "uid-w%u", f->n_workloads);
+    op_set(&op, WRITE_CREATE, KIND_WORKLOAD, "dev", x->name, workload_make(f, a, x));
+    propose(m, &c,
+            &(struct request){.f = f, .workload = (int)f->n_workloads++, .verb = WRITE_CREATE});
+}
+static void user_delete(struct fed *f, struct sim_member *m)
+{
+    struct write_op op;
+    union command c = {.write = {.ops = &op, .n = 1}};
+    int i = (int)below(f, f->n_workloads);
+
+    f->workloads[i].delete_sent = true;
+    op_set(&op, WRITE_DELETE, KIND_WORKLOAD, "dev", f->workloads[i].name, NULL);
+    propose(m, &c, &(struct request){.f = f, .workload = i, .verb = WRITE_DELETE});
+}
+static bool suspend_set(struct fed *f, struct sim_member *m, const char *name, bool on)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct write_op op;
+    union command c = {.write = {.ops = &op, .n = 1}};
+    struct root *r = core_root(m->core);
+    const struct object *o = root_get(r, KIND_WORKLOAD, "dev", name);
+    bool differs = o && object_as(o, workload)->spec->suspend != on;
+
+    if (differs) {
+        struct workload *w = object_edit_as(o, workload, a);
+        w->spec->suspend = on;
+        op_set(&op, WRITE_UPDATE, KIND_WORKLOAD, "dev", name, w);
+        op.rv = (uint64_t)o->meta->resourceVersion;
+        propose(m, &c, &(struct request){.f = f, .workload = -1, .verb = WRITE_UPDATE});
+    }
+    (void)root_unref(r);
+    return differs;
+}
+
+static void user_acts(void *arg)
+{
+    struct fed *f = arg;
+    struct sim_member *m = member_pick(f);
+    uint64_t dice = below(f, 100), now = sim_now_ms(f->w);
+
+    if (now < FED_FAULTS_UNTIL_MS - 3000)
+        sim_at(f->w, now + 200 + below(f, 2200), user_acts, f);
+    if (!m || !f->docs)
+        return;
+    if (dice < 68 || !f->n_workloads)
+        user_create(f, m);
+    else if (dice < 80)
+        user_delete(f, m);
+    else
+        (void)suspend_set(f, m, f->workloads[below(f, f->n_workloads)].name, dice < 92);
+}
+void fed_users_start(struct fed *f)
+{
+    sim_at(f->w, 4000, user_acts, f);
+}
+
+static void unsuspend_again(void *arg)
+{
+    fed_unsuspend(arg);
+}
+void fed_unsuspend(struct fed *f)
+{
+    struct sim_member *m = member_pick(f);
+
+    sim_at(f->w, sim_now_ms(f->w) + 2000, unsuspend_again, f);
+    for (unsigned i = 0; m && i < f->n_workloads; i++)
+        (void)suspend_set(f, m, f->workloads[i].name, false);
+}
+void fed_probe(struct fed *f)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct write_op op;
+    union command c = {.write = {.ops = &op, .n = 1, .if_absent = true}};
+    struct namespace_ *ns = arena_new(a, struct namespace_);
+    struct sim_member *m = member_pick(f);
+
+    if (!m)
+        return;
+    ns->metadata = meta_make(a, "", "probe", "uid-ns-probe");
+    op_set(&op, WRITE_CREATE, KIND_NAMESPACE, "", "probe", ns);
+    propose(m, &c, &(struct request){.f = f, .workload = -1, .probe = true});
+}

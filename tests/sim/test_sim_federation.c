@@ -1,0 +1,154 @@
+/* Whole federations from a seed: three members, two rooms, users, and a minute of faults; then
+ * quiet. Each seed runs in a process of its own, so that an abort is a failure of that seed, and
+ * what a crash of a member leaves behind goes with it.
+ *
+ *   HANSE_SIM_SEED=n    only this seed, HANSE_SIM_TRACE=1 with its trace
+ *   HANSE_SIM_SEEDS=n   so many seeds instead of 100
+ *   HANSE_SIM_PLANT=name   with that planted bug */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "api/base/log.h"
+#include "tests/sim/sim_federation.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SEEDS 100
+#define REPEATED 3
+#define SEED_SECONDS 60 /* of real time: more is a loop that does not end */
+
+/* What crashed members held is not freed; the process of the seed ends with it. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return 1;
+}
+
+static uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *s = getenv(name);
+
+    return s ? strtoull(s, NULL, 10) : otherwise;
+}
+static void no_log(const char *line, void *arg)
+{
+    (void)arg;
+    if (getenv("HANSE_SIM_TRACE"))
+        (void)fprintf(stderr, "           %s\n", line);
+}
+
+static struct fed_outcome seed_run(uint64_t seed, enum sim_plant plant)
+{
+    struct fed_outcome *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct fed_outcome out;
+    int status = 0;
+
+    assert_true(shared != MAP_FAILED);
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)alarm(SEED_SECONDS);
+        log_capture(no_log, NULL);
+        fed_run(seed, plant, shared);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (!shared->done && !*shared->failed)
+        (void)snprintf(shared->failed, sizeof shared->failed,
+                       WIFSIGNALED(status) ? "ended by signal %d" : "ended with status %d",
+                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    out = *shared;
+    (void)munmap(shared, sizeof *shared);
+    return out;
+}
+
+static unsigned tell(uint64_t seed, const struct fed_outcome *o)
+{
+    if (!*o->failed)
+        return 0;
+    print_error("seed %llu: %s\n  again: HANSE_SIM_SEED=%llu HANSE_SIM_TRACE=1 %s\n",
+                (unsigned long long)seed, o->failed, (unsigned long long)seed,
+                "tests/sim/sim_sim_federation");
+    return 1;
+}
+
+static enum sim_plant plant_wanted(void)
+{
+    const char *name = getenv("HANSE_SIM_PLANT");
+
+    for (int p = PLANT_NONE; name && p < PLANT_NR; p++)
+        if (!strcmp(name, sim_plant_text((enum sim_plant)p)))
+            return (enum sim_plant)p;
+    return PLANT_NONE;
+}
+
+static void test_seeds(void **state)
+{
+    uint64_t only = number_of("HANSE_SIM_SEED", 0), n = number_of("HANSE_SIM_SEEDS", SEEDS);
+    struct fed_outcome sum = {0};
+    unsigned failed = 0;
+
+    (void)state;
+    for (uint64_t seed = only ? only : 1; seed <= (only ? only : n); seed++) {
+        struct fed_outcome o = seed_run(seed, plant_wanted());
+        failed += tell(seed, &o);
+        sum.events += o.events;
+        sum.entries += o.entries;
+        sum.workloads += o.workloads;
+        sum.acked += o.acked;
+        sum.unknown += o.unknown;
+        sum.faults += o.faults;
+        sum.submits += o.submits;
+        sum.answers_lost += o.answers_lost;
+        sum.leases_lost += o.leases_lost;
+        sum.leases_over += o.leases_over;
+        if (seed <= REPEATED && !only) {
+            struct fed_outcome again = seed_run(seed, plant_wanted());
+            if (again.hash != o.hash || again.events != o.events) {
+                print_error("seed %llu: two runs differ\n", (unsigned long long)seed);
+                failed++;
+            }
+        }
+    }
+    print_message("%llu events, %llu entries, %u workloads, %u writes acknowledged, %u unknown, "
+                  "%u faults, %u submits, %u answers lost, %u leases lost, %u over\n",
+                  (unsigned long long)sum.events, (unsigned long long)sum.entries, sum.workloads,
+                  sum.acked, sum.unknown, sum.faults, sum.submits, sum.answers_lost,
+                  sum.leases_lost, sum.leases_over);
+    assert_int_equal(failed, 0);
+}
+
+static void test_planted(void **state)
+{
+    (void)state;
+    if (getenv("HANSE_SIM_SEED"))
+        skip();
+    for (int p = PLANT_NONE + 1; p < PLANT_NR; p++) {
+        uint64_t seed = 0;
+        struct fed_outcome o = {0};
+        while (!*o.failed && seed < SEEDS)
+            o = seed_run(++seed, (enum sim_plant)p);
+        print_message("planted %s: seed %llu: %s\n", sim_plant_text((enum sim_plant)p),
+                      (unsigned long long)seed, *o.failed ? o.failed : "NOT SEEN");
+        if (strncmp(o.failed, "I", 1) != 0)
+            fail_msg("a planted bug was not seen by a check");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_seeds),
+                                       cmocka_unit_test(test_planted)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
