@@ -230,7 +230,7 @@ static int verb_run(struct cli *c, int argc, char **argv, struct err *err)
     if (rv)
         return rv;
     if (arg_flag(&c->args, "help")) {
-        verb_help(c->verb, c->out);
+        verb_print_help(c->verb, c->out);
         return 0;
     }
     c->loop = loop_uv_create(err);

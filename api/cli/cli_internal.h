@@ -77,13 +77,13 @@ struct verb {
 extern const struct verb verb_table[];
 extern const unsigned verb_count;
 const struct verb *verb_find(const char *name);
-void verb_help(const struct verb *v, FILE *out);
+void verb_print_help(const struct verb *v, FILE *out);
 void verbs_help(FILE *out);
 /* The nearest of names (each()-style table of n) within two edits, or NULL. */
 const char *nearest_word(const char *word, const char *const *names, size_t n);
-int run_help(struct cli *c, struct err *err);
-int run_completion(struct cli *c, struct err *err);
-int run_complete(struct cli *c, struct err *err); /* __complete */
+int verb_help(struct cli *c, struct err *err);
+int verb_completion(struct cli *c, struct err *err);
+int verb_complete(struct cli *c, struct err *err); /* __complete */
 
 /* Reads the login and opens the client; verbs call it when they need a server. */
 int cli_connect(struct cli *c, struct err *err) MUST_CHECK;
@@ -175,13 +175,14 @@ int manifest_wrap(const cJSON *manifest, const char *raw, cJSON **ret, struct er
 /* ---- verbs
  * -------------------------------------------------------------------------------------------------------------
  */
-#define VERB_RUN(name) int run_##name(struct cli *c, struct err *err);
+#define VERB_RUN(name) int verb_##name(struct cli *c, struct err *err);
 VERB_RUN(get)
 VERB_RUN(watch)
 VERB_RUN(describe)
-VERB_RUN(delete) VERB_RUN(apply) VERB_RUN(diff) VERB_RUN(submit) VERB_RUN(explain) VERB_RUN(drain)
-    VERB_RUN(cordon) VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status)
-        VERB_RUN(members) VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)
+VERB_RUN(delete)
+VERB_RUN(apply) VERB_RUN(diff) VERB_RUN(submit) VERB_RUN(explain) VERB_RUN(drain) VERB_RUN(cordon)
+    VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status) VERB_RUN(members)
+        VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)
 #undef VERB_RUN
             int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail,
                            bool follow, struct err *err) MUST_CHECK;

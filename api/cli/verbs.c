@@ -105,55 +105,55 @@ const struct verb verb_table[] = {
      "start work: a command, a script or a manifest",
      "hanse submit --gpus 2 --class h100-sxm-80gb --workers 4 --topology rack -- python train.py\n"
      "hanse submit -f train.sbatch --follow",
-     submit_options, run_submit, "file"},
+     submit_options, verb_submit, "file"},
     {"explain", ALL, "WORKLOAD | KIND.FIELD", "why it runs where it runs, or why not yet",
      "hanse explain resnet-a -n vision-dev\nhanse explain workload.spec.gang", explain_options,
-     run_explain, "workload"},
+     verb_explain, "workload"},
     {"logs", ALL, "WORKLOAD", "what its programs print", "hanse logs resnet-a -f --rank 2",
-     logs_options, run_logs, "workload"},
+     logs_options, verb_logs, "workload"},
     {"exec", ALL, "WORKLOAD -- COMMAND ARGUMENT...",
      "run a program beside it; its exit status is passed on", "hanse exec resnet-a -- nvidia-smi",
-     exec_options, run_exec, "workload"},
+     exec_options, verb_exec, "workload"},
     {"apply", SETS, "-f FILE|DIR|-", "write documents, all or nothing",
-     "hanse apply -f policies/ --prune --revision $(git rev-parse HEAD)", apply_options, run_apply,
+     "hanse apply -f policies/ --prune --revision $(git rev-parse HEAD)", apply_options, verb_apply,
      "file"},
     {"diff", SETS, "-f FILE|DIR|-", "what apply would change; exit 1 when anything would",
-     "hanse diff -f policies/ --prune", diff_options, run_diff, "file"},
+     "hanse diff -f policies/ --prune", diff_options, verb_diff, "file"},
     {"get", SETS, "KIND [NAME...]", "list or show objects",
      "hanse get workloads -A -o wide\nhanse get targets -o jsonpath='{.items[*].metadata.name}'",
-     get_options, run_get, "kind"},
+     get_options, verb_get, "kind"},
     {"describe", SETS, "KIND NAME...", "an object as text, with its events",
-     "hanse describe target fra-hub", none, run_describe, "kind"},
+     "hanse describe target fra-hub", none, verb_describe, "kind"},
     {"watch", SETS, "KIND", "changes as they happen", "hanse watch workloads -A", watch_options,
-     run_watch, "kind"},
+     verb_watch, "kind"},
     {"delete", SETS, "KIND NAME... | -f FILE", "delete objects",
-     "hanse delete workload resnet-a -n vision-dev", delete_options, run_delete, "kind"},
+     "hanse delete workload resnet-a -n vision-dev", delete_options, verb_delete, "kind"},
     {"status", FLEET, "", "members, targets and queues at a glance", "hanse status -o json",
-     output_options, run_status, ""},
+     output_options, verb_status, ""},
     {"drain", FLEET, "TARGET...", "move work away and place nothing new",
-     "hanse drain fra-hub --wait", drain_options, run_drain, "target"},
-    {"cordon", FLEET, "TARGET...", "place nothing new", "hanse cordon fra-hub", none, run_cordon,
+     "hanse drain fra-hub --wait", drain_options, verb_drain, "target"},
+    {"cordon", FLEET, "TARGET...", "place nothing new", "hanse cordon fra-hub", none, verb_cordon,
      "target"},
     {"uncordon", FLEET, "TARGET...", "place work again", "hanse uncordon fra-hub", none,
-     run_uncordon, "target"},
+     verb_uncordon, "target"},
     {"members", FLEET, "[list | add ID HOST:PORT | promote ID | remove ID | transfer ID]",
      "members of the cluster", "hanse members\nhanse members transfer 2", members_options,
-     run_members, ""},
+     verb_members, ""},
     {"fence", FLEET, "WORKLOAD --yes", "record that a run is known to have stopped",
-     "hanse fence resnet-a --yes", fence_options, run_fence, "workload"},
+     "hanse fence resnet-a --yes", fence_options, verb_fence, "workload"},
     {"token", FLEET, "create --user NAME", "make a bearer token",
-     "hanse token create --user ci --group vision --ttl 12h", token_options, run_token, ""},
+     "hanse token create --user ci --group vision --ttl 12h", token_options, verb_token, ""},
     {"bench", OTHER, "write | verify",
      "write at a steady rate, then prove that nothing acknowledged is missing",
      "hanse bench write --rate 500 --duration 10s --acks acks.txt\nhanse bench verify --acks "
      "acks.txt",
-     bench_options, run_bench, ""},
+     bench_options, verb_bench, ""},
     {"version", OTHER, "", "versions of this program and of the server", "hanse version",
-     version_options, run_version, ""},
+     version_options, verb_version, ""},
     {"completion", OTHER, "bash | zsh | fish", "completion for a shell",
-     "source <(hanse completion bash)", none, run_completion, ""},
-    {"help", OTHER, "[COMMAND]", "this text", "hanse help submit", none, run_help, ""},
-    {"__complete", "", "", "", "", none, run_complete, ""},
+     "source <(hanse completion bash)", none, verb_completion, ""},
+    {"help", OTHER, "[COMMAND]", "this text", "hanse help submit", none, verb_help, ""},
+    {"__complete", "", "", "", "", none, verb_complete, ""},
 };
 const unsigned verb_count = sizeof verb_table / sizeof *verb_table;
 
@@ -176,7 +176,7 @@ static void options_print(const struct option *o, FILE *out)
     }
 }
 
-void verb_help(const struct verb *v, FILE *out)
+void verb_print_help(const struct verb *v, FILE *out)
 {
     (void)fprintf(out, "usage: hanse %s %s\n\n%s\n", v->name, v->usage, v->summary);
     if (*v->examples) {
@@ -215,14 +215,14 @@ void verbs_help(FILE *out)
                 out);
 }
 
-int run_help(struct cli *c, struct err *err)
+int verb_help(struct cli *c, struct err *err)
 {
     const struct verb *v = c->args.n_pos ? verb_find(c->args.pos[0]) : NULL;
 
     if (c->args.n_pos && !v)
         return err_set(err, E_USAGE, "no command \"%s\"; hanse help lists them", c->args.pos[0]);
     if (v)
-        verb_help(v, c->out);
+        verb_print_help(v, c->out);
     else
         verbs_help(c->out);
     return 0;

@@ -66,7 +66,7 @@ static const char *object_name(struct cli *c, const cJSON *o)
                         k && k->namespaced && *ns ? "/" : "", json_text_of(o, "name"));
 }
 
-int run_apply(struct cli *c, struct err *err)
+int verb_apply(struct cli *c, struct err *err)
 {
     struct documents d = {0};
     cJSON *answer = NULL;
@@ -135,7 +135,7 @@ static void diff_object(struct cli *c, const cJSON *o, struct buf *out)
                  b.n ? b.p : "", c->mem, out);
 }
 
-int run_diff(struct cli *c, struct err *err)
+int verb_diff(struct cli *c, struct err *err)
 {
     struct documents d = {0};
     cJSON *answer = NULL;
@@ -200,7 +200,7 @@ static int delete_documents(struct cli *c, struct err *err)
     return rv;
 }
 
-int run_delete(struct cli *c, struct err *err)
+int verb_delete(struct cli *c, struct err *err)
 {
     const struct kind *k;
 

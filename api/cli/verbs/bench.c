@@ -315,7 +315,7 @@ static int bench_verify(struct cli *c, struct err *err)
     return 0;
 }
 
-int run_bench(struct cli *c, struct err *err)
+int verb_bench(struct cli *c, struct err *err)
 {
     const char *what = c->args.n_pos == 1 ? c->args.pos[0] : "";
 

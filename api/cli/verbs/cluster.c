@@ -158,7 +158,7 @@ static int members_change(struct cli *c, const char *op, struct err *err)
     return rv;
 }
 
-int run_members(struct cli *c, struct err *err)
+int verb_members(struct cli *c, struct err *err)
 {
     static const char *const ops[] = {"add", "promote", "remove", "transfer"};
     const char *format, *op = c->args.n_pos ? c->args.pos[0] : "list";
@@ -258,7 +258,7 @@ static void queues_table(struct cli *c, const cJSON *queues, struct buf *out)
     }
 }
 
-int run_status(struct cli *c, struct err *err)
+int verb_status(struct cli *c, struct err *err)
 {
     const char *format;
     cJSON *status = NULL, *targets = NULL, *queues = NULL;
@@ -301,7 +301,7 @@ int run_status(struct cli *c, struct err *err)
 
 /* ---- token, fence, version
  * ---------------------------------------------------------------------------------------- */
-int run_token(struct cli *c, struct err *err)
+int verb_token(struct cli *c, struct err *err)
 {
     const char *user = arg_text(&c->args, "user", NULL);
     int64_t ttl;
@@ -333,7 +333,7 @@ int run_token(struct cli *c, struct err *err)
     return rv;
 }
 
-int run_fence(struct cli *c, struct err *err)
+int verb_fence(struct cli *c, struct err *err)
 {
     if (c->args.n_pos != 1)
         return cli_usage(c, err, "which workload?");
@@ -356,7 +356,7 @@ int run_fence(struct cli *c, struct err *err)
     return rv;
 }
 
-int run_version(struct cli *c, struct err *err)
+int verb_version(struct cli *c, struct err *err)
 {
     cJSON *server = NULL;
     struct err why = {0};

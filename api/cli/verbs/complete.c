@@ -21,7 +21,7 @@ static const char zsh_script[] =
 static const char fish_script[] = "complete -c hanse -a '(hanse __complete -- (commandline "
                                   "-opc)[2..-1] (commandline -ct) 2>/dev/null)'\n";
 
-int run_completion(struct cli *c, struct err *err)
+int verb_completion(struct cli *c, struct err *err)
 {
     const char *shell = c->args.n_pos == 1 ? c->args.pos[0] : "";
     const char *script = !strcmp(shell, "bash")   ? bash_script
@@ -72,7 +72,7 @@ static void offer_names(struct cli *c, const struct kind *k, const char *prefix)
 }
 
 /* The words behind "hanse", the last being completed. */
-int run_complete(struct cli *c, struct err *err)
+int verb_complete(struct cli *c, struct err *err)
 {
     const char *const *w = c->args.rest;
     unsigned n = c->args.n_rest;

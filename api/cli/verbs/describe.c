@@ -101,7 +101,7 @@ static void describe(const struct kind *k, const cJSON *o, struct buf *out)
     }
 }
 
-int run_describe(struct cli *c, struct err *err)
+int verb_describe(struct cli *c, struct err *err)
 {
     const struct kind *k;
     AUTO_BUF b = {0};

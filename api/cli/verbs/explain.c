@@ -151,7 +151,7 @@ static int explain_workload(struct cli *c, const char *name, struct err *err)
     return rv;
 }
 
-int run_explain(struct cli *c, struct err *err)
+int verb_explain(struct cli *c, struct err *err)
 {
     const struct kind *k;
 

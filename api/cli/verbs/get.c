@@ -405,7 +405,7 @@ static int getting_read(struct cli *c, struct getting *g, const char *kind, stru
     return rv;
 }
 
-int run_get(struct cli *c, struct err *err)
+int verb_get(struct cli *c, struct err *err)
 {
     struct getting g = {0};
     const char *word = c->args.n_pos ? c->args.pos[0] : NULL, **names = c->args.pos + 1;
@@ -432,7 +432,7 @@ int run_get(struct cli *c, struct err *err)
     return rv || !arg_flag(&c->args, "watch") ? rv : watch_run(c, &g, NULL, err);
 }
 
-int run_watch(struct cli *c, struct err *err)
+int verb_watch(struct cli *c, struct err *err)
 {
     struct getting g = {0};
 

@@ -39,7 +39,7 @@ int logs_print(struct cli *c, const char *ns, const char *name, long rank, long 
     return rv;
 }
 
-int run_logs(struct cli *c, struct err *err)
+int verb_logs(struct cli *c, struct err *err)
 {
     long rank, tail;
 
@@ -223,7 +223,7 @@ static void session_run(struct session *s, bool with_input)
     buf_fini(&s->in);
 }
 
-int run_exec(struct cli *c, struct err *err)
+int verb_exec(struct cli *c, struct err *err)
 {
     bool input = arg_flag(&c->args, "stdin");
     struct client_answer a;

@@ -300,7 +300,7 @@ static int workload_create(struct cli *c, cJSON *j, struct err *err)
     return rv;
 }
 
-int run_submit(struct cli *c, struct err *err)
+int verb_submit(struct cli *c, struct err *err)
 {
     const char *file = arg_text(&c->args, "filename", NULL);
     cJSON *j = NULL;

@@ -96,15 +96,15 @@ static int targets_set(struct cli *c, bool unschedulable, bool drain, const char
     return rv;
 }
 
-int run_drain(struct cli *c, struct err *err)
+int verb_drain(struct cli *c, struct err *err)
 {
     return targets_set(c, true, true, "drains", err);
 }
-int run_cordon(struct cli *c, struct err *err)
+int verb_cordon(struct cli *c, struct err *err)
 {
     return targets_set(c, true, false, "cordoned", err);
 }
-int run_uncordon(struct cli *c, struct err *err)
+int verb_uncordon(struct cli *c, struct err *err)
 {
     return targets_set(c, false, false, "uncordoned", err);
 }
