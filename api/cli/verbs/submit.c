@@ -206,9 +206,10 @@ static int follow_data(const void *p, size_t n, void *arg)
             f->gone = true;
         else if (!strcmp(type, "ADDED") || !strcmp(type, "MODIFIED"))
             phase_tell(f, cJSON_GetObjectItemCaseSensitive(j, "object"));
+        bool failed = !strcmp(type, "ERROR");
         cJSON_Delete(j);
         buf_consume(&f->line, len + 1);
-        if (f->done || f->gone || !strcmp(type, "ERROR"))
+        if (f->done || f->gone || failed)
             return 1;
     }
     return f->line.failed ? 1 : 0;
