@@ -14,6 +14,8 @@
 #define OPERATE_DEADLINE_MS 15000
 #define TOKEN_SECRET_BYTES 24
 #define TOKEN_PREFIX "hanse-"
+#define TOKEN_SECONDS 3600
+#define TOKEN_SECONDS_MAX (366 * 86400)
 
 typedef void (*operate_cb)(void *arg, const char *json, const struct err *err);
 
@@ -267,27 +269,57 @@ static struct object *token_secret(const char *id, const char *user, const char 
     return o;
 }
 
-/* {"user","groups":"a,b","ttlSeconds"} → {"token","expires"}. The clear token is told once and kept
- * nowhere. */
-static void op_token(struct operation *o, const struct api_identity *who, const cJSON *in)
+/* Whom a token is asked for: {"user","groups":"a,b"}, or {"namespace","serviceAccount"} as
+ * TokenRequest has it. */
+static int token_subject(const cJSON *in, char user[256], char groups[256], struct err *err)
+{
+    const char *ns = text_of(in, "namespace"), *account = text_of(in, "serviceAccount");
+    int n, g;
+
+    if (*account) {
+        if (!*ns)
+            return err_field(err, E_INVALID, "namespace",
+                             "expected the service account's namespace");
+        n = snprintf(user, 256, "system:serviceaccount:%s:%s", ns, account);
+        g = snprintf(groups, 256, "system:serviceaccounts,system:serviceaccounts:%s", ns);
+    } else {
+        n = snprintf(user, 256, "%s", text_of(in, "user"));
+        g = snprintf(groups, 256, "%s", text_of(in, "groups"));
+    }
+    if (n == 0)
+        return err_field(err, E_INVALID, "user", "expected whom the token stands for");
+    if (n >= 256 || g >= 256)
+        return err_field(err, E_INVALID, n >= 256 ? "user" : "groups", "at most 255 bytes");
+    return 0;
+}
+
+static int64_t token_seconds(const cJSON *in)
 {
     const cJSON *ttl = cJSON_GetObjectItemCaseSensitive(in, "ttlSeconds");
-    double seconds = cJSON_IsNumber(ttl) && ttl->valuedouble > 0 ? ttl->valuedouble : 3600;
-    char id[17], secret[2 * TOKEN_SECRET_BYTES + 1], hash[65], expires[32];
+    double seconds;
+
+    if (!cJSON_IsNumber(ttl))
+        ttl = cJSON_GetObjectItemCaseSensitive(in, "expirationSeconds");
+    seconds = cJSON_IsNumber(ttl) && ttl->valuedouble >= 1 ? ttl->valuedouble : TOKEN_SECONDS;
+    return seconds < TOKEN_SECONDS_MAX ? (int64_t)seconds : TOKEN_SECONDS_MAX;
+}
+
+/* {subject, "ttlSeconds" or "expirationSeconds"} → {"token","expires","expirationTimestamp"}; both
+ * times are the same. The clear token is told once and kept nowhere. */
+static void op_token(struct operation *o, const struct api_identity *who, const cJSON *in)
+{
+    char user[256], groups[256], id[17], secret[2 * TOKEN_SECRET_BYTES + 1], hash[65], expires[32];
     struct err e;
 
-    if (!*text_of(in, "user")) {
-        (void)err_field(&e, E_INVALID, "user", "expected whom the token stands for");
+    if (token_subject(in, user, groups, &e)) {
         operation_end(o, &e);
         return;
     }
-    if (seconds > 366.0 * 86400)
-        seconds = 366.0 * 86400;
     hex_random(o->c->loop, id, 8);
     hex_random(o->c->loop, secret, TOKEN_SECRET_BYTES);
     sha256_hex(secret, hash);
-    time_print(loop_wall_ms(o->c->loop) / 1000 * 1000 + (int64_t)seconds * 1000, expires);
-    struct object *s = token_secret(id, text_of(in, "user"), text_of(in, "groups"), expires, hash);
+    time_print(loop_wall_ms(o->c->loop) / 1000 * 1000 + token_seconds(in) * 1000, expires);
+    struct object *s = token_secret(id, user, groups, expires, hash);
     if (!s) {
         (void)err_set(&e, E_INVALID, "the user's or a group's name is not allowed in a token");
         operation_end(o, &e);
@@ -295,7 +327,9 @@ static void op_token(struct operation *o, const struct api_identity *who, const 
     }
     char answer[512];
     (void)snprintf(answer, sizeof answer,
-                   "{\"token\":\"" TOKEN_PREFIX "%s.%s\",\"expires\":\"%s\"}", id, secret, expires);
+                   "{\"token\":\"" TOKEN_PREFIX
+                   "%s.%s\",\"expires\":\"%s\",\"expirationTimestamp\":\"%s\"}",
+                   id, secret, expires, expires);
     o->answer = mem_strdup(answer);
     OPENSSL_cleanse(answer, sizeof answer);
     OPENSSL_cleanse(secret, sizeof secret);
