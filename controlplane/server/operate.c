@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OPERATE_DEADLINE_MS 15000
 #define TOKEN_SECRET_BYTES 24
@@ -85,6 +86,7 @@ static char *status_print(struct control *c)
     core_status(c->core, &st);
     (void)cJSON_AddStringToObject(j, "cluster", root_cluster_uid(r));
     (void)cJSON_AddNumberToObject(me, "id", (double)st.id);
+    (void)cJSON_AddNumberToObject(me, "pid", (double)getpid());
     (void)cJSON_AddBoolToObject(me, "leads", st.leads);
     (void)cJSON_AddBoolToObject(me, "ready", st.ready);
     (void)cJSON_AddNumberToObject(j, "term", (double)st.term);

@@ -56,7 +56,7 @@ if [ ${#files[@]} -gt 0 ]; then
         < <(code "${files[@]}" | grep -v '^tests/peers/' | grep -E "${call}u?sleep[[:space:]]*\\(")
     report "include that is not written from the top" \
         < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "${files[@]}" /dev/null |
-            grep -vE '"(api|policy|connectors|controlplane|tests)/[^."][^"]*"')
+            grep -vE '"(api|policy|connectors|controlplane|tests|deploy)/[^."][^"]*"')
 fi
 report "path of one machine" \
     < <(everything | tr '\n' '\0' | xargs -0 grep -nIE \

@@ -38,7 +38,7 @@ static const char *rnd_text(struct arena *a, const struct field *f)
         const char *b = bits[rnd(sizeof bits / sizeof bits[0])];
         if (strlen(text) + strlen(b) > hi)
             b = "x";
-        strcat(text, b);
+        (void)memccpy(text + strlen(text), b, 0, strlen(b) + 1);
     }
     return arena_strdup(a, text);
 }
