@@ -33,6 +33,15 @@ struct agent_program {
     struct agent *agent;
 };
 
+static char *servers_join(const char *a, const char *b) /* lives as long as the process */
+{
+    size_t n = strlen(a) + strlen(b) + 2;
+    char *both = mem_alloc(n);
+
+    (void)snprintf(both, n, "%s,%s", a, b);
+    return both;
+}
+
 static int args_parse(int argc, char **argv, struct agent_args *a, struct err *err)
 {
     const struct {
@@ -60,6 +69,8 @@ static int args_parse(int argc, char **argv, struct agent_args *a, struct err *e
             return err_set(err, E_USAGE, "unknown option \"%s\"", argv[i]);
         if (++i == argc)
             return err_set(err, E_USAGE, "%s needs a value", argv[i - 1]);
+        if (*options[k].value && strcmp(options[k].name, "--server") == 0)
+            argv[i] = servers_join(*options[k].value, argv[i]); /* given again: one more */
         *options[k].value = argv[i];
     }
     for (size_t k = 0; k < n; k++)
@@ -75,6 +86,9 @@ static int servers_split(char *list, struct agent_config *cfg, struct err *err)
     for (char *s = strtok_r(list, ",", &save); s; s = strtok_r(NULL, ",", &save)) {
         if (cfg->n_servers == AGENT_SERVERS_MAX)
             return err_set(err, E_USAGE, "--server: more than %d addresses", AGENT_SERVERS_MAX);
+        if (strncmp(s, "https://", 8) == 0) /* as a kubeconfig spells it */
+            s += 8;
+        s[strcspn(s, "/")] = 0;
         if (!strchr(s, ':'))
             return err_set(err, E_USAGE, "--server %s: expected HOST:PORT", s);
         cfg->servers[cfg->n_servers++] = s;
