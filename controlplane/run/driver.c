@@ -289,6 +289,24 @@ static void tick_reserved(struct driver *d, struct site *t)
         driver_step(d, STEP_DISPATCH, "Dispatching", "");
 }
 
+#define TARGET_ENDS_MAX 5
+
+/* The target failed it, not the program: its runner was killed or its lease ran out. Placed again
+ * without counting as a failure of its own, but not for ever: who kills its own runner must stop
+ * some day. */
+static bool target_failed_it(const struct driver *d)
+{
+    const struct workload_status *s = status_of(d);
+    unsigned before = 0;
+
+    if (!d->seen.lease_lost && strcmp(d->seen.reason, "RunnerKilled"))
+        return false;
+    for (uint32_t i = 0; i < s->n_ends; i++)
+        before +=
+            !strcmp(s->ends[i].reason, "RunnerKilled") || !strcmp(s->ends[i].reason, "LeaseLost");
+    return before < TARGET_ENDS_MAX;
+}
+
 /* Where the end that was seen leads: placed again when it was stopped for that, when its lease was
  * lost, or when it saved and asks for it (75). */
 static bool end_requeues(const struct driver *d)
@@ -300,7 +318,7 @@ static bool end_requeues(const struct driver *d)
         return false;
     if (in && in->op == INTENT_QUIESCE)
         return o->exit_code != 0 || o->term_signal != 0 || o->lease_lost;
-    return o->lease_lost || (o->exit_code == 75 && !o->term_signal);
+    return target_failed_it(d) || (o->exit_code == 75 && !o->term_signal);
 }
 
 /* Reports what was seen of a run that the state has as going on. True when a step was proposed. */

@@ -14,6 +14,7 @@
 #define FACTS_EVERY_MS 1000
 #define INVENTORY_DEADLINE_MS 20000
 #define RENEW_MAX_MS 5000
+#define RENEW_MIN_MS 250
 #define SWEEP_DEADLINE_MS 30000
 #define SWEEP_EVERY_MS 600000
 #define FREE_LOOK_MS 20
@@ -323,7 +324,10 @@ static uint64_t renew_every(const struct site *t)
     const struct target_partition *p = object_as(t->doc, target)->spec->partition;
     uint64_t lease = p && p->lease > 0 ? (uint64_t)p->lease : 300000;
 
-    return lease / 3 < RENEW_MAX_MS ? lease / 3 : RENEW_MAX_MS;
+    /* A runner counts from a beat that may be two seconds old, and keeps half of a short lease for
+     * the grace: a third would be too late. */
+    lease = lease / 8 > RENEW_MIN_MS ? lease / 8 : RENEW_MIN_MS;
+    return lease < RENEW_MAX_MS ? lease : RENEW_MAX_MS;
 }
 
 static void renew_confirmed(void *arg, const struct err *err)
