@@ -56,8 +56,8 @@ void mem_free(void *p)
 /* ---- arenas ------------------------------------------------------------------------------------
  */
 
-#define ARENA_LIMIT_DEFAULT ((size_t)256 << 20)
-#define ARENA_CHUNK_FIRST ((size_t)4096)
+#define ARENA_FIRST_BYTES ((size_t)4096)
+#define ARENA_CHUNK_MIN ((size_t)512)
 #define ARENA_CHUNK_MAX ((size_t)1 << 20)
 #define ARENA_ALIGN ((size_t)16)
 
@@ -71,6 +71,7 @@ struct arena {
     struct chunk *top; /* newest first; the last of the list is the first chunk */
     size_t used, limit;
     bool soft;
+    struct chunk first; /* freed with the arena */
 };
 
 static struct chunk *chunk_create(size_t cap, struct chunk *next)
@@ -83,13 +84,26 @@ static struct chunk *chunk_create(size_t cap, struct chunk *next)
     return c;
 }
 
+static size_t align_up(size_t n)
+{
+    return n ? (n + ARENA_ALIGN - 1) & ~(ARENA_ALIGN - 1) : ARENA_ALIGN;
+}
+
+struct arena *arena_create_sized(size_t first_bytes, size_t limit_bytes)
+{
+    PRE(first_bytes <= ARENA_LIMIT_DEFAULT);
+    size_t cap = align_up(first_bytes);
+    struct arena *a = mem_alloc(sizeof *a + cap);
+
+    *a = (struct arena){.top = &a->first,
+                        .limit = limit_bytes ? limit_bytes : ARENA_LIMIT_DEFAULT,
+                        .first = {.cap = cap}};
+    return a;
+}
+
 struct arena *arena_create(size_t limit_bytes)
 {
-    struct arena *a = mem_new(struct arena);
-
-    a->limit = limit_bytes ? limit_bytes : ARENA_LIMIT_DEFAULT;
-    a->top = chunk_create(ARENA_CHUNK_FIRST - sizeof(struct chunk), NULL);
-    return a;
+    return arena_create_sized(ARENA_FIRST_BYTES - sizeof(struct arena), limit_bytes);
 }
 
 struct arena *arena_destroy(struct arena *a)
@@ -97,7 +111,6 @@ struct arena *arena_destroy(struct arena *a)
     if (!a)
         return NULL;
     arena_reset(a);
-    free(a->top);
     free(a);
     return NULL;
 }
@@ -138,7 +151,7 @@ static void *alloc_large(struct arena *a, size_t n)
 
 void *arena_alloc(struct arena *a, size_t n)
 {
-    size_t size = n ? (n + ARENA_ALIGN - 1) & ~(ARENA_ALIGN - 1) : ARENA_ALIGN;
+    size_t size = align_up(n);
 
     if (size < n || size > a->limit || a->used > a->limit - size) {
         if (a->soft)
@@ -150,6 +163,8 @@ void *arena_alloc(struct arena *a, size_t n)
     if (size > a->top->cap - a->top->used) {
         size_t next = a->top->cap >= ARENA_CHUNK_MAX / 2 ? ARENA_CHUNK_MAX : a->top->cap * 2;
 
+        if (next < ARENA_CHUNK_MIN)
+            next = ARENA_CHUNK_MIN;
         if (size > next / 2)
             return alloc_large(a, size);
         a->top = chunk_create(next, a->top);

@@ -153,13 +153,16 @@ const void *object_body(const struct object *o, const struct schema *s)
     return o->body;
 }
 
-/* Arenas grow by chunks; an object seldom needs more than four times its log bytes. */
+/* The memory an object needs is counted first: a member holds millions, so that what an arena keeps
+ * in reserve would be most of them. */
 int object_decode(const struct kind *k, struct slice in, struct object **ret, struct err *err)
 {
     if (in.n > LIMIT_COMMAND_MAX_BYTES)
         return err_set(err, E_TOOLARGE, "%s: %zu bytes are more than an object may have", k->kind,
                        in.n);
-    struct arena *a = arena_create(0);
+    size_t need =
+        sizeof(struct object) + in.n + 32 + tlv_memory(k->schema, in, ARENA_LIMIT_DEFAULT / 2);
+    struct arena *a = arena_create_sized(need, 0);
     arena_set_soft(a, true);
     struct object *o = arena_new(a, struct object);
     const unsigned char *log = arena_memdup(a, in.n ? in.p : "", in.n ? in.n : 1);

@@ -75,6 +75,8 @@ const char *nearest_field(const struct schema *s, const char *text);
 /* As tlv_decode; `in` belongs to the arena already and is pointed into. */
 int tlv_decode_in_place(const struct schema *s, struct slice in, struct arena *a, void **ret_body,
                         struct err *err) MUST_CHECK;
+/* What tlv_decode_in_place will take from its arena, for bytes that are sound; at most `most`. */
+size_t tlv_memory(const struct schema *s, struct slice in, size_t most);
 void tlv_encode_field(const struct schema *one, const void *body, struct buf *out);
 size_t schema_all(const struct schema **ret_array, size_t max);
 uint64_t bytes_digest(const void *p, size_t n);

@@ -372,6 +372,12 @@ static bool get_map(struct cursor c, struct kv *kv, uint32_t n)
     return true;
 }
 
+static bool field_is_container(const struct field *f)
+{
+    return f->type == T_LIST || f->type == T_STRS || f->type == T_ENUMS || f->type == T_I64S ||
+           f->type == T_MAP;
+}
+
 static size_t item_size(const struct field *f)
 {
     switch (f->type) {
@@ -517,6 +523,49 @@ static int decode_body(const struct schema *s, struct cursor c, struct arena *a,
         body_mark(body, f);
     }
     return 0;
+}
+
+static size_t padded(size_t n)
+{
+    return (n + 15) & ~(size_t)15; /* as an arena does it */
+}
+
+/* Damaged bytes end the walk (decoding says what is wrong); past `most` it ends, too: no overflow.
+ */
+static size_t memory_below(const struct schema *s, struct cursor c, size_t most)
+{
+    const struct field *f = s->fields, *end = s->fields + s->n;
+    size_t sum = 0;
+    uint64_t key;
+
+    while (c.p < c.end && sum < most) {
+        struct cursor start = c, value;
+        uint32_t n = 0;
+
+        if (!skip_field(&c, &key))
+            break;
+        while (f < end && f->tag < key >> 1)
+            f++;
+        if (!(key & 1) || f == end || f->tag != key >> 1)
+            continue;
+        (void)get_varint(&start, &key);
+        (void)get_bytes(&start, &value);
+        if (f->type == T_OBJ)
+            sum += padded(f->sub->size) + memory_below(f->sub, value, most);
+        else if (field_is_container(f) && count_items(f, value, &n))
+            sum += padded((f->type == T_MAP ? n / 2 : n) * item_size(f));
+        for (struct cursor inner; f->type == T_LIST && sum < most && get_bytes(&value, &inner);)
+            sum += memory_below(f->sub, inner, most);
+    }
+    return sum;
+}
+
+size_t tlv_memory(const struct schema *s, struct slice in, size_t most)
+{
+    struct cursor c = {in.p, (const unsigned char *)in.p + in.n};
+    size_t n = padded(s->size) + memory_below(s, c, most);
+
+    return n < most ? n : most;
 }
 
 int tlv_decode_in_place(const struct schema *s, struct slice in, struct arena *a, void **ret_body,

@@ -61,6 +61,21 @@ static void test_arena_limit(void **state)
     assert_non_null(arena_alloc(a, 400)); /* a refusal changes nothing */
 }
 
+static void test_arena_sized(void **state)
+{
+    AUTO_ARENA a = arena_create_sized(100, 4000);
+
+    (void)state;
+    arena_set_soft(a, true);
+    char *first = arena_alloc(a, 40), *second = arena_alloc(a, 64);
+    assert_ptr_equal(second, first + 48); /* both in the piece that came with it: 48 + 64 = 112 */
+    for (size_t i = 0; i < 45; i++)
+        memset(arena_alloc(a, 70), 7, 70); /* and it grows */
+    assert_null(arena_alloc(a, 400));
+    arena_reset(a);
+    assert_ptr_equal(arena_alloc(a, 40), first);
+}
+
 static void test_buf_limit(void **state)
 {
     struct buf b;
@@ -116,7 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_first_is_large),
         cmocka_unit_test(test_arena_limit), cmocka_unit_test(test_buf_limit),
-        cmocka_unit_test(test_buf_moves),
+        cmocka_unit_test(test_buf_moves),   cmocka_unit_test(test_arena_sized),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
