@@ -170,7 +170,7 @@ void diff_unified(const char *from_name, const char *to_name, const char *a, con
 int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret,
                 struct err *err) MUST_CHECK;
 /* A Job, PyTorchJob, … as a Workload that carries it. */
-int manifest_wrap(const cJSON *manifest, const char *raw, cJSON **ret, struct err *err) MUST_CHECK;
+int manifest_wrap(const cJSON *manifest, cJSON **ret, struct err *err) MUST_CHECK;
 
 /* ---- verbs
  * -------------------------------------------------------------------------------------------------------------
@@ -180,7 +180,8 @@ VERB_RUN(get)
 VERB_RUN(watch)
 VERB_RUN(describe)
 VERB_RUN(delete)
-VERB_RUN(apply) VERB_RUN(diff) VERB_RUN(submit) VERB_RUN(explain) VERB_RUN(drain) VERB_RUN(cordon)
+VERB_RUN(apply)
+VERB_RUN(diff) VERB_RUN(submit) VERB_RUN(explain) VERB_RUN(drain) VERB_RUN(cordon)
     VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status) VERB_RUN(members)
         VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)
 #undef VERB_RUN

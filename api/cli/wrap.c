@@ -38,9 +38,9 @@ static void number_set(cJSON *o, const char *key, double value)
  * -------------------------------------------------------------------------------------------------
  */
 struct sbatch {
-    char name[254], time[64], class_[64], mem[64];
+    char name[254], time[64], class_[64];
+    int64_t mem; /* bytes of a node */
     long nodes, tasks, per_node, cpus, gpus, gpus_per_task;
-    bool mem_per_cpu, mem_per_gpu;
 };
 
 /* "gpu:h100:4", "h100:4", "4" → count, class. */
@@ -87,18 +87,23 @@ static int time_slurm(const char *v, char out[64], struct err *err)
     return 0;
 }
 
-static const char *quantity_of(const char *v,
-                               char out[64]) /* Slurm's 16G are Gi; a bare number is Mi */
+/* Slurm's 16G are Gi, a bare number is Mi; of a whole node. */
+static int memory_parse(const char *v, int64_t *ret, struct err *err)
 {
+    char text[64];
     size_t n = strlen(v);
-    char last = n ? v[n - 1] : 0;
+    char last = n ? v[n - 1] : '\0';
 
     if (last >= '0' && last <= '9')
-        (void)snprintf(out, 64, "%sMi", v);
+        (void)snprintf(text, sizeof text, "%sMi", v);
     else
-        (void)snprintf(out, 64, "%.*s%ci", (int)(n ? n - 1 : 0), v,
-                       last >= 'a' && last <= 'z' ? last - 32 : last);
-    return out;
+        (void)snprintf(text, sizeof text, "%.*s%ci", (int)(n ? n - 1 : 0), v,
+                       last == 'k' || last == 'K'   ? 'K'
+                       : last >= 'a' && last <= 'z' ? last - 32
+                                                    : last);
+    if (quantity_parse(text, 1, ret, NULL) || *ret <= 0)
+        return err_set(err, E_INVALID, "#SBATCH --mem=%s: expected a size such as 64G", v);
+    return 0;
 }
 
 static int number(const char *key, const char *v, long *ret, struct err *err)
@@ -134,7 +139,7 @@ static int directive(struct sbatch *s, const char *key, const char *v, struct er
     else if (!strcmp(key, "gpus-per-task"))
         return gpus_parse(v, s, &s->gpus_per_task, err);
     else if (!strcmp(key, "mem"))
-        (void)quantity_of(v, s->mem);
+        return memory_parse(v, &s->mem, err);
     else if (!strcmp(key, "array") || !strcmp(key, "a") || !strcmp(key, "dependency") ||
              !strcmp(key, "d"))
         return err_set(err, E_NOTIMPL, "#SBATCH --%s is not supported: submit each job by itself",
@@ -218,8 +223,14 @@ int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret, str
     }
     if (s.cpus)
         number_set(object_in(spec, "resources"), "cpu", (double)s.cpus);
-    if (*s.mem)
-        text_set(object_in(spec, "resources"), "memory", s.mem);
+    if (s.mem) {
+        char bytes[32];
+        long on_a_node = s.per_node           ? s.per_node
+                         : s.tasks && s.nodes ? (s.tasks + s.nodes - 1) / s.nodes
+                                              : 1;
+        quantity_print_bytes(s.mem / on_a_node, bytes);
+        text_set(object_in(spec, "resources"), "memory", bytes);
+    }
     if (*s.time)
         text_set(object_in(spec, "expected"), "duration", s.time);
     char *text = mem_alloc(n + 1);
@@ -309,14 +320,13 @@ static double manifest_workers(const cJSON *m, struct pod_wants *w)
     return 0;
 }
 
-int manifest_wrap(const cJSON *manifest, const char *raw, cJSON **ret, struct err *err)
+int manifest_wrap(const cJSON *manifest, cJSON **ret, struct err *err)
 {
     struct pod_wants w = {0};
     const char *name = json_text_at(manifest, "metadata.name"),
                *ns = json_text_at(manifest, "metadata.namespace");
     double workers = manifest_workers(manifest, &w);
 
-    (void)raw;
     if (workers <= 0)
         return err_set(err, E_NOTIMPL,
                        "kind \"%s\" (%s) cannot be wrapped: its workers and GPUs are not known; "

@@ -152,7 +152,7 @@ static int from_file(struct cli *c, const char *path, cJSON **ret, struct err *e
                      "%s holds %u documents; submit takes one (apply -f takes many)", path, d.n);
     if (!rv && kind_by_api(json_text_of(d.v[0].json, "apiVersion"),
                            json_text_of(d.v[0].json, "kind")) != kind_by_id(KIND_WORKLOAD))
-        rv = manifest_wrap(d.v[0].json, NULL, ret, err);
+        rv = manifest_wrap(d.v[0].json, ret, err);
     else if (!rv)
         *ret = cJSON_Duplicate(d.v[0].json, true);
     documents_free(&d);
