@@ -189,6 +189,28 @@ int cli_operate(struct cli *c, const char *op, const cJSON *body, cJSON **ret, s
     return cli_json(c, body ? "POST" : "GET", path, body, ret, err);
 }
 
+struct pause {
+    struct loop *loop;
+    bool over;
+};
+static void pause_over(void *arg)
+{
+    struct pause *p = arg;
+
+    p->over = true;
+    loop_stop(p->loop);
+}
+
+void cli_pause(struct cli *c, uint64_t ms)
+{
+    struct pause p = {.loop = c->loop};
+    struct timer t;
+
+    timer_init(&t, c->loop, pause_over, &p);
+    timer_start(&t, ms);
+    client_run_until(c->loop, &p.over);
+}
+
 const char *cli_path(struct cli *c, const struct kind *k, const char *ns, bool all,
                      const char *name)
 {

@@ -96,6 +96,7 @@ int cli_json(struct cli *c, const char *method, const char *path, const cJSON *b
              struct err *err) MUST_CHECK;
 int cli_operate(struct cli *c, const char *op, const cJSON *body, cJSON **ret,
                 struct err *err) MUST_CHECK;
+void cli_pause(struct cli *c, uint64_t ms); /* runs the loop meanwhile */
 /* "/apis/…/namespaces/NS/PLURAL[/NAME]"; all: every namespace; name NULL: the collection. In
  * c->mem. */
 const char *cli_path(struct cli *c, const struct kind *k, const char *ns, bool all,
@@ -181,9 +182,11 @@ VERB_RUN(watch)
 VERB_RUN(describe)
 VERB_RUN(delete)
 VERB_RUN(apply)
-VERB_RUN(diff) VERB_RUN(submit) VERB_RUN(explain) VERB_RUN(drain) VERB_RUN(cordon)
-    VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status) VERB_RUN(members)
-        VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)
+VERB_RUN(diff)
+VERB_RUN(submit)
+VERB_RUN(explain) VERB_RUN(drain) VERB_RUN(cordon) VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec)
+    VERB_RUN(status) VERB_RUN(members) VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version)
+        VERB_RUN(bench)
 #undef VERB_RUN
             int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail,
                            bool follow, struct err *err) MUST_CHECK;

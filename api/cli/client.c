@@ -247,7 +247,10 @@ static void send_request(struct client_lane *l)
     l->sent = true;
     http_answer_next(&l->in);
     uint64_t now = loop_now_ms(l->c->loop), left = l->deadline_ms > now ? l->deadline_ms - now : 0;
-    timer_start(&l->timer, l->c->n > 1 && !rq->here && left > ANSWER_MS ? ANSWER_MS : left);
+    if (rq->patient)
+        timer_stop(&l->timer);
+    else
+        timer_start(&l->timer, l->c->n > 1 && !rq->here && left > ANSWER_MS ? ANSWER_MS : left);
     stream_write(l->stream, b.p, b.n);
 }
 
@@ -269,6 +272,8 @@ static void lane_end(struct client_lane *l, const struct err *err)
     timer_stop(&l->timer);
     l->state = LANE_IDLE;
     l->answer->tries = l->tries;
+    if (l->rq.data && l->in.status == 200)
+        l->answer->status = 200; /* a stream that had begun, whatever its end */
     mem_free(l->path);
     l->path = NULL;
     if (!err)

@@ -34,7 +34,8 @@ struct client_request {
     const char *key;           /* Idempotency-Key; NULL = one is made for writes */
     const char *upgrade;       /* protocol to switch to; such a request is never repeated */
     bool here;                 /* this server only (client_lane_pin), no other */
-    uint64_t timeout_ms;       /* 0 = the client's */
+    bool patient;        /* an answer may take as long as it likes (logs of a silent program) */
+    uint64_t timeout_ms; /* 0 = the client's */
     /* A body that is read as it comes, when the status is 200. Not 0 ends the request. */
     int (*data)(const void *p, size_t n, void *arg);
     void *arg;

@@ -209,24 +209,47 @@ int documents_validate(const struct documents *d, struct err *err)
     return 0;
 }
 
+/* "queue qa: …": an object of the set that the text names by itself. */
+static const struct document *named_in(const struct documents *d, const char *text)
+{
+    for (unsigned i = 0; i < d->n; i++) {
+        const cJSON *j = d->v[i].json;
+        const struct kind *k = kind_by_api(json_text_of(j, "apiVersion"), json_text_of(j, "kind"));
+        char what[400];
+        if (!k)
+            continue;
+        (void)snprintf(what, sizeof what, "%s %s:", k->singular, json_text_at(j, "metadata.name"));
+        if (strstr(text, what))
+            return &d->v[i];
+    }
+    return NULL;
+}
+
+/* The server says "[FIELD: ]document 3 (Queue vision): [FIELD: ]…". */
 void documents_locate(const struct documents *d, struct err *err)
 {
     unsigned i = 0;
     int used = 0;
+    char what[300] = "";
+    struct err e = err ? *err : (struct err){0};
+    const char *at = strstr(e.text, "document "), *text = e.text, *field = e.field;
+    const struct document *doc = NULL;
 
-    if (!err || (sscanf(err->text, "document %u%n", &i, &used) != 1 && (used = 0, true) &&
-                 (!strstr(err->text, "document ") ||
-                  sscanf(strstr(err->text, "document "), "document %u", &i) != 1)))
+    if (at && sscanf(at, "document %u%n", &i, &used) == 1 && i < d->n) {
+        doc = &d->v[i];
+        text = at + used;
+        if (sscanf(text, " (%299[^)])%n", what, &used) == 1)
+            text += used;
+        text += strspn(text, ": ");
+    } else {
+        doc = named_in(d, e.text);
+    }
+    if (!doc)
         return;
-    if (i >= d->n)
-        return;
-    struct err e = *err;
-    const struct document *doc = &d->v[i];
-    int line = doc->yaml && *e.field ? yaml_line_of(doc->yaml, e.field) : doc->line;
-    const char *text = e.text + used;
-    text += *text == ' ';
-    (void)err_field(err, e.code, e.field, "%s:%d: %s", doc->file, line > 0 ? line : doc->line,
-                    text);
+    int line = doc->yaml && *field ? yaml_line_of(doc->yaml, field) : doc->line;
+    bool told = !*field || !strncmp(text, field, strlen(field));
+    (void)err_field(err, e.code, field, "%s:%d: %s%s%s%s%s", doc->file, line > 0 ? line : doc->line,
+                    what, *what ? ": " : "", told ? "" : field, told ? "" : ": ", text);
 }
 
 void documents_free(struct documents *d)

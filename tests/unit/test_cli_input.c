@@ -238,9 +238,12 @@ static void folders_are_read_with_places(void **state)
         fail_msg("%s", e.text);
     assert_int_equal(d.n, 2);
     assert_string_equal(json_text_of(d.v[1].json, "kind"), "Namespace");
-    (void)err_field(&e, E_INVALID, "spec.weight", "document 0 (Queue q): spec.weight: too much");
+    (void)err_field(&e, E_INVALID, "spec.weight", "spec.weight: document 0 (Queue q): too much");
     documents_locate(&d, &e);
-    assert_non_null(strstr(e.text, "p/b.yaml:7: (Queue q): spec.weight: too much"));
+    assert_non_null(strstr(e.text, "p/b.yaml:7: Queue q: spec.weight: too much"));
+    (void)err_field(&e, E_INVALID, "spec.weight", "spec.weight: queue q: a cycle");
+    documents_locate(&d, &e);
+    assert_non_null(strstr(e.text, "p/b.yaml:7: spec.weight: queue q: a cycle"));
     documents_free(&d);
 }
 

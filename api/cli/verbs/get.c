@@ -366,8 +366,7 @@ static int watch_run(struct cli *c, const struct getting *g, const char *since, 
         rq.path =
             query(c, cli_path(c, g->kind, g->ns, g->all, NULL), true, *w.since ? w.since : NULL);
         buf_reset(&w.line);
-        char before[32];
-        (void)snprintf(before, sizeof before, "%s", w.since);
+        uint64_t begun_ms = loop_now_ms(c->loop);
         rv = client_perform(c->lane, &rq, &a, err);
         if (!rv && a.status != 200)
             rv = client_status(&a, err);
@@ -377,9 +376,10 @@ static int watch_run(struct cli *c, const struct getting *g, const char *since, 
                 *err = w.err;
             break;
         }
-        bool moved = strcmp(before, w.since) != 0;
-        if (rv && (!moved || (rv != E_CONNECT && rv != E_UNAVAIL)))
+        if (rv && (a.status != 200 || (rv != E_CONNECT && rv != E_UNAVAIL)))
             break;
+        if (loop_now_ms(c->loop) - begun_ms < 1000)
+            cli_pause(c, 200);
     }
     if (rv == E_GONE)
         (void)err_prefix(err, "the changes since resourceVersion %s are no longer kept; list again",

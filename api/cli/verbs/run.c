@@ -18,8 +18,11 @@ static int log_data(const void *p, size_t n, void *arg)
 int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail, bool follow,
                struct err *err)
 {
-    struct client_request rq = {
-        .method = "GET", .accept = "text/plain, application/json", .data = log_data, .arg = c->out};
+    struct client_request rq = {.method = "GET",
+                                .accept = "text/plain, application/json",
+                                .data = log_data,
+                                .arg = c->out,
+                                .patient = follow};
     struct client_answer a;
     AUTO_BUF path = {0};
 

@@ -233,14 +233,15 @@ static int phase_wait(struct cli *c, const char *ns, const char *name, const cha
     while (!rv && !f.done && !f.gone) {
         struct client_request rq = {
             .method = "GET", .path = path.p, .data = follow_data, .arg = &f};
-        bool told = *f.note != '\0';
+        uint64_t begun_ms = loop_now_ms(c->loop);
         buf_reset(&f.line);
         rv = client_perform(c->lane, &rq, &a, err);
         if (!rv)
             rv = client_status(&a, err);
-        if (rv == E_CONNECT &&
-            told) /* a member died under it: the next one tells the state again */
-            rv = 0;
+        if (a.status == 200 && (rv == E_CONNECT || rv == E_UNAVAIL))
+            rv = 0; /* a member died under it: the next one tells the state again */
+        if (!rv && !f.done && !f.gone && loop_now_ms(c->loop) - begun_ms < 1000)
+            cli_pause(c, 200);
     }
     if (!rv && f.gone)
         rv = err_set(err, E_NOTFOUND, "workload %s was deleted", name);

@@ -39,18 +39,6 @@ static int placed_count(struct cli *c, const char *name, unsigned *ret, struct e
     return rv;
 }
 
-struct pause {
-    struct loop *loop;
-    bool over;
-};
-static void pause_over(void *arg)
-{
-    struct pause *p = arg;
-
-    p->over = true;
-    loop_stop(p->loop);
-}
-
 static int drain_wait(struct cli *c, const char *name, struct err *err)
 {
     unsigned left = 0, told = UINT32_MAX;
@@ -70,11 +58,7 @@ static int drain_wait(struct cli *c, const char *name, struct err *err)
                 err, E_UNKNOWN,
                 "%u workloads are still on %s; the drain goes on (hanse explain says why)", left,
                 name);
-        struct pause p = {.loop = c->loop};
-        struct timer t;
-        timer_init(&t, c->loop, pause_over, &p);
-        timer_start(&t, 500);
-        client_run_until(c->loop, &p.over);
+        cli_pause(c, 500);
     }
     if (!rv)
         (void)fprintf(c->out, "target/%s is empty\n", name);
