@@ -270,6 +270,9 @@ static int verb_unknown(const char *word, struct err *err)
     const char *names[64];
     size_t n = 0;
 
+    if (*word == '-')
+        return err_set(err, E_USAGE, "%s: options go behind the command: hanse COMMAND %s", word,
+                       word);
     for (unsigned i = 0; i < verb_count && n < 60; i++)
         if (*verb_table[i].group)
             names[n++] = verb_table[i].name;

@@ -6,8 +6,8 @@
 
 #include "api/base/loop.h"
 #include "api/cli/cli.h"
-#include "api/cli/client.h"
-#include "api/cli/kubeconfig.h"
+#include "api/cli/net/client.h"
+#include "api/cli/net/kubeconfig.h"
 #include "api/schema/schema.h"
 
 #include <cjson/cJSON.h>
@@ -106,7 +106,7 @@ int cli_kind(const char *word, const struct kind **ret, struct err *err) MUST_CH
 int cli_usage(const struct cli *c, struct err *err,
               const char *what); /* E_USAGE with the usage line */
 
-/* ---- JSON and tables (print.c)
+/* ---- JSON and tables (text/print.c)
  * ---------------------------------------------------------------------------------- */
 const char *json_text_of(const cJSON *o, const char *key); /* "" when absent */
 const cJSON *json_at(const cJSON *o, const char *path);    /* "status.placement.target"; NULL */

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "api/cli/client.h"
-#include "api/cli/http_answer.h"
+#include "api/cli/net/client.h"
+#include "api/cli/net/http_answer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -264,5 +264,5 @@ int verb_exec(struct cli *c, struct err *err)
     if (s.err.code && err)
         *err = s.err;
     c->exit = s.exit;
-    return s.ended && s.exit > 0 ? 0 : s.err.code;
+    return s.err.code; /* with a message the program did not run, or its end is not known */
 }

@@ -1,6 +1,6 @@
 /* What a server's Status says, as our own errors, and the encoding of paths. The table of errors is
  * the only place that knows which is which. */
-#include "api/cli/client.h"
+#include "api/cli/net/client.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

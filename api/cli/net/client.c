@@ -3,8 +3,8 @@
  * A lane is a state machine: IDLE → CONNECTING → WAITING → (BACKOFF → CONNECTING …) → IDLE.
  * Callbacks of streams and timers store what happened and call lane_failed or lane_answered;
  * nothing else moves it. */
-#include "api/cli/client.h"
-#include "api/cli/http_answer.h"
+#include "api/cli/net/client.h"
+#include "api/cli/net/http_answer.h"
 
 #include <stdio.h>
 #include <string.h>

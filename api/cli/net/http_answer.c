@@ -1,5 +1,5 @@
 /* Reads HTTP/1.1 answers. A pure function of the bytes, so that tests can feed them one by one. */
-#include "api/cli/http_answer.h"
+#include "api/cli/net/http_answer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Reads kubeconfig files (kubeconfig.h). A field that weakens TLS is an error with a remedy, never
  * a shrug. */
-#include "api/cli/kubeconfig.h"
+#include "api/cli/net/kubeconfig.h"
 
 #include "api/schema/schema.h"
 
