@@ -185,7 +185,9 @@ static void cut_room(struct fed *f)
     struct sim_room *room = f->rooms[below(f, FED_ROOMS)];
     uint64_t ms = 300 + below(f, below(f, 2) ? 5000 : 45000);
 
-    if (f->profile != FED_LINKS && below(f, 2)) {
+    if (f->profile == FED_LINKS) /* long enough for leases to be over */
+        ms = below(f, 3) ? 25000 + below(f, 20000) : ms;
+    else if (below(f, 2)) {
         cut(f, f->hosts[leader_of(f)], room->host, ms);
         return;
     }

@@ -148,6 +148,8 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
     s->resources->gpu->count = 1 + (int64_t)below(f, gang ? 3 : 2);
     s->partition = arena_new(a, struct partition_spec);
     s->partition->mode = (enum partition_mode)(1 + below(f, 3));
+    if (f->profile == FED_LINKS && below(f, 3))
+        s->partition->mode = PARTITION_REPLACE;
     s->partition->replaceAfter = 1000;
     s->partition->stopAfter = 6000;
     s->checkpoint = arena_new(a, struct checkpoint_spec);
