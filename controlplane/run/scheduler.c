@@ -151,7 +151,8 @@ void scheduler_want(struct brain *b)
 struct pending {
     struct cycle_item *v;
     size_t n, cap;
-    bool by_time; /* something waits for time to pass */
+    bool by_time;        /* something waits for time to pass */
+    int64_t deadline_ms; /* the first of those that wait; 0 = none */
 };
 static bool pending_add(const struct object *o, void *arg)
 {
@@ -254,6 +255,49 @@ static void place_propose(struct brain *b, const struct cycle_item *it)
     brain_propose(b, &c, place_answered, pl);
 }
 
+/* Its deadline has passed while it waited: no place would help any more. */
+static void expire_propose(struct brain *b, const struct object *o)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+    union command c = {.run = {.head = {.type = CMD_RUN, .user = "hanse:scheduler"},
+                               .step = STEP_STOP,
+                               .epoch = s->epoch,
+                               .try_ = s->intent ? s->intent->try_ : 0}};
+    struct placing *pl = mem_new(struct placing);
+
+    brain_request_id(b, c.run.head.request_id);
+    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", o->meta->namespace_);
+    (void)snprintf(c.run.name, sizeof c.run.name, "%s", o->meta->name);
+    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", o->meta->uid);
+    (void)snprintf(c.run.reason, sizeof c.run.reason, "DeadlineExceeded");
+    (void)snprintf(c.run.message, sizeof c.run.message, "its deadline passed while it waited");
+    pl->brain = b;
+    (void)snprintf(pl->uid, sizeof pl->uid, "%s", o->meta->uid);
+    b->cycle_in_flight++;
+    brain_propose(b, &c, place_answered, pl);
+}
+
+/* Takes out those whose deadline has passed, and notes the next one. */
+static void pending_expire(struct brain *b, struct pending *p)
+{
+    int64_t now = loop_wall_ms(b->loop);
+    size_t kept = 0;
+
+    for (size_t i = 0; i < p->n; i++) {
+        const struct object *o = p->v[i].workload;
+        int64_t deadline = object_as(o, workload)->spec->deadline;
+        if (deadline && deadline < now) {
+            expire_propose(b, o);
+            (void)object_unref((struct object *)(uintptr_t)o);
+            continue;
+        }
+        if (deadline && (!p->deadline_ms || deadline < p->deadline_ms))
+            p->deadline_ms = deadline;
+        p->v[kept++] = p->v[i];
+    }
+    p->n = kept;
+}
+
 static void cycle_run(struct brain *b, struct pending *p)
 {
     AUTO_ARENA a = arena_create(1u << 30);
@@ -295,6 +339,7 @@ static void cycle(void *arg)
         return;
     b->cycle_wanted = false;
     root_scan(b->root, KIND_WORKLOAD, NULL, NULL, NULL, pending_add, &p);
+    pending_expire(b, &p);
     if (p.n)
         cycle_run(b, &p);
     for (size_t i = 0; i < p.n; i++)
@@ -303,4 +348,8 @@ static void cycle(void *arg)
     /* Waits, windows and prices open by time: looked at again while something waits for them. */
     if (p.by_time || (b->cycle_wanted && b->cycle_in_flight == 0))
         timer_start(&b->cycle_timer, b->cycle_wanted ? 0 : b->cfg.cycle_ms);
+    else if (p.deadline_ms && !timer_active(&b->cycle_timer)) {
+        int64_t left = p.deadline_ms - loop_wall_ms(b->loop) + 1;
+        timer_start(&b->cycle_timer, left < 1 ? 1 : left < 3600000 ? (uint64_t)left : 3600000);
+    }
 }
