@@ -44,9 +44,13 @@ static void intent_add(struct fed *f, const char *key)
 static bool intent_each(const struct object *o, void *arg)
 {
     const struct workload_status *s = object_as(o, workload)->status;
+    struct fed *f = arg;
 
-    if (s && s->intent && *s->intent->key)
-        intent_add(arg, s->intent->key);
+    f->phases |= s ? 1u << s->phase : 0;
+    if (s && s->intent && *s->intent->key) {
+        f->intent_ops |= 1u << s->intent->op;
+        intent_add(f, s->intent->key);
+    }
     return true;
 }
 static void intents_take(struct fed *f, const struct root *r)

@@ -26,8 +26,10 @@ static void fed_make(struct fed *f, uint64_t seed)
 
     f->w = sim_world_create(seed);
     f->profile = (enum fed_profile)(seed % FED_PROFILE_NR);
-    for (unsigned i = 0; i < FED_ROOMS; i++)
+    for (unsigned i = 0; i < FED_ROOMS; i++) {
         f->rooms[i] = sim_room_create(f->w, rooms[i], &ev);
+        f->rooms[i]->long_percent = f->profile == FED_LINKS ? 60 : 20;
+    }
     for (unsigned i = 0; i < SIM_MEMBERS; i++) {
         char name[8];
         (void)snprintf(name, sizeof name, "m%u", i + 1);
@@ -68,7 +70,9 @@ void fed_run(uint64_t seed, enum sim_plant plant, struct fed_outcome *ret)
                                 .acked = f->acked,
                                 .unknown = f->unknown,
                                 .faults = f->faults,
-                                .leases_over = f->leases_over};
+                                .leases_over = f->leases_over,
+                                .phases = f->phases,
+                                .intent_ops = f->intent_ops};
     struct root *r = fed_newest(f);
     ret->entries = r ? root_number(r) : 0;
     for (unsigned i = 0; i < FED_ROOMS; i++) {

@@ -38,6 +38,7 @@ struct fed {
     enum fed_profile profile;
     uint64_t cut_until_ms[SIM_MEMBERS + FED_ROOMS][SIM_MEMBERS + FED_ROOMS];
     unsigned leases_over; /* places let go by an expired lease alone, as the end's state tells */
+    uint32_t phases, intent_ops; /* bits of what the states have held */
     bool quiet, docs, probe_sent, probe_acked;
     char failed[512]; /* the first check that did not hold */
 };
@@ -51,9 +52,9 @@ void fed_check_end(struct fed *f);
 struct root *fed_newest(struct fed *f); /* of the members that are up; a reference, or NULL */
 /* sim_users.c */
 void fed_users_start(struct fed *f);
-void fed_docs(struct fed *f);  /* namespace and Targets; again until acknowledged */
-void fed_probe(struct fed *f); /* one write that must be acknowledged */
-void fed_unsuspend(struct fed *f);
+void fed_docs(struct fed *f);      /* namespace and Targets; again until acknowledged */
+void fed_probe(struct fed *f);     /* one write that must be acknowledged */
+void fed_unsuspend(struct fed *f); /* and takes drains back; again and again */
 /* sim_faults.c */
 void fed_faults_start(struct fed *f);
 void fed_member_up(struct fed *f, unsigned i);
@@ -63,6 +64,7 @@ struct fed_outcome {
     bool done;
     uint64_t hash, events, entries;
     unsigned workloads, acked, unknown, faults, submits, answers_lost, leases_lost, leases_over;
+    uint32_t phases, intent_ops;
     char failed[512];
 };
 void fed_run(uint64_t seed, enum sim_plant plant, struct fed_outcome *ret);

@@ -125,7 +125,8 @@ static void run_next(void *arg)
 
     if (run->state == RUN_STARTING) {
         run->state = RUN_RUNNING;
-        timer_start(&run->next, below(r, 4) ? 500 + below(r, 9000) : 15000 + below(r, 40000));
+        timer_start(&run->next, below(r, 100) >= r->long_percent ? 500 + below(r, 9000)
+                                                                 : 15000 + below(r, 40000));
         tell_all(run);
         return;
     }

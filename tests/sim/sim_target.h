@@ -41,7 +41,7 @@ struct sim_room {
     struct loop *loop;
     struct list runs, refused, sessions;
     bool chaos;
-    unsigned nodes, gpus;
+    unsigned nodes, gpus, long_percent; /* so many runs outlast a partition */
     uint64_t next_session;
     unsigned submits, answers_lost, late, twice, refusals, leases_lost;
 };

@@ -130,7 +130,8 @@ static const char *name_make(struct fed *f, char out[32])
     (void)snprintf(out, 32, "w%u", f->n_workloads);
     return out;
 }
-static struct workload *workload_make(struct fed *f, struct arena *a, const struct fed_workload *x)
+static struct workload *workload_make(struct fed *f, struct arena *a, const struct fed_workload *x,
+                                      int64_t wall_ms)
 {
     struct workload *w = arena_new(a, struct workload);
     struct workload_spec *s = w->spec = arena_new(a, struct workload_spec);
@@ -152,6 +153,8 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
         s->partition->mode = PARTITION_REPLACE;
     s->partition->replaceAfter = 1000;
     s->partition->stopAfter = 6000;
+    if (below(f, 8) == 0)
+        s->deadline = wall_ms + 3000 + (int64_t)below(f, 30000);
     s->checkpoint = arena_new(a, struct checkpoint_spec);
     s->checkpoint->signal = "SIGTERM";
     s->checkpoint->grace = 1000 + (int64_t)below(f, 2000);
@@ -168,7 +171,8 @@ static void user_create(struct fed *f, struct sim_member *m)
         return;
     (void)name_make(f, x->name);
     (void)snprintf(x->uid, sizeof x->uid, "uid-w%u", f->n_workloads);
-    op_set(&op, WRITE_CREATE, KIND_WORKLOAD, "dev", x->name, workload_make(f, a, x));
+    op_set(&op, WRITE_CREATE, KIND_WORKLOAD, "dev", x->name,
+           workload_make(f, a, x, loop_wall_ms(m->loop)));
     propose(m, &c,
             &(struct request){.f = f, .workload = (int)f->n_workloads++, .verb = WRITE_CREATE});
 }
@@ -202,6 +206,27 @@ static bool suspend_set(struct fed *f, struct sim_member *m, const char *name, b
     return differs;
 }
 
+/* Platform people: a room is drained for a while. */
+static bool drain_set(struct fed *f, struct sim_member *m, const char *room, bool on)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct write_op op;
+    union command c = {.write = {.ops = &op, .n = 1}};
+    struct root *r = core_root(m->core);
+    const struct object *o = root_get(r, KIND_TARGET, "", room);
+    bool differs = o && object_as(o, target)->spec->drain != on;
+
+    if (differs) {
+        struct target *t = object_edit_as(o, target, a);
+        t->spec->drain = on;
+        op_set(&op, WRITE_UPDATE, KIND_TARGET, "", room, t);
+        op.rv = (uint64_t)o->meta->resourceVersion;
+        propose(m, &c, &(struct request){.f = f, .workload = -1, .verb = WRITE_UPDATE});
+    }
+    (void)root_unref(r);
+    return differs;
+}
+
 static void user_acts(void *arg)
 {
     struct fed *f = arg;
@@ -212,12 +237,17 @@ static void user_acts(void *arg)
         sim_at(f->w, now + 200 + below(f, 2200), user_acts, f);
     if (!m || !f->docs)
         return;
-    if (dice < 68 || !f->n_workloads)
+    if (dice < 65 || !f->n_workloads)
         user_create(f, m);
-    else if (dice < 80)
+    else if (dice < 77)
         user_delete(f, m);
+    else if (dice < 80)
+        (void)drain_set(f, m, f->rooms[below(f, FED_ROOMS)]->name, true);
+    else if (dice < 84)
+        for (unsigned i = 0; i < FED_ROOMS; i++)
+            (void)drain_set(f, m, f->rooms[i]->name, false);
     else
-        (void)suspend_set(f, m, f->workloads[below(f, f->n_workloads)].name, dice < 92);
+        (void)suspend_set(f, m, f->workloads[below(f, f->n_workloads)].name, dice < 93);
 }
 void fed_users_start(struct fed *f)
 {
@@ -235,6 +265,8 @@ void fed_unsuspend(struct fed *f)
     sim_at(f->w, sim_now_ms(f->w) + 2000, unsuspend_again, f);
     for (unsigned i = 0; m && i < f->n_workloads; i++)
         (void)suspend_set(f, m, f->workloads[i].name, false);
+    for (unsigned i = 0; m && i < FED_ROOMS; i++)
+        (void)drain_set(f, m, f->rooms[i]->name, false);
 }
 void fed_probe(struct fed *f)
 {
