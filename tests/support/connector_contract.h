@@ -1,0 +1,78 @@
+/* The contract of connector.h: what every driver has to do, asked through struct connector_ops
+ * alone. A program that has a driver brings a struct connector_rig, makes it the state of its
+ * cmocka group and runs CONNECTOR_CONTRACT_TESTS: submit, adopt, refuse, find, stop, deadlines, and
+ * who may be told what. */
+#ifndef HANSE_TESTS_SUPPORT_CONNECTOR_CONTRACT_H
+#define HANSE_TESTS_SUPPORT_CONNECTOR_CONTRACT_H
+
+#include "connectors/connector.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+/* Programs that the rig can have run, as its driver runs them. */
+enum contract_program {
+    PROGRAM_STAYS, /* until it is stopped; SIGUSR1 ends it with 75 */
+    PROGRAM_ENDS   /* at once, with 3 */
+};
+#define PROGRAM_STAYS_EXIT 75
+#define PROGRAM_ENDS_EXIT 3
+
+struct connector_rig {
+    struct loop *loop;
+    void (*run)(struct loop *l); /* until loop_stop */
+    const struct connector_ops *ops;
+    const struct object *target;
+    void *arg;
+    /* Fills in workload, placement, env, lease and folders; they are good until the next call. */
+    void (*order)(struct connector_rig *r, const struct run_key *k, enum contract_program what,
+                  struct run_order *ret);
+    /* The target stops answering (calls reach it, or are lost), or goes on. */
+    void (*silence)(struct connector_rig *r, bool on);
+    /* From outside, past the driver: how often this key was ever started, and whether it is alive.
+     */
+    unsigned (*starts)(struct connector_rig *r, const struct run_key *k);
+    bool (*alive)(struct connector_rig *r, const struct run_key *k);
+    void (*attached)(struct connector_rig *r); /* or NULL: rig->connector was created anew */
+
+    /* the suite's */
+    struct connector *connector;
+    bool reachable;
+    size_t n_seen;
+    struct observation seen[64]; /* the latest of each key */
+    uint64_t serial;
+};
+/* Creates the connector and waits until the target is in reach; ends it. */
+void connector_rig_begin(struct connector_rig *r);
+void connector_rig_end(struct connector_rig *r);
+bool connector_until(struct connector_rig *r, bool (*cond)(void *arg), void *arg, uint64_t ms);
+
+void connector_runs_and_tells_the_end(void **state);
+void connector_adopts_a_second_submit(void **state);
+void connector_refuses_what_it_called_absent(void **state);
+void connector_refuses_older_epochs(void **state);
+void connector_stops_with_proof_and_again(void **state);
+void connector_stops_what_never_was(void **state);
+void connector_quiesces_by_signal(void **state);
+void connector_ends_calls_by_their_deadline(void **state);
+void connector_ends_calls_when_destroyed(void **state);
+void connector_holds_no_truth(void **state);
+void connector_sweeps_what_nobody_owns(void **state);
+
+#define CONNECTOR_CONTRACT_TESTS                                                                   \
+    cmocka_unit_test(connector_runs_and_tells_the_end),                                            \
+        cmocka_unit_test(connector_adopts_a_second_submit),                                        \
+        cmocka_unit_test(connector_refuses_what_it_called_absent),                                 \
+        cmocka_unit_test(connector_refuses_older_epochs),                                          \
+        cmocka_unit_test(connector_stops_with_proof_and_again),                                    \
+        cmocka_unit_test(connector_stops_what_never_was),                                          \
+        cmocka_unit_test(connector_quiesces_by_signal),                                            \
+        cmocka_unit_test(connector_ends_calls_by_their_deadline),                                  \
+        cmocka_unit_test(connector_ends_calls_when_destroyed),                                     \
+        cmocka_unit_test(connector_holds_no_truth),                                                \
+        cmocka_unit_test(connector_sweeps_what_nobody_owns)
+
+#endif
