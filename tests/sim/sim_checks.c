@@ -102,6 +102,22 @@ void fed_check_begin(void *fed, struct sim_room *room, const struct run_key *k)
         fed_fail(f, "I5: %s begins on %s and no log holds its intent", key, room->name);
 }
 
+/* ---- I6, the other way round: what the state wants to live is not ended
+ * --------------------------------------------------- */
+void fed_check_stop(void *fed, struct sim_room *room, const struct run_key *k)
+{
+    struct fed *f = fed;
+    const struct object *o = f->newest ? root_workload_by_uid(f->newest, k->uid) : NULL;
+    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+    char key[RUN_KEY_MAX];
+
+    if (!s || s->epoch != k->epoch || !phase_live(s->phase) || s->intent->try_ != k->try_ ||
+        s->intent->op == INTENT_STOP || s->intent->op == INTENT_QUIESCE)
+        return;
+    run_key_print(k, key);
+    fed_fail(f, "I6: %s is stopped on %s, and the state wants it to live", key, room->name);
+}
+
 /* ---- I4 and the state itself: after each entry
  * -------------------------------------------------------------------------- */
 void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
@@ -120,6 +136,10 @@ void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
         fed_fail(f, "I4: m%llu has digest %016llx at entry %llu, others %016llx",
                  (unsigned long long)m->id, (unsigned long long)digest, (unsigned long long)n,
                  (unsigned long long)d->digest);
+    if (!f->newest || n > root_number(f->newest)) {
+        (void)root_unref(f->newest);
+        f->newest = root_ref(r);
+    }
     if (!d->known) {
         *d = (struct fed_digest){digest, root_term(r), true};
         intents_take(f, r);

@@ -22,7 +22,7 @@ static void docs(void *arg)
 static void fed_make(struct fed *f, uint64_t seed)
 {
     static const char *const rooms[FED_ROOMS] = {"fra", "ams"};
-    struct sim_room_events ev = {.begins = fed_check_begin, .arg = f};
+    struct sim_room_events ev = {.begins = fed_check_begin, .stops = fed_check_stop, .arg = f};
 
     f->w = sim_world_create(seed);
     f->profile = (enum fed_profile)(seed % FED_PROFILE_NR);

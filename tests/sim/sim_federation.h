@@ -33,6 +33,7 @@ struct fed {
     unsigned n_workloads, n_requests, faults, acked, unknown;
     struct fed_digest *digests; /* by entry number */
     uint64_t n_digests, checked;
+    struct root *newest; /* that any member has had */
     char (*intents)[RUN_KEY_MAX];
     size_t n_intents, cap_intents;
     enum fed_profile profile;
@@ -47,6 +48,7 @@ struct fed {
 void fed_fail(struct fed *f, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void fed_check_root(void *fed, struct sim_member *m, const struct root *r);
 void fed_check_begin(void *fed, struct sim_room *room, const struct run_key *k);
+void fed_check_stop(void *fed, struct sim_room *room, const struct run_key *k);
 bool fed_settled(struct fed *f); /* all workloads have ended or are explained */
 void fed_check_end(struct fed *f);
 struct root *fed_newest(struct fed *f); /* of the members that are up; a reference, or NULL */

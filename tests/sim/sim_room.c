@@ -210,6 +210,8 @@ static void do_end(struct sim_room *r, const struct record *m, struct record *a)
 {
     struct sim_run *run = run_find(r, &m->key);
 
+    if (run && run->state != RUN_ENDED && events.stops)
+        events.stops(events.arg, r, &m->key);
     if (run && run->state != RUN_ENDED && m->type == ROOM_STOP && chance(r, 70))
         timer_start(&run->next, below(r, 2000)); /* takes its time; ends as it ends */
     else if (run && m->type == ROOM_STOP)

@@ -39,8 +39,9 @@ struct waiting {
     void *owned_arg;
 };
 
-static const char *const plants[PLANT_NR] = {"none",    "forgets-refusal", "lost-is-absent",
-                                             "new-key", "no-lease",        "lost-is-ended"};
+static const char *const plants[PLANT_NR] = {"none",      "forgets-refusal", "lost-is-absent",
+                                             "new-key",   "no-lease",        "lost-is-ended",
+                                             "sweeps-all"};
 const char *sim_plant_text(enum sim_plant p)
 {
     return plants[p];
@@ -188,7 +189,7 @@ static void listed(struct driver_ *d, const struct record *m)
     list_for_each (it, &d->calls) {
         struct waiting *x = container_of(it, struct waiting, link);
         if (!x->sent || x->m.id != m->id || !x->owned || m->state == RUN_ENDED ||
-            x->owned(&m->key, x->owned_arg))
+            (x->owned(&m->key, x->owned_arg) && sim_planted != PLANT_SWEEPS_ALL))
             continue;
         struct record stop = record_make(ROOM_STOP);
         stop.key = m->key;

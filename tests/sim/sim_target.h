@@ -19,6 +19,7 @@ enum sim_plant {
     PLANT_NEW_KEY,         /* the driver submits again, under a new key, when no answer came */
     PLANT_NO_LEASE,        /* the room's runners ignore the end of their lease */
     PLANT_LOST_IS_ENDED,   /* the driver takes a lost connection for the end of what ran there */
+    PLANT_SWEEPS_ALL,      /* the driver's sweep ends what is owned, too */
     PLANT_NR
 };
 const char *sim_plant_text(enum sim_plant p);
@@ -45,9 +46,11 @@ struct sim_room {
     uint64_t next_session;
     unsigned submits, answers_lost, late, twice, refusals, leases_lost;
 };
-/* What the test wants to know: called before a run begins. */
+/* What the test wants to know: called before a run begins, and before one is stopped or signalled.
+ */
 struct sim_room_events {
     void (*begins)(void *arg, struct sim_room *r, const struct run_key *k);
+    void (*stops)(void *arg, struct sim_room *r, const struct run_key *k);
     void *arg;
 };
 /* Starts the room on a host of its name. */
