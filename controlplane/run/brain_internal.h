@@ -49,9 +49,12 @@ struct site { /* one Target document, and the connector that drives it */
     struct timer silence, renew, facts_timer;
     uint64_t committed_hash;
     bool facts_proposing, inventory_calling, inventory_again, confirming;
-    bool gone;      /* the answers on their way are awaited, then it is freed */
-    bool sweep_due; /* it was not answered: swept again */
+    bool gone;                /* the answers on their way are awaited, then it is freed */
+    bool sweeping, sweep_due; /* due: it was not answered, or something unknown was seen */
     uint64_t swept_ms;
+    struct run_key *doubts; /* listed, and not in the root: sweep.c */
+    size_t n_doubts;
+    bool doubts_proved; /* what is doubted and not in the root now has no owner */
     struct call inventory;
     uint64_t renewals, confirm_from_ms;
     uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */
@@ -101,8 +104,12 @@ void sites_reset(struct brain *b); /* a connector per Target of the root */
 void site_change(struct brain *b, const struct object *before, const struct object *after);
 struct site *site_find(struct brain *b, const char *name);
 void sites_drop(struct brain *b); /* leadership is over: all connectors are destroyed */
-void site_sweep(struct site *t);
 void site_refused(struct site *t);
+
+/* ---- sweep.c: what nobody holds is ended
+ * ------------------------------------------------------------------------------------------------
+ */
+void site_sweep(struct site *t);
 
 /* ---- driver.c
  * -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@
 #define INVENTORY_DEADLINE_MS 20000
 #define RENEW_MAX_MS 5000
 #define RENEW_MIN_MS 250
-#define SWEEP_DEADLINE_MS 30000
 #define SWEEP_EVERY_MS 600000
 #define FREE_LOOK_MS 20
 /* A lease counts from a beat of the runner's that is older than this. */
@@ -226,52 +225,6 @@ static uint64_t suspect_after(const struct site *t)
     return p && p->suspectAfter > 0 ? (uint64_t)p->suspectAfter : 30000;
 }
 
-struct sweep {
-    struct call call;
-    struct brain *brain;
-    char target[256];
-};
-static void sweep_done(struct call *c, enum outcome out, const struct observation *seen,
-                       const struct err *err)
-{
-    struct sweep *w = container_of(c, struct sweep, call);
-    struct site *t = site_find(w->brain, w->target);
-
-    (void)seen;
-    (void)err;
-    if (t && out != OUT_DONE)
-        t->sweep_due = true; /* with the next renewal */
-    brain_under_way(w->brain, -1);
-    mem_free(w);
-}
-/* Owned: the state has this very run as live, or may come to it (a newer epoch than ours says
- * nothing). */
-static bool owned(const struct run_key *k, void *arg)
-{
-    struct brain *b = arg;
-    const struct object *o = root_workload_by_uid(b->root, k->uid);
-    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
-
-    return s && (s->epoch < k->epoch ||
-                 (s->epoch == k->epoch && (phase_holds(s->phase) || s->phase == PHASE_SUCCEEDED ||
-                                           s->phase == PHASE_FAILED)));
-}
-void site_sweep(struct site *t)
-{
-    struct sweep *w;
-
-    if (!t->connector || !t->reachable || !t->connector->ops->sweep)
-        return;
-    t->sweep_due = false;
-    t->swept_ms = loop_now_ms(t->brain->loop);
-    w = mem_new(struct sweep);
-    w->brain = t->brain;
-    (void)snprintf(w->target, sizeof w->target, "%s", t->name);
-    w->call = (struct call){.deadline_ms = t->swept_ms + SWEEP_DEADLINE_MS, .done = sweep_done};
-    brain_under_way(t->brain, 1);
-    t->connector->ops->sweep(t->connector, owned, t->brain, &w->call);
-}
-
 static void on_reach(void *arg, bool reachable, const char *session, const char *why)
 {
     struct site *t = arg;
@@ -435,6 +388,7 @@ static void site_free(void *arg)
     }
     brain_under_way(t->brain, -1);
     (void)object_unref(t->doc);
+    mem_free(t->doubts);
     mem_free(t);
 }
 static void site_destroy(struct site *t)
