@@ -27,6 +27,7 @@ struct disk {
     bool has_snapshot;
     uint64_t snapshot_index, snapshot_term, conf_index;
     struct buf conf, data;
+    void *ended; /* the I/O of a process that ended in order: its binding lasts as long as that */
 };
 
 static void disk_cut(struct disk *d, uint64_t from) /* from this index on */
@@ -42,6 +43,7 @@ static void disk_free(void *p)
     mem_free(d->e);
     buf_fini(&d->conf);
     buf_fini(&d->data);
+    mem_free(d->ended);
     mem_free(d);
 }
 static struct disk *disk_of(struct sim_host *h)
@@ -677,6 +679,8 @@ int sim_raft_io_create(void *host, struct loop *l, const char *dir, struct raft_
     io->host = host;
     io->loop = l;
     io->disk = disk_of(host);
+    mem_free(io->disk->ended);
+    io->disk->ended = NULL;
     list_init(&io->ops);
     timer_init(&io->tick, l, tick, io);
     timer_init(&io->work, l, op_durable, io);
@@ -691,5 +695,5 @@ int sim_raft_io_create(void *host, struct loop *l, const char *dir, struct raft_
 void sim_raft_io_destroy(void *host, struct raft_io *r)
 {
     (void)host;
-    mem_free(IO(r));
+    IO(r)->disk->ended = IO(r);
 }
