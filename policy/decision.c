@@ -80,8 +80,8 @@ static void text_capacity(const struct place *pl, const struct row *r, char *out
     switch (r->reason) {
     case REASON_GPU_BUSY:
         if (r->text)
-            (void)snprintf(out, n, "%lld of %lld free on one node", (long long)r->x,
-                           (long long)r->y);
+            (void)snprintf(out, n, "%lld of %lld free %s", (long long)r->x, (long long)r->y,
+                           r->text);
         else
             (void)snprintf(out, n, "%lld of %lld %s in use", (long long)r->x, (long long)r->y,
                            class_);
@@ -162,7 +162,11 @@ static void text_misfit(const struct place *pl, const struct row *r, char *out, 
         text_money(r, out, n);
         return;
     case REASON_INTERCONNECT:
-        (void)snprintf(out, n, "the nodes have no %s", r->text);
+        if (r->x > 0)
+            (void)snprintf(out, n, "%s joins at most %lld GPUs of a node, %lld asked for", r->text,
+                           (long long)r->x, (long long)r->y);
+        else
+            (void)snprintf(out, n, "the nodes have no %s", r->text);
         return;
     case REASON_CAPACITY_KIND:
         (void)snprintf(out, n, "the policy does not use %s capacity here", r->text);

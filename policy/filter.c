@@ -192,17 +192,13 @@ bool group_asked_for(const struct place *pl, uint32_t group)
     return false;
 }
 
-static bool linked(const struct table *t, const struct group *g, const char *want)
+static bool linked(const struct place *pl, const struct group *g, const char *want)
 {
-    const struct gpu_class_spec *c = t->classes[g->class_].spec;
-    const struct node_rec *n = &t->nodes[t->members[g->m0].node];
+    const struct gpu_class_spec *c = pl->p->t.classes[g->class_].spec;
 
-    if (strcmp(g->fabric, want) == 0 || (c && strcmp(c->interconnect, want) == 0))
-        return true;
-    if (strcmp(want, "nvlink") != 0)
-        return false;
-    return (n->doc->spec->topology && n->doc->spec->topology->nvlinkDomain[0]) ||
-           (n->n_dev && t->devices[n->dev0].spec->nvlinkDomain);
+    if (pl->need.nvlink)
+        return g->max_linked >= (pl->need.mode == NEED_WHOLE ? pl->need.count : 1);
+    return strcmp(g->fabric, want) == 0 || (c && strcmp(c->interconnect, want) == 0);
 }
 
 static int64_t held_by_accounts(const struct quota_view *v, uint32_t queue, bool all)
@@ -256,9 +252,10 @@ static bool filter_devices(struct place *pl, struct row *r)
         r->text = "its relative speed is below minSpeed";
         return refuse_row(r, REASON_NO_CLASS, 0, 0);
     }
-    if (pl->gpu->interconnect[0] && !linked(t, g, pl->gpu->interconnect)) {
+    if (pl->gpu->interconnect[0] && !linked(pl, g, pl->gpu->interconnect)) {
         r->text = pl->gpu->interconnect;
-        return refuse_row(r, REASON_INTERCONNECT, 0, 0);
+        return refuse_row(r, REASON_INTERCONNECT, pl->need.nvlink ? g->max_linked : 0,
+                          pl->need.count);
     }
     if (pl->need.mode == NEED_FRACTION && pl->need.hard)
         return refuse_row(r, REASON_ISOLATION, 0, 0);

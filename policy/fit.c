@@ -10,9 +10,15 @@ static bool device_whole(const struct device *d, const struct need *n)
     return d->free_milli == 1000 && !d->mig && !(n->hard && d->shared);
 }
 
+static bool device_linked(const struct device *d, const struct need *n)
+{
+    return d->link || !n->nvlink;
+}
+
 static bool device_fraction(const struct device *d, const struct need *n)
 {
-    return !d->mig && d->free_milli >= n->milli && (d->shared || n->agent_shares);
+    return !d->mig && device_linked(d, n) && d->free_milli >= n->milli &&
+           (d->shared || n->agent_shares);
 }
 
 static uint32_t mig_free(const struct device *d, const char *profile)
@@ -24,18 +30,41 @@ static uint32_t mig_free(const struct device *d, const char *profile)
     return n > (uint32_t)d->mig_over ? n - (uint32_t)d->mig_over : 0;
 }
 
+/* Workers whose devices NVLink joins; *ret_room = the most free devices that it joins. */
+static uint32_t linked_slots(const struct table *t, uint32_t member, const struct need *n,
+                             uint32_t *ret_room)
+{
+    const struct node_rec *r = &t->nodes[t->members[member].node];
+    uint16_t room[257] = {0};
+    uint32_t sum = 0;
+
+    *ret_room = 0;
+    for (uint32_t i = 0; i < r->n_dev && i < 256; i++) {
+        const struct device *d = &t->devices[r->dev0 + i];
+
+        if (d->member != member || !d->link || !device_whole(d, n))
+            continue;
+        room[d->link]++;
+        sum += room[d->link] % n->count == 0;
+        *ret_room = room[d->link] > *ret_room ? room[d->link] : *ret_room;
+    }
+    return sum;
+}
+
 static uint32_t device_slots(const struct table *t, uint32_t member, const struct need *n)
 {
     const struct member *m = &t->members[member];
     const struct node_rec *r = &t->nodes[m->node];
-    uint32_t sum = 0;
+    uint32_t sum = 0, room;
 
+    if (n->mode == NEED_WHOLE && n->nvlink)
+        return linked_slots(t, member, n, &room);
     if (n->mode == NEED_WHOLE && !(n->hard && t->groups[m->group].has_shared))
         return m->n_free / n->count;
     for (uint32_t i = r->dev0; i < r->dev0 + r->n_dev; i++) {
         const struct device *d = &t->devices[i];
 
-        if (d->member != member)
+        if (d->member != member || !device_linked(d, n))
             continue;
         if (n->mode == NEED_WHOLE)
             sum += device_whole(d, n);
@@ -113,7 +142,7 @@ uint32_t fit_single(const struct table *t, uint32_t group, const struct need *n)
     const struct group *g = &t->groups[group];
     uint32_t from = n->mode == NEED_WHOLE ? n->count : n->mode == NEED_FRACTION ? 1 : 0, m;
     bool exact = (n->mode == NEED_WHOLE && n->hard && g->has_shared) || n->mode == NEED_MIG ||
-                 (n->mode == NEED_FRACTION && !n->agent_shares);
+                 n->nvlink || (n->mode == NEED_FRACTION && !n->agent_shares);
 
     if (n->mode == NEED_MIG && !g->has_mig)
         return NONE;
@@ -132,10 +161,13 @@ void fit_explain(const struct table *t, uint32_t group, const struct need *n, st
 
     *ret = (struct fit_count){0};
     for (uint32_t m = g->m0; m < g->m0 + g->n; m++) {
-        uint32_t node = t->members[m].node, slots;
+        uint32_t node = t->members[m].node, slots, room = 0;
 
         if (!t->nodes[node].ok)
             continue;
+        if (n->mode == NEED_WHOLE && n->nvlink)
+            (void)linked_slots(t, m, n, &room);
+        ret->linked = room > ret->linked ? room : ret->linked;
         if (n->mode == NEED_CPU)
             slots = 1;
         else if (node_has(t, node, n) || (n->mode == NEED_WHOLE && t->members[m].n_free < n->count))
@@ -165,43 +197,52 @@ static bool is_taken(const uint64_t *taken, uint32_t i)
     return taken && (taken[i / 64] >> (i & 63) & 1);
 }
 
-/* Devices of one NVLink domain, of the smallest that is enough; from all domains when none is. */
+/* The NVLink domain to take from: the smallest that is enough. NONE: from any, as none is. */
+static uint32_t choose_link(const struct device *dev, const uint32_t *can, uint32_t n_can,
+                            const struct need *n)
+{
+    uint32_t best = NONE, best_room = NONE;
+
+    for (uint32_t k = 0; k < n_can; k++) {
+        uint32_t link = dev[can[k]].link, room = 0;
+
+        if (n->nvlink && !link)
+            continue;
+        for (uint32_t j = 0; j < n_can; j++)
+            room += dev[can[j]].link == link;
+        if (room >= n->count && room < best_room) {
+            best = link;
+            best_room = room;
+        }
+    }
+    return best;
+}
+
+/* Devices of one NVLink domain; from all domains when none is enough, unless it must be one. */
 static uint32_t pick_whole(const struct table *t, uint32_t member, const struct need *n,
                            uint64_t *taken, uint32_t *ret)
 {
     const struct node_rec *r = &t->nodes[t->members[member].node];
-    uint32_t can[256], n_can = 0, best = NONE, best_room = NONE, out = 0;
+    const struct device *dev = &t->devices[r->dev0];
+    uint32_t can[256], n_can = 0, link = NONE, out = 0;
 
     /* Devices that could be shared are kept for fractions as long as others are free. */
-    for (int shared = 0; shared < 2; shared++) {
+    for (int shared = 0; shared < 2 && link == NONE; shared++) {
         for (uint32_t i = 0; i < r->n_dev && n_can < 256; i++) {
-            const struct device *d = &t->devices[r->dev0 + i];
+            const struct device *d = &dev[i];
 
             if (d->member == member && d->shared == (shared == 1) && device_whole(d, n) &&
                 !is_taken(taken, i))
                 can[n_can++] = i;
         }
-        if (n_can >= n->count)
+        link = choose_link(dev, can, n_can, n);
+        if (n_can >= n->count && !n->nvlink)
             break;
     }
-    for (uint32_t k = 0; k < n_can; k++) {
-        int64_t domain = t->devices[r->dev0 + can[k]].spec->nvlinkDomain;
-        uint32_t room = 0;
-
-        for (uint32_t j = 0; j < n_can; j++)
-            room += t->devices[r->dev0 + can[j]].spec->nvlinkDomain == domain;
-        if (room == n_can) { /* all are linked alike */
-            best = NONE;
-            break;
-        }
-        if (room >= n->count && room < best_room) {
-            best = can[k];
-            best_room = room;
-        }
-    }
+    if (n->nvlink && link == NONE)
+        return 0;
     for (uint32_t k = 0; k < n_can && out < n->count; k++) {
-        if (best != NONE && t->devices[r->dev0 + can[k]].spec->nvlinkDomain !=
-                                t->devices[r->dev0 + best].spec->nvlinkDomain)
+        if (link != NONE && dev[can[k]].link != link)
             continue;
         ret[out++] = can[k];
         if (taken)
@@ -242,7 +283,7 @@ static uint32_t pick_mig(const struct table *t, uint32_t member, const struct ne
 
     for (uint32_t i = 0; i < r->n_dev && out < n->count; i++) {
         const struct device *d = &t->devices[r->dev0 + i];
-        uint32_t have = d->member == member ? mig_free(d, n->mig) : 0;
+        uint32_t have = d->member == member && device_linked(d, n) ? mig_free(d, n->mig) : 0;
         uint32_t gone = used ? (uint32_t)used[i] : 0;
 
         for (; gone < have && out < n->count; gone++) {

@@ -58,6 +58,10 @@ static bool misfit_single(struct place *pl, struct row *r)
     }
     if (n->mode == NEED_FRACTION)
         return explain_misfit(pl, r, REASON_FRACTION, n->milli, 0);
+    if (n->nvlink) {
+        r->text = "in one NVLink domain";
+        return explain_misfit(pl, r, REASON_GPU_BUSY, c.linked, n->count);
+    }
     return explain_misfit(pl, r, REASON_GPU_BUSY, g->gpus - g->free, g->gpus);
 }
 

@@ -63,6 +63,7 @@ struct need {
     uint32_t count; /* devices, or MIG instances, of one worker */
     int32_t milli;  /* share of each device */
     const char *mig;
+    bool nvlink;             /* the devices of one worker must be joined by it */
     bool hard, agent_shares; /* agents share a device by giving its number to several */
     int64_t cpu, memory;     /* of one worker */
     enum domain_level within, prefer;
@@ -70,6 +71,7 @@ struct need {
 struct fit_count {                   /* why nodes of a group were passed over */
     int64_t cpu, memory, gpus, hard; /* gpus: no device as asked for */
     int64_t best;                    /* most devices free on one node */
+    int64_t linked;                  /* most that NVLink joins */
 };
 
 /* fit.c: one worker on one node. */
@@ -115,6 +117,7 @@ struct row {
     double price, useful, score;
     bool priced;
     int64_t move_bytes; /* data and checkpoint that must be moved */
+    int64_t move_state; /* the checkpoint's part of it */
     double move_cost, hours;
     uint32_t member, packs;
     enum domain_level pack;

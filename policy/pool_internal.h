@@ -55,6 +55,7 @@ struct device {
     int32_t free_milli;    /* 1000 = entirely free; below 0 when more is held than there is */
     int32_t mig_over;      /* instances held beyond those there are */
     uint64_t mig_used;     /* bit = place in spec->migProfiles */
+    uint32_t link;         /* NVLink joins those of a node with equal numbers; 0 = none told */
     bool shared, mig;
 };
 struct member {
@@ -79,10 +80,11 @@ struct group {
     uint32_t m0, n; /* members [m0, m0 + n) */
     uint32_t n_ok;  /* of usable nodes */
     uint32_t max_dev, words, dev_words;
-    int64_t gpus, free; /* whole devices of usable nodes: all, entirely free */
-    uint64_t *bits;     /* (max_dev + 1) bitmaps of `words` */
-    uint32_t *count;    /* members in each */
-    uint64_t *frac;     /* FRAC_BUCKETS bitmaps of `dev_words` */
+    uint32_t max_linked; /* most devices of one node that NVLink joins */
+    int64_t gpus, free;  /* whole devices of usable nodes: all, entirely free */
+    uint64_t *bits;      /* (max_dev + 1) bitmaps of `words` */
+    uint32_t *count;     /* members in each */
+    uint64_t *frac;      /* FRAC_BUCKETS bitmaps of `dev_words` */
     uint32_t *frac_count;
     uint32_t *dev_at; /* device by pos */
     uint32_t n_at;
@@ -163,6 +165,7 @@ struct pool {
 struct pool *pool_settle(const struct pool *p);
 void table_build(struct pool *p);
 void table_fini(struct table *t);
+void link_build(struct table *t); /* link.c */
 void table_prices(struct pool *p);
 /* Takes (sign 1) or gives back (sign -1) what h holds on the table's nodes. */
 void table_apply(struct pool *p, struct hold *h, int sign);

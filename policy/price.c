@@ -114,20 +114,24 @@ static void move_checkpoint(struct place *pl, struct row *r)
     const struct table *t = &pl->p->t;
     const char *store = pl->spec->checkpoint ? pl->spec->checkpoint->store : "";
     const struct target_spec *s = t->targets[r->target].spec;
+    double least = -1;
 
     if (!store[0] || !pl->status || !pl->status->checkpoint || pl->status->checkpoint->bytes <= 0 ||
         text_in(store, (const char *const *)s->stores, s->n_stores))
         return;
-    r->move_bytes += pl->status->checkpoint->bytes;
+    r->move_state = pl->status->checkpoint->bytes;
+    r->move_bytes += r->move_state;
     for (uint32_t k = 0; k < t->n_targets; k++) {
         const struct target_spec *o = t->targets[k].spec;
+        double egress;
 
         if (!o || !text_in(store, (const char *const *)o->stores, o->n_stores))
             continue;
-        r->move_cost +=
-            egress_of(pl->p, &t->targets[k]) * ((double)pl->status->checkpoint->bytes / GIB);
-        return;
+        egress = egress_of(pl->p, &t->targets[k]);
+        least = least < 0 || egress < least ? egress : least;
     }
+    if (least > 0)
+        r->move_cost += least * ((double)r->move_state / GIB);
 }
 
 /* ---- one row

@@ -35,6 +35,7 @@ static void read_need(struct place *pl)
     if (!g || (g->count <= 0 && g->fraction <= 0 && !g->mig[0]))
         return;
     n->hard = g->isolation == ISOLATION_HARD;
+    n->nvlink = strcmp(g->interconnect, "nvlink") == 0;
     if (g->mig[0]) {
         n->mode = NEED_MIG;
         n->mig = g->mig;

@@ -21,6 +21,7 @@ void score_begin(struct place *pl)
     for (uint32_t i = 0; i < pl->order->n_prefer; i++) {
         const struct preference *f = &pl->order->prefer[i];
         double w = (double)f->weight;
+        bool both;
 
         if (f->cost) {
             pl->weight[TERM_COST] += w;
@@ -28,8 +29,9 @@ void score_begin(struct place *pl)
         }
         if (f->locality) {
             pl->weight[TERM_LOCALITY] += w;
-            pl->locality_data |= f->locality->data;
-            pl->locality_checkpoint |= f->locality->checkpoint;
+            both = !f->locality->data && !f->locality->checkpoint; /* neither named */
+            pl->locality_data |= both || f->locality->data;
+            pl->locality_checkpoint |= both || f->locality->checkpoint;
         }
         if (f->topology) {
             pl->weight[TERM_TOPOLOGY] += w;
@@ -63,16 +65,20 @@ static double cost_term(const struct place *pl, const struct row *r, double leas
     return r->useful > 0 ? clamp(100 * least / r->useful) : 100;
 }
 
-/* Share of the bytes that are there already. */
+/* Share of the bytes that are there already, of those that the policy wants near. */
 static double locality_term(const struct place *pl, const struct row *r)
 {
-    int64_t all = 0;
+    int64_t all = 0, move = 0;
 
-    for (uint32_t i = 0; i < pl->spec->n_data; i++)
+    for (uint32_t i = 0; pl->locality_data && i < pl->spec->n_data; i++)
         all += object_as(pl->datasets[i], dataset)->spec->bytes;
-    if (pl->status && pl->status->checkpoint)
+    if (pl->locality_data)
+        move += r->move_bytes - r->move_state;
+    if (pl->locality_checkpoint && pl->status && pl->status->checkpoint) {
         all += pl->status->checkpoint->bytes;
-    return all > 0 ? clamp(100 * (1 - (double)r->move_bytes / (double)all)) : 100;
+        move += r->move_state;
+    }
+    return all > 0 ? clamp(100 * (1 - (double)move / (double)all)) : 100;
 }
 
 static double energy_term(const struct place *pl, const struct row *r)

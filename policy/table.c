@@ -538,6 +538,7 @@ void table_build(struct pool *p)
         link_devices(p, i);
         node_switch(t, i, node_usable(t->nodes[i].doc));
     }
+    link_build(t);
     p->dirty = false;
     p->prices_dirty = p->accounts_dirty = true;
     for (uint32_t i = 0; i < p->n_holds; i++) {
@@ -553,7 +554,8 @@ static bool same_gpu(const struct gpu *a, const struct gpu *b)
     bool same = a->index == b->index && strcmp(a->class_, b->class_) == 0 &&
                 strcmp(a->model, b->model) == 0 && a->memory == b->memory &&
                 a->shared == b->shared && a->health == b->health &&
-                a->nvlinkDomain == b->nvlinkDomain && a->n_migProfiles == b->n_migProfiles;
+                a->nvlinkDomain == b->nvlinkDomain && a->has == b->has &&
+                a->n_migProfiles == b->n_migProfiles;
 
     for (uint32_t i = 0; same && i < a->n_migProfiles; i++)
         same = strcmp(a->migProfiles[i], b->migProfiles[i]) == 0;
