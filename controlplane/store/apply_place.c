@@ -117,6 +117,9 @@ static int check_device(struct txn *t, const struct place *x, const struct assig
                              a->mig);
         return 0;
     }
+    if (g->n_migProfiles > 0) /* whole or shared, it would be promised beside its instances */
+        return PLACE_ERR(t, "node %s: GPU %lld is cut into MIG instances", a->node,
+                         (long long)index);
     if (now->device_milli[index] + a->gpuMilli > 1000)
         return PLACE_ERR(t, "node %s: GPU %lld has %d/1000 in use", a->node, (long long)index,
                          (int)now->device_milli[index]);
