@@ -60,5 +60,5 @@ if [ ${#files[@]} -gt 0 ]; then
 fi
 report "path of one machine" \
     < <(everything | tr '\n' '\0' | xargs -0 grep -nIE \
-        '(^|[^A-Za-z0-9_.}-])/(work|home/[a-z]+|tmp/bash_jobs)/' /dev/null)
+        '(^|[^A-Za-z0-9_.}-])/(home|Users)/[a-z]+/' /dev/null)
 exit "$found"
