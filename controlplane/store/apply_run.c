@@ -5,6 +5,7 @@
  * never let an old epoch or try speak for the present one. A step that does not fit is E_STALE and
  * changes nothing. */
 #include "controlplane/store/store_internal.h"
+#include "policy/policy.h"
 
 #include <stdio.h>
 
@@ -305,6 +306,11 @@ static void step_store(struct txn *t, struct run *x)
     if (x->c->step != STEP_CHECKPOINT && (x->to != x->from || *x->c->reason)) {
         x->s->reason = x->c->reason;
         x->s->message = x->c->message;
+    }
+    /* What holds it back from here on is the suspension; how its run ended stands in `ends`. */
+    if (x->to != x->from && x->to == PHASE_QUEUED && x->w->spec->suspend) {
+        x->s->reason = reason_text(REASON_SUSPENDED);
+        x->s->message = reason_sentence(REASON_SUSPENDED);
     }
     if (held)
         target = arena_strdup(t->a, held->target);
