@@ -528,6 +528,8 @@ int dev_main(int argc, char **argv)
     int rv = options_read(d, argc, argv, &err);
     if (rv == 1) {
         (void)fputs(help, stdout);
+        d->loop = loop_uv_destroy(d->loop);
+        mem_free(d);
         return 0;
     }
     if (!rv)
