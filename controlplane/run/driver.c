@@ -258,7 +258,7 @@ static const char *end_wanted(const struct driver *d, const struct site *t, bool
     *ret_requeue = false;
     if (d->o->meta->deletionTimestamp)
         return "Deleted";
-    if (s->deadline && loop_wall_ms(d->brain->loop) > s->deadline)
+    if (s->deadline && loop_wall_ms(d->brain->loop) >= s->deadline)
         return "DeadlineExceeded";
     *ret_requeue = true;
     if (s->suspend)
@@ -379,7 +379,7 @@ static void tick_live(struct driver *d, struct site *t)
     }
     const struct workload_spec *s = object_as(d->o, workload)->spec;
     int64_t left = s->deadline ? s->deadline - loop_wall_ms(d->brain->loop) : 0;
-    if (left > 0 && !timer_active(&d->again))
+    if (left > 0) /* also when a timer runs: the deadline may have been brought forward */
         driver_later(d, (uint64_t)(left < 3600000 ? left + 1 : 3600000));
 }
 
