@@ -196,6 +196,10 @@ static void cut_room(struct fed *f)
 }
 static void losses(struct fed *f)
 {
+    if (below(f, 3) == 0) { /* nothing but deadlines may depend on it */
+        sim_log(f->w, "fault: clocks jump");
+        sim_wall_jump(f->hosts[below(f, SIM_MEMBERS)], (int64_t)below(f, 120000) - 60000);
+    }
     sim_loss(f->w, below(f, 2) ? 0 : (unsigned)below(f, 4000), (unsigned)below(f, 60000));
     sim_latency(f->w, 300 + below(f, 3) * below(f, 30000), 1 + below(f, 20000));
 }

@@ -3,7 +3,8 @@
  * are datagrams: lost, late and out of order, and their bytes are part of the world's hash. */
 #include "tests/sim/sim_raft_io.h"
 
-#include <raft.h>
+#include "tests/sim/sim_raft_wire.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -240,205 +241,6 @@ static struct op *op_add(struct io *io, enum op_kind kind)
 /* ---- messages
  * ---------------------------------------------------------------------------------------------------
  */
-static void put(struct buf *b, uint64_t v)
-{
-    unsigned char c[8];
-
-    for (unsigned i = 0; i < 8; i++)
-        c[i] = (unsigned char)(v >> (8 * i));
-    buf_add(b, c, 8);
-}
-static void put_bytes(struct buf *b, const void *p, size_t n)
-{
-    put(b, n);
-    if (n)
-        buf_add(b, p, n);
-}
-struct cursor {
-    const unsigned char *p;
-    size_t n;
-};
-static uint64_t get(struct cursor *c)
-{
-    uint64_t v = 0;
-
-    INV(c->n >= 8);
-    for (unsigned i = 0; i < 8; i++)
-        v |= (uint64_t)c->p[i] << (8 * i);
-    c->p += 8;
-    c->n -= 8;
-    return v;
-}
-static struct raft_buffer get_bytes(struct cursor *c) /* borrowed */
-{
-    struct raft_buffer b = {.len = get(c)};
-
-    INV(c->n >= b.len);
-    b.base = (void *)(uintptr_t)c->p;
-    c->p += b.len;
-    c->n -= b.len;
-    return b;
-}
-
-static void encode_entries(struct buf *b, const struct raft_append_entries *a)
-{
-    put(b, a->prev_log_index);
-    put(b, a->prev_log_term);
-    put(b, a->leader_commit);
-    put(b, a->n_entries);
-    for (unsigned i = 0; i < a->n_entries; i++) {
-        put(b, a->entries[i].term);
-        put(b, a->entries[i].type);
-        put_bytes(b, a->entries[i].buf.base, a->entries[i].buf.len);
-    }
-}
-static void encode_snapshot(struct buf *b, const struct raft_install_snapshot *s)
-{
-    struct raft_buffer conf;
-
-    INV(raft_configuration_encode(&s->conf, &conf) == 0);
-    put(b, s->last_index);
-    put(b, s->last_term);
-    put(b, s->conf_index);
-    put_bytes(b, conf.base, conf.len);
-    put_bytes(b, s->data.base, s->data.len);
-    raft_free(conf.base);
-}
-static void message_encode(struct buf *b, const struct raft_message *m)
-{
-    put(b, m->type);
-    switch (m->type) {
-    case RAFT_REQUEST_VOTE:
-        put(b, m->request_vote.version);
-        put(b, m->request_vote.term);
-        put(b, m->request_vote.candidate_id);
-        put(b, m->request_vote.last_log_index);
-        put(b, m->request_vote.last_log_term);
-        put(b, (uint64_t)m->request_vote.disrupt_leader << 1 | m->request_vote.pre_vote);
-        break;
-    case RAFT_REQUEST_VOTE_RESULT:
-        put(b, m->request_vote_result.version);
-        put(b, m->request_vote_result.term);
-        put(b,
-            (uint64_t)m->request_vote_result.vote_granted << 1 | m->request_vote_result.pre_vote);
-        put(b, m->request_vote_result.features);
-        put(b, m->request_vote_result.capacity);
-        break;
-    case RAFT_APPEND_ENTRIES:
-        put(b, m->append_entries.version);
-        put(b, m->append_entries.term);
-        encode_entries(b, &m->append_entries);
-        break;
-    case RAFT_APPEND_ENTRIES_RESULT:
-        put(b, m->append_entries_result.version);
-        put(b, m->append_entries_result.term);
-        put(b, m->append_entries_result.rejected);
-        put(b, m->append_entries_result.last_log_index);
-        put(b, m->append_entries_result.features);
-        put(b, m->append_entries_result.capacity);
-        break;
-    case RAFT_INSTALL_SNAPSHOT:
-        put(b, m->install_snapshot.version);
-        put(b, m->install_snapshot.term);
-        encode_snapshot(b, &m->install_snapshot);
-        break;
-    case RAFT_TIMEOUT_NOW:
-        put(b, m->timeout_now.version);
-        put(b, m->timeout_now.term);
-        put(b, m->timeout_now.last_log_index);
-        put(b, m->timeout_now.last_log_term);
-        break;
-    }
-}
-
-static void decode_entries(struct cursor *c, struct raft_append_entries *a)
-{
-    a->prev_log_index = get(c);
-    a->prev_log_term = get(c);
-    a->leader_commit = get(c);
-    a->n_entries = (unsigned)get(c);
-    if (!a->n_entries)
-        return;
-    a->entries = raft_calloc(a->n_entries, sizeof *a->entries);
-    char *batch = raft_malloc(c->n + 8), *at = batch;
-    for (unsigned i = 0; i < a->n_entries; i++) {
-        struct raft_entry *e = &a->entries[i];
-        e->term = get(c);
-        e->type = (enum raft_entry_type)get(c);
-        struct raft_buffer from = get_bytes(c);
-        memcpy(at, from.base, from.len);
-        e->buf.base = at;
-        e->buf.len = from.len;
-        e->batch = batch;
-        at += from.len;
-    }
-}
-static void decode_snapshot(struct cursor *c, struct raft_install_snapshot *s)
-{
-    struct raft_buffer conf, data;
-
-    s->last_index = get(c);
-    s->last_term = get(c);
-    s->conf_index = get(c);
-    conf = get_bytes(c);
-    data = get_bytes(c);
-    raft_configuration_init(&s->conf);
-    INV(raft_configuration_decode(&conf, &s->conf) == 0);
-    s->data.base = raft_malloc(data.len + 1);
-    s->data.len = data.len;
-    memcpy(s->data.base, data.base, data.len);
-}
-static void message_decode(struct cursor *c, struct raft_message *m)
-{
-    unsigned char version;
-    uint64_t term, bits;
-
-    m->type = (enum raft_message_type)get(c);
-    version = (unsigned char)get(c);
-    term = get(c);
-    switch (m->type) {
-    case RAFT_REQUEST_VOTE:
-        m->request_vote = (struct raft_request_vote){.version = version, .term = term};
-        m->request_vote.candidate_id = get(c);
-        m->request_vote.last_log_index = get(c);
-        m->request_vote.last_log_term = get(c);
-        bits = get(c);
-        m->request_vote.disrupt_leader = bits & 2;
-        m->request_vote.pre_vote = bits & 1;
-        break;
-    case RAFT_REQUEST_VOTE_RESULT:
-        m->request_vote_result =
-            (struct raft_request_vote_result){.version = version, .term = term};
-        bits = get(c);
-        m->request_vote_result.vote_granted = bits & 2;
-        m->request_vote_result.pre_vote = bits & 1;
-        m->request_vote_result.features = (unsigned short)get(c);
-        m->request_vote_result.capacity = (unsigned short)get(c);
-        break;
-    case RAFT_APPEND_ENTRIES:
-        m->append_entries = (struct raft_append_entries){.version = version, .term = term};
-        decode_entries(c, &m->append_entries);
-        break;
-    case RAFT_APPEND_ENTRIES_RESULT:
-        m->append_entries_result =
-            (struct raft_append_entries_result){.version = version, .term = term};
-        m->append_entries_result.rejected = get(c);
-        m->append_entries_result.last_log_index = get(c);
-        m->append_entries_result.features = (unsigned short)get(c);
-        m->append_entries_result.capacity = (unsigned short)get(c);
-        break;
-    case RAFT_INSTALL_SNAPSHOT:
-        m->install_snapshot = (struct raft_install_snapshot){.version = version, .term = term};
-        decode_snapshot(c, &m->install_snapshot);
-        break;
-    case RAFT_TIMEOUT_NOW:
-        m->timeout_now = (struct raft_timeout_now){.version = version, .term = term};
-        m->timeout_now.last_log_index = get(c);
-        m->timeout_now.last_log_term = get(c);
-        break;
-    }
-}
-
 static void datagram_came(const char *from_host, const void *p, size_t n, void *arg)
 {
     struct io *io = arg;
@@ -449,11 +251,11 @@ static void datagram_came(const char *from_host, const void *p, size_t n, void *
     (void)from_host;
     if (io->closing || !io->recv_cb)
         return;
-    m.server_id = get(&c);
-    struct raft_buffer a = get_bytes(&c);
+    m.server_id = sim_wire_get(&c);
+    struct raft_buffer a = sim_wire_get_bytes(&c);
     (void)snprintf(address, sizeof address, "%.*s", (int)a.len, (const char *)a.base);
     m.server_address = address;
-    message_decode(&c, &m);
+    sim_wire_decode(&c, &m);
     io->recv_cb(&io->base, &m);
     fire_completed(io);
 }
@@ -473,9 +275,7 @@ static int io_init(struct raft_io *r, raft_id id, const char *address)
 static void closed(void *arg)
 {
     struct io *io = arg;
-    struct list ops = io->ops;
 
-    (void)ops;
     while (!list_empty(&io->ops)) {
         struct op *op = container_of(list_pop(&io->ops), struct op, link);
         if (op->kind == OP_APPEND)
@@ -596,9 +396,9 @@ static int io_send(struct raft_io *r, struct raft_io_send *req, const struct raf
     AUTO_BUF b;
 
     buf_init(&b, MESSAGE_MAX);
-    put(&b, io->id);
-    put_bytes(&b, io->address, strlen(io->address));
-    message_encode(&b, m);
+    sim_wire_put(&b, io->id);
+    sim_wire_put_bytes(&b, io->address, strlen(io->address));
+    sim_wire_encode(&b, m);
     INV(!b.failed);
     (void)snprintf(host, sizeof host, "%s", m->server_address);
     *strchrnul(host, ':') = 0;

@@ -312,13 +312,13 @@ static bool session_record(const struct record *m, void *arg)
         stream_abort(x->s, "the room breaks the connection");
         return false;
     }
-    if (dice < 10) {
+    if (dice < 13) {
         r->answers_lost++;
         execute(x, m, true);
-    } else if (dice < 16) { /* also after its sender has given up */
+    } else if (dice < 19) { /* also after its sender has given up */
         r->late++;
         request_later(x, m, below(r, 25000), below(r, 2));
-    } else if (dice < 20) {
+    } else if (dice < 23) {
         r->twice++;
         execute(x, m, false);
         request_later(x, m, below(r, 25000), true);
