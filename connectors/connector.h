@@ -155,5 +155,7 @@ const struct connector_ops *connector_by_type(enum target_type type);
 int connector_agent_attach(struct connector *c, struct stream *s, struct err *err) MUST_CHECK;
 /* A member that does not lead tells the agent where to go, and closes. */
 void connector_agent_redirect(struct stream *s, const char *leader_address);
+/* Tells an agent why it is not taken, in its own log, and closes. */
+void connector_agent_refuse(struct stream *s, const char *why);
 
 #endif

@@ -39,7 +39,23 @@ int tls_failed(struct err *err, SSL *ssl, const char *doing)
                        "%s: the peer's certificate is refused: %s (check the CA file and the "
                        "name that is connected to)",
                        doing, X509_verify_cert_error_string(verify));
+    if (e && ERR_GET_REASON(e) == SSL_R_TLSV1_ALERT_UNKNOWN_CA)
+        return err_set(err, E_TLS,
+                       "%s: the peer refuses our certificate: it was not issued by the peer's CA "
+                       "(check the certificate and key files)",
+                       doing);
     return err_set(err, E_TLS, "%s failed: %s", doing, reason ? reason : "the connection was cut");
+}
+
+void tls_config_name(const struct tls_config *c, char *ret, size_t n)
+{
+    X509 *x = c->ctx ? SSL_CTX_get0_certificate(c->ctx) : NULL;
+    X509_NAME *name = x ? X509_get_subject_name(x) : NULL;
+
+    PRE(n > 0);
+    ret[0] = '\0';
+    if (name && X509_NAME_get_text_by_NID(name, NID_commonName, ret, (int)n) < 0)
+        ret[0] = '\0';
 }
 
 /* ---- choosing the protocol

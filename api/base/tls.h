@@ -29,6 +29,8 @@ struct tls_config_spec {
 /* Errors name the file and what to do ("expired at …", "key does not match the certificate"). */
 int tls_config_create(const struct tls_config_spec *spec, bool server, struct tls_config **ret,
                       struct err *err) MUST_CHECK;
+/* The common name of its own certificate; "" when it has none. */
+void tls_config_name(const struct tls_config *c, char *ret, size_t n);
 struct tls_config *tls_config_unref(struct tls_config *c);
 struct tls_config *tls_config_ref(struct tls_config *c);
 

@@ -186,12 +186,12 @@ static void session_silence(void *arg)
         timer_start(&h->silence, limit - (now - h->heard_ms));
 }
 
-static void refuse(struct stream *s, const char *text)
+void connector_agent_refuse(struct stream *s, const char *why)
 {
     cJSON *j = cJSON_CreateObject();
 
     stream_set(s, &nobody, NULL);
-    cJSON_AddStringToObject(j, "text", text);
+    cJSON_AddStringToObject(j, "text", why);
     wire_send(s, AF_REFUSED, 0, j);
     stream_close(s);
 }
@@ -208,7 +208,7 @@ int connector_agent_attach(struct connector *c, struct stream *s, struct err *er
                          "the certificate's CN is \"%.100s\"; the agent of this target needs "
                          "\"%.100s\": issue one with that CN",
                          stream_peer(s)->name, expected);
-        refuse(s, why.text);
+        connector_agent_refuse(s, why.text);
         if (err)
             *err = why;
         return rc;

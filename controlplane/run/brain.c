@@ -129,6 +129,13 @@ void brain_root(struct brain *b)
 /* ---- agents dial in
  * ----------------------------------------------------------------------------------------------------------
  */
+static void agent_refuse(struct stream *s, const char *name, const char *why)
+{
+    log_event(LOG_WARN, "agent.refused",
+              LOG_FIELDS({"certificate", log_str(name)}, {"why", log_str(why)}));
+    connector_agent_refuse(s, why);
+}
+
 void brain_agent(struct brain *b, struct stream *s)
 {
     const struct peer_identity *peer = stream_peer(s);
@@ -148,7 +155,7 @@ void brain_agent(struct brain *b, struct stream *s)
         (void)snprintf(why, sizeof why,
                        "a certificate with common name agent:TARGET is needed, this one says %s",
                        peer->name);
-        stream_abort(s, why);
+        agent_refuse(s, peer->name, why);
         return;
     }
     struct site *t = site_find(b, peer->name + 6);
@@ -156,9 +163,7 @@ void brain_agent(struct brain *b, struct stream *s)
         (void)snprintf(why, sizeof why,
                        "there is no Target %s of type agent; hanse apply one first",
                        peer->name + 6);
-        log_event(LOG_WARN, "agent.refused",
-                  LOG_FIELDS({"target", log_str(peer->name + 6)}, {"why", log_str(why)}));
-        stream_abort(s, why);
+        agent_refuse(s, peer->name, why);
         return;
     }
     if (connector_agent_attach(t->connector, s, &err))

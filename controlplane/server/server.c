@@ -274,6 +274,22 @@ static void core_started(void *arg)
         s->cfg.listening(s->cfg.arg, s->port);
 }
 
+/* Said here, where it can be mended: peers would refuse it one by one, and each only say so in its own
+ * log. */
+static int certificate_check(const struct server *s, struct err *err)
+{
+    char want[32], have[256];
+
+    (void)snprintf(want, sizeof want, "member:%llu", (unsigned long long)s->cfg.core.id);
+    tls_config_name(s->tls_peers, have, sizeof have);
+    if (!strcmp(want, have))
+        return 0;
+    return err_set(err, E_INVALID,
+                   "%.100s has the common name \"%.60s\", but this member needs \"%s\": give its own "
+                   "certificate with --cert and --key, or the --id that belongs to this one",
+                   s->cfg.cert_file, have, want);
+}
+
 int server_create(struct loop *l, const struct server_config *cfg, struct server **ret,
                   struct err *err)
 {
@@ -286,6 +302,8 @@ int server_create(struct loop *l, const struct server_config *cfg, struct server
         rv = tls_open(s, &s->tls, err);
         if (!rv)
             rv = tls_open_peers(s, &s->tls_peers, err);
+        if (!rv)
+            rv = certificate_check(s, err);
         s->cfg.core.tls_server = s->tls_peers;
         s->cfg.core.tls_client = tls_to_member;
         s->cfg.core.tls_arg = s;

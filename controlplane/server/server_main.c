@@ -122,6 +122,7 @@ static int peer_add(struct run *r, char *s, struct err *err)
         return err_set(err, E_USAGE, "--peer: at most %d members", PEERS_MAX);
     *eq = 0;
     int rv = number("peer", s, 1, 1000000, &id, err);
+    *eq = '='; /* s is the command line itself, which ps shows */
     if (rv)
         return rv;
     struct core_peer *p = &r->peers[r->cfg.core.n_peers++];
