@@ -62,6 +62,7 @@ struct dev {
     struct child children[MEMBERS_MAX + 2];
     unsigned n_children, alive;
     struct timer kill, ready;
+    struct process *apply; /* registers the target "local" */
     uint64_t began_ms;
     int status;
 };
@@ -342,10 +343,11 @@ static void applied(struct process *p, int code, int sig, void *arg)
     struct dev *d = arg;
 
     process_unref(p);
+    d->apply = NULL;
     d->alive--;
     if (d->stopping && d->alive == 0)
         all_ended(d);
-    else if (code || sig)
+    else if (!d->stopping && (code || sig))
         (void)fprintf(stderr,
                       "hanse dev: the target \"local\" could not be registered; see %s/apply.log\n",
                       d->dir);
@@ -361,11 +363,10 @@ static void local_target_apply(struct dev *d)
                           "dev",  "-f",    path,           NULL};
     struct process_spec spec = {
         .argv = argv, .env = (const char *const *)environ, .stdout_path = log, .stderr_path = log};
-    struct process *p;
     struct err e;
 
     if (file_write(d->loop, path, doc, sizeof doc - 1, 0644, &e) ||
-        process_spawn(d->loop, &spec, applied, d, &p, &e))
+        process_spawn(d->loop, &spec, applied, d, &d->apply, &e))
         (void)fprintf(stderr, "hanse dev: %s\n", e.text);
     else
         d->alive++;
@@ -411,6 +412,9 @@ static void stop_asked(void *arg)
     if (d->stopping)
         return;
     d->stopping = true;
+    timer_stop(&d->ready);
+    if (d->apply) /* its server ends: it would ask again until its deadline */
+        process_signal(d->apply, SIGKILL);
     for (unsigned i = 0; i < d->n_children; i++) {
         timer_stop(&d->children[i].restart);
         if (d->children[i].process)
