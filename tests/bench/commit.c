@@ -140,12 +140,13 @@ static void members_start(struct bench *b)
                                       .n_peers = b->n,
                                       .tls_client = client_tls,
                                       .tls_arg = m};
-        (void)snprintf(m->listen, sizeof m->listen, "127.0.0.1:%d", free_port());
+        int port = free_port();
+        (void)snprintf(m->listen, sizeof m->listen, "127.0.0.1:%d", port);
         (void)snprintf(m->cfg.name, sizeof m->cfg.name, "m%u", i + 1);
-        (void)snprintf(m->cfg.address, sizeof m->cfg.address, "%s", m->listen);
+        (void)snprintf(m->cfg.address, sizeof m->cfg.address, "127.0.0.1:%d", port);
         (void)snprintf(m->cfg.data_dir, sizeof m->cfg.data_dir, "%s/d%u", b->dir, i + 1);
         b->peers[i].id = i + 1;
-        (void)snprintf(b->peers[i].address, sizeof b->peers[i].address, "%s", m->listen);
+        (void)snprintf(b->peers[i].address, sizeof b->peers[i].address, "127.0.0.1:%d", port);
         tls_make(b, m, i + 1);
     }
     for (unsigned i = 0; i < b->n; i++)
