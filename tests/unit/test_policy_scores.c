@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#define MINUTE 60000
 #define GPU(n) "  resources: {gpu: {count: " #n "}}\n"
 #define WORKLOAD(name, spec, status)                                                               \
     "kind: Workload\nmetadata: {name: " name ", namespace: dev, uid: uid-" name "}\n"              \
@@ -299,12 +300,19 @@ static void test_shares_are_compared_below_the_nearest_common_queue(void **state
                  "{decayedGpuHours: 1}\n---\n"
                  "kind: Queue\nmetadata: {name: x2}\nspec: {parent: x, weight: 1}\nstatus: "
                  "{decayedGpuHours: 50}\n---\n"
-                 "kind: Queue\nmetadata: {name: y}\nspec: {weight: 2}\nstatus: {decayedGpuHours: "
-                 "40}\n");
+                 "kind: Queue\nmetadata: {name: y}\nspec: {weight: 2}\nstatus: "
+                 "{decayedGpuHours: 80}\n---\n"
+                 "kind: Queue\nmetadata: {name: w}\nspec: {weight: 2}\nstatus: "
+                 "{decayedGpuHours: 80}\n");
     it[0] = (struct cycle_item){.workload = world_workload(w, "a", "  queue: x1\n" GPU(1))};
     it[1] = (struct cycle_item){.workload = world_workload(w, "b", "  queue: x2\n" GPU(1))};
     it[2] = (struct cycle_item){.workload = world_workload(w, "c", "  queue: y\n" GPU(1))};
     cycle_order(w, it, 3, "c a b ");
+    /* The same with the shallow queue first in the alphabet. */
+    it[0] = (struct cycle_item){.workload = world_workload(w, "a", "  queue: x1\n" GPU(1))};
+    it[1] = (struct cycle_item){.workload = world_workload(w, "b", "  queue: x2\n" GPU(1))};
+    it[2] = (struct cycle_item){.workload = world_workload(w, "d", "  queue: w\n" GPU(1))};
+    cycle_order(w, it, 3, "d a b ");
 }
 
 static void test_deadline_orders_a_queue(void **state)
@@ -323,35 +331,46 @@ static void test_deadline_orders_a_queue(void **state)
 }
 
 /* ---- windows and limits ---- */
-static int moving_zone(void *arg, const char *zone, int64_t utc_ms, int32_t *ret)
+struct zone {
+    int64_t asked;
+    int32_t offset_s;
+};
+
+static int zone_of(void *arg, const char *zone, int64_t utc_ms, int32_t *ret)
 {
-    (void)zone;
-    *(int64_t *)arg = utc_ms;
-    *ret = utc_ms < NOW + 3600000 ? -3600 : 0; /* the clocks change at 01:00 UTC */
-    return 0;
+    struct zone *z = arg;
+
+    z->asked = utc_ms;
+    *ret = z->offset_s;
+    return strcmp(zone, "Zone/Own") == 0 ? 0 : E_NOTFOUND;
 }
 
-static void test_window_asks_the_resolver_for_the_time_of_the_decision(void **state)
+static void test_windows_follow_the_resolver(void **state)
 {
     struct world *w = *state;
     const struct object *o;
-    int64_t asked = 0;
+    struct zone z = {0, -3600};
 
     pair(w, "tier: hub", "tier: hub");
     world_put(w, "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {windows: [{days: [sun], from: "
-                 "'22:00', to: '01:00', timezone: Zone/Own, maxGPUs: 0}, {days: [mon], from: "
+                 "'22:00', to: '00:30', timezone: Zone/Own, maxGPUs: 0}, {days: [mon], from: "
                  "'01:00', to: '02:00', timezone: Zone/Own, maxGPUs: 2}]}\n");
-    pool_set_zone_resolver(w->p, moving_zone, &asked);
+    pool_set_zone_resolver(w->p, zone_of, &z);
     o = world_workload(w, "a", GPU(3));
-    world_decide_at(w, o, NOW); /* Sunday 23:00 there */
+    world_decide_at(w, o, NOW + 45 * MINUTE); /* Sunday 23:45 there */
     assert_pending(w, "WindowClosed");
-    assert_int_equal(asked, NOW);
-    world_decide_at(w, o, NOW + 3600000); /* 01:00 there */
+    assert_int_equal(z.asked, NOW + 45 * MINUTE);
+    z.offset_s = 0;
+    world_decide_at(w, o, NOW + 29 * MINUTE); /* Monday, in the window that began on Sunday */
+    assert_pending(w, "WindowClosed");
+    world_decide_at(w, o, NOW + 30 * MINUTE);
+    assert_non_null(w->pl);
+    world_decide_at(w, o, NOW + 60 * MINUTE);
     assert_pending(w, "WindowClosed");
     assert_non_null(strstr(w->d->message, "allows 2 GPUs until 02:00"));
-    world_decide_at(w, world_workload(w, "b", GPU(2)), NOW + 3600000);
+    world_decide_at(w, world_workload(w, "b", GPU(2)), NOW + 60 * MINUTE);
     assert_non_null(w->pl);
-    world_decide_at(w, o, NOW + 7200000);
+    world_decide_at(w, o, NOW + 120 * MINUTE);
     assert_non_null(w->pl);
 }
 
@@ -481,6 +500,8 @@ static void test_mig_counts(void **state)
     pool_drop(w->p, "uid-b");
     world_run(w, "g", "  gang: {workers: 3}\n  resources: {gpu: {mig: 1g.10gb}}\n");
     assert_placed(w, "hub");
+    assert_int_equal(w->pl->assignments[1].gpus[0], 0);
+    assert_int_equal(w->pl->assignments[2].gpus[0], 1);
 }
 
 int main(void)
@@ -497,7 +518,7 @@ int main(void)
         T(test_lend_and_borrow_limits),
         T(test_shares_are_compared_below_the_nearest_common_queue),
         T(test_deadline_orders_a_queue),
-        T(test_window_asks_the_resolver_for_the_time_of_the_decision),
+        T(test_windows_follow_the_resolver),
         T(test_policy_max_gpus),
         T(test_interruptions_make_spot_dearer),
         T(test_egress_of_data_and_checkpoint),
