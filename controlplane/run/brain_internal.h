@@ -32,7 +32,6 @@ struct driver {
     int call_kind;
     struct run_key call_key; /* what the call is about: its answer says nothing of another run */
     struct timer again;
-    char stop_reason[64];
 };
 
 struct site { /* one Target document, and the connector that drives it */
