@@ -35,11 +35,13 @@ enum run_state {
     RUN_RUNNING,  /* all workers run */
     RUN_ENDED     /* proved: every process of every worker is gone */
 };
-struct run_checkpoint_report { /* a whole checkpoint, as the manifest that was written last tells */
+/* A whole checkpoint of all ranks, sealed and verified by digest (connectors/checkpoint/README.md): a cut file names
+ * each rank's manifest, step and digest. */
+struct run_checkpoint_report {
     bool present;
-    int64_t step, bytes, write_ms, rank;
-    char digest[80];       /* "sha256:…" of the manifest */
-    char path[1024];       /* in its store */
+    int64_t step, bytes, write_ms, ranks; /* step: the least of all ranks */
+    char digest[80];       /* "sha256:…" of the cut file */
+    char path[1024];       /* of the cut file in its store */
 };
 struct observation {
     struct run_key key;
@@ -47,7 +49,9 @@ struct observation {
     int exit_code, term_signal;          /* of RUN_ENDED: first worker that failed, else 0 */
     enum proof proof;                    /* of RUN_ENDED and RUN_ABSENT */
     bool lease_lost;                     /* it ended itself because its lease ran out */
-    char reason[64], message[512];       /* "ImagePullBackOff", last words */
+    /* "ImagePullBackOff", last words. RUN_ABSENT because of what it was to resume from: CheckpointMissing,
+     * CheckpointTorn, CheckpointAltered or CheckpointForeign. */
+    char reason[64], message[512];
     struct run_checkpoint_report checkpoint;
     uint64_t seen_ms;                    /* loop_now_ms when the target was asked */
 };
@@ -59,7 +63,14 @@ struct run_order {
     const struct placement *placement;
     const char *const *env;              /* "NAME=value", secrets resolved; NULL-terminated */
     uint64_t lease_ms;                   /* runners stop themselves after this long without renewal; 0 = none */
-    const char *checkpoint_dir, *resume_dir; /* or "" */
+    /* Absolute directory of this workload in its store, or "": connectors/checkpoint says what lies below it. The
+     * program of rank R gets its own HANSE_CHECKPOINT_DIR in it, for this epoch. */
+    const char *checkpoint_dir;
+    int64_t checkpoint_keep;             /* cuts that stay; older ones are removed by the runner */
+    int64_t checkpoint_interval_ms;      /* advice for the program, HANSE_CHECKPOINT_INTERVAL in seconds; 0 = none */
+    /* What it resumes from: cut file and its digest, or "". Verified before the program starts; when it does not hold
+     * nothing is started and the run is RUN_ABSENT with a Checkpoint… reason. */
+    const char *resume_path, *resume_digest;
 };
 
 struct call;
@@ -121,6 +132,9 @@ struct connector_ops {
     void (*submit)(struct connector *c, const struct run_order *o, struct call *call);
     /* What became of this key? `seen` is set when DONE. With RUN_ABSENT the target promises to refuse the key later. */
     void (*find)(struct connector *c, const struct run_key *k, struct call *call);
+    /* Reads all of o's resume_path on the target's side and checks every digest, ahead of submit: DONE = it can be
+     * resumed from there; REJECTED (err E_CHECKPOINT, seen->reason Checkpoint…) = it cannot. Starts nothing. */
+    void (*stage)(struct connector *c, const struct run_order *o, struct call *call);
     /* Sends the signal, then waits for its end up to grace_ms; the end itself comes by observed(). DONE = signal delivered. */
     void (*quiesce)(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms, struct call *call);
     /* Ends it for good: TERM, KILL after grace. DONE with seen->state RUN_ENDED or RUN_ABSENT only when proved. */

@@ -44,6 +44,13 @@ void pool_hold(struct pool *p, const struct object *workload);
 void pool_drop(struct pool *p, const char *uid);
 /* The same for what policy_place returned, before any object carries it; the texts are copied. */
 void pool_hold_placement(struct pool *p, const struct object *workload, const struct placement *placement);
+/* A hold under a name of its own: the destination of a Migration (by the Migration's uid), while its workload still
+ * holds its old place. pool_drop(hold_uid) lets go. */
+void pool_hold_as(struct pool *p, const char *hold_uid, const struct object *workload,
+                  const struct placement *placement);
+/* Room that is being made for a workload (status.nominated): what of it is free, or falls free later, is kept for that
+ * workload alone; others hold it until then. NULL placement: no more. Nominating again replaces. */
+void pool_nominate(struct pool *p, const struct object *workload, const struct placement *placement);
 /* How windows learn the offset of an IANA zone: 0 and the seconds east of UTC at utc_ms, or a negative E_* for a
  * zone that is not known. Must give the same answer everywhere. Without it only UTC is known, and a policy whose
  * window names another zone admits nothing while it has that window. Forks share it. */
@@ -59,6 +66,7 @@ struct place_request {
     int64_t now_ms;                /* UTC of the decision; waits, windows and validity are judged by it */
     uint64_t seed;                 /* breaks ties: equal scores go to the lowest hash(seed, node) … of a fixed order */
     const char *avoid_target;      /* not there (a migration leaves it), or NULL */
+    const char *only_target;       /* there or nowhere (a migration's wish), or NULL */
     int64_t log_index;             /* for the record */
     const char *revision;          /* git commit of the policies, for the record */
     int64_t queue_position;        /* for the record */
@@ -84,6 +92,63 @@ struct cycle_item {
 int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now_ms, uint64_t seed,
                  int64_t log_index, const char *revision, size_t max_placed, struct arena *a,
                  struct err *err) MUST_CHECK;
+
+/* ---- preemption: planned once over all targets ---------------------------------------------------------------- */
+struct victim {
+    const struct object *workload;  /* borrowed from the pool */
+    double lost_gpu_s;     /* GPU-seconds since its last verified checkpoint, or since it was placed */
+    double restart_gpu_s;  /* GPU-seconds until it makes progress again */
+    double egress;         /* money, of its checkpoint where it must leave */
+    double harm;           /* all of it in GPU-seconds: what the plan minimises the sum of */
+    bool reclaim;          /* its queue has borrowed what the preemptor's queue is guaranteed */
+};
+struct preempt_plan {
+    struct victim *victims;         /* in order of harm, the least first */
+    size_t n;
+    double harm, lost_gpu_s;        /* sums */
+    struct placement *placement;    /* of the preemptor, in the room that they leave together with what is free */
+    struct decision_spec *decision;
+};
+/* The set of running workloads whose harm is least and whose end makes room for rq->workload, in all that policy,
+ * compliance and quota let it use. Victims have a lower priority value (and the preemptor's class mayPreempt), or hold
+ * what their queue borrowed from the guarantee of the preemptor's queue; never a neverVictim class, never below
+ * minimumRuntime, never one that moves already. *ret NULL: no set of victims helps. Exact for one worker; for gangs a
+ * greedy set that is then pruned of every member that is not needed. */
+int policy_preempt(const struct pool *p, const struct place_request *rq, struct arena *a,
+                   struct preempt_plan **ret, struct err *err) MUST_CHECK;
+/* May v be a victim of w at now? REASON_NONE, or why not. apply asks again. held as in policy_quota_check. */
+enum reason policy_victim_check(const struct object *w, const struct object *v, int64_t now_ms,
+                                const struct object *const *classes, size_t n_classes,
+                                const struct object *const *queues, size_t n_queues,
+                                int64_t (*held)(const char *queue, const char *class_, void *arg), void *arg);
+
+/* ---- moves of running work -------------------------------------------------------------------------------------- */
+struct move_choice {
+    bool move;
+    enum move_cause cause;
+    struct placement *placement;    /* destination; NULL: no room elsewhere, though it has to go */
+    struct decision_spec *decision; /* with placement */
+    double lost_gpu_s, cost, saving; /* expected; cost: egress and restart in money */
+    char why[256];                  /* a sentence */
+};
+/* Should a running workload move now? With `must` it has to (drain, sick node, compliance, lost, asked), and only where
+ * to is asked. With must 0, for the causes that its PlacementPolicy names in migrate.when: repatriate when an earlier
+ * step of the policy's order has room again, cheaper when the saving over what is left of its expected duration beats
+ * the move's cost by minSaving, data when all its data is local there and not here; never before minStay, never twice
+ * within atMostEvery. */
+int policy_move(const struct pool *p, const struct place_request *rq, enum move_cause must, struct arena *a,
+                struct move_choice *ret, struct err *err) MUST_CHECK;
+/* Must it leave where it is? MOVE_DRAIN, MOVE_SICK, MOVE_COMPLIANCE, or 0. */
+enum move_cause policy_must_leave(const struct pool *p, const struct object *workload, int64_t now_ms);
+
+/* ---- hints: the smallest single changes that would admit a workload that waits ----------------------------------- */
+/* Each was tried on a fork and admits it now. Texts for decision_spec.hints, at most `max`, the smallest change first. */
+int policy_hints(const struct pool *p, const struct place_request *rq, const struct decision_spec *d, size_t max,
+                 struct arena *a, const char ***ret, uint32_t *ret_n, struct err *err) MUST_CHECK;
+
+/* Young 1974 / Daly 2006 (doi 10.1016/j.future.2004.11.016, eq. 37): how long to work between two checkpoints that take
+ * write_ms each, when failures come every mtbf_ms. 0 when either is not known. */
+int64_t policy_checkpoint_interval(int64_t write_ms, int64_t mtbf_ms);
 
 /* ---- checks that the state machine repeats before it takes a decision (design.md §6) ------------------------- */
 /* 0, or E_COMPLIANCE naming the policy. policies: the CompliancePolicies; datasets: those of the workload's

@@ -81,6 +81,6 @@ cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err
     cJSON_AddNumberToObject(j, "signal", signo);
     cJSON_AddNumberToObject(j, "graceMs", ck && ck->grace > 0 ? (double)ck->grace : 30000.0);
     cJSON_AddStringToObject(j, "checkpointDir", o->checkpoint_dir ? o->checkpoint_dir : "");
-    cJSON_AddStringToObject(j, "resumeDir", o->resume_dir ? o->resume_dir : "");
+    cJSON_AddStringToObject(j, "resumeDir", o->resume_path ? o->resume_path : "");
     return j;
 }

@@ -169,7 +169,8 @@ static void submit(struct driver *d, struct site *t)
                           .env = env,
                           .lease_ms = driver_lease_ms(d->o, t),
                           .checkpoint_dir = "",
-                          .resume_dir = ""};
+                          .resume_path = "",
+                          .resume_digest = ""};
     if (s->checkpoint && s->checkpoint->store && *s->checkpoint->store == '/')
         o.checkpoint_dir = arena_printf(a, "%s/%s/%s-%s/e%lld", s->checkpoint->store, d->ns,
                                         d->name, d->uid, (long long)d->key.epoch);

@@ -136,7 +136,9 @@ enum run_step {
     STEP_REQUEUE,        /* stopped epoch: place again */
     STEP_LEASE_OVER,     /* the lease and all bounds have passed on a runner that stops itself: proof */
     STEP_FENCED,         /* an operator recorded that it is dead: proof */
-    STEP_CHECKPOINT      /* a verified checkpoint was seen */
+    STEP_CHECKPOINT,     /* a verified checkpoint was seen: catalogued, and the newest to resume from */
+    STEP_CHECKPOINT_BAD  /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from: reason says why;
+                            the newest good one of the catalogue takes its place, or none */
 };
 struct run_cmd {
     struct command_head head;
@@ -148,6 +150,42 @@ struct run_cmd {
     char reason[128], message[1024];
     struct run_checkpoint *checkpoint;
     bool requeue;             /* with ENDED / ABSENT: the run was stopped to be placed again */
+};
+
+/* Steps of a migration (move.def says from which phase to which each may go; enum move_phase names what is to be done
+ * next). design.md section 8: reserve, quiesce, verify, stage, prove stopped, start, commit. */
+enum move_step {
+    MOVE_BEGIN = 1, /* a plan of one or more moves, all or nothing: the Migrations are made, destinations held */
+    MOVE_RESERVE,   /* of a Migration that a user made: its destination is held (none: it is requeued) */
+    MOVE_WAIT,      /* nothing fits: the reason is told, nothing is held */
+    MOVE_QUIESCE,   /* intent: the workload's QUIESCE, in the same command */
+    MOVE_VERIFY,    /* what it resumes from is settled: status.checkpoint of the workload as it is now, or nothing */
+    MOVE_STAGE,     /* the destination has read it and its digests hold */
+    MOVE_START,     /* the old epoch is proved ended: the destination becomes the workload's own place, epoch + 1 */
+    MOVE_COMMIT,    /* seen running in the new epoch */
+    MOVE_ABORT      /* the way back: what is held is let go; the workload goes on, or is queued as any other */
+};
+struct move_begin { /* one workload of a plan */
+    char ns[64], workload[256], uid[64];
+    int64_t epoch;
+    enum move_cause cause;
+    struct placement *placement;     /* destination; NULL: quiesced and requeued with its place in the queue */
+    struct decision_spec *decision;  /* with placement */
+    double lost_gpu_seconds, cost, saving; /* as expected */
+};
+struct migrate_cmd {
+    struct command_head head;
+    enum move_step step;
+    char ns[64], name[256], uid[64]; /* the Migration; BEGIN has none */
+    struct move_begin *begins;       /* BEGIN; RESERVE: exactly one */
+    uint32_t n;
+    /* BEGIN of a preemption: for whom; its room is nominated in the same command. Victims are checked again: never a
+     * protected class, never below the minimum runtime, lower priority or borrowed. */
+    char for_ns[64], for_name[256], for_uid[64];
+    int64_t for_epoch;
+    struct placement *nominated;
+    enum move_phase outcome;         /* ABORT: MP_FAILED or MP_CANCELLED */
+    char reason[128], message[1024];
 };
 
 struct facts_cmd {
@@ -178,6 +216,7 @@ union command {
     struct facts_cmd facts;
     struct member_cmd member;
     struct remove_cmd remove;
+    struct migrate_cmd migrate;
 };
 void command_encode(const union command *c, struct buf *out);
 /* Everything in arena a; objects are released by command_release. */
@@ -224,5 +263,12 @@ const char *run_step_text(enum run_step s);
 bool phase_holds(enum phase p);    /* holds its reservation (Reserved … Quiescing, Unknown) */
 bool phase_live(enum phase p);     /* something may be running outside (Dispatching … Quiescing, Unknown) */
 bool phase_final(enum phase p);
+
+/* ---- migrations ---------------------------------------------------------------------------------------------------- */
+/* May `step` be taken in this phase? The next phase, or 0. The table is move.def. */
+enum move_phase move_next(enum move_phase from, enum move_step step);
+const char *move_step_text(enum move_step s);
+bool move_open(enum move_phase p);  /* not ended */
+bool move_holds(enum move_phase p); /* its status.placement is held, beside what the workload itself holds */
 
 #endif

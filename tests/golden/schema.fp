@@ -319,6 +319,10 @@ run_checkpoint 3 0 -
 run_checkpoint 4 0 -
 run_checkpoint 5 1 -
 run_checkpoint 6 7 -
+run_checkpoint 7 0 -
+run_checkpoint 8 5 -
+run_checkpoint 9 1 -
+run_checkpoint 10 5 -
 spent 1 2 -
 spent 2 2 -
 spent 3 2 -
@@ -350,6 +354,10 @@ workload_status 17 6 -
 workload_status 18 4 phase
 workload_status 19 0 -
 workload_status 20 0 -
+workload_status 21 10 placement
+workload_status 22 6 -
+workload_status 23 0 -
+workload_status 24 1 -
 copy_at 1 0 -
 copy_at 2 0 -
 copy_at 3 0 -
@@ -370,6 +378,7 @@ checkpoint_obj_spec 8 6 -
 checkpoint_obj_spec 9 5 -
 checkpoint_obj_spec 10 0 -
 checkpoint_obj_spec 11 1 -
+checkpoint_obj_spec 12 1 -
 checkpoint_obj_status 1 6 -
 checkpoint_obj_status 2 0 -
 checkpoint_obj_status 3 0 -
@@ -429,6 +438,9 @@ migration_status 13 6 -
 migration_status 14 10 placement
 migration_status 15 6 -
 migration_status 16 2 -
+migration_status 17 0 -
+migration_status 18 0 -
+migration_status 19 1 -
 reservation_spec 1 0 -
 reservation_spec 2 10 target_selector
 reservation_spec 3 0 -

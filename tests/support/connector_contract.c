@@ -165,7 +165,7 @@ static enum outcome ask_end(struct connector_rig *r, struct asked *a)
 static void submit_begin(struct connector_rig *r, const struct run_key *k,
                          enum contract_program what, uint64_t ms, struct asked *a)
 {
-    struct run_order o = {.checkpoint_dir = "", .resume_dir = ""};
+    struct run_order o = {.checkpoint_dir = "", .resume_path = "", .resume_digest = ""};
 
     r->order(r, k, what, &o);
     o.key = *k;

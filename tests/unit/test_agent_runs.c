@@ -416,7 +416,8 @@ static void submit_(const struct order *o)
                               .env = env,
                               .lease_ms = o->lease_ms,
                               .checkpoint_dir = ck,
-                              .resume_dir = ""};
+                              .resume_path = "",
+                              .resume_digest = ""};
     S.done = false;
     call =
         (struct call){.deadline_ms = loop_now_ms(S.loop) + (o->deadline_ms ? o->deadline_ms : 5000),

@@ -124,7 +124,7 @@ static void test_every_live_phase_ends_by_proof(void **state)
             assert_int_not_equal(epoch_next(p, STEP_STOP), 0);
     }
     assert_int_equal(epoch_next((enum phase)0, STEP_STOP), 0);
-    assert_int_equal(epoch_next(PHASE_RUNNING, (enum run_step)(STEP_CHECKPOINT + 1)), 0);
+    assert_int_equal(epoch_next(PHASE_RUNNING, (enum run_step)(STEP_CHECKPOINT_BAD + 1)), 0);
 }
 
 /* ---- apply and the table ---- */
