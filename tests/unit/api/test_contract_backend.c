@@ -6,7 +6,7 @@
 #include "api/base/limits.h"
 #include "controlplane/server/server.h"
 #include "controlplane/store/store.h"
-#include "tests/unit/core_rig.h"
+#include "tests/unit/raft/core_rig.h"
 
 #include <sys/stat.h>
 

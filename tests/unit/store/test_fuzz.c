@@ -3,7 +3,7 @@
 #define FUZZ_IN_TEST
 #include "tests/fuzz/fuzz_command.c"
 #include "tests/fuzz/fuzz_snapshot.c"
-#include "tests/unit/store_kit.h"
+#include "tests/unit/store/store_kit.h"
 
 static uint64_t seed = 7;
 

@@ -1,7 +1,7 @@
 /* What PLACE checks again, beyond whole devices: MIG instances, quota, compliance; and how long
  * request ids are remembered. Whatever the scheduler saw, the state as it is now decides. */
 #include "controlplane/store/store_internal.h"
-#include "tests/unit/store_kit.h"
+#include "tests/unit/store/store_kit.h"
 
 #define PROFILE "3g.40gb"
 #define HOUR_MS (3600 * 1000ll)

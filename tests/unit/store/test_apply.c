@@ -1,6 +1,6 @@
 /* Commands one by one: what each does, and what each refuses without changing anything. */
 #include "controlplane/store/store_internal.h"
-#include "tests/unit/store_kit.h"
+#include "tests/unit/store/store_kit.h"
 
 static void test_write(void **state)
 {

@@ -7,7 +7,7 @@
  * anew with COMMANDS_GOLDEN_WRITE=1, which keeps those lines. Any other difference is a fault of
  * the change. */
 #include "controlplane/store/store_internal.h"
-#include "tests/unit/store_kit.h"
+#include "tests/unit/store/store_kit.h"
 
 #include <errno.h>
 

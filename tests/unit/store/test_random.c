@@ -1,7 +1,7 @@
 /* A hundred thousand random commands: the invariants hold, everything survives its bytes, the log
  * gives the same state again, with and without snapshots on the way; and nothing that may run
  * outside is ever let go unproved. */
-#include "tests/unit/store_kit.h"
+#include "tests/unit/store/store_kit.h"
 
 #define COMMANDS 100000
 #define NAMES 40

@@ -3,7 +3,7 @@
  * build on it: a transition is added with its line in tests/golden/epoch.txt, none is changed in
  * passing. */
 #include "controlplane/store/store_internal.h"
-#include "tests/unit/store_kit.h"
+#include "tests/unit/store/store_kit.h"
 
 #define EPOCH 2 /* the epoch under test; the first one ended, so that there is a past */
 

@@ -1,5 +1,5 @@
 /* One member on a real disk: propose, restart, kill -9, and what it must refuse. */
-#include "tests/unit/core_rig.h"
+#include "tests/unit/raft/core_rig.h"
 
 #include <signal.h>
 #include <sys/wait.h>

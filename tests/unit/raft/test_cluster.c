@@ -1,6 +1,6 @@
 /* Three members over TLS on one machine: replication, forwarding, failover, identity, membership.
  */
-#include "tests/unit/core_rig.h"
+#include "tests/unit/raft/core_rig.h"
 
 static void start_three(struct rig *r)
 {
