@@ -201,26 +201,10 @@ static bool linked(const struct place *pl, const struct group *g, const char *wa
     return strcmp(g->fabric, want) == 0 || (c && strcmp(c->interconnect, want) == 0);
 }
 
-static int64_t held_by_accounts(const struct quota_view *v, uint32_t queue, bool all)
-{
-    const struct pool *p = v->arg;
-    uint32_t class_ = all ? p->n_account_classes : v->class_;
-
-    return queue == NONE ? p->queue_root[class_] : *queue_cell(p, queue, class_);
-}
-
 const struct quota_answer *place_quota(struct place *pl, uint32_t class_)
 {
     const struct pool *p = pl->p;
-    struct quota_view v = {.queues = p->docs[KIND_QUEUE].v,
-                           .parent = p->queue_parent,
-                           .n = p->n_queues,
-                           .held = held_by_accounts,
-                           .capacity = p->capacity[class_],
-                           .capacity_all = p->capacity[p->n_account_classes],
-                           .arg = p,
-                           .class_name = p->t.classes[class_].name,
-                           .class_ = class_};
+    struct quota_view v = quota_view_pool(p, class_);
 
     if (!pl->quota_known[class_]) {
         if (p->n_queues && pl->need.mode != NEED_CPU)

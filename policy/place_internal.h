@@ -42,6 +42,20 @@ struct quota_answer {
     bool borrow;         /* borrowLimit, not burst */
 };
 struct quota_answer quota_check(const struct quota_view *v, uint32_t queue, int64_t milli);
+/* borrow.c: as policy_quota_borrowed says; claimant NONE = from anybody, queue NONE = work in no
+ * queue. */
+int64_t quota_borrowed(const struct quota_view *v, uint32_t queue, uint32_t claimant,
+                       int64_t *ret_unfilled);
+struct quota_view quota_view_pool(const struct pool *p, uint32_t class_); /* p is settled */
+struct quota_callback {
+    int64_t (*held)(const char *queue, const char *class_, void *arg);
+    void *arg;
+};
+void quota_view_callback(struct quota_view *ret, const struct quota_callback *c, const char *class_,
+                         const struct object *const *queues, size_t n,
+                         uint32_t *parent); /* room for n */
+uint32_t quota_place(const struct object *const *queues, size_t n, const char *name); /* or NONE */
+const struct queue_gpus *quota_line(const struct object *queue, const char *class_);  /* or NULL */
 
 /* ---- window.c
  * -----------------------------------------------------------------------------------------------

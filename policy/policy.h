@@ -169,6 +169,15 @@ int policy_quota_check(const char *queue, const char *class_, int64_t gpu_milli,
                        const struct object *const *queues, size_t n_queues,
                        int64_t (*held)(const char *queue, const char *class_, void *arg), void *arg,
                        int64_t capacity_milli, struct err *err) MUST_CHECK;
+/* How many GPUs × 1000 of a class does `queue` ("" = work in no queue) hold above what it is guaranteed, that `claimant`
+ * may take back? Seen where the two meet in the tree: at most what every branch from `queue` up to there holds above
+ * its own guarantee, and at most *ret_unfilled, what the branch of `claimant` is guaranteed there and does not hold.
+ * Several lenders' victims are summed by the caller: their sum is bounded by *ret_unfilled (may be NULL), too.
+ * claimant NULL: from anybody, *ret_unfilled is 0. 0 for a queue and itself. held as in policy_quota_check. */
+int64_t policy_quota_borrowed(const char *queue, const char *claimant_or_null, const char *class_,
+                              const struct object *const *queues, size_t n_queues,
+                              int64_t (*held)(const char *queue, const char *class_, void *arg),
+                              void *arg, int64_t *ret_unfilled);
 /* Policies of the same scope: the winner for a workload by precedence, narrower selector, name; NULL when none.
  * ret_losers (or NULL) has room for n; the losers are in order, the nearest to winning first. */
 const struct object *policy_winner(const struct object *workload, const struct object *const *policies,

@@ -13,7 +13,7 @@ enum { SCHEMA_queue_gpus(PLACE_OF) };
 #undef PLACE_OF
 #define GIVEN(g, c) ((g)->c != 0 || ((g)->has >> PLACE_##c & 1))
 
-static const struct queue_gpus *quota_of(const struct object *q, const char *class_)
+const struct queue_gpus *quota_line(const struct object *q, const char *class_)
 {
     const struct queue_spec *s = object_as(q, queue)->spec;
 
@@ -37,7 +37,7 @@ static struct quota_answer check_limits(const struct quota_view *v, uint32_t que
                                         bool all)
 {
     for (; queue != NONE; queue = v->parent[queue]) {
-        const struct queue_gpus *g = quota_of(v->queues[queue], all ? "" : v->class_name);
+        const struct queue_gpus *g = quota_line(v->queues[queue], all ? "" : v->class_name);
         const char *name = v->queues[queue]->meta->name;
         int64_t held;
 
@@ -59,7 +59,7 @@ static struct quota_answer check_limits(const struct quota_view *v, uint32_t que
 static int64_t kept_by(const struct quota_view *v, uint32_t queue, bool all)
 {
     const struct queue_spec *s = object_as(v->queues[queue], queue)->spec;
-    const struct queue_gpus *g = quota_of(v->queues[queue], all ? "" : v->class_name);
+    const struct queue_gpus *g = quota_line(v->queues[queue], all ? "" : v->class_name);
     int64_t own = 0, below = 0;
 
     if (g && g->guaranteed && (!s->lend || GIVEN(g, lendLimit))) {
@@ -96,7 +96,7 @@ static struct quota_answer check_guarantees(const struct quota_view *v, uint32_t
     if (capacity < 0)
         return (struct quota_answer){0};
     if (queue != NONE) {
-        const struct queue_gpus *g = quota_of(v->queues[queue], all ? "" : v->class_name);
+        const struct queue_gpus *g = quota_line(v->queues[queue], all ? "" : v->class_name);
 
         if (g && v->held(v, queue, all) + milli <= g->guaranteed * 1000)
             return (struct quota_answer){0};
@@ -122,16 +122,34 @@ struct quota_answer quota_check(const struct quota_view *v, uint32_t queue, int6
     return r;
 }
 
+/* ---- the pool's form: its accounts
+ * --------------------------------------- */
+static int64_t held_by_accounts(const struct quota_view *v, uint32_t queue, bool all)
+{
+    const struct pool *p = v->arg;
+    uint32_t class_ = all ? p->n_account_classes : v->class_;
+
+    return queue == NONE ? p->queue_root[class_] : *queue_cell(p, queue, class_);
+}
+
+struct quota_view quota_view_pool(const struct pool *p, uint32_t class_)
+{
+    return (struct quota_view){.queues = p->docs[KIND_QUEUE].v,
+                               .parent = p->queue_parent,
+                               .n = p->n_queues,
+                               .held = held_by_accounts,
+                               .capacity = p->capacity[class_],
+                               .capacity_all = p->capacity[p->n_account_classes],
+                               .arg = p,
+                               .class_name = p->t.classes[class_].name,
+                               .class_ = class_};
+}
+
 /* ---- the state machine's form: queues as documents, held by callback
  * --------------------------------------- */
-struct callback_view {
-    int64_t (*held)(const char *queue, const char *class_, void *arg);
-    void *arg;
-};
-
 static int64_t held_by_callback(const struct quota_view *v, uint32_t queue, bool all)
 {
-    const struct callback_view *c = v->arg;
+    const struct quota_callback *c = v->arg;
     const char *class_ = all ? "" : v->class_name;
     int64_t sum = queue == NONE ? c->held("", class_, c->arg) : 0;
 
@@ -142,7 +160,7 @@ static int64_t held_by_callback(const struct quota_view *v, uint32_t queue, bool
     return sum;
 }
 
-static uint32_t queue_place(const struct object *const *queues, size_t n, const char *name)
+uint32_t quota_place(const struct object *const *queues, size_t n, const char *name)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (strcmp(queues[i]->meta->name, name) == 0)
@@ -151,27 +169,35 @@ static uint32_t queue_place(const struct object *const *queues, size_t n, const 
     return NONE;
 }
 
+/* The queues passed policy_queues_check: no cycle. */
+void quota_view_callback(struct quota_view *ret, const struct quota_callback *c, const char *class_,
+                         const struct object *const *queues, size_t n, uint32_t *parent)
+{
+    for (size_t i = 0; i < n; i++)
+        parent[i] = quota_place(queues, n, object_as(queues[i], queue)->spec->parent);
+    *ret = (struct quota_view){.queues = queues,
+                               .parent = parent,
+                               .n = (uint32_t)n,
+                               .held = held_by_callback,
+                               .capacity = -1,
+                               .capacity_all = -1,
+                               .arg = c,
+                               .class_name = class_};
+}
+
 int policy_quota_check(const char *queue, const char *class_, int64_t gpu_milli,
                        const struct object *const *queues, size_t n_queues,
                        int64_t (*held)(const char *queue, const char *class_, void *arg), void *arg,
                        int64_t capacity_milli, struct err *err)
 {
-    struct callback_view c = {held, arg};
-    struct quota_view v = {.queues = queues,
-                           .n = (uint32_t)n_queues,
-                           .held = held_by_callback,
-                           .capacity = capacity_milli,
-                           .capacity_all = -1,
-                           .arg = &c,
-                           .class_name = class_};
+    struct quota_callback c = {held, arg};
+    struct quota_view v;
     uint32_t *parent = mem_zalloc(sizeof(*parent) * (n_queues + 1));
-    uint32_t at = queue_place(queues, n_queues, queue);
+    uint32_t at = quota_place(queues, n_queues, queue);
     struct quota_answer r = {0};
 
-    /* The queues passed policy_queues_check: no cycle. */
-    for (size_t i = 0; i < n_queues; i++)
-        parent[i] = queue_place(queues, n_queues, object_as(queues[i], queue)->spec->parent);
-    v.parent = parent;
+    quota_view_callback(&v, &c, class_, queues, n_queues, parent);
+    v.capacity = capacity_milli;
     if (at != NONE || !queue[0])
         r = quota_check(&v, at, gpu_milli);
     mem_free(parent);
@@ -197,7 +223,7 @@ static int check_parents(const struct object *const *queues, size_t n, struct er
         const char *name = queues[i]->meta->name, *at = object_as(queues[i], queue)->spec->parent;
 
         for (size_t steps = 0; at[0]; steps++) {
-            uint32_t up = queue_place(queues, n, at);
+            uint32_t up = quota_place(queues, n, at);
 
             if (up == NONE)
                 return err_field(
@@ -228,7 +254,7 @@ static int check_guaranteed(const struct object *const *queues, size_t n, const 
 
         if (strcmp(object_as(queues[i], queue)->spec->parent, q->meta->name) != 0)
             continue;
-        child = quota_of(queues[i], g->class_);
+        child = quota_line(queues[i], g->class_);
         below += child ? child->guaranteed : 0;
     }
     if (below > g->guaranteed)
@@ -245,10 +271,10 @@ static int check_child_classes(const struct object *const *queues, size_t n, con
                                struct err *err)
 {
     const struct queue_spec *s = object_as(q, queue)->spec;
-    uint32_t up = s->parent[0] ? queue_place(queues, n, s->parent) : NONE;
+    uint32_t up = s->parent[0] ? quota_place(queues, n, s->parent) : NONE;
 
     for (uint32_t i = 0; up != NONE && i < s->n_gpus; i++) {
-        if (s->gpus[i].guaranteed && !quota_of(queues[up], s->gpus[i].class_))
+        if (s->gpus[i].guaranteed && !quota_line(queues[up], s->gpus[i].class_))
             return err_field(err, E_INVALID, "spec.gpus",
                              "queue %s guarantees class %s, of which its parent %s guarantees none",
                              q->meta->name, s->gpus[i].class_[0] ? s->gpus[i].class_ : "any",

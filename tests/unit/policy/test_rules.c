@@ -229,42 +229,6 @@ static void test_policy_precedence(void **state)
     assert_int_equal(n_losers, 1);
 }
 
-static int berlin(void *arg, const char *zone, int64_t utc_ms, int32_t *ret)
-{
-    (void)arg;
-    (void)utc_ms;
-    *ret = 3600;
-    return strcmp(zone, "Europe/Berlin") == 0 ? 0 : E_NOTFOUND;
-}
-
-static void test_windows_and_max_gpus(void **state)
-{
-    struct world *w = *state;
-    const struct object *o;
-
-    three_tiers(w);
-    world_put(
-        w,
-        "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {maxGPUs: 12, windows: [{days: [mon], "
-        "from: '08:00', to: '18:00', timezone: Europe/Berlin, maxGPUs: 4}]}\n");
-    world_run(w, "a", GPU(1));
-    assert_pending(w, "WindowClosed"); /* the zone is not known */
-    pool_set_zone_resolver(w->p, berlin, NULL);
-    o = world_workload(w, "b", GPU(5));
-    world_decide_at(w, o, NOW + 7 * 60 * MINUTE); /* 08:00 in Berlin */
-    assert_pending(w, "WindowClosed");
-    world_decide_at(w, o, NOW + 7 * 60 * MINUTE - 1);
-    assert_non_null(w->pl);
-    world_decide_at(w, o, NOW + 17 * 60 * MINUTE);
-    assert_non_null(w->pl);
-    world_decide_at(w, o, NOW + 31 * 60 * MINUTE); /* Tuesday */
-    assert_non_null(w->pl);
-    world_run(w, "c", GPU(8));
-    assert_non_null(w->pl);
-    world_run(w, "d", GPU(8));
-    assert_pending(w, "PolicyLimitReached");
-}
-
 static void test_price_decides(void **state)
 {
     struct world *w = *state;
@@ -333,97 +297,6 @@ static void test_preferences(void **state)
     assert_true(w->d->candidates[0].score == 90);
     assert_true(row_of(w, "hub")->score == 5); /* 1 × 50 of 10 */
     assert_int_equal(w->d->candidates[0].n_terms, 2);
-}
-
-#define QUEUES                                                                                     \
-    "kind: Queue\nmetadata: {name: root}\nspec: {gpus: [{class: h100, guaranteed: 16, burst: "     \
-    "20}]}\n---\n"                                                                                 \
-    "kind: Queue\nmetadata: {name: a}\nspec: {parent: root, namespaces: [dev], gpus: [{class: "    \
-    "h100, "                                                                                       \
-    "guaranteed: 4, burst: 8}]}\n---\n"                                                            \
-    "kind: Queue\nmetadata: {name: b}\nspec: {parent: root, namespaces: [ops], lend: false, "      \
-    "gpus: "                                                                                       \
-    "[{class: h100, guaranteed: 12}]}\n"
-
-static void test_quota(void **state)
-{
-    struct world *w = *state;
-
-    three_tiers(w); /* 24 GPUs */
-    world_put(w, QUEUES);
-    world_run(w, "w1", GPU(8));
-    assert_non_null(w->pl);
-    assert_string_equal(w->d->queue, "a");
-    world_run(w, "w2", GPU(1));
-    assert_pending(w, "QuotaBurstExhausted");
-    assert_string_equal(row_of(w, "hub")->message, "8 of 8 h100 in use by queue a");
-    world_run(w, "w3", GPU(8) "  queue: b\n");
-    assert_non_null(w->pl);
-    world_run(w, "w4", GPU(5) "  queue: b\n"); /* 8 + 8 + 5 > 20 of the root */
-    assert_pending(w, "QuotaBurstExhausted");
-    assert_non_null(strstr(w->d->message, "queue root"));
-    world_run(w, "w5", GPU(1) "  queue: c\n");
-    assert_pending(w, "QueueMissing");
-    pool_drop(w->p, "uid-w3");
-    world_put(w, "kind: Queue\nmetadata: {name: c}\nspec: {}\n");
-    world_run(w, "w6", GPU(8) "  queue: c\n"); /* 24 - 8 - 12 kept = 4 for others */
-    assert_pending(w, "QuotaGuaranteeOfOthers");
-    world_run(w, "w7", GPU(4) "  queue: c\n");
-    assert_non_null(w->pl);
-    pool_drop(w->p, "uid-w7");
-    world_put(
-        w,
-        "kind: Queue\nmetadata: {name: root}\nspec: {lend: true, gpus: [{class: h100, guaranteed: "
-        "16}]}\n---\nkind: Queue\nmetadata: {name: b}\nspec: {parent: root, lend: true, gpus: "
-        "[{class: h100, guaranteed: 12}]}\n");
-    world_run(w, "w6", GPU(8) "  queue: c\n");
-    assert_non_null(w->pl);
-}
-
-static int64_t held(const char *queue, const char *class_, void *arg)
-{
-    (void)arg;
-    (void)class_;
-    return strcmp(queue, "a") == 0 ? 6000 : 0;
-}
-
-static void test_quota_and_queue_checks(void **state)
-{
-    struct world *w = *state;
-    const struct object *q[3];
-    struct err err = {0};
-
-    world_put(w, QUEUES);
-    q[0] = w->made[0];
-    q[1] = w->made[1];
-    q[2] = w->made[2];
-    assert_int_equal(policy_queues_check(q, 3, &err), 0);
-    assert_int_equal(policy_quota_check("a", "h100", 2000, q, 3, held, NULL, 24000, &err), 0);
-    assert_int_equal(policy_quota_check("a", "h100", 3000, q, 3, held, NULL, 24000, &err), E_PLACE);
-    assert_non_null(strstr(err.text, "queue a holds 6.0 of 8.0"));
-    assert_int_equal(policy_quota_check("a", "h100", 1000, q, 3, held, NULL, 18000, &err), E_PLACE);
-    assert_non_null(strstr(err.text, "guaranteed to other queues"));
-    assert_int_equal(policy_quota_check("x", "h100", 1000, q, 3, held, NULL, 24000, &err), E_PLACE);
-    assert_string_equal(policy_queue_of(world_workload(w, "w", ""), q, 3), "a");
-    assert_int_equal(policy_queues_check(q + 1, 2, &err), E_INVALID);
-    assert_string_equal(err.field, "spec.parent");
-    q[0] = world_docs(w, "kind: Queue\nmetadata: {name: root}\nspec: {parent: a}\n", false);
-    assert_int_equal(policy_queues_check(q, 3, &err), E_INVALID);
-    assert_non_null(strstr(err.text, "cycle"));
-    q[0] =
-        world_docs(w,
-                   "kind: Queue\nmetadata: {name: root}\nspec: {gpus: [{class: h100, guaranteed: "
-                   "15}]}\n",
-                   false);
-    assert_int_equal(policy_queues_check(q, 3, &err), E_INVALID);
-    assert_string_equal(err.field, "spec.gpus");
-    q[0] = world_docs(
-        w,
-        "kind: Queue\nmetadata: {name: root}\nspec: {namespaces: [ops], gpus: [{class: h100,"
-        " guaranteed: 16}]}\n",
-        false);
-    assert_int_equal(policy_queues_check(q, 3, &err), E_INVALID);
-    assert_string_equal(err.field, "spec.namespaces");
 }
 
 static void item(struct world *w, struct cycle_item *it, const char *name, const char *spec)
@@ -502,12 +375,9 @@ int main(void)
         T(test_spill_over_waits),
         T(test_capacity_kinds_and_require_forbid),
         T(test_policy_precedence),
-        T(test_windows_and_max_gpus),
         T(test_price_decides),
         T(test_data_gravity),
         T(test_preferences),
-        T(test_quota),
-        T(test_quota_and_queue_checks),
         T(test_cycle_order_and_positions),
         T(test_workload_refusals),
     };
