@@ -9,6 +9,9 @@ set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1 -g -fno-omit-frame-pointer")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
 
 add_compile_definitions(_GNU_SOURCE _FILE_OFFSET_BITS=64 HANSE_VERSION="${PROJECT_VERSION}")
+if(HANSE_FAILPOINTS)
+    add_compile_definitions(HANSE_FAILPOINTS)
+endif()
 # Texts are cut at their limit on purpose (struct err holds 512 bytes): no warning for truncation.
 # As the Linux kernel does: GCC 12 at -O2 turned a loop over list_pop (core_read.c) into one without end; it inferred
 # from a NULL that is never dereferenced. Slower code is not seen; wrong code was.

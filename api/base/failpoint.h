@@ -1,0 +1,37 @@
+/* Failpoints: named places where a test makes the process die, so that a crash happens exactly
+ * there.
+ *
+ * FAILPOINT("move.start.before") does nothing unless the environment asks for it, and is not in the
+ * release build at all (CMake option HANSE_FAILPOINTS). Asked for by
+ *   HANSE_FAILPOINT=SPEC        this process dies there
+ *   HANSE_FAILPOINT_FILE=FILE   the file holds a SPEC, or is not there. The first process that
+ * comes by takes the file (it is renamed to FILE.fired, with the pid in it) and dies: one death
+ * among many processes, and none after a restart HANSE_FAILPOINT_LIST=FILE   each name that is
+ * reached is appended, with role and pid HANSE_FAILPOINT_ROLE=ROLE   what this process calls itself
+ * in a SPEC SPEC is NAME[@ROLE][:N][=kill|exit|stop]: the Nth time (1), only in a process of that
+ * role; by SIGKILL, by _exit(70), or stopped by SIGSTOP. In a file N counts what this process has
+ * passed since the file was written.
+ *
+ * A point lies just before or just after an effect, and is named for it. It must never stand where
+ * nothing could have died: between two lines of which neither can be seen from outside. */
+#ifndef HANSE_API_BASE_FAILPOINT_H
+#define HANSE_API_BASE_FAILPOINT_H
+
+#include <stdbool.h>
+
+#ifdef HANSE_FAILPOINTS
+extern bool failpoint_armed; /* written before main; by failpoint_init in tests */
+#define FAILPOINT(name)                                                                            \
+    do {                                                                                           \
+        if (__builtin_expect(failpoint_armed, 0))                                                  \
+            failpoint_reached(name);                                                               \
+    } while (0)
+#else
+#define FAILPOINT(name) ((void)0)
+#endif
+void failpoint_reached(const char *name); /* any thread */
+/* Reads the environment again; a SPEC that cannot be read ends the process with 64 and says why.
+ * Called before main. */
+void failpoint_init(void);
+
+#endif
