@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "tests/sim/sim_loop.h"
+#include "tests/sim/world/sim_loop.h"
 
 #include <signal.h>
 #include <stdio.h>

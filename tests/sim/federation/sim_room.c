@@ -1,6 +1,6 @@
 /* The room's side: processes, keys, leases, and how it misbehaves. Must never do anything that a
  * real target could not: a key that was told absent stays refused, an end is an end. */
-#include "tests/sim/sim_target_wire.h"
+#include "tests/sim/federation/sim_target_wire.h"
 
 #include <signal.h>
 #include <stdio.h>

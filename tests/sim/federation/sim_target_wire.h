@@ -1,8 +1,8 @@
 /* What the scripted driver and the room say to each other: records of one size. */
-#ifndef HANSE_TESTS_SIM_SIM_TARGET_WIRE_H
-#define HANSE_TESTS_SIM_SIM_TARGET_WIRE_H
+#ifndef HANSE_TESTS_SIM_FEDERATION_SIM_TARGET_WIRE_H
+#define HANSE_TESTS_SIM_FEDERATION_SIM_TARGET_WIRE_H
 
-#include "tests/sim/sim_target.h"
+#include "tests/sim/federation/sim_target.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * direction, which arrive in order. A direction that is cut holds its packets, as TCP's
  * retransmission does, and gives the connection up after 30 s. An end belongs to a loop until its
  * `closed` was called; a conn goes when nobody and no packet needs it. */
-#include "tests/sim/sim_net.h"
+#include "tests/sim/world/sim_net.h"
 #include "api/base/tls.h"
 
 #include <stdio.h>

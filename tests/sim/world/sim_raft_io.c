@@ -1,9 +1,9 @@
 /* libraft's I/O on the virtual world. One disk operation after the other, each in two moments: it
  * is durable, and then it is told; a crash between the two leaves what nobody was told of. Messages
  * are datagrams: lost, late and out of order, and their bytes are part of the world's hash. */
-#include "tests/sim/sim_raft_io.h"
+#include "tests/sim/world/sim_raft_io.h"
 
-#include "tests/sim/sim_raft_wire.h"
+#include "tests/sim/world/sim_raft_wire.h"
 
 #include <stdio.h>
 #include <string.h>

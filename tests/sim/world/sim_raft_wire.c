@@ -1,5 +1,5 @@
 /* libraft's messages as bytes: field by field, so that no padding reaches the world's hash. */
-#include "tests/sim/sim_raft_wire.h"
+#include "tests/sim/world/sim_raft_wire.h"
 
 #include <string.h>
 

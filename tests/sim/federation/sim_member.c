@@ -1,10 +1,10 @@
 /* Wiring of one simulated member. As server.c: the core on a loop of its own, everything else on
  * the outer loop, and what the core tells is posted there. Must hold no logic that server.c has
  * not. */
-#include "tests/sim/sim_member.h"
+#include "tests/sim/federation/sim_member.h"
 
-#include "tests/sim/sim_raft_io.h"
-#include "tests/sim/sim_target.h"
+#include "tests/sim/world/sim_raft_io.h"
+#include "tests/sim/federation/sim_target.h"
 
 #include <stdio.h>
 

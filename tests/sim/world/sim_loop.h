@@ -4,8 +4,8 @@
  * event to event, so an hour passes in seconds, and the same seed gives the same events:
  * sim_event_hash compares runs. What a program must not do here: ask the real clock, random(),
  * files or sockets. */
-#ifndef HANSE_TESTS_SIM_SIM_LOOP_H
-#define HANSE_TESTS_SIM_SIM_LOOP_H
+#ifndef HANSE_TESTS_SIM_WORLD_SIM_LOOP_H
+#define HANSE_TESTS_SIM_WORLD_SIM_LOOP_H
 
 #include "api/base/loop.h"
 #include "api/base/tls.h"

@@ -1,11 +1,11 @@
 /* One member on a virtual host: core and brain, wired as controlplane/server/server.c wires them,
  * without its API. The test proposes what the API would. */
-#ifndef HANSE_TESTS_SIM_SIM_MEMBER_H
-#define HANSE_TESTS_SIM_SIM_MEMBER_H
+#ifndef HANSE_TESTS_SIM_FEDERATION_SIM_MEMBER_H
+#define HANSE_TESTS_SIM_FEDERATION_SIM_MEMBER_H
 
 #include "controlplane/raft/core.h"
 #include "controlplane/run/brain.h"
-#include "tests/sim/sim_loop.h"
+#include "tests/sim/world/sim_loop.h"
 
 struct sim_member;
 struct sim_member_events {

@@ -1,7 +1,7 @@
 /* The members' side of the room: a driver as connector.h wants it. One connection, dialled again
  * when it is lost; a call that is not answered in time is unknown; a lease counts from a beat of
  * the room that is older than the quorum round that allowed it. */
-#include "tests/sim/sim_target_wire.h"
+#include "tests/sim/federation/sim_target_wire.h"
 
 #include "api/base/list.h"
 

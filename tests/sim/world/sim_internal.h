@@ -1,8 +1,8 @@
 /* What the files of the simulator share. */
-#ifndef HANSE_TESTS_SIM_SIM_INTERNAL_H
-#define HANSE_TESTS_SIM_SIM_INTERNAL_H
+#ifndef HANSE_TESTS_SIM_WORLD_SIM_INTERNAL_H
+#define HANSE_TESTS_SIM_WORLD_SIM_INTERNAL_H
 
-#include "tests/sim/sim_loop.h"
+#include "tests/sim/world/sim_loop.h"
 
 enum sim_kind {
     SIM_WAKE = 1,

@@ -1,5 +1,5 @@
 /* Datagrams, links and simulated identities: what the network has besides streams. */
-#include "tests/sim/sim_internal.h"
+#include "tests/sim/world/sim_internal.h"
 #include "api/base/tls_internal.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* libraft's messages as bytes, for sim_raft_io.c. */
-#ifndef HANSE_TESTS_SIM_SIM_RAFT_WIRE_H
-#define HANSE_TESTS_SIM_SIM_RAFT_WIRE_H
+#ifndef HANSE_TESTS_SIM_WORLD_SIM_RAFT_WIRE_H
+#define HANSE_TESTS_SIM_WORLD_SIM_RAFT_WIRE_H
 
 #include "api/base/mem.h"
 

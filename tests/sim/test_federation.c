@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "api/base/log.h"
-#include "tests/sim/sim_federation.h"
+#include "tests/sim/federation/sim_federation.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ static unsigned tell(uint64_t seed, const struct fed_outcome *o)
         return 0;
     print_error("seed %llu: %s\n  again: HANSE_SIM_SEED=%llu HANSE_SIM_TRACE=1 %s\n",
                 (unsigned long long)seed, o->failed, (unsigned long long)seed,
-                "tests/sim/sim_sim_federation");
+                "tests/sim/sim_federation");
     return 1;
 }
 

@@ -1,6 +1,6 @@
 /* Processes and their loops in the virtual world. A process ends only between events: a signal, an
  * exit and a crash never run while one of its callbacks is on the stack. */
-#include "tests/sim/sim_internal.h"
+#include "tests/sim/world/sim_internal.h"
 
 #include <signal.h>
 #include <stdarg.h>

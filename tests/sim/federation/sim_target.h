@@ -5,11 +5,11 @@
  * has said that it is absent, and stops a run whose lease is not renewed in time. With chaos on it
  * also loses answers, answers late, does things twice, breaks connections and refuses orders. What
  * it records is the truth that the members are measured against. */
-#ifndef HANSE_TESTS_SIM_SIM_TARGET_H
-#define HANSE_TESTS_SIM_SIM_TARGET_H
+#ifndef HANSE_TESTS_SIM_FEDERATION_SIM_TARGET_H
+#define HANSE_TESTS_SIM_FEDERATION_SIM_TARGET_H
 
 #include "connectors/connector.h"
-#include "tests/sim/sim_loop.h"
+#include "tests/sim/world/sim_loop.h"
 
 /* Planted bugs: one at a time, to prove that the checks see them. */
 enum sim_plant {

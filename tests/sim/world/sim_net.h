@@ -1,8 +1,8 @@
 /* What the streams' files share: a conn, its two ends and its two directions. */
-#ifndef HANSE_TESTS_SIM_SIM_NET_H
-#define HANSE_TESTS_SIM_SIM_NET_H
+#ifndef HANSE_TESTS_SIM_WORLD_SIM_NET_H
+#define HANSE_TESTS_SIM_WORLD_SIM_NET_H
 
-#include "tests/sim/sim_internal.h"
+#include "tests/sim/world/sim_internal.h"
 
 #define KERNEL_BYTES 262144 /* taken by the kernel; what is more is pending */
 #define GIVE_UP_US 30000000 /* without an answer */

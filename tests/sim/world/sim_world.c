@@ -1,7 +1,7 @@
 /* The world: clock, event heap, randomness, hosts and their faults. Must never let an order depend
  * on addresses or on the real clock: events are ordered by (time, order of scheduling) and nothing
  * else. */
-#include "tests/sim/sim_internal.h"
+#include "tests/sim/world/sim_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* What must hold (reliability.md, I1 to I9), while a federation runs and when it is quiet. Looks
  * only; must never change what happens. */
-#include "tests/sim/sim_federation.h"
+#include "tests/sim/federation/sim_federation.h"
 
 #include "controlplane/store/store_internal.h"
 

@@ -1,6 +1,6 @@
 /* Files of a virtual host: a sorted list. file_write is atomic and durable, so a crash loses
  * nothing here. */
-#include "tests/sim/sim_internal.h"
+#include "tests/sim/world/sim_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* One life of a federation. */
-#include "tests/sim/sim_federation.h"
+#include "tests/sim/federation/sim_federation.h"
 
 #include <stdio.h>
 #include <string.h>

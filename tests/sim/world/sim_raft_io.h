@@ -1,10 +1,10 @@
 /* libraft's I/O on the virtual world: a log on a simulated disk, messages as datagrams. For
  * core_config.raft_io_create and raft_io_destroy; raft_io_arg is the host. What a crash leaves is
  * what was durable: what the disk had begun, and not finished, may be there or not. */
-#ifndef HANSE_TESTS_SIM_SIM_RAFT_IO_H
-#define HANSE_TESTS_SIM_SIM_RAFT_IO_H
+#ifndef HANSE_TESTS_SIM_WORLD_SIM_RAFT_IO_H
+#define HANSE_TESTS_SIM_WORLD_SIM_RAFT_IO_H
 
-#include "tests/sim/sim_loop.h"
+#include "tests/sim/world/sim_loop.h"
 
 struct raft_io;
 

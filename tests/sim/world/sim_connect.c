@@ -1,6 +1,6 @@
 /* Connecting and listening in the virtual world: a SYN that is repeated until it gets through, the
  * identities that a handshake would show, then the accept and the open. */
-#include "tests/sim/sim_net.h"
+#include "tests/sim/world/sim_net.h"
 #include "api/base/tls_internal.h"
 
 #include <stdio.h>

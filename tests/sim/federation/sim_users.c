@@ -1,6 +1,6 @@
 /* Users: they create, suspend and delete workloads through members that they choose at random, and
  * know only what they were told. */
-#include "tests/sim/sim_federation.h"
+#include "tests/sim/federation/sim_federation.h"
 
 #include "api/base/limits.h"
 

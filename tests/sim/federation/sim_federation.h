@@ -1,10 +1,10 @@
 /* A federation in the virtual world: three members, two rooms, users, faults and the checks. One
  * seed is one life of it. */
-#ifndef HANSE_TESTS_SIM_SIM_FEDERATION_H
-#define HANSE_TESTS_SIM_SIM_FEDERATION_H
+#ifndef HANSE_TESTS_SIM_FEDERATION_SIM_FEDERATION_H
+#define HANSE_TESTS_SIM_FEDERATION_SIM_FEDERATION_H
 
-#include "tests/sim/sim_member.h"
-#include "tests/sim/sim_target.h"
+#include "tests/sim/federation/sim_member.h"
+#include "tests/sim/federation/sim_target.h"
 
 #define FED_ROOMS 2
 #define FED_WORKLOADS_MAX 256

@@ -1,6 +1,6 @@
 /* Faults: members crash, stop, pause and are cut off from each other and from the rooms. Each fault
  * ends by itself; when the time of faults is over everything is healed. */
-#include "tests/sim/sim_federation.h"
+#include "tests/sim/federation/sim_federation.h"
 
 #include <stdio.h>
 
