@@ -97,6 +97,12 @@ int cli_json(struct cli *c, const char *method, const char *path, const cJSON *b
 int cli_operate(struct cli *c, const char *op, const cJSON *body, cJSON **ret,
                 struct err *err) MUST_CHECK;
 void cli_pause(struct cli *c, uint64_t ms); /* runs the loop meanwhile */
+/* Watches `path` (cli_watch_path): each() is told every state, from the present one on, and returns
+ * non-zero when it has seen enough. within_ms 0: as long as it takes; else E_TIMEOUT when over. */
+int cli_follow(struct cli *c, const char *path, uint64_t within_ms,
+               int (*each)(void *arg, const cJSON *object, bool deleted), void *arg,
+               struct err *err) MUST_CHECK;
+const char *cli_watch_path(struct cli *c, const struct kind *k, const char *ns, const char *name);
 /* "/apis/…/namespaces/NS/PLURAL[/NAME]"; all: every namespace; name NULL: the collection. In
  * c->mem. */
 const char *cli_path(struct cli *c, const struct kind *k, const char *ns, bool all,
@@ -163,6 +169,13 @@ void documents_free(struct documents *d);
 /* A Decision for people; workload may be NULL. */
 void explain_render(const cJSON *workload, const cJSON *decision, int64_t now_ms, struct arena *mem,
                     struct buf *out);
+/* What a Migration is about now, one sentence; all that is known of it; of a Workload, what it can
+ * resume from and where it moved (lists of items, NULL = none). */
+bool move_over(const char *phase); /* Succeeded, Failed or Cancelled: Migrations and Workloads */
+void move_line(const cJSON *m, struct arena *mem, struct buf *out);
+void move_render(const cJSON *m, struct arena *mem, struct buf *out);
+void workload_moves_render(const cJSON *w, const cJSON *checkpoints, const cJSON *moves,
+                           int64_t now_ms, struct arena *mem, struct buf *out);
 /* Unified diff of two texts; nothing when they are equal. */
 void diff_unified(const char *from_name, const char *to_name, const char *a, const char *b,
                   struct arena *mem, struct buf *out);
@@ -184,11 +197,12 @@ VERB_RUN(delete)
 VERB_RUN(apply)
 VERB_RUN(diff)
 VERB_RUN(submit)
-VERB_RUN(explain) VERB_RUN(drain) VERB_RUN(cordon) VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec)
-    VERB_RUN(status) VERB_RUN(members) VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version)
-        VERB_RUN(bench)
+VERB_RUN(migrate)
+VERB_RUN(explain)
+VERB_RUN(drain) VERB_RUN(cordon) VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status)
+    VERB_RUN(members) VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)
 #undef VERB_RUN
-            int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail,
-                           bool follow, struct err *err) MUST_CHECK;
+        int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail,
+                       bool follow, struct err *err) MUST_CHECK;
 
 #endif

@@ -61,9 +61,22 @@ static const struct option submit_options[] = {
     {"experiment", 0, "NAME", "for cost reports"},
     {"deadline", 0, "TIME", "must have ended by then"},
     {"label", 'l', "KEY=VALUE", "label; may be repeated"},
+    {"checkpoint-store", 0, "DIR", "where it saves: a named store, a directory or s3:// URL"},
+    {"checkpoint-interval", 0, "TIME", "how often it saves, such as 10m; auto: as advised"},
+    {"grace", 0, "TIME", "time to save in, once it is asked to stop"},
+    {"keep", 0, "N", "checkpoints kept"},
+    {"required", 0, NULL, "a stop without a checkpoint is a failure"},
+    {"partition", 0, "MODE", "target out of reach: wait, replaceAfter=TIME or stopAfter=TIME"},
     {"dry-run", 0, NULL, "print the Workload, submit nothing"},
     {"wait", 0, NULL, "until it has ended; exit 1 when it failed"},
     {"follow", 0, NULL, "print its log meanwhile"},
+    END};
+static const struct option migrate_options[] = {
+    {"to", 0, "TARGET", "there and nowhere else (default: the best place)"},
+    {"cancel", 0, "MIGRATION", "give a move up, as long as that can be done"},
+    {"wait", 0, NULL, "until it is over; exit 0 only when it succeeded"},
+    {"wait-timeout", 0, "TIME", "at most this long (default: 1h); the move goes on"},
+    OUTPUT("json, yaml or name"),
     END};
 static const struct option explain_options[] = {
     OUTPUT("json or yaml"), {"fields", 0, NULL, "the word is a kind: list its fields"}, END};
@@ -104,11 +117,16 @@ const struct verb verb_table[] = {
     {"submit", ALL, "[-f FILE | OPTION... -- COMMAND ARGUMENT...]",
      "start work: a command, a script or a manifest",
      "hanse submit --gpus 2 --class h100-sxm-80gb --workers 4 --topology rack -- python train.py\n"
-     "hanse submit -f train.sbatch --follow",
+     "hanse submit -f train.sbatch --follow --checkpoint-interval 10m --grace 90s",
      submit_options, verb_submit, "file"},
     {"explain", ALL, "WORKLOAD | KIND.FIELD", "why it runs where it runs, or why not yet",
      "hanse explain resnet-a -n vision-dev\nhanse explain workload.spec.gang", explain_options,
      verb_explain, "workload"},
+    {"migrate", ALL, "WORKLOAD [--to TARGET] | --cancel MIGRATION",
+     "move work: it saves, stops, and goes on elsewhere from there",
+     "hanse migrate resnet-a -n vision-dev --to par-spoke --wait\n"
+     "hanse migrate --cancel resnet-a-move-x7k2p -n vision-dev",
+     migrate_options, verb_migrate, "workload"},
     {"logs", ALL, "WORKLOAD", "what its programs print", "hanse logs resnet-a -f --rank 2",
      logs_options, verb_logs, "workload"},
     {"exec", ALL, "WORKLOAD -- COMMAND ARGUMENT...",

@@ -242,6 +242,19 @@ static int check_reservation(const struct path *p, const struct reservation_spec
     return r->until <= r->from ? path_error(err, &until, "is not after from") : 0;
 }
 
+static int check_migration(const struct path *p, const struct migration_spec *m, struct err *err)
+{
+    struct path workload = {p, "workload", 0}, to = {p, "to", 0};
+
+    if (!dns_subdomain(m->workload))
+        return path_error(err, &workload, "\"%.80s\" is not the name of a workload", m->workload);
+    if (*m->to && !dns_subdomain(m->to))
+        return path_error(err, &to,
+                          "\"%.80s\" is not the name of a target; leave it out for the best one",
+                          m->to);
+    return 0;
+}
+
 #define CHECK(s_, f_)                                                                              \
     if (s == &schema_##s_) {                                                                       \
         int r_ = check_##f_(p, body, err);                                                         \
@@ -262,6 +275,7 @@ static int check_body(const struct path *p, const struct schema *s, const void *
     CHECK(gang, gang)
     CHECK(checkpoint_spec, checkpoint)
     CHECK(reservation_spec, reservation)
+    CHECK(migration_spec, migration)
     schema_for_each (f, s) {
         struct path at = {p, f->json, 0};
         if ((f->type != T_OBJ && f->type != T_LIST) || f->flags & FIELD_STATUS ||
@@ -321,10 +335,22 @@ static int check_immutable(const struct path *p, const struct schema *s, const v
     return 0;
 }
 
+/* What a cancelled move held is gone, so the wish cannot be taken back. */
+static int check_cancel(const struct object *old, const struct object *now, struct err *err)
+{
+    static const struct path spec = {NULL, "spec", 0}, cancel = {&spec, "cancel", 0};
+
+    if (object_as(old, migration)->spec->cancel && !object_as(now, migration)->spec->cancel)
+        return path_error(err, &cancel, "cannot be taken back; make a new Migration");
+    return 0;
+}
+
 int object_validate_update(const struct object *old, const struct object *now, struct err *err)
 {
     PRE(old->kind == now->kind);
     int r = object_validate(now, err);
 
+    if (r == 0 && old->kind->id == KIND_MIGRATION)
+        r = check_cancel(old, now, err);
     return r < 0 ? r : check_immutable(NULL, old->kind->schema, old->body, now->body, err);
 }

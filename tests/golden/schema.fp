@@ -422,6 +422,8 @@ migration_spec 1 0 -
 migration_spec 2 4 move_cause
 migration_spec 3 0 -
 migration_spec 4 3 -
+move_phase_at 1 4 move_phase
+move_phase_at 2 6 -
 migration_status 1 4 move_phase
 migration_status 2 0 -
 migration_status 3 0 -
@@ -441,6 +443,7 @@ migration_status 16 2 -
 migration_status 17 0 -
 migration_status 18 0 -
 migration_status 19 1 -
+migration_status 20 11 move_phase_at
 reservation_spec 1 0 -
 reservation_spec 2 10 target_selector
 reservation_spec 3 0 -

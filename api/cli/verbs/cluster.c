@@ -258,10 +258,53 @@ static void queues_table(struct cli *c, const cJSON *queues, struct buf *out)
     }
 }
 
+static void moves_table(struct cli *c, const cJSON *moves, struct buf *out)
+{
+    static const char *const heads[] = {"MOVING", "CAUSE", "FROM", "TO", "PHASE", "WHAT"};
+    const cJSON *m;
+    struct table t;
+
+    table_init(&t, c->mem, 6);
+    for (int i = 0; i < 6; i++)
+        table_cell(&t, heads[i]);
+    cJSON_ArrayForEach(m, moves)
+    {
+        const char *from = json_text_at(m, "status.from"), *to = json_text_at(m, "status.to"),
+                   *phase = json_text_at(m, "status.phase");
+        AUTO_BUF line = {0};
+        buf_init(&line, 8192);
+        move_line(m, c->mem, &line);
+        table_cell(&t, arena_printf(c->mem, "%s/%s", json_text_at(m, "metadata.namespace"),
+                                    json_text_at(m, "spec.workload")));
+        table_cell(&t, json_text_at(m, "spec.cause"));
+        table_cell(&t, *from ? from : "-");
+        table_cell(&t, *to ? to : "-");
+        table_cell(&t, *phase ? phase : "Pending");
+        table_cell(&t, line.n ? line.p : "");
+    }
+    if (t.n > 6) {
+        buf_char(out, '\n');
+        table_print(&t, out);
+    }
+}
+
+/* The Migrations that are not over, in an array of their own. */
+static cJSON *moves_open(cJSON *list)
+{
+    cJSON *items = cJSON_DetachItemFromObjectCaseSensitive(list, "items"), *m, *next;
+
+    for (m = items ? items->child : NULL; m; m = next) {
+        next = m->next;
+        if (move_over(json_text_at(m, "status.phase")))
+            cJSON_Delete(cJSON_DetachItemViaPointer(items, m));
+    }
+    return items ? items : cJSON_CreateArray();
+}
+
 int verb_status(struct cli *c, struct err *err)
 {
     const char *format;
-    cJSON *status = NULL, *targets = NULL, *queues = NULL;
+    cJSON *status = NULL, *targets = NULL, *queues = NULL, *moves = NULL;
     AUTO_BUF b = {0};
     int rv = format_check(c, &format, err);
 
@@ -272,11 +315,15 @@ int verb_status(struct cli *c, struct err *err)
         rv = cli_json(c, "GET", HANSE_API "/targets", NULL, &targets, err);
     if (!rv)
         rv = cli_json(c, "GET", HANSE_API "/queues", NULL, &queues, err);
+    if (!rv)
+        rv = cli_json(c, "GET", HANSE_API "/migrations", NULL, &moves, err);
+    cJSON *open = moves_open(moves);
     if (!rv && *format) {
         (void)cJSON_AddItemToObject(status, "targets",
                                     cJSON_DetachItemFromObjectCaseSensitive(targets, "items"));
         (void)cJSON_AddItemToObject(status, "queues",
                                     cJSON_DetachItemFromObjectCaseSensitive(queues, "items"));
+        (void)cJSON_AddItemToObject(status, "migrations", cJSON_Duplicate(open, true));
         json_out(c, status, format);
     } else if (!rv) {
         const char *revision = json_text_of(status, "revision");
@@ -291,8 +338,11 @@ int verb_status(struct cli *c, struct err *err)
         buf_char(&b, '\n');
         targets_table(c, targets, &b);
         queues_table(c, queues, &b);
+        moves_table(c, open, &b);
         out_flush(c, &b);
     }
+    cJSON_Delete(open);
+    cJSON_Delete(moves);
     cJSON_Delete(status);
     cJSON_Delete(targets);
     cJSON_Delete(queues);

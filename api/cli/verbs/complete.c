@@ -71,6 +71,25 @@ static void offer_names(struct cli *c, const struct kind *k, const char *prefix)
     client_answer_fini(&a);
 }
 
+/* Options whose value is the name of an object. */
+static bool offer_value(struct cli *c, const char *option, const char *prefix)
+{
+    static const struct {
+        const char *option;
+        enum kind_id kind;
+    } known[] = {{"--to", KIND_TARGET},       {"--cancel", KIND_MIGRATION},
+                 {"--queue", KIND_QUEUE},     {"--priority", KIND_PRIORITY_CLASS},
+                 {"--class", KIND_GPU_CLASS}, {"--namespace", KIND_NAMESPACE},
+                 {"-n", KIND_NAMESPACE}};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(option, known[i].option)) {
+            offer_names(c, kind_by_id(known[i].kind), prefix);
+            return true;
+        }
+    return false;
+}
+
 /* The words behind "hanse", the last being completed. */
 int verb_complete(struct cli *c, struct err *err)
 {
@@ -91,6 +110,8 @@ int verb_complete(struct cli *c, struct err *err)
     }
     const struct verb *v = verb_find(w[0]);
     if (!v)
+        return 0;
+    if (offer_value(c, w[n - 2], word))
         return 0;
     if (*word == '-') {
         offer_options(c, v->options, word);

@@ -43,6 +43,39 @@ static void events_print(struct cli *c, const struct kind *k, const cJSON *o, st
     cJSON_Delete(list);
 }
 
+/* Items of a list by one field; the caller deletes *list. */
+static const cJSON *items_by(struct cli *c, enum kind_id kind, const char *ns, const char *field,
+                             const char *value, cJSON **list)
+{
+    AUTO_BUF path = {0};
+    struct err unused = {0};
+
+    buf_init(&path, 8192);
+    buf_printf(&path, "%s?fieldSelector=%s%%3D", cli_path(c, kind_by_id(kind), ns, false, NULL),
+               field);
+    client_encode(&path, value);
+    if (cli_json(c, "GET", path.p, NULL, list, &unused))
+        return NULL; /* without the right to list them the object itself is still told */
+    return cJSON_GetObjectItemCaseSensitive(*list, "items");
+}
+
+static void moves_describe(struct cli *c, const struct kind *k, const cJSON *o, struct buf *out)
+{
+    cJSON *checkpoints = NULL, *moves = NULL;
+    const char *ns = json_text_at(o, "metadata.namespace"), *uid = json_text_at(o, "metadata.uid"),
+               *name = json_text_at(o, "metadata.name");
+
+    if (k->id == KIND_MIGRATION)
+        move_render(o, c->mem, out);
+    if (k->id == KIND_WORKLOAD)
+        workload_moves_render(
+            o, items_by(c, KIND_CHECKPOINT, ns, "spec.workloadUid", uid, &checkpoints),
+            items_by(c, KIND_MIGRATION, ns, "spec.workload", name, &moves), loop_wall_ms(c->loop),
+            c->mem, out);
+    cJSON_Delete(checkpoints);
+    cJSON_Delete(moves);
+}
+
 static void part_print(const cJSON *o, const char *key, const char *title, struct buf *out)
 {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
@@ -60,7 +93,7 @@ static void part_print(const cJSON *o, const char *key, const char *title, struc
     }
 }
 
-static void describe(const struct kind *k, const cJSON *o, struct buf *out)
+static void describe(struct cli *c, const struct kind *k, const cJSON *o, struct buf *out)
 {
     static const char *const meta[][2] = {{"name", "Name"},
                                           {"namespace", "Namespace"},
@@ -79,6 +112,7 @@ static void describe(const struct kind *k, const cJSON *o, struct buf *out)
         }
     part_print(m, "labels", "Labels", out);
     part_print(m, "annotations", "Annotations", out);
+    moves_describe(c, k, o, out);
     cJSON_ArrayForEach(v, o)
     {
         static const char *const done[] = {"apiVersion", "kind", "metadata"};
@@ -120,7 +154,7 @@ int verb_describe(struct cli *c, struct err *err)
         rv = cli_json(c, "GET", cli_path(c, k, c->ns, false, i ? c->args.pos[i] : slash + 1), NULL,
                       &o, err);
         if (!rv) {
-            describe(k, o, &b);
+            describe(c, k, o, &b);
             events_print(c, k, o, &b);
             out_flush(c, &b);
         }

@@ -41,6 +41,60 @@ static void gpu_flags(struct cli *c, cJSON *spec, long gpus)
         }
 }
 
+static void text_put(cJSON *to, const char *key, const char *value)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(to, key);
+    (void)cJSON_AddStringToObject(to, key, value);
+}
+
+static int checkpoint_flags(struct cli *c, cJSON *spec, struct err *err)
+{
+    static const char *const texts[][2] = {
+        {"checkpoint-store", "store"}, {"checkpoint-interval", "interval"}, {"grace", "grace"}};
+    long keep;
+    int rv = arg_number(&c->args, "keep", 1, 1000, 0, &keep, err);
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts && !rv; i++)
+        if (arg_text(&c->args, texts[i][0], NULL))
+            text_put(object_in(spec, "checkpoint"), texts[i][1],
+                     arg_text(&c->args, texts[i][0], NULL));
+    if (!rv && keep) {
+        cJSON_DeleteItemFromObjectCaseSensitive(object_in(spec, "checkpoint"), "keep");
+        (void)cJSON_AddNumberToObject(object_in(spec, "checkpoint"), "keep", (double)keep);
+    }
+    if (!rv && arg_flag(&c->args, "required")) {
+        cJSON_DeleteItemFromObjectCaseSensitive(object_in(spec, "checkpoint"), "required");
+        (void)cJSON_AddTrueToObject(object_in(spec, "checkpoint"), "required");
+    }
+    return rv;
+}
+
+/* wait, replace, stop, replaceAfter=TIME or stopAfter=TIME. */
+static int partition_flag(struct cli *c, cJSON *spec, struct err *err)
+{
+    const char *v = arg_text(&c->args, "partition", NULL), *eq = v ? strchr(v, '=') : NULL;
+    int64_t ms;
+
+    if (!v)
+        return 0;
+    size_t n = eq ? (size_t)(eq - v) : strlen(v);
+    bool timed =
+        (n == 12 && !memcmp(v, "replaceAfter", n)) || (n == 9 && !memcmp(v, "stopAfter", n));
+    bool word = !strcmp(v, "wait") || !strcmp(v, "replace") || !strcmp(v, "stop");
+    if (!(eq ? timed && !duration_parse(eq + 1, &ms, NULL) : word))
+        return err_set(err, E_USAGE,
+                       "--partition %s: expected wait, replace, stop, replaceAfter=TIME or "
+                       "stopAfter=TIME",
+                       v);
+    cJSON_DeleteItemFromObjectCaseSensitive(spec, "partition");
+    if (eq)
+        text_put(object_in(spec, "partition"), timed && n == 12 ? "replaceAfter" : "stopAfter",
+                 eq + 1);
+    else
+        (void)cJSON_AddStringToObject(spec, "partition", v);
+    return 0;
+}
+
 /* Flags go over what a file says. */
 static int flags_put(struct cli *c, cJSON *j, struct err *err)
 {
@@ -55,21 +109,21 @@ static int flags_put(struct cli *c, cJSON *j, struct err *err)
 
     if (!rv)
         rv = arg_number(&c->args, "workers", 1, 4096, 0, &workers, err);
+    if (!rv)
+        rv = checkpoint_flags(c, spec, err);
+    if (!rv)
+        rv = partition_flag(c, spec, err);
     if (rv)
         return rv;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const char *v = arg_text(&c->args, texts[i][0], NULL);
-        if (!v)
-            continue;
-        cJSON_DeleteItemFromObjectCaseSensitive(spec, texts[i][1]);
-        (void)cJSON_AddStringToObject(spec, texts[i][1], v);
+        if (v)
+            text_put(spec, texts[i][1], v);
     }
     for (int i = 0; i < 2; i++) {
         const char *key = i ? "memory" : "cpu", *v = arg_text(&c->args, key, NULL);
-        if (!v)
-            continue;
-        cJSON_DeleteItemFromObjectCaseSensitive(object_in(spec, "resources"), key);
-        (void)cJSON_AddStringToObject(object_in(spec, "resources"), key, v);
+        if (v)
+            text_put(object_in(spec, "resources"), key, v);
     }
     if (workers > 0) {
         cJSON_DeleteItemFromObjectCaseSensitive(object_in(spec, "gang"), "workers");
@@ -167,87 +221,43 @@ static bool ended(const char *phase)
     return !strcmp(phase, "Succeeded") || !strcmp(phase, "Failed") || !strcmp(phase, "Cancelled");
 }
 
-struct following {
+struct waiting {
     struct cli *c;
     const char *until; /* "Running" or "" = the end */
-    struct buf line;
     char phase[32], note[2048];
-    bool done, gone;
+    bool gone;
 };
 
-static void phase_tell(struct following *f, const cJSON *o)
+static int phase_tell(void *arg, const cJSON *o, bool deleted)
 {
+    struct waiting *w = arg;
     const char *phase = json_text_at(o, "status.phase"),
                *target = json_text_at(o, "status.placement.target");
     char note[2048];
 
-    (void)snprintf(f->phase, sizeof f->phase, "%s", phase);
+    w->gone = deleted;
+    if (deleted)
+        return 1;
+    (void)snprintf(w->phase, sizeof w->phase, "%s", phase);
     (void)snprintf(note, sizeof note, "%s%s%s%s%s", *phase ? phase : "Queued",
                    *target ? " on " : "", target, *json_text_at(o, "status.message") ? ": " : "",
                    json_text_at(o, "status.message"));
-    if (strcmp(note, f->note) != 0)
-        (void)fprintf(f->c->err, "%s\n", note);
-    (void)snprintf(f->note, sizeof f->note, "%s", note);
-    f->done =
-        ended(phase) || (*f->until && (!strcmp(phase, f->until) || !strcmp(phase, "Quiescing")));
+    if (strcmp(note, w->note) != 0)
+        (void)fprintf(w->c->err, "%s\n", note);
+    (void)snprintf(w->note, sizeof w->note, "%s", note);
+    return ended(phase) || (*w->until && (!strcmp(phase, w->until) || !strcmp(phase, "Quiescing")));
 }
 
-static int follow_data(const void *p, size_t n, void *arg)
-{
-    struct following *f = arg;
-    char *end;
-
-    buf_add(&f->line, p, n);
-    while (f->line.n && (end = memchr(f->line.p, '\n', f->line.n))) {
-        size_t len = (size_t)(end - f->line.p);
-        cJSON *j = cJSON_ParseWithLength(f->line.p, len);
-        const char *type = json_text_of(j, "type");
-        if (!strcmp(type, "DELETED"))
-            f->gone = true;
-        else if (!strcmp(type, "ADDED") || !strcmp(type, "MODIFIED"))
-            phase_tell(f, cJSON_GetObjectItemCaseSensitive(j, "object"));
-        bool failed = !strcmp(type, "ERROR");
-        cJSON_Delete(j);
-        buf_consume(&f->line, len + 1);
-        if (f->done || f->gone || failed)
-            return 1;
-    }
-    return f->line.failed ? 1 : 0;
-}
-
-/* A watch of the one object, begun anew from its present state whenever the connection ends. */
 static int phase_wait(struct cli *c, const char *ns, const char *name, const char *until,
                       char phase[32], struct err *err)
 {
-    struct following f = {.c = c, .until = until};
-    struct client_answer a;
-    AUTO_BUF path = {0};
-    int rv = 0;
+    struct waiting w = {.c = c, .until = until};
+    int rv = cli_follow(c, cli_watch_path(c, kind_by_id(KIND_WORKLOAD), ns, name), 0, phase_tell,
+                        &w, err);
 
-    buf_init(&path, 8192);
-    buf_init(&f.line, 16u << 20);
-    client_answer_init(&a);
-    buf_printf(&path, "%s?watch=1&fieldSelector=metadata.name%%3D",
-               cli_path(c, kind_by_id(KIND_WORKLOAD), ns, false, NULL));
-    client_encode(&path, name);
-    while (!rv && !f.done && !f.gone) {
-        struct client_request rq = {
-            .method = "GET", .path = path.p, .data = follow_data, .arg = &f};
-        uint64_t begun_ms = loop_now_ms(c->loop);
-        buf_reset(&f.line);
-        rv = client_perform(c->lane, &rq, &a, err);
-        if (!rv)
-            rv = client_status(&a, err);
-        if (a.status == 200 && (rv == E_CONNECT || rv == E_UNAVAIL))
-            rv = 0; /* a member died under it: the next one tells the state again */
-        if (!rv && !f.done && !f.gone && loop_now_ms(c->loop) - begun_ms < 1000)
-            cli_pause(c, 200);
-    }
-    if (!rv && f.gone)
+    if (!rv && w.gone)
         rv = err_set(err, E_NOTFOUND, "workload %s was deleted", name);
-    (void)snprintf(phase, 32, "%s", f.phase);
-    buf_fini(&f.line);
-    client_answer_fini(&a);
+    (void)snprintf(phase, 32, "%s", w.phase);
     return rv;
 }
 

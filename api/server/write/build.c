@@ -152,6 +152,18 @@ static void namespace_active(struct namespace_ *ns, struct arena *mem)
     ns->has |= (uint64_t)1 << top_field(kind_by_id(KIND_NAMESPACE), "status")->bit;
 }
 
+/* Causes other than "asked" are Hanse's own findings: a user's Migration that named one would pass
+ * for a drain or a preemption, with the rights and the record of those. */
+static int migration_asked(const struct object *o, struct err *err)
+{
+    enum move_cause cause = object_as(o, migration)->spec->cause;
+
+    if (cause == MOVE_ASKED)
+        return 0;
+    return err_field(err, E_INVALID, "spec.cause",
+                     "%s is found by Hanse itself; leave it out (asked)", move_cause_text(cause));
+}
+
 int object_build(struct api *a, const struct build *b, cJSON *tree, struct object **ret,
                  struct err *err)
 {
@@ -199,6 +211,8 @@ int object_build(struct api *a, const struct build *b, cJSON *tree, struct objec
     }
     now = object_make(k, body);
     r = object_validate(now, err);
+    if (!r && !b->old && k->id == KIND_MIGRATION)
+        r = migration_asked(now, err);
     if (!r && b->old)
         r = object_validate_update(b->old, now, err);
     if (!r && now->bytes > LIMIT_OBJECT_MAX_BYTES)

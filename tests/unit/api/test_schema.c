@@ -296,6 +296,10 @@ static void test_errors_say_what_is_wrong(void **state)
     refused("PlacementPolicy", "{workloads: {matchExpressions: [{key: a, operator: In}]}}",
             "In needs at least one value");
     refused("PlacementPolicy", "{migrate: {minSaving: 150%}}", "out of range; expected 0 to 1");
+    refused("Migration", "{to: fra-hub}", "spec.workload: is required");
+    refused("Migration", "{workload: a/b}", "spec.workload: \"a/b\" is not the name of a workload");
+    refused("Migration", "{workload: a, to: Fra Hub}", "spec.to: \"Fra Hub\" is not the name");
+    refused("Migration", "{workload: a, cause: boredom}", "spec.cause");
 }
 
 static void test_names_and_labels(void **state)
@@ -494,6 +498,33 @@ static void test_immutable_fields(void **state)
     o = object_unref(o);
 }
 
+static void test_a_cancelled_move_stays_cancelled(void **state)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct object *o, *p;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(from_yaml("apiVersion: hanse.dev/v1alpha1\nkind: Migration\nmetadata: {name: "
+                               "a}\nspec: {workload: w}",
+                               1, &o, &e),
+                     0);
+    struct migration *m = object_edit_as(o, migration, a);
+    assert_int_equal(m->spec->cause, MOVE_ASKED);
+    m->spec->cancel = true;
+    p = object_make(o->kind, m);
+    assert_int_equal(object_validate_update(o, p, &e), 0);
+    assert_int_equal(object_validate_update(p, o, &e), E_INVALID);
+    assert_string_equal(e.field, "spec.cancel");
+    p = object_unref(p);
+    m->spec->to = "elsewhere";
+    p = object_make(o->kind, m);
+    assert_int_equal(object_validate_update(o, p, &e), E_INVALID);
+    assert_string_equal(e.field, "spec.to");
+    p = object_unref(p);
+    o = object_unref(o);
+}
+
 static void test_scalars(void **state)
 {
     static const struct {
@@ -579,6 +610,7 @@ int main(void)
                                        cmocka_unit_test(test_short_forms),
                                        cmocka_unit_test(test_unknown_fields_stay_in_the_log),
                                        cmocka_unit_test(test_immutable_fields),
+                                       cmocka_unit_test(test_a_cancelled_move_stays_cancelled),
                                        cmocka_unit_test(test_tags_never_change_type),
                                        cmocka_unit_test(test_round_trips)};
 

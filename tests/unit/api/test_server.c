@@ -127,6 +127,28 @@ static void test_create_refusals(void **state)
     assert_int_equal(strlen(api_text(w, "metadata.name")), 9);
 }
 
+/* Who asks for a move cannot pass it off as a drain; nor is a Migration's status his. */
+static void test_a_users_migration(void **state)
+{
+#define MOVES H "/namespaces/default/migrations"
+#define MOVE(name, more)                                                                           \
+    "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Migration\",\"metadata\":{\"name\":\"" name \
+    "\"},\"spec\":{\"workload\":\"a\"" more "}}"
+    (void)state;
+    assert_int_equal(ask("POST", MOVES, MOVE("m", "},\"status\":{\"phase\":\"Starting\"")), 201);
+    IS("spec.cause", "asked");
+    assert_string_not_equal(api_text(w, "status.phase"), "Starting");
+    assert_int_equal(ask("POST", MOVES, MOVE("n", ",\"cause\":\"drain\"")), 422);
+    IS("details.causes.0.field", "spec.cause");
+    assert_int_equal(ask("PUT", MOVES "/m", MOVE("m", ",\"to\":\"b\"")), 422);
+    IS("details.causes.0.field", "spec.to");
+    assert_int_equal(ask("PUT", MOVES "/m", MOVE("m", ",\"cancel\":true")), 200);
+    assert_int_equal(ask("PUT", MOVES "/m", MOVE("m", ",\"cancel\":false")), 422);
+    IS("details.causes.0.field", "spec.cancel");
+#undef MOVE
+#undef MOVES
+}
+
 static void test_update_conflict(void **state)
 {
     char body[4096], rv[32];
@@ -523,6 +545,7 @@ int main(int argc, char **argv)
                                               T(test_discovery),
                                               T(test_create_get_delete),
                                               T(test_create_refusals),
+                                              T(test_a_users_migration),
                                               T(test_update_conflict),
                                               T(test_status_subresource),
                                               T(test_patches),
