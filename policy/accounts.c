@@ -124,3 +124,28 @@ void accounts_add(struct pool *p, struct hold *h, int sign)
             *queue_cell(p, q, h->i_class) += milli;
     }
 }
+
+struct hold *pool_hold_of(const struct pool *p, const char *uid)
+{
+    uint32_t i = strmap_get(&p->hold_by_uid, uid);
+
+    return i == NONE ? NULL : p->holds[i];
+}
+
+void accounts_lay_aside(struct pool *p, const struct hold *h, int sign)
+{
+    int64_t milli = h ? sign * h->milli : 0;
+
+    if (!h || !h->counted)
+        return;
+    if (h->i_policy != NONE)
+        p->policy_held[h->i_policy] += milli;
+    p->queue_root[p->n_account_classes] += milli;
+    if (h->i_class != NONE)
+        p->queue_root[h->i_class] += milli;
+    for (uint32_t q = h->i_queue; q != NONE; q = p->queue_parent[q]) {
+        *queue_cell(p, q, p->n_account_classes) += milli;
+        if (h->i_class != NONE)
+            *queue_cell(p, q, h->i_class) += milli;
+    }
+}

@@ -313,6 +313,8 @@ static const char *fit_sentence(const struct place *pl, const struct row *r)
         return "fits, but a step of the policy's order before it does, too";
     if (r->reason != REASON_CHOSEN && r->gang.workers < pl->chosen->gang.workers)
         return "fits with fewer workers";
+    if (r->reason == REASON_CHOSEN && pl->chosen_because)
+        return pl->chosen_because;
     return reason_sentence(r->reason);
 }
 

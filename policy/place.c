@@ -155,11 +155,10 @@ static void look_at_target(struct place *pl, uint32_t target)
             .target = target, .group = NONE, .reason = REASON_NO_CLASS, .nodes = t->n_nodes};
 }
 
-int policy_place(const struct pool *cp, const struct place_request *rq, struct arena *a,
-                 struct decision_spec **ret_decision, struct placement **ret_placement,
-                 struct err *err)
+int place_look(struct place *pl, const struct pool *cp, const struct place_request *rq,
+               struct arena *a, struct err *err)
 {
-    struct place *pl = arena_new(a, struct place);
+    struct hold *own;
 
     if (rq->workload->kind->id != KIND_WORKLOAD)
         return err_set(err, E_INTERNAL, "policy_place was given a %s", rq->workload->kind->kind);
@@ -167,6 +166,9 @@ int policy_place(const struct pool *cp, const struct place_request *rq, struct a
     pl->rq = rq;
     pl->a = a;
     pl->obj = rq->workload;
+    /* One that runs and looks for another place gives back what it holds. */
+    own = pool_hold_of(pl->p, rq->workload->meta->uid);
+    accounts_lay_aside((struct pool *)pl->p, own, -1);
     place_begin(pl);
     score_begin(pl);
     if (!place_refused(pl)) {
@@ -174,6 +176,18 @@ int policy_place(const struct pool *cp, const struct place_request *rq, struct a
             look_at_target(pl, i);
         score_rows(pl);
     }
-    decision_record(pl, ret_decision, ret_placement);
+    accounts_lay_aside((struct pool *)pl->p, own, 1);
     return 0;
+}
+
+int policy_place(const struct pool *cp, const struct place_request *rq, struct arena *a,
+                 struct decision_spec **ret_decision, struct placement **ret_placement,
+                 struct err *err)
+{
+    struct place *pl = arena_new(a, struct place);
+    int r = place_look(pl, cp, rq, a, err);
+
+    if (r == 0)
+        decision_record(pl, ret_decision, ret_placement);
+    return r;
 }

@@ -129,6 +129,7 @@ struct row {
     const char *text;    /* name in the sentence, or NULL */
     uint32_t rank;       /* of its step of the order and kind of capacity: lower is tried first */
     double price, useful, score;
+    double rate; /* as useful, without what is paid once */
     bool priced;
     int64_t move_bytes; /* data and checkpoint that must be moved */
     int64_t move_state; /* the checkpoint's part of it */
@@ -167,6 +168,9 @@ struct place {
     uint32_t n_compliance;
     const struct object **datasets;
     double duration_h;          /* expected, at speed 1; 0 = not told */
+    double done_h;              /* of it, as far as its newest verified checkpoint; at speed 1 */
+    double left_h;              /* the rest; 0 = not known, or overdue */
+    double spent;               /* money, with what it holds now */
     struct quota_answer *quota; /* by class */
     bool *quota_known;
     double weight[TERM_NR], cost_reference, watts_reference;
@@ -178,10 +182,14 @@ struct place {
     struct row *rows;
     uint32_t n_rows, cap_rows;
     struct row *chosen;
+    const char *chosen_because; /* or NULL: best score */
     enum reason pending;
     char message[256];
 };
 
+/* place.c: reads, looks at every target and chooses; decision_record makes the answer. */
+int place_look(struct place *pl, const struct pool *p, const struct place_request *rq,
+               struct arena *a, struct err *err) MUST_CHECK;
 /* request.c */
 void place_begin(struct place *pl); /* reads the workload and the policies */
 bool place_refused(
@@ -197,10 +205,12 @@ bool filter_group(struct place *pl,
                   struct row *r); /* class, price, quota, policy limits; false = r->reason */
 /* price.c */
 bool price_of(const struct group *g, int64_t now_ms, double *ret_price);
+#define RESTART_HOURS 0.1 /* until a stopped run computes again */
 void price_row(struct place *pl, struct row *r);
 /* score.c */
 void score_begin(struct place *pl);
 void score_rows(struct place *pl);
+bool row_better(const struct place *pl, const struct row *a, const struct row *b);
 /* decision.c */
 void decision_record(struct place *pl, struct decision_spec **ret_decision,
                      struct placement **ret_placement);

@@ -128,17 +128,22 @@ struct move_choice {
     enum move_cause cause;
     struct placement *placement;    /* destination; NULL: no room elsewhere, though it has to go */
     struct decision_spec *decision; /* with placement */
-    double lost_gpu_s, cost, saving; /* expected; cost: egress and restart in money */
-    char why[256];                  /* a sentence */
+    double lost_gpu_s, cost, saving; /* expected; cost: egress and restart in money; saving: after all of it */
+    char why[256];                  /* a sentence; also when it stays */
 };
-/* Should a running workload move now? With `must` it has to (drain, sick node, compliance, lost, asked), and only where
- * to is asked. With must 0, for the causes that its PlacementPolicy names in migrate.when: repatriate when an earlier
- * step of the policy's order has room again, cheaper when the saving over what is left of its expected duration beats
- * the move's cost by minSaving, data when all its data is local there and not here; never before minStay, never twice
- * within atMostEvery. */
+/* Should a running workload move now? With `must` it has to (drain, sick node, compliance, lost, asked, spot notice),
+ * and only where to is asked: not its own target, but for a sick node or a notice (other nodes will do), and unless rq
+ * says which to avoid or to take. With must 0, for the causes that its PlacementPolicy names in migrate.when, the first
+ * that holds in that order: repatriate when an earlier step of the policy's order has room again; cheaper when what is
+ * left of its expected duration costs less there by more than minSaving, after egress, restart and the work since its
+ * last checkpoint; data when all its data is local there and not here. A duration that is not told counts as long again
+ * as it has run; one that is over saves nothing. Never to a later step of the order, never without a verified
+ * checkpoint, never before minStay (10m unless told), never twice within atMostEvery (1h); minSaving is 10%.
+ * Its own hold counts against no quota or limit meanwhile, but keeps its room. */
 int policy_move(const struct pool *p, const struct place_request *rq, enum move_cause must, struct arena *a,
                 struct move_choice *ret, struct err *err) MUST_CHECK;
-/* Must it leave where it is? MOVE_DRAIN, MOVE_SICK, MOVE_COMPLIANCE, or 0. */
+/* Must it leave where it is? MOVE_COMPLIANCE, MOVE_SICK, MOVE_DRAIN (in this order), or 0. A PlacementPolicy, its order
+ * and its windows say where and when new work starts: they make nobody leave. */
 enum move_cause policy_must_leave(const struct pool *p, const struct object *workload, int64_t now_ms);
 
 /* ---- hints: the smallest single changes that would admit a workload that waits ----------------------------------- */

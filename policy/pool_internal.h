@@ -174,6 +174,10 @@ bool node_same_shape(const struct object *a, const struct object *b);
 void accounts_build(struct pool *p);
 void accounts_fini(struct pool *p);
 void accounts_add(struct pool *p, struct hold *h, int sign);
+/* For the time of one decision (sign -1, then 1) a workload's own hold does not count against its
+ * queues and policy: it would give it back. What it holds on nodes stays. NULL h: nothing. */
+void accounts_lay_aside(struct pool *p, const struct hold *h, int sign);
+struct hold *pool_hold_of(const struct pool *p, const char *uid);          /* or NULL */
 uint32_t pool_queue_index(const struct pool *p, const struct workload *w); /* NONE: no queue */
 
 static inline const struct target_spec *target_spec_of(const struct object *o)

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define GIB 1073741824.0
-#define RESTART_HOURS 0.1         /* until a stopped run computes again */
 #define CHECKPOINT_HOURS (1 / 3.) /* 20m, when the interval is not told */
 #define UNKNOWN_RUN_HOURS 1.0     /* over which one-off costs are spread when no duration is told */
 
@@ -155,11 +154,10 @@ static double hours_lost(const struct place *pl) /* by one interruption */
 static void check_caps(struct place *pl, struct row *r, double gpus)
 {
     const struct workload_spec *s = pl->spec;
-    double spent = pl->status && pl->status->spent ? pl->status->spent->cost : 0;
     double speed = class_speed(&pl->p->t, pl->p->t.groups[r->group].class_);
 
     if (s->deadline && pl->duration_h > 0 &&
-        pl->rq->now_ms + (int64_t)(pl->duration_h / speed * 3600000) > s->deadline) {
+        pl->rq->now_ms + (int64_t)(pl->left_h / speed * 3600000) > s->deadline) {
         r->reason = REASON_DEADLINE;
     } else if ((s->maxGpuHourPrice > 0 || s->maxCost > 0) && !r->priced) {
         r->reason = REASON_PRICE_UNKNOWN;
@@ -168,9 +166,9 @@ static void check_caps(struct place *pl, struct row *r, double gpus)
         r->x = (int64_t)(r->price * 10000 + 0.5);
         r->y = (int64_t)(s->maxGpuHourPrice * 10000 + 0.5);
         r->text = "per GPU-hour";
-    } else if (s->maxCost > 0 && spent + r->useful * gpus * pl->duration_h > s->maxCost) {
+    } else if (s->maxCost > 0 && pl->spent + r->useful * gpus * pl->left_h > s->maxCost) {
         r->reason = REASON_PRICE_CAP;
-        r->x = (int64_t)((spent + r->useful * gpus * pl->duration_h) * 10000 + 0.5);
+        r->x = (int64_t)((pl->spent + r->useful * gpus * pl->left_h) * 10000 + 0.5);
         r->y = (int64_t)(s->maxCost * 10000 + 0.5);
         r->text = "in all";
     }
@@ -194,8 +192,8 @@ void price_row(struct place *pl, struct row *r)
     r->useful = r->price / class_speed(&pl->p->t, g->class_);
     if (g->capacity == CAPACITY_SPOT && r->priced)
         r->useful *= 1 + g->price->interruptionsPerHour * hours_lost(pl);
+    r->rate = r->useful;
     if (r->move_cost > 0)
-        r->useful +=
-            r->move_cost / (gpus * (pl->duration_h > 0 ? pl->duration_h : UNKNOWN_RUN_HOURS));
+        r->useful += r->move_cost / (gpus * (pl->left_h > 0 ? pl->left_h : UNKNOWN_RUN_HOURS));
     check_caps(pl, r, gpus);
 }

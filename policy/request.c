@@ -104,6 +104,35 @@ static void read_policies(struct place *pl)
     }
 }
 
+/* What of the expected run is done: all that was not lost, at the speed of the device that it is on
+ * now. Work before its newest checkpoint counts only: without one it begins anew elsewhere. */
+static void read_progress(struct place *pl)
+{
+    const struct workload_status *s = pl->status;
+    const struct placement *at = s ? s->placement : NULL;
+    double gpus = (double)need_milli(&pl->need, pl->need.workers) / 1000;
+    int64_t until;
+
+    pl->duration_h = pl->spec->expected ? (double)pl->spec->expected->duration / 3600000 : 0;
+    pl->left_h = pl->duration_h;
+    pl->spent = s && s->spent ? s->spent->cost : 0;
+    if (at && at->since && pl->rq->now_ms > at->since)
+        pl->spent += (double)(pl->rq->now_ms - at->since) / 3600000 * (double)at->gpus / 1000 *
+                     at->gpuHourPrice;
+    if (!s || !s->checkpoint || gpus <= 0)
+        return;
+    if (s->spent && s->spent->gpuHours > s->spent->wasted)
+        pl->done_h = (s->spent->gpuHours - s->spent->wasted) / gpus;
+    until = s->checkpoint->verifiedAt;
+    if (at && at->since && s->checkpoint->epoch == s->epoch && until > at->since) {
+        uint32_t c = strmap_get(&pl->p->t.class_by_name, at->class_);
+
+        pl->done_h +=
+            (double)(until - at->since) / 3600000 * (c == NONE ? 1 : class_speed(&pl->p->t, c));
+    }
+    pl->left_h = pl->done_h < pl->duration_h ? pl->duration_h - pl->done_h : 0;
+}
+
 void place_begin(struct place *pl)
 {
     const struct workload *w = object_as(pl->obj, workload);
@@ -121,7 +150,7 @@ void place_begin(struct place *pl)
     pl->queue = pool_queue_index(pl->p, w);
     pl->queue_name =
         pl->queue == NONE ? pl->spec->queue : pl->p->docs[KIND_QUEUE].v[pl->queue]->meta->name;
-    pl->duration_h = pl->spec->expected ? (double)pl->spec->expected->duration / 3600000 : 0;
+    read_progress(pl);
     pl->quota = arena_array(pl->a, struct quota_answer, pl->p->t.n_classes);
     pl->quota_known = arena_array(pl->a, bool, pl->p->t.n_classes);
     pl->cap_rows = pl->p->t.n_groups + pl->p->t.n_targets;

@@ -103,7 +103,7 @@ static double targets_term(const struct place *pl, const struct row *r)
     return pl->weight[TERM_TARGETS] > 0 ? 100 * have / pl->weight[TERM_TARGETS] : 0;
 }
 
-static bool better(const struct place *pl, const struct row *a, const struct row *b)
+bool row_better(const struct place *pl, const struct row *a, const struct row *b)
 {
     const struct table *t = &pl->p->t;
     const struct group *x = &t->groups[a->group], *y = &t->groups[b->group];
@@ -156,7 +156,7 @@ void score_rows(struct place *pl)
         r->tie = pl->rq->seed ? (text_hash(pl->p->t.targets[r->target].name) ^ pl->rq->seed) *
                                     0x9e3779b97f4a7c15u
                               : 0;
-        if (!pl->chosen || better(pl, r, pl->chosen))
+        if (!pl->chosen || row_better(pl, r, pl->chosen))
             pl->chosen = r;
     }
 }
