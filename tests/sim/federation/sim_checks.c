@@ -78,9 +78,10 @@ struct root *fed_newest(struct fed *f)
 
 /* ---- I1, I5: as a run begins
  * ------------------------------------------------------------------------------------------ */
-void fed_check_begin(void *fed, struct sim_room *room, const struct run_key *k)
+void fed_check_begin(void *fed, struct sim_room *room, const struct sim_run *run)
 {
     struct fed *f = fed;
+    const struct run_key *k = &run->key;
     char key[RUN_KEY_MAX];
     unsigned alive = 0;
 
@@ -90,6 +91,7 @@ void fed_check_begin(void *fed, struct sim_room *room, const struct run_key *k)
     if (alive)
         fed_fail(f, "I1: %s begins on %s while %u other attempt of the workload lives", key,
                  room->name, alive);
+    fed_check_work_begin(f, room, run);
     if (intent_known(f, key))
         return;
     for (unsigned i = 0; i < SIM_MEMBERS; i++)
@@ -120,6 +122,26 @@ void fed_check_stop(void *fed, struct sim_room *room, const struct run_key *k)
 
 /* ---- I4 and the state itself: after each entry
  * -------------------------------------------------------------------------- */
+struct changes {
+    struct fed *f;
+    const struct root *r;
+};
+static bool change_each(const struct change *c, void *arg)
+{
+    struct changes *x = arg;
+
+    fed_check_change(x->f, x->r, c);
+    return true;
+}
+static void changes_look(struct fed *f, const struct root *r)
+{
+    struct changes x = {f, r};
+    struct err err;
+
+    if (root_changes(r, f->newest ? root_rv(f->newest) : 0, change_each, &x, &err))
+        return; /* they are no longer kept: what they led to is looked at all the same */
+}
+
 void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
 {
     struct fed *f = fed;
@@ -137,6 +159,7 @@ void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
                  (unsigned long long)m->id, (unsigned long long)digest, (unsigned long long)n,
                  (unsigned long long)d->digest);
     if (!f->newest || n > root_number(f->newest)) {
+        changes_look(f, r);
         (void)root_unref(f->newest);
         f->newest = root_ref(r);
     }
@@ -211,7 +234,7 @@ static void check_rooms(struct fed *f, const struct root *r) /* I6 */
             const struct object *o = root_workload_by_uid(r, run->key.uid);
             char key[RUN_KEY_MAX];
             run_key_print(&run->key, key);
-            if (run->state != RUN_ENDED &&
+            if (run->state != RUN_ENDED && run->state != RUN_ABSENT &&
                 (!o || !phase_live(object_as(o, workload)->status->phase)))
                 fed_fail(f, "I6: %s lives on %s and nobody holds it", key, f->rooms[i]->name);
         }

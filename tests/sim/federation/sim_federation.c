@@ -22,12 +22,16 @@ static void docs(void *arg)
 static void fed_make(struct fed *f, uint64_t seed)
 {
     static const char *const rooms[FED_ROOMS] = {"fra", "ams"};
-    struct sim_room_events ev = {.begins = fed_check_begin, .stops = fed_check_stop, .arg = f};
+    struct sim_room_events ev = {.begins = fed_check_begin,
+                                 .stops = fed_check_stop,
+                                 .finished = fed_check_finished,
+                                 .arg = f};
 
     f->w = sim_world_create(seed);
     f->profile = (enum fed_profile)(seed % FED_PROFILE_NR);
+    sim_store_init(&f->store);
     for (unsigned i = 0; i < FED_ROOMS; i++) {
-        f->rooms[i] = sim_room_create(f->w, rooms[i], &ev);
+        f->rooms[i] = sim_room_create(f->w, rooms[i], &f->store, &ev);
         f->rooms[i]->long_percent = f->profile == FED_LINKS ? 60 : 20;
     }
     for (unsigned i = 0; i < SIM_MEMBERS; i++) {
@@ -56,11 +60,12 @@ static void fed_live(struct fed *f)
         fed_check_end(f);
 }
 
-void fed_run(uint64_t seed, enum sim_plant plant, struct fed_outcome *ret)
+void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome *ret)
 {
     struct fed *f = mem_new(struct fed);
 
-    sim_target_plant(plant);
+    f->script = *script;
+    sim_target_plant(script->plant);
     fed_make(f, seed);
     fed_live(f);
     *ret = (struct fed_outcome){.done = true,
@@ -70,6 +75,10 @@ void fed_run(uint64_t seed, enum sim_plant plant, struct fed_outcome *ret)
                                 .acked = f->acked,
                                 .unknown = f->unknown,
                                 .faults = f->faults,
+                                .resumed = f->resumed,
+                                .finished = f->finished,
+                                .twice = f->twice,
+                                .lost_steps = f->lost_steps,
                                 .leases_over = f->leases_over,
                                 .phases = f->phases,
                                 .intent_ops = f->intent_ops};

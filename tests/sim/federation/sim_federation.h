@@ -18,17 +18,36 @@ struct fed_workload { /* as its user knows it */
     char name[32], uid[40];
     bool created, delete_sent, deleted;
 };
+struct fed_progress { /* of one workload, as the rooms have seen it */
+    char uid[64];
+    int64_t epoch; /* of its newest run */
+    unsigned begun, finished;
+    int64_t finished_epoch;
+    struct sim_run *last;
+};
 struct fed_digest {
     uint64_t digest, term;
     bool known;
 };
+/* What one life is made of. */
+struct fed_script {
+    enum sim_plant plant;
+    bool steps; /* programs make steps, write checkpoints and resume */
+};
 struct fed {
     struct sim_world *w;
+    struct fed_script script;
     struct sim_host *hosts[SIM_MEMBERS];
     struct sim_member *members[SIM_MEMBERS]; /* NULL: down */
     bool paused[SIM_MEMBERS];
     bool started[SIM_MEMBERS]; /* has been started once */
     struct sim_room *rooms[FED_ROOMS];
+    struct sim_store store;
+    struct fed_progress *progress;
+    size_t n_progress, cap_progress;
+    int64_t lost_steps;
+    unsigned resumed, finished,
+        twice; /* twice: finished again, because the first end could not be told */
     struct fed_workload workloads[FED_WORKLOADS_MAX];
     unsigned n_workloads, n_requests, faults, acked, unknown;
     struct fed_digest *digests; /* by entry number */
@@ -47,11 +66,15 @@ struct fed {
 /* sim_checks.c */
 void fed_fail(struct fed *f, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void fed_check_root(void *fed, struct sim_member *m, const struct root *r);
-void fed_check_begin(void *fed, struct sim_room *room, const struct run_key *k);
+void fed_check_begin(void *fed, struct sim_room *room, const struct sim_run *run);
 void fed_check_stop(void *fed, struct sim_room *room, const struct run_key *k);
 bool fed_settled(struct fed *f); /* all workloads have ended or are explained */
 void fed_check_end(struct fed *f);
 struct root *fed_newest(struct fed *f); /* of the members that are up; a reference, or NULL */
+/* sim_checks_work.c: steps, checkpoints, devices */
+void fed_check_work_begin(struct fed *f, struct sim_room *room, const struct sim_run *run);
+void fed_check_finished(void *fed, struct sim_room *room, const struct sim_run *run);
+void fed_check_change(struct fed *f, const struct root *r, const struct change *c);
 /* sim_users.c */
 void fed_users_start(struct fed *f);
 void fed_docs(struct fed *f);      /* namespace and Targets; again until acknowledged */
@@ -65,10 +88,12 @@ void fed_member_up(struct fed *f, unsigned i);
 struct fed_outcome {
     bool done;
     uint64_t hash, events, entries;
+    unsigned resumed, finished, twice;
+    int64_t lost_steps;
     unsigned workloads, acked, unknown, faults, submits, answers_lost, leases_lost, leases_over;
     uint32_t phases, intent_ops;
     char failed[512];
 };
-void fed_run(uint64_t seed, enum sim_plant plant, struct fed_outcome *ret);
+void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome *ret);
 
 #endif

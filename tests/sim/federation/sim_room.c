@@ -1,6 +1,7 @@
-/* The room's side: processes, keys, leases, and how it misbehaves. Must never do anything that a
- * real target could not: a key that was told absent stays refused, an end is an end. */
-#include "tests/sim/federation/sim_target_wire.h"
+/* The room's sessions: keys, requests, and how it misbehaves. Must never do anything that a real
+ * target could not: a key that was told absent stays refused, an end is an end. What runs there is
+ * in sim_runs.c. */
+#include "tests/sim/federation/sim_room_internal.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #define BEAT_MS 1000
 
 enum sim_plant sim_planted;
-static struct sim_room_events events;
+struct sim_room_events room_events;
 
 struct refusal {
     struct list link;
@@ -65,15 +66,28 @@ static void refuse(struct sim_room *r, const struct run_key *k)
     f->key = *k;
     list_push(&r->refused, &f->link);
 }
+static bool over(const struct sim_run *run)
+{
+    return run->state == RUN_ENDED || run->state == RUN_ABSENT;
+}
 unsigned sim_room_alive(const struct sim_room *r, const char *uid)
 {
     unsigned n = 0;
 
     list_for_each (it, &r->runs) {
         const struct sim_run *x = container_of(it, struct sim_run, link);
-        n += x->state != RUN_ENDED && (!uid || !strcmp(uid, x->key.uid));
+        n += !over(x) && (!uid || !strcmp(uid, x->key.uid));
     }
     return n;
+}
+struct sim_run *sim_room_run(const struct sim_room *r, const char *uid)
+{
+    list_for_each (it, &r->runs) {
+        struct sim_run *x = container_of(it, struct sim_run, link);
+        if (!over(x) && (!uid || !strcmp(uid, x->key.uid)))
+            return x;
+    }
+    return NULL;
 }
 
 /* ---- telling
@@ -84,95 +98,24 @@ static void session_send(struct session *x, const struct record *m)
     if (x->s)
         stream_write(x->s, m, sizeof *m);
 }
-static void seen_of(const struct sim_run *run, struct record *m)
-{
-    m->key = run->key;
-    m->state = run->state;
-    m->exit_code = run->exit_code;
-    m->term_signal = run->term_signal;
-    m->lease_lost = run->lease_lost;
-}
-static void tell_all(struct sim_run *run)
+void room_tell_all(struct sim_run *run)
 {
     struct record m = record_make(ROOM_SEEN);
 
-    seen_of(run, &m);
+    sim_run_seen(run, &m);
     list_for_each (it, &run->room->sessions)
         session_send(container_of(it, struct session, link), &m);
 }
 
-/* ---- runs
- * -------------------------------------------------------------------------------------------------------
- */
-static void run_end(struct sim_run *run, int exit_code, int signo)
-{
-    if (run->state == RUN_ENDED)
-        return;
-    run->state = RUN_ENDED;
-    run->exit_code = exit_code;
-    run->term_signal = signo;
-    run->ended_ms = sim_now_ms(run->room->w);
-    timer_stop(&run->next);
-    sim_log(run->room->w, "%s: %s.%lld.%lld ended: exit %d signal %d%s", run->room->name,
-            run->key.uid, (long long)run->key.epoch, (long long)run->key.try_, exit_code, signo,
-            run->lease_lost ? ", lease lost" : "");
-    tell_all(run);
-}
-static void run_next(void *arg)
-{
-    struct sim_run *run = arg;
-    struct sim_room *r = run->room;
-
-    if (run->state == RUN_STARTING) {
-        run->state = RUN_RUNNING;
-        timer_start(&run->next, below(r, 100) >= r->long_percent ? 500 + below(r, 9000)
-                                                                 : 15000 + below(r, 40000));
-        tell_all(run);
-        return;
-    }
-    run_end(run, below(r, 100) < 15 ? 1 : 0, 0);
-}
-static void run_begin(struct sim_room *r, const struct record *m)
-{
-    struct sim_run *run = mem_new(struct sim_run);
-
-    if (events.begins)
-        events.begins(events.arg, r, &m->key);
-    run->key = m->key;
-    run->room = r;
-    run->state = RUN_STARTING;
-    run->lease_ms = m->lease_ms;
-    run->until_ms = m->from + m->lease_ms;
-    run->began_ms = sim_now_ms(r->w);
-    timer_init(&run->next, r->loop, run_next, run);
-    timer_start(&run->next, below(r, 1500));
-    list_push(&r->runs, &run->link);
-    sim_log(r->w, "%s: %s.%lld.%lld begins, lease %llu", r->name, run->key.uid,
-            (long long)run->key.epoch, (long long)run->key.try_, (unsigned long long)run->lease_ms);
-    tell_all(run);
-}
-
-static struct timer lease_timer[8];
-static unsigned n_rooms;
-
 static void leases_look(void *arg)
 {
     struct sim_room *r = arg;
-    uint64_t now = loop_now_ms(r->loop);
 
-    for (unsigned i = 0; i < n_rooms; i++)
-        if (lease_timer[i].arg == r)
-            timer_start(&lease_timer[i], 50);
+    timer_start(&r->leases, 50);
     if (sim_planted == PLANT_NO_LEASE)
         return;
-    list_for_each (it, &r->runs) {
-        struct sim_run *run = container_of(it, struct sim_run, link);
-        if (run->state == RUN_ENDED || !run->lease_ms || now + 100 < run->until_ms)
-            continue;
-        run->lease_lost = true;
-        r->leases_lost++;
-        run_end(run, 0, SIGTERM);
-    }
+    list_for_each (it, &r->runs)
+        sim_run_lease(container_of(it, struct sim_run, link), loop_now_ms(r->loop));
 }
 
 /* ---- requests
@@ -186,7 +129,7 @@ static void answer_run(struct sim_room *r, const struct record *m, struct record
     a->key = m->key;
     a->state = RUN_ABSENT;
     if (run)
-        seen_of(run, a);
+        sim_run_seen(run, a);
     else if (sim_planted != PLANT_FORGETS_REFUSAL)
         refuse(r, &m->key);
 }
@@ -202,7 +145,7 @@ static void do_submit(struct sim_room *r, const struct record *m, struct record 
             refuse(r, &m->key);
             return;
         }
-        run_begin(r, m);
+        (void)sim_run_begin(r, m);
     }
     answer_run(r, m, a);
 }
@@ -210,22 +153,37 @@ static void do_end(struct sim_room *r, const struct record *m, struct record *a)
 {
     struct sim_run *run = run_find(r, &m->key);
 
-    if (run && run->state != RUN_ENDED && events.stops)
-        events.stops(events.arg, r, &m->key);
-    if (run && run->state != RUN_ENDED && m->type == ROOM_STOP && chance(r, 70))
-        timer_start(&run->next, below(r, 2000)); /* takes its time; ends as it ends */
-    else if (run && m->type == ROOM_STOP)
-        run_end(run, 0, SIGKILL);
-    else if (run && run->state == RUN_RUNNING && below(r, 100) < 70)
-        run_end(run, below(r, 2) ? 75 : 0, 0);
+    if (run && !over(run) && room_events.stops)
+        room_events.stops(room_events.arg, r, &m->key);
+    if (run && m->type == ROOM_SIGNAL) {
+        sim_run_signal(run);
+    } else if (run && chance(r, 70)) { /* takes its time, and saves if it can */
+        sim_run_signal(run);
+        sim_run_kill_in(run, 1 + below(r, 2000));
+    } else if (run) {
+        sim_run_kill_in(run, 0);
+    }
     answer_run(r, m, a);
+}
+/* Ahead of a run: is what it is to resume from whole? */
+static void do_stage(struct sim_room *r, const struct record *m, struct record *a)
+{
+    const struct sim_cut *c;
+    const char *why =
+        sim_store_verify(r->store, r->name, m->key.uid, m->ranks, m->path, m->digest, &c);
+
+    a->key = m->key;
+    a->state = RUN_UNKNOWN;
+    a->outcome = why ? OUT_REJECTED : OUT_DONE;
+    if (why)
+        (void)snprintf(a->reason, sizeof a->reason, "%s", why);
 }
 static void do_list(struct session *x, const struct record *m)
 {
     list_for_each (it, &x->room->runs) {
         struct record l = record_make(ROOM_LISTED);
         l.id = m->id;
-        seen_of(container_of(it, struct sim_run, link), &l);
+        sim_run_seen(container_of(it, struct sim_run, link), &l);
         session_send(x, &l);
     }
 }
@@ -257,6 +215,9 @@ static void execute(struct session *x, const struct record *m, bool mute)
     case ROOM_STOP:
         do_end(r, m, &a);
         break;
+    case ROOM_STAGE:
+        do_stage(r, m, &a);
+        break;
     case ROOM_LIST:
         do_list(x, m);
         break;
@@ -277,7 +238,8 @@ static void request_due(void *arg)
 {
     struct request *q = arg;
 
-    execute(q->session, &q->m, q->mute);
+    if (q->session->room->agent)
+        execute(q->session, &q->m, q->mute);
     mem_free(q);
 }
 static void request_later(struct session *x, const struct record *m, uint64_t ms, bool mute)
@@ -287,7 +249,7 @@ static void request_later(struct session *x, const struct record *m, uint64_t ms
     q->session = x;
     q->m = *m;
     q->mute = mute;
-    timer_init(&q->at, x->room->loop, request_due, q);
+    timer_init(&q->at, x->room->agent, request_due, q);
     timer_start(&q->at, ms);
 }
 
@@ -334,7 +296,8 @@ static bool session_record(const struct record *m, void *arg)
 static void session_data(struct stream *s, const void *p, size_t n, void *arg)
 {
     (void)s;
-    record_feed(&((struct session *)arg)->in, p, n, session_record, arg);
+    if (((struct session *)arg)->room->agent)
+        record_feed(&((struct session *)arg)->in, p, n, session_record, arg);
 }
 static void session_closed(struct stream *s, const struct err *why, void *arg)
 {
@@ -353,7 +316,9 @@ static void session_beat(void *arg)
     struct session *x = arg;
     struct record m = record_make(ROOM_BEAT);
 
-    m.clock = loop_now_ms(x->room->loop);
+    if (!x->room->agent)
+        return;
+    m.clock = loop_now_ms(x->room->agent);
     session_send(x, &m);
     timer_start(&x->beat, BEAT_MS);
 }
@@ -364,11 +329,18 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
     struct record m = record_make(ROOM_HELLO);
 
     (void)li;
+    if (!r->agent) { /* it is being killed */
+        stream_abort(s, "the agent is down");
+        mem_free(x);
+        return;
+    }
     x->room = r;
     x->s = s;
     x->id = ++r->next_session;
-    timer_init(&x->beat, r->loop, session_beat, x);
+    timer_init(&x->beat, r->agent, session_beat, x);
     timer_start(&x->beat, BEAT_MS);
+    if (list_empty(&r->sessions))
+        r->session_since_ms = sim_now_ms(r->w);
     list_push(&r->sessions, &x->link);
     stream_set(s, &session_events, x);
     m.id = x->id;
@@ -376,12 +348,14 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
     session_send(x, &m);
     list_for_each (it, &r->runs) {
         m = record_make(ROOM_SEEN);
-        seen_of(container_of(it, struct sim_run, link), &m);
+        sim_run_seen(container_of(it, struct sim_run, link), &m);
         session_send(x, &m);
     }
 }
 
-static void room_main(struct loop *l, const char *const *argv, const char *const *env, void *arg)
+/* ---- its two processes
+ * ------------------------------------------------------------------------------------------ */
+static void agent_main(struct loop *l, const char *const *argv, const char *const *env, void *arg)
 {
     struct sim_room *r = arg;
     struct listener *li;
@@ -390,26 +364,76 @@ static void room_main(struct loop *l, const char *const *argv, const char *const
 
     (void)argv;
     (void)env;
-    r->loop = l;
+    r->agent = l;
     INV(listener_create(l, "0.0.0.0:" ROOM_PORT, NULL, accepted, r, &li, &port, &err) == 0);
-    timer_init(&lease_timer[n_rooms++], l, leases_look, r);
-    timer_start(&lease_timer[n_rooms - 1], 50);
+}
+static void runs_main(struct loop *l, const char *const *argv, const char *const *env, void *arg)
+{
+    struct sim_room *r = arg;
+
+    (void)argv;
+    (void)env;
+    r->loop = l;
+    timer_init(&r->leases, l, leases_look, r);
+    timer_start(&r->leases, 50);
+}
+static void agent_start(struct sim_room *r)
+{
+    (void)sim_start(r->host, "agent", &(struct sim_program){.main = agent_main, .arg = r});
+}
+void sim_room_agent(struct sim_room *r, bool up)
+{
+    if (!sim_up(r->host) || up == (r->agent != NULL))
+        return;
+    if (up) {
+        agent_start(r);
+        return;
+    }
+    sim_kill(r->host, sim_pid_of(r->agent), SIGKILL);
+    r->agent = NULL;
+    list_init(&r->sessions); /* nobody hears of it from here: the streams are reset */
+}
+void sim_room_power(struct sim_room *r, bool on)
+{
+    if (on == sim_up(r->host))
+        return;
+    if (on) {
+        sim_boot(r->host);
+        (void)sim_start(r->host, "runs", &(struct sim_program){.main = runs_main, .arg = r});
+        agent_start(r);
+        return;
+    }
+    r->agent = NULL;
+    list_init(&r->sessions);
+    list_for_each (it, &r->runs)
+        sim_room_kill_run(r, container_of(it, struct sim_run, link));
+    sim_crash(r->host);
+}
+void sim_room_kill_run(struct sim_room *r, struct sim_run *run)
+{
+    (void)r;
+    if (over(run))
+        return;
+    run->reason = "RunnerKilled";
+    sim_run_end(run, 0, SIGKILL);
 }
 
-struct sim_room *sim_room_create(struct sim_world *w, const char *name,
+struct sim_room *sim_room_create(struct sim_world *w, const char *name, struct sim_store *store,
                                  const struct sim_room_events *ev)
 {
     struct sim_room *r = mem_new(struct sim_room);
 
-    events = *ev;
+    room_events = *ev;
     (void)snprintf(r->name, sizeof r->name, "%s", name);
     r->w = w;
+    r->store = store;
     r->nodes = 3;
     r->gpus = 4;
     list_init(&r->runs);
     list_init(&r->refused);
     list_init(&r->sessions);
     r->host = sim_host_create(w, name);
-    (void)sim_start(r->host, "room", &(struct sim_program){.main = room_main, .arg = r});
+    (void)sim_start(r->host, "runs", &(struct sim_program){.main = runs_main, .arg = r});
+    agent_start(r);
     return r;
 }

@@ -39,9 +39,9 @@ struct waiting {
     void *owned_arg;
 };
 
-static const char *const plants[PLANT_NR] = {"none",      "forgets-refusal", "lost-is-absent",
-                                             "new-key",   "no-lease",        "lost-is-ended",
-                                             "sweeps-all"};
+static const char *const plants[PLANT_NR] = {
+    "none",          "forgets-refusal", "lost-is-absent", "new-key",   "no-lease",
+    "lost-is-ended", "sweeps-all",      "old-cut",        "no-verify", "loses-cut"};
 const char *sim_plant_text(enum sim_plant p)
 {
     return plants[p];
@@ -66,6 +66,18 @@ static void observation_of(struct driver_ *d, const struct record *m, struct obs
         o->proof = PROOF_TREE_GONE;
     else if (o->state == RUN_ABSENT)
         o->proof = PROOF_NEVER_STARTED;
+    (void)snprintf(o->reason, sizeof o->reason, "%s", m->reason);
+    if (*m->reason)
+        (void)snprintf(o->message, sizeof o->message, "%s: %s", m->reason, m->path);
+    if (!m->cut_bytes || (sim_planted == PLANT_LOSES_CUT && o->state == RUN_ENDED))
+        return;
+    o->checkpoint = (struct run_checkpoint_report){.present = true,
+                                                   .step = m->cut_step,
+                                                   .bytes = m->cut_bytes,
+                                                   .write_ms = m->cut_write_ms,
+                                                   .ranks = m->cut_ranks};
+    (void)snprintf(o->checkpoint.digest, sizeof o->checkpoint.digest, "%s", m->digest);
+    (void)snprintf(o->checkpoint.path, sizeof o->checkpoint.path, "%s", m->path);
 }
 static void finish(struct waiting *x, enum outcome out, const struct observation *seen, int code)
 {
@@ -180,7 +192,9 @@ static void answered(struct driver_ *d, const struct record *m)
             tell_nodes(d, m);
         observation_of(d, m, &o);
         finish(x, (enum outcome)m->outcome,
-               m->outcome == OUT_DONE && x->m.type <= ROOM_STOP ? &o : NULL, E_BUSY);
+               x->m.type == ROOM_STAGE || (m->outcome == OUT_DONE && x->m.type <= ROOM_STOP) ? &o
+                                                                                             : NULL,
+               x->m.type == ROOM_STAGE ? E_CHECKPOINT : E_BUSY);
         return;
     }
 }
@@ -210,6 +224,25 @@ static void know(struct driver_ *d, const struct run_key *k)
     list_push(&d->known, &x->link);
 }
 
+/* Planted: the newest checkpoint of any epoch is told as that of the key which was told last. */
+static void old_cut(struct driver_ *d, struct observation *o)
+{
+    list_for_each (it, &d->known) {
+        struct known *x = container_of(it, struct known, link);
+        if (strcmp(x->key.uid, o->key.uid) != 0)
+            continue;
+        if (o->checkpoint.present && o->key.epoch < x->key.epoch) {
+            o->key = x->key;
+            o->state = RUN_RUNNING;
+            o->proof = (enum proof)0;
+        } else if (o->key.epoch >= x->key.epoch) {
+            x->key = o->key;
+        }
+        return;
+    }
+    know(d, &o->key);
+}
+
 static bool driver_record(const struct record *m, void *arg)
 {
     struct driver_ *d = arg;
@@ -230,6 +263,8 @@ static bool driver_record(const struct record *m, void *arg)
         break;
     case ROOM_SEEN:
         observation_of(d, m, &o);
+        if (sim_planted == PLANT_OLD_CUT)
+            old_cut(d, &o);
         if (sim_planted == PLANT_LOST_IS_ENDED && o.state == RUN_RUNNING)
             know(d, &o.key);
         d->base.env.events->observed(d->base.env.arg, &o);
@@ -271,7 +306,7 @@ static void over(struct driver_ *d, const char *why)
     calls_lost(d);
     if (d->gone)
         return;
-    while (!list_empty(&d->known)) {
+    while (sim_planted == PLANT_LOST_IS_ENDED && !list_empty(&d->known)) {
         struct known *x = container_of(list_pop(&d->known), struct known, link);
         struct observation o = {
             .key = x->key, .state = RUN_ENDED, .exit_code = 1, .proof = PROOF_TREE_GONE};
@@ -378,14 +413,44 @@ static void op_inventory(struct connector *c, struct call *call)
 {
     op_simple(c, call, record_make(ROOM_INVENTORY));
 }
-static void op_submit(struct connector *c, const struct run_order *o, struct call *call)
+/* Which devices it is given: bit node * 4 + device. */
+static int64_t devices_of(const struct connector *c, const struct placement *p)
 {
-    struct record m = record_make(ROOM_SUBMIT);
+    int64_t bits = 0;
+
+    for (uint32_t i = 0; p && i < p->n_assignments; i++) {
+        const struct assignment *a = &p->assignments[i];
+        int64_t node = a->node[strlen(c->target) + 2] - '0'; /* "TARGET.nI" */
+        for (uint32_t g = 0; g < a->n_gpus; g++)
+            bits |= (int64_t)1 << (node * 4 + a->gpus[g]);
+    }
+    return bits;
+}
+static struct record order_record(struct connector *c, const struct run_order *o,
+                                  enum room_record type)
+{
+    struct record m = record_make(type);
 
     m.key = o->key;
     m.from = lease_from(D(c));
     m.lease_ms = o->lease_ms;
-    op_simple(c, call, m);
+    m.keep = o->checkpoint_keep;
+    m.ranks = (int64_t)(o->placement ? o->placement->n_assignments : 0);
+    m.devices = devices_of(c, o->placement);
+    (void)snprintf(m.base, sizeof m.base, "%s", o->checkpoint_dir);
+    (void)snprintf(m.path, sizeof m.path, "%s", o->resume_path);
+    (void)snprintf(m.digest, sizeof m.digest, "%s", o->resume_digest);
+    for (size_t i = 0; o->env && o->env[i]; i++)
+        (void)sim_work_parse(o->env[i], &m.work);
+    return m;
+}
+static void op_submit(struct connector *c, const struct run_order *o, struct call *call)
+{
+    op_simple(c, call, order_record(c, o, ROOM_SUBMIT));
+}
+static void op_stage(struct connector *c, const struct run_order *o, struct call *call)
+{
+    op_simple(c, call, order_record(c, o, ROOM_STAGE));
 }
 static void op_find(struct connector *c, const struct run_key *k, struct call *call)
 {
@@ -456,6 +521,7 @@ const struct connector_ops *sim_target_driver(enum target_type type)
                                              .inventory = op_inventory,
                                              .submit = op_submit,
                                              .find = op_find,
+                                             .stage = op_stage,
                                              .quiesce = op_quiesce,
                                              .stop = op_stop,
                                              .renew = op_renew,

@@ -130,6 +130,31 @@ static const char *name_make(struct fed *f, char out[32])
     (void)snprintf(out, 32, "w%u", f->n_workloads);
     return out;
 }
+/* Two of three make steps and write checkpoints. */
+static void work_make(struct fed *f, struct arena *a, struct workload_spec *s)
+{
+    struct sim_work w = {0};
+    uint64_t habit;
+    char text[128];
+
+    if (!f->script.steps || below(f, 3) == 0)
+        return;
+    w.steps = 20 + (int64_t)below(f, 100);
+    w.step_ms = 50 + (int64_t)below(f, 150);
+    w.interval = 5 + (int64_t)below(f, 15);
+    w.write_ms = 10 + (int64_t)below(f, 300);
+    habit = below(f, 10);
+    w.habit = habit < 6 ? HABIT_SAVES : (int64_t)habit - 6;
+    w.habit = w.habit < HABIT_SAVES ? HABIT_SAVES : w.habit;
+    w.fails_at = below(f, 8) == 0 ? 1 + (int64_t)below(f, (uint64_t)w.steps - 1) : 0;
+    sim_work_print(&w, text);
+    s->run->env = arena_new(a, struct env_var);
+    s->run->env->name = SIM_WORK_ENV;
+    s->run->env->value = arena_strdup(a, text + sizeof SIM_WORK_ENV);
+    s->run->n_env = 1;
+    s->checkpoint->store = below(f, 8) ? "/shared" : SIM_LOCAL_STORE;
+    s->checkpoint->keep = 2 + (int64_t)below(f, 2);
+}
 static struct workload *workload_make(struct fed *f, struct arena *a, const struct fed_workload *x,
                                       int64_t wall_ms)
 {
@@ -158,6 +183,7 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
     s->checkpoint = arena_new(a, struct checkpoint_spec);
     s->checkpoint->signal = "SIGTERM";
     s->checkpoint->grace = 1000 + (int64_t)below(f, 2000);
+    work_make(f, a, s);
     return w;
 }
 static void user_create(struct fed *f, struct sim_member *m)
