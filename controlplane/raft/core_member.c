@@ -326,7 +326,7 @@ static bool recorded(struct core *c)
     for (size_t i = 0; i < n && i < MEMBERS_MAX; i++)
         found |= all[i].id == c->cfg.id && !strcmp(all[i].address, c->cfg.address) &&
                  !strcmp(all[i].api_address, c->cfg.api_address) &&
-                 !strcmp(all[i].name, c->cfg.name);
+                 !strcmp(all[i].name, c->cfg.name) && all[i].feature_level == FEATURE_LEVEL;
     mem_free(all);
     return found;
 }
@@ -342,7 +342,7 @@ static bool configured(const struct core *c)
 void members_second(struct core *c)
 {
     bool named = root_cluster_uid(c->root)[0] != 0;
-    struct member_cmd cmd = {.member = {.id = c->cfg.id}};
+    struct member_cmd cmd = {.member = {.id = c->cfg.id, .feature_level = FEATURE_LEVEL}};
 
     if (c->own_record_proposed || !core_leader(c) || !configured(c) || (!named && !c->leads) ||
         (named && recorded(c)))

@@ -222,7 +222,7 @@ static const struct object *mark_deleted(struct txn *t, const struct object *o)
 /* May it be taken out of the state now, as far as it alone is concerned? */
 static bool removable(const struct txn *t, const struct object *o)
 {
-    if (o->meta->n_finalizers > 0 || object_live(o))
+    if (o->meta->n_finalizers > 0 || object_live(o) || object_open_move(o))
         return false;
     return o->kind->id != KIND_TARGET ||
            root_count_of(t->w->target_held, key_str(o->meta->name)) == 0;

@@ -1,6 +1,6 @@
-/* PLACE: one decision of the scheduler. Everything that it rests on is checked again against the
- * state as it is now: a decision that no longer holds is a result, for the whole gang, and changes
- * nothing (design.md §6).
+/* PLACE: one decision of the scheduler; and the checks of every place, destinations of migrations
+ * among them. Everything that a decision rests on is checked again against the state as it is now:
+ * one that no longer holds is a result, for the whole gang, and changes nothing (design.md §6).
  *
  * Must never promise anything twice, and never place what a compliance policy forbids. */
 #include "controlplane/store/store_internal.h"
@@ -10,15 +10,6 @@
 
 #define HELD_MAX ((int64_t)1 << 50)
 #define PLACE_ERR(t, ...) err_set((t)->err, E_PLACE, __VA_ARGS__)
-
-struct place {
-    const struct place_cmd *c;
-    const struct object *o; /* the Workload */
-    const struct workload *w;
-    const struct object *target;
-    struct placement *p; /* our copy */
-    int64_t gpus;        /* × 1000, all workers */
-};
 
 static const struct gpu_request *gpu_of(const struct workload *w)
 {
@@ -54,7 +45,7 @@ static int check_worker(struct txn *t, const struct place *x, const struct assig
     return 0;
 }
 
-static int check_shape(struct txn *t, struct place *x)
+int place_shape(struct txn *t, struct place *x)
 {
     const struct gang *g = x->w->spec->gang;
     const struct resources *rs = x->w->spec->resources;
@@ -161,7 +152,8 @@ static int check_target(struct txn *t, struct place *x)
             t, "target %s takes nothing new: it is cordoned, drained, observed or about to go",
             x->p->target);
     int64_t limit = s->limits ? s->limits->workloads : 0;
-    if (limit > 0 && root_count_of(t->w->target_held, key_str(x->p->target)) >= limit)
+    int64_t own = x->held && strcmp(x->held->target, x->p->target) == 0;
+    if (limit > 0 && root_count_of(t->w->target_held, key_str(x->p->target)) - own >= limit)
         return PLACE_ERR(t, "target %s holds its limit of %lld workloads", x->p->target,
                          (long long)limit);
     return 0;
@@ -175,16 +167,21 @@ static int64_t held(const char *queue, const char *class_, void *arg)
     return root_queue_held(arg, queue, class_);
 }
 
-static int check_quota(struct txn *t, const struct place *x, const char *queue)
+/* What it gives up in the same queue and class is its own already. */
+static int check_quota(struct txn *t, const struct place *x)
 {
     int64_t capacity = root_count_of(t->w->class_gpus, key_str(x->p->class_)) * 1000;
+    int64_t gpus = x->gpus;
     struct err e = {0};
     size_t n;
 
-    if (x->gpus == 0)
+    if (x->held && strcmp(x->held->class_, x->p->class_) == 0 &&
+        strcmp(x->w->status->queue, x->queue) == 0)
+        gpus -= x->held->gpus;
+    if (gpus <= 0 || x->settled)
         return 0;
     const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
-    if (policy_quota_check(queue, x->p->class_, x->gpus, queues, n, held, t->w, capacity, &e) < 0)
+    if (policy_quota_check(x->queue, x->p->class_, gpus, queues, n, held, t->w, capacity, &e) < 0)
         return PLACE_ERR(t, "quota: %s", e.text);
     return 0;
 }
@@ -201,35 +198,22 @@ static int check_compliance(struct txn *t, const struct place *x)
                                    COVERS_RUN, t->err);
 }
 
-static int check_all(struct txn *t, struct place *x)
-{
-    size_t n;
-    int r;
-
-    if ((r = check_shape(t, x)) < 0 || (r = check_target(t, x)) < 0)
-        return r;
-    const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
-    const char *queue = policy_queue_of(x->o, queues, n);
-    if (strcmp(queue, x->c->queue) != 0)
-        return PLACE_ERR(t, "the workload is in queue \"%s\" now, it was decided in \"%s\"", queue,
-                         x->c->queue);
-    if ((r = check_quota(t, x, queue)) < 0)
-        return r;
-    return check_compliance(t, x);
-}
-
 /* ---- the record
  * ------------------------------------------------------------------------------------------------------
  */
-static const char *decision_name(struct txn *t, const struct place *x, const char *suffix)
+const char *workload_derived_name(struct txn *t, const char *workload, const char *suffix)
 {
-    const char *name = x->o->meta->name;
     size_t room = 253 - strlen(suffix);
 
-    if (strlen(name) <= room)
-        return arena_printf(t->a, "%s%s", name, suffix);
-    return arena_printf(t->a, "%.*s-%08x%s", (int)(room - 9), name,
-                        (unsigned)(hash_bytes(0, name, strlen(name)) & 0xffffffff), suffix);
+    if (strlen(workload) <= room)
+        return arena_printf(t->a, "%s%s", workload, suffix);
+    return arena_printf(t->a, "%.*s-%08x%s", (int)(room - 9), workload,
+                        (unsigned)(hash_bytes(0, workload, strlen(workload)) & 0xffffffff), suffix);
+}
+
+static const char *decision_name(struct txn *t, const struct place *x, const char *suffix)
+{
+    return workload_derived_name(t, x->o->meta->name, suffix);
 }
 
 static void decision_store(struct txn *t, const struct place *x, const char *name, int64_t epoch)
@@ -239,7 +223,7 @@ static void decision_store(struct txn *t, const struct place *x, const char *nam
     struct decision *d = arena_new(t->a, struct decision);
     struct owner_ref *owner = arena_new(t->a, struct owner_ref);
 
-    d->spec = arena_memdup(t->a, x->c->decision, sizeof *d->spec);
+    d->spec = arena_memdup(t->a, x->decision, sizeof *d->spec);
     d->spec->workload = x->o->meta->name;
     d->spec->workloadUid = x->o->meta->uid;
     d->spec->epoch = epoch;
@@ -259,15 +243,15 @@ static void decision_store(struct txn *t, const struct place *x, const char *nam
     (void)txn_put(t, k, old, d);
 }
 
-static int place_pending(struct txn *t, const struct place *x)
+static void place_pending(struct txn *t, const struct place *x)
 {
-    const struct decision_spec *d = x->c->decision;
+    const struct decision_spec *d = x->decision;
     const struct workload_status *s = x->w->status;
 
     if (strcmp(d->reason, s->reason) == 0 && strcmp(d->message, s->message) == 0 &&
         d->queuePosition == s->queuePosition) {
         t->res->unchanged = true;
-        return 0;
+        return;
     }
     struct workload *w = object_edit_as(x->o, workload, t->a);
     w->status->reason = d->reason;
@@ -277,15 +261,27 @@ static int place_pending(struct txn *t, const struct place *x)
                   d->reason, d->message);
     (void)txn_put(t, x->o->kind, x->o, w);
     decision_store(t, x, decision_name(t, x, "-pending"), 0);
-    return 0;
 }
 
-static void place_reserve(struct txn *t, const struct place *x)
+void place_record(struct txn *t, struct place *x, int64_t epoch)
 {
-    const struct decision_spec *d = x->c->decision;
-    struct workload *w = object_edit_as(x->o, workload, t->a);
-    struct workload_status *s = w->status;
     char suffix[32];
+
+    (void)snprintf(suffix, sizeof suffix, "-e%lld", (long long)epoch);
+    x->p->decision = decision_name(t, x, suffix);
+    x->p->since = t->now;
+    x->p->gpus = x->gpus;
+    decision_store(t, x, x->p->decision, epoch);
+    const struct object *pending =
+        root_get(t->w, KIND_DECISION, x->o->meta->namespace_, decision_name(t, x, "-pending"));
+    if (pending)
+        txn_remove(t, pending);
+}
+
+void place_take(struct txn *t, const struct place *x, struct workload *w)
+{
+    const struct decision_spec *d = x->decision;
+    struct workload_status *s = w->status;
 
     s->epoch++;
     s->phase = PHASE_RESERVED;
@@ -293,22 +289,15 @@ static void place_reserve(struct txn *t, const struct place *x)
     s->phaseBefore = (enum phase)0;
     s->intent = NULL;
     s->queuePosition = 0;
-    s->queue = x->c->queue;
+    s->queue = x->queue;
     s->reason = d->reason;
     s->message = d->message;
     s->revision = d->revision;
     s->placement = x->p;
-    (void)snprintf(suffix, sizeof suffix, "-e%lld", (long long)s->epoch);
-    x->p->decision = decision_name(t, x, suffix);
-    x->p->since = t->now;
-    x->p->gpus = x->gpus;
+    s->placement->since = t->now;
+    s->nominated = NULL;
     txn_condition(t, &s->conditions, &s->n_conditions, "Placed", COND_TRUE, d->reason, d->message);
     (void)txn_put(t, x->o->kind, x->o, w);
-    decision_store(t, x, x->p->decision, s->epoch);
-    const struct object *pending =
-        root_get(t->w, KIND_DECISION, x->o->meta->namespace_, decision_name(t, x, "-pending"));
-    if (pending)
-        txn_remove(t, pending);
 }
 
 /* Workers of one gang may share nodes and devices: each is held on a scratch fork before the next
@@ -328,10 +317,33 @@ static int check_capacity(struct txn *t, const struct place *x)
     return r;
 }
 
+int place_admit(struct txn *t, struct place *x)
+{
+    size_t n;
+    int r;
+
+    if ((r = place_shape(t, x)) < 0 || (r = check_target(t, x)) < 0)
+        return r;
+    const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
+    const char *queue = arena_strdup(t->a, policy_queue_of(x->o, queues, n));
+    if (x->queue && strcmp(queue, x->queue) != 0)
+        return PLACE_ERR(t, "the workload is in queue \"%s\" now, it was decided in \"%s\"", queue,
+                         x->queue);
+    x->queue = queue;
+    if ((r = check_quota(t, x)) < 0 || (r = check_compliance(t, x)) < 0)
+        return r;
+    return check_capacity(t, x);
+}
+
+/* ---- the command
+ * -------------------------------------------------------------------------------------------------
+ */
 int apply_place(struct txn *t, const struct place_cmd *c)
 {
-    struct place x = {.c = c, .o = root_get(t->w, KIND_WORKLOAD, c->ns, c->name)};
-    int r;
+    struct place x = {.o = root_get(t->w, KIND_WORKLOAD, c->ns, c->name),
+                      .decision = c->decision,
+                      .queue = c->queue};
+    int r = 0;
 
     if (!x.o || strcmp(x.o->meta->uid, c->uid) != 0)
         return err_set(t->err, E_STALE, "workload %s/%s is not the one that was decided about",
@@ -342,19 +354,24 @@ int apply_place(struct txn *t, const struct place_cmd *c)
                        "workload %s/%s is %s in epoch %lld, it was decided for epoch %lld", c->ns,
                        c->name, phase_text(x.w->status->phase), (long long)x.w->status->epoch,
                        (long long)c->epoch);
+    if (*x.w->status->migration)
+        return err_set(t->err, E_STALE, "workload %s/%s is being moved by migration %.200s", c->ns,
+                       c->name, x.w->status->migration);
     if (!c->decision)
         return err_set(t->err, E_INVALID, "a PLACE without its decision");
     if (x.o->meta->deletionTimestamp)
         return PLACE_ERR(t, "workload %s/%s is being deleted", c->ns, c->name);
     struct object *kept = object_ref(x.o);
     if (!c->placement) {
-        r = place_pending(t, &x);
+        place_pending(t, &x);
     } else if (x.w->spec->suspend) {
         r = PLACE_ERR(t, "workload %s/%s is suspended", c->ns, c->name);
     } else {
         x.p = arena_memdup(t->a, c->placement, sizeof *c->placement);
-        if ((r = check_all(t, &x)) == 0 && (r = check_capacity(t, &x)) == 0)
-            place_reserve(t, &x);
+        if ((r = place_admit(t, &x)) == 0) {
+            place_record(t, &x, x.w->status->epoch + 1);
+            place_take(t, &x, object_edit_as(x.o, workload, t->a));
+        }
     }
     (void)object_unref(kept);
     return r;

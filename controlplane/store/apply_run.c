@@ -51,22 +51,33 @@ static double hours_of(int64_t gpu_milli, int64_t ms)
                   : 0.0;
 }
 
+/* Since when work would be done again: the newest verified checkpoint of this epoch, or its start.
+ */
+static int64_t lost_from(const struct workload_status *s, const struct run_checkpoint *ck)
+{
+    int64_t from = s->placement ? s->placement->since : 0;
+
+    return ck && ck->epoch == s->epoch && ck->verifiedAt > from ? ck->verifiedAt : from;
+}
+
+double workload_lost(const struct workload_status *s, const struct run_checkpoint *ck, int64_t now)
+{
+    return s->placement ? hours_of(s->placement->gpus, now - lost_from(s, ck)) * 3600 : 0;
+}
+
 /* Volatile: no fused multiply-add, so that every machine gets the same bits. */
 static void spend(struct run *x, int64_t now, bool wasted)
 {
     const struct placement *p = x->s->placement;
     const struct run_checkpoint *ck = x->s->checkpoint;
     struct spent *sp = x->s->spent;
-    int64_t from = p->since;
-    double hours = hours_of(p->gpus, now - from);
+    double hours = hours_of(p->gpus, now - p->since);
     volatile double cost = hours * p->gpuHourPrice;
 
     sp->gpuHours += hours;
     sp->cost += cost;
-    if (ck && ck->epoch == x->s->epoch && ck->verifiedAt > from)
-        from = ck->verifiedAt;
     if (wasted)
-        sp->wasted += hours_of(p->gpus, now - from);
+        sp->wasted += hours_of(p->gpus, now - lost_from(x->s, ck));
 }
 
 static void end_add(struct txn *t, struct run *x)
@@ -113,6 +124,12 @@ static enum phase after_end(struct run *x)
     return again ? PHASE_QUEUED : PHASE_FAILED;
 }
 
+/* Requeued because a migration asked for it. */
+static bool moved_on(const struct run *x)
+{
+    return *x->s->migration && (x->c->requeue || x->c->step == STEP_REQUEUE);
+}
+
 /* Proved: its processes are gone, or never were. */
 static void let_go(struct txn *t, struct run *x)
 {
@@ -129,12 +146,15 @@ static void let_go(struct txn *t, struct run *x)
                   phase_text(x->to), x->c->reason);
     if (x->to == PHASE_QUEUED) {
         x->s->placement = NULL;
-        x->s->queuedAt = t->now;
+        if (!moved_on(x)) /* who is told to make room keeps its place in the queue */
+            x->s->queuedAt = t->now;
         txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Placed", COND_FALSE, x->c->reason,
                       x->c->message);
     }
-    if (phase_final(x->to))
+    if (phase_final(x->to)) {
         x->s->endedAt = t->now;
+        x->s->nominated = NULL;
+    }
     x->s->phaseBefore = (enum phase)0;
     x->s->intent = NULL;
 }
@@ -319,6 +339,8 @@ static void step_store(struct txn *t, struct run *x)
         return;
     }
     const struct object *o = txn_put(t, x->o->kind, x->o, x->w);
+    if (*x->s->migration && phase_live(x->from) && !phase_holds(x->to))
+        move_source_ended(t, x->o, x->s->checkpoint);
     if (phase_holds(x->from) && !phase_holds(x->to))
         txn_settle(t, x->c->ns, target);
     bool live = object_live(o);

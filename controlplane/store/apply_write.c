@@ -153,6 +153,8 @@ static int op_create(struct txn *t, const struct write_cmd *c, const struct writ
     b->metadata->generation = 1;
     b->metadata->revision = c->apply ? c->revision : "";
     status_first(t, k, op->object, b);
+    if (k->id == KIND_MIGRATION && (r = move_create(t, (struct migration *)(void *)b)) < 0)
+        return r;
     (void)txn_put(t, k, NULL, b);
     return 0;
 }
@@ -161,17 +163,21 @@ static int op_create(struct txn *t, const struct write_cmd *c, const struct writ
  * ---------------------------------------------------------------------------------------------------
  */
 /* A Workload that still waits follows its spec; one that holds something keeps its queue until it
- * lets go. */
-static void follow_spec(struct txn *t, const struct kind *k, const struct object *now, void *body)
+ * lets go. Nobody gives a Migration another cause. */
+static void follow_spec(struct txn *t, const struct kind *k, const struct object *now,
+                        const struct object *old, void *body)
 {
     struct workload *w = body;
 
+    if (k->id == KIND_MIGRATION)
+        ((struct migration *)body)->spec->cause = object_as(old, migration)->spec->cause;
     if (k->id != KIND_WORKLOAD || !w->status || w->status->phase != PHASE_QUEUED)
         return;
     w->status->queue = workload_queue(t, now);
     if (w->spec->suspend) {
         w->status->reason = reason_text(REASON_SUSPENDED);
         w->status->message = reason_sentence(REASON_SUSPENDED);
+        w->status->nominated = NULL;
     } else if (strcmp(w->status->reason, reason_text(REASON_SUSPENDED)) == 0) {
         w->status->reason = w->status->message = "";
     }
@@ -201,7 +207,7 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     if (!same) {
         b->metadata->generation++;
         b->metadata->revision = "";
-        follow_spec(t, k, op->object, b);
+        follow_spec(t, k, op->object, old, b);
     }
     if (c->apply)
         b->metadata->revision = c->revision;
@@ -239,7 +245,7 @@ static int op_update_status(struct txn *t, const struct write_op *op, const stru
             s->conditions = from->conditions;
             s->n_conditions = from->n_conditions;
         }
-    } else {
+    } else if (k->id != KIND_MIGRATION) { /* which moves by MIGRATE only */
         *status = *now;
     }
     if (body_equal(k->schema, b, old->body)) {
@@ -341,6 +347,8 @@ static bool finished(const struct root *w, const struct object *o)
         return phase_final(object_as(o, workload)->status->phase) && o->meta->n_finalizers == 0;
     if (o->kind->id == KIND_NODE)
         return !root_get(w, KIND_TARGET, "", object_as(o, node)->spec->target);
+    if (object_open_move(o))
+        return false;
     return (o->kind->id == KIND_DECISION || o->kind->id == KIND_EVENT ||
             o->kind->id == KIND_CHECKPOINT || o->kind->id == KIND_MIGRATION) &&
            o->meta->n_finalizers == 0;

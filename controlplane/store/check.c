@@ -30,27 +30,10 @@ static bool assignment_sound(const struct root *r, const struct placement *p,
     return true;
 }
 
-bool root_object_sound(const struct root *r, const struct object *o)
+static bool hold_sound(const struct root *r, const struct placement *p)
 {
-    if (!*o->meta->uid || (o->kind->namespaced != (*o->meta->namespace_ != 0)))
-        return false;
-    if (o->kind->id == KIND_NODE)
-        return object_as(o, node)->spec != NULL;
-    if (o->kind->id == KIND_TARGET)
-        return object_as(o, target)->spec != NULL;
-    if (o->kind->id != KIND_WORKLOAD)
-        return true;
-    const struct workload *w = object_as(o, workload);
-    if (!w->spec || !w->status || strlen(w->status->queue) > 253 ||
-        root_workload_by_uid(r, o->meta->uid))
-        return false;
-    if (phase_live(w->status->phase) && !w->status->intent)
-        return false;
-    if (!phase_holds(w->status->phase))
-        return true;
-    const struct placement *p = w->status->placement;
-    if (!p || p->cpu < 0 || p->cpu > HELD_MAX || p->memory < 0 || p->memory > HELD_MAX ||
-        p->gpus < 0 || p->gpus > HELD_MAX || strlen(p->class_) > 63 || strlen(p->target) > 253)
+    if (p->cpu < 0 || p->cpu > HELD_MAX || p->memory < 0 || p->memory > HELD_MAX || p->gpus < 0 ||
+        p->gpus > HELD_MAX || strlen(p->class_) > 63 || strlen(p->target) > 253)
         return false;
     struct root *scratch = root_fork(r);
     bool ok = true;
@@ -61,6 +44,29 @@ bool root_object_sound(const struct root *r, const struct object *o)
     }
     (void)root_unref(scratch);
     return ok;
+}
+
+bool root_object_sound(const struct root *r, const struct object *o)
+{
+    if (!*o->meta->uid || (o->kind->namespaced != (*o->meta->namespace_ != 0)))
+        return false;
+    if (o->kind->id == KIND_NODE)
+        return object_as(o, node)->spec != NULL;
+    if (o->kind->id == KIND_TARGET)
+        return object_as(o, target)->spec != NULL;
+    if (o->kind->id == KIND_MIGRATION)
+        return object_as(o, migration)->spec && (!object_hold(o) || hold_sound(r, object_hold(o)));
+    if (o->kind->id != KIND_WORKLOAD)
+        return true;
+    const struct workload *w = object_as(o, workload);
+    if (!w->spec || !w->status || strlen(w->status->queue) > 253 ||
+        root_workload_by_uid(r, o->meta->uid))
+        return false;
+    if (phase_live(w->status->phase) && !w->status->intent)
+        return false;
+    if (!phase_holds(w->status->phase))
+        return true;
+    return w->status->placement && hold_sound(r, w->status->placement);
 }
 
 /* ---- the check
@@ -79,6 +85,26 @@ static bool check_workload(const struct object *o, void *arg)
     INV(s->phase != PHASE_QUEUED || !s->placement);
     INV(s->n_ends <= 16);
     INV(root_workload_by_uid(r, o->meta->uid) == o);
+    if (*s->migration) { /* never left behind: nobody would place it any more */
+        const struct object *m = root_get(r, KIND_MIGRATION, o->meta->namespace_, s->migration);
+        INV(object_open_move(m));
+        INV(strcmp(object_as(m, migration)->status->workloadUid, o->meta->uid) == 0);
+    }
+    INV(!s->nominated || s->phase == PHASE_QUEUED);
+    return true;
+}
+
+/* An open Migration is the one that its Workload tells of, as long as that is there. */
+static bool check_migration(const struct object *o, void *arg)
+{
+    const struct root *r = arg;
+
+    if (!object_open_move(o))
+        return true;
+    const struct migration *m = object_as(o, migration);
+    const struct object *w = root_get(r, KIND_WORKLOAD, o->meta->namespace_, m->spec->workload);
+    if (w && strcmp(w->meta->uid, m->status->workloadUid) == 0)
+        INV(strcmp(object_as(w, workload)->status->migration, o->meta->name) == 0);
     return true;
 }
 
@@ -150,6 +176,7 @@ void root_check(const struct root *r)
         if (r->kinds[k])
             tree_scan(r->kinds[k], start, copy_each, &c);
     root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, check_workload, (void *)(uintptr_t)r);
+    root_scan(r, KIND_MIGRATION, NULL, NULL, NULL, check_migration, (void *)(uintptr_t)r);
     same_trees(r->usage, c.fresh->usage, offsetof(struct usage_box, usage),
                sizeof(struct node_usage));
     same_trees(r->mig, c.fresh->mig, offsetof(struct count_box, n), sizeof(int64_t));

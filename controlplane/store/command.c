@@ -1,12 +1,16 @@
-/* Commands as bytes: u8 type, u8 version, then fields (record.c). One table per command says where
- * each field lies, so that encoding and decoding cannot disagree. Must never trust what it decodes:
- * lengths, counts and numbers of enums are checked here, meaning is checked by apply. */
+/* Commands as bytes: u8 type, u8 version, then fields (record.c). Tables say where each field lies
+ * and what is nested in it, so that encoding and decoding cannot disagree and a new command is a
+ * row. Must never trust what it decodes: lengths, counts and numbers of enums are checked here,
+ * meaning is checked by apply. */
 #include "controlplane/store/store_internal.h"
+
+#include <math.h>
 
 #define COMMAND_VERSION 1
 #define FACTS_NODES_MAX 50000
+#define MOVES_MAX 4096 /* of one plan */
 
-enum record_type { W_STR, W_U64, W_I64, W_U32, W_INT, W_BOOL };
+enum record_type { W_STR, W_U64, W_I64, W_U32, W_INT, W_BOOL, W_F64 };
 struct record_field {
     uint16_t tag;
     enum record_type type;
@@ -27,32 +31,32 @@ static const struct record_field op_fields[] = {
     FIELD(write_op, 3, W_STR, ns),   FIELD(write_op, 4, W_STR, name),
     FIELD(write_op, 5, W_STR, uid),  FIELD(write_op, 6, W_U64, rv)};
 static const struct record_field place_fields[] = {HEAD(place_cmd),
-                                                 FIELD(place_cmd, 10, W_STR, ns),
-                                                 FIELD(place_cmd, 11, W_STR, name),
-                                                 FIELD(place_cmd, 12, W_STR, uid),
-                                                 FIELD(place_cmd, 13, W_I64, epoch),
-                                                 FIELD(place_cmd, 14, W_U64, rv_read),
-                                                 FIELD(place_cmd, 15, W_STR, queue)};
+                                                   FIELD(place_cmd, 10, W_STR, ns),
+                                                   FIELD(place_cmd, 11, W_STR, name),
+                                                   FIELD(place_cmd, 12, W_STR, uid),
+                                                   FIELD(place_cmd, 13, W_I64, epoch),
+                                                   FIELD(place_cmd, 14, W_U64, rv_read),
+                                                   FIELD(place_cmd, 15, W_STR, queue)};
 static const struct record_field run_fields[] = {HEAD(run_cmd),
-                                               FIELD(run_cmd, 10, W_STR, ns),
-                                               FIELD(run_cmd, 11, W_STR, name),
-                                               FIELD(run_cmd, 12, W_STR, uid),
-                                               FIELD(run_cmd, 13, W_I64, epoch),
-                                               FIELD(run_cmd, 14, W_I64, try_),
-                                               FIELD(run_cmd, 15, W_INT, step),
-                                               FIELD(run_cmd, 16, W_I64, exit_code),
-                                               FIELD(run_cmd, 17, W_I64, term_signal),
-                                               FIELD(run_cmd, 18, W_INT, proof),
-                                               FIELD(run_cmd, 19, W_STR, reason),
-                                               FIELD(run_cmd, 20, W_STR, message),
-                                               FIELD(run_cmd, 21, W_BOOL, requeue)};
+                                                 FIELD(run_cmd, 10, W_STR, ns),
+                                                 FIELD(run_cmd, 11, W_STR, name),
+                                                 FIELD(run_cmd, 12, W_STR, uid),
+                                                 FIELD(run_cmd, 13, W_I64, epoch),
+                                                 FIELD(run_cmd, 14, W_I64, try_),
+                                                 FIELD(run_cmd, 15, W_INT, step),
+                                                 FIELD(run_cmd, 16, W_I64, exit_code),
+                                                 FIELD(run_cmd, 17, W_I64, term_signal),
+                                                 FIELD(run_cmd, 18, W_INT, proof),
+                                                 FIELD(run_cmd, 19, W_STR, reason),
+                                                 FIELD(run_cmd, 20, W_STR, message),
+                                                 FIELD(run_cmd, 21, W_BOOL, requeue)};
 static const struct record_field facts_fields[] = {HEAD(facts_cmd),
-                                                 FIELD(facts_cmd, 10, W_STR, target),
-                                                 FIELD(facts_cmd, 11, W_STR, session),
-                                                 FIELD(facts_cmd, 12, W_BOOL, reach_told),
-                                                 FIELD(facts_cmd, 13, W_BOOL, reachable),
-                                                 FIELD(facts_cmd, 14, W_STR, why),
-                                                 FIELD(facts_cmd, 15, W_BOOL, complete)};
+                                                   FIELD(facts_cmd, 10, W_STR, target),
+                                                   FIELD(facts_cmd, 11, W_STR, session),
+                                                   FIELD(facts_cmd, 12, W_BOOL, reach_told),
+                                                   FIELD(facts_cmd, 13, W_BOOL, reachable),
+                                                   FIELD(facts_cmd, 14, W_STR, why),
+                                                   FIELD(facts_cmd, 15, W_BOOL, complete)};
 static const struct record_field member_fields[] = {
     HEAD(member_cmd),
     FIELD(member_cmd, 10, W_U64, member.id),
@@ -63,41 +67,163 @@ static const struct record_field member_fields[] = {
     FIELD(member_cmd, 15, W_BOOL, remove),
     FIELD(member_cmd, 16, W_STR, cluster_uid)};
 static const struct record_field remove_fields[] = {HEAD(remove_cmd)};
+static const struct record_field migrate_fields[] = {HEAD(migrate_cmd),
+                                                     FIELD(migrate_cmd, 10, W_INT, step),
+                                                     FIELD(migrate_cmd, 11, W_STR, ns),
+                                                     FIELD(migrate_cmd, 12, W_STR, name),
+                                                     FIELD(migrate_cmd, 13, W_STR, uid),
+                                                     FIELD(migrate_cmd, 14, W_STR, for_ns),
+                                                     FIELD(migrate_cmd, 15, W_STR, for_name),
+                                                     FIELD(migrate_cmd, 16, W_STR, for_uid),
+                                                     FIELD(migrate_cmd, 17, W_I64, for_epoch),
+                                                     FIELD(migrate_cmd, 18, W_INT, outcome),
+                                                     FIELD(migrate_cmd, 19, W_STR, reason),
+                                                     FIELD(migrate_cmd, 20, W_STR, message)};
+static const struct record_field begin_fields[] = {
+    FIELD(move_begin, 1, W_STR, ns),    FIELD(move_begin, 2, W_STR, workload),
+    FIELD(move_begin, 3, W_STR, uid),   FIELD(move_begin, 4, W_I64, epoch),
+    FIELD(move_begin, 5, W_INT, cause), FIELD(move_begin, 6, W_F64, lost_gpu_seconds),
+    FIELD(move_begin, 7, W_F64, cost),  FIELD(move_begin, 8, W_F64, saving)};
 
-/* Nested fields, the same numbers in all commands. */
+/* What lies nested in a record. Tags are the same numbers in all commands. */
 enum {
     TAG_OP = 50,
     TAG_OBJECT = 51,
     TAG_DECISION = 52,
     TAG_PLACEMENT = 53,
     TAG_CHECKPOINT = 54,
-    TAG_NODE = 55
+    TAG_NODE = 55,
+    TAG_BEGIN = 56,
+    TAG_NOMINATED = 57
 };
-
-struct command_desc {
-    enum command_type type;
+enum nested_type {
+    N_BODY,    /* a pointer to a body */
+    N_BODIES,  /* a list of bodies, and its count */
+    N_RECORDS, /* a list of records, and its count */
+    N_OBJECT   /* of a write_op: its kind is told beside it */
+};
+struct record_desc;
+struct nested_field {
+    uint16_t tag;
+    enum nested_type type;
+    size_t off, off_n;                /* of the pointer, of the count */
+    const struct schema *schema;      /* of bodies */
+    const struct record_desc *record; /* of records: these hold bodies and objects only */
+    uint32_t max;                     /* of a list */
+    const char *what;
+};
+struct record_desc {
     size_t size;
     const struct record_field *fields;
     size_t n;
+    const struct nested_field *nested;
+    size_t n_nested;
+    int (*check)(const void *record, struct err *err); /* or NULL; what nested fields rest on */
 };
-#define DESC(T, st)                                                                                \
+#define BODY(st, tag_, body_, m)                                                                   \
     {                                                                                              \
-        CMD_##T, sizeof(struct st##_cmd), st##_fields, sizeof st##_fields / sizeof st##_fields[0]  \
+        .tag = (tag_), .type = N_BODY, .off = offsetof(struct st, m), .schema = &schema_##body_    \
     }
-static const struct command_desc commands[] = {DESC(WRITE, write),   DESC(PLACE, place),
-                                               DESC(RUN, run),       DESC(FACTS, facts),
-                                               DESC(MEMBER, member), DESC(REMOVE, remove)};
+#define LIST(st, tag_, m, max_, what_)                                                             \
+    .tag = (tag_), .off = offsetof(struct st, m), .off_n = offsetof(struct st, n), .max = (max_),  \
+    .what = (what_)
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define RECORD(st, f, nest)                                                                        \
+    .size = sizeof(struct st), .fields = (f), .n = COUNT(f), .nested = (nest),                     \
+    .n_nested = COUNT(nest)
+
+static int op_check(const void *record, struct err *err)
+{
+    const struct write_op *op = record;
+
+    if (!kind_by_id(op->kind) || (int)op->verb < WRITE_CREATE || op->verb > WRITE_DELETE)
+        return err_set(err, E_CORRUPT, "command: unknown kind %d or verb %d", (int)op->kind,
+                       (int)op->verb);
+    return 0;
+}
+
+static const struct nested_field op_nested[] = {
+    {.tag = TAG_OBJECT, .type = N_OBJECT, .off = offsetof(struct write_op, object)}};
+static const struct record_desc op_desc = {RECORD(write_op, op_fields, op_nested),
+                                           .check = op_check};
+static const struct nested_field begin_nested[] = {
+    BODY(move_begin, TAG_DECISION, decision_spec, decision),
+    BODY(move_begin, TAG_PLACEMENT, placement, placement)};
+static const struct record_desc begin_desc = {RECORD(move_begin, begin_fields, begin_nested)};
+
+static const struct nested_field write_nested[] = {
+    {.type = N_RECORDS,
+     .record = &op_desc,
+     LIST(write_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one write")}};
+static const struct nested_field remove_nested[] = {
+    {.type = N_RECORDS,
+     .record = &op_desc,
+     LIST(remove_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one write")}};
+static const struct nested_field place_nested[] = {
+    BODY(place_cmd, TAG_DECISION, decision_spec, decision),
+    BODY(place_cmd, TAG_PLACEMENT, placement, placement)};
+static const struct nested_field run_nested[] = {
+    BODY(run_cmd, TAG_CHECKPOINT, run_checkpoint, checkpoint)};
+static const struct nested_field facts_nested[] = {
+    {.type = N_BODIES,
+     .schema = &schema_node,
+     LIST(facts_cmd, TAG_NODE, nodes, FACTS_NODES_MAX, "nodes at once")}};
+static const struct nested_field migrate_nested[] = {
+    {.type = N_RECORDS,
+     .record = &begin_desc,
+     LIST(migrate_cmd, TAG_BEGIN, begins, MOVES_MAX, "moves in one plan")},
+    BODY(migrate_cmd, TAG_NOMINATED, placement, nominated)};
+
+struct command_desc {
+    enum command_type type;
+    uint32_t level; /* the feature level that brought it */
+    struct record_desc record;
+};
+#define DESC(T, st, level_)                                                                        \
+    {                                                                                              \
+        CMD_##T, (level_),                                                                         \
+        {                                                                                          \
+            RECORD(st##_cmd, st##_fields, st##_nested)                                             \
+        }                                                                                          \
+    }
+#define DESC_FLAT(T, st, level_)                                                                   \
+    {                                                                                              \
+        CMD_##T, (level_),                                                                         \
+        {                                                                                          \
+            .size = sizeof(struct st##_cmd), .fields = st##_fields, .n = COUNT(st##_fields)        \
+        }                                                                                          \
+    }
+static const struct command_desc commands[] = {
+    DESC(WRITE, write, FEATURE_FIRST),    DESC(PLACE, place, FEATURE_FIRST),
+    DESC(RUN, run, FEATURE_FIRST),        DESC(FACTS, facts, FEATURE_FIRST),
+    DESC(REMOVE, remove, FEATURE_FIRST),  DESC_FLAT(MEMBER, member, FEATURE_FIRST),
+    DESC(MIGRATE, migrate, FEATURE_MOVES)};
 
 static const struct command_desc *desc_of(int type)
 {
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+    for (size_t i = 0; i < COUNT(commands); i++)
         if ((int)commands[i].type == type)
             return &commands[i];
     return NULL;
 }
 
+uint32_t command_feature_level(enum command_type type)
+{
+    const struct command_desc *d = desc_of((int)type);
+
+    return d ? d->level : UINT32_MAX;
+}
+
 /* ---- flat fields
  * ----------------------------------------------------------------------------------------- */
+static uint64_t u64_at(const void *p)
+{
+    uint64_t v;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
 static void fields_encode(const struct record_field *f, size_t n, const void *base, struct buf *out)
 {
     for (; n > 0; n--, f++) {
@@ -109,7 +235,8 @@ static void fields_encode(const struct record_field *f, size_t n, const void *ba
             break;
         case W_U64:
         case W_I64:
-            record_u64(out, f->tag, *(const uint64_t *)(const void *)at);
+        case W_F64: /* its bits */
+            record_u64(out, f->tag, u64_at(at));
             break;
         case W_U32:
         case W_INT:
@@ -146,61 +273,103 @@ static int field_decode(const struct record_field *f, size_t n, void *base, uint
     else if (f->type == W_U32 || f->type == W_INT)
         *(uint32_t *)(void *)at = (uint32_t)u;
     else
-        *(uint64_t *)(void *)at = u;
+        memcpy(at, &u, sizeof u);
+    if (f->type == W_F64 && !isfinite(*(const double *)(const void *)at))
+        return err_set(err, E_CORRUPT, "command: field %u holds no such number", tag);
     return 1;
 }
 
-/* ---- ops, nodes
+/* ---- what is nested
  * --------------------------------------------------------------------------------------------- */
-static void nested(struct buf *out, uint16_t tag, const struct schema *s, const void *body)
+static void **pointer_at(const struct nested_field *f, const void *base)
 {
-    if (!body)
-        return;
+    return (void **)(void *)((char *)(uintptr_t)base + f->off);
+}
+
+static uint32_t *count_at(const struct nested_field *f, const void *base)
+{
+    return (uint32_t *)(void *)((char *)(uintptr_t)base + f->off_n);
+}
+
+static size_t item_size(const struct nested_field *f)
+{
+    return f->type == N_BODIES ? f->schema->size : f->record->size;
+}
+
+static void body_encode(uint16_t tag, const struct schema *s, const void *body, struct buf *out)
+{
     size_t at = record_open(out, tag);
+
     tlv_encode(s, body, out);
     record_close(out, at);
 }
 
-static void ops_encode(const struct write_op *ops, uint32_t n, struct buf *out)
+static void record_encode(const struct record_desc *d, const void *base, struct buf *out);
+
+static void nested_encode(const struct nested_field *f, const void *base, struct buf *out)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        size_t at = record_open(out, TAG_OP);
+    const char *p = *pointer_at(f, base);
+    size_t at;
 
-        fields_encode(op_fields, sizeof op_fields / sizeof op_fields[0], &ops[i], out);
-        if (ops[i].object) {
-            size_t in = record_open(out, TAG_OBJECT);
-
-            object_encode(ops[i].object, out);
-            record_close(out, in);
+    if (f->type == N_BODY && p)
+        body_encode(f->tag, f->schema, p, out);
+    if (f->type == N_OBJECT && p) {
+        at = record_open(out, f->tag);
+        object_encode((const struct object *)(const void *)p, out);
+        record_close(out, at);
+    }
+    if (f->type == N_BODY || f->type == N_OBJECT)
+        return;
+    for (uint32_t i = 0; i < *count_at(f, base); i++, p += item_size(f)) {
+        if (f->type == N_BODIES) {
+            body_encode(f->tag, f->schema, p, out);
+            continue;
         }
+        at = record_open(out, f->tag);
+        record_encode(f->record, p, out);
         record_close(out, at);
     }
 }
 
-static int op_decode(struct slice in, struct write_op *op, struct err *err)
+/* Calls itself for the records in a command, and no deeper: those hold no records. */
+static void record_encode(const struct record_desc *d, const void *base, struct buf *out)
 {
-    struct wire w = {in.p, in.n};
-    struct slice v, object = {NULL, 0};
-    uint16_t tag;
+    fields_encode(d->fields, d->n, base, out);
+    for (size_t i = 0; i < d->n_nested; i++)
+        nested_encode(&d->nested[i], base, out);
+}
+
+static int record_decode(const struct record_desc *d, struct slice in, void *base, struct arena *a,
+                         struct err *err);
+
+static int nested_decode(const struct nested_field *f, struct slice v, void *base, struct arena *a,
+                         struct err *err)
+{
+    void **at = pointer_at(f, base), *body = NULL;
     int r;
 
-    while ((r = record_next(&w, &tag, &v)) > 0) {
-        if (tag == TAG_OBJECT)
-            object = v;
-        else if ((r = field_decode(op_fields, sizeof op_fields / sizeof op_fields[0], op, tag, v,
-                                   err)) < 0)
-            return r;
+    if (f->type == N_OBJECT) {
+        if (v.n > LIMIT_OBJECT_MAX_BYTES)
+            return err_set(err, E_TOOLARGE, "an object of %zu bytes; at most %d are allowed", v.n,
+                           (int)LIMIT_OBJECT_MAX_BYTES);
+        *at = object_unref(*at);
+        struct object *o = NULL;
+        r = object_decode(kind_by_id(((const struct write_op *)base)->kind), v, &o, err);
+        *at = o;
+        return r;
     }
-    if (r < 0)
-        return err_set(err, E_CORRUPT, "command: an operation is cut off");
-    const struct kind *k = kind_by_id(op->kind);
-    if (!k || (int)op->verb < WRITE_CREATE || op->verb > WRITE_DELETE)
-        return err_set(err, E_CORRUPT, "command: unknown kind %d or verb %d", (int)op->kind,
-                       (int)op->verb);
-    if (object.n > LIMIT_OBJECT_MAX_BYTES)
-        return err_set(err, E_TOOLARGE, "an object of %zu bytes; at most %d are allowed", object.n,
-                       (int)LIMIT_OBJECT_MAX_BYTES);
-    return object.p ? object_decode(k, object, &op->object, err) : 0;
+    if (f->type == N_RECORDS) {
+        void *item = (char *)*at + (size_t)(*count_at(f, base))++ * item_size(f);
+
+        return record_decode(f->record, v, item, a, err);
+    }
+    if ((r = tlv_decode(f->schema, v, a, &body, err)) < 0)
+        return r;
+    if (f->type == N_BODY)
+        *at = body;
+    else
+        memcpy((char *)*at + (size_t)(*count_at(f, base))++ * item_size(f), body, item_size(f));
+    return 0;
 }
 
 static uint32_t count_tags(struct slice in, uint16_t what)
@@ -215,49 +384,46 @@ static uint32_t count_tags(struct slice in, uint16_t what)
     return n;
 }
 
-static void ops_of(union command *c, struct write_op ***ret_ops, uint32_t **ret_n)
+/* Room for its lists. */
+static int rooms_make(const struct record_desc *d, struct slice in, void *base, struct arena *a,
+                      struct err *err)
 {
-    bool remove = c->head.type == CMD_REMOVE;
+    for (size_t i = 0; i < d->n_nested; i++) {
+        const struct nested_field *f = &d->nested[i];
 
-    *ret_ops = remove ? &c->remove.ops : &c->write.ops;
-    *ret_n = remove ? &c->remove.n : &c->write.n;
+        if (f->type != N_BODIES && f->type != N_RECORDS)
+            continue;
+        uint32_t n = count_tags(in, f->tag);
+        if (n > f->max)
+            return err_set(err, E_TOOLARGE, "%u %s; at most %u are allowed", n, f->what, f->max);
+        *pointer_at(f, base) = arena_alloc(a, (size_t)(n ? n : 1) * item_size(f));
+        if (!*pointer_at(f, base))
+            return err_set(err, E_NOMEM, "command: no room for %u %s", n, f->what);
+    }
+    return 0;
 }
 
-static int nested_decode(union command *c, uint16_t tag, struct slice v, struct arena *a,
+/* Flat fields first: what is nested may rest on them, wherever it stands. */
+static int record_decode(const struct record_desc *d, struct slice in, void *base, struct arena *a,
                          struct err *err)
 {
-    enum command_type type = c->head.type;
-    void *body = NULL;
+    struct wire w = {in.p, in.n};
+    struct slice v;
+    uint16_t tag;
     int r;
 
-    if (tag == TAG_OP && (type == CMD_WRITE || type == CMD_REMOVE)) {
-        struct write_op **ops;
-        uint32_t *n;
-
-        ops_of(c, &ops, &n);
-        return op_decode(v, &(*ops)[(*n)++], err);
-    }
-    if (tag == TAG_DECISION && type == CMD_PLACE) {
-        r = tlv_decode(&schema_decision_spec, v, a, &body, err);
-        c->place.decision = r < 0 ? NULL : body;
+    while ((r = record_next(&w, &tag, &v)) > 0)
+        if ((r = field_decode(d->fields, d->n, base, tag, v, err)) < 0)
+            return r;
+    if (r < 0)
+        return err_set(err, E_CORRUPT, "command: cut off");
+    if ((d->check && (r = d->check(base, err)) < 0) || (r = rooms_make(d, in, base, a, err)) < 0)
         return r;
-    }
-    if (tag == TAG_PLACEMENT && type == CMD_PLACE) {
-        r = tlv_decode(&schema_placement, v, a, &body, err);
-        c->place.placement = r < 0 ? NULL : body;
-        return r;
-    }
-    if (tag == TAG_CHECKPOINT && type == CMD_RUN) {
-        r = tlv_decode(&schema_run_checkpoint, v, a, &body, err);
-        c->run.checkpoint = r < 0 ? NULL : body;
-        return r;
-    }
-    if (tag == TAG_NODE && type == CMD_FACTS) {
-        r = tlv_decode(&schema_node, v, a, &body, err);
-        if (r == 0)
-            c->facts.nodes[c->facts.n++] = *(struct node *)body;
-        return r;
-    }
+    w = (struct wire){in.p, in.n};
+    while (record_next(&w, &tag, &v) > 0)
+        for (size_t i = 0; i < d->n_nested; i++)
+            if (d->nested[i].tag == tag && (r = nested_decode(&d->nested[i], v, base, a, err)) < 0)
+                return r;
     return 0;
 }
 
@@ -271,60 +437,12 @@ void command_encode(const union command *c, struct buf *out)
     PRE(d);
     buf_char(out, (char)d->type);
     buf_char(out, COMMAND_VERSION);
-    fields_encode(d->fields, d->n, c, out);
-    switch (c->head.type) {
-    case CMD_WRITE:
-        ops_encode(c->write.ops, c->write.n, out);
-        break;
-    case CMD_REMOVE:
-        ops_encode(c->remove.ops, c->remove.n, out);
-        break;
-    case CMD_PLACE:
-        nested(out, TAG_DECISION, &schema_decision_spec, c->place.decision);
-        nested(out, TAG_PLACEMENT, &schema_placement, c->place.placement);
-        break;
-    case CMD_RUN:
-        nested(out, TAG_CHECKPOINT, &schema_run_checkpoint, c->run.checkpoint);
-        break;
-    case CMD_FACTS:
-        for (uint32_t i = 0; i < c->facts.n; i++)
-            nested(out, TAG_NODE, &schema_node, &c->facts.nodes[i]);
-        break;
-    default:
-        break;
-    }
-}
-
-static int rooms_make(union command *c, struct slice in, struct arena *a, struct err *err)
-{
-    uint32_t ops = count_tags(in, TAG_OP), nodes = count_tags(in, TAG_NODE);
-    struct write_op **list;
-    uint32_t *n;
-
-    if (ops > LIMIT_APPLY_MAX_OBJECTS)
-        return err_set(err, E_TOOLARGE, "%u objects in one write; at most %d are allowed", ops,
-                       (int)LIMIT_APPLY_MAX_OBJECTS);
-    if (nodes > FACTS_NODES_MAX)
-        return err_set(err, E_TOOLARGE, "%u nodes at once; at most %d are allowed", nodes,
-                       FACTS_NODES_MAX);
-    if (c->head.type == CMD_WRITE || c->head.type == CMD_REMOVE) {
-        ops_of(c, &list, &n);
-        *list = arena_array(a, struct write_op, ops ? ops : 1);
-        return *list ? 0 : err_set(err, E_NOMEM, "command: no room for %u operations", ops);
-    }
-    if (c->head.type == CMD_FACTS) {
-        c->facts.nodes = arena_array(a, struct node, nodes ? nodes : 1);
-        return c->facts.nodes ? 0 : err_set(err, E_NOMEM, "command: no room for %u nodes", nodes);
-    }
-    return 0;
+    record_encode(&d->record, c, out);
 }
 
 int command_decode(struct slice in, struct arena *a, union command **ret, struct err *err)
 {
     const unsigned char *p = in.p;
-    struct slice v;
-    uint16_t tag;
-    int r;
 
     *ret = NULL;
     if (in.n < 2 || in.n > LIMIT_COMMAND_MAX_BYTES)
@@ -337,19 +455,10 @@ int command_decode(struct slice in, struct arena *a, union command **ret, struct
     if (!c)
         return err_set(err, E_NOMEM, "command: no room");
     c->head.type = d->type;
-    struct slice fields = slice_make(p + 2, in.n - 2);
-    struct wire w = {fields.p, fields.n};
-    if ((r = rooms_make(c, fields, a, err)) < 0)
-        return r;
-    while ((r = record_next(&w, &tag, &v)) > 0) {
-        r = tag < TAG_OP ? field_decode(d->fields, d->n, c, tag, v, err)
-                         : nested_decode(c, tag, v, a, err);
-        if (r < 0)
-            break;
-    }
+    int r = record_decode(&d->record, slice_make(p + 2, in.n - 2), c, a, err);
     if (r < 0) {
         command_release(c);
-        return err && err->code == r ? r : err_set(err, E_CORRUPT, "command: cut off");
+        return r;
     }
     *ret = c;
     return 0;
@@ -357,12 +466,11 @@ int command_decode(struct slice in, struct arena *a, union command **ret, struct
 
 void command_release(union command *c)
 {
-    struct write_op **ops;
-    uint32_t *n;
-
     if (!c || (c->head.type != CMD_WRITE && c->head.type != CMD_REMOVE))
         return;
-    ops_of(c, &ops, &n);
-    for (uint32_t i = 0; i < *n; i++)
-        (*ops)[i].object = object_unref((*ops)[i].object);
+    bool remove = c->head.type == CMD_REMOVE;
+    struct write_op *ops = remove ? c->remove.ops : c->write.ops;
+    uint32_t n = remove ? c->remove.n : c->write.n;
+    for (uint32_t i = 0; i < n; i++)
+        ops[i].object = object_unref(ops[i].object);
 }

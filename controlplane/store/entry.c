@@ -108,6 +108,8 @@ static int dispatch(struct txn *t, const union command *c)
         return apply_member(t, &c->member);
     case CMD_REMOVE:
         return apply_remove(t, &c->remove);
+    case CMD_MIGRATE:
+        return apply_migrate(t, &c->migrate);
     default:
         return err_set(t->err, E_NOTIMPL, "command type %d is not known to this version",
                        (int)c->head.type);

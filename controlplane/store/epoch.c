@@ -23,12 +23,13 @@ enum phase epoch_next(enum phase from, enum run_step step)
 
 const char *run_step_text(enum run_step s)
 {
-    static const char *const names[] = {"?",       "Dispatch",  "Accepted", "Running",   "Ended",
-                                        "Absent",  "Unknown",   "Seen",     "Quiesce",   "Stop",
-                                        "Requeue", "LeaseOver", "Fenced",   "Checkpoint",
-                                        "CheckpointBad"};
+    static const char *const names[] = {"?",       "Dispatch",   "Accepted",     "Running",
+                                        "Ended",   "Absent",     "Unknown",      "Seen",
+                                        "Quiesce", "Stop",       "Requeue",      "LeaseOver",
+                                        "Fenced",  "Checkpoint", "CheckpointBad"};
 
-    _Static_assert(sizeof names / sizeof names[0] == STEP_CHECKPOINT_BAD + 1, "a name for each step");
+    _Static_assert(sizeof names / sizeof names[0] == STEP_CHECKPOINT_BAD + 1,
+                   "a name for each step");
     return (int)s > 0 && s <= STEP_CHECKPOINT_BAD ? names[s] : names[0];
 }
 

@@ -221,3 +221,28 @@ size_t root_members(const struct root *r, struct member_info *ret, size_t max)
     tree_scan(r->members, slice_make("", 0), members_each, &s);
     return s.n;
 }
+
+struct level_scan {
+    uint32_t level;
+    bool any;
+};
+
+static bool level_each(struct slice key, const void *value, void *arg)
+{
+    uint32_t level = ((const struct member_box *)value)->info.feature_level;
+    struct level_scan *s = arg;
+
+    (void)key;
+    level = level ? level : FEATURE_FIRST;
+    s->level = s->any && s->level < level ? s->level : level;
+    s->any = true;
+    return true;
+}
+
+uint32_t root_feature_level(const struct root *r)
+{
+    struct level_scan s = {0, false};
+
+    tree_scan(r->members, slice_make("", 0), level_each, &s);
+    return s.level;
+}

@@ -265,8 +265,21 @@ bool object_live(const struct object *o)
     return w->status && phase_live(w->status->phase);
 }
 
+bool object_open_move(const struct object *o)
+{
+    if (!o || o->kind->id != KIND_MIGRATION)
+        return false;
+    const struct migration *m = object_as(o, migration);
+    return m->status && move_open(m->status->phase);
+}
+
 const struct placement *object_hold(const struct object *o)
 {
+    if (o && o->kind->id == KIND_MIGRATION) {
+        const struct migration *m = object_as(o, migration);
+
+        return m->status && move_holds(m->status->phase) ? m->status->placement : NULL;
+    }
     if (!o || o->kind->id != KIND_WORKLOAD)
         return NULL;
     const struct workload *w = object_as(o, workload);
@@ -364,8 +377,11 @@ static void index_hold(struct root *w, const struct object *o, int sign)
         return;
     for (uint32_t i = 0; i < p->n_assignments; i++)
         usage_add(w, p, &p->assignments[i], sign);
-    key_pair(&k, object_as(o, workload)->status->queue, p->class_);
-    count_add(&w->held, key_slice(&k), sign * p->gpus);
+    if (o->kind->id ==
+        KIND_WORKLOAD) { /* a queue's workload is counted once, not where it goes to, too */
+        key_pair(&k, object_as(o, workload)->status->queue, p->class_);
+        count_add(&w->held, key_slice(&k), sign * p->gpus);
+    }
     count_add(&w->target_held, key_str(p->target), sign);
 }
 
@@ -400,9 +416,10 @@ static bool same_hold(const struct object *a, const struct object *b)
         return false;
     if (!p)
         return true;
-    return strcmp(object_as(a, workload)->status->queue, object_as(b, workload)->status->queue) ==
-               0 &&
-           body_equal(&schema_placement, p, q);
+    if (a->kind->id == KIND_WORKLOAD &&
+        strcmp(object_as(a, workload)->status->queue, object_as(b, workload)->status->queue) != 0)
+        return false;
+    return body_equal(&schema_placement, p, q);
 }
 
 static void index_object(struct root *w, const struct object *before, const struct object *after)
@@ -417,16 +434,19 @@ static void index_object(struct root *w, const struct object *before, const stru
         owner_key(&k, after->meta->ownerReferences[i].uid, after);
         put(&w->owners, key_slice(&k), after);
     }
-    if ((before ? before : after)->kind->id == KIND_NODE) {
+    enum kind_id kind = (before ? before : after)->kind->id;
+    if (kind == KIND_NODE) {
         index_node(w, before, -1);
         index_node(w, after, 1);
     }
-    if ((before ? before : after)->kind->id != KIND_WORKLOAD)
+    if (kind != KIND_WORKLOAD && kind != KIND_MIGRATION)
         return;
-    if (before && (!after || strcmp(before->meta->uid, after->meta->uid) != 0))
-        del(&w->uids, key_str(before->meta->uid));
-    if (after)
-        put(&w->uids, key_str(after->meta->uid), after);
+    if (kind == KIND_WORKLOAD) {
+        if (before && (!after || strcmp(before->meta->uid, after->meta->uid) != 0))
+            del(&w->uids, key_str(before->meta->uid));
+        if (after)
+            put(&w->uids, key_str(after->meta->uid), after);
+    }
     if (before && after && same_hold(before, after))
         return;
     if (before)

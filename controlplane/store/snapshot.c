@@ -38,18 +38,18 @@ enum { D_KEY = 1, D_STAGE, D_WAITING, D_CURSOR };
 /* ---- writing
  * ------------------------------------------------------------------------------------------------
  */
-struct place {
+struct slot {
     const struct object *o;
     uint64_t at;
 };
 struct writer {
     struct buf *out;
-    struct place *map; /* open addressing by address: for finding only, never for order */
+    struct slot *map; /* open addressing by address: for finding only, never for order */
     size_t cap;
     uint64_t n;
 };
 
-static struct place *map_find(struct writer *w, const struct object *o)
+static struct slot *map_find(struct writer *w, const struct object *o)
 {
     size_t at = (size_t)hash_u64(7, (uint64_t)(uintptr_t)o) & (w->cap - 1);
 
@@ -62,10 +62,10 @@ static uint64_t write_object(struct writer *w, const struct object *o, bool live
 {
     if (!o)
         return 0;
-    struct place *p = map_find(w, o);
+    struct slot *p = map_find(w, o);
     if (p->o)
         return p->at;
-    *p = (struct place){o, ++w->n};
+    *p = (struct slot){o, ++w->n};
     size_t at = record_open(w->out, S_OBJECT);
     record_u64(w->out, O_KIND, (uint64_t)o->kind->id);
     record_u64(w->out, O_LIVE, live);
@@ -389,8 +389,9 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
                    ? 0
                    : SNAP_BAD(x, "the cluster's uid");
     case S_REVISION:
-        return record_get_str(v, x->r->revision, sizeof x->r->revision) ? 0
-                                                                      : SNAP_BAD(x, "the revision");
+        return record_get_str(v, x->r->revision, sizeof x->r->revision)
+                   ? 0
+                   : SNAP_BAD(x, "the revision");
     case S_DIGEST:
         x->digest = record_get_u64(v);
         x->has_digest = true;

@@ -135,7 +135,8 @@ void root_usage_add(struct root *w, const struct placement *p,
 int64_t root_count_of(const struct tree *t, struct slice key);
 int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile);
 
-/* What an object holds: placement of a Workload in a phase that holds; else NULL. */
+/* What an object holds: placement of a Workload in a phase that holds, destination of a Migration
+ * under way; else NULL. */
 const struct placement *object_hold(const struct object *o);
 bool object_live(const struct object *o); /* a Workload that may run outside */
 /* Test and simulation: every index equals what the objects say. Aborts when not. */
@@ -184,9 +185,59 @@ int apply_run(struct txn *t, const struct run_cmd *c) MUST_CHECK;
 int apply_facts(struct txn *t, const struct facts_cmd *c) MUST_CHECK;
 int apply_member(struct txn *t, const struct member_cmd *c) MUST_CHECK;
 int apply_remove(struct txn *t, const struct remove_cmd *c) MUST_CHECK;
+int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
 void facts_reclass(struct txn *t); /* GpuClasses changed: nodes get their classes anew */
 const char *sentence_named(struct txn *t, const struct kind *k,
                            const char *name); /* workloads.hanse.dev "x" */
+
+/* A place for a workload, checked and taken (apply_place.c): by PLACE, and by migrations for their
+ * destinations. */
+struct place {
+    const struct object *o; /* the Workload */
+    const struct workload *w;
+    const struct decision_spec *decision;
+    struct placement *p;          /* our copy */
+    const struct placement *held; /* what it gives up in exchange, or NULL */
+    bool settled; /* its quota was admitted when the place was reserved, and kept since */
+    const char *queue; /* in: where it was decided, or NULL; out: where it is */
+    const struct object *target;
+    int64_t gpus; /* × 1000, all workers */
+};
+int place_shape(struct txn *t, struct place *x) MUST_CHECK; /* does it give what the spec asks? */
+/* All that the decision rests on, against the state as it is now. */
+int place_admit(struct txn *t, struct place *x) MUST_CHECK;
+/* Stores the Decision of `epoch`; completes x->p. */
+void place_record(struct txn *t, struct place *x, int64_t epoch);
+/* w, a copy of the workload, is Reserved there, in its next epoch. */
+void place_take(struct txn *t, const struct place *x, struct workload *w);
+
+/* WORKLOAD + suffix, shortened where it would be no name any more. */
+const char *workload_derived_name(struct txn *t, const char *workload, const char *suffix);
+
+/* ---- moves: how they begin (apply_plan.c), how they go on (apply_migrate.c) */
+struct move {
+    const struct migrate_cmd *c;
+    const struct object *o;  /* the Migration, or NULL: it is made */
+    const struct object *wo; /* its Workload: the very one, or NULL when it is gone */
+    struct migration *m;     /* our copy */
+    struct migration_status *s;
+    enum move_phase from, to;
+};
+const char *move_refused(const struct object *wo); /* why it cannot be moved now, or NULL */
+/* The workload tells of the migration under way, or of none ("") any more. */
+void move_tell(struct txn *t, const struct object *wo, const char *migration, bool moved);
+/* Checks b against the state as it is now; x->s and x->to as they are once its destination is
+ * held. */
+int move_reserve(struct txn *t, struct move *x, const struct move_begin *b) MUST_CHECK;
+int move_begin_all(struct txn *t, const struct migrate_cmd *c) MUST_CHECK; /* BEGIN */
+/* A Migration that a user makes: checked, its first status filled in, its Workload told. */
+int move_create(struct txn *t, struct migration *m) MUST_CHECK;
+/* `before`: the Workload ahead of the end. */
+void move_source_ended(struct txn *t, const struct object *before, const struct run_checkpoint *ck);
+/* GPU-seconds that would be done again if it ended now: since the newest verified checkpoint of its
+ * epoch, or since it was placed. */
+double workload_lost(const struct workload_status *s, const struct run_checkpoint *ck, int64_t now);
+bool object_open_move(const struct object *o); /* a Migration that has not ended */
 
 /* ---- wire: u16 tag, u32 length, bytes; unknown tags are passed over
  * ---------------------------------------------- */

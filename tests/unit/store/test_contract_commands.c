@@ -135,6 +135,43 @@ static void remove_make(union command *c, struct arena *a)
     (void)snprintf(c->remove.ops[0].uid, sizeof c->remove.ops[0].uid, "5c5c");
 }
 
+static void migrate_make(union command *c, struct arena *a)
+{
+    struct move_begin *b = arena_array(a, struct move_begin, 2);
+
+    head_make(c, CMD_MIGRATE);
+    c->migrate = (struct migrate_cmd){.head = c->head,
+                                      .step = MOVE_BEGIN,
+                                      .ns = "golden",
+                                      .name = "w-m4",
+                                      .uid = "77aa",
+                                      .begins = b,
+                                      .n = 2,
+                                      .for_ns = "prod",
+                                      .for_name = "big",
+                                      .for_uid = "b1b1",
+                                      .for_epoch = 1,
+                                      .nominated = arena_new(a, struct placement),
+                                      .outcome = MP_CANCELLED,
+                                      .reason = "Preempted",
+                                      .message = "makes room"};
+    c->migrate.nominated->target = "fra";
+    b[0] = (struct move_begin){.ns = "golden",
+                               .workload = "w",
+                               .uid = "9a2b",
+                               .epoch = 4,
+                               .cause = MOVE_PREEMPTION,
+                               .placement = arena_new(a, struct placement),
+                               .decision = arena_new(a, struct decision_spec),
+                               .lost_gpu_seconds = 12.5,
+                               .cost = 0.25,
+                               .saving = -1};
+    b[0].placement->target = "ber";
+    b[0].decision->reason = "LowestCost";
+    b[1] = (struct move_begin){
+        .ns = "golden", .workload = "v", .uid = "9a2c", .epoch = 1, .cause = MOVE_RECLAIM};
+}
+
 /* ---- the same, field by field ---- */
 static void write_check(const union command *c)
 {
@@ -246,6 +283,38 @@ static void remove_check(const union command *c)
     assert_string_equal(c->remove.ops[0].uid, "5c5c");
 }
 
+static void migrate_check(const union command *c)
+{
+    const struct migrate_cmd *m = &c->migrate;
+
+    assert_int_equal(m->step, MOVE_BEGIN);
+    assert_string_equal(m->ns, "golden");
+    assert_string_equal(m->name, "w-m4");
+    assert_string_equal(m->uid, "77aa");
+    assert_string_equal(m->for_ns, "prod");
+    assert_string_equal(m->for_name, "big");
+    assert_string_equal(m->for_uid, "b1b1");
+    assert_int_equal(m->for_epoch, 1);
+    assert_string_equal(m->nominated->target, "fra");
+    assert_int_equal(m->outcome, MP_CANCELLED);
+    assert_string_equal(m->reason, "Preempted");
+    assert_string_equal(m->message, "makes room");
+    assert_int_equal(m->n, 2);
+    assert_string_equal(m->begins[0].ns, "golden");
+    assert_string_equal(m->begins[0].workload, "w");
+    assert_string_equal(m->begins[0].uid, "9a2b");
+    assert_int_equal(m->begins[0].epoch, 4);
+    assert_int_equal(m->begins[0].cause, MOVE_PREEMPTION);
+    assert_string_equal(m->begins[0].placement->target, "ber");
+    assert_string_equal(m->begins[0].decision->reason, "LowestCost");
+    assert_true(m->begins[0].lost_gpu_seconds == 12.5 && m->begins[0].cost == 0.25 &&
+                m->begins[0].saving == -1);
+    assert_string_equal(m->begins[1].workload, "v");
+    assert_int_equal(m->begins[1].cause, MOVE_RECLAIM);
+    assert_null(m->begins[1].placement);
+    assert_null(m->begins[1].decision);
+}
+
 static const struct golden_command {
     const char *name;
     enum command_type type;
@@ -256,7 +325,8 @@ static const struct golden_command {
              {"run", CMD_RUN, run_make, run_check},
              {"facts", CMD_FACTS, facts_make, facts_check},
              {"member", CMD_MEMBER, member_make, member_check},
-             {"remove", CMD_REMOVE, remove_make, remove_check}};
+             {"remove", CMD_REMOVE, remove_make, remove_check},
+             {"migrate", CMD_MIGRATE, migrate_make, migrate_check}};
 
 static void command_bytes(const struct golden_command *g, struct buf *out)
 {
