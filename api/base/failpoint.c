@@ -29,7 +29,11 @@ static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static struct spec own;
 static bool has_own;
 static unsigned long passed; /* of `own` */
-static const char *file, *list, *role;
+static const char *file, *list, *role, *planted;
+static struct {
+    void (*fn)(const char *name, void *arg);
+    void *arg;
+} hook;
 static struct {
     ino_t inode;
     struct timespec written;
@@ -98,7 +102,22 @@ __attribute__((constructor)) void failpoint_init(void)
                       text);
         _exit(USAGE_STATUS);
     }
-    failpoint_armed = has_own || (file && *file) || (list && *list);
+    failpoint_armed = has_own || (file && *file) || (list && *list) || planted || hook.fn;
+}
+void failpoint_plant(const char *name)
+{
+    planted = name;
+    failpoint_init();
+}
+void failpoint_hook(void (*fn)(const char *name, void *arg), void *arg)
+{
+    hook.fn = fn;
+    hook.arg = arg;
+    failpoint_init();
+}
+bool failpoint_planted(const char *name)
+{
+    return planted && !strcmp(planted, name);
 }
 
 static void die(enum action action)
@@ -172,6 +191,8 @@ void failpoint_reached(const char *name)
     enum action action = ACTION_KILL;
     bool fires = false;
 
+    if (hook.fn)
+        hook.fn(name, hook.arg);
     (void)pthread_mutex_lock(&mu);
     if (list && *list) {
         char line[SPEC_MAX];
@@ -192,6 +213,19 @@ void failpoint_reached(const char *name)
 void failpoint_reached(const char *name)
 {
     (void)name;
+}
+bool failpoint_planted(const char *name)
+{
+    (void)name;
+    return false;
+}
+void failpoint_plant(const char *name)
+{
+    (void)name;
+}
+void failpoint_hook(void (*fn)(const char *name, void *arg), void *arg)
+{
+    (void)fn, (void)arg;
 }
 void failpoint_init(void)
 {

@@ -26,10 +26,19 @@ extern bool failpoint_armed; /* written before main; by failpoint_init in tests 
         if (__builtin_expect(failpoint_armed, 0))                                                  \
             failpoint_reached(name);                                                               \
     } while (0)
+/* A planted bug: is this one planted now? Only tests plant (failpoint_plant), to prove that their
+ * checks would see it. Written as `if (!proved && !PLANTED("store.start-unproved")) refuse`. */
+#define PLANTED(name) (__builtin_expect(failpoint_armed, 0) && failpoint_planted(name))
 #else
 #define FAILPOINT(name) ((void)0)
+#define PLANTED(name) (false)
 #endif
 void failpoint_reached(const char *name); /* any thread */
+bool failpoint_planted(const char *name);
+/* For tests: one planted bug at a time, NULL = none; and who is told of each point that is reached
+ * (it may leave by longjmp). The names are borrowed. */
+void failpoint_plant(const char *name);
+void failpoint_hook(void (*fn)(const char *name, void *arg), void *arg);
 /* Reads the environment again; a SPEC that cannot be read ends the process with 64 and says why.
  * Called before main. */
 void failpoint_init(void);

@@ -4,6 +4,8 @@
 
 #include "tests/sim/world/sim_loop.h"
 
+#include <setjmp.h>
+
 enum sim_kind {
     SIM_WAKE = 1,
     SIM_POST,
@@ -128,6 +130,8 @@ struct sim_world {
     unsigned reset_ppm, datagram_ppm;
     bool trace;
     int depth;
+    struct sim_host *firing; /* whose event this is */
+    jmp_buf here;
 };
 
 #define SIM_HOSTS_MAX 256

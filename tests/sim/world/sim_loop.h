@@ -62,6 +62,11 @@ struct sim_host *sim_host_find(struct sim_world *w, const char *name);
  */
 void sim_crash(
     struct sim_host *h); /* power cut: everything but the files is gone; peers hear nothing */
+struct sim_host *
+sim_firing(const struct sim_world *w); /* whose callback this is; NULL: the test's own */
+/* A power cut of that host in the midst of its callback: does not return. What the callback held is
+ * not freed. */
+void sim_crash_here(struct sim_world *w) __attribute__((noreturn));
 void sim_boot(struct sim_host *h); /* up again; then sim_start what it runs */
 bool sim_up(const struct sim_host *h);
 void sim_pause(struct sim_host *h, bool paused); /* like a stopped VM: time goes on, nothing runs */

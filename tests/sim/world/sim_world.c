@@ -157,6 +157,26 @@ void sim_fire_early(struct sim_world *w, struct sim_event *e)
     sim_fire(w, e);
 }
 
+/* The event's process may die in the midst of it (sim_crash_here). */
+static void fire_or_die(struct sim_world *w, struct sim_event *e)
+{
+    w->firing = e->loop ? e->loop->proc->host : NULL;
+    if (setjmp(w->here) == 0)
+        sim_fire(w, e);
+    else
+        sim_crash(w->firing);
+    w->firing = NULL;
+}
+struct sim_host *sim_firing(const struct sim_world *w)
+{
+    return w->firing;
+}
+void sim_crash_here(struct sim_world *w)
+{
+    PRE(w->firing);
+    longjmp(w->here, 1);
+}
+
 bool sim_run_until(struct sim_world *w, uint64_t until_ms, bool (*done)(void *arg), void *arg)
 {
     uint64_t until_us = until_ms * 1000, at_once = 0;
@@ -177,7 +197,7 @@ bool sim_run_until(struct sim_world *w, uint64_t until_ms, bool (*done)(void *ar
             list_push(&e->loop->proc->host->held, &e->link);
             continue;
         }
-        sim_fire(w, e);
+        fire_or_die(w, e);
         if (done && done(arg)) {
             w->depth = 0;
             return true;

@@ -175,12 +175,35 @@ static void test_nonsense_is_refused(void **state)
     }
 }
 
+static void count(const char *name, void *arg)
+{
+    *(unsigned *)arg += !strcmp(name, "a");
+}
+static void test_hook_and_plant(void **state)
+{
+    unsigned n = 0;
+
+    (void)state;
+    assert_false(PLANTED("bug"));
+    failpoint_plant("bug");
+    assert_true(PLANTED("bug"));
+    assert_false(PLANTED("other"));
+    failpoint_plant(NULL);
+    assert_false(PLANTED("bug"));
+    failpoint_hook(count, &n);
+    FAILPOINT("a");
+    FAILPOINT("b");
+    failpoint_hook(NULL, NULL);
+    FAILPOINT("a");
+    assert_int_equal(n, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nobody_dies_unasked),  cmocka_unit_test(test_dies_as_asked),
         cmocka_unit_test(test_lists_what_is_passed), cmocka_unit_test(test_one_file_one_death),
-        cmocka_unit_test(test_nonsense_is_refused),
+        cmocka_unit_test(test_nonsense_is_refused),  cmocka_unit_test(test_hook_and_plant),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
