@@ -83,7 +83,8 @@ void accounts_build(struct pool *p)
     p->accounts_dirty = false;
     for (uint32_t i = 0; i < p->n_holds; i++) {
         p->holds[i]->counted = false;
-        accounts_add(p, p->holds[i], 1);
+        if (!p->holds[i]->off)
+            accounts_add(p, p->holds[i], 1);
     }
 }
 
@@ -113,6 +114,8 @@ void accounts_add(struct pool *p, struct hold *h, int sign)
     h->counted = sign > 0;
     if (h->i_target != NONE)
         p->t.targets[h->i_target].workloads += sign;
+    if (h->kind == HOLD_DESTINATION)
+        return;
     if (h->i_policy != NONE)
         p->policy_held[h->i_policy] += milli;
     p->queue_root[p->n_account_classes] += milli;

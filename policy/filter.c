@@ -62,6 +62,8 @@ static struct target_verdict by_policies(struct place *pl, const struct object *
         return verdict(REASON_NOT_SELECTED, NULL);
     if (pl->rq->avoid_target && strcmp(pl->rq->avoid_target, target->meta->name) == 0)
         return verdict(REASON_NOT_SELECTED, "a migration leaves this target");
+    if (pl->rq->only_target && strcmp(pl->rq->only_target, target->meta->name) != 0)
+        return verdict(REASON_NOT_SELECTED, "a migration goes to another target");
     return verdict(REASON_NONE, NULL);
 }
 

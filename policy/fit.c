@@ -27,7 +27,7 @@ static uint32_t mig_free(const struct device *d, const char *profile)
 
     for (uint32_t i = 0; i < d->spec->n_migProfiles && i < 64; i++)
         n += !(d->mig_used >> i & 1) && strcmp(d->spec->migProfiles[i], profile) == 0;
-    return n > (uint32_t)d->mig_over ? n - (uint32_t)d->mig_over : 0;
+    return n;
 }
 
 /* Workers whose devices NVLink joins; *ret_room = the most free devices that it joins. */

@@ -184,10 +184,20 @@ int policy_place(const struct pool *cp, const struct place_request *rq, struct a
                  struct decision_spec **ret_decision, struct placement **ret_placement,
                  struct err *err)
 {
+    struct pool *p = pool_settle(cp);
     struct place *pl = arena_new(a, struct place);
-    int r = place_look(pl, cp, rq, a, err);
+    struct hold *room = pool_nominated(p, rq->workload->meta->uid);
+    int r;
 
+    /* Room that is being made for it holds against others, not against itself. */
+    if (room && room->off)
+        room = NULL;
+    if (room)
+        hold_switch(p, room, false);
+    r = place_look(pl, p, rq, a, err);
     if (r == 0)
         decision_record(pl, ret_decision, ret_placement);
+    if (room)
+        hold_switch(p, room, true);
     return r;
 }

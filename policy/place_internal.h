@@ -194,6 +194,7 @@ int place_look(struct place *pl, const struct pool *p, const struct place_reques
 void place_begin(struct place *pl); /* reads the workload and the policies */
 bool place_refused(
     struct place *pl); /* by what the workload itself says: sets pending and message */
+void need_read(const struct workload_spec *s, struct need *n);
 int64_t need_milli(const struct need *n, uint32_t workers); /* GPUs × 1000 */
 /* filter.c */
 double class_speed(const struct table *t, uint32_t class_);

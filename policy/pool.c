@@ -176,110 +176,6 @@ struct pool *pool_settle(const struct pool *cp)
     return p;
 }
 
-/* ---- holds
- * ----------------------------------------------------------------------------------------------------
- */
-static const char *pack_text(char **at, const char *s)
-{
-    size_t n = strlen(s) + 1;
-    char *to = *at;
-
-    memcpy(to, s, n);
-    *at += n;
-    return to;
-}
-
-static struct hold *hold_make(const struct object *w, const struct placement *pl)
-{
-    size_t bytes = sizeof(struct hold) + sizeof(struct hold_at) * pl->n_assignments +
-                   strlen(w->meta->uid) + strlen(pl->target) + strlen(pl->class_) + 3;
-    struct hold *h;
-    int64_t *gpus;
-    char *text;
-
-    for (uint32_t i = 0; i < pl->n_assignments; i++)
-        bytes += strlen(pl->assignments[i].node) + strlen(pl->assignments[i].mig) + 2 +
-                 sizeof(int64_t) * pl->assignments[i].n_gpus;
-    h = mem_zalloc(bytes);
-    gpus = (int64_t *)(void *)&h->at[pl->n_assignments];
-    for (uint32_t i = 0; i < pl->n_assignments; i++) {
-        const struct assignment *a = &pl->assignments[i];
-
-        h->at[i] = (struct hold_at){
-            .gpus = gpus, .n_gpus = a->n_gpus, .slot = NONE, .milli = (int32_t)a->gpuMilli};
-        if (a->n_gpus)
-            memcpy(gpus, a->gpus, sizeof(*gpus) * a->n_gpus);
-        gpus += a->n_gpus;
-    }
-    text = (char *)gpus;
-    for (uint32_t i = 0; i < pl->n_assignments; i++) {
-        h->at[i].node = pack_text(&text, pl->assignments[i].node);
-        h->at[i].mig = pack_text(&text, pl->assignments[i].mig);
-    }
-    h->uid = pack_text(&text, w->meta->uid);
-    h->target = pack_text(&text, pl->target);
-    h->class_ = pack_text(&text, pl->class_);
-    h->n = pl->n_assignments;
-    h->milli = pl->gpus;
-    h->cpu = pl->cpu;
-    h->memory = pl->memory;
-    h->workload = object_ref(w);
-    return h;
-}
-
-static void hold_free(struct hold *h)
-{
-    (void)object_unref((struct object *)h->workload);
-    mem_free(h);
-}
-
-void pool_drop(struct pool *p, const char *uid)
-{
-    uint32_t i = strmap_get(&p->hold_by_uid, uid);
-    struct hold *h;
-
-    if (i == NONE)
-        return;
-    h = p->holds[i];
-    strmap_unset(&p->hold_by_uid, h->uid);
-    if (!p->dirty)
-        table_apply(p, h, -1);
-    if (!p->dirty && !p->accounts_dirty)
-        accounts_add(p, h, -1);
-    p->holds[i] = p->holds[--p->n_holds];
-    if (i < p->n_holds)
-        strmap_set(&p->hold_by_uid, p->holds[i]->uid, i);
-    hold_free(h);
-}
-
-void pool_hold_placement(struct pool *p, const struct object *workload,
-                         const struct placement *placement)
-{
-    struct hold *h = hold_make(workload, placement);
-
-    pool_drop(p, h->uid);
-    if (p->n_holds == p->cap_holds) {
-        p->cap_holds = p->cap_holds ? p->cap_holds * 2 : 64;
-        p->holds = mem_realloc(p->holds, sizeof(struct hold *) * p->cap_holds);
-    }
-    p->holds[p->n_holds] = h;
-    strmap_set(&p->hold_by_uid, h->uid, p->n_holds++);
-    if (!p->dirty)
-        table_apply(p, h, 1);
-    if (!p->dirty && !p->accounts_dirty)
-        accounts_add(p, h, 1);
-}
-
-void pool_hold(struct pool *p, const struct object *workload)
-{
-    const struct workload_status *s = object_as(workload, workload)->status;
-
-    if (s && s->placement)
-        pool_hold_placement(p, workload, s->placement);
-    else
-        pool_drop(p, workload->meta->uid);
-}
-
 /* ---- life
  * --------------------------------------------------------------------------------------------------------
  */
@@ -316,29 +212,6 @@ struct pool *pool_destroy(struct pool *p)
     return NULL;
 }
 
-static struct hold *hold_copy(const struct hold *h)
-{
-    struct placement pl = {.target = h->target,
-                           .class_ = h->class_,
-                           .gpus = h->milli,
-                           .cpu = h->cpu,
-                           .memory = h->memory,
-                           .n_assignments = h->n};
-    struct hold *c;
-
-    pl.assignments = mem_zalloc(sizeof(*pl.assignments) * (h->n + 1));
-    for (uint32_t i = 0; i < h->n; i++) {
-        pl.assignments[i].node = h->at[i].node;
-        pl.assignments[i].mig = h->at[i].mig;
-        pl.assignments[i].gpus = (int64_t *)h->at[i].gpus;
-        pl.assignments[i].n_gpus = h->at[i].n_gpus;
-        pl.assignments[i].gpuMilli = h->at[i].milli;
-    }
-    c = hold_make(h->workload, &pl);
-    mem_free(pl.assignments);
-    return c;
-}
-
 struct pool *pool_fork(const struct pool *p)
 {
     struct pool *f = pool_create();
@@ -359,10 +232,11 @@ struct pool *pool_fork(const struct pool *p)
             strmap_set(&f->reach, mem_strdup(p->reach.slots[i].key), p->reach.slots[i].value);
     }
     f->n_holds = f->cap_holds = p->n_holds;
+    f->n_nominated = p->n_nominated;
     f->holds = mem_alloc(sizeof(struct hold *) * (p->n_holds + 1));
     for (uint32_t i = 0; i < p->n_holds; i++) {
         f->holds[i] = hold_copy(p->holds[i]);
-        strmap_set(&f->hold_by_uid, f->holds[i]->uid, i);
+        strmap_set(&f->hold_by_uid, f->holds[i]->key, i);
     }
     f->zone_fn = p->zone_fn;
     f->zone_arg = p->zone_arg;

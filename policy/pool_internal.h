@@ -53,7 +53,7 @@ struct device {
     uint32_t node, member; /* member NONE: sick, never given away */
     uint32_t pos;          /* in its group's bitmaps of partly used devices */
     int32_t free_milli;    /* 1000 = entirely free; below 0 when more is held than there is */
-    int32_t mig_over;      /* instances held beyond those there are */
+    uint16_t *mig_over;    /* instances held beyond those there are, by the profile's first place */
     uint64_t mig_used;     /* bit = place in spec->migProfiles */
     uint32_t link;         /* NVLink joins those of a node with equal numbers; 0 = none told */
     bool shared, mig;
@@ -126,11 +126,19 @@ struct hold_at {
     uint32_t n_gpus, slot;
     int32_t milli;
 };
+enum hold_kind {
+    HOLD_PLACED,      /* key: uid of the workload */
+    HOLD_DESTINATION, /* of a move; its workload is in the queues' accounts with its old place */
+    HOLD_NOMINATED    /* may lie over holds of victims; never against its own workload */
+};
 struct hold { /* one allocation with all its texts */
     const struct object *workload;
-    const char *uid, *target, *class_;
+    enum hold_kind kind;
+    const char *key, *target, *class_;
+    bool off; /* neither on the table nor in the accounts */
     int64_t milli, cpu, memory;
     uint64_t generation; /* of the table to which it is applied; 0 = not */
+    uint64_t found;      /* of the table in which `slot` counts */
     uint32_t i_target, i_class, i_queue, i_policy;
     bool counted;
     uint32_t n;
@@ -144,7 +152,7 @@ struct pool {
     bool dirty; /* the table must be built anew */
     bool prices_dirty, accounts_dirty;
     struct hold **holds;
-    uint32_t n_holds, cap_holds;
+    uint32_t n_holds, cap_holds, n_nominated;
     struct strmap hold_by_uid;
     struct strmap reach; /* keys owned */
     /* accounts, by place in docs[KIND_QUEUE] and docs[KIND_PLACEMENT_POLICY] */
@@ -167,8 +175,16 @@ void table_build(struct pool *p);
 void table_fini(struct table *t);
 void link_build(struct table *t); /* link.c */
 void table_prices(struct pool *p);
-/* Takes (sign 1) or gives back (sign -1) what h holds on the table's nodes. */
+/* holds.c. Takes (sign 1) or gives back (sign -1) what h holds on the table's nodes. */
 void table_apply(struct pool *p, struct hold *h, int sign);
+void table_device_move(struct table *t, struct device *d, int32_t free_milli);
+struct device *node_device(const struct table *t, const struct node_rec *n, int64_t index);
+void device_mig_take(struct device *d, const char *profile, int sign);
+struct hold *hold_copy(const struct hold *h);
+void hold_free(struct hold *h);
+/* As if it were dropped, and back again. */
+void hold_switch(struct pool *p, struct hold *h, bool on);
+struct hold *pool_nominated(const struct pool *p, const char *uid); /* or NULL */
 void table_node_refresh(struct pool *p, const struct object *o); /* same shape, new figures */
 bool node_same_shape(const struct object *a, const struct object *b);
 void accounts_build(struct pool *p);

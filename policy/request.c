@@ -12,26 +12,24 @@ static int32_t mig_share(const char *profile) /* "3g.40gb": 3 of the 7 slices of
     return (slices * 1000 + 6) / 7;
 }
 
-static void read_need(struct place *pl)
+void need_read(const struct workload_spec *s, struct need *n)
 {
-    struct need *n = &pl->need;
-    const struct resources *r = pl->spec->resources;
+    const struct resources *r = s->resources;
     const struct gpu_request *g = r ? r->gpu : NULL;
 
     *n = (struct need){.workers = 1, .min_workers = 1, .count = 1, .mig = ""};
-    if (pl->spec->gang && pl->spec->gang->workers > 0) {
-        n->workers = (uint32_t)pl->spec->gang->workers;
+    if (s->gang && s->gang->workers > 0) {
+        n->workers = (uint32_t)s->gang->workers;
         n->min_workers = n->workers;
-        if (pl->spec->gang->minWorkers > 0 && pl->spec->gang->minWorkers < pl->spec->gang->workers)
-            n->min_workers = (uint32_t)pl->spec->gang->minWorkers;
+        if (s->gang->minWorkers > 0 && s->gang->minWorkers < s->gang->workers)
+            n->min_workers = (uint32_t)s->gang->minWorkers;
     }
-    if (pl->spec->topology) {
-        n->within = pl->spec->topology->within;
-        n->prefer = pl->spec->topology->prefer;
+    if (s->topology) {
+        n->within = s->topology->within;
+        n->prefer = s->topology->prefer;
     }
     n->cpu = r ? r->cpu : 0;
     n->memory = r ? r->memory : 0;
-    pl->gpu = g;
     if (!g || (g->count <= 0 && g->fraction <= 0 && !g->mig[0]))
         return;
     n->hard = g->isolation == ISOLATION_HARD;
@@ -143,7 +141,8 @@ void place_begin(struct place *pl)
     if (w->status && w->status->queuedAt)
         since = w->status->queuedAt;
     pl->waited_ms = since && pl->rq->now_ms > since ? pl->rq->now_ms - since : 0;
-    read_need(pl);
+    need_read(pl->spec, &pl->need);
+    pl->gpu = pl->spec->resources ? pl->spec->resources->gpu : NULL;
     read_classes(pl);
     read_datasets(pl);
     read_policies(pl);

@@ -47,7 +47,7 @@ static bool is_partial(const struct device *d)
     return !d->mig && d->free_milli > 0 && d->free_milli < 1000;
 }
 
-static void device_move(struct table *t, struct device *d, int32_t free_milli)
+void table_device_move(struct table *t, struct device *d, int32_t free_milli)
 {
     bool was_whole = d->free_milli == 1000, ok;
     struct member *m;
@@ -97,70 +97,6 @@ static bool node_usable(const struct node *n)
     /* A node without status was declared, not observed: it counts as ready. */
     return !n->spec->unschedulable &&
            (!n->status || n->status->health == HEALTH_READY || n->status->health == 0);
-}
-
-/* ---- holding
- * -------------------------------------------------------------------------------------------------
- */
-static struct device *device_by_index(struct table *t, const struct node_rec *n, int64_t index)
-{
-    if (index >= 0 && index < n->n_dev && t->devices[n->dev0 + index].spec->index == index)
-        return &t->devices[n->dev0 + index];
-    for (uint32_t i = n->dev0; i < n->dev0 + n->n_dev; i++) {
-        if (t->devices[i].spec->index == index)
-            return &t->devices[i];
-    }
-    return NULL;
-}
-
-static void mig_take(struct device *d, const char *profile, int sign)
-{
-    if (sign < 0 && d->mig_over > 0) {
-        d->mig_over--;
-        return;
-    }
-    for (uint32_t i = 0; i < d->spec->n_migProfiles && i < 64; i++) {
-        uint64_t bit = 1ull << i;
-
-        if (strcmp(d->spec->migProfiles[i], profile) != 0 || !(d->mig_used & bit) == (sign < 0))
-            continue;
-        d->mig_used ^= bit;
-        return;
-    }
-    if (sign > 0)
-        d->mig_over++;
-}
-
-void table_apply(struct pool *p, struct hold *h, int sign)
-{
-    struct table *t = &p->t;
-    bool fresh = h->generation == t->generation;
-
-    if (sign < 0 && !fresh)
-        return;
-    for (uint32_t i = 0; i < h->n; i++) {
-        struct hold_at *at = &h->at[i];
-        const struct node_rec *n;
-
-        if (!fresh)
-            at->slot = strmap_get(&t->node_by_name, at->node);
-        if (at->slot == NONE)
-            continue;
-        n = &t->nodes[at->slot];
-        t->cpu_free[at->slot] -= sign * h->cpu;
-        t->memory_free[at->slot] -= sign * h->memory;
-        for (uint32_t k = 0; k < at->n_gpus; k++) {
-            struct device *d = device_by_index(t, n, at->gpus[k]);
-
-            if (!d)
-                continue;
-            if (at->mig[0] && d->mig)
-                mig_take(d, at->mig, sign);
-            else
-                device_move(t, d, d->free_milli - sign * at->milli);
-        }
-    }
-    h->generation = sign > 0 ? t->generation : 0;
 }
 
 /* ---- building
@@ -406,6 +342,8 @@ static uint32_t node_members(struct pool *p, uint32_t node, struct build_member 
         *d = (struct device){.spec = &s->gpus[i], .node = node, .member = NONE, .free_milli = 1000};
         d->shared = s->gpus[i].shared;
         d->mig = s->gpus[i].n_migProfiles > 0;
+        if (d->mig)
+            d->mig_over = arena_array(t->mem, uint16_t, s->gpus[i].n_migProfiles);
         if (s->gpus[i].health && s->gpus[i].health != HEALTH_READY)
             continue;
         for (k = 0; k < n && (out[k].class_ != class_ || out[k].memory != memory); k++)
@@ -543,7 +481,8 @@ void table_build(struct pool *p)
     p->prices_dirty = p->accounts_dirty = true;
     for (uint32_t i = 0; i < p->n_holds; i++) {
         p->holds[i]->generation = 0;
-        table_apply(p, p->holds[i], 1);
+        if (!p->holds[i]->off)
+            table_apply(p, p->holds[i], 1);
     }
 }
 

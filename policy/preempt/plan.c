@@ -1,0 +1,192 @@
+/* Preemption: the set of running workloads whose end makes room and does the least harm. Planned
+ * once over all targets and classes that everything but room lets the workload use, then tried: the
+ * victims are taken off the pool, the workload is placed by the very code that will place it, and
+ * all is put back. A plan that does not hold when it is tried is never returned. */
+#include "policy/preempt/preempt_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- where
+ * -----------------------------------------------------------------------------------------------------
+ */
+static void offers_find(struct planner *x)
+{
+    const struct table *t = &x->p->t;
+
+    x->offers = arena_array(x->a, struct offer, t->n_groups + 1);
+    for (uint32_t i = 0; i < t->n_targets; i++) {
+        const struct target_rec *r = &t->targets[i];
+
+        if (!r->obj || filter_target(x->pl, i).reason != REASON_NONE)
+            continue;
+        for (uint32_t g = r->g0; g < r->g0 + r->n_groups; g++) {
+            struct row row = {.target = i, .group = g, .member = NONE};
+            bool quota;
+
+            if (!group_asked_for(x->pl, g))
+                continue;
+            quota = !filter_group(x->pl, &row);
+            if (quota && row.reason != REASON_QUOTA_BURST && row.reason != REASON_QUOTA_GUARANTEED)
+                continue;
+            x->offers[x->n_offers++] =
+                (struct offer){.group = g, .rank = row.rank, .useful = row.useful, .quota = quota};
+        }
+    }
+}
+
+static void search(struct planner *x)
+{
+    x->best = (struct solution){0};
+    for (uint32_t i = 0; i < x->n_offers; i++) {
+        const struct offer *o = &x->offers[i];
+        const struct group *g = &x->p->t.groups[o->group];
+
+        if (o->excluded || o->quota)
+            continue;
+        x->pl->need.agent_shares = x->p->t.targets[g->target].spec->type == TARGET_AGENT;
+        if (x->pl->need.workers == 1)
+            plan_single(x, o);
+        else
+            plan_gang(x, o);
+    }
+}
+
+/* ---- trying it
+ * -------------------------------------------------------------------------------------------------
+ */
+static int try_plan(struct planner *x, struct preempt_plan *ret, struct err *err)
+{
+    int r;
+
+    for (uint32_t i = 0; i < x->best.n; i++)
+        hold_switch(x->p, x->s[x->best.v[i]].hold, false);
+    r = policy_place(x->p, x->pl->rq, x->a, &ret->decision, &ret->placement, err);
+    for (uint32_t i = 0; i < x->best.n; i++)
+        hold_switch(x->p, x->s[x->best.v[i]].hold, true);
+    return r;
+}
+
+/* ---- the record
+ * -------------------------------------------------------------------------------------------------
+ */
+static void tell_victims(struct planner *x, struct preempt_plan *plan)
+{
+    struct decision_spec *d = plan->decision;
+    char text[512];
+    size_t n;
+    size_t told = 0;
+
+    n = (size_t)snprintf(text, sizeof(text), "makes room on %.64s; %.0f GPU-seconds are lost by ",
+                         plan->placement->target, plan->lost_gpu_s);
+    for (; told < plan->n && n < 360; told++) {
+        const struct meta *m = plan->victims[told].workload->meta;
+
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%.40s/%.60s (%.0f)", told ? ", " : "",
+                              m->namespace_, m->name, plan->victims[told].lost_gpu_s);
+    }
+    if (told < plan->n)
+        (void)snprintf(text + n, sizeof(text) - n, " and %zu more", plan->n - told);
+    d->outcome = "Pending"; /* until its victims are proved gone */
+    d->epoch = 0;
+    d->reason = reason_text(REASON_PREEMPTING);
+    d->message = arena_strdup(x->a, text);
+    for (;;) { /* the victims go before the last candidates */
+        struct buf b;
+        size_t bytes;
+
+        buf_init(&b, 1 << 20);
+        tlv_encode(&schema_decision_spec, d, &b);
+        bytes = b.n;
+        buf_fini(&b);
+        if (bytes <= LIMIT_DECISION_MAX_BYTES || d->n_candidates == 0)
+            return;
+        d->n_candidates--;
+        d->omitted++;
+    }
+}
+
+static int cmp_index(const void *pa, const void *pb)
+{
+    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+
+    return (a > b) - (a < b);
+}
+
+static void fill_plan(struct planner *x, struct preempt_plan *plan)
+{
+    plan->n = x->best.n;
+    plan->victims = arena_array(x->a, struct victim, plan->n + 1);
+    qsort(x->best.v, x->best.n, sizeof(*x->best.v), cmp_index); /* numbered by harm */
+    for (uint32_t i = 0; i < x->best.n; i++) {
+        const struct suspect *s = &x->s[x->best.v[i]];
+
+        plan->victims[i] = (struct victim){.workload = s->hold->workload,
+                                           .lost_gpu_s = s->lost,
+                                           .restart_gpu_s = s->restart,
+                                           .egress = s->egress,
+                                           .harm = s->harm,
+                                           .reclaim = s->reclaim};
+        plan->harm += s->harm;
+        plan->lost_gpu_s += s->lost;
+    }
+    tell_victims(x, plan);
+}
+
+static int plan_make(struct planner *x, struct preempt_plan **ret, struct err *err)
+{
+    int r = 0;
+
+    offers_find(x);
+    suspects_find(x);
+    if (!x->n)
+        return 0;
+    x->view = mem_new(struct view);
+    for (;;) {
+        struct preempt_plan *plan = arena_new(x->a, struct preempt_plan);
+
+        search(x);
+        if (!x->best.offer)
+            break;
+        r = try_plan(x, plan, err);
+        if (r < 0)
+            break;
+        if (plan->placement) {
+            fill_plan(x, plan);
+            *ret = plan;
+            break;
+        }
+        x->offers[x->best.offer - x->offers].excluded = true;
+    }
+    mem_free(x->view);
+    return r;
+}
+
+int policy_preempt(const struct pool *p, const struct place_request *rq, struct arena *a,
+                   struct preempt_plan **ret, struct err *err)
+{
+    struct planner *x = arena_new(a, struct planner);
+    struct decision_spec *d;
+    struct placement *placement;
+    int r = policy_place(p, rq, a, &d, &placement, err);
+
+    *ret = NULL;
+    /* It needs no victims, or has some already. */
+    if (r < 0 || placement || pool_nominated(p, rq->workload->meta->uid))
+        return r;
+    x->p = pool_settle(p);
+    x->a = a;
+    x->now_ms = rq->now_ms;
+    x->pl = arena_new(a, struct place);
+    x->pl->p = x->p;
+    x->pl->rq = rq;
+    x->pl->a = a;
+    x->pl->obj = rq->workload;
+    place_begin(x->pl);
+    if (place_refused(x->pl))
+        return 0;
+    x->milli = need_milli(&x->pl->need, x->pl->need.min_workers);
+    return plan_make(x, ret, err);
+}

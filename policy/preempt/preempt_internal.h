@@ -1,0 +1,81 @@
+/* The inside of preemption: who may be a victim and what that would cost (suspects), a copy of one
+ * node on which they can be taken away and put back (view), and the searches over nodes and
+ * domains. A plan works on the pool itself: it takes victims off, places, and puts them back. */
+#ifndef HANSE_POLICY_PREEMPT_INTERNAL_H
+#define HANSE_POLICY_PREEMPT_INTERNAL_H
+
+#include "policy/place_internal.h"
+
+#define DEVICES_MAX 256
+#define MIG_MAX 64
+
+struct suspect { /* a running workload that may be a victim */
+    struct hold *hold;
+    double lost, restart, egress, harm; /* egress in money, all others in GPU-seconds */
+    bool reclaim, gone;
+};
+struct seat { /* one worker of a suspect on a node; those of one suspect are neighbours */
+    uint32_t suspect, at;
+};
+struct offer { /* a group that everything but room lets the workload use */
+    uint32_t group, rank;
+    double useful;
+    bool quota;    /* quota lets it in only once victims of its own have left */
+    bool excluded; /* a plan for it did not hold when it was tried */
+};
+struct solution {
+    uint32_t *v; /* suspects */
+    uint32_t n;
+    double harm;
+    const struct offer *offer; /* NULL: none found */
+};
+struct view { /* one member, alone in a table of its own */
+    struct table t;
+    struct node_rec node;
+    struct member member;
+    int64_t cpu, memory;
+    struct device dev[DEVICES_MAX];
+    uint16_t over[DEVICES_MAX][MIG_MAX];
+};
+struct planner {
+    struct pool *p;
+    struct place *pl;
+    struct arena *a;
+    int64_t now_ms, milli; /* that the preemptor asks for at least */
+    int64_t value;         /* of its priority class */
+    bool may_preempt;
+    int64_t *borrowed; /* [queue + 1][class]: what may be reclaimed, below 0 = not asked yet */
+    struct suspect *s;
+    uint32_t n;
+    uint32_t *first; /* [nodes + 1]: seats of a node */
+    struct seat *seats;
+    struct offer *offers;
+    uint32_t n_offers;
+    struct view *view;
+    struct solution best;
+};
+
+/* victims.c */
+void suspects_find(struct planner *x);
+/* May all of these be taken together: does each queue still borrow when its turn comes? */
+bool reclaim_bounds(struct planner *x, const uint32_t *v, uint32_t n);
+
+/* view.c */
+void view_load(struct planner *x, uint32_t member);
+void view_take(struct planner *x, uint32_t node, uint32_t suspect, int sign); /* -1: it leaves */
+uint32_t view_slots(const struct planner *x);
+/* The suspects on the member whose end makes room for `slots` workers there with the least harm,
+ * below `bound`; those gone already are free. Returns the harm, or HUGE_VAL; *ret_n suspects in
+ * ret. */
+double node_solve(struct planner *x, uint32_t member, uint32_t slots, double bound, uint32_t *ret,
+                  uint32_t *ret_n);
+/* At most the least harm of that: cheap, to leave a node aside. */
+double node_bound(struct planner *x, uint32_t member, uint32_t slots);
+
+/* single.c, gang.c: the best of an offer; replaces x->best when it is better. */
+void plan_single(struct planner *x, const struct offer *o);
+void plan_gang(struct planner *x, const struct offer *o);
+void plan_keep(struct planner *x, const struct offer *o, const uint32_t *v, uint32_t n,
+               double harm);
+
+#endif
