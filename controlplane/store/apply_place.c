@@ -211,6 +211,18 @@ const char *workload_derived_name(struct txn *t, const char *workload, const cha
                         (unsigned)(hash_bytes(0, workload, strlen(workload)) & 0xffffffff), suffix);
 }
 
+struct owner_ref *workload_owner(struct txn *t, const struct object *wo)
+{
+    struct owner_ref *r = arena_new(t->a, struct owner_ref);
+
+    r->apiVersion = kind_api_version(wo->kind);
+    r->kind = wo->kind->kind;
+    r->name = arena_strdup(t->a, wo->meta->name);
+    r->uid = arena_strdup(t->a, wo->meta->uid);
+    r->controller = true;
+    return r;
+}
+
 static const char *decision_name(struct txn *t, const struct place *x, const char *suffix)
 {
     return workload_derived_name(t, x->o->meta->name, suffix);
@@ -221,7 +233,6 @@ static void decision_store(struct txn *t, const struct place *x, const char *nam
     const struct kind *k = kind_by_id(KIND_DECISION);
     const struct object *old = root_get(t->w, KIND_DECISION, x->o->meta->namespace_, name);
     struct decision *d = arena_new(t->a, struct decision);
-    struct owner_ref *owner = arena_new(t->a, struct owner_ref);
 
     d->spec = arena_memdup(t->a, x->decision, sizeof *d->spec);
     d->spec->workload = x->o->meta->name;
@@ -233,12 +244,7 @@ static void decision_store(struct txn *t, const struct place *x, const char *nam
         d->metadata->creationTimestamp = old->meta->creationTimestamp;
         d->metadata->generation = old->meta->generation + 1;
     }
-    owner->apiVersion = kind_api_version(x->o->kind);
-    owner->kind = x->o->kind->kind;
-    owner->name = x->o->meta->name;
-    owner->uid = x->o->meta->uid;
-    owner->controller = true;
-    d->metadata->ownerReferences = owner;
+    d->metadata->ownerReferences = workload_owner(t, x->o);
     d->metadata->n_ownerReferences = 1;
     (void)txn_put(t, k, old, d);
 }

@@ -33,18 +33,6 @@ const char *move_refused(const struct object *wo)
     return NULL;
 }
 
-static struct owner_ref *owner_of(struct txn *t, const struct object *wo)
-{
-    struct owner_ref *r = arena_new(t->a, struct owner_ref);
-
-    r->apiVersion = kind_api_version(wo->kind);
-    r->kind = wo->kind->kind;
-    r->name = arena_strdup(t->a, wo->meta->name);
-    r->uid = arena_strdup(t->a, wo->meta->uid);
-    r->controller = true;
-    return r;
-}
-
 /* The workload tells of the migration under way, or of none any more. */
 void move_tell(struct txn *t, const struct object *wo, const char *migration, bool moved)
 {
@@ -75,7 +63,7 @@ int move_create(struct txn *t, struct migration *m)
     if (why)
         return err_field(t->err, E_CONFLICT, "spec.workload", "workload %.200s %s", name, why);
     m->spec->cause = MOVE_ASKED;
-    m->metadata->ownerReferences = owner_of(t, wo);
+    m->metadata->ownerReferences = workload_owner(t, wo);
     m->metadata->n_ownerReferences = 1;
     s->phase = MP_PENDING;
     s->startedAt = s->phaseSince = t->now;
@@ -294,7 +282,7 @@ static int begin_one(struct txn *t, const struct migrate_cmd *c, const struct mo
     if ((r = move_reserve(t, &x, b)) == 0) {
         s->phase = x.to;
         x.m->metadata = txn_meta(t, kept->meta->namespace_, name);
-        x.m->metadata->ownerReferences = owner_of(t, kept);
+        x.m->metadata->ownerReferences = workload_owner(t, kept);
         x.m->metadata->n_ownerReferences = 1;
         (void)txn_put(t, kind_by_id(KIND_MIGRATION), NULL, x.m);
         move_tell(t, kept, name, false);

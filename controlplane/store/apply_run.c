@@ -19,6 +19,8 @@ struct run {
     struct workload_status *s;
     enum phase from;
     enum phase to;
+    const char *reason, *message; /* of the command, or what apply itself found */
+    uint64_t rv;                  /* ahead of the command */
 };
 
 static int64_t run_try(const struct workload_status *s)
@@ -93,8 +95,8 @@ static void end_add(struct txn *t, struct run *x)
                                   .signal = x->c->term_signal,
                                   .proof = x->c->proof,
                                   .at = t->now,
-                                  .reason = x->c->reason,
-                                  .message = x->c->message,
+                                  .reason = x->reason,
+                                  .message = x->message,
                                   .target = s->placement ? s->placement->target : ""};
     s->ends = ends;
     s->n_ends = keep + 1;
@@ -109,14 +111,30 @@ static bool retries_left(const struct run *x)
     return x->s->retries < (r ? r->retries : 0);
 }
 
+/* Told to save and end, it ended, and no checkpoint of this epoch was ever verified, though its
+ * spec requires one. */
+static bool saved_nothing(const struct run *x)
+{
+    const struct checkpoint_spec *contract = x->w->spec->checkpoint;
+    const struct run_checkpoint *ck = x->s->checkpoint;
+
+    return contract && contract->required && x->s->intent && x->s->intent->op == INTENT_QUIESCE &&
+           has_run(x->s) && !(ck && ck->epoch == x->s->epoch);
+}
+
 static enum phase after_end(struct run *x)
 {
     bool failed = x->c->exit_code != 0 || x->c->term_signal != 0;
 
     if (stop_asked(x->s))
         return PHASE_CANCELLED;
-    if (x->c->requeue)
+    if (x->c->requeue && saved_nothing(x)) {
+        failed = true;
+        x->reason = "CheckpointRequired";
+        x->message = "it was told to save and end, and left no checkpoint that could be verified";
+    } else if (x->c->requeue) {
         return PHASE_QUEUED;
+    }
     if (!failed)
         return PHASE_SUCCEEDED;
     bool again = retries_left(x);
@@ -143,13 +161,13 @@ static void let_go(struct txn *t, struct run *x)
     if (live)
         end_add(t, x);
     txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Running", COND_FALSE,
-                  phase_text(x->to), x->c->reason);
+                  phase_text(x->to), x->reason);
     if (x->to == PHASE_QUEUED) {
         x->s->placement = NULL;
         if (!moved_on(x)) /* who is told to make room keeps its place in the queue */
             x->s->queuedAt = t->now;
-        txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Placed", COND_FALSE, x->c->reason,
-                      x->c->message);
+        txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Placed", COND_FALSE, x->reason,
+                      x->message);
     }
     if (phase_final(x->to)) {
         x->s->endedAt = t->now;
@@ -173,12 +191,15 @@ static int step_end(struct txn *t, struct run *x)
     if (x->c->step == STEP_ABSENT && has_run(x->s))
         return RUN_STALE(t, "workload %s/%s ran in epoch %lld: absent is no proof of its end",
                          x->c->ns, x->c->name, (long long)x->s->epoch);
-    if (x->c->step == STEP_ENDED)
+    if (x->c->step == STEP_ENDED) {
+        if (x->c->checkpoint) /* its last one; an older one than is known changes nothing */
+            (void)!checkpoint_take(t, x->o, x->s, x->c->checkpoint, x->c->epoch);
         x->to = after_end(x);
-    else if (stop_asked(x->s))
+    } else if (stop_asked(x->s)) {
         x->to = PHASE_CANCELLED;
-    else if (x->c->requeue)
+    } else if (x->c->requeue) {
         x->to = PHASE_QUEUED;
+    }
     if (x->to != PHASE_RESERVED) {
         let_go(t, x);
         return 0;
@@ -203,6 +224,8 @@ static void step_dispatch(struct txn *t, struct run *x)
                            (long long)in->try_);
     in->reason = "";
     x->s->intent = in;
+    x->s->resumedFrom = x->s->checkpoint ? x->s->checkpoint->name : "";
+    x->s->resumedStep = x->s->checkpoint ? x->s->checkpoint->step : 0;
 }
 
 static void step_intent(struct txn *t, struct run *x)
@@ -218,34 +241,6 @@ static void step_intent(struct txn *t, struct run *x)
     in->at = t->now;
     in->done = false;
     in->reason = x->c->reason;
-}
-
-static int step_checkpoint(struct txn *t, struct run *x)
-{
-    const struct run_checkpoint *now = x->c->checkpoint, *old = x->s->checkpoint;
-    int64_t epoch = x->s->epoch;
-
-    if (!now)
-        return err_field(t->err, E_INVALID, "checkpoint", "a checkpoint was to be told");
-    if (x->from == PHASE_RESERVED) /* nothing of this epoch has run: the last one that did may still
-                                      be verified */
-        epoch = x->s->n_ends > 0 ? x->s->ends[x->s->n_ends - 1].epoch : 0;
-    if (x->c->epoch != epoch || (now->epoch && now->epoch != epoch) || epoch == 0)
-        return RUN_STALE(t,
-                         "checkpoint of epoch %lld, the workload is in epoch %lld: an old writer "
-                         "cannot make its "
-                         "checkpoint current",
-                         (long long)x->c->epoch, (long long)x->s->epoch);
-    if (old && old->epoch == epoch && now->step < old->step)
-        return RUN_STALE(t, "checkpoint at step %lld, step %lld is verified already",
-                         (long long)now->step, (long long)old->step);
-    struct run_checkpoint *ck = arena_memdup(t->a, now, sizeof *ck);
-    ck->epoch = epoch;
-    if (!ck->verifiedAt)
-        ck->verifiedAt =
-            old && old->epoch == epoch && old->step == ck->step ? old->verifiedAt : t->now;
-    x->s->checkpoint = ck;
-    return 0;
 }
 
 static int step_take(struct txn *t, struct run *x)
@@ -287,7 +282,9 @@ static int step_take(struct txn *t, struct run *x)
         let_go(t, x);
         return 0;
     case STEP_CHECKPOINT:
-        return step_checkpoint(t, x);
+        return checkpoint_take(t, x->o, x->s, x->c->checkpoint, x->c->epoch);
+    case STEP_CHECKPOINT_BAD:
+        return checkpoint_bad(t, x->o, x->s, x->c->checkpoint, x->c->reason, x->c->message);
     default:
         return err_set(t->err, E_INVALID, "no such step: %d", (int)x->c->step);
     }
@@ -302,7 +299,9 @@ static int check_fence(struct txn *t, const struct run *x)
     int64_t try_ = run_try(x->s) + (c->step == STEP_DISPATCH);
 
     if (c->step == STEP_CHECKPOINT)
-        return 0; /* its own rule: step_checkpoint */
+        return 0; /* its own rule: checkpoint_take */
+    if (c->step == STEP_CHECKPOINT_BAD)
+        try_ = c->try_; /* whoever found out */
     if (c->epoch != x->s->epoch || c->try_ != try_)
         return RUN_STALE(t, "%s of epoch %lld try %lld; workload %s/%s is in epoch %lld try %lld",
                          run_step_text(c->step), (long long)c->epoch, (long long)c->try_, c->ns,
@@ -310,6 +309,12 @@ static int check_fence(struct txn *t, const struct run *x)
     if (c->step == STEP_DISPATCH && x->o->meta->deletionTimestamp)
         return RUN_STALE(t, "workload %s/%s is being deleted", c->ns, c->name);
     return 0;
+}
+
+/* Facts about checkpoints say nothing about the phase. */
+static bool told_only(enum run_step step)
+{
+    return step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD;
 }
 
 /* Phase, reason and time; then the object, or its removal when that was only waiting for this end.
@@ -323,9 +328,9 @@ static void step_store(struct txn *t, struct run *x)
         x->s->phase = x->to;
         x->s->phaseSince = t->now;
     }
-    if (x->c->step != STEP_CHECKPOINT && (x->to != x->from || *x->c->reason)) {
-        x->s->reason = x->c->reason;
-        x->s->message = x->c->message;
+    if (!told_only(x->c->step) && (x->to != x->from || *x->reason)) {
+        x->s->reason = x->reason;
+        x->s->message = x->message;
     }
     /* What holds it back from here on is the suspension; how its run ended stands in `ends`. */
     if (x->to != x->from && x->to == PHASE_QUEUED && x->w->spec->suspend) {
@@ -335,7 +340,7 @@ static void step_store(struct txn *t, struct run *x)
     if (held)
         target = arena_strdup(t->a, held->target);
     if (body_equal(&schema_workload, x->w, x->o->body)) {
-        t->res->unchanged = true;
+        t->res->unchanged = t->w->rv == x->rv;
         return;
     }
     const struct object *o = txn_put(t, x->o->kind, x->o, x->w);
@@ -350,7 +355,11 @@ static void step_store(struct txn *t, struct run *x)
 
 int apply_run(struct txn *t, const struct run_cmd *c)
 {
-    struct run x = {.c = c, .o = root_get(t->w, KIND_WORKLOAD, c->ns, c->name)};
+    struct run x = {.c = c,
+                    .o = root_get(t->w, KIND_WORKLOAD, c->ns, c->name),
+                    .reason = c->reason,
+                    .message = c->message,
+                    .rv = t->w->rv};
     int r;
 
     if (!x.o || strcmp(x.o->meta->uid, c->uid) != 0)

@@ -116,6 +116,31 @@ const struct object *root_workload_by_uid(const struct root *r, const char *uid)
     return tree_get(r->uids, key_str(uid));
 }
 
+struct owned_scan {
+    struct key prefix; /* uid \0 kind: as the keys of r->owners begin */
+    bool (*each)(const struct object *o, void *arg);
+    void *arg;
+};
+
+static bool owned_each(struct slice key, const void *value, void *arg)
+{
+    const struct owned_scan *s = arg;
+
+    if (key.n < s->prefix.n || memcmp(key.p, s->prefix.p, s->prefix.n) != 0)
+        return false;
+    return s->each(value, s->arg);
+}
+
+void root_owned(const struct root *r, const char *uid, enum kind_id kind,
+                bool (*each)(const struct object *o, void *arg), void *arg)
+{
+    struct owned_scan s = {.each = each, .arg = arg};
+
+    key_pair(&s.prefix, uid, "");
+    s.prefix.p[s.prefix.n++] = (char)kind;
+    tree_scan(r->owners, key_slice(&s.prefix), owned_each, &s);
+}
+
 struct changes_scan {
     bool (*each)(const struct change *c, void *arg);
     void *arg;

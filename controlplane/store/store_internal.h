@@ -135,6 +135,9 @@ void root_usage_add(struct root *w, const struct placement *p,
 int64_t root_count_of(const struct tree *t, struct slice key);
 int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile);
 
+/* What an object owns, of one kind, by name. */
+void root_owned(const struct root *r, const char *uid, enum kind_id kind,
+                bool (*each)(const struct object *o, void *arg), void *arg);
 /* What an object holds: placement of a Workload in a phase that holds, destination of a Migration
  * under way; else NULL. */
 const struct placement *object_hold(const struct object *o);
@@ -213,6 +216,16 @@ void place_take(struct txn *t, const struct place *x, struct workload *w);
 
 /* WORKLOAD + suffix, shortened where it would be no name any more. */
 const char *workload_derived_name(struct txn *t, const char *workload, const char *suffix);
+
+/* The one owner reference of what is made for a workload. */
+struct owner_ref *workload_owner(struct txn *t, const struct object *wo);
+
+/* ---- checkpoints (apply_checkpoint.c); s is a copy of wo's status, stored by the caller */
+int checkpoint_take(struct txn *t, const struct object *wo, struct workload_status *s,
+                    const struct run_checkpoint *now, int64_t by_epoch) MUST_CHECK;
+int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_status *s,
+                   const struct run_checkpoint *bad, const char *reason,
+                   const char *message) MUST_CHECK;
 
 /* ---- moves: how they begin (apply_plan.c), how they go on (apply_migrate.c) */
 struct move {

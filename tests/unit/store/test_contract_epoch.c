@@ -7,6 +7,12 @@
 
 #define EPOCH 2 /* the epoch under test; the first one ended, so that there is a past */
 
+/* Facts about checkpoints: they move nothing. */
+static bool told_only(enum run_step s)
+{
+    return s == STEP_CHECKPOINT || s == STEP_CHECKPOINT_BAD;
+}
+
 static bool proof_step(enum run_step s)
 {
     return s == STEP_ENDED || s == STEP_ABSENT || s == STEP_LEASE_OVER || s == STEP_FENCED;
@@ -22,7 +28,7 @@ static void test_table_is_the_golden_one(void **state)
     (void)state;
     assert_non_null(f);
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT; s++) {
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
             enum phase to = epoch_next(p, s);
             if (!to)
                 continue;
@@ -43,7 +49,7 @@ static void test_only_proof_leaves_what_may_run(void **state)
 {
     (void)state;
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT; s++) {
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
             enum phase to = epoch_next(p, s);
             if (!to)
                 continue;
@@ -59,7 +65,7 @@ static void test_only_proof_leaves_what_may_run(void **state)
                 fail_msg("%s by %s holds what no PLACE reserved", phase_text(p), run_step_text(s));
             if (!phase_live(p) && phase_live(to))
                 assert_true(p == PHASE_RESERVED && s == STEP_DISPATCH);
-            if (s == STEP_CHECKPOINT)
+            if (told_only(s))
                 assert_int_equal(to, p);
             if (s == STEP_ABSENT) {
                 assert_int_equal(to, PHASE_RESERVED);
@@ -77,8 +83,8 @@ static void test_final_phases_are_final(void **state)
         if (!phase_final(p))
             continue;
         assert_false(phase_holds(p));
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT; s++)
-            assert_int_equal(epoch_next(p, s), s == STEP_CHECKPOINT ? (int)p : 0);
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++)
+            assert_int_equal(epoch_next(p, s), told_only(s) ? (int)p : 0);
     }
 }
 
@@ -86,7 +92,7 @@ static void test_unknown_keeps_holding(void **state)
 {
     (void)state;
     assert_true(phase_holds(PHASE_UNKNOWN) && phase_live(PHASE_UNKNOWN));
-    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT; s++) {
+    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
         enum phase to = epoch_next(PHASE_UNKNOWN, s);
         if (to && !proof_step(s))
             assert_true(phase_holds(to));
@@ -103,7 +109,7 @@ static bool reaches_final(enum phase from, unsigned seen)
         return true;
     if (seen & (1u << from))
         return false;
-    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT; s++) {
+    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
         enum phase to = epoch_next(from, s);
         if (to && to != from && reaches_final(to, seen | (1u << from)))
             return true;
@@ -116,7 +122,7 @@ static void test_every_live_phase_ends_by_proof(void **state)
     (void)state;
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++) {
         bool proved = false;
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT; s++)
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++)
             proved |= proof_step(s) && epoch_next(p, s);
         assert_int_equal(proved, phase_live(p));
         assert_true(reaches_final(p, 0));
@@ -153,7 +159,11 @@ static struct result step_as(struct kit *k, int64_t epoch, int64_t try_, enum ru
     c.run.proof = proof;
     c.run.exit_code = k->exit_code;
     c.run.requeue = k->requeue;
-    c.run.checkpoint = step == STEP_CHECKPOINT ? &ck : NULL;
+    c.run.checkpoint = told_only(step) ? &ck : NULL;
+    if (step == STEP_CHECKPOINT_BAD) {
+        ck.epoch = status(k)->checkpoint ? status(k)->checkpoint->epoch : epoch;
+        (void)snprintf(c.run.reason, sizeof c.run.reason, "CheckpointTorn");
+    }
     return kit_apply(k, &c);
 }
 
@@ -236,7 +246,7 @@ static void test_apply_does_what_the_table_says(void **state)
 
     (void)state;
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT; s++) {
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
             enum phase to = epoch_next(p, s);
             arrive(&k, p);
             int64_t epoch = status(&k)->epoch, try_ = try_of(&k) + (s == STEP_DISPATCH);
@@ -246,7 +256,12 @@ static void test_apply_does_what_the_table_says(void **state)
                 continue;
             }
             refused(&k, epoch + 1, try_, s, proof_of(s), E_STALE); /* another epoch never speaks */
-            if (s != STEP_CHECKPOINT) {
+            if (s == STEP_CHECKPOINT_BAD) { /* of one that is known, of this epoch, by any try */
+                refused(&k, epoch, try_, s, (enum proof)0, E_STALE);
+                assert_int_equal(step(&k, STEP_CHECKPOINT), 0);
+                refused(&k, epoch - 1, try_, s, (enum proof)0, E_STALE);
+            }
+            if (!told_only(s)) {
                 refused(&k, epoch - 1, try_, s, proof_of(s), E_STALE);
                 refused(&k, epoch, try_ + 1, s, proof_of(s), E_STALE); /* nor another try */
                 refused(&k, epoch, try_ - 1, s, proof_of(s), E_STALE);

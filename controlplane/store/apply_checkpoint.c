@@ -1,0 +1,252 @@
+/* The catalogue of checkpoints: what RUN's CHECKPOINT and CHECKPOINT_BAD mean. Each verified
+ * checkpoint is an object, so that everybody sees what a workload can resume from, and why not.
+ *
+ * Must never let an old epoch make its checkpoint current, never resume from one that was found
+ * bad, and never forget the one that the workload resumes from. */
+#include "controlplane/store/store_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CK_STALE(t, ...) err_set((t)->err, E_STALE, __VA_ARGS__)
+#define KEEP_LEAST 2 /* while one is read, and the next one turns out torn */
+
+static bool is_good(const struct object *o)
+{
+    const struct checkpoint *c = object_as(o, checkpoint);
+
+    return !c->status || !*c->status->reason;
+}
+
+/* Newest first. */
+static int newer(const void *a, const void *b)
+{
+    const struct checkpoint_obj_spec *x =
+        object_as(*(const struct object *const *)a, checkpoint)->spec;
+    const struct checkpoint_obj_spec *y =
+        object_as(*(const struct object *const *)b, checkpoint)->spec;
+
+    if (x->epoch != y->epoch)
+        return x->epoch < y->epoch ? 1 : -1;
+    return x->step < y->step ? 1 : x->step > y->step ? -1 : 0;
+}
+
+struct catalogue {
+    const struct object **v;
+    size_t n, cap;
+    struct arena *a;
+};
+
+static bool catalogue_each(const struct object *o, void *arg)
+{
+    struct catalogue *c = arg;
+
+    if (c->n == c->cap) {
+        const struct object **more = arena_array(c->a, const struct object *, 2 * c->cap + 8);
+
+        if (c->n)
+            memcpy(more, c->v, c->n * sizeof *more);
+        c->v = more;
+        c->cap = 2 * c->cap + 8;
+    }
+    c->v[c->n++] = o;
+    return true;
+}
+
+static struct catalogue catalogue_of(struct txn *t, const struct object *wo)
+{
+    struct catalogue c = {.a = t->a};
+
+    root_owned(t->w, wo->meta->uid, KIND_CHECKPOINT, catalogue_each, &c);
+    if (c.n)
+        qsort(c.v, c.n, sizeof *c.v, newer);
+    return c;
+}
+
+/* Bad ones are kept as long as good ones of their age, so that the reason can be read. */
+static void catalogue_bound(struct txn *t, const struct object *wo, const char *current)
+{
+    const struct checkpoint_spec *s = object_as(wo, workload)->spec->checkpoint;
+    int64_t keep = s && s->keep > KEEP_LEAST ? s->keep : KEEP_LEAST, good = 0, bad = 0;
+    struct catalogue c = catalogue_of(t, wo);
+
+    for (size_t i = 0; i < c.n; i++) {
+        bool over = is_good(c.v[i]) ? ++good > keep : ++bad > keep || good >= keep;
+
+        if (over && strcmp(c.v[i]->meta->name, current) != 0)
+            txn_remove(t, c.v[i]);
+    }
+}
+
+static const char *checkpoint_name(struct txn *t, const struct object *wo, int64_t epoch,
+                                   int64_t step)
+{
+    return workload_derived_name(
+        t, wo->meta->name, arena_printf(t->a, "-e%lld-s%lld", (long long)epoch, (long long)step));
+}
+
+static const struct object *catalogued(const struct txn *t, const struct object *wo,
+                                       const char *name)
+{
+    const struct object *o = root_get(t->w, KIND_CHECKPOINT, wo->meta->namespace_, name);
+
+    return o && strcmp(object_as(o, checkpoint)->spec->workloadUid, wo->meta->uid) == 0 ? o : NULL;
+}
+
+static const char *last_target(const struct workload_status *s)
+{
+    return s->placement ? s->placement->target : s->n_ends ? s->ends[s->n_ends - 1].target : "";
+}
+
+/* Makes or refreshes the entry of `ck`. */
+static void catalogue_put(struct txn *t, const struct object *wo, const struct workload_status *s,
+                          const struct run_checkpoint *ck)
+{
+    const struct kind *k = kind_by_id(KIND_CHECKPOINT);
+    const struct object *old = root_get(t->w, k->id, wo->meta->namespace_, ck->name);
+    const struct checkpoint_spec *contract = object_as(wo, workload)->spec->checkpoint;
+    struct checkpoint *c = NULL;
+
+    if (old && !catalogued(t, wo, ck->name)) { /* of a workload of the same name, that is gone */
+        txn_remove(t, old);
+        old = NULL;
+    }
+    if (old) {
+        c = object_edit_as(old, checkpoint, t->a);
+    } else {
+        c = arena_new(t->a, struct checkpoint);
+        c->metadata = txn_meta(t, wo->meta->namespace_, ck->name);
+        c->metadata->ownerReferences = workload_owner(t, wo);
+        c->metadata->n_ownerReferences = 1;
+        c->spec = arena_new(t->a, struct checkpoint_obj_spec);
+        c->status = arena_new(t->a, struct checkpoint_obj_status);
+    }
+    if (!c->status)
+        c->status = arena_new(t->a, struct checkpoint_obj_status);
+    struct copy_at *at = arena_new(t->a, struct copy_at);
+    *at = (struct copy_at){
+        .target = last_target(s), .region = "", .url = ck->path, .verifiedAt = ck->verifiedAt};
+    c->spec->workload = wo->meta->name;
+    c->spec->workloadUid = wo->meta->uid;
+    c->spec->epoch = ck->epoch;
+    c->spec->step = ck->step;
+    c->spec->bytes = ck->bytes;
+    c->spec->digest = ck->digest;
+    c->spec->locations = at;
+    c->spec->n_locations = 1;
+    c->spec->writeTime = ck->writeTime;
+    c->spec->store = contract ? contract->store : "";
+    c->spec->ranks = ck->ranks;
+    *c->status =
+        (struct checkpoint_obj_status){.verifiedAt = ck->verifiedAt, .reason = "", .message = ""};
+    if (!old || !body_equal(&schema_checkpoint, c, old->body))
+        (void)txn_put(t, k, old, c);
+}
+
+/* Whose checkpoint may be told now: of this epoch; as long as nothing of this one has run, of the
+ * last one that did. 0: of none. */
+static int64_t told_epoch(const struct workload_status *s)
+{
+    if (s->phase != PHASE_RESERVED)
+        return s->epoch;
+    return s->n_ends > 0 ? s->ends[s->n_ends - 1].epoch : 0;
+}
+
+int checkpoint_take(struct txn *t, const struct object *wo, struct workload_status *s,
+                    const struct run_checkpoint *now, int64_t by_epoch)
+{
+    const struct run_checkpoint *old = s->checkpoint;
+    int64_t epoch = told_epoch(s);
+
+    if (!now || now->step < 0)
+        return err_field(t->err, E_INVALID, "checkpoint", "a checkpoint was to be told");
+    if (by_epoch != epoch || (now->epoch && now->epoch != epoch) || epoch == 0)
+        return CK_STALE(t,
+                        "checkpoint of epoch %lld, the workload is in epoch %lld: an old writer "
+                        "cannot make its checkpoint current",
+                        (long long)by_epoch, (long long)s->epoch);
+    if (old && old->epoch == epoch && now->step < old->step)
+        return CK_STALE(t, "checkpoint at step %lld, step %lld is verified already",
+                        (long long)now->step, (long long)old->step);
+    struct run_checkpoint *ck = arena_memdup(t->a, now, sizeof *ck);
+    ck->epoch = epoch;
+    ck->name = checkpoint_name(t, wo, epoch, ck->step);
+    const struct object *entry = catalogued(t, wo, ck->name);
+    if (entry && !is_good(entry) &&
+        strcmp(object_as(entry, checkpoint)->spec->digest, ck->digest) == 0)
+        return CK_STALE(t, "checkpoint %.200s was found bad: %.100s", ck->name,
+                        object_as(entry, checkpoint)->status->reason);
+    if (!ck->verifiedAt)
+        ck->verifiedAt =
+            old && old->epoch == epoch && old->step == ck->step ? old->verifiedAt : t->now;
+    if (ck->verifiedAt > t->now) /* by another clock */
+        ck->verifiedAt = t->now;
+    s->checkpoint = ck;
+    catalogue_put(t, wo, s, ck);
+    catalogue_bound(t, wo, ck->name);
+    return 0;
+}
+
+/* ---- one that cannot be resumed from
+ * ----------------------------------------------------------------------------------
+ */
+static bool same_checkpoint(const struct run_checkpoint *a, int64_t epoch, int64_t step,
+                            const char *digest)
+{
+    return a->epoch == epoch && a->step == step && strcmp(a->digest, digest) == 0;
+}
+
+/* The newest good one, as the workload tells it. */
+static struct run_checkpoint *fall_back(struct txn *t, const struct object *wo, int64_t interval)
+{
+    struct catalogue c = catalogue_of(t, wo);
+
+    for (size_t i = 0; i < c.n; i++) {
+        const struct checkpoint *e = object_as(c.v[i], checkpoint);
+        struct run_checkpoint *ck = arena_new(t->a, struct run_checkpoint);
+
+        if (!is_good(c.v[i]))
+            continue;
+        *ck = (struct run_checkpoint){
+            .step = e->spec->step,
+            .verifiedAt = e->status ? e->status->verifiedAt : 0,
+            .digest = arena_strdup(t->a, e->spec->digest),
+            .name = arena_strdup(t->a, c.v[i]->meta->name),
+            .epoch = e->spec->epoch,
+            .bytes = e->spec->bytes,
+            .path = e->spec->n_locations ? arena_strdup(t->a, e->spec->locations[0].url) : "",
+            .writeTime = e->spec->writeTime,
+            .ranks = e->spec->ranks,
+            .interval = interval};
+        return ck;
+    }
+    return NULL;
+}
+
+int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_status *s,
+                   const struct run_checkpoint *bad, const char *reason, const char *message)
+{
+    if (!bad || !*reason)
+        return err_field(t->err, E_INVALID, "checkpoint",
+                         "which checkpoint cannot be resumed from, and why, was to be told");
+    const char *name = checkpoint_name(t, wo, bad->epoch, bad->step);
+    const struct object *o = catalogued(t, wo, name);
+    bool current =
+        s->checkpoint && same_checkpoint(s->checkpoint, bad->epoch, bad->step, bad->digest);
+    if (o && strcmp(object_as(o, checkpoint)->spec->digest, bad->digest) != 0)
+        o = NULL; /* another one has taken its place since */
+    if (!o && !current)
+        return CK_STALE(t, "checkpoint %.200s with this digest is not known", name);
+    if (o && is_good(o)) {
+        struct checkpoint *c = object_edit_as(o, checkpoint, t->a);
+
+        if (!c->status)
+            c->status = arena_new(t->a, struct checkpoint_obj_status);
+        c->status->reason = reason;
+        c->status->message = message;
+        (void)txn_put(t, o->kind, o, c);
+    }
+    if (current)
+        s->checkpoint = fall_back(t, wo, s->checkpoint->interval);
+    return 0;
+}
