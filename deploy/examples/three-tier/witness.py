@@ -2,9 +2,10 @@
 """Reads a witness file and says whether anything ran twice.
 
 Every process of the main job appends its start, heartbeats and stop to a file that Hanse does not know
-(trainer/witness.h). A process lives from its first line to its stop line, or to its last heartbeat when it was
-killed. Two processes of one (uid, rank) that live at the same time are the one thing that must never be: exit
-status 1, and both are named. A line that cannot be read is evidence lost, so it fails as well, except a torn
+(trainer/witness.h), and the steps that it saved or resumed from. A process lives from its first line to its stop
+line, or to its last heartbeat when it was killed. Two processes of one (uid, rank) that live at the same time are the
+one thing that must never be: exit status 1, and both are named. So does a process that
+resumed from a step that none before it had saved. A line that cannot be read is evidence lost, so it fails as well, except a torn
 last line. Standard library only; imported by `run` and by tests.
 """
 import argparse
@@ -12,7 +13,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 
-EVENTS = ("start", "heartbeat", "stop")
+EVENTS = ("start", "heartbeat", "resumed", "saved", "stop")
 
 
 class WitnessError(Exception):
@@ -37,6 +38,8 @@ class Life:
     last_step: int = 0
     beats: int = 0
     longest_gap: int = 0
+    resumed: int = -1  # the step, or -1: it began at the beginning
+    saved: list = field(default_factory=list)
     started: bool = False
     stopped: bool = False
     reason: str = ""
@@ -107,6 +110,10 @@ def lives(lines):
         life.begin, life.end = min(life.begin, line["t"]), max(life.end, line["t"])
         life.last_step = max(life.last_step, line["step"])
         life.beats += line["event"] == "heartbeat"
+        if line["event"] == "resumed":
+            life.resumed = life.first_step = line["step"]
+        if line["event"] == "saved":
+            life.saved.append(line["step"])
         if line["event"] == "stop":
             life.stopped, life.reason, life.exit = True, line.get("reason", ""), line.get("exit", -1)
     return sorted(found, key=lambda life: life.begin)
@@ -132,6 +139,50 @@ def faults(found):
         said += [f"{fault}: {life}" for fault in life.faults]
         if not life.started:
             said.append(f"lines without a start line: {life}")
+    return said
+
+
+@dataclass
+class Move:
+    """From one process of a (uid, rank) to the next."""
+    old: Life
+    new: Life
+
+    @property
+    def pause(self):
+        """Seconds from the end of the one to the begin of the other."""
+        return (self.new.begin - self.old.end) / 1e9
+
+    @property
+    def lost(self):
+        """Steps that were done and are done again."""
+        return max(0, self.old.last_step - max(0, self.new.resumed))
+
+    def __str__(self):
+        return (f"{self.new.namespace}/{self.new.name} rank {self.new.rank}: {self.old.target} epoch {self.old.epoch} to "
+                f"{self.new.target} epoch {self.new.epoch}, step {max(0, self.new.resumed)}, {self.lost} lost, "
+                f"{self.pause:.2f} s between")
+
+
+def moves(found):
+    """Every pair of successive processes of one (uid, rank), by begin."""
+    last, pairs = {}, []
+    for life in found:
+        key = (life.uid, life.rank)
+        if key in last:
+            pairs.append(Move(last[key], life))
+        last[key] = life
+    return pairs
+
+
+def false_resumes(found):
+    """Processes that went on from a step that no process before them had saved."""
+    saved, said = {}, []
+    for life in found:
+        known = saved.setdefault((life.uid, life.rank), set())
+        if life.resumed >= 0 and life.resumed not in known:
+            said.append(f"resumed from step {life.resumed}, which nobody saved: {life}")
+        known.update(life.saved)
     return said
 
 
@@ -171,7 +222,7 @@ def main(argv=None):
         print(f"{len(found)} processes of {len(uids)} workloads, {len(wrong)} overlaps")
     for pair in wrong:
         print(f"OVERLAP: {pair}", file=sys.stderr)
-    said = faults(found)
+    said = faults(found) + false_resumes(found)
     for fault in said:
         print(f"FAULT: {fault}", file=sys.stderr)
     return 1 if wrong or said else 0

@@ -152,6 +152,25 @@ class Trainer(unittest.TestCase):
         self.assertGreaterEqual(life.beats, 4)  # the pace is longer than the beat: the timer's own lines
         self.assertEqual(witness.faults([life]), [])
 
+    def test_witness_sees_what_was_saved_and_resumed_from(self):
+        file = self.path("witness.jsonl")
+        folder = self.path("epoch-1", folder=True)
+        who = {"HANSE_WORKLOAD_UID": "u-1", "WITNESS_FILE": file}
+        self.assertEqual(self.finish("--steps", "30", "--checkpoint-every", "20", HANSE_CHECKPOINT_DIR=folder, HANSE_EPOCH="1",
+                                     **who)[0], 0)
+        self.assertEqual(self.finish("--steps", "30", HANSE_RESUME_DIR=folder, HANSE_EPOCH="2", **who)[0], 0)
+        first, second = witness.read(file)
+        self.assertEqual((first.saved, first.resumed, second.resumed, second.saved), ([20], -1, 20, []))
+        self.assertEqual([move.lost for move in witness.moves([first, second])], [10])
+
+    def test_a_program_that_knows_no_signal(self):
+        folder = self.path("epoch-1", folder=True)
+        child = self.start("--steps", "40", "--pace-ms", "20", "--ignore-stop", "--checkpoint-every", "10", HANSE_CHECKPOINT_DIR=folder)
+        self.wait_for(lambda: os.path.exists(os.path.join(folder, "manifest.json")))
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=30)
+        self.assertEqual(child.returncode, 0)
+
     def test_bad_usage(self):
         for args in (["--steps", "-1"], ["--rank", "1"], ["--nonsense"], ["word"]):
             self.assertEqual(self.finish(*args)[0], 2)

@@ -71,6 +71,23 @@ class Witness(unittest.TestCase):
         self.assertEqual(check("".join(life(0, 1000)) + line(1100, "heartbeat"))[0], 1)
         self.assertEqual(check(line(0, "heartbeat"))[0], 1)
 
+    def test_what_a_move_lost(self):
+        text = [line(0, "start"), line(300, "saved"), line(500, "stop"),
+                line(600, "start", epoch=2, pid=101), line(601, "resumed", epoch=2, pid=101).replace('"step": 601', '"step": 300')]
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.write("".join(text))
+            file.flush()
+            found = witness.read(file.name)
+        (move,) = witness.moves(found)
+        self.assertEqual((move.lost, round(move.pause, 3), move.new.resumed), (200, 0.1, 300))
+        self.assertEqual(witness.false_resumes(found), [])
+
+    def test_resumed_from_what_nobody_saved_fails(self):
+        text = "".join(life(0, 1000, pid=10)) + line(1100, "start", epoch=2, pid=11) + line(1101, "resumed", epoch=2, pid=11)
+        status, err = check(text)
+        self.assertEqual(status, 1)
+        self.assertIn("nobody saved", err)
+
     def test_bad_line_is_no_evidence_but_a_torn_last_one_is_forgiven(self):
         good = "".join(life(0, 1000))
         self.assertEqual(check("garbage\n" + good)[0], 2)

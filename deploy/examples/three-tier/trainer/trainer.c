@@ -22,7 +22,7 @@ enum { EXIT_USAGE = 2, EXIT_SAVED = 75, WORLD_MAX = 64, WHY_BYTES = 512 };
 struct options {
     uint64_t steps, seed, pace_ms, checkpoint_every;
     uint32_t rank, world;
-    bool serve;
+    bool serve, ignore_stop;
     const char *data, *result, *witness, *checkpoint_dir, *resume_dir;
 };
 
@@ -44,6 +44,7 @@ static const char usage[] =
     "  --data FILE           digits as CSV (default data/digits.csv)\n"
     "  --pace-ms M           wait after each step (default 0)\n"
     "  --checkpoint-every K  save each K steps in HANSE_CHECKPOINT_DIR (default 0: when stopped)\n"
+    "  --ignore-stop         go on when asked to stop, as programs do that know of no signal\n"
     "  --rank R --world W    shard R of W (default HANSE_RANK, HANSE_WORLD_SIZE, else 0 of 1)\n"
     "  --result FILE         write the result as JSON when finished\n"
     "  --witness FILE        append start, heartbeats and stop (default WITNESS_FILE)\n"
@@ -99,6 +100,9 @@ static int options_take(struct options *o, int option, const char *text, uint64_
     case 'S':
         o->serve = true;
         return 0;
+    case 'I':
+        o->ignore_stop = true;
+        return 0;
     default:
         return -1;
     }
@@ -107,10 +111,19 @@ static int options_take(struct options *o, int option, const char *text, uint64_
 static int options_parse(int argc, char **argv, struct options *o)
 {
     static const struct option list[] = {
-        {"steps", 1, NULL, 'n'},   {"seed", 1, NULL, 's'},    {"data", 1, NULL, 'd'},
-        {"pace-ms", 1, NULL, 'p'}, {"rank", 1, NULL, 'k'},    {"world", 1, NULL, 'w'},
-        {"result", 1, NULL, 'r'},  {"witness", 1, NULL, 'W'}, {"checkpoint-every", 1, NULL, 'c'},
-        {"serve", 0, NULL, 'S'},   {"help", 0, NULL, 'h'},    {0},
+        {"steps", 1, NULL, 'n'},
+        {"seed", 1, NULL, 's'},
+        {"data", 1, NULL, 'd'},
+        {"pace-ms", 1, NULL, 'p'},
+        {"rank", 1, NULL, 'k'},
+        {"world", 1, NULL, 'w'},
+        {"result", 1, NULL, 'r'},
+        {"witness", 1, NULL, 'W'},
+        {"checkpoint-every", 1, NULL, 'c'},
+        {"serve", 0, NULL, 'S'},
+        {"help", 0, NULL, 'h'},
+        {"ignore-stop", 0, NULL, 'I'},
+        {0},
     };
     *o = (struct options){.steps = 1000,
                           .seed = 1,
@@ -147,18 +160,25 @@ static int options_parse(int argc, char **argv, struct options *o)
 
 /* Waits the pace; the number of the signal that asks to stop, else 0. The signals are blocked, so
  * none is lost between two calls. */
-static int stop_wanted(const sigset_t *signals, uint64_t pace_ms)
+static int stop_wanted(const struct options *o, const sigset_t *signals, uint64_t pace_ms)
 {
     struct timespec t = {.tv_sec = (time_t)(pace_ms / 1000),
                          .tv_nsec = (long)(pace_ms % 1000) * 1000000};
     int number = sigtimedwait(signals, NULL, &t);
-    return number > 0 ? number : 0;
+    return number > 0 && !o->ignore_stop ? number : 0;
 }
 
 static int save(struct run *run)
 {
-    return checkpoint_save(run->options.checkpoint_dir, &run->model, run->digits.digest,
-                           &run->history, run->why, sizeof run->why);
+    if (checkpoint_save(run->options.checkpoint_dir, &run->model, run->digits.digest, &run->history,
+                        run->why, sizeof run->why) < 0) {
+        return -1;
+    }
+    if (witness_note(run->witness, "saved", run->model.step) < 0) {
+        (void)snprintf(run->why, sizeof run->why, "the witness file cannot be written");
+        return -1;
+    }
+    return 0;
 }
 
 static void say(const struct run *run, const char *word)
@@ -234,7 +254,7 @@ static int run_loop(struct run *run, const sigset_t *signals, const char **ret_r
             return 1;
         }
         /* After the last step the signal is left for serving: taken here, it would be lost. */
-        int number = step < o->steps ? stop_wanted(signals, o->pace_ms) : 0;
+        int number = step < o->steps ? stop_wanted(o, signals, o->pace_ms) : 0;
         if (number) {
             return stop_early(run, number, ret_reason);
         }
@@ -250,7 +270,7 @@ static int run_loop(struct run *run, const sigset_t *signals, const char **ret_r
             (void)snprintf(run->why, sizeof run->why, "the witness file cannot be written");
             return 1;
         }
-        number = stop_wanted(signals, o->pace_ms ? o->pace_ms : 1);
+        number = stop_wanted(o, signals, o->pace_ms ? o->pace_ms : 1);
         if (number) {
             return stop_early(run, number, ret_reason);
         }
@@ -273,6 +293,10 @@ static int run_prepare(struct run *run)
         }
         run->resumed_from = run->model.step;
         (void)printf("resumed step=%llu\n", (unsigned long long)run->resumed_from);
+        if (witness_note(run->witness, "resumed", run->resumed_from) < 0) {
+            (void)snprintf(run->why, sizeof run->why, "the witness file cannot be written");
+            return -1;
+        }
     }
     return 0;
 }

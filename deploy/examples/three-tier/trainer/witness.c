@@ -161,6 +161,19 @@ int witness_step(struct witness *w, uint64_t step)
     return failed ? -1 : 0;
 }
 
+int witness_note(struct witness *w, const char *event, uint64_t step)
+{
+    if (w->fd < 0) {
+        return 0;
+    }
+    (void)pthread_mutex_lock(&w->lock);
+    w->step = step;
+    witness_write(w, event, "");
+    bool failed = w->failed;
+    (void)pthread_mutex_unlock(&w->lock);
+    return failed ? -1 : 0;
+}
+
 struct witness *witness_close(struct witness *w, const char *reason, int status)
 {
     if (!w) {
