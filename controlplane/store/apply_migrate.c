@@ -227,10 +227,8 @@ static void status_step(struct txn *t, struct move *x)
                                                : "Moved";
         s->message = x->c->message;
     }
-    if (x->to != x->from) {
-        s->phase = x->to;
-        s->phaseSince = t->now;
-    }
+    if (x->to != x->from)
+        move_enter(t, s, x->to);
     if (!move_open(x->to))
         s->endedAt = t->now;
 }

@@ -44,6 +44,21 @@ void move_tell(struct txn *t, const struct object *wo, const char *migration, bo
     (void)txn_put(t, wo->kind, wo, w);
 }
 
+/* Its way is kept, each phase with the time at which it came to it. */
+void move_enter(struct txn *t, struct migration_status *s, enum move_phase phase)
+{
+    struct move_phase_at *all = arena_array(t->a, struct move_phase_at, s->n_phases + 1);
+
+    if (s->n_phases)
+        memcpy(all, s->phases, s->n_phases * sizeof *all);
+    all[s->n_phases].phase = phase;
+    all[s->n_phases].at = t->now;
+    s->phases = all;
+    s->n_phases++;
+    s->phase = phase;
+    s->phaseSince = t->now;
+}
+
 int move_create(struct txn *t, struct migration *m)
 {
     const char *ns = m->metadata->namespace_, *name = m->spec->workload;
@@ -65,8 +80,8 @@ int move_create(struct txn *t, struct migration *m)
     m->spec->cause = MOVE_ASKED;
     m->metadata->ownerReferences = workload_owner(t, wo);
     m->metadata->n_ownerReferences = 1;
-    s->phase = MP_PENDING;
-    s->startedAt = s->phaseSince = t->now;
+    s->startedAt = t->now;
+    move_enter(t, s, MP_PENDING);
     s->workloadUid = arena_strdup(t->a, wo->meta->uid);
     s->fromEpoch = ws->epoch;
     s->from = arena_strdup(t->a, ws->placement->target);
@@ -280,7 +295,7 @@ static int begin_one(struct txn *t, const struct migrate_cmd *c, const struct mo
     }
     struct object *kept = object_ref(x.wo);
     if ((r = move_reserve(t, &x, b)) == 0) {
-        s->phase = x.to;
+        move_enter(t, s, x.to);
         x.m->metadata = txn_meta(t, kept->meta->namespace_, name);
         x.m->metadata->ownerReferences = workload_owner(t, kept);
         x.m->metadata->n_ownerReferences = 1;

@@ -237,6 +237,7 @@ struct move {
     enum move_phase from, to;
 };
 const char *move_refused(const struct object *wo); /* why it cannot be moved now, or NULL */
+void move_enter(struct txn *t, struct migration_status *s, enum move_phase phase);
 /* The workload tells of the migration under way, or of none ("") any more. */
 void move_tell(struct txn *t, const struct object *wo, const char *migration, bool moved);
 /* Checks b against the state as it is now; x->s and x->to as they are once its destination is

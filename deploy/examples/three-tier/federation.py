@@ -107,12 +107,13 @@ class Login:
 
 
 class Federation:
-    def __init__(self, hanse, trainer, folder):
+    def __init__(self, hanse, trainer, folder, targets=TARGETS, members=3):
         self.hanse, self.trainer, self.dir = hanse, trainer, folder
+        self.targets, self.count = targets, members
         self.dev = None
         self.agents = {}
         self.owned = set()  # (pid, start time) of all that was ever seen below our agents
-        for name in ("bin", "log", "results", "scratch"):
+        for name in ("bin", "log", "results", "scratch", "checkpoints"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         os.chmod(os.path.join(folder, "scratch"), 0o700)
         self.witness = self.path("witness.jsonl")
@@ -138,8 +139,8 @@ class Federation:
     # ---- members ----------------------------------------------------------------------------------------
 
     def start_members(self):
-        argv = [self.hanse, "dev", "--members", "3", "--dir", self.dir]
-        for target in TARGETS:
+        argv = [self.hanse, "dev", "--members", str(self.count), "--dir", self.dir]
+        for target in self.targets:
             argv += ["--agent", target]
         self.dev = self._spawn("dev", argv)
 
@@ -158,6 +159,12 @@ class Federation:
         """[{id, role, url, pid}]; `hanse members -o json`."""
         return json.loads(self.cli("members", "-o", "json").stdout)
 
+    def connected(self):
+        """Names of the targets that Hanse is in touch with."""
+        listed = json.loads(self.cli("get", "targets", "-o", "json").stdout)["items"]
+        return {t["metadata"]["name"] for t in listed
+                for c in t.get("status", {}).get("conditions", []) if c["type"] == "Connected" and c["status"] == "True"}
+
     def kill_leader(self):
         leader = next((m for m in self.members() if m["role"] == "leader"), None)
         if leader is None:
@@ -169,10 +176,12 @@ class Federation:
 
     # ---- agents -----------------------------------------------------------------------------------------
 
+    def inventory(self, target):
+        return os.path.join(HERE, "agents", target + ".yaml")
+
     def start_agent(self, target):
         pki = self.path("pki")
-        argv = [self.hanse, "agent", "--target", target,
-                "--inventory", os.path.join(HERE, "agents", target + ".yaml"),
+        argv = [self.hanse, "agent", "--target", target, "--inventory", self.inventory(target),
                 "--state", self.path("agent-" + target), "--ca", os.path.join(pki, "ca.crt"),
                 "--cert", os.path.join(pki, f"agent-{target}.crt"),
                 "--key", os.path.join(pki, f"agent-{target}.key")]
@@ -195,6 +204,15 @@ class Federation:
         agent.wait()
         return len(below)
 
+    def cut_off(self, target):
+        """Nothing gets through between the target and the hub any more: its agent stands still, as behind a dead link.
+        Its programs live on, and nobody there is told."""
+        self.note_processes()
+        self.agents[target].send_signal(signal.SIGSTOP)
+
+    def reconnect(self, target):
+        self.agents[target].send_signal(signal.SIGCONT)
+
     # ---- the CLI ----------------------------------------------------------------------------------------
 
     def cli(self, *args, check=True, timeout=20):
@@ -209,8 +227,13 @@ class Federation:
         listed = json.loads(self.cli("get", "workloads", "-A", "-o", "json").stdout)
         return {item["metadata"]["name"]: item for item in listed["items"]}
 
-    def phase(self, name):
-        return self.workloads().get(name, {}).get("status", {}).get("phase", "")
+    def status(self, name):
+        return self.workloads().get(name, {}).get("status", {})
+
+    def migrations(self):
+        """All of all namespaces, the oldest first."""
+        listed = json.loads(self.cli("get", "migrations", "-A", "-o", "json").stdout)["items"]
+        return sorted(listed, key=lambda m: (m["metadata"]["creationTimestamp"], m["metadata"]["name"]))
 
     # ---- the end ----------------------------------------------------------------------------------------
 
@@ -218,6 +241,8 @@ class Federation:
         """Ends exactly what was started here, programs that outlived their agent included."""
         self.note_processes()
         children = [p for p in [*self.agents.values(), self.dev] if p]
+        for agent in self.agents.values():
+            agent.send_signal(signal.SIGCONT)
         if self.dev:
             self.owned.update(descendants(self.dev.pid))
         for child in children:

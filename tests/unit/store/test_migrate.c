@@ -107,6 +107,14 @@ static void test_from_target_to_target(void **state)
     assert_string_equal(s->reason, "Moved");
     assert_int_equal(s->pause, 3000); /* from the signal to running again */
     assert_true(s->endedAt == k.now);
+    static const enum move_phase way[] = {MP_QUIESCING, MP_VERIFYING, MP_STAGING,
+                                          MP_FENCING,   MP_STARTING,  MP_SUCCEEDED};
+    assert_int_equal(s->n_phases, sizeof way / sizeof *way);
+    for (uint32_t i = 0; i < s->n_phases; i++) {
+        assert_int_equal(s->phases[i].phase, way[i]);
+        assert_true(s->phases[i].at >= (i ? s->phases[i - 1].at : s->startedAt));
+    }
+    assert_true(s->phases[5].at == k.now);
     assert_string_equal(kit_status(&k, "w")->migration, "");
     assert_true(kit_status(&k, "w")->movedAt == k.now);
     step_stale(&k, "w-m1", MOVE_ABORT, "does not follow");
