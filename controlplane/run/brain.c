@@ -21,6 +21,7 @@ struct brain *brain_create(const struct brain_config *cfg)
         b->cfg.cycle_ms = 500;
     b->loop = cfg->loop;
     list_init(&b->sites);
+    list_init(&b->movers);
     timer_init(&b->cycle_timer, b->loop, cycle_due, b);
     return b;
 }
@@ -50,6 +51,9 @@ static void sleep_now(struct brain *b)
     timer_stop(&b->cycle_timer);
     sites_drop(b);
     drivers_drop(b);
+    movers_drop(b);
+    causes_drop(b);
+    preempt_drop(b);
     b->pool = pool_destroy(b->pool);
     b->frozen = false;
 }
@@ -71,6 +75,8 @@ static void reset(struct brain *b)
     sites_reset(b);
     scheduler_reset(b);
     drivers_reset(b);
+    movers_reset(b);
+    causes_reset(b);
 }
 
 void brain_leading(struct brain *b, bool leads, uint64_t term)
@@ -96,8 +102,12 @@ static bool change_each(const struct change *c, void *arg)
     scheduler_change(b, c->kind, c->before, c->after);
     if (c->kind == KIND_TARGET)
         site_change(b, c->before, c->after);
-    else if (c->kind == KIND_WORKLOAD)
+    else if (c->kind == KIND_MIGRATION)
+        mover_change(b, c->before, c->after);
+    else if (c->kind == KIND_WORKLOAD) {
         driver_change(b, c->before, c->after);
+        movers_workload(b, c->after ? c->after : c->before);
+    }
     return true;
 }
 
@@ -249,6 +259,8 @@ void brain_status(struct brain *b, struct buf *out)
     (void)cJSON_AddBoolToObject(j, "leads", b->leads);
     (void)cJSON_AddBoolToObject(j, "brake", b->frozen);
     (void)cJSON_AddNumberToObject(j, "drivers", b->n_drivers);
+    (void)cJSON_AddNumberToObject(j, "movers", b->n_movers);
+    (void)cJSON_AddNumberToObject(j, "nominations", (double)b->preempts.n_nominees);
     (void)cJSON_AddNumberToObject(j, "cycles", (double)b->cycles);
     (void)cJSON_AddNumberToObject(j, "decided", (double)b->decided);
     (void)cJSON_AddNumberToObject(j, "placed", (double)b->placed);
@@ -290,6 +302,7 @@ void brain_metrics(struct brain *b, struct buf *out)
         "gauge\nhanse_brake %d\n",
         (unsigned long long)b->cycles, (unsigned long long)b->decided,
         (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers, b->frozen);
+    moves_metrics(b, out);
     if (list_empty(&b->sites))
         return;
     buf_str(out, "# HELP hanse_target_reachable 1 where the target is in reach\n"

@@ -24,6 +24,10 @@ struct driver {
     uint64_t stop_after_ms;  /* quiesce: stop for good then */
     struct observation seen; /* newest for `key` */
     bool has_seen;
+    bool begun;                /* a Migration of it is on its way into the log */
+    unsigned telling;          /* checkpoints on their way into the log */
+    int64_t told_step;         /* of the newest that was proposed in this epoch; -1 = none */
+    unsigned bad_checkpoints;  /* refused in this epoch */
     uint64_t found_session;    /* session in which find() last answered */
     uint64_t granted_until_ms; /* no runner of this run lives longer than this on its own */
     uint64_t unknown_since_ms;
@@ -59,6 +63,34 @@ struct site { /* one Target document, and the connector that drives it */
     uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */
 };
 
+struct cursor { /* of a walk over all Workloads; name "" = at the start */
+    char ns[64], name[256];
+};
+struct causes { /* move/causes.c */
+    struct timer timer;
+    bool due;
+    struct cursor must, better;
+    uint64_t must_ms, better_ms, second_ms;
+    unsigned looks;
+};
+struct preempts {            /* move/preempt.c */
+    bool waiting;            /* somebody waits for room */
+    bool planning, dropping; /* a command is on its way into the log */
+    uint64_t cycled_ms;
+    struct vain { /* looked at, and nothing helped */
+        char uid[64];
+        uint64_t until_ms;
+    } vain[64];
+    unsigned next_vain;
+    struct nominee { /* workloads for which room is being made */
+        char uid[64];
+        uint64_t moved_ms; /* when a victim of it was last seen moving */
+    } * nominees;
+    size_t n_nominees;
+};
+#define MOVE_CAUSES 12
+#define PAUSE_BUCKETS 10
+
 struct brain {
     struct brain_config cfg;
     struct loop *loop;
@@ -74,6 +106,16 @@ struct brain {
     unsigned cycle_in_flight;
     struct timer cycle_timer;
     uint64_t cycles, placed, refused, decided;
+    struct list movers; /* move/mover.c */
+    unsigned n_movers, plans;
+    uint64_t room; /* counts what may have made room somewhere */
+    bool movers_posted;
+    struct causes causes;
+    struct preempts preempts;
+    struct {                            /* of Migrations that ended while this brain led */
+        uint64_t ended[MOVE_CAUSES][3]; /* Succeeded, Failed, Cancelled */
+        uint64_t pause[PAUSE_BUCKETS + 1], pause_sum_ms, pauses;
+    } moves;
     void (*closed)(void *arg);
     void *closed_arg;
 };
@@ -122,6 +164,10 @@ void drivers_renewed(struct site *t, uint64_t sent_ms);
 uint64_t driver_lease_ms(const struct object *workload, const struct site *t);
 struct driver *driver_find(struct brain *b, const char *uid);
 void driver_tick(struct driver *d);
+/* ---- observed.c
+ * ------------------------------------------------------------------------------------------------------
+ */
+void driver_take_seen(struct driver *d, const struct observation *o);
 
 /* ---- driver_calls.c: the effects of a driver
  * ------------------------------------------------------------------------------- */
@@ -131,5 +177,61 @@ void driver_step(struct driver *d, enum run_step step, const char *reason, const
 /* ENDED or ABSENT with what was seen. */
 void driver_step_end(struct driver *d, enum run_step step, bool requeue);
 void driver_later(struct driver *d, uint64_t ms);
+bool driver_checkpoint_news(const struct driver *d);
+void driver_tell(struct driver *d);
+void driver_checkpoint_bad(struct driver *d); /* what it was to resume from, for the reason seen */
+
+/* ---- order.c: what a connector is told
+ * -------------------------------------------------------------------------------- */
+int order_make(struct site *t, const struct object *workload, const struct placement *p,
+               const struct run_key *k, struct arena *a, struct run_order *ret,
+               struct err *err) MUST_CHECK;
+/* The same without environment and lease: to read what it resumes from. */
+void order_stage(struct site *t, const struct object *workload, const struct placement *p,
+                 const struct run_key *k, struct arena *a, struct run_order *ret);
+/* Advised time between two checkpoints that take write_ms each; 0 = none. t and p may be NULL. */
+int64_t order_interval_ms(const struct site *t, const struct object *workload,
+                          const struct placement *p, int64_t write_ms);
+bool end_by_target(const struct run_end *e); /* the machine failed it, not the program */
+
+bool driver_tells(struct brain *b, const struct object *workload); /* a checkpoint is on its way */
+
+/* ---- move/: Migrations
+ * ------------------------------------------------------------------------------------------------------
+ */
+void mover_change(struct brain *b, const struct object *before, const struct object *after);
+void movers_reset(struct brain *b);
+void movers_drop(struct brain *b);
+void movers_workload(struct brain *b, const struct object *workload); /* it changed */
+void movers_look(struct brain *b);                                    /* room or reach changed */
+/* The driver has just proposed the end of its epoch: what follows on that is proposed, too. */
+void movers_ending(struct brain *b, const struct object *workload);
+/* A Migration of it holds a destination: its old place may be let go once the lease allows. */
+bool mover_replacement_held(struct brain *b, const struct object *workload);
+const struct object *migration_of(struct brain *b,
+                                  const struct object *workload); /* open, or NULL */
+
+void begin_drop(struct brain *b, const char *workload_uid);
+bool begin_possible(const struct brain *b, const struct object *workload);
+void begin_propose(struct brain *b, struct migrate_cmd *m, void (*done)(void *arg, bool begun),
+                   void *arg);
+
+void causes_reset(struct brain *b);
+void causes_drop(struct brain *b);
+void causes_look(struct brain *b);
+void causes_change(struct brain *b, enum kind_id kind, const struct object *before,
+                   const struct object *after);
+/* Its target is lost for longer than it accepts: begins a Migration when something has room. */
+bool causes_replace(struct brain *b, const struct object *workload);
+
+/* After a cycle over the queue: room for those who may preempt. Items in queue order. */
+void preempt_cycle(struct brain *b, const struct cycle_item *items, size_t n);
+void preempt_nominee(struct brain *b, const struct object *workload); /* as the root now has it */
+void preempt_tick(struct brain *b);
+void preempt_reset(struct brain *b);
+void preempt_drop(struct brain *b);
+
+void moves_count(struct brain *b, const struct object *before, const struct object *after);
+void moves_metrics(const struct brain *b, struct buf *out);
 
 #endif

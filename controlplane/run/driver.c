@@ -18,6 +18,7 @@
 #define BACKOFF_MAX_MS 5000
 #define WAIT_LEASE_MS (24ull * 3600 * 1000) /* hard expiry of runs that wait out a partition */
 #define LEASE_SLACK_MS 5000                 /* kill time and scheduling beyond lease and grace */
+#define LOOK_AGAIN_MS 1000
 
 static void driver_free(struct driver *d);
 
@@ -91,6 +92,10 @@ static void driver_take(struct driver *d, const struct object *o)
         d->has_seen = d->quiesced = false;
         d->found_session = 0;
         d->stop_after_ms = 0;
+        if (moved) {
+            d->told_step = -1;
+            d->bad_checkpoints = 0;
+        }
         d->backoff_ms = BACKOFF_MIN_MS;
     }
     if (s->phase != PHASE_UNKNOWN)
@@ -111,6 +116,13 @@ static void driver_revive(struct driver *d)
     d->key.epoch = d->key.try_ = -1;
     d->own_epoch = d->own_try = 0;
     d->granted_until_ms = 0;
+}
+
+bool driver_tells(struct brain *b, const struct object *workload)
+{
+    const struct driver *d = driver_find(b, workload->meta->uid);
+
+    return d && d->telling > 0;
 }
 
 static bool holds(const struct object *o)
@@ -191,7 +203,7 @@ void drivers_drop(struct brain *b)
 static void driver_free(struct driver *d)
 {
     timer_stop(&d->again);
-    if (d->proposing || d->calling)
+    if (d->proposing || d->calling || d->telling)
         return;
     (void)tdelete(d, &d->brain->drivers, by_uid);
     d->brain->n_drivers--;
@@ -249,8 +261,8 @@ static bool lease_over(const struct driver *d, const struct site *t)
 /* ---- what is wanted
  * ---------------------------------------------------------------------------------------------------
  */
-/* Why this run should end: deleted, suspended, past its deadline, its target drained; NULL = it may
- * go on. */
+/* Why this run should end: deleted, suspended, past its deadline; NULL = it may go on. A drained
+ * target is left by a Migration (causes.c). */
 static const char *end_wanted(const struct driver *d, const struct site *t, bool *ret_requeue)
 {
     const struct workload_spec *s = object_as(d->o, workload)->spec;
@@ -263,8 +275,6 @@ static const char *end_wanted(const struct driver *d, const struct site *t, bool
     *ret_requeue = true;
     if (s->suspend)
         return "Suspended";
-    if (t && t->doc && object_as(t->doc, target)->spec->drain)
-        return "TargetDrained";
     if (!t)
         return "TargetRemoved";
     return NULL;
@@ -278,6 +288,8 @@ static void tick_reserved(struct driver *d, struct site *t)
     bool requeue = false;
     const char *why = end_wanted(d, t, &requeue);
 
+    if (!why && t->doc && object_as(t->doc, target)->spec->drain)
+        why = "TargetDrained";
     if (why)
         driver_step(d, requeue ? STEP_REQUEUE : STEP_STOP, why, "ended before it was started");
     else if (t->suspect || (!t->reachable && !t->connector))
@@ -290,6 +302,7 @@ static void tick_reserved(struct driver *d, struct site *t)
 }
 
 #define TARGET_ENDS_MAX 5
+#define BAD_CHECKPOINTS_MAX 16
 
 /* The target failed it, not the program: its runner was killed or its lease ran out. Placed again
  * without counting as a failure of its own, but not for ever: who kills its own runner must stop
@@ -321,6 +334,20 @@ static bool end_requeues(const struct driver *d)
     return target_failed_it(d) || (o->exit_code == 75 && !o->term_signal);
 }
 
+/* It was never started. Because of what it was to resume from: that is marked, and the place kept
+ * for the next try, from what is left. */
+static void driver_absent(struct driver *d)
+{
+    bool checkpoint = !strncmp(d->seen.reason, "Checkpoint", 10) && status_of(d)->checkpoint;
+
+    if (checkpoint && d->bad_checkpoints++ < BAD_CHECKPOINTS_MAX) {
+        driver_checkpoint_bad(d);
+        driver_step_end(d, STEP_ABSENT, false);
+        return;
+    }
+    driver_step_end(d, STEP_ABSENT, true);
+}
+
 /* Reports what was seen of a run that the state has as going on. True when a step was proposed. */
 static bool report_seen(struct driver *d)
 {
@@ -333,7 +360,7 @@ static bool report_seen(struct driver *d)
         driver_step_end(d, STEP_ENDED, end_requeues(d));
         return true;
     case RUN_ABSENT:
-        driver_step_end(d, STEP_ABSENT, true);
+        driver_absent(d);
         return true;
     case RUN_RUNNING:
         if (phase == PHASE_DISPATCHING || phase == PHASE_STARTING) {
@@ -415,12 +442,34 @@ static void tick_quiescing(struct driver *d, struct site *t)
     }
 }
 
+static enum partition_mode partition_mode(const struct driver *d)
+{
+    const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
+
+    return p && p->mode ? p->mode : PARTITION_WAIT;
+}
+
+/* The last copy is not let go before its replacement holds a place: after replaceAfter a Migration
+ * looks for one, and only when it has one may the lease decide. */
+static bool replace_ready(struct driver *d)
+{
+    const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
+    uint64_t now = loop_now_ms(d->brain->loop);
+    uint64_t from = d->unknown_since_ms + (p->replaceAfter > 0 ? (uint64_t)p->replaceAfter : 0);
+
+    if (mover_replacement_held(d->brain, d->o))
+        return true;
+    if (now < from)
+        driver_later(d, from - now < LOOK_AGAIN_MS ? from - now : LOOK_AGAIN_MS);
+    else if (!causes_replace(d->brain, d->o))
+        driver_later(d, LOOK_AGAIN_MS);
+    return false;
+}
+
 /* Out of reach. The reservation stays; only proof, or a lease that is certainly over, ends it. */
 static void tick_unknown(struct driver *d, struct site *t)
 {
-    const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
-    enum partition_mode mode = p ? p->mode : PARTITION_WAIT;
-    uint64_t now = loop_now_ms(d->brain->loop), wait = 0;
+    enum partition_mode mode = partition_mode(d);
 
     if (d->has_seen && d->seen.state == RUN_ENDED) {
         driver_step_end(d, STEP_ENDED, end_requeues(d));
@@ -439,10 +488,10 @@ static void tick_unknown(struct driver *d, struct site *t)
     }
     if (mode == PARTITION_WAIT || d->brain->frozen)
         return;
-    if (p->replaceAfter > 0)
-        wait = (uint64_t)p->replaceAfter;
-    if (now < d->unknown_since_ms + wait || !lease_over(d, t)) {
-        driver_later(d, 1000);
+    if (mode == PARTITION_REPLACE && !replace_ready(d))
+        return;
+    if (!lease_over(d, t)) {
+        driver_later(d, LOOK_AGAIN_MS);
         return;
     }
     d->seen.proof = PROOF_LEASE_EXPIRED;
@@ -460,6 +509,8 @@ void driver_tick(struct driver *d)
     }
     if (d->proposing || d->calling)
         return;
+    if (!d->telling && driver_checkpoint_news(d))
+        driver_tell(d);
     struct site *t = site_find(b, d->target);
     switch (status_of(d)->phase) {
     case PHASE_RESERVED:
@@ -479,74 +530,4 @@ void driver_tick(struct driver *d)
     default:
         break;
     }
-}
-
-/* ---- what targets tell on their own
- * --------------------------------------------------------------------------------------- */
-struct orphan_stop {
-    struct call call;
-    struct brain *brain;
-};
-static void orphan_stopped(struct call *c, enum outcome out, const struct observation *seen,
-                           const struct err *err)
-{
-    struct orphan_stop *s = container_of(c, struct orphan_stop, call);
-
-    (void)out;
-    (void)seen;
-    (void)err;
-    brain_under_way(s->brain, -1);
-    mem_free(s);
-}
-
-/* A run of ours that the state has left behind (an older epoch or try, or a workload that is gone)
- * is ended. */
-static void orphan_end(struct site *t, const struct observation *o)
-{
-    struct brain *b = t->brain;
-    struct orphan_stop *s;
-    char key[RUN_KEY_MAX];
-
-    if (o->state != RUN_RUNNING && o->state != RUN_STARTING)
-        return;
-    s = mem_new(struct orphan_stop);
-    s->brain = b;
-    s->call = (struct call){.deadline_ms = loop_now_ms(b->loop) + 60000, .done = orphan_stopped};
-    run_key_print(&o->key, key);
-    log_event(LOG_WARN, "run.orphan",
-              LOG_FIELDS({"target", log_str(t->name)}, {"key", log_str(key)}));
-    brain_under_way(b, 1);
-    t->connector->ops->stop(t->connector, &o->key, 5000, &s->call);
-}
-
-void driver_observed(struct site *t, const struct observation *o)
-{
-    struct brain *b = t->brain;
-    struct driver *d = driver_find(b, o->key.uid);
-
-    if (!b->leads || b->closing)
-        return;
-    if (!d || d->dead || strcmp(d->target, t->name)) {
-        /* The root may be behind what was just committed elsewhere: only an epoch that it has left
-         * is an orphan. */
-        const struct object *w = root_workload_by_uid(b->root, o->key.uid);
-        if (!w)
-            t->sweep_due = true;
-        else if (object_as(w, workload)->status->epoch > o->key.epoch)
-            orphan_end(t, o);
-        return;
-    }
-    if (o->key.epoch < d->key.epoch ||
-        (o->key.epoch == d->key.epoch && o->key.try_ < d->key.try_)) {
-        orphan_end(t, o);
-        return;
-    }
-    if (o->key.epoch != d->key.epoch || o->key.try_ != d->key.try_)
-        return;
-    if (d->has_seen && d->seen.state == RUN_ENDED)
-        return; /* an end is an end: what comes later, late */
-    d->seen = *o;
-    d->has_seen = true;
-    d->found_session = t->session;
-    driver_tick(d);
 }

@@ -10,7 +10,6 @@
 
 #define CALL_DEADLINE_MS 15000
 #define BACKOFF_MAX_MS 5000
-#define ENV_MAX 600
 
 static void backoff(struct driver *d)
 {
@@ -58,10 +57,9 @@ static void step_answered(void *arg, const struct result *r, const struct err *e
         backoff(d);
 }
 
-static void step_propose(struct driver *d, union command *c)
+static void run_fill(struct driver *d, union command *c)
 {
     struct run_cmd *r = &c->run;
-    struct step *s = mem_new(struct step);
 
     c->head.type = CMD_RUN;
     brain_request_id(d->brain, c->head.request_id);
@@ -71,6 +69,14 @@ static void step_propose(struct driver *d, union command *c)
     (void)snprintf(r->uid, sizeof r->uid, "%s", d->uid);
     r->epoch = d->key.epoch;
     r->try_ = d->key.try_ + (r->step == STEP_DISPATCH);
+}
+
+static void step_propose(struct driver *d, union command *c)
+{
+    struct run_cmd *r = &c->run;
+    struct step *s = mem_new(struct step);
+
+    run_fill(d, c);
     *s = (struct step){d, r->step, r->epoch, r->try_, d->brain->term};
     d->proposing = true;
     brain_propose(d->brain, c, step_answered, s);
@@ -85,10 +91,80 @@ void driver_step(struct driver *d, enum run_step step, const char *reason, const
     step_propose(d, &c);
 }
 
+/* ---- checkpoints
+ * ------------------------------------------------------------------------------------------------
+ */
+/* A whole checkpoint of this epoch that the log does not have, and has not been asked to take. */
+bool driver_checkpoint_news(const struct driver *d)
+{
+    const struct run_checkpoint *had = object_as(d->o, workload)->status->checkpoint;
+    const struct run_checkpoint_report *r = &d->seen.checkpoint;
+
+    if (!d->has_seen || !r->present || !object_as(d->o, workload)->spec->checkpoint)
+        return false;
+    if (had && had->epoch == d->key.epoch && had->step >= r->step)
+        return false;
+    return r->step > d->told_step;
+}
+
+static void told(void *arg, const struct result *r, const struct err *err)
+{
+    struct driver *d = arg;
+
+    if (!err && r->code && r->code != E_STALE)
+        log_event(LOG_WARN, "run.checkpoint",
+                  LOG_FIELDS({"workload", log_str(d->name)}, {"why", log_str(r->text)}));
+    brain_root(d->brain);
+    d->telling--;
+    if (err && !d->dead)
+        d->told_step = -1; /* its fate is not known: told again unless the root has it */
+    driver_tick(d);
+}
+
+/* STEP_CHECKPOINT, beside whatever else is under way: it follows on every phase of its epoch. */
+void driver_tell(struct driver *d)
+{
+    const struct run_checkpoint_report *r = &d->seen.checkpoint;
+    const struct placement *p = object_as(d->o, workload)->status->placement;
+    struct run_checkpoint ck = {.step = r->step,
+                                .digest = r->digest,
+                                .epoch = d->key.epoch,
+                                .bytes = r->bytes,
+                                .path = r->path,
+                                .writeTime = r->write_ms,
+                                .ranks = r->ranks,
+                                .name = ""};
+    union command c = {.run = {.step = STEP_CHECKPOINT, .checkpoint = &ck}};
+
+    ck.interval = order_interval_ms(site_find(d->brain, d->target), d->o, p, r->write_ms);
+    run_fill(d, &c);
+    d->told_step = r->step;
+    d->telling++;
+    brain_propose(d->brain, &c, told, d);
+}
+
+/* What it was to resume from does not hold: marked, with the reason; an older one takes its place.
+ */
+void driver_checkpoint_bad(struct driver *d)
+{
+    union command c = {.run = {.step = STEP_CHECKPOINT_BAD}};
+
+    c.run.checkpoint =
+        (struct run_checkpoint *)(uintptr_t)object_as(d->o, workload)->status->checkpoint;
+    run_fill(d, &c);
+    (void)snprintf(c.run.reason, sizeof c.run.reason, "%s", d->seen.reason);
+    (void)snprintf(c.run.message, sizeof c.run.message, "%s", d->seen.message);
+    d->telling++;
+    brain_propose(d->brain, &c, told, d);
+}
+
 void driver_step_end(struct driver *d, enum run_step step, bool requeue)
 {
     union command c = {.run = {.step = step, .requeue = requeue}};
     const struct observation *o = &d->seen;
+
+    if (step == STEP_ENDED && driver_checkpoint_news(d))
+        driver_tell(d); /* ahead of the end, in the same entry: no work is lost that was saved */
 
     c.run.exit_code = o->exit_code;
     c.run.term_signal = o->term_signal;
@@ -107,54 +183,20 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
         (void)snprintf(c.run.message, sizeof c.run.message,
                        "its target was out of reach for longer than its runner's lease");
     step_propose(d, &c);
-}
-
-/* ---- the order
- * -------------------------------------------------------------------------------------------------------------
- */
-struct order_env {
-    const char *v[ENV_MAX];
-    unsigned n;
-};
-
-/* Resolves spec.run.env; NULL and an error when a Secret is missing. */
-static const char *const *env_make(struct driver *d, struct arena *a, struct err *err)
-{
-    const struct run_spec *run = object_as(d->o, workload)->spec->run;
-    struct order_env *e = arena_new(a, struct order_env);
-    struct brain *b = d->brain;
-
-    for (uint32_t i = 0; i < run->n_env && e->n < ENV_MAX - 1; i++) {
-        const struct env_var *v = &run->env[i];
-        if (!v->valueFrom) {
-            e->v[e->n++] = arena_printf(a, "%s=%s", v->name, v->value);
-            continue;
-        }
-        const char *text =
-            b->cfg.secret_get
-                ? b->cfg.secret_get(b->cfg.arg, d->ns, v->valueFrom->secret, v->valueFrom->key)
-                : NULL;
-        if (!text) {
-            (void)err_set(err, E_NOTFOUND, "env %s: Secret %s has no key %s in namespace %s",
-                          v->name, v->valueFrom->secret, v->valueFrom->key, d->ns);
-            return NULL;
-        }
-        e->v[e->n++] = arena_printf(a, "%s=%s", v->name, text);
-        b->cfg.secret_put(b->cfg.arg, text);
-    }
-    return e->v;
+    if (requeue && step != STEP_ABSENT)
+        movers_ending(d->brain, d->o); /* what follows on the end goes into the same entry */
 }
 
 static void call_begin(struct driver *d, enum driver_call kind, uint64_t deadline_ms);
 
 static void submit(struct driver *d, struct site *t)
 {
-    const struct workload_spec *s = object_as(d->o, workload)->spec;
     AUTO_ARENA a = arena_create(0);
+    struct run_order o;
     struct err err;
-    const char *const *env = env_make(d, a, &err);
 
-    if (!env) { /* provably without effect: the place is given back, with the reason */
+    if (order_make(t, d->o, object_as(d->o, workload)->status->placement, &d->key, a, &o, &err)) {
+        /* provably without effect: the place is given back, with the reason */
         d->seen =
             (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
         (void)snprintf(d->seen.reason, sizeof d->seen.reason, "SecretMissing");
@@ -163,17 +205,6 @@ static void submit(struct driver *d, struct site *t)
         backoff(d);
         return;
     }
-    struct run_order o = {.key = d->key,
-                          .workload = d->o,
-                          .placement = object_as(d->o, workload)->status->placement,
-                          .env = env,
-                          .lease_ms = driver_lease_ms(d->o, t),
-                          .checkpoint_dir = "",
-                          .resume_path = "",
-                          .resume_digest = ""};
-    if (s->checkpoint && s->checkpoint->store && *s->checkpoint->store == '/')
-        o.checkpoint_dir = arena_printf(a, "%s/%s/%s-%s/e%lld", s->checkpoint->store, d->ns,
-                                        d->name, d->uid, (long long)d->key.epoch);
     uint64_t until = loop_now_ms(d->brain->loop) + o.lease_ms + CALL_DEADLINE_MS;
     if (until > d->granted_until_ms)
         d->granted_until_ms = until;
@@ -184,13 +215,19 @@ static void submit(struct driver *d, struct site *t)
 /* ---- answers
  * -----------------------------------------------------------------------------------------------------------------
  */
-static void rejected(struct driver *d, const struct err *err)
+static void rejected(struct driver *d, const struct observation *seen, const struct err *err)
 {
+    bool checkpoint = seen && !strncmp(seen->reason, "Checkpoint", 10);
+
     d->seen =
         (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
-    (void)snprintf(d->seen.reason, sizeof d->seen.reason, "%s", "TargetRefused");
+    (void)snprintf(d->seen.reason, sizeof d->seen.reason, "%s",
+                   checkpoint ? seen->reason : "TargetRefused");
     (void)snprintf(d->seen.message, sizeof d->seen.message, "%s", err ? err->text : "");
     d->has_seen = true;
+    struct site *t = site_find(d->brain, d->target);
+    if (t && !checkpoint)
+        site_refused(t);
 }
 
 static void answered(struct call *c, enum outcome out, const struct observation *seen,
@@ -209,14 +246,10 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         driver_tick(d);
         return;
     }
-    if (out == OUT_DONE && same && !(d->has_seen && d->seen.state == RUN_ENDED)) {
-        d->seen = *seen;
-        d->has_seen = true;
-    }
+    if (out == OUT_DONE && same && !(d->has_seen && d->seen.state == RUN_ENDED))
+        driver_take_seen(d, seen);
     if (out == OUT_REJECTED && kind == CALL_SUBMIT) {
-        rejected(d, err);
-        if (t)
-            site_refused(t);
+        rejected(d, seen, err);
         driver_tick(d);
         return;
     }

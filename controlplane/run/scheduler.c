@@ -36,6 +36,22 @@ static void workload_hold(struct brain *b, const struct object *o)
         pool_hold(b->pool, o);
     else
         pool_drop(b->pool, o->meta->uid);
+    preempt_nominee(b, o);
+}
+
+/* The destination of a Migration under way, beside what its workload holds. */
+static void migration_hold(struct brain *b, const struct object *o)
+{
+    const struct migration *g = object_as(o, migration);
+    const struct object *w =
+        root_get(b->root, KIND_WORKLOAD, o->meta->namespace_, g->spec->workload);
+
+    if (w)
+        begin_drop(b, w->meta->uid);
+    if (w && g->status && move_holds(g->status->phase) && g->status->placement)
+        pool_hold_as(b->pool, o->meta->uid, w, g->status->placement);
+    else
+        pool_drop(b->pool, o->meta->uid);
 }
 
 static bool pool_take(const struct object *o, void *arg)
@@ -44,6 +60,8 @@ static bool pool_take(const struct object *o, void *arg)
 
     if (o->kind->id == KIND_WORKLOAD)
         workload_hold(b, o);
+    else if (o->kind->id == KIND_MIGRATION)
+        migration_hold(b, o);
     else
         pool_put(b->pool, o);
     return true;
@@ -54,9 +72,10 @@ void scheduler_reset(struct brain *b)
     static const enum kind_id kinds[] = {
         KIND_GPU_CLASS, KIND_PRICE_SHEET,    KIND_TARGET,           KIND_NODE,
         KIND_QUEUE,     KIND_PRIORITY_CLASS, KIND_PLACEMENT_POLICY, KIND_COMPLIANCE_POLICY,
-        KIND_DATASET,   KIND_WORKLOAD};
+        KIND_DATASET,   KIND_WORKLOAD,       KIND_MIGRATION};
 
     b->pool = pool_destroy(b->pool);
+    preempt_reset(b);
     b->pool = pool_create();
     pool_set_zone_resolver(b->pool, zone, b);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -92,12 +111,13 @@ static bool spec_changed(const struct object *before, const struct object *after
            before->meta->deletionTimestamp != after->meta->deletionTimestamp;
 }
 
+/* It waits for the scheduler. Who is on its way from one place to another waits for its mover. */
 static bool queued(const struct object *o)
 {
     const struct workload *w = object_as(o, workload);
 
     return w->status && w->status->phase == PHASE_QUEUED && !w->spec->suspend &&
-           !o->meta->deletionTimestamp;
+           !o->meta->deletionTimestamp && !*w->status->migration;
 }
 
 void scheduler_change(struct brain *b, enum kind_id kind, const struct object *before,
@@ -110,20 +130,37 @@ void scheduler_change(struct brain *b, enum kind_id kind, const struct object *b
             workload_hold(b, after);
         else
             pool_drop(b->pool, before->meta->uid);
+        if (!after && object_as(before, workload)->status &&
+            object_as(before, workload)->status->nominated)
+            pool_nominate(b->pool, before, NULL);
         const struct workload_status *was = before ? object_as(before, workload)->status : NULL;
         bool freed = was && phase_holds(was->phase) &&
                      (!after || !phase_holds(object_as(after, workload)->status->phase));
         if (freed ||
             (after && queued(after) && (!before || !queued(before) || spec_changed(before, after))))
             scheduler_want(b);
+        if (freed)
+            movers_look(b);
+    } else if (kind == KIND_MIGRATION) {
+        if (after)
+            migration_hold(b, after);
+        else
+            pool_drop(b->pool, before->meta->uid);
+        const struct migration_status *was = before ? object_as(before, migration)->status : NULL;
+        const struct migration_status *is = after ? object_as(after, migration)->status : NULL;
+        if (was && move_holds(was->phase) && (!is || !move_holds(is->phase)))
+            scheduler_want(b); /* its destination may be free */
     } else if (matters(kind)) {
         if (after)
             pool_put(b->pool, after);
         else
             pool_remove(b->pool, kind, before->meta->namespace_, before->meta->name);
         /* A Target's or Queue's own status says nothing new about room. */
-        if (spec_changed(before, after) || kind == KIND_NODE)
+        if (spec_changed(before, after) || kind == KIND_NODE) {
             scheduler_want(b);
+            movers_look(b);
+        }
+        causes_change(b, kind, before, after);
     }
 }
 
@@ -132,6 +169,7 @@ void scheduler_reach(struct brain *b, const char *target, bool reachable)
     if (b->pool) {
         pool_target_reachable(b->pool, target, reachable ? REACH_YES : REACH_NO);
         scheduler_want(b);
+        movers_look(b);
     }
 }
 
@@ -326,6 +364,8 @@ static void cycle_run(struct brain *b, struct pending *p)
     }
     if (placed >= CYCLE_MAX_PLACED)
         b->cycle_wanted = true;
+    else
+        preempt_cycle(b, p->v, p->n);
 }
 
 static void cycle(void *arg)

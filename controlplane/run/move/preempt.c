@@ -1,0 +1,285 @@
+/* Preemption: for those who wait for room and may take it, one plan over all targets at a time. Its
+ * victims and the room that is nominated go into the log in one command; the preemptor is placed by
+ * an ordinary cycle once that room is free.
+ *
+ * Must never make a second plan for somebody who has one; a plan that cannot work any more is
+ * dropped, and its nomination with it. */
+#include "controlplane/run/move/move_internal.h"
+
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOOKS_PER_CYCLE 2
+#define IN_VAIN_MS 5000 /* so long nobody is looked at again, if nothing changes */
+#define PLAN_IDLE_MS                                                                               \
+    10000 /* a nomination without victims that still move is dropped after this                    \
+           */
+
+static bool waits_for_room(const struct decision_spec *d)
+{
+    static const enum reason room[] = {
+        REASON_GPU_BUSY, REASON_MIG,  REASON_FRACTION, REASON_CPU,
+        REASON_MEMORY,   REASON_GANG, REASON_TOPOLOGY, REASON_QUOTA_GUARANTEED};
+
+    for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
+        if (!strcmp(d->reason, reason_text(room[i])))
+            return true;
+        for (uint32_t c = 0; c < d->n_candidates; c++)
+            if (!strcmp(d->candidates[c].reason, reason_text(room[i])))
+                return true;
+    }
+    return false;
+}
+
+/* ---- who was looked at in vain
+ * ------------------------------------------------------------------------------------------ */
+static bool in_vain(const struct preempts *p, const char *uid, uint64_t now)
+{
+    for (size_t i = 0; i < sizeof p->vain / sizeof p->vain[0]; i++)
+        if (p->vain[i].until_ms > now && !strcmp(p->vain[i].uid, uid))
+            return true;
+    return false;
+}
+static void vain_add(struct preempts *p, const char *uid, uint64_t now)
+{
+    struct vain *v = &p->vain[p->next_vain++ % (sizeof p->vain / sizeof p->vain[0])];
+
+    (void)snprintf(v->uid, sizeof v->uid, "%s", uid);
+    v->until_ms = now + IN_VAIN_MS;
+}
+
+/* ---- one plan
+ * --------------------------------------------------------------------------------------------------------
+ */
+struct planned { /* for whom */
+    struct brain *brain;
+    char uid[64];
+};
+
+static void begun(void *arg, bool ok)
+{
+    struct planned *p = arg;
+    struct brain *b = p->brain;
+    const struct object *w = root_workload_by_uid(b->root, p->uid);
+
+    b->preempts.planning = false;
+    if (!ok && b->leads && b->pool && w) /* the root has moved on; looked at anew */
+        pool_nominate(b->pool, w, object_as(w, workload)->status->nominated);
+    scheduler_want(b);
+    mem_free(p);
+}
+
+/* Where the victims go, beside each other and beside the room that is made. */
+static void destinations(struct brain *b, const struct place_request *rq,
+                         const struct preempt_plan *plan, struct arena *a,
+                         struct move_begin *begins)
+{
+    struct pool *fork = pool_fork(b->pool);
+    char hold[80];
+    struct err err;
+
+    pool_nominate(fork, rq->workload, plan->placement);
+    for (size_t i = 0; i < plan->n; i++) {
+        const struct victim *v = &plan->victims[i];
+        struct place_request to = *rq;
+        struct move_choice c = {0};
+        to.workload = v->workload;
+        if (policy_move(fork, &to, v->reclaim ? MOVE_RECLAIM : MOVE_PREEMPTION, a, &c, &err))
+            c = (struct move_choice){0};
+        c.lost_gpu_s = v->lost_gpu_s;
+        begin_fill(&begins[i], v->workload, v->reclaim ? MOVE_RECLAIM : MOVE_PREEMPTION, &c);
+        if (c.placement) {
+            (void)snprintf(hold, sizeof hold, "to:%s", v->workload->meta->uid);
+            pool_hold_as(fork, hold, v->workload, c.placement);
+        }
+    }
+    (void)pool_destroy(fork);
+}
+
+static void plan_propose(struct brain *b, const struct place_request *rq,
+                         const struct preempt_plan *plan, struct arena *a)
+{
+    const struct object *w = rq->workload;
+    struct migrate_cmd m = {.n = (uint32_t)plan->n, .nominated = plan->placement};
+    struct planned *p = mem_new(struct planned);
+
+    m.begins = arena_array(a, struct move_begin, plan->n + 1);
+    destinations(b, rq, plan, a, m.begins);
+    (void)snprintf(m.for_ns, sizeof m.for_ns, "%s", w->meta->namespace_);
+    (void)snprintf(m.for_name, sizeof m.for_name, "%s", w->meta->name);
+    (void)snprintf(m.for_uid, sizeof m.for_uid, "%s", w->meta->uid);
+    m.for_epoch = object_as(w, workload)->status->epoch;
+    (void)snprintf(m.reason, sizeof m.reason, "Preempted");
+    (void)snprintf(m.message, sizeof m.message, "makes room for %s/%s", m.for_ns, m.for_name);
+    for (size_t i = 0; i < plan->n; i++)
+        if (m.begins[i].placement)
+            begin_hold(b, plan->victims[i].workload, m.begins[i].placement);
+    pool_nominate(b->pool, w, plan->placement);
+    p->brain = b;
+    (void)snprintf(p->uid, sizeof p->uid, "%s", w->meta->uid);
+    b->preempts.planning = true;
+    log_event(LOG_INFO, "preempt.plan",
+              LOG_FIELDS({"for", log_str(w->meta->name)}, {"victims", log_u64(plan->n)},
+                         {"lostGpuSeconds", log_u64((uint64_t)plan->lost_gpu_s)}));
+    begin_propose(b, &m, begun, p);
+}
+
+/* True when a plan was proposed. */
+static bool look(struct brain *b, const struct cycle_item *it)
+{
+    AUTO_ARENA a = arena_create(1u << 28);
+    struct place_request rq = {.workload = it->workload,
+                               .now_ms = loop_wall_ms(b->loop),
+                               .seed = loop_random_u64(b->loop) >> 12,
+                               .log_index = (int64_t)root_index(b->root),
+                               .revision = root_revision(b->root),
+                               .queue_position = it->position};
+    struct preempt_plan *plan = NULL;
+    struct err err;
+
+    if (policy_preempt(b->pool, &rq, a, &plan, &err)) {
+        log_err(LOG_WARN, "preempt.plan", &err);
+        return false;
+    }
+    if (!plan || !plan->n || !plan->placement)
+        return false;
+    for (size_t i = 0; i < plan->n; i++)
+        if (!begin_possible(b, plan->victims[i].workload))
+            return false; /* one that moves already: its room comes without us */
+    plan_propose(b, &rq, plan, a);
+    return true;
+}
+
+void preempt_cycle(struct brain *b, const struct cycle_item *items, size_t n)
+{
+    struct preempts *p = &b->preempts;
+    uint64_t now = loop_now_ms(b->loop);
+    unsigned looks = 0;
+
+    p->waiting = false;
+    if (b->frozen || !b->pool || root_feature_level(b->root) < FEATURE_MOVES)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const struct object *w = items[i].workload;
+        const struct workload_status *s = object_as(w, workload)->status;
+        if (!items[i].decision || items[i].placement || !waits_for_room(items[i].decision) ||
+            s->nominated)
+            continue;
+        p->waiting = true;
+        if (p->planning || looks == LOOKS_PER_CYCLE)
+            return;
+        if (in_vain(p, w->meta->uid, now))
+            continue;
+        looks++;
+        if (!look(b, &items[i]))
+            vain_add(p, w->meta->uid, now);
+    }
+}
+
+/* ---- nominations
+ * -----------------------------------------------------------------------------------------------------
+ */
+static struct nominee *nominee_find(struct preempts *p, const char *uid)
+{
+    for (size_t i = 0; i < p->n_nominees; i++)
+        if (!strcmp(p->nominees[i].uid, uid))
+            return &p->nominees[i];
+    return NULL;
+}
+
+/* Follows the root: the pool keeps what is nominated. */
+void preempt_nominee(struct brain *b, const struct object *w)
+{
+    struct preempts *p = &b->preempts;
+    const struct placement *room = object_as(w, workload)->status->nominated;
+    struct nominee *x = nominee_find(p, w->meta->uid);
+
+    if (!room && !x)
+        return;
+    pool_nominate(b->pool, w, room);
+    if (room && !x) {
+        p->nominees = mem_realloc(p->nominees, (p->n_nominees + 1) * sizeof *p->nominees);
+        x = &p->nominees[p->n_nominees++];
+        *x = (struct nominee){.moved_ms = loop_now_ms(b->loop)};
+        (void)snprintf(x->uid, sizeof x->uid, "%s", w->meta->uid);
+    } else if (!room) {
+        *x = p->nominees[--p->n_nominees];
+    }
+}
+
+static bool victims_move(const struct brain *b, const struct object *w)
+{
+    char who[330];
+
+    (void)snprintf(who, sizeof who, "%s/%s", w->meta->namespace_, w->meta->name);
+    list_for_each (it, &b->movers) {
+        const struct mover *m = container_of(it, struct mover, link);
+        if (!m->dead && !strcmp(mover_status(m)->for_, who))
+            return true;
+    }
+    return false;
+}
+
+static void dropped(void *arg, const struct result *r, const struct err *err)
+{
+    struct brain *b = arg;
+
+    (void)r;
+    (void)err;
+    brain_root(b);
+    b->preempts.dropping = false;
+}
+
+/* Its victims have all moved or stayed, and it was still not placed: the room is anybody's. A plan
+ * of nothing nominates nothing. */
+static void nomination_drop(struct brain *b, const struct object *w)
+{
+    union command c = {.migrate = {.head = {.type = CMD_MIGRATE, .user = "hanse:mover"},
+                                   .step = MOVE_BEGIN,
+                                   .for_epoch = object_as(w, workload)->status->epoch}};
+
+    brain_request_id(b, c.head.request_id);
+    (void)snprintf(c.migrate.for_ns, sizeof c.migrate.for_ns, "%s", w->meta->namespace_);
+    (void)snprintf(c.migrate.for_name, sizeof c.migrate.for_name, "%s", w->meta->name);
+    (void)snprintf(c.migrate.for_uid, sizeof c.migrate.for_uid, "%s", w->meta->uid);
+    b->preempts.dropping = true;
+    brain_propose(b, &c, dropped, b);
+}
+
+void preempt_tick(struct brain *b)
+{
+    struct preempts *p = &b->preempts;
+    uint64_t now = loop_now_ms(b->loop);
+
+    for (size_t i = 0; i < p->n_nominees && !p->dropping; i++) {
+        struct nominee *x = &p->nominees[i];
+        const struct object *w = root_workload_by_uid(b->root, x->uid);
+        if (!w) {
+            *x = p->nominees[--p->n_nominees];
+            i--;
+        } else if (victims_move(b, w)) {
+            x->moved_ms = now;
+        } else if (now - x->moved_ms > PLAN_IDLE_MS) {
+            nomination_drop(b, w);
+        }
+    }
+    if (p->waiting && !p->planning && now - p->cycled_ms >= IN_VAIN_MS) {
+        p->cycled_ms = now; /* minimum runtimes pass, checkpoints are written */
+        scheduler_want(b);
+    }
+}
+
+void preempt_reset(struct brain *b)
+{
+    preempt_drop(b);
+    b->preempts.cycled_ms = loop_now_ms(b->loop);
+}
+void preempt_drop(struct brain *b)
+{
+    bool planning = b->preempts.planning, dropping = b->preempts.dropping;
+
+    mem_free(b->preempts.nominees);
+    b->preempts = (struct preempts){.planning = planning, .dropping = dropping};
+}

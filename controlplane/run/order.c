@@ -1,0 +1,155 @@
+/* What a connector is told to run: environment with secrets resolved, where its checkpoints go,
+ * what it resumes from, how often saving pays. Reads the state; must never change it, and never
+ * keep a secret longer than the order lives. */
+#include "controlplane/run/brain_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ENV_MAX 600
+#define HOUR_MS 3600000.0
+#define KEEP_LEAST 2
+
+struct order_env {
+    const char *v[ENV_MAX];
+    unsigned n;
+};
+
+/* Resolves spec.run.env; NULL and an error when a Secret is missing. */
+static const char *const *env_make(struct brain *b, const struct object *o, struct arena *a,
+                                   struct err *err)
+{
+    const struct run_spec *run = object_as(o, workload)->spec->run;
+    struct order_env *e = arena_new(a, struct order_env);
+    const char *ns = o->meta->namespace_;
+
+    for (uint32_t i = 0; i < run->n_env && e->n < ENV_MAX - 1; i++) {
+        const struct env_var *v = &run->env[i];
+        if (!v->valueFrom) {
+            e->v[e->n++] = arena_printf(a, "%s=%s", v->name, v->value);
+            continue;
+        }
+        const char *text =
+            b->cfg.secret_get
+                ? b->cfg.secret_get(b->cfg.arg, ns, v->valueFrom->secret, v->valueFrom->key)
+                : NULL;
+        if (!text) {
+            (void)err_set(err, E_NOTFOUND, "env %s: Secret %s has no key %s in namespace %s",
+                          v->name, v->valueFrom->secret, v->valueFrom->key, ns);
+            return NULL;
+        }
+        e->v[e->n++] = arena_printf(a, "%s=%s", v->name, text);
+        b->cfg.secret_put(b->cfg.arg, text);
+    }
+    return e->v;
+}
+
+/* ---- how often to save
+ * ---------------------------------------------------------------------------------------------- */
+/* Spot machines: the price sheet says how often they are taken away. 0 = not known. */
+static double interruptions_per_hour(const struct site *t, const struct placement *p)
+{
+    const struct target_spec *ts = t && t->doc ? object_as(t->doc, target)->spec : NULL;
+    const struct object *o = ts && *ts->priceSheet
+                                 ? root_get(t->brain->root, KIND_PRICE_SHEET, "", ts->priceSheet)
+                                 : NULL;
+    const struct price_sheet_spec *s = o ? object_as(o, price_sheet)->spec : NULL;
+    double any = 0;
+
+    if (!s || p->capacity != CAPACITY_SPOT)
+        return 0;
+    for (uint32_t i = 0; i < s->n_gpuHour; i++) {
+        const struct gpu_price *g = &s->gpuHour[i];
+        if (strcmp(g->class_, p->class_))
+            continue;
+        if (*g->region && !strcmp(g->region, ts->region))
+            return g->interruptionsPerHour;
+        if (!*g->region)
+            any = g->interruptionsPerHour;
+    }
+    return any;
+}
+
+/* The machine failed it, not the program: its runner was killed, or its lease ran out. */
+bool end_by_target(const struct run_end *e)
+{
+    return e->proof == PROOF_LEASE_EXPIRED || e->proof == PROOF_OPERATOR ||
+           !strcmp(e->reason, "RunnerKilled") || !strcmp(e->reason, "LeaseLost");
+}
+
+/* Expected time between two failures in ms, 0 = not known: a price sheet's figure, else what this
+ * workload has lived through. */
+static int64_t failures_every(const struct site *t, const struct workload_status *s,
+                              const struct placement *p)
+{
+    double rate = interruptions_per_hour(t, p);
+    int64_t failed = 0, lived = s->startedAt ? root_time(t->brain->root) - s->startedAt : 0;
+
+    if (rate > 0)
+        return (int64_t)(HOUR_MS / rate);
+    for (uint32_t i = 0; i < s->n_ends; i++)
+        failed += end_by_target(&s->ends[i]);
+    return failed && lived > 0 ? lived / failed : 0;
+}
+
+int64_t order_interval_ms(const struct site *t, const struct object *o, const struct placement *p,
+                          int64_t write_ms)
+{
+    const struct checkpoint_spec *ck = object_as(o, workload)->spec->checkpoint;
+    int64_t ms;
+
+    if (!ck || !t || !p)
+        return 0;
+    if (*ck->interval && strcmp(ck->interval, "auto") &&
+        duration_parse(ck->interval, &ms, NULL) == 0)
+        return ms;
+    return policy_checkpoint_interval(write_ms,
+                                      failures_every(t, object_as(o, workload)->status, p));
+}
+
+/* ---- the order
+ * ------------------------------------------------------------------------------------------------------
+ */
+static void order_checkpoint(struct site *t, struct arena *a, struct run_order *o)
+{
+    const struct meta *m = o->workload->meta;
+    const struct workload *w = object_as(o->workload, workload);
+    const struct checkpoint_spec *ck = w->spec->checkpoint;
+    const struct run_checkpoint *from = w->status->checkpoint;
+
+    o->checkpoint_dir = o->resume_path = o->resume_digest = "";
+    if (!ck)
+        return;
+    if (*ck->store == '/')
+        o->checkpoint_dir =
+            arena_printf(a, "%s/%s/%s-%s", ck->store, m->namespace_, m->name, m->uid);
+    o->checkpoint_keep = ck->keep > KEEP_LEAST ? ck->keep : KEEP_LEAST;
+    o->checkpoint_interval_ms =
+        order_interval_ms(t, o->workload, o->placement, from ? from->writeTime : 0);
+    if (from && *from->path && *from->digest) {
+        o->resume_path = from->path;
+        o->resume_digest = from->digest;
+    }
+}
+
+void order_stage(struct site *t, const struct object *o, const struct placement *p,
+                 const struct run_key *k, struct arena *a, struct run_order *ret)
+{
+    static const char *const none[] = {NULL};
+
+    *ret = (struct run_order){.key = *k, .workload = o, .placement = p, .env = none};
+    order_checkpoint(t, a, ret);
+}
+
+int order_make(struct site *t, const struct object *o, const struct placement *p,
+               const struct run_key *k, struct arena *a, struct run_order *ret, struct err *err)
+{
+    const char *const *env = env_make(t->brain, o, a, err);
+
+    if (!env)
+        return err->code;
+    order_stage(t, o, p, k, a, ret);
+    ret->env = env;
+    ret->lease_ms = driver_lease_ms(o, t);
+    return 0;
+}
