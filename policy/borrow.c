@@ -79,14 +79,12 @@ static int64_t branch_above(const struct quota_view *v, uint32_t queue, bool dir
     return any.line && above(any) < most ? above(any) : most;
 }
 
-/* Of a queue on its way up to `top` (not included): the least that any branch holds above its own.
- */
+/* Of the work in a queue, on its way up to `top` (not included): the least that any branch holds
+ * above its own. */
 static int64_t borrowed_below(const struct quota_view *v, uint32_t queue, uint32_t top)
 {
-    int64_t least = INT64_MAX;
+    int64_t least = branch_above(v, queue, true);
 
-    if (queue == top)
-        return branch_above(v, queue, true);
     for (; queue != top; queue = v->parent[queue]) {
         int64_t own = branch_above(v, queue, false);
 
@@ -135,13 +133,12 @@ int64_t policy_quota_borrowed(const char *queue, const char *claimant_or_null, c
                               int64_t (*held)(const char *queue, const char *class_, void *arg),
                               void *arg, int64_t *ret_unfilled)
 {
-    struct quota_callback c = {held, arg};
+    struct quota_callback c;
     struct quota_view v;
-    uint32_t *parent = mem_zalloc(sizeof(*parent) * (n_queues + 1));
     uint32_t at, claimant = NONE;
     int64_t r = 0;
 
-    quota_view_callback(&v, &c, class_, queues, n_queues, parent);
+    quota_callback_init(&c, &v, class_, queues, n_queues, held, arg);
     at = quota_place(queues, n_queues, queue);
     if (claimant_or_null)
         claimant = quota_place(queues, n_queues, claimant_or_null);
@@ -151,6 +148,6 @@ int64_t policy_quota_borrowed(const char *queue, const char *claimant_or_null, c
      */
     if ((at != NONE || !queue[0]) && (!claimant_or_null || claimant != NONE))
         r = quota_borrowed(&v, at, claimant, ret_unfilled);
-    mem_free(parent);
+    quota_callback_fini(&c);
     return r;
 }

@@ -217,6 +217,26 @@ const struct quota_answer *place_quota(struct place *pl, uint32_t class_)
     return &pl->quota[class_];
 }
 
+/* An elastic gang starts with as many workers as its queue may have. */
+uint32_t place_workers(struct place *pl, uint32_t class_)
+{
+    const struct pool *p = pl->p;
+    uint32_t low = pl->need.min_workers, high = pl->need.workers;
+    struct quota_view v = quota_view_pool(p, class_);
+
+    if (low >= high || !p->n_queues || pl->need.mode == NEED_CPU)
+        return high;
+    while (low < high) { /* low is admitted, more than high is not */
+        uint32_t mid = high - (high - low) / 2;
+
+        if (quota_check(&v, pl->queue, need_milli(&pl->need, mid)).reason == REASON_NONE)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
 static bool refuse_row(struct row *r, enum reason why, int64_t x, int64_t y)
 {
     r->reason = why;

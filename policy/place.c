@@ -69,10 +69,11 @@ static bool fit_row(struct place *pl, struct row *r)
 {
     const struct table *t = &pl->p->t;
     const struct group *g = &t->groups[r->group];
-    const struct need *n = &pl->need;
+    struct need need = pl->need, *n = &need;
 
     r->pack = pl->pack;
-    if (n->workers == 1) {
+    need.workers = place_workers(pl, g->class_);
+    if (pl->need.workers == 1) {
         r->member = fit_single(t, r->group, n);
         if (r->member == NONE)
             return misfit_single(pl, r);

@@ -42,18 +42,26 @@ struct quota_answer {
     bool borrow;         /* borrowLimit, not burst */
 };
 struct quota_answer quota_check(const struct quota_view *v, uint32_t queue, int64_t milli);
+/* A limit may be given as 0, which its bit tells; objects made in the process may carry a value
+ * without it. */
+#define QUOTA_PLACE_OF(type, c, ...) QUOTA_PLACE_##c,
+enum { SCHEMA_queue_gpus(QUOTA_PLACE_OF) };
+#undef QUOTA_PLACE_OF
+#define QUOTA_GIVEN(g, c) ((g)->c != 0 || ((g)->has >> QUOTA_PLACE_##c & 1))
 /* borrow.c: as policy_quota_borrowed says; claimant NONE = from anybody, queue NONE = work in no
  * queue. */
 int64_t quota_borrowed(const struct quota_view *v, uint32_t queue, uint32_t claimant,
                        int64_t *ret_unfilled);
 struct quota_view quota_view_pool(const struct pool *p, uint32_t class_); /* p is settled */
-struct quota_callback {
-    int64_t (*held)(const char *queue, const char *class_, void *arg);
-    void *arg;
+struct quota_callback { /* a view of what a callback tells: asked once a queue */
+    uint32_t *parent;
+    int64_t *sum; /* [queue][class, all]; last: everybody */
 };
-void quota_view_callback(struct quota_view *ret, const struct quota_callback *c, const char *class_,
+void quota_callback_init(struct quota_callback *c, struct quota_view *ret, const char *class_,
                          const struct object *const *queues, size_t n,
-                         uint32_t *parent); /* room for n */
+                         int64_t (*held)(const char *queue, const char *class_, void *arg),
+                         void *arg);
+void quota_callback_fini(struct quota_callback *c);
 uint32_t quota_place(const struct object *const *queues, size_t n, const char *name); /* or NONE */
 const struct queue_gpus *quota_line(const struct object *queue, const char *class_);  /* or NULL */
 
@@ -67,6 +75,12 @@ struct window_answer {
 };
 struct window_answer window_limit(const struct pool *p, const struct placement_policy_spec *s,
                                   int64_t now_ms);
+/* The first moment from now_ms on at which the windows allow `milli` in all; 0: none within 8 days.
+ */
+int64_t window_opens(const struct pool *p, const struct placement_policy_spec *s, int64_t now_ms,
+                     int64_t milli);
+/* "2025-12-01 18:00" as clocks in the zone show it; false: zone not known. */
+bool window_time(const struct pool *p, const char *zone, int64_t ms, char *out, size_t size);
 
 /* ---- the request
  * --------------------------------------------------------------------------------------------- */
@@ -184,6 +198,7 @@ struct place {
     struct row *chosen;
     const char *chosen_because; /* or NULL: best score */
     enum reason pending;
+    int64_t opens_ms; /* when its window opens; 0 = not known */
     char message[256];
 };
 
@@ -200,6 +215,7 @@ int64_t need_milli(const struct need *n, uint32_t workers); /* GPUs × 1000 */
 double class_speed(const struct table *t, uint32_t class_);
 bool group_asked_for(const struct place *pl, uint32_t group);
 const struct quota_answer *place_quota(struct place *pl, uint32_t class_);
+uint32_t place_workers(struct place *pl, uint32_t class_); /* once place_quota admits the least */
 struct target_verdict filter_target(struct place *pl, uint32_t target);
 void filter_order(struct place *pl, struct row *r); /* sets rank, or a reason */
 bool filter_group(struct place *pl,

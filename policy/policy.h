@@ -167,15 +167,16 @@ int policy_compliance_check(const struct object *workload, const struct object *
 int policy_queues_check(const struct object *const *queues, size_t n, struct err *err) MUST_CHECK;
 /* Queue of a workload: spec.queue, else the queue whose namespaces hold it, else "" (no quota). */
 const char *policy_queue_of(const struct object *workload, const struct object *const *queues, size_t n);
-/* Quota: would `queue` and its parents still be within burst (own and each ancestor's) with `gpus` more of class?
- * held(queue, class, arg) = whole GPUs × 1000 that the queue's own workloads hold. Guaranteed unused of others
- * counts as taken unless they lend. */
+/* Quota: may `queue` have `gpus` more of class? Always within its guarantee, or that of a queue above as far as others
+ * below it do not keep theirs; else within burst and borrowLimit of its own and each ancestor's, and not of what others
+ * are guaranteed and do not lend. held(queue, class, arg) = whole GPUs × 1000 that the queue's own workloads hold;
+ * queue "" = those in none, class "" = of all. */
 int policy_quota_check(const char *queue, const char *class_, int64_t gpu_milli,
                        const struct object *const *queues, size_t n_queues,
                        int64_t (*held)(const char *queue, const char *class_, void *arg), void *arg,
                        int64_t capacity_milli, struct err *err) MUST_CHECK;
-/* How many GPUs × 1000 of a class does `queue` ("" = work in no queue) hold above what it is guaranteed, that `claimant`
- * may take back? Seen where the two meet in the tree: at most what every branch from `queue` up to there holds above
+/* How many GPUs × 1000 of a class does the work in `queue` ("" = in no queue) hold above what it is guaranteed, that
+ * `claimant` may take back? Seen where the two meet in the tree: at most what every branch from `queue` up to there holds above
  * its own guarantee, and at most *ret_unfilled, what the branch of `claimant` is guaranteed there and does not hold.
  * Several lenders' victims are summed by the caller: their sum is bounded by *ret_unfilled (may be NULL), too.
  * claimant NULL: from anybody, *ret_unfilled is 0. 0 for a queue and itself. held as in policy_quota_check. */

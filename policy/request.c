@@ -166,18 +166,56 @@ static bool refuse(struct place *pl, enum reason r, const char *what)
     return true;
 }
 
+static void window_closed(struct place *pl, const struct window_answer *w, int64_t held,
+                          int64_t milli)
+{
+    const char *zone = w->window->timezone;
+    char have[32], want[32], at[64];
+    size_t n;
+
+    pl->pending = REASON_WINDOW;
+    if (w->unknown_zone) {
+        (void)snprintf(pl->message, sizeof(pl->message),
+                       "policy %s: the time zone %s of a window is not known here",
+                       pl->policy->meta->name, zone);
+        return;
+    }
+    gpus_text(have, sizeof(have), held);
+    gpus_text(want, sizeof(want), milli);
+    pl->opens_ms = window_opens(pl->p, pl->order, pl->rq->now_ms, held + milli);
+    n = (size_t)snprintf(pl->message, sizeof(pl->message),
+                         "policy %s allows %lld GPUs now; %s are held, this asks for %s",
+                         pl->policy->meta->name, (long long)w->max_gpus, have, want);
+    if (n >= sizeof(pl->message))
+        return;
+    if (pl->opens_ms && window_time(pl->p, zone, pl->opens_ms, at, sizeof(at)))
+        (void)snprintf(pl->message + n, sizeof(pl->message) - n, "; opens %s %s", at, zone);
+    else
+        (void)snprintf(pl->message + n, sizeof(pl->message) - n,
+                       "; no time of the coming week allows as many");
+}
+
+/* As many workers of an elastic gang as `room` GPUs hold, never fewer than its least. */
+static void fewer_workers(struct need *n, int64_t room_milli)
+{
+    while (n->workers > n->min_workers && need_milli(n, n->workers) > room_milli)
+        n->workers--;
+}
+
 static bool policy_limit(struct place *pl)
 {
-    int64_t milli = need_milli(&pl->need, pl->need.min_workers), held;
+    int64_t milli = need_milli(&pl->need, pl->need.min_workers), held, most = INT64_MAX;
     struct window_answer w;
     char have[32], want[32];
 
     if (!pl->order || !milli)
         return false;
     held = pl->p->policy_held[pl->i_policy];
-    gpus_text(have, sizeof(have), held);
-    gpus_text(want, sizeof(want), milli);
-    if (pl->order->maxGPUs > 0 && held + milli > pl->order->maxGPUs * 1000) {
+    if (pl->order->maxGPUs > 0)
+        most = pl->order->maxGPUs * 1000;
+    if (held + milli > most) {
+        gpus_text(have, sizeof(have), held);
+        gpus_text(want, sizeof(want), milli);
         pl->pending = REASON_POLICY_LIMIT;
         (void)snprintf(pl->message, sizeof(pl->message),
                        "workloads of policy %s hold %s of %lld GPUs; this asks for %s",
@@ -185,19 +223,15 @@ static bool policy_limit(struct place *pl)
         return true;
     }
     w = window_limit(pl->p, pl->order, pl->rq->now_ms);
-    if (!w.limited || (!w.unknown_zone && held + milli <= w.max_gpus * 1000))
-        return false;
-    pl->pending = REASON_WINDOW;
-    if (w.unknown_zone)
-        (void)snprintf(pl->message, sizeof(pl->message),
-                       "policy %s: the time zone %s of a window is not known here",
-                       pl->policy->meta->name, w.window->timezone);
-    else
-        (void)snprintf(pl->message, sizeof(pl->message),
-                       "policy %s allows %lld GPUs until %s %s; %s are held, this asks for %s",
-                       pl->policy->meta->name, (long long)w.max_gpus, w.window->to,
-                       w.window->timezone, have, want);
-    return true;
+    if (w.unknown_zone || (w.limited && held + milli > w.max_gpus * 1000)) {
+        window_closed(pl, &w, held, milli);
+        return true;
+    }
+    if (w.limited && w.max_gpus * 1000 < most)
+        most = w.max_gpus * 1000;
+    if (most < INT64_MAX)
+        fewer_workers(&pl->need, most - held);
+    return false;
 }
 
 bool place_refused(struct place *pl)
