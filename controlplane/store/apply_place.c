@@ -162,9 +162,44 @@ static int check_target(struct txn *t, struct place *x)
 /* ---- policy
  * ----------------------------------------------------------------------------------------------------------
  */
+/* What queues hold; and what falls to them as soon as a move starts: its workload has let go of the
+ * old place and not yet taken the new one, and must find its quota there. */
+struct between {
+    const char *queue, *class_;
+    int64_t gpus;
+};
+struct quotas {
+    struct txn *t;
+    const struct object *self;
+    struct between *v;
+    size_t n;
+};
+
+static bool between_each(const struct object *o, void *arg)
+{
+    const struct migration *m = object_as(o, migration);
+    const struct placement *p = object_hold(o);
+    struct quotas *q = arg;
+    const struct object *wo =
+        root_get(q->t->w, KIND_WORKLOAD, o->meta->namespace_, m->spec->workload);
+
+    if (!p || !wo || wo == q->self || object_hold(wo) ||
+        strcmp(wo->meta->uid, m->status->workloadUid) != 0)
+        return true;
+    q->v[q->n++] = (struct between){object_as(wo, workload)->status->queue, p->class_, p->gpus};
+    return true;
+}
+
 static int64_t held(const char *queue, const char *class_, void *arg)
 {
-    return root_queue_held(arg, queue, class_);
+    const struct quotas *q = arg;
+    int64_t sum = root_queue_held(q->t->w, queue, class_);
+
+    for (size_t i = 0; i < q->n; i++)
+        if (strcmp(q->v[i].queue, queue) == 0 &&
+            (!class_ || !*class_ || strcmp(q->v[i].class_, class_) == 0))
+            sum += q->v[i].gpus;
+    return sum;
 }
 
 /* What it gives up in the same queue and class is its own already. */
@@ -181,7 +216,9 @@ static int check_quota(struct txn *t, const struct place *x)
     if (gpus <= 0 || x->settled)
         return 0;
     const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
-    if (policy_quota_check(x->queue, x->p->class_, gpus, queues, n, held, t->w, capacity, &e) < 0)
+    struct quotas q = {t, x->o, arena_array(t->a, struct between, tree_count(t->w->moves) + 1), 0};
+    root_scan_moves(t->w, between_each, &q);
+    if (policy_quota_check(x->queue, x->p->class_, gpus, queues, n, held, &q, capacity, &e) < 0)
         return PLACE_ERR(t, "quota: %s", e.text);
     return 0;
 }

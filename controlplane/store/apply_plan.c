@@ -144,62 +144,66 @@ int move_reserve(struct txn *t, struct move *x, const struct move_begin *b)
 /* ---- victims
  * ------------------------------------------------------------------------------------------------------
  */
-/* What queues hold, less what the victims ahead of this one in the plan give up. */
-struct plan_held {
+/* What is asked back by a plan. The smallest first, as it was planned: each of them is judged by
+ * what its queue still borrows when those ahead of it are gone. */
+struct asked_back {
+    const char *queue, *class_;
+    int64_t gpus;
+    bool yes;
+};
+struct plan {
+    const struct migrate_cmd *c;
     const struct root *w;
-    const struct placement **freed;
-    const char **queues;
-    uint32_t n;
+    struct asked_back *back; /* one a move */
+    uint32_t at;             /* the one that is judged */
 };
 
-/* Until policy_victim_check is linked: protected classes, minimum runtime, lower priority. */
-static const struct priority_class_spec *class_spec(const struct object *w,
-                                                    const struct object *const *classes, size_t n)
+static struct plan plan_of(struct txn *t, const struct migrate_cmd *c)
 {
-    const char *name = object_as(w, workload)->spec->priorityClassName;
+    struct plan p = {c, t->w, arena_array(t->a, struct asked_back, c->n + 1), 0};
 
-    for (size_t i = 0; i < n; i++) {
-        const struct priority_class *c = object_as(classes[i], priority_class);
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct object *o =
+            root_get(t->w, KIND_WORKLOAD, c->begins[i].ns, c->begins[i].workload);
+        const struct placement *held = object_hold(o);
 
-        if (*name ? strcmp(classes[i]->meta->name, name) == 0 : c->spec->globalDefault)
-            return c->spec;
+        if (c->begins[i].cause != MOVE_RECLAIM || !held)
+            continue;
+        p.back[i] = (struct asked_back){arena_strdup(t->a, object_as(o, workload)->status->queue),
+                                        arena_strdup(t->a, held->class_), held->gpus, true};
     }
-    return NULL;
+    return p;
 }
 
-static const char *victim_refused(struct txn *t, const struct object *w, const struct object *v,
-                                  bool reclaim)
+static int64_t plan_held(const char *queue, const char *class_, void *arg)
 {
-    size_t n;
-    const struct object *const *classes = txn_all(t, KIND_PRIORITY_CLASS, &n);
-    const struct priority_class_spec *cw = class_spec(w, classes, n),
-                                     *cv = class_spec(v, classes, n);
-    const struct workload_status *s = object_as(v, workload)->status;
+    const struct plan *p = arg;
+    const struct asked_back *me = &p->back[p->at];
+    int64_t sum = root_queue_held(p->w, queue, class_);
 
-    if (cv && cv->neverVictim)
-        return "its class is never a victim";
-    if (cv && s->placement && t->now - s->placement->since < cv->minimumRuntime)
-        return "it has not had its minimum runtime";
-    if (!reclaim && (cw && !cw->mayPreempt))
-        return "the other's class may not preempt";
-    if (!reclaim && (cw ? cw->value : 0) <= (cv ? cv->value : 0))
-        return "its priority is not lower";
-    return NULL;
+    for (uint32_t i = 0; me->yes && i < p->c->n; i++) {
+        const struct asked_back *b = &p->back[i];
+
+        if (b->yes && (b->gpus < me->gpus || (b->gpus == me->gpus && i < p->at)) &&
+            strcmp(b->queue, queue) == 0 && (!class_ || !*class_ || strcmp(b->class_, class_) == 0))
+            sum -= b->gpus;
+    }
+    return sum > 0 ? sum : 0;
 }
 
 static int check_victim(struct txn *t, const struct object *for_, const struct object *victim,
-                        enum move_cause cause, struct plan_held *h)
+                        struct plan *p)
 {
-    const struct workload_status *s = object_as(victim, workload)->status;
-    const char *why = victim_refused(t, for_, victim, cause == MOVE_RECLAIM);
+    size_t n_classes, n_queues;
+    const struct object *const *classes = txn_all(t, KIND_PRIORITY_CLASS, &n_classes);
+    const struct object *const *queues = txn_all(t, KIND_QUEUE, &n_queues);
+    enum reason why = policy_victim_check(for_, victim, t->now, classes, n_classes, queues,
+                                          n_queues, plan_held, p);
 
-    if (why)
-        return err_set(t->err, E_PLACE, "workload %s/%.200s may not be preempted: %s",
-                       victim->meta->namespace_, victim->meta->name, why);
-    if (!s->placement)
-        return 0;
-    h->freed[h->n] = arena_memdup(t->a, s->placement, sizeof *s->placement);
-    h->queues[h->n++] = arena_strdup(t->a, s->queue);
+    if (why != REASON_NONE)
+        return err_set(t->err, E_PLACE, "workload %s/%.150s may not be preempted (%s): %s",
+                       victim->meta->namespace_, victim->meta->name, reason_text(why),
+                       reason_sentence(why));
     return 0;
 }
 
@@ -259,7 +263,7 @@ static const char *move_name(struct txn *t, const struct object *wo, int64_t epo
 }
 
 static int begin_one(struct txn *t, const struct migrate_cmd *c, const struct move_begin *b,
-                     const struct object *for_, struct plan_held *h)
+                     const struct object *for_, struct plan *p)
 {
     struct move x = {.c = c, .wo = root_get(t->w, KIND_WORKLOAD, b->ns, b->workload)};
     struct migration_status *s = arena_new(t->a, struct migration_status);
@@ -290,7 +294,7 @@ static int begin_one(struct txn *t, const struct migrate_cmd *c, const struct mo
     s->message = c->message;
     if (for_) {
         s->for_ = arena_printf(t->a, "%s/%s", c->for_ns, c->for_name);
-        if ((r = check_victim(t, for_, x.wo, b->cause, h)) < 0)
+        if ((r = check_victim(t, for_, x.wo, p)) < 0)
             return r;
     }
     struct object *kept = object_ref(x.wo);
@@ -308,9 +312,6 @@ static int begin_one(struct txn *t, const struct migrate_cmd *c, const struct mo
 
 int move_begin_all(struct txn *t, const struct migrate_cmd *c)
 {
-    struct plan_held h = {.w = t->w,
-                          .freed = arena_array(t->a, const struct placement *, c->n + 1),
-                          .queues = arena_array(t->a, const char *, c->n + 1)};
     const struct object *for_ = NULL;
     int r = 0;
 
@@ -319,8 +320,9 @@ int move_begin_all(struct txn *t, const struct migrate_cmd *c)
     if (*c->for_uid && (r = preemptor(t, c, &for_)) < 0)
         return r;
     struct object *kept = for_ ? object_ref(for_) : NULL;
-    for (uint32_t i = 0; i < c->n && r == 0; i++)
-        r = begin_one(t, c, &c->begins[i], kept, &h);
+    struct plan p = plan_of(t, c);
+    for (; p.at < c->n && r == 0; p.at++)
+        r = begin_one(t, c, &c->begins[p.at], kept, &p);
     if (r == 0 && kept)
         r = nominate(t, c, kept);
     (void)object_unref(kept);

@@ -186,6 +186,7 @@ void root_check(const struct root *r)
     same_trees(r->ns_live, c.fresh->ns_live, offsetof(struct count_box, n), sizeof(int64_t));
     same_trees(r->class_gpus, c.fresh->class_gpus, offsetof(struct count_box, n), sizeof(int64_t));
     same_trees(r->uids, c.fresh->uids, 0, 0);
+    same_trees(r->moves, c.fresh->moves, 0, 0);
     same_trees(r->owners, c.fresh->owners, 0, 0);
     tree_scan(r->changes, start, window_each, &w);
     INV(w.n == tree_count(r->changes) && w.n <= LIMIT_CHANGES_MAX &&

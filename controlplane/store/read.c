@@ -141,6 +141,27 @@ void root_owned(const struct root *r, const char *uid, enum kind_id kind,
     tree_scan(r->owners, key_slice(&s.prefix), owned_each, &s);
 }
 
+struct object_scan {
+    bool (*each)(const struct object *o, void *arg);
+    void *arg;
+};
+
+static bool object_each(struct slice key, const void *value, void *arg)
+{
+    const struct object_scan *s = arg;
+
+    (void)key;
+    return s->each(value, s->arg);
+}
+
+void root_scan_moves(const struct root *r, bool (*each)(const struct object *o, void *arg),
+                     void *arg)
+{
+    struct object_scan s = {each, arg};
+
+    tree_scan(r->moves, slice_make("", 0), object_each, &s);
+}
+
 struct changes_scan {
     bool (*each)(const struct change *c, void *arg);
     void *arg;

@@ -65,6 +65,7 @@ void root_scan(const struct root *r, enum kind_id kind, const char *ns, const ch
                bool (*each)(const struct object *o, void *arg), void *arg);
 uint64_t root_count(const struct root *r, enum kind_id kind);
 const struct object *root_workload_by_uid(const struct root *r, const char *uid);
+void root_scan_moves(const struct root *r, bool (*each)(const struct object *o, void *arg), void *arg); /* open Migrations */
 /* Changes with rv > since, in order. E_GONE when they are no longer kept. */
 int root_changes(const struct root *r, uint64_t since, bool (*each)(const struct change *c, void *arg), void *arg,
                  struct err *err) MUST_CHECK;

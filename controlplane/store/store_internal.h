@@ -83,6 +83,7 @@ static inline struct slice key_slice(const struct key *k)
 {
     return slice_make(k->p, k->n);
 }
+void key_add(struct key *k, const char *s, bool end);
 void key_object(struct key *k, const char *ns, const char *name); /* ns \0 name */
 void key_pair(struct key *k, const char *a, const char *b);       /* a \0 b */
 void key_u64(struct key *k, uint64_t v);                          /* big-endian: in order */
@@ -114,14 +115,17 @@ struct root {
     struct tree *target_held;   /* target → count_box: workloads that hold something there */
     struct tree *class_gpus;    /* class → count_box: devices on all nodes */
     struct tree *ns_live;       /* namespace → count_box: workloads that may run outside */
+    struct tree *moves;         /* ns \0 name → object: Migrations that have not ended */
 };
-#define ROOT_TREES_FIXED 14
+#define ROOT_TREES_FIXED 15
 
 struct root *root_fork(const struct root *r);
 /* Stores an object whose metadata.resourceVersion is root_rv + 1, or removes one; keeps every
  * index, the changes and the digest. `after` NULL removes; both take their own references. */
 void root_commit(struct root *w, const struct kind *k, const struct object *before,
                  const struct object *after);
+/* index.c: before or after NULL: there is none. */
+void root_index_object(struct root *w, const struct object *before, const struct object *after);
 void root_load_object(struct root *w,
                       struct object *o); /* from a snapshot: no change is recorded */
 void root_load_change(struct root *w, const struct change *c);

@@ -1,0 +1,229 @@
+/* What an object means for the indexes of a root: what it holds, whose it is, what it counts for.
+ *
+ * Must never take from an object what the object alone does not say: an index is made again from
+ * the objects one by one, in whatever order, when a snapshot is read. */
+#include "controlplane/store/store_internal.h"
+
+#include <stdio.h>
+
+static void put(struct tree **t, struct slice key, const void *v)
+{
+    *t = tree_put_own(*t, key, v);
+}
+
+static void del(struct tree **t, struct slice key)
+{
+    *t = tree_del_own(*t, key);
+}
+
+bool object_live(const struct object *o)
+{
+    if (!o || o->kind->id != KIND_WORKLOAD)
+        return false;
+    const struct workload *w = object_as(o, workload);
+    return w->status && phase_live(w->status->phase);
+}
+
+bool object_open_move(const struct object *o)
+{
+    if (!o || o->kind->id != KIND_MIGRATION)
+        return false;
+    const struct migration *m = object_as(o, migration);
+    return m->status && move_open(m->status->phase);
+}
+
+const struct placement *object_hold(const struct object *o)
+{
+    if (o && o->kind->id == KIND_MIGRATION) {
+        const struct migration *m = object_as(o, migration);
+
+        return m->status && move_holds(m->status->phase) ? m->status->placement : NULL;
+    }
+    if (!o || o->kind->id != KIND_WORKLOAD)
+        return NULL;
+    const struct workload *w = object_as(o, workload);
+    return w->status && phase_holds(w->status->phase) ? w->status->placement : NULL;
+}
+
+static void count_add(struct tree **t, struct slice key, int64_t n)
+{
+    const struct count_box *old = tree_get(*t, key);
+    int64_t sum = (old ? old->n : 0) + n;
+
+    INV(sum >= 0);
+    if (n == 0)
+        return;
+    if (sum == 0) {
+        del(t, key);
+        return;
+    }
+    struct count_box *b = box_new(sizeof *b, NULL);
+    b->n = sum;
+    put(t, key, b);
+    box_unref(b);
+}
+
+int64_t root_count_of(const struct tree *t, struct slice key)
+{
+    const struct count_box *b = tree_get(t, key);
+
+    return b ? b->n : 0;
+}
+
+static void mig_key(struct key *k, const char *node, int64_t device, const char *profile)
+{
+    char dev[80];
+
+    (void)snprintf(dev, sizeof dev, "%lld/%s", (long long)device, profile);
+    key_pair(k, node, dev);
+}
+
+int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile)
+{
+    struct key k;
+
+    mig_key(&k, node, device, profile);
+    return root_count_of(r->mig, key_slice(&k));
+}
+
+static void usage_add(struct root *w, const struct placement *p, const struct assignment *a,
+                      int sign)
+{
+    const struct usage_box *old = tree_get(w->usage, key_str(a->node));
+    struct usage_box *b = box_new(sizeof *b, NULL);
+    struct key k;
+    int64_t rest = 0;
+
+    if (old)
+        b->usage = old->usage;
+    b->usage.cpu_milli += sign * p->cpu;
+    b->usage.memory_bytes += sign * p->memory;
+    b->usage.gpu_milli += sign * a->gpuMilli * (int64_t)a->n_gpus;
+    for (uint32_t i = 0; i < a->n_gpus; i++) {
+        INV(a->gpus[i] >= 0 && a->gpus[i] < 64);
+        if (*a->mig) {
+            mig_key(&k, a->node, a->gpus[i], a->mig);
+            count_add(&w->mig, key_slice(&k), sign);
+            continue;
+        }
+        int64_t d = b->usage.device_milli[a->gpus[i]] + sign * a->gpuMilli;
+        INV(d >= 0 && d <= 1000);
+        b->usage.device_milli[a->gpus[i]] = (uint16_t)d;
+    }
+    for (int i = 0; i < 64; i++)
+        rest |= b->usage.device_milli[i];
+    INV(b->usage.cpu_milli >= 0 && b->usage.memory_bytes >= 0 && b->usage.gpu_milli >= 0);
+    if (!rest && !b->usage.cpu_milli && !b->usage.memory_bytes && !b->usage.gpu_milli)
+        del(&w->usage, key_str(a->node));
+    else
+        put(&w->usage, key_str(a->node), b);
+    box_unref(b);
+}
+
+void root_usage_add(struct root *w, const struct placement *p, const struct assignment *a)
+{
+    usage_add(w, p, a, 1);
+}
+
+static void index_hold(struct root *w, const struct object *o, int sign)
+{
+    const struct placement *p = object_hold(o);
+    struct key k;
+
+    if (object_live(o))
+        count_add(&w->ns_live, key_str(o->meta->namespace_), sign);
+    if (!p)
+        return;
+    for (uint32_t i = 0; i < p->n_assignments; i++)
+        usage_add(w, p, &p->assignments[i], sign);
+    if (o->kind->id ==
+        KIND_WORKLOAD) { /* a queue's workload is counted once, not where it goes to, too */
+        key_pair(&k, object_as(o, workload)->status->queue, p->class_);
+        count_add(&w->held, key_slice(&k), sign * p->gpus);
+    }
+    count_add(&w->target_held, key_str(p->target), sign);
+}
+
+static void index_node(struct root *w, const struct object *o, int sign)
+{
+    const struct node_spec *s = o ? object_as(o, node)->spec : NULL;
+
+    for (uint32_t i = 0; s && i < s->n_gpus;) { /* runs of one class: one step each */
+        uint32_t from = i;
+
+        while (i < s->n_gpus && strcmp(s->gpus[i].class_, s->gpus[from].class_) == 0)
+            i++;
+        if (*s->gpus[from].class_ && strlen(s->gpus[from].class_) <= 63)
+            count_add(&w->class_gpus, key_str(s->gpus[from].class_), sign * (int64_t)(i - from));
+    }
+}
+
+static void owner_key(struct key *k, const char *uid, const struct object *o)
+{
+    k->n = 0;
+    key_add(k, uid, true);
+    k->p[k->n++] = (char)o->kind->id;
+    key_add(k, o->meta->namespace_, true);
+    key_add(k, o->meta->name, false);
+}
+
+static bool same_hold(const struct object *a, const struct object *b)
+{
+    const struct placement *p = object_hold(a), *q = object_hold(b);
+
+    if (object_live(a) != object_live(b) || !p != !q)
+        return false;
+    if (!p)
+        return true;
+    if (a->kind->id == KIND_WORKLOAD &&
+        strcmp(object_as(a, workload)->status->queue, object_as(b, workload)->status->queue) != 0)
+        return false;
+    return body_equal(&schema_placement, p, q);
+}
+
+static void index_move(struct root *w, const struct object *before, const struct object *after)
+{
+    const struct object *o = after ? after : before;
+    struct key k;
+
+    key_object(&k, o->meta->namespace_, o->meta->name);
+    if (object_open_move(after))
+        put(&w->moves, key_slice(&k), after);
+    else if (object_open_move(before))
+        del(&w->moves, key_slice(&k));
+}
+
+void root_index_object(struct root *w, const struct object *before, const struct object *after)
+{
+    struct key k;
+
+    for (uint32_t i = 0; before && i < before->meta->n_ownerReferences; i++) {
+        owner_key(&k, before->meta->ownerReferences[i].uid, before);
+        del(&w->owners, key_slice(&k));
+    }
+    for (uint32_t i = 0; after && i < after->meta->n_ownerReferences; i++) {
+        owner_key(&k, after->meta->ownerReferences[i].uid, after);
+        put(&w->owners, key_slice(&k), after);
+    }
+    enum kind_id kind = (before ? before : after)->kind->id;
+    if (kind == KIND_NODE) {
+        index_node(w, before, -1);
+        index_node(w, after, 1);
+    }
+    if (kind == KIND_MIGRATION)
+        index_move(w, before, after);
+    if (kind != KIND_WORKLOAD && kind != KIND_MIGRATION)
+        return;
+    if (kind == KIND_WORKLOAD) {
+        if (before && (!after || strcmp(before->meta->uid, after->meta->uid) != 0))
+            del(&w->uids, key_str(before->meta->uid));
+        if (after)
+            put(&w->uids, key_str(after->meta->uid), after);
+    }
+    if (before && after && same_hold(before, after))
+        return;
+    if (before)
+        index_hold(w, before, -1);
+    if (after)
+        index_hold(w, after, 1);
+}
