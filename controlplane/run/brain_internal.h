@@ -194,8 +194,6 @@ int64_t order_interval_ms(const struct site *t, const struct object *workload,
                           const struct placement *p, int64_t write_ms);
 bool end_by_target(const struct run_end *e); /* the machine failed it, not the program */
 
-bool driver_tells(struct brain *b, const struct object *workload); /* a checkpoint is on its way */
-
 /* ---- move/: Migrations
  * ------------------------------------------------------------------------------------------------------
  */
@@ -205,7 +203,7 @@ void movers_drop(struct brain *b);
 void movers_workload(struct brain *b, const struct object *workload); /* it changed */
 void movers_look(struct brain *b);                                    /* room or reach changed */
 /* The driver has just proposed the end of its epoch: what follows on that is proposed, too. */
-void movers_ending(struct brain *b, const struct object *workload);
+void movers_ending(struct brain *b, const struct object *workload, bool with_checkpoint);
 /* A Migration of it holds a destination: its old place may be let go once the lease allows. */
 bool mover_replacement_held(struct brain *b, const struct object *workload);
 const struct object *migration_of(struct brain *b,

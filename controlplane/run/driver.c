@@ -118,13 +118,6 @@ static void driver_revive(struct driver *d)
     d->granted_until_ms = 0;
 }
 
-bool driver_tells(struct brain *b, const struct object *workload)
-{
-    const struct driver *d = driver_find(b, workload->meta->uid);
-
-    return d && d->telling > 0;
-}
-
 static bool holds(const struct object *o)
 {
     const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
@@ -509,8 +502,8 @@ void driver_tick(struct driver *d)
     }
     if (d->proposing || d->calling)
         return;
-    if (!d->telling && driver_checkpoint_news(d))
-        driver_tell(d);
+    if (!d->telling && driver_checkpoint_news(d) && d->seen.state != RUN_ENDED)
+        driver_tell(d); /* its last one comes with its end */
     struct site *t = site_find(b, d->target);
     switch (status_of(d)->phase) {
     case PHASE_RESERVED:

@@ -2,6 +2,7 @@
  * A call that ends unknown is followed by find(), never by the same call again. */
 #include "controlplane/run/brain_internal.h"
 
+#include "api/base/failpoint.h"
 #include "api/base/log.h"
 
 #include <signal.h>
@@ -22,6 +23,38 @@ static void backoff(struct driver *d)
 /* ---- steps
  * --------------------------------------------------------------------------------------------------------------
  */
+/* Where a test makes the leader die: on both sides of each step, and of each call. */
+static const char *const steps_before[] = {[STEP_DISPATCH] = "driver.dispatch.before",
+                                           [STEP_ACCEPTED] = "driver.accepted.before",
+                                           [STEP_RUNNING] = "driver.running.before",
+                                           [STEP_ENDED] = "driver.ended.before",
+                                           [STEP_ABSENT] = "driver.absent.before",
+                                           [STEP_UNKNOWN] = "driver.unknown.before",
+                                           [STEP_SEEN] = "driver.seen.before",
+                                           [STEP_QUIESCE] = "driver.quiesce.before",
+                                           [STEP_STOP] = "driver.stop.before",
+                                           [STEP_REQUEUE] = "driver.requeue.before",
+                                           [STEP_LEASE_OVER] = "driver.lease_over.before"};
+static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.after",
+                                          [STEP_ACCEPTED] = "driver.accepted.after",
+                                          [STEP_RUNNING] = "driver.running.after",
+                                          [STEP_ENDED] = "driver.ended.after",
+                                          [STEP_ABSENT] = "driver.absent.after",
+                                          [STEP_UNKNOWN] = "driver.unknown.after",
+                                          [STEP_SEEN] = "driver.seen.after",
+                                          [STEP_QUIESCE] = "driver.quiesce.after",
+                                          [STEP_STOP] = "driver.stop.after",
+                                          [STEP_REQUEUE] = "driver.requeue.after",
+                                          [STEP_LEASE_OVER] = "driver.lease_over.after"};
+static const char *const calls_sent[] = {[CALL_SUBMIT] = "driver.call_submit.sent",
+                                         [CALL_FIND] = "driver.call_find.sent",
+                                         [CALL_QUIESCE] = "driver.call_quiesce.sent",
+                                         [CALL_STOP] = "driver.call_stop.sent"};
+static const char *const calls_answered[] = {[CALL_SUBMIT] = "driver.call_submit.answered",
+                                             [CALL_FIND] = "driver.call_find.answered",
+                                             [CALL_QUIESCE] = "driver.call_quiesce.answered",
+                                             [CALL_STOP] = "driver.call_stop.answered"};
+
 struct step {
     struct driver *d;
     enum run_step step;
@@ -34,6 +67,8 @@ static void step_answered(void *arg, const struct result *r, const struct err *e
     struct step *s = arg;
     struct driver *d = s->d;
 
+    if (!err && r->code == 0)
+        FAILPOINT(steps_after[s->step]);
     brain_root(d->brain); /* the state with this step in it; d stays, since it is still proposing */
     d->proposing = false;
     if (!err && r->code == 0) {
@@ -79,6 +114,7 @@ static void step_propose(struct driver *d, union command *c)
     run_fill(d, c);
     *s = (struct step){d, r->step, r->epoch, r->try_, d->brain->term};
     d->proposing = true;
+    FAILPOINT(steps_before[r->step]);
     brain_propose(d->brain, c, step_answered, s);
 }
 
@@ -111,6 +147,8 @@ static void told(void *arg, const struct result *r, const struct err *err)
 {
     struct driver *d = arg;
 
+    if (!err && r->code == 0)
+        FAILPOINT("driver.checkpoint.after");
     if (!err && r->code && r->code != E_STALE)
         log_event(LOG_WARN, "run.checkpoint",
                   LOG_FIELDS({"workload", log_str(d->name)}, {"why", log_str(r->text)}));
@@ -121,25 +159,33 @@ static void told(void *arg, const struct result *r, const struct err *err)
     driver_tick(d);
 }
 
-/* STEP_CHECKPOINT, beside whatever else is under way: it follows on every phase of its epoch. */
-void driver_tell(struct driver *d)
+static void checkpoint_fill(const struct driver *d, struct run_checkpoint *ck)
 {
     const struct run_checkpoint_report *r = &d->seen.checkpoint;
     const struct placement *p = object_as(d->o, workload)->status->placement;
-    struct run_checkpoint ck = {.step = r->step,
-                                .digest = r->digest,
-                                .epoch = d->key.epoch,
-                                .bytes = r->bytes,
-                                .path = r->path,
-                                .writeTime = r->write_ms,
-                                .ranks = r->ranks,
-                                .name = ""};
+
+    *ck = (struct run_checkpoint){.step = r->step,
+                                  .digest = r->digest,
+                                  .epoch = d->key.epoch,
+                                  .bytes = r->bytes,
+                                  .path = r->path,
+                                  .writeTime = r->write_ms,
+                                  .ranks = r->ranks,
+                                  .name = ""};
+    ck->interval = order_interval_ms(site_find(d->brain, d->target), d->o, p, r->write_ms);
+}
+
+/* STEP_CHECKPOINT, beside whatever else is under way: it follows on every phase of its epoch. */
+void driver_tell(struct driver *d)
+{
+    struct run_checkpoint ck;
     union command c = {.run = {.step = STEP_CHECKPOINT, .checkpoint = &ck}};
 
-    ck.interval = order_interval_ms(site_find(d->brain, d->target), d->o, p, r->write_ms);
+    checkpoint_fill(d, &ck);
     run_fill(d, &c);
-    d->told_step = r->step;
+    d->told_step = ck.step;
     d->telling++;
+    FAILPOINT("driver.checkpoint.before");
     brain_propose(d->brain, &c, told, d);
 }
 
@@ -162,9 +208,12 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
 {
     union command c = {.run = {.step = step, .requeue = requeue}};
     const struct observation *o = &d->seen;
+    struct run_checkpoint ck;
 
-    if (step == STEP_ENDED && driver_checkpoint_news(d))
-        driver_tell(d); /* ahead of the end, in the same entry: no work is lost that was saved */
+    if (step == STEP_ENDED && driver_checkpoint_news(d)) {
+        checkpoint_fill(d, &ck); /* in one command: no work is lost that was saved */
+        c.run.checkpoint = &ck;
+    }
 
     c.run.exit_code = o->exit_code;
     c.run.term_signal = o->term_signal;
@@ -184,7 +233,9 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
                        "its target was out of reach for longer than its runner's lease");
     step_propose(d, &c);
     if (requeue && step != STEP_ABSENT)
-        movers_ending(d->brain, d->o); /* what follows on the end goes into the same entry */
+        movers_ending(d->brain, d->o,
+                      c.run.checkpoint != NULL ||
+                          d->telling); /* what follows on the end goes into the same entry */
 }
 
 static void call_begin(struct driver *d, enum driver_call kind, uint64_t deadline_ms);
@@ -210,6 +261,7 @@ static void submit(struct driver *d, struct site *t)
         d->granted_until_ms = until;
     call_begin(d, CALL_SUBMIT, CALL_DEADLINE_MS);
     t->connector->ops->submit(t->connector, &o, &d->call);
+    FAILPOINT(calls_sent[CALL_SUBMIT]);
 }
 
 /* ---- answers
@@ -239,6 +291,7 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     enum driver_call kind = (enum driver_call)d->call_kind;
     bool same = seen && seen->key.epoch == d->key.epoch && seen->key.try_ == d->key.try_;
 
+    FAILPOINT(calls_answered[kind]);
     d->calling = false;
     brain_under_way(b, -1);
     if (d->dead || !b->leads || b->closing || d->call_key.epoch != d->key.epoch ||
@@ -318,4 +371,5 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
     } else {
         ops->stop(t->connector, &d->key, grace, &d->call);
     }
+    FAILPOINT(calls_sent[kind]);
 }

@@ -501,18 +501,17 @@ void mover_tick(struct mover *m)
 
 /* The driver has just proposed the end of the old epoch: what follows on it goes into the same
  * entry. Should the end not be taken, these are refused, and nothing is lost. */
-void movers_ending(struct brain *b, const struct object *workload)
+void movers_ending(struct brain *b, const struct object *workload, bool with_checkpoint)
 {
     const struct object *o = migration_of(b, workload);
     struct mover *m = o ? mover_find(b, o->meta->uid) : NULL;
 
-    bool tells = driver_tells(b, workload);
-
     if (!m || m->dead || m->proposing || m->calling || !b->leads)
         return;
     m->foreseen = true;
-    if (mover_status(m)->phase == MP_VERIFYING && (tells || !checkpoint_missing(workload)))
-        settle(m, workload, !tells);
+    if (mover_status(m)->phase == MP_VERIFYING &&
+        (with_checkpoint || !checkpoint_missing(workload)))
+        settle(m, workload, !with_checkpoint);
     else if (mover_status(m)->phase == MP_FENCING)
         mover_step(m, MOVE_START);
     else

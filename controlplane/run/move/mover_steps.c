@@ -176,6 +176,7 @@ static void staged(struct call *c, enum outcome out, const struct observation *s
     struct brain *b = m->brain;
     const struct object *w;
 
+    FAILPOINT("move.read.answered");
     m->calling = false;
     brain_under_way(b, -1);
     if (m->dead || !b->leads || b->closing || mover_status(m)->phase != MP_STAGING ||
@@ -216,4 +217,5 @@ void mover_stage(struct mover *m, struct site *t, const struct object *workload)
                             .done = staged};
     brain_under_way(m->brain, 1);
     t->connector->ops->stage(t->connector, &o, &m->call);
+    FAILPOINT("move.read.sent");
 }
