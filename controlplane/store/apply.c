@@ -31,6 +31,7 @@ const struct object *txn_put(struct txn *t, const struct kind *k, const struct o
 {
     struct any_body *b = body;
 
+    ledger_spend(t, before, body);
     b->metadata->resourceVersion = (int64_t)(t->w->rv + 1);
     struct object *o = object_make(k, body);
     root_commit(t->w, k, before, o);

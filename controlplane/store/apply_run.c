@@ -42,8 +42,8 @@ static bool has_run(const struct workload_status *s)
     return false;
 }
 
-/* ---- what it cost
- * ------------------------------------------------------------------------------------------------
+/* ---- what it costs to end it, and the record of that
+ * -------------------------------------------------------------------------
  */
 static double hours_of(int64_t gpu_milli, int64_t ms)
 {
@@ -65,21 +65,6 @@ static int64_t lost_from(const struct workload_status *s, const struct run_check
 double workload_lost(const struct workload_status *s, const struct run_checkpoint *ck, int64_t now)
 {
     return s->placement ? hours_of(s->placement->gpus, now - lost_from(s, ck)) * 3600 : 0;
-}
-
-/* Volatile: no fused multiply-add, so that every machine gets the same bits. */
-static void spend(struct run *x, int64_t now, bool wasted)
-{
-    const struct placement *p = x->s->placement;
-    const struct run_checkpoint *ck = x->s->checkpoint;
-    struct spent *sp = x->s->spent;
-    double hours = hours_of(p->gpus, now - p->since);
-    volatile double cost = hours * p->gpuHourPrice;
-
-    sp->gpuHours += hours;
-    sp->cost += cost;
-    if (wasted)
-        sp->wasted += hours_of(p->gpus, now - lost_from(x->s, ck));
 }
 
 static void end_add(struct txn *t, struct run *x)
@@ -153,11 +138,6 @@ static void let_go(struct txn *t, struct run *x)
 {
     bool live = phase_live(x->from);
 
-    if (x->s->placement && phase_holds(x->from)) {
-        if (!x->s->spent)
-            x->s->spent = arena_new(t->a, struct spent);
-        spend(x, t->now, live && x->to != PHASE_SUCCEEDED && x->to != PHASE_CANCELLED);
-    }
     if (live)
         end_add(t, x);
     txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Running", COND_FALSE,

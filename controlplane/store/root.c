@@ -202,6 +202,7 @@ struct root *root_create(void)
                                                                                     : &box_ops);
     for (int k = 1; k < KIND_LIMIT; k++)
         r->kinds[k] = kind_by_id((enum kind_id)k) ? tree_create(&object_ops) : NULL;
+    ledger_init(&r->ledger);
     return r;
 }
 
@@ -236,6 +237,7 @@ struct root *root_unref(struct root *r)
         *fixed[i] = tree_unref(*fixed[i]);
     for (int k = 1; k < KIND_LIMIT; k++)
         r->kinds[k] = tree_unref(r->kinds[k]);
+    ledger_fini(&r->ledger);
     r->magic = 0;
     mem_free(r);
     return NULL;
@@ -253,6 +255,7 @@ struct root *root_fork(const struct root *r)
         *fixed[i] = tree_ref(*fixed[i]);
     for (int k = 1; k < KIND_LIMIT; k++)
         f->kinds[k] = f->kinds[k] ? tree_ref(f->kinds[k]) : NULL;
+    ledger_fork(&f->ledger);
     return f;
 }
 
@@ -399,6 +402,7 @@ void root_commit(struct root *w, const struct kind *k, const struct object *befo
     PRE(before || after);
     key_object(&key, m->namespace_, m->name);
     INV(tree_get(w->kinds[k->id], key_slice(&key)) == before);
+    ledger_change_begin(w, before, after);
     w->rv++;
     if (after) {
         INV(after->kind == k && (uint64_t)after->meta->resourceVersion == w->rv &&
@@ -416,6 +420,7 @@ void root_commit(struct root *w, const struct kind *k, const struct object *befo
     if (before)
         w->digest -= object_hash(before);
     root_index_object(w, before, after);
+    ledger_change(w, before, after);
     root_load_change(w, &c);
     root_bound(w);
     (void)object_unref(last);
@@ -430,4 +435,5 @@ void root_load_object(struct root *w, struct object *o)
     put(&w->kinds[o->kind->id], key_slice(&key), o);
     w->digest += object_hash(o);
     root_index_object(w, NULL, o);
+    ledger_load(w, o);
 }

@@ -9,7 +9,8 @@
 
 #include <zlib.h>
 
-#define SNAPSHOT_VERSION 1
+#define SNAPSHOT_VERSION 2
+#define SNAPSHOT_BEFORE_LEDGER 1 /* is read, too: the ledger begins with it */
 #define SNAPSHOT_HEAD 24
 static const char snapshot_magic[8] = "HNSESNAP";
 
@@ -27,7 +28,8 @@ enum {
     S_CHANGE = 21, /* rv, kind, before, after: places in the list of objects, from 1 */
     S_REQUEST = 22,
     S_MEMBER = 23,
-    S_DEAD = 24
+    S_DEAD = 24,
+    S_LEDGER = 25 /* ledger_bytes.c */
 };
 enum { O_KIND = 1, O_LIVE, O_BYTES };
 enum { C_RV = 1, C_KIND, C_BEFORE, C_AFTER };
@@ -167,6 +169,7 @@ static void write_all(struct writer *w, const struct root *r)
     tree_scan(r->requests, start, write_request, w);
     tree_scan(r->members, start, write_member, w);
     tree_scan(r->dead, start, write_dead, w);
+    ledger_write(r, S_LEDGER, w->out);
     record_u64(w->out, S_DIGEST, root_digest(r));
 }
 
@@ -406,6 +409,8 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
         return read_member(x, v);
     case S_DEAD:
         return read_dead(x, v);
+    case S_LEDGER:
+        return ledger_read(x->r, v, x->err);
     default:
         if (tag >= S_INDEX && tag <= S_REQUEST_SEQ)
             *numbers[tag] = record_get_u64(v);
@@ -413,7 +418,7 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
     }
 }
 
-static int read_all(struct reader *x, struct slice in)
+static int read_all(struct reader *x, uint32_t version, struct slice in)
 {
     struct wire w = {in.p, in.n};
     struct slice v;
@@ -425,9 +430,12 @@ static int read_all(struct reader *x, struct slice in)
             return r;
     if (r < 0)
         return SNAP_BAD(x, "it is cut off");
+    bool ledger = version != SNAPSHOT_BEFORE_LEDGER;
+    if (ledger && (r = ledger_loaded(x->r, true, x->err)) < 0)
+        return r;
     if (!x->has_digest || x->digest != root_digest(x->r))
         return SNAP_BAD(x, "its digest is not that of its contents");
-    return 0;
+    return ledger ? 0 : ledger_loaded(x->r, false, x->err);
 }
 
 int snapshot_decode(struct slice in, struct root **ret, struct err *err)
@@ -438,14 +446,15 @@ int snapshot_decode(struct slice in, struct root **ret, struct err *err)
     *ret = NULL;
     if (in.n < SNAPSHOT_HEAD || memcmp(p, snapshot_magic, sizeof snapshot_magic) != 0)
         return err_set(err, E_CORRUPT, "this is no snapshot of Hanse");
-    if (le_get_u32(p + 8) != SNAPSHOT_VERSION)
-        return err_set(err, E_CORRUPT, "snapshot of version %u; this program reads version %d",
-                       le_get_u32(p + 8), SNAPSHOT_VERSION);
+    uint32_t version = le_get_u32(p + 8);
+    if (version != SNAPSHOT_VERSION && version != SNAPSHOT_BEFORE_LEDGER)
+        return err_set(err, E_CORRUPT, "snapshot of version %u; this program reads versions %d to %d",
+                       version, SNAPSHOT_BEFORE_LEDGER, SNAPSHOT_VERSION);
     if (le_get_u64(p + 16) != in.n - SNAPSHOT_HEAD ||
         le_get_u32(p + 12) != (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD))
         return err_set(err, E_CORRUPT, "the snapshot is torn: its checksum does not match");
     x.r = root_create();
-    int r = read_all(&x, slice_make(p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD));
+    int r = read_all(&x, version, slice_make(p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD));
     for (uint64_t i = 0; i < x.n; i++)
         (void)object_unref(x.objects[i]);
     mem_free(x.objects);

@@ -88,6 +88,14 @@ void key_object(struct key *k, const char *ns, const char *name); /* ns \0 name 
 void key_pair(struct key *k, const char *a, const char *b);       /* a \0 b */
 void key_u64(struct key *k, uint64_t v);                          /* big-endian: in order */
 
+/* The ledger of a root (ledger_internal.h says what is in its trees). */
+#define LEDGER_LEVELS 5
+struct ledger {
+    struct tree *cells; /* derived */
+    struct tree *accounts, *open, *intervals, *totals[LEDGER_LEVELS];
+    uint64_t seq;                  /* of the newest interval */
+    int64_t folded[LEDGER_LEVELS]; /* newest day of which lines came to that level; -1 = none */
+};
 #define ROOT_MAGIC 0x726f6f74u
 struct root {
     uint32_t magic;
@@ -105,6 +113,7 @@ struct root {
     struct tree *requests;          /* user \0 request id → request_box */
     struct tree *members;           /* id → member_box */
     struct tree *dead;              /* 'o' uid, 'n' namespace or 't' target → dead_box */
+    struct ledger ledger;
     /* derived: made again from the objects when a snapshot is read */
     struct tree *request_order; /* seq → bytes_box (key in requests) */
     struct tree *uids;          /* uid of a Workload → object */
@@ -151,6 +160,22 @@ void root_check(const struct root *r);
 bool root_object_sound(const struct root *r,
                        const struct object *o); /* may it be loaded beside what is there? */
 
+/* ---- the ledger: ledger.c
+ * ----------------------------------------------------------------------------------------- */
+void ledger_init(struct ledger *l);
+void ledger_fork(struct ledger *l); /* a copied struct becomes one of its own */
+void ledger_fini(struct ledger *l);
+/* Around every change of an object: ahead of it, and when the root holds `after`. */
+void ledger_change_begin(struct root *w, const struct object *before, const struct object *after);
+void ledger_change(struct root *w, const struct object *before, const struct object *after);
+void ledger_load(struct root *w, const struct object *o); /* from a snapshot */
+/* Records of a snapshot. ledger_loaded: all were read, or (had false) the snapshot is older than the ledger, which
+ * then begins now. */
+void ledger_write(const struct root *r, uint16_t tag, struct buf *out);
+int ledger_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
+int ledger_loaded(struct root *w, bool had, struct err *err) MUST_CHECK;
+void ledger_check(const struct root *r, const struct root *fresh); /* part of root_check */
+
 /* ---- apply
  * -------------------------------------------------------------------------------------------------------
  */
@@ -193,6 +218,8 @@ int apply_facts(struct txn *t, const struct facts_cmd *c) MUST_CHECK;
 int apply_member(struct txn *t, const struct member_cmd *c) MUST_CHECK;
 int apply_remove(struct txn *t, const struct remove_cmd *c) MUST_CHECK;
 int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
+/* status.spent of a Workload whose placement ends with this version (ledger_hold.c); part of txn_put. */
+void ledger_spend(struct txn *t, const struct object *before, void *body);
 void facts_reclass(struct txn *t); /* GpuClasses changed: nodes get their classes anew */
 const char *sentence_named(struct txn *t, const struct kind *k,
                            const char *name); /* workloads.hanse.dev "x" */
