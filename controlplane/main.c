@@ -2,6 +2,7 @@
  * own, because nothing here can be reached by a unit test. */
 #include "api/cli/cli.h"
 #include "connectors/agent/agent.h"
+#include "connectors/checkpoint/checkpoint.h"
 #include "connectors/run/run.h"
 #include "controlplane/server/server.h"
 
@@ -13,8 +14,11 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*main)(int argc, char **argv);
-    } programs[] = {
-        {"server", server_main}, {"dev", dev_main}, {"agent", agent_main}, {"run", run_main}};
+    } programs[] = {{"server", server_main},
+                    {"dev", dev_main},
+                    {"agent", agent_main},
+                    {"run", run_main},
+                    {"checkpoint", checkpoint_main}};
 
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
         if (!strcmp(argv[1], programs[i].name))

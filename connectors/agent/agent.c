@@ -68,6 +68,7 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
         a->cfg.silence_ms = 10000;
     list_init(&a->runs);
     list_init(&a->streams);
+    store_jobs_init(a);
     cfg->os->ops->boot_id(cfg->os, a->boot_id);
     timer_init(&a->dial, l, NULL, NULL);
     timer_init(&a->beat, l, NULL, NULL);
@@ -76,6 +77,8 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
         rc = state_open(a, &why);
     if (rc == 0)
         rc = streams_open(a, &why);
+    if (rc == 0)
+        rc = stage_open(a, &why);
     if (rc == 0)
         rc = runs_load(a, &why);
     if (rc < 0) {
@@ -97,6 +100,7 @@ struct agent *agent_destroy(struct agent *a)
     streams_close_all(a);
     if (a->attach)
         listener_close(a->attach);
+    store_jobs_fini(a);
     runs_free(a);
     book_close(&a->book);
     inventory_fini(&a->inventory);

@@ -19,6 +19,7 @@
 #define AGENT_BOOK_ENDS 8
 #define AGENT_NODES_MAX 1024
 #define AGENT_STREAMS_MAX 64
+#define AGENT_STAGED_MAX 32
 
 /* ---- inventory (inventory.c)
  * --------------------------------------------------------------------------- */
@@ -99,11 +100,28 @@ struct run {
     int stop_signo;      /* 0 = not asked to stop; for a shim that is dialed later */
     uint64_t stop_at_ms; /* when its grace is over */
     struct list waiters;
+    struct run_cuts *cuts; /* NULL: no checkpoints */
 };
 
 /* ---- streams (streams.c)
  * ---------------------------------------------------------------------------------- */
 struct agent_stream;
+
+/* ---- work on checkpoint stores: on the thread pool, and never so much of it that a store which
+ * hangs takes the pool from the agent, which resolves names on it (store_jobs.c) ---- */
+enum store_job_kind { STORE_JOB_CUT, STORE_JOB_STAGE, STORE_JOB_NR };
+struct store_job { /* embedded in the caller's */
+    struct list link, all;
+    struct agent *agent; /* NULL in done(): the agent is gone, free everything */
+    enum store_job_kind kind;
+    bool begun;
+    struct checkpoint_progress progress;
+    void (*work)(struct store_job *j);
+    void (*done)(struct store_job *j); /* on the loop; j is the caller's again */
+};
+void store_jobs_init(struct agent *a);
+void store_jobs_fini(struct agent *a);
+void store_job_begin(struct agent *a, struct store_job *j);
 
 struct agent {
     struct loop *loop;
@@ -130,7 +148,34 @@ struct agent {
     struct listener *attach;
     char attach_path[AGENT_PATH_MAX];
     bool loading; /* after a restart: ends were told before */
+    struct store_jobs {
+        struct list waiting[STORE_JOB_NR], all; /* all: also those on the thread pool */
+        unsigned running[STORE_JOB_NR];
+    } jobs;
+    struct list stages;
+    char staged[AGENT_STAGED_MAX][CHECKPOINT_DIGEST_MAX]; /* whose proofs are kept; a ring */
+    unsigned next_staged;
 };
+
+/* ---- checkpoints of a run (checkpoints.c): seals of its ranks become cuts ---- */
+void checkpoints_init(struct run *r);
+void checkpoints_fini(struct run *r);
+void checkpoints_load(struct run *r); /* after a restart: the last cut */
+void checkpoints_reported(struct worker *w);
+/* Is there a new cut to be made? It is told when it is written. */
+void checkpoints_consider(struct run *r);
+/* All ranks have ended: is what they sealed last part of a cut, or found not to be? */
+bool checkpoints_settled(const struct run *r);
+void checkpoints_observe(const struct run *r, struct run_checkpoint_report *ret);
+void checkpoints_told(struct run *r);    /* an observation leaves for the server */
+void checkpoints_renewed(struct run *r); /* the server has answered what it had heard by then */
+/* Where stage leaves its proofs for this cut. */
+void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX]);
+
+/* ---- stage (stage.c) ---- */
+int stage_open(struct agent *a, struct err *err) MUST_CHECK;
+void stage_request(struct agent *a, uint64_t id, const cJSON *j);
+void stage_forget_askers(struct agent *a); /* the session is over */
 
 int runs_load(struct agent *a, struct err *err) MUST_CHECK;
 void runs_free(struct agent *a);
@@ -141,6 +186,8 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
 void run_observe(const struct run *r, struct observation *ret);
 /* A worker's state changed: derives the run's, tells it. */
 void run_changed(struct run *r);
+void run_tell(struct run *r, const struct observation *o);
+void run_go(struct run *r);
 void run_stop(struct run *r, int signo, uint64_t grace_ms);
 /* Removes an ended run's folder; the book keeps its end. */
 int run_forget(struct run *r, struct err *err) MUST_CHECK;
@@ -152,6 +199,7 @@ void worker_fini(struct worker *w);
 void worker_recover(struct worker *w);
 void worker_start(struct worker *w);
 void worker_renew(struct worker *w);
+void worker_go(struct worker *w);
 void worker_stop(struct worker *w, int signo, uint64_t grace_ms);
 void worker_dir(const struct worker *w, char out[AGENT_PATH_MAX]);
 void worker_log_path(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX]);

@@ -101,12 +101,12 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
     env_str(&e, "HANSE_GPUS", gpu_list(at, m));
     if (a->inventory.nvml)
         env_str(&e, "CUDA_VISIBLE_DEVICES", gpu_list(at, m));
-    if (*wire_str(o, "checkpointDir"))
-        env_set(&e, arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/%" PRId64,
-                                 wire_str(o, "checkpointDir"), w->rank));
-    if (*wire_str(o, "resumeDir"))
-        env_set(&e,
-                arena_printf(m, "HANSE_RESUME_DIR=%s/%" PRId64, wire_str(o, "resumeDir"), w->rank));
+    if (*wire_str(o, "checkpointBase")) /* what it resumes from the shim knows, once verified */
+        env_set(&e, arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/e%" PRId64 "/%" PRId64,
+                                 wire_str(o, "checkpointBase"), w->run->key.epoch, w->rank));
+    if (*wire_str(o, "checkpointBase") && wire_u64(o, "checkpointInterval"))
+        env_i64(&e, "HANSE_CHECKPOINT_INTERVAL",
+                (int64_t)((wire_u64(o, "checkpointInterval") + 999) / 1000));
     worker_marker(w, marker);
     env_str(&e, RUN_MARKER_ENV, marker);
     e.v[e.n] = NULL;

@@ -317,6 +317,11 @@ static void hub_find(struct connector *c, const struct run_key *k, struct call *
     hub_call_begin(hub_of(c), call, AF_FIND, k, NULL);
 }
 
+static void hub_stage(struct connector *c, const struct run_order *o, struct call *call)
+{
+    hub_call_begin(hub_of(c), call, AF_STAGE, &o->key, hub_stage_order(o));
+}
+
 static void hub_quiesce(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,
                         struct call *call)
 {
@@ -364,6 +369,7 @@ const struct connector_ops connector_agent_ops = {
     .inventory = hub_inventory,
     .submit = hub_submit,
     .find = hub_find,
+    .stage = hub_stage,
     .quiesce = hub_quiesce,
     .stop = hub_stop,
     .renew = hub_renew,

@@ -61,6 +61,7 @@ void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j);
 void hub_calls_lost(struct hub *h, const char *why); /* all end unknown */
 /* hub_order.c */
 cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err);
+cJSON *hub_stage_order(const struct run_order *o);
 /* hub_streams.c */
 int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err);

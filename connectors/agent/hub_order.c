@@ -52,6 +52,12 @@ static void order_command(cJSON *j, const struct run_spec *run)
     cJSON_AddStringToObject(j, "cwd", run->workingDir);
 }
 
+static void order_resume(cJSON *j, const struct run_order *o)
+{
+    cJSON_AddStringToObject(j, "resumePath", o->resume_path ? o->resume_path : "");
+    cJSON_AddStringToObject(j, "resumeDigest", o->resume_digest ? o->resume_digest : "");
+}
+
 cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err)
 {
     const struct workload *w = object_as(o->workload, workload);
@@ -80,7 +86,19 @@ cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err
     cJSON_AddNumberToObject(j, "leaseFrom", (double)hub_lease_from(h));
     cJSON_AddNumberToObject(j, "signal", signo);
     cJSON_AddNumberToObject(j, "graceMs", ck && ck->grace > 0 ? (double)ck->grace : 30000.0);
-    cJSON_AddStringToObject(j, "checkpointDir", o->checkpoint_dir ? o->checkpoint_dir : "");
-    cJSON_AddStringToObject(j, "resumeDir", o->resume_path ? o->resume_path : "");
+    cJSON_AddStringToObject(j, "checkpointBase", o->checkpoint_dir ? o->checkpoint_dir : "");
+    cJSON_AddNumberToObject(j, "checkpointKeep", (double)o->checkpoint_keep);
+    cJSON_AddNumberToObject(j, "checkpointInterval", (double)o->checkpoint_interval_ms);
+    order_resume(j, o);
+    return j;
+}
+
+cJSON *hub_stage_order(const struct run_order *o)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    wire_add_key(j, &o->key);
+    order_resume(j, o);
+    cJSON_AddNumberToObject(j, "world", o->placement ? (double)o->placement->n_assignments : 0);
     return j;
 }

@@ -13,7 +13,12 @@ static void request_submit(struct agent *a, uint64_t id, cJSON *j)
 
     if (rc == 0) {
         run_observe(r, &o);
-        session_answer(a, id, OUT_DONE, NULL, &o);
+        if (o.state == RUN_ABSENT) /* it was refused; now it stays so */
+            session_answer(
+                a, id, OUT_REJECTED,
+                (err_set(&err, E_STALE, "this key was given up: %.300s", o.message), &err), &o);
+        else
+            session_answer(a, id, OUT_DONE, NULL, &o);
         return;
     }
     /* A failed write may have left the order on disk: whether it starts after a restart cannot be
@@ -85,6 +90,7 @@ static void request_renew(struct agent *a, const cJSON *j)
     a->renew_lease_ms = wire_u64(j, "leaseMs");
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);
+        checkpoints_renewed(r);
         for (unsigned i = 0; i < r->n_workers; i++)
             worker_renew(&r->workers[i]);
     }
@@ -109,7 +115,7 @@ static void request_about(struct agent *a, const struct frame *f, const cJSON *j
     run_observe(r, &o);
     if (f->type == AF_FORGET) {
         request_forget(a, f->id, r);
-    } else if (f->type == AF_FIND || o.state == RUN_ENDED) {
+    } else if (f->type == AF_FIND || o.state == RUN_ENDED || o.state == RUN_ABSENT) {
         session_answer(a, f->id, OUT_DONE, NULL, &o);
     } else if (f->type == AF_SIGNAL) {
         run_stop(r, (int)wire_u64(j, "signal"), wire_u64(j, "graceMs"));
@@ -137,6 +143,9 @@ void request_frame(struct agent *a, const struct frame *f)
     case AF_STOP:
     case AF_FORGET:
         request_about(a, f, j);
+        break;
+    case AF_STAGE:
+        stage_request(a, f->id, j);
         break;
     case AF_LIST:
         request_list(a, f->id);

@@ -32,20 +32,43 @@ struct run *run_newest_try(struct agent *a, const struct run_key *k)
 
 static enum run_state run_state(const struct run *r)
 {
-    unsigned ended = 0, up = 0;
+    unsigned ended = 0, up = 0, never = 0;
 
     for (unsigned i = 0; i < r->n_workers; i++) {
         ended += r->workers[i].state == WS_ENDED;
+        never += r->workers[i].report.never_started;
         up += r->workers[i].report.step >= RUN_STEP_RUNNING;
     }
-    if (ended == r->n_workers)
+    /* What it resumes from does not hold, or it was stopped before: no process ever was. */
+    if (ended == r->n_workers && never == r->n_workers)
+        return RUN_ABSENT;
+    if (ended == r->n_workers && checkpoints_settled(r))
         return RUN_ENDED;
     return up == r->n_workers ? RUN_RUNNING : RUN_STARTING;
 }
 
+static bool run_is_over(const struct run *r)
+{
+    enum run_state s = run_state(r);
+
+    return s == RUN_ENDED || s == RUN_ABSENT;
+}
+
+/* A gang that resumes starts only when all of it can. */
+void run_go(struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        if (!r->workers[i].report.ready && r->workers[i].report.step != RUN_STEP_RUNNING)
+            return;
+    for (unsigned i = 0; i < r->n_workers && !r->stop_signo; i++)
+        if (r->workers[i].report.ready)
+            worker_go(&r->workers[i]);
+}
+
 static bool report_failed(const struct run_report *p)
 {
-    return p->step == RUN_STEP_ENDED && (p->exit_code || p->term_signal || p->lease_lost);
+    return p->step == RUN_STEP_ENDED &&
+           (p->exit_code || p->term_signal || p->lease_lost || p->never_started);
 }
 
 /* The worker that tells why: the first that failed on its own, else the first that failed. */
@@ -70,15 +93,16 @@ void run_observe(const struct run *r, struct observation *ret)
     ret->key = r->key;
     ret->state = run_state(r);
     ret->seen_ms = loop_now_ms(r->agent->loop);
-    if (ret->state != RUN_ENDED)
+    checkpoints_observe(r, &ret->checkpoint);
+    if (!run_is_over(r))
         return;
     const struct run_report *cause = run_cause(r);
-    ret->proof = PROOF_TREE_GONE;
+    ret->proof = ret->state == RUN_ENDED ? PROOF_TREE_GONE : PROOF_NEVER_STARTED;
     for (unsigned i = 0; i < r->n_workers; i++)
         ret->lease_lost = ret->lease_lost || r->workers[i].report.lease_lost;
     if (!cause)
         return;
-    ret->exit_code = cause->exit_code;
+    ret->exit_code = ret->state == RUN_ENDED ? cause->exit_code : 0;
     ret->term_signal = cause->term_signal;
     (void)snprintf(ret->reason, sizeof ret->reason, "%s", cause->reason);
     (void)snprintf(ret->message, sizeof ret->message, "%s", cause->message);
@@ -91,6 +115,7 @@ static void run_free(struct run *r)
     for (struct list *e; (e = list_pop(&r->waiters)) != NULL;)
         mem_free(container_of(e, struct waiter, link));
     list_remove(&r->link);
+    checkpoints_fini(r);
     cJSON_Delete(r->order);
     mem_free(r->workers);
     mem_free(r);
@@ -108,7 +133,7 @@ int run_forget(struct run *r, struct err *err)
     struct observation o;
     int rc;
 
-    if (run_state(r) != RUN_ENDED)
+    if (!run_is_over(r))
         return err_set(err, E_BUSY, "the run has not ended");
     run_observe(r, &o);
     rc = book_write(&a->book, &r->key, &o, err);
@@ -128,7 +153,7 @@ static void runs_prune(struct agent *a)
         struct err err;
         list_for_each (it, &a->runs) {
             struct run *r = container_of(it, struct run, link);
-            if (r->told == RUN_ENDED && (!oldest || r->ended_seq < oldest->ended_seq))
+            if (r->ended_seq && (!oldest || r->ended_seq < oldest->ended_seq))
                 oldest = r;
         }
         if (!oldest || run_forget(oldest, &err) < 0)
@@ -182,15 +207,22 @@ void run_changed(struct run *r)
         r->failed = report_failed(&r->workers[i].report);
     if (r->failed && !r->stop_signo) /* a gang lives together: the others would wait for ever */
         run_stop(r, SIGTERM, wire_u64(r->order, "graceMs"));
+    checkpoints_consider(r);
     run_observe(r, &o);
     if (o.state == r->told)
         return;
     if (r->told == RUN_RUNNING && o.state == RUN_STARTING)
         return;
     r->told = o.state;
-    session_observed(r->agent, &o);
-    if (o.state == RUN_ENDED)
+    run_tell(r, &o);
+    if (o.state == RUN_ENDED || o.state == RUN_ABSENT)
         run_ended(r, &o);
+}
+
+void run_tell(struct run *r, const struct observation *o)
+{
+    checkpoints_told(r);
+    session_observed(r->agent, o);
 }
 
 void run_stop(struct run *r, int signo, uint64_t grace_ms)
@@ -233,6 +265,9 @@ static int order_check(struct agent *a, const cJSON *o, struct err *err)
     {
         if (wire_i64(w, "rank") != expected++)
             return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");
+        if (*wire_str(o, "checkpointBase") && wire_str(o, "checkpointBase")[0] != '/')
+            return err_field(err, E_INVALID, "spec.checkpoint.store",
+                             "an agent's store is an absolute folder");
         if (!inventory_has(&a->inventory, wire_str(w, "node")))
             return err_set(err, E_INVALID, "node %.200s is not in the inventory of agent %s",
                            wire_str(w, "node"), a->cfg.target);
@@ -253,7 +288,7 @@ static int key_check(struct agent *a, const struct run_key *k, struct err *err)
         if (r->key.epoch > k->epoch || (r->key.epoch == k->epoch && r->key.try_ > k->try_))
             return err_set(err, E_STALE, "epoch %lld of this workload has been here already",
                            (long long)r->key.epoch);
-        if (run_state(r) != RUN_ENDED)
+        if (!run_is_over(r))
             return err_set(err, E_BUSY, "epoch %lld of this workload has not ended here",
                            (long long)r->key.epoch);
     }
@@ -278,6 +313,7 @@ static struct run *run_make(struct agent *a, const struct run_key *k, cJSON *ord
     r->workers = mem_zalloc(sizeof *r->workers * r->n_workers);
     for (unsigned i = 0; i < r->n_workers; i++)
         worker_init(&r->workers[i], r, i);
+    checkpoints_init(r);
     list_push(&a->runs, &r->link);
     return r;
 }
@@ -402,6 +438,7 @@ static void run_load(const char *name, void *arg)
     }
     struct run *r = run_make(a, &k, order);
     a->n_alive++;
+    checkpoints_load(r);
     for (unsigned i = 0; i < r->n_workers; i++)
         worker_resume(&r->workers[i]);
     run_changed(r);

@@ -31,6 +31,7 @@ static void session_hello(struct agent *a)
     list_for_each (it, &a->runs) {
         struct observation o;
         run_observe(container_of(it, struct run, link), &o);
+        checkpoints_told(container_of(it, struct run, link));
         cJSON_AddItemToArray(runs, wire_observation(&o));
     }
     wire_send(a->stream, AF_HELLO, 0, j);
@@ -98,6 +99,7 @@ static void session_over(struct agent *a)
     frame_reader_fini(&a->reader);
     timer_stop(&a->beat);
     streams_close_all(a);
+    stage_forget_askers(a);
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);
         for (struct list *e; (e = list_pop(&r->waiters)) != NULL;)

@@ -69,6 +69,36 @@ int wire_parse(const struct frame *f, cJSON **ret, struct err *err)
     return 0;
 }
 
+cJSON *wire_checkpoint(const struct run_checkpoint_report *c)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(j, "step", (double)c->step);
+    cJSON_AddNumberToObject(j, "bytes", (double)c->bytes);
+    cJSON_AddNumberToObject(j, "writeMs", (double)c->write_ms);
+    cJSON_AddNumberToObject(j, "ranks", (double)c->ranks);
+    cJSON_AddStringToObject(j, "digest", c->digest);
+    cJSON_AddStringToObject(j, "path", c->path);
+    return j;
+}
+
+void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret)
+{
+    const char *digest = wire_str(j, "digest"), *path = wire_str(j, "path");
+
+    memset(ret, 0, sizeof *ret);
+    if (!cJSON_IsObject(j) || path[0] != '/' || strlen(path) >= sizeof ret->path ||
+        strncmp(digest, "sha256:", 7) != 0 || strlen(digest) >= sizeof ret->digest)
+        return;
+    ret->present = true;
+    ret->step = (int64_t)wire_u64(j, "step");
+    ret->bytes = (int64_t)wire_u64(j, "bytes");
+    ret->write_ms = (int64_t)wire_u64(j, "writeMs");
+    ret->ranks = (int64_t)wire_u64(j, "ranks");
+    (void)snprintf(ret->digest, sizeof ret->digest, "%s", digest);
+    (void)snprintf(ret->path, sizeof ret->path, "%s", path);
+}
+
 cJSON *wire_observation(const struct observation *o)
 {
     cJSON *j = cJSON_CreateObject();
@@ -81,6 +111,8 @@ cJSON *wire_observation(const struct observation *o)
     cJSON_AddBoolToObject(j, "leaseLost", o->lease_lost);
     cJSON_AddStringToObject(j, "reason", o->reason);
     cJSON_AddStringToObject(j, "message", o->message);
+    if (o->checkpoint.present)
+        cJSON_AddItemToObject(j, "checkpoint", wire_checkpoint(&o->checkpoint));
     return j;
 }
 
@@ -106,6 +138,7 @@ int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *
     o.lease_lost = wire_bool(j, "leaseLost");
     (void)snprintf(o.reason, sizeof o.reason, "%s", wire_str(j, "reason"));
     (void)snprintf(o.message, sizeof o.message, "%s", wire_str(j, "message"));
+    wire_checkpoint_read(cJSON_GetObjectItemCaseSensitive(j, "checkpoint"), &o.checkpoint);
     *ret = o;
     return 0;
 }

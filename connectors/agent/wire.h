@@ -28,6 +28,7 @@ enum agent_frame {
     AF_RENEW = 26,    /* from, leaseMs; no answer */
     AF_RESULT = 27,   /* agent: outcome, code, text, seen | runs[] */
     AF_OBSERVED = 28, /* agent: an observation, unasked */
+    AF_STAGE = 29,    /* key, resumePath, resumeDigest, world: can it be resumed from here? */
     /* streams; id is the stream's */
     AF_LOGS = 40,  /* key, rank, follow, tail */
     AF_EXEC = 41,  /* key, rank, argv[], stdin */
@@ -50,6 +51,9 @@ void wire_send(struct stream *s, enum agent_frame type, uint64_t id, cJSON *j);
 /* Parses a body; refuses what is no JSON object. */
 int wire_parse(const struct frame *f, cJSON **ret, struct err *err) MUST_CHECK;
 
+cJSON *wire_checkpoint(const struct run_checkpoint_report *c);
+/* What cannot be read is not present. */
+void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret);
 cJSON *wire_observation(const struct observation *o);
 int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *err) MUST_CHECK;
 

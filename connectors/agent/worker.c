@@ -104,6 +104,7 @@ static bool worker_read_end(struct worker *w)
         r.step != RUN_STEP_ENDED)
         return false;
     w->report = r;
+    checkpoints_reported(w);
     return true;
 }
 
@@ -161,6 +162,7 @@ static int shim_frame(const struct frame *f, void *arg)
     if (f->type != RUN_FRAME_STATE || run_report_parse(f->body.p, f->body.n, &r, NULL) < 0)
         return 0;
     w->report = r;
+    checkpoints_reported(w);
     if (w->state == WS_DIALING) {
         char dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
         w->state = WS_LINKED;
@@ -179,6 +181,7 @@ static int shim_frame(const struct frame *f, void *arg)
         timer_start(&w->tick, 0); /* not from in here: the stream goes */
         return 0;
     }
+    run_go(w->run);
     run_changed(w->run);
     return 0;
 }
@@ -241,12 +244,19 @@ void worker_renew(struct worker *w)
 
     if (w->state != WS_LINKED || !w->stream || !a->renew_lease_ms)
         return;
-    /* Each run has the length that its order gave it: one that waits out a partition lives longer. */
+    /* Each run has the length that its order gave it: one that waits out a partition lives longer.
+     */
     uint64_t own_ms = wire_u64(w->run->order, "leaseMs");
     j = cJSON_CreateObject();
     cJSON_AddNumberToObject(j, "from", (double)a->renew_from_ms);
     cJSON_AddNumberToObject(j, "leaseMs", (double)(own_ms ? own_ms : a->renew_lease_ms));
     shim_send(w, RUN_FRAME_RENEW, j);
+}
+
+void worker_go(struct worker *w)
+{
+    if (w->state == WS_LINKED && w->stream)
+        shim_send(w, RUN_FRAME_GO, cJSON_CreateObject());
 }
 
 void worker_stop(struct worker *w, int signo, uint64_t grace_ms)
@@ -274,7 +284,37 @@ static void shim_exited(struct process *p, int exit_code, int term_signal, void 
     timer_start(&w->tick, 0);
 }
 
-#define SHIM_ARGS 24
+#define SHIM_ARGS 48
+
+#define CHECKPOINT_ARGS 20
+
+static size_t checkpoint_argv(const struct worker *w, struct arena *m, const char **argv)
+{
+    const cJSON *o = w->run->order;
+    char proofs[AGENT_PATH_MAX];
+    size_t n = 0;
+
+    if (!*wire_str(o, "checkpointBase"))
+        return 0;
+    const char *const base[] = {"--checkpoint-dir", wire_str(o, "checkpointBase"),
+                                "--workload",       w->run->key.uid,
+                                "--epoch",          arena_printf(m, "%" PRId64, w->run->key.epoch),
+                                "--rank",           arena_printf(m, "%" PRId64, w->rank),
+                                "--world",          arena_printf(m, "%u", w->run->n_workers)};
+    for (; n < sizeof base / sizeof *base; n++)
+        argv[n] = base[n];
+    if (!*wire_str(o, "resumePath"))
+        return n;
+    checkpoints_proofs_dir(w->run->agent, wire_str(o, "resumeDigest"), proofs);
+    const char *const resume[] = {"--resume",        wire_str(o, "resumePath"),
+                                  "--resume-digest", wire_str(o, "resumeDigest"),
+                                  "--resume-proofs", arena_strdup(m, proofs)};
+    for (size_t i = 0; i < sizeof resume / sizeof *resume; i++)
+        argv[n++] = resume[i];
+    if (w->run->n_workers > 1)
+        argv[n++] = "--wait-go";
+    return n;
+}
 
 static size_t shim_argv(const struct worker *w, struct arena *m, const char **argv, size_t max)
 {
@@ -301,11 +341,12 @@ static size_t shim_argv(const struct worker *w, struct arena *m, const char **ar
                                 "--lease-from",
                                 arena_printf(m, "%" PRIu64, wire_u64(o, "leaseFrom")),
                                 "--grace",
-                                arena_printf(m, "%" PRIu64, wire_u64(o, "graceMs")),
-                                "--"};
-    _Static_assert(sizeof head / sizeof *head < SHIM_ARGS, "room for the head");
+                                arena_printf(m, "%" PRIu64, wire_u64(o, "graceMs"))};
+    _Static_assert(sizeof head / sizeof *head + CHECKPOINT_ARGS < SHIM_ARGS, "room for the head");
     for (; n < sizeof head / sizeof *head; n++)
         argv[n] = head[n];
+    n += checkpoint_argv(w, m, argv + n);
+    argv[n++] = "--";
     if (*wire_str(o, "script")) {
         argv[n++] = "/bin/sh";
         argv[n++] = "-e";
@@ -331,10 +372,6 @@ static int worker_spawn(struct worker *w, struct err *err)
     rc = file_mkdir(l, dir, 0700, err);
     if (rc == 0 && !*wire_str(w->run->order, "cwd"))
         rc = file_mkdir(l, worker_cwd(w, m), 0700, err);
-    if (rc == 0 && *wire_str(w->run->order, "checkpointDir"))
-        rc = file_mkdir(
-            l, arena_printf(m, "%s/%" PRId64, wire_str(w->run->order, "checkpointDir"), w->rank),
-            0700, err);
     if (rc < 0)
         return rc;
     (void)snprintf(out, sizeof out, "%s/shim.log", dir);

@@ -19,6 +19,17 @@ void run_report_print(const struct run_report *r, struct buf *out)
     cJSON_AddBoolToObject(j, "stopped", r->stopped);
     cJSON_AddStringToObject(j, "reason", r->reason);
     cJSON_AddStringToObject(j, "message", r->message);
+    if (r->ready)
+        cJSON_AddBoolToObject(j, "ready", true);
+    if (r->never_started)
+        cJSON_AddBoolToObject(j, "neverStarted", true);
+    if (r->checkpoint.present) {
+        cJSON *c = cJSON_AddObjectToObject(j, "checkpoint");
+        cJSON_AddNumberToObject(c, "step", (double)r->checkpoint.step);
+        cJSON_AddNumberToObject(c, "bytes", (double)r->checkpoint.bytes);
+        cJSON_AddNumberToObject(c, "writeMs", (double)r->checkpoint.write_ms);
+        cJSON_AddStringToObject(c, "manifest", r->checkpoint.manifest);
+    }
     char *text = cJSON_PrintUnformatted(j);
     buf_str(out, text);
     cJSON_free(text);
@@ -39,6 +50,27 @@ static void text(const cJSON *j, const char *name, char *out, size_t n)
     (void)snprintf(out, n, "%s", s ? s : "");
 }
 
+static int64_t large(const cJSON *j, const char *name)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
+
+    return cJSON_IsNumber(v) && v->valuedouble >= 0 &&
+                   v->valuedouble <= (double)CHECKPOINT_NUMBER_MAX
+               ? (int64_t)v->valuedouble
+               : 0;
+}
+
+static void seal_read(const cJSON *j, struct checkpoint_sealed *ret)
+{
+    if (!cJSON_IsObject(j))
+        return;
+    *ret = (struct checkpoint_sealed){.present = true,
+                                      .step = large(j, "step"),
+                                      .bytes = large(j, "bytes"),
+                                      .write_ms = large(j, "writeMs")};
+    text(j, "manifest", ret->manifest, sizeof ret->manifest);
+}
+
 int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err)
 {
     cJSON *j = cJSON_ParseWithLength(p, n);
@@ -56,6 +88,9 @@ int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err
         r.term_signal = number(j, "signal");
         r.lease_lost = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "leaseLost"));
         r.stopped = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "stopped"));
+        r.ready = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "ready"));
+        r.never_started = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "neverStarted"));
+        seal_read(cJSON_GetObjectItemCaseSensitive(j, "checkpoint"), &r.checkpoint);
         text(j, "reason", r.reason, sizeof r.reason);
         text(j, "message", r.message, sizeof r.message);
         *ret = r;

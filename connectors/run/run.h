@@ -12,6 +12,7 @@
 #define HANSE_CONNECTORS_RUN_RUN_H
 
 #include "api/base/frame.h"
+#include "connectors/checkpoint/checkpoint.h"
 #include "connectors/run/runner_os.h"
 
 #include <stdbool.h>
@@ -23,20 +24,36 @@ enum run_frame {
     RUN_FRAME_STATE = 1, /* shim: struct run_report; on connecting and on every change */
     RUN_FRAME_RENEW = 2, /* agent: {"from":ms,"leaseMs":n} */
     RUN_FRAME_STOP =
-        3 /* agent: {"signal":15,"graceMs":n}: that signal, SIGKILL to all after the grace */
+        3, /* agent: {"signal":15,"graceMs":n}: that signal, SIGKILL to all after the grace */
+    RUN_FRAME_GO = 4 /* agent: all ranks are ready, the program may start */
 };
 enum runner_step { RUN_STEP_STARTING, RUN_STEP_RUNNING, RUN_STEP_ENDING, RUN_STEP_ENDED };
 struct run_report { /* of one worker */
     enum runner_step step;
     int exit_code, term_signal;
     bool lease_lost;
-    bool stopped; /* it had been asked to stop */
+    bool stopped;       /* it had been asked to stop */
+    bool ready;         /* STARTING: what it resumes from is verified, it waits for GO */
+    bool never_started; /* ENDED: no process of the program ever was */
+    bool stuck;         /* not told: the store hangs, and with it a thread of this process */
+    struct checkpoint_sealed checkpoint; /* newest */
     char reason[64], message[256];
 };
 /* One JSON object, as in end.json and in RUN_FRAME_STATE. */
 void run_report_print(const struct run_report *r, struct buf *out);
 int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err) MUST_CHECK;
 #define RUN_END_FILE "end.json"
+
+/* A rank's checkpoints; strings are never NULL. connectors/checkpoint/README.md has the folders. */
+struct run_checkpoints {
+    const char *base;     /* "" = none: then the rest does not matter */
+    const char *workload; /* uid */
+    int64_t epoch, rank, world, keep;
+    const char *resume_path, *resume_digest; /* cut; "" = starts anew */
+    const char *proofs_dir;                  /* what the agent has verified already; "" = nothing */
+    bool own_cuts; /* nobody else gathers the ranks' seals: writes cuts itself (one rank only) */
+    bool wait_go;  /* a gang starts together: only when all its ranks can */
+};
 
 /* ---- the shim on any loop
  * ------------------------------------------------------------------------------ */
@@ -53,6 +70,7 @@ struct runner_config {
     uint64_t lease_ms, lease_from_ms; /* 0 = no lease; from: loop_now_ms when it was asked for */
     uint64_t grace_ms; /* of a lost lease, and for what a finished program leaves behind */
     int64_t guard_pid; /* 0 = none */
+    struct run_checkpoints checkpoints;
     /* Last call; the runner is gone then. */
     void (*done)(const struct run_report *r, void *arg);
     void *arg;

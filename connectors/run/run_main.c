@@ -11,8 +11,9 @@
 
 struct args {
     const char *dir, *socket, *log, *cwd, *group, *attach;
-    uint64_t lease_ms, from_ms, grace_ms, parent, id;
-    bool enter, help;
+    const char *ck, *workload, *resume, *digest, *proofs;
+    uint64_t lease_ms, from_ms, grace_ms, parent, id, epoch, rank, world, keep;
+    bool enter, help, wait_go;
     const char *const *cmd;
 };
 struct shim {
@@ -36,10 +37,26 @@ static const char usage[] =
     "  --log FILE       append its output to FILE instead of passing it through\n"
     "  --help           this text\n"
     "\n"
+    "Checkpoints (COMMAND keeps the program contract; what it saves is verified and sealed\n"
+    "while it runs and once more after its end):\n"
+    "  --checkpoint-dir BASE  absolute folder of this job in a store; COMMAND gets\n"
+    "                         HANSE_CHECKPOINT_DIR=BASE/eEPOCH/RANK\n"
+    "  --epoch N              counts the starts of this job; default HANSE_EPOCH, or 1\n"
+    "  --rank N, --world N    default HANSE_RANK and HANSE_WORLD_SIZE, or 0 and 1. With one rank\n"
+    "                         BASE/sealed/eEPOCH/cut-N.json is written, too\n"
+    "  --workload UID         default HANSE_WORKLOAD_UID, or local\n"
+    "  --checkpoint-keep N    newest cuts that stay; default 3\n"
+    "  --resume CUT           a cut-N.json: verified first, and COMMAND gets HANSE_RESUME_DIR. "
+    "When\n"
+    "                         it does not hold, COMMAND is not started: exit status 126\n"
+    "  --resume-digest D      sha256:... that the cut must have\n"
+    "\n"
     "Used by hanse agent:\n"
     "  --dir FOLDER     where end.json is written once every process is gone\n"
     "  --socket PATH    where it takes renewals and stops; needs --dir\n"
-    "  --lease-from MS  boot-time clock from which the lease counts\n";
+    "  --lease-from MS  boot-time clock from which the lease counts\n"
+    "  --resume-proofs FOLDER  what the agent has verified already\n"
+    "  --wait-go        starts COMMAND when the agent says that all ranks can\n";
 
 static bool number(const char *s, uint64_t *ret)
 {
@@ -51,6 +68,20 @@ static bool number(const char *s, uint64_t *ret)
     return *end == '\0';
 }
 
+static const char *env_text(const char *name, const char *otherwise)
+{
+    const char *v = getenv(name);
+
+    return v && *v ? v : otherwise;
+}
+
+static uint64_t env_number(const char *name, uint64_t otherwise)
+{
+    uint64_t v;
+
+    return number(getenv(name), &v) ? v : otherwise;
+}
+
 static int args_parse(int argc, char **argv, struct args *a, struct err *err)
 {
     const struct {
@@ -58,13 +89,30 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
         const char **text;
         uint64_t *value;
         bool *flag;
-    } options[] = {{"--dir", &a->dir, NULL, NULL},        {"--socket", &a->socket, NULL, NULL},
-                   {"--log", &a->log, NULL, NULL},        {"--cwd", &a->cwd, NULL, NULL},
-                   {"--group", &a->group, NULL, NULL},    {"--attach", &a->attach, NULL, NULL},
-                   {"--lease", NULL, &a->lease_ms, NULL}, {"--lease-from", NULL, &a->from_ms, NULL},
-                   {"--grace", NULL, &a->grace_ms, NULL}, {"--parent", NULL, &a->parent, NULL},
-                   {"--id", NULL, &a->id, NULL},          {"--enter", NULL, NULL, &a->enter},
-                   {"--help", NULL, NULL, &a->help},      {"-h", NULL, NULL, &a->help}};
+    } options[] = {{"--dir", &a->dir, NULL, NULL},
+                   {"--socket", &a->socket, NULL, NULL},
+                   {"--log", &a->log, NULL, NULL},
+                   {"--cwd", &a->cwd, NULL, NULL},
+                   {"--group", &a->group, NULL, NULL},
+                   {"--attach", &a->attach, NULL, NULL},
+                   {"--lease", NULL, &a->lease_ms, NULL},
+                   {"--lease-from", NULL, &a->from_ms, NULL},
+                   {"--grace", NULL, &a->grace_ms, NULL},
+                   {"--parent", NULL, &a->parent, NULL},
+                   {"--id", NULL, &a->id, NULL},
+                   {"--enter", NULL, NULL, &a->enter},
+                   {"--checkpoint-dir", &a->ck, NULL, NULL},
+                   {"--workload", &a->workload, NULL, NULL},
+                   {"--epoch", NULL, &a->epoch, NULL},
+                   {"--rank", NULL, &a->rank, NULL},
+                   {"--world", NULL, &a->world, NULL},
+                   {"--checkpoint-keep", NULL, &a->keep, NULL},
+                   {"--resume", &a->resume, NULL, NULL},
+                   {"--resume-digest", &a->digest, NULL, NULL},
+                   {"--resume-proofs", &a->proofs, NULL, NULL},
+                   {"--wait-go", NULL, NULL, &a->wait_go},
+                   {"--help", NULL, NULL, &a->help},
+                   {"-h", NULL, NULL, &a->help}};
     const size_t n_options = sizeof options / sizeof *options;
 
     for (int i = 1; i < argc; i++) {
@@ -95,6 +143,16 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
         return err_set(err, E_USAGE, "no command: hanse run [OPTION...] -- COMMAND");
     if (!a->dir != !a->socket)
         return err_set(err, E_USAGE, "--dir and --socket belong together");
+    if (*a->resume && !*a->ck)
+        return err_set(err, E_USAGE, "--resume needs --checkpoint-dir");
+    if (*a->ck && *a->ck != '/')
+        return err_set(err, E_USAGE, "--checkpoint-dir %s: give an absolute path", a->ck);
+    if (a->world < 1 || a->world > CHECKPOINT_RANKS_MAX || a->rank >= a->world ||
+        a->epoch > INT32_MAX || a->keep > 1000)
+        return err_set(err, E_USAGE,
+                       "--rank must be below --world (at most %d), --epoch a 32-bit number, "
+                       "--checkpoint-keep at most 1000",
+                       CHECKPOINT_RANKS_MAX);
     return 0;
 }
 
@@ -167,6 +225,17 @@ static int shim_run(const struct args *a, const char *marker, const char *group)
                                 .lease_from_ms = a->from_ms,
                                 .grace_ms = a->grace_ms,
                                 .guard_pid = getppid(),
+                                .checkpoints = {.base = a->ck,
+                                                .workload = a->workload,
+                                                .epoch = (int64_t)a->epoch,
+                                                .rank = (int64_t)a->rank,
+                                                .world = (int64_t)a->world,
+                                                .keep = (int64_t)a->keep,
+                                                .resume_path = a->resume,
+                                                .resume_digest = a->digest,
+                                                .proofs_dir = a->proofs,
+                                                .own_cuts = !a->dir && a->world == 1,
+                                                .wait_go = a->wait_go},
                                 .done = shim_done,
                                 .arg = &s};
     if (runner_create(s.loop, &cfg, &s.runner, &err) < 0) {
@@ -179,6 +248,10 @@ static int shim_run(const struct args *a, const char *marker, const char *group)
             log_err(LOG_WARN, "run.signals", &err);
         loop_uv_run(s.loop);
         status = s.report.term_signal ? 128 + s.report.term_signal : s.report.exit_code;
+        if (*s.report.reason && !a->dir)
+            (void)fprintf(stderr, "hanse run: %s: %s\n", s.report.reason, s.report.message);
+        if (s.report.stuck) /* a thread waits for a store that hangs: nobody waits for it */
+            _exit(status);
     }
     loop_uv_destroy(s.loop);
     return status;
@@ -186,7 +259,17 @@ static int shim_run(const struct args *a, const char *marker, const char *group)
 
 int run_main(int argc, char **argv)
 {
-    struct args a = {.grace_ms = 30000, .group = ""};
+    struct args a = {.grace_ms = 30000,
+                     .group = "",
+                     .ck = "",
+                     .workload = env_text("HANSE_WORKLOAD_UID", "local"),
+                     .resume = "",
+                     .digest = "",
+                     .proofs = "",
+                     .epoch = env_number("HANSE_EPOCH", 1),
+                     .rank = env_number("HANSE_RANK", 0),
+                     .world = env_number("HANSE_WORLD_SIZE", 1),
+                     .keep = 3};
     char group[RUN_GROUP_MAX], name[RUN_MARKER_MAX];
     struct err err;
 

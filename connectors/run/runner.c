@@ -1,15 +1,18 @@
 /* The shim's state machine. It holds the lease itself: nobody has to tell it to stop.
  *
- *     RUNNING ──lease over / asked──► ENDING ──grace over──► KILLING ──nobody left──► GONE
- * (end.json) ─► done └──────program exited, others left behind──┘            every arrow also when
- * nobody is left
+ *     PREPARING ─► WAITING ─► RUNNING ──lease over / asked──► ENDING ──grace over──► KILLING
+ *         │           │          └── program exited, others left behind ─┘  │             │
+ *         └───────────┴── cannot resume, lease over, asked ──► SEALING ◄─── nobody left ─┘
+ *                                                                 └─► GONE (end.json) ─► done
+ *
+ * PREPARING, WAITING (for the other ranks) and SEALING are only there with checkpoints.
  *
  * Level-triggered: runner_tick looks at the program, the clock and the tree, and never trusts an
  * event. */
 #include "api/base/limits.h"
 #include "api/base/list.h"
 #include "api/base/log.h"
-#include "connectors/run/run.h"
+#include "connectors/run/keeper.h"
 
 #include <cjson/cJSON.h>
 #include <signal.h>
@@ -21,7 +24,15 @@
 #define TRIM_EVERY_MS 2000
 #define LINKS_MAX 8 /* agents come one at a time; more is somebody else */
 
-enum runner_state { RS_RUNNING, RS_ENDING, RS_KILLING, RS_GONE };
+enum runner_state {
+    RS_PREPARING,
+    RS_WAITING,
+    RS_RUNNING,
+    RS_ENDING,
+    RS_KILLING,
+    RS_SEALING,
+    RS_GONE
+};
 
 struct runner_link {
     struct list link;
@@ -41,7 +52,9 @@ struct runner {
     struct listener *listener;
     struct list links;
     unsigned n_links;
-    bool written; /* end.json is on disk */
+    bool written;          /* end.json is on disk */
+    struct keeper *keeper; /* NULL: no checkpoints */
+    bool go;               /* the other ranks are ready, too */
 };
 
 static void runner_tick(void *arg);
@@ -98,6 +111,10 @@ static int link_frame(const struct frame *f, void *arg)
         runner_renew(k->runner, json_u64(j, "from"), json_u64(j, "leaseMs"));
     else if (f->type == RUN_FRAME_STOP)
         runner_stop(k->runner, (int)json_u64(j, "signal"), json_u64(j, "graceMs"));
+    else if (f->type == RUN_FRAME_GO) {
+        k->runner->go = true;
+        timer_start(&k->runner->tick, 0);
+    }
     cJSON_Delete(j);
     return 0;
 }
@@ -162,6 +179,7 @@ static void runner_free_when_quiet(struct runner *r)
     struct runner_config cfg = r->cfg;
     timer_stop(&r->tick);
     timer_stop(&r->trim);
+    r->keeper = keeper_destroy(r->keeper);
     mem_free(r);
     cfg.done(&report, cfg.arg);
 }
@@ -196,8 +214,41 @@ static void runner_finish(struct runner *r)
     runner_free_when_quiet(r);
 }
 
+/* Nobody is left, or nobody ever was: what has been saved is sealed before "ended" is said. */
+static void runner_seal(struct runner *r)
+{
+    if (!r->keeper) {
+        runner_finish(r);
+        return;
+    }
+    r->state = RS_SEALING;
+    keeper_settle(r->keeper, !r->report.never_started);
+    timer_start(&r->tick, 0);
+}
+
+static void runner_say(struct runner *r, const char *reason, const char *message)
+{
+    (void)snprintf(r->report.reason, sizeof r->report.reason, "%.63s", reason);
+    (void)snprintf(r->report.message, sizeof r->report.message, "%.250s", message);
+}
+
+/* Why has been said. */
+static void runner_never_starts(struct runner *r)
+{
+    r->report.never_started = true;
+    r->report.ready = false;
+    r->report.exit_code = 126;
+    runner_seal(r);
+}
+
 static void runner_begin_end(struct runner *r, int signo, uint64_t kill_at_ms)
 {
+    if (r->state == RS_PREPARING || r->state == RS_WAITING) {
+        if (!r->report.message[0])
+            runner_say(r, "", "it was stopped before it started");
+        runner_never_starts(r);
+        return;
+    }
     if (r->state == RS_ENDING) {
         if (kill_at_ms < r->kill_at_ms)
             r->kill_at_ms = kill_at_ms;
@@ -219,7 +270,7 @@ void runner_stop(struct runner *r, int signo, uint64_t grace_ms)
 {
     if (signo <= 0 || signo > 64)
         signo = SIGTERM;
-    if (r->state == RS_RUNNING || r->state == RS_ENDING)
+    if (r->state <= RS_ENDING)
         r->report.stopped = true;
     runner_begin_end(r, signo, loop_now_ms(r->loop) + grace_ms);
     timer_start(&r->tick, 0);
@@ -241,6 +292,56 @@ static void program_exited(struct process *p, int exit_code, int term_signal, vo
     timer_start(&r->tick, 0);
 }
 
+/* The program's environment, and where it saves and resumes. */
+static const char *const *runner_env(struct runner *r, struct arena *m)
+{
+    static const char save[] = "HANSE_CHECKPOINT_DIR=", resume[] = "HANSE_RESUME_DIR=";
+    size_t n = 0, k = 0;
+
+    if (!r->keeper)
+        return r->cfg.env;
+    while (r->cfg.env[n])
+        n++;
+    const char **env = arena_array(m, const char *, n + 3);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(r->cfg.env[i], save, sizeof save - 1) != 0 &&
+            strncmp(r->cfg.env[i], resume, sizeof resume - 1) != 0)
+            env[k++] = r->cfg.env[i];
+    env[k++] = arena_printf(m, "%s%s", save, keeper_dir(r->keeper));
+    if (*keeper_resume(r->keeper))
+        env[k++] = arena_printf(m, "%s%s", resume, keeper_resume(r->keeper));
+    return env;
+}
+
+static int runner_spawn(struct runner *r, struct err *err)
+{
+    struct runner_os *os = r->cfg.os;
+    const char *argv[LIMIT_GANG_MAX];
+    char parent[32];
+    size_t n = 0;
+    AUTO_ARENA m = arena_create(0);
+
+    (void)snprintf(parent, sizeof parent, "%lld", (long long)os->ops->self(os));
+    const char *const head[] = {
+        os->ops->program(os), "run", "--enter", "--parent", parent, "--group", r->cfg.group, "--"};
+    for (; n < sizeof head / sizeof *head; n++)
+        argv[n] = head[n];
+    for (const char *const *a = r->cfg.argv; *a; a++) {
+        if (n + 1 == sizeof argv / sizeof *argv)
+            return err_set(err, E_TOOLARGE, "the command has too many arguments");
+        argv[n++] = *a;
+    }
+    argv[n] = NULL;
+    const char *log = r->cfg.log_path;
+    struct process_spec spec = {.argv = argv,
+                                .env = runner_env(r, m),
+                                .cwd = r->cfg.cwd,
+                                .stdout_path = log ? log : "/proc/self/fd/1",
+                                .stderr_path = log ? log : "/proc/self/fd/2",
+                                .session = true};
+    return process_spawn(r->loop, &spec, program_exited, r, &r->program, err);
+}
+
 /* ---- the tick
  * ------------------------------------------------------------------------------------------------
  */
@@ -251,6 +352,22 @@ static uint64_t lease_soft_end(const struct runner *r)
     if (grace > r->cfg.lease_ms / 2)
         grace = r->cfg.lease_ms / 2;
     return r->lease_until_ms - grace;
+}
+
+/* Has the lease run out? Else the tick comes again when it does. */
+static bool runner_lease(struct runner *r, uint64_t now)
+{
+    if (!r->lease_until_ms)
+        return false;
+    if (now < lease_soft_end(r)) {
+        timer_start(&r->tick, lease_soft_end(r) - now);
+        return false;
+    }
+    r->report.lease_lost = true;
+    runner_say(r, "LeaseLost", "the lease was not renewed in time: stopped by its own runner");
+    runner_begin_end(r, SIGTERM, r->lease_until_ms);
+    timer_start(&r->tick, 0);
+    return true;
 }
 
 static void tick_running(struct runner *r, uint64_t now)
@@ -266,18 +383,67 @@ static void tick_running(struct runner *r, uint64_t now)
         timer_start(&r->tick, 0);
         return;
     }
-    if (!r->lease_until_ms)
+    (void)runner_lease(r, now);
+}
+
+/* What the keeper has sealed meanwhile is told at once. */
+static void runner_take_seal(struct runner *r)
+{
+    const struct checkpoint_sealed *s = r->keeper ? keeper_newest(r->keeper) : NULL;
+
+    if (!s || !s->present || (r->report.checkpoint.present && r->report.checkpoint.step == s->step))
         return;
-    if (now < lease_soft_end(r)) {
-        timer_start(&r->tick, lease_soft_end(r) - now);
+    r->report.checkpoint = *s;
+    runner_tell(r, NULL);
+}
+
+static void tick_preparing(struct runner *r, uint64_t now)
+{
+    const struct err *why = keeper_why(r->keeper);
+    struct err err;
+
+    if (runner_lease(r, now))
         return;
+    if (keeper_state(r->keeper) == KEEPER_FAILED) {
+        runner_say(r, why->code == E_CHECKPOINT ? why->field : "StoreUnreachable", why->text);
+        runner_never_starts(r);
+    } else if (keeper_state(r->keeper) == KEEPER_READY && r->cfg.checkpoints.wait_go && !r->go) {
+        if (r->state == RS_WAITING)
+            return;
+        r->state = RS_WAITING;
+        r->report.ready = true;
+        runner_tell(r, NULL);
+    } else if (keeper_state(r->keeper) == KEEPER_READY) {
+        if (runner_spawn(r, &err) < 0) {
+            r->report.exit_code = 126;
+            runner_say(r, "StartFailed", err.text);
+            runner_seal(r);
+            return;
+        }
+        r->state = RS_RUNNING;
+        r->report.step = RUN_STEP_RUNNING;
+        r->report.ready = false;
+        runner_tell(r, NULL);
+        timer_start(&r->tick, 0);
     }
-    r->report.lease_lost = true;
-    (void)snprintf(r->report.reason, sizeof r->report.reason, "LeaseLost");
-    (void)snprintf(r->report.message, sizeof r->report.message,
-                   "the lease was not renewed in time: stopped by its own runner");
-    runner_begin_end(r, SIGTERM, r->lease_until_ms);
-    timer_start(&r->tick, 0);
+}
+
+static void tick_sealing(struct runner *r)
+{
+    const struct err *unsealed = keeper_unsealed(r->keeper);
+    char was[sizeof r->report.message];
+
+    if (keeper_state(r->keeper) != KEEPER_SETTLED)
+        return;
+    r->report.stuck = keeper_stuck(r->keeper);
+    if (unsealed->code && !r->report.reason[0]) {
+        memcpy(was, r->report.message, sizeof was);
+        (void)snprintf(r->report.reason, sizeof r->report.reason, "NotSealed");
+        (void)snprintf(r->report.message, sizeof r->report.message,
+                       "%.60s%sits last checkpoint was not taken: %.150s", was, *was ? "; " : "",
+                       unsealed->text);
+    }
+    runner_finish(r);
 }
 
 static void runner_tick(void *arg)
@@ -287,14 +453,19 @@ static void runner_tick(void *arg)
     struct runner_tree t = runner_tree(r);
     int left;
 
+    runner_take_seal(r);
     switch (r->state) {
+    case RS_PREPARING:
+    case RS_WAITING:
+        tick_preparing(r, now);
+        return;
     case RS_RUNNING:
         tick_running(r, now);
         return;
     case RS_ENDING:
         left = r->program ? 1 : r->cfg.os->ops->tree_process_count(r->cfg.os, &t);
         if (left == 0) {
-            runner_finish(r);
+            runner_seal(r);
         } else if (now >= r->kill_at_ms) {
             r->state = RS_KILLING;
             timer_start(&r->tick, 0);
@@ -307,9 +478,12 @@ static void runner_tick(void *arg)
         (void)r->cfg.os->ops->tree_signal(r->cfg.os, &t, SIGKILL);
         left = r->cfg.os->ops->tree_process_count(r->cfg.os, &t);
         if (left == 0 && !r->program)
-            runner_finish(r);
+            runner_seal(r);
         else
             timer_start(&r->tick, TREE_POLL_MS);
+        return;
+    case RS_SEALING:
+        tick_sealing(r);
         return;
     case RS_GONE:
         if (!r->written)
@@ -357,32 +531,11 @@ static int runner_open(struct runner *r, struct err *err)
     return 0;
 }
 
-static int runner_spawn(struct runner *r, struct err *err)
+static void runner_kept(void *arg)
 {
-    struct runner_os *os = r->cfg.os;
-    const char *argv[LIMIT_GANG_MAX];
-    char parent[32];
-    size_t n = 0;
+    struct runner *r = arg;
 
-    (void)snprintf(parent, sizeof parent, "%lld", (long long)os->ops->self(os));
-    const char *const head[] = {
-        os->ops->program(os), "run", "--enter", "--parent", parent, "--group", r->cfg.group, "--"};
-    for (; n < sizeof head / sizeof *head; n++)
-        argv[n] = head[n];
-    for (const char *const *a = r->cfg.argv; *a; a++) {
-        if (n + 1 == sizeof argv / sizeof *argv)
-            return err_set(err, E_TOOLARGE, "the command has too many arguments");
-        argv[n++] = *a;
-    }
-    argv[n] = NULL;
-    const char *log = r->cfg.log_path;
-    struct process_spec spec = {.argv = argv,
-                                .env = r->cfg.env,
-                                .cwd = r->cfg.cwd,
-                                .stdout_path = log ? log : "/proc/self/fd/1",
-                                .stderr_path = log ? log : "/proc/self/fd/2",
-                                .session = true};
-    return process_spawn(r->loop, &spec, program_exited, r, &r->program, err);
+    timer_start(&r->tick, 0);
 }
 
 int runner_create(struct loop *l, const struct runner_config *cfg, struct runner **ret,
@@ -408,11 +561,17 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
     rc = cfg->os->ops->adopt_orphans(cfg->os, err);
     if (rc == 0)
         rc = runner_open(r, err);
-    if (rc == 0)
-        rc = runner_spawn(r, err);
     if (rc < 0)
         goto fail;
-    r->report.step = RUN_STEP_RUNNING;
+    if (cfg->checkpoints.base && *cfg->checkpoints.base) {
+        r->keeper = keeper_create(l, &cfg->checkpoints, runner_kept, r);
+    } else {
+        rc = runner_spawn(r, err);
+        if (rc < 0)
+            goto fail;
+        r->state = RS_RUNNING;
+        r->report.step = RUN_STEP_RUNNING;
+    }
     runner_tell(r, NULL);
     timer_start(&r->tick, 0);
     if (cfg->log_path)

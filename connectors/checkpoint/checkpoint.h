@@ -1,0 +1,152 @@
+/* Checkpoints as files: what a program's manifest says is verified, sealed beside it, gathered into
+ * a cut of all ranks, verified again before anybody resumes from it, and removed when newer ones
+ * are enough. Used by the shim (connectors/run) and by the agent; knows neither of them.
+ *
+ * Nothing in here trusts a file: names stay below their folder, links are not followed, sizes and
+ * digests are read back. A checkpoint that does not hold is refused with E_CHECKPOINT, and
+ * err->field is its reason: CheckpointMissing, CheckpointTorn, CheckpointAltered,
+ * CheckpointForeign. Any other error says that the store could not be asked: it is no verdict.
+ *
+ * All functions that take a path read or write files of any size: they block, and are called on the
+ * thread pool (loop_work) or in a program of their own. They share nothing but their arguments. */
+#ifndef HANSE_CONNECTORS_CHECKPOINT_CHECKPOINT_H
+#define HANSE_CONNECTORS_CHECKPOINT_CHECKPOINT_H
+
+#include "api/base/err.h"
+#include "api/base/mem.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHECKPOINT_MANIFEST_FILE "manifest.json"
+#define CHECKPOINT_MANIFEST_MAX (8u << 20)
+#define CHECKPOINT_CUT_MAX (4u << 20)
+#define CHECKPOINT_FILES_MAX 20000 /* of one manifest */
+#define CHECKPOINT_NAME_MAX 512
+#define CHECKPOINT_DEPTH_MAX 8
+#define CHECKPOINT_RANKS_MAX 4096
+#define CHECKPOINT_NUMBER_MAX ((int64_t)1 << 53)
+#define CHECKPOINT_DIGEST_MAX 80 /* "sha256:" and 64 hex digits */
+#define CHECKPOINT_PATH_MAX 1024 /* of a cut: what travels in an observation */
+#define CHECKPOINT_KEEP_MIN 2
+
+/* ---- manifest: what a program wrote (manifest.c) ---- */
+struct checkpoint_file {
+    const char *name;
+    int64_t bytes;
+    char sha256[65];
+};
+struct checkpoint_manifest {       /* in an arena */
+    int64_t step, bytes;           /* bytes: of all files */
+    struct checkpoint_file *files; /* sorted by name */
+    size_t n_files;
+    char digest[CHECKPOINT_DIGEST_MAX]; /* of the text */
+};
+/* E_CHECKPOINT when it is not whole or says what it must not. */
+int checkpoint_manifest_parse(const char *text, size_t n, struct arena *a,
+                              struct checkpoint_manifest *ret, struct err *err) MUST_CHECK;
+void checkpoint_manifest_print(const struct checkpoint_manifest *m, struct buf *out);
+/* A relative path without "..", ".", empty parts or control characters; not manifest.json. */
+int checkpoint_name_check(const char *name, struct err *err) MUST_CHECK;
+
+/* ---- progress of one call that may take long ---- */
+struct checkpoint_progress { /* zeroed; may be read and cancelled from another thread */
+    _Atomic uint64_t bytes;  /* read so far; moves as long as the store answers */
+    _Atomic bool cancel;     /* the call ends soon, with E_CANCELLED */
+};
+
+/* ---- sealing, one rank (seal.c) ---- */
+struct checkpoint_sealed {
+    bool present;
+    int64_t step, bytes, write_ms;
+    char manifest[CHECKPOINT_DIGEST_MAX];
+};
+/* Makes BASE/eE/RANK (0700) and the folder of its sealed steps, removes what a crash left half
+ * done, and looks what has been sealed already. */
+struct checkpoint_sealer;
+int checkpoint_sealer_create(const char *base, int64_t epoch, int64_t rank,
+                             struct checkpoint_sealer **ret, struct err *err) MUST_CHECK;
+struct checkpoint_sealer *checkpoint_sealer_destroy(struct checkpoint_sealer *s);
+const char *checkpoint_sealer_dir(const struct checkpoint_sealer *s); /* HANSE_CHECKPOINT_DIR */
+/* The newest that is sealed. */
+const struct checkpoint_sealed *checkpoint_sealer_newest(const struct checkpoint_sealer *s);
+/* Seals what manifest.json says now, if that is new. Nothing new is 0. A manifest that was refused
+ * is refused again (cheaply) until it changes. */
+int checkpoint_sealer_look(struct checkpoint_sealer *s, struct checkpoint_progress *p,
+                           struct err *err) MUST_CHECK;
+
+/* ---- cuts: all ranks at one point (cut.c) ---- */
+struct checkpoint_rank {
+    int64_t rank, step, bytes;
+    char manifest[CHECKPOINT_DIGEST_MAX];
+};
+struct checkpoint_cut { /* in an arena */
+    const char *workload;
+    int64_t epoch, step, bytes;    /* step: the least; bytes: of all */
+    struct checkpoint_rank *ranks; /* 0, 1, 2, … */
+    size_t n_ranks;
+};
+int checkpoint_cut_parse(const char *text, size_t n, struct arena *a, struct checkpoint_cut *ret,
+                         struct err *err) MUST_CHECK;
+/* Writes BASE/sealed/eE/cut-N.json durably, N being one more than the highest there. */
+int checkpoint_cut_write(const char *base, const struct checkpoint_cut *c,
+                         char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number,
+                         char ret_digest[CHECKPOINT_DIGEST_MAX], struct err *err) MUST_CHECK;
+
+#define CHECKPOINT_SEALS 4
+struct checkpoint_seals { /* what one rank has sealed, oldest first */
+    struct checkpoint_sealed seal[CHECKPOINT_SEALS];
+    unsigned n;
+};
+/* Takes over what a rank reports. True when it is new. */
+bool checkpoint_seals_add(struct checkpoint_seals *s, const struct checkpoint_sealed *seal);
+/* Is there a better cut than the last one (steps by rank; NULL: none yet)? Then *ret gets one entry
+ * a rank. Ranks that save together must never be cut apart, and nobody says which ones do. So: the
+ * newest step that all have sealed; else, when each of them has gone on since the last cut, what
+ * each has newest. all_saved: all have ended and said that what they have written is to be resumed
+ * from; then that is it. */
+bool checkpoint_cut_choose(const struct checkpoint_seals *seals, size_t n, const int64_t *last,
+                           bool all_saved, struct checkpoint_rank *ret, int64_t *ret_write_ms);
+
+/* ---- resuming (resume.c) ---- */
+struct checkpoint_want {
+    const char *path;     /* cut file */
+    const char *digest;   /* "sha256:…"; "" = not known, then it is not compared */
+    const char *workload; /* uid; "" = any */
+    int64_t world;        /* 0 = any */
+    int64_t rank;         /* -1 = all */
+    /* Where stage leaves what it has read and found right, by rank; files that are the same ones
+     * since (device, inode, size, times) need not be read again. NULL: all is read. */
+    const char *proofs_dir;
+    bool write_proofs;
+};
+struct checkpoint_found {
+    int64_t epoch, step, bytes, ranks;  /* of the whole cut */
+    char dir[CHECKPOINT_PATH_MAX + 64]; /* of the rank: HANSE_RESUME_DIR; "" for all */
+};
+int checkpoint_verify(const struct checkpoint_want *w, struct checkpoint_progress *p,
+                      struct checkpoint_found *ret, struct err *err) MUST_CHECK;
+/* A folder with a manifest.json: a program's own, or one sealed step. */
+int checkpoint_verify_dir(const char *dir, const char *digest, struct checkpoint_progress *p,
+                          struct checkpoint_found *ret, struct err *err) MUST_CHECK;
+
+/* ---- retention (retain.c) ---- */
+struct checkpoint_retain {
+    const char *base;
+    int64_t epoch;           /* whose runner asks */
+    int64_t keep;            /* newest cuts that stay, at least CHECKPOINT_KEEP_MIN */
+    int64_t known;           /* number of the newest cut that the hub is known to have; 0 = none */
+    const char *resume_path; /* stays until a cut is known; "" = none */
+    const int64_t *floor;    /* by rank: sealed steps from here on may still become part of a cut */
+    size_t n_ranks;
+};
+/* Removes cuts and sealed steps that nobody needs, also of older epochs. Does nothing once a newer
+ * epoch is there; leaves an older one alone that has written since this one began. */
+int checkpoint_retain(const struct checkpoint_retain *r, struct err *err) MUST_CHECK;
+
+/* `hanse checkpoint …`; argv[0] is "checkpoint". */
+int checkpoint_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,330 @@
+/* Verifying: before anybody resumes, every byte that the cut answers for is read and compared: the
+ * cut against the digest that the log has, each rank's manifest against the cut, each file against
+ * its manifest. Sizes and manifests are always compared; a file is not read again when a proof says
+ * that this very agent has read it, and that nobody has touched it since. */
+#include "connectors/checkpoint/sealfs.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MISSING "CheckpointMissing"
+#define TORN "CheckpointTorn"
+#define ALTERED "CheckpointAltered"
+#define FOREIGN "CheckpointForeign"
+#define PROOFS_MAX (16u << 20)
+
+struct proof { /* one line of a proofs file: what was read, and the name */
+    struct file_facts facts;
+    int64_t bytes, read_ns;
+    char sha256[65];
+};
+struct verifying {
+    const struct checkpoint_want *want;
+    struct checkpoint_progress *progress;
+    struct buf proofs; /* as read */
+    const char *line;  /* the next of them */
+    const char *path;  /* of the folder, for sentences */
+};
+
+static int refuse_open(struct err *err, int rc, const char *path, const char *name,
+                       const char *reason, const char *remedy)
+{
+    if (rc == E_NOTFOUND)
+        return err_field(err, E_CHECKPOINT, reason, "%.250s%s%.100s is not there: %s", path,
+                         *name ? "/" : "", name, remedy);
+    if (rc == E_FORBIDDEN)
+        return err_field(
+            err, E_CHECKPOINT, ALTERED,
+            "%.250s%s%.100s cannot be read, is no regular file or leads through a link", path,
+            *name ? "/" : "", name);
+    return rc;
+}
+
+/* ---- proofs: "dev ino size mtime ctime read bytes sha256 name" ---- */
+static void proof_add(struct buf *b, const char *name, const struct proof *p)
+{
+    buf_printf(b,
+               "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
+               " %s %s\n",
+               p->facts.device, p->facts.inode, p->facts.size, p->facts.mtime_ns, p->facts.ctime_ns,
+               p->read_ns, p->bytes, p->sha256, name);
+}
+
+/* The next line, if it is about this file: they are in the manifest's order. */
+static bool proof_next(struct verifying *v, const char *name, struct proof *ret)
+{
+    const char *line = v->line, *end = line ? strchr(line, '\n') : NULL;
+    int at = 0;
+
+    if (!end)
+        return false;
+    v->line = end + 1;
+    return sscanf(line,
+                  "%" SCNu64 " %" SCNu64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
+                  " %64[0-9a-f] %n",
+                  &ret->facts.device, &ret->facts.inode, &ret->facts.size, &ret->facts.mtime_ns,
+                  &ret->facts.ctime_ns, &ret->read_ns, &ret->bytes, ret->sha256, &at) == 8 &&
+           at > 0 && (size_t)(end - line - at) == strlen(name) &&
+           strncmp(line + at, name, strlen(name)) == 0;
+}
+
+static bool proof_holds(const struct proof *p, const struct checkpoint_file *f,
+                        const struct file_facts *now)
+{
+    return p->bytes == f->bytes && strcmp(p->sha256, f->sha256) == 0 &&
+           file_facts_equal(&p->facts, now) && p->facts.ctime_ns == now->ctime_ns &&
+           file_facts_settled(&p->facts, p->read_ns);
+}
+
+static void proofs_read(struct verifying *v, int64_t rank)
+{
+    char name[32];
+    int dir, fd;
+
+    if (!v->want->proofs_dir || sealfs_dir_open(v->want->proofs_dir, &dir, NULL) < 0)
+        return;
+    (void)snprintf(name, sizeof name, "%lld", (long long)rank);
+    if (sealfs_open(dir, name, &fd, NULL, NULL) == 0) {
+        if (sealfs_read(fd, PROOFS_MAX, &v->proofs, NULL) < 0)
+            buf_reset(&v->proofs);
+        v->line = v->proofs.n ? v->proofs.p : NULL;
+        sealfs_close(fd);
+    }
+    sealfs_close(dir);
+}
+
+static int proofs_write(const struct verifying *v, int64_t rank, const struct buf *b,
+                        struct err *err)
+{
+    char name[32];
+    int dir;
+    int rc = sealfs_dir_make(v->want->proofs_dir, err);
+
+    if (rc == 0)
+        rc = sealfs_dir_open(v->want->proofs_dir, &dir, err);
+    if (rc < 0 || b->failed)
+        return rc;
+    (void)snprintf(name, sizeof name, "%lld", (long long)rank);
+    rc = sealfs_write(dir, name, b->p, b->n, false, err);
+    sealfs_close(dir);
+    return rc;
+}
+
+/* ---- one folder ---- */
+static int verify_file(struct verifying *v, int dir, const struct checkpoint_file *f,
+                       struct buf *told, struct err *err)
+{
+    struct proof p = {.bytes = f->bytes}, old;
+    bool has_old = proof_next(v, f->name, &old);
+    char hex[65];
+    int fd;
+    int rc = sealfs_open(dir, f->name, &fd, &p.facts, err);
+
+    if (rc < 0)
+        return refuse_open(err, rc, v->path, f->name, TORN, "take an older checkpoint");
+    if (p.facts.size < f->bytes)
+        rc = err_field(err, E_CHECKPOINT, TORN,
+                       "%.250s/%.100s has %lld bytes, its manifest says %lld: take an older "
+                       "checkpoint",
+                       v->path, f->name, (long long)p.facts.size, (long long)f->bytes);
+    p.read_ns = sealfs_now_ns();
+    if (rc == 0 && has_old && proof_holds(&old, f, &p.facts)) {
+        p.read_ns = old.read_ns;
+    } else if (rc == 0) {
+        rc = sealfs_hash(fd, f->bytes, v->progress, hex, err);
+        if (rc == 0 && strcmp(hex, f->sha256) != 0)
+            rc = err_field(err, E_CHECKPOINT, ALTERED,
+                           "%.250s/%.100s has not the SHA-256 of its manifest: somebody wrote to "
+                           "it; take an older checkpoint",
+                           v->path, f->name);
+        if (rc == E_CORRUPT)
+            rc = err_field(err, E_CHECKPOINT, TORN,
+                           "%.250s/%.100s became shorter while it was read", v->path, f->name);
+    }
+    sealfs_close(fd);
+    memcpy(p.sha256, f->sha256, sizeof p.sha256);
+    if (rc == 0 && told)
+        proof_add(told, f->name, &p);
+    return rc;
+}
+
+static int verify_files(struct verifying *v, int dir, const struct checkpoint_manifest *m,
+                        int64_t rank, struct err *err)
+{
+    AUTO_BUF told;
+    bool write = v->want && v->want->write_proofs && v->want->proofs_dir;
+
+    buf_init(&told, PROOFS_MAX);
+    for (size_t i = 0; i < m->n_files; i++) {
+        int rc = verify_file(v, dir, &m->files[i], write ? &told : NULL, err);
+        if (rc < 0)
+            return rc;
+    }
+    return write ? proofs_write(v, rank, &told, err) : 0;
+}
+
+/* Reads and parses a folder's manifest; digest "" is not compared. */
+static int verify_manifest(const char *path, int dir, const char *digest, struct arena *a,
+                           struct checkpoint_manifest *ret, struct err *err)
+{
+    AUTO_BUF text;
+    struct err why;
+    int fd;
+    int rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, NULL, err);
+
+    buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
+    if (rc < 0)
+        return refuse_open(err, rc, path, CHECKPOINT_MANIFEST_FILE, TORN,
+                           "the checkpoint was never finished; take an older one");
+    rc = sealfs_read(fd, CHECKPOINT_MANIFEST_MAX, &text, &why);
+    sealfs_close(fd);
+    if (rc < 0 && rc != E_TOOLARGE)
+        return err_set(err, rc, "%.250s: %.200s", path, why.text);
+    rc = rc < 0 ? E_CHECKPOINT : checkpoint_manifest_parse(text.p, text.n, a, ret, &why);
+    if (rc == E_CHECKPOINT)
+        return err_field(err, E_CHECKPOINT, TORN, "%.250s: %.200s", path, why.text);
+    if (rc == 0 && *digest && strcmp(digest, ret->digest) != 0)
+        return err_field(err, E_CHECKPOINT, ALTERED,
+                         "%.250s/%s is not the one that was sealed (%.20s…, now %.20s…)", path,
+                         CHECKPOINT_MANIFEST_FILE, digest, ret->digest);
+    return rc < 0 ? err_set(err, rc, "%.250s: %.200s", path, why.text) : 0;
+}
+
+int checkpoint_verify_dir(const char *path, const char *digest, struct checkpoint_progress *p,
+                          struct checkpoint_found *ret, struct err *err)
+{
+    static const struct checkpoint_want nothing = {.rank = -1};
+    struct verifying v = {.want = &nothing, .progress = p, .path = path};
+    struct checkpoint_manifest m;
+    AUTO_ARENA a = arena_create(0);
+    int dir;
+    int rc = sealfs_dir_open(path, &dir, err);
+
+    if (rc < 0)
+        return refuse_open(err, rc, path, "", MISSING, "is the store mounted here?");
+    rc = verify_manifest(path, dir, digest, a, &m, err);
+    if (rc == 0)
+        rc = verify_files(&v, dir, &m, 0, err);
+    sealfs_close(dir);
+    if (rc < 0)
+        return rc;
+    *ret = (struct checkpoint_found){.step = m.step, .bytes = m.bytes, .ranks = 1};
+    (void)snprintf(ret->dir, sizeof ret->dir, "%s", path);
+    return 0;
+}
+
+/* ---- the cut ---- */
+static int cut_read(const struct checkpoint_want *w, struct arena *a, struct checkpoint_cut *ret,
+                    struct err *err)
+{
+    char digest[CHECKPOINT_DIGEST_MAX], folder[CHECKPOINT_PATH_MAX];
+    const char *slash = strrchr(w->path, '/');
+    struct err why = {0};
+    AUTO_BUF text;
+    int dir, fd;
+
+    buf_init(&text, CHECKPOINT_CUT_MAX + (128u << 10));
+    if (!slash || strlen(w->path) >= sizeof folder || w->path[0] != '/')
+        return err_set(err, E_INVALID, "the checkpoint %.200s is no absolute path of a file",
+                       w->path);
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - w->path), w->path);
+    int rc = sealfs_dir_open(folder, &dir, err);
+    if (rc == 0) {
+        rc = sealfs_open(dir, slash + 1, &fd, NULL, err);
+        sealfs_close(dir);
+    }
+    if (rc < 0)
+        return refuse_open(err, rc, w->path, "", MISSING,
+                           "is the store mounted here? else take an older checkpoint");
+    rc = sealfs_read(fd, CHECKPOINT_CUT_MAX, &text, &why);
+    sealfs_close(fd);
+    if (rc == 0)
+        rc = sealfs_digest(text.p, text.n, digest, &why);
+    if (rc < 0 && rc != E_TOOLARGE)
+        return err_set(err, rc, "%.250s: %.200s", w->path, why.text);
+    bool same = rc == 0 && (!*w->digest || strcmp(digest, w->digest) == 0);
+    rc = rc < 0 ? E_CHECKPOINT : checkpoint_cut_parse(text.p, text.n, a, ret, &why);
+    if (rc < 0) /* with the right digest it is whole, and not of our making */
+        return err_field(err, E_CHECKPOINT, same && *w->digest ? FOREIGN : TORN,
+                         "%.250s cannot be read as a checkpoint: %.150s", w->path, why.text);
+    if (!same)
+        return err_field(err, E_CHECKPOINT, ALTERED,
+                         "%.250s is not the one that was recorded (%.20s…, now %.20s…)", w->path,
+                         w->digest, digest);
+    return 0;
+}
+
+static int cut_is_ours(const struct checkpoint_want *w, const struct checkpoint_cut *c,
+                       struct err *err)
+{
+    if (*w->workload && strcmp(w->workload, c->workload) != 0)
+        return err_field(err, E_CHECKPOINT, FOREIGN,
+                         "%.250s belongs to workload %.64s, not to %.64s", w->path, c->workload,
+                         w->workload);
+    if (w->world && (size_t)w->world != c->n_ranks)
+        return err_field(err, E_CHECKPOINT, FOREIGN,
+                         "%.250s holds %zu ranks, the workload has %lld: it can only be resumed "
+                         "with as many",
+                         w->path, c->n_ranks, (long long)w->world);
+    if (w->rank >= (int64_t)c->n_ranks)
+        return err_field(err, E_CHECKPOINT, FOREIGN, "%.250s holds no rank %lld", w->path,
+                         (long long)w->rank);
+    return 0;
+}
+
+static int verify_rank(const struct checkpoint_want *w, struct checkpoint_progress *p,
+                       const struct checkpoint_rank *r, char ret_dir[CHECKPOINT_PATH_MAX + 64],
+                       struct err *err)
+{
+    struct verifying v = {.want = w, .progress = p, .path = ret_dir};
+    struct checkpoint_manifest m;
+    AUTO_ARENA a = arena_create(0);
+    int dir;
+
+    (void)snprintf(ret_dir, CHECKPOINT_PATH_MAX + 64, "%.*s/%lld/s%lld",
+                   (int)(strrchr(w->path, '/') - w->path), w->path, (long long)r->rank,
+                   (long long)r->step);
+    int rc = sealfs_dir_open(ret_dir, &dir, err);
+    if (rc < 0)
+        return refuse_open(err, rc, ret_dir, "", MISSING, "take an older checkpoint");
+    buf_init(&v.proofs, PROOFS_MAX + (128u << 10));
+    proofs_read(&v, r->rank);
+    rc = verify_manifest(ret_dir, dir, r->manifest, a, &m, err);
+    if (rc == 0 && (m.step != r->step || m.bytes != r->bytes))
+        rc = err_field(err, E_CHECKPOINT, ALTERED, "%.250s: cut and manifest disagree", ret_dir);
+    if (rc == 0)
+        rc = verify_files(&v, dir, &m, r->rank, err);
+    buf_fini(&v.proofs);
+    sealfs_close(dir);
+    return rc;
+}
+
+int checkpoint_verify(const struct checkpoint_want *w, struct checkpoint_progress *p,
+                      struct checkpoint_found *ret, struct err *err)
+{
+    struct checkpoint_found found = {0};
+    struct checkpoint_cut c;
+    AUTO_ARENA a = arena_create(0);
+    char dir[CHECKPOINT_PATH_MAX + 64];
+    int rc = cut_read(w, a, &c, err);
+
+    if (rc == 0)
+        rc = cut_is_ours(w, &c, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < c.n_ranks && rc == 0; i++)
+        if (w->rank < 0 || w->rank == c.ranks[i].rank)
+            rc = verify_rank(w, p, &c.ranks[i], dir, err);
+    if (rc < 0)
+        return rc;
+    found.epoch = c.epoch;
+    found.step = c.step;
+    found.bytes = c.bytes;
+    found.ranks = (int64_t)c.n_ranks;
+    if (w->rank >= 0)
+        memcpy(found.dir, dir, sizeof dir);
+    *ret = found;
+    return 0;
+}

@@ -1,0 +1,393 @@
+/* Sealing: takes over, once, what a rank's manifest says. A sealed step is a folder of its own with
+ * the manifest's very bytes and the files that it names, linked (so that a program which removes
+ * its old files loses nothing), verified and on disk. It appears under its name whole or not at
+ * all.
+ *
+ *   BASE/e2/0/manifest.json, shard-0 …  ──►  BASE/sealed/e2/0/.s400.part/ ──►
+ * BASE/sealed/e2/0/s400/
+ *
+ * Must never seal what it has not read to the last byte named, unless it is the same file,
+ * unwritten since, that it has read for the step before. */
+#include "connectors/checkpoint/sealfs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define READ_AGAIN 8 /* a program may save faster than we read */
+
+struct known { /* a file of the last sealed manifest, as it was read */
+    const char *name;
+    struct file_facts facts;
+    int64_t bytes, read_ns;
+    char sha256[65];
+};
+struct checkpoint_sealer {
+    char dir[CHECKPOINT_PATH_MAX + 64], sealed_dir[CHECKPOINT_PATH_MAX + 64];
+    struct checkpoint_sealed newest;
+    struct file_facts manifest; /* the last one looked at */
+    struct err refused;         /* what was wrong with it; code 0 = nothing */
+    int64_t last_manifest_ns;   /* mtime of the one that was sealed last */
+    struct arena *arena;        /* of known */
+    struct known *known;        /* sorted by name */
+    size_t n_known;
+};
+
+/* ---- what is there ---- */
+struct listing {
+    int dir;
+    int64_t newest;
+    int rc;
+    struct err *err;
+};
+
+static int list_one(const char *name, void *arg)
+{
+    struct listing *l = arg;
+    int64_t step = sealfs_number(name, "s", "");
+
+    if (name[0] == '.') /* half done when its sealer died */
+        l->rc = sealfs_remove(l->dir, name, l->err);
+    else if (step > l->newest)
+        l->newest = step;
+    return l->rc < 0;
+}
+
+/* The manifest of a folder, parsed. */
+static int manifest_at(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
+                       struct checkpoint_manifest *ret, struct err *err)
+{
+    int fd;
+    int rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, ret_facts, err);
+
+    if (rc < 0)
+        return rc;
+    rc = sealfs_read(fd, CHECKPOINT_MANIFEST_MAX, text, err);
+    sealfs_close(fd);
+    if (rc == E_TOOLARGE)
+        return err_field(err, E_CHECKPOINT, "CheckpointTorn", "manifest.json is too large");
+    return rc < 0 ? rc : checkpoint_manifest_parse(text->p, text->n, a, ret, err);
+}
+
+static int sealed_before(struct checkpoint_sealer *s, struct err *err)
+{
+    struct checkpoint_manifest m;
+    char path[sizeof s->sealed_dir + 32];
+    AUTO_ARENA a = arena_create(0);
+    AUTO_BUF text;
+    struct listing l = {.newest = -1, .err = err};
+    int rc = sealfs_dir_open(s->sealed_dir, &l.dir, err);
+
+    buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
+    if (rc < 0)
+        return rc;
+    rc = sealfs_list(l.dir, list_one, &l, err);
+    sealfs_close(l.dir);
+    if (rc < 0 || l.rc < 0 || l.newest < 0)
+        return rc < 0 ? rc : l.rc;
+    (void)snprintf(path, sizeof path, "%s/s%lld", s->sealed_dir, (long long)l.newest);
+    rc = sealfs_dir_open(path, &l.dir, err);
+    if (rc < 0)
+        return rc;
+    rc = manifest_at(l.dir, a, NULL, &text, &m, err);
+    sealfs_close(l.dir);
+    if (rc < 0)
+        return err_prefix(err, "%.300s: ", path);
+    s->newest = (struct checkpoint_sealed){
+        .present = true, .step = m.step, .bytes = m.bytes, .write_ms = 1};
+    memcpy(s->newest.manifest, m.digest, sizeof m.digest);
+    return 0;
+}
+
+int checkpoint_sealer_create(const char *base, int64_t epoch, int64_t rank,
+                             struct checkpoint_sealer **ret, struct err *err)
+{
+    struct checkpoint_sealer *s;
+    int rc;
+
+    if (base[0] != '/' || strlen(base) >= CHECKPOINT_PATH_MAX - 96)
+        return err_set(err, E_INVALID,
+                       "the checkpoint folder %.100s is no absolute path, or longer than %d bytes",
+                       base, CHECKPOINT_PATH_MAX - 97);
+    if (epoch < 0 || rank < 0 || rank >= CHECKPOINT_RANKS_MAX)
+        return err_set(err, E_INVALID, "epoch or rank is out of range");
+    s = mem_new(struct checkpoint_sealer);
+    s->arena = arena_create(0);
+    (void)snprintf(s->dir, sizeof s->dir, "%s/e%lld/%lld", base, (long long)epoch, (long long)rank);
+    (void)snprintf(s->sealed_dir, sizeof s->sealed_dir, "%s/sealed/e%lld/%lld", base,
+                   (long long)epoch, (long long)rank);
+    rc = sealfs_dir_make(s->dir, err);
+    if (rc == 0)
+        rc = sealfs_dir_make(s->sealed_dir, err);
+    if (rc == 0)
+        rc = sealed_before(s, err);
+    if (rc < 0) {
+        (void)checkpoint_sealer_destroy(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+struct checkpoint_sealer *checkpoint_sealer_destroy(struct checkpoint_sealer *s)
+{
+    if (!s)
+        return NULL;
+    (void)arena_destroy(s->arena);
+    mem_free(s);
+    return NULL;
+}
+
+const char *checkpoint_sealer_dir(const struct checkpoint_sealer *s)
+{
+    return s->dir;
+}
+
+const struct checkpoint_sealed *checkpoint_sealer_newest(const struct checkpoint_sealer *s)
+{
+    return &s->newest;
+}
+
+/* ---- one seal ---- */
+struct seal {
+    struct checkpoint_sealer *sealer;
+    struct checkpoint_progress *progress;
+    int from, part; /* the program's folder, and the one that becomes the sealed step */
+    struct known *files;
+    int64_t begun_ns; /* when the first file of this checkpoint was begun */
+};
+
+static int known_compare(const void *key, const void *known)
+{
+    return strcmp(key, ((const struct known *)known)->name);
+}
+
+static bool read_before(const struct checkpoint_sealer *s, const struct checkpoint_file *f,
+                        const struct file_facts *facts)
+{
+    const struct known *k =
+        s->n_known ? bsearch(f->name, s->known, s->n_known, sizeof *s->known, known_compare) : NULL;
+
+    return k && k->bytes == f->bytes && strcmp(k->sha256, f->sha256) == 0 &&
+           file_facts_equal(&k->facts, facts) && file_facts_settled(&k->facts, k->read_ns);
+}
+
+/* When the writing of this file for this checkpoint began, as far as the file system tells: its
+ * birth, or for one that was there before (a log that grows) its last write. */
+static int64_t file_begun(const struct checkpoint_sealer *s, const struct file_facts *f)
+{
+    return f->birth_ns > s->last_manifest_ns && f->birth_ns < f->mtime_ns ? f->birth_ns
+                                                                          : f->mtime_ns;
+}
+
+static int hash_matches(int fd, const struct checkpoint_file *f, struct checkpoint_progress *p,
+                        struct err *err)
+{
+    char hex[65];
+    int rc = sealfs_hash(fd, f->bytes, p, hex, err);
+
+    if (rc == E_CORRUPT)
+        return err_field(err, E_CHECKPOINT, "CheckpointTorn",
+                         "%.200s is shorter than the %lld bytes that the manifest says", f->name,
+                         (long long)f->bytes);
+    if (rc == 0 && strcmp(hex, f->sha256) != 0)
+        return err_field(err, E_CHECKPOINT, "CheckpointAltered",
+                         "%.200s has not the SHA-256 that the manifest says", f->name);
+    return rc;
+}
+
+static int seal_file(struct seal *x, const struct checkpoint_file *f, struct known *k,
+                     struct err *err)
+{
+    struct checkpoint_sealer *s = x->sealer;
+    int fd, copy;
+    int rc = sealfs_open(x->from, f->name, &fd, &k->facts, err);
+
+    if (rc == E_FORBIDDEN)
+        return err_field(err, E_CHECKPOINT, "CheckpointAltered",
+                         "%.200s is no regular file, or leads through a link", f->name);
+    if (rc < 0)
+        return rc;
+    k->name = f->name;
+    k->bytes = f->bytes;
+    memcpy(k->sha256, f->sha256, sizeof k->sha256);
+    sealfs_sync_begin(fd);
+    if (k->facts.size < f->bytes)
+        rc = err_field(err, E_CHECKPOINT, "CheckpointTorn",
+                       "%.200s has %lld bytes, the manifest says %lld", f->name,
+                       (long long)k->facts.size, (long long)f->bytes);
+    if (rc == 0 && read_before(s, f, &k->facts)) {
+        k->read_ns = sealfs_now_ns();
+    } else if (rc == 0) {
+        int64_t begun = file_begun(s, &k->facts);
+        if (!x->begun_ns || begun < x->begun_ns)
+            x->begun_ns = begun;
+        k->read_ns = sealfs_now_ns();
+        rc = hash_matches(fd, f, x->progress, err);
+    }
+    if (rc == 0)
+        rc = sealfs_sync(fd, err);
+    if (rc == 0)
+        rc = sealfs_take(fd, f->bytes, x->part, f->name, &copy, err);
+    sealfs_close(fd);
+    if (rc < 0 || copy < 0)
+        return rc;
+    rc = hash_matches(copy, f, x->progress, err); /* what was copied may have changed meanwhile */
+    sealfs_close(copy);
+    return rc;
+}
+
+static int seal_into(struct seal *x, const struct checkpoint_manifest *m, const struct buf *text,
+                     struct err *err)
+{
+    for (size_t i = 0; i < m->n_files; i++) {
+        int rc = seal_file(x, &m->files[i], &x->files[i], err);
+        if (rc < 0)
+            return rc;
+    }
+    int rc = sealfs_write(x->part, CHECKPOINT_MANIFEST_FILE, text->p, text->n, true, err);
+    return rc < 0 ? rc : sealfs_tree_sync(x->part, err);
+}
+
+static int seal_step(struct seal *x, const struct checkpoint_manifest *m, const struct buf *text,
+                     struct err *err)
+{
+    char part[48], name[48], path[sizeof x->sealer->sealed_dir + 64];
+    int dir;
+    int rc = sealfs_dir_open(x->sealer->sealed_dir, &dir, err);
+
+    if (rc < 0)
+        return rc;
+    (void)snprintf(name, sizeof name, "s%lld", (long long)m->step);
+    (void)snprintf(part, sizeof part, ".s%lld.part", (long long)m->step);
+    (void)snprintf(path, sizeof path, "%s/%s", x->sealer->sealed_dir, part);
+    rc = sealfs_remove(dir, part, err);
+    if (rc == 0)
+        rc = sealfs_dir_make(path, err);
+    if (rc == 0)
+        rc = sealfs_dir_open(path, &x->part, err);
+    if (rc == 0) {
+        rc = seal_into(x, m, text, err);
+        sealfs_close(x->part);
+    }
+    if (rc == 0)
+        rc = sealfs_rename(dir, part, name, err);
+    if (rc < 0) {
+        struct err again;
+        if (sealfs_remove(dir, part, &again) < 0)
+            (void)err_prefix(err, "(and its rest could not be removed) ");
+    }
+    sealfs_close(dir);
+    return rc;
+}
+
+/* The oldest file that this checkpoint wrote until its manifest was there. */
+static int64_t write_ms(const struct seal *x, const struct file_facts *manifest)
+{
+    int64_t ms = x->begun_ns ? (manifest->mtime_ns - x->begun_ns) / 1000000 : 0;
+
+    return ms < 1 ? 1 : ms;
+}
+
+static int seal_manifest(struct checkpoint_sealer *s, int from, struct checkpoint_progress *p,
+                         struct arena *a, struct err *err)
+{
+    struct checkpoint_manifest m;
+    struct file_facts facts;
+    struct seal x = {.sealer = s, .progress = p, .from = from};
+    AUTO_BUF text;
+
+    buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
+    int rc = manifest_at(from, a, &facts, &text, &m, err);
+    if (rc < 0)
+        return rc;
+    if (s->newest.present && strcmp(m.digest, s->newest.manifest) == 0)
+        return 0;
+    if (s->newest.present && m.step <= s->newest.step)
+        return err_field(err, E_CHECKPOINT, "CheckpointTorn",
+                         "step %lld after step %lld: the step of a manifest must grow",
+                         (long long)m.step, (long long)s->newest.step);
+    x.files = arena_array(a, struct known, m.n_files);
+    rc = seal_step(&x, &m, &text, err);
+    if (rc < 0)
+        return rc;
+    s->newest = (struct checkpoint_sealed){
+        .present = true, .step = m.step, .bytes = m.bytes, .write_ms = write_ms(&x, &facts)};
+    memcpy(s->newest.manifest, m.digest, sizeof m.digest);
+    s->last_manifest_ns = facts.mtime_ns;
+    s->known = x.files;
+    s->n_known = m.n_files;
+    return 1;
+}
+
+/* What the manifest is now; an absent one is all zero. */
+static int manifest_facts(int dir, struct file_facts *ret, struct err *err)
+{
+    int fd;
+    int rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, ret, err);
+
+    if (rc == E_NOTFOUND) {
+        *ret = (struct file_facts){0};
+        return 0;
+    }
+    if (rc < 0)
+        return rc;
+    sealfs_close(fd);
+    return 0;
+}
+
+/* A named file may be gone because the program has saved again: then the manifest is another. */
+static int look_again(struct checkpoint_sealer *s, int dir, struct checkpoint_progress *p,
+                      struct err *err)
+{
+    int rc = E_NOTFOUND;
+
+    for (int i = 0; i < READ_AGAIN; i++) {
+        struct arena *a = arena_create(0);
+        struct file_facts before = s->manifest;
+        rc = seal_manifest(s, dir, p, a, err);
+        if (rc == 1) { /* the arena holds what is known now */
+            (void)arena_destroy(s->arena);
+            s->arena = a;
+            return 0;
+        }
+        (void)arena_destroy(a);
+        struct err why;
+        if (rc == 0 || rc == E_CANCELLED || manifest_facts(dir, &s->manifest, &why) < 0 ||
+            file_facts_equal(&before, &s->manifest))
+            break;
+    }
+    if (rc == E_NOTFOUND)
+        return err_field(err, E_CHECKPOINT, "CheckpointTorn",
+                         "a file that the manifest names is not there: write manifest.json last");
+    return rc;
+}
+
+int checkpoint_sealer_look(struct checkpoint_sealer *s, struct checkpoint_progress *p,
+                           struct err *err)
+{
+    struct file_facts now;
+    int dir;
+    int rc = sealfs_dir_open(s->dir, &dir, err);
+
+    if (rc < 0)
+        return rc;
+    rc = manifest_facts(dir, &now, err);
+    if (rc == 0 && now.inode && !(file_facts_equal(&now, &s->manifest) && !s->refused.code)) {
+        if (file_facts_equal(&now, &s->manifest)) {
+            if (err)
+                *err = s->refused;
+            rc = s->refused.code;
+        } else {
+            s->manifest = now;
+            s->refused.code = 0;
+            rc = look_again(s, dir, p, err);
+            if (rc == E_CHECKPOINT && err)
+                s->refused = *err;
+            else if (rc < 0)
+                s->manifest = (struct file_facts){0}; /* no verdict: once more */
+        }
+    }
+    sealfs_close(dir);
+    return rc;
+}

@@ -1,0 +1,62 @@
+/* The file system as checkpoints need it: below a folder, never through a link, by descriptor.
+ * Private to connectors/checkpoint; sealfs_linux.c. */
+#ifndef HANSE_CONNECTORS_CHECKPOINT_SEALFS_H
+#define HANSE_CONNECTORS_CHECKPOINT_SEALFS_H
+
+#include "connectors/checkpoint/checkpoint.h"
+
+struct file_facts {
+    uint64_t device, inode;
+    int64_t size, mtime_ns, ctime_ns;
+    int64_t birth_ns; /* 0 where the file system does not tell */
+};
+/* The same file, not written since. */
+bool file_facts_equal(const struct file_facts *a, const struct file_facts *b);
+/* Its clock does not move with every write: what was written in the tick in which it was read could
+ * look unchanged. Was it last written long enough before read_ns? */
+bool file_facts_settled(const struct file_facts *f, int64_t read_ns);
+int64_t sealfs_now_ns(void); /* the clock of mtime */
+
+/* Folders are descriptors; sealfs_close for both. */
+int sealfs_dir_open(const char *path, int *ret_fd, struct err *err) MUST_CHECK;
+int sealfs_dir_make(const char *path, struct err *err) MUST_CHECK; /* with parents, 0700 */
+/* A folder below dir; negative when it is none. */
+int sealfs_dir_below(int dir, const char *name, int *ret_fd) MUST_CHECK;
+/* A regular file below dir, read only. E_NOTFOUND; E_FORBIDDEN for links and whatever is no file.
+ */
+int sealfs_open(int dir, const char *name, int *ret_fd, struct file_facts *ret_facts,
+                struct err *err) MUST_CHECK;
+int sealfs_facts(int fd, struct file_facts *ret, struct err *err) MUST_CHECK;
+void sealfs_close(int fd); /* accepts -1 */
+/* All of a file; E_TOOLARGE. */
+int sealfs_read(int fd, size_t max, struct buf *b, struct err *err) MUST_CHECK;
+/* SHA-256 over the first `bytes` bytes; E_CORRUPT when it is shorter. */
+int sealfs_hash(int fd, int64_t bytes, struct checkpoint_progress *p, char ret_hex[65],
+                struct err *err) MUST_CHECK;
+int sealfs_sync(int fd, struct err *err) MUST_CHECK;
+void sealfs_sync_begin(int fd); /* the kernel may write meanwhile */
+/* Puts this very file, or a copy of its first `bytes` bytes, at `name` below `to` (which gets the
+ * folders in between). *ret_copy: the copy, to be read again; -1 when it was linked. */
+int sealfs_take(int fd, int64_t bytes, int to, const char *name, int *ret_copy,
+                struct err *err) MUST_CHECK;
+/* Writes NAME.tmp below dir, syncs, renames, syncs dir. durable false: no syncs. */
+int sealfs_write(int dir, const char *name, const void *p, size_t n, bool durable,
+                 struct err *err) MUST_CHECK;
+/* All folders below dir and dir itself are on disk. */
+int sealfs_tree_sync(int dir, struct err *err) MUST_CHECK;
+int sealfs_rename(int dir, const char *from, const char *to, struct err *err) MUST_CHECK;
+/* Recursive, without following links; absent is 0. */
+int sealfs_remove(int dir, const char *name, struct err *err) MUST_CHECK;
+/* Calls each for the entries, unsorted; each returns non-zero to stop. */
+int sealfs_list(int dir, int (*each)(const char *name, void *arg), void *arg,
+                struct err *err) MUST_CHECK;
+/* Newest modification of path (not of what lies below it); 0 = absent. */
+int64_t sealfs_mtime_ns(const char *path);
+
+/* "PREFIX" and a number in decimal, nothing else; -1 otherwise. */
+int64_t sealfs_number(const char *name, const char *prefix, const char *suffix);
+void sealfs_hex(const unsigned char digest[32], char out[65]);
+int sealfs_digest(const void *p, size_t n, char out[CHECKPOINT_DIGEST_MAX],
+                  struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,239 @@
+/* See keeper.h. One job at a time; what it works on belongs to the thread pool until it is back. */
+#include "connectors/run/keeper.h"
+
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOOK_EVERY_MS 200
+#define KEEPER_PATIENCE_MS 60000 /* for a store that does not move at all */
+
+struct keeper {
+    struct loop *loop;
+    struct run_checkpoints cfg;
+    void (*changed)(void *arg);
+    void *arg;
+    enum keeper_state state;
+    struct timer tick;
+    bool working, settling, look_last, stuck;
+    uint64_t moved_bytes, moved_ms; /* the progress that was seen last, and when */
+    struct err why, unsealed;
+    struct checkpoint_sealed newest;
+    struct checkpoint_found resume;
+    char dir[CHECKPOINT_PATH_MAX + 64];
+    /* the job's while working */
+    bool preparing;
+    struct checkpoint_sealer *sealer;
+    struct checkpoint_progress progress;
+    struct checkpoint_found job_found;
+    struct err job_err;
+    int job_rc;
+    int64_t cut_number; /* of the cuts that it writes itself */
+};
+
+static void keeper_tick(void *arg);
+
+/* ---- on the thread pool ---- */
+static int work_prepare(struct keeper *k, struct err *err)
+{
+    const struct run_checkpoints *c = &k->cfg;
+    struct checkpoint_want want = {.path = c->resume_path,
+                                   .digest = c->resume_digest,
+                                   .workload = c->workload,
+                                   .world = c->world,
+                                   .rank = c->rank,
+                                   .proofs_dir = *c->proofs_dir ? c->proofs_dir : NULL};
+    int rc = *want.path ? checkpoint_verify(&want, &k->progress, &k->job_found, err) : 0;
+
+    return rc < 0 ? rc : checkpoint_sealer_create(c->base, c->epoch, c->rank, &k->sealer, err);
+}
+
+/* Nobody else is there to do it: the only rank makes its own cuts. */
+static int work_cut(struct keeper *k, const struct checkpoint_sealed *s, struct err *err)
+{
+    const struct run_checkpoints *c = &k->cfg;
+    struct checkpoint_rank rank = {.step = s->step, .bytes = s->bytes};
+    struct checkpoint_cut cut = {
+        .workload = c->workload, .epoch = c->epoch, .step = s->step, .ranks = &rank, .n_ranks = 1};
+    struct checkpoint_retain keep = {.base = c->base,
+                                     .epoch = c->epoch,
+                                     .keep = c->keep,
+                                     .resume_path = c->resume_path,
+                                     .floor = &s->step,
+                                     .n_ranks = 1};
+    char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX];
+
+    memcpy(rank.manifest, s->manifest, sizeof rank.manifest);
+    int rc = checkpoint_cut_write(c->base, &cut, path, &keep.known, digest, err);
+    if (rc < 0)
+        return rc;
+    k->cut_number = keep.known;
+    return checkpoint_retain(&keep, err);
+}
+
+static void work(void *arg)
+{
+    struct keeper *k = arg;
+
+    if (k->preparing) {
+        k->job_rc = work_prepare(k, &k->job_err);
+        return;
+    }
+    int64_t before = checkpoint_sealer_newest(k->sealer)->step;
+    bool had = checkpoint_sealer_newest(k->sealer)->present;
+    k->job_rc = checkpoint_sealer_look(k->sealer, &k->progress, &k->job_err);
+    const struct checkpoint_sealed *s = checkpoint_sealer_newest(k->sealer);
+    if (k->job_rc == 0 && k->cfg.own_cuts && s->present &&
+        (!had || s->step != before || k->cut_number == 0))
+        k->job_rc = work_cut(k, s, &k->job_err);
+}
+
+/* ---- on the loop ---- */
+static void worked(void *arg)
+{
+    struct keeper *k = arg;
+
+    k->working = false;
+    k->moved_ms = loop_now_ms(k->loop);
+    if (k->preparing) {
+        k->preparing = false;
+        k->state = k->job_rc < 0 ? KEEPER_FAILED : KEEPER_READY;
+        k->why = k->job_err;
+        k->resume = k->job_found;
+        if (k->sealer) {
+            k->newest = *checkpoint_sealer_newest(k->sealer);
+            (void)snprintf(k->dir, sizeof k->dir, "%s", checkpoint_sealer_dir(k->sealer));
+        }
+        k->changed(k->arg);
+    } else {
+        bool said = k->unsealed.code != 0;
+        struct checkpoint_sealed now = *checkpoint_sealer_newest(k->sealer);
+        bool is_new = now.present && (!k->newest.present || now.step != k->newest.step);
+        k->newest = now;
+        k->unsealed = k->job_rc < 0 ? k->job_err : (struct err){0};
+        if (k->job_rc < 0 && !said)
+            log_err(LOG_WARN, "run.checkpoint_refused", &k->job_err);
+        if (is_new)
+            k->changed(k->arg);
+    }
+    timer_start(&k->tick, k->settling ? 0 : LOOK_EVERY_MS);
+}
+
+static void begin_work(struct keeper *k)
+{
+    k->working = true;
+    k->moved_ms = loop_now_ms(k->loop);
+    k->job_err = (struct err){0};
+    loop_work(k->loop, work, worked, k);
+}
+
+/* The only thing that a hanging store can be told by. */
+static void watch_work(struct keeper *k)
+{
+    uint64_t bytes = atomic_load(&k->progress.bytes), now = loop_now_ms(k->loop);
+
+    if (bytes != k->moved_bytes) {
+        k->moved_bytes = bytes;
+        k->moved_ms = now;
+    }
+    if ((k->settling || k->preparing) && now - k->moved_ms > KEEPER_PATIENCE_MS) {
+        (void)err_set(&k->why, E_TIMEOUT, "the checkpoint store %.300s has not answered for %d s",
+                      k->cfg.base, KEEPER_PATIENCE_MS / 1000);
+        k->unsealed = k->why;
+        k->stuck = true;
+        k->state = k->preparing && !k->settling ? KEEPER_FAILED : KEEPER_SETTLED;
+        k->changed(k->arg);
+        return;
+    }
+    timer_start(&k->tick, 1000);
+}
+
+static void keeper_tick(void *arg)
+{
+    struct keeper *k = arg;
+
+    if (k->stuck || k->state == KEEPER_SETTLED)
+        return;
+    if (k->working) {
+        watch_work(k);
+    } else if (k->settling && k->look_last && k->state == KEEPER_READY) {
+        k->look_last = false;
+        begin_work(k);
+        watch_work(k);
+    } else if (k->settling) {
+        k->state = KEEPER_SETTLED;
+        k->changed(k->arg);
+    } else if (k->state == KEEPER_READY) {
+        begin_work(k);
+        watch_work(k);
+    }
+}
+
+struct keeper *keeper_create(struct loop *l, const struct run_checkpoints *cfg,
+                             void (*changed)(void *arg), void *arg)
+{
+    struct keeper *k = mem_new(struct keeper);
+
+    k->loop = l;
+    k->cfg = *cfg;
+    k->changed = changed;
+    k->arg = arg;
+    timer_init(&k->tick, l, keeper_tick, k);
+    k->preparing = true;
+    begin_work(k);
+    timer_start(&k->tick, 1000);
+    return k;
+}
+
+void keeper_settle(struct keeper *k, bool look)
+{
+    if (k->settling)
+        return;
+    k->settling = true;
+    k->look_last = look;
+    if (!look)
+        atomic_store(&k->progress.cancel, true);
+    timer_start(&k->tick, 0);
+}
+
+struct keeper *keeper_destroy(struct keeper *k)
+{
+    if (!k)
+        return NULL;
+    timer_stop(&k->tick);
+    if (k->working) /* stuck: its thread still has it */
+        return NULL;
+    (void)checkpoint_sealer_destroy(k->sealer);
+    mem_free(k);
+    return NULL;
+}
+
+enum keeper_state keeper_state(const struct keeper *k)
+{
+    return k->state;
+}
+bool keeper_stuck(const struct keeper *k)
+{
+    return k->stuck;
+}
+const struct err *keeper_why(const struct keeper *k)
+{
+    return &k->why;
+}
+const struct err *keeper_unsealed(const struct keeper *k)
+{
+    return &k->unsealed;
+}
+const struct checkpoint_sealed *keeper_newest(const struct keeper *k)
+{
+    return &k->newest;
+}
+const char *keeper_dir(const struct keeper *k)
+{
+    return k->dir;
+}
+const char *keeper_resume(const struct keeper *k)
+{
+    return k->resume.dir;
+}
