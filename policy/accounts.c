@@ -59,6 +59,8 @@ void accounts_fini(struct pool *p)
 {
     strmap_fini(&p->queue_by_name);
     strmap_fini(&p->queue_by_namespace);
+    strmap_fini(&p->store_by_name);
+    p->n_stores = 0;
     p->accounts = arena_destroy(p->accounts);
 }
 
@@ -97,6 +99,36 @@ static uint32_t winner_index(const struct pool *p, const struct object *workload
     return w ? docs_find(d, "", w->meta->name, &found) : NONE;
 }
 
+uint32_t pool_priority_index(const struct pool *p, const struct workload_spec *s)
+{
+    const struct docs *d = &p->docs[KIND_PRIORITY_CLASS];
+    bool found;
+    uint32_t i;
+
+    if (s->priorityClassName[0]) {
+        i = docs_find(d, "", s->priorityClassName, &found);
+        return found ? i : NONE;
+    }
+    for (i = 0; i < d->n; i++) {
+        if (object_as(d->v[i], priority_class)->spec->globalDefault)
+            return i;
+    }
+    return NONE;
+}
+
+static uint32_t store_index(struct pool *p, const struct workload_spec *s)
+{
+    const char *store = s->checkpoint ? s->checkpoint->store : "";
+    uint32_t i;
+
+    if (!store[0])
+        return NONE;
+    i = strmap_get(&p->store_by_name, store);
+    if (i == NONE)
+        strmap_set(&p->store_by_name, arena_strdup(p->accounts, store), i = p->n_stores++);
+    return i;
+}
+
 /* A hold's own indexes are made when it is counted and stay valid until the next build. */
 void accounts_add(struct pool *p, struct hold *h, int sign)
 {
@@ -108,6 +140,8 @@ void accounts_add(struct pool *p, struct hold *h, int sign)
         h->i_class = strmap_get(&p->t.class_by_name, h->class_);
         h->i_queue = pool_queue_index(p, object_as(h->workload, workload));
         h->i_policy = winner_index(p, h->workload);
+        h->i_priority = pool_priority_index(p, object_as(h->workload, workload)->spec);
+        h->i_store = store_index(p, object_as(h->workload, workload)->spec);
     } else if (!h->counted) {
         return;
     }

@@ -92,6 +92,26 @@ static const char *pack_text(char **at, const char *s)
     return to;
 }
 
+/* Work is lost since the newest checkpoint of this very epoch, or since its placement: the phase's
+ * own time begins anew when a target was out of reach. */
+static void hold_facts(struct hold *h)
+{
+    const struct workload_status *s = object_as(h->workload, workload)->status;
+
+    if (!s || !s->placement || h->kind != HOLD_PLACED)
+        return;
+    h->runs =
+        s->phase == PHASE_RUNNING && !s->migration[0] && !h->workload->meta->deletionTimestamp;
+    h->runs_since = s->phaseSince;
+    h->price = s->placement->gpuHourPrice;
+    h->unsaved_since = s->placement->since ? s->placement->since : s->phaseSince;
+    if (!s->checkpoint)
+        return;
+    h->state_bytes = s->checkpoint->bytes;
+    if (s->checkpoint->verifiedAt && s->checkpoint->epoch == s->epoch)
+        h->unsaved_since = s->checkpoint->verifiedAt;
+}
+
 static struct hold *hold_make(enum hold_kind kind, const char *key, const struct object *w,
                               const struct placement *pl)
 {
@@ -129,6 +149,7 @@ static struct hold *hold_make(enum hold_kind kind, const char *key, const struct
     h->cpu = pl->cpu;
     h->memory = pl->memory;
     h->workload = object_ref(w);
+    hold_facts(h);
     return h;
 }
 

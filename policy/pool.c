@@ -66,7 +66,7 @@ static void pool_touched(struct pool *p, enum kind_id k)
         p->dirty = true;
     else if (k == KIND_PRICE_SHEET)
         p->prices_dirty = true;
-    else if (k == KIND_QUEUE || k == KIND_PLACEMENT_POLICY)
+    else if (k == KIND_QUEUE || k == KIND_PLACEMENT_POLICY || k == KIND_PRIORITY_CLASS)
         p->accounts_dirty = true;
 }
 

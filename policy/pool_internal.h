@@ -139,8 +139,14 @@ struct hold { /* one allocation with all its texts */
     int64_t milli, cpu, memory;
     uint64_t generation; /* of the table to which it is applied; 0 = not */
     uint64_t found;      /* of the table in which `slot` counts */
-    uint32_t i_target, i_class, i_queue, i_policy;
+    uint32_t i_target, i_class, i_queue, i_policy, i_priority, i_store; /* NONE = no such */
     bool counted;
+    /* Of a placed workload, for preemption, so that a plan reads no document of those that stay. */
+    bool runs;             /* Running, not moving, not being deleted */
+    int64_t unsaved_since; /* work since then would have to be done again */
+    int64_t runs_since;
+    int64_t state_bytes; /* of its newest checkpoint */
+    double price;        /* of a GPU-hour; 0 = not known */
     uint32_t n;
     struct hold_at at[];
 };
@@ -164,6 +170,8 @@ struct pool {
     int64_t *capacity; /* [class + 1]: GPUs × 1000 that exist on registered targets */
     uint32_t n_queues, n_policies, n_account_classes;
     struct strmap queue_by_name, queue_by_namespace;
+    struct strmap store_by_name; /* checkpoint stores of what is held */
+    uint32_t n_stores;
     policy_zone_fn zone_fn;
     void *zone_arg;
 };
@@ -185,7 +193,7 @@ void hold_free(struct hold *h);
 /* As if it were dropped, and back again. */
 void hold_switch(struct pool *p, struct hold *h, bool on);
 struct hold *pool_nominated(const struct pool *p, const char *uid); /* or NULL */
-void table_node_refresh(struct pool *p, const struct object *o); /* same shape, new figures */
+void table_node_refresh(struct pool *p, const struct object *o);    /* same shape, new figures */
 bool node_same_shape(const struct object *a, const struct object *b);
 void accounts_build(struct pool *p);
 void accounts_fini(struct pool *p);
@@ -193,7 +201,8 @@ void accounts_add(struct pool *p, struct hold *h, int sign);
 /* For the time of one decision (sign -1, then 1) a workload's own hold does not count against its
  * queues and policy: it would give it back. What it holds on nodes stays. NULL h: nothing. */
 void accounts_lay_aside(struct pool *p, const struct hold *h, int sign);
-struct hold *pool_hold_of(const struct pool *p, const char *uid);          /* or NULL */
+struct hold *pool_hold_of(const struct pool *p, const char *uid);                  /* or NULL */
+uint32_t pool_priority_index(const struct pool *p, const struct workload_spec *s); /* or NONE */
 uint32_t pool_queue_index(const struct pool *p, const struct workload *w); /* NONE: no queue */
 
 static inline const struct target_spec *target_spec_of(const struct object *o)

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct step { /* on a heap, the best rate first */
-    double rate;
-    uint32_t version; /* of the node when it was judged */
+struct step {         /* on a heap, the best rate first */
+    double rate;      /* harm for each worker gained; until it is judged, at most that */
+    uint32_t version; /* of the node when it was offered */
     uint32_t at;      /* member of the run, or NONE */
     uint32_t suspect; /* a gang, or NONE */
 };
@@ -19,6 +19,7 @@ struct gang_plan {
     struct planner *x;
     uint32_t m0, n; /* members of the run */
     uint32_t *slots, *version;
+    double *bound;       /* of one more worker on each */
     uint32_t *member_of; /* by node: place in the run, NONE = elsewhere; shared by all runs */
     struct step *heap;
     uint32_t n_heap, cap_heap;
@@ -35,13 +36,13 @@ static uint32_t node_of(const struct gang_plan *g, uint32_t at)
 /* ---- heap
  * ------------------------------------------------------------------------------------------------------
  */
-static bool step_before(const struct step *a, const struct step *b)
+static bool step_before(const struct gang_plan *g, const struct step *a, const struct step *b)
 {
     if (a->rate != b->rate)
         return a->rate < b->rate;
     if (a->at != b->at)
         return a->at < b->at;
-    return a->suspect < b->suspect;
+    return a->suspect != NONE && suspect_cmp(g->x, a->suspect, b->suspect) < 0;
 }
 
 static void heap_push(struct gang_plan *g, struct step s)
@@ -52,7 +53,7 @@ static void heap_push(struct gang_plan *g, struct step s)
         g->cap_heap = g->cap_heap ? g->cap_heap * 2 : 256;
         g->heap = mem_realloc(g->heap, sizeof(*g->heap) * g->cap_heap);
     }
-    for (; i > 0 && step_before(&s, &g->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && step_before(g, &s, &g->heap[(i - 1) / 2]); i = (i - 1) / 2)
         g->heap[i] = g->heap[(i - 1) / 2];
     g->heap[i] = s;
 }
@@ -67,9 +68,9 @@ static struct step heap_pop(struct gang_plan *g)
 
         if (c >= g->n_heap)
             break;
-        if (c + 1 < g->n_heap && step_before(&g->heap[c + 1], &g->heap[c]))
+        if (c + 1 < g->n_heap && step_before(g, &g->heap[c + 1], &g->heap[c]))
             c++;
-        if (!step_before(&g->heap[c], &last))
+        if (!step_before(g, &g->heap[c], &last))
             break;
         g->heap[i] = g->heap[c];
         i = c;
@@ -183,17 +184,21 @@ static double judge(struct gang_plan *g, const struct step *s, uint32_t *v, uint
     return gain > 0 ? harm / (double)gain : HUGE_VAL;
 }
 
-static void step_offer(struct gang_plan *g, struct step s, uint32_t *v)
+static void offer_node(struct gang_plan *g, uint32_t at)
 {
-    uint32_t n;
+    struct planner *x = g->x;
+    uint32_t node = node_of(g, at);
+    double rate;
 
-    s.rate = judge(g, &s, v, &n);
-    s.version = s.at == NONE ? 0 : g->version[s.at];
-    if (s.rate < HUGE_VAL)
-        heap_push(g, s);
+    if (!x->p->t.nodes[node].ok || x->first[node + 1] == x->first[node])
+        return;
+    rate = g->version[at] ? node_bound(x, g->m0 + at, g->slots[at] + 1, true) : g->bound[at];
+    if (rate < HUGE_VAL)
+        heap_push(g, (struct step){rate, g->version[at], at, NONE});
 }
 
-static void take_all(struct gang_plan *g, const uint32_t *v, uint32_t n, uint32_t *scratch)
+/* What room was made on, further workers may have for another price now. */
+static void take_all(struct gang_plan *g, const uint32_t *v, uint32_t n)
 {
     struct planner *x = g->x;
 
@@ -205,7 +210,7 @@ static void take_all(struct gang_plan *g, const uint32_t *v, uint32_t n, uint32_
     for (uint32_t i = 0; i < n; i++)
         (void)look_again(g, v[i], true);
     for (uint32_t i = 0; i < n && g->room < g->want; i++) {
-        const struct hold *h = x->s[g->taken[g->n_taken - n + i]].hold;
+        const struct hold *h = x->s[v[i]].hold;
 
         for (uint32_t k = 0; k < h->n; k++) {
             uint32_t at = h->at[k].slot == NONE ? NONE : g->member_of[h->at[k].slot];
@@ -213,7 +218,7 @@ static void take_all(struct gang_plan *g, const uint32_t *v, uint32_t n, uint32_
             if (at == NONE || (k && h->at[k].slot == h->at[k - 1].slot))
                 continue;
             g->version[at]++;
-            step_offer(g, (struct step){.at = at, .suspect = NONE}, scratch);
+            offer_node(g, at);
         }
     }
 }
@@ -221,87 +226,77 @@ static void take_all(struct gang_plan *g, const uint32_t *v, uint32_t n, uint32_
 static bool gather(struct gang_plan *g, double bound)
 {
     struct planner *x = g->x;
-    uint32_t *v = mem_zalloc(sizeof(*v) * 2 * (x->n + 1)), *scratch = v + x->n + 1, n;
+    uint32_t *v = x->scratch, n;
 
     while (g->room < g->want && g->n_heap && g->harm < bound) {
         struct step s = heap_pop(g);
-        double rate;
 
         if (s.at != NONE && s.version != g->version[s.at])
             continue;
-        /* Less may be wanted than when it was judged, and less free elsewhere. */
-        rate = judge(g, &s, v, &n);
-        if (rate == HUGE_VAL)
+        s.rate = judge(g, &s, v, &n);
+        if (s.rate == HUGE_VAL)
             continue;
-        if (rate > s.rate && g->n_heap && rate > g->heap[0].rate) {
-            s.rate = rate;
+        if (g->n_heap && s.rate > g->heap[0].rate)
             heap_push(g, s);
-            continue;
-        }
-        take_all(g, v, n, scratch);
+        else
+            take_all(g, v, n);
     }
-    mem_free(v);
     return g->room >= g->want;
 }
 
 /* Whoever is not needed stays, the dearest first. */
-static int cmp_down(const void *pa, const void *pb)
-{
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-
-    return (a < b) - (a > b);
-}
-
 static void prune(struct gang_plan *g)
 {
     struct planner *x = g->x;
     uint32_t n = 0;
 
-    if (g->n_taken > 1)
-        qsort(g->taken, g->n_taken, sizeof(*g->taken), cmp_down);
-    for (uint32_t i = 0; i < g->n_taken; i++) {
+    plan_sort(x, g->taken, g->n_taken);
+    g->harm = 0;
+    for (uint32_t i = g->n_taken; i-- > 0;) {
         uint32_t v = g->taken[i];
 
         x->s[v].gone = false;
         (void)look_again(g, v, true);
-        if (g->room >= g->want) {
-            g->harm -= x->s[v].harm;
+        if (g->room >= g->want)
             continue;
-        }
         x->s[v].gone = true;
         (void)look_again(g, v, true);
-        g->taken[n++] = v;
+        g->set[n++] = v;
+        g->harm += x->s[v].harm;
     }
+    memcpy(g->taken, g->set, sizeof(*g->taken) * n);
     g->n_taken = n;
-    g->harm = 0;
-    for (uint32_t i = 0; i < n; i++)
-        g->harm += x->s[g->taken[i]].harm;
 }
 
 /* ---- one domain
  * ------------------------------------------------------------------------------------------------
  */
-static void offer_gangs(struct gang_plan *g, uint32_t *v)
+/* Those with workers on several nodes, once each: where their first worker of this run is. */
+static void offer_gangs(struct gang_plan *g)
 {
     struct planner *x = g->x;
+    const struct need *need = &x->pl->need;
+    int64_t left = g->want - g->room;
 
     for (uint32_t at = 0; at < g->n; at++) {
         uint32_t node = node_of(g, at), last = NONE;
 
         for (uint32_t i = x->first[node]; i < x->first[node + 1]; i++) {
-            uint32_t s = x->seats[i].suspect;
+            uint32_t s = x->seats[i].suspect, k = 0;
             const struct hold *h = x->s[s].hold;
+            int64_t most = left;
 
-            /* Once, where its first worker of this run is. */
-            if (s != last && spans_nodes(h)) {
-                uint32_t k = 0;
-
-                while (h->at[k].slot == NONE || g->member_of[h->at[k].slot] == NONE)
-                    k++;
-                if (h->at[k].slot == node)
-                    step_offer(g, (struct step){.at = NONE, .suspect = s}, v);
-            }
+            if (s == last || !spans_nodes(h))
+                continue;
             last = s;
+            while (h->at[k].slot == NONE || g->member_of[h->at[k].slot] == NONE)
+                k++;
+            if (h->at[k].slot != node)
+                continue;
+            /* Each node of it gains what it held there, and one more with what was free. */
+            if (need->mode == NEED_WHOLE && h->milli / (1000 * (int64_t)need->count) + h->n < left)
+                most = h->milli / (1000 * (int64_t)need->count) + h->n;
+            heap_push(g, (struct step){x->s[s].harm / (double)most, 0, NONE, s});
         }
     }
 }
@@ -309,61 +304,128 @@ static void offer_gangs(struct gang_plan *g, uint32_t *v)
 static void plan_run(struct gang_plan *g, const struct offer *o)
 {
     struct planner *x = g->x;
-    uint32_t *v = mem_zalloc(sizeof(*v) * (x->n + 1));
 
-    g->room = 0;
     g->harm = 0;
     g->n_heap = g->n_taken = 0;
-    for (uint32_t i = 0; i < g->n; i++) {
+    for (uint32_t i = 0; i < g->n; i++)
         g->member_of[node_of(g, i)] = i;
-        g->slots[i] = member_slots(&x->p->t, g->m0 + i, &x->pl->need);
-        g->room += g->slots[i];
-        g->version[i] = 0;
-    }
-    for (uint32_t i = 0; i < g->n && g->room < g->want; i++) {
-        uint32_t node = node_of(g, i);
-
-        if (x->p->t.nodes[node].ok && x->first[node + 1] > x->first[node])
-            step_offer(g, (struct step){.at = i, .suspect = NONE}, v);
-    }
-    offer_gangs(g, v);
-    if (g->room < g->want && gather(g, x->best.offer ? x->best.harm * 2 : HUGE_VAL)) {
+    for (uint32_t i = 0; i < g->n; i++)
+        offer_node(g, i);
+    offer_gangs(g);
+    if (gather(g, x->best.offer ? x->best.harm * 2 : HUGE_VAL)) {
         prune(g);
         plan_keep(x, o, g->taken, g->n_taken, g->harm);
     }
-    for (uint32_t i = 0; i < x->n; i++)
-        x->s[i].gone = false;
+    for (uint32_t i = 0; i < g->n_taken; i++)
+        x->s[g->taken[i]].gone = false;
     for (uint32_t i = 0; i < g->n; i++)
         g->member_of[node_of(g, i)] = NONE;
-    mem_free(v);
+}
+
+/* ---- all domains of a group
+ * -------------------------------------------------------------------------------------
+ */
+struct domain {
+    uint32_t lo, hi; /* members of the group */
+    int64_t room;
+    double bound;
+};
+
+static int cmp_domain(const void *pa, const void *pb)
+{
+    const struct domain *a = pa, *b = pb;
+
+    if (a->bound != b->bound)
+        return a->bound < b->bound ? -1 : 1;
+    return (a->lo > b->lo) - (a->lo < b->lo);
+}
+
+static int cmp_double(const void *pa, const void *pb)
+{
+    double a = *(const double *)pa, b = *(const double *)pb;
+
+    return (a > b) - (a < b);
+}
+
+/* The harm of a domain is at least that of its cheapest nodes, filled. tmp: room for its nodes. */
+static void domain_bound(const struct gang_plan *g, const struct group *grp, struct domain *d,
+                         double *tmp)
+{
+    const struct need *need = &g->x->pl->need;
+    int64_t left = g->want - d->room, most = left;
+
+    if (need->mode == NEED_WHOLE)
+        most = grp->max_dev / need->count;
+    memcpy(tmp, g->bound + d->lo, sizeof(*tmp) * (d->hi - d->lo));
+    if (d->hi - d->lo > 1)
+        qsort(tmp, d->hi - d->lo, sizeof(*tmp), cmp_double);
+    d->bound = 0;
+    for (uint32_t i = 0; left > 0 && i < d->hi - d->lo && tmp[i] < HUGE_VAL; i++) {
+        d->bound += tmp[i] * (double)(most < left ? most : left);
+        left -= most < left ? most : left;
+    }
+    if (left > 0)
+        d->bound = HUGE_VAL;
+}
+
+static uint32_t domains_find(struct gang_plan *g, const struct group *grp, struct domain *out)
+{
+    const struct table *t = &g->x->p->t;
+    const struct need *need = &g->x->pl->need;
+    enum domain_level level = need->within ? need->within : LEVEL_TARGET;
+    double *tmp = mem_alloc(sizeof(*tmp) * (grp->n + 1));
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < grp->n; i++) {
+        uint32_t node = t->members[grp->m0 + i].node;
+
+        if (i == 0 || t->nodes[node].domain[level] !=
+                          t->nodes[t->members[grp->m0 + i - 1].node].domain[level])
+            out[n++] = (struct domain){.lo = i};
+        g->slots[i] = member_slots(t, grp->m0 + i, need);
+        g->bound[i] =
+            t->nodes[node].ok ? node_bound(g->x, grp->m0 + i, g->slots[i] + 1, true) : HUGE_VAL;
+        out[n - 1].hi = i + 1;
+        out[n - 1].room += g->slots[i];
+    }
+    for (uint32_t i = 0; i < n; i++)
+        domain_bound(g, grp, &out[i], tmp);
+    if (n > 1)
+        qsort(out, n, sizeof(*out), cmp_domain);
+    mem_free(tmp);
+    return n;
 }
 
 void plan_gang(struct planner *x, const struct offer *o)
 {
     const struct group *grp = &x->p->t.groups[o->group];
     const struct table *t = &x->p->t;
-    const struct need *need = &x->pl->need;
-    enum domain_level level = need->within ? need->within : LEVEL_TARGET;
-    struct gang_plan g = {.x = x, .want = need->min_workers};
-    uint32_t lo = 0;
+    struct gang_plan g = {.x = x, .want = x->pl->need.min_workers};
+    struct domain *d = mem_zalloc(sizeof(*d) * (grp->n + 1));
+    uint32_t *slots = mem_zalloc(sizeof(*slots) * 2 * (grp->n + 1)), n;
+    double *bound = mem_zalloc(sizeof(*bound) * (grp->n + 1));
 
-    g.slots = mem_zalloc(sizeof(*g.slots) * 2 * (grp->n + 1));
-    g.version = g.slots + grp->n + 1;
     g.member_of = mem_alloc(sizeof(*g.member_of) * (t->n_nodes + 1));
-    for (uint32_t i = 0; i < t->n_nodes; i++)
-        g.member_of[i] = NONE;
-    g.taken = mem_zalloc(sizeof(*g.taken) * 2 * (x->n + 1));
+    memset(g.member_of, 0xff, sizeof(*g.member_of) * t->n_nodes); /* NONE */
+    g.taken = mem_alloc(sizeof(*g.taken) * 2 * ((size_t)x->n + 1));
     g.set = g.taken + x->n + 1;
-    for (uint32_t i = 1; i <= grp->n; i++) {
-        if (i < grp->n && t->nodes[t->members[grp->m0 + i].node].domain[level] ==
-                              t->nodes[t->members[grp->m0 + i - 1].node].domain[level])
-            continue;
-        g.m0 = grp->m0 + lo;
-        g.n = i - lo;
+    g.slots = slots;
+    g.bound = bound;
+    n = domains_find(&g, grp, d);
+    for (uint32_t i = 0; i < n; i++) {
+        if (d[i].bound == HUGE_VAL || (x->best.offer && d[i].bound >= x->best.harm))
+            break;
+        g.m0 = grp->m0 + d[i].lo;
+        g.n = d[i].hi - d[i].lo;
+        g.slots = slots + d[i].lo;
+        g.version = slots + grp->n + 1 + d[i].lo;
+        g.bound = bound + d[i].lo;
+        g.room = d[i].room;
         plan_run(&g, o);
-        lo = i;
     }
-    mem_free(g.slots);
+    mem_free(d);
+    mem_free(slots);
+    mem_free(bound);
     mem_free(g.member_of);
     mem_free(g.taken);
     mem_free(g.heap);

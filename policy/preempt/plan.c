@@ -108,29 +108,15 @@ static void tell_victims(struct planner *x, struct preempt_plan *plan)
     }
 }
 
-static int cmp_index(const void *pa, const void *pb)
-{
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-
-    return (a > b) - (a < b);
-}
-
 static void fill_plan(struct planner *x, struct preempt_plan *plan)
 {
     plan->n = x->best.n;
     plan->victims = arena_array(x->a, struct victim, plan->n + 1);
-    qsort(x->best.v, x->best.n, sizeof(*x->best.v), cmp_index); /* numbered by harm */
+    plan_sort(x, x->best.v, x->best.n);
     for (uint32_t i = 0; i < x->best.n; i++) {
-        const struct suspect *s = &x->s[x->best.v[i]];
-
-        plan->victims[i] = (struct victim){.workload = s->hold->workload,
-                                           .lost_gpu_s = s->lost,
-                                           .restart_gpu_s = s->restart,
-                                           .egress = s->egress,
-                                           .harm = s->harm,
-                                           .reclaim = s->reclaim};
-        plan->harm += s->harm;
-        plan->lost_gpu_s += s->lost;
+        plan->victims[i] = victim_of(x, x->best.v[i]);
+        plan->harm += plan->victims[i].harm;
+        plan->lost_gpu_s += plan->victims[i].lost_gpu_s;
     }
     tell_victims(x, plan);
 }

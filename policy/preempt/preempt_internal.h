@@ -11,11 +11,15 @@
 
 struct suspect { /* a running workload that may be a victim */
     struct hold *hold;
-    double lost, restart, egress, harm; /* egress in money, all others in GPU-seconds */
+    double harm; /* GPU-seconds */
     bool reclaim, gone;
 };
 struct seat { /* one worker of a suspect on a node; those of one suspect are neighbours */
     uint32_t suspect, at;
+    int32_t milli; /* of all its devices */
+};
+struct rate { /* harm for a unit, and how many there are */
+    double rate, amount;
 };
 struct offer { /* a group that everything but room lets the workload use */
     uint32_t group, rank;
@@ -44,19 +48,27 @@ struct planner {
     int64_t now_ms, milli; /* that the preemptor asks for at least */
     int64_t value;         /* of its priority class */
     bool may_preempt;
-    int64_t *borrowed; /* [queue + 1][class]: what may be reclaimed, below 0 = not asked yet */
+    int64_t *borrowed;  /* [queue + 1][class]: what may be reclaimed, below 0 = not asked yet */
+    double *egress;     /* [target]: price of a GiB that leaves */
+    signed char *reach; /* [store][target]: does another target reach it; below 0 = not asked yet */
+    const struct hold *own; /* the preemptor's, or NULL */
     struct suspect *s;
     uint32_t n;
     uint32_t *first; /* [nodes + 1]: seats of a node */
     struct seat *seats;
     struct offer *offers;
     uint32_t n_offers;
+    struct rate *rates; /* room for the seats of one node */
     struct view *view;
+    uint32_t *scratch; /* room for all suspects, twice */
     struct solution best;
 };
 
 /* victims.c */
 void suspects_find(struct planner *x);
+struct victim victim_of(struct planner *x, uint32_t suspect);
+/* In order of harm, then of the uid: never by where they happen to lie in memory. */
+int suspect_cmp(const struct planner *x, uint32_t a, uint32_t b);
 /* May all of these be taken together: does each queue still borrow when its turn comes? */
 bool reclaim_bounds(struct planner *x, const uint32_t *v, uint32_t n);
 
@@ -69,12 +81,15 @@ uint32_t view_slots(const struct planner *x);
  * ret. */
 double node_solve(struct planner *x, uint32_t member, uint32_t slots, double bound, uint32_t *ret,
                   uint32_t *ret_n);
-/* At most the least harm of that: cheap, to leave a node aside. */
-double node_bound(struct planner *x, uint32_t member, uint32_t slots);
+
+/* bound.c: at most the least harm of that, by GPUs (or CPU) alone: cheap, to leave a node aside.
+ * shared: a gang's harm is split over the GPUs that it holds anywhere. */
+double node_bound(struct planner *x, uint32_t member, uint32_t slots, bool shared);
 
 /* single.c, gang.c: the best of an offer; replaces x->best when it is better. */
 void plan_single(struct planner *x, const struct offer *o);
 void plan_gang(struct planner *x, const struct offer *o);
+void plan_sort(const struct planner *x, uint32_t *v, uint32_t n); /* by harm, the least first */
 void plan_keep(struct planner *x, const struct offer *o, const uint32_t *v, uint32_t n,
                double harm);
 

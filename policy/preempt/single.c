@@ -39,14 +39,14 @@ void plan_single(struct planner *x, const struct offer *o)
 {
     const struct group *g = &x->p->t.groups[o->group];
     struct lead *leads = mem_zalloc(sizeof(*leads) * (g->n + 1));
-    uint32_t *v = mem_zalloc(sizeof(*v) * (x->n + 1)), n = 0, k;
+    uint32_t *v = x->scratch, n = 0, k;
     double best = HUGE_VAL;
 
     for (uint32_t m = g->m0; m < g->m0 + g->n; m++) {
         uint32_t node = x->p->t.members[m].node;
 
         if (x->p->t.nodes[node].ok && x->first[node + 1] > x->first[node])
-            leads[n++] = (struct lead){node_bound(x, m, 1), m};
+            leads[n++] = (struct lead){node_bound(x, m, 1, false), m};
     }
     if (n > 1)
         qsort(leads, n, sizeof(*leads), cmp_lead);
@@ -62,5 +62,4 @@ void plan_single(struct planner *x, const struct offer *o)
         plan_keep(x, o, v, k, harm);
     }
     mem_free(leads);
-    mem_free(v);
 }

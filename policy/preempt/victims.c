@@ -90,52 +90,112 @@ enum reason policy_victim_check(const struct object *w, const struct object *v, 
 /* ---- harm
  * ------------------------------------------------------------------------------------------------------
  */
-/* Since when work would have to be done again: the newest checkpoint of this very epoch, or its
- * placement. The phase's own time is not asked: it begins anew when a target was out of reach. */
-static int64_t unsaved_since(const struct workload_status *s)
+static void egress_begin(struct planner *x)
 {
-    if (s->checkpoint && s->checkpoint->verifiedAt && s->checkpoint->epoch == s->epoch)
-        return s->checkpoint->verifiedAt;
-    return s->placement->since ? s->placement->since : s->phaseSince;
+    const struct table *t = &x->p->t;
+    size_t cells = (size_t)x->p->n_stores * t->n_targets;
+
+    x->egress = arena_array(x->a, double, t->n_targets + 1);
+    x->reach = arena_array(x->a, signed char, cells + 1);
+    memset(x->reach, -1, cells);
+    for (uint32_t i = 0; i < t->n_targets; i++) {
+        const struct target_spec *s = t->targets[i].spec;
+        const struct object *o =
+            s ? docs_get(&x->p->docs[KIND_PRICE_SHEET], "", s->priceSheet) : NULL;
+
+        /* Where there is no other target, nothing ever leaves. */
+        x->egress[i] = o && t->n_targets > 1 ? object_as(o, price_sheet)->spec->egressPerGiB : 0;
+    }
+}
+
+static bool reached_elsewhere(struct planner *x, const struct hold *h)
+{
+    const struct table *t = &x->p->t;
+    signed char *cell;
+
+    if (h->i_store == NONE)
+        return false;
+    cell = &x->reach[(size_t)h->i_store * t->n_targets + h->i_target];
+    if (*cell < 0) {
+        const char *store = object_as(h->workload, workload)->spec->checkpoint->store;
+
+        *cell = 0;
+        for (uint32_t i = 0; i < t->n_targets; i++) {
+            const struct target_spec *s = t->targets[i].spec;
+
+            if (s && i != h->i_target &&
+                text_in(store, (const char *const *)s->stores, s->n_stores))
+                *cell = 1;
+        }
+    }
+    return *cell;
 }
 
 /* Money for the checkpoint's way out, where no other target reaches the store that it lies in. */
-static double egress_of(const struct pool *p, const struct hold *h)
+static double egress_of(struct planner *x, const struct hold *h)
 {
-    const struct workload *w = object_as(h->workload, workload);
-    const struct table *t = &p->t;
-    const struct target_rec *here = h->i_target == NONE ? NULL : &t->targets[h->i_target];
-    const char *store = w->spec->checkpoint ? w->spec->checkpoint->store : "";
-    const struct object *sheet;
-    double price;
-
-    if (!here || !here->spec || !here->spec->priceSheet[0] || !w->status->checkpoint ||
-        w->status->checkpoint->bytes <= 0)
+    if (h->state_bytes <= 0 || h->i_target == NONE || x->egress[h->i_target] <= 0 ||
+        reached_elsewhere(x, h))
         return 0;
-    sheet = docs_get(&p->docs[KIND_PRICE_SHEET], "", here->spec->priceSheet);
-    price = sheet ? object_as(sheet, price_sheet)->spec->egressPerGiB : 0;
-    if (price <= 0 || t->n_targets < 2)
-        return 0;
-    for (uint32_t i = 0; store[0] && i < t->n_targets; i++) {
-        const struct target_spec *s = t->targets[i].spec;
-
-        if (s && i != h->i_target && text_in(store, (const char *const *)s->stores, s->n_stores))
-            return 0;
-    }
-    return price * ((double)w->status->checkpoint->bytes / (double)(1 << 30));
+    return x->egress[h->i_target] * ((double)h->state_bytes / (double)(1 << 30));
 }
 
-static void judge_harm(const struct planner *x, struct suspect *s)
+static struct victim judge(struct planner *x, const struct hold *h)
 {
-    const struct workload_status *st = object_as(s->hold->workload, workload)->status;
-    double gpus = (double)s->hold->milli / 1000, price = st->placement->gpuHourPrice;
-    int64_t ms = x->now_ms - unsaved_since(st);
+    double gpus = (double)h->milli / 1000;
+    int64_t ms = x->now_ms - h->unsaved_since;
+    struct victim v = {.workload = h->workload};
 
-    s->lost = ms > 0 ? gpus * (double)ms / 1000 : 0;
-    s->restart = gpus * RESTART_HOURS * 3600;
-    s->egress = egress_of(x->p, s->hold);
+    v.lost_gpu_s = ms > 0 ? gpus * (double)ms / 1000 : 0;
+    v.restart_gpu_s = gpus * RESTART_HOURS * 3600;
+    v.egress = egress_of(x, h);
     /* Where a GPU-hour has no price, it counts as one unit of money. */
-    s->harm = s->lost + s->restart + s->egress / (price > 0 ? price : 1) * 3600;
+    v.harm = v.lost_gpu_s + v.restart_gpu_s + v.egress / (h->price > 0 ? h->price : 1) * 3600;
+    return v;
+}
+
+struct victim victim_of(struct planner *x, uint32_t suspect)
+{
+    struct victim v = judge(x, x->s[suspect].hold);
+
+    v.reclaim = x->s[suspect].reclaim;
+    return v;
+}
+
+int suspect_cmp(const struct planner *x, uint32_t a, uint32_t b)
+{
+    const struct suspect *p = &x->s[a], *q = &x->s[b];
+
+    if (p->harm != q->harm)
+        return p->harm < q->harm ? -1 : 1;
+    return strcmp(p->hold->key, q->hold->key);
+}
+
+/* By heap: the order asks the planner, and a plan may have thousands of victims. */
+static void sift(const struct planner *x, uint32_t *v, uint32_t i, uint32_t n)
+{
+    uint32_t top = v[i];
+
+    for (uint32_t c; (c = 2 * i + 1) < n; i = c) {
+        c += c + 1 < n && suspect_cmp(x, v[c + 1], v[c]) > 0;
+        if (suspect_cmp(x, v[c], top) <= 0)
+            break;
+        v[i] = v[c];
+    }
+    v[i] = top;
+}
+
+void plan_sort(const struct planner *x, uint32_t *v, uint32_t n)
+{
+    for (uint32_t i = n / 2; i-- > 0;)
+        sift(x, v, i, n);
+    for (uint32_t i = n; i-- > 1;) {
+        uint32_t last = v[i];
+
+        v[i] = v[0];
+        v[0] = last;
+        sift(x, v, 0, i);
+    }
 }
 
 /* ---- suspects
@@ -159,36 +219,25 @@ static bool may_reclaim(struct planner *x, const struct hold *h)
     return *cell > 0;
 }
 
-static bool suspect_is(struct planner *x, struct hold *h, bool *ret_reclaim)
+static bool suspect_is(struct planner *x, const struct hold *h, bool *ret_reclaim)
 {
     const struct docs *d = &x->p->docs[KIND_PRIORITY_CLASS];
-    const struct object *v = h->workload;
     const struct priority_class_spec *c;
 
-    if (h->kind != HOLD_PLACED || h->off || !runs_undisturbed(v) ||
-        strcmp(v->meta->uid, x->pl->obj->meta->uid) == 0)
+    if (!h->runs || h->off || h == x->own)
         return false;
-    c = class_of(object_as(v, workload)->spec, d->v, d->n);
-    if (spared(v, c, x->now_ms) != REASON_NONE)
+    c = h->i_priority == NONE ? NULL : object_as(d->v[h->i_priority], priority_class)->spec;
+    if (c && (c->neverVictim ||
+              (c->minimumRuntime > 0 && x->now_ms - h->runs_since < c->minimumRuntime)))
         return false;
     *ret_reclaim = !(x->may_preempt && value_of(c) < x->value);
     return !*ret_reclaim || may_reclaim(x, h);
 }
 
-static int cmp_suspect(const void *pa, const void *pb)
-{
-    const struct suspect *a = pa, *b = pb;
-
-    if (a->harm != b->harm)
-        return a->harm < b->harm ? -1 : 1;
-    return strcmp(a->hold->key, b->hold->key);
-}
-
-/* Seats by node: counted, then filled in the order of the suspects, so that equal sets of holds
- * give equal lists whatever the order in which they came. */
+/* Seats by node: counted, then filled. */
 static void seats_build(struct planner *x)
 {
-    uint32_t nodes = x->p->t.n_nodes, sum = 0;
+    uint32_t nodes = x->p->t.n_nodes, sum = 0, most = 0;
 
     x->first = arena_array(x->a, uint32_t, nodes + 2);
     for (uint32_t i = 0; i < x->n; i++) {
@@ -198,16 +247,19 @@ static void seats_build(struct planner *x)
         }
     }
     for (uint32_t i = 0; i < nodes; i++) {
+        most = x->first[i + 2] > most ? x->first[i + 2] : most;
         sum += x->first[i + 2];
         x->first[i + 2] = sum;
     }
+    x->rates = arena_array(x->a, struct rate, most + 1);
     x->seats = arena_array(x->a, struct seat, sum + 1);
     for (uint32_t i = 0; i < x->n; i++) {
         for (uint32_t k = 0; k < x->s[i].hold->n; k++) {
-            uint32_t node = x->s[i].hold->at[k].slot;
+            const struct hold_at *at = &x->s[i].hold->at[k];
 
-            if (node != NONE)
-                x->seats[x->first[node + 1]++] = (struct seat){i, k};
+            if (at->slot != NONE)
+                x->seats[x->first[at->slot + 1]++] =
+                    (struct seat){i, k, at->milli * (int32_t)at->n_gpus};
         }
     }
 }
@@ -215,25 +267,28 @@ static void seats_build(struct planner *x)
 void suspects_find(struct planner *x)
 {
     const struct docs *d = &x->p->docs[KIND_PRIORITY_CLASS];
-    const struct priority_class_spec *c = class_of(x->pl->spec, d->v, d->n);
+    uint32_t i_class = pool_priority_index(x->p, x->pl->spec);
+    const struct priority_class_spec *c =
+        i_class == NONE ? NULL : object_as(d->v[i_class], priority_class)->spec;
     size_t cells = ((size_t)x->p->n_queues + 1) * x->p->t.n_classes;
 
     x->value = value_of(c);
     x->may_preempt = may_preempt(c);
+    x->own = pool_hold_of(x->p, x->pl->obj->meta->uid);
     x->borrowed = arena_array(x->a, int64_t, cells);
     for (size_t i = 0; i < cells; i++)
         x->borrowed[i] = -1;
+    egress_begin(x);
     x->s = arena_array(x->a, struct suspect, x->p->n_holds + 1);
     for (uint32_t i = 0; i < x->p->n_holds; i++) {
+        struct hold *h = x->p->holds[i];
         bool reclaim;
 
-        if (!suspect_is(x, x->p->holds[i], &reclaim))
-            continue;
-        x->s[x->n] = (struct suspect){.hold = x->p->holds[i], .reclaim = reclaim};
-        judge_harm(x, &x->s[x->n++]);
+        if (suspect_is(x, h, &reclaim))
+            x->s[x->n++] =
+                (struct suspect){.hold = h, .harm = judge(x, h).harm, .reclaim = reclaim};
     }
-    if (x->n > 1)
-        qsort(x->s, x->n, sizeof(*x->s), cmp_suspect);
+    x->scratch = arena_array(x->a, uint32_t, 2 * ((size_t)x->n + 1));
     seats_build(x);
 }
 

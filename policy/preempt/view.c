@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS_MAX 200000 /* of one search; the best found until then is kept. Never seen in use.   \
-                          */
+#define STEPS_MAX                                                                                  \
+    200000 /* of one search; the best found until then is kept. Never seen in use.                 \
+            */
 
 void view_load(struct planner *x, uint32_t member)
 {
@@ -86,6 +87,7 @@ uint32_t view_slots(const struct planner *x)
  * decided yet is taken away, so that a set that cannot make room is left as soon as that shows. */
 enum { BY_GPU, BY_CPU, BY_MEMORY, BY_NR };
 struct chip {
+    const struct suspect *s;
     uint32_t suspect, lo, hi; /* its seats */
     double harm, amount[BY_NR];
 };
@@ -230,7 +232,7 @@ static void chips_gather(struct search *s, uint32_t node)
         const struct suspect *v = &x->s[x->seats[i].suspect];
         bool useful = false;
 
-        *c = (struct chip){.suspect = x->seats[i].suspect, .lo = i, .harm = v->harm};
+        *c = (struct chip){.s = v, .suspect = x->seats[i].suspect, .lo = i, .harm = v->harm};
         for (; i < to && x->seats[i].suspect == c->suspect; i++) {
             c->amount[BY_GPU] += seat_gpu(x, &v->hold->at[x->seats[i].at]);
             c->amount[BY_CPU] += (double)v->hold->cpu;
@@ -248,21 +250,21 @@ static void chips_gather(struct search *s, uint32_t node)
     }
 }
 
-struct rate { /* for sorting */
+struct ranked {
     double rate;
     uint32_t i;
 };
 
 static int cmp_rate(const void *pa, const void *pb)
 {
-    const struct rate *a = pa, *b = pb;
+    const struct ranked *a = pa, *b = pb;
 
     if (a->rate != b->rate)
         return a->rate < b->rate ? -1 : 1;
     return (a->i > b->i) - (a->i < b->i);
 }
 
-static void orders_build(struct search *s, struct rate *tmp)
+static void orders_build(struct search *s, struct ranked *tmp)
 {
     for (int by = 0; by < BY_NR; by++) {
         if (s->want[by] <= 0)
@@ -270,7 +272,7 @@ static void orders_build(struct search *s, struct rate *tmp)
         for (uint32_t i = 0; i < s->n; i++) {
             double amount = s->chip[i].amount[by];
 
-            tmp[i] = (struct rate){amount > 0 ? s->chip[i].harm / amount : HUGE_VAL, i};
+            tmp[i] = (struct ranked){amount > 0 ? s->chip[i].harm / amount : HUGE_VAL, i};
         }
         if (s->n > 1)
             qsort(tmp, s->n, sizeof(*tmp), cmp_rate);
@@ -279,12 +281,13 @@ static void orders_build(struct search *s, struct rate *tmp)
     }
 }
 
-/* Suspects are numbered by harm: the most first is from the end. */
-static int cmp_chip(const void *pa, const void *pb)
+static int cmp_chip(const void *pa, const void *pb) /* the most harm first */
 {
     const struct chip *a = pa, *b = pb;
 
-    return (a->suspect < b->suspect) - (a->suspect > b->suspect);
+    if (a->harm != b->harm)
+        return a->harm > b->harm ? -1 : 1;
+    return strcmp(b->s->hold->key, a->s->hold->key);
 }
 
 static void gone_leave(struct planner *x, uint32_t node)
@@ -299,17 +302,17 @@ static void gone_leave(struct planner *x, uint32_t node)
 
 /* One search over the view as it is; only devices that it lets count. */
 static double search_run(struct planner *x, uint32_t node, uint32_t slots, double bound,
-                         uint32_t *ret, uint32_t *ret_n, bool only_bound)
+                         uint32_t *ret, uint32_t *ret_n)
 {
     uint32_t most = x->first[node + 1] - x->first[node];
     struct search s = {.x = x, .slots = slots, .bound = bound, .ret = ret, .ret_n = ret_n};
-    char *mem = mem_zalloc((sizeof(struct chip) + sizeof(struct rate) +
+    char *mem = mem_zalloc((sizeof(struct chip) + sizeof(struct ranked) +
                             (BY_NR + 1) * sizeof(uint32_t) + sizeof(bool)) *
                            (most + 1));
     double least = 0;
 
     s.chip = (struct chip *)(void *)mem;
-    struct rate *tmp = (struct rate *)(void *)(s.chip + most + 1);
+    struct ranked *tmp = (struct ranked *)(void *)(s.chip + most + 1);
     s.set = (uint32_t *)(void *)(tmp + most + 1);
     for (int by = 0; by < BY_NR; by++)
         s.order[by] = s.set + (size_t)(by + 1) * (most + 1);
@@ -324,19 +327,19 @@ static double search_run(struct planner *x, uint32_t node, uint32_t slots, doubl
 
         least = b > least ? b : least;
     }
-    if (!only_bound && least < bound) {
+    if (least < bound) {
         for (uint32_t i = 0; i < s.n; i++)
             chip_take(&s, &s.chip[i], -1);
         if (view_slots(x) >= slots)
             descend(&s, 0, 0);
     }
     mem_free(mem);
-    return only_bound ? least : s.bound < bound ? s.bound : HUGE_VAL;
+    return s.bound < bound ? s.bound : HUGE_VAL;
 }
 
 /* A fraction lies on one device: each is a search of its own, with only that device in sight. */
 static double by_device(struct planner *x, uint32_t member, uint32_t slots, double bound,
-                        uint32_t *ret, uint32_t *ret_n, bool only_bound)
+                        uint32_t *ret, uint32_t *ret_n)
 {
     uint32_t node = x->p->t.members[member].node, n_dev;
     double best = HUGE_VAL;
@@ -352,35 +355,24 @@ static double by_device(struct planner *x, uint32_t member, uint32_t slots, doub
         gone_leave(x, node);
         for (uint32_t k = 0; k < n_dev; k++)
             x->view->dev[k].member = k == d ? 0 : NONE;
-        got = search_run(x, node, slots, bound, ret, ret_n, only_bound);
+        got = search_run(x, node, slots, bound, ret, ret_n);
         best = got < best ? got : best;
-        if (!only_bound && got < bound)
+        if (got < bound)
             bound = got;
     }
     return best;
 }
 
-static double node_search(struct planner *x, uint32_t member, uint32_t slots, double bound,
-                          uint32_t *ret, uint32_t *ret_n, bool only_bound)
+double node_solve(struct planner *x, uint32_t member, uint32_t slots, double bound, uint32_t *ret,
+                  uint32_t *ret_n)
 {
     uint32_t node = x->p->t.members[member].node;
 
     if (!x->p->t.nodes[node].ok)
         return HUGE_VAL;
     if (x->pl->need.mode == NEED_FRACTION && slots == 1)
-        return by_device(x, member, slots, bound, ret, ret_n, only_bound);
+        return by_device(x, member, slots, bound, ret, ret_n);
     view_load(x, member);
     gone_leave(x, node);
-    return search_run(x, node, slots, bound, ret, ret_n, only_bound);
-}
-
-double node_solve(struct planner *x, uint32_t member, uint32_t slots, double bound, uint32_t *ret,
-                  uint32_t *ret_n)
-{
-    return node_search(x, member, slots, bound, ret, ret_n, false);
-}
-
-double node_bound(struct planner *x, uint32_t member, uint32_t slots)
-{
-    return node_search(x, member, slots, HUGE_VAL, NULL, NULL, true);
+    return search_run(x, node, slots, bound, ret, ret_n);
 }
