@@ -163,14 +163,11 @@ static int op_create(struct txn *t, const struct write_cmd *c, const struct writ
  * ---------------------------------------------------------------------------------------------------
  */
 /* A Workload that still waits follows its spec; one that holds something keeps its queue until it
- * lets go. Nobody gives a Migration another cause. */
-static void follow_spec(struct txn *t, const struct kind *k, const struct object *now,
-                        const struct object *old, void *body)
+ * lets go. */
+static void follow_spec(struct txn *t, const struct kind *k, const struct object *now, void *body)
 {
     struct workload *w = body;
 
-    if (k->id == KIND_MIGRATION)
-        ((struct migration *)body)->spec->cause = object_as(old, migration)->spec->cause;
     if (k->id != KIND_WORKLOAD || !w->status || w->status->phase != PHASE_QUEUED)
         return;
     w->status->queue = workload_queue(t, now);
@@ -203,11 +200,13 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     keep_meta(b->metadata, old->meta);
     if (status)
         *status = *stored;
+    if (k->id == KIND_MIGRATION) /* nobody gives it another cause */
+        ((struct migration *)(void *)b)->spec->cause = object_as(old, migration)->spec->cause;
     bool same = same_spec(t, k, b, old->body);
     if (!same) {
         b->metadata->generation++;
         b->metadata->revision = "";
-        follow_spec(t, k, op->object, old, b);
+        follow_spec(t, k, op->object, b);
     }
     if (c->apply)
         b->metadata->revision = c->revision;

@@ -71,6 +71,8 @@ static inline const struct migration_status *kit_move_status(struct kit *k, cons
 static inline void kit_running(struct kit *k, const char *name, const char *class_,
                                const char *node, int64_t first, int64_t gpus)
 {
+    union command c;
+
     assert_int_equal(kit_workload(k, k->ns, name, 1, gpus).code, 0);
     if (*class_) {
         struct workload *w = object_edit_as(kit_get(k, name), workload, k->a);
@@ -80,7 +82,9 @@ static inline void kit_running(struct kit *k, const char *name, const char *clas
     }
     if (!*node)
         return;
-    assert_string_equal(kit_place(k, name, node, first, 1, gpus).text, "");
+    kit_place_head(k, &c, name, "Placed", "Chosen");
+    c.place.placement = kit_placement(k, node, first, gpus);
+    assert_string_equal(kit_apply(k, &c).text, "");
     assert_int_equal(kit_run(k, name, 1, 1, STEP_DISPATCH).code, 0);
     assert_int_equal(kit_run(k, name, 1, 1, STEP_RUNNING).code, 0);
 }

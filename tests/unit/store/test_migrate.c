@@ -121,10 +121,359 @@ static void test_from_target_to_target(void **state)
     kit_end(&k);
 }
 
+/* A move of "w" (2 GPUs, fra to ber) that has come to `phase`; its workload ended on the way where
+ * it was told to. */
+static void arrive(struct kit *k, enum move_phase phase)
+{
+    begin(k);
+    kit_running(k, "w", "", "fra.n0", 0, 2);
+    k->now += 60000;
+    assert_string_equal(kit_ask(k, "m", "w", "").text, "");
+    if (phase == MP_RESERVING)
+        step_ok(k, "m", MOVE_WAIT);
+    if (phase <= MP_RESERVING)
+        return;
+    assert_string_equal(kit_reserve(k, "m", "w", kit_placement(k, "ber.n0", 0, 2)).text, "");
+    for (enum move_step s = MOVE_QUIESCE; s <= MOVE_COMMIT; s++) {
+        if (kit_move_status(k, "m")->phase == phase)
+            break;
+        if (s == MOVE_START)
+            end_source(k, "w", 1);
+        if (s == MOVE_COMMIT) {
+            assert_int_equal(kit_run(k, "w", 2, 1, STEP_DISPATCH).code, 0);
+            assert_int_equal(kit_run(k, "w", 2, 1, STEP_RUNNING).code, 0);
+        }
+        step_ok(k, "m", s);
+    }
+    assert_int_equal(kit_move_status(k, "m")->phase, phase);
+}
+
+/* ---- no step out of its turn ---- */
+static void test_steps_that_the_table_does_not_have(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    for (enum move_phase p = MP_PENDING; p <= MP_SUCCEEDED; p++) {
+        arrive(&k, p);
+        for (enum move_step s = MOVE_RESERVE; s <= MOVE_ABORT; s++) {
+            if (move_next(p, s))
+                continue;
+            if (s == MOVE_RESERVE)
+                assert_int_equal(kit_reserve(&k, "m", "w", kit_placement(&k, "ber.n0", 2, 2)).code,
+                                 E_STALE);
+            else
+                step_stale(&k, "m", s, "does not follow");
+        }
+        held(&k, p <= MP_FENCING ? 2 : 0, p > MP_RESERVING ? 2 : 0);
+        kit_end(&k);
+    }
+}
+
+/* ---- each way back ---- */
+static void test_ways_back(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    for (enum move_phase p = MP_PENDING; p <= MP_STARTING; p++) {
+        arrive(&k, p);
+        bool told = p >= MP_VERIFYING && p <= MP_FENCING;
+
+        step_ok(&k, "m", MOVE_ABORT);
+        const struct migration_status *s = kit_move_status(&k, "m");
+        assert_int_equal(s->phase, p <= MP_QUIESCING ? MP_CANCELLED : MP_FAILED);
+        assert_string_equal(s->reason, "GivenUp");
+        assert_true(s->endedAt == k.now && !s->placement);
+        const struct workload_status *ws = kit_status(&k, "w");
+        assert_string_equal(ws->migration, "");
+        assert_true(ws->movedAt == 0);
+        held(&k, p <= MP_FENCING ? 2 : 0, p == MP_STARTING ? 2 : 0);
+        if (p == MP_STARTING) { /* it goes on by itself */
+            assert_int_equal(ws->phase, PHASE_RESERVED);
+            assert_string_equal(ws->placement->target, "ber");
+        } else {
+            assert_int_equal(ws->phase, told ? PHASE_QUIESCING : PHASE_RUNNING);
+        }
+        if (told) { /* and is placed like any other */
+            end_source(&k, "w", 1);
+            assert_string_equal(kit_place(&k, "w", "fra.n0", 1, 1, 2).text, "");
+            held(&k, 2, 0);
+        }
+        kit_end(&k);
+    }
+}
+
+/* The outcome is the proposer's; and what has ended in between is let go all the same. */
+static void test_abort_of_what_has_ended(void **state)
+{
+    union command c;
+    struct kit k;
+
+    (void)state;
+    arrive(&k, MP_VERIFYING);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0); /* by itself, with success */
+    assert_int_equal(kit_status(&k, "w")->phase, PHASE_SUCCEEDED);
+    held(&k, 0, 2);
+    step_stale(&k, "m", MOVE_VERIFY, "has ended");
+    kit_step_of(&k, &c, "m", MOVE_ABORT);
+    c.migrate.outcome = MP_CANCELLED;
+    assert_int_equal(kit_apply(&k, &c).code, 0);
+    assert_int_equal(kit_move_status(&k, "m")->phase, MP_CANCELLED);
+    assert_string_equal(kit_status(&k, "w")->migration, "");
+    held(&k, 0, 0);
+    kit_end(&k);
+}
+
+/* ---- proof before start ---- */
+static void test_no_start_before_the_end_is_proved(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    arrive(&k, MP_FENCING);
+    step_stale(&k, "m", MOVE_START, "its end is not proved");
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    step_stale(&k, "m", MOVE_START, "its end is not proved");
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_LEASE_OVER).code, 0);
+    step_stale(&k, "m", MOVE_START, "its end is not proved"); /* Stopped: not said what for */
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 2).code, E_STALE);
+    assert_int_equal(kit_run(&k, "w", 1, 0, STEP_REQUEUE).code, 0);
+    struct result r = kit_place(&k, "w", "fra.n0", 0, 1, 2);
+    assert_int_equal(r.code, E_STALE); /* the scheduler leaves it alone */
+    assert_non_null(strstr(r.text, "is being moved by migration m"));
+    assert_int_equal(kit_pending(&k, "w", "NothingFits", 1).code, E_STALE);
+    step_ok(&k, "m", MOVE_START);
+    assert_int_equal(kit_status(&k, "w")->epoch, 2);
+    kit_end(&k);
+}
+
+/* Its target is lost: it is told nothing; the destination is held before its lease is over. */
+static void test_target_lost(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    kit_running(&k, "w", "", "fra.n0", 0, 2);
+    k.now += 50000;
+    assert_int_equal(kit_checkpoint(&k, "w", 1, 9, "sha256:a").code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    struct move_begin b = kit_begin_of(&k, "w", MOVE_LOST, kit_placement(&k, "ber.n0", 0, 2));
+    assert_string_equal(kit_plan(&k, &b, 1, NULL, NULL).text, "");
+    assert_int_equal(kit_move_status(&k, "w-m1")->phase, MP_FENCING);
+    assert_int_equal(kit_status(&k, "w")->phase, PHASE_UNKNOWN);
+    held(&k, 2, 2);
+    k.now += 20000;
+    k.requeue = true;
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_LEASE_OVER).code, 0);
+    k.requeue = false;
+    assert_true(kit_move_status(&k, "w-m1")->lostGpuSeconds == 40);
+    step_ok(&k, "w-m1", MOVE_START);
+    assert_string_equal(kit_move_status(&k, "w-m1")->checkpoint, "w-e1-s9");
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_DISPATCH).code, 0);
+    assert_string_equal(kit_status(&k, "w")->resumedFrom, "w-e1-s9");
+    assert_int_equal(kit_status(&k, "w")->resumedStep, 9);
+    held(&k, 0, 2);
+    kit_end(&k);
+}
+
+/* It came back before its lease was over: the copy that runs stays, the destination is let go. */
+static void test_target_lost_and_seen_again(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    kit_running(&k, "w", "", "fra.n0", 0, 2);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    struct move_begin b = kit_begin_of(&k, "w", MOVE_LOST, kit_placement(&k, "ber.n0", 0, 2));
+    assert_string_equal(kit_plan(&k, &b, 1, NULL, NULL).text, "");
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_SEEN).code, 0);
+    step_stale(&k, "w-m1", MOVE_START, "its end is not proved");
+    step_ok(&k, "w-m1", MOVE_ABORT);
+    assert_int_equal(kit_status(&k, "w")->phase, PHASE_RUNNING);
+    held(&k, 2, 0);
+    kit_end(&k);
+}
+
+/* What was reserved and never came up is given back; there is nothing to quiesce. */
+static void test_nothing_was_started(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    assert_int_equal(kit_workload(&k, "default", "w", 1, 2).code, 0);
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 2).code, 0);
+    struct move_begin b = kit_begin_of(&k, "w", MOVE_SICK, kit_placement(&k, "ber.n0", 0, 2));
+    assert_string_equal(kit_plan(&k, &b, 1, NULL, NULL).text, "");
+    step_ok(&k, "w-m1", MOVE_QUIESCE);
+    assert_int_equal(kit_status(&k, "w")->phase, PHASE_QUEUED);
+    held(&k, 0, 2);
+    step_ok(&k, "w-m1", MOVE_VERIFY);
+    assert_string_equal(kit_move_status(&k, "w-m1")->checkpoint, "");
+    step_ok(&k, "w-m1", MOVE_STAGE);
+    step_ok(&k, "w-m1", MOVE_START);
+    assert_int_equal(kit_status(&k, "w")->phase, PHASE_RESERVED);
+    kit_end(&k);
+}
+
+/* ---- what is checked again ---- */
+static struct result begin_to(struct kit *k, struct placement *p)
+{
+    struct move_begin b = kit_begin_of(k, "w", MOVE_DRAIN, p);
+
+    return kit_plan(k, &b, 1, NULL, NULL);
+}
+
+static void refused(struct kit *k, struct placement *p, int code, const char *says)
+{
+    uint64_t rv = root_rv(k->root), digest = k->root->digest;
+    struct result r = begin_to(k, p);
+
+    if (r.code != code || !strstr(r.text, says))
+        fail_msg("%d \"%s\", expected %d \"%s\"", r.code, r.text, code, says);
+    assert_true(root_rv(k->root) == rv && k->root->digest == digest);
+    assert_string_equal(kit_status(k, "w")->migration, "");
+}
+
+static void test_destinations_are_checked(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    kit_running(&k, "w", "", "fra.n0", 0, 2);
+    kit_running(&k, "other", "", "ber.n0", 0, 1);
+    refused(&k, kit_placement(&k, "ber.n0", 0, 2), E_PLACE, "GPU 0 has 1000/1000 in use");
+    refused(&k, kit_placement(&k, "ber.n0", 1, 1), E_PLACE, "gets 1 GPUs");
+    refused(&k, kit_placement(&k, "ber.n9", 1, 2), E_PLACE, "is not known on ber");
+    refused(&k, kit_placement(&k, "fra.n0", 1, 2), E_PLACE, "GPU 1 has 1000/1000"); /* its own */
+    struct target *t = object_edit_as(root_get(k.root, KIND_TARGET, "", "ber"), target, k.a);
+    t->spec->drain = true;
+    assert_int_equal(kit_update(&k, KIND_TARGET, "", "ber", t, 0, false).code, 0);
+    refused(&k, kit_placement(&k, "ber.n0", 1, 2), E_PLACE, "takes nothing new");
+    t->spec->drain = false;
+    assert_int_equal(kit_update(&k, KIND_TARGET, "", "ber", t, 0, false).code, 0);
+    struct placement *p = kit_placement(&k, "ber.n0", 1, 2);
+    assert_string_equal(begin_to(&k, p).text, "");
+    assert_int_equal(kit_workload(&k, "default", "late", 1, 2).code, 0);
+    struct result r = kit_place(&k, "late", "ber.n0", 1, 1, 2);
+    assert_int_equal(r.code, E_PLACE); /* held: nobody else gets it */
+    r = kit_delete(&k, KIND_TARGET, "", "ber");
+    assert_int_equal(r.code, 0);
+    assert_non_null(root_get(k.root, KIND_TARGET, "", "ber")); /* waits for what is held there */
+    step_ok(&k, "w-m1", MOVE_QUIESCE);
+    step_ok(&k, "w-m1", MOVE_VERIFY);
+    step_ok(&k, "w-m1", MOVE_STAGE);
+    end_source(&k, "w", 1);
+    r = kit_step(&k, "w-m1", MOVE_START);
+    assert_int_equal(r.code, E_PLACE); /* about to go: nothing starts there */
+    assert_int_equal(kit_move_status(&k, "w-m1")->phase, MP_FENCING);
+    assert_int_equal(kit_status(&k, "w")->phase, PHASE_QUEUED);
+    step_ok(&k, "w-m1", MOVE_ABORT);
+    assert_string_equal(kit_place(&k, "w", "fra.n0", 0, 1, 2).text, "");
+    assert_int_equal(kit_run(&k, "other", 1, 1, STEP_ENDED).code, 0);
+    assert_null(root_get(k.root, KIND_TARGET, "", "ber")); /* the last hold was the last reason */
+    kit_end(&k);
+}
+
+static void quota(struct kit *k, int64_t burst)
+{
+    struct queue *q = arena_new(k->a, struct queue);
+
+    q->spec = arena_new(k->a, struct queue_spec);
+    q->spec->namespaces = arena_array(k->a, const char *, 1);
+    q->spec->namespaces[0] = "default";
+    q->spec->n_namespaces = 1;
+    q->spec->gpus = arena_new(k->a, struct queue_gpus);
+    q->spec->n_gpus = 1;
+    *q->spec->gpus =
+        (struct queue_gpus){.class_ = "h100", .guaranteed = burst, .burst = burst, .has = 7};
+    assert_string_equal(kit_create(k, KIND_QUEUE, "", "team", q).text, "");
+}
+
+/* A move needs no quota beyond its own, and loses none on the way to a newcomer. */
+static void test_quota_goes_with_it(void **state)
+{
+    union command c;
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    quota(&k, 2);
+    assert_int_equal(kit_workload(&k, "default", "w", 1, 2).code, 0);
+    kit_place_head(&k, &c, "w", "Placed", "Chosen");
+    c.place.placement = kit_placement(&k, "fra.n0", 0, 2);
+    (void)snprintf(c.place.queue, sizeof c.place.queue, "team");
+    assert_string_equal(kit_apply(&k, &c).text, "");
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+    assert_int_equal(kit_workload(&k, "default", "late", 1, 1).code, 0);
+    kit_place_head(&k, &c, "late", "Placed", "Chosen");
+    c.place.placement = kit_placement(&k, "fra.n0", 3, 1);
+    (void)snprintf(c.place.queue, sizeof c.place.queue, "team");
+    assert_int_equal(kit_apply(&k, &c).code, E_PLACE);
+    assert_string_equal(begin_to(&k, kit_placement(&k, "ber.n0", 0, 2)).text, "");
+    step_ok(&k, "w-m1", MOVE_QUIESCE);
+    step_ok(&k, "w-m1", MOVE_VERIFY);
+    step_ok(&k, "w-m1", MOVE_STAGE);
+    end_source(&k, "w", 1);
+    assert_int_equal(root_queue_held(k.root, "team", "h100"), 0);
+    struct result r = kit_apply(&k, &c);
+    assert_int_equal(r.code, E_PLACE);
+    assert_non_null(strstr(r.text, "quota"));
+    step_ok(&k, "w-m1", MOVE_START);
+    assert_int_equal(root_queue_held(k.root, "team", "h100"), 2000);
+    kit_end(&k);
+}
+
+static void test_strangers(void **state)
+{
+    union command c;
+    struct kit k;
+
+    (void)state;
+    arrive(&k, MP_QUIESCING);
+    kit_step_of(&k, &c, "m", MOVE_QUIESCE);
+    (void)snprintf(c.migrate.uid, sizeof c.migrate.uid, "another");
+    assert_int_equal(kit_apply(&k, &c).code, E_STALE);
+    assert_int_equal(kit_step(&k, "nobody", MOVE_QUIESCE).code, E_STALE);
+    struct move_begin b = kit_begin_of(&k, "w", MOVE_DRAIN, NULL);
+    struct result r = kit_plan(&k, &b, 1, NULL, NULL);
+    assert_int_equal(r.code, E_STALE);
+    assert_non_null(strstr(r.text, "moved already, by migration m"));
+    step_ok(&k, "m", MOVE_ABORT);
+    b.epoch = 2;
+    assert_int_equal(kit_plan(&k, &b, 1, NULL, NULL).code, E_STALE);
+    b = kit_begin_of(&k, "w", MOVE_DRAIN, NULL);
+    (void)snprintf(b.uid, sizeof b.uid, "another");
+    assert_int_equal(kit_plan(&k, &b, 1, NULL, NULL).code, E_STALE);
+    b = kit_begin_of(&k, "w", (enum move_cause)99, NULL);
+    assert_int_equal(kit_plan(&k, &b, 1, NULL, NULL).code, E_INVALID);
+    assert_int_equal(kit_plan(&k, NULL, 0, NULL, NULL).code, E_INVALID);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_STOP).code, 0);
+    b = kit_begin_of(&k, "w", MOVE_DRAIN, NULL);
+    r = kit_plan(&k, &b, 1, NULL, NULL);
+    assert_int_equal(r.code, E_STALE);
+    assert_non_null(strstr(r.text, "is being stopped"));
+    kit_end(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_from_target_to_target),
+        cmocka_unit_test(test_steps_that_the_table_does_not_have),
+        cmocka_unit_test(test_ways_back),
+        cmocka_unit_test(test_abort_of_what_has_ended),
+        cmocka_unit_test(test_no_start_before_the_end_is_proved),
+        cmocka_unit_test(test_target_lost),
+        cmocka_unit_test(test_target_lost_and_seen_again),
+        cmocka_unit_test(test_nothing_was_started),
+        cmocka_unit_test(test_destinations_are_checked),
+        cmocka_unit_test(test_quota_goes_with_it),
+        cmocka_unit_test(test_strangers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
