@@ -18,7 +18,8 @@ struct mover {
     bool dead;
     bool foreseen;      /* proposed ahead of the state that it needs: a refusal says nothing */
     uint64_t room_seen; /* the room that it last looked for a destination in */
-    uint64_t look_ms;   /* not before that */
+    uint64_t looked_ms; /* when */
+    uint64_t told_ms;   /* when it was last told why it waits */
     uint32_t backoff_ms;
     struct call call;
     char staging[80];  /* digest that is being read on the destination */

@@ -11,6 +11,7 @@
 
 #define STAGE_DEADLINE_MS 600000 /* it reads the whole checkpoint */
 #define BAD_CHECKPOINTS_MAX 16
+#define TOLD_EVERY_MS 5000
 
 /* ---- steps
  * ------------------------------------------------------------------------------------------------------------
@@ -115,9 +116,13 @@ static void reasoned(struct mover *m, enum move_step step, enum move_phase outco
 void mover_wait(struct mover *m, const char *reason, const char *message)
 {
     const struct migration_status *s = mover_status(m);
+    uint64_t now = loop_now_ms(m->brain->loop);
 
-    if (s->phase != MP_RESERVING || strcmp(s->reason, reason) || strcmp(s->message, message))
-        reasoned(m, MOVE_WAIT, (enum move_phase)0, reason, message);
+    if (s->phase == MP_RESERVING && !strcmp(s->reason, reason) &&
+        (!strcmp(s->message, message) || now - m->told_ms < TOLD_EVERY_MS))
+        return; /* seconds that are left change all the time */
+    m->told_ms = now;
+    reasoned(m, MOVE_WAIT, (enum move_phase)0, reason, message);
 }
 
 void mover_abort(struct mover *m, enum move_phase outcome, const char *reason, const char *message)
