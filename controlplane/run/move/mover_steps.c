@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STAGE_DEADLINE_MS 600000 /* it reads the whole checkpoint */
+#define STAGE_DEADLINE_MS 15000
+#define STAGE_BYTES_PER_MS 20000 /* it reads the whole checkpoint: no slower than this */
+#define STAGE_MAX_MS (2 * 3600 * 1000)
 #define BAD_CHECKPOINTS_MAX 16
 #define TOLD_EVERY_MS 5000
 
@@ -211,6 +213,7 @@ void mover_stage(struct mover *m, struct site *t, const struct object *workload)
 {
     const struct workload_status *s = object_as(workload, workload)->status;
     struct run_key key = {.epoch = s->epoch + 1};
+    int64_t reads_ms = s->checkpoint->bytes / STAGE_BYTES_PER_MS;
     AUTO_ARENA a = arena_create(0);
     struct run_order o;
 
@@ -218,7 +221,10 @@ void mover_stage(struct mover *m, struct site *t, const struct object *workload)
     order_stage(t, workload, mover_status(m)->placement, &key, a, &o);
     (void)snprintf(m->staging, sizeof m->staging, "%s", s->checkpoint->digest);
     m->calling = true;
-    m->call = (struct call){.deadline_ms = loop_now_ms(m->brain->loop) + STAGE_DEADLINE_MS,
+    if (reads_ms > STAGE_MAX_MS)
+        reads_ms = STAGE_MAX_MS;
+    m->call = (struct call){.deadline_ms = loop_now_ms(m->brain->loop) + STAGE_DEADLINE_MS +
+                                           (uint64_t)reads_ms,
                             .done = staged};
     brain_under_way(m->brain, 1);
     t->connector->ops->stage(t->connector, &o, &m->call);
