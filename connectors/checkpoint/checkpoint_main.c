@@ -103,7 +103,7 @@ static int commit_file(struct committing *c, const char *name, int64_t bytes)
     if (rc == 0)
         rc = sealfs_sync(fd, c->err);
     sealfs_close(fd);
-    return rc < 0 ? err_prefix(c->err, "%.200s: ", name) : 0;
+    return rc < 0 ? err_prefix(c->err, "%.200s", name) : 0;
 }
 
 struct folder {

@@ -92,7 +92,7 @@ static int sealed_before(struct checkpoint_sealer *s, struct err *err)
     rc = manifest_at(l.dir, a, NULL, &text, &m, err);
     sealfs_close(l.dir);
     if (rc < 0)
-        return err_prefix(err, "%.300s: ", path);
+        return err_prefix(err, "%.300s", path);
     s->newest = (struct checkpoint_sealed){
         .present = true, .step = m.step, .bytes = m.bytes, .write_ms = 1};
     memcpy(s->newest.manifest, m.digest, sizeof m.digest);
@@ -275,7 +275,7 @@ static int seal_step(struct seal *x, const struct checkpoint_manifest *m, const 
     if (rc < 0) {
         struct err again;
         if (sealfs_remove(dir, part, &again) < 0)
-            (void)err_prefix(err, "(and its rest could not be removed) ");
+            (void)err_prefix(err, "its rest could not be removed");
     }
     sealfs_close(dir);
     return rc;

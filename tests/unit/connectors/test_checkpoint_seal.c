@@ -1,0 +1,351 @@
+/* What a program may write, what is sealed of it, and which seals make a cut. */
+#include "tests/support/checkpoint_kit.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- manifests ---- */
+#define FILE_OF(name) "{\"name\":\"" name "\",\"bytes\":1,\"sha256\":\"" HEX64 "\"}"
+
+static int parse(const char *text)
+{
+    struct checkpoint_manifest m;
+    struct err e = {0};
+    AUTO_ARENA a = arena_create(0);
+    int rc = checkpoint_manifest_parse(text, strlen(text), a, &m, &e);
+
+    if (rc < 0) {
+        assert_int_equal(rc, E_CHECKPOINT);
+        assert_string_equal(e.field, "CheckpointTorn");
+    }
+    return rc;
+}
+
+static void manifests_are_believed_in_nothing(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        "{",
+        "[]",
+        "{\"step\":1}",
+        "{\"step\":1,\"files\":[]}",
+        "{\"step\":-1,\"files\":[" FILE_OF("a") "]}",
+        "{\"step\":1.5,\"files\":[" FILE_OF("a") "]}",
+        "{\"step\":\"1\",\"files\":[" FILE_OF("a") "]}",
+        "{\"step\":9007199254740993,\"files\":[" FILE_OF("a") "]}",
+        "{\"step\":1,\"step\":2,\"files\":[" FILE_OF("a") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("a") "]} trailing",
+        "{\"step\":1,\"more\":1,\"files\":[" FILE_OF("a") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("a") "," FILE_OF("a") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("a") "," FILE_OF("a/b") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("a") "," FILE_OF("a.x") "," FILE_OF("a/b") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("/etc/passwd") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("../a") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("a/../../b") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("a//b") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("./a") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("a/") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("a\\n") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("manifest.json") "]}",
+        "{\"step\":1,\"files\":[" FILE_OF("1/2/3/4/5/6/7/8/9") "]}",
+        "{\"step\":1,\"files\":[{\"name\":\"a\",\"bytes\":1}]}",
+        "{\"step\":1,\"files\":[{\"name\":\"a\",\"bytes\":-1,\"sha256\":\"" HEX64 "\"}]}",
+        "{\"step\":1,\"files\":[{\"name\":\"a\",\"bytes\":1,\"sha256\":\"abc\"}]}",
+        "{\"step\":1,\"files\":[{\"name\":\"a\",\"bytes\":1,\"sha256\":\"A" HEX64 "\"}]}",
+        "{\"step\":1,\"files\":[{\"name\":\"a\",\"bytes\":9007199254740992,\"sha256\":\"" HEX64
+        "\"}," FILE_OF("b") "]}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (parse(bad[i]) == 0)
+            fail_msg("taken: %s", bad[i]);
+    assert_int_equal(parse("{\"step\":0,\"files\":[" FILE_OF("a") "]}"), 0);
+    assert_int_equal(parse("{\"step\":7,\"files\":[" FILE_OF("a/b") "," FILE_OF("a.b") "]}\n"), 0);
+}
+
+/* ---- sealing ---- */
+static void a_step_is_sealed_once_and_stays(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    const char *dir = checkpoint_sealer_dir(s);
+    char path[512], text[64];
+
+    (void)state;
+    kit_look(s); /* nothing there yet */
+    assert_false(checkpoint_sealer_newest(s)->present);
+    kit_save(dir, 10, "ten");
+    kit_look(s);
+    assert_int_equal(checkpoint_sealer_newest(s)->step, 10);
+    assert_int_equal(checkpoint_sealer_newest(s)->bytes, 3);
+    assert_true(checkpoint_sealer_newest(s)->write_ms >= 1);
+    kit_look(s);
+    kit_save(dir, 20, "twenty");
+    kit_path_of(path, dir, "state-10"); /* the program may remove what it does not need */
+    assert_int_equal(unlink(path), 0);
+    kit_look(s);
+    assert_int_equal(checkpoint_sealer_newest(s)->step, 20);
+    kit_path_of(path, kit_base, "sealed/e1/0/s10/state-10");
+    kit_read_all(path, text, sizeof text);
+    assert_string_equal(text, "ten");
+    (void)checkpoint_sealer_destroy(s);
+    s = kit_sealer(1, 0); /* another shim, the same place */
+    assert_int_equal(checkpoint_sealer_newest(s)->step, 20);
+    kit_look(s);
+    (void)checkpoint_sealer_destroy(s);
+}
+
+static void what_a_crash_left_is_removed(void **state)
+{
+    char path[512];
+
+    (void)state;
+    (void)checkpoint_sealer_destroy(kit_sealer(1, 0));
+    kit_path_of(path, kit_base, "sealed/e1/0/.s5.part");
+    assert_int_equal(mkdir(path, 0700), 0);
+    kit_put(path, "half", "x", 1);
+    (void)checkpoint_sealer_destroy(kit_sealer(1, 0));
+    assert_false(kit_exists("sealed/e1/0/.s5.part"));
+}
+
+static void bad_saves_are_not_sealed(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    const char *dir = checkpoint_sealer_dir(s);
+    char hex[65], m[512], path[512];
+
+    (void)state;
+    kit_hex_of("whole", 5, hex);
+    (void)snprintf(m, sizeof m,
+                   "{\"step\":5,\"files\":[{\"name\":\"f\",\"bytes\":5,\"sha256\":\"%s\"}]}", hex);
+    kit_put_manifest(dir, m);
+    kit_look_refused(s, "CheckpointTorn", "not there");
+    kit_look_refused(s, "CheckpointTorn", "not there"); /* the same manifest, the same answer */
+    kit_put(dir, "f", "who", 3);
+    kit_put_manifest(dir, m);
+    kit_look_refused(s, "CheckpointTorn", "3 bytes");
+    kit_put(dir, "f", "wrong", 5);
+    kit_put_manifest(dir, m);
+    kit_look_refused(s, "CheckpointAltered", "SHA-256");
+    kit_path_of(path, dir, "f");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/etc/hostname", path), 0);
+    kit_put_manifest(dir, m);
+    kit_look_refused(s, "CheckpointAltered", "link");
+    kit_put_manifest(dir, "{\"step\":5,");
+    kit_look_refused(s, "CheckpointTorn", "not whole");
+    assert_false(kit_exists("sealed/e1/0/s5"));
+    assert_false(kit_exists("sealed/e1/0/.s5.part"));
+    assert_int_equal(unlink(path), 0);
+    kit_put(dir, "f", "whole", 5);
+    kit_put_manifest(dir, m);
+    kit_look(s);
+    assert_int_equal(checkpoint_sealer_newest(s)->step, 5);
+    kit_save(dir, 4, "back");
+    kit_look_refused(s, "CheckpointTorn", "must grow");
+    (void)checkpoint_sealer_destroy(s);
+}
+
+static void folders_through_links_are_not_entered(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    char path[512], target[512], hex[65], m[512];
+
+    (void)state;
+    kit_path_of(target, kit_base, "elsewhere");
+    assert_int_equal(mkdir(target, 0700), 0);
+    kit_put(target, "secret", "s", 1);
+    kit_path_of(path, checkpoint_sealer_dir(s), "d");
+    assert_int_equal(symlink(target, path), 0);
+    kit_hex_of("s", 1, hex);
+    (void)snprintf(m, sizeof m,
+                   "{\"step\":5,\"files\":[{\"name\":\"d/secret\",\"bytes\":1,\"sha256\":\"%s\"}]}",
+                   hex);
+    kit_put_manifest(checkpoint_sealer_dir(s), m);
+    struct checkpoint_progress p = {0};
+    struct err e = {0};
+    assert_int_equal(checkpoint_sealer_look(s, &p, &e), E_CHECKPOINT);
+    assert_false(kit_exists("sealed/e1/0/s5"));
+    (void)checkpoint_sealer_destroy(s);
+}
+
+static void manifest_of_log(char m[512], int64_t step, const char *text, size_t n)
+{
+    char hex[65];
+
+    kit_hex_of(text, n, hex);
+    (void)snprintf(m, 512,
+                   "{\"step\":%lld,\"files\":[{\"name\":\"log\",\"bytes\":%zu,\"sha256\":\"%s\"}]}",
+                   (long long)step, n, hex);
+}
+
+static void a_log_may_grow_on(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    const char *dir = checkpoint_sealer_dir(s);
+    char m[512];
+
+    (void)state;
+    kit_put(dir, "log", "one\ntwo\nthr", 11); /* longer than what is committed */
+    manifest_of_log(m, 2, "one\ntwo\n", 8);
+    kit_put_manifest(dir, m);
+    kit_look(s);
+    assert_int_equal(checkpoint_sealer_newest(s)->step, 2);
+    struct cut c = kit_cut(1, &s, 1);
+    kit_good(&c, 2);
+    char path[512];
+    kit_path_of(path, dir, "log");
+    FILE *f = fopen(path, "a"); /* and grows, as the file that was sealed */
+    assert_non_null(f);
+    (void)fputs("ee\n", f);
+    (void)fclose(f);
+    kit_good(&c, 2);
+    manifest_of_log(m, 3, "one\ntwo\nthree\n", 14);
+    kit_put_manifest(dir, m);
+    kit_look(s);
+    assert_int_equal(checkpoint_sealer_newest(s)->step, 3);
+    f = fopen(path, "r+"); /* it must not be written over */
+    assert_non_null(f);
+    (void)fputs("ONE", f);
+    (void)fclose(f);
+    kit_refused(&c, "CheckpointAltered");
+    (void)checkpoint_sealer_destroy(s);
+}
+
+/* Shards that did not change are not read again; one that did is. */
+static void unchanged_files_are_read_once(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    const char *dir = checkpoint_sealer_dir(s);
+    struct checkpoint_progress p = {0};
+    char a[65], b[65], m[512], path[512];
+    struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    struct err e;
+
+    (void)state;
+    for (int step = 1; step <= 3; step++) {
+        const char *text = step < 3 ? "bbbb" : "BBBB";
+        kit_put(dir, "a", "aaaaaaaa", 8);
+        kit_path_of(path, dir, "a");
+        if (step == 1 || step == 2)
+            assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0); /* long unwritten */
+        kit_put(dir, "b", text, 4);
+        kit_hex_of("aaaaaaaa", 8, a);
+        kit_hex_of(text, 4, b);
+        (void)snprintf(m, sizeof m,
+                       "{\"step\":%d,\"files\":[{\"name\":\"a\",\"bytes\":8,\"sha256\":\"%s\"},"
+                       "{\"name\":\"b\",\"bytes\":4,\"sha256\":\"%s\"}]}",
+                       step, a, b);
+        kit_put_manifest(dir, m);
+        uint64_t before = p.bytes;
+        assert_int_equal(checkpoint_sealer_look(s, &p, &e), 0);
+        assert_int_equal(checkpoint_sealer_newest(s)->step, step);
+        assert_int_equal(p.bytes - before, step == 2 ? 4 : 12);
+    }
+    (void)checkpoint_sealer_destroy(s);
+}
+
+static void a_cancelled_look_ends(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    struct checkpoint_progress p = {.cancel = true};
+    struct err e;
+
+    (void)state;
+    kit_save(checkpoint_sealer_dir(s), 1, "x");
+    assert_int_equal(checkpoint_sealer_look(s, &p, &e), E_CANCELLED);
+    p.cancel = false;
+    assert_int_equal(checkpoint_sealer_look(s, &p, &e), 0);
+    assert_int_equal(checkpoint_sealer_newest(s)->step, 1);
+    (void)checkpoint_sealer_destroy(s);
+}
+
+/* ---- which seals make a cut ---- */
+static void seal(struct checkpoint_seals *s, int64_t step)
+{
+    struct checkpoint_sealed x = {.present = true, .step = step, .bytes = 1, .write_ms = step};
+
+    assert_true(checkpoint_seals_add(s, &x));
+    assert_false(checkpoint_seals_add(s, &x));
+}
+
+static int64_t chosen(const struct checkpoint_seals *s, size_t n, const int64_t *last, bool saved_,
+                      int64_t *ret_other)
+{
+    struct checkpoint_rank r[4];
+    int64_t ms;
+
+    if (!checkpoint_cut_choose(s, n, last, saved_, r, &ms))
+        return -1;
+    if (ret_other)
+        *ret_other = r[1].step;
+    return r[0].step;
+}
+
+static void ranks_that_save_together_stay_together(void **state)
+{
+    struct checkpoint_seals s[2] = {0};
+    int64_t last[2] = {100, 100}, other;
+
+    (void)state;
+    seal(&s[0], 100);
+    assert_int_equal(chosen(s, 2, NULL, false, NULL), -1); /* not all have saved */
+    seal(&s[1], 100);
+    assert_int_equal(chosen(s, 2, NULL, false, &other), 100);
+    assert_int_equal(other, 100);
+    seal(&s[0], 200);
+    assert_int_equal(chosen(s, 2, last, false, NULL), -1); /* rank 1 is still writing */
+    seal(&s[0], 300);
+    seal(&s[1], 200);
+    assert_int_equal(chosen(s, 2, last, false, &other), 200); /* not 300 and 200 */
+    assert_int_equal(other, 200);
+    last[0] = last[1] = 200;
+    /* killed before rank 1 had saved: what all have is the checkpoint */
+    assert_int_equal(chosen(s, 2, last, false, NULL), -1);
+    /* all said that they saved: then each resumes from its own */
+    assert_int_equal(chosen(s, 2, last, true, &other), 300);
+    assert_int_equal(other, 200);
+}
+
+static void ranks_on_their_own_get_on(void **state)
+{
+    struct checkpoint_seals s[2] = {0};
+    int64_t last[2] = {0, 0}, other;
+
+    (void)state;
+    seal(&s[0], 0);
+    seal(&s[1], 0);
+    seal(&s[0], 41);
+    assert_int_equal(chosen(s, 2, last, false, NULL), -1);
+    seal(&s[1], 39);
+    assert_int_equal(chosen(s, 2, last, false, &other), 41);
+    assert_int_equal(other, 39);
+    last[0] = 41;
+    last[1] = 39;
+    for (int64_t i = 50; i < 60; i++)
+        seal(&s[0], i);
+    assert_int_equal(chosen(s, 2, last, false, NULL), -1);
+    assert_int_equal(s[0].n, CHECKPOINT_SEALS);
+    seal(&s[1], 45);
+    assert_int_equal(chosen(s, 2, last, false, &other), 59);
+    assert_int_equal(other, 45);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(manifests_are_believed_in_nothing),      T(a_step_is_sealed_once_and_stays),
+        T(what_a_crash_left_is_removed),           T(bad_saves_are_not_sealed),
+        T(folders_through_links_are_not_entered),  T(a_log_may_grow_on),
+        T(unchanged_files_are_read_once),          T(a_cancelled_look_ends),
+        T(ranks_that_save_together_stay_together), T(ranks_on_their_own_get_on)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
