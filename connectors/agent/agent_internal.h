@@ -109,7 +109,7 @@ struct agent_stream;
 
 /* ---- work on checkpoint stores: on the thread pool, and never so much of it that a store which
  * hangs takes the pool from the agent, which resolves names on it (store_jobs.c) ---- */
-enum store_job_kind { STORE_JOB_CUT, STORE_JOB_STAGE, STORE_JOB_NR };
+enum store_job_kind { STORE_JOB_CUT, STORE_JOB_STAGE, STORE_JOB_RETAIN, STORE_JOB_NR };
 struct store_job { /* embedded in the caller's */
     struct list link, all;
     struct agent *agent; /* NULL in done(): the agent is gone, free everything */

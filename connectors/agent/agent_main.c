@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char usage[] =
@@ -126,6 +127,9 @@ static int agent_run(struct agent_args *args, struct err *err)
     char *list = mem_strdup(args->server);
     int rc = servers_split(list, &cfg, err);
 
+    /* Checkpoint stores may hang; store_jobs.c lends them five of these. */
+    if (setenv("UV_THREADPOOL_SIZE", "8", 0) != 0)
+        rc = err_set(err, E_INTERNAL, "the environment is full");
     if (rc == 0 && !(p.loop = loop_uv_create(err)))
         rc = err->code;
     if (rc == 0)

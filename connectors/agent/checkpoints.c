@@ -32,7 +32,7 @@ struct cut_job { /* owned by itself; the run is found again by its key */
     int64_t *floor, number;
     struct run_checkpoint_report report;
     int rc;
-    struct err err, retain_err;
+    struct err err;
 };
 
 void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX])
@@ -69,8 +69,29 @@ static void cut_work(struct store_job *job)
 
     j->rc = checkpoint_cut_write(j->base, &j->cut, j->report.path, &j->number, j->report.digest,
                                  &j->err);
-    if (j->rc == 0 && checkpoint_retain(&j->retain, &j->retain_err) == 0)
-        j->retain_err.code = 0;
+}
+
+/* Apart, and after the cut is told: removing large files takes its time. */
+static void retain_work(struct store_job *job)
+{
+    struct cut_job *j = container_of(job, struct cut_job, job);
+
+    j->rc = checkpoint_retain(&j->retain, &j->err);
+}
+
+static void cut_free(struct cut_job *j)
+{
+    (void)arena_destroy(j->arena);
+    mem_free(j);
+}
+
+static void retain_done(struct store_job *job)
+{
+    struct cut_job *j = container_of(job, struct cut_job, job);
+
+    if (j->rc < 0)
+        log_err(LOG_WARN, "agent.checkpoint_retention", &j->err);
+    cut_free(j);
 }
 
 static void cut_record(struct run *r)
@@ -119,7 +140,8 @@ static void cut_taken(struct run *r, struct cut_job *j)
 static void cut_done(struct store_job *job)
 {
     struct cut_job *j = container_of(job, struct cut_job, job);
-    struct run *r = job->agent ? run_by_key(job->agent, &j->key) : NULL;
+    struct agent *a = job->agent;
+    struct run *r = a ? run_by_key(a, &j->key) : NULL;
 
     if (r && r->cuts) {
         r->cuts->working = false;
@@ -129,12 +151,16 @@ static void cut_done(struct store_job *job)
         } else if (!r->cuts->looked_last) {      /* else it came too late: the end is told */
             cut_taken(r, j);
         }
-        if (j->rc == 0 && j->retain_err.code)
-            log_err(LOG_WARN, "agent.checkpoint_retention", &j->retain_err);
         run_changed(r);
     }
-    (void)arena_destroy(j->arena);
-    mem_free(j);
+    if (!a || j->rc < 0) {
+        cut_free(j);
+        return;
+    }
+    j->job.kind = STORE_JOB_RETAIN;
+    j->job.work = retain_work;
+    j->job.done = retain_done;
+    store_job_begin(a, &j->job);
 }
 
 static void cut_begin(struct run *r, struct cut_job *j, int64_t write_ms)
@@ -258,8 +284,7 @@ void checkpoints_consider(struct run *r)
             timer_start(&c->patience, SETTLE_MAX_MS);
         return;
     }
-    (void)arena_destroy(j->arena);
-    mem_free(j);
+    cut_free(j);
     c->looked_last = over;
 }
 

@@ -3,7 +3,8 @@
  * some of them may ever be lent to stores. */
 #include "connectors/agent/agent_internal.h"
 
-static const unsigned at_once[STORE_JOB_NR] = {[STORE_JOB_CUT] = 1, [STORE_JOB_STAGE] = 2};
+static const unsigned at_once[STORE_JOB_NR] = {
+    [STORE_JOB_CUT] = 2, [STORE_JOB_STAGE] = 2, [STORE_JOB_RETAIN] = 1};
 
 static void jobs_next(struct agent *a, enum store_job_kind kind);
 
@@ -51,6 +52,7 @@ void store_jobs_init(struct agent *a)
 void store_job_begin(struct agent *a, struct store_job *j)
 {
     j->agent = a;
+    j->begun = false;
     list_push(&a->jobs.all, &j->all);
     list_push(&a->jobs.waiting[j->kind], &j->link);
     jobs_next(a, j->kind);

@@ -169,6 +169,10 @@ static void submit_begin(struct connector_rig *r, const struct run_key *k,
 
     r->order(r, k, what, &o);
     o.key = *k;
+    if (r->resume_path) {
+        o.resume_path = r->resume_path;
+        o.resume_digest = r->resume_digest;
+    }
     ask_begin(r, a, ms);
     r->ops->submit(r->connector, &o, &a->call);
     assert_int_equal(a->done, 0); /* never from inside the call */
@@ -248,6 +252,7 @@ static struct run_key fresh_key(struct connector_rig *r)
 {
     struct run_key k = {.epoch = 1, .try_ = 1};
 
+    r->resume_path = NULL;
     (void)snprintf(k.uid, sizeof k.uid, "contract-%d-%llu", (int)getpid(),
                    (unsigned long long)++r->serial);
     return k;
@@ -476,4 +481,152 @@ void connector_sweeps_what_nobody_owns(void **state)
     assert_true(connector_until(r, is_dead, &x, PATIENCE_MS));
     assert_true(r->alive(r, &mine));
     assert_int_equal(stop(r, &mine, &a), OUT_DONE);
+}
+
+/* ---- checkpoints ---- */
+struct step_wanted {
+    struct connector_rig *r;
+    struct run_key key;
+    int64_t step;
+};
+static bool has_step(void *arg)
+{
+    struct step_wanted *x = arg;
+    const struct observation *o = seen_of(x->r, &x->key);
+
+    return o && o->checkpoint.present && o->checkpoint.step == x->step;
+}
+static void checkpoint_is(const struct run_checkpoint_report *c, int64_t step)
+{
+    assert_true(c->present);
+    assert_int_equal(c->step, step);
+    assert_int_equal(c->ranks, 1);
+    assert_true(c->bytes > 0 && c->write_ms >= 1);
+    assert_int_equal(strlen(c->digest), 7 + 64);
+    assert_int_equal(strncmp(c->digest, "sha256:", 7), 0);
+    assert_true(c->path[0] != 0);
+}
+/* Saves at from + 10 and, stopped by the signal, at from + 20. */
+static struct run_checkpoint_report saved_by(struct connector_rig *r, const struct run_key *k,
+                                             int64_t from)
+{
+    struct step_wanted x = {r, *k, from + 10};
+    struct asked a;
+
+    assert_int_equal(submit(r, k, PROGRAM_SAVES, &a), OUT_DONE);
+    assert_true(connector_until(r, has_step, &x, PATIENCE_MS));
+    checkpoint_is(&seen_of(r, k)->checkpoint, from + 10);
+    assert_int_equal(seen_of(r, k)->state, RUN_RUNNING); /* told while it runs */
+    ask_begin(r, &a, CALL_MS);
+    r->ops->quiesce(r->connector, k, SIGUSR1, 5000, &a.call);
+    assert_int_equal(ask_end(r, &a), OUT_DONE);
+    const struct observation *o = await(r, k, RUN_ENDED);
+    assert_int_equal(o->exit_code, PROGRAM_STAYS_EXIT);
+    checkpoint_is(&o->checkpoint, from + 20); /* the end carries the last one */
+    return o->checkpoint;
+}
+
+void connector_reports_checkpoints(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = fresh_key(r);
+    struct asked a;
+    struct run_checkpoint_report last = saved_by(r, &k, 0);
+
+    assert_int_equal(r->resumed(r, &k), 0);
+    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE); /* asked again: the same */
+    checkpoint_is(&a.seen.checkpoint, 20);
+    assert_string_equal(a.seen.checkpoint.digest, last.digest);
+    assert_string_equal(a.seen.checkpoint.path, last.path);
+}
+
+void connector_resumes_what_was_saved(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = fresh_key(r);
+    struct run_checkpoint_report first = saved_by(r, &k, 0), second;
+
+    k.epoch = 2;
+    r->resume_path = first.path;
+    r->resume_digest = first.digest;
+    second = saved_by(r, &k, 20);
+    assert_int_equal(r->resumed(r, &k), 20);
+    assert_string_not_equal(second.path, first.path); /* the epoch is in it */
+}
+
+void connector_starts_nothing_from_a_bad_one(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = fresh_key(r), other;
+    struct run_checkpoint_report good = saved_by(r, &k, 0);
+    char wrong[80];
+    struct asked a;
+
+    memcpy(wrong, good.digest, sizeof wrong);
+    wrong[10] = wrong[10] == '0' ? '1' : '0';
+    k.epoch = 2;
+    r->resume_path = good.path;
+    r->resume_digest = wrong;
+    assert_int_equal(submit(r, &k, PROGRAM_SAVES, &a), OUT_DONE);
+    const struct observation *o = await(r, &k, RUN_ABSENT);
+    assert_string_equal(o->reason, "CheckpointAltered");
+    assert_true(strstr(o->message, good.path) != NULL);
+    assert_int_equal(o->proof, PROOF_NEVER_STARTED);
+    assert_int_equal(submit(r, &k, PROGRAM_SAVES, &a),
+                     OUT_REJECTED); /* as with all that is absent */
+    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ABSENT);
+    assert_string_equal(a.seen.reason, "CheckpointAltered");
+    assert_int_equal(r->starts(r, &k), 0);
+    other = fresh_key(r); /* somebody else's */
+    r->resume_path = good.path;
+    r->resume_digest = good.digest;
+    assert_int_equal(submit(r, &other, PROGRAM_SAVES, &a), OUT_DONE);
+    assert_string_equal(await(r, &other, RUN_ABSENT)->reason, "CheckpointForeign");
+    assert_int_equal(r->starts(r, &other), 0);
+    k.try_ = 2; /* the next try, from what is good */
+    assert_int_equal(saved_by(r, &k, 20).step, 40);
+}
+
+static enum outcome stage(struct connector_rig *r, const struct run_key *k, const char *path,
+                          const char *digest, struct asked *a)
+{
+    struct run_order o = {.checkpoint_dir = "", .resume_path = path, .resume_digest = digest};
+
+    r->order(r, k, PROGRAM_SAVES, &o);
+    o.key = *k;
+    o.resume_path = path;
+    o.resume_digest = digest;
+    ask_begin(r, a, CALL_MS);
+    r->ops->stage(r->connector, &o, &a->call);
+    assert_int_equal(a->done, 0);
+    return ask_end(r, a);
+}
+
+void connector_stages_without_starting(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = fresh_key(r), other;
+    struct run_checkpoint_report good = saved_by(r, &k, 0);
+    char wrong[80], gone[1030];
+    struct asked a;
+
+    memcpy(wrong, good.digest, sizeof wrong);
+    wrong[70] = wrong[70] == '0' ? '1' : '0';
+    (void)snprintf(gone, sizeof gone, "%.1000s.gone", good.path);
+    k.epoch = 2;
+    for (int i = 0; i < 2; i++) { /* asked again: the same */
+        assert_int_equal(stage(r, &k, good.path, good.digest, &a), OUT_DONE);
+        assert_int_equal(stage(r, &k, good.path, wrong, &a), OUT_REJECTED);
+        assert_int_equal(a.err.code, E_CHECKPOINT);
+        assert_string_equal(a.seen.reason, "CheckpointAltered");
+        assert_int_equal(stage(r, &k, gone, good.digest, &a), OUT_REJECTED);
+        assert_string_equal(a.seen.reason, "CheckpointMissing");
+    }
+    other = fresh_key(r);
+    assert_int_equal(stage(r, &other, good.path, good.digest, &a), OUT_REJECTED);
+    assert_string_equal(a.seen.reason, "CheckpointForeign");
+    assert_int_equal(r->starts(r, &k), 0);
+    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ABSENT); /* nothing was made under this key */
 }

@@ -16,7 +16,11 @@
 /* Programs that the rig can have run, as its driver runs them. */
 enum contract_program {
     PROGRAM_STAYS, /* until it is stopped; SIGUSR1 ends it with 75 */
-    PROGRAM_ENDS   /* at once, with 3 */
+    PROGRAM_ENDS,  /* at once, with 3 */
+    /* Keeps the program contract: starts from the step in HANSE_RESUME_DIR, or 0; saves 10 steps on at
+     * once, and on SIGUSR1 10 further on, then exits with 75. Its order has a checkpoint_dir that
+     * belongs to the key's uid, and keep 2. */
+    PROGRAM_SAVES
 };
 #define PROGRAM_STAYS_EXIT 75
 #define PROGRAM_ENDS_EXIT 3
@@ -36,6 +40,8 @@ struct connector_rig {
      */
     unsigned (*starts)(struct connector_rig *r, const struct run_key *k);
     bool (*alive)(struct connector_rig *r, const struct run_key *k);
+    /* The step that this key's program found when it started; -1 when it never did. */
+    int64_t (*resumed)(struct connector_rig *r, const struct run_key *k);
     void (*attached)(struct connector_rig *r); /* or NULL: rig->connector was created anew */
 
     /* the suite's */
@@ -43,6 +49,7 @@ struct connector_rig {
     bool reachable;
     size_t n_seen;
     struct observation seen[64]; /* the latest of each key */
+    const char *resume_path, *resume_digest; /* of the next orders; NULL = none */
     uint64_t serial;
 };
 /* Creates the connector and waits until the target is in reach; ends it. */
@@ -61,6 +68,10 @@ void connector_ends_calls_by_their_deadline(void **state);
 void connector_ends_calls_when_destroyed(void **state);
 void connector_holds_no_truth(void **state);
 void connector_sweeps_what_nobody_owns(void **state);
+void connector_reports_checkpoints(void **state);
+void connector_resumes_what_was_saved(void **state);
+void connector_starts_nothing_from_a_bad_one(void **state);
+void connector_stages_without_starting(void **state);
 
 #define CONNECTOR_CONTRACT_TESTS                                                                   \
     cmocka_unit_test(connector_runs_and_tells_the_end),                                            \
@@ -73,6 +84,10 @@ void connector_sweeps_what_nobody_owns(void **state);
         cmocka_unit_test(connector_ends_calls_by_their_deadline),                                  \
         cmocka_unit_test(connector_ends_calls_when_destroyed),                                     \
         cmocka_unit_test(connector_holds_no_truth),                                                \
-        cmocka_unit_test(connector_sweeps_what_nobody_owns)
+        cmocka_unit_test(connector_sweeps_what_nobody_owns),                                       \
+        cmocka_unit_test(connector_reports_checkpoints),                                           \
+        cmocka_unit_test(connector_resumes_what_was_saved),                                        \
+        cmocka_unit_test(connector_starts_nothing_from_a_bad_one),                                 \
+        cmocka_unit_test(connector_stages_without_starting)
 
 #endif

@@ -20,7 +20,8 @@ static struct world {
     char dir[64], address[32], d[96];
     struct tls_config *tls;
     struct listener *listener;
-    struct object *target, *workload[2];
+    struct object *target, *workload[3];
+    char ck[128];
     pid_t agent;
 } W;
 
@@ -50,6 +51,27 @@ static void order(struct connector_rig *r, const struct run_key *k, enum contrac
     ret->workload = W.workload[what];
     ret->placement = &p;
     ret->env = env;
+    if (what == PROGRAM_SAVES) {
+        (void)snprintf(W.ck, sizeof W.ck, "%s/ck/%.60s", W.dir, k->uid);
+        ret->checkpoint_dir = W.ck;
+        ret->checkpoint_keep = 2;
+    }
+}
+
+static int64_t resumed(struct connector_rig *r, const struct run_key *k)
+{
+    char key[RUN_KEY_MAX], name[RUN_KEY_MAX + 8];
+    long long step = -1;
+
+    (void)r;
+    run_key_print(k, key);
+    (void)snprintf(name, sizeof name, "%s.from", key);
+    FILE *f = fopen(path(name), "r");
+    if (f && fscanf(f, "%lld", &step) != 1)
+        step = -1;
+    if (f)
+        (void)fclose(f);
+    return step;
 }
 
 static void silence(struct connector_rig *r, bool on)
@@ -208,6 +230,7 @@ static int setup(void **state)
                                    .order = order,
                                    .silence = silence,
                                    .starts = starts,
+                                   .resumed = resumed,
                                    .alive = alive};
     assert_non_null(W.rig.loop);
     world_files();
@@ -217,6 +240,12 @@ static int setup(void **state)
     W.rig.target = W.target;
     W.workload[PROGRAM_STAYS] = workload_made("trap 'exit 75' USR1; while :; do sleep 0.02; done");
     W.workload[PROGRAM_ENDS] = workload_made("exit 3");
+    W.workload[PROGRAM_SAVES] = workload_made(
+        "H=/proc/$PPID/exe; s=0; C=$HANSE_CHECKPOINT_DIR; "
+        "[ -z \\\"$HANSE_RESUME_DIR\\\" ] || s=$(cat $HANSE_RESUME_DIR/state.*); "
+        "echo $s >$D/$K.from; "
+        "save() { s=$((s + 10)); echo $s >$C/state.$s; $H checkpoint commit --step $s state.$s; }; "
+        "trap 'save; exit 75' USR1; save; while :; do sleep 0.02; done");
     assert_int_equal(
         listener_create(W.rig.loop, "127.0.0.1:0", W.tls, on_accept, NULL, &W.listener, &port, &e),
         0);
@@ -243,6 +272,7 @@ static int teardown(void **state)
     (void)object_unref(W.target);
     (void)object_unref(W.workload[0]);
     (void)object_unref(W.workload[1]);
+    (void)object_unref(W.workload[2]);
     (void)tls_config_unref(W.tls);
     loop_uv_destroy(W.rig.loop);
     return rc;
@@ -252,6 +282,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "run") == 0)
         return run_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "checkpoint") == 0)
+        return checkpoint_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "agent") == 0)
         return agent_main(argc - 1, argv + 1);
     const struct CMUnitTest tests[] = {CONNECTOR_CONTRACT_TESTS};
