@@ -11,19 +11,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "api/base/log.h"
 #include "tests/sim/federation/sim_federation.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define SEEDS 100
 #define REPEATED 3
-#define SEED_SECONDS 60 /* of real time: more is a loop that does not end */
 
 /* What crashed members held is not freed; the process of the seed ends with it. */
 int __lsan_is_turned_off(void);
@@ -38,38 +33,9 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
 
     return s ? strtoull(s, NULL, 10) : otherwise;
 }
-static void no_log(const char *line, void *arg)
-{
-    (void)arg;
-    if (getenv("HANSE_SIM_TRACE"))
-        (void)fprintf(stderr, "           %s\n", line);
-}
-
 static struct fed_outcome seed_run(uint64_t seed, enum sim_plant plant)
 {
-    struct fed_outcome *shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct fed_outcome out;
-    int status = 0;
-
-    assert_true(shared != MAP_FAILED);
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        (void)alarm(SEED_SECONDS);
-        log_capture(no_log, NULL);
-        fed_run(seed, &(struct fed_script){.plant = plant}, shared);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    if (!shared->done && !*shared->failed)
-        (void)snprintf(shared->failed, sizeof shared->failed,
-                       WIFSIGNALED(status) ? "ended by signal %d" : "ended with status %d",
-                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    out = *shared;
-    (void)munmap(shared, sizeof *shared);
-    return out;
+    return fed_run_apart(seed, &(struct fed_script){.plant = plant});
 }
 
 static unsigned tell(uint64_t seed, const struct fed_outcome *o)

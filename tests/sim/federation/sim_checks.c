@@ -131,6 +131,8 @@ static bool change_each(const struct change *c, void *arg)
     struct changes *x = arg;
 
     fed_check_change(x->f, x->r, c);
+    fed_check_move(x->f, x->r, c);
+    fed_arrow_change(x->f, x->r, c);
     return true;
 }
 static void changes_look(struct fed *f, const struct root *r)
@@ -171,6 +173,7 @@ void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
             f->checked = n;
         }
     }
+    fed_arrow_root(f, m, r); /* may not return */
 }
 
 /* ---- I8: ended, or explained
@@ -187,17 +190,32 @@ static bool explained(const struct object *o)
     return phase_final(s->phase) || (s->phase == PHASE_STOPPED && *s->reason && s->n_ends > 0 &&
                                      s->ends[s->n_ends - 1].proof == PROOF_LEASE_EXPIRED);
 }
+static const char *move_text(const struct root *r, const struct object *w, const char *name,
+                             char out[128])
+{
+    const struct object *o = *name ? root_get(r, KIND_MIGRATION, w->meta->namespace_, name) : NULL;
+
+    *out = '\0';
+    if (o)
+        (void)snprintf(out, 128, " %s: %s %s", name,
+                       move_phase_text(object_as(o, migration)->status->phase),
+                       object_as(o, migration)->status->reason);
+    return out;
+}
 static bool settled_each(const struct object *o, void *arg)
 {
     struct look *l = arg;
     const struct workload_status *s = object_as(o, workload)->status;
+    char move[128];
 
     if (explained(o) && !o->meta->deletionTimestamp)
         return true;
-    (void)snprintf(l->why, sizeof l->why, "%s is %s in epoch %lld try %lld since %lld ms (%s: %s)",
-                   o->meta->name, phase_text(s->phase), (long long)s->epoch,
-                   (long long)(s->intent ? s->intent->try_ : 0),
-                   (long long)(root_time(l->r) - s->phaseSince), s->reason, s->message);
+    (void)snprintf(
+        l->why, sizeof l->why, "%s is %s in epoch %lld try %lld since %lld ms (%s: %s)%s%s",
+        o->meta->name, phase_text(s->phase), (long long)s->epoch,
+        (long long)(s->intent ? s->intent->try_ : 0), (long long)(root_time(l->r) - s->phaseSince),
+        s->reason, s->message, object_as(o, workload)->spec->suspend ? " suspended" : "",
+        move_text(l->r, o, s->migration, move));
     return false;
 }
 bool fed_settled(struct fed *f)
@@ -278,6 +296,7 @@ void fed_check_end(struct fed *f)
         fed_fail(f, "I8: %s", l.why);
     check_writes(f, r);
     check_rooms(f, r);
+    fed_check_moves_end(f, r);
     root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, check_end_each, &l);
     (void)root_unref(r);
 }

@@ -56,20 +56,22 @@ static void check_devices(struct fed *f, struct sim_room *room, const struct sim
 /* ---- W3: where should it have gone on? */
 static void check_resumed(struct fed *f, const struct fed_progress *p, const struct sim_run *run)
 {
-    const struct workload_status *s = status_by_uid(f, run->key.uid);
-    const struct sim_cut *best = sim_store_newest(&f->store, run->key.uid, 0);
     const struct sim_run *last = p->last;
-    int64_t want = best ? best->step : 0;
+    const struct sim_cut *own =
+        last ? sim_store_newest(&f->store, run->key.uid, last->key.epoch) : NULL;
+    int64_t before = last ? last->resumed.step : 0, want = own ? own->step : before;
 
     if (sim_store_was_damaged(&f->store, run->key.uid) ||
         !strncmp(run->base, SIM_LOCAL_STORE "/", sizeof SIM_LOCAL_STORE))
         return; /* verified by the room; which one is left depends on what is catalogued */
-    if (last && last->key.epoch < run->key.epoch &&
-        proof_of(s, last->key.epoch) == PROOF_LEASE_EXPIRED)
+    if (last && proof_of(status_by_uid(f, run->key.uid), last->key.epoch) == PROOF_LEASE_EXPIRED &&
+        run->step >= before)
         return; /* what it wrote while nobody heard of it is lost; W6 sees to the rest */
     if (run->step != want)
-        fed_fail(f, "W3: %s.%lld begins at step %lld; the newest whole checkpoint is of step %lld",
-                 run->key.uid, (long long)run->key.epoch, (long long)run->step, (long long)want);
+        fed_fail(f,
+                 "W3: %s.%lld begins at step %lld; epoch %lld has left a checkpoint of step %lld",
+                 run->key.uid, (long long)run->key.epoch, (long long)run->step,
+                 (long long)(last ? last->key.epoch : 0), (long long)want);
 }
 
 void fed_check_work_begin(struct fed *f, struct sim_room *room, const struct sim_run *run)

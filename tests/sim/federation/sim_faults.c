@@ -204,6 +204,74 @@ static void losses(struct fed *f)
     sim_latency(f->w, 300 + below(f, 3) * below(f, 30000), 1 + below(f, 20000));
 }
 
+/* ---- rooms
+ * -----------------------------------------------------------------------------------------------------
+ */
+static void room_back(void *arg)
+{
+    struct fault *x = arg;
+
+    sim_room_power(x->f->rooms[x->a], true);
+    sim_room_agent(x->f->rooms[x->a], true);
+    mem_free(x);
+}
+static void room_down(struct fed *f, unsigned i, bool power)
+{
+    struct fault *x = fault_make(f);
+
+    x->a = i;
+    sim_log(f->w, "fault: %s %s", f->rooms[i]->name, power ? "loses power" : "loses its agent");
+    if (power)
+        sim_room_power(f->rooms[i], false);
+    else
+        sim_room_agent(f->rooms[i], false);
+    later(f, 100 + below(f, power ? 9000 : 5000), room_back, x);
+}
+static void shim_killed(struct fed *f, unsigned i)
+{
+    struct sim_run *run = sim_room_run(f->rooms[i], NULL);
+
+    f->faults++;
+    if (run)
+        sim_room_kill_run(f->rooms[i], run);
+}
+static void cut_damaged(struct fed *f)
+{
+    struct sim_cut *last = NULL;
+
+    list_for_each (it, &f->store.cuts) {
+        struct sim_cut *c = container_of(it, struct sim_cut, link);
+        if (c->damage == DAMAGE_NONE && (!last || below(f, 3) == 0))
+            last = c;
+    }
+    f->faults++;
+    if (!last)
+        return;
+    last->damage = (enum sim_damage)(DAMAGE_TORN + below(f, 3));
+    f->store.damaged++;
+    sim_log(f->w, "fault: %s is damaged", last->path);
+}
+static void room_fault(struct fed *f)
+{
+    unsigned i = (unsigned)below(f, FED_ROOMS);
+
+    switch (below(f, 6)) {
+    case 0:
+        room_down(f, i, true);
+        break;
+    case 1:
+    case 2:
+        room_down(f, i, false);
+        break;
+    case 3:
+    case 4:
+        shim_killed(f, i);
+        break;
+    default:
+        cut_damaged(f);
+    }
+}
+
 /* ---- the script
  * ---------------------------------------------------------------------------------------------------
  */
@@ -214,6 +282,11 @@ static void fault(void *arg)
 
     if (now >= FED_FAULTS_UNTIL_MS)
         return;
+    if (f->script.rooms && below(f, 4) == 0) {
+        room_fault(f);
+        sim_at(f->w, now + 200 + below(f, 5000), fault, f);
+        return;
+    }
     switch (f->profile == FED_ALL       ? below(f, 10)
             : f->profile == FED_MEMBERS ? below(f, 7)
                                         : 7 + below(f, 3)) {
@@ -266,8 +339,11 @@ static void quiet(void *arg)
         if (f->members[i] && (f->members[i]->closing || f->members[i]->error.code))
             member_down(f, i);
     }
-    for (unsigned i = 0; i < FED_ROOMS; i++)
+    for (unsigned i = 0; i < FED_ROOMS; i++) {
         f->rooms[i]->chaos = false;
+        sim_room_power(f->rooms[i], true);
+        sim_room_agent(f->rooms[i], true);
+    }
     sim_loss(f->w, 0, 0);
     sim_latency(f->w, 300, 400);
     quiet_again(f);

@@ -1,6 +1,8 @@
 /* One life of a federation. */
 #include "tests/sim/federation/sim_federation.h"
 
+#include "api/base/failpoint.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +14,7 @@ static bool settled(void *arg)
 {
     struct fed *f = arg;
 
-    return *f->failed || (f->probe_acked && fed_settled(f));
+    return *f->failed || (f->probe_acked && fed_settled(f) && fed_moves_over(f));
 }
 static void docs(void *arg)
 {
@@ -47,6 +49,10 @@ static void fed_make(struct fed *f, uint64_t seed)
 static void fed_live(struct fed *f)
 {
     sim_at(f->w, 2000, docs, f);
+    if (f->script.arrow) {
+        fed_arrow_live(f);
+        return;
+    }
     fed_users_start(f);
     fed_faults_start(f);
     if (sim_run_until(f->w, FED_FAULTS_UNTIL_MS + 3000 + FED_PROGRESS_MS, over, f))
@@ -66,6 +72,7 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
 
     f->script = *script;
     sim_target_plant(script->plant);
+    failpoint_plant(script->bug);
     fed_make(f, seed);
     fed_live(f);
     *ret = (struct fed_outcome){.done = true,
@@ -82,6 +89,13 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
                                 .leases_over = f->leases_over,
                                 .phases = f->phases,
                                 .intent_ops = f->intent_ops};
+    ret->causes = f->causes;
+    ret->died = f->arrow.died;
+    ret->arrow_phases = f->arrow.phases;
+    ret->refused_cuts = f->store.refused;
+    ret->n_points = f->n_points;
+    memcpy(ret->moves, f->moves, sizeof ret->moves);
+    memcpy(ret->points, f->points, sizeof ret->points);
     struct root *r = fed_newest(f);
     ret->entries = r ? root_number(r) : 0;
     for (unsigned i = 0; i < FED_ROOMS; i++) {

@@ -8,6 +8,7 @@
 
 #define FED_ROOMS 2
 #define FED_WORKLOADS_MAX 256
+#define FED_POINTS_MAX 64
 enum fed_profile { FED_ALL, FED_MEMBERS, FED_LINKS, FED_PROFILE_NR }; /* what fails most */
 #define FED_FAULTS_FROM_MS 8000
 #define FED_FAULTS_UNTIL_MS 68000
@@ -29,10 +30,37 @@ struct fed_digest {
     uint64_t digest, term;
     bool known;
 };
+/* One crash at one arrow of one move: all else is quiet. */
+enum fed_party {
+    PARTY_NONE,
+    PARTY_LEADER,
+    PARTY_FOLLOWER,
+    PARTY_SOURCE, /* its target loses power */
+    PARTY_DESTINATION,
+    PARTY_SOURCE_AGENT,
+    PARTY_DESTINATION_AGENT,
+    PARTY_SOURCE_SHIM,
+    PARTY_DESTINATION_SHIM,
+    PARTY_NR
+};
+const char *fed_party_text(enum fed_party p);
+struct fed_arrow {
+    enum move_cause cause;
+    enum move_phase phase; /* dies as the log says this; 0: at a point */
+    char point[64];        /* dies inside of this failpoint, the nth time: the leader */
+    unsigned nth;
+    enum fed_party party;
+};
+
 /* What one life is made of. */
 struct fed_script {
     enum sim_plant plant;
     bool steps; /* programs make steps, write checkpoints and resume */
+    bool
+        moves; /* users ask for moves, production work preempts, one room is the hub of the other */
+    bool rooms;                    /* rooms lose power, agents and shims; checkpoints are damaged */
+    const char *bug;               /* planted in the program (failpoint_plant), or NULL */
+    const struct fed_arrow *arrow; /* then no users, no faults but this */
 };
 struct fed {
     struct sim_world *w;
@@ -49,7 +77,7 @@ struct fed {
     unsigned resumed, finished,
         twice; /* twice: finished again, because the first end could not be told */
     struct fed_workload workloads[FED_WORKLOADS_MAX];
-    unsigned n_workloads, n_requests, faults, acked, unknown;
+    unsigned n_workloads, n_requests, n_moves, faults, acked, unknown;
     struct fed_digest *digests; /* by entry number */
     uint64_t n_digests, checked;
     struct root *newest; /* that any member has had */
@@ -59,6 +87,17 @@ struct fed {
     uint64_t cut_until_ms[SIM_MEMBERS + FED_ROOMS][SIM_MEMBERS + FED_ROOMS];
     unsigned leases_over; /* places let go by an expired lease alone, as the end's state tells */
     uint32_t phases, intent_ops; /* bits of what the states have held */
+    struct {
+        uint64_t number; /* entry in which the phase was come to */
+        unsigned died, passed;
+        bool scheduled;
+        uint32_t phases;
+        char from[64], to[64];
+    } arrow;
+    char points[FED_POINTS_MAX][64]; /* failpoints that were reached */
+    unsigned n_points;
+    unsigned moves[MP_CANCELLED + 1]; /* how often a Migration was seen in a phase */
+    uint32_t causes;
     bool quiet, docs, probe_sent, probe_acked;
     char failed[512]; /* the first check that did not hold */
 };
@@ -75,11 +114,39 @@ struct root *fed_newest(struct fed *f); /* of the members that are up; a referen
 void fed_check_work_begin(struct fed *f, struct sim_room *room, const struct sim_run *run);
 void fed_check_finished(void *fed, struct sim_room *room, const struct sim_run *run);
 void fed_check_change(struct fed *f, const struct root *r, const struct change *c);
+/* sim_checks_moves.c */
+bool fed_moves_over(struct fed *f);
+void fed_check_moves_end(struct fed *f, const struct root *r);
+void fed_check_move(struct fed *f, const struct root *r, const struct change *c);
+/* sim_arrows.c */
+void fed_arrow_live(struct fed *f);
+void fed_arrow_root(struct fed *f, struct sim_member *m, const struct root *r);
+void fed_arrow_change(struct fed *f, const struct root *r, const struct change *c);
 /* sim_users.c */
+struct fed_request { /* what its answer is for */
+    int workload;    /* -1: none */
+    enum write_verb verb;
+    bool docs, probe;
+};
+struct sim_member *fed_member_pick(struct fed *f); /* that a user would reach, or NULL */
+void fed_propose(struct fed *f, struct sim_member *m, union command *c,
+                 const struct fed_request *rq); /* lets go of the objects */
+struct meta *fed_meta(struct arena *a, const char *ns, const char *name, const char *uid);
+void fed_op(struct write_op *op, enum write_verb verb, enum kind_id kind, const char *ns,
+            const char *name, const void *body);
+bool fed_drain(struct fed *f, struct sim_member *m, const char *room,
+               bool on); /* false: it is so already */
 void fed_users_start(struct fed *f);
 void fed_docs(struct fed *f);      /* namespace and Targets; again until acknowledged */
 void fed_probe(struct fed *f);     /* one write that must be acknowledged */
 void fed_unsuspend(struct fed *f); /* and takes drains back; again and again */
+/* sim_asks.c */
+#define FED_MOVE_DOCS 4
+uint32_t fed_move_docs(struct arena *a, struct write_op *ops);
+void fed_ask_move(struct fed *f, struct sim_member *m, const char *workload,
+                  const char *to); /* "": anywhere */
+void fed_move_any(struct fed *f, struct sim_member *m);
+void fed_cancel_move(struct fed *f, struct sim_member *m);
 /* sim_faults.c */
 void fed_faults_start(struct fed *f);
 void fed_member_up(struct fed *f, unsigned i);
@@ -91,9 +158,15 @@ struct fed_outcome {
     unsigned resumed, finished, twice;
     int64_t lost_steps;
     unsigned workloads, acked, unknown, faults, submits, answers_lost, leases_lost, leases_over;
-    uint32_t phases, intent_ops;
+    uint32_t phases, intent_ops, causes, arrow_phases;
+    unsigned moves[MP_CANCELLED + 1], died, refused_cuts;
+    char points[FED_POINTS_MAX][64];
+    unsigned n_points;
     char failed[512];
 };
+/* sim_seed.c: the same in a process of its own, so that an abort is a failure of that life alone.
+ */
+struct fed_outcome fed_run_apart(uint64_t seed, const struct fed_script *script);
 void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome *ret);
 
 #endif

@@ -379,11 +379,12 @@ static void runs_main(struct loop *l, const char *const *argv, const char *const
 }
 static void agent_start(struct sim_room *r)
 {
+    r->agent_up = true;
     (void)sim_start(r->host, "agent", &(struct sim_program){.main = agent_main, .arg = r});
 }
 void sim_room_agent(struct sim_room *r, bool up)
 {
-    if (!sim_up(r->host) || up == (r->agent != NULL))
+    if (!sim_up(r->host) || up == r->agent_up || (!up && !r->agent))
         return;
     if (up) {
         agent_start(r);
@@ -391,6 +392,7 @@ void sim_room_agent(struct sim_room *r, bool up)
     }
     sim_kill(r->host, sim_pid_of(r->agent), SIGKILL);
     r->agent = NULL;
+    r->agent_up = false;
     list_init(&r->sessions); /* nobody hears of it from here: the streams are reset */
 }
 void sim_room_power(struct sim_room *r, bool on)
@@ -404,6 +406,7 @@ void sim_room_power(struct sim_room *r, bool on)
         return;
     }
     r->agent = NULL;
+    r->agent_up = false;
     list_init(&r->sessions);
     list_for_each (it, &r->runs)
         sim_room_kill_run(r, container_of(it, struct sim_run, link));

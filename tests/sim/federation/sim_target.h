@@ -82,7 +82,7 @@ struct sim_room {
     struct loop *agent; /* of the sessions; NULL: it is down */
     struct list runs, refused, sessions;
     struct timer leases;
-    bool chaos;
+    bool chaos, agent_up;               /* agent_up: started, or about to */
     unsigned nodes, gpus, long_percent; /* so many runs outlast a partition */
     uint64_t next_session, session_since_ms;
     unsigned submits, answers_lost, late, twice, refusals, leases_lost, finished;

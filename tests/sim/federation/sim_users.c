@@ -11,16 +11,14 @@
 
 struct request {
     struct fed *f;
-    int workload; /* -1: none */
-    enum write_verb verb;
-    bool docs, probe;
+    struct fed_request q;
 };
 
 static uint64_t below(struct fed *f, uint64_t n)
 {
     return sim_random_below(f->w, n);
 }
-static struct sim_member *member_pick(struct fed *f)
+struct sim_member *fed_member_pick(struct fed *f)
 {
     unsigned first = (unsigned)below(f, SIM_MEMBERS);
 
@@ -36,29 +34,30 @@ static void answered(void *arg, const struct result *r, const struct err *err)
 {
     struct request *q = arg;
     struct fed *f = q->f;
-    bool done = !err && (r->code == 0 || (r->code == E_EXISTS && q->docs));
+    bool done = !err && (r->code == 0 || (r->code == E_EXISTS && q->q.docs));
 
     f->acked += done;
     f->unknown += err && err->code == E_UNKNOWN;
-    if (q->docs)
+    if (q->q.docs)
         f->docs |= done;
-    if (q->probe)
+    if (q->q.probe)
         f->probe_acked |= done;
-    if (q->workload >= 0 && done && q->verb == WRITE_CREATE)
-        f->workloads[q->workload].created = true;
-    if (q->workload >= 0 && done && q->verb == WRITE_DELETE)
-        f->workloads[q->workload].deleted = true;
+    if (q->q.workload >= 0 && done && q->q.verb == WRITE_CREATE)
+        f->workloads[q->q.workload].created = true;
+    if (q->q.workload >= 0 && done && q->q.verb == WRITE_DELETE)
+        f->workloads[q->q.workload].deleted = true;
     mem_free(q);
 }
-static void propose(struct sim_member *m, union command *c, const struct request *rq)
+void fed_propose(struct fed *f, struct sim_member *m, union command *c,
+                 const struct fed_request *rq)
 {
     struct request *q = mem_new(struct request);
     AUTO_BUF bytes;
 
-    *q = *rq;
+    *q = (struct request){f, *rq};
     c->head.type = CMD_WRITE;
     (void)snprintf(c->head.user, sizeof c->head.user, "alice");
-    (void)snprintf(c->head.request_id, sizeof c->head.request_id, "user-%u", rq->f->n_requests++);
+    (void)snprintf(c->head.request_id, sizeof c->head.request_id, "user-%u", f->n_requests++);
     buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
     command_encode(c, &bytes);
     INV(!bytes.failed);
@@ -71,7 +70,7 @@ static void propose(struct sim_member *m, union command *c, const struct request
 /* ---- documents
  * ---------------------------------------------------------------------------------------------------------
  */
-static struct meta *meta_make(struct arena *a, const char *ns, const char *name, const char *uid)
+struct meta *fed_meta(struct arena *a, const char *ns, const char *name, const char *uid)
 {
     struct meta *m = arena_new(a, struct meta);
 
@@ -80,8 +79,8 @@ static struct meta *meta_make(struct arena *a, const char *ns, const char *name,
     m->uid = uid;
     return m;
 }
-static void op_set(struct write_op *op, enum write_verb verb, enum kind_id kind, const char *ns,
-                   const char *name, const void *body)
+void fed_op(struct write_op *op, enum write_verb verb, enum kind_id kind, const char *ns,
+            const char *name, const void *body)
 {
     *op = (struct write_op){.verb = verb, .kind = kind};
     (void)snprintf(op->ns, sizeof op->ns, "%s", ns);
@@ -96,30 +95,32 @@ static void docs_again(void *arg)
 void fed_docs(struct fed *f)
 {
     AUTO_ARENA a = arena_create(0);
-    struct write_op ops[1 + FED_ROOMS];
+    struct write_op ops[1 + FED_ROOMS + FED_MOVE_DOCS];
     union command c = {.write = {.ops = ops, .n = 1 + FED_ROOMS, .if_absent = true}};
     struct namespace_ *ns = arena_new(a, struct namespace_);
-    struct sim_member *m = member_pick(f);
+    struct sim_member *m = fed_member_pick(f);
 
     if (f->docs)
         return;
     sim_at(f->w, sim_now_ms(f->w) + 1000, docs_again, f);
     if (!m)
         return;
-    ns->metadata = meta_make(a, "", "dev", "uid-ns-dev");
-    op_set(&ops[0], WRITE_CREATE, KIND_NAMESPACE, "", "dev", ns);
+    ns->metadata = fed_meta(a, "", "dev", "uid-ns-dev");
+    fed_op(&ops[0], WRITE_CREATE, KIND_NAMESPACE, "", "dev", ns);
     for (unsigned i = 0; i < FED_ROOMS; i++) {
         struct target *t = arena_new(a, struct target);
-        t->metadata = meta_make(a, "", f->rooms[i]->name, arena_printf(a, "uid-room-%u", i));
+        t->metadata = fed_meta(a, "", f->rooms[i]->name, arena_printf(a, "uid-room-%u", i));
         t->spec = arena_new(a, struct target_spec);
         t->spec->type = TARGET_AGENT;
-        t->spec->tier = TIER_HUB;
+        t->spec->tier = f->script.moves && i ? TIER_SPOKE : TIER_HUB;
         t->spec->partition = arena_new(a, struct target_partition);
         t->spec->partition->suspectAfter = 2000;
         t->spec->partition->lease = 8000;
-        op_set(&ops[1 + i], WRITE_CREATE, KIND_TARGET, "", f->rooms[i]->name, t);
+        fed_op(&ops[1 + i], WRITE_CREATE, KIND_TARGET, "", f->rooms[i]->name, t);
     }
-    propose(m, &c, &(struct request){.f = f, .workload = -1, .docs = true});
+    if (f->script.moves)
+        c.write.n += fed_move_docs(a, ops + c.write.n);
+    fed_propose(f, m, &c, &(struct fed_request){.workload = -1, .docs = true});
 }
 
 /* ---- what users do
@@ -162,7 +163,7 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
     struct workload_spec *s = w->spec = arena_new(a, struct workload_spec);
     bool gang = below(f, 3) == 0;
 
-    w->metadata = meta_make(a, "dev", x->name, x->uid);
+    w->metadata = fed_meta(a, "dev", x->name, x->uid);
     s->run = arena_new(a, struct run_spec);
     s->run->script = "true";
     s->run->retries = (int64_t)below(f, 3);
@@ -184,6 +185,12 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
     s->checkpoint->signal = "SIGTERM";
     s->checkpoint->grace = 1000 + (int64_t)below(f, 2000);
     work_make(f, a, s);
+    if (f->script.moves) {
+        uint64_t class_ = below(f, 10);
+        s->expected = arena_new(a, struct expected);
+        s->expected->duration = 3600000; /* users are wrong: it is worth to go back to the hub */
+        s->priorityClassName = class_ < 2 ? "production" : class_ < 7 ? "training" : "batch";
+    }
     return w;
 }
 static void user_create(struct fed *f, struct sim_member *m)
@@ -197,10 +204,10 @@ static void user_create(struct fed *f, struct sim_member *m)
         return;
     (void)name_make(f, x->name);
     (void)snprintf(x->uid, sizeof x->uid, "uid-w%u", f->n_workloads);
-    op_set(&op, WRITE_CREATE, KIND_WORKLOAD, "dev", x->name,
+    fed_op(&op, WRITE_CREATE, KIND_WORKLOAD, "dev", x->name,
            workload_make(f, a, x, loop_wall_ms(m->loop)));
-    propose(m, &c,
-            &(struct request){.f = f, .workload = (int)f->n_workloads++, .verb = WRITE_CREATE});
+    fed_propose(f, m, &c,
+                &(struct fed_request){.workload = (int)f->n_workloads++, .verb = WRITE_CREATE});
 }
 static void user_delete(struct fed *f, struct sim_member *m)
 {
@@ -209,8 +216,8 @@ static void user_delete(struct fed *f, struct sim_member *m)
     int i = (int)below(f, f->n_workloads);
 
     f->workloads[i].delete_sent = true;
-    op_set(&op, WRITE_DELETE, KIND_WORKLOAD, "dev", f->workloads[i].name, NULL);
-    propose(m, &c, &(struct request){.f = f, .workload = i, .verb = WRITE_DELETE});
+    fed_op(&op, WRITE_DELETE, KIND_WORKLOAD, "dev", f->workloads[i].name, NULL);
+    fed_propose(f, m, &c, &(struct fed_request){.workload = i, .verb = WRITE_DELETE});
 }
 static bool suspend_set(struct fed *f, struct sim_member *m, const char *name, bool on)
 {
@@ -224,16 +231,16 @@ static bool suspend_set(struct fed *f, struct sim_member *m, const char *name, b
     if (differs) {
         struct workload *w = object_edit_as(o, workload, a);
         w->spec->suspend = on;
-        op_set(&op, WRITE_UPDATE, KIND_WORKLOAD, "dev", name, w);
+        fed_op(&op, WRITE_UPDATE, KIND_WORKLOAD, "dev", name, w);
         op.rv = (uint64_t)o->meta->resourceVersion;
-        propose(m, &c, &(struct request){.f = f, .workload = -1, .verb = WRITE_UPDATE});
+        fed_propose(f, m, &c, &(struct fed_request){.workload = -1, .verb = WRITE_UPDATE});
     }
     (void)root_unref(r);
     return differs;
 }
 
 /* Platform people: a room is drained for a while. */
-static bool drain_set(struct fed *f, struct sim_member *m, const char *room, bool on)
+bool fed_drain(struct fed *f, struct sim_member *m, const char *room, bool on)
 {
     AUTO_ARENA a = arena_create(0);
     struct write_op op;
@@ -245,9 +252,9 @@ static bool drain_set(struct fed *f, struct sim_member *m, const char *room, boo
     if (differs) {
         struct target *t = object_edit_as(o, target, a);
         t->spec->drain = on;
-        op_set(&op, WRITE_UPDATE, KIND_TARGET, "", room, t);
+        fed_op(&op, WRITE_UPDATE, KIND_TARGET, "", room, t);
         op.rv = (uint64_t)o->meta->resourceVersion;
-        propose(m, &c, &(struct request){.f = f, .workload = -1, .verb = WRITE_UPDATE});
+        fed_propose(f, m, &c, &(struct fed_request){.workload = -1, .verb = WRITE_UPDATE});
     }
     (void)root_unref(r);
     return differs;
@@ -256,22 +263,29 @@ static bool drain_set(struct fed *f, struct sim_member *m, const char *room, boo
 static void user_acts(void *arg)
 {
     struct fed *f = arg;
-    struct sim_member *m = member_pick(f);
+    struct sim_member *m = fed_member_pick(f);
     uint64_t dice = below(f, 100), now = sim_now_ms(f->w);
 
     if (now < FED_FAULTS_UNTIL_MS - 3000)
         sim_at(f->w, now + 200 + below(f, 2200), user_acts, f);
     if (!m || !f->docs)
         return;
+    if (f->script.moves && below(f, 4) == 0) {
+        if (below(f, 5))
+            fed_move_any(f, m);
+        else
+            fed_cancel_move(f, m);
+        return;
+    }
     if (dice < 65 || !f->n_workloads)
         user_create(f, m);
     else if (dice < 77)
         user_delete(f, m);
     else if (dice < 80)
-        (void)drain_set(f, m, f->rooms[below(f, FED_ROOMS)]->name, true);
+        (void)fed_drain(f, m, f->rooms[below(f, FED_ROOMS)]->name, true);
     else if (dice < 84)
         for (unsigned i = 0; i < FED_ROOMS; i++)
-            (void)drain_set(f, m, f->rooms[i]->name, false);
+            (void)fed_drain(f, m, f->rooms[i]->name, false);
     else
         (void)suspend_set(f, m, f->workloads[below(f, f->n_workloads)].name, dice < 93);
 }
@@ -286,13 +300,13 @@ static void unsuspend_again(void *arg)
 }
 void fed_unsuspend(struct fed *f)
 {
-    struct sim_member *m = member_pick(f);
+    struct sim_member *m = fed_member_pick(f);
 
     sim_at(f->w, sim_now_ms(f->w) + 2000, unsuspend_again, f);
     for (unsigned i = 0; m && i < f->n_workloads; i++)
         (void)suspend_set(f, m, f->workloads[i].name, false);
     for (unsigned i = 0; m && i < FED_ROOMS; i++)
-        (void)drain_set(f, m, f->rooms[i]->name, false);
+        (void)fed_drain(f, m, f->rooms[i]->name, false);
 }
 void fed_probe(struct fed *f)
 {
@@ -300,11 +314,11 @@ void fed_probe(struct fed *f)
     struct write_op op;
     union command c = {.write = {.ops = &op, .n = 1, .if_absent = true}};
     struct namespace_ *ns = arena_new(a, struct namespace_);
-    struct sim_member *m = member_pick(f);
+    struct sim_member *m = fed_member_pick(f);
 
     if (!m)
         return;
-    ns->metadata = meta_make(a, "", "probe", "uid-ns-probe");
-    op_set(&op, WRITE_CREATE, KIND_NAMESPACE, "", "probe", ns);
-    propose(m, &c, &(struct request){.f = f, .workload = -1, .probe = true});
+    ns->metadata = fed_meta(a, "", "probe", "uid-ns-probe");
+    fed_op(&op, WRITE_CREATE, KIND_NAMESPACE, "", "probe", ns);
+    fed_propose(f, m, &c, &(struct fed_request){.workload = -1, .probe = true});
 }

@@ -1,0 +1,47 @@
+/* A life in a process of its own: an abort of the program is a failure of that life, and what
+ * crashed members held goes with it. */
+#include "tests/sim/federation/sim_federation.h"
+
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SEED_SECONDS 60 /* of real time: more is a loop that does not end */
+
+static void no_log(const char *line, void *arg)
+{
+    (void)arg;
+    if (getenv("HANSE_SIM_TRACE"))
+        (void)fprintf(stderr, "           %s\n", line);
+}
+
+struct fed_outcome fed_run_apart(uint64_t seed, const struct fed_script *script)
+{
+    struct fed_outcome *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct fed_outcome out;
+    int status = 0;
+
+    INV(shared != MAP_FAILED);
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    INV(pid >= 0);
+    if (pid == 0) {
+        (void)alarm(SEED_SECONDS);
+        log_capture(no_log, NULL);
+        fed_run(seed, script, shared);
+        _exit(0);
+    }
+    INV(waitpid(pid, &status, 0) == pid);
+    if (!shared->done && !*shared->failed)
+        (void)snprintf(shared->failed, sizeof shared->failed,
+                       WIFSIGNALED(status) ? "ended by signal %d" : "ended with status %d",
+                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    out = *shared;
+    (void)munmap(shared, sizeof *shared);
+    return out;
+}

@@ -1,0 +1,135 @@
+/* Work that moves, in whole federations: programs that checkpoint, users who ask for moves,
+ * production work that preempts, rooms that lose power, and all the faults of test_federation.c.
+ *
+ *   HANSE_SIM_SEED=n    only this seed, HANSE_SIM_TRACE=1 with its trace
+ *   HANSE_SIM_SEEDS=n   so many seeds instead of 60
+ *   HANSE_SIM_FROM=n    from this seed on
+ *   HANSE_SIM_PLANT=name, HANSE_SIM_BUG=name   with that planted bug of the rooms, or of the
+ * program */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/sim/federation/sim_federation.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEEDS 60
+#define REPEATED 2
+#define PLANT_SEEDS 100
+
+/* What crashed members held is not freed; the process of the seed ends with it. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return 1;
+}
+
+static uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *s = getenv(name);
+
+    return s ? strtoull(s, NULL, 10) : otherwise;
+}
+static enum sim_plant plant_wanted(void)
+{
+    const char *name = getenv("HANSE_SIM_PLANT");
+
+    for (int p = PLANT_NONE; name && p < PLANT_NR; p++)
+        if (!strcmp(name, sim_plant_text((enum sim_plant)p)))
+            return (enum sim_plant)p;
+    return PLANT_NONE;
+}
+static struct fed_outcome life(uint64_t seed, enum sim_plant plant, const char *bug)
+{
+    return fed_run_apart(
+        seed, &(struct fed_script){
+                  .plant = plant, .steps = true, .moves = true, .rooms = true, .bug = bug});
+}
+static unsigned tell(uint64_t seed, const struct fed_outcome *o)
+{
+    if (!*o->failed)
+        return 0;
+    print_error(
+        "seed %llu: %s\n  again: HANSE_SIM_SEED=%llu HANSE_SIM_TRACE=1 tests/sim/sim_moves\n",
+        (unsigned long long)seed, o->failed, (unsigned long long)seed);
+    return 1;
+}
+
+struct sum {
+    uint64_t events, entries;
+    unsigned workloads, resumed, finished, twice, faults, refused, leases_over;
+    int64_t lost;
+    unsigned moves[MP_CANCELLED + 1];
+    uint32_t causes;
+};
+static void add(struct sum *s, const struct fed_outcome *o)
+{
+    s->events += o->events;
+    s->entries += o->entries;
+    s->workloads += o->workloads;
+    s->resumed += o->resumed;
+    s->finished += o->finished;
+    s->twice += o->twice;
+    s->faults += o->faults;
+    s->refused += o->refused_cuts;
+    s->leases_over += o->leases_over;
+    s->lost += o->lost_steps;
+    s->causes |= o->causes;
+    for (size_t i = 0; i <= MP_CANCELLED; i++)
+        s->moves[i] += o->moves[i];
+}
+static void test_seeds(void **state)
+{
+    uint64_t only = number_of("HANSE_SIM_SEED", 0), n = number_of("HANSE_SIM_SEEDS", SEEDS),
+             from = only ? only : number_of("HANSE_SIM_FROM", 1);
+    struct sum s = {0};
+    unsigned failed = 0;
+
+    (void)state;
+    for (uint64_t seed = from; seed < from + (only ? 1 : n); seed++) {
+        struct fed_outcome o = life(seed, plant_wanted(), getenv("HANSE_SIM_BUG"));
+        failed += tell(seed, &o);
+        add(&s, &o);
+        if (seed < from + REPEATED && !only) {
+            struct fed_outcome again = life(seed, plant_wanted(), getenv("HANSE_SIM_BUG"));
+            if (again.hash != o.hash || again.events != o.events) {
+                print_error("seed %llu: two runs differ\n", (unsigned long long)seed);
+                failed++;
+            }
+        }
+    }
+    print_message("%llu events, %llu entries, %u workloads, %u faults, %u resumed, %u finished (%u "
+                  "again after a lease), %lld steps lost, %u checkpoints refused, %u leases over\n",
+                  (unsigned long long)s.events, (unsigned long long)s.entries, s.workloads,
+                  s.faults, s.resumed, s.finished, s.twice, (long long)s.lost, s.refused,
+                  s.leases_over);
+    print_message("migrations:");
+    for (int p = MP_PENDING; p <= MP_CANCELLED; p++)
+        print_message(" %s %u", move_phase_text((enum move_phase)p), s.moves[p]);
+    print_message("; causes %x\n", s.causes);
+    assert_int_equal(failed, 0);
+    if (only || n < SEEDS)
+        return;
+    /* A test that has stopped to reach what it is about must say so. */
+    for (int p = MP_PENDING; p <= MP_CANCELLED; p++)
+        if (!s.moves[p])
+            fail_msg("no seed has a migration that is %s", move_phase_text((enum move_phase)p));
+    for (int c = MOVE_PREEMPTION; c <= MOVE_RECLAIM; c++)
+        if ((c == MOVE_PREEMPTION || c == MOVE_DRAIN || c == MOVE_LOST || c == MOVE_REPATRIATE ||
+             c == MOVE_ASKED) &&
+            !(s.causes & 1u << c))
+            fail_msg("no seed has a migration because of %s", move_cause_text((enum move_cause)c));
+    assert_true(s.resumed && s.refused && s.leases_over);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_seeds)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
