@@ -18,11 +18,11 @@ struct mover {
     bool dead;
     bool foreseen;      /* proposed ahead of the state that it needs: a refusal says nothing */
     uint64_t room_seen; /* the room that it last looked for a destination in */
-    uint64_t look_ms;   /* not before that */
+    uint64_t looked_ms; /* when */
+    uint64_t told_ms;   /* when it was last told why it waits */
     uint32_t backoff_ms;
     struct call call;
     char staging[80];  /* digest that is being read on the destination */
-    uint64_t stage_ms; /* time that the next stage() has; 0: the first one */
     unsigned bad;      /* checkpoints that could not be read there */
     char refused[256]; /* why START was: the destination does not hold any more */
     struct timer again;

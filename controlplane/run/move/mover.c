@@ -14,6 +14,7 @@
 #define BACKOFF_MIN_MS 20
 #define BACKOFF_MAX_MS 2000
 #define PLACE_EVERY_MS 200 /* that waits for room looks again no more often */
+#define LOOK_EVERY_MS 1000 /* and no less */
 
 /* ---- the table of movers
  * ------------------------------------------------------------------------------------------- */
@@ -369,14 +370,15 @@ static void tick_pending(struct mover *m, const struct object *w)
         mover_wait(m, "Brake", "too many targets fell silent at once: nothing is moved");
         return;
     }
-    if (m->room_seen == b->room)
-        return;
-    if (now < m->look_ms) {
-        timer_start(&m->again, m->look_ms - now);
+    /* Waits and windows open by time. */
+    uint64_t due = m->looked_ms + (m->room_seen == b->room ? LOOK_EVERY_MS : PLACE_EVERY_MS);
+    if (m->looked_ms && now < due) {
+        timer_start(&m->again, due - now);
         return;
     }
     m->room_seen = b->room;
-    m->look_ms = now + PLACE_EVERY_MS;
+    m->looked_ms = now;
+    timer_start(&m->again, LOOK_EVERY_MS);
     choose(m, w, cause);
 }
 

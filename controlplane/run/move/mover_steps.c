@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STAGE_DEADLINE_MS 120000     /* it reads the whole checkpoint; an answer may get lost, */
-#define STAGE_DEADLINE_MAX_MS 600000 /* so it is asked again, with twice the time */
+#define STAGE_DEADLINE_MS 15000
+#define STAGE_BYTES_PER_MS 20000 /* it reads the whole checkpoint: no slower than this */
+#define STAGE_MAX_MS (2 * 3600 * 1000)
 #define BAD_CHECKPOINTS_MAX 16
+#define TOLD_EVERY_MS 5000
 
 /* ---- steps
  * ------------------------------------------------------------------------------------------------------------
@@ -116,9 +118,13 @@ static void reasoned(struct mover *m, enum move_step step, enum move_phase outco
 void mover_wait(struct mover *m, const char *reason, const char *message)
 {
     const struct migration_status *s = mover_status(m);
+    uint64_t now = loop_now_ms(m->brain->loop);
 
-    if (s->phase != MP_RESERVING || strcmp(s->reason, reason) || strcmp(s->message, message))
-        reasoned(m, MOVE_WAIT, (enum move_phase)0, reason, message);
+    if (s->phase == MP_RESERVING && !strcmp(s->reason, reason) &&
+        (!strcmp(s->message, message) || now - m->told_ms < TOLD_EVERY_MS))
+        return; /* seconds that are left change all the time */
+    m->told_ms = now;
+    reasoned(m, MOVE_WAIT, (enum move_phase)0, reason, message);
 }
 
 void mover_abort(struct mover *m, enum move_phase outcome, const char *reason, const char *message)
@@ -207,17 +213,19 @@ void mover_stage(struct mover *m, struct site *t, const struct object *workload)
 {
     const struct workload_status *s = object_as(workload, workload)->status;
     struct run_key key = {.epoch = s->epoch + 1};
+    int64_t reads_ms = s->checkpoint->bytes / STAGE_BYTES_PER_MS;
     AUTO_ARENA a = arena_create(0);
     struct run_order o;
-    uint64_t deadline_ms = m->stage_ms ? m->stage_ms : STAGE_DEADLINE_MS;
 
     (void)snprintf(key.uid, sizeof key.uid, "%s", workload->meta->uid);
     order_stage(t, workload, mover_status(m)->placement, &key, a, &o);
     (void)snprintf(m->staging, sizeof m->staging, "%s", s->checkpoint->digest);
-    m->stage_ms = deadline_ms * 2 < STAGE_DEADLINE_MAX_MS ? deadline_ms * 2 : STAGE_DEADLINE_MAX_MS;
     m->calling = true;
-    m->call =
-        (struct call){.deadline_ms = loop_now_ms(m->brain->loop) + deadline_ms, .done = staged};
+    if (reads_ms > STAGE_MAX_MS)
+        reads_ms = STAGE_MAX_MS;
+    m->call = (struct call){.deadline_ms = loop_now_ms(m->brain->loop) + STAGE_DEADLINE_MS +
+                                           (uint64_t)reads_ms,
+                            .done = staged};
     brain_under_way(m->brain, 1);
     t->connector->ops->stage(t->connector, &o, &m->call);
     FAILPOINT("move.read.sent");

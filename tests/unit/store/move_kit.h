@@ -34,22 +34,7 @@ static inline void kit_class(struct kit *k, const char *name, int64_t value, boo
 static inline struct placement *kit_placement(struct kit *k, const char *node, int64_t first,
                                               int64_t gpus)
 {
-    struct placement *p = arena_new(k->a, struct placement);
-    struct assignment *as = arena_new(k->a, struct assignment);
-
-    *as = (struct assignment){.node = node,
-                              .gpuMilli = 1000,
-                              .gpus = arena_array(k->a, int64_t, gpus),
-                              .n_gpus = (uint32_t)gpus};
-    for (int64_t i = 0; i < gpus; i++)
-        as->gpus[i] = first + i;
-    *p = (struct placement){.target = arena_strndup(k->a, node, strcspn(node, ".")),
-                            .class_ = "h100",
-                            .gpuHourPrice = 2,
-                            .cpu = 1000,
-                            .assignments = as,
-                            .n_assignments = 1};
-    return p;
+    return kit_workers(k, node, first, 1, gpus);
 }
 
 static inline const struct workload_status *kit_status(struct kit *k, const char *name)
@@ -71,8 +56,6 @@ static inline const struct migration_status *kit_move_status(struct kit *k, cons
 static inline void kit_running(struct kit *k, const char *name, const char *class_,
                                const char *node, int64_t first, int64_t gpus)
 {
-    union command c;
-
     assert_int_equal(kit_workload(k, k->ns, name, 1, gpus).code, 0);
     if (*class_) {
         struct workload *w = object_edit_as(kit_get(k, name), workload, k->a);
@@ -82,9 +65,7 @@ static inline void kit_running(struct kit *k, const char *name, const char *clas
     }
     if (!*node)
         return;
-    kit_place_head(k, &c, name, "Placed", "Chosen");
-    c.place.placement = kit_placement(k, node, first, gpus);
-    assert_string_equal(kit_apply(k, &c).text, "");
+    assert_string_equal(kit_place(k, name, node, first, 1, gpus).text, "");
     assert_int_equal(kit_run(k, name, 1, 1, STEP_DISPATCH).code, 0);
     assert_int_equal(kit_run(k, name, 1, 1, STEP_RUNNING).code, 0);
 }

@@ -245,15 +245,12 @@ static inline struct result kit_pending(struct kit *k, const char *name, const c
 }
 
 /* `workers` workers on one node, `gpus` devices each from `first` on. */
-static inline struct result kit_place(struct kit *k, const char *name, const char *node,
-                                      int64_t first, int64_t workers, int64_t gpus)
+static inline struct placement *kit_workers(struct kit *k, const char *node, int64_t first,
+                                            int64_t workers, int64_t gpus)
 {
-    union command c;
     struct placement *p = arena_new(k->a, struct placement);
 
-    kit_place_head(k, &c, name, "Placed", "Chosen");
-    c.place.placement = p;
-    p->target = "fra";
+    p->target = arena_strndup(k->a, node, strcspn(node, "."));
     p->class_ = "h100";
     p->gpuHourPrice = 2;
     p->cpu = 1000;
@@ -270,6 +267,16 @@ static inline struct result kit_place(struct kit *k, const char *name, const cha
         for (int64_t g = 0; g < gpus; g++)
             as->gpus[g] = first++;
     }
+    return p;
+}
+
+static inline struct result kit_place(struct kit *k, const char *name, const char *node,
+                                      int64_t first, int64_t workers, int64_t gpus)
+{
+    union command c;
+
+    kit_place_head(k, &c, name, "Placed", "Chosen");
+    c.place.placement = kit_workers(k, node, first, workers, gpus);
     return kit_apply(k, &c);
 }
 

@@ -3,7 +3,7 @@
 #define FUZZ_IN_TEST
 #include "tests/fuzz/fuzz_command.c"
 #include "tests/fuzz/fuzz_snapshot.c"
-#include "tests/unit/store/store_kit.h"
+#include "tests/unit/store/move_kit.h"
 
 static uint64_t seed = 7;
 
@@ -45,6 +45,12 @@ static void test_mutations(void **state)
     (void)kit_workload(&k, "default", "w", 1, 1);
     (void)kit_place(&k, "w", "fra.n0", 0, 1, 1);
     (void)kit_run(&k, "w", 1, 1, STEP_DISPATCH);
+    assert_int_equal(kit_checkpoint(&k, "w", 1, 3, "sha256:a").code, 0);
+    (void)kit_workload(&k, "default", "p", 1, 1);
+    struct move_begin move = kit_begin_of(&k, "w", MOVE_DRAIN, kit_placement(&k, "fra.n0", 1, 1));
+    assert_int_equal(kit_plan(&k, &move, 1, NULL, NULL).code, 0);
+    assert_int_equal(kit_plan(&k, NULL, 0, "p", kit_placement(&k, "fra.n0", 0, 1)).code, 0);
+    assert_int_equal(kit_step(&k, "w-m1", MOVE_QUIESCE).code, 0);
     (void)kit_delete(&k, KIND_NAMESPACE, "", "default");
     for (size_t at = 0; at < k.log.n;) {
         size_t n = le_get_u32((const unsigned char *)k.log.p + at);

@@ -1,7 +1,7 @@
 /* A hundred thousand random commands: the invariants hold, everything survives its bytes, the log
- * gives the same state again, with and without snapshots on the way; and nothing that may run
- * outside is ever let go unproved. */
-#include "tests/unit/store/store_kit.h"
+ * gives the same state again, with and without snapshots on the way; nothing that may run outside
+ * is ever let go unproved; and nothing is held for a move that has ended. */
+#include "tests/unit/store/move_kit.h"
 
 #define COMMANDS 100000
 #define NAMES 40
@@ -71,7 +71,8 @@ static void write_rnd(struct kit *k)
         if (!o)
             return;
         struct workload *w = object_edit_as(o, workload, k->a);
-        w->spec->suspend = rnd(5) == 0;
+        w->spec->suspend = rnd(8) == 0;
+        w->spec->priorityClassName = rnd(2) ? "high" : "low";
         w->metadata->finalizers = (const char **)(uintptr_t)finalizers;
         w->metadata->n_finalizers = rnd(4) == 0;
         (void)kit_update(k, KIND_WORKLOAD, k->ns, name, w,
@@ -119,30 +120,143 @@ static void run_rnd(struct kit *k)
     const char *name = name_in(k, is_moving);
     const struct object *o = kit_get(k, name);
     int64_t epoch = 1, try_ = 1;
-    enum run_step step = (enum run_step)(1 + rnd(STEP_CHECKPOINT));
-    struct run_checkpoint ck = {.step = rnd(100), .digest = "sha256:0", .name = "c"};
+    enum run_step step = (enum run_step)(1 + rnd(STEP_CHECKPOINT_BAD));
+    struct run_checkpoint ck = {.step = rnd(100), .digest = rnd(2) ? "sha256:0" : "sha256:1"};
 
     if (o) {
         const struct workload_status *s = object_as(o, workload)->status;
 
         for (int i = 0; i < 30 && (!epoch_next(s->phase, step) || (step == STEP_STOP && rnd(8)));
              i++)
-            step = (enum run_step)(1 + rnd(STEP_CHECKPOINT));
+            step = (enum run_step)(1 + rnd(STEP_CHECKPOINT_BAD));
+        if (step == STEP_CHECKPOINT_BAD && s->checkpoint && rnd(3))
+            ck = *s->checkpoint;
         epoch = s->epoch;
         try_ = (s->intent ? s->intent->try_ : 0) + (step == STEP_DISPATCH);
     }
     k->exit_code = rnd(3) == 0;
     k->requeue = rnd(3) == 0;
-    k->checkpoint = step == STEP_CHECKPOINT ? &ck : NULL;
+    k->checkpoint =
+        step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD || (step == STEP_ENDED && rnd(2))
+            ? &ck
+            : NULL;
     (void)kit_run(k, name, epoch + (rnd(20) == 0) - (rnd(20) == 0), try_ + (rnd(20) == 0), step);
     k->checkpoint = NULL;
+}
+
+/* ---- moves ---- */
+static struct placement *destination_rnd(struct kit *k, const char *name)
+{
+    const struct object *o = kit_get(k, name);
+    const struct workload_spec *s = o ? object_as(o, workload)->spec : NULL;
+
+    if (!s || rnd(4) == 0)
+        return NULL;
+    return kit_workers(k, arena_printf(k->a, "fra.n%u", rnd(5)), rnd(DEVICES), s->gang->workers,
+                       s->resources->gpu->count);
+}
+
+static void plan_rnd(struct kit *k)
+{
+    const char *for_ = rnd(2) ? name_in(k, is_queued) : NULL;
+    struct move_begin b[3];
+    uint32_t n = 1 + rnd(3) / 2 + (for_ && rnd(4) == 0);
+
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = name_in(k, is_moving);
+
+        b[i] = kit_begin_of(k, name, for_ ? MOVE_PREEMPTION : MOVE_DRAIN, destination_rnd(k, name));
+        b[i].epoch += rnd(20) == 0;
+    }
+    (void)kit_plan(k, b, n - (for_ && rnd(10) == 0), for_,
+                   for_ && rnd(5) ? destination_rnd(k, for_) : NULL);
+}
+
+struct open_moves {
+    const char *v[256], *ns[256];
+    size_t n;
+    struct arena *a;
+};
+
+static bool open_each(const struct object *o, void *arg)
+{
+    struct open_moves *m = arg;
+
+    assert_true(object_open_move(o));
+    m->ns[m->n] = arena_strdup(m->a, o->meta->namespace_);
+    m->v[m->n++] = arena_strdup(m->a, o->meta->name);
+    return m->n < 256;
+}
+
+/* One step of a move under way, mostly the one that is next. */
+static void step_rnd(struct kit *k, const struct open_moves *all)
+{
+    size_t at = rnd((uint32_t)all->n);
+    const char *name = all->v[at];
+
+    k->ns = all->ns[at];
+    const struct migration *m = object_as(kit_move(k, name), migration);
+    enum move_step step = rnd(25) ? MOVE_RESERVE : MOVE_ABORT;
+    while (step < MOVE_ABORT && (!move_next(m->status->phase, step) || rnd(30) == 0))
+        step++;
+    if (step == MOVE_RESERVE)
+        (void)kit_reserve(k, name, m->spec->workload, destination_rnd(k, m->spec->workload));
+    else
+        (void)kit_step(k, name, step);
+}
+
+static void move_rnd(struct kit *k)
+{
+    struct open_moves all = {.a = k->a};
+    uint64_t rv = root_rv(k->root);
+    const char *name;
+
+    root_scan_moves(k->root, open_each, &all);
+    if (all.n > 0 && rnd(4)) {
+        step_rnd(k, &all);
+    } else if (rnd(2)) {
+        plan_rnd(k);
+    } else if (rnd(6)) {
+        name = name_in(k, is_moving);
+        (void)kit_ask(k, arena_printf(k->a, "m%u", rnd(NAMES)), name, "");
+    } else if (all.n > 0) {
+        k->ns = all.ns[0];
+        struct migration *m = object_edit_as(kit_move(k, all.v[0]), migration, k->a);
+        m->spec->cancel = true;
+        if (rnd(2))
+            (void)kit_delete(k, KIND_MIGRATION, k->ns, all.v[0]);
+        else
+            (void)kit_update(k, KIND_MIGRATION, k->ns, all.v[0], m, 0, rnd(2));
+    }
+    if (root_rv(k->root) != rv)
+        root_check(k->root);
+}
+
+static void forget_rnd(struct kit *k)
+{
+    union command c = {.remove = {.head = {.type = CMD_REMOVE}}};
+    struct write_op op;
+    const char *name = rnd(2) ? arena_printf(k->a, "m%u", rnd(NAMES))
+                              : arena_printf(k->a, "%s-m%u", name_rnd(k), 1 + rnd(3));
+
+    kit_op(&op, WRITE_DELETE, KIND_MIGRATION, k->ns, name, NULL);
+    c.remove.ops = &op;
+    c.remove.n = 1;
+    (void)kit_apply(k, &c);
 }
 
 static void command_rnd(struct kit *k)
 {
     k->ns = spaces[rnd(3) == 0];
     k->now += rnd(5000);
-    switch (rnd(10)) {
+    switch (rnd(13)) {
+    case 10:
+    case 11:
+        move_rnd(k);
+        return;
+    case 12:
+        forget_rnd(k);
+        return;
     case 0:
     case 1:
     case 2:
@@ -169,6 +283,12 @@ struct live {
     uint64_t n;
     unsigned phases; /* seen */
 };
+
+static bool moves_each(const struct object *o, void *arg)
+{
+    *(unsigned *)arg |= 1u << object_as(o, migration)->status->phase;
+    return true;
+}
 
 static bool live_each(const struct object *o, void *arg)
 {
@@ -258,7 +378,7 @@ static void test_random(void **state)
 {
     struct kit k;
     uint64_t placed = 0, most = 0;
-    unsigned phases = 0;
+    unsigned phases = 0, moves = 0;
 
     (void)state;
     memset(&k, 0, sizeof k);
@@ -268,12 +388,16 @@ static void test_random(void **state)
     k.ns = "default";
     buf_init(&k.log, (size_t)1 << 30);
     (void)kit_namespace(&k, "default");
+    kit_class(&k, "high", 10, false, 0);
+    kit_class(&k, "low", 1, false, 0);
     kit_pool(&k, 4, DEVICES);
     for (int i = 0; i < COMMANDS; i++) {
         struct root *before = root_ref(k.root);
 
         command_rnd(&k);
         uint64_t live = live_count(before, &k, &phases);
+        if (k.last == CMD_MIGRATE)
+            root_scan(k.root, KIND_MIGRATION, NULL, NULL, NULL, moves_each, &moves);
         placed += live;
         most = live > most ? live : most;
         (void)root_unref(before);
@@ -287,6 +411,7 @@ static void test_random(void **state)
     root_check(k.root);
     assert_true(most > 4 && placed > COMMANDS / 2); /* it was no idle walk */
     assert_int_equal(phases, 0xffe);                /* every phase was seen */
+    assert_int_equal(moves, 0x7fe);                 /* of moves, too */
     assert_true(replay(&k) == root_digest(k.root));
     k.ns = "default";
     kit_end(&k);
