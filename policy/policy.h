@@ -112,11 +112,15 @@ struct preempt_plan {
 /* The set of running workloads whose harm is least and whose end makes room for rq->workload, in all that policy,
  * compliance and quota let it use. Victims have a lower priority value (and the preemptor's class mayPreempt), or hold
  * what their queue borrowed from the guarantee of the preemptor's queue; never a neverVictim class, never below
- * minimumRuntime, never one that moves already. *ret NULL: no set of victims helps. Exact for one worker; for gangs a
- * greedy set that is then pruned of every member that is not needed. */
+ * minimumRuntime, never one that moves already. *ret NULL: no set of victims helps, or it needs none (policy_place finds
+ * room), or room is nominated for it. Exact for one worker where only room is missing; for gangs, and where victims must
+ * also free quota or the target's limit of workloads, a greedy set that is then pruned of every member that is not
+ * needed. Victims are judged by the object that was last given to pool_hold. */
 int policy_preempt(const struct pool *p, const struct place_request *rq, struct arena *a,
                    struct preempt_plan **ret, struct err *err) MUST_CHECK;
-/* May v be a victim of w at now? REASON_NONE, or why not. apply asks again. held as in policy_quota_check. */
+/* May v be a victim of w at now? REASON_NONE, or why not. apply asks again. held as in policy_quota_check; of a plan with
+ * several victims: without those that were asked before, the smallest first (of what is reclaimed, nothing goes once
+ * its queue borrows no more). */
 enum reason policy_victim_check(const struct object *w, const struct object *v, int64_t now_ms,
                                 const struct object *const *classes, size_t n_classes,
                                 const struct object *const *queues, size_t n_queues,

@@ -133,16 +133,18 @@ enum hold_kind {
 };
 struct hold { /* one allocation with all its texts */
     const struct object *workload;
-    enum hold_kind kind;
     const char *key, *target, *class_;
-    bool off; /* neither on the table nor in the accounts */
-    int64_t milli, cpu, memory;
     uint64_t generation; /* of the table to which it is applied; 0 = not */
     uint64_t found;      /* of the table in which `slot` counts */
-    uint32_t i_target, i_class, i_queue, i_policy, i_priority, i_store; /* NONE = no such */
     bool counted;
-    /* Of a placed workload, for preemption, so that a plan reads no document of those that stay. */
-    bool runs;             /* Running, not moving, not being deleted */
+    uint32_t i_policy;
+    enum hold_kind kind;
+    /* From here on: what a plan of preemption asks of everything that runs, so that it reads no
+     * document of those that stay. */
+    uint32_t i_target, i_class, i_queue, i_priority, i_store; /* NONE = no such */
+    bool off;  /* neither on the table nor in the accounts */
+    bool runs; /* placed, Running, not moving, not being deleted */
+    int64_t milli, cpu, memory;
     int64_t unsaved_since; /* work since then would have to be done again */
     int64_t runs_since;
     int64_t state_bytes; /* of its newest checkpoint */

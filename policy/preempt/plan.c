@@ -12,6 +12,18 @@
 /* ---- where
  * -----------------------------------------------------------------------------------------------------
  */
+/* Is quota all that is against it? */
+static bool past_quota(struct planner *x, struct row *r)
+{
+    if (r->reason != REASON_QUOTA_BURST && r->reason != REASON_QUOTA_GUARANTEED)
+        return false;
+    r->reason = REASON_NONE;
+    price_row(x->pl, r);
+    if (r->reason == REASON_NONE)
+        filter_order(x->pl, r);
+    return r->reason == REASON_NONE;
+}
+
 static void offers_find(struct planner *x)
 {
     const struct table *t = &x->p->t;
@@ -19,8 +31,9 @@ static void offers_find(struct planner *x)
     x->offers = arena_array(x->a, struct offer, t->n_groups + 1);
     for (uint32_t i = 0; i < t->n_targets; i++) {
         const struct target_rec *r = &t->targets[i];
+        enum reason why = r->obj ? filter_target(x->pl, i).reason : REASON_NO_TARGETS;
 
-        if (!r->obj || filter_target(x->pl, i).reason != REASON_NONE)
+        if (why != REASON_NONE && why != REASON_TARGET_LIMIT)
             continue;
         for (uint32_t g = r->g0; g < r->g0 + r->n_groups; g++) {
             struct row row = {.target = i, .group = g, .member = NONE};
@@ -29,12 +42,22 @@ static void offers_find(struct planner *x)
             if (!group_asked_for(x->pl, g))
                 continue;
             quota = !filter_group(x->pl, &row);
-            if (quota && row.reason != REASON_QUOTA_BURST && row.reason != REASON_QUOTA_GUARANTEED)
+            if (quota && !past_quota(x, &row))
                 continue;
-            x->offers[x->n_offers++] =
-                (struct offer){.group = g, .rank = row.rank, .useful = row.useful, .quota = quota};
+            x->offers[x->n_offers++] = (struct offer){.group = g,
+                                                      .rank = row.rank,
+                                                      .useful = row.useful,
+                                                      .limited = quota || why != REASON_NONE};
         }
     }
+}
+
+void plan_offer(struct planner *x, const struct offer *o)
+{
+    if (x->pl->need.workers == 1)
+        plan_single(x, o);
+    else
+        plan_gang(x, o);
 }
 
 static void search(struct planner *x)
@@ -44,13 +67,13 @@ static void search(struct planner *x)
         const struct offer *o = &x->offers[i];
         const struct group *g = &x->p->t.groups[o->group];
 
-        if (o->excluded || o->quota)
+        if (o->excluded)
             continue;
         x->pl->need.agent_shares = x->p->t.targets[g->target].spec->type == TARGET_AGENT;
-        if (x->pl->need.workers == 1)
-            plan_single(x, o);
+        if (o->limited)
+            plan_limited(x, o);
         else
-            plan_gang(x, o);
+            plan_offer(x, o);
     }
 }
 

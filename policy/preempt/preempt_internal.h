@@ -13,6 +13,8 @@ struct suspect { /* a running workload that may be a victim */
     struct hold *hold;
     double harm; /* GPU-seconds */
     bool reclaim, gone;
+    uint32_t slot; /* its node, when it has just one worker; else NONE */
+    int32_t milli; /* of that worker's devices */
 };
 struct seat { /* one worker of a suspect on a node; those of one suspect are neighbours */
     uint32_t suspect, at;
@@ -24,7 +26,7 @@ struct rate { /* harm for a unit, and how many there are */
 struct offer { /* a group that everything but room lets the workload use */
     uint32_t group, rank;
     double useful;
-    bool quota;    /* quota lets it in only once victims of its own have left */
+    bool limited;  /* quota or the target's limit let it in only once victims have left */
     bool excluded; /* a plan for it did not hold when it was tried */
 };
 struct solution {
@@ -86,9 +88,11 @@ double node_solve(struct planner *x, uint32_t member, uint32_t slots, double bou
  * shared: a gang's harm is split over the GPUs that it holds anywhere. */
 double node_bound(struct planner *x, uint32_t member, uint32_t slots, bool shared);
 
-/* single.c, gang.c: the best of an offer; replaces x->best when it is better. */
-void plan_single(struct planner *x, const struct offer *o);
-void plan_gang(struct planner *x, const struct offer *o);
+/* The best of an offer; replaces x->best when it is better. */
+void plan_single(struct planner *x, const struct offer *o);  /* single.c */
+void plan_gang(struct planner *x, const struct offer *o);    /* gang.c */
+void plan_offer(struct planner *x, const struct offer *o);   /* the one or the other: room alone */
+void plan_limited(struct planner *x, const struct offer *o); /* limits.c: limits, too */
 void plan_sort(const struct planner *x, uint32_t *v, uint32_t n); /* by harm, the least first */
 void plan_keep(struct planner *x, const struct offer *o, const uint32_t *v, uint32_t n,
                double harm);

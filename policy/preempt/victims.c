@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AHEAD 16
+
 /* Preemption is what a class may do unless it says no; objects made in the process may carry no
  * default. */
 #define PLACE_OF(type, c, ...) PLACE_##c,
@@ -234,6 +236,12 @@ static bool suspect_is(struct planner *x, const struct hold *h, bool *ret_reclai
     return !*ret_reclaim || may_reclaim(x, h);
 }
 
+static void seat_add(struct planner *x, uint32_t i, uint32_t k, uint32_t slot, int32_t milli)
+{
+    if (slot != NONE)
+        x->seats[x->first[slot + 1]++] = (struct seat){i, k, milli};
+}
+
 /* Seats by node: counted, then filled. */
 static void seats_build(struct planner *x)
 {
@@ -241,9 +249,15 @@ static void seats_build(struct planner *x)
 
     x->first = arena_array(x->a, uint32_t, nodes + 2);
     for (uint32_t i = 0; i < x->n; i++) {
-        for (uint32_t k = 0; k < x->s[i].hold->n; k++) {
-            if (x->s[i].hold->at[k].slot != NONE)
-                x->first[x->s[i].hold->at[k].slot + 2]++;
+        const struct hold *h = x->s[i].hold;
+
+        if (x->s[i].slot != NONE) {
+            x->first[x->s[i].slot + 2]++;
+            continue;
+        }
+        for (uint32_t k = 0; k < h->n; k++) {
+            if (h->at[k].slot != NONE)
+                x->first[h->at[k].slot + 2]++;
         }
     }
     for (uint32_t i = 0; i < nodes; i++) {
@@ -254,14 +268,26 @@ static void seats_build(struct planner *x)
     x->rates = arena_array(x->a, struct rate, most + 1);
     x->seats = arena_array(x->a, struct seat, sum + 1);
     for (uint32_t i = 0; i < x->n; i++) {
-        for (uint32_t k = 0; k < x->s[i].hold->n; k++) {
-            const struct hold_at *at = &x->s[i].hold->at[k];
+        const struct hold *h = x->s[i].hold;
 
-            if (at->slot != NONE)
-                x->seats[x->first[at->slot + 1]++] =
-                    (struct seat){i, k, at->milli * (int32_t)at->n_gpus};
+        if (x->s[i].slot != NONE) {
+            seat_add(x, i, 0, x->s[i].slot, x->s[i].milli);
+            continue;
         }
+        for (uint32_t k = 0; k < h->n; k++)
+            seat_add(x, i, k, h->at[k].slot, h->at[k].milli * (int32_t)h->at[k].n_gpus);
     }
+}
+
+static void suspect_add(struct planner *x, struct hold *h, bool reclaim)
+{
+    struct suspect *s = &x->s[x->n++];
+
+    *s = (struct suspect){.hold = h, .harm = judge(x, h).harm, .reclaim = reclaim, .slot = NONE};
+    if (h->n != 1)
+        return;
+    s->slot = h->at[0].slot;
+    s->milli = h->at[0].milli * (int32_t)h->at[0].n_gpus;
 }
 
 void suspects_find(struct planner *x)
@@ -284,9 +310,15 @@ void suspects_find(struct planner *x)
         struct hold *h = x->p->holds[i];
         bool reclaim;
 
+        /* They lie anywhere in memory: ask for those to come while this one is judged. */
+        if (i + AHEAD < x->p->n_holds) {
+            const char *next = (const char *)x->p->holds[i + AHEAD];
+
+            __builtin_prefetch(next + offsetof(struct hold, i_target));
+            __builtin_prefetch(next + offsetof(struct hold, at));
+        }
         if (suspect_is(x, h, &reclaim))
-            x->s[x->n++] =
-                (struct suspect){.hold = h, .harm = judge(x, h).harm, .reclaim = reclaim};
+            suspect_add(x, h, reclaim);
     }
     x->scratch = arena_array(x->a, uint32_t, 2 * ((size_t)x->n + 1));
     seats_build(x);

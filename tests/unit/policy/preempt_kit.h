@@ -24,7 +24,8 @@ struct kit {
     uint32_t n_made;
     const struct object *classes[16], *queues[16];
     uint32_t n_classes, n_queues;
-    uint64_t s; /* of the random numbers */
+    uint64_t s;     /* of the random numbers */
+    int64_t now_ms; /* of decisions; jobs are told by their age at NOW */
 };
 
 static inline uint32_t kit_random(struct kit *k, uint32_t below)
@@ -35,7 +36,8 @@ static inline uint32_t kit_random(struct kit *k, uint32_t below)
 
 static inline void kit_init(struct kit *k, uint64_t seed)
 {
-    *k = (struct kit){.p = pool_create(), .a = arena_create((size_t)1 << 30), .s = seed};
+    *k = (struct kit){
+        .p = pool_create(), .a = arena_create((size_t)1 << 30), .s = seed, .now_ms = NOW};
 }
 
 static inline void kit_fini(struct kit *k)
@@ -131,6 +133,7 @@ struct kit_job {
     enum domain_level within;
     int64_t cpu, memory;
     int64_t saved_s, placed_s; /* ago; saved 0 = no checkpoint */
+    int64_t saved_bytes;
     enum phase phase;
     const char *migration;
     int64_t old_epoch; /* the checkpoint is of this epoch, not of the running one */
@@ -159,6 +162,7 @@ static inline const struct object *kit_job(struct kit *k, struct kit_job j,
     struct meta meta = {.name = j.name, .namespace_ = "dev", .uid = uid};
     struct placement at = placement ? *placement : (struct placement){.target = ""};
     struct run_checkpoint saved = {.verifiedAt = NOW - j.saved_s * 1000,
+                                   .bytes = j.saved_bytes,
                                    .epoch = j.old_epoch ? j.old_epoch : 2};
     struct workload_status status = {.phase = j.phase ? j.phase : PHASE_RUNNING,
                                      .epoch = 2,
@@ -175,7 +179,7 @@ static inline const struct object *kit_job(struct kit *k, struct kit_job j,
 
 static inline struct placement *kit_place(struct kit *k, const struct object *w)
 {
-    struct place_request rq = {.workload = w, .now_ms = NOW};
+    struct place_request rq = {.workload = w, .now_ms = k->now_ms};
     struct decision_spec *d;
     struct placement *pl;
     struct err err = {0};
@@ -199,7 +203,7 @@ static inline const struct object *kit_run(struct kit *k, struct kit_job j)
 
 static inline struct preempt_plan *kit_plan(struct kit *k, const struct object *w)
 {
-    struct place_request rq = {.workload = w, .now_ms = NOW};
+    struct place_request rq = {.workload = w, .now_ms = k->now_ms};
     struct preempt_plan *plan;
     struct err err = {0};
     struct buf b;

@@ -140,11 +140,321 @@ static void exact_for_one_worker(void **state)
     assert_true(plans > 100);
 }
 
+/* ---- who is spared
+ * --------------------------------------------------------------------------------------------- */
+static void some_are_spared(void **state)
+{
+    static const struct {
+        struct kit_job job;
+        enum reason why;
+    } cases[] = {
+        {{.class_ = "prod", .placed_s = 9000}, REASON_VICTIM_PROTECTED},
+        {{.class_ = "young", .placed_s = 599}, REASON_VICTIM_YOUNG},
+        {{.class_ = "young", .placed_s = 600}, REASON_NONE},
+        {{.class_ = "high", .placed_s = 9000}, REASON_VICTIM_NOT_LOWER},
+        {{.class_ = "above", .placed_s = 9000}, REASON_VICTIM_NOT_LOWER},
+        {{.class_ = "low", .placed_s = 9000, .phase = PHASE_STARTING}, REASON_VICTIM_NOT_RUNNING},
+        {{.class_ = "low", .placed_s = 9000, .phase = PHASE_UNKNOWN}, REASON_VICTIM_NOT_RUNNING},
+        {{.class_ = "low", .placed_s = 9000, .migration = "m"}, REASON_VICTIM_NOT_RUNNING},
+        {{.class_ = "low", .placed_s = 9000}, REASON_NONE},
+        {{.placed_s = 9000}, REASON_NONE}, /* no class: value 0 */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct kit k;
+        struct kit_job j = cases[i].job;
+        const struct object *v, *w;
+
+        one_node(&k, 1);
+        kit_class(&k, "young", 10, false, 600000);
+        kit_class(&k, "high", 50, false, 0);
+        kit_class(&k, "above", 60, false, 0);
+        j.name = "v";
+        j.gpus = 1;
+        v = kit_run(&k, j);
+        w = kit_job(&k, (struct kit_job){.name = "p", .class_ = "high", .gpus = 1}, NULL);
+        assert_int_equal(kit_plan(&k, w) != NULL, cases[i].why == REASON_NONE);
+        assert_int_equal(
+            policy_victim_check(w, v, NOW, k.classes, k.n_classes, NULL, 0, kit_held, NULL),
+            cases[i].why);
+        kit_fini(&k);
+    }
+}
+
+static void a_class_may_be_barred(void **state)
+{
+    struct meta meta = {.name = "meek"};
+    struct priority_class_spec spec = {.value = 1000, .mayPreempt = false};
+    struct priority_class c = {.metadata = &meta, .spec = &spec};
+    struct kit k;
+    const struct object *v, *w;
+
+    (void)state;
+    one_node(&k, 1);
+    for (size_t i = 0; i < schema_priority_class_spec.n; i++) {
+        if (strcmp(schema_priority_class_spec.fields[i].json, "mayPreempt") == 0)
+            spec.has = 1ull << schema_priority_class_spec.fields[i].bit;
+    }
+    k.classes[k.n_classes] = kit_make(&k, KIND_PRIORITY_CLASS, &c);
+    pool_put(k.p, k.classes[k.n_classes++]);
+    v = kit_run(&k, (struct kit_job){.name = "v", .class_ = "low", .gpus = 1, .placed_s = 9000});
+    w = kit_job(&k, (struct kit_job){.name = "p", .class_ = "meek", .gpus = 1}, NULL);
+    assert_null(kit_plan(&k, w));
+    assert_int_equal(
+        policy_victim_check(w, v, NOW, k.classes, k.n_classes, NULL, 0, kit_held, NULL),
+        REASON_VICTIM_NOT_LOWER);
+    kit_fini(&k);
+}
+
+/* A checkpoint of another epoch saved nothing of this one. */
+static void only_its_own_epoch_counts(void **state)
+{
+    struct kit k;
+    struct preempt_plan *plan;
+
+    (void)state;
+    one_node(&k, 2);
+    kit_run(&k, (struct kit_job){.name = "old",
+                                 .class_ = "low",
+                                 .gpus = 1,
+                                 .saved_s = 10,
+                                 .placed_s = 9000,
+                                 .old_epoch = 1});
+    kit_run(&k, (struct kit_job){.name = "own", .class_ = "low", .gpus = 1, .placed_s = 5000});
+    plan =
+        kit_plan(&k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .gpus = 1}, NULL));
+    assert_true(kit_victim(plan, "own"));
+    kit_fini(&k);
+}
+
+/* ---- gangs
+ * -----------------------------------------------------------------------------------------------------
+ */
+static void four_nodes(struct kit *k, uint32_t gpus)
+{
+    static const char *const racks[] = {"r1", "r1", "r2", "r2"};
+
+    kit_init(k, 1);
+    kit_class(k, "low", 10, false, 0);
+    kit_class(k, "prod", 100, true, 0);
+    kit_target(k, "hub");
+    for (int i = 0; i < 4; i++) {
+        char name[8];
+
+        (void)snprintf(name, sizeof(name), "n%d", i + 1);
+        kit_node(k,
+                 (struct kit_node){.name = name, .target = "hub", .gpus = gpus, .rack = racks[i]});
+    }
+}
+
+static void a_gang_victim_counts_once(void **state)
+{
+    struct kit k;
+    struct preempt_plan *plan;
+    char name[8];
+
+    (void)state;
+    four_nodes(&k, 2);
+    kit_run(&k, (struct kit_job){
+                    .name = "gang", .class_ = "low", .workers = 2, .gpus = 2, .placed_s = 1000});
+    for (int i = 0; i < 4; i++) {
+        (void)snprintf(name, sizeof(name), "s%d", i);
+        kit_run(&k, (struct kit_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = 1500});
+    }
+    /* The gang alone: 4 × 1360. Four single ones: 4 × 1860. */
+    plan = kit_plan(
+        &k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .workers = 2, .gpus = 2},
+                    NULL));
+    assert_int_equal(plan->n, 1);
+    assert_true(kit_victim(plan, "gang"));
+    assert_true(fabs(plan->harm - 4 * 1360) < 1e-6);
+    assert_int_equal(plan->placement->n_assignments, 2);
+    /* For one worker it is dearer than two single ones. */
+    plan =
+        kit_plan(&k, kit_job(&k, (struct kit_job){.name = "q", .class_ = "prod", .gpus = 2}, NULL));
+    assert_int_equal(plan->n, 2);
+    assert_true(kit_victim(plan, "s0") && kit_victim(plan, "s1"));
+    kit_fini(&k);
+}
+
+static void a_gang_stays_within_its_rack(void **state)
+{
+    struct kit k;
+    struct preempt_plan *plan;
+    char name[8];
+
+    (void)state;
+    four_nodes(&k, 1);
+    for (int i = 0; i < 4; i++) { /* 100, 900, 300, 400 s: the cheapest two are in two racks */
+        static const int64_t age[] = {100, 900, 300, 400};
+
+        (void)snprintf(name, sizeof(name), "s%d", i);
+        kit_run(&k, (struct kit_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = age[i]});
+    }
+    plan = kit_plan(
+        &k,
+        kit_job(&k,
+                (struct kit_job){
+                    .name = "p", .class_ = "prod", .workers = 2, .gpus = 1, .within = LEVEL_RACK},
+                NULL));
+    assert_int_equal(plan->n, 2);
+    assert_true(kit_victim(plan, "s2") && kit_victim(plan, "s3"));
+    plan = kit_plan(
+        &k, kit_job(&k, (struct kit_job){.name = "q", .class_ = "prod", .workers = 2, .gpus = 1},
+                    NULL));
+    assert_true(kit_victim(plan, "s0") && kit_victim(plan, "s2"));
+    kit_fini(&k);
+}
+
+/* Gangs are planned greedily: always a plan that holds where one is to be had by single steps, and
+ * on small pools near to the best. */
+static void gangs_are_near_the_least(void **state)
+{
+    double ours = 0, best = 0, worst = 1;
+    uint32_t plans = 0, missed = 0;
+
+    (void)state;
+    for (uint32_t round = 0; round < 150; round++) {
+        struct kit k;
+        const struct object *jobs[JOBS_MAX], *w;
+        double harm[JOBS_MAX], least;
+        struct preempt_plan *plan;
+        uint32_t n = 0;
+        char name[16];
+
+        four_nodes(&k, 4);
+        k.s = round + 77;
+        for (uint32_t i = 0; i < 30 && n < 9; i++) {
+            struct kit_job j = random_job(&k, name, i, 0);
+
+            j.workers = 1 + kit_random(&k, 3);
+            j.gpus = 1 + kit_random(&k, 3);
+            jobs[n] = kit_run(&k, j);
+            if (!jobs[n])
+                continue;
+            harm[n] = (double)object_as(jobs[n], workload)->status->placement->gpus / 1000 *
+                      ((double)(j.saved_s ? j.saved_s : j.placed_s) + 360);
+            n++;
+        }
+        w = kit_job(&k,
+                    (struct kit_job){.name = "p",
+                                     .class_ = "prod",
+                                     .workers = 2 + kit_random(&k, 2),
+                                     .gpus = 1 + kit_random(&k, 4),
+                                     .within = kit_random(&k, 3) ? 0 : LEVEL_RACK},
+                    NULL);
+        if (!kit_place(&k, w)) {
+            brute(&k, w, jobs, harm, n, &least);
+            plan = kit_plan(&k, w);
+            if (plan) {
+                assert_true(plan->harm >= least - 1e-6);
+                ours += plan->harm;
+                best += least;
+                worst = plan->harm / least > worst ? plan->harm / least : worst;
+                plans++;
+            }
+            missed += !plan && least < HUGE_VAL;
+        }
+        kit_fini(&k);
+    }
+    assert_true(plans > 60);
+    assert_int_equal(missed, 0);
+    if (ours > best * 1.1)
+        fail_msg("%u plans do %.3f of the least harm, the worst %.2f", plans, ours / best, worst);
+}
+
+/* ---- the same bytes, whatever came first
+ * --------------------------------------------------------------------- */
+static void order_does_not_matter(void **state)
+{
+    struct kit k;
+    const struct object *jobs[16], *w;
+    struct buf first;
+    char name[16];
+
+    (void)state;
+    four_nodes(&k, 4);
+    for (uint32_t i = 0; i < 16; i++) { /* eight alike, eight alike */
+        (void)snprintf(name, sizeof(name), "j%u", i);
+        jobs[i] = kit_run(
+            &k, (struct kit_job){
+                    .name = name, .class_ = "low", .gpus = 1, .placed_s = i % 2 ? 1000 : 2000});
+    }
+    buf_init(&first, 1 << 20);
+    for (uint32_t round = 0; round < 20; round++) {
+        static const struct kit_job asks[] = {
+            {.name = "p", .class_ = "prod", .gpus = 3},
+            {.name = "q", .class_ = "prod", .workers = 3, .gpus = 2},
+            {.name = "r", .class_ = "prod", .workers = 2, .gpus = 2, .within = LEVEL_RACK}};
+        AUTO_BUF b;
+
+        buf_init(&b, 1 << 20);
+        for (uint32_t i = 0; i < 16; i++) { /* in another order each time */
+            const struct object *o = jobs[kit_random(&k, 16)];
+
+            pool_drop(k.p, o->meta->uid);
+            pool_hold(k.p, o);
+        }
+        for (size_t i = 0; i < 3; i++) {
+            struct preempt_plan *plan;
+
+            w = kit_job(&k, asks[i], NULL);
+            plan = kit_plan(&k, w);
+            tlv_encode(&schema_decision_spec, plan->decision, &b);
+            tlv_encode(&schema_placement, plan->placement, &b);
+            for (size_t v = 0; v < plan->n; v++)
+                buf_add(&b, plan->victims[v].workload->meta->uid,
+                        strlen(plan->victims[v].workload->meta->uid));
+        }
+        if (round == 0) {
+            buf_add(&first, b.p, b.n);
+            continue;
+        }
+        assert_int_equal(b.n, first.n);
+        assert_memory_equal(b.p, first.p, b.n);
+    }
+    buf_fini(&first);
+    kit_fini(&k);
+}
+
+/* Many victims: the record names some and counts the others, within its limit (kit_plan). */
+static void the_record_is_bounded(void **state)
+{
+    struct kit k;
+    struct preempt_plan *plan;
+    char name[80];
+
+    (void)state;
+    four_nodes(&k, 16);
+    for (uint32_t i = 0; i < 64; i++) {
+        (void)snprintf(name, sizeof(name), "a-workload-with-quite-a-long-name-as-people-like-%u",
+                       i);
+        kit_run(&k, (struct kit_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = 1000});
+    }
+    plan = kit_plan(
+        &k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .workers = 4, .gpus = 16},
+                    NULL));
+    assert_int_equal(plan->n, 64);
+    assert_non_null(strstr(plan->decision->message, " more"));
+    assert_true(strlen(plan->decision->message) < 512);
+    assert_string_equal(plan->decision->outcome, "Pending");
+    kit_fini(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(least_lost_goes),
         cmocka_unit_test(exact_for_one_worker),
+        cmocka_unit_test(some_are_spared),
+        cmocka_unit_test(a_class_may_be_barred),
+        cmocka_unit_test(only_its_own_epoch_counts),
+        cmocka_unit_test(a_gang_victim_counts_once),
+        cmocka_unit_test(a_gang_stays_within_its_rack),
+        cmocka_unit_test(gangs_are_near_the_least),
+        cmocka_unit_test(order_does_not_matter),
+        cmocka_unit_test(the_record_is_bounded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
