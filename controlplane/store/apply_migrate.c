@@ -18,17 +18,19 @@ static const struct workload_status *source(const struct move *x)
 }
 
 /* An epoch was proved ended (RUN): the Migration that waits for it learns what was lost. */
-void move_source_ended(struct txn *t, const struct object *before, const struct run_checkpoint *ck)
+void move_source_ended(struct txn *t, const struct object *before, double lost)
 {
     const struct workload_status *ws = object_as(before, workload)->status;
     const struct object *o =
         root_get(t->w, KIND_MIGRATION, before->meta->namespace_, ws->migration);
 
-    if (!object_open_move(o) || object_as(o, migration)->status->fromEpoch != ws->epoch ||
-        object_as(o, migration)->status->phase == MP_STARTING)
+    if (!object_open_move(o))
         return;
+    const struct migration_status *s = object_as(o, migration)->status;
+    if (s->fromEpoch != ws->epoch || s->phase < MP_VERIFYING || s->phase == MP_STARTING)
+        return; /* it did not end for the move's sake */
     struct migration *m = object_edit_as(o, migration, t->a);
-    m->status->lostGpuSeconds = workload_lost(ws, ck, t->now);
+    m->status->lostGpuSeconds = lost;
     (void)txn_put(t, o->kind, o, m);
 }
 
@@ -167,6 +169,8 @@ static void step_abort(struct txn *t, struct move *x)
         x->to = x->c->outcome;
     forget_nominated(t, x);
     x->s->placement = NULL;
+    if (x->from <= MP_QUIESCING) /* it was not disturbed */
+        x->s->lostGpuSeconds = 0;
 }
 
 static int step_take(struct txn *t, struct move *x)

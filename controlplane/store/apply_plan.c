@@ -59,6 +59,19 @@ void move_enter(struct txn *t, struct migration_status *s, enum move_phase phase
     s->phaseSince = t->now;
 }
 
+static void owner_add(struct txn *t, struct meta *m, const struct object *wo)
+{
+    struct owner_ref *all = arena_array(t->a, struct owner_ref, m->n_ownerReferences + 1);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < m->n_ownerReferences; i++)
+        if (strcmp(m->ownerReferences[i].uid, wo->meta->uid) != 0)
+            all[n++] = m->ownerReferences[i];
+    all[n++] = *workload_owner(t, wo);
+    m->ownerReferences = all;
+    m->n_ownerReferences = n;
+}
+
 int move_create(struct txn *t, struct migration *m)
 {
     const char *ns = m->metadata->namespace_, *name = m->spec->workload;
@@ -78,8 +91,7 @@ int move_create(struct txn *t, struct migration *m)
     if (why)
         return err_field(t->err, E_CONFLICT, "spec.workload", "workload %.200s %s", name, why);
     m->spec->cause = MOVE_ASKED;
-    m->metadata->ownerReferences = workload_owner(t, wo);
-    m->metadata->n_ownerReferences = 1;
+    owner_add(t, m->metadata, wo);
     s->startedAt = t->now;
     move_enter(t, s, MP_PENDING);
     s->workloadUid = arena_strdup(t->a, wo->meta->uid);

@@ -33,6 +33,12 @@ static bool stop_asked(const struct workload_status *s)
     return s->intent && s->intent->op == INTENT_STOP;
 }
 
+/* Nothing of it is to be done again. */
+static bool ended_well(enum phase p)
+{
+    return p == PHASE_SUCCEEDED || p == PHASE_CANCELLED;
+}
+
 /* Were all workers seen running in this epoch? */
 static bool has_run(const struct workload_status *s)
 {
@@ -325,7 +331,10 @@ static void step_store(struct txn *t, struct run *x)
     }
     const struct object *o = txn_put(t, x->o->kind, x->o, x->w);
     if (*x->s->migration && phase_live(x->from) && !phase_holds(x->to))
-        move_source_ended(t, x->o, x->s->checkpoint);
+        move_source_ended(t, x->o,
+                          ended_well(x->to) ? 0
+                                            : workload_lost(object_as(x->o, workload)->status,
+                                                            x->s->checkpoint, t->now));
     if (phase_holds(x->from) && !phase_holds(x->to))
         txn_settle(t, x->c->ns, target);
     bool live = object_live(o);

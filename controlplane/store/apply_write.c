@@ -1,4 +1,4 @@
-/* WRITE and REMOVE: what users and GitOps ask for. The whole command holds or none of it does.
+/* WRITE: what users and GitOps ask for; and MEMBER. The whole command holds or none of it does.
  *
  * Must never let a user touch what only the machine knows: status comes by UPDATE_STATUS only, and
  * of a Workload's status only the conditions; resourceVersion, generation, timestamps and the git
@@ -337,41 +337,9 @@ int apply_write(struct txn *t, const struct write_cmd *c)
     return 0;
 }
 
-/* ---- retention
+/* ---- members
  * ------------------------------------------------------------------------------------------------------
  */
-static bool finished(const struct root *w, const struct object *o)
-{
-    if (o->kind->id == KIND_WORKLOAD)
-        return phase_final(object_as(o, workload)->status->phase) && o->meta->n_finalizers == 0;
-    if (o->kind->id == KIND_NODE)
-        return !root_get(w, KIND_TARGET, "", object_as(o, node)->spec->target);
-    if (object_open_move(o))
-        return false;
-    return (o->kind->id == KIND_DECISION || o->kind->id == KIND_EVENT ||
-            o->kind->id == KIND_CHECKPOINT || o->kind->id == KIND_MIGRATION) &&
-           o->meta->n_finalizers == 0;
-}
-
-/* What is not finished, or is not the one that was meant, is passed over: retention asks again
- * later. */
-int apply_remove(struct txn *t, const struct remove_cmd *c)
-{
-    uint32_t removed = 0;
-
-    for (uint32_t i = 0; i < c->n; i++) {
-        const struct write_op *op = &c->ops[i];
-        const struct object *o = root_get(t->w, op->kind, op->ns, op->name);
-
-        if (!o || (*op->uid && strcmp(op->uid, o->meta->uid) != 0) || !finished(t->w, o))
-            continue;
-        txn_remove(t, o);
-        removed++;
-    }
-    t->res->unchanged = removed == 0;
-    return 0;
-}
-
 int apply_member(struct txn *t, const struct member_cmd *c)
 {
     struct root *w = t->w;

@@ -70,6 +70,10 @@ void root_scan_moves(const struct root *r, bool (*each)(const struct object *o, 
 int root_changes(const struct root *r, uint64_t since, bool (*each)(const struct change *c, void *arg), void *arg,
                  struct err *err) MUST_CHECK;
 uint64_t root_oldest_change(const struct root *r);
+struct write_op;
+/* Retention: what ended before that time, as the ops of a REMOVE; at most max, returns how many. Walks over all Workloads,
+ * Migrations, Decisions and Events: now and then, not often. */
+size_t root_finished(const struct root *r, int64_t before_ms, struct write_op *ret, size_t max);
 /* What is held on a node: by its key "TARGET.NODE"; false when nothing is. Bits of device d: milli held. */
 struct node_usage {
     int64_t cpu_milli, memory_bytes, gpu_milli;

@@ -278,7 +278,7 @@ int move_begin_all(struct txn *t, const struct migrate_cmd *c) MUST_CHECK; /* BE
 /* A Migration that a user makes: checked, its first status filled in, its Workload told. */
 int move_create(struct txn *t, struct migration *m) MUST_CHECK;
 /* `before`: the Workload ahead of the end. */
-void move_source_ended(struct txn *t, const struct object *before, const struct run_checkpoint *ck);
+void move_source_ended(struct txn *t, const struct object *before, double lost);
 /* GPU-seconds that would be done again if it ended now: since the newest verified checkpoint of its
  * epoch, or since it was placed. */
 double workload_lost(const struct workload_status *s, const struct run_checkpoint *ck, int64_t now);

@@ -1,0 +1,126 @@
+/* REMOVE: what is finished is let go after a while (retention). The state holds what is under way
+ * and what a decision may still rest on; the rest would only grow.
+ *
+ * Must never remove what somebody may still need: what has not ended, what a workload that goes on
+ * was placed by or could resume from. */
+#include "controlplane/store/store_internal.h"
+
+#include <stdio.h>
+
+/* The workload that `o` was made for, while it has not ended. */
+static const struct workload_status *going_on(const struct root *w, const struct object *o,
+                                              const char *name, const char *uid)
+{
+    const struct object *wo = root_get(w, KIND_WORKLOAD, o->meta->namespace_, name);
+
+    if (!wo || (*uid && strcmp(wo->meta->uid, uid) != 0))
+        return NULL;
+    const struct workload_status *s = object_as(wo, workload)->status;
+    return phase_final(s->phase) ? NULL : s;
+}
+
+static bool decision_needed(const struct root *w, const struct object *o)
+{
+    const struct decision_spec *d = object_as(o, decision)->spec;
+    const struct workload_status *s = going_on(w, o, d->workload, d->workloadUid);
+
+    return s && (d->epoch == 0 || d->epoch >= s->epoch); /* why it waits, where it is or goes to */
+}
+
+static bool checkpoint_needed(const struct root *w, const struct object *o)
+{
+    const struct checkpoint_obj_spec *c = object_as(o, checkpoint)->spec;
+
+    return going_on(w, o, c->workload, c->workloadUid) != NULL;
+}
+
+static bool finished(const struct root *w, const struct object *o)
+{
+    if (o->kind->id == KIND_NODE)
+        return !root_get(w, KIND_TARGET, "", object_as(o, node)->spec->target);
+    if (o->meta->n_finalizers > 0)
+        return false;
+    switch (o->kind->id) {
+    case KIND_WORKLOAD:
+        return phase_final(object_as(o, workload)->status->phase) &&
+               !*object_as(o, workload)->status->migration;
+    case KIND_MIGRATION:
+        return !object_open_move(o);
+    case KIND_DECISION:
+        return !decision_needed(w, o);
+    case KIND_CHECKPOINT:
+        return !checkpoint_needed(w, o);
+    case KIND_EVENT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* What is not finished, or is not the one that was meant, is passed over: retention asks again
+ * later. */
+int apply_remove(struct txn *t, const struct remove_cmd *c)
+{
+    uint32_t removed = 0;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct write_op *op = &c->ops[i];
+        const struct object *o = root_get(t->w, op->kind, op->ns, op->name);
+
+        if (!o || (*op->uid && strcmp(op->uid, o->meta->uid) != 0) || !finished(t->w, o))
+            continue;
+        txn_remove(t, o);
+        removed++;
+    }
+    t->res->unchanged = removed == 0;
+    return 0;
+}
+
+/* ---- what may be removed
+ * ------------------------------------------------------------------------------------------------------
+ */
+static int64_t finished_at(const struct object *o)
+{
+    int64_t at = 0;
+
+    if (o->kind->id == KIND_WORKLOAD)
+        at = object_as(o, workload)->status->endedAt;
+    else if (o->kind->id == KIND_MIGRATION && object_as(o, migration)->status)
+        at = object_as(o, migration)->status->endedAt;
+    else if (o->kind->id == KIND_EVENT)
+        at = object_as(o, event)->lastTimestamp;
+    return at ? at : o->meta->creationTimestamp;
+}
+
+struct finished_scan {
+    const struct root *w;
+    int64_t before;
+    struct write_op *ret;
+    size_t n, max;
+};
+
+static bool finished_each(const struct object *o, void *arg)
+{
+    struct finished_scan *s = arg;
+
+    if (s->n == s->max)
+        return false;
+    if (finished_at(o) >= s->before || !finished(s->w, o))
+        return true;
+    struct write_op *op = &s->ret[s->n++];
+    *op = (struct write_op){.verb = WRITE_DELETE, .kind = o->kind->id};
+    (void)snprintf(op->ns, sizeof op->ns, "%s", o->meta->namespace_);
+    (void)snprintf(op->name, sizeof op->name, "%s", o->meta->name);
+    (void)snprintf(op->uid, sizeof op->uid, "%s", o->meta->uid);
+    return true;
+}
+
+size_t root_finished(const struct root *r, int64_t before_ms, struct write_op *ret, size_t max)
+{
+    static const enum kind_id kinds[] = {KIND_WORKLOAD, KIND_MIGRATION, KIND_DECISION, KIND_EVENT};
+    struct finished_scan s = {r, before_ms, ret, 0, max};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        root_scan(r, kinds[i], NULL, NULL, NULL, finished_each, &s);
+    return s.n;
+}
