@@ -234,6 +234,19 @@ static int check_checkpoint(const struct path *p, const struct checkpoint_spec *
     return 0;
 }
 
+static int check_partition(const struct path *p, const struct partition_spec *s, struct err *err)
+{
+    struct path two = {p, "acceptTwo", 0};
+
+    /* An epoch begins when the one before it is proved ended: nothing could tell two copies apart.
+     */
+    return s->acceptTwo ? path_error(err, &two,
+                                     "two copies at once are not supported: a replacement starts "
+                                     "once the first copy is proved ended or its lease is over; "
+                                     "leave it out")
+                        : 0;
+}
+
 static int check_reservation(const struct path *p, const struct reservation_spec *r,
                              struct err *err)
 {
@@ -274,6 +287,7 @@ static int check_body(const struct path *p, const struct schema *s, const void *
     CHECK(gpu_request, gpu_request)
     CHECK(gang, gang)
     CHECK(checkpoint_spec, checkpoint)
+    CHECK(partition_spec, partition)
     CHECK(reservation_spec, reservation)
     CHECK(migration_spec, migration)
     schema_for_each (f, s) {

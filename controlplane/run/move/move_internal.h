@@ -40,6 +40,7 @@ void mover_step(struct mover *m, enum move_step step);
 void mover_wait(struct mover *m, const char *reason, const char *message);
 void mover_abort(struct mover *m, enum move_phase outcome, const char *reason, const char *message);
 void mover_reserve(struct mover *m, const struct object *workload, const struct move_choice *c);
+void mover_quiesce_source(struct mover *m, const struct object *workload);
 void mover_stage(struct mover *m, struct site *t, const struct object *workload);
 
 /* ---- what a Migration of the brain's own begins with

@@ -250,6 +250,16 @@ static bool back_of_workload(const struct object *w, struct back *r)
     return x->spec->suspend;
 }
 
+/* The target that was lost is in reach again, and the workload lives there. */
+static bool came_back(const struct mover *m, const struct object *w)
+{
+    enum phase p = object_as(w, workload)->status->phase;
+
+    return mover_status(m)->phase == MP_FENCING &&
+           object_as(m->o, migration)->spec->cause == MOVE_LOST &&
+           (p == PHASE_RUNNING || p == PHASE_STARTING || p == PHASE_DISPATCHING);
+}
+
 /* On its way: another epoch, a source that is back or cannot be proved stopped, a destination lost.
  */
 static bool back_on_its_way(const struct mover *m, const struct object *w, struct back *r)
@@ -272,8 +282,7 @@ static bool back_on_its_way(const struct mover *m, const struct object *w, struc
         return true;
     *r = (struct back){MP_CANCELLED, "TargetBack",
                        "the target that was lost is in reach again, and the workload runs there"};
-    if (g->spec->cause == MOVE_LOST && g->status->phase == MP_FENCING &&
-        (p == PHASE_RUNNING || p == PHASE_STARTING || p == PHASE_DISPATCHING))
+    if (came_back(m, w) && !(ps && ps->keep == KEEP_NEW))
         return true;
     *r = (struct back){MP_FAILED, "SourceLost",
                        "its target fell silent on the way; nothing proves that it stopped, and its "
@@ -460,6 +469,16 @@ static void tick_starting(struct mover *m, const struct object *w)
     }
 }
 
+/* The old epoch's end is proved: the destination is its own now. A lost target that came back after
+ * its replacement was held, where that is the copy to keep: it is moved as any other. */
+static void tick_fencing(struct mover *m, const struct object *w)
+{
+    if (object_as(w, workload)->status->phase == PHASE_QUEUED)
+        mover_step(m, MOVE_START);
+    else if (came_back(m, w))
+        mover_quiesce_source(m, w);
+}
+
 void mover_tick(struct mover *m)
 {
     const struct object *w;
@@ -490,8 +509,7 @@ void mover_tick(struct mover *m)
         tick_staging(m, w);
         break;
     case MP_FENCING:
-        if (object_as(w, workload)->status->phase == PHASE_QUEUED)
-            mover_step(m, MOVE_START);
+        tick_fencing(m, w);
         break;
     case MP_STARTING:
         tick_starting(m, w);

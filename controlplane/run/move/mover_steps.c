@@ -58,7 +58,7 @@ static void answered(void *arg, const struct result *r, const struct err *err)
     if (refused && !expected)
         log_event(LOG_WARN, "move.step",
                   LOG_FIELDS({"migration", log_str(m->name)},
-                             {"step", log_str(s->step ? move_step_text(s->step) : "CheckpointBad")},
+                             {"step", log_str(s->step ? move_step_text(s->step) : "Run")},
                              {"why", log_str(err ? err->text : r->text)}));
     if (refused && s->step == MOVE_RESERVE)
         reserve_refused(m);
@@ -151,22 +151,42 @@ void mover_reserve(struct mover *m, const struct object *workload, const struct 
         mover_step(m, MOVE_QUIESCE);
 }
 
+/* ---- steps of the workload's own machine
+ * ------------------------------------------------------------------------------------ */
+static union command source_step(const struct object *w, enum run_step step)
+{
+    const struct workload_status *s = object_as(w, workload)->status;
+    union command c = {.run = {.head = {.type = CMD_RUN},
+                               .step = step,
+                               .epoch = s->epoch,
+                               .try_ = s->intent ? s->intent->try_ : 0}};
+
+    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", w->meta->namespace_);
+    (void)snprintf(c.run.name, sizeof c.run.name, "%s", w->meta->name);
+    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", w->meta->uid);
+    return c;
+}
+
+void mover_quiesce_source(struct mover *m, const struct object *workload)
+{
+    union command c = source_step(workload, STEP_QUIESCE);
+
+    (void)snprintf(c.run.reason, sizeof c.run.reason, "Moving");
+    (void)snprintf(c.run.message, sizeof c.run.message,
+                   "its target is back; by spec.partition.keep its replacement stays");
+    propose(m, &c, (enum move_step)0);
+}
+
 /* ---- stage: the destination reads the checkpoint before anything depends on it
  * --------------------------------------------- */
 static void checkpoint_bad(struct mover *m, const struct object *w, const struct observation *seen,
                            const struct err *err)
 {
-    const struct workload_status *s = object_as(w, workload)->status;
-    union command c = {.run = {.head = {.type = CMD_RUN},
-                               .step = STEP_CHECKPOINT_BAD,
-                               .epoch = s->epoch,
-                               .try_ = s->intent ? s->intent->try_ : 0,
-                               .checkpoint = (struct run_checkpoint *)(uintptr_t)s->checkpoint}};
+    union command c = source_step(w, STEP_CHECKPOINT_BAD);
     bool told = seen && !strncmp(seen->reason, "Checkpoint", 10);
 
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", m->ns);
-    (void)snprintf(c.run.name, sizeof c.run.name, "%s", w->meta->name);
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", w->meta->uid);
+    c.run.checkpoint =
+        (struct run_checkpoint *)(uintptr_t)object_as(w, workload)->status->checkpoint;
     (void)snprintf(c.run.reason, sizeof c.run.reason, "%s",
                    told ? seen->reason : "CheckpointMissing");
     (void)snprintf(c.run.message, sizeof c.run.message, "%s",

@@ -270,6 +270,8 @@ static void test_errors_say_what_is_wrong(void **state)
             "spec.checkpoint.grace: \"90\" has no unit; write 90s");
     refused("Workload", "{run: {command: [a]}, checkpoint: {interval: 20}}", "put it in quotes");
     refused("Workload", "{run: {command: [a]}, checkpoint: {interval: soon}}", "is not a duration");
+    refused("Workload", "{run: {command: [a]}, partition: {mode: replace, acceptTwo: true}}",
+            "two copies at once are not supported");
     refused("Workload", "{run: {command: [a]}, checkpoint: {signal: SIGFOO}}", "expected SIGTERM");
     refused("Workload", "{run: {command: [a, 1]}}",
             "spec.run.command[1]: expected a string, found the number 1; put it in quotes");
