@@ -22,7 +22,7 @@ struct cycle {
     uint32_t n_lanes;
 };
 
-static int64_t priority_of(const struct pool *p, const struct workload_spec *s)
+int64_t pool_priority(const struct pool *p, const struct workload_spec *s)
 {
     const struct docs *d = &p->docs[KIND_PRIORITY_CLASS];
     const struct object *o = s->priorityClassName[0] ? docs_get(d, "", s->priorityClassName) : NULL;
@@ -38,7 +38,7 @@ static void read_entry(const struct pool *p, struct entry *e)
 {
     const struct workload *w = object_as(e->item.workload, workload);
 
-    e->priority = priority_of(p, w->spec);
+    e->priority = pool_priority(p, w->spec);
     e->deadline = w->spec->deadline ? w->spec->deadline : INT64_MAX;
     e->since = w->status && w->status->queuedAt ? w->status->queuedAt
                                                 : e->item.workload->meta->creationTimestamp;

@@ -75,6 +75,7 @@ static void text_capacity(const struct place *pl, const struct row *r, char *out
     const char *class_ = pl->p->t.classes[pl->p->t.groups[r->group].class_].name;
     int64_t per = pl->need.mode == NEED_WHOLE ? pl->need.count : 1;
     const char *what = pl->need.mode == NEED_WHOLE ? "" : " workers have room";
+    const char *gpus = pl->need.mode == NEED_CPU ? "are ready" : "have the GPUs";
     char cpu[32];
 
     switch (r->reason) {
@@ -97,12 +98,11 @@ static void text_capacity(const struct place *pl, const struct row *r, char *out
         return;
     case REASON_CPU:
         quantity_print_milli(r->y, cpu);
-        (void)snprintf(out, n, "%lld nodes have the GPUs, none has %s CPU", (long long)r->x, cpu);
+        (void)snprintf(out, n, "%lld nodes %s, none has %s CPU", (long long)r->x, gpus, cpu);
         return;
     case REASON_MEMORY:
         quantity_print_bytes(r->y, cpu);
-        (void)snprintf(out, n, "%lld nodes have the GPUs, none has %s memory", (long long)r->x,
-                       cpu);
+        (void)snprintf(out, n, "%lld nodes %s, none has %s memory", (long long)r->x, gpus, cpu);
         return;
     case REASON_FRACTION:
         (void)snprintf(out, n, "no GPU that may be shared has %lld.%03lld free",

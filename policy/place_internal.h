@@ -205,6 +205,7 @@ struct place {
 /* place.c: reads, looks at every target and chooses; decision_record makes the answer. */
 int place_look(struct place *pl, const struct pool *p, const struct place_request *rq,
                struct arena *a, struct err *err) MUST_CHECK;
+int64_t pool_priority(const struct pool *p, const struct workload_spec *s); /* cycle.c */
 /* request.c */
 void place_begin(struct place *pl); /* reads the workload and the policies */
 bool place_refused(
@@ -224,6 +225,7 @@ bool filter_group(struct place *pl,
 bool price_of(const struct group *g, int64_t now_ms, double *ret_price);
 #define RESTART_HOURS 0.1 /* until a stopped run computes again */
 void price_row(struct place *pl, struct row *r);
+bool money_above(double price, double cap); /* a cap that is met to the cent is met */
 /* score.c */
 void score_begin(struct place *pl);
 void score_rows(struct place *pl);

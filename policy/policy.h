@@ -151,9 +151,12 @@ int policy_move(const struct pool *p, const struct place_request *rq, enum move_
 enum move_cause policy_must_leave(const struct pool *p, const struct object *workload, int64_t now_ms);
 
 /* ---- hints: the smallest single changes that would admit a workload that waits ----------------------------------- */
-/* Each was tried on a fork and admits it now. Texts for decision_spec.hints, at most `max`, the smallest change first. */
+/* Each was tried and admits it now (waits: then), and no number is larger than it must be. Texts for decision_spec.hints,
+ * at most `max`, changes of its own before those of others. Bounded: some hundred decisions; nothing is left changed. */
 int policy_hints(const struct pool *p, const struct place_request *rq, const struct decision_spec *d, size_t max,
                  struct arena *a, const char ***ret, uint32_t *ret_n, struct err *err) MUST_CHECK;
+/* Puts them into the record, which stays within LIMIT_DECISION_MAX_BYTES: the last candidates make room. */
+void policy_decision_hint(struct decision_spec *d, const char **hints, uint32_t n);
 
 /* Young 1974 / Daly 2006 (doi 10.1016/j.future.2004.11.016, eq. 37): how long to work between two checkpoints that take
  * write_ms each, when failures come every mtbf_ms. 0 when either is not known. */

@@ -151,6 +151,11 @@ static double hours_lost(const struct place *pl) /* by one interruption */
     return RESTART_HOURS + interval / 2;
 }
 
+bool money_above(double price, double cap)
+{
+    return price > cap * (1 + 1e-9);
+}
+
 static void check_caps(struct place *pl, struct row *r, double gpus)
 {
     const struct workload_spec *s = pl->spec;
@@ -161,12 +166,13 @@ static void check_caps(struct place *pl, struct row *r, double gpus)
         r->reason = REASON_DEADLINE;
     } else if ((s->maxGpuHourPrice > 0 || s->maxCost > 0) && !r->priced) {
         r->reason = REASON_PRICE_UNKNOWN;
-    } else if (s->maxGpuHourPrice > 0 && r->price > s->maxGpuHourPrice) {
+    } else if (s->maxGpuHourPrice > 0 && money_above(r->price, s->maxGpuHourPrice)) {
         r->reason = REASON_PRICE_CAP;
         r->x = (int64_t)(r->price * 10000 + 0.5);
         r->y = (int64_t)(s->maxGpuHourPrice * 10000 + 0.5);
         r->text = "per GPU-hour";
-    } else if (s->maxCost > 0 && pl->spent + r->useful * gpus * pl->left_h > s->maxCost) {
+    } else if (s->maxCost > 0 &&
+               money_above(pl->spent + r->useful * gpus * pl->left_h, s->maxCost)) {
         r->reason = REASON_PRICE_CAP;
         r->x = (int64_t)((pl->spent + r->useful * gpus * pl->left_h) * 10000 + 0.5);
         r->y = (int64_t)(s->maxCost * 10000 + 0.5);

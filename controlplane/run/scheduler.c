@@ -12,6 +12,9 @@
 #define CYCLE_MAX_PLACED 256
 #define PENDING_MAX 100000
 #define PENDING_TOLD_EVERY_MS 5000
+#define CYCLE_HINTS 4 /* workloads whose hints are looked for in one cycle */
+#define HINTS_MAX 6
+#define HINT_WITHIN_MS 60000 /* of its decision: who has none by then, has none */
 
 static void cycle(void *arg);
 
@@ -254,6 +257,39 @@ static bool pending_news(const struct cycle_item *it, int64_t now_ms)
            now_ms % PENDING_TOLD_EVERY_MS < 600;
 }
 
+/* ---- hints: what would admit those that wait
+ * ----------------------------------------------------------------------------------------------------
+ */
+static bool hints_find(struct brain *b, const struct cycle_item *it, int64_t now_ms,
+                       struct arena *a)
+{
+    struct place_request rq = {
+        .workload = it->workload, .now_ms = now_ms, .queue_position = it->position};
+    const char **hints;
+    uint32_t n;
+    struct err err;
+
+    if (policy_hints(b->pool, &rq, it->decision, HINTS_MAX, a, &hints, &n, &err)) {
+        log_err(LOG_WARN, "scheduler.hints", &err);
+        return false;
+    }
+    policy_decision_hint(it->decision, hints, n);
+    return n > 0;
+}
+
+/* Many may begin to wait in one cycle: the others get theirs in those that follow. */
+static bool hints_due(const struct brain *b, const struct cycle_item *it, int64_t now_ms)
+{
+    const struct meta *m = it->workload->meta;
+    char name[300];
+    const struct object *o;
+
+    (void)snprintf(name, sizeof name, "%s-pending", m->name);
+    o = root_get(b->root, KIND_DECISION, m->namespace_, name);
+    return o && !object_as(o, decision)->spec->n_hints &&
+           now_ms - object_as(o, decision)->spec->at < HINT_WITHIN_MS;
+}
+
 static bool waits_for_time(const struct decision_spec *d)
 {
     static const enum reason timed[] = {REASON_SPILL_WAIT, REASON_WINDOW, REASON_PRICE_UNKNOWN};
@@ -351,7 +387,7 @@ static void cycle_run(struct brain *b, struct pending *p)
         scheduler_reset(b);
         return;
     }
-    size_t placed = 0;
+    size_t placed = 0, hinted = 0, due = (size_t)(b->cycles * CYCLE_HINTS % p->n);
     for (size_t i = 0; i < p->n; i++) {
         const struct cycle_item *it = &p->v[i];
         if (!it->decision)
@@ -359,7 +395,13 @@ static void cycle_run(struct brain *b, struct pending *p)
         b->decided++;
         placed += it->placement != NULL;
         p->by_time |= !it->placement && waits_for_time(it->decision);
-        if (it->placement || pending_news(it, now))
+        bool tell = it->placement || pending_news(it, now);
+        if (!it->placement && hinted < CYCLE_HINTS && (tell || i >= due) &&
+            (tell || hints_due(b, it, now))) {
+            hinted++;
+            tell |= hints_find(b, it, now, a);
+        }
+        if (tell)
             place_propose(b, it);
     }
     if (placed >= CYCLE_MAX_PLACED)

@@ -286,13 +286,31 @@ static void decision_store(struct txn *t, const struct place *x, const char *nam
     (void)txn_put(t, k, old, d);
 }
 
+/* Hints may come after the reason was told. */
+static bool hints_told(struct txn *t, const struct place *x)
+{
+    const struct decision_spec *d = x->decision, *was;
+    const struct object *o =
+        root_get(t->w, KIND_DECISION, x->o->meta->namespace_, decision_name(t, x, "-pending"));
+
+    if (!d->n_hints)
+        return true;
+    was = o ? object_as(o, decision)->spec : NULL;
+    if (!was || was->n_hints != d->n_hints)
+        return false;
+    for (uint32_t i = 0; i < d->n_hints; i++)
+        if (strcmp(was->hints[i], d->hints[i]) != 0)
+            return false;
+    return true;
+}
+
 static void place_pending(struct txn *t, const struct place *x)
 {
     const struct decision_spec *d = x->decision;
     const struct workload_status *s = x->w->status;
 
     if (strcmp(d->reason, s->reason) == 0 && strcmp(d->message, s->message) == 0 &&
-        d->queuePosition == s->queuePosition) {
+        d->queuePosition == s->queuePosition && hints_told(t, x)) {
         t->res->unchanged = true;
         return;
     }

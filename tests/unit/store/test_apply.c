@@ -111,6 +111,32 @@ static void test_all_or_nothing(void **state)
     kit_end(&k);
 }
 
+/* Hints are found after the reason was told: they are news, once. */
+static void test_hints_come_later(void **state)
+{
+    const char *hints[] = {"4 workers instead of 8 (fra)"},
+               *other[] = {"tier burst allowed too (x)"};
+    struct kit k;
+    union command c;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 1);
+    assert_int_equal(kit_workload(&k, "default", "w", 1, 8).code, 0);
+    assert_false(kit_pending(&k, "w", "NothingFits", 3).unchanged);
+    for (int i = 0; i < 4; i++) {
+        kit_place_head(&k, &c, "w", "Pending", "NothingFits");
+        c.place.decision->queuePosition = 3;
+        c.place.decision->hints = i < 2 ? hints : other;
+        c.place.decision->n_hints = 1;
+        assert_int_equal(kit_apply(&k, &c).unchanged, i % 2);
+    }
+    assert_true(kit_pending(&k, "w", "NothingFits", 3).unchanged); /* nobody looked: they stay */
+    const struct object *o = root_get(k.root, KIND_DECISION, "default", "w-pending");
+    assert_string_equal(object_as(o, decision)->spec->hints[0], other[0]);
+    kit_end(&k);
+}
+
 static void test_place_and_run(void **state)
 {
     struct kit k;
@@ -355,6 +381,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_write),
                                        cmocka_unit_test(test_all_or_nothing),
+                                       cmocka_unit_test(test_hints_come_later),
                                        cmocka_unit_test(test_place_and_run),
                                        cmocka_unit_test(test_ends),
                                        cmocka_unit_test(test_namespace_and_target),

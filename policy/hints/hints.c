@@ -1,0 +1,212 @@
+/* Hints: the smallest single changes that would admit a workload that waits. The decision's rows
+ * say what is worth a try; nothing is told that was not tried, by the same code that places. A
+ * number is told only when one less was tried, too, or cannot do. Work is bounded: HINT_TRIES
+ * decisions.
+ *
+ * Tries of a queue or a policy put a changed copy of the document in its place for the time of one
+ * decision. Limits are read from the document each time, so that no account and no table has to be
+ * built anew. */
+#include "policy/hints/hints_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool hint_try(struct hints *h, const struct object *workload, int64_t now_ms, struct tried *ret)
+{
+    AUTO_ARENA a = NULL;
+    struct place_request rq = *h->rq;
+    struct place *pl;
+    struct err err;
+
+    *ret = (struct tried){0};
+    if (!h->tries)
+        return false;
+    h->tries--;
+    a = arena_create(0);
+    pl = arena_new(a, struct place);
+    rq.workload = workload;
+    rq.now_ms = now_ms;
+    if (place_look(pl, h->p, &rq, a, &err) < 0 || !pl->chosen)
+        return false;
+    *ret = (struct tried){
+        .placed = true,
+        .priced = pl->chosen->priced && pl->need.mode != NEED_CPU,
+        .target = pl->p->t.targets[pl->chosen->target].name,
+        .price = pl->chosen->price,
+        .useful = pl->chosen->useful,
+    };
+    if (ret->priced)
+        ret->currency = pl->p->t.groups[pl->chosen->group].sheet->currency;
+    return true;
+}
+
+bool hint_try_edit(struct hints *h, const struct edit *e, struct tried *ret)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct workload *w = object_edit_as(h->rq->workload, workload, a);
+    struct object *o;
+    bool r;
+
+    e->apply(e, w->spec, a);
+    o = object_make(h->rq->workload->kind, w);
+    r = hint_try(h, o, h->rq->now_ms, ret);
+    (void)object_unref(o);
+    return r;
+}
+
+bool hint_try_document(struct hints *h, enum kind_id kind, uint32_t at, const void *body,
+                       struct tried *ret)
+{
+    struct docs *d = &h->p->docs[kind];
+    const struct object *was = d->v[at];
+    struct object *o = object_make(was->kind, body);
+    struct err err;
+    bool r = false;
+
+    d->v[at] = o;
+    if (kind != KIND_QUEUE || policy_queues_check(d->v, d->n, &err) == 0)
+        r = hint_try(h, h->rq->workload, h->rq->now_ms, ret);
+    d->v[at] = was;
+    (void)object_unref(o);
+    return r;
+}
+
+int64_t hint_most(struct hints *h, struct edit *e, int64_t low, int64_t high, int64_t guess,
+                  struct tried *ret)
+{
+    int64_t none = low - 1;
+    struct tried t;
+
+    if (low > high)
+        return none;
+    guess = guess < low ? low : guess > high ? high : guess;
+    /* From the guess one up: mostly that is the answer. */
+    e->n = guess;
+    if (hint_try_edit(h, e, ret)) {
+        low = guess;
+        if (low == high)
+            return low;
+        e->n = low + 1;
+        if (!hint_try_edit(h, e, &t))
+            return h->tries ? low : none;
+        low++;
+        *ret = t;
+    } else {
+        high = guess - 1;
+        e->n = low;
+        if (low > high || !hint_try_edit(h, e, ret))
+            return none;
+    }
+    while (low < high && h->tries) {
+        e->n = high - (high - low) / 2;
+        if (hint_try_edit(h, e, &t)) {
+            low = e->n;
+            *ret = t;
+        } else {
+            high = e->n - 1;
+        }
+    }
+    return h->tries ? low : none; /* not searched to the end: it may be more than is needed */
+}
+
+void hint_add(struct hints *h, const char *format, ...)
+{
+    char text[200];
+    va_list args;
+
+    if (h->n >= h->max)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    for (uint32_t i = 0; i < h->n; i++) {
+        if (strcmp(h->texts[i], text) == 0)
+            return;
+    }
+    h->texts[h->n++] = arena_strdup(h->a, text);
+}
+
+const char *hint_where(struct hints *h, const struct tried *t)
+{
+    bool dollar = t->currency && (!t->currency[0] || strcmp(t->currency, "USD") == 0);
+
+    if (!t->priced)
+        return arena_printf(h->a, "(%s)", t->target);
+    return arena_printf(h->a, "(%s, %s%.2f%s%s/h)", t->target, dollar ? "$" : "", t->price,
+                        dollar ? "" : " ", dollar ? "" : t->currency);
+}
+
+bool hint_any(const struct hints *h, enum reason r)
+{
+    for (uint32_t i = 0; i < h->pl->n_rows; i++) {
+        if (h->pl->rows[i].reason == r)
+            return true;
+    }
+    return h->pl->pending == r;
+}
+
+/* Reasons that no single change of these kinds can remove. */
+static bool hopeless(const struct place *pl)
+{
+    switch (pl->pending) {
+    case REASON_NONE:
+    case REASON_WINDOW:
+    case REASON_POLICY_LIMIT:
+        return false;
+    default:
+        return true;
+    }
+}
+
+int policy_hints(const struct pool *p, const struct place_request *rq,
+                 const struct decision_spec *d, size_t max, struct arena *a, const char ***ret,
+                 uint32_t *ret_n, struct err *err)
+{
+    static void (*const kinds[])(struct hints *) = {
+        hint_classes, hint_targets, hint_devices, hint_topology, hint_quota, hint_policy,
+        hint_prices,  hint_workers, hint_gpus,    hint_host,     hint_wait,  hint_priority};
+    AUTO_ARENA scratch = arena_create(0);
+    struct hints h = {.p = pool_settle(p),
+                      .rq = rq,
+                      .spec = object_as(rq->workload, workload)->spec,
+                      .a = a,
+                      .tries = HINT_TRIES,
+                      .max = max};
+    int r;
+
+    *ret = NULL;
+    *ret_n = 0;
+    /* One that has room made for it waits for that. */
+    if ((d && d->epoch) || pool_nominated(p, rq->workload->meta->uid))
+        return 0;
+    h.pl = arena_new(scratch, struct place);
+    r = place_look(h.pl, h.p, rq, scratch, err);
+    if (r < 0 || h.pl->chosen || hopeless(h.pl))
+        return r;
+    h.texts = arena_array(a, const char *, max + 1);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && h.n < max; i++)
+        kinds[i](&h);
+    *ret = h.texts;
+    *ret_n = h.n;
+    return 0;
+}
+
+void policy_decision_hint(struct decision_spec *d, const char **hints, uint32_t n)
+{
+    d->hints = hints;
+    d->n_hints = n;
+    for (;;) {
+        struct buf b;
+        size_t bytes;
+
+        buf_init(&b, 1 << 20);
+        tlv_encode(&schema_decision_spec, d, &b);
+        bytes = b.n;
+        buf_fini(&b);
+        if (bytes <= LIMIT_DECISION_MAX_BYTES || d->n_candidates == 0)
+            return;
+        d->n_candidates--;
+        d->omitted++;
+    }
+}

@@ -1,0 +1,132 @@
+/* Hints that change nothing but the time, or the place in line: when a step of the order or a
+ * window opens, and which priority class would take room from others. */
+#include "policy/hints/hints_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TIMES_TRIED 4
+#define HOLDS_MAX 5000 /* a plan of preemption looks at all of them */
+#define CLASSES_TRIED 2
+
+/* ---- time
+ * ---------------------------------------------------------------------------------------------------------
+ */
+static int cmp_ms(const void *pa, const void *pb)
+{
+    const int64_t *a = pa, *b = pb;
+
+    return (*a > *b) - (*a < *b);
+}
+
+static const char *minute(struct hints *h, int64_t ms)
+{
+    char at[32];
+
+    time_print(ms, at); /* YYYY-MM-DDTHH:MM:SSZ */
+    return arena_printf(h->a, "%.10s %.5s UTC", at, at + 11);
+}
+
+static void wait_for_step(struct hints *h)
+{
+    AUTO_ARENA a = arena_create(0);
+    int64_t *v = arena_array(a, int64_t, h->pl->n_rows + 1);
+    uint32_t n = 0, tried = 0;
+    struct tried t;
+
+    for (uint32_t i = 0; i < h->pl->n_rows; i++) {
+        if (h->pl->rows[i].reason == REASON_SPILL_WAIT && h->pl->rows[i].x > 0)
+            v[n++] = (h->rq->now_ms + h->pl->rows[i].x + 59999) / 60000 * 60000;
+    }
+    if (n > 1)
+        qsort(v, n, sizeof(*v), cmp_ms);
+    for (uint32_t i = 0; i < n && tried < TIMES_TRIED; i++) {
+        if (i && v[i] == v[i - 1])
+            continue;
+        tried++;
+        if (!hint_try(h, h->rq->workload, v[i], &t))
+            continue;
+        hint_add(h, "wait until %s: the policy's order opens the next step %s", minute(h, v[i]),
+                 hint_where(h, &t));
+        return;
+    }
+}
+
+void hint_wait(struct hints *h)
+{
+    struct tried t;
+
+    wait_for_step(h);
+    if (h->pl->pending == REASON_WINDOW && h->pl->opens_ms &&
+        hint_try(h, h->rq->workload, h->pl->opens_ms, &t))
+        hint_add(h, "wait until %s: the policy's window allows it %s", minute(h, h->pl->opens_ms),
+                 hint_where(h, &t));
+}
+
+/* ---- priority
+ * ---------------------------------------------------------------------------------------------------------
+ */
+static int cmp_class(const void *pa, const void *pb) /* lowest value first */
+{
+    const struct object *const *a = pa, *const *b = pb;
+    int64_t x = object_as(*a, priority_class)->spec->value;
+    int64_t y = object_as(*b, priority_class)->spec->value;
+
+    return x != y ? (x > y) - (x < y) : strcmp((*a)->meta->name, (*b)->meta->name);
+}
+
+static struct preempt_plan *plan_as(struct hints *h, const char *class_or_null, struct arena *a)
+{
+    struct place_request rq = *h->rq;
+    struct workload *w = object_edit_as(rq.workload, workload, a);
+    struct preempt_plan *plan = NULL;
+    struct object *o;
+    struct err err;
+
+    if (class_or_null)
+        w->spec->priorityClassName = class_or_null;
+    o = object_make(rq.workload->kind, w);
+    rq.workload = o;
+    if (policy_preempt(h->p, &rq, a, &plan, &err) < 0)
+        plan = NULL;
+    (void)object_unref(o);
+    return plan;
+}
+
+static bool waits_for_room(const struct hints *h)
+{
+    return hint_any(h, REASON_GPU_BUSY) || hint_any(h, REASON_GANG) ||
+           hint_any(h, REASON_TOPOLOGY) || hint_any(h, REASON_CPU) || hint_any(h, REASON_MEMORY) ||
+           hint_any(h, REASON_MIG) || hint_any(h, REASON_FRACTION);
+}
+
+void hint_priority(struct hints *h)
+{
+    const struct docs *d = &h->p->docs[KIND_PRIORITY_CLASS];
+    AUTO_ARENA a = NULL;
+    const struct object **v;
+    uint32_t tried = 0;
+
+    if (!waits_for_room(h) || h->p->n_holds > HOLDS_MAX || !d->n)
+        return;
+    a = arena_create(0);
+    if (plan_as(h, NULL, a)) /* it comes by itself */
+        return;
+    v = arena_array(a, const struct object *, d->n);
+    memcpy(v, d->v, d->n * sizeof(*v));
+    qsort(v, d->n, sizeof(*v), cmp_class);
+    for (uint32_t i = 0; i < d->n && tried < CLASSES_TRIED; i++) {
+        const struct priority_class_spec *s = object_as(v[i], priority_class)->spec;
+        struct preempt_plan *plan;
+
+        if (s->value <= pool_priority(h->p, h->spec))
+            continue;
+        tried++;
+        plan = plan_as(h, v[i]->meta->name, a);
+        if (!plan)
+            continue;
+        hint_add(h, "priority class %s: it would preempt %zu, and %.0f GPU-seconds would be lost",
+                 v[i]->meta->name, plan->n, plan->lost_gpu_s);
+        return;
+    }
+}
