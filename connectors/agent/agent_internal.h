@@ -94,11 +94,12 @@ struct run {
     cJSON *order;
     struct worker *workers;
     unsigned n_workers;
-    enum run_state told; /* last state that was told */
-    uint64_t ended_seq;  /* order of ends, for pruning */
-    bool failed;         /* a worker failed: the others were asked to stop */
-    int stop_signo;      /* 0 = not asked to stop; for a shim that is dialed later */
-    uint64_t stop_at_ms; /* when its grace is over */
+    enum run_state told;        /* last state that was told */
+    enum run_state hello_state; /* the one in this session's HELLO */
+    uint64_t ended_seq;         /* order of ends, for pruning */
+    bool failed;                /* a worker failed: the others were asked to stop */
+    int stop_signo;             /* 0 = not asked to stop; for a shim that is dialed later */
+    uint64_t stop_at_ms;        /* when its grace is over */
     struct list waiters;
     struct run_cuts *cuts; /* NULL: no checkpoints */
 };
@@ -167,7 +168,9 @@ void checkpoints_consider(struct run *r);
 /* All ranks have ended: is what they sealed last part of a cut, or found not to be? */
 bool checkpoints_settled(const struct run *r);
 void checkpoints_observe(const struct run *r, struct run_checkpoint_report *ret);
-void checkpoints_told(struct run *r);    /* an observation leaves for the server */
+void checkpoints_hello(struct run *r);   /* its newest is in the HELLO that leaves */
+bool checkpoints_welcome(struct run *r); /* that has arrived; true: there is a newer one since */
+void checkpoints_told(struct run *r);    /* an observation leaves for a server that knows us */
 void checkpoints_renewed(struct run *r); /* the server has answered what it had heard by then */
 /* Where stage leaves its proofs for this cut. */
 void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX]);

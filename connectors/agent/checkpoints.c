@@ -19,6 +19,7 @@ struct run_cuts {
     int64_t number, known; /* of the newest cut; of the newest that the server is known to have */
     int64_t told;          /* number that was told last, and when */
     uint64_t told_ms;
+    int64_t hello;             /* number in this session's HELLO */
     bool working, looked_last; /* looked_last: all have ended, and there is no further cut */
     struct timer patience;
 };
@@ -194,6 +195,7 @@ static void cut_begin(struct run *r, struct cut_job *j, int64_t write_ms)
                                            .epoch = r->key.epoch,
                                            .keep = wire_i64(o, "checkpointKeep"),
                                            .known = c->known,
+                                           .told = c->told,
                                            .resume_path = j->resume,
                                            .floor = j->floor,
                                            .n_ranks = r->n_workers};
@@ -253,6 +255,7 @@ void checkpoints_load(struct run *r)
         cJSON_ArrayForEach(s, steps) c->last[i++] = cJSON_IsNumber(s) ? (int64_t)s->valuedouble : 0;
         c->number = wire_i64(j, "number");
         c->known = wire_i64(j, "known");
+        c->told = c->number; /* it may have been */
     } else {
         c->newest.present = false;
     }
@@ -303,10 +306,27 @@ void checkpoints_told(struct run *r)
 {
     struct run_cuts *c = r->cuts;
 
-    if (!c || c->told == c->number)
+    if (!c || !c->number || (c->told == c->number && c->told_ms))
         return;
     c->told = c->number;
     c->told_ms = loop_now_ms(r->agent->loop);
+}
+
+void checkpoints_hello(struct run *r)
+{
+    if (r->cuts)
+        r->cuts->hello = r->cuts->number;
+}
+
+bool checkpoints_welcome(struct run *r)
+{
+    struct run_cuts *c = r->cuts;
+
+    if (!c || !c->hello)
+        return c && c->number;
+    c->told = c->hello;
+    c->told_ms = loop_now_ms(r->agent->loop);
+    return c->number != c->hello;
 }
 
 /* A renewal counts from a beat of ours that had come before it was granted: what we said earlier
@@ -315,6 +335,7 @@ void checkpoints_renewed(struct run *r)
 {
     struct run_cuts *c = r->cuts;
 
-    if (c && c->told > c->known && r->agent->renew_from_ms > c->told_ms + KNOWN_AFTER_MS)
+    if (c && c->told > c->known && c->told_ms &&
+        r->agent->renew_from_ms > c->told_ms + KNOWN_AFTER_MS)
         c->known = c->told;
 }

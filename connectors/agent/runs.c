@@ -221,7 +221,8 @@ void run_changed(struct run *r)
 
 void run_tell(struct run *r, const struct observation *o)
 {
-    checkpoints_told(r);
+    if (r->agent->welcome)
+        checkpoints_told(r);
     session_observed(r->agent, o);
 }
 

@@ -30,11 +30,26 @@ static void session_hello(struct agent *a)
     runs = cJSON_AddArrayToObject(j, "runs");
     list_for_each (it, &a->runs) {
         struct observation o;
-        run_observe(container_of(it, struct run, link), &o);
-        checkpoints_told(container_of(it, struct run, link));
+        struct run *r = container_of(it, struct run, link);
+        run_observe(r, &o);
+        r->hello_state = o.state;
+        checkpoints_hello(r);
         cJSON_AddItemToArray(runs, wire_observation(&o));
     }
     wire_send(a->stream, AF_HELLO, 0, j);
+}
+
+/* HELLO has arrived. What has changed since it left was not sent: nobody had welcomed us. */
+static void session_welcome(struct agent *a)
+{
+    list_for_each (it, &a->runs) {
+        struct run *r = container_of(it, struct run, link);
+        struct observation o;
+        bool changed = checkpoints_welcome(r);
+        run_observe(r, &o);
+        if (changed || o.state != r->hello_state)
+            run_tell(r, &o);
+    }
 }
 
 static int session_frame(const struct frame *f, void *arg)
@@ -46,6 +61,7 @@ static int session_frame(const struct frame *f, void *arg)
     switch ((enum agent_frame)f->type) {
     case AF_WELCOME:
         a->welcome = true;
+        session_welcome(a);
         a->failures = a->redirects = 0;
         log_event(LOG_INFO, "agent.session", LOG_FIELDS({"target", log_str(a->cfg.target)}));
         return 0;

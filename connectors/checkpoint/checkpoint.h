@@ -135,9 +135,11 @@ int checkpoint_verify_dir(const char *dir, const char *digest, struct checkpoint
 /* ---- retention (retain.c) ---- */
 struct checkpoint_retain {
     const char *base;
-    int64_t epoch;           /* whose runner asks */
-    int64_t keep;            /* newest cuts that stay, at least CHECKPOINT_KEEP_MIN */
-    int64_t known;           /* number of the newest cut that the hub is known to have; 0 = none */
+    int64_t epoch; /* whose runner asks */
+    int64_t keep;  /* newest cuts that stay, at least CHECKPOINT_KEEP_MIN */
+    /* Numbers of own cuts: the newest that the hub surely has (0 = none), and the newest that it
+     * was told of. It may resume from any of these, and from none newer. */
+    int64_t known, told;
     const char *resume_path; /* stays until a cut is known; "" = none */
     const int64_t *floor;    /* by rank: sealed steps from here on may still become part of a cut */
     size_t n_ranks;

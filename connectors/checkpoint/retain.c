@@ -1,7 +1,8 @@
 /* Retention: which cuts and sealed steps may go. Must never remove what somebody may still be told
- * to resume from: the newest cuts, the one that the hub is known to have (all newer ones may be
- * unknown to it: it was out of reach), and until then the one that this run came from. A cut goes
- * before its files, so that no cut ever names what is not there. */
+ * to resume from: the newest cuts, all that the hub may have for its newest (it may have been out
+ * of reach for long, and know none that came since), and until it surely has one of this run, the
+ * one that this run came from. A cut goes before its files, so that no cut ever names what is not
+ * there. */
 #include "connectors/checkpoint/sealfs.h"
 
 #include <stdio.h>
@@ -130,7 +131,8 @@ static void choose(struct retaining *r)
     qsort(r->cuts, r->n_cuts, sizeof *r->cuts, newest_first);
     for (size_t i = 0; i < r->n_cuts; i++) {
         struct cut_id *c = &r->cuts[i];
-        c->kept = i < keep || (c->epoch == w->epoch && c->number == w->known) ||
+        c->kept = i < keep ||
+                  (c->epoch == w->epoch && c->number >= w->known && c->number <= w->told) ||
                   (w->known == 0 && *w->resume_path && cut_is(r, c, w->resume_path));
     }
 }

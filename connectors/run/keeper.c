@@ -68,7 +68,7 @@ static int work_cut(struct keeper *k, const struct checkpoint_sealed *s, struct 
     int rc = checkpoint_cut_write(c->base, &cut, path, &keep.known, digest, err);
     if (rc < 0)
         return rc;
-    k->cut_number = keep.known;
+    k->cut_number = keep.told = keep.known;
     return checkpoint_retain(&keep, err);
 }
 

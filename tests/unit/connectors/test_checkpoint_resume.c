@@ -174,6 +174,7 @@ static void retain(int64_t epoch, int64_t keep, int64_t known, const char *resum
                                   .epoch = epoch,
                                   .keep = keep,
                                   .known = known,
+                                  .told = known,
                                   .resume_path = resume,
                                   .floor = &floor_,
                                   .n_ranks = 1};

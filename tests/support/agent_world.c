@@ -1,0 +1,546 @@
+/* See agent_world.h. */
+#include "tests/support/agent_world.h"
+
+#include "api/base/tls.h"
+#include "connectors/agent/agent.h"
+#include "connectors/checkpoint/checkpoint.h"
+#include "connectors/run/run.h"
+
+#include <cjson/cJSON.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct agent_world A;
+
+int agent_world_main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "run") == 0)
+        return run_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "agent") == 0)
+        return agent_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "checkpoint") == 0)
+        return checkpoint_main(argc - 1, argv + 1);
+    return -1;
+}
+
+/* ---- files ---- */
+static const char *path_va(const char *fmt, va_list ap)
+{
+    static char p[8][512];
+    static unsigned n;
+    size_t at;
+
+    n = (n + 1) % 8;
+    at = (size_t)snprintf(p[n], sizeof p[n], "%s/", A.dir);
+    (void)vsnprintf(p[n] + at, sizeof p[n] - at, fmt, ap);
+    return p[n];
+}
+
+static const char *path(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    const char *p = path_va(fmt, ap);
+    va_end(ap);
+    return p;
+}
+
+bool agent_file_exists(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    const char *p = path_va(fmt, ap);
+    va_end(ap);
+    return access(p, F_OK) == 0;
+}
+
+void agent_file_put(const char *name, const char *text)
+{
+    struct err e;
+
+    if (file_write(A.loop, path("%s", name), text, strlen(text), 0600, &e) < 0)
+        fail_msg("%s", e.text);
+}
+
+const char *agent_file_text(const char *fmt, ...)
+{
+    static char text[8][4096];
+    static unsigned n;
+    va_list ap;
+    size_t len = 0;
+
+    n = (n + 1) % 8;
+    va_start(ap, fmt);
+    FILE *f = fopen(path_va(fmt, ap), "r");
+    va_end(ap);
+    if (f) {
+        len = fread(text[n], 1, sizeof text[n] - 1, f);
+        (void)fclose(f);
+    }
+    text[n][len] = '\0';
+    return text[n];
+}
+
+static bool file_is_there(void *arg)
+{
+    return agent_file_exists("%s", (const char *)arg);
+}
+
+bool agent_await_file(const char *name)
+{
+    union {
+        const char *c;
+        void *p;
+    } u = {name};
+
+    return agent_until(file_is_there, u.p, PATIENCE_MS);
+}
+
+/* ---- waiting ---- */
+struct waiting {
+    bool (*cond)(void *arg);
+    void *arg;
+    uint64_t until;
+    struct timer timer;
+};
+
+static void wait_tick(void *arg)
+{
+    struct waiting *w = arg;
+
+    if (w->cond(w->arg) || loop_now_ms(A.loop) > w->until)
+        loop_stop(A.loop);
+    else
+        timer_start(&w->timer, 2);
+}
+
+bool agent_until(bool (*cond)(void *), void *arg, uint64_t ms)
+{
+    struct waiting w = {.cond = cond, .arg = arg, .until = loop_now_ms(A.loop) + ms};
+
+    timer_init(&w.timer, A.loop, wait_tick, &w);
+    timer_start(&w.timer, 0);
+    loop_uv_run(A.loop);
+    timer_stop(&w.timer);
+    return cond(arg);
+}
+
+static bool is_reachable(void *arg)
+{
+    return ((struct agent_side *)arg)->reachable;
+}
+
+static bool is_cut_off(void *arg)
+{
+    return !is_reachable(arg);
+}
+
+bool agent_call_done(void *arg)
+{
+    return ((struct asked *)arg)->done;
+}
+
+/* ---- events ---- */
+static bool key_equal(const struct run_key *a, const struct run_key *b)
+{
+    return strcmp(a->uid, b->uid) == 0 && a->epoch == b->epoch && a->try_ == b->try_;
+}
+
+static void on_observed(void *arg, const struct observation *o)
+{
+    size_t i = 0;
+
+    (void)arg;
+    while (i < A.n_seen && !key_equal(&A.seen[i].o.key, &o->key))
+        i++;
+    assert_true(i < sizeof A.seen / sizeof A.seen[0]);
+    A.n_seen += i == A.n_seen;
+    A.seen[i].o = *o;
+    A.seen[i].told++;
+}
+
+static void on_reach(void *arg, bool reachable, const char *session, const char *why)
+{
+    (void)session;
+    (void)why;
+    ((struct agent_side *)arg)->reachable = reachable;
+}
+
+static const struct connector_events events = {.reach = on_reach, .observed = on_observed};
+
+static void on_accept(struct listener *li, struct stream *s, void *arg)
+{
+    static const struct stream_events nobody = {0};
+    struct err e;
+
+    (void)li;
+    (void)arg;
+    for (unsigned i = 0; i < AGENTS; i++) {
+        struct agent_side *x = &A.side[i];
+        if (strcmp(stream_peer(s)->name + 6, x->target) != 0)
+            continue;
+        if (x->refuse || !x->connector)
+            break;
+        x->stream = s;
+        if (connector_agent_attach(x->connector, s, &e) < 0)
+            fail_msg("%s", e.text);
+        return;
+    }
+    stream_set(s, &nobody, NULL);
+    stream_abort(s, "refused by the test");
+}
+
+static void renew_tick(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < AGENTS; i++)
+        A.side[i].connector->ops->renew(A.side[i].connector, A.renew_ms);
+    timer_start(&A.renewals, 100);
+}
+
+/* ---- agents ---- */
+void agent_begin(unsigned side)
+{
+    struct agent_side *x = &A.side[side];
+
+    x->agent = fork();
+    assert_true(x->agent >= 0);
+    if (x->agent == 0) {
+        if (!getenv("HANSE_TEST_VERBOSE")) {
+            int null = open("/dev/null", O_RDWR);
+            (void)dup2(null, 2);
+        }
+        (void)execl("/proc/self/exe", "hanse", "agent", "--server", A.address, "--target",
+                    x->target, "--state", path("state-%s", x->target), "--cert",
+                    path("%s.crt", x->target), "--key", path("%s.key", x->target), "--ca",
+                    path("ca.crt"), "--inventory", path("%s.yaml", x->target), (char *)NULL);
+        _exit(99);
+    }
+    assert_true(agent_until(is_reachable, x, PATIENCE_MS));
+}
+
+void agent_end(unsigned side, int signo)
+{
+    struct agent_side *x = &A.side[side];
+
+    (void)kill(x->agent, signo);
+    (void)waitpid(x->agent, NULL, 0);
+    x->agent = 0;
+    assert_true(agent_until(is_cut_off, x, PATIENCE_MS));
+}
+
+void agent_cut_off(unsigned side, bool on)
+{
+    struct agent_side *x = &A.side[side];
+
+    x->refuse = on;
+    if (on)
+        stream_abort(x->stream, "cut off by the test");
+    assert_true(agent_until(on ? is_cut_off : is_reachable, x, PATIENCE_MS));
+}
+
+/* ---- orders ---- */
+struct run_key agent_key(void)
+{
+    struct run_key k = {.epoch = 1, .try_ = 1};
+
+    (void)snprintf(k.uid, sizeof k.uid, "w%llu-%d", (unsigned long long)++A.serial, (int)getpid());
+    return k;
+}
+
+const char *agent_base(const char *uid)
+{
+    return path("store/ns/w-%s", uid);
+}
+
+static struct object *made(enum kind_id kind, const char *json)
+{
+    struct object *o = NULL;
+    cJSON *j = cJSON_Parse(json);
+    struct err e;
+
+    if (object_from_json(kind_by_id(kind), j, 0, &o, &e))
+        fail_msg("%s: %s", e.field, e.text);
+    cJSON_Delete(j);
+    return o;
+}
+
+static struct object *workload_made(const struct agent_order *o)
+{
+    cJSON *j = cJSON_Parse("{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Workload\","
+                           "\"metadata\":{\"name\":\"w\",\"namespace\":\"ns\"},\"spec\":{"
+                           "\"run\":{},\"checkpoint\":{\"store\":\"/none\"}}}");
+    cJSON *spec = cJSON_GetObjectItem(j, "spec");
+    const char *const argv[] = {"sh", "-c", o->script};
+
+    cJSON_AddItemToObject(cJSON_GetObjectItem(spec, "run"), "command",
+                          cJSON_CreateStringArray(argv, 3));
+    cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "checkpoint"), "grace",
+                            o->grace ? o->grace : "5s");
+    char *text = cJSON_PrintUnformatted(j);
+    struct object *w = made(KIND_WORKLOAD, text);
+    cJSON_free(text);
+    cJSON_Delete(j);
+    return w;
+}
+
+static void on_done(struct call *c, enum outcome out, const struct observation *seen,
+                    const struct err *err)
+{
+    struct asked *a = (struct asked *)c;
+
+    assert_false(a->done);
+    a->done = true;
+    a->out = out;
+    a->has = seen != NULL;
+    if (seen)
+        a->seen = *seen;
+    if (err)
+        a->err = *err;
+}
+
+static void asked_init(struct asked *a, uint64_t ms)
+{
+    *a = (struct asked){.call = {.deadline_ms = loop_now_ms(A.loop) + ms, .done = on_done}};
+}
+
+static enum outcome answered(struct asked *a)
+{
+    assert_true(agent_until(agent_call_done, a, PATIENCE_MS));
+    return a->out;
+}
+
+static void order_send(const struct agent_order *o, bool stage, struct asked *a)
+{
+    char d[96], k[96], h[64], node[2][16];
+    const char *env[] = {d, k, h, NULL};
+    struct object *w = workload_made(o);
+    const struct agent_side *x = &A.side[o->side];
+    struct assignment at[4] = {{0}};
+    struct placement p = {.target = x->target, .assignments = at};
+
+    p.n_assignments = o->workers ? o->workers : 1;
+    for (unsigned i = 0; i < 2; i++)
+        (void)snprintf(node[i], sizeof node[i], "%s.n%u", x->target, i + 1);
+    for (unsigned i = 0; i < p.n_assignments; i++)
+        at[i] = (struct assignment){.rank = i, .node = node[i % 2], .mig = ""};
+    (void)snprintf(d, sizeof d, "D=%s", A.dir);
+    (void)snprintf(k, sizeof k, "U=%s", o->key.uid);
+    (void)snprintf(h, sizeof h, "H=/proc/%d/exe", (int)getpid());
+    struct run_order order = {.key = o->key,
+                              .workload = w,
+                              .placement = &p,
+                              .env = env,
+                              .lease_ms = o->lease_ms,
+                              .checkpoint_dir = agent_base(o->key.uid),
+                              .checkpoint_keep = o->keep ? o->keep : 2,
+                              .checkpoint_interval_ms = 90500,
+                              .resume_path = o->resume_path ? o->resume_path : "",
+                              .resume_digest = o->resume_digest ? o->resume_digest : ""};
+    if (stage)
+        x->connector->ops->stage(x->connector, &order, &a->call);
+    else
+        x->connector->ops->submit(x->connector, &order, &a->call);
+    assert_false(a->done); /* never from inside the call */
+    (void)object_unref(w);
+}
+
+enum outcome agent_submit(const struct agent_order *o, struct asked *a)
+{
+    asked_init(a, 10000);
+    order_send(o, false, a);
+    return answered(a);
+}
+
+void agent_stage_begin(const struct agent_order *o, struct asked *a, uint64_t ms)
+{
+    asked_init(a, ms);
+    order_send(o, true, a);
+}
+
+enum outcome agent_stage(const struct agent_order *o, struct asked *a)
+{
+    agent_stage_begin(o, a, 10000);
+    return answered(a);
+}
+
+enum outcome agent_find(unsigned side, const struct run_key *k, struct asked *a)
+{
+    struct connector *c = A.side[side].connector;
+
+    asked_init(a, 10000);
+    c->ops->find(c, k, &a->call);
+    return answered(a);
+}
+
+enum outcome agent_stop(unsigned side, const struct run_key *k, struct asked *a)
+{
+    struct connector *c = A.side[side].connector;
+
+    asked_init(a, 10000);
+    c->ops->stop(c, k, 200, &a->call);
+    return answered(a);
+}
+
+void agent_quiesce(unsigned side, const struct run_key *k)
+{
+    struct connector *c = A.side[side].connector;
+    struct asked a;
+
+    asked_init(&a, 10000);
+    c->ops->quiesce(c, k, SIGUSR1, 5000, &a.call);
+    assert_int_equal(answered(&a), OUT_DONE);
+}
+
+const struct observation *agent_seen(const struct run_key *k)
+{
+    for (size_t i = 0; i < A.n_seen; i++)
+        if (key_equal(&A.seen[i].o.key, k))
+            return &A.seen[i].o;
+    return NULL;
+}
+
+struct wanted {
+    const struct run_key *key;
+    enum run_state state;
+    int64_t step;
+};
+
+static bool is_state(void *arg)
+{
+    const struct wanted *w = arg;
+    const struct observation *o = agent_seen(w->key);
+
+    return o && o->state == w->state;
+}
+
+static bool is_step(void *arg)
+{
+    const struct wanted *w = arg;
+    const struct observation *o = agent_seen(w->key);
+
+    return o && o->checkpoint.present && o->checkpoint.step >= w->step;
+}
+
+const struct observation *agent_await(const struct run_key *k, enum run_state state)
+{
+    struct wanted w = {.key = k, .state = state};
+
+    assert_true(agent_until(is_state, &w, PATIENCE_MS));
+    return agent_seen(k);
+}
+
+const struct run_checkpoint_report *agent_await_step(const struct run_key *k, int64_t step)
+{
+    struct wanted w = {.key = k, .step = step};
+
+    assert_true(agent_until(is_step, &w, PATIENCE_MS));
+    return &agent_seen(k)->checkpoint;
+}
+
+/* ---- the world ---- */
+static void issue(const char *name, const char *cn, bool server)
+{
+    static const char *const names[] = {"127.0.0.1", "localhost", NULL}, *const none[] = {NULL};
+    struct pki_request rq = {.common_name = cn,
+                             .organizations = none,
+                             .dns_names = server ? names : none,
+                             .server = server,
+                             .days = 1};
+    struct err e;
+
+    if (pki_issue(path("ca.crt"), path("ca.key"), &rq, path("%s.crt", name), path("%s.key", name),
+                  &e))
+        fail_msg("%s", e.text);
+}
+
+static void world_tls(void)
+{
+    static const char *const mutual[] = {ALPN_AGENT, NULL};
+    struct err e;
+
+    assert_int_equal(pki_ca_create(path("ca.crt"), path("ca.key"), "test CA", 1, &e), 0);
+    issue("server", "member:1", true);
+    struct tls_config_spec spec = {.cert_file = path("server.crt"),
+                                   .key_file = path("server.key"),
+                                   .ca_file = path("ca.crt"),
+                                   .alpn_mutual = mutual};
+    if (tls_config_create(&spec, true, &A.tls, &e))
+        fail_msg("%s", e.text);
+}
+
+static void side_make(struct agent_side *x, unsigned i)
+{
+    char text[256], name[32];
+    struct connector_env env = {.loop = A.loop, .events = &events, .arg = x};
+    struct err e;
+
+    (void)snprintf(x->target, sizeof x->target, "t%u", i + 1);
+    (void)snprintf(name, sizeof name, "agent:%s", x->target);
+    issue(x->target, name, false);
+    (void)snprintf(text, sizeof text,
+                   "target: %s\nnodes:\n- {name: n1, cpu: 8, memory: 16Gi}\n"
+                   "- {name: n2, cpu: 8, memory: 16Gi}\n",
+                   x->target);
+    (void)snprintf(name, sizeof name, "%s.yaml", x->target);
+    agent_file_put(name, text);
+    (void)snprintf(text, sizeof text,
+                   "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Target\",\"metadata\":{"
+                   "\"name\":\"%s\"},\"spec\":{\"type\":\"agent\",\"tier\":\"hub\"}}",
+                   x->target);
+    x->object = made(KIND_TARGET, text);
+    if (connector_by_type(TARGET_AGENT)->create(&env, x->object, &x->connector, &e))
+        fail_msg("%s", e.text);
+}
+
+int agent_world_setup(void **state)
+{
+    struct err e;
+    int port;
+
+    (void)state;
+    A.loop = loop_uv_create(&e);
+    assert_non_null(A.loop);
+    (void)snprintf(A.dir, sizeof A.dir, "/tmp/hanse-agents-XXXXXX");
+    assert_non_null(mkdtemp(A.dir));
+    world_tls();
+    for (unsigned i = 0; i < AGENTS; i++)
+        side_make(&A.side[i], i);
+    if (listener_create(A.loop, "127.0.0.1:0", A.tls, on_accept, NULL, &A.listener, &port, &e))
+        fail_msg("%s", e.text);
+    (void)snprintf(A.address, sizeof A.address, "127.0.0.1:%d", port);
+    timer_init(&A.renewals, A.loop, renew_tick, NULL);
+    for (unsigned i = 0; i < AGENTS; i++)
+        agent_begin(i);
+    return 0;
+}
+
+int agent_world_teardown(void **state)
+{
+    struct err e;
+
+    (void)state;
+    timer_stop(&A.renewals);
+    for (unsigned i = 0; i < AGENTS; i++) {
+        struct agent_side *x = &A.side[i];
+        if (x->agent > 0) {
+            (void)kill(x->agent, SIGCONT);
+            (void)kill(x->agent, SIGTERM);
+            (void)waitpid(x->agent, NULL, 0);
+        }
+        x->connector->ops->destroy(x->connector);
+        (void)object_unref(x->object);
+    }
+    listener_close(A.listener);
+    int rc = file_remove(A.loop, A.dir, &e);
+    (void)tls_config_unref(A.tls);
+    loop_uv_destroy(A.loop);
+    return rc;
+}

@@ -1,0 +1,92 @@
+/* A server's side and up to two agents with real processes: driver, TLS, agents and shims as they
+ * are shipped. The test program itself is the agent, the shim and `hanse checkpoint`: its main()
+ * begins with agent_world_main(). Must hold no opinion of what is right; it asks and waits. */
+#ifndef HANSE_TESTS_SUPPORT_AGENT_WORLD_H
+#define HANSE_TESTS_SUPPORT_AGENT_WORLD_H
+
+#include "connectors/connector.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+#define AGENTS 2
+#define PATIENCE_MS 15000
+
+struct asked {        /* the last call */
+    struct call call; /* first */
+    bool done, has;
+    enum outcome out;
+    struct observation seen;
+    struct err err;
+};
+struct agent_side {
+    char target[8]; /* "t1", "t2"; nodes t1.n1 and t1.n2 */
+    struct object *object;
+    struct connector *connector;
+    struct stream *stream;
+    pid_t agent;
+    bool reachable, refuse; /* refuse: sessions are turned away */
+};
+extern struct agent_world {
+    char dir[64], address[32];
+    struct loop *loop;
+    struct tls_config *tls;
+    struct listener *listener;
+    struct agent_side side[AGENTS];
+    struct {
+        struct observation o; /* the latest of each key */
+        unsigned told;        /* how often */
+    } seen[64];
+    size_t n_seen;
+    uint64_t serial, renew_ms;
+    struct timer renewals; /* timer_start: every 100 ms, to all */
+} A;
+
+/* The forms of `hanse` that agents and programs start; -1 = this is the test itself. */
+int agent_world_main(int argc, char **argv);
+int agent_world_setup(void **state);
+int agent_world_teardown(void **state);
+
+void agent_begin(unsigned side);
+void agent_end(unsigned side, int signo);
+/* Ends the session, and turns new ones away until on is false. */
+void agent_cut_off(unsigned side, bool on);
+
+struct agent_order {
+    unsigned side, workers; /* 0 = 1 worker */
+    struct run_key key;
+    const char *script; /* of sh -c; $D is the world's folder, $K uid.epoch.rank, $H this program */
+    const char *resume_path, *resume_digest;
+    int64_t keep; /* 0 = 2 */
+    uint64_t lease_ms;
+    const char *grace;
+};
+struct run_key agent_key(void); /* a fresh one */
+/* BASE of a uid, as orders have it. */
+const char *agent_base(const char *uid);
+enum outcome agent_submit(const struct agent_order *o, struct asked *a);
+enum outcome agent_stage(const struct agent_order *o, struct asked *a);
+void agent_stage_begin(const struct agent_order *o, struct asked *a, uint64_t ms);
+enum outcome agent_find(unsigned side, const struct run_key *k, struct asked *a);
+enum outcome agent_stop(unsigned side, const struct run_key *k, struct asked *a);
+void agent_quiesce(unsigned side, const struct run_key *k);
+bool agent_until(bool (*cond)(void *arg), void *arg, uint64_t ms);
+bool agent_call_done(void *arg);                               /* arg: struct asked */
+const struct observation *agent_seen(const struct run_key *k); /* NULL = nothing yet */
+const struct observation *agent_await(const struct run_key *k, enum run_state state);
+/* Until its newest checkpoint has at least this step. */
+const struct run_checkpoint_report *agent_await_step(const struct run_key *k, int64_t step);
+
+/* Files of the world's folder. */
+bool agent_file_exists(const char *fmt, ...);
+void agent_file_put(const char *name, const char *text);
+/* As text; "" when it is not there. Good until the next call but seven. */
+const char *agent_file_text(const char *fmt, ...);
+bool agent_await_file(const char *name);
+
+#endif
