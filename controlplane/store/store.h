@@ -103,7 +103,7 @@ struct command_head {
  * proposed only once every member has told that it has come to that level. */
 enum feature_level {
     FEATURE_FIRST = 1, /* what members know that tell no level */
-    FEATURE_MOVES = 2  /* MIGRATE, STEP_CHECKPOINT_BAD, LEDGER */
+    FEATURE_MOVES = 2  /* MIGRATE, STEP_CHECKPOINT_BAD */
 };
 #define FEATURE_LEVEL FEATURE_MOVES /* of this version: members tell it by MEMBER */
 uint32_t root_feature_level(const struct root *r); /* that all members have come to; 0: none is recorded yet */

@@ -65,7 +65,7 @@ struct bytes_box {
     uint32_t n;
     char p[];
 };
-/* Something whose dependents are still to be removed (apply_collect.c). */
+/* Something whose dependents are still to be removed (apply/txn.c). */
 struct dead_box {
     struct box box;
     bool waiting;   /* looked through; goes on when something in it goes away */
@@ -224,7 +224,7 @@ void facts_reclass(struct txn *t); /* GpuClasses changed: nodes get their classe
 const char *sentence_named(struct txn *t, const struct kind *k,
                            const char *name); /* workloads.hanse.dev "x" */
 
-/* A place for a workload, checked and taken (apply_place.c): by PLACE, and by migrations for their
+/* A place for a workload, checked and taken (apply/place.c): by PLACE, and by migrations for their
  * destinations. */
 struct place {
     const struct object *o; /* the Workload */
@@ -251,14 +251,14 @@ const char *workload_derived_name(struct txn *t, const char *workload, const cha
 /* The one owner reference of what is made for a workload. */
 struct owner_ref *workload_owner(struct txn *t, const struct object *wo);
 
-/* ---- checkpoints (apply_checkpoint.c); s is a copy of wo's status, stored by the caller */
+/* ---- checkpoints (apply/checkpoint.c); s is a copy of wo's status, stored by the caller */
 int checkpoint_take(struct txn *t, const struct object *wo, struct workload_status *s,
                     const struct run_checkpoint *now, int64_t by_epoch) MUST_CHECK;
 int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_status *s,
                    const struct run_checkpoint *bad, const char *reason,
                    const char *message) MUST_CHECK;
 
-/* ---- moves: how they begin (apply_plan.c), how they go on (apply_migrate.c) */
+/* ---- moves: how they begin (apply/plan.c), how they go on (apply/migrate.c) */
 struct move {
     const struct migrate_cmd *c;
     const struct object *o;  /* the Migration, or NULL: it is made */
