@@ -216,6 +216,7 @@ static void silence_over(void *arg)
               LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->why)}));
     facts_soon(t);
     drivers_tick_target(t->brain, t->name);
+    movers_look(t->brain); /* those that were to go there take their way back */
 }
 
 static uint64_t suspect_after(const struct site *t)
