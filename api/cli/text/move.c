@@ -59,13 +59,13 @@ void move_line(const cJSON *m, struct arena *mem, struct buf *out)
     const char *phase = json_text_at(m, "status.phase"), *to = json_text_at(m, "status.to"),
                *reason = json_text_at(m, "status.reason"),
                *message = json_text_at(m, "status.message");
-    bool told = *reason || *message;
+    bool waits = !strcmp(phase, "Reserving"), back = move_over(phase);
 
     if (!strcmp(phase, "Succeeded")) {
         moved_text(m, mem, out);
-    } else if (told) {
+    } else if ((waits || back) && (*reason || *message)) {
         buf_printf(out, "%s%s%s", reason, *reason && *message ? ": " : "", message);
-    } else if (!strcmp(phase, "Reserving")) {
+    } else if (waits) {
         buf_str(out, "waits for room");
     } else if (!strcmp(phase, "Quiescing")) {
         buf_printf(out, "%s%s", *to ? to : "no destination",
@@ -158,6 +158,8 @@ void move_render(const cJSON *m, struct arena *mem, struct buf *out)
     move_line(m, mem, &line);
     row(out, "Workload:", json_text_at(m, "spec.workload"));
     row(out, "Cause:", json_text_at(m, "spec.cause"));
+    if (!move_over(phase) || !strcmp(phase, "Succeeded"))
+        row(out, "Why:", json_text_at(m, "status.message"));
     row(out, "Makes room for:", json_text_at(m, "status.for"));
     row(out, "Phase:",
         timed ? arena_printf(mem, "%s, after %s", phase, seconds_text(ended - began, mem)) : phase);

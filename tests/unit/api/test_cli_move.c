@@ -42,7 +42,7 @@ static void each_phase_has_a_sentence(void **state)
     line_is("\"phase\":\"Reserving\"", "waits for room");
     line_is("\"phase\":\"Reserving\",\"reason\":\"GpusInUse\",\"message\":\"0 of 8 are free\"",
             "GpusInUse: 0 of 8 are free");
-    line_is("\"phase\":\"Quiescing\",\"to\":\"par\"", "par is held for it");
+    line_is("\"phase\":\"Quiescing\",\"to\":\"par\",\"message\":\"drained\"", "par is held for it");
     line_is("\"phase\":\"Quiescing\"", "no destination: it goes back to its queue");
     line_is("\"phase\":\"Verifying\",\"to\":\"par\"",
             "told to save and stop; what it saves is verified");
