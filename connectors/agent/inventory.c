@@ -9,10 +9,10 @@
 #define INVENTORY_FILE_MAX (4u << 20)
 
 static const char *const file_keys[] = {"target", "gpus", "nodes", NULL};
-static const char *const node_keys[] = {"name",     "cpu",          "memory", "topology",
-                                        "capacity", "interconnect", "gpus",   NULL};
-static const char *const gpu_keys[] = {"index",  "class",        "model", "memory",
-                                       "shared", "nvlinkDomain", NULL};
+static const char *const node_keys[] = {"name",         "cpu",  "memory", "topology", "capacity",
+                                        "interconnect", "gpus", "health", NULL};
+static const char *const gpu_keys[] = {"index",  "class",        "model",  "memory",
+                                       "shared", "nvlinkDomain", "health", NULL};
 
 static int keys_check(const cJSON *j, const char *const *known, const char *path, struct err *err)
 {
@@ -112,6 +112,20 @@ static int gpus_from_driver(struct runner_os *os, cJSON *spec, struct err *err)
     return n < 0 ? n : 0;
 }
 
+/* What a health check on the machine found (it writes the file and sends SIGHUP): work leaves a
+ * node that is Sick, and nothing new comes to one that is NotReady. */
+static int health_take(const cJSON *from, cJSON *status, const char *path, struct err *err)
+{
+    const char *health = wire_str(from, "health");
+
+    if (strcmp(health, "Ready") != 0 && strcmp(health, "NotReady") != 0 &&
+        strcmp(health, "Sick") != 0)
+        return err_field(err, E_INVALID, path, "health: expected Ready, NotReady or Sick");
+    cJSON_DeleteItemFromObjectCaseSensitive(status, "health");
+    cJSON_AddStringToObject(status, "health", health);
+    return 0;
+}
+
 static int node_load(struct runner_os *os, const char *target, const cJSON *from, int place,
                      bool nvml, cJSON **ret, struct err *err)
 {
@@ -144,7 +158,9 @@ static int node_load(struct runner_os *os, const char *target, const cJSON *from
         cJSON_DeleteItemFromObjectCaseSensitive(spec, taken[i]);
         cJSON_AddItemToObject(spec, taken[i], cJSON_Duplicate(v, true));
     }
-    if (nvml)
+    if (cJSON_GetObjectItemCaseSensitive(from, "health"))
+        rc = health_take(from, cJSON_GetObjectItemCaseSensitive(node, "status"), path, err);
+    if (rc == 0 && nvml)
         rc = gpus_from_driver(os, spec, err);
     if (rc == 0) {
         rc = body_from_json(&schema_node_spec, spec, DECODE_USER, m, &body, err);

@@ -44,12 +44,19 @@ static void takes_what_the_contract_shows(void **state)
              "  topology: {region: eu, zone: a, block: b1, rack: r1, leaf: l1, nvlinkDomain: n1}\n "
              " gpus:\n"
              "  - {index: 0, class: h100-sxm-80gb, model: NVIDIA H100 80GB HBM3, memory: 80Gi}\n- "
-             "name: n2\n",
+             "name: n2\n  health: Sick\n",
              &inv, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(inventory_has(&inv, "t1.n1"));
     assert_true(inventory_has(&inv, "t1.n2"));
     assert_false(inventory_has(&inv, "n1"));
+    static const char *const health[] = {"Ready", "Sick"};
+    for (int i = 0; i < 2; i++) {
+        const cJSON *status =
+            cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(inv.nodes, i), "status");
+        assert_string_equal(cJSON_GetObjectItemCaseSensitive(status, "health")->valuestring,
+                            health[i]);
+    }
     inventory_fini(&inv);
 }
 
@@ -61,6 +68,7 @@ static void refuses_what_it_does_not_know(void **state)
     refused("target: t1\nnodes:\n- name: n1\n- name: n2\n  color: red\n", 4,
             "unknown key \"color\"");
     refused("target: t1\nnodes:\n- name: N1\n", 3, "lower-case");
+    refused("target: t1\nnodes:\n- name: n1\n  health: poorly\n", 3, "Ready, NotReady or Sick");
     refused("target: t1\nnodes: []\n", 0, "1 to 1024");
     refused("target: t1\nnodes:\n- name: n1\n  memory: 12 parsecs\n", 4, "memory");
     refused("target: t1\nnodes:\n- name: n1\n  gpus:\n  - {index: 0, class: a}\n", 5,
