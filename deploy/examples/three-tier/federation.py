@@ -215,8 +215,9 @@ class Federation:
 
     # ---- the CLI ----------------------------------------------------------------------------------------
 
-    def cli(self, *args, check=True, timeout=20):
-        done = subprocess.run([self.hanse, *args], capture_output=True, text=True, timeout=timeout, check=False,
+    def cli(self, *args, check=True, timeout=20, text=None):
+        """text: what the command reads from standard input."""
+        done = subprocess.run([self.hanse, *args], capture_output=True, text=True, timeout=timeout, check=False, input=text,
                               env={**os.environ, "KUBECONFIG": self.path("kubeconfig")})
         if check and done.returncode != 0:
             raise Failure(f"hanse {' '.join(args)}: exit {done.returncode}: {done.stderr.strip()[:500]}")
