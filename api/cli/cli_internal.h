@@ -176,6 +176,9 @@ void move_line(const cJSON *m, struct arena *mem, struct buf *out);
 void move_render(const cJSON *m, struct arena *mem, struct buf *out);
 void workload_moves_render(const cJSON *w, const cJSON *checkpoints, const cJSON *moves,
                            int64_t now_ms, struct arena *mem, struct buf *out);
+/* A CostReport (operation cost) as a table, and as CSV. */
+void cost_render(const cJSON *report, struct arena *mem, struct buf *out);
+void cost_csv(const cJSON *report, struct buf *out);
 /* Unified diff of two texts; nothing when they are equal. */
 void diff_unified(const char *from_name, const char *to_name, const char *a, const char *b,
                   struct arena *mem, struct buf *out);
@@ -198,6 +201,7 @@ VERB_RUN(apply)
 VERB_RUN(diff)
 VERB_RUN(submit)
 VERB_RUN(migrate)
+VERB_RUN(cost)
 VERB_RUN(explain)
 VERB_RUN(drain) VERB_RUN(cordon) VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status)
     VERB_RUN(members) VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)

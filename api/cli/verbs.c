@@ -102,6 +102,16 @@ static const struct option token_options[] = {
 static const struct option fence_options[] = {{"yes", 0, NULL, "it is known to have stopped"}, END};
 static const struct option version_options[] = {
     {"client", 0, NULL, "ask no server"}, OUTPUT("json"), END};
+static const struct option cost_options[] = {
+    {"by", 0, "LIST",
+     "rows: queue, project, workload, cause, class, target, user, experiment, capacity, day"},
+    {"since", 0, "TIME", "the last whole days, such as 7d"},
+    {"from", 0, "DAY", "first day (UTC), 2026-11-01"},
+    {"to", 0, "DAY", "the day after the last one (default: up to now)"},
+    {"where", 0, "KEY=VALUE", "only these, queue=vision; may be repeated"},
+    {"limit", 0, "N", "rows at most (default: 1000)"},
+    OUTPUT("table, json, yaml or csv"),
+    END};
 static const struct option none[] = {END};
 static const struct option bench_options[] = {{"rate", 0, "N", "writes a second (default: 500)"},
                                               {"duration", 0, "TIME", "how long (default: 10s)"},
@@ -148,6 +158,11 @@ const struct verb verb_table[] = {
      "hanse delete workload resnet-a -n vision-dev", delete_options, verb_delete, "kind"},
     {"status", FLEET, "", "members, targets and queues at a glance", "hanse status -o json",
      output_options, verb_status, ""},
+    {"cost", FLEET, "[--by LIST] [--since TIME]",
+     "what was used, by whom, at what cost, and what was lost",
+     "hanse cost --since 7d --by queue,project,workload,cause\n"
+     "hanse cost -n vision-dev --from 2026-11-01 --to 2026-12-01 -o csv",
+     cost_options, verb_cost, ""},
     {"drain", FLEET, "TARGET...", "move work away and place nothing new",
      "hanse drain fra-hub --wait", drain_options, verb_drain, "target"},
     {"cordon", FLEET, "TARGET...", "place nothing new", "hanse cordon fra-hub", none, verb_cordon,

@@ -53,6 +53,7 @@ static const char documents[] =
     "migrations/status, "
     "reservations/status, workloads/log], " READ "}\n"
     "- {apiGroups: [hanse.dev], resources: [workloads/exec], verbs: [create]}\n"
+    "- {apiGroups: [hanse.dev], resources: [operations], resourceNames: [cost], verbs: [get]}\n"
     "- {apiGroups: [''], resources: [secrets, events, serviceaccounts], " WRITE "}\n"
     "- {apiGroups: [''], resources: [namespaces, namespaces/status], verbs: [get]}\n"
     "- {apiGroups: [''], resources: [serviceaccounts/token], verbs: [create]}\n"

@@ -51,6 +51,29 @@ void operate(struct call *c)
         operate_with(c, c->op, body);
 }
 
+/* The same for one namespace: the operation is told which, whatever the caller says. */
+void operate_in(struct call *c)
+{
+    static const char *const known[] = {"cost"};
+    struct err e = {0};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i], c->op) != 0)
+            continue;
+        cJSON *body = operation_body(c, &e);
+        if (!body) {
+            call_fail(c, &e);
+            return;
+        }
+        while (cJSON_HasObjectItem(body, "namespace")) /* in any case of letters */
+            cJSON_DeleteItemFromObject(body, "namespace");
+        cJSON_AddStringToObject(body, "namespace", c->ns);
+        operate_with(c, c->op, body);
+        return;
+    }
+    call_fail_code(c, E_NOTFOUND, "no operation of a namespace has this name: there is cost");
+}
+
 static void token_made(void *arg, const char *json, const struct err *err)
 {
     struct call *c = arg;

@@ -28,6 +28,10 @@ void backend_secret_put(void *control, const char *text);
 void backend_operate(struct backend *b, const struct api_identity *who, const char *op,
                      const char *json,
                      void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
+/* The ledger's report; in cost.c. `in` is borrowed for the call. */
+struct cJSON;
+void cost_operate(struct control *c, const struct cJSON *in,
+                  void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
 int backend_token(struct backend *b, const char *token, struct api_identity *ret,
                   struct err *err) MUST_CHECK;
 void uuid_make(struct loop *l, char out[37]); /* RFC 4122 version 4 */

@@ -175,6 +175,19 @@ static void op_fence(struct operation *o, const struct api_identity *who, const 
                 operation_read_done, o);
 }
 
+static void op_cost_done(void *arg, const char *json, const struct err *err)
+{
+    struct operation *o = arg;
+
+    o->answer = json ? mem_strdup(json) : NULL;
+    operation_end(o, err);
+}
+static void op_cost(struct operation *o, const struct api_identity *who, const cJSON *in)
+{
+    (void)who; /* the route asked for the right, and says whose cost is asked for */
+    cost_operate(o->c, in, op_cost_done, o);
+}
+
 /* ---- tokens
  * --------------------------------------------------------------------------------------------------------
  * hanse-ID.SECRET: the Secret hanse-system/token-ID keeps the SHA-256 of SECRET and who it stands
@@ -356,6 +369,7 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
         {"members.add", op_join},      {"members.promote", op_promote},
         {"members.remove", op_remove}, {"members.transfer", op_transfer},
         {"workload.fence", op_fence},  {"token.create", op_token},
+        {"cost", op_cost},
     };
     struct operation *o = mem_new(struct operation);
     cJSON *in = NULL;
@@ -377,7 +391,7 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
     (void)err_set(
         &e, E_NOTIMPL,
         "no operation \"%s\"; there are status, members.list, members.add, members.promote, "
-        "members.remove, members.transfer, workload.fence and token.create",
+        "members.remove, members.transfer, workload.fence, token.create and cost",
         op);
     operation_end(o, &e);
 }

@@ -461,7 +461,7 @@ static void b_operate(struct backend *b, const struct api_identity *who, const c
     struct later *l = later_new(of(b), arg);
 
     l->operated = cb;
-    if (!strcmp(op, "status"))
+    if (!strcmp(op, "status") || !strcmp(op, "cost"))
         (void)snprintf(l->json, sizeof l->json, "{\"asked\":\"%s\",\"body\":%.700s}", who->user,
                        json);
     else if (!strcmp(op, "token.create"))

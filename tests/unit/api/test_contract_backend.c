@@ -8,6 +8,7 @@
 #include "controlplane/store/store.h"
 #include "tests/unit/raft/core_rig.h"
 
+#include <cjson/cJSON.h>
 #include <sys/stat.h>
 
 #define DIR_MAX 128
@@ -114,6 +115,128 @@ static int setup(void **state)
     return 0;
 }
 
+/* ---- operation cost */
+struct told {
+    bool done;
+    int code;
+    char *json;
+};
+static void on_cost(void *arg, const char *json, const struct err *err)
+{
+    struct told *t = arg;
+
+    t->done = true;
+    t->code = err ? err->code : 0;
+    t->json = json ? mem_strdup(json) : NULL;
+}
+static int cost(struct backend_rig *r, const char *ask, cJSON **ret)
+{
+    struct api_identity who = {.user = "finance"};
+    struct told t = {0};
+
+    r->backend->ops->operate(r->backend, &who, "cost", ask, on_cost, &t);
+    assert_true(backend_until(r, is, &t.done, RIG_DEADLINE_MS));
+    *ret = t.json ? cJSON_Parse(t.json) : NULL;
+    mem_free(t.json);
+    return t.code;
+}
+static void on_made(void *arg, const struct api_result *res, const struct err *err)
+{
+    struct told *t = arg;
+
+    (void)res;
+    t->code = err ? err->code : 0;
+    t->done = true;
+}
+static void make(struct backend_rig *r, enum kind_id kind, const char *json)
+{
+    struct told t = {0};
+    struct object *o = NULL;
+    cJSON *j = cJSON_Parse(json);
+
+    assert_int_equal(object_from_json(kind_by_id(kind), j, 0, &o, NULL), 0);
+    struct api_write_op op = {
+        .verb = API_CREATE, .kind = o->kind, .ns = "", .name = o->meta->name, .object = o};
+    struct api_write w = {.user = "test", .ops = &op, .n = 1, .deadline_ms = RIG_DEADLINE_MS};
+    r->backend->ops->write(r->backend, &w, on_made, &t);
+    assert_true(backend_until(r, is, &t.done, RIG_DEADLINE_MS));
+    assert_int_equal(t.code, 0);
+    (void)object_unref(o);
+    cJSON_Delete(j);
+}
+static const char *text_at(const cJSON *j, const char *a, const char *b)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, a);
+
+    v = b ? cJSON_GetObjectItemCaseSensitive(v, b) : v;
+    return cJSON_IsString(v) ? v->valuestring : "";
+}
+static bool idled(void *arg) /* some of it has passed */
+{
+    cJSON *j = NULL;
+    bool any = cost(arg, "{\"by\":\"cause,class,target\",\"limit\":\"5\"}", &j) == 0 &&
+               cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(j, "rows")) == 1;
+
+    if (any) {
+        const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(j, "rows"), 0);
+        assert_string_equal(text_at(row, "cause", NULL), "unavailable"); /* nobody is connected */
+        assert_string_equal(text_at(row, "class", NULL), "h100");
+        assert_string_equal(text_at(row, "target", NULL), "fra");
+        assert_string_equal(text_at(j, "balance", "difference"), "0");
+        assert_string_equal(text_at(j, "balance", "intervals"),
+                            text_at(j, "balance", "capacityTime"));
+        assert_string_equal(text_at(row, "milliGpuMs", NULL), text_at(j, "balance", "intervals"));
+        assert_string_equal(text_at(j, "currency", NULL), "");
+    }
+    cJSON_Delete(j);
+    return any;
+}
+
+static void cost_is_told(void **state)
+{
+    struct backend_rig *r = *state;
+    cJSON *j = NULL;
+
+    make(r, KIND_TARGET,
+         "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Target\",\"metadata\":{\"name\":"
+         "\"fra\"},\"spec\":{\"type\":\"agent\",\"tier\":\"hub\"}}");
+    make(r, KIND_NODE,
+         "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+         "\"fra.n0\"},\"spec\":{\"target\":\"fra\",\"gpus\":[{\"index\":0,\"class\":\"h100\"},"
+         "{\"index\":1,\"class\":\"h100\"}]}}");
+    for (int i = 0; !idled(r); i++)
+        assert_true(i < 10000);
+    assert_int_equal(cost(r, "{\"namespace\":\"team\",\"by\":\"cause\"}", &j), 0);
+    assert_null(cJSON_GetObjectItemCaseSensitive(j, "balance"));
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(j, "rows")), 0);
+    assert_string_equal(text_at(j, "filter", "project"), "team");
+    cJSON_Delete(j);
+    static const struct {
+        const char *ask;
+        int code;
+    } bad[] = {{"{\"namespace\":\"team\",\"project\":\"other\"}", E_FORBIDDEN},
+               {"{\"by\":\"queue,queue\"}", E_INVALID},
+               {"{\"by\":\"colour\"}", E_INVALID},
+               {"{\"from\":\"yesterday\"}", E_INVALID},
+               {"{\"from\":\"2026-11-02\",\"to\":\"2026-11-01\"}", E_INVALID},
+               {"{\"since\":\"-1d\"}", E_INVALID},
+               {"{\"limit\":\"0\"}", E_INVALID},
+               {"{\"limit\":10001}", E_INVALID},
+               {"{\"queue\":7}", E_INVALID},
+               {"{\"day\":\"2026-11-02\"}", E_INVALID},
+               {"{\"what\":\"\"}", E_INVALID}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(cost(r, bad[i].ask, &j), bad[i].code);
+        assert_null(j);
+    }
+    assert_int_equal(
+        cost(r, "{\"from\":\"2026-11-01\",\"to\":\"2026-11-20T12:00:00Z\",\"queue\":\"q\"}", &j),
+        0);
+    assert_string_equal(text_at(j, "from", NULL), "2026-11-01T00:00:00Z");
+    assert_string_equal(text_at(j, "to", NULL), "2026-11-21T00:00:00Z");
+    cJSON_Delete(j);
+}
+
 static bool holds_canary(const struct buf *b)
 {
     static const char *const texts[] = {BACKEND_CANARY, BACKEND_CANARY_B64};
@@ -206,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BACKEND_CONTRACT_TESTS,
+        cmocka_unit_test(cost_is_told),
         cmocka_unit_test(the_snapshot_holds_no_secret),
         cmocka_unit_test(the_disk_holds_no_secret),
     };

@@ -529,6 +529,16 @@ static void test_logs_operations_token(void **state)
     IS("asked", "admin");
     IS("body.x", "1");
     assert_int_equal(ask("POST", H "/operations/none", "{}"), 501);
+    /* a namespace's own: it is told whose, whatever the caller says */
+    assert_int_equal(
+        ask("GET", H "/namespaces/team/operations/cost?namespace=other&by=queue&Namespace=x", NULL),
+        200);
+    IS("body.namespace", "team");
+    IS("body.by", "queue");
+    assert_null(strstr(w->body, "other"));
+    assert_null(strstr(w->body, "Namespace"));
+    assert_int_equal(ask("GET", H "/namespaces/team/operations/status", NULL), 404);
+    assert_int_equal(ask("POST", H "/namespaces/team/operations/cost", "{}"), 405);
     assert_int_equal(
         ask("POST", "/api/v1/namespaces/default/serviceaccounts",
             "{\"apiVersion\":\"v1\",\"kind\":\"ServiceAccount\",\"metadata\":{\"name\":\"bot\"}}"),
