@@ -45,7 +45,7 @@ static bool catalogue_each(const struct object *o, void *arg)
         const struct object **more = arena_array(c->a, const struct object *, 2 * c->cap + 8);
 
         if (c->n)
-            memcpy(more, c->v, c->n * sizeof *more);
+            memcpy(more, c->v, c->n * sizeof(const struct object *));
         c->v = more;
         c->cap = 2 * c->cap + 8;
     }
@@ -59,7 +59,7 @@ static struct catalogue catalogue_of(struct txn *t, const struct object *wo)
 
     root_owned(t->w, wo->meta->uid, KIND_CHECKPOINT, catalogue_each, &c);
     if (c.n)
-        qsort(c.v, c.n, sizeof *c.v, newer);
+        qsort(c.v, c.n, sizeof(const struct object *), newer);
     return c;
 }
 

@@ -202,13 +202,13 @@ static void test_lost_work(void **state)
 
     (void)state;
     begin(&k, 2, false);
-    k.now += 3600 * 1000 - 1000;
+    k.now += 3599000; /* an hour with the second that is over */
     struct run_checkpoint ck = {.step = 4, .digest = "sha256:4", .verifiedAt = k.now + 999999};
     k.checkpoint = &ck; /* verified by a clock that is ahead: no more than all is saved */
     assert_int_equal(kit_run(&k, "w", 1, 1, STEP_CHECKPOINT).code, 0);
     k.checkpoint = NULL;
     assert_true(kit_status(&k, "w")->checkpoint->verifiedAt == k.now);
-    k.now += 1800 * 1000;
+    k.now += 1800000;
     k.exit_code = 1;
     assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
     k.exit_code = 0;

@@ -2,7 +2,7 @@
  * stays whoever asks. */
 #include "tests/unit/store/move_kit.h"
 
-#define DAY_MS (24 * 3600 * 1000ll)
+#define DAY_MS 86400000ll
 
 /* Removes what has ended before `before`; returns how many were listed. */
 static size_t retain(struct kit *k, int64_t before, size_t max)
