@@ -100,6 +100,5 @@ double node_bound(struct planner *x, uint32_t member, uint32_t slots, bool share
         harm += x->rates[i].rate * (x->rates[i].amount < want ? x->rates[i].amount : want);
         want -= x->rates[i].amount;
     }
-    /* A hair less: the same figures are added in another order elsewhere. */
-    return want > 0 ? HUGE_VAL : harm * (1 - 1e-9);
+    return want > 0 ? HUGE_VAL : harm * (1 - HARM_EQUAL / 2);
 }

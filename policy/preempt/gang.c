@@ -236,7 +236,7 @@ static bool gather(struct gang_plan *g, double bound)
         s.rate = judge(g, &s, v, &n);
         if (s.rate == HUGE_VAL)
             continue;
-        if (g->n_heap && s.rate > g->heap[0].rate)
+        if (g->n_heap && s.rate * (1 - HARM_EQUAL) > g->heap[0].rate)
             heap_push(g, s);
         else
             take_all(g, v, n);
@@ -413,7 +413,8 @@ void plan_gang(struct planner *x, const struct offer *o)
     g.bound = bound;
     n = domains_find(&g, grp, d);
     for (uint32_t i = 0; i < n; i++) {
-        if (d[i].bound == HUGE_VAL || (x->best.offer && d[i].bound >= x->best.harm))
+        if (d[i].bound == HUGE_VAL ||
+            (x->best.offer && d[i].bound >= x->best.harm * (1 - HARM_EQUAL)))
             break;
         g.m0 = grp->m0 + d[i].lo;
         g.n = d[i].hi - d[i].lo;

@@ -7,6 +7,9 @@
 #include "policy/place_internal.h"
 
 #define DEVICES_MAX 256
+/* Sums of the same harm in another order differ in their last bits: what is closer counts as equal,
+ * so that a fleet of equals is not searched to its end. */
+#define HARM_EQUAL 2e-9
 #define MIG_MAX 64
 
 struct suspect { /* a running workload that may be a victim */

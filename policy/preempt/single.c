@@ -25,9 +25,11 @@ void plan_keep(struct planner *x, const struct offer *o, const uint32_t *v, uint
     const struct offer *best = x->best.offer;
 
     /* Of equal harm: the step of the policy's order that comes first, then the cheaper place. */
-    if (best && (harm > x->best.harm ||
-                 (harm == x->best.harm &&
-                  (o->rank > best->rank || (o->rank == best->rank && o->useful >= best->useful)))))
+    if (best && harm > x->best.harm * (1 + HARM_EQUAL))
+        return;
+    if (best && harm >= x->best.harm * (1 - HARM_EQUAL) &&
+        (o->rank > best->rank || (o->rank == best->rank && o->useful >= best->useful)) &&
+        (o != best || harm >= x->best.harm))
         return;
     x->best.offer = o;
     x->best.n = n;
@@ -52,8 +54,8 @@ void plan_single(struct planner *x, const struct offer *o)
         qsort(leads, n, sizeof(*leads), cmp_lead);
     /* A tie with another group is decided by plan_keep: hence not below its harm, but up to it. */
     if (x->best.offer)
-        best = nextafter(x->best.harm, HUGE_VAL);
-    for (uint32_t i = 0; i < n && leads[i].bound < best; i++) {
+        best = x->best.harm * (1 + 2 * HARM_EQUAL);
+    for (uint32_t i = 0; i < n && leads[i].bound < best * (1 - HARM_EQUAL); i++) {
         double harm = node_solve(x, leads[i].member, 1, best, v, &k);
 
         if (harm >= best)

@@ -155,8 +155,7 @@ static void descend(struct search *s, uint32_t i, double harm)
         return;
     }
     for (int by = 0; by < BY_NR; by++) {
-        /* A hair less: sums of the same figures in another order may differ in the last bits. */
-        if (s->want[by] > 0 && (harm + rest_bound(s, i, by)) * (1 - 1e-12) >= s->bound)
+        if (s->want[by] > 0 && harm + rest_bound(s, i, by) >= s->bound * (1 - HARM_EQUAL / 4))
             return;
     }
     chip_take(s, &s->chip[i], 1);

@@ -1,147 +1,20 @@
 /* preempt: what it takes to plan victims, and what is lost by them. First the time of one plan on a
- * fleet with --running workloads; then a recorded trace (preempt_trace.h) on which production work
+ * fleet with --running workloads; then a recorded trace (preempt/trace.h) on which production work
  * arrives and preempts, once by least harm and once by priority, then newest. */
-#include "api/base/limits.h"
-#include "policy/policy.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tests/bench/preempt/fleet.h"
+#include "tests/bench/preempt/trace.h"
 
 #define NOW 1764547200000
 
 struct options {
     const char *jobs;
-    long running, plans;
+    long running, plans, production, load, draws;
     uint64_t seed;
 };
 struct figures {
-    double p50_ms, p99_ms, max_ms, victims, harm;
+    double p50_ms, p99_ms, max_ms, cpu_p99_ms, victims;
     long found;
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static uint32_t next(uint64_t *s, uint32_t below)
-{
-    *s = *s * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*s >> 33) % below;
-}
-
-static void die(const char *what)
-{
-    (void)fprintf(stderr, "preempt: %s\n", what);
-    exit(2);
-}
-
-/* ---- documents
- * ---------------------------------------------------------------------------------------------- */
-static void put(struct pool *p, enum kind_id kind, const void *body)
-{
-    struct object *o = object_make(kind_by_id(kind), body);
-
-    pool_put(p, o);
-    (void)object_unref(o);
-}
-
-static void put_target(struct pool *p, const char *name)
-{
-    struct meta meta = {.name = name};
-    struct target_spec spec = {
-        .type = TARGET_AGENT, .tier = TIER_HUB, .region = "eu-central", .priceSheet = "own"};
-    struct target t = {.metadata = &meta, .spec = &spec};
-
-    put(p, KIND_TARGET, &t);
-    pool_target_reachable(p, name, REACH_YES);
-}
-
-static void put_prices(struct pool *p)
-{
-    struct gpu_price line = {.class_ = "h100", .amortised = 1.92};
-    struct price_sheet_spec spec = {
-        .currency = "USD", .gpuHour = &line, .n_gpuHour = 1, .egressPerGiB = 0.02};
-    struct meta meta = {.name = "own"};
-    struct price_sheet sheet = {.metadata = &meta, .spec = &spec};
-
-    put(p, KIND_PRICE_SHEET, &sheet);
-}
-
-static void put_class(struct pool *p, const char *name, int64_t value, bool never,
-                      int64_t minimum_ms)
-{
-    struct meta meta = {.name = name};
-    struct priority_class_spec spec = {
-        .value = value, .neverVictim = never, .mayPreempt = true, .minimumRuntime = minimum_ms};
-    struct priority_class c = {.metadata = &meta, .spec = &spec};
-
-    put(p, KIND_PRIORITY_CLASS, &c);
-}
-
-static void put_node(struct pool *p, const char *name, const char *target, long i)
-{
-    char rack[16], block[16], leaf[16];
-    struct gpu dev[8] = {0};
-    struct topology where = {
-        .region = "eu-central", .zone = "z1", .block = block, .rack = rack, .leaf = leaf};
-    struct node_spec spec = {.target = target,
-                             .gpus = dev,
-                             .n_gpus = 8,
-                             .cpu = 128000,
-                             .memory = 2048ll << 30,
-                             .topology = &where};
-    struct meta meta = {.name = name};
-    struct node n = {.metadata = &meta, .spec = &spec};
-
-    (void)snprintf(leaf, sizeof(leaf), "l%05ld", i / 4);
-    (void)snprintf(rack, sizeof(rack), "r%05ld", i / 8);
-    (void)snprintf(block, sizeof(block), "b%05ld", i / 64);
-    for (long k = 0; k < 8; k++)
-        dev[k] = (struct gpu){.index = k, .class_ = "h100", .memory = 80ll << 30};
-    put(p, KIND_NODE, &n);
-}
-
-struct job {
-    const char *name, *class_;
-    long workers, gpus;
-    enum domain_level within;
-    int64_t saved_at, placed_at; /* UTC ms; saved 0 = no checkpoint */
-};
-
-static struct object *make_job(const struct job *j, const struct placement *at)
-{
-    const char *command[] = {"train"};
-    struct gpu_request gpu = {.count = j->gpus};
-    struct resources res = {.gpu = &gpu, .cpu = 4000 * j->gpus, .memory = j->gpus << 34};
-    struct gang gang = {.workers = j->workers};
-    struct topology_request within = {.within = j->within};
-    struct run_spec run = {.command = command, .n_command = 1};
-    struct checkpoint_spec how = {.store = "/shared"};
-    struct workload_spec spec = {.run = &run,
-                                 .resources = &res,
-                                 .gang = &gang,
-                                 .topology = &within,
-                                 .checkpoint = &how,
-                                 .priorityClassName = j->class_};
-    struct meta meta = {.name = j->name, .namespace_ = "dev", .uid = j->name};
-    struct placement placed = at ? *at : (struct placement){.target = ""};
-    struct run_checkpoint saved = {.verifiedAt = j->saved_at, .epoch = 1, .bytes = 20ll << 30};
-    struct workload_status status = {.phase = PHASE_RUNNING,
-                                     .epoch = 1,
-                                     .placement = &placed,
-                                     .checkpoint = j->saved_at ? &saved : NULL,
-                                     .phaseSince = j->placed_at};
-    struct workload w = {.metadata = &meta, .spec = &spec, .status = at ? &status : NULL};
-
-    placed.since = j->placed_at;
-    return object_make(kind_by_id(KIND_WORKLOAD), &w);
-}
 
 /* ---- the time of one plan
  * ----------------------------------------------------------------------------------- */
@@ -163,7 +36,7 @@ static void size_of(struct job *j, uint64_t *s)
     }
 }
 
-static struct pool *fleet(const struct options *o)
+static struct pool *fleet(const struct options *o, bool alike)
 {
     struct pool *p = pool_create();
     struct arena *a = arena_create(0);
@@ -195,9 +68,14 @@ static struct pool *fleet(const struct options *o)
 
         (void)snprintf(name, sizeof(name), "w%06ld", running);
         size_of(&j, &s);
+        if (alike) /* all began at once, none has saved anything */
+            c = 0;
         j.class_ = c < 5 ? "research" : c < 8 ? "team" : "production";
         j.placed_at = NOW - 60000 - (int64_t)next(&s, 1000000) * 200;
-        j.saved_at = next(&s, 4) ? NOW - (int64_t)next(&s, (uint32_t)(NOW - j.placed_at)) : 0;
+        if (alike)
+            j.placed_at = NOW - 3600000;
+        j.saved_at =
+            !alike && next(&s, 4) ? NOW - (int64_t)next(&s, (uint32_t)(NOW - j.placed_at)) : 0;
         w = make_job(&j, NULL);
         rq.workload = w;
         arena_reset(a);
@@ -248,39 +126,41 @@ static struct figures plans(const struct pool *p, const struct options *o, struc
 {
     struct figures f = {0};
     struct arena *a = arena_create((size_t)1 << 30);
-    int64_t *ns = mem_zalloc(sizeof(*ns) * (size_t)o->plans);
+    int64_t *ns = mem_zalloc(sizeof(*ns) * 2 * (size_t)o->plans), *cpu = ns + o->plans;
 
     for (long i = 0; i < o->plans; i++) {
         struct object *w = make_job(&j, NULL);
         /* Each at another time: what is lost differs, and with it the plan. */
         struct place_request rq = {.workload = w, .now_ms = NOW + i * 1000};
         struct preempt_plan *plan;
-        int64_t t0 = now_ns();
+        int64_t t0 = now_ns(CLOCK_MONOTONIC), c0 = now_ns(CLOCK_THREAD_CPUTIME_ID);
 
         if (policy_preempt(p, &rq, a, &plan, NULL) != 0)
             die("policy_preempt failed");
-        ns[i] = now_ns() - t0;
+        cpu[i] = now_ns(CLOCK_THREAD_CPUTIME_ID) - c0;
+        ns[i] = now_ns(CLOCK_MONOTONIC) - t0;
         if (plan) {
             f.found++;
             f.victims += (double)plan->n;
-            f.harm += plan->harm;
         }
         arena_reset(a);
         (void)object_unref(w);
     }
     qsort(ns, (size_t)o->plans, sizeof(*ns), cmp_i64);
+    qsort(cpu, (size_t)o->plans, sizeof(*cpu), cmp_i64);
+    f.cpu_p99_ms = (double)cpu[o->plans * 99 / 100] / 1e6;
     f.p50_ms = (double)ns[o->plans / 2] / 1e6;
     f.p99_ms = (double)ns[o->plans * 99 / 100] / 1e6;
     f.max_ms = (double)ns[o->plans - 1] / 1e6;
     f.victims /= f.found ? (double)f.found : 1;
-    f.harm /= f.found ? (double)f.found : 1;
     mem_free(ns);
     a = arena_destroy(a);
     return f;
 }
 
 /* ---- telling
- * -------------------------------------------------------------------------------------------------- */
+ * --------------------------------------------------------------------------------------------------
+ */
 static void row(const char *what, const char *name, double value, const char *unit, double goal,
                 bool last)
 {
@@ -294,13 +174,14 @@ static void row(const char *what, const char *name, double value, const char *un
     (void)printf("%s", last ? "" : ",\n  ");
 }
 
-static void tell_plans(const char *what, const struct figures *f, bool last)
+static void tell_plans(const char *what, const struct figures *f)
 {
     row(what, " plan p50", f->p50_ms, "ms", 50, false);
     row(what, " plan p99", f->p99_ms, "ms", 50, false);
     row(what, " plan max", f->max_ms, "ms", 50, false);
+    row(what, " plan p99, its own processor time", f->cpu_p99_ms, "ms", 50, false);
     row(what, " plans found", (double)f->found, "plans", 0, false);
-    row(what, " victims", f->victims, "a plan", 0, last);
+    row(what, " victims", f->victims, "a plan", 0, false);
 }
 
 static const char *argument(int argc, char **argv, const char *name, const char *otherwise)
@@ -322,35 +203,98 @@ static long number(int argc, char **argv, const char *name, long otherwise)
     return v;
 }
 
+/* Both ways on the same arrivals; the ratio is the product's share of the other's loss. */
+static void replay(const struct options *o, long load, int64_t interval, bool last)
+{
+    struct trace_options to = {.path = o->jobs,
+                               .production_percent = o->production,
+                               .load = (double)load / 100,
+                               .interval = interval};
+    struct trace_result ours = {0}, other = {0}, r;
+    char what[64];
+
+    for (long i = 0; i < o->draws; i++) {
+        to.draw = o->seed - 1 + (uint64_t)i;
+        to.newest = false;
+        r = trace_replay(&to);
+        trace_add(&ours, &r, o->draws);
+        to.newest = true;
+        r = trace_replay(&to);
+        trace_add(&other, &r, o->draws);
+    }
+    if (interval)
+        (void)snprintf(what, sizeof(what), "load %ld%%, checkpoint every %lld min", load,
+                       (long long)interval / 60);
+    else
+        (void)snprintf(what, sizeof(what), "load %ld%%, checkpoints mixed, a fifth without", load);
+    (void)printf("{\"name\": \"%s: GPU-seconds lost\", \"value\": %.0f, \"unit\": \"GPU-s\", "
+                 "\"peer\": \"lowest priority, then newest\", \"peer_value\": %.0f, "
+                 "\"ratio\": %.3f,\n   \"with_restarts\": [%.0f, %.0f], \"victims\": [%ld, %ld], "
+                 "\"production_wait_s\": {\"mean\": [%.1f, %.1f], \"p99\": [%.0f, %.0f], \"max\": "
+                 "[%.0f, %.0f]}, \"plans\": [%ld, %ld], \"in_vain\": [%ld, %ld], "
+                 "\"others_hours_to_end\": [%.2f, %.2f], "
+                 "\"jobs\": %ld, \"production\": %ld, \"nodes\": %ld}%s",
+                 what, ours.lost_gpu_s, other.lost_gpu_s,
+                 other.lost_gpu_s > 0 ? ours.lost_gpu_s / other.lost_gpu_s : 0,
+                 ours.lost_gpu_s + ours.restart_gpu_s, other.lost_gpu_s + other.restart_gpu_s,
+                 ours.victims, other.victims, ours.wait_mean_s, other.wait_mean_s, ours.wait_p99_s,
+                 other.wait_p99_s, ours.wait_max_s, other.wait_max_s, ours.plans, other.plans,
+                 ours.unplanned, other.unplanned, ours.others_hours, other.others_hours, ours.jobs,
+                 ours.production, ours.nodes, last ? "" : ",\n  ");
+}
+
+static void tell_fleet(const char *what, const struct pool *p, const struct options *o)
+{
+    static const struct job jobs[] = {
+        {.name = "1 GPU", .class_ = "production", .workers = 1, .gpus = 1},
+        {.name = "8 GPUs of a node", .class_ = "production", .workers = 1, .gpus = 8},
+        {.name = "gang of 8 x 4 in a rack",
+         .class_ = "production",
+         .workers = 8,
+         .gpus = 4,
+         .within = LEVEL_RACK},
+        {.name = "gang of 64 x 8", .class_ = "production", .workers = 64, .gpus = 8}};
+
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++) {
+        struct figures f = plans(p, o, jobs[i]);
+        char name[64];
+
+        (void)snprintf(name, sizeof(name), "%s%s", what, jobs[i].name);
+        tell_plans(name, &f);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct options o = {
-        .jobs = argument(argc, argv, "--jobs", "tests/bench/data/philly/jobs.csv"),
+        .jobs = argument(argc, argv, "--jobs", "tests/bench/data/philly/jobs-2017-10-16.csv"),
         .running = number(argc, argv, "--running", 100000),
         .plans = number(argc, argv, "--plans", 200),
+        .production = number(argc, argv, "--production", 10),
+        .load = number(argc, argv, "--load", 1000), /* not told: two */
+        .draws = number(argc, argv, "--draws", 5),
         .seed = (uint64_t)number(argc, argv, "--seed", 1),
     };
-    struct pool *p = fleet(&o);
-    struct figures f;
+    static const int64_t intervals[] = {600, 1800, 3600, 7200, 0};
+    const long loads[] = {o.load < 1000 ? o.load : 70, 90};
+    size_t n = sizeof(intervals) / sizeof(*intervals), n_loads = o.load < 1000 ? 1 : 2;
+    struct pool *p = fleet(&o, false);
 
     (void)printf("{\"name\": \"preempt\", \"parameters\": {\"running\": %ld, \"plans\": %ld, "
-                 "\"nodes\": %llu, \"seed\": %llu},\n \"results\": [\n  ",
-                 o.running, o.plans, (unsigned long long)pool_nodes(p), (unsigned long long)o.seed);
-    f = plans(p, &o, (struct job){.name = "one", .class_ = "production", .workers = 1, .gpus = 1});
-    tell_plans("1 GPU", &f, false);
-    f = plans(p, &o, (struct job){.name = "node", .class_ = "production", .workers = 1, .gpus = 8});
-    tell_plans("8 GPUs of a node", &f, false);
-    f = plans(p, &o,
-              (struct job){.name = "rack",
-                           .class_ = "production",
-                           .workers = 8,
-                           .gpus = 4,
-                           .within = LEVEL_RACK});
-    tell_plans("gang of 8 x 4 in a rack", &f, false);
-    f = plans(p, &o,
-              (struct job){.name = "gang", .class_ = "production", .workers = 64, .gpus = 8});
-    tell_plans("gang of 64 x 8", &f, true);
-    (void)printf("]}\n");
+                 "\"nodes\": %llu, \"seed\": %llu, \"jobs\": \"%s\", \"production_percent\": %ld, "
+                 "\"draws\": %ld, \"restart_s\": %d, \"stop_s\": %d},\n "
+                 "\"results\": [\n  ",
+                 o.running, o.plans, (unsigned long long)pool_nodes(p), (unsigned long long)o.seed,
+                 o.jobs, o.production, o.draws, RESTART_S, STOP_S);
+    tell_fleet("", p, &o);
     p = pool_destroy(p);
+    p = fleet(&o, true);
+    tell_fleet("all alike: ", p, &o);
+    p = pool_destroy(p);
+    for (size_t l = 0; l < n_loads; l++) {
+        for (size_t i = 0; i < n; i++)
+            replay(&o, loads[l], intervals[i], l + 1 == n_loads && i + 1 == n);
+    }
+    (void)printf("]}\n");
     return 0;
 }

@@ -7,7 +7,7 @@
 
 #define LIVE_MAX 96
 #ifdef __SANITIZE_ADDRESS__
-#define EVENTS 200000
+#define EVENTS 100000
 #else
 #define EVENTS 1000000
 #endif
