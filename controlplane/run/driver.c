@@ -7,6 +7,7 @@
  * what is out of reach ended. */
 #include "controlplane/run/brain_internal.h"
 
+#include "api/base/failpoint.h"
 #include "api/base/log.h"
 
 #include <search.h>
@@ -450,7 +451,7 @@ static bool replace_ready(struct driver *d)
     uint64_t now = loop_now_ms(d->brain->loop);
     uint64_t from = d->unknown_since_ms + (p->replaceAfter > 0 ? (uint64_t)p->replaceAfter : 0);
 
-    if (mover_replacement_held(d->brain, d->o))
+    if (mover_replacement_held(d->brain, d->o) || PLANTED("run.lease-first"))
         return true;
     if (now < from)
         driver_later(d, from - now < LOOK_AGAIN_MS ? from - now : LOOK_AGAIN_MS);

@@ -4,6 +4,7 @@
  * workload. */
 #include "controlplane/run/brain_internal.h"
 
+#include "api/base/failpoint.h"
 #include "api/base/log.h"
 
 #include <stdio.h>
@@ -51,7 +52,8 @@ static void migration_hold(struct brain *b, const struct object *o)
 
     if (w)
         begin_drop(b, w->meta->uid);
-    if (w && g->status && move_holds(g->status->phase) && g->status->placement)
+    if (w && g->status && move_holds(g->status->phase) && g->status->placement &&
+        !PLANTED("move.destination-unheld"))
         pool_hold_as(b->pool, o->meta->uid, w, g->status->placement);
     else
         pool_drop(b->pool, o->meta->uid);

@@ -4,6 +4,8 @@
  * the objects one by one, in whatever order, when a snapshot is read. */
 #include "controlplane/store/store_internal.h"
 
+#include "api/base/failpoint.h"
+
 #include <stdio.h>
 
 static void put(struct tree **t, struct slice key, const void *v)
@@ -37,7 +39,9 @@ const struct placement *object_hold(const struct object *o)
     if (o && o->kind->id == KIND_MIGRATION) {
         const struct migration *m = object_as(o, migration);
 
-        return m->status && move_holds(m->status->phase) ? m->status->placement : NULL;
+        return m->status && move_holds(m->status->phase) && !PLANTED("move.destination-unheld")
+                   ? m->status->placement
+                   : NULL;
     }
     if (!o || o->kind->id != KIND_WORKLOAD)
         return NULL;

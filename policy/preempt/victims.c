@@ -4,6 +4,8 @@
  * is on its way out already. */
 #include "policy/preempt/preempt_internal.h"
 
+#include "api/base/failpoint.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +54,7 @@ static enum reason spared(const struct object *v, const struct priority_class_sp
 {
     const struct workload_status *s = object_as(v, workload)->status;
 
-    if (c && c->neverVictim)
+    if (c && c->neverVictim && !PLANTED("policy.any-victim"))
         return REASON_VICTIM_PROTECTED;
     if (!runs_undisturbed(v))
         return REASON_VICTIM_NOT_RUNNING;

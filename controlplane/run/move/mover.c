@@ -6,6 +6,7 @@
  * machine. A mover that is lost with its leader has taken nothing with it. */
 #include "controlplane/run/move/move_internal.h"
 
+#include "api/base/failpoint.h"
 #include "api/base/log.h"
 
 #include <stdio.h>
@@ -473,7 +474,7 @@ static void tick_starting(struct mover *m, const struct object *w)
  * its replacement was held, where that is the copy to keep: it is moved as any other. */
 static void tick_fencing(struct mover *m, const struct object *w)
 {
-    if (object_as(w, workload)->status->phase == PHASE_QUEUED)
+    if (object_as(w, workload)->status->phase == PHASE_QUEUED || PLANTED("move.start-unproved"))
         mover_step(m, MOVE_START);
     else if (came_back(m, w))
         mover_quiesce_source(m, w);

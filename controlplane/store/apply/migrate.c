@@ -6,6 +6,8 @@
  * unheld between RESERVE and the epoch that starts there, nor hold one for a move that has ended.
  * A plan holds as a whole or not at all. */
 #include "controlplane/store/store_internal.h"
+
+#include "api/base/failpoint.h"
 #include "policy/policy.h"
 
 #include <stdio.h>
@@ -101,7 +103,7 @@ static int step_start(struct txn *t, struct move *x)
 {
     const struct workload *w = object_as(x->wo, workload);
 
-    if (w->status->phase != PHASE_QUEUED)
+    if (w->status->phase != PHASE_QUEUED && !PLANTED("move.start-unproved"))
         return MOVE_STALE(t, "workload %s/%s is %s: its end is not proved", x->c->ns,
                           x->m->spec->workload, phase_text(w->status->phase));
     if (x->wo->meta->deletionTimestamp || w->spec->suspend)

@@ -5,6 +5,8 @@
  * never let an old epoch or try speak for the present one. A step that does not fit is E_STALE and
  * changes nothing. */
 #include "controlplane/store/store_internal.h"
+
+#include "api/base/failpoint.h"
 #include "policy/policy.h"
 
 #include <stdio.h>
@@ -150,7 +152,7 @@ static void let_go(struct txn *t, struct run *x)
                   phase_text(x->to), x->reason);
     if (x->to == PHASE_QUEUED) {
         x->s->placement = NULL;
-        if (!moved_on(x)) /* who is told to make room keeps its place in the queue */
+        if (!moved_on(x) || PLANTED("run.victim-to-the-end")) /* who is told to make room keeps its place in the queue */
             x->s->queuedAt = t->now;
         txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Placed", COND_FALSE, x->reason,
                       x->message);
