@@ -65,7 +65,7 @@ struct sum {
     unsigned workloads, resumed, finished, twice, faults, refused, leases_over;
     int64_t lost;
     unsigned moves[MP_CANCELLED + 1];
-    uint32_t causes;
+    unsigned causes[MOVE_RECLAIM + 1];
 };
 static void add(struct sum *s, const struct fed_outcome *o)
 {
@@ -79,7 +79,8 @@ static void add(struct sum *s, const struct fed_outcome *o)
     s->refused += o->refused_cuts;
     s->leases_over += o->leases_over;
     s->lost += o->lost_steps;
-    s->causes |= o->causes;
+    for (size_t i = 0; i <= MOVE_RECLAIM; i++)
+        s->causes[i] += o->causes[i];
     for (size_t i = 0; i <= MP_CANCELLED; i++)
         s->moves[i] += o->moves[i];
 }
@@ -111,7 +112,10 @@ static void test_seeds(void **state)
     print_message("migrations:");
     for (int p = MP_PENDING; p <= MP_CANCELLED; p++)
         print_message(" %s %u", move_phase_text((enum move_phase)p), s.moves[p]);
-    print_message("; causes %x\n", s.causes);
+    print_message("\ncauses:");
+    for (int c = MOVE_PREEMPTION; c <= MOVE_RECLAIM; c++)
+        print_message(" %s %u", move_cause_text((enum move_cause)c), s.causes[c]);
+    print_message("\n");
     assert_int_equal(failed, 0);
     if (only || n < SEEDS)
         return;
@@ -122,14 +126,52 @@ static void test_seeds(void **state)
     for (int c = MOVE_PREEMPTION; c <= MOVE_RECLAIM; c++)
         if ((c == MOVE_PREEMPTION || c == MOVE_DRAIN || c == MOVE_LOST || c == MOVE_REPATRIATE ||
              c == MOVE_ASKED) &&
-            !(s.causes & 1u << c))
+            !s.causes[c])
             fail_msg("no seed has a migration because of %s", move_cause_text((enum move_cause)c));
     assert_true(s.resumed && s.refused && s.leases_over);
 }
 
+/* Each must be seen by a check, and by one that is meant for it. */
+static const struct {
+    enum sim_plant plant;
+    const char *bug, *seen;
+} planted[] = {
+    {PLANT_OLD_CUT, NULL, "W6"},                     /* an old epoch's checkpoint becomes current */
+    {PLANT_NO_VERIFY, NULL, "W4"},                   /* a damaged one is resumed from */
+    {PLANT_AFRESH, NULL, "W3"},                      /* none is resumed from */
+    {PLANT_LOSES_CUT, NULL, "W3"},                   /* what was saved at the end is forgotten */
+    {PLANT_NONE, "move.start-unproved", "M2 I1 W5"}, /* START ahead of the proof */
+    {PLANT_NONE, "move.destination-unheld", "W5 M5 en"},
+    {PLANT_NONE, "policy.any-victim", "M3"},
+    {PLANT_NONE, "run.lease-first", "M4"}, /* the last copy goes before its replacement is held */
+    {PLANT_NONE, "run.victim-to-the-end", "M6"},
+};
+static void test_planted(void **state)
+{
+    unsigned unseen = 0;
+
+    (void)state;
+    if (getenv("HANSE_SIM_SEED") || getenv("HANSE_SIM_FROM"))
+        skip();
+    for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
+        const char *name = planted[i].bug ? planted[i].bug : sim_plant_text(planted[i].plant);
+        struct fed_outcome o = {0};
+        uint64_t seed = 0;
+        while (!*o.failed && seed < PLANT_SEEDS)
+            o = life(++seed, planted[i].plant, planted[i].bug);
+        char check[3] = {o.failed[0], o.failed[0] ? o.failed[1] : '\0', '\0'};
+        bool seen = *o.failed && strstr(planted[i].seen, check);
+        unseen += !seen;
+        print_message("planted %s: seed %llu: %s%s\n", name, (unsigned long long)seed,
+                      *o.failed ? o.failed : "NOT SEEN", seen ? "" : " (BY ANOTHER CHECK)");
+    }
+    assert_int_equal(unseen, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_seeds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_seeds),
+                                       cmocka_unit_test(test_planted)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,8 @@ static const struct {
     const char *name;
     int64_t value, minimum_ms;
     bool never, may;
-} classes[] = {{"production", 1000, 0, true, true},
+} classes[] = {{"critical", 2000, 0, true, true},
+               {"production", 1000, 0, true, true},
                {"training", 500, 1000, false, true},
                {"batch", 100, 0, false, false}};
 

@@ -1,10 +1,12 @@
 /* What must hold of moves (sim_checks.c has the rest):
- *   M1  no Migration is open, no node is held and no workload waits for a move when all has ended
+ *   M1  no Migration is open and no node is held when all has ended
  *   M2  a new epoch begins in the log only after the one ahead of it was proved ended
  *   M3  a victim is of a class that may be one
- *   M4  what is lost with its target and is to be replaced keeps its place until a replacement is
- * held M5  a destination that is held is the place of the next epoch, or is let go; never both,
- * never neither Looks only. */
+ *   M4  what is lost and is to be replaced keeps its place until a replacement is held
+ *   M5  a destination that was held becomes the place of the next epoch, or is let go
+ *   M6  who is told to make room, or to move, keeps its place in the queue
+ *
+ * Looks only. */
 #include "tests/sim/federation/sim_federation.h"
 
 #include "controlplane/store/store_internal.h"
@@ -108,6 +110,9 @@ static void check_workload(struct fed *f, const struct root *r, const struct obj
         !ended(is, was->epoch))
         fed_fail(f, "M2: %s is %s, and nothing proves the end of epoch %lld", o->meta->name,
                  phase_text(is->phase), (long long)was->epoch);
+    if (*was->migration && phase_live(was->phase) && is->phase == PHASE_QUEUED &&
+        is->retries == was->retries && is->queuedAt != was->queuedAt)
+        fed_fail(f, "M6: %s was told to move, and goes to the end of the queue", o->meta->name);
     if (let_go && was->phase == PHASE_UNKNOWN && is->n_ends &&
         is->ends[is->n_ends - 1].proof == PROOF_LEASE_EXPIRED && spec->partition &&
         spec->partition->mode == PARTITION_REPLACE && !spec->suspend &&
@@ -136,7 +141,7 @@ static void check_migration(struct fed *f, const struct root *r, const struct ch
         return;
     f->moves[is->phase]++;
     if (!c->before || !was)
-        f->causes |= 1u << g->spec->cause;
+        f->causes[g->spec->cause]++;
     if ((g->spec->cause == MOVE_PREEMPTION || g->spec->cause == MOVE_RECLAIM) && !c->before && w &&
         never_victim(r, w))
         fed_fail(f, "M3: %s is a victim, and its class never is one", g->spec->workload);

@@ -1,9 +1,11 @@
 /* What must hold of the work itself (sim_checks.c has the rest):
- *   W1  a workload finishes once; again only where its first end was never told and its lease was
- * over W2  epochs of one workload never go back W3  it resumes from the newest whole checkpoint
- * that its proved end left; after an end by lease, from the newest that the state held W4  its
- * result is that of an undisturbed run W5  no device is given to two runs that live W6
- * status.checkpoint is one that was written, by that epoch, with that digest, and never goes back
+ *   W1  a workload finishes once; again only where its first end was never told, by its lease
+ *   W2  epochs of one workload never go back
+ *   W3  it resumes from the newest whole checkpoint that its proved end left
+ *   W4  its result is that of an undisturbed run
+ *   W5  no device is given to two runs that live
+ *   W6  status.checkpoint was written, by that epoch, with that digest, and never goes back
+ *
  * Looks only. */
 #include "tests/sim/federation/sim_federation.h"
 

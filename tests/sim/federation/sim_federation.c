@@ -89,7 +89,7 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
                                 .leases_over = f->leases_over,
                                 .phases = f->phases,
                                 .intent_ops = f->intent_ops};
-    ret->causes = f->causes;
+    memcpy(ret->causes, f->causes, sizeof ret->causes);
     ret->died = f->arrow.died;
     ret->arrow_phases = f->arrow.phases;
     ret->refused_cuts = f->store.refused;

@@ -97,7 +97,7 @@ struct fed {
     char points[FED_POINTS_MAX][64]; /* failpoints that were reached */
     unsigned n_points;
     unsigned moves[MP_CANCELLED + 1]; /* how often a Migration was seen in a phase */
-    uint32_t causes;
+    unsigned causes[MOVE_RECLAIM + 1]; /* migrations by cause */
     bool quiet, docs, probe_sent, probe_acked;
     char failed[512]; /* the first check that did not hold */
 };
@@ -141,7 +141,7 @@ void fed_docs(struct fed *f);      /* namespace and Targets; again until acknowl
 void fed_probe(struct fed *f);     /* one write that must be acknowledged */
 void fed_unsuspend(struct fed *f); /* and takes drains back; again and again */
 /* sim_asks.c */
-#define FED_MOVE_DOCS 4
+#define FED_MOVE_DOCS 5
 uint32_t fed_move_docs(struct arena *a, struct write_op *ops);
 void fed_ask_move(struct fed *f, struct sim_member *m, const char *workload,
                   const char *to); /* "": anywhere */
@@ -158,7 +158,8 @@ struct fed_outcome {
     unsigned resumed, finished, twice;
     int64_t lost_steps;
     unsigned workloads, acked, unknown, faults, submits, answers_lost, leases_lost, leases_over;
-    uint32_t phases, intent_ops, causes, arrow_phases;
+    uint32_t phases, intent_ops, arrow_phases;
+    unsigned causes[MOVE_RECLAIM + 1];
     unsigned moves[MP_CANCELLED + 1], died, refused_cuts;
     char points[FED_POINTS_MAX][64];
     unsigned n_points;

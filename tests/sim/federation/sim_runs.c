@@ -267,7 +267,7 @@ static bool resume(struct sim_run *run, const struct record *m)
         return true;
     run->reason = sim_store_verify(run->room->store, run->room->name, run->key.uid, run->ranks,
                                    m->path, m->digest, &c);
-    if (run->reason && !(sim_planted == PLANT_NO_VERIFY && c)) {
+    if (run->reason && !(sim_planted == PLANT_NO_VERIFY && c && *c->path)) {
         sim_log(run->room->w, "%s: %s.%lld.%lld does not start: %s %s", run->room->name,
                 run->key.uid, (long long)run->key.epoch, (long long)run->key.try_, run->reason,
                 m->path);
@@ -276,7 +276,7 @@ static bool resume(struct sim_run *run, const struct record *m)
     run->reason = NULL;
     run->resumed = *c;
     run->step = c->step;
-    run->program = c->state ^ (c->damage == DAMAGE_ALTERED);
+    run->program = c->state ^ (c->damage != DAMAGE_NONE); /* what was not verified is wrong */
     return true;
 }
 

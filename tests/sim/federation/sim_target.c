@@ -40,8 +40,8 @@ struct waiting {
 };
 
 static const char *const plants[PLANT_NR] = {
-    "none",          "forgets-refusal", "lost-is-absent", "new-key",   "no-lease",
-    "lost-is-ended", "sweeps-all",      "old-cut",        "no-verify", "loses-cut"};
+    "none",       "forgets-refusal", "lost-is-absent", "new-key", "no-lease", "lost-is-ended",
+    "sweeps-all", "old-cut",         "no-verify",      "afresh",  "loses-cut"};
 const char *sim_plant_text(enum sim_plant p)
 {
     return plants[p];
@@ -438,7 +438,8 @@ static struct record order_record(struct connector *c, const struct run_order *o
     m.ranks = (int64_t)(o->placement ? o->placement->n_assignments : 0);
     m.devices = devices_of(c, o->placement);
     (void)snprintf(m.base, sizeof m.base, "%s", o->checkpoint_dir);
-    (void)snprintf(m.path, sizeof m.path, "%s", o->resume_path);
+    if (sim_planted != PLANT_AFRESH || type != ROOM_SUBMIT)
+        (void)snprintf(m.path, sizeof m.path, "%s", o->resume_path);
     (void)snprintf(m.digest, sizeof m.digest, "%s", o->resume_digest);
     for (size_t i = 0; o->env && o->env[i]; i++)
         (void)sim_work_parse(o->env[i], &m.work);

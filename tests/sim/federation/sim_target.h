@@ -24,6 +24,7 @@ enum sim_plant {
     PLANT_SWEEPS_ALL,      /* the driver's sweep ends what is owned, too */
     PLANT_OLD_CUT,         /* the driver tells an old epoch's checkpoint as the present one's */
     PLANT_NO_VERIFY,       /* the room's runners resume from what they did not verify */
+    PLANT_AFRESH,          /* the driver forgets what it is to resume from */
     PLANT_LOSES_CUT,       /* the driver forgets the checkpoint that came with an end */
     PLANT_NR
 };

@@ -189,7 +189,10 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
         uint64_t class_ = below(f, 10);
         s->expected = arena_new(a, struct expected);
         s->expected->duration = 3600000; /* users are wrong: it is worth to go back to the hub */
-        s->priorityClassName = class_ < 2 ? "production" : class_ < 7 ? "training" : "batch";
+        s->priorityClassName = class_ < 2   ? "critical"
+                               : class_ < 5 ? "production"
+                               : class_ < 8 ? "training"
+                                            : "batch";
     }
     return w;
 }
@@ -267,7 +270,7 @@ static void user_acts(void *arg)
     uint64_t dice = below(f, 100), now = sim_now_ms(f->w);
 
     if (now < FED_FAULTS_UNTIL_MS - 3000)
-        sim_at(f->w, now + 200 + below(f, 2200), user_acts, f);
+        sim_at(f->w, now + 200 + below(f, f->script.moves ? 1400 : 2200), user_acts, f);
     if (!m || !f->docs)
         return;
     if (f->script.moves && below(f, 4) == 0) {
