@@ -208,6 +208,9 @@ int place_look(struct place *pl, const struct pool *p, const struct place_reques
 int64_t pool_priority(const struct pool *p, const struct workload_spec *s); /* cycle.c */
 /* request.c */
 void place_begin(struct place *pl); /* reads the workload and the policies */
+/* What of the expected run is done, at speed 1: all that was not lost, as far as its newest
+ * checkpoint; without one it begins anew elsewhere. gpus: of all its workers. */
+double done_hours(const struct table *t, const struct workload *w, double gpus);
 bool place_refused(
     struct place *pl); /* by what the workload itself says: sets pending and message */
 void need_read(const struct workload_spec *s, struct need *n);

@@ -155,7 +155,11 @@ enum move_cause policy_must_leave(const struct pool *p, const struct object *wor
  * at most `max`, changes of its own before those of others. Bounded: some hundred decisions; nothing is left changed. */
 int policy_hints(const struct pool *p, const struct place_request *rq, const struct decision_spec *d, size_t max,
                  struct arena *a, const char ***ret, uint32_t *ret_n, struct err *err) MUST_CHECK;
-/* Puts them into the record, which stays within LIMIT_DECISION_MAX_BYTES: the last candidates make room. */
+/* For who is next in its queue: sets d->startEstimate and startAfter when it fits once running work has ended as
+ * expected, which was tried. d, of the same request, is left as it is when nothing can be said. */
+int policy_start_estimate(const struct pool *p, const struct place_request *rq, struct arena *a,
+                          struct decision_spec *d, struct err *err) MUST_CHECK;
+/* Puts hints into the record, which stays within LIMIT_DECISION_MAX_BYTES: the last candidates make room. */
 void policy_decision_hint(struct decision_spec *d, const char **hints, uint32_t n);
 
 /* Young 1974 / Daly 2006 (doi 10.1016/j.future.2004.11.016, eq. 37): how long to work between two checkpoints that take

@@ -102,32 +102,38 @@ static void read_policies(struct place *pl)
     }
 }
 
-/* What of the expected run is done: all that was not lost, at the speed of the device that it is on
- * now. Work before its newest checkpoint counts only: without one it begins anew elsewhere. */
+double done_hours(const struct table *t, const struct workload *w, double gpus)
+{
+    const struct workload_status *s = w->status;
+    const struct placement *at = s ? s->placement : NULL;
+    double done = 0;
+    int64_t until;
+
+    if (!s || !s->checkpoint || gpus <= 0)
+        return 0;
+    if (s->spent && s->spent->gpuHours > s->spent->wasted)
+        done = (s->spent->gpuHours - s->spent->wasted) / gpus;
+    until = s->checkpoint->verifiedAt;
+    if (at && at->since && s->checkpoint->epoch == s->epoch && until > at->since) {
+        uint32_t c = strmap_get(&t->class_by_name, at->class_);
+
+        done += (double)(until - at->since) / 3600000 * (c == NONE ? 1 : class_speed(t, c));
+    }
+    return done;
+}
+
 static void read_progress(struct place *pl)
 {
     const struct workload_status *s = pl->status;
     const struct placement *at = s ? s->placement : NULL;
-    double gpus = (double)need_milli(&pl->need, pl->need.workers) / 1000;
-    int64_t until;
 
     pl->duration_h = pl->spec->expected ? (double)pl->spec->expected->duration / 3600000 : 0;
-    pl->left_h = pl->duration_h;
     pl->spent = s && s->spent ? s->spent->cost : 0;
     if (at && at->since && pl->rq->now_ms > at->since)
         pl->spent += (double)(pl->rq->now_ms - at->since) / 3600000 * (double)at->gpus / 1000 *
                      at->gpuHourPrice;
-    if (!s || !s->checkpoint || gpus <= 0)
-        return;
-    if (s->spent && s->spent->gpuHours > s->spent->wasted)
-        pl->done_h = (s->spent->gpuHours - s->spent->wasted) / gpus;
-    until = s->checkpoint->verifiedAt;
-    if (at && at->since && s->checkpoint->epoch == s->epoch && until > at->since) {
-        uint32_t c = strmap_get(&pl->p->t.class_by_name, at->class_);
-
-        pl->done_h +=
-            (double)(until - at->since) / 3600000 * (c == NONE ? 1 : class_speed(&pl->p->t, c));
-    }
+    pl->done_h = done_hours(&pl->p->t, object_as(pl->obj, workload),
+                            (double)need_milli(&pl->need, pl->need.workers) / 1000);
     pl->left_h = pl->done_h < pl->duration_h ? pl->duration_h - pl->done_h : 0;
 }
 

@@ -271,7 +271,8 @@ static bool hints_find(struct brain *b, const struct cycle_item *it, int64_t now
     uint32_t n;
     struct err err;
 
-    if (policy_hints(b->pool, &rq, it->decision, HINTS_MAX, a, &hints, &n, &err)) {
+    if (policy_start_estimate(b->pool, &rq, a, it->decision, &err) ||
+        policy_hints(b->pool, &rq, it->decision, HINTS_MAX, a, &hints, &n, &err)) {
         log_err(LOG_WARN, "scheduler.hints", &err);
         return false;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define PRICES_TRIED 4
+#define PROFILES_MAX 16
 
 /* ---- money and time
  * ----------------------------------------------------------------------------------------------------------
@@ -182,12 +183,71 @@ static void set_fraction(const struct edit *e, struct workload_spec *s, struct a
     s->resources->gpu->fraction = (double)e->n / 100;
 }
 
+/* ---- MIG
+ * ------------------------------------------------------------------------------------------------------
+ */
+static void set_mig(const struct edit *e, struct workload_spec *s, struct arena *a)
+{
+    (void)a;
+    s->resources->gpu->mig = e->s;
+}
+
+static int cmp_profile(const void *pa, const void *pb) /* the largest first: "3g.40gb" */
+{
+    const char *const *a = pa, *const *b = pb;
+
+    return strtol(*a, NULL, 10) != strtol(*b, NULL, 10)
+               ? (strtol(*a, NULL, 10) < strtol(*b, NULL, 10) ? 1 : -1)
+               : -strcmp(*a, *b);
+}
+
+/* Smaller profiles that devices are cut into, each once. */
+static uint32_t profiles_below(const struct hints *h, const char *v[PROFILES_MAX])
+{
+    const struct table *t = &h->p->t;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < t->n_devices; i++) {
+        const struct gpu *g = t->devices[i].spec;
+
+        for (uint32_t k = 0; t->devices[i].mig && k < g->n_migProfiles && n < PROFILES_MAX; k++) {
+            bool known = false;
+
+            for (uint32_t j = 0; j < n && !known; j++)
+                known = strcmp(v[j], g->migProfiles[k]) == 0;
+            if (!known && cmp_profile(&g->migProfiles[k], &h->pl->need.mig) > 0)
+                v[n++] = g->migProfiles[k];
+        }
+    }
+    if (n > 1)
+        qsort(v, n, sizeof(*v), cmp_profile);
+    return n;
+}
+
+static void hint_mig(struct hints *h)
+{
+    const char *v[PROFILES_MAX];
+    uint32_t n = profiles_below(h, v);
+    struct tried t;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct edit e = {.apply = set_mig, .s = v[i]};
+
+        if (!hint_try_edit(h, &e, &t))
+            continue;
+        hint_add(h, "mig %s instead of %s %s", v[i], h->pl->need.mig, hint_where(h, &t));
+        return;
+    }
+}
+
 void hint_gpus(struct hints *h)
 {
     const struct need *n = &h->pl->need;
     int64_t most, best = 0, room;
     struct tried t;
 
+    if (n->mode == NEED_MIG)
+        hint_mig(h);
     if (n->mode == NEED_FRACTION) {
         struct edit e = {.apply = set_fraction};
         int64_t high = (n->milli + 9) / 10 - 1;
@@ -208,8 +268,9 @@ void hint_gpus(struct hints *h)
         }
         most = hint_most(h, &e, 1, (int64_t)n->count - 1, best ? best : (int64_t)n->count - 1, &t);
         if (most >= 1)
-            hint_add(h, "%lld GPU%s per worker instead of %u %s", (long long)most,
-                     most == 1 ? "" : "s", n->count, hint_where(h, &t));
+            hint_add(h, "%lld %s%s per worker instead of %u %s", (long long)most,
+                     n->mode == NEED_MIG ? "instance" : "GPU", most == 1 ? "" : "s", n->count,
+                     hint_where(h, &t));
     }
 }
 

@@ -418,6 +418,8 @@ decision_spec 15 1 -
 decision_spec 16 1 -
 decision_spec 17 0 -
 decision_spec 18 12 -
+decision_spec 19 6 -
+decision_spec 20 0 -
 migration_spec 1 0 -
 migration_spec 2 4 move_cause
 migration_spec 3 0 -

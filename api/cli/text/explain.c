@@ -138,6 +138,23 @@ static void names_line(const cJSON *list, const char *label, struct buf *out)
         buf_char(out, '\n');
 }
 
+/* "Start estimate 02:40 (when resnet-a ends as expected)"; another day than today is named. */
+static void estimate_line(const cJSON *d, int64_t now_ms, struct buf *out)
+{
+    const char *at = json_text_at(d, "spec.startEstimate"),
+               *who = json_text_at(d, "spec.startAfter");
+    char today[32];
+    int64_t ms;
+
+    if (!*at || time_parse(at, &ms, NULL) || ms <= now_ms)
+        return;
+    time_print(now_ms, today);
+    buf_str(out, "Start estimate ");
+    if (strncmp(today, at, 10) != 0)
+        buf_printf(out, "%.10s ", at);
+    buf_printf(out, "%.5s UTC (when %s ends as expected)\n", at + 11, who);
+}
+
 void explain_render(const cJSON *w, const cJSON *d, int64_t now_ms, struct arena *mem,
                     struct buf *out)
 {
@@ -160,6 +177,8 @@ void explain_render(const cJSON *w, const cJSON *d, int64_t now_ms, struct arena
         cJSON_ArrayForEach(h, hints) if (cJSON_IsString(h))
             buf_printf(out, BULLET "%s\n", h->valuestring);
     }
+    if (!placed)
+        estimate_line(d, now_ms, out);
     if (cJSON_GetArraySize(json_at(d, "spec.candidates"))) {
         buf_char(out, '\n');
         table_of(d, mem, out);

@@ -69,7 +69,8 @@ static void a_pending_decision(void **state)
               "h100-sxm-80gb in use\",\"queue\":\"vision\",\"queuePosition\":3,\"hints\":[\"class "
               "a100-sxm-80gb allowed "
               "too (ams-slurm, $1.31/h)\",\"4 workers instead of "
-              "8\"],\"candidates\":[{\"target\":\"ohio\",\"tier\":"
+              "8\"],\"startEstimate\":\"2026-11-21T07:40:12Z\",\"startAfter\":\"resnet-a\","
+              "\"candidates\":[{\"target\":\"ohio\",\"tier\":"
               "\"spoke\",\"reason\":\"ResidencyForbidden\",\"message\":\"stays\"}]}}");
     int64_t now;
 
@@ -84,9 +85,16 @@ static void a_pending_decision(void **state)
         "Would run now with any one of:\n"
         "  · class a100-sxm-80gb allowed too (ams-slurm, $1.31/h)\n"
         "  · 4 workers instead of 8\n"
+        "Start estimate 07:40 UTC (when resnet-a ends as expected)\n"
         "\n"
         "TARGET  TIER   FITS  WHY                        $/USEFUL-GPU-H  DATA  TOPOLOGY  SCORE\n"
         "ohio    spoke  no    ResidencyForbidden: stays               –  –     –             –\n");
+    buf_reset(&b);
+    explain_render(w, d, now - 86400000, mem, &b);
+    assert_non_null(strstr(b.p, "Start estimate 2026-11-21 07:40 UTC (when"));
+    buf_reset(&b);
+    explain_render(w, d, now + 86400000, mem, &b); /* the moment has passed */
+    assert_null(strstr(b.p, "Start estimate"));
     buf_reset(&b);
     explain_render(w, NULL, now, mem, &b);
     assert_string_equal(b.p, "Pending 14m · not yet looked at\n");

@@ -31,6 +31,7 @@ enum hint_kind {
     H_MIN_WORKERS,
     H_GPUS,
     H_FRACTION,
+    H_MIG,
     H_CPU,
     H_MEMORY,
     H_WAIT,
@@ -158,6 +159,9 @@ static inline bool read_less(const char *t, struct change *c)
     c->kind = H_MEMORY;
     if (sscanf(t, "memory %63s per worker instead", c->s) == 1)
         return quantity_parse(c->s, 1, &c->n, NULL) == 0;
+    c->kind = H_MIG;
+    if (sscanf(t, "mig %63s instead of", c->s) == 1)
+        return true;
     c->kind = H_PRIORITY;
     if (sscanf(t, "priority class %63[^:]: it would preempt %lld,", c->s, &n) == 2) {
         c->n = n;
@@ -165,7 +169,7 @@ static inline bool read_less(const char *t, struct change *c)
     }
     if (sscanf(t, "%lld %7s", &n, gpus) != 2)
         return false;
-    c->kind = strncmp(gpus, "GPU", 3) == 0 ? H_GPUS : H_WORKERS;
+    c->kind = strncmp(gpus, "GPU", 3) == 0 || strncmp(gpus, "instanc", 7) == 0 ? H_GPUS : H_WORKERS;
     c->n = n;
     return c->kind == H_GPUS || strncmp(gpus, "worker", 6) == 0;
 }
@@ -245,6 +249,9 @@ static inline void change_spec(const struct change *c, struct workload_spec *s, 
         return;
     case H_FRACTION:
         g->fraction = c->x;
+        return;
+    case H_MIG:
+        g->mig = c->s;
         return;
     case H_CPU:
         s->resources->cpu = c->n;
@@ -380,6 +387,67 @@ static inline bool one_less(const struct object *o, struct change *c)
     default:
         return false;
     }
+}
+
+struct told {
+    const char **v;
+    uint32_t n;
+};
+
+static inline struct told hints_at(struct world *w, const struct object *o, int64_t now)
+{
+    struct place_request rq = {.workload = o, .now_ms = now, .revision = "abc"};
+    const struct decision_spec *before;
+    struct told t;
+    struct err err = {0};
+    AUTO_BUF b;
+
+    world_decide_at(w, o, now);
+    assert_int_equal(policy_hints(w->p, &rq, w->d, 16, w->a, &t.v, &t.n, &err), 0);
+    if (w->pl)
+        assert_int_equal(t.n, 0);
+    before = w->d;
+    world_decide_at(w, o, now); /* the tries left nothing behind */
+    assert_true(body_equal(&schema_decision_spec, before, w->d));
+    policy_decision_hint(w->d, t.v, t.n);
+    buf_init(&b, 1 << 20);
+    tlv_encode(&schema_decision_spec, w->d, &b);
+    assert_true(b.n <= LIMIT_DECISION_MAX_BYTES);
+    assert_int_equal(w->d->n_hints, t.n);
+    return t;
+}
+
+/* Reads every hint back and does it. */
+static inline void all_true(struct world *w, const struct object *o, int64_t now, struct told t,
+                            long count[H_NR])
+{
+    for (uint32_t i = 0; i < t.n; i++) {
+        struct change c;
+
+        if (!read_place(t.v[i], &c) && !read_limit(t.v[i], &c) && !read_less(t.v[i], &c))
+            fail_msg("what does this say: %s", t.v[i]);
+        if (!admits(w, o, now, &c))
+            fail_msg("not true: %s (%s: %s)", t.v[i], w->d->reason, w->d->message);
+        if (one_less(o, &c) && admits(w, o, now, &c))
+            fail_msg("more than is needed: %s", t.v[i]);
+        count[c.kind]++;
+    }
+}
+
+/* What was decided runs since an hour ago. */
+static inline void runs(struct world *w, const struct object *o)
+{
+    struct workload *b = object_edit_as(o, workload, w->a);
+    struct object *running;
+
+    b->status = arena_new(w->a, struct workload_status);
+    b->status->phase = PHASE_RUNNING;
+    b->status->epoch = 1;
+    b->status->phaseSince = w->pl->since = NOW - 60 * MINUTE;
+    b->status->placement = w->pl;
+    running = object_make(o->kind, b);
+    pool_hold(w->p, running);
+    (void)object_unref(running);
 }
 
 #endif

@@ -20,51 +20,6 @@ static int teardown(void **state)
     return 0;
 }
 
-struct told {
-    const char **v;
-    uint32_t n;
-};
-
-static struct told hints_at(struct world *w, const struct object *o, int64_t now)
-{
-    struct place_request rq = {.workload = o, .now_ms = now, .revision = "abc"};
-    const struct decision_spec *before;
-    struct told t;
-    struct err err = {0};
-    AUTO_BUF b;
-
-    world_decide_at(w, o, now);
-    assert_int_equal(policy_hints(w->p, &rq, w->d, 16, w->a, &t.v, &t.n, &err), 0);
-    if (w->pl)
-        assert_int_equal(t.n, 0);
-    before = w->d;
-    world_decide_at(w, o, now); /* the tries left nothing behind */
-    assert_true(body_equal(&schema_decision_spec, before, w->d));
-    policy_decision_hint(w->d, t.v, t.n);
-    buf_init(&b, 1 << 20);
-    tlv_encode(&schema_decision_spec, w->d, &b);
-    assert_true(b.n <= LIMIT_DECISION_MAX_BYTES);
-    assert_int_equal(w->d->n_hints, t.n);
-    return t;
-}
-
-/* Reads every hint back and does it. */
-static void all_true(struct world *w, const struct object *o, int64_t now, struct told t,
-                     long count[H_NR])
-{
-    for (uint32_t i = 0; i < t.n; i++) {
-        struct change c;
-
-        if (!read_place(t.v[i], &c) && !read_limit(t.v[i], &c) && !read_less(t.v[i], &c))
-            fail_msg("what does this say: %s", t.v[i]);
-        if (!admits(w, o, now, &c))
-            fail_msg("not true: %s (%s: %s)", t.v[i], w->d->reason, w->d->message);
-        if (one_less(o, &c) && admits(w, o, now, &c))
-            fail_msg("more than is needed: %s", t.v[i]);
-        count[c.kind]++;
-    }
-}
-
 static void says(struct world *w, const struct object *o, int64_t now, const char *const *want,
                  uint32_t n)
 {
@@ -267,230 +222,93 @@ static void test_priority(void **state)
     SAYS(w, o, NOW); /* it comes by itself */
 }
 
-/* ---- random worlds
+static void test_mig(void **state)
+{
+    struct world *w = *state;
+
+    world_target(w, "hub", "tier: hub");
+    world_put(w, "kind: Node\nmetadata: {name: n}\nspec: {target: hub, cpu: 64, memory: 1Ti, gpus: "
+                 "[{index: 0, class: h100, migProfiles: [1g.10gb, 2g.20gb, 2g.20gb, 1g.10gb]}]}\n");
+    SAYS(w, world_workload(w, "a", "  resources: {gpu: {mig: 3g.40gb}}\n"), NOW,
+         "mig 2g.20gb instead of 3g.40gb (hub)");
+    SAYS(w, world_workload(w, "b", "  resources: {gpu: {mig: 2g.20gb, count: 3}}\n"), NOW,
+         "2 instances per worker instead of 3 (hub)");
+}
+
+/* ---- when it starts
  * ---------------------------------------------------------------------------------------------- */
-#ifdef __SANITIZE_THREAD__
-#define WAITING 2000
-#else
-#define WAITING 10000
-#endif
-
-struct dice {
-    uint64_t rng;
-};
-
-static int64_t roll(struct dice *d, int64_t below)
+static void busy(struct world *w, const char *name, const char *target, int64_t minutes)
 {
-    d->rng = d->rng * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)(d->rng >> 33) % below;
-}
-static const char *pick(struct dice *d, const char *const *v, int n)
-{
-    return v[roll(d, n)];
-}
-#define PICK(d, ...)                                                                               \
-    pick(d, (const char *const[]){__VA_ARGS__},                                                    \
-         (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
+    char spec[256];
+    const struct object *o;
 
-static void random_world(struct world *w, struct dice *d)
-{
-    char text[1024];
-    int targets = 2 + (int)roll(d, 2);
-
-    world_put(
-        w, "kind: GpuClass\nmetadata: {name: h100}\nspec: {memory: 80Gi, relativeSpeed: 2}\n---\n"
-           "kind: GpuClass\nmetadata: {name: a100}\nspec: {memory: 40Gi}\n---\n"
-           "kind: PriceSheet\nmetadata: {name: s1}\nspec: {gpuHour: [{class: h100, amortised: "
-           "2.05, onDemand: 3.1}, {class: a100, amortised: 1.31, onDemand: 1.9}]}\n---\n"
-           "kind: PriceSheet\nmetadata: {name: s2}\nspec: {gpuHour: [{class: h100, amortised: "
-           "1.5, onDemand: 2.2}]}\n---\n"
-           "kind: PriorityClass\nmetadata: {name: low}\nspec: {value: 1}\n---\n"
-           "kind: PriorityClass\nmetadata: {name: high}\nspec: {value: 10}\n");
-    for (int t = 0; t < targets; t++) {
-        char name[8];
-
-        (void)snprintf(name, sizeof(name), "t%d", t);
-        (void)snprintf(text, sizeof(text), "tier: %s, region: %s, priceSheet: %s",
-                       t == 0 ? "hub" : PICK(d, "hub", "spoke", "burst"), PICK(d, "eu", "us"),
-                       PICK(d, "s1", "s2"));
-        world_target(w, name, text);
-        for (int n = 0, nodes = 1 + (int)roll(d, 3); n < nodes; n++) {
-            const char *class_ = PICK(d, "h100", "a100");
-            int used = snprintf(text, sizeof(text),
-                                "kind: Node\nmetadata: {name: %s-n%d}\nspec: {target: %s, cpu: %d, "
-                                "memory: %dGi, topology: {block: b, rack: r%d}, %sgpus: [",
-                                name, n, name, 8 << roll(d, 4), 32 << roll(d, 4), n / 2,
-                                roll(d, 3) ? "" : "interconnect: infiniband, ");
-
-            for (int g = 0, gpus = 2 + (int)roll(d, 7); g < gpus; g++)
-                used += snprintf(text + used, sizeof(text) - (size_t)used,
-                                 "%s{index: %d, class: %s, memory: %s}", g ? ", " : "", g, class_,
-                                 strcmp(class_, "h100") ? "40Gi" : "80Gi");
-            (void)snprintf(text + used, sizeof(text) - (size_t)used, "]}\n");
-            world_put(w, text);
-        }
-    }
+    (void)snprintf(spec, sizeof(spec), GPU(4) "  targets: {names: [%s]}\n", target);
+    if (minutes)
+        (void)snprintf(spec + strlen(spec), 64, "  expected: {duration: %dm}\n", (int)minutes);
+    o = world_workload(w, name, spec);
+    world_decide_at(w, o, NOW - 60 * MINUTE);
+    assert_placed(w, target);
+    runs(w, o);
 }
 
-static void random_rules(struct world *w, struct dice *d)
+static int64_t estimate(struct world *w, const struct object *o, int64_t position,
+                        const char *after)
 {
-    static const char *const limits[] = {"burst: ", "borrowLimit: ", "lendLimit: "};
-    char text[1024], more[256] = "";
-    int n = 0;
+    struct place_request rq = {.workload = o, .now_ms = NOW, .queue_position = position};
+    struct err err = {0};
 
-    for (int q = 0; roll(d, 3) && q < 3; q++) {
-        int used =
-            snprintf(text, sizeof(text),
-                     "kind: Queue\nmetadata: {name: q%d}\nspec: {namespaces: [%s], lend: %s, "
-                     "gpus: [{class: h100, guaranteed: %d, %s%d}",
-                     q, q ? "ops" : "dev", PICK(d, "true", "false"), (int)roll(d, 4),
-                     pick(d, limits, 3), 4 + (int)roll(d, 8));
-
-        if (roll(d, 2))
-            used += snprintf(text + used, sizeof(text) - (size_t)used, ", {class: %s, burst: %d}",
-                             PICK(d, "a100", "''"), 4 + (int)roll(d, 8));
-        if (q == 0) /* a namespace is in one queue only; the others hold guarantees */
-            (void)snprintf(text + used, sizeof(text) - (size_t)used, "]}\n");
-        else
-            (void)snprintf(strstr(text, "namespaces: [ops], "), sizeof(text) / 2,
-                           "lend: %s, gpus: [{class: h100, guaranteed: %d, lendLimit: %d}]}\n",
-                           PICK(d, "true", "false"), 1 + (int)roll(d, 6), (int)roll(d, 4));
-        world_put(w, text);
-    }
-    if (roll(d, 2))
-        return;
-    if (roll(d, 2))
-        n += snprintf(more + n, sizeof(more) - (size_t)n, "maxGPUs: %d, ", 2 + (int)roll(d, 12));
-    if (roll(d, 2))
-        n += snprintf(
-            more + n, sizeof(more) - (size_t)n,
-            "order: [{targets: {tier: hub}}, {targets: {tier: [spoke, burst]}, after: %dm}], ",
-            1 + (int)roll(d, 30));
-    if (roll(d, 2))
-        (void)snprintf(more + n, sizeof(more) - (size_t)n,
-                       "windows: [{from: '00:00', to: '0%d:30', timezone: UTC, maxGPUs: %d}]",
-                       1 + (int)roll(d, 8), (int)roll(d, 8));
-    (void)snprintf(text, sizeof(text), "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {%s}\n",
-                   more);
-    world_put(w, text);
+    world_decide_at(w, o, NOW);
+    assert_int_equal(policy_start_estimate(w->p, &rq, w->a, w->d, &err), 0);
+    assert_string_equal(w->d->startAfter ? w->d->startAfter : "", after);
+    return w->d->startEstimate ? (w->d->startEstimate - NOW) / MINUTE : 0;
 }
 
-static const struct object *random_workload(struct world *w, struct dice *d, const char *name)
+static void test_start_estimate(void **state)
 {
-    char text[1024], gpu[256];
-    int n =
-        snprintf(text, sizeof(text), "  priorityClassName: %s\n", PICK(d, "low", "low", "high"));
-    int g = 0;
+    struct world *w = *state;
+    const struct object *o;
 
-    if (roll(d, 10) == 0)
-        g = snprintf(gpu, sizeof(gpu), "fraction: 0.%d", 10 + (int)roll(d, 90));
-    else
-        g = snprintf(gpu, sizeof(gpu), "count: %d", 1 + (int)roll(d, roll(d, 2) ? 3 : 8));
-    if (roll(d, 2))
-        g += snprintf(gpu + g, sizeof(gpu) - (size_t)g, ", classes: [%s]", PICK(d, "h100", "a100"));
-    if (roll(d, 12) == 0)
-        g += snprintf(gpu + g, sizeof(gpu) - (size_t)g, ", minMemory: %s",
-                      PICK(d, "60Gi", "100Gi", "41Gi"));
-    if (roll(d, 12) == 0)
-        g += snprintf(gpu + g, sizeof(gpu) - (size_t)g, ", minSpeed: %s", PICK(d, "1.5", "3"));
-    if (roll(d, 12) == 0)
-        g += snprintf(gpu + g, sizeof(gpu) - (size_t)g, ", interconnect: infiniband");
-    (void)g;
-    n += snprintf(text + n, sizeof(text) - (size_t)n,
-                  "  resources: {gpu: {%s}, cpu: %d, memory: %dGi}\n", gpu,
-                  1 + (int)roll(d, roll(d, 5) ? 6 : 40), 1 + (int)roll(d, roll(d, 5) ? 16 : 150));
-    if (roll(d, 2) && !strstr(gpu, "fraction")) {
-        int workers = 2 + (int)roll(d, 4);
-
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "  gang: {workers: %d, minWorkers: %d}\n",
-                      workers, roll(d, 3) ? 0 : 1 + (int)roll(d, workers));
-        if (roll(d, 2))
-            n += snprintf(text + n, sizeof(text) - (size_t)n, "  topology: {within: %s}\n",
-                          PICK(d, "node", "rack", "block"));
-    }
-    if (roll(d, 4) == 0)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "  targets: {%s}\n",
-                      PICK(d, "tier: hub", "region: eu", "names: [t0]", "tier: hub, region: us",
-                           "matchLabels: {a: b}"));
-    if (roll(d, 3) == 0)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "  expected: {duration: %dh}\n",
-                      1 + (int)roll(d, 9));
-    if (roll(d, 12) == 0)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "  maxGpuHourPrice: %s\n",
-                      PICK(d, "1", "1.4", "2"));
-    if (roll(d, 6) == 0)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "  maxCost: %d\n", 5 + (int)roll(d, 60));
-    if (roll(d, 12) == 0)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "  deadline: 2025-12-01T0%d:17:00Z\n",
-                      1 + (int)roll(d, 6));
-    (void)n;
-    return world_workload(w, name, text);
-}
-
-/* What was decided runs since an hour ago. */
-static void runs(struct world *w, const struct object *o)
-{
-    struct workload *b = object_edit_as(o, workload, w->a);
-    struct object *running;
-
-    b->status = arena_new(w->a, struct workload_status);
-    b->status->phase = PHASE_RUNNING;
-    b->status->epoch = 1;
-    b->status->phaseSince = w->pl->since = NOW - 60 * MINUTE;
-    b->status->placement = w->pl;
-    running = object_make(o->kind, b);
-    pool_hold(w->p, running);
-    (void)object_unref(running);
-}
-
-static void test_random_worlds(void **state)
-{
-    static const char *const rare = "what the worlds are made for";
-    struct dice d = {7};
-    long count[H_NR] = {0}, waiting = 0, helped = 0, texts = 0;
-
-    (void)state;
-    while (waiting < WAITING) {
-        struct world w;
-        int i = 0;
-
-        world_init(&w);
-        random_world(&w, &d);
-        random_rules(&w, &d);
-        for (int busy = 0; busy < 5; busy++) {
-            const struct object *o = random_workload(&w, &d, (char[]){'r', (char)('a' + busy), 0});
-
-            world_decide_at(&w, o, NOW);
-            if (w.pl)
-                runs(&w, o);
-        }
-        for (; w.n_made < WORLD_MAX && i < 60 && waiting < WAITING; i++) {
-            const struct object *o = random_workload(&w, &d, "x");
-            struct told t = hints_at(&w, o, NOW + MINUTE);
-
-            waiting += w.pl == NULL;
-            helped += t.n > 0;
-            texts += t.n;
-            all_true(&w, o, NOW + MINUTE, t, count);
-        }
-        world_fini(&w);
-    }
-    print_message("%ld wait, %ld of them told %ld hints\n", waiting, helped, texts);
-    for (int k = 0; k < H_NR; k++) {
-        print_message(" %d:%ld", k, count[k]);
-        if (!count[k] && k != H_ISOLATION)
-            fail_msg("no hint of kind %d in %s", k, rare);
-    }
-    assert_true(helped > waiting / 2);
+    world_target(w, "hub", "tier: hub");
+    world_target(w, "spoke", "tier: spoke");
+    world_nodes(w, "hub", 1, 8, "h100", "");
+    world_nodes(w, "spoke", 1, 8, "h100", "");
+    busy(w, "a", "hub", 90);   /* ends in 30 minutes */
+    busy(w, "b", "hub", 130);  /* in 70 */
+    busy(w, "c", "spoke", 80); /* in 20, beside one of which nobody knows */
+    busy(w, "d", "spoke", 0);
+    o = world_workload(w, "x", GPU(4));
+    assert_int_equal(estimate(w, o, 1, "c"), 20);
+    assert_int_equal(estimate(w, o, 2, ""), 0); /* somebody comes first */
+    o = world_workload(w, "y", GPU(8));
+    assert_int_equal(estimate(w, o, 1, "b"), 70);
+    o = world_workload(w, "z", GPU(8) "  targets: {names: [spoke]}\n");
+    assert_int_equal(estimate(w, o, 1, ""), 0);
+    pool_drop(w->p, "uid-d");
+    assert_int_equal(estimate(w, o, 1, "c"), 20);
+    o = world_workload(w, "fits", GPU(4));
+    assert_int_equal(estimate(w, o, 1, ""), 0);
+    /* A device twice as fast is done in half the time: a ended, as far as one knows. */
+    busy(w, "d", "spoke", 0);
+    world_put(w,
+              "kind: GpuClass\nmetadata: {name: h100}\nspec: {memory: 80Gi, relativeSpeed: 2}\n");
+    o = world_workload(w, "y", GPU(8));
+    assert_int_equal(estimate(w, o, 1, ""), 0);
+    pool_drop(w->p, "uid-a");
+    assert_int_equal(estimate(w, o, 1, "b"), 5);
 }
 
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_as_on_the_page),   T(test_devices_and_domains), T(test_other_targets),
-        T(test_limits_of_others), T(test_money_and_time),      T(test_priority),
-        T(test_random_worlds),
+        T(test_as_on_the_page),
+        T(test_devices_and_domains),
+        T(test_other_targets),
+        T(test_limits_of_others),
+        T(test_money_and_time),
+        T(test_priority),
+        T(test_mig),
+        T(test_start_estimate),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

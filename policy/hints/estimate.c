@@ -1,0 +1,142 @@
+/* When will it start? The first expected end of running work after which it fits, tried in order on
+ * the pool as it would be then. Only for who is next in its queue: others come after somebody, of
+ * whom nothing is known here. Work that tells no duration, or is overdue, is taken to run on.
+ * Nothing is said when the end of the next few does not make room, for a guess that far is none. */
+#include "policy/hints/hints_internal.h"
+
+#include <string.h>
+
+#define ENDS_MAX 64
+#define HOLDS_MAX 20000
+
+struct end {
+    struct hold *hold;
+    int64_t at_ms;
+};
+
+static int64_t ends_at(const struct pool *p, const struct hold *h)
+{
+    const struct workload *w = object_as(h->workload, workload);
+    const struct workload_status *s = w->status;
+    double duration_h = w->spec->expected ? (double)w->spec->expected->duration / 3600000 : 0;
+    int64_t from;
+
+    if (!s || !s->placement || duration_h <= 0 || h->milli <= 0)
+        return 0;
+    from = s->placement->since;
+    if (s->phase == PHASE_RUNNING && s->phaseSince > from)
+        from = s->phaseSince;
+    if (s->checkpoint && s->checkpoint->epoch == s->epoch && s->checkpoint->verifiedAt > from)
+        from = s->checkpoint->verifiedAt;
+    duration_h -= done_hours(&p->t, w, (double)h->milli / 1000);
+    if (h->i_class != NONE)
+        duration_h /= class_speed(&p->t, h->i_class);
+    return from + (int64_t)(duration_h * 3600000 + 0.5);
+}
+
+static bool for_room(enum reason r)
+{
+    return r == REASON_GPU_BUSY || r == REASON_GANG || r == REASON_TOPOLOGY || r == REASON_CPU ||
+           r == REASON_MEMORY || r == REASON_MIG || r == REASON_FRACTION;
+}
+
+/* Could its end help? It is where room is missing, or holds of the class of which quota is. */
+static bool in_the_way(const struct hints *h, const struct hold *hold)
+{
+    for (uint32_t i = 0; i < h->pl->n_rows; i++) {
+        const struct row *r = &h->pl->rows[i];
+        const struct group *g = r->group == NONE ? NULL : &h->p->t.groups[r->group];
+
+        if (!g)
+            continue;
+        if (for_room(r->reason) && hold->i_target == r->target &&
+            (hold->i_class == g->class_ || r->reason == REASON_CPU || r->reason == REASON_MEMORY))
+            return true;
+        if ((r->reason == REASON_QUOTA_BURST || r->reason == REASON_QUOTA_GUARANTEED) &&
+            hold->i_class == g->class_)
+            return true;
+    }
+    return false;
+}
+
+static bool sooner(const struct end *a, const struct end *b)
+{
+    return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : strcmp(a->hold->key, b->hold->key) < 0;
+}
+
+/* The next ENDS_MAX, in order. */
+static uint32_t ends_find(const struct hints *h, struct end *v)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < h->p->n_holds; i++) {
+        struct end e = {h->p->holds[i], 0};
+        uint32_t at;
+
+        if (e.hold->kind != HOLD_PLACED || e.hold->off || !in_the_way(h, e.hold))
+            continue;
+        e.at_ms = ends_at(h->p, e.hold);
+        if (e.at_ms <= h->rq->now_ms || (n == ENDS_MAX && !sooner(&e, &v[n - 1])))
+            continue;
+        n += n < ENDS_MAX;
+        for (at = n - 1; at > 0 && sooner(&e, &v[at - 1]); at--)
+            v[at] = v[at - 1];
+        v[at] = e;
+    }
+    return n;
+}
+
+/* Does it fit at the end of the k-th, those before it gone? */
+static bool fits_after(struct hints *h, struct end *v, uint32_t n, uint32_t k, struct tried *t)
+{
+    bool r;
+
+    for (uint32_t i = 0; i <= k && i < n; i++)
+        hold_switch(h->p, v[i].hold, false);
+    r = hint_try(h, h->rq->workload, v[k].at_ms, t);
+    for (uint32_t i = 0; i <= k && i < n; i++)
+        hold_switch(h->p, v[i].hold, true);
+    return r;
+}
+
+static void tell(const struct hints *h, const struct end *e, struct decision_spec *d)
+{
+    const struct meta *who = e->hold->workload->meta, *own = h->rq->workload->meta;
+
+    d->startEstimate = e->at_ms;
+    d->startAfter = strcmp(who->namespace_, own->namespace_) == 0
+                        ? arena_strdup(h->a, who->name)
+                        : arena_printf(h->a, "%s/%s", who->namespace_, who->name);
+}
+
+int policy_start_estimate(const struct pool *p, const struct place_request *rq, struct arena *a,
+                          struct decision_spec *d, struct err *err)
+{
+    AUTO_ARENA scratch = arena_create(0);
+    struct hints h = {.p = pool_settle(p), .rq = rq, .a = a, .tries = HINT_TRIES};
+    struct end v[ENDS_MAX];
+    uint32_t n, low = 0, high;
+    struct tried t;
+    int r;
+
+    if (rq->queue_position > 1 || h.p->n_holds > HOLDS_MAX ||
+        pool_nominated(p, rq->workload->meta->uid))
+        return 0;
+    h.pl = arena_new(scratch, struct place);
+    r = place_look(h.pl, h.p, rq, scratch, err);
+    if (r < 0 || h.pl->chosen || h.pl->pending != REASON_NONE)
+        return r;
+    n = ends_find(&h, v);
+    if (!n || !fits_after(&h, v, n, n - 1, &t))
+        return 0;
+    for (high = n - 1; low < high;) { /* fits after high, not before low */
+        uint32_t mid = low + (high - low) / 2;
+
+        if (fits_after(&h, v, n, mid, &t))
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    tell(&h, &v[low], d);
+    return 0;
+}
