@@ -73,8 +73,9 @@ const char *checkpoint_sealer_dir(const struct checkpoint_sealer *s); /* HANSE_C
 /* The newest that is sealed. */
 const struct checkpoint_sealed *checkpoint_sealer_newest(const struct checkpoint_sealer *s);
 /* Seals what manifest.json says now, if that is new. Nothing new is 0. A manifest that was refused
- * is refused again (cheaply) until it changes. */
-int checkpoint_sealer_look(struct checkpoint_sealer *s, struct checkpoint_progress *p,
+ * is refused again (cheaply) until it changes. over: the program is gone, nobody writes any more.
+ */
+int checkpoint_sealer_look(struct checkpoint_sealer *s, bool over, struct checkpoint_progress *p,
                            struct err *err) MUST_CHECK;
 
 /* ---- cuts: all ranks at one point (cut.c) ---- */
@@ -128,6 +129,11 @@ struct checkpoint_found {
 };
 int checkpoint_verify(const struct checkpoint_want *w, struct checkpoint_progress *p,
                       struct checkpoint_found *ret, struct err *err) MUST_CHECK;
+/* What the program is to see of a verified folder: exactly what the manifest says. A log that has
+ * grown since is cut to its length in a copy; then ret is `view`, made anew, with links for the
+ * rest. Else it is dir itself. */
+int checkpoint_exact(const char *dir, const char *view, char ret[CHECKPOINT_PATH_MAX + 64],
+                     struct err *err) MUST_CHECK;
 /* A folder with a manifest.json: a program's own, or one sealed step. */
 int checkpoint_verify_dir(const char *dir, const char *digest, struct checkpoint_progress *p,
                           struct checkpoint_found *ret, struct err *err) MUST_CHECK;

@@ -2,6 +2,7 @@
  * want to know whether a checkpoint is whole. */
 #include "connectors/checkpoint/sealfs.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +100,7 @@ static int commit_file(struct committing *c, const char *name, int64_t bytes)
     f->name = arena_strdup(c->arena, name);
     f->bytes = bytes < 0 ? facts.size : bytes;
     sealfs_sync_begin(fd);
-    rc = sealfs_hash(fd, f->bytes, NULL, f->sha256, c->err);
+    rc = sealfs_hash(fd, f->bytes, 0, NULL, f->sha256, NULL, c->err);
     if (rc == 0)
         rc = sealfs_sync(fd, c->err);
     sealfs_close(fd);
@@ -167,6 +168,8 @@ static int commit_argument(struct committing *c, const char *dir, const char *te
 
 static int commit(const struct args *a, struct err *err)
 {
+    /* They ask the program, and its whole group, to save and exit: this is the saving. */
+    static const int asks[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     const char *dir = a->dir ? a->dir : getenv("HANSE_CHECKPOINT_DIR");
     struct checkpoint_manifest again;
     AUTO_ARENA m = arena_create(0);
@@ -185,6 +188,8 @@ static int commit(const struct args *a, struct err *err)
     rc = sealfs_dir_open(dir, &c.dir, err);
     if (rc < 0)
         return rc;
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
+        (void)signal(asks[i], SIG_IGN);
     for (int i = 0; i < a->n_names && rc == 0; i++)
         rc = commit_argument(&c, dir, a->names[i]);
     if (rc == 0) {

@@ -133,7 +133,7 @@ static int verify_file(struct verifying *v, int dir, const struct checkpoint_fil
     if (rc == 0 && has_old && proof_holds(&old, f, &p.facts)) {
         p.read_ns = old.read_ns;
     } else if (rc == 0) {
-        rc = sealfs_hash(fd, f->bytes, v->progress, hex, err);
+        rc = sealfs_hash(fd, f->bytes, 0, v->progress, hex, NULL, err);
         if (rc == 0 && strcmp(hex, f->sha256) != 0)
             rc = err_field(err, E_CHECKPOINT, ALTERED,
                            "%.250s/%.100s has not the SHA-256 of its manifest: somebody wrote to "
@@ -213,6 +213,85 @@ int checkpoint_verify_dir(const char *path, const char *digest, struct checkpoin
     *ret = (struct checkpoint_found){.step = m.step, .bytes = m.bytes, .ranks = 1};
     (void)snprintf(ret->dir, sizeof ret->dir, "%s", path);
     return 0;
+}
+
+/* ---- the program's view ---- */
+static int view_file(int dir, int view, const struct checkpoint_file *f, struct err *err)
+{
+    struct file_facts facts;
+    int fd, copy = -1;
+    int rc = sealfs_open(dir, f->name, &fd, &facts, err);
+
+    if (rc < 0)
+        return rc;
+    rc = sealfs_take(fd, f->bytes, facts.size > f->bytes, view, f->name, &copy, err);
+    sealfs_close(copy);
+    sealfs_close(fd);
+    return rc;
+}
+
+static int view_make(int dir, const char *path, const struct checkpoint_manifest *m,
+                     struct err *err)
+{
+    const char *name = strrchr(path, '/') + 1;
+    char parent[CHECKPOINT_PATH_MAX + 64];
+    int view, above;
+
+    (void)snprintf(parent, sizeof parent, "%.*s", (int)(name - path - 1), path);
+    int rc = sealfs_dir_make(parent, err);
+    if (rc == 0)
+        rc = sealfs_dir_open(parent, &above, err);
+    if (rc < 0)
+        return rc;
+    rc = sealfs_remove(above, name, err);
+    sealfs_close(above);
+    if (rc == 0)
+        rc = sealfs_dir_make(path, err);
+    if (rc == 0)
+        rc = sealfs_dir_open(path, &view, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < m->n_files && rc == 0; i++)
+        rc = view_file(dir, view, &m->files[i], err);
+    sealfs_close(view);
+    return rc;
+}
+
+static int is_longer(int dir, const struct checkpoint_manifest *m, bool *ret, struct err *err)
+{
+    *ret = false;
+    for (size_t i = 0; i < m->n_files && !*ret; i++) {
+        struct file_facts facts;
+        int fd;
+        int rc = sealfs_open(dir, m->files[i].name, &fd, &facts, err);
+        if (rc < 0)
+            return rc;
+        sealfs_close(fd);
+        *ret = facts.size > m->files[i].bytes;
+    }
+    return 0;
+}
+
+int checkpoint_exact(const char *path, const char *view, char ret[CHECKPOINT_PATH_MAX + 64],
+                     struct err *err)
+{
+    struct checkpoint_manifest m;
+    AUTO_ARENA a = arena_create(0);
+    bool longer;
+    int dir;
+    int rc = sealfs_dir_open(path, &dir, err);
+
+    if (rc < 0)
+        return rc;
+    rc = verify_manifest(path, dir, "", a, &m, err);
+    if (rc == 0)
+        rc = is_longer(dir, &m, &longer, err);
+    if (rc == 0 && longer)
+        rc = view_make(dir, view, &m, err);
+    sealfs_close(dir);
+    if (rc == 0)
+        (void)snprintf(ret, CHECKPOINT_PATH_MAX + 64, "%s", longer ? view : path);
+    return rc;
 }
 
 /* ---- the cut ---- */

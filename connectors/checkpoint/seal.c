@@ -154,6 +154,7 @@ struct seal {
     struct checkpoint_progress *progress;
     int from, part; /* the program's folder, and the one that becomes the sealed step */
     struct known *files;
+    bool over;        /* the program is gone */
     int64_t begun_ns; /* when the first file of this checkpoint was begun */
 };
 
@@ -162,12 +163,15 @@ static int known_compare(const void *key, const void *known)
     return strcmp(key, ((const struct known *)known)->name);
 }
 
-static bool read_before(const struct checkpoint_sealer *s, const struct checkpoint_file *f,
+/* What this name was in the step before; NULL = nothing, or nothing is known of that step. */
+static const struct known *known_find(const struct checkpoint_sealer *s, const char *name)
+{
+    return s->n_known ? bsearch(name, s->known, s->n_known, sizeof *s->known, known_compare) : NULL;
+}
+
+static bool read_before(const struct known *k, const struct checkpoint_file *f,
                         const struct file_facts *facts)
 {
-    const struct known *k =
-        s->n_known ? bsearch(f->name, s->known, s->n_known, sizeof *s->known, known_compare) : NULL;
-
     return k && k->bytes == f->bytes && strcmp(k->sha256, f->sha256) == 0 &&
            file_facts_equal(&k->facts, facts) && file_facts_settled(&k->facts, k->read_ns);
 }
@@ -180,11 +184,13 @@ static int64_t file_begun(const struct checkpoint_sealer *s, const struct file_f
                                                                           : f->mtime_ns;
 }
 
-static int hash_matches(int fd, const struct checkpoint_file *f, struct checkpoint_progress *p,
-                        struct err *err)
+/* head: of what was sealed of it in the step before; NULL = nothing. */
+static int hash_matches(int fd, const struct checkpoint_file *f, const struct known *before,
+                        bool *ret_head_same, struct checkpoint_progress *p, struct err *err)
 {
-    char hex[65];
-    int rc = sealfs_hash(fd, f->bytes, p, hex, err);
+    char hex[65], head[65];
+    bool look = before && before->bytes > 0 && before->bytes <= f->bytes;
+    int rc = sealfs_hash(fd, f->bytes, look ? before->bytes : 0, p, hex, look ? head : NULL, err);
 
     if (rc == E_CORRUPT)
         return err_field(err, E_CHECKPOINT, "CheckpointTorn",
@@ -193,13 +199,36 @@ static int hash_matches(int fd, const struct checkpoint_file *f, struct checkpoi
     if (rc == 0 && strcmp(hex, f->sha256) != 0)
         return err_field(err, E_CHECKPOINT, "CheckpointAltered",
                          "%.200s has not the SHA-256 that the manifest says", f->name);
+    if (rc == 0 && ret_head_same)
+        *ret_head_same = look && strcmp(head, before->sha256) == 0;
+    return rc;
+}
+
+/* Verifies it where it lies. *ret_copy: a link would not be safe. */
+static int seal_read(struct seal *x, const struct checkpoint_file *f, struct known *k, int fd,
+                     bool *ret_copy, struct err *err)
+{
+    const struct known *before = known_find(x->sealer, f->name);
+    bool same_file =
+        before && before->facts.device == k->facts.device && before->facts.inode == k->facts.inode;
+    bool head_same = false;
+
+    k->read_ns = sealfs_now_ns();
+    *ret_copy = false;
+    if (read_before(before, f, &k->facts))
+        return 0;
+    int64_t begun = file_begun(x->sealer, &k->facts);
+    if (!x->begun_ns || begun < x->begun_ns)
+        x->begun_ns = begun;
+    int rc = hash_matches(fd, f, same_file ? before : NULL, &head_same, x->progress, err);
+    *ret_copy = !x->over && (x->sealer->n_known == 0 || (same_file && !head_same));
     return rc;
 }
 
 static int seal_file(struct seal *x, const struct checkpoint_file *f, struct known *k,
                      struct err *err)
 {
-    struct checkpoint_sealer *s = x->sealer;
+    bool want_copy = false;
     int fd, copy;
     int rc = sealfs_open(x->from, f->name, &fd, &k->facts, err);
 
@@ -216,23 +245,16 @@ static int seal_file(struct seal *x, const struct checkpoint_file *f, struct kno
         rc = err_field(err, E_CHECKPOINT, "CheckpointTorn",
                        "%.200s has %lld bytes, the manifest says %lld", f->name,
                        (long long)k->facts.size, (long long)f->bytes);
-    if (rc == 0 && read_before(s, f, &k->facts)) {
-        k->read_ns = sealfs_now_ns();
-    } else if (rc == 0) {
-        int64_t begun = file_begun(s, &k->facts);
-        if (!x->begun_ns || begun < x->begun_ns)
-            x->begun_ns = begun;
-        k->read_ns = sealfs_now_ns();
-        rc = hash_matches(fd, f, x->progress, err);
-    }
     if (rc == 0)
+        rc = seal_read(x, f, k, fd, &want_copy, err);
+    if (rc == 0 && !want_copy)
         rc = sealfs_sync(fd, err);
     if (rc == 0)
-        rc = sealfs_take(fd, f->bytes, x->part, f->name, &copy, err);
+        rc = sealfs_take(fd, f->bytes, want_copy, x->part, f->name, &copy, err);
     sealfs_close(fd);
     if (rc < 0 || copy < 0)
         return rc;
-    rc = hash_matches(copy, f, x->progress, err); /* what was copied may have changed meanwhile */
+    rc = hash_matches(copy, f, NULL, NULL, x->progress, err); /* it may have changed meanwhile */
     sealfs_close(copy);
     return rc;
 }
@@ -289,12 +311,12 @@ static int64_t write_ms(const struct seal *x, const struct file_facts *manifest)
     return ms < 1 ? 1 : ms;
 }
 
-static int seal_manifest(struct checkpoint_sealer *s, int from, struct checkpoint_progress *p,
-                         struct arena *a, struct err *err)
+static int seal_manifest(struct checkpoint_sealer *s, int from, bool over,
+                         struct checkpoint_progress *p, struct arena *a, struct err *err)
 {
     struct checkpoint_manifest m;
     struct file_facts facts;
-    struct seal x = {.sealer = s, .progress = p, .from = from};
+    struct seal x = {.sealer = s, .progress = p, .from = from, .over = over};
     AUTO_BUF text;
 
     buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
@@ -337,15 +359,15 @@ static int manifest_facts(int dir, struct file_facts *ret, struct err *err)
 }
 
 /* A named file may be gone because the program has saved again: then the manifest is another. */
-static int look_again(struct checkpoint_sealer *s, int dir, struct checkpoint_progress *p,
-                      struct err *err)
+static int look_again(struct checkpoint_sealer *s, int dir, bool over,
+                      struct checkpoint_progress *p, struct err *err)
 {
     int rc = E_NOTFOUND;
 
     for (int i = 0; i < READ_AGAIN; i++) {
         struct arena *a = arena_create(0);
         struct file_facts before = s->manifest;
-        rc = seal_manifest(s, dir, p, a, err);
+        rc = seal_manifest(s, dir, over, p, a, err);
         if (rc == 1) { /* the arena holds what is known now */
             (void)arena_destroy(s->arena);
             s->arena = a;
@@ -363,7 +385,7 @@ static int look_again(struct checkpoint_sealer *s, int dir, struct checkpoint_pr
     return rc;
 }
 
-int checkpoint_sealer_look(struct checkpoint_sealer *s, struct checkpoint_progress *p,
+int checkpoint_sealer_look(struct checkpoint_sealer *s, bool over, struct checkpoint_progress *p,
                            struct err *err)
 {
     struct file_facts now;
@@ -381,7 +403,7 @@ int checkpoint_sealer_look(struct checkpoint_sealer *s, struct checkpoint_progre
         } else {
             s->manifest = now;
             s->refused.code = 0;
-            rc = look_again(s, dir, p, err);
+            rc = look_again(s, dir, over, p, err);
             if (rc == E_CHECKPOINT && err)
                 s->refused = *err;
             else if (rc < 0)

@@ -30,14 +30,16 @@ int sealfs_facts(int fd, struct file_facts *ret, struct err *err) MUST_CHECK;
 void sealfs_close(int fd); /* accepts -1 */
 /* All of a file; E_TOOLARGE. */
 int sealfs_read(int fd, size_t max, struct buf *b, struct err *err) MUST_CHECK;
-/* SHA-256 over the first `bytes` bytes; E_CORRUPT when it is shorter. */
-int sealfs_hash(int fd, int64_t bytes, struct checkpoint_progress *p, char ret_hex[65],
-                struct err *err) MUST_CHECK;
+/* SHA-256 over the first `bytes` bytes; E_CORRUPT when it is shorter. ret_head (may be NULL): over
+ * the first `head` bytes of these, in the same go. */
+int sealfs_hash(int fd, int64_t bytes, int64_t head, struct checkpoint_progress *p,
+                char ret_hex[65], char ret_head[65], struct err *err) MUST_CHECK;
 int sealfs_sync(int fd, struct err *err) MUST_CHECK;
 void sealfs_sync_begin(int fd); /* the kernel may write meanwhile */
 /* Puts this very file, or a copy of its first `bytes` bytes, at `name` below `to` (which gets the
- * folders in between). *ret_copy: the copy, to be read again; -1 when it was linked. */
-int sealfs_take(int fd, int64_t bytes, int to, const char *name, int *ret_copy,
+ * folders in between). A store that cannot link gets a copy. *ret_copy: the copy, on disk and open,
+ * to be read again; -1 when it was linked. */
+int sealfs_take(int fd, int64_t bytes, bool want_copy, int to, const char *name, int *ret_copy,
                 struct err *err) MUST_CHECK;
 /* Writes NAME.tmp below dir, syncs, renames, syncs dir. durable false: no syncs. */
 int sealfs_write(int dir, const char *name, const void *p, size_t n, bool durable,

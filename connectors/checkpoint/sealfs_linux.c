@@ -244,12 +244,19 @@ int sealfs_digest(const void *p, size_t n, char out[CHECKPOINT_DIGEST_MAX], stru
     return 0;
 }
 
-static int hash_all(EVP_MD_CTX *c, char *chunk, int fd, int64_t bytes,
-                    struct checkpoint_progress *p, struct err *err)
+struct hashing {
+    EVP_MD_CTX *all, *head; /* head: what the first `mark` bytes made */
+    int64_t mark;
+    char *chunk;
+};
+
+static int hash_all(struct hashing *h, int fd, int64_t bytes, struct checkpoint_progress *p,
+                    struct err *err)
 {
     for (int64_t at = 0; at < bytes;) {
-        size_t want = (uint64_t)(bytes - at) < CHUNK ? (size_t)(bytes - at) : CHUNK;
-        ssize_t n = pread(fd, chunk, want, at);
+        int64_t end = at < h->mark && h->mark < bytes ? h->mark : bytes;
+        size_t want = (uint64_t)(end - at) < CHUNK ? (size_t)(end - at) : CHUNK;
+        ssize_t n = pread(fd, h->chunk, want, at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -257,9 +264,10 @@ static int hash_all(EVP_MD_CTX *c, char *chunk, int fd, int64_t bytes,
         if (n == 0)
             return err_set(err, E_CORRUPT, "it ends after %lld of %lld bytes", (long long)at,
                            (long long)bytes);
-        if (EVP_DigestUpdate(c, chunk, (size_t)n) != 1)
-            return err_set(err, E_INTERNAL, "SHA-256 failed");
         at += n;
+        if (EVP_DigestUpdate(h->all, h->chunk, (size_t)n) != 1 ||
+            (at == h->mark && EVP_MD_CTX_copy_ex(h->head, h->all) != 1))
+            return err_set(err, E_INTERNAL, "SHA-256 failed");
         if (p) {
             atomic_fetch_add(&p->bytes, (uint64_t)n);
             if (atomic_load(&p->cancel))
@@ -269,25 +277,38 @@ static int hash_all(EVP_MD_CTX *c, char *chunk, int fd, int64_t bytes,
     return 0;
 }
 
-int sealfs_hash(int fd, int64_t bytes, struct checkpoint_progress *p, char ret_hex[65],
-                struct err *err)
+static int hash_final(EVP_MD_CTX *c, char ret_hex[65], struct err *err)
 {
     unsigned char digest[32];
-    EVP_MD_CTX *c = EVP_MD_CTX_new();
-    char *chunk = mem_alloc(CHUNK);
+
+    if (EVP_DigestFinal_ex(c, digest, NULL) != 1)
+        return err_set(err, E_INTERNAL, "SHA-256 failed");
+    sealfs_hex(digest, ret_hex);
+    return 0;
+}
+
+int sealfs_hash(int fd, int64_t bytes, int64_t head, struct checkpoint_progress *p,
+                char ret_hex[65], char ret_head[65], struct err *err)
+{
+    struct hashing h = {.all = EVP_MD_CTX_new(),
+                        .head = EVP_MD_CTX_new(),
+                        .mark = ret_head ? head : -1,
+                        .chunk = mem_alloc(CHUNK)};
     int rc = 0;
 
     (void)posix_fadvise(fd, 0, bytes, POSIX_FADV_SEQUENTIAL);
-    if (!c || EVP_DigestInit_ex(c, EVP_sha256(), NULL) != 1)
+    if (!h.all || !h.head || EVP_DigestInit_ex(h.all, EVP_sha256(), NULL) != 1 ||
+        EVP_DigestInit_ex(h.head, EVP_sha256(), NULL) != 1)
         rc = err_set(err, E_INTERNAL, "SHA-256 is not to be had from OpenSSL");
     if (rc == 0)
-        rc = hash_all(c, chunk, fd, bytes, p, err);
-    if (rc == 0 && EVP_DigestFinal_ex(c, digest, NULL) != 1)
-        rc = err_set(err, E_INTERNAL, "SHA-256 failed");
+        rc = hash_all(&h, fd, bytes, p, err);
     if (rc == 0)
-        sealfs_hex(digest, ret_hex);
-    EVP_MD_CTX_free(c);
-    mem_free(chunk);
+        rc = hash_final(h.all, ret_hex, err);
+    if (rc == 0 && ret_head)
+        rc = hash_final(h.head, ret_head, err);
+    EVP_MD_CTX_free(h.all);
+    EVP_MD_CTX_free(h.head);
+    mem_free(h.chunk);
     return rc;
 }
 
@@ -315,27 +336,40 @@ static int write_all(int fd, const char *p, size_t n)
     return 0;
 }
 
-/* Where the store cannot link: the first `bytes` bytes, on disk. */
-static int copy(int fd, int64_t bytes, int at, const char *last, int *ret_copy, struct err *err)
+/* The kernel copies, and where the file system can, it shares the blocks. */
+static int copy_bytes(int fd, int to, int64_t bytes)
 {
-    char *chunk = mem_alloc(CHUNK);
-    int to = openat(at, last, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int no = to < 0 ? errno : 0;
+    char *chunk = NULL;
     int64_t done = 0;
+    int no = 0;
 
     while (!no && done < bytes) {
-        size_t want = (uint64_t)(bytes - done) < CHUNK ? (size_t)(bytes - done) : CHUNK;
-        ssize_t n = pread(fd, chunk, want, done);
-        if (n <= 0) {
-            no = n == 0 ? EIO : errno == EINTR ? 0 : errno;
+        off_t from = done;
+        ssize_t n = chunk ? -1 : copy_file_range(fd, &from, to, NULL, (size_t)(bytes - done), 0);
+        if (n > 0) {
+            done += n;
             continue;
         }
-        no = write_all(to, chunk, (size_t)n);
-        done += n;
+        if (!chunk)
+            chunk = mem_alloc(CHUNK);
+        size_t want = (uint64_t)(bytes - done) < CHUNK ? (size_t)(bytes - done) : CHUNK;
+        n = pread(fd, chunk, want, done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        no = n < 0 ? errno : n == 0 ? EIO : write_all(to, chunk, (size_t)n);
+        done += n > 0 ? n : 0;
     }
+    mem_free(chunk);
+    return no;
+}
+
+static int copy(int fd, int64_t bytes, int at, const char *last, int *ret_copy, struct err *err)
+{
+    int to = openat(at, last, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int no = to < 0 ? errno : copy_bytes(fd, to, bytes);
+
     if (!no && fsync(to) != 0)
         no = errno;
-    mem_free(chunk);
     if (no) {
         sealfs_close(to);
         return fault(err, no, "copying", last);
@@ -344,7 +378,8 @@ static int copy(int fd, int64_t bytes, int at, const char *last, int *ret_copy, 
     return 0;
 }
 
-int sealfs_take(int fd, int64_t bytes, int to, const char *name, int *ret_copy, struct err *err)
+int sealfs_take(int fd, int64_t bytes, bool want_copy, int to, const char *name, int *ret_copy,
+                struct err *err)
 {
     char self[64];
     const char *last;
@@ -356,9 +391,12 @@ int sealfs_take(int fd, int64_t bytes, int to, const char *name, int *ret_copy, 
         return rc;
     /* By descriptor: the very file that was read, whatever bears its name by now. */
     (void)snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    if (linkat(AT_FDCWD, self, at, last, AT_SYMLINK_FOLLOW) != 0)
-        rc = errno == EEXIST ? fault(err, errno, "linking", name)
-                             : copy(fd, bytes, at, last, ret_copy, err);
+    if (!want_copy && linkat(AT_FDCWD, self, at, last, AT_SYMLINK_FOLLOW) != 0) {
+        want_copy = errno != EEXIST;
+        rc = want_copy ? 0 : fault(err, errno, "linking", name);
+    }
+    if (want_copy)
+        rc = copy(fd, bytes, at, last, ret_copy, err);
     sealfs_close(at);
     return rc;
 }

@@ -16,14 +16,14 @@ struct keeper {
     void *arg;
     enum keeper_state state;
     struct timer tick;
-    bool working, settling, look_last, stuck;
+    bool working, paused, settling, look_last, stuck;
     uint64_t moved_bytes, moved_ms; /* the progress that was seen last, and when */
     struct err why, unsealed;
     struct checkpoint_sealed newest;
     struct checkpoint_found resume;
     char dir[CHECKPOINT_PATH_MAX + 64];
     /* the job's while working */
-    bool preparing;
+    bool preparing, job_over;
     struct checkpoint_sealer *sealer;
     struct checkpoint_progress progress;
     struct checkpoint_found job_found;
@@ -44,8 +44,16 @@ static int work_prepare(struct keeper *k, struct err *err)
                                    .world = c->world,
                                    .rank = c->rank,
                                    .proofs_dir = *c->proofs_dir ? c->proofs_dir : NULL};
+    char view[CHECKPOINT_PATH_MAX + 64], seen[CHECKPOINT_PATH_MAX + 64];
     int rc = *want.path ? checkpoint_verify(&want, &k->progress, &k->job_found, err) : 0;
 
+    (void)snprintf(view, sizeof view, "%.1000s/e%lld/%lld.resume", c->base, (long long)c->epoch,
+                   (long long)c->rank);
+    if (rc == 0 && *want.path) {
+        rc = checkpoint_exact(k->job_found.dir, view, seen, err);
+        if (rc == 0)
+            memcpy(k->job_found.dir, seen, sizeof seen);
+    }
     return rc < 0 ? rc : checkpoint_sealer_create(c->base, c->epoch, c->rank, &k->sealer, err);
 }
 
@@ -82,7 +90,7 @@ static void work(void *arg)
     }
     int64_t before = checkpoint_sealer_newest(k->sealer)->step;
     bool had = checkpoint_sealer_newest(k->sealer)->present;
-    k->job_rc = checkpoint_sealer_look(k->sealer, &k->progress, &k->job_err);
+    k->job_rc = checkpoint_sealer_look(k->sealer, k->job_over, &k->progress, &k->job_err);
     const struct checkpoint_sealed *s = checkpoint_sealer_newest(k->sealer);
     if (k->job_rc == 0 && k->cfg.own_cuts && s->present &&
         (!had || s->step != before || k->cut_number == 0))
@@ -125,6 +133,7 @@ static void begin_work(struct keeper *k)
     k->working = true;
     k->moved_ms = loop_now_ms(k->loop);
     k->job_err = (struct err){0};
+    k->job_over = k->settling; /* nobody is left who could write */
     loop_work(k->loop, work, worked, k);
 }
 
@@ -164,7 +173,7 @@ static void keeper_tick(void *arg)
     } else if (k->settling) {
         k->state = KEEPER_SETTLED;
         k->changed(k->arg);
-    } else if (k->state == KEEPER_READY) {
+    } else if (k->state == KEEPER_READY && !k->paused) {
         begin_work(k);
         watch_work(k);
     }
@@ -184,6 +193,11 @@ struct keeper *keeper_create(struct loop *l, const struct run_checkpoints *cfg,
     begin_work(k);
     timer_start(&k->tick, 1000);
     return k;
+}
+
+void keeper_pause(struct keeper *k)
+{
+    k->paused = true;
 }
 
 void keeper_settle(struct keeper *k, bool look)

@@ -19,6 +19,9 @@ struct keeper;
  * seal is another; it must not call back. */
 struct keeper *keeper_create(struct loop *l, const struct run_checkpoints *cfg,
                              void (*changed)(void *arg), void *arg);
+/* The program was asked to save and exit: what it saves now is looked at when it is gone, and then
+ * need not be copied. */
+void keeper_pause(struct keeper *k);
 /* Last look; with `look` false what is under way is broken off. SETTLED follows, also when the
  * store hangs: after KEEPER_PATIENCE_MS without a byte of progress keeper_stuck is true. */
 void keeper_settle(struct keeper *k, bool look);

@@ -205,6 +205,7 @@ static int shim_run(const struct args *a, const char *marker, const char *group)
     struct err err;
     struct shim s = {.grace_ms = a->grace_ms};
     struct runner_os *os = runner_os_linux();
+    sigset_t all;
     int status;
 
     s.loop = loop_uv_create(&err);
@@ -238,15 +239,18 @@ static int shim_run(const struct args *a, const char *marker, const char *group)
                                                 .wait_go = a->wait_go},
                                 .done = shim_done,
                                 .arg = &s};
+    /* They are called by the running loop only: the runner is there by then. */
+    if (loop_signal(s.loop, SIGTERM, shim_term, &s, &err) < 0 ||
+        loop_signal(s.loop, SIGHUP, shim_term, &s, &err) < 0 ||
+        loop_signal(s.loop, SIGINT, shim_int, &s, &err) < 0)
+        log_err(LOG_WARN, "run.signals", &err);
     if (runner_create(s.loop, &cfg, &s.runner, &err) < 0) {
         status = shim_failed(s.loop, a, &err);
         tree_group_remove(os, group);
     } else {
-        if (loop_signal(s.loop, SIGTERM, shim_term, &s, &err) < 0 ||
-            loop_signal(s.loop, SIGHUP, shim_term, &s, &err) < 0 ||
-            loop_signal(s.loop, SIGINT, shim_int, &s, &err) < 0)
-            log_err(LOG_WARN, "run.signals", &err);
         loop_uv_run(s.loop);
+        (void)sigfillset(&all); /* all is said: a signal must not change the exit status now */
+        (void)sigprocmask(SIG_SETMASK, &all, NULL);
         status = s.report.term_signal ? 128 + s.report.term_signal : s.report.exit_code;
         if (*s.report.reason && !a->dir)
             (void)fprintf(stderr, "hanse run: %s: %s\n", s.report.reason, s.report.message);

@@ -259,6 +259,8 @@ static void runner_begin_end(struct runner *r, int signo, uint64_t kill_at_ms)
     if (r->state != RS_RUNNING)
         return;
     r->state = RS_ENDING;
+    if (r->keeper)
+        keeper_pause(r->keeper);
     r->kill_at_ms = kill_at_ms;
     r->report.step = RUN_STEP_ENDING;
     if (r->program && signo)

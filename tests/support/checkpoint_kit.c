@@ -78,7 +78,7 @@ void kit_look(struct checkpoint_sealer *s)
     struct checkpoint_progress p = {0};
     struct err e;
 
-    if (checkpoint_sealer_look(s, &p, &e) < 0)
+    if (checkpoint_sealer_look(s, false, &p, &e) < 0)
         fail_msg("%s", e.text);
 }
 
@@ -87,7 +87,7 @@ void kit_look_refused(struct checkpoint_sealer *s, const char *reason, const cha
     struct checkpoint_progress p = {0};
     struct err e = {0};
 
-    assert_int_equal(checkpoint_sealer_look(s, &p, &e), E_CHECKPOINT);
+    assert_int_equal(checkpoint_sealer_look(s, false, &p, &e), E_CHECKPOINT);
     assert_string_equal(e.field, reason);
     if (!strstr(e.text, says))
         fail_msg("\"%s\" does not say \"%s\"", e.text, says);

@@ -167,6 +167,47 @@ static void proofs_spare_reading_and_nothing_else(void **state)
     assert_string_equal(e.field, "CheckpointAltered");
 }
 
+/* A log that has grown since it was sealed: its program sees what was committed, and no more. */
+static void a_view_is_as_long_as_the_manifest_says(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    const char *dir = checkpoint_sealer_dir(s);
+    char hex[65], m[512], path[512], view[512], got[CHECKPOINT_PATH_MAX + 64], text[64];
+    struct err e;
+
+    (void)state;
+    for (int step = 1; step <= 2; step++) { /* the second seal is a link */
+        const char *log = step == 1 ? "a\n" : "a\nb\n";
+        kit_path_of(path, dir, "log");
+        FILE *f = fopen(path, "a");
+        assert_non_null(f);
+        (void)fputs(log + 2 * (step - 1), f);
+        (void)fclose(f);
+        kit_hex_of(log, strlen(log), hex);
+        (void)snprintf(
+            m, sizeof m,
+            "{\"step\":%d,\"files\":[{\"name\":\"log\",\"bytes\":%zu,\"sha256\":\"%s\"}]}", step,
+            strlen(log), hex);
+        kit_put_manifest(dir, m);
+        kit_look(s);
+    }
+    kit_path_of(path, kit_base, "sealed/e1/0/s2");
+    kit_path_of(view, kit_base, "e2/0.resume");
+    for (int twice = 0; twice < 2; twice++) {
+        assert_int_equal(checkpoint_exact(path, view, got, &e), 0);
+        assert_string_equal(got, twice ? view : path);
+        kit_path_of(m, dir, "log");
+        FILE *f = fopen(m, "a");
+        assert_non_null(f);
+        (void)fputs("c\n", f);
+        (void)fclose(f);
+    }
+    kit_path_of(path, view, "log");
+    kit_read_all(path, text, sizeof text);
+    assert_string_equal(text, "a\nb\n");
+    (void)checkpoint_sealer_destroy(s);
+}
+
 /* ---- retention ---- */
 static void retain(int64_t epoch, int64_t keep, int64_t known, const char *resume, int64_t floor_)
 {
@@ -334,9 +375,9 @@ static void commit_and_verify(void **state)
     assert_int_equal(CMD("commit", "--dir", dir, "log"), 2);
     assert_int_equal(CMD("verify", dir), 0);
     kit_path_of(path, sub, "0.pt");
-    kit_put(sub, "0.pt", "zerO", 4); /* in place: the sealed file is the same one */
+    kit_put(sub, "0.pt", "zerO", 4); /* in place */
     assert_int_equal(CMD("verify", dir), 5);
-    assert_int_equal(CMD("verify", c.path), 5);
+    assert_int_equal(CMD("verify", c.path), 0);
     assert_int_equal(CMD("verify", "/nowhere/cut-1.json"), 5);
     assert_int_equal(CMD("bogus"), 2);
     (void)checkpoint_sealer_destroy(s);
@@ -351,6 +392,7 @@ int main(int argc, char **argv)
                                        T(foreign_is_refused),
                                        T(each_rank_gets_its_own),
                                        T(proofs_spare_reading_and_nothing_else),
+                                       T(a_view_is_as_long_as_the_manifest_says),
                                        T(the_newest_stay),
                                        T(what_the_hub_knows_stays),
                                        T(what_it_came_from_stays_until_then),

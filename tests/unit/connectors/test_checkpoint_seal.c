@@ -171,7 +171,7 @@ static void folders_through_links_are_not_entered(void **state)
     kit_put_manifest(checkpoint_sealer_dir(s), m);
     struct checkpoint_progress p = {0};
     struct err e = {0};
-    assert_int_equal(checkpoint_sealer_look(s, &p, &e), E_CHECKPOINT);
+    assert_int_equal(checkpoint_sealer_look(s, false, &p, &e), E_CHECKPOINT);
     assert_false(kit_exists("sealed/e1/0/s5"));
     (void)checkpoint_sealer_destroy(s);
 }
@@ -211,11 +211,81 @@ static void a_log_may_grow_on(void **state)
     kit_put_manifest(dir, m);
     kit_look(s);
     assert_int_equal(checkpoint_sealer_newest(s)->step, 3);
-    f = fopen(path, "r+"); /* it must not be written over */
+    struct cut later = kit_cut(1, &s, 1);
+    kit_good(&later, 3);
+    f = fopen(path,
+              "r+"); /* and then it is written over: found, and the step before is untouched */
     assert_non_null(f);
     (void)fputs("ONE", f);
     (void)fclose(f);
-    kit_refused(&c, "CheckpointAltered");
+    kit_refused(&later, "CheckpointAltered");
+    kit_good(&c, 2);
+    (void)checkpoint_sealer_destroy(s);
+}
+
+static unsigned links(const char *name)
+{
+    struct stat st;
+    char path[512];
+
+    kit_path_of(path, kit_base, name);
+    assert_int_equal(stat(path, &st), 0);
+    return (unsigned)st.st_nlink;
+}
+
+static void save_in_place(const char *dir, int step, const char *text)
+{
+    char hex[65], m[512];
+
+    kit_put(dir, "model.pt", text, strlen(text)); /* the same file, truncated and written */
+    kit_hex_of(text, strlen(text), hex);
+    (void)snprintf(
+        m, sizeof m,
+        "{\"step\":%d,\"files\":[{\"name\":\"model.pt\",\"bytes\":%zu,\"sha256\":\"%s\"}]}", step,
+        strlen(text), hex);
+    kit_put_manifest(dir, m);
+}
+
+/* One file, written over in place, and killed in the middle of that: what was sealed stays. */
+static void a_file_written_over_is_copied(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    const char *dir = checkpoint_sealer_dir(s);
+    struct cut c[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        save_in_place(dir, i + 1, i == 0 ? "first state" : i == 1 ? "second" : "third state");
+        kit_look(s);
+        c[i] = kit_cut(1, &s, 1);
+    }
+    kit_put(dir, "model.pt", "four", 2);
+    for (int i = 0; i < 3; i++)
+        kit_good(&c[i], i + 1);
+    assert_int_equal(links("sealed/e1/0/s3/model.pt"), 1);
+    (void)checkpoint_sealer_destroy(s);
+}
+
+/* Copies are made only where a link is no good: new names, logs and what is left at the end. */
+static void what_is_not_written_over_is_linked(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    const char *dir = checkpoint_sealer_dir(s);
+    struct checkpoint_progress p = {0};
+    struct err e;
+
+    (void)state;
+    kit_save(dir, 1, "one");
+    kit_look(s);
+    assert_int_equal(links("sealed/e1/0/s1/state-1"), 1); /* nothing was known of its ways */
+    kit_save(dir, 2, "two");
+    kit_look(s);
+    assert_int_equal(links("sealed/e1/0/s2/state-2"), 2);
+    (void)checkpoint_sealer_destroy(s);
+    s = kit_sealer(2, 0);
+    kit_save(checkpoint_sealer_dir(s), 3, "three");
+    assert_int_equal(checkpoint_sealer_look(s, true, &p, &e), 0); /* it has ended */
+    assert_int_equal(links("sealed/e2/0/s3/state-3"), 2);
     (void)checkpoint_sealer_destroy(s);
 }
 
@@ -245,9 +315,9 @@ static void unchanged_files_are_read_once(void **state)
                        step, a, b);
         kit_put_manifest(dir, m);
         uint64_t before = p.bytes;
-        assert_int_equal(checkpoint_sealer_look(s, &p, &e), 0);
+        assert_int_equal(checkpoint_sealer_look(s, false, &p, &e), 0);
         assert_int_equal(checkpoint_sealer_newest(s)->step, step);
-        assert_int_equal(p.bytes - before, step == 2 ? 4 : 12);
+        assert_int_equal(p.bytes - before, step == 1 ? 24 : step == 2 ? 4 : 16); /* copies twice */
     }
     (void)checkpoint_sealer_destroy(s);
 }
@@ -260,9 +330,9 @@ static void a_cancelled_look_ends(void **state)
 
     (void)state;
     kit_save(checkpoint_sealer_dir(s), 1, "x");
-    assert_int_equal(checkpoint_sealer_look(s, &p, &e), E_CANCELLED);
+    assert_int_equal(checkpoint_sealer_look(s, false, &p, &e), E_CANCELLED);
     p.cancel = false;
-    assert_int_equal(checkpoint_sealer_look(s, &p, &e), 0);
+    assert_int_equal(checkpoint_sealer_look(s, false, &p, &e), 0);
     assert_int_equal(checkpoint_sealer_newest(s)->step, 1);
     (void)checkpoint_sealer_destroy(s);
 }
@@ -344,6 +414,7 @@ int main(void)
         T(manifests_are_believed_in_nothing),      T(a_step_is_sealed_once_and_stays),
         T(what_a_crash_left_is_removed),           T(bad_saves_are_not_sealed),
         T(folders_through_links_are_not_entered),  T(a_log_may_grow_on),
+        T(a_file_written_over_is_copied),          T(what_is_not_written_over_is_linked),
         T(unchanged_files_are_read_once),          T(a_cancelled_look_ends),
         T(ranks_that_save_together_stay_together), T(ranks_on_their_own_get_on)};
 
