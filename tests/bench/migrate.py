@@ -125,6 +125,7 @@ def main():
     a.add_argument("--bytes", type=int, default=100 << 20)
     a.add_argument("--members", type=int, default=1, choices=(1, 3))
     o = a.parse_args()
+    load = round(os.getloadavg()[0], 1)  # other work on the machine counts into the pause
     with tempfile.TemporaryDirectory(prefix="hanse-bench-") as folder:
         pool = Moves(os.path.realpath(binary()), "/bin/false", folder, members=o.members)
         try:
@@ -142,7 +143,7 @@ def main():
                for label, share in (("p50", 0.5), ("p99", 0.99))]
     results += [row(f"phase_{name}_p50", statistics.median(values), "ms") for name, values in phases.items()]
     results += [row("log_entries_a_move_p50", statistics.median(entries), "entries"), row("checkpoint", o.bytes, "bytes")]
-    print(json.dumps({"name": "migrate", "parameters": vars(o), "results": results}, indent=1))
+    print(json.dumps({"name": "migrate", "parameters": {**vars(o), "load1": load}, "results": results}, indent=1))
 
 
 main()
