@@ -340,7 +340,7 @@ static int64_t held_in_forest(const char *queue, const char *class_, void *arg)
     const struct forest *f = arg;
 
     (void)class_;
-    return (queue[0] ? f->own[atol(queue + 1)] : f->own[f->n]) * 1000;
+    return (queue[0] ? f->own[strtol(queue + 1, NULL, 10)] : f->own[f->n]) * 1000;
 }
 
 static int64_t branch(const struct forest *f, int q)
