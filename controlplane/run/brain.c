@@ -22,6 +22,7 @@ struct brain *brain_create(const struct brain_config *cfg)
     b->loop = cfg->loop;
     list_init(&b->sites);
     list_init(&b->movers);
+    events_init(b);
     timer_init(&b->cycle_timer, b->loop, cycle_due, b);
     return b;
 }
@@ -54,6 +55,8 @@ static void sleep_now(struct brain *b)
     movers_drop(b);
     causes_drop(b);
     preempt_drop(b);
+    events_drop(b);
+    retention_drop(b);
     b->pool = pool_destroy(b->pool);
     b->frozen = false;
 }
@@ -77,6 +80,7 @@ static void reset(struct brain *b)
     drivers_reset(b);
     movers_reset(b);
     causes_reset(b);
+    retention_reset(b);
 }
 
 void brain_leading(struct brain *b, bool leads, uint64_t term)
@@ -99,6 +103,7 @@ static bool change_each(const struct change *c, void *arg)
 {
     struct brain *b = arg;
 
+    events_change(b, c);
     scheduler_change(b, c->kind, c->before, c->after);
     if (c->kind == KIND_TARGET)
         site_change(b, c->before, c->after);

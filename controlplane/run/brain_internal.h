@@ -88,6 +88,12 @@ struct preempts {            /* move/preempt.c */
     } * nominees;
     size_t n_nominees;
 };
+#define EVENTS_MAX 256
+struct events { /* events.c */
+    struct list waiting;
+    unsigned n;
+    struct timer timer;
+};
 #define MOVE_CAUSES 12
 #define PAUSE_BUCKETS 10
 
@@ -112,6 +118,8 @@ struct brain {
     bool movers_posted;
     struct causes causes;
     struct preempts preempts;
+    struct events events;
+    struct timer retention;
     struct {                            /* of Migrations that ended while this brain led */
         uint64_t ended[MOVE_CAUSES][3]; /* Succeeded, Failed, Cancelled */
         uint64_t pause[PAUSE_BUCKETS + 1], pause_sum_ms, pauses;
@@ -193,6 +201,15 @@ void order_stage(struct site *t, const struct object *workload, const struct pla
 int64_t order_interval_ms(const struct site *t, const struct object *workload,
                           const struct placement *p, int64_t write_ms);
 bool end_by_target(const struct run_end *e); /* the machine failed it, not the program */
+
+/* ---- events.c, retention.c
+ * ---------------------------------------------------------------------------------------------------
+ */
+void events_init(struct brain *b);
+void events_change(struct brain *b, const struct change *c);
+void events_drop(struct brain *b);
+void retention_reset(struct brain *b);
+void retention_drop(struct brain *b);
 
 /* ---- move/: Migrations
  * ------------------------------------------------------------------------------------------------------

@@ -242,6 +242,8 @@ static bool back_of_workload(const struct object *w, struct back *r)
     if (!w)
         return true;
     *r = (struct back){MP_CANCELLED, "WorkloadEnded", "the workload ended by itself"};
+    if (x->status->phase == PHASE_FAILED)
+        *r = (struct back){MP_FAILED, x->status->reason, x->status->message};
     if (phase_final(x->status->phase))
         return true;
     *r = (struct back){MP_CANCELLED, "WorkloadDeleted", "the workload is being deleted"};
