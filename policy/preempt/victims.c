@@ -330,13 +330,16 @@ void suspects_find(struct planner *x)
  * ----------------------------------------------------------------------------------
  * Work cannot be cut: one that holds borrowed and guaranteed GPUs may go, as what its queue is
  * guaranteed stays free for it. But nothing goes once its queue borrows no more, or once the
- * claimant has what it is owed. The smallest first: that allows the most. */
+ * claimant has what it is owed. The smallest first, of equals in
+ * the order of the plan: that allows the most, and the state machine asks in the same order. */
 static int cmp_milli(const void *pa, const void *pb)
 {
     const struct suspect *a = *(struct suspect *const *)pa, *b = *(struct suspect *const *)pb;
 
     if (a->hold->milli != b->hold->milli)
         return a->hold->milli < b->hold->milli ? -1 : 1;
+    if (a->harm != b->harm)
+        return a->harm < b->harm ? -1 : 1;
     return strcmp(a->hold->key, b->hold->key);
 }
 

@@ -36,13 +36,29 @@ static void size_of(struct job *j, uint64_t *s)
     }
 }
 
-static struct pool *fleet(const struct options *o, bool alike)
+static bool run_job(struct pool *p, const struct job *j, uint64_t seed, struct arena *a)
+{
+    struct object *w = make_job(j, NULL);
+    struct place_request rq = {.workload = w, .now_ms = NOW, .seed = seed};
+    struct decision_spec *d;
+    struct placement *at;
+
+    arena_reset(a);
+    if (policy_place(p, &rq, a, &d, &at, NULL) != 0)
+        die("policy_place failed");
+    (void)object_unref(w);
+    if (!at)
+        return false;
+    w = make_job(j, at);
+    pool_hold(p, w);
+    (void)object_unref(w);
+    return true;
+}
+
+static struct pool *fleet_empty(const struct options *o)
 {
     struct pool *p = pool_create();
-    struct arena *a = arena_create(0);
-    uint64_t s = o->seed;
     char name[32], target[32];
-    long nodes = 0, running = 0;
 
     put_prices(p);
     put_class(p, "research", 10, false, 600000);
@@ -52,65 +68,45 @@ static struct pool *fleet(const struct options *o, bool alike)
         (void)snprintf(target, sizeof(target), "fleet-%d", i);
         put_target(p, target);
     }
-    /* Nodes as many as the work needs: all but the last are full. */
-    for (; nodes < o->running * 123 / 100 / 8; nodes++) {
-        (void)snprintf(name, sizeof(name), "n%06ld", nodes);
-        (void)snprintf(target, sizeof(target), "fleet-%ld", nodes % 4);
-        put_node(p, name, target, nodes / 4);
+    /* As many nodes as the work needs: all but the last are full. */
+    for (long i = 0; i < o->running * 123 / 100 / 8; i++) {
+        (void)snprintf(name, sizeof(name), "n%06ld", i);
+        (void)snprintf(target, sizeof(target), "fleet-%ld", i % 4);
+        put_node(p, name, target, i / 4);
     }
-    while (running < o->running) {
-        struct job j = {.name = name};
-        struct place_request rq = {.now_ms = NOW, .seed = next(&s, 1000) + 1};
-        struct decision_spec *d;
-        struct placement *at;
-        struct object *w;
+    return p;
+}
+
+/* alike: all of one class began at once, none has saved anything. */
+static struct pool *fleet(const struct options *o, bool alike)
+{
+    struct pool *p = fleet_empty(o);
+    struct arena *a = arena_create(0);
+    uint64_t s = o->seed;
+    char name[32];
+    struct job j = {.name = name};
+    long running = 0;
+
+    for (; running < o->running; running++) {
         uint32_t c = next(&s, 10);
 
         (void)snprintf(name, sizeof(name), "w%06ld", running);
         size_of(&j, &s);
-        if (alike) /* all began at once, none has saved anything */
-            c = 0;
-        j.class_ = c < 5 ? "research" : c < 8 ? "team" : "production";
-        j.placed_at = NOW - 60000 - (int64_t)next(&s, 1000000) * 200;
-        if (alike)
-            j.placed_at = NOW - 3600000;
-        j.saved_at =
-            !alike && next(&s, 4) ? NOW - (int64_t)next(&s, (uint32_t)(NOW - j.placed_at)) : 0;
-        w = make_job(&j, NULL);
-        rq.workload = w;
-        arena_reset(a);
-        if (policy_place(p, &rq, a, &d, &at, NULL) != 0)
-            die("policy_place failed");
-        (void)object_unref(w);
-        if (!at)
+        j.class_ = alike || c < 5 ? "research" : c < 8 ? "team" : "production";
+        j.placed_at = NOW - (alike ? 3600000 : 60000 + (int64_t)next(&s, 1000000) * 200);
+        j.saved_at = 0;
+        if (!alike && next(&s, 4))
+            j.saved_at = NOW - (int64_t)next(&s, (uint32_t)(NOW - j.placed_at));
+        if (!run_job(p, &j, next(&s, 1000) + 1, a))
             break;
-        w = make_job(&j, at);
-        pool_hold(p, w);
-        (void)object_unref(w);
-        running++;
     }
     if (running < o->running)
         (void)fprintf(stderr, "preempt: the fleet holds %ld workloads\n", running);
     /* What is free is taken by work that cannot be a victim. */
-    for (long i = 0;; i++) {
-        struct job j = {.name = name, .workers = 1, .gpus = 1, .class_ = "production"};
-        struct place_request rq = {.now_ms = NOW};
-        struct decision_spec *d;
-        struct placement *at;
-        struct object *w;
-
-        (void)snprintf(name, sizeof(name), "f%06ld", i);
-        w = make_job(&j, NULL);
-        rq.workload = w;
-        arena_reset(a);
-        if (policy_place(p, &rq, a, &d, &at, NULL) != 0)
-            die("policy_place failed");
-        if (at)
-            pool_hold_placement(p, w, at);
-        (void)object_unref(w);
-        if (!at)
-            break;
-    }
+    j = (struct job){.name = name, .workers = 1, .gpus = 1, .class_ = "production"};
+    do
+        (void)snprintf(name, sizeof(name), "f%06ld", running++);
+    while (run_job(p, &j, 1, a));
     a = arena_destroy(a);
     return p;
 }
