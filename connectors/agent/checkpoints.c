@@ -127,7 +127,6 @@ static void cut_taken(struct run *r, struct cut_job *j)
         c->last[i] = j->cut.ranks[i].step;
     c->newest = j->report;
     c->number = j->number;
-    cut_record(r);
     run_key_print(&r->key, key);
     log_event(LOG_INFO, "agent.checkpoint",
               LOG_FIELDS({"key", log_str(key)}, {"step", log_i64(c->newest.step)},
@@ -153,6 +152,8 @@ static void cut_done(struct store_job *job)
             cut_taken(r, j);
         }
         run_changed(r);
+        if (j->rc == 0 && r->cuts->number == j->number)
+            cut_record(r); /* after it was told: a restarted agent would only make it anew */
     }
     if (!a || j->rc < 0) {
         cut_free(j);

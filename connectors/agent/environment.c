@@ -74,6 +74,30 @@ const char *worker_cwd(const struct worker *w, struct arena *m)
     return *cwd ? cwd : arena_printf(m, "%s/%" PRId64 "/work", w->run->dir, w->rank);
 }
 
+/* Tests kill shims, too, at points of theirs; the shim keeps this from its
+ * program. */
+static void env_failpoints(struct env *e, const struct agent *a)
+{
+#ifdef HANSE_FAILPOINTS
+    static const char *const handed[] = {"HANSE_FAILPOINT_FILE", "HANSE_FAILPOINT_LIST"};
+    const char *role = a->cfg.os->ops->getenv(a->cfg.os, "HANSE_FAILPOINT_ROLE");
+    bool any = false;
+
+    for (size_t i = 0; i < sizeof handed / sizeof *handed; i++) {
+        const char *value = a->cfg.os->ops->getenv(a->cfg.os, handed[i]);
+        if (value)
+            env_str(e, handed[i], value);
+        any = any || value;
+    }
+    if (any)
+        env_set(e, arena_printf(e->mem, "HANSE_FAILPOINT_ROLE=%s%sshim", role ? role : "",
+                                role ? "-" : ""));
+#else
+    (void)e;
+    (void)a;
+#endif
+}
+
 const char *const *worker_env(const struct worker *w, struct arena *m)
 {
     static const char *const inherited[] = {"PATH", "HOME", "LANG", "TZ"};
@@ -109,6 +133,7 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
                 (int64_t)((wire_u64(o, "checkpointInterval") + 999) / 1000));
     worker_marker(w, marker);
     env_str(&e, RUN_MARKER_ENV, marker);
+    env_failpoints(&e, a);
     e.v[e.n] = NULL;
     return e.v;
 }

@@ -1,4 +1,5 @@
 /* What the server may ask about runs. Every request is idempotent, and is answered once. */
+#include "api/base/failpoint.h"
 #include "connectors/agent/agent_internal.h"
 
 #include <signal.h>
@@ -119,6 +120,7 @@ static void request_about(struct agent *a, const struct frame *f, const cJSON *j
         session_answer(a, f->id, OUT_DONE, NULL, &o);
     } else if (f->type == AF_SIGNAL) {
         run_stop(r, (int)wire_u64(j, "signal"), wire_u64(j, "graceMs"));
+        FAILPOINT("agent.quiesce.after");
         session_answer(a, f->id, OUT_DONE, NULL, &o);
     } else {
         request_stop(f->id, r, j);

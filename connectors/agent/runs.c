@@ -1,6 +1,7 @@
 /* The runs of this agent: accepted durably before anything starts, found again after a restart,
  * kept for a while after their end. Invariant: a key that was refused, or that has ended, never
  * starts (again). */
+#include "api/base/failpoint.h"
 #include "connectors/agent/agent_internal.h"
 
 #include <signal.h>
@@ -214,6 +215,8 @@ void run_changed(struct run *r)
     if (r->told == RUN_RUNNING && o.state == RUN_STARTING)
         return;
     r->told = o.state;
+    if (o.state == RUN_ENDED)
+        FAILPOINT("agent.ended.before");
     run_tell(r, &o);
     if (o.state == RUN_ENDED || o.state == RUN_ABSENT)
         run_ended(r, &o);
@@ -365,9 +368,11 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
         return rc;
     cJSON_DeleteItemFromObjectCaseSensitive(order, "bootId");
     cJSON_AddStringToObject(order, "bootId", a->boot_id);
+    FAILPOINT("agent.submit.before");
     rc = order_write(a, &k, order, err);
     if (rc < 0)
         return rc;
+    FAILPOINT("agent.submit.after"); /* accepted; nothing was started */
     r = run_make(a, &k, order);
     a->n_alive++;
     run_key_print(&k, key);
@@ -375,6 +380,7 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
               LOG_FIELDS({"key", log_str(key)}, {"workers", log_u64(r->n_workers)}));
     for (unsigned i = 0; i < r->n_workers; i++)
         worker_start(&r->workers[i]);
+    FAILPOINT("agent.start.after");
     *ret = r;
     return 0;
 }

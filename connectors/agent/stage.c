@@ -4,6 +4,7 @@
  * for the shims, so that a move does not read everything twice on this side.
  *
  * Answers go to who asks in this session; what an older session asked is finished, and kept. */
+#include "api/base/failpoint.h"
 #include "connectors/agent/agent_internal.h"
 
 #include <stdio.h>
@@ -47,6 +48,7 @@ static void stage_work(struct store_job *job)
                                    .proofs_dir = s->proofs,
                                    .write_proofs = true};
 
+    FAILPOINT("agent.stage.before");
     s->rc = checkpoint_verify(&want, &s->job.progress, &s->found, &s->err);
 }
 
@@ -94,6 +96,7 @@ static void stage_done(struct store_job *job)
     struct stage *s = container_of(job, struct stage, job);
     struct agent *a = job->agent;
 
+    FAILPOINT("agent.stage.after");
     if (a) {
         list_remove(&s->link);
         if (s->rc == 0)

@@ -1,5 +1,6 @@
 /* Cuts: what each rank has sealed, at one point of the whole job. The cut file is what the log
  * knows a checkpoint by, so it is written once, whole, and never changed. */
+#include "api/base/failpoint.h"
 #include "connectors/checkpoint/sealfs.h"
 #include "api/schema/schema.h"
 
@@ -126,8 +127,10 @@ int checkpoint_cut_write(const char *base, const struct checkpoint_cut *c,
         return rc;
     rc = sealfs_list(dir, highest, &n, err);
     (void)snprintf(name, sizeof name, "cut-%lld.json", (long long)n + 1);
+    FAILPOINT("agent.cut.before");
     if (rc == 0)
         rc = sealfs_write(dir, name, text.p, text.n, true, err);
+    FAILPOINT("agent.cut.after");
     sealfs_close(dir);
     if (rc == 0)
         rc = sealfs_digest(text.p, text.n, ret_digest, err);

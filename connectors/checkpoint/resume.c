@@ -216,15 +216,18 @@ int checkpoint_verify_dir(const char *path, const char *digest, struct checkpoin
 }
 
 /* ---- the program's view ---- */
-static int view_file(int dir, int view, const struct checkpoint_file *f, struct err *err)
+/* bytes -1: all of it. */
+static int view_file(int dir, int view, const char *name, int64_t bytes, struct err *err)
 {
     struct file_facts facts;
     int fd, copy = -1;
-    int rc = sealfs_open(dir, f->name, &fd, &facts, err);
+    int rc = sealfs_open(dir, name, &fd, &facts, err);
 
     if (rc < 0)
         return rc;
-    rc = sealfs_take(fd, f->bytes, facts.size > f->bytes, view, f->name, &copy, err);
+    if (bytes < 0)
+        bytes = facts.size;
+    rc = sealfs_take(fd, bytes, facts.size > bytes, view, name, &copy, err);
     sealfs_close(copy);
     sealfs_close(fd);
     return rc;
@@ -252,7 +255,9 @@ static int view_make(int dir, const char *path, const struct checkpoint_manifest
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < m->n_files && rc == 0; i++)
-        rc = view_file(dir, view, &m->files[i], err);
+        rc = view_file(dir, view, m->files[i].name, m->files[i].bytes, err);
+    if (rc == 0)
+        rc = view_file(dir, view, CHECKPOINT_MANIFEST_FILE, -1, err);
     sealfs_close(view);
     return rc;
 }

@@ -8,6 +8,7 @@
  *
  * Must never seal what it has not read to the last byte named, unless it is the same file,
  * unwritten since, that it has read for the step before. */
+#include "api/base/failpoint.h"
 #include "connectors/checkpoint/sealfs.h"
 
 #include <stdio.h>
@@ -292,8 +293,10 @@ static int seal_step(struct seal *x, const struct checkpoint_manifest *m, const 
         rc = seal_into(x, m, text, err);
         sealfs_close(x->part);
     }
+    FAILPOINT("shim.seal.before");
     if (rc == 0)
         rc = sealfs_rename(dir, part, name, err);
+    FAILPOINT("shim.seal.after");
     if (rc < 0) {
         struct err again;
         if (sealfs_remove(dir, part, &again) < 0)

@@ -1,4 +1,5 @@
 /* See keeper.h. One job at a time; what it works on belongs to the thread pool until it is back. */
+#include "api/base/failpoint.h"
 #include "connectors/run/keeper.h"
 
 #include "api/base/log.h"
@@ -86,6 +87,7 @@ static void work(void *arg)
 
     if (k->preparing) {
         k->job_rc = work_prepare(k, &k->job_err);
+        FAILPOINT("shim.verify.after");
         return;
     }
     int64_t before = checkpoint_sealer_newest(k->sealer)->step;

@@ -9,6 +9,7 @@
  *
  * Level-triggered: runner_tick looks at the program, the clock and the tree, and never trusts an
  * event. */
+#include "api/base/failpoint.h"
 #include "api/base/limits.h"
 #include "api/base/list.h"
 #include "api/base/log.h"
@@ -197,6 +198,7 @@ static void runner_finish(struct runner *r)
     if (r->cfg.dir && !r->written) {
         run_report_print(&r->report, &b);
         (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, r->cfg.dir);
+        FAILPOINT("shim.end.before");
         if (file_write(r->loop, path, b.p, b.n, 0600, &err) < 0) {
             runner_tell(r, NULL); /* a full disk: the agent may know already */
             timer_start(&r->tick, 1000);
@@ -204,6 +206,7 @@ static void runner_finish(struct runner *r)
         }
     }
     r->written = true;
+    FAILPOINT("shim.end.after");
     r->cfg.os->ops->group_remove(r->cfg.os, r->cfg.group);
     runner_tell(r, NULL);
     if (r->listener)
@@ -307,7 +310,8 @@ static const char *const *runner_env(struct runner *r, struct arena *m)
     const char **env = arena_array(m, const char *, n + 3);
     for (size_t i = 0; i < n; i++)
         if (strncmp(r->cfg.env[i], save, sizeof save - 1) != 0 &&
-            strncmp(r->cfg.env[i], resume, sizeof resume - 1) != 0)
+            strncmp(r->cfg.env[i], resume, sizeof resume - 1) != 0 &&
+            strncmp(r->cfg.env[i], "HANSE_FAILPOINT", 15) != 0) /* of tests: not the program's */
             env[k++] = r->cfg.env[i];
     env[k++] = arena_printf(m, "%s%s", save, keeper_dir(r->keeper));
     if (*keeper_resume(r->keeper))
@@ -422,6 +426,7 @@ static void tick_preparing(struct runner *r, uint64_t now)
             runner_seal(r);
             return;
         }
+        FAILPOINT("shim.start.after");
         r->state = RS_RUNNING;
         r->report.step = RUN_STEP_RUNNING;
         r->report.ready = false;

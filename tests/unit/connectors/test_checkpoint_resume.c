@@ -205,6 +205,7 @@ static void a_view_is_as_long_as_the_manifest_says(void **state)
     kit_path_of(path, view, "log");
     kit_read_all(path, text, sizeof text);
     assert_string_equal(text, "a\nb\n");
+    assert_true(kit_exists("e2/0.resume/manifest.json"));
     (void)checkpoint_sealer_destroy(s);
 }
 
