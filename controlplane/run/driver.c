@@ -460,6 +460,17 @@ static bool replace_ready(struct driver *d)
     return false;
 }
 
+/* Deleted, held or too late: nobody wants it to go on anywhere, so nothing has to be found for it.
+ */
+static bool unwanted(const struct driver *d)
+{
+    const struct workload_spec *s = object_as(d->o, workload)->spec;
+    const struct intent *in = status_of(d)->intent;
+
+    return d->o->meta->deletionTimestamp || s->suspend || (in && in->op == INTENT_STOP) ||
+           (s->deadline && loop_wall_ms(d->brain->loop) >= s->deadline);
+}
+
 /* Out of reach. The reservation stays; only proof, or a lease that is certainly over, ends it. */
 static void tick_unknown(struct driver *d, struct site *t)
 {
@@ -482,7 +493,7 @@ static void tick_unknown(struct driver *d, struct site *t)
     }
     if (mode == PARTITION_WAIT || d->brain->frozen)
         return;
-    if (mode == PARTITION_REPLACE && !replace_ready(d))
+    if (mode == PARTITION_REPLACE && !unwanted(d) && !replace_ready(d))
         return;
     if (!lease_over(d, t)) {
         driver_later(d, LOOK_AGAIN_MS);

@@ -152,7 +152,8 @@ static void let_go(struct txn *t, struct run *x)
                   phase_text(x->to), x->reason);
     if (x->to == PHASE_QUEUED) {
         x->s->placement = NULL;
-        if (!moved_on(x) || PLANTED("run.victim-to-the-end")) /* who is told to make room keeps its place in the queue */
+        if (!moved_on(x) || PLANTED("run.victim-to-the-end")) /* who is told to make room keeps its
+                                                                 place in the queue */
             x->s->queuedAt = t->now;
         txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Placed", COND_FALSE, x->reason,
                       x->message);
@@ -171,6 +172,22 @@ static bool ends_with_proof(enum run_step step)
            step == STEP_FENCED;
 }
 
+/* The last copy is not let go by its lease alone before its replacement holds a place: the one that
+ * was held may have been given up in this very entry. */
+static bool replacement_missing(const struct txn *t, const struct run *x)
+{
+    const struct partition_spec *p = x->w->spec->partition;
+    const struct object *o;
+
+    if (x->c->step != STEP_LEASE_OVER || !x->c->requeue || !p || p->mode != PARTITION_REPLACE ||
+        x->w->spec->suspend || x->o->meta->deletionTimestamp || stop_asked(x->s) ||
+        (x->w->spec->deadline && t->now >= x->w->spec->deadline))
+        return false;
+    o = *x->s->migration ? root_get(t->w, KIND_MIGRATION, x->o->meta->namespace_, x->s->migration)
+                         : NULL;
+    return !o || !object_hold(o);
+}
+
 static int step_end(struct txn *t, struct run *x)
 {
     if (!x->c->proof)
@@ -179,6 +196,9 @@ static int step_end(struct txn *t, struct run *x)
     if (x->c->step == STEP_ABSENT && has_run(x->s))
         return RUN_STALE(t, "workload %s/%s ran in epoch %lld: absent is no proof of its end",
                          x->c->ns, x->c->name, (long long)x->s->epoch);
+    if (replacement_missing(t, x) && !PLANTED("run.lease-first"))
+        return RUN_STALE(t, "no replacement of workload %s/%s holds a place: its own stays",
+                         x->c->ns, x->c->name);
     if (x->c->step == STEP_ENDED) {
         if (x->c->checkpoint) /* its last one; an older one than is known changes nothing */
             (void)!checkpoint_take(t, x->o, x->s, x->c->checkpoint, x->c->epoch);

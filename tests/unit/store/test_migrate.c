@@ -456,6 +456,38 @@ static void test_strangers(void **state)
     kit_end(&k);
 }
 
+/* The simulator's seed 2195: the destination was lost, too, and its move given up, just ahead of
+ * the lease's end. */
+static void test_no_lease_over_without_a_replacement(void **state)
+{
+    struct kit k;
+    union command c;
+
+    (void)state;
+    begin(&k);
+    kit_running(&k, "w", "", "fra.n0", 0, 2);
+    struct workload *w = object_edit_as(kit_get(&k, "w"), workload, k.a);
+    w->spec->partition = arena_new(k.a, struct partition_spec);
+    w->spec->partition->mode = PARTITION_REPLACE;
+    assert_int_equal(kit_update(&k, KIND_WORKLOAD, k.ns, "w", w, 0, false).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    k.requeue = true;
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_LEASE_OVER).code, E_STALE);
+    struct move_begin b = kit_begin_of(&k, "w", MOVE_LOST, kit_placement(&k, "ber.n0", 0, 2));
+    assert_string_equal(kit_plan(&k, &b, 1, NULL, NULL).text, "");
+    kit_step_of(&k, &c, "w-m1", MOVE_ABORT);
+    c.migrate.outcome = MP_FAILED;
+    assert_int_equal(kit_apply(&k, &c).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_LEASE_OVER).code, E_STALE);
+    assert_int_equal(kit_status(&k, "w")->phase, PHASE_UNKNOWN);
+    held(&k, 2, 0);
+    b = kit_begin_of(&k, "w", MOVE_LOST, kit_placement(&k, "ber.n0", 0, 2));
+    assert_string_equal(kit_plan(&k, &b, 1, NULL, NULL).text, "");
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_LEASE_OVER).code, 0);
+    held(&k, 0, 2);
+    kit_end(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_abort_of_what_has_ended),
         cmocka_unit_test(test_no_start_before_the_end_is_proved),
         cmocka_unit_test(test_target_lost),
+        cmocka_unit_test(test_no_lease_over_without_a_replacement),
         cmocka_unit_test(test_target_lost_and_seen_again),
         cmocka_unit_test(test_nothing_was_started),
         cmocka_unit_test(test_destinations_are_checked),
