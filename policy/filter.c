@@ -203,13 +203,22 @@ static bool linked(const struct place *pl, const struct group *g, const char *wa
     return strcmp(g->fabric, want) == 0 || (c && strcmp(c->interconnect, want) == 0);
 }
 
+/* A run that moves within its queue and class takes what it gives up, though a limit has sunk below
+ * that meanwhile. */
+static bool has_quota(const struct place *pl, uint32_t class_, uint32_t workers)
+{
+    return pl->own && pl->own->i_queue == pl->queue && pl->own->i_class == class_ &&
+           need_milli(&pl->need, workers) <= pl->own->milli;
+}
+
 const struct quota_answer *place_quota(struct place *pl, uint32_t class_)
 {
     const struct pool *p = pl->p;
     struct quota_view v = quota_view_pool(p, class_);
 
     if (!pl->quota_known[class_]) {
-        if (p->n_queues && pl->need.mode != NEED_CPU)
+        if (p->n_queues && pl->need.mode != NEED_CPU &&
+            !has_quota(pl, class_, pl->need.min_workers))
             pl->quota[class_] =
                 quota_check(&v, pl->queue, need_milli(&pl->need, pl->need.min_workers));
         pl->quota_known[class_] = true;
@@ -229,7 +238,8 @@ uint32_t place_workers(struct place *pl, uint32_t class_)
     while (low < high) { /* low is admitted, more than high is not */
         uint32_t mid = high - (high - low) / 2;
 
-        if (quota_check(&v, pl->queue, need_milli(&pl->need, mid)).reason == REASON_NONE)
+        if (has_quota(pl, class_, mid) ||
+            quota_check(&v, pl->queue, need_milli(&pl->need, mid)).reason == REASON_NONE)
             low = mid;
         else
             high = mid - 1;

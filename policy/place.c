@@ -169,6 +169,7 @@ int place_look(struct place *pl, const struct pool *cp, const struct place_reque
     pl->obj = rq->workload;
     /* One that runs and looks for another place gives back what it holds. */
     own = pool_hold_of(pl->p, rq->workload->meta->uid);
+    pl->own = own && own->counted ? own : NULL;
     accounts_lay_aside((struct pool *)pl->p, own, -1);
     place_begin(pl);
     score_begin(pl);

@@ -166,7 +166,8 @@ struct place {
     const struct object *obj;
     const struct workload_spec *spec;
     const struct workload_status *status; /* or NULL */
-    const struct gpu_request *gpu;        /* or NULL */
+    const struct hold *own;        /* what it holds while it looks for another place, or NULL */
+    const struct gpu_request *gpu; /* or NULL */
     struct need need;
     uint32_t *classes; /* asked for */
     uint32_t n_classes;

@@ -208,17 +208,25 @@ static void fewer_workers(struct need *n, int64_t room_milli)
         n->workers--;
 }
 
+static int64_t at_least(int64_t limit, int64_t keeps)
+{
+    return limit > keeps ? limit : keeps;
+}
+
 static bool policy_limit(struct place *pl)
 {
-    int64_t milli = need_milli(&pl->need, pl->need.min_workers), held, most = INT64_MAX;
+    int64_t milli = need_milli(&pl->need, pl->need.min_workers), held, most = INT64_MAX, keeps = 0;
     struct window_answer w;
     char have[32], want[32];
 
     if (!pl->order || !milli)
         return false;
     held = pl->p->policy_held[pl->i_policy];
+    /* What runs may go on elsewhere with as much, though a limit has sunk below that meanwhile. */
+    if (pl->own && pl->own->i_policy == pl->i_policy)
+        keeps = held + pl->own->milli;
     if (pl->order->maxGPUs > 0)
-        most = pl->order->maxGPUs * 1000;
+        most = at_least(pl->order->maxGPUs * 1000, keeps);
     if (held + milli > most) {
         gpus_text(have, sizeof(have), held);
         gpus_text(want, sizeof(want), milli);
@@ -229,12 +237,12 @@ static bool policy_limit(struct place *pl)
         return true;
     }
     w = window_limit(pl->p, pl->order, pl->rq->now_ms);
-    if (w.unknown_zone || (w.limited && held + milli > w.max_gpus * 1000)) {
+    if (w.limited && held + milli > at_least(w.max_gpus * 1000, keeps)) {
         window_closed(pl, &w, held, milli);
         return true;
     }
-    if (w.limited && w.max_gpus * 1000 < most)
-        most = w.max_gpus * 1000;
+    if (w.limited && at_least(w.max_gpus * 1000, keeps) < most)
+        most = at_least(w.max_gpus * 1000, keeps);
     if (most < INT64_MAX)
         fewer_workers(&pl->need, most - held);
     return false;

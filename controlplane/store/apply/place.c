@@ -175,6 +175,8 @@ struct quotas {
     const struct object *self;
     struct between *v;
     size_t n;
+    const char *queue; /* of the one that moves, or NULL */
+    int64_t gives_up;  /* in another class: it counts once among those of any class */
 };
 
 static bool between_each(const struct object *o, void *arg)
@@ -201,6 +203,8 @@ static int64_t held(const char *queue, const char *class_, void *arg)
         if (strcmp(q->v[i].queue, queue) == 0 &&
             (!class_ || !*class_ || strcmp(q->v[i].class_, class_) == 0))
             sum += q->v[i].gpus;
+    if (q->queue && (!class_ || !*class_) && strcmp(q->queue, queue) == 0)
+        sum -= q->gives_up;
     return sum;
 }
 
@@ -212,13 +216,18 @@ static int check_quota(struct txn *t, const struct place *x)
     struct err e = {0};
     size_t n;
 
-    if (x->held && strcmp(x->held->class_, x->p->class_) == 0 &&
-        strcmp(x->w->status->queue, x->queue) == 0)
+    bool moves = x->held && strcmp(x->w->status->queue, x->queue) == 0;
+    bool other = moves && strcmp(x->held->class_, x->p->class_) != 0;
+    if (moves && !other)
         gpus -= x->held->gpus;
     if (gpus <= 0 || x->settled)
         return 0;
     const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
-    struct quotas q = {t, x->o, arena_array(t->a, struct between, tree_count(t->w->moves) + 1), 0};
+    struct quotas q = {.t = t,
+                       .self = x->o,
+                       .v = arena_array(t->a, struct between, tree_count(t->w->moves) + 1),
+                       .queue = other ? x->queue : NULL,
+                       .gives_up = other ? x->held->gpus : 0};
     root_scan_moves(t->w, between_each, &q);
     if (policy_quota_check(x->queue, x->p->class_, gpus, queues, n, held, &q, capacity, &e) < 0)
         return PLACE_ERR(t, "quota: %s", e.text);

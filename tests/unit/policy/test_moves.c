@@ -194,6 +194,35 @@ static void test_own_share_counts_once(void **state)
     assert_non_null(strstr(w->d->message, "hold 8 of 8"));
 }
 
+/* Limits that have sunk below what is held make nobody leave, and stop nobody who must. */
+static void test_limits_have_sunk(void **state)
+{
+    struct world *w = *state;
+    const struct object *o;
+
+    three_tiers(w);
+    world_put(w, "kind: GpuClass\nmetadata: {name: a100}\nspec: {memory: 40Gi}\n");
+    o = runs(w, "hub", HOUR, MINUTE, "", "");
+    world_put(w, "kind: Queue\nmetadata: {name: q}\nspec: {namespaces: [dev], gpus: [{class: h100, "
+                 "burst: 4}]}\n");
+    policy(w, "when: [drain]",
+           "maxGPUs: 6, windows: [{from: '00:00', to: '23:59', timezone: UTC, maxGPUs: 2}]");
+    assert_int_equal(policy_must_leave(w->p, o, NOW), 0);
+    assert_non_null(asks(w, o, MOVE_DRAIN).placement);
+    world_run(w, "b", "  resources: {gpu: {count: 1}}\n");
+    assert_pending(w, "PolicyLimitReached");
+    /* Of another class it would be new. */
+    world_put(w, "kind: Queue\nmetadata: {name: q}\nspec: {namespaces: [dev], gpus: [{class: h100, "
+                 "burst: 4}, {class: a100, burst: 4}]}\n");
+    pool_remove(w->p, KIND_NODE, "", "spoke-n1");
+    pool_remove(w->p, KIND_NODE, "", "burst-n1");
+    world_nodes(w, "spoke", 1, 8, "a100", "");
+    assert_null(asks(w, o, MOVE_DRAIN).placement);
+    world_put(w, "kind: Queue\nmetadata: {name: q}\nspec: {namespaces: [dev], gpus: [{class: '', "
+                 "burst: 8}]}\n");
+    assert_non_null(asks(w, o, MOVE_DRAIN).placement);
+}
+
 static void test_it_has_to(void **state)
 {
     struct world *w = *state;
@@ -441,6 +470,7 @@ int main(void)
         T(test_interval),
         T(test_who_must_leave),
         T(test_own_share_counts_once),
+        T(test_limits_have_sunk),
         T(test_it_has_to),
         T(test_a_notice_is_about_the_node),
         T(test_repatriate),

@@ -23,7 +23,8 @@ struct kit {
     struct run_checkpoint *checkpoint;
     enum command_type last; /* what was applied last */
     enum run_step last_step;
-    struct buf log; /* every entry, after its length */
+    struct buf log;        /* every entry, after its length */
+    const char *gpu_class; /* of nodes that are told of; NULL: h100 */
 };
 
 static inline void kit_result(const struct result *r, void *arg)
@@ -191,7 +192,7 @@ static inline struct result kit_facts(struct kit *k, const char *target, uint32_
         n[i].spec->n_gpus = gpus;
         for (uint32_t g = 0; g < gpus; g++) {
             n[i].spec->gpus[g].index = g;
-            n[i].spec->gpus[g].class_ = "h100";
+            n[i].spec->gpus[g].class_ = k->gpu_class ? k->gpu_class : "h100";
             n[i].spec->gpus[g].shared = true;
         }
     }

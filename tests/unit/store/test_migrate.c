@@ -375,7 +375,7 @@ static void test_destinations_are_checked(void **state)
     kit_end(&k);
 }
 
-static void quota(struct kit *k, int64_t burst)
+static void quota(struct kit *k, const char *class_, int64_t burst)
 {
     struct queue *q = arena_new(k->a, struct queue);
 
@@ -386,7 +386,7 @@ static void quota(struct kit *k, int64_t burst)
     q->spec->gpus = arena_new(k->a, struct queue_gpus);
     q->spec->n_gpus = 1;
     *q->spec->gpus =
-        (struct queue_gpus){.class_ = "h100", .guaranteed = burst, .burst = burst, .has = 7};
+        (struct queue_gpus){.class_ = class_, .guaranteed = burst, .burst = burst, .has = 7};
     assert_string_equal(kit_create(k, KIND_QUEUE, "", "team", q).text, "");
 }
 
@@ -398,7 +398,7 @@ static void test_quota_goes_with_it(void **state)
 
     (void)state;
     begin(&k);
-    quota(&k, 2);
+    quota(&k, "h100", 2);
     assert_int_equal(kit_workload(&k, "default", "w", 1, 2).code, 0);
     kit_place_head(&k, &c, "w", "Placed", "Chosen");
     c.place.placement = kit_placement(&k, "fra.n0", 0, 2);
@@ -421,6 +421,36 @@ static void test_quota_goes_with_it(void **state)
     assert_non_null(strstr(r.text, "quota"));
     step_ok(&k, "w-m1", MOVE_START);
     assert_int_equal(root_queue_held(k.root, "team", "h100"), 2000);
+    kit_end(&k);
+}
+
+/* Of GPUs of any class it holds no more on the way to another one: what it gives up counts once. */
+static void test_quota_of_any_class(void **state)
+{
+    struct placement *p;
+    union command c;
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    k.gpu_class = "a100";
+    assert_int_equal(kit_facts(&k, "ber", 1, 4, true).code, 0);
+    quota(&k, "", 2);
+    assert_int_equal(kit_workload(&k, "default", "w", 1, 2).code, 0);
+    kit_place_head(&k, &c, "w", "Placed", "Chosen");
+    c.place.placement = kit_placement(&k, "fra.n0", 0, 2);
+    (void)snprintf(c.place.queue, sizeof c.place.queue, "team");
+    assert_string_equal(kit_apply(&k, &c).text, "");
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+    p = kit_placement(&k, "ber.n0", 0, 2);
+    p->class_ = "a100";
+    assert_string_equal(begin_to(&k, p).text, "");
+    assert_int_equal(kit_workload(&k, "default", "late", 1, 1).code, 0);
+    kit_place_head(&k, &c, "late", "Placed", "Chosen");
+    c.place.placement = kit_placement(&k, "ber.n0", 3, 1);
+    c.place.placement->class_ = "a100";
+    (void)snprintf(c.place.queue, sizeof c.place.queue, "team");
+    assert_int_equal(kit_apply(&k, &c).code, E_PLACE); /* a newcomer gets none of it */
     kit_end(&k);
 }
 
@@ -502,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_nothing_was_started),
         cmocka_unit_test(test_destinations_are_checked),
         cmocka_unit_test(test_quota_goes_with_it),
+        cmocka_unit_test(test_quota_of_any_class),
         cmocka_unit_test(test_strangers),
     };
 
