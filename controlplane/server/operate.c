@@ -75,6 +75,55 @@ static void members_print(const struct root *r, const struct core_status *st, cJ
     }
 }
 
+/* What is held now, in 1/1000 GPU, derived and not stored: {"targets": {NAME: {"gpus", "held"}},
+ * "queues": {NAME: {"held"}}}. GPUs that are not ready are not counted. */
+struct figures {
+    const struct root *r;
+    cJSON *targets, *queues;
+};
+
+static bool node_figures(const struct object *o, void *arg)
+{
+    struct figures *f = arg;
+    const struct node *n = object_as(o, node);
+    struct node_usage u;
+    int64_t gpus = 0, held = root_usage(f->r, o->meta->name, &u) ? u.gpu_milli : 0;
+    bool ready = !n->status || !n->status->health || n->status->health == HEALTH_READY;
+
+    for (uint32_t i = 0; ready && i < n->spec->n_gpus; i++)
+        gpus += n->spec->gpus[i].health == 0 || n->spec->gpus[i].health == HEALTH_READY;
+    cJSON *t = cJSON_GetObjectItemCaseSensitive(f->targets, n->spec->target);
+    if (!t) {
+        t = cJSON_AddObjectToObject(f->targets, n->spec->target);
+        (void)cJSON_AddNumberToObject(t, "gpus", 0);
+        (void)cJSON_AddNumberToObject(t, "held", 0);
+    }
+    cJSON *all = cJSON_GetObjectItemCaseSensitive(t, "gpus"),
+          *some = cJSON_GetObjectItemCaseSensitive(t, "held");
+    (void)cJSON_SetNumberHelper(all, all->valuedouble + (double)gpus * 1000);
+    (void)cJSON_SetNumberHelper(some, some->valuedouble + (double)held);
+    return true;
+}
+
+static bool queue_figures(const struct object *o, void *arg)
+{
+    struct figures *f = arg;
+    cJSON *q = cJSON_AddObjectToObject(f->queues, o->meta->name);
+
+    (void)cJSON_AddNumberToObject(q, "held", (double)root_queue_held(f->r, o->meta->name, NULL));
+    return true;
+}
+
+static void figures_print(const struct root *r, cJSON *pool)
+{
+    struct figures f = {.r = r,
+                        .targets = cJSON_AddObjectToObject(pool, "targets"),
+                        .queues = cJSON_AddObjectToObject(pool, "queues")};
+
+    root_scan(r, KIND_NODE, NULL, NULL, NULL, node_figures, &f);
+    root_scan(r, KIND_QUEUE, NULL, NULL, NULL, queue_figures, &f);
+}
+
 static char *status_print(struct control *c)
 {
     struct core_status st;
@@ -100,6 +149,7 @@ static char *status_print(struct control *c)
     (void)cJSON_AddStringToObject(j, "revision", root_revision(r));
     (void)cJSON_AddNumberToObject(j, "voters", st.voters);
     members_print(r, &st, cJSON_AddArrayToObject(j, "members"));
+    figures_print(r, cJSON_AddObjectToObject(j, "pool"));
     cJSON *counts = cJSON_AddObjectToObject(j, "objects");
     const struct kind *kinds[KIND_LIMIT];
     size_t n = kind_all(kinds, KIND_LIMIT);
@@ -365,10 +415,14 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
         const char *name;
         void (*run)(struct operation *o, const struct api_identity *who, const cJSON *in);
     } table[] = {
-        {"status", op_status},         {"members.list", op_status},
-        {"members.add", op_join},      {"members.promote", op_promote},
-        {"members.remove", op_remove}, {"members.transfer", op_transfer},
-        {"workload.fence", op_fence},  {"token.create", op_token},
+        {"status", op_status},
+        {"members.list", op_status},
+        {"members.add", op_join},
+        {"members.promote", op_promote},
+        {"members.remove", op_remove},
+        {"members.transfer", op_transfer},
+        {"workload.fence", op_fence},
+        {"token.create", op_token},
         {"cost", op_cost},
     };
     struct operation *o = mem_new(struct operation);

@@ -278,7 +278,8 @@ void workload_moves_render(const cJSON *w, const cJSON *checkpoints, const cJSON
                            int64_t now_ms, struct arena *mem, struct buf *out)
 {
     const char *room = json_text_at(w, "status.nominated.target"),
-               *domain = json_text_at(w, "status.nominated.domain");
+               *domain = json_text_at(w, "status.nominated.domain"),
+               *asked = json_text_at(w, "spec.checkpoint.interval");
 
     if (*json_text_at(w, "status.resumedFrom"))
         row(out, "Resumed from:",
@@ -293,8 +294,10 @@ void workload_moves_render(const cJSON *w, const cJSON *checkpoints, const cJSON
         row(out, "Checkpoints:", "none yet: a stop loses all that was done");
     if (*json_text_at(w, "status.checkpoint.interval"))
         row(out, "Save every:",
-            arena_printf(mem, "%s (advice from its write time and the hazard)",
-                         json_text_at(w, "status.checkpoint.interval")));
+            arena_printf(mem, "%s%s", json_text_at(w, "status.checkpoint.interval"),
+                         *asked && strcmp(asked, "auto") != 0
+                             ? ""
+                             : " (advice from its write time and the hazard)"));
     checkpoints_print(w, checkpoints, now_ms, mem, out);
     moves_print(moves, now_ms, mem, out);
     if (cJSON_GetArraySize(checkpoints) || cJSON_GetArraySize(moves))

@@ -201,11 +201,19 @@ static const char *condition_of(const cJSON *o, const char *type)
     return "Unknown";
 }
 
-static void targets_table(struct cli *c, const cJSON *targets, struct buf *out)
+/* "12.5 of 16 used"; pool: what is held, from the operation `status`. */
+static const char *used_text(struct cli *c, const cJSON *of)
+{
+    double gpus = json_number_at(of, "gpus") / 1000, held = json_number_at(of, "held") / 1000;
+
+    return arena_printf(c->mem, "%.4g of %.0f used", held, gpus);
+}
+
+static void targets_table(struct cli *c, const cJSON *targets, const cJSON *pool, struct buf *out)
 {
     static const char *const heads[] = {"TARGET", "TIER", "TYPE", "CONNECTED",
                                         "NODES",  "GPUS", "STATE"};
-    const cJSON *t, *g;
+    const cJSON *t;
     struct table table;
 
     table_init(&table, c->mem, 7);
@@ -213,18 +221,15 @@ static void targets_table(struct cli *c, const cJSON *targets, struct buf *out)
         table_cell(&table, heads[i]);
     cJSON_ArrayForEach(t, cJSON_GetObjectItemCaseSensitive(targets, "items"))
     {
-        double total = 0, used = 0;
-        cJSON_ArrayForEach(g, json_at(t, "status.gpus"))
-        {
-            total += json_number_at(g, "total");
-            used += json_number_at(g, "allocated");
-        }
-        table_cell(&table, json_text_at(t, "metadata.name"));
+        const char *name = json_text_at(t, "metadata.name");
+        table_cell(&table, name);
         table_cell(&table, json_text_at(t, "spec.tier"));
         table_cell(&table, json_text_at(t, "spec.type"));
         table_cell(&table, condition_of(t, "Connected"));
         table_cell(&table, arena_printf(c->mem, "%.0f", json_number_at(t, "status.nodes")));
-        table_cell(&table, arena_printf(c->mem, "%.0f of %.0f used", used, total));
+        table_cell(&table,
+                   used_text(c, cJSON_GetObjectItemCaseSensitive(
+                                    cJSON_GetObjectItemCaseSensitive(pool, "targets"), name)));
         table_cell(&table, cJSON_IsTrue(json_at(t, "spec.drain"))           ? "draining"
                            : cJSON_IsTrue(json_at(t, "spec.unschedulable")) ? "cordoned"
                                                                             : "open");
@@ -235,9 +240,26 @@ static void targets_table(struct cli *c, const cJSON *targets, struct buf *out)
         buf_str(out, "No targets yet: hanse apply -f a Target, then start its agent.\n");
 }
 
-static void queues_table(struct cli *c, const cJSON *queues, struct buf *out)
+#define QUEUE_DEPTH 16
+
+/* GPUs that its own workloads hold, and those of the queues below it. */
+static double queue_held(const cJSON *queues, const cJSON *pool, const char *name, int depth)
 {
-    static const char *const heads[] = {"QUEUE", "PARENT", "PENDING", "RUNNING"};
+    double held = json_number_at(
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(pool, "queues"), name),
+        "held");
+    const cJSON *q;
+
+    cJSON_ArrayForEach(q, cJSON_GetObjectItemCaseSensitive(
+                              queues, "items")) if (depth > 0 &&
+                                                    !strcmp(json_text_at(q, "spec.parent"), name))
+        held += queue_held(queues, pool, json_text_at(q, "metadata.name"), depth - 1);
+    return held;
+}
+
+static void queues_table(struct cli *c, const cJSON *queues, const cJSON *pool, struct buf *out)
+{
+    static const char *const heads[] = {"QUEUE", "PARENT", "WEIGHT", "GPUS HELD"};
     const cJSON *q;
     struct table table;
 
@@ -249,8 +271,9 @@ static void queues_table(struct cli *c, const cJSON *queues, struct buf *out)
         const char *parent = json_text_at(q, "spec.parent");
         table_cell(&table, json_text_at(q, "metadata.name"));
         table_cell(&table, *parent ? parent : "-");
-        table_cell(&table, arena_printf(c->mem, "%.0f", json_number_at(q, "status.pending")));
-        table_cell(&table, arena_printf(c->mem, "%.0f", json_number_at(q, "status.running")));
+        double held = queue_held(queues, pool, json_text_at(q, "metadata.name"), QUEUE_DEPTH);
+        table_cell(&table, arena_printf(c->mem, "%.4g", json_number_at(q, "spec.weight")));
+        table_cell(&table, arena_printf(c->mem, "%.4g", held / 1000));
     }
     if (table.n > 4) {
         buf_char(out, '\n');
@@ -336,8 +359,8 @@ int verb_status(struct cli *c, struct err *err)
         if (*revision)
             buf_printf(&b, "Policies at git %.12s\n", revision);
         buf_char(&b, '\n');
-        targets_table(c, targets, &b);
-        queues_table(c, queues, &b);
+        targets_table(c, targets, json_at(status, "pool"), &b);
+        queues_table(c, queues, json_at(status, "pool"), &b);
         moves_table(c, open, &b);
         out_flush(c, &b);
     }
