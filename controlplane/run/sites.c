@@ -185,6 +185,20 @@ static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complet
 /* ---- reach
  * ---------------------------------------------------------------------------------------------------------------
  */
+/* What the brake held up is looked at again: on all targets, not only on the one that is back. */
+static void brake_changed(void *arg)
+{
+    struct brain *b = arg;
+
+    brain_under_way(b, -1);
+    if (!b->leads || b->closing || b->frozen)
+        return;
+    list_for_each (it, &b->sites)
+        drivers_tick_target(b, container_of(it, struct site, link)->name);
+    movers_look(b);
+    causes_look(b);
+}
+
 /* More than half of (at least three) targets that were in reach fell silent within a minute: then
  * it is rather we who are cut off, and nothing is replaced until they are back. */
 static void brake_look(struct brain *b)
@@ -204,6 +218,8 @@ static void brake_look(struct brain *b)
         b->frozen = frozen;
         log_event(frozen ? LOG_WARN : LOG_INFO, frozen ? "brake.on" : "brake.off",
                   LOG_FIELDS({"targets", log_u64(known)}, {"silent", log_u64(lost)}));
+        loop_post(b->loop, brake_changed, b);
+        brain_under_way(b, 1);
     }
 }
 

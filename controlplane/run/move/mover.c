@@ -503,7 +503,8 @@ void mover_tick(struct mover *m)
         tick_pending(m, w);
         break;
     case MP_QUIESCING:
-        mover_step(m, MOVE_QUIESCE);
+        if (!b->frozen || object_as(m->o, migration)->spec->cause == MOVE_ASKED)
+            mover_step(m, MOVE_QUIESCE);
         break;
     case MP_VERIFYING:
         tick_verifying(m, w);
