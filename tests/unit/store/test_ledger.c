@@ -1,6 +1,6 @@
 /* The ledger: what runs, waits, is lost and stands idle, in integers that add up; its money; its
  * bounds. A long random history against an independent replay is in test_ledger_random.c. */
-#include "tests/unit/store/store_kit.h"
+#include "tests/unit/store/move_kit.h"
 #include "controlplane/store/ledger_internal.h"
 
 #include <time.h>
@@ -164,6 +164,63 @@ static void test_devices(void **state)
     kit_end(&k);
 }
 
+/* A workload on fra that is told to go to ber; what ran since its checkpoint is lost to the cause.
+ */
+static void moved(enum move_cause cause, const char *as)
+{
+    struct kit k;
+
+    kit_begin(&k);
+    kit_target(&k, "fra", TIER_HUB, 1, 4);
+    kit_target(&k, "ber", TIER_SPOKE, 1, 4);
+    kit_class(&k, "production", 1000, true, 0);
+    kit_class(&k, "batch", 10, false, 0);
+    kit_running(&k, "w", "batch", "fra.n0", 0, 2);
+    k.now += HOUR;
+    assert_int_equal(kit_checkpoint(&k, "w", 1, 40, "sha256:a").code, 0);
+    k.now += HOUR;
+    bool preempted = cause == MOVE_PREEMPTION;
+    if (preempted)
+        kit_running(&k, "p", "production", "", 0, 4);
+    struct move_begin b = kit_begin_of(&k, "w", cause, kit_placement(&k, "ber.n0", 0, 2));
+    assert_string_equal(kit_plan(&k, &b, 1, preempted ? "p" : NULL,
+                                 preempted ? kit_placement(&k, "fra.n0", 0, 4) : NULL)
+                            .text,
+                        "");
+    k.now += HOUR;
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "migrating"), 2); /* it is held already */
+    assert_string_equal(kit_step(&k, "w-m1", MOVE_QUIESCE).text, "");
+    k.requeue = true;
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
+    k.requeue = false;
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "useful"), 2);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, as), 4);
+    for (enum move_step s = MOVE_VERIFY; s <= MOVE_START; s++)
+        assert_string_equal(kit_step(&k, "w-m1", s).text, "");
+    k.now += HOUR;
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "migrating"), 2);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "starting"), 2);
+    assert_near(gpu_hours(&k, LEDGER_BY_TARGET, "ber"), 4 * 4);
+    assert_near(gpu_hours(&k, LEDGER_BY_WORKLOAD, "w"), 10);
+    assert_near(kit_status(&k, "w")->spent->gpuHours, 6); /* its own places only */
+    assert_near(kit_status(&k, "w")->spent->wasted, 4);
+    kit_end(&k);
+}
+
+static void test_moves(void **state)
+{
+    static const struct {
+        enum move_cause cause;
+        const char *as;
+    } causes[] = {{MOVE_PREEMPTION, "preempted"}, {MOVE_SPOT, "preempted"},
+                  {MOVE_SICK, "failedNode"},      {MOVE_LOST, "failedNode"},
+                  {MOVE_DRAIN, "restarted"},      {MOVE_CHEAPER, "restarted"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++)
+        moved(causes[i].cause, causes[i].as);
+}
+
 /* Days are cut at midnight, prices where they change; what is rented costs nothing while nobody
  * holds it. */
 static void test_days_and_prices(void **state)
@@ -312,9 +369,10 @@ static void test_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_causes),          cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_days_and_prices), cmocka_unit_test(test_folding),
-        cmocka_unit_test(test_bounds),          cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_causes),  cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_moves),   cmocka_unit_test(test_days_and_prices),
+        cmocka_unit_test(test_folding), cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
