@@ -64,7 +64,7 @@ static void stage_answer(struct agent *a, const struct stage *s, const struct as
         (void)snprintf(o.checkpoint.digest, sizeof o.checkpoint.digest, "%s", s->digest);
         (void)snprintf(o.checkpoint.path, sizeof o.checkpoint.path, "%s", s->path);
         session_answer(a, k->id, OUT_DONE, NULL, &o);
-    } else if (s->rc == E_CHECKPOINT) {
+    } else if (s->rc == E_CHECKPOINT || strcmp(s->err.field, CHECKPOINT_UNREACHABLE) == 0) {
         (void)snprintf(o.reason, sizeof o.reason, "%.63s", s->err.field);
         (void)snprintf(o.message, sizeof o.message, "%.511s", s->err.text);
         session_answer(a, k->id, OUT_REJECTED, &s->err, &o);

@@ -31,6 +31,7 @@
 #define CHECKPOINT_DIGEST_MAX 80 /* "sha256:" and 64 hex digits */
 #define CHECKPOINT_PATH_MAX 1024 /* of a cut: what travels in an observation */
 #define CHECKPOINT_KEEP_MIN 2
+#define CHECKPOINT_UNREACHABLE "StoreUnreachable"
 
 /* ---- manifest: what a program wrote (manifest.c) ---- */
 struct checkpoint_file {
@@ -91,7 +92,8 @@ struct checkpoint_cut { /* in an arena */
 };
 int checkpoint_cut_parse(const char *text, size_t n, struct arena *a, struct checkpoint_cut *ret,
                          struct err *err) MUST_CHECK;
-/* Writes BASE/sealed/eE/cut-N.json durably, N being one more than the highest there. */
+/* Writes BASE/sealed/eE/cut-N.json durably, N being one more than the highest there. E_EXISTS:
+ * somebody else was quicker. */
 int checkpoint_cut_write(const char *base, const struct checkpoint_cut *c,
                          char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number,
                          char ret_digest[CHECKPOINT_DIGEST_MAX], struct err *err) MUST_CHECK;
@@ -110,6 +112,22 @@ bool checkpoint_seals_add(struct checkpoint_seals *s, const struct checkpoint_se
  * from; then that is it. */
 bool checkpoint_cut_choose(const struct checkpoint_seals *seals, size_t n, const int64_t *last,
                            bool all_saved, struct checkpoint_rank *ret, int64_t *ret_write_ms);
+
+/* ---- without an agent (gather.c) ---- */
+struct checkpoint_gather {
+    const char *base, *workload, *resume_path;
+    int64_t epoch, world, keep;
+};
+/* Looks what all ranks have sealed in the store; writes a cut if there is a better one, and removes
+ * what is too old then. all_saved as above. */
+int checkpoint_cut_gather(const struct checkpoint_gather *g, bool all_saved,
+                          struct err *err) MUST_CHECK;
+/* The newest cut before (*epoch, *number), which become its own; INT64_MAX - 1 and INT64_MAX to
+ * begin with. E_NOTFOUND (err is not set): there is none. */
+int checkpoint_cut_before(const char *base, int64_t *epoch, int64_t *number,
+                          char ret[CHECKPOINT_PATH_MAX], struct err *err) MUST_CHECK;
+/* The newest epoch that has a folder; 0 = none. */
+int checkpoint_epoch_newest(const char *base, int64_t *ret, struct err *err) MUST_CHECK;
 
 /* ---- resuming (resume.c) ---- */
 struct checkpoint_want {

@@ -129,7 +129,7 @@ int checkpoint_cut_write(const char *base, const struct checkpoint_cut *c,
     (void)snprintf(name, sizeof name, "cut-%lld.json", (long long)n + 1);
     FAILPOINT("agent.cut.before");
     if (rc == 0)
-        rc = sealfs_write(dir, name, text.p, text.n, true, err);
+        rc = sealfs_create(dir, name, text.p, text.n, err);
     FAILPOINT("agent.cut.after");
     sealfs_close(dir);
     if (rc == 0)

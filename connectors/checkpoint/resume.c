@@ -300,6 +300,25 @@ int checkpoint_exact(const char *path, const char *view, char ret[CHECKPOINT_PAT
 }
 
 /* ---- the cut ---- */
+/* Not the checkpoint is missing, but the whole store: here, perhaps, and not elsewhere. */
+static bool store_is_here(const char *cut_path)
+{
+    char base[CHECKPOINT_PATH_MAX];
+    int dir;
+
+    (void)snprintf(base, sizeof base, "%s", cut_path);
+    for (int up = 0; up < 3; up++) { /* BASE/sealed/eN/cut-N.json */
+        char *slash = strrchr(base, '/');
+        if (!slash || slash == base)
+            return true;
+        *slash = '\0';
+    }
+    if (sealfs_dir_open(base, &dir, NULL) < 0)
+        return false;
+    sealfs_close(dir);
+    return true;
+}
+
 static int cut_read(const struct checkpoint_want *w, struct arena *a, struct checkpoint_cut *ret,
                     struct err *err)
 {
@@ -319,9 +338,14 @@ static int cut_read(const struct checkpoint_want *w, struct arena *a, struct che
         rc = sealfs_open(dir, slash + 1, &fd, NULL, err);
         sealfs_close(dir);
     }
+    if (rc == E_NOTFOUND && !store_is_here(w->path))
+        return err_field(
+            err, E_NOTFOUND, CHECKPOINT_UNREACHABLE,
+            "the checkpoint store of %.250s is not there on this machine: mount it here, "
+            "or keep the workload to targets that have it",
+            w->path);
     if (rc < 0)
-        return refuse_open(err, rc, w->path, "", MISSING,
-                           "is the store mounted here? else take an older checkpoint");
+        return refuse_open(err, rc, w->path, "", MISSING, "take an older checkpoint");
     rc = sealfs_read(fd, CHECKPOINT_CUT_MAX, &text, &why);
     sealfs_close(fd);
     if (rc == 0)

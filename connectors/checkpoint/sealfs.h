@@ -44,6 +44,9 @@ int sealfs_take(int fd, int64_t bytes, bool want_copy, int to, const char *name,
 /* Writes NAME.tmp below dir, syncs, renames, syncs dir. durable false: no syncs. */
 int sealfs_write(int dir, const char *name, const void *p, size_t n, bool durable,
                  struct err *err) MUST_CHECK;
+/* The same, durable, but never over one that is there: E_EXISTS. Safe against others who try the
+ * same. */
+int sealfs_create(int dir, const char *name, const void *p, size_t n, struct err *err) MUST_CHECK;
 /* All folders below dir and dir itself are on disk. */
 int sealfs_tree_sync(int dir, struct err *err) MUST_CHECK;
 int sealfs_rename(int dir, const char *from, const char *to, struct err *err) MUST_CHECK;

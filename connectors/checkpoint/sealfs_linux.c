@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <time.h>
@@ -419,6 +420,33 @@ int sealfs_write(int dir, const char *name, const void *p, size_t n, bool durabl
         no = errno;
     if (!no && durable && fsync(dir) != 0)
         no = errno;
+    return no ? fault(err, no, "writing", name) : 0;
+}
+
+int sealfs_create(int dir, const char *name, const void *p, size_t n, struct err *err)
+{
+    unsigned long long random;
+    char tmp[256];
+
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        return err_set(err, E_INTERNAL, "no random number is to be had");
+    if ((size_t)snprintf(tmp, sizeof tmp, ".%s.%016llx", name, random) >= sizeof tmp)
+        return err_set(err, E_INVALID, "the name %.100s is too long", name);
+    int fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int no = fd < 0 ? errno : write_all(fd, p, n);
+    if (!no && fsync(fd) != 0)
+        no = errno;
+    if (fd >= 0 && close(fd) != 0 && !no)
+        no = errno;
+    if (!no && linkat(dir, tmp, dir, name, 0) != 0)
+        no = errno;
+    if (no == EPERM || no == EOPNOTSUPP || no == ENOSYS) /* no links here; some can rename so */
+        no = renameat2(dir, tmp, dir, name, RENAME_NOREPLACE) ? errno : 0;
+    (void)unlinkat(dir, tmp, 0);
+    if (!no && fsync(dir) != 0)
+        no = errno;
+    if (no == EEXIST)
+        return err_set(err, E_EXISTS, "%.200s is there already", name);
     return no ? fault(err, no, "writing", name) : 0;
 }
 

@@ -30,55 +30,87 @@ struct keeper {
     struct checkpoint_found job_found;
     struct err job_err;
     int job_rc;
-    int64_t cut_number; /* of the cuts that it writes itself */
+    int64_t epoch;
+    char resumed[CHECKPOINT_PATH_MAX]; /* the cut */
+    bool gathered;
 };
 
 static void keeper_tick(void *arg);
 
 /* ---- on the thread pool ---- */
-static int work_prepare(struct keeper *k, struct err *err)
+static int resume_from(struct keeper *k, const char *path, const char *digest, struct err *err)
 {
     const struct run_checkpoints *c = &k->cfg;
-    struct checkpoint_want want = {.path = c->resume_path,
-                                   .digest = c->resume_digest,
+    struct checkpoint_want want = {.path = path,
+                                   .digest = digest,
                                    .workload = c->workload,
                                    .world = c->world,
                                    .rank = c->rank,
                                    .proofs_dir = *c->proofs_dir ? c->proofs_dir : NULL};
     char view[CHECKPOINT_PATH_MAX + 64], seen[CHECKPOINT_PATH_MAX + 64];
-    int rc = *want.path ? checkpoint_verify(&want, &k->progress, &k->job_found, err) : 0;
+    int rc = checkpoint_verify(&want, &k->progress, &k->job_found, err);
 
-    (void)snprintf(view, sizeof view, "%.1000s/e%lld/%lld.resume", c->base, (long long)c->epoch,
-                   (long long)c->rank);
-    if (rc == 0 && *want.path) {
-        rc = checkpoint_exact(k->job_found.dir, view, seen, err);
-        if (rc == 0)
-            memcpy(k->job_found.dir, seen, sizeof seen);
-    }
-    return rc < 0 ? rc : checkpoint_sealer_create(c->base, c->epoch, c->rank, &k->sealer, err);
-}
-
-/* Nobody else is there to do it: the only rank makes its own cuts. */
-static int work_cut(struct keeper *k, const struct checkpoint_sealed *s, struct err *err)
-{
-    const struct run_checkpoints *c = &k->cfg;
-    struct checkpoint_rank rank = {.step = s->step, .bytes = s->bytes};
-    struct checkpoint_cut cut = {
-        .workload = c->workload, .epoch = c->epoch, .step = s->step, .ranks = &rank, .n_ranks = 1};
-    struct checkpoint_retain keep = {.base = c->base,
-                                     .epoch = c->epoch,
-                                     .keep = c->keep,
-                                     .resume_path = c->resume_path,
-                                     .floor = &s->step,
-                                     .n_ranks = 1};
-    char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX];
-
-    memcpy(rank.manifest, s->manifest, sizeof rank.manifest);
-    int rc = checkpoint_cut_write(c->base, &cut, path, &keep.known, digest, err);
     if (rc < 0)
         return rc;
-    k->cut_number = keep.told = keep.known;
-    return checkpoint_retain(&keep, err);
+    (void)snprintf(view, sizeof view, "%.1000s/e%lld/%lld.resume", c->base, (long long)k->epoch,
+                   (long long)c->rank);
+    rc = checkpoint_exact(k->job_found.dir, view, seen, err);
+    if (rc == 0)
+        memcpy(k->job_found.dir, seen, sizeof seen);
+    (void)snprintf(k->resumed, sizeof k->resumed, "%s", path);
+    return rc;
+}
+
+/* Newest first; what does not hold is said, and the one before is tried. */
+static int resume_from_latest(struct keeper *k, struct err *err)
+{
+    int64_t epoch = INT64_MAX - 1, number = INT64_MAX;
+    char path[CHECKPOINT_PATH_MAX];
+
+    for (;;) {
+        struct err why;
+        int rc = checkpoint_cut_before(k->cfg.base, &epoch, &number, path, err);
+        if (rc == E_NOTFOUND)
+            return 0; /* nothing to resume: it starts anew */
+        if (rc < 0)
+            return rc;
+        rc = resume_from(k, path, "", &why);
+        if (rc != E_CHECKPOINT)
+            return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+        log_err(LOG_WARN, "run.checkpoint_refused", &why);
+    }
+}
+
+static int work_prepare(struct keeper *k, struct err *err)
+{
+    const struct run_checkpoints *c = &k->cfg;
+    int rc = 0;
+
+    k->epoch = c->epoch;
+    if (k->epoch == 0) {
+        rc = checkpoint_epoch_newest(c->base, &k->epoch, err);
+        k->epoch++;
+    }
+    if (rc == 0 && strcmp(c->resume_path, RUN_RESUME_LATEST) == 0)
+        rc = resume_from_latest(k, err);
+    else if (rc == 0 && *c->resume_path)
+        rc = resume_from(k, c->resume_path, c->resume_digest, err);
+    return rc < 0 ? rc : checkpoint_sealer_create(c->base, k->epoch, c->rank, &k->sealer, err);
+}
+
+/* Whether the program said that what it saved is to be resumed from is not known of the other
+ * ranks. */
+static int work_cut(struct keeper *k, struct err *err)
+{
+    const struct run_checkpoints *c = &k->cfg;
+    struct checkpoint_gather g = {.base = c->base,
+                                  .workload = c->workload,
+                                  .resume_path = k->resumed,
+                                  .epoch = k->epoch,
+                                  .world = c->world,
+                                  .keep = c->keep};
+
+    return checkpoint_cut_gather(&g, false, err);
 }
 
 static void work(void *arg)
@@ -91,12 +123,17 @@ static void work(void *arg)
         return;
     }
     int64_t before = checkpoint_sealer_newest(k->sealer)->step;
-    bool had = checkpoint_sealer_newest(k->sealer)->present;
     k->job_rc = checkpoint_sealer_look(k->sealer, k->job_over, &k->progress, &k->job_err);
     const struct checkpoint_sealed *s = checkpoint_sealer_newest(k->sealer);
-    if (k->job_rc == 0 && k->cfg.own_cuts && s->present &&
-        (!had || s->step != before || k->cut_number == 0))
-        k->job_rc = work_cut(k, s, &k->job_err);
+    bool is_new = s->present && (!k->gathered || s->step != before);
+    if (k->cfg.own_cuts && (is_new || (k->job_over && s->present))) {
+        struct err why;
+        k->gathered = true;
+        if (work_cut(k, &why) < 0 && k->job_rc == 0) {
+            k->job_rc = why.code;
+            k->job_err = why;
+        }
+    }
 }
 
 /* ---- on the loop ---- */

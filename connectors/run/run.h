@@ -44,15 +44,18 @@ void run_report_print(const struct run_report *r, struct buf *out);
 int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err) MUST_CHECK;
 #define RUN_END_FILE "end.json"
 
+#define RUN_RESUME_LATEST "latest"
 /* A rank's checkpoints; strings are never NULL. connectors/checkpoint/README.md has the folders. */
 struct run_checkpoints {
-    const char *base;     /* "" = none: then the rest does not matter */
-    const char *workload; /* uid */
-    int64_t epoch, rank, world, keep;
-    const char *resume_path, *resume_digest; /* cut; "" = starts anew */
-    const char *proofs_dir;                  /* what the agent has verified already; "" = nothing */
-    bool own_cuts; /* nobody else gathers the ranks' seals: writes cuts itself (one rank only) */
-    bool wait_go;  /* a gang starts together: only when all its ranks can */
+    const char *base;                 /* "" = none: then the rest does not matter */
+    const char *workload;             /* uid */
+    int64_t epoch, rank, world, keep; /* epoch 0: one more than there has been */
+    /* Cut; "" = starts anew; RUN_RESUME_LATEST: the newest in base that holds, or anew when there
+     * is none. */
+    const char *resume_path, *resume_digest;
+    const char *proofs_dir; /* what the agent has verified already; "" = nothing */
+    bool own_cuts;          /* nobody else gathers the ranks' seals */
+    bool wait_go;           /* a gang starts together: only when all its ranks can */
 };
 
 /* ---- the shim on any loop

@@ -41,9 +41,9 @@ static const char usage[] =
     "while it runs and once more after its end):\n"
     "  --checkpoint-dir BASE  absolute folder of this job in a store; COMMAND gets\n"
     "                         HANSE_CHECKPOINT_DIR=BASE/eEPOCH/RANK\n"
-    "  --epoch N              counts the starts of this job; default HANSE_EPOCH, or 1\n"
-    "  --rank N, --world N    default HANSE_RANK and HANSE_WORLD_SIZE, or 0 and 1. With one rank\n"
-    "                         BASE/sealed/eEPOCH/cut-N.json is written, too\n"
+    "  --epoch N              counts the starts of this job; default HANSE_EPOCH, or one more\n"
+    "                         than BASE has seen. Ranks of one start need the same: give it\n"
+    "  --rank N, --world N    default HANSE_RANK and HANSE_WORLD_SIZE, or 0 and 1\n"
     "  --workload UID         default HANSE_WORKLOAD_UID, or local\n"
     "  --checkpoint-keep N    newest cuts that stay; default 3\n"
     "  --resume CUT           a cut-N.json: verified first, and COMMAND gets HANSE_RESUME_DIR. "
@@ -147,6 +147,9 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
         return err_set(err, E_USAGE, "--resume needs --checkpoint-dir");
     if (*a->ck && *a->ck != '/')
         return err_set(err, E_USAGE, "--checkpoint-dir %s: give an absolute path", a->ck);
+    if (*a->ck && a->world > 1 && a->epoch == 0)
+        return err_set(err, E_USAGE, "--world %llu: give all ranks the same --epoch",
+                       (unsigned long long)a->world);
     if (a->world < 1 || a->world > CHECKPOINT_RANKS_MAX || a->rank >= a->world ||
         a->epoch > INT32_MAX || a->keep > 1000)
         return err_set(err, E_USAGE,
@@ -205,7 +208,6 @@ static int shim_run(const struct args *a, const char *marker, const char *group)
     struct err err;
     struct shim s = {.grace_ms = a->grace_ms};
     struct runner_os *os = runner_os_linux();
-    sigset_t all;
     int status;
 
     s.loop = loop_uv_create(&err);
@@ -235,7 +237,7 @@ static int shim_run(const struct args *a, const char *marker, const char *group)
                                                 .resume_path = a->resume,
                                                 .resume_digest = a->digest,
                                                 .proofs_dir = a->proofs,
-                                                .own_cuts = !a->dir && a->world == 1,
+                                                .own_cuts = !a->dir,
                                                 .wait_go = a->wait_go},
                                 .done = shim_done,
                                 .arg = &s};
@@ -249,13 +251,14 @@ static int shim_run(const struct args *a, const char *marker, const char *group)
         tree_group_remove(os, group);
     } else {
         loop_uv_run(s.loop);
-        (void)sigfillset(&all); /* all is said: a signal must not change the exit status now */
-        (void)sigprocmask(SIG_SETMASK, &all, NULL);
         status = s.report.term_signal ? 128 + s.report.term_signal : s.report.exit_code;
         if (*s.report.reason && !a->dir)
             (void)fprintf(stderr, "hanse run: %s: %s\n", s.report.reason, s.report.message);
         if (s.report.stuck) /* a thread waits for a store that hangs: nobody waits for it */
             _exit(status);
+        /* With the loop as it is: its end would give the signals their default again, and one that
+         * comes now must not change the exit status. */
+        exit(status);
     }
     loop_uv_destroy(s.loop);
     return status;
@@ -270,7 +273,7 @@ int run_main(int argc, char **argv)
                      .resume = "",
                      .digest = "",
                      .proofs = "",
-                     .epoch = env_number("HANSE_EPOCH", 1),
+                     .epoch = env_number("HANSE_EPOCH", 0),
                      .rank = env_number("HANSE_RANK", 0),
                      .world = env_number("HANSE_WORLD_SIZE", 1),
                      .keep = 3};

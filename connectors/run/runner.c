@@ -411,7 +411,7 @@ static void tick_preparing(struct runner *r, uint64_t now)
     if (runner_lease(r, now))
         return;
     if (keeper_state(r->keeper) == KEEPER_FAILED) {
-        runner_say(r, why->code == E_CHECKPOINT ? why->field : "StoreUnreachable", why->text);
+        runner_say(r, why->code == E_CHECKPOINT ? why->field : CHECKPOINT_UNREACHABLE, why->text);
         runner_never_starts(r);
     } else if (keeper_state(r->keeper) == KEEPER_READY && r->cfg.checkpoints.wait_go && !r->go) {
         if (r->state == RS_WAITING)

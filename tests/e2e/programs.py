@@ -47,13 +47,15 @@ class Job:
         self.name, self.base, self.work, self.epoch = name, os.path.join(work, "store", name), work, 0
         self.log = os.path.join(work, name + ".log")
 
-    def start(self, resume=None, pause="0.004", extra=()):
+    def start(self, resume=None, pause="0.004", extra=(), latest=None):
         self.epoch += 1
         cwd = os.path.join(self.work, f"{self.name}-{self.epoch}")  # never the folder of the run before
         os.makedirs(cwd)
-        options = ["--checkpoint-dir", self.base, "--epoch", str(self.epoch), "--workload", self.name]
-        if resume:
-            options += ["--resume", resume]
+        options = ["--checkpoint-dir", self.base, "--workload", self.name]
+        if not (moments.random() < 0.5 if latest is None and self.epoch <= 100 else latest):
+            options += ["--epoch", str(self.epoch)] + (["--resume", resume] if resume else [])
+        else:  # as in an sbatch script that is requeued: it finds out itself
+            options += ["--resume", "latest"]
         program = [os.path.join(PROGRAMS, *COMMANDS[self.name][0].split("/"))]
         with open(self.log, "a") as log:
             return subprocess.Popen(
@@ -198,22 +200,29 @@ def damaged(job):
                ("torn cut", "CheckpointTorn", lambda c, folder, files: cut_in_half(c)),
                ("no cut", "CheckpointMissing", lambda c, folder, files: os.remove(c)),
                ("foreign", "CheckpointForeign", None),
+               ("torn, latest", None, lambda c, folder, files: cut_in_half(files[-1])),
                ("whole", None, None)]
     for what, reason, damage in damages:
         copy = Job(job.name, os.path.join(job.work, "damaged", what.replace(" ", "-")))
-        copy.epoch = 100
+        copy.epoch = 0 if "latest" in what else 100
         shutil.copytree(job.base, copy.base)
         cut = copy.base + good[len(job.base):]
         if damage:
             damage(cut, *sealed_files(cut))
+        step = step_of(cut) if not reason else 0
+        if "latest" in what:
+            status = copy.wait(copy.start(None, pause="0", latest=True))
+            if status != 0 or len(copy.starts()) != 1 or copy.starts()[0] >= step or "CheckpointTorn" not in copy.text():
+                fail(f"{job.name}: {what}: status {status}, step {step}\n{copy.text()}")
+            continue
         extra = ["--workload", "another"] if what == "foreign" else []
         status = copy.wait(copy.start(cut, pause="0", extra=extra))
         if reason is None:
-            if status != 0 or copy.starts() != [step_of(cut)]:
+            if status != 0 or copy.starts() != [step]:
                 fail(f"{job.name}: {what}: status {status}\n{copy.text()}")
         elif status != 126 or reason + ":" not in copy.text() or copy.starts():
             fail(f"{job.name}: {what}: status {status}, expected 126 and {reason}\n{copy.text()}")
-    print(f"{job.name}: " + ", ".join(f"{what}: {reason or 'resumed'}" for what, reason, _ in damages))
+    print(f"{job.name}: " + ", ".join(f"{what}: {reason or ('older resumed' if 'latest' in what else 'resumed')}" for what, reason, _ in damages))
 
 
 def main():

@@ -69,6 +69,23 @@ static void torn_missing_altered_are_told_apart(void **state)
     }
 }
 
+/* The store is not mounted here: that is no verdict on the checkpoint. */
+static void a_store_that_is_not_here_is_told_apart(void **state)
+{
+    struct cut c = kit_saved(1, 10, "state");
+    struct checkpoint_found f;
+    char away[128];
+    struct err e;
+
+    (void)state;
+    (void)snprintf(away, sizeof away, "%s-away", kit_base);
+    assert_int_equal(rename(kit_base, away), 0);
+    assert_int_equal(kit_verify_as(&c, WORKLOAD, 1, 0, &f, &e), E_NOTFOUND);
+    assert_string_equal(e.field, CHECKPOINT_UNREACHABLE);
+    assert_int_equal(rename(away, kit_base), 0);
+    kit_good(&c, 10);
+}
+
 static void another_manifest_or_cut_is_altered(void **state)
 {
     struct cut c = kit_saved(1, 10, "state"), other = c;
@@ -389,6 +406,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "checkpoint") == 0)
         return checkpoint_main(argc - 1, argv + 1);
     const struct CMUnitTest tests[] = {T(torn_missing_altered_are_told_apart),
+                                       T(a_store_that_is_not_here_is_told_apart),
                                        T(another_manifest_or_cut_is_altered),
                                        T(foreign_is_refused),
                                        T(each_rank_gets_its_own),

@@ -408,15 +408,133 @@ static void ranks_on_their_own_get_on(void **state)
     assert_int_equal(other, 45);
 }
 
+/* ---- cuts without an agent ---- */
+static void gathered(const char *newest, int64_t number)
+{
+    struct checkpoint_gather g = {.base = kit_base,
+                                  .workload = WORKLOAD,
+                                  .resume_path = "",
+                                  .epoch = 1,
+                                  .world = 2,
+                                  .keep = 3};
+    int64_t epoch = INT64_MAX - 1, n = INT64_MAX;
+    char path[CHECKPOINT_PATH_MAX] = "";
+    struct err e;
+
+    if (checkpoint_cut_gather(&g, false, &e) < 0)
+        fail_msg("%s", e.text);
+    int rc = checkpoint_cut_before(kit_base, &epoch, &n, path, &e);
+    assert_int_equal(rc, number ? 0 : E_NOTFOUND);
+    if (number) {
+        assert_int_equal(epoch, 1);
+        assert_int_equal(n, number);
+        assert_non_null(strstr(path, newest));
+    }
+}
+
+static void ranks_find_their_cuts_in_the_store(void **state)
+{
+    struct checkpoint_sealer *s[2] = {kit_sealer(1, 0), kit_sealer(1, 1)};
+    struct checkpoint_found f;
+    struct err e;
+
+    (void)state;
+    kit_save(checkpoint_sealer_dir(s[0]), 10, "ten");
+    kit_look(s[0]);
+    gathered("", 0);
+    kit_save(checkpoint_sealer_dir(s[1]), 10, "ten");
+    kit_look(s[1]);
+    gathered("sealed/e1/cut-1.json", 1);
+    gathered("sealed/e1/cut-1.json", 1); /* the other rank looks, too: nothing new */
+    kit_save(checkpoint_sealer_dir(s[0]), 20, "twenty");
+    kit_look(s[0]);
+    gathered("sealed/e1/cut-1.json", 1);
+    kit_save(checkpoint_sealer_dir(s[1]), 20, "twenty");
+    kit_look(s[1]);
+    gathered("sealed/e1/cut-2.json", 2);
+    struct cut c = {.digest = ""};
+    kit_path_of(c.path, kit_base, "sealed/e1/cut-2.json");
+    assert_int_equal(kit_verify_as(&c, WORKLOAD, 2, -1, &f, &e), 0);
+    assert_int_equal(f.step, 20);
+    for (int i = 0; i < 2; i++)
+        (void)checkpoint_sealer_destroy(s[i]);
+}
+
+/* Both ranks at the same moment: one cut, and nobody fails. */
+static void ranks_that_race_make_one_cut(void **state)
+{
+    struct checkpoint_sealer *s[2] = {kit_sealer(1, 0), kit_sealer(1, 1)};
+    pid_t pid[6];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        kit_save(checkpoint_sealer_dir(s[i]), 10, "ten");
+        kit_look(s[i]);
+        (void)checkpoint_sealer_destroy(s[i]);
+    }
+    for (int i = 0; i < 6; i++) {
+        pid[i] = fork();
+        assert_true(pid[i] >= 0);
+        if (pid[i] == 0) {
+            struct checkpoint_gather g = {.base = kit_base,
+                                          .workload = WORKLOAD,
+                                          .resume_path = "",
+                                          .epoch = 1,
+                                          .world = 2,
+                                          .keep = 3};
+            struct err e;
+            _exit(checkpoint_cut_gather(&g, false, &e) == 0 ? 0 : 1);
+        }
+    }
+    for (int i = 0; i < 6; i++) {
+        int status;
+        assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_true(kit_exists("sealed/e1/cut-1.json"));
+    assert_false(kit_exists("sealed/e1/cut-2.json"));
+}
+
+static void cuts_are_walked_newest_first(void **state)
+{
+    int64_t epoch = INT64_MAX - 1, n = INT64_MAX, newest;
+    char path[CHECKPOINT_PATH_MAX];
+    struct err e;
+    char seen[128] = "";
+
+    (void)state;
+    assert_int_equal(checkpoint_cut_before(kit_base, &epoch, &n, path, &e), E_NOTFOUND);
+    (void)kit_saved(1, 10, "a");
+    (void)kit_saved(1, 20, "b");
+    (void)checkpoint_sealer_destroy(kit_sealer(2, 0)); /* never saved */
+    (void)kit_saved(3, 30, "c");
+    epoch = INT64_MAX - 1;
+    n = INT64_MAX;
+    while (checkpoint_cut_before(kit_base, &epoch, &n, path, &e) == 0)
+        (void)snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%d/%d ", (int)epoch,
+                       (int)n);
+    assert_string_equal(seen, "3/1 1/2 1/1 ");
+    assert_int_equal(checkpoint_epoch_newest(kit_base, &newest, &e), 0);
+    assert_int_equal(newest, 3);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        T(manifests_are_believed_in_nothing),      T(a_step_is_sealed_once_and_stays),
-        T(what_a_crash_left_is_removed),           T(bad_saves_are_not_sealed),
-        T(folders_through_links_are_not_entered),  T(a_log_may_grow_on),
-        T(a_file_written_over_is_copied),          T(what_is_not_written_over_is_linked),
-        T(unchanged_files_are_read_once),          T(a_cancelled_look_ends),
-        T(ranks_that_save_together_stay_together), T(ranks_on_their_own_get_on)};
+    const struct CMUnitTest tests[] = {T(manifests_are_believed_in_nothing),
+                                       T(a_step_is_sealed_once_and_stays),
+                                       T(what_a_crash_left_is_removed),
+                                       T(bad_saves_are_not_sealed),
+                                       T(folders_through_links_are_not_entered),
+                                       T(a_log_may_grow_on),
+                                       T(a_file_written_over_is_copied),
+                                       T(what_is_not_written_over_is_linked),
+                                       T(unchanged_files_are_read_once),
+                                       T(a_cancelled_look_ends),
+                                       T(ranks_that_save_together_stay_together),
+                                       T(ranks_on_their_own_get_on),
+                                       T(ranks_find_their_cuts_in_the_store),
+                                       T(ranks_that_race_make_one_cut),
+                                       T(cuts_are_walked_newest_first)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
