@@ -244,6 +244,7 @@ void verbs_help(FILE *out)
                 "  server       a member of a cluster\n"
                 "  agent        the agent of a target\n"
                 "  run          the shim around a program, on a target\n"
+                "  checkpoint   writes the manifest of a program's checkpoint, verifies one\n"
                 "\nhanse COMMAND --help says more of each.\n",
                 out);
 }

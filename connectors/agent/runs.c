@@ -55,11 +55,17 @@ static bool run_is_over(const struct run *r)
     return s == RUN_ENDED || s == RUN_ABSENT;
 }
 
+/* Its program runs, or did: it may even have ended before an earlier agent had told all ranks. */
+static bool worker_was_let_go(const struct worker *w)
+{
+    return w->report.step >= RUN_STEP_RUNNING && !w->report.never_started;
+}
+
 /* A gang that resumes starts only when all of it can. */
 void run_go(struct run *r)
 {
     for (unsigned i = 0; i < r->n_workers; i++)
-        if (!r->workers[i].report.ready && r->workers[i].report.step != RUN_STEP_RUNNING)
+        if (!r->workers[i].report.ready && !worker_was_let_go(&r->workers[i]))
             return;
     for (unsigned i = 0; i < r->n_workers && !r->stop_signo; i++)
         if (r->workers[i].report.ready)

@@ -6,6 +6,7 @@
  *              └────────────┴────► SWEEP ──► ENDED (we wrote end.json: nothing is left)
  *
  * Level-triggered: worker_tick looks again; a lost event costs a moment. */
+#include "api/base/failpoint.h"
 #include "connectors/agent/agent_internal.h"
 
 #include <inttypes.h>
@@ -257,6 +258,7 @@ void worker_go(struct worker *w)
 {
     if (w->state == WS_LINKED && w->stream)
         shim_send(w, RUN_FRAME_GO, cJSON_CreateObject());
+    FAILPOINT("agent.go.after"); /* other ranks still wait */
 }
 
 void worker_stop(struct worker *w, int signo, uint64_t grace_ms)

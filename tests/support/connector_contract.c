@@ -1,14 +1,11 @@
 /* The contract of connector.h, asked through struct connector_ops alone. Must know nothing of the
  * driver, nor of what it drives: what happened outside is asked of the rig. */
-#include "tests/support/connector_contract.h"
+#include "tests/support/connector_contract_internal.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#define PATIENCE_MS 15000
-#define CALL_MS 10000
 
 /* ---- waiting ---- */
 struct waiting {
@@ -121,16 +118,6 @@ void connector_rig_end(struct connector_rig *r)
 }
 
 /* ---- calls ---- */
-struct asked {
-    struct call call; /* first */
-    unsigned done;
-    uint64_t asked_ms, done_ms;
-    struct loop *loop;
-    enum outcome out;
-    bool has;
-    struct observation seen;
-    struct err err;
-};
 static void on_done(struct call *c, enum outcome out, const struct observation *seen,
                     const struct err *err)
 {
@@ -149,12 +136,12 @@ static bool is_done(void *arg)
 {
     return ((struct asked *)arg)->done > 0;
 }
-static void ask_begin(struct connector_rig *r, struct asked *a, uint64_t ms)
+void contract_ask_begin(struct connector_rig *r, struct asked *a, uint64_t ms)
 {
     *a = (struct asked){.loop = r->loop, .asked_ms = loop_now_ms(r->loop)};
     a->call = (struct call){.deadline_ms = a->asked_ms + ms, .done = on_done};
 }
-static enum outcome ask_end(struct connector_rig *r, struct asked *a)
+enum outcome contract_ask_end(struct connector_rig *r, struct asked *a)
 {
     if (!a->done)
         assert_true(connector_until(r, is_done, a, PATIENCE_MS));
@@ -173,23 +160,23 @@ static void submit_begin(struct connector_rig *r, const struct run_key *k,
         o.resume_path = r->resume_path;
         o.resume_digest = r->resume_digest;
     }
-    ask_begin(r, a, ms);
+    contract_ask_begin(r, a, ms);
     r->ops->submit(r->connector, &o, &a->call);
     assert_int_equal(a->done, 0); /* never from inside the call */
 }
-static enum outcome submit(struct connector_rig *r, const struct run_key *k,
-                           enum contract_program what, struct asked *a)
+enum outcome contract_submit(struct connector_rig *r, const struct run_key *k,
+                             enum contract_program what, struct asked *a)
 {
     submit_begin(r, k, what, CALL_MS, a);
-    return ask_end(r, a);
+    return contract_ask_end(r, a);
 }
-static enum outcome find(struct connector_rig *r, const struct run_key *k, uint64_t ms,
-                         struct asked *a)
+enum outcome contract_find(struct connector_rig *r, const struct run_key *k, uint64_t ms,
+                           struct asked *a)
 {
-    ask_begin(r, a, ms);
+    contract_ask_begin(r, a, ms);
     r->ops->find(r->connector, k, &a->call);
     assert_int_equal(a->done, 0);
-    enum outcome out = ask_end(r, a);
+    enum outcome out = contract_ask_end(r, a);
     if (out == OUT_DONE) {
         assert_true(a->has && key_equal(&a->seen.key, k));
         if (a->seen.state == RUN_ENDED || a->seen.state == RUN_ABSENT)
@@ -199,10 +186,10 @@ static enum outcome find(struct connector_rig *r, const struct run_key *k, uint6
 }
 static enum outcome stop(struct connector_rig *r, const struct run_key *k, struct asked *a)
 {
-    ask_begin(r, a, CALL_MS);
+    contract_ask_begin(r, a, CALL_MS);
     r->ops->stop(r->connector, k, 100, &a->call);
     assert_int_equal(a->done, 0);
-    enum outcome out = ask_end(r, a);
+    enum outcome out = contract_ask_end(r, a);
     if (out == OUT_DONE) { /* only when proved */
         assert_true(a->has && a->seen.proof);
         assert_true(a->seen.state == RUN_ENDED || a->seen.state == RUN_ABSENT);
@@ -216,7 +203,7 @@ struct wanted {
     struct run_key key;
     enum run_state state;
 };
-static const struct observation *seen_of(struct connector_rig *r, const struct run_key *k)
+const struct observation *contract_seen_of(struct connector_rig *r, const struct run_key *k)
 {
     for (size_t i = 0; i < r->n_seen; i++)
         if (key_equal(&r->seen[i].key, k))
@@ -226,17 +213,17 @@ static const struct observation *seen_of(struct connector_rig *r, const struct r
 static bool is_in_state(void *arg)
 {
     struct wanted *x = arg;
-    const struct observation *o = seen_of(x->r, &x->key);
+    const struct observation *o = contract_seen_of(x->r, &x->key);
 
     return o && o->state == x->state;
 }
-static const struct observation *await(struct connector_rig *r, const struct run_key *k,
-                                       enum run_state state)
+const struct observation *contract_await(struct connector_rig *r, const struct run_key *k,
+                                         enum run_state state)
 {
     struct wanted x = {r, *k, state};
 
     assert_true(connector_until(r, is_in_state, &x, PATIENCE_MS));
-    return seen_of(r, k);
+    return contract_seen_of(r, k);
 }
 static bool is_alive(void *arg)
 {
@@ -248,7 +235,7 @@ static bool is_dead(void *arg)
 {
     return !is_alive(arg);
 }
-static struct run_key fresh_key(struct connector_rig *r)
+struct run_key contract_fresh_key(struct connector_rig *r)
 {
     struct run_key k = {.epoch = 1, .try_ = 1};
 
@@ -260,11 +247,11 @@ static struct run_key fresh_key(struct connector_rig *r)
 /* Runs, seen by the driver and from outside. */
 static struct run_key running(struct connector_rig *r, struct asked *a)
 {
-    struct run_key k = fresh_key(r);
+    struct run_key k = contract_fresh_key(r);
     struct wanted x = {.r = r, .key = k};
 
-    assert_int_equal(submit(r, &k, PROGRAM_STAYS, a), OUT_DONE);
-    (void)await(r, &k, RUN_RUNNING);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, a), OUT_DONE);
+    (void)contract_await(r, &k, RUN_RUNNING);
     assert_true(connector_until(r, is_alive, &x, PATIENCE_MS));
     return k;
 }
@@ -273,20 +260,20 @@ static struct run_key running(struct connector_rig *r, struct asked *a)
 void connector_runs_and_tells_the_end(void **state)
 {
     struct connector_rig *r = *state;
-    struct run_key k = fresh_key(r);
+    struct run_key k = contract_fresh_key(r);
     struct asked a;
 
-    ask_begin(r, &a, CALL_MS);
+    contract_ask_begin(r, &a, CALL_MS);
     r->ops->probe(r->connector, &a.call);
     assert_int_equal(a.done, 0);
-    assert_int_equal(ask_end(r, &a), OUT_DONE);
-    assert_int_equal(submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
-    const struct observation *o = await(r, &k, RUN_ENDED);
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
+    const struct observation *o = contract_await(r, &k, RUN_ENDED);
     assert_int_equal(o->exit_code, PROGRAM_ENDS_EXIT);
     assert_int_equal(o->term_signal, 0);
     assert_false(o->lease_lost);
     assert_int_equal(r->starts(r, &k), 1);
-    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE); /* asked again: the same */
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE); /* asked again: the same */
     assert_int_equal(a.seen.state, RUN_ENDED);
     assert_int_equal(a.seen.exit_code, PROGRAM_ENDS_EXIT);
 }
@@ -295,57 +282,58 @@ void connector_adopts_a_second_submit(void **state)
 {
     struct connector_rig *r = *state;
     struct asked a, twice[2];
-    struct run_key k = running(r, &a), e = fresh_key(r);
+    struct run_key k = running(r, &a), e = contract_fresh_key(r);
 
-    assert_int_equal(submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
     assert_true(a.has && a.seen.state == RUN_RUNNING);
     assert_int_equal(r->starts(r, &k), 1);
     assert_int_equal(stop(r, &k, &a), OUT_DONE);
-    assert_int_equal(submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE); /* ended: not begun anew */
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a),
+                     OUT_DONE); /* ended: not begun anew */
     assert_true(a.has && a.seen.state == RUN_ENDED);
     assert_int_equal(r->starts(r, &k), 1);
     submit_begin(r, &e, PROGRAM_ENDS, CALL_MS, &twice[0]); /* at once */
     submit_begin(r, &e, PROGRAM_ENDS, CALL_MS, &twice[1]);
-    assert_int_equal(ask_end(r, &twice[0]), OUT_DONE);
-    assert_int_equal(ask_end(r, &twice[1]), OUT_DONE);
-    (void)await(r, &e, RUN_ENDED);
+    assert_int_equal(contract_ask_end(r, &twice[0]), OUT_DONE);
+    assert_int_equal(contract_ask_end(r, &twice[1]), OUT_DONE);
+    (void)contract_await(r, &e, RUN_ENDED);
     assert_int_equal(r->starts(r, &e), 1);
 }
 
 void connector_refuses_what_it_called_absent(void **state)
 {
     struct connector_rig *r = *state;
-    struct run_key k = fresh_key(r);
+    struct run_key k = contract_fresh_key(r);
     struct asked a;
 
-    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ABSENT);
     assert_int_equal(a.seen.proof, PROOF_NEVER_STARTED);
-    assert_int_equal(submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
     assert_true(*a.err.text != 0);
     connector_rig_end(r); /* the promise is the target's, not the connector's */
     connector_rig_begin(r);
-    assert_int_equal(submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
     assert_int_equal(r->starts(r, &k), 0);
     k.try_ = 2; /* the next try is another matter */
-    assert_int_equal(submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
-    (void)await(r, &k, RUN_ENDED);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
+    (void)contract_await(r, &k, RUN_ENDED);
     assert_int_equal(r->starts(r, &k), 1);
 }
 
 void connector_refuses_older_epochs(void **state)
 {
     struct connector_rig *r = *state;
-    struct run_key k = fresh_key(r), old;
+    struct run_key k = contract_fresh_key(r), old;
     struct asked a;
 
     k.epoch = 3;
-    assert_int_equal(submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
-    (void)await(r, &k, RUN_ENDED);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
+    (void)contract_await(r, &k, RUN_ENDED);
     old = k;
     old.epoch = 2;
-    assert_int_equal(submit(r, &old, PROGRAM_ENDS, &a), OUT_REJECTED);
-    assert_int_equal(find(r, &old, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(contract_submit(r, &old, PROGRAM_ENDS, &a), OUT_REJECTED);
+    assert_int_equal(contract_find(r, &old, CALL_MS, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ABSENT);
     assert_int_equal(r->starts(r, &old), 0);
 }
@@ -359,7 +347,7 @@ void connector_stops_with_proof_and_again(void **state)
     assert_int_equal(stop(r, &k, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ENDED);
     enum proof proof = a.seen.proof;
-    (void)await(r, &k, RUN_ENDED);
+    (void)contract_await(r, &k, RUN_ENDED);
     assert_int_equal(stop(r, &k, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ENDED);
     assert_int_equal(a.seen.proof, proof);
@@ -369,12 +357,12 @@ void connector_stops_with_proof_and_again(void **state)
 void connector_stops_what_never_was(void **state)
 {
     struct connector_rig *r = *state;
-    struct run_key k = fresh_key(r);
+    struct run_key k = contract_fresh_key(r);
     struct asked a;
 
     assert_int_equal(stop(r, &k, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ABSENT);
-    assert_int_equal(submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
     assert_int_equal(r->starts(r, &k), 0);
 }
 
@@ -384,40 +372,41 @@ void connector_quiesces_by_signal(void **state)
     struct asked a;
     struct run_key k = running(r, &a);
 
-    ask_begin(r, &a, CALL_MS);
+    contract_ask_begin(r, &a, CALL_MS);
     r->ops->quiesce(r->connector, &k, SIGUSR1, 5000, &a.call);
     assert_int_equal(a.done, 0);
-    assert_int_equal(ask_end(r, &a), OUT_DONE);
-    assert_int_equal(await(r, &k, RUN_ENDED)->exit_code, PROGRAM_STAYS_EXIT);
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    assert_int_equal(contract_await(r, &k, RUN_ENDED)->exit_code, PROGRAM_STAYS_EXIT);
     assert_false(r->alive(r, &k));
 }
 
 void connector_ends_calls_by_their_deadline(void **state)
 {
     struct connector_rig *r = *state;
-    struct run_key k = fresh_key(r), other = fresh_key(r);
+    struct run_key k = contract_fresh_key(r), other = contract_fresh_key(r);
     struct wanted x = {.r = r, .key = k};
     struct asked a;
 
     r->silence(r, true);
     submit_begin(r, &k, PROGRAM_STAYS, 400, &a);
-    assert_int_equal(ask_end(r, &a), OUT_UNKNOWN); /* it may have been heard */
+    assert_int_equal(contract_ask_end(r, &a), OUT_UNKNOWN); /* it may have been heard */
     assert_true(*a.err.text != 0);
     assert_true(a.done_ms - a.asked_ms < 400 + 1000);
-    assert_int_equal(find(r, &other, 400, &a), OUT_UNKNOWN); /* silence is no absence */
-    ask_begin(r, &a, 400);
+    assert_int_equal(contract_find(r, &other, 400, &a), OUT_UNKNOWN); /* silence is no absence */
+    contract_ask_begin(r, &a, 400);
     r->ops->stop(r->connector, &other, 100, &a.call);
-    assert_int_equal(ask_end(r, &a), OUT_UNKNOWN);
+    assert_int_equal(contract_ask_end(r, &a), OUT_UNKNOWN);
     r->silence(r, false);
     assert_true(connector_until(r, is_reachable, r, PATIENCE_MS));
-    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE); /* find comes before a second submit */
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a),
+                     OUT_DONE); /* find comes before a second submit */
     if (a.seen.state == RUN_ABSENT) {
-        assert_int_equal(submit(r, &k, PROGRAM_STAYS, &a), OUT_REJECTED);
+        assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_REJECTED);
         assert_int_equal(r->starts(r, &k), 0);
         return;
     }
     assert_true(connector_until(r, is_alive, &x, PATIENCE_MS));
-    assert_int_equal(submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE); /* adopted */
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE); /* adopted */
     assert_int_equal(stop(r, &k, &a), OUT_DONE);
     assert_int_equal(r->starts(r, &k), 1);
 }
@@ -426,11 +415,11 @@ void connector_ends_calls_when_destroyed(void **state)
 {
     struct connector_rig *r = *state;
     struct asked a, b, c;
-    struct run_key k = fresh_key(r), other = running(r, &a);
+    struct run_key k = contract_fresh_key(r), other = running(r, &a);
 
     r->silence(r, true);
     submit_begin(r, &k, PROGRAM_ENDS, 60000, &a);
-    ask_begin(r, &b, 60000);
+    contract_ask_begin(r, &b, 60000);
     r->ops->find(r->connector, &other, &b.call);
     connector_rig_end(r);
     assert_int_equal(a.done, 1); /* their memory is the caller's again */
@@ -439,7 +428,7 @@ void connector_ends_calls_when_destroyed(void **state)
     assert_int_equal(b.out, OUT_UNKNOWN);
     r->silence(r, false);
     connector_rig_begin(r);
-    assert_int_equal(find(r, &k, CALL_MS, &c), OUT_DONE);
+    assert_int_equal(contract_find(r, &k, CALL_MS, &c), OUT_DONE);
     assert_true(r->starts(r, &k) <= 1);
     assert_int_equal(stop(r, &other, &c), OUT_DONE);
     assert_int_equal(a.done + b.done, 2);
@@ -455,9 +444,9 @@ void connector_holds_no_truth(void **state)
     assert_true(r->alive(r, &k)); /* its end is none of the run */
     r->n_seen = 0;
     connector_rig_begin(r);
-    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_RUNNING);
-    assert_int_equal(submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
     assert_int_equal(stop(r, &k, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ENDED);
     assert_int_equal(r->starts(r, &k), 1);
@@ -474,159 +463,11 @@ void connector_sweeps_what_nobody_owns(void **state)
     struct run_key mine = running(r, &a), orphan = running(r, &a);
     struct wanted x = {.r = r, .key = orphan};
 
-    ask_begin(r, &a, CALL_MS);
+    contract_ask_begin(r, &a, CALL_MS);
     r->ops->sweep(r->connector, owned, &mine, &a.call);
     assert_int_equal(a.done, 0);
-    assert_int_equal(ask_end(r, &a), OUT_DONE);
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
     assert_true(connector_until(r, is_dead, &x, PATIENCE_MS));
     assert_true(r->alive(r, &mine));
     assert_int_equal(stop(r, &mine, &a), OUT_DONE);
-}
-
-/* ---- checkpoints ---- */
-struct step_wanted {
-    struct connector_rig *r;
-    struct run_key key;
-    int64_t step;
-};
-static bool has_step(void *arg)
-{
-    struct step_wanted *x = arg;
-    const struct observation *o = seen_of(x->r, &x->key);
-
-    return o && o->checkpoint.present && o->checkpoint.step == x->step;
-}
-static void checkpoint_is(const struct run_checkpoint_report *c, int64_t step)
-{
-    assert_true(c->present);
-    assert_int_equal(c->step, step);
-    assert_int_equal(c->ranks, 1);
-    assert_true(c->bytes > 0 && c->write_ms >= 1);
-    assert_int_equal(strlen(c->digest), 7 + 64);
-    assert_int_equal(strncmp(c->digest, "sha256:", 7), 0);
-    assert_true(c->path[0] != 0);
-}
-/* Saves at from + 10 and, stopped by the signal, at from + 20. */
-static struct run_checkpoint_report saved_by(struct connector_rig *r, const struct run_key *k,
-                                             int64_t from)
-{
-    struct step_wanted x = {r, *k, from + 10};
-    struct asked a;
-
-    assert_int_equal(submit(r, k, PROGRAM_SAVES, &a), OUT_DONE);
-    assert_true(connector_until(r, has_step, &x, PATIENCE_MS));
-    checkpoint_is(&seen_of(r, k)->checkpoint, from + 10);
-    assert_int_equal(seen_of(r, k)->state, RUN_RUNNING); /* told while it runs */
-    ask_begin(r, &a, CALL_MS);
-    r->ops->quiesce(r->connector, k, SIGUSR1, 5000, &a.call);
-    assert_int_equal(ask_end(r, &a), OUT_DONE);
-    const struct observation *o = await(r, k, RUN_ENDED);
-    assert_int_equal(o->exit_code, PROGRAM_STAYS_EXIT);
-    checkpoint_is(&o->checkpoint, from + 20); /* the end carries the last one */
-    return o->checkpoint;
-}
-
-void connector_reports_checkpoints(void **state)
-{
-    struct connector_rig *r = *state;
-    struct run_key k = fresh_key(r);
-    struct asked a;
-    struct run_checkpoint_report last = saved_by(r, &k, 0);
-
-    assert_int_equal(r->resumed(r, &k), 0);
-    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE); /* asked again: the same */
-    checkpoint_is(&a.seen.checkpoint, 20);
-    assert_string_equal(a.seen.checkpoint.digest, last.digest);
-    assert_string_equal(a.seen.checkpoint.path, last.path);
-}
-
-void connector_resumes_what_was_saved(void **state)
-{
-    struct connector_rig *r = *state;
-    struct run_key k = fresh_key(r);
-    struct run_checkpoint_report first = saved_by(r, &k, 0), second;
-
-    k.epoch = 2;
-    r->resume_path = first.path;
-    r->resume_digest = first.digest;
-    second = saved_by(r, &k, 20);
-    assert_int_equal(r->resumed(r, &k), 20);
-    assert_string_not_equal(second.path, first.path); /* the epoch is in it */
-}
-
-void connector_starts_nothing_from_a_bad_one(void **state)
-{
-    struct connector_rig *r = *state;
-    struct run_key k = fresh_key(r), other;
-    struct run_checkpoint_report good = saved_by(r, &k, 0);
-    char wrong[80];
-    struct asked a;
-
-    memcpy(wrong, good.digest, sizeof wrong);
-    wrong[10] = wrong[10] == '0' ? '1' : '0';
-    k.epoch = 2;
-    r->resume_path = good.path;
-    r->resume_digest = wrong;
-    assert_int_equal(submit(r, &k, PROGRAM_SAVES, &a), OUT_DONE);
-    const struct observation *o = await(r, &k, RUN_ABSENT);
-    assert_string_equal(o->reason, "CheckpointAltered");
-    assert_true(strstr(o->message, good.path) != NULL);
-    assert_int_equal(o->proof, PROOF_NEVER_STARTED);
-    assert_int_equal(submit(r, &k, PROGRAM_SAVES, &a),
-                     OUT_REJECTED); /* as with all that is absent */
-    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE);
-    assert_int_equal(a.seen.state, RUN_ABSENT);
-    assert_string_equal(a.seen.reason, "CheckpointAltered");
-    assert_int_equal(r->starts(r, &k), 0);
-    other = fresh_key(r); /* somebody else's */
-    r->resume_path = good.path;
-    r->resume_digest = good.digest;
-    assert_int_equal(submit(r, &other, PROGRAM_SAVES, &a), OUT_DONE);
-    assert_string_equal(await(r, &other, RUN_ABSENT)->reason, "CheckpointForeign");
-    assert_int_equal(r->starts(r, &other), 0);
-    k.try_ = 2; /* the next try, from what is good */
-    assert_int_equal(saved_by(r, &k, 20).step, 40);
-}
-
-static enum outcome stage(struct connector_rig *r, const struct run_key *k, const char *path,
-                          const char *digest, struct asked *a)
-{
-    struct run_order o = {.checkpoint_dir = "", .resume_path = path, .resume_digest = digest};
-
-    r->order(r, k, PROGRAM_SAVES, &o);
-    o.key = *k;
-    o.resume_path = path;
-    o.resume_digest = digest;
-    ask_begin(r, a, CALL_MS);
-    r->ops->stage(r->connector, &o, &a->call);
-    assert_int_equal(a->done, 0);
-    return ask_end(r, a);
-}
-
-void connector_stages_without_starting(void **state)
-{
-    struct connector_rig *r = *state;
-    struct run_key k = fresh_key(r), other;
-    struct run_checkpoint_report good = saved_by(r, &k, 0);
-    char wrong[80], gone[1030];
-    struct asked a;
-
-    memcpy(wrong, good.digest, sizeof wrong);
-    wrong[70] = wrong[70] == '0' ? '1' : '0';
-    (void)snprintf(gone, sizeof gone, "%.1000s.gone", good.path);
-    k.epoch = 2;
-    for (int i = 0; i < 2; i++) { /* asked again: the same */
-        assert_int_equal(stage(r, &k, good.path, good.digest, &a), OUT_DONE);
-        assert_int_equal(stage(r, &k, good.path, wrong, &a), OUT_REJECTED);
-        assert_int_equal(a.err.code, E_CHECKPOINT);
-        assert_string_equal(a.seen.reason, "CheckpointAltered");
-        assert_int_equal(stage(r, &k, gone, good.digest, &a), OUT_REJECTED);
-        assert_string_equal(a.seen.reason, "CheckpointMissing");
-    }
-    other = fresh_key(r);
-    assert_int_equal(stage(r, &other, good.path, good.digest, &a), OUT_REJECTED);
-    assert_string_equal(a.seen.reason, "CheckpointForeign");
-    assert_int_equal(r->starts(r, &k), 0);
-    assert_int_equal(find(r, &k, CALL_MS, &a), OUT_DONE);
-    assert_int_equal(a.seen.state, RUN_ABSENT); /* nothing was made under this key */
 }

@@ -17,9 +17,9 @@
 enum contract_program {
     PROGRAM_STAYS, /* until it is stopped; SIGUSR1 ends it with 75 */
     PROGRAM_ENDS,  /* at once, with 3 */
-    /* Keeps the program contract: starts from the step in HANSE_RESUME_DIR, or 0; saves 10 steps on at
-     * once, and on SIGUSR1 10 further on, then exits with 75. Its order has a checkpoint_dir that
-     * belongs to the key's uid, and keep 2. */
+    /* Keeps the program contract: starts from the step in HANSE_RESUME_DIR, or 0; saves 10 steps on
+     * at once, and on SIGUSR1 10 further on, then exits with 75. Its order has a checkpoint_dir
+     * that belongs to the key's uid, and keep 2. */
     PROGRAM_SAVES
 };
 #define PROGRAM_STAYS_EXIT 75
@@ -48,7 +48,7 @@ struct connector_rig {
     struct connector *connector;
     bool reachable;
     size_t n_seen;
-    struct observation seen[64]; /* the latest of each key */
+    struct observation seen[64];             /* the latest of each key */
     const char *resume_path, *resume_digest; /* of the next orders; NULL = none */
     uint64_t serial;
 };

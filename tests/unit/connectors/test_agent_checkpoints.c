@@ -111,6 +111,42 @@ static void a_gang_starts_together_or_not_at_all(void **state)
     assert_string_equal(a.seen.reason, "CheckpointAltered");
 }
 
+static bool is_cut_off(void *arg)
+{
+    return !((struct agent_side *)arg)->reachable;
+}
+
+/* It had told one rank to go, and that one has ended by the time the next agent looks. */
+static void an_agent_that_dies_between_ranks_lets_the_rest_go(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .workers = 2, .script = SAVES_ON_SIGNAL("10")};
+    struct run_checkpoint_report c = moved_off(&o);
+    char file[128];
+    struct asked a;
+
+    (void)state;
+    (void)snprintf(file, sizeof file, "%s/failpoint", A.dir);
+    agent_end(0, SIGTERM);
+    assert_int_equal(setenv("HANSE_FAILPOINT_FILE", file, 1), 0);
+    agent_begin(0);
+    assert_int_equal(unsetenv("HANSE_FAILPOINT_FILE"), 0);
+    agent_file_put("failpoint", "agent.go.after\n");
+    o.key.epoch = 2;
+    o.script = SAVES "exit 0";
+    o.resume_path = c.path;
+    o.resume_digest = c.digest;
+    (void)agent_submit(&o, &a);
+    assert_true(agent_until(is_cut_off, &A.side[0], PATIENCE_MS));
+    char first[96];
+    (void)snprintf(first, sizeof first, "state-t1/runs/%s.2.1/0/end.json", o.key.uid);
+    assert_true(agent_await_file(first));
+    agent_end(0, SIGKILL);
+    agent_begin(0);
+    assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 0);
+    assert_string_equal(found(&o.key, 0), "20\n"); /* each once */
+    assert_string_equal(found(&o.key, 1), "20\n");
+}
+
 /* A gang with another number of workers than it was saved with. */
 static void another_world_size_is_foreign(void **state)
 {
@@ -402,6 +438,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(env_is_told),
         cmocka_unit_test(a_gang_moves_with_ranks_at_different_steps),
         cmocka_unit_test(a_gang_starts_together_or_not_at_all),
+        cmocka_unit_test(an_agent_that_dies_between_ranks_lets_the_rest_go),
         cmocka_unit_test(another_world_size_is_foreign),
         cmocka_unit_test(a_dead_agent_loses_no_checkpoint),
         cmocka_unit_test(a_killed_shim_leaves_what_was_sealed),

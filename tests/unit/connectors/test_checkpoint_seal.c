@@ -102,6 +102,21 @@ static void a_step_is_sealed_once_and_stays(void **state)
     (void)checkpoint_sealer_destroy(s);
 }
 
+/* From the first file's beginning until the manifest was there. */
+static void the_time_of_writing_is_measured(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+
+    (void)state;
+    kit_save(checkpoint_sealer_dir(s), 10, "ten");
+    kit_age("e1/0/manifest.json", -3);
+    kit_look(s);
+    int64_t ms = checkpoint_sealer_newest(s)->write_ms;
+    if (ms < 2900 || ms > 10000)
+        fail_msg("%d ms", (int)ms);
+    (void)checkpoint_sealer_destroy(s);
+}
+
 static void what_a_crash_left_is_removed(void **state)
 {
     char path[512];
@@ -522,6 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {T(manifests_are_believed_in_nothing),
                                        T(a_step_is_sealed_once_and_stays),
+                                       T(the_time_of_writing_is_measured),
                                        T(what_a_crash_left_is_removed),
                                        T(bad_saves_are_not_sealed),
                                        T(folders_through_links_are_not_entered),
