@@ -199,11 +199,14 @@ static void runner_finish(struct runner *r)
         run_report_print(&r->report, &b);
         (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, r->cfg.dir);
         FAILPOINT("shim.end.before");
-        if (file_write(r->loop, path, b.p, b.n, 0600, &err) < 0) {
+        int rc = file_write(r->loop, path, b.p, b.n, 0600, &err);
+        if (rc < 0 && rc != E_NOTFOUND) {
             runner_tell(r, NULL); /* a full disk: the agent may know already */
             timer_start(&r->tick, 1000);
             return;
         }
+        if (rc < 0) /* the folder itself was removed: nobody is left who would read it */
+            log_err(LOG_WARN, "run.end_record", &err);
     }
     r->written = true;
     FAILPOINT("shim.end.after");

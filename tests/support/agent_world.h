@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #define AGENTS 2
-#define PATIENCE_MS 15000
+#define PATIENCE_MS 30000
 
 struct asked {        /* the last call */
     struct call call; /* first */

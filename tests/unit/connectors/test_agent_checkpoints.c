@@ -369,7 +369,7 @@ static void stage_is_idempotent_and_survives_its_asker(void **state)
 {
     struct agent_order o = {.key = agent_key(),
                             .script = SAVES
-                            "truncate -s 400M $C/big; $H checkpoint commit --step 5 big; exit 75"};
+                            "truncate -s 200M $C/big; $H checkpoint commit --step 5 big; exit 75"};
     struct asked a, many[4];
     struct stat st;
     char path[256];
@@ -377,7 +377,7 @@ static void stage_is_idempotent_and_survives_its_asker(void **state)
     (void)state;
     assert_int_equal(agent_submit(&o, &a), OUT_DONE);
     const struct run_checkpoint_report c = agent_await(&o.key, RUN_ENDED)->checkpoint;
-    assert_int_equal(c.bytes, 400 << 20);
+    assert_int_equal(c.bytes, 200 << 20);
     o.side = 1;
     o.key.epoch = 2;
     o.resume_path = c.path;
@@ -401,7 +401,7 @@ static void stage_is_idempotent_and_survives_its_asker(void **state)
     agent_stage_begin(&o, &a, 1);         /* too late for its asker */
     assert_true(agent_until(agent_call_done, &a, PATIENCE_MS));
     assert_int_equal(agent_stage(&o, &a), OUT_DONE);
-    o.script = "[ $(stat -c %s $HANSE_RESUME_DIR/big) = 419430400 ]";
+    o.script = "[ $(stat -c %s $HANSE_RESUME_DIR/big) = 209715200 ]";
     assert_int_equal(agent_submit(&o, &a), OUT_DONE);
     assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 0);
 }
@@ -411,7 +411,7 @@ static void a_run_stopped_before_its_start_never_was(void **state)
 {
     struct agent_order o = {.key = agent_key(),
                             .script = SAVES
-                            "truncate -s 1G $C/big; $H checkpoint commit --step 5 big; exit 75"};
+                            "truncate -s 256M $C/big; $H checkpoint commit --step 5 big; exit 75"};
     struct asked a;
 
     (void)state;

@@ -8,6 +8,7 @@
 
 #include <cjson/cJSON.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,6 +188,7 @@ static void agent_start(void)
     assert_true(W.agent >= 0);
     if (W.agent)
         return;
+    (void)close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* what whoever runs this test holds */
     if (!getenv("HANSE_TEST_VERBOSE")) {
         int null = open("/dev/null", O_RDWR);
         (void)dup2(null, 2);
