@@ -99,7 +99,8 @@ struct victim {
     double lost_gpu_s;     /* GPU-seconds since its last verified checkpoint, or since it was placed */
     double restart_gpu_s;  /* GPU-seconds until it makes progress again */
     double egress;         /* money, of its checkpoint where it must leave */
-    double harm;           /* all of it in GPU-seconds: what the plan minimises the sum of */
+    double harm;           /* all of it in GPU-seconds: what the plan minimises the sum of. A worker without GPUs
+                            * counts as a thousandth of one */
     bool reclaim;          /* its queue has borrowed what the preemptor's queue is guaranteed */
 };
 struct preempt_plan {

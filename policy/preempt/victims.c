@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define AHEAD 16
+#define CPU_WORKER 0.001 /* GPUs that a worker without one counts for, so that its work counts */
 
 /* Preemption is what a class may do unless it says no; objects made in the process may carry no
  * default. */
@@ -146,15 +147,16 @@ static double egress_of(struct planner *x, const struct hold *h)
 
 static struct victim judge(struct planner *x, const struct hold *h)
 {
-    double gpus = (double)h->milli / 1000;
-    int64_t ms = x->now_ms - h->unsaved_since;
+    double gpus = (double)h->milli / 1000, price = h->price > 0 ? h->price : 1;
+    double weight = h->milli > 0 ? gpus : CPU_WORKER * h->n;
+    double s = x->now_ms > h->unsaved_since ? (double)(x->now_ms - h->unsaved_since) / 1000 : 0;
     struct victim v = {.workload = h->workload};
 
-    v.lost_gpu_s = ms > 0 ? gpus * (double)ms / 1000 : 0;
+    v.lost_gpu_s = gpus * s;
     v.restart_gpu_s = gpus * RESTART_HOURS * 3600;
     v.egress = egress_of(x, h);
     /* Where a GPU-hour has no price, it counts as one unit of money. */
-    v.harm = v.lost_gpu_s + v.restart_gpu_s + v.egress / (h->price > 0 ? h->price : 1) * 3600;
+    v.harm = weight * (s + RESTART_HOURS * 3600) + v.egress / price * 3600;
     return v;
 }
 
@@ -228,7 +230,9 @@ static bool suspect_is(struct planner *x, const struct hold *h, bool *ret_reclai
     const struct docs *d = &x->p->docs[KIND_PRIORITY_CLASS];
     const struct priority_class_spec *c;
 
-    if (!h->runs || h->off || h == x->own)
+    /* What is out of reach cannot be asked to go. */
+    if (!h->runs || h->off || h == x->own || h->i_target == NONE ||
+        x->p->t.targets[h->i_target].reach != REACH_YES)
         return false;
     c = h->i_priority == NONE ? NULL : object_as(d->v[h->i_priority], priority_class)->spec;
     if (c && (c->neverVictim ||

@@ -57,6 +57,10 @@ static void it_rests_while_its_workload_holds(void **state)
     struct kit k;
     const struct object *p;
     struct placement *at;
+    struct assignment last = {
+        .node = "n1", .gpus = (int64_t[]){3}, .n_gpus = 1, .gpuMilli = 1000, .mig = ""};
+    struct placement elsewhere = {
+        .target = "hub", .class_ = "h100", .gpus = 1000, .assignments = &last, .n_assignments = 1};
 
     (void)state;
     one_target(&k);
@@ -64,6 +68,10 @@ static void it_rests_while_its_workload_holds(void **state)
     p = ask(&k, "p", 1, 3);
     at = kit_place(&k, p);
     pool_nominate(k.p, p, at);
+    assert_int_equal(pool_free_gpu_milli(k.p, NULL), 1000);
+    pool_hold_placement(k.p, p, &elsewhere); /* one, and the three are nobody's */
+    assert_int_equal(pool_free_gpu_milli(k.p, NULL), 3000);
+    pool_drop(k.p, p->meta->uid);
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 1000);
     pool_hold_placement(k.p, p, at); /* three, not six */
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 1000);

@@ -38,6 +38,14 @@ static void least_lost_goes(void **state)
     kit_fini(&k);
 }
 
+static double harm_of(const struct object *o, const struct kit_job *j)
+{
+    const struct placement *at = object_as(o, workload)->status->placement;
+    double gpus = at->gpus ? (double)at->gpus / 1000 : 0.001 * at->n_assignments;
+
+    return gpus * ((double)(j->saved_s ? j->saved_s : j->placed_s) + 360);
+}
+
 static void brute(struct kit *k, const struct object *w, const struct object *const *jobs,
                   const double *harm, uint32_t n, double *ret)
 {
@@ -110,8 +118,7 @@ static void exact_for_one_worker(void **state)
             jobs[n] = kit_run(&k, j);
             if (!jobs[n])
                 continue;
-            harm[n] = (double)object_as(jobs[n], workload)->status->placement->gpus / 1000 *
-                      ((double)(j.saved_s ? j.saved_s : j.placed_s) + 360);
+            harm[n] = harm_of(jobs[n], &j);
             n++;
         }
         struct kit_job j = random_job(&k, name, 99, mode);
@@ -207,6 +214,30 @@ static void a_class_may_be_barred(void **state)
     kit_fini(&k);
 }
 
+/* On a node short of CPU only: of two without a GPU, the one that has less to lose. */
+static void work_without_gpus_counts(void **state)
+{
+    struct kit k;
+    struct preempt_plan *plan;
+
+    (void)state;
+    one_node(&k, 1);
+    kit_run(&k,
+            (struct kit_job){.name = "days", .class_ = "low", .cpu = 32000, .placed_s = 900000});
+    kit_run(&k, (struct kit_job){.name = "hours", .class_ = "low", .cpu = 32000, .placed_s = 9000});
+    plan = kit_plan(
+        &k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .gpus = 1, .cpu = 20000},
+                    NULL));
+    assert_int_equal(plan->n, 1);
+    assert_true(kit_victim(plan, "hours"));
+    assert_true(plan->lost_gpu_s < 1e-9);
+    pool_target_reachable(k.p, "hub", REACH_UNKNOWN);
+    assert_null(kit_plan(
+        &k, kit_job(&k, (struct kit_job){.name = "q", .class_ = "prod", .gpus = 1, .cpu = 20000},
+                    NULL)));
+    kit_fini(&k);
+}
+
 /* A checkpoint of another epoch saved nothing of this one. */
 static void only_its_own_epoch_counts(void **state)
 {
@@ -278,6 +309,31 @@ static void a_gang_victim_counts_once(void **state)
     kit_fini(&k);
 }
 
+/* The cheapest step first, then a gang that would have done alone: the first victims stay. */
+static void who_is_not_needed_stays(void **state)
+{
+    struct kit k;
+    struct preempt_plan *plan;
+    char name[8];
+
+    (void)state;
+    four_nodes(&k, 2);
+    for (int i = 0; i < 4; i++) { /* two of 500 on one node, two of 1500 on the next */
+        (void)snprintf(name, sizeof(name), "s%d", i);
+        kit_run(&k, (struct kit_job){
+                        .name = name, .class_ = "low", .gpus = 1, .placed_s = i < 2 ? 140 : 1140});
+    }
+    kit_run(&k, (struct kit_job){
+                    .name = "gang", .class_ = "low", .workers = 2, .gpus = 2, .placed_s = 240});
+    plan = kit_plan(
+        &k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .workers = 2, .gpus = 2},
+                    NULL));
+    assert_int_equal(plan->n, 1);
+    assert_true(kit_victim(plan, "gang"));
+    assert_true(fabs(plan->harm - 2400) < 1e-6);
+    kit_fini(&k);
+}
+
 static void a_gang_stays_within_its_rack(void **state)
 {
     struct kit k;
@@ -333,8 +389,7 @@ static void gangs_are_near_the_least(void **state)
             jobs[n] = kit_run(&k, j);
             if (!jobs[n])
                 continue;
-            harm[n] = (double)object_as(jobs[n], workload)->status->placement->gpus / 1000 *
-                      ((double)(j.saved_s ? j.saved_s : j.placed_s) + 360);
+            harm[n] = harm_of(jobs[n], &j);
             n++;
         }
         w = kit_job(&k,
@@ -450,7 +505,9 @@ int main(void)
         cmocka_unit_test(some_are_spared),
         cmocka_unit_test(a_class_may_be_barred),
         cmocka_unit_test(only_its_own_epoch_counts),
+        cmocka_unit_test(work_without_gpus_counts),
         cmocka_unit_test(a_gang_victim_counts_once),
+        cmocka_unit_test(who_is_not_needed_stays),
         cmocka_unit_test(a_gang_stays_within_its_rack),
         cmocka_unit_test(gangs_are_near_the_least),
         cmocka_unit_test(order_does_not_matter),
