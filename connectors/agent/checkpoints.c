@@ -21,6 +21,7 @@ struct run_cuts {
     uint64_t told_ms;
     int64_t hello;             /* number in this session's HELLO */
     bool working, looked_last; /* looked_last: all have ended, and there is no further cut */
+    bool rescued;              /* what killed runners left unsealed has been looked at */
     struct timer patience;
 };
 struct cut_job { /* owned by itself; the run is found again by its key */
@@ -204,6 +205,82 @@ static void cut_begin(struct run *r, struct cut_job *j, int64_t write_ms)
     store_job_begin(r->agent, &j->job);
 }
 
+/* ---- what a killed runner left: sealed here, or a shim's death would cost all since its last seal
+ * ---- */
+struct rescue_job { /* owned by itself */
+    struct store_job job;
+    struct run_key key;
+    char base[CHECKPOINT_PATH_MAX];
+    struct arena *arena;
+    bool *killed; /* by rank */
+    struct checkpoint_sealed *sealed;
+    unsigned n;
+};
+
+static void rescue_work(struct store_job *job)
+{
+    struct rescue_job *j = container_of(job, struct rescue_job, job);
+    struct err err;
+
+    for (unsigned i = 0; i < j->n; i++) {
+        struct checkpoint_sealer *s = NULL;
+        if (!j->killed[i] || checkpoint_sealer_create(j->base, j->key.epoch, i, &s, &err) < 0)
+            continue;
+        (void)!checkpoint_sealer_look(s, true, &job->progress, &err); /* torn: it stays unsealed */
+        j->sealed[i] = *checkpoint_sealer_newest(s);
+        (void)checkpoint_sealer_destroy(s);
+    }
+}
+
+static void rescue_done(struct store_job *job)
+{
+    struct rescue_job *j = container_of(job, struct rescue_job, job);
+    struct run *r = job->agent ? run_by_key(job->agent, &j->key) : NULL;
+
+    if (r && r->cuts) {
+        r->cuts->working = false;
+        for (unsigned i = 0; i < j->n && !r->cuts->looked_last; i++)
+            if (j->sealed[i].present)
+                (void)checkpoint_seals_add(&r->cuts->seals[i], &j->sealed[i]);
+        run_changed(r);
+    }
+    (void)arena_destroy(j->arena);
+    mem_free(j);
+}
+
+static bool was_killed(const struct worker *w)
+{
+    return !strcmp(w->report.reason, "RunnerKilled") ||
+           !strcmp(w->report.reason, "MachineRestarted");
+}
+
+/* Once, when all have ended. True: it is under way. */
+static bool rescue_begin(struct run *r)
+{
+    struct rescue_job *j;
+    bool any = false;
+
+    for (unsigned i = 0; i < r->n_workers; i++)
+        any = any || was_killed(&r->workers[i]);
+    if (r->cuts->rescued || !any)
+        return false;
+    r->cuts->rescued = r->cuts->working = true;
+    j = mem_new(struct rescue_job);
+    j->arena = arena_create(0);
+    j->n = r->n_workers;
+    j->key = r->key;
+    j->killed = arena_array(j->arena, bool, j->n);
+    j->sealed = arena_array(j->arena, struct checkpoint_sealed, j->n);
+    for (unsigned i = 0; i < j->n; i++)
+        j->killed[i] = was_killed(&r->workers[i]);
+    (void)snprintf(j->base, sizeof j->base, "%s", wire_str(r->order, "checkpointBase"));
+    j->job.kind = STORE_JOB_CUT;
+    j->job.work = rescue_work;
+    j->job.done = rescue_done;
+    store_job_begin(r->agent, &j->job);
+    return true;
+}
+
 /* ---- the run ---- */
 static void settle_late(void *arg)
 {
@@ -278,6 +355,11 @@ void checkpoints_consider(struct run *r)
     if (!c || c->working || c->looked_last)
         return;
     bool over = all_ended(r);
+    if (over && rescue_begin(r)) {
+        if (!timer_active(&c->patience))
+            timer_start(&c->patience, SETTLE_MAX_MS);
+        return;
+    }
     j = mem_new(struct cut_job);
     j->arena = arena_create(0);
     j->cut.ranks = arena_array(j->arena, struct checkpoint_rank, r->n_workers);
