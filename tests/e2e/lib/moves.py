@@ -156,15 +156,15 @@ def phases(migration):
     return [p["phase"] for p in migration["status"].get("phases", [])]
 
 
-def run(parts, **pool):
-    """Runs the parts one after the other; the exit status of the test."""
+def run(parts, kind=Moves, **pool):
+    """Runs the parts one after the other, on a pool of that kind; the exit status of the test."""
     hanse = os.environ.get("HANSE", "")
     trainer = os.path.join(os.environ.get("HANSE_BUILD_DIR", ""), "three-tier-trainer")
     if not os.access(hanse, os.X_OK) or not os.access(trainer, os.X_OK):
         print("there is no hanse or no three-tier-trainer: set HANSE and HANSE_BUILD_DIR")
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-moves-"), os.environ.get("HANSE_ONLY", "")
-    p, began = Moves(hanse, trainer, folder, **pool), time.monotonic()
+    p, began = kind(hanse, trainer, folder, **pool), time.monotonic()
     try:
         for part in [Moves.begin] + [x for x in parts if only in x.__name__]:
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
