@@ -522,6 +522,7 @@ static void test_logs_operations_token(void **state)
 {
     (void)state;
     assert_int_equal(ask("POST", ITEMS, workload("a", "", "")), 201);
+    IS("spec.user", "admin"); /* whose cost it is */
     assert_int_equal(ask("GET", ITEMS "/a/log", NULL), 200);
     assert_string_equal(w->body, "one\ntwo\n");
     assert_int_equal(ask("GET", ITEMS "/none/log", NULL), 404);
