@@ -93,7 +93,8 @@ static const char *way_back(const cJSON *m)
         {"Pending", "nothing was held, nothing was done"},
         {"Reserving", "nothing was held, nothing was done"},
         {"Quiescing", "the destination was let go; the workload runs on undisturbed"},
-        {"Starting", "the workload holds the destination by itself and goes on there"}};
+        {"Starting",
+         "none: the workload held the destination by itself already, its own way goes on"}};
     const cJSON *p, *last = NULL;
 
     cJSON_ArrayForEach(p, json_at(m, "status.phases")) if (!move_over(json_text_of(p, "phase")))
