@@ -193,7 +193,7 @@ static bool payload_of(const struct link *k, uint64_t *ret)
         if (n < 40 || (count = le64_get(h + 32)) > (n - 40) / 16)
             return false;
         for (uint64_t i = 0; i < count; i++)
-            sum += (le32_get(h + 40 + 16 * i + 12) + 7u) / 8u * 8u;
+            sum += ((uint64_t)le32_get(h + 40 + 16 * i + 12) + 7) / 8 * 8;
         *ret = sum;
     } else if (k->type == RAFT_INSTALL_SNAPSHOT) {
         if (n < 48 || (count = le64_get(h + 32)) > n - 48)

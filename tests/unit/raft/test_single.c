@@ -302,6 +302,61 @@ static void test_refusals(void **state)
     rig_destroy(&r);
 }
 
+/* ---- messages as no member of ours sends them ---- */
+struct stranger {
+    struct stream *s;
+    unsigned char bytes[10 + 9 + 16 + 56];
+    bool closed;
+};
+static void stranger_open(struct stream *s, void *arg)
+{
+    struct stranger *x = arg;
+
+    stream_write(s, x->bytes, sizeof x->bytes);
+}
+static void stranger_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    (void)s, (void)p, (void)n, (void)arg;
+}
+static void stranger_closed(struct stream *s, const struct err *why, void *arg)
+{
+    (void)s, (void)why;
+    ((struct stranger *)arg)->closed = true;
+}
+static bool stranger_gone(void *arg)
+{
+    return ((struct stranger *)arg)->closed;
+}
+
+/* An entry of nearly 4 GiB: its length, rounded up to 8, is no small number of 32 bits. */
+static void test_entry_length_wraps(void **state)
+{
+    static const struct stream_events ev = {
+        .open = stranger_open, .data = stranger_data, .closed = stranger_closed};
+    struct stranger x = {0};
+    struct err e = {0};
+    struct rig r;
+    unsigned char *header = x.bytes + 10 + 9 + 16;
+
+    (void)state;
+    x.bytes[0] = 2; /* hello: the member, its address */
+    x.bytes[8] = 9;
+    memcpy(x.bytes + 10, "127.0.0.1", 9);
+    x.bytes[10 + 9] = RAFT_APPEND_ENTRIES; /* preamble: the type, the header's length */
+    x.bytes[10 + 9 + 8] = 56;
+    header[32] = 1;                    /* entries */
+    memset(header + 40 + 12, 0xff, 4); /* the length of the first */
+    rig_create(&r, 1);
+    rig_start(&r, 1);
+    rig_wait_for(&r, rig_has_leader, &r);
+    rig_tls(&r, 2);
+    assert_int_equal(
+        stream_connect(r.loop, r.m[1].listen, r.m[2].client[1], ALPN_RAFT, 5000, &ev, &x, &x.s, &e),
+        0);
+    rig_wait_for(&r, stranger_gone, &x);
+    rig_destroy(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_in_term),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_entry_length_wraps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
