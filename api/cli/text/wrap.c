@@ -3,6 +3,8 @@
  * stays in the script or manifest untouched. */
 #include "api/cli/cli_internal.h"
 
+#include <ctype.h>
+
 static cJSON *object_in(cJSON *o, const char *key)
 {
     cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
@@ -64,23 +66,34 @@ static int gpus_parse(const char *v, struct sbatch *s, long *ret, struct err *er
     return 0;
 }
 
+/* Digits, stepped over; false = none, or more than a year has seconds. */
+static bool time_part(const char **at, long *ret)
+{
+    char *end;
+
+    long v = strtol(*at, &end, 10);
+    if (!isdigit((unsigned char)**at) || v > 366L * 86400)
+        return false;
+    *ret = v;
+    *at = end;
+    return true;
+}
+
 /* Slurm's forms: MIN, MIN:SEC, H:M:S, D-H, D-H:M, D-H:M:S. */
 static int time_slurm(const char *v, char out[64], struct err *err)
 {
     long d = 0, x[3] = {0}, seconds;
-    const char *p = strchr(v, '-');
-    int n;
+    bool days = strchr(v, '-') != NULL, good = true;
+    const char *p = v;
+    int n = 0;
 
-    if (p) {
-        d = strtol(v, NULL, 10);
-        n = sscanf(p + 1, "%ld:%ld:%ld", &x[0], &x[1], &x[2]);
-        seconds = x[0] * 3600 + x[1] * 60 + x[2];
-    } else {
-        n = sscanf(v, "%ld:%ld:%ld", &x[0], &x[1], &x[2]);
-        seconds = n == 3 ? x[0] * 3600 + x[1] * 60 + x[2] : x[0] * 60 + x[1];
-    }
+    if (days)
+        good = time_part(&p, &d) && *p++ == '-';
+    while (good && n < 3 && (good = time_part(&p, &x[n++])) && *p == ':' && n < 3)
+        p++;
+    seconds = days || n == 3 ? x[0] * 3600 + x[1] * 60 + x[2] : x[0] * 60 + x[1];
     seconds += d * 86400;
-    if (n < 1 || seconds <= 0 || seconds > 366L * 86400)
+    if (!good || *p || seconds <= 0 || seconds > 366L * 86400)
         return err_set(err, E_INVALID,
                        "#SBATCH --time=%s: expected [DAYS-]HOURS:MINUTES:SECONDS or minutes", v);
     (void)snprintf(out, 64, "%lds", seconds);

@@ -261,6 +261,12 @@ static void sbatch_errors(void **state)
         const char *script;
         int code;
     } t[] = {{"#!/bin/sh\n#SBATCH --time=soon\n", E_INVALID},
+             {"#!/bin/sh\n#SBATCH --time=-5\n", E_INVALID}, /* no days */
+             {"#!/bin/sh\n#SBATCH --time=10:-5:00\n", E_INVALID},
+             {"#!/bin/sh\n#SBATCH --time=60min\n", E_INVALID},
+             {"#!/bin/sh\n#SBATCH --time=1:2:3:4\n", E_INVALID},
+             {"#!/bin/sh\n#SBATCH --time=1:\n", E_INVALID},
+             {"#!/bin/sh\n#SBATCH --time=9223372036854775807:00:00\n", E_INVALID},
              {"#!/bin/sh\n#SBATCH --nodes=0\n", E_INVALID},
              {"#!/bin/sh\n#SBATCH --gpus=3 \n#SBATCH -n 2\n", E_INVALID},
              {"#!/bin/sh\n#SBATCH --array=1-9\n", E_NOTIMPL},
