@@ -340,6 +340,13 @@ int apply_write(struct txn *t, const struct write_cmd *c)
 /* ---- members
  * ------------------------------------------------------------------------------------------------------
  */
+static bool member_equal(const struct member_info *a, const struct member_info *b)
+{
+    return a->id == b->id && strcmp(a->address, b->address) == 0 &&
+           strcmp(a->api_address, b->api_address) == 0 && strcmp(a->name, b->name) == 0 &&
+           a->feature_level == b->feature_level;
+}
+
 int apply_member(struct txn *t, const struct member_cmd *c)
 {
     struct root *w = t->w;
@@ -356,7 +363,7 @@ int apply_member(struct txn *t, const struct member_cmd *c)
     for (size_t i = 0; i < n; i++) {
         if (old[i].id != c->member.id)
             continue;
-        t->res->unchanged = !c->remove && memcmp(&old[i], &c->member, sizeof c->member) == 0;
+        t->res->unchanged = !c->remove && member_equal(&old[i], &c->member);
         if (!t->res->unchanged)
             root_put_member(w, &c->member, c->remove);
         return 0;
