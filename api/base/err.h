@@ -75,4 +75,12 @@ void assert_failed(const char *expr, const char *file, int line) __attribute__((
 #define PRE(x) INV(x)
 #define POST(x) INV(x)
 
+#ifdef __clang_analyzer__ /* it does not see err.c, and must know that a failure is never 0 */
+#undef err_set
+#undef err_field
+#define err_set(e, code, ...) (err_set_at((e), (code), __FILE__, __LINE__, __VA_ARGS__), (code))
+#define err_field(e, code, path, ...)                                                              \
+    (err_field_at((e), (code), (path), __FILE__, __LINE__, __VA_ARGS__), (code))
+#endif
+
 #endif
