@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIELD_BYTES 12 /* tag, length and a number, at most */
+#define FIELD_BYTES ((size_t)12) /* tag, length and a number, at most */
 
 /* ---- texts of every record: built by hand, printf's share of a decision was a tenth
  * --------------------- */
@@ -309,7 +309,8 @@ static const struct row **rows_sorted(struct place *pl)
 
 static const char *fit_sentence(const struct place *pl, const struct row *r)
 {
-    if (pl->chosen && r->rank != pl->chosen->rank)
+    INV(pl->chosen); /* r fits: score_rows() chose one */
+    if (r->rank != pl->chosen->rank)
         return "fits, but a step of the policy's order before it does, too";
     if (r->reason != REASON_CHOSEN && r->gang.workers < pl->chosen->gang.workers)
         return "fits with fewer workers";
@@ -374,7 +375,7 @@ static size_t row_to_candidate(struct place *pl, const struct row *r,
     }
     return strlen(c->target) + strlen(c->class_) + strlen(c->reason) + strlen(c->message) +
            strlen(c->data) + strlen(c->topology) + strlen(c->example) + 16 * FIELD_BYTES +
-           c->n_terms * (size_t)(3 * FIELD_BYTES + 16);
+           c->n_terms * (3 * FIELD_BYTES + 16);
 }
 
 static size_t add_names(struct place *pl, struct decision_spec *d)

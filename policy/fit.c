@@ -168,11 +168,11 @@ void fit_explain(const struct table *t, uint32_t group, const struct need *n, st
         if (n->mode == NEED_WHOLE && n->nvlink)
             (void)linked_slots(t, m, n, &room);
         ret->linked = room > ret->linked ? room : ret->linked;
-        if (n->mode == NEED_CPU)
-            slots = 1;
-        else if (node_has(t, node, n) || (n->mode == NEED_WHOLE && t->members[m].n_free < n->count))
+        if (n->mode != NEED_CPU &&
+            (node_has(t, node, n) || (n->mode == NEED_WHOLE && t->members[m].n_free < n->count)))
             slots = 0; /* with room for it there would have been a fit */
-        else if (n->mode == NEED_FRACTION && n->agent_shares && t->members[m].n_free)
+        else if (n->mode == NEED_CPU ||
+                 (n->mode == NEED_FRACTION && n->agent_shares && t->members[m].n_free))
             slots = 1;
         else
             slots = device_slots(t, m, n);

@@ -9,8 +9,8 @@
 
 /* What a policy that names causes, but no figures, gets. */
 #define MIN_SAVING 0.10
-#define MIN_STAY_MS (10 * 60 * 1000)
-#define AT_MOST_EVERY_MS (60 * 60 * 1000)
+#define MIN_STAY_MS (10L * 60 * 1000)
+#define AT_MOST_EVERY_MS (60L * 60 * 1000)
 
 #define PLACE_OF(type, c, ...) PLACE_##c,
 enum { SCHEMA_migrate_policy(PLACE_OF) };

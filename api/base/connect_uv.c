@@ -169,7 +169,7 @@ int uv_connect_op(struct loop *l, const char *address, const struct tls_config *
                   struct stream **ret, struct err *err)
 {
     struct uv_impl *im = impl_of(l);
-    struct address a;
+    struct address a = {0};
     int rc = address_parse(address, &a, err);
 
     if (rc)

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define BACKLOG 4096
-#define SPARE_FDS 128 /* for files, the log, children */
+#define SPARE_FDS 128ul /* for files, the log, children */
 
 struct uv_listener {
     struct listener base;

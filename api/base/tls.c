@@ -119,7 +119,7 @@ static int open_pem(const struct source *s, BIO **ret, struct err *err)
 static int check_dates(const X509 *x, const struct source *s, struct err *err)
 {
     char when[64] = "";
-    BIO *b;
+    BIO *b = NULL;
     bool late = X509_cmp_current_time(X509_get0_notAfter(x)) < 0;
     bool early = X509_cmp_current_time(X509_get0_notBefore(x)) > 0;
 
@@ -140,7 +140,7 @@ static int check_dates(const X509 *x, const struct source *s, struct err *err)
 
 static int load_cert(SSL_CTX *ctx, const struct source *s, struct err *err)
 {
-    BIO *b;
+    BIO *b = NULL;
     int rc = open_pem(s, &b, err);
     X509 *x, *more;
 
@@ -178,7 +178,7 @@ static int no_passphrase(char *buf, int size, int rwflag, void *arg)
 static int load_key(SSL_CTX *ctx, const struct source *s, const struct source *cert,
                     struct err *err)
 {
-    BIO *b;
+    BIO *b = NULL;
     int rc = open_pem(s, &b, err);
 
     if (rc)
@@ -198,7 +198,7 @@ static int load_key(SSL_CTX *ctx, const struct source *s, const struct source *c
 
 static int load_ca(SSL_CTX *ctx, const struct source *s, bool server, struct err *err)
 {
-    BIO *b;
+    BIO *b = NULL;
     int rc = open_pem(s, &b, err), n = 0;
     X509 *x;
 

@@ -228,16 +228,16 @@ static const struct document *named_in(const struct documents *d, const char *te
 /* The server says "[FIELD: ]document 3 (Queue vision): [FIELD: ]…". */
 void documents_locate(const struct documents *d, struct err *err)
 {
-    unsigned i = 0;
+    unsigned long i;
     int used = 0;
-    char what[300] = "";
+    char what[300] = "", *end;
     struct err e = err ? *err : (struct err){0};
     const char *at = strstr(e.text, "document "), *text = e.text, *field = e.field;
     const struct document *doc = NULL;
 
-    if (at && sscanf(at, "document %u%n", &i, &used) == 1 && i < d->n) {
+    if (at && (i = strtoul(at + strlen("document "), &end, 10)) < d->n && *end == ' ') {
         doc = &d->v[i];
-        text = at + used;
+        text = end;
         if (sscanf(text, " (%299[^)])%n", what, &used) == 1)
             text += used;
         text += strspn(text, ": ");

@@ -46,7 +46,7 @@ static const char *follow_path(struct cli *c, const char *path, uint64_t left_ms
 {
     return left_ms == UINT64_MAX ? path
                                  : arena_printf(c->mem, "%s&timeoutSeconds=%llu", path,
-                                                (unsigned long long)(left_ms / 1000 + 1));
+                                                (unsigned long long)left_ms / 1000 + 1);
 }
 
 int cli_follow(struct cli *c, const char *path, uint64_t within_ms,

@@ -166,7 +166,7 @@ int object_decode(const struct kind *k, struct slice in, struct object **ret, st
     arena_set_soft(a, true);
     struct object *o = arena_new(a, struct object);
     const unsigned char *log = arena_memdup(a, in.n ? in.p : "", in.n ? in.n : 1);
-    void *body;
+    void *body = NULL;
     int r = o && log ? tlv_decode_in_place(k->schema, slice_make(log, in.n), a, &body, err)
                      : err_set(err, E_TOOLARGE, "%s needs too much memory", k->kind);
     if (r < 0) {

@@ -345,7 +345,7 @@ int base64_parse(const char *s, struct arena *a, struct slice *ret, struct err *
     unsigned char *to = arena_alloc(a, n / 4 * 3 + 3);
     unsigned v = 0, bits = 0;
     for (size_t i = 0; to && i < n; i++) {
-        const char *at = memchr(base64_digits, s[i], 64);
+        const char *at = strchr(base64_digits, s[i]); /* never the NUL: i < strlen(s) */
         if (!at)
             return err_set(err, E_INVALID, "expected base64; '%c' at position %zu is not",
                            isprint((unsigned char)s[i]) ? s[i] : '?', i + 1);

@@ -252,7 +252,7 @@ struct docs {
 
 static int document(struct load *l, const yaml_event_t *start, struct docs *d)
 {
-    yaml_event_t e;
+    yaml_event_t e = {0};
     struct positions *p = mem_new(struct positions);
     struct yaml_doc doc = {NULL, (int)start->start_mark.line + 1, p};
 

@@ -50,6 +50,7 @@ static bool domain_fits(const struct call *c, const struct route *r, const struc
         return false;
     if (*r->domain == '*')
         return true;
+    INV(c->group && c->version); /* of a grouped path */
     size_t n = strlen(c->group);
     return !strncmp(r->domain, c->group, n) && r->domain[n] == '/' &&
            !strcmp(r->domain + n + 1, c->version);

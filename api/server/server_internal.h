@@ -16,7 +16,7 @@
 
 #define ANSWER_MAX ((size_t)256 << 20)
 #define KEPT_VIEWS 16
-#define KEPT_VIEW_MS (5u * 60 * 1000)
+#define KEPT_VIEW_MS (5ul * 60 * 1000)
 #define DEADLINE_MS 30000
 #define FRESH_MS 10000
 

@@ -153,7 +153,7 @@ static bool sent_on(struct call *c)
                        "no leader is known at the moment: only it can reach the targets");
         return true;
     }
-    buf_init(&url, 2 * LIMIT_URL_MAX_BYTES);
+    buf_init(&url, (size_t)2 * LIMIT_URL_MAX_BYTES);
     buf_printf(&url, "https://%s%s", leader, c->m->path);
     for (unsigned i = 0; i < c->m->n_params; i++) {
         buf_printf(&url, "%c%s=", i ? '&' : '?', c->m->params[i].name);
@@ -420,7 +420,7 @@ void workload_exec(struct call *c)
                          .tty = call_flag(c, "tty")};
     struct api_stream_sink sink = {exec_data, exec_end, exec_full, s};
     s->a = c->api;
-    buf_init(&s->in, 2 * EXEC_FRAME_MAX);
+    buf_init(&s->in, (size_t)2 * EXEC_FRAME_MAX);
     if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e)) {
         exec_free(s);
         call_fail(c, &e);

@@ -217,8 +217,8 @@ static int nodes_load(struct runner_os *os, const char *target, const cJSON *doc
 static int file_load(struct loop *l, struct runner_os *os, const char *target, const char *file,
                      struct inventory *inv, struct err *err)
 {
-    struct yaml_doc *docs;
-    size_t n;
+    struct yaml_doc *docs = NULL;
+    size_t n = 0;
     AUTO_BUF b;
 
     buf_init(&b, INVENTORY_FILE_MAX);

@@ -443,13 +443,10 @@ static void tick_dialing(struct worker *w)
             worker_ended(w);
             return;
         }
-    } else if (w->spawned_here && !w->shim) { /* it exited without a word, and so did its guard */
-        w->state = WS_SWEEP;
-        timer_start(&w->tick, 0);
-        return;
-    } else if (!w->spawned_here &&
-               (w->dials > 0 && (loop_now_ms(a->loop) > w->give_up_ms ||
-                                 a->cfg.os->ops->tree_process_count(a->cfg.os, &t) == 0))) {
+    } else if (w->spawned_here
+                   ? !w->shim /* it exited without a word, and so did its guard */
+                   : (w->dials > 0 && (loop_now_ms(a->loop) > w->give_up_ms ||
+                                       a->cfg.os->ops->tree_process_count(a->cfg.os, &t) == 0))) {
         w->state = WS_SWEEP;
         timer_start(&w->tick, 0);
         return;

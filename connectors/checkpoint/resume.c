@@ -4,6 +4,7 @@
  * that this very agent has read it, and that nobody has touched it since. */
 #include "connectors/checkpoint/sealfs.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,22 +53,47 @@ static void proof_add(struct buf *b, const char *name, const struct proof *p)
                p->read_ns, p->bytes, p->sha256, name);
 }
 
+/* A decimal number and the one space behind it. */
+static bool proof_number(const char **at, int64_t *ret)
+{
+    char *end;
+
+    errno = 0;
+    *ret = strtoll(*at, &end, 10);
+    if (end == *at || errno || *end != ' ')
+        return false;
+    *at = end + 1;
+    return true;
+}
+static bool proof_id(const char **at, uint64_t *ret)
+{
+    char *end;
+
+    errno = 0;
+    *ret = strtoull(*at, &end, 10);
+    if (end == *at || errno || *end != ' ')
+        return false;
+    *at = end + 1;
+    return true;
+}
+
 /* The next line, if it is about this file: they are in the manifest's order. */
 static bool proof_next(struct verifying *v, const char *name, struct proof *ret)
 {
-    const char *line = v->line, *end = line ? strchr(line, '\n') : NULL;
-    int at = 0;
+    const char *at = v->line, *end = at ? strchr(at, '\n') : NULL;
 
     if (!end)
         return false;
     v->line = end + 1;
-    return sscanf(line,
-                  "%" SCNu64 " %" SCNu64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
-                  " %64[0-9a-f] %n",
-                  &ret->facts.device, &ret->facts.inode, &ret->facts.size, &ret->facts.mtime_ns,
-                  &ret->facts.ctime_ns, &ret->read_ns, &ret->bytes, ret->sha256, &at) == 8 &&
-           at > 0 && (size_t)(end - line - at) == strlen(name) &&
-           strncmp(line + at, name, strlen(name)) == 0;
+    if (!proof_id(&at, &ret->facts.device) || !proof_id(&at, &ret->facts.inode) ||
+        !proof_number(&at, &ret->facts.size) || !proof_number(&at, &ret->facts.mtime_ns) ||
+        !proof_number(&at, &ret->facts.ctime_ns) || !proof_number(&at, &ret->read_ns) ||
+        !proof_number(&at, &ret->bytes) || end - at < 65 || at[64] != ' ')
+        return false;
+    memcpy(ret->sha256, at, 64);
+    ret->sha256[64] = '\0';
+    at += 65;
+    return (size_t)(end - at) == strlen(name) && strncmp(at, name, strlen(name)) == 0;
 }
 
 static bool proof_holds(const struct proof *p, const struct checkpoint_file *f,
@@ -81,7 +107,7 @@ static bool proof_holds(const struct proof *p, const struct checkpoint_file *f,
 static void proofs_read(struct verifying *v, int64_t rank)
 {
     char name[32];
-    int dir, fd;
+    int dir = -1, fd = -1;
 
     if (!v->want->proofs_dir || sealfs_dir_open(v->want->proofs_dir, &dir, NULL) < 0)
         return;
@@ -99,7 +125,7 @@ static int proofs_write(const struct verifying *v, int64_t rank, const struct bu
                         struct err *err)
 {
     char name[32];
-    int dir;
+    int dir = -1;
     int rc = sealfs_dir_make(v->want->proofs_dir, err);
 
     if (rc == 0)
@@ -116,7 +142,7 @@ static int proofs_write(const struct verifying *v, int64_t rank, const struct bu
 static int verify_file(struct verifying *v, int dir, const struct checkpoint_file *f,
                        struct buf *told, struct err *err)
 {
-    struct proof p = {.bytes = f->bytes}, old;
+    struct proof p = {.bytes = f->bytes}, old = {.bytes = -1};
     bool has_old = proof_next(v, f->name, &old);
     char hex[65];
     int fd;
@@ -238,7 +264,7 @@ static int view_make(int dir, const char *path, const struct checkpoint_manifest
 {
     const char *name = strrchr(path, '/') + 1;
     char parent[CHECKPOINT_PATH_MAX + 64];
-    int view, above;
+    int view = -1, above = -1;
 
     (void)snprintf(parent, sizeof parent, "%.*s", (int)(name - path - 1), path);
     int rc = sealfs_dir_make(parent, err);
@@ -282,8 +308,8 @@ int checkpoint_exact(const char *path, const char *view, char ret[CHECKPOINT_PAT
 {
     struct checkpoint_manifest m;
     AUTO_ARENA a = arena_create(0);
-    bool longer;
-    int dir;
+    bool longer = false;
+    int dir = -1;
     int rc = sealfs_dir_open(path, &dir, err);
 
     if (rc < 0)

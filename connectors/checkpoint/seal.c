@@ -230,7 +230,7 @@ static int seal_file(struct seal *x, const struct checkpoint_file *f, struct kno
                      struct err *err)
 {
     bool want_copy = false;
-    int fd, copy;
+    int fd = -1, copy = -1;
     int rc = sealfs_open(x->from, f->name, &fd, &k->facts, err);
 
     if (rc == E_FORBIDDEN)

@@ -226,7 +226,7 @@ void sealfs_hex(const unsigned char digest[32], char out[65])
 {
     static const char digits[] = "0123456789abcdef";
 
-    for (unsigned i = 0; i < 32; i++) {
+    for (size_t i = 0; i < 32; i++) {
         out[2 * i] = digits[digest[i] >> 4];
         out[2 * i + 1] = digits[digest[i] & 15];
     }
@@ -383,8 +383,8 @@ int sealfs_take(int fd, int64_t bytes, bool want_copy, int to, const char *name,
                 struct err *err)
 {
     char self[64];
-    const char *last;
-    int at, rc;
+    const char *last = NULL;
+    int at = -1, rc;
 
     *ret_copy = -1;
     rc = walk(to, name, true, &at, &last, err);

@@ -52,21 +52,24 @@ static int read_text(const char *path, char *out, size_t size)
 static bool proc_read(int64_t pid, struct proc *ret)
 {
     char path[64], s[1024];
-    long long parent;
-    unsigned long long start;
+    char *end;
 
     (void)snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
     if (read_text(path, s, sizeof s) <= 0)
         return false;
     char *p = strrchr(s, ')');
-    if (!p ||
-        sscanf(p + 1,
-               " %c %lld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
-               &ret->state, &parent, &start) != 3)
+    if (!p || p[1] != ' ' || !p[2])
+        return false;
+    ret->state = p[2];
+    ret->parent = strtoll(p + 3, &p, 10);
+    for (int i = 0; i < 17; i++) {
+        p += strspn(p, " ");
+        p += strcspn(p, " ");
+    }
+    ret->start = strtoull(p, &end, 10);
+    if (end == p)
         return false;
     ret->pid = pid;
-    ret->parent = parent;
-    ret->start = start;
     ret->member = false;
     return true;
 }

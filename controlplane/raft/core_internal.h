@@ -22,10 +22,10 @@
 #define PROPOSAL_BUCKETS 4096
 #define DIGESTS_KEPT 256
 #define MEMBERS_MAX 16
-#define RESEND_MS 1000
-#define SWEEP_MS 100
+#define RESEND_MS 1000ul
+#define SWEEP_MS 100ul
 #define ROUND_MS 250
-#define SECOND_MS 1000
+#define SECOND_MS 1000ul
 #define APPEND_STUCK_MS 10000
 #define QUEUE_MAX_BYTES (64u << 20)
 #define PEER_PENDING_MAX (64u << 20)

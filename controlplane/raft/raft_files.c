@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -27,15 +28,16 @@ bool files_disk_full(const struct core *c)
 
 static bool meta_parse(const char *text, struct core_meta *m)
 {
-    int version = 0;
-    char ready[8] = "";
+    static const char head[] = "{\"version\":1,\"member\":", yes[] = ",\"ready\":true,",
+                      no[] = ",\"ready\":false,";
     const char *cluster = strstr(text, "\"cluster\":\"");
+    char *end;
 
-    if (sscanf(text, "{\"version\":%d,\"member\":%" SCNu64 ",\"ready\":%5[a-z]", &version,
-               &m->member, ready) != 3)
+    if (strncmp(text, head, strlen(head)) != 0 || !cluster)
         return false;
-    m->ready = !strcmp(ready, "true");
-    if (version != 1 || !m->member || (!m->ready && strcmp(ready, "false")) || !cluster)
+    m->member = strtoull(text + strlen(head), &end, 10);
+    m->ready = !strncmp(end, yes, strlen(yes));
+    if (!m->member || (!m->ready && strncmp(end, no, strlen(no)) != 0))
         return false;
     return sscanf(cluster, "\"cluster\":\"%63[^\"]", m->cluster) >= 0;
 }

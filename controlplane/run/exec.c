@@ -72,6 +72,7 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
 
     if (rv)
         return rv;
+    INV(t);
     struct api_exec_session *s = mem_new(struct api_exec_session);
     *s = (struct api_exec_session){.connector = t->connector, .sink = *sink, .loop = b->loop};
     struct log_sink ls = {on_data, on_end, on_full, s};

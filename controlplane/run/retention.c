@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-#define KEEP_MS (7 * 24 * 3600 * 1000ll)
-#define LOOK_EVERY_MS (15 * 60 * 1000)
+#define KEEP_MS (7ll * 24 * 3600 * 1000)
+#define LOOK_EVERY_MS (15ul * 60 * 1000)
 #define MORE_MS 1000
 #define OPS_MAX 512
 

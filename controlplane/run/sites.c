@@ -426,6 +426,7 @@ static void site_destroy(struct site *t)
 
 void site_change(struct brain *b, const struct object *before, const struct object *after)
 {
+    PRE(before || after);
     struct site *t = site_find(b, (after ? after : before)->meta->name);
 
     if (!after) {

@@ -16,7 +16,7 @@
 #define TOKEN_SECRET_BYTES 24
 #define TOKEN_PREFIX "hanse-"
 #define TOKEN_SECONDS 3600
-#define TOKEN_SECONDS_MAX (366 * 86400)
+#define TOKEN_SECONDS_MAX (366L * 86400)
 
 typedef void (*operate_cb)(void *arg, const char *json, const struct err *err);
 
@@ -248,7 +248,7 @@ static void sha256_hex(const char *text, char out[65])
     unsigned n = 0;
 
     INV(EVP_Digest(text, strlen(text), d, &n, EVP_sha256(), NULL) == 1 && n == 32);
-    for (unsigned i = 0; i < 32; i++)
+    for (size_t i = 0; i < 32; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", d[i]);
 }
 

@@ -113,7 +113,7 @@ static int number(const char *flag, const char *s, uint64_t lo, uint64_t hi, uin
 static int peer_add(struct run *r, char *s, struct err *err)
 {
     char *eq = strchr(s, '=');
-    uint64_t id;
+    uint64_t id = 0;
 
     if (!eq || !strrchr(eq, ':'))
         return err_set(err, E_USAGE,

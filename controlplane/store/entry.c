@@ -293,6 +293,7 @@ void store_try(const struct root *root, int64_t now_ms, const union command *c, 
         memset(ret, 0, sizeof *ret);
         result_text(ret, r, &e);
     } else {
+        INV(copy);
         copy->head.request_id[0] = 0; /* nothing is remembered, nothing answered from memory */
         command_apply(&w, copy, a, ret);
         command_release(copy);

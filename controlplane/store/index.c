@@ -209,6 +209,7 @@ void root_index_object(struct root *w, const struct object *before, const struct
         owner_key(&k, after->meta->ownerReferences[i].uid, after);
         put(&w->owners, key_slice(&k), after);
     }
+    INV(before || after);
     enum kind_id kind = (before ? before : after)->kind->id;
     if (kind == KIND_NODE) {
         index_node(w, before, -1);

@@ -222,7 +222,7 @@ static void change_hold(struct root *w, const struct object *before, const struc
 {
     const struct placement *p = ledger_hold(before), *q = ledger_hold(after);
 
-    if (p && q && strcmp(before->meta->uid, after->meta->uid) == 0 &&
+    if (before && p && after && q && strcmp(before->meta->uid, after->meta->uid) == 0 &&
         hold_goes_on(before, after->body)) {
         hold_step(w, before, after);
         return;

@@ -82,11 +82,11 @@ static void emit(const struct writer *x, unsigned what, struct slice key, const 
     unsigned char bytes[8 * NUMBERS_MAX];
     size_t at = record_open(x->out, x->tag);
 
-    for (unsigned i = 0; i < n->n; i++)
+    for (size_t i = 0; i < n->n; i++)
         le_put_u64(bytes + 8 * i, n->v[i]);
     record_u64(x->out, L_WHAT, what);
     record_bytes(x->out, L_KEY, key.p, key.n);
-    record_bytes(x->out, L_NUMBERS, bytes, 8 * n->n);
+    record_bytes(x->out, L_NUMBERS, bytes, (size_t)8 * n->n);
     if (line.n)
         record_bytes(x->out, L_LINE, line.p, line.n);
     record_close(x->out, at);
@@ -304,7 +304,7 @@ int ledger_read(struct root *w, struct slice in, struct err *err)
             line = v;
         else if (tag == L_NUMBERS && v.n % 8 == 0 && v.n / 8 <= NUMBERS_MAX)
             for (n.n = 0; n.n < v.n / 8; n.n++)
-                n.v[n.n] = le_get_u64((const unsigned char *)v.p + 8 * n.n);
+                n.v[n.n] = le_get_u64((const unsigned char *)v.p + (size_t)8 * n.n);
     }
     bool good = r == 0;
     if (good && what == W_HEAD)

@@ -277,7 +277,7 @@ void hint_gpus(struct hints *h)
 /* ---- CPU and memory
  * ----------------------------------------------------------------------------------------------------------
  */
-#define MIB (1024 * 1024)
+#define MIB (1024ll * 1024)
 
 static void set_cpu(const struct edit *e, struct workload_spec *s, struct arena *a)
 {

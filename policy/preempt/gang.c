@@ -226,7 +226,7 @@ static void take_all(struct gang_plan *g, const uint32_t *v, uint32_t n)
 static bool gather(struct gang_plan *g, double bound)
 {
     struct planner *x = g->x;
-    uint32_t *v = x->scratch, n;
+    uint32_t *v = x->scratch, n = 0;
 
     while (g->room < g->want && g->n_heap && g->harm < bound) {
         struct step s = heap_pop(g);

@@ -259,6 +259,11 @@ static void row(const char *what, unsigned members, unsigned clients, double val
                  what, members, members > 1 ? "s" : "", clients, value, unit, last ? "" : ",\n  ");
 }
 
+static int64_t percentile(const struct bench *b, long percent)
+{
+    return b->ns[b->done * percent / 100];
+}
+
 static void measure(const char *parent, unsigned members, unsigned clients, long commands,
                     bool last)
 {
@@ -288,8 +293,8 @@ static void measure(const char *parent, unsigned members, unsigned clients, long
     qsort(b->ns, (size_t)b->done, sizeof *b->ns, by_value);
     double seconds = (double)(b->ended_ns - b->begun_ns) / 1e9;
     row("commands", members, clients, (double)b->done / seconds, "1/s", false);
-    row("p50", members, clients, (double)b->ns[b->done / 2] / 1e6, "ms", false);
-    row("p99", members, clients, (double)b->ns[b->done * 99 / 100] / 1e6, "ms", last);
+    row("p50", members, clients, (double)percentile(b, 50) / 1e6, "ms", false);
+    row("p99", members, clients, (double)percentile(b, 99) / 1e6, "ms", last);
     for (unsigned i = 0; i < members; i++) {
         loop_thread_join(b->m[i].loop);
         b->m[i].server = tls_config_unref(b->m[i].server);

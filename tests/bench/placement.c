@@ -122,11 +122,32 @@ static struct object *make_workload(const char *name, long workers, long count, 
     return object_make(kind_by_id(KIND_WORKLOAD), &w);
 }
 
+/* A line NAME,N,N,N[,REST]: the numbers and where the rest begins; false = another line. */
+static bool row_read(char *line, char name[64], long v[3], char **ret_rest)
+{
+    char *at = strchr(line, ','), *end;
+
+    if (!at || at == line || at - line > 63)
+        return false;
+    (void)snprintf(name, 64, "%.*s", (int)(at - line), line);
+    for (int i = 0; i < 3; i++) {
+        if (*at++ != ',')
+            return false;
+        v[i] = strtol(at, &end, 10);
+        if (end == at)
+            return false;
+        at = end;
+    }
+    *ret_rest = at + (*at == ',');
+    (*ret_rest)[strcspn(*ret_rest, "\r\n")] = '\0';
+    return true;
+}
+
 static void load_nodes(struct pool *p, const struct options *o)
 {
     FILE *f = fopen(o->nodes, "re");
-    char line[256], name[64], model[32], target[32];
-    long cpu, mib, gpus, i = 0;
+    char line[256], name[64], target[32], *model;
+    long v[3], i = 0; /* CPU, MiB, GPUs */
 
     if (!f)
         die("cannot open the list of nodes");
@@ -135,10 +156,10 @@ static void load_nodes(struct pool *p, const struct options *o)
         put_target(p, target);
     }
     while (fgets(line, sizeof(line), f)) {
-        if (sscanf(line, "%63[^,],%ld,%ld,%ld,%31s", name, &cpu, &mib, &gpus, model) != 5)
+        if (!row_read(line, name, v, &model) || !*model)
             continue;
         (void)snprintf(target, sizeof(target), "openb-%02ld", i % o->targets);
-        put_node(p, name, target, model, gpus, cpu, (int64_t)mib << 20, i++);
+        put_node(p, name, target, model, v[2], v[0], (int64_t)v[1] << 20, i++);
     }
     (void)fclose(f);
 }
@@ -147,17 +168,19 @@ static struct object **load_pods(const struct options *o, size_t *ret_n)
 {
     FILE *f = fopen(o->pods, "re");
     struct object **v = mem_zalloc(sizeof(*v) * 100000);
-    char line[512], name[64];
-    long cpu, mib, gpus, milli;
+    char line[512], name[64], *rest, *end;
+    long row[3]; /* CPU, MiB, GPUs */
     size_t n = 0;
 
     if (!f)
         die("cannot open the list of tasks");
     while (n < 100000 && fgets(line, sizeof(line), f)) {
-        if (sscanf(line, "%63[^,],%ld,%ld,%ld,%ld", name, &cpu, &mib, &gpus, &milli) == 5 &&
-            gpus == 1)
-            v[n++] = make_workload(name, 1, 1, milli < 1000 ? (double)milli / 1000 : 0, cpu,
-                                   (int64_t)mib << 20);
+        if (!row_read(line, name, row, &rest) || row[2] != 1)
+            continue;
+        long milli = strtol(rest, &end, 10);
+        if (end != rest)
+            v[n++] = make_workload(name, 1, 1, milli < 1000 ? (double)milli / 1000 : 0, row[0],
+                                   (int64_t)row[1] << 20);
     }
     (void)fclose(f);
     *ret_n = n;
@@ -179,8 +202,9 @@ static int cmp_i64(const void *a, const void *b)
 static void percentiles(int64_t *ns, long n, struct figures *f)
 {
     qsort(ns, (size_t)n, sizeof(*ns), cmp_i64);
-    f->p50_us = (double)ns[n / 2] / 1000;
-    f->p99_us = (double)ns[n * 99 / 100] / 1000;
+    long half = n / 2, most = n * 99 / 100;
+    f->p50_us = (double)ns[half] / 1000;
+    f->p99_us = (double)ns[most] / 1000;
     f->max_us = (double)ns[n - 1] / 1000;
 }
 
@@ -266,7 +290,7 @@ static void fill_fleet(struct pool *p, const struct options *o, uint64_t *s)
                                  .n_gpus = (uint32_t)(next(s) % 9),
                                  .gpuMilli = 1000,
                                  .mig = ""};
-        pl.gpus = as.n_gpus * 1000;
+        pl.gpus = (int64_t)as.n_gpus * 1000;
         w = make_workload(uid, 1, as.n_gpus, 0, 1000, 1 << 30);
         pool_hold_placement(p, w, &pl);
         (void)object_unref(w);

@@ -144,9 +144,10 @@ static struct figures plans(const struct pool *p, const struct options *o, struc
     }
     qsort(ns, (size_t)o->plans, sizeof(*ns), cmp_i64);
     qsort(cpu, (size_t)o->plans, sizeof(*cpu), cmp_i64);
-    f.cpu_p99_ms = (double)cpu[o->plans * 99 / 100] / 1e6;
-    f.p50_ms = (double)ns[o->plans / 2] / 1e6;
-    f.p99_ms = (double)ns[o->plans * 99 / 100] / 1e6;
+    long half = o->plans / 2, most = o->plans * 99 / 100;
+    f.cpu_p99_ms = (double)cpu[most] / 1e6;
+    f.p50_ms = (double)ns[half] / 1e6;
+    f.p99_ms = (double)ns[most] / 1e6;
     f.max_ms = (double)ns[o->plans - 1] / 1e6;
     f.victims /= f.found ? (double)f.found : 1;
     mem_free(ns);

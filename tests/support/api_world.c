@@ -197,6 +197,8 @@ const char *api_text(struct api_world *w, const char *path)
                              : cJSON_GetObjectItemCaseSensitive(j, part);
         path += n + (path[n] == '.');
     }
+    if (!j)
+        return "";
     if (cJSON_IsString(j))
         return j->valuestring;
     if (cJSON_IsBool(j))
@@ -205,7 +207,7 @@ const char *api_text(struct api_world *w, const char *path)
         (void)snprintf(number, sizeof number, "%.15g", j->valuedouble);
         return number;
     }
-    return j ? "{}" : "";
+    return "{}";
 }
 
 /* ---- watches

@@ -35,7 +35,7 @@ void kit_hex_of(const void *p, size_t n, char out[65])
     unsigned char d[32];
 
     assert_int_equal(EVP_Digest(p, n, d, NULL, EVP_sha256(), NULL), 1);
-    for (unsigned i = 0; i < 32; i++)
+    for (size_t i = 0; i < 32; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", d[i]);
 }
 

@@ -47,7 +47,8 @@ static int file_load(struct loop *l, const char *path, bool must, struct files *
         return err_set(err, E_LIMIT, "more than %d kubeconfig files", FILES_MAX);
     struct file *f = &fs->v[fs->n];
     rv = yaml_parse_all(b.p ? b.p : "", b.n, path, &f->docs, &f->n, err);
-    explicit_bzero(b.p, b.n);
+    if (b.p)
+        explicit_bzero(b.p, b.n);
     if (rv)
         return rv;
     f->path = arena_strdup(a, path);

@@ -29,9 +29,7 @@ static void table_of(const cJSON *decision, struct arena *mem, struct buf *out)
         table_cell(&t, fits ? "yes" : "no");
         if (chosen)
             table_cell(&t, "chosen");
-        else if (fits)
-            table_cell(&t, *message ? message : reason);
-        else if (!strncmp(message, reason, strlen(reason)) || !*message)
+        else if (fits || !*message || !strncmp(message, reason, strlen(reason)))
             table_cell(&t, *message ? message : reason);
         else
             table_cell(&t, arena_printf(mem, "%s: %s", reason, message));

@@ -221,9 +221,9 @@ void age_print(int64_t ms, char out[16])
 
     if (s < 120)
         (void)snprintf(out, 16, "%llds", (long long)s);
-    else if (s < 2 * 3600)
+    else if (s < 2L * 3600)
         (void)snprintf(out, 16, "%lldm", (long long)(s / 60));
-    else if (s < 48 * 3600)
+    else if (s < 48L * 3600)
         (void)snprintf(out, 16, "%lldh", (long long)(s / 3600));
     else
         (void)snprintf(out, 16, "%lldd", (long long)(s / 86400));

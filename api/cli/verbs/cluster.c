@@ -384,7 +384,7 @@ int verb_token(struct cli *c, struct err *err)
         return cli_usage(c, err, "expected create");
     if (!user)
         return cli_usage(c, err, "for whom? --user NAME");
-    int rv = arg_duration(&c->args, "ttl", 3600 * 1000, &ttl, err);
+    int rv = arg_duration(&c->args, "ttl", 3600L * 1000, &ttl, err);
     if (rv)
         return rv;
     AUTO_BUF groups = {0};
@@ -395,7 +395,8 @@ int verb_token(struct cli *c, struct err *err)
     cJSON *body = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(body, "user", user);
     (void)cJSON_AddStringToObject(body, "groups", groups.n ? groups.p : "");
-    (void)cJSON_AddNumberToObject(body, "ttlSeconds", (double)(ttl / 1000));
+    int64_t seconds = ttl / 1000; /* whole ones */
+    (void)cJSON_AddNumberToObject(body, "ttlSeconds", (double)seconds);
     rv = cli_operate(c, "token.create", body, &answer, err);
     cJSON_Delete(body);
     if (!rv && !strcmp(arg_text(&c->args, "output", ""), "json"))

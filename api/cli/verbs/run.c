@@ -213,7 +213,7 @@ static void session_run(struct session *s, bool with_input)
     AUTO_BUF early = {0};
 
     buf_init(&early, 4u << 20);
-    buf_init(&s->in, 2 * FRAME_MAX_BYTES);
+    buf_init(&s->in, (size_t)2 * FRAME_MAX_BYTES);
     s->stream = client_take_stream(s->c->lane, &early);
     stream_set(s->stream, &session_events, s);
     if (early.n)

@@ -160,8 +160,8 @@ static int went_print(struct drain *d, struct err *err)
 static int drain_wait(struct cli *c, const char *name, struct err *err)
 {
     struct drain d = {.c = c, .target = name, .seen = cJSON_CreateObject()};
-    int64_t limit;
-    int rv = arg_duration(&c->args, "wait-timeout", 3600 * 1000, &limit, err), n = 1;
+    int64_t limit = 0;
+    int rv = arg_duration(&c->args, "wait-timeout", 3600L * 1000, &limit, err), n = 1;
     uint64_t deadline = loop_now_ms(c->loop) + (uint64_t)limit;
 
     while (!rv && n) {

@@ -147,7 +147,7 @@ static int token_read(struct listing *l, const char *token, uint64_t *ret_rv)
     uint32_t v = 0;
     unsigned bits = 0;
     unsigned long long rv, seen;
-    int at = 0;
+    char *colon, *at;
 
     for (; *token; token++) {
         const char *d = strchr(b64, *token);
@@ -161,14 +161,18 @@ static int token_read(struct listing *l, const char *token, uint64_t *ret_rv)
         }
     }
     text[n] = 0;
-    if (sscanf(text, "%20llu:%20llu:%n", &rv, &seen, &at) < 2 || !at)
+    rv = strtoull(text, &colon, 10);
+    if (*colon++ != ':')
         return E_SYNTAX;
-    char *slash = strchr(text + at, '/');
-    if (!slash || slash - (text + at) >= (long)sizeof l->after_ns ||
+    seen = strtoull(colon, &at, 10);
+    if (*at++ != ':')
+        return E_SYNTAX;
+    char *slash = strchr(at, '/');
+    if (!slash || slash - at >= (long)sizeof l->after_ns ||
         strlen(slash + 1) >= sizeof l->after_name)
         return E_SYNTAX;
     *slash = 0;
-    (void)snprintf(l->after_ns, sizeof l->after_ns, "%.63s", text + at);
+    (void)snprintf(l->after_ns, sizeof l->after_ns, "%.63s", at);
     (void)snprintf(l->after_name, sizeof l->after_name, "%.255s", slash + 1);
     l->before = seen;
     l->started = true;

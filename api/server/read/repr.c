@@ -93,7 +93,7 @@ static void secret_data(struct api *a, const struct object *o, cJSON *j)
     struct err e = {0};
     AUTO_BUF b = {0};
 
-    buf_init(&b, LIMIT_OBJECT_MAX_BYTES * 2);
+    buf_init(&b, (size_t)LIMIT_OBJECT_MAX_BYTES * 2);
     cJSON_DeleteItemFromObjectCaseSensitive(j, "data");
     cJSON_DeleteItemFromObjectCaseSensitive(j, "stringData");
     if (a->ops->secret_open(a->b, o, &b, &e) || !b.n)

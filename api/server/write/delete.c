@@ -112,6 +112,7 @@ static void delete_go(struct call *c)
         call_fail(c, &e);
         return;
     }
+    INV(o); /* else e says that it is not there */
     (void)snprintf(d->name, sizeof d->name, "%s", o->meta->name);
     (void)snprintf(d->ns, sizeof d->ns, "%s", o->meta->namespace_);
     (void)snprintf(d->object_uid, sizeof d->object_uid, "%s", o->meta->uid);

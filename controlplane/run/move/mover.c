@@ -215,11 +215,11 @@ static const char *destination_lost(const struct mover *m)
 {
     const struct placement *p = mover_status(m)->placement;
     const struct site *t = p ? site_find(m->brain, p->target) : NULL;
-    const struct target_spec *s = t && t->doc ? object_as(t->doc, target)->spec : NULL;
+    const struct target_spec *s = t ? object_as(t->doc, target)->spec : NULL;
 
     if (!p)
         return NULL;
-    if (!t || t->suspect)
+    if (!s || t->suspect)
         return "DestinationLost";
     return s->drain || s->unschedulable || t->doc->meta->deletionTimestamp ? "DestinationCordoned"
                                                                            : NULL;

@@ -11,7 +11,7 @@
 
 #define STAGE_DEADLINE_MS 15000
 #define STAGE_BYTES_PER_MS 20000 /* it reads the whole checkpoint: no slower than this */
-#define STAGE_MAX_MS (2 * 3600 * 1000)
+#define STAGE_MAX_MS (2L * 3600 * 1000)
 #define BAD_CHECKPOINTS_MAX 16
 #define TOLD_EVERY_MS 5000
 

@@ -118,6 +118,7 @@ static int step_start(struct txn *t, struct move *x)
 /* The destination is let go by the Migration and taken by the Workload, in one command. */
 static int start_there(struct txn *t, struct move *x)
 {
+    INV(x->wo); /* step_take: without it a move can only be aborted */
     const struct object *d =
         root_get(t->w, KIND_DECISION, x->wo->meta->namespace_, x->s->placement->decision);
     struct decision_spec none = {.reason = "Moved", .message = "", .revision = ""};

@@ -57,8 +57,10 @@ static double hours_of(int64_t gpu_milli, int64_t ms)
 {
     if (ms > 10ll * 366 * 24 * 3600 * 1000)
         ms = 10ll * 366 * 24 * 3600 * 1000;
-    return ms > 0 ? (double)(gpu_milli * (ms / 1000) + gpu_milli * (ms % 1000) / 1000) / 3600000.0
-                  : 0.0;
+    if (ms <= 0)
+        return 0;
+    int64_t milli_s = gpu_milli * (ms / 1000) + gpu_milli * (ms % 1000) / 1000; /* whole ones */
+    return (double)milli_s / 3600000.0;
 }
 
 /* Since when work would be done again: the newest verified checkpoint of this epoch, or its start.

@@ -134,7 +134,7 @@ struct sim_world {
     jmp_buf here;
 };
 
-#define SIM_HOSTS_MAX 256
+#define SIM_HOSTS_MAX 256ul
 
 static inline struct sim_loop *sim_loop_of(const struct loop *l)
 {

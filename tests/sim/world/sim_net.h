@@ -6,7 +6,7 @@
 
 #define KERNEL_BYTES 262144 /* taken by the kernel; what is more is pending */
 #define GIVE_UP_US 30000000 /* without an answer */
-#define RETRY_US 100000
+#define RETRY_US 100000ul
 #define KEEPALIVE_US 75000000
 #define CLOSE_US 5000000
 
