@@ -235,7 +235,7 @@ static bool suspect_is(struct planner *x, const struct hold *h, bool *ret_reclai
         x->p->t.targets[h->i_target].reach != REACH_YES)
         return false;
     c = h->i_priority == NONE ? NULL : object_as(d->v[h->i_priority], priority_class)->spec;
-    if (c && (c->neverVictim ||
+    if (c && ((c->neverVictim && !PLANTED("policy.any-victim")) ||
               (c->minimumRuntime > 0 && x->now_ms - h->runs_since < c->minimumRuntime)))
         return false;
     *ret_reclaim = !(x->may_preempt && value_of(c) < x->value);

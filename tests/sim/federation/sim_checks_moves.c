@@ -152,9 +152,6 @@ static void check_migration(struct fed *f, const struct root *r, const struct ch
         if (s->epoch < is->toEpoch)
             fed_fail(f, "M5: %s starts, and its workload is in epoch %lld", c->after->meta->name,
                      (long long)s->epoch);
-        if (!ended(s, is->fromEpoch) && s->epoch == is->toEpoch && !is->startedAt)
-            fed_fail(f, "M2: %s starts, and nothing proves the end of epoch %lld",
-                     c->after->meta->name, (long long)is->fromEpoch);
     }
     if (!move_holds(is->phase) && is->phase != MP_STARTING && is->placement &&
         !move_open(is->phase) && is->phase != MP_SUCCEEDED)
