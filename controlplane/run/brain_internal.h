@@ -145,6 +145,8 @@ void scheduler_change(struct brain *b, enum kind_id kind, const struct object *b
                       const struct object *after);
 void scheduler_reach(struct brain *b, const char *target, bool reachable);
 void scheduler_want(struct brain *b);
+/* Proposes what was decided about one workload: its place, or why it waits. */
+void scheduler_tell(struct brain *b, const struct cycle_item *it);
 
 /* ---- sites.c
  * ----------------------------------------------------------------------------------------------------------

@@ -249,6 +249,8 @@ static bool pending_news(const struct cycle_item *it, int64_t now_ms)
     const struct workload_status *s = object_as(it->workload, workload)->status;
     const struct decision_spec *d = it->decision;
 
+    if (s->nominated) /* that room is made for it has been told, and is what it waits for */
+        return false;
     if (strcmp(s->reason, d->reason) || s->queuePosition != it->position)
         return true;
     int64_t told = 0;
@@ -289,7 +291,8 @@ static bool hints_due(const struct brain *b, const struct cycle_item *it, int64_
 
     (void)snprintf(name, sizeof name, "%s-pending", m->name);
     o = root_get(b->root, KIND_DECISION, m->namespace_, name);
-    return o && !object_as(o, decision)->spec->n_hints &&
+    return o && !object_as(it->workload, workload)->status->nominated &&
+           !object_as(o, decision)->spec->n_hints &&
            now_ms - object_as(o, decision)->spec->at < HINT_WITHIN_MS;
 }
 
@@ -307,7 +310,7 @@ static bool waits_for_time(const struct decision_spec *d)
     return false;
 }
 
-static void place_propose(struct brain *b, const struct cycle_item *it)
+void scheduler_tell(struct brain *b, const struct cycle_item *it)
 {
     const struct object *o = it->workload;
     const struct workload *w = object_as(o, workload);
@@ -405,7 +408,7 @@ static void cycle_run(struct brain *b, struct pending *p)
             tell |= hints_find(b, it, now, a);
         }
         if (tell)
-            place_propose(b, it);
+            scheduler_tell(b, it);
     }
     if (placed >= CYCLE_MAX_PLACED)
         b->cycle_wanted = true;

@@ -20,8 +20,9 @@
 static bool waits_for_room(const struct decision_spec *d)
 {
     static const enum reason room[] = {
-        REASON_GPU_BUSY, REASON_MIG,  REASON_FRACTION, REASON_CPU,
-        REASON_MEMORY,   REASON_GANG, REASON_TOPOLOGY, REASON_QUOTA_GUARANTEED};
+        REASON_GPU_BUSY,    REASON_MIG,         REASON_FRACTION, REASON_CPU,
+        REASON_MEMORY,      REASON_GANG,        REASON_TOPOLOGY, REASON_QUOTA_GUARANTEED,
+        REASON_QUOTA_BURST, REASON_TARGET_LIMIT};
 
     for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
         if (!strcmp(d->reason, reason_text(room[i])))
@@ -71,38 +72,38 @@ static void begun(void *arg, bool ok)
     mem_free(p);
 }
 
-/* Where the victims go, beside each other and beside the room that is made. */
+/* Where the victims go, beside each other and beside the room that is made: all of it is held in
+ * the pool from now on. */
 static void destinations(struct brain *b, const struct place_request *rq,
                          const struct preempt_plan *plan, struct arena *a,
                          struct move_begin *begins)
 {
-    struct pool *fork = pool_fork(b->pool);
-    char hold[80];
     struct err err;
 
-    pool_nominate(fork, rq->workload, plan->placement);
+    pool_nominate(b->pool, rq->workload, plan->placement);
     for (size_t i = 0; i < plan->n; i++) {
         const struct victim *v = &plan->victims[i];
+        enum move_cause cause = v->reclaim ? MOVE_RECLAIM : MOVE_PREEMPTION;
         struct place_request to = *rq;
         struct move_choice c = {0};
         to.workload = v->workload;
-        if (policy_move(fork, &to, v->reclaim ? MOVE_RECLAIM : MOVE_PREEMPTION, a, &c, &err))
+        if (policy_move(b->pool, &to, cause, a, &c, &err))
             c = (struct move_choice){0};
         c.lost_gpu_s = v->lost_gpu_s;
-        begin_fill(&begins[i], v->workload, v->reclaim ? MOVE_RECLAIM : MOVE_PREEMPTION, &c);
-        if (c.placement) {
-            (void)snprintf(hold, sizeof hold, "to:%s", v->workload->meta->uid);
-            pool_hold_as(fork, hold, v->workload, c.placement);
-        }
+        begin_fill(&begins[i], v->workload, cause, &c);
+        if (c.placement)
+            begin_hold(b, v->workload, c.placement);
     }
-    (void)pool_destroy(fork);
 }
 
+/* The plan, and for people the decision that it is: it stands until the preemptor is placed. */
 static void plan_propose(struct brain *b, const struct place_request *rq,
                          const struct preempt_plan *plan, struct arena *a)
 {
     const struct object *w = rq->workload;
     struct migrate_cmd m = {.n = (uint32_t)plan->n, .nominated = plan->placement};
+    struct cycle_item told = {
+        .workload = w, .decision = plan->decision, .position = rq->queue_position};
     struct planned *p = mem_new(struct planned);
 
     m.begins = arena_array(a, struct move_begin, plan->n + 1);
@@ -113,10 +114,6 @@ static void plan_propose(struct brain *b, const struct place_request *rq,
     m.for_epoch = object_as(w, workload)->status->epoch;
     (void)snprintf(m.reason, sizeof m.reason, "Preempted");
     (void)snprintf(m.message, sizeof m.message, "makes room for %s/%s", m.for_ns, m.for_name);
-    for (size_t i = 0; i < plan->n; i++)
-        if (m.begins[i].placement)
-            begin_hold(b, plan->victims[i].workload, m.begins[i].placement);
-    pool_nominate(b->pool, w, plan->placement);
     p->brain = b;
     (void)snprintf(p->uid, sizeof p->uid, "%s", w->meta->uid);
     b->preempts.planning = true;
@@ -124,6 +121,8 @@ static void plan_propose(struct brain *b, const struct place_request *rq,
               LOG_FIELDS({"for", log_str(w->meta->name)}, {"victims", log_u64(plan->n)},
                          {"lostGpuSeconds", log_u64((uint64_t)plan->lost_gpu_s)}));
     begin_propose(b, &m, begun, p);
+    if (plan->decision)
+        scheduler_tell(b, &told);
 }
 
 /* True when a plan was proposed. */
