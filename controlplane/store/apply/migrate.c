@@ -232,7 +232,9 @@ static void status_step(struct txn *t, struct move *x)
                     : x->to != MP_SUCCEEDED    ? ""
                     : x->c->step == MOVE_START ? "Requeued"
                                                : "Moved";
-        s->message = x->c->message;
+        /* Whoever looks back wants to know why it moved: a success takes nothing away. */
+        if (*x->c->message || x->to != MP_SUCCEEDED)
+            s->message = x->c->message;
     }
     if (x->to != x->from)
         move_enter(t, s, x->to);

@@ -102,6 +102,7 @@ static inline struct result kit_plan(struct kit *k, struct move_begin *b, uint32
     c.migrate.step = MOVE_BEGIN;
     c.migrate.begins = b;
     c.migrate.n = n;
+    (void)snprintf(c.migrate.message, sizeof c.migrate.message, "why it moves");
     if (for_) {
         (void)snprintf(c.migrate.for_ns, sizeof c.migrate.for_ns, "%s", k->ns);
         (void)snprintf(c.migrate.for_name, sizeof c.migrate.for_name, "%s", for_);

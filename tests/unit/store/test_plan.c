@@ -73,6 +73,7 @@ static void test_room_is_made(void **state)
     requeue(&k, "t2-m1", "t2");
     assert_int_equal(kit_move_status(&k, "t2-m1")->phase, MP_SUCCEEDED);
     assert_string_equal(kit_move_status(&k, "t2-m1")->reason, "Requeued");
+    assert_string_equal(kit_move_status(&k, "t2-m1")->message, "why it moves");
     assert_int_equal(kit_status(&k, "t2")->phase, PHASE_QUEUED);
     assert_string_equal(kit_status(&k, "t2")->migration, "");
     assert_int_equal(kit_status(&k, "t2")->queuedAt, queued); /* its place in the queue */
