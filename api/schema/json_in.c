@@ -513,7 +513,7 @@ static int check_header(const struct kind *k, const cJSON *j, const char *key, c
 int object_from_json(const struct kind *k, const struct cJSON *j, unsigned flags,
                      struct object **ret, struct err *err)
 {
-    void *body;
+    void *body = NULL;
 
     if (!cJSON_IsObject(j))
         return err_set(err, E_INVALID, "expected an object with apiVersion and kind");

@@ -548,8 +548,8 @@ static size_t memory_below(const struct schema *s, struct cursor c, size_t most)
             f++;
         if (!(key & 1) || f == end || f->tag != key >> 1)
             continue;
-        (void)get_varint(&start, &key);
-        (void)get_bytes(&start, &value);
+        if (!get_varint(&start, &key) || !get_bytes(&start, &value))
+            break;
         if (f->type == T_OBJ)
             sum += padded(f->sub->size) + memory_below(f->sub, value, most);
         else if (field_is_container(f) && count_items(f, value, &n))

@@ -225,7 +225,7 @@ int checkpoint_verify_dir(const char *path, const char *digest, struct checkpoin
     struct verifying v = {.want = &nothing, .progress = p, .path = path};
     struct checkpoint_manifest m;
     AUTO_ARENA a = arena_create(0);
-    int dir;
+    int dir = -1;
     int rc = sealfs_dir_open(path, &dir, err);
 
     if (rc < 0)
@@ -330,7 +330,7 @@ int checkpoint_exact(const char *path, const char *view, char ret[CHECKPOINT_PAT
 static bool store_is_here(const char *cut_path)
 {
     char base[CHECKPOINT_PATH_MAX];
-    int dir;
+    int dir = -1;
 
     (void)snprintf(base, sizeof base, "%s", cut_path);
     for (int up = 0; up < 3; up++) { /* BASE/sealed/eN/cut-N.json */
@@ -352,7 +352,7 @@ static int cut_read(const struct checkpoint_want *w, struct arena *a, struct che
     const char *slash = strrchr(w->path, '/');
     struct err why = {0};
     AUTO_BUF text;
-    int dir, fd;
+    int dir = -1, fd = -1;
 
     buf_init(&text, CHECKPOINT_CUT_MAX + (128u << 10));
     if (!slash || strlen(w->path) >= sizeof folder || w->path[0] != '/')
@@ -415,7 +415,7 @@ static int verify_rank(const struct checkpoint_want *w, struct checkpoint_progre
     struct verifying v = {.want = w, .progress = p, .path = ret_dir};
     struct checkpoint_manifest m;
     AUTO_ARENA a = arena_create(0);
-    int dir;
+    int dir = -1;
 
     (void)snprintf(ret_dir, CHECKPOINT_PATH_MAX + 64, "%.*s/%lld/s%lld",
                    (int)(strrchr(w->path, '/') - w->path), w->path, (long long)r->rank,

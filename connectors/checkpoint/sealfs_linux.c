@@ -383,7 +383,7 @@ int sealfs_take(int fd, int64_t bytes, bool want_copy, int to, const char *name,
                 struct err *err)
 {
     char self[64];
-    const char *last = NULL;
+    const char *last = name;
     int at = -1, rc;
 
     *ret_copy = -1;

@@ -128,7 +128,7 @@ static char *token_make(struct listing *l)
     char text[400];
     int n = snprintf(text, sizeof text, "%llu:%llu:%s/%s",
                      (unsigned long long)l->c->api->ops->view_rv(l->c->view),
-                     (unsigned long long)(l->before + l->n), l->after_ns, l->after_name);
+                     (unsigned long long)l->before + l->n, l->after_ns, l->after_name);
     char *out = arena_alloc(l->c->mem, (size_t)n * 2 + 4), *p = out;
     for (int i = 0; i < n; i += 3) {
         uint32_t v = (uint32_t)(unsigned char)text[i] << 16 |
