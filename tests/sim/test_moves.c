@@ -2,7 +2,7 @@
  * production work that preempts, rooms that lose power, and all the faults of test_federation.c.
  *
  *   HANSE_SIM_SEED=n    only this seed, HANSE_SIM_TRACE=1 with its trace
- *   HANSE_SIM_SEEDS=n   so many seeds instead of 60
+ *   HANSE_SIM_SEEDS=n   so many seeds instead of 40
  *   HANSE_SIM_FROM=n    from this seed on
  *   HANSE_SIM_PLANT=name, HANSE_SIM_BUG=name   with that planted bug of the rooms, or of the
  * program */
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEEDS 60
+#define SEEDS 40
 #define REPEATED 2
 #define PLANT_SEEDS 100
 

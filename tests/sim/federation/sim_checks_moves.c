@@ -116,8 +116,9 @@ static void check_workload(struct fed *f, const struct root *r, const struct obj
     if (let_go && was->phase == PHASE_UNKNOWN && is->n_ends &&
         is->ends[is->n_ends - 1].proof == PROOF_LEASE_EXPIRED && spec->partition &&
         spec->partition->mode == PARTITION_REPLACE && !spec->suspend &&
-        !o->meta->deletionTimestamp && !(was->intent && was->intent->op == INTENT_STOP) &&
-        !held_for(r, o, is->migration) && !(is->epoch > was->epoch))
+        !o->meta->deletionTimestamp && !(spec->deadline && root_time(r) >= spec->deadline) &&
+        !(was->intent && was->intent->op == INTENT_STOP) && !held_for(r, o, is->migration) &&
+        !(is->epoch > was->epoch))
         fed_fail(f, "M4: %s lets its place go by its lease, and no replacement is held",
                  o->meta->name);
 }
