@@ -324,6 +324,23 @@ static cJSON *moves_open(cJSON *list)
     return items ? items : cJSON_CreateArray();
 }
 
+/* What the brain knows is known to the member that leads, and any may have answered. Of a leader
+ * that does not answer nothing is said, rather than that all is well. */
+static void leader_brain(struct cli *c, cJSON *status)
+{
+    cJSON *all, *brain;
+
+    if (cJSON_IsTrue(json_at(status, "member.leads")))
+        return;
+    all = servers_ask(c);
+    brain =
+        cJSON_Duplicate(json_at(own_status(all, json_number_at(status, "leader")), "brain"), true);
+    cJSON_DeleteItemFromObjectCaseSensitive(status, "brain");
+    if (brain)
+        (void)cJSON_AddItemToObject(status, "brain", brain);
+    cJSON_Delete(all);
+}
+
 int verb_status(struct cli *c, struct err *err)
 {
     const char *format;
@@ -334,6 +351,8 @@ int verb_status(struct cli *c, struct err *err)
     buf_init(&b, 16u << 20);
     if (!rv)
         rv = cli_operate(c, "status", NULL, &status, err);
+    if (!rv)
+        leader_brain(c, status);
     if (!rv)
         rv = cli_json(c, "GET", HANSE_API "/targets", NULL, &targets, err);
     if (!rv)
@@ -358,6 +377,11 @@ int verb_status(struct cli *c, struct err *err)
                    json_number_at(status, "voters"), json_number_at(status, "appliedIndex"));
         if (*revision)
             buf_printf(&b, "Policies at git %.12s\n", revision);
+        if (cJSON_IsTrue(json_at(status, "brain.brake")))
+            buf_str(&b,
+                    "BRAKE: more than half of the targets fell silent within a minute; it may be "
+                    "this cluster that is cut off.\nUntil they are back nothing is replaced, and "
+                    "nothing is moved that nobody asked for.\n");
         buf_char(&b, '\n');
         targets_table(c, targets, json_at(status, "pool"), &b);
         queues_table(c, queues, json_at(status, "pool"), &b);
