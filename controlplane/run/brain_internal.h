@@ -209,6 +209,8 @@ bool end_by_target(const struct run_end *e); /* the machine failed it, not the p
  */
 void events_init(struct brain *b);
 void events_change(struct brain *b, const struct change *c);
+/* A lost workload whose place is kept, since nothing else has room; may be called at any rate. */
+void events_not_replaced(struct brain *b, const struct object *workload, const char *why);
 void events_drop(struct brain *b);
 void retention_reset(struct brain *b);
 void retention_drop(struct brain *b);

@@ -471,11 +471,27 @@ static bool unwanted(const struct driver *d)
            (s->deadline && loop_wall_ms(d->brain->loop) >= s->deadline);
 }
 
+/* Its target came back with the end that spec.partition stop asks for: it stopped itself, and stays
+ * so, as it would had its target stayed away. */
+static bool stopped_itself(struct driver *d)
+{
+    const struct intent *in = status_of(d)->intent;
+
+    return partition_mode(d) == PARTITION_STOP && d->seen.lease_lost && d->seen.exit_code &&
+           !(in && in->op == INTENT_QUIESCE);
+}
+
 /* Out of reach. The reservation stays; only proof, or a lease that is certainly over, ends it. */
 static void tick_unknown(struct driver *d, struct site *t)
 {
     enum partition_mode mode = partition_mode(d);
 
+    if (d->has_seen && d->seen.state == RUN_ENDED && stopped_itself(d)) {
+        if (driver_checkpoint_news(d))
+            driver_tell(d); /* its last one, ahead of its end */
+        driver_step_end(d, STEP_LEASE_OVER, false);
+        return;
+    }
     if (d->has_seen && d->seen.state == RUN_ENDED) {
         driver_step_end(d, STEP_ENDED, end_requeues(d));
         return;

@@ -10,6 +10,8 @@
 
 #define FLUSH_EVERY_MS 500
 #define FLUSH_MAX 32
+#define AGAIN_MIN_MS 10000  /* what is found again and again is told no more often, */
+#define AGAIN_SAME_MS 60000 /* and with the same words even less */
 
 struct told { /* an event that waits for the next flush */
     struct list link;
@@ -22,7 +24,8 @@ struct told { /* an event that waits for the next flush */
 static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *name,
                                    const char *uid, const char *reason, const char *fmt, ...)
 {
-    static const char *const warnings[] = {"TargetUnreachable", "Stopped", "Failed", "MoveFailed"};
+    static const char *const warnings[] = {"TargetUnreachable", "NotReplaced", "Stopped", "Failed",
+                                           "MoveFailed"};
     struct events *e = &b->events;
     struct told *t;
     va_list ap;
@@ -137,6 +140,29 @@ void events_change(struct brain *b, const struct change *c)
     }
 }
 
+static const char *event_name(const struct told *t, struct arena *a);
+
+/* Looked for every second; told when there is something new in it, or when it was long ago. */
+void events_not_replaced(struct brain *b, const struct object *workload, const char *why)
+{
+    const struct meta *m = workload->meta;
+    struct told t = {.reason = "NotReplaced"};
+    AUTO_ARENA a = arena_create(0);
+    const struct object *had;
+
+    (void)snprintf(t.name, sizeof t.name, "%s", m->name);
+    (void)snprintf(t.uid, sizeof t.uid, "%s", m->uid);
+    had = root_get(b->root, KIND_EVENT, m->namespace_, event_name(&t, a));
+    if (had) {
+        const struct event *e = object_as(had, event);
+        int64_t ago = loop_wall_ms(b->loop) - e->lastTimestamp;
+        bool same = !strcmp(e->message, why);
+        if (ago >= 0 && ago < (same ? AGAIN_SAME_MS : AGAIN_MIN_MS))
+            return;
+    }
+    tell(b, m->namespace_, m->name, m->uid, t.reason, "%.400s", why);
+}
+
 /* ---- into the log
  * --------------------------------------------------------------------------------------------------------
  */
@@ -147,6 +173,11 @@ static uint32_t hash_text(const char *s)
     for (; *s; s++)
         h = (h ^ (unsigned char)*s) * 16777619u;
     return h;
+}
+
+static const char *event_name(const struct told *t, struct arena *a)
+{
+    return arena_printf(a, "%.200s.%08x", t->name, hash_text(t->uid) ^ hash_text(t->reason));
 }
 
 static const char *uid_make(struct brain *b, struct arena *a)
@@ -199,8 +230,7 @@ static void written(void *arg, const struct result *r, const struct err *err)
 static void write_one(struct brain *b, const struct told *t)
 {
     AUTO_ARENA a = arena_create(0);
-    const char *name =
-        arena_printf(a, "%.200s.%08x", t->name, hash_text(t->uid) ^ hash_text(t->reason));
+    const char *name = event_name(t, a);
     const struct object *had = root_get(b->root, KIND_EVENT, t->ns, name);
     int64_t now = loop_wall_ms(b->loop);
     struct event *e = had ? object_edit_as(had, event, a) : event_first(b, t, name, now, a);

@@ -242,5 +242,9 @@ bool causes_replace(struct brain *b, const struct object *w)
         log_err(LOG_WARN, "move.cause", &err);
         return false;
     }
-    return c.placement && begin(b, w, MOVE_LOST, &c);
+    if (!c.placement) {
+        events_not_replaced(b, w, c.why);
+        return false;
+    }
+    return begin(b, w, MOVE_LOST, &c);
 }

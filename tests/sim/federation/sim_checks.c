@@ -188,7 +188,7 @@ static bool explained(const struct object *o)
     const struct workload_status *s = object_as(o, workload)->status;
 
     return phase_final(s->phase) || (s->phase == PHASE_STOPPED && *s->reason && s->n_ends > 0 &&
-                                     s->ends[s->n_ends - 1].proof == PROOF_LEASE_EXPIRED);
+                                     s->ends[s->n_ends - 1].proof != (enum proof)0);
 }
 static const char *move_text(const struct root *r, const struct object *w, const char *name,
                              char out[128])
