@@ -1,5 +1,5 @@
-"""A pool of two targets on this machine, `left` and `right`, with trainings that can be moved between them; for the tests
-of moves. What ran, when and from which step is told by the trainings' own witness file; what they came to is compared with
+"""A pool of targets on this machine, `left` and `right` unless told otherwise, with trainings that can be moved between them;
+for the tests of moves. What ran, when and from which step is told by the trainings' own witness file; what they came to is compared with
 a run of the same program that nobody disturbed. Hanse is asked only for what a user would ask it."""
 import json
 import os
@@ -26,13 +26,13 @@ def document(kind, name, spec, **meta):
 
 
 def target(name, **spec):
-    return document("Target", name, {"type": "agent", "tier": "hub", "capacity": "owned", "jurisdiction": JURISDICTION[name],
+    return document("Target", name, {"type": "agent", "tier": "hub", "capacity": "owned", "jurisdiction": JURISDICTION.get(name, "DE"),
                                      "priceSheet": "own", "partition": {"suspectAfter": "2s", "lease": "8s"}, **spec})
 
 
 class Moves(Federation):
-    def __init__(self, hanse, trainer, folder, nodes=None, members=1):
-        super().__init__(hanse, trainer, folder, targets=("left", "right"), members=members)
+    def __init__(self, hanse, trainer, folder, nodes=None, members=1, targets=("left", "right")):
+        super().__init__(hanse, trainer, folder, targets=targets, members=members)
         self.failed, self.steps, self.documents = 0, {}, {}
         for name in self.targets:
             self.write_inventory(name, (nodes or {}).get(name) or {f"{name}-n1": 4, f"{name}-n2": 4})
@@ -50,15 +50,17 @@ class Moves(Federation):
         with open(self.inventory(target), "w", encoding="utf-8") as file:
             json.dump({"target": target, "gpus": "declared", "nodes": listed}, file)
 
+    def target_document(self, name):
+        return target(name)
+
     def begin(self):
         self.start_members()
-        self.apply(target("left"), target("right"), document("GpuClass", "h100", {"memory": "80Gi"}),
+        self.apply(*map(self.target_document, self.targets), document("GpuClass", "h100", {"memory": "80Gi"}),
                    document("PriceSheet", "own", {"gpuHour": [{"class": "h100", "amortised": 2.0}]}),
-                   document("PlacementPolicy", "left-first", {"order": [{"targets": {"names": ["left"]}},
-                                                                        {"targets": {"names": ["right"]}}]}))
+                   document("PlacementPolicy", "left-first", {"order": [{"targets": {"names": [n]}} for n in self.targets]}))
         for name in self.targets:
             self.start_agent(name)
-        wait_for("both targets to be connected; see log/agent-*.log", lambda: self.connected() >= {"left", "right"}, 30)
+        wait_for("all targets to be connected; see log/agent-*.log", lambda: self.connected() >= set(self.targets), 30)
 
     def apply(self, *documents):
         done = subprocess.run([self.hanse, "apply", "-f", "-"], input="---\n".join(json.dumps(d) + "\n" for d in documents),
@@ -166,13 +168,13 @@ def run(parts, kind=Moves, **pool):
     folder, only = tempfile.mkdtemp(prefix="hanse-moves-"), os.environ.get("HANSE_ONLY", "")
     p, began = kind(hanse, trainer, folder, **pool), time.monotonic()
     try:
-        for part in [Moves.begin] + [x for x in parts if only in x.__name__]:
+        for part in [kind.begin] + [x for x in parts if only in x.__name__]:
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
             try:
                 part(p)
             except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError, IndexError) as error:
                 p.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
-                if part is Moves.begin:
+                if part is kind.begin:
                     break
     finally:
         p.stop()
