@@ -88,12 +88,12 @@ static void text_capacity(const struct place *pl, const struct row *r, char *out
                            class_);
         return;
     case REASON_GANG:
-        (void)snprintf(out, n, "%lld of %lld%s%s", (long long)(r->x * per), (long long)(r->y * per),
+        (void)snprintf(out, n, "%lld of %lld%s%s", (long long)r->x * per, (long long)r->y * per,
                        what[0] ? what : " free", what[0] ? "" : " for this gang");
         return;
     case REASON_TOPOLOGY:
-        (void)snprintf(out, n, "%lld of %lld%s in one %s", (long long)(r->x * per),
-                       (long long)(r->y * per), what[0] ? what : " free",
+        (void)snprintf(out, n, "%lld of %lld%s in one %s", (long long)r->x * per,
+                       (long long)r->y * per, what[0] ? what : " free",
                        level_text(pl->need.within, false));
         return;
     case REASON_CPU:

@@ -391,7 +391,7 @@ static void ready_look(void *arg)
                  "  export KUBECONFIG=%s/kubeconfig    # for hanse and kubectl\n"
                  "  hanse status\n",
                  d->members, d->members > 1 ? "s" : "",
-                 (unsigned long long)(loop_now_ms(d->loop) - d->began_ms), d->ports[0], d->dir);
+                 (unsigned long long)loop_now_ms(d->loop) - d->began_ms, d->ports[0], d->dir);
     (void)fflush(stdout);
     if (d->first_apply)
         local_target_apply(d);

@@ -200,7 +200,7 @@ int root_changes(const struct root *r, uint64_t since,
 
     if (since + 1 < oldest)
         return err_set(err, E_GONE, "too old resource version: %llu (%llu)",
-                       (unsigned long long)since, (unsigned long long)(oldest - 1));
+                       (unsigned long long)since, (unsigned long long)oldest - 1);
     key_u64(&k, since + 1);
     tree_scan(r->changes, key_slice(&k), changes_each, &s);
     return 0;

@@ -140,9 +140,11 @@ static void sim_fire(struct sim_world *w, struct sim_event *e)
     struct sim_host *h = e->loop ? e->loop->proc->host : NULL;
     uint64_t facts[5] = {w->now_us, e->kind, e->about, h ? h->id : 0,
                          e->loop ? (uint64_t)e->loop->proc->pid : 0};
+    unsigned char bytes[sizeof facts];
     void (*fire)(struct sim_event *) = e->fire;
 
-    sim_hash(w, facts, sizeof facts);
+    memcpy(bytes, facts, sizeof facts);
+    sim_hash(w, bytes, sizeof bytes);
     w->fired++;
     list_remove(&e->link);
     e->fire = NULL;
