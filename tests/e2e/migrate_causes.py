@@ -73,7 +73,8 @@ def compliance_change(p):
     m = caused(p, "xray", "compliance")
     p.check("it moves to where it may be", second.target == "right" and len(m) == 1, f"{second.target}, {len(m)} moves")
     p.apply(rule("IT"))
-    s = wait_for("it to stop everywhere", lambda: (s := p.status("xray")).get("phase") == "Queued" and s.get("reason") and s, 20)
+    s = wait_for("it to stop everywhere", lambda: (s := p.status("xray")).get("phase") == "Queued" and
+                 s.get("reason") not in (None, "", "SavedAndStopped") and s, 20)  # how it ended, until it is decided on anew
     p.check("where it may be nowhere, it stops and says why", "Forbidden" in str(s.get("reason")) + str(s.get("message")),
             f"{s.get('reason')}: {s.get('message')}")
     wait_for("its program to have ended", lambda: all(x.stopped for x in p.lives("xray")), 10)
