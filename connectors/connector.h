@@ -1,14 +1,18 @@
-/* Connectors: effects on other people's systems. One interface for all; drivers never see each other.
+/* Connectors: effects on other people's systems. One interface for all; drivers never see each
+ * other.
  *
  * The contract (design.md §7, §9):
- * - A connector holds no truth of its own. It can be destroyed and created again at any moment; what it knows
- *   it finds again from the target.
- * - All calls are asynchronous, idempotent, keyed by (uid, epoch, try), and end by their deadline in one of three
- *   ways: OUT_DONE, OUT_REJECTED (provably no effect), OUT_UNKNOWN. After OUT_UNKNOWN the caller asks find().
- * - Nothing is submitted before its intent is in the log; the caller sees to that. `submit` writes the key on
- *   what it makes. It never adopts or touches an object that does not carry our owner mark and key.
- * - Alive, dead and unknown are three answers. "Not there" is RUN_ABSENT only when the target was reached, listed
- *   completely, and the session is one in which it would have been seen; anything else is RUN_UNKNOWN.
+ * - A connector holds no truth of its own. It can be destroyed and created again at any moment;
+ * what it knows it finds again from the target.
+ * - All calls are asynchronous, idempotent, keyed by (uid, epoch, try), and end by their deadline
+ * in one of three ways: OUT_DONE, OUT_REJECTED (provably no effect), OUT_UNKNOWN. After OUT_UNKNOWN
+ * the caller asks find().
+ * - Nothing is submitted before its intent is in the log; the caller sees to that. `submit` writes
+ * the key on what it makes. It never adopts or touches an object that does not carry our owner mark
+ * and key.
+ * - Alive, dead and unknown are three answers. "Not there" is RUN_ABSENT only when the target was
+ * reached, listed completely, and the session is one in which it would have been seen; anything
+ * else is RUN_UNKNOWN.
  * - Callbacks run on the connector's loop, never from inside the call that asked. */
 #ifndef HANSE_CONNECTORS_CONNECTOR_H
 #define HANSE_CONNECTORS_CONNECTOR_H
@@ -29,60 +33,66 @@ void run_key_print(const struct run_key *k, char out[RUN_KEY_MAX]); /* "UID.EPOC
 int run_key_parse(const char *s, struct run_key *ret, struct err *err) MUST_CHECK;
 
 enum run_state {
-    RUN_UNKNOWN,  /* cannot be told: the target is out of reach, or the evidence is not complete */
-    RUN_ABSENT,   /* proved: nothing was ever started under this key, nor will be (the target refuses it from now on) */
+    RUN_UNKNOWN, /* cannot be told: the target is out of reach, or the evidence is not complete */
+    RUN_ABSENT,  /* proved: nothing was ever started under this key, nor will be (the target refuses
+                    it from now on) */
     RUN_STARTING, /* accepted; not all workers run yet */
     RUN_RUNNING,  /* all workers run */
     RUN_ENDED     /* proved: every process of every worker is gone */
 };
-/* A whole checkpoint of all ranks, sealed and verified by digest (connectors/checkpoint/README.md): a cut file names
- * each rank's manifest, step and digest. */
+/* A whole checkpoint of all ranks, sealed and verified by digest (connectors/checkpoint/README.md):
+ * a cut file names each rank's manifest, step and digest. */
 struct run_checkpoint_report {
     bool present;
     int64_t step, bytes, write_ms, ranks; /* step: the least of all ranks */
-    char digest[80];       /* "sha256:…" of the cut file */
-    char path[1024];       /* of the cut file in its store */
+    int64_t
+        written_ms;  /* UTC by the target's clock when the first rank's was whole; 0 = not known */
+    char digest[80]; /* "sha256:…" of the cut file */
+    char path[1024]; /* of the cut file in its store */
 };
 struct observation {
     struct run_key key;
     enum run_state state;
-    int exit_code, term_signal;          /* of RUN_ENDED: first worker that failed, else 0 */
-    enum proof proof;                    /* of RUN_ENDED and RUN_ABSENT */
-    bool lease_lost;                     /* it ended itself because its lease ran out */
-    /* "ImagePullBackOff", last words. RUN_ABSENT because of what it was to resume from: CheckpointMissing,
-     * CheckpointTorn, CheckpointAltered or CheckpointForeign. */
+    int exit_code, term_signal; /* of RUN_ENDED: first worker that failed, else 0 */
+    enum proof proof;           /* of RUN_ENDED and RUN_ABSENT */
+    bool lease_lost;            /* it ended itself because its lease ran out */
+    /* "ImagePullBackOff", last words. RUN_ABSENT because of what it was to resume from:
+     * CheckpointMissing, CheckpointTorn, CheckpointAltered or CheckpointForeign. */
     char reason[64], message[512];
     struct run_checkpoint_report checkpoint;
-    uint64_t seen_ms;                    /* loop_now_ms when the target was asked */
+    uint64_t seen_ms; /* loop_now_ms when the target was asked */
 };
 
 /* What is to run; all borrowed for the call. */
 struct run_order {
     struct run_key key;
-    const struct object *workload;       /* Workload with status.placement */
+    const struct object *workload; /* Workload with status.placement */
     const struct placement *placement;
-    const char *const *env;              /* "NAME=value", secrets resolved; NULL-terminated */
-    uint64_t lease_ms;                   /* runners stop themselves after this long without renewal; 0 = none */
-    /* Absolute directory of this workload in its store, or "": connectors/checkpoint says what lies below it. The
-     * program of rank R gets its own HANSE_CHECKPOINT_DIR in it, for this epoch. */
+    const char *const *env; /* "NAME=value", secrets resolved; NULL-terminated */
+    uint64_t lease_ms;      /* runners stop themselves after this long without renewal; 0 = none */
+    /* Absolute directory of this workload in its store, or "": connectors/checkpoint says what lies
+     * below it. The program of rank R gets its own HANSE_CHECKPOINT_DIR in it, for this epoch. */
     const char *checkpoint_dir;
-    int64_t checkpoint_keep;             /* cuts that stay; older ones are removed by the runner */
-    int64_t checkpoint_interval_ms;      /* advice for the program, HANSE_CHECKPOINT_INTERVAL in seconds; 0 = none */
-    /* What it resumes from: cut file and its digest, or "". Verified before the program starts; when it does not hold
-     * nothing is started and the run is RUN_ABSENT with a Checkpoint… reason. */
+    int64_t checkpoint_keep;        /* cuts that stay; older ones are removed by the runner */
+    int64_t checkpoint_interval_ms; /* advice for the program, HANSE_CHECKPOINT_INTERVAL in seconds;
+                                       0 = none */
+    /* What it resumes from: cut file and its digest, or "". Verified before the program starts;
+     * when it does not hold nothing is started and the run is RUN_ABSENT with a Checkpoint… reason.
+     */
     const char *resume_path, *resume_digest;
 };
 
 struct call;
-typedef void (*call_cb)(struct call *c, enum outcome out, const struct observation *seen, const struct err *err);
-struct call { /* the caller's memory, valid until done */
+typedef void (*call_cb)(struct call *c, enum outcome out, const struct observation *seen,
+                        const struct err *err);
+struct call {             /* the caller's memory, valid until done */
     uint64_t deadline_ms; /* loop_now_ms by which done() is called */
     call_cb done;
     void *arg;
 };
 
 struct log_sink { /* of logs() and exec(): bytes as they come */
-    void (*data)(int fd, const void *p, size_t n, void *arg); /* fd 1 or 2 */
+    void (*data)(int fd, const void *p, size_t n, void *arg);     /* fd 1 or 2 */
     void (*end)(int exit_code, const struct err *err, void *arg); /* last call; exit_code of exec */
     bool (*full)(void *arg); /* backpressure: true = please pause */
     void *arg;
@@ -102,9 +112,11 @@ struct exec_session; /* the driver's; ended by sink.end */
 
 /* What the connector tells on its own. All on its loop. */
 struct connector_events {
-    /* The whole inventory (complete) or the changed nodes; objects borrowed. Names: "TARGET.NODE". */
+    /* The whole inventory (complete) or the changed nodes; objects borrowed. Names: "TARGET.NODE".
+     */
     void (*nodes)(void *arg, const struct node *nodes, size_t n, bool complete);
-    void (*reach)(void *arg, bool reachable, const char *session, const char *why); /* session: new one = new id */
+    void (*reach)(void *arg, bool reachable, const char *session,
+                  const char *why); /* session: new one = new id */
     void (*observed)(void *arg, const struct observation *o);
 };
 
@@ -113,7 +125,8 @@ struct connector_env {
     struct loop *loop;
     const struct connector_events *events;
     void *arg;
-    /* Secret by name in hanse-system; the text belongs to the caller of get and is wiped by put. NULL = none. */
+    /* Secret by name in hanse-system; the text belongs to the caller of get and is wiped by put.
+     * NULL = none. */
     const char *(*secret_get)(void *arg, const char *name, const char *key);
     void (*secret_put)(void *arg, const char *text);
 };
@@ -121,26 +134,33 @@ struct connector_env {
 struct connector_ops {
     const char *type;
     unsigned can; /* CAN_* */
-    int (*create)(const struct connector_env *env, const struct object *target, struct connector **ret,
-                  struct err *err);
+    int (*create)(const struct connector_env *env, const struct object *target,
+                  struct connector **ret, struct err *err);
     void (*destroy)(struct connector *c); /* outstanding calls end OUT_UNKNOWN first */
     void (*update)(struct connector *c, const struct object *target); /* the document changed */
     /* Is it there, may we? DONE = yes. */
     void (*probe)(struct connector *c, struct call *call);
-    /* Asks for a full inventory, told by events->nodes; then the connector goes on watching or polling. */
+    /* Asks for a full inventory, told by events->nodes; then the connector goes on watching or
+     * polling. */
     void (*inventory)(struct connector *c, struct call *call);
     void (*submit)(struct connector *c, const struct run_order *o, struct call *call);
-    /* What became of this key? `seen` is set when DONE. With RUN_ABSENT the target promises to refuse the key later. */
+    /* What became of this key? `seen` is set when DONE. With RUN_ABSENT the target promises to
+     * refuse the key later. */
     void (*find)(struct connector *c, const struct run_key *k, struct call *call);
-    /* Reads all of o's resume_path on the target's side and checks every digest, ahead of submit: DONE = it can be
-     * resumed from there; REJECTED (err E_CHECKPOINT, seen->reason Checkpoint…) = it cannot. Starts nothing. */
+    /* Reads all of o's resume_path on the target's side and checks every digest, ahead of submit:
+     * DONE = it can be resumed from there; REJECTED (err E_CHECKPOINT, seen->reason Checkpoint…) =
+     * it cannot. Starts nothing. */
     void (*stage)(struct connector *c, const struct run_order *o, struct call *call);
-    /* Sends the signal, then waits for its end up to grace_ms; the end itself comes by observed(). DONE = signal delivered. */
-    void (*quiesce)(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms, struct call *call);
-    /* Ends it for good: TERM, KILL after grace. DONE with seen->state RUN_ENDED or RUN_ABSENT only when proved. */
-    void (*stop)(struct connector *c, const struct run_key *k, uint64_t grace_ms, struct call *call);
-    /* Renews the leases of all runs on the target, each for the length that it was submitted with; lease_ms is the
-     * target's own. Called only after a quorum round proved the leadership. */
+    /* Sends the signal, then waits for its end up to grace_ms; the end itself comes by observed().
+     * DONE = signal delivered. */
+    void (*quiesce)(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,
+                    struct call *call);
+    /* Ends it for good: TERM, KILL after grace. DONE with seen->state RUN_ENDED or RUN_ABSENT only
+     * when proved. */
+    void (*stop)(struct connector *c, const struct run_key *k, uint64_t grace_ms,
+                 struct call *call);
+    /* Renews the leases of all runs on the target, each for the length that it was submitted with;
+     * lease_ms is the target's own. Called only after a quorum round proved the leadership. */
     void (*renew)(struct connector *c, uint64_t lease_ms);
     int (*logs)(struct connector *c, const struct run_key *k, const struct log_request *rq,
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
@@ -148,7 +168,8 @@ struct connector_ops {
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
     void (*exec_input)(struct exec_session *s, const void *p, size_t n, bool eof);
     void (*exec_close)(struct exec_session *s);
-    /* Lists what carries our mark; `owned` says which keys are in the state; others are stopped and removed. */
+    /* Lists what carries our mark; `owned` says which keys are in the state; others are stopped and
+     * removed. */
     void (*sweep)(struct connector *c, bool (*owned)(const struct run_key *k, void *arg), void *arg,
                   struct call *call);
     /* Optional (NULL): prices, provision and release of machines. */
@@ -156,16 +177,25 @@ struct connector_ops {
     void (*provision)(struct connector *c, const struct run_order *o, struct call *call);
     void (*release)(struct connector *c, const struct run_key *k, struct call *call);
 };
-enum { CAN_LEASE = 1, CAN_EXEC = 2, CAN_MANIFEST = 4, CAN_SCRIPT = 8, CAN_COMMAND = 16, CAN_PROVISION = 32 };
+enum {
+    CAN_LEASE = 1,
+    CAN_EXEC = 2,
+    CAN_MANIFEST = 4,
+    CAN_SCRIPT = 8,
+    CAN_COMMAND = 16,
+    CAN_PROVISION = 32
+};
 struct connector { /* a driver's struct begins with this */
     const struct connector_ops *ops;
     struct connector_env env;
     char target[256];
 };
-/* Driver by Target type; NULL when this build has none (the error is the caller's: which types there are). */
+/* Driver by Target type; NULL when this build has none (the error is the caller's: which types
+ * there are). */
 const struct connector_ops *connector_by_type(enum target_type type);
 
-/* Agents dial in: the server hands over each accepted ALPN_AGENT stream, whose certificate names the target. */
+/* Agents dial in: the server hands over each accepted ALPN_AGENT stream, whose certificate names
+ * the target. */
 int connector_agent_attach(struct connector *c, struct stream *s, struct err *err) MUST_CHECK;
 /* A member that does not lead tells the agent where to go, and closes. */
 void connector_agent_redirect(struct stream *s, const char *leader_address);

@@ -109,7 +109,7 @@ static void hold_facts(struct hold *h)
         return;
     h->state_bytes = s->checkpoint->bytes;
     if (s->checkpoint->verifiedAt && s->checkpoint->epoch == s->epoch)
-        h->unsaved_since = s->checkpoint->verifiedAt;
+        h->unsaved_since = checkpoint_saved_at(s->checkpoint);
 }
 
 static struct hold *hold_make(enum hold_kind kind, const char *key, const struct object *w,

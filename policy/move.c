@@ -44,8 +44,8 @@ static double hours_lost_now(const struct place *pl)
     int64_t since = runs_since(s);
 
     if (s->checkpoint && s->checkpoint->epoch == s->epoch &&
-        s->checkpoint->verifiedAt - s->checkpoint->writeTime > since)
-        since = s->checkpoint->verifiedAt - s->checkpoint->writeTime;
+        checkpoint_saved_at(s->checkpoint) - s->checkpoint->writeTime > since)
+        since = checkpoint_saved_at(s->checkpoint) - s->checkpoint->writeTime;
     return pl->rq->now_ms > since ? (double)(pl->rq->now_ms - since) / 3600000 : 0;
 }
 

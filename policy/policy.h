@@ -1,10 +1,10 @@
-/* Placement: documents and a pool in, decisions and reasons out. Pure: no I/O, no clock, no globals, no
- * randomness but the seed that is given, so that explain, plan, the simulator, replay and production are the
- * same code. The same inputs give the same bytes on every machine.
+/* Placement: documents and a pool in, decisions and reasons out. Pure: no I/O, no clock, no
+ * globals, no randomness but the seed that is given, so that explain, plan, the simulator, replay
+ * and production are the same code. The same inputs give the same bytes on every machine.
  *
- * A pool holds (references to) the documents that matter (Target, Node, GpuClass, PriceSheet, Queue,
- * PriorityClass, PlacementPolicy, CompliancePolicy, Dataset) and what is held by placed workloads.
- * Only one thread uses a pool at a time; pool_fork gives another to plan on. */
+ * A pool holds (references to) the documents that matter (Target, Node, GpuClass, PriceSheet,
+ * Queue, PriorityClass, PlacementPolicy, CompliancePolicy, Dataset) and what is held by placed
+ * workloads. Only one thread uses a pool at a time; pool_fork gives another to plan on. */
 #ifndef HANSE_POLICY_POLICY_H
 #define HANSE_POLICY_POLICY_H
 
@@ -24,186 +24,227 @@ enum reason {
 #undef R
     REASON_NR
 };
-const char *reason_text(enum reason r);     /* "GangDoesNotFit" */
+const char *reason_text(enum reason r); /* "GangDoesNotFit" */
 const char *reason_sentence(enum reason r);
 
-/* ---- the pool --------------------------------------------------------------------------------------------- */
+/* ---- the pool
+ * --------------------------------------------------------------------------------------------- */
 struct pool;
 struct pool *pool_create(void);
 struct pool *pool_destroy(struct pool *p);
 struct pool *pool_fork(const struct pool *p); /* an independent copy */
-/* Takes a reference to o; replaces the document of the same kind, namespace and name. Kinds that do not matter
- * are ignored. A Target that is not reachable is told by pool_target_reachable. */
+/* Takes a reference to o; replaces the document of the same kind, namespace and name. Kinds that do
+ * not matter are ignored. A Target that is not reachable is told by pool_target_reachable. */
 void pool_put(struct pool *p, const struct object *o);
 void pool_remove(struct pool *p, enum kind_id kind, const char *ns, const char *name);
 enum reach { REACH_UNKNOWN, REACH_YES, REACH_NO }; /* UNKNOWN counts as NO for new placements */
 void pool_target_reachable(struct pool *p, const char *target, enum reach reach);
-/* What a placed workload holds. The workload object carries its placement in status; holding a uid again
- * replaces what it held. Nodes that are not known (yet) are kept in mind. */
+/* What a placed workload holds. The workload object carries its placement in status; holding a uid
+ * again replaces what it held. Nodes that are not known (yet) are kept in mind. */
 void pool_hold(struct pool *p, const struct object *workload);
 void pool_drop(struct pool *p, const char *uid);
 /* The same for what policy_place returned, before any object carries it; the texts are copied. */
-void pool_hold_placement(struct pool *p, const struct object *workload, const struct placement *placement);
-/* A hold under a name of its own: the destination of a Migration (by the Migration's uid), while its workload still
- * holds its old place. pool_drop(hold_uid) lets go. */
+void pool_hold_placement(struct pool *p, const struct object *workload,
+                         const struct placement *placement);
+/* A hold under a name of its own: the destination of a Migration (by the Migration's uid), while
+ * its workload still holds its old place. pool_drop(hold_uid) lets go. */
 void pool_hold_as(struct pool *p, const char *hold_uid, const struct object *workload,
                   const struct placement *placement);
-/* Room that is being made for a workload (status.nominated): what of it is free, or falls free later, is kept for that
- * workload alone; others hold it until then. NULL placement: no more. Nominating again replaces. */
-void pool_nominate(struct pool *p, const struct object *workload, const struct placement *placement);
-/* How windows learn the offset of an IANA zone: 0 and the seconds east of UTC at utc_ms, or a negative E_* for a
- * zone that is not known. Must give the same answer everywhere. Without it only UTC is known, and a policy whose
- * window names another zone admits nothing while it has that window. Forks share it. */
+/* Room that is being made for a workload (status.nominated): what of it is free, or falls free
+ * later, is kept for that workload alone; others hold it until then. NULL placement: no more.
+ * Nominating again replaces. */
+void pool_nominate(struct pool *p, const struct object *workload,
+                   const struct placement *placement);
+/* How windows learn the offset of an IANA zone: 0 and the seconds east of UTC at utc_ms, or a
+ * negative E_* for a zone that is not known. Must give the same answer everywhere. Without it only
+ * UTC is known, and a policy whose window names another zone admits nothing while it has that
+ * window. Forks share it. */
 typedef int (*policy_zone_fn)(void *arg, const char *zone, int64_t utc_ms, int32_t *ret_offset_s);
 void pool_set_zone_resolver(struct pool *p, policy_zone_fn fn, void *arg);
 uint64_t pool_nodes(const struct pool *p);
 /* Whole GPUs × 1000 that are free and usable, over all targets (for tests and status). */
 int64_t pool_free_gpu_milli(const struct pool *p, const char *class_or_null);
 
-/* ---- one decision ------------------------------------------------------------------------------------------ */
+/* ---- one decision
+ * ------------------------------------------------------------------------------------------ */
 struct place_request {
     const struct object *workload; /* Workload; its status.queuedAt says how long it waits */
-    int64_t now_ms;                /* UTC of the decision; waits, windows and validity are judged by it */
-    uint64_t seed;                 /* breaks ties: equal scores go to the lowest hash(seed, node) … of a fixed order */
-    const char *avoid_target;      /* not there (a migration leaves it), or NULL */
-    const char *only_target;       /* there or nowhere (a migration's wish), or NULL */
-    int64_t log_index;             /* for the record */
-    const char *revision;          /* git commit of the policies, for the record */
-    int64_t queue_position;        /* for the record */
+    int64_t now_ms; /* UTC of the decision; waits, windows and validity are judged by it */
+    uint64_t
+        seed; /* breaks ties: equal scores go to the lowest hash(seed, node) … of a fixed order */
+    const char *avoid_target; /* not there (a migration leaves it), or NULL */
+    const char *only_target;  /* there or nowhere (a migration's wish), or NULL */
+    int64_t log_index;        /* for the record */
+    const char *revision;     /* git commit of the policies, for the record */
+    int64_t queue_position;   /* for the record */
 };
-/* Decides and records; does not change the pool. *ret_decision (in arena a, at most LIMIT_DECISION_MAX_BYTES
- * encoded) is a full `struct decision_spec`; when it is placed, *ret_placement is what pool_hold would hold
- * (else NULL). Returns 0 also when nothing fits: that is a decision, too. */
+/* Decides and records; does not change the pool. *ret_decision (in arena a, at most
+ * LIMIT_DECISION_MAX_BYTES encoded) is a full `struct decision_spec`; when it is placed,
+ * *ret_placement is what pool_hold would hold (else NULL). Returns 0 also when nothing fits: that
+ * is a decision, too. */
 int policy_place(const struct pool *p, const struct place_request *rq, struct arena *a,
                  struct decision_spec **ret_decision, struct placement **ret_placement,
                  struct err *err) MUST_CHECK;
 
-/* ---- a whole cycle over the queue ------------------------------------------------------------------------------ */
+/* ---- a whole cycle over the queue
+ * ------------------------------------------------------------------------------ */
 struct cycle_item {
-    const struct object *workload;        /* in: phase Queued */
-    struct decision_spec *decision;       /* out, in the arena */
-    struct placement *placement;          /* out, or NULL */
-    int64_t position;                     /* out: 1 = next, within its queue */
+    const struct object *workload;  /* in: phase Queued */
+    struct decision_spec *decision; /* out, in the arena */
+    struct placement *placement;    /* out, or NULL */
+    int64_t position;               /* out: 1 = next, within its queue */
 };
-/* Orders items (priority, fair share with decayed usage, deadline, submission), admits by quota, places one
- * after the other, holding each placement in *p as it goes (so p ends as if all were applied; callers that only
- * want to look fork first). Stops after max_placed placements (0 = all): the rest keep decision == NULL.
- * Items are reordered into the order in which they were looked at. */
+/* Orders items (priority, fair share with decayed usage, deadline, submission), admits by quota,
+ * places one after the other, holding each placement in *p as it goes (so p ends as if all were
+ * applied; callers that only want to look fork first). Stops after max_placed placements (0 = all):
+ * the rest keep decision == NULL. Items are reordered into the order in which they were looked at.
+ */
 int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now_ms, uint64_t seed,
                  int64_t log_index, const char *revision, size_t max_placed, struct arena *a,
                  struct err *err) MUST_CHECK;
 
-/* ---- preemption: planned once over all targets ---------------------------------------------------------------- */
+/* ---- preemption: planned once over all targets
+ * ---------------------------------------------------------------- */
 struct victim {
-    const struct object *workload;  /* borrowed from the pool */
-    double lost_gpu_s;     /* GPU-seconds since its last verified checkpoint, or since it was placed */
-    double restart_gpu_s;  /* GPU-seconds until it makes progress again */
-    double egress;         /* money, of its checkpoint where it must leave */
-    double harm;           /* all of it in GPU-seconds: what the plan minimises the sum of. A worker without GPUs
-                            * counts as a thousandth of one */
-    bool reclaim;          /* its queue has borrowed what the preemptor's queue is guaranteed */
+    const struct object *workload; /* borrowed from the pool */
+    double lost_gpu_s; /* GPU-seconds since its last verified checkpoint, or since it was placed */
+    double restart_gpu_s; /* GPU-seconds until it makes progress again */
+    double egress;        /* money, of its checkpoint where it must leave */
+    double harm;  /* all of it in GPU-seconds: what the plan minimises the sum of. A worker without
+                   * GPUs  counts as a thousandth of one */
+    bool reclaim; /* its queue has borrowed what the preemptor's queue is guaranteed */
 };
 struct preempt_plan {
-    struct victim *victims;         /* in order of harm, the least first */
+    struct victim *victims; /* in order of harm, the least first */
     size_t n;
-    double harm, lost_gpu_s;        /* sums */
-    struct placement *placement;    /* of the preemptor, in the room that they leave together with what is free */
+    double harm, lost_gpu_s; /* sums */
+    struct placement
+        *placement; /* of the preemptor, in the room that they leave together with what is free */
     struct decision_spec *decision;
 };
-/* The set of running workloads whose harm is least and whose end makes room for rq->workload, in all that policy,
- * compliance and quota let it use. Victims have a lower priority value (and the preemptor's class mayPreempt), or hold
- * what their queue borrowed from the guarantee of the preemptor's queue; never a neverVictim class, never below
- * minimumRuntime, never one that moves already. *ret NULL: no set of victims helps, or it needs none (policy_place finds
- * room), or room is nominated for it. Exact for one worker where only room is missing; for gangs, and where victims must
- * also free quota or the target's limit of workloads, a greedy set that is then pruned of every member that is not
- * needed. Victims are judged by the object that was last given to pool_hold. */
+/* The set of running workloads whose harm is least and whose end makes room for rq->workload, in
+ * all that policy, compliance and quota let it use. Victims have a lower priority value (and the
+ * preemptor's class mayPreempt), or hold what their queue borrowed from the guarantee of the
+ * preemptor's queue; never a neverVictim class, never below minimumRuntime, never one that moves
+ * already. *ret NULL: no set of victims helps, or it needs none (policy_place finds room), or room
+ * is nominated for it. Exact for one worker where only room is missing; for gangs, and where
+ * victims must also free quota or the target's limit of workloads, a greedy set that is then pruned
+ * of every member that is not needed. Victims are judged by the object that was last given to
+ * pool_hold. */
 int policy_preempt(const struct pool *p, const struct place_request *rq, struct arena *a,
                    struct preempt_plan **ret, struct err *err) MUST_CHECK;
-/* May v be a victim of w at now? REASON_NONE, or why not. apply asks again. held as in policy_quota_check; of a plan with
- * several victims: without those that were asked before, the smallest first (of what is reclaimed, nothing goes once
- * its queue borrows no more). */
+/* May v be a victim of w at now? REASON_NONE, or why not. apply asks again. held as in
+ * policy_quota_check; of a plan with several victims: without those that were asked before, the
+ * smallest first (of what is reclaimed, nothing goes once its queue borrows no more). */
 enum reason policy_victim_check(const struct object *w, const struct object *v, int64_t now_ms,
                                 const struct object *const *classes, size_t n_classes,
                                 const struct object *const *queues, size_t n_queues,
-                                int64_t (*held)(const char *queue, const char *class_, void *arg), void *arg);
+                                int64_t (*held)(const char *queue, const char *class_, void *arg),
+                                void *arg);
 
-/* ---- moves of running work -------------------------------------------------------------------------------------- */
+/* ---- moves of running work
+ * -------------------------------------------------------------------------------------- */
 struct move_choice {
     bool move;
     enum move_cause cause;
     struct placement *placement;    /* destination; NULL: no room elsewhere, though it has to go */
     struct decision_spec *decision; /* with placement */
-    double lost_gpu_s, cost, saving; /* expected; cost: egress and restart in money; saving: after all of it */
-    char why[256];                  /* a sentence; also when it stays */
+    double lost_gpu_s, cost,
+        saving;    /* expected; cost: egress and restart in money; saving: after all of it */
+    char why[256]; /* a sentence; also when it stays */
 };
-/* Should a running workload move now? With `must` it has to (drain, sick node, compliance, lost, asked, spot notice),
- * and only where to is asked: not its own target, but for a sick node or a notice (other nodes will do), and unless rq
- * says which to avoid or to take. With must 0, for the causes that its PlacementPolicy names in migrate.when, the first
- * that holds in that order: repatriate when an earlier step of the policy's order has room again; cheaper when what is
- * left of its expected duration costs less there by more than minSaving, after egress, restart and the work since its
- * last checkpoint; data when all its data is local there and not here. A duration that is not told counts as long again
- * as it has run; one that is over saves nothing. Never to a later step of the order, never without a verified
- * checkpoint, never before minStay (10m unless told), never twice within atMostEvery (1h); minSaving is 10%.
- * Its own hold counts against no quota or limit meanwhile, but keeps its room. */
-int policy_move(const struct pool *p, const struct place_request *rq, enum move_cause must, struct arena *a,
-                struct move_choice *ret, struct err *err) MUST_CHECK;
-/* Must it leave where it is? MOVE_COMPLIANCE, MOVE_SICK, MOVE_DRAIN (in this order), or 0. A PlacementPolicy, its order
- * and its windows say where and when new work starts: they make nobody leave. */
-enum move_cause policy_must_leave(const struct pool *p, const struct object *workload, int64_t now_ms);
+/* Should a running workload move now? With `must` it has to (drain, sick node, compliance, lost,
+ * asked, spot notice), and only where to is asked: not its own target, but for a sick node or a
+ * notice (other nodes will do), and unless rq says which to avoid or to take. With must 0, for the
+ * causes that its PlacementPolicy names in migrate.when, the first that holds in that order:
+ * repatriate when an earlier step of the policy's order has room again; cheaper when what is left
+ * of its expected duration costs less there by more than minSaving, after egress, restart and the
+ * work since its last checkpoint; data when all its data is local there and not here. A duration
+ * that is not told counts as long again as it has run; one that is over saves nothing. Never to a
+ * later step of the order, never without a verified checkpoint, never before minStay (10m unless
+ * told), never twice within atMostEvery (1h); minSaving is 10%. Its own hold counts against no
+ * quota or limit meanwhile, but keeps its room. */
+int policy_move(const struct pool *p, const struct place_request *rq, enum move_cause must,
+                struct arena *a, struct move_choice *ret, struct err *err) MUST_CHECK;
+/* Must it leave where it is? MOVE_COMPLIANCE, MOVE_SICK, MOVE_DRAIN (in this order), or 0. A
+ * PlacementPolicy, its order and its windows say where and when new work starts: they make nobody
+ * leave. */
+enum move_cause policy_must_leave(const struct pool *p, const struct object *workload,
+                                  int64_t now_ms);
 
-/* ---- hints: the smallest single changes that would admit a workload that waits ----------------------------------- */
-/* Each was tried and admits it now (waits: then), and no number is larger than it must be. Texts for decision_spec.hints,
- * at most `max`, changes of its own before those of others. Bounded: some hundred decisions; nothing is left changed. */
-int policy_hints(const struct pool *p, const struct place_request *rq, const struct decision_spec *d, size_t max,
-                 struct arena *a, const char ***ret, uint32_t *ret_n, struct err *err) MUST_CHECK;
-/* For who is next in its queue: sets d->startEstimate and startAfter when it fits once running work has ended as
- * expected, which was tried. d, of the same request, is left as it is when nothing can be said. */
+/* ---- hints: the smallest single changes that would admit a workload that waits
+ * ----------------------------------- */
+/* Each was tried and admits it now (waits: then), and no number is larger than it must be. Texts
+ * for decision_spec.hints, at most `max`, changes of its own before those of others. Bounded: some
+ * hundred decisions; nothing is left changed. */
+int policy_hints(const struct pool *p, const struct place_request *rq,
+                 const struct decision_spec *d, size_t max, struct arena *a, const char ***ret,
+                 uint32_t *ret_n, struct err *err) MUST_CHECK;
+/* For who is next in its queue: sets d->startEstimate and startAfter when it fits once running work
+ * has ended as expected, which was tried. d, of the same request, is left as it is when nothing can
+ * be said. */
 int policy_start_estimate(const struct pool *p, const struct place_request *rq, struct arena *a,
                           struct decision_spec *d, struct err *err) MUST_CHECK;
-/* Puts hints into the record, which stays within LIMIT_DECISION_MAX_BYTES: the last candidates make room. */
+/* Puts hints into the record, which stays within LIMIT_DECISION_MAX_BYTES: the last candidates make
+ * room. */
 void policy_decision_hint(struct decision_spec *d, const char **hints, uint32_t n);
 
-/* Young 1974 / Daly 2006 (doi 10.1016/j.future.2004.11.016, eq. 37): how long to work between two checkpoints that take
- * write_ms each, when failures come every mtbf_ms. 0 when either is not known. */
+/* Up to when work is in a checkpoint: what came later would be lost. */
+static inline int64_t checkpoint_saved_at(const struct run_checkpoint *c)
+{
+    return c->writtenAt ? c->writtenAt : c->verifiedAt;
+}
+/* Young 1974 / Daly 2006 (doi 10.1016/j.future.2004.11.016, eq. 37): how long to work between two
+ * checkpoints that take write_ms each, when failures come every mtbf_ms. 0 when either is not
+ * known. */
 int64_t policy_checkpoint_interval(int64_t write_ms, int64_t mtbf_ms);
 
-/* ---- checks that the state machine repeats before it takes a decision (design.md §6) ------------------------- */
-/* 0, or E_COMPLIANCE naming the policy. policies: the CompliancePolicies; datasets: those of the workload's
- * namespace that spec.data names (NULL entries for missing ones). `what`: COVERS_RUN, … */
+/* ---- checks that the state machine repeats before it takes a decision (design.md §6)
+ * ------------------------- */
+/* 0, or E_COMPLIANCE naming the policy. policies: the CompliancePolicies; datasets: those of the
+ * workload's namespace that spec.data names (NULL entries for missing ones). `what`: COVERS_RUN, …
+ */
 int policy_compliance_check(const struct object *workload, const struct object *target,
                             const struct object *const *policies, size_t n_policies,
-                            const struct object *const *datasets, size_t n_datasets, enum covers what,
-                            struct err *err) MUST_CHECK;
-/* Does a set of queues hold together: parents exist, no cycle, guaranteed of children within the parent's, a
- * namespace in one queue only. The error names the queue and field. For `apply` of documents. */
+                            const struct object *const *datasets, size_t n_datasets,
+                            enum covers what, struct err *err) MUST_CHECK;
+/* Does a set of queues hold together: parents exist, no cycle, guaranteed of children within the
+ * parent's, a namespace in one queue only. The error names the queue and field. For `apply` of
+ * documents. */
 int policy_queues_check(const struct object *const *queues, size_t n, struct err *err) MUST_CHECK;
 /* Queue of a workload: spec.queue, else the queue whose namespaces hold it, else "" (no quota). */
-const char *policy_queue_of(const struct object *workload, const struct object *const *queues, size_t n);
-/* Quota: may `queue` have `gpus` more of class? Always within its guarantee, or that of a queue above as far as others
- * below it do not keep theirs; else within burst and borrowLimit of its own and each ancestor's, and not of what others
- * are guaranteed and do not lend. held(queue, class, arg) = whole GPUs × 1000 that the queue's own workloads hold;
- * queue "" = those in none, class "" = of all. */
+const char *policy_queue_of(const struct object *workload, const struct object *const *queues,
+                            size_t n);
+/* Quota: may `queue` have `gpus` more of class? Always within its guarantee, or that of a queue
+ * above as far as others below it do not keep theirs; else within burst and borrowLimit of its own
+ * and each ancestor's, and not of what others are guaranteed and do not lend. held(queue, class,
+ * arg) = whole GPUs × 1000 that the queue's own workloads hold; queue "" = those in none, class ""
+ * = of all. */
 int policy_quota_check(const char *queue, const char *class_, int64_t gpu_milli,
                        const struct object *const *queues, size_t n_queues,
                        int64_t (*held)(const char *queue, const char *class_, void *arg), void *arg,
                        int64_t capacity_milli, struct err *err) MUST_CHECK;
-/* How many GPUs × 1000 of a class does the work in `queue` ("" = in no queue) hold above what it is guaranteed, that
- * `claimant` may take back? Seen where the two meet in the tree: at most what every branch from `queue` up to there holds above
- * its own guarantee, and at most *ret_unfilled, what the branch of `claimant` is guaranteed there and does not hold.
- * Several lenders' victims are summed by the caller: their sum is bounded by *ret_unfilled (may be NULL), too.
- * claimant NULL: from anybody, *ret_unfilled is 0. 0 for a queue and itself. held as in policy_quota_check. */
+/* How many GPUs × 1000 of a class does the work in `queue` ("" = in no queue) hold above what it is
+ * guaranteed, that `claimant` may take back? Seen where the two meet in the tree: at most what
+ * every branch from `queue` up to there holds above its own guarantee, and at most *ret_unfilled,
+ * what the branch of `claimant` is guaranteed there and does not hold. Several lenders' victims are
+ * summed by the caller: their sum is bounded by *ret_unfilled (may be NULL), too. claimant NULL:
+ * from anybody, *ret_unfilled is 0. 0 for a queue and itself. held as in policy_quota_check. */
 int64_t policy_quota_borrowed(const char *queue, const char *claimant_or_null, const char *class_,
                               const struct object *const *queues, size_t n_queues,
                               int64_t (*held)(const char *queue, const char *class_, void *arg),
                               void *arg, int64_t *ret_unfilled);
-/* Policies of the same scope: the winner for a workload by precedence, narrower selector, name; NULL when none.
- * ret_losers (or NULL) has room for n; the losers are in order, the nearest to winning first. */
-const struct object *policy_winner(const struct object *workload, const struct object *const *policies,
-                                   size_t n, const struct object **ret_losers, size_t *ret_n_losers);
+/* Policies of the same scope: the winner for a workload by precedence, narrower selector, name;
+ * NULL when none. ret_losers (or NULL) has room for n; the losers are in order, the nearest to
+ * winning first. */
+const struct object *policy_winner(const struct object *workload,
+                                   const struct object *const *policies, size_t n,
+                                   const struct object **ret_losers, size_t *ret_n_losers);
 /* GpuClass for a model as some vendor spells it; NULL when none of the classes knows it. */
-const char *policy_class_of(const char *model, int64_t memory_bytes, const struct object *const *classes,
-                            size_t n);
-/* Is country c in `groups` (ISO codes, or EU, EEA, …)? The groups' members are in policy/jurisdictions.def. */
+const char *policy_class_of(const char *model, int64_t memory_bytes,
+                            const struct object *const *classes, size_t n);
+/* Is country c in `groups` (ISO codes, or EU, EEA, …)? The groups' members are in
+ * policy/jurisdictions.def. */
 bool policy_jurisdiction_in(const char *country, const char *const *groups, uint32_t n);
 
 #endif

@@ -113,7 +113,7 @@ double done_hours(const struct table *t, const struct workload *w, double gpus)
         return 0;
     if (s->spent && s->spent->gpuHours > s->spent->wasted)
         done = (s->spent->gpuHours - s->spent->wasted) / gpus;
-    until = s->checkpoint->verifiedAt;
+    until = checkpoint_saved_at(s->checkpoint);
     if (at && at->since && s->checkpoint->epoch == s->epoch && until > at->since) {
         uint32_t c = strmap_get(&t->class_by_name, at->class_);
 

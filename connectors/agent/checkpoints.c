@@ -166,7 +166,7 @@ static void cut_done(struct store_job *job)
     store_job_begin(a, &j->job);
 }
 
-static void cut_begin(struct run *r, struct cut_job *j, int64_t write_ms)
+static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_times *times)
 {
     const cJSON *o = r->order;
     struct run_cuts *c = r->cuts;
@@ -191,7 +191,8 @@ static void cut_begin(struct run *r, struct cut_job *j, int64_t write_ms)
     j->report = (struct run_checkpoint_report){.present = true,
                                                .step = j->cut.step,
                                                .bytes = j->cut.bytes,
-                                               .write_ms = write_ms,
+                                               .write_ms = times->write_ms,
+                                               .written_ms = times->written_ms,
                                                .ranks = r->n_workers};
     j->retain = (struct checkpoint_retain){.base = j->base,
                                            .epoch = r->key.epoch,
@@ -350,7 +351,7 @@ void checkpoints_consider(struct run *r)
 {
     struct run_cuts *c = r->cuts;
     struct cut_job *j;
-    int64_t write_ms;
+    struct checkpoint_times times;
 
     if (!c || c->working || c->looked_last)
         return;
@@ -364,8 +365,8 @@ void checkpoints_consider(struct run *r)
     j->arena = arena_create(0);
     j->cut.ranks = arena_array(j->arena, struct checkpoint_rank, r->n_workers);
     if (checkpoint_cut_choose(c->seals, r->n_workers, c->last, over && all_saved(r), j->cut.ranks,
-                              &write_ms)) {
-        cut_begin(r, j, write_ms);
+                              &times)) {
+        cut_begin(r, j, &times);
         if (over && !timer_active(&c->patience))
             timer_start(&c->patience, SETTLE_MAX_MS);
         return;

@@ -76,6 +76,7 @@ cJSON *wire_checkpoint(const struct run_checkpoint_report *c)
     cJSON_AddNumberToObject(j, "step", (double)c->step);
     cJSON_AddNumberToObject(j, "bytes", (double)c->bytes);
     cJSON_AddNumberToObject(j, "writeMs", (double)c->write_ms);
+    cJSON_AddNumberToObject(j, "writtenMs", (double)c->written_ms);
     cJSON_AddNumberToObject(j, "ranks", (double)c->ranks);
     cJSON_AddStringToObject(j, "digest", c->digest);
     cJSON_AddStringToObject(j, "path", c->path);
@@ -94,6 +95,7 @@ void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret)
     ret->step = (int64_t)wire_u64(j, "step");
     ret->bytes = (int64_t)wire_u64(j, "bytes");
     ret->write_ms = (int64_t)wire_u64(j, "writeMs");
+    ret->written_ms = (int64_t)wire_u64(j, "writtenMs");
     ret->ranks = (int64_t)wire_u64(j, "ranks");
     (void)snprintf(ret->digest, sizeof ret->digest, "%s", digest);
     (void)snprintf(ret->path, sizeof ret->path, "%s", path);

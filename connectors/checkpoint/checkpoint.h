@@ -62,6 +62,7 @@ struct checkpoint_progress { /* zeroed; may be read and cancelled from another t
 struct checkpoint_sealed {
     bool present;
     int64_t step, bytes, write_ms;
+    int64_t written_ms; /* UTC: when the manifest was written */
     char manifest[CHECKPOINT_DIGEST_MAX];
 };
 /* Makes BASE/eE/RANK (0700) and the folder of its sealed steps, removes what a crash left half
@@ -103,6 +104,9 @@ struct checkpoint_seals { /* what one rank has sealed, oldest first */
     struct checkpoint_sealed seal[CHECKPOINT_SEALS];
     unsigned n;
 };
+struct checkpoint_times { /* of a cut: the longest writing, and when the first rank's was whole */
+    int64_t write_ms, written_ms;
+};
 /* Takes over what a rank reports. True when it is new. */
 bool checkpoint_seals_add(struct checkpoint_seals *s, const struct checkpoint_sealed *seal);
 /* Is there a better cut than the last one (steps by rank; NULL: none yet)? Then *ret gets one entry
@@ -111,7 +115,8 @@ bool checkpoint_seals_add(struct checkpoint_seals *s, const struct checkpoint_se
  * each has newest. all_saved: all have ended and said that what they have written is to be resumed
  * from; then that is it. */
 bool checkpoint_cut_choose(const struct checkpoint_seals *seals, size_t n, const int64_t *last,
-                           bool all_saved, struct checkpoint_rank *ret, int64_t *ret_write_ms);
+                           bool all_saved, struct checkpoint_rank *ret,
+                           struct checkpoint_times *ret_times);
 
 /* ---- without an agent (gather.c) ---- */
 struct checkpoint_gather {

@@ -181,7 +181,8 @@ static int64_t common_step(const struct checkpoint_seals *seals, size_t n)
 }
 
 bool checkpoint_cut_choose(const struct checkpoint_seals *seals, size_t n, const int64_t *last,
-                           bool all_saved, struct checkpoint_rank *ret, int64_t *ret_write_ms)
+                           bool all_saved, struct checkpoint_rank *ret,
+                           struct checkpoint_times *ret_times)
 {
     int64_t common, least_last = -1;
     bool all_newer = true, any_newer = false;
@@ -202,14 +203,16 @@ bool checkpoint_cut_choose(const struct checkpoint_seals *seals, size_t n, const
     bool together = common > least_last && !(all_saved && any_newer);
     if (!together && !(all_saved ? any_newer : all_newer))
         return false;
-    *ret_write_ms = 1;
+    *ret_times = (struct checkpoint_times){.write_ms = 1};
     for (size_t i = 0; i < n; i++) {
         const struct checkpoint_sealed *s =
             together ? at_step(&seals[i], common) : newest(&seals[i]);
         ret[i] = (struct checkpoint_rank){.rank = (int64_t)i, .step = s->step, .bytes = s->bytes};
         memcpy(ret[i].manifest, s->manifest, sizeof s->manifest);
-        if (s->write_ms > *ret_write_ms)
-            *ret_write_ms = s->write_ms;
+        if (s->write_ms > ret_times->write_ms)
+            ret_times->write_ms = s->write_ms;
+        if (i == 0 || s->written_ms < ret_times->written_ms)
+            ret_times->written_ms = s->written_ms;
     }
     return true;
 }

@@ -102,6 +102,7 @@ static int seal_read(const char *folder, int64_t step, struct checkpoint_sealed 
 {
     char path[FOLDER_MAX + 32];
     struct checkpoint_manifest m;
+    struct file_facts facts;
     AUTO_ARENA a = arena_create(0);
     AUTO_BUF text;
     int dir, fd;
@@ -111,7 +112,7 @@ static int seal_read(const char *folder, int64_t step, struct checkpoint_sealed 
     int rc = sealfs_dir_open(path, &dir, err);
     if (rc < 0)
         return rc;
-    rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, NULL, err);
+    rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, &facts, err);
     sealfs_close(dir);
     if (rc < 0)
         return rc;
@@ -121,8 +122,11 @@ static int seal_read(const char *folder, int64_t step, struct checkpoint_sealed 
         rc = checkpoint_manifest_parse(text.p, text.n, a, &m, err);
     if (rc < 0)
         return rc;
-    *ret = (struct checkpoint_sealed){
-        .present = true, .step = m.step, .bytes = m.bytes, .write_ms = 1};
+    *ret = (struct checkpoint_sealed){.present = true,
+                                      .step = m.step,
+                                      .bytes = m.bytes,
+                                      .write_ms = 1,
+                                      .written_ms = facts.mtime_ns / 1000000};
     memcpy(ret->manifest, m.digest, sizeof m.digest);
     return 0;
 }
@@ -191,7 +195,8 @@ static int gather(const struct checkpoint_gather *g, bool all_saved, struct err 
                                      .keep = g->keep,
                                      .resume_path = g->resume_path,
                                      .n_ranks = n};
-    int64_t *last = NULL, *floor = arena_array(a, int64_t, n), ms;
+    int64_t *last = NULL, *floor = arena_array(a, int64_t, n);
+    struct checkpoint_times times;
     char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX];
     int rc = 0;
 
@@ -200,7 +205,7 @@ static int gather(const struct checkpoint_gather *g, bool all_saved, struct err 
     if (rc < 0)
         return rc;
     (void)last_steps(g->base, g->epoch, n, a, &last);
-    if (!checkpoint_cut_choose(seals, n, last, all_saved, cut.ranks, &ms))
+    if (!checkpoint_cut_choose(seals, n, last, all_saved, cut.ranks, &times))
         return 0;
     for (size_t i = 0; i < n; i++) {
         floor[i] = cut.ranks[i].step;

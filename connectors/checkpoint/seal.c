@@ -73,6 +73,7 @@ static int manifest_at(int dir, struct arena *a, struct file_facts *ret_facts, s
 static int sealed_before(struct checkpoint_sealer *s, struct err *err)
 {
     struct checkpoint_manifest m;
+    struct file_facts facts;
     char path[sizeof s->sealed_dir + 32];
     AUTO_ARENA a = arena_create(0);
     AUTO_BUF text;
@@ -90,12 +91,15 @@ static int sealed_before(struct checkpoint_sealer *s, struct err *err)
     rc = sealfs_dir_open(path, &l.dir, err);
     if (rc < 0)
         return rc;
-    rc = manifest_at(l.dir, a, NULL, &text, &m, err);
+    rc = manifest_at(l.dir, a, &facts, &text, &m, err);
     sealfs_close(l.dir);
     if (rc < 0)
         return err_prefix(err, "%.300s", path);
-    s->newest = (struct checkpoint_sealed){
-        .present = true, .step = m.step, .bytes = m.bytes, .write_ms = 1};
+    s->newest = (struct checkpoint_sealed){.present = true,
+                                           .step = m.step,
+                                           .bytes = m.bytes,
+                                           .write_ms = 1,
+                                           .written_ms = facts.mtime_ns / 1000000};
     memcpy(s->newest.manifest, m.digest, sizeof m.digest);
     return 0;
 }
@@ -336,8 +340,11 @@ static int seal_manifest(struct checkpoint_sealer *s, int from, bool over,
     rc = seal_step(&x, &m, &text, err);
     if (rc < 0)
         return rc;
-    s->newest = (struct checkpoint_sealed){
-        .present = true, .step = m.step, .bytes = m.bytes, .write_ms = write_ms(&x, &facts)};
+    s->newest = (struct checkpoint_sealed){.present = true,
+                                           .step = m.step,
+                                           .bytes = m.bytes,
+                                           .write_ms = write_ms(&x, &facts),
+                                           .written_ms = facts.mtime_ns / 1000000};
     memcpy(s->newest.manifest, m.digest, sizeof m.digest);
     s->last_manifest_ns = facts.mtime_ns;
     s->known = x.files;

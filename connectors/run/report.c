@@ -28,6 +28,7 @@ void run_report_print(const struct run_report *r, struct buf *out)
         cJSON_AddNumberToObject(c, "step", (double)r->checkpoint.step);
         cJSON_AddNumberToObject(c, "bytes", (double)r->checkpoint.bytes);
         cJSON_AddNumberToObject(c, "writeMs", (double)r->checkpoint.write_ms);
+        cJSON_AddNumberToObject(c, "writtenMs", (double)r->checkpoint.written_ms);
         cJSON_AddStringToObject(c, "manifest", r->checkpoint.manifest);
     }
     char *text = cJSON_PrintUnformatted(j);
@@ -67,7 +68,8 @@ static void seal_read(const cJSON *j, struct checkpoint_sealed *ret)
     *ret = (struct checkpoint_sealed){.present = true,
                                       .step = large(j, "step"),
                                       .bytes = large(j, "bytes"),
-                                      .write_ms = large(j, "writeMs")};
+                                      .write_ms = large(j, "writeMs"),
+                                      .written_ms = large(j, "writtenMs")};
     text(j, "manifest", ret->manifest, sizeof ret->manifest);
 }
 

@@ -170,6 +170,7 @@ static void checkpoint_fill(const struct driver *d, struct run_checkpoint *ck)
                                   .bytes = r->bytes,
                                   .path = r->path,
                                   .writeTime = r->write_ms,
+                                  .writtenAt = r->written_ms,
                                   .ranks = r->ranks,
                                   .name = ""};
     ck->interval = order_interval_ms(site_find(d->brain, d->target), d->o, p, r->write_ms);

@@ -6,6 +6,7 @@
  * Must never book a moment of an allocation twice, nor leave one out: its parts follow one another.
  */
 #include "controlplane/store/ledger_internal.h"
+#include "policy/policy.h"
 
 #define PARTS_MAX (2 * LEDGER_SEGMENTS + 4)
 
@@ -178,7 +179,8 @@ static int64_t safe_of(const struct workload_status *s, int64_t epoch, int64_t n
 
     if (!c || c->epoch != epoch)
         return INT64_MIN;
-    return c->verifiedAt < now ? c->verifiedAt : now;
+    int64_t saved = checkpoint_saved_at(c);
+    return saved < now ? saved : now;
 }
 
 static enum ledger_cause move_lost(const struct root *r, const char *ns, const char *name)

@@ -26,8 +26,9 @@ static int64_t ends_at(const struct pool *p, const struct hold *h)
     from = s->placement->since;
     if (s->phase == PHASE_RUNNING && s->phaseSince > from)
         from = s->phaseSince;
-    if (s->checkpoint && s->checkpoint->epoch == s->epoch && s->checkpoint->verifiedAt > from)
-        from = s->checkpoint->verifiedAt;
+    if (s->checkpoint && s->checkpoint->epoch == s->epoch &&
+        checkpoint_saved_at(s->checkpoint) > from)
+        from = checkpoint_saved_at(s->checkpoint);
     duration_h -= done_hours(&p->t, w, (double)h->milli / 1000);
     if (h->i_class != NONE)
         duration_h /= class_speed(&p->t, h->i_class);

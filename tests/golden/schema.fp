@@ -323,6 +323,7 @@ run_checkpoint 7 0 -
 run_checkpoint 8 5 -
 run_checkpoint 9 1 -
 run_checkpoint 10 5 -
+run_checkpoint 11 6 -
 spent 1 2 -
 spent 2 2 -
 spent 3 2 -

@@ -310,7 +310,8 @@ static int64_t safe_time(const struct workload_status *s, int64_t epoch, int64_t
 {
     if (!s || !s->checkpoint || s->checkpoint->epoch != epoch)
         return -1;
-    return s->checkpoint->verifiedAt > now ? now : s->checkpoint->verifiedAt;
+    int64_t saved = s->checkpoint->writtenAt ? s->checkpoint->writtenAt : s->checkpoint->verifiedAt;
+    return saved > now ? now : saved;
 }
 
 static int lost_as(struct ledger_model *m, const struct object *before,

@@ -4,6 +4,7 @@
  * Must never let an old epoch make its checkpoint current, never resume from one that was found
  * bad, and never forget the one that the workload resumes from. */
 #include "controlplane/store/store_internal.h"
+#include "policy/policy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,7 @@ static void catalogue_put(struct txn *t, const struct object *wo, const struct w
     c->spec->locations = at;
     c->spec->n_locations = 1;
     c->spec->writeTime = ck->writeTime;
+    c->spec->writtenAt = ck->writtenAt;
     c->spec->store = contract ? contract->store : "";
     c->spec->ranks = ck->ranks;
     *c->status =
@@ -181,6 +183,11 @@ int checkpoint_take(struct txn *t, const struct object *wo, struct workload_stat
             old && old->epoch == epoch && old->step == ck->step ? old->verifiedAt : t->now;
     if (ck->verifiedAt > t->now) /* by another clock */
         ck->verifiedAt = t->now;
+    /* By the target's clock: never later than its digests were checked, never back. */
+    if (!ck->writtenAt || ck->writtenAt > ck->verifiedAt)
+        ck->writtenAt = ck->verifiedAt;
+    if (old && old->epoch == epoch && ck->writtenAt < checkpoint_saved_at(old))
+        ck->writtenAt = checkpoint_saved_at(old);
     s->checkpoint = ck;
     catalogue_put(t, wo, s, ck);
     catalogue_bound(t, wo, ck->name);

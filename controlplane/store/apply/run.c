@@ -69,7 +69,8 @@ static int64_t lost_from(const struct workload_status *s, const struct run_check
 {
     int64_t from = s->placement ? s->placement->since : 0;
 
-    return ck && ck->epoch == s->epoch && ck->verifiedAt > from ? ck->verifiedAt : from;
+    return ck && ck->epoch == s->epoch && checkpoint_saved_at(ck) > from ? checkpoint_saved_at(ck)
+                                                                         : from;
 }
 
 double workload_lost(const struct workload_status *s, const struct run_checkpoint *ck, int64_t now)

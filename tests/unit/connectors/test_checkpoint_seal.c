@@ -114,6 +114,9 @@ static void the_time_of_writing_is_measured(void **state)
     int64_t ms = checkpoint_sealer_newest(s)->write_ms;
     if (ms < 2900 || ms > 10000)
         fail_msg("%d ms", (int)ms);
+    int64_t written = checkpoint_sealer_newest(s)->written_ms - (int64_t)time(NULL) * 1000;
+    if (written < 0 || written > 4000) /* by its manifest, 3 s ahead; not by when it was sealed */
+        fail_msg("written %d ms from now", (int)written);
     (void)checkpoint_sealer_destroy(s);
 }
 
@@ -365,9 +368,9 @@ static int64_t chosen(const struct checkpoint_seals *s, size_t n, const int64_t 
                       int64_t *ret_other)
 {
     struct checkpoint_rank r[4];
-    int64_t ms;
+    struct checkpoint_times times;
 
-    if (!checkpoint_cut_choose(s, n, last, saved_, r, &ms))
+    if (!checkpoint_cut_choose(s, n, last, saved_, r, &times))
         return -1;
     if (ret_other)
         *ret_other = r[1].step;

@@ -195,6 +195,29 @@ static void test_required(void **state)
             }
 }
 
+/* It is told with the end when its runner had been asked to stop: what was done since it was
+ * written is lost all the same. By another clock it is never later than it was verified, and never
+ * goes back. */
+static void test_work_since_it_was_written_is_lost(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    begin(&k, 2, false);
+    k.now += 3600000;
+    struct run_checkpoint ck = {.step = 4, .digest = "sha256:4", .writtenAt = k.now - 1800000};
+    k.checkpoint = &ck;
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_CHECKPOINT).code, 0);
+    assert_true(kit_status(&k, "w")->checkpoint->writtenAt == k.now - 1800000);
+    ck = (struct run_checkpoint){.step = 5, .digest = "sha256:5", .writtenAt = k.now - 2800000};
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_CHECKPOINT).code, 0);
+    assert_true(kit_status(&k, "w")->checkpoint->writtenAt == k.now - 1800000);
+    ck = (struct run_checkpoint){.step = 6, .digest = "sha256:6", .writtenAt = k.now + 5000};
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_CHECKPOINT).code, 0);
+    assert_true(kit_status(&k, "w")->checkpoint->writtenAt == k.now);
+    kit_end(&k);
+}
+
 /* What is charged as wasted is what no checkpoint of the epoch saved. */
 static void test_lost_work(void **state)
 {
@@ -225,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_what_is_bad_is_never_current_again),
         cmocka_unit_test(test_over_epochs),
         cmocka_unit_test(test_required),
+        cmocka_unit_test(test_work_since_it_was_written_is_lost),
         cmocka_unit_test(test_lost_work),
     };
 
