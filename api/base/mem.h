@@ -38,8 +38,8 @@ struct arena *arena_create(size_t limit_bytes); /* 0 = ARENA_LIMIT_DEFAULT */
 /* For what is kept in large numbers and whose size is known: the first `first_bytes` come with the
  * arena, in one piece of memory and no more. It still grows up to the limit. */
 struct arena *arena_create_sized(size_t first_bytes, size_t limit_bytes);
-struct arena *arena_destroy(struct arena *a);   /* accepts NULL, returns NULL */
-void arena_reset(struct arena *a);              /* keeps the first chunk */
+struct arena *arena_destroy(struct arena *a); /* accepts NULL, returns NULL */
+void arena_reset(struct arena *a);            /* keeps the first chunk */
 size_t arena_used(const struct arena *a);
 /* Zeroed, 16-byte aligned. Past the limit: NULL when `arena_set_soft` was called, else abort. */
 void *arena_alloc(struct arena *a, size_t n);

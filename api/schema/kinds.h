@@ -1,6 +1,7 @@
-/* The kinds as C structs, generated from kinds.def. Plain data; strings and arrays belong to the object's
- * memory and are immutable once the object is published. An absent OBJ is NULL; an absent scalar is 0 or its
- * default, and `has` (bit = place of the field in kinds.def) tells whether it was given. */
+/* The kinds as C structs, generated from kinds.def. Plain data; strings and arrays belong to the
+ * object's memory and are immutable once the object is published. An absent OBJ is NULL; an absent
+ * scalar is 0 or its default, and `has` (bit = place of the field in kinds.def) tells whether it
+ * was given. */
 #ifndef HANSE_API_SCHEMA_KINDS_H
 #define HANSE_API_SCHEMA_KINDS_H
 
@@ -66,7 +67,7 @@ enum kind_id {
 #define K(c, number, ...) KIND_##c = (number),
     KINDS_ALL(K)
 #undef K
-    KIND_LIMIT = 32 /* kind numbers are below this */
+        KIND_LIMIT = 32 /* kind numbers are below this */
 };
 
 #endif

@@ -276,7 +276,7 @@ static void extra_definitions(struct openapi *o)
         "Preconditions\":{\"type\":\"object\",\"properties\":{\"uid\":{\"type\":\"string\"},"
         "\"resourceVersion\":{\"type\":\"string\"}}},"
         "\"" META_PREFIX "Patch\":{\"type\":\"object\",\"description\":\"a patch of the type that "
-                         "Content-Type names\"},"
+        "Content-Type names\"},"
         "\"" META_PREFIX
         "Status\":{\"type\":\"object\",\"properties\":{\"apiVersion\":{\"type\":\"string\"},"
         "\"kind\":{\"type\":\"string\"},\"status\":{\"type\":\"string\"},\"message\":{\"type\":"

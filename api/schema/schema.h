@@ -1,5 +1,6 @@
-/* Descriptors of the kinds and the walkers over them: JSON and YAML in and out, defaults, validation, log
- * bytes (TLV), comparison, OpenAPI, tables. Generic: a new field is a line in kinds.def, nothing here changes. */
+/* Descriptors of the kinds and the walkers over them: JSON and YAML in and out, defaults,
+ * validation, log bytes (TLV), comparison, OpenAPI, tables. Generic: a new field is a line in
+ * kinds.def, nothing here changes. */
 #ifndef HANSE_API_SCHEMA_SCHEMA_H
 #define HANSE_API_SCHEMA_SCHEMA_H
 
@@ -14,11 +15,33 @@
 struct cJSON;
 
 enum field_type {
-    T_STR, T_I64, T_F64, T_BOOL, T_ENUM, T_DUR, T_TIME, T_BYTES, T_MILLI, T_PCT, T_OBJ, T_LIST,
-    T_STRS, T_ENUMS, T_I64S, T_MAP, T_RAW, T_QTY, T_B64
+    T_STR,
+    T_I64,
+    T_F64,
+    T_BOOL,
+    T_ENUM,
+    T_DUR,
+    T_TIME,
+    T_BYTES,
+    T_MILLI,
+    T_PCT,
+    T_OBJ,
+    T_LIST,
+    T_STRS,
+    T_ENUMS,
+    T_I64S,
+    T_MAP,
+    T_RAW,
+    T_QTY,
+    T_B64
 };
 enum field_flag {
-    FIELD_REQ = 1, FIELD_IMMUT = 2, FIELD_SHORT = 4, FIELD_STATUS = 8, FIELD_SECRET = 16, FIELD_KEY = 32
+    FIELD_REQ = 1,
+    FIELD_IMMUT = 2,
+    FIELD_SHORT = 4,
+    FIELD_STATUS = 8,
+    FIELD_SECRET = 16,
+    FIELD_KEY = 32
 };
 struct enum_value {
     int value;
@@ -31,8 +54,8 @@ struct enum_desc {
 };
 struct schema;
 struct field {
-    const char *json;           /* "" = never in the API */
-    const char *name;           /* C name */
+    const char *json; /* "" = never in the API */
+    const char *name; /* C name */
     enum field_type type;
     uint16_t tag;
     uint8_t flags;
@@ -41,7 +64,7 @@ struct field {
     const struct schema *sub;   /* OBJ, LIST */
     const struct enum_desc *en; /* ENUM, ENUMS */
     double lo, hi;
-    const char *def;            /* default as it would be written, or NULL */
+    const char *def; /* default as it would be written, or NULL */
     const char *doc;
 };
 struct schema {
@@ -70,19 +93,23 @@ struct kind {
     unsigned n_columns;
 };
 
-const struct kind *kind_by_id(enum kind_id id);                /* NULL when there is none */
-const struct kind *kind_by_name(const char *kind);             /* "Workload" */
-const struct kind *kind_by_plural(const char *group, const char *plural); /* group NULL = any; plural, singular or short name */
-const struct kind *kind_by_api(const char *api_version, const char *kind); /* "hanse.dev/v1alpha1", "Workload" */
-size_t kind_all(const struct kind **ret_array, size_t max);     /* in the order of their numbers */
-const char *kind_api_version(const struct kind *k);             /* "hanse.dev/v1alpha1" or "v1" */
-const char *enum_text(const struct enum_desc *e, int value);    /* "" for 0 and unknown values */
+const struct kind *kind_by_id(enum kind_id id);    /* NULL when there is none */
+const struct kind *kind_by_name(const char *kind); /* "Workload" */
+const struct kind *
+kind_by_plural(const char *group,
+               const char *plural); /* group NULL = any; plural, singular or short name */
+const struct kind *kind_by_api(const char *api_version,
+                               const char *kind);            /* "hanse.dev/v1alpha1", "Workload" */
+size_t kind_all(const struct kind **ret_array, size_t max);  /* in the order of their numbers */
+const char *kind_api_version(const struct kind *k);          /* "hanse.dev/v1alpha1" or "v1" */
+const char *enum_text(const struct enum_desc *e, int value); /* "" for 0 and unknown values */
 const struct enum_desc *enum_by_name(const char *name);
 #define X(e) const char *e##_text(enum e v); /* phase_text(PHASE_RUNNING) is "Running" */
 ENUMS_ALL(X)
 #undef X
 
-/* ---- objects: immutable, reference-counted (atomic: any thread may hold one) ----------------------------- */
+/* ---- objects: immutable, reference-counted (atomic: any thread may hold one)
+ * ----------------------------- */
 struct object {
     uint32_t magic;
     _Atomic uint32_t refs;
@@ -102,41 +129,48 @@ extern const struct schema
 #define X(s) schema_##s,
     SCHEMAS_ALL(X)
 #undef X
-    schema_none_;
+        schema_none_;
 #define object_as(o, type) ((const struct type *)object_body((o), &schema_##type))
-/* Builds an object from a typed body: encodes and decodes it, so that it owns its memory. Fields are copied. */
+/* Builds an object from a typed body: encodes and decodes it, so that it owns its memory. Fields
+ * are copied. */
 struct object *object_make(const struct kind *k, const void *body);
 /* A mutable deep copy in `a`, for changing a few fields before object_make. */
 void *object_edit(const struct object *o, struct arena *a);
 #define object_edit_as(o, type, a) ((void)object_as(o, type), (struct type *)object_edit((o), (a)))
 const char *label_get(const struct kv *labels, uint32_t n, const char *key); /* NULL when absent */
-bool selector_matches(const struct label_selector *s, const struct kv *labels, uint32_t n); /* NULL = all */
+bool selector_matches(const struct label_selector *s, const struct kv *labels,
+                      uint32_t n); /* NULL = all */
 
-/* ---- log bytes: tag-length-value; unknown tags are kept -------------------------------------------------- */
+/* ---- log bytes: tag-length-value; unknown tags are kept
+ * -------------------------------------------------- */
 void tlv_encode(const struct schema *s, const void *body, struct buf *out);
 int tlv_decode(const struct schema *s, struct slice in, struct arena *a, void **ret_body,
                struct err *err) MUST_CHECK;
-int object_decode(const struct kind *k, struct slice in, struct object **ret, struct err *err) MUST_CHECK;
+int object_decode(const struct kind *k, struct slice in, struct object **ret,
+                  struct err *err) MUST_CHECK;
 void object_encode(const struct object *o, struct buf *out);
 bool body_equal(const struct schema *s, const void *a, const void *b); /* by their log bytes */
 
-/* ---- JSON ---------------------------------------------------------------------------------------------- */
+/* ---- JSON
+ * ---------------------------------------------------------------------------------------------- */
 enum decode_flag {
-    DECODE_USER = 1,    /* from a user: unknown fields are errors; STATUS fields are dropped */
-    DECODE_STATUS = 2,  /* with DECODE_USER: STATUS fields are taken (status subresource) */
-    DECODE_LOOSE = 4,   /* unknown fields are dropped, for fieldValidation=Ignore; names them in *err->text as a warning */
+    DECODE_USER = 1,       /* from a user: unknown fields are errors; STATUS fields are dropped */
+    DECODE_STATUS = 2,     /* with DECODE_USER: STATUS fields are taken (status subresource) */
+    DECODE_LOOSE = 4,      /* unknown fields are dropped, for fieldValidation=Ignore; names them in
+                              *err->text as a warning */
     DECODE_NO_REQUIRED = 8 /* required fields may be absent (a patch) */
 };
-/* Scans text before cJSON sees it: refuses duplicate keys, \u0000, integers beyond 2^53, depth and trailing bytes;
- * the error names line and column. */
+/* Scans text before cJSON sees it: refuses duplicate keys, \u0000, integers beyond 2^53, depth and
+ * trailing bytes; the error names line and column. */
 int json_scan(const char *text, size_t n, struct err *err) MUST_CHECK;
 /* Scanned, parsed. The caller frees with cJSON_Delete. */
 int json_parse(const char *text, size_t n, struct cJSON **ret, struct err *err) MUST_CHECK;
-/* One YAML document → the same tree as JSON. YAML 1.2 core booleans only (no "yes", no "no" → string);
- * refuses anchors, aliases, tags, merge keys, duplicate keys. Errors say FILE:LINE:COLUMN. */
+/* One YAML document → the same tree as JSON. YAML 1.2 core booleans only (no "yes", no "no" →
+ * string); refuses anchors, aliases, tags, merge keys, duplicate keys. Errors say FILE:LINE:COLUMN.
+ */
 struct yaml_doc {
     struct cJSON *json;
-    int line; /* first line of the document */
+    int line;        /* first line of the document */
     void *positions; /* private: where each node stood */
 };
 int yaml_parse_all(const char *text, size_t n, const char *file, struct yaml_doc **ret_docs,
@@ -147,38 +181,48 @@ int yaml_line_of(const struct yaml_doc *d, const char *path);
 /* JSON → YAML text, block style, in the order given. */
 void yaml_print(const struct cJSON *j, struct buf *out);
 
-/* Decodes and validates; fills in defaults. The error names the field path, what was found and what is expected,
- * with the nearest known name for an unknown one ("spec.gang.worker: unknown field; did you mean workers?"). */
+/* Decodes and validates; fills in defaults. The error names the field path, what was found and what
+ * is expected, with the nearest known name for an unknown one ("spec.gang.worker: unknown field;
+ * did you mean workers?"). */
 int body_from_json(const struct schema *s, const struct cJSON *j, unsigned flags, struct arena *a,
                    void **ret_body, struct err *err) MUST_CHECK;
 struct cJSON *body_to_json(const struct schema *s, const void *body); /* SECRET fields included */
-/* With apiVersion and kind. Refuses a wrong apiVersion or kind. Kind-specific checks: names DNS-1123, label syntax. */
-int object_from_json(const struct kind *k, const struct cJSON *j, unsigned flags, struct object **ret,
-                     struct err *err) MUST_CHECK;
+/* With apiVersion and kind. Refuses a wrong apiVersion or kind. Kind-specific checks: names
+ * DNS-1123, label syntax. */
+int object_from_json(const struct kind *k, const struct cJSON *j, unsigned flags,
+                     struct object **ret, struct err *err) MUST_CHECK;
 struct cJSON *object_to_json(const struct object *o);
-/* Canonical JSON text of an object, straight from the descriptor (no tree): the hot path of GET, LIST, WATCH. */
+/* Canonical JSON text of an object, straight from the descriptor (no tree): the hot path of GET,
+ * LIST, WATCH. */
 void object_print_json(const struct object *o, struct buf *out);
-/* Checks that need more than a field: selector syntax, windows, HH:MM, known time zones, quota sums, SHORT forms.
- * Pure: looks at this object only. */
+/* Checks that need more than a field: selector syntax, windows, HH:MM, known time zones, quota
+ * sums, SHORT forms. Pure: looks at this object only. */
 int object_validate(const struct object *o, struct err *err) MUST_CHECK;
 /* IMMUT fields equal, STATUS kept as told. */
-int object_validate_update(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
+int object_validate_update(const struct object *old, const struct object *now,
+                           struct err *err) MUST_CHECK;
 
-/* ---- scalars, as users write them ------------------------------------------------------------------------- */
-int duration_parse(const char *s, int64_t *ret_ms, struct err *err) MUST_CHECK;    /* "1h30m", "90s", "250ms", "2d" */
+/* ---- scalars, as users write them
+ * ------------------------------------------------------------------------- */
+int duration_parse(const char *s, int64_t *ret_ms,
+                   struct err *err) MUST_CHECK; /* "1h30m", "90s", "250ms", "2d" */
 void duration_print(int64_t ms, char out[32]);
-int quantity_parse(const char *s, int64_t scale, int64_t *ret, struct err *err) MUST_CHECK; /* scale 1 bytes, 1000 milli; "40Gi", "500m", "1.5" */
+int quantity_parse(const char *s, int64_t scale, int64_t *ret, struct err *err)
+    MUST_CHECK; /* scale 1 bytes, 1000 milli; "40Gi", "500m", "1.5" */
 void quantity_print_bytes(int64_t bytes, char out[32]);
 void quantity_print_milli(int64_t milli, char out[32]);
-int time_parse(const char *s, int64_t *ret_ms, struct err *err) MUST_CHECK;        /* RFC 3339 */
-void time_print(int64_t ms, char out[32]);                                          /* "2026-11-21T03:33:22Z"; with ms when not 0 */
+int time_parse(const char *s, int64_t *ret_ms, struct err *err) MUST_CHECK; /* RFC 3339 */
+void time_print(int64_t ms, char out[32]); /* "2026-11-21T03:33:22Z"; with ms when not 0 */
 
-/* ---- discovery documents ------------------------------------------------------------------------------------ */
-void openapi_v2_json(struct buf *out);                    /* all kinds, swagger 2.0 */
-void openapi_v2_proto(struct buf *out);                   /* the same as gnostic protobuf (com.github.proto-openapi.spec.v2@v1.0+protobuf) */
-void openapi_v3_index(struct buf *out);                   /* /openapi/v3 */
-int openapi_v3_group(const char *group, const char *version, struct buf *out, struct err *err) MUST_CHECK;
-void reference_markdown(struct buf *out);                 /* the reference page of all kinds */
+/* ---- discovery documents
+ * ------------------------------------------------------------------------------------ */
+void openapi_v2_json(struct buf *out);  /* all kinds, swagger 2.0 */
+void openapi_v2_proto(struct buf *out); /* the same as gnostic protobuf
+                                           (com.github.proto-openapi.spec.v2@v1.0+protobuf) */
+void openapi_v3_index(struct buf *out); /* /openapi/v3 */
+int openapi_v3_group(const char *group, const char *version, struct buf *out,
+                     struct err *err) MUST_CHECK;
+void reference_markdown(struct buf *out); /* the reference page of all kinds */
 /* Rows of a Table (meta.k8s.io/v1) or of `hanse get`: one cell per column, as text. */
 void column_cell(const struct column *c, const struct object *o, int64_t now_ms, struct buf *out);
 

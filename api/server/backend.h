@@ -1,5 +1,6 @@
-/* What the API asks of the control plane: one table, filled in by controlplane (and by a small in-memory one in
- * tests). The API knows nothing of Raft. All calls and callbacks are on the API's loop. */
+/* What the API asks of the control plane: one table, filled in by controlplane (and by a small
+ * in-memory one in tests). The API knows nothing of Raft. All calls and callbacks are on the API's
+ * loop. */
 #ifndef HANSE_API_SERVER_BACKEND_H
 #define HANSE_API_SERVER_BACKEND_H
 
@@ -23,19 +24,19 @@ struct api_write_op {
     const struct object *object; /* the whole new object; the backend takes a reference */
 };
 struct api_write {
-    const char *request_id;      /* Idempotency-Key, or made by the server */
+    const char *request_id; /* Idempotency-Key, or made by the server */
     const char *user;
-    const char *revision;        /* git commit of an atomic apply, or NULL */
+    const char *revision;           /* git commit of an atomic apply, or NULL */
     const struct api_write_op *ops; /* all or nothing; borrowed for the call */
     size_t n;
     bool dry_run;
-    uint64_t deadline_ms;        /* relative */
+    uint64_t deadline_ms; /* relative */
 };
 struct api_result {
     uint64_t rv;
-    size_t op;                   /* the op at fault, on error */
+    size_t op; /* the op at fault, on error */
     bool unchanged;
-    struct view *view;           /* a state that contains the write (dry run: that would); borrowed */
+    struct view *view; /* a state that contains the write (dry run: that would); borrowed */
 };
 
 struct api_identity { /* who asks; filled in by authentication */
@@ -57,25 +58,29 @@ struct api_exec { /* also logs: argv NULL */
     int64_t rank;
     const char *const *argv;
     bool with_stdin, tty, follow;
-    int64_t tail_lines;          /* -1 = all */
+    int64_t tail_lines; /* -1 = all */
 };
 struct api_exec_session;
 
 struct backend;
 struct backend_ops {
     /* ---- reading ---- */
-    struct view *(*view)(struct backend *b);                 /* newest here; caller releases */
+    struct view *(*view)(struct backend *b); /* newest here; caller releases */
     struct view *(*view_ref)(struct view *v);
     void (*view_release)(struct view *v);
     uint64_t (*view_rv)(const struct view *v);
-    /* Linearizable: cb once view() contains all that was acknowledged before. min_rv: waits for that rv, too. */
+    /* Linearizable: cb once view() contains all that was acknowledged before. min_rv: waits for
+     * that rv, too. */
     void (*fresh)(struct backend *b, uint64_t min_rv, uint64_t deadline_ms,
                   void (*cb)(void *arg, const struct err *err), void *arg);
-    const struct object *(*get)(const struct view *v, const struct kind *k, const char *ns, const char *name);
+    const struct object *(*get)(const struct view *v, const struct kind *k, const char *ns,
+                                const char *name);
     void (*scan)(const struct view *v, const struct kind *k, const char *ns, const char *after_ns,
-                 const char *after_name, bool (*each)(const struct object *o, void *arg), void *arg);
+                 const char *after_name, bool (*each)(const struct object *o, void *arg),
+                 void *arg);
     uint64_t (*count)(const struct view *v, const struct kind *k);
-    /* Changes after `since`. before NULL = created, after NULL = deleted (then `before` carries the deletion's rv in rv). */
+    /* Changes after `since`. before NULL = created, after NULL = deleted (then `before` carries the
+     * deletion's rv in rv). */
     int (*changes)(const struct view *v, uint64_t since,
                    bool (*each)(uint64_t rv, const struct kind *k, const struct object *before,
                                 const struct object *after, void *arg),
@@ -85,11 +90,16 @@ struct backend_ops {
 
     /* ---- writing ---- */
     void (*write)(struct backend *b, const struct api_write *w,
-                  void (*cb)(void *arg, const struct api_result *r, const struct err *err), void *arg);
-    /* Secret values of a stored object as the JSON text of `data` ({"k":"base64"}), into buf; wiped by the caller. */
-    int (*secret_open)(struct backend *b, const struct object *secret, struct buf *ret_data, struct err *err);
-    /* Checks that need other objects (cyclic queues, …) on the state as it would be; called before a write is proposed. */
-    int (*check)(struct backend *b, const struct view *v, const struct api_write *w, struct err *err);
+                  void (*cb)(void *arg, const struct api_result *r, const struct err *err),
+                  void *arg);
+    /* Secret values of a stored object as the JSON text of `data` ({"k":"base64"}), into buf; wiped
+     * by the caller. */
+    int (*secret_open)(struct backend *b, const struct object *secret, struct buf *ret_data,
+                       struct err *err);
+    /* Checks that need other objects (cyclic queues, …) on the state as it would be; called before
+     * a write is proposed. */
+    int (*check)(struct backend *b, const struct view *v, const struct api_write *w,
+                 struct err *err);
 
     /* ---- who ---- */
     /* A bearer token → identity. E_UNAUTH. Certificates are judged by the API itself (CN, O). */
@@ -101,14 +111,17 @@ struct backend_ops {
     void (*exec_input)(struct api_exec_session *s, const void *p, size_t n, bool eof);
     void (*exec_close)(struct api_exec_session *s);
 
-    /* Where the leader serves users ("host:port"), for what only it can do (logs, exec): the API answers 307.
-     * NULL when this member leads; "" when nobody is known to. Borrowed for the call. */
+    /* Where the leader serves users ("host:port"), for what only it can do (logs, exec): the API
+     * answers 307. NULL when this member leads; "" when nobody is known to. Borrowed for the call.
+     */
     const char *(*leader)(struct backend *b);
 
     /* ---- operations: JSON in, JSON out; the bodies are documented in api/server/README.md ---- */
-    /* op: "status", "members.list", "members.add", "members.promote", "members.remove", "members.transfer",
-     * "workload.fence", "token.create", "plan", … cb's body is borrowed. E_NOTIMPL for an unknown op. */
-    void (*operate)(struct backend *b, const struct api_identity *who, const char *op, const char *json,
+    /* op: "status", "members.list", "members.add", "members.promote", "members.remove",
+     * "members.transfer", "workload.fence", "token.create", "plan", … cb's body is borrowed.
+     * E_NOTIMPL for an unknown op. */
+    void (*operate)(struct backend *b, const struct api_identity *who, const char *op,
+                    const char *json,
                     void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
     /* Prometheus text appended to out. */
     void (*metrics)(struct backend *b, struct buf *out);

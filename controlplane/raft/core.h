@@ -1,9 +1,10 @@
-/* The core: one Raft member. Owns libraft, the log, apply and the newest root; runs on the core loop.
- * The only folder that includes <raft.h>.
+/* The core: one Raft member. Owns libraft, the log, apply and the newest root; runs on the core
+ * loop. The only folder that includes <raft.h>.
  *
- * Proposals come in from any loop through core_propose, and always end in one of three ways. A proposal is
- * resolved by its request id when this member applies it, whoever led then: so a lost answer, a new leader or a
- * forwarded write need no case of their own. What is not applied by its deadline is unknown (E_UNKNOWN). */
+ * Proposals come in from any loop through core_propose, and always end in one of three ways. A
+ * proposal is resolved by its request id when this member applies it, whoever led then: so a lost
+ * answer, a new leader or a forwarded write need no case of their own. What is not applied by its
+ * deadline is unknown (E_UNKNOWN). */
 #ifndef HANSE_CONTROLPLANE_RAFT_CORE_H
 #define HANSE_CONTROLPLANE_RAFT_CORE_H
 
@@ -19,22 +20,26 @@ struct core_peer {
     char address[256]; /* host:port of its peer listener; host may be a name */
 };
 struct core_config {
-    uint64_t id;             /* this member; > 0 */
-    char name[64];           /* "m1" */
-    char address[256];       /* for other members: host:port that they dial (the peer port) */
-    char api_address[256];   /* for users and agents; stored in the members' list */
-    const char *listen;      /* where the core itself listens for members: ALPN_RAFT and ALPN_PEER, mutual TLS 1.3 */
+    uint64_t id;           /* this member; > 0 */
+    char name[64];         /* "m1" */
+    char address[256];     /* for other members: host:port that they dial (the peer port) */
+    char api_address[256]; /* for users and agents; stored in the members' list */
+    const char *listen;    /* where the core itself listens for members: ALPN_RAFT and ALPN_PEER,
+                              mutual TLS 1.3 */
     const struct tls_config *tls_server; /* NULL in the simulator */
     char data_dir[1024];
-    bool bootstrap;          /* this data directory starts a new cluster of `peers` (which include this member) */
+    bool bootstrap; /* this data directory starts a new cluster of `peers` (which include this
+                       member) */
     const struct core_peer *peers;
     unsigned n_peers;
     uint32_t election_ms, heartbeat_ms; /* 0 = 300, 50 */
-    const struct tls_config *(*tls_client)(void *arg, uint64_t member_id); /* verifies CN "member:ID"; NULL in the simulator */
+    const struct tls_config *(*tls_client)(
+        void *arg, uint64_t member_id); /* verifies CN "member:ID"; NULL in the simulator */
     void *tls_arg;
     uint32_t snapshot_threshold, snapshot_trailing; /* 0 = 8192, 4096 entries */
     /* The simulator's Raft I/O; NULL = libraft's own on disk, over our TLS streams. */
-    int (*raft_io_create)(void *arg, struct loop *l, const char *dir, struct raft_io **ret, struct err *err);
+    int (*raft_io_create)(void *arg, struct loop *l, const char *dir, struct raft_io **ret,
+                          struct err *err);
     void (*raft_io_destroy)(void *arg, struct raft_io *io);
     void *raft_io_arg;
 };
@@ -44,16 +49,19 @@ struct core_events {
     void (*leading)(void *arg, bool leads, uint64_t term);
     /* A new root; any loop may call core_root then. Called after each applied entry. */
     void (*root)(void *arg);
-    /* This member must not serve any more (digest differs, log corrupt, disk stuck): say so and exit. */
+    /* This member must not serve any more (digest differs, log corrupt, disk stuck): say so and
+     * exit. */
     void (*fatal)(void *arg, const struct err *why);
 };
-/* Starts the member on loop l (its own thread in production). Errors say what to do: an empty data directory with
- * known peers and no bootstrap; a data directory of another member or cluster; locked by another process; disk full. */
-int core_create(struct loop *l, const struct core_config *cfg, const struct core_events *ev, void *arg,
-                struct core **ret, struct err *err) MUST_CHECK;
+/* Starts the member on loop l (its own thread in production). Errors say what to do: an empty data
+ * directory with known peers and no bootstrap; a data directory of another member or cluster;
+ * locked by another process; disk full. */
+int core_create(struct loop *l, const struct core_config *cfg, const struct core_events *ev,
+                void *arg, struct core **ret, struct err *err) MUST_CHECK;
 void core_close(struct core *c, void (*closed)(void *arg), void *arg);
 
-/* ---- from any loop --------------------------------------------------------------------------------------------- */
+/* ---- from any loop
+ * --------------------------------------------------------------------------------------------- */
 struct root *core_root(struct core *c); /* a reference to the newest root of this member */
 struct core_status {
     uint64_t id, term, index, commit, leader_id;
@@ -64,20 +72,24 @@ struct core_status {
 };
 void core_status(struct core *c, struct core_status *ret); /* thread-safe copy */
 
-/* Proposes one encoded command (its head carries the request id; core adds none). cb runs on loop `from`.
- * Not leader: passed on to the leader; sent again after a change of leader; deadline_ms is relative. */
+/* Proposes one encoded command (its head carries the request id; core adds none). cb runs on loop
+ * `from`. Not leader: passed on to the leader; sent again after a change of leader; deadline_ms is
+ * relative. */
 typedef void (*propose_cb)(void *arg, const struct result *r, const struct err *err);
 void core_propose(struct core *c, struct loop *from, const char *request_id, struct slice command,
                   uint64_t deadline_ms, propose_cb cb, void *arg);
 /* Only if this member still leads in `term`, else E_STALE: for the reconcilers. */
 void core_propose_in_term(struct core *c, struct loop *from, uint64_t term, const char *request_id,
                           struct slice command, uint64_t deadline_ms, propose_cb cb, void *arg);
-/* Linearizable read: cb on loop `from` once this member's root contains everything acknowledged before the call
- * (a ReadIndex round, shared by all that wait). E_UNAVAIL when there is no leader in time. */
+/* Linearizable read: cb on loop `from` once this member's root contains everything acknowledged
+ * before the call (a ReadIndex round, shared by all that wait). E_UNAVAIL when there is no leader
+ * in time. */
 typedef void (*read_cb)(void *arg, const struct err *err);
 void core_read(struct core *c, struct loop *from, uint64_t deadline_ms, read_cb cb, void *arg);
-/* Proves now, by a round to a majority, that this member leads in `term`: before leases are renewed. */
-void core_confirm(struct core *c, struct loop *from, uint64_t term, uint64_t deadline_ms, read_cb cb, void *arg);
+/* Proves now, by a round to a majority, that this member leads in `term`: before leases are
+ * renewed. */
+void core_confirm(struct core *c, struct loop *from, uint64_t term, uint64_t deadline_ms,
+                  read_cb cb, void *arg);
 /* Membership; asked of any member, done by the leader. */
 enum member_op { MEMBER_JOIN, MEMBER_PROMOTE, MEMBER_REMOVE, MEMBER_TRANSFER };
 void core_member(struct core *c, struct loop *from, enum member_op op, const struct core_peer *peer,

@@ -141,7 +141,8 @@ static int port_free(int *ret, struct err *err)
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool ok = fd >= 0 && !bind(fd, (struct sockaddr *)&a, n) && !getsockname(fd, (struct sockaddr *)&a, &n);
+    bool ok = fd >= 0 && !bind(fd, (struct sockaddr *)&a, n) &&
+              !getsockname(fd, (struct sockaddr *)&a, &n);
 
     if (fd >= 0)
         (void)close(fd);

@@ -274,8 +274,8 @@ static void core_started(void *arg)
         s->cfg.listening(s->cfg.arg, s->port);
 }
 
-/* Said here, where it can be mended: peers would refuse it one by one, and each only say so in its own
- * log. */
+/* Said here, where it can be mended: peers would refuse it one by one, and each only say so in its
+ * own log. */
 static int certificate_check(const struct server *s, struct err *err)
 {
     char want[32], have[256];
@@ -284,10 +284,11 @@ static int certificate_check(const struct server *s, struct err *err)
     tls_config_name(s->tls_peers, have, sizeof have);
     if (!strcmp(want, have))
         return 0;
-    return err_set(err, E_INVALID,
-                   "%.100s has the common name \"%.60s\", but this member needs \"%s\": give its own "
-                   "certificate with --cert and --key, or the --id that belongs to this one",
-                   s->cfg.cert_file, have, want);
+    return err_set(
+        err, E_INVALID,
+        "%.100s has the common name \"%.60s\", but this member needs \"%s\": give its own "
+        "certificate with --cert and --key, or the --id that belongs to this one",
+        s->cfg.cert_file, have, want);
 }
 
 int server_create(struct loop *l, const struct server_config *cfg, struct server **ret,

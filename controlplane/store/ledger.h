@@ -1,12 +1,14 @@
-/* The ledger: who held which devices, from when to when, at what price and to what end; and what stood idle.
+/* The ledger: who held which devices, from when to when, at what price and to what end; and what
+ * stood idle.
  *
- * It is made by apply from what changes (ledger.c), so it needs no command and cannot be forgotten by one. All of it is
- * integers: 1/1000 GPU × ms. For every set of whole UTC days, targets and classes
+ * It is made by apply from what changes (ledger.c), so it needs no command and cannot be forgotten
+ * by one. All of it is integers: 1/1000 GPU × ms. For every set of whole UTC days, targets and
+ * classes
  *
  *     sum of all causes = capacity × time + overhang × time            exactly
  *
- * where overhang is what is held on devices that are not known (any more): a node that vanished proves no end.
- * Money is made at the time of the report, by its lines' prices. */
+ * where overhang is what is held on devices that are not known (any more): a node that vanished
+ * proves no end. Money is made at the time of the report, by its lines' prices. */
 #ifndef HANSE_CONTROLPLANE_STORE_LEDGER_H
 #define HANSE_CONTROLPLANE_STORE_LEDGER_H
 
@@ -54,21 +56,24 @@ struct ledger_line {
     ledger_amount amount;
     double money;
 };
-/* Every line of the state, what is still open counted up to now_ms. Lines with equal keys may come more than once, in
- * no particular order; texts are borrowed for the call. */
+/* Every line of the state, what is still open counted up to now_ms. Lines with equal keys may come
+ * more than once, in no particular order; texts are borrowed for the call. */
 void ledger_scan(const struct root *r, int64_t now_ms,
                  void (*each)(const struct ledger_line *l, void *arg), void *arg);
 
-/* ---- reports -------------------------------------------------------------------------------------------------- */
+/* ---- reports
+ * --------------------------------------------------------------------------------------------------
+ */
 #define LEDGER_BY(B)                                                                               \
-    B(QUEUE, "queue") B(PROJECT, "project") B(WORKLOAD, "workload") B(CAUSE, "cause")              \
-    B(CLASS, "class") B(TARGET, "target") B(USER, "user") B(EXPERIMENT, "experiment")              \
-    B(CAPACITY, "capacity") B(DAY, "day")
+    B(QUEUE, "queue")                                                                              \
+    B(PROJECT, "project") B(WORKLOAD, "workload") B(CAUSE, "cause") B(CLASS, "class")              \
+        B(TARGET, "target") B(USER, "user") B(EXPERIMENT, "experiment") B(CAPACITY, "capacity")    \
+            B(DAY, "day")
 enum ledger_by {
 #define B(b, name) LEDGER_BY_##b,
     LEDGER_BY(B)
 #undef B
-    LEDGER_BY_NR
+        LEDGER_BY_NR
 };
 const char *ledger_by_text(enum ledger_by b);
 bool ledger_by_named(const char *name, size_t n, enum ledger_by *ret);
@@ -94,7 +99,8 @@ struct ledger_report {
     struct ledger_sum total;
     /* Of the days, targets and classes asked for, whatever else is filtered: */
     ledger_amount intervals, capacity, overhang;
-    int64_t folded[3]; /* newest days of which workloads; users and experiments; days, prices are folded; -1 = none */
+    int64_t folded[3]; /* newest days of which workloads; users and experiments; days, prices are
+                          folded; -1 = none */
 };
 /* Everything in arena a. Reads the root only: any thread. */
 void ledger_report_make(const struct root *r, int64_t now_ms, const struct ledger_query *q,

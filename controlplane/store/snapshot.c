@@ -448,8 +448,9 @@ int snapshot_decode(struct slice in, struct root **ret, struct err *err)
         return err_set(err, E_CORRUPT, "this is no snapshot of Hanse");
     uint32_t version = le_get_u32(p + 8);
     if (version != SNAPSHOT_VERSION && version != SNAPSHOT_BEFORE_LEDGER)
-        return err_set(err, E_CORRUPT, "snapshot of version %u; this program reads versions %d to %d",
-                       version, SNAPSHOT_BEFORE_LEDGER, SNAPSHOT_VERSION);
+        return err_set(err, E_CORRUPT,
+                       "snapshot of version %u; this program reads versions %d to %d", version,
+                       SNAPSHOT_BEFORE_LEDGER, SNAPSHOT_VERSION);
     if (le_get_u64(p + 16) != in.n - SNAPSHOT_HEAD ||
         le_get_u32(p + 12) != (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD))
         return err_set(err, E_CORRUPT, "the snapshot is torn: its checksum does not match");

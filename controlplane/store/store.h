@@ -1,9 +1,9 @@
 /* The replicated state: persistent (path-copying) ordered trees of immutable objects, and apply().
  *
- * apply() is a pure function of (state, entry): no clock, no randomness, no allocation order, no locale. It never
- * fails: rejections are results. Time and random names come inside the entry.
- * A `struct root` is one immutable version of everything: taking one is O(1), any thread may read it while it holds
- * a reference. The core loop owns the newest and publishes it after each entry. */
+ * apply() is a pure function of (state, entry): no clock, no randomness, no allocation order, no
+ * locale. It never fails: rejections are results. Time and random names come inside the entry. A
+ * `struct root` is one immutable version of everything: taking one is O(1), any thread may read it
+ * while it holds a reference. The core loop owns the newest and publishes it after each entry. */
 #ifndef HANSE_CONTROLPLANE_STORE_STORE_H
 #define HANSE_CONTROLPLANE_STORE_STORE_H
 
@@ -14,7 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- tree: bytes → reference-counted value ------------------------------------------------------------------ */
+/* ---- tree: bytes → reference-counted value
+ * ------------------------------------------------------------------ */
 /* A persistent B+tree or treap. All functions are O(log n); old versions stay valid. */
 struct tree;
 struct tree_value_ops { /* values are counted by their owner's functions */
@@ -25,20 +26,25 @@ struct tree *tree_create(const struct tree_value_ops *ops); /* empty */
 struct tree *tree_ref(const struct tree *t);
 struct tree *tree_unref(struct tree *t); /* NULL ok; frees in bounded slices through tree_reap */
 const void *tree_get(const struct tree *t, struct slice key);
-struct tree *tree_put(const struct tree *t, struct slice key, const void *value); /* new version; takes its own ref of value */
-struct tree *tree_del(const struct tree *t, struct slice key);                    /* new version, also when absent */
+struct tree *tree_put(const struct tree *t, struct slice key,
+                      const void *value); /* new version; takes its own ref of value */
+struct tree *tree_del(const struct tree *t, struct slice key); /* new version, also when absent */
 uint64_t tree_count(const struct tree *t);
 /* In key order from the first key >= start; each() returns false to stop. */
-void tree_scan(const struct tree *t, struct slice start, bool (*each)(struct slice key, const void *value, void *arg),
-               void *arg);
-/* Frees at most n nodes of trees let go; returns how many are left. Called on the core loop between entries. */
+void tree_scan(const struct tree *t, struct slice start,
+               bool (*each)(struct slice key, const void *value, void *arg), void *arg);
+/* Frees at most n nodes of trees let go; returns how many are left. Called on the core loop between
+ * entries. */
 size_t tree_reap(size_t n);
 
-/* ---- root ----------------------------------------------------------------------------------------------------- */
+/* ---- root
+ * -----------------------------------------------------------------------------------------------------
+ */
 struct change { /* one step of resourceVersion */
     uint64_t rv;
     enum kind_id kind;
-    const struct object *before, *after; /* NULL = created / deleted; `after` of a deletion carries the final rv in `before`'s copy */
+    const struct object *before, *after; /* NULL = created / deleted; `after` of a deletion carries
+                                            the final rv in `before`'s copy */
 };
 struct member_info {
     uint64_t id;
@@ -47,7 +53,7 @@ struct member_info {
     char name[64];
     uint32_t feature_level;
 };
-struct root; /* opaque; read by the functions below */
+struct root;                    /* opaque; read by the functions below */
 struct root *root_create(void); /* the empty state, rv 0 */
 struct root *root_ref(const struct root *r);
 struct root *root_unref(struct root *r);
@@ -59,33 +65,40 @@ int64_t root_time(const struct root *r);    /* UTC ms of the last entry */
 uint64_t root_digest(const struct root *r); /* over all objects, independent of order of arrival */
 const char *root_cluster_uid(const struct root *r);
 /* NULL when absent; borrowed from the root. ns "" for cluster scope. */
-const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns, const char *name);
+const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns,
+                              const char *name);
 /* ns NULL = all namespaces; from (ns, name) exclusive, both NULL = from the start. */
-void root_scan(const struct root *r, enum kind_id kind, const char *ns, const char *after_ns, const char *after_name,
-               bool (*each)(const struct object *o, void *arg), void *arg);
+void root_scan(const struct root *r, enum kind_id kind, const char *ns, const char *after_ns,
+               const char *after_name, bool (*each)(const struct object *o, void *arg), void *arg);
 uint64_t root_count(const struct root *r, enum kind_id kind);
 const struct object *root_workload_by_uid(const struct root *r, const char *uid);
-void root_scan_moves(const struct root *r, bool (*each)(const struct object *o, void *arg), void *arg); /* open Migrations */
+void root_scan_moves(const struct root *r, bool (*each)(const struct object *o, void *arg),
+                     void *arg); /* open Migrations */
 /* Changes with rv > since, in order. E_GONE when they are no longer kept. */
-int root_changes(const struct root *r, uint64_t since, bool (*each)(const struct change *c, void *arg), void *arg,
+int root_changes(const struct root *r, uint64_t since,
+                 bool (*each)(const struct change *c, void *arg), void *arg,
                  struct err *err) MUST_CHECK;
 uint64_t root_oldest_change(const struct root *r);
 struct write_op;
-/* Retention: what ended before that time, as the ops of a REMOVE; at most max, returns how many. Walks over all Workloads,
- * Migrations, Decisions and Events: now and then, not often. */
+/* Retention: what ended before that time, as the ops of a REMOVE; at most max, returns how many.
+ * Walks over all Workloads, Migrations, Decisions and Events: now and then, not often. */
 size_t root_finished(const struct root *r, int64_t before_ms, struct write_op *ret, size_t max);
-/* What is held on a node: by its key "TARGET.NODE"; false when nothing is. Bits of device d: milli held. */
+/* What is held on a node: by its key "TARGET.NODE"; false when nothing is. Bits of device d: milli
+ * held. */
 struct node_usage {
     int64_t cpu_milli, memory_bytes, gpu_milli;
     uint16_t device_milli[64];
 };
 bool root_usage(const struct root *r, const char *node, struct node_usage *ret);
-int64_t root_queue_held(const struct root *r, const char *queue, const char *class_); /* GPUs × 1000 */
+int64_t root_queue_held(const struct root *r, const char *queue,
+                        const char *class_); /* GPUs × 1000 */
 size_t root_members(const struct root *r, struct member_info *ret, size_t max);
 /* Policies' revision of the newest GitOps apply ("" = none). */
 const char *root_revision(const struct root *r);
 
-/* ---- commands ------------------------------------------------------------------------------------------------- */
+/* ---- commands
+ * -------------------------------------------------------------------------------------------------
+ */
 enum command_type {
     CMD_NONE = 0,
 #define C(c, n, name, doc) CMD_##c = (n),
@@ -99,30 +112,33 @@ struct command_head {
     char user[256];                  /* for the audit record and metadata */
 };
 
-/* A member stops at a command, and parts from the others at a step, that it does not know: what came with a level is
- * proposed only once every member has told that it has come to that level. */
+/* A member stops at a command, and parts from the others at a step, that it does not know: what
+ * came with a level is proposed only once every member has told that it has come to that level. */
 enum feature_level {
     FEATURE_FIRST = 1, /* what members know that tell no level */
     FEATURE_MOVES = 2  /* MIGRATE, STEP_CHECKPOINT_BAD */
 };
 #define FEATURE_LEVEL FEATURE_MOVES /* of this version: members tell it by MEMBER */
-uint32_t root_feature_level(const struct root *r); /* that all members have come to; 0: none is recorded yet */
-uint32_t command_feature_level(enum command_type type); /* that brought it; UINT32_MAX for one that is not known */
+uint32_t root_feature_level(
+    const struct root *r); /* that all members have come to; 0: none is recorded yet */
+uint32_t command_feature_level(
+    enum command_type type); /* that brought it; UINT32_MAX for one that is not known */
 
 enum write_verb { WRITE_CREATE = 1, WRITE_UPDATE, WRITE_UPDATE_STATUS, WRITE_DELETE };
 struct write_op {
     enum write_verb verb;
     enum kind_id kind;
     char ns[64], name[256];
-    char uid[64];             /* precondition, or "" */
-    uint64_t rv;              /* precondition, or 0 */
-    struct object *object;    /* CREATE, UPDATE: the whole new object (uid filled in by the proposer on CREATE) */
+    char uid[64]; /* precondition, or "" */
+    uint64_t rv;  /* precondition, or 0 */
+    struct object *
+        object; /* CREATE, UPDATE: the whole new object (uid filled in by the proposer on CREATE) */
 };
 struct write_cmd {
     struct command_head head;
-    char revision[128];       /* git commit, for an atomic apply */
-    bool apply;               /* a GitOps apply: sets the policies' revision */
-    bool if_absent;           /* CREATE of an existing name is a no-op (bootstrap documents) */
+    char revision[128]; /* git commit, for an atomic apply */
+    bool apply;         /* a GitOps apply: sets the policies' revision */
+    bool if_absent;     /* CREATE of an existing name is a no-op (bootstrap documents) */
     struct write_op *ops;
     uint32_t n;
 };
@@ -130,62 +146,72 @@ struct write_cmd {
 struct place_cmd {
     struct command_head head;
     char ns[64], name[256], uid[64];
-    int64_t epoch;            /* the workload's present epoch; the reservation begins epoch + 1 */
-    uint64_t rv_read;         /* resourceVersion of the state that was read: policies and inventory newer than it are checked again */
+    int64_t epoch;    /* the workload's present epoch; the reservation begins epoch + 1 */
+    uint64_t rv_read; /* resourceVersion of the state that was read: policies and inventory newer
+                         than it are checked again */
     struct decision_spec *decision;
     struct placement *placement; /* NULL: it waits; only reason, message and position are set */
     char queue[256];
 };
 
-/* Steps of the epoch machine (controlplane/store/epoch.def says from where to where each may go). */
+/* Steps of the epoch machine (controlplane/store/epoch.def says from where to where each may go).
+ */
 enum run_step {
-    STEP_DISPATCH = 1,   /* intent: about to submit (try + 1) */
-    STEP_ACCEPTED,       /* the target has it */
-    STEP_RUNNING,        /* all workers run */
-    STEP_ENDED,          /* proved: carries exit code, signal, proof */
-    STEP_ABSENT,         /* proved: never started, and will not */
-    STEP_UNKNOWN,        /* out of reach */
-    STEP_SEEN,           /* in reach again: back to the phase before, or as observed */
-    STEP_QUIESCE,        /* intent: signal and grace, to move or requeue */
-    STEP_STOP,           /* intent: end it for good (cancel, delete, deadline) */
-    STEP_REQUEUE,        /* stopped epoch: place again */
-    STEP_LEASE_OVER,     /* the lease and all bounds have passed on a runner that stops itself: proof */
-    STEP_FENCED,         /* an operator recorded that it is dead: proof */
-    STEP_CHECKPOINT,     /* a verified checkpoint was seen: catalogued, and the newest to resume from */
-    STEP_CHECKPOINT_BAD  /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from: reason says why;
-                            the newest good one of the catalogue takes its place, or none */
+    STEP_DISPATCH = 1, /* intent: about to submit (try + 1) */
+    STEP_ACCEPTED,     /* the target has it */
+    STEP_RUNNING,      /* all workers run */
+    STEP_ENDED,        /* proved: carries exit code, signal, proof */
+    STEP_ABSENT,       /* proved: never started, and will not */
+    STEP_UNKNOWN,      /* out of reach */
+    STEP_SEEN,         /* in reach again: back to the phase before, or as observed */
+    STEP_QUIESCE,      /* intent: signal and grace, to move or requeue */
+    STEP_STOP,         /* intent: end it for good (cancel, delete, deadline) */
+    STEP_REQUEUE,      /* stopped epoch: place again */
+    STEP_LEASE_OVER, /* the lease and all bounds have passed on a runner that stops itself: proof */
+    STEP_FENCED,     /* an operator recorded that it is dead: proof */
+    STEP_CHECKPOINT, /* a verified checkpoint was seen: catalogued, and the newest to resume from */
+    STEP_CHECKPOINT_BAD /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from:
+                           reason says why; the newest good one of the catalogue takes its place, or
+                           none */
 };
 struct run_cmd {
     struct command_head head;
     char ns[64], name[256], uid[64];
-    int64_t epoch, try_;      /* of the run that this is about; another epoch is E_STALE */
+    int64_t epoch, try_; /* of the run that this is about; another epoch is E_STALE */
     enum run_step step;
     int64_t exit_code, term_signal;
     enum proof proof;
     char reason[128], message[1024];
     struct run_checkpoint *checkpoint;
-    bool requeue;             /* with ENDED / ABSENT: the run was stopped to be placed again */
+    bool requeue; /* with ENDED / ABSENT: the run was stopped to be placed again */
 };
 
-/* Steps of a migration (move.def says from which phase to which each may go; enum move_phase names what is to be done
- * next). design.md section 8: reserve, quiesce, verify, stage, prove stopped, start, commit. */
+/* Steps of a migration (move.def says from which phase to which each may go; enum move_phase names
+ * what is to be done next). design.md section 8: reserve, quiesce, verify, stage, prove stopped,
+ * start, commit. */
 enum move_step {
-    MOVE_BEGIN = 1, /* a plan of one or more moves, all or nothing: the Migrations are made, destinations held */
-    MOVE_RESERVE,   /* of a Migration that a user made: its destination is held (none: it is requeued) */
-    MOVE_WAIT,      /* nothing fits: the reason is told, nothing is held */
-    MOVE_QUIESCE,   /* intent: the workload's QUIESCE, in the same command */
-    MOVE_VERIFY,    /* what it resumes from is settled: status.checkpoint of the workload as it is now, or nothing */
-    MOVE_STAGE,     /* the destination has read it and its digests hold */
-    MOVE_START,     /* the old epoch is proved ended: the destination becomes the workload's own place, epoch + 1 */
-    MOVE_COMMIT,    /* seen running in the new epoch */
-    MOVE_ABORT      /* the way back: what is held is let go; the workload goes on, or is queued as any other */
+    MOVE_BEGIN = 1, /* a plan of one or more moves, all or nothing: the Migrations are made,
+                       destinations held */
+    MOVE_RESERVE, /* of a Migration that a user made: its destination is held (none: it is requeued)
+                   */
+    MOVE_WAIT,    /* nothing fits: the reason is told, nothing is held */
+    MOVE_QUIESCE, /* intent: the workload's QUIESCE, in the same command */
+    MOVE_VERIFY, /* what it resumes from is settled: status.checkpoint of the workload as it is now,
+                    or nothing */
+    MOVE_STAGE,  /* the destination has read it and its digests hold */
+    MOVE_START,  /* the old epoch is proved ended: the destination becomes the workload's own place,
+                    epoch + 1 */
+    MOVE_COMMIT, /* seen running in the new epoch */
+    MOVE_ABORT   /* the way back: what is held is let go; the workload goes on, or is queued as any
+                    other */
 };
 struct move_begin { /* one workload of a plan */
     char ns[64], workload[256], uid[64];
     int64_t epoch;
     enum move_cause cause;
-    struct placement *placement;     /* destination; NULL: quiesced and requeued with its place in the queue */
-    struct decision_spec *decision;  /* with placement */
+    struct placement
+        *placement; /* destination; NULL: quiesced and requeued with its place in the queue */
+    struct decision_spec *decision;        /* with placement */
     double lost_gpu_seconds, cost, saving; /* as expected */
 };
 struct migrate_cmd {
@@ -194,12 +220,13 @@ struct migrate_cmd {
     char ns[64], name[256], uid[64]; /* the Migration; BEGIN has none */
     struct move_begin *begins;       /* BEGIN; RESERVE: exactly one */
     uint32_t n;
-    /* BEGIN of a preemption: for whom; its room is nominated in the same command. Victims are checked again: never a
-     * protected class, never below the minimum runtime, lower priority or borrowed. */
+    /* BEGIN of a preemption: for whom; its room is nominated in the same command. Victims are
+     * checked again: never a protected class, never below the minimum runtime, lower priority or
+     * borrowed. */
     char for_ns[64], for_name[256], for_uid[64];
     int64_t for_epoch;
     struct placement *nominated;
-    enum move_phase outcome;         /* ABORT: MP_FAILED or MP_CANCELLED */
+    enum move_phase outcome; /* ABORT: MP_FAILED or MP_CANCELLED */
     char reason[128], message[1024];
 };
 
@@ -208,19 +235,19 @@ struct facts_cmd {
     char target[256], session[64];
     bool reach_told, reachable;
     char why[256];
-    bool complete;            /* nodes that are not listed are gone */
-    struct node *nodes;       /* metadata.name "TARGET.NODE", spec, status.health */
+    bool complete;      /* nodes that are not listed are gone */
+    struct node *nodes; /* metadata.name "TARGET.NODE", spec, status.health */
     uint32_t n;
 };
 struct member_cmd {
     struct command_head head;
     struct member_info member;
     bool remove;
-    char cluster_uid[64];     /* with the first one */
+    char cluster_uid[64]; /* with the first one */
 };
 struct remove_cmd { /* by kind, ns, name, uid; only finished things */
     struct command_head head;
-    struct write_op *ops;     /* verb DELETE */
+    struct write_op *ops; /* verb DELETE */
     uint32_t n;
 };
 union command {
@@ -235,10 +262,12 @@ union command {
 };
 void command_encode(const union command *c, struct buf *out);
 /* Everything in arena a; objects are released by command_release. */
-int command_decode(struct slice in, struct arena *a, union command **ret, struct err *err) MUST_CHECK;
+int command_decode(struct slice in, struct arena *a, union command **ret,
+                   struct err *err) MUST_CHECK;
 void command_release(union command *c);
 
-/* ---- entries: one log entry = a header and a batch of commands ------------------------------------------------- */
+/* ---- entries: one log entry = a header and a batch of commands
+ * ------------------------------------------------- */
 struct entry_head {
     uint64_t number; /* strictly increasing; apply refuses anything else (reliability.md §1) */
     uint64_t term;   /* of the leader that proposed it */
@@ -252,38 +281,47 @@ void entry_end(struct buf *b);
 #define RESULT_OBJECTS_MAX 1
 struct result { /* of one command */
     char request_id[REQUEST_ID_MAX];
-    int code;              /* 0 or E_* */
-    uint64_t rv;           /* resourceVersion after it */
-    uint32_t op;           /* of a write: the op at fault */
-    bool unchanged;        /* an update that changed nothing */
+    int code;       /* 0 or E_* */
+    uint64_t rv;    /* resourceVersion after it */
+    uint32_t op;    /* of a write: the op at fault */
+    bool unchanged; /* an update that changed nothing */
     char field[ERR_FIELD_MAX], text[256];
 };
-/* Applies one entry: *root is replaced by the next version (the old one unref'ed). each() is called per command, in
- * order. Returns 0, or E_CORRUPT when the entry cannot be what a leader proposed (wrong number, torn): the member
- * must stop and be replaced; *root is unchanged then. */
+/* Applies one entry: *root is replaced by the next version (the old one unref'ed). each() is called
+ * per command, in order. Returns 0, or E_CORRUPT when the entry cannot be what a leader proposed
+ * (wrong number, torn): the member must stop and be replaced; *root is unchanged then. */
 int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice entry,
-                void (*each)(const struct result *r, void *arg), void *arg, struct err *err) MUST_CHECK;
+                void (*each)(const struct result *r, void *arg), void *arg,
+                struct err *err) MUST_CHECK;
 /* A single command against a fork, for dryRun=All: nothing is kept. */
 void store_try(const struct root *root, int64_t now_ms, const union command *c, struct result *ret,
                struct root **ret_after);
 
-/* ---- snapshots: the whole root, changes and request ids included -------------------------------------------------- */
-int snapshot_encode(const struct root *r, struct buf *out, struct err *err) MUST_CHECK; /* any thread */
+/* ---- snapshots: the whole root, changes and request ids included
+ * -------------------------------------------------- */
+int snapshot_encode(const struct root *r, struct buf *out,
+                    struct err *err) MUST_CHECK; /* any thread */
 int snapshot_decode(struct slice in, struct root **ret, struct err *err) MUST_CHECK;
 
-/* ---- the epoch machine ------------------------------------------------------------------------------------------- */
-/* May `step` be taken in this phase? The next phase, or 0. The table is epoch.def; `hanse` prints it as docs. */
+/* ---- the epoch machine
+ * ------------------------------------------------------------------------------------------- */
+/* May `step` be taken in this phase? The next phase, or 0. The table is epoch.def; `hanse` prints
+ * it as docs. */
 enum phase epoch_next(enum phase from, enum run_step step);
 const char *run_step_text(enum run_step s);
-bool phase_holds(enum phase p);    /* holds its reservation (Reserved … Quiescing, Unknown) */
-bool phase_live(enum phase p);     /* something may be running outside (Dispatching … Quiescing, Unknown) */
+bool phase_holds(enum phase p); /* holds its reservation (Reserved … Quiescing, Unknown) */
+bool phase_live(
+    enum phase p); /* something may be running outside (Dispatching … Quiescing, Unknown) */
 bool phase_final(enum phase p);
 
-/* ---- migrations ---------------------------------------------------------------------------------------------------- */
+/* ---- migrations
+ * ----------------------------------------------------------------------------------------------------
+ */
 /* May `step` be taken in this phase? The next phase, or 0. The table is move.def. */
 enum move_phase move_next(enum move_phase from, enum move_step step);
 const char *move_step_text(enum move_step s);
-bool move_open(enum move_phase p);  /* not ended */
-bool move_holds(enum move_phase p); /* its status.placement is held, beside what the workload itself holds */
+bool move_open(enum move_phase p); /* not ended */
+bool move_holds(
+    enum move_phase p); /* its status.placement is held, beside what the workload itself holds */
 
 #endif

@@ -169,8 +169,8 @@ void ledger_fini(struct ledger *l);
 void ledger_change_begin(struct root *w, const struct object *before, const struct object *after);
 void ledger_change(struct root *w, const struct object *before, const struct object *after);
 void ledger_load(struct root *w, const struct object *o); /* from a snapshot */
-/* Records of a snapshot. ledger_loaded: all were read, or (had false) the snapshot is older than the ledger, which
- * then begins now. */
+/* Records of a snapshot. ledger_loaded: all were read, or (had false) the snapshot is older than
+ * the ledger, which then begins now. */
 void ledger_write(const struct root *r, uint16_t tag, struct buf *out);
 int ledger_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
 int ledger_loaded(struct root *w, bool had, struct err *err) MUST_CHECK;
@@ -218,7 +218,8 @@ int apply_facts(struct txn *t, const struct facts_cmd *c) MUST_CHECK;
 int apply_member(struct txn *t, const struct member_cmd *c) MUST_CHECK;
 int apply_remove(struct txn *t, const struct remove_cmd *c) MUST_CHECK;
 int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
-/* status.spent of a Workload whose placement ends with this version (ledger_hold.c); part of txn_put. */
+/* status.spent of a Workload whose placement ends with this version (ledger_hold.c); part of
+ * txn_put. */
 void ledger_spend(struct txn *t, const struct object *before, void *body);
 void facts_reclass(struct txn *t); /* GpuClasses changed: nodes get their classes anew */
 const char *sentence_named(struct txn *t, const struct kind *k,
@@ -232,7 +233,7 @@ struct place {
     const struct decision_spec *decision;
     struct placement *p;          /* our copy */
     const struct placement *held; /* what it gives up in exchange, or NULL */
-    bool settled; /* its quota was admitted when the place was reserved, and kept since */
+    bool settled;      /* its quota was admitted when the place was reserved, and kept since */
     const char *queue; /* in: where it was decided, or NULL; out: where it is */
     const struct object *target;
     int64_t gpus; /* × 1000, all workers */
@@ -291,18 +292,18 @@ void record_i64(struct buf *b, uint16_t tag, int64_t v);
 void record_str(struct buf *b, uint16_t tag, const char *s); /* nothing for "" */
 void record_bytes(struct buf *b, uint16_t tag, const void *p, size_t n);
 size_t record_open(struct buf *b,
-                 uint16_t tag); /* a nested field: its length is filled in by record_close */
+                   uint16_t tag); /* a nested field: its length is filled in by record_close */
 void record_close(struct buf *b, size_t at);
 struct wire {
     const unsigned char *p;
     size_t n;
 };
 int record_next(struct wire *w, uint16_t *ret_tag,
-              struct slice *ret); /* 1, 0 at the end, E_CORRUPT */
+                struct slice *ret); /* 1, 0 at the end, E_CORRUPT */
 uint64_t record_get_u64(struct slice s);
 int64_t record_get_i64(struct slice s);
 bool record_get_str(struct slice s, char *out,
-                  size_t n); /* false when it does not fit or holds a NUL */
+                    size_t n); /* false when it does not fit or holds a NUL */
 void le_put_u16(unsigned char *p, uint16_t v);
 void le_put_u32(unsigned char *p, uint32_t v);
 void le_put_u64(unsigned char *p, uint64_t v);

@@ -17,7 +17,7 @@ int fuzz_snapshot(const uint8_t *data, size_t size)
     if (size >= 24) {
         le_put_u64((unsigned char *)b.p + 16, size - 24);
         le_put_u32((unsigned char *)b.p + 12,
-                (uint32_t)crc32_z(0, (unsigned char *)b.p + 24, size - 24));
+                   (uint32_t)crc32_z(0, (unsigned char *)b.p + 24, size - 24));
     }
     if (snapshot_decode(slice_make(b.p, b.n), &root, &e) == 0)
         root_check(root);

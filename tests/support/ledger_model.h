@@ -1,5 +1,6 @@
-/* What the ledger should say, worked out anew from the stream of changes: device by device, moment by moment, with no
- * bounds and no cleverness. Shares no code with controlplane/store/ledger*.c but the names of the causes. */
+/* What the ledger should say, worked out anew from the stream of changes: device by device, moment
+ * by moment, with no bounds and no cleverness. Shares no code with controlplane/store/ledger*.c but
+ * the names of the causes. */
 #ifndef HANSE_TESTS_SUPPORT_LEDGER_MODEL_H
 #define HANSE_TESTS_SUPPORT_LEDGER_MODEL_H
 
@@ -13,15 +14,16 @@ void ledger_model_time(struct ledger_model *m, int64_t now);
 void ledger_model_change(struct ledger_model *m, const struct change *c);
 
 struct ledger_difference {
-    unsigned level;    /* of folding that it was compared at: 0 = every field of every line */
-    uint64_t lines;    /* compared */
-    uint64_t wrong;    /* lines whose amounts differ, or that only one of both has */
-    double money;      /* largest relative difference of a cause's money */
-    char example[400]; /* one that is wrong */
+    unsigned level;      /* of folding that it was compared at: 0 = every field of every line */
+    uint64_t lines;      /* compared */
+    uint64_t wrong;      /* lines whose amounts differ, or that only one of both has */
+    double money;        /* largest relative difference of a cause's money */
+    char example[400];   /* one that is wrong */
     ledger_amount error; /* all causes - capacity × time - overhang × time */
 };
 /* Compares all lines of the root, open ones counted up to the last time told. */
-void ledger_model_compare(struct ledger_model *m, const struct root *r, struct ledger_difference *ret);
+void ledger_model_compare(struct ledger_model *m, const struct root *r,
+                          struct ledger_difference *ret);
 /* status.spent that differed from what the model booked for that workload. */
 uint64_t ledger_model_spent_wrong(const struct ledger_model *m);
 

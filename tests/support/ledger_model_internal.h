@@ -22,6 +22,7 @@ struct line_key {
     double price;
     int cause, basis, priced, target, class_, queue, project, user, workload, experiment;
 };
+_Static_assert(sizeof(struct line_key) == 56, "compared as bytes: no padding");
 struct cell {
     struct line_key key;
     ledger_amount amount;

@@ -96,7 +96,7 @@ struct fed {
     } arrow;
     char points[FED_POINTS_MAX][64]; /* failpoints that were reached */
     unsigned n_points;
-    unsigned moves[MP_CANCELLED + 1]; /* how often a Migration was seen in a phase */
+    unsigned moves[MP_CANCELLED + 1];  /* how often a Migration was seen in a phase */
     unsigned causes[MOVE_RECLAIM + 1]; /* migrations by cause */
     bool quiet, docs, probe_sent, probe_acked;
     char failed[512]; /* the first check that did not hold */

@@ -103,7 +103,7 @@ static void test_from_target_to_target(void **state)
     assert_int_equal(s->phase, MP_SUCCEEDED);
     assert_string_equal(s->reason, "Moved");
     assert_string_equal(s->message, "why it moves"); /* it is told afterwards, too */
-    assert_int_equal(s->pause, 3000); /* from the signal to running again */
+    assert_int_equal(s->pause, 3000);                /* from the signal to running again */
     assert_true(s->endedAt == k.now);
     static const enum move_phase way[] = {MP_QUIESCING, MP_VERIFYING, MP_STAGING,
                                           MP_FENCING,   MP_STARTING,  MP_SUCCEEDED};
