@@ -342,6 +342,23 @@ static void driver_absent(struct driver *d)
     driver_step_end(d, STEP_ABSENT, true);
 }
 
+static enum partition_mode partition_mode(const struct driver *d)
+{
+    const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
+
+    return p && p->mode ? p->mode : PARTITION_WAIT;
+}
+
+/* The end that spec.partition stop asks for: it was cut off and stopped itself, and stays so, as it
+ * would had its target stayed away. */
+static bool stopped_itself(struct driver *d)
+{
+    const struct intent *in = status_of(d)->intent;
+
+    return partition_mode(d) == PARTITION_STOP && d->seen.lease_lost && d->seen.exit_code &&
+           !(in && in->op == INTENT_QUIESCE);
+}
+
 /* Reports what was seen of a run that the state has as going on. True when a step was proposed. */
 static bool report_seen(struct driver *d)
 {
@@ -351,7 +368,10 @@ static bool report_seen(struct driver *d)
         return false;
     switch (d->seen.state) {
     case RUN_ENDED:
-        driver_step_end(d, STEP_ENDED, end_requeues(d));
+        if (stopped_itself(d)) /* ahead of our own notice that it was out of reach: tick_unknown */
+            driver_step(d, STEP_UNKNOWN, "LeaseLost", "its runner was cut off and stopped itself");
+        else
+            driver_step_end(d, STEP_ENDED, end_requeues(d));
         return true;
     case RUN_ABSENT:
         driver_absent(d);
@@ -436,13 +456,6 @@ static void tick_quiescing(struct driver *d, struct site *t)
     }
 }
 
-static enum partition_mode partition_mode(const struct driver *d)
-{
-    const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
-
-    return p && p->mode ? p->mode : PARTITION_WAIT;
-}
-
 /* The last copy is not let go before its replacement holds a place: after replaceAfter a Migration
  * looks for one, and only when it has one may the lease decide. */
 static bool replace_ready(struct driver *d)
@@ -469,16 +482,6 @@ static bool unwanted(const struct driver *d)
 
     return d->o->meta->deletionTimestamp || s->suspend || (in && in->op == INTENT_STOP) ||
            (s->deadline && loop_wall_ms(d->brain->loop) >= s->deadline);
-}
-
-/* Its target came back with the end that spec.partition stop asks for: it stopped itself, and stays
- * so, as it would had its target stayed away. */
-static bool stopped_itself(struct driver *d)
-{
-    const struct intent *in = status_of(d)->intent;
-
-    return partition_mode(d) == PARTITION_STOP && d->seen.lease_lost && d->seen.exit_code &&
-           !(in && in->op == INTENT_QUIESCE);
 }
 
 /* Out of reach. The reservation stays; only proof, or a lease that is certainly over, ends it. */

@@ -231,7 +231,8 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
     (void)snprintf(c.run.message, sizeof c.run.message, "%s", o->message);
     if (step == STEP_LEASE_OVER)
         (void)snprintf(c.run.message, sizeof c.run.message,
-                       "its target was out of reach for longer than its runner's lease");
+                       "its target was out of reach for longer than its runner's lease%s",
+                       requeue ? "" : "; spec.suspend true, then false, queues it again");
     step_propose(d, &c);
     if (requeue && step != STEP_ABSENT)
         movers_ending(d->brain, d->o,

@@ -117,6 +117,15 @@ static bool spec_changed(const struct object *before, const struct object *after
 }
 
 /* It waits for the scheduler. Who is on its way from one place to another waits for its mover. */
+/* Stopped by its partition policy, and its owner holds it: queued, so that letting go starts it. */
+static bool stopped_held(const struct object *o)
+{
+    const struct workload *w = object_as(o, workload);
+
+    return w->status && w->status->phase == PHASE_STOPPED && w->spec->suspend &&
+           !o->meta->deletionTimestamp;
+}
+
 static bool queued(const struct object *o)
 {
     const struct workload *w = object_as(o, workload);
@@ -141,7 +150,7 @@ void scheduler_change(struct brain *b, enum kind_id kind, const struct object *b
         const struct workload_status *was = before ? object_as(before, workload)->status : NULL;
         bool freed = was && phase_holds(was->phase) &&
                      (!after || !phase_holds(object_as(after, workload)->status->phase));
-        if (freed ||
+        if (freed || (after && stopped_held(after)) ||
             (after && queued(after) && (!before || !queued(before) || spec_changed(before, after))))
             scheduler_want(b);
         if (freed)
@@ -192,15 +201,48 @@ void scheduler_want(struct brain *b)
  * ----------------------------------------------------------------------------------------------------------
  */
 struct pending {
+    struct brain *brain;
     struct cycle_item *v;
     size_t n, cap;
     bool by_time;        /* something waits for time to pass */
     int64_t deadline_ms; /* the first of those that wait; 0 = none */
 };
+struct placing {
+    struct brain *brain;
+    char uid[64];
+    bool placed;
+};
+static void place_answered(void *arg, const struct result *r, const struct err *err);
+
+/* A step of the machine of a workload that holds nothing. */
+static void run_propose(struct brain *b, const struct object *o, enum run_step step,
+                        const char *reason, const char *message)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+    union command c = {.run = {.head = {.type = CMD_RUN, .user = "hanse:scheduler"},
+                               .step = step,
+                               .epoch = s->epoch,
+                               .try_ = s->intent ? s->intent->try_ : 0}};
+    struct placing *pl = mem_new(struct placing);
+
+    brain_request_id(b, c.run.head.request_id);
+    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", o->meta->namespace_);
+    (void)snprintf(c.run.name, sizeof c.run.name, "%s", o->meta->name);
+    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", o->meta->uid);
+    (void)snprintf(c.run.reason, sizeof c.run.reason, "%s", reason);
+    (void)snprintf(c.run.message, sizeof c.run.message, "%s", message);
+    pl->brain = b;
+    (void)snprintf(pl->uid, sizeof pl->uid, "%s", o->meta->uid);
+    b->cycle_in_flight++;
+    brain_propose(b, &c, place_answered, pl);
+}
+
 static bool pending_add(const struct object *o, void *arg)
 {
     struct pending *p = arg;
 
+    if (stopped_held(o))
+        run_propose(p->brain, o, STEP_REQUEUE, "Suspended", "queued again; held by spec.suspend");
     if (!queued(o))
         return true;
     if (p->n == p->cap) {
@@ -210,12 +252,6 @@ static bool pending_add(const struct object *o, void *arg)
     p->v[p->n++] = (struct cycle_item){.workload = object_ref(o)};
     return p->n < PENDING_MAX;
 }
-
-struct placing {
-    struct brain *brain;
-    char uid[64];
-    bool placed;
-};
 
 static void place_answered(void *arg, const struct result *r, const struct err *err)
 {
@@ -335,28 +371,6 @@ void scheduler_tell(struct brain *b, const struct cycle_item *it)
     brain_propose(b, &c, place_answered, pl);
 }
 
-/* Its deadline has passed while it waited: no place would help any more. */
-static void expire_propose(struct brain *b, const struct object *o)
-{
-    const struct workload_status *s = object_as(o, workload)->status;
-    union command c = {.run = {.head = {.type = CMD_RUN, .user = "hanse:scheduler"},
-                               .step = STEP_STOP,
-                               .epoch = s->epoch,
-                               .try_ = s->intent ? s->intent->try_ : 0}};
-    struct placing *pl = mem_new(struct placing);
-
-    brain_request_id(b, c.run.head.request_id);
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", o->meta->namespace_);
-    (void)snprintf(c.run.name, sizeof c.run.name, "%s", o->meta->name);
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", o->meta->uid);
-    (void)snprintf(c.run.reason, sizeof c.run.reason, "DeadlineExceeded");
-    (void)snprintf(c.run.message, sizeof c.run.message, "its deadline passed while it waited");
-    pl->brain = b;
-    (void)snprintf(pl->uid, sizeof pl->uid, "%s", o->meta->uid);
-    b->cycle_in_flight++;
-    brain_propose(b, &c, place_answered, pl);
-}
-
 /* Takes out those whose deadline has passed, and notes the next one. */
 static void pending_expire(struct brain *b, struct pending *p)
 {
@@ -367,7 +381,7 @@ static void pending_expire(struct brain *b, struct pending *p)
         const struct object *o = p->v[i].workload;
         int64_t deadline = object_as(o, workload)->spec->deadline;
         if (deadline && deadline < now) {
-            expire_propose(b, o);
+            run_propose(b, o, STEP_STOP, "DeadlineExceeded", "its deadline passed while it waited");
             (void)object_unref((struct object *)(uintptr_t)o);
             continue;
         }
@@ -419,7 +433,7 @@ static void cycle_run(struct brain *b, struct pending *p)
 static void cycle(void *arg)
 {
     struct brain *b = arg;
-    struct pending p = {0};
+    struct pending p = {.brain = b};
 
     b->cycle_posted = false;
     brain_under_way(b, -1);

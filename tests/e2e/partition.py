@@ -151,7 +151,7 @@ def wait_replace_stop(p):
     p.go("waits", 38, "wait", "left", "right")
     p.go("by-default", 36, None, "left", "right")
     p.go("replaced", 16, {"replaceAfter": "1s"}, "left", "right")
-    p.go("stops", 60, {"stopAfter": "6s"}, "left", "right")
+    p.go("stops", 26, {"stopAfter": "6s"}, "left", "right")
     p.go("stuck", 16, {"replaceAfter": "1s"}, "north", "west")
     names = ("waits", "by-default", "replaced", "stops", "stuck")
     first = {n: p.running(n, 1, 40, 40) for n in names}
@@ -225,6 +225,12 @@ def wait_replace_stop(p):
         p.holds(name, [1, 2], lost=40 + int(LEASE["left"] / 0.03))
     p.check("stops: it stays Stopped though its target is back", p.status("stops")["phase"] == "Stopped")
     p.one_life("stops", first["stops"], "and was never started again")
+    for held in (True, False):
+        p.suspend("stops", held)
+        p.becomes("stops", "Queued" if held else "Running", 30)
+    p.check("stops: held and let go by its owner, it goes on from what it had saved",
+            p.running("stops", 2, 1, 30).resumed > 0 and p.status("stops")["epoch"] == 2)
+    p.holds("stops", [1, 2], lost=40 + int(6 / 0.03))
 
 
 def which_copy_stays(p):
