@@ -4,7 +4,7 @@
  * Must never show a project more than itself: "namespace" is put there by the route, and then
  * nothing of the cluster's capacity is told. */
 #include "controlplane/server/backend.h"
-#include "controlplane/store/ledger.h"
+#include "controlplane/store/ledger/ledger.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

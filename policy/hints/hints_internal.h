@@ -3,7 +3,7 @@
 #ifndef HANSE_POLICY_HINTS_INTERNAL_H
 #define HANSE_POLICY_HINTS_INTERNAL_H
 
-#include "policy/place_internal.h"
+#include "policy/place/place_internal.h"
 
 #define HINT_TRIES 96 /* decisions that one search may cost */
 

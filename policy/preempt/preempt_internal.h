@@ -4,7 +4,7 @@
 #ifndef HANSE_POLICY_PREEMPT_INTERNAL_H
 #define HANSE_POLICY_PREEMPT_INTERNAL_H
 
-#include "policy/place_internal.h"
+#include "policy/place/place_internal.h"
 
 #define DEVICES_MAX 256
 /* Sums of the same harm in another order differ in their last bits: what is closer counts as equal,

@@ -4,7 +4,7 @@
 #ifndef HANSE_TESTS_SUPPORT_LEDGER_MODEL_H
 #define HANSE_TESTS_SUPPORT_LEDGER_MODEL_H
 
-#include "controlplane/store/ledger.h"
+#include "controlplane/store/ledger/ledger.h"
 
 struct ledger_model;
 struct ledger_model *ledger_model_create(int64_t now);

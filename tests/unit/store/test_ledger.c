@@ -1,7 +1,7 @@
 /* The ledger: what runs, waits, is lost and stands idle, in integers that add up; its money; its
  * bounds. A long random history against an independent replay is in test_ledger_random.c. */
 #include "tests/unit/store/move_kit.h"
-#include "controlplane/store/ledger_internal.h"
+#include "controlplane/store/ledger/ledger_internal.h"
 
 #include <time.h>
 

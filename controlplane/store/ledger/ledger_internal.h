@@ -1,0 +1,133 @@
+/* What the files of the ledger share. Nobody else includes it but the tests.
+ *
+ *   cells      node, class       which devices are there, which are sick, what is held of each
+ *   accounts   target, class     rates of capacity, idle …, and their integrals since the window
+ * began open       'w' or 'm', uid   an allocation that is held now: a Workload's epoch, a
+ * Migration's destination intervals  number            the newest closed allocations totals line
+ * sums, by levels: each keeps less than the one before */
+#ifndef HANSE_CONTROLPLANE_STORE_LEDGER_INTERNAL_H
+#define HANSE_CONTROLPLANE_STORE_LEDGER_INTERNAL_H
+
+#include "controlplane/store/ledger/ledger.h"
+#include "controlplane/store/store_internal.h"
+
+#define LEDGER_DEVICES 256 /* of a node; those up to HELD_DEVICES can be placed */
+#define LEDGER_HELD_DEVICES 64
+#define LEDGER_KINDS 5       /* enum capacity, 0 = the node does not say */
+#define LEDGER_SEGMENTS 16   /* of one epoch, divided by times out of reach, no checkpoint yet */
+#define LEDGER_TEXT_MAX 255  /* of one text of a line */
+#define LEDGER_LINE_MAX 2048 /* its bytes */
+#define LEDGER_YEARLY 3      /* from this level on: by year, prices folded */
+
+struct device_set {
+    uint64_t bits[LEDGER_DEVICES / 64];
+};
+struct cell_box {
+    struct box box;
+    struct device_set there, sick;
+    uint32_t held[LEDGER_HELD_DEVICES]; /* in 1/1000 */
+    uint64_t kind;                      /* enum capacity of its node */
+};
+/* In 1/1000 GPU; as integrals: × ms. ok + sick + held = capacity + over. */
+struct rates {
+    int64_t capacity, over, held;
+    int64_t ok[LEDGER_KINDS], sick[LEDGER_KINDS]; /* held by nobody */
+};
+struct account_box {
+    struct box box;
+    int64_t from, since, until; /* window: one day, one set of prices; sums are up to `since` */
+    struct rates now, sum;
+    double price[LEDGER_KINDS];
+    uint64_t priced; /* bit per kind */
+    uint64_t kind;   /* that kind 0 stands for */
+    uint64_t reach;  /* is the target in reach? */
+};
+struct segment {
+    int64_t from, to;
+    enum ledger_cause cause;
+};
+struct open_box {
+    struct box box;
+    int64_t from, since; /* begin of it all, and of what it does now */
+    uint64_t state;      /* enum ledger_cause: STARTING, USEFUL, UNKNOWN or MIGRATING */
+    uint64_t ran;
+    uint32_t
+        n; /* times that it ran, closed by times out of reach, no verified checkpoint after them */
+    struct segment run[];
+};
+struct interval_box {
+    struct box box;
+    int64_t from, to, milli, epoch;
+    uint32_t n;
+    char line[]; /* day 0 */
+};
+struct total_box {
+    struct box box;
+    ledger_amount amount;
+    double money; /* of yearly levels */
+};
+
+typedef void (*ledger_sink)(void *arg, const struct ledger_line *l);
+
+/* ---- ledger_line.c: a line as bytes, in the order of days */
+size_t line_encode(const struct ledger_line *l, char out[LEDGER_LINE_MAX]);
+/* Texts point into the bytes. False when they are no line. */
+bool line_decode(struct slice in, struct ledger_line *ret);
+void line_fold(unsigned level, struct ledger_line *l);
+double line_money(ledger_amount amount, double price); /* the same bits on every machine */
+
+/* ---- ledger_book.c: closed intervals and totals */
+void ledger_total_add(struct root *w, unsigned level, const struct ledger_line *l);
+void ledger_interval_add(struct root *w, const struct ledger_line *l, int64_t epoch, int64_t milli,
+                         int64_t from, int64_t to);
+/* One line per day of milli × [from, to). */
+void ledger_days(const struct ledger_line *l, int64_t milli, int64_t from, int64_t to,
+                 ledger_sink sink, void *arg);
+void ledger_put_interval(struct root *w, struct slice key,
+                         struct interval_box *b); /* takes b over */
+void ledger_put_total(struct root *w, unsigned level, struct slice key, struct total_box *b);
+
+/* ---- ledger_account.c */
+/* `since` of what was made from objects while a snapshot is read: not in the digest yet. */
+#define LEDGER_NOT_BEGUN INT64_MIN
+void account_key(struct key *k, const char *target, const char *class_);
+void account_change(struct root *w, const char *target, const char *class_,
+                    const struct rates *delta, bool load);
+/* Up to t; what a window that ends on the way holds goes to the sink. */
+void account_advance(const struct root *r, struct slice key, struct account_box *a, int64_t t,
+                     ledger_sink sink, void *arg);
+void account_flush(const char *target, const char *class_, const struct account_box *a,
+                   ledger_sink sink, void *arg);
+void account_begin(const struct root *r, struct slice key, struct account_box *a, int64_t t);
+/* A Target or a PriceSheet changes. Ahead of the change (begin false): all windows up to now, by
+ * what held so far; after it: new ones. */
+void accounts_reprice(struct root *w, const struct object *before, const struct object *after,
+                      bool begin);
+void account_store(struct root *w, struct slice key, struct account_box *b); /* takes b over */
+/* Is a price known for what a placement of price 0 holds? */
+bool account_free(const struct root *r, const char *target, const char *class_, enum capacity kind);
+
+/* ---- ledger_hold.c: open allocations */
+/* The placement that a Workload or a Migration holds, when it can be booked; else NULL. */
+const struct placement *ledger_hold(const struct object *o);
+int64_t hold_milli(const struct placement *p);
+static inline bool assignment_booked(const struct assignment *a)
+{
+    return *a->node && strlen(a->node) <= 253 && a->gpuMilli > 0 && a->gpuMilli <= 1000;
+}
+static inline bool device_booked(int64_t device)
+{
+    return device >= 0 && device < LEDGER_HELD_DEVICES;
+}
+void hold_begin(struct root *w, const struct object *o, int64_t at);
+void hold_step(struct root *w, const struct object *before, const struct object *after);
+void hold_end(struct root *w, const struct object *before, const struct object *after);
+bool hold_goes_on(const struct object *before, const void *body); /* the same allocation */
+void hold_scan(const struct root *r, int64_t now, ledger_sink sink, void *arg);
+void open_key(struct key *k, const struct object *o);
+void open_store(struct root *w, struct slice key,
+                struct open_box *b); /* takes b over; NULL removes */
+
+/* ---- ledger.c: cells */
+void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool load);
+#endif

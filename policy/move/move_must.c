@@ -1,0 +1,96 @@
+/* Must a run leave where it is? Only for what makes the place itself unfit: a compliance policy
+ * that forbids it now, a sick node or device, a drained target. A node that is NotReady or gone
+ * proves nothing, an unreachable target is the partition policy's matter, and a PlacementPolicy or
+ * a window that would choose otherwise today moves nobody: they say where new work goes. */
+#include "policy/move/move_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool breaks_compliance(const struct pool *p, const struct object *w,
+                              const struct object *target, char *why, size_t size)
+{
+    const struct docs *d = &p->docs[KIND_COMPLIANCE_POLICY];
+    const struct workload_spec *s = object_as(w, workload)->spec;
+    const struct object *datasets[64];
+    uint32_t n = s->n_data < 64 ? s->n_data : 64;
+
+    for (uint32_t i = 0; i < n; i++)
+        datasets[i] = docs_get(&p->docs[KIND_DATASET], w->meta->namespace_, s->data[i].dataset);
+    for (uint32_t i = 0; i < d->n; i++) {
+        const struct compliance_policy_spec *c = object_as(d->v[i], compliance_policy)->spec;
+        enum reason r;
+
+        if (c->mode == MODE_AUDIT || !c->allow ||
+            !compliance_selects(d->v[i], w, datasets, n, COVERS_RUN))
+            continue;
+        r = compliance_allows(c->allow, target);
+        if (r == REASON_NONE)
+            continue;
+        compliance_sentence(r, d->v[i], target, why, size);
+        return true;
+    }
+    return false;
+}
+
+static bool device_sick(const struct node_spec *s, const struct assignment *a)
+{
+    for (uint32_t i = 0; i < a->n_gpus; i++) {
+        for (uint32_t k = 0; k < s->n_gpus; k++) {
+            if (s->gpus[k].index == a->gpus[i] && s->gpus[k].health == HEALTH_SICK)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool on_sick_node(const struct pool *p, const struct placement *at, char *why, size_t size)
+{
+    for (uint32_t i = 0; i < at->n_assignments; i++) {
+        const struct assignment *a = &at->assignments[i];
+        const struct object *o = docs_get(&p->docs[KIND_NODE], "", a->node);
+        const struct node *n = o ? object_as(o, node) : NULL;
+
+        if (!n)
+            continue;
+        if (n->status && n->status->health == HEALTH_SICK) {
+            (void)snprintf(why, size, "node %s is sick%s%s", a->node,
+                           n->status->reason[0] ? ": " : "", n->status->reason);
+            return true;
+        }
+        if (device_sick(n->spec, a)) {
+            (void)snprintf(why, size, "a GPU of node %s is sick", a->node);
+            return true;
+        }
+    }
+    return false;
+}
+
+enum move_cause must_leave(const struct pool *p, const struct object *workload, char *why,
+                           size_t size)
+{
+    const struct workload_status *s = object_as(workload, workload)->status;
+    const struct placement *at = s ? s->placement : NULL;
+    const struct object *target = at ? docs_get(&p->docs[KIND_TARGET], "", at->target) : NULL;
+
+    if (!at)
+        return (enum move_cause)0;
+    if (target && breaks_compliance(p, workload, target, why, size))
+        return MOVE_COMPLIANCE;
+    if (on_sick_node(p, at, why, size))
+        return MOVE_SICK;
+    if (target && target_spec_of(target)->drain) {
+        (void)snprintf(why, size, "target %s is drained", at->target);
+        return MOVE_DRAIN;
+    }
+    return (enum move_cause)0;
+}
+
+enum move_cause policy_must_leave(const struct pool *p, const struct object *workload,
+                                  int64_t now_ms)
+{
+    char why[256];
+
+    (void)now_ms; /* no cause depends on the time of day: windows stop nothing that runs */
+    return must_leave(p, workload, why, sizeof(why));
+}

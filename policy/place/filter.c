@@ -1,0 +1,299 @@
+/* Filters: may this target, may this group be used at all? Cheapest and most binding first, so that
+ * the reason in the record is the one that a person would have to change first. */
+#include "policy/place/place_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct target_verdict verdict(enum reason r, const char *text)
+{
+    return (struct target_verdict){.reason = r, .text = text};
+}
+
+static bool any_matches(const struct target_selector *v, uint32_t n, const struct object *target)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (target_matches(&v[i], target))
+            return true;
+    }
+    return false;
+}
+
+static bool runner_can(const struct run_spec *run, enum target_type type)
+{
+    bool program = run->n_command > 0 || run->script[0];
+
+    if (type == TARGET_KUBERNETES)
+        return run->image[0] || run->manifest.n;
+    if (type == TARGET_AGENT || type == TARGET_SLURM)
+        return program;
+    return program || run->image[0];
+}
+
+static bool ordered(const struct placement_policy_spec *s, const struct object *target)
+{
+    for (uint32_t i = 0; i < s->n_order; i++) {
+        if (target_matches(s->order[i].targets, target))
+            return true;
+    }
+    return s->n_order == 0;
+}
+
+static struct target_verdict by_policies(struct place *pl, const struct object *target)
+{
+    const struct placement_policy_spec *s = pl->order;
+    char text[256];
+
+    for (uint32_t i = 0; i < pl->n_compliance; i++) {
+        const struct compliance_policy_spec *c =
+            object_as(pl->compliance[i], compliance_policy)->spec;
+        enum reason r = c->mode == MODE_AUDIT ? REASON_NONE : compliance_allows(c->allow, target);
+
+        if (r == REASON_NONE)
+            continue;
+        compliance_sentence(r, pl->compliance[i], target, text, sizeof(text));
+        return verdict(r, arena_strdup(pl->a, text));
+    }
+    if (s &&
+        (any_matches(s->forbid, s->n_forbid, target) ||
+         (s->n_require && !any_matches(s->require, s->n_require, target)) || !ordered(s, target)))
+        return verdict(REASON_POLICY_FORBIDS, pl->policy->meta->name);
+    if (!target_matches(pl->spec->targets, target))
+        return verdict(REASON_NOT_SELECTED, NULL);
+    if (pl->rq->avoid_target && strcmp(pl->rq->avoid_target, target->meta->name) == 0)
+        return verdict(REASON_NOT_SELECTED, "a migration leaves this target");
+    if (pl->rq->only_target && strcmp(pl->rq->only_target, target->meta->name) != 0)
+        return verdict(REASON_NOT_SELECTED, "a migration goes to another target");
+    return verdict(REASON_NONE, NULL);
+}
+
+struct target_verdict filter_target(struct place *pl, uint32_t target)
+{
+    const struct target_rec *t = &pl->p->t.targets[target];
+    struct target_verdict v = by_policies(pl, t->obj);
+
+    if (v.reason != REASON_NONE)
+        return v;
+    if (t->spec->observeOnly)
+        return verdict(REASON_OBSERVE_ONLY, NULL);
+    if (pl->spec->run && !runner_can(pl->spec->run, t->spec->type))
+        return verdict(REASON_RUNNER_MISSING, target_type_text(t->spec->type));
+    if (t->reach != REACH_YES)
+        return verdict(REASON_UNREACHABLE, NULL);
+    if (t->spec->unschedulable || t->spec->drain)
+        return verdict(REASON_CORDONED, NULL);
+    if (t->spec->limits && t->spec->limits->workloads > 0 &&
+        t->workloads >= t->spec->limits->workloads) {
+        v = verdict(REASON_TARGET_LIMIT, NULL);
+        v.x = t->spec->limits->workloads;
+    }
+    return v;
+}
+
+/* ---- the order of a policy: spill-over
+ * ------------------------------------------------------------------------- */
+/* Share of the GPUs in use on the targets of the steps before `step`. */
+static double earlier_use(const struct place *pl, uint32_t step)
+{
+    const struct table *t = &pl->p->t;
+    int64_t all = 0, free = 0;
+
+    for (uint32_t i = 0; i < t->n_targets; i++) {
+        bool earlier = false;
+
+        for (uint32_t k = 0; k < step && !earlier && t->targets[i].obj; k++)
+            earlier = target_matches(pl->order->order[k].targets, t->targets[i].obj);
+        for (uint32_t g = t->targets[i].g0;
+             earlier && g < t->targets[i].g0 + t->targets[i].n_groups; g++) {
+            all += t->groups[g].gpus;
+            free += t->groups[g].free;
+        }
+    }
+    return all ? (double)(all - free) / (double)all : 1;
+}
+
+/* Milliseconds until the step opens; 0 = open; -1 = no time is known (its threshold is not
+ * reached). */
+static int64_t step_opens(const struct place *pl, uint32_t i)
+{
+    const struct order_step *s = &pl->order->order[i];
+    int64_t wait = s->after;
+
+    if (s->when && s->when->queueWait > wait)
+        wait = s->when->queueWait;
+    if (pl->waited_ms < wait)
+        return wait - pl->waited_ms;
+    if (s->when && s->when->utilisation > 0 && earlier_use(pl, i) < s->when->utilisation)
+        return -1;
+    return 0;
+}
+
+static uint32_t capacity_place(const struct order_step *s, enum capacity c)
+{
+    if (!s->n_capacity)
+        return 0;
+    for (uint32_t i = 0; i < s->n_capacity; i++) {
+        if (s->capacity[i] == c)
+            return i;
+    }
+    return NONE;
+}
+
+void filter_order(struct place *pl, struct row *r)
+{
+    const struct table *t = &pl->p->t;
+    bool waits = false;
+
+    r->rank = 0;
+    if (!pl->order || !pl->order->n_order)
+        return;
+    for (uint32_t i = 0; i < pl->order->n_order; i++) {
+        const struct order_step *s = &pl->order->order[i];
+        uint32_t at = capacity_place(s, t->groups[r->group].capacity);
+        int64_t opens;
+
+        if (at == NONE || !target_matches(s->targets, t->targets[r->target].obj))
+            continue;
+        opens = step_opens(pl, i);
+        if (opens == 0) {
+            r->rank = i * 8 + at;
+            return;
+        }
+        if (!waits || (opens > 0 && (r->x < 0 || opens < r->x)))
+            r->x = opens;
+        waits = true;
+    }
+    r->reason = waits ? REASON_SPILL_WAIT : REASON_CAPACITY_KIND;
+    r->text = waits ? NULL : capacity_text(t->groups[r->group].capacity);
+}
+
+/* ---- groups
+ * ------------------------------------------------------------------------------------------------------
+ */
+double class_speed(const struct table *t, uint32_t class_)
+{
+    const struct gpu_class_spec *s = t->classes[class_].spec;
+
+    return s && s->relativeSpeed > 0 ? s->relativeSpeed : 1;
+}
+
+bool group_asked_for(const struct place *pl, uint32_t group)
+{
+    uint32_t class_ = pl->p->t.groups[group].class_;
+
+    if (pl->need.mode == NEED_CPU)
+        return true;
+    if (pl->p->t.groups[group].max_dev == 0 && !pl->p->t.groups[group].has_mig)
+        return false;
+    if (!pl->gpu->n_classes)
+        return true;
+    for (uint32_t i = 0; i < pl->n_classes; i++) {
+        if (pl->classes[i] == class_)
+            return true;
+    }
+    return false;
+}
+
+static bool linked(const struct place *pl, const struct group *g, const char *want)
+{
+    const struct gpu_class_spec *c = pl->p->t.classes[g->class_].spec;
+
+    if (pl->need.nvlink)
+        return g->max_linked >= (pl->need.mode == NEED_WHOLE ? pl->need.count : 1);
+    return strcmp(g->fabric, want) == 0 || (c && strcmp(c->interconnect, want) == 0);
+}
+
+/* A run that moves within its queue and class takes what it gives up, though a limit has sunk below
+ * that meanwhile. */
+static bool has_quota(const struct place *pl, uint32_t class_, uint32_t workers)
+{
+    return pl->own && pl->own->i_queue == pl->queue && pl->own->i_class == class_ &&
+           need_milli(&pl->need, workers) <= pl->own->milli;
+}
+
+const struct quota_answer *place_quota(struct place *pl, uint32_t class_)
+{
+    const struct pool *p = pl->p;
+    struct quota_view v = quota_view_pool(p, class_);
+
+    if (!pl->quota_known[class_]) {
+        if (p->n_queues && pl->need.mode != NEED_CPU &&
+            !has_quota(pl, class_, pl->need.min_workers))
+            pl->quota[class_] =
+                quota_check(&v, pl->queue, need_milli(&pl->need, pl->need.min_workers));
+        pl->quota_known[class_] = true;
+    }
+    return &pl->quota[class_];
+}
+
+/* An elastic gang starts with as many workers as its queue may have. */
+uint32_t place_workers(struct place *pl, uint32_t class_)
+{
+    const struct pool *p = pl->p;
+    uint32_t low = pl->need.min_workers, high = pl->need.workers;
+    struct quota_view v = quota_view_pool(p, class_);
+
+    if (low >= high || !p->n_queues || pl->need.mode == NEED_CPU)
+        return high;
+    while (low < high) { /* low is admitted, more than high is not */
+        uint32_t mid = high - (high - low) / 2;
+
+        if (has_quota(pl, class_, mid) ||
+            quota_check(&v, pl->queue, need_milli(&pl->need, mid)).reason == REASON_NONE)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
+static bool refuse_row(struct row *r, enum reason why, int64_t x, int64_t y)
+{
+    r->reason = why;
+    r->x = x;
+    r->y = y;
+    return false;
+}
+
+static bool filter_devices(struct place *pl, struct row *r)
+{
+    const struct table *t = &pl->p->t;
+    const struct group *g = &t->groups[r->group];
+
+    if (pl->need.mode == NEED_CPU)
+        return true;
+    if (pl->gpu->minMemory > 0 && g->memory < pl->gpu->minMemory)
+        return refuse_row(r, REASON_GPU_MEMORY, g->memory, pl->gpu->minMemory);
+    if (pl->gpu->minSpeed > 0 && class_speed(t, g->class_) < pl->gpu->minSpeed) {
+        r->text = "its relative speed is below minSpeed";
+        return refuse_row(r, REASON_NO_CLASS, 0, 0);
+    }
+    if (pl->gpu->interconnect[0] && !linked(pl, g, pl->gpu->interconnect)) {
+        r->text = pl->gpu->interconnect;
+        return refuse_row(r, REASON_INTERCONNECT, pl->need.nvlink ? g->max_linked : 0,
+                          pl->need.count);
+    }
+    if (pl->need.mode == NEED_FRACTION && pl->need.hard)
+        return refuse_row(r, REASON_ISOLATION, 0, 0);
+    return true;
+}
+
+bool filter_group(struct place *pl, struct row *r)
+{
+    const struct table *t = &pl->p->t;
+    const struct group *g = &t->groups[r->group];
+    const struct quota_answer *q;
+
+    if (!filter_devices(pl, r))
+        return false;
+    q = place_quota(pl, g->class_);
+    if (q->reason != REASON_NONE) {
+        r->text = q->queue;
+        return refuse_row(r, q->reason, q->held, q->limit);
+    }
+    price_row(pl, r);
+    if (r->reason != REASON_NONE)
+        return false;
+    filter_order(pl, r);
+    return r->reason == REASON_NONE;
+}

@@ -1,0 +1,205 @@
+/* One decision, from the workload to the record: request → targets → groups → fit → score → record.
+ * It looks at targets and groups, never at all nodes: nodes are found through the buckets of their
+ * group. */
+#include "policy/place/place_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool explain_misfit(struct place *pl, struct row *r, enum reason why, int64_t x, int64_t y)
+{
+    (void)pl;
+    r->reason = why;
+    r->x = x;
+    r->y = y;
+    return false;
+}
+
+static int64_t nodes_with_room(const struct group *g, const struct need *n)
+{
+    int64_t sum = 0;
+
+    if (n->mode != NEED_WHOLE)
+        return g->n_ok;
+    for (uint32_t b = n->count; b <= g->max_dev; b++)
+        sum += g->count[b];
+    return sum;
+}
+
+/* No node has room for even one worker. */
+static bool misfit_single(struct place *pl, struct row *r)
+{
+    const struct table *t = &pl->p->t;
+    const struct group *g = &t->groups[r->group];
+    const struct need *n = &pl->need;
+    struct fit_count c;
+
+    r->nodes = g->n;
+    if (g->n_ok == 0)
+        return explain_misfit(pl, r, REASON_NODE_NOT_READY, 0, g->n);
+    if (n->mode == NEED_WHOLE && nodes_with_room(g, n) == 0) {
+        if (g->free > 0) {
+            r->text = "on one node"; /* some are free, but not together */
+            fit_explain(t, r->group, n, &c);
+            return explain_misfit(pl, r, REASON_GPU_BUSY, c.best, n->count);
+        }
+        return explain_misfit(pl, r, REASON_GPU_BUSY, g->gpus, g->gpus);
+    }
+    fit_explain(t, r->group, n, &c);
+    if (c.cpu > 0 && c.cpu >= c.memory)
+        return explain_misfit(pl, r, REASON_CPU, c.cpu, n->cpu);
+    if (c.memory > 0)
+        return explain_misfit(pl, r, REASON_MEMORY, c.memory, n->memory);
+    if (c.hard > 0)
+        return explain_misfit(pl, r, REASON_ISOLATION, c.hard, 0);
+    if (n->mode == NEED_MIG) {
+        r->text = n->mig;
+        return explain_misfit(pl, r, REASON_MIG, 0, n->count);
+    }
+    if (n->mode == NEED_FRACTION)
+        return explain_misfit(pl, r, REASON_FRACTION, n->milli, 0);
+    if (n->nvlink) {
+        r->text = "in one NVLink domain";
+        return explain_misfit(pl, r, REASON_GPU_BUSY, c.linked, n->count);
+    }
+    return explain_misfit(pl, r, REASON_GPU_BUSY, g->gpus - g->free, g->gpus);
+}
+
+static bool fit_row(struct place *pl, struct row *r)
+{
+    const struct table *t = &pl->p->t;
+    const struct group *g = &t->groups[r->group];
+    struct need need = pl->need, *n = &need;
+
+    r->pack = pl->pack;
+    need.workers = place_workers(pl, g->class_);
+    if (pl->need.workers == 1) {
+        r->member = fit_single(t, r->group, n);
+        if (r->member == NONE)
+            return misfit_single(pl, r);
+        r->packs = 1;
+        r->nodes = nodes_with_room(g, n);
+        r->gang.workers = 1;
+        return true;
+    }
+    gang_fit(t, r->group, n, pl->pack, pl->a, &r->gang);
+    r->nodes = g->n_ok;
+    if (r->gang.workers) {
+        r->member = r->gang.first;
+        r->packs = r->gang.packs;
+        return true;
+    }
+    if (r->gang.room == 0)
+        return misfit_single(pl, r);
+    r->nodes = g->n;
+    if (n->within && r->gang.room >= n->min_workers)
+        return explain_misfit(pl, r, REASON_TOPOLOGY, r->gang.room_within, n->workers);
+    return explain_misfit(pl, r, REASON_GANG, r->gang.room, n->workers);
+}
+
+/* One row for alike misfits of a target: same class, reason and kind of capacity. */
+static void row_merge(struct place *pl, struct row *r)
+{
+    const struct group *groups = pl->p->t.groups;
+
+    for (uint32_t i = pl->n_rows; i-- > 0 && pl->rows[i].target == r->target;) {
+        struct row *o = &pl->rows[i];
+
+        if (o->fits || r->fits || o->reason != r->reason || o->group == NONE || r->group == NONE ||
+            groups[o->group].class_ != groups[r->group].class_ ||
+            groups[o->group].capacity != groups[r->group].capacity)
+            continue;
+        o->nodes += r->nodes;
+        if (r->reason == REASON_GPU_BUSY && !r->text && !o->text) {
+            o->x += r->x;
+            o->y += r->y;
+        } else if (r->x > o->x) {
+            o->x = r->x;
+            o->y = r->y;
+        }
+        return;
+    }
+    pl->n_rows++;
+}
+
+static void look_at_target(struct place *pl, uint32_t target)
+{
+    const struct target_rec *t = &pl->p->t.targets[target];
+    struct target_verdict v;
+    uint32_t before = pl->n_rows;
+
+    if (!t->obj)
+        return;
+    v = filter_target(pl, target);
+    if (v.reason != REASON_NONE) {
+        pl->rows[pl->n_rows++] = (struct row){.target = target,
+                                              .group = NONE,
+                                              .reason = v.reason,
+                                              .text = v.text,
+                                              .x = v.x,
+                                              .nodes = t->n_nodes};
+        return;
+    }
+    pl->need.agent_shares = t->spec->type == TARGET_AGENT;
+    for (uint32_t g = t->g0; g < t->g0 + t->n_groups; g++) {
+        struct row *r = &pl->rows[pl->n_rows];
+
+        if (!group_asked_for(pl, g))
+            continue;
+        *r = (struct row){
+            .target = target, .group = g, .nodes = pl->p->t.groups[g].n, .member = NONE};
+        r->fits = filter_group(pl, r) && fit_row(pl, r);
+        row_merge(pl, r);
+    }
+    if (pl->n_rows == before)
+        pl->rows[pl->n_rows++] = (struct row){
+            .target = target, .group = NONE, .reason = REASON_NO_CLASS, .nodes = t->n_nodes};
+}
+
+int place_look(struct place *pl, const struct pool *cp, const struct place_request *rq,
+               struct arena *a, struct err *err)
+{
+    struct hold *own;
+
+    if (rq->workload->kind->id != KIND_WORKLOAD)
+        return err_set(err, E_INTERNAL, "policy_place was given a %s", rq->workload->kind->kind);
+    pl->p = pool_settle(cp);
+    pl->rq = rq;
+    pl->a = a;
+    pl->obj = rq->workload;
+    /* One that runs and looks for another place gives back what it holds. */
+    own = pool_hold_of(pl->p, rq->workload->meta->uid);
+    pl->own = own && own->counted ? own : NULL;
+    accounts_lay_aside((struct pool *)pl->p, own, -1);
+    place_begin(pl);
+    score_begin(pl);
+    if (!place_refused(pl)) {
+        for (uint32_t i = 0; i < pl->p->t.n_targets; i++)
+            look_at_target(pl, i);
+        score_rows(pl);
+    }
+    accounts_lay_aside((struct pool *)pl->p, own, 1);
+    return 0;
+}
+
+int policy_place(const struct pool *cp, const struct place_request *rq, struct arena *a,
+                 struct decision_spec **ret_decision, struct placement **ret_placement,
+                 struct err *err)
+{
+    struct pool *p = pool_settle(cp);
+    struct place *pl = arena_new(a, struct place);
+    struct hold *room = pool_nominated(p, rq->workload->meta->uid);
+    int r;
+
+    /* Room that is being made for it holds against others, not against itself. */
+    if (room && room->off)
+        room = NULL;
+    if (room)
+        hold_switch(p, room, false);
+    r = place_look(pl, p, rq, a, err);
+    if (r == 0)
+        decision_record(pl, ret_decision, ret_placement);
+    if (room)
+        hold_switch(p, room, true);
+    return r;
+}

@@ -1,0 +1,242 @@
+/* One decision's inside: what is asked for, the verdict on each target, the rows that become
+ * candidates. */
+#ifndef HANSE_POLICY_PLACE_INTERNAL_H
+#define HANSE_POLICY_PLACE_INTERNAL_H
+
+#include "api/base/limits.h"
+#include "policy/pool/pool_internal.h"
+
+/* ---- match.c, compliance.c
+ * -------------------------------------------------------------------------------- */
+bool text_in(const char *s, const char *const *v, uint32_t n);
+bool texts_all_in(const char *const *want, uint32_t n_want, const char *const *have,
+                  uint32_t n_have);
+void texts_join(const char *const *v, uint32_t n, char *out, size_t size);
+bool target_matches(const struct target_selector *s, const struct object *target); /* NULL = all */
+bool compliance_selects(const struct object *policy, const struct object *workload,
+                        const struct object *const *datasets, size_t n_datasets, enum covers what);
+enum reason compliance_allows(const struct compliance_allow *allow, const struct object *target);
+void compliance_sentence(enum reason why, const struct object *policy, const struct object *target,
+                         char *out, size_t size);
+
+/* ---- quota.c
+ * ------------------------------------------------------------------------------------------------
+ */
+struct quota_view {
+    const struct object *const *queues;
+    const uint32_t *parent; /* place of the queue above, NONE = the root */
+    uint32_t n;
+    /* Whole GPUs × 1000 that a queue and those below hold; queue NONE = everybody; all = of every
+     * class */
+    int64_t (*held)(const struct quota_view *v, uint32_t queue, bool all);
+    int64_t capacity, capacity_all; /* of the class, of all classes; below 0 = not known */
+    const void *arg;
+    const char *class_name;
+    uint32_t class_;
+};
+struct quota_answer {
+    enum reason reason;  /* REASON_NONE: within */
+    const char *queue;   /* whose limit */
+    int64_t held, limit; /* × 1000 */
+    bool all;            /* the limit is on GPUs of any class */
+    bool borrow;         /* borrowLimit, not burst */
+};
+struct quota_answer quota_check(const struct quota_view *v, uint32_t queue, int64_t milli);
+/* A limit may be given as 0, which its bit tells; objects made in the process may carry a value
+ * without it. */
+#define QUOTA_PLACE_OF(type, c, ...) QUOTA_PLACE_##c,
+enum { SCHEMA_queue_gpus(QUOTA_PLACE_OF) };
+#undef QUOTA_PLACE_OF
+#define QUOTA_GIVEN(g, c) ((g)->c != 0 || ((g)->has >> QUOTA_PLACE_##c & 1))
+/* borrow.c: as policy_quota_borrowed says; claimant NONE = from anybody, queue NONE = work in no
+ * queue. */
+int64_t quota_borrowed(const struct quota_view *v, uint32_t queue, uint32_t claimant,
+                       int64_t *ret_unfilled);
+struct quota_view quota_view_pool(const struct pool *p, uint32_t class_); /* p is settled */
+struct quota_callback { /* a view of what a callback tells: asked once a queue */
+    uint32_t *parent;
+    int64_t *sum; /* [queue][class, all]; last: everybody */
+};
+void quota_callback_init(struct quota_callback *c, struct quota_view *ret, const char *class_,
+                         const struct object *const *queues, size_t n,
+                         int64_t (*held)(const char *queue, const char *class_, void *arg),
+                         void *arg);
+void quota_callback_fini(struct quota_callback *c);
+uint32_t quota_place(const struct object *const *queues, size_t n, const char *name); /* or NONE */
+const struct queue_gpus *quota_line(const struct object *queue, const char *class_);  /* or NULL */
+
+/* ---- window.c
+ * -----------------------------------------------------------------------------------------------
+ */
+struct window_answer {
+    bool unknown_zone, limited;
+    int64_t max_gpus; /* the least of all windows that are open now */
+    const struct window *window;
+};
+struct window_answer window_limit(const struct pool *p, const struct placement_policy_spec *s,
+                                  int64_t now_ms);
+/* The first moment from now_ms on at which the windows allow `milli` in all; 0: none within 8 days.
+ */
+int64_t window_opens(const struct pool *p, const struct placement_policy_spec *s, int64_t now_ms,
+                     int64_t milli);
+/* "2025-12-01 18:00" as clocks in the zone show it; false: zone not known. */
+bool window_time(const struct pool *p, const char *zone, int64_t ms, char *out, size_t size);
+
+/* ---- the request
+ * --------------------------------------------------------------------------------------------- */
+enum need_mode { NEED_CPU, NEED_WHOLE, NEED_FRACTION, NEED_MIG };
+struct need {
+    enum need_mode mode;
+    uint32_t workers, min_workers;
+    uint32_t count; /* devices, or MIG instances, of one worker */
+    int32_t milli;  /* share of each device */
+    const char *mig;
+    bool nvlink;             /* the devices of one worker must be joined by it */
+    bool hard, agent_shares; /* agents share a device by giving its number to several */
+    int64_t cpu, memory;     /* of one worker */
+    enum domain_level within, prefer;
+};
+struct fit_count {                   /* why nodes of a group were passed over */
+    int64_t cpu, memory, gpus, hard; /* gpus: no device as asked for */
+    int64_t best;                    /* most devices free on one node */
+    int64_t linked;                  /* most that NVLink joins */
+};
+
+/* fit.c: one worker on one node. */
+uint32_t member_slots(const struct table *t, uint32_t member, const struct need *n);
+uint32_t fit_single(const struct table *t, uint32_t group,
+                    const struct need *n); /* member or NONE */
+void fit_explain(const struct table *t, uint32_t group, const struct need *n,
+                 struct fit_count *ret);
+/* What other workers of the same decision took on the node, by device of the node. */
+struct fit_taken {
+    uint64_t whole[4];
+    int32_t share[256]; /* 1/1000, or MIG instances */
+};
+/* Chooses the devices of one worker, as places in the node's list; returns how many. taken may be
+ * NULL. */
+uint32_t fit_devices(const struct table *t, uint32_t member, const struct need *n,
+                     struct fit_taken *taken, uint32_t *ret_dev);
+
+/* gang.c: all workers at once. take[i] = workers on member m0 + i of the group. */
+struct gang_answer {
+    uint32_t workers;        /* placed; 0 = does not fit */
+    enum domain_level level; /* of the domain that holds them */
+    int64_t room,
+        room_within; /* workers: over the whole group, in the best domain of the level asked for */
+    uint32_t *take;
+    uint32_t packs; /* domains of the level `pack` in use */
+    uint32_t first; /* first member in use */
+};
+void gang_fit(const struct table *t, uint32_t group, const struct need *n, enum domain_level pack,
+              struct arena *a, struct gang_answer *ret);
+
+/* ---- rows
+ * ------------------------------------------------------------------------------------------------------
+ */
+enum { TERM_COST, TERM_LOCALITY, TERM_TOPOLOGY, TERM_ENERGY, TERM_TARGETS, TERM_NR };
+struct row {
+    uint32_t target, group; /* group NONE: the whole target */
+    enum reason reason;
+    bool fits;
+    int64_t nodes, x, y; /* figures of the sentence */
+    const char *text;    /* name in the sentence, or NULL */
+    uint32_t rank;       /* of its step of the order and kind of capacity: lower is tried first */
+    double price, useful, score;
+    double rate; /* as useful, without what is paid once */
+    bool priced;
+    int64_t move_bytes; /* data and checkpoint that must be moved */
+    int64_t move_state; /* the checkpoint's part of it */
+    double move_cost, hours;
+    uint32_t member, packs;
+    enum domain_level pack;
+    struct gang_answer gang;
+    double term[TERM_NR];
+    uint64_t tie;
+};
+struct target_verdict {
+    enum reason reason;
+    const char *text; /* policy name or sentence */
+    int64_t x;
+};
+struct place {
+    const struct pool *p;
+    const struct place_request *rq;
+    struct arena *a;
+    const struct object *obj;
+    const struct workload_spec *spec;
+    const struct workload_status *status; /* or NULL */
+    const struct hold *own;        /* what it holds while it looks for another place, or NULL */
+    const struct gpu_request *gpu; /* or NULL */
+    struct need need;
+    uint32_t *classes; /* asked for */
+    uint32_t n_classes;
+    int64_t waited_ms;
+    uint32_t queue; /* place in docs[KIND_QUEUE], NONE = none */
+    const char *queue_name;
+    const struct object *policy; /* or NULL */
+    uint32_t i_policy;
+    const struct placement_policy_spec *order;
+    const struct object **losers;
+    size_t n_losers;
+    const struct object **compliance; /* that apply, audit ones too */
+    uint32_t n_compliance;
+    const struct object **datasets;
+    double duration_h;          /* expected, at speed 1; 0 = not told */
+    double done_h;              /* of it, as far as its newest verified checkpoint; at speed 1 */
+    double left_h;              /* the rest; 0 = not known, or overdue */
+    double spent;               /* money, with what it holds now */
+    struct quota_answer *quota; /* by class */
+    bool *quota_known;
+    double weight[TERM_NR], cost_reference, watts_reference;
+    const struct target_selector *near[16];
+    double near_weight[16];
+    uint32_t n_near;
+    bool locality_data, locality_checkpoint;
+    enum domain_level pack;
+    struct row *rows;
+    uint32_t n_rows, cap_rows;
+    struct row *chosen;
+    const char *chosen_because; /* or NULL: best score */
+    enum reason pending;
+    int64_t opens_ms; /* when its window opens; 0 = not known */
+    char message[256];
+};
+
+/* place.c: reads, looks at every target and chooses; decision_record makes the answer. */
+int place_look(struct place *pl, const struct pool *p, const struct place_request *rq,
+               struct arena *a, struct err *err) MUST_CHECK;
+int64_t pool_priority(const struct pool *p, const struct workload_spec *s); /* cycle.c */
+/* request.c */
+void place_begin(struct place *pl); /* reads the workload and the policies */
+/* What of the expected run is done, at speed 1: all that was not lost, as far as its newest
+ * checkpoint; without one it begins anew elsewhere. gpus: of all its workers. */
+double done_hours(const struct table *t, const struct workload *w, double gpus);
+bool place_refused(
+    struct place *pl); /* by what the workload itself says: sets pending and message */
+void need_read(const struct workload_spec *s, struct need *n);
+int64_t need_milli(const struct need *n, uint32_t workers); /* GPUs × 1000 */
+/* filter.c */
+double class_speed(const struct table *t, uint32_t class_);
+bool group_asked_for(const struct place *pl, uint32_t group);
+const struct quota_answer *place_quota(struct place *pl, uint32_t class_);
+uint32_t place_workers(struct place *pl, uint32_t class_); /* once place_quota admits the least */
+struct target_verdict filter_target(struct place *pl, uint32_t target);
+void filter_order(struct place *pl, struct row *r); /* sets rank, or a reason */
+bool filter_group(struct place *pl,
+                  struct row *r); /* class, price, quota, policy limits; false = r->reason */
+/* price.c */
+bool price_of(const struct group *g, int64_t now_ms, double *ret_price);
+#define RESTART_HOURS 0.1 /* until a stopped run computes again */
+void price_row(struct place *pl, struct row *r);
+bool money_above(double price, double cap); /* a cap that is met to the cent is met */
+/* score.c */
+void score_begin(struct place *pl);
+void score_rows(struct place *pl);
+bool row_better(const struct place *pl, const struct row *a, const struct row *b);
+/* decision.c */
+void decision_record(struct place *pl, struct decision_spec **ret_decision,
+                     struct placement **ret_placement);
+void gpus_text(char *out, size_t size, int64_t milli); /* "48" or "2.5" */
+
+#endif
