@@ -90,6 +90,15 @@ int move_create(struct txn *t, struct migration *m)
     const char *why = move_refused(wo);
     if (why)
         return err_field(t->err, E_CONFLICT, "spec.workload", "workload %.200s %s", name, why);
+    if (*m->spec->to && !root_get(t->w, KIND_TARGET, "", m->spec->to))
+        return err_field(
+            t->err, E_CONFLICT, "spec.to",
+            "there is no Target %.200s: see hanse get targets, or leave it out for the "
+            "best place",
+            m->spec->to);
+    if (strcmp(m->spec->to, ws->placement ? ws->placement->target : "") == 0 && *m->spec->to)
+        return err_field(t->err, E_CONFLICT, "spec.to", "workload %.150s is on %.150s already",
+                         name, m->spec->to);
     m->spec->cause = MOVE_ASKED;
     owner_add(t, m->metadata, wo);
     s->startedAt = t->now;

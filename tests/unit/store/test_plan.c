@@ -257,6 +257,8 @@ static void test_users_ask(void **state)
     begin(&k);
     ask_refused(&k, "nobody", "there is no workload nobody");
     ask_refused(&k, "p", "is not placed anywhere");
+    assert_non_null(strstr(kit_ask(&k, "mv", "t1", "nowhere").text, "there is no Target nowhere"));
+    assert_non_null(strstr(kit_ask(&k, "mv", "t1", "fra").text, "is on fra already"));
     assert_string_equal(kit_ask(&k, "mv", "t1", "ber").text, "");
     const struct migration *m = object_as(kit_move(&k, "mv"), migration);
     assert_int_equal(m->spec->cause, MOVE_ASKED);
