@@ -39,16 +39,7 @@ static int newest_entry(const char *name, void *arg)
 /* The highest numbers of a folder, highest first; an absent folder has none. */
 static int newest_of(const char *folder, struct newest *x, struct err *err)
 {
-    int dir;
-    int rc = sealfs_dir_open(folder, &dir, err);
-
-    if (rc == E_NOTFOUND)
-        return 0;
-    if (rc < 0)
-        return rc;
-    rc = sealfs_list(dir, newest_entry, x, err);
-    sealfs_close(dir);
-    return rc;
+    return sealfs_list_path(folder, newest_entry, x, err);
 }
 
 int checkpoint_cut_before(const char *base, int64_t *epoch, int64_t *number,

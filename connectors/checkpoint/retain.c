@@ -57,21 +57,6 @@ static int cut_listed(const char *name, void *arg)
     return 0;
 }
 
-static int list_folder(const char *path, int (*each)(const char *, void *), void *arg,
-                       struct err *err)
-{
-    int dir;
-    int rc = sealfs_dir_open(path, &dir, err);
-
-    if (rc == E_NOTFOUND)
-        return 0;
-    if (rc < 0)
-        return rc;
-    rc = sealfs_list(dir, each, arg, err);
-    sealfs_close(dir);
-    return rc;
-}
-
 static int newest_first(const void *a, const void *b)
 {
     const struct cut_id *x = a, *y = b;
@@ -108,9 +93,9 @@ static bool epoch_lives(const struct retaining *r, int64_t epoch)
     if (epoch == r->want->epoch)
         return true;
     (void)snprintf(path, sizeof path, "%.900s/e%lld", r->sealed, (long long)epoch);
-    bool told = list_folder(path, newest_of, &n, NULL) == 0;
+    bool told = sealfs_list_path(path, newest_of, &n, NULL) == 0;
     (void)snprintf(path, sizeof path, "%.900s/e%lld", r->want->base, (long long)epoch);
-    told = told && list_folder(path, newest_of, &n, NULL) == 0;
+    told = told && sealfs_list_path(path, newest_of, &n, NULL) == 0;
     return !told || n.mtime_ns > r->begun_ns;
 }
 
@@ -260,7 +245,7 @@ static int sweep_epoch(struct retaining *r, int64_t epoch, struct err *err)
     }
     if (r->n_used)
         qsort(r->used, r->n_used, sizeof *r->used, used_compare);
-    rc = list_folder(s.path, sweep_rank, &s, err);
+    rc = sealfs_list_path(s.path, sweep_rank, &s, err);
     return rc < 0 ? rc : s.rc;
 }
 
@@ -268,7 +253,7 @@ static int retain(struct retaining *r, struct err *err)
 {
     const struct checkpoint_retain *w = r->want;
     char path[CHECKPOINT_PATH_MAX];
-    int rc = list_folder(r->sealed, epoch_listed, r, err);
+    int rc = sealfs_list_path(r->sealed, epoch_listed, r, err);
 
     for (size_t i = 0; i < r->n_epochs; i++)
         if (r->epochs[i] > w->epoch) /* a newer one is in charge */
@@ -278,7 +263,7 @@ static int retain(struct retaining *r, struct err *err)
     for (size_t i = 0; rc == 0 && i < r->n_epochs; i++) {
         r->epoch = r->epochs[i];
         (void)snprintf(path, sizeof path, "%.900s/e%lld", r->sealed, (long long)r->epoch);
-        rc = list_folder(path, cut_listed, r, err);
+        rc = sealfs_list_path(path, cut_listed, r, err);
     }
     if (rc < 0)
         return rc;

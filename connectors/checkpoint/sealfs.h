@@ -55,6 +55,9 @@ int sealfs_remove(int dir, const char *name, struct err *err) MUST_CHECK;
 /* Calls each for the entries, unsorted; each returns non-zero to stop. */
 int sealfs_list(int dir, int (*each)(const char *name, void *arg), void *arg,
                 struct err *err) MUST_CHECK;
+/* The same by path; an absent folder holds nothing. */
+int sealfs_list_path(const char *path, int (*each)(const char *name, void *arg), void *arg,
+                     struct err *err) MUST_CHECK;
 /* Newest modification of path (not of what lies below it); 0 = absent. */
 int64_t sealfs_mtime_ns(const char *path);
 

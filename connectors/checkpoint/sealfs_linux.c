@@ -536,6 +536,21 @@ int sealfs_list(int dir, int (*each)(const char *name, void *arg), void *arg, st
     return 0;
 }
 
+int sealfs_list_path(const char *path, int (*each)(const char *name, void *arg), void *arg,
+                     struct err *err)
+{
+    int dir = -1;
+    int rc = sealfs_dir_open(path, &dir, err);
+
+    if (rc == E_NOTFOUND)
+        return 0;
+    if (rc < 0)
+        return rc;
+    rc = sealfs_list(dir, each, arg, err);
+    sealfs_close(dir);
+    return rc;
+}
+
 int64_t sealfs_number(const char *name, const char *prefix, const char *suffix)
 {
     size_t n = strlen(prefix);

@@ -116,19 +116,7 @@ static void tell_victims(struct planner *x, struct preempt_plan *plan)
     d->epoch = 0;
     d->reason = reason_text(REASON_PREEMPTING);
     d->message = arena_strdup(x->a, text);
-    for (;;) { /* the victims go before the last candidates */
-        struct buf b;
-        size_t bytes;
-
-        buf_init(&b, 1 << 20);
-        tlv_encode(&schema_decision_spec, d, &b);
-        bytes = b.n;
-        buf_fini(&b);
-        if (bytes <= LIMIT_DECISION_MAX_BYTES || d->n_candidates == 0)
-            return;
-        d->n_candidates--;
-        d->omitted++;
-    }
+    policy_decision_hint(d, NULL, 0); /* the last candidates go before the victims do */
 }
 
 static void fill_plan(struct planner *x, struct preempt_plan *plan)
