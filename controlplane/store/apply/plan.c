@@ -24,7 +24,7 @@ const char *move_refused(const struct object *wo)
         return "is being deleted";
     if (phase_final(s->phase))
         return "has ended";
-    if (!phase_holds(s->phase))
+    if (!phase_holds(s->phase) || !s->placement)
         return "is not placed anywhere: there is nothing to move";
     if (w->spec->suspend)
         return "is suspended: it stops anyway";
@@ -96,7 +96,7 @@ int move_create(struct txn *t, struct migration *m)
             "there is no Target %.200s: see hanse get targets, or leave it out for the "
             "best place",
             m->spec->to);
-    if (strcmp(m->spec->to, ws->placement ? ws->placement->target : "") == 0 && *m->spec->to)
+    if (strcmp(m->spec->to, ws->placement->target) == 0)
         return err_field(t->err, E_CONFLICT, "spec.to", "workload %.150s is on %.150s already",
                          name, m->spec->to);
     m->spec->cause = MOVE_ASKED;
