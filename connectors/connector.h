@@ -18,7 +18,7 @@
 #define HANSE_CONNECTORS_CONNECTOR_H
 
 #include "api/base/err.h"
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 #include "api/schema/schema.h"
 
 #include <stdbool.h>

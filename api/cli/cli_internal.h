@@ -4,7 +4,7 @@
 #ifndef HANSE_API_CLI_CLI_INTERNAL_H
 #define HANSE_API_CLI_CLI_INTERNAL_H
 
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 #include "api/cli/cli.h"
 #include "api/cli/net/client.h"
 #include "api/cli/net/kubeconfig.h"
@@ -204,8 +204,9 @@ VERB_RUN(migrate)
 VERB_RUN(cost)
 VERB_RUN(explain)
 VERB_RUN(drain)
-VERB_RUN(cordon) VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status) VERB_RUN(members)
-    VERB_RUN(token) VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)
+VERB_RUN(cordon)
+VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status) VERB_RUN(members) VERB_RUN(token)
+    VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)
 #undef VERB_RUN
         int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail,
                        bool follow, struct err *err) MUST_CHECK;

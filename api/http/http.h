@@ -8,7 +8,7 @@
 #define HANSE_API_HTTP_HTTP_H
 
 #include "api/base/err.h"
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 #include "api/base/mem.h"
 
 #include <stdbool.h>

@@ -157,7 +157,7 @@ enum decode_flag {
     DECODE_USER = 1,       /* from a user: unknown fields are errors; STATUS fields are dropped */
     DECODE_STATUS = 2,     /* with DECODE_USER: STATUS fields are taken (status subresource) */
     DECODE_LOOSE = 4,      /* unknown fields are dropped, for fieldValidation=Ignore; names them in
-                              *err->text as a warning */
+                            *err->text as a warning */
     DECODE_NO_REQUIRED = 8 /* required fields may be absent (a patch) */
 };
 /* Scans text before cJSON sees it: refuses duplicate keys, \u0000, integers beyond 2^53, depth and

@@ -5,7 +5,7 @@
 #define HANSE_API_SERVER_BACKEND_H
 
 #include "api/base/err.h"
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 #include "api/schema/schema.h"
 
 #include <stdbool.h>

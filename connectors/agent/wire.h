@@ -1,9 +1,9 @@
-/* What agent and server say to each other: frames of api/base/frame.h, bodies in JSON except DATA
- * and INPUT. Private to connectors/agent. Answers carry the id of the question. */
+/* What agent and server say to each other: frames of api/base/net/frame.h, bodies in JSON except
+ * DATA and INPUT. Private to connectors/agent. Answers carry the id of the question. */
 #ifndef HANSE_CONNECTORS_AGENT_WIRE_H
 #define HANSE_CONNECTORS_AGENT_WIRE_H
 
-#include "api/base/frame.h"
+#include "api/base/net/frame.h"
 #include "connectors/connector.h"
 
 #include <cjson/cJSON.h>

@@ -4,7 +4,7 @@
 #ifndef HANSE_CONNECTORS_RUN_KEEPER_H
 #define HANSE_CONNECTORS_RUN_KEEPER_H
 
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 #include "connectors/checkpoint/checkpoint.h"
 #include "connectors/run/run.h"
 

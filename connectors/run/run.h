@@ -11,7 +11,7 @@
 #ifndef HANSE_CONNECTORS_RUN_RUN_H
 #define HANSE_CONNECTORS_RUN_RUN_H
 
-#include "api/base/frame.h"
+#include "api/base/net/frame.h"
 #include "connectors/checkpoint/checkpoint.h"
 #include "connectors/run/runner_os.h"
 

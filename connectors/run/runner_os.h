@@ -1,6 +1,6 @@
-/* What the agent and the shim need from the machine and the seam (api/base/loop.h) does not have:
- * finding and killing whole process trees, cgroups, the machine's own description. A small table,
- * so that the simulator can put its own machine beneath the unchanged agent and shim. Linux:
+/* What the agent and the shim need from the machine and the seam (api/base/loop/loop.h) does not
+ * have: finding and killing whole process trees, cgroups, the machine's own description. A small
+ * table, so that the simulator can put its own machine beneath the unchanged agent and shim. Linux:
  * run/tree_linux.c, agent/machine_linux.c.
  *
  * A tree is found by three nets, because a program may slip through any one of them: a control

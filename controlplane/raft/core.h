@@ -9,7 +9,7 @@
 #define HANSE_CONTROLPLANE_RAFT_CORE_H
 
 #include "api/base/err.h"
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 #include "controlplane/store/store.h"
 
 struct core;

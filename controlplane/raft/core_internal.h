@@ -7,12 +7,12 @@
 #ifndef HANSE_CONTROLPLANE_RAFT_CORE_INTERNAL_H
 #define HANSE_CONTROLPLANE_RAFT_CORE_INTERNAL_H
 
-#include "api/base/frame.h"
+#include "api/base/net/frame.h"
 #include "api/base/limits.h"
 #include "api/base/list.h"
 #include "api/base/log.h"
-#include "api/base/loop.h"
-#include "api/base/tls.h"
+#include "api/base/loop/loop.h"
+#include "api/base/net/tls.h"
 #include "controlplane/raft/core.h"
 
 #include <pthread.h>

@@ -13,7 +13,7 @@
 #ifndef HANSE_CONTROLPLANE_RUN_BRAIN_H
 #define HANSE_CONTROLPLANE_RUN_BRAIN_H
 
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 #include "api/server/backend.h"
 #include "connectors/connector.h"
 #include "controlplane/raft/core.h"

@@ -3,7 +3,7 @@
  * that it makes on first use. Everything lies in one folder; nothing outside of it is touched. */
 #include "controlplane/server/server.h"
 
-#include "api/base/tls.h"
+#include "api/base/net/tls.h"
 
 #include <getopt.h>
 #include <limits.h>

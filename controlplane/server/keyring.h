@@ -10,7 +10,7 @@
 #ifndef HANSE_CONTROLPLANE_SERVER_KEYRING_H
 #define HANSE_CONTROLPLANE_SERVER_KEYRING_H
 
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 
 struct keyring;
 /* Reads the file; makes one with a fresh key when it is absent and `create`. Refuses files that

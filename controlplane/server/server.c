@@ -4,7 +4,7 @@
 
 #include "api/base/limits.h"
 #include "api/base/log.h"
-#include "api/base/tls.h"
+#include "api/base/net/tls.h"
 #include "api/server/api.h"
 #include "controlplane/run/brain.h"
 #include "controlplane/server/backend.h"

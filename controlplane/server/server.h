@@ -4,7 +4,7 @@
 #ifndef HANSE_CONTROLPLANE_SERVER_SERVER_H
 #define HANSE_CONTROLPLANE_SERVER_SERVER_H
 
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 #include "connectors/connector.h"
 #include "controlplane/raft/core.h"
 

@@ -2,8 +2,8 @@
  * time. Real disk, real TLS between members, each member on a thread of its own as in a server; one
  * member is asked, the leader. A command creates a Namespace. Prints one JSON object. Never
  * measures without the disk: the folder is TMPDIR's, or --dir. */
-#include "api/base/loop.h"
-#include "api/base/tls.h"
+#include "api/base/loop/loop.h"
+#include "api/base/net/tls.h"
 #include "api/schema/kinds.h"
 #include "controlplane/raft/core.h"
 

@@ -1,8 +1,8 @@
 /* The ledger under a million random events, through snapshots and changes of leader, against an
- * independent replay (tests/support/ledger_model.h). Prints one JSON object; exit 1 when a single
- * line differs, or when all causes do not add up to capacity × time (plus what was held beyond
- * capacity) to the last unit. LEDGER_EVENTS, LEDGER_SEED. */
-#include "tests/support/ledger_world.h"
+ * independent replay (tests/support/ledger/ledger_model.h). Prints one JSON object; exit 1 when a
+ * single line differs, or when all causes do not add up to capacity × time (plus what was held
+ * beyond capacity) to the last unit. LEDGER_EVENTS, LEDGER_SEED. */
+#include "tests/support/ledger/ledger_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* See agent_world.h. */
 #include "tests/support/agent_world.h"
 
-#include "api/base/tls.h"
+#include "api/base/net/tls.h"
 #include "connectors/agent/agent.h"
 #include "connectors/checkpoint/checkpoint.h"
 #include "connectors/run/run.h"

@@ -4,7 +4,7 @@
 
 #include "api/http/http.h"
 #include "api/server/api.h"
-#include "tests/support/memory_backend.h"
+#include "tests/support/contract/memory_backend.h"
 
 #include <cjson/cJSON.h>
 

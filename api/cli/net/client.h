@@ -7,8 +7,8 @@
 #ifndef HANSE_API_CLI_CLIENT_H
 #define HANSE_API_CLI_CLIENT_H
 
-#include "api/base/loop.h"
-#include "api/base/tls.h"
+#include "api/base/loop/loop.h"
+#include "api/base/net/tls.h"
 
 #define CLIENT_SERVERS_MAX 16
 #define CLIENT_ADDRESS_MAX 256

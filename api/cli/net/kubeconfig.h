@@ -3,7 +3,7 @@
 #ifndef HANSE_API_CLI_KUBECONFIG_H
 #define HANSE_API_CLI_KUBECONFIG_H
 
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 
 #define LOGIN_SERVERS_MAX 16
 struct login {

@@ -1,7 +1,7 @@
 /* Connecting and listening in the virtual world: a SYN that is repeated until it gets through, the
  * identities that a handshake would show, then the accept and the open. */
 #include "tests/sim/world/sim_net.h"
-#include "api/base/tls_internal.h"
+#include "api/base/net/tls_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

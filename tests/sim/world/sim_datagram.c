@@ -1,6 +1,6 @@
 /* Datagrams, links and simulated identities: what the network has besides streams. */
 #include "tests/sim/world/sim_internal.h"
-#include "api/base/tls_internal.h"
+#include "api/base/net/tls_internal.h"
 
 #include <stdio.h>
 #include <string.h>

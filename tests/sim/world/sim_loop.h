@@ -7,8 +7,8 @@
 #ifndef HANSE_TESTS_SIM_WORLD_SIM_LOOP_H
 #define HANSE_TESTS_SIM_WORLD_SIM_LOOP_H
 
-#include "api/base/loop.h"
-#include "api/base/tls.h"
+#include "api/base/loop/loop.h"
+#include "api/base/net/tls.h"
 
 struct sim_world;
 struct sim_host;

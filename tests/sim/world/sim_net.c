@@ -5,7 +5,7 @@
  * retransmission does, and gives the connection up after 30 s. An end belongs to a loop until its
  * `closed` was called; a conn goes when nobody and no packet needs it. */
 #include "tests/sim/world/sim_net.h"
-#include "api/base/tls.h"
+#include "api/base/net/tls.h"
 
 #include <stdio.h>
 #include <stdlib.h>

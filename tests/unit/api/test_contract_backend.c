@@ -1,7 +1,8 @@
-/* The control plane behind the API's table: the contract of tests/support/backend_contract.h
- * against one real member (core on its own thread, log on disk, key ring, mutual TLS), and that no
- * Secret's value is ever in its log, its snapshots or anything else that it keeps. */
-#include "tests/support/backend_contract.h"
+/* The control plane behind the API's table: the contract of
+ * tests/support/contract/backend_contract.h against one real member (core on its own thread, log on
+ * disk, key ring, mutual TLS), and that no Secret's value is ever in its log, its snapshots or
+ * anything else that it keeps. */
+#include "tests/support/contract/backend_contract.h"
 
 #include "api/base/limits.h"
 #include "controlplane/server/server.h"

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 
 #include <errno.h>
 #include <poll.h>

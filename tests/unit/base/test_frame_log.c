@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "api/base/frame.h"
+#include "api/base/net/frame.h"
 #include "api/base/limits.h"
 #include "api/base/log.h"
 

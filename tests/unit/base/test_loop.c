@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "api/base/loop.h"
+#include "api/base/loop/loop.h"
 
 #include <pthread.h>
 #include <signal.h>

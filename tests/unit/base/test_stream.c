@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "api/base/loop.h"
-#include "api/base/tls.h"
+#include "api/base/loop/loop.h"
+#include "api/base/net/tls.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 /* What an inventory file may say, and how it is refused: with file, line and remedy. */
-#include "connectors/agent/agent_internal.h"
+#include "connectors/agent/node/agent_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

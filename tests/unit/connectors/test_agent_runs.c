@@ -1,6 +1,6 @@
 /* The agent with real processes, from the server's side: driver, TLS, agent and shims as they are
  * shipped; this program is also the agent and the shim that it starts. */
-#include "api/base/tls.h"
+#include "api/base/net/tls.h"
 #include "connectors/agent/agent.h"
 #include "connectors/run/run.h"
 

@@ -510,7 +510,8 @@ static void ranks_that_race_make_a_cut(void **state)
         assert_int_equal(status, 0);
     }
     assert_true(kit_exists("sealed/e1/cut-1.json"));
-    /* Who looked before the first was there may write the same once more: no harm, and not for ever. */
+    /* Who looked before the first was there may write the same once more: no harm, and not for
+     * ever. */
     assert_false(kit_exists("sealed/e1/cut-7.json"));
 }
 

@@ -1,10 +1,10 @@
-/* The agent driver under the contract of connector.h (tests/support/connector_contract.h): driver,
- * TLS, agent and shims as they are shipped, with real processes; this program is also the agent and
- * the shim that it starts. */
-#include "api/base/tls.h"
+/* The agent driver under the contract of connector.h (tests/support/contract/connector_contract.h):
+ * driver, TLS, agent and shims as they are shipped, with real processes; this program is also the
+ * agent and the shim that it starts. */
+#include "api/base/net/tls.h"
 #include "connectors/agent/agent.h"
 #include "connectors/run/run.h"
-#include "tests/support/connector_contract.h"
+#include "tests/support/contract/connector_contract.h"
 
 #include <cjson/cJSON.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
 #ifndef HANSE_TESTS_UNIT_CORE_RIG_H
 #define HANSE_TESTS_UNIT_CORE_RIG_H
 
-#include "api/base/loop.h"
-#include "api/base/tls.h"
+#include "api/base/loop/loop.h"
+#include "api/base/net/tls.h"
 #include "api/schema/kinds.h"
 #include "api/schema/schema.h"
 #include "controlplane/raft/core_internal.h"

@@ -1,7 +1,7 @@
 /* A long random history against an independent replay: every line equal, the sum that of capacity ×
  * time, exactly. The default is short; LEDGER_EVENTS sets how many commands must have changed
  * something (tests/bench/ledger does the million). */
-#include "tests/support/ledger_world.h"
+#include "tests/support/ledger/ledger_world.h"
 #include "controlplane/store/store_internal.h"
 
 #include <setjmp.h>

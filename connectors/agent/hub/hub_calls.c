@@ -1,0 +1,170 @@
+/* Calls that wait for the agent. Each ends once: by its answer, by its deadline, or with the
+ * session. What was sent and not answered is unknown, whatever it was; only what never left is
+ * rejected. */
+#include "connectors/agent/hub/hub_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SWEEP_GRACE_MS 5000
+
+/* Told from a fresh callback: never from inside the call that asked. */
+static void call_finish(struct hub_call *c, enum outcome out, const struct observation *seen,
+                        const struct err *err)
+{
+    struct call *call = c->call;
+
+    timer_stop(&c->deadline);
+    list_remove(&c->link);
+    mem_free(c);
+    if (call)
+        call->done(call, out, seen, err);
+}
+
+static void call_expired(void *arg)
+{
+    struct hub_call *c = arg;
+    struct err err;
+
+    if (c->id == 0) /* never sent */
+        call_finish(
+            c, OUT_REJECTED, NULL,
+            (err_set(&err, E_UNAVAIL, "agent %s is not connected", c->hub->base.target), &err));
+    else
+        call_finish(
+            c, OUT_UNKNOWN, NULL,
+            (err_set(&err, E_UNKNOWN, "agent %s did not answer in time", c->hub->base.target),
+             &err));
+}
+
+static struct hub_call *call_make(struct hub *h, struct call *call, enum agent_frame type,
+                                  const struct run_key *k)
+{
+    struct hub_call *c = mem_new(struct hub_call);
+    uint64_t now = loop_now_ms(h->base.env.loop);
+
+    c->hub = h;
+    c->type = type;
+    c->call = call;
+    if (k)
+        c->key = *k;
+    list_push(&h->calls, &c->link);
+    timer_init(&c->deadline, h->base.env.loop, call_expired, c);
+    if (!h->hello) {
+        timer_start(&c->deadline, 0);
+        return c;
+    }
+    c->id = ++h->next_id;
+    timer_start(&c->deadline, call && call->deadline_ms > now ? call->deadline_ms - now : 0);
+    return c;
+}
+
+void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
+                    const struct run_key *k, cJSON *body)
+{
+    const struct hub_call *c = call_make(h, call, type, k);
+
+    if (c->id == 0) {
+        cJSON_Delete(body);
+        return;
+    }
+    if (!body)
+        body = cJSON_CreateObject();
+    if (k && !cJSON_GetObjectItemCaseSensitive(body, "key"))
+        wire_add_key(body, k);
+    wire_send(h->stream, type, c->id, body);
+}
+
+void hub_call_sweep(struct hub *h, bool (*owned)(const struct run_key *, void *), void *arg,
+                    struct call *call)
+{
+    struct hub_call *c = call_make(h, call, AF_LIST, NULL);
+
+    c->owned = owned;
+    c->owned_arg = arg;
+    if (c->id)
+        wire_send(h->stream, AF_LIST, c->id, cJSON_CreateObject());
+}
+
+/* A stop or a forgetting that nobody waits for: sweep's own. */
+static void call_nobody(struct hub *h, enum agent_frame type, const struct run_key *k)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    wire_add_key(j, k);
+    cJSON_AddNumberToObject(j, "graceMs", SWEEP_GRACE_MS);
+    wire_send(h->stream, type, ++h->next_id, j);
+}
+
+static void sweep_listed(struct hub_call *c, const cJSON *j)
+{
+    const cJSON *run;
+
+    cJSON_ArrayForEach(run, cJSON_GetObjectItemCaseSensitive(j, "runs"))
+    {
+        struct observation o;
+        if (wire_observation_parse(run, &o, NULL) < 0 || c->owned(&o.key, c->owned_arg))
+            continue;
+        call_nobody(c->hub, o.state == RUN_ENDED ? AF_FORGET : AF_STOP, &o.key);
+    }
+    call_finish(c, OUT_DONE, NULL, NULL);
+}
+
+void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j)
+{
+    struct hub_call *c = NULL;
+    struct observation o;
+    struct err err = {0};
+    const cJSON *seen = cJSON_GetObjectItemCaseSensitive(j, "seen");
+    int64_t out = wire_i64(j, "outcome");
+
+    list_for_each (it, &h->calls) {
+        struct hub_call *k = container_of(it, struct hub_call, link);
+        if (k->id == f->id)
+            c = k;
+    }
+    if (!c) /* after its deadline */
+        return;
+    if (c->owned) {
+        sweep_listed(c, j);
+        return;
+    }
+    bool has = seen && wire_observation_parse(seen, &o, NULL) == 0;
+    if (has) {
+        o.key = c->key;
+        o.seen_ms = loop_now_ms(h->base.env.loop);
+    }
+    bool told = *wire_str(j, "text") != '\0';
+    if (told) {
+        int64_t code = wire_i64(j, "code");
+        (void)err_field(&err, code < 0 && code >= -E_ROW_NR ? (int)code : E_INTERNAL,
+                        wire_str(j, "field"), "%s", wire_str(j, "text"));
+    }
+    if (out != OUT_DONE && out != OUT_REJECTED)
+        out = OUT_UNKNOWN;
+    if (out == OUT_DONE && !has &&
+        c->type != AF_INVENTORY) /* it answers, and we do not understand */
+        out = OUT_UNKNOWN;
+    call_finish(c, (enum outcome)out, has ? &o : NULL, told ? &err : NULL);
+}
+
+void hub_calls_lost(struct hub *h, const char *why)
+{
+    struct list lost;
+    struct err err;
+
+    /* Those that come meanwhile belong to what follows. */
+    list_init(&lost);
+    for (struct list *e; (e = list_pop(&h->calls)) != NULL;)
+        list_push(&lost, e);
+    while (!list_empty(&lost)) {
+        struct hub_call *c = container_of(lost.next, struct hub_call, link);
+        if (c->id == 0) {
+            call_expired(c);
+            continue;
+        }
+        (void)err_set(&err, E_UNKNOWN, "the session with agent %s ended: %.200s", h->base.target,
+                      why);
+        call_finish(c, OUT_UNKNOWN, NULL, &err);
+    }
+}

@@ -1,0 +1,104 @@
+/* The order as the agent gets it, from the Workload and its placement. */
+#include "connectors/agent/hub/hub_internal.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static int signal_number(const char *name, struct err *err)
+{
+    static const struct {
+        const char *name;
+        int no;
+    } known[] = {{"TERM", SIGTERM}, {"INT", SIGINT},   {"HUP", SIGHUP},
+                 {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"QUIT", SIGQUIT}};
+    const char *s = strncmp(name, "SIG", 3) == 0 ? name + 3 : name;
+
+    if (!*s)
+        return SIGTERM;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(s, known[i].name) == 0)
+            return known[i].no;
+    return err_field(err, E_INVALID, "spec.checkpoint.signal",
+                     "\"%.16s\": agents send SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGQUIT",
+                     name);
+}
+
+static void order_workers(cJSON *j, const struct placement *p)
+{
+    cJSON *workers = cJSON_AddArrayToObject(j, "workers");
+
+    for (uint32_t i = 0; i < p->n_assignments; i++) {
+        const struct assignment *a = &p->assignments[i];
+        cJSON *w = cJSON_CreateObject(), *gpus;
+        cJSON_AddNumberToObject(w, "rank", (double)a->rank);
+        cJSON_AddStringToObject(w, "node", a->node);
+        gpus = cJSON_AddArrayToObject(w, "gpus");
+        for (uint32_t g = 0; g < a->n_gpus; g++)
+            cJSON_AddItemToArray(gpus, cJSON_CreateNumber((double)a->gpus[g]));
+        cJSON_AddItemToArray(workers, w);
+    }
+}
+
+static void order_command(cJSON *j, const struct run_spec *run)
+{
+    cJSON *argv = cJSON_AddArrayToObject(j, "argv");
+
+    for (uint32_t i = 0; i < run->n_command; i++)
+        cJSON_AddItemToArray(argv, cJSON_CreateString(run->command[i]));
+    for (uint32_t i = 0; i < run->n_args; i++)
+        cJSON_AddItemToArray(argv, cJSON_CreateString(run->args[i]));
+    cJSON_AddStringToObject(j, "script", run->script);
+    cJSON_AddStringToObject(j, "cwd", run->workingDir);
+}
+
+static void order_resume(cJSON *j, const struct run_order *o)
+{
+    cJSON_AddStringToObject(j, "resumePath", o->resume_path ? o->resume_path : "");
+    cJSON_AddStringToObject(j, "resumeDigest", o->resume_digest ? o->resume_digest : "");
+}
+
+cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err)
+{
+    const struct workload *w = object_as(o->workload, workload);
+    const struct run_spec *run = w->spec->run;
+    const struct checkpoint_spec *ck = w->spec->checkpoint;
+    int signo = signal_number(ck ? ck->signal : "", err);
+    cJSON *j, *env;
+
+    if (signo < 0)
+        return NULL;
+    if (run->n_command == 0 && run->n_args == 0 && !*run->script) {
+        (void)err_field(err, E_INVALID, "spec.run.command",
+                        "agent targets run a command or a script; there is none");
+        return NULL;
+    }
+    j = cJSON_CreateObject();
+    wire_add_key(j, &o->key);
+    cJSON_AddStringToObject(j, "workload", o->workload->meta->name);
+    cJSON_AddStringToObject(j, "namespace", o->workload->meta->namespace_);
+    order_workers(j, o->placement);
+    order_command(j, run);
+    env = cJSON_AddArrayToObject(j, "env");
+    for (const char *const *e = o->env; e && *e; e++)
+        cJSON_AddItemToArray(env, cJSON_CreateString(*e));
+    cJSON_AddNumberToObject(j, "leaseMs", (double)o->lease_ms);
+    cJSON_AddNumberToObject(j, "leaseFrom", (double)hub_lease_from(h));
+    cJSON_AddNumberToObject(j, "signal", signo);
+    cJSON_AddNumberToObject(j, "graceMs", ck && ck->grace > 0 ? (double)ck->grace : 30000.0);
+    cJSON_AddStringToObject(j, "checkpointBase", o->checkpoint_dir ? o->checkpoint_dir : "");
+    cJSON_AddNumberToObject(j, "checkpointKeep", (double)o->checkpoint_keep);
+    cJSON_AddNumberToObject(j, "checkpointInterval", (double)o->checkpoint_interval_ms);
+    order_resume(j, o);
+    return j;
+}
+
+cJSON *hub_stage_order(const struct run_order *o)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    wire_add_key(j, &o->key);
+    order_resume(j, o);
+    cJSON_AddNumberToObject(j, "world", o->placement ? (double)o->placement->n_assignments : 0);
+    return j;
+}

@@ -1,0 +1,144 @@
+/* Logs and exec on the server's side: bytes from the session into sinks, with backpressure. */
+#include "connectors/agent/hub/hub_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ROOM_POLL_MS 50
+#define INPUT_PIECE 16384
+
+static struct exec_session *stream_by_id(struct hub *h, uint64_t id)
+{
+    list_for_each (it, &h->streams) {
+        struct exec_session *s = container_of(it, struct exec_session, link);
+        if (s->id == id)
+            return s;
+    }
+    return NULL;
+}
+
+static void stream_free(struct exec_session *s)
+{
+    timer_stop(&s->tick);
+    list_remove(&s->link);
+    mem_free(s);
+}
+
+static void stream_room(void *arg)
+{
+    struct exec_session *s = arg;
+
+    if (s->sink.full(s->sink.arg)) {
+        timer_start(&s->tick, ROOM_POLL_MS);
+        return;
+    }
+    s->paused = false;
+    frame_send(s->hub->stream, AF_PAUSE, 0, s->id, NULL, 0);
+}
+
+void hub_stream_frame(struct hub *h, const struct frame *f)
+{
+    struct exec_session *s = stream_by_id(h, f->id);
+
+    if (!s)
+        return;
+    if (f->type == AF_DATA) {
+        s->sink.data(f->flags == 2 ? 2 : 1, f->body.p, f->body.n, s->sink.arg);
+        s = stream_by_id(h, f->id); /* the sink may have closed it */
+        if (s && !s->paused && s->sink.full && s->sink.full(s->sink.arg)) {
+            s->paused = true;
+            frame_send(h->stream, AF_PAUSE, 1, s->id, NULL, 0);
+            timer_start(&s->tick, ROOM_POLL_MS);
+        }
+        return;
+    }
+    struct log_sink sink = s->sink;
+    struct err err = {0};
+    cJSON *j = NULL;
+    int rc = wire_parse(f, &j, &err);
+    stream_free(s);
+    if (rc == 0 && *wire_str(j, "text"))
+        (void)err_set(&err, wire_i64(j, "code") < 0 ? (int)wire_i64(j, "code") : E_INTERNAL, "%s",
+                      wire_str(j, "text"));
+    sink.end((int)wire_i64(j, "exit"), err.code ? &err : NULL, sink.arg);
+    cJSON_Delete(j);
+}
+
+void hub_streams_lost(struct hub *h, const char *why)
+{
+    while (!list_empty(&h->streams)) {
+        struct exec_session *s = container_of(h->streams.next, struct exec_session, link);
+        struct log_sink sink = s->sink;
+        struct err err;
+        (void)err_set(&err, E_CONNECT, "the session with agent %s ended: %.200s", h->base.target,
+                      why);
+        stream_free(s);
+        sink.end(1, &err, sink.arg);
+    }
+}
+
+static int stream_open(struct connector *c, enum agent_frame type, cJSON *j,
+                       const struct run_key *k, const struct log_sink *sink,
+                       struct exec_session **ret, struct err *err)
+{
+    struct hub *h = container_of(c, struct hub, base);
+    struct exec_session *s;
+
+    if (!h->hello) {
+        cJSON_Delete(j);
+        return err_set(err, E_UNAVAIL, "agent %s is not connected", c->target);
+    }
+    s = mem_new(struct exec_session);
+    s->hub = h;
+    s->id = ++h->next_id;
+    s->sink = *sink;
+    timer_init(&s->tick, c->env.loop, stream_room, s);
+    list_push(&h->streams, &s->link);
+    wire_add_key(j, k);
+    wire_send(h->stream, type, s->id, j);
+    *ret = s;
+    return 0;
+}
+
+int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
+             const struct log_sink *sink, struct exec_session **ret, struct err *err)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(j, "rank", (double)rq->rank);
+    cJSON_AddBoolToObject(j, "follow", rq->follow);
+    cJSON_AddNumberToObject(j, "tail", (double)rq->tail_lines);
+    return stream_open(c, AF_LOGS, j, k, sink, ret, err);
+}
+
+int hub_exec(struct connector *c, const struct run_key *k, const struct exec_request *rq,
+             const struct log_sink *sink, struct exec_session **ret, struct err *err)
+{
+    cJSON *j = cJSON_CreateObject(), *argv = cJSON_AddArrayToObject(j, "argv");
+
+    cJSON_AddNumberToObject(j, "rank", (double)rq->rank);
+    cJSON_AddBoolToObject(j, "tty", rq->tty);
+    cJSON_AddBoolToObject(j, "stdin", rq->with_stdin);
+    for (const char *const *a = rq->argv; a && *a; a++)
+        cJSON_AddItemToArray(argv, cJSON_CreateString(*a));
+    return stream_open(c, AF_EXEC, j, k, sink, ret, err);
+}
+
+void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof)
+{
+    const char *b = p;
+
+    while (n > INPUT_PIECE) {
+        frame_send(s->hub->stream, AF_INPUT, 0, s->id, b, INPUT_PIECE);
+        b += INPUT_PIECE;
+        n -= INPUT_PIECE;
+    }
+    frame_send(s->hub->stream, AF_INPUT, eof ? 1 : 0, s->id, b, n);
+}
+
+void hub_exec_close(struct exec_session *s)
+{
+    if (s->hub->stream)
+        frame_send(s->hub->stream, AF_CLOSE, 0, s->id, NULL, 0);
+    stream_free(s);
+}

@@ -1,0 +1,124 @@
+/* The agent's life: opens its state folder, reads its inventory, adopts its runs, dials. Everything
+ * that it must not forget is on disk before it acts on it; it needs no orderly end. */
+#include "connectors/agent/node/agent_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Names the state folder, so that the server can tell an agent that has lost its memory. */
+static int state_id_open(struct agent *a, struct err *err)
+{
+    char path[AGENT_PATH_MAX];
+    AUTO_BUF b;
+    struct err why;
+
+    buf_init(&b, 64);
+    (void)snprintf(path, sizeof path, "%s/id", a->cfg.state_dir);
+    int rc = file_read(a->loop, path, 63, &b, &why);
+    if (rc == 0 && b.n > 0) {
+        (void)snprintf(a->state_id, sizeof a->state_id, "%.32s", b.p);
+        return 0;
+    }
+    if (rc < 0 && rc != E_NOTFOUND)
+        return err_set(err, rc, "%s", why.text);
+    (void)snprintf(a->state_id, sizeof a->state_id, "%016llx%016llx",
+                   (unsigned long long)loop_random_u64(a->loop),
+                   (unsigned long long)loop_random_u64(a->loop));
+    return file_write(a->loop, path, a->state_id, strlen(a->state_id), 0600, err);
+}
+
+static int state_open(struct agent *a, struct err *err)
+{
+    const char *dir = a->cfg.state_dir;
+    char path[AGENT_PATH_MAX];
+    int rc;
+
+    if (strlen(dir) > AGENT_STATE_MAX)
+        return err_set(err, E_USAGE,
+                       "--state: at most %d characters, because the sockets below it may have 107",
+                       AGENT_STATE_MAX);
+    if (dir[0] != '/')
+        return err_set(err, E_USAGE, "--state %s: give an absolute path", dir);
+    rc = file_mkdir(a->loop, dir, 0700, err);
+    (void)snprintf(path, sizeof path, "%s/lock", dir);
+    if (rc == 0 && (rc = file_lock(a->loop, path, err)) == E_BUSY)
+        (void)err_prefix(err, "another agent uses %s: give each agent a --state of its own: ", dir);
+    (void)snprintf(path, sizeof path, "%s/s", dir);
+    if (rc == 0)
+        rc = file_mkdir(a->loop, path, 0700, err);
+    (void)snprintf(path, sizeof path, "%s/book", dir);
+    if (rc == 0)
+        rc = book_open(&a->book, a->loop, path, err);
+    return rc < 0 ? rc : state_id_open(a, err);
+}
+
+int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **ret,
+                 struct err *err)
+{
+    struct agent *a = mem_new(struct agent);
+    struct err why;
+    int rc;
+
+    PRE(cfg->n_servers > 0 && cfg->n_servers <= AGENT_SERVERS_MAX);
+    a->loop = l;
+    a->cfg = *cfg;
+    if (!a->cfg.heartbeat_ms)
+        a->cfg.heartbeat_ms = 1000;
+    if (!a->cfg.silence_ms)
+        a->cfg.silence_ms = 10000;
+    list_init(&a->runs);
+    list_init(&a->streams);
+    store_jobs_init(a);
+    cfg->os->ops->boot_id(cfg->os, a->boot_id);
+    timer_init(&a->dial, l, NULL, NULL);
+    timer_init(&a->beat, l, NULL, NULL);
+    rc = inventory_load(l, cfg->os, cfg->target, cfg->inventory_file, &a->inventory, &why);
+    if (rc == 0)
+        rc = state_open(a, &why);
+    if (rc == 0)
+        rc = streams_open(a, &why);
+    if (rc == 0)
+        rc = stage_open(a, &why);
+    if (rc == 0)
+        rc = runs_load(a, &why);
+    if (rc < 0) {
+        (void)agent_destroy(a);
+        if (err)
+            *err = why;
+        return rc;
+    }
+    session_start(a);
+    *ret = a;
+    return 0;
+}
+
+struct agent *agent_destroy(struct agent *a)
+{
+    if (!a)
+        return NULL;
+    session_stop(a);
+    streams_close_all(a);
+    if (a->attach)
+        listener_close(a->attach);
+    store_jobs_fini(a);
+    runs_free(a);
+    book_close(&a->book);
+    inventory_fini(&a->inventory);
+    mem_free(a);
+    return NULL;
+}
+
+int agent_reload(struct agent *a, struct err *err)
+{
+    struct inventory now;
+    int rc = inventory_load(a->loop, a->cfg.os, a->cfg.target, a->cfg.inventory_file, &now, err);
+
+    if (rc < 0)
+        return rc;
+    bool changed = now.hash != a->inventory.hash;
+    inventory_fini(&a->inventory);
+    a->inventory = now;
+    if (changed)
+        session_nodes(a, 0);
+    return 0;
+}

@@ -1,0 +1,171 @@
+/* `hanse agent`: the command line. */
+#include "api/base/log.h"
+#include "api/base/net/tls.h"
+#include "connectors/agent/agent.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: hanse agent --server HOST:PORT[,HOST:PORT...] --target NAME --state FOLDER\n"
+    "                   --cert FILE --key FILE --ca FILE [--inventory FILE]\n"
+    "\n"
+    "Runs Hanse's work on this machine. It dials out to the servers with mutual TLS; nothing\n"
+    "dials in. It may be restarted or killed at any moment: programs go on as long as their\n"
+    "leases hold, and the next agent on the same --state finds them.\n"
+    "\n"
+    "  --server LIST     members of the Hanse cluster; tried in turn\n"
+    "  --target NAME     the Target that this agent stands for\n"
+    "  --state FOLDER    its memory: absolute path, at most 80 characters, one agent each\n"
+    "  --cert, --key     its certificate (CN agent:NAME) and key, PEM\n"
+    "  --ca FILE         the CA of the servers, PEM\n"
+    "  --inventory FILE  nodes and GPUs (deploy/examples/README.md); default: this machine.\n"
+    "                    Read again on SIGHUP\n"
+    "  --help            this text\n";
+
+struct agent_args {
+    const char *server, *target, *state, *cert, *key, *ca, *inventory;
+    bool help;
+};
+struct agent_program {
+    struct loop *loop;
+    struct agent *agent;
+};
+
+static char *servers_join(const char *a, const char *b) /* lives as long as the process */
+{
+    size_t n = strlen(a) + strlen(b) + 2;
+    char *both = mem_alloc(n);
+
+    (void)snprintf(both, n, "%s,%s", a, b);
+    return both;
+}
+
+static int args_parse(int argc, char **argv, struct agent_args *a, struct err *err)
+{
+    const struct {
+        const char *name;
+        const char **value;
+        bool required;
+    } options[] = {{"--server", &a->server, true},
+                   {"--target", &a->target, true},
+                   {"--state", &a->state, true},
+                   {"--cert", &a->cert, true},
+                   {"--key", &a->key, true},
+                   {"--ca", &a->ca, true},
+                   {"--inventory", &a->inventory, false}};
+    const size_t n = sizeof options / sizeof *options;
+
+    for (int i = 1; i < argc; i++) {
+        size_t k = 0;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            a->help = true;
+            return 0;
+        }
+        while (k < n && strcmp(argv[i], options[k].name) != 0)
+            k++;
+        if (k == n)
+            return err_set(err, E_USAGE, "unknown option \"%s\"", argv[i]);
+        if (++i == argc)
+            return err_set(err, E_USAGE, "%s needs a value", argv[i - 1]);
+        if (*options[k].value && strcmp(options[k].name, "--server") == 0)
+            argv[i] = servers_join(*options[k].value, argv[i]); /* given again: one more */
+        *options[k].value = argv[i];
+    }
+    for (size_t k = 0; k < n; k++)
+        if (options[k].required && !*options[k].value)
+            return err_set(err, E_USAGE, "%s is missing", options[k].name);
+    return 0;
+}
+
+static int servers_split(char *list, struct agent_config *cfg, struct err *err)
+{
+    char *save = NULL;
+
+    for (char *s = strtok_r(list, ",", &save); s; s = strtok_r(NULL, ",", &save)) {
+        if (cfg->n_servers == AGENT_SERVERS_MAX)
+            return err_set(err, E_USAGE, "--server: more than %d addresses", AGENT_SERVERS_MAX);
+        if (strncmp(s, "https://", 8) == 0) /* as a kubeconfig spells it */
+            s += 8;
+        s[strcspn(s, "/")] = 0;
+        if (!strchr(s, ':'))
+            return err_set(err, E_USAGE, "--server %s: expected HOST:PORT", s);
+        cfg->servers[cfg->n_servers++] = s;
+    }
+    return cfg->n_servers ? 0 : err_set(err, E_USAGE, "--server is empty");
+}
+
+static void on_hangup(void *arg)
+{
+    struct agent_program *p = arg;
+    struct err err;
+
+    if (agent_reload(p->agent, &err) < 0)
+        log_err(LOG_ERROR, "agent.inventory_refused", &err);
+    else
+        log_event(LOG_INFO, "agent.inventory_read", LOG_FIELDS({"by", log_str("SIGHUP")}));
+}
+
+static void on_stop(void *arg)
+{
+    struct agent_program *p = arg;
+
+    loop_stop(p->loop);
+}
+
+static int agent_run(struct agent_args *args, struct err *err)
+{
+    struct agent_program p = {0};
+    struct agent_config cfg = {.os = runner_os_linux(),
+                               .target = args->target,
+                               .inventory_file = args->inventory,
+                               .state_dir = args->state};
+    struct tls_config_spec tls = {
+        .cert_file = args->cert, .key_file = args->key, .ca_file = args->ca};
+    char *list = mem_strdup(args->server);
+    int rc = servers_split(list, &cfg, err);
+
+    /* Checkpoint stores may hang; store_jobs.c lends them five of these. */
+    if (setenv("UV_THREADPOOL_SIZE", "8", 0) != 0)
+        rc = err_set(err, E_INTERNAL, "the environment is full");
+    if (rc == 0 && !(p.loop = loop_uv_create(err)))
+        rc = err->code;
+    if (rc == 0)
+        rc = tls_config_create(&tls, false, &cfg.tls, err);
+    if (rc == 0)
+        rc = agent_create(p.loop, &cfg, &p.agent, err);
+    if (rc == 0)
+        rc = loop_signal(p.loop, SIGHUP, on_hangup, &p, err);
+    if (rc == 0)
+        rc = loop_signal(p.loop, SIGTERM, on_stop, &p, err);
+    if (rc == 0)
+        rc = loop_signal(p.loop, SIGINT, on_stop, &p, err);
+    if (rc == 0)
+        loop_uv_run(p.loop);
+    (void)agent_destroy(p.agent);
+    (void)tls_config_unref(cfg.tls);
+    if (p.loop)
+        loop_uv_destroy(p.loop);
+    mem_free(list);
+    return rc;
+}
+
+int agent_main(int argc, char **argv)
+{
+    struct agent_args args = {0};
+    struct err err;
+
+    if (args_parse(argc, argv, &args, &err) < 0) {
+        (void)fprintf(stderr, "hanse agent: %s\nSee hanse agent --help.\n", err.text);
+        return 2;
+    }
+    if (args.help)
+        return fputs(usage, stdout) < 0;
+    if (agent_run(&args, &err) < 0) {
+        (void)fprintf(stderr, "hanse agent: %s\n", err.text);
+        return err_info(err.code)->exit;
+    }
+    return 0;
+}

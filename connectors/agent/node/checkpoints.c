@@ -1,0 +1,425 @@
+/* Checkpoints of a run, as the agent sees them: every rank's shim seals its own; here the seals of
+ * all ranks become cuts, the newest cut is told, old ones go. A run has not ended before its last
+ * seals have been looked at. Must never wait for a store on the loop. */
+#include "connectors/agent/node/agent_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SETTLE_MAX_MS 60000 /* a store that hangs must not hide that the run has ended */
+#define KNOWN_AFTER_MS 500  /* told, received, and proposed to the log */
+#define SAVED_EXIT 75
+#define CUT_FILE "cut.json"
+
+struct run_cuts {
+    struct checkpoint_seals *seals; /* by rank */
+    int64_t *last;                  /* steps by rank of the newest cut; NULL = none */
+    struct run_checkpoint_report newest;
+    int64_t number, known; /* of the newest cut; of the newest that the server is known to have */
+    int64_t told;          /* number that was told last, and when */
+    uint64_t told_ms;
+    int64_t hello;             /* number in this session's HELLO */
+    bool working, looked_last; /* looked_last: all have ended, and there is no further cut */
+    bool rescued;              /* what killed runners left unsealed has been looked at */
+    struct timer patience;
+};
+struct cut_job { /* owned by itself; the run is found again by its key */
+    struct store_job job;
+    struct run_key key;
+    char base[CHECKPOINT_PATH_MAX], resume[CHECKPOINT_PATH_MAX];
+    struct arena *arena;
+    struct checkpoint_cut cut;
+    struct checkpoint_retain retain;
+    int64_t *floor, number;
+    struct run_checkpoint_report report;
+    int rc;
+    struct err err;
+};
+
+void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX])
+{
+    const char *hex = strncmp(digest, "sha256:", 7) == 0 ? digest + 7 : digest;
+
+    (void)snprintf(out, AGENT_PATH_MAX, "%s/proofs/%.64s", a->cfg.state_dir, hex);
+}
+
+static bool all_ended(const struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        if (r->workers[i].state != WS_ENDED)
+            return false;
+    return true;
+}
+
+/* Each rank says: what I have written is what I start again from. */
+static bool all_saved(const struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++) {
+        const struct run_report *p = &r->workers[i].report;
+        if (p->step != RUN_STEP_ENDED || p->term_signal || p->never_started ||
+            (p->exit_code != 0 && p->exit_code != SAVED_EXIT))
+            return false;
+    }
+    return true;
+}
+
+/* ---- one cut: on the thread pool ---- */
+static void cut_work(struct store_job *job)
+{
+    struct cut_job *j = container_of(job, struct cut_job, job);
+
+    j->rc = checkpoint_cut_write(j->base, &j->cut, j->report.path, &j->number, j->report.digest,
+                                 &j->err);
+}
+
+/* Apart, and after the cut is told: removing large files takes its time. */
+static void retain_work(struct store_job *job)
+{
+    struct cut_job *j = container_of(job, struct cut_job, job);
+
+    j->rc = checkpoint_retain(&j->retain, &j->err);
+}
+
+static void cut_free(struct cut_job *j)
+{
+    (void)arena_destroy(j->arena);
+    mem_free(j);
+}
+
+static void retain_done(struct store_job *job)
+{
+    struct cut_job *j = container_of(job, struct cut_job, job);
+
+    if (j->rc < 0)
+        log_err(LOG_WARN, "agent.checkpoint_retention", &j->err);
+    cut_free(j);
+}
+
+static void cut_record(struct run *r)
+{
+    const struct run_cuts *c = r->cuts;
+    char path[AGENT_PATH_MAX + 16];
+    struct err err;
+    cJSON *j = wire_checkpoint(&c->newest), *steps;
+
+    cJSON_AddNumberToObject(j, "number", (double)c->number);
+    cJSON_AddNumberToObject(j, "known", (double)c->known);
+    steps = cJSON_AddArrayToObject(j, "steps");
+    for (unsigned i = 0; i < r->n_workers; i++)
+        cJSON_AddItemToArray(steps, cJSON_CreateNumber((double)c->last[i]));
+    char *text = cJSON_PrintUnformatted(j);
+    (void)snprintf(path, sizeof path, "%s/" CUT_FILE, r->dir);
+    if (file_write(r->agent->loop, path, text, strlen(text), 0600, &err) < 0)
+        log_err(LOG_WARN, "agent.cut_record", &err);
+    cJSON_free(text);
+    cJSON_Delete(j);
+}
+
+static void cut_taken(struct run *r, struct cut_job *j)
+{
+    struct run_cuts *c = r->cuts;
+    struct observation o;
+    char key[RUN_KEY_MAX];
+
+    if (!c->last)
+        c->last = mem_alloc(sizeof *c->last * r->n_workers);
+    for (unsigned i = 0; i < r->n_workers; i++)
+        c->last[i] = j->cut.ranks[i].step;
+    c->newest = j->report;
+    c->number = j->number;
+    run_key_print(&r->key, key);
+    log_event(LOG_INFO, "agent.checkpoint",
+              LOG_FIELDS({"key", log_str(key)}, {"step", log_i64(c->newest.step)},
+                         {"bytes", log_i64(c->newest.bytes)}));
+    if (all_ended(r)) /* the end is told with it */
+        return;
+    run_observe(r, &o);
+    run_tell(r, &o);
+}
+
+static void cut_done(struct store_job *job)
+{
+    struct cut_job *j = container_of(job, struct cut_job, job);
+    struct agent *a = job->agent;
+    struct run *r = a ? run_by_key(a, &j->key) : NULL;
+
+    if (r && r->cuts) {
+        r->cuts->working = false;
+        if (j->rc < 0) {
+            log_err(LOG_WARN, "agent.checkpoint_failed", &j->err);
+            r->cuts->looked_last = all_ended(r); /* it would fail again */
+        } else if (!r->cuts->looked_last) {      /* else it came too late: the end is told */
+            cut_taken(r, j);
+        }
+        run_changed(r);
+        if (j->rc == 0 && r->cuts->number == j->number)
+            cut_record(r); /* after it was told: a restarted agent would only make it anew */
+    }
+    if (!a || j->rc < 0) {
+        cut_free(j);
+        return;
+    }
+    j->job.kind = STORE_JOB_RETAIN;
+    j->job.work = retain_work;
+    j->job.done = retain_done;
+    store_job_begin(a, &j->job);
+}
+
+static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_times *times)
+{
+    const cJSON *o = r->order;
+    struct run_cuts *c = r->cuts;
+
+    j->job.kind = STORE_JOB_CUT;
+    j->job.work = cut_work;
+    j->job.done = cut_done;
+    j->key = r->key;
+    (void)snprintf(j->base, sizeof j->base, "%s", wire_str(o, "checkpointBase"));
+    (void)snprintf(j->resume, sizeof j->resume, "%s", wire_str(o, "resumePath"));
+    j->cut.workload = j->key.uid;
+    j->cut.epoch = r->key.epoch;
+    j->cut.n_ranks = r->n_workers;
+    j->cut.step = INT64_MAX;
+    j->floor = arena_array(j->arena, int64_t, r->n_workers);
+    for (unsigned i = 0; i < r->n_workers; i++) {
+        j->floor[i] = j->cut.ranks[i].step;
+        j->cut.bytes += j->cut.ranks[i].bytes;
+        if (j->cut.ranks[i].step < j->cut.step)
+            j->cut.step = j->cut.ranks[i].step;
+    }
+    j->report = (struct run_checkpoint_report){.present = true,
+                                               .step = j->cut.step,
+                                               .bytes = j->cut.bytes,
+                                               .write_ms = times->write_ms,
+                                               .written_ms = times->written_ms,
+                                               .ranks = r->n_workers};
+    j->retain = (struct checkpoint_retain){.base = j->base,
+                                           .epoch = r->key.epoch,
+                                           .keep = wire_i64(o, "checkpointKeep"),
+                                           .known = c->known,
+                                           .told = c->told,
+                                           .resume_path = j->resume,
+                                           .floor = j->floor,
+                                           .n_ranks = r->n_workers};
+    c->working = true;
+    store_job_begin(r->agent, &j->job);
+}
+
+/* ---- what a killed runner left: sealed here, or a shim's death would cost all since its last seal
+ * ---- */
+struct rescue_job { /* owned by itself */
+    struct store_job job;
+    struct run_key key;
+    char base[CHECKPOINT_PATH_MAX];
+    struct arena *arena;
+    bool *killed; /* by rank */
+    struct checkpoint_sealed *sealed;
+    unsigned n;
+};
+
+static void rescue_work(struct store_job *job)
+{
+    struct rescue_job *j = container_of(job, struct rescue_job, job);
+    struct err err;
+
+    for (unsigned i = 0; i < j->n; i++) {
+        struct checkpoint_sealer *s = NULL;
+        if (!j->killed[i] || checkpoint_sealer_create(j->base, j->key.epoch, i, &s, &err) < 0)
+            continue;
+        (void)!checkpoint_sealer_look(s, true, &job->progress, &err); /* torn: it stays unsealed */
+        j->sealed[i] = *checkpoint_sealer_newest(s);
+        (void)checkpoint_sealer_destroy(s);
+    }
+}
+
+static void rescue_done(struct store_job *job)
+{
+    struct rescue_job *j = container_of(job, struct rescue_job, job);
+    struct run *r = job->agent ? run_by_key(job->agent, &j->key) : NULL;
+
+    if (r && r->cuts) {
+        r->cuts->working = false;
+        for (unsigned i = 0; i < j->n && !r->cuts->looked_last; i++)
+            if (j->sealed[i].present)
+                (void)checkpoint_seals_add(&r->cuts->seals[i], &j->sealed[i]);
+        run_changed(r);
+    }
+    (void)arena_destroy(j->arena);
+    mem_free(j);
+}
+
+static bool was_killed(const struct worker *w)
+{
+    return !strcmp(w->report.reason, "RunnerKilled") ||
+           !strcmp(w->report.reason, "MachineRestarted");
+}
+
+/* Once, when all have ended. True: it is under way. */
+static bool rescue_begin(struct run *r)
+{
+    struct rescue_job *j;
+    bool any = false;
+
+    for (unsigned i = 0; i < r->n_workers; i++)
+        any = any || was_killed(&r->workers[i]);
+    if (r->cuts->rescued || !any)
+        return false;
+    r->cuts->rescued = r->cuts->working = true;
+    j = mem_new(struct rescue_job);
+    j->arena = arena_create(0);
+    j->n = r->n_workers;
+    j->key = r->key;
+    j->killed = arena_array(j->arena, bool, j->n);
+    j->sealed = arena_array(j->arena, struct checkpoint_sealed, j->n);
+    for (unsigned i = 0; i < j->n; i++)
+        j->killed[i] = was_killed(&r->workers[i]);
+    (void)snprintf(j->base, sizeof j->base, "%s", wire_str(r->order, "checkpointBase"));
+    j->job.kind = STORE_JOB_CUT;
+    j->job.work = rescue_work;
+    j->job.done = rescue_done;
+    store_job_begin(r->agent, &j->job);
+    return true;
+}
+
+/* ---- the run ---- */
+static void settle_late(void *arg)
+{
+    struct run *r = arg;
+
+    log_event(LOG_WARN, "agent.checkpoint_late",
+              LOG_FIELDS({"store", log_str(wire_str(r->order, "checkpointBase"))}));
+    r->cuts->looked_last = true;
+    run_changed(r);
+}
+
+void checkpoints_init(struct run *r)
+{
+    if (!*wire_str(r->order, "checkpointBase"))
+        return;
+    r->cuts = mem_new(struct run_cuts);
+    r->cuts->seals = mem_zalloc(sizeof *r->cuts->seals * r->n_workers);
+    timer_init(&r->cuts->patience, r->agent->loop, settle_late, r);
+}
+
+void checkpoints_fini(struct run *r)
+{
+    if (!r->cuts)
+        return;
+    timer_stop(&r->cuts->patience);
+    mem_free(r->cuts->seals);
+    mem_free(r->cuts->last);
+    mem_free(r->cuts);
+    r->cuts = NULL;
+}
+
+void checkpoints_load(struct run *r)
+{
+    char path[AGENT_PATH_MAX + 16];
+    struct run_cuts *c = r->cuts;
+    const cJSON *steps, *s;
+    AUTO_BUF b;
+    cJSON *j;
+    unsigned i = 0;
+
+    buf_init(&b, 1u << 20);
+    (void)snprintf(path, sizeof path, "%s/" CUT_FILE, r->dir);
+    if (!c || file_read(r->agent->loop, path, 1u << 20, &b, NULL) < 0)
+        return;
+    j = cJSON_ParseWithLength(b.p, b.n);
+    steps = cJSON_GetObjectItemCaseSensitive(j, "steps");
+    wire_checkpoint_read(j, &c->newest);
+    if (c->newest.present && cJSON_GetArraySize(steps) == (int)r->n_workers) {
+        c->last = mem_alloc(sizeof *c->last * r->n_workers);
+        cJSON_ArrayForEach(s, steps) c->last[i++] = cJSON_IsNumber(s) ? (int64_t)s->valuedouble : 0;
+        c->number = wire_i64(j, "number");
+        c->known = wire_i64(j, "known");
+        c->told = c->number; /* it may have been */
+    } else {
+        c->newest.present = false;
+    }
+    cJSON_Delete(j);
+}
+
+void checkpoints_reported(struct worker *w)
+{
+    if (w->run->cuts)
+        (void)checkpoint_seals_add(&w->run->cuts->seals[w->rank], &w->report.checkpoint);
+}
+
+void checkpoints_consider(struct run *r)
+{
+    struct run_cuts *c = r->cuts;
+    struct cut_job *j;
+    struct checkpoint_times times;
+
+    if (!c || c->working || c->looked_last)
+        return;
+    bool over = all_ended(r);
+    if (over && rescue_begin(r)) {
+        if (!timer_active(&c->patience))
+            timer_start(&c->patience, SETTLE_MAX_MS);
+        return;
+    }
+    j = mem_new(struct cut_job);
+    j->arena = arena_create(0);
+    j->cut.ranks = arena_array(j->arena, struct checkpoint_rank, r->n_workers);
+    if (checkpoint_cut_choose(c->seals, r->n_workers, c->last, over && all_saved(r), j->cut.ranks,
+                              &times)) {
+        cut_begin(r, j, &times);
+        if (over && !timer_active(&c->patience))
+            timer_start(&c->patience, SETTLE_MAX_MS);
+        return;
+    }
+    cut_free(j);
+    c->looked_last = over;
+}
+
+bool checkpoints_settled(const struct run *r)
+{
+    return !r->cuts || r->cuts->looked_last;
+}
+
+void checkpoints_observe(const struct run *r, struct run_checkpoint_report *ret)
+{
+    if (r->cuts)
+        *ret = r->cuts->newest;
+}
+
+void checkpoints_told(struct run *r)
+{
+    struct run_cuts *c = r->cuts;
+
+    if (!c || !c->number || (c->told == c->number && c->told_ms))
+        return;
+    c->told = c->number;
+    c->told_ms = loop_now_ms(r->agent->loop);
+}
+
+void checkpoints_hello(struct run *r)
+{
+    if (r->cuts)
+        r->cuts->hello = r->cuts->number;
+}
+
+bool checkpoints_welcome(struct run *r)
+{
+    struct run_cuts *c = r->cuts;
+
+    if (!c || !c->hello)
+        return c && c->number;
+    c->told = c->hello;
+    c->told_ms = loop_now_ms(r->agent->loop);
+    return c->number != c->hello;
+}
+
+/* A renewal counts from a beat of ours that had come before it was granted: what we said earlier
+ * had come as well. */
+void checkpoints_renewed(struct run *r)
+{
+    struct run_cuts *c = r->cuts;
+
+    if (c && c->told > c->known && c->told_ms &&
+        r->agent->renew_from_ms > c->told_ms + KNOWN_AFTER_MS)
+        c->known = c->told;
+}

@@ -1,0 +1,139 @@
+/* What a program sees: the environment that deploy/examples/README.md promises. Values may be
+ * secrets: nothing in here is ever logged. */
+#include "connectors/agent/node/agent_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ENV_MAX 1200
+
+struct env {
+    struct arena *mem;
+    const char **v;
+    size_t n;
+};
+
+/* The last one of a name counts. */
+static void env_set(struct env *e, const char *text)
+{
+    size_t len = strcspn(text, "=") + 1;
+
+    for (size_t i = 0; i < e->n; i++)
+        if (strncmp(e->v[i], text, len) == 0) {
+            e->v[i] = text;
+            return;
+        }
+    if (e->n + 1 < ENV_MAX)
+        e->v[e->n++] = text;
+}
+
+static void env_str(struct env *e, const char *name, const char *value)
+{
+    env_set(e, arena_printf(e->mem, "%s=%s", name, value));
+}
+
+static void env_i64(struct env *e, const char *name, int64_t value)
+{
+    env_set(e, arena_printf(e->mem, "%s=%" PRId64, name, value));
+}
+
+static const cJSON *worker_assignment(const struct worker *w)
+{
+    const cJSON *a;
+
+    cJSON_ArrayForEach(
+        a, cJSON_GetObjectItemCaseSensitive(w->run->order, "workers")) if (wire_i64(a, "rank") ==
+                                                                           w->rank) return a;
+    return NULL;
+}
+
+static const char *gpu_list(const cJSON *assignment, struct arena *m)
+{
+    const char *out = "";
+    const cJSON *g;
+
+    cJSON_ArrayForEach(g,
+                       cJSON_GetObjectItemCaseSensitive(assignment, "gpus")) if (cJSON_IsNumber(g))
+        out = arena_printf(m, "%s%s%d", out, *out ? "," : "", g->valueint);
+    return out;
+}
+
+/* The name as the inventory file has it: without the target. */
+static const char *node_name(const struct agent *a, const char *node)
+{
+    size_t n = strlen(a->cfg.target);
+
+    return strncmp(node, a->cfg.target, n) == 0 && node[n] == '.' ? node + n + 1 : node;
+}
+
+const char *worker_cwd(const struct worker *w, struct arena *m)
+{
+    const char *cwd = wire_str(w->run->order, "cwd");
+
+    return *cwd ? cwd : arena_printf(m, "%s/%" PRId64 "/work", w->run->dir, w->rank);
+}
+
+/* Tests kill shims, too, at points of theirs; the shim keeps this from its
+ * program. */
+static void env_failpoints(struct env *e, const struct agent *a)
+{
+#ifdef HANSE_FAILPOINTS
+    static const char *const handed[] = {"HANSE_FAILPOINT_FILE", "HANSE_FAILPOINT_LIST"};
+    const char *role = a->cfg.os->ops->getenv(a->cfg.os, "HANSE_FAILPOINT_ROLE");
+    bool any = false;
+
+    for (size_t i = 0; i < sizeof handed / sizeof *handed; i++) {
+        const char *value = a->cfg.os->ops->getenv(a->cfg.os, handed[i]);
+        if (value)
+            env_str(e, handed[i], value);
+        any = any || value;
+    }
+    if (any)
+        env_set(e, arena_printf(e->mem, "HANSE_FAILPOINT_ROLE=%s%sshim", role ? role : "",
+                                role ? "-" : ""));
+#else
+    (void)e;
+    (void)a;
+#endif
+}
+
+const char *const *worker_env(const struct worker *w, struct arena *m)
+{
+    static const char *const inherited[] = {"PATH", "HOME", "LANG", "TZ"};
+    struct agent *a = w->run->agent;
+    const cJSON *o = w->run->order, *at = worker_assignment(w), *v;
+    struct env e = {.mem = m, .v = arena_array(m, const char *, ENV_MAX)};
+    char marker[RUN_MARKER_MAX];
+
+    for (size_t i = 0; i < sizeof inherited / sizeof *inherited; i++) {
+        const char *value = a->cfg.os->ops->getenv(a->cfg.os, inherited[i]);
+        if (value)
+            env_str(&e, inherited[i], value);
+    }
+    cJSON_ArrayForEach(v, cJSON_GetObjectItemCaseSensitive(
+                              o, "env")) if (cJSON_IsString(v) && strchr(v->valuestring, '='))
+        env_set(&e, v->valuestring);
+    env_str(&e, "HANSE_WORKLOAD_UID", w->run->key.uid);
+    env_str(&e, "HANSE_WORKLOAD_NAME", wire_str(o, "workload"));
+    env_str(&e, "HANSE_NAMESPACE", wire_str(o, "namespace"));
+    env_i64(&e, "HANSE_EPOCH", w->run->key.epoch);
+    env_i64(&e, "HANSE_RANK", w->rank);
+    env_i64(&e, "HANSE_WORLD_SIZE", (int64_t)w->run->n_workers);
+    env_str(&e, "HANSE_TARGET", a->cfg.target);
+    env_str(&e, "HANSE_NODE", node_name(a, wire_str(at, "node")));
+    env_str(&e, "HANSE_GPUS", gpu_list(at, m));
+    if (a->inventory.nvml)
+        env_str(&e, "CUDA_VISIBLE_DEVICES", gpu_list(at, m));
+    if (*wire_str(o, "checkpointBase")) /* what it resumes from the shim knows, once verified */
+        env_set(&e, arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/e%" PRId64 "/%" PRId64,
+                                 wire_str(o, "checkpointBase"), w->run->key.epoch, w->rank));
+    if (*wire_str(o, "checkpointBase") && wire_u64(o, "checkpointInterval"))
+        env_i64(&e, "HANSE_CHECKPOINT_INTERVAL",
+                (int64_t)((wire_u64(o, "checkpointInterval") + 999) / 1000));
+    worker_marker(w, marker);
+    env_str(&e, RUN_MARKER_ENV, marker);
+    env_failpoints(&e, a);
+    e.v[e.n] = NULL;
+    return e.v;
+}

@@ -1,0 +1,304 @@
+/* The inventory: from a file, or of this machine. It becomes Node objects at once, so that the
+ * kinds' descriptors check every value and nothing is spelled twice. */
+#include "connectors/agent/node/agent_internal.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define INVENTORY_FILE_MAX (4u << 20)
+
+static const char *const file_keys[] = {"target", "gpus", "nodes", NULL};
+static const char *const node_keys[] = {"name",         "cpu",  "memory", "topology", "capacity",
+                                        "interconnect", "gpus", "health", NULL};
+static const char *const gpu_keys[] = {"index",  "class",        "model",  "memory",
+                                       "shared", "nvlinkDomain", "health", NULL};
+
+static int keys_check(const cJSON *j, const char *const *known, const char *path, struct err *err)
+{
+    const cJSON *v;
+
+    if (!cJSON_IsObject(j))
+        return err_field(err, E_INVALID, path, "expected keys and values");
+    cJSON_ArrayForEach(v, j)
+    {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], v->string) != 0)
+            i++;
+        if (!known[i])
+            return err_field(err, E_INVALID, path, "unknown key \"%.60s\"", v->string);
+    }
+    return 0;
+}
+
+static bool label_ok(const char *s)
+{
+    size_t n = strlen(s);
+
+    return n >= 1 && n <= 63 && strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == n &&
+           s[0] != '-' && s[n - 1] != '-';
+}
+
+/* "TARGET.NODE", and what the machine has where nothing is said. */
+static cJSON *node_make(struct runner_os *os, const char *target, const char *name)
+{
+    cJSON *node = cJSON_CreateObject(), *meta = cJSON_AddObjectToObject(node, "metadata");
+    cJSON *spec = cJSON_AddObjectToObject(node, "spec"),
+          *status = cJSON_AddObjectToObject(node, "status");
+    char full[512], host[256], text[32];
+    int64_t cpu, memory;
+
+    os->ops->machine(os, &cpu, &memory, host);
+    (void)snprintf(full, sizeof full, "%s.%s", target, name);
+    cJSON_AddStringToObject(meta, "name", full);
+    cJSON_AddStringToObject(spec, "target", target);
+    cJSON_AddStringToObject(spec, "hostname", name);
+    (void)snprintf(text, sizeof text, "%lldm", (long long)cpu);
+    cJSON_AddStringToObject(spec, "cpu", text);
+    (void)snprintf(text, sizeof text, "%lld", (long long)memory);
+    cJSON_AddStringToObject(spec, "memory", text);
+    cJSON_AddStringToObject(status, "health", "Ready");
+    return node;
+}
+
+static int gpus_check(const cJSON *gpus, const char *path, struct err *err)
+{
+    bool seen[RUN_GPUS_MAX] = {false};
+    char at[ERR_FIELD_MAX];
+    const cJSON *g;
+    int i = 0, rc;
+
+    if (cJSON_GetArraySize(gpus) > RUN_GPUS_MAX)
+        return err_field(err, E_LIMIT, path, "more than %d GPUs", RUN_GPUS_MAX);
+    cJSON_ArrayForEach(g, gpus)
+    {
+        (void)snprintf(at, sizeof at, "%.100s[%d]", path, i++);
+        rc = keys_check(g, gpu_keys, at, err);
+        if (rc < 0)
+            return rc;
+        const cJSON *index = cJSON_GetObjectItemCaseSensitive(g, "index");
+        if (!cJSON_IsNumber(index) || index->valuedouble != index->valueint ||
+            index->valueint < 0 || index->valueint >= RUN_GPUS_MAX)
+            return err_field(err, E_INVALID, at, "index: expected a number from 0 to %d",
+                             RUN_GPUS_MAX - 1);
+        if (seen[index->valueint])
+            return err_field(err, E_INVALID, at, "index %d is given twice", index->valueint);
+        seen[index->valueint] = true;
+        if (!*wire_str(g, "class") && !*wire_str(g, "model"))
+            return err_field(err, E_INVALID, at, "class or model is needed");
+        if (!cJSON_GetObjectItemCaseSensitive(g, "memory"))
+            return err_field(err, E_INVALID, at, "memory is needed, such as 80Gi");
+    }
+    return 0;
+}
+
+static int gpus_from_driver(struct runner_os *os, cJSON *spec, struct err *err)
+{
+    struct runner_gpu *v = mem_zalloc(sizeof *v * RUN_GPUS_MAX);
+    int n = os->ops->gpus(os, v, err);
+    cJSON *gpus = n > 0 ? cJSON_AddArrayToObject(spec, "gpus") : NULL;
+
+    for (int i = 0; i < n; i++) {
+        cJSON *g = cJSON_CreateObject();
+        char text[32];
+        cJSON_AddNumberToObject(g, "index", i);
+        cJSON_AddStringToObject(g, "model", v[i].model);
+        cJSON_AddStringToObject(g, "uuid", v[i].uuid);
+        (void)snprintf(text, sizeof text, "%lld", (long long)v[i].memory_bytes);
+        cJSON_AddStringToObject(g, "memory", text);
+        cJSON_AddItemToArray(gpus, g);
+    }
+    mem_free(v);
+    return n < 0 ? n : 0;
+}
+
+/* What a health check on the machine found (it writes the file and sends SIGHUP): work leaves a
+ * node that is Sick, and nothing new comes to one that is NotReady. */
+static int health_take(const cJSON *from, cJSON *status, const char *path, struct err *err)
+{
+    const char *health = wire_str(from, "health");
+
+    if (strcmp(health, "Ready") != 0 && strcmp(health, "NotReady") != 0 &&
+        strcmp(health, "Sick") != 0)
+        return err_field(err, E_INVALID, path, "health: expected Ready, NotReady or Sick");
+    cJSON_DeleteItemFromObjectCaseSensitive(status, "health");
+    cJSON_AddStringToObject(status, "health", health);
+    return 0;
+}
+
+static int node_load(struct runner_os *os, const char *target, const cJSON *from, int place,
+                     bool nvml, cJSON **ret, struct err *err)
+{
+    static const char *const taken[] = {"cpu",      "memory",       "topology",
+                                        "capacity", "interconnect", "gpus"};
+    char path[ERR_FIELD_MAX], gpus_path[ERR_FIELD_MAX];
+    const cJSON *gpus = cJSON_GetObjectItemCaseSensitive(from, "gpus");
+    AUTO_ARENA m = arena_create(0);
+    void *body;
+
+    (void)snprintf(path, sizeof path, "nodes[%d]", place);
+    (void)snprintf(gpus_path, sizeof gpus_path, "nodes[%d].gpus", place);
+    int rc = keys_check(from, node_keys, path, err);
+    if (rc == 0 && !label_ok(wire_str(from, "name")))
+        rc = err_field(err, E_INVALID, path,
+                       "name: expected lower-case letters, digits and -, at most 63");
+    if (rc == 0 && nvml && gpus)
+        rc = err_field(err, E_INVALID, gpus_path,
+                       "GPUs are listed although \"gpus: nvml\" asks the driver: leave one out");
+    if (rc == 0)
+        rc = gpus_check(gpus, gpus_path, err);
+    if (rc < 0)
+        return rc;
+    cJSON *node = node_make(os, target, wire_str(from, "name"));
+    cJSON *spec = cJSON_GetObjectItemCaseSensitive(node, "spec");
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(from, taken[i]);
+        if (!v)
+            continue;
+        cJSON_DeleteItemFromObjectCaseSensitive(spec, taken[i]);
+        cJSON_AddItemToObject(spec, taken[i], cJSON_Duplicate(v, true));
+    }
+    if (cJSON_GetObjectItemCaseSensitive(from, "health"))
+        rc = health_take(from, cJSON_GetObjectItemCaseSensitive(node, "status"), path, err);
+    if (rc == 0 && nvml)
+        rc = gpus_from_driver(os, spec, err);
+    if (rc == 0) {
+        rc = body_from_json(&schema_node_spec, spec, DECODE_USER, m, &body, err);
+        if (rc < 0 && err) {
+            char inner[ERR_FIELD_MAX];
+            (void)snprintf(inner, sizeof inner, "%s", err->field);
+            (void)snprintf(err->field, sizeof err->field, "%.60s.%.60s", path, inner);
+        }
+    }
+    if (rc < 0)
+        cJSON_Delete(node);
+    else
+        *ret = node;
+    return rc;
+}
+
+static int nodes_load(struct runner_os *os, const char *target, const cJSON *doc,
+                      struct inventory *inv, struct err *err)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(doc, "nodes"), *n;
+    const char *gpus = wire_str(doc, "gpus");
+    int rc = keys_check(doc, file_keys, "", err), i = 0;
+
+    if (rc == 0 && strcmp(wire_str(doc, "target"), target) != 0)
+        rc = err_field(err, E_INVALID, "target",
+                       "\"%.100s\" is not this agent's target; --target says \"%s\"",
+                       wire_str(doc, "target"), target);
+    if (rc == 0 && *gpus && strcmp(gpus, "declared") != 0 && strcmp(gpus, "nvml") != 0)
+        rc = err_field(err, E_INVALID, "gpus", "\"%.60s\": expected declared or nvml", gpus);
+    inv->nvml = strcmp(gpus, "nvml") == 0;
+    int count = cJSON_GetArraySize(list);
+    if (rc == 0 && (count < 1 || count > AGENT_NODES_MAX))
+        rc = err_field(err, E_INVALID, "nodes", "expected 1 to %d nodes", AGENT_NODES_MAX);
+    if (rc == 0 && inv->nvml && count != 1)
+        rc = err_field(err, E_INVALID, "nodes",
+                       "\"gpus: nvml\" is about this machine: expected one node");
+    inv->nodes = cJSON_CreateArray();
+    cJSON_ArrayForEach(n, list)
+    {
+        cJSON *node = NULL;
+        if (rc == 0)
+            rc = node_load(os, target, n, i++, inv->nvml, &node, err);
+        if (rc < 0)
+            break;
+        const cJSON *meta = cJSON_GetObjectItemCaseSensitive(node, "metadata");
+        if (inventory_has(inv, wire_str(meta, "name")))
+            rc = err_field(err, E_INVALID, "nodes", "node \"%s\" is given twice",
+                           wire_str(n, "name"));
+        cJSON_AddItemToArray(inv->nodes, node);
+    }
+    return rc;
+}
+
+static int file_load(struct loop *l, struct runner_os *os, const char *target, const char *file,
+                     struct inventory *inv, struct err *err)
+{
+    struct yaml_doc *docs = NULL;
+    size_t n = 0;
+    AUTO_BUF b;
+
+    buf_init(&b, INVENTORY_FILE_MAX);
+    int rc = file_read(l, file, INVENTORY_FILE_MAX, &b, err);
+    if (rc == 0)
+        rc = yaml_parse_all(b.p ? b.p : "", b.n, file, &docs, &n, err);
+    if (rc < 0)
+        return rc;
+    if (n != 1) {
+        rc = err_set(err, E_INVALID, "%s: expected one document, found %zu", file, n);
+    } else {
+        rc = nodes_load(os, target, docs[0].json, inv, err);
+        if (rc < 0) {
+            struct err why = *err;
+            (void)err_prefix(err, "%s:%d: %s%s", file, yaml_line_of(&docs[0], why.field), why.field,
+                             why.field[0] ? ": " : "");
+        }
+    }
+    yaml_docs_free(docs, n);
+    return rc;
+}
+
+/* This machine: its name as far as it makes a DNS label. */
+static int machine_load(struct runner_os *os, const char *target, struct inventory *inv,
+                        struct err *err)
+{
+    char host[256];
+    int64_t cpu, memory;
+    struct err none;
+    size_t n = 0;
+
+    os->ops->machine(os, &cpu, &memory, host);
+    for (const char *p = host; *p && *p != '.' && n < 63; p++)
+        host[n++] = (char)(isalnum((unsigned char)*p) ? tolower((unsigned char)*p) : '-');
+    host[n] = '\0';
+    cJSON *node = node_make(os, target, label_ok(host) ? host : "node");
+    inv->nodes = cJSON_CreateArray();
+    cJSON_AddItemToArray(inv->nodes, node);
+    int rc = gpus_from_driver(os, cJSON_GetObjectItemCaseSensitive(node, "spec"), &none);
+    inv->nvml = rc == 0;
+    if (rc < 0 && rc != E_NOTFOUND) /* a driver that is sick is no machine without GPUs */
+        return err_set(err, rc, "%s", none.text);
+    return 0;
+}
+
+int inventory_load(struct loop *l, struct runner_os *os, const char *target, const char *file,
+                   struct inventory *ret, struct err *err)
+{
+    struct inventory inv = {0};
+    struct err why;
+    int rc =
+        file ? file_load(l, os, target, file, &inv, &why) : machine_load(os, target, &inv, &why);
+
+    if (rc < 0) {
+        cJSON_Delete(inv.nodes);
+        if (err)
+            *err = why;
+        return rc;
+    }
+    char *text = cJSON_PrintUnformatted(inv.nodes);
+    inv.hash = 14695981039346656037u;
+    for (const char *p = text; *p; p++)
+        inv.hash = (inv.hash ^ (unsigned char)*p) * 1099511628211u;
+    cJSON_free(text);
+    *ret = inv;
+    return 0;
+}
+
+void inventory_fini(struct inventory *inv)
+{
+    cJSON_Delete(inv->nodes);
+    inv->nodes = NULL;
+}
+
+bool inventory_has(const struct inventory *inv, const char *name)
+{
+    const cJSON *n;
+
+    cJSON_ArrayForEach(
+        n, inv->nodes) if (strcmp(wire_str(cJSON_GetObjectItemCaseSensitive(n, "metadata"), "name"),
+                                  name) == 0) return true;
+    return false;
+}

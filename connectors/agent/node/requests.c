@@ -1,0 +1,167 @@
+/* What the server may ask about runs. Every request is idempotent, and is answered once. */
+#include "api/base/failpoint.h"
+#include "connectors/agent/node/agent_internal.h"
+
+#include <signal.h>
+#include <string.h>
+
+static void request_submit(struct agent *a, uint64_t id, cJSON *j)
+{
+    struct err err;
+    struct observation o;
+    struct run *r;
+    int rc = run_submit(a, j, &r, &err);
+
+    if (rc == 0) {
+        run_observe(r, &o);
+        if (o.state == RUN_ABSENT) /* it was refused; now it stays so */
+            session_answer(
+                a, id, OUT_REJECTED,
+                (err_set(&err, E_STALE, "this key was given up: %.300s", o.message), &err), &o);
+        else
+            session_answer(a, id, OUT_DONE, NULL, &o);
+        return;
+    }
+    /* A failed write may have left the order on disk: whether it starts after a restart cannot be
+     * told. */
+    bool unsure = rc == E_IO || rc == E_NOSPACE || rc == E_INTERNAL;
+    session_answer(a, id, unsure ? OUT_UNKNOWN : OUT_REJECTED, &err, NULL);
+    cJSON_Delete(j);
+}
+
+/* The key is not known: promises, durably, that it never starts here. */
+static void answer_absent(struct agent *a, uint64_t id, const struct run_key *k)
+{
+    struct observation o = {.key = *k, .state = RUN_UNKNOWN};
+    struct err err;
+
+    if (book_find(&a->book, k, &o)) {
+        session_answer(a, id, OUT_DONE, NULL, &o);
+        return;
+    }
+    if (run_has_processes(a, k)) { /* its records are lost, it is not */
+        (void)err_set(&err, E_CORRUPT, "processes of this run live here, and its records are gone");
+        session_answer(a, id, OUT_DONE, &err, &o);
+        return;
+    }
+    if (book_write(&a->book, k, NULL, &err) < 0) {
+        session_answer(a, id, OUT_UNKNOWN, &err, NULL);
+        return;
+    }
+    o.state = RUN_ABSENT;
+    o.proof = PROOF_NEVER_STARTED;
+    session_answer(a, id, OUT_DONE, NULL, &o);
+}
+
+static void request_stop(uint64_t id, struct run *r, const cJSON *j)
+{
+    struct waiter *w = mem_new(struct waiter);
+
+    w->id = id;
+    list_push(&r->waiters, &w->link);
+    run_stop(r, SIGTERM, wire_u64(j, "graceMs"));
+}
+
+static void request_forget(struct agent *a, uint64_t id, struct run *r)
+{
+    struct err err;
+
+    if (run_forget(r, &err) < 0)
+        session_answer(a, id, OUT_REJECTED, &err, NULL);
+    else
+        session_answer(a, id, OUT_DONE, NULL, NULL);
+}
+
+static void request_list(struct agent *a, uint64_t id)
+{
+    cJSON *j = cJSON_CreateObject(), *runs = cJSON_AddArrayToObject(j, "runs");
+
+    cJSON_AddNumberToObject(j, "outcome", (double)OUT_DONE);
+    list_for_each (it, &a->runs) {
+        struct observation o;
+        run_observe(container_of(it, struct run, link), &o);
+        cJSON_AddItemToArray(runs, wire_observation(&o));
+    }
+    wire_send(a->stream, AF_RESULT, id, j);
+}
+
+static void request_renew(struct agent *a, const cJSON *j)
+{
+    a->renew_from_ms = wire_u64(j, "from");
+    a->renew_lease_ms = wire_u64(j, "leaseMs");
+    list_for_each (it, &a->runs) {
+        struct run *r = container_of(it, struct run, link);
+        checkpoints_renewed(r);
+        for (unsigned i = 0; i < r->n_workers; i++)
+            worker_renew(&r->workers[i]);
+    }
+}
+
+/* FIND, SIGNAL, STOP and FORGET: about one key. */
+static void request_about(struct agent *a, const struct frame *f, const cJSON *j)
+{
+    struct run_key k;
+    struct err err;
+    struct observation o;
+
+    if (wire_key(j, &k, &err) < 0) {
+        session_answer(a, f->id, OUT_REJECTED, &err, NULL);
+        return;
+    }
+    struct run *r = run_by_key(a, &k);
+    if (!r) {
+        answer_absent(a, f->id, &k);
+        return;
+    }
+    run_observe(r, &o);
+    if (f->type == AF_FORGET) {
+        request_forget(a, f->id, r);
+    } else if (f->type == AF_FIND || o.state == RUN_ENDED || o.state == RUN_ABSENT) {
+        session_answer(a, f->id, OUT_DONE, NULL, &o);
+    } else if (f->type == AF_SIGNAL) {
+        run_stop(r, (int)wire_u64(j, "signal"), wire_u64(j, "graceMs"));
+        FAILPOINT("agent.quiesce.after");
+        session_answer(a, f->id, OUT_DONE, NULL, &o);
+    } else {
+        request_stop(f->id, r, j);
+    }
+}
+
+void request_frame(struct agent *a, const struct frame *f)
+{
+    cJSON *j;
+    struct err err;
+
+    if (wire_parse(f, &j, &err) < 0) {
+        session_answer(a, f->id, OUT_REJECTED, &err, NULL);
+        return;
+    }
+    switch ((enum agent_frame)f->type) {
+    case AF_SUBMIT:
+        request_submit(a, f->id, j);
+        return; /* it took j */
+    case AF_FIND:
+    case AF_SIGNAL:
+    case AF_STOP:
+    case AF_FORGET:
+        request_about(a, f, j);
+        break;
+    case AF_STAGE:
+        stage_request(a, f->id, j);
+        break;
+    case AF_LIST:
+        request_list(a, f->id);
+        break;
+    case AF_RENEW:
+        request_renew(a, j);
+        break;
+    case AF_INVENTORY:
+        session_nodes(a, f->id);
+        break;
+    default:
+        (void)err_set(&err, E_NOTIMPL, "this agent (%s) does not know request %d: upgrade it",
+                      HANSE_VERSION, f->type);
+        session_answer(a, f->id, OUT_REJECTED, &err, NULL);
+    }
+    cJSON_Delete(j);
+}

@@ -1,0 +1,474 @@
+/* The runs of this agent: accepted durably before anything starts, found again after a restart,
+ * kept for a while after their end. Invariant: a key that was refused, or that has ended, never
+ * starts (again). */
+#include "api/base/failpoint.h"
+#include "connectors/agent/node/agent_internal.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+struct run *run_by_key(struct agent *a, const struct run_key *k)
+{
+    list_for_each (it, &a->runs) {
+        struct run *r = container_of(it, struct run, link);
+        if (r->key.epoch == k->epoch && r->key.try_ == k->try_ && strcmp(r->key.uid, k->uid) == 0)
+            return r;
+    }
+    return NULL;
+}
+
+struct run *run_newest_try(struct agent *a, const struct run_key *k)
+{
+    struct run *best = NULL;
+
+    list_for_each (it, &a->runs) {
+        struct run *r = container_of(it, struct run, link);
+        if (r->key.epoch == k->epoch && strcmp(r->key.uid, k->uid) == 0 &&
+            (!best || r->key.try_ > best->key.try_))
+            best = r;
+    }
+    return best;
+}
+
+static enum run_state run_state(const struct run *r)
+{
+    unsigned ended = 0, up = 0, never = 0;
+
+    for (unsigned i = 0; i < r->n_workers; i++) {
+        ended += r->workers[i].state == WS_ENDED;
+        never += r->workers[i].report.never_started;
+        up += r->workers[i].report.step >= RUN_STEP_RUNNING;
+    }
+    /* What it resumes from does not hold, or it was stopped before: no process ever was. */
+    if (ended == r->n_workers && never == r->n_workers)
+        return RUN_ABSENT;
+    if (ended == r->n_workers && checkpoints_settled(r))
+        return RUN_ENDED;
+    return up == r->n_workers ? RUN_RUNNING : RUN_STARTING;
+}
+
+static bool run_is_over(const struct run *r)
+{
+    enum run_state s = run_state(r);
+
+    return s == RUN_ENDED || s == RUN_ABSENT;
+}
+
+/* Its program runs, or did: it may even have ended before an earlier agent had told all ranks. */
+static bool worker_was_let_go(const struct worker *w)
+{
+    return w->report.step >= RUN_STEP_RUNNING && !w->report.never_started;
+}
+
+/* A gang that resumes starts only when all of it can. */
+void run_go(struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        if (!r->workers[i].report.ready && !worker_was_let_go(&r->workers[i]))
+            return;
+    for (unsigned i = 0; i < r->n_workers && !r->stop_signo; i++)
+        if (r->workers[i].report.ready)
+            worker_go(&r->workers[i]);
+}
+
+static bool report_failed(const struct run_report *p)
+{
+    return p->step == RUN_STEP_ENDED &&
+           (p->exit_code || p->term_signal || p->lease_lost || p->never_started);
+}
+
+/* The worker that tells why: the first that failed on its own, else the first that failed. */
+static const struct run_report *run_cause(const struct run *r)
+{
+    const struct run_report *any = NULL;
+
+    for (unsigned i = 0; i < r->n_workers; i++) {
+        const struct run_report *p = &r->workers[i].report;
+        if (!report_failed(p))
+            continue;
+        if (!p->stopped)
+            return p;
+        any = any ? any : p;
+    }
+    return any;
+}
+
+void run_observe(const struct run *r, struct observation *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->key = r->key;
+    ret->state = run_state(r);
+    ret->seen_ms = loop_now_ms(r->agent->loop);
+    checkpoints_observe(r, &ret->checkpoint);
+    if (!run_is_over(r))
+        return;
+    const struct run_report *cause = run_cause(r);
+    ret->proof = ret->state == RUN_ENDED ? PROOF_TREE_GONE : PROOF_NEVER_STARTED;
+    for (unsigned i = 0; i < r->n_workers; i++)
+        ret->lease_lost = ret->lease_lost || r->workers[i].report.lease_lost;
+    if (!cause)
+        return;
+    ret->exit_code = ret->state == RUN_ENDED ? cause->exit_code : 0;
+    ret->term_signal = cause->term_signal;
+    (void)snprintf(ret->reason, sizeof ret->reason, "%s", cause->reason);
+    (void)snprintf(ret->message, sizeof ret->message, "%s", cause->message);
+}
+
+static void run_free(struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        worker_fini(&r->workers[i]);
+    for (struct list *e; (e = list_pop(&r->waiters)) != NULL;)
+        mem_free(container_of(e, struct waiter, link));
+    list_remove(&r->link);
+    checkpoints_fini(r);
+    cJSON_Delete(r->order);
+    mem_free(r->workers);
+    mem_free(r);
+}
+
+void runs_free(struct agent *a)
+{
+    while (!list_empty(&a->runs))
+        run_free(container_of(a->runs.next, struct run, link));
+}
+
+int run_forget(struct run *r, struct err *err)
+{
+    struct agent *a = r->agent;
+    struct observation o;
+    int rc;
+
+    if (!run_is_over(r))
+        return err_set(err, E_BUSY, "the run has not ended");
+    run_observe(r, &o);
+    rc = book_write(&a->book, &r->key, &o, err);
+    if (rc == 0)
+        rc = file_remove(a->loop, r->dir, err);
+    if (rc < 0)
+        return rc;
+    a->n_ended--;
+    run_free(r);
+    return 0;
+}
+
+static void runs_prune(struct agent *a)
+{
+    while (a->n_ended > AGENT_ENDED_KEPT) {
+        struct run *oldest = NULL;
+        struct err err;
+        list_for_each (it, &a->runs) {
+            struct run *r = container_of(it, struct run, link);
+            if (r->ended_seq && (!oldest || r->ended_seq < oldest->ended_seq))
+                oldest = r;
+        }
+        if (!oldest || run_forget(oldest, &err) < 0)
+            return;
+    }
+}
+
+/* The environment may hold secrets, and is not needed any more. */
+static void run_scrub(struct run *r)
+{
+    char path[AGENT_PATH_MAX + 16];
+    struct err err;
+
+    if (!cJSON_HasObjectItem(r->order, "env"))
+        return;
+    cJSON_DeleteItemFromObjectCaseSensitive(r->order, "env");
+    char *text = cJSON_PrintUnformatted(r->order);
+    (void)snprintf(path, sizeof path, "%s/order.json", r->dir);
+    if (file_write(r->agent->loop, path, text, strlen(text), 0600, &err) < 0)
+        log_err(LOG_WARN, "agent.scrub", &err);
+    cJSON_free(text);
+}
+
+static void run_ended(struct run *r, const struct observation *o)
+{
+    struct agent *a = r->agent;
+    char key[RUN_KEY_MAX];
+
+    r->ended_seq = ++a->ended_seq;
+    a->n_ended++;
+    a->n_alive--;
+    run_scrub(r);
+    run_key_print(&r->key, key);
+    if (!a->loading)
+        log_event(LOG_INFO, "agent.run_ended",
+                  LOG_FIELDS({"key", log_str(key)}, {"exit", log_i64(o->exit_code)},
+                             {"signal", log_i64(o->term_signal)}, {"reason", log_str(o->reason)}));
+    for (struct list *e; (e = list_pop(&r->waiters)) != NULL;) {
+        struct waiter *w = container_of(e, struct waiter, link);
+        session_answer(a, w->id, OUT_DONE, NULL, o);
+        mem_free(w);
+    }
+    runs_prune(a); /* may free another run, never this one: it is the youngest */
+}
+
+void run_changed(struct run *r)
+{
+    struct observation o;
+
+    for (unsigned i = 0; i < r->n_workers && !r->failed; i++)
+        r->failed = report_failed(&r->workers[i].report);
+    if (r->failed && !r->stop_signo) /* a gang lives together: the others would wait for ever */
+        run_stop(r, SIGTERM, wire_u64(r->order, "graceMs"));
+    checkpoints_consider(r);
+    run_observe(r, &o);
+    if (o.state == r->told)
+        return;
+    if (r->told == RUN_RUNNING && o.state == RUN_STARTING)
+        return;
+    r->told = o.state;
+    if (o.state == RUN_ENDED)
+        FAILPOINT("agent.ended.before");
+    run_tell(r, &o);
+    if (o.state == RUN_ENDED || o.state == RUN_ABSENT)
+        run_ended(r, &o);
+}
+
+void run_tell(struct run *r, const struct observation *o)
+{
+    if (r->agent->welcome)
+        checkpoints_told(r);
+    session_observed(r->agent, o);
+}
+
+void run_stop(struct run *r, int signo, uint64_t grace_ms)
+{
+    r->stop_signo = signo;
+    r->stop_at_ms = loop_now_ms(r->agent->loop) + grace_ms;
+    for (unsigned i = 0; i < r->n_workers; i++)
+        worker_stop(&r->workers[i], signo, grace_ms);
+}
+
+bool run_has_processes(struct agent *a, const struct run_key *k)
+{
+    char key[RUN_KEY_MAX], marker[RUN_MARKER_MAX];
+    struct runner_tree t = {.marker = marker};
+
+    run_key_print(k, key);
+    (void)snprintf(marker, sizeof marker, "%s/", key);
+    return a->cfg.os->ops->tree_process_count(a->cfg.os, &t) != 0;
+}
+
+/* ---- accepting
+ * ------------------------------------------------------------------------------------------------
+ */
+static int order_check(struct agent *a, const cJSON *o, struct err *err)
+{
+    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(o, "workers"), *w;
+    const cJSON *argv = cJSON_GetObjectItemCaseSensitive(o, "argv"), *v;
+    int64_t expected = 0;
+
+    if (cJSON_GetArraySize(workers) < 1 || cJSON_GetArraySize(workers) > LIMIT_GANG_MAX)
+        return err_set(err, E_INVALID, "the order has no workers, or more than %d", LIMIT_GANG_MAX);
+    if (!*wire_str(o, "script") && cJSON_GetArraySize(argv) < 1)
+        return err_field(err, E_INVALID, "spec.run.command",
+                         "an agent needs a command or a script");
+    if (cJSON_GetArraySize(argv) > 2048)
+        return err_field(err, E_TOOLARGE, "spec.run.args", "more than 2048 arguments");
+    cJSON_ArrayForEach(v, argv) if (!cJSON_IsString(v)) return err_set(
+        err, E_INVALID, "an argument of the command is no text");
+    cJSON_ArrayForEach(w, workers)
+    {
+        if (wire_i64(w, "rank") != expected++)
+            return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");
+        if (*wire_str(o, "checkpointBase") && wire_str(o, "checkpointBase")[0] != '/')
+            return err_field(err, E_INVALID, "spec.checkpoint.store",
+                             "an agent's store is an absolute folder");
+        if (!inventory_has(&a->inventory, wire_str(w, "node")))
+            return err_set(err, E_INVALID, "node %.200s is not in the inventory of agent %s",
+                           wire_str(w, "node"), a->cfg.target);
+    }
+    return 0;
+}
+
+/* May this key start? One epoch at a time: the older one must have been seen to end. */
+static int key_check(struct agent *a, const struct run_key *k, struct err *err)
+{
+    if (book_refuses(&a->book, k))
+        return err_set(err, E_STALE,
+                       "this key, or a newer one of the workload, was given up on this target");
+    list_for_each (it, &a->runs) {
+        const struct run *r = container_of(it, struct run, link);
+        if (strcmp(r->key.uid, k->uid) != 0)
+            continue;
+        if (r->key.epoch > k->epoch || (r->key.epoch == k->epoch && r->key.try_ > k->try_))
+            return err_set(err, E_STALE, "epoch %lld of this workload has been here already",
+                           (long long)r->key.epoch);
+        if (!run_is_over(r))
+            return err_set(err, E_BUSY, "epoch %lld of this workload has not ended here",
+                           (long long)r->key.epoch);
+    }
+    if (a->n_alive >= AGENT_RUNS_MAX)
+        return err_set(err, E_LIMIT, "this agent runs %d already", AGENT_RUNS_MAX);
+    return 0;
+}
+
+static struct run *run_make(struct agent *a, const struct run_key *k, cJSON *order)
+{
+    struct run *r = mem_new(struct run);
+    char key[RUN_KEY_MAX];
+
+    r->agent = a;
+    r->key = *k;
+    r->order = order;
+    r->told = RUN_STARTING;
+    list_init(&r->waiters);
+    run_key_print(k, key);
+    (void)snprintf(r->dir, sizeof r->dir, "%s/runs/%s", a->cfg.state_dir, key);
+    r->n_workers = (unsigned)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(order, "workers"));
+    r->workers = mem_zalloc(sizeof *r->workers * r->n_workers);
+    for (unsigned i = 0; i < r->n_workers; i++)
+        worker_init(&r->workers[i], r, i);
+    checkpoints_init(r);
+    list_push(&a->runs, &r->link);
+    return r;
+}
+
+static int order_write(struct agent *a, const struct run_key *k, const cJSON *order,
+                       struct err *err)
+{
+    char key[RUN_KEY_MAX], dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
+    const char *script = wire_str(order, "script");
+    int rc;
+
+    run_key_print(k, key);
+    (void)snprintf(dir, sizeof dir, "%s/runs/%s", a->cfg.state_dir, key);
+    rc = file_mkdir(a->loop, dir, 0700, err);
+    if (rc == 0 && *script) {
+        (void)snprintf(path, sizeof path, "%s/script", dir);
+        rc = file_write(a->loop, path, script, strlen(script), 0600, err);
+    }
+    if (rc < 0)
+        return rc;
+    /* Last: with it the order counts as accepted. */
+    char *text = cJSON_PrintUnformatted(order);
+    (void)snprintf(path, sizeof path, "%s/order.json", dir);
+    rc = strlen(text) > AGENT_ORDER_MAX ? err_set(err, E_TOOLARGE, "the order is too large")
+                                        : file_write(a->loop, path, text, strlen(text), 0600, err);
+    cJSON_free(text);
+    return rc;
+}
+
+int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
+{
+    struct run_key k;
+    char key[RUN_KEY_MAX];
+    int rc = wire_key(order, &k, err);
+
+    if (rc < 0)
+        return rc;
+    struct run *r = run_by_key(a, &k);
+    if (r) { /* the same order again: adopted */
+        cJSON_Delete(order);
+        *ret = r;
+        return 0;
+    }
+    rc = key_check(a, &k, err);
+    if (rc == 0)
+        rc = order_check(a, order, err);
+    if (rc < 0)
+        return rc;
+    cJSON_DeleteItemFromObjectCaseSensitive(order, "bootId");
+    cJSON_AddStringToObject(order, "bootId", a->boot_id);
+    FAILPOINT("agent.submit.before");
+    rc = order_write(a, &k, order, err);
+    if (rc < 0)
+        return rc;
+    FAILPOINT("agent.submit.after"); /* accepted; nothing was started */
+    r = run_make(a, &k, order);
+    a->n_alive++;
+    run_key_print(&k, key);
+    log_event(LOG_INFO, "agent.run_accepted",
+              LOG_FIELDS({"key", log_str(key)}, {"workers", log_u64(r->n_workers)}));
+    for (unsigned i = 0; i < r->n_workers; i++)
+        worker_start(&r->workers[i]);
+    FAILPOINT("agent.start.after");
+    *ret = r;
+    return 0;
+}
+
+/* ---- after a restart
+ * ------------------------------------------------------------------------------------------- */
+struct loading {
+    struct agent *agent;
+    struct err *err;
+    int rc;
+};
+
+static void look(const char *name, void *arg)
+{
+    (void)name;
+    *(bool *)arg = true;
+}
+
+/* Its folder is made just before a shim is started: without it none ever was, and it may start now,
+ * if its lease still holds. */
+static void worker_resume(struct worker *w)
+{
+    char dir[AGENT_PATH_MAX];
+    bool any = false;
+    const cJSON *o = w->run->order;
+    struct agent *a = w->run->agent;
+    uint64_t lease = wire_u64(o, "leaseMs");
+
+    worker_dir(w, dir);
+    if (file_list(a->loop, dir, look, &any, NULL) == 0 && !any &&
+        strcmp(wire_str(o, "bootId"), a->boot_id) == 0 &&
+        (!lease || loop_now_ms(a->loop) < wire_u64(o, "leaseFrom") + lease))
+        worker_start(w);
+    else
+        worker_recover(w);
+}
+
+static void run_load(const char *name, void *arg)
+{
+    struct loading *ld = arg;
+    struct agent *a = ld->agent;
+    char path[AGENT_PATH_MAX + 128];
+    struct run_key k;
+    struct err why;
+    AUTO_BUF b;
+
+    buf_init(&b, AGENT_ORDER_MAX);
+    (void)snprintf(path, sizeof path, "%s/runs/%s/order.json", a->cfg.state_dir, name);
+    if (ld->rc < 0 || run_key_parse(name, &k, NULL) < 0)
+        return;
+    int rc = file_read(a->loop, path, AGENT_ORDER_MAX, &b, &why);
+    if (rc == E_NOTFOUND) /* never accepted: the agent died before */
+        return;
+    cJSON *order = rc == 0 ? cJSON_ParseWithLength(b.p, b.n) : NULL;
+    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(order, "workers")) < 1) {
+        cJSON_Delete(order);
+        ld->rc = err_set(ld->err, E_CORRUPT,
+                         "%s cannot be read: restore it; or end what runs under HANSE_RUN_KEY=%s/ "
+                         "and remove the folder",
+                         path, name);
+        return;
+    }
+    struct run *r = run_make(a, &k, order);
+    a->n_alive++;
+    checkpoints_load(r);
+    for (unsigned i = 0; i < r->n_workers; i++)
+        worker_resume(&r->workers[i]);
+    run_changed(r);
+}
+
+int runs_load(struct agent *a, struct err *err)
+{
+    struct loading ld = {.agent = a, .err = err};
+    char dir[AGENT_PATH_MAX];
+    int rc;
+
+    (void)snprintf(dir, sizeof dir, "%s/runs", a->cfg.state_dir);
+    rc = file_mkdir(a->loop, dir, 0700, err);
+    if (rc == 0) {
+        a->loading = true;
+        rc = file_list(a->loop, dir, run_load, &ld, err);
+        a->loading = false;
+    }
+    return rc < 0 ? rc : ld.rc;
+}

@@ -1,0 +1,244 @@
+/* The session with the server: dials the members in turn, follows the leader, beats. One session at
+ * a time; what was asked in an older one is never answered in a newer one. */
+#include "api/base/net/tls.h"
+#include "connectors/agent/node/agent_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DIAL_TIMEOUT_MS 5000
+#define BACKOFF_MIN_MS 100
+#define BACKOFF_MAX_MS 10000
+#define REDIRECTS_MAX 4
+
+static void session_dial(void *arg);
+
+static void session_hello(struct agent *a)
+{
+    cJSON *j = cJSON_CreateObject(), *runs;
+    char id[24];
+
+    (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)loop_random_u64(a->loop));
+    cJSON_AddStringToObject(j, "target", a->cfg.target);
+    cJSON_AddStringToObject(j, "version", HANSE_VERSION);
+    cJSON_AddStringToObject(j, "session", id);
+    cJSON_AddStringToObject(j, "bootId", a->boot_id);
+    cJSON_AddStringToObject(j, "stateId", a->state_id);
+    cJSON_AddNumberToObject(j, "at", (double)loop_now_ms(a->loop));
+    (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)a->inventory.hash);
+    cJSON_AddStringToObject(j, "inventory", id);
+    runs = cJSON_AddArrayToObject(j, "runs");
+    list_for_each (it, &a->runs) {
+        struct observation o;
+        struct run *r = container_of(it, struct run, link);
+        run_observe(r, &o);
+        r->hello_state = o.state;
+        checkpoints_hello(r);
+        cJSON_AddItemToArray(runs, wire_observation(&o));
+    }
+    wire_send(a->stream, AF_HELLO, 0, j);
+}
+
+/* HELLO has arrived. What has changed since it left was not sent: nobody had welcomed us. */
+static void session_welcome(struct agent *a)
+{
+    list_for_each (it, &a->runs) {
+        struct run *r = container_of(it, struct run, link);
+        struct observation o;
+        bool changed = checkpoints_welcome(r);
+        run_observe(r, &o);
+        if (changed || o.state != r->hello_state)
+            run_tell(r, &o);
+    }
+}
+
+static int session_frame(const struct frame *f, void *arg)
+{
+    struct agent *a = arg;
+    cJSON *j = NULL;
+
+    a->heard_ms = loop_now_ms(a->loop);
+    switch ((enum agent_frame)f->type) {
+    case AF_WELCOME:
+        a->welcome = true;
+        session_welcome(a);
+        a->failures = a->redirects = 0;
+        log_event(LOG_INFO, "agent.session", LOG_FIELDS({"target", log_str(a->cfg.target)}));
+        return 0;
+    case AF_REDIRECT:
+        if (wire_parse(f, &j, NULL) == 0 && a->redirects++ < REDIRECTS_MAX)
+            (void)snprintf(a->redirect, sizeof a->redirect, "%s", wire_str(j, "address"));
+        cJSON_Delete(j);
+        stream_close(a->stream);
+        return 0;
+    case AF_REFUSED:
+        if (wire_parse(f, &j, NULL) == 0)
+            log_event(LOG_ERROR, "agent.refused",
+                      LOG_FIELDS({"why", log_str(wire_str(j, "text"))}));
+        cJSON_Delete(j);
+        return 0;
+    case AF_BEAT:
+        return 0;
+    default:
+        if (a->welcome && f->type >= AF_LOGS)
+            streams_frame(a, f);
+        else if (a->welcome)
+            request_frame(a, f);
+        return 0;
+    }
+}
+
+static void session_open(struct stream *s, void *arg)
+{
+    struct agent *a = arg;
+
+    (void)s;
+    a->open = true;
+    a->heard_ms = loop_now_ms(a->loop);
+    session_hello(a);
+    timer_start(&a->beat, a->cfg.heartbeat_ms);
+}
+
+static void session_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    struct agent *a = arg;
+    struct err err;
+
+    if (frame_feed(&a->reader, p, n, session_frame, a, &err) < 0)
+        stream_abort(s, err.text);
+}
+
+static void session_over(struct agent *a)
+{
+    a->stream = NULL;
+    a->open = a->welcome = false;
+    frame_reader_fini(&a->reader);
+    timer_stop(&a->beat);
+    streams_close_all(a);
+    stage_forget_askers(a);
+    list_for_each (it, &a->runs) {
+        struct run *r = container_of(it, struct run, link);
+        for (struct list *e; (e = list_pop(&r->waiters)) != NULL;)
+            mem_free(container_of(e, struct waiter, link));
+    }
+}
+
+/* Doubling, and anywhere in the upper half: a thousand agents do not come back in one moment. */
+static void session_later(struct agent *a)
+{
+    uint64_t wait = BACKOFF_MIN_MS << (a->failures < 7 ? a->failures : 7);
+
+    if (a->redirect[0]) {
+        timer_start(&a->dial, 0);
+        return;
+    }
+    if (wait > BACKOFF_MAX_MS)
+        wait = BACKOFF_MAX_MS;
+    a->failures++;
+    a->server = (a->server + 1) % a->cfg.n_servers;
+    timer_start(&a->dial, wait / 2 + loop_random_u64(a->loop) % (wait / 2));
+}
+
+static void session_closed(struct stream *s, const struct err *why, void *arg)
+{
+    struct agent *a = arg;
+
+    (void)s;
+    if (why->code && a->failures < 8)
+        log_err(LOG_WARN, "agent.session_lost", why);
+    session_over(a);
+    session_later(a);
+}
+
+static const struct stream_events session_events = {
+    .open = session_open, .data = session_data, .closed = session_closed};
+
+static void session_dial(void *arg)
+{
+    struct agent *a = arg;
+    struct err err;
+    char address[PEER_NAME_MAX];
+
+    (void)snprintf(address, sizeof address, "%s",
+                   a->redirect[0] ? a->redirect : a->cfg.servers[a->server]);
+    a->redirect[0] = '\0';
+    frame_reader_init(&a->reader);
+    if (stream_connect(a->loop, address, a->cfg.tls, ALPN_AGENT, DIAL_TIMEOUT_MS, &session_events,
+                       a, &a->stream, &err) < 0) {
+        log_err(LOG_WARN, "agent.dial", &err);
+        session_over(a);
+        session_later(a);
+    }
+}
+
+static void session_beat(void *arg)
+{
+    struct agent *a = arg;
+    cJSON *j;
+
+    if (!a->open)
+        return;
+    if (loop_now_ms(a->loop) - a->heard_ms > a->cfg.silence_ms) {
+        stream_abort(a->stream, "the server is silent");
+        return;
+    }
+    j = cJSON_CreateObject();
+    cJSON_AddNumberToObject(j, "at", (double)loop_now_ms(a->loop));
+    wire_send(a->stream, AF_BEAT, 0, j);
+    timer_start(&a->beat, a->cfg.heartbeat_ms);
+}
+
+void session_start(struct agent *a)
+{
+    timer_init(&a->dial, a->loop, session_dial, a);
+    timer_init(&a->beat, a->loop, session_beat, a);
+    timer_start(&a->dial, 0);
+}
+
+void session_stop(struct agent *a)
+{
+    static const struct stream_events nobody = {0};
+
+    timer_stop(&a->dial);
+    if (!a->stream)
+        return;
+    stream_set(a->stream, &nobody, NULL);
+    stream_abort(a->stream, "the agent stops");
+    session_over(a);
+}
+
+void session_observed(struct agent *a, const struct observation *o)
+{
+    if (a->welcome)
+        wire_send(a->stream, AF_OBSERVED, 0, wire_observation(o));
+}
+
+void session_answer(struct agent *a, uint64_t id, enum outcome out, const struct err *err,
+                    const struct observation *seen)
+{
+    cJSON *j;
+
+    if (!a->welcome)
+        return;
+    j = cJSON_CreateObject();
+    cJSON_AddNumberToObject(j, "outcome", (double)out);
+    if (err) {
+        cJSON_AddNumberToObject(j, "code", err->code);
+        cJSON_AddStringToObject(j, "text", err->text);
+        cJSON_AddStringToObject(j, "field", err->field);
+    }
+    if (seen)
+        cJSON_AddItemToObject(j, "seen", wire_observation(seen));
+    wire_send(a->stream, AF_RESULT, id, j);
+}
+
+void session_nodes(struct agent *a, uint64_t id)
+{
+    cJSON *j;
+
+    if (!a->welcome)
+        return;
+    j = cJSON_CreateObject();
+    cJSON_AddItemToObject(j, "nodes", cJSON_Duplicate(a->inventory.nodes, true));
+    wire_send(a->stream, AF_NODES, id, j);
+}

@@ -1,0 +1,188 @@
+/* Staging: reads a whole checkpoint here, on the side that is to resume from it, before the run
+ * that it comes from is given up. Idempotent: asked again while it is read, it is read once; asked
+ * later, files that nobody has touched since are not read again. What was read is left as proofs
+ * for the shims, so that a move does not read everything twice on this side.
+ *
+ * Answers go to who asks in this session; what an older session asked is finished, and kept. */
+#include "api/base/failpoint.h"
+#include "connectors/agent/node/agent_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define STAGES_MAX 256
+
+struct asker {
+    struct list link;
+    uint64_t id;
+    struct run_key key;
+};
+struct stage {
+    struct store_job job;
+    struct list link;
+    struct list askers;
+    char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX], workload[64];
+    char proofs[AGENT_PATH_MAX];
+    int64_t world;
+    struct checkpoint_found found;
+    int rc;
+    struct err err;
+};
+
+int stage_open(struct agent *a, struct err *err)
+{
+    char path[AGENT_PATH_MAX];
+
+    (void)snprintf(path, sizeof path, "%s/proofs", a->cfg.state_dir);
+    return file_remove(a->loop, path, err);
+}
+
+static void stage_work(struct store_job *job)
+{
+    struct stage *s = container_of(job, struct stage, job);
+    struct checkpoint_want want = {.path = s->path,
+                                   .digest = s->digest,
+                                   .workload = s->workload,
+                                   .world = s->world,
+                                   .rank = -1,
+                                   .proofs_dir = s->proofs,
+                                   .write_proofs = true};
+
+    FAILPOINT("agent.stage.before");
+    s->rc = checkpoint_verify(&want, &s->job.progress, &s->found, &s->err);
+}
+
+static void stage_answer(struct agent *a, const struct stage *s, const struct asker *k)
+{
+    struct observation o = {.key = k->key, .state = RUN_UNKNOWN};
+
+    if (s->rc == 0) {
+        o.checkpoint = (struct run_checkpoint_report){.present = true,
+                                                      .step = s->found.step,
+                                                      .bytes = s->found.bytes,
+                                                      .ranks = s->found.ranks};
+        (void)snprintf(o.checkpoint.digest, sizeof o.checkpoint.digest, "%s", s->digest);
+        (void)snprintf(o.checkpoint.path, sizeof o.checkpoint.path, "%s", s->path);
+        session_answer(a, k->id, OUT_DONE, NULL, &o);
+    } else if (s->rc == E_CHECKPOINT || strcmp(s->err.field, CHECKPOINT_UNREACHABLE) == 0) {
+        (void)snprintf(o.reason, sizeof o.reason, "%.63s", s->err.field);
+        (void)snprintf(o.message, sizeof o.message, "%.511s", s->err.text);
+        session_answer(a, k->id, OUT_REJECTED, &s->err, &o);
+    } else { /* the store could not be asked: no verdict */
+        session_answer(a, k->id, OUT_UNKNOWN, &s->err, NULL);
+    }
+}
+
+/* Proofs of the 32 newest stay. */
+static void stage_remember(struct agent *a, const struct stage *s)
+{
+    char path[AGENT_PATH_MAX];
+    struct err err;
+
+    for (unsigned i = 0; i < AGENT_STAGED_MAX; i++)
+        if (strcmp(a->staged[i], s->digest) == 0)
+            return;
+    char *slot = a->staged[a->next_staged++ % AGENT_STAGED_MAX];
+    if (*slot) {
+        checkpoints_proofs_dir(a, slot, path);
+        if (file_remove(a->loop, path, &err) < 0)
+            log_err(LOG_WARN, "agent.proofs", &err);
+    }
+    (void)snprintf(slot, CHECKPOINT_DIGEST_MAX, "%s", s->digest);
+}
+
+static void stage_done(struct store_job *job)
+{
+    struct stage *s = container_of(job, struct stage, job);
+    struct agent *a = job->agent;
+
+    FAILPOINT("agent.stage.after");
+    if (a) {
+        list_remove(&s->link);
+        if (s->rc == 0)
+            stage_remember(a, s);
+        else
+            log_err(LOG_WARN, "agent.stage_refused", &s->err);
+    }
+    for (struct list *e; (e = list_pop(&s->askers)) != NULL;) {
+        struct asker *k = container_of(e, struct asker, link);
+        if (a)
+            stage_answer(a, s, k);
+        mem_free(k);
+    }
+    mem_free(s);
+}
+
+static struct stage *stage_make(struct agent *a, const cJSON *j, const struct run_key *key)
+{
+    struct stage *s = mem_new(struct stage);
+
+    list_init(&s->askers);
+    (void)snprintf(s->path, sizeof s->path, "%s", wire_str(j, "resumePath"));
+    (void)snprintf(s->digest, sizeof s->digest, "%s", wire_str(j, "resumeDigest"));
+    (void)snprintf(s->workload, sizeof s->workload, "%s", key->uid);
+    checkpoints_proofs_dir(a, s->digest, s->proofs);
+    s->world = wire_i64(j, "world");
+    s->job.kind = STORE_JOB_STAGE;
+    s->job.work = stage_work;
+    s->job.done = stage_done;
+    return s;
+}
+
+static bool digest_is(const char *s)
+{
+    return strlen(s) == 7 + 64 && strncmp(s, "sha256:", 7) == 0 &&
+           strspn(s + 7, "0123456789abcdef") == 64;
+}
+
+void stage_request(struct agent *a, uint64_t id, const cJSON *j)
+{
+    const char *path = wire_str(j, "resumePath"), *digest = wire_str(j, "resumeDigest");
+    struct stage *s = NULL;
+    struct run_key key;
+    struct asker *k;
+    struct err err;
+    unsigned n = 0;
+
+    if (wire_key(j, &key, &err) < 0) {
+        session_answer(a, id, OUT_REJECTED, &err, NULL);
+        return;
+    }
+    if (path[0] != '/' || strlen(path) >= CHECKPOINT_PATH_MAX || !digest_is(digest)) {
+        (void)err_set(&err, E_INVALID, "stage needs the absolute path of a cut and its sha256");
+        session_answer(a, id, OUT_REJECTED, &err, NULL);
+        return;
+    }
+    list_for_each (it, &a->stages) {
+        struct stage *t = container_of(it, struct stage, link);
+        n++;
+        if (strcmp(t->path, path) == 0 && strcmp(t->digest, digest) == 0 &&
+            strcmp(t->workload, key.uid) == 0 && t->world == wire_i64(j, "world"))
+            s = t;
+    }
+    if (!s && n >= STAGES_MAX) {
+        (void)err_set(&err, E_LIMIT, "this agent reads %d checkpoints already", STAGES_MAX);
+        session_answer(a, id, OUT_UNKNOWN, &err, NULL);
+        return;
+    }
+    bool is_new = !s;
+    if (is_new) {
+        s = stage_make(a, j, &key);
+        list_push(&a->stages, &s->link);
+    }
+    k = mem_new(struct asker);
+    k->id = id;
+    k->key = key;
+    list_push(&s->askers, &k->link);
+    if (is_new)
+        store_job_begin(a, &s->job);
+}
+
+void stage_forget_askers(struct agent *a)
+{
+    list_for_each (it, &a->stages) {
+        struct stage *s = container_of(it, struct stage, link);
+        for (struct list *e; (e = list_pop(&s->askers)) != NULL;)
+            mem_free(container_of(e, struct asker, link));
+    }
+}

@@ -1,0 +1,455 @@
+/* Logs and exec: bytes on the session, beside its other frames, without drowning them. Logs are
+ * read from the file in pieces, on a timer while followed; exec's helper brings its bytes over a
+ * unix socket. */
+#include "connectors/agent/node/agent_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PIECE 65536
+#define PENDING_MAX (1u << 20) /* on the session, before logs wait */
+#define FOLLOW_MS 200
+#define LOG_HALF (LIMIT_LOG_FILE_MAX_BYTES / 2)
+
+struct agent_stream {
+    struct list link;
+    struct agent *agent;
+    uint64_t id;
+    bool paused;
+    struct timer tick;
+    /* logs */
+    struct run_key key;
+    int64_t rank;
+    bool follow;
+    uint64_t offset;
+    /* exec */
+    bool exec, input_ended;
+    struct process *helper;
+    struct stream *pipe;
+    struct frame_reader reader;
+    struct buf input; /* before the helper has dialed */
+};
+
+static void stream_end(struct agent_stream *s, int code, const struct err *err);
+
+static void stream_free(struct agent_stream *s)
+{
+    static const struct stream_events nobody = {0};
+
+    timer_stop(&s->tick);
+    list_remove(&s->link);
+    s->agent->n_streams--;
+    if (s->helper)
+        process_unref(s->helper);
+    if (s->pipe) {
+        stream_set(s->pipe, &nobody, NULL);
+        stream_abort(s->pipe, "not wanted any more"); /* the helper ends its command then */
+        frame_reader_fini(&s->reader);
+    }
+    buf_fini(&s->input);
+    mem_free(s);
+}
+
+static void stream_end(struct agent_stream *s, int code, const struct err *err)
+{
+    struct agent *a = s->agent;
+    cJSON *j = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(j, "exit", code);
+    if (err) {
+        cJSON_AddNumberToObject(j, "code", err->code);
+        cJSON_AddStringToObject(j, "text", err->text);
+    }
+    if (a->welcome)
+        wire_send(a->stream, AF_END, s->id, j);
+    else
+        cJSON_Delete(j);
+    stream_free(s);
+}
+
+static struct agent_stream *stream_by_id(struct agent *a, uint64_t id)
+{
+    list_for_each (it, &a->streams) {
+        struct agent_stream *s = container_of(it, struct agent_stream, link);
+        if (s->id == id)
+            return s;
+    }
+    return NULL;
+}
+
+/* ---- logs
+ * ---------------------------------------------------------------------------------------------------
+ */
+/* Where the last n lines begin: one pass to count, one to skip. The file has at most 16 MiB. */
+static uint64_t logs_tail(struct loop *l, const char *path, int64_t lines)
+{
+    uint64_t offset = 0;
+    int64_t total = 0, skip;
+    char last = '\n';
+
+    if (lines < 0)
+        return 0;
+    for (int pass = 0; pass < 2; pass++) {
+        skip = total - lines;
+        if (pass == 1 && skip <= 0)
+            return 0;
+        for (offset = 0;;) {
+            AUTO_BUF b;
+            buf_init(&b, PIECE + 1);
+            if (file_read_at(l, path, offset, PIECE, &b, NULL) < 0 || b.n == 0)
+                break;
+            for (size_t i = 0; i < b.n; i++) {
+                total += pass == 0 && b.p[i] == '\n';
+                if (pass == 1 && b.p[i] == '\n' && --skip == 0)
+                    return offset + i + 1;
+            }
+            last = b.p[b.n - 1];
+            offset += b.n;
+        }
+        total += pass == 0 && last != '\n';
+    }
+    return offset;
+}
+
+static void logs_tick(void *arg)
+{
+    struct agent_stream *s = arg;
+    struct agent *a = s->agent;
+    const struct run *r = run_by_key(a, &s->key);
+    char path[AGENT_PATH_MAX];
+    struct err err;
+    AUTO_BUF b;
+
+    buf_init(&b, PIECE + 1);
+    if (!r) {
+        stream_end(s, 0, NULL);
+        return;
+    }
+    if (s->paused || stream_pending(a->stream) > PENDING_MAX) {
+        timer_start(&s->tick, 20);
+        return;
+    }
+    bool over = r->told == RUN_ENDED; /* before reading: what came last is read once more */
+    worker_log_path(r, s->rank, path);
+    int rc = file_read_at(a->loop, path, s->offset, PIECE, &b, &err);
+    if (rc < 0 && rc != E_NOTFOUND) {
+        stream_end(s, 0, &err);
+        return;
+    }
+    if (b.n > 0) {
+        frame_send(a->stream, AF_DATA, 1, s->id, b.p, b.n);
+        s->offset += b.n;
+        timer_start(&s->tick, 0);
+        return;
+    }
+    if (s->offset > 0 && file_read_at(a->loop, path, s->offset - 1, 1, &b, NULL) == 0 && b.n == 0) {
+        s->offset = s->offset > LOG_HALF ? s->offset - LOG_HALF : 0; /* its older half went */
+        timer_start(&s->tick, 0);
+        return;
+    }
+    if (!s->follow || over)
+        stream_end(s, 0, NULL);
+    else
+        timer_start(&s->tick, FOLLOW_MS);
+}
+
+/* ---- exec
+ * ----------------------------------------------------------------------------------------------------
+ */
+static int pipe_frame(const struct frame *f, void *arg)
+{
+    struct agent_stream *s = arg;
+
+    if (f->type == ATTACH_DATA && s->agent->welcome) {
+        frame_send(s->agent->stream, AF_DATA, f->flags, s->id, f->body.p, f->body.n);
+        if (stream_pending(s->agent->stream) > PENDING_MAX) {
+            stream_pause(s->pipe, true);
+            timer_start(&s->tick, 20);
+        }
+    } else if (f->type == ATTACH_END && f->body.n == 1) {
+        s->input_ended = true;
+        s->offset =
+            *(const unsigned char *)f->body.p; /* told when the pipe closes: not from in here */
+        s->follow = true;
+        timer_start(&s->tick, 0);
+    }
+    return 0;
+}
+
+static void pipe_data(struct stream *p, const void *data, size_t n, void *arg)
+{
+    struct agent_stream *s = arg;
+    struct err err;
+
+    if (frame_feed(&s->reader, data, n, pipe_frame, s, &err) < 0)
+        stream_abort(p, err.text);
+}
+
+static void pipe_closed(struct stream *p, const struct err *why, void *arg)
+{
+    struct agent_stream *s = arg;
+
+    (void)p;
+    (void)why;
+    s->pipe = NULL;
+    frame_reader_fini(&s->reader);
+    timer_start(&s->tick, 0);
+}
+
+static const struct stream_events pipe_events = {.data = pipe_data, .closed = pipe_closed};
+
+/* Level-triggered: over, helper lost, or room again on the session? */
+static void exec_tick(void *arg)
+{
+    struct agent_stream *s = arg;
+    struct err err;
+
+    if (s->follow) { /* its exit status has come */
+        stream_end(s, (int)s->offset, NULL);
+    } else if (!s->pipe && !s->helper) {
+        (void)err_set(&err, E_IO,
+                      "the command could not be started on the target, or was ended with the run");
+        stream_end(s, 1, &err);
+    } else if (s->pipe) {
+        bool wait = s->paused || stream_pending(s->agent->stream) > PENDING_MAX;
+        stream_pause(s->pipe, wait);
+        if (wait)
+            timer_start(&s->tick, 20);
+    }
+}
+
+static void helper_exited(struct process *p, int exit_code, int term_signal, void *arg)
+{
+    struct agent_stream *s = arg;
+
+    (void)p;
+    (void)exit_code;
+    (void)term_signal;
+    s->helper = NULL;
+    timer_start(&s->tick, s->pipe ? 200 : 0); /* its last bytes may still be in the socket */
+}
+
+static void exec_input(struct agent_stream *s, const void *p, size_t n, bool eof)
+{
+    if (s->input_ended)
+        return;
+    s->input_ended = eof;
+    if (!s->pipe) {
+        buf_add(&s->input, p, n);
+        return;
+    }
+    if (n > 0)
+        for (size_t at = 0; at < n; at += 16384)
+            frame_send(s->pipe, ATTACH_DATA, 0, s->id, (const char *)p + at,
+                       n - at < 16384 ? n - at : 16384);
+    if (eof)
+        frame_send(s->pipe, ATTACH_EOF, 0, s->id, NULL, 0);
+}
+
+/* The helper dials in and says which stream it is for, in its first 16 bytes. */
+struct caller {
+    struct agent *agent;
+    struct stream *stream;
+    struct frame_reader reader;
+    struct agent_stream *found;
+};
+
+static int caller_frame(const struct frame *f, void *arg)
+{
+    struct caller *c = arg;
+    struct agent_stream *s = f->type == ATTACH_HELLO ? stream_by_id(c->agent, f->id) : NULL;
+
+    if (c->found) /* its first words came along with its name */
+        return pipe_frame(f, c->found);
+    if (s && s->exec && !s->pipe) {
+        s->pipe = c->stream;
+        c->found = s;
+    }
+    return 0;
+}
+
+static void caller_data(struct stream *p, const void *data, size_t n, void *arg)
+{
+    struct caller *c = arg;
+    struct err err;
+
+    if (frame_feed(&c->reader, data, n, caller_frame, c, &err) < 0 || !c->found) {
+        if (n >= 16)
+            stream_abort(p, "not one of our helpers");
+        return;
+    }
+    struct agent_stream *s = c->found;
+    s->reader = c->reader;
+    mem_free(c);
+    stream_set(p, &pipe_events, s);
+    bool eof = s->input_ended;
+    s->input_ended = false;
+    exec_input(s, s->input.p, s->input.n, eof);
+    buf_reset(&s->input);
+}
+
+static void caller_closed(struct stream *p, const struct err *why, void *arg)
+{
+    struct caller *c = arg;
+
+    (void)p;
+    (void)why;
+    frame_reader_fini(&c->reader);
+    mem_free(c);
+}
+
+static const struct stream_events caller_events = {.data = caller_data, .closed = caller_closed};
+
+static void attach_accept(struct listener *li, struct stream *p, void *arg)
+{
+    struct caller *c = mem_new(struct caller);
+
+    (void)li;
+    c->agent = arg;
+    c->stream = p;
+    frame_reader_init(&c->reader);
+    stream_set(p, &caller_events, c);
+}
+
+static int exec_start(struct agent_stream *s, const struct worker *w, const cJSON *j,
+                      struct err *err)
+{
+    struct agent *a = s->agent;
+    const cJSON *argv = cJSON_GetObjectItemCaseSensitive(j, "argv"), *v;
+    char group[RUN_GROUP_MAX];
+    AUTO_ARENA m = arena_create(0);
+    const char *args[256];
+    size_t n = 0;
+
+    worker_group(w, group);
+    const char *const head[] = {a->cfg.os->ops->program(a->cfg.os),
+                                "run",
+                                "--attach",
+                                a->attach_path,
+                                "--id",
+                                arena_printf(m, "%" PRIu64, s->id),
+                                "--group",
+                                group,
+                                "--"};
+    for (; n < sizeof head / sizeof *head; n++)
+        args[n] = head[n];
+    cJSON_ArrayForEach(v, argv)
+    {
+        if (n + 1 == sizeof args / sizeof *args || !cJSON_IsString(v))
+            return err_set(err, E_INVALID, "the command is no list of at most %zu texts",
+                           sizeof args / sizeof *args);
+        args[n++] = v->valuestring;
+    }
+    args[n] = NULL;
+    struct process_spec spec = {
+        .argv = args, .env = worker_env(w, m), .cwd = worker_cwd(w, m), .session = true};
+    return process_spawn(a->loop, &spec, helper_exited, s, &s->helper, err);
+}
+
+/* ---- requests
+ * ----------------------------------------------------------------------------------------------------
+ */
+static void open_logs(struct agent_stream *s, const cJSON *j)
+{
+    char path[AGENT_PATH_MAX];
+    const struct run *r = run_by_key(s->agent, &s->key);
+
+    s->follow = wire_bool(j, "follow");
+    worker_log_path(r, s->rank, path);
+    s->offset = logs_tail(s->agent->loop, path, wire_i64(j, "tail"));
+    timer_init(&s->tick, s->agent->loop, logs_tick, s);
+    timer_start(&s->tick, 0);
+}
+
+static int open_exec(struct agent_stream *s, const cJSON *j, struct err *err)
+{
+    const struct run *r = run_by_key(s->agent, &s->key);
+    const struct worker *w = &r->workers[s->rank];
+
+    s->exec = true;
+    s->input_ended = !wire_bool(j, "stdin");
+    timer_init(&s->tick, s->agent->loop, exec_tick, s);
+    if (wire_bool(j, "tty"))
+        return err_set(err, E_NOTIMPL, "agent targets have no terminals for exec: leave out --tty");
+    if (w->state != WS_LINKED || w->report.step != RUN_STEP_RUNNING)
+        return err_set(err, E_CONFLICT, "worker %lld does not run at the moment",
+                       (long long)s->rank);
+    return exec_start(s, w, j, err);
+}
+
+static void streams_new(struct agent *a, const struct frame *f)
+{
+    struct agent_stream *s = mem_new(struct agent_stream);
+    struct err err;
+    cJSON *j = NULL;
+
+    s->agent = a;
+    s->id = f->id;
+    buf_init(&s->input, 8u << 20);
+    timer_init(&s->tick, a->loop, exec_tick, s);
+    list_push(&a->streams, &s->link);
+    a->n_streams++;
+    int rc = wire_parse(f, &j, &err);
+    if (rc == 0)
+        rc = wire_key(j, &s->key, &err);
+    if (rc == 0) {
+        const struct run *r = s->key.try_ ? run_by_key(a, &s->key) : run_newest_try(a, &s->key);
+        if (r)
+            s->key = r->key;
+        s->rank = wire_i64(j, "rank");
+        if (!r)
+            rc = err_set(&err, E_NOTFOUND, "this run is not on the target any more");
+        else if (s->rank < 0 || s->rank >= (int64_t)r->n_workers)
+            rc = err_set(&err, E_NOTFOUND, "there is no rank %lld: the run has %u workers",
+                         (long long)s->rank, r->n_workers);
+        else if (a->n_streams > AGENT_STREAMS_MAX)
+            rc = err_set(&err, E_LIMIT, "more than %d logs and execs at a time on one agent",
+                         AGENT_STREAMS_MAX);
+    }
+    if (rc == 0 && f->type == AF_LOGS)
+        open_logs(s, j);
+    else if (rc == 0)
+        rc = open_exec(s, j, &err);
+    cJSON_Delete(j);
+    if (rc < 0)
+        stream_end(s, 1, &err);
+}
+
+void streams_frame(struct agent *a, const struct frame *f)
+{
+    struct agent_stream *s = stream_by_id(a, f->id);
+
+    if (f->type == AF_LOGS || f->type == AF_EXEC) {
+        if (!s)
+            streams_new(a, f);
+    } else if (!s) {
+        return; /* it ended meanwhile */
+    } else if (f->type == AF_PAUSE) {
+        s->paused = f->flags != 0;
+        timer_start(&s->tick, 0);
+    } else if (f->type == AF_INPUT && s->exec) {
+        exec_input(s, f->body.p, f->body.n, f->flags != 0);
+    } else if (f->type == AF_CLOSE) {
+        stream_free(s);
+    }
+}
+
+void streams_close_all(struct agent *a)
+{
+    while (!list_empty(&a->streams))
+        stream_free(container_of(a->streams.next, struct agent_stream, link));
+}
+
+int streams_open(struct agent *a, struct err *err)
+{
+    char address[AGENT_PATH_MAX + 8];
+    int port;
+
+    (void)snprintf(a->attach_path, sizeof a->attach_path, "%s/s/attach", a->cfg.state_dir);
+    (void)snprintf(address, sizeof address, "unix:%s", a->attach_path);
+    int rc = file_remove(a->loop, a->attach_path, err);
+    return rc < 0
+               ? rc
+               : listener_create(a->loop, address, NULL, attach_accept, a, &a->attach, &port, err);
+}

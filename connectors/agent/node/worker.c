@@ -1,0 +1,516 @@
+/* One worker of a run: the agent's view of one shim. The shim decides; this only starts it (once),
+ * talks to it, and finds out what became of it. It must never start a second shim, and never say
+ * "ended" while anything is left.
+ *
+ *   NEW ──► DIALING ──► LINKED ──► ENDED (end.json)
+ *              └────────────┴────► SWEEP ──► ENDED (we wrote end.json: nothing is left)
+ *
+ * Level-triggered: worker_tick looks again; a lost event costs a moment. */
+#include "api/base/failpoint.h"
+#include "connectors/agent/node/agent_internal.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DIAL_TIMEOUT_MS 2000
+#define ADOPT_PATIENCE_MS 3000 /* for a shim that was just being started when the agent died */
+#define SWEEP_EVERY_MS 20
+
+static void worker_tick(void *arg);
+
+void worker_dir(const struct worker *w, char out[AGENT_PATH_MAX])
+{
+    (void)snprintf(out, AGENT_PATH_MAX, "%s/%" PRId64, w->run->dir, w->rank);
+}
+
+void worker_log_path(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX])
+{
+    (void)snprintf(out, AGENT_PATH_MAX, "%s/log.%" PRId64, r->dir, rank);
+}
+
+void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX])
+{
+    char key[RUN_KEY_MAX];
+
+    run_key_print(&w->run->key, key);
+    (void)snprintf(out, RUN_MARKER_MAX, "%s/%" PRId64, key, w->rank);
+}
+
+void worker_group(const struct worker *w, char out[RUN_GROUP_MAX])
+{
+    struct runner_os *os = w->run->agent->cfg.os;
+    char name[RUN_MARKER_MAX];
+
+    worker_marker(w, name);
+    for (char *p = name; *p; p++)
+        *p = *p == '/' ? '.' : *p;
+    os->ops->group_create(os, name, out);
+}
+
+/* Short, because a unix socket's path may have 108 bytes: a hash of the marker. */
+static void socket_path(const struct worker *w, char out[AGENT_PATH_MAX])
+{
+    char marker[RUN_MARKER_MAX];
+    uint64_t h = 14695981039346656037u;
+
+    worker_marker(w, marker);
+    for (const char *p = marker; *p; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211u;
+    (void)snprintf(out, AGENT_PATH_MAX, "%s/s/%016" PRIx64, w->run->agent->cfg.state_dir, h);
+}
+
+void worker_init(struct worker *w, struct run *r, int64_t rank)
+{
+    w->run = r;
+    w->rank = rank;
+    timer_init(&w->tick, r->agent->loop, worker_tick, w);
+}
+
+static void worker_unlink(struct worker *w)
+{
+    static const struct stream_events nobody = {0};
+
+    if (!w->stream)
+        return;
+    stream_set(w->stream, &nobody, NULL);
+    stream_abort(w->stream, "not wanted any more");
+    w->stream = NULL;
+    frame_reader_fini(&w->reader);
+}
+
+void worker_fini(struct worker *w)
+{
+    timer_stop(&w->tick);
+    if (w->shim)
+        process_unref(w->shim);
+    w->shim = NULL;
+    worker_unlink(w);
+}
+
+/* ---- the end
+ * --------------------------------------------------------------------------------------------- */
+static bool worker_read_end(struct worker *w)
+{
+    char dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
+    struct loop *l = w->run->agent->loop;
+    struct run_report r;
+    AUTO_BUF b;
+
+    buf_init(&b, 8192);
+    worker_dir(w, dir);
+    (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, dir);
+    if (file_read(l, path, 8192, &b, NULL) < 0 || run_report_parse(b.p, b.n, &r, NULL) < 0 ||
+        r.step != RUN_STEP_ENDED)
+        return false;
+    w->report = r;
+    checkpoints_reported(w);
+    return true;
+}
+
+static void remove_file(const struct worker *w, const char *path)
+{
+    struct err err;
+
+    if (file_remove(w->run->agent->loop, path, &err) < 0)
+        log_err(LOG_WARN, "agent.remove", &err);
+}
+
+static void worker_ended(struct worker *w)
+{
+    char path[AGENT_PATH_MAX];
+
+    w->state = WS_ENDED;
+    w->report.step = RUN_STEP_ENDED;
+    timer_stop(&w->tick);
+    worker_unlink(w);
+    socket_path(w, path);
+    remove_file(w, path);
+    run_changed(w->run);
+}
+
+/* Declares the end of a worker whose shim said nothing. Called only when nothing of it is left. */
+static bool worker_write_end(struct worker *w, const char *reason, const char *message)
+{
+    char dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
+    struct run_report r = {.step = RUN_STEP_ENDED, .term_signal = SIGKILL};
+    struct err err;
+    AUTO_BUF b;
+
+    buf_init(&b, 8192);
+    (void)snprintf(r.reason, sizeof r.reason, "%s", reason);
+    (void)snprintf(r.message, sizeof r.message, "%s", message);
+    run_report_print(&r, &b);
+    worker_dir(w, dir);
+    (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, dir);
+    if (file_mkdir(w->run->agent->loop, dir, 0700, &err) < 0 ||
+        file_write(w->run->agent->loop, path, b.p, b.n, 0600, &err) < 0) {
+        log_err(LOG_WARN, "agent.end_record", &err);
+        return false;
+    }
+    w->report = r;
+    return true;
+}
+
+/* ---- talking to the shim
+ * ---------------------------------------------------------------------------------- */
+static int shim_frame(const struct frame *f, void *arg)
+{
+    struct worker *w = arg;
+    struct run_report r;
+
+    if (f->type != RUN_FRAME_STATE || run_report_parse(f->body.p, f->body.n, &r, NULL) < 0)
+        return 0;
+    w->report = r;
+    checkpoints_reported(w);
+    if (w->state == WS_DIALING) {
+        char dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
+        w->state = WS_LINKED;
+        worker_dir(w, dir);
+        (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, dir);
+        if (w->given_up && r.step != RUN_STEP_ENDED) /* it was there after all */
+            remove_file(w, path);
+        w->given_up = false;
+        worker_renew(w);
+        if (w->run->stop_signo) {
+            uint64_t now = loop_now_ms(w->run->agent->loop), at = w->run->stop_at_ms;
+            worker_stop(w, w->run->stop_signo, at > now ? at - now : 0);
+        }
+    }
+    if (r.step == RUN_STEP_ENDED) {
+        timer_start(&w->tick, 0); /* not from in here: the stream goes */
+        return 0;
+    }
+    run_go(w->run);
+    run_changed(w->run);
+    return 0;
+}
+
+static void shim_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    struct worker *w = arg;
+    struct err err;
+
+    if (frame_feed(&w->reader, p, n, shim_frame, w, &err) < 0)
+        stream_abort(s, err.text);
+}
+
+static void shim_closed(struct stream *s, const struct err *why, void *arg)
+{
+    struct worker *w = arg;
+
+    (void)s;
+    (void)why;
+    w->stream = NULL;
+    frame_reader_fini(&w->reader);
+    if (w->state == WS_LINKED)
+        w->state = WS_DIALING;
+    if (w->state == WS_DIALING)
+        timer_start(&w->tick, w->dials < 40 ? 5 : 50);
+}
+
+static const struct stream_events shim_events = {.data = shim_data, .closed = shim_closed};
+
+static void worker_dial(struct worker *w)
+{
+    char path[AGENT_PATH_MAX], address[AGENT_PATH_MAX + 8];
+    struct err err;
+
+    socket_path(w, path);
+    (void)snprintf(address, sizeof address, "unix:%s", path);
+    w->dials++;
+    frame_reader_init(&w->reader);
+    if (stream_connect(w->run->agent->loop, address, NULL, NULL, DIAL_TIMEOUT_MS, &shim_events, w,
+                       &w->stream, &err) < 0) {
+        w->stream = NULL;
+        frame_reader_fini(&w->reader);
+        timer_start(&w->tick, 100);
+    }
+}
+
+static void shim_send(struct worker *w, enum run_frame type, cJSON *j)
+{
+    char *text = cJSON_PrintUnformatted(j);
+
+    frame_send(w->stream, (uint8_t)type, 0, 0, text, strlen(text));
+    cJSON_free(text);
+    cJSON_Delete(j);
+}
+
+void worker_renew(struct worker *w)
+{
+    const struct agent *a = w->run->agent;
+    cJSON *j;
+
+    if (w->state != WS_LINKED || !w->stream || !a->renew_lease_ms)
+        return;
+    /* Each run has the length that its order gave it: one that waits out a partition lives longer.
+     */
+    uint64_t own_ms = wire_u64(w->run->order, "leaseMs");
+    j = cJSON_CreateObject();
+    cJSON_AddNumberToObject(j, "from", (double)a->renew_from_ms);
+    cJSON_AddNumberToObject(j, "leaseMs", (double)(own_ms ? own_ms : a->renew_lease_ms));
+    shim_send(w, RUN_FRAME_RENEW, j);
+}
+
+void worker_go(struct worker *w)
+{
+    if (w->state == WS_LINKED && w->stream)
+        shim_send(w, RUN_FRAME_GO, cJSON_CreateObject());
+    FAILPOINT("agent.go.after"); /* other ranks still wait */
+}
+
+void worker_stop(struct worker *w, int signo, uint64_t grace_ms)
+{
+    cJSON *j;
+
+    if (w->state != WS_LINKED || !w->stream)
+        return; /* asked again once it is linked */
+    j = cJSON_CreateObject();
+    cJSON_AddNumberToObject(j, "signal", signo);
+    cJSON_AddNumberToObject(j, "graceMs", (double)grace_ms);
+    shim_send(w, RUN_FRAME_STOP, j);
+}
+
+/* ---- starting it
+ * -------------------------------------------------------------------------------------------- */
+static void shim_exited(struct process *p, int exit_code, int term_signal, void *arg)
+{
+    struct worker *w = arg;
+
+    (void)p;
+    (void)exit_code;
+    (void)term_signal;
+    w->shim = NULL;
+    timer_start(&w->tick, 0);
+}
+
+#define SHIM_ARGS 48
+
+#define CHECKPOINT_ARGS 20
+
+static size_t checkpoint_argv(const struct worker *w, struct arena *m, const char **argv)
+{
+    const cJSON *o = w->run->order;
+    char proofs[AGENT_PATH_MAX];
+    size_t n = 0;
+
+    if (!*wire_str(o, "checkpointBase"))
+        return 0;
+    const char *const base[] = {"--checkpoint-dir", wire_str(o, "checkpointBase"),
+                                "--workload",       w->run->key.uid,
+                                "--epoch",          arena_printf(m, "%" PRId64, w->run->key.epoch),
+                                "--rank",           arena_printf(m, "%" PRId64, w->rank),
+                                "--world",          arena_printf(m, "%u", w->run->n_workers)};
+    for (; n < sizeof base / sizeof *base; n++)
+        argv[n] = base[n];
+    if (!*wire_str(o, "resumePath"))
+        return n;
+    checkpoints_proofs_dir(w->run->agent, wire_str(o, "resumeDigest"), proofs);
+    const char *const resume[] = {"--resume",        wire_str(o, "resumePath"),
+                                  "--resume-digest", wire_str(o, "resumeDigest"),
+                                  "--resume-proofs", arena_strdup(m, proofs)};
+    for (size_t i = 0; i < sizeof resume / sizeof *resume; i++)
+        argv[n++] = resume[i];
+    if (w->run->n_workers > 1)
+        argv[n++] = "--wait-go";
+    return n;
+}
+
+static size_t shim_argv(const struct worker *w, struct arena *m, const char **argv, size_t max)
+{
+    const cJSON *o = w->run->order, *e;
+    struct agent *a = w->run->agent;
+    char dir[AGENT_PATH_MAX], sock[AGENT_PATH_MAX], log[AGENT_PATH_MAX];
+    size_t n = 0;
+
+    worker_dir(w, dir);
+    socket_path(w, sock);
+    worker_log_path(w->run, w->rank, log);
+    const char *const head[] = {a->cfg.os->ops->program(a->cfg.os),
+                                "run",
+                                "--dir",
+                                arena_strdup(m, dir),
+                                "--socket",
+                                arena_strdup(m, sock),
+                                "--log",
+                                arena_strdup(m, log),
+                                "--cwd",
+                                worker_cwd(w, m),
+                                "--lease",
+                                arena_printf(m, "%" PRIu64, wire_u64(o, "leaseMs")),
+                                "--lease-from",
+                                arena_printf(m, "%" PRIu64, wire_u64(o, "leaseFrom")),
+                                "--grace",
+                                arena_printf(m, "%" PRIu64, wire_u64(o, "graceMs"))};
+    _Static_assert(sizeof head / sizeof *head + CHECKPOINT_ARGS < SHIM_ARGS, "room for the head");
+    for (; n < sizeof head / sizeof *head; n++)
+        argv[n] = head[n];
+    n += checkpoint_argv(w, m, argv + n);
+    argv[n++] = "--";
+    if (*wire_str(o, "script")) {
+        argv[n++] = "/bin/sh";
+        argv[n++] = "-e";
+        argv[n++] = arena_printf(m, "%s/script", w->run->dir);
+    }
+    cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(o, "argv")) if (n + 1 < max &&
+                                                                           cJSON_IsString(e))
+        argv[n++] = e->valuestring;
+    argv[n] = NULL;
+    return n;
+}
+
+static int worker_spawn(struct worker *w, struct err *err)
+{
+    struct loop *l = w->run->agent->loop;
+    const char *argv[2048 + SHIM_ARGS];
+    char dir[AGENT_PATH_MAX], out[AGENT_PATH_MAX + 16];
+    AUTO_ARENA m = arena_create(0);
+    struct err why;
+    int rc;
+
+    worker_dir(w, dir);
+    rc = file_mkdir(l, dir, 0700, err);
+    if (rc == 0 && !*wire_str(w->run->order, "cwd"))
+        rc = file_mkdir(l, worker_cwd(w, m), 0700, err);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(out, sizeof out, "%s/shim.log", dir);
+    (void)shim_argv(w, m, argv, sizeof argv / sizeof *argv);
+    struct process_spec spec = {.argv = argv,
+                                .env = worker_env(w, m),
+                                .stdout_path = out,
+                                .stderr_path = out,
+                                .session = true};
+    rc = process_spawn(l, &spec, shim_exited, w, &w->shim, &why);
+    return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+}
+
+void worker_start(struct worker *w)
+{
+    struct err err;
+
+    w->spawned_here = true;
+    w->state = WS_DIALING;
+    if (worker_spawn(w, &err) < 0) {
+        w->state = WS_SWEEP; /* nothing was started; the sweep sees that and says so */
+        (void)snprintf(w->report.reason, sizeof w->report.reason, "StartFailed");
+        (void)snprintf(w->report.message, sizeof w->report.message, "%.250s", err.text);
+    }
+    timer_start(&w->tick, w->state == WS_DIALING ? 4 : 0);
+}
+
+void worker_recover(struct worker *w)
+{
+    struct agent *a = w->run->agent;
+
+    if (worker_read_end(w)) {
+        w->state = WS_ENDED;
+        return;
+    }
+    if (strcmp(wire_str(w->run->order, "bootId"), a->boot_id) !=
+        0) { /* the machine restarted meanwhile */
+        w->state = WS_SWEEP;
+        (void)snprintf(w->report.reason, sizeof w->report.reason, "MachineRestarted");
+        (void)snprintf(w->report.message, sizeof w->report.message,
+                       "the machine restarted while it ran");
+        timer_start(&w->tick, 0);
+        return;
+    }
+    w->state = WS_DIALING;
+    w->give_up_ms = loop_now_ms(a->loop) + ADOPT_PATIENCE_MS;
+    timer_start(&w->tick, 0);
+}
+
+/* ---- the tick
+ * ---------------------------------------------------------------------------------------------------
+ */
+static struct runner_tree worker_tree(const struct worker *w, char marker[RUN_MARKER_MAX])
+{
+    worker_marker(w, marker);
+    return (struct runner_tree){.marker = marker};
+}
+
+static void tick_dialing(struct worker *w)
+{
+    struct agent *a = w->run->agent;
+    char marker[RUN_MARKER_MAX];
+    struct runner_tree t = worker_tree(w, marker);
+
+    if (worker_read_end(w)) {
+        if (!w->given_up || w->dials > 0) {
+            worker_ended(w);
+            return;
+        }
+    } else if (w->spawned_here
+                   ? !w->shim /* it exited without a word, and so did its guard */
+                   : (w->dials > 0 && (loop_now_ms(a->loop) > w->give_up_ms ||
+                                       a->cfg.os->ops->tree_process_count(a->cfg.os, &t) == 0))) {
+        w->state = WS_SWEEP;
+        timer_start(&w->tick, 0);
+        return;
+    }
+    worker_dial(w);
+}
+
+static void tick_sweep(struct worker *w)
+{
+    struct agent *a = w->run->agent;
+    char marker[RUN_MARKER_MAX], group[RUN_GROUP_MAX];
+    struct runner_tree t = worker_tree(w, marker);
+    const char *reason = w->report.reason[0] ? w->report.reason : "RunnerKilled";
+    const char *message = w->report.message[0]
+                              ? w->report.message
+                              : "the runner was killed; the agent ended what it left";
+    char r[64], m[256];
+
+    worker_group(w, group);
+    t.group = group;
+    if (a->cfg.os->ops->tree_process_count(a->cfg.os, &t) != 0) {
+        (void)a->cfg.os->ops->tree_signal(a->cfg.os, &t, SIGKILL);
+        timer_start(&w->tick, SWEEP_EVERY_MS);
+        return;
+    }
+    a->cfg.os->ops->group_remove(a->cfg.os, group);
+    if (worker_read_end(w)) { /* the guard was quicker */
+        worker_ended(w);
+        return;
+    }
+    (void)snprintf(r, sizeof r, "%s", reason);
+    (void)snprintf(m, sizeof m, "%s", message);
+    if (!worker_write_end(w, r, m)) {
+        timer_start(&w->tick, 1000);
+        return;
+    }
+    if (w->spawned_here) {
+        worker_ended(w);
+        return;
+    }
+    w->given_up = true; /* one more look: see runner.c, runner_open */
+    w->state = WS_DIALING;
+    w->dials = 0;
+    timer_start(&w->tick, 0);
+}
+
+static void worker_tick(void *arg)
+{
+    struct worker *w = arg;
+
+    switch (w->state) {
+    case WS_NEW:
+    case WS_ENDED:
+        return;
+    case WS_LINKED:
+        if (w->report.step == RUN_STEP_ENDED && worker_read_end(w))
+            worker_ended(w);
+        return;
+    case WS_DIALING:
+        if (!w->stream)
+            tick_dialing(w);
+        return;
+    case WS_SWEEP:
+        tick_sweep(w);
+        return;
+    }
+}

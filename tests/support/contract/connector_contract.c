@@ -1,0 +1,473 @@
+/* The contract of connector.h, asked through struct connector_ops alone. Must know nothing of the
+ * driver, nor of what it drives: what happened outside is asked of the rig. */
+#include "tests/support/contract/connector_contract_internal.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- waiting ---- */
+struct waiting {
+    struct connector_rig *rig;
+    bool (*cond)(void *arg);
+    void *arg;
+    uint64_t until_ms;
+    struct timer timer;
+    bool held;
+};
+static void wait_tick(void *arg)
+{
+    struct waiting *w = arg;
+
+    w->held = w->cond(w->arg);
+    if (w->held || loop_now_ms(w->rig->loop) >= w->until_ms)
+        loop_stop(w->rig->loop);
+    else
+        timer_start(&w->timer, 2);
+}
+bool connector_until(struct connector_rig *r, bool (*cond)(void *arg), void *arg, uint64_t ms)
+{
+    struct waiting w = {.rig = r, .cond = cond, .arg = arg, .until_ms = loop_now_ms(r->loop) + ms};
+
+    timer_init(&w.timer, r->loop, wait_tick, &w);
+    timer_start(&w.timer, 0);
+    r->run(r->loop);
+    timer_stop(&w.timer);
+    return w.held;
+}
+
+/* ---- what it tells on its own ---- */
+static bool key_equal(const struct run_key *a, const struct run_key *b)
+{
+    return strcmp(a->uid, b->uid) == 0 && a->epoch == b->epoch && a->try_ == b->try_;
+}
+static void on_observed(void *arg, const struct observation *o)
+{
+    struct connector_rig *r = arg;
+    size_t i = 0;
+
+    while (i < r->n_seen && !key_equal(&r->seen[i].key, &o->key))
+        i++;
+    assert_true(i < sizeof r->seen / sizeof r->seen[0]);
+    if (i < r->n_seen && r->seen[i].state == RUN_ENDED)
+        assert_int_equal(o->state, RUN_ENDED); /* an end is final */
+    if (o->state == RUN_ENDED || o->state == RUN_ABSENT)
+        assert_int_not_equal(o->proof, 0); /* never without its proof */
+    r->n_seen += i == r->n_seen;
+    r->seen[i] = *o;
+}
+static void on_reach(void *arg, bool reachable, const char *session, const char *why)
+{
+    struct connector_rig *r = arg;
+
+    (void)why;
+    assert_true(!reachable || (session && *session));
+    r->reachable = reachable;
+}
+static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)
+{
+    (void)arg;
+    (void)nodes;
+    (void)n;
+    (void)complete;
+}
+static const struct connector_events events = {
+    .nodes = on_nodes, .reach = on_reach, .observed = on_observed};
+
+static const char *no_secret(void *arg, const char *name, const char *key)
+{
+    (void)arg;
+    (void)name;
+    (void)key;
+    return NULL;
+}
+static void put_secret(void *arg, const char *text)
+{
+    (void)arg;
+    (void)text;
+}
+static bool is_reachable(void *arg)
+{
+    return ((struct connector_rig *)arg)->reachable;
+}
+
+void connector_rig_begin(struct connector_rig *r)
+{
+    struct connector_env env = {.loop = r->loop,
+                                .events = &events,
+                                .arg = r,
+                                .secret_get = no_secret,
+                                .secret_put = put_secret};
+    struct err e;
+
+    r->reachable = false;
+    if (r->ops->create(&env, r->target, &r->connector, &e))
+        fail_msg("%s", e.text);
+    assert_ptr_equal(r->connector->ops, r->ops);
+    if (r->attached)
+        r->attached(r);
+    assert_true(connector_until(r, is_reachable, r, PATIENCE_MS));
+}
+void connector_rig_end(struct connector_rig *r)
+{
+    if (r->connector)
+        r->ops->destroy(r->connector);
+    r->connector = NULL;
+    r->reachable = false;
+}
+
+/* ---- calls ---- */
+static void on_done(struct call *c, enum outcome out, const struct observation *seen,
+                    const struct err *err)
+{
+    struct asked *a = (struct asked *)c;
+
+    a->done++;
+    a->done_ms = loop_now_ms(a->loop);
+    a->out = out;
+    a->has = seen != NULL;
+    if (seen)
+        a->seen = *seen;
+    if (err)
+        a->err = *err;
+}
+static bool is_done(void *arg)
+{
+    return ((struct asked *)arg)->done > 0;
+}
+void contract_ask_begin(struct connector_rig *r, struct asked *a, uint64_t ms)
+{
+    *a = (struct asked){.loop = r->loop, .asked_ms = loop_now_ms(r->loop)};
+    a->call = (struct call){.deadline_ms = a->asked_ms + ms, .done = on_done};
+}
+enum outcome contract_ask_end(struct connector_rig *r, struct asked *a)
+{
+    if (!a->done)
+        assert_true(connector_until(r, is_done, a, PATIENCE_MS));
+    assert_int_equal(a->done, 1);
+    return a->out;
+}
+
+static void submit_begin(struct connector_rig *r, const struct run_key *k,
+                         enum contract_program what, uint64_t ms, struct asked *a)
+{
+    struct run_order o = {.checkpoint_dir = "", .resume_path = "", .resume_digest = ""};
+
+    r->order(r, k, what, &o);
+    o.key = *k;
+    if (r->resume_path) {
+        o.resume_path = r->resume_path;
+        o.resume_digest = r->resume_digest;
+    }
+    contract_ask_begin(r, a, ms);
+    r->ops->submit(r->connector, &o, &a->call);
+    assert_int_equal(a->done, 0); /* never from inside the call */
+}
+enum outcome contract_submit(struct connector_rig *r, const struct run_key *k,
+                             enum contract_program what, struct asked *a)
+{
+    submit_begin(r, k, what, CALL_MS, a);
+    return contract_ask_end(r, a);
+}
+enum outcome contract_find(struct connector_rig *r, const struct run_key *k, uint64_t ms,
+                           struct asked *a)
+{
+    contract_ask_begin(r, a, ms);
+    r->ops->find(r->connector, k, &a->call);
+    assert_int_equal(a->done, 0);
+    enum outcome out = contract_ask_end(r, a);
+    if (out == OUT_DONE) {
+        assert_true(a->has && key_equal(&a->seen.key, k));
+        if (a->seen.state == RUN_ENDED || a->seen.state == RUN_ABSENT)
+            assert_int_not_equal(a->seen.proof, 0);
+    }
+    return out;
+}
+static enum outcome stop(struct connector_rig *r, const struct run_key *k, struct asked *a)
+{
+    contract_ask_begin(r, a, CALL_MS);
+    r->ops->stop(r->connector, k, 100, &a->call);
+    assert_int_equal(a->done, 0);
+    enum outcome out = contract_ask_end(r, a);
+    if (out == OUT_DONE) { /* only when proved */
+        assert_true(a->has && a->seen.proof);
+        assert_true(a->seen.state == RUN_ENDED || a->seen.state == RUN_ABSENT);
+        assert_false(r->alive(r, k));
+    }
+    return out;
+}
+
+struct wanted {
+    struct connector_rig *r;
+    struct run_key key;
+    enum run_state state;
+};
+const struct observation *contract_seen_of(struct connector_rig *r, const struct run_key *k)
+{
+    for (size_t i = 0; i < r->n_seen; i++)
+        if (key_equal(&r->seen[i].key, k))
+            return &r->seen[i];
+    return NULL;
+}
+static bool is_in_state(void *arg)
+{
+    struct wanted *x = arg;
+    const struct observation *o = contract_seen_of(x->r, &x->key);
+
+    return o && o->state == x->state;
+}
+const struct observation *contract_await(struct connector_rig *r, const struct run_key *k,
+                                         enum run_state state)
+{
+    struct wanted x = {r, *k, state};
+
+    assert_true(connector_until(r, is_in_state, &x, PATIENCE_MS));
+    return contract_seen_of(r, k);
+}
+static bool is_alive(void *arg)
+{
+    struct wanted *x = arg;
+
+    return x->r->alive(x->r, &x->key);
+}
+static bool is_dead(void *arg)
+{
+    return !is_alive(arg);
+}
+struct run_key contract_fresh_key(struct connector_rig *r)
+{
+    struct run_key k = {.epoch = 1, .try_ = 1};
+
+    r->resume_path = NULL;
+    (void)snprintf(k.uid, sizeof k.uid, "contract-%d-%llu", (int)getpid(),
+                   (unsigned long long)++r->serial);
+    return k;
+}
+/* Runs, seen by the driver and from outside. */
+static struct run_key running(struct connector_rig *r, struct asked *a)
+{
+    struct run_key k = contract_fresh_key(r);
+    struct wanted x = {.r = r, .key = k};
+
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, a), OUT_DONE);
+    (void)contract_await(r, &k, RUN_RUNNING);
+    assert_true(connector_until(r, is_alive, &x, PATIENCE_MS));
+    return k;
+}
+
+/* ---- the contract ---- */
+void connector_runs_and_tells_the_end(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = contract_fresh_key(r);
+    struct asked a;
+
+    contract_ask_begin(r, &a, CALL_MS);
+    r->ops->probe(r->connector, &a.call);
+    assert_int_equal(a.done, 0);
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
+    const struct observation *o = contract_await(r, &k, RUN_ENDED);
+    assert_int_equal(o->exit_code, PROGRAM_ENDS_EXIT);
+    assert_int_equal(o->term_signal, 0);
+    assert_false(o->lease_lost);
+    assert_int_equal(r->starts(r, &k), 1);
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE); /* asked again: the same */
+    assert_int_equal(a.seen.state, RUN_ENDED);
+    assert_int_equal(a.seen.exit_code, PROGRAM_ENDS_EXIT);
+}
+
+void connector_adopts_a_second_submit(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a, twice[2];
+    struct run_key k = running(r, &a), e = contract_fresh_key(r);
+
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
+    assert_true(a.has && a.seen.state == RUN_RUNNING);
+    assert_int_equal(r->starts(r, &k), 1);
+    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a),
+                     OUT_DONE); /* ended: not begun anew */
+    assert_true(a.has && a.seen.state == RUN_ENDED);
+    assert_int_equal(r->starts(r, &k), 1);
+    submit_begin(r, &e, PROGRAM_ENDS, CALL_MS, &twice[0]); /* at once */
+    submit_begin(r, &e, PROGRAM_ENDS, CALL_MS, &twice[1]);
+    assert_int_equal(contract_ask_end(r, &twice[0]), OUT_DONE);
+    assert_int_equal(contract_ask_end(r, &twice[1]), OUT_DONE);
+    (void)contract_await(r, &e, RUN_ENDED);
+    assert_int_equal(r->starts(r, &e), 1);
+}
+
+void connector_refuses_what_it_called_absent(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = contract_fresh_key(r);
+    struct asked a;
+
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ABSENT);
+    assert_int_equal(a.seen.proof, PROOF_NEVER_STARTED);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
+    assert_true(*a.err.text != 0);
+    connector_rig_end(r); /* the promise is the target's, not the connector's */
+    connector_rig_begin(r);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
+    assert_int_equal(r->starts(r, &k), 0);
+    k.try_ = 2; /* the next try is another matter */
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
+    (void)contract_await(r, &k, RUN_ENDED);
+    assert_int_equal(r->starts(r, &k), 1);
+}
+
+void connector_refuses_older_epochs(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = contract_fresh_key(r), old;
+    struct asked a;
+
+    k.epoch = 3;
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
+    (void)contract_await(r, &k, RUN_ENDED);
+    old = k;
+    old.epoch = 2;
+    assert_int_equal(contract_submit(r, &old, PROGRAM_ENDS, &a), OUT_REJECTED);
+    assert_int_equal(contract_find(r, &old, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ABSENT);
+    assert_int_equal(r->starts(r, &old), 0);
+}
+
+void connector_stops_with_proof_and_again(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a;
+    struct run_key k = running(r, &a);
+
+    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+    enum proof proof = a.seen.proof;
+    (void)contract_await(r, &k, RUN_ENDED);
+    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+    assert_int_equal(a.seen.proof, proof);
+    assert_int_equal(r->starts(r, &k), 1);
+}
+
+void connector_stops_what_never_was(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = contract_fresh_key(r);
+    struct asked a;
+
+    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ABSENT);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
+    assert_int_equal(r->starts(r, &k), 0);
+}
+
+void connector_quiesces_by_signal(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a;
+    struct run_key k = running(r, &a);
+
+    contract_ask_begin(r, &a, CALL_MS);
+    r->ops->quiesce(r->connector, &k, SIGUSR1, 5000, &a.call);
+    assert_int_equal(a.done, 0);
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    assert_int_equal(contract_await(r, &k, RUN_ENDED)->exit_code, PROGRAM_STAYS_EXIT);
+    assert_false(r->alive(r, &k));
+}
+
+void connector_ends_calls_by_their_deadline(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = contract_fresh_key(r), other = contract_fresh_key(r);
+    struct wanted x = {.r = r, .key = k};
+    struct asked a;
+
+    r->silence(r, true);
+    submit_begin(r, &k, PROGRAM_STAYS, 400, &a);
+    assert_int_equal(contract_ask_end(r, &a), OUT_UNKNOWN); /* it may have been heard */
+    assert_true(*a.err.text != 0);
+    assert_true(a.done_ms - a.asked_ms < 400 + 1000);
+    assert_int_equal(contract_find(r, &other, 400, &a), OUT_UNKNOWN); /* silence is no absence */
+    contract_ask_begin(r, &a, 400);
+    r->ops->stop(r->connector, &other, 100, &a.call);
+    assert_int_equal(contract_ask_end(r, &a), OUT_UNKNOWN);
+    r->silence(r, false);
+    assert_true(connector_until(r, is_reachable, r, PATIENCE_MS));
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a),
+                     OUT_DONE); /* find comes before a second submit */
+    if (a.seen.state == RUN_ABSENT) {
+        assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_REJECTED);
+        assert_int_equal(r->starts(r, &k), 0);
+        return;
+    }
+    assert_true(connector_until(r, is_alive, &x, PATIENCE_MS));
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE); /* adopted */
+    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(r->starts(r, &k), 1);
+}
+
+void connector_ends_calls_when_destroyed(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a, b, c;
+    struct run_key k = contract_fresh_key(r), other = running(r, &a);
+
+    r->silence(r, true);
+    submit_begin(r, &k, PROGRAM_ENDS, 60000, &a);
+    contract_ask_begin(r, &b, 60000);
+    r->ops->find(r->connector, &other, &b.call);
+    connector_rig_end(r);
+    assert_int_equal(a.done, 1); /* their memory is the caller's again */
+    assert_int_equal(a.out, OUT_UNKNOWN);
+    assert_int_equal(b.done, 1);
+    assert_int_equal(b.out, OUT_UNKNOWN);
+    r->silence(r, false);
+    connector_rig_begin(r);
+    assert_int_equal(contract_find(r, &k, CALL_MS, &c), OUT_DONE);
+    assert_true(r->starts(r, &k) <= 1);
+    assert_int_equal(stop(r, &other, &c), OUT_DONE);
+    assert_int_equal(a.done + b.done, 2);
+}
+
+void connector_holds_no_truth(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a;
+    struct run_key k = running(r, &a);
+
+    connector_rig_end(r);
+    assert_true(r->alive(r, &k)); /* its end is none of the run */
+    r->n_seen = 0;
+    connector_rig_begin(r);
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_RUNNING);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
+    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+    assert_int_equal(r->starts(r, &k), 1);
+}
+
+static bool owned(const struct run_key *k, void *arg)
+{
+    return key_equal(k, arg);
+}
+void connector_sweeps_what_nobody_owns(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a;
+    struct run_key mine = running(r, &a), orphan = running(r, &a);
+    struct wanted x = {.r = r, .key = orphan};
+
+    contract_ask_begin(r, &a, CALL_MS);
+    r->ops->sweep(r->connector, owned, &mine, &a.call);
+    assert_int_equal(a.done, 0);
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    assert_true(connector_until(r, is_dead, &x, PATIENCE_MS));
+    assert_true(r->alive(r, &mine));
+    assert_int_equal(stop(r, &mine, &a), OUT_DONE);
+}

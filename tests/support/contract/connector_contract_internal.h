@@ -1,0 +1,32 @@
+/* What the files of the contract share: calls that wait, and what was seen. */
+#ifndef HANSE_TESTS_SUPPORT_CONNECTOR_CONTRACT_INTERNAL_H
+#define HANSE_TESTS_SUPPORT_CONNECTOR_CONTRACT_INTERNAL_H
+
+#include "tests/support/contract/connector_contract.h"
+
+#define PATIENCE_MS 15000
+#define CALL_MS 10000
+
+struct asked {
+    struct call call; /* first */
+    unsigned done;
+    uint64_t asked_ms, done_ms;
+    struct loop *loop;
+    enum outcome out;
+    bool has;
+    struct observation seen;
+    struct err err;
+};
+
+enum outcome contract_submit(struct connector_rig *r, const struct run_key *k,
+                             enum contract_program what, struct asked *a);
+enum outcome contract_find(struct connector_rig *r, const struct run_key *k, uint64_t ms,
+                           struct asked *a);
+const struct observation *contract_await(struct connector_rig *r, const struct run_key *k,
+                                         enum run_state state);
+struct run_key contract_fresh_key(struct connector_rig *r);
+void contract_ask_begin(struct connector_rig *r, struct asked *a, uint64_t ms);
+enum outcome contract_ask_end(struct connector_rig *r, struct asked *a);
+const struct observation *contract_seen_of(struct connector_rig *r, const struct run_key *k);
+
+#endif
