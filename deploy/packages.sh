@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what Hanse needs on Debian: deploy/packages.sh [build] [tests] [example]   (default: build)
+# Installs what Hanse needs on Debian: deploy/packages.sh SET...   (default: build)
+# Sets: build, tests, example; slurm and slurm-accounting, a real Slurm for tests against it.
 #
 # Each line of the tables below names a package and the probe that finds what it brings, so a library
 # built by hand counts too, and nothing is asked of apt (no root, no network) when all is there.
@@ -36,6 +37,22 @@ git                  | tool git
 example_packages='
 python3              | tool python3
 '
+# A peer for tests. Its services are never started: tests start it in folders of their own.
+slurm_packages='
+slurmctld                | program slurmctld
+slurmd                   | program slurmd
+slurmrestd               | program slurmrestd
+slurm-client             | program sbatch
+slurm-wlm-basic-plugins  | slurm_plugin select_cons_tres
+slurm-wlm-jwt-plugin     | slurm_plugin auth_jwt
+munge                    | program munged
+curl                     | tool curl
+'
+slurm_accounting_packages='
+slurmdbd                 | program slurmdbd
+slurm-wlm-mysql-plugin   | slurm_plugin accounting_storage_mysql
+mariadb-server           | program mariadbd
+'
 
 say() { printf 'packages: %s\n' "$*"; }
 die() {
@@ -52,6 +69,8 @@ tool_version() {
 }
 library() { tool pkg-config && pkg-config --atleast-version="$2" "$1" 2>/dev/null; }
 header() { tool cc && printf '#include <%s>\n' "$1" | cc -E -x c - >/dev/null 2>&1; }
+program() { [ -x "/usr/sbin/$1" ] || tool "$1"; } # daemons are not in every user's PATH
+slurm_plugin() { compgen -G "/usr/lib/*/slurm*/$1.so" >/dev/null; }
 http_parser() { header llhttp.h || header http_parser.h; }
 
 # Prints the packages of the given tables whose probe fails.
@@ -111,6 +130,15 @@ add_backports() {
     raft_available || die "$mirror offers no libraft >= $raft_version in $codename-backports"
 }
 
+# Debian starts the services of a package at once, unless this file forbids it.
+services_hold() {
+    local file=/usr/sbin/policy-rc.d
+    if [ "$hold" = 0 ] || [ -e "$file" ]; then return; fi
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$file" >/dev/null
+    as_root chmod 755 "$file"
+    trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+}
+
 install_packages() {
     local package names=()
     tool apt-get || die "missing: $*; there is no apt-get here, please install them yourself"
@@ -135,19 +163,22 @@ install_packages() {
         *) names+=("$package") ;;
         esac
     done
+    services_hold
     apt_get install -y --no-install-recommends "${names[@]}" ||
         die "apt-get could not install ${names[*]}: see its message above (is there a network?)"
 }
 
 main() {
-    local set tables=() missing
+    local set tables=() missing hold=0
     [ $# -gt 0 ] || set -- build
     for set in "$@"; do
         case $set in
         build) tables+=("$build_packages") ;;
         tests) tables+=("$tests_packages") ;;
         example) tables+=("$example_packages") ;;
-        *) die "unknown set \"$set\": build, tests or example" ;;
+        slurm) tables+=("$slurm_packages") hold=1 ;;
+        slurm-accounting) tables+=("$slurm_accounting_packages") hold=1 ;;
+        *) die "unknown set \"$set\": build, tests, example, slurm or slurm-accounting" ;;
         esac
     done
     missing=$(missing_packages "${tables[@]}")
