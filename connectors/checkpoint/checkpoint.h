@@ -33,6 +33,17 @@
 #define CHECKPOINT_KEEP_MIN 2
 #define CHECKPOINT_UNREACHABLE "StoreUnreachable"
 
+/* ---- where they are (store/) ---- */
+/* Strings are borrowed for the call; NULL stands for "". */
+struct checkpoint_store {
+    const char *base; /* of one workload: an absolute folder */
+    /* A folder of this machine that stands in for a store which is none: laid out like base. */
+    const char *scratch;
+    const char *const *env; /* "NAME=value": how to reach it; NULL: as this process's own says */
+};
+/* Is it a store that is no folder of this machine, so that a scratch folder is needed? */
+bool checkpoint_store_is_remote(const char *base);
+
 /* ---- manifest: what a program wrote (manifest.c) ---- */
 struct checkpoint_file {
     const char *name;
@@ -66,10 +77,11 @@ struct checkpoint_sealed {
     char manifest[CHECKPOINT_DIGEST_MAX];
 };
 /* Makes BASE/eE/RANK (0700) and the folder of its sealed steps, removes what a crash left half
- * done, and looks what has been sealed already. */
+ * done, and looks what has been sealed already. p (may be NULL) is of this call alone. */
 struct checkpoint_sealer;
-int checkpoint_sealer_create(const char *base, int64_t epoch, int64_t rank,
-                             struct checkpoint_sealer **ret, struct err *err) MUST_CHECK;
+int checkpoint_sealer_create(const struct checkpoint_store *at, int64_t epoch, int64_t rank,
+                             struct checkpoint_progress *p, struct checkpoint_sealer **ret,
+                             struct err *err) MUST_CHECK;
 struct checkpoint_sealer *checkpoint_sealer_destroy(struct checkpoint_sealer *s);
 const char *checkpoint_sealer_dir(const struct checkpoint_sealer *s); /* HANSE_CHECKPOINT_DIR */
 /* The newest that is sealed. */
@@ -95,7 +107,7 @@ int checkpoint_cut_parse(const char *text, size_t n, struct arena *a, struct che
                          struct err *err) MUST_CHECK;
 /* Writes BASE/sealed/eE/cut-N.json durably, N being one more than the highest there. E_EXISTS:
  * somebody else was quicker. */
-int checkpoint_cut_write(const char *base, const struct checkpoint_cut *c,
+int checkpoint_cut_write(const struct checkpoint_store *at, const struct checkpoint_cut *c,
                          char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number,
                          char ret_digest[CHECKPOINT_DIGEST_MAX], struct err *err) MUST_CHECK;
 
@@ -120,7 +132,8 @@ bool checkpoint_cut_choose(const struct checkpoint_seals *seals, size_t n, const
 
 /* ---- without an agent (gather.c) ---- */
 struct checkpoint_gather {
-    const char *base, *workload, *resume_path;
+    struct checkpoint_store at;
+    const char *workload, *resume_path;
     int64_t epoch, world, keep;
 };
 /* Looks what all ranks have sealed in the store; writes a cut if there is a better one, and removes
@@ -129,18 +142,20 @@ int checkpoint_cut_gather(const struct checkpoint_gather *g, bool all_saved,
                           struct err *err) MUST_CHECK;
 /* The newest cut before (*epoch, *number), which become its own; INT64_MAX - 1 and INT64_MAX to
  * begin with. E_NOTFOUND (err is not set): there is none. */
-int checkpoint_cut_before(const char *base, int64_t *epoch, int64_t *number,
+int checkpoint_cut_before(const struct checkpoint_store *at, int64_t *epoch, int64_t *number,
                           char ret[CHECKPOINT_PATH_MAX], struct err *err) MUST_CHECK;
 /* The newest epoch that has a folder; 0 = none. */
-int checkpoint_epoch_newest(const char *base, int64_t *ret, struct err *err) MUST_CHECK;
+int checkpoint_epoch_newest(const struct checkpoint_store *at, int64_t *ret,
+                            struct err *err) MUST_CHECK;
 
 /* ---- resuming (resume.c) ---- */
 struct checkpoint_want {
-    const char *path;     /* cut file */
-    const char *digest;   /* "sha256:…"; "" = not known, then it is not compared */
-    const char *workload; /* uid; "" = any */
-    int64_t world;        /* 0 = any */
-    int64_t rank;         /* -1 = all */
+    const char *path;           /* cut file */
+    struct checkpoint_store at; /* how to reach its store; the path says which one it is */
+    const char *digest;         /* "sha256:…"; "" = not known, then it is not compared */
+    const char *workload;       /* uid; "" = any */
+    int64_t world;              /* 0 = any */
+    int64_t rank;               /* -1 = all */
     /* Where stage leaves what it has read and found right, by rank; files that are the same ones
      * since (device, inode, size, times) need not be read again. NULL: all is read. */
     const char *proofs_dir;
@@ -163,7 +178,7 @@ int checkpoint_verify_dir(const char *dir, const char *digest, struct checkpoint
 
 /* ---- retention (retain.c) ---- */
 struct checkpoint_retain {
-    const char *base;
+    struct checkpoint_store at;
     int64_t epoch; /* whose runner asks */
     int64_t keep;  /* newest cuts that stay, at least CHECKPOINT_KEEP_MIN */
     /* Numbers of own cuts: the newest that the hub surely has (0 = none), and the newest that it

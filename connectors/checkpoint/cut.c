@@ -2,6 +2,7 @@
  * knows a checkpoint by, so it is written once, whole, and never changed. */
 #include "api/base/failpoint.h"
 #include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/store.h"
 #include "api/schema/schema.h"
 
 #include <cjson/cJSON.h>
@@ -106,40 +107,44 @@ static int highest(const char *name, void *arg)
     return 0;
 }
 
-int checkpoint_cut_write(const char *base, const struct checkpoint_cut *c,
+static int cut_put(struct store *store, const struct checkpoint_cut *c, const struct buf *text,
+                   char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number, struct err *err)
+{
+    char folder[48], name[96];
+    int64_t n = 0;
+
+    (void)snprintf(folder, sizeof folder, "sealed/e%lld", (long long)c->epoch);
+    int rc = store_list(store, folder, highest, &n, err);
+    (void)snprintf(name, sizeof name, "%s/cut-%lld.json", folder, (long long)n + 1);
+    FAILPOINT("agent.cut.before");
+    if (rc == 0)
+        rc = store_create(store, name, text->p, text->n, err);
+    FAILPOINT("agent.cut.after");
+    if (rc < 0)
+        return rc;
+    (void)snprintf(ret_path, CHECKPOINT_PATH_MAX, "%.*s/%.90s", CHECKPOINT_PATH_MAX - 96,
+                   store_base(store), name);
+    *ret_number = n + 1;
+    return 0;
+}
+
+int checkpoint_cut_write(const struct checkpoint_store *at, const struct checkpoint_cut *c,
                          char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number,
                          char ret_digest[CHECKPOINT_DIGEST_MAX], struct err *err)
 {
-    char folder[CHECKPOINT_PATH_MAX], name[64];
-    int64_t n = 0;
+    struct store *store = NULL;
     AUTO_BUF text;
-    int dir, rc;
 
     buf_init(&text, CHECKPOINT_CUT_MAX);
-    if ((size_t)snprintf(folder, sizeof folder, "%s/sealed/e%lld", base, (long long)c->epoch) >=
-        sizeof folder - 64)
-        return err_set(err, E_INVALID, "the checkpoint folder %.100s is too long", base);
     cut_print(c, &text);
     if (text.failed)
         return err_set(err, E_TOOLARGE, "a cut of %zu ranks is too large", c->n_ranks);
-    rc = sealfs_dir_open(folder, &dir, err);
+    int rc = store_open(at, NULL, &store, err);
     if (rc < 0)
         return rc;
-    rc = sealfs_list(dir, highest, &n, err);
-    (void)snprintf(name, sizeof name, "cut-%lld.json", (long long)n + 1);
-    FAILPOINT("agent.cut.before");
-    if (rc == 0)
-        rc = sealfs_create(dir, name, text.p, text.n, err);
-    FAILPOINT("agent.cut.after");
-    sealfs_close(dir);
-    if (rc == 0)
-        rc = sealfs_digest(text.p, text.n, ret_digest, err);
-    if (rc < 0)
-        return rc;
-    (void)snprintf(ret_path, CHECKPOINT_PATH_MAX, "%.*s/%.60s", CHECKPOINT_PATH_MAX - 64, folder,
-                   name);
-    *ret_number = n + 1;
-    return 0;
+    rc = cut_put(store, c, &text, ret_path, ret_number, err);
+    (void)store_close(store);
+    return rc < 0 ? rc : sealfs_digest(text.p, text.n, ret_digest, err);
 }
 
 /* ---- which ---- */

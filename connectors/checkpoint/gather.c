@@ -2,13 +2,13 @@
  * for themselves whether all ranks have sealed. Any of them may come to the same cut; the first
  * that writes it wins. Also: which cut is the newest. */
 #include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define QUICKER_MAX 16
-#define FOLDER_MAX (CHECKPOINT_PATH_MAX + 64)
 
 /* ---- listing ---- */
 struct newest {
@@ -36,23 +36,15 @@ static int newest_entry(const char *name, void *arg)
     return 0;
 }
 
-/* The highest numbers of a folder, highest first; an absent folder has none. */
-static int newest_of(const char *folder, struct newest *x, struct err *err)
+static int cut_before(struct store *store, int64_t *epoch, int64_t *number, char ret_name[96],
+                      struct err *err)
 {
-    return sealfs_list_path(folder, newest_entry, x, err);
-}
-
-int checkpoint_cut_before(const char *base, int64_t *epoch, int64_t *number,
-                          char ret[CHECKPOINT_PATH_MAX], struct err *err)
-{
-    char folder[FOLDER_MAX];
     struct newest cuts = {.prefix = "cut-", .suffix = ".json", .below = *number};
 
-    (void)snprintf(folder, sizeof folder, "%.900s/sealed", base);
     for (;;) {
         struct newest epochs = {.prefix = "e", .suffix = "", .below = *epoch + 1};
-        char one[FOLDER_MAX];
-        int rc = newest_of(folder, &epochs, err);
+        char one[48];
+        int rc = store_list(store, "sealed", newest_entry, &epochs, err);
         if (rc < 0)
             return rc;
         if (epochs.n == 0)
@@ -60,14 +52,13 @@ int checkpoint_cut_before(const char *base, int64_t *epoch, int64_t *number,
         if (epochs.found[0] != *epoch)
             cuts.below = INT64_MAX;
         *epoch = epochs.found[0];
-        (void)snprintf(one, sizeof one, "%.950s/e%lld", folder, (long long)*epoch);
-        rc = newest_of(one, &cuts, err);
+        (void)snprintf(one, sizeof one, "sealed/e%lld", (long long)*epoch);
+        rc = store_list(store, one, newest_entry, &cuts, err);
         if (rc < 0)
             return rc;
         if (cuts.n > 0) {
             *number = cuts.found[0];
-            (void)snprintf(ret, CHECKPOINT_PATH_MAX, "%.960s/cut-%lld.json", one,
-                           (long long)*number);
+            (void)snprintf(ret_name, 96, "%s/cut-%lld.json", one, (long long)*number);
             return 0;
         }
         if (*epoch == 0)
@@ -77,38 +68,52 @@ int checkpoint_cut_before(const char *base, int64_t *epoch, int64_t *number,
     }
 }
 
-int checkpoint_epoch_newest(const char *base, int64_t *ret, struct err *err)
+int checkpoint_cut_before(const struct checkpoint_store *at, int64_t *epoch, int64_t *number,
+                          char ret[CHECKPOINT_PATH_MAX], struct err *err)
+{
+    struct store *store = NULL;
+    char name[96];
+    int rc = store_open(at, NULL, &store, err);
+
+    if (rc < 0)
+        return rc;
+    rc = cut_before(store, epoch, number, name, err);
+    if (rc == 0)
+        (void)snprintf(ret, CHECKPOINT_PATH_MAX, "%.*s/%.90s", CHECKPOINT_PATH_MAX - 96,
+                       store_base(store), name);
+    (void)store_close(store);
+    return rc;
+}
+
+int checkpoint_epoch_newest(const struct checkpoint_store *at, int64_t *ret, struct err *err)
 {
     struct newest epochs = {.prefix = "e", .suffix = "", .below = INT64_MAX};
-    int rc = newest_of(base, &epochs, err);
+    struct store *store = NULL;
+    int rc = store_open(at, NULL, &store, err);
 
+    if (rc < 0)
+        return rc;
+    rc = store_list(store, "", newest_entry, &epochs, err);
+    (void)store_close(store);
     if (rc == 0)
         *ret = epochs.n ? epochs.found[0] : 0;
     return rc;
 }
 
 /* ---- gathering ---- */
-static int seal_read(const char *folder, int64_t step, struct checkpoint_sealed *ret,
-                     struct err *err)
+static int seal_read(struct store *store, const char *folder, int64_t step,
+                     struct checkpoint_sealed *ret, struct err *err)
 {
-    char path[FOLDER_MAX + 32];
+    char name[160];
     struct checkpoint_manifest m;
-    struct file_facts facts;
+    int64_t written_ns = 0;
     AUTO_ARENA a = arena_create(0);
     AUTO_BUF text;
-    int dir, fd;
 
     buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
-    (void)snprintf(path, sizeof path, "%s/s%lld", folder, (long long)step);
-    int rc = sealfs_dir_open(path, &dir, err);
-    if (rc < 0)
-        return rc;
-    rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, &facts, err);
-    sealfs_close(dir);
-    if (rc < 0)
-        return rc;
-    rc = sealfs_read(fd, CHECKPOINT_MANIFEST_MAX, &text, err);
-    sealfs_close(fd);
+    (void)snprintf(name, sizeof name, "%s/s%lld/" CHECKPOINT_MANIFEST_FILE, folder,
+                   (long long)step);
+    int rc = store_get(store, name, CHECKPOINT_MANIFEST_MAX, &text, &written_ns, err);
     if (rc == 0)
         rc = checkpoint_manifest_parse(text.p, text.n, a, &m, err);
     if (rc < 0)
@@ -117,58 +122,63 @@ static int seal_read(const char *folder, int64_t step, struct checkpoint_sealed 
                                       .step = m.step,
                                       .bytes = m.bytes,
                                       .write_ms = 1,
-                                      .written_ms = facts.mtime_ns / 1000000};
+                                      .written_ms = written_ns / 1000000};
     memcpy(ret->manifest, m.digest, sizeof m.digest);
     return 0;
 }
 
-static int seals_read(const char *base, int64_t epoch, int64_t rank, struct checkpoint_seals *ret,
-                      struct err *err)
+static int seals_read(struct store *store, int64_t epoch, int64_t rank,
+                      struct checkpoint_seals *ret, struct err *err)
 {
-    char folder[FOLDER_MAX];
+    char folder[96];
     struct newest steps = {.prefix = "s", .suffix = "", .below = INT64_MAX};
 
-    (void)snprintf(folder, sizeof folder, "%.900s/sealed/e%lld/%lld", base, (long long)epoch,
-                   (long long)rank);
-    int rc = newest_of(folder, &steps, err);
+    (void)snprintf(folder, sizeof folder, "sealed/e%lld/%lld", (long long)epoch, (long long)rank);
+    int rc = store_list(store, folder, newest_entry, &steps, err);
     for (unsigned i = steps.n; rc == 0 && i > 0; i--) { /* oldest first */
         struct checkpoint_sealed one;
         struct err why;
-        if (seal_read(folder, steps.found[i - 1], &one, &why) == 0) /* else it just went */
+        if (seal_read(store, folder, steps.found[i - 1], &one, &why) == 0) /* else it just went */
             (void)checkpoint_seals_add(ret, &one);
     }
     return rc;
 }
 
 /* The steps of the newest cut of this epoch, by rank; false: there is none. */
-static bool last_steps(const char *base, int64_t epoch, size_t world, struct arena *a,
+static bool last_steps(struct store *store, int64_t epoch, size_t world, struct arena *a,
                        int64_t **ret)
 {
-    char path[CHECKPOINT_PATH_MAX], *slash;
+    char name[96];
     int64_t e = epoch, number = INT64_MAX;
     struct checkpoint_cut c;
     AUTO_BUF text;
-    int dir, fd;
 
     buf_init(&text, CHECKPOINT_CUT_MAX + (128u << 10));
-    if (checkpoint_cut_before(base, &e, &number, path, NULL) < 0 || e != epoch)
-        return false;
-    slash = strrchr(path, '/');
-    *slash = '\0';
-    if (sealfs_dir_open(path, &dir, NULL) < 0)
-        return false;
-    int rc = sealfs_open(dir, slash + 1, &fd, NULL, NULL);
-    sealfs_close(dir);
-    if (rc < 0)
-        return false;
-    rc = sealfs_read(fd, CHECKPOINT_CUT_MAX, &text, NULL);
-    sealfs_close(fd);
-    if (rc < 0 || checkpoint_cut_parse(text.p, text.n, a, &c, NULL) < 0 || c.n_ranks != world)
+    if (cut_before(store, &e, &number, name, NULL) < 0 || e != epoch ||
+        store_get(store, name, CHECKPOINT_CUT_MAX, &text, NULL, NULL) < 0 ||
+        checkpoint_cut_parse(text.p, text.n, a, &c, NULL) < 0 || c.n_ranks != world)
         return false;
     *ret = arena_array(a, int64_t, world);
     for (size_t i = 0; i < world; i++)
         (*ret)[i] = c.ranks[i].step;
     return true;
+}
+
+/* What all ranks have sealed, and the last cut. */
+static int look(const struct checkpoint_gather *g, struct arena *a, struct checkpoint_seals *seals,
+                int64_t **ret_last, struct err *err)
+{
+    struct store *store = NULL;
+    int rc = store_open(&g->at, NULL, &store, err);
+
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < (size_t)g->world && rc == 0; i++)
+        rc = seals_read(store, g->epoch, (int64_t)i, &seals[i], err);
+    if (rc == 0)
+        (void)last_steps(store, g->epoch, (size_t)g->world, a, ret_last);
+    (void)store_close(store);
+    return rc;
 }
 
 static int gather(const struct checkpoint_gather *g, bool all_saved, struct err *err)
@@ -181,7 +191,7 @@ static int gather(const struct checkpoint_gather *g, bool all_saved, struct err 
                                  .step = INT64_MAX,
                                  .ranks = arena_array(a, struct checkpoint_rank, n),
                                  .n_ranks = n};
-    struct checkpoint_retain keep = {.base = g->base,
+    struct checkpoint_retain keep = {.at = g->at,
                                      .epoch = g->epoch,
                                      .keep = g->keep,
                                      .resume_path = g->resume_path,
@@ -189,20 +199,17 @@ static int gather(const struct checkpoint_gather *g, bool all_saved, struct err 
     int64_t *last = NULL, *floor = arena_array(a, int64_t, n);
     struct checkpoint_times times;
     char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX];
-    int rc = 0;
+    int rc = look(g, a, seals, &last, err);
 
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = seals_read(g->base, g->epoch, (int64_t)i, &seals[i], err);
     if (rc < 0)
         return rc;
-    (void)last_steps(g->base, g->epoch, n, a, &last);
     if (!checkpoint_cut_choose(seals, n, last, all_saved, cut.ranks, &times))
         return 0;
     for (size_t i = 0; i < n; i++) {
         floor[i] = cut.ranks[i].step;
         cut.step = floor[i] < cut.step ? floor[i] : cut.step;
     }
-    rc = checkpoint_cut_write(g->base, &cut, path, &keep.known, digest, err);
+    rc = checkpoint_cut_write(&g->at, &cut, path, &keep.known, digest, err);
     if (rc < 0)
         return rc;
     keep.told = keep.known; /* who resumes looks into the store itself */

@@ -190,3 +190,18 @@ void checkpoint_manifest_print(const struct checkpoint_manifest *m, struct buf *
     cJSON_free(text);
     cJSON_Delete(j);
 }
+
+int sealfs_manifest(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
+                    struct checkpoint_manifest *ret, struct err *err)
+{
+    int fd;
+    int rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, ret_facts, err);
+
+    if (rc < 0)
+        return rc;
+    rc = sealfs_read(fd, CHECKPOINT_MANIFEST_MAX, text, err);
+    sealfs_close(fd);
+    if (rc == E_TOOLARGE)
+        return err_field(err, E_CHECKPOINT, TORN, "manifest.json is too large");
+    return rc < 0 ? rc : checkpoint_manifest_parse(text->p, text->n, a, ret, err);
+}

@@ -3,6 +3,7 @@
  * its manifest. Sizes and manifests are always compared; a file is not read again when a proof says
  * that this very agent has read it, and that nobody has touched it since. */
 #include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/store.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,6 +24,8 @@ struct proof { /* one line of a proofs file: what was read, and the name */
 };
 struct verifying {
     const struct checkpoint_want *want;
+    struct store *store; /* NULL: a folder by itself */
+    const char *folder;  /* in the store */
     struct checkpoint_progress *progress;
     struct buf proofs; /* as read */
     const char *line;  /* the next of them */
@@ -139,37 +142,76 @@ static int proofs_write(const struct verifying *v, int64_t rank, const struct bu
 }
 
 /* ---- one folder ---- */
+static int hash_file(const struct verifying *v, int fd, const struct checkpoint_file *f,
+                     struct err *err)
+{
+    char hex[65];
+    int rc = sealfs_hash(fd, f->bytes, 0, v->progress, hex, NULL, err);
+
+    if (rc == 0 && strcmp(hex, f->sha256) != 0)
+        return err_field(err, E_CHECKPOINT, ALTERED,
+                         "%.250s/%.100s has not the SHA-256 of its manifest: somebody wrote to "
+                         "it; take an older checkpoint",
+                         v->path, f->name);
+    if (rc == E_CORRUPT)
+        return err_field(err, E_CHECKPOINT, TORN, "%.250s/%.100s became shorter while it was read",
+                         v->path, f->name);
+    return rc;
+}
+
+/* What is on this machine, if it is right. *ret: what was read. */
+static int check_file(struct verifying *v, int dir, const struct checkpoint_file *f,
+                      const struct proof *old, struct proof *ret, struct err *err)
+{
+    int fd = -1;
+    int rc = sealfs_open(dir, f->name, &fd, &ret->facts, err);
+
+    if (rc < 0)
+        return refuse_open(err, rc, v->path, f->name, TORN, "take an older checkpoint");
+    if (ret->facts.size < f->bytes)
+        rc = err_field(err, E_CHECKPOINT, TORN,
+                       "%.250s/%.100s has %lld bytes, its manifest says %lld: take an older "
+                       "checkpoint",
+                       v->path, f->name, (long long)ret->facts.size, (long long)f->bytes);
+    ret->read_ns = sealfs_now_ns();
+    if (rc == 0 && old && proof_holds(old, f, &ret->facts))
+        ret->read_ns = old->read_ns;
+    else if (rc == 0)
+        rc = hash_file(v, fd, f, err);
+    sealfs_close(fd);
+    return rc;
+}
+
+/* From the store: read back and found right by the time that it is here. */
+static int fetch_file(struct verifying *v, int dir, const struct checkpoint_file *f,
+                      struct proof *ret, struct err *err)
+{
+    char name[CHECKPOINT_PATH_MAX + CHECKPOINT_NAME_MAX + 96];
+    int fd = -1;
+
+    (void)snprintf(name, sizeof name, "%s/%s", v->folder, f->name);
+    int rc = store_fetch(v->store, name, dir, f, err);
+    if (rc == 0)
+        rc = sealfs_open(dir, f->name, &fd, &ret->facts, err);
+    if (rc < 0)
+        return rc;
+    ret->read_ns = sealfs_now_ns();
+    sealfs_close(fd);
+    return 0;
+}
+
 static int verify_file(struct verifying *v, int dir, const struct checkpoint_file *f,
                        struct buf *told, struct err *err)
 {
     struct proof p = {.bytes = f->bytes}, old = {.bytes = -1};
     bool has_old = proof_next(v, f->name, &old);
-    char hex[65];
-    int fd;
-    int rc = sealfs_open(dir, f->name, &fd, &p.facts, err);
+    struct err why;
+    int rc = check_file(v, dir, f, has_old ? &old : NULL, &p, &why);
 
-    if (rc < 0)
-        return refuse_open(err, rc, v->path, f->name, TORN, "take an older checkpoint");
-    if (p.facts.size < f->bytes)
-        rc = err_field(err, E_CHECKPOINT, TORN,
-                       "%.250s/%.100s has %lld bytes, its manifest says %lld: take an older "
-                       "checkpoint",
-                       v->path, f->name, (long long)p.facts.size, (long long)f->bytes);
-    p.read_ns = sealfs_now_ns();
-    if (rc == 0 && has_old && proof_holds(&old, f, &p.facts)) {
-        p.read_ns = old.read_ns;
-    } else if (rc == 0) {
-        rc = sealfs_hash(fd, f->bytes, 0, v->progress, hex, NULL, err);
-        if (rc == 0 && strcmp(hex, f->sha256) != 0)
-            rc = err_field(err, E_CHECKPOINT, ALTERED,
-                           "%.250s/%.100s has not the SHA-256 of its manifest: somebody wrote to "
-                           "it; take an older checkpoint",
-                           v->path, f->name);
-        if (rc == E_CORRUPT)
-            rc = err_field(err, E_CHECKPOINT, TORN,
-                           "%.250s/%.100s became shorter while it was read", v->path, f->name);
-    }
-    sealfs_close(fd);
+    if (rc == E_CHECKPOINT && v->store && store_is_remote(v->store)) /* not here yet, or spoilt */
+        rc = fetch_file(v, dir, f, &p, &why);
+    if (rc < 0 && err)
+        *err = why;
     memcpy(p.sha256, f->sha256, sizeof p.sha256);
     if (rc == 0 && told)
         proof_add(told, f->name, &p);
@@ -197,7 +239,7 @@ static int verify_manifest(const char *path, int dir, const char *digest, struct
 {
     AUTO_BUF text;
     struct err why;
-    int fd;
+    int fd = -1;
     int rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, NULL, err);
 
     buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
@@ -326,60 +368,75 @@ int checkpoint_exact(const char *path, const char *view, char ret[CHECKPOINT_PAT
 }
 
 /* ---- the cut ---- */
-/* Not the checkpoint is missing, but the whole store: here, perhaps, and not elsewhere. */
-static bool store_is_here(const char *cut_path)
+struct place {                        /* BASE/sealed/eN/cut-N.json */
+    char base[CHECKPOINT_PATH_MAX];   /* BASE */
+    char folder[CHECKPOINT_PATH_MAX]; /* sealed/eN */
+    const char *name;                 /* sealed/eN/cut-N.json */
+};
+
+static int place_of(const struct checkpoint_want *w, struct place *ret, struct err *err)
 {
-    char base[CHECKPOINT_PATH_MAX];
-    int dir = -1;
+    size_t n = strlen(w->path), head = 1; /* of what the base keeps in any case: / or s3://BUCKET */
 
-    (void)snprintf(base, sizeof base, "%s", cut_path);
-    for (int up = 0; up < 3; up++) { /* BASE/sealed/eN/cut-N.json */
-        char *slash = strrchr(base, '/');
-        if (!slash || slash == base)
-            return true;
-        *slash = '\0';
-    }
-    if (sealfs_dir_open(base, &dir, NULL) < 0)
-        return false;
-    sealfs_close(dir);
-    return true;
-}
-
-static int cut_read(const struct checkpoint_want *w, struct arena *a, struct checkpoint_cut *ret,
-                    struct err *err)
-{
-    char digest[CHECKPOINT_DIGEST_MAX], folder[CHECKPOINT_PATH_MAX];
-    const char *slash = strrchr(w->path, '/');
-    struct err why = {0};
-    AUTO_BUF text;
-    int dir = -1, fd = -1;
-
-    buf_init(&text, CHECKPOINT_CUT_MAX + (128u << 10));
-    if (!slash || strlen(w->path) >= sizeof folder || w->path[0] != '/')
+    if (n >= sizeof ret->base || (w->path[0] != '/' && !checkpoint_store_is_remote(w->path)))
         return err_set(err, E_INVALID, "the checkpoint %.200s is no absolute path of a file",
                        w->path);
-    (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - w->path), w->path);
-    int rc = sealfs_dir_open(folder, &dir, err);
-    if (rc == 0) {
-        rc = sealfs_open(dir, slash + 1, &fd, NULL, err);
-        sealfs_close(dir);
-    }
-    if (rc == E_NOTFOUND && !store_is_here(w->path))
+    if (checkpoint_store_is_remote(w->path))
+        head = strlen("s3://") + strcspn(w->path + strlen("s3://"), "/") + 1;
+    for (int up = 0; up < 3; up++)
+        for (size_t at = n; at > head; at--)
+            if (w->path[at - 1] == '/') {
+                n = at - 1;
+                break;
+            }
+    if (w->path[n] != '/' || n == 0)
+        return err_set(err, E_INVALID, "the checkpoint %.200s is no cut of a store", w->path);
+    (void)snprintf(ret->base, sizeof ret->base, "%.*s", (int)n, w->path);
+    ret->name = w->path + n + 1;
+    const char *slash = strrchr(ret->name, '/');
+    (void)snprintf(ret->folder, sizeof ret->folder, "%.*s", slash ? (int)(slash - ret->name) : 0,
+                   ret->name);
+    return 0;
+}
+
+static int cut_get(struct store *store, const struct checkpoint_want *w, const struct place *at,
+                   struct buf *text, struct err *err)
+{
+    struct err why = {0};
+    int rc = store_get(store, at->name, CHECKPOINT_CUT_MAX, text, NULL, &why);
+
+    /* Not the checkpoint is missing, but the whole store: here, perhaps, and not elsewhere. */
+    if (rc == E_NOTFOUND && !store_is_here(store))
         return err_field(
             err, E_NOTFOUND, CHECKPOINT_UNREACHABLE,
             "the checkpoint store of %.250s is not there on this machine: mount it here, "
             "or keep the workload to targets that have it",
             w->path);
-    if (rc < 0)
+    if (rc == E_NOTFOUND || rc == E_FORBIDDEN)
         return refuse_open(err, rc, w->path, "", MISSING, "take an older checkpoint");
-    rc = sealfs_read(fd, CHECKPOINT_CUT_MAX, &text, &why);
-    sealfs_close(fd);
+    if (rc == E_TOOLARGE)
+        return err_field(err, E_CHECKPOINT, TORN, "%.250s cannot be read as a checkpoint: %.150s",
+                         w->path, why.text);
+    if (rc < 0)
+        return err_field(err, rc, why.field, "%.250s: %.200s", w->path, why.text);
+    return 0;
+}
+
+static int cut_read(struct store *store, const struct checkpoint_want *w, const struct place *at,
+                    struct arena *a, struct checkpoint_cut *ret, struct err *err)
+{
+    char digest[CHECKPOINT_DIGEST_MAX];
+    struct err why = {0};
+    AUTO_BUF text;
+
+    buf_init(&text, CHECKPOINT_CUT_MAX + (128u << 10));
+    int rc = cut_get(store, w, at, &text, err);
     if (rc == 0)
-        rc = sealfs_digest(text.p, text.n, digest, &why);
-    if (rc < 0 && rc != E_TOOLARGE)
-        return err_set(err, rc, "%.250s: %.200s", w->path, why.text);
-    bool same = rc == 0 && (!*w->digest || strcmp(digest, w->digest) == 0);
-    rc = rc < 0 ? E_CHECKPOINT : checkpoint_cut_parse(text.p, text.n, a, ret, &why);
+        rc = sealfs_digest(text.p, text.n, digest, err);
+    if (rc < 0)
+        return rc;
+    bool same = !*w->digest || strcmp(digest, w->digest) == 0;
+    rc = checkpoint_cut_parse(text.p, text.n, a, ret, &why);
     if (rc < 0) /* with the right digest it is whole, and not of our making */
         return err_field(err, E_CHECKPOINT, same && *w->digest ? FOREIGN : TORN,
                          "%.250s cannot be read as a checkpoint: %.150s", w->path, why.text);
@@ -408,19 +465,66 @@ static int cut_is_ours(const struct checkpoint_want *w, const struct checkpoint_
     return 0;
 }
 
-static int verify_rank(const struct checkpoint_want *w, struct checkpoint_progress *p,
-                       const struct checkpoint_rank *r, char ret_dir[CHECKPOINT_PATH_MAX + 64],
-                       struct err *err)
+static int any_entry(const char *name, void *arg)
 {
-    struct verifying v = {.want = w, .progress = p, .path = ret_dir};
-    struct checkpoint_manifest m;
-    AUTO_ARENA a = arena_create(0);
+    (void)name;
+    *(bool *)arg = true;
+    return 1;
+}
+
+/* The manifest, out of a store that is elsewhere, is put where the files will be. */
+static int bring_manifest(struct store *store, const char *folder, const char *path,
+                          struct err *err)
+{
+    char name[CHECKPOINT_PATH_MAX + 96];
+    bool any = false;
+    AUTO_BUF text;
     int dir = -1;
 
-    (void)snprintf(ret_dir, CHECKPOINT_PATH_MAX + 64, "%.*s/%lld/s%lld",
-                   (int)(strrchr(w->path, '/') - w->path), w->path, (long long)r->rank,
-                   (long long)r->step);
-    int rc = sealfs_dir_open(ret_dir, &dir, err);
+    buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
+    (void)snprintf(name, sizeof name, "%s/" CHECKPOINT_MANIFEST_FILE, folder);
+    int rc = store_get(store, name, CHECKPOINT_MANIFEST_MAX, &text, NULL, err);
+    if (rc == E_TOOLARGE)
+        return err_field(err, E_CHECKPOINT, TORN, "%.250s/%.100s is too large", store_base(store),
+                         name);
+    if (rc == E_NOTFOUND) {
+        rc = store_list(store, folder, any_entry, &any, err);
+        return rc < 0 ? rc
+                      : refuse_open(err, E_NOTFOUND, store_base(store), name, any ? TORN : MISSING,
+                                    "take an older checkpoint");
+    }
+    if (rc == 0)
+        rc = sealfs_dir_make(path, err);
+    if (rc == 0)
+        rc = sealfs_dir_open(path, &dir, err);
+    if (rc < 0)
+        return rc;
+    rc = sealfs_write(dir, CHECKPOINT_MANIFEST_FILE, text.p, text.n, false, err);
+    sealfs_close(dir);
+    return rc;
+}
+
+static int verify_rank(struct store *store, const struct checkpoint_want *w, const struct place *at,
+                       struct checkpoint_progress *p, const struct checkpoint_rank *r,
+                       char ret_dir[CHECKPOINT_PATH_MAX + 64], struct err *err)
+{
+    struct verifying v = {.want = w, .progress = p, .store = store, .path = ret_dir};
+    char folder[CHECKPOINT_PATH_MAX + 48];
+    struct checkpoint_manifest m;
+    AUTO_ARENA a = arena_create(0);
+    int dir = -1, rc = 0;
+
+    (void)snprintf(folder, sizeof folder, "%s%s%lld/s%lld", at->folder, *at->folder ? "/" : "",
+                   (long long)r->rank, (long long)r->step);
+    v.folder = folder;
+    if ((size_t)snprintf(ret_dir, CHECKPOINT_PATH_MAX + 64, "%s/%s", store_local(store), folder) >=
+        CHECKPOINT_PATH_MAX + 64)
+        return err_set(err, E_INVALID, "the path of %.300s is too long here", w->path);
+    if (store_is_remote(store))
+        rc = bring_manifest(store, folder, ret_dir, err);
+    if (rc < 0)
+        return rc;
+    rc = sealfs_dir_open(ret_dir, &dir, err);
     if (rc < 0)
         return refuse_open(err, rc, ret_dir, "", MISSING, "take an older checkpoint");
     buf_init(&v.proofs, PROOFS_MAX + (128u << 10));
@@ -435,30 +539,44 @@ static int verify_rank(const struct checkpoint_want *w, struct checkpoint_progre
     return rc;
 }
 
-int checkpoint_verify(const struct checkpoint_want *w, struct checkpoint_progress *p,
-                      struct checkpoint_found *ret, struct err *err)
+static int verify_cut(struct store *store, const struct checkpoint_want *w, const struct place *at,
+                      struct checkpoint_progress *p, struct checkpoint_found *ret, struct err *err)
 {
-    struct checkpoint_found found = {0};
     struct checkpoint_cut c;
     AUTO_ARENA a = arena_create(0);
     char dir[CHECKPOINT_PATH_MAX + 64];
-    int rc = cut_read(w, a, &c, err);
+    int rc = cut_read(store, w, at, a, &c, err);
 
     if (rc == 0)
         rc = cut_is_ours(w, &c, err);
-    if (rc < 0)
-        return rc;
-    for (size_t i = 0; i < c.n_ranks && rc == 0; i++)
+    if (rc == 0 && !*store_local(store))
+        rc = err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine", w->path);
+    for (size_t i = 0; rc == 0 && i < c.n_ranks; i++)
         if (w->rank < 0 || w->rank == c.ranks[i].rank)
-            rc = verify_rank(w, p, &c.ranks[i], dir, err);
+            rc = verify_rank(store, w, at, p, &c.ranks[i], dir, err);
     if (rc < 0)
         return rc;
-    found.epoch = c.epoch;
-    found.step = c.step;
-    found.bytes = c.bytes;
-    found.ranks = (int64_t)c.n_ranks;
+    *ret = (struct checkpoint_found){
+        .epoch = c.epoch, .step = c.step, .bytes = c.bytes, .ranks = (int64_t)c.n_ranks};
     if (w->rank >= 0)
-        memcpy(found.dir, dir, sizeof dir);
-    *ret = found;
+        memcpy(ret->dir, dir, sizeof dir);
     return 0;
+}
+
+int checkpoint_verify(const struct checkpoint_want *w, struct checkpoint_progress *p,
+                      struct checkpoint_found *ret, struct err *err)
+{
+    struct checkpoint_store which = w->at;
+    struct store *store = NULL;
+    struct place at;
+    int rc = place_of(w, &at, err);
+
+    which.base = at.base;
+    if (rc == 0)
+        rc = store_open(&which, p, &store, err);
+    if (rc < 0)
+        return rc;
+    rc = verify_cut(store, w, &at, p, ret, err);
+    (void)store_close(store);
+    return rc;
 }

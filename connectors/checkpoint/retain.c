@@ -4,6 +4,7 @@
  * one that this run came from. A cut goes before its files, so that no cut ever names what is not
  * there. */
 #include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ struct used { /* a sealed step that a kept cut names */
 };
 struct retaining {
     const struct checkpoint_retain *want;
-    char sealed[CHECKPOINT_PATH_MAX];
+    struct store *store;
     int64_t epochs[EPOCHS_MAX];
     size_t n_epochs;
     struct cut_id *cuts;
@@ -66,45 +67,28 @@ static int newest_first(const void *a, const void *b)
     return (x->number < y->number) - (x->number > y->number);
 }
 
-struct newest {
-    const char *folder;
-    int64_t mtime_ns;
-};
-
-static int newest_of(const char *name, void *arg)
-{
-    struct newest *n = arg;
-    char path[CHECKPOINT_PATH_MAX + 128];
-
-    (void)snprintf(path, sizeof path, "%s/%.100s", n->folder, name);
-    int64_t at = sealfs_mtime_ns(path);
-    if (at > n->mtime_ns)
-        n->mtime_ns = at;
-    return 0;
-}
-
 /* Two copies may have been accepted (spec.partition): an older one that goes on writing keeps what
  * it has. */
 static bool epoch_lives(const struct retaining *r, int64_t epoch)
 {
-    char path[CHECKPOINT_PATH_MAX];
-    struct newest n = {.folder = path};
+    int64_t sealed_ns = 0, wrote_ns = 0;
+    char folder[48];
 
     if (epoch == r->want->epoch)
         return true;
-    (void)snprintf(path, sizeof path, "%.900s/e%lld", r->sealed, (long long)epoch);
-    bool told = sealfs_list_path(path, newest_of, &n, NULL) == 0;
-    (void)snprintf(path, sizeof path, "%.900s/e%lld", r->want->base, (long long)epoch);
-    told = told && sealfs_list_path(path, newest_of, &n, NULL) == 0;
-    return !told || n.mtime_ns > r->begun_ns;
+    (void)snprintf(folder, sizeof folder, "sealed/e%lld", (long long)epoch);
+    bool told = store_written(r->store, folder, STORE_ENTRIES, &sealed_ns, NULL) == 0;
+    (void)snprintf(folder, sizeof folder, "e%lld", (long long)epoch);
+    told = told && store_written(r->store, folder, STORE_ENTRIES, &wrote_ns, NULL) == 0;
+    return !told || sealed_ns > r->begun_ns || wrote_ns > r->begun_ns;
 }
 
 static bool cut_is(const struct retaining *r, const struct cut_id *c, const char *path)
 {
-    char own[CHECKPOINT_PATH_MAX + 64];
+    char own[CHECKPOINT_PATH_MAX + 96];
 
-    (void)snprintf(own, sizeof own, "%s/e%lld/cut-%lld.json", r->sealed, (long long)c->epoch,
-                   (long long)c->number);
+    (void)snprintf(own, sizeof own, "%s/sealed/e%lld/cut-%lld.json", store_base(r->store),
+                   (long long)c->epoch, (long long)c->number);
     return strcmp(own, path) == 0;
 }
 
@@ -125,24 +109,15 @@ static void choose(struct retaining *r)
 /* ---- one epoch ---- */
 static int use_cut(struct retaining *r, const struct cut_id *id, struct err *err)
 {
-    char path[CHECKPOINT_PATH_MAX], name[48];
+    char name[96];
     struct checkpoint_cut c = {0};
     AUTO_ARENA a = arena_create(0);
     AUTO_BUF text;
-    int dir, fd;
 
     buf_init(&text, CHECKPOINT_CUT_MAX + (128u << 10));
-    (void)snprintf(path, sizeof path, "%.900s/e%lld", r->sealed, (long long)id->epoch);
-    (void)snprintf(name, sizeof name, "cut-%lld.json", (long long)id->number);
-    int rc = sealfs_dir_open(path, &dir, err);
-    if (rc < 0)
-        return rc;
-    rc = sealfs_open(dir, name, &fd, NULL, err);
-    sealfs_close(dir);
-    if (rc < 0)
-        return rc;
-    rc = sealfs_read(fd, CHECKPOINT_CUT_MAX, &text, err);
-    sealfs_close(fd);
+    (void)snprintf(name, sizeof name, "sealed/e%lld/cut-%lld.json", (long long)id->epoch,
+                   (long long)id->number);
+    int rc = store_get(r->store, name, CHECKPOINT_CUT_MAX, &text, NULL, err);
     if (rc == 0)
         rc = checkpoint_cut_parse(text.p, text.n, a, &c, err);
     if (rc < 0)
@@ -168,8 +143,7 @@ static int used_compare(const void *a, const void *b)
 struct sweeping {
     struct retaining *r;
     int64_t rank; /* whose folder; -1 = the epoch's */
-    char path[CHECKPOINT_PATH_MAX + 128];
-    int dir, rc;
+    int rc;
     struct err *err;
 };
 
@@ -178,6 +152,7 @@ static int sweep_step(const char *name, void *arg)
     struct sweeping *s = arg;
     const struct checkpoint_retain *w = s->r->want;
     struct used key = {s->rank, sealfs_number(name, "s", "")};
+    char step[128];
 
     if (key.step < 0)
         return 0;
@@ -185,7 +160,9 @@ static int sweep_step(const char *name, void *arg)
         return 0;
     if (s->r->n_used && bsearch(&key, s->r->used, s->r->n_used, sizeof key, used_compare))
         return 0;
-    s->rc = sealfs_remove(s->dir, name, s->err);
+    (void)snprintf(step, sizeof step, "sealed/e%lld/%lld/s%lld", (long long)s->r->epoch,
+                   (long long)s->rank, (long long)key.step);
+    s->rc = store_remove(s->r->store, step, s->err);
     return s->rc < 0;
 }
 
@@ -193,77 +170,61 @@ static int sweep_rank(const char *name, void *arg)
 {
     struct sweeping *e = arg;
     struct sweeping s = {.r = e->r, .rank = sealfs_number(name, "", ""), .err = e->err};
+    char folder[96];
 
     if (s.rank < 0)
         return 0;
-    (void)snprintf(s.path, sizeof s.path, "%.1000s/%lld", e->path, (long long)s.rank);
-    e->rc = sealfs_dir_open(s.path, &s.dir, e->err);
-    if (e->rc < 0)
-        return 1;
-    e->rc = sealfs_list(s.dir, sweep_step, &s, e->err);
-    sealfs_close(s.dir);
+    (void)snprintf(folder, sizeof folder, "sealed/e%lld/%lld", (long long)s.r->epoch,
+                   (long long)s.rank);
+    e->rc = store_list(s.r->store, folder, sweep_step, &s, e->err);
     if (e->rc == 0)
         e->rc = s.rc;
     return e->rc < 0;
 }
 
-static int remove_below(const char *folder, const char *name, struct err *err)
-{
-    int dir;
-    int rc = sealfs_dir_open(folder, &dir, err);
-
-    if (rc == E_NOTFOUND)
-        return 0;
-    if (rc < 0)
-        return rc;
-    rc = sealfs_remove(dir, name, err);
-    sealfs_close(dir);
-    return rc;
-}
-
 static int sweep_epoch(struct retaining *r, int64_t epoch, struct err *err)
 {
     struct sweeping s = {.r = r, .rank = -1, .err = err};
-    char name[48];
+    char folder[48], name[96];
     int rc = 0;
 
     r->epoch = epoch;
     r->n_used = 0;
-    (void)snprintf(s.path, sizeof s.path, "%.900s/e%lld", r->sealed, (long long)epoch);
+    (void)snprintf(folder, sizeof folder, "sealed/e%lld", (long long)epoch);
     for (size_t i = 0; rc == 0 && i < r->n_cuts; i++) {
         if (r->cuts[i].epoch != epoch)
             continue;
-        (void)snprintf(name, sizeof name, "cut-%lld.json", (long long)r->cuts[i].number);
-        rc = r->cuts[i].kept ? use_cut(r, &r->cuts[i], err) : remove_below(s.path, name, err);
+        (void)snprintf(name, sizeof name, "%s/cut-%lld.json", folder, (long long)r->cuts[i].number);
+        rc = r->cuts[i].kept ? use_cut(r, &r->cuts[i], err) : store_remove(r->store, name, err);
     }
     if (rc < 0)
         return rc;
     if (epoch != r->want->epoch && r->n_used == 0) { /* nothing of it is left to resume from */
-        (void)snprintf(name, sizeof name, "e%lld", (long long)epoch);
-        rc = remove_below(r->sealed, name, err);
-        return rc < 0 ? rc : remove_below(r->want->base, name, err);
+        rc = store_remove(r->store, folder, err);
+        return rc < 0 ? rc : store_remove(r->store, folder + strlen("sealed/"), err);
     }
     if (r->n_used)
         qsort(r->used, r->n_used, sizeof *r->used, used_compare);
-    rc = sealfs_list_path(s.path, sweep_rank, &s, err);
+    rc = store_list(r->store, folder, sweep_rank, &s, err);
     return rc < 0 ? rc : s.rc;
 }
 
 static int retain(struct retaining *r, struct err *err)
 {
     const struct checkpoint_retain *w = r->want;
-    char path[CHECKPOINT_PATH_MAX];
-    int rc = sealfs_list_path(r->sealed, epoch_listed, r, err);
+    char folder[48];
+    int rc = store_list(r->store, "sealed", epoch_listed, r, err);
 
     for (size_t i = 0; i < r->n_epochs; i++)
         if (r->epochs[i] > w->epoch) /* a newer one is in charge */
             return 0;
-    (void)snprintf(path, sizeof path, "%.900s/e%lld", w->base, (long long)w->epoch);
-    r->begun_ns = sealfs_mtime_ns(path);
+    (void)snprintf(folder, sizeof folder, "e%lld", (long long)w->epoch);
+    if (rc == 0)
+        rc = store_written(r->store, folder, STORE_FOLDER, &r->begun_ns, err);
     for (size_t i = 0; rc == 0 && i < r->n_epochs; i++) {
         r->epoch = r->epochs[i];
-        (void)snprintf(path, sizeof path, "%.900s/e%lld", r->sealed, (long long)r->epoch);
-        rc = sealfs_list_path(path, cut_listed, r, err);
+        (void)snprintf(folder, sizeof folder, "sealed/e%lld", (long long)r->epoch);
+        rc = store_list(r->store, folder, cut_listed, r, err);
     }
     if (rc < 0)
         return rc;
@@ -281,8 +242,10 @@ int checkpoint_retain(const struct checkpoint_retain *want, struct err *err)
     struct retaining *r = mem_new(struct retaining);
 
     r->want = want;
-    (void)snprintf(r->sealed, sizeof r->sealed, "%.900s/sealed", want->base);
-    int rc = retain(r, err);
+    int rc = store_open(&want->at, NULL, &r->store, err);
+    if (rc == 0)
+        rc = retain(r, err);
+    (void)store_close(r->store);
     mem_free(r->cuts);
     mem_free(r->used);
     mem_free(r);

@@ -10,6 +10,7 @@
  * unwritten since, that it has read for the step before. */
 #include "api/base/failpoint.h"
 #include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,13 +25,16 @@ struct known { /* a file of the last sealed manifest, as it was read */
     char sha256[65];
 };
 struct checkpoint_sealer {
+    struct store *store;
     char dir[CHECKPOINT_PATH_MAX + 64], sealed_dir[CHECKPOINT_PATH_MAX + 64];
-    struct checkpoint_sealed newest;
-    struct file_facts manifest; /* the last one looked at */
-    struct err refused;         /* what was wrong with it; code 0 = nothing */
-    int64_t last_manifest_ns;   /* mtime of the one that was sealed last */
-    struct arena *arena;        /* of known */
-    struct known *known;        /* sorted by name */
+    char folder[64];                 /* of the sealed steps, in the store */
+    struct checkpoint_sealed sealed; /* the newest on this machine */
+    struct checkpoint_sealed newest; /* the newest in the store */
+    struct file_facts manifest;      /* the last one looked at */
+    struct err refused;              /* what was wrong with it; code 0 = nothing */
+    int64_t last_manifest_ns;        /* mtime of the one that was sealed last */
+    struct arena *arena;             /* of known */
+    struct known *known;             /* sorted by name */
     size_t n_known;
 };
 
@@ -54,22 +58,6 @@ static int list_one(const char *name, void *arg)
     return l->rc < 0;
 }
 
-/* The manifest of a folder, parsed. */
-static int manifest_at(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
-                       struct checkpoint_manifest *ret, struct err *err)
-{
-    int fd;
-    int rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, ret_facts, err);
-
-    if (rc < 0)
-        return rc;
-    rc = sealfs_read(fd, CHECKPOINT_MANIFEST_MAX, text, err);
-    sealfs_close(fd);
-    if (rc == E_TOOLARGE)
-        return err_field(err, E_CHECKPOINT, "CheckpointTorn", "manifest.json is too large");
-    return rc < 0 ? rc : checkpoint_manifest_parse(text->p, text->n, a, ret, err);
-}
-
 static int sealed_before(struct checkpoint_sealer *s, struct err *err)
 {
     struct checkpoint_manifest m;
@@ -91,45 +79,63 @@ static int sealed_before(struct checkpoint_sealer *s, struct err *err)
     rc = sealfs_dir_open(path, &l.dir, err);
     if (rc < 0)
         return rc;
-    rc = manifest_at(l.dir, a, &facts, &text, &m, err);
+    rc = sealfs_manifest(l.dir, a, &facts, &text, &m, err);
     sealfs_close(l.dir);
     if (rc < 0)
         return err_prefix(err, "%.300s", path);
-    s->newest = (struct checkpoint_sealed){.present = true,
+    s->sealed = (struct checkpoint_sealed){.present = true,
                                            .step = m.step,
                                            .bytes = m.bytes,
                                            .write_ms = 1,
                                            .written_ms = facts.mtime_ns / 1000000};
-    memcpy(s->newest.manifest, m.digest, sizeof m.digest);
+    memcpy(s->sealed.manifest, m.digest, sizeof m.digest);
+    if (!store_is_remote(s->store)) /* else: once it is known to be there */
+        s->newest = s->sealed;
     return 0;
 }
 
-int checkpoint_sealer_create(const char *base, int64_t epoch, int64_t rank,
-                             struct checkpoint_sealer **ret, struct err *err)
+/* The folders, here and in the store: before anything is written for it, it is known that it can be
+ * kept. */
+static int sealer_folders(struct checkpoint_sealer *s, int64_t epoch, int64_t rank, struct err *err)
+{
+    char folder[64];
+    int rc;
+
+    if (!*store_local(s->store))
+        return err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine",
+                       store_base(s->store));
+    (void)snprintf(folder, sizeof folder, "e%lld/%lld", (long long)epoch, (long long)rank);
+    (void)snprintf(s->folder, sizeof s->folder, "sealed/%.50s", folder);
+    (void)snprintf(s->dir, sizeof s->dir, "%s/%s", store_local(s->store), folder);
+    (void)snprintf(s->sealed_dir, sizeof s->sealed_dir, "%.*s/%s", CHECKPOINT_PATH_MAX,
+                   store_local(s->store), s->folder);
+    rc = sealfs_dir_make(s->dir, err);
+    if (rc == 0)
+        rc = sealfs_dir_make(s->sealed_dir, err);
+    return rc < 0 ? rc : store_make(s->store, folder, err);
+}
+
+int checkpoint_sealer_create(const struct checkpoint_store *at, int64_t epoch, int64_t rank,
+                             struct checkpoint_progress *p, struct checkpoint_sealer **ret,
+                             struct err *err)
 {
     struct checkpoint_sealer *s;
     int rc;
 
-    if (base[0] != '/' || strlen(base) >= CHECKPOINT_PATH_MAX - 96)
-        return err_set(err, E_INVALID,
-                       "the checkpoint folder %.100s is no absolute path, or longer than %d bytes",
-                       base, CHECKPOINT_PATH_MAX - 97);
     if (epoch < 0 || rank < 0 || rank >= CHECKPOINT_RANKS_MAX)
         return err_set(err, E_INVALID, "epoch or rank is out of range");
     s = mem_new(struct checkpoint_sealer);
     s->arena = arena_create(0);
-    (void)snprintf(s->dir, sizeof s->dir, "%s/e%lld/%lld", base, (long long)epoch, (long long)rank);
-    (void)snprintf(s->sealed_dir, sizeof s->sealed_dir, "%s/sealed/e%lld/%lld", base,
-                   (long long)epoch, (long long)rank);
-    rc = sealfs_dir_make(s->dir, err);
+    rc = store_open(at, p, &s->store, err);
     if (rc == 0)
-        rc = sealfs_dir_make(s->sealed_dir, err);
+        rc = sealer_folders(s, epoch, rank, err);
     if (rc == 0)
         rc = sealed_before(s, err);
     if (rc < 0) {
         (void)checkpoint_sealer_destroy(s);
         return rc;
     }
+    store_progress(s->store, NULL);
     *ret = s;
     return 0;
 }
@@ -138,6 +144,7 @@ struct checkpoint_sealer *checkpoint_sealer_destroy(struct checkpoint_sealer *s)
 {
     if (!s)
         return NULL;
+    (void)store_close(s->store);
     (void)arena_destroy(s->arena);
     mem_free(s);
     return NULL;
@@ -280,7 +287,7 @@ static int seal_step(struct seal *x, const struct checkpoint_manifest *m, const 
                      struct err *err)
 {
     char part[48], name[48], path[sizeof x->sealer->sealed_dir + 64];
-    int dir;
+    int dir = -1;
     int rc = sealfs_dir_open(x->sealer->sealed_dir, &dir, err);
 
     if (rc < 0)
@@ -327,25 +334,25 @@ static int seal_manifest(struct checkpoint_sealer *s, int from, bool over,
     AUTO_BUF text;
 
     buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
-    int rc = manifest_at(from, a, &facts, &text, &m, err);
+    int rc = sealfs_manifest(from, a, &facts, &text, &m, err);
     if (rc < 0)
         return rc;
-    if (s->newest.present && strcmp(m.digest, s->newest.manifest) == 0)
+    if (s->sealed.present && strcmp(m.digest, s->sealed.manifest) == 0)
         return 0;
-    if (s->newest.present && m.step <= s->newest.step)
+    if (s->sealed.present && m.step <= s->sealed.step)
         return err_field(err, E_CHECKPOINT, "CheckpointTorn",
                          "step %lld after step %lld: the step of a manifest must grow",
-                         (long long)m.step, (long long)s->newest.step);
+                         (long long)m.step, (long long)s->sealed.step);
     x.files = arena_array(a, struct known, m.n_files);
     rc = seal_step(&x, &m, &text, err);
     if (rc < 0)
         return rc;
-    s->newest = (struct checkpoint_sealed){.present = true,
+    s->sealed = (struct checkpoint_sealed){.present = true,
                                            .step = m.step,
                                            .bytes = m.bytes,
                                            .write_ms = write_ms(&x, &facts),
                                            .written_ms = facts.mtime_ns / 1000000};
-    memcpy(s->newest.manifest, m.digest, sizeof m.digest);
+    memcpy(s->sealed.manifest, m.digest, sizeof m.digest);
     s->last_manifest_ns = facts.mtime_ns;
     s->known = x.files;
     s->n_known = m.n_files;
@@ -355,7 +362,7 @@ static int seal_manifest(struct checkpoint_sealer *s, int from, bool over,
 /* What the manifest is now; an absent one is all zero. */
 static int manifest_facts(int dir, struct file_facts *ret, struct err *err)
 {
-    int fd;
+    int fd = -1;
     int rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, ret, err);
 
     if (rc == E_NOTFOUND) {
@@ -395,11 +402,11 @@ static int look_again(struct checkpoint_sealer *s, int dir, bool over,
     return rc;
 }
 
-int checkpoint_sealer_look(struct checkpoint_sealer *s, bool over, struct checkpoint_progress *p,
-                           struct err *err)
+static int look(struct checkpoint_sealer *s, bool over, struct checkpoint_progress *p,
+                struct err *err)
 {
     struct file_facts now;
-    int dir;
+    int dir = -1;
     int rc = sealfs_dir_open(s->dir, &dir, err);
 
     if (rc < 0)
@@ -421,5 +428,68 @@ int checkpoint_sealer_look(struct checkpoint_sealer *s, bool over, struct checkp
         }
     }
     sealfs_close(dir);
+    return rc;
+}
+
+/* ---- into the store ---- */
+struct clearing {
+    int dir;
+    int64_t keep;
+};
+
+static int clear_one(const char *name, void *arg)
+{
+    const struct clearing *c = arg;
+    struct err why;
+    int64_t step = sealfs_number(name, "s", "");
+
+    /* Room on this machine, no more than that: what cannot be removed now is tried again. */
+    if (step >= 0 && step != c->keep)
+        (void)!sealfs_remove(c->dir, name, &why);
+    return 0;
+}
+
+/* What was sealed here is told only once the store has it whole. A step that could not be brought
+ * there is given up when a newer one is. */
+static int publish(struct checkpoint_sealer *s, struct err *err)
+{
+    struct clearing c = {.dir = -1, .keep = s->sealed.step};
+    char folder[sizeof s->folder + 32];
+    struct err why;
+
+    if (!s->sealed.present || (s->newest.present && s->newest.step == s->sealed.step))
+        return 0;
+    (void)snprintf(folder, sizeof folder, "%s/s%lld", s->folder, (long long)s->sealed.step);
+    int rc = store_publish(s->store, folder, err);
+    if (rc == E_CHECKPOINT) { /* somebody wrote to it since it was sealed: it would fail for ever */
+        s->refused = err ? *err : (struct err){.code = rc};
+        s->sealed = s->newest;
+        c.keep = s->newest.present ? s->newest.step : -1;
+    } else if (rc < 0) {
+        return rc;
+    }
+    s->newest = s->sealed;
+    if (store_is_remote(s->store) && sealfs_dir_open(s->sealed_dir, &c.dir, &why) == 0) {
+        (void)!sealfs_list(c.dir, clear_one, &c, &why);
+        sealfs_close(c.dir);
+    }
+    return rc;
+}
+
+int checkpoint_sealer_look(struct checkpoint_sealer *s, bool over, struct checkpoint_progress *p,
+                           struct err *err)
+{
+    struct err why;
+    int rc, published;
+
+    store_progress(s->store, p);
+    rc = look(s, over, p, err);
+    published = publish(s, &why);
+    store_progress(s->store, NULL);
+    if (rc == 0 && published < 0) {
+        if (err)
+            *err = why;
+        rc = published;
+    }
     return rc;
 }

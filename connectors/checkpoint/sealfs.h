@@ -61,6 +61,10 @@ int sealfs_list_path(const char *path, int (*each)(const char *name, void *arg),
 /* Newest modification of path (not of what lies below it); 0 = absent. */
 int64_t sealfs_mtime_ns(const char *path);
 
+/* The manifest of a folder: its text, and parsed. ret_facts may be NULL. */
+int sealfs_manifest(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
+                    struct checkpoint_manifest *ret, struct err *err) MUST_CHECK;
+
 /* "PREFIX" and a number in decimal, nothing else; -1 otherwise. */
 int64_t sealfs_number(const char *name, const char *prefix, const char *suffix);
 void sealfs_hex(const unsigned char digest[32], char out[65]);

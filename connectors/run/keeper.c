@@ -38,10 +38,16 @@ struct keeper {
 static void keeper_tick(void *arg);
 
 /* ---- on the thread pool ---- */
+static struct checkpoint_store store_of(const struct keeper *k)
+{
+    return (struct checkpoint_store){.base = k->cfg.base};
+}
+
 static int resume_from(struct keeper *k, const char *path, const char *digest, struct err *err)
 {
     const struct run_checkpoints *c = &k->cfg;
     struct checkpoint_want want = {.path = path,
+                                   .at = store_of(k),
                                    .digest = digest,
                                    .workload = c->workload,
                                    .world = c->world,
@@ -67,9 +73,11 @@ static int resume_from_latest(struct keeper *k, struct err *err)
     int64_t epoch = INT64_MAX - 1, number = INT64_MAX;
     char path[CHECKPOINT_PATH_MAX];
 
+    struct checkpoint_store at = store_of(k);
+
     for (;;) {
         struct err why;
-        int rc = checkpoint_cut_before(k->cfg.base, &epoch, &number, path, err);
+        int rc = checkpoint_cut_before(&at, &epoch, &number, path, err);
         if (rc == E_NOTFOUND)
             return 0; /* nothing to resume: it starts anew */
         if (rc < 0)
@@ -84,18 +92,20 @@ static int resume_from_latest(struct keeper *k, struct err *err)
 static int work_prepare(struct keeper *k, struct err *err)
 {
     const struct run_checkpoints *c = &k->cfg;
+    struct checkpoint_store at = store_of(k);
     int rc = 0;
 
     k->epoch = c->epoch;
     if (k->epoch == 0) {
-        rc = checkpoint_epoch_newest(c->base, &k->epoch, err);
+        rc = checkpoint_epoch_newest(&at, &k->epoch, err);
         k->epoch++;
     }
     if (rc == 0 && strcmp(c->resume_path, RUN_RESUME_LATEST) == 0)
         rc = resume_from_latest(k, err);
     else if (rc == 0 && *c->resume_path)
         rc = resume_from(k, c->resume_path, c->resume_digest, err);
-    return rc < 0 ? rc : checkpoint_sealer_create(c->base, k->epoch, c->rank, &k->sealer, err);
+    return rc < 0 ? rc
+                  : checkpoint_sealer_create(&at, k->epoch, c->rank, &k->progress, &k->sealer, err);
 }
 
 /* Whether the program said that what it saved is to be resumed from is not known of the other
@@ -103,7 +113,7 @@ static int work_prepare(struct keeper *k, struct err *err)
 static int work_cut(struct keeper *k, struct err *err)
 {
     const struct run_checkpoints *c = &k->cfg;
-    struct checkpoint_gather g = {.base = c->base,
+    struct checkpoint_gather g = {.at = store_of(k),
                                   .workload = c->workload,
                                   .resume_path = k->resumed,
                                   .epoch = k->epoch,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 char kit_base[64];
+struct checkpoint_store kit_at;
 
 /* ---- a program that saves ---- */
 void kit_path_of(char out[512], const char *dir, const char *name)
@@ -68,7 +69,7 @@ struct checkpoint_sealer *kit_sealer(int64_t epoch, int64_t rank)
     struct checkpoint_sealer *s;
     struct err e;
 
-    if (checkpoint_sealer_create(kit_base, epoch, rank, &s, &e) < 0)
+    if (checkpoint_sealer_create(&kit_at, epoch, rank, NULL, &s, &e) < 0)
         fail_msg("%s", e.text);
     return s;
 }
@@ -144,7 +145,7 @@ struct cut kit_cut(int64_t epoch, struct checkpoint_sealer **s, size_t n)
         memcpy(ranks[i].manifest, x->manifest, sizeof x->manifest);
         c.step = x->step < c.step ? x->step : c.step;
     }
-    if (checkpoint_cut_write(kit_base, &c, out.path, &out.number, out.digest, &e) < 0)
+    if (checkpoint_cut_write(&kit_at, &c, out.path, &out.number, out.digest, &e) < 0)
         fail_msg("%s", e.text);
     return out;
 }
@@ -164,8 +165,12 @@ struct cut kit_saved(int64_t epoch, int64_t step, const char *text)
 int kit_verify_as(const struct cut *c, const char *workload, int64_t world, int64_t rank,
                   struct checkpoint_found *f, struct err *e)
 {
-    struct checkpoint_want w = {
-        .path = c->path, .digest = c->digest, .workload = workload, .world = world, .rank = rank};
+    struct checkpoint_want w = {.path = c->path,
+                                .at = kit_at,
+                                .digest = c->digest,
+                                .workload = workload,
+                                .world = world,
+                                .rank = rank};
 
     memset(e, 0, sizeof *e);
     return checkpoint_verify(&w, NULL, f, e);
@@ -201,6 +206,7 @@ int kit_setup(void **state)
 {
     (void)state;
     (void)snprintf(kit_base, sizeof kit_base, "/tmp/hanse-ck-XXXXXX");
+    kit_at = (struct checkpoint_store){.base = kit_base};
     return mkdtemp(kit_base) ? 0 : -1;
 }
 

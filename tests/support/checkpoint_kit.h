@@ -17,6 +17,8 @@
 
 extern char kit_base[64]; /* of the test that runs */
 
+extern struct checkpoint_store kit_at; /* kit_base, unless a test says otherwise */
+
 struct cut {
     char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX];
     int64_t number;

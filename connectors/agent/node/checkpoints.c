@@ -68,9 +68,10 @@ static bool all_saved(const struct run *r)
 static void cut_work(struct store_job *job)
 {
     struct cut_job *j = container_of(job, struct cut_job, job);
+    struct checkpoint_store at = {.base = j->base};
 
-    j->rc = checkpoint_cut_write(j->base, &j->cut, j->report.path, &j->number, j->report.digest,
-                                 &j->err);
+    j->rc =
+        checkpoint_cut_write(&at, &j->cut, j->report.path, &j->number, j->report.digest, &j->err);
 }
 
 /* Apart, and after the cut is told: removing large files takes its time. */
@@ -194,7 +195,7 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
                                                .write_ms = times->write_ms,
                                                .written_ms = times->written_ms,
                                                .ranks = r->n_workers};
-    j->retain = (struct checkpoint_retain){.base = j->base,
+    j->retain = (struct checkpoint_retain){.at = {.base = j->base},
                                            .epoch = r->key.epoch,
                                            .keep = wire_i64(o, "checkpointKeep"),
                                            .known = c->known,
@@ -221,11 +222,13 @@ struct rescue_job { /* owned by itself */
 static void rescue_work(struct store_job *job)
 {
     struct rescue_job *j = container_of(job, struct rescue_job, job);
+    struct checkpoint_store at = {.base = j->base};
     struct err err;
 
     for (unsigned i = 0; i < j->n; i++) {
         struct checkpoint_sealer *s = NULL;
-        if (!j->killed[i] || checkpoint_sealer_create(j->base, j->key.epoch, i, &s, &err) < 0)
+        if (!j->killed[i] ||
+            checkpoint_sealer_create(&at, j->key.epoch, i, &job->progress, &s, &err) < 0)
             continue;
         (void)!checkpoint_sealer_look(s, true, &job->progress, &err); /* torn: it stays unsealed */
         j->sealed[i] = *checkpoint_sealer_newest(s);

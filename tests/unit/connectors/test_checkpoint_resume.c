@@ -229,7 +229,7 @@ static void a_view_is_as_long_as_the_manifest_says(void **state)
 /* ---- retention ---- */
 static void retain(int64_t epoch, int64_t keep, int64_t known, const char *resume, int64_t floor_)
 {
-    struct checkpoint_retain r = {.base = kit_base,
+    struct checkpoint_retain r = {.at = kit_at,
                                   .epoch = epoch,
                                   .keep = keep,
                                   .known = known,

@@ -429,19 +429,15 @@ static void ranks_on_their_own_get_on(void **state)
 /* ---- cuts without an agent ---- */
 static void gathered(const char *newest, int64_t number)
 {
-    struct checkpoint_gather g = {.base = kit_base,
-                                  .workload = WORKLOAD,
-                                  .resume_path = "",
-                                  .epoch = 1,
-                                  .world = 2,
-                                  .keep = 3};
+    struct checkpoint_gather g = {
+        .at = kit_at, .workload = WORKLOAD, .resume_path = "", .epoch = 1, .world = 2, .keep = 3};
     int64_t epoch = INT64_MAX - 1, n = INT64_MAX;
     char path[CHECKPOINT_PATH_MAX] = "";
     struct err e;
 
     if (checkpoint_cut_gather(&g, false, &e) < 0)
         fail_msg("%s", e.text);
-    int rc = checkpoint_cut_before(kit_base, &epoch, &n, path, &e);
+    int rc = checkpoint_cut_before(&kit_at, &epoch, &n, path, &e);
     assert_int_equal(rc, number ? 0 : E_NOTFOUND);
     if (number) {
         assert_int_equal(epoch, 1);
@@ -494,7 +490,7 @@ static void ranks_that_race_make_a_cut(void **state)
         pid[i] = fork();
         assert_true(pid[i] >= 0);
         if (pid[i] == 0) {
-            struct checkpoint_gather g = {.base = kit_base,
+            struct checkpoint_gather g = {.at = kit_at,
                                           .workload = WORKLOAD,
                                           .resume_path = "",
                                           .epoch = 1,
@@ -523,18 +519,18 @@ static void cuts_are_walked_newest_first(void **state)
     char seen[128] = "";
 
     (void)state;
-    assert_int_equal(checkpoint_cut_before(kit_base, &epoch, &n, path, &e), E_NOTFOUND);
+    assert_int_equal(checkpoint_cut_before(&kit_at, &epoch, &n, path, &e), E_NOTFOUND);
     (void)kit_saved(1, 10, "a");
     (void)kit_saved(1, 20, "b");
     (void)checkpoint_sealer_destroy(kit_sealer(2, 0)); /* never saved */
     (void)kit_saved(3, 30, "c");
     epoch = INT64_MAX - 1;
     n = INT64_MAX;
-    while (checkpoint_cut_before(kit_base, &epoch, &n, path, &e) == 0)
+    while (checkpoint_cut_before(&kit_at, &epoch, &n, path, &e) == 0)
         (void)snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%d/%d ", (int)epoch,
                        (int)n);
     assert_string_equal(seen, "3/1 1/2 1/1 ");
-    assert_int_equal(checkpoint_epoch_newest(kit_base, &newest, &e), 0);
+    assert_int_equal(checkpoint_epoch_newest(&kit_at, &newest, &e), 0);
     assert_int_equal(newest, 3);
 }
 
