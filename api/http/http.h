@@ -67,6 +67,7 @@ void http_chunk_raw(struct http_request *rq, const void *framed, size_t n);
 size_t http_pending(const struct http_request *rq); /* bytes that wait for this client */
 void http_on_drained(struct http_request *rq, void (*cb)(void *arg), void *arg);
 void http_chunk_end(struct http_request *rq);
+void http_last(struct http_request *rq); /* the connection ends with this answer */
 void http_abort(
     struct http_request *rq); /* cuts the connection: an answer that cannot be completed */
 /* Upgrade (101) to a bidirectional byte stream, for exec: afterwards the stream belongs to the

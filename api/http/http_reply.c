@@ -179,6 +179,11 @@ void http_on_drained(struct http_request *rq, void (*cb)(void *arg), void *arg)
     rq->on_drained_arg = arg;
 }
 
+void http_last(struct http_request *rq)
+{
+    rq->keep_alive = false;
+}
+
 void http_chunk_end(struct http_request *rq)
 {
     struct http_conn *c = rq->conn;

@@ -169,7 +169,7 @@ void call_fail_at(struct call *c, const struct err *e, const struct kind *k, con
     AUTO_BUF b = {0};
 
     buf_init(&b, 1 << 20);
-    status_json(&b, e, k, c->group, c->res, name, http);
+    status_json(&b, e, c->conflicts, k, c->group, c->res, name, http);
     c->repr.yaml = false;
     call_reply_buf(c, http, &b);
 }

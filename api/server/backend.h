@@ -79,6 +79,9 @@ struct backend_ops {
                  const char *after_name, bool (*each)(const struct object *o, void *arg),
                  void *arg);
     uint64_t (*count)(const struct view *v, const struct kind *k);
+    /* The object with the figures of its status that are not stored but follow from the rest of v;
+     * the caller lets go of it. NULL: it is shown as it is. The whole op may be NULL. */
+    struct object *(*shown)(struct backend *b, const struct view *v, const struct object *o);
     /* Changes after `since`. before NULL = created, after NULL = deleted (then `before` carries the
      * deletion's rv in rv). */
     int (*changes)(const struct view *v, uint64_t since,

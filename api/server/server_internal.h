@@ -85,6 +85,7 @@ struct call {
     unsigned n_trees, attempts;
     struct object *objects[4]; /* given back at the end */
     unsigned n_objects;
+    struct conflicts *conflicts; /* in `mem`; of an apply that was refused */
     void (*next)(struct call *c);
     struct err err;
     const char *warning;
@@ -134,8 +135,21 @@ int call_u64(const char *text, uint64_t *ret);
  */
 void json_text(struct buf *out, const char *s); /* quoted and escaped */
 void json_pair(struct buf *out, const char *key, const char *value, bool comma);
-void status_json(struct buf *out, const struct err *e, const struct kind *k, const char *group,
-                 const char *res, const char *name, int http);
+/* Fields that a server-side apply may not set without force: each becomes a cause. Texts are in the
+ * request's arena. */
+#define CONFLICTS_MAX 256
+struct conflict {
+    const char *who,
+        *path; /* "\"kubectl-edit\" using v1", ".spec.weight"; one who after the other */
+};
+struct conflicts {
+    struct conflict v[CONFLICTS_MAX];
+    unsigned n; /* those beyond CONFLICTS_MAX are only counted */
+};
+/* conflicts: NULL, or what an E_CONFLICT is about. */
+void status_json(struct buf *out, const struct err *e, const struct conflicts *conflicts,
+                 const struct kind *k, const char *group, const char *res, const char *name,
+                 int http);
 
 /* ---- access/
  * ----------------------------------------------------------------------------------------------------------
@@ -168,15 +182,16 @@ bool selector_holds(const struct selector *s, const struct object *o); /* NULL =
 bool selector_trivial(const struct selector *s);
 const char *selector_name(const struct selector *s); /* metadata.name=X, or NULL */
 int repr_choose(struct call *c, struct err *err) MUST_CHECK;
-void repr_object(struct api *a, const struct repr *r, const struct object *o, struct buf *out);
+/* v: the state that figures of its status are made from (backend.h: shown). */
+void repr_object(struct api *a, const struct view *v, const struct repr *r, const struct object *o,
+                 struct buf *out);
 void repr_list_begin(const struct repr *r, const struct kind *k, struct buf *out);
-void repr_list_item(struct api *a, const struct repr *r, const struct object *o, struct buf *out);
+void repr_list_item(struct api *a, const struct view *v, const struct repr *r,
+                    const struct object *o, struct buf *out);
 void repr_list_end(const struct repr *r, uint64_t rv, const char *token, int64_t remaining,
                    struct buf *out);
 void table_columns(const struct kind *k, struct buf *out);
-void table_row(struct api *a, const struct repr *r, const struct object *o, struct buf *out);
-void object_text(struct api *a, const struct object *o, struct buf *out); /* with secret values */
-cJSON *object_tree(struct api *a, const struct object *o);                /* the same as a tree */
+cJSON *object_tree(struct api *a, const struct object *o); /* as it is stored; with secret values */
 void read_get(struct call *c);
 void read_list(struct call *c);
 void read_watch(struct call *c);

@@ -45,26 +45,69 @@ static const char *cause_reason(const struct err *e)
     return "FieldValueInvalid";
 }
 
-/* SSA's conflicts come as "manager\tfield\n" lines in the text behind a first line: one cause each.
- */
-static void causes(struct buf *out, const struct err *e)
+static void cause(struct buf *out, const char *reason, const char *message, const char *field)
 {
-    buf_str(out, ",\"causes\":[{");
-    json_pair(out, "reason", cause_reason(e), true);
-    json_pair(out, "message", e->text, true);
-    json_pair(out, "field", e->field, false);
-    buf_str(out, "}]");
+    buf_char(out, '{');
+    json_pair(out, "reason", reason, true);
+    json_pair(out, "message", message, true);
+    json_pair(out, "field", field, false);
+    buf_char(out, '}');
 }
 
-void status_json(struct buf *out, const struct err *e, const struct kind *k, const char *group,
-                 const char *res, const char *name, int http)
+static unsigned shown(const struct conflicts *c)
+{
+    return c->n < CONFLICTS_MAX ? c->n : CONFLICTS_MAX;
+}
+
+static void causes(struct buf *out, const struct err *e, const struct conflicts *c)
+{
+    buf_str(out, ",\"causes\":[");
+    if (!c)
+        cause(out, cause_reason(e), e->text, e->field);
+    for (unsigned i = 0; c && i < shown(c); i++) {
+        char text[1024];
+        (void)snprintf(text, sizeof text, "conflict with %s", c->v[i].who);
+        buf_str(out, i ? "," : "");
+        cause(out, "FieldManagerConflict", text, c->v[i].path);
+    }
+    buf_char(out, ']');
+}
+
+/* In the words of Kubernetes: clients look for them. */
+static void conflict_message(struct buf *out, const struct conflicts *c)
+{
+    AUTO_BUF b = {0};
+
+    buf_init(&b, 1 << 20);
+    if (c->n == 1)
+        buf_printf(&b, "Apply failed with 1 conflict: conflict with %s: %s", c->v[0].who,
+                   c->v[0].path);
+    else
+        buf_printf(&b, "Apply failed with %u conflicts: ", c->n);
+    for (unsigned i = 0; c->n > 1 && i < shown(c); i++) {
+        if (!i || strcmp(c->v[i].who, c->v[i - 1].who) != 0)
+            buf_printf(&b, "%sconflicts with %s:", i ? "\n" : "", c->v[i].who);
+        buf_printf(&b, "\n- %s", c->v[i].path);
+    }
+    if (c->n > shown(c))
+        buf_printf(&b, "\nand %u more", c->n - shown(c));
+    json_text(out, b.n ? b.p : "");
+}
+
+void status_json(struct buf *out, const struct err *e, const struct conflicts *conflicts,
+                 const struct kind *k, const char *group, const char *res, const char *name,
+                 int http)
 {
     const struct err_info *info = err_info(e->code);
+    const struct conflicts *c =
+        e->code == E_CONFLICT && conflicts && conflicts->n ? conflicts : NULL;
     bool retry = info->retry == RETRY_LATER && (http == 429 || http == 503 || http == 504);
 
     buf_str(out, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":"
                  "\"Failure\",\"message\":");
-    if (*e->field && strncmp(e->text, e->field, strlen(e->field)) != 0) {
+    if (c) {
+        conflict_message(out, c);
+    } else if (*e->field && strncmp(e->text, e->field, strlen(e->field)) != 0) {
         char text[ERR_TEXT_MAX + ERR_FIELD_MAX + 4];
         (void)snprintf(text, sizeof text, "%s: %s", e->field, e->text);
         json_text(out, text);
@@ -77,8 +120,8 @@ void status_json(struct buf *out, const struct err *e, const struct kind *k, con
     json_pair(out, "name", name ? name : "", true);
     json_pair(out, "group", k ? k->group : group ? group : "", true);
     json_pair(out, "kind", k ? k->plural : res ? res : "", false);
-    if (*e->field)
-        causes(out, e);
+    if (c || *e->field)
+        causes(out, e, c);
     if (retry)
         buf_str(out, ",\"retryAfterSeconds\":1");
     buf_printf(out, "},\"code\":%d}\n", http);

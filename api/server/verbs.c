@@ -235,7 +235,7 @@ static void log_end(int exit_code, const struct err *err, void *arg)
         AUTO_BUF b = {0};
         struct http_request *rq = s->rq;
         buf_init(&b, 1 << 16);
-        status_json(&b, err, kind_by_id(KIND_WORKLOAD), NULL, NULL, s->name,
+        status_json(&b, err, NULL, kind_by_id(KIND_WORKLOAD), NULL, NULL, s->name,
                     err_info(err->code)->http);
         int http = err_info(err->code)->http;
         log_closed(s);

@@ -188,7 +188,8 @@ static void publish_status(struct core *c)
         mem_free(all);
     }
     for (unsigned i = 0; i < c->raft.configuration.n; i++)
-        s.voters += c->raft.configuration.servers[i].role == RAFT_VOTER;
+        if (c->raft.configuration.servers[i].role == RAFT_VOTER && s.voters < CORE_VOTERS_MAX)
+            s.voter_ids[s.voters++] = c->raft.configuration.servers[i].id;
     s.ready =
         id && !c->dead && s.commit > 0 && s.index >= s.commit && (c->leads || id != c->cfg.id);
     pthread_mutex_lock(&c->lock);

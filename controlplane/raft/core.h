@@ -63,11 +63,13 @@ void core_close(struct core *c, void (*closed)(void *arg), void *arg);
 /* ---- from any loop
  * --------------------------------------------------------------------------------------------- */
 struct root *core_root(struct core *c); /* a reference to the newest root of this member */
+#define CORE_VOTERS_MAX 64
 struct core_status {
     uint64_t id, term, index, commit, leader_id;
     char leader_address[256], leader_api_address[256];
     bool leads, ready; /* ready: has a leader and is caught up */
     unsigned voters;
+    uint64_t voter_ids[CORE_VOTERS_MAX]; /* as far as this member knows; others are standbys */
     uint64_t digest;
 };
 void core_status(struct core *c, struct core_status *ret); /* thread-safe copy */

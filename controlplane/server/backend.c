@@ -76,6 +76,11 @@ static uint64_t b_count(const struct view *v, const struct kind *k)
     return root_count(root_of(v), k->id);
 }
 
+static struct object *b_shown(struct backend *b, const struct view *v, const struct object *o)
+{
+    return figures_shown(&control_of(b)->figures, root_of(v), o);
+}
+
 struct change_walk {
     bool (*each)(uint64_t rv, const struct kind *k, const struct object *before,
                  const struct object *after, void *arg);
@@ -533,6 +538,7 @@ void backend_init(struct control *c)
         .get = b_get,
         .scan = b_scan,
         .count = b_count,
+        .shown = b_shown,
         .changes = b_changes,
         .subscribe = b_subscribe,
         .write = b_write,

@@ -7,6 +7,7 @@
 #include "api/server/backend.h"
 #include "controlplane/raft/core.h"
 #include "controlplane/run/brain.h"
+#include "controlplane/server/figures.h"
 #include "controlplane/server/keyring.h"
 
 struct control {            /* what the server is made of; owned by server.c, borrowed here */
@@ -15,6 +16,7 @@ struct control {            /* what the server is made of; owned by server.c, bo
     struct core *core;
     struct brain *brain;
     struct keyring *keys;
+    struct figures *figures;    /* of the root that was shown last */
     void (*on_view)(void *arg); /* the API's subscription */
     void *on_view_arg;
     uint64_t writes, reads; /* for metrics */

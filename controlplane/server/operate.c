@@ -70,58 +70,13 @@ static void members_print(const struct root *r, const struct core_status *st, cJ
         (void)cJSON_AddStringToObject(j, "address", m[i].address);
         (void)cJSON_AddStringToObject(j, "api", m[i].api_address);
         (void)cJSON_AddBoolToObject(j, "leader", m[i].id == st->leader_id);
+        bool voter = false;
+        for (unsigned k = 0; k < st->voters; k++)
+            voter = voter || st->voter_ids[k] == m[i].id;
+        (void)cJSON_AddBoolToObject(j, "voter", voter);
         (void)cJSON_AddNumberToObject(j, "featureLevel", m[i].feature_level);
         (void)cJSON_AddItemToArray(list, j);
     }
-}
-
-/* What is held now, in 1/1000 GPU, derived and not stored: {"targets": {NAME: {"gpus", "held"}},
- * "queues": {NAME: {"held"}}}. GPUs that are not ready are not counted. */
-struct figures {
-    const struct root *r;
-    cJSON *targets, *queues;
-};
-
-static bool node_figures(const struct object *o, void *arg)
-{
-    struct figures *f = arg;
-    const struct node *n = object_as(o, node);
-    struct node_usage u;
-    int64_t gpus = 0, held = root_usage(f->r, o->meta->name, &u) ? u.gpu_milli : 0;
-    bool ready = !n->status || !n->status->health || n->status->health == HEALTH_READY;
-
-    for (uint32_t i = 0; ready && i < n->spec->n_gpus; i++)
-        gpus += n->spec->gpus[i].health == 0 || n->spec->gpus[i].health == HEALTH_READY;
-    cJSON *t = cJSON_GetObjectItemCaseSensitive(f->targets, n->spec->target);
-    if (!t) {
-        t = cJSON_AddObjectToObject(f->targets, n->spec->target);
-        (void)cJSON_AddNumberToObject(t, "gpus", 0);
-        (void)cJSON_AddNumberToObject(t, "held", 0);
-    }
-    cJSON *all = cJSON_GetObjectItemCaseSensitive(t, "gpus"),
-          *some = cJSON_GetObjectItemCaseSensitive(t, "held");
-    (void)cJSON_SetNumberHelper(all, all->valuedouble + (double)gpus * 1000);
-    (void)cJSON_SetNumberHelper(some, some->valuedouble + (double)held);
-    return true;
-}
-
-static bool queue_figures(const struct object *o, void *arg)
-{
-    struct figures *f = arg;
-    cJSON *q = cJSON_AddObjectToObject(f->queues, o->meta->name);
-
-    (void)cJSON_AddNumberToObject(q, "held", (double)root_queue_held(f->r, o->meta->name, NULL));
-    return true;
-}
-
-static void figures_print(const struct root *r, cJSON *pool)
-{
-    struct figures f = {.r = r,
-                        .targets = cJSON_AddObjectToObject(pool, "targets"),
-                        .queues = cJSON_AddObjectToObject(pool, "queues")};
-
-    root_scan(r, KIND_NODE, NULL, NULL, NULL, node_figures, &f);
-    root_scan(r, KIND_QUEUE, NULL, NULL, NULL, queue_figures, &f);
 }
 
 static char *status_print(struct control *c)

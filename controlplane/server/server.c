@@ -339,6 +339,7 @@ static void close_finish(void *arg)
 
     loop_thread_join(s->core_loop);
     s->api = api_destroy(s->api);
+    s->control.figures = figures_destroy(s->control.figures);
     (void)tls_config_unref(s->tls);
     (void)tls_config_unref(s->tls_peers);
     (void)keyring_close(s->control.keys);

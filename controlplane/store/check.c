@@ -183,6 +183,9 @@ void root_check(const struct root *r)
     same_trees(r->held, c.fresh->held, offsetof(struct count_box, n), sizeof(int64_t));
     same_trees(r->target_held, c.fresh->target_held, offsetof(struct count_box, n),
                sizeof(int64_t));
+    same_trees(r->target_class, c.fresh->target_class, offsetof(struct count_box, n),
+               sizeof(int64_t));
+    same_trees(r->load, c.fresh->load, offsetof(struct count_box, n), sizeof(int64_t));
     same_trees(r->ns_live, c.fresh->ns_live, offsetof(struct count_box, n), sizeof(int64_t));
     same_trees(r->class_gpus, c.fresh->class_gpus, offsetof(struct count_box, n), sizeof(int64_t));
     same_trees(r->uids, c.fresh->uids, 0, 0);

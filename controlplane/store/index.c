@@ -146,6 +146,37 @@ static void index_hold(struct root *w, const struct object *o, int sign)
         count_add(&w->held, key_slice(&k), sign * p->gpus);
     }
     count_add(&w->target_held, key_str(p->target), sign);
+    key_pair(&k, p->target, p->class_);
+    count_add(&w->target_class, key_slice(&k), sign * p->gpus);
+}
+
+/* What a workload is to its queue: "waits", "holds", or NULL when it has ended. */
+static const char *load_of(const struct object *o)
+{
+    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+
+    if (!s || !s->phase || phase_final(s->phase))
+        return NULL;
+    return phase_holds(s->phase) ? "holds" : "waits";
+}
+
+static void index_load(struct root *w, const struct object *before, const struct object *after)
+{
+    const char *was = load_of(before), *is = load_of(after);
+    struct key k;
+
+    if (was && is && !strcmp(was, is) &&
+        !strcmp(object_as(before, workload)->status->queue,
+                object_as(after, workload)->status->queue))
+        return;
+    if (was) {
+        key_pair(&k, object_as(before, workload)->status->queue, was);
+        count_add(&w->load, key_slice(&k), -1);
+    }
+    if (is) {
+        key_pair(&k, object_as(after, workload)->status->queue, is);
+        count_add(&w->load, key_slice(&k), 1);
+    }
 }
 
 static void index_node(struct root *w, const struct object *o, int sign)
@@ -224,6 +255,7 @@ void root_index_object(struct root *w, const struct object *before, const struct
             del(&w->uids, key_str(before->meta->uid));
         if (after)
             put(&w->uids, key_str(after->meta->uid), after);
+        index_load(w, before, after);
     }
     if (before && after && same_hold(before, after))
         return;

@@ -217,31 +217,79 @@ bool root_usage(const struct root *r, const char *node, struct node_usage *ret)
 
 struct held_scan {
     struct key prefix;
-    int64_t sum;
+    void (*each)(const char *class_, int64_t milli, void *arg);
+    void *arg;
 };
 
 static bool held_each(struct slice key, const void *value, void *arg)
 {
     struct held_scan *s = arg;
+    char class_[STORE_KEY_MAX];
 
     if (key.n < s->prefix.n || memcmp(key.p, s->prefix.p, s->prefix.n) != 0)
         return false;
-    s->sum += ((const struct count_box *)value)->n;
+    INV(key.n - s->prefix.n < sizeof class_);
+    memcpy(class_, key.p + s->prefix.n, key.n - s->prefix.n);
+    class_[key.n - s->prefix.n] = 0;
+    s->each(class_, ((const struct count_box *)value)->n, s->arg);
     return true;
+}
+
+void root_scan_queue_held(const struct root *r, const char *queue,
+                          void (*each)(const char *class_, int64_t milli, void *arg), void *arg)
+{
+    struct held_scan s = {.each = each, .arg = arg};
+
+    if (strlen(queue) + 2 > sizeof s.prefix.p)
+        return;
+    key_pair(&s.prefix, queue, "");
+    tree_scan(r->held, key_slice(&s.prefix), held_each, &s);
+}
+
+static void held_sum(const char *class_, int64_t milli, void *arg)
+{
+    (void)class_;
+    *(int64_t *)arg += milli;
 }
 
 /* class "" or NULL: of all classes. */
 int64_t root_queue_held(const struct root *r, const char *queue, const char *class_)
 {
-    struct held_scan s = {.sum = 0};
+    int64_t sum = 0;
+    struct key k;
 
-    if (strlen(queue) + (class_ ? strlen(class_) : 0) + 2 > sizeof s.prefix.p)
+    if (!class_ || !*class_) {
+        root_scan_queue_held(r, queue, held_sum, &sum);
+        return sum;
+    }
+    if (strlen(queue) + strlen(class_) + 2 > sizeof k.p)
         return 0;
-    key_pair(&s.prefix, queue, class_ ? class_ : "");
-    if (class_ && *class_)
-        return root_count_of(r->held, key_slice(&s.prefix));
-    tree_scan(r->held, key_slice(&s.prefix), held_each, &s);
-    return s.sum;
+    key_pair(&k, queue, class_);
+    return root_count_of(r->held, key_slice(&k));
+}
+
+int64_t root_target_held(const struct root *r, const char *target, const char *class_)
+{
+    struct key k;
+
+    if (strlen(target) + strlen(class_) + 2 > sizeof k.p)
+        return 0;
+    key_pair(&k, target, class_);
+    return root_count_of(r->target_class, key_slice(&k));
+}
+
+struct queue_load root_queue_load(const struct root *r, const char *queue)
+{
+    struct queue_load load = {0, 0};
+    struct key k;
+
+    if (strlen(queue) + sizeof "holds" + 1 > sizeof k.p)
+        return load;
+    key_pair(&k, queue, "waits");
+    load.waits = root_count_of(r->load, key_slice(&k));
+    key_pair(&k, queue, "holds");
+    load.holds = root_count_of(r->load, key_slice(&k));
+    return load;
 }
 
 struct members_scan {

@@ -180,10 +180,23 @@ static uint64_t dead_hash(struct slice key, const struct dead_box *b)
  */
 static void fixed_trees(struct root *r, struct tree **out[ROOT_TREES_FIXED])
 {
-    struct tree **all[ROOT_TREES_FIXED] = {
-        &r->changes,     &r->requests,   &r->members, &r->dead,  &r->request_order,
-        &r->uids,        &r->owners,     &r->usage,   &r->mig,   &r->held,
-        &r->target_held, &r->class_gpus, &r->ns_live, &r->moves, NULL};
+    struct tree **all[ROOT_TREES_FIXED] = {&r->changes,
+                                           &r->requests,
+                                           &r->members,
+                                           &r->dead,
+                                           &r->request_order,
+                                           &r->uids,
+                                           &r->owners,
+                                           &r->usage,
+                                           &r->mig,
+                                           &r->held,
+                                           &r->target_held,
+                                           &r->target_class,
+                                           &r->load,
+                                           &r->class_gpus,
+                                           &r->ns_live,
+                                           &r->moves,
+                                           NULL};
 
     memcpy(out, all, sizeof all);
 }

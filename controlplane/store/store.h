@@ -92,6 +92,15 @@ struct node_usage {
 bool root_usage(const struct root *r, const char *node, struct node_usage *ret);
 int64_t root_queue_held(const struct root *r, const char *queue,
                         const char *class_); /* GPUs × 1000 */
+void root_scan_queue_held(const struct root *r, const char *queue,
+                          void (*each)(const char *class_, int64_t milli, void *arg), void *arg);
+/* GPUs × 1000 held on a target, destinations of moves included. */
+int64_t root_target_held(const struct root *r, const char *target, const char *class_);
+/* Workloads of a queue itself: that wait for a place, and that hold one. */
+struct queue_load {
+    int64_t waits, holds;
+};
+struct queue_load root_queue_load(const struct root *r, const char *queue);
 size_t root_members(const struct root *r, struct member_info *ret, size_t max);
 /* Policies' revision of the newest GitOps apply ("" = none). */
 const char *root_revision(const struct root *r);

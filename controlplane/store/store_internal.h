@@ -122,11 +122,13 @@ struct root {
     struct tree *mig;           /* node \0 device/profile → count_box */
     struct tree *held;          /* queue \0 class → count_box */
     struct tree *target_held;   /* target → count_box: workloads that hold something there */
+    struct tree *target_class;  /* target \0 class → count_box: GPUs × 1000 held there */
+    struct tree *load;          /* queue \0 "waits" or "holds" → count_box: workloads */
     struct tree *class_gpus;    /* class → count_box: devices on all nodes */
     struct tree *ns_live;       /* namespace → count_box: workloads that may run outside */
     struct tree *moves;         /* ns \0 name → object: Migrations that have not ended */
 };
-#define ROOT_TREES_FIXED 15
+#define ROOT_TREES_FIXED 17
 
 struct root *root_fork(const struct root *r);
 /* Stores an object whose metadata.resourceVersion is root_rv + 1, or removes one; keeps every

@@ -275,7 +275,10 @@ def members(c):
     wait_for("the fourth member to listen; see log/m4.log", lambda: os.path.exists(c.path("m4.ready")), 15)
     c.cli("members", "add", "4", f"127.0.0.1:{peer}")
     c.check("an empty member is added", wait_for("the list to have it", lambda: [m["id"] for m in c.members()] == [1, 2, 3, 4], 10))
+    role = lambda: next((m["role"] for m in c.members() if m["id"] == 4), None)  # noqa: E731
+    c.check("it does not vote yet, and is told as that", role() == "standby", role())
     c.cli("members", "promote", "4", timeout=30)
+    c.check("promoted, it votes", wait_for("its role to be told", lambda: role() == "voter", 10))
     c.check("promoted: four voters", wait_for("every member to know four voters", lambda: voters(c) == {4}, 10))
     c.apply(dataset("with-four"))
     here = ("--server", f"https://127.0.0.1:{api}")

@@ -1,6 +1,7 @@
 /* Cells of Table (meta.k8s.io/v1) and of `hanse get`, by the paths of COLUMNS_ALL:
- *   .a.b   .a[*].b (equal values counted: "4×h100")   .status.conditions[?Connected] (that
- * condition's status) An absent value is an empty cell. */
+ *   .a.b   .a[*].b (equal values counted: "4×h100"; in a column of integers: their sum)
+ *   .status.conditions[?Connected] (that condition's status)
+ * An absent value is an empty cell. */
 #include "api/schema/schema_internal.h"
 
 #include <ctype.h>
@@ -136,6 +137,18 @@ static void each_cell(const struct cell *c, const struct field *f, const void *b
     }
 }
 
+static void sum_cell(const struct field *f, const void *body, const char *path, struct buf *out)
+{
+    const char *items = *(const char *const *)member(f, body);
+    const struct field *of = schema_field(f->sub, path + 1, strlen(path + 1));
+    int64_t sum = 0;
+
+    INV(*path == '.' && of && of->type == T_I64);
+    for (uint32_t i = 0; i < member_count(f, body); i++)
+        sum += member_int(of, items + i * f->sub->size);
+    json_print_i64(out, sum);
+}
+
 static void condition_cell(const struct field *f, const void *body, const char *type, size_t n,
                            struct buf *out)
 {
@@ -158,7 +171,9 @@ static void walk(const struct cell *c, const struct schema *s, const void *body,
     if (!member_present(f, body))
         return;
     path += n;
-    if (!strncmp(path, "[*]", 3))
+    if (!strncmp(path, "[*]", 3) && !strcmp(c->column->type, "integer"))
+        sum_cell(f, body, path + 3, out);
+    else if (!strncmp(path, "[*]", 3))
         each_cell(c, f, body, path + 3, out);
     else if (!strncmp(path, "[?", 2))
         condition_cell(f, body, path + 2, strcspn(path + 2, "]"), out);

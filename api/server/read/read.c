@@ -84,7 +84,7 @@ static void get_reply(struct call *c)
         return;
     }
     buf_init(&b, ANSWER_MAX);
-    repr_object(c->api, &c->repr, o, &b);
+    repr_object(c->api, c->view, &c->repr, o, &b);
     buf_char(&b, '\n');
     call_reply_buf(c, 200, &b);
 }
@@ -201,7 +201,7 @@ static bool list_each(const struct object *o, void *arg)
     if (!l->first)
         buf_str(&l->out, ",\n");
     l->first = false;
-    repr_list_item(l->c->api, &l->c->repr, o, &l->out);
+    repr_list_item(l->c->api, l->c->view, &l->c->repr, o, &l->out);
     l->n++;
     l->started = true;
     (void)snprintf(l->after_ns, sizeof l->after_ns, "%s", o->meta->namespace_);

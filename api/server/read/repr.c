@@ -113,7 +113,7 @@ cJSON *object_tree(struct api *a, const struct object *o)
     return j;
 }
 
-void object_text(struct api *a, const struct object *o, struct buf *out)
+static void object_text(struct api *a, const struct object *o, struct buf *out)
 {
     if (o->kind->id != KIND_SECRET) {
         object_print_json(o, out);
@@ -179,7 +179,7 @@ static void cell(const struct column *col, const struct object *o, int64_t now, 
         json_text(out, text);
 }
 
-void table_row(struct api *a, const struct repr *r, const struct object *o, struct buf *out)
+static void table_row(struct api *a, const struct repr *r, const struct object *o, struct buf *out)
 {
     int64_t now = a->ops->now(a->b);
 
@@ -208,7 +208,8 @@ static void table_open(const struct repr *r, const struct kind *k, struct buf *o
     buf_str(out, ",\"rows\":[");
 }
 
-void repr_object(struct api *a, const struct repr *r, const struct object *o, struct buf *out)
+static void object_show(struct api *a, const struct repr *r, const struct object *o,
+                        struct buf *out)
 {
     if (r->form == FORM_OBJECT) {
         object_text(a, o, out);
@@ -236,12 +237,32 @@ void repr_list_begin(const struct repr *r, const struct kind *k, struct buf *out
                    kind_api_version(k));
 }
 
-void repr_list_item(struct api *a, const struct repr *r, const struct object *o, struct buf *out)
+/* Metadata alone has no figures. */
+static struct object *figured(struct api *a, const struct view *v, const struct repr *r,
+                              const struct object *o)
 {
+    return v && a->ops->shown && r->form != FORM_PARTIAL ? a->ops->shown(a->b, v, o) : NULL;
+}
+
+void repr_object(struct api *a, const struct view *v, const struct repr *r, const struct object *o,
+                 struct buf *out)
+{
+    struct object *now = figured(a, v, r, o);
+
+    object_show(a, r, now ? now : o, out);
+    (void)object_unref(now);
+}
+
+void repr_list_item(struct api *a, const struct view *v, const struct repr *r,
+                    const struct object *o, struct buf *out)
+{
+    struct object *now = figured(a, v, r, o);
+
     if (r->form == FORM_TABLE)
-        table_row(a, r, o, out);
+        table_row(a, r, now ? now : o, out);
     else
-        repr_object(a, r, o, out);
+        object_show(a, r, now ? now : o, out);
+    (void)object_unref(now);
 }
 
 void repr_list_end(const struct repr *r, uint64_t rv, const char *token, int64_t remaining,

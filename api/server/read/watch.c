@@ -36,9 +36,12 @@ struct encoded {
 struct hub {
     struct api *a;
     struct list live[KIND_LIMIT];
-    uint64_t rv, n, n_live;
+    uint64_t rv, n;
+    bool pumping;
     struct encoded cache[ENCODED_MAX];
     unsigned n_cache;
+    const struct view
+        *view; /* that events are made from, while they are: for figures (backend.h: shown) */
 };
 
 /* ---- events
@@ -64,7 +67,7 @@ static void old_object(struct hub *h, const struct repr *r, const struct object 
         copy = object_make(o->kind, body);
         (void)arena_destroy(mem);
     }
-    repr_object(h->a, r, copy ? copy : o, out);
+    repr_object(h->a, h->view, r, copy ? copy : o, out);
     (void)object_unref(copy);
 }
 
@@ -75,7 +78,7 @@ static void event_line(struct hub *h, enum event_type type, const struct repr *r
     if (type == EV_DELETED)
         old_object(h, r, o, rv, line);
     else
-        repr_object(h->a, r, o, line);
+        repr_object(h->a, h->view, r, o, line);
     buf_str(line, "}\n");
 }
 
@@ -122,7 +125,7 @@ static void watch_over(struct watch *w, int code, const char *why)
         buf_init(&b, 1 << 16);
         (void)err_set(&e, code, "%s", why);
         buf_str(&b, "{\"type\":\"ERROR\",\"object\":");
-        status_json(&b, &e, w->kind, NULL, NULL, NULL, err_info(code)->http);
+        status_json(&b, &e, NULL, w->kind, NULL, NULL, NULL, err_info(code)->http);
         if (b.n && b.p[b.n - 1] == '\n')
             b.n--;
         buf_str(&b, "}\n");
@@ -175,8 +178,10 @@ static void watch_send(struct watch *w, enum event_type type, uint64_t rv,
 
     const struct buf *b =
         encoded(h, type, &w->repr, after && type != EV_DELETED ? after : before, rv);
-    if (http_pending(w->rq) + b->n > LIMIT_WATCH_BUFFER_MAX) {
+    size_t waits = http_pending(w->rq);
+    if (waits && waits + b->n > LIMIT_WATCH_BUFFER_MAX) {
         h->a->counters.watch_overflows++;
+        http_last(w->rq); /* nor may the rest of it wait for long */
         watch_over(w, E_GONE, "this watcher does not keep up: list again and watch from there");
         return;
     }
@@ -272,6 +277,12 @@ static void hub_pump(void *arg)
     uint64_t rv = ops->view_rv(v);
     bool any = false;
 
+    if (h->pumping) { /* from a request that follows a watch which just ended on its connection */
+        ops->view_release(v);
+        return;
+    }
+    h->pumping = true;
+    h->view = v;
     for (unsigned k = 0; k < KIND_LIMIT && !any; k++)
         any = !list_empty(&h->live[k]);
     if (any && rv < h->rv)
@@ -280,8 +291,12 @@ static void hub_pump(void *arg)
         hub_end_all(h, "the changes in between are no longer kept: list again");
     h->rv = rv;
     for (unsigned k = 0; k < KIND_LIMIT; k++)
-        list_for_each (it, &h->live[k])
-            container_of(it, struct watch, node)->rv = rv;
+        list_for_each (it, &h->live[k]) {
+            struct watch *w = container_of(it, struct watch, node);
+            w->rv = w->rv > rv ? w->rv : rv; /* one that began meanwhile may be ahead of v */
+        }
+    h->view = NULL;
+    h->pumping = false;
     ops->view_release(v);
 }
 
@@ -340,8 +355,11 @@ static void watch_live(struct watch *w)
 
     hub_pump(h);
     struct view *v = ops->view(h->a->b);
+    const struct view *before = h->view;
+    h->view = v;
     int code = ops->view_rv(v) > w->rv ? ops->changes(v, w->rv, catch_up_change, w, &e) : 0;
     uint64_t rv = ops->view_rv(v);
+    h->view = before;
     ops->view_release(v);
     if (code) {
         watch_over(
@@ -377,9 +395,12 @@ static void initial_slice(void *arg)
 
     if (w->over)
         return;
+    const struct view *before = w->hub->view;
+    w->hub->view = w->view;
     w->hub->a->ops->scan(w->view, w->kind, w->all_ns ? NULL : w->ns,
                          w->initial ? w->after_ns : NULL, w->initial ? w->after_name : NULL,
                          initial_each, w);
+    w->hub->view = before;
     bool more = w->out.n >= SLICE_BYTES;
     if (w->out.n)
         http_chunk(w->rq, w->out.p, w->out.n);

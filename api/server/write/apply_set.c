@@ -194,7 +194,7 @@ static int item_merge(struct call *c, struct applying *s, struct item *it, struc
         r = secret_fold(applied, err);
     if (!r)
         r = ssa_merge(it->kind, live, applied, &owners, s->manager, "", true, call_now(c), c->mem,
-                      err);
+                      &c->conflicts, err);
     if (!r)
         r = object_build(c->api, &b, live, &it->now, err);
     owners_free(&owners);

@@ -2,13 +2,20 @@
  * stays, marked, until the last one is gone (the backend's apply sees to that). */
 #include "api/server/write/write_internal.h"
 
+#define BATCH 500 /* objects of one write */
+
 struct deleting {
     bool dry_run;
     const char *uid, *dry;
     uint64_t rv;
-    struct api_write_op op, *ops;
-    size_t n, cap;
+    struct api_write_op op;
     char name[256], ns[64], object_uid[64];
+    /* of a collection */
+    struct api_write_op *ops; /* the batch under way; name and ns: the last object looked at */
+    size_t n;
+    uint64_t limit, done;               /* limit 0: all */
+    char after_name[256], after_ns[64]; /* all up to here are done, once started */
+    bool started;
 };
 
 static int delete_options(struct call *c, struct deleting *d, struct err *err)
@@ -80,7 +87,7 @@ static void deleted(void *arg, const struct api_result *r, const struct err *err
         return;
     }
     buf_init(&b, ANSWER_MAX);
-    repr_object(c->api, &c->repr, o, &b);
+    repr_object(c->api, r->view, &c->repr, o, &b);
     call_reply_buf(c, 200, &b);
 }
 
@@ -143,33 +150,29 @@ void write_delete(struct call *c)
         delete_go(c);
 }
 
-/* ---- all that match
+/* ---- all that match: in batches, each one write, from one view on
  * -------------------------------------------------------------------------------------------------
- */
+ * What is created meanwhile stays; so what is deleted is bounded by what there was at the start,
+ * and an object that its finalizers keep is not seen twice. */
 static bool collect(const struct object *o, void *arg)
 {
     struct call *c = arg;
     struct deleting *d = c->state;
 
-    if (!selector_holds(c->selector, o))
-        return true;
-    if (d->n == LIMIT_APPLY_MAX_OBJECTS)
+    if (d->n == BATCH || (d->limit && d->done + d->n == d->limit))
         return false;
-    if (d->n == d->cap) {
-        size_t cap = d->cap ? d->cap * 2 : 64;
-        struct api_write_op *more = arena_array(c->mem, struct api_write_op, cap);
-        if (d->n)
-            memcpy(more, d->ops, d->n * sizeof *more);
-        d->ops = more;
-        d->cap = cap;
-    }
-    d->ops[d->n++] = (struct api_write_op){.verb = API_DELETE,
-                                           .kind = c->kind,
-                                           .ns = o->meta->namespace_,
-                                           .name = o->meta->name,
-                                           .uid = o->meta->uid};
+    if (selector_holds(c->selector, o))
+        d->ops[d->n++] = (struct api_write_op){.verb = API_DELETE,
+                                               .kind = c->kind,
+                                               .ns = o->meta->namespace_,
+                                               .name = o->meta->name,
+                                               .uid = o->meta->uid};
+    (void)snprintf(d->ns, sizeof d->ns, "%s", o->meta->namespace_);
+    (void)snprintf(d->name, sizeof d->name, "%s", o->meta->name);
     return true;
 }
+
+static void collection_go(struct call *c);
 
 static void collection_deleted(void *arg, const struct api_result *r, const struct err *err)
 {
@@ -178,11 +181,35 @@ static void collection_deleted(void *arg, const struct api_result *r, const stru
 
     (void)r;
     if (err && err->code) {
+        /* Something of the batch went or was made anew: the same stretch again, as it is now. */
+        if ((err->code == E_CONFLICT || err->code == E_NOTFOUND) && c->attempts++ < 5) {
+            (void)snprintf(d->ns, sizeof d->ns, "%s", d->after_ns);
+            (void)snprintf(d->name, sizeof d->name, "%s", d->after_name);
+            call_fresh(c, 0, collection_go);
+            return;
+        }
         call_fail(c, err);
         return;
     }
     c->api->counters.writes++;
-    success(c, d);
+    c->attempts = 0;
+    d->done += d->n;
+    d->started = true;
+    (void)snprintf(d->after_ns, sizeof d->after_ns, "%s", d->ns);
+    (void)snprintf(d->after_name, sizeof d->after_name, "%s", d->name);
+    collection_go(c);
+}
+
+/* The same batch of a repeated request has the same id, another batch never has. */
+static const char *batch_id(struct call *c, const struct deleting *d)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+
+    for (size_t i = 0; i < d->n; i++)
+        for (const char *p = d->ops[i].uid; *p; p++)
+            hash = (hash ^ (unsigned char)*p) * 1099511628211u;
+    return arena_printf(c->mem, "%s-%016llx-%u", write_request_id(c), (unsigned long long)hash,
+                        c->attempts);
 }
 
 static void collection_go(struct call *c)
@@ -192,16 +219,19 @@ static void collection_go(struct call *c)
     struct err e = {0};
 
     d->n = 0;
-    c->api->ops->scan(c->view, c->kind, c->ns, NULL, NULL, collect, c);
+    if (!d->limit || d->done < d->limit)
+        c->api->ops->scan(c->view, c->kind, c->ns, d->started ? d->after_ns : NULL,
+                          d->started ? d->after_name : NULL, collect, c);
     if (!d->n) {
+        d->name[0] = 0; /* the answer is about the collection */
         success(c, d);
         return;
     }
     w.ops = d->ops;
     w.n = d->n;
-    w.request_id = write_request_id(c);
+    w.request_id = batch_id(c, d);
     if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &w, &e))
-        call_fail(c, &e);
+        collection_deleted(c, NULL, &e);
     else
         c->api->ops->write(c->api->b, &w, collection_deleted, c);
 }
@@ -209,13 +239,17 @@ static void collection_go(struct call *c)
 void write_delete_collection(struct call *c)
 {
     struct deleting *d = arena_new(c->mem, struct deleting);
+    const char *limit = call_param(c, "limit");
     struct err e = {0};
 
     c->state = d;
+    d->ops = arena_array(c->mem, struct api_write_op, BATCH);
     if (repr_choose(c, &e) || delete_options(c, d, &e) ||
         selector_parse(call_param(c, "labelSelector"), call_param(c, "fieldSelector"), c->kind,
                        &c->selector, &e))
         call_fail(c, &e);
+    else if (*limit && call_u64(limit, &d->limit))
+        call_fail_code(c, E_SYNTAX, "limit must be a number");
     else
         call_fresh(c, 0, collection_go);
 }

@@ -228,12 +228,24 @@ static bool equal(const cJSON *x, const cJSON *y)
     return x && y ? cJSON_Compare(x, y, true) : x == y;
 }
 
+/* .spec.gpus[class="h100"].burst, as Kubernetes spells it. */
 static void path_add(struct buf *p, const char *node)
 {
-    if (!strncmp(node, "f:", 2))
+    if (!strncmp(node, "f:", 2)) {
         buf_printf(p, ".%s", node + 2);
-    else
-        buf_printf(p, "[%s]", node + 2);
+        return;
+    }
+    cJSON *key = cJSON_Parse(node + 2);
+    const cJSON *k;
+    buf_char(p, '[');
+    cJSON_ArrayForEach(k, key)
+    {
+        char *value = cJSON_PrintUnformatted(k);
+        buf_printf(p, "%s%s=%s", k == key->child ? "" : ",", k->string, value ? value : "");
+        cJSON_free(value);
+    }
+    buf_char(p, ']');
+    cJSON_Delete(key);
 }
 
 static bool differing(const cJSON *set, const cJSON *x, const cJSON *y, struct buf *path,

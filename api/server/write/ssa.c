@@ -44,23 +44,40 @@ static int canonical(const struct kind *k, cJSON *applied, bool status, cJSON **
     return 0;
 }
 
-struct conflict {
-    const char *manager;
-    struct err *err;
-    unsigned n;
+/* "one" with subresource "status" using hanse.dev/v1alpha1 at 2026-11-21T03:33:22Z, as Kubernetes
+ * prints a manager: version and time are of an Update. */
+static const char *owner_text(const struct owner *o, struct arena *a)
+{
+    char when[32] = "";
+    AUTO_BUF b = {0};
+
+    buf_init(&b, 1024);
+    buf_printf(&b, "\"%s\"", o->manager);
+    if (*o->sub)
+        buf_printf(&b, " with subresource \"%s\"", o->sub);
+    if (!strcmp(o->operation, "Update")) {
+        buf_printf(&b, " using %s", o->api_version);
+        if (o->time) {
+            time_print(o->time / 1000 * 1000, when);
+            buf_printf(&b, " at %s", when);
+        }
+    }
+    return arena_strdup(a, b.n ? b.p : "");
+}
+
+struct telling {
+    struct conflicts *c;
+    const char *who;
+    struct arena *a;
 };
 
 static bool conflict_each(const char *path, void *arg)
 {
-    struct conflict *c = arg;
+    struct telling *t = arg;
 
-    if (!c->n++)
-        (void)err_field(c->err, E_CONFLICT, path,
-                        "Apply failed with 1 conflict: conflict with \"%s\": %s", c->manager, path);
-    else
-        (void)snprintf(c->err->text, sizeof c->err->text,
-                       "Apply failed with %u conflicts: conflict with \"%s\": %s", c->n, c->manager,
-                       path);
+    if (t->c->n < CONFLICTS_MAX)
+        t->c->v[t->c->n] = (struct conflict){t->who, arena_strdup(t->a, path)};
+    t->c->n++;
     return true;
 }
 
@@ -72,23 +89,28 @@ static cJSON *contested(const struct owner *o, const cJSON *wanted, const cJSON 
 }
 
 static int take_over(struct owners *w, const struct owner *me, const cJSON *wanted,
-                     const cJSON *live, const cJSON *applied, bool force, struct err *err)
+                     const cJSON *live, const cJSON *applied, bool force, struct arena *a,
+                     struct conflicts **ret, struct err *err)
 {
-    struct conflict c = {.err = err};
+    struct conflicts *c = arena_new(a, struct conflicts);
 
     for (unsigned i = 0; i < w->n; i++) {
         struct owner *o = &w->v[i];
         if (o == me)
             continue;
         cJSON *fields = contested(o, wanted, live, applied);
-        c.manager = o->manager;
+        struct telling t = {c, fields && !force ? owner_text(o, a) : "", a};
         if (fields && force)
             o->set = set_minus(o->set, fields);
         else if (fields)
-            (void)set_differing(fields, live, applied, conflict_each, &c);
+            (void)set_differing(fields, live, applied, conflict_each, &t);
         cJSON_Delete(fields);
     }
-    return c.n ? E_CONFLICT : 0;
+    if (!c->n)
+        return 0;
+    *ret = c;
+    return err_field(err, E_CONFLICT, c->v[0].path, "conflict with %s: %s", c->v[0].who,
+                     c->v[0].path);
 }
 
 static void let_go(struct owners *w, const struct owner *me, const cJSON *wanted, cJSON *live)
@@ -106,7 +128,7 @@ static void let_go(struct owners *w, const struct owner *me, const cJSON *wanted
 
 int ssa_merge(const struct kind *k, cJSON *live, cJSON *applied, struct owners *owners,
               const char *manager, const char *sub, bool force, int64_t time, struct arena *a,
-              struct err *err)
+              struct conflicts **ret, struct err *err)
 {
     cJSON *values = NULL;
     bool status = *sub != 0;
@@ -126,7 +148,7 @@ int ssa_merge(const struct kind *k, cJSON *live, cJSON *applied, struct owners *
     struct owner *me = owners_find(owners, manager, "Apply", sub);
     if (!me)
         me = owners_add(owners, a, k, manager, "Apply", sub);
-    r = take_over(owners, me, wanted, live, filled, force, err);
+    r = take_over(owners, me, wanted, live, filled, force, a, ret, err);
     if (!r) {
         let_go(owners, me, wanted, live);
         set_copy(wanted, filled, live);

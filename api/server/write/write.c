@@ -189,7 +189,7 @@ static void written(void *arg, const struct api_result *r, const struct err *err
     const struct object *o =
         r->view ? c->api->ops->get(r->view, w->op.kind, w->op.ns, w->op.name) : NULL;
     buf_init(&b, ANSWER_MAX);
-    repr_object(c->api, &c->repr, o ? o : w->now, &b);
+    repr_object(c->api, r->view, &c->repr, o ? o : w->now, &b);
     buf_char(&b, '\n');
     call_reply_buf(c, w->created_status, &b);
 }
@@ -439,7 +439,7 @@ static int apply_compute(struct call *c, const struct object *old, struct err *e
         r = secret_fold(applied, err);
     if (!r)
         r = ssa_merge(c->kind, live, applied, &w->owners, w->manager, sub, w->force, call_now(c),
-                      c->mem, err);
+                      c->mem, &c->conflicts, err);
     if (!r)
         r = write_build(c, old, live, err);
     cJSON_Delete(live);

@@ -60,10 +60,11 @@ void merge_patch(cJSON *target, const cJSON *patch); /* RFC 7386, on objects */
 int json_patch(cJSON **target, const cJSON *ops, struct err *err) MUST_CHECK; /* RFC 6902 */
 int strategic_patch(const struct schema *s, cJSON *target, const cJSON *patch,
                     struct err *err) MUST_CHECK;
-/* Server-side apply of `applied` on `live` (changed in place); owners are brought up to date. */
+/* Server-side apply of `applied` on `live` (changed in place); owners are brought up to date. On
+ * E_CONFLICT *ret, in the arena, names all fields and whose they are. */
 int ssa_merge(const struct kind *k, cJSON *live, cJSON *applied, struct owners *owners,
               const char *manager, const char *sub, bool force, int64_t time, struct arena *a,
-              struct err *err) MUST_CHECK;
+              struct conflicts **ret, struct err *err) MUST_CHECK;
 
 /* ---- building
  * -------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,260 @@
+/* Status that is made when it is shown. Must never write, nor look at anything but the root. */
+#include "controlplane/server/figures.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CLASSES_MAX 64
+#define DEPTH_MAX 64
+
+/* ---- the tree of queues
+ * ---------------------------------------------------------------------------------------------
+ */
+struct class_sum {
+    const char *class_;
+    int64_t milli;
+};
+struct queue_sum { /* of a queue and all below it */
+    const char *name, *parent;
+    int64_t waits, holds;
+    struct class_sum *classes;
+    uint32_t n_classes;
+};
+struct figures {
+    uint64_t number, digest; /* of the root that they are made of */
+    struct arena *mem;
+    struct queue_sum *queues; /* by name: as they lie in the state */
+    uint32_t n, cap;
+};
+
+struct figures *figures_destroy(struct figures *f)
+{
+    if (!f)
+        return NULL;
+    f->mem = arena_destroy(f->mem);
+    mem_free(f);
+    return NULL;
+}
+
+static bool queue_add(const struct object *o, void *arg)
+{
+    struct figures *f = arg;
+    const struct queue_spec *s = object_as(o, queue)->spec;
+
+    if (f->n == f->cap)
+        return false;
+    f->queues[f->n++] = (struct queue_sum){.name = arena_strdup(f->mem, o->meta->name),
+                                           .parent = arena_strdup(f->mem, s ? s->parent : "")};
+    return true;
+}
+
+static int by_name(const void *name, const void *queue)
+{
+    return strcmp(name, ((const struct queue_sum *)queue)->name);
+}
+
+static struct queue_sum *queue_find(const struct figures *f, const char *name)
+{
+    return f->n && *name ? bsearch(name, f->queues, f->n, sizeof *f->queues, by_name) : NULL;
+}
+
+static void class_add(struct figures *f, struct queue_sum *q, const char *class_, int64_t milli)
+{
+    uint32_t i = 0;
+
+    while (i < q->n_classes && strcmp(q->classes[i].class_, class_) != 0)
+        i++;
+    if (i == CLASSES_MAX || !*class_)
+        return;
+    if (!q->classes)
+        q->classes = arena_array(f->mem, struct class_sum, CLASSES_MAX);
+    if (i == q->n_classes)
+        q->classes[q->n_classes++] = (struct class_sum){arena_strdup(f->mem, class_), 0};
+    q->classes[i].milli += milli;
+}
+
+struct adding {
+    struct figures *f;
+    struct queue_sum *from;
+};
+
+/* To the queue itself and to those above it. A parent that is missing ends the way, and DEPTH_MAX a
+ * circle, which no write may make. */
+static void class_up(const char *class_, int64_t milli, void *arg)
+{
+    struct adding *a = arg;
+    unsigned depth = 0;
+
+    for (struct queue_sum *q = a->from; q && depth < DEPTH_MAX; depth++) {
+        class_add(a->f, q, class_, milli);
+        q = queue_find(a->f, q->parent);
+    }
+}
+
+static int by_class(const void *a, const void *b)
+{
+    return strcmp(((const struct class_sum *)a)->class_, ((const struct class_sum *)b)->class_);
+}
+
+static struct figures *figures_make(const struct root *r)
+{
+    struct figures *f = mem_new(struct figures);
+    uint64_t n = root_count(r, KIND_QUEUE);
+
+    f->number = root_number(r);
+    f->digest = root_digest(r);
+    f->mem = arena_create((1u << 20) + (size_t)n * (2048 + CLASSES_MAX * sizeof(struct class_sum)));
+    f->cap = (uint32_t)n;
+    f->queues = arena_array(f->mem, struct queue_sum, f->cap + 1);
+    root_scan(r, KIND_QUEUE, NULL, NULL, NULL, queue_add, f);
+    for (uint32_t i = 0; i < f->n; i++) {
+        struct queue_load own = root_queue_load(r, f->queues[i].name);
+        struct adding a = {f, &f->queues[i]};
+        unsigned depth = 0;
+        for (struct queue_sum *q = a.from; q && depth < DEPTH_MAX; depth++) {
+            q->waits += own.waits;
+            q->holds += own.holds;
+            q = queue_find(f, q->parent);
+        }
+        root_scan_queue_held(r, f->queues[i].name, class_up, &a);
+    }
+    for (uint32_t i = 0; i < f->n; i++)
+        if (f->queues[i].n_classes)
+            qsort(f->queues[i].classes, f->queues[i].n_classes, sizeof *f->queues[i].classes,
+                  by_class);
+    return f;
+}
+
+/* ---- objects as they are shown
+ * --------------------------------------------------------------------------------------
+ */
+static void mark(const struct schema *s, void *body, const char *json)
+{
+    for (unsigned i = 0; i < s->n; i++)
+        if (!strcmp(s->fields[i].json, json))
+            *(uint64_t *)body |= (uint64_t)1 << s->fields[i].bit; /* a 0 is told, too */
+}
+
+static int64_t gpus_up(int64_t milli)
+{
+    return (milli + 999) / 1000;
+}
+
+static void *queue_shown(struct figures **f, const struct root *r, const struct object *o,
+                         struct arena *a)
+{
+    struct queue *q = object_edit_as(o, queue, a);
+    struct figures *now = *f;
+
+    if (!now || now->number != root_number(r) || now->digest != root_digest(r)) {
+        (void)figures_destroy(now);
+        *f = now = figures_make(r);
+    }
+    const struct queue_sum *sum = queue_find(now, o->meta->name);
+    if (!q->status)
+        q->status = arena_new(a, struct queue_status);
+    q->status->pending = sum ? sum->waits : 0;
+    q->status->running = sum ? sum->holds : 0;
+    mark(&schema_queue_status, q->status, "pending");
+    mark(&schema_queue_status, q->status, "running");
+    q->status->n_gpus = sum ? sum->n_classes : 0;
+    q->status->gpus = arena_array(a, struct class_count, q->status->n_gpus + 1);
+    for (uint32_t i = 0; i < q->status->n_gpus; i++)
+        q->status->gpus[i] = (struct class_count){.class_ = sum->classes[i].class_,
+                                                  .allocated = gpus_up(sum->classes[i].milli)};
+    return q;
+}
+
+static void *target_shown(const struct root *r, const struct object *o, struct arena *a)
+{
+    struct target *t = object_edit_as(o, target, a);
+
+    for (uint32_t i = 0; t->status && i < t->status->n_gpus; i++) {
+        struct class_count *c = &t->status->gpus[i];
+        c->allocated = gpus_up(root_target_held(r, o->meta->name, c->class_));
+        mark(&schema_class_count, c, "allocated");
+    }
+    return t;
+}
+
+static void *node_shown(const struct root *r, const struct object *o, struct arena *a)
+{
+    struct node *n = object_edit_as(o, node, a);
+    struct node_usage u = {0};
+
+    (void)root_usage(r, o->meta->name, &u);
+    if (!n->status)
+        n->status = arena_new(a, struct node_status);
+    n->status->gpuMilliAllocated = u.gpu_milli;
+    n->status->cpuAllocated = u.cpu_milli;
+    n->status->memoryAllocated = u.memory_bytes;
+    mark(&schema_node_status, n->status, "gpuMilliAllocated");
+    mark(&schema_node_status, n->status, "cpuAllocated");
+    mark(&schema_node_status, n->status, "memoryAllocated");
+    return n;
+}
+
+struct object *figures_shown(struct figures **f, const struct root *r, const struct object *o)
+{
+    AUTO_ARENA a = NULL;
+    const void *body;
+
+    if (o->kind->id != KIND_QUEUE && o->kind->id != KIND_TARGET && o->kind->id != KIND_NODE)
+        return NULL;
+    a = arena_create(0);
+    body = o->kind->id == KIND_QUEUE    ? queue_shown(f, r, o, a)
+           : o->kind->id == KIND_TARGET ? target_shown(r, o, a)
+                                        : node_shown(r, o, a);
+    return object_make(o->kind, body);
+}
+
+/* ---- for `hanse status`
+ * ---------------------------------------------------------------------------------------------
+ */
+struct printing {
+    const struct root *r;
+    cJSON *targets, *queues;
+};
+
+static bool node_figures(const struct object *o, void *arg)
+{
+    struct printing *f = arg;
+    const struct node *n = object_as(o, node);
+    struct node_usage u;
+    int64_t gpus = 0, held = root_usage(f->r, o->meta->name, &u) ? u.gpu_milli : 0;
+    bool ready = !n->status || !n->status->health || n->status->health == HEALTH_READY;
+
+    for (uint32_t i = 0; ready && i < n->spec->n_gpus; i++)
+        gpus += n->spec->gpus[i].health == 0 || n->spec->gpus[i].health == HEALTH_READY;
+    cJSON *t = cJSON_GetObjectItemCaseSensitive(f->targets, n->spec->target);
+    if (!t) {
+        t = cJSON_AddObjectToObject(f->targets, n->spec->target);
+        (void)cJSON_AddNumberToObject(t, "gpus", 0);
+        (void)cJSON_AddNumberToObject(t, "held", 0);
+    }
+    cJSON *all = cJSON_GetObjectItemCaseSensitive(t, "gpus"),
+          *some = cJSON_GetObjectItemCaseSensitive(t, "held");
+    (void)cJSON_SetNumberHelper(all, all->valuedouble + (double)gpus * 1000);
+    (void)cJSON_SetNumberHelper(some, some->valuedouble + (double)held);
+    return true;
+}
+
+static bool queue_figures(const struct object *o, void *arg)
+{
+    struct printing *f = arg;
+    cJSON *q = cJSON_AddObjectToObject(f->queues, o->meta->name);
+
+    (void)cJSON_AddNumberToObject(q, "held", (double)root_queue_held(f->r, o->meta->name, NULL));
+    return true;
+}
+
+void figures_print(const struct root *r, cJSON *pool)
+{
+    struct printing f = {.r = r,
+                         .targets = cJSON_AddObjectToObject(pool, "targets"),
+                         .queues = cJSON_AddObjectToObject(pool, "queues")};
+
+    root_scan(r, KIND_NODE, NULL, NULL, NULL, node_figures, &f);
+    root_scan(r, KIND_QUEUE, NULL, NULL, NULL, queue_figures, &f);
+}
