@@ -45,11 +45,6 @@ int core_raft_err(struct core *c, int rv, const char *doing, struct err *err)
     return err_set(err, code, "%s: %s (%.200s)", doing, raft_strerror(rv), c->raft.errmsg);
 }
 
-void core_plant(struct core *c, const char *bug)
-{
-    c->plant_local_reads = !strcmp(bug, "local-reads");
-}
-
 uint64_t core_leader(struct core *c)
 {
     raft_id id = 0;

@@ -183,7 +183,6 @@ struct core {
 
     struct list readers, in_round, applying;
     struct round round;
-    bool plant_local_reads; /* a planted bug for the simulator's mutation check: see core_plant */
 
     struct list peers, inbounds;
     struct list members;
@@ -210,9 +209,6 @@ int core_raft_err(struct core *c, int rv, const char *doing,
 void core_maybe_closed(struct core *c);
 void core_publish_root(struct core *c, struct root *next); /* takes next over */
 uint64_t core_leader(struct core *c);
-/* Tests only: plants a bug, so that the simulator can prove that it would see one. "local-reads": a
- * member that takes itself for the leader, or knows one, reads without a round. */
-void core_plant(struct core *c, const char *bug);
 
 /* core_fsm.c */
 void fsm_init(struct core *c);

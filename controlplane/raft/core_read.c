@@ -5,6 +5,8 @@
  * share the next. It never trusts a clock: there is no lease. */
 #include "controlplane/raft/core_internal.h"
 
+#include "api/base/failpoint.h"
+
 #include <string.h>
 
 void reads_init(struct core *c)
@@ -124,7 +126,7 @@ static void round_begin_leader(struct core *c)
     c->round.remote = false;
     c->round.term = c->lead_term;
     c->round.index = raft_commit_index(&c->raft);
-    if (c->plant_local_reads) {
+    if (PLANTED("raft.local-reads")) {
         round_done(c);
         return;
     }
@@ -212,7 +214,7 @@ static void round_begin(struct core *c)
     }
     c->round.remote = true;
     c->round.index = raft_last_applied(&c->raft);
-    if (c->plant_local_reads)
+    if (PLANTED("raft.local-reads"))
         round_done(c);
     else if (!peer_send(c, leader, FRAME_INDEX_ASK, c->round.id, NULL, 0))
         round_cancel(c);

@@ -8,6 +8,8 @@
  * when it cannot be what a leader proposed, and then changes nothing. */
 #include "controlplane/store/store_internal.h"
 
+#include "api/base/failpoint.h"
+
 #include <stdio.h>
 #include <zlib.h>
 
@@ -176,7 +178,7 @@ static void command_apply(struct root **state, const union command *c, struct ar
 {
     struct err e = {0};
     struct key k;
-    bool keep = request_key(&c->head, &k);
+    bool keep = request_key(&c->head, &k) && !PLANTED("store.applied-twice");
 
     memset(res, 0, sizeof *res);
     (void)snprintf(res->request_id, sizeof res->request_id, "%s", c->head.request_id);

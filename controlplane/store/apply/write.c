@@ -4,6 +4,8 @@
  * of a Workload's status only the conditions; resourceVersion, generation, timestamps and the git
  * commit are set here. */
 #include "controlplane/store/store_internal.h"
+
+#include "api/base/failpoint.h"
 #include "policy/policy.h"
 
 #include <stdio.h>
@@ -68,7 +70,7 @@ static int check_precondition(struct txn *t, const struct write_op *op, const st
                        "precondition: %s, UID in object "
                        "meta: %s",
                        named, op->uid, o->meta->uid);
-    if (op->rv && op->rv != (uint64_t)o->meta->resourceVersion)
+    if (op->rv && op->rv != (uint64_t)o->meta->resourceVersion && !PLANTED("store.lost-update"))
         return err_set(t->err, E_CONFLICT,
                        "Operation cannot be fulfilled on %s: the object has been modified; please "
                        "apply your changes to "

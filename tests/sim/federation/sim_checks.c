@@ -149,6 +149,8 @@ void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
     struct fed *f = fed;
     uint64_t n = root_number(r), digest = root_digest(r);
 
+    if (f->script.clients && f->script.bug) /* the judge of histories must see it by itself */
+        return;
     if (n >= f->n_digests) {
         uint64_t cap = (n + 1) * 2;
         f->digests = mem_realloc(f->digests, cap * sizeof *f->digests);

@@ -38,7 +38,7 @@ void fed_member_up(struct fed *f, unsigned i)
     f->members[i] = sim_member_start(f->hosts[i], i + 1, !f->started[i], &ev);
     f->started[i] = true;
 }
-static void member_down(struct fed *f, unsigned i)
+void fed_member_down(struct fed *f, unsigned i)
 {
     if (!f->members[i])
         return;
@@ -56,7 +56,7 @@ static void up_again(void *arg)
     fed_member_up(x->f, x->a);
     mem_free(x);
 }
-static unsigned leader_of(struct fed *f)
+unsigned fed_leader(struct fed *f)
 {
     for (unsigned i = 0; i < SIM_MEMBERS; i++) {
         struct core_status st;
@@ -70,14 +70,14 @@ static unsigned leader_of(struct fed *f)
 }
 static unsigned victim(struct fed *f)
 {
-    return below(f, 2) ? leader_of(f) : (unsigned)below(f, SIM_MEMBERS);
+    return below(f, 2) ? fed_leader(f) : (unsigned)below(f, SIM_MEMBERS);
 }
 static void crash(struct fed *f)
 {
     struct fault *x = fault_make(f);
 
     x->a = victim(f);
-    member_down(f, x->a);
+    fed_member_down(f, x->a);
     later(f, 200 + below(f, 8000), up_again, x);
 }
 /* Its process has two seconds; then it is killed, as a service manager would. */
@@ -86,7 +86,7 @@ static void closed_by_now(void *arg)
     struct fault *x = arg;
 
     if (x->f->members[x->a] == x->m)
-        member_down(x->f, x->a);
+        fed_member_down(x->f, x->a);
     later(x->f, 100 + below(x->f, 3000), up_again, x);
 }
 static void stop(struct fed *f)
@@ -188,7 +188,7 @@ static void cut_room(struct fed *f)
     if (f->profile == FED_LINKS) /* long enough for leases to be over */
         ms = below(f, 3) ? 25000 + below(f, 20000) : ms;
     else if (below(f, 2)) {
-        cut(f, f->hosts[leader_of(f)], room->host, ms);
+        cut(f, f->hosts[fed_leader(f)], room->host, ms);
         return;
     }
     for (unsigned i = 0; i < SIM_MEMBERS; i++)
@@ -275,18 +275,8 @@ static void room_fault(struct fed *f)
 /* ---- the script
  * ---------------------------------------------------------------------------------------------------
  */
-static void fault(void *arg)
+void fed_fault(struct fed *f)
 {
-    struct fed *f = arg;
-    uint64_t now = sim_now_ms(f->w);
-
-    if (now >= FED_FAULTS_UNTIL_MS)
-        return;
-    if (f->script.rooms && below(f, 4) == 0) {
-        room_fault(f);
-        sim_at(f->w, now + 200 + below(f, 5000), fault, f);
-        return;
-    }
     switch (f->profile == FED_ALL       ? below(f, 10)
             : f->profile == FED_MEMBERS ? below(f, 7)
                                         : 7 + below(f, 3)) {
@@ -312,6 +302,18 @@ static void fault(void *arg)
     default:
         losses(f);
     }
+}
+static void fault(void *arg)
+{
+    struct fed *f = arg;
+    uint64_t now = sim_now_ms(f->w);
+
+    if (now >= FED_FAULTS_UNTIL_MS)
+        return;
+    if (f->script.rooms && below(f, 4) == 0)
+        room_fault(f);
+    else
+        fed_fault(f);
     sim_at(f->w, now + 200 + below(f, 5000), fault, f);
 }
 static void quiet_again(void *arg)
@@ -326,10 +328,8 @@ static void probe(void *arg)
 {
     fed_probe(arg);
 }
-static void quiet(void *arg)
+void fed_quiet(struct fed *f)
 {
-    struct fed *f = arg;
-
     sim_log(f->w, "faults are over");
     f->quiet = true;
     for (unsigned i = 0; i < SIM_MEMBERS; i++) {
@@ -337,7 +337,7 @@ static void quiet(void *arg)
             sim_pause(f->hosts[i], false);
         f->paused[i] = false;
         if (f->members[i] && (f->members[i]->closing || f->members[i]->error.code))
-            member_down(f, i);
+            fed_member_down(f, i);
     }
     for (unsigned i = 0; i < FED_ROOMS; i++) {
         f->rooms[i]->chaos = false;
@@ -347,6 +347,12 @@ static void quiet(void *arg)
     sim_loss(f->w, 0, 0);
     sim_latency(f->w, 300, 400);
     quiet_again(f);
+}
+static void quiet(void *arg)
+{
+    struct fed *f = arg;
+
+    fed_quiet(f);
     sim_at(f->w, sim_now_ms(f->w) + 3000, probe, f);
     fed_unsuspend(f);
 }

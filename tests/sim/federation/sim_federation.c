@@ -1,5 +1,5 @@
 /* One life of a federation. */
-#include "tests/sim/federation/sim_federation.h"
+#include "tests/sim/clients/sim_clients.h"
 
 #include "api/base/failpoint.h"
 
@@ -53,6 +53,10 @@ static void fed_live(struct fed *f)
         fed_arrow_live(f);
         return;
     }
+    if (f->script.clients) {
+        sim_clients_live(f);
+        return;
+    }
     fed_users_start(f);
     fed_faults_start(f);
     if (sim_run_until(f->w, FED_FAULTS_UNTIL_MS + 3000 + FED_PROGRESS_MS, over, f))
@@ -90,6 +94,8 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
                                 .phases = f->phases,
                                 .intent_ops = f->intent_ops};
     memcpy(ret->causes, f->causes, sizeof ret->causes);
+    ret->transfers = f->transfers;
+    ret->history = f->history;
     ret->died = f->arrow.died;
     ret->arrow_phases = f->arrow.phases;
     ret->refused_cuts = f->store.refused;

@@ -58,9 +58,14 @@ struct fed_script {
     bool steps; /* programs make steps, write checkpoints and resume */
     bool
         moves; /* users ask for moves, production work preempts, one room is the hub of the other */
-    bool rooms;                    /* rooms lose power, agents and shims; checkpoints are damaged */
+    bool rooms;   /* rooms lose power, agents and shims; checkpoints are damaged */
+    bool clients; /* only clients that write down what they are told (tests/sim/clients), and faults
+                     of members */
     const char *bug;               /* planted in the program (failpoint_plant), or NULL */
     const struct fed_arrow *arrow; /* then no users, no faults but this */
+};
+struct fed_history { /* as the judge of histories counted */
+    size_t ops, unknown, lists, events, configurations;
 };
 struct fed {
     struct sim_world *w;
@@ -77,7 +82,8 @@ struct fed {
     unsigned resumed, finished,
         twice; /* twice: finished again, because the first end could not be told */
     struct fed_workload workloads[FED_WORKLOADS_MAX];
-    unsigned n_workloads, n_requests, n_moves, faults, acked, unknown;
+    unsigned n_workloads, n_requests, n_moves, faults, acked, unknown, transfers;
+    struct fed_history history;
     struct fed_digest *digests; /* by entry number */
     uint64_t n_digests, checked;
     struct root *newest; /* that any member has had */
@@ -150,6 +156,10 @@ void fed_cancel_move(struct fed *f, struct sim_member *m);
 /* sim_faults.c */
 void fed_faults_start(struct fed *f);
 void fed_member_up(struct fed *f, unsigned i);
+void fed_member_down(struct fed *f, unsigned i); /* power cut */
+unsigned fed_leader(struct fed *f); /* who takes itself for it; anybody when nobody does */
+void fed_fault(struct fed *f);      /* one, as the profile has it */
+void fed_quiet(struct fed *f);      /* all is healed */
 
 /* One life: returns 0, or 1 with `failed` written. */
 struct fed_outcome {
@@ -158,6 +168,8 @@ struct fed_outcome {
     unsigned resumed, finished, twice;
     int64_t lost_steps;
     unsigned workloads, acked, unknown, faults, submits, answers_lost, leases_lost, leases_over;
+    unsigned transfers;
+    struct fed_history history;
     uint32_t phases, intent_ops, arrow_phases;
     unsigned causes[MOVE_RECLAIM + 1];
     unsigned moves[MP_CANCELLED + 1], died, refused_cuts;

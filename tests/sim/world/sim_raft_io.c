@@ -5,6 +5,8 @@
 
 #include "tests/sim/world/sim_raft_wire.h"
 
+#include "api/base/failpoint.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +30,7 @@ struct disk {
     bool has_snapshot;
     uint64_t snapshot_index, snapshot_term, conf_index;
     struct buf conf, data;
+    unsigned slow_ms;
     void *ended; /* the I/O of a process that ended in order: its binding lasts as long as that */
 };
 
@@ -221,7 +224,7 @@ static void op_next(struct io *io)
 
     if (list_empty(&io->ops) || io->closing)
         return;
-    ms = loop_random_u64(io->loop) % 3;
+    ms = loop_random_u64(io->loop) % (3 + io->disk->slow_ms);
     if (loop_random_u64(io->loop) % 2000 == 0)
         ms += loop_random_u64(io->loop) % 600; /* a disk that hangs for a while */
     timer_start(&io->work, ms);
@@ -303,9 +306,11 @@ static int io_load(struct raft_io *r, raft_term *term, raft_id *voted_for,
                    struct raft_snapshot **snapshot, raft_index *start_index,
                    struct raft_entry *entries[], size_t *n_entries)
 {
-    const struct disk *d = IO(r)->disk;
+    struct disk *d = IO(r)->disk;
     size_t bytes = 8;
 
+    if (PLANTED("disk.forgets") && d->n > 1)
+        disk_cut(d, d->first + d->n - 1);
     *term = d->term;
     *voted_for = d->vote;
     *snapshot = d->has_snapshot ? snapshot_copy(d) : NULL;
@@ -490,6 +495,11 @@ int sim_raft_io_create(void *host, struct loop *l, const char *dir, struct raft_
     (void)snprintf(path, sizeof path, "%s/simulated", dir);
     *ret = &io->base;
     return file_write(l, path, "", 0, 0600, err);
+}
+
+void sim_raft_io_slow(struct sim_host *h, unsigned ms)
+{
+    disk_of(h)->slow_ms = ms;
 }
 
 void sim_raft_io_destroy(void *host, struct raft_io *r)

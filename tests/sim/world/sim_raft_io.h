@@ -11,5 +11,7 @@ struct raft_io;
 int sim_raft_io_create(void *host, struct loop *l, const char *dir, struct raft_io **ret,
                        struct err *err);
 void sim_raft_io_destroy(void *host, struct raft_io *io);
+/* Each operation of its disk takes up to so much longer; 0 = as fast as it is. */
+void sim_raft_io_slow(struct sim_host *h, unsigned ms);
 
 #endif
