@@ -228,6 +228,8 @@ void proposals_applied(const struct result *r, void *core); /* store_apply's eac
 void proposals_deliver(struct core *c, bool applied);
 void proposals_fini(struct core *c);
 void proposal_fail(struct proposal *p, int code, const char *text);
+#define PROPOSAL_NOT_ALL_KNOW                                                                      \
+    "not every member of this cluster knows this command yet: upgrade them all"
 void proposal_refused(struct core *c, const char *id, int code);
 void proposal_place(struct proposal *p, enum proposal_place place);
 void proposal_free(struct proposal *p);

@@ -49,6 +49,29 @@ static void batch_done(struct raft_apply *req, int status, void *result)
 }
 
 /* Fills b with the next entry; its commands move to `batch`. */
+/* Not taken, and never was. */
+static void refuse(struct core *c, struct proposal *p, int code, const char *text)
+{
+    unsigned char body[4 + REQUEST_ID_MAX];
+
+    if (!p->origin) {
+        proposal_fail(p, code, text);
+        return;
+    }
+    le32_put(body, (uint32_t)-code);
+    memcpy(body + 4, p->id, strlen(p->id));
+    (void)inbound_send(c, p->origin, FRAME_REFUSED, 0, body, 4 + strlen(p->id));
+    proposal_free(p);
+}
+
+/* A member that does not know it would stop at it, or part from the others. */
+static bool all_know(const struct core *c, const struct proposal *p)
+{
+    uint32_t needs = command_needs(slice_make(p->command, p->n));
+
+    return needs <= FEATURE_FIRST || needs <= root_feature_level(c->root);
+}
+
 static void gather(struct core *c, struct buf *b, struct list *batch)
 {
     struct entry_head head = {
@@ -60,6 +83,10 @@ static void gather(struct core *c, struct buf *b, struct list *batch)
 
         if (p->term && p->term != c->lead_term) {
             give_back(p);
+            continue;
+        }
+        if (!all_know(c, p)) {
+            refuse(c, p, E_NOTIMPL, PROPOSAL_NOT_ALL_KNOW);
             continue;
         }
         if (!list_empty(batch) && b->n + p->n + ENTRY_ROOM / 8 > LIMIT_ENTRY_MAX_BYTES)
@@ -95,17 +122,10 @@ static void refused(struct core *c, struct list *batch, int rv)
         list_init(&p->link);
         if (rv != RAFT_NOSPACE) {
             give_back(p);
-        } else if (p->origin) {
-            unsigned char body[4 + REQUEST_ID_MAX];
-
-            le32_put(body, (uint32_t)-E_NOSPACE);
-            memcpy(body + 4, p->id, strlen(p->id));
-            (void)inbound_send(c, p->origin, FRAME_REFUSED, 0, body, 4 + strlen(p->id));
-            proposal_free(p);
-        } else if (p->attempts) {
+        } else if (p->attempts && !p->origin) {
             proposal_place(p, PLACE_SENT);
         } else {
-            proposal_fail(p, E_NOSPACE, "most members' disks are full: free space on them");
+            refuse(c, p, E_NOSPACE, "most members' disks are full: free space on them");
         }
     }
 }

@@ -176,28 +176,25 @@ static const struct nested_field migrate_nested[] = {
 
 struct command_desc {
     enum command_type type;
-    uint32_t level; /* the feature level that brought it */
     struct record_desc record;
 };
-#define DESC(T, st, level_)                                                                        \
+#define DESC(T, st)                                                                                \
     {                                                                                              \
-        CMD_##T, (level_),                                                                         \
+        CMD_##T,                                                                                   \
         {                                                                                          \
             RECORD(st##_cmd, st##_fields, st##_nested)                                             \
         }                                                                                          \
     }
-#define DESC_FLAT(T, st, level_)                                                                   \
+#define DESC_FLAT(T, st)                                                                           \
     {                                                                                              \
-        CMD_##T, (level_),                                                                         \
+        CMD_##T,                                                                                   \
         {                                                                                          \
             .size = sizeof(struct st##_cmd), .fields = st##_fields, .n = COUNT(st##_fields)        \
         }                                                                                          \
     }
 static const struct command_desc commands[] = {
-    DESC(WRITE, write, FEATURE_FIRST),    DESC(PLACE, place, FEATURE_FIRST),
-    DESC(RUN, run, FEATURE_FIRST),        DESC(FACTS, facts, FEATURE_FIRST),
-    DESC(REMOVE, remove, FEATURE_FIRST),  DESC_FLAT(MEMBER, member, FEATURE_FIRST),
-    DESC(MIGRATE, migrate, FEATURE_MOVES)};
+    DESC(WRITE, write),   DESC(PLACE, place),        DESC(RUN, run),        DESC(FACTS, facts),
+    DESC(REMOVE, remove), DESC_FLAT(MEMBER, member), DESC(MIGRATE, migrate)};
 
 static const struct command_desc *desc_of(int type)
 {
@@ -207,11 +204,54 @@ static const struct command_desc *desc_of(int type)
     return NULL;
 }
 
-uint32_t command_feature_level(enum command_type type)
+/* ---- what came when (features.def)
+ * ------------------------------------------------------------------------------------ */
+uint32_t command_feature_level(enum command_type type, int step)
 {
-    const struct command_desc *d = desc_of((int)type);
+    static const struct {
+        enum command_type type;
+        int step;
+        uint32_t level;
+    } rows[] = {
+#define N(command, step, level) {CMD_##command, (step), FEATURE_##level},
+#include "controlplane/store/features.def"
+#undef N
+    };
 
-    return d ? d->level : UINT32_MAX;
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (rows[i].type == type && rows[i].step == step)
+            return rows[i].level;
+    return UINT32_MAX;
+}
+
+/* The number of its field `step`, where its type has one; 0 = none. */
+static uint16_t step_tag(const struct command_desc *d)
+{
+    size_t at = d->type == CMD_RUN       ? offsetof(struct run_cmd, step)
+                : d->type == CMD_MIGRATE ? offsetof(struct migrate_cmd, step)
+                                         : 0;
+
+    for (size_t i = 0; at && i < d->record.n; i++)
+        if (d->record.fields[i].off == at)
+            return d->record.fields[i].tag;
+    return 0;
+}
+
+uint32_t command_needs(struct slice in)
+{
+    const unsigned char *p = in.p;
+    const struct command_desc *d = in.n >= 2 ? desc_of(p[0]) : NULL;
+    uint16_t want = d ? step_tag(d) : 0, tag;
+    struct slice v;
+
+    if (!d || !want)
+        return d ? command_feature_level(d->type, 0) : UINT32_MAX;
+    for (struct wire w = {p + 2, in.n - 2}; record_next(&w, &tag, &v) > 0;)
+        if (tag == want)
+            return record_get_u64(v) <= INT32_MAX
+                       ? command_feature_level(d->type, (int)record_get_u64(v))
+                       : UINT32_MAX;
+    return command_feature_level(d->type, 0);
 }
 
 /* ---- flat fields
@@ -451,6 +491,10 @@ int command_decode(struct slice in, struct arena *a, union command **ret, struct
     if (!d)
         return err_set(err, E_NOTIMPL,
                        "command type %u is not known to this version: upgrade this member", p[0]);
+    if (step_tag(d) && command_needs(in) == UINT32_MAX)
+        return err_set(
+            err, E_NOTIMPL,
+            "a step of command type %u is not known to this version: upgrade this member", p[0]);
     union command *c = arena_new(a, union command);
     if (!c)
         return err_set(err, E_NOMEM, "command: no room");

@@ -121,17 +121,18 @@ struct command_head {
     char user[256];                  /* for the audit record and metadata */
 };
 
-/* A member stops at a command, and parts from the others at a step, that it does not know: what
- * came with a level is proposed only once every member has told that it has come to that level. */
+/* A member stops at a command or step that it does not know: what came with a level goes into the
+ * log only once every member has told that it has come to that level. features.def says which. */
 enum feature_level {
     FEATURE_FIRST = 1, /* what members know that tell no level */
-    FEATURE_MOVES = 2  /* MIGRATE, STEP_CHECKPOINT_BAD */
+    FEATURE_MOVES = 2  /* Migrations, the catalogue of checkpoints */
 };
 #define FEATURE_LEVEL FEATURE_MOVES /* of this version: members tell it by MEMBER */
 uint32_t root_feature_level(
     const struct root *r); /* that all members have come to; 0: none is recorded yet */
-uint32_t command_feature_level(
-    enum command_type type); /* that brought it; UINT32_MAX for one that is not known */
+/* That brought this command (step 0) or this step of it; UINT32_MAX for what is not known. */
+uint32_t command_feature_level(enum command_type type, int step);
+uint32_t command_needs(struct slice encoded); /* the same of a whole command */
 
 enum write_verb { WRITE_CREATE = 1, WRITE_UPDATE, WRITE_UPDATE_STATUS, WRITE_DELETE };
 struct write_op {

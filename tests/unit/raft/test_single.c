@@ -357,6 +357,52 @@ static void test_entry_length_wraps(void **state)
     rig_destroy(&r);
 }
 
+static void step_propose(struct rig *r, union command *c, struct rig_call *call)
+{
+    struct buf b;
+
+    memset(call, 0, sizeof *call);
+    buf_init(&b, LIMIT_COMMAND_MAX_BYTES);
+    command_encode(c, &b);
+    core_propose(r->m[1].core, r->loop, c->head.request_id, slice_make(b.p, b.n), 10000,
+                 rig_proposed, call);
+    buf_fini(&b);
+    rig_wait_for(r, rig_done, call);
+}
+
+/* An older member would stop at what it does not know: the leader does not take it. */
+static void test_what_not_all_know_is_not_taken(void **state)
+{
+    union command member = {.member = {.head = {.type = CMD_MEMBER}}};
+    union command run = {.run = {.head = {.type = CMD_RUN}}};
+    struct rig_call call;
+    struct rig r;
+
+    (void)state;
+    rig_create(&r, 1);
+    rig_start(&r, 1);
+    rig_wait_for(&r, rig_has_leader, &r);
+    for (int round = 0; round < 2; round++) {
+        bool mixed = round == 1;
+        member.member.member.id = mixed ? 7 : 1;
+        member.member.member.feature_level = mixed ? 0 : FEATURE_LEVEL; /* 0: it tells none */
+        (void)snprintf(member.head.request_id, sizeof member.head.request_id, "m-%d", round);
+        step_propose(&r, &member, &call);
+        assert_int_equal(call.code, 0);
+        run.run.step = STEP_CHECKPOINT;
+        (void)snprintf(run.head.request_id, sizeof run.head.request_id, "c-%d", round);
+        step_propose(&r, &run, &call);
+        assert_int_equal(call.code, mixed ? E_NOTIMPL : E_STALE); /* there is no such workload */
+        assert_int_equal(call.applied, !mixed);
+        run.run.step = STEP_ENDED;
+        (void)snprintf(run.head.request_id, sizeof run.head.request_id, "e-%d", round);
+        step_propose(&r, &run, &call);
+        assert_int_equal(call.code, E_STALE);
+        assert_true(call.applied);
+    }
+    rig_destroy(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_in_term),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_entry_length_wraps),
+        cmocka_unit_test(test_what_not_all_know_is_not_taken),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -229,6 +229,83 @@ static void test_every_type_has_its_bytes(void **state)
     assert_int_equal(CMD_LEDGER, 8);
 }
 
+static void one_entry(struct slice command, struct buf *out)
+{
+    entry_begin(out, &(struct entry_head){.number = 7, .term = 3, .time_ms = TIME_MS});
+    entry_add(out, command);
+    entry_end(out);
+}
+
+static void applied(const struct result *r, void *arg)
+{
+    *(int *)arg = r->code;
+}
+
+/* A member that does not know a step stops, and its state is as it was; one that knows the command
+ * but not the step would otherwise say no where the others say yes. */
+static void stops_at(enum command_type type, int step)
+{
+    union command c = {.head = {.type = type, .request_id = "id-1"}}, *back = NULL;
+    struct root *r = root_create(), *was = r;
+    AUTO_ARENA a = arena_create(0);
+    AUTO_BUF b;
+    AUTO_BUF entry;
+    struct err e = {0};
+    int code = 1;
+
+    if (type == CMD_RUN)
+        c.run.step = (enum run_step)step;
+    else
+        c.migrate.step = (enum move_step)step;
+    buf_init(&b, LIMIT_COMMAND_MAX_BYTES);
+    buf_init(&entry, LIMIT_ENTRY_MAX_BYTES);
+    command_encode(&c, &b);
+    assert_true(command_needs(slice_make(b.p, b.n)) == UINT32_MAX);
+    assert_int_equal(command_decode(slice_make(b.p, b.n), a, &back, &e), E_NOTIMPL);
+    one_entry(slice_make(b.p, b.n), &entry);
+    assert_int_equal(store_apply(&r, 11, 3, slice_make(entry.p, entry.n), applied, &code, &e),
+                     E_CORRUPT);
+    assert_non_null(strstr(e.text, "upgrade this member"));
+    assert_ptr_equal(r, was);
+    assert_int_equal(code, 1);
+    (void)root_unref(r);
+    (void)tree_reap(SIZE_MAX);
+}
+
+/* One table says what came when, and every command and step has its row in it. */
+static void test_what_came_when(void **state)
+{
+    int run = 1, move = 1;
+
+    (void)state;
+    for (int type = 1; type < 256; type++) {
+        bool golden = false;
+        for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+            golden |= (int)table[i].type == type;
+        if (golden != (command_feature_level((enum command_type)type, 0) != UINT32_MAX))
+            fail_msg("command %d: features.def and the commands disagree", type);
+    }
+    for (; strcmp(run_step_text((enum run_step)run), "?") != 0; run++)
+        if (command_feature_level(CMD_RUN, run) > FEATURE_LEVEL)
+            fail_msg("step %s of RUN has no row in features.def",
+                     run_step_text((enum run_step)run));
+    for (; strcmp(move_step_text((enum move_step)move), "?") != 0; move++)
+        if (command_feature_level(CMD_MIGRATE, move) > FEATURE_LEVEL)
+            fail_msg("step %s of MIGRATE has no row in features.def",
+                     move_step_text((enum move_step)move));
+    stops_at(CMD_RUN, run);
+    stops_at(CMD_MIGRATE, move);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        AUTO_BUF b;
+        buf_init(&b, LIMIT_COMMAND_MAX_BYTES);
+        command_bytes(&table[i], &b);
+        assert_true(command_needs(slice_make(b.p, b.n)) <= FEATURE_LEVEL);
+    }
+    assert_true(command_feature_level(CMD_RUN, STEP_ENDED) == FEATURE_FIRST);
+    assert_true(command_feature_level(CMD_RUN, STEP_CHECKPOINT) == FEATURE_MOVES);
+    assert_true(command_feature_level(CMD_MIGRATE, MOVE_START) == FEATURE_MOVES);
+}
+
 static void test_entry_and_snapshot(void **state)
 {
     AUTO_BUF entry;
@@ -329,9 +406,8 @@ static int golden_write(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands),
-        cmocka_unit_test(test_every_type_has_its_bytes),
-        cmocka_unit_test(test_entry_and_snapshot),
+        cmocka_unit_test(test_commands),           cmocka_unit_test(test_every_type_has_its_bytes),
+        cmocka_unit_test(test_what_came_when),     cmocka_unit_test(test_entry_and_snapshot),
         cmocka_unit_test(test_old_bytes_are_read),
     };
 

@@ -395,9 +395,9 @@ static void test_the_least_level_counts(void **state)
     assert_int_equal(root_feature_level(k.root), FEATURE_LEVEL);
     member(&k, 2, 0, false); /* an older one, that tells none */
     assert_int_equal(root_feature_level(k.root), FEATURE_FIRST);
-    assert_true(command_feature_level(CMD_MIGRATE) > root_feature_level(k.root));
-    assert_true(command_feature_level(CMD_RUN) <= root_feature_level(k.root));
-    assert_true(command_feature_level((enum command_type)200) == UINT32_MAX);
+    assert_true(command_feature_level(CMD_MIGRATE, 0) > root_feature_level(k.root));
+    assert_true(command_feature_level(CMD_RUN, STEP_ENDED) <= root_feature_level(k.root));
+    assert_true(command_feature_level((enum command_type)200, 0) == UINT32_MAX);
     member(&k, 2, FEATURE_LEVEL + 1, false); /* a newer one */
     assert_int_equal(root_feature_level(k.root), FEATURE_LEVEL);
     member(&k, 1, 0, true);
