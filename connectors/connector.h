@@ -44,6 +44,7 @@ enum run_state {
  * a cut file names each rank's manifest, step and digest. */
 struct run_checkpoint_report {
     bool present;
+    int64_t epoch; /* that wrote it, told by stage() only; 0: that of the observation's key */
     int64_t step, bytes, write_ms, ranks; /* step: the least of all ranks */
     int64_t
         written_ms;  /* UTC by the target's clock when the first rank's was whole; 0 = not known */
@@ -80,6 +81,10 @@ struct run_order {
      * when it does not hold nothing is started and the run is RUN_ABSENT with a Checkpoint… reason.
      */
     const char *resume_path, *resume_digest;
+    int64_t resume_epoch, resume_step; /* of it; 0 and -1: there is none */
+    /* Of stage() alone: 0, or it looks into checkpoint_dir instead, for what is newer than the
+     * above, of this epoch or an earlier one. All runs of these are proved ended. */
+    int64_t look_epoch;
 };
 
 struct call;
@@ -149,7 +154,10 @@ struct connector_ops {
     void (*find)(struct connector *c, const struct run_key *k, struct call *call);
     /* Reads all of o's resume_path on the target's side and checks every digest, ahead of submit:
      * DONE = it can be resumed from there; REJECTED (err E_CHECKPOINT, seen->reason Checkpoint…) =
-     * it cannot. Starts nothing. */
+     * it cannot. Starts nothing.
+     * With look_epoch: DONE = the store was looked through; seen->checkpoint is the newest one
+     * there that verifies as a whole and is newer than resume_…, or not present; seen->message says
+     * what was passed over, and why. REJECTED or UNKNOWN = it could not be looked through. */
     void (*stage)(struct connector *c, const struct run_order *o, struct call *call);
     /* Sends the signal, then waits for its end up to grace_ms; the end itself comes by observed().
      * DONE = signal delivered. */

@@ -73,6 +73,8 @@ cJSON *wire_checkpoint(const struct run_checkpoint_report *c)
 {
     cJSON *j = cJSON_CreateObject();
 
+    if (c->epoch)
+        cJSON_AddNumberToObject(j, "epoch", (double)c->epoch);
     cJSON_AddNumberToObject(j, "step", (double)c->step);
     cJSON_AddNumberToObject(j, "bytes", (double)c->bytes);
     cJSON_AddNumberToObject(j, "writeMs", (double)c->write_ms);
@@ -92,6 +94,7 @@ void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret)
         strncmp(digest, "sha256:", 7) != 0 || strlen(digest) >= sizeof ret->digest)
         return;
     ret->present = true;
+    ret->epoch = (int64_t)wire_u64(j, "epoch");
     ret->step = (int64_t)wire_u64(j, "step");
     ret->bytes = (int64_t)wire_u64(j, "bytes");
     ret->write_ms = (int64_t)wire_u64(j, "writeMs");

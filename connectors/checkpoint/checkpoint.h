@@ -160,13 +160,32 @@ struct checkpoint_want {
      * since (device, inode, size, times) need not be read again. NULL: all is read. */
     const char *proofs_dir;
     bool write_proofs;
+    bool cut_only; /* the cut itself and whose it is, none of its files */
 };
 struct checkpoint_found {
     int64_t epoch, step, bytes, ranks;  /* of the whole cut */
+    int64_t written_ms;                 /* UTC: when the cut was written */
+    char path[CHECKPOINT_PATH_MAX];     /* of the cut */
+    char digest[CHECKPOINT_DIGEST_MAX]; /* of the cut */
     char dir[CHECKPOINT_PATH_MAX + 64]; /* of the rank: HANSE_RESUME_DIR; "" for all */
 };
 int checkpoint_verify(const struct checkpoint_want *w, struct checkpoint_progress *p,
                       struct checkpoint_found *ret, struct err *err) MUST_CHECK;
+/* ---- the newest in the store (newest.c) ---- */
+struct checkpoint_search {
+    struct checkpoint_store at;
+    const char *workload;
+    int64_t epoch; /* no later one. Its runs are proved ended: nobody writes there any more */
+    int64_t known_epoch, known_step; /* only what is newer than this; 0 and -1: whatever there is */
+    int64_t world;                   /* 0 = any */
+    const char *proofs;              /* proofs are left below it, by the cut's digest; NULL: none */
+};
+/* The newest cut that verifies as a whole; one that does not is passed over for the next older, and
+ * `passed` (an initialised buffer) says why. Seals that nobody made a cut of, since their agent was
+ * gone, become one. 0: ret->path is it, or "" when nothing newer is there. Any error says that the
+ * store could not be asked. */
+int checkpoint_newest(const struct checkpoint_search *q, struct checkpoint_progress *p,
+                      struct checkpoint_found *ret, struct buf *passed, struct err *err) MUST_CHECK;
 /* What the program is to see of a verified folder: exactly what the manifest says. A log that has
  * grown since is cut to its length in a copy; then ret is `view`, made anew, with links for the
  * rest. Else it is dir itself. */

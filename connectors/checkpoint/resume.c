@@ -400,10 +400,10 @@ static int place_of(const struct checkpoint_want *w, struct place *ret, struct e
 }
 
 static int cut_get(struct store *store, const struct checkpoint_want *w, const struct place *at,
-                   struct buf *text, struct err *err)
+                   struct buf *text, int64_t *ret_written_ns, struct err *err)
 {
     struct err why = {0};
-    int rc = store_get(store, at->name, CHECKPOINT_CUT_MAX, text, NULL, &why);
+    int rc = store_get(store, at->name, CHECKPOINT_CUT_MAX, text, ret_written_ns, &why);
 
     /* Not the checkpoint is missing, but the whole store: here, perhaps, and not elsewhere. */
     if (rc == E_NOTFOUND && !store_is_here(store))
@@ -423,14 +423,16 @@ static int cut_get(struct store *store, const struct checkpoint_want *w, const s
 }
 
 static int cut_read(struct store *store, const struct checkpoint_want *w, const struct place *at,
-                    struct arena *a, struct checkpoint_cut *ret, struct err *err)
+                    struct arena *a, struct checkpoint_cut *ret, struct checkpoint_found *found,
+                    struct err *err)
 {
     char digest[CHECKPOINT_DIGEST_MAX];
+    int64_t written_ns = 0;
     struct err why = {0};
     AUTO_BUF text;
 
     buf_init(&text, CHECKPOINT_CUT_MAX + (128u << 10));
-    int rc = cut_get(store, w, at, &text, err);
+    int rc = cut_get(store, w, at, &text, &written_ns, err);
     if (rc == 0)
         rc = sealfs_digest(text.p, text.n, digest, err);
     if (rc < 0)
@@ -444,6 +446,9 @@ static int cut_read(struct store *store, const struct checkpoint_want *w, const 
         return err_field(err, E_CHECKPOINT, ALTERED,
                          "%.250s is not the one that was recorded (%.20s…, now %.20s…)", w->path,
                          w->digest, digest);
+    found->written_ms = written_ns / 1000000;
+    (void)snprintf(found->path, sizeof found->path, "%s", w->path);
+    memcpy(found->digest, digest, sizeof digest);
     return 0;
 }
 
@@ -542,24 +547,28 @@ static int verify_rank(struct store *store, const struct checkpoint_want *w, con
 static int verify_cut(struct store *store, const struct checkpoint_want *w, const struct place *at,
                       struct checkpoint_progress *p, struct checkpoint_found *ret, struct err *err)
 {
+    struct checkpoint_found found = {0};
     struct checkpoint_cut c;
     AUTO_ARENA a = arena_create(0);
     char dir[CHECKPOINT_PATH_MAX + 64];
-    int rc = cut_read(store, w, at, a, &c, err);
+    int rc = cut_read(store, w, at, a, &c, &found, err);
 
     if (rc == 0)
         rc = cut_is_ours(w, &c, err);
-    if (rc == 0 && !*store_local(store))
+    if (rc == 0 && !w->cut_only && !*store_local(store))
         rc = err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine", w->path);
-    for (size_t i = 0; rc == 0 && i < c.n_ranks; i++)
+    for (size_t i = 0; rc == 0 && i < c.n_ranks && !w->cut_only; i++)
         if (w->rank < 0 || w->rank == c.ranks[i].rank)
             rc = verify_rank(store, w, at, p, &c.ranks[i], dir, err);
     if (rc < 0)
         return rc;
-    *ret = (struct checkpoint_found){
-        .epoch = c.epoch, .step = c.step, .bytes = c.bytes, .ranks = (int64_t)c.n_ranks};
-    if (w->rank >= 0)
-        memcpy(ret->dir, dir, sizeof dir);
+    found.epoch = c.epoch;
+    found.step = c.step;
+    found.bytes = c.bytes;
+    found.ranks = (int64_t)c.n_ranks;
+    if (w->rank >= 0 && !w->cut_only)
+        memcpy(found.dir, dir, sizeof dir);
+    *ret = found;
     return 0;
 }
 

@@ -345,7 +345,10 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
                               .checkpoint_keep = o->keep ? o->keep : 2,
                               .checkpoint_interval_ms = 90500,
                               .resume_path = o->resume_path ? o->resume_path : "",
-                              .resume_digest = o->resume_digest ? o->resume_digest : ""};
+                              .resume_digest = o->resume_digest ? o->resume_digest : "",
+                              .resume_epoch = o->resume_epoch,
+                              .resume_step = o->resume_step,
+                              .look_epoch = o->look_epoch};
     if (stage)
         x->connector->ops->stage(x->connector, &order, &a->call);
     else

@@ -62,7 +62,8 @@ struct agent_order {
     struct run_key key;
     const char *script; /* of sh -c; $D is the world's folder, $K uid.epoch.rank, $H this program */
     const char *resume_path, *resume_digest;
-    int64_t keep; /* 0 = 2 */
+    int64_t look_epoch, resume_epoch, resume_step; /* agent_stage: looks for itself */
+    int64_t keep;                                  /* 0 = 2 */
     uint64_t lease_ms;
     const char *grace;
 };

@@ -100,5 +100,11 @@ cJSON *hub_stage_order(const struct run_order *o)
     wire_add_key(j, &o->key);
     order_resume(j, o);
     cJSON_AddNumberToObject(j, "world", o->placement ? (double)o->placement->n_assignments : 0);
+    if (!o->look_epoch)
+        return j;
+    cJSON_AddStringToObject(j, "checkpointBase", o->checkpoint_dir);
+    cJSON_AddNumberToObject(j, "lookEpoch", (double)o->look_epoch);
+    cJSON_AddNumberToObject(j, "resumeEpoch", (double)o->resume_epoch);
+    cJSON_AddNumberToObject(j, "resumeStep", (double)o->resume_step);
     return j;
 }

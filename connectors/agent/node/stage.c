@@ -1,7 +1,8 @@
 /* Staging: reads a whole checkpoint here, on the side that is to resume from it, before the run
  * that it comes from is given up. Idempotent: asked again while it is read, it is read once; asked
  * later, files that nobody has touched since are not read again. What was read is left as proofs
- * for the shims, so that a move does not read everything twice on this side.
+ * for the shims, so that a move does not read everything twice on this side. Asked to look, it
+ * finds the newest one by itself: its run was cut off, and nobody was told of it.
  *
  * Answers go to who asks in this session; what an older session asked is finished, and kept. */
 #include "api/base/failpoint.h"
@@ -24,7 +25,9 @@ struct stage {
     char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX], workload[64];
     char proofs[AGENT_PATH_MAX];
     int64_t world;
-    struct checkpoint_found found;
+    int64_t look_epoch, resume_epoch, resume_step; /* look_epoch: `path` is the folder to look in */
+    struct checkpoint_found found;                 /* path "" after a look: nothing newer */
+    struct buf passed;
     int rc;
     struct err err;
 };
@@ -35,6 +38,22 @@ int stage_open(struct agent *a, struct err *err)
 
     (void)snprintf(path, sizeof path, "%s/proofs", a->cfg.state_dir);
     return file_remove(a->loop, path, err);
+}
+
+static int look_work(struct stage *s)
+{
+    const struct checkpoint_search q = {.at = {.base = s->path},
+                                        .workload = s->workload,
+                                        .epoch = s->look_epoch,
+                                        .known_epoch = s->resume_epoch,
+                                        .known_step = s->resume_step,
+                                        .world = s->world,
+                                        .proofs = s->proofs};
+    int rc = checkpoint_newest(&q, &s->job.progress, &s->found, &s->passed, &s->err);
+
+    if (rc == 0) /* its proofs are kept by this name */
+        (void)snprintf(s->digest, sizeof s->digest, "%s", s->found.digest);
+    return rc;
 }
 
 static void stage_work(struct store_job *job)
@@ -49,7 +68,8 @@ static void stage_work(struct store_job *job)
                                    .write_proofs = true};
 
     FAILPOINT("agent.stage.before");
-    s->rc = checkpoint_verify(&want, &s->job.progress, &s->found, &s->err);
+    s->rc = s->look_epoch ? look_work(s)
+                          : checkpoint_verify(&want, &s->job.progress, &s->found, &s->err);
 }
 
 static void stage_answer(struct agent *a, const struct stage *s, const struct asker *k)
@@ -57,12 +77,15 @@ static void stage_answer(struct agent *a, const struct stage *s, const struct as
     struct observation o = {.key = k->key, .state = RUN_UNKNOWN};
 
     if (s->rc == 0) {
-        o.checkpoint = (struct run_checkpoint_report){.present = true,
+        o.checkpoint = (struct run_checkpoint_report){.present = *s->found.path != '\0',
+                                                      .epoch = s->found.epoch,
                                                       .step = s->found.step,
                                                       .bytes = s->found.bytes,
+                                                      .written_ms = s->found.written_ms,
                                                       .ranks = s->found.ranks};
-        (void)snprintf(o.checkpoint.digest, sizeof o.checkpoint.digest, "%s", s->digest);
-        (void)snprintf(o.checkpoint.path, sizeof o.checkpoint.path, "%s", s->path);
+        (void)snprintf(o.checkpoint.digest, sizeof o.checkpoint.digest, "%s", s->found.digest);
+        (void)snprintf(o.checkpoint.path, sizeof o.checkpoint.path, "%s", s->found.path);
+        (void)snprintf(o.message, sizeof o.message, "%.500s", s->passed.n ? s->passed.p : "");
         session_answer(a, k->id, OUT_DONE, NULL, &o);
     } else if (s->rc == E_CHECKPOINT || strcmp(s->err.field, CHECKPOINT_UNREACHABLE) == 0) {
         (void)snprintf(o.reason, sizeof o.reason, "%.63s", s->err.field);
@@ -99,9 +122,9 @@ static void stage_done(struct store_job *job)
     FAILPOINT("agent.stage.after");
     if (a) {
         list_remove(&s->link);
-        if (s->rc == 0)
+        if (s->rc == 0 && *s->digest)
             stage_remember(a, s);
-        else
+        else if (s->rc < 0)
             log_err(LOG_WARN, "agent.stage_refused", &s->err);
     }
     for (struct list *e; (e = list_pop(&s->askers)) != NULL;) {
@@ -110,6 +133,7 @@ static void stage_done(struct store_job *job)
             stage_answer(a, s, k);
         mem_free(k);
     }
+    buf_fini(&s->passed);
     mem_free(s);
 }
 
@@ -121,8 +145,18 @@ static struct stage *stage_make(struct agent *a, const cJSON *j, const struct ru
     (void)snprintf(s->path, sizeof s->path, "%s", wire_str(j, "resumePath"));
     (void)snprintf(s->digest, sizeof s->digest, "%s", wire_str(j, "resumeDigest"));
     (void)snprintf(s->workload, sizeof s->workload, "%s", key->uid);
-    checkpoints_proofs_dir(a, s->digest, s->proofs);
     s->world = wire_i64(j, "world");
+    s->look_epoch = wire_i64(j, "lookEpoch");
+    buf_init(&s->passed, 4096);
+    if (s->look_epoch) {
+        (void)snprintf(s->path, sizeof s->path, "%s", wire_str(j, "checkpointBase"));
+        s->digest[0] = '\0';
+        s->resume_epoch = wire_i64(j, "resumeEpoch");
+        s->resume_step = wire_i64(j, "resumeStep");
+        (void)snprintf(s->proofs, sizeof s->proofs, "%s/proofs", a->cfg.state_dir);
+    } else {
+        checkpoints_proofs_dir(a, s->digest, s->proofs);
+    }
     s->job.kind = STORE_JOB_STAGE;
     s->job.work = stage_work;
     s->job.done = stage_done;
@@ -135,29 +169,48 @@ static bool digest_is(const char *s)
            strspn(s + 7, "0123456789abcdef") == 64;
 }
 
+/* The same question, so that one reading answers both. */
+static bool stage_is(const struct stage *t, const struct run_key *key, const cJSON *j)
+{
+    int64_t look = wire_i64(j, "lookEpoch");
+    const char *path = wire_str(j, look ? "checkpointBase" : "resumePath");
+
+    return t->look_epoch == look && strcmp(t->path, path) == 0 &&
+           strcmp(t->workload, key->uid) == 0 && t->world == wire_i64(j, "world") &&
+           (look ? t->resume_epoch == wire_i64(j, "resumeEpoch") &&
+                       t->resume_step == wire_i64(j, "resumeStep")
+                 : strcmp(t->digest, wire_str(j, "resumeDigest")) == 0);
+}
+
+static int stage_check(const cJSON *j, struct err *err)
+{
+    bool look = wire_i64(j, "lookEpoch") != 0;
+    const char *path = wire_str(j, look ? "checkpointBase" : "resumePath");
+
+    if (path[0] != '/' || strlen(path) >= CHECKPOINT_PATH_MAX ||
+        (!look && !digest_is(wire_str(j, "resumeDigest"))) || wire_i64(j, "lookEpoch") < 0)
+        return err_set(err, E_INVALID,
+                       look ? "to look, stage needs an absolute folder and an epoch"
+                            : "stage needs the absolute path of a cut and its sha256");
+    return 0;
+}
+
 void stage_request(struct agent *a, uint64_t id, const cJSON *j)
 {
-    const char *path = wire_str(j, "resumePath"), *digest = wire_str(j, "resumeDigest");
     struct stage *s = NULL;
     struct run_key key;
     struct asker *k;
     struct err err;
     unsigned n = 0;
 
-    if (wire_key(j, &key, &err) < 0) {
-        session_answer(a, id, OUT_REJECTED, &err, NULL);
-        return;
-    }
-    if (path[0] != '/' || strlen(path) >= CHECKPOINT_PATH_MAX || !digest_is(digest)) {
-        (void)err_set(&err, E_INVALID, "stage needs the absolute path of a cut and its sha256");
+    if (wire_key(j, &key, &err) < 0 || stage_check(j, &err) < 0) {
         session_answer(a, id, OUT_REJECTED, &err, NULL);
         return;
     }
     list_for_each (it, &a->stages) {
         struct stage *t = container_of(it, struct stage, link);
         n++;
-        if (strcmp(t->path, path) == 0 && strcmp(t->digest, digest) == 0 &&
-            strcmp(t->workload, key.uid) == 0 && t->world == wire_i64(j, "world"))
+        if (stage_is(t, &key, j))
             s = t;
     }
     if (!s && n >= STAGES_MAX) {

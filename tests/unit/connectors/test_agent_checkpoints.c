@@ -406,6 +406,48 @@ static void stage_is_idempotent_and_survives_its_asker(void **state)
     assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 0);
 }
 
+/* Its agent is dead and nobody renews: the shim ends it by its lease, what it saves then is sealed,
+ * and no cut names it. The other side finds it, and the way that the late one made is not gone. */
+static void what_nobody_was_told_is_found(void **state)
+{
+    struct agent_order o = {
+        .key = agent_key(), .script = SAVES_ON_SIGNAL("10"), .lease_ms = 6000, .grace = "1s"};
+    struct run_key old = o.key;
+    struct asked a;
+    char end[128];
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    struct run_checkpoint_report told = *agent_await_step(&o.key, 10);
+    agent_end(0, SIGKILL);
+    (void)snprintf(end, sizeof end, "state-t1/runs/%s.1.1/0/end.json", o.key.uid);
+    assert_true(agent_await_file(end));
+    o.side = 1;
+    o.key.epoch = 2;
+    o.look_epoch = 1;
+    o.resume_epoch = 1;
+    o.resume_step = told.step;
+    assert_int_equal(agent_stage(&o, &a), OUT_DONE);
+    assert_true(a.seen.checkpoint.present);
+    assert_int_equal(a.seen.checkpoint.epoch, 1);
+    assert_int_equal(a.seen.checkpoint.step, 20);
+    struct run_checkpoint_report found_ = a.seen.checkpoint;
+    o.resume_step = 20;
+    assert_int_equal(agent_stage(&o, &a), OUT_DONE);
+    assert_false(a.seen.checkpoint.present); /* nothing newer */
+    o.look_epoch = 0;
+    o.lease_ms = 0;
+    o.script = SAVES "exit $s";
+    o.resume_path = found_.path;
+    o.resume_digest = found_.digest;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 20);
+    agent_begin(0); /* back, it tells of an end that is told already */
+    const struct observation *e = agent_await(&old, RUN_ENDED);
+    assert_true(e->lease_lost);
+    assert_true(e->checkpoint.step == 20 || e->checkpoint.step == 10);
+}
+
 /* Asked to stop while it is still reading what it is to resume from. */
 static void a_run_stopped_before_its_start_never_was(void **state)
 {
@@ -447,6 +489,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_old_epoch_cannot_touch_the_new),
         cmocka_unit_test(retention_keeps_what_the_hub_has),
         cmocka_unit_test(stage_is_idempotent_and_survives_its_asker),
+        cmocka_unit_test(what_nobody_was_told_is_found),
         cmocka_unit_test(a_run_stopped_before_its_start_never_was),
     };
     return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
