@@ -87,7 +87,7 @@ static bool start(struct relay *r, const char *group, const char *const *argv)
         (void)dup2(p[1][1], 1);
         (void)dup2(p[2][1], 2);
         (void)signal(SIGPIPE, SIG_DFL);
-        _exit(enter_exec(group, 0, argv));
+        _exit(enter_exec(group, 0, "", argv));
     }
     r->in = p[0][1];
     r->out[0] = p[1][0];

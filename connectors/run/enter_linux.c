@@ -2,6 +2,7 @@
  * program. A process of its own because the seam starts programs, and these three must happen
  * between fork and exec. */
 #include "connectors/run/run.h"
+#include "connectors/run/will_linux.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-int enter_exec(const char *group, int64_t parent, const char *const *argv)
+int enter_exec(const char *group, int64_t parent, const char *will, const char *const *argv)
 {
     union { /* execvp is declared without const, and does not write to it */
         const char *const *c;
@@ -32,6 +33,10 @@ int enter_exec(const char *group, int64_t parent, const char *const *argv)
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != (pid_t)parent) /* it died before we asked */
             return 128 + SIGKILL;
+    }
+    if (*will && !will_program(will)) {
+        (void)fprintf(stderr, "hanse run: cannot write %s: %s\n", will, strerror(errno));
+        return 126;
     }
     (void)execvp(args.m[0], args.m);
     int e = errno;

@@ -23,6 +23,8 @@ void run_report_print(const struct run_report *r, struct buf *out)
         cJSON_AddBoolToObject(j, "ready", true);
     if (r->never_started)
         cJSON_AddBoolToObject(j, "neverStarted", true);
+    if (r->unsealed)
+        cJSON_AddBoolToObject(j, "unsealed", true);
     if (r->checkpoint.present) {
         cJSON *c = cJSON_AddObjectToObject(j, "checkpoint");
         cJSON_AddNumberToObject(c, "step", (double)r->checkpoint.step);
@@ -92,6 +94,7 @@ int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err
         r.stopped = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "stopped"));
         r.ready = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "ready"));
         r.never_started = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "neverStarted"));
+        r.unsealed = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "unsealed"));
         seal_read(cJSON_GetObjectItemCaseSensitive(j, "checkpoint"), &r.checkpoint);
         text(j, "reason", r.reason, sizeof r.reason);
         text(j, "message", r.message, sizeof r.message);
@@ -99,4 +102,22 @@ int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err
     }
     cJSON_Delete(j);
     return known ? 0 : err_set(err, E_CORRUPT, "a runner's report cannot be read");
+}
+
+void run_report_exit(struct run_report *r, int exit_code, int term_signal)
+{
+    r->exit_code = exit_code;
+    r->term_signal = term_signal;
+    if (!r->reason[0] && term_signal)
+        (void)snprintf(r->message, sizeof r->message, "killed by signal %d", term_signal);
+    else if (!r->reason[0] && exit_code)
+        (void)snprintf(r->message, sizeof r->message, "exit status %d", exit_code);
+}
+
+void run_report_lease_lost(struct run_report *r)
+{
+    r->lease_lost = true;
+    (void)snprintf(r->reason, sizeof r->reason, "LeaseLost");
+    (void)snprintf(r->message, sizeof r->message,
+                   "the lease was not renewed in time: stopped by its own runner");
 }

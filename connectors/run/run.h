@@ -36,13 +36,20 @@ struct run_report { /* of one worker */
     bool ready;         /* STARTING: what it resumes from is verified, it waits for GO */
     bool never_started; /* ENDED: no process of the program ever was */
     bool stuck;         /* not told: the store hangs, and with it a thread of this process */
+    bool unsealed;      /* ENDED: its runner died before it could seal what was saved last */
     struct checkpoint_sealed checkpoint; /* newest */
     char reason[64], message[256];
 };
 /* One JSON object, as in end.json and in RUN_FRAME_STATE. */
 void run_report_print(const struct run_report *r, struct buf *out);
 int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err) MUST_CHECK;
+/* Puts in how the program ended; the message too, unless there is a reason already. */
+void run_report_exit(struct run_report *r, int exit_code, int term_signal);
+void run_report_lease_lost(struct run_report *r);
 #define RUN_END_FILE "end.json"
+#define RUN_EXIT_FILE                                                                              \
+    "exit.json" /* a report as well: the program has exited, the tree may live                     \
+                 */
 
 #define RUN_RESUME_LATEST "latest"
 /* A rank's checkpoints; strings are never NULL. connectors/checkpoint/README.md has the folders. */
@@ -73,6 +80,7 @@ struct runner_config {
     uint64_t lease_ms, lease_from_ms; /* 0 = no lease; from: loop_now_ms when it was asked for */
     uint64_t grace_ms; /* of a lost lease, and for what a finished program leaves behind */
     int64_t guard_pid; /* 0 = none */
+    const char *will;  /* what the guard reads when we die (will_linux.h); "" = nobody does */
     struct run_checkpoints checkpoints;
     /* Last call; the runner is gone then. */
     void (*done)(const struct run_report *r, void *arg);
@@ -91,11 +99,14 @@ int run_main(int argc, char **argv);
 /* ---- parts that are plain Linux programs
  * ------------------------------------------------------------------ */
 /* Forks: 0 in the child, which is the shim. The parent is its guard: it waits, hands signals on,
- * and when the shim dies without a word it ends the tree and writes end.json. It never returns. */
-int guard_split(const char *dir, const char *marker, const char *group, struct err *err) MUST_CHECK;
-/* Joins the group, dies with its parent, becomes argv. Returns only the exit status of a failure.
- */
-int enter_exec(const char *group, int64_t parent, const char *const *argv);
+ * and when the shim dies without a word it ends the tree, finds out how the program ended, and
+ * writes end.json. It never returns. ret_will: where the shim leaves its will. */
+#define RUN_WILL_MAX 4160
+int guard_split(const char *dir, const char *marker, const char *group, char ret_will[RUN_WILL_MAX],
+                struct err *err) MUST_CHECK;
+/* Joins the group, dies with its parent, puts itself into the will, becomes argv. Returns only the
+ * exit status of a failure. */
+int enter_exec(const char *group, int64_t parent, const char *will, const char *const *argv);
 /* `hanse run --attach SOCKET --id N -- CMD`: runs CMD for `hanse exec`, its three streams over a
  * unix socket. */
 int attach_exec(const char *socket_path, uint64_t id, const char *group, const char *const *argv);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 struct args {
-    const char *dir, *socket, *log, *cwd, *group, *attach;
+    const char *dir, *socket, *log, *cwd, *group, *attach, *will;
     const char *ck, *workload, *resume, *digest, *proofs;
     uint64_t lease_ms, from_ms, grace_ms, parent, id, epoch, rank, world, keep;
     bool enter, help, wait_go;
@@ -95,6 +95,7 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
                    {"--cwd", &a->cwd, NULL, NULL},
                    {"--group", &a->group, NULL, NULL},
                    {"--attach", &a->attach, NULL, NULL},
+                   {"--will", &a->will, NULL, NULL},
                    {"--lease", NULL, &a->lease_ms, NULL},
                    {"--lease-from", NULL, &a->from_ms, NULL},
                    {"--grace", NULL, &a->grace_ms, NULL},
@@ -203,7 +204,7 @@ static int shim_failed(struct loop *l, const struct args *a, const struct err *w
     return 126;
 }
 
-static int shim_run(const struct args *a, const char *marker, const char *group)
+static int shim_run(const struct args *a, const char *marker, const char *group, const char *will)
 {
     struct err err;
     struct shim s = {.grace_ms = a->grace_ms};
@@ -228,6 +229,7 @@ static int shim_run(const struct args *a, const char *marker, const char *group)
                                 .lease_from_ms = a->from_ms,
                                 .grace_ms = a->grace_ms,
                                 .guard_pid = getppid(),
+                                .will = will,
                                 .checkpoints = {.base = a->ck,
                                                 .workload = a->workload,
                                                 .epoch = (int64_t)a->epoch,
@@ -268,6 +270,7 @@ int run_main(int argc, char **argv)
 {
     struct args a = {.grace_ms = 30000,
                      .group = "",
+                     .will = "",
                      .ck = "",
                      .workload = env_text("HANSE_WORKLOAD_UID", "local"),
                      .resume = "",
@@ -277,7 +280,7 @@ int run_main(int argc, char **argv)
                      .rank = env_number("HANSE_RANK", 0),
                      .world = env_number("HANSE_WORLD_SIZE", 1),
                      .keep = 3};
-    char group[RUN_GROUP_MAX], name[RUN_MARKER_MAX];
+    char group[RUN_GROUP_MAX], name[RUN_MARKER_MAX], will[RUN_WILL_MAX];
     struct err err;
 
     if (args_parse(argc, argv, &a, &err) < 0) {
@@ -287,7 +290,7 @@ int run_main(int argc, char **argv)
     if (a.help)
         return fputs(usage, stdout) < 0;
     if (a.enter)
-        return enter_exec(a.group, (int64_t)a.parent, a.cmd);
+        return enter_exec(a.group, (int64_t)a.parent, a.will, a.cmd);
     if (a.attach)
         return attach_exec(a.attach, a.id, a.group, a.cmd);
     const char *marker = getenv(RUN_MARKER_ENV);
@@ -303,9 +306,9 @@ int run_main(int argc, char **argv)
     for (char *p = name; *p; p++)
         *p = *p == '/' ? '.' : *p;
     tree_group_create(NULL, name, group);
-    if (guard_split(a.dir, marker, group, &err) < 0) {
+    if (guard_split(a.dir, marker, group, will, &err) < 0) {
         (void)fprintf(stderr, "hanse run: %s\n", err.text);
         return 1;
     }
-    return shim_run(&a, marker, group);
+    return shim_run(&a, marker, group, will);
 }

@@ -11,11 +11,9 @@
  * event. */
 #include "api/base/failpoint.h"
 #include "api/base/limits.h"
-#include "api/base/list.h"
 #include "api/base/log.h"
-#include "connectors/run/keeper.h"
+#include "connectors/run/runner_internal.h"
 
-#include <cjson/cJSON.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,42 +21,13 @@
 #define LEFTOVER_GRACE_MAX_MS 5000 /* for what a finished program left behind */
 #define TREE_POLL_MS 20
 #define TRIM_EVERY_MS 2000
-#define LINKS_MAX 8 /* agents come one at a time; more is somebody else */
-
-enum runner_state {
-    RS_PREPARING,
-    RS_WAITING,
-    RS_RUNNING,
-    RS_ENDING,
-    RS_KILLING,
-    RS_SEALING,
-    RS_GONE
-};
-
-struct runner_link {
-    struct list link;
-    struct runner *runner;
-    struct stream *stream;
-    struct frame_reader reader;
-};
-struct runner {
-    struct loop *loop;
-    struct runner_config cfg;
-    enum runner_state state;
-    struct run_report report;
-    struct process *program; /* NULL: it has exited */
-    uint64_t lease_until_ms; /* 0 = no lease */
-    uint64_t kill_at_ms;     /* in ENDING */
-    struct timer tick, trim;
-    struct listener *listener;
-    struct list links;
-    unsigned n_links;
-    bool written;          /* end.json is on disk */
-    struct keeper *keeper; /* NULL: no checkpoints */
-    bool go;               /* the other ranks are ready, too */
-};
 
 static void runner_tick(void *arg);
+
+static bool program_lives(const struct runner *r)
+{
+    return r->program && !r->exited;
+}
 
 static struct runner_tree runner_tree(const struct runner *r)
 {
@@ -71,29 +40,7 @@ static struct runner_tree runner_tree(const struct runner *r)
                                 .watched = r->program ? process_pid(r->program) : 0};
 }
 
-/* ---- telling the agent
- * --------------------------------------------------------------------------------- */
-static void runner_tell(struct runner *r, struct stream *only)
-{
-    AUTO_BUF b;
-
-    buf_init(&b, 8192);
-    run_report_print(&r->report, &b);
-    list_for_each (it, &r->links) {
-        struct runner_link *k = container_of(it, struct runner_link, link);
-        if (!only || k->stream == only)
-            frame_send(k->stream, RUN_FRAME_STATE, 0, 0, b.p, b.n);
-    }
-}
-
-static uint64_t json_u64(const cJSON *j, const char *name)
-{
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
-
-    return cJSON_IsNumber(v) && v->valuedouble > 0 ? (uint64_t)v->valuedouble : 0;
-}
-
-static void runner_renew(struct runner *r, uint64_t from_ms, uint64_t lease_ms)
+void runner_renew(struct runner *r, uint64_t from_ms, uint64_t lease_ms)
 {
     uint64_t now = loop_now_ms(r->loop);
     uint64_t until = (from_ms < now ? from_ms : now) + lease_ms;
@@ -103,76 +50,15 @@ static void runner_renew(struct runner *r, uint64_t from_ms, uint64_t lease_ms)
     runner_tick(r);
 }
 
-static int link_frame(const struct frame *f, void *arg)
+void runner_look_again(struct runner *r)
 {
-    struct runner_link *k = arg;
-    cJSON *j = cJSON_ParseWithLength(f->body.p, f->body.n);
-
-    if (f->type == RUN_FRAME_RENEW)
-        runner_renew(k->runner, json_u64(j, "from"), json_u64(j, "leaseMs"));
-    else if (f->type == RUN_FRAME_STOP)
-        runner_stop(k->runner, (int)json_u64(j, "signal"), json_u64(j, "graceMs"));
-    else if (f->type == RUN_FRAME_GO) {
-        k->runner->go = true;
-        timer_start(&k->runner->tick, 0);
-    }
-    cJSON_Delete(j);
-    return 0;
-}
-
-static void link_data(struct stream *s, const void *p, size_t n, void *arg)
-{
-    struct runner_link *k = arg;
-    struct err err;
-
-    if (frame_feed(&k->reader, p, n, link_frame, k, &err) < 0)
-        stream_abort(s, err.text);
-}
-
-static void runner_free_when_quiet(struct runner *r);
-
-static void link_closed(struct stream *s, const struct err *why, void *arg)
-{
-    struct runner_link *k = arg;
-    struct runner *r = k->runner;
-
-    (void)s;
-    (void)why;
-    list_remove(&k->link);
-    r->n_links--;
-    frame_reader_fini(&k->reader);
-    mem_free(k);
-    runner_free_when_quiet(r);
-}
-
-static const struct stream_events link_events = {.data = link_data, .closed = link_closed};
-
-static const struct stream_events refused_events = {0};
-
-static void runner_accept(struct listener *li, struct stream *s, void *arg)
-{
-    struct runner *r = arg;
-
-    (void)li;
-    if (r->n_links == LINKS_MAX) {
-        stream_set(s, &refused_events, NULL);
-        stream_abort(s, "too many connections to one runner");
-        return;
-    }
-    struct runner_link *k = mem_new(struct runner_link);
-    k->runner = r;
-    k->stream = s;
-    frame_reader_init(&k->reader);
-    list_push(&r->links, &k->link);
-    r->n_links++;
-    stream_set(s, &link_events, k);
-    runner_tell(r, s);
+    timer_start(&r->tick, 0);
 }
 
 /* ---- the end
  * -----------------------------------------------------------------------------------------------
  */
-static void runner_free_when_quiet(struct runner *r)
+void runner_free_when_quiet(struct runner *r)
 {
     if (r->state != RS_GONE || !r->written || r->n_links)
         return;
@@ -180,9 +66,22 @@ static void runner_free_when_quiet(struct runner *r)
     struct runner_config cfg = r->cfg;
     timer_stop(&r->tick);
     timer_stop(&r->trim);
+    (void)!loop_signal(r->loop, SIGCHLD, NULL, NULL, NULL);
     r->keeper = keeper_destroy(r->keeper);
     mem_free(r);
     cfg.done(&report, cfg.arg);
+}
+
+/* Until now a guard, or an agent, would have found the exit status with the kernel. One of nobody's
+ * (no folder, no end.json) finds it there for good. */
+static void runner_reap(struct runner *r)
+{
+    if (!r->program)
+        return;
+    if (r->cfg.dir)
+        r->cfg.os->ops->exit_reap(r->cfg.os, process_pid(r->program));
+    process_unref(r->program);
+    r->program = NULL;
 }
 
 /* Nobody is left: says so on disk first, then to the agent, then goes. */
@@ -210,13 +109,13 @@ static void runner_finish(struct runner *r)
     }
     r->written = true;
     FAILPOINT("shim.end.after");
+    runner_reap(r);
     r->cfg.os->ops->group_remove(r->cfg.os, r->cfg.group);
     runner_tell(r, NULL);
     if (r->listener)
         listener_close(r->listener);
     r->listener = NULL;
-    list_for_each (it, &r->links)
-        stream_close(container_of(it, struct runner_link, link)->stream);
+    runner_hang_up(r);
     runner_free_when_quiet(r);
 }
 
@@ -258,7 +157,7 @@ static void runner_begin_end(struct runner *r, int signo, uint64_t kill_at_ms)
     if (r->state == RS_ENDING) {
         if (kill_at_ms < r->kill_at_ms)
             r->kill_at_ms = kill_at_ms;
-        if (r->program && signo)
+        if (program_lives(r) && signo)
             process_signal(r->program, signo);
         return;
     }
@@ -269,7 +168,7 @@ static void runner_begin_end(struct runner *r, int signo, uint64_t kill_at_ms)
         keeper_pause(r->keeper);
     r->kill_at_ms = kill_at_ms;
     r->report.step = RUN_STEP_ENDING;
-    if (r->program && signo)
+    if (program_lives(r) && signo)
         process_signal(r->program, signo);
     runner_tell(r, NULL);
 }
@@ -278,26 +177,50 @@ void runner_stop(struct runner *r, int signo, uint64_t grace_ms)
 {
     if (signo <= 0 || signo > 64)
         signo = SIGTERM;
-    if (r->state <= RS_ENDING)
+    if (r->state <= RS_ENDING && !r->report.stopped) {
         r->report.stopped = true;
+        r->cfg.os->ops->will_flag(r->cfg.os, r->cfg.will, WILL_STOPPED);
+    }
     runner_begin_end(r, signo, loop_now_ms(r->loop) + grace_ms);
     timer_start(&r->tick, 0);
 }
 
-static void program_exited(struct process *p, int exit_code, int term_signal, void *arg)
+/* Also when guard and agent die with us, or the machine does: the next agent finds it. */
+static void runner_note_exit(struct runner *r)
 {
-    struct runner *r = arg;
+    struct run_report note = r->report;
+    char path[4096];
+    struct err err;
+    AUTO_BUF b;
 
-    (void)p;
-    r->program = NULL;
-    r->report.exit_code = exit_code;
-    r->report.term_signal = term_signal;
-    if (!r->report.reason[0] && term_signal)
-        (void)snprintf(r->report.message, sizeof r->report.message, "killed by signal %d",
-                       term_signal);
-    else if (!r->report.reason[0] && exit_code)
-        (void)snprintf(r->report.message, sizeof r->report.message, "exit status %d", exit_code);
-    timer_start(&r->tick, 0);
+    buf_init(&b, 8192);
+    note.step = RUN_STEP_ENDED;
+    run_report_print(&note, &b);
+    (void)snprintf(path, sizeof path, "%s/" RUN_EXIT_FILE, r->cfg.dir);
+    if (file_write(r->loop, path, b.p, b.n, 0600, &err) < 0)
+        log_err(LOG_WARN, "run.exit_record", &err); /* the kernel has it still */
+}
+
+/* Has the program exited? Looked at without reaping it: from its exit to end.json there is no
+ * moment in which only this process knows how it ended. */
+static void runner_look(struct runner *r)
+{
+    int code, signo;
+
+    if (!program_lives(r) ||
+        !r->cfg.os->ops->exit_seen(r->cfg.os, process_pid(r->program), &code, &signo))
+        return;
+    r->exited = true;
+    FAILPOINT("shim.exit.before");
+    run_report_exit(&r->report, code, signo);
+    if (r->cfg.dir)
+        runner_note_exit(r);
+    FAILPOINT("shim.exit.after");
+}
+
+static void child_ended(void *arg)
+{
+    runner_look_again(arg);
 }
 
 /* The program's environment, and where it saves and resumes. */
@@ -332,7 +255,8 @@ static int runner_spawn(struct runner *r, struct err *err)
 
     (void)snprintf(parent, sizeof parent, "%lld", (long long)os->ops->self(os));
     const char *const head[] = {
-        os->ops->program(os), "run", "--enter", "--parent", parent, "--group", r->cfg.group, "--"};
+        os->ops->program(os), "run",    "--enter",   "--parent", parent, "--group",
+        r->cfg.group,         "--will", r->cfg.will, "--"};
     for (; n < sizeof head / sizeof *head; n++)
         argv[n] = head[n];
     for (const char *const *a = r->cfg.argv; *a; a++) {
@@ -347,8 +271,9 @@ static int runner_spawn(struct runner *r, struct err *err)
                                 .cwd = r->cfg.cwd,
                                 .stdout_path = log ? log : "/proc/self/fd/1",
                                 .stderr_path = log ? log : "/proc/self/fd/2",
-                                .session = true};
-    return process_spawn(r->loop, &spec, program_exited, r, &r->program, err);
+                                .session = true,
+                                .kept = true};
+    return process_spawn(r->loop, &spec, NULL, NULL, &r->program, err);
 }
 
 /* ---- the tick
@@ -372,8 +297,9 @@ static bool runner_lease(struct runner *r, uint64_t now)
         timer_start(&r->tick, lease_soft_end(r) - now);
         return false;
     }
-    r->report.lease_lost = true;
-    runner_say(r, "LeaseLost", "the lease was not renewed in time: stopped by its own runner");
+    if (!r->report.lease_lost)
+        r->cfg.os->ops->will_flag(r->cfg.os, r->cfg.will, WILL_LEASE_LOST);
+    run_report_lease_lost(&r->report);
     runner_begin_end(r, SIGTERM, r->lease_until_ms);
     timer_start(&r->tick, 0);
     return true;
@@ -383,7 +309,7 @@ static void tick_running(struct runner *r, uint64_t now)
 {
     struct runner_tree t = runner_tree(r);
 
-    if (!r->program) {
+    if (!program_lives(r)) {
         uint64_t grace =
             r->cfg.grace_ms < LEFTOVER_GRACE_MAX_MS ? r->cfg.grace_ms : LEFTOVER_GRACE_MAX_MS;
         if (r->cfg.os->ops->tree_process_count(r->cfg.os, &t) != 0)
@@ -463,6 +389,7 @@ static void runner_tick(void *arg)
     struct runner_tree t = runner_tree(r);
     int left;
 
+    runner_look(r);
     runner_take_seal(r);
     switch (r->state) {
     case RS_PREPARING:
@@ -473,7 +400,7 @@ static void runner_tick(void *arg)
         tick_running(r, now);
         return;
     case RS_ENDING:
-        left = r->program ? 1 : r->cfg.os->ops->tree_process_count(r->cfg.os, &t);
+        left = program_lives(r) ? 1 : r->cfg.os->ops->tree_process_count(r->cfg.os, &t);
         if (left == 0) {
             runner_seal(r);
         } else if (now >= r->kill_at_ms) {
@@ -481,13 +408,13 @@ static void runner_tick(void *arg)
             timer_start(&r->tick, 0);
         } else { /* its exit wakes us; the rest of the tree has to be looked for */
             uint64_t wait = r->kill_at_ms - now;
-            timer_start(&r->tick, !r->program && wait > TREE_POLL_MS ? TREE_POLL_MS : wait);
+            timer_start(&r->tick, !program_lives(r) && wait > TREE_POLL_MS ? TREE_POLL_MS : wait);
         }
         return;
     case RS_KILLING:
         (void)r->cfg.os->ops->tree_signal(r->cfg.os, &t, SIGKILL);
         left = r->cfg.os->ops->tree_process_count(r->cfg.os, &t);
-        if (left == 0 && !r->program)
+        if (left == 0 && !program_lives(r))
             runner_seal(r);
         else
             timer_start(&r->tick, TREE_POLL_MS);
@@ -538,7 +465,7 @@ static int runner_open(struct runner *r, struct err *err)
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, r->cfg.dir);
     if (file_read(r->loop, path, 8192, &b, &why) != E_NOTFOUND)
         return err_set(err, E_EXISTS, "this worker has been declared ended: %s", path);
-    return 0;
+    return r->cfg.os->ops->will_begin(r->cfg.os, r->cfg.will, err);
 }
 
 static void runner_kept(void *arg)
@@ -571,6 +498,8 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
     rc = cfg->os->ops->adopt_orphans(cfg->os, err);
     if (rc == 0)
         rc = runner_open(r, err);
+    if (rc == 0)
+        rc = loop_signal(l, SIGCHLD, child_ended, r, err);
     if (rc < 0)
         goto fail;
     if (cfg->checkpoints.base && *cfg->checkpoints.base) {
@@ -589,6 +518,7 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
     *ret = r;
     return 0;
 fail:
+    (void)!loop_signal(l, SIGCHLD, NULL, NULL, NULL);
     if (r->listener)
         listener_close(r->listener);
     mem_free(r);

@@ -19,6 +19,10 @@
 #define RUN_MARKER_MAX 128
 #define RUN_GROUP_MAX 512
 
+/* Flags of a will. */
+#define WILL_STOPPED 'S'    /* it had been asked to stop */
+#define WILL_LEASE_LOST 'L' /* its lease was over */
+
 struct runner_tree {
     const char *marker; /* value of HANSE_RUN_KEY; a value ending in '/' stands for all ranks; "" =
                            no such net */
@@ -34,6 +38,7 @@ struct runner_gpu { /* as the driver tells it */
     int64_t memory_bytes;
 };
 struct runner_os;
+struct run_report;
 struct runner_os_ops {
     /* Orphans below this process come to it instead of to init. */
     int (*adopt_orphans)(struct runner_os *os, struct err *err);
@@ -46,6 +51,19 @@ struct runner_os_ops {
     /* Sends signo to each of them (SIGKILL also through the control group). How many there were, or
      * negative. */
     int (*tree_signal)(struct runner_os *os, const struct runner_tree *t, int signo);
+    /* A child that was spawned `kept`: has it exited? Its status stays where it is. */
+    bool (*exit_seen)(struct runner_os *os, int64_t pid, int *ret_code, int *ret_signal);
+    void (*exit_reap)(struct runner_os *os, int64_t pid);
+    /* The shim's will (will_linux.h): begins it anew; sets one of its flags. */
+    int (*will_begin)(struct runner_os *os, const char *path, struct err *err);
+    void (*will_flag)(struct runner_os *os, const char *path, char flag);
+    /* What is known of the end of a worker whose shim died and of which nothing is left. False:
+     * nothing. boot: this is the boot that it was started in. */
+    bool (*last_words)(struct runner_os *os, const char *dir, bool boot, struct run_report *ret);
+    /* Reaps what came to this process as subreaper; not what is the loop's, nor what has last
+     * words. False: something is left to be looked at again. */
+    bool (*orphans_reap)(struct runner_os *os, bool (*spared)(int64_t pid, void *arg), void *arg);
+    int64_t (*will_pid)(struct runner_os *os, const char *dir); /* its program; 0 = not known */
     /* Drops the older half of a log that is larger than max; a writer goes on undisturbed. */
     void (*log_trim)(struct runner_os *os, const char *path, uint64_t max_bytes);
     void (*boot_id)(struct runner_os *os, char out[64]);

@@ -62,8 +62,11 @@ static bool proc_read(int64_t pid, struct proc *ret)
         return false;
     ret->state = p[2];
     ret->parent = strtoll(p + 3, &p, 10);
+    long threads = 0;
     for (int i = 0; i < 17; i++) {
         p += strspn(p, " ");
+        if (i == 15)
+            threads = strtol(p, NULL, 10);
         p += strcspn(p, " ");
     }
     ret->start = strtoull(p, &end, 10);
@@ -71,7 +74,17 @@ static bool proc_read(int64_t pid, struct proc *ret)
         return false;
     ret->pid = pid;
     ret->member = false;
+    /* A process whose first thread has ended looks like a zombie as long as the others live. */
+    if (ret->state == 'Z' && threads > 1)
+        ret->state = 'S';
     return true;
+}
+
+uint64_t tree_process_start(int64_t pid)
+{
+    struct proc p;
+
+    return proc_read(pid, &p) ? p.start : 0;
 }
 
 static int procs_read(struct procs *ps)

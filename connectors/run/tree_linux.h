@@ -12,4 +12,6 @@ int tree_process_count(struct runner_os *os, const struct runner_tree *t);
 int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo);
 void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes);
 
+uint64_t tree_process_start(int64_t pid); /* in ticks since boot; 0 = there is none */
+
 #endif

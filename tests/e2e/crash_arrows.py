@@ -24,12 +24,10 @@ ORDINARY = (
     "driver.running.before move.commit.before move.commit.after "
     "agent.quiesce.after@left agent.cut.before@left agent.cut.after@left agent.ended.before@left "
     "agent.stage.before@right agent.submit.before@right agent.submit.after@right agent.start.after@right "
-    "shim.seal.before@left-shim shim.seal.after@left-shim shim.end.before@left-shim shim.end.after@left-shim "
+    "shim.seal.before@left-shim shim.seal.after@left-shim shim.exit.before@left-shim shim.exit.before@right-shim "
+    "shim.exit.after@right-shim shim.end.before@left-shim shim.end.after@left-shim shim.end.before@right-shim "
     "shim.verify.after@right-shim shim.start.after@right-shim").split()
 # Passed by a move only when something else went wrong, or by every run on its way: not arrows of a move.
-# The program has ended well and its shim dies before it has noted that: nobody else knows the exit status, so the run
-# goes on from its last checkpoint and comes to its end once more. A known limit, not a second life.
-STATUS_LOST = ("shim.end.before@right-shim",)
 NOT_ARROWS = ("driver.call_find", "driver.unknown", "driver.seen", "driver.accepted")
 
 
@@ -74,12 +72,12 @@ class Arrows(Moves):
         return os.path.exists(self.armed + ".fired")
 
 
-def faults_of(p, name, point):
+def faults_of(p, name):
     """What is wrong with a training that was moved under a crash."""
     found, wrong = p.lives(name), []
     wrong += [str(x) for x in witness.overlaps(found)] + witness.faults(found) + witness.false_resumes(found)
     finished = [x for x in found if x.stopped and x.exit == 0]
-    if len(finished) != (2 if point in STATUS_LOST else 1):
+    if len(finished) != 1:
         wrong.append(f"finished {len(finished)} times")
     wrong += [f"lost {m.lost} steps: {m}" for m in witness.moves(found) if m.lost > EVERY]
     status = p.status(name)
@@ -103,7 +101,7 @@ def one(p, number, point):
     p.until("the move to be asked for", lambda: p.cli("migrate", name, "--to", "right", check=False).returncode in (0, 5), 20)
     p.until(f"{name} to end", lambda: p.status(name).get("phase") in ("Succeeded", "Failed", "Cancelled"), 90)
     p.until("its move to be over", lambda: all(m["status"].get("endedAt") for m in p.moves_of(name)), 30)
-    fired, wrong = p.fired(), faults_of(p, name, point)
+    fired, wrong = p.fired(), faults_of(p, name)
     p.arm(None)
     p.until("all targets", lambda: p.connected() >= {"left", "right"}, 30)
     if point and not fired:

@@ -4,7 +4,7 @@
 #include "api/base/net/tls.h"
 #include "connectors/agent/agent.h"
 #include "connectors/checkpoint/checkpoint.h"
-#include "connectors/run/run.h"
+#include "tests/support/run_kit.h"
 
 #include <cjson/cJSON.h>
 #include <fcntl.h>
@@ -20,13 +20,11 @@ struct agent_world A;
 
 int agent_world_main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "run") == 0)
-        return run_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "agent") == 0)
         return agent_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "checkpoint") == 0)
         return checkpoint_main(argc - 1, argv + 1);
-    return -1;
+    return run_kit_main(argc, argv);
 }
 
 /* ---- files ---- */
@@ -131,6 +129,46 @@ bool agent_until(bool (*cond)(void *), void *arg, uint64_t ms)
     loop_uv_run(A.loop);
     timer_stop(&w.timer);
     return cond(arg);
+}
+
+static bool is_never(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+void agent_pass(uint64_t ms)
+{
+    (void)agent_until(is_never, NULL, ms);
+}
+
+static bool has_pid(void *arg)
+{
+    return pid_in_file(path("%s", (const char *)arg)) > 0;
+}
+
+long agent_await_pid(const char *name)
+{
+    union {
+        const char *c;
+        void *p;
+    } u = {name};
+
+    assert_true(agent_until(has_pid, u.p, PATIENCE_MS));
+    return pid_in_file(path("%s", name));
+}
+
+const char *agent_name(const char *fmt, ...)
+{
+    static char name[8][512];
+    static unsigned n;
+    va_list ap;
+
+    n = (n + 1) % 8;
+    va_start(ap, fmt);
+    (void)vsnprintf(name[n], sizeof name[n], fmt, ap);
+    va_end(ap);
+    return name[n];
 }
 
 static bool is_reachable(void *arg)
@@ -321,8 +359,8 @@ static enum outcome answered(struct asked *a)
 
 static void order_send(const struct agent_order *o, bool stage, struct asked *a)
 {
-    char d[96], k[96], h[64], node[2][16];
-    const char *env[] = {d, k, h, NULL};
+    char d[96], k[96], h[64], esc[64], node[2][16];
+    const char *env[] = {d, k, h, esc, NULL};
     struct object *w = workload_made(o);
     const struct agent_side *x = &A.side[o->side];
     struct assignment at[4] = {{0}};
@@ -336,6 +374,7 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
     (void)snprintf(d, sizeof d, "D=%s", A.dir);
     (void)snprintf(k, sizeof k, "U=%s", o->key.uid);
     (void)snprintf(h, sizeof h, "H=/proc/%d/exe", (int)getpid());
+    (void)snprintf(esc, sizeof esc, "ESC=/proc/%d/exe escape", (int)getpid());
     struct run_order order = {.key = o->key,
                               .workload = w,
                               .placement = &p,

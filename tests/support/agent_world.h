@@ -60,7 +60,8 @@ void agent_cut_off(unsigned side, bool on);
 struct agent_order {
     unsigned side, workers; /* 0 = 1 worker */
     struct run_key key;
-    const char *script; /* of sh -c; $D is the world's folder, $K uid.epoch.rank, $H this program */
+    const char *script; /* of sh -c; $D is the world's folder, $U the uid, $H this program, `$ESC
+                           FILE` starts one that wants to get away */
     const char *resume_path, *resume_digest;
     int64_t look_epoch, resume_epoch, resume_step; /* agent_stage: looks for itself */
     int64_t keep;                                  /* 0 = 2 */
@@ -75,7 +76,8 @@ enum outcome agent_stage(const struct agent_order *o, struct asked *a);
 void agent_stage_begin(const struct agent_order *o, struct asked *a, uint64_t ms);
 enum outcome agent_find(unsigned side, const struct run_key *k, struct asked *a);
 enum outcome agent_stop(unsigned side, const struct run_key *k, struct asked *a);
-void agent_quiesce(unsigned side, const struct run_key *k);
+void agent_quiesce(unsigned side, const struct run_key *k); /* SIGUSR1 */
+void agent_pass(uint64_t ms);                               /* lets that much time go by */
 bool agent_until(bool (*cond)(void *arg), void *arg, uint64_t ms);
 bool agent_call_done(void *arg);                               /* arg: struct asked */
 const struct observation *agent_seen(const struct run_key *k); /* NULL = nothing yet */
@@ -89,5 +91,7 @@ void agent_file_put(const char *name, const char *text);
 /* As text; "" when it is not there. Good until the next call but seven. */
 const char *agent_file_text(const char *fmt, ...);
 bool agent_await_file(const char *name);
+long agent_await_pid(const char *name);       /* a program writes it there */
+const char *agent_name(const char *fmt, ...); /* of a file; good until the next call but seven */
 
 #endif

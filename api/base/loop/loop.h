@@ -149,6 +149,10 @@ struct process_spec {
     const char *stdout_path; /* appended to; NULL = /dev/null */
     const char *stderr_path; /* may equal stdout_path */
     bool session;            /* setsid: a session and process group of its own */
+    /* Its exit status stays with the kernel, where whoever inherits our children finds it: exit_cb
+     * never comes, the caller looks (SIGCHLD) and reaps. p lives until process_unref. Production
+     * loop only. */
+    bool kept;
 };
 /* p is gone when this returns. */
 typedef void (*process_exit_cb)(struct process *p, int exit_code, int term_signal, void *arg);

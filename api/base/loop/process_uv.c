@@ -1,4 +1,5 @@
-/* Child processes. Must never leave a zombie: a process that is forgotten is still reaped here. */
+/* Child processes. Must never leave a zombie: a process that is forgotten is still reaped here. But
+ * for those that are kept (loop.h): they are reaped by who asked for that. */
 #include "api/base/loop/uv_internal.h"
 
 #include <errno.h>
@@ -17,7 +18,8 @@ struct uv_child {
     process_exit_cb cb; /* NULL: forgotten */
     void *arg;
     int64_t pid;
-    bool session;
+    bool session, kept;
+    bool closed, forgotten; /* of one that is kept: freed when both */
 };
 
 #define CHILD_OF(p) container_of((p), struct uv_child, base)
@@ -25,6 +27,15 @@ struct uv_child {
 static void child_free(uv_handle_t *h)
 {
     mem_free(h->data);
+}
+
+static void kept_closed(uv_handle_t *h)
+{
+    struct uv_child *c = h->data;
+
+    c->closed = true;
+    if (c->forgotten)
+        mem_free(c);
 }
 
 static void child_close(struct uv_child *c)
@@ -112,6 +123,11 @@ int uv_spawn_op(struct loop *l, const struct process_spec *spec, process_exit_cb
         goto done;
     }
     c->pid = c->handle.pid;
+    c->kept = spec->kept;
+    if (c->kept) { /* libuv reaps what it has a handle of, before it says anything */
+        list_remove(&c->link);
+        uv_close((uv_handle_t *)&c->handle, kept_closed);
+    }
     *ret = &c->base;
 done:
     if (in >= 0)
@@ -137,7 +153,12 @@ void uv_signal_op(struct process *p, int signo)
 
 void uv_unref_op(struct process *p)
 {
-    CHILD_OF(p)->cb = NULL;
+    struct uv_child *c = CHILD_OF(p);
+
+    c->cb = NULL;
+    c->forgotten = true;
+    if (c->kept && c->closed)
+        mem_free(c);
 }
 
 void uv_processes_close(struct uv_impl *im)

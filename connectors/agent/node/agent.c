@@ -72,6 +72,7 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
     cfg->os->ops->boot_id(cfg->os, a->boot_id);
     timer_init(&a->dial, l, NULL, NULL);
     timer_init(&a->beat, l, NULL, NULL);
+    timer_init(&a->orphans, l, NULL, NULL);
     rc = inventory_load(l, cfg->os, cfg->target, cfg->inventory_file, &a->inventory, &why);
     if (rc == 0)
         rc = state_open(a, &why);
@@ -79,6 +80,8 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
         rc = streams_open(a, &why);
     if (rc == 0)
         rc = stage_open(a, &why);
+    if (rc == 0)
+        rc = runs_adopt(a, &why);
     if (rc == 0)
         rc = runs_load(a, &why);
     if (rc < 0) {

@@ -131,6 +131,7 @@ struct agent {
     struct book book;
     struct list runs;
     unsigned n_alive, n_ended;
+    struct timer orphans;
     uint64_t ended_seq;
     char boot_id[64], state_id[40];
     /* the latest renewal: a shim that is dialed later gets it, too */
@@ -181,6 +182,8 @@ void stage_request(struct agent *a, uint64_t id, const cJSON *j);
 void stage_forget_askers(struct agent *a); /* the session is over */
 
 int runs_load(struct agent *a, struct err *err) MUST_CHECK;
+/* Orphans below this process come to it, and are reaped. */
+int runs_adopt(struct agent *a, struct err *err) MUST_CHECK;
 void runs_free(struct agent *a);
 struct run *run_by_key(struct agent *a, const struct run_key *k);
 struct run *run_newest_try(struct agent *a, const struct run_key *k); /* of that uid and epoch */
@@ -201,6 +204,7 @@ void worker_fini(struct worker *w);
 /* After a restart: what became of it? */
 void worker_recover(struct worker *w);
 void worker_start(struct worker *w);
+bool worker_owns(const struct worker *w, int64_t pid);
 void worker_renew(struct worker *w);
 void worker_go(struct worker *w);
 void worker_stop(struct worker *w, int signo, uint64_t grace_ms);
@@ -224,7 +228,8 @@ void session_nodes(struct agent *a, uint64_t id);
 
 /* A server's frame about a stream. */
 void streams_frame(struct agent *a, const struct frame *f);
-void streams_close_all(struct agent *a); /* the session is over */
+void streams_close_all(struct agent *a);              /* the session is over */
+bool streams_own(const struct agent *a, int64_t pid); /* a helper of `hanse exec` */
 int streams_open(struct agent *a, struct err *err) MUST_CHECK;
 
 #endif

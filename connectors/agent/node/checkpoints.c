@@ -254,7 +254,7 @@ static void rescue_done(struct store_job *job)
 
 static bool was_killed(const struct worker *w)
 {
-    return !strcmp(w->report.reason, "RunnerKilled") ||
+    return w->report.unsealed || !strcmp(w->report.reason, "RunnerKilled") ||
            !strcmp(w->report.reason, "MachineRestarted");
 }
 

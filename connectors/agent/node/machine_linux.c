@@ -1,6 +1,7 @@
 /* The machine as Linux and the NVIDIA driver tell it, and the table of runner_os.h. NVML is opened
  * at run time: where there is no driver there are no GPUs, and nothing to install. */
 #include "connectors/run/tree_linux.h"
+#include "connectors/run/will_linux.h"
 
 #include "api/base/mem.h"
 
@@ -157,6 +158,13 @@ struct runner_os *runner_os_linux(void)
                                              .group_remove = tree_group_remove,
                                              .tree_process_count = tree_process_count,
                                              .tree_signal = tree_signal,
+                                             .exit_seen = will_exit_seen,
+                                             .exit_reap = will_exit_reap,
+                                             .will_begin = will_begin,
+                                             .will_flag = will_flag,
+                                             .last_words = will_last_words,
+                                             .orphans_reap = will_orphans_reap,
+                                             .will_pid = will_pid,
                                              .log_trim = tree_log_trim,
                                              .boot_id = machine_boot_id,
                                              .self = machine_self,

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ORPHANS_EVERY_MS 250
+
 struct run *run_by_key(struct agent *a, const struct run_key *k)
 {
     list_for_each (it, &a->runs) {
@@ -130,6 +132,8 @@ static void run_free(struct run *r)
 
 void runs_free(struct agent *a)
 {
+    (void)!loop_signal(a->loop, SIGCHLD, NULL, NULL, NULL);
+    timer_stop(&a->orphans);
     while (!list_empty(&a->runs))
         run_free(container_of(a->runs.next, struct run, link));
 }
@@ -251,6 +255,48 @@ bool run_has_processes(struct agent *a, const struct run_key *k)
     run_key_print(k, key);
     (void)snprintf(marker, sizeof marker, "%s/", key);
     return a->cfg.os->ops->tree_process_count(a->cfg.os, &t) != 0;
+}
+
+/* ---- what comes to the agent as subreaper: shim and guard were killed, or it escaped from `exec`
+ * ---- */
+static bool orphan_is_spared(int64_t pid, void *arg)
+{
+    struct agent *a = arg;
+
+    if (streams_own(a, pid))
+        return true; /* the loop reaps it */
+    list_for_each (it, &a->runs) {
+        struct run *r = container_of(it, struct run, link);
+        for (unsigned i = 0; i < r->n_workers; i++)
+            if (worker_owns(&r->workers[i], pid))
+                return true;
+    }
+    return false;
+}
+
+static void orphans_reap(void *arg)
+{
+    struct agent *a = arg;
+    struct runner_os *os = a->cfg.os;
+
+    if (!os->ops->orphans_reap(os, orphan_is_spared, a))
+        timer_start(&a->orphans, ORPHANS_EVERY_MS);
+}
+
+static void child_ended(void *arg)
+{
+    struct agent *a = arg;
+
+    if (!timer_active(&a->orphans)) /* the loop takes its own first, also those it forgot */
+        timer_start(&a->orphans, ORPHANS_EVERY_MS);
+}
+
+int runs_adopt(struct agent *a, struct err *err)
+{
+    int rc = a->cfg.os->ops->adopt_orphans(a->cfg.os, err);
+
+    timer_init(&a->orphans, a->loop, orphans_reap, a);
+    return rc < 0 ? rc : loop_signal(a->loop, SIGCHLD, child_ended, a, err);
 }
 
 /* ---- accepting

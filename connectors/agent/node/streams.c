@@ -435,6 +435,16 @@ void streams_frame(struct agent *a, const struct frame *f)
     }
 }
 
+bool streams_own(const struct agent *a, int64_t pid)
+{
+    list_for_each (it, &a->streams) {
+        const struct agent_stream *s = container_of(it, struct agent_stream, link);
+        if (s->helper && process_pid(s->helper) == pid)
+            return true;
+    }
+    return false;
+}
+
 void streams_close_all(struct agent *a)
 {
     while (!list_empty(&a->streams))

@@ -15,7 +15,8 @@
 #include <string.h>
 
 #define DIAL_TIMEOUT_MS 2000
-#define ADOPT_PATIENCE_MS 3000 /* for a shim that was just being started when the agent died */
+#define ADOPT_PATIENCE_MS 3000  /* for a shim that was just being started when the agent died */
+#define GUARD_PATIENCE_MS 10000 /* for the guard of an adopted shim that died: it ends the tree */
 #define SWEEP_EVERY_MS 20
 
 static void worker_tick(void *arg);
@@ -130,19 +131,28 @@ static void worker_ended(struct worker *w)
     run_changed(w->run);
 }
 
-/* Declares the end of a worker whose shim said nothing. Called only when nothing of it is left. */
+static bool worker_boot_is_this(const struct worker *w)
+{
+    return strcmp(wire_str(w->run->order, "bootId"), w->run->agent->boot_id) == 0;
+}
+
+/* Declares the end of a worker whose shim said nothing. Called only when nothing of it is left. How
+ * its program ended may be known all the same; else it is as if it had been killed. */
 static bool worker_write_end(struct worker *w, const char *reason, const char *message)
 {
     char dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
+    struct runner_os *os = w->run->agent->cfg.os;
     struct run_report r = {.step = RUN_STEP_ENDED, .term_signal = SIGKILL};
     struct err err;
     AUTO_BUF b;
 
     buf_init(&b, 8192);
-    (void)snprintf(r.reason, sizeof r.reason, "%s", reason);
-    (void)snprintf(r.message, sizeof r.message, "%s", message);
-    run_report_print(&r, &b);
     worker_dir(w, dir);
+    if (!os->ops->last_words(os, dir, worker_boot_is_this(w), &r)) {
+        (void)snprintf(r.reason, sizeof r.reason, "%s", reason);
+        (void)snprintf(r.message, sizeof r.message, "%s", message);
+    }
+    run_report_print(&r, &b);
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, dir);
     if (file_mkdir(w->run->agent->loop, dir, 0700, &err) < 0 ||
         file_write(w->run->agent->loop, path, b.p, b.n, 0600, &err) < 0) {
@@ -204,8 +214,10 @@ static void shim_closed(struct stream *s, const struct err *why, void *arg)
     (void)why;
     w->stream = NULL;
     frame_reader_fini(&w->reader);
-    if (w->state == WS_LINKED)
+    if (w->state == WS_LINKED) {
         w->state = WS_DIALING;
+        w->give_up_ms = loop_now_ms(w->run->agent->loop) + GUARD_PATIENCE_MS;
+    }
     if (w->state == WS_DIALING)
         timer_start(&w->tick, w->dials < 40 ? 5 : 50);
 }
@@ -409,8 +421,7 @@ void worker_recover(struct worker *w)
         w->state = WS_ENDED;
         return;
     }
-    if (strcmp(wire_str(w->run->order, "bootId"), a->boot_id) !=
-        0) { /* the machine restarted meanwhile */
+    if (!worker_boot_is_this(w)) { /* the machine restarted meanwhile */
         w->state = WS_SWEEP;
         (void)snprintf(w->report.reason, sizeof w->report.reason, "MachineRestarted");
         (void)snprintf(w->report.message, sizeof w->report.message,
@@ -421,6 +432,20 @@ void worker_recover(struct worker *w)
     w->state = WS_DIALING;
     w->give_up_ms = loop_now_ms(a->loop) + ADOPT_PATIENCE_MS;
     timer_start(&w->tick, 0);
+}
+
+/* Its guard, or its program, whose exit status is wanted until the end is written. */
+bool worker_owns(const struct worker *w, int64_t pid)
+{
+    struct runner_os *os = w->run->agent->cfg.os;
+    char dir[AGENT_PATH_MAX];
+
+    if (w->shim && process_pid(w->shim) == pid)
+        return true;
+    if (w->state == WS_ENDED)
+        return false;
+    worker_dir(w, dir);
+    return os->ops->will_pid(os, dir) == pid;
 }
 
 /* ---- the tick

@@ -197,7 +197,7 @@ static void run_child(struct child *c, const char *script, bool session)
 {
     const char *argv[] = {"sh", "-c", script, NULL};
     const char *env[] = {"PATH=/usr/bin:/bin", "HANSE_X=yes", NULL};
-    struct process_spec spec = {argv, env, dir, in_dir("out"), in_dir("out"), session};
+    struct process_spec spec = {argv, env, dir, in_dir("out"), in_dir("out"), session, false};
     struct err err = {0};
 
     if (process_spawn(l, &spec, on_exit_cb, c, &c->p, &err))

@@ -1,0 +1,32 @@
+/* What is left when a shim dies: which process its program was, and how that ended. The shim never
+ * reaps its program before it has written end.json, so whoever inherits its children (its guard,
+ * then the agent) finds the exit status with the kernel; this says of which child, and reads it.
+ * Part of runner_os on Linux (runner_os.h has the comments); guard and enter call it directly. */
+#ifndef HANSE_CONNECTORS_RUN_WILL_LINUX_H
+#define HANSE_CONNECTORS_RUN_WILL_LINUX_H
+
+#include "connectors/run/run.h"
+
+#define WILL_FILE "will" /* in RANKDIR; without a folder it is in the guard's memory */
+
+struct will {
+    int64_t pid; /* 0: no program ever was */
+    uint64_t start;
+    bool stopped, lease_lost;
+};
+int will_begin(struct runner_os *os, const char *path, struct err *err) MUST_CHECK;
+/* By the process that becomes the program: its pid and when it was started. */
+bool will_program(const char *path);
+void will_flag(struct runner_os *os, const char *path, char flag);
+/* False: there is none. */
+bool will_read(const char *path, struct will *ret);
+int64_t will_pid(struct runner_os *os, const char *dir);
+
+bool will_exit_seen(struct runner_os *os, int64_t pid, int *ret_code, int *ret_signal);
+void will_exit_reap(struct runner_os *os, int64_t pid);
+/* dir NULL: no folder, then the will alone tells. */
+bool will_tell(const char *dir, const char *path, bool boot, struct run_report *ret);
+bool will_last_words(struct runner_os *os, const char *dir, bool boot, struct run_report *ret);
+bool will_orphans_reap(struct runner_os *os, bool (*spared)(int64_t pid, void *arg), void *arg);
+
+#endif
