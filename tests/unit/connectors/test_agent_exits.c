@@ -99,6 +99,7 @@ static void the_next_agent_lets_the_guard_tell_it(void **state)
     assert_int_equal(a.seen.state, RUN_RUNNING);
     end_unseen(&x);
     assert_int_equal(kill((pid_t)x.guard, SIGSTOP), 0); /* it is slow */
+    assert_true(pid_await(x.guard, "T", PATIENCE_MS));
     slay(x.shim);
     assert_true(pid_await(x.shim, "Z", PATIENCE_MS));
     agent_pass(500);
