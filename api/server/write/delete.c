@@ -8,6 +8,8 @@ struct deleting {
     bool dry_run;
     const char *uid, *dry;
     uint64_t rv;
+    unsigned sent; /* as in struct writing */
+    bool fresh;
     struct api_write_op op;
     char name[256], ns[64], object_uid[64];
     /* of a collection */
@@ -91,6 +93,13 @@ static void deleted(void *arg, const struct api_result *r, const struct err *err
     call_reply_buf(c, 200, &b);
 }
 
+static bool may_be_repeated(struct call *c, const struct deleting *d)
+{
+    const char *key = http_header_get(c->rq, "idempotency-key");
+
+    return key && *key && !d->dry_run;
+}
+
 static void delete_go(struct call *c)
 {
     struct deleting *d = c->state;
@@ -102,10 +111,6 @@ static void delete_go(struct call *c)
                           .dry_run = d->dry_run,
                           .deadline_ms = DEADLINE_MS};
 
-    if (!o && !c->attempts++) { /* our view may be behind */
-        call_fresh(c, 0, delete_go);
-        return;
-    }
     if (!o)
         (void)call_not_found(c->kind, c->name, &e);
     else if (d->uid && strcmp(d->uid, o->meta->uid) != 0)
@@ -115,14 +120,23 @@ static void delete_go(struct call *c)
     else if (d->rv && d->rv != (uint64_t)o->meta->resourceVersion)
         (void)err_set(&e, E_CONFLICT, "Precondition failed: the resourceVersion is %lld",
                       (long long)o->meta->resourceVersion);
-    if (e.code) {
+    if (e.code && !d->fresh) { /* our view may be behind */
+        d->fresh = true;
+        call_fresh(c, 0, delete_go);
+        return;
+    }
+    if (e.code && !may_be_repeated(c, d)) {
         call_fail(c, &e);
         return;
     }
-    INV(o); /* else e says that it is not there */
-    (void)snprintf(d->name, sizeof d->name, "%s", o->meta->name);
-    (void)snprintf(d->ns, sizeof d->ns, "%s", o->meta->namespace_);
-    (void)snprintf(d->object_uid, sizeof d->object_uid, "%s", o->meta->uid);
+    /* What may have been done before is the log's to refuse: it knows the request's first result.
+     */
+    (void)snprintf(d->name, sizeof d->name, "%s", c->name);
+    (void)snprintf(d->ns, sizeof d->ns, "%s", c->ns ? c->ns : "");
+    (void)snprintf(d->object_uid, sizeof d->object_uid, "%s",
+                   d->uid         ? d->uid
+                   : o && !e.code ? o->meta->uid
+                                  : "");
     d->op = (struct api_write_op){.verb = API_DELETE,
                                   .kind = c->kind,
                                   .ns = d->ns,
@@ -130,7 +144,8 @@ static void delete_go(struct call *c)
                                   .uid = d->object_uid,
                                   .rv = d->rv};
     const char *id = write_request_id(c);
-    w.request_id = c->attempts ? arena_printf(c->mem, "%s-%u", id, c->attempts) : id;
+    w.request_id = d->sent ? arena_printf(c->mem, "%s-%u", id, d->sent) : id;
+    d->sent++;
     if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &w, &e)) {
         call_fail(c, &e);
         return;

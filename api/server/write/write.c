@@ -168,11 +168,59 @@ static bool try_again(struct call *c)
     return true;
 }
 
+/* The object as this write left it, also when somebody has changed or deleted it since: else the
+ * client takes another's change for its own, and overwrites it at the next one. */
+struct left {
+    const struct writing *w;
+    uint64_t rv;
+    const struct object *o;
+};
+static bool left_each(uint64_t rv, const struct kind *k, const struct object *before,
+                      const struct object *after, void *arg)
+{
+    struct left *l = arg;
+
+    (void)before;
+    if (rv == l->rv && after && k == l->w->op.kind && !strcmp(after->meta->name, l->w->op.name) &&
+        !strcmp(after->meta->namespace_, l->w->op.ns))
+        l->o = after;
+    return false;
+}
+static const struct object *as_left(struct call *c, const struct api_result *r)
+{
+    const struct writing *w = c->state;
+    const struct backend_ops *ops = c->api->ops;
+    struct left l = {.w = w, .rv = r->rv};
+    const struct object *o = r->view ? ops->get(r->view, w->op.kind, w->op.ns, w->op.name) : w->now;
+    struct err e;
+
+    if (o && (w->dry_run || (uint64_t)o->meta->resourceVersion <= r->rv))
+        return o;
+    if (r->view && r->rv && !r->unchanged && !ops->changes(r->view, r->rv - 1, left_each, &l, &e) &&
+        l.o)
+        return l.o;
+    return o && !r->unchanged ? o : w->now;
+}
+static void tell_written(struct call *c, const struct api_result *r)
+{
+    struct writing *w = c->state;
+    const struct object *o = as_left(c, r);
+    AUTO_BUF b = {0};
+
+    c->api->counters.writes++;
+    buf_init(&b, ANSWER_MAX);
+    if (o)
+        repr_object(c->api, r->view, &c->repr, o, &b);
+    else
+        buf_str(&b, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},"
+                    "\"status\":\"Success\"}");
+    buf_char(&b, '\n');
+    call_reply_buf(c, o ? w->created_status : 200, &b);
+}
 static void written(void *arg, const struct api_result *r, const struct err *err)
 {
     struct call *c = arg;
     struct writing *w = c->state;
-    AUTO_BUF b = {0};
 
     if (err && err->code) {
         if (err->code == E_CONFLICT)
@@ -185,32 +233,82 @@ static void written(void *arg, const struct api_result *r, const struct err *err
         call_fail_at(c, err, c->kind, w->op.name);
         return;
     }
-    c->api->counters.writes++;
-    const struct object *o =
-        r->view ? c->api->ops->get(r->view, w->op.kind, w->op.ns, w->op.name) : NULL;
-    buf_init(&b, ANSWER_MAX);
-    repr_object(c->api, r->view, &c->repr, o ? o : w->now, &b);
-    buf_char(&b, '\n');
-    call_reply_buf(c, w->created_status, &b);
+    tell_written(c, r);
 }
 
+/* A request that is repeated is named as it was the first time, whatever was read in between. */
+static const char *next_request_id(struct call *c)
+{
+    struct writing *w = c->state;
+    const char *id = write_request_id(c);
+
+    return w->sent++ ? arena_printf(c->mem, "%s-%u", id, w->sent - 1) : id;
+}
 static void write_send(struct call *c)
 {
     struct writing *w = c->state;
     struct err e = {0};
-    const char *id = write_request_id(c);
     struct api_write wr = {.user = c->who.user,
                            .ops = &w->op,
                            .n = 1,
                            .dry_run = w->dry_run,
                            .deadline_ms = DEADLINE_MS};
 
-    wr.request_id = c->attempts ? arena_printf(c->mem, "%s-%u", id, c->attempts) : id;
+    wr.request_id = next_request_id(c);
     if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &wr, &e)) {
         call_fail_at(c, &e, c->kind, w->op.name);
         return;
     }
     c->api->ops->write(c->api->b, &wr, written, c);
+}
+
+/* ---- refused, or done before?
+ * ------------------------------------------------------------------------------------ */
+/* A request with a key may be a repetition, and what now speaks against it (another version, no
+ * such object) what it did itself, or others after it. So the log is asked by the same id, with a
+ * write that can never be done: either the first result comes back, or the refusal is what stays.
+ */
+static void refusal_told(struct call *c)
+{
+    struct writing *w = c->state;
+
+    call_fail_at(c, &w->refused, c->kind, c->name);
+}
+static void asked(void *arg, const struct api_result *r, const struct err *err);
+static void ask_the_log(struct call *c)
+{
+    struct api_write_op op = {
+        .verb = API_DELETE, .kind = c->kind, .ns = c->ns, .name = c->name, .uid = "-"};
+    struct api_write wr = {.user = c->who.user, .ops = &op, .n = 1, .deadline_ms = DEADLINE_MS};
+
+    wr.request_id = next_request_id(c);
+    c->api->ops->write(c->api->b, &wr, asked, c);
+}
+static void asked(void *arg, const struct api_result *r, const struct err *err)
+{
+    struct call *c = arg;
+    struct writing *w = c->state;
+
+    if (!err || !err->code) {
+        w->op.kind = c->kind;
+        w->op.ns = c->ns;
+        w->op.name = c->name;
+        tell_written(c, r);
+    } else if (err->code != E_CONFLICT && err->code != E_NOTFOUND) {
+        call_fail_at(c, err, c->kind, c->name); /* nobody knows */
+    } else if (w->retry && w->sent < 2) {
+        ask_the_log(c); /* it may have been computed again then */
+    } else {
+        refusal_told(c);
+    }
+}
+static bool may_be_repeated(struct call *c, const struct err *e)
+{
+    const struct writing *w = c->state;
+    const char *key = http_header_get(c->rq, "idempotency-key");
+
+    return key && *key && c->name && !w->dry_run && !w->sent &&
+           (e->code == E_CONFLICT || e->code == E_NOTFOUND);
 }
 
 /* Whose cost it is: who submitted it, unless he says for whom; a later version that leaves it out
@@ -296,6 +394,11 @@ void writing_attempt(struct call *c)
     /* The refusal may come from a state that is behind. */
     if (!w->fresh && r != E_SYNTAX && r != E_MEDIA && r != E_TOOLARGE && try_again(c))
         return;
+    if (may_be_repeated(c, &e)) {
+        w->refused = e;
+        ask_the_log(c);
+        return;
+    }
     call_fail_at(c, &e,
                  e.code == E_NOTFOUND && strstr(e.text, "namespaces ") ? kind_by_id(KIND_NAMESPACE)
                                                                        : c->kind,

@@ -450,6 +450,42 @@ static void test_idempotency(void **state)
                      409);
 }
 
+/* Found by e2e/linear.py. */
+static void test_a_repeated_write_is_answered_as_the_first_time(void **state)
+{
+    char body[64], rv[32];
+
+    (void)state;
+    assert_int_equal(ask("POST", ITEMS, workload("a", "", "")), 201);
+    (void)snprintf(body, sizeof body, ",\"resourceVersion\":\"%s\"",
+                   api_text(w, "metadata.resourceVersion"));
+    const char *const put = workload("a", body, ",\"suspend\":true");
+    char once[4096];
+    (void)snprintf(once, sizeof once, "%s", put);
+#define AGAIN "Idempotency-Key: again\r\n"
+    assert_int_equal(api_ask_with(w, ADMIN, "PUT", ITEMS "/a", AGAIN, NULL, once), 200);
+    (void)snprintf(rv, sizeof rv, "%s", api_text(w, "metadata.resourceVersion"));
+    /* Its own first time is no conflict, and nobody's later write is told as its own. */
+    assert_int_equal(api_ask_with(w, ADMIN, "PUT", ITEMS "/a", AGAIN, NULL, once), 200);
+    IS("metadata.resourceVersion", rv);
+    assert_int_equal(ask("PUT", ITEMS "/a", workload("a", "", "")), 200);
+    assert_int_equal(api_ask_with(w, ADMIN, "PUT", ITEMS "/a", AGAIN, NULL, once), 200);
+    IS("metadata.resourceVersion", rv);
+    IS("spec.suspend", "true");
+    assert_int_equal(api_ask_with(w, ADMIN, "DELETE", ITEMS "/a", AGAIN, NULL, NULL), 200);
+    assert_int_equal(api_ask_with(w, ADMIN, "DELETE", ITEMS "/a", AGAIN, NULL, NULL), 200);
+    assert_int_equal(api_ask_with(w, ADMIN, "PUT", ITEMS "/a", AGAIN, NULL, once), 200);
+    IS("metadata.resourceVersion", rv);
+    /* What was never done is refused, with a key, too. */
+#define NEVER "Idempotency-Key: never\r\n"
+    assert_int_equal(api_ask_with(w, ADMIN, "PUT", ITEMS "/a", NEVER, NULL, once), 404);
+    assert_int_equal(api_ask_with(w, ADMIN, "DELETE", ITEMS "/a", NEVER, NULL, NULL), 404);
+    assert_int_equal(ask("POST", ITEMS, workload("a", "", "")), 201);
+    assert_int_equal(
+        api_ask_with(w, ADMIN, "PUT", ITEMS "/a", "Idempotency-Key: no\r\n", NULL, once), 409);
+    assert_int_equal(ask("GET", ITEMS "/a", NULL), 200);
+}
+
 static void test_secrets(void **state)
 {
     (void)state;
@@ -552,26 +588,28 @@ static void test_logs_operations_token(void **state)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = {T(test_open_paths),
-                                              T(test_discovery),
-                                              T(test_create_get_delete),
-                                              T(test_create_refusals),
-                                              T(test_a_users_migration),
-                                              T(test_update_conflict),
-                                              T(test_status_subresource),
-                                              T(test_patches),
-                                              T(test_server_side_apply),
-                                              T(test_list),
-                                              T(test_long_list_is_streamed),
-                                              T(test_table),
-                                              T(test_watch),
-                                              T(test_watch_initial_events),
-                                              T(test_watch_too_old),
-                                              T(test_finalizers),
-                                              T(test_idempotency),
-                                              T(test_secrets),
-                                              T(test_apply_set),
-                                              T(test_logs_operations_token)};
+    static const struct CMUnitTest tests[] = {
+        T(test_open_paths),
+        T(test_discovery),
+        T(test_create_get_delete),
+        T(test_create_refusals),
+        T(test_a_users_migration),
+        T(test_update_conflict),
+        T(test_status_subresource),
+        T(test_patches),
+        T(test_server_side_apply),
+        T(test_list),
+        T(test_long_list_is_streamed),
+        T(test_table),
+        T(test_watch),
+        T(test_watch_initial_events),
+        T(test_watch_too_old),
+        T(test_finalizers),
+        T(test_idempotency),
+        T(test_a_repeated_write_is_answered_as_the_first_time),
+        T(test_secrets),
+        T(test_apply_set),
+        T(test_logs_operations_token)};
 
     if (argc > 2 && !strcmp(argv[1], "--serve"))
         return api_serve(argv[2], argc > 3 ? argv[3] : "127.0.0.1:0");
