@@ -110,19 +110,20 @@ struct victim {
     double lost_gpu_s; /* GPU-seconds since its last verified checkpoint, or since it was placed */
     double restart_gpu_s; /* GPU-seconds until it makes progress again */
     double egress;        /* money, of its checkpoint where it must leave */
-    double harm;  /* all of it in GPU-seconds: what the plan minimises the sum of. A worker without
-                   * GPUs  counts as a thousandth of one */
+    double harm;  /* all of it in GPU-seconds. A worker without GPUs counts as a thousandth of one */
+    double charged; /* of that: what the plan minimises the sum of. GPUs that it holds beyond what
+                     * the preemptor asks for count a tenth: others who wait use them */
     bool reclaim; /* its queue has borrowed what the preemptor's queue is guaranteed */
 };
 struct preempt_plan {
-    struct victim *victims; /* in order of harm, the least first */
+    struct victim *victims; /* in order of what is charged, the least first */
     size_t n;
-    double harm, lost_gpu_s; /* sums */
+    double harm, charged, lost_gpu_s; /* sums */
     struct placement
         *placement; /* of the preemptor, in the room that they leave together with what is free */
     struct decision_spec *decision;
 };
-/* The set of running workloads whose harm is least and whose end makes room for rq->workload, in
+/* The set of running workloads for which least is charged and whose end makes room for rq->workload, in
  * all that policy, compliance and quota let it use. Victims have a lower priority value (and the
  * preemptor's class mayPreempt), or hold what their queue borrowed from the guarantee of the
  * preemptor's queue; never a neverVictim class, never below minimumRuntime, never one that moves

@@ -127,6 +127,7 @@ static void fill_plan(struct planner *x, struct preempt_plan *plan)
     for (uint32_t i = 0; i < x->best.n; i++) {
         plan->victims[i] = victim_of(x, x->best.v[i]);
         plan->harm += plan->victims[i].harm;
+        plan->charged += plan->victims[i].charged;
         plan->lost_gpu_s += plan->victims[i].lost_gpu_s;
     }
     tell_victims(x, plan);

@@ -14,8 +14,8 @@
 
 struct suspect { /* a running workload that may be a victim */
     struct hold *hold;
-    double harm; /* GPU-seconds */
-    bool reclaim, gone;
+    double harm; /* GPU-seconds, as charged */
+    bool reclaim, gone, banned; /* banned: must stay while a plan without it is sought */
     uint32_t slot; /* its node, when it has just one worker; else NONE */
     int32_t milli; /* of that worker's devices */
 };

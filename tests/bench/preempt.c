@@ -1,6 +1,6 @@
 /* preempt: what it takes to plan victims, and what is lost by them. First the time of one plan on a
  * fleet with --running workloads; then a recorded trace (preempt/trace.h) on which production work
- * arrives and preempts, once by least harm and once by priority, then newest. */
+ * arrives and preempts, by the product's plan and by what others do (preempt/ways.h). */
 #include "tests/bench/preempt/fleet.h"
 #include "tests/bench/preempt/trace.h"
 
@@ -195,49 +195,115 @@ static long number(int argc, char **argv, const char *name, long otherwise)
     const char *s = argument(argc, argv, name, NULL);
     long v = s ? strtol(s, NULL, 10) : otherwise;
 
-    if (v < 1)
+    if (s && v < 1)
         die("numbers must be 1 or more");
     return v;
 }
 
-/* Both ways on the same arrivals; the ratio is the product's share of the other's loss. */
-static void replay(const struct options *o, long load, int64_t interval, bool last)
+/* One way to choose over all draws. */
+static struct trace_result replay_way(const struct options *o, struct trace_options to,
+                                      enum way way)
 {
-    struct trace_options to = {.path = o->jobs,
-                               .production_percent = o->production,
-                               .load = (double)load / 100,
-                               .interval = interval};
-    struct trace_result ours = {0}, other = {0}, r;
-    char what[64];
+    struct trace_result sum = {0}, r;
 
+    to.way = way;
     for (long i = 0; i < o->draws; i++) {
         to.draw = o->seed - 1 + (uint64_t)i;
-        to.newest = false;
         r = trace_replay(&to);
-        trace_add(&ours, &r, o->draws);
-        to.newest = true;
-        r = trace_replay(&to);
-        trace_add(&other, &r, o->draws);
+        trace_add(&sum, &r, o->draws);
     }
-    if (interval)
-        (void)snprintf(what, sizeof(what), "load %ld%%, checkpoint every %lld min", load,
-                       (long long)interval / 60);
-    else
-        (void)snprintf(what, sizeof(what), "load %ld%%, checkpoints mixed, a fifth without", load);
+    return sum;
+}
+
+static double share(double ours, double other)
+{
+    return other > 0 ? ours / other : 0;
+}
+
+/* ratio: the product's share of the other's loss. */
+static void tell_other(bool first, const char *name, const struct trace_result *ours,
+                       const struct trace_result *other)
+{
+    (void)printf(
+        "%s\n     {\"way\": \"%s\", \"lost\": %.0f, \"ratio\": %.3f, \"with_restarts\": "
+        "%.0f, \"ratio_with_restarts\": %.3f, \"victims\": %ld, "
+        "\"production_wait_s_mean\": %.1f, \"others_hours_to_end\": %.2f}",
+        first ? "" : ",", name, other->lost_gpu_s, share(ours->lost_gpu_s, other->lost_gpu_s),
+        other->lost_gpu_s + other->restart_gpu_s,
+        share(ours->lost_gpu_s + ours->restart_gpu_s, other->lost_gpu_s + other->restart_gpu_s),
+        other->victims, other->wait_mean_s, other->others_hours);
+}
+
+static void tell_ways(const char *what, const struct trace_result *r)
+{
+    static const struct {
+        enum way way;
+        const char *name;
+    } others[] = {{WAY_KUBE, "kube-scheduler's order"},
+                  {WAY_SLURM, "Slurm partition_prio, youngest first"},
+                  {WAY_NOW, "yardstick: least loss of the moment"},
+                  {WAY_ENDS, "yardstick: knows who is about to end"}};
+    const struct trace_result *ours = &r[WAY_PLAN], *other = &r[WAY_NEWEST];
+
     (void)printf("{\"name\": \"%s: GPU-seconds lost\", \"value\": %.0f, \"unit\": \"GPU-s\", "
                  "\"peer\": \"lowest priority, then newest\", \"peer_value\": %.0f, "
                  "\"ratio\": %.3f,\n   \"with_restarts\": [%.0f, %.0f], \"victims\": [%ld, %ld], "
                  "\"production_wait_s\": {\"mean\": [%.1f, %.1f], \"p99\": [%.0f, %.0f], \"max\": "
                  "[%.0f, %.0f]}, \"plans\": [%ld, %ld], \"in_vain\": [%ld, %ld], "
                  "\"others_hours_to_end\": [%.2f, %.2f], "
-                 "\"jobs\": %ld, \"production\": %ld, \"nodes\": %ld}%s",
-                 what, ours.lost_gpu_s, other.lost_gpu_s,
-                 other.lost_gpu_s > 0 ? ours.lost_gpu_s / other.lost_gpu_s : 0,
-                 ours.lost_gpu_s + ours.restart_gpu_s, other.lost_gpu_s + other.restart_gpu_s,
-                 ours.victims, other.victims, ours.wait_mean_s, other.wait_mean_s, ours.wait_p99_s,
-                 other.wait_p99_s, ours.wait_max_s, other.wait_max_s, ours.plans, other.plans,
-                 ours.unplanned, other.unplanned, ours.others_hours, other.others_hours, ours.jobs,
-                 ours.production, ours.nodes, last ? "" : ",\n  ");
+                 "\"jobs\": %ld, \"production\": %ld, \"nodes\": %ld,\n   \"others\": [",
+                 what, ours->lost_gpu_s, other->lost_gpu_s,
+                 share(ours->lost_gpu_s, other->lost_gpu_s), ours->lost_gpu_s + ours->restart_gpu_s,
+                 other->lost_gpu_s + other->restart_gpu_s, ours->victims, other->victims,
+                 ours->wait_mean_s, other->wait_mean_s, ours->wait_p99_s, other->wait_p99_s,
+                 ours->wait_max_s, other->wait_max_s, ours->plans, other->plans, ours->unplanned,
+                 other->unplanned, ours->others_hours, other->others_hours, ours->jobs,
+                 ours->production, ours->nodes);
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        tell_other(i == 0, others[i].name, ours, &r[others[i].way]);
+    (void)printf("]}");
+}
+
+/* All ways on the same arrivals. */
+static void replay(const struct options *o, long load, long production, int64_t interval)
+{
+    struct trace_options to = {.path = o->jobs,
+                               .production_percent = production,
+                               .load = (double)load / 100,
+                               .interval = interval};
+    struct trace_result r[WAY_NR];
+    char what[96];
+
+    for (int way = 0; way < WAY_NR; way++)
+        r[way] = replay_way(o, to, (enum way)way);
+    if (interval)
+        (void)snprintf(what, sizeof(what),
+                       "load %ld%%, %ld%% production, checkpoint every %lld min", load, production,
+                       (long long)interval / 60);
+    else
+        (void)snprintf(what, sizeof(what),
+                       "load %ld%%, %ld%% production, checkpoints mixed, a fifth without", load,
+                       production);
+    tell_ways(what, r);
+}
+
+static void replays(const struct options *o)
+{
+    static const int64_t intervals[] = {600, 1800, 3600, 7200, 0};
+    static const long cases[][2] = {{70, 10}, {90, 10}, {110, 30}}; /* load, production */
+    bool told = o->load || o->production;
+    bool first = true;
+
+    for (size_t c = 0; c < (told ? 1 : sizeof(cases) / sizeof(*cases)); c++) {
+        long load = told ? o->load ? o->load : 90 : cases[c][0];
+        long production = told ? o->production ? o->production : 10 : cases[c][1];
+
+        for (size_t i = 0; i < sizeof(intervals) / sizeof(*intervals); i++) {
+            (void)printf("%s", first ? "" : ",\n  ");
+            first = false;
+            replay(o, load, production, intervals[i]);
+        }
+    }
 }
 
 static void tell_fleet(const char *what, const struct pool *p, const struct options *o)
@@ -267,31 +333,25 @@ int main(int argc, char **argv)
         .jobs = argument(argc, argv, "--jobs", "tests/bench/data/philly/jobs-2017-10-16.csv"),
         .running = number(argc, argv, "--running", 100000),
         .plans = number(argc, argv, "--plans", 200),
-        .production = number(argc, argv, "--production", 10),
-        .load = number(argc, argv, "--load", 1000), /* not told: two */
+        .production = number(argc, argv, "--production", 0), /* not told: three cases */
+        .load = number(argc, argv, "--load", 0),
         .draws = number(argc, argv, "--draws", 5),
         .seed = (uint64_t)number(argc, argv, "--seed", 1),
     };
-    static const int64_t intervals[] = {600, 1800, 3600, 7200, 0};
-    const long loads[] = {o.load < 1000 ? o.load : 70, 90};
-    size_t n = sizeof(intervals) / sizeof(*intervals), n_loads = o.load < 1000 ? 1 : 2;
     struct pool *p = fleet(&o, false);
 
     (void)printf("{\"name\": \"preempt\", \"parameters\": {\"running\": %ld, \"plans\": %ld, "
-                 "\"nodes\": %llu, \"seed\": %llu, \"jobs\": \"%s\", \"production_percent\": %ld, "
+                 "\"nodes\": %llu, \"seed\": %llu, \"jobs\": \"%s\", "
                  "\"draws\": %ld, \"restart_s\": %d, \"stop_s\": %d},\n "
                  "\"results\": [\n  ",
                  o.running, o.plans, (unsigned long long)pool_nodes(p), (unsigned long long)o.seed,
-                 o.jobs, o.production, o.draws, RESTART_S, STOP_S);
+                 o.jobs, o.draws, RESTART_S, STOP_S);
     tell_fleet("", p, &o);
     p = pool_destroy(p);
     p = fleet(&o, true);
     tell_fleet("all alike: ", p, &o);
     p = pool_destroy(p);
-    for (size_t l = 0; l < n_loads; l++) {
-        for (size_t i = 0; i < n; i++)
-            replay(&o, loads[l], intervals[i], l + 1 == n_loads && i + 1 == n);
-    }
+    replays(&o);
     (void)printf("]}\n");
     return 0;
 }
