@@ -192,6 +192,7 @@ void root_check(const struct root *r)
     same_trees(r->moves, c.fresh->moves, 0, 0);
     same_trees(r->owners, c.fresh->owners, 0, 0);
     ledger_check(r, c.fresh);
+    archive_check(r);
     tree_scan(r->changes, start, window_each, &w);
     INV(w.n == tree_count(r->changes) && w.n <= LIMIT_CHANGES_MAX &&
         (w.n == 0 || w.next == r->rv + 1));

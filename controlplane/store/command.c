@@ -67,6 +67,9 @@ static const struct record_field member_fields[] = {
     FIELD(member_cmd, 15, W_BOOL, remove),
     FIELD(member_cmd, 16, W_STR, cluster_uid)};
 static const struct record_field remove_fields[] = {HEAD(remove_cmd)};
+static const struct record_field archive_fields[] = {HEAD(archive_cmd),
+                                                     FIELD(archive_cmd, 10, W_U64, close_bytes),
+                                                     FIELD(archive_cmd, 11, W_I64, close_after_ms)};
 static const struct record_field migrate_fields[] = {HEAD(migrate_cmd),
                                                      FIELD(migrate_cmd, 10, W_INT, step),
                                                      FIELD(migrate_cmd, 11, W_STR, ns),
@@ -159,6 +162,10 @@ static const struct nested_field remove_nested[] = {
     {.type = N_RECORDS,
      .record = &op_desc,
      LIST(remove_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one write")}};
+static const struct nested_field archive_nested[] = {
+    {.type = N_RECORDS,
+     .record = &op_desc,
+     LIST(archive_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one ARCHIVE")}};
 static const struct nested_field place_nested[] = {
     BODY(place_cmd, TAG_DECISION, decision_spec, decision),
     BODY(place_cmd, TAG_PLACEMENT, placement, placement)};
@@ -192,9 +199,10 @@ struct command_desc {
             .size = sizeof(struct st##_cmd), .fields = st##_fields, .n = COUNT(st##_fields)        \
         }                                                                                          \
     }
-static const struct command_desc commands[] = {
-    DESC(WRITE, write),   DESC(PLACE, place),        DESC(RUN, run),        DESC(FACTS, facts),
-    DESC(REMOVE, remove), DESC_FLAT(MEMBER, member), DESC(MIGRATE, migrate)};
+static const struct command_desc commands[] = {DESC(WRITE, write),     DESC(PLACE, place),
+                                               DESC(RUN, run),         DESC(FACTS, facts),
+                                               DESC(REMOVE, remove),   DESC_FLAT(MEMBER, member),
+                                               DESC(MIGRATE, migrate), DESC(ARCHIVE, archive)};
 
 static const struct command_desc *desc_of(int type)
 {
@@ -510,11 +518,15 @@ int command_decode(struct slice in, struct arena *a, union command **ret, struct
 
 void command_release(union command *c)
 {
-    if (!c || (c->head.type != CMD_WRITE && c->head.type != CMD_REMOVE))
+    if (!c ||
+        (c->head.type != CMD_WRITE && c->head.type != CMD_REMOVE && c->head.type != CMD_ARCHIVE))
         return;
-    bool remove = c->head.type == CMD_REMOVE;
-    struct write_op *ops = remove ? c->remove.ops : c->write.ops;
-    uint32_t n = remove ? c->remove.n : c->write.n;
+    struct write_op *ops = c->head.type == CMD_WRITE    ? c->write.ops
+                           : c->head.type == CMD_REMOVE ? c->remove.ops
+                                                        : c->archive.ops;
+    uint32_t n = c->head.type == CMD_WRITE    ? c->write.n
+                 : c->head.type == CMD_REMOVE ? c->remove.n
+                                              : c->archive.n;
     for (uint32_t i = 0; i < n; i++)
         ops[i].object = object_unref(ops[i].object);
 }

@@ -112,6 +112,8 @@ static int dispatch(struct txn *t, const union command *c)
         return apply_remove(t, &c->remove);
     case CMD_MIGRATE:
         return apply_migrate(t, &c->migrate);
+    case CMD_ARCHIVE:
+        return apply_archive(t, &c->archive);
     default:
         return err_set(t->err, E_NOTIMPL, "command type %d is not known to this version",
                        (int)c->head.type);
@@ -184,7 +186,8 @@ static void command_apply(struct root **state, const union command *c, struct ar
     (void)snprintf(res->request_id, sizeof res->request_id, "%s", c->head.request_id);
     if (keep && answered(*state, &k, res))
         return;
-    struct txn t = {root_fork(*state), (*state)->time, a, res, &e, LIMIT_APPLY_MAX_OBJECTS};
+    struct txn t = {root_fork(*state), (*state)->time,         a, res, &e,
+                    c->head.user,      LIMIT_APPLY_MAX_OBJECTS};
     int r = dispatch(&t, c);
     result_text(res, r, &e);
     if (r == 0) {

@@ -40,6 +40,7 @@ uint64_t root_digest(const struct root *r)
     h = hash_u64(h, r->term);
     h = hash_u64(h, (uint64_t)r->time);
     h = hash_u64(h, r->request_seq);
+    h = archive_hash(&r->archive, h);
     h = hash_bytes(h, r->cluster_uid, strlen(r->cluster_uid));
     return hash_bytes(h, r->revision, strlen(r->revision));
 }

@@ -216,6 +216,7 @@ struct root *root_create(void)
     for (int k = 1; k < KIND_LIMIT; k++)
         r->kinds[k] = kind_by_id((enum kind_id)k) ? tree_create(&object_ops) : NULL;
     ledger_init(&r->ledger);
+    archive_init(&r->archive);
     return r;
 }
 
@@ -251,6 +252,7 @@ struct root *root_unref(struct root *r)
     for (int k = 1; k < KIND_LIMIT; k++)
         r->kinds[k] = tree_unref(r->kinds[k]);
     ledger_fini(&r->ledger);
+    archive_fini(&r->archive);
     r->magic = 0;
     mem_free(r);
     return NULL;
@@ -269,6 +271,7 @@ struct root *root_fork(const struct root *r)
     for (int k = 1; k < KIND_LIMIT; k++)
         f->kinds[k] = f->kinds[k] ? tree_ref(f->kinds[k]) : NULL;
     ledger_fork(&f->ledger);
+    archive_fork(&f->archive);
     return f;
 }
 

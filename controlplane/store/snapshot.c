@@ -29,7 +29,8 @@ enum {
     S_REQUEST = 22,
     S_MEMBER = 23,
     S_DEAD = 24,
-    S_LEDGER = 25 /* ledger_bytes.c */
+    S_LEDGER = 25, /* ledger_bytes.c */
+    S_ARCHIVE = 26 /* archive/archive_bytes.c; a reader before it finds that the digest differs */
 };
 enum { O_KIND = 1, O_LIVE, O_BYTES };
 enum { C_RV = 1, C_KIND, C_BEFORE, C_AFTER };
@@ -170,6 +171,7 @@ static void write_all(struct writer *w, const struct root *r)
     tree_scan(r->members, start, write_member, w);
     tree_scan(r->dead, start, write_dead, w);
     ledger_write(r, S_LEDGER, w->out);
+    archive_write(r, S_ARCHIVE, w->out);
     record_u64(w->out, S_DIGEST, root_digest(r));
 }
 
@@ -411,6 +413,8 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
         return read_dead(x, v);
     case S_LEDGER:
         return ledger_read(x->r, v, x->err);
+    case S_ARCHIVE:
+        return archive_read(x->r, v, x->err);
     default:
         if (tag >= S_INDEX && tag <= S_REQUEST_SEQ)
             *numbers[tag] = record_get_u64(v);
@@ -430,6 +434,8 @@ static int read_all(struct reader *x, uint32_t version, struct slice in)
             return r;
     if (r < 0)
         return SNAP_BAD(x, "it is cut off");
+    if ((r = archive_loaded(x->r, x->err)) < 0)
+        return r;
     bool ledger = version != SNAPSHOT_BEFORE_LEDGER;
     if (ledger && (r = ledger_loaded(x->r, true, x->err)) < 0)
         return r;

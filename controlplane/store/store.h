@@ -124,10 +124,11 @@ struct command_head {
 /* A member stops at a command or step that it does not know: what came with a level goes into the
  * log only once every member has told that it has come to that level. features.def says which. */
 enum feature_level {
-    FEATURE_FIRST = 1, /* what members know that tell no level */
-    FEATURE_MOVES = 2  /* Migrations, the catalogue of checkpoints */
+    FEATURE_FIRST = 1,  /* what members know that tell no level */
+    FEATURE_MOVES = 2,  /* Migrations, the catalogue of checkpoints */
+    FEATURE_ARCHIVE = 3 /* ARCHIVE, and all removals from the first one on */
 };
-#define FEATURE_LEVEL FEATURE_MOVES /* of this version: members tell it by MEMBER */
+#define FEATURE_LEVEL FEATURE_ARCHIVE /* of this version: members tell it by MEMBER */
 uint32_t root_feature_level(
     const struct root *r); /* that all members have come to; 0: none is recorded yet */
 /* That brought this command (step 0) or this step of it; UINT32_MAX for what is not known. */
@@ -260,6 +261,16 @@ struct remove_cmd { /* by kind, ns, name, uid; only finished things */
     struct write_op *ops; /* verb DELETE */
     uint32_t n;
 };
+/* What is finished moves into the archive (archive/archive.h), with what it owns; what is not, or
+ * is not the one that was meant, is passed over. From the first one on every removal is archived.
+ */
+struct archive_cmd {
+    struct command_head head;
+    uint64_t close_bytes;   /* a segment closes when it has come to that size, */
+    int64_t close_after_ms; /* or when an ARCHIVE finds its first record that old; 0: at once */
+    struct write_op *ops;   /* verb DELETE */
+    uint32_t n;
+};
 union command {
     struct command_head head; /* common first member */
     struct write_cmd write;
@@ -269,6 +280,7 @@ union command {
     struct member_cmd member;
     struct remove_cmd remove;
     struct migrate_cmd migrate;
+    struct archive_cmd archive;
 };
 void command_encode(const union command *c, struct buf *out);
 /* Everything in arena a; objects are released by command_release. */

@@ -3,6 +3,7 @@
 #define HANSE_CONTROLPLANE_STORE_INTERNAL_H
 
 #include "api/base/limits.h"
+#include "controlplane/store/archive/archive.h"
 #include "controlplane/store/store.h"
 
 #include <stdatomic.h>
@@ -96,6 +97,22 @@ struct ledger {
     uint64_t seq;                  /* of the newest interval */
     int64_t folded[LEDGER_LEVELS]; /* newest day of which lines came to that level; -1 = none */
 };
+/* The archive of a root (archive/archive.c). */
+struct segment_box {
+    struct box box;
+    struct archive_info info;
+    struct tree *records; /* place from 0 → bytes_box; NULL: they are in files only */
+};
+struct archive {
+    bool begun;
+    uint64_t close_bytes;       /* as the newest ARCHIVE told */
+    uint64_t newest, kept_from; /* closed segments; those from there on have their records */
+    uint64_t closed_entry;      /* number of the entry that closed the newest */
+    uint64_t records, bytes, counts[ARCHIVE_KINDS]; /* of closed ones */
+    struct archive_info open;
+    struct tree *open_records; /* place from 0 → bytes_box */
+    struct tree *segments;     /* number → segment_box */
+};
 #define ROOT_MAGIC 0x726f6f74u
 struct root {
     uint32_t magic;
@@ -114,6 +131,7 @@ struct root {
     struct tree *members;           /* id → member_box */
     struct tree *dead;              /* 'o' uid, 'n' namespace or 't' target → dead_box */
     struct ledger ledger;
+    struct archive archive;
     /* derived: made again from the objects when a snapshot is read */
     struct tree *request_order; /* seq → bytes_box (key in requests) */
     struct tree *uids;          /* uid of a Workload → object */
@@ -178,6 +196,29 @@ int ledger_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
 int ledger_loaded(struct root *w, bool had, struct err *err) MUST_CHECK;
 void ledger_check(const struct root *r, const struct root *fresh); /* part of root_check */
 
+/* ---- the archive: archive/archive.c
+ * -------------------------------------------------------------------------------- */
+void archive_init(struct archive *a);
+void archive_fork(struct archive *a); /* a copied struct becomes one of its own */
+void archive_fini(struct archive *a);
+/* What is about to be removed is taken in, if it is of a kind that is kept. */
+struct txn;
+void archive_take(struct txn *t, const struct object *o);
+void archive_begin(struct root *w, uint64_t close_bytes); /* or goes on, closing at another size */
+void archive_close(struct root *w);                       /* the open segment, which is not empty */
+void archive_open_next(struct archive *a, const unsigned char prev[ARCHIVE_DIGEST]);
+void archive_segment_put(struct archive *a, const struct archive_info *i,
+                         struct tree *records); /* takes records over */
+void archive_append(struct archive *a, const struct archive_record *r, struct slice bytes);
+void archive_count(struct archive_info *i, const struct archive_record *r, size_t bytes);
+void archive_record_write(const struct archive_record *r, struct buf *out);
+uint64_t archive_hash(const struct archive *a, uint64_t h); /* into the digest of the root */
+/* Records of a snapshot; archive_loaded: all were read. */
+void archive_write(const struct root *r, uint16_t tag, struct buf *out);
+int archive_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
+int archive_loaded(struct root *w, struct err *err) MUST_CHECK;
+void archive_check(const struct root *r); /* part of root_check */
+
 /* ---- apply
  * -------------------------------------------------------------------------------------------------------
  */
@@ -193,13 +234,17 @@ struct txn { /* one command on a fork of the state */
     struct arena *a;
     struct result *res;
     struct err *err;
-    uint32_t budget; /* dependents that may still be removed by this entry */
+    const char *user; /* who asked */
+    uint32_t budget;  /* dependents that may still be removed by this entry */
 };
 /* `body` is a mutable copy (object_edit) or a new body; stores it as the next version. Borrowed
  * until the next commit. */
 const struct object *txn_put(struct txn *t, const struct kind *k, const struct object *before,
                              void *body);
-void txn_remove(struct txn *t, const struct object *o); /* and begins to collect what it owned */
+/* Into the archive, and begins to collect what it owned. */
+void txn_remove(struct txn *t, const struct object *o);
+/* The same for what nothing has to be explained by later: a catalogue's older entries. */
+void txn_forget(struct txn *t, const struct object *o);
 /* A deletion as a user asks for it: by finalizers, live work and contents it may come later. */
 int txn_delete(struct txn *t, const struct object *o, bool *ret_unchanged) MUST_CHECK;
 void txn_settle(struct txn *t, const char *ns,
@@ -219,6 +264,8 @@ int apply_run(struct txn *t, const struct run_cmd *c) MUST_CHECK;
 int apply_facts(struct txn *t, const struct facts_cmd *c) MUST_CHECK;
 int apply_member(struct txn *t, const struct member_cmd *c) MUST_CHECK;
 int apply_remove(struct txn *t, const struct remove_cmd *c) MUST_CHECK;
+int apply_archive(struct txn *t, const struct archive_cmd *c) MUST_CHECK;
+bool object_finished(const struct root *w, const struct object *o); /* may retention remove it? */
 int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
 /* status.spent of a Workload whose placement ends with this version (ledger_hold.c); part of
  * txn_put. */

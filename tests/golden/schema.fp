@@ -291,6 +291,7 @@ workload_spec 17 10 target_selector
 workload_spec 18 3 -
 workload_spec 19 0 -
 workload_spec 20 0 -
+workload_spec 21 1 -
 assignment 1 1 -
 assignment 2 0 -
 assignment 3 14 -

@@ -75,7 +75,7 @@ static void catalogue_bound(struct txn *t, const struct object *wo, const char *
         bool over = is_good(c.v[i]) ? ++good > keep : ++bad > keep || good >= keep;
 
         if (over && strcmp(c.v[i]->meta->name, current) != 0)
-            txn_remove(t, c.v[i]);
+            txn_forget(t, c.v[i]);
     }
 }
 
@@ -109,7 +109,7 @@ static void catalogue_put(struct txn *t, const struct object *wo, const struct w
     struct checkpoint *c = NULL;
 
     if (old && !catalogued(t, wo, ck->name)) { /* of a workload of the same name, that is gone */
-        txn_remove(t, old);
+        txn_forget(t, old);
         old = NULL;
     }
     if (old) {

@@ -34,7 +34,7 @@ static bool checkpoint_needed(const struct root *w, const struct object *o)
     return going_on(w, o, c->workload, c->workloadUid) != NULL;
 }
 
-static bool finished(const struct root *w, const struct object *o)
+bool object_finished(const struct root *w, const struct object *o)
 {
     if (o->kind->id == KIND_NODE)
         return !root_get(w, KIND_TARGET, "", object_as(o, node)->spec->target);
@@ -59,20 +59,45 @@ static bool finished(const struct root *w, const struct object *o)
 
 /* What is not finished, or is not the one that was meant, is passed over: retention asks again
  * later. */
-int apply_remove(struct txn *t, const struct remove_cmd *c)
+static uint32_t remove_all(struct txn *t, const struct write_op *ops, uint32_t n)
 {
     uint32_t removed = 0;
 
-    for (uint32_t i = 0; i < c->n; i++) {
-        const struct write_op *op = &c->ops[i];
+    for (uint32_t i = 0; i < n; i++) {
+        const struct write_op *op = &ops[i];
         const struct object *o = root_get(t->w, op->kind, op->ns, op->name);
 
-        if (!o || (*op->uid && strcmp(op->uid, o->meta->uid) != 0) || !finished(t->w, o))
+        if (!o || (*op->uid && strcmp(op->uid, o->meta->uid) != 0) || !object_finished(t->w, o))
             continue;
         txn_remove(t, o);
         removed++;
     }
-    t->res->unchanged = removed == 0;
+    return removed;
+}
+
+int apply_remove(struct txn *t, const struct remove_cmd *c)
+{
+    t->res->unchanged = remove_all(t, c->ops, c->n) == 0;
+    return 0;
+}
+
+int apply_archive(struct txn *t, const struct archive_cmd *c)
+{
+    struct archive *a = &t->w->archive;
+    bool first = !a->begun;
+
+    if (c->close_bytes < ARCHIVE_CLOSE_MIN_BYTES || c->close_bytes > ARCHIVE_CLOSE_MAX_BYTES ||
+        c->close_after_ms < 0)
+        return err_set(t->err, E_INVALID, "a segment of the archive closes at %u to %u bytes",
+                       ARCHIVE_CLOSE_MIN_BYTES, ARCHIVE_CLOSE_MAX_BYTES);
+    if (!*t->w->cluster_uid)
+        return err_set(t->err, E_CONFLICT, "the cluster has no uid yet that its archive begins by");
+    archive_begin(t->w, c->close_bytes);
+    uint32_t removed = remove_all(t, c->ops, c->n);
+    bool close = a->open.records && t->now - a->open.first_ms >= c->close_after_ms;
+    if (close)
+        archive_close(t->w);
+    t->res->unchanged = removed == 0 && !close && !first;
     return 0;
 }
 
@@ -105,7 +130,7 @@ static bool finished_each(const struct object *o, void *arg)
 
     if (s->n == s->max)
         return false;
-    if (finished_at(o) >= s->before || !finished(s->w, o))
+    if (finished_at(o) >= s->before || !object_finished(s->w, o))
         return true;
     struct write_op *op = &s->ret[s->n++];
     *op = (struct write_op){.verb = WRITE_DELETE, .kind = o->kind->id};

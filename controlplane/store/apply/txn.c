@@ -187,7 +187,7 @@ static const struct object *next_of(const struct tree *tree, struct slice prefix
     return s.found;
 }
 
-void txn_remove(struct txn *t, const struct object *o)
+void txn_forget(struct txn *t, const struct object *o)
 {
     const struct object *kept = object_ref(o);
     struct key k, found;
@@ -200,6 +200,12 @@ void txn_remove(struct txn *t, const struct object *o)
     if (object_hold(kept))
         txn_settle(t, NULL, object_hold(kept)->target);
     (void)object_unref((struct object *)(uintptr_t)kept);
+}
+
+void txn_remove(struct txn *t, const struct object *o)
+{
+    archive_take(t, o);
+    txn_forget(t, o);
 }
 
 /* ---- deletion

@@ -129,6 +129,17 @@ static void remove_make(union command *c, struct arena *a)
     (void)snprintf(c->remove.ops[0].uid, sizeof c->remove.ops[0].uid, "5c5c");
 }
 
+static void archive_make(union command *c, struct arena *a)
+{
+    head_make(c, CMD_ARCHIVE);
+    c->archive.close_bytes = 4 << 20;
+    c->archive.close_after_ms = 86400000;
+    c->archive.ops = arena_array(a, struct write_op, 1);
+    c->archive.n = 1;
+    kit_op(&c->archive.ops[0], WRITE_DELETE, KIND_WORKLOAD, "golden", "w", NULL);
+    (void)snprintf(c->archive.ops[0].uid, sizeof c->archive.ops[0].uid, "5d5d");
+}
+
 static void migrate_make(union command *c, struct arena *a)
 {
     struct move_begin *b = arena_array(a, struct move_begin, 2);
@@ -309,6 +320,15 @@ static void migrate_check(const union command *c)
     assert_null(m->begins[1].decision);
 }
 
+static void archive_cmd_check(const union command *c)
+{
+    assert_int_equal(c->archive.close_bytes, 4 << 20);
+    assert_int_equal(c->archive.close_after_ms, 86400000);
+    assert_int_equal(c->archive.n, 1);
+    assert_int_equal(c->archive.ops[0].kind, KIND_WORKLOAD);
+    assert_string_equal(c->archive.ops[0].uid, "5d5d");
+}
+
 static const struct golden_command {
     const char *name;
     enum command_type type;
@@ -320,6 +340,7 @@ static const struct golden_command {
              {"facts", CMD_FACTS, facts_make, facts_check},
              {"member", CMD_MEMBER, member_make, member_check},
              {"remove", CMD_REMOVE, remove_make, remove_check},
-             {"migrate", CMD_MIGRATE, migrate_make, migrate_check}};
+             {"migrate", CMD_MIGRATE, migrate_make, migrate_check},
+             {"archive", CMD_ARCHIVE, archive_make, archive_cmd_check}};
 
 #endif

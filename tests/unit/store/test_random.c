@@ -245,6 +245,29 @@ static void forget_rnd(struct kit *k)
     (void)kit_apply(k, &c);
 }
 
+/* From the first one on, all that is removed is archived. */
+static void archive_rnd(struct kit *k)
+{
+    union command c = {.archive = {.head = {.type = CMD_ARCHIVE, .user = "hanse:retention"},
+                                   .close_bytes = ARCHIVE_CLOSE_MIN_BYTES,
+                                   .close_after_ms = rnd(4) ? 3600000 : 0}};
+    struct archive_cursor from = {0};
+    struct write_op ops[8];
+    size_t n;
+
+    if (!*root_cluster_uid(k->root)) {
+        union command m = {.member = {.head = {.type = CMD_MEMBER}, .member = {.id = 1}}};
+
+        (void)snprintf(m.member.cluster_uid, sizeof m.member.cluster_uid, "cluster-1");
+        assert_int_equal(kit_apply(k, &m).code, 0);
+    }
+    (void)root_archive_due(k->root, k->now + (rnd(2) ? ARCHIVE_AFTER_MS : 0), &from, 1 + rnd(50),
+                           ops, 8, &n);
+    c.archive.ops = ops;
+    c.archive.n = (uint32_t)n;
+    assert_int_equal(kit_apply(k, &c).code, 0);
+}
+
 static void command_rnd(struct kit *k)
 {
     k->ns = spaces[rnd(3) == 0];
@@ -255,7 +278,10 @@ static void command_rnd(struct kit *k)
         move_rnd(k);
         return;
     case 12:
-        forget_rnd(k);
+        if (rnd(2))
+            forget_rnd(k);
+        else
+            archive_rnd(k);
         return;
     case 0:
     case 1:

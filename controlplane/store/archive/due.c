@@ -1,0 +1,109 @@
+/* What retention may move into the archive now. The rules are few: a finished Workload after its
+ * own time, and what it owns goes with it; what tells of a workload that is gone, Migrations and
+ * Events after a week; of a workload that goes on for ever, all Decisions but the newest.
+ *
+ * Reads a root in slices, so that a member with a hundred thousand finished workloads never stands
+ * still. Must never list what apply would pass over. */
+#include "controlplane/store/store_internal.h"
+
+#include <stdio.h>
+
+#define SPEC_OF(type, c, ...) SPEC_##c,
+enum { SCHEMA_workload_spec(SPEC_OF) };
+#undef SPEC_OF
+
+static const enum kind_id kinds[] = {KIND_WORKLOAD, KIND_MIGRATION, KIND_DECISION, KIND_EVENT};
+#define KINDS (sizeof kinds / sizeof kinds[0])
+
+struct due {
+    const struct root *r;
+    int64_t now;
+    struct archive_cursor *at;
+    size_t look, max, n;
+    struct write_op *ret;
+};
+
+static int64_t or_created(const struct object *o, int64_t at)
+{
+    return at ? at : o->meta->creationTimestamp;
+}
+
+static bool workload_due(const struct due *d, const struct object *o)
+{
+    const struct workload *w = object_as(o, workload);
+    const struct workload_spec *s = w->spec;
+    int64_t after = s->has >> SPEC_ttlSecondsAfterFinished & 1 ? s->ttlSecondsAfterFinished * 1000
+                                                               : ARCHIVE_AFTER_MS;
+
+    return phase_final(w->status->phase) && or_created(o, w->status->endedAt) + after <= d->now;
+}
+
+/* Of a finished Workload: it goes with it. */
+static bool decision_due(const struct due *d, const struct object *o)
+{
+    const struct decision_spec *s = object_as(o, decision)->spec;
+    const struct object *wo = root_get(d->r, KIND_WORKLOAD, o->meta->namespace_, s->workload);
+
+    if (!wo || strcmp(wo->meta->uid, s->workloadUid) != 0)
+        return or_created(o, s->at) + ARCHIVE_AFTER_MS <= d->now;
+    const struct workload_status *ws = object_as(wo, workload)->status;
+    return !phase_final(ws->phase) && s->epoch > 0 &&
+           s->epoch <= ws->epoch - ARCHIVE_DECISIONS_KEPT;
+}
+
+static bool is_due(const struct due *d, const struct object *o)
+{
+    const struct migration_status *m;
+
+    if (!object_finished(d->r, o))
+        return false;
+    switch (o->kind->id) {
+    case KIND_WORKLOAD:
+        return workload_due(d, o);
+    case KIND_DECISION:
+        return decision_due(d, o);
+    case KIND_MIGRATION:
+        m = object_as(o, migration)->status;
+        return or_created(o, m ? m->endedAt : 0) + ARCHIVE_AFTER_MS <= d->now;
+    default:
+        return or_created(o, object_as(o, event)->lastTimestamp) + ARCHIVE_AFTER_MS <= d->now;
+    }
+}
+
+static bool due_each(const struct object *o, void *arg)
+{
+    struct due *d = arg;
+
+    if (d->look == 0 || d->n == d->max)
+        return false;
+    d->look--;
+    (void)snprintf(d->at->ns, sizeof d->at->ns, "%s", o->meta->namespace_);
+    (void)snprintf(d->at->name, sizeof d->at->name, "%s", o->meta->name);
+    if (!is_due(d, o))
+        return true;
+    struct write_op *op = &d->ret[d->n++];
+    *op = (struct write_op){.verb = WRITE_DELETE, .kind = o->kind->id};
+    (void)snprintf(op->ns, sizeof op->ns, "%s", o->meta->namespace_);
+    (void)snprintf(op->name, sizeof op->name, "%s", o->meta->name);
+    (void)snprintf(op->uid, sizeof op->uid, "%s", o->meta->uid);
+    return true;
+}
+
+bool root_archive_due(const struct root *r, int64_t now_ms, struct archive_cursor *c, size_t look,
+                      struct write_op *ret, size_t max, size_t *ret_n)
+{
+    struct due d = {r, now_ms, c, look, max, 0, ret};
+
+    PRE(look > 0 && max > 0);
+    for (; c->kind < KINDS; c->kind++, *c->ns = *c->name = '\0') {
+        root_scan(r, kinds[c->kind], NULL, *c->name ? c->ns : NULL, *c->name ? c->name : NULL,
+                  due_each, &d);
+        if (d.look == 0 || d.n == max)
+            break;
+    }
+    *ret_n = d.n;
+    if (c->kind < KINDS)
+        return false;
+    *c = (struct archive_cursor){0};
+    return true;
+}
