@@ -4,6 +4,7 @@
 #include "connectors/agent/agent.h"
 #include "connectors/checkpoint/checkpoint.h"
 #include "connectors/run/run.h"
+#include "controlplane/archive/keep.h"
 #include "controlplane/server/server.h"
 
 #include <stdio.h>
@@ -14,11 +15,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*main)(int argc, char **argv);
-    } programs[] = {{"server", server_main},
-                    {"dev", dev_main},
-                    {"agent", agent_main},
-                    {"run", run_main},
-                    {"checkpoint", checkpoint_main}};
+    } programs[] = {{"server", server_main},         {"dev", dev_main},
+                    {"agent", agent_main},           {"run", run_main},
+                    {"checkpoint", checkpoint_main}, {"archive", archive_main}};
 
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
         if (!strcmp(argv[1], programs[i].name))

@@ -273,10 +273,11 @@ static int verb_unknown(const char *word, struct err *err)
     if (*word == '-')
         return err_set(err, E_USAGE, "%s: options go behind the command: hanse COMMAND %s", word,
                        word);
-    for (unsigned i = 0; i < verb_count && n < 59; i++)
+    for (unsigned i = 0; i < verb_count && n < 56; i++)
         if (*verb_table[i].group)
             names[n++] = verb_table[i].name;
-    static const char *const programs[] = {"server", "dev", "agent", "run", "checkpoint"};
+    static const char *const programs[] = {"server", "dev",        "agent",
+                                           "run",    "checkpoint", "archive"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         names[n++] = programs[i];
     const char *near = nearest_word(word, names, n);

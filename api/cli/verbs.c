@@ -245,6 +245,7 @@ void verbs_help(FILE *out)
                 "  agent        the agent of a target\n"
                 "  run          the shim around a program, on a target\n"
                 "  checkpoint   writes the manifest of a program's checkpoint, verifies one\n"
+                "  archive      verifies what left a cluster's state, offline\n"
                 "\nhanse COMMAND --help says more of each.\n",
                 out);
 }

@@ -276,6 +276,7 @@ static void core_second(void *arg)
     log_watch(c);
     members_second(c);
     digest_second(c);
+    archive_second(c);
     if (c->root_changed || c->seen_term != raft_current_term(&c->raft))
         core_kick(c);
     publish_status(c);
@@ -409,6 +410,7 @@ static void core_free(struct core *c)
     timer_stop(&c->tick);
     timer_stop(&c->sweep);
     timer_stop(&c->second);
+    archive_close_files(c); /* of a start that failed; else they are */
     io_close(c);
     transport_destroy(c);
     root_unref(c->snapshot_root);
@@ -454,7 +456,7 @@ int core_create(struct loop *l, const struct core_config *cfg, const struct core
 
     PRE(cfg->id > 0 && cfg->address[0]);
     c = core_new(l, cfg, ev, arg);
-    if ((rv = files_open(c, err)))
+    if ((rv = files_open(c, err)) || (rv = archive_open(c, err)))
         goto fail;
     if (c->cfg.listen && (rv = listener_create(l, c->cfg.listen, c->cfg.tls_server, accepted, c,
                                                &c->listener, &port, err)))
@@ -504,7 +506,7 @@ static void raft_closed(struct raft *r)
 
 void core_maybe_closed(struct core *c)
 {
-    if (!c->closing || c->jobs)
+    if (!c->closing || c->jobs || c->keep)
         return;
     if (c->raft_initialised) {
         c->raft_initialised = false;
@@ -535,6 +537,7 @@ void core_close(struct core *c, void (*closed)(void *arg), void *arg)
     proposals_fini(c);
     reads_fini(c);
     peers_close(c);
+    archive_close_files(c);
     core_maybe_closed(c);
 }
 

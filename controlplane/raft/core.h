@@ -92,6 +92,12 @@ void core_read(struct core *c, struct loop *from, uint64_t deadline_ms, read_cb 
  * renewed. */
 void core_confirm(struct core *c, struct loop *from, uint64_t term, uint64_t deadline_ms,
                   read_cb cb, void *arg);
+/* The archive of this member: its files (controlplane/archive/keep.h; the directory's name lives
+ * as long as the core), how far they are, and one that somebody could not read. */
+struct keep_status;
+void core_archive_status(struct core *c, struct keep_status *ret);
+const char *core_archive_dir(const struct core *c);
+void core_archive_suspect(struct core *c, uint64_t number);
 /* Membership; asked of any member, done by the leader. */
 enum member_op { MEMBER_JOIN, MEMBER_PROMOTE, MEMBER_REMOVE, MEMBER_TRANSFER };
 void core_member(struct core *c, struct loop *from, enum member_op op, const struct core_peer *peer,

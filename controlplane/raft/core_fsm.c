@@ -30,6 +30,8 @@ void core_publish_root(struct core *c, struct root *next)
     pthread_mutex_unlock(&c->lock);
     root_unref(old);
     c->root_changed = true;
+    if (c->keep)
+        keep_follow(c->keep, next);
     core_kick(c);
 }
 
@@ -93,6 +95,8 @@ static int fsm_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsign
     struct core *c = fsm->data;
 
     if (c->dead || c->closing || c->snapshot_root)
+        return RAFT_BUSY;
+    if (c->keep && !keep_settled(c->keep, c->root)) /* entries that segments still wait for */
         return RAFT_BUSY;
     *bufs = raft_calloc(1, sizeof **bufs);
     if (!*bufs)

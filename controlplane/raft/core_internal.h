@@ -13,7 +13,9 @@
 #include "api/base/log.h"
 #include "api/base/loop/loop.h"
 #include "api/base/net/tls.h"
+#include "controlplane/archive/keep.h"
 #include "controlplane/raft/core.h"
+#include "controlplane/store/archive/segment.h"
 
 #include <pthread.h>
 #include <raft.h>
@@ -81,17 +83,19 @@ struct round { /* one at a time; those who come later wait for the next */
 enum peer_frame {
     FRAME_HELLO =
         1, /* u64 member, text cluster uid: first on every stream, from the one who dialled */
-    FRAME_FORWARD,    /* u8 n, request id, command */
-    FRAME_REFUSED,    /* u32 -code, request id: not taken by the leader */
-    FRAME_TERM_ASK,   /* id = round; "what is your durable term?" */
-    FRAME_TERM_IS,    /* u64 term */
-    FRAME_INDEX_ASK,  /* id = round; "up to where must I have applied to read?" */
-    FRAME_INDEX_IS,   /* u32 -code, u64 index */
-    FRAME_MEMBER_ASK, /* u8 op, u64 id, address */
-    FRAME_MEMBER_IS,  /* u32 -code, text */
-    FRAME_DIGEST_ASK, /* u64 number */
-    FRAME_DIGEST_IS,  /* u64 number, u64 digest */
-    FRAME_DIGEST_OF   /* u64 number, u64 digest: the majority's */
+    FRAME_FORWARD,     /* u8 n, request id, command */
+    FRAME_REFUSED,     /* u32 -code, request id: not taken by the leader */
+    FRAME_TERM_ASK,    /* id = round; "what is your durable term?" */
+    FRAME_TERM_IS,     /* u64 term */
+    FRAME_INDEX_ASK,   /* id = round; "up to where must I have applied to read?" */
+    FRAME_INDEX_IS,    /* u32 -code, u64 index */
+    FRAME_MEMBER_ASK,  /* u8 op, u64 id, address */
+    FRAME_MEMBER_IS,   /* u32 -code, text */
+    FRAME_DIGEST_ASK,  /* u64 number */
+    FRAME_DIGEST_IS,   /* u64 number, u64 digest */
+    FRAME_DIGEST_OF,   /* u64 number, u64 digest: the majority's */
+    FRAME_ARCHIVE_ASK, /* u64 segment, u64 offset: a piece of its file */
+    FRAME_ARCHIVE_IS   /* u64 segment, u64 offset, u64 bytes of the file (0: not here), bytes */
 };
 struct peer { /* one outgoing stream per other member; it reconnects for as long as the member is
                  configured */
@@ -112,6 +116,15 @@ struct inbound { /* a stream that another member dialled */
     struct stream *s;
     struct frame_reader in;
     uint64_t id; /* 0 = HELLO has not come */
+};
+
+struct archive_fetch { /* a segment that is missing here, from a peer */
+    uint64_t number;   /* 0: none is asked for */
+    uint64_t giving;   /* one that has come is being checked and written */
+    uint64_t peer, question, total, asked_ms, said_ms;
+    uint64_t below; /* those from there on are in nobody's hands, for now */
+    unsigned turn;  /* which of the open peers */
+    struct buf in;
 };
 
 /* ---- membership
@@ -150,6 +163,11 @@ struct core {
     void *arg;
     struct core_meta meta;
     char log_dir[1100];
+    struct keep *keep; /* the files of the archive */
+    char archive_dir[ARCHIVE_PATH_MAX];
+    struct archive_fetch fetch;
+    unsigned archive_serving;
+    struct keep_status archive_status; /* guarded by lock */
 
     struct raft raft;
     struct raft_io own_io, *io;
@@ -213,6 +231,15 @@ uint64_t core_leader(struct core *c);
 /* core_fsm.c */
 void fsm_init(struct core *c);
 void fsm_hook_io(struct core *c);
+
+/* core_archive.c */
+int archive_open(struct core *c, struct err *err);
+void archive_close_files(struct core *c);
+void archive_second(struct core *c);
+void archive_ask(struct core *c, const struct inbound *in, uint64_t question, uint64_t number,
+                 uint64_t offset);
+void archive_is(struct core *c, const struct peer *p, uint64_t question, const unsigned char *b,
+                size_t n);
 
 /* core_log.c */
 void log_enqueue(struct core *c, struct proposal *p);

@@ -113,6 +113,8 @@ static int peer_frame(const struct frame *f, void *arg)
         members_answer(c, f->id, -(int)le32_get(b), slice_make(b + 4, n - 4));
     } else if (f->type == FRAME_DIGEST_IS && n == 16) {
         digest_is(c, p, le64_get(b), le64_get(b + 8));
+    } else if (f->type == FRAME_ARCHIVE_IS) {
+        archive_is(c, p, f->id, b, n);
     }
     return 0; /* what a newer version says and we do not know is passed over */
 }
@@ -318,6 +320,8 @@ static int inbound_frame(const struct frame *f, void *arg)
         digest_asked(c, in, le64_get(b));
     } else if (f->type == FRAME_DIGEST_OF && n == 16) {
         digest_of(c, le64_get(b), le64_get(b + 8));
+    } else if (f->type == FRAME_ARCHIVE_ASK && n == 16) {
+        archive_ask(c, in, f->id, le64_get(b), le64_get(b + 8));
     }
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "api/base/limits.h"
 #include "api/base/list.h"
 #include "controlplane/run/brain.h"
+#include "controlplane/store/archive/archive.h"
 #include "policy/policy.h"
 
 struct site;
@@ -120,6 +121,8 @@ struct brain {
     struct preempts preempts;
     struct events events;
     struct timer retention;
+    struct archive_cursor archive_at; /* where retention looks next, and whether soon */
+    bool archive_more;
     struct {                            /* of Migrations that ended while this brain led */
         uint64_t ended[MOVE_CAUSES][3]; /* Succeeded, Failed, Cancelled */
         uint64_t pause[PAUSE_BUCKETS + 1], pause_sum_ms, pauses;

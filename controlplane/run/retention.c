@@ -1,69 +1,78 @@
-/* Retention: Migrations and Events that ended long ago leave the state, so that it stays bounded.
- * Workloads and Decisions stay: nothing archives them yet. */
+/* Retention: what has ended long ago moves from the state into the archive
+ * (controlplane/store/archive), so that the state stays bounded and can still be explained.
+ *
+ * Looks a slice at a time, proposes a few at a time: an ARCHIVE must never hold up what is under
+ * way. Must never run ahead of this member's own files: while they cannot be written (a full disk),
+ * the state keeps what it has. */
+#include "controlplane/archive/keep.h"
 #include "controlplane/run/brain_internal.h"
 
 #include <stdio.h>
 
-#define KEEP_MS (7ll * 24 * 3600 * 1000)
-#define LOOK_EVERY_MS (15ul * 60 * 1000)
-#define MORE_MS 1000
-#define OPS_MAX 512
+#define LOOK_EVERY_MS (60ul * 1000)
+#define FIRST_MS 1000
+#define MORE_MS 50
+#define LOOK_OBJECTS 10000
+#define OPS_MAX 64
+#define WAITING_MAX 2
+#define CLOSE_BYTES (4u << 20)
+#define CLOSE_AFTER_MS (24ll * 3600 * 1000)
 
-static void removed(void *arg, const struct result *r, const struct err *err)
+static void proposed(void *arg, const struct result *r, const struct err *err)
 {
-    (void)arg;
+    struct brain *b = arg;
+
     (void)r;
     (void)err; /* what is left is found again */
+    if (b->leads && !b->closing && !timer_active(&b->retention))
+        timer_start(&b->retention, b->archive_more ? MORE_MS : LOOK_EVERY_MS);
 }
 
-struct old {
-    struct write_op *ops;
-    uint32_t n;
-    int64_t before;
-};
-static bool old_each(const struct object *o, void *arg)
+/* Nothing is archived by members that do not know how, nor faster than files are written. */
+static bool may_archive(const struct brain *b)
 {
-    struct old *x = arg;
-    const struct migration_status *s =
-        o->kind->id == KIND_MIGRATION ? object_as(o, migration)->status : NULL;
-    int64_t at = s                           ? s->endedAt
-                 : o->kind->id == KIND_EVENT ? object_as(o, event)->lastTimestamp
-                                             : 0;
+    struct keep_status s;
 
-    if (!at || at >= x->before)
-        return true;
-    struct write_op *op = &x->ops[x->n++];
-    *op = (struct write_op){.verb = WRITE_DELETE, .kind = o->kind->id};
-    (void)snprintf(op->ns, sizeof op->ns, "%s", o->meta->namespace_);
-    (void)snprintf(op->name, sizeof op->name, "%s", o->meta->name);
-    (void)snprintf(op->uid, sizeof op->uid, "%s", o->meta->uid);
-    return x->n < OPS_MAX;
+    core_archive_status(b->cfg.core, &s);
+    return root_feature_level(b->root) >= command_feature_level(CMD_ARCHIVE, 0) &&
+           *root_cluster_uid(b->root) && s.waiting <= WAITING_MAX;
 }
 
 static void look(void *arg)
 {
     struct brain *b = arg;
-    struct old x = {.ops = mem_alloc(OPS_MAX * sizeof *x.ops),
-                    .before = loop_wall_ms(b->loop) - KEEP_MS};
-    union command c = {.remove = {.head = {.type = CMD_REMOVE, .user = "hanse:retention"}}};
+    struct write_op ops[OPS_MAX];
+    union command c = {.archive = {.head = {.type = CMD_ARCHIVE, .user = "hanse:retention"},
+                                   .close_bytes = CLOSE_BYTES,
+                                   .close_after_ms = CLOSE_AFTER_MS,
+                                   .ops = ops}};
+    int64_t now = root_time(b->root);
+    size_t n = 0;
 
-    root_scan(b->root, KIND_MIGRATION, NULL, NULL, NULL, old_each, &x);
-    if (x.n < OPS_MAX)
-        root_scan(b->root, KIND_EVENT, NULL, NULL, NULL, old_each, &x);
-    c.remove.ops = x.ops;
-    c.remove.n = x.n;
-    if (x.n) {
-        brain_request_id(b, c.head.request_id);
-        brain_propose(b, &c, removed, b);
+    if (loop_wall_ms(b->loop) > now)
+        now = loop_wall_ms(b->loop);
+    if (!may_archive(b)) {
+        timer_start(&b->retention, LOOK_EVERY_MS);
+        return;
     }
-    mem_free(x.ops);
-    timer_start(&b->retention, x.n == OPS_MAX ? MORE_MS : LOOK_EVERY_MS);
+    b->archive_more =
+        !root_archive_due(b->root, now, &b->archive_at, LOOK_OBJECTS, ops, OPS_MAX, &n);
+    struct archive_totals t = root_archive(b->root);
+    bool close = t.open.records && now - t.open.first_ms >= CLOSE_AFTER_MS;
+    c.archive.n = (uint32_t)n;
+    if (n || close || !t.begun) {
+        brain_request_id(b, c.head.request_id);
+        brain_propose(b, &c, proposed, b);
+    } else {
+        timer_start(&b->retention, b->archive_more ? MORE_MS : LOOK_EVERY_MS);
+    }
 }
 
 void retention_reset(struct brain *b)
 {
+    b->archive_at = (struct archive_cursor){0};
     timer_init(&b->retention, b->loop, look, b);
-    timer_start(&b->retention, LOOK_EVERY_MS);
+    timer_start(&b->retention, FIRST_MS);
 }
 void retention_drop(struct brain *b)
 {

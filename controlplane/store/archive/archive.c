@@ -239,6 +239,11 @@ struct archive_totals root_archive(const struct root *r)
     return t;
 }
 
+uint64_t root_archive_newest(const struct root *r)
+{
+    return r->archive.newest;
+}
+
 bool root_archive_info(const struct root *r, uint64_t number, struct archive_info *ret)
 {
     const struct archive *a = &r->archive;

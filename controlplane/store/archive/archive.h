@@ -47,6 +47,7 @@ struct archive_totals { /* of the whole */
     struct archive_info open;                       /* records 0: it is empty */
 };
 struct archive_totals root_archive(const struct root *r);
+uint64_t root_archive_newest(const struct root *r); /* number of the newest closed one, or 0 */
 /* Of a closed segment, or the open one; false when there is none of that number. */
 bool root_archive_info(const struct root *r, uint64_t number, struct archive_info *ret);
 /* Its records in order, while the state has them; false when it has them no more. Each is borrowed
