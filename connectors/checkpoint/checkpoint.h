@@ -36,10 +36,12 @@
 /* ---- where they are (store/) ---- */
 /* Strings are borrowed for the call; NULL stands for "". */
 struct checkpoint_store {
-    const char *base; /* of one workload: an absolute folder */
+    const char *base; /* of one workload: an absolute folder, or s3://BUCKET/PREFIX */
     /* A folder of this machine that stands in for a store which is none: laid out like base. */
     const char *scratch;
-    const char *const *env; /* "NAME=value": how to reach it; NULL: as this process's own says */
+    /* "NAME=value", NULL-terminated: AWS_…, how to reach it. NULL: as this process's own says. */
+    const char *const *env;
+    uint64_t patience_ms; /* with a store that does not answer; 0 = as is usual */
 };
 /* Is it a store that is no folder of this machine, so that a scratch folder is needed? */
 bool checkpoint_store_is_remote(const char *base);

@@ -47,6 +47,13 @@ int sealfs_write(int dir, const char *name, const void *p, size_t n, bool durabl
 /* The same, durable, but never over one that is there: E_EXISTS. Safe against others who try the
  * same. */
 int sealfs_create(int dir, const char *name, const void *p, size_t n, struct err *err) MUST_CHECK;
+/* A file that will be `name` below dir, with the folders in between: open to be written and read
+ * again, under a name of its own (ret_part) until it is done. */
+int sealfs_new(int dir, const char *name, char *ret_part, size_t max, int *ret_fd,
+               struct err *err) MUST_CHECK;
+/* It gets its name. modified: UTC seconds of its last change where it comes from, 0 = not known. */
+int sealfs_new_done(int dir, const char *part, const char *name, int fd, int64_t modified,
+                    struct err *err) MUST_CHECK;
 /* All folders below dir and dir itself are on disk. */
 int sealfs_tree_sync(int dir, struct err *err) MUST_CHECK;
 int sealfs_rename(int dir, const char *from, const char *to, struct err *err) MUST_CHECK;

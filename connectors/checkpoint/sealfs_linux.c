@@ -450,6 +450,44 @@ int sealfs_create(int dir, const char *name, const void *p, size_t n, struct err
     return no ? fault(err, no, "writing", name) : 0;
 }
 
+int sealfs_new(int dir, const char *name, char *ret_part, size_t max, int *ret_fd, struct err *err)
+{
+    unsigned long long random;
+    const char *last = name;
+    int at = -1;
+
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        return err_set(err, E_INTERNAL, "no random number is to be had");
+    int rc = walk(dir, name, true, &at, &last, err);
+    if (rc < 0)
+        return rc;
+    if ((size_t)snprintf(ret_part, max, "%.*s.part-%016llx", (int)(last - name), name, random) >=
+        max)
+        rc = err_set(err, E_INVALID, "the name %.100s is too long", name);
+    int fd = rc < 0 ? -1
+                    : openat(at, ret_part + (last - name),
+                             O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int no = errno;
+    sealfs_close(at);
+    if (fd < 0)
+        return rc < 0 ? rc : fault(err, no, "making", name);
+    *ret_fd = fd;
+    return 0;
+}
+
+int sealfs_new_done(int dir, const char *part, const char *name, int fd, int64_t modified,
+                    struct err *err)
+{
+    int64_t now = sealfs_now_ns() / 1000000000;
+    /* Nobody writes to it any more: it need not look as if it were being written to. */
+    int64_t at = modified > 0 && modified < now ? modified : now - 1;
+    const struct timespec t[2] = {{.tv_sec = at}, {.tv_sec = at}};
+
+    if (futimens(fd, t) != 0 || renameat(dir, part, dir, name) != 0)
+        return fault(err, errno, "keeping", name);
+    return 0;
+}
+
 static int tree_sync(int fd, unsigned depth) /* takes fd */
 {
     DIR *d = fdopendir(fd);

@@ -13,8 +13,9 @@ static int base_check(const struct checkpoint_store *at, struct err *err)
 {
     const char *scratch = at->scratch ? at->scratch : "";
 
-    if (at->base[0] != '/')
-        return err_set(err, E_INVALID, "the checkpoint store %.100s is no absolute folder",
+    if (at->base[0] != '/' && !checkpoint_store_is_remote(at->base))
+        return err_set(err, E_INVALID,
+                       "the checkpoint store %.100s is neither an absolute folder nor s3://BUCKET",
                        at->base);
     if (strlen(at->base) >= CHECKPOINT_PATH_MAX - 96 || strlen(scratch) >= CHECKPOINT_PATH_MAX - 96)
         return err_set(err, E_INVALID, "the checkpoint folder %.100s is longer than %d bytes",
@@ -32,7 +33,12 @@ int store_open(const struct checkpoint_store *at, struct checkpoint_progress *p,
 
     if (rc < 0)
         return rc;
-    s = store_directory_open();
+    if (at->base[0] == '/')
+        s = store_directory_open();
+    else
+        rc = store_s3_open(at, &s, err);
+    if (rc < 0)
+        return rc;
     s->progress = p;
     (void)snprintf(s->base, sizeof s->base, "%s", at->base);
     (void)snprintf(s->local, sizeof s->local, "%s",

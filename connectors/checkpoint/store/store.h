@@ -102,5 +102,7 @@ struct store { /* a driver's struct begins with it */
     char base[CHECKPOINT_PATH_MAX], local[CHECKPOINT_PATH_MAX];
 };
 struct store *store_directory_open(void);
+int store_s3_open(const struct checkpoint_store *at, struct store **ret,
+                  struct err *err) MUST_CHECK;
 
 #endif
