@@ -61,7 +61,7 @@ static const struct option submit_options[] = {
     {"experiment", 0, "NAME", "for cost reports"},
     {"deadline", 0, "TIME", "must have ended by then"},
     {"label", 'l', "KEY=VALUE", "label; may be repeated"},
-    {"checkpoint-store", 0, "DIR", "where it saves: a named store, a directory or s3:// URL"},
+    {"checkpoint-store", 0, "DIR", "where it saves: an absolute directory or s3://BUCKET/PREFIX"},
     {"checkpoint-interval", 0, "TIME", "how often it saves, such as 10m; auto: as advised"},
     {"grace", 0, "TIME", "time to save in, once it is asked to stop"},
     {"keep", 0, "N", "checkpoints kept"},

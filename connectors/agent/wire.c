@@ -2,6 +2,8 @@
  * trusted: every reader below has an answer for whatever comes. */
 #include "connectors/agent/wire.h"
 
+#include "connectors/checkpoint/checkpoint.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -90,8 +92,9 @@ void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret)
     const char *digest = wire_str(j, "digest"), *path = wire_str(j, "path");
 
     memset(ret, 0, sizeof *ret);
-    if (!cJSON_IsObject(j) || path[0] != '/' || strlen(path) >= sizeof ret->path ||
-        strncmp(digest, "sha256:", 7) != 0 || strlen(digest) >= sizeof ret->digest)
+    if (!cJSON_IsObject(j) || (path[0] != '/' && !checkpoint_store_is_remote(path)) ||
+        strlen(path) >= sizeof ret->path || strncmp(digest, "sha256:", 7) != 0 ||
+        strlen(digest) >= sizeof ret->digest)
         return;
     ret->present = true;
     ret->epoch = (int64_t)wire_u64(j, "epoch");

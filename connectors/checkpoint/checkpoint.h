@@ -45,6 +45,9 @@ struct checkpoint_store {
 };
 /* Is it a store that is no folder of this machine, so that a scratch folder is needed? */
 bool checkpoint_store_is_remote(const char *base);
+/* A scratch folder, or what it became; both accept that it is absent. Renaming does not block. */
+int checkpoint_scratch_rename(const char *from, const char *to, struct err *err) MUST_CHECK;
+int checkpoint_scratch_remove(const char *path, struct err *err) MUST_CHECK;
 
 /* ---- manifest: what a program wrote (manifest.c) ---- */
 struct checkpoint_file {
@@ -175,7 +178,7 @@ int checkpoint_verify(const struct checkpoint_want *w, struct checkpoint_progres
                       struct checkpoint_found *ret, struct err *err) MUST_CHECK;
 /* ---- the newest in the store (newest.c) ---- */
 struct checkpoint_search {
-    struct checkpoint_store at;
+    struct checkpoint_store at; /* scratch: what is fetched is left below it, by the cut's digest */
     const char *workload;
     int64_t epoch; /* no later one. Its runs are proved ended: nobody writes there any more */
     int64_t known_epoch, known_step; /* only what is newer than this; 0 and -1: whatever there is */

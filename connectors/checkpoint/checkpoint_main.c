@@ -18,7 +18,8 @@ static const char usage[] =
     "than the step before. Run it before older files are removed.\n"
     "\n"
     "verify reads every byte that a checkpoint answers for, and says what is wrong with it: a\n"
-    "cut-N.json (all ranks) or a folder with a manifest.json.\n"
+    "cut-N.json (all ranks) or a folder with a manifest.json. A cut in S3 (s3://BUCKET/...) is\n"
+    "fetched into $TMPDIR or /var/tmp for that, and removed again.\n"
     "\n"
     "  --step N      the step that the files belong to\n"
     "  --dir DIR     default: $HANSE_CHECKPOINT_DIR\n"
@@ -207,28 +208,52 @@ static int commit(const struct args *a, struct err *err)
 }
 
 /* ---- verify ---- */
-static int verify(const struct args *a, struct err *err)
+static int verify_remote(const char *path, const char *digest, struct checkpoint_found *ret,
+                         struct err *err)
 {
+    const char *tmp = getenv("TMPDIR");
+    char scratch[512];
     struct checkpoint_want want = {
-        .digest = a->digest ? a->digest : "", .workload = "", .rank = -1};
-    struct checkpoint_found f;
+        .path = path, .at = {.scratch = scratch}, .digest = digest, .workload = "", .rank = -1};
+    struct err why;
+
+    (void)snprintf(scratch, sizeof scratch, "%.400s/hanse-verify-XXXXXX",
+                   tmp && *tmp == '/' ? tmp : "/var/tmp");
+    if (!mkdtemp(scratch))
+        return err_set(err, E_IO, "no folder can be made in %.400s", scratch);
+    int rc = checkpoint_verify(&want, NULL, ret, err);
+    int removed = checkpoint_scratch_remove(scratch, &why);
+    return rc < 0 || removed == 0 ? rc : err_set(err, removed, "%s", why.text);
+}
+
+static int verify_local(const char *name, const char *digest, struct checkpoint_found *ret,
+                        struct err *err)
+{
+    struct checkpoint_want want = {.digest = digest, .workload = "", .rank = -1};
     char path[CHECKPOINT_PATH_MAX];
     struct stat st;
-    int rc;
 
-    if (a->n_names != 1)
-        return err_set(err, E_USAGE, "verify needs one cut or folder");
-    char *real = realpath(a->names[0], NULL);
+    char *real = realpath(name, NULL);
     if (!real || strlen(real) >= sizeof path || stat(real, &st) != 0) {
         free(real);
-        return err_field(err, E_CHECKPOINT, "CheckpointMissing", "%.300s is not there",
-                         a->names[0]);
+        return err_field(err, E_CHECKPOINT, "CheckpointMissing", "%.300s is not there", name);
     }
     (void)snprintf(path, sizeof path, "%s", real);
     free(real);
     want.path = path;
-    rc = S_ISDIR(st.st_mode) ? checkpoint_verify_dir(path, want.digest, NULL, &f, err)
-                             : checkpoint_verify(&want, NULL, &f, err);
+    return S_ISDIR(st.st_mode) ? checkpoint_verify_dir(path, digest, NULL, ret, err)
+                               : checkpoint_verify(&want, NULL, ret, err);
+}
+
+static int verify(const struct args *a, struct err *err)
+{
+    const char *digest = a->digest ? a->digest : "";
+    struct checkpoint_found f;
+
+    if (a->n_names != 1)
+        return err_set(err, E_USAGE, "verify needs one cut or folder");
+    int rc = checkpoint_store_is_remote(a->names[0]) ? verify_remote(a->names[0], digest, &f, err)
+                                                     : verify_local(a->names[0], digest, &f, err);
     if (rc < 0)
         return rc;
     return printf("whole: step %lld, %lld rank(s), %lld bytes\n", (long long)f.step,

@@ -45,7 +45,7 @@ static int look_at(const struct checkpoint_search *q, int64_t epoch, const char 
                                    .workload = q->workload,
                                    .rank = -1,
                                    .cut_only = true};
-    char proofs[CHECKPOINT_PATH_MAX];
+    char proofs[CHECKPOINT_PATH_MAX], scratch[CHECKPOINT_PATH_MAX];
     int rc;
 
     want.world = q->world;
@@ -64,6 +64,10 @@ static int look_at(const struct checkpoint_search *q, int64_t epoch, const char 
         (void)snprintf(proofs, sizeof proofs, "%.900s/%.64s", q->proofs, digest + 7);
         want.proofs_dir = proofs;
         want.write_proofs = true;
+    }
+    if (q->at.scratch) {
+        (void)snprintf(scratch, sizeof scratch, "%.900s/%.64s", q->at.scratch, digest + 7);
+        want.at.scratch = scratch;
     }
     rc = checkpoint_verify(&want, p, ret, err);
     return rc < 0 ? rc : 1;

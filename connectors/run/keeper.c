@@ -40,7 +40,8 @@ static void keeper_tick(void *arg);
 /* ---- on the thread pool ---- */
 static struct checkpoint_store store_of(const struct keeper *k)
 {
-    return (struct checkpoint_store){.base = k->cfg.base};
+    return (struct checkpoint_store){
+        .base = k->cfg.base, .scratch = k->cfg.scratch, .env = k->cfg.store_env};
 }
 
 static int resume_from(struct keeper *k, const char *path, const char *digest, struct err *err)
@@ -54,11 +55,15 @@ static int resume_from(struct keeper *k, const char *path, const char *digest, s
                                    .rank = c->rank,
                                    .proofs_dir = *c->proofs_dir ? c->proofs_dir : NULL};
     char view[CHECKPOINT_PATH_MAX + 64], seen[CHECKPOINT_PATH_MAX + 64];
+    const char *here = checkpoint_store_is_remote(c->base) ? c->scratch : c->base;
+
+    if (c->resume_scratch && *c->resume_scratch)
+        want.at.scratch = c->resume_scratch;
     int rc = checkpoint_verify(&want, &k->progress, &k->job_found, err);
 
     if (rc < 0)
         return rc;
-    (void)snprintf(view, sizeof view, "%.1000s/e%lld/%lld.resume", c->base, (long long)k->epoch,
+    (void)snprintf(view, sizeof view, "%.1000s/e%lld/%lld.resume", here, (long long)k->epoch,
                    (long long)c->rank);
     rc = checkpoint_exact(k->job_found.dir, view, seen, err);
     if (rc == 0)

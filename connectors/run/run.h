@@ -52,9 +52,17 @@ void run_report_lease_lost(struct run_report *r);
                  */
 
 #define RUN_RESUME_LATEST "latest"
+#define RUN_NOT_SEALED "NotSealed" /* reason: what was saved last is not in the store */
+/* In the shim's own environment, and not in its program's: how the store is reached, each name with
+ * this before it. None: as the usual names say. */
+#define RUN_STORE_ENV "HANSE_STORE_"
 /* A rank's checkpoints; strings are never NULL. connectors/checkpoint/README.md has the folders. */
 struct run_checkpoints {
-    const char *base;                 /* "" = none: then the rest does not matter */
+    const char *base; /* "" = none: then the rest does not matter */
+    /* Folders of this machine that stand in for a store which is elsewhere: for what is written,
+     * and for what is resumed from. They may be the same. */
+    const char *scratch, *resume_scratch;
+    const char *const *store_env;     /* NULL: this process's own */
     const char *workload;             /* uid */
     int64_t epoch, rank, world, keep; /* epoch 0: one more than there has been */
     /* Cut; "" = starts anew; RUN_RESUME_LATEST: the newest in base that holds, or anew when there
@@ -95,6 +103,14 @@ void runner_stop(struct runner *r, int signo, uint64_t grace_ms);
 /* `hanse run …`; argv[0] is "run". Exit status: the program's, 128 + signal, 126/127 as the
  * shell's. */
 int run_main(int argc, char **argv);
+
+/* ---- a store that is elsewhere (scratch_linux.c) ---- */
+/* Takes RUN_STORE_ENV… out of this process's environment, also out of what others may read of it.
+ * NULL: there was none. */
+const char *const *run_store_env(struct arena *m);
+/* A folder of this user's alone, the same for the same base. */
+int run_scratch_default(const char *base, struct arena *m, const char **ret,
+                        struct err *err) MUST_CHECK;
 
 /* ---- parts that are plain Linux programs
  * ------------------------------------------------------------------ */

@@ -11,10 +11,11 @@
 
 struct args {
     const char *dir, *socket, *log, *cwd, *group, *attach, *will;
-    const char *ck, *workload, *resume, *digest, *proofs;
+    const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch;
     uint64_t lease_ms, from_ms, grace_ms, parent, id, epoch, rank, world, keep;
     bool enter, help, wait_go;
     const char *const *cmd;
+    const char *const *store_env; /* NULL: the agent has given none */
 };
 struct shim {
     struct loop *loop;
@@ -39,8 +40,12 @@ static const char usage[] =
     "\n"
     "Checkpoints (COMMAND keeps the program contract; what it saves is verified and sealed\n"
     "while it runs and once more after its end):\n"
-    "  --checkpoint-dir BASE  absolute folder of this job in a store; COMMAND gets\n"
-    "                         HANSE_CHECKPOINT_DIR=BASE/eEPOCH/RANK\n"
+    "  --checkpoint-dir BASE  absolute folder of this job in a store, COMMAND gets\n"
+    "                         HANSE_CHECKPOINT_DIR=BASE/eEPOCH/RANK; or s3://BUCKET/PREFIX:\n"
+    "                         what is sealed is uploaded (AWS_ACCESS_KEY_ID, AWS_REGION,\n"
+    "                         AWS_ENDPOINT_URL_S3, ... as for other tools)\n"
+    "  --checkpoint-scratch FOLDER  of this machine, stands in for s3://; default\n"
+    "                         hanse-UID/... in $TMPDIR or /var/tmp\n"
     "  --epoch N              counts the starts of this job; default HANSE_EPOCH, or one more\n"
     "                         than BASE has seen. Ranks of one start need the same: give it\n"
     "  --rank N, --world N    default HANSE_RANK and HANSE_WORLD_SIZE, or 0 and 1\n"
@@ -56,6 +61,7 @@ static const char usage[] =
     "  --socket PATH    where it takes renewals and stops; needs --dir\n"
     "  --lease-from MS  boot-time clock from which the lease counts\n"
     "  --resume-proofs FOLDER  what the agent has verified already\n"
+    "  --resume-scratch FOLDER  where the agent has fetched it to\n"
     "  --wait-go        starts COMMAND when the agent says that all ranks can\n";
 
 static bool number(const char *s, uint64_t *ret)
@@ -103,6 +109,8 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
                    {"--id", NULL, &a->id, NULL},
                    {"--enter", NULL, NULL, &a->enter},
                    {"--checkpoint-dir", &a->ck, NULL, NULL},
+                   {"--checkpoint-scratch", &a->scratch, NULL, NULL},
+                   {"--resume-scratch", &a->resume_scratch, NULL, NULL},
                    {"--workload", &a->workload, NULL, NULL},
                    {"--epoch", NULL, &a->epoch, NULL},
                    {"--rank", NULL, &a->rank, NULL},
@@ -146,8 +154,11 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
         return err_set(err, E_USAGE, "--dir and --socket belong together");
     if (*a->resume && !*a->ck)
         return err_set(err, E_USAGE, "--resume needs --checkpoint-dir");
-    if (*a->ck && *a->ck != '/')
-        return err_set(err, E_USAGE, "--checkpoint-dir %s: give an absolute path", a->ck);
+    if (*a->ck && *a->ck != '/' && !checkpoint_store_is_remote(a->ck))
+        return err_set(err, E_USAGE,
+                       "--checkpoint-dir %s: give an absolute path, or s3://BUCKET/PREFIX", a->ck);
+    if ((*a->scratch && *a->scratch != '/') || (*a->resume_scratch && *a->resume_scratch != '/'))
+        return err_set(err, E_USAGE, "--checkpoint-scratch: give an absolute path");
     if (*a->ck && a->world > 1 && a->epoch == 0)
         return err_set(err, E_USAGE, "--world %llu: give all ranks the same --epoch",
                        (unsigned long long)a->world);
@@ -231,6 +242,9 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
                                 .guard_pid = getppid(),
                                 .will = will,
                                 .checkpoints = {.base = a->ck,
+                                                .scratch = a->scratch,
+                                                .resume_scratch = a->resume_scratch,
+                                                .store_env = a->store_env,
                                                 .workload = a->workload,
                                                 .epoch = (int64_t)a->epoch,
                                                 .rank = (int64_t)a->rank,
@@ -276,6 +290,8 @@ int run_main(int argc, char **argv)
                      .resume = "",
                      .digest = "",
                      .proofs = "",
+                     .scratch = "",
+                     .resume_scratch = "",
                      .epoch = env_number("HANSE_EPOCH", 0),
                      .rank = env_number("HANSE_RANK", 0),
                      .world = env_number("HANSE_WORLD_SIZE", 1),
@@ -293,6 +309,13 @@ int run_main(int argc, char **argv)
         return enter_exec(a.group, (int64_t)a.parent, a.will, a.cmd);
     if (a.attach)
         return attach_exec(a.attach, a.id, a.group, a.cmd);
+    AUTO_ARENA kept = arena_create(0); /* as long as the process */
+    a.store_env = run_store_env(kept);
+    if (checkpoint_store_is_remote(a.ck) && !*a.scratch &&
+        run_scratch_default(a.ck, kept, &a.scratch, &err) < 0) {
+        (void)fprintf(stderr, "hanse run: %s\n", err.text);
+        return 1;
+    }
     const char *marker = getenv(RUN_MARKER_ENV);
     if (!marker || !a.dir) { /* not the agent's: a marker of its own, or it would end what an outer
                                 run started */

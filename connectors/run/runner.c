@@ -237,6 +237,7 @@ static const char *const *runner_env(struct runner *r, struct arena *m)
     for (size_t i = 0; i < n; i++)
         if (strncmp(r->cfg.env[i], save, sizeof save - 1) != 0 &&
             strncmp(r->cfg.env[i], resume, sizeof resume - 1) != 0 &&
+            strncmp(r->cfg.env[i], RUN_STORE_ENV, sizeof RUN_STORE_ENV - 1) != 0 &&
             strncmp(r->cfg.env[i], "HANSE_FAILPOINT", 15) != 0) /* of tests: not the program's */
             env[k++] = r->cfg.env[i];
     env[k++] = arena_printf(m, "%s%s", save, keeper_dir(r->keeper));
@@ -374,7 +375,7 @@ static void tick_sealing(struct runner *r)
     r->report.stuck = keeper_stuck(r->keeper);
     if (unsealed->code && !r->report.reason[0]) {
         memcpy(was, r->report.message, sizeof was);
-        (void)snprintf(r->report.reason, sizeof r->report.reason, "NotSealed");
+        (void)snprintf(r->report.reason, sizeof r->report.reason, RUN_NOT_SEALED);
         (void)snprintf(r->report.message, sizeof r->report.message,
                        "%.60s%sits last checkpoint was not taken: %.150s", was, *was ? "; " : "",
                        unsealed->text);

@@ -95,11 +95,15 @@ cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err
 
 cJSON *hub_stage_order(const struct run_order *o)
 {
-    cJSON *j = cJSON_CreateObject();
+    cJSON *j = cJSON_CreateObject(), *env;
 
     wire_add_key(j, &o->key);
     order_resume(j, o);
     cJSON_AddNumberToObject(j, "world", o->placement ? (double)o->placement->n_assignments : 0);
+    env = cJSON_AddArrayToObject(j, "env"); /* how its store is reached, no more of it */
+    for (const char *const *e = o->env; e && *e; e++)
+        if (strncmp(*e, "AWS_", 4) == 0)
+            cJSON_AddItemToArray(env, cJSON_CreateString(*e));
     if (!o->look_epoch)
         return j;
     cJSON_AddStringToObject(j, "checkpointBase", o->checkpoint_dir);

@@ -84,6 +84,8 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
         rc = runs_adopt(a, &why);
     if (rc == 0)
         rc = runs_load(a, &why);
+    if (rc == 0)
+        scratch_sweep(a);
     if (rc < 0) {
         (void)agent_destroy(a);
         if (err)

@@ -176,10 +176,24 @@ void checkpoints_renewed(struct run *r); /* the server has answered what it had 
 /* Where stage leaves its proofs for this cut. */
 void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX]);
 
+/* ---- stores that are elsewhere (scratch.c) ---- */
+/* How a store is reached, "NAME=value": as the workload's environment says, else as this agent's
+ * own. NULL: base is a folder, nothing is needed. May hold secrets: to be wiped. */
+const char *const *store_env(const struct agent *a, const char *base, const cJSON *env,
+                             struct arena *m);
+void store_env_wipe(const char *const *env); /* accepts NULL */
+/* env, and for the shim alone how its store is reached. */
+const char *const *store_shim_env(const struct worker *w, const char *const *env, struct arena *m);
+void scratch_of_rank(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX]);
+void scratch_of_cut(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX]);
+void scratch_run_over(struct run *r); /* nobody needs what it had here any more */
+void scratch_sweep(struct agent *a);  /* staged, and of no use (any more) to anybody */
+
 /* ---- stage (stage.c) ---- */
 int stage_open(struct agent *a, struct err *err) MUST_CHECK;
 void stage_request(struct agent *a, uint64_t id, const cJSON *j);
-void stage_forget_askers(struct agent *a); /* the session is over */
+void stage_forget_askers(struct agent *a);                  /* the session is over */
+bool stage_is_read(const struct agent *a, const char *hex); /* now, the cut of that digest */
 
 int runs_load(struct agent *a, struct err *err) MUST_CHECK;
 /* Orphans below this process come to it, and are reaped. */

@@ -29,6 +29,7 @@ struct cut_job { /* owned by itself; the run is found again by its key */
     struct run_key key;
     char base[CHECKPOINT_PATH_MAX], resume[CHECKPOINT_PATH_MAX];
     struct arena *arena;
+    const char *const *env;
     struct checkpoint_cut cut;
     struct checkpoint_retain retain;
     int64_t *floor, number;
@@ -68,7 +69,7 @@ static bool all_saved(const struct run *r)
 static void cut_work(struct store_job *job)
 {
     struct cut_job *j = container_of(job, struct cut_job, job);
-    struct checkpoint_store at = {.base = j->base};
+    struct checkpoint_store at = {.base = j->base, .env = j->env};
 
     j->rc =
         checkpoint_cut_write(&at, &j->cut, j->report.path, &j->number, j->report.digest, &j->err);
@@ -84,6 +85,7 @@ static void retain_work(struct store_job *job)
 
 static void cut_free(struct cut_job *j)
 {
+    store_env_wipe(j->env);
     (void)arena_destroy(j->arena);
     mem_free(j);
 }
@@ -178,6 +180,7 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
     j->key = r->key;
     (void)snprintf(j->base, sizeof j->base, "%s", wire_str(o, "checkpointBase"));
     (void)snprintf(j->resume, sizeof j->resume, "%s", wire_str(o, "resumePath"));
+    j->env = store_env(r->agent, j->base, cJSON_GetObjectItemCaseSensitive(o, "env"), j->arena);
     j->cut.workload = j->key.uid;
     j->cut.epoch = r->key.epoch;
     j->cut.n_ranks = r->n_workers;
@@ -195,7 +198,7 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
                                                .write_ms = times->write_ms,
                                                .written_ms = times->written_ms,
                                                .ranks = r->n_workers};
-    j->retain = (struct checkpoint_retain){.at = {.base = j->base},
+    j->retain = (struct checkpoint_retain){.at = {.base = j->base, .env = j->env},
                                            .epoch = r->key.epoch,
                                            .keep = wire_i64(o, "checkpointKeep"),
                                            .known = c->known,
@@ -214,7 +217,9 @@ struct rescue_job { /* owned by itself */
     struct run_key key;
     char base[CHECKPOINT_PATH_MAX];
     struct arena *arena;
-    bool *killed; /* by rank */
+    const char *const *env;
+    const char **scratch; /* by rank */
+    bool *killed;         /* by rank */
     struct checkpoint_sealed *sealed;
     unsigned n;
 };
@@ -222,11 +227,12 @@ struct rescue_job { /* owned by itself */
 static void rescue_work(struct store_job *job)
 {
     struct rescue_job *j = container_of(job, struct rescue_job, job);
-    struct checkpoint_store at = {.base = j->base};
+    struct checkpoint_store at = {.base = j->base, .env = j->env};
     struct err err;
 
     for (unsigned i = 0; i < j->n; i++) {
         struct checkpoint_sealer *s = NULL;
+        at.scratch = j->scratch[i];
         if (!j->killed[i] ||
             checkpoint_sealer_create(&at, j->key.epoch, i, &job->progress, &s, &err) < 0)
             continue;
@@ -248,6 +254,7 @@ static void rescue_done(struct store_job *job)
                 (void)checkpoint_seals_add(&r->cuts->seals[i], &j->sealed[i]);
         run_changed(r);
     }
+    store_env_wipe(j->env);
     (void)arena_destroy(j->arena);
     mem_free(j);
 }
@@ -275,9 +282,16 @@ static bool rescue_begin(struct run *r)
     j->key = r->key;
     j->killed = arena_array(j->arena, bool, j->n);
     j->sealed = arena_array(j->arena, struct checkpoint_sealed, j->n);
-    for (unsigned i = 0; i < j->n; i++)
-        j->killed[i] = was_killed(&r->workers[i]);
+    j->scratch = arena_array(j->arena, const char *, j->n);
     (void)snprintf(j->base, sizeof j->base, "%s", wire_str(r->order, "checkpointBase"));
+    j->env =
+        store_env(r->agent, j->base, cJSON_GetObjectItemCaseSensitive(r->order, "env"), j->arena);
+    for (unsigned i = 0; i < j->n; i++) {
+        char path[AGENT_PATH_MAX];
+        scratch_of_rank(r, i, path);
+        j->killed[i] = was_killed(&r->workers[i]);
+        j->scratch[i] = arena_strdup(j->arena, path);
+    }
     j->job.kind = STORE_JOB_CUT;
     j->job.work = rescue_work;
     j->job.done = rescue_done;

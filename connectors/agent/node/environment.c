@@ -104,7 +104,7 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
     struct agent *a = w->run->agent;
     const cJSON *o = w->run->order, *at = worker_assignment(w), *v;
     struct env e = {.mem = m, .v = arena_array(m, const char *, ENV_MAX)};
-    char marker[RUN_MARKER_MAX];
+    char marker[RUN_MARKER_MAX], scratch[AGENT_PATH_MAX];
 
     for (size_t i = 0; i < sizeof inherited / sizeof *inherited; i++) {
         const char *value = a->cfg.os->ops->getenv(a->cfg.os, inherited[i]);
@@ -125,9 +125,13 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
     env_str(&e, "HANSE_GPUS", gpu_list(at, m));
     if (a->inventory.nvml)
         env_str(&e, "CUDA_VISIBLE_DEVICES", gpu_list(at, m));
-    if (*wire_str(o, "checkpointBase")) /* what it resumes from the shim knows, once verified */
+    if (*wire_str(o, "checkpointBase")) { /* what it resumes from the shim knows, once verified */
+        const char *base = wire_str(o, "checkpointBase");
+        scratch_of_rank(w->run, w->rank, scratch);
         env_set(&e, arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/e%" PRId64 "/%" PRId64,
-                                 wire_str(o, "checkpointBase"), w->run->key.epoch, w->rank));
+                                 checkpoint_store_is_remote(base) ? scratch : base,
+                                 w->run->key.epoch, w->rank));
+    }
     if (*wire_str(o, "checkpointBase") && wire_u64(o, "checkpointInterval"))
         env_i64(&e, "HANSE_CHECKPOINT_INTERVAL",
                 (int64_t)((wire_u64(o, "checkpointInterval") + 999) / 1000));

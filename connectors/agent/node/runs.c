@@ -197,6 +197,7 @@ static void run_ended(struct run *r, const struct observation *o)
     a->n_ended++;
     a->n_alive--;
     run_scrub(r);
+    scratch_run_over(r);
     run_key_print(&r->key, key);
     if (!a->loading)
         log_event(LOG_INFO, "agent.run_ended",
@@ -321,9 +322,10 @@ static int order_check(struct agent *a, const cJSON *o, struct err *err)
     {
         if (wire_i64(w, "rank") != expected++)
             return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");
-        if (*wire_str(o, "checkpointBase") && wire_str(o, "checkpointBase")[0] != '/')
+        const char *base = wire_str(o, "checkpointBase");
+        if (*base && *base != '/' && !checkpoint_store_is_remote(base))
             return err_field(err, E_INVALID, "spec.checkpoint.store",
-                             "an agent's store is an absolute folder");
+                             "an agent's store is an absolute folder, or s3://BUCKET/PREFIX");
         if (!inventory_has(&a->inventory, wire_str(w, "node")))
             return err_set(err, E_INVALID, "node %.200s is not in the inventory of agent %s",
                            wire_str(w, "node"), a->cfg.target);

@@ -23,7 +23,9 @@ struct stage {
     struct list link;
     struct list askers;
     char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX], workload[64];
-    char proofs[AGENT_PATH_MAX];
+    char proofs[AGENT_PATH_MAX], scratch[AGENT_PATH_MAX];
+    struct arena *arena; /* of env */
+    const char *const *env;
     int64_t world;
     int64_t look_epoch, resume_epoch, resume_step; /* look_epoch: `path` is the folder to look in */
     struct checkpoint_found found;                 /* path "" after a look: nothing newer */
@@ -42,13 +44,14 @@ int stage_open(struct agent *a, struct err *err)
 
 static int look_work(struct stage *s)
 {
-    const struct checkpoint_search q = {.at = {.base = s->path},
-                                        .workload = s->workload,
-                                        .epoch = s->look_epoch,
-                                        .known_epoch = s->resume_epoch,
-                                        .known_step = s->resume_step,
-                                        .world = s->world,
-                                        .proofs = s->proofs};
+    const struct checkpoint_search q = {
+        .at = {.base = s->path, .scratch = s->scratch, .env = s->env},
+        .workload = s->workload,
+        .epoch = s->look_epoch,
+        .known_epoch = s->resume_epoch,
+        .known_step = s->resume_step,
+        .world = s->world,
+        .proofs = s->proofs};
     int rc = checkpoint_newest(&q, &s->job.progress, &s->found, &s->passed, &s->err);
 
     if (rc == 0) /* its proofs are kept by this name */
@@ -60,6 +63,7 @@ static void stage_work(struct store_job *job)
 {
     struct stage *s = container_of(job, struct stage, job);
     struct checkpoint_want want = {.path = s->path,
+                                   .at = {.scratch = s->scratch, .env = s->env},
                                    .digest = s->digest,
                                    .workload = s->workload,
                                    .world = s->world,
@@ -134,7 +138,12 @@ static void stage_done(struct store_job *job)
         mem_free(k);
     }
     buf_fini(&s->passed);
+    store_env_wipe(s->env);
+    (void)arena_destroy(s->arena);
+    bool remote = checkpoint_store_is_remote(s->path);
     mem_free(s);
+    if (a && remote)
+        scratch_sweep(a);
 }
 
 static struct stage *stage_make(struct agent *a, const cJSON *j, const struct run_key *key)
@@ -145,6 +154,7 @@ static struct stage *stage_make(struct agent *a, const cJSON *j, const struct ru
     (void)snprintf(s->path, sizeof s->path, "%s", wire_str(j, "resumePath"));
     (void)snprintf(s->digest, sizeof s->digest, "%s", wire_str(j, "resumeDigest"));
     (void)snprintf(s->workload, sizeof s->workload, "%s", key->uid);
+    s->arena = arena_create(0);
     s->world = wire_i64(j, "world");
     s->look_epoch = wire_i64(j, "lookEpoch");
     buf_init(&s->passed, 4096);
@@ -154,9 +164,12 @@ static struct stage *stage_make(struct agent *a, const cJSON *j, const struct ru
         s->resume_epoch = wire_i64(j, "resumeEpoch");
         s->resume_step = wire_i64(j, "resumeStep");
         (void)snprintf(s->proofs, sizeof s->proofs, "%s/proofs", a->cfg.state_dir);
+        (void)snprintf(s->scratch, sizeof s->scratch, "%s/staged", a->cfg.state_dir);
     } else {
         checkpoints_proofs_dir(a, s->digest, s->proofs);
+        scratch_of_cut(a, s->digest, s->scratch);
     }
+    s->env = store_env(a, s->path, cJSON_GetObjectItemCaseSensitive(j, "env"), s->arena);
     s->job.kind = STORE_JOB_STAGE;
     s->job.work = stage_work;
     s->job.done = stage_done;
@@ -187,10 +200,11 @@ static int stage_check(const cJSON *j, struct err *err)
     bool look = wire_i64(j, "lookEpoch") != 0;
     const char *path = wire_str(j, look ? "checkpointBase" : "resumePath");
 
-    if (path[0] != '/' || strlen(path) >= CHECKPOINT_PATH_MAX ||
-        (!look && !digest_is(wire_str(j, "resumeDigest"))) || wire_i64(j, "lookEpoch") < 0)
+    if ((path[0] != '/' && !checkpoint_store_is_remote(path)) ||
+        strlen(path) >= CHECKPOINT_PATH_MAX || (!look && !digest_is(wire_str(j, "resumeDigest"))) ||
+        wire_i64(j, "lookEpoch") < 0)
         return err_set(err, E_INVALID,
-                       look ? "to look, stage needs an absolute folder and an epoch"
+                       look ? "to look, stage needs the base of a store and an epoch"
                             : "stage needs the absolute path of a cut and its sha256");
     return 0;
 }
@@ -229,6 +243,17 @@ void stage_request(struct agent *a, uint64_t id, const cJSON *j)
     list_push(&s->askers, &k->link);
     if (is_new)
         store_job_begin(a, &s->job);
+}
+
+bool stage_is_read(const struct agent *a, const char *hex)
+{
+    list_for_each (it, &a->stages) {
+        const struct stage *s = container_of(it, struct stage, link);
+        /* What one that looks will find is not known before it has. */
+        if (s->look_epoch || strcmp(s->digest + strlen("sha256:"), hex) == 0)
+            return true;
+    }
+    return false;
 }
 
 void stage_forget_askers(struct agent *a)

@@ -300,12 +300,12 @@ static void shim_exited(struct process *p, int exit_code, int term_signal, void 
 
 #define SHIM_ARGS 48
 
-#define CHECKPOINT_ARGS 20
+#define CHECKPOINT_ARGS 24
 
 static size_t checkpoint_argv(const struct worker *w, struct arena *m, const char **argv)
 {
     const cJSON *o = w->run->order;
-    char proofs[AGENT_PATH_MAX];
+    char proofs[AGENT_PATH_MAX], scratch[AGENT_PATH_MAX];
     size_t n = 0;
 
     if (!*wire_str(o, "checkpointBase"))
@@ -317,8 +317,18 @@ static size_t checkpoint_argv(const struct worker *w, struct arena *m, const cha
                                 "--world",          arena_printf(m, "%u", w->run->n_workers)};
     for (; n < sizeof base / sizeof *base; n++)
         argv[n] = base[n];
+    if (checkpoint_store_is_remote(wire_str(o, "checkpointBase"))) {
+        scratch_of_rank(w->run, w->rank, scratch);
+        argv[n++] = "--checkpoint-scratch";
+        argv[n++] = arena_strdup(m, scratch);
+    }
     if (!*wire_str(o, "resumePath"))
         return n;
+    if (checkpoint_store_is_remote(wire_str(o, "resumePath"))) {
+        scratch_of_cut(w->run->agent, wire_str(o, "resumeDigest"), scratch);
+        argv[n++] = "--resume-scratch";
+        argv[n++] = arena_strdup(m, scratch);
+    }
     checkpoints_proofs_dir(w->run->agent, wire_str(o, "resumeDigest"), proofs);
     const char *const resume[] = {"--resume",        wire_str(o, "resumePath"),
                                   "--resume-digest", wire_str(o, "resumeDigest"),
@@ -391,7 +401,7 @@ static int worker_spawn(struct worker *w, struct err *err)
     (void)snprintf(out, sizeof out, "%s/shim.log", dir);
     (void)shim_argv(w, m, argv, sizeof argv / sizeof *argv);
     struct process_spec spec = {.argv = argv,
-                                .env = worker_env(w, m),
+                                .env = store_shim_env(w, worker_env(w, m), m),
                                 .stdout_path = out,
                                 .stderr_path = out,
                                 .session = true};

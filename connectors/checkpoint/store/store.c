@@ -1,12 +1,39 @@
 /* Which driver a base asks for, and what is the same for all of them. */
 #include "connectors/checkpoint/store/store.h"
 
+#include "connectors/checkpoint/sealfs.h"
+
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 bool checkpoint_store_is_remote(const char *base)
 {
     return strncmp(base, "s3://", 5) == 0;
+}
+
+int checkpoint_scratch_rename(const char *from, const char *to, struct err *err)
+{
+    if (rename(from, to) != 0 && errno != ENOENT)
+        return err_set(err, E_IO, "renaming %.200s: %s", from, strerror(errno));
+    return 0;
+}
+
+int checkpoint_scratch_remove(const char *path, struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[CHECKPOINT_PATH_MAX];
+    int dir = -1;
+
+    if (!slash || slash == path || !slash[1] || strlen(path) >= sizeof folder)
+        return err_set(err, E_INVALID, "%.200s is no scratch folder", path);
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    int rc = sealfs_dir_open(folder, &dir, err);
+    if (rc < 0)
+        return rc == E_NOTFOUND ? 0 : rc;
+    rc = sealfs_remove(dir, slash + 1, err);
+    sealfs_close(dir);
+    return rc;
 }
 
 static int base_check(const struct checkpoint_store *at, struct err *err)

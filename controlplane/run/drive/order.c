@@ -110,6 +110,21 @@ int64_t order_interval_ms(const struct site *t, const struct object *o, const st
 /* ---- the order
  * ------------------------------------------------------------------------------------------------------
  */
+static bool store_is_s3(const char *store)
+{
+    return strncmp(store, "s3://", 5) == 0;
+}
+
+/* In a key, unlike in a path, a slash too many is another name. */
+static int store_length(const char *store)
+{
+    size_t n = strlen(store);
+
+    while (store_is_s3(store) && store[n - 1] == '/')
+        n--;
+    return (int)n;
+}
+
 static void order_checkpoint(struct site *t, struct arena *a, struct run_order *o)
 {
     const struct meta *m = o->workload->meta;
@@ -120,9 +135,9 @@ static void order_checkpoint(struct site *t, struct arena *a, struct run_order *
     o->checkpoint_dir = o->resume_path = o->resume_digest = "";
     if (!ck)
         return;
-    if (*ck->store == '/')
-        o->checkpoint_dir =
-            arena_printf(a, "%s/%s/%s-%s", ck->store, m->namespace_, m->name, m->uid);
+    if (*ck->store == '/' || store_is_s3(ck->store))
+        o->checkpoint_dir = arena_printf(a, "%.*s/%s/%s-%s", store_length(ck->store), ck->store,
+                                         m->namespace_, m->name, m->uid);
     o->checkpoint_keep = ck->keep > KEEP_LEAST ? ck->keep : KEEP_LEAST;
     o->checkpoint_interval_ms =
         order_interval_ms(t, o->workload, o->placement, from ? from->writeTime : 0);
@@ -139,6 +154,10 @@ void order_stage(struct site *t, const struct object *o, const struct placement 
 
     *ret = (struct run_order){.key = *k, .workload = o, .placement = p, .env = none};
     order_checkpoint(t, a, ret);
+    if (ret->checkpoint_dir && store_is_s3(ret->checkpoint_dir)) { /* it needs the keys */
+        const char *const *env = env_make(t->brain, o, a, NULL);
+        ret->env = env ? env : none; /* a Secret that is gone: the target says what is missing */
+    }
 }
 
 int order_make(struct site *t, const struct object *o, const struct placement *p,

@@ -76,7 +76,7 @@ class Moves(Federation):
 
     # ---- trainings --------------------------------------------------------------------------------------
 
-    def train(self, name, steps, *words, every=40, pace=20, gpus=1, checkpoint=None, labels=None, **spec):
+    def train(self, name, steps, *words, every=40, pace=20, gpus=1, checkpoint=None, labels=None, env=None, **spec):
         """Submits a training of that many steps; it saves each `every` steps. labels: by which policies select it."""
         argv = ["three-tier-trainer", "--steps", str(steps), "--pace-ms", str(pace), "--seed", str(100 + len(self.steps))]
         argv += ["--checkpoint-every", str(every)] if every else []
@@ -84,7 +84,7 @@ class Moves(Federation):
         self.documents[name] = document("Workload", name, {
             "type": "training", "resources": {"gpu": {"count": gpus, "classes": ["h100"]}, "cpu": 1, "memory": "64Mi"},
             "checkpoint": {"store": self.path("checkpoints"), "grace": "5s", "keep": 4, **(checkpoint or {})},
-            "run": {"command": argv + list(words), "retries": spec.pop("retries", 0)}, **spec}, namespace="default", labels=labels or {})
+            "run": {"command": argv + list(words), "retries": spec.pop("retries", 0), **({"env": env} if env else {})}, **spec}, namespace="default", labels=labels or {})
         self.apply(self.documents[name])
 
     def suspend(self, name, held):
