@@ -110,28 +110,30 @@ struct victim {
     double lost_gpu_s; /* GPU-seconds since its last verified checkpoint, or since it was placed */
     double restart_gpu_s; /* GPU-seconds until it makes progress again */
     double egress;        /* money, of its checkpoint where it must leave */
-    double harm;  /* all of it in GPU-seconds. A worker without GPUs counts as a thousandth of one */
+    double harm; /* all of it in GPU-seconds. A worker without GPUs counts as a thousandth of one */
     double charged; /* of that: what the plan minimises the sum of. GPUs that it holds beyond what
                      * the preemptor asks for count a tenth: others who wait use them */
-    bool reclaim; /* its queue has borrowed what the preemptor's queue is guaranteed */
+    bool reclaim;   /* its queue has borrowed what the preemptor's queue is guaranteed */
 };
 struct preempt_plan {
     struct victim *victims; /* in order of what is charged, the least first */
     size_t n;
     double harm, charged, lost_gpu_s; /* sums */
+    bool requeue; /* they free quota or the policy's maxGPUs, too: to run on elsewhere would take
+                   * that again */
     struct placement
         *placement; /* of the preemptor, in the room that they leave together with what is free */
     struct decision_spec *decision;
 };
-/* The set of running workloads for which least is charged and whose end makes room for rq->workload, in
- * all that policy, compliance and quota let it use. Victims have a lower priority value (and the
- * preemptor's class mayPreempt), or hold what their queue borrowed from the guarantee of the
- * preemptor's queue; never a neverVictim class, never below minimumRuntime, never one that moves
- * already. *ret NULL: no set of victims helps, or it needs none (policy_place finds room), or room
- * is nominated for it. Exact for one worker where only room is missing; for gangs, and where
- * victims must also free quota or the target's limit of workloads, a greedy set that is then pruned
- * of every member that is not needed. Victims are judged by the object that was last given to
- * pool_hold. */
+/* The set of running workloads for which least is charged and whose end makes room for
+ * rq->workload, in all that policy, compliance and quota let it use. Victims have a lower priority
+ * value (and the preemptor's class mayPreempt), or hold what their queue borrowed from the
+ * guarantee of the preemptor's queue; never a neverVictim class, never below minimumRuntime, never
+ * one that moves already. *ret NULL: no set of victims helps, or it needs none (policy_place finds
+ * room), or room is nominated for it. Exact for one worker where only room is missing; for gangs,
+ * and where victims must also free quota, the policy's maxGPUs or the target's limit of workloads,
+ * a greedy set that is then pruned of every member that is not needed. Victims are judged by the
+ * object that was last given to pool_hold. */
 int policy_preempt(const struct pool *p, const struct place_request *rq, struct arena *a,
                    struct preempt_plan **ret, struct err *err) MUST_CHECK;
 /* May v be a victim of w at now? REASON_NONE, or why not. apply asks again. held as in

@@ -1,6 +1,7 @@
-/* Where not only room is missing: quota, or the target's limit of workloads, is used up by work
- * that may be a victim. The room is found first, then the victims are added that let the workload
- * through, the least harm for what they give back first; then whoever is not needed stays. */
+/* Where not only room is missing: quota, the policy's maxGPUs or the target's limit of workloads is
+ * used up by work that may be a victim. The room is found first, then the victims are added that
+ * let the workload through, the least harm for what they give back first; then whoever is not
+ * needed stays. */
 #include "policy/preempt/preempt_internal.h"
 
 #include <math.h>
@@ -22,6 +23,12 @@ static struct obstacle obstacle_find(struct planner *x, const struct offer *o)
     struct obstacle r = {.queue = NONE};
     struct quota_answer a;
 
+    if (x->pl->order && x->pl->order->maxGPUs > 0 &&
+        x->p->policy_held[x->pl->i_policy] + x->milli > x->pl->order->maxGPUs * 1000)
+        return (struct obstacle){.reason = REASON_POLICY_LIMIT,
+                                 .queue = NONE,
+                                 .missing = x->p->policy_held[x->pl->i_policy] + x->milli -
+                                            x->pl->order->maxGPUs * 1000};
     if (t->spec->limits && t->spec->limits->workloads > 0 &&
         t->workloads >= t->spec->limits->workloads)
         return (struct obstacle){.reason = REASON_TARGET_LIMIT,
@@ -49,6 +56,8 @@ static bool helps(const struct planner *x, const struct obstacle *b, const struc
 
     if (b->reason == REASON_TARGET_LIMIT)
         return h->i_target == g->target;
+    if (b->reason == REASON_POLICY_LIMIT)
+        return h->milli > 0 && h->i_policy == x->pl->i_policy;
     if (h->milli <= 0 || (!b->all && h->i_class != g->class_))
         return false;
     while (q != NONE && q != b->queue)

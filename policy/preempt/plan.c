@@ -27,6 +27,7 @@ static bool past_quota(struct planner *x, struct row *r)
 static void offers_find(struct planner *x)
 {
     const struct table *t = &x->p->t;
+    bool over = x->pl->pending == REASON_POLICY_LIMIT;
 
     x->offers = arena_array(x->a, struct offer, t->n_groups + 1);
     for (uint32_t i = 0; i < t->n_targets; i++) {
@@ -44,10 +45,12 @@ static void offers_find(struct planner *x)
             quota = !filter_group(x->pl, &row);
             if (quota && !past_quota(x, &row))
                 continue;
-            x->offers[x->n_offers++] = (struct offer){.group = g,
-                                                      .rank = row.rank,
-                                                      .useful = row.useful,
-                                                      .limited = quota || why != REASON_NONE};
+            x->offers[x->n_offers++] =
+                (struct offer){.group = g,
+                               .rank = row.rank,
+                               .useful = row.useful,
+                               .limited = quota || over || why != REASON_NONE,
+                               .kept = quota || over};
         }
     }
 }
@@ -130,6 +133,7 @@ static void fill_plan(struct planner *x, struct preempt_plan *plan)
         plan->charged += plan->victims[i].charged;
         plan->lost_gpu_s += plan->victims[i].lost_gpu_s;
     }
+    plan->requeue = x->best.offer->kept;
     tell_victims(x, plan);
 }
 
@@ -183,7 +187,7 @@ int policy_preempt(const struct pool *p, const struct place_request *rq, struct 
     x->pl->a = a;
     x->pl->obj = rq->workload;
     place_begin(x->pl);
-    if (place_refused(x->pl))
+    if (place_refused(x->pl) && x->pl->pending != REASON_POLICY_LIMIT)
         return 0;
     x->milli = need_milli(&x->pl->need, x->pl->need.min_workers);
     return plan_make(x, ret, err);

@@ -14,10 +14,10 @@
 
 struct suspect { /* a running workload that may be a victim */
     struct hold *hold;
-    double harm; /* GPU-seconds, as charged */
+    double harm;                /* GPU-seconds, as charged */
     bool reclaim, gone, banned; /* banned: must stay while a plan without it is sought */
-    uint32_t slot; /* its node, when it has just one worker; else NONE */
-    int32_t milli; /* of that worker's devices */
+    uint32_t slot;              /* its node, when it has just one worker; else NONE */
+    int32_t milli;              /* of that worker's devices */
 };
 struct seat { /* one worker of a suspect on a node; those of one suspect are neighbours */
     uint32_t suspect, at;
@@ -29,7 +29,8 @@ struct rate { /* harm for a unit, and how many there are */
 struct offer { /* a group that everything but room lets the workload use */
     uint32_t group, rank;
     double useful;
-    bool limited;  /* quota or the target's limit let it in only once victims have left */
+    bool limited;  /* a limit lets it in only once victims have left */
+    bool kept;     /* one that its victims hold wherever they are: quota, the policy's maxGPUs */
     bool excluded; /* a plan for it did not hold when it was tried */
 };
 struct solution {

@@ -20,9 +20,9 @@
 static bool waits_for_room(const struct decision_spec *d)
 {
     static const enum reason room[] = {
-        REASON_GPU_BUSY,    REASON_MIG,         REASON_FRACTION, REASON_CPU,
-        REASON_MEMORY,      REASON_GANG,        REASON_TOPOLOGY, REASON_QUOTA_GUARANTEED,
-        REASON_QUOTA_BURST, REASON_TARGET_LIMIT};
+        REASON_GPU_BUSY,    REASON_MIG,          REASON_FRACTION,    REASON_CPU,
+        REASON_MEMORY,      REASON_GANG,         REASON_TOPOLOGY,    REASON_QUOTA_GUARANTEED,
+        REASON_QUOTA_BURST, REASON_TARGET_LIMIT, REASON_POLICY_LIMIT};
 
     for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
         if (!strcmp(d->reason, reason_text(room[i])))
@@ -87,7 +87,7 @@ static void destinations(struct brain *b, const struct place_request *rq,
         struct place_request to = *rq;
         struct move_choice c = {0};
         to.workload = v->workload;
-        if (policy_move(b->pool, &to, cause, a, &c, &err))
+        if (plan->requeue || policy_move(b->pool, &to, cause, a, &c, &err))
             c = (struct move_choice){0};
         c.lost_gpu_s = v->lost_gpu_s;
         begin_fill(&begins[i], v->workload, cause, &c);
