@@ -54,7 +54,7 @@ void operate(struct call *c)
 /* The same for one namespace: the operation is told which, whatever the caller says. */
 void operate_in(struct call *c)
 {
-    static const char *const known[] = {"cost"};
+    static const char *const known[] = {"cost", "history"};
     struct err e = {0};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -71,7 +71,8 @@ void operate_in(struct call *c)
         operate_with(c, c->op, body);
         return;
     }
-    call_fail_code(c, E_NOTFOUND, "no operation of a namespace has this name: there is cost");
+    call_fail_code(c, E_NOTFOUND,
+                   "no operation of a namespace has this name: there are cost and history");
 }
 
 static void token_made(void *arg, const char *json, const struct err *err)

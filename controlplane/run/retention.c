@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#define LOOK_EVERY_MS (60ul * 1000)
+#define LOOK_EVERY_MS (15ul * 1000)
 #define FIRST_MS 1000
 #define MORE_MS 50
 #define LOOK_OBJECTS 10000

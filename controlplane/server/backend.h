@@ -34,6 +34,9 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
 struct cJSON;
 void cost_operate(struct control *c, const struct cJSON *in,
                   void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
+/* What left the state of a workload; in history.c. Likewise. */
+void history_operate(struct control *c, const struct cJSON *in,
+                     void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
 int backend_token(struct backend *b, const char *token, struct api_identity *ret,
                   struct err *err) MUST_CHECK;
 void uuid_make(struct loop *l, char out[37]); /* RFC 4122 version 4 */

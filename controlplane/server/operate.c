@@ -1,5 +1,6 @@
 /* Operations and bearer tokens: what is not an object. Bodies are JSON, documented in
  * api/server/README.md. */
+#include "controlplane/archive/keep.h"
 #include "controlplane/server/backend.h"
 
 #include "api/base/limits.h"
@@ -79,6 +80,30 @@ static void members_print(const struct root *r, const struct core_status *st, cJ
     }
 }
 
+/* The archive: how much, the newest digest, and how far this member's files are. */
+static void archive_print(struct control *c, const struct root *r, cJSON *j)
+{
+    struct archive_totals t = root_archive(r);
+    char digest[2 * ARCHIVE_DIGEST + 8];
+    struct archive_info i;
+    struct keep_status s;
+
+    core_archive_status(c->core, &s);
+    (void)cJSON_AddNumberToObject(j, "segments", (double)t.segments);
+    (void)cJSON_AddNumberToObject(j, "records", (double)t.records);
+    (void)cJSON_AddNumberToObject(j, "bytes", (double)t.bytes);
+    if (t.segments && root_archive_info(r, t.segments, &i)) {
+        archive_digest_text(i.digest, digest);
+        (void)cJSON_AddStringToObject(j, "newestDigest", digest);
+    }
+    (void)cJSON_AddNumberToObject(j, "files", (double)s.present);
+    (void)cJSON_AddNumberToObject(j, "waiting", (double)s.waiting);
+    (void)cJSON_AddNumberToObject(j, "missing", (double)s.missing);
+    (void)cJSON_AddNumberToObject(j, "damaged", (double)s.bad);
+    if (*s.trouble)
+        (void)cJSON_AddStringToObject(j, "trouble", s.trouble);
+}
+
 static char *status_print(struct control *c)
 {
     struct core_status st;
@@ -105,6 +130,8 @@ static char *status_print(struct control *c)
     (void)cJSON_AddNumberToObject(j, "voters", st.voters);
     members_print(r, &st, cJSON_AddArrayToObject(j, "members"));
     figures_print(r, cJSON_AddObjectToObject(j, "pool"));
+    if (root_archive(r).begun)
+        archive_print(c, r, cJSON_AddObjectToObject(j, "archive"));
     cJSON *counts = cJSON_AddObjectToObject(j, "objects");
     const struct kind *kinds[KIND_LIMIT];
     size_t n = kind_all(kinds, KIND_LIMIT);
@@ -180,7 +207,7 @@ static void op_fence(struct operation *o, const struct api_identity *who, const 
                 operation_read_done, o);
 }
 
-static void op_cost_done(void *arg, const char *json, const struct err *err)
+static void op_answer(void *arg, const char *json, const struct err *err)
 {
     struct operation *o = arg;
 
@@ -190,7 +217,12 @@ static void op_cost_done(void *arg, const char *json, const struct err *err)
 static void op_cost(struct operation *o, const struct api_identity *who, const cJSON *in)
 {
     (void)who; /* the route asked for the right, and says whose cost is asked for */
-    cost_operate(o->c, in, op_cost_done, o);
+    cost_operate(o->c, in, op_answer, o);
+}
+static void op_history(struct operation *o, const struct api_identity *who, const cJSON *in)
+{
+    (void)who; /* likewise: whose history is asked for */
+    history_operate(o->c, in, op_answer, o);
 }
 
 /* ---- tokens
@@ -379,6 +411,7 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
         {"workload.fence", op_fence},
         {"token.create", op_token},
         {"cost", op_cost},
+        {"history", op_history},
     };
     struct operation *o = mem_new(struct operation);
     cJSON *in = NULL;
@@ -400,7 +433,7 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
     (void)err_set(
         &e, E_NOTIMPL,
         "no operation \"%s\"; there are status, members.list, members.add, members.promote, "
-        "members.remove, members.transfer, workload.fence, token.create and cost",
+        "members.remove, members.transfer, workload.fence, token.create, cost and history",
         op);
     operation_end(o, &e);
 }

@@ -112,38 +112,129 @@ static const cJSON *decision_choose(const cJSON *workload, const cJSON *list)
     return waits ? pending : best;
 }
 
+/* ---- out of the archive
+ * ------------------------------------------------------------------------------------------ */
+#define PAGES_MAX 100
+
+/* Everything that was ever archived of a workload of this name, newest segment first; what could
+ * not be looked into is told. */
+static int history_get(struct cli *c, const char *name, cJSON **ret, struct err *err)
+{
+    cJSON *all = cJSON_CreateArray(), *page = NULL, *item;
+    double before = 0;
+    int rv = 0;
+
+    for (int n = 0; n < PAGES_MAX && !rv; n++) {
+        AUTO_BUF path = {0};
+
+        buf_init(&path, 8192);
+        buf_str(&path, HANSE_API "/namespaces/");
+        client_encode(&path, c->ns);
+        buf_str(&path, "/operations/history?workload=");
+        client_encode(&path, name);
+        if (before > 0)
+            buf_printf(&path, "&before=%.0f", before);
+        if ((rv = cli_json(c, "GET", path.p, NULL, &page, err)))
+            break;
+        while ((item = cJSON_DetachItemFromArray(cJSON_GetObjectItem(page, "items"), 0)))
+            (void)cJSON_AddItemToArray(all, item);
+        before = json_number_at(page, "next");
+        if (*json_text_at(page, "message"))
+            (void)fprintf(stderr, "hanse: %s\n", json_text_at(page, "message"));
+        cJSON_Delete(page);
+        page = NULL;
+        if (before <= 0)
+            break;
+    }
+    *ret = rv ? NULL : all;
+    if (rv)
+        cJSON_Delete(all);
+    return rv;
+}
+
+/* The newest workload of that name; its last decisions in *ret_list. */
+static const cJSON *history_choose(const cJSON *all, cJSON *ret_list)
+{
+    const cJSON *i, *best = NULL;
+
+    cJSON_ArrayForEach(
+        i, all) if (!strcmp(json_text_at(i, "object.kind"), "Workload") &&
+                    (!best || json_number_at(i, "entry") > json_number_at(best, "entry"))) best = i;
+    cJSON_ArrayForEach(i, all) if (best && !strcmp(json_text_at(i, "object.kind"), "Decision") &&
+                                   !strcmp(json_text_at(i, "workloadUid"),
+                                           json_text_at(best, "workloadUid")))(void)
+        cJSON_AddItemReferenceToArray(ret_list, cJSON_GetObjectItem(i, "object"));
+    return best;
+}
+
+static int decision_print(struct cli *c, const char *name, const cJSON *workload,
+                          const cJSON *decisions, struct buf *out, struct err *err)
+{
+    const char *format = arg_text(&c->args, "output", "");
+    const cJSON *d = decision_choose(workload, decisions);
+
+    if (*format && !d)
+        return err_set(err, E_NOTFOUND, "no decision on workload %s is recorded yet", name);
+    if (!strcmp(format, "json"))
+        tree_print_json(d, out);
+    else if (!strcmp(format, "yaml"))
+        yaml_print(d, out);
+    else if (*format)
+        return err_set(err, E_USAGE, "-o %s: expected json or yaml", format);
+    else
+        explain_render(workload, d, loop_wall_ms(c->loop), c->mem, out);
+    return 0;
+}
+
+/* `why`: that it is not in the state (any more); what is told when the archive has it neither. */
+static int explain_archived(struct cli *c, const char *name, const struct err *why, struct buf *b,
+                            struct err *err)
+{
+    cJSON *all = NULL, *decisions = cJSON_CreateArray();
+    struct err e = {0};
+    int rv = history_get(c, name, &all, &e);
+    const cJSON *w = rv ? NULL : history_choose(all, decisions);
+
+    if (!w) {
+        rv = why->code;
+        *err = *why;
+    } else {
+        if (!*arg_text(&c->args, "output", ""))
+            buf_printf(b, "Out of the archive: it left the state at %s, by %s\n",
+                       json_text_at(w, "archivedAt"), json_text_at(w, "archivedBy"));
+        rv = decision_print(c, name, cJSON_GetObjectItem(w, "object"), decisions, b, err);
+    }
+    cJSON_Delete(decisions);
+    cJSON_Delete(all);
+    return rv;
+}
+
 static int explain_workload(struct cli *c, const char *name, struct err *err)
 {
     cJSON *workload = NULL, *list = NULL;
-    const char *format = arg_text(&c->args, "output", "");
     AUTO_BUF path = {0};
     AUTO_BUF b = {0};
+    struct err e = {0};
     int rv = cli_connect(c, err);
 
     buf_init(&path, 8192);
     buf_init(&b, 16u << 20);
-    if (!rv)
-        rv = cli_json(c, "GET", cli_path(c, kind_by_id(KIND_WORKLOAD), c->ns, false, name), NULL,
-                      &workload, err);
-    if (!rv) {
+    if (rv)
+        return rv;
+    rv = cli_json(c, "GET", cli_path(c, kind_by_id(KIND_WORKLOAD), c->ns, false, name), NULL,
+                  &workload, &e);
+    if (rv == E_NOTFOUND) {
+        rv = explain_archived(c, name, &e, &b, err);
+    } else if (rv) {
+        *err = e;
+    } else {
         buf_printf(&path, "%s?fieldSelector=spec.workload%%3D",
                    cli_path(c, kind_by_id(KIND_DECISION), c->ns, false, NULL));
         client_encode(&path, name);
         rv = cli_json(c, "GET", path.p, NULL, &list, err);
-    }
-    if (!rv) {
-        const cJSON *d = decision_choose(workload, cJSON_GetObjectItemCaseSensitive(list, "items"));
-        if (*format && !d) {
-            rv = err_set(err, E_NOTFOUND, "no decision on workload %s is recorded yet", name);
-        } else if (!strcmp(format, "json")) {
-            tree_print_json(d, &b);
-        } else if (!strcmp(format, "yaml")) {
-            yaml_print(d, &b);
-        } else if (*format) {
-            rv = err_set(err, E_USAGE, "-o %s: expected json or yaml", format);
-        } else {
-            explain_render(workload, d, loop_wall_ms(c->loop), c->mem, &b);
-        }
+        if (!rv)
+            rv = decision_print(c, name, workload, cJSON_GetObjectItemCaseSensitive(list, "items"),
+                                &b, err);
     }
     out_flush(c, &b);
     cJSON_Delete(workload);
