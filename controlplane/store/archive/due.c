@@ -18,7 +18,7 @@ static const enum kind_id kinds[] = {KIND_WORKLOAD, KIND_MIGRATION, KIND_DECISIO
 struct due {
     const struct root *r;
     int64_t now;
-    struct archive_cursor *at;
+    const struct object *last; /* looked at */
     size_t look, max, n;
     struct write_op *ret;
 };
@@ -77,8 +77,7 @@ static bool due_each(const struct object *o, void *arg)
     if (d->look == 0 || d->n == d->max)
         return false;
     d->look--;
-    (void)snprintf(d->at->ns, sizeof d->at->ns, "%s", o->meta->namespace_);
-    (void)snprintf(d->at->name, sizeof d->at->name, "%s", o->meta->name);
+    d->last = o;
     if (!is_due(d, o))
         return true;
     struct write_op *op = &d->ret[d->n++];
@@ -92,7 +91,7 @@ static bool due_each(const struct object *o, void *arg)
 bool root_archive_due(const struct root *r, int64_t now_ms, struct archive_cursor *c, size_t look,
                       struct write_op *ret, size_t max, size_t *ret_n)
 {
-    struct due d = {r, now_ms, c, look, max, 0, ret};
+    struct due d = {r, now_ms, NULL, look, max, 0, ret};
 
     PRE(look > 0 && max > 0);
     for (; c->kind < KINDS; c->kind++, *c->ns = *c->name = '\0') {
@@ -102,8 +101,13 @@ bool root_archive_due(const struct root *r, int64_t now_ms, struct archive_curso
             break;
     }
     *ret_n = d.n;
-    if (c->kind < KINDS)
+    if (c->kind < KINDS) {
+        const struct meta *m = d.last && d.last->kind->id == kinds[c->kind] ? d.last->meta : NULL;
+
+        (void)snprintf(c->ns, sizeof c->ns, "%s", m ? m->namespace_ : "");
+        (void)snprintf(c->name, sizeof c->name, "%s", m ? m->name : "");
         return false;
+    }
     *c = (struct archive_cursor){0};
     return true;
 }

@@ -201,6 +201,39 @@ static void test_of_what_goes_on_the_newest_decisions_stay(void **state)
     kit_end(&k);
 }
 
+/* Looking in slices, however small, lists what one look lists, each once. */
+static void test_slices_list_the_same(void **state)
+{
+    struct archive_cursor c = {0};
+    struct write_op all[64], part[5];
+    size_t n, m, at = 0;
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    for (int i = 0; i < 9; i++)
+        ran(&k, arena_printf(k.a, "w%d", i));
+    assert_string_equal(kit_delete(&k, KIND_WORKLOAD, "default", "w4").text, "");
+    kit_running(&k, "on", "", "fra.n0", 1, 1);
+    k.now += 8 * DAY_MS;
+    assert_true(root_archive_due(k.root, k.now, &c, SIZE_MAX, all, 64, &n));
+    assert_int_equal(n, 8);
+    for (size_t look = 1; look < 7; look++) {
+        for (size_t max = 1; max < 5; max++) {
+            bool end = false;
+
+            for (at = 0; !end; at += m) {
+                end = root_archive_due(k.root, k.now, &c, look, part, max, &m);
+                for (size_t i = 0; i < m; i++)
+                    assert_string_equal(part[i].name, all[at + i].name);
+                assert_true(m <= max);
+            }
+            assert_int_equal(at, n);
+        }
+    }
+    kit_end(&k);
+}
+
 /* A member that only reads what closed, as its files would: the chain over all of it. */
 struct follower {
     unsigned char prev[ARCHIVE_DIGEST];
@@ -328,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_a_workload_says_how_long_it_stays),
         cmocka_unit_test(test_what_a_user_deletes_can_be_explained),
         cmocka_unit_test(test_of_what_goes_on_the_newest_decisions_stay),
+        cmocka_unit_test(test_slices_list_the_same),
         cmocka_unit_test(test_segments_close_by_size_and_age_and_form_a_chain),
         cmocka_unit_test(test_a_snapshot_that_lies_is_refused),
     };
