@@ -110,10 +110,12 @@ struct checkpoint_cut { /* in an arena */
 };
 int checkpoint_cut_parse(const char *text, size_t n, struct arena *a, struct checkpoint_cut *ret,
                          struct err *err) MUST_CHECK;
-/* Writes BASE/sealed/eE/cut-N.json durably, N being one more than the highest there. E_EXISTS:
- * somebody else was quicker. */
+/* Writes BASE/sealed/eE/cut-N.json durably, N being one more than the highest there. after: the
+ * number of the newest cut when this one was chosen (0 = there was none), or AFTER_ANY where there
+ * is one writer only. E_EXISTS: somebody else was quicker; look again. */
+#define CHECKPOINT_AFTER_ANY (-1)
 int checkpoint_cut_write(const struct checkpoint_store *at, const struct checkpoint_cut *c,
-                         char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number,
+                         int64_t after, char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number,
                          char ret_digest[CHECKPOINT_DIGEST_MAX], struct err *err) MUST_CHECK;
 
 #define CHECKPOINT_SEALS 4

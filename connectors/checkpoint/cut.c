@@ -107,19 +107,35 @@ static int highest(const char *name, void *arg)
     return 0;
 }
 
+/* after: the cut that this one was chosen against. That is how several writers are one: a cut can
+ * only follow the one that its writer had seen, the store makes a name once, and who was slower
+ * looks again. Nobody holds a lock that he could die with, or that a store would have to offer. */
 static int cut_put(struct store *store, const struct checkpoint_cut *c, const struct buf *text,
-                   char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number, struct err *err)
+                   int64_t after, char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number,
+                   struct err *err)
 {
     char folder[48], name[96];
-    int64_t n = 0;
+    int64_t n = 0, now = 0;
 
     (void)snprintf(folder, sizeof folder, "sealed/e%lld", (long long)c->epoch);
     int rc = store_list(store, folder, highest, &n, err);
+    if (rc == 0 && after != CHECKPOINT_AFTER_ANY && n != after)
+        return err_set(err, E_EXISTS, "cut %lld is there already", (long long)n);
     (void)snprintf(name, sizeof name, "%s/cut-%lld.json", folder, (long long)n + 1);
     FAILPOINT("agent.cut.before");
     if (rc == 0)
         rc = store_create(store, name, text->p, text->n, err);
     FAILPOINT("agent.cut.after");
+    if (rc < 0)
+        return rc;
+    /* Its name may have been free because that cut has come and gone since we looked (not before
+     * KEEP_MIN newer ones were there): then ours is
+     * of long ago, and what it names may be gone, too. */
+    rc = after == CHECKPOINT_AFTER_ANY ? 0 : store_list(store, folder, highest, &now, err);
+    if (rc == 0 && now > n + CHECKPOINT_KEEP_MIN) {
+        rc = store_remove(store, name, err);
+        return rc < 0 ? rc : err_set(err, E_EXISTS, "cut %lld is there already", (long long)now);
+    }
     if (rc < 0)
         return rc;
     (void)snprintf(ret_path, CHECKPOINT_PATH_MAX, "%.*s/%.90s", CHECKPOINT_PATH_MAX - 96,
@@ -129,7 +145,7 @@ static int cut_put(struct store *store, const struct checkpoint_cut *c, const st
 }
 
 int checkpoint_cut_write(const struct checkpoint_store *at, const struct checkpoint_cut *c,
-                         char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number,
+                         int64_t after, char ret_path[CHECKPOINT_PATH_MAX], int64_t *ret_number,
                          char ret_digest[CHECKPOINT_DIGEST_MAX], struct err *err)
 {
     struct store *store = NULL;
@@ -142,7 +158,7 @@ int checkpoint_cut_write(const struct checkpoint_store *at, const struct checkpo
     int rc = store_open(at, NULL, &store, err);
     if (rc < 0)
         return rc;
-    rc = cut_put(store, c, &text, ret_path, ret_number, err);
+    rc = cut_put(store, c, &text, after, ret_path, ret_number, err);
     (void)store_close(store);
     return rc < 0 ? rc : sealfs_digest(text.p, text.n, ret_digest, err);
 }

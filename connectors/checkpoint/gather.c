@@ -1,6 +1,7 @@
 /* Cuts without an agent: shims that share nothing but the store (pods, tasks of a batch job) look
  * for themselves whether all ranks have sealed. Any of them may come to the same cut; the first
  * that writes it wins. Also: which cut is the newest. */
+#include "api/base/failpoint.h"
 #include "connectors/checkpoint/sealfs.h"
 #include "connectors/checkpoint/store/store.h"
 
@@ -144,9 +145,10 @@ static int seals_read(struct store *store, int64_t epoch, int64_t rank,
     return rc;
 }
 
-/* The steps of the newest cut of this epoch, by rank; false: there is none. */
-static bool last_steps(struct store *store, int64_t epoch, size_t world, struct arena *a,
-                       int64_t **ret)
+/* The newest cut of this epoch: its number (0: there is none), and its steps by rank (NULL: it
+ * cannot be read, and anything is better). */
+static int last_cut(struct store *store, int64_t epoch, size_t world, struct arena *a,
+                    int64_t *ret_number, int64_t **ret_steps, struct err *err)
 {
     char name[96];
     int64_t e = epoch, number = INT64_MAX;
@@ -154,19 +156,24 @@ static bool last_steps(struct store *store, int64_t epoch, size_t world, struct 
     AUTO_BUF text;
 
     buf_init(&text, CHECKPOINT_CUT_MAX + (128u << 10));
-    if (cut_before(store, &e, &number, name, NULL) < 0 || e != epoch ||
-        store_get(store, name, CHECKPOINT_CUT_MAX, &text, NULL, NULL) < 0 ||
+    int rc = cut_before(store, &e, &number, name, err);
+    if (rc < 0 && rc != E_NOTFOUND)
+        return rc;
+    *ret_number = rc == 0 && e == epoch ? number : 0;
+    if (*ret_number == 0)
+        return 0;
+    if (store_get(store, name, CHECKPOINT_CUT_MAX, &text, NULL, NULL) < 0 ||
         checkpoint_cut_parse(text.p, text.n, a, &c, NULL) < 0 || c.n_ranks != world)
-        return false;
-    *ret = arena_array(a, int64_t, world);
+        return 0;
+    *ret_steps = arena_array(a, int64_t, world);
     for (size_t i = 0; i < world; i++)
-        (*ret)[i] = c.ranks[i].step;
-    return true;
+        (*ret_steps)[i] = c.ranks[i].step;
+    return 0;
 }
 
 /* What all ranks have sealed, and the last cut. */
 static int look(const struct checkpoint_gather *g, struct arena *a, struct checkpoint_seals *seals,
-                int64_t **ret_last, struct err *err)
+                int64_t *ret_number, int64_t **ret_last, struct err *err)
 {
     struct store *store = NULL;
     int rc = store_open(&g->at, NULL, &store, err);
@@ -176,7 +183,7 @@ static int look(const struct checkpoint_gather *g, struct arena *a, struct check
     for (size_t i = 0; i < (size_t)g->world && rc == 0; i++)
         rc = seals_read(store, g->epoch, (int64_t)i, &seals[i], err);
     if (rc == 0)
-        (void)last_steps(store, g->epoch, (size_t)g->world, a, ret_last);
+        rc = last_cut(store, g->epoch, (size_t)g->world, a, ret_number, ret_last, err);
     (void)store_close(store);
     return rc;
 }
@@ -196,10 +203,10 @@ static int gather(const struct checkpoint_gather *g, bool all_saved, struct err 
                                      .keep = g->keep,
                                      .resume_path = g->resume_path,
                                      .n_ranks = n};
-    int64_t *last = NULL, *floor = arena_array(a, int64_t, n);
+    int64_t number = 0, *last = NULL, *floor = arena_array(a, int64_t, n);
     struct checkpoint_times times;
     char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX];
-    int rc = look(g, a, seals, &last, err);
+    int rc = look(g, a, seals, &number, &last, err);
 
     if (rc < 0)
         return rc;
@@ -209,7 +216,8 @@ static int gather(const struct checkpoint_gather *g, bool all_saved, struct err 
         floor[i] = cut.ranks[i].step;
         cut.step = floor[i] < cut.step ? floor[i] : cut.step;
     }
-    rc = checkpoint_cut_write(&g->at, &cut, path, &keep.known, digest, err);
+    FAILPOINT("shim.gather.looked");
+    rc = checkpoint_cut_write(&g->at, &cut, number, path, &keep.known, digest, err);
     if (rc < 0)
         return rc;
     keep.told = keep.known; /* who resumes looks into the store itself */

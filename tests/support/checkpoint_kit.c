@@ -145,7 +145,8 @@ struct cut kit_cut(int64_t epoch, struct checkpoint_sealer **s, size_t n)
         memcpy(ranks[i].manifest, x->manifest, sizeof x->manifest);
         c.step = x->step < c.step ? x->step : c.step;
     }
-    if (checkpoint_cut_write(&kit_at, &c, out.path, &out.number, out.digest, &e) < 0)
+    if (checkpoint_cut_write(&kit_at, &c, CHECKPOINT_AFTER_ANY, out.path, &out.number, out.digest,
+                             &e) < 0)
         fail_msg("%s", e.text);
     return out;
 }

@@ -71,8 +71,8 @@ static void cut_work(struct store_job *job)
     struct cut_job *j = container_of(job, struct cut_job, job);
     struct checkpoint_store at = {.base = j->base, .env = j->env};
 
-    j->rc =
-        checkpoint_cut_write(&at, &j->cut, j->report.path, &j->number, j->report.digest, &j->err);
+    j->rc = checkpoint_cut_write(&at, &j->cut, CHECKPOINT_AFTER_ANY, j->report.path, &j->number,
+                                 j->report.digest, &j->err);
 }
 
 /* Apart, and after the cut is told: removing large files takes its time. */

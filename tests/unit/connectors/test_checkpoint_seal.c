@@ -1,7 +1,9 @@
 /* What a program may write, what is sealed of it, and which seals make a cut. */
+#include "api/base/failpoint.h"
 #include "tests/support/checkpoint_kit.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -474,42 +476,120 @@ static void ranks_find_their_cuts_in_the_store(void **state)
         (void)checkpoint_sealer_destroy(s[i]);
 }
 
-/* Both ranks at the same moment: one cut, and nobody fails. */
-static void ranks_that_race_make_a_cut(void **state)
+static void both_save(int64_t step, const char *text)
 {
-    struct checkpoint_sealer *s[2] = {kit_sealer(1, 0), kit_sealer(1, 1)};
+    for (int i = 0; i < 2; i++) {
+        struct checkpoint_sealer *s = kit_sealer(1, i);
+        kit_save(checkpoint_sealer_dir(s), step, text);
+        kit_look(s);
+        (void)checkpoint_sealer_destroy(s);
+    }
+}
+
+/* A shim that gathers, in a process of its own; point: where it dies or stops. */
+static pid_t gatherer(const char *point)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct checkpoint_gather g = {.at = kit_at,
+                                      .workload = WORKLOAD,
+                                      .resume_path = "",
+                                      .epoch = 1,
+                                      .world = 2,
+                                      .keep = 3};
+        struct err e;
+        if (point && setenv("HANSE_FAILPOINT", point, 1) == 0)
+            failpoint_init();
+        _exit(checkpoint_cut_gather(&g, false, &e) == 0 ? 0 : 1);
+    }
+    return pid;
+}
+
+static void gatherer_ends(pid_t pid, int want)
+{
+    int status;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status), want);
+}
+
+/* All at the same moment: one cut, and nobody fails. */
+static void ranks_that_race_make_one_cut(void **state)
+{
     pid_t pid[6];
 
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        kit_save(checkpoint_sealer_dir(s[i]), 10, "ten");
-        kit_look(s[i]);
-        (void)checkpoint_sealer_destroy(s[i]);
-    }
-    for (int i = 0; i < 6; i++) {
-        pid[i] = fork();
-        assert_true(pid[i] >= 0);
-        if (pid[i] == 0) {
-            struct checkpoint_gather g = {.at = kit_at,
-                                          .workload = WORKLOAD,
-                                          .resume_path = "",
-                                          .epoch = 1,
-                                          .world = 2,
-                                          .keep = 3};
-            struct err e;
-            _exit(checkpoint_cut_gather(&g, false, &e) == 0 ? 0 : 1);
-        }
-    }
-    for (int i = 0; i < 6; i++) {
-        int status;
-        assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
-        assert_int_equal(status, 0);
-    }
+    both_save(10, "ten");
+    for (int i = 0; i < 6; i++)
+        pid[i] = gatherer(NULL);
+    for (int i = 0; i < 6; i++)
+        gatherer_ends(pid[i], 0);
     assert_true(kit_exists("sealed/e1/cut-1.json"));
-    /* Who looked before the first was there may write the same once more: no harm, and not for
-     * ever. */
-    assert_false(kit_exists("sealed/e1/cut-7.json"));
+    assert_false(kit_exists("sealed/e1/cut-2.json"));
 }
+
+#ifdef HANSE_FAILPOINTS
+/* One has looked, and stands still while another writes what it was about to write. */
+static void who_looked_too_early_looks_again(void **state)
+{
+    int status;
+
+    (void)state;
+    both_save(10, "ten");
+    pid_t slow = gatherer("shim.gather.looked=stop");
+    assert_int_equal(waitpid(slow, &status, WUNTRACED), slow);
+    assert_true(WIFSTOPPED(status));
+    gatherer_ends(gatherer(NULL), 0);
+    assert_true(kit_exists("sealed/e1/cut-1.json"));
+    assert_int_equal(kill(slow, SIGCONT), 0);
+    gatherer_ends(slow, 0);
+    assert_false(kit_exists("sealed/e1/cut-2.json"));
+}
+
+/* It stood still for so long that the cut it was about to write has come and gone. */
+static void who_slept_through_it_writes_nothing_old(void **state)
+{
+    static const char *const points[] = {"shim.gather.looked=stop", "agent.cut.before=stop"};
+    pid_t slow[2];
+    int status;
+
+    (void)state;
+    both_save(10, "ten");
+    for (int i = 0; i < 2; i++) {
+        slow[i] = gatherer(points[i]);
+        assert_int_equal(waitpid(slow[i], &status, WUNTRACED), slow[i]);
+        assert_true(WIFSTOPPED(status));
+    }
+    for (int64_t step = 20; step <= 60; step += 10) {
+        both_save(step, "more");
+        gatherer_ends(gatherer(NULL), 0);
+    }
+    assert_false(kit_exists("sealed/e1/cut-1.json"));
+    assert_true(kit_exists("sealed/e1/cut-5.json"));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kill(slow[i], SIGCONT), 0);
+        gatherer_ends(slow[i], 0);
+        assert_false(kit_exists("sealed/e1/cut-1.json"));
+        assert_false(kit_exists("sealed/e1/cut-6.json"));
+    }
+}
+
+/* A writer that dies holds up nobody. */
+static void a_writer_that_dies_leaves_it_to_the_next(void **state)
+{
+    (void)state;
+    both_save(10, "ten");
+    gatherer_ends(gatherer("shim.gather.looked"), 1000 + SIGKILL);
+    gatherer_ends(gatherer("agent.cut.before"), 1000 + SIGKILL);
+    assert_false(kit_exists("sealed/e1/cut-1.json"));
+    gatherer_ends(gatherer("agent.cut.after"), 1000 + SIGKILL); /* written, nothing more */
+    gatherer_ends(gatherer(NULL), 0);
+    assert_true(kit_exists("sealed/e1/cut-1.json"));
+    assert_false(kit_exists("sealed/e1/cut-2.json"));
+}
+#endif
 
 static void cuts_are_walked_newest_first(void **state)
 {
@@ -550,7 +630,12 @@ int main(void)
                                        T(ranks_that_save_together_stay_together),
                                        T(ranks_on_their_own_get_on),
                                        T(ranks_find_their_cuts_in_the_store),
-                                       T(ranks_that_race_make_a_cut),
+                                       T(ranks_that_race_make_one_cut),
+#ifdef HANSE_FAILPOINTS
+                                       T(who_looked_too_early_looks_again),
+                                       T(who_slept_through_it_writes_nothing_old),
+                                       T(a_writer_that_dies_leaves_it_to_the_next),
+#endif
                                        T(cuts_are_walked_newest_first)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
