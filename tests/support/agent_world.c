@@ -219,8 +219,13 @@ static void on_accept(struct listener *li, struct stream *s, void *arg)
     static const struct stream_events nobody = {0};
     struct err e;
 
-    (void)li;
     (void)arg;
+    if (li == A.listener && A.redirect) {
+        A.redirected++;
+        connector_agent_redirect(s, A.redirect);
+        return;
+    }
+    A.at_leader += li == A.leader_listener;
     for (unsigned i = 0; i < AGENTS; i++) {
         struct agent_side *x = &A.side[i];
         if (strcmp(stream_peer(s)->name + 6, x->target) != 0)
@@ -560,6 +565,10 @@ int agent_world_setup(void **state)
     if (listener_create(A.loop, "127.0.0.1:0", A.tls, on_accept, NULL, &A.listener, &port, &e))
         fail_msg("%s", e.text);
     (void)snprintf(A.address, sizeof A.address, "127.0.0.1:%d", port);
+    if (listener_create(A.loop, "127.0.0.1:0", A.tls, on_accept, NULL, &A.leader_listener, &port,
+                        &e))
+        fail_msg("%s", e.text);
+    (void)snprintf(A.leader, sizeof A.leader, "127.0.0.1:%d", port);
     timer_init(&A.renewals, A.loop, renew_tick, NULL);
     for (unsigned i = 0; i < AGENTS; i++)
         agent_begin(i);
@@ -605,6 +614,7 @@ int agent_world_teardown(void **state)
         (void)object_unref(x->object);
     }
     listener_close(A.listener);
+    listener_close(A.leader_listener);
     int rc = file_remove(A.loop, A.dir, &e);
     (void)tls_config_unref(A.tls);
     loop_uv_destroy(A.loop);
