@@ -70,7 +70,9 @@ struct run_order {
     const struct object *workload; /* Workload with status.placement */
     const struct placement *placement;
     const char *const *env; /* "NAME=value", secrets resolved; NULL-terminated */
-    uint64_t lease_ms;      /* runners stop themselves after this long without renewal; 0 = none */
+    /* Runners stop themselves after this long without renewal, counted from before submit() was
+     * called, however late it arrives; 0 = none. */
+    uint64_t lease_ms;
     /* Absolute directory of this workload in its store, or "": connectors/checkpoint says what lies
      * below it. The program of rank R gets its own HANSE_CHECKPOINT_DIR in it, for this epoch. */
     const char *checkpoint_dir;

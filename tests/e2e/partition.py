@@ -21,7 +21,6 @@ LEASE = {**dict.fromkeys(TARGETS, 8), "south": 40}
 SILENCE = 5    # without a beat for so long, a session is over
 SUSPECT = 1    # and so much later its work is Unknown
 OVER_AFTER = 1 + 5  # grace, and what the hub adds to a lease ahead of taking it for over
-ANSWER = 15         # the first lease counts from the last moment at which the start could have been answered
 API = "/apis/hanse.dev/v1alpha1"
 
 
@@ -102,8 +101,9 @@ class Silence(Moves):
         wait_for(what, lambda: boottime() >= moment, moment - boottime() + 5)
 
     def lease_over(self, cut, life):
-        """By then its lease is over by any count, that of a hub that was slow to learn of its start included."""
-        return max(cut + SILENCE, life.begin / 1e9 + ANSWER) + LEASE[life.target] + OVER_AFTER + 3
+        """By then its lease is over by any count: the hub may have renewed it until it noticed the silence, not later; nor
+        does it wait longer for one that it has granted once only."""
+        return cut + SILENCE + LEASE[life.target] * 1.01 + OVER_AFTER + 3
 
     def becomes(self, name, phase, seconds=30):
         return wait_for(f"{name} to be {phase}", lambda: (s := self.status(name)).get("phase") == phase and s, seconds)
@@ -150,11 +150,12 @@ def wait_replace_stop(p):
     p.go("blocker", 300, None, "west", gpus=4)
     p.go("waits", 38, "wait", "left", "right")
     p.go("by-default", 36, None, "left", "right")
-    p.go("replaced", 16, {"replaceAfter": "1s"}, "left", "right")
     p.go("stops", 26, {"stopAfter": "6s"}, "left", "right")
+    names = ("waits", "by-default", "stops", "replaced", "stuck")
+    first = {n: p.running(n, 1, 40, 40) for n in names[:3]}
+    p.go("replaced", 16, {"replaceAfter": "1s"}, "left", "right")  # last, so that their first leases are young
     p.go("stuck", 16, {"replaceAfter": "1s"}, "north", "west")
-    names = ("waits", "by-default", "replaced", "stops", "stuck")
-    first = {n: p.running(n, 1, 40, 40) for n in names}
+    first.update({n: p.running(n, 1, 40, 40) for n in names[3:]})
     for name in ("replaced", "stuck"):
         p.saved(name)
     p.check("they begin on left and north", [first[n].target for n in names] == ["left"] * 4 + ["north"])
@@ -195,6 +196,8 @@ def wait_replace_stop(p):
             len(fenced) > 8 and not [1 for t, w, moves in p.history if cut < t and w.get("replaced", {}).get("phase") == "Running" and
                                      w["replaced"].get("epoch") == 1 and any(x["spec"]["workload"] == "replaced" for x in moves)],
             f"{len(fenced)} times asked")
+    p.check("replaced: no later than its first lease allows", new.begin / 1e9 <= p.lease_over(cut, old),
+            f"{new.begin / 1e9 - cut:.1f} s after the cut, {cut - old.begin / 1e9:.1f} s after its start")
     p.check("replaced: proved by its lease", p.status("replaced")["ends"][-1]["proof"] == "LeaseExpired")
     p.check("replaced: it goes on from what it had saved", new.resumed > 0 and new.resumed in old.saved, f"step {new.resumed} of {old.saved}")
     p.move_over("replaced")

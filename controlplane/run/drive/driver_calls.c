@@ -258,7 +258,8 @@ static void submit(struct driver *d, struct site *t)
         backoff(d);
         return;
     }
-    uint64_t until = loop_now_ms(d->brain->loop) + o.lease_ms + CALL_DEADLINE_MS;
+    /* Whenever it arrives and is answered: its lease counts from before now (connector.h). */
+    uint64_t until = loop_now_ms(d->brain->loop) + o.lease_ms;
     if (until > d->granted_until_ms)
         d->granted_until_ms = until;
     call_begin(d, CALL_SUBMIT, CALL_DEADLINE_MS);
