@@ -212,7 +212,17 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
     ((struct agent_side *)arg)->reachable = reachable;
 }
 
-static const struct connector_events events = {.reach = on_reach, .observed = on_observed};
+static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)
+{
+    struct agent_side *x = arg;
+
+    assert_true(complete);
+    x->nodes = n;
+    (void)snprintf(x->node_name, sizeof x->node_name, "%s", nodes[0].metadata->name);
+}
+
+static const struct connector_events events = {
+    .nodes = on_nodes, .reach = on_reach, .observed = on_observed};
 
 static void on_accept(struct listener *li, struct stream *s, void *arg)
 {
@@ -228,13 +238,13 @@ static void on_accept(struct listener *li, struct stream *s, void *arg)
     A.at_leader += li == A.leader_listener;
     for (unsigned i = 0; i < AGENTS; i++) {
         struct agent_side *x = &A.side[i];
-        if (strcmp(stream_peer(s)->name + 6, x->target) != 0)
+        if (!A.all_to_first && strcmp(stream_peer(s)->name + 6, x->target) != 0)
             continue;
         if (x->refuse || !x->connector)
             break;
         x->stream = s;
         if (connector_agent_attach(x->connector, s, &e) < 0)
-            fail_msg("%s", e.text);
+            (void)snprintf(A.refusal, sizeof A.refusal, "%s", e.text);
         return;
     }
     stream_set(s, &nobody, NULL);
@@ -250,7 +260,7 @@ static void renew_tick(void *arg)
 }
 
 /* ---- agents ---- */
-void agent_begin(unsigned side)
+void agent_begin_as(unsigned side, const char *cert)
 {
     struct agent_side *x = &A.side[side];
 
@@ -264,11 +274,16 @@ void agent_begin(unsigned side)
         }
         (void)execl("/proc/self/exe", "hanse", "agent", "--server", A.address, "--target",
                     x->target, "--state", path("state-%s", x->target), "--cert",
-                    path("%s.crt", x->target), "--key", path("%s.key", x->target), "--ca",
-                    path("ca.crt"), "--inventory", path("%s.yaml", x->target), (char *)NULL);
+                    path("%s.crt", cert), "--key", path("%s.key", cert), "--ca", path("ca.crt"),
+                    "--inventory", path("%s.yaml", x->target), (char *)NULL);
         _exit(99);
     }
-    assert_true(agent_until(is_reachable, x, PATIENCE_MS));
+}
+
+void agent_begin(unsigned side)
+{
+    agent_begin_as(side, A.side[side].target);
+    assert_true(agent_until(is_reachable, &A.side[side], PATIENCE_MS));
 }
 
 void agent_end(unsigned side, int signo)
@@ -325,8 +340,11 @@ static struct object *workload_made(const struct agent_order *o)
     cJSON *spec = cJSON_GetObjectItem(j, "spec");
     const char *const argv[] = {"sh", "-c", o->script};
 
-    cJSON_AddItemToObject(cJSON_GetObjectItem(spec, "run"), "command",
-                          cJSON_CreateStringArray(argv, 3));
+    if (o->file_script)
+        cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "run"), "script", o->file_script);
+    else
+        cJSON_AddItemToObject(cJSON_GetObjectItem(spec, "run"), "command",
+                              cJSON_CreateStringArray(argv, 3));
     cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "checkpoint"), "grace",
                             o->grace ? o->grace : "5s");
     char *text = cJSON_PrintUnformatted(j);
@@ -370,12 +388,14 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
     const struct agent_side *x = &A.side[o->side];
     struct assignment at[4] = {{0}};
     struct placement p = {.target = x->target, .assignments = at};
+    int64_t gpus[] = {2, 5};
 
     p.n_assignments = o->workers ? o->workers : 1;
     for (unsigned i = 0; i < 2; i++)
         (void)snprintf(node[i], sizeof node[i], "%s.n%u", x->target, i + 1);
     for (unsigned i = 0; i < p.n_assignments; i++)
-        at[i] = (struct assignment){.rank = i, .node = node[i % 2], .mig = ""};
+        at[i] = (struct assignment){
+            .rank = i, .node = node[i % 2], .gpus = gpus, .n_gpus = 2, .mig = ""};
     (void)snprintf(d, sizeof d, "D=%s", A.dir);
     (void)snprintf(k, sizeof k, "U=%s", o->key.uid);
     (void)snprintf(h, sizeof h, "H=/proc/%d/exe", (int)getpid());
@@ -403,7 +423,7 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
 
 enum outcome agent_submit(const struct agent_order *o, struct asked *a)
 {
-    asked_init(a, 10000);
+    asked_init(a, o->deadline_ms ? o->deadline_ms : 10000);
     order_send(o, false, a);
     return answered(a);
 }
@@ -435,6 +455,25 @@ enum outcome agent_stop(unsigned side, const struct run_key *k, struct asked *a)
 
     asked_init(a, 10000);
     c->ops->stop(c, k, 200, &a->call);
+    return answered(a);
+}
+
+enum outcome agent_inventory(unsigned side, struct asked *a)
+{
+    struct connector *c = A.side[side].connector;
+
+    asked_init(a, 10000);
+    c->ops->inventory(c, &a->call);
+    return answered(a);
+}
+
+enum outcome agent_sweep(unsigned side, bool (*owned)(const struct run_key *k, void *arg),
+                         struct asked *a)
+{
+    struct connector *c = A.side[side].connector;
+
+    asked_init(a, 10000);
+    c->ops->sweep(c, owned, NULL, &a->call);
     return answered(a);
 }
 

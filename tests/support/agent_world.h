@@ -31,6 +31,8 @@ struct agent_side {
     struct stream *stream;
     pid_t agent;
     bool reachable, refuse; /* refuse: sessions are turned away */
+    size_t nodes;           /* that it told last, and the first of them */
+    char node_name[128];
 };
 extern struct agent_world {
     char dir[64], address[32];
@@ -41,6 +43,8 @@ extern struct agent_world {
     struct tls_config *tls;
     struct listener *listener, *leader_listener;
     struct agent_side side[AGENTS];
+    bool all_to_first; /* whoever comes is taken for the agent of side 0 */
+    char refusal[512]; /* why an agent was turned away by the driver */
     struct {
         struct observation o; /* the latest of each key */
         unsigned told;        /* how often */
@@ -56,6 +60,8 @@ int agent_world_setup(void **state);
 int agent_world_teardown(void **state);
 
 void agent_begin(unsigned side);
+/* With the certificate of that name; waits for nothing. */
+void agent_begin_as(unsigned side, const char *cert);
 void agent_end(unsigned side, int signo);
 /* Ends the session, and turns new ones away until on is false. */
 void agent_cut_off(unsigned side, bool on);
@@ -70,6 +76,8 @@ struct agent_order {
     int64_t keep;                                  /* 0 = 2 */
     uint64_t lease_ms;
     const char *grace;
+    const char *file_script; /* instead of script: a file, as sbatch takes it */
+    uint64_t deadline_ms;    /* of the call; 0 = 10 s */
 };
 struct run_key agent_key(void); /* a fresh one */
 /* BASE of a uid, as orders have it. */
@@ -79,6 +87,9 @@ enum outcome agent_stage(const struct agent_order *o, struct asked *a);
 void agent_stage_begin(const struct agent_order *o, struct asked *a, uint64_t ms);
 enum outcome agent_find(unsigned side, const struct run_key *k, struct asked *a);
 enum outcome agent_stop(unsigned side, const struct run_key *k, struct asked *a);
+enum outcome agent_inventory(unsigned side, struct asked *a);
+enum outcome agent_sweep(unsigned side, bool (*owned)(const struct run_key *k, void *arg),
+                         struct asked *a);
 void agent_quiesce(unsigned side, const struct run_key *k); /* SIGUSR1 */
 void agent_pass(uint64_t ms);                               /* lets that much time go by */
 bool agent_until(bool (*cond)(void *arg), void *arg, uint64_t ms);

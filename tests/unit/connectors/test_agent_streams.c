@@ -1,0 +1,140 @@
+/* Logs and exec of one agent with real processes. */
+#include "tests/support/agent_world.h"
+
+#include <string.h>
+
+static struct heard { /* the last stream */
+    char text[65536];
+    size_t n;
+    bool ended;
+    int exit_code;
+    struct err err;
+} H;
+
+static void on_data(int fd, const void *p, size_t n, void *arg)
+{
+    (void)fd;
+    (void)arg;
+    assert_true(H.n + n < sizeof H.text);
+    memcpy(H.text + H.n, p, n);
+    H.n += n;
+    H.text[H.n] = '\0';
+}
+
+static void on_end(int exit_code, const struct err *err, void *arg)
+{
+    (void)arg;
+    H.ended = true;
+    H.exit_code = exit_code;
+    if (err)
+        H.err = *err;
+}
+
+static const struct log_sink sink = {.data = on_data, .end = on_end};
+
+static bool is_end(void *arg)
+{
+    (void)arg;
+    return H.ended;
+}
+
+static bool is_text(void *arg)
+{
+    return H.n > 0 && strstr(H.text, arg);
+}
+
+static void logs_begin(const struct run_key *k, const struct log_request *rq)
+{
+    struct connector *c = A.side[0].connector;
+    struct exec_session *es;
+    struct err err;
+
+    memset(&H, 0, sizeof H);
+    assert_int_equal(c->ops->logs(c, k, rq, &sink, &es, &err), 0);
+}
+
+static struct exec_session *exec_begin(const struct run_key *k, const struct exec_request *rq)
+{
+    struct connector *c = A.side[0].connector;
+    struct exec_session *es;
+    struct err err;
+
+    memset(&H, 0, sizeof H);
+    assert_int_equal(c->ops->exec(c, k, rq, &sink, &es, &err), 0);
+    return es;
+}
+
+static void logs_are_kept(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = "echo one; echo two; echo three >&2"};
+    struct log_request rq = {.tail_lines = -1};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_ENDED);
+    logs_begin(&o.key, &rq);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(H.text, "one\ntwo\nthree\n");
+    rq.tail_lines = 1;
+    logs_begin(&o.key, &rq);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(H.text, "three\n");
+}
+
+static void logs_are_followed(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .script =
+                                "echo one; while ! [ -e $D/go ]; do sleep 0.02; done; echo two"};
+    struct log_request rq = {.tail_lines = -1, .follow = true};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    logs_begin(&o.key, &rq);
+    assert_true(agent_until(is_text, (char[]){"one\n"}, PATIENCE_MS));
+    assert_false(H.ended);
+    agent_file_put("go", "");
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(H.text, "one\ntwo\n");
+}
+
+static void exec_runs_beside_it(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = "exec sleep 600"};
+    const char *const argv[] = {"sh", "-c", "read x; echo got $x $HANSE_RANK; exit 5", NULL};
+    struct exec_request rq = {.argv = argv, .with_stdin = true};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    struct exec_session *es = exec_begin(&o.key, &rq);
+    A.side[0].connector->ops->exec_input(es, "hello\n", 6, true);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(H.text, "got hello 0\n");
+    assert_int_equal(H.exit_code, 5);
+    assert_int_equal(H.err.code, 0);
+    rq.tty = true;
+    (void)exec_begin(&o.key, &rq);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_int_equal(H.err.code, E_NOTIMPL);
+    assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+}
+
+int main(int argc, char **argv)
+{
+    int rc = agent_world_main(argc, argv);
+
+    if (rc >= 0)
+        return rc;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logs_are_kept),
+        cmocka_unit_test(logs_are_followed),
+        cmocka_unit_test(exec_runs_beside_it),
+    };
+    return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
+}
