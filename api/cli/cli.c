@@ -154,6 +154,20 @@ int cli_connect(struct cli *c, struct err *err)
     return rv;
 }
 
+/* An object is often looked for in the wrong namespace: the error says where it was. */
+static int not_found_where(const struct cli *c, const char *path, struct err *err)
+{
+    const char *at = strstr(path, "/namespaces/"), *slash = at ? strchr(at + 12, '/') : NULL;
+    char text[ERR_TEXT_MAX];
+
+    if (!slash || !err || strncmp(slash + 1, "operations", 10) == 0)
+        return E_NOTFOUND;
+    (void)snprintf(text, sizeof text, "%s", err->text);
+    return err_set(err, E_NOTFOUND, "%.150s in namespace %.*s%s", text, (int)(slash - at - 12),
+                   at + 12,
+                   arg_flag(&c->args, "namespace") ? "" : "; -n NAMESPACE looks in another");
+}
+
 int cli_request(struct cli *c, const char *method, const char *path, const char *accept,
                 const char *type, struct slice body, struct client_answer *answer, struct err *err)
 {
@@ -163,7 +177,9 @@ int cli_request(struct cli *c, const char *method, const char *path, const char 
 
     if (!rv)
         rv = client_perform(c->lane, &rq, answer, err);
-    return rv ? rv : client_status(answer, err);
+    if (!rv)
+        rv = client_status(answer, err);
+    return rv == E_NOTFOUND && !strcmp(method, "GET") ? not_found_where(c, path, err) : rv;
 }
 
 int cli_json(struct cli *c, const char *method, const char *path, const cJSON *body, cJSON **ret,
@@ -265,6 +281,38 @@ static int verb_run(struct cli *c, int argc, char **argv, struct err *err)
     return rv;
 }
 
+/* Words that other tools have as commands, and what they are here. */
+static const char *elsewhere(const char *word)
+{
+    static const char *const known[][2] = {
+        {"top", "hanse status, hanse cost --by queue,class"},
+        {"usage", "hanse cost"},
+        {"quota", "hanse status, hanse describe queue NAME"},
+        {"hint", "hanse explain WORKLOAD"},
+        {"hints", "hanse explain WORKLOAD"},
+        {"why", "hanse explain WORKLOAD"},
+        {"list", "hanse get workloads"},
+        {"ls", "hanse get workloads"},
+        {"ps", "hanse get workloads"},
+        {"squeue", "hanse get workloads -o wide"},
+        {"sinfo", "hanse get nodes"},
+        {"sbatch", "hanse submit -f SCRIPT"},
+        {"create", "hanse apply -f FILE"},
+        {"edit", "kubectl edit, or hanse apply -f FILE"},
+        {"cancel", "hanse delete workload NAME"},
+        {"scancel", "hanse delete workload NAME"},
+        {"stop", "hanse delete workload NAME"},
+        {"kill", "hanse delete workload NAME"},
+        {"move", "hanse migrate WORKLOAD"},
+        {"plan", "hanse diff -f DIR"},
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(word, known[i][0]))
+            return known[i][1];
+    return NULL;
+}
+
 static int verb_unknown(const char *word, struct err *err)
 {
     const char *names[64];
@@ -273,6 +321,13 @@ static int verb_unknown(const char *word, struct err *err)
     if (*word == '-')
         return err_set(err, E_USAGE, "%s: options go behind the command: hanse COMMAND %s", word,
                        word);
+    const struct kind *k;
+    const char *same = elsewhere(word);
+    if (same)
+        return err_set(err, E_USAGE, "unknown command \"%s\"; what you look for: %s", word, same);
+    if (!cli_kind(word, &k, NULL))
+        return err_set(err, E_USAGE, "unknown command \"%s\"; what you look for: hanse get %s",
+                       word, k->plural);
     for (unsigned i = 0; i < verb_count && n < 56; i++)
         if (*verb_table[i].group)
             names[n++] = verb_table[i].name;
@@ -306,7 +361,7 @@ int cli_main(int argc, char **argv)
     rv = c.verb ? verb_run(&c, argc, argv, &e) : verb_unknown(word, &e);
     if (rv < 0)
         error_print(stderr, &e);
-    if (fflush(stdout) != 0 && !rv) {
+    if (out_now(&c) && !rv) {
         (void)fputs("error: the output cannot be written\n", stderr);
         rv = E_IO;
     }

@@ -137,6 +137,8 @@ void table_init(struct table *t, struct arena *mem, unsigned columns);
 void table_cell(struct table *t, const char *text); /* copied; "" prints as is */
 void table_print(const struct table *t, struct buf *out);
 void out_flush(struct cli *c, struct buf *b); /* writes and empties it */
+/* What was written is on its way: 0 or E_IO. On a closed pipe: the end. */
+int out_now(struct cli *c);
 
 /* ---- documents (documents.c)
  * ------------------------------------------------------------------------------------- */
@@ -205,10 +207,17 @@ VERB_RUN(cost)
 VERB_RUN(explain)
 VERB_RUN(drain)
 VERB_RUN(cordon)
-VERB_RUN(uncordon) VERB_RUN(logs) VERB_RUN(exec) VERB_RUN(status) VERB_RUN(members) VERB_RUN(token)
-    VERB_RUN(fence) VERB_RUN(version) VERB_RUN(bench)
+VERB_RUN(uncordon)
+VERB_RUN(logs)
+VERB_RUN(exec)
+VERB_RUN(status)
+VERB_RUN(members)
+VERB_RUN(token)
+VERB_RUN(fence)
+VERB_RUN(version)
+VERB_RUN(bench)
 #undef VERB_RUN
-        int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail,
-                       bool follow, struct err *err) MUST_CHECK;
+int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail, bool follow,
+               struct err *err) MUST_CHECK;
 
 #endif

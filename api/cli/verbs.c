@@ -129,9 +129,9 @@ const struct verb verb_table[] = {
      "hanse submit --gpus 2 --class h100-sxm-80gb --workers 4 --topology rack -- python train.py\n"
      "hanse submit -f train.sbatch --follow --checkpoint-interval 10m --grace 90s",
      submit_options, verb_submit, "file"},
-    {"explain", ALL, "WORKLOAD | KIND.FIELD", "why it runs where it runs, or why not yet",
-     "hanse explain resnet-a -n vision-dev\nhanse explain workload.spec.gang", explain_options,
-     verb_explain, "workload"},
+    {"explain", ALL, "WORKLOAD | KIND[.FIELD]", "why it runs where it runs, or why not yet",
+     "hanse explain resnet-a -n vision-dev\nhanse explain workload.spec.gang\nhanse explain queue",
+     explain_options, verb_explain, "workload"},
     {"migrate", ALL, "WORKLOAD [--to TARGET] | --cancel MIGRATION",
      "move work: it saves, stops, and goes on elsewhere from there",
      "hanse migrate resnet-a -n vision-dev --to par-spoke --wait\n"

@@ -337,7 +337,8 @@ static int check_immutable(const struct path *p, const struct schema *s, const v
     schema_for_each (f, s) {
         struct path at = {p, f->json, 0};
         if (f->flags & FIELD_IMMUT && !field_equal(f, s, old, now))
-            return path_error(err, &at, "must not change after creation");
+            return path_error(err, &at,
+                              "must not change after creation: delete the object and make it anew");
         if (f->type != T_OBJ || f->flags & FIELD_STATUS || !member_present(f, old) ||
             !member_present(f, now))
             continue;

@@ -92,6 +92,22 @@ static void heading_placed(const cJSON *w, const cJSON *d, struct arena *mem, st
     buf_char(out, '\n');
 }
 
+/* A queue's quota is no target's: the target in front of such a sentence says nothing. */
+static const char *quota_message(const cJSON *d, const char *reason, const char *message)
+{
+    const cJSON *k;
+
+    if (!strncmp(reason, "Quota", 5))
+        cJSON_ArrayForEach(k, json_at(d, "spec.candidates"))
+        {
+            const char *target = json_text_of(k, "target");
+            size_t n = strlen(target);
+            if (n && !strncmp(message, target, n) && !strncmp(message + n, ": ", 2))
+                return message + n + 2;
+        }
+    return message;
+}
+
 static void heading_pending(const cJSON *w, const cJSON *d, int64_t now_ms, struct buf *out)
 {
     const cJSON *from = d ? cJSON_GetObjectItemCaseSensitive(d, "spec")
@@ -116,7 +132,8 @@ static void heading_pending(const cJSON *w, const cJSON *d, int64_t now_ms, stru
     if (d && *revision)
         buf_printf(out, DOT "policies at git %.7s", revision);
     if (*reason)
-        buf_printf(out, DOT "%s: %s", reason, json_text_of(from, "message"));
+        buf_printf(out, DOT "%s: %s", reason,
+                   quota_message(d, reason, json_text_of(from, "message")));
     else
         buf_str(out, DOT "not yet looked at");
     buf_char(out, '\n');

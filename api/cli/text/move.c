@@ -3,6 +3,8 @@
  * must never guess what the documents do not say: an absent figure is left out. */
 #include "api/cli/cli_internal.h"
 
+#include <stdlib.h>
+
 #define ARROW " \xe2\x86\x92 " /* → */
 #define LAST_MOVES 5
 
@@ -196,6 +198,21 @@ static const char *age_text(const cJSON *o, const char *path, int64_t now_ms, st
     return arena_strdup(mem, age);
 }
 
+/* Times of objects are whole seconds: what comes within one is told apart by epoch and step, or by
+ * version. */
+static bool is_older(const cJSON *a, const cJSON *b, const char *path)
+{
+    static const char *const numbers[] = {"spec.epoch", "spec.step"};
+    int by_time = strcmp(json_text_at(a, path), json_text_at(b, path));
+
+    for (size_t i = 0; !by_time && i < 2; i++)
+        if (json_number_at(a, numbers[i]) != json_number_at(b, numbers[i]))
+            return json_number_at(a, numbers[i]) < json_number_at(b, numbers[i]);
+    return by_time ? by_time < 0
+                   : strtoull(json_text_at(a, "metadata.resourceVersion"), NULL, 10) <
+                         strtoull(json_text_at(b, "metadata.resourceVersion"), NULL, 10);
+}
+
 /* The items in order of `path`, the newest first; at most max. */
 static size_t newest(const cJSON *items, const char *path, const cJSON **ret, size_t max)
 {
@@ -204,9 +221,8 @@ static size_t newest(const cJSON *items, const char *path, const cJSON **ret, si
 
     cJSON_ArrayForEach(o, items)
     {
-        const char *key = json_text_at(o, path);
         size_t at = n;
-        while (at > 0 && strcmp(json_text_at(ret[at - 1], path), key) < 0)
+        while (at > 0 && is_older(ret[at - 1], o, path))
             at--;
         if (at == max)
             continue;

@@ -2,7 +2,9 @@
  * tables. Pure functions into buffers. */
 #include "api/cli/cli_internal.h"
 
+#include <errno.h>
 #include <math.h>
+#include <signal.h>
 
 /* ---- JSON
  * ---------------------------------------------------------------------------------------------- */
@@ -283,9 +285,27 @@ void table_print(const struct table *t, struct buf *out)
     }
 }
 
+/* Nobody reads any more (`| head`): ends as every program on a closed pipe does, without a word.
+ * SIGPIPE itself is ignored because of the sockets. */
+static void out_closed(const struct cli *c)
+{
+    if (c->out != stdout || errno != EPIPE)
+        return;
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)raise(SIGPIPE);
+}
+
 void out_flush(struct cli *c, struct buf *b)
 {
-    if (b->n)
-        (void)fwrite(b->p, 1, b->n, c->out);
+    if (b->n && fwrite(b->p, 1, b->n, c->out) != b->n)
+        out_closed(c);
     buf_reset(b);
+}
+
+int out_now(struct cli *c)
+{
+    if (fflush(c->out) == 0)
+        return 0;
+    out_closed(c);
+    return E_IO;
 }

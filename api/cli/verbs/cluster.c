@@ -257,14 +257,30 @@ static double queue_held(const cJSON *queues, const cJSON *pool, const char *nam
     return held;
 }
 
+/* A quota over all its classes; "-" where a class has none. */
+static const char *quota_text(struct cli *c, const cJSON *q, const char *which)
+{
+    const cJSON *line, *list = json_at(q, "spec.gpus");
+    double sum = 0;
+
+    cJSON_ArrayForEach(line, list)
+    {
+        if (!cJSON_GetObjectItemCaseSensitive(line, which))
+            return "-";
+        sum += json_number_at(line, which);
+    }
+    return cJSON_GetArraySize(list) ? arena_printf(c->mem, "%.0f", sum) : "-";
+}
+
 static void queues_table(struct cli *c, const cJSON *queues, const cJSON *pool, struct buf *out)
 {
-    static const char *const heads[] = {"QUEUE", "PARENT", "WEIGHT", "GPUS HELD"};
+    static const char *const heads[] = {"QUEUE",   "PARENT", "WEIGHT",     "PENDING",
+                                        "RUNNING", "GPUS",   "GUARANTEED", "BURST"};
     const cJSON *q;
     struct table table;
 
-    table_init(&table, c->mem, 4);
-    for (int i = 0; i < 4; i++)
+    table_init(&table, c->mem, 8);
+    for (int i = 0; i < 8; i++)
         table_cell(&table, heads[i]);
     cJSON_ArrayForEach(q, cJSON_GetObjectItemCaseSensitive(queues, "items"))
     {
@@ -273,9 +289,13 @@ static void queues_table(struct cli *c, const cJSON *queues, const cJSON *pool, 
         table_cell(&table, *parent ? parent : "-");
         double held = queue_held(queues, pool, json_text_at(q, "metadata.name"), QUEUE_DEPTH);
         table_cell(&table, arena_printf(c->mem, "%.4g", json_number_at(q, "spec.weight")));
+        table_cell(&table, arena_printf(c->mem, "%.0f", json_number_at(q, "status.pending")));
+        table_cell(&table, arena_printf(c->mem, "%.0f", json_number_at(q, "status.running")));
         table_cell(&table, arena_printf(c->mem, "%.4g", held / 1000));
+        table_cell(&table, quota_text(c, q, "guaranteed"));
+        table_cell(&table, quota_text(c, q, "burst"));
     }
-    if (table.n > 4) {
+    if (table.n > 8) {
         buf_char(out, '\n');
         table_print(&table, out);
     }

@@ -247,12 +247,15 @@ int verb_explain(struct cli *c, struct err *err)
     const struct kind *k;
 
     if (c->args.n_pos != 1)
-        return cli_usage(c, err, "which workload, or KIND.FIELD?");
+        return cli_usage(c, err, "which workload, or KIND[.FIELD]?");
     const char *word = c->args.pos[0], *dot = strchr(word, '.');
     const char *kind = dot ? arena_strndup(c->mem, word, (size_t)(dot - word)) : word;
     if (!strncmp(word, "workload/", 9))
         return explain_workload(c, word + 9, err);
     if (!cli_kind(kind, &k, NULL) && (dot || arg_flag(&c->args, "fields")))
         return field_path(c, k, dot ? dot + 1 : "", err);
-    return explain_workload(c, word, err);
+    int rv = explain_workload(c, word, err);
+    if (rv == E_NOTFOUND && !cli_kind(word, &k, NULL)) /* as kubectl explain KIND */
+        return field_path(c, k, "", err);
+    return rv;
 }

@@ -205,7 +205,8 @@ static int get_named(struct cli *c, const struct getting *g, const char *const *
     cJSON **tables = arena_array(c->mem, cJSON *, n + 1);
     struct client_answer a;
     AUTO_BUF list = {0};
-    unsigned got = 0;
+    unsigned got = 0, shown = 0;
+    struct err missing = {0};
     int rv = 0;
 
     buf_init(&list, OUT_MAX_BYTES);
@@ -214,18 +215,28 @@ static int get_named(struct cli *c, const struct getting *g, const char *const *
     for (unsigned i = 0; i < n && !rv; i++) {
         rv = cli_request(c, "GET", cli_path(c, g->kind, g->ns, false, names[i]),
                          as_table(g) ? TABLE_ACCEPT : NULL, NULL, slice_make(NULL, 0), &a, err);
+        if (rv == E_NOTFOUND && err &&
+            n > 1) { /* the others are shown, the first is told at the end */
+            missing = missing.code ? missing : *err;
+            rv = 0;
+            continue;
+        }
         if (!rv && as_table(g))
             rv = json_parse(a.body.n ? a.body.p : "", a.body.n, &tables[got++], err);
         else if (!rv && n > 1)
-            buf_printf(&list, "%s%.*s", i ? "," : "", (int)a.body.n, a.body.p);
+            buf_printf(&list, "%s%.*s", shown++ ? "," : "", (int)a.body.n, a.body.p);
     }
     buf_str(&list, "]}");
     if (!rv && as_table(g))
-        rv = tables_print(c, g, tables, got, err);
+        rv = got ? tables_print(c, g, tables, got, err) : 0;
     else if (!rv && n > 1)
-        rv = object_print(c, g, list.p, list.n, err);
+        rv = shown ? object_print(c, g, list.p, list.n, err) : 0;
     else if (!rv)
         rv = object_print(c, g, a.body.n ? a.body.p : "", a.body.n, err);
+    if (!rv && missing.code) {
+        *err = missing;
+        rv = missing.code;
+    }
     for (unsigned i = 0; i < got; i++)
         cJSON_Delete(tables[i]);
     client_answer_fini(&a);
@@ -306,7 +317,7 @@ static void event_print(struct watching *w, const char *type, const cJSON *o, co
         buf_char(&b, '\n');
     }
     out_flush(c, &b);
-    (void)fflush(c->out);
+    (void)out_now(c);
 }
 
 static int event_line(struct watching *w, const char *text, size_t n)

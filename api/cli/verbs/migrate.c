@@ -21,7 +21,7 @@ static int json_print(struct cli *c, const cJSON *j, struct err *err)
     else
         return err_set(err, E_USAGE, "-o %s: expected json, yaml or name", format);
     out_flush(c, &b);
-    (void)fflush(c->out);
+    (void)out_now(c);
     return 0;
 }
 

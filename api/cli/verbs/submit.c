@@ -305,7 +305,7 @@ static int workload_create(struct cli *c, cJSON *j, struct err *err)
     if (!rv) {
         const char *got = arena_strdup(c->mem, json_text_at(made, "metadata.name"));
         (void)fprintf(c->out, "%s\n", got);
-        (void)fflush(c->out);
+        (void)out_now(c);
         rv = after_submit(c, ns, got, err);
     }
     cJSON_Delete(made);
