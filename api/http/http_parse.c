@@ -254,6 +254,10 @@ int http_parse_head(struct http_parse *p, const char *head, size_t n, struct htt
         *why = "too many header lines";
         return 431;
     }
+    if (p->url.failed) {
+        *why = "the request target is longer than the limit";
+        return 414;
+    }
     if ((e != HPE_OK && e != HPE_PAUSED) || (!p->lib.upgrade && used != n && !p->done) ||
         !p->head_done) {
         *why = "a malformed request";

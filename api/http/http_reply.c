@@ -76,8 +76,8 @@ void http_reply(struct http_request *rq, int status, const char *type, struct sl
 {
     struct http_conn *c = rq->conn;
     bool keep = rq->keep_alive, has_body = status != 204 && status != 304;
-    AUTO_BUF out;
-    AUTO_BUF zipped;
+    AUTO_BUF out = {0};
+    AUTO_BUF zipped = {0};
 
     PRE(!rq->answered && !rq->streaming);
     rq->answered = true;
@@ -119,7 +119,7 @@ void http_chunk_begin(struct http_request *rq, int status, const char *type,
                       const char *const *extra, void (*on_close)(void *arg), void *arg)
 {
     struct http_conn *c = rq->conn;
-    AUTO_BUF out;
+    AUTO_BUF out = {0};
 
     PRE(!rq->answered && !rq->streaming);
     rq->on_close = on_close;
@@ -148,7 +148,7 @@ void http_chunk_frame(struct buf *out, const void *p, size_t n)
 
 void http_chunk(struct http_request *rq, const void *p, size_t n)
 {
-    AUTO_BUF out;
+    AUTO_BUF out = {0};
 
     if (!rq->conn || n == 0 || rq->head_only)
         return;

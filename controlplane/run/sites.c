@@ -164,7 +164,7 @@ static void inventory_ask(struct site *t)
 static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)
 {
     struct site *t = arg;
-    AUTO_BUF bytes;
+    AUTO_BUF bytes = {0};
 
     if (!t->brain->leads || t->brain->closing)
         return;

@@ -239,12 +239,30 @@ static void test_a_slow_watcher_ends(void **state)
     free(body);
 }
 
+/* Answers that nobody waits for any more: of a read, of a write, and a watch that has not begun. */
+static void test_clients_that_go_early(void **state)
+{
+    static const char *const paths[] = {SETS, SETS "?watch=1", SETS "/none", "/metrics"};
+    struct api_watch x;
+
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        api_watch_open(&x, w, ADMIN, paths[i % 4]);
+        for (int turn = 0; turn < i / 8;
+             turn++) /* connected, asked, answered: gone at each of them */
+            assert_int_equal(ask("GET", "/livez", NULL), 200);
+        stream_abort(x.st, "gone");
+        api_watch_close(&x);
+    }
+    assert_int_equal(ask("GET", "/livez", NULL), 200);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         T(test_all_conflicts_are_named), T(test_a_large_collection_goes_whole),
-        T(test_commit_and_watch), T(test_a_slow_watcher_ends)};
+        T(test_commit_and_watch), T(test_a_slow_watcher_ends), T(test_clients_that_go_early)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
