@@ -4,6 +4,8 @@
  * while and not moved lately. */
 #include "policy/move/move_internal.h"
 
+#include "api/base/failpoint.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -221,6 +223,8 @@ static const char *rests(const struct workload_status *s, const struct migrate_p
         stay = m->minStay;
     if (GIVEN(m, atMostEvery))
         every = m->atMostEvery;
+    if (PLANTED("policy.restless"))
+        return NULL;
     if (now_ms - runs_since(s) < stay)
         return "minStay is not over";
     if (s->movedAt && now_ms - s->movedAt < every)

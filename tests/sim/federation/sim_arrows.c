@@ -187,15 +187,18 @@ static void create(struct fed *f, struct sim_member *m, struct workload *w)
     fed_propose(f, m, &c,
                 &(struct fed_request){.workload = (int)f->n_workloads++, .verb = WRITE_CREATE});
 }
+/* With a guarantee to reclaim it is of no higher class than who borrowed. */
 static void production(struct fed *f, struct sim_member *m)
 {
     static const char *hub[] = {"fra"};
     AUTO_ARENA a = arena_create(0);
-    struct workload *w = workload_make(a, "p0", 3, 4, "production", 30);
+    struct workload *w =
+        workload_make(a, "p0", 3, 4, fed_with_queues(f) ? "training" : "production", 30);
 
     w->spec->targets = arena_new(a, struct target_selector);
     w->spec->targets->names = hub;
     w->spec->targets->n_names = 1;
+    w->spec->queue = fed_with_queues(f) ? "a" : "";
     create(f, m, w);
 }
 static void forbid(struct fed *f, struct sim_member *m)
@@ -237,6 +240,13 @@ static void cause(void *arg)
     case MOVE_REPATRIATE:
         (void)fed_drain(f, m, "fra", false);
         break;
+    case MOVE_SICK:
+    case MOVE_SPOT:
+    case MOVE_CHEAPER:
+    case MOVE_DATA:
+        fed_cause_for(f, m, "w0", f->script.arrow->cause);
+        break;
+    case MOVE_RECLAIM:
     case MOVE_PREEMPTION:
         production(f, m);
         break;
@@ -267,7 +277,14 @@ static void begin(void *arg)
     struct sim_member *m = fed_member_pick(f);
 
     INV(m);
-    create(f, m, workload_make(a, "w0", 2, 2, "training", 120));
+    struct workload *w = workload_make(a, "w0", 2, 2, "training", 120);
+    if (f->script.arrow->cause == MOVE_DATA) {
+        w->spec->data = arena_new(a, struct data_ref);
+        w->spec->data->dataset = "scans";
+        w->spec->n_data = 1;
+    }
+    w->spec->queue = fed_with_queues(f) ? "b" : "";
+    create(f, m, w);
 }
 static bool settled(void *arg)
 {

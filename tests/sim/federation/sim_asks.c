@@ -22,7 +22,7 @@ static const struct {
                {"training", 500, 1000, false, true},
                {"batch", 100, 0, false, false}};
 
-static struct placement_policy *policy_make(struct arena *a)
+static struct placement_policy *policy_make(struct fed *f, struct arena *a)
 {
     static const enum tier tiers[] = {TIER_HUB, TIER_SPOKE};
     static const enum move_cause when[] = {MOVE_REPATRIATE};
@@ -41,11 +41,13 @@ static struct placement_policy *policy_make(struct arena *a)
     p->spec->migrate = arena_new(a, struct migrate_policy);
     p->spec->migrate->when = arena_memdup(a, when, sizeof when);
     p->spec->migrate->n_when = 1;
-    p->spec->migrate->minStay = 3000;
-    p->spec->migrate->atMostEvery = 10000;
+    p->spec->migrate->minStay = FED_MIN_STAY_MS;
+    p->spec->migrate->atMostEvery = FED_AT_MOST_EVERY_MS;
+    if (fed_for_gain(f))
+        fed_gain_policy(a, p->spec);
     return p;
 }
-uint32_t fed_move_docs(struct arena *a, struct write_op *ops)
+uint32_t fed_move_docs(struct fed *f, struct arena *a, struct write_op *ops)
 {
     uint32_t n = 0;
 
@@ -59,7 +61,7 @@ uint32_t fed_move_docs(struct arena *a, struct write_op *ops)
         c->spec->minimumRuntime = classes[i].minimum_ms;
         fed_op(&ops[n++], WRITE_CREATE, KIND_PRIORITY_CLASS, "", classes[i].name, c);
     }
-    fed_op(&ops[n++], WRITE_CREATE, KIND_PLACEMENT_POLICY, "", "spill", policy_make(a));
+    fed_op(&ops[n++], WRITE_CREATE, KIND_PLACEMENT_POLICY, "", "spill", policy_make(f, a));
     INV(n == FED_MOVE_DOCS);
     return n;
 }

@@ -2,6 +2,7 @@
  * only; must never change what happens. */
 #include "tests/sim/federation/sim_federation.h"
 
+#include "controlplane/store/ledger/ledger.h"
 #include "controlplane/store/store_internal.h"
 
 #include <stdarg.h>
@@ -281,6 +282,21 @@ static bool check_end_each(const struct object *o, void *arg)
     return true;
 }
 
+/* L1: what was held and what stood idle adds up to what there was. */
+static void check_ledger(struct fed *f, const struct root *r)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct ledger_query q = {.to_day = INT64_MAX};
+    struct ledger_report l;
+    char sum[48], all[48];
+
+    ledger_report_make(r, root_time(r), &q, a, &l);
+    ledger_amount_print(l.intervals, sum);
+    ledger_amount_print(l.capacity + l.overhang, all);
+    if (l.intervals != l.capacity + l.overhang || l.capacity <= 0)
+        fed_fail(f, "L1: the ledger's intervals are %s, capacity and overhang %s", sum, all);
+}
+
 void fed_check_end(struct fed *f)
 {
     struct root *r = fed_newest(f);
@@ -299,6 +315,7 @@ void fed_check_end(struct fed *f)
     check_writes(f, r);
     check_rooms(f, r);
     fed_check_moves_end(f, r);
+    check_ledger(f, r);
     root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, check_end_each, &l);
     (void)root_unref(r);
 }

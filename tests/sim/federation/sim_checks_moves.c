@@ -5,6 +5,8 @@
  *   M4  what is lost and is to be replaced keeps its place until a replacement is held
  *   M5  a destination that was held becomes the place of the next epoch, or is let go
  *   M6  who is told to make room, or to move, keeps its place in the queue
+ *   M7  who moves for gain has stayed for minStay, has not moved within atMostEvery, and saves: so
+ *       the moves of an hour are bounded, whatever prices do
  *
  * Looks only. */
 #include "tests/sim/federation/sim_federation.h"
@@ -123,6 +125,26 @@ static void check_workload(struct fed *f, const struct root *r, const struct obj
                  o->meta->name);
 }
 
+/* Against the state as it was seen last, which is not newer: never too strict. */
+static void check_gain(struct fed *f, const struct root *r, const struct migration *g,
+                       const struct meta *name)
+{
+    const struct object *o =
+        f->newest ? root_get(f->newest, KIND_WORKLOAD, name->namespace_, g->spec->workload) : NULL;
+    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+    int64_t now = root_time(r);
+
+    f->gains++;
+    if (g->spec->cause == MOVE_CHEAPER && g->status->saving <= 0)
+        fed_fail(f, "M7: %s moves to a cheaper place and saves %.3f", g->spec->workload,
+                 g->status->saving);
+    if (s && s->movedAt && now - s->movedAt < FED_AT_MOST_EVERY_MS)
+        fed_fail(f, "M7: %s moves for %s %lld ms after it was moved", g->spec->workload,
+                 move_cause_text(g->spec->cause), (long long)(now - s->movedAt));
+    if (s && s->phase == PHASE_RUNNING && now - s->phaseSince < FED_MIN_STAY_MS)
+        fed_fail(f, "M7: %s moves for %s after %lld ms", g->spec->workload,
+                 move_cause_text(g->spec->cause), (long long)(now - s->phaseSince));
+}
 static bool never_victim(const struct root *r, const struct object *w)
 {
     const char *name = object_as(w, workload)->spec->priorityClassName;
@@ -143,6 +165,9 @@ static void check_migration(struct fed *f, const struct root *r, const struct ch
     f->moves[is->phase]++;
     if (!c->before || !was)
         f->causes[g->spec->cause]++;
+    if (!c->before && (g->spec->cause == MOVE_CHEAPER || g->spec->cause == MOVE_DATA ||
+                       g->spec->cause == MOVE_REPATRIATE))
+        check_gain(f, r, g, c->after->meta);
     if ((g->spec->cause == MOVE_PREEMPTION || g->spec->cause == MOVE_RECLAIM) && !c->before && w &&
         never_victim(r, w))
         fed_fail(f, "M3: %s is a victim, and its class never is one", g->spec->workload);

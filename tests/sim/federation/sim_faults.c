@@ -341,6 +341,8 @@ void fed_quiet(struct fed *f)
     }
     for (unsigned i = 0; i < FED_ROOMS; i++) {
         f->rooms[i]->chaos = false;
+        if (f->rooms[i]->sick)
+            sim_room_sick(f->rooms[i], 0);
         sim_room_power(f->rooms[i], true);
         sim_room_agent(f->rooms[i], true);
     }

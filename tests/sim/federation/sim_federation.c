@@ -95,6 +95,7 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
                                 .intent_ops = f->intent_ops};
     memcpy(ret->causes, f->causes, sizeof ret->causes);
     ret->transfers = f->transfers;
+    ret->gains = f->gains;
     ret->history = f->history;
     ret->died = f->arrow.died;
     ret->arrow_phases = f->arrow.phases;

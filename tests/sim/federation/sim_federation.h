@@ -58,6 +58,8 @@ struct fed_script {
     bool steps; /* programs make steps, write checkpoints and resume */
     bool
         moves; /* users ask for moves, production work preempts, one room is the hub of the other */
+    bool causes;  /* with moves: prices change, data arrives, nodes fall sick, guarantees are
+                     reclaimed, notices come */
     bool rooms;   /* rooms lose power, agents and shims; checkpoints are damaged */
     bool clients; /* only clients that write down what they are told (tests/sim/clients), and faults
                      of members */
@@ -91,6 +93,7 @@ struct fed {
     size_t n_intents, cap_intents;
     enum fed_profile profile;
     uint64_t cut_until_ms[SIM_MEMBERS + FED_ROOMS][SIM_MEMBERS + FED_ROOMS];
+    unsigned gains;       /* moves for gain that were begun */
     unsigned leases_over; /* places let go by an expired lease alone, as the end's state tells */
     uint32_t phases, intent_ops; /* bits of what the states have held */
     struct {
@@ -148,11 +151,27 @@ void fed_probe(struct fed *f);     /* one write that must be acknowledged */
 void fed_unsuspend(struct fed *f); /* and takes drains back; again and again */
 /* sim_asks.c */
 #define FED_MOVE_DOCS 5
-uint32_t fed_move_docs(struct arena *a, struct write_op *ops);
+#define FED_MIN_STAY_MS 3000
+#define FED_AT_MOST_EVERY_MS 10000
+uint32_t fed_move_docs(struct fed *f, struct arena *a, struct write_op *ops);
 void fed_ask_move(struct fed *f, struct sim_member *m, const char *workload,
                   const char *to); /* "": anywhere */
 void fed_move_any(struct fed *f, struct sim_member *m);
 void fed_cancel_move(struct fed *f, struct sim_member *m);
+/* sim_causes.c: why work moves that nobody asked for */
+#define FED_CAUSE_DOCS (2 + FED_ROOMS + 2)
+bool fed_for_gain(const struct fed *f);    /* prices and data matter */
+bool fed_with_queues(const struct fed *f); /* "a" is guaranteed the hub, "b" borrows */
+uint32_t fed_cause_docs(struct fed *f, struct arena *a, struct write_op *ops);
+void fed_gain_policy(struct arena *a, struct placement_policy_spec *s);
+void fed_cause_price(struct fed *f, struct sim_member *m, const char *room, double price);
+void fed_cause_data(struct fed *f, struct sim_member *m, const char *room);
+void fed_cause_notice(struct fed *f, const char *workload); /* again until it is heard */
+void fed_cause_for(struct fed *f, struct sim_member *m, const char *workload,
+                   enum move_cause cause);
+void fed_cause_any(struct fed *f, struct sim_member *m);
+/* sim_arrow_all.c: prints; how many failed */
+unsigned fed_arrow_all(enum move_cause cause);
 /* sim_faults.c */
 void fed_faults_start(struct fed *f);
 void fed_member_up(struct fed *f, unsigned i);
@@ -168,7 +187,7 @@ struct fed_outcome {
     unsigned resumed, finished, twice;
     int64_t lost_steps;
     unsigned workloads, acked, unknown, faults, submits, answers_lost, leases_lost, leases_over;
-    unsigned transfers;
+    unsigned transfers, gains;
     struct fed_history history;
     uint32_t phases, intent_ops, arrow_phases;
     unsigned causes[MOVE_RECLAIM + 1];

@@ -199,6 +199,22 @@ static void do_renew(struct sim_room *r, const struct record *m)
             run->until_ms = from + run->lease_ms;
     }
 }
+static void inventory_fill(const struct sim_room *r, struct record *m)
+{
+    m->nodes = r->nodes;
+    m->gpus = r->gpus;
+    m->devices = r->sick;
+}
+void sim_room_sick(struct sim_room *r, unsigned nodes)
+{
+    struct record m = record_make(ROOM_INVENTORY);
+
+    sim_log(r->w, "cause: nodes %x of %s are sick", nodes, r->name);
+    r->sick = nodes;
+    inventory_fill(r, &m);
+    list_for_each (it, &r->sessions)
+        session_send(container_of(it, struct session, link), &m);
+}
 static void execute(struct session *x, const struct record *m, bool mute)
 {
     struct sim_room *r = x->room;
@@ -224,8 +240,7 @@ static void execute(struct session *x, const struct record *m, bool mute)
         do_list(x, m);
         break;
     case ROOM_INVENTORY:
-        a.nodes = r->nodes;
-        a.gpus = r->gpus;
+        inventory_fill(r, &a);
         break;
     case ROOM_RENEW:
         do_renew(r, m);

@@ -173,6 +173,8 @@ static void tell_nodes(struct driver_ *d, const struct record *m)
         n[i].spec->memory = (int64_t)1 << 40;
         n[i].spec->gpus = arena_array(a, struct gpu, m->gpus + 1);
         n[i].spec->n_gpus = (uint32_t)m->gpus;
+        n[i].status = arena_new(a, struct node_status);
+        n[i].status->health = m->devices >> i & 1 ? HEALTH_SICK : HEALTH_READY;
         for (int64_t g = 0; g < m->gpus; g++) {
             n[i].spec->gpus[g].index = g;
             n[i].spec->gpus[g].class_ = "h100";
@@ -271,6 +273,9 @@ static bool driver_record(const struct record *m, void *arg)
         break;
     case ROOM_ANSWER:
         answered(d, m);
+        break;
+    case ROOM_INVENTORY: /* as it is from now on */
+        tell_nodes(d, m);
         break;
     case ROOM_LISTED:
         listed(d, m);

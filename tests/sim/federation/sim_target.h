@@ -84,6 +84,7 @@ struct sim_room {
     struct list runs, refused, sessions;
     struct timer leases;
     bool chaos, agent_up;               /* agent_up: started, or about to */
+    unsigned sick;                      /* a bit for each node */
     unsigned nodes, gpus, long_percent; /* so many runs outlast a partition */
     uint64_t next_session, session_since_ms;
     unsigned submits, answers_lost, late, twice, refusals, leases_lost, finished;
@@ -105,6 +106,7 @@ unsigned sim_room_alive(const struct sim_room *r, const char *uid); /* runs that
  * all runs. */
 void sim_room_agent(struct sim_room *r, bool up);
 void sim_room_power(struct sim_room *r, bool on);
+void sim_room_sick(struct sim_room *r, unsigned nodes);                  /* from now on */
 void sim_room_kill_run(struct sim_room *r, struct sim_run *run);         /* its shim is killed */
 struct sim_run *sim_room_run(const struct sim_room *r, const char *uid); /* that lives, or NULL */
 

@@ -95,7 +95,7 @@ static void docs_again(void *arg)
 void fed_docs(struct fed *f)
 {
     AUTO_ARENA a = arena_create(0);
-    struct write_op ops[1 + FED_ROOMS + FED_MOVE_DOCS];
+    struct write_op ops[1 + FED_ROOMS + FED_MOVE_DOCS + FED_CAUSE_DOCS];
     union command c = {.write = {.ops = ops, .n = 1 + FED_ROOMS, .if_absent = true}};
     struct namespace_ *ns = arena_new(a, struct namespace_);
     struct sim_member *m = fed_member_pick(f);
@@ -116,10 +116,15 @@ void fed_docs(struct fed *f)
         t->spec->partition = arena_new(a, struct target_partition);
         t->spec->partition->suspectAfter = 2000;
         t->spec->partition->lease = 8000;
+        if (fed_for_gain(f)) {
+            t->spec->capacity = CAPACITY_OWNED;
+            t->spec->priceSheet = arena_printf(a, "%s-prices", f->rooms[i]->name);
+        }
         fed_op(&ops[1 + i], WRITE_CREATE, KIND_TARGET, "", f->rooms[i]->name, t);
     }
     if (f->script.moves)
-        c.write.n += fed_move_docs(a, ops + c.write.n);
+        c.write.n += fed_move_docs(f, a, ops + c.write.n);
+    c.write.n += fed_cause_docs(f, a, ops + c.write.n);
     fed_propose(f, m, &c, &(struct fed_request){.workload = -1, .docs = true});
 }
 
@@ -193,6 +198,13 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
                                : class_ < 5 ? "production"
                                : class_ < 8 ? "training"
                                             : "batch";
+        if (f->script.causes) {
+            s->queue = below(f, 2) ? "a" : "b";
+            s->data = below(f, 3) ? NULL : arena_new(a, struct data_ref);
+            s->n_data = s->data != NULL;
+            if (s->data)
+                s->data->dataset = "scans";
+        }
     }
     return w;
 }
@@ -273,6 +285,8 @@ static void user_acts(void *arg)
         sim_at(f->w, now + 200 + below(f, f->script.moves ? 1400 : 2200), user_acts, f);
     if (!m || !f->docs)
         return;
+    if (f->script.causes && below(f, 2) == 0)
+        fed_cause_any(f, m);
     if (f->script.moves && below(f, 4) == 0) {
         if (below(f, 5))
             fed_move_any(f, m);
