@@ -29,6 +29,9 @@ struct driver {
     unsigned telling;          /* checkpoints on their way into the log */
     int64_t told_step;         /* of the newest that was proposed in this epoch; -1 = none */
     unsigned bad_checkpoints;  /* refused in this epoch */
+    int64_t looked_epoch;      /* ahead of it the store was looked through, or given up */
+    int64_t look_epoch;        /* ahead of it that began, */
+    uint64_t look_until_ms;    /* and then it is given up */
     uint64_t found_session;    /* session in which find() last answered */
     uint64_t granted_until_ms; /* no runner of this run lives longer than this on its own */
     uint64_t unknown_since_ms;
@@ -192,7 +195,15 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue);
 void driver_later(struct driver *d, uint64_t ms);
 bool driver_checkpoint_news(const struct driver *d);
 void driver_tell(struct driver *d);
+/* A newer one than the log knows lies in the store; of an older epoch. */
+void driver_step_found(struct driver *d, const struct run_checkpoint_report *r);
+void driver_backoff(struct driver *d);        /* ticks again later, and later each time */
 void driver_checkpoint_bad(struct driver *d); /* what it was to resume from, for the reason seen */
+
+/* ---- look.c: what the store holds, ahead of a second life
+ * ---------------------------------------------------------------- */
+/* True: it is being asked; ticked again. False: it may be dispatched. */
+bool driver_look(struct driver *d, struct site *t);
 
 /* ---- order.c: what a connector is told
  * -------------------------------------------------------------------------------- */
@@ -214,6 +225,8 @@ void events_init(struct brain *b);
 void events_change(struct brain *b, const struct change *c);
 /* A lost workload whose place is kept, since nothing else has room; may be called at any rate. */
 void events_not_replaced(struct brain *b, const struct object *workload, const char *why);
+void PRINTF_LIKE(4, 5) events_of_checkpoint(struct brain *b, const struct object *workload,
+                                            const char *reason, const char *fmt, ...);
 void events_drop(struct brain *b);
 void retention_reset(struct brain *b);
 void retention_drop(struct brain *b);

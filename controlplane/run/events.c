@@ -24,8 +24,9 @@ struct told { /* an event that waits for the next flush */
 static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *name,
                                    const char *uid, const char *reason, const char *fmt, ...)
 {
-    static const char *const warnings[] = {"TargetUnreachable", "NotReplaced", "Stopped", "Failed",
-                                           "MoveFailed"};
+    static const char *const warnings[] = {
+        "TargetUnreachable", "NotReplaced",      "Stopped",          "Failed",
+        "MoveFailed",        "StoreNotSearched", "CheckpointRefused"};
     struct events *e = &b->events;
     struct told *t;
     va_list ap;
@@ -92,6 +93,39 @@ static void of_workload(struct brain *b, const struct object *o, const struct wo
     }
 }
 
+/* More is saved than anybody was told of. */
+static void of_found(struct brain *b, const struct object *o, const struct workload_status *was,
+                     const struct workload_status *s)
+{
+    const struct run_checkpoint *ck = s->checkpoint, *old = was->checkpoint;
+    const struct meta *m = o->meta;
+
+    if (s->phase != PHASE_RESERVED || (old && !strcmp(old->name, ck->name)))
+        return;
+    if (old)
+        tell(b, m->namespace_, m->name, m->uid, "CheckpointFound",
+             "%s found step %lld of epoch %lld in the store; step %lld of epoch %lld was known",
+             s->placement ? s->placement->target : "", (long long)ck->step, (long long)ck->epoch,
+             (long long)old->step, (long long)old->epoch);
+    else
+        tell(b, m->namespace_, m->name, m->uid, "CheckpointFound",
+             "%s found step %lld of epoch %lld in the store; none was known",
+             s->placement ? s->placement->target : "", (long long)ck->step, (long long)ck->epoch);
+}
+
+void events_of_checkpoint(struct brain *b, const struct object *workload, const char *reason,
+                          const char *fmt, ...)
+{
+    const struct meta *m = workload->meta;
+    char text[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    tell(b, m->namespace_, m->name, m->uid, reason, "%s", text);
+}
+
 static void of_migration(struct brain *b, const struct object *o,
                          const struct migration_status *was, const struct migration_status *s)
 {
@@ -131,6 +165,8 @@ void events_change(struct brain *b, const struct change *c)
             c->before ? object_as(c->before, workload)->status : NULL;
         if (s && (!was || was->phase != s->phase))
             of_workload(b, c->after, was, s);
+        if (s && was && s->checkpoint && s->checkpoint->found)
+            of_found(b, c->after, was, s);
     } else if (c->kind == KIND_MIGRATION) {
         const struct migration_status *s = object_as(c->after, migration)->status;
         const struct migration_status *was =

@@ -23,14 +23,14 @@ enum phase epoch_next(enum phase from, enum run_step step)
 
 const char *run_step_text(enum run_step s)
 {
-    static const char *const names[] = {"?",       "Dispatch",   "Accepted",     "Running",
-                                        "Ended",   "Absent",     "Unknown",      "Seen",
-                                        "Quiesce", "Stop",       "Requeue",      "LeaseOver",
-                                        "Fenced",  "Checkpoint", "CheckpointBad"};
+    static const char *const names[] = {
+        "?",       "Dispatch",   "Accepted",      "Running",        "Ended",   "Absent",
+        "Unknown", "Seen",       "Quiesce",       "Stop",           "Requeue", "LeaseOver",
+        "Fenced",  "Checkpoint", "CheckpointBad", "CheckpointFound"};
 
-    _Static_assert(sizeof names / sizeof names[0] == STEP_CHECKPOINT_BAD + 1,
+    _Static_assert(sizeof names / sizeof names[0] == STEP_CHECKPOINT_FOUND + 1,
                    "a name for each step");
-    return (int)s > 0 && s <= STEP_CHECKPOINT_BAD ? names[s] : names[0];
+    return (int)s > 0 && s <= STEP_CHECKPOINT_FOUND ? names[s] : names[0];
 }
 
 bool phase_live(enum phase p)
@@ -47,4 +47,12 @@ bool phase_holds(enum phase p)
 bool phase_final(enum phase p)
 {
     return p == PHASE_SUCCEEDED || p == PHASE_FAILED || p == PHASE_CANCELLED;
+}
+
+int64_t epoch_ended(const struct workload_status *s)
+{
+    for (uint32_t i = s->n_ends; i > 0; i--)
+        if (s->ends[i - 1].proof != PROOF_NEVER_STARTED)
+            return s->ends[i - 1].epoch;
+    return 0;
 }

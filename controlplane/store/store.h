@@ -124,11 +124,12 @@ struct command_head {
 /* A member stops at a command or step that it does not know: what came with a level goes into the
  * log only once every member has told that it has come to that level. features.def says which. */
 enum feature_level {
-    FEATURE_FIRST = 1,  /* what members know that tell no level */
-    FEATURE_MOVES = 2,  /* Migrations, the catalogue of checkpoints */
-    FEATURE_ARCHIVE = 3 /* ARCHIVE, and all removals from the first one on */
+    FEATURE_FIRST = 1,   /* what members know that tell no level */
+    FEATURE_MOVES = 2,   /* Migrations, the catalogue of checkpoints */
+    FEATURE_ARCHIVE = 3, /* ARCHIVE, and all removals from the first one on */
+    FEATURE_FOUND = 4    /* checkpoints that are looked for in their store */
 };
-#define FEATURE_LEVEL FEATURE_ARCHIVE /* of this version: members tell it by MEMBER */
+#define FEATURE_LEVEL FEATURE_FOUND /* of this version: members tell it by MEMBER */
 uint32_t root_feature_level(
     const struct root *r); /* that all members have come to; 0: none is recorded yet */
 /* That brought this command (step 0) or this step of it; UINT32_MAX for what is not known. */
@@ -181,9 +182,11 @@ enum run_step {
     STEP_LEASE_OVER, /* the lease and all bounds have passed on a runner that stops itself: proof */
     STEP_FENCED,     /* an operator recorded that it is dead: proof */
     STEP_CHECKPOINT, /* a verified checkpoint was seen: catalogued, and the newest to resume from */
-    STEP_CHECKPOINT_BAD /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from:
-                           reason says why; the newest good one of the catalogue takes its place, or
-                           none */
+    STEP_CHECKPOINT_BAD,  /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from:
+                            reason says why; the newest good one of the catalogue takes its place, or
+                            none */
+    STEP_CHECKPOINT_FOUND /* Reserved only: who is to start it has found a newer checkpoint in the
+                             store, of an epoch that is proved ended, than anybody was told of */
 };
 struct run_cmd {
     struct command_head head;
@@ -335,6 +338,8 @@ bool phase_holds(enum phase p); /* holds its reservation (Reserved … Quiescing
 bool phase_live(
     enum phase p); /* something may be running outside (Dispatching … Quiescing, Unknown) */
 bool phase_final(enum phase p);
+/* The newest epoch that may have saved something and is proved ended; 0 = none. */
+int64_t epoch_ended(const struct workload_status *s);
 
 /* ---- migrations
  * ----------------------------------------------------------------------------------------------------

@@ -304,6 +304,8 @@ struct owner_ref *workload_owner(struct txn *t, const struct object *wo);
 /* ---- checkpoints (apply/checkpoint.c); s is a copy of wo's status, stored by the caller */
 int checkpoint_take(struct txn *t, const struct object *wo, struct workload_status *s,
                     const struct run_checkpoint *now, int64_t by_epoch) MUST_CHECK;
+int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
+                     const struct run_checkpoint *now) MUST_CHECK;
 int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_status *s,
                    const struct run_checkpoint *bad, const char *reason,
                    const char *message) MUST_CHECK;

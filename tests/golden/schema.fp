@@ -325,6 +325,7 @@ run_checkpoint 8 5 -
 run_checkpoint 9 1 -
 run_checkpoint 10 5 -
 run_checkpoint 11 6 -
+run_checkpoint 12 3 -
 spent 1 2 -
 spent 2 2 -
 spent 3 2 -
@@ -360,6 +361,7 @@ workload_status 21 10 placement
 workload_status 22 6 -
 workload_status 23 0 -
 workload_status 24 1 -
+workload_status 25 3 -
 copy_at 1 0 -
 copy_at 2 0 -
 copy_at 3 0 -
@@ -381,6 +383,7 @@ checkpoint_obj_spec 9 5 -
 checkpoint_obj_spec 10 0 -
 checkpoint_obj_spec 11 1 -
 checkpoint_obj_spec 12 1 -
+checkpoint_obj_spec 13 3 -
 checkpoint_obj_status 1 6 -
 checkpoint_obj_status 2 0 -
 checkpoint_obj_status 3 0 -

@@ -300,8 +300,11 @@ void workload_moves_render(const cJSON *w, const cJSON *checkpoints, const cJSON
 
     if (*json_text_at(w, "status.resumedFrom"))
         row(out, "Resumed from:",
-            arena_printf(mem, "%s, step %.0f", json_text_at(w, "status.resumedFrom"),
-                         json_number_at(w, "status.resumedStep")));
+            arena_printf(mem, "%s, step %.0f%s", json_text_at(w, "status.resumedFrom"),
+                         json_number_at(w, "status.resumedStep"),
+                         cJSON_IsTrue(json_at(w, "status.resumedFound"))
+                             ? "; found in the store: nobody had been told of it"
+                             : ""));
     row(out, "Moving by:", json_text_at(w, "status.migration"));
     if (*room)
         row(out, "Room is made:",

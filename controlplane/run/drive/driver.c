@@ -116,6 +116,7 @@ static void driver_revive(struct driver *d)
     d->o = NULL;
     d->key.epoch = d->key.try_ = -1;
     d->own_epoch = d->own_try = 0;
+    d->looked_epoch = d->look_epoch = 0;
     d->granted_until_ms = 0;
 }
 
@@ -291,7 +292,7 @@ static void tick_reserved(struct driver *d, struct site *t)
                     "its target fell silent before it was started");
     else if (t->reachable && loop_now_ms(d->brain->loop) < t->refused_until_ms)
         driver_later(d, t->refused_until_ms - loop_now_ms(d->brain->loop));
-    else if (t->reachable)
+    else if (t->reachable && !driver_look(d, t))
         driver_step(d, STEP_DISPATCH, "Dispatching", "");
 }
 

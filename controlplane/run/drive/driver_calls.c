@@ -12,7 +12,7 @@
 #define CALL_DEADLINE_MS 15000
 #define BACKOFF_MAX_MS 5000
 
-static void backoff(struct driver *d)
+void driver_backoff(struct driver *d)
 {
     uint64_t jitter = loop_random_u64(d->brain->loop) % (d->backoff_ms / 2 + 1);
 
@@ -34,7 +34,8 @@ static const char *const steps_before[] = {[STEP_DISPATCH] = "driver.dispatch.be
                                            [STEP_QUIESCE] = "driver.quiesce.before",
                                            [STEP_STOP] = "driver.stop.before",
                                            [STEP_REQUEUE] = "driver.requeue.before",
-                                           [STEP_LEASE_OVER] = "driver.lease_over.before"};
+                                           [STEP_LEASE_OVER] = "driver.lease_over.before",
+                                           [STEP_CHECKPOINT_FOUND] = "driver.found.before"};
 static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.after",
                                           [STEP_ACCEPTED] = "driver.accepted.after",
                                           [STEP_RUNNING] = "driver.running.after",
@@ -45,7 +46,8 @@ static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.aft
                                           [STEP_QUIESCE] = "driver.quiesce.after",
                                           [STEP_STOP] = "driver.stop.after",
                                           [STEP_REQUEUE] = "driver.requeue.after",
-                                          [STEP_LEASE_OVER] = "driver.lease_over.after"};
+                                          [STEP_LEASE_OVER] = "driver.lease_over.after",
+                                          [STEP_CHECKPOINT_FOUND] = "driver.found.after"};
 static const char *const calls_sent[] = {[CALL_SUBMIT] = "driver.call_submit.sent",
                                          [CALL_FIND] = "driver.call_find.sent",
                                          [CALL_QUIESCE] = "driver.call_quiesce.sent",
@@ -86,10 +88,12 @@ static void step_answered(void *arg, const struct result *r, const struct err *e
                   LOG_FIELDS({"workload", log_str(d->name)},
                              {"step", log_str(run_step_text(s->step))}, {"why", log_str(r->text)}));
     mem_free(s);
+    if (err) /* its fate is not known: looked for again */
+        d->looked_epoch = 0;
     if (d->dead)
         driver_tick(d);
     else
-        backoff(d);
+        driver_backoff(d);
 }
 
 static void run_fill(struct driver *d, union command *c)
@@ -190,6 +194,26 @@ void driver_tell(struct driver *d)
     brain_propose(d->brain, &c, told, d);
 }
 
+void driver_step_found(struct driver *d, const struct run_checkpoint_report *r)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    struct run_checkpoint ck = {.step = r->step,
+                                .digest = r->digest,
+                                .epoch = r->epoch,
+                                .bytes = r->bytes,
+                                .path = r->path,
+                                .writeTime = s->checkpoint ? s->checkpoint->writeTime : 0,
+                                .writtenAt = r->written_ms,
+                                .ranks = r->ranks,
+                                .found = true,
+                                .name = ""};
+    union command c = {.run = {.step = STEP_CHECKPOINT_FOUND, .checkpoint = &ck}};
+
+    ck.interval =
+        order_interval_ms(site_find(d->brain, d->target), d->o, s->placement, ck.writeTime);
+    step_propose(d, &c);
+}
+
 /* What it was to resume from does not hold: marked, with the reason; an older one takes its place.
  */
 void driver_checkpoint_bad(struct driver *d)
@@ -255,7 +279,7 @@ static void submit(struct driver *d, struct site *t)
         (void)snprintf(d->seen.reason, sizeof d->seen.reason, "SecretMissing");
         (void)snprintf(d->seen.message, sizeof d->seen.message, "%s", err.text);
         d->has_seen = true;
-        backoff(d);
+        driver_backoff(d);
         return;
     }
     /* Whenever it arrives and is answered: its lease counts from before now (connector.h). */
@@ -321,7 +345,7 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         (kind == CALL_STOP && (!seen || (seen->state != RUN_ENDED && seen->state != RUN_ABSENT)))) {
         if (kind == CALL_SUBMIT)
             d->found_session = 0;
-        backoff(d);
+        driver_backoff(d);
         return;
     }
     d->backoff_ms = 50;

@@ -133,6 +133,7 @@ static void order_checkpoint(struct site *t, struct arena *a, struct run_order *
     const struct run_checkpoint *from = w->status->checkpoint;
 
     o->checkpoint_dir = o->resume_path = o->resume_digest = "";
+    o->resume_step = -1;
     if (!ck)
         return;
     if (*ck->store == '/' || store_is_s3(ck->store))
@@ -141,6 +142,10 @@ static void order_checkpoint(struct site *t, struct arena *a, struct run_order *
     o->checkpoint_keep = ck->keep > KEEP_LEAST ? ck->keep : KEEP_LEAST;
     o->checkpoint_interval_ms =
         order_interval_ms(t, o->workload, o->placement, from ? from->writeTime : 0);
+    if (from) {
+        o->resume_epoch = from->epoch;
+        o->resume_step = from->step;
+    }
     if (from && *from->path && *from->digest) {
         o->resume_path = from->path;
         o->resume_digest = from->digest;

@@ -139,6 +139,7 @@ static void catalogue_put(struct txn *t, const struct object *wo, const struct w
     c->spec->writtenAt = ck->writtenAt;
     c->spec->store = contract ? contract->store : "";
     c->spec->ranks = ck->ranks;
+    c->spec->found = ck->found;
     *c->status =
         (struct checkpoint_obj_status){.verifiedAt = ck->verifiedAt, .reason = "", .message = ""};
     if (!old || !body_equal(&schema_checkpoint, c, old->body))
@@ -152,6 +153,18 @@ static int64_t told_epoch(const struct workload_status *s)
     if (s->phase != PHASE_RESERVED)
         return s->epoch;
     return s->n_ends > 0 ? s->ends[s->n_ends - 1].epoch : 0;
+}
+
+/* Digest by digest: what was found bad is not current again. */
+static int check_not_bad(struct txn *t, const struct object *wo, const struct run_checkpoint *ck)
+{
+    const struct object *entry = catalogued(t, wo, ck->name);
+
+    if (entry && !is_good(entry) &&
+        strcmp(object_as(entry, checkpoint)->spec->digest, ck->digest) == 0)
+        return CK_STALE(t, "checkpoint %.200s was found bad: %.100s", ck->name,
+                        object_as(entry, checkpoint)->status->reason);
+    return 0;
 }
 
 int checkpoint_take(struct txn *t, const struct object *wo, struct workload_status *s,
@@ -173,11 +186,10 @@ int checkpoint_take(struct txn *t, const struct object *wo, struct workload_stat
     struct run_checkpoint *ck = arena_memdup(t->a, now, sizeof *ck);
     ck->epoch = epoch;
     ck->name = checkpoint_name(t, wo, epoch, ck->step);
-    const struct object *entry = catalogued(t, wo, ck->name);
-    if (entry && !is_good(entry) &&
-        strcmp(object_as(entry, checkpoint)->spec->digest, ck->digest) == 0)
-        return CK_STALE(t, "checkpoint %.200s was found bad: %.100s", ck->name,
-                        object_as(entry, checkpoint)->status->reason);
+    int r = check_not_bad(t, wo, ck);
+    if (r < 0)
+        return r;
+    ck->found = false;
     if (!ck->verifiedAt)
         ck->verifiedAt =
             old && old->epoch == epoch && old->step == ck->step ? old->verifiedAt : t->now;
@@ -191,6 +203,71 @@ int checkpoint_take(struct txn *t, const struct object *wo, struct workload_stat
     s->checkpoint = ck;
     catalogue_put(t, wo, s, ck);
     catalogue_bound(t, wo, ck->name);
+    return 0;
+}
+
+/* ---- one that nobody was told of
+ * --------------------------------------------------------------------------------------
+ */
+static const struct run_end *end_of(const struct workload_status *s, int64_t epoch)
+{
+    for (uint32_t i = s->n_ends; i > 0; i--)
+        if (s->ends[i - 1].epoch == epoch)
+            return &s->ends[i - 1];
+    return NULL;
+}
+
+/* The move that leads here resumes from more than was known when the old epoch ended. */
+static void move_found(struct txn *t, const struct object *wo, const struct workload_status *s,
+                       const struct run_checkpoint *ck, const struct run_end *end)
+{
+    const struct object *o =
+        *s->migration ? root_get(t->w, KIND_MIGRATION, wo->meta->namespace_, s->migration) : NULL;
+    int64_t ms = end && end->at > ck->writtenAt ? end->at - ck->writtenAt : 0;
+
+    if (!object_open_move(o) || object_as(o, migration)->status->fromEpoch != ck->epoch)
+        return;
+    struct migration *m = object_edit_as(o, migration, t->a);
+    double lost = (double)s->placement->gpus / 1000 * (double)ms / 1000;
+    m->status->checkpoint = ck->name;
+    m->status->step = ck->step;
+    if (lost < m->status->lostGpuSeconds)
+        m->status->lostGpuSeconds = lost;
+    (void)txn_put(t, o->kind, o, m);
+}
+
+/* It is not its writer that makes it current, but who is about to start the next epoch. Whoever
+ * writes later than this is not asked again: from DISPATCH on nothing of an old epoch is taken. */
+int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
+                     const struct run_checkpoint *now)
+{
+    const struct run_checkpoint *old = s->checkpoint;
+    int64_t ended = epoch_ended(s);
+    int r;
+
+    if (!now || now->step < 0 || now->epoch <= 0 || !*now->path || !*now->digest)
+        return err_field(t->err, E_INVALID, "checkpoint",
+                         "a checkpoint that was found was to be told, with its epoch and path");
+    if (now->epoch > ended)
+        return CK_STALE(t, "checkpoint of epoch %lld: the newest that is proved ended is %lld",
+                        (long long)now->epoch, (long long)ended);
+    if (old && (old->epoch > now->epoch || (old->epoch == now->epoch && old->step >= now->step)))
+        return CK_STALE(t, "checkpoint at step %lld of epoch %lld: %.200s is as new",
+                        (long long)now->step, (long long)now->epoch, old->name);
+    struct run_checkpoint *ck = arena_memdup(t->a, now, sizeof *ck);
+    const struct run_end *end = end_of(s, ck->epoch);
+    ck->name = checkpoint_name(t, wo, ck->epoch, ck->step);
+    if ((r = check_not_bad(t, wo, ck)) < 0)
+        return r;
+    ck->found = true;
+    ck->verifiedAt = t->now;
+    int64_t latest = end && end->at < t->now ? end->at : t->now;
+    if (!ck->writtenAt || ck->writtenAt > latest) /* by another clock */
+        ck->writtenAt = latest;
+    s->checkpoint = ck;
+    catalogue_put(t, wo, s, ck);
+    catalogue_bound(t, wo, ck->name);
+    move_found(t, wo, s, ck, end);
     return 0;
 }
 
@@ -224,6 +301,7 @@ static struct run_checkpoint *fall_back(struct txn *t, const struct object *wo, 
             .path = e->spec->n_locations ? arena_strdup(t->a, e->spec->locations[0].url) : "",
             .writeTime = e->spec->writeTime,
             .ranks = e->spec->ranks,
+            .found = e->spec->found,
             .interval = interval};
         return ck;
     }

@@ -237,6 +237,7 @@ static void step_dispatch(struct txn *t, struct run *x)
     x->s->intent = in;
     x->s->resumedFrom = x->s->checkpoint ? x->s->checkpoint->name : "";
     x->s->resumedStep = x->s->checkpoint ? x->s->checkpoint->step : 0;
+    x->s->resumedFound = x->s->checkpoint && x->s->checkpoint->found;
 }
 
 static void step_intent(struct txn *t, struct run *x)
@@ -294,6 +295,8 @@ static int step_take(struct txn *t, struct run *x)
         return 0;
     case STEP_CHECKPOINT:
         return checkpoint_take(t, x->o, x->s, x->c->checkpoint, x->c->epoch);
+    case STEP_CHECKPOINT_FOUND:
+        return checkpoint_found(t, x->o, x->s, x->c->checkpoint);
     case STEP_CHECKPOINT_BAD:
         return checkpoint_bad(t, x->o, x->s, x->c->checkpoint, x->c->reason, x->c->message);
     default:
@@ -325,7 +328,7 @@ static int check_fence(struct txn *t, const struct run *x)
 /* Facts about checkpoints say nothing about the phase. */
 static bool told_only(enum run_step step)
 {
-    return step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD;
+    return step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD || step == STEP_CHECKPOINT_FOUND;
 }
 
 /* Phase, reason and time; then the object, or its removal when that was only waiting for this end.

@@ -66,9 +66,6 @@ static void check_resumed(struct fed *f, const struct fed_progress *p, const str
     if (sim_store_was_damaged(&f->store, run->key.uid) ||
         !strncmp(run->base, SIM_LOCAL_STORE "/", sizeof SIM_LOCAL_STORE))
         return; /* verified by the room; which one is left depends on what is catalogued */
-    if (last && proof_of(status_by_uid(f, run->key.uid), last->key.epoch) == PROOF_LEASE_EXPIRED &&
-        run->step >= before)
-        return; /* what it wrote while nobody heard of it is lost; W6 sees to the rest */
     if (run->step != want)
         fed_fail(f,
                  "W3: %s.%lld begins at step %lld; epoch %lld has left a checkpoint of step %lld",

@@ -165,6 +165,24 @@ static void do_end(struct sim_room *r, const struct record *m, struct record *a)
     }
     answer_run(r, m, a);
 }
+/* Ahead of a run: what is newest in the store? */
+static void do_look(struct sim_room *r, const struct record *m, struct record *a)
+{
+    const struct sim_cut *c = sim_store_look(r->store, r->name, m->key.uid, m->ranks, m->look_epoch,
+                                             m->known_epoch, m->known_step);
+
+    a->key = m->key;
+    a->state = RUN_UNKNOWN;
+    a->outcome = chance(r, 10) ? OUT_UNKNOWN : OUT_DONE; /* no verdict: asked again */
+    if (!c || a->outcome != OUT_DONE)
+        return;
+    a->cut_epoch = c->epoch;
+    a->cut_step = c->step;
+    a->cut_bytes = c->bytes;
+    a->cut_ranks = c->ranks;
+    (void)snprintf(a->path, sizeof a->path, "%s", c->path);
+    (void)snprintf(a->digest, sizeof a->digest, "%s", c->digest);
+}
 /* Ahead of a run: is what it is to resume from whole? */
 static void do_stage(struct sim_room *r, const struct record *m, struct record *a)
 {
@@ -234,7 +252,10 @@ static void execute(struct session *x, const struct record *m, bool mute)
         do_end(r, m, &a);
         break;
     case ROOM_STAGE:
-        do_stage(r, m, &a);
+        if (m->look_epoch)
+            do_look(r, m, &a);
+        else
+            do_stage(r, m, &a);
         break;
     case ROOM_LIST:
         do_list(x, m);

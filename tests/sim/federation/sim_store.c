@@ -87,6 +87,20 @@ static bool newer(const struct sim_cut *a, const struct sim_cut *b)
 {
     return a->epoch != b->epoch ? a->epoch > b->epoch : a->step > b->step;
 }
+const struct sim_cut *sim_store_look(const struct sim_store *s, const char *room, const char *uid,
+                                     int64_t ranks, int64_t epoch, int64_t known_epoch,
+                                     int64_t known_step)
+{
+    const struct sim_cut known = {.epoch = known_epoch, .step = known_step}, *best = NULL;
+
+    list_for_each (it, &s->cuts) {
+        const struct sim_cut *c = container_of(it, struct sim_cut, link);
+        if (!fault_of(c, room, uid, ranks, c->digest) && c->epoch <= epoch && newer(c, &known) &&
+            (!best || newer(c, best)))
+            best = c;
+    }
+    return best;
+}
 struct sim_cut *sim_store_newest(const struct sim_store *s, const char *uid, int64_t epoch)
 {
     struct sim_cut *best = NULL;

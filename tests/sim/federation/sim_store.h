@@ -33,6 +33,11 @@ struct sim_cut *sim_store_add(struct sim_store *s, const char *base, const struc
  */
 const char *sim_store_verify(struct sim_store *s, const char *room, const char *uid, int64_t ranks,
                              const char *path, const char *digest, const struct sim_cut **ret);
+/* The newest that a runner in `room` may resume from, of no later epoch, and newer than what is
+ * known. */
+const struct sim_cut *sim_store_look(const struct sim_store *s, const char *room, const char *uid,
+                                     int64_t ranks, int64_t epoch, int64_t known_epoch,
+                                     int64_t known_step);
 /* The newest (by epoch, then step) that is whole; in `epoch` only, or 0 = in any. */
 struct sim_cut *sim_store_newest(const struct sim_store *s, const char *uid, int64_t epoch);
 struct sim_cut *sim_store_by_path(const struct sim_store *s, const char *path);

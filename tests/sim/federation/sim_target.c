@@ -72,6 +72,7 @@ static void observation_of(struct driver_ *d, const struct record *m, struct obs
     if (!m->cut_bytes || (sim_planted == PLANT_LOSES_CUT && o->state == RUN_ENDED))
         return;
     o->checkpoint = (struct run_checkpoint_report){.present = true,
+                                                   .epoch = m->cut_epoch,
                                                    .step = m->cut_step,
                                                    .bytes = m->cut_bytes,
                                                    .write_ms = m->cut_write_ms,
@@ -440,6 +441,9 @@ static struct record order_record(struct connector *c, const struct run_order *o
     m.from = lease_from(D(c));
     m.lease_ms = o->lease_ms;
     m.keep = o->checkpoint_keep;
+    m.look_epoch = o->look_epoch;
+    m.known_epoch = o->resume_epoch;
+    m.known_step = o->resume_step;
     m.ranks = (int64_t)(o->placement ? o->placement->n_assignments : 0);
     m.devices = devices_of(c, o->placement);
     (void)snprintf(m.base, sizeof m.base, "%s", o->checkpoint_dir);

@@ -166,6 +166,118 @@ static void test_over_epochs(void **state)
     kit_end(&k);
 }
 
+static struct result found(struct kit *k, int64_t epoch, int64_t try_, int64_t of_epoch,
+                           int64_t step, const char *digest)
+{
+    struct run_checkpoint ck = {.epoch = of_epoch,
+                                .step = step,
+                                .digest = digest,
+                                .path = "/store/late",
+                                .bytes = 7,
+                                .writtenAt = k->now + 99999};
+    union command c = {.head = {.type = CMD_RUN}};
+
+    (void)snprintf(c.run.ns, sizeof c.run.ns, "default");
+    (void)snprintf(c.run.name, sizeof c.run.name, "w");
+    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", kit_get(k, "w")->meta->uid);
+    c.run.epoch = epoch;
+    c.run.try_ = try_;
+    c.run.step = STEP_CHECKPOINT_FOUND;
+    c.run.checkpoint = &ck;
+    return kit_apply(k, &c);
+}
+
+static void cut_off_and_placed(struct kit *k)
+{
+    union command c;
+
+    assert_int_equal(kit_run(k, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    k->requeue = true;
+    assert_int_equal(kit_run(k, "w", 1, 1, STEP_LEASE_OVER).code, 0);
+    k->requeue = false;
+    kit_place_head(k, &c, "w", "Placed", "Chosen");
+    c.place.placement = kit_placement(k, "fra.n0", 1, 2);
+    assert_string_equal(kit_apply(k, &c).text, "");
+}
+
+/* Who is about to start it finds more in the store than its runner could tell: only then, only of
+ * what is proved ended, only newer, and never what was found bad. A writer that comes later than
+ * that is refused, whoever asks for it. */
+static void test_found_in_the_store(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    begin(&k, 2, false);
+    assert_int_equal(kit_checkpoint(&k, "w", 1, 5, "sha256:5").code, 0);
+    assert_int_equal(found(&k, 1, 1, 1, 9, "sha256:9").code, E_STALE); /* it runs */
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    assert_int_equal(found(&k, 1, 1, 1, 9, "sha256:9").code, E_STALE); /* no proof yet */
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_SEEN).code, 0);
+    cut_off_and_placed(&k);
+    assert_int_equal(kit_status(&k, "w")->epoch, 2);
+    assert_int_equal(found(&k, 1, 0, 1, 9, "sha256:9").code, E_STALE); /* an old epoch asks */
+    assert_int_equal(found(&k, 2, 1, 1, 9, "sha256:9").code, E_STALE); /* another try */
+    assert_int_equal(found(&k, 2, 0, 2, 9, "sha256:9").code, E_STALE); /* nothing of it ran */
+    assert_int_equal(found(&k, 2, 0, 1, 5, "sha256:x").code, E_STALE); /* as new as what is known */
+    assert_int_equal(found(&k, 2, 0, 1, 4, "sha256:x").code, E_STALE);
+    assert_int_equal(found(&k, 2, 0, 0, 9, "sha256:9").code, E_INVALID);
+    assert_int_equal(found(&k, 2, 0, 1, 9, "").code, E_INVALID);
+    int64_t ended = kit_status(&k, "w")->ends[0].at;
+    k.now += 5000;
+    assert_string_equal(found(&k, 2, 0, 1, 9, "sha256:9").text, "");
+    const struct run_checkpoint *ck = kit_status(&k, "w")->checkpoint;
+    assert_string_equal(ck->name, "w-e1-s9");
+    assert_string_equal(ck->path, "/store/late");
+    assert_true(ck->found && ck->epoch == 1 && ck->verifiedAt == k.now);
+    assert_true(ck->writtenAt == ended); /* by its own clock later; it cannot have been */
+    assert_true(entry(&k, "w-e1-s9")->spec->found);
+    assert_false(entry(&k, "w-e1-s5")->spec->found);
+    assert_int_equal(kit_status(&k, "w")->phase, PHASE_RESERVED);
+    assert_string_equal(bad(&k, 2, 1, 9, "sha256:9", "CheckpointTorn").text, "");
+    assert_string_equal(kit_status(&k, "w")->checkpoint->name, "w-e1-s5");
+    assert_int_equal(found(&k, 2, 0, 1, 9, "sha256:9").code, E_STALE); /* found bad once */
+    assert_string_equal(found(&k, 2, 0, 1, 8, "sha256:8").text, "");
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_DISPATCH).code, 0);
+    assert_string_equal(kit_status(&k, "w")->resumedFrom, "w-e1-s8");
+    assert_true(kit_status(&k, "w")->resumedFound);
+    assert_int_equal(found(&k, 2, 1, 1, 20, "sha256:20").code, E_STALE); /* too late */
+    assert_int_equal(kit_checkpoint(&k, "w", 1, 20, "sha256:20").code, E_STALE);
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_RUNNING).code, 0);
+    assert_int_equal(kit_checkpoint(&k, "w", 1, 20, "sha256:20").code, E_STALE);
+    assert_int_equal(kit_checkpoint(&k, "w", 2, 3, "sha256:n").code, 0);
+    assert_false(kit_status(&k, "w")->checkpoint->found);
+    kit_end(&k);
+}
+
+/* A try that was proved never to have started has saved nothing: the question is about the one
+ * before. */
+static void test_what_never_started_is_not_asked_about(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    begin(&k, 2, false);
+    cut_off_and_placed(&k);
+    assert_int_equal(epoch_ended(kit_status(&k, "w")), 1);
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_DISPATCH).code, 0);
+    k.requeue = true;
+    union command c = {.head = {.type = CMD_RUN}};
+    (void)snprintf(c.run.ns, sizeof c.run.ns, "default");
+    (void)snprintf(c.run.name, sizeof c.run.name, "w");
+    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", kit_get(&k, "w")->meta->uid);
+    c.run.epoch = 2;
+    c.run.try_ = 1;
+    c.run.step = STEP_ABSENT;
+    c.run.proof = PROOF_NEVER_STARTED;
+    c.run.requeue = true;
+    assert_int_equal(kit_apply(&k, &c).code, 0);
+    k.requeue = false;
+    assert_int_equal(kit_status(&k, "w")->n_ends, 2);
+    assert_int_equal(epoch_ended(kit_status(&k, "w")), 1);
+    kit_end(&k);
+}
+
 /* Told to save and end: without a checkpoint of this epoch that is a failure, where it must. */
 static void test_required(void **state)
 {
@@ -247,6 +359,8 @@ int main(void)
         cmocka_unit_test(test_the_newest_are_kept),
         cmocka_unit_test(test_what_is_bad_is_never_current_again),
         cmocka_unit_test(test_over_epochs),
+        cmocka_unit_test(test_found_in_the_store),
+        cmocka_unit_test(test_what_never_started_is_not_asked_about),
         cmocka_unit_test(test_required),
         cmocka_unit_test(test_work_since_it_was_written_is_lost),
         cmocka_unit_test(test_lost_work),

@@ -28,7 +28,7 @@ static void test_table_is_the_golden_one(void **state)
     (void)state;
     assert_non_null(f);
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
             enum phase to = epoch_next(p, s);
             if (!to)
                 continue;
@@ -49,7 +49,7 @@ static void test_only_proof_leaves_what_may_run(void **state)
 {
     (void)state;
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
             enum phase to = epoch_next(p, s);
             if (!to)
                 continue;
@@ -83,7 +83,7 @@ static void test_final_phases_are_final(void **state)
         if (!phase_final(p))
             continue;
         assert_false(phase_holds(p));
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++)
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++)
             assert_int_equal(epoch_next(p, s), told_only(s) ? (int)p : 0);
     }
 }
@@ -92,7 +92,7 @@ static void test_unknown_keeps_holding(void **state)
 {
     (void)state;
     assert_true(phase_holds(PHASE_UNKNOWN) && phase_live(PHASE_UNKNOWN));
-    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
+    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
         enum phase to = epoch_next(PHASE_UNKNOWN, s);
         if (to && !proof_step(s))
             assert_true(phase_holds(to));
@@ -109,7 +109,7 @@ static bool reaches_final(enum phase from, unsigned seen)
         return true;
     if (seen & (1u << from))
         return false;
-    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
+    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
         enum phase to = epoch_next(from, s);
         if (to && to != from && reaches_final(to, seen | (1u << from)))
             return true;
@@ -122,7 +122,7 @@ static void test_every_live_phase_ends_by_proof(void **state)
     (void)state;
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++) {
         bool proved = false;
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++)
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++)
             proved |= proof_step(s) && epoch_next(p, s);
         assert_int_equal(proved, phase_live(p));
         assert_true(reaches_final(p, 0));
@@ -159,7 +159,11 @@ static struct result step_as(struct kit *k, int64_t epoch, int64_t try_, enum ru
     c.run.proof = proof;
     c.run.exit_code = k->exit_code;
     c.run.requeue = k->requeue;
-    c.run.checkpoint = told_only(step) ? &ck : NULL;
+    c.run.checkpoint = told_only(step) || step == STEP_CHECKPOINT_FOUND ? &ck : NULL;
+    if (step == STEP_CHECKPOINT_FOUND) { /* of the epoch that ran last */
+        ck.epoch = EPOCH - 1;
+        ck.path = "/store/cut";
+    }
     if (step == STEP_CHECKPOINT_BAD) {
         ck.epoch = status(k)->checkpoint ? status(k)->checkpoint->epoch : epoch;
         (void)snprintf(c.run.reason, sizeof c.run.reason, "CheckpointTorn");
@@ -246,7 +250,7 @@ static void test_apply_does_what_the_table_says(void **state)
 
     (void)state;
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_BAD; s++) {
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
             enum phase to = epoch_next(p, s);
             arrive(&k, p);
             int64_t epoch = status(&k)->epoch, try_ = try_of(&k) + (s == STEP_DISPATCH);
