@@ -47,7 +47,8 @@ void pool_drop(struct pool *p, const char *uid);
 void pool_hold_placement(struct pool *p, const struct object *workload,
                          const struct placement *placement);
 /* A hold under a name of its own: the destination of a Migration (by the Migration's uid), while
- * its workload still holds its old place. pool_drop(hold_uid) lets go. */
+ * its workload still holds its old place. One whose status has no placement any more is between
+ * the two: what it will take counts for its queue. pool_drop(hold_uid) lets go. */
 void pool_hold_as(struct pool *p, const char *hold_uid, const struct object *workload,
                   const struct placement *placement);
 /* Room that is being made for a workload (status.nominated): what of it is free, or falls free
@@ -77,6 +78,9 @@ struct place_request {
     int64_t log_index;        /* for the record */
     const char *revision;     /* git commit of the policies, for the record */
     int64_t queue_position;   /* for the record */
+    /* It has to leave where it is: what its policy's order asks to wait for (times, thresholds)
+     * does not hold it up. What is earlier in the order is still preferred. */
+    bool at_once;
 };
 /* Decides and records; does not change the pool. *ret_decision (in arena a, at most
  * LIMIT_DECISION_MAX_BYTES encoded) is a full `struct decision_spec`; when it is placed,
@@ -158,7 +162,8 @@ struct move_choice {
 };
 /* Should a running workload move now? With `must` it has to (drain, sick node, compliance, lost,
  * asked, spot notice), and only where to is asked: not its own target, but for a sick node or a
- * notice (other nodes will do), and unless rq says which to avoid or to take. With must 0, for the
+ * notice (other nodes will do), and unless rq says which to avoid or to take; at once, whatever its
+ * policy's order would have new work wait for, unless it was merely asked for. With must 0, for the
  * causes that its PlacementPolicy names in migrate.when, the first that holds in that order:
  * repatriate when an earlier step of the policy's order has room again; cheaper when what is left
  * of its expected duration costs less there by more than minSaving, after egress, restart and the

@@ -32,17 +32,6 @@ static int zone(void *arg, const char *name, int64_t utc_ms, int32_t *ret_s)
 
 /* ---- the pool follows the root
  * ------------------------------------------------------------------------------------- */
-static void workload_hold(struct brain *b, const struct object *o)
-{
-    const struct workload_status *s = object_as(o, workload)->status;
-
-    if (s && s->placement && phase_holds(s->phase))
-        pool_hold(b->pool, o);
-    else
-        pool_drop(b->pool, o->meta->uid);
-    preempt_nominee(b, o);
-}
-
 /* The destination of a Migration under way, beside what its workload holds. */
 static void migration_hold(struct brain *b, const struct object *o)
 {
@@ -57,6 +46,27 @@ static void migration_hold(struct brain *b, const struct object *o)
         pool_hold_as(b->pool, o->meta->uid, w, g->status->placement);
     else
         pool_drop(b->pool, o->meta->uid);
+}
+
+static void moving_hold(struct brain *b, const char *ns, const char *migration)
+{
+    const struct object *o = root_get(b->root, KIND_MIGRATION, ns, migration);
+
+    if (o)
+        migration_hold(b, o);
+}
+
+static void workload_hold(struct brain *b, const struct object *o)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+
+    if (s && s->placement && phase_holds(s->phase))
+        pool_hold(b->pool, o);
+    else
+        pool_drop(b->pool, o->meta->uid);
+    if (s && *s->migration && !phase_holds(s->phase)) /* its destination counts for its queue now */
+        moving_hold(b, o->meta->namespace_, s->migration);
+    preempt_nominee(b, o);
 }
 
 static bool pool_take(const struct object *o, void *arg)

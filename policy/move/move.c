@@ -165,6 +165,7 @@ static int move_must(const struct pool *p, const struct place_request *rq, enum 
         q.avoid_target = object_as(rq->workload, workload)->status->placement->target;
     if (must == MOVE_SPOT)
         fork = without_its_nodes(p, object_as(rq->workload, workload)->status->placement, a);
+    q.at_once = must != MOVE_ASKED;
     ret->move = true;
     ret->cause = must;
     must_why(p, rq->workload, must, ret->why, sizeof(ret->why));
@@ -173,6 +174,8 @@ static int move_must(const struct pool *p, const struct place_request *rq, enum 
         moving_begin(&m, pl);
         if (pl->chosen)
             move_figures(&m, pl->chosen, ret);
+        if (pl->chosen && pl->chosen->early)
+            pl->chosen_because = "it has to leave: what its policy's order waits for does not hold";
         ret->lost_gpu_s = m.gpus * m.lost_h * 3600;
         take(&m, pl->chosen, ret);
         n = strlen(ret->why);

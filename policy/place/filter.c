@@ -155,7 +155,8 @@ void filter_order(struct place *pl, struct row *r)
         if (at == NONE || !target_matches(s->targets, t->targets[r->target].obj))
             continue;
         opens = step_opens(pl, i);
-        if (opens == 0) {
+        r->early = opens != 0;
+        if (opens == 0 || pl->rq->at_once) {
             r->rank = i * 8 + at;
             return;
         }

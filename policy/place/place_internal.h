@@ -139,6 +139,7 @@ struct row {
     uint32_t target, group; /* group NONE: the whole target */
     enum reason reason;
     bool fits;
+    bool early;          /* its step of the order is not open yet */
     int64_t nodes, x, y; /* figures of the sentence */
     const char *text;    /* name in the sentence, or NULL */
     uint32_t rank;       /* of its step of the order and kind of capacity: lower is tried first */

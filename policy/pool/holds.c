@@ -281,7 +281,9 @@ void pool_hold(struct pool *p, const struct object *workload)
 void pool_hold_as(struct pool *p, const char *hold_uid, const struct object *workload,
                   const struct placement *placement)
 {
-    struct hold *h = hold_make(HOLD_DESTINATION, hold_uid, workload, placement);
+    const struct workload_status *s = object_as(workload, workload)->status;
+    struct hold *h = hold_make(s && s->placement ? HOLD_DESTINATION : HOLD_BETWEEN, hold_uid,
+                               workload, placement);
 
     hold_insert(p, h);
     hold_switch(p, h, true);

@@ -128,7 +128,8 @@ struct hold_at {
 };
 enum hold_kind {
     HOLD_PLACED,      /* key: uid of the workload */
-    HOLD_DESTINATION, /* of a move; its workload is in the queues' accounts with its old place */
+    HOLD_DESTINATION, /* of a move; its workload is in the queues' accounts with its old place, */
+    HOLD_BETWEEN,     /* or has let go of that: what it will take counts in them */
     HOLD_NOMINATED    /* may lie over holds of victims; never against its own workload */
 };
 struct hold { /* one allocation with all its texts */

@@ -256,6 +256,69 @@ static void test_it_has_to(void **state)
     assert_false(c.move);
 }
 
+/* Who must leave waits for no step of its policy's order; who merely would like to, does. What is
+ * required holds all the same, and the decision says why it went there. */
+static void test_it_does_not_wait_for_its_order(void **state)
+{
+    static const enum move_cause musts[] = {MOVE_DRAIN, MOVE_SICK, MOVE_LOST, MOVE_COMPLIANCE};
+    struct world *w = *state;
+    const struct object *o;
+    struct move_choice c;
+
+    three_tiers(w);
+    policy(w, "when: [drain]",
+           "order: [{targets: {tier: hub}}, {targets: {tier: spoke}, when: {utilisation: 0.99}, "
+           "after: 2h}, {targets: {tier: burst}, after: 3h}]");
+    o = runs(w, "hub", MINUTE, 0, "", "");
+    assert_null(asks(w, o, MOVE_ASKED).placement);
+    for (size_t i = 0; i < sizeof musts / sizeof *musts; i++) {
+        c = asks(w, o, musts[i]);
+        assert_non_null(c.placement);
+        assert_string_equal(c.placement->target, "spoke"); /* the earlier step */
+        assert_non_null(strstr(c.decision->candidates[0].message, "it has to leave"));
+    }
+    pool_target_reachable(w->p, "spoke", REACH_NO);
+    assert_string_equal(asks(w, o, MOVE_DRAIN).placement->target, "burst");
+    world_put(w, "kind: CompliancePolicy\nmetadata: {name: stay}\nspec: {selects: {namespaces: "
+                 "[dev]}, allow: {jurisdictions: [DE, FR]}, covers: [run], mode: enforce}\n");
+    assert_null(asks(w, o, MOVE_DRAIN).placement);
+}
+
+/* Between its old end and its start elsewhere its destination counts for its queue: a newcomer that
+ * apply would refuse is not proposed. */
+static void test_between_two_places_it_counts(void **state)
+{
+    struct world *w = *state;
+    const struct object *o, *queued;
+    struct placement to;
+
+    three_tiers(w);
+    world_put(w, "kind: Queue\nmetadata: {name: q}\nspec: {namespaces: [dev], gpus: [{class: h100, "
+                 "guaranteed: 8, burst: 8}]}\n");
+    o = runs(w, "hub", HOUR, 0, "", "");
+    to = *asks(w, o, MOVE_DRAIN).placement;
+    pool_hold_as(w->p, "the-move", o, &to); /* both held, and counted once */
+    world_run(w, "b", "  resources: {gpu: {count: 1}}\n");
+    assert_pending(w, "QuotaBurstExhausted");
+    assert_non_null(strstr(w->d->message, "8 of 8"));
+    queued = world_docs(w,
+                        "kind: Workload\nmetadata: {name: a, namespace: dev, uid: uid-a}\nspec:\n"
+                        "  run: {command: [x]}\n  resources: {gpu: {count: 8}}\n"
+                        "status: {phase: Queued, epoch: 1, migration: a-m1}\n",
+                        false);
+    pool_drop(w->p, "uid-a");
+    world_run(w, "b", "  resources: {gpu: {count: 1}}\n"); /* not told yet: it would be proposed */
+    assert_non_null(w->pl);
+    pool_drop(w->p, "uid-b");
+    pool_hold_as(w->p, "the-move", queued, &to);
+    world_run(w, "b", "  resources: {gpu: {count: 1}}\n");
+    assert_pending(w, "QuotaBurstExhausted");
+    assert_non_null(strstr(w->d->message, "8 of 8"));
+    pool_drop(w->p, "the-move");
+    world_run(w, "b", "  resources: {gpu: {count: 1}}\n");
+    assert_non_null(w->pl);
+}
+
 /* Spot machines are taken back: another part of the same device's node is no way out. */
 static void test_a_notice_is_about_the_node(void **state)
 {
@@ -472,6 +535,8 @@ int main(void)
         T(test_own_share_counts_once),
         T(test_limits_have_sunk),
         T(test_it_has_to),
+        T(test_it_does_not_wait_for_its_order),
+        T(test_between_two_places_it_counts),
         T(test_a_notice_is_about_the_node),
         T(test_repatriate),
         T(test_rest_between_moves),
