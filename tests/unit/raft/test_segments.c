@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#define PATIENCE_MS 40000 /* files are fsynced, and the machine may be busy */
+
 static void propose(struct rig *r, unsigned id, union command *c, const char *request)
 {
     struct rig_call call = {0};
@@ -87,7 +89,7 @@ static void wait_all(struct rig *r, unsigned id, uint64_t segments, uint64_t bad
 {
     struct want w = {r, id, segments, bad};
 
-    rig_wait_for(r, has_all, &w);
+    assert_true(rig_until(r, PATIENCE_MS, has_all, &w));
 }
 
 static struct rig_member *member(struct rig *r, unsigned id)
@@ -136,7 +138,7 @@ static void test_every_member_has_every_segment(void **state)
         rig_start(&r, id);
     }
     rig_wait_for(&r, rig_has_leader, &r);
-    rig_wait_for(&r, all_know, &r);
+    assert_true(rig_until(&r, PATIENCE_MS, all_know, &r));
     assert_int_equal(rig_write(&r, rig_leader(&r), "default"), 0);
     unsigned n = 0;
     for (; n < 3; n++)
@@ -188,7 +190,7 @@ static void test_a_member_that_restarts_completes_its_files(void **state)
     r.m[1].cfg.snapshot_trailing = 4;
     rig_start(&r, 1);
     rig_wait_for(&r, rig_has_leader, &r);
-    rig_wait_for(&r, all_know, &r);
+    assert_true(rig_until(&r, PATIENCE_MS, all_know, &r));
     assert_int_equal(rig_write(&r, 1, "default"), 0);
     uint64_t segments = 0;
     for (unsigned n = 0; n < 15; n++) {
