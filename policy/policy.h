@@ -169,9 +169,10 @@ struct move_choice {
  * of its expected duration costs less there by more than minSaving, after egress, restart and the
  * work since its last checkpoint; data when all its data is local there and not here. A duration
  * that is not told counts as long again as it has run; one that is over saves nothing. Never to a
- * later step of the order, never without a verified checkpoint, never before minStay (10m unless
- * told), never twice within atMostEvery (1h); minSaving is 10%. Its own hold counts against no
- * quota or limit meanwhile, but keeps its room. */
+ * later step of the order, never so that a cause which is named earlier would move it back, never
+ * without a verified checkpoint, never before minStay (10m unless told), never twice within
+ * atMostEvery (1h); minSaving is 10%. Its own hold counts against no quota or limit meanwhile, but
+ * keeps its room. */
 int policy_move(const struct pool *p, const struct place_request *rq, enum move_cause must,
                 struct arena *a, struct move_choice *ret, struct err *err) MUST_CHECK;
 /* Must it leave where it is? MOVE_COMPLIANCE, MOVE_SICK, MOVE_DRAIN (in this order), or 0. A

@@ -1,6 +1,7 @@
 /* Moves for gain: back to an earlier step of the order, to where the data is, to a cheaper place.
  * What a run would lose is part of every answer. None of them leads to a later step of the policy's
- * order than the run is on, so that no cause undoes another's move. */
+ * order than the run is on, and none makes worse what a cause that the policy names earlier looks
+ * at, so that no cause undoes another's move. */
 #include "policy/move/move_internal.h"
 
 #include "api/base/failpoint.h"
@@ -87,6 +88,26 @@ static struct row *repatriate(const struct moving *m, struct move_choice *ret)
     return best;
 }
 
+/* Of the causes that a policy names the earlier ones come first: a move for a later one must not
+ * make worse what an earlier one would then mend by a move back. */
+static int64_t from_afar(const struct row *r)
+{
+    return r->move_bytes - r->move_state;
+}
+static bool respects_earlier(const struct moving *m, const struct row *r, enum move_cause cause)
+{
+    const struct migrate_policy *s = m->pl->order->migrate;
+
+    for (uint32_t i = 0; i < s->n_when && s->when[i] != cause; i++) {
+        if (s->when[i] == MOVE_CHEAPER && m->here.priced &&
+            (!r->priced || money_above(r->rate, m->here.rate)))
+            return false;
+        if (s->when[i] == MOVE_DATA && m->here.group != NONE && from_afar(r) > from_afar(&m->here))
+            return false;
+    }
+    return true;
+}
+
 static struct row *to_the_data(const struct moving *m, struct move_choice *ret)
 {
     struct place *pl = m->pl;
@@ -100,7 +121,7 @@ static struct row *to_the_data(const struct moving *m, struct move_choice *ret)
         struct row *r = &pl->rows[i];
 
         if (elsewhere(m, r) && not_later(m, r) && r->move_bytes == r->move_state &&
-            (!best || row_better(pl, r, best)))
+            respects_earlier(m, r, MOVE_DATA) && (!best || row_better(pl, r, best)))
             best = r;
     }
     if (!best)
@@ -130,7 +151,8 @@ static struct row *to_cheaper(const struct moving *m, struct move_choice *ret)
     for (uint32_t i = 0; i < pl->n_rows; i++) {
         struct row *r = &pl->rows[i];
 
-        if (!elsewhere(m, r) || !not_later(m, r) || !r->priced)
+        if (!elsewhere(m, r) || !not_later(m, r) || !r->priced ||
+            !respects_earlier(m, r, MOVE_CHEAPER))
             continue;
         move_figures(m, r, &c);
         if ((c.saving <= least && !PLANTED("policy.any-saving")) ||

@@ -22,7 +22,7 @@ static const enum move_cause causes[] = {MOVE_ASKED,      MOVE_DRAIN,      MOVE_
 
 static void all_of(enum move_cause cause)
 {
-    assert_int_equal(fed_arrow_all(cause), 0);
+    assert_int_equal(fed_arrow_all(cause, 2), 0);
 }
 
 static void test_asked(void **state)

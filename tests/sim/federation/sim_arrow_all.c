@@ -10,11 +10,11 @@ static struct fed_outcome life(uint64_t seed, const struct fed_arrow *a)
 {
     return fed_run_apart(seed, &(struct fed_script){.steps = true, .moves = true, .arrow = a});
 }
-static uint64_t seeds_wanted(void)
+static uint64_t seeds_wanted(uint64_t otherwise)
 {
     const char *s = getenv("HANSE_SIM_SEEDS");
 
-    return s ? strtoull(s, NULL, 10) : 2;
+    return s ? strtoull(s, NULL, 10) : otherwise;
 }
 static void name_of(const struct fed_arrow *a, char out[128])
 {
@@ -26,6 +26,7 @@ static void name_of(const struct fed_arrow *a, char out[128])
 }
 
 struct table {
+    uint64_t seeds;
     unsigned run, failed, missed;
     int64_t lost, most;
 };
@@ -37,7 +38,7 @@ static void one(struct table *t, const struct fed_arrow *a, struct fed_outcome *
     name_of(a, name);
     if (only && strcmp(only, name) && a->party)
         return;
-    for (uint64_t seed = 1; seed <= seeds_wanted(); seed++) {
+    for (uint64_t seed = 1; seed <= t->seeds; seed++) {
         struct fed_outcome o = life(seed, a);
         if (*o.failed) {
             (void)fprintf(stderr, "%s, seed %llu: %s\n", name, (unsigned long long)seed, o.failed);
@@ -52,10 +53,10 @@ static void one(struct table *t, const struct fed_arrow *a, struct fed_outcome *
             *ret = o;
     }
 }
-unsigned fed_arrow_all(enum move_cause cause)
+unsigned fed_arrow_all(enum move_cause cause, uint64_t seeds)
 {
     struct fed_outcome quiet = {0};
-    struct table t = {0};
+    struct table t = {.seeds = seeds_wanted(seeds)};
 
     one(&t, &(struct fed_arrow){.cause = cause}, &quiet);
     if ((!quiet.moves[MP_SUCCEEDED] || !quiet.causes[cause]) && !t.failed) {

@@ -171,7 +171,7 @@ void fed_cause_for(struct fed *f, struct sim_member *m, const char *workload,
                    enum move_cause cause);
 void fed_cause_any(struct fed *f, struct sim_member *m);
 /* sim_arrow_all.c: prints; how many failed */
-unsigned fed_arrow_all(enum move_cause cause);
+unsigned fed_arrow_all(enum move_cause cause, uint64_t seeds); /* of each; HANSE_SIM_SEEDS */
 /* sim_faults.c */
 void fed_faults_start(struct fed *f);
 void fed_member_up(struct fed *f, unsigned i);

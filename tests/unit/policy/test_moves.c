@@ -499,6 +499,37 @@ static void test_to_the_data(void **state)
     assert_false(asks(w, o, 0).move);
 }
 
+/* Found by sim/causes: to the data, away from it for money, back, for as long as atMostEvery let
+ * it; work whose checkpoints are local never ended. */
+static void test_a_cause_does_not_undo_one_that_is_named_before_it(void **state)
+{
+    struct world *w = *state;
+    const struct object *o;
+    struct move_choice c;
+
+    three_tiers(w);
+    world_put(w, "kind: Dataset\nmetadata: {name: d, namespace: dev}\nspec: {bytes: 38Gi, copies: "
+                 "[{target: hub}]}\n");
+    /* On the dear one with the data: money comes first, or does not count. */
+    o = runs(w, "hub", HOUR, MINUTE, "  data: [{dataset: d}]\n  expected: {duration: 100h}\n", "");
+    policy(w, "when: [cheaper, data], " CALM, "");
+    c = asks(w, o, 0);
+    assert_true(c.move);
+    assert_int_equal(c.cause, MOVE_CHEAPER);
+    policy(w, "when: [data, cheaper], " CALM, "");
+    assert_false(asks(w, o, 0).move);
+    /* On the cheap one without it. */
+    o = runs(w, "burst", HOUR, MINUTE, "  data: [{dataset: d}]\n  expected: {duration: 100h}\n",
+             "");
+    policy(w, "when: [cheaper, data], " CALM, "");
+    assert_false(asks(w, o, 0).move);
+    policy(w, "when: [data, cheaper], " CALM, "");
+    c = asks(w, o, 0);
+    assert_true(c.move);
+    assert_int_equal(c.cause, MOVE_DATA);
+    assert_string_equal(c.placement->target, "hub");
+}
+
 /* Work that was done before, and is safe in a checkpoint, is not paid for or waited for again. */
 static void test_what_is_left(void **state)
 {
@@ -543,6 +574,7 @@ int main(void)
         T(test_cheaper),
         T(test_cheaper_per_useful_hour),
         T(test_to_the_data),
+        T(test_a_cause_does_not_undo_one_that_is_named_before_it),
         T(test_what_is_left),
     };
 
