@@ -174,6 +174,9 @@ static void text_misfit(const struct place *pl, const struct row *r, char *out, 
     case REASON_POLICY_FORBIDS:
         (void)snprintf(out, n, "policy %s does not allow this target", r->text);
         return;
+    case REASON_STORE:
+        (void)snprintf(out, n, "spec.stores of the target does not list %.200s", r->text);
+        return;
     case REASON_RUNNER_MISSING:
         (void)snprintf(out, n, "a target of type %s cannot run what spec.run holds", r->text);
         return;
@@ -233,6 +236,7 @@ static int stage_of(enum reason r)
     case REASON_GPU_MEMORY:
     case REASON_INTERCONNECT:
     case REASON_CAPACITY_KIND:
+    case REASON_STORE:
         return 2;
     case REASON_NO_CLASS:
     case REASON_RUNNER_MISSING:

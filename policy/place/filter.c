@@ -67,6 +67,13 @@ static struct target_verdict by_policies(struct place *pl, const struct object *
     return verdict(REASON_NONE, NULL);
 }
 
+/* A target that lists no stores says nothing about them. */
+static bool store_reached(const struct workload_spec *w, const struct target_spec *t)
+{
+    return !w->checkpoint || !w->checkpoint->store[0] || t->n_stores == 0 ||
+           store_listed(w->checkpoint->store, t);
+}
+
 struct target_verdict filter_target(struct place *pl, uint32_t target)
 {
     const struct target_rec *t = &pl->p->t.targets[target];
@@ -78,6 +85,8 @@ struct target_verdict filter_target(struct place *pl, uint32_t target)
         return verdict(REASON_OBSERVE_ONLY, NULL);
     if (pl->spec->run && !runner_can(pl->spec->run, t->spec->type))
         return verdict(REASON_RUNNER_MISSING, target_type_text(t->spec->type));
+    if (!store_reached(pl->spec, t->spec))
+        return verdict(REASON_STORE, pl->spec->checkpoint->store);
     if (t->reach != REACH_YES)
         return verdict(REASON_UNREACHABLE, NULL);
     if (t->spec->unschedulable || t->spec->drain)

@@ -14,6 +14,31 @@ bool text_in(const char *s, const char *const *v, uint32_t n)
     return false;
 }
 
+/* What lies below a folder or a bucket's prefix is reached with it; of a bare name there is no
+ * below.
+ */
+static bool store_within(const char *store, const char *listed)
+{
+    size_t n = strlen(listed);
+
+    if (strcmp(store, listed) == 0)
+        return true;
+    if (listed[0] != '/' && strncmp(listed, "s3://", 5) != 0)
+        return false;
+    while (n > 1 && listed[n - 1] == '/')
+        n--;
+    return strncmp(store, listed, n) == 0 && (store[n] == '/' || store[n] == '\0' || n == 1);
+}
+
+bool store_listed(const char *store, const struct target_spec *t)
+{
+    for (uint32_t i = 0; i < t->n_stores; i++) {
+        if (store_within(store, t->stores[i]))
+            return true;
+    }
+    return false;
+}
+
 bool texts_all_in(const char *const *want, uint32_t n_want, const char *const *have,
                   uint32_t n_have)
 {

@@ -9,6 +9,8 @@
 /* ---- match.c, compliance.c
  * -------------------------------------------------------------------------------- */
 bool text_in(const char *s, const char *const *v, uint32_t n);
+/* Is the store, or a folder or prefix that it lies in, among the stores that the target lists? */
+bool store_listed(const char *store, const struct target_spec *t);
 bool texts_all_in(const char *const *want, uint32_t n_want, const char *const *have,
                   uint32_t n_have);
 void texts_join(const char *const *v, uint32_t n, char *out, size_t size);

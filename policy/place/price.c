@@ -116,7 +116,7 @@ static void move_checkpoint(struct place *pl, struct row *r)
     double least = -1;
 
     if (!store[0] || !pl->status || !pl->status->checkpoint || pl->status->checkpoint->bytes <= 0 ||
-        text_in(store, (const char *const *)s->stores, s->n_stores))
+        store_listed(store, s))
         return;
     r->move_state = pl->status->checkpoint->bytes;
     r->move_bytes += r->move_state;
@@ -124,7 +124,7 @@ static void move_checkpoint(struct place *pl, struct row *r)
         const struct target_spec *o = t->targets[k].spec;
         double egress;
 
-        if (!o || !text_in(store, (const char *const *)o->stores, o->n_stores))
+        if (!o || !store_listed(store, o))
             continue;
         egress = egress_of(pl->p, &t->targets[k]);
         least = least < 0 || egress < least ? egress : least;

@@ -132,8 +132,7 @@ static bool reached_elsewhere(struct planner *x, const struct hold *h)
         for (uint32_t i = 0; i < t->n_targets; i++) {
             const struct target_spec *s = t->targets[i].spec;
 
-            if (s && i != h->i_target &&
-                text_in(store, (const char *const *)s->stores, s->n_stores))
+            if (s && i != h->i_target && store_listed(store, s))
                 *cell = 1;
         }
     }

@@ -15,16 +15,22 @@ import server  # noqa: E402
 from moves import Moves, run, wait_for  # noqa: E402
 from federation import descendants  # noqa: E402 (moves knows where it is)
 
-SECRET = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_SESSION_TOKEN": "token"}
+SECRET = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_SESSION_TOKEN": "token"}  # names in the Secret
 
 
 class Sites(Moves):
     """Each agent has a folder of its own, which is its TMPDIR, too; and keys of its own, for workloads that bring none."""
 
     def __init__(self, *a, **k):
-        self.s3 = server.Server("checkpoints")
+        self.s3 = self.begin_store()
         super().__init__(*a, **k)
         os.rmdir(self.path("checkpoints"))  # nobody may come to need it
+
+    def begin_store(self):
+        return server.Server("checkpoints")
+
+    def secret(self):
+        return self.s3.environment()["AWS_SECRET_ACCESS_KEY"].encode()
 
     def _spawn(self, name, argv, **env):
         if not name.startswith("agent-"):
@@ -36,10 +42,9 @@ class Sites(Moves):
     def keys(self):
         """The environment of a workload that brings its own keys: those of a Secret."""
         self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3", "namespace": "default"},
-                    "stringData": {"id": server.ID, "key": server.SECRET, "token": server.TOKEN}})
-        plain = {k: v for k, v in self.s3.environment().items() if k not in SECRET}
-        return [{"name": k, "value": v} for k, v in plain.items()] + \
-               [{"name": k, "valueFrom": {"secret": "s3", "key": v}} for k, v in SECRET.items()]
+                    "stringData": {SECRET[k]: v for k, v in self.s3.environment().items() if k in SECRET}})
+        return [{"name": k, "valueFrom": {"secret": "s3", "key": SECRET[k]}} if k in SECRET else {"name": k, "value": v}
+                for k, v in self.s3.environment().items()]
 
     def state(self, target):
         return self.path("agent-" + target)
@@ -54,7 +59,7 @@ class Sites(Moves):
             for top, _, names in os.walk(folder):
                 for name in (n for n in names if os.path.isfile(os.path.join(top, n))):
                     with open(os.path.join(top, name), "rb") as file:
-                        if server.SECRET.encode() in file.read():
+                        if self.secret() in file.read():
                             found.append(os.path.join(top, name))
         self.check(f"the key is nowhere in {what}", not found, " ".join(found))
 
@@ -95,7 +100,7 @@ def moved_with_the_keys_of_the_agents(p):
         for pid, _ in [x for child, _ in descendants(agent.pid) for x in [(child, 0), *descendants(child)]]:
             try:
                 with open(f"/proc/{pid}/environ", "rb") as file:
-                    seen.append(server.SECRET.encode() in file.read())
+                    seen.append(p.secret() in file.read())
             except OSError:
                 pass
     p.check("neither its program nor its shims show the agent's key", len(seen) >= 2 and not any(seen), str(seen))

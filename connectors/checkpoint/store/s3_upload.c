@@ -62,6 +62,15 @@ static int send(struct upload *u, struct s3_call *c, struct err *err)
     }
 }
 
+/* What the store says that it keeps; nothing is as good. Some leave out how many parts there were.
+ */
+static bool checksum_agrees(const char *told, const char *own)
+{
+    size_t n = strlen(told);
+
+    return n == 0 || strcmp(told, own) == 0 || (strncmp(told, own, n) == 0 && own[n] == '-');
+}
+
 /* What has it? False: not this. */
 static int stored(struct upload *u, bool *ret, struct err *err)
 {
@@ -75,8 +84,8 @@ static int stored(struct upload *u, bool *ret, struct err *err)
         return rc;
     if (c.status != 200 && c.status != 404)
         return s3_refused(u->s3, &c, "looking at", u->key, err);
-    *ret = c.status == 200 && c.length == u->file->bytes &&
-           (!c.checksum[0] || strcmp(c.checksum, u->checksum) == 0);
+    *ret =
+        c.status == 200 && c.length == u->file->bytes && checksum_agrees(c.checksum, u->checksum);
     return 0;
 }
 
@@ -102,6 +111,7 @@ static int put_whole(struct upload *u, struct err *err)
         return err_set(err, E_INTERNAL, "a digest is none");
     (void)snprintf(u->checksum, sizeof u->checksum, "%s", checksum);
     s3_call_header(&c, "x-amz-checksum-sha256", checksum);
+    s3_call_header(&c, "x-amz-sdk-checksum-algorithm", "SHA256"); /* some keep it only so */
     c.fd = u->fd;
     c.body = "";
     c.bytes = u->file->bytes;

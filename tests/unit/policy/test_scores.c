@@ -51,6 +51,42 @@ static void pair(struct world *w, const char *a, const char *b)
     world_nodes(w, "beta", 1, 8, "h100", "");
 }
 
+/* A store below a folder or a prefix that is listed counts as listed; where nothing is listed,
+ * nothing is known. */
+static void test_a_store_must_be_reached(void **state)
+{
+    static const struct {
+        const char *store, *alpha, *placed; /* NULL: nowhere */
+    } t[] = {{"s3://ck/a", "stores: [\"s3://ck\"]", "alpha"},
+             {"s3://ck/a", "stores: [\"s3://ck/a/\"]", "alpha"},
+             {"s3://ck/ab", "stores: [\"s3://ck/a\"]", NULL},
+             {"s3://ck2/a", "stores: [\"s3://ck\"]", NULL},
+             {"s3://ck", "stores: [\"s3://ck/a\"]", NULL},
+             {"/ck/a", "stores: [/other, /ck]", "alpha"},
+             {"/ck/a", "stores: [/]", "alpha"},
+             {"/ckx", "stores: [/ck]", NULL},
+             {"named", "stores: [named]", "alpha"},
+             {"named/a", "stores: [named]", NULL},
+             {"s3://ck/a", "region: eu", "alpha"}};
+    struct world *w = *state;
+    char alpha[128], text[512];
+
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        (void)snprintf(alpha, sizeof alpha, "tier: hub, %s", t[i].alpha);
+        pair(w, alpha, "tier: hub, stores: [elsewhere]");
+        (void)snprintf(
+            text, sizeof text,
+            WORKLOAD("a", "resources: {gpu: {count: 1}}, checkpoint: {store: \"%s\"}", ""),
+            t[i].store);
+        world_decide_at(w, world_docs(w, text, false), NOW);
+        if (t[i].placed)
+            assert_placed(w, t[i].placed);
+        else
+            assert_pending(w, "StoreUnreachable");
+        pool_drop(w->p, "uid-a");
+    }
+}
+
 static void test_locality_of_checkpoint(void **state)
 {
     struct world *w = *state;
@@ -509,6 +545,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
+        T(test_a_store_must_be_reached),
         T(test_locality_of_checkpoint),
         T(test_energy),
         T(test_topology_score),
