@@ -63,9 +63,9 @@ class Sites(Moves):
                             found.append(os.path.join(top, name))
         self.check(f"the key is nowhere in {what}", not found, " ".join(found))
 
-    def verify(self, cut):
+    def verify(self, cut, **env):
         return subprocess.run([self.hanse, "checkpoint", "verify", cut], capture_output=True, text=True, timeout=30, check=False,
-                              env={**os.environ, **self.s3.environment(), "TMPDIR": self.dir})
+                              env={**os.environ, **self.s3.environment(), "TMPDIR": self.dir, **env})
 
     def store(self, name):
         return {"store": f"s3://checkpoints/{name}"}
@@ -153,6 +153,31 @@ def a_site_is_lost_with_all_its_disks(p):
     p.holds("survivor", [1, 2], lost=90)
 
 
+def tls_is_verified(p):
+    """A store of TLS with a certificate of its own: taken only where it is trusted, and only under its own name."""
+    def certificate(name, names):
+        path = p.path("scratch", name + ".pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=" + name, "-addext", "subjectAltName=" + names, "-keyout", path, "-out", path + ".crt"],
+                       check=True, capture_output=True)
+        with open(path, "a", encoding="ascii") as both, open(path + ".crt", encoding="ascii") as cert:
+            both.write(cert.read())
+        return path
+    for name, names, trusted, good in (("right", "IP:127.0.0.1", True, True), ("unknown", "IP:127.0.0.1", False, False),
+                                       ("other", "DNS:elsewhere.example", True, False)):
+        path = certificate(name, names)
+        store = server.Server("checkpoints", path)
+        ca = {"AWS_CA_BUNDLE": path + ".crt"} if trusted else {}
+        done = p.verify("s3://checkpoints/x/sealed/e1/cut-1.json", **store.environment(), **ca)
+        said = done.stderr.strip()
+        if good:
+            p.check("a certificate that is trusted: it is asked", done.returncode == 5 and "CheckpointMissing" in said, said)
+        else:
+            p.check(f"a certificate that is {name}: it is not asked", done.returncode not in (0, 5) and "StoreUnreachable" in said and
+                    not store.store.log, said)
+        store.away()
+
+
 if __name__ == "__main__":
     sys.exit(run((moved_with_its_own_keys, moved_with_the_keys_of_the_agents, the_store_goes_away_and_comes_back, spoilt_in_the_store,
-                  a_site_is_lost_with_all_its_disks), kind=Sites))
+                  a_site_is_lost_with_all_its_disks, tls_is_verified), kind=Sites))

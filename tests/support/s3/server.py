@@ -19,6 +19,7 @@ import hmac
 import http.server
 import re
 import socketserver
+import ssl
 import sys
 import threading
 import time
@@ -285,8 +286,12 @@ class Listener(socketserver.ThreadingMixIn, http.server.HTTPServer):
 class Server:
     """For tests in Python: the same by method."""
 
-    def __init__(self, bucket="bucket"):
-        self.store = Store(bucket)
+    def __init__(self, bucket="bucket", certificate=None):
+        """certificate: of a file with certificate and key; then it speaks TLS."""
+        self.store, self.tls = Store(bucket), None
+        if certificate:
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.tls.load_cert_chain(certificate)
         self.handler = type("Bound", (Handler,), {"store": self.store})
         self.port, self.listener = 0, None
         self.back()
@@ -294,6 +299,8 @@ class Server:
     def back(self):
         self.listener = Listener(("127.0.0.1", self.port), self.handler)
         self.port = self.listener.server_address[1]
+        if self.tls:
+            self.listener.socket = self.tls.wrap_socket(self.listener.socket, server_side=True)
         threading.Thread(target=self.listener.serve_forever, args=(0.02,), daemon=True).start()
 
     def away(self):
@@ -327,7 +334,7 @@ class Server:
             return sorted(k for k in self.store.objects if k.startswith(prefix))
 
     def environment(self):
-        return {"AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{self.port}", "AWS_REGION": "eu-test-1", "AWS_ACCESS_KEY_ID": ID,
+        return {"AWS_ENDPOINT_URL_S3": f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}", "AWS_REGION": "eu-test-1", "AWS_ACCESS_KEY_ID": ID,
                 "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": TOKEN}
 
 
