@@ -22,6 +22,7 @@ struct tls_config {
     atomic_int refs;
     SSL_CTX *ctx;
     bool server;
+    struct tickets *tickets; /* server */
     char *mutual[MUTUAL_MAX + 1];
     char *server_name;
     struct peer_identity *simulated; /* tests/sim only; then ctx is NULL */
@@ -271,6 +272,7 @@ static void set_defaults(struct tls_config *c)
         return;
     INV(SSL_CTX_set_session_id_context(ctx, session_id, sizeof session_id - 1) == 1);
     INV(SSL_CTX_set_num_tickets(ctx, 1) == 1);
+    c->tickets = tickets_create(ctx);
     SSL_CTX_set_alpn_select_cb(ctx, alpn_select, c);
 }
 
@@ -316,12 +318,18 @@ struct tls_config *tls_config_unref(struct tls_config *c)
     if (!c || atomic_fetch_sub(&c->refs, 1) != 1)
         return NULL;
     SSL_CTX_free(c->ctx);
+    c->tickets = tickets_destroy(c->tickets);
     for (int i = 0; c->mutual[i]; i++)
         mem_free(c->mutual[i]);
     mem_free(c->server_name);
     mem_free(c->simulated);
     mem_free(c);
     return NULL;
+}
+
+void tls_config_age(struct tls_config *c, uint64_t ms)
+{
+    tickets_age(c->tickets, ms);
 }
 
 /* ---- one connection

@@ -16,6 +16,14 @@ int tls_identify(const struct tls_config *c, SSL *ssl, struct peer_identity *pee
 /* Says why an SSL call failed; empties OpenSSL's error queue. ssl may be NULL. */
 int tls_failed(struct err *err, SSL *ssl, const char *doing);
 
+/* ---- tickets.c: session tickets of a server, under keys that change every hour; good for two at
+ * most */
+struct tickets;
+struct tickets *tickets_create(SSL_CTX *ctx);
+struct tickets *tickets_destroy(struct tickets *t); /* behind SSL_CTX_free */
+void tickets_age(struct tickets *t, uint64_t ms);
+void tls_config_age(struct tls_config *c, uint64_t ms); /* tests: as if that much time had passed */
+
 /* For tests/sim: a configuration that only a simulated loop understands. It holds no keys, so a
  * real stream made with it always fails. Its name and groups are what the peer sees as verified
  * identity. */
