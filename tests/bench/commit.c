@@ -1,13 +1,20 @@
 /* Group commit: commands a second and their latency, by members and by how many clients wait at a
  * time. Real disk, real TLS between members, each member on a thread of its own as in a server; one
  * member is asked, the leader. A command creates a Namespace. Prints one JSON object. Never
- * measures without the disk: the folder is TMPDIR's, or --dir. */
+ * measures without the disk: the folder is TMPDIR's, or --dir.
+ *
+ * One member alone may be slower than three. The rows "bare write" say why, without Hanse: on some
+ * machines a durable write that is the only one under way is completed at the kernel's next tick
+ * (4 ms at HZ=250), one that has others beside it at once. Three members on one machine write
+ * beside each other. */
 #include "api/base/loop/loop.h"
 #include "api/base/net/tls.h"
 #include "api/schema/kinds.h"
 #include "controlplane/raft/core.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -309,9 +316,63 @@ static void measure(const char *parent, unsigned members, unsigned clients, long
     mem_free(b);
 }
 
+/* ---- the disk alone: 4 KiB in place, durable, as an append of one command is */
+#define BLOCK 4096
+#define BARE_WRITES 300
+
+struct bare {
+    char path[320];
+    int64_t ns[BARE_WRITES];
+    atomic_bool *stop; /* write until then, instead of BARE_WRITES times */
+};
+
+static void *bare_write(void *arg)
+{
+    struct bare *w = arg;
+    int fd = open(w->path, O_RDWR | O_CREAT | O_DIRECT | O_DSYNC | O_CLOEXEC, 0600);
+    void *block = NULL;
+
+    if (fd < 0 || posix_memalign(&block, BLOCK, BLOCK) || posix_fallocate(fd, 0, 1 << 20))
+        die("cannot write in TMPDIR or --dir", NULL);
+    memset(block, 1, BLOCK);
+    for (long i = 0; w->stop ? !atomic_load(w->stop) : i < BARE_WRITES; i++) {
+        int64_t begun = now_ns();
+        if (pwrite(fd, block, BLOCK, i / 16 % 256 * BLOCK) != BLOCK)
+            die("cannot write in TMPDIR or --dir", NULL);
+        w->ns[i % BARE_WRITES] = now_ns() - begun;
+    }
+    free(block);
+    (void)close(fd);
+    (void)unlink(w->path);
+    return NULL;
+}
+
+static void bare_measure(const char *dir, unsigned others)
+{
+    struct bare w[3] = {0};
+    pthread_t threads[3];
+    atomic_bool stop = false;
+
+    for (unsigned i = 0; i <= others; i++) {
+        (void)snprintf(w[i].path, sizeof w[i].path, "%s/hanse-commit-bare-%d-%u", dir,
+                       (int)getpid(), i);
+        w[i].stop = i ? &stop : NULL;
+        if (pthread_create(&threads[i], NULL, bare_write, &w[i]))
+            die("a thread cannot start", NULL);
+    }
+    (void)pthread_join(threads[0], NULL);
+    atomic_store(&stop, true);
+    for (unsigned i = 1; i <= others; i++)
+        (void)pthread_join(threads[i], NULL);
+    qsort(w[0].ns, BARE_WRITES, sizeof *w[0].ns, by_value);
+    (void)printf("{\"name\": \"bare write, %u beside it, p50\", \"value\": %.3f, \"unit\": \"ms\", "
+                 "\"peer\": null, \"peer_value\": null, \"ratio\": null},\n  ",
+                 others, (double)w[0].ns[BARE_WRITES / 2] / 1e6);
+}
+
 int main(int argc, char **argv)
 {
-    static const unsigned members[] = {1, 3}, clients[] = {1, 16, 256};
+    unsigned members[] = {1, 3}, clients[] = {1, 16, 256}, n_members = 2, n_clients = 3;
     const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
     long each = 2000;
 
@@ -320,16 +381,25 @@ int main(int argc, char **argv)
             each = strtol(argv[i + 1], NULL, 10);
         else if (i + 1 < argc && !strcmp(argv[i], "--dir"))
             dir = argv[i + 1];
+        else if (i + 1 < argc && !strcmp(argv[i], "--members"))
+            members[0] = (unsigned)strtoul(argv[i + 1], NULL, 10), n_members = 1;
+        else if (i + 1 < argc && !strcmp(argv[i], "--clients"))
+            clients[0] = (unsigned)strtoul(argv[i + 1], NULL, 10), n_clients = 1;
         else
-            die("usage: commit [--commands N] [--dir FOLDER]", NULL);
+            die("usage: commit [--commands N] [--dir FOLDER] [--members N] [--clients N]", NULL);
     }
     if (each < 1 || each > 10000000)
         die("--commands: 1 to 10000000, for one client; more clients send more", NULL);
+    if (members[0] < 1 || members[0] > MEMBERS_MAX || clients[0] < 1 || clients[0] > 65536)
+        die("--members: 1 to 7; --clients: 1 to 65536", NULL);
     (void)printf(
         "{\"name\": \"commit\", \"parameters\": {\"commands_at_1\": %ld},\n \"results\": [", each);
-    for (unsigned m = 0; m < 2; m++)
-        for (unsigned c = 0; c < 3; c++)
-            measure(dir, members[m], clients[c], each * (1 + clients[c] / 16), m == 1 && c == 2);
+    bare_measure(dir, 0);
+    bare_measure(dir, 2);
+    for (unsigned m = 0; m < n_members; m++)
+        for (unsigned c = 0; c < n_clients; c++)
+            measure(dir, members[m], clients[c], each * (1 + clients[c] / 16),
+                    m == n_members - 1 && c == n_clients - 1);
     (void)printf("]}\n");
     return 0;
 }
