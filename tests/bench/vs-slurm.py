@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -23,7 +22,7 @@ sys.dont_write_bytecode = True
 import slurm_side  # noqa: E402
 from hanse_side import Hanse, batch, folder_of  # noqa: E402
 from moves import document  # noqa: E402
-from side import (Rounds, Turn, digits, hanse_binary, load1, output, percentile, report, say, total, until)  # noqa: E402
+from side import (Rounds, Turn, by_threads, digits, hanse_binary, load1, output, percentile, report, say, total, until)  # noqa: E402
 from slurm_side import Slurm  # noqa: E402
 
 POOL = {"pool": {f"pool-n{i}": 4 for i in range(4)}}
@@ -89,24 +88,6 @@ def latency(o, folder):
 
 
 # ---- (b) many short jobs ------------------------------------------------------------------------------------------------
-
-def by_threads(count, connections, one):
-    failed = []
-
-    def work(k):
-        try:
-            for i in range(k, count, connections):
-                one(i)
-        except Exception as error:  # pylint: disable=broad-except
-            failed.append(error)
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(connections)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    if failed:
-        raise failed[0]
-
 
 def many_hanse(pool, o, r):
     with Turn(pool.cpu) as turn:

@@ -4,8 +4,8 @@ import json
 import os
 import threading
 
+from side import Cpu, hanse_binary  # noqa: I001  (it says where moves is)
 from moves import Moves, document, wait_for
-from side import Cpu, hanse_binary
 
 WORKLOADS = "/apis/hanse.dev/v1alpha1/namespaces/default/workloads"
 

@@ -6,6 +6,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -183,3 +184,34 @@ def total(values):
 
 def report(name, parameters, results):
     print(json.dumps({"name": name, "parameters": {**parameters, "machine": machine()}, "results": results}, indent=1))
+
+
+def process_cpu(pid):
+    """CPU seconds of a process with its threads."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def process_rss(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return next(round(int(x.split()[1]) / 1024, 1) for x in file if x.startswith("VmRSS"))
+
+
+def by_threads(count, connections, one):
+    """one(0) to one(count - 1), by that many threads; the first failure is the caller's."""
+    failed = []
+
+    def work(k):
+        try:
+            for i in range(k, count, connections):
+                one(i)
+        except Exception as error:  # pylint: disable=broad-except
+            failed.append(error)
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(connections)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if failed:
+        raise failed[0]
