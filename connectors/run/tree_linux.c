@@ -21,11 +21,13 @@
 
 #define PROCESSES_MAX 262144
 #define ENVIRON_MAX (1u << 20)
+#define KERNEL_THREAD 0x00200000 /* PF_KTHREAD among the flags of /proc/PID/stat */
 
 struct proc {
     int64_t pid, parent;
     uint64_t start;
     char state;
+    bool kernel; /* a thread of the kernel: never ours, and it has no environment */
     bool member;
 };
 struct procs {
@@ -63,8 +65,10 @@ static bool proc_read(int64_t pid, struct proc *ret)
     ret->state = p[2];
     ret->parent = strtoll(p + 3, &p, 10);
     long threads = 0;
-    for (int i = 0; i < 17; i++) {
+    for (int i = 0; i < 17; i++) { /* flags are the fifth from here */
         p += strspn(p, " ");
+        if (i == 4)
+            ret->kernel = strtoull(p, NULL, 10) & KERNEL_THREAD;
         if (i == 15)
             threads = strtol(p, NULL, 10);
         p += strcspn(p, " ");
@@ -166,24 +170,20 @@ static void mark_by_environment(struct procs *ps, const char *marker)
     char *scratch = mem_alloc(ENVIRON_MAX);
 
     for (size_t i = 0; i < ps->n; i++)
-        if (!ps->v[i].member && ps->v[i].state != 'Z')
+        if (!ps->v[i].member && !ps->v[i].kernel && ps->v[i].state != 'Z')
             ps->v[i].member = has_marker(ps->v[i].pid, marker, scratch);
     mem_free(scratch);
 }
 
 /* Reaps what came to this process as subreaper; the loop reaps `watched` itself. */
-static void reap(const struct runner_tree *t)
+static void reap(const struct runner_tree *t, const struct procs *ps)
 {
-    struct procs ps = {0};
     int64_t self = getpid();
 
-    if (t->root != self || procs_read(&ps) < 0)
-        return;
-    for (size_t i = 0; i < ps.n; i++)
-        if (ps.v[i].parent == self && ps.v[i].state == 'Z' && ps.v[i].pid != t->watched &&
-            ps.v[i].pid != t->spare[0] && ps.v[i].pid != t->spare[1])
-            (void)waitpid((pid_t)ps.v[i].pid, NULL, WNOHANG);
-    mem_free(ps.v);
+    for (size_t i = 0; t->root == self && i < ps->n; i++)
+        if (ps->v[i].parent == self && ps->v[i].state == 'Z' && ps->v[i].pid != t->watched &&
+            ps->v[i].pid != t->spare[0] && ps->v[i].pid != t->spare[1])
+            (void)waitpid((pid_t)ps->v[i].pid, NULL, WNOHANG);
 }
 
 static int members(const struct runner_tree *t, struct procs *ps)
@@ -213,8 +213,8 @@ int tree_process_count(struct runner_os *os, const struct runner_tree *t)
     struct procs ps = {0};
 
     (void)os;
-    reap(t);
     int n = members(t, &ps);
+    reap(t, &ps);
     mem_free(ps.v);
     return n;
 }
