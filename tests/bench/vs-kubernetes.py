@@ -130,7 +130,7 @@ def place(fleet, o, prefix, count):
         watch.close()
     return {"made": count / (made - begin), "placed": count / (placed - begin), "running": count / (running - begin),
             "p50": percentile(waits, 0.5) * 1000, "p99": percentile(waits, 0.99) * 1000, "cpu_placed": cpu_placed,
-            "cpu": fleet.cpu() - cpu, "rss": fleet.rss()}, names
+            "cpu": fleet.cpu() - cpu, "rss": fleet.rss(), "lists": watch.lists}, names
 
 
 def idle(fleet, seconds):
@@ -215,7 +215,8 @@ def placement(ours, theirs, o):
         row = Rounds(f"{o.pods} single-GPU workloads on {o.nodes} nodes: {what}", unit, PEER, more)
         row.ours, row.theirs = [x[key] for x in figures["hanse"]], [x[key] for x in figures[PEER]]
         rows.append(row.row())
-    rows[0].update(connections=o.connections, note="both wait for the disk; nothing is executed; stand-ins on both sides, not counted")
+    rows[0].update(connections=o.connections, note="both wait for the disk; nothing is executed; stand-ins on both sides, not counted",
+                   watcher_listed_again={k: [x["lists"] for x in v] for k, v in figures.items()})
     row = Rounds("memory of the control plane after it", "MiB", PEER)
     row.ours, row.theirs = [sum(x["rss"].values()) for x in figures["hanse"]], [sum(x["rss"].values()) for x in figures[PEER]]
     rows.append(row.row(parts={k: v[-1]["rss"] for k, v in figures.items()}))

@@ -14,33 +14,54 @@ def pod_words(o):
 
 
 def follow(connect, headers, path, version, words, out):
-    """Writes (name, what, time) into the pipe; goes on where it was when the server ends the watch."""
-    while True:
+    """Writes (name, what, time) into the pipe. When the server ends the watch it goes on where it was; when it was too slow and its
+    window is over (410), it lists and watches from there, as an informer does."""
+    known = {}
+
+    def take(o, gone=False):
+        now, name = time.monotonic(), o["metadata"]["name"]
+        told = known.setdefault(name, set())
+        placed, running, nominated = words(o)
+        for what, true in (("placed", placed), ("running", running), ("nominated", nominated), ("gone", gone)):
+            if true and what not in told:
+                told.add(what)
+                out.send((name, what, now))
+
+    def ask(query):
         connection = connect(timeout=600)
-        connection.request("GET", f"{path}?watch=true&resourceVersion={version}", headers=headers)
-        answer = connection.getresponse()
-        known = {}
-        while line := answer.readline():
-            event, now = json.loads(line), time.monotonic()
-            if event["type"] == "ERROR":
-                out.send(("", "lost", now))
-                break
-            version = event["object"]["metadata"]["resourceVersion"]
-            if event["type"] == "BOOKMARK":
-                continue
-            name = event["object"]["metadata"]["name"]
-            told = known.setdefault(name, set())
-            placed, running, nominated = words(event["object"])
-            for what, true in (("placed", placed), ("running", running), ("nominated", nominated), ("gone", event["type"] == "DELETED")):
-                if true and what not in told:
-                    told.add(what)
-                    out.send((name, what, now))
+        connection.request("GET", path + query, headers=headers)
+        return connection, connection.getresponse()
+
+    while True:
+        connection, answer = ask(f"?watch=true&resourceVersion={version}")
+        over = answer.status == 410
+        while not over and (line := answer.readline()):
+            event = json.loads(line)
+            over = event["type"] == "ERROR"
+            if not over:
+                version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    take(event["object"], event["type"] == "DELETED")
         connection.close()
+        if over:
+            out.send(("", "listed", time.monotonic()))
+            connection, answer = ask("")
+            items = json.loads(answer.read())
+            connection.close()
+            version = items["metadata"]["resourceVersion"]
+            there = {o["metadata"]["name"] for o in items["items"]}
+            for o in items["items"]:
+                take(o)
+            for name in known.keys() - there:
+                if "gone" not in known[name]:
+                    known[name].add("gone")
+                    out.send((name, "gone", time.monotonic()))
 
 
 class Watcher:
     def __init__(self, connect, headers, path, version, words):
         self.at = {"placed": {}, "running": {}, "nominated": {}, "gone": {}}
+        self.lists = 0  # how often it was too slow
         self.inbox, out = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("fork").Process(
             target=follow, args=(connect, headers, path, version, words, out), daemon=True)
@@ -51,9 +72,10 @@ class Watcher:
         """Takes what was told meanwhile; waits so long for the first."""
         while self.inbox.poll(seconds):
             name, what, when = self.inbox.recv()
-            if what == "lost":
-                raise RuntimeError("the watch was lost: its window is over")
-            self.at[what].setdefault(name, when)
+            if what == "listed":
+                self.lists += 1
+            else:
+                self.at[what].setdefault(name, when)
             seconds = 0.0
 
     def wait(self, what, names, seconds):
