@@ -13,7 +13,9 @@
 #define CYCLE_MAX_PLACED 256
 #define PENDING_MAX 100000
 #define PENDING_TOLD_EVERY_MS 5000
-#define CYCLE_HINTS 4 /* workloads whose hints are looked for in one cycle */
+#define CYCLE_POSITIONS 64 /* who is told in one cycle of nothing but a new position */
+#define CYCLE_FIRST 16     /* of them the first in the queue; the others by turns */
+#define CYCLE_HINTS 4      /* workloads whose hints are looked for in one cycle */
 #define HINTS_MAX 6
 #define HINT_WITHIN_MS 60000 /* of its decision: who has none by then, has none */
 
@@ -288,16 +290,37 @@ static void place_answered(void *arg, const struct result *r, const struct err *
     }
 }
 
+/* What only changed its place in the queue. Whenever somebody at the front starts, all behind move
+ * up: told at once, a queue of n would cost n commands for each start. */
+struct positions {
+    size_t n, told, due;
+    bool put_off;
+};
+static bool position_news(struct positions *p, const struct cycle_item *it)
+{
+    size_t at = (size_t)it->position;
+
+    if (p->told < CYCLE_POSITIONS &&
+        (at <= CYCLE_FIRST || (at + p->n - p->due) % p->n < CYCLE_POSITIONS - CYCLE_FIRST)) {
+        p->told++;
+        return true;
+    }
+    p->put_off = true; /* there will be a next cycle */
+    return false;
+}
+
 /* Is there anything new to tell about a workload that goes on waiting? Its figures (seconds left,
  * free GPUs) may change all the time: told at most every few seconds. */
-static bool pending_news(const struct cycle_item *it, int64_t now_ms)
+static bool pending_news(const struct cycle_item *it, int64_t now_ms, struct positions *p)
 {
     const struct workload_status *s = object_as(it->workload, workload)->status;
     const struct decision_spec *d = it->decision;
 
     if (s->nominated) /* that room is made for it has been told, and is what it waits for */
         return false;
-    if (strcmp(s->reason, d->reason) || s->queuePosition != it->position)
+    if (strcmp(s->reason, d->reason))
+        return true;
+    if (s->queuePosition != it->position && (!s->queuePosition || position_news(p, it)))
         return true;
     int64_t told = 0;
     for (uint32_t i = 0; i < s->n_conditions; i++)
@@ -418,6 +441,8 @@ static void cycle_run(struct brain *b, struct pending *p)
         return;
     }
     size_t placed = 0, hinted = 0, due = (size_t)(b->cycles * CYCLE_HINTS % p->n);
+    struct positions positions = {
+        .n = p->n, .due = (size_t)(b->cycles * (CYCLE_POSITIONS - CYCLE_FIRST) % p->n)};
     for (size_t i = 0; i < p->n; i++) {
         const struct cycle_item *it = &p->v[i];
         if (!it->decision)
@@ -425,7 +450,7 @@ static void cycle_run(struct brain *b, struct pending *p)
         b->decided++;
         placed += it->placement != NULL;
         p->by_time |= !it->placement && waits_for_time(it->decision);
-        bool tell = it->placement || pending_news(it, now);
+        bool tell = it->placement || pending_news(it, now, &positions);
         if (!it->placement && hinted < CYCLE_HINTS && (tell || i >= due) &&
             (tell || hints_due(b, it, now))) {
             hinted++;
@@ -434,6 +459,7 @@ static void cycle_run(struct brain *b, struct pending *p)
         if (tell)
             scheduler_tell(b, it);
     }
+    p->by_time |= positions.put_off;
     if (placed >= CYCLE_MAX_PLACED)
         b->cycle_wanted = true;
     else
