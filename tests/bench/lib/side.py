@@ -71,9 +71,12 @@ class Cpu:
     """CPU seconds of everything that is started `with` it, ended or not: a control group, of either version. Without the right
     to make one, every figure is None."""
 
+    made = 0
+
     def __init__(self, name):
         self.dir = self.home = None
-        name = f"hanse-bench-{os.getpid()}-{name}"
+        Cpu.made += 1
+        name = f"hanse-bench-{os.getpid()}-{Cpu.made}-{name}"
         for root, procs in (("/sys/fs/cgroup", "cgroup.procs"), ("/sys/fs/cgroup/cpuacct", "tasks")):
             if not os.path.exists(os.path.join(root, procs)):
                 continue
