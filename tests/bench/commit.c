@@ -365,9 +365,10 @@ static void bare_measure(const char *dir, unsigned others)
     for (unsigned i = 1; i <= others; i++)
         (void)pthread_join(threads[i], NULL);
     qsort(w[0].ns, BARE_WRITES, sizeof *w[0].ns, by_value);
+    int64_t p50 = w[0].ns[BARE_WRITES / 2];
     (void)printf("{\"name\": \"bare write, %u beside it, p50\", \"value\": %.3f, \"unit\": \"ms\", "
                  "\"peer\": null, \"peer_value\": null, \"ratio\": null},\n  ",
-                 others, (double)w[0].ns[BARE_WRITES / 2] / 1e6);
+                 others, (double)p50 / 1e6);
 }
 
 int main(int argc, char **argv)
