@@ -206,6 +206,7 @@ def placement(ours, theirs, o):
             say(f"vs-kubernetes: round {r + 1}, {fleet.name}")
             found, names = place(fleet, o, f"p{r}", o.pods)
             figures[fleet.name].append(found)
+            say(f"vs-kubernetes: {found['placed']:.0f}/s placed, {found['running']:.0f}/s running")
             fleet.forget(names)
     rows = []
     for key, what, unit, more in (("placed", "placed, from first POST to last decision", "1/s", True),

@@ -32,12 +32,20 @@ class Kube:
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=self.context)
 
     def call(self, method, path, body=None):
-        if getattr(self.local, "connection", None) is None:
-            self.local.connection = self.connect()
-        self.local.connection.request(method, path, None if body is None else json.dumps(body), self.headers)
-        answer = self.local.connection.getresponse()
-        text = answer.read()
-        return answer.status, json.loads(text) if text else None
+        for again in (False, True):  # a kept connection may have been closed meanwhile
+            kept = getattr(self.local, "connection", None)
+            if kept is None:
+                self.local.connection = self.connect()
+            try:
+                self.local.connection.request(method, path, None if body is None else json.dumps(body), self.headers)
+                answer = self.local.connection.getresponse()
+                text = answer.read()
+                return answer.status, json.loads(text) if text else None
+            except (http.client.RemoteDisconnected, ConnectionError):
+                self.local.connection = None
+                if kept is None or again:
+                    raise
+        raise AssertionError
 
     def must(self, method, path, body=None, good=(200, 201)):
         status, answer = self.call(method, path, body)
