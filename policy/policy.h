@@ -134,10 +134,11 @@ struct preempt_plan {
  * value (and the preemptor's class mayPreempt), or hold what their queue borrowed from the
  * guarantee of the preemptor's queue; never a neverVictim class, never below minimumRuntime, never
  * one that moves already. *ret NULL: no set of victims helps, or it needs none (policy_place finds
- * room), or room is nominated for it. Exact for one worker where only room is missing; for gangs,
- * and where victims must also free quota, the policy's maxGPUs or the target's limit of workloads,
- * a greedy set that is then pruned of every member that is not needed. Victims are judged by the
- * object that was last given to pool_hold. */
+ * room), or room is nominated for it. Exact for one worker where only room is missing, and for
+ * gangs in domains where at most 16 may be victims; for other gangs the best that a bounded search
+ * finds; where victims must also free quota, the policy's maxGPUs or the target's limit of
+ * workloads, a greedy set that is then pruned of every member that is not needed. Victims are
+ * judged by the object that was last given to pool_hold. */
 int policy_preempt(const struct pool *p, const struct place_request *rq, struct arena *a,
                    struct preempt_plan **ret, struct err *err) MUST_CHECK;
 /* May v be a victim of w at now? REASON_NONE, or why not. apply asks again. held as in

@@ -1,37 +1,15 @@
 /* Several workers at once. In each domain that may hold them all: take the step that costs least
  * for the workers it makes room for, until there is room; then let everybody stay who turned out
  * not to be needed. A step is the cheapest set that frees one more worker on one node (exact,
- * view.c), or one gang with all its nodes. Greedy: the least of the domains wins, and a plan may
- * be dearer than the best there is. */
-#include "policy/preempt/preempt_internal.h"
+ * view.c), or one gang with all its nodes. What that finds is then made better: where few may be
+ * victims by trying every set that could do less harm, else by letting one or two of them stay and
+ * gathering anew. Bounded, so that a plan may be dearer than the best there is, but never than what
+ * the steps alone found. */
+#include "policy/preempt/gang_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct step {         /* on a heap, the best rate first */
-    double rate;      /* harm for each worker gained; until it is judged, at most that */
-    uint32_t version; /* of the node when it was offered */
-    uint32_t at;      /* member of the run, or NONE */
-    uint32_t suspect; /* a gang, or NONE */
-};
-struct gang_plan {
-    struct planner *x;
-    uint32_t m0, n; /* members of the run */
-    uint32_t *slots, *version;
-    double *bound;       /* of one more worker on each */
-    uint32_t *member_of; /* by node: place in the run, NONE = elsewhere; shared by all runs */
-    struct step *heap;
-    uint32_t n_heap, cap_heap;
-    uint32_t *taken, n_taken, *set;
-    int64_t room, want;
-    double harm;
-};
-
-static uint32_t node_of(const struct gang_plan *g, uint32_t at)
-{
-    return g->x->p->t.members[g->m0 + at].node;
-}
 
 /* ---- heap
  * ------------------------------------------------------------------------------------------------------
@@ -100,7 +78,7 @@ static uint32_t slots_now(const struct gang_plan *g, uint32_t at)
 }
 
 /* Looks again at every member of the run on which the suspect has a worker; the sum of the gain. */
-static int64_t look_again(struct gang_plan *g, uint32_t suspect, bool keep)
+int64_t gang_look(struct gang_plan *g, uint32_t suspect, bool keep)
 {
     const struct hold *h = g->x->s[suspect].hold;
     int64_t gain = 0;
@@ -155,7 +133,7 @@ static double judge(struct gang_plan *g, const struct step *s, uint32_t *v, uint
     double harm;
 
     if (s->suspect != NONE) {
-        if (x->s[s->suspect].gone)
+        if (x->s[s->suspect].gone || x->s[s->suspect].banned)
             return HUGE_VAL;
         v[0] = s->suspect;
         *n = 1;
@@ -168,14 +146,14 @@ static double judge(struct gang_plan *g, const struct step *s, uint32_t *v, uint
     for (uint32_t i = 0; i < *n; i++)
         x->s[v[i]].gone = true;
     if (s->suspect != NONE) {
-        gain = look_again(g, s->suspect, false);
+        gain = gang_look(g, s->suspect, false);
     } else {
         gain = (int64_t)slots_now(g, s->at) - g->slots[s->at];
         for (uint32_t i = 0; i < *n; i++) {
             /* Its own node was counted: only what it frees elsewhere. */
             if (spans_nodes(x->s[v[i]].hold))
                 gain +=
-                    look_again(g, v[i], false) - ((int64_t)slots_now(g, s->at) - g->slots[s->at]);
+                    gang_look(g, v[i], false) - ((int64_t)slots_now(g, s->at) - g->slots[s->at]);
         }
     }
     for (uint32_t i = 0; i < *n; i++)
@@ -208,7 +186,7 @@ static void take_all(struct gang_plan *g, const uint32_t *v, uint32_t n)
         g->harm += x->s[v[i]].harm;
     }
     for (uint32_t i = 0; i < n; i++)
-        (void)look_again(g, v[i], true);
+        (void)gang_look(g, v[i], true);
     for (uint32_t i = 0; i < n && g->room < g->want; i++) {
         const struct hold *h = x->s[v[i]].hold;
 
@@ -223,7 +201,7 @@ static void take_all(struct gang_plan *g, const uint32_t *v, uint32_t n)
     }
 }
 
-static bool gather(struct gang_plan *g, double bound)
+bool gang_gather(struct gang_plan *g, double bound)
 {
     struct planner *x = g->x;
     uint32_t *v = x->scratch, n = 0;
@@ -245,7 +223,7 @@ static bool gather(struct gang_plan *g, double bound)
 }
 
 /* Whoever is not needed stays, the dearest first. */
-static void prune(struct gang_plan *g)
+void gang_prune(struct gang_plan *g)
 {
     struct planner *x = g->x;
     uint32_t n = 0;
@@ -256,11 +234,11 @@ static void prune(struct gang_plan *g)
         uint32_t v = g->taken[i];
 
         x->s[v].gone = false;
-        (void)look_again(g, v, true);
+        (void)gang_look(g, v, true);
         if (g->room >= g->want)
             continue;
         x->s[v].gone = true;
-        (void)look_again(g, v, true);
+        (void)gang_look(g, v, true);
         g->set[n++] = v;
         g->harm += x->s[v].harm;
     }
@@ -301,19 +279,26 @@ static void offer_gangs(struct gang_plan *g)
     }
 }
 
+void gang_offer(struct gang_plan *g)
+{
+    g->n_heap = 0;
+    for (uint32_t i = 0; i < g->n; i++)
+        offer_node(g, i);
+    offer_gangs(g);
+}
+
 static void plan_run(struct gang_plan *g, const struct offer *o)
 {
     struct planner *x = g->x;
 
     g->harm = 0;
-    g->n_heap = g->n_taken = 0;
+    g->n_taken = 0;
     for (uint32_t i = 0; i < g->n; i++)
         g->member_of[node_of(g, i)] = i;
-    for (uint32_t i = 0; i < g->n; i++)
-        offer_node(g, i);
-    offer_gangs(g);
-    if (gather(g, x->best.offer ? x->best.harm * 2 : HUGE_VAL)) {
-        prune(g);
+    gang_offer(g);
+    if (gang_gather(g, x->best.offer ? x->best.harm * 2 : HUGE_VAL)) {
+        gang_prune(g);
+        gang_refine(g);
         plan_keep(x, o, g->taken, g->n_taken, g->harm);
     }
     for (uint32_t i = 0; i < g->n_taken; i++)
@@ -411,6 +396,7 @@ void plan_gang(struct planner *x, const struct offer *o)
     g.set = g.taken + x->n + 1;
     g.slots = slots;
     g.bound = bound;
+    x->looks = GANG_LOOKS_MAX;
     n = domains_find(&g, grp, d);
     for (uint32_t i = 0; i < n; i++) {
         if (d[i].bound == HUGE_VAL ||

@@ -66,6 +66,7 @@ struct planner {
     uint32_t n_offers;
     struct rate *rates; /* room for the seats of one node */
     struct view *view;
+    uint32_t looks;    /* left, to make a plan for a gang better (of one group) */
     uint32_t *scratch; /* room for all suspects, twice */
     struct solution best;
 };

@@ -238,7 +238,7 @@ static void chips_gather(struct search *s, uint32_t node)
             c->amount[BY_MEMORY] += (double)v->hold->memory;
         }
         c->hi = i;
-        if (v->gone)
+        if (v->gone || v->banned)
             continue;
         /* Devices of another shape may be in its way even where the sum would do. */
         useful = c->amount[BY_GPU] > 0;
