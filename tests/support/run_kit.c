@@ -1,6 +1,7 @@
 /* See run_kit.h. */
 #include "tests/support/run_kit.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -97,6 +98,21 @@ long pid_parent(long pid)
     long parent = 0;
 
     return stat_read(pid, &parent) == 'X' ? 0 : parent;
+}
+
+int pid_threads(long pid)
+{
+    char path[64];
+    int n = 0;
+
+    (void)snprintf(path, sizeof path, "/proc/%ld/task", pid);
+    DIR *d = opendir(path);
+    if (!d)
+        return 0;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;)
+        n += e->d_name[0] != '.';
+    (void)closedir(d);
+    return n;
 }
 
 static long number_in(const char *path)

@@ -18,6 +18,7 @@ int run_kit_main(int argc, char **argv);
 char pid_state(long pid); /* as ps says: R S D T Z …; X = there is none */
 bool pid_alive(long pid); /* neither gone nor a zombie */
 long pid_parent(long pid);
+int pid_threads(long pid);       /* 1 of a zombie; 0 = gone */
 long pid_child(long pid);        /* its first; 0 = none */
 long pid_in_file(const char *p); /* the pid that a program wrote there; 0 = none yet */
 /* Until the process is in one of these states. */
