@@ -225,7 +225,7 @@ static void move_found(struct txn *t, const struct object *wo, const struct work
         *s->migration ? root_get(t->w, KIND_MIGRATION, wo->meta->namespace_, s->migration) : NULL;
     int64_t ms = end && end->at > ck->writtenAt ? end->at - ck->writtenAt : 0;
 
-    if (!object_open_move(o) || object_as(o, migration)->status->fromEpoch != ck->epoch)
+    if (!o || !object_open_move(o) || object_as(o, migration)->status->fromEpoch != ck->epoch)
         return;
     struct migration *m = object_edit_as(o, migration, t->a);
     double lost = (double)s->placement->gpus / 1000 * (double)ms / 1000;
