@@ -216,7 +216,10 @@ void order_stage(struct site *t, const struct object *workload, const struct pla
 /* Advised time between two checkpoints that take write_ms each; 0 = none. t and p may be NULL. */
 int64_t order_interval_ms(const struct site *t, const struct object *workload,
                           const struct placement *p, int64_t write_ms);
-bool end_by_target(const struct run_end *e); /* the machine failed it, not the program */
+/* The machine failed it, not the program: its runner was killed, its lease ran out, the machine
+ * restarted, or nothing could be started there. */
+bool reason_of_target(const char *reason);
+bool end_by_target(const struct run_end *e);
 
 /* ---- events.c, retention.c
  * ---------------------------------------------------------------------------------------------------

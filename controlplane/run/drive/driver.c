@@ -299,19 +299,17 @@ static void tick_reserved(struct driver *d, struct site *t)
 #define TARGET_ENDS_MAX 5
 #define BAD_CHECKPOINTS_MAX 16
 
-/* The target failed it, not the program: its runner was killed or its lease ran out. Placed again
- * without counting as a failure of its own, but not for ever: who kills its own runner must stop
- * some day. */
+/* The target failed it, not the program. Placed again without counting as a failure of its own, but
+ * not for ever: who kills its own runner, or starts nowhere, must stop some day. */
 static bool target_failed_it(const struct driver *d)
 {
     const struct workload_status *s = status_of(d);
     unsigned before = 0;
 
-    if (!d->seen.lease_lost && strcmp(d->seen.reason, "RunnerKilled"))
+    if (!d->seen.lease_lost && !reason_of_target(d->seen.reason))
         return false;
     for (uint32_t i = 0; i < s->n_ends; i++)
-        before +=
-            !strcmp(s->ends[i].reason, "RunnerKilled") || !strcmp(s->ends[i].reason, "LeaseLost");
+        before += reason_of_target(s->ends[i].reason);
     return before < TARGET_ENDS_MAX;
 }
 

@@ -70,11 +70,21 @@ static double interruptions_per_hour(const struct site *t, const struct placemen
     return any;
 }
 
-/* The machine failed it, not the program: its runner was killed, or its lease ran out. */
+bool reason_of_target(const char *reason)
+{
+    static const char *const reasons[] = {"RunnerKilled", "LeaseLost", "MachineRestarted",
+                                          "StartFailed"};
+
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (strcmp(reason, reasons[i]) == 0)
+            return true;
+    return false;
+}
+
 bool end_by_target(const struct run_end *e)
 {
     return e->proof == PROOF_LEASE_EXPIRED || e->proof == PROOF_OPERATOR ||
-           !strcmp(e->reason, "RunnerKilled") || !strcmp(e->reason, "LeaseLost");
+           reason_of_target(e->reason);
 }
 
 /* Expected time between two failures in ms, 0 = not known: a price sheet's figure, else what this

@@ -206,7 +206,7 @@ static enum ledger_cause end_cause(const struct root *r, const struct object *be
                                    const struct workload_status *after)
 {
     static const char *const failed[] = {"RunnerKilled", "LeaseLost", "MachineRestarted",
-                                         "TargetRemoved"};
+                                         "StartFailed", "TargetRemoved"};
     const struct workload_status *was = object_as(before, workload)->status;
 
     if (!after || after->phase == PHASE_SUCCEEDED || after->phase == PHASE_CANCELLED)

@@ -450,12 +450,15 @@ void sim_room_power(struct sim_room *r, bool on)
         sim_room_kill_run(r, container_of(it, struct sim_run, link));
     sim_crash(r->host);
 }
+/* The ways in which a machine fails what runs on it, in turn. */
 void sim_room_kill_run(struct sim_room *r, struct sim_run *run)
 {
+    static const char *const reasons[] = {"RunnerKilled", "MachineRestarted", "StartFailed"};
+
     (void)r;
     if (over(run))
         return;
-    run->reason = "RunnerKilled";
+    run->reason = reasons[run->key.epoch % 3];
     sim_run_end(run, 0, SIGKILL);
 }
 

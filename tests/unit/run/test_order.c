@@ -142,6 +142,12 @@ static void test_interval(void **state)
     x.w->status->n_ends = 3;
     x.w->status->startedAt = 2 * HOUR;
     assert_int_equal(interval(&x), policy_checkpoint_interval(WRITE_MS, 4 * HOUR));
+    ends[0].reason = "MachineRestarted";
+    assert_int_equal(interval(&x), policy_checkpoint_interval(WRITE_MS, 4 * HOUR));
+    ends[0].reason = "StartFailed";
+    assert_int_equal(interval(&x), policy_checkpoint_interval(WRITE_MS, 4 * HOUR));
+    ends[0].reason = "Failed"; /* that was its own */
+    assert_int_equal(interval(&x), policy_checkpoint_interval(WRITE_MS, 8 * HOUR));
     x.w->spec->checkpoint->interval = "7m"; /* its owner knows better */
     assert_int_equal(interval(&x), 7 * 60000);
     world_fini(&x);
