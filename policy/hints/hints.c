@@ -3,6 +3,8 @@
  * number is told only when one less was tried, too, or cannot do. Work is bounded: HINT_TRIES
  * decisions.
  *
+ * Where no single change does, two may (pairs.c).
+ *
  * Tries of a queue or a policy put a changed copy of the document in its place for the time of one
  * decision. Limits are read from the document each time, so that no account and no table has to be
  * built anew. */
@@ -12,6 +14,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Do the same reasons stand in the way of the same candidates? */
+static bool alike(const struct place *a, const struct place *b)
+{
+    if (a->pending != b->pending || a->n_rows != b->n_rows)
+        return false;
+    for (uint32_t i = 0; i < a->n_rows; i++) {
+        const struct row *x = &a->rows[i], *y = &b->rows[i];
+
+        if (x->target != y->target || x->group != y->group || x->reason != y->reason)
+            return false;
+    }
+    return true;
+}
+
 bool hint_try(struct hints *h, const struct object *workload, int64_t now_ms, struct tried *ret)
 {
     AUTO_ARENA a = NULL;
@@ -20,6 +36,7 @@ bool hint_try(struct hints *h, const struct object *workload, int64_t now_ms, st
     struct err err;
 
     *ret = (struct tried){0};
+    h->nearer = false;
     if (!h->tries)
         return false;
     h->tries--;
@@ -27,8 +44,12 @@ bool hint_try(struct hints *h, const struct object *workload, int64_t now_ms, st
     pl = arena_new(a, struct place);
     rq.workload = workload;
     rq.now_ms = now_ms;
-    if (place_look(pl, h->p, &rq, a, &err) < 0 || !pl->chosen)
+    if (place_look(pl, h->p, &rq, a, &err) < 0)
         return false;
+    if (!pl->chosen) {
+        h->nearer = !alike(h->pl, pl);
+        return false;
+    }
     *ret = (struct tried){
         .placed = true,
         .priced = pl->chosen->priced && pl->need.mode != NEED_CPU,
@@ -43,32 +64,16 @@ bool hint_try(struct hints *h, const struct object *workload, int64_t now_ms, st
 
 bool hint_try_edit(struct hints *h, const struct edit *e, struct tried *ret)
 {
-    AUTO_ARENA a = arena_create(0);
-    struct workload *w = object_edit_as(h->rq->workload, workload, a);
-    struct object *o;
+    struct done d;
     bool r;
 
-    e->apply(e, w->spec, a);
-    o = object_make(h->rq->workload->kind, w);
-    r = hint_try(h, o, h->rq->now_ms, ret);
-    (void)object_unref(o);
-    return r;
-}
-
-bool hint_try_document(struct hints *h, enum kind_id kind, uint32_t at, const void *body,
-                       struct tried *ret)
-{
-    struct docs *d = &h->p->docs[kind];
-    const struct object *was = d->v[at];
-    struct object *o = object_make(was->kind, body);
-    struct err err;
-    bool r = false;
-
-    d->v[at] = o;
-    if (kind != KIND_QUEUE || policy_queues_check(d->v, d->n, &err) == 0)
-        r = hint_try(h, h->rq->workload, h->rq->now_ms, ret);
-    d->v[at] = was;
-    (void)object_unref(o);
+    h->nearer = false;
+    if (!hint_do(h, e, &d))
+        return false;
+    r = hint_try(h, h->rq->workload, h->rq->now_ms, ret);
+    hint_undo(h, &d);
+    if (r)
+        h->last = *e;
     return r;
 }
 
@@ -112,7 +117,7 @@ int64_t hint_most(struct hints *h, struct edit *e, int64_t low, int64_t high, in
 
 void hint_add(struct hints *h, const char *format, ...)
 {
-    char text[200];
+    char text[HINT_TEXT_MAX];
     va_list args;
 
     if (h->n >= h->max)
@@ -124,7 +129,20 @@ void hint_add(struct hints *h, const char *format, ...)
         if (strcmp(h->texts[i], text) == 0)
             return;
     }
+    if (h->seconds)
+        h->seconds[h->n] = h->last;
     h->texts[h->n++] = arena_strdup(h->a, text);
+}
+
+void hint_first(struct hints *h, const struct edit *e, const char *words)
+{
+    if (!h->firsts || !h->nearer || h->n_firsts == FIRSTS_MAX)
+        return;
+    for (uint32_t i = 0; i < h->n_firsts; i++) {
+        if (strcmp(h->firsts[i].words, words) == 0)
+            return;
+    }
+    h->firsts[h->n_firsts++] = (struct first){*e, words};
 }
 
 const char *hint_where(struct hints *h, const struct tried *t)
@@ -135,6 +153,18 @@ const char *hint_where(struct hints *h, const struct tried *t)
         return arena_printf(h->a, "(%s)", t->target);
     return arena_printf(h->a, "(%s, %s%.2f%s%s/h)", t->target, dollar ? "$" : "", t->price,
                         dollar ? "" : " ", dollar ? "" : t->currency);
+}
+
+bool hint_tell(struct hints *h, const struct edit *e, const char *words)
+{
+    struct tried t;
+
+    if (!hint_try_edit(h, e, &t)) {
+        hint_first(h, e, words);
+        return false;
+    }
+    hint_add(h, "%s %s", words, hint_where(h, &t));
+    return true;
 }
 
 bool hint_any(const struct hints *h, enum reason r)
@@ -185,8 +215,12 @@ int policy_hints(const struct pool *p, const struct place_request *rq,
     if (r < 0 || h.pl->chosen || hopeless(h.pl))
         return r;
     h.texts = arena_array(a, const char *, max + 1);
+    h.firsts = arena_array(scratch, struct first, FIRSTS_MAX);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && h.n < max; i++)
         kinds[i](&h);
+    /* Without tries left a single one may have been missed. */
+    if (!h.n && h.tries && max)
+        hint_pairs(&h, kinds, sizeof(kinds) / sizeof(*kinds) - 1); /* without priority */
     *ret = h.texts;
     *ret_n = h.n;
     return 0;

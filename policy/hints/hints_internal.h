@@ -6,11 +6,35 @@
 #include "policy/place/place_internal.h"
 
 #define HINT_TRIES 96 /* decisions that one search may cost */
+#define FIRSTS_MAX 24 /* changes that two may begin with */
+#define HINT_TEXT_MAX 400
 
 struct tried {
     bool placed, priced;
     const char *target, *currency; /* of the table and its sheets */
     double price, useful;
+};
+/* One change: of the workload's spec, of a document (limits differ, nothing that the pool has
+ * counted by), or of the time alone. Which one is told by the function, how far by n, x, s, target:
+ * what it points to outlives the search. */
+struct edit {
+    void (*apply)(const struct edit *e, struct workload_spec *s, struct arena *a); /* or */
+    void (*limit)(const struct edit *e, void *body); /* of the document `at` of `kind`, or */
+    int64_t at_ms;
+    enum kind_id kind;
+    uint32_t at;
+    int64_t n;
+    double x;
+    const char *s;
+    const struct object *target;
+    int field;
+    int64_t step; /* n, at_ms less this, x less that: one step smaller; 0 = there is none */
+    double step_x;
+};
+/* A change that was tried, removed what stood in the way first, and was not enough alone. */
+struct first {
+    struct edit edit;
+    const char *words;
 };
 struct hints {
     struct pool *p;
@@ -22,32 +46,43 @@ struct hints {
     const char **texts;
     uint32_t n;
     size_t max;
-};
-/* One change of the workload's spec; which one is told by the function, how far by n, s, target. */
-struct edit {
-    void (*apply)(const struct edit *e, struct workload_spec *s, struct arena *a);
-    int64_t n;
-    double x;
-    const char *s;
-    const struct object *target;
-    int field;
+    struct edit last;     /* that admitted it */
+    bool nearer;          /* the last try did not, but other reasons stood in the way */
+    struct first *firsts; /* NULL: not collected */
+    uint32_t n_firsts;
+    struct edit *seconds; /* of the texts; NULL: not collected */
 };
 
 /* hints.c */
 bool hint_try(struct hints *h, const struct object *workload, int64_t now_ms, struct tried *ret);
 bool hint_try_edit(struct hints *h, const struct edit *e, struct tried *ret);
-/* With another document of the same shape (limits differ, nothing that the pool has counted by) in
- * its place. */
-bool hint_try_document(struct hints *h, enum kind_id kind, uint32_t at, const void *body,
-                       struct tried *ret);
 /* The largest n of [low, high] with which the edit admits it, or low - 1. `guess`: where to begin.
  */
 int64_t hint_most(struct hints *h, struct edit *e, int64_t low, int64_t high, int64_t guess,
                   struct tried *ret);
+/* The change that admitted it last, in words. */
 void hint_add(struct hints *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Of a change that was tried last and was not enough. */
+void hint_first(struct hints *h, const struct edit *e, const char *words);
+/* Tries it, and tells it: "WORDS (ams-slurm, $1.31/h)", or keeps it as a first. */
+bool hint_tell(struct hints *h, const struct edit *e, const char *words);
 /* "(ams-slurm, $1.31/h)" */
 const char *hint_where(struct hints *h, const struct tried *t);
 bool hint_any(const struct hints *h, enum reason r); /* did a candidate fail for that? */
+
+/* pairs.c: for one whom no single change admits. As if a change were done, until it is undone. */
+struct done {
+    struct place_request rq;
+    const struct place_request *rq_was;
+    const struct workload_spec *spec_was;
+    struct object *made;
+    const struct object *doc_was;
+    enum kind_id kind;
+    uint32_t at;
+};
+bool hint_do(struct hints *h, const struct edit *e, struct done *ret); /* false: not allowed */
+void hint_undo(struct hints *h, struct done *d);
+void hint_pairs(struct hints *h, void (*const *kinds)(struct hints *), size_t n_kinds);
 
 /* In the order in which they are told. */
 void hint_classes(struct hints *h); /* wider.c: more places */

@@ -32,7 +32,6 @@ static void wait_for_step(struct hints *h)
     AUTO_ARENA a = arena_create(0);
     int64_t *v = arena_array(a, int64_t, h->pl->n_rows + 1);
     uint32_t n = 0, tried = 0;
-    struct tried t;
 
     for (uint32_t i = 0; i < h->pl->n_rows; i++) {
         if (h->pl->rows[i].reason == REASON_SPILL_WAIT && h->pl->rows[i].x > 0)
@@ -41,26 +40,32 @@ static void wait_for_step(struct hints *h)
     if (n > 1)
         qsort(v, n, sizeof(*v), cmp_ms);
     for (uint32_t i = 0; i < n && tried < TIMES_TRIED; i++) {
+        struct edit e = {.at_ms = v[i], .step = 60000};
+
         if (i && v[i] == v[i - 1])
             continue;
         tried++;
-        if (!hint_try(h, h->rq->workload, v[i], &t))
-            continue;
-        hint_add(h, "wait until %s: the policy's order opens the next step %s", minute(h, v[i]),
-                 hint_where(h, &t));
-        return;
+        if (hint_tell(h, &e,
+                      arena_printf(h->a, "wait until %s: the policy's order opens the next step",
+                                   minute(h, v[i]))))
+            return;
     }
+}
+
+static void wait_for_window(struct hints *h)
+{
+    struct edit e = {.at_ms = h->pl->opens_ms, .step = 60000};
+
+    if (h->pl->pending == REASON_WINDOW && e.at_ms)
+        (void)hint_tell(
+            h, &e,
+            arena_printf(h->a, "wait until %s: the policy's window allows it", minute(h, e.at_ms)));
 }
 
 void hint_wait(struct hints *h)
 {
-    struct tried t;
-
     wait_for_step(h);
-    if (h->pl->pending == REASON_WINDOW && h->pl->opens_ms &&
-        hint_try(h, h->rq->workload, h->pl->opens_ms, &t))
-        hint_add(h, "wait until %s: the policy's window allows it %s", minute(h, h->pl->opens_ms),
-                 hint_where(h, &t));
+    wait_for_window(h);
 }
 
 /* ---- priority

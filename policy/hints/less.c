@@ -69,22 +69,20 @@ static void raise_cap(struct hints *h, bool in_all)
     uint32_t n = caps(h, in_all, a, &v);
 
     for (uint32_t i = 0; i < n && i < PRICES_TRIED; i++) {
-        struct edit e = {.apply = in_all ? set_cost : set_gpu_hour, .x = cents_up(v[i])};
-        struct tried t;
+        struct edit e = {
+            .apply = in_all ? set_cost : set_gpu_hour, .x = cents_up(v[i]), .step_x = 0.01};
 
-        if (!hint_try_edit(h, &e, &t))
-            continue;
-        hint_add(h, "%s raised to %.2f %s", in_all ? "maxCost" : "maxGpuHourPrice", e.x,
-                 hint_where(h, &t));
-        return;
+        if (hint_tell(h, &e,
+                      arena_printf(h->a, "%s raised to %.2f",
+                                   in_all ? "maxCost" : "maxGpuHourPrice", e.x)))
+            return;
     }
 }
 
 static void move_deadline(struct hints *h)
 {
     double best = 0;
-    struct edit e = {.apply = set_deadline};
-    struct tried t;
+    struct edit e = {.apply = set_deadline, .step = 60000};
     char at[32];
 
     for (uint32_t i = 0; i < h->pl->n_rows; i++) {
@@ -100,25 +98,21 @@ static void move_deadline(struct hints *h)
         return;
     e.n = h->rq->now_ms + (int64_t)(h->pl->left_h / best * 3600000);
     e.n = (e.n + 59999) / 60000 * 60000;
-    if (!hint_try_edit(h, &e, &t))
-        return;
     time_print(e.n, at);
-    hint_add(h, "deadline moved to %s %s", at, hint_where(h, &t));
+    (void)hint_tell(h, &e, arena_printf(h->a, "deadline moved to %s", at));
 }
 
 void hint_prices(struct hints *h)
 {
-    struct tried t;
-
     raise_cap(h, false);
     raise_cap(h, true);
     if (hint_any(h, REASON_PRICE_UNKNOWN)) {
         struct edit hour = {.apply = set_gpu_hour}, all = {.apply = set_cost};
 
-        if (h->spec->maxGpuHourPrice > 0 && hint_try_edit(h, &hour, &t))
-            hint_add(h, "without maxGpuHourPrice %s", hint_where(h, &t));
-        if (h->spec->maxCost > 0 && hint_try_edit(h, &all, &t))
-            hint_add(h, "without maxCost %s", hint_where(h, &t));
+        if (h->spec->maxGpuHourPrice > 0)
+            (void)hint_tell(h, &hour, "without maxGpuHourPrice");
+        if (h->spec->maxCost > 0)
+            (void)hint_tell(h, &all, "without maxCost");
     }
     move_deadline(h);
 }

@@ -34,30 +34,76 @@ static const char *of_class(struct hints *h, const struct queue_spec *s, const c
     return arena_printf(h->a, " of %s", class_[0] ? class_ : "any class");
 }
 
+static struct queue_gpus *line_to_change(const struct edit *e, void *body)
+{
+    return line_of(((struct queue *)body)->spec, e->s);
+}
+static void add_burst(const struct edit *e, void *body)
+{
+    line_to_change(e, body)->burst += e->n;
+}
+static void add_borrow(const struct edit *e, void *body)
+{
+    line_to_change(e, body)->borrowLimit += e->n;
+}
+static void add_guaranteed(const struct edit *e, void *body)
+{
+    line_to_change(e, body)->guaranteed += e->n;
+}
+static void add_lend(const struct edit *e, void *body)
+{
+    line_to_change(e, body)->lendLimit += e->n;
+}
+static void set_lend(const struct edit *e, void *body)
+{
+    (void)e;
+    ((struct queue *)body)->spec->lend = true;
+}
+static void add_policy(const struct edit *e, void *body)
+{
+    ((struct placement_policy *)body)->spec->maxGPUs += e->n;
+}
+static void add_window(const struct edit *e, void *body)
+{
+    ((struct placement_policy *)body)->spec->windows[e->field].maxGPUs += e->n;
+}
+
+static bool tell_limit(struct hints *h, const struct edit *e, const char *words)
+{
+    struct tried t;
+
+    if (!hint_try_edit(h, e, &t)) {
+        hint_first(h, e, words);
+        return false;
+    }
+    hint_add(h, "%s", words);
+    return true;
+}
+
+static const struct queue_spec *queue_at(const struct hints *h, uint32_t at)
+{
+    return object_as(h->p->docs[KIND_QUEUE].v[at], queue)->spec;
+}
+
 /* ---- more for its own
  * -------------------------------------------------------------------------------------------------------
  */
 static bool raise_burst(struct hints *h, const char *class_, const struct quota_answer *q)
 {
-    AUTO_ARENA a = arena_create(0);
     uint32_t at = strmap_get(&h->p->queue_by_name, q->queue);
-    struct queue *body = object_edit_as(h->p->docs[KIND_QUEUE].v[at], queue, a);
-    const char *name = q->all ? "" : class_;
-    struct queue_gpus *g = line_of(body->spec, name);
-    int64_t more = whole(q->held + asked(h) - q->limit);
-    struct tried t;
+    struct edit e = {.limit = q->borrow ? add_borrow : add_burst,
+                     .kind = KIND_QUEUE,
+                     .at = at,
+                     .n = whole(q->held + asked(h) - q->limit),
+                     .s = q->all ? "" : class_,
+                     .step = 1};
 
-    if (!g || more <= 0)
+    if (!quota_line(h->p->docs[KIND_QUEUE].v[at], e.s) || e.n <= 0)
         return false;
-    if (q->borrow)
-        g->borrowLimit += more;
-    else
-        g->burst += more;
-    if (!hint_try_document(h, KIND_QUEUE, at, body, &t))
-        return false;
-    hint_add(h, "%s%s raised by %lld in queue %s", q->borrow ? "borrowLimit" : "burst",
-             of_class(h, body->spec, name), (long long)more, q->queue);
-    return true;
+    return tell_limit(h, &e,
+                      arena_printf(h->a, "%s%s raised by %lld in queue %s",
+                                   q->borrow ? "borrowLimit" : "burst",
+                                   of_class(h, queue_at(h, at), e.s), (long long)e.n, q->queue));
 }
 
 static bool has_children(const struct pool *p, uint32_t queue)
@@ -73,26 +119,21 @@ static bool has_children(const struct pool *p, uint32_t queue)
  * (policy_queues_check). */
 static void raise_guaranteed(struct hints *h, const char *class_, uint32_t i_class)
 {
-    AUTO_ARENA a = arena_create(0);
     uint32_t at = h->pl->queue;
-    struct queue *body;
-    struct queue_gpus *g;
-    struct tried t;
-    int64_t more;
+    struct edit e = {.limit = add_guaranteed, .kind = KIND_QUEUE, .at = at, .s = class_, .step = 1};
+    const struct queue_gpus *g;
 
     if (at == NONE || has_children(h->p, at))
         return;
-    body = object_edit_as(h->p->docs[KIND_QUEUE].v[at], queue, a);
-    g = line_of(body->spec, class_);
+    g = quota_line(h->p->docs[KIND_QUEUE].v[at], class_);
     if (!g)
         return;
-    more = whole(*queue_cell(h->p, at, i_class) + asked(h)) - g->guaranteed;
-    if (more <= 0)
-        return;
-    g->guaranteed += more;
-    if (hint_try_document(h, KIND_QUEUE, at, body, &t))
-        hint_add(h, "guaranteed%s raised by %lld in queue %s", of_class(h, body->spec, class_),
-                 (long long)more, h->pl->queue_name);
+    e.n = whole(*queue_cell(h->p, at, i_class) + asked(h)) - g->guaranteed;
+    if (e.n > 0)
+        (void)tell_limit(h, &e,
+                         arena_printf(h->a, "guaranteed%s raised by %lld in queue %s",
+                                      of_class(h, queue_at(h, at), class_), (long long)e.n,
+                                      h->pl->queue_name));
 }
 
 /* ---- more from others
@@ -100,24 +141,24 @@ static void raise_guaranteed(struct hints *h, const char *class_, uint32_t i_cla
  */
 static void lend_more(struct hints *h, uint32_t at, const char *class_, int64_t more)
 {
-    AUTO_ARENA a = arena_create(0);
-    struct queue *body = object_edit_as(h->p->docs[KIND_QUEUE].v[at], queue, a);
-    struct queue_gpus *g = line_of(body->spec, class_);
+    const struct queue_spec *s = queue_at(h, at);
     const char *name = h->p->docs[KIND_QUEUE].v[at]->meta->name;
-    struct tried t;
+    struct edit e = {.limit = set_lend, .kind = KIND_QUEUE, .at = at, .s = class_};
 
-    if (body->spec->lend && !QUOTA_GIVEN(g, lendLimit))
-        return; /* it lends all there is */
-    if (body->spec->lend) {
-        g->lendLimit += more;
-        if (hint_try_document(h, KIND_QUEUE, at, body, &t))
-            hint_add(h, "lendLimit%s raised by %lld in queue %s", of_class(h, body->spec, class_),
-                     (long long)more, name);
+    if (!s->lend) {
+        (void)tell_limit(
+            h, &e,
+            arena_printf(h->a, "queue %s lends what it is guaranteed and does not use", name));
         return;
     }
-    body->spec->lend = true;
-    if (hint_try_document(h, KIND_QUEUE, at, body, &t))
-        hint_add(h, "queue %s lends what it is guaranteed and does not use", name);
+    if (!QUOTA_GIVEN(quota_line(h->p->docs[KIND_QUEUE].v[at], class_), lendLimit))
+        return; /* it lends all there is */
+    e.limit = add_lend;
+    e.n = more;
+    e.step = 1;
+    (void)tell_limit(h, &e,
+                     arena_printf(h->a, "lendLimit%s raised by %lld in queue %s",
+                                  of_class(h, s, class_), (long long)more, name));
 }
 
 static void lenders(struct hints *h, const char *class_, int64_t more)
@@ -163,20 +204,36 @@ void hint_quota(struct hints *h)
 /* ---- the policy
  * ------------------------------------------------------------------------------------------------------------
  */
+static void raise_window(struct hints *h)
+{
+    const struct placement_policy_spec *s = h->pl->order;
+    struct window_answer w = window_limit(h->p, s, h->rq->now_ms);
+    struct edit e = {
+        .limit = add_window, .kind = KIND_PLACEMENT_POLICY, .at = h->pl->i_policy, .step = 1};
+
+    if (!w.limited || w.unknown_zone)
+        return;
+    e.field = (int)(w.window - s->windows);
+    e.n = whole(h->p->policy_held[h->pl->i_policy] + asked(h)) - w.max_gpus;
+    if (e.n > 0)
+        (void)tell_limit(
+            h, &e,
+            arena_printf(h->a, "maxGPUs raised by %lld in the window %s-%s of policy %s",
+                         (long long)e.n, w.window->from, w.window->to, h->pl->policy->meta->name));
+}
+
 void hint_policy(struct hints *h)
 {
-    AUTO_ARENA a = NULL;
-    struct placement_policy *body;
-    struct tried t;
-    int64_t more;
+    struct edit e = {
+        .limit = add_policy, .kind = KIND_PLACEMENT_POLICY, .at = h->pl->i_policy, .step = 1};
 
+    if (h->pl->pending == REASON_WINDOW)
+        raise_window(h);
     if (h->pl->pending != REASON_POLICY_LIMIT)
         return;
-    a = arena_create(0);
-    body = object_edit_as(h->pl->policy, placement_policy, a);
-    more = whole(h->p->policy_held[h->pl->i_policy] + asked(h)) - body->spec->maxGPUs;
-    body->spec->maxGPUs += more;
-    if (more > 0 && hint_try_document(h, KIND_PLACEMENT_POLICY, h->pl->i_policy, body, &t))
-        hint_add(h, "maxGPUs raised by %lld in policy %s", (long long)more,
-                 h->pl->policy->meta->name);
+    e.n = whole(h->p->policy_held[h->pl->i_policy] + asked(h)) - h->pl->order->maxGPUs;
+    if (e.n > 0)
+        (void)tell_limit(h, &e,
+                         arena_printf(h->a, "maxGPUs raised by %lld in policy %s", (long long)e.n,
+                                      h->pl->policy->meta->name));
 }

@@ -34,6 +34,7 @@ static void add_class(const struct edit *e, struct workload_spec *s, struct aren
 }
 
 struct class_hint {
+    struct edit edit;
     const char *name;
     struct tried t;
 };
@@ -73,12 +74,18 @@ void hint_classes(struct hints *h)
             continue;
         tried++;
         found[n].name = t->classes[c].name;
-        n += hint_try_edit(h, &e, &found[n].t);
+        found[n].edit = e;
+        if (hint_try_edit(h, &e, &found[n].t))
+            n++;
+        else
+            hint_first(h, &e, arena_printf(h->a, "class %s allowed too", e.s));
     }
     if (n > 1)
         qsort(found, n, sizeof(*found), cmp_class);
-    for (uint32_t i = 0; i < n && i < CLASSES_TOLD; i++)
+    for (uint32_t i = 0; i < n && i < CLASSES_TOLD; i++) {
+        h->last = found[i].edit;
         hint_add(h, "class %s allowed too %s", found[i].name, hint_where(h, &found[i].t));
+    }
 }
 
 /* ---- targets that the workload's own selector leaves out
@@ -200,6 +207,22 @@ static bool says_something(enum target_field f, const struct target_spec *t)
            !(f == F_SITE && !t->site[0]) && !(f == F_JURISDICTION && !t->jurisdiction[0]);
 }
 
+static void drop_targets(const struct edit *e, struct workload_spec *s, struct arena *a)
+{
+    (void)e;
+    (void)a;
+    s->targets = NULL;
+}
+
+/* Where more than one field keeps targets out. */
+static void all_targets(struct hints *h)
+{
+    struct edit e = {.apply = drop_targets};
+
+    if (hint_any(h, REASON_NOT_SELECTED))
+        (void)hint_tell(h, &e, "without targets");
+}
+
 void hint_targets(struct hints *h)
 {
     uint32_t told = 0, tried = 0;
@@ -209,7 +232,6 @@ void hint_targets(struct hints *h)
     for (uint32_t i = 0; i < h->pl->n_rows && told < TARGETS_TOLD && tried < TARGETS_TRIED; i++) {
         const struct object *target = h->p->t.targets[h->pl->rows[i].target].obj;
         struct edit e = {.apply = widen, .target = target};
-        struct tried t;
 
         if (h->pl->rows[i].reason != REASON_NOT_SELECTED || h->pl->rows[i].text)
             continue;
@@ -217,11 +239,10 @@ void hint_targets(struct hints *h)
         if (!says_something((enum target_field)e.field, target_spec_of(target)))
             continue;
         tried++;
-        if (!hint_try_edit(h, &e, &t))
-            continue;
-        hint_add(h, "%s %s", widened(h, (enum target_field)e.field, target), hint_where(h, &t));
-        told++;
+        told += hint_tell(h, &e, widened(h, (enum target_field)e.field, target));
     }
+    if (!told)
+        all_targets(h);
 }
 
 /* ---- devices
@@ -293,31 +314,28 @@ static void lower_to_what_is(struct hints *h, bool speed)
         struct edit e = {.apply = speed ? set_speed : set_memory,
                          .n = (int64_t)v[i],
                          .x = floor(v[i] * 10000) / 10000};
-        struct tried t;
         char bytes[32];
+        const char *words;
 
-        if (!hint_try_edit(h, &e, &t))
-            continue;
         quantity_print_bytes(e.n, bytes);
-        if (speed)
-            hint_add(h, "minSpeed lowered to %.10g %s", e.x, hint_where(h, &t));
-        else
-            hint_add(h, "minMemory lowered to %s %s", bytes, hint_where(h, &t));
-        return;
+        words = speed ? arena_printf(h->a, "minSpeed lowered to %.10g", e.x)
+                      : arena_printf(h->a, "minMemory lowered to %s", bytes);
+        if (hint_tell(h, &e, words))
+            return;
     }
 }
 
 void hint_devices(struct hints *h)
 {
     struct edit link = {.apply = drop_interconnect}, soft = {.apply = soft_isolation};
-    struct tried t;
 
     if (h->pl->need.mode == NEED_CPU)
         return;
-    if (h->pl->gpu->interconnect[0] && hint_try_edit(h, &link, &t))
-        hint_add(h, "without interconnect %s %s", h->pl->gpu->interconnect, hint_where(h, &t));
-    if (h->pl->gpu->isolation == ISOLATION_HARD && hint_try_edit(h, &soft, &t))
-        hint_add(h, "isolation soft %s", hint_where(h, &t));
+    if (h->pl->gpu->interconnect[0])
+        (void)hint_tell(h, &link,
+                        arena_printf(h->a, "without interconnect %s", h->pl->gpu->interconnect));
+    if (h->pl->gpu->isolation == ISOLATION_HARD)
+        (void)hint_tell(h, &soft, "isolation soft");
     lower_to_what_is(h, false);
     lower_to_what_is(h, true);
 }
@@ -334,21 +352,18 @@ static void set_within(const struct edit *e, struct workload_spec *s, struct are
 void hint_topology(struct hints *h)
 {
     enum domain_level within = h->pl->need.within;
-    struct tried t;
 
     if (!within || !hint_any(h, REASON_TOPOLOGY))
         return;
     for (int level = (int)within + 1; level <= (int)LEVEL_TARGET; level++) {
-        struct edit e = {.apply = set_within, .n = level};
+        struct edit e = {.apply = set_within, .n = level, .step = 1};
+        const char *words = level == (int)LEVEL_TARGET
+                                ? "without topology.within"
+                                : arena_printf(h->a, "within one %s instead of one %s",
+                                               domain_level_text((enum domain_level)level),
+                                               domain_level_text(within));
 
-        if (!hint_try_edit(h, &e, &t))
-            continue;
-        if (level == (int)LEVEL_TARGET)
-            hint_add(h, "without topology.within %s", hint_where(h, &t));
-        else
-            hint_add(h, "within one %s instead of one %s %s",
-                     domain_level_text((enum domain_level)level), domain_level_text(within),
-                     hint_where(h, &t));
-        return;
+        if (hint_tell(h, &e, words))
+            return;
     }
 }

@@ -13,6 +13,7 @@ enum hint_kind {
     H_REGION,
     H_TARGET,
     H_LABELS,
+    H_TARGETS,
     H_INTERCONNECT,
     H_ISOLATION,
     H_MIN_MEMORY,
@@ -24,6 +25,7 @@ enum hint_kind {
     H_LEND_LIMIT,
     H_LEND,
     H_MAX_GPUS,
+    H_WINDOW,
     H_PRICE,
     H_COST,
     H_DEADLINE,
@@ -63,6 +65,9 @@ static inline bool read_place(const char *t, struct change *c)
         return true;
     c->kind = H_LABELS;
     if (strncmp(t, "without targets.matchLabels (", 29) == 0)
+        return true;
+    c->kind = H_TARGETS;
+    if (strncmp(t, "without targets (", 17) == 0)
         return true;
     c->kind = H_INTERCONNECT;
     if (sscanf(t, "without interconnect %63s (", c->s) == 1)
@@ -109,6 +114,12 @@ static inline bool read_limit(const char *t, struct change *c)
         return true;
     c->kind = H_MAX_GPUS;
     if (sscanf(t, "maxGPUs raised by %lld in policy %63s", &n, c->s) == 2) {
+        c->n = n;
+        return true;
+    }
+    c->kind = H_WINDOW;
+    if (sscanf(t, "maxGPUs raised by %lld in the window %63s of policy %63s", &n, c->class_,
+               c->s) == 3) {
         c->n = n;
         return true;
     }
@@ -262,6 +273,9 @@ static inline void change_spec(const struct change *c, struct workload_spec *s, 
     case H_PRIORITY:
         s->priorityClassName = c->s;
         return;
+    case H_TARGETS:
+        s->targets = NULL;
+        return;
     default:
         change_targets(c, s->targets, a);
     }
@@ -278,17 +292,25 @@ static inline const struct object *made_of(const struct world *w, enum kind_id k
     return NULL;
 }
 
-static inline struct object *changed_limit(const struct world *w, const struct change *c,
-                                           struct arena *a)
+/* Of the policy or queue as it is in `was`, or NULL: as the world has it. */
+static inline struct object *changed_limit(const struct world *w, const struct object *was,
+                                           const struct change *c, struct arena *a)
 {
-    if (c->kind == H_MAX_GPUS) {
-        const struct object *o = made_of(w, KIND_PLACEMENT_POLICY, c->s);
+    if (c->kind == H_MAX_GPUS || c->kind == H_WINDOW) {
+        const struct object *o = was ? was : made_of(w, KIND_PLACEMENT_POLICY, c->s);
         struct placement_policy *p = object_edit_as(o, placement_policy, a);
+        char hours[16];
 
-        p->spec->maxGPUs += c->n;
+        p->spec->maxGPUs += c->kind == H_MAX_GPUS ? c->n : 0;
+        for (uint32_t i = 0; i < p->spec->n_windows; i++) {
+            (void)snprintf(hours, sizeof(hours), "%s-%s", p->spec->windows[i].from,
+                           p->spec->windows[i].to);
+            if (c->kind == H_WINDOW && strcmp(hours, c->class_) == 0)
+                p->spec->windows[i].maxGPUs += c->n;
+        }
         return object_make(o->kind, p);
     }
-    const struct object *o = made_of(w, KIND_QUEUE, c->s);
+    const struct object *o = was ? was : made_of(w, KIND_QUEUE, c->s);
     struct queue *q = object_edit_as(o, queue, a);
     struct queue_gpus *g = NULL;
 
@@ -310,40 +332,58 @@ static inline struct object *changed_limit(const struct world *w, const struct c
     return object_make(o->kind, q);
 }
 
-/* Does it start, once the change is done to a copy of the world? */
-static inline bool admits(const struct world *w, const struct object *o, int64_t now,
-                          const struct change *c)
+static inline bool is_limit(const struct change *c)
+{
+    return c->kind >= H_BURST && c->kind <= H_WINDOW;
+}
+
+/* Does it start, once the changes are done to a copy of the world? */
+static inline bool admits_with(const struct world *w, const struct object *o, int64_t now,
+                               const struct change *c, int n)
 {
     AUTO_ARENA a = arena_create(0);
     struct place_request rq = {.workload = o, .now_ms = now};
-    struct object *changed = NULL;
+    struct object *changed[2] = {NULL};
     struct pool *p = w->p;
     struct decision_spec *d;
     struct placement *pl = NULL;
     struct preempt_plan *plan = NULL;
     struct err err;
-    bool r;
+    bool r, priority = false;
 
-    if (c->kind == H_WAIT) {
-        rq.now_ms = c->n;
-    } else if (c->kind >= H_BURST && c->kind <= H_MAX_GPUS) {
-        p = pool_fork(p);
-        changed = changed_limit(w, c, a);
-        pool_put(p, changed);
-    } else {
-        struct workload *b = object_edit_as(o, workload, a);
+    assert_true(n <= 2);
+    for (int i = 0; i < n; i++) {
+        bool same = i && is_limit(&c[0]) && is_limit(&c[1]) && strcmp(c[0].s, c[1].s) == 0;
 
-        change_spec(c, b->spec, a);
-        rq.workload = changed = object_make(o->kind, b);
+        if (c[i].kind == H_WAIT) {
+            rq.now_ms = c[i].n;
+        } else if (is_limit(&c[i])) {
+            p = p == w->p ? pool_fork(p) : p;
+            changed[i] = changed_limit(w, same ? changed[0] : NULL, &c[i], a);
+            pool_put(p, changed[i]);
+        } else {
+            struct workload *b = object_edit_as(rq.workload, workload, a);
+
+            change_spec(&c[i], b->spec, a);
+            rq.workload = changed[i] = object_make(o->kind, b);
+        }
+        priority |= c[i].kind == H_PRIORITY;
     }
     assert_int_equal(policy_place(p, &rq, a, &d, &pl, &err), 0);
-    if (c->kind == H_PRIORITY)
+    if (priority)
         assert_int_equal(policy_preempt(p, &rq, a, &plan, &err), 0);
-    r = c->kind == H_PRIORITY ? plan && (int64_t)plan->n == c->n : pl != NULL;
+    r = priority ? plan && (int64_t)plan->n == c->n : pl != NULL;
     if (p != w->p)
         (void)pool_destroy(p);
-    (void)object_unref(changed);
+    for (int i = 0; i < n; i++)
+        (void)object_unref(changed[i]);
     return r;
+}
+
+static inline bool admits(const struct world *w, const struct object *o, int64_t now,
+                          const struct change *c)
+{
+    return admits_with(w, o, now, c, 1);
 }
 
 /* A change one step smaller; false: there is none. */
@@ -358,6 +398,7 @@ static inline bool one_less(const struct object *o, struct change *c)
     case H_GUARANTEED:
     case H_LEND_LIMIT:
     case H_MAX_GPUS:
+    case H_WINDOW:
         return --c->n > 0;
     case H_PRICE:
     case H_COST:
@@ -417,15 +458,60 @@ static inline struct told hints_at(struct world *w, const struct object *o, int6
     return t;
 }
 
-/* Reads every hint back and does it. */
+static inline struct change read_change(const char *text)
+{
+    struct change c;
+
+    if (!read_place(text, &c) && !read_limit(text, &c) && !read_less(text, &c))
+        fail_msg("what does this say: %s", text);
+    return c;
+}
+
+static const char two_changes[] = "two changes: ";
+
+static inline bool is_pair(const char *text)
+{
+    return strncmp(text, two_changes, sizeof(two_changes) - 1) == 0;
+}
+
+/* Both together admit it, neither does alone, and no number can be smaller. */
+static inline void pair_true(const struct world *w, const struct object *o, int64_t now,
+                             const char *text)
+{
+    const char *begin = text + sizeof(two_changes) - 1, *and = strstr(begin, ", and ");
+    struct change c[2], less[2];
+    char first[256];
+
+    if (!and)
+        fail_msg("what does this say: %s", text);
+    (void)snprintf(first, sizeof(first), "%.*s (", (int)(and-begin), begin);
+    c[0] = read_change(first);
+    c[1] = read_change(and+6);
+    if (!admits_with(w, o, now, c, 2))
+        fail_msg("not true: %s (%s: %s)", text, w->d->reason, w->d->message);
+    for (int i = 0; i < 2; i++) {
+        if (admits(w, o, now, &c[i]))
+            fail_msg("%s change is enough: %s", i ? "the second" : "the first", text);
+        memcpy(less, c, sizeof(less));
+        if (one_less(o, &less[i]) && admits_with(w, o, now, less, 2))
+            fail_msg("more than is needed: %s", text);
+    }
+}
+
+/* Reads every hint back and does it. Two changes are told only where no single one is. */
 static inline void all_true(struct world *w, const struct object *o, int64_t now, struct told t,
                             long count[H_NR])
 {
     for (uint32_t i = 0; i < t.n; i++) {
         struct change c;
 
-        if (!read_place(t.v[i], &c) && !read_limit(t.v[i], &c) && !read_less(t.v[i], &c))
-            fail_msg("what does this say: %s", t.v[i]);
+        if (is_pair(t.v[i]) != is_pair(t.v[0]))
+            fail_msg("two changes where one does: %s, %s", t.v[0], t.v[i]);
+        if (is_pair(t.v[i])) {
+            pair_true(w, o, now, t.v[i]);
+            continue;
+        }
+        c = read_change(t.v[i]);
         if (!admits(w, o, now, &c))
             fail_msg("not true: %s (%s: %s)", t.v[i], w->d->reason, w->d->message);
         if (one_less(o, &c) && admits(w, o, now, &c))

@@ -114,9 +114,9 @@ static void test_other_targets(void **state)
          "target spoke allowed too (spoke, 2.00 EUR/h)", "4 GPUs per worker instead of 8 (hub)");
     SAYS(w, world_workload(w, "c", GPU(8) "  targets: {region: [eu, us]}\n"), NOW,
          "region fr allowed too (spoke, 2.00 EUR/h)", "4 GPUs per worker instead of 8 (hub)");
-    /* Two fields keep it out: no single change. */
+    /* Two fields keep it out. */
     SAYS(w, world_workload(w, "d", GPU(8) "  targets: {region: eu, tier: hub}\n"), NOW,
-         "4 GPUs per worker instead of 8 (hub)");
+         "without targets (spoke, 2.00 EUR/h)", "4 GPUs per worker instead of 8 (hub)");
     /* Compliance is no hint's matter. */
     world_put(w,
               "kind: CompliancePolicy\nmetadata: {name: c}\nspec: {selects: {namespaces: [dev]}, "
@@ -191,7 +191,8 @@ static void test_money_and_time(void **state)
         false);
     SAYS(w, o, NOW + 20000,
          "wait until 2025-12-01 00:10 UTC: the policy's order opens the next step (spoke)");
-    SAYS(w, o, NOW + 12 * 60 * MINUTE, "4 GPUs per worker instead of 6 (spoke)",
+    SAYS(w, o, NOW + 12 * 60 * MINUTE, "maxGPUs raised by 2 in the window 12:00-18:00 of policy p",
+         "4 GPUs per worker instead of 6 (spoke)",
          "wait until 2025-12-01 18:00 UTC: the policy's window allows it (spoke)");
 }
 

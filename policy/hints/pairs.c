@@ -1,0 +1,168 @@
+/* Hints of two changes, for a workload that no single one admits: the first removes what stands in
+ * the way now, the second is a single hint as it would be told then. Both together were tried, and
+ * each alone: neither is enough, and a number of the first one step smaller is not, either.
+ * Bounded: PAIR_TRIES decisions for all. Priority is no second change: what a plan of preemption
+ * costs is not counted by decisions. */
+#include "policy/hints/hints_internal.h"
+
+#include <string.h>
+
+#define PAIR_TRIES 160
+#define FIRST_TRIES 32 /* at least, with one first change */
+#define PAIRS_TOLD 3
+#define SECONDS_MAX 2 /* with one first change */
+
+/* ---- a change, done
+ * -----------------------------------------------------------------------------------------------
+ */
+static bool document_do(struct hints *h, const struct edit *e, struct done *d, struct arena *a)
+{
+    struct docs *v = &h->p->docs[e->kind];
+    void *body = object_edit(v->v[e->at], a);
+    struct err err;
+
+    e->limit(e, body);
+    d->kind = e->kind;
+    d->at = e->at;
+    d->doc_was = v->v[e->at];
+    d->made = object_make(d->doc_was->kind, body);
+    v->v[e->at] = d->made;
+    return e->kind != KIND_QUEUE || policy_queues_check(v->v, v->n, &err) == 0;
+}
+
+bool hint_do(struct hints *h, const struct edit *e, struct done *d)
+{
+    AUTO_ARENA a = arena_create(0);
+
+    *d = (struct done){.rq = *h->rq, .rq_was = h->rq, .spec_was = h->spec};
+    if (e->at_ms) {
+        d->rq.now_ms = e->at_ms;
+    } else if (e->limit) {
+        if (!document_do(h, e, d, a)) {
+            hint_undo(h, d);
+            return false;
+        }
+    } else {
+        struct workload *w = object_edit_as(h->rq->workload, workload, a);
+
+        e->apply(e, w->spec, a);
+        d->made = object_make(h->rq->workload->kind, w);
+        d->rq.workload = d->made;
+        h->spec = object_as(d->made, workload)->spec;
+    }
+    h->rq = &d->rq;
+    return true;
+}
+
+void hint_undo(struct hints *h, struct done *d)
+{
+    if (d->doc_was)
+        h->p->docs[d->kind].v[d->at] = d->doc_was;
+    h->rq = d->rq_was;
+    h->spec = d->spec_was;
+    (void)object_unref(d->made);
+}
+
+/* ---- two of them
+ * --------------------------------------------------------------------------------------------------
+ */
+static bool starts_with(const char *text, const char *words)
+{
+    return strncmp(text, words, strlen(words)) == 0;
+}
+
+/* The same two the other way round? */
+static bool told(const struct hints *h, const struct first *f, const char *second,
+                 const struct first *const *with, const char *const *seconds)
+{
+    for (uint32_t i = 0; i < h->n; i++) {
+        if (starts_with(second, with[i]->words) && starts_with(seconds[i], f->words))
+            return true;
+    }
+    return false;
+}
+
+static bool both(struct hints *h, const struct edit *first, const struct edit *second)
+{
+    struct done d;
+    struct tried t;
+    bool r;
+
+    if (!hint_do(h, first, &d))
+        return false;
+    r = hint_try_edit(h, second, &t);
+    hint_undo(h, &d);
+    return r;
+}
+
+/* Is all of the first needed? That it is not enough alone is known. */
+static bool needed(struct hints *h, const struct first *f, const struct edit *second)
+{
+    struct edit less = f->edit;
+    struct tried t;
+
+    if (h->tries < 2 || hint_try_edit(h, second, &t))
+        return false;
+    if (less.step == 0 && less.step_x == 0)
+        return true;
+    less.n -= less.step;
+    less.x -= less.step_x;
+    if (less.at_ms)
+        less.at_ms -= less.step;
+    return !both(h, &less, second);
+}
+
+/* The single hints, once the first is done. */
+static void seconds_find(struct hints *h, const struct first *f,
+                         void (*const *kinds)(struct hints *), size_t n_kinds)
+{
+    AUTO_ARENA scratch = arena_create(0);
+    struct place *was = h->pl;
+    struct done d;
+    struct err err;
+
+    if (!hint_do(h, &f->edit, &d))
+        return;
+    h->pl = arena_new(scratch, struct place);
+    if (place_look(h->pl, h->p, h->rq, scratch, &err) == 0 && !h->pl->chosen) {
+        for (size_t i = 0; i < n_kinds && h->n < h->max; i++)
+            kinds[i](h);
+    }
+    h->pl = was;
+    hint_undo(h, &d);
+}
+
+void hint_pairs(struct hints *h, void (*const *kinds)(struct hints *), size_t n_kinds)
+{
+    const struct first *with[PAIRS_TOLD];
+    const char *seconds[PAIRS_TOLD];
+    unsigned left = PAIR_TRIES;
+
+    h->max = h->max < PAIRS_TOLD ? h->max : PAIRS_TOLD;
+    for (uint32_t i = 0; i < h->n_firsts && h->n < h->max && left; i++) {
+        const struct first *f = &h->firsts[i];
+        const char *texts[SECONDS_MAX];
+        struct edit edits[SECONDS_MAX];
+        struct hints g = *h;
+        unsigned share = left / (h->n_firsts - i);
+
+        g.texts = texts;
+        g.seconds = edits;
+        g.firsts = NULL;
+        g.n = 0;
+        g.max = SECONDS_MAX;
+        share = share < FIRST_TRIES ? FIRST_TRIES : share;
+        g.tries = share = share < left ? share : left;
+        seconds_find(&g, f, kinds, n_kinds);
+        left -= share - g.tries;
+        h->tries = left;
+        for (uint32_t k = 0; k < g.n && h->n < h->max; k++) {
+            if (told(h, f, texts[k], with, seconds) || !needed(h, f, &edits[k]))
+                continue;
+            with[h->n] = f;
+            seconds[h->n] = texts[k];
+            hint_add(h, "two changes: %s, and %s", f->words, texts[k]);
+        }
+        left = h->tries;
+    }
+}
