@@ -184,7 +184,8 @@ enum move_cause policy_must_leave(const struct pool *p, const struct object *wor
 
 /* ---- hints: the smallest single changes that would admit a workload that waits
  * ----------------------------------- */
-/* Each was tried and admits it now (waits: then), and no number is larger than it must be. Texts
+/* Each was tried and admits it now (waits: then), and no number is larger than it must be. Where no
+ * single change does: "two changes: A, and B", neither of which is enough alone. Texts
  * for decision_spec.hints, at most `max`, changes of its own before those of others. Bounded: some
  * hundred decisions; nothing is left changed. */
 int policy_hints(const struct pool *p, const struct place_request *rq,

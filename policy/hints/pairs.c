@@ -71,12 +71,16 @@ static bool starts_with(const char *text, const char *words)
     return strncmp(text, words, strlen(words)) == 0;
 }
 
+struct pair {
+    const struct first *first;
+    const char *second;
+};
+
 /* The same two the other way round? */
-static bool told(const struct hints *h, const struct first *f, const char *second,
-                 const struct first *const *with, const char *const *seconds)
+static bool told(const struct pair *v, uint32_t n, const struct first *f, const char *second)
 {
-    for (uint32_t i = 0; i < h->n; i++) {
-        if (starts_with(second, with[i]->words) && starts_with(seconds[i], f->words))
+    for (uint32_t i = 0; i < n; i++) {
+        if (starts_with(second, v[i].first->words) && starts_with(v[i].second, f->words))
             return true;
     }
     return false;
@@ -95,13 +99,43 @@ static bool both(struct hints *h, const struct edit *first, const struct edit *s
     return r;
 }
 
-/* Is all of the first needed? That it is not enough alone is known. */
-static bool needed(struct hints *h, const struct first *f, const struct edit *second)
+/* "maxGPUs raised by 12 in policy p", by 8 */
+static const char *raised_by(struct hints *h, const char *words, int64_t n)
+{
+    static const char by[] = "raised by ";
+    const char *at = strstr(words, by);
+
+    INV(at);
+    at += sizeof(by) - 1;
+    return arena_printf(h->a, "%.*s%lld%s", (int)(at - words), words, (long long)n,
+                        at + strspn(at, "0123456789"));
+}
+
+/* A limit must be raised for what is asked for once the second is done: mostly less. */
+static bool raise_less(struct hints *h, struct first *f, const struct edit *second)
+{
+    int64_t low = 1, high = f->edit.n - 1; /* high is enough */
+
+    while (low < high) {
+        f->edit.n = low + (high - low) / 2;
+        if (both(h, &f->edit, second))
+            high = f->edit.n;
+        else
+            low = f->edit.n + 1;
+    }
+    f->edit.n = high;
+    f->words = raised_by(h, f->words, high);
+    return h->tries > 0; /* else: not searched to the end */
+}
+
+/* Is each needed? That the first is not enough alone is known. Made as small as it can be where it
+ * is a limit. */
+static bool needed(struct hints *h, struct first *f, const struct edit *second)
 {
     struct edit less = f->edit;
     struct tried t;
 
-    if (h->tries < 2 || hint_try_edit(h, second, &t))
+    if (hint_try_edit(h, second, &t) || h->tries < 2)
         return false;
     if (less.step == 0 && less.step_x == 0)
         return true;
@@ -109,7 +143,9 @@ static bool needed(struct hints *h, const struct first *f, const struct edit *se
     less.x -= less.step_x;
     if (less.at_ms)
         less.at_ms -= less.step;
-    return !both(h, &less, second);
+    if (!both(h, &less, second))
+        return true;
+    return less.limit && raise_less(h, f, second);
 }
 
 /* The single hints, once the first is done. */
@@ -134,12 +170,12 @@ static void seconds_find(struct hints *h, const struct first *f,
 
 void hint_pairs(struct hints *h, void (*const *kinds)(struct hints *), size_t n_kinds)
 {
-    const struct first *with[PAIRS_TOLD];
-    const char *seconds[PAIRS_TOLD];
+    struct pair pairs[PAIRS_TOLD];
+    uint32_t n_pairs = 0;
+    size_t most = h->max < PAIRS_TOLD ? h->max : PAIRS_TOLD;
     unsigned left = PAIR_TRIES;
 
-    h->max = h->max < PAIRS_TOLD ? h->max : PAIRS_TOLD;
-    for (uint32_t i = 0; i < h->n_firsts && h->n < h->max && left; i++) {
+    for (uint32_t i = 0; i < h->n_firsts && n_pairs < most && left; i++) {
         const struct first *f = &h->firsts[i];
         const char *texts[SECONDS_MAX];
         struct edit edits[SECONDS_MAX];
@@ -156,12 +192,13 @@ void hint_pairs(struct hints *h, void (*const *kinds)(struct hints *), size_t n_
         seconds_find(&g, f, kinds, n_kinds);
         left -= share - g.tries;
         h->tries = left;
-        for (uint32_t k = 0; k < g.n && h->n < h->max; k++) {
-            if (told(h, f, texts[k], with, seconds) || !needed(h, f, &edits[k]))
+        for (uint32_t k = 0; k < g.n && n_pairs < most; k++) {
+            struct first least = *f;
+
+            if (told(pairs, n_pairs, f, texts[k]) || !needed(h, &least, &edits[k]))
                 continue;
-            with[h->n] = f;
-            seconds[h->n] = texts[k];
-            hint_add(h, "two changes: %s, and %s", f->words, texts[k]);
+            pairs[n_pairs++] = (struct pair){f, texts[k]};
+            hint_add(h, "two changes: %s, and %s", least.words, texts[k]);
         }
         left = h->tries;
     }

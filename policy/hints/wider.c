@@ -214,18 +214,18 @@ static void drop_targets(const struct edit *e, struct workload_spec *s, struct a
     s->targets = NULL;
 }
 
-/* Where more than one field keeps targets out. */
+/* Where more than one field keeps a target out. */
 static void all_targets(struct hints *h)
 {
     struct edit e = {.apply = drop_targets};
 
-    if (hint_any(h, REASON_NOT_SELECTED))
-        (void)hint_tell(h, &e, "without targets");
+    (void)hint_tell(h, &e, "without targets");
 }
 
 void hint_targets(struct hints *h)
 {
     uint32_t told = 0, tried = 0;
+    bool many = false;
 
     if (!h->spec->targets)
         return;
@@ -236,12 +236,14 @@ void hint_targets(struct hints *h)
         if (h->pl->rows[i].reason != REASON_NOT_SELECTED || h->pl->rows[i].text)
             continue;
         e.field = field_against(h->spec->targets, target);
-        if (!says_something((enum target_field)e.field, target_spec_of(target)))
+        if (!says_something((enum target_field)e.field, target_spec_of(target))) {
+            many = true;
             continue;
+        }
         tried++;
         told += hint_tell(h, &e, widened(h, (enum target_field)e.field, target));
     }
-    if (!told)
+    if (!told && many)
         all_targets(h);
 }
 

@@ -196,6 +196,37 @@ static void test_money_and_time(void **state)
          "wait until 2025-12-01 18:00 UTC: the policy's window allows it (spoke)");
 }
 
+/* What stands in the way first, and what is in the way then. */
+static void test_two_changes(void **state)
+{
+    struct world *w = *state;
+
+    world_target(w, "hub", "tier: hub, region: eu");
+    world_target(w, "spoke", "tier: spoke, region: eu");
+    world_nodes(w, "hub", 1, 2, "a100", "");
+    world_nodes(w, "spoke", 1, 4, "h100", "");
+    world_run(w, "full", GPU(2));
+    assert_placed(w, "hub");
+    SAYS(w,
+         world_workload(
+             w, "a", "  resources: {gpu: {count: 1, classes: [a100]}}\n  targets: {tier: hub}\n"),
+         NOW, "two changes: tier spoke allowed too, and class h100 allowed too (spoke)");
+    world_put(w, "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {maxGPUs: 3, windows: [{from: "
+                 "'06:00', to: '18:00', timezone: UTC, maxGPUs: 2}]}\n");
+    SAYS(w, world_workload(w, "b", "  resources: {gpu: {count: 7, classes: [h100]}}\n"), NOW,
+         "1 GPU per worker instead of 7 (spoke)");
+    SAYS(w, world_workload(w, "c", GPU(2)), NOW + 12 * 60 * MINUTE,
+         "two changes: maxGPUs raised by 1 in policy p, and maxGPUs raised by 2 in the window "
+         "06:00-18:00 of policy p",
+         "two changes: maxGPUs raised by 1 in policy p, and wait until 2025-12-01 18:00 UTC: the "
+         "policy's window allows it (spoke)");
+    /* A raise only as large as what is asked for then: by 4, not by 6. */
+    world_put(w, "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {maxGPUs: 2}\n");
+    SAYS(
+        w, world_workload(w, "d", "  resources: {gpu: {count: 6, classes: [h100]}}\n"), NOW,
+        "two changes: maxGPUs raised by 4 in policy p, and 4 GPUs per worker instead of 6 (spoke)");
+}
+
 static void test_priority(void **state)
 {
     struct world *w = *state;
@@ -302,13 +333,10 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_as_on_the_page),
-        T(test_devices_and_domains),
-        T(test_other_targets),
-        T(test_limits_of_others),
-        T(test_money_and_time),
-        T(test_priority),
-        T(test_mig),
+        T(test_as_on_the_page), T(test_devices_and_domains),
+        T(test_other_targets),  T(test_limits_of_others),
+        T(test_money_and_time), T(test_two_changes),
+        T(test_priority),       T(test_mig),
         T(test_start_estimate),
     };
 

@@ -1,6 +1,7 @@
 /* Ten thousand workloads that wait in random worlds: every hint is true when it is done, and no
- * number is larger than it must be; every estimate of a start holds when what should have ended by
- * then has. */
+ * number is larger than it must be; two changes are told only where no single one is, and neither
+ * is enough alone; three of four are told something; every estimate of a start holds when what
+ * should have ended by then has. */
 #include "tests/unit/policy/hints_done.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -243,7 +244,9 @@ static void test_random_worlds(void **state)
         if (!count[k] && k != H_ISOLATION && k != H_MIG)
             fail_msg("no hint of kind %d in %s", k, rare);
     }
-    assert_true(single > waiting / 2 && estimates > 100);
+    /* 50.8 % and 25.5 % when it was written (of 10,000); half before there were two. */
+    assert_true(single > waiting * 48 / 100 && single + two > waiting * 72 / 100);
+    assert_true(estimates > 100);
 }
 
 int main(void)
