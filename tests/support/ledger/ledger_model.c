@@ -59,7 +59,8 @@ static double idle_price(struct ledger_model *m, const struct device *d, int64_t
 {
     const struct object *t = m->targets[d->target];
     const struct target_spec *s = t ? object_as(t, target)->spec : NULL;
-    const struct object *sheet = s ? m->sheets[model_id(m, s->priceSheet)] : NULL;
+    int of = s ? model_id(m, s->priceSheet) : -1; /* may move m->sheets */
+    const struct object *sheet = of >= 0 ? m->sheets[of] : NULL;
     const struct price_sheet_spec *p = sheet ? object_as(sheet, price_sheet)->spec : NULL;
     double price = -1;
 
@@ -327,7 +328,8 @@ static int lost_as(struct ledger_model *m, const struct object *before,
          strcmp(e->reason, "RunnerKilled") == 0 || strcmp(e->reason, "LeaseLost") == 0))
         return LEDGER_FAILED_NODE;
     const char *move = *was->migration ? was->migration : after->migration;
-    switch (*move ? m->moves[model_name(m, before->meta->namespace_, move)].cause : 0) {
+    int at = *move ? model_name(m, before->meta->namespace_, move) : -1;
+    switch (at >= 0 ? m->moves[at].cause : 0) {
     case MOVE_PREEMPTION:
     case MOVE_RECLAIM:
     case MOVE_SPOT:
@@ -377,9 +379,11 @@ static void change_workload(struct ledger_model *m, const struct object *before,
     }
     if (!before)
         m->owners[owner] = (struct owner){.there = true};
-    m->owners[owner].queue = model_id(m, now->queue);
-    m->owners[owner].user = model_id(m, object_as(after, workload)->spec->user);
-    m->owners[owner].experiment = model_id(m, object_as(after, workload)->spec->experiment);
+    int queue = model_id(m, now->queue), user = model_id(m, object_as(after, workload)->spec->user),
+        experiment = model_id(m, object_as(after, workload)->spec->experiment);
+    m->owners[owner].queue = queue;
+    m->owners[owner].user = user;
+    m->owners[owner].experiment = experiment;
     check_spent(m, &m->owners[owner], now);
     if (has && !had)
         alloc_begin(m, id, false, now->placement, model_id(m, o->meta->namespace_),
@@ -410,9 +414,9 @@ static void change_migration(struct ledger_model *m, const struct object *before
     const struct object *o = after ? after : before;
     const struct migration *mg = object_as(o, migration);
     int id = model_id(m, o->meta->uid);
+    int at = model_name(m, o->meta->namespace_, o->meta->name); /* may move m->moves */
 
-    m->moves[model_name(m, o->meta->namespace_, o->meta->name)].cause =
-        after ? mg->spec->cause : (enum move_cause)0;
+    m->moves[at].cause = after ? mg->spec->cause : (enum move_cause)0;
     if (moving(before) && !moving(after))
         alloc_end(m, alloc_find(m, id), model_name(m, o->meta->namespace_, mg->spec->workload), -1,
                   LEDGER_USEFUL, false);
