@@ -62,6 +62,15 @@ void pool_nominate(struct pool *p, const struct object *workload,
  * window. Forks share it. */
 typedef int (*policy_zone_fn)(void *arg, const char *zone, int64_t utc_ms, int32_t *ret_offset_s);
 void pool_set_zone_resolver(struct pool *p, policy_zone_fn fn, void *arg);
+/* What each queue itself has had (GPU-hours, decayed as the caller sees fit), in place of what was
+ * told before; a queue may come several times. Fair share compares it with those below each queue,
+ * and with what they hold now. Copied; forks take it along. Never told: only what is held counts.
+ */
+struct queue_use {
+    const char *queue;
+    double gpu_hours;
+};
+void pool_set_use(struct pool *p, const struct queue_use *v, size_t n);
 uint64_t pool_nodes(const struct pool *p);
 /* Whole GPUs × 1000 that are free and usable, over all targets (for tests and status). */
 int64_t pool_free_gpu_milli(const struct pool *p, const char *class_or_null);

@@ -6,6 +6,7 @@
 
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
+#include "controlplane/store/ledger/ledger.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -425,6 +426,35 @@ static void pending_expire(struct brain *b, struct pending *p)
     p->n = kept;
 }
 
+struct used {
+    struct queue_use *v;
+    size_t n, cap;
+    struct arena *a;
+};
+
+static void used_add(const char *queue, double gpu_hours, void *arg)
+{
+    struct used *u = arg;
+
+    if (u->n == u->cap) {
+        struct queue_use *more = arena_array(u->a, struct queue_use, u->cap = 2 * u->cap + 256);
+        if (u->n)
+            memcpy(more, u->v, u->n * sizeof *more);
+        u->v = more;
+    }
+    u->v[u->n++] = (struct queue_use){arena_strdup(u->a, queue), gpu_hours};
+}
+
+/* What queues have used up to now, from the root that the cycle works on: the sums are kept by the
+ * ledger, so this costs a few cells a queue. */
+static void used_tell(struct brain *b, int64_t now, struct arena *a)
+{
+    struct used u = {.a = a};
+
+    ledger_use(b->root, now, used_add, &u);
+    pool_set_use(b->pool, u.v, u.n);
+}
+
 static void cycle_run(struct brain *b, struct pending *p)
 {
     AUTO_ARENA a = arena_create(1u << 30);
@@ -432,6 +462,7 @@ static void cycle_run(struct brain *b, struct pending *p)
     int64_t now = loop_wall_ms(b->loop);
 
     b->cycles++;
+    used_tell(b, now, a);
     int rv = policy_cycle(b->pool, p->v, p->n, now, loop_random_u64(b->loop) >> 12,
                           (int64_t)root_index(b->root), root_revision(b->root), CYCLE_MAX_PLACED, a,
                           &err);

@@ -78,7 +78,9 @@ static uint64_t b_count(const struct view *v, const struct kind *k)
 
 static struct object *b_shown(struct backend *b, const struct view *v, const struct object *o)
 {
-    return figures_shown(&control_of(b)->figures, root_of(v), o);
+    struct control *c = control_of(b);
+
+    return figures_shown(&c->figures, root_of(v), loop_wall_ms(c->loop), o);
 }
 
 struct change_walk {

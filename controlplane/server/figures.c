@@ -1,5 +1,7 @@
-/* Status that is made when it is shown. Must never write, nor look at anything but the root. */
+/* Status that is made when it is shown. Must never write, nor look at anything but the root and the
+ * time that it is given. */
 #include "controlplane/server/figures.h"
+#include "controlplane/store/ledger/ledger.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -18,11 +20,13 @@ struct class_sum {
 struct queue_sum { /* of a queue and all below it */
     const char *name, *parent;
     int64_t waits, holds;
+    double had; /* GPU-hours, decayed */
     struct class_sum *classes;
     uint32_t n_classes;
 };
 struct figures {
     uint64_t number, digest; /* of the root that they are made of */
+    int64_t minute;          /* and when: what is held goes on being used */
     struct arena *mem;
     struct queue_sum *queues; /* by name: as they lie in the state */
     uint32_t n, cap;
@@ -92,18 +96,30 @@ static void class_up(const char *class_, int64_t milli, void *arg)
     }
 }
 
+static void use_up(const char *queue, double gpu_hours, void *arg)
+{
+    struct figures *f = arg;
+    unsigned depth = 0;
+
+    for (struct queue_sum *q = queue_find(f, queue); q && depth < DEPTH_MAX; depth++) {
+        q->had += gpu_hours;
+        q = queue_find(f, q->parent);
+    }
+}
+
 static int by_class(const void *a, const void *b)
 {
     return strcmp(((const struct class_sum *)a)->class_, ((const struct class_sum *)b)->class_);
 }
 
-static struct figures *figures_make(const struct root *r)
+static struct figures *figures_make(const struct root *r, int64_t minute)
 {
     struct figures *f = mem_new(struct figures);
     uint64_t n = root_count(r, KIND_QUEUE);
 
     f->number = root_number(r);
     f->digest = root_digest(r);
+    f->minute = minute;
     f->mem = arena_create((1u << 20) + (size_t)n * (2048 + CLASSES_MAX * sizeof(struct class_sum)));
     f->cap = (uint32_t)n;
     f->queues = arena_array(f->mem, struct queue_sum, f->cap + 1);
@@ -119,6 +135,7 @@ static struct figures *figures_make(const struct root *r)
         }
         root_scan_queue_held(r, f->queues[i].name, class_up, &a);
     }
+    ledger_use(r, minute * 60000, use_up, f);
     for (uint32_t i = 0; i < f->n; i++)
         if (f->queues[i].n_classes)
             qsort(f->queues[i].classes, f->queues[i].n_classes, sizeof *f->queues[i].classes,
@@ -141,15 +158,16 @@ static int64_t gpus_up(int64_t milli)
     return (milli + 999) / 1000;
 }
 
-static void *queue_shown(struct figures **f, const struct root *r, const struct object *o,
-                         struct arena *a)
+static void *queue_shown(struct figures **f, const struct root *r, int64_t minute,
+                         const struct object *o, struct arena *a)
 {
     struct queue *q = object_edit_as(o, queue, a);
     struct figures *now = *f;
 
-    if (!now || now->number != root_number(r) || now->digest != root_digest(r)) {
+    if (!now || now->number != root_number(r) || now->digest != root_digest(r) ||
+        now->minute != minute) {
         (void)figures_destroy(now);
-        *f = now = figures_make(r);
+        *f = now = figures_make(r, minute);
     }
     const struct queue_sum *sum = queue_find(now, o->meta->name);
     if (!q->status)
@@ -158,6 +176,8 @@ static void *queue_shown(struct figures **f, const struct root *r, const struct 
     q->status->running = sum ? sum->holds : 0;
     mark(&schema_queue_status, q->status, "pending");
     mark(&schema_queue_status, q->status, "running");
+    q->status->decayedGpuHours = sum ? sum->had : 0;
+    mark(&schema_queue_status, q->status, "decayedGpuHours");
     q->status->n_gpus = sum ? sum->n_classes : 0;
     q->status->gpus = arena_array(a, struct class_count, q->status->n_gpus + 1);
     for (uint32_t i = 0; i < q->status->n_gpus; i++)
@@ -195,7 +215,8 @@ static void *node_shown(const struct root *r, const struct object *o, struct are
     return n;
 }
 
-struct object *figures_shown(struct figures **f, const struct root *r, const struct object *o)
+struct object *figures_shown(struct figures **f, const struct root *r, int64_t now_ms,
+                             const struct object *o)
 {
     AUTO_ARENA a = NULL;
     const void *body;
@@ -203,7 +224,7 @@ struct object *figures_shown(struct figures **f, const struct root *r, const str
     if (o->kind->id != KIND_QUEUE && o->kind->id != KIND_TARGET && o->kind->id != KIND_NODE)
         return NULL;
     a = arena_create(0);
-    body = o->kind->id == KIND_QUEUE    ? queue_shown(f, r, o, a)
+    body = o->kind->id == KIND_QUEUE    ? queue_shown(f, r, now_ms / 60000, o, a)
            : o->kind->id == KIND_TARGET ? target_shown(r, o, a)
                                         : node_shown(r, o, a);
     return object_make(o->kind, body);

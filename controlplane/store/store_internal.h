@@ -92,7 +92,7 @@ void key_u64(struct key *k, uint64_t v);                          /* big-endian:
 /* The ledger of a root (ledger_internal.h says what is in its trees). */
 #define LEDGER_LEVELS 5
 struct ledger {
-    struct tree *cells; /* derived */
+    struct tree *cells, *use; /* derived */
     struct tree *accounts, *open, *intervals, *totals[LEDGER_LEVELS];
     uint64_t seq;                  /* of the newest interval */
     int64_t folded[LEDGER_LEVELS]; /* newest day of which lines came to that level; -1 = none */

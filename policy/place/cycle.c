@@ -17,6 +17,7 @@ struct lane { /* items of one queue, in order */
 };
 struct cycle {
     struct pool *p;
+    double *used; /* GPU-hours, by queue */
     struct entry *entries;
     struct lane *lanes;
     uint32_t n_lanes;
@@ -74,30 +75,27 @@ static int cmp_entry(const void *pa, const void *pb)
 /* ---- fair share
  * ---------------------------------------------------------------------------------------------------
  */
-/* What a queue and those below it have had: decayed GPU-hours, and what they hold now as if for one
- * hour more. */
-static double usage_of(const struct pool *p, uint32_t queue)
+/* What each queue and those below it have had, by place in docs[KIND_QUEUE]: summed once a cycle,
+ * in the order that it was told. */
+static double *use_sum(const struct pool *p, struct arena *a)
 {
-    const struct docs *d = &p->docs[KIND_QUEUE];
-    double sum = (double)*queue_cell(p, queue, p->n_account_classes) / 1000;
+    double *sum = arena_array(a, double, p->n_queues + 1);
 
-    for (uint32_t i = 0; i < d->n; i++) {
-        const struct queue_status *s = object_as(d->v[i], queue)->status;
-        uint32_t up = i;
-
-        while (up != NONE && up != queue)
-            up = p->queue_parent[up];
-        if (up == queue && s)
-            sum += s->decayedGpuHours;
-    }
+    for (size_t i = 0; i < p->n_use; i++)
+        for (uint32_t q = strmap_get(&p->queue_by_name, p->use[i].queue); q != NONE;
+             q = p->queue_parent[q])
+            sum[q] += p->use[i].gpu_hours;
     return sum;
 }
 
-static double share_of(const struct pool *p, uint32_t queue)
+/* That, and what they hold now as if for one hour more. */
+static double share_of(const struct cycle *c, uint32_t queue)
 {
+    const struct pool *p = c->p;
     double weight = object_as(p->docs[KIND_QUEUE].v[queue], queue)->spec->weight;
+    double had = c->used[queue] + (double)*queue_cell(p, queue, p->n_account_classes) / 1000;
 
-    return usage_of(p, queue) / (weight > 0 ? weight : 1e-9);
+    return had / (weight > 0 ? weight : 1e-9);
 }
 
 static uint32_t depth_of(const struct pool *p, uint32_t queue)
@@ -111,8 +109,9 @@ static uint32_t depth_of(const struct pool *p, uint32_t queue)
 
 /* Compares the two branches below the nearest queue that both are in. Work outside of any queue
  * goes last. */
-static int cmp_share(const struct pool *p, uint32_t a, uint32_t b)
+static int cmp_share(const struct cycle *c, uint32_t a, uint32_t b)
 {
+    const struct pool *p = c->p;
     uint32_t da = depth_of(p, a), db = depth_of(p, b);
     double x, y;
 
@@ -129,8 +128,8 @@ static int cmp_share(const struct pool *p, uint32_t a, uint32_t b)
         a = p->queue_parent[a];
         b = p->queue_parent[b];
     }
-    x = share_of(p, a);
-    y = share_of(p, b);
+    x = share_of(c, a);
+    y = share_of(c, b);
     return (x > y) - (x < y);
 }
 
@@ -152,7 +151,7 @@ static struct lane *next_lane(const struct cycle *c)
         b = &c->entries[best->at];
         if (e->priority != b->priority)
             order = e->priority > b->priority ? -1 : 1;
-        else if ((order = cmp_share(c->p, l->queue, best->queue)) == 0)
+        else if ((order = cmp_share(c, l->queue, best->queue)) == 0)
             order = cmp_in_queue(e, b);
         if (order < 0)
             best = l;
@@ -188,6 +187,7 @@ int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now
     size_t placed = 0;
     int r = 0;
 
+    c.used = use_sum(c.p, a);
     for (size_t i = 0; i < n; i++) {
         c.entries[i].item = items[i];
         c.entries[i].item.decision = NULL;

@@ -162,6 +162,18 @@ void pool_set_zone_resolver(struct pool *p, policy_zone_fn fn, void *arg)
     p->zone_arg = arg;
 }
 
+void pool_set_use(struct pool *p, const struct queue_use *v, size_t n)
+{
+    struct arena *a = arena_create(0);
+
+    p->use = arena_array(a, struct queue_use, n + 1);
+    for (size_t i = 0; i < n; i++)
+        p->use[i] = (struct queue_use){arena_strdup(a, v[i].queue), v[i].gpu_hours};
+    p->n_use = n;
+    (void)arena_destroy(p->use_texts);
+    p->use_texts = a;
+}
+
 struct pool *pool_settle(const struct pool *cp)
 {
     struct pool *p = (struct pool *)cp;
@@ -201,6 +213,7 @@ struct pool *pool_destroy(struct pool *p)
         mem_free((char *)p->reach.slots[i].key);
     strmap_fini(&p->reach);
     accounts_fini(p);
+    p->use_texts = arena_destroy(p->use_texts);
     table_fini(&p->t);
     for (int k = 0; k < KIND_LIMIT; k++) {
         for (uint32_t i = 0; i < p->docs[k].n; i++)
@@ -238,6 +251,8 @@ struct pool *pool_fork(const struct pool *p)
         f->holds[i] = hold_copy(p->holds[i]);
         strmap_set(&f->hold_by_uid, f->holds[i]->key, i);
     }
+    if (p->n_use)
+        pool_set_use(f, p->use, p->n_use);
     f->zone_fn = p->zone_fn;
     f->zone_arg = p->zone_arg;
     return f;

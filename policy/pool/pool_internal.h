@@ -175,6 +175,9 @@ struct pool {
     struct strmap queue_by_name, queue_by_namespace;
     struct strmap store_by_name; /* checkpoint stores of what is held */
     uint32_t n_stores;
+    struct arena *use_texts;
+    struct queue_use *use; /* by the arena */
+    size_t n_use;
     policy_zone_fn zone_fn;
     void *zone_arg;
 };

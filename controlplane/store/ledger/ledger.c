@@ -9,13 +9,14 @@
 
 /* ---- life: a root's ledger begins, is forked and let go with it
  * ---------------------------------------------- */
-#define LEDGER_TREES (4 + LEDGER_LEVELS)
+#define LEDGER_TREES (5 + LEDGER_LEVELS)
 
 static void trees_of(struct ledger *l, struct tree **ret[LEDGER_TREES])
 {
     unsigned n = 0;
 
     ret[n++] = &l->cells;
+    ret[n++] = &l->use;
     ret[n++] = &l->accounts;
     ret[n++] = &l->open;
     ret[n++] = &l->intervals;

@@ -61,6 +61,18 @@ struct ledger_line {
 void ledger_scan(const struct root *r, int64_t now_ms,
                  void (*each)(const struct ledger_line *l, void *arg), void *arg);
 
+/* ---- what queues have used, for fair share
+ * ------------------------------------------------------------------------------- */
+/* What is older has less than a thousandth left, and counts no more. */
+#define LEDGER_USE_WEEKS 10
+/* GPU-hours of each queue itself (without those below it), whatever came of them, but not the
+ * destinations that moves hold beside what they leave. They halve every 7 days (the default of
+ * Slurm's PriorityDecayHalfLife), each UTC day's from its middle to the hour of now_ms. A queue
+ * comes several times: add up. Costs a few cells a queue, not the ledger. The same root and now
+ * give the same calls in the same order. */
+void ledger_use(const struct root *r, int64_t now_ms,
+                void (*each)(const char *queue, double gpu_hours, void *arg), void *arg);
+
 /* ---- reports
  * --------------------------------------------------------------------------------------------------
  */

@@ -46,6 +46,7 @@ static uint64_t total_hash(unsigned level, struct slice key, const struct total_
 
 void ledger_put_interval(struct root *w, struct slice key, struct interval_box *b)
 {
+    use_interval(&w->ledger.use, b, 1);
     w->ledger.intervals = tree_put_own(w->ledger.intervals, key, b);
     w->digest += interval_hash(key, b);
     box_unref(b);
@@ -108,6 +109,8 @@ static void level_bound(struct root *w, unsigned level)
         l.money = level < LEDGER_YEARLY ? line_money(b->amount, l.price) : b->money;
         w->digest -= total_hash(level, key, b);
         w->ledger.totals[level] = tree_del_own(w->ledger.totals[level], key);
+        if (level + 1 == LEDGER_YEARLY)
+            use_day(&w->ledger.use, &l, -1); /* its day is known no more */
         if (l.day > w->ledger.folded[level + 1])
             w->ledger.folded[level + 1] = l.day;
         ledger_total_add(w, level + 1, &l);
@@ -122,6 +125,8 @@ void ledger_total_add(struct root *w, unsigned level, const struct ledger_line *
     PRE(level < LEDGER_LEVELS);
     if (l->amount == 0)
         return;
+    if (level == 0)
+        use_day(&w->ledger.use, l, 1);
     line_fold(level, &folded);
     struct slice key = slice_make(bytes, line_encode(&folded, bytes));
     const struct total_box *old = tree_get(w->ledger.totals[level], key);
@@ -171,6 +176,7 @@ static void intervals_bound(struct root *w)
 
         INV(good);
         w->digest -= interval_hash(key, b);
+        use_interval(&w->ledger.use, b, -1); /* the totals take it over */
         ledger_days(&l, b->milli, b->from, b->to, to_totals, w);
         w->ledger.intervals = tree_del_own(w->ledger.intervals, key);
     }

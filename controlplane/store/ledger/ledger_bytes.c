@@ -204,6 +204,11 @@ static bool read_account(struct root *w, struct slice key, struct numbers *n)
     return good;
 }
 
+/* Of one allocation, and of one sum; what is more is no ledger, and would overflow or take for ever
+ * where it is divided by weeks. */
+#define SPAN_MAX ((int64_t)1 << 42)
+#define AMOUNT_MAX ((ledger_amount)1 << 80)
+
 static bool read_open(struct root *w, struct slice key, struct numbers *n)
 {
     if (n->n < 5 || n->v[4] > LEDGER_SEGMENTS || n->n != 5 + 2 * n->v[4] || key.n < 2 ||
@@ -223,7 +228,8 @@ static bool read_open(struct root *w, struct slice key, struct numbers *n)
     for (uint32_t i = 0; i < b->n; i++) {
         b->run[i] = (struct segment){(int64_t)pull(n), 0, LEDGER_USEFUL};
         b->run[i].to = (int64_t)pull(n);
-        good = good && b->run[i].from >= at && b->run[i].to > b->run[i].from;
+        good = good && b->run[i].from >= at && b->run[i].to > b->run[i].from &&
+               b->run[i].to - b->run[i].from < SPAN_MAX;
         at = b->run[i].to;
     }
     good = good && at <= b->since;
@@ -249,7 +255,7 @@ static bool read_interval(struct root *w, struct slice key, struct numbers *n, s
     b->n = (uint32_t)line.n;
     memcpy(b->line, line.p, line.n);
     bool good = b->from >= 0 && b->to > b->from && b->to <= w->time && b->milli > 0 &&
-                b->milli < (int64_t)1 << 50;
+                b->to - b->from < SPAN_MAX && b->milli < (int64_t)1 << 50;
     if (good)
         ledger_put_interval(w, key, b);
     else
@@ -268,7 +274,10 @@ static bool read_total(struct root *w, unsigned level, struct slice key, struct 
     uint64_t low = pull(n);
     b->amount = (ledger_amount)((unsigned __int128)pull(n) << 64 | low);
     b->money = pull_double(n);
-    bool good = b->amount > 0 && b->money >= 0 && b->money < 1e300;
+    bool good = b->amount > 0 && b->amount < AMOUNT_MAX && b->money >= 0 && b->money < 1e300;
+    l.amount = b->amount;
+    if (good && level < LEDGER_YEARLY)
+        use_day(&w->ledger.use, &l, 1);
     if (good)
         ledger_put_total(w, level, key, b);
     else
@@ -359,6 +368,8 @@ static bool loaded_hold(const struct object *o, void *arg)
         hold_begin(x->w, o, x->w->time);
     else if (!b || (b->state == LEDGER_MIGRATING) != (o->kind->id == KIND_MIGRATION))
         x->bad = true;
+    else
+        use_open(&x->w->ledger.use, o, b, 1);
     return !x->bad;
 }
 
@@ -431,4 +442,5 @@ void ledger_check(const struct root *r, const struct root *fresh)
         tree_count(r->ledger.totals[0]) <= LIMIT_LEDGER_TOTALS_MAX);
     ledger_scan(r, r->time, sum_each, &sum); /* all that was is all that there was to be had */
     INV(sum == 0);
+    use_check(r);
 }

@@ -300,6 +300,7 @@ void hold_begin(struct root *w, const struct object *o, int64_t at)
     b->from = b->since = at;
     b->state = (uint64_t)state_of(o, false);
     b->ran = b->state == LEDGER_USEFUL;
+    use_open(&w->ledger.use, o, b, 1);
     open_key(&k, o);
     open_store(w, key_slice(&k), b);
 }
@@ -330,8 +331,11 @@ void hold_step(struct root *w, const struct object *before, const struct object 
     const struct open_box *old = tree_get(w->ledger.open, key_slice(&k));
     INV(old);
     enum ledger_cause now = state_of(after, old->ran);
-    if ((uint64_t)now == old->state && old->n == 0)
+    use_open(&w->ledger.use, before, old, -1);
+    if ((uint64_t)now == old->state && old->n == 0) {
+        use_open(&w->ledger.use, after, old, 1); /* its queue may be another one */
         return;
+    }
     struct open_box *b = box_new(sizeof *b + (old->n + 1) * sizeof b->run[0], NULL);
     b->from = old->from;
     b->since = old->since;
@@ -347,6 +351,7 @@ void hold_step(struct root *w, const struct object *before, const struct object 
             b->run[b->n++] = (struct segment){old->since, w->time, LEDGER_USEFUL};
     }
     settle(w, after, b);
+    use_open(&w->ledger.use, after, b, 1);
     open_store(w, key_slice(&k), b);
 }
 
@@ -358,6 +363,7 @@ void hold_end(struct root *w, const struct object *before, const struct object *
     open_key(&k, before);
     const struct open_box *b = tree_get(w->ledger.open, key_slice(&k));
     INV(b);
+    use_open(&w->ledger.use, before, b, -1);
     parts_end(
         w, b, before,
         after && before->kind->id == KIND_WORKLOAD ? object_as(after, workload)->status : NULL, &x);

@@ -67,6 +67,12 @@ struct total_box {
     double money; /* of yearly levels */
 };
 
+struct use_box {
+    struct box box;
+    ledger_amount weighted;
+    int64_t milli;
+};
+
 typedef void (*ledger_sink)(void *arg, const struct ledger_line *l);
 
 /* ---- ledger_line.c: a line as bytes, in the order of days */
@@ -127,6 +133,13 @@ void hold_scan(const struct root *r, int64_t now, ledger_sink sink, void *arg);
 void open_key(struct key *k, const struct object *o);
 void open_store(struct root *w, struct slice key,
                 struct open_box *b); /* takes b over; NULL removes */
+
+/* ---- ledger_use.c: use of queues, decayed. t: the tree `use`; sign -1 takes away what was added
+ */
+void use_interval(struct tree **t, const struct interval_box *b, int sign);
+void use_day(struct tree **t, const struct ledger_line *l, int sign); /* of a level by days */
+void use_open(struct tree **t, const struct object *o, const struct open_box *b, int sign);
+void use_check(const struct root *r);
 
 /* ---- ledger.c: cells */
 void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool load);

@@ -319,11 +319,10 @@ static void test_cycle_order_and_positions(void **state)
 
     world_target(w, "hub", "tier: hub");
     world_nodes(w, "hub", 1, 4, "h100", "");
-    world_put(
-        w,
-        "kind: PriorityClass\nmetadata: {name: high}\nspec: {value: 10}\n---\n"
-        "kind: Queue\nmetadata: {name: a}\nspec: {weight: 1}\nstatus: {decayedGpuHours: 10}\n---\n"
-        "kind: Queue\nmetadata: {name: b}\nspec: {weight: 1}\nstatus: {decayedGpuHours: 9.5}\n");
+    world_put(w, "kind: PriorityClass\nmetadata: {name: high}\nspec: {value: 10}\n---\n"
+                 "kind: Queue\nmetadata: {name: a}\nspec: {weight: 1}\n---\n"
+                 "kind: Queue\nmetadata: {name: b}\nspec: {weight: 1}\n");
+    pool_set_use(w->p, (struct queue_use[]){{"a", 10}, {"b", 9.5}}, 2);
     item(w, &it[0], "a1", "  queue: a\n" GPU(1));
     item(w, &it[1], "a2", "  queue: a\n" GPU(1));
     item(w, &it[2], "b1", "  queue: b\n" GPU(1));

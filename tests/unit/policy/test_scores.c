@@ -332,14 +332,14 @@ static void test_shares_are_compared_below_the_nearest_common_queue(void **state
     world_target(w, "hub", "tier: hub");
     world_nodes(w, "hub", 1, 8, "h100", "");
     world_put(w, "kind: Queue\nmetadata: {name: x}\nspec: {weight: 1}\n---\n"
-                 "kind: Queue\nmetadata: {name: x1}\nspec: {parent: x, weight: 1}\nstatus: "
-                 "{decayedGpuHours: 1}\n---\n"
-                 "kind: Queue\nmetadata: {name: x2}\nspec: {parent: x, weight: 1}\nstatus: "
-                 "{decayedGpuHours: 50}\n---\n"
-                 "kind: Queue\nmetadata: {name: y}\nspec: {weight: 2}\nstatus: "
-                 "{decayedGpuHours: 80}\n---\n"
-                 "kind: Queue\nmetadata: {name: w}\nspec: {weight: 2}\nstatus: "
-                 "{decayedGpuHours: 80}\n");
+                 "kind: Queue\nmetadata: {name: x1}\nspec: {parent: x, weight: 1}\n---\n"
+                 "kind: Queue\nmetadata: {name: x2}\nspec: {parent: x, weight: 1}\n---\n"
+                 "kind: Queue\nmetadata: {name: y}\nspec: {weight: 2}\n---\n"
+                 "kind: Queue\nmetadata: {name: w}\nspec: {weight: 2}\n");
+    pool_set_use(
+        w->p,
+        (struct queue_use[]){{"x1", 1}, {"x2", 20}, {"y", 80}, {"gone", 7}, {"w", 80}, {"x2", 30}},
+        6);
     it[0] = (struct cycle_item){.workload = world_workload(w, "a", "  queue: x1\n" GPU(1))};
     it[1] = (struct cycle_item){.workload = world_workload(w, "b", "  queue: x2\n" GPU(1))};
     it[2] = (struct cycle_item){.workload = world_workload(w, "c", "  queue: y\n" GPU(1))};

@@ -13,7 +13,7 @@ static const struct queue_status *queue(struct kit *k, const char *name)
     shown = object_unref(shown);
     if (!name)
         return NULL;
-    shown = figures_shown(&F, k->root, root_get(k->root, KIND_QUEUE, "", name));
+    shown = figures_shown(&F, k->root, k->now, root_get(k->root, KIND_QUEUE, "", name));
     assert_non_null(shown);
     return object_as(shown, queue)->status;
 }
@@ -33,7 +33,7 @@ static void load(struct kit *k, const char *name, int64_t waits, int64_t holds, 
 
 static void text_of(struct kit *k, enum kind_id kind, const char *name, char *out, size_t n)
 {
-    struct object *o = figures_shown(&F, k->root, root_get(k->root, kind, "", name));
+    struct object *o = figures_shown(&F, k->root, k->now, root_get(k->root, kind, "", name));
     AUTO_BUF b;
 
     assert_non_null(o);
@@ -111,6 +111,11 @@ static void test_queues_and_targets(void **state)
     assert_int_equal(kit_run(&k, "a", 1, 1, STEP_DISPATCH).code, 0);
     assert_int_equal(kit_run(&k, "a", 1, 1, STEP_RUNNING).code, 0);
     load(&k, "team", 0, 2, 4);
+    k.now +=
+        10 * 3600000; /* 4 GPUs, 10 hours, less than a day ago; nothing was written meanwhile */
+    assert_true(queue(&k, "team")->decayedGpuHours > 38 && queue(&k, "team")->decayedGpuHours < 42);
+    assert_true(queue(&k, "all")->decayedGpuHours > 38); /* with those below */
+    says(&k, KIND_QUEUE, "other", "\"decayedGpuHours\":0");
     assert_int_equal(kit_run(&k, "a", 1, 1, STEP_ENDED).code, 0);
     load(&k, "team", 0, 1, 2);
     says(&k, KIND_TARGET, "fra", "\"total\":8,\"allocated\":2");
