@@ -244,8 +244,8 @@ static void test_random_worlds(void **state)
         if (!count[k] && k != H_ISOLATION && k != H_MIG)
             fail_msg("no hint of kind %d in %s", k, rare);
     }
-    /* 50.8 % and 25.5 % when it was written (of 10,000); half before there were two. */
-    assert_true(single > waiting * 48 / 100 && single + two > waiting * 72 / 100);
+    /* 50.8 % and 25.5 % when it was written; 46.6 to 51.4 and 23.7 to 26.9 with 13 seeds. */
+    assert_true(single > waiting * 44 / 100 && single + two > waiting * 68 / 100);
     assert_true(estimates > 100);
 }
 
