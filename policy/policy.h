@@ -195,8 +195,8 @@ enum move_cause policy_must_leave(const struct pool *p, const struct object *wor
  * ----------------------------------- */
 /* Each was tried and admits it now (waits: then), and no number is larger than it must be. Where no
  * single change does: "two changes: A, and B", neither of which is enough alone. Texts
- * for decision_spec.hints, at most `max`, changes of its own before those of others. Bounded: some
- * hundred decisions; nothing is left changed. */
+ * for decision_spec.hints, at most `max`, changes of its own before those of others. Bounded: at
+ * most 256 decisions, 96 of them for single changes; nothing is left changed. */
 int policy_hints(const struct pool *p, const struct place_request *rq,
                  const struct decision_spec *d, size_t max, struct arena *a, const char ***ret,
                  uint32_t *ret_n, struct err *err) MUST_CHECK;
