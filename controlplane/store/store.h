@@ -127,9 +127,10 @@ enum feature_level {
     FEATURE_FIRST = 1,   /* what members know that tell no level */
     FEATURE_MOVES = 2,   /* Migrations, the catalogue of checkpoints */
     FEATURE_ARCHIVE = 3, /* ARCHIVE, and all removals from the first one on */
-    FEATURE_FOUND = 4    /* checkpoints that are looked for in their store */
+    FEATURE_FOUND = 4,   /* checkpoints that are looked for in their store */
+    FEATURE_GRANTS = 5   /* what is promised is in the log: leases, refusals under a key, slices */
 };
-#define FEATURE_LEVEL FEATURE_FOUND /* of this version: members tell it by MEMBER */
+#define FEATURE_LEVEL FEATURE_GRANTS /* of this version: members tell it by MEMBER */
 uint32_t root_feature_level(
     const struct root *r); /* that all members have come to; 0: none is recorded yet */
 /* That brought this command (step 0) or this step of it; UINT32_MAX for what is not known. */
