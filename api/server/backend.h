@@ -128,7 +128,7 @@ struct backend_ops {
                     void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
     /* Prometheus text appended to out. */
     void (*metrics)(struct backend *b, struct buf *out);
-    bool (*ready)(struct backend *b, struct buf *why); /* /readyz */
+    bool (*ready)(struct backend *b, struct buf *why); /* /readyz; why: lines, also when ready */
     int64_t (*now)(struct backend *b);                 /* UTC ms, for ages in tables */
 };
 struct backend { /* the implementation's struct begins with this */

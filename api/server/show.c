@@ -28,10 +28,12 @@ void show_ready(struct call *c)
     AUTO_BUF why = {0};
 
     buf_init(&why, 1 << 16);
-    if (!c->api->ops->ready || c->api->ops->ready(c->api->b, &why))
-        show_health(c);
-    else
-        call_reply(c, 503, "text/plain", why.n ? why.p : "not ready\n", why.n ? why.n : 10);
+    bool ready = !c->api->ops->ready || c->api->ops->ready(c->api->b, &why);
+    AUTO_BUF text = {0};
+    buf_init(&text, 1 << 17);
+    buf_str(&text, ready ? "ok\n" : why.n ? "" : "not ready\n");
+    buf_add(&text, why.p, why.n); /* what is wrong is told also by who is ready */
+    call_reply(c, ready ? 200 : 503, "text/plain", text.p, text.n);
 }
 
 void show_index(struct call *c)

@@ -277,6 +277,7 @@ static void core_second(void *arg)
     members_second(c);
     digest_second(c);
     archive_second(c);
+    files_second(c);
     if (c->root_changed || c->seen_term != raft_current_term(&c->raft))
         core_kick(c);
     publish_status(c);

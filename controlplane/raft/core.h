@@ -74,6 +74,28 @@ struct core_status {
 };
 void core_status(struct core *c, struct core_status *ret); /* thread-safe copy */
 
+/* Alarms: what is wrong with this member while it goes on (alarms.def has a row for each cause, with
+ * its remedy). Whoever looks after a cause raises it, again and again with the newest sentence, and
+ * clears it when it is over; both cost nothing when nothing changes. */
+enum alarm {
+#define A(id, name, serves, remedy) ALARM_##id,
+#include "controlplane/raft/alarms.def"
+#undef A
+    ALARM_NR
+};
+#define ALARM_TEXT_MAX 512
+struct core_alarm {
+    enum alarm id;
+    const char *name, *remedy; /* static */
+    bool serves;               /* else /readyz answers 503 */
+    uint64_t for_ms;           /* since it was raised */
+    char text[ALARM_TEXT_MAX];
+};
+void core_alarm_raise(struct core *c, enum alarm a, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void core_alarm_clear(struct core *c, enum alarm a);
+size_t core_alarms(struct core *c, struct core_alarm ret[ALARM_NR]); /* those that are raised */
+const char *core_alarm_name(enum alarm a);
+
 /* Proposes one encoded command (its head carries the request id; core adds none). cb runs on loop
  * `from`. Not leader: passed on to the leader; sent again after a change of leader; deadline_ms is
  * relative. */

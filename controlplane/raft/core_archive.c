@@ -172,6 +172,10 @@ void archive_second(struct core *c)
     pthread_mutex_lock(&c->lock);
     c->archive_status = s;
     pthread_mutex_unlock(&c->lock);
+    if (*s.trouble)
+        core_alarm_raise(c, ALARM_ARCHIVE, "the archive's files: %.300s", s.trouble);
+    else
+        core_alarm_clear(c, ALARM_ARCHIVE);
 }
 
 /* ---- serving

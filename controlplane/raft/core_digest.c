@@ -63,6 +63,7 @@ static void differs(struct core *c, uint64_t number)
             "keep %.200s for the report, "
             "then empty it and let the member rejoin",
             (unsigned long long)number, c->cfg.data_dir);
+    core_alarm_raise(c, ALARM_DIGEST, "%.400s", why.text);
     core_fatal(c, &why);
 }
 

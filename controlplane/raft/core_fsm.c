@@ -110,7 +110,7 @@ struct snapshot_job {
     struct core *c;
     struct root *root;
     unsigned trailing;
-    struct raft_io_snapshot_put *req;
+    struct raft_io_snapshot_put *req, own; /* libraft's, and ours in its place */
     const struct raft_snapshot *snapshot;
     raft_io_snapshot_put_cb cb;
     void *p;
@@ -141,6 +141,25 @@ static void snapshot_encode_job(void *arg) /* thread pool */
     buf_fini(&b);
 }
 
+static void snapshot_over(struct snapshot_job *j, int status)
+{
+    j->cb(j->req, status);
+    mem_free(j);
+}
+
+static void snapshot_written(struct raft_io_snapshot_put *req, int status)
+{
+    struct snapshot_job *j = container_of(req, struct snapshot_job, own);
+    struct core *c = j->c;
+
+    if (!status)
+        core_alarm_clear(c, ALARM_SNAPSHOT);
+    else if (!c->closing)
+        core_alarm_raise(c, ALARM_SNAPSHOT, "no snapshot can be written to %.200s: %s", c->log_dir,
+                         raft_strerror(status));
+    snapshot_over(j, status);
+}
+
 static void snapshot_encoded(void *arg)
 {
     struct snapshot_job *j = arg;
@@ -149,17 +168,17 @@ static void snapshot_encoded(void *arg)
 
     c->jobs--;
     root_unref(j->root);
-    if (j->code)
+    if (j->code) {
         log_err(LOG_ERROR, "raft.snapshot", &j->err);
-    else if (!c->closing) {
+        core_alarm_raise(c, ALARM_SNAPSHOT, "no snapshot can be made: %.300s", j->err.text);
+    } else if (!c->closing) {
         j->snapshot->bufs[0] = (struct raft_buffer){.base = j->p, .len = j->n};
         j->p = NULL;
-        rv = c->io_snapshot_put(c->io, j->trailing, j->req, j->snapshot, j->cb);
+        rv = c->io_snapshot_put(c->io, j->trailing, &j->own, j->snapshot, snapshot_written);
     }
     raft_free(j->p);
     if (rv)
-        j->cb(j->req, rv);
-    mem_free(j);
+        snapshot_over(j, rv);
     core_maybe_closed(c);
 }
 

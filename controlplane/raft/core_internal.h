@@ -155,6 +155,12 @@ struct core_meta { /* meta.json of the data directory */
 };
 struct transport;
 
+struct alarm_state {
+    bool on;
+    uint64_t since_ms;
+    char text[ALARM_TEXT_MAX];
+};
+
 struct core {
     struct loop *loop;
     struct core_config cfg;
@@ -181,9 +187,10 @@ struct core {
     unsigned streams; /* open, of the peer channel; close waits for them */
     unsigned jobs;    /* on the thread pool */
 
-    pthread_mutex_t lock; /* guards root and status: read from other threads */
+    pthread_mutex_t lock; /* guards root, status and alarms: read from other threads */
     struct root *root;
     struct core_status status;
+    struct alarm_state alarms[ALARM_NR];
     atomic_uint waiting; /* own proposals that are not resolved */
 
     struct timer tick, sweep, second;
@@ -310,6 +317,7 @@ bool transport_busy(const struct core *c);
 void transport_destroy(struct core *c);
 
 /* raft_files.c */
+void files_second(struct core *c); /* the alarm of the disk */
 int files_open(struct core *c, struct err *err) MUST_CHECK;
 int files_save(struct core *c, struct err *err) MUST_CHECK;
 bool files_disk_full(const struct core *c);

@@ -26,6 +26,15 @@ bool files_disk_full(const struct core *c)
     return (uint64_t)s.f_bavail * s.f_frsize < FREE_MIN_BYTES;
 }
 
+void files_second(struct core *c)
+{
+    if (files_disk_full(c))
+        core_alarm_raise(c, ALARM_DISK, "less than %u MiB are free on the disk of %.300s",
+                         FREE_MIN_BYTES >> 20, c->cfg.data_dir);
+    else
+        core_alarm_clear(c, ALARM_DISK);
+}
+
 static bool meta_parse(const char *text, struct core_meta *m)
 {
     static const char head[] = "{\"version\":1,\"member\":", yes[] = ",\"ready\":true,",

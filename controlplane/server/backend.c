@@ -492,6 +492,19 @@ static const char *b_leader(struct backend *b)
     core_status(control_of(b)->core, &st);
     return st.leads ? NULL : st.leader_id ? st.leader_api_address : "";
 }
+static void alarms_metrics(struct control *c, struct buf *out)
+{
+    struct core_alarm alarms[ALARM_NR];
+    size_t n = core_alarms(c->core, alarms);
+    bool on[ALARM_NR] = {false};
+
+    for (size_t i = 0; i < n; i++)
+        on[alarms[i].id] = true;
+    buf_str(out, "# HELP hanse_alarm 1 while something is wrong with this member\n"
+                 "# TYPE hanse_alarm gauge\n");
+    for (unsigned a = 0; a < ALARM_NR; a++)
+        buf_printf(out, "hanse_alarm{alarm=\"%s\"} %d\n", core_alarm_name((enum alarm)a), on[a]);
+}
 static void b_metrics(struct backend *b, struct buf *out)
 {
     struct control *c = control_of(b);
@@ -513,16 +526,26 @@ static void b_metrics(struct backend *b, struct buf *out)
         "# TYPE hanse_reads_total counter\nhanse_reads_total %llu\n",
         st.leads, (unsigned long long)st.term, (unsigned long long)st.commit,
         (unsigned long long)st.index, (unsigned long long)c->writes, (unsigned long long)c->reads);
+    alarms_metrics(c, out);
     brain_metrics(c->brain, out);
 }
+/* Alarms are told in any case; only what must not be sent requests is not ready. */
 static bool b_ready(struct backend *b, struct buf *why)
 {
+    struct core_alarm alarms[ALARM_NR];
+    size_t n = core_alarms(control_of(b)->core, alarms);
     struct core_status st;
+    bool ready;
 
     core_status(control_of(b)->core, &st);
+    ready = st.ready;
     if (!st.ready)
-        buf_str(why, st.leader_id ? "catching up with the leader" : "no leader is known");
-    return st.ready;
+        buf_str(why, st.leader_id ? "catching up with the leader\n" : "no leader is known\n");
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(why, "alarm %s: %s\n", alarms[i].name, alarms[i].text);
+        ready &= alarms[i].serves;
+    }
+    return ready;
 }
 static int64_t b_now(struct backend *b)
 {

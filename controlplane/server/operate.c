@@ -104,6 +104,24 @@ static void archive_print(struct control *c, const struct root *r, cJSON *j)
         (void)cJSON_AddStringToObject(j, "trouble", s.trouble);
 }
 
+static void alarms_print(struct control *c, cJSON *list)
+{
+    struct core_alarm a[ALARM_NR];
+    size_t n = core_alarms(c->core, a);
+    char since[32];
+
+    for (size_t i = 0; i < n; i++) {
+        cJSON *j = cJSON_CreateObject();
+        time_print(loop_wall_ms(c->loop) - (int64_t)a[i].for_ms, since);
+        (void)cJSON_AddStringToObject(j, "alarm", a[i].name);
+        (void)cJSON_AddStringToObject(j, "since", since);
+        (void)cJSON_AddNumberToObject(j, "seconds", (double)(a[i].for_ms / 1000));
+        (void)cJSON_AddStringToObject(j, "message", a[i].text);
+        (void)cJSON_AddStringToObject(j, "remedy", a[i].remedy);
+        (void)cJSON_AddItemToArray(list, j);
+    }
+}
+
 static char *status_print(struct control *c)
 {
     struct core_status st;
@@ -128,6 +146,7 @@ static char *status_print(struct control *c)
     (void)cJSON_AddStringToObject(j, "digest", digest);
     (void)cJSON_AddStringToObject(j, "revision", root_revision(r));
     (void)cJSON_AddNumberToObject(j, "voters", st.voters);
+    alarms_print(c, cJSON_AddArrayToObject(j, "alarms"));
     members_print(r, &st, cJSON_AddArrayToObject(j, "members"));
     figures_print(r, cJSON_AddObjectToObject(j, "pool"));
     if (root_archive(r).begun)

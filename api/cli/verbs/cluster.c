@@ -346,19 +346,54 @@ static cJSON *moves_open(cJSON *list)
 
 /* What the brain knows is known to the member that leads, and any may have answered. Of a leader
  * that does not answer nothing is said, rather than that all is well. */
-static void leader_brain(struct cli *c, cJSON *status)
+static void leader_brain(cJSON *status, const cJSON *all)
 {
-    cJSON *all, *brain;
+    cJSON *brain;
 
     if (cJSON_IsTrue(json_at(status, "member.leads")))
         return;
-    all = servers_ask(c);
     brain =
         cJSON_Duplicate(json_at(own_status(all, json_number_at(status, "leader")), "brain"), true);
     cJSON_DeleteItemFromObjectCaseSensitive(status, "brain");
     if (brain)
         (void)cJSON_AddItemToObject(status, "brain", brain);
-    cJSON_Delete(all);
+}
+
+/* The alarms of every member that answers, with its number: those that answered first have told
+ * only their own. */
+static void all_alarms(cJSON *status, const cJSON *all)
+{
+    cJSON *list = cJSON_DetachItemFromObjectCaseSensitive(status, "alarms"), *a;
+    double self = json_number_at(status, "member.id");
+    const cJSON *s;
+
+    if (!list)
+        list = cJSON_CreateArray();
+    cJSON_ArrayForEach(a, list)(void) cJSON_AddNumberToObject(a, "member", self);
+    cJSON_ArrayForEach(s, all)
+    {
+        double id = json_number_at(s, "member.id");
+        const cJSON *theirs;
+        cJSON_ArrayForEach(theirs, cJSON_GetObjectItemCaseSensitive(s, "alarms"))
+        {
+            if (id == self)
+                continue;
+            cJSON *copy = cJSON_Duplicate(theirs, true);
+            (void)cJSON_AddNumberToObject(copy, "member", id);
+            (void)cJSON_AddItemToArray(list, copy);
+        }
+    }
+    (void)cJSON_AddItemToObject(status, "alarms", list);
+}
+
+static void alarms_text(const cJSON *status, struct buf *out)
+{
+    const cJSON *a;
+
+    cJSON_ArrayForEach(a, cJSON_GetObjectItemCaseSensitive(status, "alarms"))
+        buf_printf(out, "ALARM %s of member %.0f, for %.0f s: %s; %s\n", json_text_of(a, "alarm"),
+                   json_number_at(a, "member"), json_number_at(a, "seconds"),
+                   json_text_of(a, "message"), json_text_of(a, "remedy"));
 }
 
 int verb_status(struct cli *c, struct err *err)
@@ -371,8 +406,12 @@ int verb_status(struct cli *c, struct err *err)
     buf_init(&b, 16u << 20);
     if (!rv)
         rv = cli_operate(c, "status", NULL, &status, err);
-    if (!rv)
-        leader_brain(c, status);
+    if (!rv) {
+        cJSON *all = servers_ask(c);
+        leader_brain(status, all);
+        all_alarms(status, all);
+        cJSON_Delete(all);
+    }
     if (!rv)
         rv = cli_json(c, "GET", HANSE_API "/targets", NULL, &targets, err);
     if (!rv)
@@ -397,6 +436,7 @@ int verb_status(struct cli *c, struct err *err)
                    json_number_at(status, "voters"), json_number_at(status, "appliedIndex"));
         if (*revision)
             buf_printf(&b, "Policies at git %.12s\n", revision);
+        alarms_text(status, &b);
         if (cJSON_IsTrue(json_at(status, "brain.brake")))
             buf_str(&b,
                     "BRAKE: more than half of the targets fell silent within a minute; it may be "
