@@ -21,7 +21,9 @@ struct brain *brain_create(const struct brain_config *cfg)
         b->cfg.cycle_ms = 500;
     b->loop = cfg->loop;
     list_init(&b->sites);
+    list_init(&b->adrift);
     list_init(&b->movers);
+    list_init(&b->preempts.nominees);
     events_init(b);
     timer_init(&b->cycle_timer, b->loop, cycle_due, b);
     return b;
@@ -42,6 +44,7 @@ static void close_look(void *arg)
     void *closed_arg = b->closed_arg;
     (void)root_unref(b->root);
     b->pool = pool_destroy(b->pool);
+    mem_free(b->movers_of);
     mem_free(b);
     closed(closed_arg);
 }

@@ -10,10 +10,19 @@
 
 struct site;
 
+/* index.c: an entry of an index by text. The key is its owner's, and stays while it is in there. */
+struct indexed {
+    const char *key;
+};
+struct indexed *index_find(void *const *index, const char *key); /* or NULL */
+void index_add(void **index, struct indexed *e); /* no other has its key */
+void index_remove(void **index, struct indexed *e);
+
 /* One workload that holds a place. Level-triggered: driver_tick looks at the root and at what was
  * seen, and does at most one thing; every callback stores its result and ticks again. */
 struct driver {
     struct brain *brain;
+    struct list seat; /* among those of its target, or with b->adrift */
     char uid[64], ns[64], name[256], target[256];
     struct run_key key;      /* epoch and try by the root */
     const struct object *o;  /* the workload as the newest root has it; a reference */
@@ -44,6 +53,8 @@ struct driver {
 
 struct site { /* one Target document, and the connector that drives it */
     struct list link;
+    struct indexed by_name;
+    struct list drivers; /* of the workloads that hold a place here */
     struct brain *brain;
     char name[256];
     struct connector *connector; /* NULL: no driver for this type, or it could not be made */
@@ -86,10 +97,8 @@ struct preempts {            /* move/preempt.c */
         uint64_t until_ms;
     } vain[64];
     unsigned next_vain;
-    struct nominee { /* workloads for which room is being made */
-        char uid[64];
-        uint64_t moved_ms; /* when a victim of it was last seen moving */
-    } * nominees;
+    struct list nominees; /* workloads for which room is being made, */
+    void *nominees_by_uid;
     size_t n_nominees;
 };
 #define EVENTS_MAX 256
@@ -110,13 +119,17 @@ struct brain {
     uint64_t seen_rv;
     struct pool *pool;
     struct list sites;
-    void *drivers; /* tsearch tree by uid */
+    void *sites_by_name;
+    struct list adrift; /* drivers whose Target is not there */
+    void *drivers;      /* tsearch tree by uid */
     unsigned n_drivers, under_way;
     bool cycle_wanted, cycle_posted;
     unsigned cycle_in_flight;
     struct timer cycle_timer;
     uint64_t cycles, placed, refused, decided;
     struct list movers; /* move/mover.c */
+    void *movers_by_uid;
+    struct list *movers_of; /* by hash of their workload: MOVER_BUCKETS lists, made when needed */
     unsigned n_movers, plans;
     uint64_t room; /* counts what may have made room somewhere */
     bool movers_posted;
@@ -173,7 +186,9 @@ void site_sweep(struct site *t);
  */
 void driver_change(struct brain *b, const struct object *before, const struct object *after);
 void drivers_reset(struct brain *b);
-void drivers_tick_target(struct brain *b, const char *target); /* its reach changed */
+void drivers_tick_target(struct site *t); /* its reach changed */
+void drivers_seat(struct site *t);        /* a new one: those that were adrift come to it */
+void drivers_unseat(struct site *t);      /* it goes: its drivers are adrift */
 void drivers_drop(struct brain *b);
 void driver_observed(struct site *t, const struct observation *o);
 void drivers_renewed(struct site *t, uint64_t sent_ms);

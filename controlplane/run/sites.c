@@ -25,12 +25,9 @@
 
 struct site *site_find(struct brain *b, const char *name)
 {
-    list_for_each (it, &b->sites) {
-        struct site *t = container_of(it, struct site, link);
-        if (!strcmp(t->name, name))
-            return t;
-    }
-    return NULL;
+    struct indexed *e = index_find(&b->sites_by_name, name);
+
+    return e ? container_of(e, struct site, by_name) : NULL;
 }
 
 void site_refused(struct site *t)
@@ -194,7 +191,7 @@ static void brake_changed(void *arg)
     if (!b->leads || b->closing || b->frozen)
         return;
     list_for_each (it, &b->sites)
-        drivers_tick_target(b, container_of(it, struct site, link)->name);
+        drivers_tick_target(container_of(it, struct site, link));
     movers_look(b);
     causes_look(b);
 }
@@ -231,7 +228,7 @@ static void silence_over(void *arg)
     log_event(LOG_WARN, "target.silent",
               LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->why)}));
     facts_soon(t);
-    drivers_tick_target(t->brain, t->name);
+    drivers_tick_target(t);
     movers_look(t->brain); /* those that were to go there take their way back */
 }
 
@@ -273,7 +270,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
     }
     scheduler_reach(b, t->name, reachable);
     brake_look(b);
-    drivers_tick_target(b, t->name);
+    drivers_tick_target(t);
 }
 
 static void on_observed(void *arg, const struct observation *o)
@@ -327,7 +324,7 @@ static void renew(void *arg)
     timer_start(&t->renew, renew_every(t));
     if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
         site_sweep(t);
-    if (!t->reachable || t->confirming || b->n_drivers == 0)
+    if (!t->reachable || t->confirming || list_empty(&t->drivers))
         return;
     t->confirming = true;
     t->confirm_from_ms = loop_now_ms(b->loop);
@@ -390,6 +387,10 @@ static void site_create(struct brain *b, const struct object *doc)
     timer_init(&t->facts_timer, b->loop, facts_send, t);
     t->lost_at_ms = loop_now_ms(b->loop);
     list_push(&b->sites, &t->link);
+    t->by_name.key = t->name;
+    index_add(&b->sites_by_name, &t->by_name);
+    list_init(&t->drivers);
+    drivers_seat(t);
     timer_start(&t->silence, suspect_after(t));
     timer_start(&t->renew, renew_every(t));
     connector_make(t);
@@ -411,6 +412,8 @@ static void site_free(void *arg)
 static void site_destroy(struct site *t)
 {
     list_remove(&t->link);
+    index_remove(&t->brain->sites_by_name, &t->by_name);
+    drivers_unseat(t);
     timer_stop(&t->silence);
     timer_stop(&t->renew);
     timer_stop(&t->facts_timer);
@@ -444,7 +447,7 @@ void site_change(struct brain *b, const struct object *before, const struct obje
     if (spec) {
         if (t->connector)
             t->connector->ops->update(t->connector, after);
-        drivers_tick_target(b, t->name);
+        drivers_tick_target(t);
     }
 }
 

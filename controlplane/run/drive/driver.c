@@ -63,6 +63,7 @@ static struct driver *driver_create(struct brain *b, const struct object *o)
     (void)snprintf(d->key.uid, sizeof d->key.uid, "%s", o->meta->uid);
     d->backoff_ms = BACKOFF_MIN_MS;
     timer_init(&d->again, b->loop, again, d);
+    list_init(&d->seat);
     INV(tsearch(d, &b->drivers, by_uid));
     b->n_drivers++;
     return d;
@@ -76,6 +77,34 @@ static void lease_assume(struct driver *d)
     d->granted_until_ms = loop_now_ms(d->brain->loop) + driver_lease_ms(d->o, t);
 }
 
+/* Drivers hang on their Target, so that its reach and its renewals concern nobody else. */
+static void driver_seat(struct driver *d)
+{
+    struct site *t = site_find(d->brain, d->target);
+
+    list_remove(&d->seat);
+    list_push(t ? &t->drivers : &d->brain->adrift, &d->seat);
+}
+
+void drivers_seat(struct site *t)
+{
+    list_for_each_safe (it, tmp, &t->brain->adrift) {
+        struct driver *d = container_of(it, struct driver, seat);
+        if (strcmp(d->target, t->name))
+            continue;
+        list_remove(&d->seat);
+        list_push(&t->drivers, &d->seat);
+    }
+}
+
+void drivers_unseat(struct site *t)
+{
+    struct list *it;
+
+    while ((it = list_pop(&t->drivers)) != NULL)
+        list_push(&t->brain->adrift, it);
+}
+
 /* Takes in the workload as the root now has it. */
 static void driver_take(struct driver *d, const struct object *o)
 {
@@ -85,8 +114,10 @@ static void driver_take(struct driver *d, const struct object *o)
 
     (void)object_unref((struct object *)(uintptr_t)d->o);
     d->o = object_ref(o);
-    if (s->placement)
+    if (s->placement && (first || strcmp(d->target, s->placement->target))) {
         (void)snprintf(d->target, sizeof d->target, "%s", s->placement->target);
+        driver_seat(d);
+    }
     if (moved || d->key.try_ != try_) {
         d->key.epoch = s->epoch;
         d->key.try_ = try_;
@@ -174,13 +205,19 @@ static struct gather gather(struct brain *b)
     twalk_r(b->drivers, gather_each, &g);
     return g;
 }
-void drivers_tick_target(struct brain *b, const char *target)
+/* A tick may end a driver, and a connector may answer at once: walked as it was. */
+void drivers_tick_target(struct site *t)
 {
-    struct gather g = gather(b);
+    struct gather g = {NULL, 0};
+    unsigned n = 0;
 
+    list_for_each (it, &t->drivers)
+        n++;
+    g.v = mem_alloc((n + 1) * sizeof(struct driver *));
+    list_for_each (it, &t->drivers)
+        g.v[g.n++] = container_of(it, struct driver, seat);
     for (unsigned i = 0; i < g.n; i++)
-        if (!strcmp(g.v[i]->target, target))
-            driver_tick(g.v[i]);
+        driver_tick(g.v[i]);
     mem_free(g.v);
 }
 void drivers_drop(struct brain *b)
@@ -200,6 +237,7 @@ static void driver_free(struct driver *d)
     timer_stop(&d->again);
     if (d->proposing || d->calling || d->telling)
         return;
+    list_remove(&d->seat);
     (void)tdelete(d, &d->brain->drivers, by_uid);
     d->brain->n_drivers--;
     (void)object_unref((struct object *)(uintptr_t)d->o);
@@ -225,15 +263,12 @@ uint64_t driver_lease_ms(const struct object *workload, const struct site *t)
 
 void drivers_renewed(struct site *t, uint64_t sent_ms)
 {
-    struct gather g = gather(t->brain);
-
-    for (unsigned i = 0; i < g.n; i++) {
-        struct driver *d = g.v[i];
+    list_for_each (it, &t->drivers) {
+        struct driver *d = container_of(it, struct driver, seat);
         uint64_t until = sent_ms + (d->o ? driver_lease_ms(d->o, t) : 0);
-        if (!strcmp(d->target, t->name) && until > d->granted_until_ms)
+        if (until > d->granted_until_ms)
             d->granted_until_ms = until;
     }
-    mem_free(g.v);
 }
 
 static uint64_t grace_of(const struct driver *d)

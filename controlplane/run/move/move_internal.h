@@ -8,7 +8,8 @@
  * workload and its destination as the root has them, and does the one next thing. Nothing here is
  * truth. */
 struct mover {
-    struct list link;
+    struct list link, of; /* among all, and those whose workload has the same hash */
+    struct indexed by_uid;
     struct brain *brain;
     char uid[64], ns[64], name[256];
     uint64_t workload_hash; /* of ns and name of its Workload */

@@ -16,6 +16,7 @@
 #define BACKOFF_MAX_MS 2000
 #define PLACE_EVERY_MS 200 /* that waits for room looks again no more often */
 #define LOOK_EVERY_MS 1000 /* and no less */
+#define MOVER_BUCKETS 1024
 
 /* ---- the table of movers
  * ------------------------------------------------------------------------------------------- */
@@ -38,12 +39,9 @@ static uint64_t workload_hash(const char *ns, const char *name)
 
 static struct mover *mover_find(struct brain *b, const char *uid)
 {
-    list_for_each (it, &b->movers) {
-        struct mover *m = container_of(it, struct mover, link);
-        if (!strcmp(m->uid, uid))
-            return m;
-    }
-    return NULL;
+    struct indexed *e = index_find(&b->movers_by_uid, uid);
+
+    return e ? container_of(e, struct mover, by_uid) : NULL;
 }
 
 static void again(void *arg)
@@ -64,6 +62,8 @@ void mover_free(struct mover *m)
     if (m->proposing || m->calling)
         return;
     list_remove(&m->link);
+    list_remove(&m->of);
+    index_remove(&m->brain->movers_by_uid, &m->by_uid);
     m->brain->n_movers--;
     (void)object_unref((struct object *)(uintptr_t)m->o);
     mem_free(m);
@@ -74,6 +74,16 @@ static bool is_open(const struct object *o)
     const struct migration_status *s = o ? object_as(o, migration)->status : NULL;
 
     return s && move_open(s->phase);
+}
+
+static struct list *bucket(struct brain *b, uint64_t hash)
+{
+    if (!b->movers_of) {
+        b->movers_of = mem_alloc(MOVER_BUCKETS * sizeof *b->movers_of);
+        for (size_t i = 0; i < MOVER_BUCKETS; i++)
+            list_init(&b->movers_of[i]);
+    }
+    return &b->movers_of[hash % MOVER_BUCKETS];
 }
 
 static struct mover *mover_create(struct brain *b, const struct object *o)
@@ -89,6 +99,9 @@ static struct mover *mover_create(struct brain *b, const struct object *o)
     m->room_seen = b->room - 1;
     timer_init(&m->again, b->loop, again, m);
     list_push(&b->movers, &m->link);
+    list_push(bucket(b, m->workload_hash), &m->of);
+    m->by_uid.key = m->uid;
+    index_add(&b->movers_by_uid, &m->by_uid);
     b->n_movers++;
     return m;
 }
@@ -146,8 +159,8 @@ void movers_workload(struct brain *b, const struct object *workload)
     if (list_empty(&b->movers))
         return;
     h = workload_hash(workload->meta->namespace_, workload->meta->name);
-    list_for_each_safe (it, tmp, &b->movers) {
-        struct mover *m = container_of(it, struct mover, link);
+    list_for_each_safe (it, tmp, bucket(b, h)) {
+        struct mover *m = container_of(it, struct mover, of);
         if (m->workload_hash == h)
             mover_tick(m);
     }

@@ -9,6 +9,7 @@
 #include "api/base/log.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LOOKS_PER_CYCLE 2
@@ -180,12 +181,26 @@ void preempt_cycle(struct brain *b, const struct cycle_item *items, size_t n)
 /* ---- nominations
  * -----------------------------------------------------------------------------------------------------
  */
+struct nominee {
+    struct list link;
+    struct indexed by_uid;
+    char uid[64];
+    uint64_t moved_ms; /* when a victim of its was last seen moving */
+};
+
 static struct nominee *nominee_find(struct preempts *p, const char *uid)
 {
-    for (size_t i = 0; i < p->n_nominees; i++)
-        if (!strcmp(p->nominees[i].uid, uid))
-            return &p->nominees[i];
-    return NULL;
+    struct indexed *e = p->n_nominees ? index_find(&p->nominees_by_uid, uid) : NULL;
+
+    return e ? container_of(e, struct nominee, by_uid) : NULL;
+}
+
+static void nominee_free(struct preempts *p, struct nominee *x)
+{
+    list_remove(&x->link);
+    index_remove(&p->nominees_by_uid, &x->by_uid);
+    p->n_nominees--;
+    mem_free(x);
 }
 
 /* Follows the root: the pool keeps what is nominated. */
@@ -199,26 +214,44 @@ void preempt_nominee(struct brain *b, const struct object *w)
         return;
     pool_nominate(b->pool, w, room);
     if (room && !x) {
-        p->nominees = mem_realloc(p->nominees, (p->n_nominees + 1) * sizeof *p->nominees);
-        x = &p->nominees[p->n_nominees++];
-        *x = (struct nominee){.moved_ms = loop_now_ms(b->loop)};
+        x = mem_new(struct nominee);
+        x->moved_ms = loop_now_ms(b->loop);
         (void)snprintf(x->uid, sizeof x->uid, "%s", w->meta->uid);
+        x->by_uid.key = x->uid;
+        index_add(&p->nominees_by_uid, &x->by_uid);
+        list_push(&p->nominees, &x->link);
+        p->n_nominees++;
     } else if (!room) {
-        *x = p->nominees[--p->n_nominees];
+        nominee_free(p, x);
     }
 }
 
-static bool victims_move(const struct brain *b, const struct object *w)
+/* For whom do Migrations make room? Gathered once a look: who is nominated finds itself there. */
+static int by_text(const void *a, const void *b)
 {
-    char who[330];
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
-    (void)snprintf(who, sizeof who, "%s/%s", w->meta->namespace_, w->meta->name);
+static size_t beneficiaries(const struct brain *b, const char **v)
+{
+    size_t n = 0;
+
     list_for_each (it, &b->movers) {
         const struct mover *m = container_of(it, struct mover, link);
-        if (!m->dead && !strcmp(mover_status(m)->for_, who))
-            return true;
+        if (!m->dead && *mover_status(m)->for_)
+            v[n++] = mover_status(m)->for_;
     }
-    return false;
+    qsort(v, n, sizeof *v, by_text);
+    return n;
+}
+
+static bool victims_move(const struct object *w, const char *const *v, size_t n)
+{
+    char who[330];
+    const char *key = who;
+
+    (void)snprintf(who, sizeof who, "%s/%s", w->meta->namespace_, w->meta->name);
+    return bsearch(&key, v, n, sizeof *v, by_text) != NULL;
 }
 
 static void dropped(void *arg, const struct result *r, const struct err *err)
@@ -247,23 +280,32 @@ static void nomination_drop(struct brain *b, const struct object *w)
     brain_propose(b, &c, dropped, b);
 }
 
+static void nominees_look(struct brain *b, uint64_t now)
+{
+    struct preempts *p = &b->preempts;
+    const char **v = mem_alloc((b->n_movers + 1) * sizeof *v);
+    size_t n = beneficiaries(b, v);
+
+    list_for_each_safe (it, tmp, &p->nominees) {
+        struct nominee *x = container_of(it, struct nominee, link);
+        const struct object *w = root_workload_by_uid(b->root, x->uid);
+        if (!w)
+            nominee_free(p, x);
+        else if (victims_move(w, v, n))
+            x->moved_ms = now;
+        else if (now - x->moved_ms > PLAN_IDLE_MS && !p->dropping)
+            nomination_drop(b, w);
+    }
+    mem_free(v);
+}
+
 void preempt_tick(struct brain *b)
 {
     struct preempts *p = &b->preempts;
     uint64_t now = loop_now_ms(b->loop);
 
-    for (size_t i = 0; i < p->n_nominees && !p->dropping; i++) {
-        struct nominee *x = &p->nominees[i];
-        const struct object *w = root_workload_by_uid(b->root, x->uid);
-        if (!w) {
-            *x = p->nominees[--p->n_nominees];
-            i--;
-        } else if (victims_move(b, w)) {
-            x->moved_ms = now;
-        } else if (now - x->moved_ms > PLAN_IDLE_MS) {
-            nomination_drop(b, w);
-        }
-    }
+    if (p->n_nominees && !p->dropping)
+        nominees_look(b, now);
     if (p->waiting && !p->planning && now - p->cycled_ms >= IN_VAIN_MS) {
         p->cycled_ms = now; /* minimum runtimes pass, checkpoints are written */
         scheduler_want(b);
@@ -279,6 +321,9 @@ void preempt_drop(struct brain *b)
 {
     bool planning = b->preempts.planning, dropping = b->preempts.dropping;
 
-    mem_free(b->preempts.nominees);
+    while (b->preempts.n_nominees)
+        nominee_free(&b->preempts,
+                     container_of(b->preempts.nominees.next, struct nominee, link));
     b->preempts = (struct preempts){.planning = planning, .dropping = dropping};
+    list_init(&b->preempts.nominees);
 }
