@@ -18,11 +18,11 @@ static bool key_number(const char *s, const char *end, int64_t *ret)
 {
     char *stop;
 
-    if (s == end || *s < '0' || *s > '9')
+    if (s == end || *s < '0' || *s > '9' || (*s == '0' && s + 1 != end)) /* one spelling each */
         return false;
     errno = 0;
     *ret = strtoll(s, &stop, 10);
-    return stop == end && errno == 0;
+    return stop == end && errno == 0 && *ret <= RUN_KEY_NUMBER_MAX;
 }
 
 int run_key_parse(const char *s, struct run_key *ret, struct err *err)

@@ -24,11 +24,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RUN_KEY_MAX 96
 struct run_key {
     char uid[64];
     int64_t epoch, try_;
 };
+#define RUN_KEY_NUMBER_MAX ((int64_t)1 << 53) /* JSON carries them as numbers */
+#define RUN_KEY_MAX 112
+_Static_assert(RUN_KEY_MAX >= sizeof((struct run_key *)0)->uid + 2 * sizeof ".-9223372036854775808",
+               "the longest key fits");
 void run_key_print(const struct run_key *k, char out[RUN_KEY_MAX]); /* "UID.EPOCH.TRY" */
 int run_key_parse(const char *s, struct run_key *ret, struct err *err) MUST_CHECK;
 

@@ -191,6 +191,8 @@ static int document_check(const struct document *doc, struct err *err)
     int rv = object_from_json(k, doc->json, DECODE_USER, &o, err);
     if (!rv)
         rv = object_validate(o, err);
+    if (!rv)
+        rv = object_admit(NULL, o, err);
     (void)object_unref(o);
     return rv;
 }

@@ -198,6 +198,16 @@ void object_print_json(const struct object *o, struct buf *out);
 /* Checks that need more than a field: selector syntax, windows, HH:MM, known time zones, quota
  * sums, SHORT forms. Pure: looks at this object only. */
 int object_validate(const struct object *o, struct err *err) MUST_CHECK;
+/* What a document must keep to as it is written, beyond what the state may hold already: the API
+ * asks, apply never does, so it may become stricter. What was there before stays (`old`, or NULL).
+ */
+int object_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
+/* Bytes of the text in JSON, with its escapes and quotes. */
+size_t json_text_bytes(const char *s);
+struct workload_spec;
+/* What the order of a workload may come to for its runner, in JSON and wherever it is placed;
+ * without what Secrets will add. `field`: the largest part of it. */
+size_t workload_order_bytes(const struct workload_spec *s, const char **ret_field);
 /* IMMUT fields equal, STATUS kept as told. */
 int object_validate_update(const struct object *old, const struct object *now,
                            struct err *err) MUST_CHECK;

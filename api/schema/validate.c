@@ -1,5 +1,6 @@
 /* Checks that need more than one field. Pure: they look at this object only, never at the state or
  * a clock. */
+#include "api/base/limits.h"
 #include "api/schema/schema_internal.h"
 
 #include <ctype.h>
@@ -313,6 +314,79 @@ int object_validate(const struct object *o, struct err *err)
     int r = meta_validate(o->kind, o->meta, 0, err);
 
     return r < 0 ? r : check_body(NULL, o->kind->schema, o->body, err);
+}
+
+/* ---- what is too large for its runner
+ * ------------------------------------------------------------------------------------------------
+ */
+#define ORDER_FIXED_BYTES (16u << 10) /* keys, paths, numbers; what a target adds */
+#define ORDER_WORKER_BYTES 384        /* its rank, its node's name */
+#define ORDER_DEVICE_BYTES 4
+
+size_t json_text_bytes(const char *s)
+{
+    size_t n = 2;
+
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        bool two = c == '"' || c == '\\' || (c < 0x20 && strchr("\b\f\n\r\t", c));
+        n += two ? 2 : c < 0x20 ? 6 : 1;
+    }
+    return n;
+}
+
+static size_t list_bytes(const char *const *v, uint32_t n)
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        bytes += json_text_bytes(v[i]) + 1;
+    return bytes;
+}
+
+size_t workload_order_bytes(const struct workload_spec *s, const char **ret_field)
+{
+    const struct run_spec *r = s->run;
+    const struct gpu_request *g = s->resources ? s->resources->gpu : NULL;
+    size_t workers = s->gang && s->gang->workers > 1 ? (size_t)s->gang->workers : 1, env = 0;
+    size_t devices = g && g->count > 1 ? (size_t)g->count : 1, sum = ORDER_FIXED_BYTES, most = 0;
+
+    for (uint32_t i = 0; r && i < r->n_env; i++)
+        env += json_text_bytes(r->env[i].name) + json_text_bytes(r->env[i].value);
+    const struct {
+        const char *field;
+        size_t bytes;
+    } parts[] = {
+        {"spec.run.command", r ? list_bytes(r->command, r->n_command) : 0},
+        {"spec.run.args", r ? list_bytes(r->args, r->n_args) : 0},
+        {"spec.run.script", r ? json_text_bytes(r->script) : 0},
+        {"spec.run.workingDir", r ? json_text_bytes(r->workingDir) : 0},
+        {"spec.run.env", env},
+        {"spec.gang.workers", workers * (ORDER_WORKER_BYTES + devices * ORDER_DEVICE_BYTES)}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        sum += parts[i].bytes;
+        if (parts[i].bytes > most) {
+            most = parts[i].bytes;
+            *ret_field = parts[i].field;
+        }
+    }
+    return sum;
+}
+
+int object_admit(const struct object *old, const struct object *now, struct err *err)
+{
+    const char *field = "spec.run", *unused;
+
+    if (now->kind->id != KIND_WORKLOAD)
+        return 0;
+    size_t bytes = workload_order_bytes(object_as(now, workload)->spec, &field);
+    size_t was = old ? workload_order_bytes(object_as(old, workload)->spec, &unused) : 0;
+    if (bytes <= LIMIT_ORDER_MAX_BYTES || bytes <= was)
+        return 0;
+    return err_field(err, E_INVALID, field,
+                     "what its runner is told would be %zu bytes of JSON, where a control "
+                     "character takes 6; at most %d: put what is long into a file",
+                     bytes, LIMIT_ORDER_MAX_BYTES);
 }
 
 /* ---- updates

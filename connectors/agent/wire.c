@@ -2,6 +2,7 @@
  * trusted: every reader below has an answer for whatever comes. */
 #include "connectors/agent/wire.h"
 
+#include "api/base/log.h"
 #include "connectors/checkpoint/checkpoint.h"
 
 #include <stdio.h>
@@ -20,7 +21,8 @@ int64_t wire_i64(const cJSON *j, const char *name)
 {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
 
-    if (!cJSON_IsNumber(v) || !(v->valuedouble > -9e15 && v->valuedouble < 9e15))
+    if (!cJSON_IsNumber(v) || !(v->valuedouble >= -(double)RUN_KEY_NUMBER_MAX &&
+                                v->valuedouble <= (double)RUN_KEY_NUMBER_MAX))
         return 0;
     return (int64_t)v->valuedouble;
 }
@@ -50,13 +52,30 @@ void wire_add_key(cJSON *j, const struct run_key *k)
     cJSON_AddStringToObject(j, "key", text);
 }
 
-void wire_send(struct stream *s, enum agent_frame type, uint64_t id, cJSON *j)
+int wire_send(struct stream *s, enum agent_frame type, uint64_t id, cJSON *j, struct err *err)
 {
     char *text = cJSON_PrintUnformatted(j);
+    size_t n = text ? strlen(text) : 0;
+    int rc = 0;
 
-    frame_send(s, (uint8_t)type, 0, id, text, strlen(text));
-    cJSON_free(text);
     cJSON_Delete(j);
+    if (!text)
+        return err_set(err, E_NOMEM, "no memory for frame %d", (int)type);
+    if (n > FRAME_BODY_MAX)
+        rc = err_set(err, E_TOOLARGE, "frame %d has %zu bytes of JSON; at most %d are sent",
+                     (int)type, n, FRAME_BODY_MAX);
+    else
+        frame_send(s, (uint8_t)type, 0, id, text, n);
+    cJSON_free(text);
+    return rc;
+}
+
+void wire_tell(struct stream *s, enum agent_frame type, uint64_t id, cJSON *j)
+{
+    struct err err;
+
+    if (wire_send(s, type, id, j, &err) < 0)
+        log_err(LOG_ERROR, "agent.frame", &err);
 }
 
 int wire_parse(const struct frame *f, cJSON **ret, struct err *err)
@@ -107,15 +126,22 @@ void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret)
     (void)snprintf(ret->path, sizeof ret->path, "%s", path);
 }
 
-cJSON *wire_observation(const struct observation *o)
+cJSON *wire_listed(const struct observation *o)
 {
     cJSON *j = cJSON_CreateObject();
 
     wire_add_key(j, &o->key);
     cJSON_AddStringToObject(j, "state", state_names[o->state]);
+    cJSON_AddNumberToObject(j, "proof", (double)o->proof);
+    return j;
+}
+
+cJSON *wire_observation(const struct observation *o)
+{
+    cJSON *j = wire_listed(o);
+
     cJSON_AddNumberToObject(j, "exitCode", o->exit_code);
     cJSON_AddNumberToObject(j, "signal", o->term_signal);
-    cJSON_AddNumberToObject(j, "proof", (double)o->proof);
     cJSON_AddBoolToObject(j, "leaseLost", o->lease_lost);
     cJSON_AddStringToObject(j, "reason", o->reason);
     cJSON_AddStringToObject(j, "message", o->message);

@@ -17,7 +17,8 @@ enum agent_frame {
     AF_BEAT = 5,     /* agent: at (its clock: what a renewal counts from); server: empty */
     /* inventory */
     AF_INVENTORY = 10, /* server asks */
-    AF_NODES = 11,     /* agent: nodes[]; also unasked (id 0) when they changed */
+    AF_NODES = 11,     /* agent: nodes[], page (from 0 on), more: the next page follows, with the
+                          same id. Also unasked (id 0) when they changed */
     /* runs; each is answered by RESULT */
     AF_SUBMIT = 20,   /* the order */
     AF_FIND = 21,     /* key */
@@ -46,15 +47,28 @@ uint64_t wire_u64(const cJSON *j, const char *name);
 bool wire_bool(const cJSON *j, const char *name);
 int wire_key(const cJSON *j, struct run_key *ret, struct err *err) MUST_CHECK; /* "key" */
 void wire_add_key(cJSON *j, const struct run_key *k);
-/* Sends and deletes j. */
-void wire_send(struct stream *s, enum agent_frame type, uint64_t id, cJSON *j);
+/* Sends and deletes j. E_TOOLARGE: it is longer than a frame may be, and nothing was sent. */
+int wire_send(struct stream *s, enum agent_frame type, uint64_t id, cJSON *j,
+              struct err *err) MUST_CHECK;
+/* For bodies whose size our own structs bound, and that nobody waits for: what is too large all
+ * the same is logged, and not sent. */
+void wire_tell(struct stream *s, enum agent_frame type, uint64_t id, cJSON *j);
 /* Parses a body; refuses what is no JSON object. */
 int wire_parse(const struct frame *f, cJSON **ret, struct err *err) MUST_CHECK;
 
+/* Of an observation: texts of our own structs, of which each byte may become six. */
+#define WIRE_OBSERVATION_MAX                                                                       \
+    (512 + RUN_KEY_MAX + 6 * (sizeof((struct observation *)0)->reason +                            \
+                              sizeof((struct observation *)0)->message +                           \
+                              sizeof((struct run_checkpoint_report *)0)->digest +                  \
+                              sizeof((struct run_checkpoint_report *)0)->path))
 cJSON *wire_checkpoint(const struct run_checkpoint_report *c);
 /* What cannot be read is not present. */
 void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret);
 cJSON *wire_observation(const struct observation *o);
+/* Key, state and proof of it alone. */
+cJSON *wire_listed(const struct observation *o);
+#define WIRE_LISTED_MAX (64 + RUN_KEY_MAX)
 int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *err) MUST_CHECK;
 
 #endif

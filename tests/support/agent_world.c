@@ -345,6 +345,9 @@ static struct object *workload_made(const struct agent_order *o)
     else
         cJSON_AddItemToObject(cJSON_GetObjectItem(spec, "run"), "command",
                               cJSON_CreateStringArray(argv, 3));
+    cJSON *args = o->n_args ? cJSON_AddArrayToObject(cJSON_GetObjectItem(spec, "run"), "args") : NULL;
+    for (unsigned i = 0; i < o->n_args; i++)
+        cJSON_AddItemToArray(args, cJSON_CreateString(o->arg));
     cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "checkpoint"), "grace",
                             o->grace ? o->grace : "5s");
     char *text = cJSON_PrintUnformatted(j);

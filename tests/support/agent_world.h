@@ -48,7 +48,7 @@ extern struct agent_world {
     struct {
         struct observation o; /* the latest of each key */
         unsigned told;        /* how often */
-    } seen[64];
+    } seen[1024];
     size_t n_seen;
     uint64_t serial, renew_ms;
     struct timer renewals; /* timer_start: every 100 ms, to all */
@@ -78,6 +78,8 @@ struct agent_order {
     const char *grace;
     const char *file_script; /* instead of script: a file, as sbatch takes it */
     uint64_t deadline_ms;    /* of the call; 0 = 10 s */
+    const char *arg;         /* given to the script n_args times */
+    unsigned n_args;
 };
 struct run_key agent_key(void); /* a fresh one */
 /* BASE of a uid, as orders have it. */

@@ -7,6 +7,7 @@
 
 #define HEAD 16    /* with the length */
 #define FOLLOWS 12 /* type, flags, reserved, id */
+_Static_assert(FRAME_BODY_MAX + FOLLOWS == LIMIT_FRAME_MAX_BYTES, "a body and its header");
 #define SEND_TOGETHER 16384
 
 static uint32_t get32(const unsigned char *p)
@@ -124,7 +125,7 @@ void frame_send(struct stream *s, uint8_t type, uint8_t flags, uint64_t id, cons
     unsigned char out[SEND_TOGETHER];
     size_t first = n < sizeof out - HEAD ? n : sizeof out - HEAD;
 
-    PRE(n + FOLLOWS <= LIMIT_FRAME_MAX_BYTES);
+    PRE(n <= FRAME_BODY_MAX);
     put32(out, (uint32_t)(n + FOLLOWS));
     out[4] = type;
     out[5] = flags;

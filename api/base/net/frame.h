@@ -4,8 +4,10 @@
 #ifndef HANSE_API_BASE_FRAME_H
 #define HANSE_API_BASE_FRAME_H
 
+#include "api/base/limits.h"
 #include "api/base/loop/loop.h"
 
+#define FRAME_BODY_MAX (LIMIT_FRAME_MAX_BYTES - 12) /* the limit counts type, flags and id, too */
 struct frame {
     uint8_t type, flags;
     uint64_t id;
@@ -21,6 +23,7 @@ void frame_reader_fini(struct frame_reader *r);
 int frame_feed(struct frame_reader *r, const void *p, size_t n,
                int (*each)(const struct frame *f, void *arg), void *arg,
                struct err *err) MUST_CHECK;
+/* n is at most FRAME_BODY_MAX: who sends what others have made looks first. */
 void frame_send(struct stream *s, uint8_t type, uint8_t flags, uint64_t id, const void *body,
                 size_t n);
 

@@ -292,6 +292,8 @@ static int workload_create(struct cli *c, cJSON *j, struct err *err)
     int rv = object_from_json(kind_by_id(KIND_WORKLOAD), j, DECODE_USER, &o, err);
     if (!rv)
         rv = object_validate(o, err);
+    if (!rv)
+        rv = object_admit(NULL, o, err);
     (void)object_unref(o);
     if (!rv)
         rv = cli_connect(c, err);

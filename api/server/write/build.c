@@ -213,6 +213,8 @@ int object_build(struct api *a, const struct build *b, cJSON *tree, struct objec
     r = object_validate(now, err);
     if (!r && !b->old && k->id == KIND_MIGRATION)
         r = migration_asked(now, err);
+    if (!r && !b->status)
+        r = object_admit(b->old, now, err);
     if (!r && b->old)
         r = object_validate_update(b->old, now, err);
     if (!r && now->bytes > LIMIT_OBJECT_MAX_BYTES)

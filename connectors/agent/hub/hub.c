@@ -24,6 +24,7 @@ static void session_over(struct hub *h, const char *why)
     h->hello = false;
     timer_stop(&h->silence);
     frame_reader_fini(&h->reader);
+    hub_pages_drop(h);
     hub_calls_lost(h, why);
     hub_streams_lost(h, why);
     if (was && h->base.env.events->reach)
@@ -80,38 +81,26 @@ static void session_hello(struct hub *h, const cJSON *j)
         session_told(h, run);
 }
 
-static void session_nodes(struct hub *h, const struct frame *f, const cJSON *j)
+static void session_frame_nodes(struct hub *h, const struct frame *f, const cJSON *j)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(j, "nodes"), *n;
-    AUTO_ARENA m = arena_create(0);
-    struct node *nodes = arena_array(m, struct node, cJSON_GetArraySize(list) + 1);
-    cJSON *done = cJSON_CreateObject();
     struct err err;
-    size_t count = 0;
-    bool whole = true;
+    cJSON *done;
 
-    cJSON_ArrayForEach(n, list)
-    {
-        void *body;
-        char prefix[PEER_NAME_MAX + 2];
-        if (body_from_json(&schema_node, n, 0, m, &body, &err) < 0) {
-            log_err(LOG_WARN, "agent.node_refused", &err);
-            whole = false;
-            continue;
-        }
-        nodes[count] = *(const struct node *)body;
-        (void)snprintf(prefix, sizeof prefix, "%s.", h->base.target);
-        if (strcmp(nodes[count].spec->target, h->base.target) == 0 && nodes[count].metadata &&
-            strncmp(nodes[count].metadata->name, prefix, strlen(prefix)) == 0)
-            count++;
-        else /* an agent speaks for its own target only */
-            whole = false;
+    if (hub_pages_take(h, f->id, j, &err) < 0) {
+        log_err(LOG_WARN, "agent.inventory_refused", &err);
+        stream_abort(h->stream, err.text);
+        return;
     }
+    if (wire_bool(j, "more"))
+        return;
     if (h->base.env.events->nodes)
-        h->base.env.events->nodes(h->base.env.arg, nodes, count, whole);
+        h->base.env.events->nodes(h->base.env.arg, h->pages.nodes, h->pages.n, !h->pages.refused);
+    hub_pages_drop(h);
+    if (!f->id)
+        return;
+    done = cJSON_CreateObject();
     cJSON_AddNumberToObject(done, "outcome", (double)OUT_DONE);
-    if (f->id)
-        hub_call_answer(h, f, done);
+    hub_call_answer(h, f, done);
     cJSON_Delete(done);
 }
 
@@ -141,7 +130,7 @@ static int session_frame(const struct frame *f, void *arg)
         frame_send(h->stream, AF_BEAT, 0, 0, NULL, 0);
         break;
     case AF_NODES:
-        session_nodes(h, f, j);
+        session_frame_nodes(h, f, j);
         break;
     case AF_RESULT:
         hub_call_answer(h, f, j);
@@ -192,7 +181,7 @@ void connector_agent_refuse(struct stream *s, const char *why)
 
     stream_set(s, &nobody, NULL);
     cJSON_AddStringToObject(j, "text", why);
-    wire_send(s, AF_REFUSED, 0, j);
+    wire_tell(s, AF_REFUSED, 0, j);
     stream_close(s);
 }
 
@@ -233,7 +222,7 @@ void connector_agent_redirect(struct stream *s, const char *leader_address)
 
     stream_set(s, &nobody, NULL);
     cJSON_AddStringToObject(j, "address", leader_address);
-    wire_send(s, AF_REDIRECT, 0, j);
+    wire_tell(s, AF_REDIRECT, 0, j);
     stream_close(s);
 }
 
@@ -350,7 +339,7 @@ static void hub_renew(struct connector *c, uint64_t lease_ms)
     cJSON *j = cJSON_CreateObject();
     cJSON_AddNumberToObject(j, "from", (double)hub_lease_from(h));
     cJSON_AddNumberToObject(j, "leaseMs", (double)lease_ms);
-    wire_send(h->stream, AF_RENEW, 0, j);
+    wire_tell(h->stream, AF_RENEW, 0, j);
 }
 
 static void hub_sweep(struct connector *c, bool (*owned)(const struct run_key *k, void *arg),

@@ -26,15 +26,16 @@ static void call_expired(void *arg)
     struct hub_call *c = arg;
     struct err err;
 
-    if (c->id == 0) /* never sent */
-        call_finish(
-            c, OUT_REJECTED, NULL,
-            (err_set(&err, E_UNAVAIL, "agent %s is not connected", c->hub->base.target), &err));
-    else
-        call_finish(
-            c, OUT_UNKNOWN, NULL,
-            (err_set(&err, E_UNKNOWN, "agent %s did not answer in time", c->hub->base.target),
-             &err));
+    if (c->id == 0) { /* never sent */
+        if (c->why.code)
+            err = c->why;
+        else
+            (void)err_set(&err, E_UNAVAIL, "agent %s is not connected", c->hub->base.target);
+        call_finish(c, OUT_REJECTED, NULL, &err);
+        return;
+    }
+    (void)err_set(&err, E_UNKNOWN, "agent %s did not answer in time", c->hub->base.target);
+    call_finish(c, OUT_UNKNOWN, NULL, &err);
 }
 
 static struct hub_call *call_make(struct hub *h, struct call *call, enum agent_frame type,
@@ -59,10 +60,19 @@ static struct hub_call *call_make(struct hub *h, struct call *call, enum agent_f
     return c;
 }
 
+/* What cannot be sent has had no effect: rejected, with the reason. */
+static void call_send(struct hub_call *c, enum agent_frame type, cJSON *body)
+{
+    if (wire_send(c->hub->stream, type, c->id, body, &c->why) == 0)
+        return;
+    c->id = 0;
+    timer_start(&c->deadline, 0);
+}
+
 void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
                     const struct run_key *k, cJSON *body)
 {
-    const struct hub_call *c = call_make(h, call, type, k);
+    struct hub_call *c = call_make(h, call, type, k);
 
     if (c->id == 0) {
         cJSON_Delete(body);
@@ -72,7 +82,7 @@ void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
         body = cJSON_CreateObject();
     if (k && !cJSON_GetObjectItemCaseSensitive(body, "key"))
         wire_add_key(body, k);
-    wire_send(h->stream, type, c->id, body);
+    call_send(c, type, body);
 }
 
 void hub_call_sweep(struct hub *h, bool (*owned)(const struct run_key *, void *), void *arg,
@@ -83,7 +93,7 @@ void hub_call_sweep(struct hub *h, bool (*owned)(const struct run_key *, void *)
     c->owned = owned;
     c->owned_arg = arg;
     if (c->id)
-        wire_send(h->stream, AF_LIST, c->id, cJSON_CreateObject());
+        call_send(c, AF_LIST, cJSON_CreateObject());
 }
 
 /* A stop or a forgetting that nobody waits for: sweep's own. */
@@ -93,7 +103,7 @@ static void call_nobody(struct hub *h, enum agent_frame type, const struct run_k
 
     wire_add_key(j, k);
     cJSON_AddNumberToObject(j, "graceMs", SWEEP_GRACE_MS);
-    wire_send(h->stream, type, ++h->next_id, j);
+    wire_tell(h->stream, type, ++h->next_id, j);
 }
 
 static void sweep_listed(struct hub_call *c, const cJSON *j)

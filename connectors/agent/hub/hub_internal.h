@@ -9,6 +9,9 @@
 
 #define HUB_SILENCE_MS 5000 /* five missed beats: the session is over, and a new one may come */
 
+#define HUB_NODES_MAX 5000                       /* of one target */
+#define HUB_NODES_BYTES_MAX ((size_t)96 << 20) /* of them, as they are kept until the last page */
+
 #define HUB_BEATS 8
 /* A quorum round that took longer than this must not be followed by renew(): a lease counts from a
  * beat that is at least so old, and so came before the round began. */
@@ -28,6 +31,13 @@ struct hub {
         uint64_t at_ms, received_ms;
     } beats[HUB_BEATS];
     struct list calls, streams;
+    struct hub_pages { /* an inventory that has not come whole yet */
+        struct arena *arena;
+        struct node *nodes;
+        size_t n;
+        uint64_t id;
+        bool refused; /* a node of it was not taken */
+    } pages;
 };
 struct hub_call {
     struct list link;
@@ -37,6 +47,7 @@ struct hub_call {
     struct run_key key;
     struct call *call;
     struct timer deadline;
+    struct err why; /* of a call that could not be sent */
     bool (*owned)(const struct run_key *k, void *arg); /* of sweep */
     void *owned_arg;
 };
@@ -60,8 +71,12 @@ void hub_call_sweep(struct hub *h, bool (*owned)(const struct run_key *, void *)
 void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j);
 void hub_calls_lost(struct hub *h, const char *why); /* all end unknown */
 /* hub_order.c */
+/* NULL, and an error: no agent could take it. */
 cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err);
 cJSON *hub_stage_order(const struct run_order *o);
+/* hub_nodes.c: an inventory, page by page */
+int hub_pages_take(struct hub *h, uint64_t id, const cJSON *page, struct err *err) MUST_CHECK;
+void hub_pages_drop(struct hub *h);
 /* hub_streams.c */
 int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err);

@@ -95,9 +95,12 @@ static int stream_open(struct connector *c, enum agent_frame type, cJSON *j,
     timer_init(&s->tick, c->env.loop, stream_room, s);
     list_push(&h->streams, &s->link);
     wire_add_key(j, k);
-    wire_send(h->stream, type, s->id, j);
-    *ret = s;
-    return 0;
+    int rc = wire_send(h->stream, type, s->id, j, err);
+    if (rc < 0)
+        stream_free(s);
+    else
+        *ret = s;
+    return rc;
 }
 
 int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,

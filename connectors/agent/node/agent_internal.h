@@ -13,7 +13,8 @@
 #define AGENT_PATH_MAX 512
 #define AGENT_RUNS_MAX 5000  /* that live */
 #define AGENT_ENDED_KEPT 256 /* ended runs whose folder stays, for logs */
-#define AGENT_ORDER_MAX (4u << 20)
+_Static_assert((AGENT_RUNS_MAX + AGENT_ENDED_KEPT) * WIRE_LISTED_MAX < FRAME_BODY_MAX, "a LIST fits");
+#define AGENT_ORDER_MAX (LIMIT_ORDER_MAX_BYTES + 4096) /* with what the agent adds */
 #define AGENT_BOOK_MAX 100000 /* uids that it remembers to refuse */
 #define AGENT_BOOK_BUCKETS 8192
 #define AGENT_BOOK_ENDS 8
@@ -95,7 +96,8 @@ struct run {
     struct worker *workers;
     unsigned n_workers;
     enum run_state told;        /* last state that was told */
-    enum run_state hello_state; /* the one in this session's HELLO */
+    enum run_state hello_state; /* the one in this session's HELLO; RUN_UNKNOWN: it had no room */
+    bool untold;                /* since the HELLO; told as the session has room */
     uint64_t ended_seq;         /* order of ends, for pruning */
     bool failed;                /* a worker failed: the others were asked to stop */
     int stop_signo;             /* 0 = not asked to stop; for a shim that is dialed later */

@@ -80,9 +80,10 @@ static void request_list(struct agent *a, uint64_t id)
     list_for_each (it, &a->runs) {
         struct observation o;
         run_observe(container_of(it, struct run, link), &o);
-        cJSON_AddItemToArray(runs, wire_observation(&o));
+        /* No more than who sweeps needs: thousands of runs go into one frame. */
+        cJSON_AddItemToArray(runs, wire_listed(&o));
     }
-    wire_send(a->stream, AF_RESULT, id, j);
+    wire_tell(a->stream, AF_RESULT, id, j);
 }
 
 static void request_renew(struct agent *a, const cJSON *j)

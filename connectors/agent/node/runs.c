@@ -381,22 +381,25 @@ static int order_write(struct agent *a, const struct run_key *k, const cJSON *or
 {
     char key[RUN_KEY_MAX], dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
     const char *script = wire_str(order, "script");
-    int rc;
+    char *text = cJSON_PrintUnformatted(order);
+    size_t n = text ? strlen(text) : 0;
+    int rc = 0;
 
     run_key_print(k, key);
     (void)snprintf(dir, sizeof dir, "%s/runs/%s", a->cfg.state_dir, key);
-    rc = file_mkdir(a->loop, dir, 0700, err);
+    if (!text || n > AGENT_ORDER_MAX)
+        rc = err_set(err, E_TOOLARGE, "the order has %zu bytes of JSON; an agent takes %d", n,
+                     LIMIT_ORDER_MAX_BYTES);
+    if (rc == 0)
+        rc = file_mkdir(a->loop, dir, 0700, err);
     if (rc == 0 && *script) {
         (void)snprintf(path, sizeof path, "%s/script", dir);
         rc = file_write(a->loop, path, script, strlen(script), 0600, err);
     }
-    if (rc < 0)
-        return rc;
     /* Last: with it the order counts as accepted. */
-    char *text = cJSON_PrintUnformatted(order);
     (void)snprintf(path, sizeof path, "%s/order.json", dir);
-    rc = strlen(text) > AGENT_ORDER_MAX ? err_set(err, E_TOOLARGE, "the order is too large")
-                                        : file_write(a->loop, path, text, strlen(text), 0600, err);
+    if (rc == 0)
+        rc = file_write(a->loop, path, text, n, 0600, err);
     cJSON_free(text);
     return rc;
 }

@@ -10,12 +10,18 @@
 #define BACKOFF_MIN_MS 100
 #define BACKOFF_MAX_MS 10000
 #define REDIRECTS_MAX 4
+/* A HELLO is one frame, and an inventory goes in as many as it needs. */
+#define HELLO_RUNS_MAX 128
+#define PAGE_BYTES (1u << 20)
+#define TOLD_PENDING_MAX (1u << 20)
+_Static_assert(HELLO_RUNS_MAX * WIRE_OBSERVATION_MAX + 4096 <= FRAME_BODY_MAX, "a HELLO fits");
 
 static void session_dial(void *arg);
 
 static void session_hello(struct agent *a)
 {
     cJSON *j = cJSON_CreateObject(), *runs;
+    unsigned told = 0;
     char id[24];
 
     (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)loop_random_u64(a->loop));
@@ -31,15 +37,43 @@ static void session_hello(struct agent *a)
     list_for_each (it, &a->runs) {
         struct observation o;
         struct run *r = container_of(it, struct run, link);
+        r->untold = false;
+        r->hello_state = RUN_UNKNOWN;
+        if (told++ >= HELLO_RUNS_MAX)
+            continue;
         run_observe(r, &o);
         r->hello_state = o.state;
         checkpoints_hello(r);
         cJSON_AddItemToArray(runs, wire_observation(&o));
     }
-    wire_send(a->stream, AF_HELLO, 0, j);
+    wire_tell(a->stream, AF_HELLO, 0, j);
 }
 
-/* HELLO has arrived. What has changed since it left was not sent: nobody had welcomed us. */
+/* As many as the session takes at once; the others when those have left. */
+static void session_tell(struct agent *a)
+{
+    struct observation o;
+
+    list_for_each (it, &a->runs) {
+        struct run *r = container_of(it, struct run, link);
+        if (!r->untold || !a->welcome)
+            continue;
+        if (stream_pending(a->stream) > TOLD_PENDING_MAX)
+            return;
+        r->untold = false;
+        run_observe(r, &o);
+        run_tell(r, &o);
+    }
+}
+
+static void session_drained(struct stream *s, void *arg)
+{
+    (void)s;
+    session_tell(arg);
+}
+
+/* HELLO has arrived. What has changed since it left was not sent: nobody had welcomed us. Nor was
+ * what it had no room for. */
 static void session_welcome(struct agent *a)
 {
     list_for_each (it, &a->runs) {
@@ -47,9 +81,9 @@ static void session_welcome(struct agent *a)
         struct observation o;
         bool changed = checkpoints_welcome(r);
         run_observe(r, &o);
-        if (changed || o.state != r->hello_state)
-            run_tell(r, &o);
+        r->untold = changed || o.state != r->hello_state;
     }
+    session_tell(a);
 }
 
 static int session_frame(const struct frame *f, void *arg)
@@ -151,7 +185,10 @@ static void session_closed(struct stream *s, const struct err *why, void *arg)
 }
 
 static const struct stream_events session_events = {
-    .open = session_open, .data = session_data, .closed = session_closed};
+    .open = session_open,
+    .data = session_data,
+    .drained = session_drained,
+    .closed = session_closed};
 
 static void session_dial(void *arg)
 {
@@ -184,7 +221,7 @@ static void session_beat(void *arg)
     }
     j = cJSON_CreateObject();
     cJSON_AddNumberToObject(j, "at", (double)loop_now_ms(a->loop));
-    wire_send(a->stream, AF_BEAT, 0, j);
+    wire_tell(a->stream, AF_BEAT, 0, j);
     timer_start(&a->beat, a->cfg.heartbeat_ms);
 }
 
@@ -210,7 +247,7 @@ void session_stop(struct agent *a)
 void session_observed(struct agent *a, const struct observation *o)
 {
     if (a->welcome)
-        wire_send(a->stream, AF_OBSERVED, 0, wire_observation(o));
+        wire_tell(a->stream, AF_OBSERVED, 0, wire_observation(o));
 }
 
 void session_answer(struct agent *a, uint64_t id, enum outcome out, const struct err *err,
@@ -229,16 +266,35 @@ void session_answer(struct agent *a, uint64_t id, enum outcome out, const struct
     }
     if (seen)
         cJSON_AddItemToObject(j, "seen", wire_observation(seen));
-    wire_send(a->stream, AF_RESULT, id, j);
+    wire_tell(a->stream, AF_RESULT, id, j);
 }
 
+/* Pages: all but the last say that there is more. One that could not be sent is told to who asked,
+ * and ends the inventory: nothing of it counts then. */
 void session_nodes(struct agent *a, uint64_t id)
 {
-    cJSON *j;
+    const cJSON *n = a->inventory.nodes->child;
+    unsigned number = 0;
+    struct err err;
 
     if (!a->welcome)
         return;
-    j = cJSON_CreateObject();
-    cJSON_AddItemToObject(j, "nodes", cJSON_Duplicate(a->inventory.nodes, true));
-    wire_send(a->stream, AF_NODES, id, j);
+    do {
+        cJSON *j = cJSON_CreateObject(), *page = cJSON_AddArrayToObject(j, "nodes");
+        for (size_t bytes = 0; n && bytes < PAGE_BYTES; n = n->next) {
+            char *text = cJSON_PrintUnformatted(n);
+            bytes += text ? strlen(text) : 0;
+            cJSON_AddItemToArray(page, cJSON_CreateRaw(text ? text : "null"));
+            cJSON_free(text);
+        }
+        cJSON_AddNumberToObject(j, "page", number++);
+        if (n)
+            cJSON_AddBoolToObject(j, "more", true);
+        if (wire_send(a->stream, AF_NODES, id, j, &err) < 0) {
+            log_err(LOG_ERROR, "agent.inventory", &err);
+            if (id)
+                session_answer(a, id, OUT_UNKNOWN, &err, NULL);
+            return;
+        }
+    } while (n);
 }

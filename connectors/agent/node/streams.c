@@ -62,7 +62,7 @@ static void stream_end(struct agent_stream *s, int code, const struct err *err)
         cJSON_AddStringToObject(j, "text", err->text);
     }
     if (a->welcome)
-        wire_send(a->stream, AF_END, s->id, j);
+        wire_tell(a->stream, AF_END, s->id, j);
     else
         cJSON_Delete(j);
     stream_free(s);

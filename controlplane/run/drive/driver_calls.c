@@ -266,6 +266,18 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
 
 static void call_begin(struct driver *d, enum driver_call kind, uint64_t deadline_ms);
 
+/* Provably nothing was started, and nothing will be: as this workload is, no runner can take it. It
+ * has failed, not its target. */
+static void never_starts(struct driver *d, const struct err *err)
+{
+    d->seen = (struct observation){
+        .key = d->key, .state = RUN_ENDED, .exit_code = 1, .proof = PROOF_NEVER_STARTED};
+    (void)snprintf(d->seen.reason, sizeof d->seen.reason, "OrderTooLarge");
+    (void)snprintf(d->seen.message, sizeof d->seen.message, "%s%s%s", err->field,
+                   *err->field ? ": " : "", err->text);
+    d->has_seen = true;
+}
+
 static void submit(struct driver *d, struct site *t)
 {
     AUTO_ARENA a = arena_create(0);
@@ -273,6 +285,11 @@ static void submit(struct driver *d, struct site *t)
     struct err err;
 
     if (order_make(t, d->o, object_as(d->o, workload)->status->placement, &d->key, a, &o, &err)) {
+        if (err.code == E_TOOLARGE) {
+            never_starts(d, &err);
+            driver_later(d, 0);
+            return;
+        }
         /* provably without effect: the place is given back, with the reason */
         d->seen =
             (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
@@ -298,6 +315,10 @@ static void rejected(struct driver *d, const struct observation *seen, const str
 {
     bool checkpoint = seen && !strncmp(seen->reason, "Checkpoint", 10);
 
+    if (err && err->code == E_TOOLARGE) {
+        never_starts(d, err);
+        return;
+    }
     d->seen =
         (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
     (void)snprintf(d->seen.reason, sizeof d->seen.reason, "%s",

@@ -9,19 +9,29 @@
 #define ENV_MAX 600
 #define HOUR_MS 3600000.0
 #define KEEP_LEAST 2
+#define ORDER_TOO_LARGE                                                                            \
+    "what its runner is told, with its Secrets, has at least %zu bytes of JSON; at most %d: put "  \
+    "what is long into a file"
 
 struct order_env {
     const char *v[ENV_MAX];
     unsigned n;
 };
 
-/* Resolves spec.run.env; NULL and an error when a Secret is missing. */
+/* Resolves spec.run.env; NULL and an error when a Secret is missing, or the order would become too
+ * large. */
 static const char *const *env_make(struct brain *b, const struct object *o, struct arena *a,
                                    struct err *err)
 {
     const struct run_spec *run = object_as(o, workload)->spec->run;
     struct order_env *e = arena_new(a, struct order_env);
-    const char *ns = o->meta->namespace_;
+    const char *ns = o->meta->namespace_, *field = "";
+    size_t bytes = workload_order_bytes(object_as(o, workload)->spec, &field);
+
+    if (bytes > LIMIT_ORDER_MAX_BYTES) {
+        (void)err_field(err, E_TOOLARGE, field, ORDER_TOO_LARGE, bytes, LIMIT_ORDER_MAX_BYTES);
+        return NULL;
+    }
 
     for (uint32_t i = 0; i < run->n_env && e->n < ENV_MAX - 1; i++) {
         const struct env_var *v = &run->env[i];
@@ -38,8 +48,15 @@ static const char *const *env_make(struct brain *b, const struct object *o, stru
                           v->name, v->valueFrom->secret, v->valueFrom->key, ns);
             return NULL;
         }
-        e->v[e->n++] = arena_printf(a, "%s=%s", v->name, text);
+        bytes += json_text_bytes(text);
+        if (bytes <= LIMIT_ORDER_MAX_BYTES)
+            e->v[e->n++] = arena_printf(a, "%s=%s", v->name, text);
         b->cfg.secret_put(b->cfg.arg, text);
+        if (bytes > LIMIT_ORDER_MAX_BYTES) {
+            (void)err_field(err, E_TOOLARGE, "spec.run.env", ORDER_TOO_LARGE, bytes,
+                            LIMIT_ORDER_MAX_BYTES);
+            return NULL;
+        }
     }
     return e->v;
 }

@@ -273,6 +273,36 @@ static void test_unknown_fields_stay_in_the_log(void **state)
                      E_CORRUPT);
 }
 
+/* 1,000 arguments of 1,400 control characters: six bytes each in JSON. */
+static void test_what_no_runner_can_be_told(void **state)
+{
+    char arg[1401];
+    const char *args[1000];
+    struct meta m = {.name = "a", .namespace_ = "default"};
+    struct run_spec run = {.script = "", .workingDir = "", .args = args, .n_args = 1000};
+    struct workload_spec spec = {.run = &run};
+    struct workload w = {.metadata = &m, .spec = &spec};
+    struct err e = {0};
+
+    (void)state;
+    memset(arg, 7, sizeof arg - 1);
+    arg[sizeof arg - 1] = 0;
+    for (size_t i = 0; i < 1000; i++)
+        args[i] = arg;
+    struct object *large = object_make(kind_by_id(KIND_WORKLOAD), &w);
+    run.n_args = 400;
+    struct object *fits = object_make(kind_by_id(KIND_WORKLOAD), &w);
+    assert_int_equal(object_admit(NULL, fits, &e), 0);
+    assert_int_equal(object_admit(NULL, large, &e), E_INVALID);
+    assert_string_equal(e.field, "spec.run.args");
+    assert_non_null(strstr(e.text, "at most 4194304"));
+    assert_int_equal(object_admit(fits, large, &e), E_INVALID);
+    assert_int_equal(object_admit(large, large, &e), 0); /* it was there before: suspend it, say */
+    assert_int_equal(object_admit(large, fits, &e), 0);
+    (void)object_unref(large);
+    (void)object_unref(fits);
+}
+
 static void test_immutable_fields(void **state)
 {
     AUTO_ARENA a = arena_create(0);
@@ -408,6 +438,7 @@ int main(void)
                                        cmocka_unit_test(test_names_and_labels),
                                        cmocka_unit_test(test_short_forms),
                                        cmocka_unit_test(test_unknown_fields_stay_in_the_log),
+                                       cmocka_unit_test(test_what_no_runner_can_be_told),
                                        cmocka_unit_test(test_immutable_fields),
                                        cmocka_unit_test(test_a_cancelled_move_stays_cancelled),
                                        cmocka_unit_test(test_tags_never_change_type)};

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void inventory_is_told(void **state)
 {
@@ -65,6 +66,84 @@ static void a_lost_answer_is_unknown_then_found(void **state)
     assert_false(pid_alive(pid));
 }
 
+/* In JSON a control character takes six bytes: 8.4 MB of them are more than a frame may hold. */
+static void an_order_too_large_is_refused(void **state)
+{
+    char arg[1401];
+    struct agent_order o = {.key = agent_key(), .script = "true", .arg = arg, .n_args = 1000};
+    struct asked a;
+
+    (void)state;
+    memset(arg, 1, sizeof arg - 1);
+    arg[sizeof arg - 1] = '\0';
+    assert_int_equal(agent_submit(&o, &a), OUT_REJECTED);
+    assert_int_equal(a.err.code, E_TOOLARGE);
+    o.n_args = 700; /* a frame holds it, an agent does not take it */
+    assert_int_equal(agent_submit(&o, &a), OUT_REJECTED);
+    assert_int_equal(a.err.code, E_TOOLARGE);
+    o.n_args = 100;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 0);
+}
+
+static void the_longest_key_is_one(void **state)
+{
+    struct agent_order o = {.script = "true"};
+    struct run_key back;
+    char text[RUN_KEY_MAX];
+    struct asked a;
+
+    (void)state;
+    memset(o.key.uid, 'u', sizeof o.key.uid - 1);
+    o.key.epoch = o.key.try_ = INT64_MIN;
+    run_key_print(&o.key, text);
+    assert_int_equal(strlen(text), 63 + 2 * 21);
+    o.key.epoch = o.key.try_ = RUN_KEY_NUMBER_MAX;
+    run_key_print(&o.key, text);
+    assert_int_equal(run_key_parse(text, &back, NULL), 0);
+    assert_memory_equal(&back, &o.key, sizeof back);
+    assert_int_not_equal(run_key_parse("u.01.1", &back, NULL), 0);
+    assert_int_not_equal(run_key_parse("u.1.9007199254740993", &back, NULL), 0);
+    (void)agent_submit(&o, &a);
+    assert_int_equal(a.out, OUT_DONE);
+    (void)agent_await(&o.key, RUN_ENDED);
+    agent_end(0, SIGKILL); /* also as a folder's and a page's name */
+    agent_begin(0);
+    assert_int_equal(agent_find(0, &o.key, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+}
+
+/* A folder of a run that ended, as an agent leaves it. */
+static void ended_run_put(unsigned i)
+{
+    char key[64], text[128];
+
+    (void)snprintf(key, sizeof key, "old%u.1.1", i);
+    assert_int_equal(mkdir(agent_name("%s/state-t1/runs/%s", A.dir, key), 0700), 0);
+    assert_int_equal(mkdir(agent_name("%s/state-t1/runs/%s/0", A.dir, key), 0700), 0);
+    (void)snprintf(text, sizeof text,
+                   "{\"key\":\"%s\",\"workers\":[{\"rank\":0,\"node\":\"t1.n1\"}]}", key);
+    agent_file_put(agent_name("state-t1/runs/%s/order.json", key), text);
+    agent_file_put(agent_name("state-t1/runs/%s/0/end.json", key),
+                   "{\"state\":\"ended\",\"exitCode\":7}");
+}
+
+/* A HELLO has room for some; the others are told as soon as the session is there. */
+static void more_runs_than_a_hello_holds_are_all_told(void **state)
+{
+    struct run_key k = {.epoch = 1, .try_ = 1};
+
+    (void)state;
+    agent_end(0, SIGTERM);
+    for (unsigned i = 0; i < 200; i++)
+        ended_run_put(i);
+    agent_begin(0);
+    for (unsigned i = 0; i < 200; i++) {
+        (void)snprintf(k.uid, sizeof k.uid, "old%u", i);
+        assert_int_equal(agent_await(&k, RUN_ENDED)->exit_code, 7);
+    }
+}
+
 static bool is_refused(void *arg)
 {
     (void)arg;
@@ -101,6 +180,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(inventory_is_told),
         cmocka_unit_test(an_unknown_key_is_refused_for_ever),
         cmocka_unit_test(a_lost_answer_is_unknown_then_found),
+        cmocka_unit_test(an_order_too_large_is_refused),
+        cmocka_unit_test(the_longest_key_is_one),
+        cmocka_unit_test(more_runs_than_a_hello_holds_are_all_told),
         cmocka_unit_test(a_foreign_certificate_is_refused),
     };
     return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
