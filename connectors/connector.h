@@ -17,6 +17,7 @@
 #ifndef HANSE_CONNECTORS_CONNECTOR_H
 #define HANSE_CONNECTORS_CONNECTOR_H
 
+#include "api/base/cluster.h"
 #include "api/base/err.h"
 #include "api/base/loop/loop.h"
 #include "api/schema/schema.h"
@@ -60,6 +61,7 @@ struct observation {
     int exit_code, term_signal; /* of RUN_ENDED: first worker that failed, else 0 */
     enum proof proof;           /* of RUN_ENDED and RUN_ABSENT */
     bool lease_lost;            /* it ended itself because its lease ran out */
+    bool stopped;               /* of RUN_ENDED: it was told to stop before it ended */
     /* "ImagePullBackOff", last words. RUN_ABSENT because of what it was to resume from:
      * CheckpointMissing, CheckpointTorn, CheckpointAltered or CheckpointForeign. */
     char reason[64], message[512];
@@ -91,6 +93,30 @@ struct run_order {
      * above, of this epoch or an earlier one. All runs of these are proved ended. */
     int64_t look_epoch;
 };
+
+struct run_hold { /* of a run: devices of one node, a bit each */
+    char node[256];
+    uint64_t devices;
+};
+/* A run as its target lists it; borrowed. */
+struct run_listed {
+    struct observation seen;
+    /* That started it or took it over; "": a hub older than this told none. */
+    char cluster[CLUSTER_UID_MAX];
+    char ns[64], name[256]; /* of its workload, as its order told */
+    int64_t since_ms;       /* UTC by the target's clock when it was accepted; 0: not known */
+    const struct run_hold *holds;
+    size_t n_holds;
+};
+enum run_verdict {
+    RUN_KEPT,    /* nothing is done to it */
+    RUN_CLAIMED, /* this cluster's; the target is to write that down */
+    RUN_LET_GO   /* this cluster's own log let it go: it is ended, its records may go */
+};
+typedef enum run_verdict (*run_judge)(const struct run_listed *r, void *arg);
+
+/* What a target keeps of a run: its Workload, with the placement, as it was when it was sent. */
+typedef void (*document_cb)(void *arg, enum outcome out, const char *json, const struct err *err);
 
 struct call;
 typedef void (*call_cb)(struct call *c, enum outcome out, const struct observation *seen,
@@ -139,6 +165,8 @@ struct connector_env {
      * NULL = none. */
     const char *(*secret_get)(void *arg, const char *name, const char *key);
     void (*secret_put)(void *arg, const char *text);
+    /* This cluster's uid, borrowed until the next call; "" while it has none. NULL: likewise. */
+    const char *(*cluster_uid)(void *arg);
 };
 
 struct connector_ops {
@@ -181,10 +209,12 @@ struct connector_ops {
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
     void (*exec_input)(struct exec_session *s, const void *p, size_t n, bool eof);
     void (*exec_close)(struct exec_session *s);
-    /* Lists what carries our mark; `owned` says which keys are in the state; others are stopped and
-     * removed. */
-    void (*sweep)(struct connector *c, bool (*owned)(const struct run_key *k, void *arg), void *arg,
-                  struct call *call);
+    /* Lists what carries our mark, asks `judge` about each, does what it says. Judge is not called
+     * any more once the call is done. */
+    void (*sweep)(struct connector *c, run_judge judge, void *arg, struct call *call);
+    /* Optional (NULL): what is kept of a run. */
+    void (*document)(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
+                     document_cb cb, void *arg);
     /* Optional (NULL): prices, provision and release of machines. */
     void (*prices)(struct connector *c, struct call *call);
     void (*provision)(struct connector *c, const struct run_order *o, struct call *call);

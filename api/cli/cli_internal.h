@@ -137,6 +137,7 @@ void table_init(struct table *t, struct arena *mem, unsigned columns);
 void table_cell(struct table *t, const char *text); /* copied; "" prints as is */
 void table_print(const struct table *t, struct buf *out);
 void out_flush(struct cli *c, struct buf *b); /* writes and empties it */
+void json_out(struct cli *c, const cJSON *j, const char *format); /* "json" or "yaml" */
 /* What was written is on its way: 0 or E_IO. On a closed pipe: the end. */
 int out_now(struct cli *c);
 
@@ -216,7 +217,9 @@ VERB_RUN(token)
 VERB_RUN(fence)
 VERB_RUN(version)
 VERB_RUN(bench)
+VERB_RUN(orphans)
 #undef VERB_RUN
+int orphans_get(struct cli *c, struct err *err) MUST_CHECK; /* hanse get orphans */
 int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail, bool follow,
                struct err *err) MUST_CHECK;
 

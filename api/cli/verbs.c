@@ -100,6 +100,11 @@ static const struct option token_options[] = {
     OUTPUT("json"),
     END};
 static const struct option fence_options[] = {{"yes", 0, NULL, "it is known to have stopped"}, END};
+static const struct option orphans_options[] = {
+    OUTPUT("table, wide, json or yaml"),
+    {"no-headers", 0, NULL, "without the heading"},
+    {"yes", 0, NULL, "end: it is meant"},
+    END};
 static const struct option version_options[] = {
     {"client", 0, NULL, "ask no server"}, OUTPUT("json"), END};
 static const struct option cost_options[] = {
@@ -174,6 +179,11 @@ const struct verb verb_table[] = {
      verb_members, ""},
     {"fence", FLEET, "WORKLOAD --yes", "record that a run is known to have stopped",
      "hanse fence resnet-a --yes", fence_options, verb_fence, "workload"},
+    {"orphans", FLEET, "[list | end TARGET KEY --yes]",
+     "runs on targets that the state cannot answer for; nothing ends them but you",
+     "hanse get orphans\nhanse orphans end fra-hub "
+     "0b6ff7a6-1d9c-4a57-a3a4-0f8a4ad0c7a1.3.1 --yes",
+     orphans_options, verb_orphans, "target"},
     {"token", FLEET, "create --user NAME", "make a bearer token",
      "hanse token create --user ci --group vision --ttl 12h", token_options, verb_token, ""},
     {"bench", OTHER, "write | verify",

@@ -31,6 +31,14 @@ static cJSON *operation_body(struct call *c, struct err *err)
     return j;
 }
 
+/* What the leader alone knows or does. */
+static bool operation_leads(const char *op)
+{
+    return !strncmp(op, "orphans.", 8) || !strncmp(op, "recover.", 8);
+}
+
+static bool sent_on(struct call *c);
+
 static void operate_with(struct call *c, const char *op, const cJSON *body)
 {
     char *text = cJSON_PrintUnformatted(body);
@@ -40,9 +48,30 @@ static void operate_with(struct call *c, const char *op, const cJSON *body)
     c->api->ops->operate(c->api->b, &c->who, op, json, operated, c);
 }
 
+/* Read by GET; all others change something, or tell what is not for every reader, and take POST,
+ * which is a right of its own. */
+static bool operation_reads(const char *op)
+{
+    static const char *const reads[] = {"status",  "members.list", "cost",
+                                        "history", "orphans.list", "plan"};
+
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
+        if (!strcmp(reads[i], op))
+            return true;
+    return false;
+}
+
 void operate(struct call *c)
 {
     struct err e = {0};
+    bool get = c->m->method == HTTP_GET_ || c->m->method == HTTP_HEAD_;
+
+    if (get && !operation_reads(c->op)) {
+        call_fail_code(c, E_METHOD, "this operation takes POST");
+        return;
+    }
+    if (operation_leads(c->op) && sent_on(c))
+        return;
     cJSON *body = operation_body(c, &e);
 
     if (!body)

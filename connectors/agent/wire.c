@@ -143,6 +143,7 @@ cJSON *wire_observation(const struct observation *o)
     cJSON_AddNumberToObject(j, "exitCode", o->exit_code);
     cJSON_AddNumberToObject(j, "signal", o->term_signal);
     cJSON_AddBoolToObject(j, "leaseLost", o->lease_lost);
+    cJSON_AddBoolToObject(j, "stopped", o->stopped);
     cJSON_AddStringToObject(j, "reason", o->reason);
     cJSON_AddStringToObject(j, "message", o->message);
     if (o->checkpoint.present)
@@ -170,6 +171,7 @@ int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *
     o.term_signal = (int)wire_i64(j, "signal");
     o.proof = (enum proof)proof;
     o.lease_lost = wire_bool(j, "leaseLost");
+    o.stopped = wire_bool(j, "stopped");
     (void)snprintf(o.reason, sizeof o.reason, "%s", wire_str(j, "reason"));
     (void)snprintf(o.message, sizeof o.message, "%s", wire_str(j, "message"));
     wire_checkpoint_read(cJSON_GetObjectItemCaseSensitive(j, "checkpoint"), &o.checkpoint);

@@ -10,8 +10,9 @@
 
 enum agent_frame {
     /* session */
-    AF_HELLO = 1,    /* agent: target, version, session, bootId, stateId, at, inventory, runs[] */
-    AF_WELCOME = 2,  /* server */
+    AF_HELLO = 1,    /* agent: target, version, session, bootId, stateId, cluster, at, inventory,
+                        runs[] */
+    AF_WELCOME = 2,  /* server: cluster */
     AF_REDIRECT = 3, /* server: address of the leader; it closes then */
     AF_REFUSED = 4,  /* server: text; it closes then */
     AF_BEAT = 5,     /* agent: at (its clock: what a renewal counts from); server: empty */
@@ -24,11 +25,13 @@ enum agent_frame {
     AF_FIND = 21,     /* key */
     AF_SIGNAL = 22,   /* key, signal, graceMs: quiesce */
     AF_STOP = 23,     /* key, graceMs: answered at the end */
-    AF_LIST = 24,     /* all keys with their state */
+    AF_LIST = 24,     /* all keys with their state, their cluster, what they hold */
     AF_FORGET = 25,   /* key: the records of an ended run may go */
     AF_RENEW = 26,    /* from, leaseMs; no answer */
     AF_RESULT = 27,   /* agent: outcome, code, text, seen | runs[] */
     AF_OBSERVED = 28, /* agent: an observation, unasked */
+    AF_CLAIM = 30,    /* key, cluster: it belongs to that one now */
+    AF_DOCUMENT = 31, /* key: RESULT has the Workload as it was sent, as JSON text */
     AF_STAGE = 29,    /* key, resumePath, resumeDigest, world: can it be resumed from here? */
     /* streams; id is the stream's */
     AF_LOGS = 40,  /* key, rank, follow, tail */

@@ -311,6 +311,7 @@ void brain_metrics(struct brain *b, struct buf *out)
         (unsigned long long)b->cycles, (unsigned long long)b->decided,
         (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers, b->frozen);
     moves_metrics(b, out);
+    orphans_metrics(b, out);
     if (list_empty(&b->sites))
         return;
     buf_str(out, "# HELP hanse_target_reachable 1 where the target is in reach\n"

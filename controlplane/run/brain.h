@@ -57,4 +57,10 @@ void brain_metrics(struct brain *b, struct buf *out);
 void brain_fence(struct brain *b, const char *ns, const char *workload, const char *who,
                  void (*cb)(void *arg, const struct err *err), void *arg);
 
+/* Runs that targets list and the state cannot answer for: as of the last sweep, JSON. */
+void brain_orphans(struct brain *b, struct buf *out);
+/* Somebody says that such a run is to be ended: recorded, then done. cb: once it is recorded. */
+void brain_orphan_end(struct brain *b, const char *target, const char *key, const char *who,
+                      void (*cb)(void *arg, const struct err *err), void *arg);
+
 #endif

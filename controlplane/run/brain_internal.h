@@ -51,6 +51,30 @@ struct driver {
     struct timer again;
 };
 
+/* What a sweep finds of a run: what the state says of it. */
+enum orphan_why {
+    ORPHAN_OWNED = 0, /* the state has this very run, as live or ended */
+    ORPHAN_LET_GO,    /* this cluster's own log let it go */
+    ORPHAN_AHEAD,     /* of an epoch or try that the state has not come to: it is an older one */
+    ORPHAN_BEFORE,    /* unknown, and begun before the state went back to an older one */
+    ORPHAN_FOREIGN,   /* unknown, and of another cluster, or nobody can say of which */
+    ORPHAN_WHY_NR
+};
+#define ORPHANS_MAX 4096 /* of one target; more are counted */
+struct orphan {
+    struct observation seen;
+    enum orphan_why why;
+    char cluster[CLUSTER_UID_MAX], ns[64], name[256];
+    int64_t since_ms;
+    struct run_hold *holds;
+    size_t n_holds;
+};
+struct orphans {
+    struct orphan *v;
+    size_t n;
+    uint64_t more;
+};
+
 struct site { /* one Target document, and the connector that drives it */
     struct list link;
     struct indexed by_name;
@@ -73,6 +97,10 @@ struct site { /* one Target document, and the connector that drives it */
     struct run_key *doubts; /* listed, and not in the root: sweep.c */
     size_t n_doubts;
     bool doubts_proved; /* what is doubted and not in the root now has no owner */
+    bool listed;        /* in this session: all that runs there is known, or told as an orphan */
+    struct orphans orphans, found; /* as the last sweep found them; as one under way does */
+    struct run_key *condemned;     /* orphans that somebody said are to be ended */
+    size_t n_condemned;
     struct call inventory;
     uint64_t renewals, confirm_from_ms;
     uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */
@@ -163,6 +191,7 @@ void scheduler_reset(struct brain *b); /* a pool from the whole root */
 void scheduler_change(struct brain *b, enum kind_id kind, const struct object *before,
                       const struct object *after);
 void scheduler_reach(struct brain *b, const char *target, bool reachable);
+void scheduler_node(struct brain *b, const struct object *node); /* as it is to be used now */
 void scheduler_want(struct brain *b);
 /* Proposes what was decided about one workload: its place, or why it waits. */
 void scheduler_tell(struct brain *b, const struct cycle_item *it);
@@ -176,10 +205,25 @@ struct site *site_find(struct brain *b, const char *name);
 void sites_drop(struct brain *b); /* leadership is over: all connectors are destroyed */
 void site_refused(struct site *t);
 
-/* ---- sweep.c: what nobody holds is ended
+/* ---- sweep.c: what was let go is ended, what is not known is told
  * ------------------------------------------------------------------------------------------------
  */
 void site_sweep(struct site *t);
+enum orphan_why sweep_why(const struct root *r, const struct run_listed *l);
+
+/* ---- recover/: what the state cannot answer for
+ * ------------------------------------------------------------------------------------------------
+ */
+void orphans_begin(struct site *t); /* a list is being made */
+void orphan_found(struct site *t, const struct run_listed *l, enum orphan_why why);
+void orphans_listed(struct site *t); /* it is whole */
+void orphans_drop(struct site *t);
+const struct orphan *orphan_find(const struct site *t, const char *key);
+bool orphan_on_node(const struct brain *b, const char *target, const char *node);
+bool orphan_condemned(const struct site *t, const struct run_key *k);
+/* NULL and an error: this member does not lead, or there is no such Target. */
+struct site *orphan_site(struct brain *b, const char *target, struct err *err);
+void orphans_metrics(const struct brain *b, struct buf *out);
 
 /* ---- driver.c
  * -----------------------------------------------------------------------------------------------------------
@@ -246,6 +290,11 @@ void events_not_replaced(struct brain *b, const struct object *workload, const c
 void PRINTF_LIKE(4, 5) events_of_checkpoint(struct brain *b, const struct object *workload,
                                             const char *reason, const char *fmt, ...);
 void events_drop(struct brain *b);
+/* What somebody says about a Target, in hanse-system: in the log, under his name, once cb is called
+ * without an error. */
+void PRINTF_LIKE(7, 8) events_act(struct brain *b, const char *who, const char *target,
+                                  const char *reason, propose_cb cb, void *arg, const char *fmt,
+                                  ...);
 void retention_reset(struct brain *b);
 void retention_drop(struct brain *b);
 

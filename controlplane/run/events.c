@@ -285,6 +285,39 @@ static void write_one(struct brain *b, const struct told *t)
     (void)object_unref(op.object);
 }
 
+void events_act(struct brain *b, const char *who, const char *target, const char *reason,
+                propose_cb cb, void *arg, const char *fmt, ...)
+{
+    const struct kind *k = kind_by_id(KIND_TARGET);
+    AUTO_ARENA a = arena_create(0);
+    struct told t = {.ns = "hanse-system", .reason = reason};
+    struct write_op op = {.verb = WRITE_CREATE, .kind = KIND_EVENT, .ns = "hanse-system"};
+    union command c = {.write = {.head = {.type = CMD_WRITE}, .ops = &op, .n = 1}};
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(t.message, sizeof t.message, fmt, ap);
+    va_end(ap);
+    (void)snprintf(t.name, sizeof t.name, "%s", target);
+    (void)snprintf(op.name, sizeof op.name, "%.200s.%016llx", target,
+                   (unsigned long long)loop_random_u64(b->loop));
+    int64_t now = loop_wall_ms(b->loop);
+    struct event *e = event_first(b, &t, op.name, now, a);
+    e->metadata->ownerReferences = NULL;
+    e->metadata->n_ownerReferences = 0;
+    e->involvedObject->apiVersion = kind_api_version(k);
+    e->involvedObject->kind = k->kind;
+    e->involvedObject->namespace_ = "";
+    e->message = t.message;
+    e->lastTimestamp = now;
+    e->count = 1;
+    op.object = object_make(kind_by_id(KIND_EVENT), e);
+    brain_request_id(b, c.head.request_id);
+    (void)snprintf(c.head.user, sizeof c.head.user, "%s", who);
+    brain_propose(b, &c, cb, arg);
+    (void)object_unref(op.object);
+}
+
 static void flush(void *arg)
 {
     struct brain *b = arg;

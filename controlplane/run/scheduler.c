@@ -72,6 +72,26 @@ static void workload_hold(struct brain *b, const struct object *o)
     preempt_nominee(b, o);
 }
 
+/* A node on which something runs that the state cannot answer for takes nothing new: what its
+ * devices are used for is not known. */
+void scheduler_node(struct brain *b, const struct object *o)
+{
+    AUTO_ARENA a = arena_create(0);
+
+    if (!b->pool)
+        return;
+    if (!orphan_on_node(b, object_as(o, node)->spec->target, o->meta->name)) {
+        pool_put(b->pool, o);
+        scheduler_want(b);
+        return;
+    }
+    struct node *n = object_edit_as(o, node, a);
+    n->spec->unschedulable = true;
+    struct object *closed = object_make(o->kind, n);
+    pool_put(b->pool, closed);
+    (void)object_unref(closed);
+}
+
 static bool pool_take(const struct object *o, void *arg)
 {
     struct brain *b = arg;
@@ -80,6 +100,8 @@ static bool pool_take(const struct object *o, void *arg)
         workload_hold(b, o);
     else if (o->kind->id == KIND_MIGRATION)
         migration_hold(b, o);
+    else if (o->kind->id == KIND_NODE)
+        scheduler_node(b, o);
     else
         pool_put(b->pool, o);
     return true;
@@ -100,7 +122,8 @@ void scheduler_reset(struct brain *b)
         root_scan(b->root, kinds[i], NULL, NULL, NULL, pool_take, b);
     list_for_each (it, &b->sites) {
         struct site *t = container_of(it, struct site, link);
-        pool_target_reachable(b->pool, t->name, t->reachable ? REACH_YES : REACH_NO);
+        pool_target_reachable(b->pool, t->name,
+                              t->reachable && t->listed ? REACH_YES : REACH_NO);
     }
     scheduler_want(b);
 }
@@ -178,7 +201,9 @@ void scheduler_change(struct brain *b, enum kind_id kind, const struct object *b
         if (was && move_holds(was->phase) && (!is || !move_holds(is->phase)))
             scheduler_want(b); /* its destination may be free */
     } else if (matters(kind)) {
-        if (after)
+        if (after && kind == KIND_NODE)
+            scheduler_node(b, after);
+        else if (after)
             pool_put(b->pool, after);
         else
             pool_remove(b->pool, kind, before->meta->namespace_, before->meta->name);

@@ -255,20 +255,21 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
         timer_stop(&t->silence);
         if (fresh || !t->reachable) {
             t->session++;
+            t->listed = false; /* nothing new goes there before it is known what runs there */
             (void)snprintf(t->session_id, sizeof t->session_id, "%s", session ? session : "");
         }
         t->reachable = true;
         inventory_ask(t);
         if (was_suspect || !t->told || !t->told_reachable)
             facts_soon(t);
-        if (fresh)
+        if (!t->listed)
             site_sweep(t);
     } else if (t->reachable) {
         t->reachable = false;
         t->lost_at_ms = t->last_contact_ms;
         timer_start(&t->silence, suspect_after(t));
     }
-    scheduler_reach(b, t->name, reachable);
+    scheduler_reach(b, t->name, reachable && t->listed);
     brake_look(b);
     drivers_tick_target(t);
 }
@@ -340,6 +341,10 @@ static const char *secret_get(void *arg, const char *name, const char *key)
 
     return b->cfg.secret_get ? b->cfg.secret_get(b->cfg.arg, "hanse-system", name, key) : NULL;
 }
+static const char *cluster_uid(void *arg)
+{
+    return root_cluster_uid(((struct site *)arg)->brain->root);
+}
 static void secret_put(void *arg, const char *text)
 {
     struct brain *b = ((struct site *)arg)->brain;
@@ -356,7 +361,8 @@ static void connector_make(struct site *t)
                                 .events = &events,
                                 .arg = t,
                                 .secret_get = secret_get,
-                                .secret_put = secret_put};
+                                .secret_put = secret_put,
+                                .cluster_uid = cluster_uid};
     struct err err;
 
     if (!ops) {
@@ -407,6 +413,7 @@ static void site_free(void *arg)
     brain_under_way(t->brain, -1);
     (void)object_unref(t->doc);
     mem_free(t->doubts);
+    orphans_drop(t);
     mem_free(t);
 }
 static void site_destroy(struct site *t)

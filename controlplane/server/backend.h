@@ -37,6 +37,10 @@ void cost_operate(struct control *c, const struct cJSON *in,
 /* What left the state of a workload; in history.c. Likewise. */
 void history_operate(struct control *c, const struct cJSON *in,
                      void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
+/* Orphans and recovery; in recovery.c. Likewise; false: no operation of this name is one of them. */
+bool recovery_operate(struct control *c, const struct api_identity *who, const char *op,
+                      const struct cJSON *in,
+                      void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
 int backend_token(struct backend *b, const char *token, struct api_identity *ret,
                   struct err *err) MUST_CHECK;
 void uuid_make(struct loop *l, char out[37]); /* RFC 4122 version 4 */

@@ -448,11 +448,16 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
             return;
         }
     }
+    if (recovery_operate(o->c, who, op, in, op_answer, o)) {
+        cJSON_Delete(in);
+        return;
+    }
     cJSON_Delete(in);
     (void)err_set(
         &e, E_NOTIMPL,
         "no operation \"%s\"; there are status, members.list, members.add, members.promote, "
-        "members.remove, members.transfer, workload.fence, token.create, cost and history",
+        "members.remove, members.transfer, workload.fence, orphans.list, orphans.end, "
+        "token.create, cost and history",
         op);
     operation_end(o, &e);
 }

@@ -470,13 +470,12 @@ enum outcome agent_inventory(unsigned side, struct asked *a)
     return answered(a);
 }
 
-enum outcome agent_sweep(unsigned side, bool (*owned)(const struct run_key *k, void *arg),
-                         struct asked *a)
+enum outcome agent_sweep(unsigned side, run_judge judge, struct asked *a)
 {
     struct connector *c = A.side[side].connector;
 
     asked_init(a, 10000);
-    c->ops->sweep(c, owned, NULL, &a->call);
+    c->ops->sweep(c, judge, NULL, &a->call);
     return answered(a);
 }
 

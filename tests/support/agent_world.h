@@ -90,8 +90,7 @@ void agent_stage_begin(const struct agent_order *o, struct asked *a, uint64_t ms
 enum outcome agent_find(unsigned side, const struct run_key *k, struct asked *a);
 enum outcome agent_stop(unsigned side, const struct run_key *k, struct asked *a);
 enum outcome agent_inventory(unsigned side, struct asked *a);
-enum outcome agent_sweep(unsigned side, bool (*owned)(const struct run_key *k, void *arg),
-                         struct asked *a);
+enum outcome agent_sweep(unsigned side, run_judge judge, struct asked *a);
 void agent_quiesce(unsigned side, const struct run_key *k); /* SIGUSR1 */
 void agent_pass(uint64_t ms);                               /* lets that much time go by */
 bool agent_until(bool (*cond)(void *arg), void *arg, uint64_t ms);

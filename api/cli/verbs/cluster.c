@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-static void json_out(struct cli *c, const cJSON *j, const char *format)
+void json_out(struct cli *c, const cJSON *j, const char *format)
 {
     AUTO_BUF b = {0};
 

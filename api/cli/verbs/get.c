@@ -424,6 +424,8 @@ int verb_get(struct cli *c, struct err *err)
 
     if (!word)
         return cli_usage(c, err, "which kind?");
+    if ((!strcmp(word, "orphans") || !strcmp(word, "orphan")) && !n) /* no objects: of nobody */
+        return orphans_get(c, err);
     const char *slash = strchr(word, '/'); /* workload/resnet-a */
     if (slash) {
         const char *one[] = {slash + 1, NULL};

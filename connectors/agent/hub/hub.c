@@ -74,7 +74,9 @@ static void session_hello(struct hub *h, const cJSON *j)
     memset(h->beats, 0, sizeof h->beats);
     session_beat(h, wire_u64(j, "at"));
     (void)snprintf(h->session, sizeof h->session, "%.40s", wire_str(j, "session"));
-    frame_send(h->stream, AF_WELCOME, 0, 0, NULL, 0);
+    cJSON *welcome = cJSON_CreateObject();
+    cJSON_AddStringToObject(welcome, "cluster", hub_cluster(h));
+    wire_tell(h->stream, AF_WELCOME, 0, welcome);
     if (h->base.env.events->reach)
         h->base.env.events->reach(h->base.env.arg, true, h->session, "the agent has dialed in");
     cJSON_ArrayForEach(run, cJSON_GetObjectItemCaseSensitive(j, "runs")) if (h->hello)
@@ -342,10 +344,22 @@ static void hub_renew(struct connector *c, uint64_t lease_ms)
     wire_tell(h->stream, AF_RENEW, 0, j);
 }
 
-static void hub_sweep(struct connector *c, bool (*owned)(const struct run_key *k, void *arg),
-                      void *arg, struct call *call)
+static void hub_sweep(struct connector *c, run_judge judge, void *arg, struct call *call)
 {
-    hub_call_sweep(hub_of(c), owned, arg, call);
+    hub_call_sweep(hub_of(c), judge, arg, call);
+}
+
+static void hub_document(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
+                         document_cb cb, void *arg)
+{
+    hub_call_document(hub_of(c), k, deadline_ms, cb, arg);
+}
+
+const char *hub_cluster(const struct hub *h)
+{
+    const struct connector_env *e = &h->base.env;
+
+    return e->cluster_uid ? e->cluster_uid(e->arg) : "";
 }
 
 const struct connector_ops connector_agent_ops = {
@@ -366,4 +380,5 @@ const struct connector_ops connector_agent_ops = {
     .exec = hub_exec,
     .exec_input = hub_exec_input,
     .exec_close = hub_exec_close,
-    .sweep = hub_sweep};
+    .sweep = hub_sweep,
+    .document = hub_document};

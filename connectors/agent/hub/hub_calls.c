@@ -8,12 +8,28 @@
 
 #define SWEEP_GRACE_MS 5000
 
+static void document_finish(struct hub_call *c, enum outcome out, const char *json,
+                            const struct err *err)
+{
+    document_cb cb = c->document;
+    void *arg = c->document_arg;
+
+    timer_stop(&c->deadline);
+    list_remove(&c->link);
+    mem_free(c);
+    cb(arg, out, json, err);
+}
+
 /* Told from a fresh callback: never from inside the call that asked. */
 static void call_finish(struct hub_call *c, enum outcome out, const struct observation *seen,
                         const struct err *err)
 {
     struct call *call = c->call;
 
+    if (c->document) {
+        document_finish(c, out, NULL, err);
+        return;
+    }
     timer_stop(&c->deadline);
     list_remove(&c->link);
     mem_free(c);
@@ -85,37 +101,87 @@ void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
     call_send(c, type, body);
 }
 
-void hub_call_sweep(struct hub *h, bool (*owned)(const struct run_key *, void *), void *arg,
-                    struct call *call)
+void hub_call_sweep(struct hub *h, run_judge judge, void *arg, struct call *call)
 {
     struct hub_call *c = call_make(h, call, AF_LIST, NULL);
 
-    c->owned = owned;
-    c->owned_arg = arg;
+    c->judge = judge;
+    c->judge_arg = arg;
     if (c->id)
         call_send(c, AF_LIST, cJSON_CreateObject());
 }
 
-/* A stop or a forgetting that nobody waits for: sweep's own. */
+void hub_call_document(struct hub *h, const struct run_key *k, uint64_t deadline_ms, document_cb cb,
+                       void *arg)
+{
+    struct hub_call *c = call_make(h, NULL, AF_DOCUMENT, k);
+    uint64_t now = loop_now_ms(h->base.env.loop);
+    cJSON *j;
+
+    c->document = cb;
+    c->document_arg = arg;
+    if (!c->id)
+        return; /* its timer says so */
+    timer_start(&c->deadline, deadline_ms > now ? deadline_ms - now : 0);
+    j = cJSON_CreateObject();
+    wire_add_key(j, k);
+    call_send(c, AF_DOCUMENT, j);
+}
+
+/* A stop, a forgetting or a claim that nobody waits for: sweep's own. */
 static void call_nobody(struct hub *h, enum agent_frame type, const struct run_key *k)
 {
     cJSON *j = cJSON_CreateObject();
 
     wire_add_key(j, k);
     cJSON_AddNumberToObject(j, "graceMs", SWEEP_GRACE_MS);
+    if (type == AF_CLAIM)
+        cJSON_AddStringToObject(j, "cluster", hub_cluster(h));
     wire_tell(h->stream, type, ++h->next_id, j);
+}
+
+static int listed_read(const cJSON *run, struct arena *a, struct run_listed *ret)
+{
+    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(run, "workers"), *w, *g;
+    struct run_hold *h = arena_array(a, struct run_hold, (size_t)cJSON_GetArraySize(workers) + 1);
+
+    memset(ret, 0, sizeof *ret);
+    int rc = wire_observation_parse(run, &ret->seen, NULL);
+    (void)snprintf(ret->cluster, sizeof ret->cluster, "%.63s", wire_str(run, "cluster"));
+    (void)snprintf(ret->ns, sizeof ret->ns, "%.63s", wire_str(run, "namespace"));
+    (void)snprintf(ret->name, sizeof ret->name, "%.255s", wire_str(run, "workload"));
+    ret->since_ms = (int64_t)wire_u64(run, "since");
+    ret->holds = h;
+    cJSON_ArrayForEach(w, workers)
+    {
+        (void)snprintf(h[ret->n_holds].node, sizeof h->node, "%.255s", wire_str(w, "node"));
+        h[ret->n_holds].devices = 0;
+        cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(w, "gpus")) if (
+            cJSON_IsNumber(g) && g->valueint >= 0 && g->valueint < 64)
+            h[ret->n_holds].devices |= 1ull << g->valueint;
+        ret->n_holds++;
+    }
+    return rc;
 }
 
 static void sweep_listed(struct hub_call *c, const cJSON *j)
 {
     const cJSON *run;
+    AUTO_ARENA a = arena_create(0);
 
     cJSON_ArrayForEach(run, cJSON_GetObjectItemCaseSensitive(j, "runs"))
     {
-        struct observation o;
-        if (wire_observation_parse(run, &o, NULL) < 0 || c->owned(&o.key, c->owned_arg))
+        struct run_listed r;
+        arena_reset(a);
+        if (listed_read(run, a, &r) < 0)
             continue;
-        call_nobody(c->hub, o.state == RUN_ENDED ? AF_FORGET : AF_STOP, &o.key);
+        bool over = r.seen.state == RUN_ENDED || r.seen.state == RUN_ABSENT;
+        enum run_verdict v = c->judge(&r, c->judge_arg);
+        if (v == RUN_LET_GO)
+            call_nobody(c->hub, over ? AF_FORGET : AF_STOP, &r.seen.key);
+        else if (v == RUN_CLAIMED && *hub_cluster(c->hub) &&
+                 strcmp(r.cluster, hub_cluster(c->hub)) != 0)
+            call_nobody(c->hub, AF_CLAIM, &r.seen.key);
     }
     call_finish(c, OUT_DONE, NULL, NULL);
 }
@@ -135,8 +201,12 @@ void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j)
     }
     if (!c) /* after its deadline */
         return;
-    if (c->owned) {
+    if (c->judge) {
         sweep_listed(c, j);
+        return;
+    }
+    if (c->document && out == OUT_DONE) {
+        document_finish(c, OUT_DONE, wire_str(j, "document"), NULL);
         return;
     }
     bool has = seen && wire_observation_parse(seen, &o, NULL) == 0;

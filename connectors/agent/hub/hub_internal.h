@@ -47,9 +47,11 @@ struct hub_call {
     struct run_key key;
     struct call *call;
     struct timer deadline;
-    struct err why; /* of a call that could not be sent */
-    bool (*owned)(const struct run_key *k, void *arg); /* of sweep */
-    void *owned_arg;
+    struct err why;  /* of a call that could not be sent */
+    run_judge judge; /* of sweep */
+    void *judge_arg;
+    document_cb document; /* of document */
+    void *document_arg;
 };
 struct exec_session { /* logs or exec */
     struct list link;
@@ -66,8 +68,10 @@ uint64_t hub_lease_from(const struct hub *h);
 /* hub_calls.c */
 void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
                     const struct run_key *k, cJSON *body);
-void hub_call_sweep(struct hub *h, bool (*owned)(const struct run_key *, void *), void *arg,
-                    struct call *call);
+void hub_call_sweep(struct hub *h, run_judge judge, void *arg, struct call *call);
+void hub_call_document(struct hub *h, const struct run_key *k, uint64_t deadline_ms, document_cb cb,
+                       void *arg);
+const char *hub_cluster(const struct hub *h); /* "" = not known yet */
 void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j);
 void hub_calls_lost(struct hub *h, const char *why); /* all end unknown */
 /* hub_order.c */

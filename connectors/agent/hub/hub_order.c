@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A larger one runs all the same; only it cannot be made again from what its target keeps. */
+#define DOCUMENT_MAX (1u << 20)
+
 static int signal_number(const char *name, struct err *err)
 {
     static const struct {
@@ -58,6 +61,19 @@ static void order_resume(cJSON *j, const struct run_order *o)
     cJSON_AddStringToObject(j, "resumeDigest", o->resume_digest ? o->resume_digest : "");
 }
 
+/* The Workload as it is: who has lost its memory makes it again from this. Secrets are named in it,
+ * never told. */
+static void order_document(cJSON *j, const struct object *workload)
+{
+    cJSON *d = object_to_json(workload);
+    char *text = cJSON_PrintUnformatted(d);
+
+    if (text && strlen(text) <= DOCUMENT_MAX)
+        cJSON_AddStringToObject(j, "document", text);
+    cJSON_free(text);
+    cJSON_Delete(d);
+}
+
 cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err)
 {
     const struct workload *w = object_as(o->workload, workload);
@@ -77,6 +93,8 @@ cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err
     wire_add_key(j, &o->key);
     cJSON_AddStringToObject(j, "workload", o->workload->meta->name);
     cJSON_AddStringToObject(j, "namespace", o->workload->meta->namespace_);
+    cJSON_AddStringToObject(j, "cluster", hub_cluster(h));
+    order_document(j, o->workload);
     order_workers(j, o->placement);
     order_command(j, run);
     env = cJSON_AddArrayToObject(j, "env");

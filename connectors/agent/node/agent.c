@@ -49,6 +49,8 @@ static int state_open(struct agent *a, struct err *err)
     (void)snprintf(path, sizeof path, "%s/book", dir);
     if (rc == 0)
         rc = book_open(&a->book, a->loop, path, err);
+    if (rc == 0)
+        rc = cluster_open(a, err);
     return rc < 0 ? rc : state_id_open(a, err);
 }
 

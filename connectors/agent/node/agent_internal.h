@@ -136,6 +136,7 @@ struct agent {
     struct timer orphans;
     uint64_t ended_seq;
     char boot_id[64], state_id[40];
+    char cluster[CLUSTER_UID_MAX]; /* that it serves, as the last welcome told; "" = none yet */
     /* the latest renewal: a shim that is dialed later gets it, too */
     uint64_t renew_from_ms, renew_lease_ms;
     /* session (session.c) */
@@ -191,6 +192,23 @@ void scratch_of_cut(const struct agent *a, const char *digest, char out[AGENT_PA
 void scratch_run_over(struct run *r); /* nobody needs what it had here any more */
 void scratch_sweep(struct agent *a);  /* staged, and of no use (any more) to anybody */
 
+/* ---- whose runs these are (cluster.c) ---- */
+int cluster_open(struct agent *a, struct err *err) MUST_CHECK;
+/* False: this hub's line has gone on without it; it is not to be followed. */
+bool cluster_welcome(struct agent *a, const char *uid);
+const char *run_cluster(const struct run *r); /* "" = not known */
+bool run_renewable(const struct run *r);      /* by the hub that has welcomed us */
+/* From now on it belongs to that cluster; durable on 0. */
+int run_claim(struct run *r, const char *cluster, struct err *err) MUST_CHECK;
+#define LISTED_WORKERS_MAX 20000
+/* As AF_LIST tells it. *room: workers that the frame still has room for; without it they are not
+ * told. */
+cJSON *run_listing(const struct run *r, size_t *room);
+/* The Workload that came with an order, into the run's folder; NULL: it came without. */
+int document_write(struct agent *a, const struct run_key *k, const cJSON *document,
+                   struct err *err) MUST_CHECK;
+void document_answer(struct agent *a, uint64_t id, const struct run *r);
+
 /* ---- stage (stage.c) ---- */
 int stage_open(struct agent *a, struct err *err) MUST_CHECK;
 void stage_request(struct agent *a, uint64_t id, const cJSON *j);
@@ -211,6 +229,8 @@ void run_changed(struct run *r);
 void run_tell(struct run *r, const struct observation *o);
 void run_go(struct run *r);
 void run_stop(struct run *r, int signo, uint64_t grace_ms);
+/* Its order as it is now, onto the disk. */
+int order_rewrite(struct run *r, struct err *err) MUST_CHECK;
 /* Removes an ended run's folder; the book keeps its end. */
 int run_forget(struct run *r, struct err *err) MUST_CHECK;
 bool run_has_processes(struct agent *a, const struct run_key *k);

@@ -117,6 +117,8 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
     env_str(&e, "HANSE_WORKLOAD_UID", w->run->key.uid);
     env_str(&e, "HANSE_WORKLOAD_NAME", wire_str(o, "workload"));
     env_str(&e, "HANSE_NAMESPACE", wire_str(o, "namespace"));
+    if (*run_cluster(w->run))
+        env_str(&e, "HANSE_CLUSTER_UID", run_cluster(w->run));
     env_i64(&e, "HANSE_EPOCH", w->run->key.epoch);
     env_i64(&e, "HANSE_RANK", w->rank);
     env_i64(&e, "HANSE_WORLD_SIZE", (int64_t)w->run->n_workers);

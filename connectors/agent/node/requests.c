@@ -72,17 +72,27 @@ static void request_forget(struct agent *a, uint64_t id, struct run *r)
         session_answer(a, id, OUT_DONE, NULL, NULL);
 }
 
+static void request_claim(struct agent *a, uint64_t id, struct run *r, const char *cluster)
+{
+    struct observation o;
+    struct err err;
+
+    run_observe(r, &o);
+    if (run_claim(r, cluster, &err) < 0)
+        session_answer(a, id, OUT_UNKNOWN, &err, NULL);
+    else
+        session_answer(a, id, OUT_DONE, NULL, &o);
+}
+
 static void request_list(struct agent *a, uint64_t id)
 {
     cJSON *j = cJSON_CreateObject(), *runs = cJSON_AddArrayToObject(j, "runs");
 
     cJSON_AddNumberToObject(j, "outcome", (double)OUT_DONE);
-    list_for_each (it, &a->runs) {
-        struct observation o;
-        run_observe(container_of(it, struct run, link), &o);
-        /* No more than who sweeps needs: thousands of runs go into one frame. */
-        cJSON_AddItemToArray(runs, wire_listed(&o));
-    }
+    /* No more than who sweeps needs: thousands of runs go into one frame. */
+    size_t room = LISTED_WORKERS_MAX;
+    list_for_each (it, &a->runs)
+        cJSON_AddItemToArray(runs, run_listing(container_of(it, struct run, link), &room));
     wire_tell(a->stream, AF_RESULT, id, j);
 }
 
@@ -93,12 +103,14 @@ static void request_renew(struct agent *a, const cJSON *j)
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);
         checkpoints_renewed(r);
+        if (!run_renewable(r))
+            continue;
         for (unsigned i = 0; i < r->n_workers; i++)
             worker_renew(&r->workers[i]);
     }
 }
 
-/* FIND, SIGNAL, STOP and FORGET: about one key. */
+/* FIND, SIGNAL, STOP, FORGET, CLAIM and DOCUMENT: about one key. */
 static void request_about(struct agent *a, const struct frame *f, const cJSON *j)
 {
     struct run_key k;
@@ -110,12 +122,21 @@ static void request_about(struct agent *a, const struct frame *f, const cJSON *j
         return;
     }
     struct run *r = run_by_key(a, &k);
+    if (!r && (f->type == AF_CLAIM || f->type == AF_DOCUMENT)) { /* these promise nothing */
+        session_answer(a, f->id, OUT_REJECTED,
+                       (err_set(&err, E_NOTFOUND, "no such run is kept here"), &err), NULL);
+        return;
+    }
     if (!r) {
         answer_absent(a, f->id, &k);
         return;
     }
     run_observe(r, &o);
-    if (f->type == AF_FORGET) {
+    if (f->type == AF_CLAIM) {
+        request_claim(a, f->id, r, wire_str(j, "cluster"));
+    } else if (f->type == AF_DOCUMENT) {
+        document_answer(a, f->id, r);
+    } else if (f->type == AF_FORGET) {
         request_forget(a, f->id, r);
     } else if (f->type == AF_FIND || o.state == RUN_ENDED || o.state == RUN_ABSENT) {
         session_answer(a, f->id, OUT_DONE, NULL, &o);
@@ -145,6 +166,8 @@ void request_frame(struct agent *a, const struct frame *f)
     case AF_SIGNAL:
     case AF_STOP:
     case AF_FORGET:
+    case AF_CLAIM:
+    case AF_DOCUMENT:
         request_about(a, f, j);
         break;
     case AF_STAGE:

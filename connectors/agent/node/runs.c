@@ -107,8 +107,10 @@ void run_observe(const struct run *r, struct observation *ret)
         return;
     const struct run_report *cause = run_cause(r);
     ret->proof = ret->state == RUN_ENDED ? PROOF_TREE_GONE : PROOF_NEVER_STARTED;
-    for (unsigned i = 0; i < r->n_workers; i++)
+    for (unsigned i = 0; i < r->n_workers; i++) {
         ret->lease_lost = ret->lease_lost || r->workers[i].report.lease_lost;
+        ret->stopped = ret->stopped || r->workers[i].report.stopped;
+    }
     if (!cause)
         return;
     ret->exit_code = ret->state == RUN_ENDED ? cause->exit_code : 0;
@@ -172,20 +174,26 @@ static void runs_prune(struct agent *a)
     }
 }
 
+int order_rewrite(struct run *r, struct err *err)
+{
+    char path[AGENT_PATH_MAX + 16], *text = cJSON_PrintUnformatted(r->order);
+
+    (void)snprintf(path, sizeof path, "%s/order.json", r->dir);
+    int rc = file_write(r->agent->loop, path, text, strlen(text), 0600, err);
+    cJSON_free(text);
+    return rc;
+}
+
 /* The environment may hold secrets, and is not needed any more. */
 static void run_scrub(struct run *r)
 {
-    char path[AGENT_PATH_MAX + 16];
     struct err err;
 
     if (!cJSON_HasObjectItem(r->order, "env"))
         return;
     cJSON_DeleteItemFromObjectCaseSensitive(r->order, "env");
-    char *text = cJSON_PrintUnformatted(r->order);
-    (void)snprintf(path, sizeof path, "%s/order.json", r->dir);
-    if (file_write(r->agent->loop, path, text, strlen(text), 0600, &err) < 0)
+    if (order_rewrite(r, &err) < 0)
         log_err(LOG_WARN, "agent.scrub", &err);
-    cJSON_free(text);
 }
 
 static void run_ended(struct run *r, const struct observation *o)
@@ -376,11 +384,11 @@ static struct run *run_make(struct agent *a, const struct run_key *k, cJSON *ord
     return r;
 }
 
-static int order_write(struct agent *a, const struct run_key *k, const cJSON *order,
-                       struct err *err)
+static int order_write(struct agent *a, const struct run_key *k, cJSON *order, struct err *err)
 {
     char key[RUN_KEY_MAX], dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
     const char *script = wire_str(order, "script");
+    cJSON *document = cJSON_DetachItemFromObjectCaseSensitive(order, "document");
     char *text = cJSON_PrintUnformatted(order);
     size_t n = text ? strlen(text) : 0;
     int rc = 0;
@@ -396,6 +404,9 @@ static int order_write(struct agent *a, const struct run_key *k, const cJSON *or
         (void)snprintf(path, sizeof path, "%s/script", dir);
         rc = file_write(a->loop, path, script, strlen(script), 0600, err);
     }
+    if (rc == 0)
+        rc = document_write(a, k, document, err);
+    cJSON_Delete(document);
     /* Last: with it the order counts as accepted. */
     (void)snprintf(path, sizeof path, "%s/order.json", dir);
     if (rc == 0)
@@ -425,6 +436,8 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
         return rc;
     cJSON_DeleteItemFromObjectCaseSensitive(order, "bootId");
     cJSON_AddStringToObject(order, "bootId", a->boot_id);
+    cJSON_DeleteItemFromObjectCaseSensitive(order, "acceptedAt");
+    cJSON_AddNumberToObject(order, "acceptedAt", (double)loop_wall_ms(a->loop));
     FAILPOINT("agent.submit.before");
     rc = order_write(a, &k, order, err);
     if (rc < 0)

@@ -30,6 +30,7 @@ static void session_hello(struct agent *a)
     cJSON_AddStringToObject(j, "session", id);
     cJSON_AddStringToObject(j, "bootId", a->boot_id);
     cJSON_AddStringToObject(j, "stateId", a->state_id);
+    cJSON_AddStringToObject(j, "cluster", a->cluster);
     cJSON_AddNumberToObject(j, "at", (double)loop_now_ms(a->loop));
     (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)a->inventory.hash);
     cJSON_AddStringToObject(j, "inventory", id);
@@ -93,7 +94,14 @@ static int session_frame(const struct frame *f, void *arg)
 
     a->heard_ms = loop_now_ms(a->loop);
     switch ((enum agent_frame)f->type) {
-    case AF_WELCOME:
+    case AF_WELCOME: /* of an older hub: without a body */
+        j = f->body.n && wire_parse(f, &j, NULL) == 0 ? j : NULL;
+        if (!cluster_welcome(a, wire_str(j, "cluster"))) {
+            cJSON_Delete(j);
+            stream_abort(a->stream, "this hub was left behind: its cluster went on without it");
+            return 1;
+        }
+        cJSON_Delete(j);
         a->welcome = true;
         session_welcome(a);
         a->failures = a->redirects = 0;

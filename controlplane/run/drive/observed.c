@@ -67,8 +67,8 @@ void driver_observed(struct site *t, const struct observation *o)
         /* The root may be behind what was just committed elsewhere: only an epoch that it has left
          * is an orphan. */
         const struct object *w = root_workload_by_uid(b->root, o->key.uid);
-        if (!w)
-            t->sweep_due = true;
+        if (!w || object_as(w, workload)->status->epoch < o->key.epoch)
+            t->sweep_due = true; /* what it is, the sweep says */
         else if (object_as(w, workload)->status->epoch > o->key.epoch)
             orphan_end(t, o);
         return;

@@ -1,8 +1,12 @@
-/* Sweeps: what runs on a target and nobody holds is ended. A member whose root is old must not take
- * a run that it does not know yet for one that was let go: a uid that is not in the root is doubted
- * first. Only what was listed before a majority confirmed this leadership, and is still unknown
- * after that, has no owner; it goes in a second sweep. */
+/* Sweeps: what runs on a target is compared with the state. What this cluster's own log let go is
+ * ended; what the state does not know is an orphan: listed (orphans.c), never ended by ourselves.
+ *
+ * A member whose root is old must not take a run that it does not know yet for one that was let go:
+ * what is not in the root is doubted first. Only what was listed before a majority confirmed this
+ * leadership, and is still not there after that, is judged; that is a second sweep. */
 #include "controlplane/run/brain_internal.h"
+
+#include "api/base/failpoint.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,22 +43,64 @@ static void sweep_over(struct site *t, bool again)
     t->sweep_due |= again; /* with the next renewal */
 }
 
-/* Owned: the state has this very run as live or ended, or may come to it (a newer epoch than ours
- * says nothing). */
-static bool owned(const struct run_key *k, void *arg)
+/* The state has this uid: has it this very run, or has it gone beyond it, or never come to it? */
+static enum orphan_why known(const struct workload_status *s, const struct run_key *k)
 {
-    struct site *t = arg;
-    const struct object *o = root_workload_by_uid(t->brain->root, k->uid);
+    int64_t try_ = s->intent ? s->intent->try_ : 0;
+
+    if (k->epoch > s->epoch || (k->epoch == s->epoch && s->intent && k->try_ > try_))
+        return ORPHAN_AHEAD;
+    if (k->epoch < s->epoch)
+        return ORPHAN_LET_GO; /* a newer epoch began only with the proof of this one's end */
+    return phase_holds(s->phase) || s->phase == PHASE_SUCCEEDED || s->phase == PHASE_FAILED
+               ? ORPHAN_OWNED
+               : ORPHAN_LET_GO;
+}
+
+/* The uid is not in the state. A state that never went back since the run began knew it, and let it
+ * go when its Workload went: nothing is submitted ahead of its intent, and no Workload goes before
+ * the end of its runs is proved. Of any other run nothing of the kind is known. */
+static enum orphan_why unknown(const struct root *r, const struct run_listed *l)
+{
+    const char *own = root_cluster_uid(r);
+
+    if (PLANTED("sweep.ends-unknown"))
+        return ORPHAN_LET_GO;
+    if (*own && strcmp(l->cluster, own) == 0)
+        return ORPHAN_LET_GO;
+    return cluster_same_line(l->cluster, own) ? ORPHAN_BEFORE : ORPHAN_FOREIGN;
+}
+
+enum orphan_why sweep_why(const struct root *r, const struct run_listed *l)
+{
+    const struct object *o = root_workload_by_uid(r, l->seen.key.uid);
     const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
 
-    if (s)
-        return s->epoch < k->epoch ||
-               (s->epoch == k->epoch &&
-                (phase_holds(s->phase) || s->phase == PHASE_SUCCEEDED || s->phase == PHASE_FAILED));
-    if (t->doubts_proved)
-        return !doubted(t, k);
-    doubt(t, k);
-    return true;
+    return s ? known(s, &l->seen.key) : unknown(r, l);
+}
+
+static enum run_verdict judge(const struct run_listed *l, void *arg)
+{
+    struct site *t = arg;
+    enum orphan_why why = sweep_why(t->brain->root, l);
+
+    if (why > ORPHAN_LET_GO && orphan_condemned(t, &l->seen.key))
+        return RUN_LET_GO;
+    if (why == ORPHAN_OWNED)
+        return RUN_CLAIMED;
+    if (!t->doubts_proved) {
+        const struct object *o = root_workload_by_uid(t->brain->root, l->seen.key.uid);
+        if (o && why == ORPHAN_LET_GO)
+            return RUN_LET_GO;
+        doubt(t, &l->seen.key);
+        return RUN_KEPT;
+    }
+    if (!doubted(t, &l->seen.key))
+        return RUN_KEPT; /* it came after: the next sweep looks at it */
+    if (why == ORPHAN_LET_GO)
+        return RUN_LET_GO;
+    orphan_found(t, l, why);
+    return RUN_KEPT;
 }
 
 static void sweep_begin(struct site *t);
@@ -75,6 +121,7 @@ static void sweep_confirmed(void *arg, const struct err *err)
     }
     brain_root(b);
     t->doubts_proved = true;
+    orphans_begin(t);
     sweep_begin(t);
 }
 static void sweep_done(struct call *c, enum outcome out, const struct observation *seen,
@@ -86,14 +133,20 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
 
     (void)seen;
     (void)err;
-    if (!t || !t->sweeping || !b->leads || out != OUT_DONE || !t->n_doubts || t->doubts_proved) {
-        if (t)
-            sweep_over(t, out != OUT_DONE);
-        brain_under_way(b, -1);
-        mem_free(w);
+    if (t && t->sweeping && b->leads && out == OUT_DONE && t->n_doubts && !t->doubts_proved) {
+        core_confirm(b->cfg.core, b->loop, b->term, CONFIRM_DEADLINE_MS, sweep_confirmed, w);
         return;
     }
-    core_confirm(b->cfg.core, b->loop, b->term, CONFIRM_DEADLINE_MS, sweep_confirmed, w);
+    if (t) {
+        bool whole = t->sweeping && out == OUT_DONE && b->leads && !b->closing;
+        if (whole && !t->doubts_proved)
+            orphans_begin(t); /* there are none */
+        sweep_over(t, out != OUT_DONE);
+        if (whole)
+            orphans_listed(t);
+    }
+    brain_under_way(b, -1);
+    mem_free(w);
 }
 
 static void sweep_begin(struct site *t)
@@ -105,13 +158,17 @@ static void sweep_begin(struct site *t)
     w->call = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + SWEEP_DEADLINE_MS,
                             .done = sweep_done};
     brain_under_way(t->brain, 1);
-    t->connector->ops->sweep(t->connector, owned, t, &w->call);
+    t->connector->ops->sweep(t->connector, judge, t, &w->call);
 }
 
 void site_sweep(struct site *t)
 {
-    if (!t->connector || !t->reachable || !t->connector->ops->sweep)
+    if (!t->connector || !t->reachable)
         return;
+    if (!t->connector->ops->sweep) {
+        orphans_listed(t);
+        return;
+    }
     if (t->sweeping) {
         t->sweep_due = true;
         return;

@@ -53,11 +53,14 @@ class Moves(Federation):
     def target_document(self, name):
         return target(name)
 
+    def policies(self):
+        return (document("GpuClass", "h100", {"memory": "80Gi"}),
+                document("PriceSheet", "own", {"gpuHour": [{"class": "h100", "amortised": 2.0}]}),
+                document("PlacementPolicy", "left-first", {"order": [{"targets": {"names": [n]}} for n in self.targets]}))
+
     def begin(self):
         self.start_members()
-        self.apply(*map(self.target_document, self.targets), document("GpuClass", "h100", {"memory": "80Gi"}),
-                   document("PriceSheet", "own", {"gpuHour": [{"class": "h100", "amortised": 2.0}]}),
-                   document("PlacementPolicy", "left-first", {"order": [{"targets": {"names": [n]}} for n in self.targets]}))
+        self.apply(*map(self.target_document, self.targets), *self.policies())
         for name in self.targets:
             self.start_agent(name)
         wait_for("all targets to be connected; see log/agent-*.log", lambda: self.connected() >= set(self.targets), 30)

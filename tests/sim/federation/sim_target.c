@@ -35,8 +35,8 @@ struct waiting {
     struct record m;
     bool sent;
     struct timer deadline;
-    bool (*owned)(const struct run_key *k, void *arg);
-    void *owned_arg;
+    run_judge judge;
+    void *judge_arg;
 };
 
 static const char *const plants[PLANT_NR] = {
@@ -201,12 +201,21 @@ static void answered(struct driver_ *d, const struct record *m)
         return;
     }
 }
+/* Rooms serve one cluster for ever: what they run is its own. */
+static const char *cluster_of(const struct driver_ *d)
+{
+    return d->base.env.cluster_uid ? d->base.env.cluster_uid(d->base.env.arg) : "";
+}
 static void listed(struct driver_ *d, const struct record *m)
 {
     list_for_each (it, &d->calls) {
         struct waiting *x = container_of(it, struct waiting, link);
-        if (!x->sent || x->m.id != m->id || !x->owned || m->state == RUN_ENDED ||
-            (x->owned(&m->key, x->owned_arg) && sim_planted != PLANT_SWEEPS_ALL))
+        if (!x->sent || x->m.id != m->id || !x->judge || m->state == RUN_ENDED)
+            continue;
+        struct run_listed l = {.since_ms = 0};
+        observation_of(d, m, &l.seen);
+        (void)snprintf(l.cluster, sizeof l.cluster, "%s", cluster_of(d));
+        if (x->judge(&l, x->judge_arg) != RUN_LET_GO && sim_planted != PLANT_SWEEPS_ALL)
             continue;
         struct record stop = record_make(ROOM_STOP);
         stop.key = m->key;
@@ -498,14 +507,13 @@ static void op_renew(struct connector *c, uint64_t lease_ms)
     if (d->hello)
         send_record(d, &m);
 }
-static void op_sweep(struct connector *c, bool (*owned)(const struct run_key *k, void *arg),
-                     void *arg, struct call *call)
+static void op_sweep(struct connector *c, run_judge judge, void *arg, struct call *call)
 {
     struct record m = record_make(ROOM_LIST);
     struct waiting *x = call_begin(D(c), call, &m);
 
-    x->owned = owned;
-    x->owned_arg = arg;
+    x->judge = judge;
+    x->judge_arg = arg;
 }
 static int op_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
                    const struct log_sink *sink, struct exec_session **ret, struct err *err)

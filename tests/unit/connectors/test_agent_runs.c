@@ -169,11 +169,11 @@ static void a_killed_runner_is_swept(void **state)
     assert_string_equal(agent_seen(&o.key)->reason, "RunnerKilled");
 }
 
-static bool own_none(const struct run_key *k, void *arg)
+static enum run_verdict let_all_go(const struct run_listed *r, void *arg)
 {
-    (void)k;
+    (void)r;
     (void)arg;
-    return false;
+    return RUN_LET_GO;
 }
 
 static void sweep_stops_what_nobody_owns(void **state)
@@ -184,7 +184,7 @@ static void sweep_stops_what_nobody_owns(void **state)
     (void)state;
     (void)agent_submit(&o, &a);
     long pid = agent_await_pid("orphan.pid");
-    assert_int_equal(agent_sweep(0, own_none, &a), OUT_DONE);
+    assert_int_equal(agent_sweep(0, let_all_go, &a), OUT_DONE);
     (void)agent_await(&o.key, RUN_ENDED);
     assert_false(pid_alive(pid));
 }

@@ -1,0 +1,116 @@
+/* What the state cannot answer for: orphans, and what is done about them. */
+#include "api/cli/cli_internal.h"
+
+static const char *holds_text(struct cli *c, const cJSON *orphan)
+{
+    const cJSON *h, *g;
+    AUTO_BUF b = {0};
+
+    buf_init(&b, 65536);
+    cJSON_ArrayForEach(h, cJSON_GetObjectItemCaseSensitive(orphan, "holds"))
+    {
+        const char *sep = ":";
+        buf_printf(&b, "%s%s", b.n ? " " : "", json_text_of(h, "node"));
+        cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(h, "gpus"))
+        {
+            buf_printf(&b, "%s%d", sep, g->valueint);
+            sep = ",";
+        }
+    }
+    return b.n ? arena_strndup(c->mem, b.p, b.n) : "-";
+}
+
+static const char *age_text(struct cli *c, const char *since)
+{
+    int64_t at;
+    char age[16];
+
+    if (!*since || time_parse(since, &at, NULL))
+        return "-";
+    age_print(loop_wall_ms(c->loop) - at, age);
+    return arena_strdup(c->mem, age);
+}
+
+static void orphans_table(struct cli *c, const cJSON *items, bool wide, struct buf *out)
+{
+    static const char *const heads[] = {"TARGET", "KEY", "NAMESPACE", "WORKLOAD", "STATE",
+                                        "WHY",    "AGE", "HOLDS",     "CLUSTER"};
+    unsigned columns = wide ? 9 : 7;
+    const cJSON *o;
+    struct table t;
+
+    table_init(&t, c->mem, columns);
+    for (unsigned i = 0; i < columns && !arg_flag(&c->args, "no-headers"); i++)
+        table_cell(&t, heads[i]);
+    cJSON_ArrayForEach(o, items)
+    {
+        const char *cells[] = {json_text_of(o, "target"),
+                               json_text_of(o, "key"),
+                               json_text_of(o, "namespace"),
+                               json_text_of(o, "workload"),
+                               json_text_of(o, "state"),
+                               json_text_of(o, "why"),
+                               age_text(c, json_text_of(o, "since")),
+                               holds_text(c, o),
+                               json_text_of(o, "cluster")};
+        for (unsigned i = 0; i < columns; i++)
+            table_cell(&t, *cells[i] ? cells[i] : "-");
+    }
+    table_print(&t, out);
+}
+
+int orphans_get(struct cli *c, struct err *err)
+{
+    const char *format = arg_text(&c->args, "output", "table");
+    bool table = !strcmp(format, "table") || !strcmp(format, "wide");
+    cJSON *j = NULL, *t;
+    AUTO_BUF b = {0};
+
+    if (!table && strcmp(format, "json") != 0 && strcmp(format, "yaml") != 0)
+        return err_set(err, E_USAGE, "-o %s: expected table, wide, json or yaml", format);
+    int rv = cli_operate(c, "orphans.list", NULL, &j, err);
+    if (rv)
+        return rv;
+    buf_init(&b, OUT_MAX_BYTES);
+    const cJSON *items = cJSON_GetObjectItemCaseSensitive(j, "items");
+    if (!table)
+        json_out(c, j, format);
+    else if (cJSON_GetArraySize(items))
+        orphans_table(c, items, !strcmp(format, "wide"), &b);
+    else
+        (void)fputs("No orphans found.\n", c->err);
+    out_flush(c, &b);
+    if (table && json_number_at(j, "more") > 0)
+        (void)fprintf(c->err, "%.0f more are not shown.\n", json_number_at(j, "more"));
+    cJSON_ArrayForEach(t, cJSON_GetObjectItemCaseSensitive(j, "notListed")) if (table)
+        (void)fprintf(c->err, "Target %s has not told what runs there.\n",
+                      cJSON_GetStringValue(t) ? cJSON_GetStringValue(t) : "");
+    cJSON_Delete(j);
+    return 0;
+}
+
+int verb_orphans(struct cli *c, struct err *err)
+{
+    const char *op = c->args.n_pos ? c->args.pos[0] : "list";
+
+    if (!strcmp(op, "list") && c->args.n_pos <= 1)
+        return orphans_get(c, err);
+    if (strcmp(op, "end") != 0)
+        return cli_usage(c, err, "expected list or end");
+    if (c->args.n_pos != 3)
+        return cli_usage(c, err, "which run, and on which target? hanse get orphans lists both");
+    if (!arg_flag(&c->args, "yes"))
+        return err_set(err, E_USAGE,
+                       "ending %s on %s stops a program that this cluster cannot answer for; what "
+                       "it has not saved is lost. Say --yes when that is meant",
+                       c->args.pos[2], c->args.pos[1]);
+    cJSON *body = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(body, "target", c->args.pos[1]);
+    (void)cJSON_AddStringToObject(body, "key", c->args.pos[2]);
+    int rv = cli_operate(c, arena_printf(c->mem, "orphans.%s", op), body, NULL, err);
+    cJSON_Delete(body);
+    if (!rv)
+        (void)fprintf(c->out, "orphan %s on %s: recorded, and told to end\n", c->args.pos[2],
+                      c->args.pos[1]);
+    return rv;
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""The hub is lost while work runs, and comes back: with nothing but its CA, from a backup, or with one member of three. Whether a
+training ran, where, and from which step, is told by its own witness file. Prints ok or FAILED per check."""
+import json
+import os
+import shutil
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from moves import Moves, run  # noqa: E402
+from federation import descendants, start_time, wait_for  # noqa: E402
+
+MEMBERS = ("m1", "m2", "m3")
+QUIET = 6  # seconds: longer than the first sweeps of a new leader take
+
+
+class Drill(Moves):
+    def lose_hub(self, *members):
+        """All members are killed, as by a power cut; the data of these is gone."""
+        below = [child for child in descendants(self.dev.pid)]
+        self.dev.kill()
+        self.dev.wait()
+        wait_for("the members to be dead", lambda: all(start_time(pid) != begun for pid, begun in below), 10)
+        for name in members:
+            shutil.rmtree(self.path(name))
+
+    def come_back(self):
+        """Members start as they did, and Targets are applied again; agents find them by themselves."""
+        os.unlink(self.path("kubeconfig"))
+        self.start_members()
+        self.apply(*map(self.target_document, self.targets), *self.policies())
+        wait_for("all targets to be connected again", lambda: self.connected() >= set(self.targets), 40)
+
+    def orphans(self):
+        return json.loads(self.cli("get", "orphans", "-o", "json").stdout)
+
+    def all_listed(self):
+        return wait_for("every target to tell what runs there", lambda: not (o := self.orphans())["notListed"] and o, 20)
+
+    def cluster(self):
+        return json.loads(self.cli("status", "-o", "json").stdout)["cluster"]
+
+    def stays_quiet(self, before):
+        """Nobody ends, and nobody begins, for a while."""
+        time.sleep(QUIET)
+        for name, lives in before.items():
+            now = self.lives(name)
+            self.check(f"{name} is left alone", len(now) == len(lives) and now[-1].last_step > lives[-1].last_step and
+                       not now[-1].stopped, f"{len(now)} lives, step {now[-1].last_step} after {lives[-1].last_step}")
+
+
+def all_members_lost(p):
+    """Nothing is left but the CA and what the targets carry."""
+    p.train("rides", 1500)
+    p.train("waits", 1500)
+    for name in ("rides", "waits"):
+        p.saved(name)
+    was = p.cluster()
+    p.lose_hub(*MEMBERS)
+    p.come_back()
+    before = {name: p.lives(name) for name in ("rides", "waits")}
+    p.check("it is another cluster", p.cluster() != was)
+    found = {o["workload"]: o for o in p.all_listed()["items"]}
+    p.check("what runs is listed", set(found) == {"rides", "waits"}, str(sorted(found)))
+    for name, o in found.items():
+        p.check(f"{name} is told with what it holds and whose it was", o["target"] == "left" and o["cluster"] == was and
+                o["state"] == "running" and len(o["holds"]) == 1 and len(o["holds"][0]["gpus"]) == 1 and o["since"], json.dumps(o))
+    p.stays_quiet(before)
+    text = p.cli("get", "orphans", "-o", "wide").stdout
+    p.check("people see it", "of another cluster" in text and was in text and "left-n" in text, text)
+    done = p.cli("orphans", "end", "left", found["waits"]["key"], check=False)
+    p.check("ending one asks for --yes", done.returncode != 0 and "--yes" in done.stderr, done.stderr.strip())
+    p.cli("orphans", "end", "left", found["waits"]["key"], "--yes")
+    wait_for("it to end", lambda: p.lives("waits")[-1].stopped, 20)
+    events = json.loads(p.cli("get", "events", "-n", "hanse-system", "-o", "json").stdout)["items"]
+    p.check("who said so is in the log", any(e["reason"] == "OrphanEnded" and found["waits"]["key"] in e["message"] for e in events))
+    wait_for("it to leave the list", lambda: [o["workload"] for o in p.orphans()["items"]] == ["rides"], 20)
+
+
+if __name__ == "__main__":
+    sys.exit(run((all_members_lost,), kind=Drill, members=3))

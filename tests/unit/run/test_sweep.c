@@ -1,0 +1,95 @@
+/* What a hub makes of a run that a target lists: only what its own log let go is ended. */
+#include "api/base/failpoint.h"
+#include "controlplane/run/brain_internal.h"
+#include "tests/unit/store/store_kit.h"
+
+#define OWN "0123456789abcdef0123456789abcdef"
+
+static void name_cluster(struct kit *k, const char *uid)
+{
+    union command c = {.member = {.head = {.type = CMD_MEMBER},
+                                  .member = {.id = 1, .feature_level = FEATURE_LEVEL}}};
+
+    (void)snprintf(c.member.cluster_uid, sizeof c.member.cluster_uid, "%s", uid);
+    (void)snprintf(c.member.member.name, sizeof c.member.member.name, "m1");
+    assert_int_equal(kit_apply(k, &c).code, 0);
+}
+
+static enum orphan_why why(struct kit *k, const char *uid, int64_t epoch, int64_t try_,
+                           const char *cluster)
+{
+    struct run_listed l = {.seen = {.key = {.epoch = epoch, .try_ = try_}}};
+
+    (void)snprintf(l.seen.key.uid, sizeof l.seen.key.uid, "%s", uid);
+    (void)snprintf(l.cluster, sizeof l.cluster, "%s", cluster);
+    return sweep_why(k->root, &l);
+}
+
+static void test_what_is_unknown(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    assert_int_equal(why(&k, "stranger", 1, 1, OWN), ORPHAN_FOREIGN); /* we have no name yet */
+    assert_int_equal(why(&k, "stranger", 1, 1, ""), ORPHAN_FOREIGN);
+    name_cluster(&k, OWN ".3");
+    assert_int_equal(why(&k, "stranger", 1, 1, ""), ORPHAN_FOREIGN);
+    assert_int_equal(why(&k, "stranger", 1, 1, "fedcba9876543210fedcba9876543210"),
+                     ORPHAN_FOREIGN);
+    assert_int_equal(why(&k, "stranger", 1, 1, OWN), ORPHAN_BEFORE);
+    assert_int_equal(why(&k, "stranger", 1, 1, OWN ".2"), ORPHAN_BEFORE);
+    assert_int_equal(why(&k, "stranger", 1, 1, OWN ".3"), ORPHAN_LET_GO);
+    failpoint_plant("sweep.ends-unknown"); /* what the sweep did before runs had a cluster */
+    assert_int_equal(why(&k, "stranger", 1, 1, ""), ORPHAN_LET_GO);
+    failpoint_plant(NULL);
+    kit_end(&k);
+}
+
+static void test_what_is_known(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    name_cluster(&k, OWN);
+    kit_pool(&k, 1, 4);
+    assert_int_equal(kit_workload(&k, k.ns, "w", 1, 1).code, 0);
+    const char *uid = kit_get(&k, "w")->meta->uid;
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+    assert_int_equal(why(&k, uid, 1, 1, "another"), ORPHAN_OWNED); /* the state has it */
+    assert_int_equal(why(&k, uid, 1, 2, OWN), ORPHAN_AHEAD);
+    assert_int_equal(why(&k, uid, 2, 1, OWN), ORPHAN_AHEAD);
+    assert_int_equal(why(&k, uid, 0, 1, OWN), ORPHAN_LET_GO);
+    kit_end(&k);
+}
+
+static void test_lines(void **state)
+{
+    char next[CLUSTER_UID_MAX];
+
+    (void)state;
+    assert_int_equal(cluster_generation(""), 0);
+    assert_int_equal(cluster_generation(OWN), 1);
+    assert_int_equal(cluster_generation(OWN ".12"), 12);
+    assert_int_equal(cluster_generation(OWN ".x"), 1);
+    assert_true(cluster_same_line(OWN, OWN ".2"));
+    assert_false(cluster_same_line("", ""));
+    assert_true(cluster_left_behind(OWN, OWN ".2"));
+    assert_false(cluster_left_behind(OWN ".2", OWN ".2"));
+    assert_false(cluster_left_behind("0123", OWN ".2"));
+    cluster_next(OWN, next);
+    assert_string_equal(next, OWN ".2");
+    cluster_next(next, next);
+    assert_string_equal(next, OWN ".3");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_unknown),
+                                       cmocka_unit_test(test_what_is_known),
+                                       cmocka_unit_test(test_lines)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
