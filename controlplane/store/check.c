@@ -151,7 +151,7 @@ static void same_trees(const struct tree *a, const struct tree *b, size_t from, 
 }
 
 struct change_span {
-    uint64_t next, n;
+    uint64_t next, n, bytes;
 };
 
 static bool window_each(struct slice key, const void *value, void *arg)
@@ -163,13 +163,14 @@ static bool window_each(struct slice key, const void *value, void *arg)
     INV(w->n == 0 || c->rv == w->next);
     w->next = c->rv + 1;
     w->n++;
+    w->bytes += change_bytes(c);
     return true;
 }
 
 void root_check(const struct root *r)
 {
     struct copy c = {root_create(), 0};
-    struct change_span w = {0, 0};
+    struct change_span w = {0, 0, 0};
     const struct slice start = slice_make("", 0);
 
     for (int k = 1; k < KIND_LIMIT; k++)
@@ -195,7 +196,7 @@ void root_check(const struct root *r)
     archive_check(r);
     tree_scan(r->changes, start, window_each, &w);
     INV(w.n == tree_count(r->changes) && w.n <= LIMIT_CHANGES_MAX &&
-        (w.n == 0 || w.next == r->rv + 1));
+        (w.n == 0 || w.next == r->rv + 1) && w.bytes == r->changes_bytes);
     INV(tree_count(r->requests) == tree_count(r->request_order) &&
         tree_count(r->requests) <= LIMIT_REQUEST_IDS_MAX);
     (void)root_unref(c.fresh);

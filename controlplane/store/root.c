@@ -285,6 +285,13 @@ static void change_fini(struct box *b)
     (void)object_unref((struct object *)(uintptr_t)c->change.after);
 }
 
+/* Each change pays for the version that it made (a deletion for the one that it took away); what was
+ * before it is the version of an earlier change, or lives in the state. */
+uint64_t change_bytes(const struct change *c)
+{
+    return 128u + (c->after ? c->after->bytes : c->before->bytes);
+}
+
 void root_load_change(struct root *w, const struct change *c)
 {
     struct change_box *b = box_new(sizeof *b, change_fini);
@@ -298,6 +305,7 @@ void root_load_change(struct root *w, const struct change *c)
     key_u64(&k, c->rv);
     put(&w->changes, key_slice(&k), b);
     w->digest += change_hash(c);
+    w->changes_bytes += change_bytes(c);
     box_unref(b);
 }
 
@@ -326,14 +334,29 @@ static bool first_of(const struct tree *t, struct key *ret_key, const void **ret
     return true;
 }
 
+/* Is the window of changes larger than it may be? Members before FEATURE_GRANTS count changes only:
+ * as long as there is one, all do. */
+static bool changes_over(const struct root *w)
+{
+    uint64_t n = tree_count(w->changes);
+
+    return n > LIMIT_CHANGES_MAX || (w->changes_bytes > LIMIT_CHANGES_MAX_BYTES &&
+                                     n > LIMIT_CHANGES_MIN &&
+                                     root_feature_level(w) >= FEATURE_GRANTS);
+}
+
+#define CHANGES_SLICE 64 /* that go at once: what a lower bound lets go never falls on one entry */
 #define REQUEST_AGE_MS (24ll * 3600 * 1000)
 void root_bound(struct root *w)
 {
     struct key k;
     const void *v;
 
-    while (tree_count(w->changes) > LIMIT_CHANGES_MAX && first_of(w->changes, &k, &v)) {
-        w->digest -= change_hash(&((const struct change_box *)v)->change);
+    for (int i = 0; i < CHANGES_SLICE && changes_over(w) && first_of(w->changes, &k, &v); i++) {
+        const struct change *c = &((const struct change_box *)v)->change;
+
+        w->digest -= change_hash(c);
+        w->changes_bytes -= change_bytes(c);
         del(&w->changes, key_slice(&k));
     }
     /* Old ones go a few at a time, so that a day's worth never falls on one entry. */

@@ -127,6 +127,7 @@ struct root {
     /* stored */
     struct tree *kinds[KIND_LIMIT]; /* ns \0 name → object */
     struct tree *changes;           /* rv → change_box */
+    uint64_t changes_bytes;         /* of them all, by change_bytes; derived */
     struct tree *requests;          /* user \0 request id → request_box */
     struct tree *members;           /* id → member_box */
     struct tree *dead;              /* 'o' uid, 'n' namespace or 't' target → dead_box */
@@ -158,6 +159,7 @@ void root_index_object(struct root *w, const struct object *before, const struct
 void root_load_object(struct root *w,
                       struct object *o); /* from a snapshot: no change is recorded */
 void root_load_change(struct root *w, const struct change *c);
+uint64_t change_bytes(const struct change *c); /* what it counts for in the window */
 void root_put_request(struct root *w, struct slice key, struct request_box *b); /* takes b over */
 void root_put_member(struct root *w, const struct member_info *m, bool remove);
 void root_put_dead(struct root *w, struct slice key,

@@ -377,6 +377,48 @@ static void test_changes(void **state)
     kit_end(&k);
 }
 
+/* 9,000 one-line changes of an object of 250 kB once cost 4.6 GiB: the window counted changes. */
+static void test_changes_are_bounded_by_bytes(void **state)
+{
+    enum { BIG = 250000, TIMES = 500 };
+    union command member = {.member = {.head = {.type = CMD_MEMBER, .user = "x"},
+                                       .member = {.id = 1, .name = "m1", .feature_level = 0}}};
+    char *text = mem_zalloc(BIG + 1);
+    uint64_t seen[3] = {0}, held;
+    struct err e = {0};
+    struct kit k;
+
+    (void)state;
+    memset(text, 'x', BIG);
+    kit_begin(&k);
+    for (int level = FEATURE_FOUND; level <= FEATURE_GRANTS; level++) {
+        member.member.member.feature_level = (uint32_t)level;
+        assert_int_equal(kit_apply(&k, &member).code, 0);
+        for (int i = 0; i < TIMES; i++) {
+            const struct object *o = root_get(k.root, KIND_NAMESPACE, "", "default");
+            AUTO_ARENA a = arena_create(0);
+            struct namespace_ *ns = object_edit(o, a);
+            struct kv note[] = {{"big", text}};
+            text[i % BIG] = (char)('a' + i % 26 + (level & 1 ? -32 : 0));
+            ns->metadata->annotations = note;
+            ns->metadata->n_annotations = 1;
+            assert_int_equal(kit_update(&k, KIND_NAMESPACE, "", "default", ns, 0, false).code, 0);
+        }
+        held = k.root->changes_bytes;
+        if (level < FEATURE_GRANTS) /* older members count: as long as there is one, all do */
+            assert_true(held > (uint64_t)TIMES * BIG * 9 / 10);
+    }
+    print_message("%llu bytes in %llu changes\n", (unsigned long long)held,
+                  (unsigned long long)tree_count(k.root->changes));
+    assert_true(held <= LIMIT_CHANGES_MAX_BYTES && held > LIMIT_CHANGES_MAX_BYTES - 2 * BIG);
+    assert_true(tree_count(k.root->changes) >= LIMIT_CHANGES_MIN);
+    assert_int_equal(root_changes(k.root, root_rv(k.root) - TIMES, kit_change, seen, &e), E_GONE);
+    assert_int_equal(root_changes(k.root, root_rv(k.root) - 10, kit_change, seen, &e), 0);
+    root_check(k.root);
+    kit_end(&k);
+    mem_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_write),
@@ -387,7 +429,8 @@ int main(void)
                                        cmocka_unit_test(test_namespace_and_target),
                                        cmocka_unit_test(test_facts),
                                        cmocka_unit_test(test_entries),
-                                       cmocka_unit_test(test_changes)};
+                                       cmocka_unit_test(test_changes),
+                                       cmocka_unit_test(test_changes_are_bounded_by_bytes)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
