@@ -168,6 +168,8 @@ void call_fail_at(struct call *c, const struct err *e, const struct kind *k, con
     int http = err_info(e->code)->http;
     AUTO_BUF b = {0};
 
+    if (write_refusal(c, e, k, name))
+        return;
     buf_init(&b, 1 << 20);
     status_json(&b, e, c->conflicts, k, c->group, c->res, name, http);
     c->repr.yaml = false;
@@ -347,10 +349,11 @@ static void dispatch(struct call *c)
         call_fail(c, &found);
         return;
     }
-    if (!r)
+    if (!r) {
+        write_begin_key(c);
         call_view(c);
-    if (!r)
         r = authorize(c, &e);
+    }
     if (!r && !writes_allowed(c))
         r = err_set(&e, E_METHOD, "%s are written by Hanse itself", c->kind->plural);
     if (r) {

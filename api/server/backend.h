@@ -23,8 +23,17 @@ struct api_write_op {
     uint64_t rv;                 /* precondition, or 0 */
     const struct object *object; /* the whole new object; the backend takes a reference */
 };
+/* Under a key (a client's Idempotency-Key) the first final answer is kept for 24 h and is the answer
+ * to all that comes under it, at whatever member and however late: a success, or a refusal. */
 struct api_write {
-    const char *request_id; /* Idempotency-Key, or made by the server */
+    const char *key;         /* the user's own; NULL = none */
+    const char *fingerprint; /* of the request; another one under the same key is refused */
+    const char *old_key;     /* as members of older versions name the request; NULL = key */
+    unsigned attempt;        /* of the same request, from 0 on */
+    bool again; /* E_CONFLICT, E_NOTFOUND and E_EXISTS are no answers: it is computed anew then */
+    bool part;  /* nor is success: more of the same request follows */
+    const struct err *refusal; /* nothing is to be written (n = 0): this is the answer under the
+                                  key, unless it has one; NULL = none */
     const char *user;
     const char *revision;           /* git commit of an atomic apply, or NULL */
     const struct api_write_op *ops; /* all or nothing; borrowed for the call */
@@ -36,6 +45,8 @@ struct api_result {
     uint64_t rv;
     size_t op; /* the op at fault, on error */
     bool unchanged;
+    bool final;    /* with a key: this is the answer for good */
+    bool repeated; /* and was so before: nothing was done now */
     struct view *view; /* a state that contains the write (dry run: that would); borrowed */
 };
 

@@ -89,6 +89,16 @@ struct call {
     void (*next)(struct call *c);
     struct err err;
     const char *warning;
+    const char *key, *fingerprint, *old_key; /* of a write under an Idempotency-Key (write/request.c) */
+    unsigned named;                /* writes that were sent under it */
+    bool by_state; /* what is wrong with the request follows from the state, too */
+    bool dry_run;
+    bool settled; /* what is told now is the key's answer, or nobody knows */
+    struct err refused;
+    const struct kind *refused_kind;
+    const char *refused_name;
+    /* It was done before, as r says; NULL: told as an object that was written. */
+    void (*done_before)(struct call *c, const struct api_result *r);
     void *state;                  /* of the verb, in `mem` */
     void (*fini)(struct call *c); /* lets go of what `state` holds, or NULL */
 };
@@ -211,7 +221,12 @@ void write_patch(struct call *c);
 void write_delete(struct call *c);
 void write_delete_collection(struct call *c);
 void apply_set(struct call *c);
-const char *write_request_id(struct call *c);
+/* The write is sent in the name of the request's key, if it has one. */
+void write_name(struct call *c, struct api_write *w);
+/* A refusal is about to be told. True when it is taken over: it is told once it is the answer under
+ * the request's key for good (or what is so already). */
+bool write_refusal(struct call *c, const struct err *e, const struct kind *k, const char *name);
+void write_begin_key(struct call *c); /* reads the key of a request that is a write */
 void write_random_name(struct call *c, char *out, size_t n);
 
 /* ---- the rest

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WRITE_DEADLINE_MS 10000
 #define SECRET_MAX (1u << 20)
 
 /* Every kind's body begins like this (KIND_BODY and META_ONLY in kinds.def). */
@@ -237,7 +236,7 @@ static void secret_seal(struct control *c, struct secret *s, const struct object
     s->data = s->stringData = slice_make(NULL, 0);
     size_t sealed_n = 0;
     char *p = buf_steal(&sealed, &sealed_n);
-    s->sealed = slice_make(p, sealed_n); /* freed by op_object, after it was copied */
+    s->sealed = slice_make(p, sealed_n); /* freed by backend_op_object, after it was copied */
     if (before.p)
         OPENSSL_cleanse(before.p, before.n);
     OPENSSL_cleanse(plain, n);
@@ -284,9 +283,8 @@ void backend_secret_put(void *control, const char *text)
 /* ---- writing
  * -------------------------------------------------------------------------------------------------------
  */
-/* The object as it goes into the log: with a uid, and sealed. Owned by the caller. */
-static struct object *op_object(struct control *c, const struct api_write_op *op,
-                                const struct root *r)
+struct object *backend_op_object(struct control *c, const struct api_write_op *op,
+                                 const struct root *r)
 {
     bool secret = op->kind->id == KIND_SECRET, create = op->verb == API_CREATE;
 
@@ -313,168 +311,6 @@ static struct object *op_object(struct control *c, const struct api_write_op *op
     if (secret)
         mem_free((void *)(uintptr_t)sealed.p);
     return o;
-}
-
-struct pending_write {
-    struct control *c;
-    void (*cb)(void *arg, const struct api_result *r, const struct err *err);
-    void *arg;
-};
-
-static void result_err(const struct result *r, struct err *e)
-{
-    if (*r->field)
-        (void)err_field(e, r->code, r->field, "%s", r->text);
-    else
-        (void)err_set(e, r->code, "%s", r->text);
-}
-
-static void written(void *arg, const struct result *r, const struct err *err)
-{
-    struct pending_write *p = arg;
-    struct api_result ar = {0};
-    struct err e;
-
-    if (!err && r->code) {
-        result_err(r, &e);
-        err = &e;
-    }
-    if (r) {
-        ar.rv = r->rv;
-        ar.op = r->op;
-        ar.unchanged = r->unchanged;
-    }
-    struct root *root = core_root(p->c->core);
-    ar.view = (struct view *)root;
-    p->cb(p->arg, &ar, err);
-    (void)root_unref(root);
-    mem_free(p);
-}
-
-static void command_fill(struct control *c, const struct api_write *w, const struct root *r,
-                         struct write_cmd *cmd)
-{
-    cmd->head.type = CMD_WRITE;
-    if (w->request_id && *w->request_id)
-        (void)snprintf(cmd->head.request_id, sizeof cmd->head.request_id, "%s", w->request_id);
-    else
-        uuid_make(c->loop, cmd->head.request_id);
-    (void)snprintf(cmd->head.user, sizeof cmd->head.user, "%s", w->user ? w->user : "");
-    (void)snprintf(cmd->revision, sizeof cmd->revision, "%s", w->revision ? w->revision : "");
-    cmd->apply = w->revision != NULL;
-    cmd->n = (uint32_t)w->n;
-    cmd->ops = mem_zalloc(w->n * sizeof *cmd->ops + 1);
-    for (size_t i = 0; i < w->n; i++) {
-        const struct api_write_op *in = &w->ops[i];
-        struct write_op *op = &cmd->ops[i];
-        op->verb = (enum write_verb)in->verb;
-        op->kind = in->kind->id;
-        (void)snprintf(op->ns, sizeof op->ns, "%s", in->ns ? in->ns : "");
-        (void)snprintf(op->name, sizeof op->name, "%s", in->name);
-        (void)snprintf(op->uid, sizeof op->uid, "%s", in->uid ? in->uid : "");
-        op->rv = in->rv;
-        op->object = op_object(c, in, r);
-    }
-}
-_Static_assert((int)API_CREATE == (int)WRITE_CREATE && (int)API_UPDATE == (int)WRITE_UPDATE &&
-                   (int)API_UPDATE_STATUS == (int)WRITE_UPDATE_STATUS &&
-                   (int)API_DELETE == (int)WRITE_DELETE,
-               "the verbs are the same");
-
-static void command_drop(struct write_cmd *cmd)
-{
-    for (uint32_t i = 0; i < cmd->n; i++)
-        (void)object_unref(cmd->ops[i].object);
-    mem_free(cmd->ops);
-}
-
-/* Dry run, and checks before a write is proposed: the command tried on the newest state, nothing
- * kept. */
-static int try_write(struct control *c, const struct api_write *w, struct api_result *ar,
-                     struct root **ret_after, struct err *err)
-{
-    struct root *r = core_root(c->core);
-    union command cmd = {0};
-    struct result res = {0};
-
-    command_fill(c, w, r, &cmd.write);
-    store_try(r, loop_wall_ms(c->loop), &cmd, &res, ret_after);
-    command_drop(&cmd.write);
-    (void)root_unref(r);
-    ar->rv = res.rv;
-    ar->op = res.op;
-    ar->unchanged = res.unchanged;
-    if (res.code)
-        result_err(&res, err);
-    return res.code;
-}
-
-struct dry {
-    struct control *c;
-    struct api_result ar;
-    struct err err;
-    int code;
-    struct root *after;
-    void (*cb)(void *arg, const struct api_result *r, const struct err *err);
-    void *arg;
-};
-static void dry_told(void *arg)
-{
-    struct dry *d = arg;
-
-    d->ar.view = (struct view *)d->after;
-    d->cb(d->arg, &d->ar, d->code ? &d->err : NULL);
-    (void)root_unref(d->after);
-    mem_free(d);
-}
-
-static void b_write(struct backend *b, const struct api_write *w,
-                    void (*cb)(void *arg, const struct api_result *r, const struct err *err),
-                    void *arg)
-{
-    struct control *c = control_of(b);
-
-    if (w->dry_run) {
-        struct dry *d = mem_new(struct dry);
-        d->c = c;
-        d->cb = cb;
-        d->arg = arg;
-        d->code = try_write(c, w, &d->ar, &d->after, &d->err);
-        loop_post(c->loop, dry_told, d);
-        return;
-    }
-    c->writes++;
-    struct root *r = core_root(c->core);
-    union command cmd = {0};
-    AUTO_BUF bytes;
-    buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
-    command_fill(c, w, r, &cmd.write);
-    command_encode(&cmd, &bytes);
-    struct pending_write *p = mem_new(struct pending_write);
-    *p = (struct pending_write){c, cb, arg};
-    core_propose(c->core, c->loop, cmd.write.head.request_id, slice_make(bytes.p, bytes.n),
-                 w->deadline_ms ? w->deadline_ms : WRITE_DEADLINE_MS, written, p);
-    command_drop(&cmd.write);
-    (void)root_unref(r);
-}
-
-/* Whole sets (GitOps) and queues are tried before they are proposed: an error then costs no log
- * entry. */
-static int b_check(struct backend *b, const struct view *v, const struct api_write *w,
-                   struct err *err)
-{
-    bool worth = w->revision != NULL || w->n > 1;
-    struct api_result ar;
-    struct root *after = NULL;
-
-    (void)v;
-    for (size_t i = 0; i < w->n && !worth; i++)
-        worth = w->ops[i].kind->id == KIND_QUEUE;
-    if (!worth)
-        return 0;
-    int rv = try_write(control_of(b), w, &ar, &after, err);
-    (void)root_unref(after);
-    return rv;
 }
 
 /* ---- running work, operations
@@ -566,9 +402,9 @@ void backend_init(struct control *c)
         .shown = b_shown,
         .changes = b_changes,
         .subscribe = b_subscribe,
-        .write = b_write,
+        .write = backend_write,
         .secret_open = b_secret_open,
-        .check = b_check,
+        .check = backend_check,
         .token = backend_token,
         .exec = b_exec,
         .exec_input = brain_exec_input,
@@ -580,4 +416,5 @@ void backend_init(struct control *c)
         .now = b_now,
     };
     c->backend.ops = &ops;
+    list_init(&c->waiting);
 }

@@ -4,6 +4,7 @@
 #ifndef HANSE_CONTROLPLANE_SERVER_BACKEND_H
 #define HANSE_CONTROLPLANE_SERVER_BACKEND_H
 
+#include "api/base/list.h"
 #include "api/server/backend.h"
 #include "controlplane/raft/core.h"
 #include "controlplane/run/brain.h"
@@ -20,8 +21,19 @@ struct control {            /* what the server is made of; owned by server.c, bo
     void (*on_view)(void *arg); /* the API's subscription */
     void *on_view_arg;
     uint64_t writes, reads; /* for metrics */
+    struct list waiting;    /* writes that are not answered, oldest first (backend_write.c) */
+    uint64_t member, session, number; /* what they are stamped with */
 };
 void backend_init(struct control *c); /* fills in backend.ops */
+/* In backend_write.c. */
+void backend_write(struct backend *b, const struct api_write *w,
+                   void (*cb)(void *arg, const struct api_result *r, const struct err *err),
+                   void *arg);
+int backend_check(struct backend *b, const struct view *v, const struct api_write *w,
+                  struct err *err);
+/* The object as it goes into the log: with a uid, and sealed. Owned by the caller. */
+struct object *backend_op_object(struct control *c, const struct api_write_op *op,
+                                 const struct root *r);
 /* Value of a key of a Secret, as text; NULL when absent. The caller wipes and frees it with
  * backend_secret_put. */
 const char *backend_secret_get(void *control, const char *ns, const char *name, const char *key);

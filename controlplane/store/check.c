@@ -197,6 +197,7 @@ void root_check(const struct root *r)
     tree_scan(r->changes, start, window_each, &w);
     INV(w.n == tree_count(r->changes) && w.n <= LIMIT_CHANGES_MAX &&
         (w.n == 0 || w.next == r->rv + 1) && w.bytes == r->changes_bytes);
+    requests_check(r);
     INV(tree_count(r->requests) == tree_count(r->request_order) &&
         tree_count(r->requests) <= LIMIT_REQUEST_IDS_MAX);
     (void)root_unref(c.fresh);

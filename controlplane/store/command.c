@@ -26,6 +26,24 @@ struct record_field {
 static const struct record_field write_fields[] = {
     HEAD(write_cmd), FIELD(write_cmd, 10, W_STR, revision), FIELD(write_cmd, 11, W_BOOL, apply),
     FIELD(write_cmd, 12, W_BOOL, if_absent)};
+static const struct record_field request_fields[] = {
+    FIELD(request_cmd, 1, W_STR, write.head.request_id),
+    FIELD(request_cmd, 2, W_STR, write.head.user),
+    FIELD(request_cmd, 10, W_STR, write.revision),
+    FIELD(request_cmd, 11, W_BOOL, write.apply),
+    FIELD(request_cmd, 12, W_BOOL, write.if_absent),
+    FIELD(request_cmd, 13, W_STR, key),
+    FIELD(request_cmd, 14, W_STR, fingerprint),
+    FIELD(request_cmd, 15, W_BOOL, again),
+    FIELD(request_cmd, 16, W_BOOL, part),
+    FIELD(request_cmd, 17, W_U32, refusal),
+    FIELD(request_cmd, 18, W_STR, field),
+    FIELD(request_cmd, 19, W_STR, text),
+    FIELD(request_cmd, 20, W_U64, member),
+    FIELD(request_cmd, 21, W_U64, session),
+    FIELD(request_cmd, 22, W_U64, number),
+    FIELD(request_cmd, 23, W_U64, floor),
+    FIELD(request_cmd, 24, W_STR, old_id)};
 static const struct record_field op_fields[] = {
     FIELD(write_op, 1, W_INT, verb), FIELD(write_op, 2, W_INT, kind),
     FIELD(write_op, 3, W_STR, ns),   FIELD(write_op, 4, W_STR, name),
@@ -158,6 +176,8 @@ static const struct nested_field write_nested[] = {
     {.type = N_RECORDS,
      .record = &op_desc,
      LIST(write_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one write")}};
+/* Its ops are those of the WRITE that it begins with. */
+_Static_assert(offsetof(struct request_cmd, write) == 0, "a REQUEST begins with its WRITE");
 static const struct nested_field remove_nested[] = {
     {.type = N_RECORDS,
      .record = &op_desc,
@@ -199,7 +219,9 @@ struct command_desc {
             .size = sizeof(struct st##_cmd), .fields = st##_fields, .n = COUNT(st##_fields)        \
         }                                                                                          \
     }
-static const struct command_desc commands[] = {DESC(WRITE, write),     DESC(PLACE, place),
+#define request_nested write_nested
+static const struct command_desc commands[] = {DESC(REQUEST, request), DESC(WRITE, write),
+                                               DESC(PLACE, place),
                                                DESC(RUN, run),         DESC(FACTS, facts),
                                                DESC(REMOVE, remove),   DESC_FLAT(MEMBER, member),
                                                DESC(MIGRATE, migrate), DESC(ARCHIVE, archive)};
@@ -518,13 +540,14 @@ int command_decode(struct slice in, struct arena *a, union command **ret, struct
 
 void command_release(union command *c)
 {
-    if (!c ||
-        (c->head.type != CMD_WRITE && c->head.type != CMD_REMOVE && c->head.type != CMD_ARCHIVE))
+    if (!c || (c->head.type != CMD_WRITE && c->head.type != CMD_REQUEST &&
+               c->head.type != CMD_REMOVE && c->head.type != CMD_ARCHIVE))
         return;
-    struct write_op *ops = c->head.type == CMD_WRITE    ? c->write.ops
+    bool write = c->head.type == CMD_WRITE || c->head.type == CMD_REQUEST;
+    struct write_op *ops = write                        ? c->write.ops
                            : c->head.type == CMD_REMOVE ? c->remove.ops
                                                         : c->archive.ops;
-    uint32_t n = c->head.type == CMD_WRITE    ? c->write.n
+    uint32_t n = write                        ? c->write.n
                  : c->head.type == CMD_REMOVE ? c->remove.n
                                               : c->archive.n;
     for (uint32_t i = 0; i < n; i++)

@@ -8,8 +8,6 @@
  * when it cannot be what a leader proposed, and then changes nothing. */
 #include "controlplane/store/store_internal.h"
 
-#include "api/base/failpoint.h"
-
 #include <stdio.h>
 #include <zlib.h>
 
@@ -100,6 +98,8 @@ static int dispatch(struct txn *t, const union command *c)
     switch (c->head.type) {
     case CMD_WRITE:
         return apply_write(t, &c->write);
+    case CMD_REQUEST:
+        return apply_request(t, &c->request);
     case CMD_PLACE:
         return apply_place(t, &c->place);
     case CMD_RUN:
@@ -130,61 +130,15 @@ static void result_text(struct result *res, int code, const struct err *err)
     (void)snprintf(res->field, sizeof res->field, "%s", err->code == code ? err->field : "");
 }
 
-/* Only what users ask for twice is kept by id; the brain's commands carry their own fence (epoch,
- * try, rv). */
-static bool request_key(const struct command_head *h, struct key *k)
-{
-    if (!*h->request_id || (h->type != CMD_WRITE && h->type != CMD_MEMBER))
-        return false;
-    key_pair(k, h->user, h->request_id);
-    return true;
-}
-
-static bool answered(const struct root *r, const struct key *k, struct result *res)
-{
-    const struct request_box *b = tree_get(r->requests, key_slice(k));
-
-    if (!b)
-        return false;
-    res->code = b->code;
-    res->rv = b->rv;
-    res->op = b->op;
-    res->unchanged = b->unchanged;
-    (void)snprintf(res->field, sizeof res->field, "%s", b->field);
-    (void)snprintf(res->text, sizeof res->text, "%s", b->text);
-    return true;
-}
-
-static void remember(struct root *r, const struct key *k, const struct result *res)
-{
-    size_t nf = strlen(res->field) + 1, nt = strlen(res->text) + 1;
-    struct request_box *b = box_new(sizeof *b + nf + nt, NULL);
-
-    b->at = r->time;
-    b->seq = ++r->request_seq;
-    b->code = res->code;
-    b->rv = res->rv;
-    b->op = res->op;
-    b->unchanged = res->unchanged;
-    b->field = (char *)(b + 1);
-    b->text = b->field + nf;
-    memcpy(b->field, res->field, nf);
-    memcpy(b->text, res->text, nt);
-    root_put_request(r, key_slice(k), b);
-    root_bound(r);
-}
-
 /* All or nothing: the command works on a fork, which takes the state's place when it succeeds. */
 static void command_apply(struct root **state, const union command *c, struct arena *a,
                           struct result *res)
 {
     struct err e = {0};
-    struct key k;
-    bool keep = request_key(&c->head, &k) && !PLANTED("store.applied-twice");
 
     memset(res, 0, sizeof *res);
     (void)snprintf(res->request_id, sizeof res->request_id, "%s", c->head.request_id);
-    if (keep && answered(*state, &k, res))
+    if (request_known(*state, c, res))
         return;
     struct txn t = {root_fork(*state), (*state)->time,         a, res, &e,
                     c->head.user,      LIMIT_APPLY_MAX_OBJECTS};
@@ -200,8 +154,7 @@ static void command_apply(struct root **state, const union command *c, struct ar
     }
     (void)root_unref(t.w);
     res->rv = (*state)->rv;
-    if (keep)
-        remember(*state, &k, res);
+    request_keep(*state, c, res);
 }
 
 /* The id of a command that cannot be decoded, so that whoever waits for it is told. */

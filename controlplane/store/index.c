@@ -49,7 +49,7 @@ const struct placement *object_hold(const struct object *o)
     return w->status && phase_holds(w->status->phase) ? w->status->placement : NULL;
 }
 
-static void count_add(struct tree **t, struct slice key, int64_t n)
+void root_count_add(struct tree **t, struct slice key, int64_t n)
 {
     const struct count_box *old = tree_get(*t, key);
     int64_t sum = (old ? old->n : 0) + n;
@@ -107,7 +107,7 @@ static void usage_add(struct root *w, const struct placement *p, const struct as
         INV(a->gpus[i] >= 0 && a->gpus[i] < 64);
         if (*a->mig) {
             mig_key(&k, a->node, a->gpus[i], a->mig);
-            count_add(&w->mig, key_slice(&k), sign);
+            root_count_add(&w->mig, key_slice(&k), sign);
             continue;
         }
         int64_t d = b->usage.device_milli[a->gpus[i]] + sign * a->gpuMilli;
@@ -135,7 +135,7 @@ static void index_hold(struct root *w, const struct object *o, int sign)
     struct key k;
 
     if (object_live(o))
-        count_add(&w->ns_live, key_str(o->meta->namespace_), sign);
+        root_count_add(&w->ns_live, key_str(o->meta->namespace_), sign);
     if (!p)
         return;
     for (uint32_t i = 0; i < p->n_assignments; i++)
@@ -143,11 +143,11 @@ static void index_hold(struct root *w, const struct object *o, int sign)
     if (o->kind->id ==
         KIND_WORKLOAD) { /* a queue's workload is counted once, not where it goes to, too */
         key_pair(&k, object_as(o, workload)->status->queue, p->class_);
-        count_add(&w->held, key_slice(&k), sign * p->gpus);
+        root_count_add(&w->held, key_slice(&k), sign * p->gpus);
     }
-    count_add(&w->target_held, key_str(p->target), sign);
+    root_count_add(&w->target_held, key_str(p->target), sign);
     key_pair(&k, p->target, p->class_);
-    count_add(&w->target_class, key_slice(&k), sign * p->gpus);
+    root_count_add(&w->target_class, key_slice(&k), sign * p->gpus);
 }
 
 /* What a workload is to its queue: "waits", "holds", or NULL when it has ended. */
@@ -171,11 +171,11 @@ static void index_load(struct root *w, const struct object *before, const struct
         return;
     if (was) {
         key_pair(&k, object_as(before, workload)->status->queue, was);
-        count_add(&w->load, key_slice(&k), -1);
+        root_count_add(&w->load, key_slice(&k), -1);
     }
     if (is) {
         key_pair(&k, object_as(after, workload)->status->queue, is);
-        count_add(&w->load, key_slice(&k), 1);
+        root_count_add(&w->load, key_slice(&k), 1);
     }
 }
 
@@ -189,7 +189,7 @@ static void index_node(struct root *w, const struct object *o, int sign)
         while (i < s->n_gpus && strcmp(s->gpus[i].class_, s->gpus[from].class_) == 0)
             i++;
         if (*s->gpus[from].class_ && strlen(s->gpus[from].class_) <= 63)
-            count_add(&w->class_gpus, key_str(s->gpus[from].class_), sign * (int64_t)(i - from));
+            root_count_add(&w->class_gpus, key_str(s->gpus[from].class_), sign * (int64_t)(i - from));
     }
 }
 

@@ -144,19 +144,7 @@ static uint64_t change_hash(const struct change *c)
     return hash_u64(h, c->after ? c->after->digest : 0);
 }
 
-static uint64_t request_hash(struct slice key, const struct request_box *b)
-{
-    uint64_t h = hash_bytes(3, key.p, key.n);
-
-    h = hash_u64(h, (uint64_t)b->at);
-    h = hash_u64(h, b->seq);
-    h = hash_u64(h, (uint64_t)(int64_t)b->code);
-    h = hash_u64(h, b->rv);
-    h = hash_u64(h, b->op * 2u + b->unchanged);
-    h = hash_bytes(h, b->field, strlen(b->field));
-    return hash_bytes(h, b->text, strlen(b->text));
-}
-
+#define REQUEST_SEED 3
 static uint64_t member_hash(const struct member_info *m)
 {
     uint64_t h = hash_u64(4, m->id);
@@ -182,6 +170,11 @@ static void fixed_trees(struct root *r, struct tree **out[ROOT_TREES_FIXED])
 {
     struct tree **all[ROOT_TREES_FIXED] = {&r->changes,
                                            &r->requests,
+                                           &r->keys,
+                                           &r->key_order,
+                                           &r->key_use,
+                                           &r->sessions,
+                                           &r->recents,
                                            &r->members,
                                            &r->dead,
                                            &r->request_order,
@@ -369,7 +362,7 @@ void root_bound(struct root *w)
         if (tree_count(w->requests) <= LIMIT_REQUEST_IDS_MAX &&
             (b->at + REQUEST_AGE_MS > w->time || slice >= 16))
             break;
-        w->digest -= request_hash(key, b);
+        w->digest -= request_hash(REQUEST_SEED, key, b);
         del(&w->requests, key);
         del(&w->request_order, key_slice(&k));
     }
@@ -386,7 +379,7 @@ void root_put_request(struct root *w, struct slice key, struct request_box *b)
     key_u64(&k, b->seq);
     put(&w->requests, key, b);
     put(&w->request_order, key_slice(&k), id);
-    w->digest += request_hash(key, b);
+    w->digest += request_hash(REQUEST_SEED, key, b);
     box_unref(id);
     box_unref(b);
 }

@@ -31,10 +31,10 @@ enum {
     S_DEAD = 24,
     S_LEDGER = 25, /* ledger_bytes.c */
     S_ARCHIVE = 26 /* archive/archive_bytes.c; a reader before it finds that the digest differs */
+    /* 30 to 32: request.c */
 };
 enum { O_KIND = 1, O_LIVE, O_BYTES };
 enum { C_RV = 1, C_KIND, C_BEFORE, C_AFTER };
-enum { R_KEY = 1, R_AT, R_SEQ, R_CODE, R_RV, R_OP, R_UNCHANGED, R_FIELD, R_TEXT };
 enum { M_ID = 1, M_ADDRESS, M_API, M_NAME, M_LEVEL };
 enum { D_KEY = 1, D_STAGE, D_WAITING, D_CURSOR };
 
@@ -104,20 +104,7 @@ static bool write_change(struct slice key, const void *value, void *arg)
 
 static bool write_request(struct slice key, const void *value, void *arg)
 {
-    const struct request_box *b = value;
-    struct buf *out = ((struct writer *)arg)->out;
-    size_t at = record_open(out, S_REQUEST);
-
-    record_bytes(out, R_KEY, key.p, key.n);
-    record_i64(out, R_AT, b->at);
-    record_u64(out, R_SEQ, b->seq);
-    record_i64(out, R_CODE, b->code);
-    record_u64(out, R_RV, b->rv);
-    record_u64(out, R_OP, b->op);
-    record_u64(out, R_UNCHANGED, b->unchanged);
-    record_str(out, R_FIELD, b->field);
-    record_str(out, R_TEXT, b->text);
-    record_close(out, at);
+    request_write(S_REQUEST, key, value, ((struct writer *)arg)->out);
     return true;
 }
 
@@ -168,6 +155,7 @@ static void write_all(struct writer *w, const struct root *r)
             tree_scan(r->kinds[k], start, write_live, w);
     tree_scan(r->changes, start, write_change, w);
     tree_scan(r->requests, start, write_request, w);
+    requests_write(r, w->out);
     tree_scan(r->members, start, write_member, w);
     tree_scan(r->dead, start, write_dead, w);
     ledger_write(r, S_LEDGER, w->out);
@@ -282,41 +270,17 @@ static int read_change(struct reader *x, struct slice in)
 
 static int read_request(struct reader *x, struct slice in)
 {
-    struct wire w = {in.p, in.n};
-    struct slice v, key = {NULL, 0};
-    uint16_t tag;
-    uint64_t f[R_TEXT + 1] = {0};
-    char field[ERR_FIELD_MAX] = "", text[ERR_TEXT_MAX] = "";
-    bool ok = true;
+    struct slice key;
     struct key seq;
-    int r;
+    struct request_box *b = request_read(in, &key);
 
-    while ((r = record_next(&w, &tag, &v)) > 0) {
-        if (tag == R_KEY)
-            key = v;
-        else if (tag == R_FIELD)
-            ok = ok && record_get_str(v, field, sizeof field);
-        else if (tag == R_TEXT)
-            ok = ok && record_get_str(v, text, sizeof text);
-        else if (tag < R_FIELD)
-            f[tag] = record_get_u64(v);
-    }
-    key_u64(&seq, f[R_SEQ]);
-    if (r < 0 || !ok || !key.p || key.n > STORE_KEY_MAX || tree_get(x->r->requests, key) ||
-        tree_get(x->r->request_order, key_slice(&seq)))
+    if (!b)
         return SNAP_BAD(x, "a request id cannot be read");
-    size_t nf = strlen(field) + 1, nt = strlen(text) + 1;
-    struct request_box *b = box_new(sizeof *b + nf + nt, NULL);
-    b->at = (int64_t)f[R_AT];
-    b->seq = f[R_SEQ];
-    b->code = (int)(int64_t)f[R_CODE];
-    b->rv = f[R_RV];
-    b->op = (uint32_t)f[R_OP];
-    b->unchanged = f[R_UNCHANGED] != 0;
-    b->field = (char *)(b + 1);
-    b->text = b->field + nf;
-    memcpy(b->field, field, nf);
-    memcpy(b->text, text, nt);
+    key_u64(&seq, b->seq);
+    if (tree_get(x->r->requests, key) || tree_get(x->r->request_order, key_slice(&seq))) {
+        box_unref(b);
+        return SNAP_BAD(x, "a request id is there twice");
+    }
     root_put_request(x->r, key, b);
     return 0;
 }
@@ -418,7 +382,7 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
     default:
         if (tag >= S_INDEX && tag <= S_REQUEST_SEQ)
             *numbers[tag] = record_get_u64(v);
-        return 0;
+        return requests_read(x->r, tag, v, x->err);
     }
 }
 

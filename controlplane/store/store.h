@@ -101,6 +101,9 @@ struct queue_load {
     int64_t waits, holds;
 };
 struct queue_load root_queue_load(const struct root *r, const char *queue);
+/* Is there room for another answer under a key of this user? Else a sentence that says why not. */
+bool root_key_room(const struct root *r, const char *user, const char **ret_why);
+uint64_t root_session(const struct root *r, uint64_t member); /* newest of its stamps; 0 = none */
 size_t root_members(const struct root *r, struct member_info *ret, size_t max);
 /* Policies' revision of the newest GitOps apply ("" = none). */
 const char *root_revision(const struct root *r);
@@ -117,7 +120,8 @@ enum command_type {
 #define REQUEST_ID_MAX 128
 struct command_head {
     enum command_type type;
-    char request_id[REQUEST_ID_MAX]; /* kept 24 h: the same id again answers the first result */
+    char request_id[REQUEST_ID_MAX]; /* by which its proposer knows the result; WRITE and MEMBER are
+                                        answered by it as the first time, while it is kept */
     char user[256];                  /* for the audit record and metadata */
 };
 
@@ -154,6 +158,29 @@ struct write_cmd {
     bool if_absent;     /* CREATE of an existing name is a no-op (bootstrap documents) */
     struct write_op *ops;
     uint32_t n;
+};
+
+/* A WRITE as somebody asked for it, carried out at most once.
+ *
+ * Under a client's key (Idempotency-Key) the first final answer is kept under (user, key) for 24 h of
+ * the state's time and is the answer to all that comes under it, wherever it waited meanwhile: a
+ * success; a refusal of the state's; or one that the API found on its own view (`refusal`: then
+ * nothing is written). Another fingerprint under the same key is refused. Without a key the answer is
+ * kept under the stamp of the member that proposes it, until that member's floor has passed it. */
+#define FINGERPRINT_MAX 40
+#define OLD_KEY_PREFIX "k-" /* of request ids that stand for a client's key */
+#define RESULT_TEXT_MAX 256
+struct request_cmd {
+    struct write_cmd write;    /* first: its head is the command's */
+    char key[REQUEST_ID_MAX];  /* "" = none */
+    char fingerprint[FINGERPRINT_MAX]; /* of method, path and body */
+    char old_id[REQUEST_ID_MAX]; /* of the same request in a WRITE of an older version, or "" */
+    bool again; /* CONFLICT, NOTFOUND and EXISTS are no answers: the API computes it anew then */
+    bool part;  /* nor is success: more of the same request follows */
+    uint32_t refusal; /* -E_*, or 0 */
+    char field[ERR_FIELD_MAX], text[RESULT_TEXT_MAX];
+    uint64_t member, session, number; /* the stamp */
+    uint64_t floor; /* of what has lower numbers in this session nobody waits for the answer */
 };
 
 struct place_cmd {
@@ -278,6 +305,7 @@ struct archive_cmd {
 union command {
     struct command_head head; /* common first member */
     struct write_cmd write;
+    struct request_cmd request;
     struct place_cmd place;
     struct run_cmd run;
     struct facts_cmd facts;
@@ -311,7 +339,9 @@ struct result { /* of one command */
     uint64_t rv;    /* resourceVersion after it */
     uint32_t op;    /* of a write: the op at fault */
     bool unchanged; /* an update that changed nothing */
-    char field[ERR_FIELD_MAX], text[256];
+    bool final;     /* of a REQUEST: it is the answer for good, kept under its key */
+    bool repeated;  /* it was so already: nothing was done now */
+    char field[ERR_FIELD_MAX], text[RESULT_TEXT_MAX];
 };
 /* Applies one entry: *root is replaced by the next version (the old one unref'ed). each() is called
  * per command, in order. Returns 0, or E_CORRUPT when the entry cannot be what a leader proposed

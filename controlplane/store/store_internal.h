@@ -47,7 +47,11 @@ struct request_box {
     uint64_t rv;
     uint32_t op;
     bool unchanged;
-    char *field, *text; /* in the same piece of memory */
+    char *field, *text, *print; /* in the same piece of memory; print: of the request, or "" */
+};
+struct session_box { /* of a member: what it stamps now, and what it has let go of */
+    struct box box;
+    uint64_t session, floor;
 };
 struct usage_box {
     struct box box;
@@ -129,12 +133,18 @@ struct root {
     struct tree *changes;           /* rv → change_box */
     uint64_t changes_bytes;         /* of them all, by change_bytes; derived */
     struct tree *requests;          /* user \0 request id → request_box */
+    struct tree *keys;              /* user \0 key → request_box (request.c) */
+    struct tree *sessions;          /* member → session_box */
+    struct tree *recents;           /* member, session, number → request_box */
+    uint64_t keys_bytes;            /* of all keys; derived */
     struct tree *members;           /* id → member_box */
     struct tree *dead;              /* 'o' uid, 'n' namespace or 't' target → dead_box */
     struct ledger ledger;
     struct archive archive;
     /* derived: made again from the objects when a snapshot is read */
     struct tree *request_order; /* seq → bytes_box (key in requests) */
+    struct tree *key_order;     /* seq → bytes_box (key in keys) */
+    struct tree *key_use;       /* user → count_box: bytes of his keys */
     struct tree *uids;          /* uid of a Workload → object */
     struct tree *owners;        /* owner uid \0 kind ns \0 name → object */
     struct tree *usage;         /* node → usage_box */
@@ -147,7 +157,7 @@ struct root {
     struct tree *ns_live;       /* namespace → count_box: workloads that may run outside */
     struct tree *moves;         /* ns \0 name → object: Migrations that have not ended */
 };
-#define ROOT_TREES_FIXED 17
+#define ROOT_TREES_FIXED 22
 
 struct root *root_fork(const struct root *r);
 /* Stores an object whose metadata.resourceVersion is root_rv + 1, or removes one; keeps every
@@ -168,7 +178,23 @@ void root_bound(struct root *w);        /* lets go of old changes and request id
 void root_usage_add(struct root *w, const struct placement *p,
                     const struct assignment *a); /* on a scratch fork */
 int64_t root_count_of(const struct tree *t, struct slice key);
+void root_count_add(struct tree **t, struct slice key, int64_t n); /* a sum of 0 is removed */
 int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile);
+
+/* ---- requests: request.c */
+struct request_box *request_box_make(int64_t at, uint64_t seq, const struct result *res,
+                                     const char *print);
+uint64_t request_hash(uint64_t seed, struct slice key, const struct request_box *b);
+/* Before a command is carried out: true when it is answered already, or refused, as *res says. */
+bool request_known(struct root *w, const union command *c, struct result *res);
+/* After it: its answer is kept, when it is one to be kept. */
+void request_keep(struct root *w, const union command *c, struct result *res);
+/* Records of a snapshot. request_read: NULL when it cannot be; the key points into `in`. */
+void request_write(uint16_t tag, struct slice key, const struct request_box *b, struct buf *out);
+struct request_box *request_read(struct slice in, struct slice *ret_key);
+void requests_write(const struct root *r, struct buf *out);
+int requests_read(struct root *w, uint16_t tag, struct slice in, struct err *err) MUST_CHECK;
+void requests_check(const struct root *r); /* part of root_check */
 
 /* What an object owns, of one kind, by name. */
 void root_owned(const struct root *r, const char *uid, enum kind_id kind,
@@ -261,6 +287,7 @@ void txn_condition(struct txn *t, struct condition **list, uint32_t *n, const ch
 void *txn_status(const struct kind *k, void *body); /* the status pointer's place, or NULL */
 
 int apply_write(struct txn *t, const struct write_cmd *c) MUST_CHECK;
+int apply_request(struct txn *t, const struct request_cmd *c) MUST_CHECK;
 int apply_place(struct txn *t, const struct place_cmd *c) MUST_CHECK;
 int apply_run(struct txn *t, const struct run_cmd *c) MUST_CHECK;
 int apply_facts(struct txn *t, const struct facts_cmd *c) MUST_CHECK;

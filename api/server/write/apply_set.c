@@ -293,6 +293,7 @@ static int documents_read(struct call *c, struct applying *s, struct err *err)
         if (r)
             return err_prefix(err, "document %d", it->index);
     }
+    c->by_state = true;
     for (size_t k = 0; k < s->n && !r; k++) {
         struct item *it = &s->items[k];
         r = item_compute(c, s, it, err);
@@ -398,7 +399,8 @@ static void set_written(void *arg, const struct api_result *r, const struct err 
     if (err && err->code) {
         struct err e = *err;
         bool moved = e.code == E_CONFLICT || e.code == E_EXISTS || e.code == E_NOTFOUND;
-        if (moved && s->tries++ < TRIES) {
+        c->settled = c->key && r && r->final;
+        if (moved && !c->settled && s->tries++ < TRIES) {
             call_fresh(c, 0, set_attempt);
             return;
         }
@@ -416,33 +418,46 @@ static void set_written(void *arg, const struct api_result *r, const struct err 
     answer(c, r->rv);
 }
 
+/* Under a key also what changes nothing is sent: that it was done is then known. */
+static void set_send(struct call *c, struct api_write *w)
+{
+    write_name(c, w);
+    c->api->ops->write(c->api->b, w, set_written, c);
+}
+
+/* What the documents would do now says nothing of what they did then. */
+static void set_done_before(struct call *c, const struct api_result *r)
+{
+    applying_drop(c->state);
+    answer(c, r->rv);
+}
+
 static void set_attempt(struct call *c)
 {
     struct applying *s = c->state;
     struct err e = {0};
 
     applying_drop(s);
+    c->by_state = false;
     int r = documents_read(c, s, &e);
     if (!r && s->prune)
         r = prune_find(c, s, &e);
     size_t n = r ? 0 : ops_make(c, s);
-    const char *id = write_request_id(c);
     struct api_write w = {.user = c->who.user,
                           .ops = s->ops,
                           .n = n,
                           .dry_run = s->dry_run,
+                          .again = s->tries < TRIES,
                           .deadline_ms = DEADLINE_MS,
-                          .revision = *s->revision ? s->revision : NULL,
-                          .request_id =
-                              s->tries ? arena_printf(c->mem, "%s-%u", id, s->tries) : id};
+                          .revision = n && *s->revision ? s->revision : NULL};
     if (!r && n && c->api->ops->check)
         r = c->api->ops->check(c->api->b, c->view, &w, &e);
     if (r)
         call_fail(c, &e);
-    else if (!n)
+    else if (!n && (!c->key || s->dry_run))
         answer(c, c->api->ops->view_rv(c->view));
     else
-        c->api->ops->write(c->api->b, &w, set_written, c);
+        set_send(c, &w);
 }
 
 void apply_set(struct call *c)
@@ -462,7 +477,8 @@ void apply_set(struct call *c)
     s->set = *text(body, "set") ? text(body, "set") : "default";
     s->manager = arena_printf(c->mem, "hanse-apply:%s", s->set);
     s->prune = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(body, "prune"));
-    s->dry_run = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(body, "dryRun"));
+    s->dry_run = c->dry_run = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(body, "dryRun"));
+    c->done_before = set_done_before;
     if (!cJSON_IsArray(s->docs))
         call_fail_code(c, E_INVALID, "documents: an array of objects is required");
     else if (cJSON_GetArraySize(s->docs) > LIMIT_APPLY_MAX_OBJECTS)

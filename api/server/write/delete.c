@@ -8,7 +8,6 @@ struct deleting {
     bool dry_run;
     const char *uid, *dry;
     uint64_t rv;
-    unsigned sent; /* as in struct writing */
     bool fresh;
     struct api_write_op op;
     char name[256], ns[64], object_uid[64];
@@ -45,7 +44,7 @@ static int delete_options(struct call *c, struct deleting *d, struct err *err)
     }
     if (*dry && strcmp(dry, "All") != 0)
         return err_set(err, E_SYNTAX, "dryRun must be All");
-    d->dry_run = *dry != 0;
+    d->dry_run = c->dry_run = *dry != 0;
     return 0;
 }
 
@@ -67,18 +66,33 @@ static void success(struct call *c, const struct deleting *d)
 
 static void delete_go(struct call *c);
 
+/* Whatever object has the name is meant. */
+static bool deletes_again(const struct call *c)
+{
+    const struct deleting *d = c->state;
+
+    return !d->rv && !d->uid && c->attempts < 5;
+}
+
 static void deleted(void *arg, const struct api_result *r, const struct err *err)
 {
     struct call *c = arg;
     struct deleting *d = c->state;
     AUTO_BUF b = {0};
 
+    c->settled = c->key && r->final;
     if (err && err->code) {
-        if (err->code == E_CONFLICT && !d->rv && !d->uid && c->attempts++ < 5) {
+        if (err->code == E_CONFLICT && !c->settled && deletes_again(c)) {
+            c->attempts++;
             call_fresh(c, 0, delete_go);
             return;
         }
         call_fail(c, err);
+        return;
+    }
+    if (c->settled && r->repeated) { /* what has the name now may be another */
+        d->object_uid[0] = 0;
+        success(c, d);
         return;
     }
     c->api->counters.writes++;
@@ -91,13 +105,6 @@ static void deleted(void *arg, const struct api_result *r, const struct err *err
     buf_init(&b, ANSWER_MAX);
     repr_object(c->api, r->view, &c->repr, o, &b);
     call_reply_buf(c, 200, &b);
-}
-
-static bool may_be_repeated(struct call *c, const struct deleting *d)
-{
-    const char *key = http_header_get(c->rq, "idempotency-key");
-
-    return key && *key && !d->dry_run;
 }
 
 static void delete_go(struct call *c)
@@ -125,31 +132,26 @@ static void delete_go(struct call *c)
         call_fresh(c, 0, delete_go);
         return;
     }
-    if (e.code && !may_be_repeated(c, d)) {
+    if (e.code) {
         call_fail(c, &e);
         return;
     }
-    /* What may have been done before is the log's to refuse: it knows the request's first result.
-     */
     (void)snprintf(d->name, sizeof d->name, "%s", c->name);
     (void)snprintf(d->ns, sizeof d->ns, "%s", c->ns ? c->ns : "");
-    (void)snprintf(d->object_uid, sizeof d->object_uid, "%s",
-                   d->uid         ? d->uid
-                   : o && !e.code ? o->meta->uid
-                                  : "");
+    (void)snprintf(d->object_uid, sizeof d->object_uid, "%s", o->meta->uid);
     d->op = (struct api_write_op){.verb = API_DELETE,
                                   .kind = c->kind,
                                   .ns = d->ns,
                                   .name = d->name,
                                   .uid = d->object_uid,
                                   .rv = d->rv};
-    const char *id = write_request_id(c);
-    w.request_id = d->sent ? arena_printf(c->mem, "%s-%u", id, d->sent) : id;
-    d->sent++;
     if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &w, &e)) {
+        c->by_state = true;
         call_fail(c, &e);
         return;
     }
+    w.again = deletes_again(c);
+    write_name(c, &w);
     c->api->ops->write(c->api->b, &w, deleted, c);
 }
 
@@ -189,21 +191,40 @@ static bool collect(const struct object *o, void *arg)
 
 static void collection_go(struct call *c);
 
+static void collection_over(void *arg, const struct api_result *r, const struct err *err)
+{
+    struct call *c = arg;
+    struct deleting *d = c->state;
+
+    c->settled = c->key && r->final;
+    if (err && err->code) {
+        call_fail(c, err);
+        return;
+    }
+    d->name[0] = 0; /* the answer is about the collection */
+    success(c, d);
+}
+
 static void collection_deleted(void *arg, const struct api_result *r, const struct err *err)
 {
     struct call *c = arg;
     struct deleting *d = c->state;
 
-    (void)r;
+    c->settled = c->key && r && r->final;
     if (err && err->code) {
         /* Something of the batch went or was made anew: the same stretch again, as it is now. */
-        if ((err->code == E_CONFLICT || err->code == E_NOTFOUND) && c->attempts++ < 5) {
+        if ((err->code == E_CONFLICT || err->code == E_NOTFOUND) && !c->settled &&
+            c->attempts++ < 5) {
             (void)snprintf(d->ns, sizeof d->ns, "%s", d->after_ns);
             (void)snprintf(d->name, sizeof d->name, "%s", d->after_name);
             call_fresh(c, 0, collection_go);
             return;
         }
         call_fail(c, err);
+        return;
+    }
+    if (c->settled) { /* it was carried out before: what was made since stays */
+        collection_over(c, r, NULL);
         return;
     }
     c->api->counters.writes++;
@@ -213,18 +234,6 @@ static void collection_deleted(void *arg, const struct api_result *r, const stru
     (void)snprintf(d->after_ns, sizeof d->after_ns, "%s", d->ns);
     (void)snprintf(d->after_name, sizeof d->after_name, "%s", d->name);
     collection_go(c);
-}
-
-/* The same batch of a repeated request has the same id, another batch never has. */
-static const char *batch_id(struct call *c, const struct deleting *d)
-{
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-
-    for (size_t i = 0; i < d->n; i++)
-        for (const char *p = d->ops[i].uid; *p; p++)
-            hash = (hash ^ (unsigned char)*p) * 1099511628211u;
-    return arena_printf(c->mem, "%s-%016llx-%u", write_request_id(c), (unsigned long long)hash,
-                        c->attempts);
 }
 
 static void collection_go(struct call *c)
@@ -237,15 +246,17 @@ static void collection_go(struct call *c)
     if (!d->limit || d->done < d->limit)
         c->api->ops->scan(c->view, c->kind, c->ns, d->started ? d->after_ns : NULL,
                           d->started ? d->after_name : NULL, collect, c);
-    if (!d->n) {
-        d->name[0] = 0; /* the answer is about the collection */
-        success(c, d);
+    if (!d->n && (!c->key || d->dry_run)) {
+        collection_over(c, &(struct api_result){0}, NULL);
         return;
     }
     w.ops = d->ops;
     w.n = d->n;
-    w.request_id = batch_id(c, d);
-    if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &w, &e))
+    w.again = w.part = d->n > 0; /* the end is a write of its own: from then on it was done */
+    write_name(c, &w);
+    if (!d->n)
+        c->api->ops->write(c->api->b, &w, collection_over, c);
+    else if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &w, &e))
         collection_deleted(c, NULL, &e);
     else
         c->api->ops->write(c->api->b, &w, collection_deleted, c);

@@ -10,34 +10,6 @@ enum patch_type { PATCH_MERGE = 1, PATCH_JSON, PATCH_STRATEGIC, PATCH_APPLY };
 
 /* ---- what the request says
  * ------------------------------------------------------------------------------------------ */
-const char *write_request_id(struct call *c)
-{
-    const char *key = http_header_get(c->rq, "idempotency-key");
-    uint64_t hash = 1469598103934665603u, other = 88172645463325252u;
-
-    if (!key || !*key)
-        return arena_printf(c->mem, "r-%016llx%016llx",
-                            (unsigned long long)loop_random_u64(c->api->cfg.loop),
-                            (unsigned long long)loop_random_u64(c->api->cfg.loop));
-    const char *parts[] = {c->who.user, "\n", key, "\n", c->m->method_text, "\n", c->m->path};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        for (const char *p = parts[i]; *p; p++) {
-            hash = (hash ^ (unsigned char)*p) * 1099511628211u;
-            other = (other + (unsigned char)*p) * 6364136223846793005u + 1442695040888963407u;
-        }
-    return arena_printf(c->mem, "k-%016llx%016llx", (unsigned long long)hash,
-                        (unsigned long long)other);
-}
-
-void write_random_name(struct call *c, char *out, size_t n)
-{
-    static const char letters[] = "bcdfghjklmnpqrstvwxz2456789";
-
-    for (size_t i = 0; i + 1 < n; i++)
-        out[i] = letters[loop_random_u64(c->api->cfg.loop) % (sizeof letters - 1)];
-    out[n - 1] = 0;
-}
-
 static void writing_fini(struct call *c)
 {
     struct writing *w = c->state;
@@ -93,7 +65,7 @@ int writing_begin(struct call *c, struct writing **ret, struct err *err)
         return err_set(err, E_SYNTAX, "fieldManager has at most 128 characters");
     if (*dry && strcmp(dry, "All") != 0)
         return err_set(err, E_SYNTAX, "dryRun must be All");
-    w->dry_run = *dry != 0;
+    w->dry_run = c->dry_run = *dry != 0;
     int r = repr_choose(c, err);
     return r ? r : validation_of(c, w, err);
 }
@@ -171,40 +143,55 @@ static bool try_again(struct call *c)
 /* The object as this write left it, also when somebody has changed or deleted it since: else the
  * client takes another's change for its own, and overwrites it at the next one. */
 struct left {
-    const struct writing *w;
+    const struct kind *kind;
+    const char *ns, *name; /* NULL: of any name */
     uint64_t rv;
     const struct object *o;
+    bool created;
 };
 static bool left_each(uint64_t rv, const struct kind *k, const struct object *before,
                       const struct object *after, void *arg)
 {
     struct left *l = arg;
 
-    (void)before;
-    if (rv == l->rv && after && k == l->w->op.kind && !strcmp(after->meta->name, l->w->op.name) &&
-        !strcmp(after->meta->namespace_, l->w->op.ns))
+    if (rv == l->rv && after && k == l->kind &&
+        (!l->name || (!strcmp(after->meta->name, l->name) &&
+                      !strcmp(after->meta->namespace_, l->ns ? l->ns : "")))) {
         l->o = after;
+        l->created = !before;
+    }
     return false;
 }
-static const struct object *as_left(struct call *c, const struct api_result *r)
+static void left_find(struct call *c, const struct api_result *r, struct left *l)
 {
-    const struct writing *w = c->state;
-    const struct backend_ops *ops = c->api->ops;
-    struct left l = {.w = w, .rv = r->rv};
-    const struct object *o = r->view ? ops->get(r->view, w->op.kind, w->op.ns, w->op.name) : w->now;
     struct err e;
 
-    if (o && (w->dry_run || (uint64_t)o->meta->resourceVersion <= r->rv))
+    l->rv = r->rv;
+    if (r->view && r->rv && !r->unchanged)
+        (void)c->api->ops->changes(r->view, r->rv - 1, left_each, l, &e);
+}
+static const struct object *as_left(struct call *c, const struct api_result *r, bool *ret_created)
+{
+    const struct writing *w = c->state;
+    struct left l = {.kind = w->op.kind, .ns = w->op.ns, .name = w->op.name};
+    const struct object *o =
+        r->view ? c->api->ops->get(r->view, w->op.kind, w->op.ns, w->op.name) : w->now;
+
+    *ret_created = w->created_status == 201;
+    if (o && (w->dry_run || (uint64_t)o->meta->resourceVersion < r->rv))
         return o;
-    if (r->view && r->rv && !r->unchanged && !ops->changes(r->view, r->rv - 1, left_each, &l, &e) &&
-        l.o)
+    left_find(c, r, &l);
+    if (l.o) {
+        *ret_created = l.created;
         return l.o;
+    }
+    if (o && (uint64_t)o->meta->resourceVersion == r->rv)
+        return o;
     return o && !r->unchanged ? o : w->now;
 }
-static void tell_written(struct call *c, const struct api_result *r)
+static void tell_object(struct call *c, const struct api_result *r, const struct object *o,
+                        int status)
 {
-    struct writing *w = c->state;
-    const struct object *o = as_left(c, r);
     AUTO_BUF b = {0};
 
     c->api->counters.writes++;
@@ -215,7 +202,33 @@ static void tell_written(struct call *c, const struct api_result *r)
         buf_str(&b, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},"
                     "\"status\":\"Success\"}");
     buf_char(&b, '\n');
-    call_reply_buf(c, o ? w->created_status : 200, &b);
+    call_reply_buf(c, status, &b);
+}
+static void tell_written(struct call *c, const struct api_result *r)
+{
+    bool created;
+    const struct object *o = as_left(c, r, &created);
+
+    tell_object(c, r, o, created ? 201 : 200);
+}
+void write_tell_before(struct call *c, const struct api_result *r)
+{
+    struct left l = {.kind = c->kind, .ns = c->ns, .name = c->name};
+    bool deletes = c->m->method == HTTP_DELETE_;
+
+    if (c->kind && !deletes)
+        left_find(c, r, &l);
+    if (!l.o && c->kind && c->name && r->view && !deletes)
+        l.o = c->api->ops->get(r->view, c->kind, c->ns ? c->ns : "", c->name);
+    tell_object(c, r, l.o, l.created ? 201 : 200);
+}
+/* Somebody was faster than what this was computed from. */
+static bool computes_again(const struct writing *w, int code)
+{
+    if (!w->retry)
+        return false;
+    return w->op.verb != API_CREATE ? code == E_CONFLICT || code == E_NOTFOUND
+                                    : code == E_EXISTS && w->patch == PATCH_APPLY;
 }
 static void written(void *arg, const struct api_result *r, const struct err *err)
 {
@@ -225,10 +238,8 @@ static void written(void *arg, const struct api_result *r, const struct err *err
     if (err && err->code) {
         if (err->code == E_CONFLICT)
             c->api->counters.conflicts++;
-        if ((err->code == E_CONFLICT || err->code == E_NOTFOUND) && w->retry &&
-            w->op.verb != API_CREATE && try_again(c))
-            return;
-        if (err->code == E_EXISTS && w->retry && w->patch == PATCH_APPLY && try_again(c))
+        c->settled = c->key && r->final;
+        if (!c->settled && computes_again(w, err->code) && try_again(c))
             return;
         call_fail_at(c, err, c->kind, w->op.name);
         return;
@@ -236,14 +247,6 @@ static void written(void *arg, const struct api_result *r, const struct err *err
     tell_written(c, r);
 }
 
-/* A request that is repeated is named as it was the first time, whatever was read in between. */
-static const char *next_request_id(struct call *c)
-{
-    struct writing *w = c->state;
-    const char *id = write_request_id(c);
-
-    return w->sent++ ? arena_printf(c->mem, "%s-%u", id, w->sent - 1) : id;
-}
 static void write_send(struct call *c)
 {
     struct writing *w = c->state;
@@ -252,63 +255,17 @@ static void write_send(struct call *c)
                            .ops = &w->op,
                            .n = 1,
                            .dry_run = w->dry_run,
+                           .again = w->retry && c->attempts < ATTEMPTS_MAX &&
+                                    (w->op.verb != API_CREATE || w->patch == PATCH_APPLY),
                            .deadline_ms = DEADLINE_MS};
 
-    wr.request_id = next_request_id(c);
     if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &wr, &e)) {
+        c->by_state = true;
         call_fail_at(c, &e, c->kind, w->op.name);
         return;
     }
+    write_name(c, &wr);
     c->api->ops->write(c->api->b, &wr, written, c);
-}
-
-/* ---- refused, or done before?
- * ------------------------------------------------------------------------------------ */
-/* A request with a key may be a repetition, and what now speaks against it (another version, no
- * such object) what it did itself, or others after it. So the log is asked by the same id, with a
- * write that can never be done: either the first result comes back, or the refusal is what stays.
- */
-static void refusal_told(struct call *c)
-{
-    struct writing *w = c->state;
-
-    call_fail_at(c, &w->refused, c->kind, c->name);
-}
-static void asked(void *arg, const struct api_result *r, const struct err *err);
-static void ask_the_log(struct call *c)
-{
-    struct api_write_op op = {
-        .verb = API_DELETE, .kind = c->kind, .ns = c->ns, .name = c->name, .uid = "-"};
-    struct api_write wr = {.user = c->who.user, .ops = &op, .n = 1, .deadline_ms = DEADLINE_MS};
-
-    wr.request_id = next_request_id(c);
-    c->api->ops->write(c->api->b, &wr, asked, c);
-}
-static void asked(void *arg, const struct api_result *r, const struct err *err)
-{
-    struct call *c = arg;
-    struct writing *w = c->state;
-
-    if (!err || !err->code) {
-        w->op.kind = c->kind;
-        w->op.ns = c->ns;
-        w->op.name = c->name;
-        tell_written(c, r);
-    } else if (err->code != E_CONFLICT && err->code != E_NOTFOUND) {
-        call_fail_at(c, err, c->kind, c->name); /* nobody knows */
-    } else if (w->retry && w->sent < 2) {
-        ask_the_log(c); /* it may have been computed again then */
-    } else {
-        refusal_told(c);
-    }
-}
-static bool may_be_repeated(struct call *c, const struct err *e)
-{
-    const struct writing *w = c->state;
-    const char *key = http_header_get(c->rq, "idempotency-key");
-
-    return key && *key && c->name && !w->dry_run && !w->sent &&
-           (e->code == E_CONFLICT || e->code == E_NOTFOUND);
 }
 
 /* Whose cost it is: who submitted it, unless he says for whom; a later version that leaves it out
@@ -376,6 +333,7 @@ void writing_attempt(struct call *c)
 
     owners_free(&w->owners);
     w->now = object_unref(w->now);
+    c->conflicts = NULL;
     if (c->name)
         old = call_get(c, c->kind, c->ns, c->name);
     if (c->name && !old && w->patch != PATCH_APPLY)
@@ -384,6 +342,7 @@ void writing_attempt(struct call *c)
         r = hold(w, old, &e);
     if (!r && !old && c->kind->namespaced)
         r = namespace_ready(c, c->ns, &e);
+    c->by_state = old != NULL;
     owners_load(&w->owners, old);
     if (!r)
         r = w->compute(c, old, &e);
@@ -394,11 +353,6 @@ void writing_attempt(struct call *c)
     /* The refusal may come from a state that is behind. */
     if (!w->fresh && r != E_SYNTAX && r != E_MEDIA && r != E_TOOLARGE && try_again(c))
         return;
-    if (may_be_repeated(c, &e)) {
-        w->refused = e;
-        ask_the_log(c);
-        return;
-    }
     call_fail_at(c, &e,
                  e.code == E_NOTFOUND && strstr(e.text, "namespaces ") ? kind_by_id(KIND_NAMESPACE)
                                                                        : c->kind,

@@ -102,11 +102,11 @@ struct writing { /* state of a call that writes one object */
     struct object *now;
     struct owners owners;
     int created_status;
-    unsigned sent;      /* writes that were sent: names each by a request id of its own */
-    struct err refused; /* told, once the log knows of no such request */
 };
 int writing_begin(struct call *c, struct writing **ret, struct err *err) MUST_CHECK;
 void writing_attempt(struct call *c);
+/* The answer to a request that was done before: its object as it left it, where that is known. */
+void write_tell_before(struct call *c, const struct api_result *r);
 int write_build(struct call *c, const struct object *old, cJSON *tree, struct err *err) MUST_CHECK;
 
 #endif

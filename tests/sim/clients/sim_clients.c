@@ -214,7 +214,7 @@ static void send_write(struct client *c, struct backend *b, struct attempt *a)
                               .name = name,
                               .rv = c->op.expect};
     struct api_write w = {
-        .request_id = c->request, .user = "alice", .ops = &op, .n = 1, .deadline_ms = 4000};
+        .key = c->request, .user = "alice", .ops = &op, .n = 1, .deadline_ms = 4000};
     struct object *o = NULL;
 
     if (c->op.kind != HISTORY_DELETE) {

@@ -261,7 +261,7 @@ void backend_keeps_nothing_of_a_dry_run(void **state)
     struct view *before = ops->view(r->backend);
     struct api_write_op op = contract_op(API_UPDATE, "dry", dataset("dry", 2));
     struct api_write w = {
-        .user = "contract", .request_id = "dry-1", .ops = &op, .n = 1, .dry_run = true};
+        .user = "contract", .key = "dry-1", .ops = &op, .n = 1, .dry_run = true};
     assert_int_equal(contract_write_all(r, &w, &a), 0);
     assert_int_equal(bytes_of(look(r->backend, a.view, "dry")), 2); /* as it would be */
     op = contract_op(API_CREATE, "dry", dataset("dry", 2));
@@ -423,7 +423,7 @@ void backend_answers_an_id_once(void **state)
     AUTO_ANSWER c;
     AUTO_ANSWER d;
     struct api_write_op op = contract_op(API_CREATE, "once", dataset("once", 1));
-    struct api_write w = {.user = "contract", .request_id = "once-1", .ops = &op, .n = 1};
+    struct api_write w = {.user = "contract", .key = "once-1", .ops = &op, .n = 1};
 
     assert_int_equal(contract_write_all(r, &w, &a), 0);
     assert_int_equal(put(r, API_UPDATE, "once", 5), 0);
@@ -431,16 +431,33 @@ void backend_answers_an_id_once(void **state)
     assert_int_equal(contract_write_all(r, &w, &b), 0); /* not E_EXISTS: the first answer */
     assert_int_equal(b.rv, a.rv);
     assert_int_equal(bytes_of(look(r->backend, b.view, "once")), 5);
-    w.request_id = "once-2"; /* refusals are remembered, too */
+    w.key = "once-2"; /* refusals are remembered, too */
     op = contract_op(API_CREATE, "once", dataset("once", 1));
     assert_int_equal(contract_write_all(r, &w, &c), E_EXISTS);
     assert_int_equal(put(r, API_DELETE, "once", 0), 0);
     op.object = dataset("once", 1);
     assert_int_equal(contract_write_all(r, &w, &d), E_EXISTS);
     AUTO_ANSWER e;
-    w.user = "another"; /* ids are each user's own */
+    w.user = "another"; /* keys are each user's own */
     op.object = dataset("once", 1);
     assert_int_equal(contract_write_all(r, &w, &e), 0);
+    /* A refusal that its caller found is the answer, unless there is one. */
+    AUTO_ANSWER f;
+    AUTO_ANSWER g;
+    AUTO_ANSWER h;
+    AUTO_ANSWER i;
+    struct err no = {.code = E_FORBIDDEN, .text = "no"};
+    struct api_write refuse = {.user = "another", .key = "once-3", .refusal = &no};
+    assert_int_equal(contract_write_all(r, &refuse, &f), E_FORBIDDEN);
+    refuse.key = "once-2";
+    assert_int_equal(contract_write_all(r, &refuse, &g), 0);
+    assert_int_equal(g.rv, e.rv);
+    w.key = "once-3";
+    op = contract_op(API_CREATE, "never", dataset("never", 1));
+    assert_int_equal(contract_write_all(r, &w, &h), E_FORBIDDEN);
+    w.fingerprint = "another request";
+    op.object = dataset("never", 1);
+    assert_int_equal(contract_write_all(r, &w, &i), E_INVALID);
 }
 
 /* ---- what costs more: at the end ---- */

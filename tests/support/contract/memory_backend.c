@@ -25,9 +25,10 @@ struct change {
     const struct kind *kind;
     struct object *before, *after;
 };
-struct done { /* a request id that was seen */
-    char id[128];
-    uint64_t rv;
+struct done { /* what was answered under a key */
+    char user[256], key[128], print[64];
+    struct api_result result;
+    struct err err;
 };
 struct memory_backend {
     struct backend backend;
@@ -392,25 +393,64 @@ static int write_now(struct memory_backend *m, const struct api_write *w, struct
     ret->view = a.v;
     return code;
 }
+/* What is told under a key for good (backend.h). */
+static bool is_final(const struct api_write *w, const struct err *e)
+{
+    enum err_retry retry = err_info(e->code)->retry;
+    bool moved = e->code == E_CONFLICT || e->code == E_NOTFOUND || e->code == E_EXISTS;
+
+    return !e->code ? !w->part
+                    : !(w->again && moved) && (retry == RETRY_NEVER || retry == RETRY_AGAIN);
+}
+static struct done *done_find(struct memory_backend *m, const struct api_write *w)
+{
+    for (size_t i = 0; i < m->n_done; i++)
+        if (!strcmp(m->done[i].key, w->key) && !strcmp(m->done[i].user, w->user))
+            return &m->done[i];
+    return NULL;
+}
+static void done_add(struct memory_backend *m, const struct api_write *w,
+                     const struct api_result *r, const struct err *e)
+{
+    m->done = realloc(m->done, (m->n_done + 1) * sizeof *m->done);
+    struct done *d = &m->done[m->n_done++];
+
+    *d = (struct done){.result = *r, .err = *e};
+    d->result.view = NULL;
+    (void)snprintf(d->user, sizeof d->user, "%s", w->user);
+    (void)snprintf(d->key, sizeof d->key, "%s", w->key);
+    (void)snprintf(d->print, sizeof d->print, "%s", w->fingerprint ? w->fingerprint : "");
+}
 static void b_write(struct backend *b, const struct api_write *w,
                     void (*cb)(void *arg, const struct api_result *r, const struct err *err),
                     void *arg)
 {
     struct memory_backend *m = of(b);
     struct later *l = later_new(m, arg);
+    struct done *d = w->key && !w->dry_run ? done_find(m, w) : NULL;
 
     l->written = cb;
     loop_post(m->loop, later_run, l);
-    for (size_t i = 0; i < m->n_done && !w->dry_run; i++)
-        if (!strcmp(m->done[i].id, w->request_id)) {
-            l->result = (struct api_result){.rv = m->done[i].rv, .view = view_ref(m->now)};
-            return;
-        }
-    if (write_now(m, w, &l->result, &l->err) || w->dry_run)
+    if (d) {
+        l->result = d->result;
+        l->result.view = view_ref(m->now);
+        l->result.final = l->result.repeated = true;
+        l->err = d->err;
+        if (strcmp(d->print, w->fingerprint ? w->fingerprint : "") != 0)
+            (void)err_field(&l->err, E_INVALID, "Idempotency-Key", "it was used before");
         return;
-    m->done = realloc(m->done, (m->n_done + 1) * sizeof *m->done);
-    (void)snprintf(m->done[m->n_done].id, sizeof m->done->id, "%s", w->request_id);
-    m->done[m->n_done++].rv = l->result.rv;
+    }
+    if (w->refusal) {
+        l->err = *w->refusal;
+        l->result = (struct api_result){.rv = m->now->rv, .view = view_ref(m->now)};
+    } else {
+        (void)write_now(m, w, &l->result, &l->err);
+    }
+    if (!w->key || w->dry_run)
+        return;
+    l->result.final = is_final(w, &l->err);
+    if (l->result.final)
+        done_add(m, w, &l->result, &l->err);
 }
 void memory_backend_put(struct memory_backend *m, struct object *o)
 {
@@ -419,7 +459,7 @@ void memory_backend_put(struct memory_backend *m, struct object *o)
                               .ns = o->meta->namespace_,
                               .name = o->meta->name,
                               .object = o};
-    struct api_write w = {.request_id = "", .user = "", .ops = &op, .n = 1};
+    struct api_write w = {.user = "", .ops = &op, .n = 1};
     struct api_result r = {0};
     struct err e;
 

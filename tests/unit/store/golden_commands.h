@@ -40,6 +40,25 @@ static void write_make(union command *c, struct arena *a)
     c->write.ops[1].rv = 0x1122334455667788;
 }
 
+static void request_make(union command *c, struct arena *a)
+{
+    write_make(c, a);
+    c->head.type = CMD_REQUEST;
+    c->request = (struct request_cmd){.write = c->write,
+                                      .key = "i-0011",
+                                      .fingerprint = "f00d",
+                                      .old_id = "k-0022",
+                                      .again = true,
+                                      .part = true,
+                                      .refusal = 5,
+                                      .field = "spec.x",
+                                      .text = "not found",
+                                      .member = 3,
+                                      .session = 0x123456789a,
+                                      .number = 17,
+                                      .floor = 12};
+}
+
 static void place_make(union command *c, struct arena *a)
 {
     struct decision_spec *d = arena_new(a, struct decision_spec);
@@ -202,6 +221,24 @@ static void write_check(const union command *c)
     assert_null(op[1].object);
 }
 
+static void request_check(const union command *c)
+{
+    const struct request_cmd *q = &c->request;
+
+    write_check(c);
+    assert_string_equal(q->key, "i-0011");
+    assert_string_equal(q->fingerprint, "f00d");
+    assert_string_equal(q->old_id, "k-0022");
+    assert_true(q->again && q->part);
+    assert_int_equal(q->refusal, 5);
+    assert_string_equal(q->field, "spec.x");
+    assert_string_equal(q->text, "not found");
+    assert_int_equal(q->member, 3);
+    assert_true(q->session == 0x123456789a);
+    assert_int_equal(q->number, 17);
+    assert_int_equal(q->floor, 12);
+}
+
 static void place_check(const union command *c)
 {
     const struct decision_spec *d = c->place.decision;
@@ -341,6 +378,7 @@ static const struct golden_command {
              {"member", CMD_MEMBER, member_make, member_check},
              {"remove", CMD_REMOVE, remove_make, remove_check},
              {"migrate", CMD_MIGRATE, migrate_make, migrate_check},
-             {"archive", CMD_ARCHIVE, archive_make, archive_cmd_check}};
+             {"archive", CMD_ARCHIVE, archive_make, archive_cmd_check},
+             {"request", CMD_REQUEST, request_make, request_check}};
 
 #endif

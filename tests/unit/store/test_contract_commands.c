@@ -228,6 +228,7 @@ static void test_every_type_has_its_bytes(void **state)
     assert_int_equal(CMD_MIGRATE, 7);
     assert_int_equal(CMD_LEDGER, 8);
     assert_int_equal(CMD_ARCHIVE, 9);
+    assert_int_equal(CMD_REQUEST, 11);
 }
 
 static void one_entry(struct slice command, struct buf *out)

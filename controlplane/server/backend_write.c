@@ -1,0 +1,285 @@
+/* Writes of the API as commands: numbered and stamped, so that each is carried out at most once
+ * however often it is sent; under a client's key, so that its answer is final. */
+#include "controlplane/server/backend.h"
+
+#include "api/base/limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WRITE_DEADLINE_MS 10000
+
+struct pending_write {
+    struct list link; /* of control.waiting */
+    struct control *c;
+    uint64_t number;
+    bool old_refusal; /* asked of members that do not know REQUEST: any refusal is the answer */
+    struct err refusal;
+    void (*cb)(void *arg, const struct api_result *r, const struct err *err);
+    void *arg;
+};
+
+static void result_err(const struct result *r, struct err *e)
+{
+    if (*r->field)
+        (void)err_field(e, r->code, r->field, "%s", r->text);
+    else
+        (void)err_set(e, r->code, "%s", r->text);
+}
+
+static void written(void *arg, const struct result *r, const struct err *err)
+{
+    struct pending_write *p = arg;
+    struct api_result ar = {0};
+    struct err e;
+
+    if (!err && r->code) {
+        result_err(r, &e);
+        err = &e;
+    }
+    if (r) {
+        ar.rv = r->rv;
+        ar.op = r->op;
+        ar.unchanged = r->unchanged;
+        ar.final = r->final;
+        ar.repeated = r->repeated;
+        if (r->code && p->old_refusal) {
+            ar.final = true;
+            err = &p->refusal;
+        }
+    }
+    struct root *root = core_root(p->c->core);
+    ar.view = (struct view *)root;
+    list_remove(&p->link);
+    p->cb(p->arg, &ar, err);
+    (void)root_unref(root);
+    mem_free(p);
+}
+
+static void command_fill(struct control *c, const struct api_write *w, const struct root *r,
+                         struct write_cmd *cmd)
+{
+    cmd->head.type = CMD_WRITE;
+    (void)snprintf(cmd->head.user, sizeof cmd->head.user, "%s", w->user ? w->user : "");
+    (void)snprintf(cmd->revision, sizeof cmd->revision, "%s", w->revision ? w->revision : "");
+    cmd->apply = w->revision != NULL;
+    cmd->n = (uint32_t)w->n;
+    cmd->ops = mem_zalloc((w->n + 1) * sizeof *cmd->ops);
+    for (size_t i = 0; i < w->n; i++) {
+        const struct api_write_op *in = &w->ops[i];
+        struct write_op *op = &cmd->ops[i];
+        op->verb = (enum write_verb)in->verb;
+        op->kind = in->kind->id;
+        (void)snprintf(op->ns, sizeof op->ns, "%s", in->ns ? in->ns : "");
+        (void)snprintf(op->name, sizeof op->name, "%s", in->name);
+        (void)snprintf(op->uid, sizeof op->uid, "%s", in->uid ? in->uid : "");
+        op->rv = in->rv;
+        op->object = backend_op_object(c, in, r);
+    }
+}
+_Static_assert((int)API_CREATE == (int)WRITE_CREATE && (int)API_UPDATE == (int)WRITE_UPDATE &&
+                   (int)API_UPDATE_STATUS == (int)WRITE_UPDATE_STATUS &&
+                   (int)API_DELETE == (int)WRITE_DELETE,
+               "the verbs are the same");
+
+static void command_drop(struct write_cmd *cmd)
+{
+    for (uint32_t i = 0; i < cmd->n; i++)
+        (void)object_unref(cmd->ops[i].object);
+    mem_free(cmd->ops);
+}
+
+/* Dry run, and checks before a write is proposed: the command tried on the newest state, nothing
+ * kept. */
+static int try_write(struct control *c, const struct api_write *w, struct api_result *ar,
+                     struct root **ret_after, struct err *err)
+{
+    struct root *r = core_root(c->core);
+    union command cmd = {0};
+    struct result res = {0};
+
+    command_fill(c, w, r, &cmd.write);
+    store_try(r, loop_wall_ms(c->loop), &cmd, &res, ret_after);
+    command_drop(&cmd.write);
+    (void)root_unref(r);
+    ar->rv = res.rv;
+    ar->op = res.op;
+    ar->unchanged = res.unchanged;
+    if (res.code)
+        result_err(&res, err);
+    return res.code;
+}
+
+struct dry {
+    struct control *c;
+    struct api_result ar;
+    struct err err;
+    int code;
+    struct root *after;
+    void (*cb)(void *arg, const struct api_result *r, const struct err *err);
+    void *arg;
+};
+static void dry_told(void *arg)
+{
+    struct dry *d = arg;
+
+    d->ar.view = (struct view *)d->after;
+    d->cb(d->arg, &d->ar, d->code ? &d->err : NULL);
+    (void)root_unref(d->after);
+    mem_free(d);
+}
+
+/* ---- names and stamps
+ * ---------------------------------------------------------------------------------------------- */
+static struct pending_write *pending_make(struct control *c,
+                                          void (*cb)(void *arg, const struct api_result *r,
+                                                     const struct err *err),
+                                          void *arg)
+{
+    struct pending_write *p = mem_new(struct pending_write);
+
+    *p = (struct pending_write){.c = c, .number = ++c->number, .cb = cb, .arg = arg};
+    list_init(&p->link);
+    list_push(&c->waiting, &p->link);
+    return p;
+}
+
+/* Each start of a member is a session of its own, later than all that the state has seen of it. */
+static uint64_t session_of(struct control *c, const struct root *r)
+{
+    struct core_status st;
+
+    if (!c->session) {
+        core_status(c->core, &st);
+        c->member = st.id;
+        c->session = ((uint64_t)loop_wall_ms(c->loop) << 16 & INT64_MAX) |
+                     (loop_random_u64(c->loop) & 0xffff);
+    }
+    uint64_t known = root_session(r, c->member);
+    if (known > c->session)
+        c->session = known + 1;
+    return c->session;
+}
+
+static void refusal_fill(const struct err *e, struct request_cmd *q)
+{
+    q->refusal = (uint32_t)-e->code;
+    (void)snprintf(q->field, sizeof q->field, "%s", e->field);
+    (void)snprintf(q->text, sizeof q->text, "%s", e->text);
+}
+
+static void request_fill(struct pending_write *p, const struct api_write *w, const struct root *r,
+                         struct request_cmd *q)
+{
+    struct control *c = p->c;
+
+    q->write.head.type = CMD_REQUEST;
+    q->session = session_of(c, r);
+    q->member = c->member;
+    q->number = p->number;
+    q->floor = container_of(c->waiting.next, struct pending_write, link)->number;
+    (void)snprintf(q->write.head.request_id, sizeof q->write.head.request_id,
+                   "m%" PRIu64 ".%" PRIx64 ".%" PRIu64, q->member, q->session, q->number);
+    if (!w->key)
+        return;
+    (void)snprintf(q->key, sizeof q->key, "%s", w->key);
+    (void)snprintf(q->old_id, sizeof q->old_id, OLD_KEY_PREFIX "%s",
+                   w->old_key ? w->old_key : w->key);
+    (void)snprintf(q->fingerprint, sizeof q->fingerprint, "%s",
+                   w->fingerprint ? w->fingerprint : "");
+    q->again = w->again;
+    q->part = w->part;
+    if (w->refusal)
+        refusal_fill(w->refusal, q);
+}
+
+/* For members that do not know REQUEST: each attempt has an id of its own, and a refusal asks whether
+ * the first one was done, by a write that can never be done. */
+static void old_fill(struct pending_write *p, const struct api_write *w, struct write_cmd *cmd)
+{
+    const char *key = w->old_key ? w->old_key : w->key;
+    char *id = cmd->head.request_id;
+    size_t n = sizeof cmd->head.request_id;
+
+    if (!key)
+        uuid_make(p->c->loop, id);
+    else if (w->attempt && !w->refusal)
+        (void)snprintf(id, n, OLD_KEY_PREFIX "%s-%u", key, w->attempt);
+    else
+        (void)snprintf(id, n, OLD_KEY_PREFIX "%s", key);
+    if (!w->refusal)
+        return;
+    p->old_refusal = true;
+    p->refusal = *w->refusal;
+    cmd->n = 1; /* command_fill made room for one */
+    cmd->ops[0] = (struct write_op){.verb = WRITE_DELETE, .kind = KIND_NAMESPACE, .name = "-"};
+}
+
+static void too_large_told(void *arg)
+{
+    struct err e = {0};
+
+    (void)err_set(&e, E_TOOLARGE, "the write is larger than %d bytes", LIMIT_COMMAND_MAX_BYTES);
+    written(arg, NULL, &e);
+}
+static void too_large(struct pending_write *p)
+{
+    loop_post(p->c->loop, too_large_told, p);
+}
+
+void backend_write(struct backend *b, const struct api_write *w,
+                   void (*cb)(void *arg, const struct api_result *r, const struct err *err),
+                   void *arg)
+{
+    struct control *c = (struct control *)b;
+
+    if (w->dry_run) {
+        struct dry *d = mem_new(struct dry);
+        d->c = c;
+        d->cb = cb;
+        d->arg = arg;
+        d->code = try_write(c, w, &d->ar, &d->after, &d->err);
+        loop_post(c->loop, dry_told, d);
+        return;
+    }
+    c->writes++;
+    struct root *r = core_root(c->core);
+    struct pending_write *p = pending_make(c, cb, arg);
+    union command cmd = {0};
+    AUTO_BUF bytes;
+    buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
+    command_fill(c, w, r, &cmd.write);
+    if (root_feature_level(r) >= FEATURE_GRANTS)
+        request_fill(p, w, r, &cmd.request);
+    else
+        old_fill(p, w, &cmd.write);
+    command_encode(&cmd, &bytes);
+    if (bytes.failed)
+        too_large(p);
+    else
+        core_propose(c->core, c->loop, cmd.head.request_id, slice_make(bytes.p, bytes.n),
+                     w->deadline_ms ? w->deadline_ms : WRITE_DEADLINE_MS, written, p);
+    command_drop(&cmd.write);
+    (void)root_unref(r);
+}
+
+/* Whole sets (GitOps) and queues are tried before they are proposed: an error then costs no log
+ * entry. */
+int backend_check(struct backend *b, const struct view *v, const struct api_write *w,
+                  struct err *err)
+{
+    bool worth = w->revision != NULL || w->n > 1;
+    struct api_result ar;
+    struct root *after = NULL;
+
+    (void)v;
+    for (size_t i = 0; i < w->n && !worth; i++)
+        worth = w->ops[i].kind->id == KIND_QUEUE;
+    if (!worth)
+        return 0;
+    int rv = try_write((struct control *)b, w, &ar, &after, err);
+    (void)root_unref(after);
+    return rv;
+}
+
