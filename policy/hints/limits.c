@@ -109,7 +109,7 @@ static bool raise_burst(struct hints *h, const char *class_, const struct quota_
 static bool has_children(const struct pool *p, uint32_t queue)
 {
     for (uint32_t i = 0; i < p->n_queues; i++) {
-        if (p->queue_parent[i] == queue)
+        if (p->queue_tree.parent[i] == queue)
             return true;
     }
     return false;

@@ -27,6 +27,7 @@ static bool document_do(struct hints *h, const struct edit *e, struct done *d, s
     d->doc_was = v->v[e->at];
     d->made = object_make(d->doc_was->kind, body);
     v->v[e->at] = d->made;
+    h->p->changes++;
     return e->kind != KIND_QUEUE || policy_queues_check(v->v, v->n, &err) == 0;
 }
 
@@ -56,8 +57,10 @@ bool hint_do(struct hints *h, const struct edit *e, struct done *d)
 
 void hint_undo(struct hints *h, struct done *d)
 {
-    if (d->doc_was)
+    if (d->doc_was) {
         h->p->docs[d->kind].v[d->at] = d->doc_was;
+        h->p->changes++;
+    }
     h->rq = d->rq_was;
     h->spec = d->spec_was;
     (void)object_unref(d->made);

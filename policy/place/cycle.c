@@ -83,7 +83,7 @@ static double *use_sum(const struct pool *p, struct arena *a)
 
     for (size_t i = 0; i < p->n_use; i++)
         for (uint32_t q = strmap_get(&p->queue_by_name, p->use[i].queue); q != NONE;
-             q = p->queue_parent[q])
+             q = p->queue_tree.parent[q])
             sum[q] += p->use[i].gpu_hours;
     return sum;
 }
@@ -102,7 +102,7 @@ static uint32_t depth_of(const struct pool *p, uint32_t queue)
 {
     uint32_t n = 0;
 
-    for (; queue != NONE; queue = p->queue_parent[queue])
+    for (; queue != NONE; queue = p->queue_tree.parent[queue])
         n++;
     return n;
 }
@@ -119,14 +119,14 @@ static int cmp_share(const struct cycle *c, uint32_t a, uint32_t b)
         return 0;
     if (a == NONE || b == NONE)
         return a == NONE ? 1 : -1;
-    for (; da > db && p->queue_parent[a] != b; da--)
-        a = p->queue_parent[a];
-    for (; db > da && p->queue_parent[b] != a; db--)
-        b = p->queue_parent[b];
-    while (p->queue_parent[a] != p->queue_parent[b] && p->queue_parent[a] != b &&
-           p->queue_parent[b] != a) {
-        a = p->queue_parent[a];
-        b = p->queue_parent[b];
+    for (; da > db && p->queue_tree.parent[a] != b; da--)
+        a = p->queue_tree.parent[a];
+    for (; db > da && p->queue_tree.parent[b] != a; db--)
+        b = p->queue_tree.parent[b];
+    while (p->queue_tree.parent[a] != p->queue_tree.parent[b] && p->queue_tree.parent[a] != b &&
+           p->queue_tree.parent[b] != a) {
+        a = p->queue_tree.parent[a];
+        b = p->queue_tree.parent[b];
     }
     x = share_of(c, a);
     y = share_of(c, b);

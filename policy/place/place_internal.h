@@ -26,8 +26,10 @@ void compliance_sentence(enum reason why, const struct object *policy, const str
  */
 struct quota_view {
     const struct object *const *queues;
-    const uint32_t *parent; /* place of the queue above, NONE = the root */
+    struct queue_tree tree;
     uint32_t n;
+    uint64_t at;                /* of what is held and documented */
+    struct quota_kept *kept[2]; /* of the class, of all classes */
     /* Whole GPUs × 1000 that a queue and those below hold; queue NONE = everybody; all = of every
      * class */
     int64_t (*held)(const struct quota_view *v, uint32_t queue, bool all);
@@ -56,8 +58,9 @@ int64_t quota_borrowed(const struct quota_view *v, uint32_t queue, uint32_t clai
                        int64_t *ret_unfilled);
 struct quota_view quota_view_pool(const struct pool *p, uint32_t class_); /* p is settled */
 struct quota_callback { /* a view of what a callback tells: asked once a queue */
-    uint32_t *parent;
-    int64_t *sum; /* [queue][class, all]; last: everybody */
+    uint32_t *words; /* of the tree */
+    int64_t *sum;    /* [queue][class, all]; last: everybody; then what is kept */
+    struct quota_kept kept[2];
 };
 void quota_callback_init(struct quota_callback *c, struct quota_view *ret, const char *class_,
                          const struct object *const *queues, size_t n,

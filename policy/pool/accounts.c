@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+/* Sums by queue and class: no fleet that the state can hold comes near. */
+#define ACCOUNTS_MAX_BYTES ((size_t)4 << 30)
+
 uint32_t pool_queue_index(const struct pool *p, const struct workload *w)
 {
     if (w->spec->queue[0])
@@ -21,7 +24,7 @@ static void queues_index(struct pool *p)
     for (uint32_t i = 0; i < d->n; i++) {
         const struct queue_spec *s = object_as(d->v[i], queue)->spec;
 
-        p->queue_parent[i] = s->parent[0] ? strmap_get(&p->queue_by_name, s->parent) : NONE;
+        p->queue_tree.parent[i] = s->parent[0] ? strmap_get(&p->queue_by_name, s->parent) : NONE;
         for (uint32_t k = 0; k < s->n_namespaces; k++) {
             if (strmap_get(&p->queue_by_namespace, s->namespaces[k]) == NONE)
                 strmap_set(&p->queue_by_namespace, s->namespaces[k], i);
@@ -33,10 +36,10 @@ static void queues_index(struct pool *p)
 
         for (uint32_t steps = 0; at != NONE; steps++) {
             if (steps > d->n) {
-                p->queue_parent[i] = NONE;
+                p->queue_tree.parent[i] = NONE;
                 break;
             }
-            at = p->queue_parent[at];
+            at = p->queue_tree.parent[at];
         }
     }
 }
@@ -64,22 +67,36 @@ void accounts_fini(struct pool *p)
     p->accounts = arena_destroy(p->accounts);
 }
 
+static void kept_make(struct pool *p)
+{
+    p->kept = arena_array(p->accounts, struct quota_kept, p->n_account_classes + 1);
+    for (uint32_t i = 0; i <= p->n_account_classes; i++) {
+        p->kept[i].kept = arena_array(p->accounts, int64_t, 2 * p->n_queues + 1);
+        p->kept[i].below = p->kept[i].kept + p->n_queues;
+    }
+}
+
 void accounts_build(struct pool *p)
 {
     size_t classes = p->t.n_classes + 1;
 
     accounts_fini(p);
-    p->accounts = arena_create(0);
+    p->accounts = arena_create(ACCOUNTS_MAX_BYTES);
     p->n_queues = p->docs[KIND_QUEUE].n;
     p->n_policies = p->docs[KIND_PLACEMENT_POLICY].n;
     p->n_account_classes = p->t.n_classes;
-    p->queue_parent = arena_array(p->accounts, uint32_t, p->n_queues + 1);
+    queue_tree_init(&p->queue_tree,
+                    arena_array(p->accounts, uint32_t, QUEUE_TREE_WORDS(p->n_queues)),
+                    p->n_queues);
+    kept_make(p);
     p->queue_held = arena_array(p->accounts, int64_t, (p->n_queues + 1) * classes);
     p->queue_root = arena_array(p->accounts, int64_t, classes);
     p->policy_held = arena_array(p->accounts, int64_t, p->n_policies + 1);
     p->capacity = arena_array(p->accounts, int64_t, classes);
     queues_index(p);
+    queue_tree_children(&p->queue_tree, p->n_queues);
     capacity_count(p);
+    p->changes++;
     for (uint32_t i = 0; i < p->t.n_targets; i++)
         p->t.targets[i].workloads = 0;
     p->accounts_dirty = false;
@@ -134,6 +151,7 @@ void accounts_add(struct pool *p, struct hold *h, int sign)
 {
     int64_t milli = sign * h->milli;
 
+    p->changes++;
     if (sign > 0) {
         INV(!h->counted);
         h->i_target = strmap_get(&p->t.target_by_name, h->target);
@@ -155,7 +173,7 @@ void accounts_add(struct pool *p, struct hold *h, int sign)
     p->queue_root[p->n_account_classes] += milli;
     if (h->i_class != NONE)
         p->queue_root[h->i_class] += milli;
-    for (uint32_t q = h->i_queue; q != NONE; q = p->queue_parent[q]) {
+    for (uint32_t q = h->i_queue; q != NONE; q = p->queue_tree.parent[q]) {
         *queue_cell(p, q, p->n_account_classes) += milli;
         if (h->i_class != NONE)
             *queue_cell(p, q, h->i_class) += milli;
@@ -175,12 +193,13 @@ void accounts_lay_aside(struct pool *p, const struct hold *h, int sign)
 
     if (!h || !h->counted)
         return;
+    p->changes++;
     if (h->i_policy != NONE)
         p->policy_held[h->i_policy] += milli;
     p->queue_root[p->n_account_classes] += milli;
     if (h->i_class != NONE)
         p->queue_root[h->i_class] += milli;
-    for (uint32_t q = h->i_queue; q != NONE; q = p->queue_parent[q]) {
+    for (uint32_t q = h->i_queue; q != NONE; q = p->queue_tree.parent[q]) {
         *queue_cell(p, q, p->n_account_classes) += milli;
         if (h->i_class != NONE)
             *queue_cell(p, q, h->i_class) += milli;

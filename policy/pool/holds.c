@@ -188,6 +188,7 @@ void hold_switch(struct pool *p, struct hold *h, bool on)
     if (h->off == !on)
         return;
     h->off = !on;
+    p->changes++;
     if (!p->dirty)
         table_apply(p, h, on ? 1 : -1);
     if (!p->dirty && !p->accounts_dirty)

@@ -109,6 +109,7 @@ void pool_put(struct pool *p, const struct object *o)
     PRE(p->magic == POOL_MAGIC);
     if (!kind_matters(k))
         return;
+    p->changes++;
     at = docs_find(d, o->meta->namespace_, o->meta->name, &found);
     (void)object_ref(o);
     if (found) {
@@ -136,6 +137,7 @@ void pool_remove(struct pool *p, enum kind_id kind, const char *ns, const char *
     at = docs_find(d, ns, name, &found);
     if (!found)
         return;
+    p->changes++;
     (void)object_unref((struct object *)d->v[at]);
     memmove(&d->v[at], &d->v[at + 1], sizeof(*d->v) * (d->n - at - 1));
     d->n--;
@@ -146,18 +148,16 @@ void pool_target_reachable(struct pool *p, const char *target, enum reach reach)
 {
     uint32_t i;
 
-    if (strmap_get(&p->reach, target) == NONE)
+    p->changes++;
+    if (!strmap_change(&p->reach, target, reach)) /* keeps the key that we own */
         strmap_set(&p->reach, mem_strdup(target), reach);
-    else
-        for (i = 0; i < p->reach.cap; i++) /* keeps the key that we own */
-            if (p->reach.slots[i].key && strcmp(p->reach.slots[i].key, target) == 0)
-                p->reach.slots[i].value = reach;
     if (!p->dirty && (i = strmap_get(&p->t.target_by_name, target)) != NONE)
         p->t.targets[i].reach = reach;
 }
 
 void pool_set_zone_resolver(struct pool *p, policy_zone_fn fn, void *arg)
 {
+    p->changes++;
     p->zone_fn = fn;
     p->zone_arg = arg;
 }
@@ -196,6 +196,7 @@ struct pool *pool_create(void)
     struct pool *p = mem_new(struct pool);
 
     p->magic = POOL_MAGIC;
+    p->changes = 1;
     p->dirty = p->prices_dirty = p->accounts_dirty = true;
     return p;
 }

@@ -34,6 +34,7 @@ struct strmap {
 uint64_t text_hash(const char *s);
 uint32_t strmap_get(const struct strmap *m, const char *key); /* NONE when absent */
 void strmap_set(struct strmap *m, const char *key, uint32_t value);
+bool strmap_change(struct strmap *m, const char *key, uint32_t value); /* false when absent */
 void strmap_unset(struct strmap *m, const char *key);
 void strmap_fini(struct strmap *m);
 
@@ -154,8 +155,28 @@ struct hold { /* one allocation with all its texts */
     struct hold_at at[];
 };
 
+/* ---- queues: accounts.c, quota/quota.c
+ * --------------------------------------------------------------------- */
+/* Who is above whom; n queues. Of child and order, the last (of child: [n]) is the root's. */
+struct queue_tree {
+    uint32_t *parent;  /* place of the queue above, NONE = the root */
+    uint32_t *child;   /* [n + 1]: the first of those below, NONE = nobody */
+    uint32_t *sibling; /* the next below the same */
+    uint32_t *order;   /* all of them, those below ahead of those above */
+};
+#define QUEUE_TREE_WORDS(n) (4 * (size_t)(n) + 1)
+/* words: QUEUE_TREE_WORDS(n) of them; parents are filled in by the caller, then children. */
+void queue_tree_init(struct queue_tree *t, uint32_t *words, uint32_t n);
+void queue_tree_children(struct queue_tree *t, uint32_t n);
+/* What is guaranteed, not used and not lent: of each queue, and summed up over those right below
+ * each ([n]: the root). Made anew when `at` is not the view's. */
+struct quota_kept {
+    uint64_t at;
+    int64_t *kept, *below;
+};
 struct pool {
     uint32_t magic;
+    uint64_t changes; /* counts what may change a decision: what was concluded before may not hold */
     struct docs docs[KIND_LIMIT];
     struct table t;
     bool dirty; /* the table must be built anew */
@@ -166,7 +187,8 @@ struct pool {
     struct strmap reach; /* keys owned */
     /* accounts, by place in docs[KIND_QUEUE] and docs[KIND_PLACEMENT_POLICY] */
     struct arena *accounts;
-    uint32_t *queue_parent; /* NONE = root */
+    struct queue_tree queue_tree;
+    struct quota_kept *kept; /* [class + 1] */
     int64_t *queue_held;    /* [queue][class + 1]: with the queues below; last = all classes */
     int64_t *queue_root;    /* [class + 1]: everything held */
     int64_t *policy_held;

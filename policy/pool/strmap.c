@@ -59,6 +59,16 @@ void strmap_set(struct strmap *m, const char *key, uint32_t value)
     m->slots[i] = (struct strmap_slot){key, hash, value};
 }
 
+bool strmap_change(struct strmap *m, const char *key, uint32_t value)
+{
+    uint32_t i = m->n ? slot_of(m, key, (uint32_t)text_hash(key)) : 0;
+
+    if (!m->n || !m->slots[i].key)
+        return false;
+    m->slots[i].value = value;
+    return true;
+}
+
 void strmap_unset(struct strmap *m, const char *key)
 {
     uint32_t mask = m->cap - 1, i, j;

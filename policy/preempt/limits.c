@@ -61,7 +61,7 @@ static bool helps(const struct planner *x, const struct obstacle *b, const struc
     if (h->milli <= 0 || (!b->all && h->i_class != g->class_))
         return false;
     while (q != NONE && q != b->queue)
-        q = x->p->queue_parent[q];
+        q = x->p->queue_tree.parent[q];
     return b->queue == NONE || q == b->queue;
 }
 

@@ -12,7 +12,7 @@ static uint32_t depth_of(const struct quota_view *v, uint32_t queue)
 {
     uint32_t n = 0;
 
-    for (; queue != NONE; queue = v->parent[queue])
+    for (; queue != NONE; queue = v->tree.parent[queue])
         n++;
     return n;
 }
@@ -22,12 +22,12 @@ static uint32_t meet(const struct quota_view *v, uint32_t a, uint32_t b)
     uint32_t da = depth_of(v, a), db = depth_of(v, b);
 
     for (; da > db; da--)
-        a = v->parent[a];
+        a = v->tree.parent[a];
     for (; db > da; db--)
-        b = v->parent[b];
+        b = v->tree.parent[b];
     while (a != b) {
-        a = v->parent[a];
-        b = v->parent[b];
+        a = v->tree.parent[a];
+        b = v->tree.parent[b];
     }
     return a;
 }
@@ -50,11 +50,9 @@ static struct branch branch_of(const struct quota_view *v, uint32_t queue, bool 
     struct branch b = {guaranteed(v, queue, all), v->held(v, queue, all),
                        quota_line(v->queues[queue], all ? "" : v->class_name) != NULL};
 
-    for (uint32_t i = 0; direct && i < v->n; i++) {
-        if (v->parent[i] == queue) {
-            b.guaranteed -= guaranteed(v, i, all);
-            b.held -= v->held(v, i, all);
-        }
+    for (uint32_t i = direct ? v->tree.child[queue] : NONE; i != NONE; i = v->tree.sibling[i]) {
+        b.guaranteed -= guaranteed(v, i, all);
+        b.held -= v->held(v, i, all);
     }
     b.guaranteed = b.guaranteed > 0 ? b.guaranteed : 0;
     return b;
@@ -85,7 +83,7 @@ static int64_t borrowed_below(const struct quota_view *v, uint32_t queue, uint32
 {
     int64_t least = branch_above(v, queue, true);
 
-    for (; queue != top; queue = v->parent[queue]) {
+    for (; queue != top; queue = v->tree.parent[queue]) {
         int64_t own = branch_above(v, queue, false);
 
         least = own < least ? own : least;
@@ -98,8 +96,8 @@ static int64_t unfilled_below(const struct quota_view *v, uint32_t claimant, uin
     bool direct = claimant == top;
     int64_t own, any;
 
-    while (!direct && v->parent[claimant] != top)
-        claimant = v->parent[claimant];
+    while (!direct && v->tree.parent[claimant] != top)
+        claimant = v->tree.parent[claimant];
     own = below(branch_of(v, claimant, direct, false));
     any = below(branch_of(v, claimant, direct, true));
     return own > any ? own : any;
@@ -120,8 +118,8 @@ int64_t quota_borrowed(const struct quota_view *v, uint32_t queue, uint32_t clai
     /* Work outside of any queue is guaranteed nothing. */
     if (queue == NONE) {
         least = v->held(v, NONE, false);
-        for (uint32_t i = 0; i < v->n; i++)
-            least -= v->parent[i] == NONE ? v->held(v, i, false) : 0;
+        for (uint32_t i = v->tree.child[v->n]; i != NONE; i = v->tree.sibling[i])
+            least -= v->held(v, i, false);
     } else {
         least = borrowed_below(v, queue, top);
     }

@@ -5,31 +5,62 @@
 
 #include <string.h>
 
-static int check_parents(const struct object *const *queues, size_t n, struct err *err)
+struct check {
+    const struct object *const *queues;
+    uint32_t n;
+    struct queue_tree tree;
+    struct strmap by_name, first, second; /* first, second: to hold a namespace */
+};
+
+#define MISSING (NONE - 1) /* it names a parent that is not there */
+
+/* The first whose way up does not come to a root; an answer that has been given stays the same. */
+static int way_up(const struct check *c, uint32_t i, struct err *err)
 {
-    for (size_t i = 0; i < n; i++) {
-        const char *name = queues[i]->meta->name, *at = object_as(queues[i], queue)->spec->parent;
+    const char *name = c->queues[i]->meta->name;
+    uint32_t at = i;
 
-        for (size_t steps = 0; at[0]; steps++) {
-            uint32_t up = quota_place(queues, n, at);
-
-            if (up == NONE)
-                return err_field(
-                    err, E_INVALID, "spec.parent",
-                    "queue %s: its parent %s does not exist; create it or name another", name, at);
-            if (steps >= n || strcmp(at, name) == 0)
-                return err_field(err, E_INVALID, "spec.parent",
-                                 "queue %s: its parents form a cycle; make one of them a root",
-                                 name);
-            at = object_as(queues[up], queue)->spec->parent;
-        }
+    for (uint32_t steps = 0; c->tree.parent[at] != NONE; steps++, at = c->tree.parent[at]) {
+        if (c->tree.parent[at] == MISSING)
+            return err_field(err, E_INVALID, "spec.parent",
+                             "queue %s: its parent %s does not exist; create it or name another",
+                             name, object_as(c->queues[at], queue)->spec->parent);
+        if (steps >= c->n || c->tree.parent[at] == i)
+            return err_field(err, E_INVALID, "spec.parent",
+                             "queue %s: its parents form a cycle; make one of them a root", name);
     }
     return 0;
 }
 
-static int check_guaranteed(const struct object *const *queues, size_t n, const struct object *q,
-                            const struct queue_gpus *g, struct err *err)
+static int check_parents(struct check *c, struct err *err)
 {
+    bool missing = false;
+    int r = 0;
+
+    for (uint32_t i = 0; i < c->n; i++)
+        strmap_set(&c->by_name, c->queues[i]->meta->name, i);
+    for (uint32_t i = 0; i < c->n; i++) {
+        const char *up = object_as(c->queues[i], queue)->spec->parent;
+
+        c->tree.parent[i] = *up ? strmap_get(&c->by_name, up) : NONE;
+        if (!*up || c->tree.parent[i] != NONE)
+            continue;
+        c->tree.parent[i] = MISSING;
+        missing = true;
+    }
+    if (!missing)
+        queue_tree_children(&c->tree, c->n);
+    /* Who is in a cycle, or below one, comes in no order from the root down. */
+    if (missing || (c->n && c->tree.order[c->n - 1] == NONE))
+        for (uint32_t i = 0; r == 0 && i < c->n; i++)
+            r = way_up(c, i, err);
+    return r;
+}
+
+static int check_guaranteed(const struct check *c, uint32_t at, const struct queue_gpus *g,
+                            struct err *err)
+{
+    const struct object *q = c->queues[at];
     int64_t below = 0;
 
     if (QUOTA_GIVEN(g, burst) && g->burst < g->guaranteed)
@@ -37,12 +68,9 @@ static int check_guaranteed(const struct object *const *queues, size_t n, const 
                          "queue %s: burst %lld of class %s is below its guaranteed %lld",
                          q->meta->name, (long long)g->burst, g->class_[0] ? g->class_ : "any",
                          (long long)g->guaranteed);
-    for (size_t i = 0; i < n; i++) {
-        const struct queue_gpus *child;
+    for (uint32_t i = c->tree.child[at]; i != NONE; i = c->tree.sibling[i]) {
+        const struct queue_gpus *child = quota_line(c->queues[i], g->class_);
 
-        if (strcmp(object_as(queues[i], queue)->spec->parent, q->meta->name) != 0)
-            continue;
-        child = quota_line(queues[i], g->class_);
         below += child ? child->guaranteed : 0;
     }
     if (below > g->guaranteed)
@@ -76,56 +104,84 @@ static int check_any(const struct object *q, struct err *err)
     return 0;
 }
 
-static int check_child_classes(const struct object *const *queues, size_t n, const struct object *q,
-                               struct err *err)
+static int check_child_classes(const struct check *c, uint32_t at, struct err *err)
 {
-    const struct queue_spec *s = object_as(q, queue)->spec;
-    uint32_t up = s->parent[0] ? quota_place(queues, n, s->parent) : NONE;
+    const struct queue_spec *s = object_as(c->queues[at], queue)->spec;
+    uint32_t up = c->tree.parent[at];
 
     for (uint32_t i = 0; up != NONE && i < s->n_gpus; i++) {
-        if (s->gpus[i].guaranteed && !quota_line(queues[up], s->gpus[i].class_))
+        if (s->gpus[i].guaranteed && !quota_line(c->queues[up], s->gpus[i].class_))
             return err_field(err, E_INVALID, "spec.gpus",
                              "queue %s guarantees class %s, of which its parent %s guarantees none",
-                             q->meta->name, s->gpus[i].class_[0] ? s->gpus[i].class_ : "any",
-                             s->parent);
+                             c->queues[at]->meta->name,
+                             s->gpus[i].class_[0] ? s->gpus[i].class_ : "any", s->parent);
     }
     return 0;
 }
 
-static int check_namespaces(const struct object *const *queues, size_t n, size_t at,
-                            struct err *err)
+static void namespaces_read(struct check *c)
 {
-    const struct queue_spec *s = object_as(queues[at], queue)->spec;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct queue_spec *s = object_as(c->queues[i], queue)->spec;
 
-    for (uint32_t k = 0; k < s->n_namespaces; k++) {
-        for (size_t i = at + 1; i < n; i++) {
-            const struct queue_spec *o = object_as(queues[i], queue)->spec;
+        for (uint32_t k = 0; k < s->n_namespaces; k++) {
+            uint32_t first = strmap_get(&c->first, s->namespaces[k]);
 
-            if (text_in(s->namespaces[k], (const char *const *)o->namespaces, o->n_namespaces))
-                return err_field(
-                    err, E_INVALID, "spec.namespaces",
-                    "namespace %s is in queue %s and in queue %s; it can be in one only",
-                    s->namespaces[k], queues[at]->meta->name, queues[i]->meta->name);
+            if (first == NONE)
+                strmap_set(&c->first, s->namespaces[k], i);
+            else if (first != i && strmap_get(&c->second, s->namespaces[k]) == NONE)
+                strmap_set(&c->second, s->namespaces[k], i);
         }
     }
+}
+
+static int check_namespaces(const struct check *c, uint32_t at, struct err *err)
+{
+    const struct queue_spec *s = object_as(c->queues[at], queue)->spec;
+
+    for (uint32_t k = 0; k < s->n_namespaces; k++) {
+        uint32_t other = strmap_get(&c->second, s->namespaces[k]);
+
+        if (other != NONE && other != at)
+            return err_field(err, E_INVALID, "spec.namespaces",
+                             "namespace %s is in queue %s and in queue %s; it can be in one only",
+                             s->namespaces[k], c->queues[at]->meta->name,
+                             c->queues[other]->meta->name);
+    }
     return 0;
+}
+
+static int check_all(struct check *c, struct err *err)
+{
+    int r = check_parents(c, err);
+
+    namespaces_read(c);
+    for (uint32_t i = 0; r == 0 && i < c->n; i++) {
+        const struct queue_spec *s = object_as(c->queues[i], queue)->spec;
+
+        for (uint32_t k = 0; r == 0 && k < s->n_gpus; k++)
+            r = check_guaranteed(c, i, &s->gpus[k], err);
+        if (r == 0)
+            r = check_any(c->queues[i], err);
+        if (r == 0)
+            r = check_child_classes(c, i, err);
+        if (r == 0)
+            r = check_namespaces(c, i, err);
+    }
+    return r;
 }
 
 int policy_queues_check(const struct object *const *queues, size_t n, struct err *err)
 {
-    int r = check_parents(queues, n, err);
+    struct check c = {.queues = queues, .n = (uint32_t)n};
+    uint32_t *words = mem_zalloc(sizeof(*words) * QUEUE_TREE_WORDS(n));
+    int r;
 
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        const struct queue_spec *s = object_as(queues[i], queue)->spec;
-
-        for (uint32_t k = 0; r == 0 && k < s->n_gpus; k++)
-            r = check_guaranteed(queues, n, queues[i], &s->gpus[k], err);
-        if (r == 0)
-            r = check_any(queues[i], err);
-        if (r == 0)
-            r = check_child_classes(queues, n, queues[i], err);
-        if (r == 0)
-            r = check_namespaces(queues, n, i, err);
-    }
+    queue_tree_init(&c.tree, words, c.n);
+    r = check_all(&c, err);
+    strmap_fini(&c.by_name);
+    strmap_fini(&c.first);
+    strmap_fini(&c.second);
+    mem_free(words);
     return r;
 }

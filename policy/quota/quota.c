@@ -19,15 +19,6 @@ const struct queue_gpus *quota_line(const struct object *q, const char *class_)
     return NULL;
 }
 
-static bool is_above(const struct quota_view *v, uint32_t above, uint32_t queue)
-{
-    for (; queue != NONE; queue = v->parent[queue]) {
-        if (queue == above)
-            return true;
-    }
-    return false;
-}
-
 static struct quota_answer check_limit(const struct quota_view *v, uint32_t queue, int64_t milli,
                                        bool all)
 {
@@ -46,66 +37,113 @@ static struct quota_answer check_limit(const struct quota_view *v, uint32_t queu
     return (struct quota_answer){0};
 }
 
-/* What a queue and those below it are guaranteed, do not use and do not lend. A queue that lends
- * may have one below that does not: the larger of its own rest and the sum of theirs is kept. */
-static int64_t kept_by(const struct quota_view *v, uint32_t queue, bool all)
+/* ---- what is kept
+ * ----------------------------------------------------------------------------------------------------
+ */
+void queue_tree_init(struct queue_tree *t, uint32_t *words, uint32_t n)
+{
+    t->parent = words;
+    t->child = words + n;
+    t->sibling = t->child + n + 1;
+    t->order = t->sibling + n;
+}
+
+void queue_tree_children(struct queue_tree *t, uint32_t n)
+{
+    uint32_t first = n, last = n;
+
+    for (uint32_t i = 0; i <= n; i++)
+        t->child[i] = NONE;
+    for (uint32_t i = n; i-- > 0;) {
+        uint32_t *head = &t->child[t->parent[i] == NONE ? n : t->parent[i]];
+
+        t->sibling[i] = *head;
+        *head = i;
+    }
+    /* From the root down, written from the end. Who is in a cycle is in no order. */
+    for (uint32_t i = t->child[n]; i != NONE; i = t->sibling[i])
+        t->order[--first] = i;
+    while (last > first)
+        for (uint32_t i = t->child[t->order[--last]]; i != NONE; i = t->sibling[i])
+            t->order[--first] = i;
+    for (uint32_t i = 0; first > 0 && i < n - first; i++)
+        t->order[i] = t->order[first + i];
+    for (uint32_t i = n - first; i < n; i++)
+        t->order[i] = NONE;
+}
+
+/* What a queue is guaranteed, does not use and does not lend. */
+static int64_t kept_own(const struct quota_view *v, uint32_t queue, bool all)
 {
     const struct queue_spec *s = object_as(v->queues[queue], queue)->spec;
     const struct queue_gpus *g = quota_line(v->queues[queue], all ? "" : v->class_name);
-    int64_t own = 0, below = 0;
+    int64_t own;
 
-    if (g && g->guaranteed && (!s->lend || QUOTA_GIVEN(g, lendLimit))) {
-        own = g->guaranteed * 1000 - v->held(v, queue, all);
-        if (s->lend)
-            own -= g->lendLimit * 1000;
-    }
-    for (uint32_t i = 0; i < v->n; i++) {
-        if (v->parent[i] == queue)
-            below += kept_by(v, i, all);
-    }
-    own = own > 0 ? own : 0;
-    return own > below ? own : below;
+    if (!g || !g->guaranteed || (s->lend && !QUOTA_GIVEN(g, lendLimit)))
+        return 0;
+    own = g->guaranteed * 1000 - v->held(v, queue, all);
+    if (s->lend)
+        own -= g->lendLimit * 1000;
+    return own > 0 ? own : 0;
 }
 
-/* The same of all others, seen from `queue`: of those that branch off the path from it to the root.
- */
+/* A queue that lends may have one below that does not: the larger of its own rest and the sum of
+ * theirs is kept. One pass for all queues: asked for each, a thousand queues cost seconds. */
+static const struct quota_kept *kept(const struct quota_view *v, bool all)
+{
+    struct quota_kept *k = v->kept[all];
+
+    if (k->at == v->at)
+        return k;
+    memset(k->below, 0, sizeof(*k->below) * (v->n + 1));
+    for (uint32_t i = 0; i < v->n && v->tree.order[i] != NONE; i++) {
+        uint32_t q = v->tree.order[i];
+        int64_t own = kept_own(v, q, all);
+
+        k->kept[q] = own > k->below[q] ? own : k->below[q];
+        k->below[v->tree.parent[q] == NONE ? v->n : v->tree.parent[q]] += k->kept[q];
+    }
+    k->at = v->at;
+    return k;
+}
+
+/* The same of all others, seen from `queue`: of those below it, and of those that branch off the
+ * path from it to the root. */
 static int64_t kept_for_others(const struct quota_view *v, uint32_t queue, bool all)
 {
-    int64_t sum = 0;
+    const struct quota_kept *k = kept(v, all);
+    int64_t sum = k->below[queue == NONE ? v->n : queue];
 
-    for (uint32_t i = 0; i < v->n; i++) {
-        if (!is_above(v, i, queue) && (v->parent[i] == NONE || is_above(v, v->parent[i], queue)))
-            sum += kept_by(v, i, all);
-    }
+    for (; queue != NONE; queue = v->tree.parent[queue])
+        sum += k->below[v->tree.parent[queue] == NONE ? v->n : v->tree.parent[queue]] -
+               k->kept[queue];
     return sum;
 }
 
 /* One step up: is it within what `queue` is guaranteed, besides what branches off the way up to it
- * keep? via: the branch that asks, or NONE; *kept sums up what was kept below. */
+ * keep? via: the branch that asks, or NONE; *sum adds up what was kept below. */
 static bool covers(const struct quota_view *v, uint32_t queue, uint32_t via, int64_t milli,
-                   bool all, int64_t *kept)
+                   bool all, int64_t *sum)
 {
     const struct queue_gpus *g = quota_line(v->queues[queue], all ? "" : v->class_name);
+    const struct quota_kept *k = kept(v, all);
 
-    for (uint32_t i = 0; i < v->n; i++) {
-        if (v->parent[i] == queue && i != via)
-            *kept += kept_by(v, i, all);
-    }
-    return g && v->held(v, queue, all) + milli + *kept <= g->guaranteed * 1000;
+    *sum += k->below[queue] - (via == NONE ? 0 : k->kept[via]);
+    return g && v->held(v, queue, all) + milli + *sum <= g->guaranteed * 1000;
 }
 
 /* Nobody's guarantee: of what is free, others may keep a part. */
 static struct quota_answer check_rest(const struct quota_view *v, uint32_t queue, int64_t milli,
                                       bool all)
 {
-    int64_t capacity = all ? v->capacity_all : v->capacity, held, kept;
+    int64_t capacity = all ? v->capacity_all : v->capacity, held, others;
 
     if (capacity < 0)
         return (struct quota_answer){0};
-    kept = kept_for_others(v, queue, all);
+    others = kept_for_others(v, queue, all);
     held = v->held(v, NONE, all);
-    if (kept > 0 && held + milli > capacity - kept)
-        return (struct quota_answer){REASON_QUOTA_GUARANTEED, "",  kept,
+    if (others > 0 && held + milli > capacity - others)
+        return (struct quota_answer){REASON_QUOTA_GUARANTEED, "",  others,
                                      capacity - held,         all, false};
     return (struct quota_answer){0};
 }
@@ -116,18 +154,18 @@ static struct quota_answer check_rest(const struct quota_view *v, uint32_t queue
 struct quota_answer quota_check(const struct quota_view *v, uint32_t queue, int64_t milli)
 {
     bool ask_class = true, ask_all = true;
-    int64_t kept = 0, kept_all = 0;
+    int64_t sum = 0, sum_all = 0;
     struct quota_answer r = {0};
 
-    for (uint32_t q = queue, via = NONE; q != NONE && ask_class; via = q, q = v->parent[q]) {
+    for (uint32_t q = queue, via = NONE; q != NONE && ask_class; via = q, q = v->tree.parent[q]) {
         r = check_limit(v, q, milli, false);
         if (r.reason == REASON_NONE && ask_all)
             r = check_limit(v, q, milli, true);
         if (r.reason != REASON_NONE)
             return r;
-        if (covers(v, q, via, milli, false, &kept))
+        if (covers(v, q, via, milli, false, &sum))
             ask_class = ask_all = false;
-        else if (ask_all && covers(v, q, via, milli, true, &kept_all))
+        else if (ask_all && covers(v, q, via, milli, true, &sum_all))
             ask_all = false;
     }
     if (ask_class)
@@ -150,8 +188,10 @@ static int64_t held_by_accounts(const struct quota_view *v, uint32_t queue, bool
 struct quota_view quota_view_pool(const struct pool *p, uint32_t class_)
 {
     return (struct quota_view){.queues = p->docs[KIND_QUEUE].v,
-                               .parent = p->queue_parent,
+                               .tree = p->queue_tree,
                                .n = p->n_queues,
+                               .at = p->changes,
+                               .kept = {&p->kept[class_], &p->kept[p->n_account_classes]},
                                .held = held_by_accounts,
                                .capacity = p->capacity[class_],
                                .capacity_all = p->capacity[p->n_account_classes],
@@ -183,7 +223,7 @@ static void sum_up(struct quota_callback *c, const struct quota_view *v, uint32_
                    int64_t held)
 {
     c->sum[v->n * 2 + all] += held;
-    for (; queue != NONE; queue = v->parent[queue])
+    for (; queue != NONE; queue = v->tree.parent[queue])
         c->sum[queue * 2 + all] += held;
 }
 
@@ -194,21 +234,34 @@ void quota_callback_init(struct quota_callback *c, struct quota_view *ret, const
                          void *arg)
 {
     bool any = false; /* does a line ask for GPUs of any class? */
+    struct strmap by_name = {0};
 
-    c->parent = mem_zalloc(sizeof(*c->parent) * (n + 1));
-    c->sum = mem_zalloc(sizeof(*c->sum) * (n + 1) * 2);
+    c->words = mem_zalloc(sizeof(*c->words) * QUEUE_TREE_WORDS(n));
+    c->sum = mem_zalloc(sizeof(*c->sum) * ((n + 1) * 2 + (2 * n + 1) * 2));
     *ret = (struct quota_view){.queues = queues,
-                               .parent = c->parent,
                                .n = (uint32_t)n,
+                               .at = 1,
+                               .kept = {&c->kept[0], &c->kept[1]},
                                .held = held_by_callback,
                                .capacity = -1,
                                .capacity_all = -1,
                                .arg = c,
                                .class_name = class_};
+    for (size_t i = 0; i < 2; i++) {
+        c->kept[i] = (struct quota_kept){.kept = c->sum + (n + 1) * 2 + (2 * n + 1) * i};
+        c->kept[i].below = c->kept[i].kept + n;
+    }
+    queue_tree_init(&ret->tree, c->words, (uint32_t)n);
+    for (uint32_t i = 0; i < n; i++)
+        strmap_set(&by_name, queues[i]->meta->name, i);
     for (size_t i = 0; i < n; i++) {
-        c->parent[i] = quota_place(queues, n, object_as(queues[i], queue)->spec->parent);
+        const char *parent = object_as(queues[i], queue)->spec->parent;
+
+        ret->tree.parent[i] = *parent ? strmap_get(&by_name, parent) : NONE;
         any |= quota_line(queues[i], "") != NULL;
     }
+    strmap_fini(&by_name);
+    queue_tree_children(&ret->tree, (uint32_t)n);
     for (uint32_t i = 0; i <= n; i++) {
         const char *name = i < n ? queues[i]->meta->name : "";
 
@@ -220,7 +273,7 @@ void quota_callback_init(struct quota_callback *c, struct quota_view *ret, const
 
 void quota_callback_fini(struct quota_callback *c)
 {
-    mem_free(c->parent);
+    mem_free(c->words);
     mem_free(c->sum);
 }
 
