@@ -72,6 +72,8 @@ struct queue_use {
 };
 void pool_set_use(struct pool *p, const struct queue_use *v, size_t n);
 uint64_t pool_nodes(const struct pool *p);
+/* What one decision looks at: targets, and groups of equal nodes on them. */
+size_t policy_rows(const struct pool *p);
 /* Whole GPUs × 1000 that are free and usable, over all targets (for tests and status). */
 int64_t pool_free_gpu_milli(const struct pool *p, const char *class_or_null);
 
@@ -90,7 +92,14 @@ struct place_request {
     /* It has to leave where it is: what its policy's order asks to wait for (times, thresholds)
      * does not hold it up. What is earlier in the order is still preferred. */
     bool at_once;
+    struct memo *memo; /* shares refusals with those that ask for the same; NULL: none */
 };
+/* Refusals of one cycle, remembered while the pool stays as it is: the answers are the same as
+ * without, and cost less. At most 64 MB. What a decision from it points to lives until the next one
+ * is asked for after the pool has changed: it is told at once, or copied. */
+struct memo *policy_memo_create(void);
+struct memo *policy_memo_destroy(struct memo *m);
+uint64_t policy_memo_hits(const struct memo *m);
 /* Decides and records; does not change the pool. *ret_decision (in arena a, at most
  * LIMIT_DECISION_MAX_BYTES encoded) is a full `struct decision_spec`; when it is placed,
  * *ret_placement is what pool_hold would hold (else NULL). Returns 0 also when nothing fits: that
@@ -115,6 +124,32 @@ struct cycle_item {
 int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now_ms, uint64_t seed,
                  int64_t log_index, const char *revision, size_t max_placed, struct arena *a,
                  struct err *err) MUST_CHECK;
+
+/* The same a turn at a time, for more than can be done at once. Workloads wait in lanes: the first
+ * `lane` bytes of their key are their lane's, the others their place in it. What each lane begins
+ * with is given to the turns; whose turn it is follows from those heads and the pool, which may
+ * change in between. */
+struct wait_key {
+    unsigned char p[1024];
+    size_t n, lane;
+};
+void policy_wait_key(const struct object *workload, struct wait_key *ret);
+struct turns;
+struct turns *policy_turns_create(struct pool *p); /* p must outlive it */
+struct turns *policy_turns_destroy(struct turns *t);
+/* A further lane; returns its number, from 0. Heads are borrowed until they are replaced. */
+size_t policy_turns_lane(struct turns *t, const struct object *head);
+/* The lane whose head is next, SIZE_MAX when all are empty; its position within its queue. */
+size_t policy_turns_next(struct turns *t, int64_t *ret_position);
+/* Its head has had its turn: it waits on, holds a place now (and nothing else has changed), or was
+ * passed over. Then comes head, or nobody (NULL). */
+enum turn_end { TURN_WAITS, TURN_PLACED, TURN_GONE };
+void policy_turns_took(struct turns *t, size_t lane, enum turn_end end, const struct object *head);
+/* Decides on the head of that lane and holds its placement; then comes `next`. rq as for
+ * policy_place; `it` gets what was decided. */
+int policy_turn(struct pool *p, struct turns *t, size_t lane, struct cycle_item *it,
+                const struct object *next, const struct place_request *rq, struct arena *a,
+                struct err *err) MUST_CHECK;
 
 /* ---- preemption: planned once over all targets
  * ---------------------------------------------------------------- */

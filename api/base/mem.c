@@ -132,6 +132,11 @@ size_t arena_used(const struct arena *a)
     return a->used;
 }
 
+size_t arena_room(const struct arena *a)
+{
+    return a->limit - a->used;
+}
+
 void arena_set_soft(struct arena *a, bool soft)
 {
     a->soft = soft;

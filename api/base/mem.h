@@ -41,6 +41,7 @@ struct arena *arena_create_sized(size_t first_bytes, size_t limit_bytes);
 struct arena *arena_destroy(struct arena *a); /* accepts NULL, returns NULL */
 void arena_reset(struct arena *a);            /* keeps the first chunk */
 size_t arena_used(const struct arena *a);
+size_t arena_room(const struct arena *a); /* what may still be taken; each piece rounded up to 16 */
 /* Zeroed, 16-byte aligned. Past the limit: NULL when `arena_set_soft` was called, else abort. */
 void *arena_alloc(struct arena *a, size_t n);
 void arena_set_soft(struct arena *a, bool soft);

@@ -53,6 +53,8 @@ static void sleep_now(struct brain *b)
 {
     b->leads = false;
     timer_stop(&b->cycle_timer);
+    cycle_drop(b);
+    waiting_drop(b);
     sites_drop(b);
     drivers_drop(b);
     movers_drop(b);
@@ -271,6 +273,7 @@ void brain_status(struct brain *b, struct buf *out)
     (void)cJSON_AddNumberToObject(j, "nominations", (double)b->preempts.n_nominees);
     (void)cJSON_AddNumberToObject(j, "cycles", (double)b->cycles);
     (void)cJSON_AddNumberToObject(j, "decided", (double)b->decided);
+    (void)cJSON_AddNumberToObject(j, "sliceMaxMs", (double)b->slice_max_ms);
     (void)cJSON_AddNumberToObject(j, "placed", (double)b->placed);
     (void)cJSON_AddNumberToObject(j, "placementsRefused", (double)b->refused);
     list_for_each (it, &b->sites) {
@@ -300,6 +303,8 @@ void brain_metrics(struct brain *b, struct buf *out)
         "# TYPE hanse_scheduler_cycles_total counter\nhanse_scheduler_cycles_total %llu\n"
         "# HELP hanse_decisions_total decisions made by this member\n"
         "# TYPE hanse_decisions_total counter\nhanse_decisions_total %llu\n"
+        "# HELP hanse_scheduler_slice_max_seconds longest time that a cycle held the loop\n"
+        "# TYPE hanse_scheduler_slice_max_seconds gauge\nhanse_scheduler_slice_max_seconds %g\n"
         "# HELP hanse_placements_total workloads placed\n"
         "# TYPE hanse_placements_total counter\nhanse_placements_total %llu\n"
         "# HELP hanse_placements_refused_total decisions that no longer held when applied\n"
@@ -309,7 +314,7 @@ void brain_metrics(struct brain *b, struct buf *out)
         "# HELP hanse_brake 1 while too many targets are silent\n# TYPE hanse_brake "
         "gauge\nhanse_brake %d\n",
         (unsigned long long)b->cycles, (unsigned long long)b->decided,
-        (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers, b->frozen);
+        (double)b->slice_max_ms / 1000, (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers, b->frozen);
     moves_metrics(b, out);
     orphans_metrics(b, out);
     if (list_empty(&b->sites))

@@ -151,10 +151,15 @@ struct brain {
     struct list adrift; /* drivers whose Target is not there */
     void *drivers;      /* tsearch tree by uid */
     unsigned n_drivers, under_way;
+    struct waiting {
+        struct tree *queued, *stopped; /* Workloads by policy_wait_key */
+        struct tree *resume; /* by lane: whom the last cycle would have looked at next */
+    } waiting;
+    struct cycle *cycle; /* under way, or NULL */
     bool cycle_wanted, cycle_posted;
     unsigned cycle_in_flight;
     struct timer cycle_timer;
-    uint64_t cycles, placed, refused, decided;
+    uint64_t cycles, placed, refused, decided, slice_max_ms;
     struct list movers; /* move/mover.c */
     void *movers_by_uid;
     struct list *movers_of; /* by hash of their workload: MOVER_BUCKETS lists, made when needed */
@@ -193,8 +198,30 @@ void scheduler_change(struct brain *b, enum kind_id kind, const struct object *b
 void scheduler_reach(struct brain *b, const char *target, bool reachable);
 void scheduler_node(struct brain *b, const struct object *node); /* as it is to be used now */
 void scheduler_want(struct brain *b);
+/* A step of the machine of a workload that holds nothing. */
+void scheduler_step(struct brain *b, const struct object *o, enum run_step step,
+                    const char *reason, const char *message);
 /* Proposes what was decided about one workload: its place, or why it waits. */
 void scheduler_tell(struct brain *b, const struct cycle_item *it);
+
+/* ---- cycle.c: over those who wait, in slices
+ * ----------------------------------------------------------------------------------------------- */
+void cycle_post(struct brain *b); /* one begins soon, unless one is under way */
+void cycle_drop(struct brain *b); /* ends the one under way */
+
+/* ---- waiting.c: who waits for a place
+ * ----------------------------------------------------------------------------------------------- */
+/* It waits for the scheduler. Who is on its way from one place to another waits for its mover. */
+bool workload_queued(const struct object *o);
+/* Stopped by its partition policy, and its owner holds it: queued, so that letting go starts it. */
+bool workload_stopped_held(const struct object *o);
+struct tree *waiting_tree(void); /* empty; of Workloads */
+void waiting_reset(struct brain *b);
+void waiting_change(struct brain *b, const struct object *before, const struct object *after);
+void waiting_drop(struct brain *b);
+/* After o in its lane; the first of the lane after that of o (NULL: of all). NULL: nobody. */
+const struct object *waiting_next(const struct tree *queued, const struct object *o);
+const struct object *waiting_lane(const struct tree *queued, const struct object *o);
 
 /* ---- sites.c
  * ----------------------------------------------------------------------------------------------------------
@@ -326,8 +353,11 @@ void causes_change(struct brain *b, enum kind_id kind, const struct object *befo
 /* Its target is lost for longer than it accepts: begins a Migration when something has room. */
 bool causes_replace(struct brain *b, const struct object *workload);
 
-/* After a cycle over the queue: room for those who may preempt. Items in queue order. */
-void preempt_cycle(struct brain *b, const struct cycle_item *items, size_t n);
+/* After a cycle over the queue: room for those who may preempt, the first CYCLE_ROOM that wait for
+ * it, in queue order. */
+#define CYCLE_ROOM 96 /* of those who wait for room: more than may have been looked at in vain */
+bool preempt_waits(const struct cycle_item *it); /* for room that others hold */
+void preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n);
 void preempt_nominee(struct brain *b, const struct object *workload); /* as the root now has it */
 void preempt_tick(struct brain *b);
 void preempt_reset(struct brain *b);

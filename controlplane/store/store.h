@@ -29,6 +29,10 @@ const void *tree_get(const struct tree *t, struct slice key);
 struct tree *tree_put(const struct tree *t, struct slice key,
                       const void *value); /* new version; takes its own ref of value */
 struct tree *tree_del(const struct tree *t, struct slice key); /* new version, also when absent */
+/* The same, but the caller's reference is handed over, so that nodes that nobody else sees are
+ * changed in place. */
+struct tree *tree_put_own(struct tree *t, struct slice key, const void *value) MUST_CHECK;
+struct tree *tree_del_own(struct tree *t, struct slice key) MUST_CHECK;
 uint64_t tree_count(const struct tree *t);
 /* In key order from the first key >= start; each() returns false to stop. */
 void tree_scan(const struct tree *t, struct slice start,

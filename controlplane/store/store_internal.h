@@ -9,11 +9,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* ---- tree: the same as tree_put and tree_del, but the caller's reference is handed over, so that
- * nodes that nobody else sees are changed in place. */
-struct tree *tree_put_own(struct tree *t, struct slice key, const void *value) MUST_CHECK;
-struct tree *tree_del_own(struct tree *t, struct slice key) MUST_CHECK;
-
 static inline struct slice key_str(const char *s)
 {
     return slice_make(s, strlen(s));

@@ -588,7 +588,8 @@ void decision_record(struct place *pl, struct decision_spec **ret_decision,
         d->message =
             arena_strdup(pl->a, pl->message[0] ? pl->message : reason_sentence(pl->pending));
     }
-    used = add_names(pl, d) + strlen(d->workload) + strlen(d->workloadUid) + strlen(d->revision) +
+    used = add_names(pl, d) + RECORD_NAME_BYTES(strlen(d->workload)) +
+           RECORD_NAME_BYTES(strlen(d->workloadUid)) + strlen(d->revision) +
            strlen(d->policy) + strlen(d->queue) + strlen(d->message) + strlen(d->reason) +
            18 * FIELD_BYTES;
     add_candidates(pl, d, used);

@@ -187,10 +187,14 @@ int policy_place(const struct pool *cp, const struct place_request *rq, struct a
                  struct err *err)
 {
     struct pool *p = pool_settle(cp);
-    struct place *pl = arena_new(a, struct place);
+    struct place *pl;
     struct hold *room = pool_nominated(p, rq->workload->meta->uid);
     int r;
 
+    *ret_placement = NULL;
+    if (rq->memo && (*ret_decision = memo_find(rq->memo, p, rq, a)) != NULL)
+        return 0;
+    pl = arena_new(a, struct place);
     /* Room that is being made for it holds against others, not against itself. */
     if (room && room->off)
         room = NULL;
@@ -199,6 +203,8 @@ int policy_place(const struct pool *cp, const struct place_request *rq, struct a
     r = place_look(pl, p, rq, a, err);
     if (r == 0)
         decision_record(pl, ret_decision, ret_placement);
+    if (r == 0 && rq->memo && !*ret_placement)
+        memo_keep(rq->memo, pl, *ret_decision);
     if (room)
         hold_switch(p, room, true);
     return r;

@@ -70,6 +70,21 @@ void quota_callback_fini(struct quota_callback *c);
 uint32_t quota_place(const struct object *const *queues, size_t n, const char *name); /* or NONE */
 const struct queue_gpus *quota_line(const struct object *queue, const char *class_);  /* or NULL */
 
+/* ---- queue/
+ * --------------------------------------------------------------------------------------------------
+ */
+#define TURNS_MAX_BYTES ((size_t)4 << 30)
+int wait_cmp(const void *a, const void *b); /* of cycle_items, as their keys compare */
+bool wait_same_lane(const struct object *a, const struct object *b);
+struct place;
+struct memo;
+/* What was kept of one that asks for the same, made this one's own; NULL: to be worked out. */
+struct decision_spec *memo_find(struct memo *m, const struct pool *p,
+                                const struct place_request *rq, struct arena *a);
+void memo_keep(struct memo *m, const struct place *pl, const struct decision_spec *d);
+/* What a record reserves for a name, so that those who differ by it alone get the same record. */
+#define RECORD_NAME_BYTES(n) (((n) / 64 + 1) * 64)
+
 /* ---- window.c
  * -----------------------------------------------------------------------------------------------
  */
@@ -212,7 +227,7 @@ struct place {
 /* place.c: reads, looks at every target and chooses; decision_record makes the answer. */
 int place_look(struct place *pl, const struct pool *p, const struct place_request *rq,
                struct arena *a, struct err *err) MUST_CHECK;
-int64_t pool_priority(const struct pool *p, const struct workload_spec *s); /* cycle.c */
+int64_t pool_priority(const struct pool *p, const struct workload_spec *s); /* queue/cycle.c */
 /* request.c */
 void place_begin(struct place *pl); /* reads the workload and the policies */
 /* What of the expected run is done, at speed 1: all that was not lost, as far as its newest

@@ -137,6 +137,26 @@ static void read_progress(struct place *pl)
     pl->left_h = pl->done_h < pl->duration_h ? pl->duration_h - pl->done_h : 0;
 }
 
+static bool refuse(struct place *pl, enum reason r, const char *what)
+{
+    pl->pending = r;
+    (void)snprintf(pl->message, sizeof(pl->message), "%s%s%s", what, what[0] ? ": " : "",
+                   reason_sentence(r));
+    return true;
+}
+
+/* At most that is taken from the arena from here on: a row and a sentence for each target and group,
+ * what gangs are looked for with on each node, and what a placement and its record hold. */
+static size_t scratch_bytes(const struct place *pl)
+{
+    const struct table *t = &pl->p->t;
+    size_t bytes = ((size_t)512 << 10) + (size_t)pl->cap_rows * (sizeof(struct row) + 512);
+
+    bytes += (size_t)t->n_classes * (sizeof(struct quota_answer) + 64);
+    bytes += (size_t)pl->need.workers * (sizeof(struct assignment) + 512 + 8 * pl->need.count);
+    return pl->need.workers > 1 ? bytes + (size_t)t->n_members * 256 : bytes;
+}
+
 void place_begin(struct place *pl)
 {
     const struct workload *w = object_as(pl->obj, workload);
@@ -156,22 +176,18 @@ void place_begin(struct place *pl)
     pl->queue_name =
         pl->queue == NONE ? pl->spec->queue : pl->p->docs[KIND_QUEUE].v[pl->queue]->meta->name;
     read_progress(pl);
+    pl->cap_rows = pl->p->t.n_groups + pl->p->t.n_targets;
+    if (scratch_bytes(pl) > arena_room(pl->a)) {
+        (void)refuse(pl, REASON_TOO_LARGE, "");
+        return;
+    }
     pl->quota = arena_array(pl->a, struct quota_answer, pl->p->t.n_classes);
     pl->quota_known = arena_array(pl->a, bool, pl->p->t.n_classes);
-    pl->cap_rows = pl->p->t.n_groups + pl->p->t.n_targets;
     pl->rows = arena_array(pl->a, struct row, pl->cap_rows + 1);
 }
 
 /* ---- refusals that no target can change
  * ------------------------------------------------------------------------ */
-static bool refuse(struct place *pl, enum reason r, const char *what)
-{
-    pl->pending = r;
-    (void)snprintf(pl->message, sizeof(pl->message), "%s%s%s", what, what[0] ? ": " : "",
-                   reason_sentence(r));
-    return true;
-}
-
 static void window_closed(struct place *pl, const struct window_answer *w, int64_t held,
                           int64_t milli)
 {
@@ -252,6 +268,8 @@ bool place_refused(struct place *pl)
 {
     const struct workload_spec *s = pl->spec;
 
+    if (pl->pending != REASON_NONE)
+        return true;
     if (s->suspend)
         return refuse(pl, REASON_SUSPENDED, "");
     if (s->queue[0] && pl->queue == NONE)

@@ -264,6 +264,13 @@ uint64_t pool_nodes(const struct pool *p)
     return p->docs[KIND_NODE].n;
 }
 
+size_t policy_rows(const struct pool *cp)
+{
+    const struct table *t = &pool_settle(cp)->t;
+
+    return (size_t)t->n_targets + t->n_groups;
+}
+
 int64_t pool_free_gpu_milli(const struct pool *cp, const char *class_or_null)
 {
     const struct table *t = &pool_settle(cp)->t;

@@ -127,15 +127,15 @@ static void plan_propose(struct brain *b, const struct place_request *rq,
 }
 
 /* True when a plan was proposed. */
-static bool look(struct brain *b, const struct cycle_item *it)
+static bool look(struct brain *b, const struct object *w, int64_t position)
 {
     AUTO_ARENA a = arena_create(1u << 28);
-    struct place_request rq = {.workload = it->workload,
+    struct place_request rq = {.workload = w,
                                .now_ms = loop_wall_ms(b->loop),
                                .seed = loop_random_u64(b->loop) >> 12,
                                .log_index = (int64_t)root_index(b->root),
                                .revision = root_revision(b->root),
-                               .queue_position = it->position};
+                               .queue_position = position};
     struct preempt_plan *plan = NULL;
     struct err err;
 
@@ -152,7 +152,13 @@ static bool look(struct brain *b, const struct cycle_item *it)
     return true;
 }
 
-void preempt_cycle(struct brain *b, const struct cycle_item *items, size_t n)
+bool preempt_waits(const struct cycle_item *it)
+{
+    return it->decision && !it->placement &&
+           !object_as(it->workload, workload)->status->nominated && waits_for_room(it->decision);
+}
+
+void preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n)
 {
     struct preempts *p = &b->preempts;
     uint64_t now = loop_now_ms(b->loop);
@@ -161,19 +167,14 @@ void preempt_cycle(struct brain *b, const struct cycle_item *items, size_t n)
     p->waiting = false;
     if (b->frozen || !b->pool || root_feature_level(b->root) < FEATURE_MOVES)
         return;
-    for (size_t i = 0; i < n; i++) {
-        const struct object *w = items[i].workload;
-        const struct workload_status *s = object_as(w, workload)->status;
-        if (!items[i].decision || items[i].placement || !waits_for_room(items[i].decision) ||
-            s->nominated)
-            continue;
-        p->waiting = true;
-        if (p->planning || looks == LOOKS_PER_CYCLE)
-            return;
-        if (in_vain(p, w->meta->uid, now))
+    p->waiting = n > 0;
+    for (size_t i = 0; i < n && !p->planning && looks < LOOKS_PER_CYCLE; i++) {
+        const struct object *w = root_workload_by_uid(b->root, waiting[i].workload->meta->uid);
+        if (!w || !workload_queued(w) || object_as(w, workload)->status->nominated ||
+            in_vain(p, w->meta->uid, now))
             continue;
         looks++;
-        if (!look(b, &items[i]))
+        if (!look(b, w, waiting[i].position))
             vain_add(p, w->meta->uid, now);
     }
 }

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #define NOW 1764547200000 /* 2025-12-01T00:00:00Z, a Monday */
-#define WORLD_MAX 128
+#define WORLD_MAX 8192
 
 struct world {
     struct pool *p;

@@ -28,6 +28,7 @@ static const struct reason_case cases[REASON_NR] = {
     [REASON_CHOSEN] = {.answer = TOLD},
     [REASON_LOWER_SCORE] = {.answer = TOLD},
     [REASON_NO_TARGETS] = {.answer = NEVER},
+    [REASON_TOO_LARGE] = {.answer = NEVER},
     [REASON_RESIDENCY] = {.answer = NEVER},
     [REASON_CERTIFICATION] = {.answer = NEVER},
     [REASON_COMPLIANCE] = {.answer = NEVER},
