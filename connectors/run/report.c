@@ -25,6 +25,8 @@ void run_report_print(const struct run_report *r, struct buf *out)
         cJSON_AddBoolToObject(j, "neverStarted", true);
     if (r->unsealed)
         cJSON_AddBoolToObject(j, "unsealed", true);
+    if (r->gone)
+        cJSON_AddBoolToObject(j, "gone", true);
     if (r->checkpoint.present) {
         cJSON *c = cJSON_AddObjectToObject(j, "checkpoint");
         cJSON_AddNumberToObject(c, "step", (double)r->checkpoint.step);
@@ -95,6 +97,7 @@ int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err
         r.ready = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "ready"));
         r.never_started = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "neverStarted"));
         r.unsealed = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "unsealed"));
+        r.gone = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "gone"));
         seal_read(cJSON_GetObjectItemCaseSensitive(j, "checkpoint"), &r.checkpoint);
         text(j, "reason", r.reason, sizeof r.reason);
         text(j, "message", r.message, sizeof r.message);

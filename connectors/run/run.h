@@ -37,6 +37,7 @@ struct run_report { /* of one worker */
     bool never_started; /* ENDED: no process of the program ever was */
     bool stuck;         /* not told: the store hangs, and with it a thread of this process */
     bool unsealed;      /* ENDED: its runner died before it could seal what was saved last */
+    bool gone;          /* ENDING: no process is left; what was saved last is being sealed */
     struct checkpoint_sealed checkpoint; /* newest */
     char reason[64], message[256];
 };
@@ -50,6 +51,8 @@ void run_report_lease_lost(struct run_report *r);
 #define RUN_EXIT_FILE                                                                              \
     "exit.json" /* a report as well: the program has exited, the tree may live                     \
                  */
+
+#define RUN_WILL_FILE "will" /* will_linux.h */
 
 #define RUN_RESUME_LATEST "latest"
 #define RUN_NOT_SEALED "NotSealed" /* reason: what was saved last is not in the store */
@@ -99,6 +102,7 @@ struct runner;
 int runner_create(struct loop *l, const struct runner_config *cfg, struct runner **ret,
                   struct err *err) MUST_CHECK;
 void runner_stop(struct runner *r, int signo, uint64_t grace_ms);
+void runner_signal(struct runner *r, int signo); /* for the program alone; asks for no end */
 
 /* `hanse run …`; argv[0] is "run". Exit status: the program's, 128 + signal, 126/127 as the
  * shell's. */
@@ -115,11 +119,25 @@ int run_scratch_default(const char *base, struct arena *m, const char **ret,
 /* ---- parts that are plain Linux programs
  * ------------------------------------------------------------------ */
 /* Forks: 0 in the child, which is the shim. The parent is its guard: it waits, hands signals on,
- * and when the shim dies without a word it ends the tree, finds out how the program ended, and
- * writes end.json. It never returns. ret_will: where the shim leaves its will. */
+ * and when the shim dies without a word, or lets its deadline pass, it ends the tree, finds out how
+ * the program ended, and writes end.json. It never returns. ret_will: where the shim leaves its
+ * will. */
 #define RUN_WILL_MAX 4160
-int guard_split(const char *dir, const char *marker, const char *group, char ret_will[RUN_WILL_MAX],
+struct guard_spec {
+    const char *dir, *marker, *group; /* as of runner_config */
+    uint64_t lease_until_ms;          /* CLOCK_BOOTTIME, until the shim tells another; 0 = none */
+};
+int guard_split(const struct guard_spec *g, char ret_will[RUN_WILL_MAX],
                 struct err *err) MUST_CHECK;
+/* What a program may be asked without being stopped, to save above all: guard and shim hand it on.
+ * Slurm's --signal sends any of them. */
+#define RUN_SIGNALS 5
+extern const int run_signals[RUN_SIGNALS];
+void guard_deadline_tell(uint64_t until_ms, bool lost); /* in the shim: to its guard */
+/* Until when the program may live, whoever has to see to it: the shim until then, its guard and the
+ * agent so long after it. They fit into the kill time of 5 s that the hub adds (driver.c). */
+#define GUARD_MARGIN_MS 1000
+#define AGENT_MARGIN_MS 2000
 /* Joins the group, dies with its parent, puts itself into the will, becomes argv. Returns only the
  * exit status of a failure. */
 int enter_exec(const char *group, int64_t parent, const char *will, const char *const *argv);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct args {
@@ -29,7 +30,8 @@ static const char usage[] =
     "\n"
     "Runs COMMAND and takes its whole process tree down with it: what it started in the\n"
     "background ends when it ends. SIGTERM and SIGINT are handed on; after the grace\n"
-    "everything is killed. The exit status is COMMAND's, 128 + signal when a signal ended it,\n"
+    "everything is killed. SIGUSR1, SIGUSR2, SIGQUIT, SIGALRM and SIGWINCH are handed on, and\n"
+    "end nothing by themselves. The exit status is COMMAND's, 128 + signal when a signal ended it,\n"
     "127 when there is no such program.\n"
     "\n"
     "  --grace MS       from SIGTERM to SIGKILL (default 30000)\n"
@@ -193,6 +195,34 @@ static void shim_int(void *arg)
     runner_stop(s->runner, SIGINT, s->grace_ms);
 }
 
+struct passing { /* one of them */
+    struct shim *shim;
+    int signo;
+};
+
+static void shim_pass(void *arg)
+{
+    const struct passing *p = arg;
+
+    runner_signal(p->shim->runner, p->signo);
+}
+
+/* They are called by the running loop only: the runner is there by then. */
+static int shim_signals(struct shim *s, struct passing passing[RUN_SIGNALS], struct err *err)
+{
+    int rc = loop_signal(s->loop, SIGTERM, shim_term, s, err);
+
+    if (rc == 0)
+        rc = loop_signal(s->loop, SIGHUP, shim_term, s, err);
+    if (rc == 0)
+        rc = loop_signal(s->loop, SIGINT, shim_int, s, err);
+    for (size_t i = 0; rc == 0 && i < RUN_SIGNALS; i++) {
+        passing[i] = (struct passing){s, run_signals[i]};
+        rc = loop_signal(s->loop, run_signals[i], shim_pass, &passing[i], err);
+    }
+    return rc;
+}
+
 /* A run that never came to be has ended, too: the agent reads that like any other end. */
 static int shim_failed(struct loop *l, const struct args *a, const struct err *why)
 {
@@ -219,6 +249,7 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
 {
     struct err err;
     struct shim s = {.grace_ms = a->grace_ms};
+    struct passing passing[RUN_SIGNALS];
     struct runner_os *os = runner_os_linux();
     int status;
 
@@ -257,10 +288,7 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
                                                 .wait_go = a->wait_go},
                                 .done = shim_done,
                                 .arg = &s};
-    /* They are called by the running loop only: the runner is there by then. */
-    if (loop_signal(s.loop, SIGTERM, shim_term, &s, &err) < 0 ||
-        loop_signal(s.loop, SIGHUP, shim_term, &s, &err) < 0 ||
-        loop_signal(s.loop, SIGINT, shim_int, &s, &err) < 0)
+    if (shim_signals(&s, passing, &err) < 0)
         log_err(LOG_WARN, "run.signals", &err);
     if (runner_create(s.loop, &cfg, &s.runner, &err) < 0) {
         status = shim_failed(s.loop, a, &err);
@@ -278,6 +306,16 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
     }
     loop_uv_destroy(s.loop);
     return status;
+}
+
+/* Until the shim tells its guard itself; nothing runs by then. */
+static uint64_t lease_until(const struct args *a)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return a->lease_ms ? (a->from_ms && a->from_ms < now ? a->from_ms : now) + a->lease_ms : 0;
 }
 
 int run_main(int argc, char **argv)
@@ -329,7 +367,9 @@ int run_main(int argc, char **argv)
     for (char *p = name; *p; p++)
         *p = *p == '/' ? '.' : *p;
     tree_group_create(NULL, name, group);
-    if (guard_split(a.dir, marker, group, will, &err) < 0) {
+    const struct guard_spec guarded = {
+        .dir = a.dir, .marker = marker, .group = group, .lease_until_ms = lease_until(&a)};
+    if (guard_split(&guarded, will, &err) < 0) {
         (void)fprintf(stderr, "hanse run: %s\n", err.text);
         return 1;
     }

@@ -40,6 +40,21 @@ static struct runner_tree runner_tree(const struct runner *r)
                                 .watched = r->program ? process_pid(r->program) : 0};
 }
 
+/* For who looks after us, guard and agent: they enforce it should we stand still. */
+static void runner_tell_deadline(struct runner *r)
+{
+    uint64_t until = r->lease_until_ms;
+    bool lost = until != 0;
+
+    if (r->state >= RS_ENDING && (!until || r->kill_at_ms < until)) {
+        until = r->kill_at_ms;
+        lost = r->report.lease_lost;
+    }
+    if (r->state >= RS_SEALING)
+        until = 0;
+    r->cfg.os->ops->deadline_tell(r->cfg.os, r->cfg.will, until, lost);
+}
+
 void runner_renew(struct runner *r, uint64_t from_ms, uint64_t lease_ms)
 {
     uint64_t now = loop_now_ms(r->loop);
@@ -47,6 +62,7 @@ void runner_renew(struct runner *r, uint64_t from_ms, uint64_t lease_ms)
 
     if (r->lease_until_ms && until > r->lease_until_ms)
         r->lease_until_ms = until;
+    runner_tell_deadline(r);
     runner_tick(r);
 }
 
@@ -94,6 +110,7 @@ static void runner_finish(struct runner *r)
     buf_init(&b, 8192);
     r->state = RS_GONE;
     r->report.step = RUN_STEP_ENDED;
+    runner_tell_deadline(r);
     if (r->cfg.dir && !r->written) {
         run_report_print(&r->report, &b);
         (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, r->cfg.dir);
@@ -127,6 +144,9 @@ static void runner_seal(struct runner *r)
         return;
     }
     r->state = RS_SEALING;
+    r->report.gone = true;
+    runner_tell_deadline(r);
+    runner_tell(r, NULL);
     keeper_settle(r->keeper, !r->report.never_started);
     timer_start(&r->tick, 0);
 }
@@ -157,6 +177,7 @@ static void runner_begin_end(struct runner *r, int signo, uint64_t kill_at_ms)
     if (r->state == RS_ENDING) {
         if (kill_at_ms < r->kill_at_ms)
             r->kill_at_ms = kill_at_ms;
+        runner_tell_deadline(r);
         if (program_lives(r) && signo)
             process_signal(r->program, signo);
         return;
@@ -167,6 +188,7 @@ static void runner_begin_end(struct runner *r, int signo, uint64_t kill_at_ms)
     if (r->keeper)
         keeper_pause(r->keeper);
     r->kill_at_ms = kill_at_ms;
+    runner_tell_deadline(r);
     r->report.step = RUN_STEP_ENDING;
     if (program_lives(r) && signo)
         process_signal(r->program, signo);
@@ -183,6 +205,12 @@ void runner_stop(struct runner *r, int signo, uint64_t grace_ms)
     }
     runner_begin_end(r, signo, loop_now_ms(r->loop) + grace_ms);
     timer_start(&r->tick, 0);
+}
+
+void runner_signal(struct runner *r, int signo)
+{
+    if (program_lives(r))
+        process_signal(r->program, signo);
 }
 
 /* Also when guard and agent die with us, or the machine does: the next agent finds it. */
@@ -212,6 +240,9 @@ static void runner_look(struct runner *r)
         return;
     r->exited = true;
     FAILPOINT("shim.exit.before");
+    /* We have stood still, and our guard has ended it. */
+    if (r->lease_until_ms && loop_now_ms(r->loop) >= r->lease_until_ms)
+        run_report_lease_lost(&r->report);
     run_report_exit(&r->report, code, signo);
     if (r->cfg.dir)
         runner_note_exit(r);
@@ -503,6 +534,7 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
         rc = loop_signal(l, SIGCHLD, child_ended, r, err);
     if (rc < 0)
         goto fail;
+    runner_tell_deadline(r); /* ahead of the program */
     if (cfg->checkpoints.base && *cfg->checkpoints.base) {
         r->keeper = keeper_create(l, &cfg->checkpoints, runner_kept, r);
     } else {

@@ -57,6 +57,11 @@ struct runner_os_ops {
     /* The shim's will (will_linux.h): begins it anew; sets one of its flags. */
     int (*will_begin)(struct runner_os *os, const char *path, struct err *err);
     void (*will_flag)(struct runner_os *os, const char *path, char flag);
+    /* For the guard, and by the will for the agent, which enforce it when this process does not:
+     * the program may live until then (CLOCK_BOOTTIME). until 0: for ever, or nothing is left;
+     * lost: it is the lease that is over then. */
+    void (*deadline_tell)(struct runner_os *os, const char *will, uint64_t until_ms, bool lost);
+    uint64_t (*deadline_read)(struct runner_os *os, const char *dir); /* 0: none, or not known */
     /* What is known of the end of a worker whose shim died and of which nothing is left. False:
      * nothing. boot: this is the boot that it was started in. */
     bool (*last_words)(struct runner_os *os, const char *dir, bool boot, struct run_report *ret);

@@ -1,6 +1,7 @@
 /* See will_linux.h. The file: "PID START" at its beginning, written by the program-to-be itself, so
  * that a program which the will does not name has never run; one letter for each flag from
- * WILL_FLAGS on, by the shim. Not synced: it speaks of processes, and a machine that went down has
+ * WILL_FLAGS on, by the shim or its guard; from WILL_DEADLINE on, twice, until when the program may
+ * live. Not synced: it speaks of processes, and a machine that went down has
  * none. exit.json is, and goes before it. */
 #include "connectors/run/will_linux.h"
 
@@ -16,7 +17,13 @@
 #include <unistd.h>
 
 #define WILL_FLAGS 64
+#define WILL_DEADLINE 72
 #define WILL_MAX 128
+
+static void will_path(const char *dir, char out[RUN_WILL_MAX])
+{
+    (void)snprintf(out, RUN_WILL_MAX, "%.4000s/" WILL_FILE, dir);
+}
 
 int will_begin(struct runner_os *os, const char *path, struct err *err)
 {
@@ -57,6 +64,45 @@ void will_flag(struct runner_os *os, const char *path, char flag)
         (void)put(path, &flag, 1, flag == WILL_STOPPED ? WILL_FLAGS : WILL_FLAGS + 1);
 }
 
+void will_deadline_tell(struct runner_os *os, const char *path, uint64_t until_ms, bool lost)
+{
+    char s[WILL_MAX];
+    int n = snprintf(s, sizeof s, "%020llu %020llu\n", (unsigned long long)until_ms,
+                     (unsigned long long)until_ms);
+
+    (void)os;
+    guard_deadline_tell(until_ms, lost);
+    if (*path) /* a disk that takes nothing any more: then an agent that has restarted knows less */
+        (void)put(path, s, (size_t)n, WILL_DEADLINE);
+}
+
+/* Twice, because it may be read while it is written: never a mixture of two. */
+static uint64_t deadline_parse(const char *s, size_t n)
+{
+    char *end;
+    uint64_t a, b;
+
+    if (n < WILL_DEADLINE + 42 || s[WILL_DEADLINE] < '0')
+        return 0;
+    a = strtoull(s + WILL_DEADLINE, &end, 10);
+    if (*end != ' ')
+        return 0;
+    b = strtoull(end, &end, 10);
+    return *end == '\n' && a == b ? a : 0;
+}
+
+uint64_t will_deadline_read(struct runner_os *os, const char *dir)
+{
+    char path[RUN_WILL_MAX];
+    struct will w = {0};
+
+    (void)os;
+    will_path(dir, path);
+    for (int tries = 0; tries < 3 && !w.until_ms; tries++)
+        (void)will_read(path, &w);
+    return w.until_ms;
+}
+
 bool will_read(const char *path, struct will *ret)
 {
     char s[WILL_MAX] = "", *end;
@@ -74,12 +120,8 @@ bool will_read(const char *path, struct will *ret)
         ret->pid = 0;
     ret->stopped = s[WILL_FLAGS] == WILL_STOPPED;
     ret->lease_lost = s[WILL_FLAGS + 1] == WILL_LEASE_LOST;
+    ret->until_ms = deadline_parse(s, (size_t)n);
     return true;
-}
-
-static void will_path(const char *dir, char out[RUN_WILL_MAX])
-{
-    (void)snprintf(out, RUN_WILL_MAX, "%.4000s/" WILL_FILE, dir);
 }
 
 int64_t will_pid(struct runner_os *os, const char *dir)

@@ -7,17 +7,21 @@
 
 #include "connectors/run/run.h"
 
-#define WILL_FILE "will" /* in RANKDIR; without a folder it is in the guard's memory */
+#define WILL_FILE RUN_WILL_FILE /* in RANKDIR; without a folder it is in the guard's memory */
 
 struct will {
     int64_t pid; /* 0: no program ever was */
     uint64_t start;
     bool stopped, lease_lost;
+    uint64_t until_ms; /* 0 = none, or not known */
 };
 int will_begin(struct runner_os *os, const char *path, struct err *err) MUST_CHECK;
 /* By the process that becomes the program: its pid and when it was started. */
 bool will_program(const char *path);
 void will_flag(struct runner_os *os, const char *path, char flag);
+/* The guard hears of it first (guard_linux.c). */
+void will_deadline_tell(struct runner_os *os, const char *path, uint64_t until_ms, bool lost);
+uint64_t will_deadline_read(struct runner_os *os, const char *dir);
 /* False: there is none. */
 bool will_read(const char *path, struct will *ret);
 int64_t will_pid(struct runner_os *os, const char *dir);

@@ -78,7 +78,8 @@ struct worker {
     bool spawned_here;    /* it is (or was) a child of this very process */
     struct stream *stream;
     struct frame_reader reader;
-    struct timer tick;
+    struct timer tick, deadline;
+    uint64_t until_ms;   /* its lease as we know it; 0 = none */
     uint64_t give_up_ms; /* dialing an adopted shim */
     unsigned dials;
     bool given_up; /* end.json was written for it: one last look whether it is there after all */
@@ -240,6 +241,11 @@ void worker_fini(struct worker *w);
 /* After a restart: what became of it? */
 void worker_recover(struct worker *w);
 void worker_start(struct worker *w);
+void worker_socket(const struct worker *w, char out[AGENT_PATH_MAX]);
+/* Starts its shim; w->shim is set then. */
+int worker_launch(struct worker *w, process_exit_cb exited, struct err *err) MUST_CHECK;
+/* Does its first line name what runs it, or leave that to us? */
+int script_check(const char *script, struct err *err) MUST_CHECK;
 bool worker_owns(const struct worker *w, int64_t pid);
 void worker_renew(struct worker *w);
 void worker_go(struct worker *w);

@@ -162,6 +162,8 @@ struct runner_os *runner_os_linux(void)
                                              .exit_reap = will_exit_reap,
                                              .will_begin = will_begin,
                                              .will_flag = will_flag,
+                                             .deadline_tell = will_deadline_tell,
+                                             .deadline_read = will_deadline_read,
                                              .last_words = will_last_words,
                                              .orphans_reap = will_orphans_reap,
                                              .will_pid = will_pid,

@@ -322,6 +322,8 @@ static int order_check(struct agent *a, const cJSON *o, struct err *err)
     if (!*wire_str(o, "script") && cJSON_GetArraySize(argv) < 1)
         return err_field(err, E_INVALID, "spec.run.command",
                          "an agent needs a command or a script");
+    if (script_check(wire_str(o, "script"), err) < 0)
+        return err ? err->code : E_INVALID;
     if (cJSON_GetArraySize(argv) > 2048)
         return err_field(err, E_TOOLARGE, "spec.run.args", "more than 2048 arguments");
     cJSON_ArrayForEach(v, argv) if (!cJSON_IsString(v)) return err_set(
@@ -402,7 +404,7 @@ static int order_write(struct agent *a, const struct run_key *k, cJSON *order, s
         rc = file_mkdir(a->loop, dir, 0700, err);
     if (rc == 0 && *script) {
         (void)snprintf(path, sizeof path, "%s/script", dir);
-        rc = file_write(a->loop, path, script, strlen(script), 0600, err);
+        rc = file_write(a->loop, path, script, strlen(script), 0700, err);
     }
     if (rc == 0)
         rc = document_write(a, k, document, err);

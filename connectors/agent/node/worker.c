@@ -18,8 +18,10 @@
 #define ADOPT_PATIENCE_MS 3000  /* for a shim that was just being started when the agent died */
 #define GUARD_PATIENCE_MS 10000 /* for the guard of an adopted shim that died: it ends the tree */
 #define SWEEP_EVERY_MS 20
+#define STOP_MARGIN_MS 10000 /* for the shim and its guard to do what they were asked */
 
 static void worker_tick(void *arg);
+static void worker_deadline(void *arg);
 
 void worker_dir(const struct worker *w, char out[AGENT_PATH_MAX])
 {
@@ -51,7 +53,7 @@ void worker_group(const struct worker *w, char out[RUN_GROUP_MAX])
 }
 
 /* Short, because a unix socket's path may have 108 bytes: a hash of the marker. */
-static void socket_path(const struct worker *w, char out[AGENT_PATH_MAX])
+void worker_socket(const struct worker *w, char out[AGENT_PATH_MAX])
 {
     char marker[RUN_MARKER_MAX];
     uint64_t h = 14695981039346656037u;
@@ -67,6 +69,7 @@ void worker_init(struct worker *w, struct run *r, int64_t rank)
     w->run = r;
     w->rank = rank;
     timer_init(&w->tick, r->agent->loop, worker_tick, w);
+    timer_init(&w->deadline, r->agent->loop, worker_deadline, w);
 }
 
 static void worker_unlink(struct worker *w)
@@ -84,6 +87,7 @@ static void worker_unlink(struct worker *w)
 void worker_fini(struct worker *w)
 {
     timer_stop(&w->tick);
+    timer_stop(&w->deadline);
     if (w->shim)
         process_unref(w->shim);
     w->shim = NULL;
@@ -125,8 +129,9 @@ static void worker_ended(struct worker *w)
     w->state = WS_ENDED;
     w->report.step = RUN_STEP_ENDED;
     timer_stop(&w->tick);
+    timer_stop(&w->deadline);
     worker_unlink(w);
-    socket_path(w, path);
+    worker_socket(w, path);
     remove_file(w, path);
     run_changed(w->run);
 }
@@ -151,6 +156,7 @@ static bool worker_write_end(struct worker *w, const char *reason, const char *m
     if (!os->ops->last_words(os, dir, worker_boot_is_this(w), &r)) {
         (void)snprintf(r.reason, sizeof r.reason, "%s", reason);
         (void)snprintf(r.message, sizeof r.message, "%s", message);
+        r.lease_lost = w->report.lease_lost;
     }
     run_report_print(&r, &b);
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, dir);
@@ -161,6 +167,68 @@ static bool worker_write_end(struct worker *w, const char *reason, const char *m
     }
     w->report = r;
     return true;
+}
+
+/* ---- the deadline: its shim keeps it, and its guard; this is for when both stand still
+ * ---- */
+static uint64_t worker_kill_at(const struct worker *w, bool *ret_lost)
+{
+    const struct run *r = w->run;
+    uint64_t at = w->until_ms ? w->until_ms + AGENT_MARGIN_MS : 0;
+
+    *ret_lost = at != 0;
+    if (r->stop_signo && (!at || r->stop_at_ms + STOP_MARGIN_MS < at)) {
+        at = r->stop_at_ms + STOP_MARGIN_MS;
+        *ret_lost = false;
+    }
+    return at;
+}
+
+static void worker_deadline(void *arg)
+{
+    struct worker *w = arg;
+    uint64_t now = loop_now_ms(w->run->agent->loop);
+    struct runner_os *os = w->run->agent->cfg.os;
+    char dir[AGENT_PATH_MAX], will[AGENT_PATH_MAX + 16];
+    bool lost;
+    uint64_t at = worker_kill_at(w, &lost);
+
+    /* Once nothing is left it may take its time to seal. */
+    if (w->state == WS_ENDED || w->state == WS_SWEEP || w->report.gone || !at)
+        return;
+    if (now < at) {
+        timer_start(&w->deadline, at - now);
+        return;
+    }
+    worker_dir(w, dir);
+    (void)snprintf(will, sizeof will, "%s/" RUN_WILL_FILE, dir);
+    if (lost) {
+        os->ops->will_flag(os, will, WILL_LEASE_LOST);
+        run_report_lease_lost(&w->report);
+    }
+    log_event(LOG_WARN, "agent.deadline_enforced",
+              LOG_FIELDS({"uid", log_str(w->run->key.uid)}, {"rank", log_i64(w->rank)},
+                         {"why", log_str(lost ? "LeaseLost" : "Stopped")}));
+    worker_unlink(w);
+    w->state = WS_SWEEP; /* with its shim and guard */
+    timer_start(&w->tick, 0);
+}
+
+/* The lease, or the grace of a stop, has changed. */
+static void worker_watch(struct worker *w)
+{
+    if (w->state != WS_ENDED)
+        timer_start(&w->deadline, 0);
+}
+
+static void worker_granted(struct worker *w, uint64_t from_ms, uint64_t lease_ms)
+{
+    uint64_t now = loop_now_ms(w->run->agent->loop);
+    uint64_t until = (from_ms && from_ms < now ? from_ms : now) + lease_ms;
+
+    if (until > w->until_ms)
+        w->until_ms = until;
+    worker_watch(w);
 }
 
 /* ---- talking to the shim
@@ -229,7 +297,7 @@ static void worker_dial(struct worker *w)
     char path[AGENT_PATH_MAX], address[AGENT_PATH_MAX + 8];
     struct err err;
 
-    socket_path(w, path);
+    worker_socket(w, path);
     (void)snprintf(address, sizeof address, "unix:%s", path);
     w->dials++;
     frame_reader_init(&w->reader);
@@ -264,6 +332,8 @@ void worker_renew(struct worker *w)
     cJSON_AddNumberToObject(j, "from", (double)a->renew_from_ms);
     cJSON_AddNumberToObject(j, "leaseMs", (double)(own_ms ? own_ms : a->renew_lease_ms));
     shim_send(w, RUN_FRAME_RENEW, j);
+    if (w->until_ms) /* one without a lease gets none */
+        worker_granted(w, a->renew_from_ms, own_ms ? own_ms : a->renew_lease_ms);
 }
 
 void worker_go(struct worker *w)
@@ -277,6 +347,7 @@ void worker_stop(struct worker *w, int signo, uint64_t grace_ms)
 {
     cJSON *j;
 
+    worker_watch(w);
     if (w->state != WS_LINKED || !w->stream)
         return; /* asked again once it is linked */
     j = cJSON_CreateObject();
@@ -298,129 +369,33 @@ static void shim_exited(struct process *p, int exit_code, int term_signal, void 
     timer_start(&w->tick, 0);
 }
 
-#define SHIM_ARGS 48
-
-#define CHECKPOINT_ARGS 24
-
-static size_t checkpoint_argv(const struct worker *w, struct arena *m, const char **argv)
-{
-    const cJSON *o = w->run->order;
-    char proofs[AGENT_PATH_MAX], scratch[AGENT_PATH_MAX];
-    size_t n = 0;
-
-    if (!*wire_str(o, "checkpointBase"))
-        return 0;
-    const char *const base[] = {"--checkpoint-dir", wire_str(o, "checkpointBase"),
-                                "--workload",       w->run->key.uid,
-                                "--epoch",          arena_printf(m, "%" PRId64, w->run->key.epoch),
-                                "--rank",           arena_printf(m, "%" PRId64, w->rank),
-                                "--world",          arena_printf(m, "%u", w->run->n_workers)};
-    for (; n < sizeof base / sizeof *base; n++)
-        argv[n] = base[n];
-    if (checkpoint_store_is_remote(wire_str(o, "checkpointBase"))) {
-        scratch_of_rank(w->run, w->rank, scratch);
-        argv[n++] = "--checkpoint-scratch";
-        argv[n++] = arena_strdup(m, scratch);
-    }
-    if (!*wire_str(o, "resumePath"))
-        return n;
-    if (checkpoint_store_is_remote(wire_str(o, "resumePath"))) {
-        scratch_of_cut(w->run->agent, wire_str(o, "resumeDigest"), scratch);
-        argv[n++] = "--resume-scratch";
-        argv[n++] = arena_strdup(m, scratch);
-    }
-    checkpoints_proofs_dir(w->run->agent, wire_str(o, "resumeDigest"), proofs);
-    const char *const resume[] = {"--resume",        wire_str(o, "resumePath"),
-                                  "--resume-digest", wire_str(o, "resumeDigest"),
-                                  "--resume-proofs", arena_strdup(m, proofs)};
-    for (size_t i = 0; i < sizeof resume / sizeof *resume; i++)
-        argv[n++] = resume[i];
-    if (w->run->n_workers > 1)
-        argv[n++] = "--wait-go";
-    return n;
-}
-
-static size_t shim_argv(const struct worker *w, struct arena *m, const char **argv, size_t max)
-{
-    const cJSON *o = w->run->order, *e;
-    struct agent *a = w->run->agent;
-    char dir[AGENT_PATH_MAX], sock[AGENT_PATH_MAX], log[AGENT_PATH_MAX];
-    size_t n = 0;
-
-    worker_dir(w, dir);
-    socket_path(w, sock);
-    worker_log_path(w->run, w->rank, log);
-    const char *const head[] = {a->cfg.os->ops->program(a->cfg.os),
-                                "run",
-                                "--dir",
-                                arena_strdup(m, dir),
-                                "--socket",
-                                arena_strdup(m, sock),
-                                "--log",
-                                arena_strdup(m, log),
-                                "--cwd",
-                                worker_cwd(w, m),
-                                "--lease",
-                                arena_printf(m, "%" PRIu64, wire_u64(o, "leaseMs")),
-                                "--lease-from",
-                                arena_printf(m, "%" PRIu64, wire_u64(o, "leaseFrom")),
-                                "--grace",
-                                arena_printf(m, "%" PRIu64, wire_u64(o, "graceMs"))};
-    _Static_assert(sizeof head / sizeof *head + CHECKPOINT_ARGS < SHIM_ARGS, "room for the head");
-    for (; n < sizeof head / sizeof *head; n++)
-        argv[n] = head[n];
-    n += checkpoint_argv(w, m, argv + n);
-    argv[n++] = "--";
-    if (*wire_str(o, "script")) {
-        argv[n++] = "/bin/sh";
-        argv[n++] = "-e";
-        argv[n++] = arena_printf(m, "%s/script", w->run->dir);
-    }
-    cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(o, "argv")) if (n + 1 < max &&
-                                                                           cJSON_IsString(e))
-        argv[n++] = e->valuestring;
-    argv[n] = NULL;
-    return n;
-}
-
-static int worker_spawn(struct worker *w, struct err *err)
-{
-    struct loop *l = w->run->agent->loop;
-    const char *argv[2048 + SHIM_ARGS];
-    char dir[AGENT_PATH_MAX], out[AGENT_PATH_MAX + 16];
-    AUTO_ARENA m = arena_create(0);
-    struct err why;
-    int rc;
-
-    worker_dir(w, dir);
-    rc = file_mkdir(l, dir, 0700, err);
-    if (rc == 0 && !*wire_str(w->run->order, "cwd"))
-        rc = file_mkdir(l, worker_cwd(w, m), 0700, err);
-    if (rc < 0)
-        return rc;
-    (void)snprintf(out, sizeof out, "%s/shim.log", dir);
-    (void)shim_argv(w, m, argv, sizeof argv / sizeof *argv);
-    struct process_spec spec = {.argv = argv,
-                                .env = store_shim_env(w, worker_env(w, m), m),
-                                .stdout_path = out,
-                                .stderr_path = out,
-                                .session = true};
-    rc = process_spawn(l, &spec, shim_exited, w, &w->shim, &why);
-    return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
-}
-
 void worker_start(struct worker *w)
 {
     struct err err;
 
     w->spawned_here = true;
     w->state = WS_DIALING;
-    if (worker_spawn(w, &err) < 0) {
+    if (wire_u64(w->run->order, "leaseMs"))
+        worker_granted(w, wire_u64(w->run->order, "leaseFrom"), wire_u64(w->run->order, "leaseMs"));
+    if (worker_launch(w, shim_exited, &err) < 0) {
         w->state = WS_SWEEP; /* nothing was started; the sweep sees that and says so */
         (void)snprintf(w->report.reason, sizeof w->report.reason, "StartFailed");
         (void)snprintf(w->report.message, sizeof w->report.message, "%.250s", err.text);
     }
     timer_start(&w->tick, w->state == WS_DIALING ? 4 : 0);
+}
+
+/* What an earlier agent has granted it, its shim has told. */
+static uint64_t worker_told_until(const struct worker *w)
+{
+    struct runner_os *os = w->run->agent->cfg.os;
+    uint64_t lease = wire_u64(w->run->order, "leaseMs"), told;
+    uint64_t first = lease ? wire_u64(w->run->order, "leaseFrom") + lease : 0;
+    char dir[AGENT_PATH_MAX];
+
+    worker_dir(w, dir);
+    told = os->ops->deadline_read(os, dir);
+    return told > first ? told : first;
 }
 
 void worker_recover(struct worker *w)
@@ -440,6 +415,8 @@ void worker_recover(struct worker *w)
         return;
     }
     w->state = WS_DIALING;
+    w->until_ms = worker_told_until(w);
+    worker_watch(w);
     w->give_up_ms = loop_now_ms(a->loop) + ADOPT_PATIENCE_MS;
     timer_start(&w->tick, 0);
 }

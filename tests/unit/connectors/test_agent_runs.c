@@ -31,16 +31,31 @@ static void runs_and_tells_the_end(void **state)
     assert_int_equal(a.seen.exit_code, 7);
 }
 
-static void scripts_run_and_fail_at_the_first_error(void **state)
+/* The first line says what runs it; without one a script ends at its first error. */
+static void scripts_run_as_their_first_line_says(void **state)
 {
-    struct agent_order o = {.key = agent_key(),
-                            .file_script = "#!/bin/bash\n#SBATCH --time=1\nfalse\nexit 9\n"};
+    static const struct {
+        const char *script;
+        int exit_code;
+    } rows[] = {
+        {"#SBATCH --time=1\nfalse\nexit 9\n", 1},
+        {"#!/bin/bash\n#SBATCH --time=1\na=(5 6 7)\nfalse\n[[ -x $0 ]] && exit ${a[2]}\n", 7},
+        {"#!/bin/bash -e\nfalse\nexit 9\n", 1},
+        {"#! /usr/bin/env python3\r\nimport sys\nsys.exit(len([1, 2]) + 9)\n", 11},
+        {"#!/usr/bin/env -S python3 -I\nimport sys\nsys.exit(sys.flags.isolated + 11)\n", 12},
+        {"#!/no/such/interpreter\nexit 0\n", 127},
+    };
     struct asked a;
 
     (void)state;
-    (void)agent_submit(&o, &a);
-    (void)agent_await(&o.key, RUN_ENDED);
-    assert_int_equal(agent_seen(&o.key)->exit_code, 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct agent_order o = {.key = agent_key(), .file_script = rows[i].script};
+        assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+        assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, rows[i].exit_code);
+    }
+    struct agent_order none = {.key = agent_key(), .file_script = "#! \nexit 0\n"};
+    assert_int_equal(agent_submit(&none, &a), OUT_REJECTED);
+    assert_string_equal(a.err.field, "spec.run.script");
 }
 
 static void stop_ends_also_what_escaped(void **state)
@@ -197,7 +212,7 @@ int main(int argc, char **argv)
         return rc;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_and_tells_the_end),
-        cmocka_unit_test(scripts_run_and_fail_at_the_first_error),
+        cmocka_unit_test(scripts_run_as_their_first_line_says),
         cmocka_unit_test(stop_ends_also_what_escaped),
         cmocka_unit_test(quiesce_sends_the_signal),
         cmocka_unit_test(a_gang_ends_together),

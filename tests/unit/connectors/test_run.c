@@ -1,10 +1,12 @@
 /* The shim with real processes: `hanse run` as this very program. */
 #include "tests/support/run_kit.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -35,6 +37,48 @@ static void term_is_handed_on_and_then_kills(void **state)
     assert_int_equal(run_finish(pid), 137);
     assert_true(run_now_ms() - from >= 250);
     assert_false(pid_alive(program));
+}
+
+/* To guard and shim, as Slurm does it, or to the one that is known. */
+static void save_signals_reach_the_program(void **state)
+{
+    static const struct {
+        const char *name;
+        int signo;
+    } asks[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"QUIT", SIGQUIT}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
+        for (int shim = 0; shim < 2; shim++) {
+            (void)unlink(run_file("asked"));
+            pid_t pid = run_start(
+                NULL, (const char *[]){"hanse", "run", "--", "sh", "-c",
+                                       "trap 'exit 9' $1; echo $$ >\"$0\"; "
+                                       "while :; do sleep 0.02; done",
+                                       run_file("asked"), asks[i].name, NULL});
+            long program = run_pid("asked");
+            assert_int_equal(kill(shim ? (pid_t)pid_parent(program) : pid, asks[i].signo), 0);
+            assert_int_equal(run_finish(pid), 9);
+        }
+}
+
+/* It saves and goes on: to be asked is not to be stopped. */
+static void a_save_signal_ends_nothing(void **state)
+{
+    (void)state;
+    pid_t pid = run_start(NULL, (const char *[]){"hanse", "run", "--grace", "100", "--", "sh", "-c",
+                                                 "trap 'echo $$ >$0.saved' USR1; echo $$ >\"$0\"; "
+                                                 "while ! [ -e $0.go ]; do sleep 0.02; done; exit 4",
+                                                 run_file("saves"), NULL});
+    long program = run_pid("saves");
+    assert_int_equal(kill(pid, SIGUSR1), 0);
+    assert_int_equal(run_pid("saves.saved"), program);
+    (void)poll(NULL, 0, 300);
+    assert_true(pid_alive(program));
+    FILE *f = fopen(run_file("saves.go"), "w");
+    assert_non_null(f);
+    (void)fclose(f);
+    assert_int_equal(run_finish(pid), 4);
 }
 
 static void what_it_leaves_behind_ends_with_it(void **state)
@@ -86,6 +130,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exit_codes),
         cmocka_unit_test(term_is_handed_on_and_then_kills),
+        cmocka_unit_test(save_signals_reach_the_program),
+        cmocka_unit_test(a_save_signal_ends_nothing),
         cmocka_unit_test(what_it_leaves_behind_ends_with_it),
         cmocka_unit_test(lease_ends_everything_by_itself),
     };

@@ -1,0 +1,163 @@
+/* How a worker's shim is started: its command line, its folder, its environment. Must never start
+ * anything that the order does not say. */
+#include "connectors/agent/node/agent_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SHIM_ARGS 48
+#define CHECKPOINT_ARGS 24
+
+/* ---- scripts: what the first line says, as the kernel reads it. The interpreter is named here and
+ * not left to the kernel, so that a state folder that is mounted noexec does no harm. ---- */
+enum { SHEBANG_NONE, SHEBANG_TAKEN, SHEBANG_EMPTY };
+
+static int shebang_read(const char *script, struct arena *m, const char **ret_program,
+                        const char **ret_arg)
+{
+    if (strncmp(script, "#!", 2) != 0)
+        return SHEBANG_NONE;
+    const char *end = script + strcspn(script, "\n"), *p = script + 2;
+    while (end > p && strchr(" \t\r", end[-1]))
+        end--;
+    p += strspn(p, " \t");
+    size_t n = strcspn(p, " \t\r\n");
+    if (n == 0)
+        return SHEBANG_EMPTY;
+    *ret_program = arena_printf(m, "%.*s", (int)n, p);
+    p += n;
+    p += strspn(p, " \t");
+    *ret_arg = p < end ? arena_printf(m, "%.*s", (int)(end - p), p) : NULL; /* one, whole */
+    return SHEBANG_TAKEN;
+}
+
+int script_check(const char *script, struct err *err)
+{
+    const char *program, *arg;
+    AUTO_ARENA m = arena_create(0);
+
+    if (shebang_read(script, m, &program, &arg) == SHEBANG_EMPTY)
+        return err_field(err, E_INVALID, "spec.run.script",
+                         "its first line is #! and names no program: write #!/bin/bash, or leave "
+                         "the line out for /bin/sh -e");
+    return 0;
+}
+
+static size_t script_argv(const struct worker *w, struct arena *m, const char **argv)
+{
+    const char *program = "/bin/sh", *arg = "-e";
+    size_t n = 0;
+
+    (void)shebang_read(wire_str(w->run->order, "script"), m, &program, &arg);
+    argv[n++] = program;
+    if (arg)
+        argv[n++] = arg;
+    argv[n++] = arena_printf(m, "%s/script", w->run->dir);
+    return n;
+}
+
+/* ---- the shim's command line ---- */
+static size_t checkpoint_argv(const struct worker *w, struct arena *m, const char **argv)
+{
+    const cJSON *o = w->run->order;
+    char proofs[AGENT_PATH_MAX], scratch[AGENT_PATH_MAX];
+    size_t n = 0;
+
+    if (!*wire_str(o, "checkpointBase"))
+        return 0;
+    const char *const base[] = {"--checkpoint-dir", wire_str(o, "checkpointBase"),
+                                "--workload",       w->run->key.uid,
+                                "--epoch",          arena_printf(m, "%" PRId64, w->run->key.epoch),
+                                "--rank",           arena_printf(m, "%" PRId64, w->rank),
+                                "--world",          arena_printf(m, "%u", w->run->n_workers)};
+    for (; n < sizeof base / sizeof *base; n++)
+        argv[n] = base[n];
+    if (checkpoint_store_is_remote(wire_str(o, "checkpointBase"))) {
+        scratch_of_rank(w->run, w->rank, scratch);
+        argv[n++] = "--checkpoint-scratch";
+        argv[n++] = arena_strdup(m, scratch);
+    }
+    if (!*wire_str(o, "resumePath"))
+        return n;
+    if (checkpoint_store_is_remote(wire_str(o, "resumePath"))) {
+        scratch_of_cut(w->run->agent, wire_str(o, "resumeDigest"), scratch);
+        argv[n++] = "--resume-scratch";
+        argv[n++] = arena_strdup(m, scratch);
+    }
+    checkpoints_proofs_dir(w->run->agent, wire_str(o, "resumeDigest"), proofs);
+    const char *const resume[] = {"--resume",        wire_str(o, "resumePath"),
+                                  "--resume-digest", wire_str(o, "resumeDigest"),
+                                  "--resume-proofs", arena_strdup(m, proofs)};
+    for (size_t i = 0; i < sizeof resume / sizeof *resume; i++)
+        argv[n++] = resume[i];
+    if (w->run->n_workers > 1)
+        argv[n++] = "--wait-go";
+    return n;
+}
+
+static size_t shim_argv(const struct worker *w, struct arena *m, const char **argv, size_t max)
+{
+    const cJSON *o = w->run->order, *e;
+    struct agent *a = w->run->agent;
+    char dir[AGENT_PATH_MAX], sock[AGENT_PATH_MAX], log[AGENT_PATH_MAX];
+    size_t n = 0;
+
+    worker_dir(w, dir);
+    worker_socket(w, sock);
+    worker_log_path(w->run, w->rank, log);
+    const char *const head[] = {a->cfg.os->ops->program(a->cfg.os),
+                                "run",
+                                "--dir",
+                                arena_strdup(m, dir),
+                                "--socket",
+                                arena_strdup(m, sock),
+                                "--log",
+                                arena_strdup(m, log),
+                                "--cwd",
+                                worker_cwd(w, m),
+                                "--lease",
+                                arena_printf(m, "%" PRIu64, wire_u64(o, "leaseMs")),
+                                "--lease-from",
+                                arena_printf(m, "%" PRIu64, wire_u64(o, "leaseFrom")),
+                                "--grace",
+                                arena_printf(m, "%" PRIu64, wire_u64(o, "graceMs"))};
+    _Static_assert(sizeof head / sizeof *head + CHECKPOINT_ARGS < SHIM_ARGS, "room for the head");
+    for (; n < sizeof head / sizeof *head; n++)
+        argv[n] = head[n];
+    n += checkpoint_argv(w, m, argv + n);
+    argv[n++] = "--";
+    if (*wire_str(o, "script"))
+        n += script_argv(w, m, argv + n);
+    cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(o, "argv")) if (n + 1 < max &&
+                                                                           cJSON_IsString(e))
+        argv[n++] = e->valuestring;
+    argv[n] = NULL;
+    return n;
+}
+
+int worker_launch(struct worker *w, process_exit_cb exited, struct err *err)
+{
+    struct loop *l = w->run->agent->loop;
+    const char *argv[2048 + SHIM_ARGS];
+    char dir[AGENT_PATH_MAX], out[AGENT_PATH_MAX + 16];
+    AUTO_ARENA m = arena_create(0);
+    struct err why;
+    int rc;
+
+    worker_dir(w, dir);
+    rc = file_mkdir(l, dir, 0700, err);
+    if (rc == 0 && !*wire_str(w->run->order, "cwd"))
+        rc = file_mkdir(l, worker_cwd(w, m), 0700, err);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(out, sizeof out, "%s/shim.log", dir);
+    (void)shim_argv(w, m, argv, sizeof argv / sizeof *argv);
+    struct process_spec spec = {.argv = argv,
+                                .env = store_shim_env(w, worker_env(w, m), m),
+                                .stdout_path = out,
+                                .stderr_path = out,
+                                .session = true};
+    rc = process_spawn(l, &spec, exited, w, &w->shim, &why);
+    return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+}
