@@ -132,7 +132,8 @@ static void test_planted(void **state)
         skip();
     for (int p = PLANT_NONE + 1; p <= PLANT_SWEEPS_ALL; p++) {
         /* Leases run out where links are cut for long: those seeds only. */
-        uint64_t step = p == PLANT_NO_LEASE ? FED_PROFILE_NR : 1, seed = 0;
+        bool leases = p == PLANT_NO_LEASE || p == PLANT_NO_GUARD;
+        uint64_t step = leases ? FED_PROFILE_NR : 1, seed = 0;
         struct fed_outcome o = {0};
         for (unsigned i = 0; !*o.failed && i < SEEDS; i++) {
             seed = i * step + (step > 1 ? FED_LINKS : 1);

@@ -260,6 +260,17 @@ static void check_rooms(struct fed *f, const struct root *r) /* I6 */
                 fed_fail(f, "I6: %s lives on %s and nobody holds it", key, f->rooms[i]->name);
         }
 }
+/* W7: who must save when told, was told, and saved nothing has not succeeded: what it did is lost. */
+static void check_saved(struct fed *f, const struct object *o, const struct sim_run *run)
+{
+    const struct checkpoint_spec *c = object_as(o, workload)->spec->checkpoint;
+
+    if (c && c->required && run->told && !run->lease_lost && run->work.steps && !run->newest &&
+        run->step < run->work.steps)
+        fed_fail(f, "W7: %s is Succeeded in epoch %lld, and has saved nothing at step %lld of %lld",
+                 o->meta->name, (long long)run->key.epoch, (long long)run->step,
+                 (long long)run->work.steps);
+}
 /* What the state calls Succeeded has ended well in a room, in that epoch. */
 static bool check_end_each(const struct object *o, void *arg)
 {
@@ -274,8 +285,10 @@ static bool check_end_each(const struct object *o, void *arg)
         list_for_each (it, &l->f->rooms[i]->runs) {
             const struct sim_run *run = container_of(it, struct sim_run, link);
             if (!strcmp(run->key.uid, o->meta->uid) && run->key.epoch == s->epoch &&
-                run->state == RUN_ENDED && run->exit_code == 0 && run->term_signal == 0)
+                run->state == RUN_ENDED && run->exit_code == 0 && run->term_signal == 0) {
+                check_saved(l->f, o, run);
                 return true;
+            }
         }
     fed_fail(l->f, "%s is Succeeded in epoch %lld, and no room has seen that", o->meta->name,
              (long long)s->epoch);

@@ -42,6 +42,15 @@ static enum proof proof_of(const struct workload_status *s, int64_t epoch)
     return (enum proof)0;
 }
 
+/* It came to its end when it was told to save, and said nothing that tells the two apart. */
+static bool was_doubted(const struct workload_status *s, int64_t epoch)
+{
+    for (uint32_t i = s ? s->n_ends : 0; i > 0; i--)
+        if (s->ends[i - 1].epoch == epoch)
+            return !strcmp(s->ends[i - 1].reason, "CheckpointRequired");
+    return false;
+}
+
 /* ---- W5 */
 static void check_devices(struct fed *f, struct sim_room *room, const struct sim_run *run)
 {
@@ -87,7 +96,7 @@ void fed_check_work_begin(struct fed *f, struct sim_room *room, const struct sim
             f->lost_steps += p->last->step - run->step;
         f->resumed += run->step > 0;
     }
-    if (p->finished &&
+    if (p->finished && !was_doubted(status_by_uid(f, run->key.uid), p->finished_epoch) &&
         proof_of(status_by_uid(f, run->key.uid), p->finished_epoch) != PROOF_LEASE_EXPIRED)
         fed_fail(f, "W1: %s.%lld begins, and epoch %lld has finished", run->key.uid,
                  (long long)run->key.epoch, (long long)p->finished_epoch);

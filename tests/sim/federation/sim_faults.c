@@ -180,11 +180,22 @@ static void cut_members(struct fed *f)
     if (below(f, 2))
         cut(f, f->hosts[a], f->hosts[3 - a - b], ms); /* alone */
 }
+/* Stopped, swapped out, held by a debugger: its program runs on. */
+static void shim_stands_still(struct fed *f, struct sim_room *room)
+{
+    struct sim_run *run = sim_room_run(room, NULL);
+
+    f->faults++;
+    if (run)
+        sim_run_stand_still(run, 1000 + below(f, below(f, 2) ? 5000 : 45000));
+}
 static void cut_room(struct fed *f)
 {
     struct sim_room *room = f->rooms[below(f, FED_ROOMS)];
     uint64_t ms = 300 + below(f, below(f, 2) ? 5000 : 45000);
 
+    if (below(f, 2))
+        shim_stands_still(f, room);
     if (f->profile == FED_LINKS) /* long enough for leases to be over */
         ms = below(f, 3) ? 25000 + below(f, 20000) : ms;
     else if (below(f, 2)) {

@@ -213,7 +213,7 @@ static void do_renew(struct sim_room *r, const struct record *m)
 
     list_for_each (it, &r->runs) {
         struct sim_run *run = container_of(it, struct sim_run, link);
-        if (from + run->lease_ms > run->until_ms)
+        if (!sim_run_still(run) && from + run->lease_ms > run->until_ms)
             run->until_ms = from + run->lease_ms;
     }
 }

@@ -14,6 +14,7 @@ void sim_run_seen(const struct sim_run *run, struct record *m);
 void sim_run_signal(struct sim_run *run);
 void sim_run_kill_in(struct sim_run *run, uint64_t ms); /* 0: now */
 void sim_run_end(struct sim_run *run, int exit_code, int signo);
+bool sim_run_still(const struct sim_run *run); /* its shim hears and does nothing */
 void sim_run_lease(struct sim_run *run, uint64_t now);
 
 #endif

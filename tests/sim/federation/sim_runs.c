@@ -1,6 +1,7 @@
 /* What runs in a room: programs that make steps and write checkpoints, the runner that seals them,
  * and its lease. Must never let a program do what a real one could not: it knows its steps, its
  * folder and its signal. */
+#include "connectors/run/run.h"
 #include "tests/sim/federation/sim_room_internal.h"
 
 #include <inttypes.h>
@@ -10,6 +11,7 @@
 
 #define TOLD_MS 10000 /* a cut told so long ago, in this session, is in the log */
 #define SAVE_EARLY_MS 1100
+#define STOP_MARGIN_MS 10000 /* of the agent, worker.c */
 #define CUT_BYTES 1048576
 
 void sim_work_print(const struct sim_work *w, char out[128])
@@ -140,9 +142,9 @@ static void write_done(struct sim_run *run)
     run->writing = false;
     (void)snprintf(c.uid, sizeof c.uid, "%s", run->key.uid);
     (void)snprintf(c.room, sizeof c.room, "%s", r->name);
-    if (!run->newest || run->newest->step != run->step)
+    if ((!run->newest || run->newest->step != run->step) && !sim_run_still(run))
         run->newest = sim_store_add(r->store, run->base, &c);
-    if (r->agent && !list_empty(&r->sessions) && run->newest) {
+    if (r->agent && !list_empty(&r->sessions) && run->newest && !sim_run_still(run)) {
         sim_store_by_path(r->store, run->newest->path)->told_ms = now_of(run);
         if (now_of(run) > r->session_since_ms + TOLD_MS)
             sim_store_retain(r->store, run->key.uid, run->keep, now_of(run) - TOLD_MS);
@@ -206,8 +208,9 @@ void sim_run_signal(struct sim_run *run)
 {
     struct sim_room *r = run->room;
 
-    if (run->state != RUN_RUNNING || run->leaving)
+    if (run->state != RUN_RUNNING || run->leaving || sim_run_still(run))
         return;
+    run->told = true;
     if (!run->work.steps) {
         if (sim_random_below(r->w, 100) < 70)
             sim_run_end(run, sim_random_below(r->w, 2) ? 75 : 0, 0);
@@ -216,6 +219,10 @@ void sim_run_signal(struct sim_run *run)
     if (run->work.habit == HABIT_IGNORES)
         return;
     advance(run);
+    if (run->work.habit == HABIT_LEAVES && !run->newest && !run->writing) {
+        sim_run_end(run, 0, 0);
+        return;
+    }
     if (run->work.habit == HABIT_TEARS) {
         sim_run_end(run, 75, 0);
         return;
@@ -232,15 +239,34 @@ void sim_run_kill_in(struct sim_run *run, uint64_t ms)
 {
     if (run->state == RUN_ENDED || run->state == RUN_ABSENT)
         return;
+    if (sim_run_still(run)) /* its agent does it, somewhat later */
+        ms += STOP_MARGIN_MS;
     if (ms)
         timer_start(&run->kill, ms);
     else
         sim_run_end(run, 0, SIGKILL);
 }
-/* The lease: asked to save a little before it is over, killed when it is. */
+bool sim_run_still(const struct sim_run *run)
+{
+    return now_of(run) < run->still_until_ms;
+}
+void sim_run_stand_still(struct sim_run *run, uint64_t ms)
+{
+    if (run->state != RUN_RUNNING || run->leaving)
+        return;
+    sim_log(run->room->w, "fault: %s: the shim of %s.%lld.%lld stands still for %llu ms",
+            run->room->name, run->key.uid, (long long)run->key.epoch, (long long)run->key.try_,
+            (unsigned long long)ms);
+    run->still_until_ms = now_of(run) + ms;
+}
+/* The lease: asked to save a little before it is over, killed when it is; by the guard when the
+ * shim does not. */
 void sim_run_lease(struct sim_run *run, uint64_t now)
 {
     if (run->state == RUN_ENDED || run->state == RUN_ABSENT || !run->lease_ms)
+        return;
+    if (sim_run_still(run) &&
+        (now < run->until_ms + GUARD_MARGIN_MS || sim_planted == PLANT_NO_GUARD))
         return;
     if (now + 100 >= run->until_ms) {
         run->lease_lost = true;

@@ -20,6 +20,7 @@ enum sim_plant {
     PLANT_LOST_IS_ABSENT,  /* the driver takes an unanswered find() for "absent" */
     PLANT_NEW_KEY,         /* the driver submits again, under a new key, when no answer came */
     PLANT_NO_LEASE,        /* the room's runners ignore the end of their lease */
+    PLANT_NO_GUARD,        /* nobody ends the program of a shim that stands still */
     PLANT_LOST_IS_ENDED,   /* the driver takes a lost connection for the end of what ran there */
     PLANT_SWEEPS_ALL,      /* the driver's sweep ends what is owned, too */
     PLANT_OLD_CUT,         /* the driver tells an old epoch's checkpoint as the present one's */
@@ -36,6 +37,7 @@ enum sim_habit {                  /* when it is asked to save and exit */
                  HABIT_IGNORES,   /* goes on until it is killed */
                  HABIT_TEARS,     /* exits 75 in the midst of its checkpoint */
                  HABIT_SLOW,      /* saves, but not within its grace */
+                 HABIT_LEAVES,    /* has never saved: exits 0, as if all were done; else it saves */
                  HABIT_NR
 };
 struct sim_work {
@@ -59,6 +61,8 @@ struct sim_run {
     const char *reason;
     uint64_t lease_ms, until_ms; /* on the room's clock */
     uint64_t began_ms, ended_ms; /* of the world */
+    uint64_t still_until_ms;     /* until then its shim stands still, and its program runs on */
+    bool told;                   /* to save and end */
     struct timer next;           /* running, then its next step of note, then ended */
     struct timer kill;
     struct sim_room *room;
@@ -108,6 +112,7 @@ void sim_room_agent(struct sim_room *r, bool up);
 void sim_room_power(struct sim_room *r, bool on);
 void sim_room_sick(struct sim_room *r, unsigned nodes);                  /* from now on */
 void sim_room_kill_run(struct sim_room *r, struct sim_run *run);         /* its shim is killed */
+void sim_run_stand_still(struct sim_run *run, uint64_t ms);              /* its shim is stopped */
 struct sim_run *sim_room_run(const struct sim_room *r, const char *uid); /* that lives, or NULL */
 
 /* For brain_config.driver. The Target's name is the room's host. */

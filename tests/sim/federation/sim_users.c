@@ -150,8 +150,8 @@ static void work_make(struct fed *f, struct arena *a, struct workload_spec *s)
     w.interval = 5 + (int64_t)below(f, 15);
     w.write_ms = 10 + (int64_t)below(f, 300);
     habit = below(f, 10);
-    w.habit = habit < 6 ? HABIT_SAVES : (int64_t)habit - 6;
-    w.habit = w.habit < HABIT_SAVES ? HABIT_SAVES : w.habit;
+    w.habit = habit < 6 ? HABIT_SAVES : habit == 6 ? HABIT_LEAVES : (int64_t)habit - 6;
+    s->checkpoint->required = w.habit == HABIT_LEAVES;
     w.fails_at = below(f, 8) == 0 ? 1 + (int64_t)below(f, (uint64_t)w.steps - 1) : 0;
     sim_work_print(&w, text);
     s->run->env = arena_new(a, struct env_var);

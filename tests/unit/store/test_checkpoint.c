@@ -2,7 +2,7 @@
  * an end without one means where one is required. */
 #include "tests/unit/store/move_kit.h"
 
-static void begin(struct kit *k, int64_t keep, bool required)
+static void begin_retries(struct kit *k, int64_t keep, bool required, int64_t retries)
 {
     kit_begin(k);
     kit_target(k, "fra", TIER_HUB, 1, 4);
@@ -12,8 +12,26 @@ static void begin(struct kit *k, int64_t keep, bool required)
     w->spec->checkpoint->store = "/store";
     w->spec->checkpoint->keep = keep;
     w->spec->checkpoint->required = required;
+    w->spec->run = arena_new(k->a, struct run_spec);
+    w->spec->run->script = "true";
+    w->spec->run->retries = retries;
     assert_int_equal(kit_update(k, KIND_WORKLOAD, "default", "w", w, 0, false).code, 0);
     k->now += 1000;
+}
+
+static void begin(struct kit *k, int64_t keep, bool required)
+{
+    begin_retries(k, keep, required, 0);
+}
+
+/* All members know what this version knows. */
+static void level_up(struct kit *k)
+{
+    union command c = {.member = {.head = {.type = CMD_MEMBER}}};
+
+    c.member.member.id = 1;
+    c.member.member.feature_level = FEATURE_LEVEL;
+    assert_int_equal(kit_apply(k, &c).code, 0);
 }
 
 static const struct checkpoint *entry(struct kit *k, const char *name)
@@ -307,6 +325,36 @@ static void test_required(void **state)
             }
 }
 
+/* Exit 0 says nothing of what was saved: so it counts from the level on, and older logs as ever. */
+static void test_required_and_exit_0(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    for (int level = 0; level < 2; level++)
+        for (int saved = 0; saved < 2; saved++)
+            for (int told = 0; told < 2; told++)
+                for (int retries = 0; retries < 2; retries++) {
+                    bool fails = level && !saved && told;
+
+                    begin_retries(&k, 2, true, retries);
+                    if (level)
+                        level_up(&k);
+                    if (told)
+                        assert_int_equal(kit_run(&k, "w", 1, 1, STEP_QUIESCE).code, 0);
+                    struct run_checkpoint ck = {.step = 4, .digest = "sha256:4"};
+                    k.checkpoint = saved ? &ck : NULL;
+                    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
+                    k.checkpoint = NULL;
+                    const struct workload_status *s = kit_status(&k, "w");
+                    assert_int_equal(s->phase, !fails    ? PHASE_SUCCEEDED
+                                               : retries ? PHASE_QUEUED
+                                                         : PHASE_FAILED);
+                    assert_int_equal(strcmp(s->ends[0].reason, "CheckpointRequired") == 0, fails);
+                    kit_end(&k);
+                }
+}
+
 /* It is told with the end when its runner had been asked to stop: what was done since it was
  * written is lost all the same. By another clock it is never later than it was verified, and never
  * goes back. */
@@ -362,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_found_in_the_store),
         cmocka_unit_test(test_what_never_started_is_not_asked_about),
         cmocka_unit_test(test_required),
+        cmocka_unit_test(test_required_and_exit_0),
         cmocka_unit_test(test_work_since_it_was_written_is_lost),
         cmocka_unit_test(test_lost_work),
     };
