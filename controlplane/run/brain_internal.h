@@ -89,8 +89,16 @@ struct site { /* one Target document, and the connector that drives it */
     char session_id[64], why[256], error[256];
     uint64_t last_contact_ms, lost_at_ms;
     struct timer silence, renew, facts_timer;
-    uint64_t committed_hash;
-    bool facts_proposing, inventory_calling, inventory_again, confirming;
+    struct site_facts { /* facts.c: what is told of nodes, and not in the log yet */
+        struct list due, named;
+        void *due_by_name, *named_by_name;
+        size_t n_due, due_bytes, n_named;
+        bool listing;   /* `named` are all there are: once due is told, others are gone */
+        bool proposing; /* one FACTS is on its way into the log */
+        bool again;     /* something was lost on its way: the inventory is asked for anew */
+        uint64_t committed_hash;
+    } facts;
+    bool inventory_calling, confirming;
     bool gone;                /* the answers on their way are awaited, then it is freed */
     bool sweeping, sweep_due; /* due: it was not answered, or something unknown was seen */
     uint64_t swept_ms;
@@ -231,6 +239,15 @@ void site_change(struct brain *b, const struct object *before, const struct obje
 struct site *site_find(struct brain *b, const char *name);
 void sites_drop(struct brain *b); /* leadership is over: all connectors are destroyed */
 void site_refused(struct site *t);
+
+/* ---- facts.c: nodes and reach, into the log
+ * ------------------------------------------------------------------------------------------------- */
+void site_facts_init(struct site *t);
+void site_facts_drop(struct site *t);
+void site_facts_soon(struct site *t); /* its reach is told */
+void site_inventory_ask(struct site *t);
+/* Told by its connector: all there are, or some. */
+void site_nodes(struct site *t, const struct node *nodes, size_t n, bool complete);
 
 /* ---- sweep.c: what was let go is ended, what is not known is told
  * ------------------------------------------------------------------------------------------------

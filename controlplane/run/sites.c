@@ -1,4 +1,4 @@
-/* Targets as the brain sees them: one connector each, reach, inventory into FACTS, leases. Exists
+/* Targets as the brain sees them: one connector each, reach, leases. Exists
  * only while this member leads; a new leader starts from the documents and from what connectors
  * tell.
  *
@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FACTS_EVERY_MS 1000
-#define INVENTORY_DEADLINE_MS 20000
 #define RENEW_MAX_MS 5000
 #define RENEW_MIN_MS 250
 #define SWEEP_EVERY_MS 600000
@@ -38,145 +36,12 @@ void site_refused(struct site *t)
     t->refused_until_ms = loop_now_ms(t->brain->loop) + t->refused_ms;
 }
 
-/* ---- facts into the log
- * -----------------------------------------------------------------------------------------------
- */
-static uint64_t hash_bytes(const void *p, size_t n)
-{
-    const unsigned char *c = p;
-    uint64_t h = 14695981039346656037ull; /* FNV-1a */
-
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ c[i]) * 1099511628211ull;
-    return h;
-}
-
-static void facts_send(void *arg);
-static void inventory_ask(struct site *t);
-
-static void facts_answered(void *arg, const struct result *r, const struct err *err)
-{
-    struct site *t = arg;
-
-    t->facts_proposing = false;
-    if (t->gone)
-        return;
-    if (err || r->code) {
-        t->committed_hash = 0;
-        t->inventory_again = true;
-        t->told = false;
-        log_event(
-            LOG_WARN, "target.facts",
-            LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err ? err->text : r->text)}));
-        timer_start(&t->facts_timer, FACTS_EVERY_MS);
-        return;
-    }
-    if (t->inventory_again && t->reachable)
-        inventory_ask(t);
-    if (t->told_reachable != t->reachable)
-        timer_start(&t->facts_timer, FACTS_EVERY_MS);
-}
-
-static void facts_propose(struct site *t, const struct node *nodes, size_t n, bool complete)
-{
-    union command c = {.facts = {.head = {.type = CMD_FACTS, .user = "hanse:target"}}};
-    AUTO_BUF bytes;
-
-    brain_request_id(t->brain, c.head.request_id);
-    (void)snprintf(c.facts.target, sizeof c.facts.target, "%s", t->name);
-    (void)snprintf(c.facts.session, sizeof c.facts.session, "%s", t->session_id);
-    (void)snprintf(c.facts.why, sizeof c.facts.why, "%s", t->why);
-    c.facts.reach_told = true;
-    c.facts.reachable = t->told_reachable = t->reachable;
-    t->told = true;
-    c.facts.complete = complete;
-    c.facts.nodes = (struct node *)(uintptr_t)nodes;
-    c.facts.n = (uint32_t)n;
-    buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
-    command_encode(&c, &bytes);
-    if (bytes.failed) {
-        (void)snprintf(t->error, sizeof t->error,
-                       "its inventory of %zu nodes is larger than a command may be", n);
-        log_event(LOG_ERROR, "target.inventory",
-                  LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->error)}));
-        return;
-    }
-    t->facts_proposing = true;
-    brain_propose_bytes(t->brain, c.head.request_id, slice_make(bytes.p, bytes.n), facts_answered,
-                        t);
-}
-
-/* Tells reach, and asks again for an inventory that was lost on its way. */
-static void facts_send(void *arg)
-{
-    struct site *t = arg;
-
-    if (!t->brain->leads || t->facts_proposing)
-        return;
-    if (t->inventory_again)
-        inventory_ask(t);
-    if (!t->told || t->told_reachable != t->reachable)
-        facts_propose(t, NULL, 0, false);
-}
-
-static void facts_soon(struct site *t)
-{
-    if (!timer_active(&t->facts_timer) && !t->facts_proposing)
-        timer_start(&t->facts_timer, 0);
-}
-
-/* ---- inventory
- * -----------------------------------------------------------------------------------------------------------
- */
-static void inventory_answered(struct call *c, enum outcome out, const struct observation *seen,
-                               const struct err *err)
-{
-    struct site *t = container_of(c, struct site, inventory);
-
-    (void)seen;
-    t->inventory_calling = false;
-    brain_under_way(t->brain, -1);
-    if (out != OUT_DONE && !t->gone && t->reachable && t->brain->leads) {
-        if (err)
-            log_event(LOG_WARN, "target.inventory",
-                      LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err->text)}));
-        t->inventory_again = true;
-        timer_start(&t->facts_timer, FACTS_EVERY_MS);
-    } else if (t->inventory_again && t->reachable && t->brain->leads && !t->facts_proposing) {
-        inventory_ask(t);
-    }
-}
-static void inventory_ask(struct site *t)
-{
-    if (t->inventory_calling || !t->connector || !t->reachable)
-        return;
-    t->inventory_again = false;
-    t->inventory_calling = true;
-    t->inventory = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + INVENTORY_DEADLINE_MS,
-                                 .done = inventory_answered};
-    brain_under_way(t->brain, 1);
-    t->connector->ops->inventory(t->connector, &t->inventory);
-}
-
 static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)
 {
     struct site *t = arg;
-    AUTO_BUF bytes = {0};
 
-    if (!t->brain->leads || t->brain->closing)
-        return;
-    buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
-    for (size_t i = 0; i < n; i++)
-        tlv_encode(&schema_node, &nodes[i], &bytes);
-    uint64_t hash = hash_bytes(bytes.p, bytes.n) + complete;
-    if (hash == t->committed_hash)
-        return;
-    if (t->facts_proposing) { /* the newest inventory is asked for again once this one is in */
-        t->inventory_again = true;
-        return;
-    }
-    t->committed_hash = hash;
-    facts_propose(t, nodes, n, complete);
+    if (t->brain->leads && !t->brain->closing)
+        site_nodes(t, nodes, n, complete);
 }
 
 /* ---- reach
@@ -227,7 +92,7 @@ static void silence_over(void *arg)
     t->suspect = true;
     log_event(LOG_WARN, "target.silent",
               LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->why)}));
-    facts_soon(t);
+    site_facts_soon(t);
     drivers_tick_target(t);
     movers_look(t->brain); /* those that were to go there take their way back */
 }
@@ -259,9 +124,9 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
             (void)snprintf(t->session_id, sizeof t->session_id, "%s", session ? session : "");
         }
         t->reachable = true;
-        inventory_ask(t);
+        site_inventory_ask(t);
         if (was_suspect || !t->told || !t->told_reachable)
-            facts_soon(t);
+            site_facts_soon(t);
         if (!t->listed)
             site_sweep(t);
     } else if (t->reachable) {
@@ -376,7 +241,7 @@ static void connector_make(struct site *t)
         (void)snprintf(t->why, sizeof t->why, "%s", t->error);
         log_event(LOG_WARN, "target.driver",
                   LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->error)}));
-        facts_soon(t);
+        site_facts_soon(t);
     }
 }
 
@@ -390,7 +255,7 @@ static void site_create(struct brain *b, const struct object *doc)
     (void)snprintf(t->why, sizeof t->why, "not yet in contact with this leader");
     timer_init(&t->silence, b->loop, silence_over, t);
     timer_init(&t->renew, b->loop, renew, t);
-    timer_init(&t->facts_timer, b->loop, facts_send, t);
+    site_facts_init(t);
     t->lost_at_ms = loop_now_ms(b->loop);
     list_push(&b->sites, &t->link);
     t->by_name.key = t->name;
@@ -406,13 +271,14 @@ static void site_free(void *arg)
 {
     struct site *t = arg;
 
-    if (t->inventory_calling || t->confirming || t->facts_proposing) {
+    if (t->inventory_calling || t->confirming || t->facts.proposing) {
         timer_start(&t->facts_timer, FREE_LOOK_MS); /* their answers are on their way */
         return;
     }
     brain_under_way(t->brain, -1);
     (void)object_unref(t->doc);
     mem_free(t->doubts);
+    site_facts_drop(t);
     orphans_drop(t);
     mem_free(t);
 }

@@ -74,7 +74,8 @@ static const struct record_field facts_fields[] = {HEAD(facts_cmd),
                                                    FIELD(facts_cmd, 12, W_BOOL, reach_told),
                                                    FIELD(facts_cmd, 13, W_BOOL, reachable),
                                                    FIELD(facts_cmd, 14, W_STR, why),
-                                                   FIELD(facts_cmd, 15, W_BOOL, complete)};
+                                                   FIELD(facts_cmd, 15, W_BOOL, complete),
+                                                   FIELD(facts_cmd, 16, W_BOOL, gone)};
 static const struct record_field member_fields[] = {
     HEAD(member_cmd),
     FIELD(member_cmd, 10, W_U64, member.id),

@@ -282,6 +282,7 @@ struct facts_cmd {
     bool reach_told, reachable;
     char why[256];
     bool complete;      /* nodes that are not listed are gone */
+    bool gone; /* those that are listed are gone, told by metadata.name alone; FEATURE_GRANTS */
     struct node *nodes; /* metadata.name "TARGET.NODE", spec, status.health */
     uint32_t n;
 };

@@ -43,17 +43,38 @@ static bool classes_resolve(struct txn *t, const struct facts *f, struct node_sp
     return changed;
 }
 
+static bool names_its_own(const struct facts *f, const struct node *n)
+{
+    size_t prefix = strlen(f->c->target);
+
+    return n->metadata && strlen(n->metadata->name) <= 253 &&
+           strlen(n->metadata->name) > prefix + 1 &&
+           strncmp(n->metadata->name, f->c->target, prefix) == 0 &&
+           n->metadata->name[prefix] == '.';
+}
+
+static int node_gone(struct txn *t, struct facts *f, const struct node *n)
+{
+    const struct object *o;
+
+    if (!names_its_own(f, n))
+        return err_set(t->err, E_INVALID, "a node of target %s is named %s.NODE", f->c->target,
+                       f->c->target);
+    o = root_get(t->w, KIND_NODE, "", n->metadata->name);
+    if (!o || strcmp(object_as(o, node)->spec->target, f->c->target) != 0)
+        return 0;
+    txn_remove(t, o);
+    f->changed++;
+    return 0;
+}
+
 static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
 {
     const struct kind *k = kind_by_id(KIND_NODE);
     struct node *b = arena_new(t->a, struct node);
     struct node_status *status = arena_new(t->a, struct node_status);
-    size_t prefix = strlen(f->c->target);
 
-    if (!n->metadata || !n->spec || strlen(n->metadata->name) > 253 ||
-        strlen(n->metadata->name) <= prefix + 1 ||
-        strncmp(n->metadata->name, f->c->target, prefix) != 0 || n->metadata->name[prefix] != '.' ||
-        strcmp(n->spec->target, f->c->target) != 0)
+    if (!n->spec || !names_its_own(f, n) || strcmp(n->spec->target, f->c->target) != 0)
         return err_set(t->err, E_INVALID,
                        "a node of target %s is named %s.NODE and says so in spec.target",
                        f->c->target, f->c->target);
@@ -212,15 +233,16 @@ int apply_facts(struct txn *t, const struct facts_cmd *c)
 {
     struct facts f = {.c = c};
     const struct object *o = root_get(t->w, KIND_TARGET, "", c->target);
+    bool gone = c->gone && root_feature_level(t->w) >= FEATURE_GRANTS;
     int r;
 
     if (!o)
         return err_set(t->err, E_NOTFOUND, "targets.hanse.dev \"%s\" not found", c->target);
     f.classes = txn_all(t, KIND_GPU_CLASS, &f.n_classes);
     for (uint32_t i = 0; i < c->n; i++)
-        if ((r = node_upsert(t, &f, &c->nodes[i])) < 0)
+        if ((r = gone ? node_gone(t, &f, &c->nodes[i]) : node_upsert(t, &f, &c->nodes[i])) < 0)
             return r;
-    if (c->complete)
+    if (c->complete && !gone)
         drop_unlisted(t, &f);
     target_tell(t, &f, root_get(t->w, KIND_TARGET, "", c->target));
     return 0;
