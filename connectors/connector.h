@@ -66,6 +66,9 @@ struct observation {
      * CheckpointMissing, CheckpointTorn, CheckpointAltered or CheckpointForeign. */
     char reason[64], message[512];
     struct run_checkpoint_report checkpoint;
+    /* Number of the lease that all its runners hold, 1 = the order's; 0: it is not told, or they
+     * take no other. It never goes back. */
+    int64_t grant;
     uint64_t seen_ms; /* loop_now_ms when the target was asked */
 };
 
@@ -78,6 +81,7 @@ struct run_order {
     /* Runners stop themselves after this long without renewal, counted from before submit() was
      * called, however late it arrives; 0 = none. */
     uint64_t lease_ms;
+    uint64_t grace_ms; /* that its program has to save, within the lease and when it is stopped */
     /* Absolute directory of this workload in its store, or "": connectors/checkpoint says what lies
      * below it. The program of rank R gets its own HANSE_CHECKPOINT_DIR in it, for this epoch. */
     const char *checkpoint_dir;
@@ -117,6 +121,13 @@ typedef enum run_verdict (*run_judge)(const struct run_listed *r, void *arg);
 
 /* What a target keeps of a run: its Workload, with the placement, as it was when it was sent. */
 typedef void (*document_cb)(void *arg, enum outcome out, const char *json, const struct err *err);
+/* Another lease for a run that goes on. Runners that take it count by it from then on, whether it is
+ * longer or shorter, and tell its number; a number below the one that they hold changes nothing. */
+struct run_offer {
+    struct run_key key;
+    int64_t number; /* from 2 on */
+    uint64_t lease_ms, grace_ms;
+};
 
 struct call;
 typedef void (*call_cb)(struct call *c, enum outcome out, const struct observation *seen,
@@ -200,9 +211,10 @@ struct connector_ops {
      * when proved. */
     void (*stop)(struct connector *c, const struct run_key *k, uint64_t grace_ms,
                  struct call *call);
-    /* Renews the leases of all runs on the target, each for the length that it was submitted with;
-     * lease_ms is the target's own. Called only after a quorum round proved the leadership. */
-    void (*renew)(struct connector *c, uint64_t lease_ms);
+    /* Renews the leases of all runs on the target, each for the length that it holds; those of the
+     * offers for what is offered, if their runners take it. No answer: what they hold is observed.
+     * Called only after a quorum round proved the leadership. */
+    void (*renew)(struct connector *c, const struct run_offer *offers, size_t n);
     int (*logs)(struct connector *c, const struct run_key *k, const struct log_request *rq,
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
     int (*exec)(struct connector *c, const struct run_key *k, const struct exec_request *rq,

@@ -126,6 +126,36 @@ void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret)
     (void)snprintf(ret->path, sizeof ret->path, "%s", path);
 }
 
+cJSON *wire_offers(const struct run_offer *offers, size_t n)
+{
+    cJSON *list = cJSON_CreateArray();
+
+    for (size_t i = 0; i < n; i++) {
+        cJSON *j = cJSON_CreateObject();
+        wire_add_key(j, &offers[i].key);
+        cJSON_AddNumberToObject(j, "number", (double)offers[i].number);
+        cJSON_AddNumberToObject(j, "leaseMs", (double)offers[i].lease_ms);
+        cJSON_AddNumberToObject(j, "graceMs", (double)offers[i].grace_ms);
+        cJSON_AddItemToArray(list, j);
+    }
+    return list;
+}
+
+int wire_offer_parse(const cJSON *j, struct run_offer *ret, struct err *err)
+{
+    struct run_offer o = {.number = wire_i64(j, "number"),
+                          .lease_ms = wire_u64(j, "leaseMs"),
+                          .grace_ms = wire_u64(j, "graceMs")};
+    int rc = wire_key(j, &o.key, err);
+
+    if (rc < 0)
+        return rc;
+    if (o.number < 2 || o.lease_ms == 0)
+        return err_set(err, E_SYNTAX, "an offer of a lease cannot be read");
+    *ret = o;
+    return 0;
+}
+
 cJSON *wire_listed(const struct observation *o)
 {
     cJSON *j = cJSON_CreateObject();
@@ -146,6 +176,8 @@ cJSON *wire_observation(const struct observation *o)
     cJSON_AddBoolToObject(j, "stopped", o->stopped);
     cJSON_AddStringToObject(j, "reason", o->reason);
     cJSON_AddStringToObject(j, "message", o->message);
+    if (o->grant)
+        cJSON_AddNumberToObject(j, "grant", (double)o->grant);
     if (o->checkpoint.present)
         cJSON_AddItemToObject(j, "checkpoint", wire_checkpoint(&o->checkpoint));
     return j;
@@ -172,6 +204,7 @@ int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *
     o.proof = (enum proof)proof;
     o.lease_lost = wire_bool(j, "leaseLost");
     o.stopped = wire_bool(j, "stopped");
+    o.grant = (int64_t)wire_u64(j, "grant");
     (void)snprintf(o.reason, sizeof o.reason, "%s", wire_str(j, "reason"));
     (void)snprintf(o.message, sizeof o.message, "%s", wire_str(j, "message"));
     wire_checkpoint_read(cJSON_GetObjectItemCaseSensitive(j, "checkpoint"), &o.checkpoint);

@@ -27,7 +27,7 @@ enum agent_frame {
     AF_STOP = 23,     /* key, graceMs: answered at the end */
     AF_LIST = 24,     /* all keys with their state, their cluster, what they hold */
     AF_FORGET = 25,   /* key: the records of an ended run may go */
-    AF_RENEW = 26,    /* from, leaseMs; no answer */
+    AF_RENEW = 26,    /* from, leaseMs, offers[]; no answer */
     AF_RESULT = 27,   /* agent: outcome, code, text, seen | runs[] */
     AF_OBSERVED = 28, /* agent: an observation, unasked */
     AF_CLAIM = 30,    /* key, cluster: it belongs to that one now */
@@ -65,6 +65,8 @@ int wire_parse(const struct frame *f, cJSON **ret, struct err *err) MUST_CHECK;
                               sizeof((struct observation *)0)->message +                           \
                               sizeof((struct run_checkpoint_report *)0)->digest +                  \
                               sizeof((struct run_checkpoint_report *)0)->path))
+cJSON *wire_offers(const struct run_offer *offers, size_t n); /* a list */
+int wire_offer_parse(const cJSON *j, struct run_offer *ret, struct err *err) MUST_CHECK;
 cJSON *wire_checkpoint(const struct run_checkpoint_report *c);
 /* What cannot be read is not present. */
 void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret);

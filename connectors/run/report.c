@@ -27,6 +27,10 @@ void run_report_print(const struct run_report *r, struct buf *out)
         cJSON_AddBoolToObject(j, "unsealed", true);
     if (r->gone)
         cJSON_AddBoolToObject(j, "gone", true);
+    if (r->grant) {
+        cJSON_AddNumberToObject(j, "grant", (double)r->grant);
+        cJSON_AddNumberToObject(j, "leaseMs", (double)r->lease_ms);
+    }
     if (r->checkpoint.present) {
         cJSON *c = cJSON_AddObjectToObject(j, "checkpoint");
         cJSON_AddNumberToObject(c, "step", (double)r->checkpoint.step);
@@ -98,6 +102,8 @@ int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err
         r.never_started = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "neverStarted"));
         r.unsealed = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "unsealed"));
         r.gone = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "gone"));
+        r.grant = large(j, "grant");
+        r.lease_ms = (uint64_t)large(j, "leaseMs");
         seal_read(cJSON_GetObjectItemCaseSensitive(j, "checkpoint"), &r.checkpoint);
         text(j, "reason", r.reason, sizeof r.reason);
         text(j, "message", r.message, sizeof r.message);

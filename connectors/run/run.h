@@ -22,7 +22,8 @@
  * ------------------------------------------------------ */
 enum run_frame {
     RUN_FRAME_STATE = 1, /* shim: struct run_report; on connecting and on every change */
-    RUN_FRAME_RENEW = 2, /* agent: {"from":ms,"leaseMs":n} */
+    RUN_FRAME_RENEW = 2, /* agent: {"from":ms,"leaseMs":n,"graceMs":n,"grant":n}: without a grant
+                            above the one that is held it goes on by what is held */
     RUN_FRAME_STOP =
         3, /* agent: {"signal":15,"graceMs":n}: that signal, SIGKILL to all after the grace */
     RUN_FRAME_GO = 4 /* agent: all ranks are ready, the program may start */
@@ -38,6 +39,8 @@ struct run_report { /* of one worker */
     bool stuck;         /* not told: the store hangs, and with it a thread of this process */
     bool unsealed;      /* ENDED: its runner died before it could seal what was saved last */
     bool gone;          /* ENDING: no process is left; what was saved last is being sealed */
+    int64_t grant;     /* number of the lease that it holds, 1 = its first; 0: it has none */
+    uint64_t lease_ms; /* its length */
     struct checkpoint_sealed checkpoint; /* newest */
     char reason[64], message[256];
 };
@@ -135,7 +138,7 @@ int guard_split(const struct guard_spec *g, char ret_will[RUN_WILL_MAX],
 extern const int run_signals[RUN_SIGNALS];
 void guard_deadline_tell(uint64_t until_ms, bool lost); /* in the shim: to its guard */
 /* Until when the program may live, whoever has to see to it: the shim until then, its guard and the
- * agent so long after it. They fit into the kill time of 5 s that the hub adds (driver.c). */
+ * agent so long after it. They fit into the kill time of 5 s that the hub adds (drive/lease.c). */
 #define GUARD_MARGIN_MS 1000
 #define AGENT_MARGIN_MS 2000
 /* Joins the group, dies with its parent, puts itself into the will, becomes argv. Returns only the

@@ -55,14 +55,26 @@ static void runner_tell_deadline(struct runner *r)
     r->cfg.os->ops->deadline_tell(r->cfg.os, r->cfg.will, until, lost);
 }
 
-void runner_renew(struct runner *r, uint64_t from_ms, uint64_t lease_ms)
+/* A shorter lease counts from the newest renewal, too: whoever has its number told waits no longer
+ * than that. */
+void runner_renew(struct runner *r, uint64_t from_ms, const struct runner_offer *offer)
 {
-    uint64_t now = loop_now_ms(r->loop);
-    uint64_t until = (from_ms < now ? from_ms : now) + lease_ms;
+    uint64_t now = loop_now_ms(r->loop), from = from_ms < now ? from_ms : now;
+    bool taken = r->lease_until_ms && offer && offer->lease_ms && offer->number > r->report.grant;
 
-    if (r->lease_until_ms && until > r->lease_until_ms)
-        r->lease_until_ms = until;
-    runner_tell_deadline(r);
+    if (!r->lease_until_ms)
+        return;
+    if (taken) {
+        r->report.grant = offer->number;
+        r->report.lease_ms = r->cfg.lease_ms = offer->lease_ms;
+        r->cfg.grace_ms = offer->grace_ms;
+    }
+    if (from > r->cfg.lease_from_ms)
+        r->cfg.lease_from_ms = from;
+    r->lease_until_ms = r->cfg.lease_from_ms + r->cfg.lease_ms;
+    runner_tell_deadline(r); /* ahead of saying that it is held */
+    if (taken)
+        runner_tell(r, NULL);
     runner_tick(r);
 }
 
@@ -521,7 +533,10 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
     timer_init(&r->trim, l, runner_trim, r);
     if (cfg->lease_ms) {
         uint64_t from = cfg->lease_from_ms && cfg->lease_from_ms < now ? cfg->lease_from_ms : now;
+        r->cfg.lease_from_ms = from;
         r->lease_until_ms = from + cfg->lease_ms;
+        r->report.grant = 1;
+        r->report.lease_ms = cfg->lease_ms;
         if (now >= lease_soft_end(r)) {
             rc = err_set(err, E_STALE, "the lease was over before the program could start");
             goto fail;

@@ -15,6 +15,10 @@ enum runner_state {
     RS_GONE
 };
 
+struct runner_offer { /* another lease than the one that is held */
+    int64_t number;
+    uint64_t lease_ms, grace_ms;
+};
 struct runner_link {
     struct list link;
     struct runner *runner;
@@ -28,7 +32,7 @@ struct runner {
     struct run_report report;
     struct process *program; /* NULL: there is none (any more) */
     bool exited;             /* it has; its status stays with the kernel until end.json is there */
-    uint64_t lease_until_ms; /* 0 = no lease */
+    uint64_t lease_until_ms; /* 0 = no lease; else cfg.lease_from_ms + cfg.lease_ms: what is held */
     uint64_t kill_at_ms;     /* in ENDING */
     struct timer tick, trim;
     struct listener *listener;
@@ -41,7 +45,8 @@ struct runner {
 
 /* ---- runner.c ---- */
 void runner_look_again(struct runner *r); /* soon */
-void runner_renew(struct runner *r, uint64_t from_ms, uint64_t lease_ms);
+/* offer: NULL, or another lease that is taken from now on. */
+void runner_renew(struct runner *r, uint64_t from_ms, const struct runner_offer *offer);
 void runner_free_when_quiet(struct runner *r);
 
 /* ---- runner_link.c ---- */

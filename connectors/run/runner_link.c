@@ -27,13 +27,23 @@ static uint64_t json_u64(const cJSON *j, const char *name)
     return cJSON_IsNumber(v) && v->valuedouble > 0 ? (uint64_t)v->valuedouble : 0;
 }
 
+/* Agents of before offers give the length of the order: that is not taken for a new one. */
+static void link_renew(struct runner *r, const cJSON *j)
+{
+    struct runner_offer offer = {.number = (int64_t)json_u64(j, "grant"),
+                                 .lease_ms = json_u64(j, "leaseMs"),
+                                 .grace_ms = json_u64(j, "graceMs")};
+
+    runner_renew(r, json_u64(j, "from"), &offer);
+}
+
 static int link_frame(const struct frame *f, void *arg)
 {
     struct runner_link *k = arg;
     cJSON *j = cJSON_ParseWithLength(f->body.p, f->body.n);
 
     if (f->type == RUN_FRAME_RENEW)
-        runner_renew(k->runner, json_u64(j, "from"), json_u64(j, "leaseMs"));
+        link_renew(k->runner, j);
     else if (f->type == RUN_FRAME_STOP)
         runner_stop(k->runner, (int)json_u64(j, "signal"), json_u64(j, "graceMs"));
     else if (f->type == RUN_FRAME_GO) {

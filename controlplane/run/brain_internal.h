@@ -42,7 +42,7 @@ struct driver {
     int64_t look_epoch;        /* ahead of it that began, */
     uint64_t look_until_ms;    /* and then it is given up */
     uint64_t found_session;    /* session in which find() last answered */
-    uint64_t granted_until_ms; /* no runner of this run lives longer than this on its own */
+    uint64_t renewed_ms;       /* no runner of it counts its lease from later than this */
     uint64_t unknown_since_ms;
     uint32_t backoff_ms;
     struct call call;
@@ -111,6 +111,8 @@ struct site { /* one Target document, and the connector that drives it */
     size_t n_condemned;
     struct call inventory;
     uint64_t renewals, confirm_from_ms;
+    uint64_t shortest_ms; /* lease that something on it may hold */
+    uint64_t renew_at_ms;
     uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */
 };
 
@@ -239,6 +241,7 @@ void site_change(struct brain *b, const struct object *before, const struct obje
 struct site *site_find(struct brain *b, const char *name);
 void sites_drop(struct brain *b); /* leadership is over: all connectors are destroyed */
 void site_refused(struct site *t);
+void site_pace(struct site *t, uint64_t lease_ms); /* renewals come in time for that lease */
 
 /* ---- facts.c: nodes and reach, into the log
  * ------------------------------------------------------------------------------------------------- */
@@ -279,8 +282,8 @@ void drivers_seat(struct site *t);        /* a new one: those that were adrift c
 void drivers_unseat(struct site *t);      /* it goes: its drivers are adrift */
 void drivers_drop(struct brain *b);
 void driver_observed(struct site *t, const struct observation *o);
-void drivers_renewed(struct site *t, uint64_t sent_ms);
-uint64_t driver_lease_ms(const struct object *workload, const struct site *t);
+/* All of that target are renewed from now on; returns those to which another lease is offered. */
+size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max);
 struct driver *driver_find(struct brain *b, const char *uid);
 void driver_tick(struct driver *d);
 /* ---- observed.c
@@ -295,6 +298,7 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind);
 void driver_step(struct driver *d, enum run_step step, const char *reason, const char *message);
 /* ENDED or ABSENT with what was seen. */
 void driver_step_end(struct driver *d, enum run_step step, bool requeue);
+void driver_propose(struct driver *d, union command *c); /* a step; fills in whose it is */
 void driver_later(struct driver *d, uint64_t ms);
 bool driver_checkpoint_news(const struct driver *d);
 void driver_tell(struct driver *d);
@@ -302,6 +306,19 @@ void driver_tell(struct driver *d);
 void driver_step_found(struct driver *d, const struct run_checkpoint_report *r);
 void driver_backoff(struct driver *d);        /* ticks again later, and later each time */
 void driver_checkpoint_bad(struct driver *d); /* what it was to resume from, for the reason seen */
+
+/* ---- lease.c: what runners hold by the log, and what documents would give them
+ * ---------------------------------------------------------------- */
+struct lease_grant lease_wanted(const struct object *workload, const struct site *t); /* today */
+void lease_dispatch(struct driver *d, const struct site *t); /* the intent, with its grant */
+/* True: a step is on its way. Its runner holds what was offered; the documents say another one. */
+bool lease_acknowledged(struct driver *d);
+bool lease_offer(struct driver *d, const struct site *t);
+bool lease_offered(const struct driver *d, struct run_offer *ret);
+void lease_renewed(struct driver *d, uint64_t sent_ms);
+void lease_pace(const struct driver *d); /* tells its site how often renewals must come */
+/* 0: no runner of it can be alive any more, unless somebody renews it. */
+uint64_t lease_left_ms(const struct driver *d);
 
 /* ---- look.c: what the store holds, ahead of a second life
  * ---------------------------------------------------------------- */
@@ -331,6 +348,8 @@ void events_init(struct brain *b);
 void events_change(struct brain *b, const struct change *c);
 /* A lost workload whose place is kept, since nothing else has room; may be called at any rate. */
 void events_not_replaced(struct brain *b, const struct object *workload, const char *why);
+/* A lost workload whose runner may live so much longer by the lease that it was granted. */
+void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms);
 void PRINTF_LIKE(4, 5) events_of_checkpoint(struct brain *b, const struct object *workload,
                                             const char *reason, const char *fmt, ...);
 void events_drop(struct brain *b);

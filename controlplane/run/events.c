@@ -179,10 +179,11 @@ void events_change(struct brain *b, const struct change *c)
 static const char *event_name(const struct told *t, struct arena *a);
 
 /* Looked for every second; told when there is something new in it, or when it was long ago. */
-void events_not_replaced(struct brain *b, const struct object *workload, const char *why)
+static void tell_sometimes(struct brain *b, const struct object *workload, const char *reason,
+                           const char *why)
 {
     const struct meta *m = workload->meta;
-    struct told t = {.reason = "NotReplaced"};
+    struct told t = {.reason = reason};
     AUTO_ARENA a = arena_create(0);
     const struct object *had;
 
@@ -197,6 +198,24 @@ void events_not_replaced(struct brain *b, const struct object *workload, const c
             return;
     }
     tell(b, m->namespace_, m->name, m->uid, t.reason, "%.400s", why);
+}
+
+void events_not_replaced(struct brain *b, const struct object *workload, const char *why)
+{
+    tell_sometimes(b, workload, "NotReplaced", why);
+}
+
+void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms)
+{
+    int64_t until = loop_wall_ms(b->loop) + (int64_t)left_ms;
+    char text[400], at[32];
+
+    time_print((until / 60000 + 1) * 60000, at); /* by the minute: the same for the whole wait */
+    (void)snprintf(text, sizeof text,
+                   "by the lease that it was granted its runner may live until %s; until then "
+                   "nothing is started elsewhere, unless it comes back or is fenced (hanse fence)",
+                   at);
+    tell_sometimes(b, workload, "LeaseRuns", text);
 }
 
 /* ---- into the log

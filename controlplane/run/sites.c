@@ -13,6 +13,7 @@
 
 #define RENEW_MAX_MS 5000
 #define RENEW_MIN_MS 250
+#define OFFERS_MAX 128 /* with one renewal; the others come with the next */
 #define SWEEP_EVERY_MS 600000
 #define FREE_LOOK_MS 20
 /* A lease counts from a beat of the runner's that is older than this. */
@@ -152,21 +153,35 @@ static const struct connector_events events = {
 /* ---- leases
  * --------------------------------------------------------------------------------------------------------------
  */
+/* A runner counts from a beat that may be two seconds old, and keeps half of a short lease for the
+ * grace: a third would be too late. */
 static uint64_t renew_every(const struct site *t)
 {
-    const struct target_partition *p = object_as(t->doc, target)->spec->partition;
-    uint64_t lease = p && p->lease > 0 ? (uint64_t)p->lease : 300000;
+    uint64_t ms = t->shortest_ms / 8 > RENEW_MIN_MS ? t->shortest_ms / 8 : RENEW_MIN_MS;
 
-    /* A runner counts from a beat that may be two seconds old, and keeps half of a short lease for
-     * the grace: a third would be too late. */
-    lease = lease / 8 > RENEW_MIN_MS ? lease / 8 : RENEW_MIN_MS;
-    return lease < RENEW_MAX_MS ? lease : RENEW_MAX_MS;
+    return ms < RENEW_MAX_MS ? ms : RENEW_MAX_MS;
+}
+
+static void renew_later(struct site *t)
+{
+    t->renew_at_ms = loop_now_ms(t->brain->loop) + renew_every(t);
+    timer_start(&t->renew, renew_every(t));
+}
+
+void site_pace(struct site *t, uint64_t lease_ms)
+{
+    if (lease_ms >= t->shortest_ms)
+        return;
+    t->shortest_ms = lease_ms;
+    if (loop_now_ms(t->brain->loop) + renew_every(t) < t->renew_at_ms)
+        renew_later(t);
 }
 
 static void renew_confirmed(void *arg, const struct err *err)
 {
     struct site *t = arg;
     struct brain *b = t->brain;
+    struct run_offer offers[OFFERS_MAX];
 
     t->confirming = false;
     brain_under_way(b, -1);
@@ -174,11 +189,10 @@ static void renew_confirmed(void *arg, const struct err *err)
         return;
     bool prompt = loop_now_ms(b->loop) - t->confirm_from_ms < CONFIRM_MAX_MS;
     if (!err && prompt && t->reachable && t->connector) {
-        const struct target_partition *p = object_as(t->doc, target)->spec->partition;
-        drivers_renewed(
-            t,
-            loop_now_ms(b->loop)); /* before it is sent: never later than what the runner counts */
-        t->connector->ops->renew(t->connector, p && p->lease > 0 ? (uint64_t)p->lease : 300000);
+        t->shortest_ms = UINT64_MAX; /* told again by what runs there */
+        /* Before it is sent: never later than what the runner counts. */
+        size_t n = drivers_renewed(t, loop_now_ms(b->loop), offers, OFFERS_MAX);
+        t->connector->ops->renew(t->connector, offers, n);
         t->renewals++;
     }
 }
@@ -187,7 +201,7 @@ static void renew(void *arg)
     struct site *t = arg;
     struct brain *b = t->brain;
 
-    timer_start(&t->renew, renew_every(t));
+    renew_later(t);
     if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
         site_sweep(t);
     if (!t->reachable || t->confirming || list_empty(&t->drivers))
@@ -263,7 +277,8 @@ static void site_create(struct brain *b, const struct object *doc)
     list_init(&t->drivers);
     drivers_seat(t);
     timer_start(&t->silence, suspect_after(t));
-    timer_start(&t->renew, renew_every(t));
+    t->shortest_ms = UINT64_MAX;
+    renew_later(t);
     connector_make(t);
 }
 

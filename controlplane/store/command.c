@@ -116,7 +116,8 @@ enum {
     TAG_CHECKPOINT = 54,
     TAG_NODE = 55,
     TAG_BEGIN = 56,
-    TAG_NOMINATED = 57
+    TAG_NOMINATED = 57,
+    TAG_GRANT = 58
 };
 enum nested_type {
     N_BODY,    /* a pointer to a body */
@@ -191,7 +192,8 @@ static const struct nested_field place_nested[] = {
     BODY(place_cmd, TAG_DECISION, decision_spec, decision),
     BODY(place_cmd, TAG_PLACEMENT, placement, placement)};
 static const struct nested_field run_nested[] = {
-    BODY(run_cmd, TAG_CHECKPOINT, run_checkpoint, checkpoint)};
+    BODY(run_cmd, TAG_CHECKPOINT, run_checkpoint, checkpoint),
+    BODY(run_cmd, TAG_GRANT, lease_grant, grant)};
 static const struct nested_field facts_nested[] = {
     {.type = N_BODIES,
      .schema = &schema_node,

@@ -26,11 +26,10 @@ const char *run_step_text(enum run_step s)
     static const char *const names[] = {
         "?",       "Dispatch",   "Accepted",      "Running",        "Ended",   "Absent",
         "Unknown", "Seen",       "Quiesce",       "Stop",           "Requeue", "LeaseOver",
-        "Fenced",  "Checkpoint", "CheckpointBad", "CheckpointFound"};
+        "Fenced",  "Checkpoint", "CheckpointBad", "CheckpointFound", "Offer", "Grant"};
 
-    _Static_assert(sizeof names / sizeof names[0] == STEP_CHECKPOINT_FOUND + 1,
-                   "a name for each step");
-    return (int)s > 0 && s <= STEP_CHECKPOINT_FOUND ? names[s] : names[0];
+    _Static_assert(sizeof names / sizeof names[0] == STEP_LAST + 1, "a name for each step");
+    return (int)s > 0 && s <= STEP_LAST ? names[s] : names[0];
 }
 
 bool phase_live(enum phase p)

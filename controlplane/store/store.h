@@ -217,8 +217,12 @@ enum run_step {
     STEP_CHECKPOINT_BAD,  /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from:
                             reason says why; the newest good one of the catalogue takes its place, or
                             none */
-    STEP_CHECKPOINT_FOUND /* Reserved only: who is to start it has found a newer checkpoint in the
-                             store, of an epoch that is proved ended, than anybody was told of */
+    STEP_CHECKPOINT_FOUND, /* Reserved only: who is to start it has found a newer checkpoint in the
+                              store, of an epoch that is proved ended, than anybody was told of */
+    STEP_OFFER, /* a lease of another length is about to be offered to its runner: from here on it
+                   may hold the old one or this one. One at a time */
+    STEP_GRANT, /* its runner has acknowledged what was offered: it holds that, and no other */
+    STEP_LAST = STEP_GRANT
 };
 struct run_cmd {
     struct command_head head;
@@ -229,6 +233,9 @@ struct run_cmd {
     enum proof proof;
     char reason[128], message[1024];
     struct run_checkpoint *checkpoint;
+    /* DISPATCH: the lease that goes with the order, number 1; OFFER: what is offered; GRANT: what
+     * was acknowledged. From FEATURE_GRANTS on, before that NULL. */
+    struct lease_grant *grant;
     bool requeue; /* with ENDED / ABSENT: the run was stopped to be placed again */
 };
 

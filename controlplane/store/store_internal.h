@@ -328,6 +328,11 @@ struct owner_ref *workload_owner(struct txn *t, const struct object *wo);
 /* ---- checkpoints (apply/checkpoint.c); s is a copy of wo's status, stored by the caller */
 int checkpoint_take(struct txn *t, const struct object *wo, struct workload_status *s,
                     const struct run_checkpoint *now, int64_t by_epoch) MUST_CHECK;
+/* apply/grant.c: what is promised of a try. */
+int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
+                   const struct lease_grant *g) MUST_CHECK;
+int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
+int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
 int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
                      const struct run_checkpoint *now) MUST_CHECK;
 int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_status *s,

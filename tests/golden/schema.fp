@@ -308,12 +308,19 @@ placement 8 6 -
 placement 9 1 -
 placement 10 8 -
 placement 11 7 -
+lease_grant 1 5 -
+lease_grant 2 5 -
+lease_grant 3 5 -
+lease_grant 4 1 -
 intent 1 4 intent_op
 intent 2 0 -
 intent 3 1 -
 intent 4 6 -
 intent 5 3 -
 intent 6 0 -
+intent 7 10 lease_grant
+intent 8 10 lease_grant
+intent 9 0 -
 run_checkpoint 1 1 -
 run_checkpoint 2 6 -
 run_checkpoint 3 0 -
@@ -337,6 +344,7 @@ run_end 5 6 -
 run_end 6 0 -
 run_end 7 0 -
 run_end 8 0 -
+run_end 9 0 -
 workload_status 1 4 phase
 workload_status 2 1 -
 workload_status 3 10 placement

@@ -255,7 +255,7 @@ static void renew_tick(void *arg)
 {
     (void)arg;
     for (unsigned i = 0; i < AGENTS; i++)
-        A.side[i].connector->ops->renew(A.side[i].connector, A.renew_ms);
+        A.side[i].connector->ops->renew(A.side[i].connector, &A.offer, A.offer.number > 0);
     timer_start(&A.renewals, 100);
 }
 
@@ -408,6 +408,7 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
                               .placement = &p,
                               .env = env,
                               .lease_ms = o->lease_ms,
+                              .grace_ms = (uint64_t)object_as(w, workload)->spec->checkpoint->grace,
                               .checkpoint_dir = agent_base(o->key.uid),
                               .checkpoint_keep = o->keep ? o->keep : 2,
                               .checkpoint_interval_ms = 90500,

@@ -50,7 +50,8 @@ extern struct agent_world {
         unsigned told;        /* how often */
     } seen[1024];
     size_t n_seen;
-    uint64_t serial, renew_ms;
+    uint64_t serial;
+    struct run_offer offer; /* with each renewal, unless its number is 0 */
     struct timer renewals; /* timer_start: every 100 ms, to all */
 } A;
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define HELLO_TIMEOUT_MS 10000
+#define RENEW_OTHERWISE_MS 300000 /* of an order of old that gave no length */
 
 static struct hub *hub_of(struct connector *c)
 {
@@ -332,7 +333,7 @@ static void hub_stop(struct connector *c, const struct run_key *k, uint64_t grac
     hub_call_begin(hub_of(c), call, AF_STOP, k, j);
 }
 
-static void hub_renew(struct connector *c, uint64_t lease_ms)
+static void hub_renew(struct connector *c, const struct run_offer *offers, size_t n)
 {
     struct hub *h = hub_of(c);
 
@@ -340,7 +341,9 @@ static void hub_renew(struct connector *c, uint64_t lease_ms)
         return;
     cJSON *j = cJSON_CreateObject();
     cJSON_AddNumberToObject(j, "from", (double)hub_lease_from(h));
-    cJSON_AddNumberToObject(j, "leaseMs", (double)lease_ms);
+    cJSON_AddNumberToObject(j, "leaseMs", RENEW_OTHERWISE_MS);
+    if (n)
+        cJSON_AddItemToObject(j, "offers", wire_offers(offers, n));
     wire_tell(h->stream, AF_RENEW, 0, j);
 }
 

@@ -103,7 +103,7 @@ cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err
     cJSON_AddNumberToObject(j, "leaseMs", (double)o->lease_ms);
     cJSON_AddNumberToObject(j, "leaseFrom", (double)hub_lease_from(h));
     cJSON_AddNumberToObject(j, "signal", signo);
-    cJSON_AddNumberToObject(j, "graceMs", ck && ck->grace > 0 ? (double)ck->grace : 30000.0);
+    cJSON_AddNumberToObject(j, "graceMs", (double)o->grace_ms);
     cJSON_AddStringToObject(j, "checkpointBase", o->checkpoint_dir ? o->checkpoint_dir : "");
     cJSON_AddNumberToObject(j, "checkpointKeep", (double)o->checkpoint_keep);
     cJSON_AddNumberToObject(j, "checkpointInterval", (double)o->checkpoint_interval_ms);

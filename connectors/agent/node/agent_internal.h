@@ -80,6 +80,7 @@ struct worker {
     struct frame_reader reader;
     struct timer tick, deadline;
     uint64_t until_ms;   /* its lease as we know it; 0 = none */
+    uint64_t from_ms; /* newest renewal that was sent to its shim; 0: this agent sent none */
     uint64_t give_up_ms; /* dialing an adopted shim */
     unsigned dials;
     bool given_up; /* end.json was written for it: one last look whether it is there after all */
@@ -99,6 +100,9 @@ struct run {
     enum run_state told;        /* last state that was told */
     enum run_state hello_state; /* the one in this session's HELLO; RUN_UNKNOWN: it had no room */
     bool untold;                /* since the HELLO; told as the session has room */
+    struct run_offer offer;     /* the newest lease that was offered; number 0: none was */
+    int64_t told_grant;         /* number of the lease that was told last */
+    int64_t hello_grant;        /* and in this session's HELLO */
     uint64_t ended_seq;         /* order of ends, for pruning */
     bool failed;                /* a worker failed: the others were asked to stop */
     int stop_signo;             /* 0 = not asked to stop; for a shim that is dialed later */

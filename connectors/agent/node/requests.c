@@ -96,10 +96,25 @@ static void request_list(struct agent *a, uint64_t id)
     wire_tell(a->stream, AF_RESULT, id, j);
 }
 
+/* What is offered is kept for shims that are dialed later. */
+static void renew_offers(struct agent *a, const cJSON *j)
+{
+    const cJSON *i;
+
+    cJSON_ArrayForEach(i, cJSON_GetObjectItemCaseSensitive(j, "offers"))
+    {
+        struct run_offer o;
+        struct run *r = wire_offer_parse(i, &o, NULL) == 0 ? run_by_key(a, &o.key) : NULL;
+        if (r && o.number > r->offer.number)
+            r->offer = o;
+    }
+}
+
 static void request_renew(struct agent *a, const cJSON *j)
 {
     a->renew_from_ms = wire_u64(j, "from");
     a->renew_lease_ms = wire_u64(j, "leaseMs");
+    renew_offers(a, j);
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);
         checkpoints_renewed(r);

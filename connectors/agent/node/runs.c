@@ -96,12 +96,29 @@ static const struct run_report *run_cause(const struct run *r)
     return any;
 }
 
+/* The lease that all runners of it hold; 0 as long as one has not told. */
+static int64_t run_grant(const struct run *r)
+{
+    int64_t least = 0;
+
+    for (unsigned i = 0; i < r->n_workers; i++) {
+        const struct run_report *p = &r->workers[i].report;
+        if (p->step == RUN_STEP_ENDED)
+            continue;
+        if (!p->grant)
+            return 0;
+        least = !least || p->grant < least ? p->grant : least;
+    }
+    return least;
+}
+
 void run_observe(const struct run *r, struct observation *ret)
 {
     memset(ret, 0, sizeof *ret);
     ret->key = r->key;
     ret->state = run_state(r);
     ret->seen_ms = loop_now_ms(r->agent->loop);
+    ret->grant = run_grant(r);
     checkpoints_observe(r, &ret->checkpoint);
     if (!run_is_over(r))
         return;
@@ -229,11 +246,14 @@ void run_changed(struct run *r)
         run_stop(r, SIGTERM, wire_u64(r->order, "graceMs"));
     checkpoints_consider(r);
     run_observe(r, &o);
-    if (o.state == r->told)
+    bool grant = o.grant > r->told_grant;
+    if (o.state == r->told && !grant)
         return;
     if (r->told == RUN_RUNNING && o.state == RUN_STARTING)
         return;
     r->told = o.state;
+    if (grant)
+        r->told_grant = o.grant;
     if (o.state == RUN_ENDED)
         FAILPOINT("agent.ended.before");
     run_tell(r, &o);

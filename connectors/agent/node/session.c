@@ -44,6 +44,7 @@ static void session_hello(struct agent *a)
             continue;
         run_observe(r, &o);
         r->hello_state = o.state;
+        r->hello_grant = o.grant;
         checkpoints_hello(r);
         cJSON_AddItemToArray(runs, wire_observation(&o));
     }
@@ -82,7 +83,7 @@ static void session_welcome(struct agent *a)
         struct observation o;
         bool changed = checkpoints_welcome(r);
         run_observe(r, &o);
-        r->untold = changed || o.state != r->hello_state;
+        r->untold = changed || o.state != r->hello_state || o.grant != r->hello_grant;
     }
     session_tell(a);
 }

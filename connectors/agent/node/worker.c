@@ -221,13 +221,28 @@ static void worker_watch(struct worker *w)
         timer_start(&w->deadline, 0);
 }
 
+/* Each run has the length that its order gave it, or the one that its shim has taken since; until it
+ * tells so it may hold either. */
+static uint64_t worker_lease(const struct worker *w)
+{
+    const struct run_offer *o = &w->run->offer;
+    uint64_t own = wire_u64(w->run->order, "leaseMs");
+    uint64_t held = w->report.grant ? w->report.lease_ms
+                    : own           ? own
+                                    : w->run->agent->renew_lease_ms;
+
+    return w->report.grant && o->number > w->report.grant && o->lease_ms > held ? o->lease_ms
+                                                                                : held;
+}
+
 static void worker_granted(struct worker *w, uint64_t from_ms, uint64_t lease_ms)
 {
     uint64_t now = loop_now_ms(w->run->agent->loop);
-    uint64_t until = (from_ms && from_ms < now ? from_ms : now) + lease_ms;
+    uint64_t from = from_ms && from_ms < now ? from_ms : now;
 
-    if (until > w->until_ms)
-        w->until_ms = until;
+    if (from > w->from_ms)
+        w->from_ms = from;
+    w->until_ms = w->from_ms + lease_ms;
     worker_watch(w);
 }
 
@@ -240,7 +255,10 @@ static int shim_frame(const struct frame *f, void *arg)
 
     if (f->type != RUN_FRAME_STATE || run_report_parse(f->body.p, f->body.n, &r, NULL) < 0)
         return 0;
+    bool taken = w->from_ms && r.grant > w->report.grant;
     w->report = r;
+    if (taken)
+        worker_granted(w, w->from_ms, worker_lease(w));
     checkpoints_reported(w);
     if (w->state == WS_DIALING) {
         char dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
@@ -325,15 +343,19 @@ void worker_renew(struct worker *w)
 
     if (w->state != WS_LINKED || !w->stream || !a->renew_lease_ms)
         return;
-    /* Each run has the length that its order gave it: one that waits out a partition lives longer.
-     */
-    uint64_t own_ms = wire_u64(w->run->order, "leaseMs");
     j = cJSON_CreateObject();
     cJSON_AddNumberToObject(j, "from", (double)a->renew_from_ms);
-    cJSON_AddNumberToObject(j, "leaseMs", (double)(own_ms ? own_ms : a->renew_lease_ms));
+    if (w->run->offer.number && w->report.grant) { /* a shim of an older version tells none */
+        const struct run_offer *o = &w->run->offer;
+        cJSON_AddNumberToObject(j, "grant", (double)o->number);
+        cJSON_AddNumberToObject(j, "leaseMs", (double)o->lease_ms);
+        cJSON_AddNumberToObject(j, "graceMs", (double)o->grace_ms);
+    } else {
+        cJSON_AddNumberToObject(j, "leaseMs", (double)worker_lease(w));
+    }
     shim_send(w, RUN_FRAME_RENEW, j);
     if (w->until_ms) /* one without a lease gets none */
-        worker_granted(w, a->renew_from_ms, own_ms ? own_ms : a->renew_lease_ms);
+        worker_granted(w, a->renew_from_ms, worker_lease(w));
 }
 
 void worker_go(struct worker *w)

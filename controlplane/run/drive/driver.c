@@ -17,9 +17,9 @@
 
 #define BACKOFF_MIN_MS 50
 #define BACKOFF_MAX_MS 5000
-#define WAIT_LEASE_MS (24ull * 3600 * 1000) /* hard expiry of runs that wait out a partition */
-#define LEASE_SLACK_MS 5000                 /* kill time and scheduling beyond lease and grace */
 #define LOOK_AGAIN_MS 1000
+/* A place is held elsewhere only for the last part of a long wait. */
+#define REPLACE_AHEAD_MS 600000
 
 static void driver_free(struct driver *d);
 
@@ -67,14 +67,6 @@ static struct driver *driver_create(struct brain *b, const struct object *o)
     INV(tsearch(d, &b->drivers, by_uid));
     b->n_drivers++;
     return d;
-}
-
-/* A lease of an earlier leader counts as renewed at our election: nothing older is known here. */
-static void lease_assume(struct driver *d)
-{
-    const struct site *t = site_find(d->brain, d->target);
-
-    d->granted_until_ms = loop_now_ms(d->brain->loop) + driver_lease_ms(d->o, t);
 }
 
 /* Drivers hang on their Target, so that its reach and its renewals concern nobody else. */
@@ -134,8 +126,9 @@ static void driver_take(struct driver *d, const struct object *o)
         d->unknown_since_ms = 0;
     else if (!d->unknown_since_ms)
         d->unknown_since_ms = loop_now_ms(d->brain->loop);
-    if (first)
-        lease_assume(d);
+    if (first) /* whatever an earlier leader has renewed, it did before our election */
+        lease_renewed(d, loop_now_ms(d->brain->loop));
+    lease_pace(d);
 }
 
 /* It was let go while something of it was under way, and holds a place again: in a new epoch, or in
@@ -148,7 +141,7 @@ static void driver_revive(struct driver *d)
     d->key.epoch = d->key.try_ = -1;
     d->own_epoch = d->own_try = 0;
     d->looked_epoch = d->look_epoch = 0;
-    d->granted_until_ms = 0;
+    d->renewed_ms = 0;
 }
 
 static bool holds(const struct object *o)
@@ -247,45 +240,28 @@ static void driver_free(struct driver *d)
 /* ---- leases
  * ---------------------------------------------------------------------------------------------------------
  */
-uint64_t driver_lease_ms(const struct object *workload, const struct site *t)
+size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max)
 {
-    const struct workload_spec *s = object_as(workload, workload)->spec;
-    const struct target_spec *ts = t && t->doc ? object_as(t->doc, target)->spec : NULL;
-    enum partition_mode mode = s->partition ? s->partition->mode : PARTITION_WAIT;
+    size_t n = 0, all = 0, i = 0;
+    struct run_offer o;
 
-    if (mode == PARTITION_STOP && s->partition->stopAfter > 0)
-        return (uint64_t)s->partition->stopAfter;
-    if (mode == PARTITION_WAIT || mode == 0)
-        return WAIT_LEASE_MS;
-    return ts && ts->partition && ts->partition->lease > 0 ? (uint64_t)ts->partition->lease
-                                                           : 300000;
-}
-
-void drivers_renewed(struct site *t, uint64_t sent_ms)
-{
     list_for_each (it, &t->drivers) {
         struct driver *d = container_of(it, struct driver, seat);
-        uint64_t until = sent_ms + (d->o ? driver_lease_ms(d->o, t) : 0);
-        if (until > d->granted_until_ms)
-            d->granted_until_ms = until;
+        if (!d->o)
+            continue;
+        lease_renewed(d, sent_ms);
+        lease_pace(d);
+        all += lease_offered(d, &o);
     }
-}
-
-static uint64_t grace_of(const struct driver *d)
-{
-    const struct checkpoint_spec *c = object_as(d->o, workload)->spec->checkpoint;
-
-    return c && c->grace > 0 ? (uint64_t)c->grace : 5000;
-}
-
-/* No runner of this run can be alive any more: lease, drift of both clocks (1 %), grace and kill
- * time have passed. */
-static bool lease_over(const struct driver *d, const struct site *t)
-{
-    uint64_t lease = driver_lease_ms(d->o, t);
-
-    return loop_now_ms(d->brain->loop) >
-           d->granted_until_ms + lease / 100 + grace_of(d) + LEASE_SLACK_MS;
+    size_t first = all > max ? t->renewals * max % all : 0; /* all come in turn */
+    list_for_each (it, &t->drivers) {
+        if (!lease_offered(container_of(it, struct driver, seat), &o))
+            continue;
+        if ((i + all - first) % all < max)
+            ret[n++] = o;
+        i++;
+    }
+    return n;
 }
 
 /* ---- what is wanted
@@ -328,7 +304,7 @@ static void tick_reserved(struct driver *d, struct site *t)
     else if (t->reachable && loop_now_ms(d->brain->loop) < t->refused_until_ms)
         driver_later(d, t->refused_until_ms - loop_now_ms(d->brain->loop));
     else if (t->reachable && !driver_look(d, t))
-        driver_step(d, STEP_DISPATCH, "Dispatching", "");
+        lease_dispatch(d, t);
 }
 
 #define TARGET_ENDS_MAX 5
@@ -452,6 +428,8 @@ static void tick_live(struct driver *d, struct site *t)
     } else if (d->found_session != t->session) {
         driver_call(d, t, CALL_FIND);
     }
+    else if (lease_offer(d, t))
+        return;
     const struct workload_spec *s = object_as(d->o, workload)->spec;
     int64_t left = s->deadline ? s->deadline - loop_wall_ms(d->brain->loop) : 0;
     if (left > 0) /* also when a timer runs: the deadline may have been brought forward */
@@ -546,10 +524,16 @@ static void tick_unknown(struct driver *d, struct site *t)
     }
     if (mode == PARTITION_WAIT || d->brain->frozen)
         return;
+    uint64_t left = lease_left_ms(d);
+    if (left > REPLACE_AHEAD_MS) {
+        events_lease_runs(d->brain, d->o, left);
+        driver_later(d, LOOK_AGAIN_MS);
+        return;
+    }
     if (mode == PARTITION_REPLACE && !unwanted(d) && !replace_ready(d))
         return;
-    if (!lease_over(d, t)) {
-        driver_later(d, LOOK_AGAIN_MS);
+    if (left) {
+        driver_later(d, left < LOOK_AGAIN_MS ? left : LOOK_AGAIN_MS);
         return;
     }
     d->seen.proof = PROOF_LEASE_EXPIRED;
@@ -566,6 +550,8 @@ void driver_tick(struct driver *d)
         return;
     }
     if (d->proposing || d->calling)
+        return;
+    if (lease_acknowledged(d))
         return;
     if (!d->telling && driver_checkpoint_news(d) && d->seen.state != RUN_ENDED)
         driver_tell(d); /* its last one comes with its end */

@@ -35,7 +35,9 @@ static const char *const steps_before[] = {[STEP_DISPATCH] = "driver.dispatch.be
                                            [STEP_STOP] = "driver.stop.before",
                                            [STEP_REQUEUE] = "driver.requeue.before",
                                            [STEP_LEASE_OVER] = "driver.lease_over.before",
-                                           [STEP_CHECKPOINT_FOUND] = "driver.found.before"};
+                                           [STEP_CHECKPOINT_FOUND] = "driver.found.before",
+                                           [STEP_OFFER] = "driver.offer.before",
+                                           [STEP_GRANT] = "driver.grant.before"};
 static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.after",
                                           [STEP_ACCEPTED] = "driver.accepted.after",
                                           [STEP_RUNNING] = "driver.running.after",
@@ -47,7 +49,9 @@ static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.aft
                                           [STEP_STOP] = "driver.stop.after",
                                           [STEP_REQUEUE] = "driver.requeue.after",
                                           [STEP_LEASE_OVER] = "driver.lease_over.after",
-                                          [STEP_CHECKPOINT_FOUND] = "driver.found.after"};
+                                          [STEP_CHECKPOINT_FOUND] = "driver.found.after",
+                                          [STEP_OFFER] = "driver.offer.after",
+                                          [STEP_GRANT] = "driver.grant.after"};
 static const char *const calls_sent[] = {[CALL_SUBMIT] = "driver.call_submit.sent",
                                          [CALL_FIND] = "driver.call_find.sent",
                                          [CALL_QUIESCE] = "driver.call_quiesce.sent",
@@ -110,7 +114,7 @@ static void run_fill(struct driver *d, union command *c)
     r->try_ = d->key.try_ + (r->step == STEP_DISPATCH);
 }
 
-static void step_propose(struct driver *d, union command *c)
+void driver_propose(struct driver *d, union command *c)
 {
     struct run_cmd *r = &c->run;
     struct step *s = mem_new(struct step);
@@ -128,7 +132,7 @@ void driver_step(struct driver *d, enum run_step step, const char *reason, const
 
     (void)snprintf(c.run.reason, sizeof c.run.reason, "%s", reason);
     (void)snprintf(c.run.message, sizeof c.run.message, "%s", message);
-    step_propose(d, &c);
+    driver_propose(d, &c);
 }
 
 /* ---- checkpoints
@@ -140,7 +144,11 @@ bool driver_checkpoint_news(const struct driver *d)
     const struct run_checkpoint *had = object_as(d->o, workload)->status->checkpoint;
     const struct run_checkpoint_report *r = &d->seen.checkpoint;
 
-    if (!d->has_seen || !r->present || !object_as(d->o, workload)->spec->checkpoint)
+    const struct intent *in = object_as(d->o, workload)->status->intent;
+    /* Told to save somewhere, or asked to since. */
+    bool saves = object_as(d->o, workload)->spec->checkpoint || (in && *in->store);
+
+    if (!d->has_seen || !r->present || !saves)
         return false;
     if (had && had->epoch == d->key.epoch && had->step >= r->step)
         return false;
@@ -211,7 +219,7 @@ void driver_step_found(struct driver *d, const struct run_checkpoint_report *r)
 
     ck.interval =
         order_interval_ms(site_find(d->brain, d->target), d->o, s->placement, ck.writeTime);
-    step_propose(d, &c);
+    driver_propose(d, &c);
 }
 
 /* What it was to resume from does not hold: marked, with the reason; an older one takes its place.
@@ -257,7 +265,7 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
         (void)snprintf(c.run.message, sizeof c.run.message,
                        "its target was out of reach for longer than its runner's lease%s",
                        requeue ? "" : "; spec.suspend true, then false, queues it again");
-    step_propose(d, &c);
+    driver_propose(d, &c);
     if (requeue && step != STEP_ABSENT)
         movers_ending(d->brain, d->o,
                       c.run.checkpoint != NULL ||
@@ -300,9 +308,7 @@ static void submit(struct driver *d, struct site *t)
         return;
     }
     /* Whenever it arrives and is answered: its lease counts from before now (connector.h). */
-    uint64_t until = loop_now_ms(d->brain->loop) + o.lease_ms;
-    if (until > d->granted_until_ms)
-        d->granted_until_ms = until;
+    lease_renewed(d, loop_now_ms(d->brain->loop));
     call_begin(d, CALL_SUBMIT, CALL_DEADLINE_MS);
     t->connector->ops->submit(t->connector, &o, &d->call);
     FAILPOINT(calls_sent[CALL_SUBMIT]);

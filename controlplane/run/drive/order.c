@@ -152,6 +152,22 @@ static int store_length(const char *store)
     return (int)n;
 }
 
+/* What runs goes on in the store that its order named, and what it left is looked for there,
+ * whatever its spec says by now. */
+static const char *store_told(const struct workload *w)
+{
+    const struct workload_status *s = w->status;
+    const struct intent *in = phase_live(s->phase) ? s->intent : NULL;
+    int64_t ended = in ? 0 : epoch_ended(s);
+
+    if (in && in->granted)
+        return in->store;
+    for (uint32_t i = s->n_ends; i > 0 && ended; i--)
+        if (s->ends[i - 1].epoch == ended && *s->ends[i - 1].store)
+            return s->ends[i - 1].store;
+    return w->spec->checkpoint->store;
+}
+
 static void order_checkpoint(struct site *t, struct arena *a, struct run_order *o)
 {
     const struct meta *m = o->workload->meta;
@@ -163,8 +179,9 @@ static void order_checkpoint(struct site *t, struct arena *a, struct run_order *
     o->resume_step = -1;
     if (!ck)
         return;
-    if (*ck->store == '/' || store_is_s3(ck->store))
-        o->checkpoint_dir = arena_printf(a, "%.*s/%s/%s-%s", store_length(ck->store), ck->store,
+    const char *store = store_told(w);
+    if (*store == '/' || store_is_s3(store))
+        o->checkpoint_dir = arena_printf(a, "%.*s/%s/%s-%s", store_length(store), store,
                                          m->namespace_, m->name, m->uid);
     o->checkpoint_keep = ck->keep > KEEP_LEAST ? ck->keep : KEEP_LEAST;
     o->checkpoint_interval_ms =
@@ -186,7 +203,7 @@ void order_stage(struct site *t, const struct object *o, const struct placement 
 
     *ret = (struct run_order){.key = *k, .workload = o, .placement = p, .env = none};
     order_checkpoint(t, a, ret);
-    if (ret->checkpoint_dir && store_is_s3(ret->checkpoint_dir)) { /* it needs the keys */
+    if (store_is_s3(ret->checkpoint_dir) || store_is_s3(ret->resume_path)) { /* needs the keys */
         const char *const *env = env_make(t->brain, o, a, NULL);
         ret->env = env ? env : none; /* a Secret that is gone: the target says what is missing */
     }
@@ -201,6 +218,9 @@ int order_make(struct site *t, const struct object *o, const struct placement *p
         return err->code;
     order_stage(t, o, p, k, a, ret);
     ret->env = env;
-    ret->lease_ms = driver_lease_ms(o, t);
+    const struct intent *in = object_as(o, workload)->status->intent;
+    struct lease_grant g = in && in->granted ? *in->granted : lease_wanted(o, t);
+    ret->lease_ms = (uint64_t)g.lease;
+    ret->grace_ms = (uint64_t)g.grace;
     return 0;
 }

@@ -99,13 +99,23 @@ static const char *last_target(const struct workload_status *s)
     return s->placement ? s->placement->target : s->n_ends ? s->ends[s->n_ends - 1].target : "";
 }
 
+/* Where what runs writes to, or what ran last: as it was told, whatever its spec says since. */
+static const char *store_of(const struct object *wo, const struct workload_status *s)
+{
+    const struct checkpoint_spec *contract = object_as(wo, workload)->spec->checkpoint;
+    const char *told = s->intent && phase_live(s->phase) ? s->intent->store
+                       : s->n_ends                       ? s->ends[s->n_ends - 1].store
+                                                         : "";
+
+    return *told ? told : contract ? contract->store : "";
+}
+
 /* Makes or refreshes the entry of `ck`. */
 static void catalogue_put(struct txn *t, const struct object *wo, const struct workload_status *s,
                           const struct run_checkpoint *ck)
 {
     const struct kind *k = kind_by_id(KIND_CHECKPOINT);
     const struct object *old = root_get(t->w, k->id, wo->meta->namespace_, ck->name);
-    const struct checkpoint_spec *contract = object_as(wo, workload)->spec->checkpoint;
     struct checkpoint *c = NULL;
 
     if (old && !catalogued(t, wo, ck->name)) { /* of a workload of the same name, that is gone */
@@ -137,7 +147,7 @@ static void catalogue_put(struct txn *t, const struct object *wo, const struct w
     c->spec->n_locations = 1;
     c->spec->writeTime = ck->writeTime;
     c->spec->writtenAt = ck->writtenAt;
-    c->spec->store = contract ? contract->store : "";
+    c->spec->store = store_of(wo, s);
     c->spec->ranks = ck->ranks;
     c->spec->found = ck->found;
     *c->status =

@@ -93,7 +93,8 @@ static void end_add(struct txn *t, struct run *x)
                                   .at = t->now,
                                   .reason = x->reason,
                                   .message = x->message,
-                                  .target = s->placement ? s->placement->target : ""};
+                                  .target = s->placement ? s->placement->target : "",
+                                  .store = s->intent ? s->intent->store : ""};
     s->ends = ends;
     s->n_ends = keep + 1;
 }
@@ -230,7 +231,7 @@ static int step_end(struct txn *t, struct run *x)
 /* ---- steps on the way
  * ------------------------------------------------------------------------------------------------
  */
-static void step_dispatch(struct txn *t, struct run *x)
+static int step_dispatch(struct txn *t, struct run *x)
 {
     struct intent *in = arena_new(t->a, struct intent);
 
@@ -239,11 +240,12 @@ static void step_dispatch(struct txn *t, struct run *x)
     in->at = t->now;
     in->key = arena_printf(t->a, "%s.%lld.%lld", x->o->meta->uid, (long long)x->s->epoch,
                            (long long)in->try_);
-    in->reason = "";
+    in->reason = in->store = "";
     x->s->intent = in;
     x->s->resumedFrom = x->s->checkpoint ? x->s->checkpoint->name : "";
     x->s->resumedStep = x->s->checkpoint ? x->s->checkpoint->step : 0;
     x->s->resumedFound = x->s->checkpoint && x->s->checkpoint->found;
+    return grant_dispatch(t, x->w, in, x->c->grant);
 }
 
 static void step_intent(struct txn *t, struct run *x)
@@ -267,8 +269,7 @@ static int step_take(struct txn *t, struct run *x)
         return step_end(t, x);
     switch (x->c->step) {
     case STEP_DISPATCH:
-        step_dispatch(t, x);
-        return 0;
+        return step_dispatch(t, x);
     case STEP_ACCEPTED:
         x->s->intent->done = true;
         return 0;
@@ -305,6 +306,10 @@ static int step_take(struct txn *t, struct run *x)
         return checkpoint_found(t, x->o, x->s, x->c->checkpoint);
     case STEP_CHECKPOINT_BAD:
         return checkpoint_bad(t, x->o, x->s, x->c->checkpoint, x->c->reason, x->c->message);
+    case STEP_OFFER:
+        return grant_offer(t, x->s->intent, x->c->grant);
+    case STEP_GRANT:
+        return grant_acknowledged(t, x->s->intent, x->c->grant);
     default:
         return err_set(t->err, E_INVALID, "no such step: %d", (int)x->c->step);
     }
@@ -331,10 +336,11 @@ static int check_fence(struct txn *t, const struct run *x)
     return 0;
 }
 
-/* Facts about checkpoints say nothing about the phase. */
+/* Facts about checkpoints and leases say nothing about the phase. */
 static bool told_only(enum run_step step)
 {
-    return step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD || step == STEP_CHECKPOINT_FOUND;
+    return step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD ||
+           step == STEP_CHECKPOINT_FOUND || step == STEP_OFFER || step == STEP_GRANT;
 }
 
 /* Phase, reason and time; then the object, or its removal when that was only waiting for this end.

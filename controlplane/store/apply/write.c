@@ -193,6 +193,32 @@ static void keep_meta(struct meta *m, const struct meta *old)
     m->revision = old->revision;
 }
 
+static bool leads_elsewhere(const struct target_connection *a, const struct target_connection *b)
+{
+    static const struct target_connection none = {
+        .server = "", .user = "", .namespace_ = "", .region = ""};
+
+    a = a ? a : &none;
+    b = b ? b : &none;
+    return strcmp(a->server, b->server) || strcmp(a->user, b->user) ||
+           strcmp(a->namespace_, b->namespace_) || strcmp(a->region, b->region);
+}
+
+/* What runs there would be looked for where it never was, and be told absent. */
+static int check_connection(struct txn *t, const struct object *old, const void *body)
+{
+    const struct target *now = body;
+
+    if (old->kind->id != KIND_TARGET || root_feature_level(t->w) < FEATURE_GRANTS ||
+        !leads_elsewhere(object_as(old, target)->spec->connection, now->spec->connection) ||
+        root_count_of(t->w->target_held, key_str(old->meta->name)) == 0)
+        return 0;
+    return err_field(t->err, E_CONFLICT, "spec.connection",
+                     "work is held on target %s, and would be looked for elsewhere: drain it first "
+                     "(hanse drain %s), then change server, user, namespace or region",
+                     old->meta->name, old->meta->name);
+}
+
 static int op_update(struct txn *t, const struct write_cmd *c, const struct write_op *op,
                      const struct kind *k, const struct object *old, bool *ret_unchanged)
 {
@@ -219,6 +245,8 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     struct object *now = object_make(k, b);
     int r = object_validate_update(old, now, t->err);
     (void)object_unref(now);
+    if (r == 0)
+        r = check_connection(t, old, b);
     if (r < 0)
         return r;
     const struct object *o = txn_put(t, k, old, b);

@@ -58,6 +58,7 @@ static void fed_live(struct fed *f)
         return;
     }
     fed_users_start(f);
+    fed_edits_start(f);
     fed_faults_start(f);
     if (sim_run_until(f->w, FED_FAULTS_UNTIL_MS + 3000 + FED_PROGRESS_MS, over, f))
         return;

@@ -149,6 +149,8 @@ void fed_users_start(struct fed *f);
 void fed_docs(struct fed *f);      /* namespace and Targets; again until acknowledged */
 void fed_probe(struct fed *f);     /* one write that must be acknowledged */
 void fed_unsuspend(struct fed *f); /* and takes drains back; again and again */
+/* sim_edits.c */
+void fed_edits_start(struct fed *f); /* documents change all the time, until faults are over */
 /* sim_asks.c */
 #define FED_MOVE_DOCS 5
 #define FED_MIN_STAY_MS 3000

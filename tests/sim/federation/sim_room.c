@@ -210,11 +210,24 @@ static void do_list(struct session *x, const struct record *m)
 static void do_renew(struct sim_room *r, const struct record *m)
 {
     uint64_t now = loop_now_ms(r->loop), from = m->from < now ? m->from : now;
+    struct sim_run *one = *m->key.uid ? run_find(r, &m->key) : NULL;
 
+    if (one && !over(one) && one->grant && m->grant > one->grant && !sim_run_still(one) &&
+        !chance(r, 20)) {
+        sim_log(r->w, "%s: %s takes lease %lld of %llu ms", r->name, one->key.uid,
+                (long long)m->grant, (unsigned long long)m->lease_ms);
+        one->grant = m->grant;
+        one->lease_ms = m->lease_ms;
+        one->until_ms = one->from_ms + one->lease_ms;
+        r->taken++;
+        room_tell_all(one);
+    }
     list_for_each (it, &r->runs) {
         struct sim_run *run = container_of(it, struct sim_run, link);
-        if (!sim_run_still(run) && from + run->lease_ms > run->until_ms)
-            run->until_ms = from + run->lease_ms;
+        if (sim_run_still(run))
+            continue;
+        run->from_ms = from > run->from_ms ? from : run->from_ms;
+        run->until_ms = run->from_ms + run->lease_ms;
     }
 }
 static void inventory_fill(const struct sim_room *r, struct record *m)

@@ -51,6 +51,7 @@ void sim_run_seen(const struct sim_run *run, struct record *m)
     m->exit_code = run->exit_code;
     m->term_signal = run->term_signal;
     m->lease_lost = run->lease_lost;
+    m->grant = run->grant;
     if (run->reason)
         (void)snprintf(m->reason, sizeof m->reason, "%s", run->reason);
     if (!run->newest)
@@ -313,7 +314,9 @@ struct sim_run *sim_run_begin(struct sim_room *r, const struct record *m)
     run->key = m->key;
     run->room = r;
     run->lease_ms = m->lease_ms;
+    run->from_ms = m->from;
     run->until_ms = m->from + m->lease_ms;
+    run->grant = sim_random_below(r->w, 6) != 0;
     run->work = m->work;
     run->ranks = m->ranks;
     run->keep = m->keep;

@@ -61,6 +61,7 @@ static void observation_of(struct driver_ *d, const struct record *m, struct obs
                               .exit_code = (int)m->exit_code,
                               .term_signal = (int)m->term_signal,
                               .lease_lost = m->lease_lost != 0,
+                              .grant = m->grant,
                               .seen_ms = loop_now_ms(d->loop)};
     if (o->state == RUN_ENDED)
         o->proof = PROOF_TREE_GONE;
@@ -497,15 +498,20 @@ static void op_stop(struct connector *c, const struct run_key *k, uint64_t grace
     m.grace_ms = grace_ms;
     op_simple(c, call, m);
 }
-static void op_renew(struct connector *c, uint64_t lease_ms)
+static void op_renew(struct connector *c, const struct run_offer *offers, size_t n)
 {
     struct driver_ *d = D(c);
     struct record m = record_make(ROOM_RENEW);
 
     m.from = lease_from(d);
-    m.lease_ms = lease_ms;
     if (d->hello)
         send_record(d, &m);
+    for (size_t i = 0; d->hello && i < n; i++) {
+        m.key = offers[i].key;
+        m.grant = offers[i].number;
+        m.lease_ms = offers[i].lease_ms;
+        send_record(d, &m);
+    }
 }
 static void op_sweep(struct connector *c, run_judge judge, void *arg, struct call *call)
 {

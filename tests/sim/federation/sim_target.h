@@ -59,7 +59,8 @@ struct sim_run {
     int exit_code, term_signal;
     bool lease_lost;
     const char *reason;
-    uint64_t lease_ms, until_ms; /* on the room's clock */
+    int64_t grant;               /* number of its lease; 0: its runner is old, and takes no other */
+    uint64_t lease_ms, from_ms, until_ms; /* on the room's clock */
     uint64_t began_ms, ended_ms; /* of the world */
     uint64_t still_until_ms;     /* until then its shim stands still, and its program runs on */
     bool told;                   /* to save and end */
@@ -91,6 +92,7 @@ struct sim_room {
     unsigned sick;                      /* a bit for each node */
     unsigned nodes, gpus, long_percent; /* so many runs outlast a partition */
     uint64_t next_session, session_since_ms;
+    unsigned taken; /* leases of another length */
     unsigned submits, answers_lost, late, twice, refusals, leases_lost, finished;
     int64_t lost_steps;
 };

@@ -19,7 +19,7 @@ enum room_record {
     ROOM_SIGNAL,
     ROOM_STOP,
     ROOM_STAGE,
-    ROOM_RENEW,
+    ROOM_RENEW, /* of all; with a key: another lease is offered to that one, if its number is new */
     ROOM_LIST,
     ROOM_INVENTORY
 };
@@ -27,6 +27,7 @@ struct record {
     uint64_t type, id;
     struct run_key key;
     uint64_t clock, from, lease_ms, grace_ms;
+    int64_t grant; /* number of the lease that it holds, or that is offered; 0: it takes no other */
     int64_t state, outcome, exit_code, term_signal, lease_lost, nodes, gpus;
     struct sim_work work;
     int64_t ranks, keep, devices; /* ROOM_INVENTORY: devices has the nodes that are sick */

@@ -331,7 +331,6 @@ static void retention_keeps_what_the_hub_has(void **state)
     (void)state;
     for (int i = 1; i < 8; i++)
         (void)snprintf(dir[i], sizeof dir[i], "store/ns/w-%s/sealed/e1/0/s%d", o.key.uid, 10 * i);
-    A.renew_ms = 60000;
     timer_start(&A.renewals, 0);
     assert_int_equal(agent_submit(&o, &a), OUT_DONE);
     for (int i = 1; i <= 4; i++) {

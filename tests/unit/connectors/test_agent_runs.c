@@ -146,7 +146,6 @@ static void without_an_agent_the_lease_ends_it(void **state)
     struct asked a;
 
     (void)state;
-    A.renew_ms = 2500;
     timer_start(&A.renewals, 0);
     (void)agent_submit(&o, &a);
     (void)agent_await(&o.key, RUN_RUNNING);
@@ -162,6 +161,48 @@ static void without_an_agent_the_lease_ends_it(void **state)
     (void)agent_await(&o.key, RUN_ENDED);
     assert_true(agent_seen(&o.key)->lease_lost);
     assert_int_equal(agent_seen(&o.key)->proof, PROOF_TREE_GONE);
+}
+
+static bool holds_offer(void *key)
+{
+    const struct observation *o = agent_seen(key);
+
+    return o && o->grant == A.offer.number;
+}
+
+/* Two ranks; the session ends and a new one tells all again, then a longer one is taken, and what is
+ * older than that is not. Nobody renews at the end: it lives by the last one that it has told. */
+static void another_lease_is_taken_and_told(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .workers = 2,
+                            .script = "echo $$ >$D/taken.$HANSE_RANK; exec sleep 600",
+                            .lease_ms = 60000,
+                            .grace = "300ms"};
+    struct asked a;
+
+    (void)state;
+    timer_start(&A.renewals, 0);
+    (void)agent_submit(&o, &a);
+    assert_int_equal(agent_await(&o.key, RUN_RUNNING)->grant, 1);
+    long pid = agent_await_pid("taken.1");
+    A.offer = (struct run_offer){.key = o.key, .number = 2, .lease_ms = 90000, .grace_ms = 300};
+    assert_true(agent_until(holds_offer, &o.key, 5000));
+    A.offer = (struct run_offer){.key = o.key, .number = 3, .lease_ms = 2500, .grace_ms = 200};
+    assert_true(agent_until(holds_offer, &o.key, 5000));
+    agent_end(0, SIGKILL);
+    agent_begin(0);
+    A.offer = (struct run_offer){.key = o.key, .number = 2, .lease_ms = 90000, .grace_ms = 300};
+    assert_int_equal(agent_await(&o.key, RUN_RUNNING)->grant, 3);
+    agent_pass(3500); /* renewed, by what its shims hold */
+    assert_true(pid_alive(pid));
+    assert_int_equal(agent_seen(&o.key)->grant, 3);
+    timer_stop(&A.renewals);
+    uint64_t from = loop_now_ms(A.loop);
+    (void)agent_await(&o.key, RUN_ENDED);
+    assert_true(agent_seen(&o.key)->lease_lost);
+    assert_true(loop_now_ms(A.loop) - from < 2500 + 1000);
+    A.offer.number = 0;
 }
 
 /* Guard and shim both: nobody is left but the agent. */
@@ -218,6 +259,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_gang_ends_together),
         cmocka_unit_test(a_restarted_agent_adopts),
         cmocka_unit_test(without_an_agent_the_lease_ends_it),
+        cmocka_unit_test(another_lease_is_taken_and_told),
         cmocka_unit_test(a_killed_runner_is_swept),
         cmocka_unit_test(sweep_stops_what_nobody_owns),
     };

@@ -103,7 +103,6 @@ static void renewals_that_nobody_takes_do_not_count(void **state)
     struct life x = begin(LEASE_MS);
 
     (void)state;
-    A.renew_ms = LEASE_MS;
     timer_start(&A.renewals, 0);
     agent_pass(LEASE_MS + 1000);
     assert_true(pid_alive(x.pid[3])); /* past its first lease */
@@ -120,7 +119,6 @@ static void the_next_agent_keeps_the_deadline(void **state)
     struct life x = begin(LEASE_MS);
 
     (void)state;
-    A.renew_ms = LEASE_MS;
     timer_start(&A.renewals, 0);
     agent_pass(LEASE_MS);
     timer_stop(&A.renewals);

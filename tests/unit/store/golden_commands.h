@@ -90,6 +90,7 @@ static void place_make(union command *c, struct arena *a)
 static void run_make(union command *c, struct arena *a)
 {
     struct run_checkpoint *ck = arena_new(a, struct run_checkpoint);
+    struct lease_grant *grant = arena_new(a, struct lease_grant);
 
     head_make(c, CMD_RUN);
     (void)snprintf(c->run.ns, sizeof c->run.ns, "golden");
@@ -105,6 +106,8 @@ static void run_make(union command *c, struct arena *a)
     c->run.proof = PROOF_TREE_GONE;
     c->run.requeue = true;
     c->run.checkpoint = ck;
+    c->run.grant = grant;
+    *grant = (struct lease_grant){.lease = 300000, .grace = 30000, .kill = 5000, .number = 2};
     *ck = (struct run_checkpoint){.step = 41000, .digest = "sha256:00", .name = "w-4", .epoch = 4};
 }
 
@@ -284,6 +287,10 @@ static void run_check(const union command *c)
     assert_string_equal(c->run.checkpoint->digest, "sha256:00");
     assert_string_equal(c->run.checkpoint->name, "w-4");
     assert_int_equal(c->run.checkpoint->epoch, 4);
+    assert_int_equal(c->run.grant->lease, 300000);
+    assert_int_equal(c->run.grant->grace, 30000);
+    assert_int_equal(c->run.grant->kill, 5000);
+    assert_int_equal(c->run.grant->number, 2);
 }
 
 static void facts_check(const union command *c)

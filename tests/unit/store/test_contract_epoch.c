@@ -13,6 +13,12 @@ static bool told_only(enum run_step s)
     return s == STEP_CHECKPOINT || s == STEP_CHECKPOINT_BAD;
 }
 
+/* Facts about its lease: of this very try, and they move nothing either. */
+static bool lease_step(enum run_step s)
+{
+    return s == STEP_OFFER || s == STEP_GRANT;
+}
+
 static bool proof_step(enum run_step s)
 {
     return s == STEP_ENDED || s == STEP_ABSENT || s == STEP_LEASE_OVER || s == STEP_FENCED;
@@ -28,7 +34,7 @@ static void test_table_is_the_golden_one(void **state)
     (void)state;
     assert_non_null(f);
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_LAST; s++) {
             enum phase to = epoch_next(p, s);
             if (!to)
                 continue;
@@ -49,7 +55,7 @@ static void test_only_proof_leaves_what_may_run(void **state)
 {
     (void)state;
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_LAST; s++) {
             enum phase to = epoch_next(p, s);
             if (!to)
                 continue;
@@ -65,7 +71,7 @@ static void test_only_proof_leaves_what_may_run(void **state)
                 fail_msg("%s by %s holds what no PLACE reserved", phase_text(p), run_step_text(s));
             if (!phase_live(p) && phase_live(to))
                 assert_true(p == PHASE_RESERVED && s == STEP_DISPATCH);
-            if (told_only(s))
+            if (told_only(s) || lease_step(s))
                 assert_int_equal(to, p);
             if (s == STEP_ABSENT) {
                 assert_int_equal(to, PHASE_RESERVED);
@@ -83,7 +89,7 @@ static void test_final_phases_are_final(void **state)
         if (!phase_final(p))
             continue;
         assert_false(phase_holds(p));
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++)
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_LAST; s++)
             assert_int_equal(epoch_next(p, s), told_only(s) ? (int)p : 0);
     }
 }
@@ -92,7 +98,7 @@ static void test_unknown_keeps_holding(void **state)
 {
     (void)state;
     assert_true(phase_holds(PHASE_UNKNOWN) && phase_live(PHASE_UNKNOWN));
-    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
+    for (enum run_step s = STEP_DISPATCH; s <= STEP_LAST; s++) {
         enum phase to = epoch_next(PHASE_UNKNOWN, s);
         if (to && !proof_step(s))
             assert_true(phase_holds(to));
@@ -109,7 +115,7 @@ static bool reaches_final(enum phase from, unsigned seen)
         return true;
     if (seen & (1u << from))
         return false;
-    for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
+    for (enum run_step s = STEP_DISPATCH; s <= STEP_LAST; s++) {
         enum phase to = epoch_next(from, s);
         if (to && to != from && reaches_final(to, seen | (1u << from)))
             return true;
@@ -122,7 +128,7 @@ static void test_every_live_phase_ends_by_proof(void **state)
     (void)state;
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++) {
         bool proved = false;
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++)
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_LAST; s++)
             proved |= proof_step(s) && epoch_next(p, s);
         assert_int_equal(proved, phase_live(p));
         assert_true(reaches_final(p, 0));
@@ -130,7 +136,8 @@ static void test_every_live_phase_ends_by_proof(void **state)
             assert_int_not_equal(epoch_next(p, STEP_STOP), 0);
     }
     assert_int_equal(epoch_next((enum phase)0, STEP_STOP), 0);
-    assert_int_equal(epoch_next(PHASE_RUNNING, (enum run_step)(STEP_CHECKPOINT_BAD + 1)), 0);
+    assert_int_equal(epoch_next(PHASE_RUNNING, (enum run_step)(STEP_LAST + 1)), 0);
+    assert_int_equal(epoch_next(PHASE_RUNNING, STEP_CHECKPOINT_FOUND), 0);
 }
 
 /* ---- apply and the table ---- */
@@ -148,8 +155,10 @@ static struct result step_as(struct kit *k, int64_t epoch, int64_t try_, enum ru
                              enum proof proof)
 {
     struct run_checkpoint ck = {.step = 7, .digest = "sha256:x", .name = "c"};
+    struct lease_grant grant = {.lease = 8000, .grace = 1000, .kill = 5000, .number = 2};
     union command c = {.head = {.type = CMD_RUN}};
 
+    c.run.grant = lease_step(step) ? &grant : NULL;
     (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", k->ns);
     (void)snprintf(c.run.name, sizeof c.run.name, "w");
     (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", kit_get(k, "w")->meta->uid);
@@ -199,9 +208,19 @@ static const enum run_step paths[PHASE_UNKNOWN + 1][PATH_MAX_STEPS] = {
     [PHASE_UNKNOWN] = {STEP_DISPATCH, STEP_UNKNOWN},
 };
 
+/* The same, and another lease is offered. */
+static const enum run_step offered_paths[PHASE_UNKNOWN + 1][PATH_MAX_STEPS] = {
+    [PHASE_STARTING] = {STEP_DISPATCH, STEP_ACCEPTED, STEP_OFFER},
+    [PHASE_RUNNING] = {STEP_DISPATCH, STEP_RUNNING, STEP_OFFER},
+    [PHASE_QUIESCING] = {STEP_DISPATCH, STEP_RUNNING, STEP_OFFER, STEP_QUIESCE},
+    [PHASE_UNKNOWN] = {STEP_DISPATCH, STEP_RUNNING, STEP_OFFER, STEP_UNKNOWN},
+};
+
 /* A workload in phase `p` of its second epoch. */
-static void arrive(struct kit *k, enum phase p)
+static void arrive(struct kit *k, enum phase p, bool offered)
 {
+    const enum run_step *path = offered && *offered_paths[p] ? offered_paths[p] : paths[p];
+
     kit_begin(k);
     kit_pool(k, 1, 4);
     assert_int_equal(kit_workload(k, "default", "w", 1, 2).code, 0);
@@ -214,8 +233,8 @@ static void arrive(struct kit *k, enum phase p)
     if (p != PHASE_QUEUED)
         assert_int_equal(kit_place(k, "w", "fra.n0", 0, 1, 2).code, 0);
     k->exit_code = p == PHASE_FAILED;
-    for (int i = 0; i < PATH_MAX_STEPS && paths[p][i]; i++)
-        assert_int_equal(step(k, paths[p][i]), 0);
+    for (int i = 0; i < PATH_MAX_STEPS && path[i]; i++)
+        assert_int_equal(step(k, path[i]), 0);
     k->exit_code = 0;
     assert_int_equal(status(k)->phase, p);
     assert_int_equal(status(k)->epoch, p == PHASE_QUEUED ? EPOCH - 1 : EPOCH);
@@ -250,9 +269,9 @@ static void test_apply_does_what_the_table_says(void **state)
 
     (void)state;
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
-        for (enum run_step s = STEP_DISPATCH; s <= STEP_CHECKPOINT_FOUND; s++) {
+        for (enum run_step s = STEP_DISPATCH; s <= STEP_LAST; s++) {
             enum phase to = epoch_next(p, s);
-            arrive(&k, p);
+            arrive(&k, p, s == STEP_GRANT);
             int64_t epoch = status(&k)->epoch, try_ = try_of(&k) + (s == STEP_DISPATCH);
             if (!to) {
                 refused(&k, epoch, try_, s, proof_of(s), E_STALE);
@@ -315,7 +334,7 @@ static void test_notes_of_the_table(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
-        arrive(&k, notes[i].from);
+        arrive(&k, notes[i].from, false);
         AUTO_ARENA a = arena_create(0);
         struct workload *w = object_edit_as(kit_get(&k, "w"), workload, a);
         w->spec->run->retries = notes[i].retries;
@@ -330,7 +349,7 @@ static void test_notes_of_the_table(void **state)
         holds_as_its_phase(&k);
         kit_end(&k);
     }
-    arrive(&k, PHASE_RUNNING); /* what was seen running is never absent, wherever it is now */
+    arrive(&k, PHASE_RUNNING, false); /* what was seen running is never absent, wherever it is now */
     assert_int_equal(step(&k, STEP_QUIESCE), 0);
     refused(&k, EPOCH, 1, STEP_ABSENT, PROOF_NEVER_STARTED, E_STALE);
     assert_int_equal(step(&k, STEP_UNKNOWN), 0);

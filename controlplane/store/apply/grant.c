@@ -1,0 +1,69 @@
+/* What the log promises of a try: the lease, grace and kill time that its runner holds, those that
+ * it may hold besides because they were offered to it, and where its checkpoints go. Whoever judges
+ * a run that is out of reach reads this, never a document: that may have changed since.
+ *
+ * Must never let what is offered shorten what is held: only the runner's acknowledgement does. */
+#include "controlplane/store/store_internal.h"
+
+#define GRANT_MAX_MS (10ll * 366 * 24 * 3600 * 1000)
+
+static int grant_check(struct txn *t, const struct lease_grant *g)
+{
+    if (!g)
+        return err_field(t->err, E_INVALID, "grant", "the lease that is granted was to be told");
+    if (g->lease <= 0 || g->lease > GRANT_MAX_MS || g->grace < 0 || g->grace > GRANT_MAX_MS ||
+        g->kill < 0 || g->kill > GRANT_MAX_MS)
+        return err_field(t->err, E_INVALID, "grant",
+                         "lease, grace and kill time are milliseconds, the lease above 0");
+    return 0;
+}
+
+/* Intents of older logs say nothing: what went with the order was number 1 all the same. */
+static int64_t number_held(const struct intent *in)
+{
+    return in->granted ? in->granted->number : 1;
+}
+
+int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
+                   const struct lease_grant *g)
+{
+    int r;
+
+    if (root_feature_level(t->w) < FEATURE_GRANTS) /* members that know no grants apply it, too */
+        return 0;
+    if (w->spec->checkpoint)
+        in->store = w->spec->checkpoint->store;
+    if (!g) /* by a leader that did not know yet that all members had come to that level */
+        return 0;
+    if ((r = grant_check(t, g)) < 0)
+        return r;
+    in->granted = arena_memdup(t->a, g, sizeof *g);
+    in->granted->number = 1;
+    return 0;
+}
+
+int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g)
+{
+    int r = grant_check(t, g);
+
+    if (r < 0)
+        return r;
+    if (in->offered || g->number != number_held(in) + 1)
+        return err_set(t->err, E_STALE,
+                       "lease %lld is offered, the try holds %lld%s: one is offered at a time",
+                       (long long)g->number, (long long)number_held(in),
+                       in->offered ? " and has not acknowledged the next" : "");
+    in->offered = arena_memdup(t->a, g, sizeof *g);
+    return 0;
+}
+
+int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g)
+{
+    if (!g || !in->offered || in->offered->number != g->number)
+        return err_set(t->err, E_STALE, "lease %lld is acknowledged; offered is %lld",
+                       g ? (long long)g->number : 0,
+                       in->offered ? (long long)in->offered->number : 0);
+    in->granted = in->offered;
+    in->offered = NULL;
+    return 0;
+}
