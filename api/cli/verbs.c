@@ -105,6 +105,11 @@ static const struct option orphans_options[] = {
     {"no-headers", 0, NULL, "without the heading"},
     {"yes", 0, NULL, "end: it is meant"},
     END};
+static const struct option recover_options[] = {
+    {"from-targets", 0, NULL, "take over what targets carry, then settle"},
+    {"dead", 0, "TARGET", "this Target is known to be dead, and all on it; may be repeated"},
+    OUTPUT("json or yaml"),
+    END};
 static const struct option version_options[] = {
     {"client", 0, NULL, "ask no server"}, OUTPUT("json"), END};
 static const struct option cost_options[] = {
@@ -184,6 +189,10 @@ const struct verb verb_table[] = {
      "hanse get orphans\nhanse orphans end fra-hub "
      "0b6ff7a6-1d9c-4a57-a3a4-0f8a4ad0c7a1.3.1 --yes",
      orphans_options, verb_orphans, "target"},
+    {"recover", FLEET, "--from-targets [--dead TARGET]...",
+     "after the hub was lost: workloads are made again from what targets carry; what runs goes on",
+     "hanse recover --from-targets\nhanse recover --from-targets --dead par-spoke",
+     recover_options, verb_recover, ""},
     {"token", FLEET, "create --user NAME", "make a bearer token",
      "hanse token create --user ci --group vision --ttl 12h", token_options, verb_token, ""},
     {"bench", OTHER, "write | verify",

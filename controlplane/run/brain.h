@@ -59,6 +59,15 @@ void brain_fence(struct brain *b, const char *ns, const char *workload, const ch
 
 /* Runs that targets list and the state cannot answer for: as of the last sweep, JSON. */
 void brain_orphans(struct brain *b, struct buf *out);
+/* What targets carry is taken over, and recovery settled when every Target was heard or is said to
+ * be dead. json: {"adopted","refused","settled","why","next"}; next: ask again, after that one. */
+typedef void (*recover_cb)(void *arg, const char *json, const struct err *err);
+struct recover_ask { /* borrowed for the call */
+    const char *who, *after;
+    const char *const *dead;
+    size_t n_dead;
+};
+void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb, void *arg);
 /* Somebody says that such a run is to be ended: recorded, then done. cb: once it is recorded. */
 void brain_orphan_end(struct brain *b, const char *target, const char *key, const char *who,
                       void (*cb)(void *arg, const struct err *err), void *arg);

@@ -353,6 +353,7 @@ void events_lease_runs(struct brain *b, const struct object *workload, uint64_t 
 void PRINTF_LIKE(4, 5) events_of_checkpoint(struct brain *b, const struct object *workload,
                                             const char *reason, const char *fmt, ...);
 void events_drop(struct brain *b);
+const char *events_uid(struct brain *b, struct arena *a); /* a new one, for an object */
 /* What somebody says about a Target, in hanse-system: in the log, under his name, once cb is called
  * without an error. */
 void PRINTF_LIKE(7, 8) events_act(struct brain *b, const char *who, const char *target,

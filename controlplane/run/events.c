@@ -235,7 +235,7 @@ static const char *event_name(const struct told *t, struct arena *a)
     return arena_printf(a, "%.200s.%08x", t->name, hash_text(t->uid) ^ hash_text(t->reason));
 }
 
-static const char *uid_make(struct brain *b, struct arena *a)
+const char *events_uid(struct brain *b, struct arena *a)
 {
     uint64_t x = loop_random_u64(b->loop), y = loop_random_u64(b->loop);
 
@@ -253,7 +253,7 @@ static struct event *event_first(struct brain *b, const struct told *t, const ch
     struct owner_ref *owner = arena_new(a, struct owner_ref);
 
     e->metadata = arena_new(a, struct meta);
-    *e->metadata = (struct meta){.name = name, .namespace_ = t->ns, .uid = uid_make(b, a)};
+    *e->metadata = (struct meta){.name = name, .namespace_ = t->ns, .uid = events_uid(b, a)};
     owner->apiVersion = kind_api_version(k);
     owner->kind = k->kind;
     owner->name = t->name;

@@ -47,6 +47,28 @@ static void orphans_end(struct control *c, const struct api_identity *who, const
     brain_orphan_end(c->brain, text_of(in, "target"), text_of(in, "key"), who->user, acted, x);
 }
 
+static void recovered(void *arg, const char *json, const struct err *err)
+{
+    struct recovery_call *x = arg;
+
+    x->cb(x->arg, json, err);
+    mem_free(x);
+}
+
+/* {"dead":["TARGET"…],"after":"UID"} */
+static void recover_targets(struct control *c, const struct api_identity *who, const cJSON *in,
+                            struct recovery_call *x)
+{
+    const char *dead[64];
+    struct recover_ask ask = {.who = who->user, .after = text_of(in, "after"), .dead = dead};
+    const cJSON *d;
+
+    cJSON_ArrayForEach(d, cJSON_GetObjectItemCaseSensitive(in, "dead")) if (
+        cJSON_IsString(d) && ask.n_dead < sizeof dead / sizeof *dead)
+        dead[ask.n_dead++] = d->valuestring;
+    brain_recover(c->brain, &ask, recovered, x);
+}
+
 bool recovery_operate(struct control *c, const struct api_identity *who, const char *op,
                       const struct cJSON *in, recovery_cb cb, void *arg)
 {
@@ -54,7 +76,7 @@ bool recovery_operate(struct control *c, const struct api_identity *who, const c
         const char *name;
         void (*run)(struct control *c, const struct api_identity *who, const cJSON *in,
                     struct recovery_call *x);
-    } table[] = {{"orphans.list", orphans_list}, {"orphans.end", orphans_end}};
+    } table[] = {{"orphans.list", orphans_list}, {"orphans.end", orphans_end}, {"recover.targets", recover_targets}};
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strcmp(table[i].name, op) != 0)

@@ -89,6 +89,22 @@ static const struct record_field remove_fields[] = {HEAD(remove_cmd)};
 static const struct record_field archive_fields[] = {HEAD(archive_cmd),
                                                      FIELD(archive_cmd, 10, W_U64, close_bytes),
                                                      FIELD(archive_cmd, 11, W_I64, close_after_ms)};
+static const struct record_field recover_fields[] = {HEAD(recover_cmd),
+                                                     FIELD(recover_cmd, 10, W_INT, step),
+                                                     FIELD(recover_cmd, 11, W_STR, cluster_uid),
+                                                     FIELD(recover_cmd, 12, W_U64, rv),
+                                                     FIELD(recover_cmd, 13, W_STR, ns),
+                                                     FIELD(recover_cmd, 14, W_STR, name),
+                                                     FIELD(recover_cmd, 15, W_STR, uid),
+                                                     FIELD(recover_cmd, 16, W_I64, epoch),
+                                                     FIELD(recover_cmd, 17, W_I64, try_),
+                                                     FIELD(recover_cmd, 18, W_BOOL, ended),
+                                                     FIELD(recover_cmd, 19, W_BOOL, requeue),
+                                                     FIELD(recover_cmd, 20, W_I64, exit_code),
+                                                     FIELD(recover_cmd, 21, W_I64, term_signal),
+                                                     FIELD(recover_cmd, 22, W_INT, proof),
+                                                     FIELD(recover_cmd, 23, W_STR, reason),
+                                                     FIELD(recover_cmd, 24, W_STR, message)};
 static const struct record_field migrate_fields[] = {HEAD(migrate_cmd),
                                                      FIELD(migrate_cmd, 10, W_INT, step),
                                                      FIELD(migrate_cmd, 11, W_STR, ns),
@@ -188,6 +204,11 @@ static const struct nested_field archive_nested[] = {
     {.type = N_RECORDS,
      .record = &op_desc,
      LIST(archive_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one ARCHIVE")}};
+static const struct nested_field recover_nested[] = {
+    {.type = N_RECORDS,
+     .record = &op_desc,
+     LIST(recover_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one RECOVER")},
+    BODY(recover_cmd, TAG_CHECKPOINT, run_checkpoint, checkpoint)};
 static const struct nested_field place_nested[] = {
     BODY(place_cmd, TAG_DECISION, decision_spec, decision),
     BODY(place_cmd, TAG_PLACEMENT, placement, placement)};
@@ -227,7 +248,8 @@ static const struct command_desc commands[] = {DESC(REQUEST, request), DESC(WRIT
                                                DESC(PLACE, place),
                                                DESC(RUN, run),         DESC(FACTS, facts),
                                                DESC(REMOVE, remove),   DESC_FLAT(MEMBER, member),
-                                               DESC(MIGRATE, migrate), DESC(ARCHIVE, archive)};
+                                               DESC(MIGRATE, migrate), DESC(ARCHIVE, archive),
+                                               DESC(RECOVER, recover)};
 
 static const struct command_desc *desc_of(int type)
 {
@@ -262,6 +284,7 @@ static uint16_t step_tag(const struct command_desc *d)
 {
     size_t at = d->type == CMD_RUN       ? offsetof(struct run_cmd, step)
                 : d->type == CMD_MIGRATE ? offsetof(struct migrate_cmd, step)
+                : d->type == CMD_RECOVER ? offsetof(struct recover_cmd, step)
                                          : 0;
 
     for (size_t i = 0; at && i < d->record.n; i++)
@@ -543,16 +566,32 @@ int command_decode(struct slice in, struct arena *a, union command **ret, struct
 
 void command_release(union command *c)
 {
-    if (!c || (c->head.type != CMD_WRITE && c->head.type != CMD_REQUEST &&
-               c->head.type != CMD_REMOVE && c->head.type != CMD_ARCHIVE))
+    struct write_op *ops = NULL;
+    uint32_t n = 0;
+
+    if (!c)
         return;
-    bool write = c->head.type == CMD_WRITE || c->head.type == CMD_REQUEST;
-    struct write_op *ops = write                        ? c->write.ops
-                           : c->head.type == CMD_REMOVE ? c->remove.ops
-                                                        : c->archive.ops;
-    uint32_t n = write                        ? c->write.n
-                 : c->head.type == CMD_REMOVE ? c->remove.n
-                                              : c->archive.n;
+    switch (c->head.type) {
+    case CMD_WRITE:
+    case CMD_REQUEST: /* begins as a WRITE does */
+        ops = c->write.ops;
+        n = c->write.n;
+        break;
+    case CMD_REMOVE:
+        ops = c->remove.ops;
+        n = c->remove.n;
+        break;
+    case CMD_ARCHIVE:
+        ops = c->archive.ops;
+        n = c->archive.n;
+        break;
+    case CMD_RECOVER:
+        ops = c->recover.ops;
+        n = c->recover.n;
+        break;
+    default:
+        break;
+    }
     for (uint32_t i = 0; i < n; i++)
         ops[i].object = object_unref(ops[i].object);
 }

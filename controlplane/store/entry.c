@@ -114,6 +114,8 @@ static int dispatch(struct txn *t, const union command *c)
         return apply_migrate(t, &c->migrate);
     case CMD_ARCHIVE:
         return apply_archive(t, &c->archive);
+    case CMD_RECOVER:
+        return apply_recover(t, &c->recover);
     default:
         return err_set(t->err, E_NOTIMPL, "command type %d is not known to this version",
                        (int)c->head.type);

@@ -55,3 +55,8 @@ int64_t epoch_ended(const struct workload_status *s)
             return s->ends[i - 1].epoch;
     return 0;
 }
+
+int64_t epoch_following(const struct workload_status *s)
+{
+    return (s->epochFloor > s->epoch ? s->epochFloor : s->epoch) + 1;
+}

@@ -26,6 +26,10 @@ const char *root_cluster_uid(const struct root *r)
 {
     return r->cluster_uid;
 }
+uint64_t root_recovering(const struct root *r)
+{
+    return r->recovering;
+}
 const char *root_revision(const struct root *r)
 {
     return r->revision;
@@ -41,6 +45,8 @@ uint64_t root_digest(const struct root *r)
     h = hash_u64(h, (uint64_t)r->time);
     h = hash_u64(h, r->request_seq);
     h = archive_hash(&r->archive, h);
+    if (r->recovering)
+        h = hash_u64(h, r->recovering);
     h = hash_bytes(h, r->cluster_uid, strlen(r->cluster_uid));
     return hash_bytes(h, r->revision, strlen(r->revision));
 }

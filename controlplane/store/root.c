@@ -327,6 +327,22 @@ static bool first_of(const struct tree *t, struct key *ret_key, const void **ret
     return true;
 }
 
+/* What happened in a state that was lost is not what happened here: older watches begin anew. */
+void root_jump(struct root *w, uint64_t rv)
+{
+    struct key k;
+    const void *v;
+
+    while (first_of(w->changes, &k, &v)) {
+        const struct change *c = &((const struct change_box *)v)->change;
+
+        w->digest -= change_hash(c);
+        w->changes_bytes -= change_bytes(c);
+        del(&w->changes, key_slice(&k));
+    }
+    w->rv = rv;
+}
+
 /* Is the window of changes larger than it may be? Members before FEATURE_GRANTS count changes only:
  * as long as there is one, all do. */
 static bool changes_over(const struct root *w)

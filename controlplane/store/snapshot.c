@@ -30,7 +30,8 @@ enum {
     S_MEMBER = 23,
     S_DEAD = 24,
     S_LEDGER = 25, /* ledger_bytes.c */
-    S_ARCHIVE = 26 /* archive/archive_bytes.c; a reader before it finds that the digest differs */
+    S_ARCHIVE = 26, /* archive/archive_bytes.c; a reader before it finds that the digest differs */
+    S_RECOVERING = 27 /* only while it is; likewise */
     /* 30 to 32: request.c */
 };
 enum { O_KIND = 1, O_LIVE, O_BYTES };
@@ -150,6 +151,8 @@ static void write_all(struct writer *w, const struct root *r)
     record_u64(w->out, S_REQUEST_SEQ, r->request_seq);
     record_str(w->out, S_CLUSTER_UID, r->cluster_uid);
     record_str(w->out, S_REVISION, r->revision);
+    if (r->recovering)
+        record_u64(w->out, S_RECOVERING, r->recovering);
     for (int k = 1; k < KIND_LIMIT; k++)
         if (r->kinds[k])
             tree_scan(r->kinds[k], start, write_live, w);
@@ -364,6 +367,9 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
     case S_DIGEST:
         x->digest = record_get_u64(v);
         x->has_digest = true;
+        return 0;
+    case S_RECOVERING:
+        x->r->recovering = record_get_u64(v);
         return 0;
     case S_OBJECT:
         return read_object(x, v);

@@ -67,7 +67,9 @@ uint64_t root_term(const struct root *r);
 uint64_t root_rv(const struct root *r);
 int64_t root_time(const struct root *r);    /* UTC ms of the last entry */
 uint64_t root_digest(const struct root *r); /* over all objects, independent of order of arrival */
-const char *root_cluster_uid(const struct root *r);
+const char *root_cluster_uid(const struct root *r); /* api/base/cluster.h says what is in it */
+/* Number of the entry since which it is open what runs where (RECOVER); 0: it is not. */
+uint64_t root_recovering(const struct root *r);
 /* NULL when absent; borrowed from the root. ns "" for cluster scope. */
 const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns,
                               const char *name);
@@ -314,6 +316,30 @@ struct archive_cmd {
     struct write_op *ops;   /* verb DELETE */
     uint32_t n;
 };
+/* Steps of a recovery (apply/recover.c). */
+enum recover_step {
+    RECOVER_BEGIN = 1, /* from here on it is open what runs where; of a state that went back also:
+                          the next generation of the cluster, resourceVersion far ahead */
+    RECOVER_LOST,      /* of one Workload of such a state: it may have gone on */
+    RECOVER_ADOPT,     /* a run that a target carries, with its Workload, is taken over */
+    RECOVER_SETTLE     /* every Target was heard, or said to be dead */
+};
+#define EPOCH_STEP 1000000 /* more than a workload can have gone on by in a state that was lost */
+struct recover_cmd {
+    struct command_head head;
+    enum recover_step step;
+    char cluster_uid[64]; /* BEGIN: the new one, or ""; ADOPT: that had started the run */
+    uint64_t rv;          /* BEGIN: where it goes on, or 0 */
+    char ns[64], name[256], uid[64];
+    int64_t epoch, try_; /* ADOPT: of the run; ended: with these */
+    bool ended, requeue;
+    int64_t exit_code, term_signal;
+    enum proof proof;
+    char reason[128], message[1024];
+    struct run_checkpoint *checkpoint; /* ADOPT of one that has ended: its newest */
+    struct write_op *ops;              /* ADOPT: its Workload; SETTLE: the Targets, by name */
+    uint32_t n;
+};
 union command {
     struct command_head head; /* common first member */
     struct write_cmd write;
@@ -325,6 +351,7 @@ union command {
     struct remove_cmd remove;
     struct migrate_cmd migrate;
     struct archive_cmd archive;
+    struct recover_cmd recover;
 };
 void command_encode(const union command *c, struct buf *out);
 /* Everything in arena a; objects are released by command_release. */
@@ -381,6 +408,7 @@ bool phase_holds(enum phase p); /* holds its reservation (Reserved … Quiescing
 bool phase_live(
     enum phase p); /* something may be running outside (Dispatching … Quiescing, Unknown) */
 bool phase_final(enum phase p);
+int64_t epoch_following(const struct workload_status *s); /* of its next place */
 /* The newest epoch that may have saved something and is proved ended; 0 = none. */
 int64_t epoch_ended(const struct workload_status *s);
 

@@ -2,6 +2,7 @@
 #ifndef HANSE_CONTROLPLANE_STORE_INTERNAL_H
 #define HANSE_CONTROLPLANE_STORE_INTERNAL_H
 
+#include "api/base/cluster.h"
 #include "api/base/limits.h"
 #include "controlplane/store/archive/archive.h"
 #include "controlplane/store/store.h"
@@ -123,6 +124,7 @@ struct root {
         digest; /* sum over objects, changes, requests, members and dead: order does not matter */
     char cluster_uid[64];
     char revision[128];
+    uint64_t recovering; /* number of the entry that began it; 0 = no */
     /* stored */
     struct tree *kinds[KIND_LIMIT]; /* ns \0 name → object */
     struct tree *changes;           /* rv → change_box */
@@ -169,6 +171,7 @@ void root_put_request(struct root *w, struct slice key, struct request_box *b); 
 void root_put_member(struct root *w, const struct member_info *m, bool remove);
 void root_put_dead(struct root *w, struct slice key,
                    struct dead_box *b); /* takes b over; NULL removes */
+void root_jump(struct root *w, uint64_t rv); /* the next change is beyond it; none is kept */
 void root_bound(struct root *w);        /* lets go of old changes and request ids */
 void root_usage_add(struct root *w, const struct placement *p,
                     const struct assignment *a); /* on a scratch fork */
@@ -289,6 +292,9 @@ int apply_facts(struct txn *t, const struct facts_cmd *c) MUST_CHECK;
 int apply_member(struct txn *t, const struct member_cmd *c) MUST_CHECK;
 int apply_remove(struct txn *t, const struct remove_cmd *c) MUST_CHECK;
 int apply_archive(struct txn *t, const struct archive_cmd *c) MUST_CHECK;
+int apply_recover(struct txn *t, const struct recover_cmd *c) MUST_CHECK;
+/* It may be alive in an epoch, or at a place, that this state does not know. */
+bool workload_unsettled(const struct root *r, const struct workload_status *s);
 bool object_finished(const struct root *w, const struct object *o); /* may retention remove it? */
 int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
 /* status.spent of a Workload whose placement ends with this version (ledger_hold.c); part of
@@ -335,6 +341,8 @@ int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g) M
 int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
 int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
                      const struct run_checkpoint *now) MUST_CHECK;
+/* What an adopted workload (just stored) resumes from, NULL = nothing, into catalogue and status. */
+void checkpoint_adopt(struct txn *t, const struct object *wo, const struct run_checkpoint *ck);
 int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_status *s,
                    const struct run_checkpoint *bad, const char *reason,
                    const char *message) MUST_CHECK;

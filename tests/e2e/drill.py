@@ -52,18 +52,24 @@ class Drill(Moves):
 
 def all_members_lost(p):
     """Nothing is left but the CA and what the targets carry."""
-    p.train("rides", 1500)
+    p.train("rides", 1200)
     p.train("waits", 1500)
-    for name in ("rides", "waits"):
+    p.train("queued", 600)
+    for name in ("rides", "waits", "queued"):
         p.saved(name)
+    p.suspend("queued", True)
+    wait_for("one to have stopped", lambda: p.lives("queued")[-1].stopped and p.status("queued").get("phase") == "Queued", 20)
+    p.train("short", 250)
+    p.running("short", 1, 20)
     was = p.cluster()
     p.lose_hub(*MEMBERS)
     p.come_back()
     before = {name: p.lives(name) for name in ("rides", "waits")}
     p.check("it is another cluster", p.cluster() != was)
     found = {o["workload"]: o for o in p.all_listed()["items"]}
-    p.check("what runs is listed", set(found) == {"rides", "waits"}, str(sorted(found)))
-    for name, o in found.items():
+    p.check("what runs is listed", {n for n, o in found.items() if o["state"] == "running"} >= {"rides", "waits"}, str(sorted(found)))
+    p.check("what has stopped is listed, too", found.get("queued", {}).get("state") == "ended")
+    for name, o in ((n, o) for n, o in found.items() if n in ("rides", "waits")):
         p.check(f"{name} is told with what it holds and whose it was", o["target"] == "left" and o["cluster"] == was and
                 o["state"] == "running" and len(o["holds"]) == 1 and len(o["holds"][0]["gpus"]) == 1 and o["since"], json.dumps(o))
     p.stays_quiet(before)
@@ -75,7 +81,21 @@ def all_members_lost(p):
     wait_for("it to end", lambda: p.lives("waits")[-1].stopped, 20)
     events = json.loads(p.cli("get", "events", "-n", "hanse-system", "-o", "json").stdout)["items"]
     p.check("who said so is in the log", any(e["reason"] == "OrphanEnded" and found["waits"]["key"] in e["message"] for e in events))
-    wait_for("it to leave the list", lambda: [o["workload"] for o in p.orphans()["items"]] == ["rides"], 20)
+    wait_for("it to leave the list", lambda: "waits" not in [o["workload"] for o in p.orphans()["items"]], 20)
+
+    done = p.cli("recover", "--from-targets")
+    p.check("what targets carry is taken over", all(f"default/{n}:" in done.stdout for n in ("rides", "short", "queued")) and
+            "settled" in done.stdout, done.stdout + done.stderr)
+    wait_for("nothing to be left over", lambda: not p.orphans()["items"], 20)
+    p.check("what ended meanwhile is told as it ended", p.ended("short")["phase"] == "Succeeded")
+    p.check("what runs goes on", p.running("rides").epoch == "1" and p.status("rides")["placement"]["target"] == "left")
+    p.check("one that nobody adopted is not there", "waits" not in p.workloads())
+    p.holds("rides", [1])
+    p.holds("short", [1])
+    second = wait_for("what had stopped to go on", lambda: len(x := p.lives("queued")) > 1 and x[-1], 30)
+    p.check("in an epoch above any that was seen, from what it saved", int(second.epoch) > 1000 and second.resumed > 0,
+            f"epoch {second.epoch} from step {second.resumed}")
+    p.holds("queued", [1, int(second.epoch)])
 
 
 if __name__ == "__main__":

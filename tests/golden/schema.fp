@@ -370,6 +370,7 @@ workload_status 22 6 -
 workload_status 23 0 -
 workload_status 24 1 -
 workload_status 25 3 -
+workload_status 30 1 -
 copy_at 1 0 -
 copy_at 2 0 -
 copy_at 3 0 -

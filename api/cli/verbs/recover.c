@@ -114,3 +114,72 @@ int verb_orphans(struct cli *c, struct err *err)
                       c->args.pos[1]);
     return rv;
 }
+
+/* ---- recover
+ * --------------------------------------------------------------------------------------------------------- */
+static void recovered_print(struct cli *c, const cJSON *answer)
+{
+    const cJSON *o;
+
+    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "adopted"))
+        (void)fprintf(c->out, "%s/%s: %s on %s, adopted (%s)\n", json_text_of(o, "namespace"),
+                      json_text_of(o, "workload"), json_text_of(o, "state"),
+                      json_text_of(o, "target"), json_text_of(o, "key"));
+    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "refused"))
+        (void)fprintf(c->err, "%s on %s: left as it is: %s\n", json_text_of(o, "key"),
+                      json_text_of(o, "target"), json_text_of(o, "why"));
+}
+
+int verb_recover(struct cli *c, struct err *err)
+{
+    const char *format = arg_text(&c->args, "output", "");
+    cJSON *body, *dead, *answer = NULL, *all = cJSON_CreateObject();
+    cJSON *adopted = cJSON_AddArrayToObject(all, "adopted"),
+          *refused = cJSON_AddArrayToObject(all, "refused"), *o;
+    const char *after = "";
+    int rv;
+
+    if (!arg_flag(&c->args, "from-targets") || c->args.n_pos) {
+        cJSON_Delete(all);
+        return cli_usage(c, err, "recover from what? --from-targets");
+    }
+    do {
+        body = cJSON_CreateObject();
+        dead = cJSON_AddArrayToObject(body, "dead");
+        for (unsigned i = 0; i < c->args.n_given; i++)
+            if (!strcmp(c->args.given[i].option->name, "dead"))
+                (void)cJSON_AddItemToArray(dead, cJSON_CreateString(c->args.given[i].value));
+        (void)cJSON_AddStringToObject(body, "after", after);
+        cJSON_Delete(answer);
+        answer = NULL;
+        rv = cli_operate(c, "recover.targets", body, &answer, err);
+        cJSON_Delete(body);
+        if (rv)
+            break;
+        if (!*format)
+            recovered_print(c, answer);
+        while ((o = cJSON_DetachItemFromArray(
+                    cJSON_GetObjectItemCaseSensitive(answer, "adopted"), 0)) != NULL)
+            (void)cJSON_AddItemToArray(adopted, o);
+        while ((o = cJSON_DetachItemFromArray(
+                    cJSON_GetObjectItemCaseSensitive(answer, "refused"), 0)) != NULL)
+            (void)cJSON_AddItemToArray(refused, o);
+        after = arena_strdup(c->mem, json_text_of(answer, "next"));
+    } while (*after);
+    bool settled = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "settled"));
+    if (!rv && *format) {
+        (void)cJSON_AddBoolToObject(all, "settled", settled);
+        (void)cJSON_AddStringToObject(all, "why", json_text_of(answer, "why"));
+        json_out(c, all, format);
+    } else if (!rv && settled) {
+        (void)fprintf(c->out, "recovery is settled: %d adopted, %d left\n",
+                      cJSON_GetArraySize(adopted), cJSON_GetArraySize(refused));
+    }
+    if (!rv && !settled)
+        rv = err_set(err, E_CONFLICT,
+                     "recovery is not settled: %s. What may run there is not placed before",
+                     json_text_of(answer, "why"));
+    cJSON_Delete(answer);
+    cJSON_Delete(all);
+    return rv;
+}

@@ -281,6 +281,24 @@ int checkpoint_found(struct txn *t, const struct object *wo, struct workload_sta
     return 0;
 }
 
+void checkpoint_adopt(struct txn *t, const struct object *wo, const struct run_checkpoint *from)
+{
+    if (!from || from->epoch < 1 || !*from->path || !*from->digest)
+        return;
+    struct object *kept = object_ref(wo);
+    struct workload *w = object_edit_as(wo, workload, t->a);
+    struct run_checkpoint *ck = arena_memdup(t->a, from, sizeof *ck);
+    ck->name = checkpoint_name(t, wo, ck->epoch, ck->step);
+    if (!ck->verifiedAt || ck->verifiedAt > t->now)
+        ck->verifiedAt = t->now;
+    if (!ck->writtenAt || ck->writtenAt > ck->verifiedAt)
+        ck->writtenAt = ck->verifiedAt;
+    w->status->checkpoint = ck;
+    catalogue_put(t, wo, w->status, ck);
+    (void)txn_put(t, wo->kind, wo, w);
+    (void)object_unref(kept);
+}
+
 /* ---- one that cannot be resumed from
  * ----------------------------------------------------------------------------------
  */

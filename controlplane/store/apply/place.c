@@ -355,7 +355,8 @@ void place_take(struct txn *t, const struct place *x, struct workload *w)
     const struct decision_spec *d = x->decision;
     struct workload_status *s = w->status;
 
-    s->epoch++;
+    s->epoch = epoch_following(s);
+    s->epochFloor = 0;
     s->phase = PHASE_RESERVED;
     s->phaseSince = t->now;
     s->phaseBefore = (enum phase)0;
@@ -436,12 +437,17 @@ int apply_place(struct txn *t, const struct place_cmd *c)
     struct object *kept = object_ref(x.o);
     if (!c->placement) {
         place_pending(t, &x);
+    } else if (workload_unsettled(t->w, x.w->status)) {
+        r = PLACE_ERR(t,
+                      "workload %s/%s may run where this state does not know of it: recovery is not "
+                      "settled (hanse recover --from-targets)",
+                      c->ns, c->name);
     } else if (x.w->spec->suspend) {
         r = PLACE_ERR(t, "workload %s/%s is suspended", c->ns, c->name);
     } else {
         x.p = arena_memdup(t->a, c->placement, sizeof *c->placement);
         if ((r = place_admit(t, &x)) == 0) {
-            place_record(t, &x, x.w->status->epoch + 1);
+            place_record(t, &x, epoch_following(x.w->status));
             place_take(t, &x, object_edit_as(x.o, workload, t->a));
         }
     }

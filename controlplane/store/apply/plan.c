@@ -30,6 +30,8 @@ const char *move_refused(const struct object *wo)
         return "is suspended: it stops anyway";
     if (s->intent && s->intent->op == INTENT_STOP)
         return "is being stopped";
+    if (s->epochFloor > s->epoch)
+        return "has not been found since the state was lost: hanse recover --from-targets";
     return NULL;
 }
 
@@ -131,10 +133,10 @@ static int destination(struct txn *t, struct move *x, const struct move_begin *b
     at.p = arena_memdup(t->a, b->placement, sizeof *b->placement);
     if ((r = place_admit(t, &at)) < 0)
         return r;
-    place_record(t, &at, object_as(x->wo, workload)->status->epoch + 1);
+    place_record(t, &at, epoch_following(object_as(x->wo, workload)->status));
     x->s->placement = at.p;
     x->s->to = at.p->target;
-    x->s->toEpoch = object_as(x->wo, workload)->status->epoch + 1;
+    x->s->toEpoch = epoch_following(object_as(x->wo, workload)->status);
     return 0;
 }
 

@@ -286,6 +286,7 @@ static int step_take(struct txn *t, struct run *x)
     case STEP_SEEN:
         if (!x->s->phaseBefore)
             return RUN_STALE(t, "nothing says what it was before");
+        x->s->epochFloor = 0; /* it lives, so no newer epoch ever began */
         x->to = x->s->phaseBefore;
         x->s->phaseBefore = (enum phase)0;
         return 0;
@@ -325,6 +326,11 @@ static int check_fence(struct txn *t, const struct run *x)
 
     if (c->step == STEP_CHECKPOINT)
         return 0; /* its own rule: checkpoint_take */
+    if (workload_unsettled(t->w, x->s) &&
+        (ends_with_proof(c->step) || c->step == STEP_DISPATCH) && c->step != STEP_FENCED)
+        return err_set(t->err, E_BUSY,
+                       "workload %s/%s may run in a newer epoch elsewhere: recovery is not settled",
+                       c->ns, c->name);
     if (c->step == STEP_CHECKPOINT_BAD)
         try_ = c->try_; /* whoever found out */
     if (c->epoch != x->s->epoch || c->try_ != try_)

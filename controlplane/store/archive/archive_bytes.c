@@ -156,7 +156,9 @@ static void chain(unsigned char d[ARCHIVE_DIGEST], const void *p, size_t n)
 void archive_chain_first(const char *cluster_uid, unsigned char ret[ARCHIVE_DIGEST])
 {
     char text[128];
-    int n = snprintf(text, sizeof text, "hanse archive of %s", cluster_uid);
+    /* Of the line: its generations go on with one archive. */
+    int n = snprintf(text, sizeof text, "hanse archive of %.*s", (int)cluster_line(cluster_uid),
+                     cluster_uid);
 
     INV(n > 0 && n < (int)sizeof text && SHA256((unsigned char *)text, (size_t)n, ret));
 }

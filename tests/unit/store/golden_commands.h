@@ -199,6 +199,32 @@ static void migrate_make(union command *c, struct arena *a)
         .ns = "golden", .workload = "v", .uid = "9a2c", .epoch = 1, .cause = MOVE_RECLAIM};
 }
 
+static void recover_make(union command *c, struct arena *a)
+{
+    head_make(c, CMD_RECOVER);
+    c->recover = (struct recover_cmd){.head = c->head,
+                                      .step = RECOVER_ADOPT,
+                                      .cluster_uid = "c1c1.2",
+                                      .rv = 77,
+                                      .ns = "golden",
+                                      .name = "w",
+                                      .uid = "5e5e",
+                                      .epoch = 3,
+                                      .try_ = 2,
+                                      .ended = true,
+                                      .requeue = true,
+                                      .exit_code = 75,
+                                      .term_signal = 15,
+                                      .proof = PROOF_TREE_GONE,
+                                      .reason = "Stopped",
+                                      .message = "it saved",
+                                      .checkpoint = arena_new(a, struct run_checkpoint),
+                                      .ops = arena_array(a, struct write_op, 1),
+                                      .n = 1};
+    c->recover.checkpoint->step = 40;
+    kit_op(&c->recover.ops[0], WRITE_DELETE, KIND_TARGET, "", "fra", NULL);
+}
+
 /* ---- the same, field by field ---- */
 static void write_check(const union command *c)
 {
@@ -373,6 +399,26 @@ static void archive_cmd_check(const union command *c)
     assert_string_equal(c->archive.ops[0].uid, "5d5d");
 }
 
+static void recover_check(const union command *c)
+{
+    const struct recover_cmd *r = &c->recover;
+
+    assert_int_equal(r->step, RECOVER_ADOPT);
+    assert_string_equal(r->cluster_uid, "c1c1.2");
+    assert_int_equal(r->rv, 77);
+    assert_string_equal(r->ns, "golden");
+    assert_string_equal(r->name, "w");
+    assert_string_equal(r->uid, "5e5e");
+    assert_true(r->epoch == 3 && r->try_ == 2 && r->ended && r->requeue);
+    assert_true(r->exit_code == 75 && r->term_signal == 15 && r->proof == PROOF_TREE_GONE);
+    assert_string_equal(r->reason, "Stopped");
+    assert_string_equal(r->message, "it saved");
+    assert_int_equal(r->checkpoint->step, 40);
+    assert_int_equal(r->n, 1);
+    assert_int_equal(r->ops[0].kind, KIND_TARGET);
+    assert_string_equal(r->ops[0].name, "fra");
+}
+
 static const struct golden_command {
     const char *name;
     enum command_type type;
@@ -386,6 +432,7 @@ static const struct golden_command {
              {"remove", CMD_REMOVE, remove_make, remove_check},
              {"migrate", CMD_MIGRATE, migrate_make, migrate_check},
              {"archive", CMD_ARCHIVE, archive_make, archive_cmd_check},
-             {"request", CMD_REQUEST, request_make, request_check}};
+             {"request", CMD_REQUEST, request_make, request_check},
+             {"recover", CMD_RECOVER, recover_make, recover_check}};
 
 #endif

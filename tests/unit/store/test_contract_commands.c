@@ -229,6 +229,7 @@ static void test_every_type_has_its_bytes(void **state)
     assert_int_equal(CMD_LEDGER, 8);
     assert_int_equal(CMD_ARCHIVE, 9);
     assert_int_equal(CMD_REQUEST, 11);
+    assert_int_equal(CMD_RECOVER, 12);
 }
 
 static void one_entry(struct slice command, struct buf *out)
@@ -297,6 +298,7 @@ static void test_what_came_when(void **state)
                      move_step_text((enum move_step)move));
     stops_at(CMD_RUN, run);
     stops_at(CMD_MIGRATE, move);
+    assert_true(command_feature_level(CMD_RECOVER, RECOVER_SETTLE) == FEATURE_GRANTS);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         AUTO_BUF b;
         buf_init(&b, LIMIT_COMMAND_MAX_BYTES);

@@ -1,0 +1,314 @@
+/* RECOVER: the way back of a state that was lost, or went back to an older one. What targets carry
+ * is taken in as it is told (ADOPT): their runs go on, in epochs that this state did not give.
+ *
+ * From BEGIN to SETTLE no workload that may be alive somewhere else is given a place, and none is
+ * taken for ended: which they are is told by status.epochFloor, which is above their epoch. Must
+ * never lower an epoch, and never take a run over that an older epoch of the state holds as live
+ * elsewhere: a newer epoch began only with the proof of the older one's end. */
+#include "controlplane/store/store_internal.h"
+
+#include "policy/policy.h"
+
+#include <stdio.h>
+
+bool workload_unsettled(const struct root *r, const struct workload_status *s)
+{
+    return r->recovering && s->epochFloor > s->epoch;
+}
+
+/* ---- BEGIN
+ * --------------------------------------------------------------------------------------------------
+ */
+static int recover_begin(struct txn *t, const struct recover_cmd *c)
+{
+    struct root *w = t->w;
+
+    if (*c->cluster_uid && !cluster_left_behind(w->cluster_uid, c->cluster_uid) && *w->cluster_uid)
+        return err_set(t->err, E_CONFLICT, "this is cluster %s: %s does not follow on it",
+                       w->cluster_uid, c->cluster_uid);
+    if (c->rv && c->rv <= w->rv)
+        return err_set(t->err, E_STALE, "resourceVersion %llu has been given already",
+                       (unsigned long long)c->rv);
+    t->res->unchanged = w->recovering && !*c->cluster_uid && !c->rv;
+    if (*c->cluster_uid)
+        (void)snprintf(w->cluster_uid, sizeof w->cluster_uid, "%s", c->cluster_uid);
+    if (c->rv)
+        root_jump(w, c->rv);
+    if (!w->recovering)
+        w->recovering = w->number;
+    return 0;
+}
+
+/* ---- LOST: of a state that went back
+ * ------------------------------------------------------------------------------ */
+/* What it has become since cannot be known here. What it held is kept. */
+static int recover_lost(struct txn *t, const struct recover_cmd *c)
+{
+    const struct object *o = root_get(t->w, KIND_WORKLOAD, c->ns, c->name);
+
+    if (!o || strcmp(o->meta->uid, c->uid) != 0)
+        return err_set(t->err, E_STALE, "workload %s/%s is not the one that was meant", c->ns,
+                       c->name);
+    struct workload *w = object_edit_as(o, workload, t->a);
+    struct workload_status *s = w->status;
+    if (phase_final(s->phase) || s->epochFloor >= s->epoch + EPOCH_STEP) {
+        t->res->unchanged = true;
+        return 0;
+    }
+    s->epochFloor = s->epoch + EPOCH_STEP;
+    s->reason = "Recovering";
+    s->message = "the state went back to an older one: what became of it is looked for";
+    if (phase_live(s->phase) && s->phase != PHASE_UNKNOWN) {
+        s->phaseBefore = s->phase;
+        s->phase = PHASE_UNKNOWN;
+        s->phaseSince = t->now;
+    }
+    (void)txn_put(t, o->kind, o, w);
+    return 0;
+}
+
+/* ---- ADOPT
+ * --------------------------------------------------------------------------------------------------
+ */
+struct adoption {
+    const struct recover_cmd *c;
+    const struct object *o; /* as the state has it, or NULL */
+    const struct object *told;
+    struct workload *w; /* our copy: of the state's, else of what was told */
+    struct workload_status *s;
+    const struct workload_status *ts;
+};
+
+static int adopt_check(struct txn *t, struct adoption *x)
+{
+    const struct recover_cmd *c = x->c;
+    const struct meta *m = x->told->meta;
+    const struct object *named = root_get(t->w, KIND_WORKLOAD, m->namespace_, m->name);
+    const struct object *ns = root_get(t->w, KIND_NAMESPACE, "", m->namespace_);
+
+    if (c->epoch < 1 || c->try_ < 1 || !x->ts || !x->ts->placement)
+        return err_set(t->err, E_INVALID, "what is kept of the run says not where it is");
+    if (!x->o && named)
+        return err_set(t->err, E_EXISTS,
+                       "workload %s/%s exists, and is another one: delete it, or end the run",
+                       m->namespace_, m->name);
+    if (!ns || ns->meta->deletionTimestamp)
+        return err_set(t->err, E_NOTFOUND, "namespaces \"%s\" not found: create it", m->namespace_);
+    if (!root_get(t->w, KIND_TARGET, "", x->ts->placement->target))
+        return err_set(t->err, E_NOTFOUND, "targets \"%.200s\" not found: apply it",
+                       x->ts->placement->target);
+    if (!x->o)
+        return 0;
+    const struct workload_status *s = object_as(x->o, workload)->status;
+    int64_t try_ = s->intent ? s->intent->try_ : 0;
+    if (phase_final(s->phase) || c->epoch < s->epoch || (c->epoch == s->epoch && c->try_ <= try_))
+        return err_set(t->err, E_STALE, "workload %s/%s is %s in epoch %lld try %lld",
+                       m->namespace_, m->name, phase_text(s->phase), (long long)s->epoch,
+                       (long long)try_);
+    return 0;
+}
+
+/* Nothing is promised twice, not even to what runs already: somebody has to say which one goes. */
+static int adopt_room(struct txn *t, const struct adoption *x)
+{
+    const struct placement *p = x->ts->placement, *own = x->o ? object_hold(x->o) : NULL;
+
+    for (uint32_t i = 0; i < p->n_assignments; i++) {
+        const struct assignment *a = &p->assignments[i];
+        struct node_usage now = {0};
+        bool here = false;
+        (void)root_usage(t->w, a->node, &now);
+        for (uint32_t k = 0; own && k < own->n_assignments; k++)
+            here |= !strcmp(own->assignments[k].node, a->node);
+        for (uint32_t g = 0; g < a->n_gpus && !here; g++)
+            if (a->gpus[g] < 0 || a->gpus[g] >= 64 ||
+                now.device_milli[a->gpus[g]] + a->gpuMilli > 1000)
+                return err_set(t->err, E_PLACE,
+                               "node %s: GPU %lld is held by a workload of this state", a->node,
+                               (long long)a->gpus[g]);
+    }
+    return 0;
+}
+
+/* The document as it was sent becomes the Workload: what it names that is not here any more goes. */
+static void adopt_new(struct txn *t, struct adoption *x)
+{
+    struct meta *m;
+
+    x->w = object_edit_as(x->told, workload, t->a);
+    x->s = x->w->status;
+    m = x->w->metadata;
+    m->generation = 1;
+    m->deletionTimestamp = 0;
+    m->ownerReferences = NULL;
+    m->n_ownerReferences = 0;
+    m->n_finalizers = 0;
+    m->revision = "";
+    if (!m->creationTimestamp || m->creationTimestamp > t->now)
+        m->creationTimestamp = t->now;
+    x->s->migration = "";
+    x->s->nominated = NULL;
+    x->s->spent = NULL;
+    x->s->n_conditions = 0;
+    x->s->checkpoint = NULL; /* it is catalogued once the Workload is there */
+}
+
+static void adopt_live(struct txn *t, struct adoption *x)
+{
+    struct workload_status *s = x->s;
+
+    /* Without a lease: what its runner was granted since is not known here, so that it is taken for
+     * the longest that was ever given. */
+    s->intent = arena_new(t->a, struct intent);
+    s->intent->store = x->ts->intent ? x->ts->intent->store : "";
+    s->intent->op = INTENT_SUBMIT;
+    s->intent->try_ = x->c->try_;
+    s->intent->done = true;
+    s->intent->at = t->now;
+    s->intent->key = arena_printf(t->a, "%s.%lld.%lld", x->w->metadata->uid,
+                                  (long long)x->c->epoch, (long long)x->c->try_);
+    s->intent->reason = "";
+    s->phase = PHASE_UNKNOWN;
+    s->phaseBefore = PHASE_DISPATCHING; /* what it is, its target says next */
+    s->placement = arena_memdup(t->a, x->ts->placement, sizeof *s->placement);
+    s->endedAt = 0;
+    txn_condition(t, &s->conditions, &s->n_conditions, "Placed", COND_TRUE, "Adopted",
+                  "it was found on its target");
+}
+
+/* It had ended already, in an epoch that this state did not give. */
+static void adopt_ended(struct txn *t, struct adoption *x)
+{
+    const struct recover_cmd *c = x->c;
+    struct workload_status *s = x->s;
+    const struct run_spec *run = x->w->spec->run;
+    bool failed = c->exit_code || c->term_signal;
+    struct run_end *e = arena_array(t->a, struct run_end, 17);
+    uint32_t keep = s->n_ends < 16 ? s->n_ends : 15;
+
+    if (keep)
+        memcpy(e, s->ends + (s->n_ends - keep), keep * sizeof *e);
+    e[keep] = (struct run_end){.epoch = c->epoch,
+                               .exitCode = c->exit_code,
+                               .signal = c->term_signal,
+                               .proof = c->proof,
+                               .at = t->now,
+                               .reason = c->reason,
+                               .message = c->message,
+                               .target = x->ts->placement->target};
+    s->ends = e;
+    s->n_ends = keep + 1;
+    s->placement = NULL;
+    s->intent = NULL;
+    s->phaseBefore = (enum phase)0;
+    if (failed && !c->requeue && s->retries++ >= (run ? run->retries : 0))
+        s->phase = PHASE_FAILED;
+    else
+        s->phase = failed || c->requeue ? PHASE_QUEUED : PHASE_SUCCEEDED;
+    if (phase_final(s->phase))
+        s->endedAt = t->now;
+    else
+        s->queuedAt = t->now;
+}
+
+static void adopt_decision(struct txn *t, const struct adoption *x)
+{
+    struct decision_spec *d = arena_new(t->a, struct decision_spec);
+    struct place p = {.o = x->o ? x->o : x->told, .decision = d, .p = x->s->placement};
+
+    d->reason = "Adopted";
+    d->message = arena_printf(t->a,
+                              "%.100s took the run over that was found on %.200s; cluster %.64s "
+                              "had started it",
+                              t->user, p.p->target, *x->c->cluster_uid ? x->c->cluster_uid : "-");
+    p.gpus = 0;
+    for (uint32_t i = 0; i < p.p->n_assignments; i++)
+        p.gpus += p.p->assignments[i].gpuMilli * (int64_t)p.p->assignments[i].n_gpus;
+    place_record(t, &p, x->c->epoch);
+}
+
+static int recover_adopt(struct txn *t, const struct recover_cmd *c)
+{
+    struct adoption x = {.c = c};
+    size_t n;
+    int r;
+
+    if (c->n != 1 || c->ops[0].kind != KIND_WORKLOAD || !c->ops[0].object ||
+        !*c->ops[0].object->meta->uid || strcmp(c->ops[0].object->meta->uid, c->uid) != 0)
+        return err_set(t->err, E_INVALID, "a run is adopted with its Workload");
+    x.told = c->ops[0].object;
+    x.ts = object_as(x.told, workload)->status;
+    x.o = root_workload_by_uid(t->w, c->uid);
+    if ((r = adopt_check(t, &x)) < 0 || (!c->ended && (r = adopt_room(t, &x)) < 0))
+        return r;
+    const struct run_checkpoint *from = x.ts->checkpoint;
+    struct object *kept = x.o ? object_ref(x.o) : NULL;
+    if (x.o) {
+        x.w = object_edit_as(x.o, workload, t->a);
+        x.s = x.w->status;
+    } else {
+        adopt_new(t, &x);
+    }
+    const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
+    x.s->queue = arena_strdup(t->a, policy_queue_of(x.told, queues, n));
+    if (c->ended)
+        adopt_ended(t, &x);
+    else
+        adopt_live(t, &x);
+    x.s->epoch = c->epoch;
+    x.s->epochFloor = phase_holds(x.s->phase) || phase_final(x.s->phase) ? 0 : c->epoch + EPOCH_STEP;
+    x.s->phaseSince = t->now;
+    x.s->reason = "Adopted";
+    x.s->message = "taken over from what its target carries";
+    if (!c->ended)
+        adopt_decision(t, &x);
+    const struct object *o = txn_put(t, kind_by_id(KIND_WORKLOAD), x.o, x.w);
+    checkpoint_adopt(t, o, c->ended && c->checkpoint ? c->checkpoint : from);
+    if (kept)
+        (void)object_unref(kept);
+    return 0;
+}
+
+/* ---- SETTLE
+ * --------------------------------------------------------------------------------------------------
+ */
+static bool named(const struct recover_cmd *c, const char *target)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (!strcmp(c->ops[i].name, target))
+            return true;
+    return false;
+}
+
+/* Every Target has told all that runs there, or somebody said that it is dead. */
+static int recover_settle(struct txn *t, const struct recover_cmd *c)
+{
+    size_t n;
+    const struct object *const *targets = txn_all(t, KIND_TARGET, &n);
+
+    for (size_t i = 0; i < n; i++)
+        if (!named(c, targets[i]->meta->name))
+            return err_set(t->err, E_CONFLICT,
+                           "Target %.200s has not told what runs there: bring it back, or say that "
+                           "it is dead (--dead %.200s)",
+                           targets[i]->meta->name, targets[i]->meta->name);
+    t->res->unchanged = !t->w->recovering;
+    t->w->recovering = 0;
+    return 0;
+}
+
+int apply_recover(struct txn *t, const struct recover_cmd *c)
+{
+    switch (c->step) {
+    case RECOVER_BEGIN:
+        return recover_begin(t, c);
+    case RECOVER_LOST:
+        return recover_lost(t, c);
+    case RECOVER_ADOPT:
+        return recover_adopt(t, c);
+    case RECOVER_SETTLE:
+        return recover_settle(t, c);
+    default:
+        return err_set(t->err, E_INVALID, "no such step: %d", (int)c->step);
+    }
+}

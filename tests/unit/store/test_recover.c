@@ -1,0 +1,177 @@
+/* A state that was lost, or went back: nothing that may be alive elsewhere is placed or taken for
+ * ended before recovery is settled; what targets carry is taken over in epochs above all seen. */
+#include "tests/unit/store/store_kit.h"
+
+#define UID "0123456789abcdef0123456789abcdef"
+
+static union command step(enum recover_step s)
+{
+    return (union command){.recover = {.head = {.type = CMD_RECOVER, .user = "alice"}, .step = s}};
+}
+
+static struct result begin(struct kit *k, const char *uid, uint64_t rv)
+{
+    union command c = step(RECOVER_BEGIN);
+
+    (void)snprintf(c.recover.cluster_uid, sizeof c.recover.cluster_uid, "%s", uid);
+    c.recover.rv = rv;
+    return kit_apply(k, &c);
+}
+
+static struct result lost(struct kit *k, const char *name)
+{
+    union command c = step(RECOVER_LOST);
+
+    (void)snprintf(c.recover.ns, sizeof c.recover.ns, "%s", k->ns);
+    (void)snprintf(c.recover.name, sizeof c.recover.name, "%s", name);
+    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", kit_get(k, name)->meta->uid);
+    return kit_apply(k, &c);
+}
+
+static struct result settle(struct kit *k, const char *target)
+{
+    union command c = step(RECOVER_SETTLE);
+    struct write_op op;
+
+    kit_op(&op, WRITE_DELETE, KIND_TARGET, "", target, NULL);
+    c.recover.ops = &op;
+    c.recover.n = *target != 0;
+    return kit_apply(k, &c);
+}
+
+static struct result adopt(struct kit *k, const struct object *doc, int64_t epoch, int64_t try_,
+                           bool ended, int64_t exit_code)
+{
+    union command c = step(RECOVER_ADOPT);
+    struct write_op op = {.verb = WRITE_CREATE,
+                          .kind = KIND_WORKLOAD,
+                          .object = (struct object *)(uintptr_t)doc};
+
+    c.recover.ops = &op;
+    c.recover.n = 1;
+    c.recover.epoch = epoch;
+    c.recover.try_ = try_;
+    c.recover.ended = ended;
+    c.recover.exit_code = exit_code;
+    c.recover.proof = PROOF_TREE_GONE;
+    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", doc->meta->uid);
+    (void)snprintf(op.ns, sizeof op.ns, "%s", doc->meta->namespace_);
+    (void)snprintf(op.name, sizeof op.name, "%s", doc->meta->name);
+    return kit_apply(k, &c);
+}
+
+static const struct workload_status *status(struct kit *k, const char *name)
+{
+    return object_as(kit_get(k, name), workload)->status;
+}
+
+static bool count_change(const struct change *c, void *arg)
+{
+    (void)c;
+    (*(unsigned *)arg)++;
+    return true;
+}
+
+static void test_a_state_that_went_back(void **state)
+{
+    struct kit k;
+    struct err e;
+    unsigned n = 0;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 4);
+    assert_int_equal(kit_workload(&k, k.ns, "runs", 1, 1).code, 0);
+    assert_int_equal(kit_workload(&k, k.ns, "waits", 1, 1).code, 0);
+    assert_int_equal(kit_place(&k, "runs", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_DISPATCH).code, 0);
+    assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_RUNNING).code, 0);
+    uint64_t rv = root_rv(k.root);
+    assert_int_equal(begin(&k, UID ".2", rv + 1000).code, 0);
+    assert_int_equal(begin(&k, UID, 0).code, E_CONFLICT); /* never back */
+    assert_int_equal(begin(&k, "", rv).code, E_STALE);
+    assert_string_equal(root_cluster_uid(k.root), UID ".2");
+    assert_int_equal(root_changes(k.root, rv + 5, count_change, &n, &e), E_GONE);
+    assert_int_equal(root_changes(k.root, root_rv(k.root), count_change, &n, &e), 0);
+    assert_int_equal(lost(&k, "runs").code, 0);
+    assert_int_equal(lost(&k, "waits").code, 0);
+    assert_true(lost(&k, "waits").unchanged);
+    assert_int_equal(status(&k, "runs")->phase, PHASE_UNKNOWN);
+    root_check(k.root);
+
+    /* Its end proves nothing: it may have gone on elsewhere. */
+    assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_ENDED).code, E_BUSY);
+    assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_ABSENT).code, E_BUSY);
+    assert_int_equal(kit_place(&k, "waits", "fra.n0", 1, 1, 1).code, E_PLACE);
+    /* Work of today is no matter of yesterday's. */
+    assert_int_equal(kit_workload(&k, k.ns, "new", 1, 1).code, 0);
+    assert_int_equal(kit_place(&k, "new", "fra.n0", 2, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_SEEN).code, 0); /* alive: here it is */
+    assert_int_equal(status(&k, "runs")->epochFloor, 0);
+    assert_int_equal(settle(&k, "").code, E_CONFLICT); /* fra was not heard */
+    assert_int_equal(settle(&k, "fra").code, 0);
+    assert_int_equal(root_recovering(k.root), 0);
+    assert_int_equal(kit_place(&k, "waits", "fra.n0", 1, 1, 1).code, 0);
+    assert_int_equal(status(&k, "waits")->epoch, EPOCH_STEP + 1);
+    assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_ENDED).code, 0);
+    kit_end(&k);
+}
+
+/* What another state had: the documents as their runs carry them. */
+static const struct object *carried(struct kit *from, const char *name, int64_t device)
+{
+    assert_int_equal(kit_workload(from, from->ns, name, 1, 1).code, 0);
+    assert_int_equal(kit_place(from, name, "fra.n0", device, 1, 1).code, 0);
+    assert_int_equal(kit_run(from, name, 1, 1, STEP_DISPATCH).code, 0);
+    return kit_get(from, name);
+}
+
+static void test_what_targets_carry(void **state)
+{
+    struct kit was, k;
+
+    (void)state;
+    kit_begin(&was);
+    kit_pool(&was, 1, 4);
+    struct object *a = object_ref(carried(&was, "a", 0)), *b = object_ref(carried(&was, "b", 1)),
+                  *c = object_ref(carried(&was, "c", 2));
+    kit_begin(&k);
+    kit_pool(&k, 1, 4);
+    assert_int_equal(begin(&k, "", 0).code, 0);
+    assert_int_equal(adopt(&k, a, 1, 1, false, 0).code, 0);
+    assert_int_equal(adopt(&k, a, 1, 1, false, 0).code, E_STALE); /* it is here */
+    assert_int_equal(adopt(&k, a, 1, 2, false, 0).code, 0);       /* a newer try of it */
+    assert_int_equal(adopt(&k, a, 3, 1, false, 0).code, 0);       /* a newer epoch of it */
+    assert_int_equal(adopt(&k, a, 2, 1, false, 0).code, E_STALE);
+    assert_true(status(&k, "a")->phase == PHASE_UNKNOWN && status(&k, "a")->epoch == 3);
+    assert_string_equal(kit_get(&k, "a")->meta->uid, a->meta->uid);
+    assert_int_equal(kit_run(&k, "a", 3, 1, STEP_SEEN).code, 0);
+    assert_int_equal(kit_run(&k, "a", 3, 1, STEP_RUNNING).code, 0);
+
+    assert_int_equal(adopt(&k, b, 1, 1, true, 0).code, 0); /* it had come to its end */
+    assert_int_equal(status(&k, "b")->phase, PHASE_SUCCEEDED);
+    assert_int_equal(adopt(&k, b, 2, 1, false, 0).code, E_STALE);
+    assert_int_equal(adopt(&k, c, 1, 1, true, 1).code, 0); /* it failed, and has no retries */
+    assert_int_equal(status(&k, "c")->phase, PHASE_FAILED);
+
+    /* A device is never promised twice: somebody has to say which one goes. */
+    assert_int_equal(kit_workload(&k, k.ns, "mine", 1, 1).code, 0);
+    assert_int_equal(kit_place(&k, "mine", "fra.n0", 3, 1, 1).code, 0);
+    const struct object *d = carried(&was, "d", 3);
+    assert_int_equal(adopt(&k, d, 1, 1, false, 0).code, E_PLACE);
+    root_check(k.root);
+    assert_int_equal(settle(&k, "fra").code, 0);
+    kit_end(&k);
+    (void)object_unref(a);
+    (void)object_unref(b);
+    (void)object_unref(c);
+    kit_end(&was);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_state_that_went_back),
+                                       cmocka_unit_test(test_what_targets_carry)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
