@@ -33,6 +33,7 @@ python3              | tool python3
 openssl              | tool openssl
 curl                 | tool curl
 git                  | tool git
+clang-tidy           | tool clang-tidy
 '
 example_packages='
 python3              | tool python3
