@@ -314,6 +314,7 @@ void lease_dispatch(struct driver *d, const struct site *t); /* the intent, with
 /* True: a step is on its way. Its runner holds what was offered; the documents say another one. */
 bool lease_acknowledged(struct driver *d);
 bool lease_offer(struct driver *d, const struct site *t);
+int64_t lease_next_number(const struct driver *d);
 bool lease_offered(const struct driver *d, struct run_offer *ret);
 void lease_renewed(struct driver *d, uint64_t sent_ms);
 void lease_pace(const struct driver *d); /* tells its site how often renewals must come */

@@ -147,12 +147,21 @@ bool lease_acknowledged(struct driver *d)
     struct lease_grant g;
     union command c = {.run = {.step = STEP_GRANT, .grant = &g}};
 
-    if (!in || !in->offered || !d->has_seen || d->seen.grant < in->offered->number ||
+    if (!in || !in->offered || !d->has_seen || d->seen.grant != in->offered->number ||
         !epoch_next(object_as(d->o, workload)->status->phase, STEP_GRANT))
         return false;
     g = *in->offered;
     driver_propose(d, &c);
     return true;
+}
+
+/* Above all that any rank can hold: where the log does not know (of before, or of a hub that was
+ * lost), one rank may have taken one more than all have told. */
+int64_t lease_next_number(const struct driver *d)
+{
+    const struct intent *in = intent_of(d);
+
+    return in->granted ? in->granted->number + 1 : d->seen.grant + 2;
 }
 
 bool lease_offer(struct driver *d, const struct site *t)
@@ -167,7 +176,7 @@ bool lease_offer(struct driver *d, const struct site *t)
         return false;
     if (in->granted && in->granted->lease == g.lease && in->granted->grace == g.grace)
         return false;
-    g.number = (in->granted ? in->granted->number : 1) + 1;
+    g.number = lease_next_number(d);
     driver_propose(d, &c);
     return true;
 }

@@ -105,6 +105,33 @@ static void test_older_logs_are_taken_for_the_longest(void **state)
     world_fini(&x);
 }
 
+/* A hub that was lost and rebuilt knows no number; its runners do, and one of a gang may have taken
+ * the next one. What they hold is not taken for what is offered now. */
+static void test_numbers_are_above_what_runners_hold(void **state)
+{
+    struct lease_grant granted = {.lease = 60000, .kill = 5000, .number = 3};
+    struct lease_grant offered = {.lease = 6000, .kill = 5000, .number = 4};
+    struct world x;
+
+    (void)state;
+    world_init(&x);
+    x.w->status->phase = PHASE_RUNNING;
+    x.d.has_seen = true;
+    x.d.seen.grant = 5;
+    struct object *o = object_make(kind_by_id(KIND_WORKLOAD), x.w);
+    x.d.o = o;
+    assert_int_equal(lease_next_number(&x.d), 7);
+    (void)object_unref(o);
+    x.w->status->intent->granted = &granted;
+    x.w->status->intent->offered = &offered;
+    o = object_make(kind_by_id(KIND_WORKLOAD), x.w);
+    x.d.o = o;
+    assert_int_equal(lease_next_number(&x.d), 4);
+    assert_false(lease_acknowledged(&x.d)); /* it holds 5, not 4 */
+    (void)object_unref(o);
+    world_fini(&x);
+}
+
 static void test_orders_carry_what_the_log_grants(void **state)
 {
     struct lease_grant granted = {.lease = 60000, .grace = 2000, .kill = 5000, .number = 1};
@@ -138,6 +165,7 @@ int main(void)
         cmocka_unit_test(test_what_was_granted_is_waited_for),
         cmocka_unit_test(test_what_was_offered_may_be_held_as_well),
         cmocka_unit_test(test_older_logs_are_taken_for_the_longest),
+        cmocka_unit_test(test_numbers_are_above_what_runners_hold),
         cmocka_unit_test(test_orders_carry_what_the_log_grants),
     };
 

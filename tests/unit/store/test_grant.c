@@ -139,10 +139,14 @@ static void test_offers_to_tries_of_older_logs(void **state)
     assert_int_equal(lease(&k, STEP_DISPATCH, 0, 0).code, 0);
     assert_null(status(&k)->intent->granted);
     assert_int_equal(kit_run(&k, "w", 1, 1, STEP_RUNNING).code, 0);
-    assert_int_equal(lease(&k, STEP_OFFER, 2, 6000).code, 0);
+    assert_int_equal(lease(&k, STEP_OFFER, 1, 6000).code, E_STALE);
+    assert_int_equal(lease(&k, STEP_OFFER, 7, 6000).code, 0); /* it has told that it holds 5 */
     assert_null(status(&k)->intent->granted);
-    assert_int_equal(lease(&k, STEP_GRANT, 2, 6000).code, 0);
+    assert_int_equal(lease(&k, STEP_GRANT, 5, 6000).code, E_STALE);
+    assert_int_equal(lease(&k, STEP_GRANT, 7, 6000).code, 0);
     assert_int_equal(status(&k)->intent->granted->lease, 6000);
+    assert_int_equal(lease(&k, STEP_OFFER, 9, 6000).code, E_STALE);
+    assert_int_equal(lease(&k, STEP_OFFER, 8, 6000).code, 0);
     kit_end(&k);
 }
 
