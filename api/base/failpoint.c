@@ -29,7 +29,7 @@ static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static struct spec own;
 static bool has_own;
 static unsigned long passed; /* of `own` */
-static const char *file, *list, *role, *planted;
+static const char *file, *list, *role, *planted, *wall_shift;
 static struct {
     void (*fn)(const char *name, void *arg);
     void *arg;
@@ -94,6 +94,7 @@ __attribute__((constructor)) void failpoint_init(void)
     file = getenv("HANSE_FAILPOINT_FILE");
     list = getenv("HANSE_FAILPOINT_LIST");
     role = getenv("HANSE_FAILPOINT_ROLE");
+    wall_shift = getenv("HANSE_WALL_SHIFT_FILE");
     role = role ? role : "";
     has_own = text && *text;
     passed = 0;
@@ -118,6 +119,28 @@ void failpoint_hook(void (*fn)(const char *name, void *arg), void *arg)
 bool failpoint_planted(const char *name)
 {
     return planted && !strcmp(planted, name);
+}
+
+long long failpoint_wall_shift_ms(void)
+{
+    char text[512], *at = text, *end;
+    int fd = wall_shift && *wall_shift ? open(wall_shift, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t n;
+
+    if (fd < 0)
+        return 0;
+    n = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    for (;; at = end) {
+        long pid = strtol(at, &end, 10);
+        long long ms = strtoll(end, &end, 10);
+
+        if (end == at)
+            return 0;
+        if (pid == 0 || pid == (long)getpid())
+            return ms;
+    }
 }
 
 static void die(enum action action)

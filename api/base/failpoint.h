@@ -12,6 +12,9 @@
  * role; by SIGKILL, by _exit(70), or stopped by SIGSTOP. In a file N counts what this process has
  * passed since the file was written.
  *
+ * HANSE_WALL_SHIFT_FILE=FILE shifts the wall clock, and no other: by the ms of FILE's first line
+ * "PID MS" that is of this process, or of 0.
+ *
  * A point lies just before or just after an effect, and is named for it. It must never stand where
  * nothing could have died: between two lines of which neither can be seen from outside. */
 #ifndef HANSE_API_BASE_FAILPOINT_H
@@ -35,6 +38,8 @@ extern bool failpoint_armed; /* written before main; by failpoint_init in tests 
 #endif
 void failpoint_reached(const char *name); /* any thread */
 bool failpoint_planted(const char *name);
+/* How far off this process's wall clock is meant to be, in ms. */
+long long failpoint_wall_shift_ms(void);
 /* For tests: one planted bug at a time, NULL = none; and who is told of each point that is reached
  * (it may leave by longjmp). The names are borrowed. */
 void failpoint_plant(const char *name);

@@ -11,8 +11,6 @@
 
 #define ELECTION_MS 300
 #define HEARTBEAT_MS 50
-#define SNAPSHOT_THRESHOLD 8192
-#define SNAPSHOT_TRAILING 4096
 #define INSTALL_SNAPSHOT_MS 60000
 #define CAPACITY_KIB                                                                               \
     1024 /* a member is full when less than this is reserved: a quarter of a segment */
@@ -98,12 +96,8 @@ static void barrier_done(struct raft_barrier *req, int status)
         if (status) {
             c->barrier_term = 0; /* again */
         } else {
-            c->leads = true;
-            c->lead_term = b->term;
-            log_event(LOG_INFO, "raft.leader",
-                      LOG_FIELDS({"term", log_u64(b->term)}, {"member", log_u64(c->cfg.id)}));
-            if (c->ev.leading)
-                c->ev.leading(c->arg, true, b->term);
+            c->passed_term = b->term;
+            clock_leads(c);
         }
         core_kick(c);
     }
@@ -122,6 +116,18 @@ static void barrier_begin(struct core *c)
         mem_free(b);
         timer_start(&c->sweep, SWEEP_MS);
     }
+}
+
+/* Its state is complete and it knows the time: it may propose, stamp and decide. */
+static void lead(struct core *c, uint64_t term)
+{
+    c->leads = true;
+    c->lead_term = term;
+    log_event(LOG_INFO, "raft.leader",
+              LOG_FIELDS({"term", log_u64(term)}, {"member", log_u64(c->cfg.id)}));
+    if (c->ev.leading)
+        c->ev.leading(c->arg, true, term);
+    members_second(c);
 }
 
 static void follow_leader(struct core *c)
@@ -146,6 +152,8 @@ static void follow_leader(struct core *c)
     }
     if (is_leader && c->barrier_term != term)
         barrier_begin(c);
+    if (is_leader && !c->leads && c->passed_term == term && clock_anchored(c) && !c->restore.active)
+        lead(c, term);
     if (raft_state(&c->raft) == RAFT_UNAVAILABLE && c->raft_open) {
         struct err why;
 
@@ -161,7 +169,7 @@ static void publish_status(struct core *c)
 {
     struct core_status s = {.id = c->cfg.id,
                             .term = raft_current_term(&c->raft),
-                            .index = raft_last_applied(&c->raft),
+                            .index = core_applied(c),
                             .commit = raft_commit_index(&c->raft),
                             .leads = c->leads,
                             .digest = root_digest(c->root)};
@@ -186,7 +194,7 @@ static void publish_status(struct core *c)
         if (c->raft.configuration.servers[i].role == RAFT_VOTER && s.voters < CORE_VOTERS_MAX)
             s.voter_ids[s.voters++] = c->raft.configuration.servers[i].id;
     s.ready =
-        id && !c->dead && s.commit > 0 && s.index >= s.commit && (c->leads || id != c->cfg.id);
+        id && !c->dead && !c->restore.active && s.commit > 0 && s.index >= s.commit && (c->leads || id != c->cfg.id);
     pthread_mutex_lock(&c->lock);
     c->status = s;
     pthread_mutex_unlock(&c->lock);
@@ -235,6 +243,7 @@ static void core_tick(void *arg)
         tell_fatal(c);
         return;
     }
+    restore_tick(c);
     follow_leader(c);
     peers_reconcile(c);
     proposals_route(c);
@@ -274,10 +283,12 @@ static void core_second(void *arg)
     if (c->closing || c->dead)
         return;
     log_watch(c);
+    clock_second(c);
     members_second(c);
     digest_second(c);
     archive_second(c);
     files_second(c);
+    snapshot_second(c);
     if (c->root_changed || c->seen_term != raft_current_term(&c->raft))
         core_kick(c);
     publish_status(c);
@@ -378,10 +389,6 @@ static int raft_open(struct core *c, struct err *err)
     raft_set_install_snapshot_timeout(&c->raft, INSTALL_SNAPSHOT_MS);
     raft_set_pre_vote(&c->raft, true);
     raft_set_capacity_threshold(&c->raft, CAPACITY_KIB);
-    raft_set_snapshot_threshold(&c->raft, c->cfg.snapshot_threshold ? c->cfg.snapshot_threshold
-                                                                    : SNAPSHOT_THRESHOLD);
-    raft_set_snapshot_trailing(&c->raft, c->cfg.snapshot_trailing ? c->cfg.snapshot_trailing
-                                                                  : SNAPSHOT_TRAILING);
     if (c->cfg.bootstrap && !c->meta.ready && (rv = bootstrap(c, err)))
         return rv;
     if ((rv = raft_start(&c->raft)))
@@ -415,6 +422,7 @@ static void core_free(struct core *c)
     io_close(c);
     transport_destroy(c);
     root_unref(c->snapshot_root);
+    restore_fini(c);
     root_unref(c->root);
     pthread_mutex_destroy(&c->lock);
     mem_free(c->peers_configured);
@@ -432,6 +440,8 @@ static struct core *core_new(struct loop *l, const struct core_config *cfg,
     c->ev = *ev;
     c->arg = arg;
     pthread_mutex_init(&c->lock, NULL);
+    clock_init(c);
+    list_init(&c->restore.waiting);
     c->root = root_create();
     c->status.id = cfg->id;
     timer_init(&c->tick, l, core_tick, c);
@@ -473,6 +483,7 @@ int core_create(struct loop *l, const struct core_config *cfg, const struct core
     }
     c->stored_ms = loop_now_ms(l);
     timer_start(&c->second, SWEEP_MS);
+    clock_look(c);
     core_kick(c);
     *ret = c;
     return 0;
@@ -537,6 +548,7 @@ void core_close(struct core *c, void (*closed)(void *arg), void *arg)
     c->listener = NULL;
     proposals_fini(c);
     reads_fini(c);
+    install_held(c); /* lets go of it */
     peers_close(c);
     archive_close_files(c);
     core_maybe_closed(c);

@@ -37,6 +37,8 @@ struct core_config {
         void *arg, uint64_t member_id); /* verifies CN "member:ID"; NULL in the simulator */
     void *tls_arg;
     uint32_t snapshot_threshold, snapshot_trailing; /* 0 = 8192, 4096 entries */
+    uint64_t snapshot_bytes; /* of the log until the next one; 0 = 32 MiB */
+    uint32_t clock_bound_ms; /* how far clocks may be apart; 0 = 5000 (core_clock.c) */
     /* The simulator's Raft I/O; NULL = libraft's own on disk, over our TLS streams. */
     int (*raft_io_create)(void *arg, struct loop *l, const char *dir, struct raft_io **ret,
                           struct err *err);
@@ -73,6 +75,21 @@ struct core_status {
     uint64_t digest;
 };
 void core_status(struct core *c, struct core_status *ret); /* thread-safe copy */
+/* UTC ms as the cluster has it: what entries are stamped with. All that is decided by time is
+ * decided by this, never by a machine's own clock. It may go back a little; what is in the state
+ * never does. */
+int64_t core_time_ms(const struct core *c);
+#define CORE_PEERS_MAX 16
+struct core_clocks { /* as of the last second */
+    bool known;      /* a majority's clocks have been */
+    int64_t skew_ms; /* this member's clock, less the cluster's time */
+    unsigned n;
+    struct {
+        uint64_t member;
+        int64_t skew_ms; /* its clock, less this member's */
+    } peers[CORE_PEERS_MAX];
+};
+void core_clocks(struct core *c, struct core_clocks *ret);
 
 /* Alarms: what is wrong with this member while it goes on (alarms.def has a row for each cause, with
  * its remedy). Whoever looks after a cause raises it, again and again with the newest sentence, and

@@ -1,12 +1,18 @@
-/* libraft's state machine: entries go to store_apply, snapshots come from a root.
+/* libraft's state machine: entries go to store_apply, snapshots that come become the root.
  *
- * libraft 0.22.1 calls snapshot_async on the loop, despite its name. Encoding the whole state there
- * would delay the heartbeats, so snapshot() only holds the root (O(1)) and leaves an empty buffer,
- * and the io's snapshot_put is wrapped: it encodes on the thread pool first and then hands the
- * bytes to libraft's own. */
+ * At the start a snapshot is read at once. On a running member it is read on the thread pool: the
+ * entries that libraft applies meanwhile wait, and are applied after it, some at a time. When they
+ * are too many, what the leader sends is taken as if it had sent none; it sends again. Until all of
+ * them are applied this member reads nothing, leads nothing and makes no snapshot. */
 #include "controlplane/raft/core_internal.h"
 
+#include "api/base/failpoint.h"
+
+#include <stdio.h>
 #include <string.h>
+
+#define WAITING_MAX_BYTES (64u << 20)
+#define SLICE_BYTES (256u << 10) /* applied at a time, between two rounds of the loop */
 
 /* The term of the entry at index, from libraft's own trail: the newest record whose last index is
  * not below it. */
@@ -35,20 +41,12 @@ void core_publish_root(struct core *c, struct root *next)
     core_kick(c);
 }
 
-static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **result)
+static void apply(struct core *c, uint64_t index, uint64_t term, struct slice entry)
 {
-    struct core *c = fsm->data;
-    uint64_t index = raft_last_applied(&c->raft) + 1;
-    struct root *next;
+    struct root *next = root_ref(c->root);
     struct err e = {0};
 
-    *result = NULL;
-    if (c->dead) /* nothing is applied any more; a failure here makes libraft free what it received
-                    twice */
-        return 0;
-    next = root_ref(c->root);
-    if (store_apply(&next, index, term_of(&c->raft, index), slice_make(buf->base, buf->len),
-                    proposals_applied, c, &e)) {
+    if (store_apply(&next, index, term, entry, proposals_applied, c, &e)) {
         struct err why;
 
         root_unref(next);
@@ -59,28 +57,128 @@ static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void *
                 "directory %.120s and let it rejoin",
                 (unsigned long long)index, e.text, c->cfg.data_dir);
         core_fatal(c, &why);
-        return 0;
+        return;
     }
     core_publish_root(c, next);
     digest_applied(c);
     proposals_deliver(c, true);
-    return 0;
 }
 
-static int fsm_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
+/* ---- snapshots that come
+ * ------------------------------------------------------------------------------------------ */
+static void unreadable(struct core *c, const struct err *e)
 {
-    struct core *c = fsm->data;
+    struct err why;
+
+    if (e->code == E_NOTIMPL)
+        err_set(&why, E_NOTIMPL, "the snapshot in %.200s: %.200s", c->log_dir, e->text);
+    else
+        err_set(&why, E_CORRUPT,
+                "the snapshot cannot be read (%.200s): stop this member, keep %.120s for the report, "
+                "then let it rejoin with an empty directory",
+                e->text, c->cfg.data_dir);
+    core_fatal(c, &why);
+}
+
+struct restore_job {
+    struct core *c;
+    unsigned number; /* a newer one makes it void */
+    struct raft_buffer buf;
+    struct root *root;
+    uint64_t began_ms;
+    int code;
+    struct err err;
+};
+struct waiting { /* an entry */
+    struct list link;
+    uint64_t index, term;
+    size_t n;
+    char p[];
+};
+
+static void restore_work(void *arg) /* thread pool */
+{
+    struct restore_job *j = arg;
+
+    FAILPOINT("snapshot.decode.before");
+    j->code = snapshot_decode(slice_make(j->buf.base, j->buf.len), &j->root, &j->err);
+    raft_free(j->buf.base);
+}
+
+static void restore_done(void *arg)
+{
+    struct restore_job *j = arg;
+    struct core *c = j->c;
+
+    c->jobs--;
+    if (j->number != c->restore.number || c->closing) {
+        root_unref(j->root);
+    } else if (j->code) {
+        unreadable(c, &j->err);
+    } else {
+        log_event(LOG_INFO, "raft.restored",
+                  LOG_FIELDS({"entry", log_u64(root_number(j->root))},
+                             {"ms", log_u64(loop_now_ms(c->loop) - j->began_ms)},
+                             {"waiting_bytes", log_u64(c->restore.bytes)}));
+        core_publish_root(c, j->root);
+        digest_applied(c);
+        c->restore.read = true;
+        core_kick(c);
+    }
+    mem_free(j);
+    core_maybe_closed(c);
+}
+
+static void waiting_add(struct core *c, uint64_t index, const struct raft_buffer *buf)
+{
+    struct waiting *w = mem_alloc(sizeof *w + buf->len);
+
+    list_init(&w->link);
+    w->index = index;
+    w->term = term_of(&c->raft, index);
+    w->n = buf->len;
+    memcpy(w->p, buf->base, buf->len);
+    list_push(&c->restore.waiting, &w->link);
+    c->restore.bytes += w->n;
+}
+
+void restore_tick(struct core *c)
+{
+    size_t n = 0;
+
+    while (c->restore.active && c->restore.read && n < SLICE_BYTES && !c->dead) {
+        struct list *e = list_pop(&c->restore.waiting);
+
+        if (!e) {
+            c->restore.active = false;
+            break;
+        }
+        struct waiting *w = container_of(e, struct waiting, link);
+        apply(c, w->index, w->term, slice_make(w->p, w->n));
+        n += w->n + 1;
+        c->restore.bytes -= w->n;
+        mem_free(w);
+    }
+    if (n)
+        core_kick(c);
+}
+
+void restore_fini(struct core *c)
+{
+    struct list *e;
+
+    while ((e = list_pop(&c->restore.waiting)))
+        mem_free(container_of(e, struct waiting, link));
+    c->restore.bytes = 0;
+}
+
+static int restore_now(struct core *c, struct raft_buffer *buf)
+{
     struct root *next = NULL;
     struct err e = {0};
 
     if (snapshot_decode(slice_make(buf->base, buf->len), &next, &e)) {
-        struct err why;
-
-        err_set(&why, E_CORRUPT,
-                "the snapshot cannot be read (%.200s): stop this member, wipe its data directory "
-                "%.120s and let it rejoin",
-                e.text, c->cfg.data_dir);
-        core_fatal(c, &why);
+        unreadable(c, &e);
         return RAFT_CORRUPT;
     }
     raft_free(buf->base);
@@ -90,144 +188,117 @@ static int fsm_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
     return 0;
 }
 
-static int fsm_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigned *n_bufs)
+static int fsm_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
 {
     struct core *c = fsm->data;
+    struct restore_job *j;
 
-    if (c->dead || c->closing || c->snapshot_root)
-        return RAFT_BUSY;
-    if (c->keep && !keep_settled(c->keep, c->root)) /* entries that segments still wait for */
-        return RAFT_BUSY;
-    *bufs = raft_calloc(1, sizeof **bufs);
-    if (!*bufs)
-        return RAFT_NOMEM;
-    *n_bufs = 1;
-    c->snapshot_root = root_ref(c->root);
+    log_restored(c);
+    if (!c->raft_open)
+        return restore_now(c, buf);
+    restore_fini(c); /* what waited for an older one is in this one */
+    j = mem_new(struct restore_job);
+    *j = (struct restore_job){.c = c,
+                              .number = ++c->restore.number,
+                              .buf = *buf,
+                              .began_ms = loop_now_ms(c->loop)};
+    buf->base = NULL;
+    c->restore.active = true;
+    c->restore.read = false;
+    c->jobs++;
+    loop_work(c->loop, restore_work, restore_done, j);
     return 0;
 }
 
-struct snapshot_job {
-    struct core *c;
-    struct root *root;
-    unsigned trailing;
-    struct raft_io_snapshot_put *req, own; /* libraft's, and ours in its place */
-    const struct raft_snapshot *snapshot;
-    raft_io_snapshot_put_cb cb;
-    void *p;
-    size_t n;
-    int code;
-    struct err err;
-};
-
-static void snapshot_encode_job(void *arg) /* thread pool */
+uint64_t core_applied(struct core *c)
 {
-    struct snapshot_job *j = arg;
-    struct buf b;
-
-    buf_init(&b, (size_t)1 << 30);
-    j->code = snapshot_encode(j->root, &b, &j->err);
-    if (!j->code && b.failed)
-        j->code = err_set(&j->err, E_TOOLARGE, "the state is larger than 1 GiB");
-    if (!j->code) {
-        size_t n = (b.n + 7) / 8 * 8; /* whole words, as entries have */
-
-        j->p = raft_calloc(1, n);
-        j->n = b.n;
-        if (j->p)
-            memcpy(j->p, b.p, b.n);
-        else
-            j->code = err_set(&j->err, E_NOMEM, "no memory for a snapshot of %zu bytes", b.n);
-    }
-    buf_fini(&b);
+    return c->restore.active ? root_index(c->root) : raft_last_applied(&c->raft);
 }
 
-static void snapshot_over(struct snapshot_job *j, int status)
+static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **result)
 {
-    j->cb(j->req, status);
-    mem_free(j);
-}
+    struct core *c = fsm->data;
+    uint64_t index = raft_last_applied(&c->raft) + 1;
 
-static void snapshot_written(struct raft_io_snapshot_put *req, int status)
-{
-    struct snapshot_job *j = container_of(req, struct snapshot_job, own);
-    struct core *c = j->c;
-
-    if (!status)
-        core_alarm_clear(c, ALARM_SNAPSHOT);
-    else if (!c->closing)
-        core_alarm_raise(c, ALARM_SNAPSHOT, "no snapshot can be written to %.200s: %s", c->log_dir,
-                         raft_strerror(status));
-    snapshot_over(j, status);
-}
-
-static void snapshot_encoded(void *arg)
-{
-    struct snapshot_job *j = arg;
-    struct core *c = j->c;
-    int rv = RAFT_CANCELED;
-
-    c->jobs--;
-    root_unref(j->root);
-    if (j->code) {
-        log_err(LOG_ERROR, "raft.snapshot", &j->err);
-        core_alarm_raise(c, ALARM_SNAPSHOT, "no snapshot can be made: %.300s", j->err.text);
-    } else if (!c->closing) {
-        j->snapshot->bufs[0] = (struct raft_buffer){.base = j->p, .len = j->n};
-        j->p = NULL;
-        rv = c->io_snapshot_put(c->io, j->trailing, &j->own, j->snapshot, snapshot_written);
-    }
-    raft_free(j->p);
-    if (rv)
-        snapshot_over(j, rv);
-    core_maybe_closed(c);
-}
-
-static int snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
-                        const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
-{
-    struct raft *r = io->data;
-    struct core *c = r->data;
-    struct snapshot_job *j;
-
-    if (!c->snapshot_root || snapshot->n_bufs != 1 || snapshot->bufs[0].base)
-        return c->io_snapshot_put(io, trailing, req, snapshot, cb); /* one that was received */
-    j = mem_new(struct snapshot_job);
-    *j = (struct snapshot_job){.c = c,
-                               .root = c->snapshot_root,
-                               .trailing = trailing,
-                               .req = req,
-                               .snapshot = snapshot,
-                               .cb = cb};
-    c->snapshot_root = NULL;
-    req->cb = cb;
-    c->jobs++;
-    loop_work(c->loop, snapshot_encode_job, snapshot_encoded, j);
+    *result = NULL;
+    if (c->dead) /* nothing is applied any more; a failure here makes libraft free what it received
+                    twice */
+        return 0;
+    log_grew(c, index, buf->len);
+    if (c->restore.active)
+        waiting_add(c, index, buf);
+    else
+        apply(c, index, term_of(&c->raft, index), slice_make(buf->base, buf->len));
     return 0;
 }
 
 void fsm_init(struct core *c)
 {
-    c->fsm = (struct raft_fsm){.version = 3,
-                               .data = c,
-                               .apply = fsm_apply,
-                               .snapshot = fsm_snapshot,
-                               .restore = fsm_restore};
+    c->fsm = (struct raft_fsm){
+        .version = 3, .data = c, .apply = fsm_apply, .restore = fsm_restore};
 }
 
-/* A snapshot that comes while another is being installed is passed over by libraft 0.22.1, and
- * never freed. */
+/* ---- messages, ahead of libraft
+ * ------------------------------------------------------------------------------------ */
+static void install_free(struct raft_message *m)
+{
+    raft_configuration_close(&m->install_snapshot.conf);
+    raft_free(m->install_snapshot.data.base);
+}
+
+/* One that comes while this member makes a snapshot of its own: libraft 0.22.1 would put it off and
+ * then read through a NULL pointer. It waits here instead. */
+static void install_hold(struct core *c, const struct raft_message *m)
+{
+    if (c->held.full)
+        install_free(&c->held.m);
+    c->held.full = true;
+    c->held.m = *m;
+    (void)snprintf(c->held.address, sizeof c->held.address, "%s", m->server_address);
+    c->held.m.server_address = c->held.address;
+}
+
+void install_held(struct core *c)
+{
+    struct raft_message m = c->held.m;
+
+    if (!c->held.full)
+        return;
+    c->held.full = false;
+    if (c->closing || !c->raft_open)
+        install_free(&m);
+    else
+        c->io_recv(c->io, &m);
+}
+
+/* As if the leader had sent a heartbeat: it sends them again. */
+static void entries_refuse(struct raft_message *m)
+{
+    raft_free(m->append_entries.entries[0].batch);
+    raft_free(m->append_entries.entries);
+    m->append_entries.entries = NULL;
+    m->append_entries.n_entries = 0;
+}
+
 static void recv_message(struct raft_io *io, struct raft_message *m)
 {
     struct raft *r = io->data;
     struct core *c = r->data;
+    /* One that comes while another is being installed is passed over by libraft 0.22.1, and never
+     * freed. */
     bool leaks = m->type == RAFT_INSTALL_SNAPSHOT && r->snapshot.installing &&
                  m->install_snapshot.term >= r->current_term && !r->legacy.closing;
 
-    c->io_recv(io, m);
-    if (leaks) {
-        raft_configuration_close(&m->install_snapshot.conf);
-        raft_free(m->install_snapshot.data.base);
+    if (m->type == RAFT_INSTALL_SNAPSHOT && r->legacy.snapshot_taking && !r->legacy.closing) {
+        install_hold(c, m);
+        return;
     }
+    if (m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0 &&
+        c->restore.bytes > WAITING_MAX_BYTES && !r->legacy.closing)
+        entries_refuse(m);
+    c->io_recv(io, m);
+    if (leaks)
+        install_free(m);
 }
 
 static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb recv)
@@ -241,8 +312,7 @@ static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, ra
 
 void fsm_hook_io(struct core *c)
 {
-    c->io_snapshot_put = c->io->snapshot_put;
-    c->io->snapshot_put = snapshot_put;
+    snapshots_init(c);
     c->io_start = c->io->start;
     c->io->start = io_start;
 }

@@ -32,6 +32,7 @@
 #define QUEUE_MAX_BYTES (64u << 20)
 #define PEER_PENDING_MAX (64u << 20)
 #define SEGMENT_BYTES (4u << 20)
+#define LOG_SIZES 4096
 
 /* ---- proposals
  * -------------------------------------------------------------------------------------------------
@@ -95,7 +96,9 @@ enum peer_frame {
     FRAME_DIGEST_IS,   /* u64 number, u64 digest */
     FRAME_DIGEST_OF,   /* u64 number, u64 digest: the majority's */
     FRAME_ARCHIVE_ASK, /* u64 segment, u64 offset: a piece of its file */
-    FRAME_ARCHIVE_IS   /* u64 segment, u64 offset, u64 bytes of the file (0: not here), bytes */
+    FRAME_ARCHIVE_IS,  /* u64 segment, u64 offset, u64 bytes of the file (0: not here), bytes */
+    FRAME_CLOCK_ASK,   /* "what is your time?" */
+    FRAME_CLOCK_IS     /* u64 its clock, u64 the cluster's time, u8 whether it knows that one; ms */
 };
 struct peer { /* one outgoing stream per other member; it reconnects for as long as the member is
                  configured */
@@ -109,6 +112,19 @@ struct peer { /* one outgoing stream per other member; it reconnects for as long
     struct timer retry;
     uint64_t round_agreed; /* the newest round that it agreed to */
     uint64_t digest_number, digest;
+    /* its clock: offsets are to our CLOCK_BOOTTIME */
+    uint64_t clock_question, clock_asked_ms, clock_ms;
+    int64_t clock_offset_ms, clock_trusted_ms;
+    bool clock_known, clock_anchored, clock_far;
+};
+struct core_clock {
+    _Atomic int64_t offset_ms; /* the cluster's time, less CLOCK_BOOTTIME; any thread reads it */
+    bool anchored;             /* a majority's clocks, or a peer that knew, gave it */
+    bool cold;                 /* by clocks alone: nobody has seen that time pass */
+    bool ahead;                /* this member's clock, beyond the bound */
+    bool aiming;               /* the majority says another time, since: */
+    int64_t aim_ms, room_ms;
+    uint64_t aim_since_ms, anchored_ms, followed_ms, leads_ms, handed_ms, began_ms;
 };
 struct inbound { /* a stream that another member dialled */
     struct list link;
@@ -155,6 +171,7 @@ struct core_meta { /* meta.json of the data directory */
 };
 struct transport;
 
+struct snapshot_job;
 struct alarm_state {
     bool on;
     uint64_t since_ms;
@@ -191,11 +208,14 @@ struct core {
     struct root *root;
     struct core_status status;
     struct alarm_state alarms[ALARM_NR];
+    struct core_clocks clocks;
     atomic_uint waiting; /* own proposals that are not resolved */
 
+    struct core_clock clock;
     struct timer tick, sweep, second;
     bool leads;
-    uint64_t lead_term, barrier_term, seen_leader, seen_term;
+    uint64_t lead_term, barrier_term, passed_term; /* passed: that term's barrier has been */
+    uint64_t seen_leader, seen_term;
     uint64_t epoch; /* counts changes of (leader, term) as this member sees them */
     bool second_started;
 
@@ -219,6 +239,25 @@ struct core {
     } digests[DIGESTS_KEPT];
     uint64_t digest_asked, digest_verdict;
 
+    struct { /* the log since the newest snapshot, and the one that is being made */
+        struct {
+            uint64_t index;
+            size_t bytes;
+        } sizes[LOG_SIZES]; /* of the newest entries */
+        uint64_t bytes, snapshot_bytes, retry_ms, pause_ms;
+        struct snapshot_job *job;
+    } log;
+    struct { /* a snapshot that came is being read, and what came after it waits */
+        bool active, read;
+        unsigned number;
+        struct list waiting;
+        size_t bytes;
+    } restore;
+    struct { /* a snapshot that came while this member makes one */
+        bool full;
+        struct raft_message m;
+        char address[256];
+    } held;
     int (*io_snapshot_put)(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
                            const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb);
     struct root *snapshot_root;
@@ -238,6 +277,16 @@ uint64_t core_leader(struct core *c);
 /* core_fsm.c */
 void fsm_init(struct core *c);
 void fsm_hook_io(struct core *c);
+void restore_tick(struct core *c);
+void restore_fini(struct core *c);
+uint64_t core_applied(struct core *c); /* up to where the root is */
+void install_held(struct core *c);     /* hands it to libraft */
+
+/* core_snapshot.c */
+void snapshots_init(struct core *c);
+void snapshot_second(struct core *c);
+void log_grew(struct core *c, uint64_t index, size_t bytes);
+void log_restored(struct core *c);
 
 /* core_archive.c */
 int archive_open(struct core *c, struct err *err);
@@ -247,6 +296,17 @@ void archive_ask(struct core *c, const struct inbound *in, uint64_t question, ui
                  uint64_t offset);
 void archive_is(struct core *c, const struct peer *p, uint64_t question, const unsigned char *b,
                 size_t n);
+
+/* core_clock.c */
+void clock_init(struct core *c);
+void clock_second(struct core *c);
+void clock_look(struct core *c);
+bool clock_anchored(const struct core *c); /* else nothing can be stamped */
+void clock_leads(struct core *c);          /* its barrier has passed */
+void clock_set(struct core *c, int64_t time_ms);
+void clock_ask(struct core *c, struct peer *p);
+void clock_asked(struct core *c, const struct inbound *in, uint64_t question);
+void clock_is(struct core *c, struct peer *p, uint64_t question, const unsigned char *b, size_t n);
 
 /* core_log.c */
 void log_enqueue(struct core *c, struct proposal *p);

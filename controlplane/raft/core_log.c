@@ -3,6 +3,8 @@
  * buffer: with more, libraft 0.22.1 silently submits the first only. */
 #include "controlplane/raft/core_internal.h"
 
+#include "api/base/failpoint.h"
+
 #include <string.h>
 
 #define ENTRY_ROOM (64u << 10) /* the entry's header and the commands' lengths */
@@ -75,7 +77,9 @@ static bool all_know(const struct core *c, const struct proposal *p)
 static void gather(struct core *c, struct buf *b, struct list *batch)
 {
     struct entry_head head = {
-        .number = root_number(c->root) + 1, .term = c->lead_term, .time_ms = loop_wall_ms(c->loop)};
+        .number = root_number(c->root) + 1,
+        .term = c->lead_term,
+        .time_ms = PLANTED("raft.own-clock") ? loop_wall_ms(c->loop) : core_time_ms(c)};
 
     entry_begin(b, &head);
     while (!list_empty(&c->queue)) {

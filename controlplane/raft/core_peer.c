@@ -115,6 +115,8 @@ static int peer_frame(const struct frame *f, void *arg)
         digest_is(c, p, le64_get(b), le64_get(b + 8));
     } else if (f->type == FRAME_ARCHIVE_IS) {
         archive_is(c, p, f->id, b, n);
+    } else if (f->type == FRAME_CLOCK_IS) {
+        clock_is(c, p, f->id, b, n);
     }
     return 0; /* what a newer version says and we do not know is passed over */
 }
@@ -137,6 +139,7 @@ static void peer_open(struct stream *s, void *arg)
     le64_put(body, c->cfg.id);
     memcpy(body + 8, c->meta.cluster, n);
     frame_send(s, FRAME_HELLO, 0, 0, body, 8 + n);
+    clock_ask(c, p);
     core_kick(c);
 }
 
@@ -322,6 +325,8 @@ static int inbound_frame(const struct frame *f, void *arg)
         digest_of(c, le64_get(b), le64_get(b + 8));
     } else if (f->type == FRAME_ARCHIVE_ASK && n == 16) {
         archive_ask(c, in, f->id, le64_get(b), le64_get(b + 8));
+    } else if (f->type == FRAME_CLOCK_ASK) {
+        clock_asked(c, in, f->id);
     }
     return 0;
 }

@@ -77,7 +77,7 @@ static void round_done(struct core *c)
         struct reader *r = container_of(e, struct reader, link);
 
         r->index = c->round.index;
-        if (r->kind == READER_READ && raft_last_applied(&c->raft) < r->index)
+        if (r->kind == READER_READ && core_applied(c) < r->index)
             list_push(&c->applying, &r->link);
         else
             finish(r);
@@ -213,7 +213,7 @@ static void round_begin(struct core *c)
         return;
     }
     c->round.remote = true;
-    c->round.index = raft_last_applied(&c->raft);
+    c->round.index = core_applied(c);
     if (PLANTED("raft.local-reads"))
         round_done(c);
     else if (!peer_send(c, leader, FRAME_INDEX_ASK, c->round.id, NULL, 0))
@@ -240,7 +240,7 @@ void reads_tick(struct core *c)
     list_for_each_safe (it, tmp, &c->applying) {
         struct reader *r = container_of(it, struct reader, link);
 
-        if (raft_last_applied(&c->raft) >= r->index)
+        if (core_applied(c) >= r->index)
             finish(r);
     }
     if (c->round.active && now - c->round.started_ms >= ROUND_MS)

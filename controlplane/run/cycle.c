@@ -338,7 +338,7 @@ static void cycle_over(struct cycle *c, bool whole)
     if (by_time || (b->cycle_wanted && b->cycle_in_flight == 0)) {
         timer_start(&b->cycle_timer, b->cycle_wanted ? 0 : b->cfg.cycle_ms);
     } else if (deadline && !timer_active(&b->cycle_timer)) {
-        int64_t left = deadline - loop_wall_ms(b->loop) + 1;
+        int64_t left = deadline - core_time_ms(b->cfg.core) + 1;
         timer_start(&b->cycle_timer, left < 1 ? 1 : left < 3600000 ? (uint64_t)left : 3600000);
     }
 }
@@ -462,7 +462,7 @@ static void cycle_begin(struct brain *b)
                         .turns = policy_turns_create(b->pool),
                         .memo = policy_memo_create(),
                         .scratch = arena_create(SCRATCH_MAX_BYTES),
-                        .now_ms = loop_wall_ms(b->loop),
+                        .now_ms = core_time_ms(b->cfg.core),
                         .log_index = (int64_t)root_index(b->root),
                         .seed = loop_random_u64(b->loop) >> 12,
                         .revision = mem_strdup(root_revision(b->root)),

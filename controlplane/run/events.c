@@ -192,7 +192,7 @@ static void tell_sometimes(struct brain *b, const struct object *workload, const
     had = root_get(b->root, KIND_EVENT, m->namespace_, event_name(&t, a));
     if (had) {
         const struct event *e = object_as(had, event);
-        int64_t ago = loop_wall_ms(b->loop) - e->lastTimestamp;
+        int64_t ago = core_time_ms(b->cfg.core) - e->lastTimestamp;
         bool same = !strcmp(e->message, why);
         if (ago >= 0 && ago < (same ? AGAIN_SAME_MS : AGAIN_MIN_MS))
             return;
@@ -287,7 +287,7 @@ static void write_one(struct brain *b, const struct told *t)
     AUTO_ARENA a = arena_create(0);
     const char *name = event_name(t, a);
     const struct object *had = root_get(b->root, KIND_EVENT, t->ns, name);
-    int64_t now = loop_wall_ms(b->loop);
+    int64_t now = core_time_ms(b->cfg.core);
     struct event *e = had ? object_edit_as(had, event, a) : event_first(b, t, name, now, a);
     struct write_op op = {.verb = had ? WRITE_UPDATE : WRITE_CREATE, .kind = KIND_EVENT};
     union command c = {
@@ -320,7 +320,7 @@ void events_act(struct brain *b, const char *who, const char *target, const char
     (void)snprintf(t.name, sizeof t.name, "%s", target);
     (void)snprintf(op.name, sizeof op.name, "%.200s.%016llx", target,
                    (unsigned long long)loop_random_u64(b->loop));
-    int64_t now = loop_wall_ms(b->loop);
+    int64_t now = core_time_ms(b->cfg.core);
     struct event *e = event_first(b, &t, op.name, now, a);
     e->metadata->ownerReferences = NULL;
     e->metadata->n_ownerReferences = 0;

@@ -46,11 +46,9 @@ static void look(void *arg)
                                    .close_bytes = CLOSE_BYTES,
                                    .close_after_ms = CLOSE_AFTER_MS,
                                    .ops = ops}};
-    int64_t now = root_time(b->root);
+    int64_t now = core_time_ms(b->cfg.core); /* not the state's, which a fault may have stamped */
     size_t n = 0;
 
-    if (loop_wall_ms(b->loop) > now)
-        now = loop_wall_ms(b->loop);
     if (!may_archive(b)) {
         timer_start(&b->retention, LOOK_EVERY_MS);
         return;

@@ -79,7 +79,7 @@ static struct object *b_shown(struct backend *b, const struct view *v, const str
 {
     struct control *c = control_of(b);
 
-    return figures_shown(&c->figures, root_of(v), loop_wall_ms(c->loop), o);
+    return figures_shown(&c->figures, root_of(v), core_time_ms(c->core), o);
 }
 
 struct change_walk {
@@ -341,6 +341,23 @@ static void alarms_metrics(struct control *c, struct buf *out)
     for (unsigned a = 0; a < ALARM_NR; a++)
         buf_printf(out, "hanse_alarm{alarm=\"%s\"} %d\n", core_alarm_name((enum alarm)a), on[a]);
 }
+static void clocks_metrics(struct control *c, struct buf *out)
+{
+    struct core_clocks k;
+
+    core_clocks(c->core, &k);
+    if (!k.known)
+        return;
+    buf_printf(out,
+               "# HELP hanse_clock_offset_seconds this machine's clock less the cluster's time\n"
+               "# TYPE hanse_clock_offset_seconds gauge\nhanse_clock_offset_seconds %.3f\n"
+               "# HELP hanse_clock_skew_seconds a member's clock less this one's\n"
+               "# TYPE hanse_clock_skew_seconds gauge\n",
+               (double)k.skew_ms / 1000);
+    for (unsigned i = 0; i < k.n; i++)
+        buf_printf(out, "hanse_clock_skew_seconds{member=\"%llu\"} %.3f\n",
+                   (unsigned long long)k.peers[i].member, (double)k.peers[i].skew_ms / 1000);
+}
 static void b_metrics(struct backend *b, struct buf *out)
 {
     struct control *c = control_of(b);
@@ -363,6 +380,7 @@ static void b_metrics(struct backend *b, struct buf *out)
         st.leads, (unsigned long long)st.term, (unsigned long long)st.commit,
         (unsigned long long)st.index, (unsigned long long)c->writes, (unsigned long long)c->reads);
     alarms_metrics(c, out);
+    clocks_metrics(c, out);
     brain_metrics(c->brain, out);
 }
 /* Alarms are told in any case; only what must not be sent requests is not ready. */
@@ -385,7 +403,7 @@ static bool b_ready(struct backend *b, struct buf *why)
 }
 static int64_t b_now(struct backend *b)
 {
-    return loop_wall_ms(control_of(b)->loop);
+    return core_time_ms(control_of(b)->core);
 }
 
 void backend_init(struct control *c)

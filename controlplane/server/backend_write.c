@@ -100,7 +100,7 @@ static int try_write(struct control *c, const struct api_write *w, struct api_re
     struct result res = {0};
 
     command_fill(c, w, r, &cmd.write);
-    store_try(r, loop_wall_ms(c->loop), &cmd, &res, ret_after);
+    store_try(r, core_time_ms(c->core), &cmd, &res, ret_after);
     command_drop(&cmd.write);
     (void)root_unref(r);
     ar->rv = res.rv;
@@ -153,7 +153,7 @@ static uint64_t session_of(struct control *c, const struct root *r)
     if (!c->session) {
         core_status(c->core, &st);
         c->member = st.id;
-        c->session = ((uint64_t)loop_wall_ms(c->loop) << 16 & INT64_MAX) |
+        c->session = ((uint64_t)core_time_ms(c->core) << 16 & INT64_MAX) |
                      (loop_random_u64(c->loop) & 0xffff);
     }
     uint64_t known = root_session(r, c->member);

@@ -301,7 +301,7 @@ void cost_operate(struct control *c, const cJSON *in,
     struct err e = {0};
 
     *x = (struct cost){.c = c, .cb = cb, .arg = arg, .mem = arena_create(0)};
-    x->now = loop_wall_ms(c->loop);
+    x->now = core_time_ms(c->core);
     if (read_all(x, in, &e) < 0)
         cost_end(x, &e);
     else

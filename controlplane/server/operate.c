@@ -112,7 +112,7 @@ static void alarms_print(struct control *c, cJSON *list)
 
     for (size_t i = 0; i < n; i++) {
         cJSON *j = cJSON_CreateObject();
-        time_print(loop_wall_ms(c->loop) - (int64_t)a[i].for_ms, since);
+        time_print(core_time_ms(c->core) - (int64_t)a[i].for_ms, since);
         (void)cJSON_AddStringToObject(j, "alarm", a[i].name);
         (void)cJSON_AddStringToObject(j, "since", since);
         (void)cJSON_AddNumberToObject(j, "seconds", (double)(a[i].for_ms / 1000));
@@ -297,7 +297,7 @@ int backend_token(struct backend *b, const char *token, struct api_identity *ret
         CRYPTO_memcmp(annotation(o, "hanse.dev/sha256"), hash, 64))
         rv = err_set(err, E_UNAUTH, "the bearer token is unknown or was revoked");
     else if (time_parse(annotation(o, "hanse.dev/expires"), &expires, NULL) ||
-             expires < loop_wall_ms(c->loop))
+             expires < core_time_ms(c->core))
         rv = err_set(err, E_UNAUTH,
                      "the bearer token has expired; ask for a new one (hanse token create)");
     if (!rv) {
@@ -389,7 +389,7 @@ static void op_token(struct operation *o, const struct api_identity *who, const 
     hex_random(o->c->loop, id, 8);
     hex_random(o->c->loop, secret, TOKEN_SECRET_BYTES);
     sha256_hex(secret, hash);
-    time_print(loop_wall_ms(o->c->loop) / 1000 * 1000 + token_seconds(in) * 1000, expires);
+    time_print(core_time_ms(o->c->core) / 1000 * 1000 + token_seconds(in) * 1000, expires);
     struct object *s = token_secret(id, user, groups, expires, hash);
     if (!s) {
         (void)err_set(&e, E_INVALID, "the user's or a group's name is not allowed in a token");

@@ -34,6 +34,8 @@ static const char help[] =
     "  --bootstrap            DIR is empty and starts a new cluster of the --peer members.\n"
     "                         Without it an empty DIR waits to be added: hanse members add\n"
     "  --election-ms, --heartbeat-ms   timing of Raft (default 300 and 50)\n"
+    "  --clock-bound-ms       how far members' clocks may be apart (default 5000); whose is\n"
+    "                         further ahead of the majority's does not lead\n"
     "other\n"
     "  --ready-file FILE      written with the API's port once it listens\n"
     "  --die-with-parent      ends when the process that started it ends\n"
@@ -70,6 +72,7 @@ enum {
     OPT_BOOTSTRAP,
     OPT_ELECTION,
     OPT_HEARTBEAT,
+    OPT_CLOCK_BOUND,
     OPT_READY,
     OPT_DIE,
     OPT_JSON,
@@ -90,6 +93,7 @@ static const struct option options[] = {{"id", 1, NULL, OPT_ID},
                                         {"bootstrap", 0, NULL, OPT_BOOTSTRAP},
                                         {"election-ms", 1, NULL, OPT_ELECTION},
                                         {"heartbeat-ms", 1, NULL, OPT_HEARTBEAT},
+                                        {"clock-bound-ms", 1, NULL, OPT_CLOCK_BOUND},
                                         {"ready-file", 1, NULL, OPT_READY},
                                         {"die-with-parent", 0, NULL, OPT_DIE},
                                         {"log-json", 0, NULL, OPT_JSON},
@@ -185,6 +189,10 @@ static int option_take(struct run *r, int opt, char *arg, struct err *err)
     case OPT_HEARTBEAT:
         rv = number("heartbeat-ms", arg, 5, 10000, &v, err);
         c->heartbeat_ms = (uint32_t)v;
+        break;
+    case OPT_CLOCK_BOUND:
+        rv = number("clock-bound-ms", arg, 100, 600000, &v, err);
+        c->clock_bound_ms = (uint32_t)v;
         break;
     case OPT_READY:
         r->cfg.ready_file = arg;

@@ -1,15 +1,17 @@
 /* A root as bytes. Each object is written once, however many changes name it, so that the window of
  * changes costs little; what is derived is made again on reading.
  *
- *   8 bytes "HNSESNAP"  u32 version  u32 crc32 of all that follows  u64 bytes that follow  fields
- * (record.c)
+ *   version 3: 8 bytes "HNSESNAP"  u32 version  12 bytes 0, then pieces (snapshot_pieces.c) of whole
+ *              fields (record.c); what is in memory at a time is one piece
+ *   1 and 2:   ...  u32 version  u32 crc32 of all that follows  u64 bytes that follow  fields
  *
- * Must never take bytes for true: lengths, references between fields and the digest are checked. */
+ * Version 3 is written once every member reads it (FEATURE_GRANTS). Must never take bytes for true: lengths, references between fields and the digest are checked. */
 #include "controlplane/store/store_internal.h"
 
 #include <zlib.h>
 
-#define SNAPSHOT_VERSION 2
+#define SNAPSHOT_VERSION 3
+#define SNAPSHOT_IN_ONE 2        /* the newest that is not in pieces */
 #define SNAPSHOT_BEFORE_LEDGER 1 /* is read, too: the ledger begins with it */
 #define SNAPSHOT_HEAD 24
 static const char snapshot_magic[8] = "HNSESNAP";
@@ -47,11 +49,33 @@ struct slot {
     uint64_t at;
 };
 struct writer {
-    struct buf *out;
-    struct slot *map; /* open addressing by address: for finding only, never for order */
+    struct buf *out;          /* fields that are not in a piece yet */
+    struct pieces_out *sink;  /* NULL: all in one */
+    struct slot *map; /* what changes name; open addressing by address: for finding only, never for
+                         order */
     size_t cap;
     uint64_t n;
 };
+
+/* Fields go out as pieces once there are enough for one; `all`: what there is. */
+static void flush(struct writer *w, bool all)
+{
+    struct wire left = {(const unsigned char *)w->out->p, w->out->n};
+    const unsigned char *from = left.p;
+    struct slice v;
+    uint16_t tag;
+
+    if (!w->sink || w->out->failed || (!all && w->out->n < PIECE_BYTES))
+        return;
+    while (record_next(&left, &tag, &v) > 0)
+        if ((size_t)(left.p - from) >= PIECE_BYTES) {
+            pieces_put(w->sink, from, (size_t)(left.p - from));
+            from = left.p;
+        }
+    if (left.p > from)
+        pieces_put(w->sink, from, (size_t)(left.p - from));
+    buf_reset(w->out);
+}
 
 static struct slot *map_find(struct writer *w, const struct object *o)
 {
@@ -67,9 +91,11 @@ static uint64_t write_object(struct writer *w, const struct object *o, bool live
     if (!o)
         return 0;
     struct slot *p = map_find(w, o);
-    if (p->o)
+    if (p->o && p->at)
         return p->at;
-    *p = (struct slot){o, ++w->n};
+    uint64_t place = ++w->n;
+    if (p->o)
+        p->at = place;
     size_t at = record_open(w->out, S_OBJECT);
     record_u64(w->out, O_KIND, (uint64_t)o->kind->id);
     record_u64(w->out, O_LIVE, live);
@@ -77,7 +103,20 @@ static uint64_t write_object(struct writer *w, const struct object *o, bool live
     object_encode(o, w->out);
     record_close(w->out, in);
     record_close(w->out, at);
-    return p->at;
+    flush(w, false);
+    return place;
+}
+
+static bool note_change(struct slice key, const void *value, void *arg)
+{
+    const struct change *c = &((const struct change_box *)value)->change;
+
+    (void)key;
+    if (c->before)
+        map_find(arg, c->before)->o = c->before;
+    if (c->after)
+        map_find(arg, c->after)->o = c->after;
+    return true;
 }
 
 static bool write_live(struct slice key, const void *value, void *arg)
@@ -100,12 +139,14 @@ static bool write_change(struct slice key, const void *value, void *arg)
     record_u64(w->out, C_BEFORE, before);
     record_u64(w->out, C_AFTER, after);
     record_close(w->out, at);
+    flush(w, false);
     return true;
 }
 
 static bool write_request(struct slice key, const void *value, void *arg)
 {
     request_write(S_REQUEST, key, value, ((struct writer *)arg)->out);
+    flush(arg, false);
     return true;
 }
 
@@ -136,6 +177,7 @@ static bool write_dead(struct slice key, const void *value, void *arg)
     record_u64(out, D_WAITING, d->waiting);
     record_bytes(out, D_CURSOR, d->cursor, d->n);
     record_close(out, at);
+    flush(arg, false);
     return true;
 }
 
@@ -161,36 +203,91 @@ static void write_all(struct writer *w, const struct root *r)
     requests_write(r, w->out);
     tree_scan(r->members, start, write_member, w);
     tree_scan(r->dead, start, write_dead, w);
+    flush(w, true);
     ledger_write(r, S_LEDGER, w->out);
+    flush(w, true);
     archive_write(r, S_ARCHIVE, w->out);
     record_u64(w->out, S_DIGEST, root_digest(r));
+    flush(w, true);
+}
+
+static void map_make(struct writer *w, const struct root *r)
+{
+    uint64_t named = 2 * tree_count(r->changes) + 16;
+
+    for (w->cap = 64; w->cap < 2 * named; w->cap *= 2)
+        ;
+    w->map = mem_zalloc(w->cap * sizeof *w->map);
+    tree_scan(r->changes, slice_make("", 0), note_change, w);
+}
+
+#define FIELDS_MAX ((size_t)1 << 30) /* of the ledger, or (in one) of all */
+
+static int too_large(struct err *err)
+{
+    return err_set(err, E_TOOLARGE, "the state is larger than a snapshot may be (%zu MiB)",
+                   FIELDS_MAX >> 20);
+}
+
+static int write_pieces(const struct root *r, struct writer *w, snapshot_piece_cb piece, void *arg,
+                        struct err *err)
+{
+    unsigned char head[SNAPSHOT_HEAD] = {0};
+    struct pieces_out sink;
+    int rv;
+
+    memcpy(head, snapshot_magic, sizeof snapshot_magic);
+    le_put_u32(head + 8, SNAPSHOT_VERSION);
+    pieces_begin(&sink, piece, arg, head, sizeof head);
+    w->sink = &sink;
+    write_all(w, r);
+    rv = pieces_end(&sink, err);
+    return rv ? rv : w->out->failed ? too_large(err) : 0;
+}
+
+static int write_in_one(const struct root *r, struct writer *w, snapshot_piece_cb piece, void *arg,
+                        struct err *err)
+{
+    unsigned char head[SNAPSHOT_HEAD] = {0};
+
+    memcpy(head, snapshot_magic, sizeof snapshot_magic);
+    le_put_u32(head + 8, SNAPSHOT_IN_ONE);
+    buf_add(w->out, head, sizeof head);
+    write_all(w, r);
+    if (w->out->failed)
+        return too_large(err);
+    unsigned char *p = (unsigned char *)w->out->p;
+    size_t n = w->out->n - SNAPSHOT_HEAD;
+    le_put_u32(p + 12, (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, n));
+    le_put_u64(p + 16, n);
+    if (!piece(arg, p, w->out->n))
+        return err_set(err, E_NOMEM, "there is no room for a snapshot of %zu bytes", w->out->n);
+    return 0;
+}
+
+int snapshot_write(const struct root *r, snapshot_piece_cb piece, void *arg, struct err *err)
+{
+    AUTO_BUF fields;
+    struct writer w = {.out = &fields};
+    int rv;
+
+    buf_init(&fields, FIELDS_MAX);
+    map_make(&w, r);
+    rv = (root_feature_level(r) >= FEATURE_GRANTS ? write_pieces : write_in_one)(r, &w, piece, arg,
+                                                                               err);
+    mem_free(w.map);
+    return rv;
+}
+
+static bool into_buf(void *arg, const void *p, size_t n)
+{
+    buf_add(arg, p, n);
+    return !((struct buf *)arg)->failed;
 }
 
 int snapshot_encode(const struct root *r, struct buf *out, struct err *err)
 {
-    struct writer w = {.out = out};
-    unsigned char head[SNAPSHOT_HEAD] = {0};
-    uint64_t objects = 2 * tree_count(r->changes) + 16;
-    size_t start = out->n;
-
-    for (int k = 1; k < KIND_LIMIT; k++)
-        objects += r->kinds[k] ? tree_count(r->kinds[k]) : 0;
-    for (w.cap = 64; w.cap < 2 * objects; w.cap *= 2)
-        ;
-    w.map = mem_zalloc(w.cap * sizeof *w.map);
-    memcpy(head, snapshot_magic, sizeof snapshot_magic);
-    le_put_u32(head + 8, SNAPSHOT_VERSION);
-    buf_add(out, head, sizeof head);
-    write_all(&w, r);
-    mem_free(w.map);
-    if (out->failed)
-        return err_set(err, E_TOOLARGE, "the state is larger than a snapshot may be (%zu bytes)",
-                       out->max);
-    unsigned char *p = (unsigned char *)out->p + start;
-    size_t n = out->n - start - SNAPSHOT_HEAD;
-    le_put_u32(p + 12, (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, n));
-    le_put_u64(p + 16, n);
-    return 0;
+    return snapshot_write(r, into_buf, out, err);
 }
 
 /* ---- reading
@@ -392,9 +489,10 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
     }
 }
 
-static int read_all(struct reader *x, uint32_t version, struct slice in)
+static int read_fields(void *arg, struct slice in)
 {
     struct wire w = {in.p, in.n};
+    struct reader *x = arg;
     struct slice v;
     uint16_t tag;
     int r;
@@ -402,8 +500,13 @@ static int read_all(struct reader *x, uint32_t version, struct slice in)
     while ((r = record_next(&w, &tag, &v)) > 0)
         if ((r = read_field(x, tag, v)) < 0)
             return r;
-    if (r < 0)
-        return SNAP_BAD(x, "it is cut off");
+    return r < 0 ? SNAP_BAD(x, "it is cut off") : 0;
+}
+
+static int read_end(struct reader *x, uint32_t version)
+{
+    int r;
+
     if ((r = archive_loaded(x->r, x->err)) < 0)
         return r;
     bool ledger = version != SNAPSHOT_BEFORE_LEDGER;
@@ -423,15 +526,23 @@ int snapshot_decode(struct slice in, struct root **ret, struct err *err)
     if (in.n < SNAPSHOT_HEAD || memcmp(p, snapshot_magic, sizeof snapshot_magic) != 0)
         return err_set(err, E_CORRUPT, "this is no snapshot of Hanse");
     uint32_t version = le_get_u32(p + 8);
-    if (version != SNAPSHOT_VERSION && version != SNAPSHOT_BEFORE_LEDGER)
-        return err_set(err, E_CORRUPT,
-                       "snapshot of version %u; this program reads versions %d to %d", version,
-                       SNAPSHOT_BEFORE_LEDGER, SNAPSHOT_VERSION);
-    if (le_get_u64(p + 16) != in.n - SNAPSHOT_HEAD ||
-        le_get_u32(p + 12) != (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD))
+    struct slice body = slice_make(p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD);
+    if (version > SNAPSHOT_VERSION)
+        return err_set(err, E_NOTIMPL,
+                       "it is of version %u and this program reads up to %d: a newer version of "
+                       "hanse is needed; the data is kept as it is",
+                       version, SNAPSHOT_VERSION);
+    if (version < SNAPSHOT_BEFORE_LEDGER)
+        return err_set(err, E_CORRUPT, "there is no version %u", version);
+    if (version <= SNAPSHOT_IN_ONE &&
+        (le_get_u64(p + 16) != body.n ||
+         le_get_u32(p + 12) != (uint32_t)crc32_z(0, body.p, body.n)))
         return err_set(err, E_CORRUPT, "the snapshot is torn: its checksum does not match");
     x.r = root_create();
-    int r = read_all(&x, version, slice_make(p + SNAPSHOT_HEAD, in.n - SNAPSHOT_HEAD));
+    int r = version <= SNAPSHOT_IN_ONE ? read_fields(&x, body)
+                                       : pieces_read(body, read_fields, &x, err);
+    if (r == 0)
+        r = read_end(&x, version);
     for (uint64_t i = 0; i < x.n; i++)
         (void)object_unref(x.objects[i]);
     mem_free(x.objects);

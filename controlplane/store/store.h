@@ -394,8 +394,13 @@ void store_try(const struct root *root, int64_t now_ms, const union command *c, 
 
 /* ---- snapshots: the whole root, changes and request ids included
  * -------------------------------------------------- */
-int snapshot_encode(const struct root *r, struct buf *out,
-                    struct err *err) MUST_CHECK; /* any thread */
+/* In pieces, in order, as they are made: nothing holds all of them. piece() says false when it has
+ * no room. Any thread. Members that do not know of pieces yet get all in one. */
+typedef bool (*snapshot_piece_cb)(void *arg, const void *p, size_t n);
+int snapshot_write(const struct root *r, snapshot_piece_cb piece, void *arg,
+                   struct err *err) MUST_CHECK;
+int snapshot_encode(const struct root *r, struct buf *out, struct err *err) MUST_CHECK; /* the same */
+/* E_NOTIMPL: a newer version wrote it. Any thread. */
 int snapshot_decode(struct slice in, struct root **ret, struct err *err) MUST_CHECK;
 
 /* ---- the epoch machine

@@ -245,6 +245,23 @@ int archive_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
 int archive_loaded(struct root *w, struct err *err) MUST_CHECK;
 void archive_check(const struct root *r); /* part of root_check */
 
+/* ---- the pieces of a snapshot: snapshot_pieces.c
+ * ------------------------------------------------------------------- */
+#define PIECE_BYTES ((size_t)1 << 20) /* unpacked, and what its last field has more */
+struct pieces_out {
+    snapshot_piece_cb piece;
+    void *arg;
+    struct buf packed;
+    uint32_t place, sums;
+    bool failed, too_large;
+};
+void pieces_begin(struct pieces_out *s, snapshot_piece_cb piece, void *arg, const void *head,
+                  size_t n);
+void pieces_put(struct pieces_out *s, const void *p, size_t n);
+int pieces_end(struct pieces_out *s, struct err *err) MUST_CHECK; /* in any case */
+int pieces_read(struct slice in, int (*fields)(void *arg, struct slice piece), void *arg,
+                struct err *err) MUST_CHECK;
+
 /* ---- apply
  * -------------------------------------------------------------------------------------------------------
  */

@@ -158,11 +158,27 @@ static void test_planted(void **state)
         planted(PLANT_NONE, bugs[i], true);
 }
 
+/* A leader that stamps by its own clock. */
+static void test_planted_clock(void **state)
+{
+    struct fed_outcome o = {0};
+    uint64_t seed = 0;
+
+    (void)state;
+    if (getenv("HANSE_SIM_SEED"))
+        skip();
+    while (!*o.failed && seed < SEEDS)
+        o = fed_run_apart(++seed, &(struct fed_script){.bug = "raft.own-clock"});
+    print_message("planted raft.own-clock: seed %llu: %s\n", (unsigned long long)seed,
+                  *o.failed ? o.failed : "NOT SEEN");
+    assert_int_equal(strncmp(o.failed, "I10", 3), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_seeds),
-                                       cmocka_unit_test(test_regressions),
-                                       cmocka_unit_test(test_planted)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seeds), cmocka_unit_test(test_regressions),
+        cmocka_unit_test(test_planted), cmocka_unit_test(test_planted_clock)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,8 @@ struct process;
  */
 /* CLOCK_BOOTTIME in ms: monotonic, counts suspend. Leases are held on it. */
 uint64_t loop_now_ms(const struct loop *l);
-/* UTC in ms; may jump. Only for stamping entries and for people. */
+/* UTC in ms as this machine has it; may jump, and be wrong. For people, and for one vote on what
+ * time it is; a server decides by core_time_ms. */
 int64_t loop_wall_ms(const struct loop *l);
 void loop_random(struct loop *l, void *buf, size_t n); /* cryptographic in production */
 uint64_t loop_random_u64(struct loop *l);

@@ -10,6 +10,7 @@
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/base/failpoint.h"
 #include "api/base/limits.h"
 
 static uint64_t clock_ms(clockid_t id)
@@ -29,7 +30,11 @@ static uint64_t now_ms(const struct loop *l)
 static int64_t wall_ms(const struct loop *l)
 {
     (void)l;
+#ifdef HANSE_FAILPOINTS
+    return (int64_t)clock_ms(CLOCK_REALTIME) + failpoint_wall_shift_ms();
+#else
     return (int64_t)clock_ms(CLOCK_REALTIME);
+#endif
 }
 
 static void random_bytes(struct loop *l, void *buf, size_t n)

@@ -276,7 +276,7 @@ static const char *end_wanted(const struct driver *d, const struct site *t, bool
     *ret_requeue = false;
     if (d->o->meta->deletionTimestamp)
         return "Deleted";
-    if (s->deadline && loop_wall_ms(d->brain->loop) >= s->deadline)
+    if (s->deadline && core_time_ms(d->brain->cfg.core) >= s->deadline)
         return "DeadlineExceeded";
     *ret_requeue = true;
     if (s->suspend)
@@ -431,7 +431,7 @@ static void tick_live(struct driver *d, struct site *t)
     else if (lease_offer(d, t))
         return;
     const struct workload_spec *s = object_as(d->o, workload)->spec;
-    int64_t left = s->deadline ? s->deadline - loop_wall_ms(d->brain->loop) : 0;
+    int64_t left = s->deadline ? s->deadline - core_time_ms(d->brain->cfg.core) : 0;
     if (left > 0) /* also when a timer runs: the deadline may have been brought forward */
         driver_later(d, (uint64_t)(left < 3600000 ? left + 1 : 3600000));
 }
@@ -493,7 +493,7 @@ static bool unwanted(const struct driver *d)
     const struct intent *in = status_of(d)->intent;
 
     return d->o->meta->deletionTimestamp || s->suspend || (in && in->op == INTENT_STOP) ||
-           (s->deadline && loop_wall_ms(d->brain->loop) >= s->deadline);
+           (s->deadline && core_time_ms(d->brain->cfg.core) >= s->deadline);
 }
 
 /* Out of reach. The reservation stays; only proof, or a lease that is certainly over, ends it. */

@@ -47,7 +47,7 @@ static bool begin(struct brain *b, const struct object *w, enum move_cause cause
 static struct place_request request(struct brain *b, const struct object *w)
 {
     return (struct place_request){.workload = w,
-                                  .now_ms = loop_wall_ms(b->loop),
+                                  .now_ms = core_time_ms(b->cfg.core),
                                   .seed = loop_random_u64(b->loop) >> 12,
                                   .log_index = (int64_t)root_index(b->root),
                                   .revision = root_revision(b->root)};
@@ -71,7 +71,7 @@ static void must_look(struct brain *b, const struct object *w)
 
     if (!movable(object_as(w, workload)->status->phase) || !begin_possible(b, w))
         return;
-    cause = policy_must_leave(b->pool, w, loop_wall_ms(b->loop));
+    cause = policy_must_leave(b->pool, w, core_time_ms(b->cfg.core));
     if (!cause)
         return;
     rq = request(b, w);

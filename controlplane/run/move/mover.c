@@ -342,7 +342,7 @@ static void choose(struct mover *m, const struct object *w, enum move_cause caus
     AUTO_ARENA a = arena_create(0);
     bool named = *g->spec->to != '\0';
     struct place_request rq = {.workload = w,
-                               .now_ms = loop_wall_ms(b->loop),
+                               .now_ms = core_time_ms(b->cfg.core),
                                .seed = loop_random_u64(b->loop) >> 12,
                                .only_target = named ? g->spec->to : NULL,
                                .log_index = (int64_t)root_index(b->root),

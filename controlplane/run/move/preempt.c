@@ -131,7 +131,7 @@ static bool look(struct brain *b, const struct object *w, int64_t position)
 {
     AUTO_ARENA a = arena_create(1u << 28);
     struct place_request rq = {.workload = w,
-                               .now_ms = loop_wall_ms(b->loop),
+                               .now_ms = core_time_ms(b->cfg.core),
                                .seed = loop_random_u64(b->loop) >> 12,
                                .log_index = (int64_t)root_index(b->root),
                                .revision = root_revision(b->root),

@@ -153,7 +153,7 @@ static bool notice(struct brain *b, const struct object *w)
 {
     AUTO_ARENA a = arena_create(0);
     struct place_request rq = {.workload = w,
-                               .now_ms = loop_wall_ms(b->loop),
+                               .now_ms = core_time_ms(b->cfg.core),
                                .seed = loop_random_u64(b->loop) >> 12,
                                .log_index = (int64_t)root_index(b->root),
                                .revision = root_revision(b->root)};

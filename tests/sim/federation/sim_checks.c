@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CHECK_EVERY 16 /* root_check makes everything again: not for each entry */
@@ -145,6 +146,23 @@ static void changes_look(struct fed *f, const struct root *r)
         return; /* they are no longer kept: what they led to is looked at all the same */
 }
 
+/* I10: no entry is stamped later than it is, and who leads decides by the time that it is, whatever
+ * one member's clock says. 5 s: the bound; 2 s: samples that were long under way. */
+#define CLOCK_SLACK_MS 7000
+static void check_time(struct fed *f, struct sim_member *m, const struct root *r)
+{
+    int64_t now = sim_utc_ms(f->w);
+    struct core_status st;
+
+    if (root_time(r) > now + CLOCK_SLACK_MS)
+        fed_fail(f, "I10: entry %llu is stamped %lld s ahead of its time",
+                 (unsigned long long)root_number(r), (long long)(root_time(r) - now) / 1000);
+    core_status(m->core, &st);
+    if (st.leads && llabs(core_time_ms(m->core) - now) > CLOCK_SLACK_MS)
+        fed_fail(f, "I10: m%llu leads and is %lld s off", (unsigned long long)m->id,
+                 (long long)(core_time_ms(m->core) - now) / 1000);
+}
+
 void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
 {
     struct fed *f = fed;
@@ -152,6 +170,7 @@ void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
 
     if (f->script.clients && f->script.bug) /* the judge of histories must see it by itself */
         return;
+    check_time(f, m, r);
     if (n >= f->n_digests) {
         uint64_t cap = (n + 1) * 2;
         f->digests = mem_realloc(f->digests, cap * sizeof *f->digests);

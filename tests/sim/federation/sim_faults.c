@@ -207,12 +207,52 @@ static void cut_room(struct fed *f)
 }
 static void losses(struct fed *f)
 {
-    if (below(f, 3) == 0) { /* nothing but deadlines may depend on it */
-        sim_log(f->w, "fault: clocks jump");
-        sim_wall_jump(f->hosts[below(f, SIM_MEMBERS)], (int64_t)below(f, 120000) - 60000);
-    }
     sim_loss(f->w, below(f, 2) ? 0 : (unsigned)below(f, 4000), (unsigned)below(f, 60000));
     sim_latency(f->w, 300 + below(f, 3) * below(f, 30000), 1 + below(f, 20000));
+}
+
+/* ---- clocks: of one member at a time, so that a majority's are right
+ * ------------------------------------------------------- */
+static void clock_right(void *arg)
+{
+    struct fault *x = arg;
+
+    sim_wall_right(x->f->hosts[x->a]);
+    x->f->clock_wrong = false;
+    mem_free(x);
+}
+static void clock_drifts(void *arg)
+{
+    struct fault *x = arg;
+
+    if (x->b-- == 0) {
+        clock_right(x);
+        return;
+    }
+    sim_wall_jump(x->f->hosts[x->a], 900);
+    later(x->f, 300, clock_drifts, x);
+}
+static void clock_wrong(struct fed *f)
+{
+    static const int64_t steps_ms[] = {400ll * 86400000, 3600000, -3600000, -400ll * 86400000};
+    struct fault *x;
+    int64_t by;
+
+    if (f->clock_wrong)
+        return;
+    x = fault_make(f);
+    x->a = victim(f);
+    f->clock_wrong = true;
+    if (below(f, 4) == 0) { /* four times as fast as time */
+        x->b = 10 + (unsigned)below(f, 60);
+        sim_log(f->w, "fault: the clock of m%u drifts", x->a + 1);
+        clock_drifts(x);
+        return;
+    }
+    by = below(f, 3) ? steps_ms[below(f, 4)] : (int64_t)below(f, 120000) - 60000;
+    sim_log(f->w, "fault: the clock of m%u steps by %lld s", x->a + 1, (long long)by / 1000);
+    sim_wall_jump(f->hosts[x->a], by);
+    later(f, 500 + below(f, 20000), clock_right, x);
 }
 
 /* ---- rooms
@@ -288,6 +328,8 @@ static void room_fault(struct fed *f)
  */
 void fed_fault(struct fed *f)
 {
+    if (below(f, 8) == 0)
+        clock_wrong(f);
     switch (f->profile == FED_ALL       ? below(f, 10)
             : f->profile == FED_MEMBERS ? below(f, 7)
                                         : 7 + below(f, 3)) {

@@ -220,7 +220,7 @@ static void user_create(struct fed *f, struct sim_member *m)
     (void)name_make(f, x->name);
     (void)snprintf(x->uid, sizeof x->uid, "uid-w%u", f->n_workloads);
     fed_op(&op, WRITE_CREATE, KIND_WORKLOAD, "dev", x->name,
-           workload_make(f, a, x, loop_wall_ms(m->loop)));
+           workload_make(f, a, x, sim_utc_ms(f->w)));
     fed_propose(f, m, &c,
                 &(struct fed_request){.workload = (int)f->n_workloads++, .verb = WRITE_CREATE});
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WALL_BEGIN_MS 1790000000000 /* 2026-09-21 */
 
 /* ---- clock, randomness, timers
  * ------------------------------------------------------------------------------ */
@@ -23,7 +22,7 @@ static int64_t wall_ms(const struct loop *base)
 {
     const struct sim_loop *l = sim_loop_of(base);
 
-    return WALL_BEGIN_MS + (int64_t)(world_of(l)->now_us / 1000) + l->proc->host->wall_offset_ms;
+    return sim_utc_ms(world_of(l)) + l->proc->host->wall_offset_ms;
 }
 
 static void random_op(struct loop *base, void *buf, size_t n)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WALL_BEGIN_MS 1790000000000 /* 2026-09-21 */
+
 #define EVENTS_AT_ONCE_MAX 5000000 /* without a step of the clock: something runs in circles */
 
 /* ---- randomness: xoshiro256**, seeded by splitmix64
@@ -454,6 +456,16 @@ void sim_loss(struct sim_world *w, unsigned reset_ppm, unsigned datagram_ppm)
 {
     w->reset_ppm = reset_ppm;
     w->datagram_ppm = datagram_ppm;
+}
+
+int64_t sim_utc_ms(const struct sim_world *w)
+{
+    return WALL_BEGIN_MS + (int64_t)(w->now_us / 1000);
+}
+
+void sim_wall_right(struct sim_host *h)
+{
+    h->wall_offset_ms = 0;
 }
 
 void sim_wall_jump(struct sim_host *h, int64_t by_ms)
