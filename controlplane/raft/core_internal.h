@@ -98,7 +98,8 @@ enum peer_frame {
     FRAME_ARCHIVE_ASK, /* u64 segment, u64 offset: a piece of its file */
     FRAME_ARCHIVE_IS,  /* u64 segment, u64 offset, u64 bytes of the file (0: not here), bytes */
     FRAME_CLOCK_ASK,   /* "what is your time?" */
-    FRAME_CLOCK_IS     /* u64 its clock, u64 the cluster's time, u8 whether it knows that one; ms */
+    FRAME_CLOCK_IS,    /* u64 its clock, u64 the cluster's time, u8 whether it knows that one; ms */
+    FRAME_REMOVED      /* u64 commit index: as of there the one who dialled is no member */
 };
 struct peer { /* one outgoing stream per other member; it reconnects for as long as the member is
                  configured */
@@ -230,6 +231,7 @@ struct core {
     struct round round;
 
     struct list peers, inbounds;
+    uint64_t removed[MEMBERS_MAX]; /* ids that this member has seen leave; 0: free */
     struct list members;
     uint64_t questions;
     bool own_record_proposed;
@@ -344,6 +346,7 @@ void peers_init(struct core *c);
 void peers_reconcile(struct core *c); /* with libraft's configuration */
 void peer_accept(struct core *c, struct stream *s);
 void peers_close(struct core *c);
+bool peer_removed(const struct core *c, uint64_t id); /* seen to leave, and not to come again */
 struct peer *peer_find(struct core *c, uint64_t id);
 bool peer_send(struct core *c, uint64_t id, enum peer_frame type, uint64_t question, const void *p,
                size_t n);

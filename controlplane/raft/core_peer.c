@@ -81,6 +81,32 @@ bool inbound_send(struct core *c, uint64_t id, enum peer_frame type, uint64_t qu
     return false;
 }
 
+static bool configured_id(const struct core *c, uint64_t id)
+{
+    for (unsigned i = 0; i < c->raft.configuration.n; i++)
+        if (c->raft.configuration.servers[i].id == id)
+            return true;
+    return false;
+}
+
+bool peer_removed(const struct core *c, uint64_t id)
+{
+    for (unsigned i = 0; i < MEMBERS_MAX; i++)
+        if (c->removed[i] == id)
+            return !configured_id(c, id);
+    return false;
+}
+
+static void removed_note(struct core *c, uint64_t id)
+{
+    unsigned at = 0;
+
+    for (unsigned i = 0; i < MEMBERS_MAX; i++)
+        if (!c->removed[i] || c->removed[i] == id)
+            at = i;
+    c->removed[at] = id;
+}
+
 /* ---- streams that we dialled
  * ----------------------------------------------------------------------------------- */
 static void peer_drop(struct peer *p)
@@ -89,6 +115,25 @@ static void peer_drop(struct peer *p)
     timer_stop(&p->retry);
     frame_reader_fini(&p->in);
     mem_free(p);
+}
+
+/* A peer that has committed the configuration which this member knows, and is in a later one
+ * without it. One that is behind says nothing. */
+static void removed_here(struct core *c, uint64_t by, uint64_t commit)
+{
+    struct err why;
+
+    if (commit < c->raft.configuration_committed_index ||
+        commit < c->raft.configuration_uncommitted_index || !configured_id(c, c->cfg.id))
+        return;
+    err_set(&why, E_GONE,
+            "member %" PRIu64 " was removed from its cluster (member %" PRIu64
+            " says so): it is no longer needed; to take it in again empty %.200s, run `hanse members "
+            "add`, and start it without --peer",
+            c->cfg.id, by, c->cfg.data_dir);
+    log_err(LOG_ERROR, "member.removed", &why);
+    core_alarm_raise(c, ALARM_REMOVED, "%.400s", why.text);
+    core_fatal(c, &why);
 }
 
 static int peer_frame(const struct frame *f, void *arg)
@@ -117,6 +162,8 @@ static int peer_frame(const struct frame *f, void *arg)
         archive_is(c, p, f->id, b, n);
     } else if (f->type == FRAME_CLOCK_IS) {
         clock_is(c, p, f->id, b, n);
+    } else if (f->type == FRAME_REMOVED && n == 8) {
+        removed_here(c, p->id, le64_get(b));
     }
     return 0; /* what a newer version says and we do not know is passed over */
 }
@@ -239,8 +286,11 @@ void peers_reconcile(struct core *c)
             continue;
         if (server)
             p->voter = server->role == RAFT_VOTER;
-        else
+        else {
+            if (!configured_id(c, p->id)) /* else only its address is another */
+                removed_note(c, p->id);
             peer_remove(p);
+        }
     }
     for (unsigned i = 0; i < conf->n; i++)
         if (conf->servers[i].id != c->cfg.id && !peer_find(c, conf->servers[i].id))
@@ -266,6 +316,21 @@ static bool hello(struct inbound *in, const struct frame *f)
         return false;
     in->id = le64_get(b);
     return in->id != 0;
+}
+
+/* It asks and forwards as any member does; that it is none is told to it, with what lets it judge
+ * by itself whether we know enough to say so. */
+static void removed_tell(const struct inbound *in)
+{
+    struct core *c = in->c;
+    unsigned char b[8];
+
+    if (!configured_id(c, c->cfg.id) || configured_id(c, in->id))
+        return;
+    le64_put(b, raft_commit_index(&c->raft));
+    frame_send(in->s, FRAME_REMOVED, 0, 0, b, sizeof b);
+    if (peer_removed(c, in->id))
+        stream_close(in->s);
 }
 
 static void forwarded(struct inbound *in, const unsigned char *b, size_t n)
@@ -302,8 +367,10 @@ static int inbound_frame(const struct frame *f, void *arg)
     if (c->closing)
         return 1;
     if (!in->id) {
-        if (hello(in, f))
+        if (hello(in, f)) {
+            removed_tell(in);
             return 0;
+        }
         stream_abort(in->s, "not a member of this cluster");
         return 1;
     }

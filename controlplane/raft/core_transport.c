@@ -214,7 +214,7 @@ static bool link_hello(struct link *k)
     k->id = le64_get(k->head.p);
     (void)snprintf(want, sizeof want, "member:%" PRIu64, k->id);
     if (!who->certified || strcmp(who->name, want) != 0 || !n || n >= sizeof address ||
-        k->t->closed || c->closing)
+        k->t->closed || c->closing || peer_removed(c, k->id))
         return false;
     memcpy(address, k->head.p + HELLO_HEAD, n);
     address[n] = 0;

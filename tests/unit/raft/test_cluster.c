@@ -257,6 +257,50 @@ static void test_snapshot_reaches_a_member_that_was_away(void **state)
     rig_destroy(&r);
 }
 
+static bool is_fatal(void *arg)
+{
+    return ((struct rig_member *)arg)->fatal;
+}
+
+/* It was down when it was removed, and comes back: it is told, says so and ends, and the others'
+ * leader stays as it is. */
+static void test_a_removed_member_is_told(void **state)
+{
+    struct core_status before, after;
+    struct rig r;
+
+    (void)state;
+    start_three(&r);
+    assert_int_equal(rig_write(&r, 1, "before"), 0);
+    unsigned gone = follower(&r), via = rig_leader(&r);
+    rig_stop(&r, gone);
+    assert_int_equal(rig_member_op(&r, via, MEMBER_REMOVE, gone), 0);
+    core_status(r.m[via].core, &before);
+    assert_int_equal(before.voters, 2);
+    rig_start(&r, gone);
+    rig_wait_for(&r, is_fatal, &r.m[gone]);
+    struct core_alarm a[ALARM_NR];
+    assert_int_equal(core_alarms(r.m[gone].core, a), 1);
+    assert_int_equal(a[0].id, ALARM_REMOVED);
+    assert_false(a[0].serves);
+    assert_non_null(strstr(a[0].text, "was removed from its cluster"));
+    core_status(r.m[via].core, &after);
+    assert_true(after.leads && after.term == before.term);
+    rig_stop(&r, gone);
+    /* Another one of its number, taken in as the sentence says, is welcome. */
+    struct err e = {0};
+    assert_int_equal(file_remove(r.loop, r.m[gone].cfg.data_dir, &e), 0);
+    r.m[gone].fatal = false;
+    r.m[gone].cfg.bootstrap = false;
+    r.m[gone].cfg.n_peers = 0;
+    rig_start(&r, gone);
+    assert_int_equal(rig_member_op(&r, via, MEMBER_JOIN, gone), 0);
+    assert_int_equal(rig_member_op(&r, via, MEMBER_PROMOTE, gone), 0);
+    wait_seen(&r, gone, "before");
+    assert_false(r.m[gone].fatal);
+    rig_destroy(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_wrong_identity_is_refused),
         cmocka_unit_test(test_membership),
         cmocka_unit_test(test_a_member_that_differs_stops),
+        cmocka_unit_test(test_a_removed_member_is_told),
         cmocka_unit_test(test_snapshot_reaches_a_member_that_was_away),
     };
 
