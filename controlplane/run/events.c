@@ -207,7 +207,7 @@ void events_not_replaced(struct brain *b, const struct object *workload, const c
 
 void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms)
 {
-    int64_t until = loop_wall_ms(b->loop) + (int64_t)left_ms;
+    int64_t until = core_time_ms(b->cfg.core) + (int64_t)left_ms;
     char text[400], at[32];
 
     time_print((until / 60000 + 1) * 60000, at); /* by the minute: the same for the whole wait */
