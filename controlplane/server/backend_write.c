@@ -44,7 +44,7 @@ static void written(void *arg, const struct result *r, const struct err *err)
         ar.unchanged = r->unchanged;
         ar.final = r->final;
         ar.repeated = r->repeated;
-        if (r->code && p->old_refusal) {
+        if (r->code == E_NOTFOUND && p->old_refusal) {
             ar.final = true;
             err = &p->refusal;
         }

@@ -37,6 +37,8 @@ struct attempt {
     uint64_t number;
     unsigned attempt;
     struct backend *b;
+    char request[64]; /* of a write: what it was sent as, whatever the client does since */
+    struct history_op op;
 };
 
 static uint64_t below(struct sim_clients *x, uint64_t n)
@@ -126,6 +128,10 @@ static void written(void *arg, const struct api_result *r, const struct err *err
     struct client *c = still(a);
     enum history_outcome out = outcome_of(err);
 
+    history_add_answer(a->c->x->h, &(struct history_answer){.client = a->c->id,
+                                                            .request = a->number,
+                                                            .outcome = out,
+                                                            .rv = err ? 0 : r->rv});
     mem_free(a);
     if (!c)
         return;
@@ -201,30 +207,68 @@ static void is_fresh(void *arg, const struct err *err)
 /* ---- asking
  * --------------------------------------------------------------------------------------------------
  */
-static void send_write(struct client *c, struct backend *b, struct attempt *a)
+/* As the API: a request that a socket held is taken when the process runs (again), a fresh state is
+ * looked at, and what it speaks against is refused; else the write is sent. */
+static void send_write(struct attempt *a, const struct err *refusal)
 {
     AUTO_ARENA arena = arena_create(0);
     struct dataset *d = arena_new(arena, struct dataset);
-    const char *name = history_key_name(c->x->h, c->op.key);
-    struct api_write_op op = {.verb = c->op.kind == HISTORY_CREATE   ? API_CREATE
-                                      : c->op.kind == HISTORY_UPDATE ? API_UPDATE
+    const char *name = history_key_name(a->c->x->h, a->op.key);
+    struct api_write_op op = {.verb = a->op.kind == HISTORY_CREATE   ? API_CREATE
+                                      : a->op.kind == HISTORY_UPDATE ? API_UPDATE
                                                                      : API_DELETE,
                               .kind = kind_by_id(KIND_DATASET),
                               .ns = "dev",
                               .name = name,
-                              .rv = c->op.expect};
-    struct api_write w = {
-        .key = c->request, .user = "alice", .ops = &op, .n = 1, .deadline_ms = 4000};
+                              .rv = a->op.expect};
+    struct api_write w = {.key = a->request,
+                          .user = "alice",
+                          .ops = &op,
+                          .n = refusal ? 0 : 1,
+                          .refusal = refusal,
+                          .deadline_ms = 4000};
     struct object *o = NULL;
 
-    if (c->op.kind != HISTORY_DELETE) {
+    if (a->op.kind != HISTORY_DELETE && !refusal) {
         d->metadata = fed_meta(arena, "dev", name, "");
         d->spec = arena_new(arena, struct dataset_spec);
-        d->spec->bytes = (int64_t)c->op.value;
+        d->spec->bytes = (int64_t)a->op.value;
         op.object = o = object_make(kind_by_id(KIND_DATASET), d);
     }
-    b->ops->write(b, &w, written, a);
+    a->b->ops->write(a->b, &w, written, a);
     (void)object_unref(o);
+}
+static int spoken_against(struct attempt *a, struct err *err)
+{
+    struct view *v = a->b->ops->view(a->b);
+    const char *name = history_key_name(a->c->x->h, a->op.key);
+    const struct object *o = a->b->ops->get(v, kind_by_id(KIND_DATASET), "dev", name);
+    int r = 0;
+
+    if (!o && a->op.kind != HISTORY_CREATE)
+        r = err_set(err, E_NOTFOUND, "%s not found", name);
+    else if (o && a->op.kind == HISTORY_CREATE)
+        r = err_set(err, E_EXISTS, "%s already exists", name);
+    else if (o && a->op.expect && a->op.expect != (uint64_t)o->meta->resourceVersion)
+        r = err_set(err, E_CONFLICT, "%s has changed", name);
+    a->b->ops->view_release(v);
+    return r;
+}
+static void write_looked(void *arg, const struct err *err)
+{
+    struct attempt *a = arg;
+    struct err no = {0};
+
+    if (err)
+        written(a, NULL, err);
+    else
+        send_write(a, spoken_against(a, &no) ? &no : NULL);
+}
+static void write_taken(void *arg)
+{
+    struct attempt *a = arg;
+
+    a->b->ops->fresh(a->b, 0, 4000, write_looked, a);
 }
 static void out_of_patience(void *arg)
 {
@@ -239,7 +283,9 @@ static struct attempt *attempt_make(struct client *c, struct backend *b)
 {
     struct attempt *a = mem_new(struct attempt);
 
-    *a = (struct attempt){c, c->number, c->attempts, b};
+    *a = (struct attempt){
+        .c = c, .number = c->number, .attempt = c->attempts, .b = b, .op = c->op};
+    (void)snprintf(a->request, sizeof a->request, "%s", c->request);
     return a;
 }
 static void ask(struct client *c)
@@ -257,7 +303,7 @@ static void ask(struct client *c)
     else if (c->list || c->op.kind == HISTORY_GET)
         b->ops->fresh(b, 0, 4000, is_fresh, attempt_make(c, b));
     else
-        send_write(c, b, attempt_make(c, b));
+        loop_post(m->loop, write_taken, attempt_make(c, b));
 }
 static void ask_again(void *arg)
 {

@@ -26,6 +26,7 @@ struct history *history_destroy(struct history *h)
     mem_free(h->lists);
     mem_free(h->watches);
     mem_free(h->events);
+    mem_free(h->answers);
     mem_free(h);
     return NULL;
 }
@@ -78,6 +79,11 @@ void history_add_event(struct history *h, const struct history_event *e)
     PRE(e->watch < h->n_watches && e->key < h->n_keys);
     HISTORY_GROW(h->events, h->n_events, h->cap_events);
     h->events[h->n_events++] = *e;
+}
+void history_add_answer(struct history *h, const struct history_answer *a)
+{
+    HISTORY_GROW(h->answers, h->n_answers, h->cap_answers);
+    h->answers[h->n_answers++] = *a;
 }
 size_t history_ops(const struct history *h)
 {
@@ -168,6 +174,37 @@ static void check_key(const struct history *h, uint32_t key, size_t configuratio
         history_linear(h, ops, n, configurations, ret);
     mem_free(ops);
 }
+/* ---- request by request
+ * ------------------------------------------------------------------------------------- */
+static int by_request(const void *a, const void *b)
+{
+    const struct history_answer *x = a, *y = b;
+
+    if (x->client != y->client)
+        return x->client < y->client ? -1 : 1;
+    return x->request < y->request ? -1 : x->request > y->request;
+}
+static void check_final(struct history *h, struct history_report *ret)
+{
+    const struct history_answer *first = NULL;
+
+    if (h->n_answers)
+        qsort(h->answers, h->n_answers, sizeof *h->answers, by_request);
+    for (size_t i = 0; i < h->n_answers; i++) {
+        const struct history_answer *a = &h->answers[i];
+
+        if (a->outcome == HISTORY_UNKNOWN)
+            continue;
+        if (first && !by_request(first, a) &&
+            (a->outcome != first->outcome || a->rv != first->rv))
+            (void)history_bad(ret, HISTORY_BAD, "final",
+                              "request %" PRIu64 " of client %u was answered %s rv %" PRIu64
+                              " and also %s rv %" PRIu64,
+                              a->request, a->client, outcomes[first->outcome], first->rv,
+                              outcomes[a->outcome], a->rv);
+        first = a;
+    }
+}
 void history_check(struct history *h, const struct history_limits *l, struct history_report *ret)
 {
     size_t configurations = l && l->configurations ? l->configurations : CONFIGURATIONS;
@@ -177,6 +214,7 @@ void history_check(struct history *h, const struct history_limits *l, struct his
     for (size_t i = 0; i < h->n_ops; i++)
         ret->unknown += h->ops[i].outcome == HISTORY_UNKNOWN;
     history_order(h, ret);
+    check_final(h, ret);
     for (uint32_t key = 0; key < h->n_keys && ret->verdict != HISTORY_BAD; key++)
         check_key(h, key, configurations, ret);
 }

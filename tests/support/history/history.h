@@ -2,12 +2,13 @@
  * judge of it: is there one order of all that was done that explains every answer, and is
  * resourceVersion that order?
  *
- * Three questions, each answered by all of the history:
+ * Four questions, each answered by all of the history:
  *   linear   object by object: an order of the operations that keeps to real time and gives these
  *            answers (Wing and Gong, with Lowe's memory of what was tried)
  *   order    over all objects: one resourceVersion is one change, later changes have higher ones, a
  *            list is the state at its resourceVersion, one value was written once
  *   watches  each stream is the sequence of changes, with none left out, none added
+ *   final    all answers to the attempts of one request say the same, the late ones too
  *
  * An operation without an answer may have happened at any time after it was called, or not at all.
  * The judge never says "bad" of a history that can be explained. */
@@ -58,6 +59,13 @@ struct history_event { /* of a watch */
     uint32_t key;
     uint64_t value, rv; /* value 0: deleted */
 };
+/* To one attempt of a request, also one that nobody waited for any more. */
+struct history_answer {
+    uint32_t client;
+    uint64_t request; /* of that client; its attempts have the same key */
+    enum history_outcome outcome;
+    uint64_t rv;
+};
 struct history;
 struct history *history_create(void);
 struct history *history_destroy(struct history *h); /* NULL ok */
@@ -68,6 +76,7 @@ void history_add_list(struct history *h, const struct history_list *l); /* copie
 /* A stream of the changes after `from`. */
 uint32_t history_watch(struct history *h, uint32_t client, uint64_t from);
 void history_add_event(struct history *h, const struct history_event *e);
+void history_add_answer(struct history *h, const struct history_answer *a);
 size_t history_ops(const struct history *h); /* lists included */
 /* The stored operation, for tests that falsify one. */
 struct history_op *history_at(struct history *h, size_t i);
@@ -78,7 +87,7 @@ struct history_limits {
 };
 struct history_report {
     enum history_verdict verdict;
-    char check[16]; /* "linear", "order" or "watches", where it is bad or undecided */
+    char check[16]; /* "linear", "order", "watches" or "final", where it is bad or undecided */
     char why[512];
     size_t ops, keys, unknown, lists, events, configurations;
 };

@@ -19,6 +19,8 @@ struct history {
     size_t n_watches, cap_watches;
     struct history_event *events;
     size_t n_events, cap_events;
+    struct history_answer *answers;
+    size_t n_answers, cap_answers;
 };
 
 /* Makes room for one more. */

@@ -125,6 +125,21 @@ static const char *read_watch(struct history *h, const cJSON *j)
     }
     return ok ? NULL : "a number is none";
 }
+/* {"op":"answer","client":1,"request":7,"outcome":"ok","rv":9}: one for each attempt that got one */
+static const char *read_answer(struct history *h, const cJSON *j)
+{
+    int outcome = word(text(j, "outcome"), outcomes, 5);
+    bool ok = true;
+    struct history_answer a = {.client = (uint32_t)number(j, "client", 0, &ok),
+                               .request = number(j, "request", HISTORY_NEVER, &ok),
+                               .outcome = (enum history_outcome)outcome,
+                               .rv = number(j, "rv", 0, &ok)};
+
+    if (!ok || outcome < 0 || a.request == HISTORY_NEVER)
+        return "request or outcome is missing or wrong";
+    history_add_answer(h, &a);
+    return NULL;
+}
 static const char *read_line(struct history *h, const char *line, size_t n)
 {
     cJSON *j = cJSON_ParseWithLength(line, n);
@@ -139,8 +154,10 @@ static const char *read_line(struct history *h, const char *line, size_t n)
         why = read_list(h, j);
     else if (!strcmp(op, "watch"))
         why = read_watch(h, j);
+    else if (!strcmp(op, "answer"))
+        why = read_answer(h, j);
     else
-        why = "op is not one of create, get, update, delete, list, watch";
+        why = "op is not one of create, get, update, delete, list, watch, answer";
     cJSON_Delete(j);
     return why;
 }
