@@ -305,6 +305,8 @@ void brain_metrics(struct brain *b, struct buf *out)
         "# TYPE hanse_decisions_total counter\nhanse_decisions_total %llu\n"
         "# HELP hanse_scheduler_slice_max_seconds longest time that a cycle held the loop\n"
         "# TYPE hanse_scheduler_slice_max_seconds gauge\nhanse_scheduler_slice_max_seconds %g\n"
+        "# HELP hanse_scheduler_cycle_seconds how long the last cycle took\n"
+        "# TYPE hanse_scheduler_cycle_seconds gauge\nhanse_scheduler_cycle_seconds %g\n"
         "# HELP hanse_placements_total workloads placed\n"
         "# TYPE hanse_placements_total counter\nhanse_placements_total %llu\n"
         "# HELP hanse_placements_refused_total decisions that no longer held when applied\n"
@@ -314,7 +316,8 @@ void brain_metrics(struct brain *b, struct buf *out)
         "# HELP hanse_brake 1 while too many targets are silent\n# TYPE hanse_brake "
         "gauge\nhanse_brake %d\n",
         (unsigned long long)b->cycles, (unsigned long long)b->decided,
-        (double)b->slice_max_ms / 1000, (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers, b->frozen);
+        (double)b->slice_max_ms / 1000, (double)b->cycle_last_ms / 1000,
+        (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers, b->frozen);
     moves_metrics(b, out);
     orphans_metrics(b, out);
     if (list_empty(&b->sites))

@@ -45,7 +45,7 @@ struct cycle {
     const struct object **heads; /* of the lanes, in `queued` */
     size_t n_lanes, cap_lanes;
     int64_t now_ms, log_index, deadline_ms; /* deadline: the first of those that wait; 0 = none */
-    uint64_t seed;
+    uint64_t seed, began_ms;
     char *revision;
     size_t n, looks, placed, proposed, told, hinted, asked;
     unsigned long rows, rows_each;
@@ -324,6 +324,8 @@ static void cycle_over(struct cycle *c, bool whole)
 {
     struct brain *b = c->brain;
     int64_t deadline = c->deadline_ms;
+
+    b->cycle_last_ms = loop_now_ms(b->loop) - c->began_ms;
     bool by_time = c->by_time || c->positions.put_off;
 
     if (c->placed >= CYCLE_MAX_PLACED) {
@@ -465,6 +467,7 @@ static void cycle_begin(struct brain *b)
                         .now_ms = core_time_ms(b->cfg.core),
                         .log_index = (int64_t)root_index(b->root),
                         .seed = loop_random_u64(b->loop) >> 12,
+                        .began_ms = loop_now_ms(b->loop),
                         .revision = mem_strdup(root_revision(b->root)),
                         .n = tree_count(b->waiting.queued),
                         .rows_each = 1 + policy_rows(b->pool)};
