@@ -108,6 +108,7 @@ struct run_listed {
     /* That started it or took it over; "": a hub older than this told none. */
     char cluster[CLUSTER_UID_MAX];
     char ns[64], name[256]; /* of its workload, as its order told */
+    uint64_t state_rv;      /* resourceVersion of the state that started it had; 0: not known */
     int64_t since_ms;       /* UTC by the target's clock when it was accepted; 0: not known */
     const struct run_hold *holds;
     size_t n_holds;
@@ -178,6 +179,7 @@ struct connector_env {
     void (*secret_put)(void *arg, const char *text);
     /* This cluster's uid, borrowed until the next call; "" while it has none. NULL: likewise. */
     const char *(*cluster_uid)(void *arg);
+    uint64_t (*state_rv)(void *arg); /* resourceVersion of its state; NULL: not told */
 };
 
 struct connector_ops {

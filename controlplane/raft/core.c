@@ -205,9 +205,10 @@ static void learn_cluster(struct core *c)
     const char *uid = root_cluster_uid(c->root);
     struct err e = {0};
 
-    if (!uid[0] || !strcmp(uid, c->meta.cluster))
+    /* Older than what it once was: the log is still on its way to where it had been. */
+    if (!uid[0] || !strcmp(uid, c->meta.cluster) || cluster_left_behind(uid, c->meta.cluster))
         return;
-    if (c->meta.cluster[0]) {
+    if (c->meta.cluster[0] && !cluster_left_behind(c->meta.cluster, uid)) {
         err_set(&e, E_INVALID,
                 "%.200s belongs to cluster %s, its leader's is %s: check the peers' addresses",
                 c->cfg.data_dir, c->meta.cluster, uid);

@@ -7,6 +7,7 @@
 #ifndef HANSE_CONTROLPLANE_RAFT_CORE_INTERNAL_H
 #define HANSE_CONTROLPLANE_RAFT_CORE_INTERNAL_H
 
+#include "api/base/cluster.h"
 #include "api/base/net/frame.h"
 #include "api/base/limits.h"
 #include "api/base/list.h"

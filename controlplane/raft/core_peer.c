@@ -312,7 +312,8 @@ static bool hello(struct inbound *in, const struct frame *f)
     (void)snprintf(want, sizeof want, "member:%" PRIu64, le64_get(b));
     if (c->cfg.tls_server && (!who->certified || strcmp(who->name, want) != 0))
         return false;
-    if (cluster[0] && c->meta.cluster[0] && strcmp(cluster, c->meta.cluster) != 0)
+    /* Generations of one line follow on each other in the log that all of them share. */
+    if (cluster[0] && c->meta.cluster[0] && !cluster_same_line(cluster, c->meta.cluster))
         return false;
     in->id = le64_get(b);
     return in->id != 0;

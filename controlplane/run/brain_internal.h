@@ -152,6 +152,7 @@ struct brain {
     struct brain_config cfg;
     struct loop *loop;
     bool leads, closing, frozen; /* frozen: too many targets fell silent at once */
+    bool went_back; /* that is on its way into the log: recover/back.c */
     uint64_t term;
     struct root *root; /* newest seen; reference */
     uint64_t seen_rv;
@@ -257,6 +258,7 @@ void site_nodes(struct site *t, const struct node *nodes, size_t n, bool complet
  */
 void site_sweep(struct site *t);
 enum orphan_why sweep_why(const struct root *r, const struct run_listed *l);
+bool sweep_from_our_future(const struct root *r, const struct run_listed *l);
 
 /* ---- recover/: what the state cannot answer for
  * ------------------------------------------------------------------------------------------------
@@ -267,6 +269,8 @@ void orphans_listed(struct site *t); /* it is whole */
 void orphans_drop(struct site *t);
 const struct orphan *orphan_find(const struct site *t, const char *key);
 bool orphan_on_node(const struct brain *b, const char *target, const char *node);
+/* The state is an older one than a run was started by: told, and open from now on (back.c). */
+void brain_went_back(struct brain *b, uint64_t rv);
 bool orphan_condemned(const struct site *t, const struct run_key *k);
 /* NULL and an error: this member does not lead, or there is no such Target. */
 struct site *orphan_site(struct brain *b, const char *target, struct err *err);

@@ -224,6 +224,10 @@ static const char *cluster_uid(void *arg)
 {
     return root_cluster_uid(((struct site *)arg)->brain->root);
 }
+static uint64_t state_rv(void *arg)
+{
+    return root_rv(((struct site *)arg)->brain->root);
+}
 static void secret_put(void *arg, const char *text)
 {
     struct brain *b = ((struct site *)arg)->brain;
@@ -241,7 +245,8 @@ static void connector_make(struct site *t)
                                 .arg = t,
                                 .secret_get = secret_get,
                                 .secret_put = secret_put,
-                                .cluster_uid = cluster_uid};
+                                .cluster_uid = cluster_uid,
+                                .state_rv = state_rv};
     struct err err;
 
     if (!ops) {

@@ -151,6 +151,7 @@ static int listed_read(const cJSON *run, struct arena *a, struct run_listed *ret
     (void)snprintf(ret->ns, sizeof ret->ns, "%.63s", wire_str(run, "namespace"));
     (void)snprintf(ret->name, sizeof ret->name, "%.255s", wire_str(run, "workload"));
     ret->since_ms = (int64_t)wire_u64(run, "since");
+    ret->state_rv = wire_u64(run, "stateRv");
     ret->holds = h;
     cJSON_ArrayForEach(w, workers)
     {

@@ -73,6 +73,8 @@ int run_claim(struct run *r, const char *cluster, struct err *err)
 {
     if (strlen(cluster) == 0 || strlen(cluster) >= CLUSTER_UID_MAX)
         return err_set(err, E_INVALID, "a claim names the cluster that claims");
+    if (cluster_left_behind(r->agent->cluster, cluster))
+        (void)cluster_welcome(r->agent, cluster); /* the hub's line went on in this session */
     if (strcmp(run_cluster(r), cluster) == 0)
         return 0;
     cJSON_DeleteItemFromObjectCaseSensitive(r->order, "cluster");
@@ -91,6 +93,7 @@ cJSON *run_listing(const struct run *r, size_t *room)
     cJSON_AddStringToObject(j, "namespace", wire_str(r->order, "namespace"));
     cJSON_AddStringToObject(j, "workload", wire_str(r->order, "workload"));
     cJSON_AddNumberToObject(j, "since", (double)wire_i64(r->order, "acceptedAt"));
+    cJSON_AddNumberToObject(j, "stateRv", (double)wire_u64(r->order, "stateRv"));
     workers = cJSON_GetObjectItemCaseSensitive(r->order, "workers");
     if (workers && o.state != RUN_ENDED && o.state != RUN_ABSENT && r->n_workers <= *room) {
         cJSON_AddItemToObject(j, "workers", cJSON_Duplicate(workers, true));

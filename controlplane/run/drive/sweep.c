@@ -71,11 +71,21 @@ static enum orphan_why unknown(const struct root *r, const struct run_listed *l)
     return cluster_same_line(l->cluster, own) ? ORPHAN_BEFORE : ORPHAN_FOREIGN;
 }
 
+/* It was started by a state of this very uid that had come further than this one: this one is an
+ * older copy, put back by somebody. */
+bool sweep_from_our_future(const struct root *r, const struct run_listed *l)
+{
+    return *root_cluster_uid(r) && l->state_rv > root_rv(r) &&
+           strcmp(l->cluster, root_cluster_uid(r)) == 0;
+}
+
 enum orphan_why sweep_why(const struct root *r, const struct run_listed *l)
 {
     const struct object *o = root_workload_by_uid(r, l->seen.key.uid);
     const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
 
+    if (sweep_from_our_future(r, l))
+        return ORPHAN_AHEAD;
     return s ? known(s, &l->seen.key) : unknown(r, l);
 }
 
@@ -99,6 +109,8 @@ static enum run_verdict judge(const struct run_listed *l, void *arg)
         return RUN_KEPT; /* it came after: the next sweep looks at it */
     if (why == ORPHAN_LET_GO)
         return RUN_LET_GO;
+    if (sweep_from_our_future(t->brain->root, l))
+        brain_went_back(t->brain, l->state_rv);
     orphan_found(t, l, why);
     return RUN_KEPT;
 }

@@ -65,6 +65,25 @@ static void test_what_is_known(void **state)
     kit_end(&k);
 }
 
+/* Somebody put an older copy of the data back: nothing that it does not know was let go by it. */
+static void test_an_older_copy(void **state)
+{
+    struct run_listed l = {.seen = {.key = {.uid = "stranger", .epoch = 1, .try_ = 1}}};
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    name_cluster(&k, OWN);
+    (void)snprintf(l.cluster, sizeof l.cluster, "%s", OWN);
+    l.state_rv = root_rv(k.root);
+    assert_int_equal(sweep_why(k.root, &l), ORPHAN_LET_GO);
+    l.state_rv++;
+    assert_int_equal(sweep_why(k.root, &l), ORPHAN_AHEAD);
+    (void)snprintf(l.cluster, sizeof l.cluster, "%s", "another");
+    assert_int_equal(sweep_why(k.root, &l), ORPHAN_FOREIGN);
+    kit_end(&k);
+}
+
 static void test_lines(void **state)
 {
     char next[CLUSTER_UID_MAX];
@@ -89,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_unknown),
                                        cmocka_unit_test(test_what_is_known),
+                                       cmocka_unit_test(test_an_older_copy),
                                        cmocka_unit_test(test_lines)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
