@@ -72,6 +72,7 @@ static void test_leader_lost(void **state)
         struct rig_call call;
         char name[32];
 
+        rig_wait_for(&r, rig_has_leader, &r);
         old = rig_leader(&r);
         (void)snprintf(name, sizeof name, "after-%d", i);
         core_close(r.m[old].core, rig_closed, &r.m[old]);
