@@ -38,6 +38,7 @@ struct driver {
     unsigned telling;          /* checkpoints on their way into the log */
     int64_t told_step;         /* of the newest that was proposed in this epoch; -1 = none */
     unsigned bad_checkpoints;  /* refused in this epoch */
+    int64_t foreign_epoch;     /* in which its target told one that is not its own */
     int64_t looked_epoch;      /* ahead of it the store was looked through, or given up */
     int64_t look_epoch;        /* ahead of it that began, */
     uint64_t look_until_ms;    /* and then it is given up */
@@ -338,6 +339,11 @@ int order_make(struct site *t, const struct object *workload, const struct place
 /* The same without environment and lease: to read what it resumes from. */
 void order_stage(struct site *t, const struct object *workload, const struct placement *p,
                  const struct run_key *k, struct arena *a, struct run_order *ret);
+/* A target tells this of a run of that epoch, or found it: may it be believed where it says it is?
+ * Neither a path beside the workload's own store and epoch nor numbers out of range reach the log.
+ */
+int order_checkpoint_told(const struct object *workload, int64_t epoch,
+                          const struct run_checkpoint_report *r, struct err *err) MUST_CHECK;
 /* Advised time between two checkpoints that take write_ms each; 0 = none. t and p may be NULL. */
 int64_t order_interval_ms(const struct site *t, const struct object *workload,
                           const struct placement *p, int64_t write_ms);

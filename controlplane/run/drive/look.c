@@ -91,7 +91,14 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     if (out == OUT_DONE && seen && *seen->message)
         events_of_checkpoint(b, d->o, "CheckpointRefused", "passed over on %s: %.400s", d->target,
                              seen->message);
-    if (out == OUT_DONE && seen && seen->checkpoint.present && seen->checkpoint.epoch > 0)
+    struct err foreign;
+    bool found = out == OUT_DONE && seen && seen->checkpoint.present && seen->checkpoint.epoch > 0;
+    if (found && order_checkpoint_told(d->o, seen->checkpoint.epoch, &seen->checkpoint, &foreign)) {
+        events_of_checkpoint(b, d->o, "CheckpointRefused", "what %s found was not taken: %.300s",
+                             d->target, foreign.text);
+        found = false;
+    }
+    if (found)
         driver_step_found(d, &seen->checkpoint);
     else
         driver_tick(d); /* an agent of an older version cannot look, and says so */

@@ -44,15 +44,30 @@ static void orphan_end(struct site *t, const struct observation *o)
     t->connector->ops->stop(t->connector, &o->key, 5000, &s->call);
 }
 
+/* Nothing that is not its own is ever resumed from, whatever an agent says. */
+static void checkpoint_foreign(struct driver *d, const struct err *err)
+{
+    d->seen.checkpoint.present = false;
+    if (d->foreign_epoch == d->key.epoch)
+        return;
+    d->foreign_epoch = d->key.epoch; /* told once */
+    events_of_checkpoint(d->brain, d->o, "CheckpointRefused", "what %s told was not taken: %.300s",
+                         d->target, err->text);
+}
+
 /* News of this run. A checkpoint that was told stays told: not every answer repeats it. */
 void driver_take_seen(struct driver *d, const struct observation *o)
 {
     struct run_checkpoint_report had = d->seen.checkpoint;
     bool same = d->has_seen && d->seen.key.epoch == o->key.epoch;
+    struct err err;
 
     d->seen = *o;
     d->has_seen = true;
-    if (same && had.present && (!o->checkpoint.present || o->checkpoint.step < had.step))
+    if (o->checkpoint.present &&
+        order_checkpoint_told(d->o, o->key.epoch, &o->checkpoint, &err) < 0)
+        checkpoint_foreign(d, &err);
+    if (same && had.present && (!d->seen.checkpoint.present || d->seen.checkpoint.step < had.step))
         d->seen.checkpoint = had;
 }
 

@@ -3,6 +3,9 @@
  * keep a secret longer than the order lives. */
 #include "controlplane/run/brain_internal.h"
 
+#include "api/base/failpoint.h"
+#include "connectors/checkpoint/checkpoint.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -168,9 +171,75 @@ static const char *store_told(const struct workload *w)
     return w->spec->checkpoint->store;
 }
 
+/* Folder of this workload in its store, "": none that a runner could write to. */
+static const char *checkpoint_base(const struct object *o, struct arena *a)
+{
+    const struct workload *w = object_as(o, workload);
+    const char *store = w->spec->checkpoint ? store_told(w) : "";
+
+    if (*store != '/' && !store_is_s3(store))
+        return "";
+    return arena_printf(a, "%.*s/%s/%s-%s", store_length(store), store, o->meta->namespace_,
+                        o->meta->name, o->meta->uid);
+}
+
+/* "/sealed/eE/cut-N.json", and nothing else: no "..", no other epoch. */
+static bool is_cut_of(const char *s, int64_t epoch)
+{
+    char folder[48];
+    int n = snprintf(folder, sizeof folder, "/sealed/e%lld/cut-", (long long)epoch);
+
+    if (strncmp(s, folder, (size_t)n) != 0)
+        return false;
+    size_t digits = strspn(s + n, "0123456789");
+    return digits > 0 && digits < 19 && strcmp(s + n + digits, ".json") == 0;
+}
+
+static bool is_sha256(const char *s)
+{
+    return strncmp(s, "sha256:", 7) == 0 && strlen(s + 7) == 64 &&
+           strspn(s + 7, "0123456789abcdef") == 64;
+}
+
+static bool in_range(int64_t n, int64_t max)
+{
+    return n >= 0 && n <= max;
+}
+
+/* Its store may have been edited since it began: where the log has one of its checkpoints already
+ * is as good. */
+static bool is_own_path(const struct object *o, const char *path, int64_t epoch)
+{
+    AUTO_ARENA a = arena_create(0);
+    const char *base = checkpoint_base(o, a);
+    const struct run_checkpoint *had = object_as(o, workload)->status->checkpoint;
+    const char *end = NULL;
+    for (const char *s = had ? had->path : NULL; s && (s = strstr(s, "/sealed/e")) != NULL; s++)
+        end = s; /* the last one: the store's own name may have it, too */
+    size_t n = strlen(base), n_had = end ? (size_t)(end - had->path) : 0;
+
+    return (n && strncmp(path, base, n) == 0 && is_cut_of(path + n, epoch)) ||
+           (n_had && strncmp(path, had->path, n_had) == 0 && is_cut_of(path + n_had, epoch));
+}
+
+int order_checkpoint_told(const struct object *o, int64_t epoch,
+                          const struct run_checkpoint_report *r, struct err *err)
+{
+    if (!is_own_path(o, r->path, epoch) && !PLANTED("run.any-path"))
+        return err_set(err, E_FORBIDDEN,
+                       "\"%.160s\" is no cut of epoch %lld in the store of this workload", r->path,
+                       (long long)epoch);
+    if (!is_sha256(r->digest))
+        return err_set(err, E_INVALID, "its digest is no sha256");
+    if (!in_range(r->step, CHECKPOINT_NUMBER_MAX) || !in_range(r->bytes, CHECKPOINT_NUMBER_MAX) ||
+        !in_range(r->write_ms, CHECKPOINT_NUMBER_MAX) ||
+        !in_range(r->written_ms, CHECKPOINT_NUMBER_MAX) || !in_range(r->ranks, LIMIT_GANG_MAX))
+        return err_set(err, E_INVALID, "its step, bytes, times or ranks are out of range");
+    return 0;
+}
+
 static void order_checkpoint(struct site *t, struct arena *a, struct run_order *o)
 {
-    const struct meta *m = o->workload->meta;
     const struct workload *w = object_as(o->workload, workload);
     const struct checkpoint_spec *ck = w->spec->checkpoint;
     const struct run_checkpoint *from = w->status->checkpoint;
@@ -179,10 +248,7 @@ static void order_checkpoint(struct site *t, struct arena *a, struct run_order *
     o->resume_step = -1;
     if (!ck)
         return;
-    const char *store = store_told(w);
-    if (*store == '/' || store_is_s3(store))
-        o->checkpoint_dir = arena_printf(a, "%.*s/%s/%s-%s", store_length(store), store,
-                                         m->namespace_, m->name, m->uid);
+    o->checkpoint_dir = checkpoint_base(o->workload, a);
     o->checkpoint_keep = ck->keep > KEEP_LEAST ? ck->keep : KEEP_LEAST;
     o->checkpoint_interval_ms =
         order_interval_ms(t, o->workload, o->placement, from ? from->writeTime : 0);

@@ -186,7 +186,6 @@ static void test_secrets(void **state)
     world_fini(&x);
 }
 
-/* Not every answer of a target repeats its newest checkpoint: it is not forgotten for that. */
 /* 512 Secrets of a megabyte each are no order; the leader says so before it has gathered them. */
 static void test_secrets_that_make_it_too_large(void **state)
 {
@@ -212,26 +211,81 @@ static void test_secrets_that_make_it_too_large(void **state)
     world_fini(&x);
 }
 
+#define SHA "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+static struct run_checkpoint_report told(int64_t step, const char *path)
+{
+    struct run_checkpoint_report r = {.present = true, .step = step, .ranks = 1};
+
+    (void)snprintf(r.path, sizeof r.path, "%s", path);
+    (void)snprintf(r.digest, sizeof r.digest, "%s", SHA);
+    return r;
+}
+
+/* Not every answer of a target repeats its newest checkpoint: it is not forgotten for that. */
 static void test_a_checkpoint_stays_told(void **state)
 {
-    struct driver d = {0};
     struct observation o = {.key = {.uid = "u1", .epoch = 1, .try_ = 1}, .state = RUN_RUNNING};
+    struct world x;
 
     (void)state;
-    o.checkpoint = (struct run_checkpoint_report){.present = true, .step = 40};
+    world_init(&x);
+    struct object *w = workload_of(&x);
+    struct driver d = {.brain = &x.brain, .o = w};
+    o.checkpoint = told(40, "/ck/dev/w-u1/sealed/e1/cut-4.json");
     driver_take_seen(&d, &o);
     o.checkpoint = (struct run_checkpoint_report){0};
     o.state = RUN_ENDED;
     driver_take_seen(&d, &o);
     assert_int_equal(d.seen.state, RUN_ENDED);
     assert_int_equal(d.seen.checkpoint.step, 40);
-    o.checkpoint = (struct run_checkpoint_report){.present = true, .step = 30}; /* it came late */
+    o.checkpoint = told(30, "/ck/dev/w-u1/sealed/e1/cut-3.json"); /* it came late */
     driver_take_seen(&d, &o);
     assert_int_equal(d.seen.checkpoint.step, 40);
     o.key.epoch = 2; /* another epoch has its own */
     o.checkpoint = (struct run_checkpoint_report){0};
     driver_take_seen(&d, &o);
     assert_false(d.seen.checkpoint.present);
+    (void)object_unref(w);
+    world_fini(&x);
+}
+
+/* An agent may be hostile: what it tells is a cut of this workload, in this store and epoch. */
+static void test_a_checkpoint_is_its_own(void **state)
+{
+    static const char *const foreign[] = {
+        "/ck/dev/w-u2/sealed/e2/cut-1.json",     "/ck/dev/w-u1/../w-u2/sealed/e2/cut-1.json",
+        "/ck/dev/w-u1/sealed/e1/cut-1.json",     "/ck/dev/w-u1/sealed/e2/../e2/cut-1.json",
+        "/ck/dev/w-u1/sealed/e2/cut-1.json/x",   "/ck/dev/w-u1/sealed/e2/cut-.json",
+        "/ck/dev/w-u1/e2/0/manifest.json",       "s3://ck/dev/w-u1/sealed/e2/cut-1.json",
+        "/ck/dev/w-u1evil/sealed/e2/cut-1.json", "/old/dev/w-u1/sealed/e2/cut-1.json"};
+    struct run_checkpoint had = {.path = "/old/dev/w-u1/sealed/e1/cut-9.json", .epoch = 1};
+    struct err err;
+    struct world x;
+
+    (void)state;
+    world_init(&x);
+    struct object *w = workload_of(&x);
+    struct run_checkpoint_report r = told(1, "/ck/dev/w-u1/sealed/e2/cut-1.json");
+    assert_int_equal(order_checkpoint_told(w, 2, &r, &err), 0);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        r = told(1, foreign[i]);
+        assert_int_equal(order_checkpoint_told(w, 2, &r, &err), E_FORBIDDEN);
+    }
+    x.w->status->checkpoint = &had; /* its store was edited: the log knows the old one */
+    struct object *moved = workload_of(&x);
+    assert_int_equal(order_checkpoint_told(moved, 2, &r, &err), 0);
+    r = told(-1, "/ck/dev/w-u1/sealed/e2/cut-1.json");
+    assert_int_equal(order_checkpoint_told(w, 2, &r, &err), E_INVALID);
+    r = told(1, "/ck/dev/w-u1/sealed/e2/cut-1.json");
+    r.ranks = 5000;
+    assert_int_equal(order_checkpoint_told(w, 2, &r, &err), E_INVALID);
+    r.ranks = 1;
+    r.digest[10] = 'X';
+    assert_int_equal(order_checkpoint_told(w, 2, &r, &err), E_INVALID);
+    (void)object_unref(w);
+    (void)object_unref(moved);
+    world_fini(&x);
 }
 
 static void count(struct brain *b, enum move_cause cause, enum move_phase from, enum move_phase to,
@@ -288,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint_of_the_order), cmocka_unit_test(test_interval),
         cmocka_unit_test(test_secrets),
         cmocka_unit_test(test_secrets_that_make_it_too_large), cmocka_unit_test(test_a_checkpoint_stays_told),
+        cmocka_unit_test(test_a_checkpoint_is_its_own),
         cmocka_unit_test(test_figures)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
