@@ -166,6 +166,13 @@ struct connector_events {
     void (*reach)(void *arg, bool reachable, const char *session,
                   const char *why); /* session: new one = new id */
     void (*observed)(void *arg, const struct observation *o);
+    /* Whose memory speaks from the reach() on that follows: an agent's state folder. What was given
+     * to another one it does not know: nothing that it says of those runs proves anything. Optional;
+     * "" = not known. */
+    void (*agent)(void *arg, const char *state_id);
+    /* A second agent came with the certificate of the one that is taken, and was turned away: as a
+     * sentence. Told again as often as it comes. Optional. */
+    void (*rival)(void *arg, const char *why);
 };
 
 struct connector;

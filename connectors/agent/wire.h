@@ -10,8 +10,8 @@
 
 enum agent_frame {
     /* session */
-    AF_HELLO = 1,    /* agent: target, version, session, bootId, stateId, cluster, at, inventory,
-                        runs[] */
+    AF_HELLO = 1,    /* agent: target, version, session, bootId, stateId, instance, cluster, at,
+                        inventory, runs[] */
     AF_WELCOME = 2,  /* server: cluster */
     AF_REDIRECT = 3, /* server: address of the leader; it closes then */
     AF_REFUSED = 4,  /* server: text; it closes then */
@@ -74,6 +74,7 @@ cJSON *wire_observation(const struct observation *o);
 /* Key, state and proof of it alone. */
 cJSON *wire_listed(const struct observation *o);
 #define WIRE_LISTED_MAX (64 + RUN_KEY_MAX)
+#define WIRE_WORKER_MAX 512 /* of an order: rank, node, devices */
 int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *err) MUST_CHECK;
 
 #endif

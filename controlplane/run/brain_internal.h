@@ -88,6 +88,10 @@ struct site { /* one Target document, and the connector that drives it */
     bool told, told_reachable; /* what the state was told last in this term */
     uint64_t session;          /* counts sessions in this process; 0 = never reached in this term */
     char session_id[64], why[256], error[256];
+    /* Whose memory speaks for it, "" = not known; why another one was turned away, "" = nobody was;
+     * and of both, what the state was told last. */
+    char agent[64], rival[512], told_agent[64], told_rival[512];
+    uint64_t rival_ms; /* when that one came last */
     uint64_t last_contact_ms, lost_at_ms;
     struct timer silence, renew, facts_timer;
     struct site_facts { /* facts.c: what is told of nodes, and not in the log yet */
@@ -249,6 +253,8 @@ void site_pace(struct site *t, uint64_t lease_ms); /* renewals come in time for 
  * ------------------------------------------------------------------------------------------------- */
 void site_facts_init(struct site *t);
 void site_facts_drop(struct site *t);
+/* Reach, agent or rival are not as the state was told last. */
+bool site_facts_differ(const struct site *t);
 void site_facts_soon(struct site *t); /* its reach is told */
 void site_inventory_ask(struct site *t);
 /* Told by its connector: all there are, or some. */
@@ -289,6 +295,9 @@ void drivers_drop(struct brain *b);
 void driver_observed(struct site *t, const struct observation *o);
 /* All of that target are renewed from now on; returns those to which another lease is offered. */
 size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max);
+/* Who speaks for the target now is not who was given this run: another state folder. It knows
+ * nothing of it, so whatever it says of it proves nothing. */
+bool driver_estranged(const struct driver *d, const struct site *t);
 struct driver *driver_find(struct brain *b, const char *uid);
 void driver_tick(struct driver *d);
 /* ---- observed.c

@@ -1,6 +1,6 @@
 /* core/v1 Events of placements, moves and ends, for people: `hanse describe`, `kubectl describe`.
  *
- * One object for each workload and reason, counted up; they go with their workload. Must never hold
+ * One object for each workload (or target) and reason, counted up; they go with it. Must never hold
  * anything up: what does not fit is dropped, what is refused is forgotten. */
 #include "controlplane/run/brain_internal.h"
 
@@ -15,6 +15,7 @@
 
 struct told { /* an event that waits for the next flush */
     struct list link;
+    enum kind_id kind;
     char ns[64], name[256], uid[64];
     const char *reason; /* static */
     bool warning;
@@ -25,8 +26,9 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
                                    const char *uid, const char *reason, const char *fmt, ...)
 {
     static const char *const warnings[] = {
-        "TargetUnreachable", "NotReplaced",      "Stopped",          "Failed",
-        "MoveFailed",        "StoreNotSearched", "CheckpointRefused"};
+        "TargetUnreachable", "NotReplaced",      "Stopped",           "Failed",
+        "MoveFailed",        "StoreNotSearched", "CheckpointRefused", "TwoAgents",
+        "AgentReplaced"};
     struct events *e = &b->events;
     struct told *t;
     va_list ap;
@@ -34,6 +36,7 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
     if (e->n == EVENTS_MAX)
         return;
     t = mem_new(struct told);
+    t->kind = KIND_WORKLOAD;
     (void)snprintf(t->ns, sizeof t->ns, "%s", ns);
     (void)snprintf(t->name, sizeof t->name, "%s", name);
     (void)snprintf(t->uid, sizeof t->uid, "%s", uid);
@@ -155,10 +158,51 @@ static void of_migration(struct brain *b, const struct object *o,
     }
 }
 
+/* Of a Target, which has no namespace: where what is Hanse's own is. */
+static void of_target(struct brain *b, const struct object *o, const char *reason,
+                      const char *message)
+{
+    const struct meta *m = o->meta;
+    unsigned n = b->events.n;
+
+    tell(b, "hanse-system", m->name, m->uid, reason, "%.500s", message);
+    if (b->events.n > n)
+        container_of(b->events.waiting.prev, struct told, link)->kind = KIND_TARGET;
+}
+
+static const struct condition *one_agent(const struct target_status *s)
+{
+    for (uint32_t i = 0; s && i < s->n_conditions; i++)
+        if (!strcmp(s->conditions[i].type, "OneAgent"))
+            return &s->conditions[i];
+    return NULL;
+}
+
+static void of_agents(struct brain *b, const struct object *o, const struct target_status *was,
+                      const struct target_status *s)
+{
+    const struct condition *now = one_agent(s), *before = one_agent(was);
+    char text[400];
+
+    if (now && now->status == COND_FALSE && (!before || before->status != COND_FALSE))
+        of_target(b, o, "TwoAgents", now->message);
+    if (!was || !s || !*was->agent || !strcmp(was->agent, s->agent))
+        return;
+    (void)snprintf(text, sizeof text,
+                   "state folder %.12s speaks for it instead of %.12s, and knows nothing of what that "
+                   "one runs: those runs are Unknown until their leases are over. Once the old "
+                   "machine is known to be off: hanse fence WORKLOAD",
+                   s->agent, was->agent);
+    of_target(b, o, "AgentReplaced", text);
+}
+
 void events_change(struct brain *b, const struct change *c)
 {
     if (!c->after)
         return;
+    if (c->kind == KIND_TARGET && c->before)
+        of_agents(b, c->after, object_as(c->before, target)->status,
+                  object_as(c->after, target)->status);
     if (c->kind == KIND_WORKLOAD) {
         const struct workload_status *s = object_as(c->after, workload)->status;
         const struct workload_status *was =
@@ -248,7 +292,7 @@ const char *events_uid(struct brain *b, struct arena *a)
 static struct event *event_first(struct brain *b, const struct told *t, const char *name,
                                  int64_t now, struct arena *a)
 {
-    const struct kind *k = kind_by_id(KIND_WORKLOAD);
+    const struct kind *k = kind_by_id(t->kind);
     struct event *e = arena_new(a, struct event);
     struct owner_ref *owner = arena_new(a, struct owner_ref);
 
@@ -264,7 +308,7 @@ static struct event *event_first(struct brain *b, const struct told *t, const ch
     e->involvedObject->apiVersion = kind_api_version(k);
     e->involvedObject->kind = k->kind;
     e->involvedObject->name = t->name;
-    e->involvedObject->namespace_ = t->ns;
+    e->involvedObject->namespace_ = k->namespaced ? t->ns : "";
     e->involvedObject->uid = t->uid;
     e->source = arena_new(a, struct event_source);
     e->source->component = "hanse";

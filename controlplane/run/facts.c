@@ -121,8 +121,14 @@ static void facts_answered(void *arg, const struct result *r, const struct err *
     facts_next(t);
     if (f->again && t->reachable && !f->proposing)
         inventory_ask(t);
-    if (t->told_reachable != t->reachable)
+    if (site_facts_differ(t))
         timer_start(&t->facts_timer, FACTS_EVERY_MS);
+}
+
+bool site_facts_differ(const struct site *t)
+{
+    return t->told_reachable != t->reachable || strcmp(t->told_agent, t->agent) != 0 ||
+           strcmp(t->told_rival, t->rival) != 0;
 }
 
 enum facts_kind { FACTS_SOME, FACTS_ALL, FACTS_GONE };
@@ -143,6 +149,12 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
     (void)snprintf(c.facts.target, sizeof c.facts.target, "%s", t->name);
     (void)snprintf(c.facts.session, sizeof c.facts.session, "%s", t->session_id);
     (void)snprintf(c.facts.why, sizeof c.facts.why, "%s", t->why);
+    (void)snprintf(t->told_agent, sizeof t->told_agent, "%s", t->agent);
+    (void)snprintf(t->told_rival, sizeof t->told_rival, "%s", t->rival);
+    if (root_feature_level(t->brain->root) >= FEATURE_GRANTS) {
+        (void)snprintf(c.facts.agent, sizeof c.facts.agent, "%s", t->agent);
+        (void)snprintf(c.facts.rival, sizeof c.facts.rival, "%s", t->rival);
+    }
     t->facts.proposing = true;
     brain_propose(t->brain, &c, facts_answered, t);
 }
@@ -240,7 +252,7 @@ static void facts_send(void *arg)
     facts_next(t);
     if (t->facts.again)
         inventory_ask(t);
-    if (!t->facts.proposing && (!t->told || t->told_reachable != t->reachable))
+    if (!t->facts.proposing && (!t->told || site_facts_differ(t)))
         facts_propose(t, NULL, 0, FACTS_SOME);
 }
 

@@ -21,6 +21,7 @@
 #define BRAKE_WINDOW_MS 60000
 #define REFUSED_MIN_MS 250
 #define REFUSED_MAX_MS 30000
+#define RIVAL_GONE_MS 60000 /* who was turned away comes again after 10 s at most */
 
 struct site *site_find(struct brain *b, const char *name)
 {
@@ -126,7 +127,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
         }
         t->reachable = true;
         site_inventory_ask(t);
-        if (was_suspect || !t->told || !t->told_reachable)
+        if (was_suspect || !t->told || site_facts_differ(t))
             site_facts_soon(t);
         if (!t->listed)
             site_sweep(t);
@@ -140,6 +141,31 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
     drivers_tick_target(t);
 }
 
+static void on_agent(void *arg, const char *state_id)
+{
+    struct site *t = arg;
+
+    (void)snprintf(t->agent, sizeof t->agent, "%s", state_id);
+}
+
+static void on_rival(void *arg, const char *why)
+{
+    struct site *t = arg;
+
+    t->rival_ms = loop_now_ms(t->brain->loop);
+    (void)snprintf(t->rival, sizeof t->rival, "%s", why);
+    if (t->brain->leads && !t->brain->closing && site_facts_differ(t))
+        site_facts_soon(t);
+}
+
+static void rival_look(struct site *t)
+{
+    if (!*t->rival || loop_now_ms(t->brain->loop) - t->rival_ms < RIVAL_GONE_MS)
+        return;
+    t->rival[0] = '\0';
+    site_facts_soon(t);
+}
+
 static void on_observed(void *arg, const struct observation *o)
 {
     struct site *t = arg;
@@ -147,8 +173,11 @@ static void on_observed(void *arg, const struct observation *o)
     t->last_contact_ms = loop_now_ms(t->brain->loop);
     driver_observed(t, o);
 }
-static const struct connector_events events = {
-    .nodes = on_nodes, .reach = on_reach, .observed = on_observed};
+static const struct connector_events events = {.nodes = on_nodes,
+                                               .reach = on_reach,
+                                               .observed = on_observed,
+                                               .agent = on_agent,
+                                               .rival = on_rival};
 
 /* ---- leases
  * --------------------------------------------------------------------------------------------------------------
@@ -202,6 +231,7 @@ static void renew(void *arg)
     struct brain *b = t->brain;
 
     renew_later(t);
+    rival_look(t);
     if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
         site_sweep(t);
     if (!t->reachable || t->confirming || list_empty(&t->drivers))

@@ -67,7 +67,8 @@ static const struct record_field run_fields[] = {HEAD(run_cmd),
                                                  FIELD(run_cmd, 18, W_INT, proof),
                                                  FIELD(run_cmd, 19, W_STR, reason),
                                                  FIELD(run_cmd, 20, W_STR, message),
-                                                 FIELD(run_cmd, 21, W_BOOL, requeue)};
+                                                 FIELD(run_cmd, 21, W_BOOL, requeue),
+                                                 FIELD(run_cmd, 40, W_STR, agent)};
 static const struct record_field facts_fields[] = {HEAD(facts_cmd),
                                                    FIELD(facts_cmd, 10, W_STR, target),
                                                    FIELD(facts_cmd, 11, W_STR, session),
@@ -75,7 +76,9 @@ static const struct record_field facts_fields[] = {HEAD(facts_cmd),
                                                    FIELD(facts_cmd, 13, W_BOOL, reachable),
                                                    FIELD(facts_cmd, 14, W_STR, why),
                                                    FIELD(facts_cmd, 15, W_BOOL, complete),
-                                                   FIELD(facts_cmd, 16, W_BOOL, gone)};
+                                                   FIELD(facts_cmd, 16, W_BOOL, gone),
+                                                   FIELD(facts_cmd, 40, W_STR, agent),
+                                                   FIELD(facts_cmd, 41, W_STR, rival)};
 static const struct record_field member_fields[] = {
     HEAD(member_cmd),
     FIELD(member_cmd, 10, W_U64, member.id),

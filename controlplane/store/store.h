@@ -239,6 +239,8 @@ struct run_cmd {
      * was acknowledged. From FEATURE_GRANTS on, before that NULL. */
     struct lease_grant *grant;
     bool requeue; /* with ENDED / ABSENT: the run was stopped to be placed again */
+    char agent[64]; /* DISPATCH: state folder of the agent that it is given to; "" = not known.
+                       From FEATURE_GRANTS on */
 };
 
 /* Steps of a migration (move.def says from which phase to which each may go; enum move_phase names
@@ -290,6 +292,8 @@ struct facts_cmd {
     char target[256], session[64];
     bool reach_told, reachable;
     char why[256];
+    char agent[64], rival[512]; /* with reach_told, from FEATURE_GRANTS on: who speaks for it; why
+                                   another one was turned away, "" = nobody was */
     bool complete;      /* nodes that are not listed are gone */
     bool gone; /* those that are listed are gone, told by metadata.name alone; FEATURE_GRANTS */
     struct node *nodes; /* metadata.name "TARGET.NODE", spec, status.health */

@@ -59,17 +59,21 @@ int fuzz_agent(const uint8_t *data, size_t size)
     static const struct loop_ops loop_ops = {.now_ms = now_ms, .wake_at = wake_at};
     static const struct stream_ops stream_ops = {.write = sink, .abort = over};
     static const struct connector_events events = {.nodes = nodes, .observed = observed};
+    static struct object *target;
     struct meta meta = {.name = "t1"};
-    struct object target = {.kind = kind_by_id(KIND_TARGET), .meta = &meta};
+    struct target_spec spec = {.type = TARGET_AGENT};
+    struct target body = {.metadata = &meta, .spec = &spec};
     struct connector *c = NULL;
     struct err err;
 
+    if (!target)
+        target = object_make(kind_by_id(KIND_TARGET), &body);
     memset(&fz, 0, sizeof fz);
     fz.loop.ops = &loop_ops;
     fz.stream = (struct stream){.ops = &stream_ops, .loop = &fz.loop};
     (void)snprintf(fz.stream.peer.name, sizeof fz.stream.peer.name, "agent:t1");
     struct connector_env env = {.loop = &fz.loop, .events = &events};
-    INV(connector_agent_ops.create(&env, &target, &c, &err) == 0);
+    INV(connector_agent_ops.create(&env, target, &c, &err) == 0);
     INV(connector_agent_attach(c, &fz.stream, &err) == 0);
     if (fz.stream.ev->data)
         fz.stream.ev->data(&fz.stream, data, size, fz.stream.arg);

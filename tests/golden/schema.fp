@@ -72,6 +72,7 @@ target_status 3 11 class_count
 target_status 4 6 -
 target_status 5 1 -
 target_status 6 0 -
+target_status 20 0 -
 gpu 1 1 -
 gpu 2 0 -
 gpu 3 0 -
@@ -321,6 +322,7 @@ intent 6 0 -
 intent 7 10 lease_grant
 intent 8 10 lease_grant
 intent 9 0 -
+intent 20 0 -
 run_checkpoint 1 1 -
 run_checkpoint 2 6 -
 run_checkpoint 3 0 -

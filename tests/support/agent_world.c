@@ -221,8 +221,25 @@ static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complet
     (void)snprintf(x->node_name, sizeof x->node_name, "%s", nodes[0].metadata->name);
 }
 
-static const struct connector_events events = {
-    .nodes = on_nodes, .reach = on_reach, .observed = on_observed};
+static void on_agent(void *arg, const char *state_id)
+{
+    struct agent_side *x = arg;
+
+    (void)snprintf(x->memory, sizeof x->memory, "%s", state_id);
+}
+
+static void on_rival(void *arg, const char *why)
+{
+    struct agent_side *x = arg;
+
+    (void)snprintf(x->rival, sizeof x->rival, "%s", why);
+}
+
+static const struct connector_events events = {.nodes = on_nodes,
+                                               .reach = on_reach,
+                                               .observed = on_observed,
+                                               .agent = on_agent,
+                                               .rival = on_rival};
 
 static void on_accept(struct listener *li, struct stream *s, void *arg)
 {
@@ -260,24 +277,39 @@ static void renew_tick(void *arg)
 }
 
 /* ---- agents ---- */
+static pid_t agent_fork(const struct agent_side *x, const char *cert, const char *state,
+                        const char *log)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* what whoever runs this test holds */
+        if (log || !getenv("HANSE_TEST_VERBOSE")) {
+            int out = open(log ? log : "/dev/null", O_RDWR | O_CREAT | O_APPEND, 0600);
+            (void)dup2(out, 2);
+        }
+        (void)execl("/proc/self/exe", "hanse", "agent", "--server", A.address, "--target",
+                    x->target, "--state", state, "--cert", path("%s.crt", cert), "--key",
+                    path("%s.key", cert), "--ca", path("ca.crt"), "--inventory",
+                    path("%s.yaml", x->target), (char *)NULL);
+        _exit(99);
+    }
+    return pid;
+}
+
 void agent_begin_as(unsigned side, const char *cert)
 {
     struct agent_side *x = &A.side[side];
 
-    x->agent = fork();
-    assert_true(x->agent >= 0);
-    if (x->agent == 0) {
-        (void)close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* what whoever runs this test holds */
-        if (!getenv("HANSE_TEST_VERBOSE")) {
-            int null = open("/dev/null", O_RDWR);
-            (void)dup2(null, 2);
-        }
-        (void)execl("/proc/self/exe", "hanse", "agent", "--server", A.address, "--target",
-                    x->target, "--state", path("state-%s", x->target), "--cert",
-                    path("%s.crt", cert), "--key", path("%s.key", cert), "--ca", path("ca.crt"),
-                    "--inventory", path("%s.yaml", x->target), (char *)NULL);
-        _exit(99);
-    }
+    x->agent = agent_fork(x, cert, path("state-%s", x->target), NULL);
+}
+
+pid_t agent_second(unsigned side, const char *state)
+{
+    const struct agent_side *x = &A.side[side];
+
+    return agent_fork(x, x->target, path("%s", state), path("%s.log", state));
 }
 
 void agent_begin(unsigned side)

@@ -31,6 +31,8 @@ struct agent_side {
     struct stream *stream;
     pid_t agent;
     bool reachable, refuse; /* refuse: sessions are turned away */
+    char memory[64];        /* whose state folder speaks for it */
+    char rival[512];        /* why a second one was turned away */
     size_t nodes;           /* that it told last, and the first of them */
     char node_name[128];
 };
@@ -63,6 +65,9 @@ int agent_world_teardown(void **state);
 void agent_begin(unsigned side);
 /* With the certificate of that name; waits for nothing. */
 void agent_begin_as(unsigned side, const char *cert);
+/* A second agent for the target of that side, with its certificate and a state folder of this name;
+ * its pid. It says what it says into NAME.log. */
+pid_t agent_second(unsigned side, const char *state);
 void agent_end(unsigned side, int signo);
 /* Ends the session, and turns new ones away until on is false. */
 void agent_cut_off(unsigned side, bool on);

@@ -12,24 +12,42 @@
 #define HUB_NODES_MAX 5000                       /* of one target */
 #define HUB_NODES_BYTES_MAX ((size_t)96 << 20) /* of them, as they are kept until the last page */
 
+/* An agent that is not the one which spoke for the target last waits so long for that one. */
+#define HUB_PATIENCE_MS 15000
+/* Who is heard so long after another one has asked lives: they are two. Longer than a beat, so that
+ * nothing which was on its way already counts. */
+#define HUB_ALIVE_MS 1500
+#define HUB_GUESTS_MAX 4
+
 #define HUB_BEATS 8
 /* A quorum round that took longer than this must not be followed by renew(): a lease counts from a
  * beat that is at least so old, and so came before the round began. */
 #define HUB_ROUND_MAX_MS 500
 
-struct hub {
-    struct connector base; /* first */
-    struct stream *stream; /* the session's; NULL = none */
+struct hub_session { /* one agent that has dialed in: the one that is taken, or a guest */
+    struct list link; /* of guests */
+    struct hub *hub;
+    struct stream *stream;
     struct frame_reader reader;
-    bool hello;
-    char session[64];
-    uint64_t heard_ms;
-    struct timer silence;
-    uint64_t next_id;
+    uint64_t heard_ms, asked_ms; /* asked: its HELLO came */
+    struct timer look;
     struct hub_beat { /* the agent's clock in its last beats, and ours when they came; [0] is the
                          newest */
         uint64_t at_ms, received_ms;
     } beats[HUB_BEATS];
+    cJSON *hello; /* of a guest: looked at when it is taken */
+    /* Its state folder, its machine's boot, its process; "" of agents that do not tell. */
+    char state[48], boot[64], instance[40];
+};
+struct hub {
+    struct connector base; /* first */
+    struct hub_session *session; /* that is taken; NULL = none */
+    struct stream *stream;       /* the session's; NULL = none */
+    bool hello;                  /* it is taken, calls can be made */
+    char id[64];                 /* of the session */
+    char expected[48];           /* the state folder that spoke for the target last; "" = any */
+    struct list guests;
+    uint64_t next_id;
     struct list calls, streams;
     struct hub_pages { /* an inventory that has not come whole yet */
         struct arena *arena;
@@ -62,8 +80,11 @@ struct exec_session { /* logs or exec */
     bool paused;
 };
 
+struct hub *hub_of(struct connector *c);
+/* hub_session.c */
 /* What a lease that is granted now counts from, on the agent's clock. */
 uint64_t hub_lease_from(const struct hub *h);
+void hub_sessions_end(struct hub *h, const char *why);
 
 /* hub_calls.c */
 void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,

@@ -7,6 +7,8 @@
 
 /* A larger one runs all the same; only it cannot be made again from what its target keeps. */
 #define DOCUMENT_MAX (1u << 20)
+/* Beside the order itself, in one frame: where it has no room, it does not go along. */
+#define DOCUMENT_ROOM (FRAME_BODY_MAX - LIMIT_ORDER_MAX_BYTES - 65536)
 
 static int signal_number(const char *name, struct err *err)
 {
@@ -68,7 +70,7 @@ static void order_document(cJSON *j, const struct object *workload)
     cJSON *d = object_to_json(workload);
     char *text = cJSON_PrintUnformatted(d);
 
-    if (text && strlen(text) <= DOCUMENT_MAX)
+    if (text && strlen(text) <= DOCUMENT_MAX && json_text_bytes(text) <= DOCUMENT_ROOM)
         cJSON_AddStringToObject(j, "document", text);
     cJSON_free(text);
     cJSON_Delete(d);

@@ -27,6 +27,38 @@ static int state_id_open(struct agent *a, struct err *err)
     return file_write(a->loop, path, a->state_id, strlen(a->state_id), 0600, err);
 }
 
+/* A state folder speaks for the runs of one place: one machine, one path. A copy of it would find
+ * none of their shims, end what it finds of them, and call that their end. Says so ahead of
+ * anything else. A machine without a machine-id is not told apart from others. */
+static int state_home_check(struct agent *a, struct err *err)
+{
+    char path[AGENT_PATH_MAX], home[AGENT_PATH_MAX];
+    AUTO_BUF machine, was;
+    struct err why;
+
+    buf_init(&machine, 128);
+    buf_init(&was, AGENT_PATH_MAX);
+    if (file_read(a->loop, "/etc/machine-id", 64, &machine, NULL) < 0 || !machine.n)
+        buf_reset(&machine);
+    (void)snprintf(home, sizeof home, "%.*s %s\n",
+                   machine.n ? (int)strspn(machine.p, "0123456789abcdef") : 0,
+                   machine.n ? machine.p : "", a->cfg.state_dir);
+    (void)snprintf(path, sizeof path, "%s/home", a->cfg.state_dir);
+    int rc = file_read(a->loop, path, AGENT_PATH_MAX - 1, &was, &why);
+    if (rc == E_NOTFOUND)
+        return file_write(a->loop, path, home, strlen(home), 0600, err);
+    if (rc < 0)
+        return err_set(err, rc, "%s", why.text);
+    if (was.n == strlen(home) && memcmp(was.p, home, was.n) == 0)
+        return 0;
+    return err_set(err, E_USAGE,
+                   "%s was copied: it belongs to \"%.*s\" (machine, folder), and what it runs does "
+                   "not run here. Begin with an empty --state; if it was moved, and no agent uses the "
+                   "old one, remove %s",
+                   a->cfg.state_dir, (int)strcspn(was.n ? was.p : "", "\n"), was.n ? was.p : "",
+                   path);
+}
+
 static int state_open(struct agent *a, struct err *err)
 {
     const char *dir = a->cfg.state_dir;
@@ -43,6 +75,8 @@ static int state_open(struct agent *a, struct err *err)
     (void)snprintf(path, sizeof path, "%s/lock", dir);
     if (rc == 0 && (rc = file_lock(a->loop, path, err)) == E_BUSY)
         (void)err_prefix(err, "another agent uses %s: give each agent a --state of its own: ", dir);
+    if (rc == 0)
+        rc = state_home_check(a, err);
     (void)snprintf(path, sizeof path, "%s/s", dir);
     if (rc == 0)
         rc = file_mkdir(a->loop, path, 0700, err);
@@ -72,6 +106,8 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
     list_init(&a->streams);
     store_jobs_init(a);
     cfg->os->ops->boot_id(cfg->os, a->boot_id);
+    (void)snprintf(a->instance, sizeof a->instance, "%016llx",
+                   (unsigned long long)loop_random_u64(l));
     timer_init(&a->dial, l, NULL, NULL);
     timer_init(&a->beat, l, NULL, NULL);
     timer_init(&a->orphans, l, NULL, NULL);

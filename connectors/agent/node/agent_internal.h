@@ -13,7 +13,6 @@
 #define AGENT_PATH_MAX 512
 #define AGENT_RUNS_MAX 5000  /* that live */
 #define AGENT_ENDED_KEPT 256 /* ended runs whose folder stays, for logs */
-_Static_assert((AGENT_RUNS_MAX + AGENT_ENDED_KEPT) * WIRE_LISTED_MAX < FRAME_BODY_MAX, "a LIST fits");
 #define AGENT_ORDER_MAX (LIMIT_ORDER_MAX_BYTES + 4096) /* with what the agent adds */
 #define AGENT_BOOK_MAX 100000 /* uids that it remembers to refuse */
 #define AGENT_BOOK_BUCKETS 8192
@@ -142,6 +141,7 @@ struct agent {
     uint64_t ended_seq;
     char boot_id[64], state_id[40];
     char cluster[CLUSTER_UID_MAX]; /* that it serves, as the last welcome told; "" = none yet */
+    char instance[24]; /* of this process: two of one state folder are told apart */
     /* the latest renewal: a shim that is dialed later gets it, too */
     uint64_t renew_from_ms, renew_lease_ms;
     /* session (session.c) */
@@ -205,7 +205,12 @@ const char *run_cluster(const struct run *r); /* "" = not known */
 bool run_renewable(const struct run *r);      /* by the hub that has welcomed us */
 /* From now on it belongs to that cluster; durable on 0. */
 int run_claim(struct run *r, const char *cluster, struct err *err) MUST_CHECK;
-#define LISTED_WORKERS_MAX 20000
+#define LISTED_WORKERS_MAX 8000
+#define LISTED_MAX (WIRE_LISTED_MAX + CLUSTER_UID_MAX + 64 + 256 + 96) /* without its workers */
+_Static_assert((AGENT_RUNS_MAX + AGENT_ENDED_KEPT) * LISTED_MAX +
+                       LISTED_WORKERS_MAX * WIRE_WORKER_MAX <
+                   FRAME_BODY_MAX,
+               "a LIST fits");
 /* As AF_LIST tells it. *room: workers that the frame still has room for; without it they are not
  * told. */
 cJSON *run_listing(const struct run *r, size_t *room);

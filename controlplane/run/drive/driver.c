@@ -20,6 +20,9 @@
 #define LOOK_AGAIN_MS 1000
 /* A place is held elsewhere only for the last part of a long wait. */
 #define REPLACE_AHEAD_MS 600000
+#define AGENT_REPLACED                                                                             \
+    "an agent with another state folder speaks for its target, and knows nothing of it: it may "   \
+    "still run. Once its old machine is known to be off: hanse fence"
 
 static void driver_free(struct driver *d);
 
@@ -247,7 +250,7 @@ size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, 
 
     list_for_each (it, &t->drivers) {
         struct driver *d = container_of(it, struct driver, seat);
-        if (!d->o)
+        if (!d->o || driver_estranged(d, t)) /* the others' renewal is none of it */
             continue;
         lease_renewed(d, sent_ms);
         lease_pace(d);
@@ -255,13 +258,22 @@ size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, 
     }
     size_t first = all > max ? t->renewals * max % all : 0; /* all come in turn */
     list_for_each (it, &t->drivers) {
-        if (!lease_offered(container_of(it, struct driver, seat), &o))
+        const struct driver *d = container_of(it, struct driver, seat);
+        if (driver_estranged(d, t) || !lease_offered(d, &o))
             continue;
         if ((i + all - first) % all < max)
             ret[n++] = o;
         i++;
     }
     return n;
+}
+
+bool driver_estranged(const struct driver *d, const struct site *t)
+{
+    const struct intent *in = d->o ? status_of(d)->intent : NULL;
+
+    return t && t->reachable && in && *in->agent && *t->agent && strcmp(in->agent, t->agent) != 0 &&
+           !PLANTED("run.any-agent");
 }
 
 /* ---- what is wanted
@@ -404,11 +416,31 @@ static bool report_seen(struct driver *d)
     return false;
 }
 
+/* Out of reach, or in reach of somebody who does not know it: the step to Unknown was proposed. */
+static bool driver_lost(struct driver *d, const struct site *t)
+{
+    if (t && !t->suspect && !driver_estranged(d, t))
+        return false;
+    if (t && !t->suspect)
+        driver_step(d, STEP_UNKNOWN, "AgentReplaced", AGENT_REPLACED);
+    else
+        driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
+    return true;
+}
+
 static void tick_live(struct driver *d, struct site *t)
 {
     bool requeue = false, own = d->own_epoch == d->key.epoch && d->own_try == d->key.try_;
     const char *why;
 
+    if (own && status_of(d)->phase == PHASE_DISPATCHING && driver_estranged(d, t)) {
+        d->own_epoch = 0; /* it never left this process: there is nothing that could run */
+        d->seen = (struct observation){.key = d->key,
+                                       .state = RUN_ABSENT,
+                                       .proof = PROOF_NEVER_STARTED,
+                                       .reason = "AgentReplaced"};
+        d->has_seen = true;
+    }
     if (report_seen(d))
         return;
     why = end_wanted(d, t, &requeue);
@@ -416,10 +448,8 @@ static void tick_live(struct driver *d, struct site *t)
         driver_step(d, requeue ? STEP_QUIESCE : STEP_STOP, why, "");
         return;
     }
-    if (!t || t->suspect) {
-        driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
+    if (driver_lost(d, t))
         return;
-    }
     if (!t->reachable)
         return;
     if (status_of(d)->phase == PHASE_DISPATCHING && own) {
@@ -452,10 +482,8 @@ static void tick_quiescing(struct driver *d, struct site *t)
         driver_step(d, STEP_STOP, "Deleted", "");
         return;
     }
-    if (!t || t->suspect) {
-        driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
+    if (driver_lost(d, t))
         return;
-    }
     if (!t->reachable)
         return;
     uint64_t now = loop_now_ms(d->brain->loop);
@@ -515,7 +543,7 @@ static void tick_unknown(struct driver *d, struct site *t)
         driver_step_end(d, STEP_ABSENT, true);
         return;
     }
-    if (t && t->reachable) {
+    if (t && t->reachable && !driver_estranged(d, t)) {
         if (d->has_seen && d->found_session == t->session && d->seen.state != RUN_UNKNOWN)
             driver_step(d, STEP_SEEN, "Running", "its target is in reach again");
         else

@@ -112,6 +112,10 @@ static void run_fill(struct driver *d, union command *c)
     (void)snprintf(r->uid, sizeof r->uid, "%s", d->uid);
     r->epoch = d->key.epoch;
     r->try_ = d->key.try_ + (r->step == STEP_DISPATCH);
+    if (r->step == STEP_DISPATCH && root_feature_level(d->brain->root) >= FEATURE_GRANTS) {
+        const struct site *t = site_find(d->brain, d->target);
+        (void)snprintf(r->agent, sizeof r->agent, "%s", t ? t->agent : "");
+    }
 }
 
 void driver_propose(struct driver *d, union command *c)
@@ -352,6 +356,10 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         d->call_key.try_ != d->key.try_) {
         driver_tick(d);
         return;
+    }
+    if (driver_estranged(d, t)) { /* whatever it answers, it is not who was asked to run it */
+        out = OUT_UNKNOWN;
+        seen = NULL;
     }
     if (out == OUT_DONE && same && !(d->has_seen && d->seen.state == RUN_ENDED))
         driver_take_seen(d, seen);

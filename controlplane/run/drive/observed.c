@@ -62,6 +62,8 @@ void driver_take_seen(struct driver *d, const struct observation *o)
     bool same = d->has_seen && d->seen.key.epoch == o->key.epoch;
     struct err err;
 
+    if (driver_estranged(d, site_find(d->brain, d->target)))
+        return;
     d->seen = *o;
     d->has_seen = true;
     if (o->checkpoint.present &&

@@ -198,6 +198,18 @@ static void target_count(struct txn *t, const char *target, struct target_status
     qsort(s->gpus, s->n_gpus, sizeof *s->gpus, by_class);
 }
 
+/* One agent speaks for it, and no other one tried to since it was last said. */
+static void agent_tell(struct txn *t, const struct facts_cmd *c, struct target_status *s)
+{
+    if (*c->agent)
+        s->agent = c->agent;
+    if (*c->rival)
+        txn_condition(t, &s->conditions, &s->n_conditions, "OneAgent", COND_FALSE, "TwoAgents",
+                      c->rival);
+    else if (s->agent && *s->agent)
+        txn_condition(t, &s->conditions, &s->n_conditions, "OneAgent", COND_TRUE, "OneAgent", "");
+}
+
 static void target_tell(struct txn *t, const struct facts *f, const struct object *o)
 {
     const struct facts_cmd *c = f->c;
@@ -217,6 +229,8 @@ static void target_tell(struct txn *t, const struct facts *f, const struct objec
             s->lastContact = t->now;
         if (*c->session)
             s->session = c->session;
+        if (root_feature_level(t->w) >= FEATURE_GRANTS)
+            agent_tell(t, c, s);
     }
     if (f->changed > 0 || (c->complete && s->inventoryRevision == 0)) {
         target_count(t, c->target, s);

@@ -241,6 +241,7 @@ static int step_dispatch(struct txn *t, struct run *x)
     in->key = arena_printf(t->a, "%s.%lld.%lld", x->o->meta->uid, (long long)x->s->epoch,
                            (long long)in->try_);
     in->reason = in->store = "";
+    in->agent = root_feature_level(t->w) >= FEATURE_GRANTS ? x->c->agent : "";
     x->s->intent = in;
     x->s->resumedFrom = x->s->checkpoint ? x->s->checkpoint->name : "";
     x->s->resumedStep = x->s->checkpoint ? x->s->checkpoint->step : 0;

@@ -3,6 +3,11 @@
 #include "tests/sim/federation/sim_federation.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#define OPERATOR_EVERY_MS 3000
+#define FORGET_LOOKS 150
+#define FORGET_LOOK_MS 20
 
 static uint64_t below(struct fed *f, uint64_t n)
 {
@@ -278,6 +283,69 @@ static void room_down(struct fed *f, unsigned i, bool power)
         sim_room_agent(f->rooms[i], false);
     later(f, 100 + below(f, power ? 9000 : 5000), room_back, x);
 }
+static void fence_answered(void *arg, const struct err *err)
+{
+    (void)arg;
+    (void)err; /* looked at again */
+}
+/* An operator who looks at the machines: what is dead there for certain is fenced. */
+static bool fence_each(const struct object *o, void *arg)
+{
+    struct fed *f = arg;
+    const struct workload_status *s = object_as(o, workload)->status;
+    struct sim_member *m = f->members[fed_leader(f)];
+    bool lost = false;
+    unsigned alive = 0;
+    char memory[64];
+
+    for (unsigned i = 0; i < FED_ROOMS; i++) {
+        const struct sim_room *r = f->rooms[i];
+        alive += sim_room_alive(r, o->meta->uid);
+        (void)snprintf(memory, sizeof memory, "%s-memory-%llu", r->name,
+                       (unsigned long long)r->memory);
+        lost |= s->placement && !strcmp(s->placement->target, r->name) && s->intent &&
+                *s->intent->agent && strcmp(s->intent->agent, memory) != 0;
+    }
+    if (s->phase == PHASE_UNKNOWN && lost && !alive && m && m->brain)
+        brain_fence(m->brain, o->meta->namespace_, o->meta->name, "operator", fence_answered, f);
+    return true;
+}
+static void operator_looks(void *arg)
+{
+    struct fed *f = arg;
+    struct root *r = fed_newest(f);
+
+    if (r)
+        root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, fence_each, f);
+    (void)root_unref(r);
+    sim_at(f->w, sim_now_ms(f->w) + OPERATOR_EVERY_MS, operator_looks, f);
+}
+static bool room_starts_one(const struct sim_room *r)
+{
+    list_for_each (it, &r->runs)
+        if (container_of(it, struct sim_run, link)->state == RUN_STARTING)
+            return true;
+    return false;
+}
+/* At the worst moment, if it comes: one begins, and the log does not know yet that it runs. */
+static void memory_lost(void *arg)
+{
+    struct fault *x = arg;
+    struct fed *f = x->f;
+    struct sim_room *r = f->rooms[x->a];
+    bool first = true;
+
+    if (!room_starts_one(r) && ++x->b < FORGET_LOOKS) {
+        later(f, FORGET_LOOK_MS, memory_lost, x);
+        return;
+    }
+    for (unsigned k = 0; k < FED_ROOMS; k++)
+        first = first && !f->rooms[k]->forgot;
+    sim_room_forget(r);
+    later(f, 50 + below(f, below(f, 2) ? 200 : 3000), room_back, x);
+    if (first && r->forgot)
+        operator_looks(f);
+}
 static void shim_killed(struct fed *f, unsigned i)
 {
     struct sim_run *run = sim_room_run(f->rooms[i], NULL);
@@ -306,7 +374,13 @@ static void room_fault(struct fed *f)
 {
     unsigned i = (unsigned)below(f, FED_ROOMS);
 
-    switch (below(f, 6)) {
+    switch (below(f, 7)) {
+    case 6: {
+        struct fault *x = fault_make(f);
+        x->a = i;
+        memory_lost(x);
+        break;
+    }
     case 0:
         room_down(f, i, true);
         break;

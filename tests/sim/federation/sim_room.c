@@ -45,7 +45,8 @@ static bool same(const struct run_key *a, const struct run_key *b)
 static struct sim_run *run_find(struct sim_room *r, const struct run_key *k)
 {
     list_for_each (it, &r->runs)
-        if (same(&container_of(it, struct sim_run, link)->key, k))
+        if (same(&container_of(it, struct sim_run, link)->key, k) &&
+            container_of(it, struct sim_run, link)->memory == r->memory)
             return container_of(it, struct sim_run, link);
     return NULL;
 }
@@ -103,6 +104,8 @@ void room_tell_all(struct sim_run *run)
     struct record m = record_make(ROOM_SEEN);
 
     sim_run_seen(run, &m);
+    if (run->memory != run->room->memory)
+        return; /* nobody hears its shim */
     list_for_each (it, &run->room->sessions)
         session_send(container_of(it, struct session, link), &m);
 }
@@ -201,9 +204,12 @@ static void do_stage(struct sim_room *r, const struct record *m, struct record *
 static void do_list(struct session *x, const struct record *m)
 {
     list_for_each (it, &x->room->runs) {
+        const struct sim_run *run = container_of(it, struct sim_run, link);
         struct record l = record_make(ROOM_LISTED);
+        if (run->memory != x->room->memory)
+            continue;
         l.id = m->id;
-        sim_run_seen(container_of(it, struct sim_run, link), &l);
+        sim_run_seen(run, &l);
         session_send(x, &l);
     }
 }
@@ -224,7 +230,7 @@ static void do_renew(struct sim_room *r, const struct record *m)
     }
     list_for_each (it, &r->runs) {
         struct sim_run *run = container_of(it, struct sim_run, link);
-        if (sim_run_still(run))
+        if (sim_run_still(run) || run->memory != r->memory)
             continue;
         run->from_ms = from > run->from_ms ? from : run->from_ms;
         run->until_ms = run->from_ms + run->lease_ms;
@@ -396,10 +402,14 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
     stream_set(s, &session_events, x);
     m.id = x->id;
     m.clock = loop_now_ms(r->loop);
+    m.from = r->memory;
     session_send(x, &m);
     list_for_each (it, &r->runs) {
+        const struct sim_run *run = container_of(it, struct sim_run, link);
+        if (run->memory != r->memory)
+            continue;
         m = record_make(ROOM_SEEN);
-        sim_run_seen(container_of(it, struct sim_run, link), &m);
+        sim_run_seen(run, &m);
         session_send(x, &m);
     }
 }
@@ -445,6 +455,17 @@ void sim_room_agent(struct sim_room *r, bool up)
     r->agent = NULL;
     r->agent_up = false;
     list_init(&r->sessions); /* nobody hears of it from here: the streams are reset */
+}
+void sim_room_forget(struct sim_room *r)
+{
+    if (!sim_up(r->host) || !r->agent)
+        return;
+    sim_log(r->w, "fault: the agent of %s has lost its state folder", r->name);
+    sim_room_agent(r, false);
+    r->memory++;
+    r->forgot = true;
+    while (!list_empty(&r->refused))
+        mem_free(container_of(list_pop(&r->refused), struct refusal, link));
 }
 void sim_room_power(struct sim_room *r, bool on)
 {

@@ -313,6 +313,7 @@ struct sim_run *sim_run_begin(struct sim_room *r, const struct record *m)
 
     run->key = m->key;
     run->room = r;
+    run->memory = r->memory;
     run->lease_ms = m->lease_ms;
     run->from_ms = m->from;
     run->until_ms = m->from + m->lease_ms;

@@ -260,6 +260,7 @@ static bool driver_record(const struct record *m, void *arg)
 {
     struct driver_ *d = arg;
     struct observation o;
+    char memory[64];
 
     d->heard_ms = loop_now_ms(d->loop);
     switch ((enum room_record)m->type) {
@@ -269,6 +270,9 @@ static bool driver_record(const struct record *m, void *arg)
         beat(d, m->clock);
         (void)snprintf(d->session, sizeof d->session, "%s-%llu", d->base.target,
                        (unsigned long long)m->id);
+        (void)snprintf(memory, sizeof memory, "%s-memory-%llu", d->base.target,
+                       (unsigned long long)m->from);
+        d->base.env.events->agent(d->base.env.arg, memory);
         d->base.env.events->reach(d->base.env.arg, true, d->session, "connected");
         break;
     case ROOM_BEAT:

@@ -64,6 +64,7 @@ struct sim_run {
     uint64_t began_ms, ended_ms; /* of the world */
     uint64_t still_until_ms;     /* until then its shim stands still, and its program runs on */
     bool told;                   /* to save and end */
+    uint64_t memory;             /* the state folder that has it */
     struct timer next;           /* running, then its next step of note, then ended */
     struct timer kill;
     struct sim_room *room;
@@ -88,11 +89,12 @@ struct sim_room {
     struct loop *agent; /* of the sessions; NULL: it is down */
     struct list runs, refused, sessions;
     struct timer leases;
+    bool forgot;                        /* its agent's state folder was lost once */
     bool chaos, agent_up;               /* agent_up: started, or about to */
     unsigned sick;                      /* a bit for each node */
     unsigned nodes, gpus, long_percent; /* so many runs outlast a partition */
-    uint64_t next_session, session_since_ms;
     unsigned taken; /* leases of another length */
+    uint64_t next_session, session_since_ms, memory; /* memory: which state folder its agent has */
     unsigned submits, answers_lost, late, twice, refusals, leases_lost, finished;
     int64_t lost_steps;
 };
@@ -112,6 +114,9 @@ unsigned sim_room_alive(const struct sim_room *r, const char *uid); /* runs that
  * all runs. */
 void sim_room_agent(struct sim_room *r, bool up);
 void sim_room_power(struct sim_room *r, bool on);
+/* Its agent ends, and begins again with a state folder that is empty: what runs goes on, by its
+ * lease, and nobody there knows of it; nor of what was refused. */
+void sim_room_forget(struct sim_room *r);
 void sim_room_sick(struct sim_room *r, unsigned nodes);                  /* from now on */
 void sim_room_kill_run(struct sim_room *r, struct sim_run *run);         /* its shim is killed */
 void sim_run_stand_still(struct sim_run *run, uint64_t ms);              /* its shim is stopped */

@@ -9,7 +9,7 @@
 #define ROOM_PORT "9000"
 
 enum room_record {
-    ROOM_HELLO = 1, /* room: session in id, clock; then a ROOM_SEEN for each run */
+    ROOM_HELLO = 1, /* room: session in id, clock, memory in from; then a ROOM_SEEN for each run */
     ROOM_BEAT,      /* room: clock */
     ROOM_SEEN,      /* room: what became of a run */
     ROOM_ANSWER,    /* room: to the request of that id */

@@ -419,6 +419,31 @@ static void recover_check(const union command *c)
     assert_string_equal(r->ops[0].name, "fra");
 }
 
+/* From FEATURE_GRANTS on: which agent. */
+static void run_agent_make(union command *c, struct arena *a)
+{
+    run_make(c, a);
+    c->run.step = STEP_DISPATCH;
+    (void)snprintf(c->run.agent, sizeof c->run.agent, "00aa11bb");
+}
+static void run_agent_check(const union command *c)
+{
+    assert_int_equal(c->run.step, STEP_DISPATCH);
+    assert_string_equal(c->run.agent, "00aa11bb");
+}
+static void facts_agent_make(union command *c, struct arena *a)
+{
+    facts_make(c, a);
+    (void)snprintf(c->facts.agent, sizeof c->facts.agent, "00aa11bb");
+    (void)snprintf(c->facts.rival, sizeof c->facts.rival, "two agents");
+}
+static void facts_agent_check(const union command *c)
+{
+    facts_check(c);
+    assert_string_equal(c->facts.agent, "00aa11bb");
+    assert_string_equal(c->facts.rival, "two agents");
+}
+
 static const struct golden_command {
     const char *name;
     enum command_type type;
@@ -433,6 +458,8 @@ static const struct golden_command {
              {"migrate", CMD_MIGRATE, migrate_make, migrate_check},
              {"archive", CMD_ARCHIVE, archive_make, archive_cmd_check},
              {"request", CMD_REQUEST, request_make, request_check},
-             {"recover", CMD_RECOVER, recover_make, recover_check}};
+             {"recover", CMD_RECOVER, recover_make, recover_check},
+             {"run-agent", CMD_RUN, run_agent_make, run_agent_check},
+             {"facts-agent", CMD_FACTS, facts_agent_make, facts_agent_check}};
 
 #endif

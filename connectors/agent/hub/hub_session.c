@@ -1,0 +1,380 @@
+/* Sessions of agents that dial in. One is taken and speaks for the target; whoever else comes with
+ * its certificate is a guest until it is known who that is:
+ *
+ *   the same process             its older connection is ended, it is taken
+ *   nobody else is there         it is taken; if another state folder spoke for the target last,
+ *                                only after that one has had HUB_PATIENCE_MS to come
+ *   another one is there, dead   it is taken when that one's connection is over
+ *   another one is there, alive  they are two: the guest is turned away and told (events->rival),
+ *                                unless it is the one that spoke last
+ *
+ * Must never take two at once, and never take a second one in silence: what one agent promised, the
+ * other does not know. */
+#include "connectors/agent/hub/hub_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define HELLO_TIMEOUT_MS 10000
+
+static const struct stream_events nobody = {0};
+
+/* ---- one session
+ * ------------------------------------------------------------------------------------------------ */
+static void session_look(void *arg);
+
+static struct hub_session *session_make(struct hub *h, struct stream *s)
+{
+    struct hub_session *x = mem_new(struct hub_session);
+
+    x->hub = h;
+    x->stream = s;
+    x->heard_ms = loop_now_ms(h->base.env.loop);
+    list_init(&x->link);
+    frame_reader_init(&x->reader);
+    timer_init(&x->look, h->base.env.loop, session_look, x);
+    timer_start(&x->look, HELLO_TIMEOUT_MS);
+    return x;
+}
+
+static void session_free(struct hub_session *x)
+{
+    timer_stop(&x->look);
+    list_remove(&x->link);
+    frame_reader_fini(&x->reader);
+    cJSON_Delete(x->hello);
+    mem_free(x);
+}
+
+static void session_end(struct hub_session *x, const char *why)
+{
+    stream_set(x->stream, &nobody, NULL);
+    stream_abort(x->stream, why);
+    session_free(x);
+}
+
+static void session_beat(struct hub_session *x, uint64_t at_ms)
+{
+    memmove(x->beats + 1, x->beats, sizeof x->beats - sizeof *x->beats);
+    x->beats[0] = (struct hub_beat){at_ms, loop_now_ms(x->hub->base.env.loop)};
+}
+
+/* Older than the quorum round that allowed this grant, so that the holder's lease ends before ours.
+ * In a session's first moments it is its HELLO. */
+uint64_t hub_lease_from(const struct hub *h)
+{
+    const struct hub_beat *b = h->session ? h->session->beats : NULL;
+    uint64_t now = loop_now_ms(h->base.env.loop), oldest = 0;
+
+    for (size_t i = 0; b && i < HUB_BEATS && b[i].received_ms; i++) {
+        oldest = b[i].at_ms;
+        if (now - b[i].received_ms >= HUB_ROUND_MAX_MS)
+            break;
+    }
+    return oldest;
+}
+
+/* ---- the one that is taken
+ * ------------------------------------------------------------------------------------------ */
+static void session_told(struct hub *h, const cJSON *run)
+{
+    struct observation o;
+
+    if (wire_observation_parse(run, &o, NULL) < 0)
+        return;
+    o.seen_ms = loop_now_ms(h->base.env.loop);
+    if (h->base.env.events->observed)
+        h->base.env.events->observed(h->base.env.arg, &o);
+}
+
+/* Frees nothing of it: who calls does. */
+static void session_over(struct hub *h, const char *why)
+{
+    h->session = NULL;
+    h->stream = NULL;
+    h->hello = false;
+    hub_pages_drop(h);
+    hub_calls_lost(h, why);
+    hub_streams_lost(h, why);
+    if (h->base.env.events->reach)
+        h->base.env.events->reach(h->base.env.arg, false, h->id, why);
+}
+
+static void session_take(struct hub_session *x)
+{
+    struct hub *h = x->hub;
+    const struct connector_events *ev = h->base.env.events;
+    cJSON *hello = x->hello, *run, *welcome = cJSON_CreateObject();
+
+    x->hello = NULL;
+    list_remove(&x->link);
+    list_init(&x->link);
+    h->session = x;
+    h->stream = x->stream;
+    h->hello = true;
+    (void)snprintf(h->expected, sizeof h->expected, "%s", x->state);
+    (void)snprintf(h->id, sizeof h->id, "%.40s", wire_str(hello, "session"));
+    timer_start(&x->look, HUB_SILENCE_MS);
+    cJSON_AddStringToObject(welcome, "cluster", hub_cluster(h));
+    wire_tell(x->stream, AF_WELCOME, 0, welcome);
+    if (ev->agent)
+        ev->agent(h->base.env.arg, x->state);
+    if (ev->reach)
+        ev->reach(h->base.env.arg, true, h->id, "the agent has dialed in");
+    cJSON_ArrayForEach(run, cJSON_GetObjectItemCaseSensitive(hello, "runs")) if (h->hello)
+        session_told(h, run);
+    cJSON_Delete(hello);
+}
+
+/* ---- guests
+ * ------------------------------------------------------------------------------------------------------ */
+static bool session_is_same(const struct hub_session *a, const struct hub_session *b)
+{
+    return strcmp(a->state, b->state) == 0 && strcmp(a->boot, b->boot) == 0 &&
+           strcmp(a->instance, b->instance) == 0;
+}
+
+static bool session_is_expected(const struct hub_session *x)
+{
+    return !*x->hub->expected || strcmp(x->state, x->hub->expected) == 0;
+}
+
+static void rival_refuse(struct hub_session *x)
+{
+    const struct hub_session *taken = x->hub->session;
+    const struct connector_events *ev = x->hub->base.env.events;
+    char why[400];
+
+    (void)snprintf(why, sizeof why,
+                   "two agents speak for this target with one certificate: the one of state folder "
+                   "%.12s is taken, that of %.12s%s is turned away: stop one of them, or give it a "
+                   "target and a certificate of its own",
+                   taken->state, x->state,
+                   strcmp(taken->state, x->state) ? "" : " (a copy of it, or a clone of its machine)");
+    if (ev->rival)
+        ev->rival(x->hub->base.env.arg, why);
+    connector_agent_refuse(x->stream, why);
+    session_free(x);
+}
+
+/* Who may be taken, is. Called when anything of it may have changed. */
+static void guests_look(struct hub *h)
+{
+    uint64_t now = loop_now_ms(h->base.env.loop);
+
+    list_for_each_safe (it, tmp, &h->guests) {
+        struct hub_session *x = container_of(it, struct hub_session, link), *old = h->session;
+        if (!x->hello)
+            continue;
+        if (old && (session_is_same(x, old) ||
+                    (session_is_expected(x) && !session_is_expected(old)))) {
+            session_over(h, "a newer session of the same agent");
+            session_end(old, "a newer session of the same agent");
+            old = NULL;
+        }
+        if (old && old->heard_ms >= x->asked_ms + HUB_ALIVE_MS)
+            rival_refuse(x);
+        else if (!old && (session_is_expected(x) || now >= x->asked_ms + HUB_PATIENCE_MS))
+            session_take(x);
+    }
+}
+
+static void guest_hello(struct hub_session *x, cJSON *j)
+{
+    uint64_t now = loop_now_ms(x->hub->base.env.loop);
+
+    (void)snprintf(x->state, sizeof x->state, "%.40s", wire_str(j, "stateId"));
+    (void)snprintf(x->boot, sizeof x->boot, "%.60s", wire_str(j, "bootId"));
+    (void)snprintf(x->instance, sizeof x->instance, "%.36s", wire_str(j, "instance"));
+    x->hello = j;
+    x->asked_ms = now;
+    session_beat(x, wire_u64(j, "at"));
+    timer_start(&x->look, HUB_PATIENCE_MS);
+    guests_look(x->hub);
+}
+
+/* ---- frames
+ * ------------------------------------------------------------------------------------------------------ */
+static void frame_nodes(struct hub *h, const struct frame *f, const cJSON *j)
+{
+    struct err err;
+    cJSON *done;
+
+    if (hub_pages_take(h, f->id, j, &err) < 0) {
+        log_err(LOG_WARN, "agent.inventory_refused", &err);
+        stream_abort(h->stream, err.text);
+        return;
+    }
+    if (wire_bool(j, "more"))
+        return;
+    if (h->base.env.events->nodes)
+        h->base.env.events->nodes(h->base.env.arg, h->pages.nodes, h->pages.n, !h->pages.refused);
+    hub_pages_drop(h);
+    if (!f->id)
+        return;
+    done = cJSON_CreateObject();
+    cJSON_AddNumberToObject(done, "outcome", (double)OUT_DONE);
+    hub_call_answer(h, f, done);
+    cJSON_Delete(done);
+}
+
+static void frame_taken(struct hub *h, const struct frame *f, const cJSON *j)
+{
+    switch ((enum agent_frame)f->type) {
+    case AF_NODES:
+        frame_nodes(h, f, j);
+        break;
+    case AF_RESULT:
+        hub_call_answer(h, f, j);
+        break;
+    case AF_OBSERVED:
+        session_told(h, j);
+        break;
+    default: /* of a newer agent: not for us */
+        break;
+    }
+}
+
+/* Non-zero: no more of these bytes, the session is gone. */
+static int session_frame(const struct frame *f, void *arg)
+{
+    struct hub_session *x = arg;
+    struct hub *h = x->hub;
+    struct stream *s = x->stream;
+    struct err err;
+    cJSON *j = NULL;
+
+    x->heard_ms = loop_now_ms(h->base.env.loop);
+    if (h->session == x && (f->type == AF_DATA || f->type == AF_END)) {
+        hub_stream_frame(h, f);
+        return h->session != x;
+    }
+    if (wire_parse(f, &j, &err) < 0 || (!x->asked_ms && f->type != AF_HELLO)) {
+        cJSON_Delete(j);
+        stream_abort(s, "the agent does not keep to the protocol");
+        return 1;
+    }
+    if (f->type == AF_HELLO && !x->asked_ms) {
+        if (strcmp(wire_str(j, "target"), h->base.target) != 0) {
+            cJSON_Delete(j);
+            stream_abort(s, "the agent speaks for another target");
+            return 1;
+        }
+        guest_hello(x, j); /* it keeps j; a guest stays, or is taken, for as long as this call */
+        return 0;
+    }
+    if (f->type == AF_BEAT) {
+        session_beat(x, wire_u64(j, "at"));
+        frame_send(s, AF_BEAT, 0, 0, NULL, 0);
+    } else if (h->session == x) {
+        frame_taken(h, f, j);
+    }
+    cJSON_Delete(j);
+    if (h->session != x)
+        return 0;
+    guests_look(h); /* it lives: with a guest they are two */
+    return h->session != x;
+}
+
+static void session_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    struct hub_session *x = arg;
+    struct err err;
+
+    if (frame_feed(&x->reader, p, n, session_frame, x, &err) < 0)
+        stream_abort(s, err.text);
+}
+
+static void session_closed(struct stream *s, const struct err *why, void *arg)
+{
+    struct hub_session *x = arg;
+    struct hub *h = x->hub;
+
+    (void)s;
+    if (h->session == x)
+        session_over(h, why->code ? why->text : "the agent closed the connection");
+    session_free(x);
+    guests_look(h);
+}
+
+static const struct stream_events session_events = {.data = session_data, .closed = session_closed};
+
+static void session_look(void *arg)
+{
+    struct hub_session *x = arg;
+    struct hub *h = x->hub;
+    uint64_t now = loop_now_ms(h->base.env.loop);
+    uint64_t limit = x->asked_ms ? HUB_SILENCE_MS : HELLO_TIMEOUT_MS;
+
+    if (now - x->heard_ms >= limit) {
+        stream_abort(x->stream, x->asked_ms ? "no heartbeat for 5 s" : "no greeting for 10 s");
+        return;
+    }
+    timer_start(&x->look, limit - (now - x->heard_ms));
+    if (h->session != x)
+        guests_look(h);
+}
+
+/* ---- who comes
+ * --------------------------------------------------------------------------------------------------- */
+void connector_agent_refuse(struct stream *s, const char *why)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    stream_set(s, &nobody, NULL);
+    cJSON_AddStringToObject(j, "text", why);
+    wire_tell(s, AF_REFUSED, 0, j);
+    stream_close(s);
+}
+
+int connector_agent_attach(struct connector *c, struct stream *s, struct err *err)
+{
+    struct hub *h = hub_of(c);
+    struct hub_session *x;
+    char expected[PEER_NAME_MAX + 8];
+    unsigned n = 0;
+
+    (void)snprintf(expected, sizeof expected, "agent:%s", c->target);
+    if (strcmp(stream_peer(s)->name, expected) != 0) {
+        struct err why;
+        int rc = err_set(&why, E_FORBIDDEN,
+                         "the certificate's CN is \"%.100s\"; the agent of this target needs "
+                         "\"%.100s\": issue one with that CN",
+                         stream_peer(s)->name, expected);
+        connector_agent_refuse(s, why.text);
+        if (err)
+            *err = why;
+        return rc;
+    }
+    list_for_each (it, &h->guests)
+        n++;
+    if (n >= HUB_GUESTS_MAX) /* the oldest: it will come again */
+        session_end(container_of(h->guests.next, struct hub_session, link),
+                    "newer sessions of this target have come");
+    x = session_make(h, s);
+    list_push(&h->guests, &x->link);
+    stream_set(s, &session_events, x);
+    return 0;
+}
+
+void connector_agent_redirect(struct stream *s, const char *leader_address)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    stream_set(s, &nobody, NULL);
+    cJSON_AddStringToObject(j, "address", leader_address);
+    wire_tell(s, AF_REDIRECT, 0, j);
+    stream_close(s);
+}
+
+void hub_sessions_end(struct hub *h, const char *why)
+{
+    struct hub_session *x = h->session;
+
+    if (x) {
+        session_over(h, why);
+        session_end(x, why);
+    }
+    while (!list_empty(&h->guests))
+        session_end(container_of(h->guests.next, struct hub_session, link), why);
+}
