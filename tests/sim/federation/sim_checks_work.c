@@ -145,6 +145,24 @@ static void check_checkpoint(struct fed *f, const struct workload_status *was,
                  (long long)before->step, (long long)(c ? c->step : 0));
 }
 
+/* An end that a lease proves is one: also where nothing takes its place, or nothing has yet. */
+static void check_lease_over(struct fed *f, const struct workload_status *was,
+                             const struct object *o)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+    const struct run_end *e = s->n_ends ? &s->ends[s->n_ends - 1] : NULL;
+
+    if (!was || was->phase != PHASE_UNKNOWN || phase_live(s->phase) || !e ||
+        e->epoch != was->epoch || e->proof != PROOF_LEASE_EXPIRED)
+        return;
+    for (unsigned i = 0; i < FED_ROOMS; i++) {
+        const struct sim_run *run = sim_room_run(f->rooms[i], o->meta->uid);
+        if (run && run->key.epoch == e->epoch)
+            fed_fail(f, "I1: epoch %lld of %s is let go by its lease, and lives on %s",
+                     (long long)e->epoch, o->meta->name, f->rooms[i]->name);
+    }
+}
+
 void fed_check_change(struct fed *f, const struct root *r, const struct change *c)
 {
     (void)r;
@@ -154,4 +172,5 @@ void fed_check_change(struct fed *f, const struct root *r, const struct change *
     if (was && object_as(c->after, workload)->status->epoch < was->epoch)
         fed_fail(f, "W2: the epoch of %s goes back", c->after->meta->name);
     check_checkpoint(f, was, c->after);
+    check_lease_over(f, was, c->after);
 }
