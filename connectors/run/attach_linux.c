@@ -2,6 +2,7 @@
  * socket to the agent. A process of its own because the seam starts programs without pipes. When
  * the socket ends, the command's group is killed: nobody is left to read what it says. */
 #include "connectors/run/run.h"
+#include "connectors/run/tree_linux.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +72,27 @@ static int dial(const char *path)
     return fd;
 }
 
-static bool start(struct relay *r, const char *group, const char *const *argv)
+/* Where the program is: its namespace is that of our children. */
+static int start_inside(const struct enter_spec *s, const char *const *argv)
+{
+    int status, e = namespace_join(s->will);
+    const struct enter_spec there = {.group = s->group, .will = ""};
+
+    if (e) {
+        (void)fprintf(stderr, "hanse exec: cannot join the program's namespace: %s\n", strerror(e));
+        return 126;
+    }
+    pid_t pid = fork();
+    if (pid < 0)
+        return 126;
+    if (pid == 0)
+        _exit(enter_exec(&there, argv));
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static bool start(struct relay *r, const struct enter_spec *s, const char *const *argv)
 {
     int p[3][2];
 
@@ -87,7 +108,7 @@ static bool start(struct relay *r, const char *group, const char *const *argv)
         (void)dup2(p[1][1], 1);
         (void)dup2(p[2][1], 2);
         (void)signal(SIGPIPE, SIG_DFL);
-        _exit(enter_exec(group, 0, "", argv));
+        _exit(*s->will ? start_inside(s, argv) : enter_exec(s, argv));
     }
     r->in = p[0][1];
     r->out[0] = p[1][0];
@@ -196,13 +217,14 @@ static bool relay(struct relay *r, uint64_t id)
     return true;
 }
 
-int attach_exec(const char *socket_path, uint64_t id, const char *group, const char *const *argv)
+int attach_exec(const char *socket_path, uint64_t id, const struct enter_spec *s,
+                const char *const *argv)
 {
     static struct relay r = {.in = -1, .out = {-1, -1}};
     int status = 0;
 
     r.sock = dial(socket_path);
-    if (r.sock < 0 || !send_frame(r.sock, ATTACH_HELLO, 0, id, NULL, 0) || !start(&r, group, argv))
+    if (r.sock < 0 || !send_frame(r.sock, ATTACH_HELLO, 0, id, NULL, 0) || !start(&r, s, argv))
         return 126;
     bool whole = relay(&r, id);
     if (!whole)

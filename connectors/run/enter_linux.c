@@ -1,7 +1,8 @@
 /* The last step before the program: joins the control group, asks to die with the shim, becomes the
- * program. A process of its own because the seam starts programs, and these three must happen
+ * program, or the keeper of its namespace. A process of its own because the seam starts programs, and these three must happen
  * between fork and exec. */
 #include "connectors/run/run.h"
+#include "connectors/run/tree_linux.h"
 #include "connectors/run/will_linux.h"
 
 #include <errno.h>
@@ -12,32 +13,13 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-int enter_exec(const char *group, int64_t parent, const char *will, const char *const *argv)
+int enter_become(const char *const *argv)
 {
     union { /* execvp is declared without const, and does not write to it */
         const char *const *c;
         char **m;
     } args = {argv};
-    char path[RUN_GROUP_MAX + 16];
 
-    if (group && *group) {
-        (void)snprintf(path, sizeof path, "%s/cgroup.procs", group);
-        int fd = open(path, O_WRONLY | O_CLOEXEC);
-        if (fd < 0 || write(fd, "0", 1) != 1) {
-            (void)fprintf(stderr, "hanse run: cannot join %s: %s\n", group, strerror(errno));
-            return 126;
-        }
-        (void)close(fd);
-    }
-    if (parent) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != (pid_t)parent) /* it died before we asked */
-            return 128 + SIGKILL;
-    }
-    if (*will && !will_program(will)) {
-        (void)fprintf(stderr, "hanse run: cannot write %s: %s\n", will, strerror(errno));
-        return 126;
-    }
     (void)execvp(args.m[0], args.m);
     int e = errno;
     if (e == ENOENT)
@@ -45,4 +27,24 @@ int enter_exec(const char *group, int64_t parent, const char *will, const char *
     else
         (void)fprintf(stderr, "hanse run: cannot start \"%s\": %s\n", argv[0], strerror(e));
     return e == ENOENT ? 127 : 126;
+}
+
+int enter_exec(const struct enter_spec *s, const char *const *argv)
+{
+    if (s->group && *s->group && !group_join(s->group)) {
+        (void)fprintf(stderr, "hanse run: cannot join %s: %s\n", s->group, strerror(errno));
+        return 126;
+    }
+    if (s->parent) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != (pid_t)s->parent) /* it died before we asked */
+            return 128 + SIGKILL;
+    }
+    if (s->own_namespace)
+        return namespace_run(s->will, s->parent, argv);
+    if (*s->will && !will_program(s->will, 0)) {
+        (void)fprintf(stderr, "hanse run: cannot write %s: %s\n", s->will, strerror(errno));
+        return 126;
+    }
+    return enter_become(argv);
 }

@@ -79,18 +79,21 @@ static bool write_durably(const char *dir, const char *name, const void *p, size
     return ok;
 }
 
-static struct runner_tree guarded_tree(const struct guard_spec *g, int64_t shim, int64_t program)
+static struct runner_tree guarded_tree(const struct guard_spec *g, const char *will, int64_t shim,
+                                       int64_t program)
 {
-    return (struct runner_tree){.marker = g->marker,
+    return (struct runner_tree){.held = g->held,
+                                .will = will,
+                                .marker = g->marker,
                                 .group = g->group,
                                 .root = getpid(),
                                 .spare = {getpid(), shim},
                                 .watched = program};
 }
 
-static void end_tree(const struct guard_spec *g, int64_t program)
+static void end_tree(const struct guard_spec *g, const char *will, int64_t program)
 {
-    struct runner_tree t = guarded_tree(g, 0, program);
+    struct runner_tree t = guarded_tree(g, will, 0, program);
 
     while (tree_process_count(NULL, &t) != 0) {
         (void)tree_signal(NULL, &t, SIGKILL);
@@ -118,10 +121,11 @@ static int end_for_the_shim(const struct guard_spec *g, const char *will, int st
     struct run_report r;
 
     (void)will_read(will, &w);
-    end_tree(g, w.pid);
+    end_tree(g, will, w.pid);
     tree_group_remove(NULL, g->group);
     if (!will_tell(g->dir, will, true, &r))
         runner_killed(&r, status, w.lease_lost);
+    r.searched = g->held == RUN_SEARCHED;
     int exit_status = r.term_signal ? 128 + r.term_signal : r.exit_code;
     if (!g->dir)
         return exit_status;
@@ -172,7 +176,7 @@ static bool enforce(const struct guard_spec *g, const char *will, bool lost, int
         will_flag(NULL, will, WILL_LEASE_LOST);
     for (;;) {
         (void)will_read(will, &w);
-        struct runner_tree t = guarded_tree(g, shim_pid, w.pid);
+        struct runner_tree t = guarded_tree(g, will, shim_pid, w.pid);
         if (tree_process_count(NULL, &t) != 0)
             (void)tree_signal(NULL, &t, SIGKILL);
         if (shim_ended(ret_status))
@@ -260,6 +264,10 @@ int guard_split(const struct guard_spec *g, char ret_will[RUN_WILL_MAX], struct 
     if (tree_adopt_orphans(NULL, err) < 0)
         return err ? err->code : E_INTERNAL;
     will_place(g->dir, ret_will);
+    if (g->held == RUN_NAMESPACE && !*ret_will)
+        return err_set(err, E_INVALID,
+                       "--processes pidNamespace needs a readable /proc, or --dir: nobody could "
+                       "tell when the namespace is empty");
     share(g->lease_until_ms);
     if (!shared.deadline)
         return err_set(err, E_NOSPACE, "cannot start the guard: no memory");

@@ -25,6 +25,8 @@ void run_report_print(const struct run_report *r, struct buf *out)
         cJSON_AddBoolToObject(j, "neverStarted", true);
     if (r->unsealed)
         cJSON_AddBoolToObject(j, "unsealed", true);
+    if (r->searched)
+        cJSON_AddBoolToObject(j, "searched", true);
     if (r->gone)
         cJSON_AddBoolToObject(j, "gone", true);
     if (r->grant) {
@@ -101,6 +103,7 @@ int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err
         r.ready = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "ready"));
         r.never_started = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "neverStarted"));
         r.unsealed = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "unsealed"));
+        r.searched = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "searched"));
         r.gone = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "gone"));
         r.grant = large(j, "grant");
         r.lease_ms = (uint64_t)large(j, "leaseMs");

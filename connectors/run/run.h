@@ -38,6 +38,7 @@ struct run_report { /* of one worker */
     bool never_started; /* ENDED: no process of the program ever was */
     bool stuck;         /* not told: the store hangs, and with it a thread of this process */
     bool unsealed;      /* ENDED: its runner died before it could seal what was saved last */
+    bool searched;      /* ENDED: nothing was found any more; nothing has proved that nothing is */
     bool gone;          /* ENDING: no process is left; what was saved last is being sealed */
     int64_t grant;     /* number of the lease that it holds, 1 = its first; 0: it has none */
     uint64_t lease_ms; /* its length */
@@ -86,7 +87,8 @@ struct runner_config {
     const char *dir;         /* RANKDIR, exists; NULL: no records, no socket */
     const char *socket_path; /* with dir */
     const char *marker;      /* "" = none */
-    const char *group;       /* control group, made by the caller; "" = none; removed at the end */
+    enum run_processes held; /* what holds its processes together */
+    const char *group;       /* CGROUP: made by the caller; "" = none; removed at the end */
     const char *const *argv;
     const char *const *env;           /* the program's whole environment, with the marker */
     const char *cwd;                  /* NULL: as it is */
@@ -128,6 +130,7 @@ int run_scratch_default(const char *base, struct arena *m, const char **ret,
 #define RUN_WILL_MAX 4160
 struct guard_spec {
     const char *dir, *marker, *group; /* as of runner_config */
+    enum run_processes held;
     uint64_t lease_until_ms;          /* CLOCK_BOOTTIME, until the shim tells another; 0 = none */
 };
 int guard_split(const struct guard_spec *g, char ret_will[RUN_WILL_MAX],
@@ -143,10 +146,17 @@ void guard_deadline_tell(uint64_t until_ms, bool lost); /* in the shim: to its g
 #define AGENT_MARGIN_MS 2000
 /* Joins the group, dies with its parent, puts itself into the will, becomes argv. Returns only the
  * exit status of a failure. */
-int enter_exec(const char *group, int64_t parent, const char *will, const char *const *argv);
+struct enter_spec { /* strings are never NULL */
+    const char *group, *will;
+    int64_t parent;     /* 0 = none */
+    bool own_namespace; /* in a PID namespace of its own */
+};
+int enter_exec(const struct enter_spec *s, const char *const *argv);
+int enter_become(const char *const *argv); /* the very last step */
 /* `hanse run --attach SOCKET --id N -- CMD`: runs CMD for `hanse exec`, its three streams over a
- * unix socket. */
-int attach_exec(const char *socket_path, uint64_t id, const char *group, const char *const *argv);
+ * unix socket; where the program is: in its group, in the namespace that its will names. */
+int attach_exec(const char *socket_path, uint64_t id, const struct enter_spec *s,
+                const char *const *argv);
 /* Frames on that socket: the helper's HELLO carries the id as frame id; then both ways. */
 enum attach_frame {
     ATTACH_HELLO = 1,

@@ -12,9 +12,11 @@
 
 struct args {
     const char *dir, *socket, *log, *cwd, *group, *attach, *will;
+    const char *processes; /* NULL: the group if there is one */
     const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch;
     uint64_t lease_ms, from_ms, grace_ms, parent, id, epoch, rank, world, keep;
-    bool enter, help, wait_go;
+    bool enter, help, wait_go, proved;
+    enum run_processes held;
     const char *const *cmd;
     const char *const *store_env; /* NULL: the agent has given none */
 };
@@ -38,6 +40,11 @@ static const char usage[] =
     "  --lease MS       stop by itself MS after the start unless renewed (default 0: never)\n"
     "  --cwd FOLDER     run COMMAND there\n"
     "  --log FILE       append its output to FILE instead of passing it through\n"
+    "  --processes HOW  what holds COMMAND's processes together: cgroup (version 2), pidNamespace\n"
+    "                   (COMMAND gets a /proc of its own), or searched (found by descent, session\n"
+    "                   and a marker in the environment: finds what it can, and is no proof);\n"
+    "                   default: cgroup where one can be made, else searched\n"
+    "  --proved         does not start COMMAND where only searched is possible\n"
     "  --help           this text\n"
     "\n"
     "Checkpoints (COMMAND keeps the program contract; what it saves is verified and sealed\n"
@@ -104,6 +111,8 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
                    {"--group", &a->group, NULL, NULL},
                    {"--attach", &a->attach, NULL, NULL},
                    {"--will", &a->will, NULL, NULL},
+                   {"--processes", &a->processes, NULL, NULL},
+                   {"--proved", NULL, NULL, &a->proved},
                    {"--lease", NULL, &a->lease_ms, NULL},
                    {"--lease-from", NULL, &a->from_ms, NULL},
                    {"--grace", NULL, &a->grace_ms, NULL},
@@ -152,6 +161,9 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
         return 0;
     if (!a->cmd || !a->cmd[0])
         return err_set(err, E_USAGE, "no command: hanse run [OPTION...] -- COMMAND");
+    if (a->processes && !run_processes_parse(a->processes, &a->held))
+        return err_set(err, E_USAGE,
+                       "--processes %s: expected cgroup, pidNamespace or searched", a->processes);
     if (!a->dir != !a->socket)
         return err_set(err, E_USAGE, "--dir and --socket belong together");
     if (*a->resume && !*a->ck)
@@ -245,6 +257,21 @@ static int shim_failed(struct loop *l, const struct args *a, const struct err *w
     return 126;
 }
 
+/* What was asked for and cannot be had is searched for instead, or refused. */
+static int hold(struct args *a, const char *name, char group[RUN_GROUP_MAX], struct err *err)
+{
+    group[0] = '\0';
+    if (!a->processes || a->held == RUN_CGROUP) {
+        tree_group_create(NULL, name, group);
+        a->held = *group ? RUN_CGROUP : RUN_SEARCHED;
+    }
+    if (a->proved && a->held == RUN_SEARCHED)
+        return err_set(err, E_INVALID,
+                       "--proved: no control group can be made here; with rights to make one, or "
+                       "with --processes pidNamespace, it can start");
+    return 0;
+}
+
 static int shim_run(const struct args *a, const char *marker, const char *group, const char *will)
 {
     struct err err;
@@ -262,6 +289,7 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
                                 .dir = a->dir,
                                 .socket_path = a->socket,
                                 .marker = marker,
+                                .held = a->held,
                                 .group = group,
                                 .argv = a->cmd,
                                 .env = (const char *const *)environ,
@@ -344,9 +372,14 @@ int run_main(int argc, char **argv)
     if (a.help)
         return fputs(usage, stdout) < 0;
     if (a.enter)
-        return enter_exec(a.group, (int64_t)a.parent, a.will, a.cmd);
+        return enter_exec(&(struct enter_spec){.group = a.group,
+                                               .will = a.will,
+                                               .parent = (int64_t)a.parent,
+                                               .own_namespace = a.held == RUN_NAMESPACE},
+                          a.cmd);
     if (a.attach)
-        return attach_exec(a.attach, a.id, a.group, a.cmd);
+        return attach_exec(a.attach, a.id,
+                           &(struct enter_spec){.group = a.group, .will = a.will}, a.cmd);
     AUTO_ARENA kept = arena_create(0); /* as long as the process */
     a.store_env = run_store_env(kept);
     if (checkpoint_store_is_remote(a.ck) && !*a.scratch &&
@@ -366,9 +399,18 @@ int run_main(int argc, char **argv)
     (void)snprintf(name, sizeof name, "%s", marker);
     for (char *p = name; *p; p++)
         *p = *p == '/' ? '.' : *p;
-    tree_group_create(NULL, name, group);
-    const struct guard_spec guarded = {
-        .dir = a.dir, .marker = marker, .group = group, .lease_until_ms = lease_until(&a)};
+    if (hold(&a, name, group, &err) < 0) {
+        struct loop *l = loop_uv_create(&err); /* to write why */
+        int status = l ? shim_failed(l, &a, &err) : 126;
+        if (l)
+            loop_uv_destroy(l);
+        return status;
+    }
+    const struct guard_spec guarded = {.dir = a.dir,
+                                       .marker = marker,
+                                       .group = group,
+                                       .held = a.held,
+                                       .lease_until_ms = lease_until(&a)};
     if (guard_split(&guarded, will, &err) < 0) {
         (void)fprintf(stderr, "hanse run: %s\n", err.text);
         return 1;

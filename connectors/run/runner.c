@@ -33,7 +33,9 @@ static struct runner_tree runner_tree(const struct runner *r)
 {
     struct runner_os *os = r->cfg.os;
 
-    return (struct runner_tree){.marker = r->cfg.marker,
+    return (struct runner_tree){.held = r->cfg.held,
+                                .will = r->cfg.will,
+                                .marker = r->cfg.marker,
                                 .group = r->cfg.group,
                                 .root = os->ops->self(os),
                                 .spare = {os->ops->self(os), r->cfg.guard_pid},
@@ -122,6 +124,7 @@ static void runner_finish(struct runner *r)
     buf_init(&b, 8192);
     r->state = RS_GONE;
     r->report.step = RUN_STEP_ENDED;
+    r->report.searched = r->cfg.held == RUN_SEARCHED && !r->report.never_started;
     runner_tell_deadline(r);
     if (r->cfg.dir && !r->written) {
         run_report_print(&r->report, &b);
@@ -299,8 +302,9 @@ static int runner_spawn(struct runner *r, struct err *err)
 
     (void)snprintf(parent, sizeof parent, "%lld", (long long)os->ops->self(os));
     const char *const head[] = {
-        os->ops->program(os), "run",    "--enter",   "--parent", parent, "--group",
-        r->cfg.group,         "--will", r->cfg.will, "--"};
+        os->ops->program(os), "run",      "--enter",     "--parent",
+        parent,               "--group",  r->cfg.group,  "--processes",
+        run_processes_text(r->cfg.held), "--will", r->cfg.will, "--"};
     for (; n < sizeof head / sizeof *head; n++)
         argv[n] = head[n];
     for (const char *const *a = r->cfg.argv; *a; a++) {
@@ -349,6 +353,13 @@ static bool runner_lease(struct runner *r, uint64_t now)
     return true;
 }
 
+static bool is_the_program(int64_t pid, void *arg)
+{
+    const struct runner *r = arg;
+
+    return r->program && process_pid(r->program) == pid;
+}
+
 static void tick_running(struct runner *r, uint64_t now)
 {
     struct runner_tree t = runner_tree(r);
@@ -362,6 +373,8 @@ static void tick_running(struct runner *r, uint64_t now)
         timer_start(&r->tick, 0);
         return;
     }
+    /* What it has started and left alone has come to us, and ends while it goes on. */
+    (void)r->cfg.os->ops->orphans_reap(r->cfg.os, is_the_program, r);
     (void)runner_lease(r, now);
 }
 

@@ -3,9 +3,11 @@
  * table, so that the simulator can put its own machine beneath the unchanged agent and shim. Linux:
  * run/tree_linux.c, agent/machine_linux.c.
  *
- * A tree is found by three nets, because a program may slip through any one of them: a control
- * group; descent from the shim, which is subreaper, so that setsid and double fork do not help; and
- * a marker in the environment. */
+ * A tree is held together by a control group or by a PID namespace where the machine permits one:
+ * then the kernel itself proves that nothing is left. Where it permits neither, the tree is searched
+ * for: by descent from the shim, which is subreaper, so that setsid and double fork do not help; by
+ * a marker in the environment; by the program's session. A search finds what it can; it is no proof,
+ * and its end is told as searched. */
 #ifndef HANSE_CONNECTORS_RUN_RUNNER_OS_H
 #define HANSE_CONNECTORS_RUN_RUNNER_OS_H
 
@@ -23,13 +25,25 @@
 #define WILL_STOPPED 'S'    /* it had been asked to stop */
 #define WILL_LEASE_LOST 'L' /* its lease was over */
 
+/* What holds a tree together, from the weakest on; names as Node.status.isolation.processes has
+ * them. */
+enum run_processes { RUN_SEARCHED, RUN_NAMESPACE, RUN_CGROUP, RUN_PROCESSES_NR };
+const char *run_processes_text(enum run_processes p);
+bool run_processes_parse(const char *s, enum run_processes *ret);
+
 struct runner_tree {
+    enum run_processes held; /* CGROUP: by group; NAMESPACE: by that of the will */
+    const char *will;        /* names the program and its namespace; "" or NULL = not known */
     const char *marker; /* value of HANSE_RUN_KEY; a value ending in '/' stands for all ranks; "" =
                            no such net */
     const char *group;  /* control group; "" = none */
     int64_t root;       /* descendants of this process, itself excluded; 0 = no such net */
     int64_t spare[2];   /* never counted or signalled: the shim and its guard */
     int64_t watched;    /* child of root that the loop reaps itself */
+    /* Orphans that came to this process, a subreaper above many trees: its children that are
+     * nobody's. NULL = no such net. */
+    bool (*spared)(int64_t pid, void *arg);
+    void *arg;
 };
 
 #define RUN_GPUS_MAX 64
@@ -42,11 +56,17 @@ struct run_report;
 struct runner_os_ops {
     /* Orphans below this process come to it instead of to init. */
     int (*adopt_orphans)(struct runner_os *os, struct err *err);
+    /* What this machine permits, found by trying: the strongest that is at most `most`. ret_why:
+     * why not a stronger one, "" when there is none. Blocks for some ms; for the start of a program.
+     */
+    enum run_processes (*processes_probe)(struct runner_os *os, enum run_processes most,
+                                          char ret_why[256]);
     /* Makes a control group; "" when that is not permitted here, which is no error. */
     void (*group_create)(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX]);
     void (*group_remove)(struct runner_os *os, const char *group);
-    /* Processes of the tree that live; reaps orphans of this process first. Negative: could not be
-     * told. */
+    /* Processes of the tree that live; reaps orphans of this process first. 0 is said when what
+     * holds the tree says so too, or when several passes, each complete, have found none. Negative:
+     * could not be told. */
     int (*tree_process_count)(struct runner_os *os, const struct runner_tree *t);
     /* Sends signo to each of them (SIGKILL also through the control group). How many there were, or
      * negative. */

@@ -1,9 +1,10 @@
-/* Process trees on Linux: /proc, pidfds, control groups. Direct system calls on purpose: this is
- * what the seam does not have. Signals go through a pidfd whose process was checked after it was
- * opened, so that a number that was taken over by a stranger is never hit. */
+/* Process trees on Linux: /proc, pidfds. What holds a tree is in held_linux.c. Direct system calls
+ * on purpose: this is what the seam does not have. Signals go through a pidfd whose process was
+ * checked after it was opened, so that a number that was taken over by a stranger is never hit. */
 #include "connectors/run/tree_linux.h"
 
 #include "api/base/mem.h"
+#include "connectors/run/will_linux.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -21,10 +22,14 @@
 
 #define PROCESSES_MAX 262144
 #define ENVIRON_MAX (1u << 20)
+#define PASSES 3       /* complete ones, one after the other, that find nothing */
+#define FREEZES 8      /* passes that stop what they find, until one finds nothing new */
+#define CHASES 2000    /* looks at a subreaper's children, which is where a chain of forks shows */
+#define CHASE_QUIET 50 /* of them, one after the other, that find none */
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD among the flags of /proc/PID/stat */
 
 struct proc {
-    int64_t pid, parent;
+    int64_t pid, parent, session, group;
     uint64_t start;
     char state;
     bool kernel; /* a thread of the kernel: never ours, and it has no environment */
@@ -33,6 +38,7 @@ struct proc {
 struct procs {
     struct proc *v;
     size_t n, cap;
+    bool cut; /* there are more */
 };
 
 static int read_text(const char *path, char *out, size_t size)
@@ -67,6 +73,10 @@ static bool proc_read(int64_t pid, struct proc *ret)
     long threads = 0;
     for (int i = 0; i < 17; i++) { /* flags are the fifth from here */
         p += strspn(p, " ");
+        if (i == 0)
+            ret->group = strtoll(p, NULL, 10);
+        if (i == 1)
+            ret->session = strtoll(p, NULL, 10);
         if (i == 4)
             ret->kernel = strtoull(p, NULL, 10) & KERNEL_THREAD;
         if (i == 15)
@@ -91,6 +101,13 @@ uint64_t tree_process_start(int64_t pid)
     return proc_read(pid, &p) ? p.start : 0;
 }
 
+static int by_pid(const void *a, const void *b)
+{
+    int64_t x = ((const struct proc *)a)->pid, y = ((const struct proc *)b)->pid;
+
+    return (x > y) - (x < y);
+}
+
 static int procs_read(struct procs *ps)
 {
     DIR *d = opendir("/proc");
@@ -98,10 +115,14 @@ static int procs_read(struct procs *ps)
 
     if (!d)
         return -errno;
-    while ((e = readdir(d)) != NULL && ps->n < PROCESSES_MAX) {
+    while ((e = readdir(d)) != NULL) {
         struct proc p;
         if (!isdigit((unsigned char)e->d_name[0]) || !proc_read(strtoll(e->d_name, NULL, 10), &p))
             continue;
+        if (ps->n == PROCESSES_MAX) {
+            ps->cut = true;
+            break;
+        }
         if (ps->n == ps->cap) {
             ps->cap = ps->cap ? ps->cap * 2 : 256;
             ps->v = mem_realloc(ps->v, ps->cap * sizeof *ps->v);
@@ -109,17 +130,19 @@ static int procs_read(struct procs *ps)
         ps->v[ps->n++] = p;
     }
     (void)closedir(d);
+    if (ps->n)
+        qsort(ps->v, ps->n, sizeof *ps->v, by_pid);
     return 0;
 }
 
 static struct proc *procs_find(const struct procs *ps, int64_t pid)
 {
-    for (size_t i = 0; i < ps->n; i++)
-        if (ps->v[i].pid == pid)
-            return &ps->v[i];
-    return NULL;
+    const struct proc key = {.pid = pid};
+
+    return ps->n ? bsearch(&key, ps->v, ps->n, sizeof key, by_pid) : NULL;
 }
 
+/* Whatever descends from a member is one. */
 static void mark_descendants(struct procs *ps, int64_t root)
 {
     for (bool more = true; more;) {
@@ -128,11 +151,26 @@ static void mark_descendants(struct procs *ps, int64_t root)
             struct proc *p = &ps->v[i];
             if (p->member)
                 continue;
-            const struct proc *up = p->parent == root ? NULL : procs_find(ps, p->parent);
-            if (p->parent == root || (up && up->member))
+            const struct proc *up = root && p->parent == root ? NULL : procs_find(ps, p->parent);
+            if ((root && p->parent == root) || (up && up->member))
                 p->member = more = true;
         }
     }
+}
+
+/* The program's session and process group, as long as its number is certainly its own. */
+static void mark_session(struct procs *ps, const char *path)
+{
+    struct will w;
+
+    if (!path || !will_read(path, &w) || !w.pid)
+        return;
+    const struct proc *leader = procs_find(ps, w.pid);
+    if (!leader || leader->start != w.start)
+        return;
+    for (size_t i = 0; i < ps->n; i++)
+        if (ps->v[i].session == w.pid || ps->v[i].group == w.pid || ps->v[i].pid == w.pid)
+            ps->v[i].member = true;
 }
 
 static void mark_group(struct procs *ps, const char *group)
@@ -149,20 +187,26 @@ static void mark_group(struct procs *ps, const char *group)
     mem_free(s);
 }
 
-static bool has_marker(int64_t pid, const char *marker, char *scratch)
+/* Its marker, in scratch; NULL: it has none, or it cannot be read. */
+static const char *marker_of(int64_t pid, char *scratch)
 {
     char path[64];
-    size_t name = strlen(RUN_MARKER_ENV "="), len = strlen(marker);
+    size_t name = strlen(RUN_MARKER_ENV "=");
 
     (void)snprintf(path, sizeof path, "/proc/%lld/environ", (long long)pid);
     int n = read_text(path, scratch, ENVIRON_MAX);
-    for (const char *p = scratch; n > 0 && p < scratch + n; p += strlen(p) + 1) {
-        if (strncmp(p, RUN_MARKER_ENV "=", name) != 0)
-            continue;
-        const char *v = p + name;
-        return marker[len - 1] == '/' ? strncmp(v, marker, len) == 0 : strcmp(v, marker) == 0;
-    }
-    return false;
+    for (const char *p = scratch; n > 0 && p < scratch + n; p += strlen(p) + 1)
+        if (strncmp(p, RUN_MARKER_ENV "=", name) == 0)
+            return p + name;
+    return NULL;
+}
+
+static bool has_marker(int64_t pid, const char *marker, char *scratch)
+{
+    size_t len = strlen(marker);
+    const char *v = marker_of(pid, scratch);
+
+    return v && (marker[len - 1] == '/' ? strncmp(v, marker, len) == 0 : strcmp(v, marker) == 0);
 }
 
 static void mark_by_environment(struct procs *ps, const char *marker)
@@ -175,17 +219,45 @@ static void mark_by_environment(struct procs *ps, const char *marker)
     mem_free(scratch);
 }
 
-/* Reaps what came to this process as subreaper; the loop reaps `watched` itself. */
+/* A child of this process that is nobody's: whoever has the marker of another run is that one's
+ * (one that a program gave to its own `hanse run` says nothing). */
+static bool is_stray(const struct runner_tree *t, int64_t pid, char *scratch)
+{
+    if (t->spared(pid, t->arg))
+        return false;
+    const char *marker = marker_of(pid, scratch);
+    return !marker || strncmp(marker, "local.", 6) == 0;
+}
+
+static void mark_strays(struct procs *ps, const struct runner_tree *t)
+{
+    int64_t self = getpid();
+    char *scratch = mem_alloc(ENVIRON_MAX);
+
+    for (size_t i = 0; i < ps->n; i++) {
+        struct proc *p = &ps->v[i];
+        if (!p->member && p->parent == self && p->state != 'Z')
+            p->member = is_stray(t, p->pid, scratch);
+    }
+    mem_free(scratch);
+}
+
+/* Reaps what came to this process as subreaper; the loop reaps `watched` itself. A namespace is not
+ * empty before the last of its dead is reaped. */
 static void reap(const struct runner_tree *t, const struct procs *ps)
 {
     int64_t self = getpid();
 
-    for (size_t i = 0; t->root == self && i < ps->n; i++)
-        if (ps->v[i].parent == self && ps->v[i].state == 'Z' && ps->v[i].pid != t->watched &&
-            ps->v[i].pid != t->spare[0] && ps->v[i].pid != t->spare[1])
-            (void)waitpid((pid_t)ps->v[i].pid, NULL, WNOHANG);
+    for (size_t i = 0; (t->root == self || t->spared) && i < ps->n; i++) {
+        const struct proc *p = &ps->v[i];
+        if (p->parent == self && p->state == 'Z' && p->pid != t->watched &&
+            p->pid != t->spare[0] && p->pid != t->spare[1] &&
+            !(t->spared && t->spared(p->pid, t->arg)))
+            (void)waitpid((pid_t)p->pid, NULL, WNOHANG);
+    }
 }
 
+/* One pass. Negative: it was not complete. */
 static int members(const struct runner_tree *t, struct procs *ps)
 {
     int n = 0;
@@ -193,63 +265,117 @@ static int members(const struct runner_tree *t, struct procs *ps)
 
     if (rc < 0)
         return rc;
-    if (t->root)
-        mark_descendants(ps, t->root);
     if (t->group && *t->group)
         mark_group(ps, t->group);
     if (t->marker && *t->marker)
         mark_by_environment(ps, t->marker);
+    if (t->spared)
+        mark_strays(ps, t);
+    mark_session(ps, t->will);
+    mark_descendants(ps, t->root);
     for (size_t i = 0; i < ps->n; i++) {
         struct proc *p = &ps->v[i];
         p->member = p->member && p->state != 'Z' && p->state != 'X' && p->pid != t->spare[0] &&
                     p->pid != t->spare[1];
         n += p->member;
     }
-    return n;
+    return n == 0 && ps->cut ? E_LIMIT : n;
 }
 
-int tree_process_count(struct runner_os *os, const struct runner_tree *t)
-{
-    struct procs ps = {0};
-
-    (void)os;
-    int n = members(t, &ps);
-    reap(t, &ps);
-    mem_free(ps.v);
-    return n;
-}
-
-static void signal_one(const struct proc *p, int signo)
+static bool signal_one(const struct proc *p, int signo)
 {
     struct proc now;
     int fd = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
 
     if (fd < 0)
-        return;
-    if (proc_read(p->pid, &now) && now.start == p->start)
-        (void)syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
+        return false;
+    bool same = proc_read(p->pid, &now) && now.start == p->start &&
+                syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0) == 0;
     (void)close(fd);
+    return same;
+}
+
+/* A process that forks and exits, and its child the same, is gone before a pass over /proc is done.
+ * Its orphans come to the subreaper: its children are looked at over and over, without a pause. */
+static bool chase_once(const struct runner_tree *t, int64_t root, int signo, char *children,
+                       char *scratch)
+{
+    char path[64], *save = NULL;
+    bool any = false;
+
+    (void)snprintf(path, sizeof path, "/proc/%lld/task/%lld/children", (long long)root,
+                   (long long)root);
+    if (read_text(path, children, ENVIRON_MAX) < 0)
+        return false;
+    for (char *n = strtok_r(children, " ", &save); n; n = strtok_r(NULL, " ", &save)) {
+        struct proc p;
+        int64_t pid = strtoll(n, NULL, 10);
+        if (pid == t->spare[0] || pid == t->spare[1] || pid == t->watched || !proc_read(pid, &p) ||
+            p.parent != root || (t->spared && !is_stray(t, pid, scratch)))
+            continue;
+        any = true;
+        if (p.state == 'Z') /* else the list of the dead grows faster than it is read */
+            (void)waitpid((pid_t)pid, NULL, WNOHANG);
+        else if (signo)
+            (void)signal_one(&p, signo);
+    }
+    return any;
+}
+
+static void chase(const struct runner_tree *t)
+{
+    int64_t root = t->spared ? getpid() : t->root;
+    char *children = mem_alloc(ENVIRON_MAX), *scratch = mem_alloc(ENVIRON_MAX);
+
+    for (int i = 0, quiet = 0; root == getpid() && i < CHASES && quiet < CHASE_QUIET; i++)
+        quiet = chase_once(t, root, SIGKILL, children, scratch) ? 0 : quiet + 1;
+    mem_free(children);
+    mem_free(scratch);
+}
+
+int tree_process_count(struct runner_os *os, const struct runner_tree *t)
+{
+    int n = 0;
+
+    (void)os;
+    for (int i = 0; n == 0 && i < (t->held == RUN_SEARCHED ? PASSES : 1); i++) {
+        struct procs ps = {0};
+        n = members(t, &ps);
+        reap(t, &ps);
+        mem_free(ps.v);
+    }
+    return n == 0 && !held_is_empty(t) ? 1 : n;
+}
+
+/* What is stopped does not fork. */
+static void freeze(const struct runner_tree *t)
+{
+    bool more = true;
+
+    for (int i = 0; more && i < FREEZES; i++) {
+        struct procs ps = {0};
+        more = false;
+        (void)members(t, &ps);
+        for (size_t k = 0; k < ps.n; k++)
+            if (ps.v[k].member && ps.v[k].state != 'T')
+                more |= signal_one(&ps.v[k], SIGSTOP);
+        mem_free(ps.v);
+    }
 }
 
 int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo)
 {
     struct procs ps = {0};
-    char path[RUN_GROUP_MAX + 16];
 
     (void)os;
-    if (signo == SIGKILL && t->group && *t->group) {
-        (void)snprintf(path, sizeof path, "%s/cgroup.kill", t->group);
-        int fd = open(path, O_WRONLY | O_CLOEXEC);
-        if (fd >= 0) {
-            if (write(fd, "1", 1) != 1) { /* a kernel before 5.14: the other nets do */
-            }
-            (void)close(fd);
-        }
+    if (signo == SIGKILL && !held_kill(t)) {
+        chase(t);
+        freeze(t);
     }
     int n = members(t, &ps);
     for (size_t i = 0; i < ps.n; i++)
         if (ps.v[i].member)
-            signal_one(&ps.v[i], signo);
+            (void)signal_one(&ps.v[i], signo);
     mem_free(ps.v);
     return n;
 }
@@ -261,40 +387,6 @@ int tree_adopt_orphans(struct runner_os *os, struct err *err)
         return err_set(err, E_INTERNAL, "the kernel does not let this process adopt orphans: %s",
                        strerror(errno));
     return 0;
-}
-
-/* Our own place in the unified hierarchy, also where it hangs beside version 1. */
-void tree_group_create(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX])
-{
-    static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-    char own[4096], path[RUN_GROUP_MAX + 64];
-
-    (void)os;
-    out[0] = '\0';
-    if (read_text("/proc/self/cgroup", own, sizeof own) <= 0)
-        return;
-    char *p = strncmp(own, "0::", 3) == 0 ? own : strstr(own, "\n0::");
-    if (!p)
-        return;
-    p += p == own ? 3 : 4;
-    p[strcspn(p, "\n")] = '\0';
-    for (size_t i = 0; i < 2; i++) {
-        (void)snprintf(path, sizeof path, "%s/cgroup.controllers", roots[i]);
-        if (access(path, F_OK) != 0)
-            continue;
-        int n = snprintf(path, sizeof path, "%s%s/hanse-%s", roots[i], strcmp(p, "/") == 0 ? "" : p,
-                         name);
-        if (n < RUN_GROUP_MAX && (mkdir(path, 0755) == 0 || errno == EEXIST))
-            (void)snprintf(out, RUN_GROUP_MAX, "%s", path);
-        return;
-    }
-}
-
-void tree_group_remove(struct runner_os *os, const char *group)
-{
-    (void)os;
-    if (group && *group)
-        (void)rmdir(group);
 }
 
 void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes)

@@ -12,6 +12,24 @@ int tree_process_count(struct runner_os *os, const struct runner_tree *t);
 int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo);
 void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes);
 
+/* ---- what holds a tree (held_linux.c) ---- */
+enum run_processes held_probe(struct runner_os *os, enum run_processes most, char ret_why[256]);
+bool held_is_empty(const struct runner_tree *t); /* true also of one that nothing holds */
+/* Ends all that it holds. False: nothing does, or it cannot: each process has to be found. */
+bool held_kill(const struct runner_tree *t);
+bool group_join(const char *group); /* this process */
+
+/* ---- a PID namespace (namespace_linux.c) ---- */
+/* Becomes the namespace's keeper: starts its init and in it argv, hands signals on, and exits as
+ * that does. Called instead of exec; `will` is written on the way. Returns an exit status when it
+ * could not. */
+int namespace_run(const char *will, int64_t parent, const char *const *argv);
+/* Can it be done here? 0, or an errno. */
+int namespace_try(void);
+/* Goes where the program that the will names is: this process's children will be in its namespace.
+ * 0 also when it has none. */
+int namespace_join(const char *will);
+
 uint64_t tree_process_start(int64_t pid); /* in ticks since boot; 0 = there is none */
 
 #endif

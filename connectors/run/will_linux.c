@@ -1,8 +1,8 @@
-/* See will_linux.h. The file: "PID START" at its beginning, written by the program-to-be itself, so
- * that a program which the will does not name has never run; one letter for each flag from
- * WILL_FLAGS on, by the shim or its guard; from WILL_DEADLINE on, twice, until when the program may
- * live. Not synced: it speaks of processes, and a machine that went down has
- * none. exit.json is, and goes before it. */
+/* See will_linux.h. The file: "PID START" at its beginning, and INIT START of its namespace where it
+ * has one, written by the program-to-be itself, so that a program which the will does not name has
+ * never run; one letter for each flag from WILL_FLAGS on, by the shim or its guard; from
+ * WILL_DEADLINE on, twice, until when the program may live. Not synced: it speaks of processes, and
+ * a machine that went down has none. exit.json is, and goes before it. */
 #include "connectors/run/will_linux.h"
 
 #include "connectors/run/tree_linux.h"
@@ -48,12 +48,17 @@ static bool put(const char *path, const char *p, size_t n, off_t at)
     return ok;
 }
 
-bool will_program(const char *path)
+bool will_program(const char *path, int64_t init)
 {
-    char s[WILL_FLAGS];
-    int n = snprintf(s, sizeof s, "%lld %llu\n", (long long)getpid(),
+    char s[WILL_FLAGS + 1];
+    int n = snprintf(s, sizeof s, "%lld %llu", (long long)getpid(),
                      (unsigned long long)tree_process_start(getpid()));
 
+    if (init && n < WILL_FLAGS)
+        n += snprintf(s + n, sizeof s - (size_t)n, " %lld %llu", (long long)init,
+                      (unsigned long long)tree_process_start(init));
+    if (n < WILL_FLAGS)
+        s[n++] = '\n';
     return put(path, s, (size_t)n, 0);
 }
 
@@ -116,8 +121,10 @@ bool will_read(const char *path, struct will *ret)
         return false;
     *ret = (struct will){.pid = strtoll(s, &end, 10)};
     ret->start = *end == ' ' ? strtoull(end, &end, 10) : 0;
+    ret->init = *end == ' ' ? strtoll(end, &end, 10) : 0;
+    ret->init_start = *end == ' ' ? strtoull(end, &end, 10) : 0;
     if (*end != '\n' || ret->pid <= 0) /* cut off: it died before it became anything */
-        ret->pid = 0;
+        ret->pid = ret->init = 0;
     ret->stopped = s[WILL_FLAGS] == WILL_STOPPED;
     ret->lease_lost = s[WILL_FLAGS + 1] == WILL_LEASE_LOST;
     ret->until_ms = deadline_parse(s, (size_t)n);

@@ -12,12 +12,15 @@
 struct will {
     int64_t pid; /* 0: no program ever was */
     uint64_t start;
+    int64_t init; /* first process of its PID namespace; 0: it has none of its own */
+    uint64_t init_start;
     bool stopped, lease_lost;
     uint64_t until_ms; /* 0 = none, or not known */
 };
 int will_begin(struct runner_os *os, const char *path, struct err *err) MUST_CHECK;
-/* By the process that becomes the program: its pid and when it was started. */
-bool will_program(const char *path);
+/* By the process that becomes the program, or that waits for it outside of its namespace: its pid
+ * and when it was started, and those of the namespace's init; 0 = none. */
+bool will_program(const char *path, int64_t init);
 void will_flag(struct runner_os *os, const char *path, char flag);
 /* The guard hears of it first (guard_linux.c). */
 void will_deadline_tell(struct runner_os *os, const char *path, uint64_t until_ms, bool lost);

@@ -291,8 +291,8 @@ static pid_t agent_fork(const struct agent_side *x, const char *cert, const char
         }
         (void)execl("/proc/self/exe", "hanse", "agent", "--server", A.address, "--target",
                     x->target, "--state", state, "--cert", path("%s.crt", cert), "--key",
-                    path("%s.key", cert), "--ca", path("ca.crt"), "--inventory",
-                    path("%s.yaml", x->target), (char *)NULL);
+                    path("%s.key", cert), "--ca", path("ca.crt"), "--inventory", path("%s.yaml", x->target), "--processes",
+                    A.processes ? A.processes : "cgroup", (char *)NULL);
         _exit(99);
     }
     return pid;
@@ -417,7 +417,7 @@ static enum outcome answered(struct asked *a)
 
 static void order_send(const struct agent_order *o, bool stage, struct asked *a)
 {
-    char d[96], k[96], h[64], esc[64], node[2][16];
+    char d[96], k[96], self[200], h[256], esc[256], node[2][16];
     const char *env[] = {d, k, h, esc, NULL};
     struct object *w = workload_made(o);
     const struct agent_side *x = &A.side[o->side];
@@ -433,8 +433,11 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
             .rank = i, .node = node[i % 2], .gpus = gpus, .n_gpus = 2, .mig = ""};
     (void)snprintf(d, sizeof d, "D=%s", A.dir);
     (void)snprintf(k, sizeof k, "U=%s", o->key.uid);
-    (void)snprintf(h, sizeof h, "H=/proc/%d/exe", (int)getpid());
-    (void)snprintf(esc, sizeof esc, "ESC=/proc/%d/exe escape", (int)getpid());
+    /* by its name: in a PID namespace /proc is another */
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[len > 0 ? len : 0] = '\0';
+    (void)snprintf(h, sizeof h, "H=%s", self);
+    (void)snprintf(esc, sizeof esc, "ESC=%s escape", self);
     struct run_order order = {.key = o->key,
                               .workload = w,
                               .placement = &p,

@@ -39,6 +39,7 @@ struct agent_side {
 extern struct agent_world {
     char dir[64], address[32];
     char leader[32];      /* a second address of the server's side; agents do not know it */
+    const char *processes; /* --processes of agents that begin from now on; NULL = cgroup */
     const char *redirect; /* where sessions at `address` are sent; NULL = they are taken */
     unsigned redirected, at_leader; /* sessions that were sent on; that came to `leader` */
     struct loop *loop;

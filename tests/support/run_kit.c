@@ -10,8 +10,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,12 +55,37 @@ static int escape_main(const char *file, bool ghost)
         (void)pause();
 }
 
+/* Forks, and its parent exits, over and over: each lives for a moment, in a session of its own. */
+static int chain_main(const char *file)
+{
+    int fd = open(file, O_RDWR | O_CREAT, 0600);
+    _Atomic long *n = MAP_FAILED;
+
+    if (fd >= 0 && ftruncate(fd, sizeof *n) == 0)
+        n = mmap(NULL, sizeof *n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (n == MAP_FAILED)
+        return 1;
+    (void)signal(SIGTERM, SIG_IGN);
+    for (;;) {
+        pid_t pid = fork();
+        if (pid != 0)
+            _exit(pid < 0);
+        (void)setsid();
+        if (access(file, F_OK) != 0)
+            _exit(0);
+        (void)poll(NULL, 0, 1); /* the machine has other tests to run */
+        atomic_fetch_add(n, 1);
+    }
+}
+
 int run_kit_main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "run") == 0)
         return run_main(argc - 1, argv + 1);
     if (argc > 2 && strcmp(argv[1], "escape") == 0)
         return escape_main(argv[2], false);
+    if (argc > 2 && strcmp(argv[1], "chain") == 0)
+        return chain_main(argv[2]);
     if (argc > 2 && strcmp(argv[1], "ghost") == 0)
         return escape_main(argv[2], true);
     return -1;

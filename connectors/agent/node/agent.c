@@ -111,7 +111,11 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
     timer_init(&a->dial, l, NULL, NULL);
     timer_init(&a->beat, l, NULL, NULL);
     timer_init(&a->orphans, l, NULL, NULL);
-    rc = inventory_load(l, cfg->os, cfg->target, cfg->inventory_file, &a->inventory, &why);
+    char weak[256];
+    a->held = cfg->os->ops->processes_probe(cfg->os, cfg->most, weak);
+    log_event(LOG_INFO, "agent.processes",
+              LOG_FIELDS({"held", log_str(run_processes_text(a->held))}, {"why", log_str(weak)}));
+    rc = inventory_load(a, &a->inventory, &why);
     if (rc == 0)
         rc = state_open(a, &why);
     if (rc == 0)
@@ -154,7 +158,7 @@ struct agent *agent_destroy(struct agent *a)
 int agent_reload(struct agent *a, struct err *err)
 {
     struct inventory now;
-    int rc = inventory_load(a->loop, a->cfg.os, a->cfg.target, a->cfg.inventory_file, &now, err);
+    int rc = inventory_load(a, &now, err);
 
     if (rc < 0)
         return rc;

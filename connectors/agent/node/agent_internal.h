@@ -23,14 +23,14 @@
 
 /* ---- inventory (inventory.c)
  * --------------------------------------------------------------------------- */
+struct agent;
 struct inventory {
     cJSON *nodes; /* Node objects, as the API has them */
     bool nvml;
     uint64_t hash;
 };
-/* file NULL: this machine. On an error *ret is untouched. */
-int inventory_load(struct loop *l, struct runner_os *os, const char *target, const char *file,
-                   struct inventory *ret, struct err *err) MUST_CHECK;
+/* file NULL: this machine. held: what holds its runs together. On an error *ret is untouched. */
+int inventory_load(struct agent *a, struct inventory *ret, struct err *err) MUST_CHECK;
 void inventory_fini(struct inventory *inv);
 /* Is there a node called "TARGET.NODE"? */
 bool inventory_has(const struct inventory *inv, const char *name);
@@ -142,6 +142,7 @@ struct agent {
     char boot_id[64], state_id[40];
     char cluster[CLUSTER_UID_MAX]; /* that it serves, as the last welcome told; "" = none yet */
     char instance[24]; /* of this process: two of one state folder are told apart */
+    enum run_processes held; /* what holds new runs together */
     /* the latest renewal: a shim that is dialed later gets it, too */
     uint64_t renew_from_ms, renew_lease_ms;
     /* session (session.c) */
@@ -256,13 +257,18 @@ int worker_launch(struct worker *w, process_exit_cb exited, struct err *err) MUS
 /* Does its first line name what runs it, or leave that to us? */
 int script_check(const char *script, struct err *err) MUST_CHECK;
 bool worker_owns(const struct worker *w, int64_t pid);
+bool run_pid_is_known(int64_t pid, void *agent); /* a child of ours: somebody's, not a stray */
 void worker_renew(struct worker *w);
 void worker_go(struct worker *w);
 void worker_stop(struct worker *w, int signo, uint64_t grace_ms);
 void worker_dir(const struct worker *w, char out[AGENT_PATH_MAX]);
 void worker_log_path(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX]);
 void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX]);
-/* Its control group: the name that the shim gives it, in the place that shims inherit from us. */
+/* What holds its processes together: as it was started. */
+enum run_processes worker_held(const struct worker *w);
+void worker_will(const struct worker *w, char out[AGENT_PATH_MAX + 16]);
+/* Its control group: the name that the shim gives it, in the place that shims inherit from us; ""
+ * when it has none. */
 void worker_group(const struct worker *w, char out[RUN_GROUP_MAX]);
 /* The program's environment, as the contract of deploy/examples says, in arena m. */
 const char *const *worker_env(const struct worker *w, struct arena *m);

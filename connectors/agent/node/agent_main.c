@@ -23,10 +23,13 @@ static const char usage[] =
     "  --ca FILE         the CA of the servers, PEM\n"
     "  --inventory FILE  nodes and GPUs (deploy/examples/README.md); default: this machine.\n"
     "                    Read again on SIGHUP\n"
+    "  --processes HOW   what holds the processes of a run together, at most: cgroup (default),\n"
+    "                    pidNamespace or searched. What the machine permits is found by trying,\n"
+    "                    and logged (agent.processes)\n"
     "  --help            this text\n";
 
 struct agent_args {
-    const char *server, *target, *state, *cert, *key, *ca, *inventory;
+    const char *server, *target, *state, *cert, *key, *ca, *inventory, *processes;
     bool help;
 };
 struct agent_program {
@@ -55,7 +58,8 @@ static int args_parse(int argc, char **argv, struct agent_args *a, struct err *e
                    {"--cert", &a->cert, true},
                    {"--key", &a->key, true},
                    {"--ca", &a->ca, true},
-                   {"--inventory", &a->inventory, false}};
+                   {"--inventory", &a->inventory, false},
+                   {"--processes", &a->processes, false}};
     const size_t n = sizeof options / sizeof *options;
 
     for (int i = 1; i < argc; i++) {
@@ -126,6 +130,11 @@ static int agent_run(struct agent_args *args, struct err *err)
         .cert_file = args->cert, .key_file = args->key, .ca_file = args->ca};
     char *list = mem_strdup(args->server);
     int rc = servers_split(list, &cfg, err);
+
+    cfg.most = RUN_CGROUP;
+    if (rc == 0 && args->processes && !run_processes_parse(args->processes, &cfg.most))
+        rc = err_set(err, E_USAGE, "--processes %s: expected cgroup, pidNamespace or searched",
+                     args->processes);
 
     /* Checkpoint stores may hang; store_jobs.c lends them five of these. */
     if (setenv("UV_THREADPOOL_SIZE", "8", 0) != 0)

@@ -264,13 +264,14 @@ static int machine_load(struct runner_os *os, const char *target, struct invento
     return 0;
 }
 
-int inventory_load(struct loop *l, struct runner_os *os, const char *target, const char *file,
-                   struct inventory *ret, struct err *err)
+int inventory_load(struct agent *a, struct inventory *ret, struct err *err)
 {
+    const char *file = a->cfg.inventory_file, *target = a->cfg.target;
+    struct runner_os *os = a->cfg.os;
     struct inventory inv = {0};
     struct err why;
-    int rc =
-        file ? file_load(l, os, target, file, &inv, &why) : machine_load(os, target, &inv, &why);
+    int rc = file ? file_load(a->loop, os, target, file, &inv, &why)
+                  : machine_load(os, target, &inv, &why);
 
     if (rc < 0) {
         cJSON_Delete(inv.nodes);

@@ -125,6 +125,8 @@ static size_t shim_argv(const struct worker *w, struct arena *m, const char **ar
     _Static_assert(sizeof head / sizeof *head + CHECKPOINT_ARGS < SHIM_ARGS, "room for the head");
     for (; n < sizeof head / sizeof *head; n++)
         argv[n] = head[n];
+    argv[n++] = "--processes";
+    argv[n++] = run_processes_text(worker_held(w));
     n += checkpoint_argv(w, m, argv + n);
     argv[n++] = "--";
     if (*wire_str(o, "script"))

@@ -154,6 +154,7 @@ static int machine_gpus(struct runner_os *os, struct runner_gpu ret[RUN_GPUS_MAX
 struct runner_os *runner_os_linux(void)
 {
     static const struct runner_os_ops ops = {.adopt_orphans = tree_adopt_orphans,
+                                             .processes_probe = held_probe,
                                              .group_create = tree_group_create,
                                              .group_remove = tree_group_remove,
                                              .tree_process_count = tree_process_count,

@@ -288,7 +288,7 @@ bool run_has_processes(struct agent *a, const struct run_key *k)
 
 /* ---- what comes to the agent as subreaper: shim and guard were killed, or it escaped from `exec`
  * ---- */
-static bool orphan_is_spared(int64_t pid, void *arg)
+bool run_pid_is_known(int64_t pid, void *arg)
 {
     struct agent *a = arg;
 
@@ -308,7 +308,7 @@ static void orphans_reap(void *arg)
     struct agent *a = arg;
     struct runner_os *os = a->cfg.os;
 
-    if (!os->ops->orphans_reap(os, orphan_is_spared, a))
+    if (!os->ops->orphans_reap(os, run_pid_is_known, a))
         timer_start(&a->orphans, ORPHANS_EVERY_MS);
 }
 
@@ -460,6 +460,8 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
     cJSON_AddStringToObject(order, "bootId", a->boot_id);
     cJSON_DeleteItemFromObjectCaseSensitive(order, "acceptedAt");
     cJSON_AddNumberToObject(order, "acceptedAt", (double)loop_wall_ms(a->loop));
+    cJSON_DeleteItemFromObjectCaseSensitive(order, "held");
+    cJSON_AddStringToObject(order, "held", run_processes_text(a->held));
     FAILPOINT("agent.submit.before");
     rc = order_write(a, &k, order, err);
     if (rc < 0)

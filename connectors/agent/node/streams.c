@@ -317,12 +317,14 @@ static int exec_start(struct agent_stream *s, const struct worker *w, const cJSO
 {
     struct agent *a = s->agent;
     const cJSON *argv = cJSON_GetObjectItemCaseSensitive(j, "argv"), *v;
-    char group[RUN_GROUP_MAX];
+    char group[RUN_GROUP_MAX], will[AGENT_PATH_MAX + 16] = "";
     AUTO_ARENA m = arena_create(0);
     const char *args[256];
     size_t n = 0;
 
     worker_group(w, group);
+    if (worker_held(w) == RUN_NAMESPACE)
+        worker_will(w, will);
     const char *const head[] = {a->cfg.os->ops->program(a->cfg.os),
                                 "run",
                                 "--attach",
@@ -331,6 +333,8 @@ static int exec_start(struct agent_stream *s, const struct worker *w, const cJSO
                                 arena_printf(m, "%" PRIu64, s->id),
                                 "--group",
                                 group,
+                                "--will",
+                                will,
                                 "--"};
     for (; n < sizeof head / sizeof *head; n++)
         args[n] = head[n];

@@ -41,11 +41,31 @@ void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX])
     (void)snprintf(out, RUN_MARKER_MAX, "%s/%" PRId64, key, w->rank);
 }
 
+/* Orders of an agent that did not know it yet: found, as they were. */
+enum run_processes worker_held(const struct worker *w)
+{
+    enum run_processes held = RUN_SEARCHED;
+
+    (void)run_processes_parse(wire_str(w->run->order, "held"), &held);
+    return held;
+}
+
+void worker_will(const struct worker *w, char out[AGENT_PATH_MAX + 16])
+{
+    char dir[AGENT_PATH_MAX];
+
+    worker_dir(w, dir);
+    (void)snprintf(out, AGENT_PATH_MAX + 16, "%s/" RUN_WILL_FILE, dir);
+}
+
 void worker_group(const struct worker *w, char out[RUN_GROUP_MAX])
 {
     struct runner_os *os = w->run->agent->cfg.os;
     char name[RUN_MARKER_MAX];
 
+    out[0] = '\0';
+    if (worker_held(w) != RUN_CGROUP && *wire_str(w->run->order, "held"))
+        return;
     worker_marker(w, name);
     for (char *p = name; *p; p++)
         *p = *p == '/' ? '.' : *p;
@@ -158,6 +178,8 @@ static bool worker_write_end(struct worker *w, const char *reason, const char *m
         (void)snprintf(r.message, sizeof r.message, "%s", message);
         r.lease_lost = w->report.lease_lost;
     }
+    /* What ran before the machine restarted is gone for certain. */
+    r.searched = worker_boot_is_this(w) && worker_held(w) == RUN_SEARCHED;
     run_report_print(&r, &b);
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, dir);
     if (file_mkdir(w->run->agent->loop, dir, 0700, &err) < 0 ||
@@ -189,7 +211,7 @@ static void worker_deadline(void *arg)
     struct worker *w = arg;
     uint64_t now = loop_now_ms(w->run->agent->loop);
     struct runner_os *os = w->run->agent->cfg.os;
-    char dir[AGENT_PATH_MAX], will[AGENT_PATH_MAX + 16];
+    char will[AGENT_PATH_MAX + 16];
     bool lost;
     uint64_t at = worker_kill_at(w, &lost);
 
@@ -200,8 +222,7 @@ static void worker_deadline(void *arg)
         timer_start(&w->deadline, at - now);
         return;
     }
-    worker_dir(w, dir);
-    (void)snprintf(will, sizeof will, "%s/" RUN_WILL_FILE, dir);
+    worker_will(w, will);
     if (lost) {
         os->ops->will_flag(os, will, WILL_LEASE_LOST);
         run_report_lease_lost(&w->report);
@@ -491,7 +512,7 @@ static void tick_dialing(struct worker *w)
 static void tick_sweep(struct worker *w)
 {
     struct agent *a = w->run->agent;
-    char marker[RUN_MARKER_MAX], group[RUN_GROUP_MAX];
+    char marker[RUN_MARKER_MAX], group[RUN_GROUP_MAX], will[AGENT_PATH_MAX + 16];
     struct runner_tree t = worker_tree(w, marker);
     const char *reason = w->report.reason[0] ? w->report.reason : "RunnerKilled";
     const char *message = w->report.message[0]
@@ -500,7 +521,15 @@ static void tick_sweep(struct worker *w)
     char r[64], m[256];
 
     worker_group(w, group);
-    t.group = group;
+    worker_will(w, will);
+    if (worker_boot_is_this(w)) {
+        t.group = group;
+        t.will = will;
+        t.held = *group || worker_held(w) != RUN_CGROUP ? worker_held(w) : RUN_SEARCHED;
+        /* Shim and guard are dead: what has escaped from them has come to us. */
+        t.spared = run_pid_is_known;
+        t.arg = a;
+    }
     if (a->cfg.os->ops->tree_process_count(a->cfg.os, &t) != 0) {
         (void)a->cfg.os->ops->tree_signal(a->cfg.os, &t, SIGKILL);
         timer_start(&w->tick, SWEEP_EVERY_MS);

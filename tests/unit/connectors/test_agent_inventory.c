@@ -14,10 +14,20 @@
 static struct loop *loop;
 static char dir[64], file[96];
 
+static int load_from(const char *path, struct inventory *inv, struct err *err)
+{
+    struct agent a = {
+        .loop = loop,
+        .held = RUN_SEARCHED,
+        .cfg = {.os = runner_os_linux(), .target = "t1", .inventory_file = path}};
+
+    return inventory_load(&a, inv, err);
+}
+
 static int load(const char *text, struct inventory *inv, struct err *err)
 {
     assert_int_equal(file_write(loop, file, text, strlen(text), 0600, err), 0);
-    return inventory_load(loop, runner_os_linux(), "t1", file, inv, err);
+    return load_from(file, inv, err);
 }
 
 static void refused(const char *text, int line, const char *what)
@@ -88,7 +98,7 @@ static void without_a_file_it_is_this_machine(void **state)
     struct err err = {0};
 
     (void)state;
-    assert_int_equal(inventory_load(loop, runner_os_linux(), "t1", NULL, &inv, &err), 0);
+    assert_int_equal(load_from(NULL, &inv, &err), 0);
     assert_int_equal(cJSON_GetArraySize(inv.nodes), 1);
     inventory_fini(&inv);
 }

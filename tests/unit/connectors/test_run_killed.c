@@ -181,7 +181,7 @@ static void a_number_used_again_is_not_believed(void **state)
     assert_int_equal(will_begin(NULL, path, &err), 0);
     pid_t pid = fork();
     if (pid == 0)
-        _exit(will_program(path) ? 5 : 99);
+        _exit(will_program(path, 0) ? 5 : 99);
     assert_true(pid_await(pid, "Z", PATIENCE_MS));
     assert_false(will_tell(NULL, path, false, &r)); /* of an earlier boot */
     assert_true(will_tell(NULL, path, true, &r));
