@@ -6,6 +6,10 @@
 
 #include <stdatomic.h>
 
+/* Decoded, of an object that is made from one that was read: that may have ARENA_LIMIT_DEFAULT, and
+ * what is made of it some more. */
+#define MADE_MEMORY_MAX (2 * ARENA_LIMIT_DEFAULT)
+
 /* ---- members
  * ------------------------------------------------------------------------------------------ */
 int64_t member_int(const struct field *f, const void *body)
@@ -155,14 +159,15 @@ const void *object_body(const struct object *o, const struct schema *s)
 
 /* The memory an object needs is counted first: a member holds millions, so that what an arena keeps
  * in reserve would be most of them. */
-int object_decode(const struct kind *k, struct slice in, struct object **ret, struct err *err)
+static int object_decode_within(const struct kind *k, struct slice in, size_t max_bytes,
+                                size_t max_memory, struct object **ret, struct err *err)
 {
-    if (in.n > LIMIT_COMMAND_MAX_BYTES)
+    if (in.n > max_bytes)
         return err_set(err, E_TOOLARGE, "%s: %zu bytes are more than an object may have", k->kind,
                        in.n);
     size_t need =
         sizeof(struct object) + in.n + 32 + tlv_memory(k->schema, in, ARENA_LIMIT_DEFAULT / 2);
-    struct arena *a = arena_create_sized(need, 0);
+    struct arena *a = arena_create_sized(need, max_memory);
     arena_set_soft(a, true);
     struct object *o = arena_new(a, struct object);
     const unsigned char *log = arena_memdup(a, in.n ? in.p : "", in.n ? in.n : 1);
@@ -193,15 +198,29 @@ int object_decode(const struct kind *k, struct slice in, struct object **ret, st
     return 0;
 }
 
-struct object *object_make(const struct kind *k, const void *body)
+int object_decode(const struct kind *k, struct slice in, struct object **ret, struct err *err)
+{
+    return object_decode_within(k, in, LIMIT_COMMAND_MAX_BYTES, ARENA_LIMIT_DEFAULT, ret, err);
+}
+
+int object_make_within(const struct kind *k, const void *body, size_t max_bytes,
+                       struct object **ret, struct err *err)
 {
     AUTO_BUF log = {0};
-    struct object *o = NULL;
 
-    buf_init(&log, LIMIT_COMMAND_MAX_BYTES);
+    buf_init(&log, max_bytes);
     tlv_encode(k->schema, body, &log);
-    INV(!log.failed);
-    int r = object_decode(k, slice_make(log.p, log.n), &o, NULL);
+    if (log.failed)
+        return err_set(err, E_TOOLARGE, "a %s would be larger than %zu bytes: make it smaller",
+                       k->kind, max_bytes);
+    return object_decode_within(k, slice_make(log.p, log.n), max_bytes, MADE_MEMORY_MAX, ret, err);
+}
+
+struct object *object_make(const struct kind *k, const void *body)
+{
+    struct object *o = NULL;
+    int r = object_make_within(k, body, LIMIT_COMMAND_MAX_BYTES, &o, NULL);
+
     INV(r == 0);
     return o;
 }

@@ -134,6 +134,9 @@ extern const struct schema
 /* Builds an object from a typed body: encodes and decodes it, so that it owns its memory. Fields
  * are copied. */
 struct object *object_make(const struct kind *k, const void *body);
+/* The same of a body that may have come to more than max_bytes: E_TOOLARGE then. */
+int object_make_within(const struct kind *k, const void *body, size_t max_bytes,
+                       struct object **ret, struct err *err) MUST_CHECK;
 /* A mutable deep copy in `a`, for changing a few fields before object_make. */
 void *object_edit(const struct object *o, struct arena *a);
 #define object_edit_as(o, type, a) ((void)object_as(o, type), (struct type *)object_edit((o), (a)))

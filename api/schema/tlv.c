@@ -600,6 +600,7 @@ bool body_equal(const struct schema *s, const void *a, const void *b)
     buf_init(&y, LIMIT_COMMAND_MAX_BYTES);
     tlv_encode(s, a, &x);
     tlv_encode(s, b, &y);
-    INV(!x.failed && !y.failed);
+    if (x.failed || y.failed) /* what is too large to be stored is told apart by who stores it */
+        return false;
     return x.n == y.n && (x.n == 0 || !memcmp(x.p, y.p, x.n));
 }

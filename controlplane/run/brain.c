@@ -62,6 +62,7 @@ static void sleep_now(struct brain *b)
     preempt_drop(b);
     events_drop(b);
     retention_drop(b);
+    collect_drop(b);
     b->pool = pool_destroy(b->pool);
     b->frozen = false;
 }
@@ -86,6 +87,7 @@ static void reset(struct brain *b)
     movers_reset(b);
     causes_reset(b);
     retention_reset(b);
+    collect_reset(b);
 }
 
 void brain_leading(struct brain *b, bool leads, uint64_t term)
@@ -125,6 +127,7 @@ void brain_root(struct brain *b)
 {
     if (!b->leads || b->closing)
         return;
+    collect_look(b);
     struct root *r = core_root(b->cfg.core);
     uint64_t since = b->seen_rv;
     if (root_rv(r) == since) {
@@ -313,11 +316,14 @@ void brain_metrics(struct brain *b, struct buf *out)
         "# TYPE hanse_placements_refused_total counter\nhanse_placements_refused_total %llu\n"
         "# HELP hanse_drivers workloads that hold a place\n# TYPE hanse_drivers "
         "gauge\nhanse_drivers %u\n"
+        "# HELP hanse_collect_slices_total slices of what follows from deletions\n"
+        "# TYPE hanse_collect_slices_total counter\nhanse_collect_slices_total %llu\n"
         "# HELP hanse_brake 1 while too many targets are silent\n# TYPE hanse_brake "
         "gauge\nhanse_brake %d\n",
         (unsigned long long)b->cycles, (unsigned long long)b->decided,
         (double)b->slice_max_ms / 1000, (double)b->cycle_last_ms / 1000,
-        (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers, b->frozen);
+        (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers,
+        (unsigned long long)b->collect.slices, b->frozen);
     moves_metrics(b, out);
     orphans_metrics(b, out);
     if (list_empty(&b->sites))

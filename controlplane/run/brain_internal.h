@@ -186,6 +186,11 @@ struct brain {
     struct preempts preempts;
     struct events events;
     struct timer retention;
+    struct { /* collect.c */
+        struct timer rest;
+        bool under_way; /* a slice is on its way into the log */
+        uint64_t asked_ms, slices;
+    } collect;
     struct archive_cursor archive_at; /* where retention looks next, and whether soon */
     bool archive_more;
     struct {                            /* of Migrations that ended while this brain led */
@@ -361,7 +366,7 @@ int64_t order_interval_ms(const struct site *t, const struct object *workload,
 bool reason_of_target(const char *reason);
 bool end_by_target(const struct run_end *e);
 
-/* ---- events.c, retention.c
+/* ---- events.c, retention.c, collect.c
  * ---------------------------------------------------------------------------------------------------
  */
 void events_init(struct brain *b);
@@ -379,6 +384,10 @@ const char *events_uid(struct brain *b, struct arena *a); /* a new one, for an o
 void PRINTF_LIKE(7, 8) events_act(struct brain *b, const char *who, const char *target,
                                   const char *reason, propose_cb cb, void *arg, const char *fmt,
                                   ...);
+/* What follows from deletions and changed GpuClasses, slice by slice; called at every new root. */
+void collect_look(struct brain *b);
+void collect_reset(struct brain *b);
+void collect_drop(struct brain *b);
 void retention_reset(struct brain *b);
 void retention_drop(struct brain *b);
 

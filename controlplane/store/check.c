@@ -167,8 +167,16 @@ static bool window_each(struct slice key, const void *value, void *arg)
     return true;
 }
 
+static bool due_each(struct slice key, const void *value, void *arg)
+{
+    (void)key;
+    *(uint64_t *)arg += !((const struct dead_box *)value)->waiting;
+    return true;
+}
+
 void root_check(const struct root *r)
 {
+    uint64_t due = 0;
     struct copy c = {root_create(), 0};
     struct change_span w = {0, 0, 0};
     const struct slice start = slice_make("", 0);
@@ -189,11 +197,15 @@ void root_check(const struct root *r)
     same_trees(r->load, c.fresh->load, offsetof(struct count_box, n), sizeof(int64_t));
     same_trees(r->ns_live, c.fresh->ns_live, offsetof(struct count_box, n), sizeof(int64_t));
     same_trees(r->class_gpus, c.fresh->class_gpus, offsetof(struct count_box, n), sizeof(int64_t));
+    same_trees(r->target_nodes, c.fresh->target_nodes, offsetof(struct count_box, n),
+               sizeof(int64_t));
     same_trees(r->uids, c.fresh->uids, 0, 0);
     same_trees(r->moves, c.fresh->moves, 0, 0);
     same_trees(r->owners, c.fresh->owners, 0, 0);
     ledger_check(r, c.fresh);
     archive_check(r);
+    tree_scan(r->dead, start, due_each, &due);
+    INV(due == r->dead_due);
     tree_scan(r->changes, start, window_each, &w);
     INV(w.n == tree_count(r->changes) && w.n <= LIMIT_CHANGES_MAX &&
         (w.n == 0 || w.next == r->rv + 1) && w.bytes == r->changes_bytes);

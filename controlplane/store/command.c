@@ -108,6 +108,9 @@ static const struct record_field recover_fields[] = {HEAD(recover_cmd),
                                                      FIELD(recover_cmd, 22, W_INT, proof),
                                                      FIELD(recover_cmd, 23, W_STR, reason),
                                                      FIELD(recover_cmd, 24, W_STR, message)};
+static const struct record_field collect_fields[] = {HEAD(collect_cmd),
+                                                     FIELD(collect_cmd, 10, W_U32, objects),
+                                                     FIELD(collect_cmd, 11, W_U64, bytes)};
 static const struct record_field migrate_fields[] = {HEAD(migrate_cmd),
                                                      FIELD(migrate_cmd, 10, W_INT, step),
                                                      FIELD(migrate_cmd, 11, W_STR, ns),
@@ -252,7 +255,8 @@ static const struct command_desc commands[] = {DESC(REQUEST, request), DESC(WRIT
                                                DESC(RUN, run),         DESC(FACTS, facts),
                                                DESC(REMOVE, remove),   DESC_FLAT(MEMBER, member),
                                                DESC(MIGRATE, migrate), DESC(ARCHIVE, archive),
-                                               DESC(RECOVER, recover)};
+                                               DESC(RECOVER, recover),
+                                               DESC_FLAT(COLLECT, collect)};
 
 static const struct command_desc *desc_of(int type)
 {

@@ -116,6 +116,8 @@ static int dispatch(struct txn *t, const union command *c)
         return apply_archive(t, &c->archive);
     case CMD_RECOVER:
         return apply_recover(t, &c->recover);
+    case CMD_COLLECT:
+        return apply_collect(t, &c->collect);
     default:
         return err_set(t->err, E_NOTIMPL, "command type %d is not known to this version",
                        (int)c->head.type);
@@ -132,7 +134,8 @@ static void result_text(struct result *res, int code, const struct err *err)
     (void)snprintf(res->field, sizeof res->field, "%s", err->code == code ? err->field : "");
 }
 
-/* All or nothing: the command works on a fork, which takes the state's place when it succeeds. */
+/* All or nothing: the command works on a fork, which takes the state's place when it succeeds. `a`
+ * is scratch, and holds nothing of c. */
 static void command_apply(struct root **state, const union command *c, struct arena *a,
                           struct result *res)
 {
@@ -142,12 +145,24 @@ static void command_apply(struct root **state, const union command *c, struct ar
     (void)snprintf(res->request_id, sizeof res->request_id, "%s", c->head.request_id);
     if (request_known(*state, c, res))
         return;
-    struct txn t = {root_fork(*state), (*state)->time,         a, res, &e,
-                    c->head.user,      LIMIT_APPLY_MAX_OBJECTS};
+    struct txn t = {.w = root_fork(*state),
+                    .now = (*state)->time,
+                    .a = a,
+                    .res = res,
+                    .err = &e,
+                    .user = c->head.user,
+                    .sliced = root_feature_level(*state) >= FEATURE_GRANTS,
+                    .objects = LIMIT_APPLY_MAX_OBJECTS};
     int r = dispatch(&t, c);
+    if (r == 0 && !t.failed.code && !t.sliced)
+        txn_collect_all(&t);
+    if (t.failed.code) {
+        e = t.failed;
+        r = e.code;
+    }
     result_text(res, r, &e);
+    arena_reset(a);
     if (r == 0) {
-        txn_collect(&t);
         struct root *old = *state;
         *state = t.w;
         t.w = old;
@@ -180,6 +195,7 @@ int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice 
     uint32_t count = 0;
     size_t bytes = 0, at = ENTRY_HEAD;
     AUTO_ARENA a = arena_create(0);
+    AUTO_ARENA scratch = arena_create(STORE_SCRATCH_MAX_BYTES);
 
     int r = entry_check(entry, &h, &count, &bytes, err);
     if (r < 0)
@@ -222,7 +238,7 @@ int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice 
             result_text(&res, r, &e);
             res.rv = w->rv;
         } else {
-            command_apply(&w, c, a, &res);
+            command_apply(&w, c, scratch, &res);
             command_release(c);
         }
         if (each)
@@ -238,6 +254,7 @@ void store_try(const struct root *root, int64_t now_ms, const union command *c, 
 {
     struct root *w = root_fork(root);
     AUTO_ARENA a = arena_create(0);
+    AUTO_ARENA scratch = arena_create(STORE_SCRATCH_MAX_BYTES);
     AUTO_BUF b;
     union command *copy = NULL;
     struct err e = {0};
@@ -246,6 +263,7 @@ void store_try(const struct root *root, int64_t now_ms, const union command *c, 
     if (now_ms > w->time)
         w->time = now_ms;
     command_encode(c, &b); /* through bytes, as it would be in the log */
+    arena_set_soft(a, true);
     int r = b.failed ? err_set(&e, E_TOOLARGE, "the command is larger than %d bytes",
                                (int)LIMIT_COMMAND_MAX_BYTES)
                      : command_decode(slice_make(b.p, b.n), a, &copy, &e);
@@ -255,7 +273,7 @@ void store_try(const struct root *root, int64_t now_ms, const union command *c, 
     } else {
         INV(copy);
         copy->head.request_id[0] = 0; /* nothing is remembered, nothing answered from memory */
-        command_apply(&w, copy, a, ret);
+        command_apply(&w, copy, scratch, ret);
         command_release(copy);
     }
     if (ret_after)

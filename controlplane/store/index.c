@@ -193,6 +193,29 @@ static void index_node(struct root *w, const struct object *o, int sign)
     }
 }
 
+/* What a Target's status says of its nodes. */
+static void index_target_nodes(struct root *w, const struct object *o, int sign)
+{
+    const struct node *n = o ? object_as(o, node) : NULL;
+    struct key k;
+
+    if (!n || !n->spec || strlen(n->spec->target) > 253)
+        return;
+    key_pair(&k, n->spec->target, "");
+    count_add(&w->target_nodes, key_slice(&k), sign);
+    if (n->status && n->status->health && n->status->health != HEALTH_READY)
+        return;
+    for (uint32_t i = 0; i < n->spec->n_gpus; i++) {
+        const struct gpu *g = &n->spec->gpus[i];
+        bool odd = strlen(g->class_) > TARGET_CLASS_MAX;
+
+        if (!*g->class_ || (g->health && g->health != HEALTH_READY))
+            continue;
+        key_pair(&k, n->spec->target, odd ? TARGET_CLASS_ODD : g->class_);
+        count_add(&w->target_nodes, key_slice(&k), sign);
+    }
+}
+
 static void owner_key(struct key *k, const char *uid, const struct object *o)
 {
     k->n = 0;
@@ -245,6 +268,8 @@ void root_index_object(struct root *w, const struct object *before, const struct
     if (kind == KIND_NODE) {
         index_node(w, before, -1);
         index_node(w, after, 1);
+        index_target_nodes(w, before, -1);
+        index_target_nodes(w, after, 1);
     }
     if (kind == KIND_MIGRATION)
         index_move(w, before, after);

@@ -111,6 +111,11 @@ void root_scan(const struct root *r, enum kind_id kind, const char *ns, const ch
     tree_scan(t, key_slice(&start), scan_each, &s);
 }
 
+bool root_collect_due(const struct root *r)
+{
+    return r->dead_due > 0;
+}
+
 uint64_t root_count(const struct root *r, enum kind_id kind)
 {
     const struct tree *t = kind_tree(r, kind);

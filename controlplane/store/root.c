@@ -187,6 +187,7 @@ static void fixed_trees(struct root *r, struct tree **out[ROOT_TREES_FIXED])
                                            &r->target_class,
                                            &r->load,
                                            &r->class_gpus,
+                                           &r->target_nodes,
                                            &r->ns_live,
                                            &r->moves,
                                            NULL};
@@ -423,13 +424,16 @@ void root_put_dead(struct root *w, struct slice key, struct dead_box *b)
 {
     const struct dead_box *old = tree_get(w->dead, key);
 
-    if (old)
+    if (old) {
         w->digest -= dead_hash(key, old);
+        w->dead_due -= !old->waiting;
+    }
     if (!b) {
         del(&w->dead, key);
         return;
     }
     w->digest += dead_hash(key, b);
+    w->dead_due += !b->waiting;
     put(&w->dead, key, b);
     box_unref(b);
 }
@@ -458,11 +462,13 @@ void root_commit(struct root *w, const struct kind *k, const struct object *befo
         put(&w->kinds[k->id], key_slice(&key), after);
         w->digest += object_hash(after);
     } else { /* watchers are told a deletion's own resourceVersion */
-        AUTO_ARENA a = arena_create(0);
+        AUTO_ARENA a = arena_create(STORE_SCRATCH_MAX_BYTES);
         struct any_body *body = object_edit(before, a);
 
         body->metadata->resourceVersion = (int64_t)w->rv;
-        c.before = last = object_make(k, body);
+        int r = object_make_within(k, body, STORE_OBJECT_MAX_BYTES + 64, &last, NULL);
+        INV(r == 0); /* by some bytes larger than what txn_put let in */
+        c.before = last;
         del(&w->kinds[k->id], key_slice(&key));
     }
     if (before)

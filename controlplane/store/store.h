@@ -89,6 +89,8 @@ struct write_op;
 /* Retention: what ended before that time, as the ops of a REMOVE; at most max, returns how many.
  * Walks over all Workloads, Migrations, Decisions and Events: now and then, not often. */
 size_t root_finished(const struct root *r, int64_t before_ms, struct write_op *ret, size_t max);
+/* Is there a slice of work for COLLECT? O(1). */
+bool root_collect_due(const struct root *r);
 /* What is held on a node: by its key "TARGET.NODE"; false when nothing is. Bits of device d: milli
  * held. */
 struct node_usage {
@@ -344,6 +346,15 @@ struct recover_cmd {
     struct write_op *ops;              /* ADOPT: its Workload; SETTLE: the Targets, by name */
     uint32_t n;
 };
+/* A slice of what follows from deletions and from changed GpuClasses: dependents are removed, nodes
+ * matched anew. The leader proposes slices while root_collect_due. */
+#define COLLECT_MAX_OBJECTS 4096u
+#define COLLECT_MAX_BYTES (16ull << 20)
+struct collect_cmd {
+    struct command_head head;
+    uint32_t objects; /* that may be looked at, 1 to COLLECT_MAX_OBJECTS */
+    uint64_t bytes;   /* of them together, 1 to COLLECT_MAX_BYTES; the first may have more */
+};
 union command {
     struct command_head head; /* common first member */
     struct write_cmd write;
@@ -356,6 +367,7 @@ union command {
     struct migrate_cmd migrate;
     struct archive_cmd archive;
     struct recover_cmd recover;
+    struct collect_cmd collect;
 };
 void command_encode(const union command *c, struct buf *out);
 /* Everything in arena a; objects are released by command_release. */

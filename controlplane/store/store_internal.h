@@ -66,11 +66,11 @@ struct bytes_box {
     uint32_t n;
     char p[];
 };
-/* Something whose dependents are still to be removed (apply/txn.c). */
+/* Something whose dependents are still to be removed or changed (apply/collect.c). */
 struct dead_box {
     struct box box;
     bool waiting;   /* looked through; goes on when something in it goes away */
-    uint32_t stage; /* of a namespace: kinds that are done */
+    uint32_t stage; /* of a namespace: kinds that are done; of classes: enum in facts.c */
     uint32_t n;     /* cursor: key of the last one looked at */
     char cursor[];
 };
@@ -135,7 +135,7 @@ struct root {
     struct tree *recents;           /* member, session, number → request_box */
     uint64_t keys_bytes;            /* of all keys; derived */
     struct tree *members;           /* id → member_box */
-    struct tree *dead;              /* 'o' uid, 'n' namespace or 't' target → dead_box */
+    struct tree *dead;              /* 'o' uid, 'n' namespace, 't' target or 'c' → dead_box */
     struct ledger ledger;
     struct archive archive;
     /* derived: made again from the objects when a snapshot is read */
@@ -151,10 +151,14 @@ struct root {
     struct tree *target_class;  /* target \0 class → count_box: GPUs × 1000 held there */
     struct tree *load;          /* queue \0 "waits" or "holds" → count_box: workloads */
     struct tree *class_gpus;    /* class → count_box: devices on all nodes */
+    struct tree *target_nodes;  /* target \0 → count_box: nodes; target \0 class → ready devices */
+#define TARGET_CLASS_MAX 200        /* longer names are counted under TARGET_CLASS_ODD */
+#define TARGET_CLASS_ODD "\1"
+    uint64_t dead_due;          /* entries of `dead` that do not wait */
     struct tree *ns_live;       /* namespace → count_box: workloads that may run outside */
     struct tree *moves;         /* ns \0 name → object: Migrations that have not ended */
 };
-#define ROOT_TREES_FIXED 22
+#define ROOT_TREES_FIXED 23
 
 struct root *root_fork(const struct root *r);
 /* Stores an object whose metadata.resourceVersion is root_rv + 1, or removes one; keeps every
@@ -278,10 +282,20 @@ struct txn { /* one command on a fork of the state */
     struct result *res;
     struct err *err;
     const char *user; /* who asked */
-    uint32_t budget;  /* dependents that may still be removed by this entry */
+    struct err failed; /* of txn_put: an object became too large; the command fails by it */
+    bool sliced;      /* FEATURE_GRANTS: what follows from a command is left to COLLECT */
+    uint32_t objects; /* of what follows, how many may still be looked at, */
+    uint64_t bytes;   /* and how many bytes of them */
 };
+/* Encoded bytes of one object in the state: what a snapshot's reader takes, less a resourceVersion
+ * that grows. */
+#define STORE_SCRATCH_MAX_BYTES ((size_t)1 << 30) /* several times the largest object, decoded */
+#define STORE_OBJECT_MAX_BYTES (4 * (size_t)LIMIT_OBJECT_MAX_BYTES - 64)
 /* `body` is a mutable copy (object_edit) or a new body; stores it as the next version. Borrowed
- * until the next commit. */
+ * until the next commit. Too large: `before`, and the command fails as a whole (t->failed).
+ *
+ * t->a is scratch. Who works on several objects resets it between them (txn_next_object), so that a
+ * command needs the memory of its largest object, not of all. */
 const struct object *txn_put(struct txn *t, const struct kind *k, const struct object *before,
                              void *body);
 /* Into the archive, and begins to collect what it owned. */
@@ -292,11 +306,28 @@ void txn_forget(struct txn *t, const struct object *o);
 int txn_delete(struct txn *t, const struct object *o, bool *ret_unchanged) MUST_CHECK;
 void txn_settle(struct txn *t, const char *ns,
                 const char *target); /* something was released there: go on waiting deletions */
-void txn_collect(struct txn *t);
+/* ---- what follows from a deletion, and from a changed GpuClass: apply/collect.c
+ * What is to be done is in root.dead. Members before FEATURE_GRANTS did it at the end of each
+ * command (txn_collect_all); since then COLLECT does a slice. */
+void txn_collect_all(struct txn *t);
+int apply_collect(struct txn *t, const struct collect_cmd *c) MUST_CHECK;
+void dead_begin(struct txn *t, char what, const char *name); /* if it has not begun */
+void dead_set(struct txn *t, struct slice key, uint32_t stage, bool waiting, struct slice cursor);
+#define DEAD_CLASSES 'c' /* nodes are to be matched with GpuClasses anew; its name: */
+#define DEAD_CLASSES_NAME "classes"
+void collect_classes(struct txn *t, struct slice key, const struct dead_box *d); /* facts.c */
+/* Takes one object of so many bytes from what may be looked at. False: there is none left. */
+bool txn_charge(struct txn *t, size_t bytes);
+bool txn_removable(const struct txn *t, const struct object *o);
+/* The next entry of a tree below a prefix and after a cursor; NULL at its end. */
+const struct object *txn_next(const struct tree *tree, struct slice prefix, struct slice after,
+                              struct key *ret);
 const char *txn_uid(struct txn *t, const char *of); /* deterministic, unique over time */
 struct meta *txn_meta(struct txn *t, const char *ns, const char *name);
-/* All objects of a cluster-scoped kind, or of one namespace, in the arena. */
+/* All objects of a kind that people write a few hundreds of, in t->a, or in an arena. */
 const struct object *const *txn_all(struct txn *t, enum kind_id kind, size_t *ret_n);
+const struct object *const *root_all(const struct root *w, enum kind_id kind, struct arena *a,
+                                     size_t *ret_n);
 void txn_condition(struct txn *t, struct condition **list, uint32_t *n, const char *type,
                    enum cond_status status, const char *reason, const char *message);
 void *txn_status(const struct kind *k, void *body); /* the status pointer's place, or NULL */
@@ -317,7 +348,7 @@ int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
 /* status.spent of a Workload whose placement ends with this version (ledger_hold.c); part of
  * txn_put. */
 void ledger_spend(struct txn *t, const struct object *before, void *body);
-void facts_reclass(struct txn *t); /* GpuClasses changed: nodes get their classes anew */
+void facts_reclass(struct txn *t); /* GpuClasses changed: nodes get their classes anew, in slices */
 const char *sentence_named(struct txn *t, const struct kind *k,
                            const char *name); /* workloads.hanse.dev "x" */
 

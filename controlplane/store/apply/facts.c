@@ -8,8 +8,11 @@
 
 #include <stdlib.h>
 
+#define CLASSES_TOLD 64 /* in a Target's status */
+
 struct facts {
     const struct facts_cmd *c;
+    const struct root *w;
     const struct object *const *classes;
     size_t n_classes;
     uint32_t changed;
@@ -17,24 +20,32 @@ struct facts {
 
 static const char *class_named(const struct facts *f, const char *name)
 {
-    for (size_t i = 0; i < f->n_classes; i++)
-        if (strcmp(f->classes[i]->meta->name, name) == 0)
-            return f->classes[i]->meta->name;
-    return NULL;
+    const struct object *o = root_get(f->w, KIND_GPU_CLASS, "", name);
+
+    return o ? o->meta->name : NULL;
 }
 
 /* The class that a device says it has, when there is one of that name; else the one that knows its
- * model. */
+ * model. Devices of a node are mostly alike: each is looked up only where it differs from the one
+ * before it. */
 static bool classes_resolve(struct txn *t, const struct facts *f, struct node_spec *s)
 {
+    const char *model = NULL, *class_ = NULL, *found = NULL;
     bool changed = false;
+    int64_t memory = 0;
 
     for (uint32_t i = 0; i < s->n_gpus; i++) {
         struct gpu *g = &s->gpus[i];
-        const char *found = *g->class_ ? class_named(f, g->class_) : NULL;
 
-        if (!found && *g->model)
-            found = policy_class_of(g->model, g->memory, f->classes, f->n_classes);
+        if (!model || g->memory != memory || strcmp(g->model, model) != 0 ||
+            strcmp(g->class_, class_) != 0) {
+            model = g->model;
+            memory = g->memory;
+            class_ = g->class_;
+            found = *g->class_ ? class_named(f, g->class_) : NULL;
+            if (!found && *g->model)
+                found = policy_class_of(g->model, g->memory, f->classes, f->n_classes);
+        }
         if (found && strcmp(found, g->class_) != 0) {
             g->class_ = arena_strdup(t->a, found);
             changed = true;
@@ -109,30 +120,20 @@ static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
 
 /* ---- nodes of one target
  * --------------------------------------------------------------------------------------- */
-struct nodes_of {
-    const char *target, *prefix; /* "fra", "fra." */
-    const struct object **v;
-    size_t n;
-};
-
-static bool nodes_each(const struct object *o, void *arg)
+/* The node after `at` of a target, whose nodes' names begin with it; at moves on. */
+static const struct object *node_next(struct txn *t, const char *target, struct key *at)
 {
-    struct nodes_of *s = arg;
+    struct key prefix, found;
+    const struct object *o;
 
-    if (strncmp(o->meta->name, s->prefix, strlen(s->prefix)) != 0)
-        return false;
-    if (strcmp(object_as(o, node)->spec->target, s->target) == 0)
-        s->v[s->n++] = o;
-    return true;
-}
-
-static struct nodes_of nodes_of_target(struct txn *t, const char *target)
-{
-    struct nodes_of s = {target, arena_printf(t->a, "%s.", target), NULL, 0};
-
-    s.v = arena_array(t->a, const struct object *, root_count(t->w, KIND_NODE) + 1);
-    root_scan(t->w, KIND_NODE, NULL, "", s.prefix, nodes_each, &s);
-    return s;
+    key_object(&prefix, "", target);
+    prefix.p[prefix.n++] = '.';
+    while ((o = txn_next(t->w->kinds[KIND_NODE], key_slice(&prefix), key_slice(at), &found))) {
+        *at = found;
+        if (strcmp(object_as(o, node)->spec->target, target) == 0)
+            return o;
+    }
+    return NULL;
 }
 
 static int by_name(const void *a, const void *b)
@@ -142,18 +143,19 @@ static int by_name(const void *a, const void *b)
 
 static void drop_unlisted(struct txn *t, struct facts *f)
 {
-    const char **names = arena_array(t->a, const char *, f->c->n + 1);
-    struct nodes_of all = nodes_of_target(t, f->c->target);
+    AUTO_ARENA a = arena_create(0);
+    const char **names = arena_array(a, const char *, f->c->n + 1);
+    struct key at = {.n = 0};
+    const struct object *o;
 
     for (uint32_t i = 0; i < f->c->n; i++)
         names[i] = f->c->nodes[i].metadata->name;
     qsort(names, f->c->n, sizeof *names, by_name);
-    for (size_t i = 0; i < all.n; i++) {
-        const char *name = all.v[i]->meta->name;
-
-        if (bsearch(&name, names, f->c->n, sizeof *names, by_name))
+    while ((o = node_next(t, f->c->target, &at))) {
+        if (bsearch(&o->meta->name, names, f->c->n, sizeof *names, by_name))
             continue;
-        txn_remove(t, all.v[i]);
+        txn_remove(t, o);
+        arena_reset(t->a);
         f->changed++;
     }
 }
@@ -167,7 +169,7 @@ static void count_class(struct class_count *list, uint32_t *n, const char *class
             list[i].total++;
             return;
         }
-    if (*n < 64)
+    if (*n < CLASSES_TOLD)
         list[(*n)++] = (struct class_count){.class_ = class_, .total = 1};
 }
 
@@ -176,15 +178,16 @@ static int by_class(const void *a, const void *b)
     return strcmp(((const struct class_count *)a)->class_, ((const struct class_count *)b)->class_);
 }
 
-static void target_count(struct txn *t, const char *target, struct target_status *s)
+/* Without the index of a target's devices: where it has more classes than are told, those count
+ * that come first on its nodes. */
+static void target_walk(struct txn *t, const char *target, struct target_status *s)
 {
-    struct nodes_of all = nodes_of_target(t, target);
+    struct key at = {.n = 0};
+    const struct object *o;
 
-    s->nodes = (int64_t)all.n;
-    s->gpus = arena_array(t->a, struct class_count, 64);
     s->n_gpus = 0;
-    for (size_t i = 0; i < all.n; i++) {
-        const struct node *n = object_as(all.v[i], node);
+    while ((o = node_next(t, target, &at))) {
+        const struct node *n = object_as(o, node);
 
         if (n->status && n->status->health && n->status->health != HEALTH_READY)
             continue;
@@ -195,6 +198,48 @@ static void target_count(struct txn *t, const char *target, struct target_status
                 count_class(s->gpus, &s->n_gpus, g->class_);
         }
     }
+}
+
+struct totals {
+    struct txn *t;
+    struct key prefix; /* target \0 */
+    struct target_status *s;
+    bool too_many; /* to be told from the index */
+};
+
+static bool totals_each(struct slice key, const void *value, void *arg)
+{
+    const struct count_box *count = value;
+    struct totals *x = arg;
+    struct target_status *s = x->s;
+
+    if (key.n < x->prefix.n || memcmp(key.p, x->prefix.p, x->prefix.n) != 0)
+        return false;
+    const char *class_ =
+        arena_strndup(x->t->a, (const char *)key.p + x->prefix.n, key.n - x->prefix.n);
+    if (!*class_) {
+        s->nodes = count->n;
+        return true;
+    }
+    if (s->n_gpus == CLASSES_TOLD || strcmp(class_, TARGET_CLASS_ODD) == 0) {
+        x->too_many = true;
+        return false;
+    }
+    s->gpus[s->n_gpus++] = (struct class_count){.class_ = class_, .total = count->n};
+    return true;
+}
+
+static void target_count(struct txn *t, const char *target, struct target_status *s)
+{
+    struct totals x = {.t = t, .s = s};
+
+    s->nodes = 0;
+    s->gpus = arena_array(t->a, struct class_count, CLASSES_TOLD);
+    s->n_gpus = 0;
+    key_pair(&x.prefix, target, "");
+    tree_scan(t->w->target_nodes, key_slice(&x.prefix), totals_each, &x);
+    if (x.too_many)
+        target_walk(t, target, s);
     qsort(s->gpus, s->n_gpus, sizeof *s->gpus, by_class);
 }
 
@@ -245,17 +290,20 @@ static void target_tell(struct txn *t, const struct facts *f, const struct objec
 
 int apply_facts(struct txn *t, const struct facts_cmd *c)
 {
-    struct facts f = {.c = c};
+    struct facts f = {.c = c, .w = t->w};
     const struct object *o = root_get(t->w, KIND_TARGET, "", c->target);
     bool gone = c->gone && root_feature_level(t->w) >= FEATURE_GRANTS;
+    AUTO_ARENA a = arena_create(0);
     int r;
 
     if (!o)
         return err_set(t->err, E_NOTFOUND, "targets.hanse.dev \"%s\" not found", c->target);
-    f.classes = txn_all(t, KIND_GPU_CLASS, &f.n_classes);
-    for (uint32_t i = 0; i < c->n; i++)
+    f.classes = root_all(t->w, KIND_GPU_CLASS, a, &f.n_classes);
+    for (uint32_t i = 0; i < c->n; i++) {
         if ((r = gone ? node_gone(t, &f, &c->nodes[i]) : node_upsert(t, &f, &c->nodes[i])) < 0)
             return r;
+        arena_reset(t->a);
+    }
     if (c->complete && !gone)
         drop_unlisted(t, &f);
     target_tell(t, &f, root_get(t->w, KIND_TARGET, "", c->target));
@@ -264,33 +312,90 @@ int apply_facts(struct txn *t, const struct facts_cmd *c)
 
 /* ---- GpuClasses changed
  * ------------------------------------------------------------------------------------------------
- */
+ * In between a node has the classes that it was matched with last; what is placed there by them is
+ * checked against them, and what FACTS tells meanwhile is matched with the new ones. */
+enum { CLASSES_NODES, CLASSES_NODES_CHANGED, CLASSES_TARGETS }; /* stages */
+
+static bool node_reclass(struct txn *t, const struct facts *f, const struct object *o)
+{
+    struct node *b = object_edit_as(o, node, t->a);
+
+    if (!classes_resolve(t, f, b->spec))
+        return false;
+    b->metadata->generation++;
+    (void)txn_put(t, o->kind, o, b);
+    return true;
+}
+
+static void target_reclass(struct txn *t, const struct object *o)
+{
+    struct target *b = object_edit_as(o, target, t->a);
+
+    if (!b->status)
+        b->status = arena_new(t->a, struct target_status);
+    target_count(t, o->meta->name, b->status);
+    b->status->inventoryRevision++;
+    if (b->status->nodes > 0)
+        (void)txn_put(t, o->kind, o, b);
+}
+
+void collect_classes(struct txn *t, struct slice key, const struct dead_box *d)
+{
+    struct facts f = {.w = t->w};
+    AUTO_ARENA a = arena_create(0);
+    uint32_t stage = d->stage;
+    struct key at = {.n = d->n}, found;
+    const struct object *o;
+
+    if (d->n)
+        memcpy(at.p, d->cursor, d->n);
+    f.classes = root_all(t->w, KIND_GPU_CLASS, a, &f.n_classes);
+    for (;;) {
+        enum kind_id kind = stage == CLASSES_TARGETS ? KIND_TARGET : KIND_NODE;
+
+        o = txn_next(t->w->kinds[kind], slice_make("", 0), key_slice(&at), &found);
+        if (!o && stage != CLASSES_NODES_CHANGED)
+            break;
+        if (!o) {
+            stage = CLASSES_TARGETS;
+            at.n = 0;
+            continue;
+        }
+        if (!txn_charge(t, o->bytes)) {
+            dead_set(t, key, stage, false, key_slice(&at));
+            return;
+        }
+        at = found;
+        struct object *kept = object_ref(o);
+        if (kind == KIND_TARGET)
+            target_reclass(t, kept);
+        else if (node_reclass(t, &f, kept))
+            stage = CLASSES_NODES_CHANGED;
+        (void)object_unref(kept);
+        arena_reset(t->a);
+    }
+    root_put_dead(t->w, key, NULL);
+}
+
+/* Anew from the first node on. Members before FEATURE_GRANTS did it at once. */
 void facts_reclass(struct txn *t)
 {
-    struct facts_cmd none = {.n = 0};
-    struct facts f = {.c = &none};
-    size_t n_nodes, n_targets;
+    const char what = DEAD_CLASSES, name[] = DEAD_CLASSES_NAME;
+    char key[sizeof what + sizeof name - 1];
+    struct dead_box all = {.stage = CLASSES_NODES};
+    uint32_t objects = t->objects;
 
-    f.classes = txn_all(t, KIND_GPU_CLASS, &f.n_classes);
-    const struct object *const *nodes = txn_all(t, KIND_NODE, &n_nodes);
-    for (size_t i = 0; i < n_nodes; i++) {
-        struct node *b = object_edit_as(nodes[i], node, t->a);
+    key[0] = what;
+    memcpy(key + 1, name, sizeof name - 1);
+    const struct slice k = slice_make(key, sizeof key);
+    if (t->sliced) {
+        const struct dead_box *under_way = tree_get(t->w->dead, k);
+        bool changed = under_way && under_way->stage != CLASSES_NODES;
 
-        if (!classes_resolve(t, &f, b->spec))
-            continue;
-        b->metadata->generation++;
-        (void)txn_put(t, nodes[i]->kind, nodes[i], b);
-        f.changed++;
+        dead_set(t, k, changed ? CLASSES_NODES_CHANGED : CLASSES_NODES, false, slice_make("", 0));
+        return;
     }
-    const struct object *const *targets = f.changed ? txn_all(t, KIND_TARGET, &n_targets) : NULL;
-    for (size_t i = 0; targets && i < n_targets; i++) {
-        struct target *b = object_edit_as(targets[i], target, t->a);
-
-        if (!b->status)
-            b->status = arena_new(t->a, struct target_status);
-        target_count(t, targets[i]->meta->name, b->status);
-        b->status->inventoryRevision++;
-        if (b->status->nodes > 0)
-            (void)txn_put(t, targets[i]->kind, targets[i], b);
-    }
+    t->objects = UINT32_MAX;
+    collect_classes(t, k, &all);
+    t->objects = objects;
 }

@@ -181,9 +181,9 @@ struct plan {
     uint32_t at;             /* the one that is judged */
 };
 
-static struct plan plan_of(struct txn *t, const struct migrate_cmd *c)
+static struct plan plan_of(struct txn *t, struct arena *a, const struct migrate_cmd *c)
 {
-    struct plan p = {c, t->w, arena_array(t->a, struct asked_back, c->n + 1), 0};
+    struct plan p = {c, t->w, arena_array(a, struct asked_back, c->n + 1), 0};
 
     for (uint32_t i = 0; i < c->n; i++) {
         const struct object *o =
@@ -192,8 +192,8 @@ static struct plan plan_of(struct txn *t, const struct migrate_cmd *c)
 
         if (c->begins[i].cause != MOVE_RECLAIM || !held)
             continue;
-        p.back[i] = (struct asked_back){arena_strdup(t->a, object_as(o, workload)->status->queue),
-                                        arena_strdup(t->a, held->class_), held->gpus, true};
+        p.back[i] = (struct asked_back){arena_strdup(a, object_as(o, workload)->status->queue),
+                                        arena_strdup(a, held->class_), held->gpus, true};
     }
     return p;
 }
@@ -343,9 +343,12 @@ int move_begin_all(struct txn *t, const struct migrate_cmd *c)
     if (*c->for_uid && (r = preemptor(t, c, &for_)) < 0)
         return r;
     struct object *kept = for_ ? object_ref(for_) : NULL;
-    struct plan p = plan_of(t, c);
-    for (; p.at < c->n && r == 0; p.at++)
+    AUTO_ARENA a = arena_create(0);
+    struct plan p = plan_of(t, a, c);
+    for (; p.at < c->n && r == 0 && !t->failed.code; p.at++) {
+        arena_reset(t->a);
         r = begin_one(t, c, &c->begins[p.at], kept, &p);
+    }
     if (r == 0 && kept)
         r = nominate(t, c, kept);
     (void)object_unref(kept);

@@ -70,6 +70,7 @@ static uint32_t remove_all(struct txn *t, const struct write_op *ops, uint32_t n
         if (!o || (*op->uid && strcmp(op->uid, o->meta->uid) != 0) || !object_finished(t->w, o))
             continue;
         txn_remove(t, o);
+        arena_reset(t->a);
         removed++;
     }
     return removed;

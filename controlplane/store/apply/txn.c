@@ -3,8 +3,7 @@
  *
  * Deletion is never more than the facts allow: a Workload that may run outside stays until its run
  * is proved ended, a Target until nothing is held there, a Namespace until nothing in it lives.
- * What depends on something that went (owner references, a Namespace's contents, a Target's Nodes)
- * is removed by slices: `dead` remembers how far. */
+ * What depends on something that went is removed by collect.c. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>
@@ -33,7 +32,10 @@ const struct object *txn_put(struct txn *t, const struct kind *k, const struct o
 
     ledger_spend(t, before, body);
     b->metadata->resourceVersion = (int64_t)(t->w->rv + 1);
-    struct object *o = object_make(k, body);
+    struct object *o = NULL;
+    int r = object_make_within(k, body, STORE_OBJECT_MAX_BYTES, &o, t->failed.code ? NULL : &t->failed);
+    if (r < 0) /* the command fails as a whole: its fork is dropped (entry.c) */
+        return before;
     root_commit(t->w, k, before, o);
     const struct object *stored = root_get(t->w, k->id, o->meta->namespace_, o->meta->name);
     (void)object_unref(o);
@@ -75,13 +77,19 @@ static bool all_each(const struct object *o, void *arg)
     return true;
 }
 
-const struct object *const *txn_all(struct txn *t, enum kind_id kind, size_t *ret_n)
+const struct object *const *root_all(const struct root *w, enum kind_id kind, struct arena *a,
+                                     size_t *ret_n)
 {
-    struct all all = {arena_array(t->a, const struct object *, root_count(t->w, kind) + 1), 0};
+    struct all all = {arena_array(a, const struct object *, root_count(w, kind) + 1), 0};
 
-    root_scan(t->w, kind, NULL, NULL, NULL, all_each, &all);
+    root_scan(w, kind, NULL, NULL, NULL, all_each, &all);
     *ret_n = all.n;
     return all.v;
+}
+
+const struct object *const *txn_all(struct txn *t, enum kind_id kind, size_t *ret_n)
+{
+    return root_all(t->w, kind, t->a, ret_n);
 }
 
 void txn_condition(struct txn *t, struct condition **list, uint32_t *n, const char *type,
@@ -121,8 +129,7 @@ static struct slice dead_key(struct key *k, char what, const char *name)
     return key_slice(k);
 }
 
-static void dead_set(struct txn *t, struct slice key, uint32_t stage, bool waiting,
-                     struct slice cursor)
+void dead_set(struct txn *t, struct slice key, uint32_t stage, bool waiting, struct slice cursor)
 {
     struct dead_box *d = box_new(sizeof *d + cursor.n, NULL);
 
@@ -134,7 +141,7 @@ static void dead_set(struct txn *t, struct slice key, uint32_t stage, bool waiti
     root_put_dead(t->w, key, d);
 }
 
-static void dead_begin(struct txn *t, char what, const char *name)
+void dead_begin(struct txn *t, char what, const char *name)
 {
     struct key k;
 
@@ -151,7 +158,11 @@ void txn_settle(struct txn *t, const char *ns, const char *target)
         const struct dead_box *d =
             names[i] ? tree_get(t->w->dead, dead_key(&k, "nt"[i], names[i])) : NULL;
 
-        if (d && d->waiting)
+        if (!d || !d->waiting)
+            continue;
+        if (t->sliced) /* goes on where it waits: nothing that it has seen is looked at again */
+            dead_set(t, key_slice(&k), d->stage, false, slice_make(d->cursor, d->n));
+        else
             dead_set(t, key_slice(&k), 0, false, slice_make("", 0));
     }
 }
@@ -177,8 +188,8 @@ static bool owned_each(struct slice key, const void *value, void *arg)
 }
 
 /* The next entry of a tree below a prefix and after a cursor. */
-static const struct object *next_of(const struct tree *tree, struct slice prefix,
-                                    struct slice after, struct key *ret)
+const struct object *txn_next(const struct tree *tree, struct slice prefix, struct slice after,
+                              struct key *ret)
 {
     struct owned s = {.prefix = prefix, .after = after};
 
@@ -194,7 +205,7 @@ void txn_forget(struct txn *t, const struct object *o)
 
     root_commit(t->w, o->kind, o, NULL);
     key_pair(&k, kept->meta->uid, "");
-    if (next_of(t->w->owners, key_slice(&k), slice_make("", 0), &found))
+    if (txn_next(t->w->owners, key_slice(&k), slice_make("", 0), &found))
         dead_begin(t, 'o', kept->meta->uid);
     txn_settle(t, kept->meta->namespace_, NULL);
     if (object_hold(kept))
@@ -227,7 +238,7 @@ static const struct object *mark_deleted(struct txn *t, const struct object *o)
 }
 
 /* May it be taken out of the state now, as far as it alone is concerned? */
-static bool removable(const struct txn *t, const struct object *o)
+bool txn_removable(const struct txn *t, const struct object *o)
 {
     if (o->meta->n_finalizers > 0 || object_live(o) || object_open_move(o))
         return false;
@@ -246,7 +257,7 @@ int txn_delete(struct txn *t, const struct object *o, bool *ret_unchanged)
         return err_set(t->err, E_FORBIDDEN,
                        "namespaces \"%s\" is forbidden: this namespace may not be deleted",
                        o->meta->name);
-    if (!contents && removable(t, o)) {
+    if (!contents && txn_removable(t, o)) {
         txn_remove(t, o);
         return 0;
     }
@@ -260,176 +271,4 @@ int txn_delete(struct txn *t, const struct object *o, bool *ret_unchanged)
     if (contents)
         dead_begin(t, kind == KIND_NAMESPACE ? 'n' : 't', o->meta->name);
     return 0;
-}
-
-/* ---- collecting
- * ----------------------------------------------------------------------------------------------------
- */
-static bool owner_lives(const struct root *w, const struct owner_ref *r, const char *ns)
-{
-    const struct kind *k = kind_by_name(r->kind);
-    const struct object *o = k ? root_get(w, k->id, k->namespaced ? ns : "", r->name) : NULL;
-
-    return o && strcmp(o->meta->uid, r->uid) == 0;
-}
-
-/* A child whose owner went: removed, or relieved of the reference when another owner lives. */
-static void orphan(struct txn *t, const struct object *o)
-{
-    struct any_body *b = object_edit(o, t->a);
-    uint32_t n = 0;
-    bool same;
-
-    for (uint32_t i = 0; i < b->metadata->n_ownerReferences; i++)
-        if (owner_lives(t->w, &b->metadata->ownerReferences[i], o->meta->namespace_))
-            b->metadata->ownerReferences[n++] = b->metadata->ownerReferences[i];
-    if (n == 0) {
-        (void)!txn_delete(t, o,
-                          &same); /* a protected namespace stays: it is nobody's child in earnest */
-        return;
-    }
-    b->metadata->n_ownerReferences = n;
-    (void)txn_put(t, o->kind, o, b);
-}
-
-static void collect_owned(struct txn *t, struct slice key, const char *uid,
-                          const struct dead_box *d)
-{
-    struct slice after = slice_make(d->cursor, d->n);
-    const struct object *o;
-    struct key prefix, at;
-
-    key_pair(&prefix, uid, "");
-    for (;;) {
-        o = next_of(t->w->owners, key_slice(&prefix), after, &at);
-        if (!o) {
-            root_put_dead(t->w, key, NULL);
-            return;
-        }
-        if (t->budget == 0)
-            break;
-        t->budget--;
-        const struct object *kept = object_ref(o);
-        orphan(t, kept);
-        (void)object_unref((struct object *)(uintptr_t)kept);
-        after = slice_make(arena_memdup(t->a, at.p, at.n), at.n);
-    }
-    dead_set(t, key, 0, false, after);
-}
-
-/* Contents of a namespace: Workloads first, the rest when none of them lives; then the namespace
- * itself. */
-static void collect_namespace(struct txn *t, struct slice key, const char *ns,
-                              const struct dead_box *d)
-{
-    struct slice after = slice_make(d->cursor, d->n);
-    uint32_t stage = d->stage;
-    uint64_t left = 0;
-    struct key prefix, at;
-    bool same;
-
-    key_pair(&prefix, ns, "");
-    while (stage < KIND_LIMIT) {
-        enum kind_id kind = stage == 0 ? KIND_WORKLOAD : (enum kind_id)stage;
-        const struct kind *k = kind_by_id(kind);
-        const struct object *o =
-            k && k->namespaced ? next_of(t->w->kinds[kind], key_slice(&prefix), after, &at) : NULL;
-
-        if (!o) {
-            if (stage == 0 && root_count_of(t->w->ns_live, key_str(ns)) > 0) {
-                dead_set(t, key, 0, true, slice_make("", 0));
-                return;
-            }
-            stage++;
-            after = slice_make("", 0);
-            continue;
-        }
-        if (t->budget == 0) {
-            dead_set(t, key, stage, false, after);
-            return;
-        }
-        t->budget--;
-        const struct object *kept = object_ref(o);
-        (void)!txn_delete(t, kept, &same); /* contents are never a protected namespace */
-        (void)object_unref((struct object *)(uintptr_t)kept);
-        after = slice_make(arena_memdup(t->a, at.p, at.n), at.n);
-    }
-    for (int k = 1; k < KIND_LIMIT; k++)
-        if (t->w->kinds[k] && kind_by_id((enum kind_id)k)->namespaced)
-            left += next_of(t->w->kinds[k], key_slice(&prefix), slice_make("", 0), &at) != NULL;
-    const struct object *o = root_get(t->w, KIND_NAMESPACE, "", ns);
-    if (left > 0 || (o && o->meta->n_finalizers > 0)) {
-        dead_set(t, key, 0, true, slice_make("", 0));
-        return;
-    }
-    root_put_dead(t->w, key, NULL);
-    if (o && o->meta->deletionTimestamp)
-        txn_remove(t, o);
-}
-
-static void collect_target(struct txn *t, struct slice key, const char *target,
-                           const struct dead_box *d)
-{
-    struct slice after = slice_make(d->cursor, d->n);
-    const struct object *o = root_get(t->w, KIND_TARGET, "", target), *n;
-    struct key prefix, at;
-
-    if (o && !removable(t, o)) {
-        dead_set(t, key, 0, true, slice_make("", 0));
-        return;
-    }
-    key_object(&prefix, "", target);
-    prefix.p[prefix.n++] = '.';
-    while ((n = next_of(t->w->kinds[KIND_NODE], key_slice(&prefix), after, &at))) {
-        if (t->budget == 0) {
-            dead_set(t, key, 0, false, after);
-            return;
-        }
-        t->budget--;
-        if (strcmp(object_as(n, node)->spec->target, target) == 0)
-            txn_remove(t, n);
-        after = slice_make(arena_memdup(t->a, at.p, at.n), at.n);
-    }
-    root_put_dead(t->w, key, NULL);
-    if (o && o->meta->deletionTimestamp)
-        txn_remove(t, o);
-}
-
-struct pick {
-    struct key key;
-    const struct dead_box *dead;
-};
-
-static bool pick_each(struct slice key, const void *value, void *arg)
-{
-    struct pick *p = arg;
-    const struct dead_box *d = value;
-
-    if (d->waiting)
-        return true;
-    memcpy(p->key.p, key.p, key.n);
-    p->key.n = key.n;
-    p->dead = d;
-    return false;
-}
-
-void txn_collect(struct txn *t)
-{
-    while (tree_count(t->w->dead) > 0) {
-        struct pick p = {.dead = NULL};
-
-        tree_scan(t->w->dead, slice_make("", 0), pick_each, &p);
-        if (!p.dead)
-            return;
-        const char *name = arena_strndup(t->a, p.key.p + 1, p.key.n - 1);
-        const struct dead_box *d = arena_memdup(t->a, p.dead, sizeof *p.dead + p.dead->n);
-        if (p.key.p[0] == 'o')
-            collect_owned(t, key_slice(&p.key), name, d);
-        else if (p.key.p[0] == 'n')
-            collect_namespace(t, key_slice(&p.key), name, d);
-        else
-            collect_target(t, key_slice(&p.key), name, d);
-        if (t->budget == 0)
-            return;
-    }
 }

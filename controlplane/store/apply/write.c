@@ -242,8 +242,11 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
         *ret_unchanged = true;
         return 0;
     }
-    struct object *now = object_make(k, b);
-    int r = object_validate_update(old, now, t->err);
+    struct object *now = NULL;
+    int r = object_make_within(k, b, STORE_OBJECT_MAX_BYTES, &now, t->err);
+    if (r < 0)
+        return r;
+    r = object_validate_update(old, now, t->err);
     (void)object_unref(now);
     if (r == 0)
         r = check_connection(t, old, b);
@@ -350,8 +353,11 @@ int apply_write(struct txn *t, const struct write_cmd *c)
             if (op_pass(&c->ops[i]) != pass)
                 continue;
             t->res->op = i;
+            arena_reset(t->a);
             if ((r = op_apply(t, c, &c->ops[i], &same)) < 0)
                 return r;
+            if (t->failed.code)
+                return t->failed.code; /* told by command_apply */
             all_same = all_same && same;
             classes = classes || (c->ops[i].kind == KIND_GPU_CLASS && !same);
         }

@@ -162,6 +162,14 @@ static void archive_make(union command *c, struct arena *a)
     (void)snprintf(c->archive.ops[0].uid, sizeof c->archive.ops[0].uid, "5d5d");
 }
 
+static void collect_make(union command *c, struct arena *a)
+{
+    (void)a;
+    head_make(c, CMD_COLLECT);
+    c->collect.objects = 256;
+    c->collect.bytes = 1 << 20;
+}
+
 static void migrate_make(union command *c, struct arena *a)
 {
     struct move_begin *b = arena_array(a, struct move_begin, 2);
@@ -358,6 +366,12 @@ static void remove_check(const union command *c)
     assert_string_equal(c->remove.ops[0].uid, "5c5c");
 }
 
+static void collect_check(const union command *c)
+{
+    assert_int_equal(c->collect.objects, 256);
+    assert_int_equal(c->collect.bytes, 1 << 20);
+}
+
 static void migrate_check(const union command *c)
 {
     const struct migrate_cmd *m = &c->migrate;
@@ -460,6 +474,7 @@ static const struct golden_command {
              {"request", CMD_REQUEST, request_make, request_check},
              {"recover", CMD_RECOVER, recover_make, recover_check},
              {"run-agent", CMD_RUN, run_agent_make, run_agent_check},
-             {"facts-agent", CMD_FACTS, facts_agent_make, facts_agent_check}};
+             {"facts-agent", CMD_FACTS, facts_agent_make, facts_agent_check},
+             {"collect", CMD_COLLECT, collect_make, collect_check}};
 
 #endif

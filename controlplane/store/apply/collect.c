@@ -1,0 +1,275 @@
+/* What follows from a deletion: dependents of an owner that went, a Namespace's contents, a Target's
+ * Nodes; and from a changed GpuClass: nodes are matched anew. `dead` remembers what is to be done
+ * and how far it is, so that it goes on after a restart and under another leader.
+ *
+ * COLLECT does a slice of it, bounded by objects and by their bytes: however much depends on one
+ * object, no command does more than a slice. Members before FEATURE_GRANTS did up to
+ * LIMIT_APPLY_MAX_OBJECTS at the end of each command; old logs are applied like that still.
+ *
+ * Must never hold on to more than one object's scratch memory. */
+#include "controlplane/store/store_internal.h"
+
+#include "api/base/failpoint.h"
+
+bool txn_charge(struct txn *t, size_t bytes)
+{
+    if (t->objects == 0 || (t->sliced && t->bytes == 0))
+        return false;
+    t->objects--;
+    t->bytes -= bytes < t->bytes ? bytes : t->bytes;
+    return true;
+}
+
+/* ---- owner references
+ * --------------------------------------------------------------------------------------------- */
+static bool owner_lives(const struct root *w, const struct owner_ref *r, const char *ns)
+{
+    const struct kind *k = kind_by_name(r->kind);
+    const struct object *o = k ? root_get(w, k->id, k->namespaced ? ns : "", r->name) : NULL;
+
+    return o && strcmp(o->meta->uid, r->uid) == 0;
+}
+
+/* A child whose owner went: removed, or relieved of the reference when another owner lives. */
+static void orphan(struct txn *t, const struct object *o)
+{
+    struct any_body *b = object_edit(o, t->a);
+    uint32_t n = 0;
+    bool same;
+
+    for (uint32_t i = 0; i < b->metadata->n_ownerReferences; i++)
+        if (owner_lives(t->w, &b->metadata->ownerReferences[i], o->meta->namespace_))
+            b->metadata->ownerReferences[n++] = b->metadata->ownerReferences[i];
+    if (n == 0) {
+        (void)!txn_delete(t, o,
+                          &same); /* a protected namespace stays: it is nobody's child in earnest */
+        return;
+    }
+    b->metadata->n_ownerReferences = n;
+    (void)txn_put(t, o->kind, o, b);
+}
+
+static struct slice key_copy(struct key *to, const struct key *from)
+{
+    to->n = from->n;
+    memcpy(to->p, from->p, from->n);
+    return key_slice(to);
+}
+
+static struct slice cursor_of(struct key *at, const struct dead_box *d)
+{
+    at->n = d->n;
+    if (d->n)
+        memcpy(at->p, d->cursor, d->n);
+    return key_slice(at);
+}
+
+static void collect_owned(struct txn *t, struct slice key, const char *uid,
+                          const struct dead_box *d)
+{
+    struct key prefix, at, seen;
+    struct slice after = cursor_of(&seen, d);
+    const struct object *o;
+
+    key_pair(&prefix, uid, "");
+    while ((o = txn_next(t->w->owners, key_slice(&prefix), after, &at))) {
+        if (!txn_charge(t, o->bytes)) {
+            dead_set(t, key, 0, false, after);
+            return;
+        }
+        const struct object *kept = object_ref(o);
+        orphan(t, kept);
+        (void)object_unref((struct object *)(uintptr_t)kept);
+        after = key_copy(&seen, &at);
+        arena_reset(t->a);
+    }
+    root_put_dead(t->w, key, NULL);
+}
+
+/* ---- a Namespace's contents
+ * ----------------------------------------------------------------------------------------- */
+/* All its contents have been told to go, and some have not gone yet. It waits for them as long as
+ * the first of each kind is one of those; else something came since, and all is looked at again. */
+static void namespace_waits(struct txn *t, struct slice key, bool unmarked)
+{
+    bool again = !t->sliced || unmarked;
+
+    dead_set(t, key, again ? 0 : KIND_LIMIT, t->sliced ? !unmarked : true, slice_make("", 0));
+}
+
+/* Nothing is left to be told: the namespace goes when it is empty. */
+static void namespace_end(struct txn *t, struct slice key, const char *ns)
+{
+    bool left = false, unmarked = false;
+    struct key prefix, at;
+
+    key_pair(&prefix, ns, "");
+    for (int k = 1; k < KIND_LIMIT; k++) {
+        const struct kind *kind = t->w->kinds[k] ? kind_by_id((enum kind_id)k) : NULL;
+        const struct object *o =
+            kind && kind->namespaced
+                ? txn_next(t->w->kinds[k], key_slice(&prefix), slice_make("", 0), &at)
+                : NULL;
+
+        left = left || o;
+        unmarked = unmarked || (o && !o->meta->deletionTimestamp);
+    }
+    const struct object *o = root_get(t->w, KIND_NAMESPACE, "", ns);
+    if (left || (o && o->meta->n_finalizers > 0)) {
+        namespace_waits(t, key, unmarked);
+        return;
+    }
+    root_put_dead(t->w, key, NULL);
+    if (o && o->meta->deletionTimestamp)
+        txn_remove(t, o);
+}
+
+/* Workloads first, the rest when none of them lives; then the namespace itself. */
+static void collect_namespace(struct txn *t, struct slice key, const char *ns,
+                              const struct dead_box *d)
+{
+    uint32_t stage = d->stage;
+    struct key prefix, at, seen;
+    struct slice after = cursor_of(&seen, d);
+    bool same;
+
+    key_pair(&prefix, ns, "");
+    while (stage < KIND_LIMIT) {
+        enum kind_id kind = stage == 0 ? KIND_WORKLOAD : (enum kind_id)stage;
+        const struct kind *k = kind_by_id(kind);
+        const struct object *o =
+            k && k->namespaced ? txn_next(t->w->kinds[kind], key_slice(&prefix), after, &at) : NULL;
+
+        if (!o && stage == 0 && root_count_of(t->w->ns_live, key_str(ns)) > 0) {
+            dead_set(t, key, 0, true, t->sliced ? after : slice_make("", 0));
+            return;
+        }
+        if (!o) {
+            stage++;
+            after = slice_make("", 0);
+            continue;
+        }
+        if (!txn_charge(t, o->bytes)) {
+            dead_set(t, key, stage, false, after);
+            return;
+        }
+        const struct object *kept = object_ref(o);
+        (void)!txn_delete(t, kept, &same); /* contents are never a protected namespace */
+        (void)object_unref((struct object *)(uintptr_t)kept);
+        after = key_copy(&seen, &at);
+        arena_reset(t->a);
+    }
+    namespace_end(t, key, ns);
+}
+
+/* ---- a Target's Nodes
+ * ----------------------------------------------------------------------------------------------- */
+static void collect_target(struct txn *t, struct slice key, const char *target,
+                           const struct dead_box *d)
+{
+    const struct object *o = root_get(t->w, KIND_TARGET, "", target), *n;
+    struct key prefix, at, seen;
+    struct slice after = cursor_of(&seen, d);
+
+    if (o && !txn_removable(t, o)) {
+        dead_set(t, key, 0, true, slice_make("", 0));
+        return;
+    }
+    key_object(&prefix, "", target);
+    prefix.p[prefix.n++] = '.';
+    while ((n = txn_next(t->w->kinds[KIND_NODE], key_slice(&prefix), after, &at))) {
+        if (!txn_charge(t, n->bytes)) {
+            dead_set(t, key, 0, false, after);
+            return;
+        }
+        if (strcmp(object_as(n, node)->spec->target, target) == 0)
+            txn_remove(t, n);
+        after = key_copy(&seen, &at);
+        arena_reset(t->a);
+    }
+    root_put_dead(t->w, key, NULL);
+    o = root_get(t->w, KIND_TARGET, "", target);
+    if (o && o->meta->deletionTimestamp)
+        txn_remove(t, o);
+}
+
+/* ---- one after the other
+ * ----------------------------------------------------------------------------------------------- */
+struct pick {
+    struct key key;
+    struct dead_box *dead; /* a copy: its entry is replaced while it is worked on */
+};
+
+static bool pick_each(struct slice key, const void *value, void *arg)
+{
+    struct pick *p = arg;
+    const struct dead_box *d = value;
+
+    if (d->waiting)
+        return true;
+    memcpy(p->key.p, key.p, key.n);
+    p->key.n = key.n;
+    p->dead = box_new(sizeof *d + d->n, NULL);
+    p->dead->stage = d->stage;
+    p->dead->n = d->n;
+    if (d->n)
+        memcpy(p->dead->cursor, d->cursor, d->n);
+    return false;
+}
+
+/* The next one that does not wait, from `from` on. */
+static void collect_next(struct txn *t, struct slice from, struct pick *p)
+{
+    char name[STORE_KEY_MAX + 1] = "";
+
+    tree_scan(t->w->dead, from, pick_each, p);
+    if (!p->dead)
+        return;
+    memcpy(name, p->key.p + 1, p->key.n - 1);
+    if (p->key.p[0] == 'o')
+        collect_owned(t, key_slice(&p->key), name, p->dead);
+    else if (p->key.p[0] == 'n')
+        collect_namespace(t, key_slice(&p->key), name, p->dead);
+    else if (p->key.p[0] == DEAD_CLASSES)
+        collect_classes(t, key_slice(&p->key), p->dead);
+    else
+        collect_target(t, key_slice(&p->key), name, p->dead);
+    arena_reset(t->a);
+}
+
+void txn_collect_all(struct txn *t)
+{
+    while (t->objects > 0 && t->w->dead_due > 0) {
+        struct pick p = {.dead = NULL};
+
+        collect_next(t, slice_make("", 0), &p);
+        box_unref(p.dead);
+    }
+}
+
+/* One pass: what waits is passed over once, and what a slice makes due in front of it is for the
+ * next one. Each that is taken up is charged, since many owners have nothing left. */
+int apply_collect(struct txn *t, const struct collect_cmd *c)
+{
+    struct key from = {.n = 0};
+    bool unchanged = true;
+
+    if (c->objects == 0 || c->objects > COLLECT_MAX_OBJECTS || c->bytes == 0 ||
+        c->bytes > COLLECT_MAX_BYTES)
+        return err_set(t->err, E_INVALID, "a slice has 1 to %u objects of 1 to %llu bytes",
+                       COLLECT_MAX_OBJECTS, COLLECT_MAX_BYTES);
+    t->objects = PLANTED("store.collect-unbounded") ? UINT32_MAX : c->objects;
+    t->bytes = PLANTED("store.collect-unbounded") ? UINT64_MAX : c->bytes;
+    while (t->w->dead_due > 0 && txn_charge(t, 1)) {
+        struct pick p = {.dead = NULL};
+
+        collect_next(t, key_slice(&from), &p);
+        if (!p.dead)
+            break;
+        (void)key_copy(&from, &p.key);
+        box_unref(p.dead);
+        unchanged = false;
+    }
+    t->res->unchanged = unchanged;
+    return 0;
+}
