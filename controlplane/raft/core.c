@@ -37,8 +37,8 @@ int core_raft_err(struct core *c, int rv, const char *doing, struct err *err)
     if (code == E_CORRUPT)
         return err_set(err, code,
                        "%s: the log in %.160s is damaged (%.120s): restore it, or remove this "
-                       "member, empty the directory "
-                       "and add it again",
+                       "member, move the "
+                       "directory aside and add it again",
                        doing, c->log_dir, c->raft.errmsg);
     return err_set(err, code, "%s: %s (%.200s)", doing, raft_strerror(rv), c->raft.errmsg);
 }
@@ -227,10 +227,17 @@ static void tell_fatal(struct core *c)
     if (c->fatal_told)
         return;
     c->fatal_told = true;
+    if (c->leads) {
+        c->leads = false;
+        if (c->ev.leading)
+            c->ev.leading(c->arg, false, c->lead_term);
+    }
     proposals_fini(c);
     reads_fini(c);
     publish_status(c);
-    if (c->ev.fatal)
+    if (c->stopped) /* it stays, so that it can be asked why */
+        transport_deaf(c);
+    else if (c->ev.fatal)
         c->ev.fatal(c->arg, &c->why_dead);
 }
 
@@ -307,6 +314,8 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
     (void)li;
     if (!strcmp(alpn, ALPN_PEER))
         peer_accept(c, s);
+    else if (c->dead)
+        stream_abort(s, "this member has stopped");
     else if (!strcmp(alpn, ALPN_RAFT) && c->transport)
         transport_accept(c, s);
     else
@@ -395,7 +404,7 @@ static int raft_open(struct core *c, struct err *err)
     if ((rv = raft_start(&c->raft)))
         return c->dead ? (err ? (void)(*err = c->why_dead) : (void)0, c->why_dead.code)
                        : core_raft_err(c, rv, "starting from the log", err);
-    if (c->dead) /* an entry that cannot be */
+    if (c->dead && !c->stopped) /* a snapshot that cannot be */
         return err ? (void)(*err = c->why_dead), c->why_dead.code : c->why_dead.code;
     c->raft_open = true;
     c->raft.legacy.step_cb = stepped;
@@ -427,6 +436,7 @@ static void core_free(struct core *c)
     root_unref(c->root);
     pthread_mutex_destroy(&c->lock);
     mem_free(c->peers_configured);
+    mem_free(c->skips);
     mem_free((void *)(uintptr_t)c->cfg.listen);
     mem_free(c);
 }
@@ -468,7 +478,7 @@ int core_create(struct loop *l, const struct core_config *cfg, const struct core
 
     PRE(cfg->id > 0 && cfg->address[0]);
     c = core_new(l, cfg, ev, arg);
-    if ((rv = files_open(c, err)) || (rv = archive_open(c, err)))
+    if ((rv = files_open(c, err)) || (rv = skips_open(c, err)) || (rv = archive_open(c, err)))
         goto fail;
     if (c->cfg.listen && (rv = listener_create(l, c->cfg.listen, c->cfg.tls_server, accepted, c,
                                                &c->listener, &port, err)))

@@ -137,6 +137,10 @@ struct keep_status;
 void core_archive_status(struct core *c, struct keep_status *ret);
 const char *core_archive_dir(const struct core *c);
 void core_archive_suspect(struct core *c, uint64_t number);
+/* Offline: an operator steps over the entry at which the member of this data directory has stopped
+ * (core_skip.c). E_CONFLICT when it stopped at none, or at another one. */
+int core_skip_entry(struct loop *l, const char *data_dir, const struct entry_skip *act,
+                    struct err *err) MUST_CHECK;
 /* Membership; asked of any member, done by the leader. */
 enum member_op { MEMBER_JOIN, MEMBER_PROMOTE, MEMBER_REMOVE, MEMBER_TRANSFER };
 void core_member(struct core *c, struct loop *from, enum member_op op, const struct core_peer *peer,

@@ -60,8 +60,7 @@ static void differs(struct core *c, uint64_t number)
 
     err_set(&why, E_CORRUPT,
             "this member's state differs from the majority's at entry %llu: it must not serve; "
-            "keep %.200s for the report, "
-            "then empty it and let the member rejoin",
+            "move %.200s aside and keep it for the report, then let the member rejoin",
             (unsigned long long)number, c->cfg.data_dir);
     core_alarm_raise(c, ALARM_DIGEST, "%.400s", why.text);
     core_fatal(c, &why);

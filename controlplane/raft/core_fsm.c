@@ -46,17 +46,19 @@ static void apply(struct core *c, uint64_t index, uint64_t term, struct slice en
     struct root *next = root_ref(c->root);
     struct err e = {0};
 
+    if (c->dead) { /* one that had waited behind the entry at which it stopped */
+        root_unref(next);
+        return;
+    }
+    if (skip_taken(c, index, entry)) {
+        root_unref(next);
+        digest_applied(c);
+        return;
+    }
     if (store_apply(&next, index, term, entry, proposals_applied, c, &e)) {
-        struct err why;
-
         root_unref(next);
         proposals_deliver(c, false);
-        err_set(&why, E_CORRUPT,
-                "this member's log cannot be what the cluster agreed on (entry %llu: %.200s): stop "
-                "it, wipe its data "
-                "directory %.120s and let it rejoin",
-                (unsigned long long)index, e.text, c->cfg.data_dir);
-        core_fatal(c, &why);
+        skip_stop(c, index, entry, &e);
         return;
     }
     core_publish_root(c, next);
@@ -74,8 +76,8 @@ static void unreadable(struct core *c, const struct err *e)
         err_set(&why, E_NOTIMPL, "the snapshot in %.200s: %.200s", c->log_dir, e->text);
     else
         err_set(&why, E_CORRUPT,
-                "the snapshot cannot be read (%.200s): stop this member, keep %.120s for the report, "
-                "then let it rejoin with an empty directory",
+                "the snapshot cannot be read (%.200s): restore %.120s from a backup, or move it "
+                "aside, keep it, and let this member rejoin",
                 e->text, c->cfg.data_dir);
     core_fatal(c, &why);
 }

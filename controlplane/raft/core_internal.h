@@ -199,6 +199,9 @@ struct core {
     struct raft_fsm fsm;
     struct transport *transport;
     struct listener *listener;
+    struct entry_skip *skips; /* core_skip.c */
+    size_t n_skips;
+    bool stopped; /* dead at an entry: the process goes on */
     bool raft_initialised, raft_open, closing, closed_raft, dead, fatal_told, root_changed;
     struct err why_dead;
     void (*closed)(void *arg);
@@ -291,6 +294,12 @@ void snapshot_second(struct core *c);
 void log_grew(struct core *c, uint64_t index, size_t bytes);
 void log_restored(struct core *c);
 
+/* core_skip.c */
+int skips_open(struct core *c, struct err *err) MUST_CHECK;
+/* An operator has recorded that this very entry is stepped over: done. */
+bool skip_taken(struct core *c, uint64_t index, struct slice entry);
+void skip_stop(struct core *c, uint64_t index, struct slice entry, const struct err *why);
+
 /* core_archive.c */
 int archive_open(struct core *c, struct err *err);
 void archive_close_files(struct core *c);
@@ -376,6 +385,7 @@ void digest_of(struct core *c, uint64_t number, uint64_t digest);
 /* core_transport.c */
 int transport_create(struct core *c, struct raft_io *io, struct err *err) MUST_CHECK;
 void transport_accept(struct core *c, struct stream *s);
+void transport_deaf(struct core *c); /* nothing of libraft's comes in any more: nobody votes for it */
 bool transport_busy(const struct core *c);
 void transport_destroy(struct core *c);
 

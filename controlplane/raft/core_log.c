@@ -5,6 +5,7 @@
 
 #include "api/base/failpoint.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ENTRY_ROOM (64u << 10) /* the entry's header and the commands' lengths */
@@ -74,8 +75,27 @@ static bool all_know(const struct core *c, const struct proposal *p)
     return needs <= FEATURE_FIRST || needs <= root_feature_level(c->root);
 }
 
+/* What it costs to apply it is charged before it enters the log: an entry is applied in one go, on
+ * the loop that must send the heartbeats. */
+static bool affordable(struct core *c, struct proposal *p, uint64_t *cost)
+{
+    char text[160];
+
+    *cost = command_cost(c->root, slice_make(p->command, p->n));
+    if (*cost <= LIMIT_COMMAND_COST_BYTES)
+        return true;
+    (void)snprintf(text, sizeof text,
+                   "it touches objects of %llu bytes together, at most %u are allowed: do it in "
+                   "parts",
+                   (unsigned long long)*cost, LIMIT_COMMAND_COST_BYTES);
+    refuse(c, p, E_TOOLARGE, text);
+    return false;
+}
+
 static void gather(struct core *c, struct buf *b, struct list *batch)
 {
+    uint64_t cost, all = 0;
+
     struct entry_head head = {
         .number = root_number(c->root) + 1,
         .term = c->lead_term,
@@ -93,14 +113,18 @@ static void gather(struct core *c, struct buf *b, struct list *batch)
             refuse(c, p, E_NOTIMPL, PROPOSAL_NOT_ALL_KNOW);
             continue;
         }
-        if (!list_empty(batch) && b->n + p->n + ENTRY_ROOM / 8 > LIMIT_ENTRY_MAX_BYTES)
+        if (!affordable(c, p, &cost))
+            continue;
+        if (!list_empty(batch) && (b->n + p->n + ENTRY_ROOM / 8 > LIMIT_ENTRY_MAX_BYTES ||
+                                   all + cost > LIMIT_ENTRY_COST_BYTES))
             break;
+        all += cost;
         entry_add(b, slice_make(p->command, p->n));
         proposal_place(p, PLACE_NONE);
         list_push(batch, &p->link);
     }
     entry_end(b);
-    INV(!b->failed && b->n % 8 == 0);
+    INV(!b->failed && b->n % 8 == 0); /* commands were measured as they came in */
 }
 
 static void accepted(struct core *c, struct list *batch)
@@ -152,7 +176,15 @@ void log_flush(struct core *c)
         return;
     }
     rb = (struct raft_buffer){.base = raft_malloc(b.n), .len = b.n};
-    INV(rb.base);
+    if (!rb.base) {
+        struct err why;
+
+        buf_fini(&b);
+        accepted(c, &batch);
+        (void)err_set(&why, E_NOMEM, "no memory for an entry of the log of %zu bytes", rb.len);
+        core_fatal(c, &why);
+        return;
+    }
     memcpy(rb.base, b.p, b.n);
     buf_fini(&b);
     apply = mem_new(struct batch);

@@ -165,7 +165,9 @@ void proposal_refused(struct core *c, const char *id, int code)
         if (!strcmp(p->id, id) && p->place == PLACE_SENT && p->attempts == 1)
             proposal_fail(p, code,
                           code == E_NOSPACE   ? "most members' disks are full: free space on them"
-                          : code == E_NOTIMPL ? PROPOSAL_NOT_ALL_KNOW
+                          : code == E_NOTIMPL  ? PROPOSAL_NOT_ALL_KNOW
+                          : code == E_TOOLARGE ? "it touches more bytes of objects than one command may: do it "
+                                                 "in parts"
                                               : "the leader's queue is full: try again later");
     }
 }
@@ -230,7 +232,7 @@ static void propose_on_core(void *arg)
 
     p->due_ms = loop_now_ms(c->loop) + p->deadline_ms;
     if (c->closing || c->dead) {
-        proposal_fail(p, E_UNAVAIL, "this member is stopping");
+        proposal_fail(p, E_UNAVAIL, c->stopped ? c->why_dead.text : "this member is stopping");
         return;
     }
     list_push(bucket_of(c, p->id), &p->bucket);

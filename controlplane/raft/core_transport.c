@@ -36,7 +36,7 @@ struct link { /* one connection */
     struct transport *t;
     struct stream *s;
     uv_pipe_t inner; /* our end of the socket pair */
-    bool has_inner, inner_closed, stream_closed, paused_inner, paused_stream, dead;
+    bool has_inner, inner_closed, stream_closed, paused_inner, paused_stream, dead, inbound;
     struct raft_uv_connect *req; /* a dial that libraft waits for */
     uint64_t id;
     size_t queued; /* bytes on their way to libraft */
@@ -369,7 +369,20 @@ void transport_accept(struct core *c, struct stream *s)
     struct link *k = link_create(c->transport);
 
     k->s = s;
+    k->inbound = true;
     stream_set(s, &link_events, k);
+}
+
+void transport_deaf(struct core *c)
+{
+    if (!c->transport)
+        return;
+    list_for_each_safe (it, tmp, &c->transport->links) {
+        struct link *k = container_of(it, struct link, link);
+
+        if (k->inbound)
+            link_kill(k, "this member has stopped at an entry of the log");
+    }
 }
 
 /* ---- raft_uv_transport

@@ -105,8 +105,8 @@ static int later_start(struct core *c, bool log_exists, struct err *err)
     if (c->meta.ready && !log_exists)
         return err_set(err, E_CORRUPT,
                        "the log of member %" PRIu64
-                       " in %s is gone: remove the member (hanse members remove), empty the "
-                       "directory and add it again",
+                       " in %s is gone: restore it, or remove the member (hanse members remove), "
+                       "move the directory aside and add it again",
                        c->cfg.id, c->cfg.data_dir);
     return 0;
 }

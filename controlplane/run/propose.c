@@ -2,6 +2,8 @@
  * changes nothing. */
 #include "controlplane/run/brain_internal.h"
 
+#include "api/base/log.h"
+
 #include <stdio.h>
 
 #define PROPOSE_DEADLINE_MS 10000
@@ -45,12 +47,41 @@ void brain_propose_bytes(struct brain *b, const char *request_id, struct slice b
                          answered, p);
 }
 
+struct refused {
+    struct brain *brain;
+    propose_cb cb;
+    void *arg;
+    enum command_type type;
+};
+
+static void too_large(void *arg)
+{
+    struct refused *x = arg;
+    struct err e;
+
+    (void)err_set(&e, E_TOOLARGE, "a command of type %d would be larger than %d bytes",
+                  (int)x->type, (int)LIMIT_COMMAND_MAX_BYTES);
+    log_err(LOG_ERROR, "brain.propose", &e);
+    brain_under_way(x->brain, -1);
+    x->cb(x->arg, NULL, &e);
+    mem_free(x);
+}
+
+/* What it is made of comes from users and targets: it may be too large, and its caller is told so
+ * as of any other refusal. */
 void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg)
 {
     AUTO_BUF bytes;
 
     buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
     command_encode(c, &bytes);
-    INV(!bytes.failed);
+    if (bytes.failed) {
+        struct refused *x = mem_new(struct refused);
+
+        *x = (struct refused){b, cb, arg, c->head.type};
+        brain_under_way(b, 1);
+        loop_post(b->loop, too_large, x);
+        return;
+    }
     brain_propose_bytes(b, c->head.request_id, slice_make(bytes.p, bytes.n), cb, arg);
 }

@@ -234,6 +234,8 @@ static void secret_seal(struct control *c, struct secret *s, const struct object
     else
         keyring_seal(c->keys, c->loop, s->metadata->uid, "data", slice_make(plain, n), &sealed);
     s->data = s->stringData = slice_make(NULL, 0);
+    if (sealed.failed) /* nothing rather than a part: its caller refuses it */
+        buf_fini(&sealed);
     size_t sealed_n = 0;
     char *p = buf_steal(&sealed, &sealed_n);
     s->sealed = slice_make(p, sealed_n); /* freed by backend_op_object, after it was copied */
@@ -307,7 +309,9 @@ struct object *backend_op_object(struct control *c, const struct api_write_op *o
         secret_seal(c, (struct secret *)body, old);
         sealed = ((struct secret *)body)->sealed;
     }
-    struct object *o = object_make(op->kind, body);
+    struct object *o = NULL; /* NULL: it is larger than an object may be */
+    if (!secret || sealed.n)
+        (void)!object_make_within(op->kind, body, LIMIT_OBJECT_MAX_BYTES, &o, NULL);
     if (secret)
         mem_free((void *)(uintptr_t)sealed.p);
     return o;

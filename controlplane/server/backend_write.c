@@ -57,9 +57,12 @@ static void written(void *arg, const struct result *r, const struct err *err)
     mem_free(p);
 }
 
-static void command_fill(struct control *c, const struct api_write *w, const struct root *r,
+/* False: one of its objects became larger than an object may be. */
+static bool command_fill(struct control *c, const struct api_write *w, const struct root *r,
                          struct write_cmd *cmd)
 {
+    bool fits = true;
+
     cmd->head.type = CMD_WRITE;
     (void)snprintf(cmd->head.user, sizeof cmd->head.user, "%s", w->user ? w->user : "");
     (void)snprintf(cmd->revision, sizeof cmd->revision, "%s", w->revision ? w->revision : "");
@@ -76,7 +79,9 @@ static void command_fill(struct control *c, const struct api_write *w, const str
         (void)snprintf(op->uid, sizeof op->uid, "%s", in->uid ? in->uid : "");
         op->rv = in->rv;
         op->object = backend_op_object(c, in, r);
+        fits = fits && (op->object || !in->object);
     }
+    return fits;
 }
 _Static_assert((int)API_CREATE == (int)WRITE_CREATE && (int)API_UPDATE == (int)WRITE_UPDATE &&
                    (int)API_UPDATE_STATUS == (int)WRITE_UPDATE_STATUS &&
@@ -99,10 +104,13 @@ static int try_write(struct control *c, const struct api_write *w, struct api_re
     union command cmd = {0};
     struct result res = {0};
 
-    command_fill(c, w, r, &cmd.write);
-    store_try(r, core_time_ms(c->core), &cmd, &res, ret_after);
+    bool fits = command_fill(c, w, r, &cmd.write);
+    if (fits)
+        store_try(r, core_time_ms(c->core), &cmd, &res, ret_after);
     command_drop(&cmd.write);
     (void)root_unref(r);
+    if (!fits)
+        return err_set(err, E_TOOLARGE, "the write, or an object of it, is too large");
     ar->rv = res.rv;
     ar->op = res.op;
     ar->unchanged = res.unchanged;
@@ -220,7 +228,8 @@ static void too_large_told(void *arg)
 {
     struct err e = {0};
 
-    (void)err_set(&e, E_TOOLARGE, "the write is larger than %d bytes", LIMIT_COMMAND_MAX_BYTES);
+    (void)err_set(&e, E_TOOLARGE, "the write is larger than %d bytes, or an object of it larger than %d (a Secret's "
+                                "values: 1 MiB)", LIMIT_COMMAND_MAX_BYTES, LIMIT_OBJECT_MAX_BYTES);
     written(arg, NULL, &e);
 }
 static void too_large(struct pending_write *p)
@@ -249,13 +258,13 @@ void backend_write(struct backend *b, const struct api_write *w,
     union command cmd = {0};
     AUTO_BUF bytes;
     buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
-    command_fill(c, w, r, &cmd.write);
+    bool fits = command_fill(c, w, r, &cmd.write);
     if (root_feature_level(r) >= FEATURE_GRANTS)
         request_fill(p, w, r, &cmd.request);
     else
         old_fill(p, w, &cmd.write);
     command_encode(&cmd, &bytes);
-    if (bytes.failed)
+    if (bytes.failed || !fits)
         too_large(p);
     else
         core_propose(c->core, c->loop, cmd.head.request_id, slice_make(bytes.p, bytes.n),

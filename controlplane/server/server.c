@@ -103,6 +103,7 @@ static void bootstrap_propose(struct server *s)
         c.write.ops[i].object = o;
     }
     command_encode(&c, &bytes);
+    INV(!bytes.failed); /* what this program brings along */
     core_propose(s->control.core, s->loop, c.write.head.request_id, slice_make(bytes.p, bytes.n),
                  BOOTSTRAP_DEADLINE_MS, bootstrap_done, s);
     for (uint32_t i = 0; i < c.write.n; i++)

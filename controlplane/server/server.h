@@ -29,6 +29,7 @@ int server_create(struct loop *l, const struct server_config *cfg, struct server
 void server_close(struct server *s, void (*closed)(void *arg), void *arg);
 int server_port(const struct server *s);
 
+int skip_entry_main(int argc, char **argv); /* hanse server skip-entry */
 int server_main(int argc, char **argv); /* exit status */
 int dev_main(int argc, char **argv);
 

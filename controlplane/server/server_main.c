@@ -16,7 +16,7 @@ static const char help[] =
     "usage: hanse server --id N --data DIR --cert FILE --key FILE --ca FILE --key-ring FILE "
     "[option...]\n"
     "\n"
-    "Runs one member of a Hanse cluster.\n"
+    "Runs one member of a Hanse cluster. See also: hanse server skip-entry --help\n"
     "\n"
     "identity\n"
     "  --id N                 number of this member, 1 or higher, unique in the cluster\n"
@@ -299,6 +299,8 @@ static int run(struct run *r, struct err *err)
 
 int server_main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "skip-entry"))
+        return skip_entry_main(argc - 1, argv + 1);
     struct run *r = mem_new(struct run);
     struct err err = {0};
     int rv = 0, opt;

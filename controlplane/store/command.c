@@ -553,11 +553,15 @@ int command_decode(struct slice in, struct arena *a, union command **ret, struct
     const struct command_desc *d = desc_of(p[0]);
     if (!d)
         return err_set(err, E_NOTIMPL,
-                       "command type %u is not known to this version: upgrade this member", p[0]);
+                       "a newer version of hanse is needed: a command of type %u was met, this one "
+                       "knows feature level %d",
+                       p[0], (int)FEATURE_LEVEL);
     if (step_tag(d) && command_needs(in) == UINT32_MAX)
         return err_set(
             err, E_NOTIMPL,
-            "a step of command type %u is not known to this version: upgrade this member", p[0]);
+            "a newer version of hanse is needed: a step of a command of type %u was met that this "
+            "one, of feature level %d, does not know",
+            p[0], (int)FEATURE_LEVEL);
     union command *c = arena_new(a, union command);
     if (!c)
         return err_set(err, E_NOMEM, "command: no room");

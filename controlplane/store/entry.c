@@ -72,8 +72,13 @@ static int entry_check(struct slice in, struct entry_head *ret, uint32_t *ret_co
 
     if (in.n < ENTRY_HEAD || in.n > LIMIT_ENTRY_MAX_BYTES || in.n % 8 != 0)
         return err_set(err, E_CORRUPT, "log entry of %zu bytes", in.n);
-    if (le_get_u32(p) != ENTRY_MAGIC || (p[4] | p[5] << 8) != ENTRY_VERSION)
-        return err_set(err, E_CORRUPT, "log entry of another program or version");
+    if (le_get_u32(p) != ENTRY_MAGIC)
+        return err_set(err, E_CORRUPT, "log entry of another program");
+    if ((p[4] | p[5] << 8) != ENTRY_VERSION)
+        return err_set(err, E_NOTIMPL,
+                       "a newer version of hanse is needed: log entry of version %d, this one "
+                       "knows %d",
+                       p[4] | p[5] << 8, ENTRY_VERSION);
     size_t bytes = le_get_u32(p + AT_BYTES);
     if (bytes < ENTRY_HEAD || bytes > in.n || in.n - bytes >= 8 ||
         le_get_u32(p + AT_CRC) != entry_crc(p, in.n))
@@ -205,8 +210,8 @@ int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice 
         return err_set(err, E_CORRUPT,
                        "entry %llu of term %llu at index %llu (term %llu) follows entry %llu of "
                        "term %llu at index %llu: "
-                       "the log is not the one that this state came from; wipe this member and let "
-                       "it join again",
+                       "the log is not the one that this state came from: keep the data directory, "
+                       "and let this member join with another",
                        (unsigned long long)h.number, (unsigned long long)h.term,
                        (unsigned long long)index, (unsigned long long)term,
                        (unsigned long long)(*root)->number, (unsigned long long)(*root)->term,
@@ -231,7 +236,7 @@ int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice 
         arena_set_soft(a, false);
         if (r == E_NOTIMPL) { /* others know it: going on would part us from them */
             (void)root_unref(w);
-            return err_set(err, E_CORRUPT, "%s", e.text);
+            return err_set(err, E_NOTIMPL, "%s", e.text);
         }
         if (r < 0) {
             undecoded(in, &res);
@@ -247,6 +252,16 @@ int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice 
     (void)root_unref(*root);
     *root = w;
     return 0;
+}
+
+void entry_peek(struct slice in, struct entry_head *ret)
+{
+    const unsigned char *p = in.p;
+
+    *ret = (struct entry_head){0};
+    if (in.n >= ENTRY_HEAD)
+        *ret = (struct entry_head){le_get_u64(p + AT_NUMBER), le_get_u64(p + AT_TERM),
+                                   (int64_t)le_get_u64(p + AT_TIME)};
 }
 
 void store_try(const struct root *root, int64_t now_ms, const union command *c, struct result *ret,

@@ -148,6 +148,8 @@ uint32_t root_feature_level(
 /* That brought this command (step 0) or this step of it; UINT32_MAX for what is not known. */
 uint32_t command_feature_level(enum command_type type, int step);
 uint32_t command_needs(struct slice encoded); /* the same of a whole command */
+/* What applying it costs, about: its own bytes and those of the objects that it names. */
+uint64_t command_cost(const struct root *r, struct slice encoded);
 
 enum write_verb { WRITE_CREATE = 1, WRITE_UPDATE, WRITE_UPDATE_STATUS, WRITE_DELETE };
 struct write_op {
@@ -400,10 +402,20 @@ struct result { /* of one command */
 };
 /* Applies one entry: *root is replaced by the next version (the old one unref'ed). each() is called
  * per command, in order. Returns 0, or E_CORRUPT when the entry cannot be what a leader proposed
- * (wrong number, torn): the member must stop and be replaced; *root is unchanged then. */
+ * (wrong number, torn), or E_NOTIMPL when it needs a newer version: the member must stop there, and
+ * *root is unchanged. */
 int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice entry,
                 void (*each)(const struct result *r, void *arg), void *arg,
                 struct err *err) MUST_CHECK;
+/* An operator's act: an entry that members cannot apply is stepped over by all of them. It is in the
+ * state as an Event of hanse-system, and so in the digest. */
+#define ENTRY_CHECKSUM_MAX 65 /* SHA-256 of its bytes, hexadecimal */
+struct entry_skip {
+    uint64_t index;
+    char checksum[ENTRY_CHECKSUM_MAX], by[128], reason[512], at[40];
+};
+void store_skip(struct root **root, const struct entry_skip *s); /* *root is replaced */
+void entry_peek(struct slice entry, struct entry_head *ret); /* as it says, unchecked; zeroes */
 /* A single command against a fork, for dryRun=All: nothing is kept. */
 void store_try(const struct root *root, int64_t now_ms, const union command *c, struct result *ret,
                struct root **ret_after);

@@ -202,11 +202,14 @@ void object_print_json(const struct object *o, struct buf *out)
     buf_char(out, '}');
 }
 
+/* The largest object there can be, all of it control characters, of six bytes each in JSON. */
+#define JSON_OF_OBJECT_MAX (8 * (size_t)LIMIT_COMMAND_MAX_BYTES)
+
 struct cJSON *body_to_json(const struct schema *s, const void *body)
 {
     AUTO_BUF out = {0};
 
-    buf_init(&out, LIMIT_BODY_MAX_BYTES);
+    buf_init(&out, JSON_OF_OBJECT_MAX);
     body_print_json(s, body, &out);
     INV(!out.failed);
     cJSON *j = json_parse_own(out.p, out.n);
@@ -218,7 +221,7 @@ struct cJSON *object_to_json(const struct object *o)
 {
     AUTO_BUF out = {0};
 
-    buf_init(&out, LIMIT_BODY_MAX_BYTES);
+    buf_init(&out, JSON_OF_OBJECT_MAX);
     object_print_json(o, &out);
     INV(!out.failed);
     cJSON *j = json_parse_own(out.p, out.n);

@@ -209,8 +209,10 @@ int object_build(struct api *a, const struct build *b, cJSON *tree, struct objec
         cJSON_Delete(was);
         cJSON_Delete(is);
     }
-    now = object_make(k, body);
-    r = object_validate(now, err);
+    now = NULL;
+    r = object_make_within(k, body, 2 * (size_t)LIMIT_OBJECT_MAX_BYTES, &now, err);
+    if (!r)
+        r = object_validate(now, err);
     if (!r && !b->old && k->id == KIND_MIGRATION)
         r = migration_asked(now, err);
     if (!r && !b->status)

@@ -24,7 +24,7 @@
 #define ARCHIVE_KINDS 5
 extern const enum kind_id archive_kinds[ARCHIVE_KINDS]; /* Workload, Decision, Migration,
                                                            Checkpoint, Event */
-#define ARCHIVE_RECORD_MAX (2u << 20)
+#define ARCHIVE_RECORD_MAX (8u << 20) /* the largest object of the state, and its head */
 #define ARCHIVE_CLOSE_MIN_BYTES (64u << 10)
 #define ARCHIVE_CLOSE_MAX_BYTES (16u << 20)
 /* An entry is taken in whole: a segment may be larger than the size at which it closes, by one

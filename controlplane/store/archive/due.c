@@ -13,6 +13,7 @@ enum { SCHEMA_workload_spec(SPEC_OF) };
 #undef SPEC_OF
 
 static const enum kind_id kinds[] = {KIND_WORKLOAD, KIND_MIGRATION, KIND_DECISION, KIND_EVENT};
+#define ARCHIVE_DUE_BYTES (2u << 20)
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 struct due {
@@ -20,6 +21,7 @@ struct due {
     int64_t now;
     const struct object *last; /* looked at */
     size_t look, max, n;
+    uint64_t bytes; /* of those that were found */
     struct write_op *ret;
 };
 
@@ -70,16 +72,23 @@ static bool is_due(const struct due *d, const struct object *o)
     }
 }
 
+/* Enough for one command: by number, or by the bytes that it would move. */
+static bool due_full(const struct due *d)
+{
+    return d->look == 0 || d->n == d->max || d->bytes >= ARCHIVE_DUE_BYTES;
+}
+
 static bool due_each(const struct object *o, void *arg)
 {
     struct due *d = arg;
 
-    if (d->look == 0 || d->n == d->max)
+    if (due_full(d))
         return false;
     d->look--;
     d->last = o;
     if (!is_due(d, o))
         return true;
+    d->bytes += o->bytes;
     struct write_op *op = &d->ret[d->n++];
     *op = (struct write_op){.verb = WRITE_DELETE, .kind = o->kind->id};
     (void)snprintf(op->ns, sizeof op->ns, "%s", o->meta->namespace_);
@@ -91,13 +100,13 @@ static bool due_each(const struct object *o, void *arg)
 bool root_archive_due(const struct root *r, int64_t now_ms, struct archive_cursor *c, size_t look,
                       struct write_op *ret, size_t max, size_t *ret_n)
 {
-    struct due d = {r, now_ms, NULL, look, max, 0, ret};
+    struct due d = {.r = r, .now = now_ms, .look = look, .max = max, .ret = ret};
 
     PRE(look > 0 && max > 0);
     for (; c->kind < KINDS; c->kind++, *c->ns = *c->name = '\0') {
         root_scan(r, kinds[c->kind], NULL, *c->name ? c->ns : NULL, *c->name ? c->name : NULL,
                   due_each, &d);
-        if (d.look == 0 || d.n == max)
+        if (due_full(&d))
             break;
     }
     *ret_n = d.n;
