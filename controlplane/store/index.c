@@ -202,7 +202,7 @@ static void index_target_nodes(struct root *w, const struct object *o, int sign)
     if (!n || !n->spec || strlen(n->spec->target) > 253)
         return;
     key_pair(&k, n->spec->target, "");
-    count_add(&w->target_nodes, key_slice(&k), sign);
+    root_count_add(&w->target_nodes, key_slice(&k), sign);
     if (n->status && n->status->health && n->status->health != HEALTH_READY)
         return;
     for (uint32_t i = 0; i < n->spec->n_gpus; i++) {
@@ -212,7 +212,7 @@ static void index_target_nodes(struct root *w, const struct object *o, int sign)
         if (!*g->class_ || (g->health && g->health != HEALTH_READY))
             continue;
         key_pair(&k, n->spec->target, odd ? TARGET_CLASS_ODD : g->class_);
-        count_add(&w->target_nodes, key_slice(&k), sign);
+        root_count_add(&w->target_nodes, key_slice(&k), sign);
     }
 }
 

@@ -192,8 +192,12 @@ static void op_pick(struct fuzz *f, struct write_op *op, bool deletes)
                             .kind = k->id};
     text_put(op->ns, sizeof op->ns, ns);
     text_put(op->name, sizeof op->name, k->id == KIND_NAMESPACE ? (pick(f, 2) ? "default" : "team") : name_pick(f));
-    if (op->verb != WRITE_DELETE)
-        (void)!object_make_within(k, named_body(f, k, ns, arena_strdup(f->a, op->name)), LIMIT_OBJECT_MAX_BYTES, &op->object, NULL);
+    if (op->verb == WRITE_DELETE)
+        return;
+    (void)!object_make_within(k, named_body(f, k, ns, arena_strdup(f->a, op->name)),
+                              LIMIT_OBJECT_MAX_BYTES, &op->object, NULL);
+    if (op->object && object_validate(op->object, NULL)) /* no member proposes what it refuses */
+        op->object = object_unref(op->object);
 }
 
 static void who(struct fuzz *f, char *ns, size_t ns_n, char *name, size_t name_n, char *uid, size_t uid_n, int64_t *epoch)

@@ -5,6 +5,9 @@
 
 #include "controlplane/store/store_internal.h"
 
+/* Elections of a busy machine. */
+#define rig_patient(r, cond, arg) assert_true(rig_until((r), 60000, (cond), (arg)))
+
 static bool all_stopped(void *arg)
 {
     struct core_alarm a[ALARM_NR];
@@ -100,10 +103,10 @@ static void step_over(bool newer, const char *word)
     rig_create(&r, 3);
     for (unsigned id = 1; id <= 3; id++)
         rig_start(&r, id);
-    rig_wait_for(&r, rig_has_leader, &r);
+    rig_patient(&r, rig_has_leader, &r);
     assert_int_equal(rig_write(&r, 1, "before"), 0);
     plant(&r, newer);
-    rig_wait_for(&r, all_stopped, &r);
+    rig_patient(&r, all_stopped, &r);
     for (unsigned id = 1; id <= 3; id++)
         assert_false(r.m[id].fatal); /* the process goes on */
     assert_int_equal(rig_write(&r, 2, "refused"), E_UNAVAIL);
@@ -114,7 +117,7 @@ static void step_over(bool newer, const char *word)
         rig_stop(&r, id);
     for (unsigned id = 1; id <= 3; id++)
         rig_start(&r, id);
-    rig_wait_for(&r, all_stopped, &r);
+    rig_patient(&r, all_stopped, &r);
     for (unsigned id = 1; id <= 3; id++)
         rig_stop(&r, id);
 
@@ -130,9 +133,9 @@ static void step_over(bool newer, const char *word)
         assert_int_equal(core_skip_entry(r.loop, dir, &act, &e), 0);
         rig_start(&r, id);
     }
-    rig_wait_for(&r, rig_has_leader, &r);
+    rig_patient(&r, rig_has_leader, &r);
     assert_int_equal(rig_write(&r, 3, "after"), 0);
-    rig_wait_for(&r, same_digest, &r);
+    rig_patient(&r, same_digest, &r);
     for (unsigned id = 1; id <= 3; id++) {
         assert_true(rig_has(&r, id, "before") && rig_has(&r, id, "after"));
         assert_int_equal(events(&r, id), 1);
@@ -142,7 +145,7 @@ static void step_over(bool newer, const char *word)
         rig_stop(&r, id);
     for (unsigned id = 1; id <= 3; id++)
         rig_start(&r, id);
-    rig_wait_for(&r, rig_has_leader, &r);
+    rig_patient(&r, rig_has_leader, &r);
     assert_int_equal(rig_write(&r, 1, "later"), 0);
     rig_destroy(&r);
 }
