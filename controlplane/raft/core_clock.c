@@ -76,8 +76,14 @@ static bool sure(const struct core *c)
  * ----------------------------------------------------------------------------------- */
 void clock_ask(struct core *c, struct peer *p)
 {
+    uint64_t now = loop_now_ms(c->loop);
+
+    /* An answer that is under way is waited for: a newer question would make it void. */
+    if (p->clock_question && !p->clock_answered && now - p->clock_asked_ms <= (uint64_t)bound(c) / 2)
+        return;
+    p->clock_answered = false;
     p->clock_question = ++c->questions;
-    p->clock_asked_ms = loop_now_ms(c->loop);
+    p->clock_asked_ms = now;
     (void)peer_send(c, p->id, FRAME_CLOCK_ASK, p->clock_question, NULL, 0);
 }
 
@@ -96,6 +102,7 @@ void clock_is(struct core *c, struct peer *p, uint64_t question, const unsigned 
     int64_t now = (int64_t)loop_now_ms(c->loop), sent = (int64_t)p->clock_asked_ms;
     int64_t wall, theirs, middle = sent + (now - sent) / 2;
 
+    p->clock_answered |= question == p->clock_question;
     if (n != ANSWER_BYTES || question != p->clock_question || now - sent > bound(c) / 2)
         return; /* too long under way to say anything */
     wall = (int64_t)le64_get(b);

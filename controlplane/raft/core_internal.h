@@ -117,7 +117,7 @@ struct peer { /* one outgoing stream per other member; it reconnects for as long
     /* its clock: offsets are to our CLOCK_BOOTTIME */
     uint64_t clock_question, clock_asked_ms, clock_ms;
     int64_t clock_offset_ms, clock_trusted_ms;
-    bool clock_known, clock_anchored, clock_far;
+    bool clock_known, clock_anchored, clock_far, clock_answered;
 };
 struct core_clock {
     _Atomic int64_t offset_ms; /* the cluster's time, less CLOCK_BOOTTIME; any thread reads it */

@@ -186,6 +186,7 @@ static void peer_open(struct stream *s, void *arg)
     le64_put(body, c->cfg.id);
     memcpy(body + 8, c->meta.cluster, n);
     frame_send(s, FRAME_HELLO, 0, 0, body, 8 + n);
+    p->clock_question = 0; /* what was asked on an older stream is not answered */
     clock_ask(c, p);
     core_kick(c);
 }
