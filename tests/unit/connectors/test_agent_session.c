@@ -66,6 +66,24 @@ static void a_lost_answer_is_unknown_then_found(void **state)
     assert_false(pid_alive(pid));
 }
 
+static bool is_connected(void *arg)
+{
+    (void)arg;
+    return A.side[0].reachable;
+}
+
+/* On a busy machine making megabytes of JSON may take longer than a silent session lives. */
+static enum outcome submit_answered(const struct agent_order *o, struct asked *a)
+{
+    for (int i = 0; i < 5; i++) {
+        assert_true(agent_until(is_connected, NULL, PATIENCE_MS));
+        (void)agent_submit(o, a);
+        if (a->out != OUT_UNKNOWN && a->err.code != E_UNAVAIL)
+            break;
+    }
+    return a->out;
+}
+
 /* In JSON a control character takes six bytes: 8.4 MB of them are more than a frame may hold. */
 static void an_order_too_large_is_refused(void **state)
 {
@@ -76,13 +94,13 @@ static void an_order_too_large_is_refused(void **state)
     (void)state;
     memset(arg, 1, sizeof arg - 1);
     arg[sizeof arg - 1] = '\0';
-    assert_int_equal(agent_submit(&o, &a), OUT_REJECTED);
+    assert_int_equal(submit_answered(&o, &a), OUT_REJECTED);
     assert_int_equal(a.err.code, E_TOOLARGE);
-    o.n_args = 700; /* a frame holds it, an agent does not take it */
-    assert_int_equal(agent_submit(&o, &a), OUT_REJECTED);
+    o.n_args = 520; /* a frame holds it, an agent does not take it */
+    assert_int_equal(submit_answered(&o, &a), OUT_REJECTED);
     assert_int_equal(a.err.code, E_TOOLARGE);
     o.n_args = 100;
-    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    assert_int_equal(submit_answered(&o, &a), OUT_DONE);
     assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 0);
 }
 
@@ -104,7 +122,7 @@ static void the_longest_key_is_one(void **state)
     assert_memory_equal(&back, &o.key, sizeof back);
     assert_int_not_equal(run_key_parse("u.01.1", &back, NULL), 0);
     assert_int_not_equal(run_key_parse("u.1.9007199254740993", &back, NULL), 0);
-    (void)agent_submit(&o, &a);
+    (void)submit_answered(&o, &a);
     assert_int_equal(a.out, OUT_DONE);
     (void)agent_await(&o.key, RUN_ENDED);
     agent_end(0, SIGKILL); /* also as a folder's and a page's name */
