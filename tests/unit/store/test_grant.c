@@ -212,6 +212,9 @@ static void test_a_target_leads_nowhere_else_under_work(void **state)
     again->spec->tier = TIER_HUB;
     assert_int_equal(kit_create(&k, KIND_TARGET, "", "fra", again).code, E_EXISTS);
     assert_int_equal(kit_run(&k, "w", 2, 0, STEP_REQUEUE).code, 0);
+    union command slice = {.collect = {.head = {.type = CMD_COLLECT}, .objects = 100, .bytes = 1 << 20}};
+    while (root_collect_due(k.root))
+        assert_int_equal(kit_apply(&k, &slice).code, 0);
     assert_int_equal(kit_create(&k, KIND_TARGET, "", "fra", again).code, 0);
     kit_end(&k);
 }
