@@ -162,7 +162,11 @@ cJSON *wire_listed(const struct observation *o)
 
     wire_add_key(j, &o->key);
     cJSON_AddStringToObject(j, "state", state_names[o->state]);
-    cJSON_AddNumberToObject(j, "proof", (double)o->proof);
+    /* A server that has no word for the weaker one takes it for what it took all of them for. */
+    bool searched = o->proof == PROOF_TREE_SEARCHED;
+    cJSON_AddNumberToObject(j, "proof", (double)(searched ? PROOF_TREE_GONE : o->proof));
+    if (searched)
+        cJSON_AddBoolToObject(j, "searched", true);
     return j;
 }
 
@@ -201,7 +205,8 @@ int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *
     o.state = (enum run_state)i;
     o.exit_code = (int)wire_i64(j, "exitCode");
     o.term_signal = (int)wire_i64(j, "signal");
-    o.proof = (enum proof)proof;
+    o.proof = proof == PROOF_TREE_GONE && wire_bool(j, "searched") ? PROOF_TREE_SEARCHED
+                                                                   : (enum proof)proof;
     o.lease_lost = wire_bool(j, "leaseLost");
     o.stopped = wire_bool(j, "stopped");
     o.grant = (int64_t)wire_u64(j, "grant");

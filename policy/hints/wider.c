@@ -273,6 +273,13 @@ static void soft_isolation(const struct edit *e, struct workload_spec *s, struct
     s->resources->gpu->isolation = ISOLATION_SOFT;
 }
 
+static void processes_any(const struct edit *e, struct workload_spec *s, struct arena *a)
+{
+    (void)e;
+    s->isolation = arena_new(a, struct workload_isolation);
+    s->isolation->processes = PROCESSES_ANY;
+}
+
 static int cmp_falling(const void *pa, const void *pb)
 {
     const double *a = pa, *b = pb;
@@ -329,8 +336,11 @@ static void lower_to_what_is(struct hints *h, bool speed)
 
 void hint_devices(struct hints *h)
 {
-    struct edit link = {.apply = drop_interconnect}, soft = {.apply = soft_isolation};
+    struct edit link = {.apply = drop_interconnect}, soft = {.apply = soft_isolation},
+                any = {.apply = processes_any};
 
+    if (h->pl->spec->isolation && h->pl->spec->isolation->processes == PROCESSES_PROVED)
+        (void)hint_tell(h, &any, "isolation.processes any");
     if (h->pl->need.mode == NEED_CPU)
         return;
     if (h->pl->gpu->interconnect[0])

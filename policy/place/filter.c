@@ -74,6 +74,28 @@ static bool store_reached(const struct workload_spec *w, const struct target_spe
            store_listed(w->checkpoint->store, t);
 }
 
+static bool node_proves(const struct node *n)
+{
+    const struct node_isolation *i = n->status ? n->status->isolation : NULL;
+
+    return i && (i->processes == HELD_CGROUP || i->processes == HELD_NAMESPACE);
+}
+
+/* Every node must tell it: what is not known does not count. */
+static bool ends_are_proved(const struct table *t, const struct target_rec *r)
+{
+    bool any = false;
+
+    for (uint32_t g = r->g0; g < r->g0 + r->n_groups; g++) {
+        for (uint32_t m = t->groups[g].m0; m < t->groups[g].m0 + t->groups[g].n; m++) {
+            if (!node_proves(t->nodes[t->members[m].node].doc))
+                return false;
+            any = true;
+        }
+    }
+    return any;
+}
+
 struct target_verdict filter_target(struct place *pl, uint32_t target)
 {
     const struct target_rec *t = &pl->p->t.targets[target];
@@ -87,6 +109,9 @@ struct target_verdict filter_target(struct place *pl, uint32_t target)
         return verdict(REASON_RUNNER_MISSING, target_type_text(t->spec->type));
     if (!store_reached(pl->spec, t->spec))
         return verdict(REASON_STORE, pl->spec->checkpoint->store);
+    if (pl->spec->isolation && pl->spec->isolation->processes == PROCESSES_PROVED &&
+        !ends_are_proved(&pl->p->t, t))
+        return verdict(REASON_PROCESSES, NULL);
     if (t->reach != REACH_YES)
         return verdict(REASON_UNREACHABLE, NULL);
     if (t->spec->unschedulable || t->spec->drain)

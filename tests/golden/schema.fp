@@ -575,3 +575,8 @@ lease_spec 4 6 -
 lease_spec 5 1 -
 lease 1 10 meta
 lease 2 10 lease_spec
+target_status 7 10 node_isolation
+node_status 7 10 node_isolation
+workload_spec 22 10 workload_isolation
+node_isolation 1 4 processes_held
+workload_isolation 1 4 processes_need

@@ -219,6 +219,9 @@ static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complet
     assert_true(complete);
     x->nodes = n;
     (void)snprintf(x->node_name, sizeof x->node_name, "%s", nodes[0].metadata->name);
+    assert_non_null(nodes[0].status->isolation);
+    (void)snprintf(x->processes, sizeof x->processes, "%s",
+                   processes_held_text(nodes[0].status->isolation->processes));
 }
 
 static void on_agent(void *arg, const char *state_id)
@@ -338,6 +341,15 @@ void agent_cut_off(unsigned side, bool on)
     assert_true(agent_until(on ? is_cut_off : is_reachable, x, PATIENCE_MS));
 }
 
+enum proof agent_proof(unsigned side)
+{
+    struct asked a;
+
+    if (!A.side[side].processes[0])
+        (void)agent_inventory(side, &a);
+    return strcmp(A.side[side].processes, "searched") == 0 ? PROOF_TREE_SEARCHED : PROOF_TREE_GONE;
+}
+
 /* ---- orders ---- */
 struct run_key agent_key(void)
 {
@@ -382,6 +394,8 @@ static struct object *workload_made(const struct agent_order *o)
         cJSON_AddItemToArray(args, cJSON_CreateString(o->arg));
     cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "checkpoint"), "grace",
                             o->grace ? o->grace : "5s");
+    if (o->proved)
+        cJSON_AddStringToObject(cJSON_AddObjectToObject(spec, "isolation"), "processes", "proved");
     char *text = cJSON_PrintUnformatted(j);
     struct object *w = made(KIND_WORKLOAD, text);
     cJSON_free(text);

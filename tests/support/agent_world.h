@@ -35,6 +35,7 @@ struct agent_side {
     char rival[512];        /* why a second one was turned away */
     size_t nodes;           /* that it told last, and the first of them */
     char node_name[128];
+    char processes[16]; /* what holds its runs together, as its first node tells */
 };
 extern struct agent_world {
     char dir[64], address[32];
@@ -87,7 +88,10 @@ struct agent_order {
     uint64_t deadline_ms;    /* of the call; 0 = 10 s */
     const char *arg;         /* given to the script n_args times */
     unsigned n_args;
+    bool proved;             /* only where the end of all processes is proved */
 };
+/* Of ends on that side: as far as the machine permits. */
+enum proof agent_proof(unsigned side);
 struct run_key agent_key(void); /* a fresh one */
 /* BASE of a uid, as orders have it. */
 const char *agent_base(const char *uid);

@@ -111,6 +111,8 @@ cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err
     cJSON_AddStringToObject(j, "checkpointBase", o->checkpoint_dir ? o->checkpoint_dir : "");
     cJSON_AddNumberToObject(j, "checkpointKeep", (double)o->checkpoint_keep);
     cJSON_AddNumberToObject(j, "checkpointInterval", (double)o->checkpoint_interval_ms);
+    if (w->spec->isolation && w->spec->isolation->processes == PROCESSES_PROVED)
+        cJSON_AddStringToObject(j, "processes", "proved");
     order_resume(j, o);
     return j;
 }

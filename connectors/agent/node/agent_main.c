@@ -25,7 +25,7 @@ static const char usage[] =
     "                    Read again on SIGHUP\n"
     "  --processes HOW   what holds the processes of a run together, at most: cgroup (default),\n"
     "                    pidNamespace or searched. What the machine permits is found by trying,\n"
-    "                    and logged (agent.processes)\n"
+    "                    and told as status.isolation.processes of its nodes\n"
     "  --help            this text\n";
 
 struct agent_args {

@@ -264,6 +264,19 @@ static int machine_load(struct runner_os *os, const char *target, struct invento
     return 0;
 }
 
+/* All nodes are this machine's, whatever the file calls them: that is where the shims run. */
+static void isolation_add(struct inventory *inv, enum run_processes held)
+{
+    const cJSON *n;
+
+    cJSON_ArrayForEach(n, inv->nodes)
+    {
+        cJSON *status = cJSON_GetObjectItemCaseSensitive(n, "status");
+        cJSON *isolation = cJSON_AddObjectToObject(status, "isolation");
+        cJSON_AddStringToObject(isolation, "processes", run_processes_text(held));
+    }
+}
+
 int inventory_load(struct agent *a, struct inventory *ret, struct err *err)
 {
     const char *file = a->cfg.inventory_file, *target = a->cfg.target;
@@ -279,6 +292,7 @@ int inventory_load(struct agent *a, struct inventory *ret, struct err *err)
             *err = why;
         return rc;
     }
+    isolation_add(&inv, a->held);
     char *text = cJSON_PrintUnformatted(inv.nodes);
     inv.hash = 14695981039346656037u;
     for (const char *p = text; *p; p++)

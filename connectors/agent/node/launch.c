@@ -127,6 +127,8 @@ static size_t shim_argv(const struct worker *w, struct arena *m, const char **ar
         argv[n] = head[n];
     argv[n++] = "--processes";
     argv[n++] = run_processes_text(worker_held(w));
+    if (strcmp(wire_str(o, "processes"), "proved") == 0)
+        argv[n++] = "--proved";
     n += checkpoint_argv(w, m, argv + n);
     argv[n++] = "--";
     if (*wire_str(o, "script"))

@@ -124,6 +124,9 @@ void run_observe(const struct run *r, struct observation *ret)
         return;
     const struct run_report *cause = run_cause(r);
     ret->proof = ret->state == RUN_ENDED ? PROOF_TREE_GONE : PROOF_NEVER_STARTED;
+    for (unsigned i = 0; i < r->n_workers && ret->state == RUN_ENDED; i++)
+        if (r->workers[i].report.searched) /* the weakest of them */
+            ret->proof = PROOF_TREE_SEARCHED;
     for (unsigned i = 0; i < r->n_workers; i++) {
         ret->lease_lost = ret->lease_lost || r->workers[i].report.lease_lost;
         ret->stopped = ret->stopped || r->workers[i].report.stopped;
@@ -342,6 +345,9 @@ static int order_check(struct agent *a, const cJSON *o, struct err *err)
     if (!*wire_str(o, "script") && cJSON_GetArraySize(argv) < 1)
         return err_field(err, E_INVALID, "spec.run.command",
                          "an agent needs a command or a script");
+    if (strcmp(wire_str(o, "processes"), "proved") == 0 && a->held == RUN_SEARCHED)
+        return err_field(err, E_INVALID, "spec.isolation.processes",
+                         "proved: this machine permits neither control groups nor PID namespaces");
     if (script_check(wire_str(o, "script"), err) < 0)
         return err ? err->code : E_INVALID;
     if (cJSON_GetArraySize(argv) > 2048)

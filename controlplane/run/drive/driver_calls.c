@@ -255,6 +255,9 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
     c.run.exit_code = o->exit_code;
     c.run.term_signal = o->term_signal;
     c.run.proof = o->proof ? o->proof : step == STEP_ABSENT ? PROOF_NEVER_STARTED : PROOF_TREE_GONE;
+    if (c.run.proof == PROOF_TREE_SEARCHED &&
+        root_feature_level(d->brain->root) < FEATURE_GRANTS) /* members that have no word for it */
+        c.run.proof = PROOF_TREE_GONE;
     if (step == STEP_ENDED && !*o->reason)
         (void)snprintf(c.run.reason, sizeof c.run.reason, "%s",
                        o->lease_lost                          ? "LeaseLost"

@@ -28,8 +28,11 @@ static bool read_already(const struct driver *d)
 
     for (uint32_t i = 0; m && i < m->n_phases; i++)
         staged |= m->phases[i].phase == MP_STAGING;
-    return staged && s->n_ends && s->ends[s->n_ends - 1].proof == PROOF_TREE_GONE &&
-           !end_by_target(&s->ends[s->n_ends - 1]);
+    const struct run_end *last = s->n_ends ? &s->ends[s->n_ends - 1] : NULL;
+
+    return staged && last &&
+           (last->proof == PROOF_TREE_GONE || last->proof == PROOF_TREE_SEARCHED) &&
+           !end_by_target(last);
 }
 
 static bool due(const struct driver *d, const struct site *t)

@@ -178,6 +178,30 @@ static int by_class(const void *a, const void *b)
     return strcmp(((const struct class_count *)a)->class_, ((const struct class_count *)b)->class_);
 }
 
+/* The weakest of its nodes; not known where one does not tell. */
+static struct node_isolation *target_isolation(struct txn *t, const char *target)
+{
+    struct node_isolation *least = NULL;
+    struct key at = {.n = 0};
+    const struct object *o;
+
+    if (root_feature_level(t->w) < FEATURE_GRANTS)
+        return NULL;
+    while ((o = node_next(t, target, &at))) {
+        const struct node_status *s = object_as(o, node)->status;
+
+        if (!s || !s->isolation || !s->isolation->processes)
+            return NULL;
+        if (!least) {
+            least = arena_new(t->a, struct node_isolation);
+            least->processes = s->isolation->processes;
+        } else if (s->isolation->processes < least->processes) {
+            least->processes = s->isolation->processes;
+        }
+    }
+    return least;
+}
+
 /* Without the index of a target's devices: where it has more classes than are told, those count
  * that come first on its nodes. */
 static void target_walk(struct txn *t, const char *target, struct target_status *s)
@@ -241,6 +265,7 @@ static void target_count(struct txn *t, const char *target, struct target_status
     if (x.too_many)
         target_walk(t, target, s);
     qsort(s->gpus, s->n_gpus, sizeof *s->gpus, by_class);
+    s->isolation = target_isolation(t, target);
 }
 
 /* One agent speaks for it, and no other one tried to since it was last said. */

@@ -1,6 +1,6 @@
 /* Programs that get away: from their session, their environment, their parents, and by never
  * holding still. In each of the ways in which a machine can hold a run together; what searching
- * cannot prove is not claimed. */
+ * cannot prove is told as searched. */
 #include "tests/support/agent_world.h"
 #include "tests/support/run_kit.h"
 
@@ -27,8 +27,14 @@ static bool hold(enum run_processes way)
     agent_end(0, SIGTERM);
     A.processes = run_processes_text(way);
     A.n_seen = 0;
+    A.side[0].processes[0] = '\0';
     agent_begin(0);
     return true;
+}
+
+static enum proof proof_of(enum run_processes way)
+{
+    return way == RUN_SEARCHED ? PROOF_TREE_SEARCHED : PROOF_TREE_GONE;
 }
 
 static const char *named(const struct agent_order *o, const char *what)
@@ -85,8 +91,9 @@ static void no_chain_outlives_its_end(void **state)
         assert_int_equal(agent_submit(&o, &a), OUT_DONE);
         assert_true(agent_until(chain_runs, &o, PATIENCE_MS));
         (void)agent_stop(0, &o.key, &a);
-        (void)agent_await(&o.key, RUN_ENDED);
+        const struct observation *e = agent_await(&o.key, RUN_ENDED);
         long then = links_made(&o);
+        assert_int_equal(e->proof, proof_of(ways[i]));
         agent_pass(300);
         if (links_made(&o) != then && ways[i] != RUN_SEARCHED) /* a search may miss it, and says so */
             fail_msg("%s: %ld links more after its end", run_processes_text(ways[i]),
@@ -133,8 +140,9 @@ static void what_is_bare_ends_with_guard_and_shim_killed(void **state)
         assert_true(pid_alive(x.bare));
         (void)kill((pid_t)x.guard, SIGKILL);
         (void)kill((pid_t)x.shim, SIGKILL);
-        (void)agent_await(&x.order.key, RUN_ENDED);
+        const struct observation *e = agent_await(&x.order.key, RUN_ENDED);
         assert_false(pid_alive(x.bare));
+        assert_int_equal(e->proof, proof_of(ways[i]));
     }
 }
 
@@ -153,11 +161,33 @@ static void what_is_bare_ends_with_all_three_killed(void **state)
         agent_end(0, SIGKILL);
         A.n_seen = 0;
         agent_begin(0);
-        (void)agent_await(&x.order.key, RUN_ENDED);
+        const struct observation *e = agent_await(&x.order.key, RUN_ENDED);
+        assert_int_equal(e->proof, proof_of(ways[i]));
         if (ways[i] != RUN_SEARCHED)
             assert_false(pid_alive(x.bare));
         else
             (void)kill((pid_t)x.bare, SIGKILL);
+    }
+}
+
+/* Who must be proved gone is not begun where it cannot be. */
+static void what_must_be_proved_is_refused_where_it_cannot(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct agent_order o = {.script = "exit 0", .proved = true};
+        struct asked a;
+
+        if (!hold(ways[i]))
+            continue;
+        o.key = agent_key();
+        assert_int_equal(agent_submit(&o, &a), ways[i] == RUN_SEARCHED ? OUT_REJECTED : OUT_DONE);
+        if (ways[i] == RUN_SEARCHED)
+            assert_string_equal(a.err.field, "spec.isolation.processes");
+        else
+            assert_int_equal(agent_await(&o.key, RUN_ENDED)->proof, PROOF_TREE_GONE);
+        (void)agent_inventory(0, &a);
+        assert_string_equal(A.side[0].processes, run_processes_text(ways[i]));
     }
 }
 
@@ -207,6 +237,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_chain_outlives_its_end),
         cmocka_unit_test(what_is_bare_ends_with_guard_and_shim_killed),
         cmocka_unit_test(what_is_bare_ends_with_all_three_killed),
+        cmocka_unit_test(what_must_be_proved_is_refused_where_it_cannot),
     };
     return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
 }

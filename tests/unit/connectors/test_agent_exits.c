@@ -65,7 +65,7 @@ static void the_guard_tells_it(void **state)
     assert_int_equal(e->exit_code, 7);
     assert_int_equal(e->term_signal, 0);
     assert_string_equal(e->reason, "");
-    assert_int_equal(e->proof, PROOF_TREE_GONE);
+    assert_int_equal(e->proof, agent_proof(0));
 }
 
 /* Shim and guard: then their children are the agent's. */

@@ -21,7 +21,7 @@ static void runs_and_tells_the_end(void **state)
     assert_int_equal(a.out, OUT_DONE);
     (void)agent_await(&o.key, RUN_ENDED);
     assert_int_equal(agent_seen(&o.key)->exit_code, 7);
-    assert_int_equal(agent_seen(&o.key)->proof, PROOF_TREE_GONE);
+    assert_int_equal(agent_seen(&o.key)->proof, agent_proof(0));
     assert_string_equal(agent_file_text("state-t1/runs/%s.1.1/log.0", o.key.uid),
                         "t1/n1/0/1/2,5/1\nck\n0\n");
     /* The same order again: adopted, answered with what is. */
@@ -160,7 +160,7 @@ static void without_an_agent_the_lease_ends_it(void **state)
     agent_begin(0);
     (void)agent_await(&o.key, RUN_ENDED);
     assert_true(agent_seen(&o.key)->lease_lost);
-    assert_int_equal(agent_seen(&o.key)->proof, PROOF_TREE_GONE);
+    assert_int_equal(agent_seen(&o.key)->proof, agent_proof(0));
 }
 
 static bool holds_offer(void *key)

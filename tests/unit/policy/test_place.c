@@ -286,6 +286,35 @@ static void test_node_health_and_runner(void **state)
     assert_pending(w, "NotSelected");
 }
 
+/* What a node does not tell is not taken for granted, and all of a target's nodes must tell it. */
+static void test_ends_that_must_be_proved(void **state)
+{
+    static const struct {
+        const char *one, *two; /* status of each node */
+        bool proved;
+    } rows[] = {{"{health: Ready}", "{health: Ready}", false},
+                {"{isolation: {processes: cgroup}}", "{health: Ready}", false},
+                {"{isolation: {processes: cgroup}}", "{isolation: {processes: searched}}", false},
+                {"{isolation: {processes: cgroup}}", "{isolation: {processes: pidNamespace}}", true}};
+    struct world *w = *state;
+
+    hub(w, 2);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int n = 1; n <= 2; n++)
+            world_put(w, arena_printf(w->a,
+                                      "kind: Node\nmetadata: {name: hub-n%d}\nspec: {target: hub, cpu: "
+                                      "8, memory: 16Gi, gpus: [{index: 0, class: h100}]}\nstatus: %s\n",
+                                      n, n == 1 ? rows[i].one : rows[i].two));
+        world_run(w, "a", GPU(1) "  isolation: {processes: proved}\n");
+        if (rows[i].proved)
+            assert_placed(w, "hub");
+        else
+            assert_pending(w, "ProcessEndNotProved");
+    }
+    world_run(w, "b", GPU(1) "  isolation: {processes: any}\n");
+    assert_placed(w, "hub");
+}
+
 static void test_holds_survive_rebuilds_and_forks(void **state)
 {
     struct world *w = *state;
@@ -372,6 +401,7 @@ int main(void)
         T(test_gang_never_spans_targets),
         T(test_target_state),
         T(test_node_health_and_runner),
+        T(test_ends_that_must_be_proved),
         T(test_holds_survive_rebuilds_and_forks),
         T(test_same_inputs_same_bytes_in_any_order),
         T(test_record_is_bounded),

@@ -27,6 +27,8 @@ struct reason_case {
 static const struct reason_case cases[REASON_NR] = {
     [REASON_CHOSEN] = {.answer = TOLD},
     [REASON_LOWER_SCORE] = {.answer = TOLD},
+    [REASON_PROCESSES] = {ASKED, NULL, NULL, GPUS(1) "  isolation: {processes: proved}\n", false,
+                          "isolation.processes any"},
     [REASON_NO_TARGETS] = {.answer = NEVER},
     [REASON_TOO_LARGE] = {.answer = NEVER},
     [REASON_RESIDENCY] = {.answer = NEVER},
