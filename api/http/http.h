@@ -65,6 +65,8 @@ void http_chunk(struct http_request *rq, const void *p,
 void http_chunk_frame(struct buf *out, const void *p, size_t n);
 void http_chunk_raw(struct http_request *rq, const void *framed, size_t n);
 size_t http_pending(const struct http_request *rq); /* bytes that wait for this client */
+/* Do n bytes more find no room beside what waits for this client, and for all? */
+bool http_crowded(const struct http_request *rq, size_t n);
 void http_on_drained(struct http_request *rq, void (*cb)(void *arg), void *arg);
 void http_chunk_end(struct http_request *rq);
 void http_last(struct http_request *rq); /* the connection ends with this answer */

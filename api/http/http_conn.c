@@ -64,11 +64,14 @@ static struct http_request *request_create(struct http_conn *c)
     rq->conn = c;
     rq->loop = c->server->loop;
     rq->arena = arena_create(0);
+    rq->share = http_share_ref(c->server->share);
     buf_init(&rq->body, LIMIT_BODY_MAX_BYTES + 1);
     return rq;
 }
-static void request_destroy(struct http_request *rq)
+void http_request_free(struct http_request *rq)
 {
+    http_share_set(rq->share, HTTP_IN, rq->slot, &rq->held, 0);
+    rq->share = http_share_unref(rq->share);
     buf_fini(&rq->body);
     rq->arena = arena_destroy(rq->arena);
     mem_free(rq);
@@ -91,19 +94,34 @@ static void conn_refuse(struct http_conn *c, int status, const char *why)
     int body = snprintf(NULL, 0, "%d: %s\n", status, why);
     int n = snprintf(text, sizeof text,
                      "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: "
-                     "%d\r\nConnection: close\r\n\r\n"
+                     "%d\r\n%sConnection: close\r\n\r\n"
                      "%d: %s\n",
-                     status, http_status_text(status), body, status, why);
+                     status, http_status_text(status), body,
+                     status == 429 ? "Retry-After: 1\r\n" : "", status, why);
 
     c->server->stats.refused++;
     stream_write(c->stream, text, (size_t)n);
     if (c->rq) {
-        request_destroy(c->rq);
+        http_request_free(c->rq);
         c->rq = NULL;
     }
     buf_reset(&c->in);
     state_set(c, CONN_CLOSING, 0);
     stream_close(c->stream);
+}
+
+/* Its body counts among those under way; refused, and false, when there are too many bytes of them. */
+static bool body_held(struct http_conn *c)
+{
+    struct http_request *rq = c->rq;
+
+    if (rq->body.n > rq->held &&
+        http_share_over(rq->share, HTTP_IN, rq->slot, rq->body.n - rq->held)) {
+        conn_refuse(c, 429, "too many bytes of requests are under way: try again later");
+        return false;
+    }
+    http_share_set(rq->share, HTTP_IN, rq->slot, &rq->held, rq->body.n);
+    return true;
 }
 
 static void request_run(struct http_conn *c)
@@ -115,6 +133,8 @@ static void request_run(struct http_conn *c)
         conn_refuse(c, rv, why);
         return;
     }
+    if (!body_held(c))
+        return;
     c->rq->msg.body = slice_make(c->rq->body.n ? c->rq->body.p : "", c->rq->body.n);
     state_set(c, CONN_HANDLING, 0);
     c->server->stats.requests++;
@@ -135,6 +155,10 @@ static void head_begin(struct http_conn *c, size_t head_n)
         return;
     }
     buf_consume(&c->in, head_n);
+    http_share_set(c->server->share, HTTP_OUT, c->slot, &c->held, 0); /* of who asked before */
+    c->slot = c->rq->slot =
+        http_share_slot(stream_peer(c->stream), http_header_get(c->rq, "authorization"));
+    conn_pending(c);
     if (http_parse_bodyless(c->parse)) {
         request_run(c);
         return;
@@ -175,7 +199,7 @@ static void body_look(struct http_conn *c)
         return;
     }
     buf_consume(&c->in, used);
-    if (done)
+    if (body_held(c) && done)
         request_run(c);
 }
 
@@ -229,6 +253,7 @@ static void on_drained(struct stream *s, void *arg)
     struct http_conn *c = arg;
 
     (void)s;
+    conn_pending(c);
     if (c->rq && c->rq->streaming && c->rq->on_drained) {
         void (*cb)(void *) = c->rq->on_drained;
         c->rq->on_drained = NULL;
@@ -242,6 +267,7 @@ static void server_maybe_closed(struct http_server *s)
         void (*cb)(void *) = s->closed;
         void *arg = s->closed_arg;
         timer_stop(&s->grace);
+        s->share = http_share_unref(s->share);
         mem_free(s);
         cb(arg);
     }
@@ -252,11 +278,13 @@ static void on_closed(struct stream *st, const struct err *why, void *arg)
     struct http_conn *c = arg;
     struct http_server *s = c->server;
     struct http_request *rq = c->rq;
+    bool handling = c->state == CONN_HANDLING;
 
     (void)st;
     (void)why;
     timer_stop(&c->deadline);
     list_remove(&c->link);
+    http_share_set(s->share, HTTP_OUT, c->slot, &c->held, 0);
     s->stats.open--;
     c->parse = http_parse_destroy(c->parse);
     buf_fini(&c->in);
@@ -265,13 +293,13 @@ static void on_closed(struct stream *st, const struct err *why, void *arg)
         rq->conn = NULL;
         void (*cb)(void *) = rq->on_close;
         void *cb_arg = rq->on_close_arg;
-        request_destroy(rq);
+        http_request_free(rq);
         if (cb)
             cb(cb_arg);
-    } else if (rq && rq->msg.method_text && !rq->answered) {
+    } else if (rq && handling && !rq->answered) {
         rq->conn = NULL; /* the handler still has it; it is freed when it answers */
     } else if (rq) {
-        request_destroy(rq);
+        http_request_free(rq);
     }
     server_maybe_closed(s);
 }
@@ -311,7 +339,7 @@ static void deadline_over(void *arg)
 
 void conn_request_done(struct http_conn *c, bool keep_alive)
 {
-    request_destroy(c->rq);
+    http_request_free(c->rq);
     c->rq = NULL;
     if (!keep_alive || c->server->closing) {
         state_set(c, CONN_CLOSING, 0);
@@ -321,6 +349,11 @@ void conn_request_done(struct http_conn *c, bool keep_alive)
     state_set(c, CONN_HEAD,
               c->in.n ? c->server->cfg.header_timeout_ms : c->server->cfg.idle_timeout_ms);
     conn_work(c);
+}
+
+void conn_pending(struct http_conn *c)
+{
+    http_share_set(c->server->share, HTTP_OUT, c->slot, &c->held, stream_pending(c->stream));
 }
 
 /* ---- the server
@@ -345,6 +378,7 @@ struct http_server *http_server_create(struct loop *l, const struct http_config 
     if (!s->cfg.min_body_rate)
         s->cfg.min_body_rate = 1024;
     list_init(&s->conns);
+    s->share = http_share_create();
     timer_init(&s->grace, l, NULL, s);
     return s;
 }
@@ -400,6 +434,7 @@ void http_server_close(struct http_server *s, uint64_t grace_ms, void (*closed)(
         s->closed = NULL;
         timer_stop(&s->grace);
         loop_post(s->loop, closed, arg);
+        s->share = http_share_unref(s->share);
         mem_free(s);
     }
 }

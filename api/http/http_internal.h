@@ -21,6 +21,9 @@ struct http_request {
     struct arena *arena;
     struct http_message msg;
     struct buf body;
+    struct http_share *share; /* a reference */
+    unsigned slot;
+    size_t held; /* of the body */
     bool keep_alive, http10, head_only, accepts_gzip, gzip_body, expect_continue;
     bool answered, streaming, unframed; /* unframed: HTTP/1.0 stream, ended by closing */
     bool late, ended;                   /* streaming began after the client had gone */
@@ -30,6 +33,19 @@ struct http_request {
     void (*on_drained)(void *arg);
     void *on_drained_arg;
 };
+
+/* ---- http_share.c ---- */
+enum http_side { HTTP_IN, HTTP_OUT, HTTP_SIDES };
+struct http_share;
+struct http_share *http_share_create(void);
+struct http_share *http_share_ref(struct http_share *s);
+struct http_share *http_share_unref(struct http_share *s);
+unsigned http_share_slot(const struct peer_identity *who, const char *authorization);
+/* Would n bytes more be too many? */
+bool http_share_over(const struct http_share *s, enum http_side side, unsigned slot, size_t n);
+/* *held bytes become n. */
+void http_share_set(struct http_share *s, enum http_side side, unsigned slot, size_t *held,
+                    size_t n);
 
 struct http_parse; /* the parser library's state, in http_parse.c */
 
@@ -41,6 +57,8 @@ struct http_conn {
     struct http_parse *parse;
     enum conn_state state;
     struct http_request *rq;
+    unsigned slot; /* of the client that asked last */
+    size_t held;   /* of answers that wait, as of the last look */
     struct timer deadline;
     uint64_t state_since_ms;
     bool paused, working;
@@ -52,6 +70,7 @@ struct http_server {
     http_handler handler;
     void *arg;
     struct list conns;
+    struct http_share *share;
     struct http_stats stats;
     bool closing;
     void (*closed)(void *arg);
@@ -80,6 +99,8 @@ bool http_body_deflate(struct slice in, struct buf *out);
 int http_target_parse(struct http_request *rq, const char *target, size_t n, const char **why);
 
 /* ---- http_conn.c ---- */
+void http_request_free(struct http_request *rq);
+void conn_pending(struct http_conn *c); /* counts what waits for its client now */
 void conn_request_done(struct http_conn *c, bool keep_alive); /* the answer is written */
 const char *http_status_text(int status);
 

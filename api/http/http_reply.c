@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define GZIP_FROM 1400
+#define SMALL 16384 /* an answer that is always given, in one write */
 
 const struct http_message *http_message(const struct http_request *rq)
 {
@@ -37,11 +38,7 @@ struct arena *http_arena(struct http_request *rq)
 
 static void gone(void *arg)
 {
-    struct http_request *rq = arg;
-
-    buf_fini(&rq->body);
-    rq->arena = arena_destroy(rq->arena);
-    mem_free(rq);
+    http_request_free(arg);
 }
 /* A stream that began after its client had gone: told as if the client went now. */
 static void gone_late(void *arg)
@@ -92,6 +89,14 @@ void http_reply(struct http_request *rq, int status, const char *type, struct sl
         buf_str(&out, "Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n");
         body = slice_make(zipped.p, zipped.n);
     }
+    if (body.n > SMALL && http_share_over(rq->share, HTTP_OUT, c->slot, body.n)) {
+        static const char crowded[] = "429: too many bytes of answers wait for their clients: read "
+                                      "them, and try again later\n";
+        static const char *const later[] = {"Retry-After", "1", NULL};
+        buf_reset(&out);
+        body = slice_make(crowded, sizeof crowded - 1);
+        head_print(&out, 429, "text/plain", later);
+    }
     if (has_body)
         buf_printf(&out, "Content-Length: %zu\r\n", body.n);
     if (!keep || c->server->closing)
@@ -99,7 +104,7 @@ void http_reply(struct http_request *rq, int status, const char *type, struct sl
     else if (rq->http10)
         buf_str(&out, "Connection: keep-alive\r\n");
     buf_str(&out, "\r\n");
-    if (has_body && !rq->head_only && body.n <= 16384 && body.n + out.n < out.max)
+    if (has_body && !rq->head_only && body.n <= SMALL && body.n + out.n < out.max)
         buf_add(&out, body.p, body.n); /* one write */
     else if (has_body && !rq->head_only) {
         stream_write(c->stream, out.p, out.n);
@@ -112,6 +117,7 @@ void http_reply(struct http_request *rq, int status, const char *type, struct sl
         stream_write(c->stream, out.p, out.n);
         c->server->stats.bytes_out += out.n;
     }
+    conn_pending(c);
     conn_request_done(c, keep);
 }
 
@@ -166,7 +172,15 @@ void http_chunk_raw(struct http_request *rq, const void *framed, size_t n)
     if (!rq->conn || rq->head_only)
         return;
     stream_write(rq->conn->stream, framed, n);
+    conn_pending(rq->conn);
     rq->conn->server->stats.bytes_out += n;
+}
+
+bool http_crowded(const struct http_request *rq, size_t n)
+{
+    const struct http_conn *c = rq->conn;
+
+    return c && c->held && http_share_over(rq->share, HTTP_OUT, c->slot, n);
 }
 
 size_t http_pending(const struct http_request *rq)
@@ -244,6 +258,7 @@ struct stream *http_upgrade(struct http_request *rq, const char *protocol,
      */
     timer_stop(&c->deadline);
     list_remove(&c->link);
+    http_share_set(c->server->share, HTTP_OUT, c->slot, &c->held, 0);
     c->server->stats.open--;
     c->state = CONN_CLOSING;
     c->rq = NULL;

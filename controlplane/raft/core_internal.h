@@ -30,7 +30,7 @@
 #define ROUND_MS 250
 #define SECOND_MS 1000ul
 #define APPEND_STUCK_MS 10000
-#define QUEUE_MAX_BYTES (64u << 20)
+#define QUEUE_MAX_BYTES ((size_t)64 << 20)
 #define PEER_PENDING_MAX (64u << 20)
 #define SEGMENT_BYTES (4u << 20)
 #define LOG_SIZES 4096
@@ -215,6 +215,7 @@ struct core {
     struct alarm_state alarms[ALARM_NR];
     struct core_clocks clocks;
     atomic_uint waiting; /* own proposals that are not resolved */
+    atomic_size_t waiting_bytes;
 
     struct core_clock clock;
     struct timer tick, sweep, second;

@@ -81,6 +81,7 @@ static void finish(struct proposal *p)
     proposal_place(p, PLACE_NONE);
     list_remove(&p->bucket);
     atomic_fetch_sub(&p->c->waiting, 1);
+    atomic_fetch_sub(&p->c->waiting_bytes, p->n);
     loop_post(p->from, deliver, p);
 }
 
@@ -245,6 +246,8 @@ void core_propose_in_term(struct core *c, struct loop *from, uint64_t term, cons
 {
     struct proposal *p = proposal_create(c, request_id, command);
     unsigned waiting = atomic_fetch_add(&c->waiting, 1);
+    size_t bytes = atomic_fetch_add(&c->waiting_bytes, command.n);
+    unsigned times = term ? 2 : 1; /* what users send leaves room for Hanse's own */
 
     p->from = from;
     p->cb = cb;
@@ -253,7 +256,8 @@ void core_propose_in_term(struct core *c, struct loop *from, uint64_t term, cons
     p->deadline_ms = deadline_ms;
     if (command.n > LIMIT_COMMAND_MAX_BYTES)
         proposal_fail(p, E_TOOLARGE, "the command is larger than a command may be");
-    else if (waiting >= LIMIT_PROPOSALS_MAX)
+    else if (waiting >= times * LIMIT_PROPOSALS_MAX ||
+             (waiting && bytes + command.n > times * QUEUE_MAX_BYTES))
         proposal_fail(p, E_LIMIT, "too many commands wait for their results: try again later");
     else
         loop_post(c->loop, propose_on_core, p);

@@ -11,6 +11,11 @@
 #include "controlplane/server/figures.h"
 #include "controlplane/server/keyring.h"
 
+#define CONTROL_USERS 1024
+struct control_user { /* writes that wait; a slot for all users whose names fall into it */
+    unsigned waiting;
+    size_t bytes;
+};
 struct control {            /* what the server is made of; owned by server.c, borrowed here */
     struct backend backend; /* first: a struct backend* is a struct control* */
     struct loop *loop;
@@ -23,6 +28,7 @@ struct control {            /* what the server is made of; owned by server.c, bo
     uint64_t writes, reads; /* for metrics */
     struct list waiting;    /* writes that are not answered, oldest first (backend_write.c) */
     uint64_t member, session, number; /* what they are stamped with */
+    struct control_user users[CONTROL_USERS];
 };
 void backend_init(struct control *c); /* fills in backend.ops */
 /* In backend_write.c. */

@@ -9,11 +9,16 @@
 #include <string.h>
 
 #define WRITE_DEADLINE_MS 10000
+/* Of one user, that wait at this member; beyond them 429. Of all: core_propose.c. */
+#define USER_WRITES_MAX 2048
+#define USER_BYTES_MAX ((size_t)16 << 20)
 
 struct pending_write {
     struct list link; /* of control.waiting */
     struct control *c;
     uint64_t number;
+    struct control_user *user; /* whose share it is of */
+    size_t bytes;
     bool old_refusal; /* asked of members that do not know REQUEST: any refusal is the answer */
     struct err refusal;
     void (*cb)(void *arg, const struct api_result *r, const struct err *err);
@@ -52,6 +57,8 @@ static void written(void *arg, const struct result *r, const struct err *err)
     struct root *root = core_root(p->c->core);
     ar.view = (struct view *)root;
     list_remove(&p->link);
+    p->user->waiting--;
+    p->user->bytes -= p->bytes;
     p->cb(p->arg, &ar, err);
     (void)root_unref(root);
     mem_free(p);
@@ -138,16 +145,36 @@ static void dry_told(void *arg)
     mem_free(d);
 }
 
+/* ---- shares
+ * ----------------------------------------------------------------------------------------------------
+ * What waits of one user leaves room for others; users that fall into one slot share its part. */
+static struct control_user *user_of(struct control *c, const char *user)
+{
+    uint64_t h = 1469598103934665603u;
+
+    for (; user && *user; user++)
+        h = (h ^ (unsigned char)*user) * 1099511628211u;
+    return &c->users[(h ^ h >> 32) % CONTROL_USERS];
+}
+
+static bool share_over(const struct control_user *u, size_t n)
+{
+    return u->waiting > USER_WRITES_MAX ||
+           (u->waiting > 1 && u->bytes + n > USER_BYTES_MAX);
+}
+
 /* ---- names and stamps
  * ---------------------------------------------------------------------------------------------- */
-static struct pending_write *pending_make(struct control *c,
+static struct pending_write *pending_make(struct control *c, const char *user,
                                           void (*cb)(void *arg, const struct api_result *r,
                                                      const struct err *err),
                                           void *arg)
 {
     struct pending_write *p = mem_new(struct pending_write);
 
-    *p = (struct pending_write){.c = c, .number = ++c->number, .cb = cb, .arg = arg};
+    *p = (struct pending_write){
+        .c = c, .number = ++c->number, .user = user_of(c, user), .cb = cb, .arg = arg};
+    p->user->waiting++;
     list_init(&p->link);
     list_push(&c->waiting, &p->link);
     return p;
@@ -232,9 +259,13 @@ static void too_large_told(void *arg)
                                 "values: 1 MiB)", LIMIT_COMMAND_MAX_BYTES, LIMIT_OBJECT_MAX_BYTES);
     written(arg, NULL, &e);
 }
-static void too_large(struct pending_write *p)
+static void share_over_told(void *arg)
 {
-    loop_post(p->c->loop, too_large_told, p);
+    struct err e = {0};
+
+    (void)err_set(&e, E_LIMIT,
+                  "too many writes of this user wait for their results: try again later");
+    written(arg, NULL, &e);
 }
 
 void backend_write(struct backend *b, const struct api_write *w,
@@ -254,7 +285,7 @@ void backend_write(struct backend *b, const struct api_write *w,
     }
     c->writes++;
     struct root *r = core_root(c->core);
-    struct pending_write *p = pending_make(c, cb, arg);
+    struct pending_write *p = pending_make(c, w->user, cb, arg);
     union command cmd = {0};
     AUTO_BUF bytes;
     buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
@@ -264,11 +295,15 @@ void backend_write(struct backend *b, const struct api_write *w,
     else
         old_fill(p, w, &cmd.write);
     command_encode(&cmd, &bytes);
-    if (bytes.failed || !fits)
-        too_large(p);
-    else
+    bool large = bytes.failed || !fits, over = share_over(p->user, bytes.n);
+    if (large || over) {
+        loop_post(c->loop, large ? too_large_told : share_over_told, p);
+    } else {
+        p->bytes = bytes.n;
+        p->user->bytes += bytes.n;
         core_propose(c->core, c->loop, cmd.head.request_id, slice_make(bytes.p, bytes.n),
                      w->deadline_ms ? w->deadline_ms : WRITE_DEADLINE_MS, written, p);
+    }
     command_drop(&cmd.write);
     (void)root_unref(r);
 }

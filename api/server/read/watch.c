@@ -179,7 +179,7 @@ static void watch_send(struct watch *w, enum event_type type, uint64_t rv,
     const struct buf *b =
         encoded(h, type, &w->repr, after && type != EV_DELETED ? after : before, rv);
     size_t waits = http_pending(w->rq);
-    if (waits && waits + b->n > LIMIT_WATCH_BUFFER_MAX) {
+    if (waits && (waits + b->n > LIMIT_WATCH_BUFFER_MAX || http_crowded(w->rq, b->n))) {
         h->a->counters.watch_overflows++;
         http_last(w->rq); /* nor may the rest of it wait for long */
         watch_over(w, E_GONE, "this watcher does not keep up: list again and watch from there");
