@@ -276,7 +276,8 @@ void sim_run_lease(struct sim_run *run, uint64_t now)
     } else if (now + SAVE_EARLY_MS >= run->until_ms && run->work.steps && !run->leaving) {
         run->lease_lost = true;
         sim_run_signal(run);
-        run->lease_lost = run->leaving;
+        if (run->state == RUN_RUNNING) /* it may have left at once: that stays so */
+            run->lease_lost = run->leaving;
     }
 }
 
