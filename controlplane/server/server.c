@@ -260,6 +260,8 @@ static void core_started(void *arg)
     struct server *s = arg;
     struct err e;
 
+    if (atomic_load(&s->closing))
+        return;
     if (!s->control.core) {
         s->cfg.fatal(s->cfg.arg, &s->start_error);
         return;
@@ -360,7 +362,10 @@ static void core_close_on_its_loop(void *arg)
 {
     struct server *s = arg;
 
-    core_close(s->control.core, core_closed, s);
+    if (s->control.core)
+        core_close(s->control.core, core_closed, s);
+    else
+        core_closed(s);
 }
 static void brain_closed(void *arg)
 {
@@ -372,7 +377,10 @@ static void http_closed(void *arg)
 {
     struct server *s = arg;
 
-    brain_close(s->control.brain, brain_closed, s);
+    if (s->control.brain)
+        brain_close(s->control.brain, brain_closed, s);
+    else
+        brain_closed(s);
 }
 
 void server_close(struct server *s, void (*closed)(void *arg), void *arg)
@@ -382,5 +390,8 @@ void server_close(struct server *s, void (*closed)(void *arg), void *arg)
     if (atomic_exchange(&s->closing, true))
         return;
     listener_close(s->listener);
-    http_server_close(s->http, CLOSE_GRACE_MS, http_closed, s);
+    if (s->http)
+        http_server_close(s->http, CLOSE_GRACE_MS, http_closed, s);
+    else /* it ends ahead of having served */
+        http_closed(s);
 }

@@ -116,7 +116,7 @@ static bool saved_nothing(const struct run *x)
     const struct run_checkpoint *ck = x->s->checkpoint;
 
     return contract && contract->required && x->s->intent && x->s->intent->op == INTENT_QUIESCE &&
-           has_run(x->s) && !(ck && ck->epoch == x->s->epoch);
+           !(ck && ck->epoch == x->s->epoch);
 }
 
 static bool exit_is_doubted(const struct txn *t)
@@ -130,8 +130,11 @@ static enum phase after_end(const struct txn *t, struct run *x)
 
     if (stop_asked(x->s))
         return PHASE_CANCELLED;
-    /* It may say that all is well (0): older logs believed it. */
-    if ((x->c->requeue || exit_is_doubted(t)) && saved_nothing(x)) {
+    /* It may say that all is well (0): older logs believed it. Told to end ahead of being seen
+     * running, it had nothing to save, and has not done its work either. */
+    if (!failed && !x->c->requeue && exit_is_doubted(t) && saved_nothing(x) && !has_run(x->s))
+        return PHASE_QUEUED;
+    if ((x->c->requeue || exit_is_doubted(t)) && has_run(x->s) && saved_nothing(x)) {
         failed = true;
         x->reason = "CheckpointRequired";
         x->message = "it was told to save and end, and left no checkpoint that could be verified";
