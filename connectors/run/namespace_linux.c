@@ -203,7 +203,7 @@ static int refused(const char *what, int e)
 int namespace_run(const char *will, int64_t parent, const char *const *argv)
 {
     sigset_t all, before;
-    int sock, status, e = leave();
+    int sock = -1, status, e = leave();
 
     if (e)
         return refused("unshare", e);
@@ -248,7 +248,7 @@ int namespace_try(void)
     if (pid < 0)
         return errno;
     if (pid == 0) {
-        int sock, e = leave();
+        int sock = -1, e = leave();
         pid_t init = e ? 0 : init_start(&sock);
         if (init < 0)
             e = -init;

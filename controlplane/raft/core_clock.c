@@ -279,9 +279,9 @@ static const char *span(int64_t ms, char out[48])
 {
     int64_t s = llabs(ms) / 1000;
 
-    if (s >= 2 * 86400)
+    if (s >= 2ll * 86400)
         (void)snprintf(out, 48, "%lld days", (long long)(s / 86400));
-    else if (s >= 2 * 3600)
+    else if (s >= 2ll * 3600)
         (void)snprintf(out, 48, "%lld hours", (long long)(s / 3600));
     else
         (void)snprintf(out, 48, "%lld.%01lld s", (long long)s, (long long)(llabs(ms) % 1000 / 100));

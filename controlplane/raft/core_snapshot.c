@@ -126,8 +126,8 @@ static bool chunk_add(void *arg, const void *p, size_t n) /* thread pool */
         struct raft_buffer *b = j->n ? &j->chunks[j->n - 1] : NULL;
         size_t room = b ? CHUNK_BYTES - b->len : 0, take = n < room ? n : room;
 
-        if (!room) {
-            if (j->n == CHUNKS_MAX)
+        if (!b || !room) {
+            if (j->n == CHUNKS_MAX || !j->chunks)
                 return false;
             b = &j->chunks[j->n];
             *b = (struct raft_buffer){.base = raft_malloc(CHUNK_BYTES), .len = 0};

@@ -220,7 +220,7 @@ static bool turn(struct cycle *c)
     struct cycle_item it = {.position = rq.queue_position};
     struct err err;
 
-    if (lane == SIZE_MAX)
+    if (lane == SIZE_MAX || !c->heads)
         return false;
     const struct object *o = c->heads[lane], *next = waiting_next(c->queued, o);
     c->looks++;

@@ -96,7 +96,7 @@ static bool look_each(struct slice key, const void *value, void *arg)
 
     if (x->after && key.n == x->n && !memcmp(key.p, x->after, x->n))
         return true;
-    if (!x->lane || (key.n >= x->lane && !memcmp(key.p, x->after, x->lane)))
+    if (!x->lane || (x->after && key.n >= x->lane && !memcmp(key.p, x->after, x->lane)))
         x->found = value;
     return false;
 }

@@ -8,6 +8,7 @@
 #include <cjson/cJSON.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +116,7 @@ static void alarms_print(struct control *c, cJSON *list)
         time_print(core_time_ms(c->core) - (int64_t)a[i].for_ms, since);
         (void)cJSON_AddStringToObject(j, "alarm", a[i].name);
         (void)cJSON_AddStringToObject(j, "since", since);
-        (void)cJSON_AddNumberToObject(j, "seconds", (double)(a[i].for_ms / 1000));
+        (void)cJSON_AddNumberToObject(j, "seconds", floor((double)a[i].for_ms / 1000));
         (void)cJSON_AddStringToObject(j, "message", a[i].text);
         (void)cJSON_AddStringToObject(j, "remedy", a[i].remedy);
         (void)cJSON_AddItemToArray(list, j);

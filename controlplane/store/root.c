@@ -283,7 +283,9 @@ static void change_fini(struct box *b)
  * before it is the version of an earlier change, or lives in the state. */
 uint64_t change_bytes(const struct change *c)
 {
-    return 128u + (c->after ? c->after->bytes : c->before->bytes);
+    const struct object *made = c->after ? c->after : c->before;
+
+    return 128u + (made ? made->bytes : 0);
 }
 
 void root_load_change(struct root *w, const struct change *c)

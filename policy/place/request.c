@@ -153,7 +153,7 @@ static size_t scratch_bytes(const struct place *pl)
     size_t bytes = ((size_t)512 << 10) + (size_t)pl->cap_rows * (sizeof(struct row) + 512);
 
     bytes += (size_t)t->n_classes * (sizeof(struct quota_answer) + 64);
-    bytes += (size_t)pl->need.workers * (sizeof(struct assignment) + 512 + 8 * pl->need.count);
+    bytes += (size_t)pl->need.workers * (sizeof(struct assignment) + 512 + (size_t)8 * pl->need.count);
     return pl->need.workers > 1 ? bytes + (size_t)t->n_members * 256 : bytes;
 }
 

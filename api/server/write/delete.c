@@ -132,7 +132,7 @@ static void delete_go(struct call *c)
         call_fresh(c, 0, delete_go);
         return;
     }
-    if (e.code) {
+    if (e.code || !o) {
         call_fail(c, &e);
         return;
     }

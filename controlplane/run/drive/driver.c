@@ -259,9 +259,10 @@ size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, 
     size_t first = all > max ? t->renewals * max % all : 0; /* all come in turn */
     list_for_each (it, &t->drivers) {
         const struct driver *d = container_of(it, struct driver, seat);
-        if (driver_estranged(d, t) || !lease_offered(d, &o))
+        if (!d->o || driver_estranged(d, t) || !lease_offered(d, &o))
             continue;
-        if ((i + all - first) % all < max)
+        size_t at = i >= first ? i - first : i + all - first; /* after those before it */
+        if (at < max)
             ret[n++] = o;
         i++;
     }
