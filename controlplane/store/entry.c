@@ -74,15 +74,16 @@ static int entry_check(struct slice in, struct entry_head *ret, uint32_t *ret_co
         return err_set(err, E_CORRUPT, "log entry of %zu bytes", in.n);
     if (le_get_u32(p) != ENTRY_MAGIC)
         return err_set(err, E_CORRUPT, "log entry of another program");
+    size_t bytes = le_get_u32(p + AT_BYTES);
+    if (bytes < ENTRY_HEAD || bytes > in.n || in.n - bytes >= 8 ||
+        le_get_u32(p + AT_CRC) != entry_crc(p, in.n))
+        return err_set(err, E_CORRUPT, "log entry is torn: its checksum does not match");
+    /* Whole, and yet unknown: the head and its checksum are the same in all versions. */
     if ((p[4] | p[5] << 8) != ENTRY_VERSION)
         return err_set(err, E_NOTIMPL,
                        "a newer version of hanse is needed: log entry of version %d, this one "
                        "knows %d",
                        p[4] | p[5] << 8, ENTRY_VERSION);
-    size_t bytes = le_get_u32(p + AT_BYTES);
-    if (bytes < ENTRY_HEAD || bytes > in.n || in.n - bytes >= 8 ||
-        le_get_u32(p + AT_CRC) != entry_crc(p, in.n))
-        return err_set(err, E_CORRUPT, "log entry is torn: its checksum does not match");
     uint32_t count = le_get_u32(p + AT_COUNT), seen = 0;
     size_t at = ENTRY_HEAD;
     for (; bytes - at >= 4 && le_get_u32(p + at) <= bytes - at - 4; seen++)

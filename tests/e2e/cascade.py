@@ -64,7 +64,7 @@ def many(f, http):
         documents = "---\n".join(json.dumps(dataset(f"d{i}", namespace="crowd")) + "\n" for i in range(first, min(first + 3000, OBJECTS)))
         with open(f.path("scratch", "crowd.yaml"), "w", encoding="utf-8") as file:
             file.write(documents)
-        f.cli("apply", "-f", f.path("scratch", "crowd.yaml"), "--revision", f"r{first}")
+        f.cli("apply", "-f", f.path("scratch", "crowd.yaml"), "--revision", f"r{first}", timeout=180)
     begun = time.monotonic()
     status, _ = http("DELETE", "/api/v1/namespaces/crowd")
     check("its deletion is answered", status in (200, 202), status)
