@@ -86,7 +86,7 @@ class Run:
         for connection in held:
             connection.close()
 
-    def writes(self, leader, follower, token):
+    def writes(self, others, follower, token):
         answers, note = [], "x" * SIZE
 
         def one(i):
@@ -96,16 +96,24 @@ class Run:
                 answers.append((0, None, str(e)))
 
         threads = [threading.Thread(target=one, args=(i,)) for i in range(WRITES)]
-        os.kill(leader["pid"], signal.SIGSTOP)
+        small = []
+        other = threading.Thread(target=lambda: small.extend(
+            self.ask(follower["url"], "POST", BASE, dataset("small-2"), token, timeout=30)))
+        for m in others: # nobody leads: whatever is asked waits, however slow the machine
+            os.kill(m["pid"], signal.SIGSTOP)
         try:
             for thread in threads:
                 thread.start()
+            end = time.monotonic() + 15
+            while time.monotonic() < end and not answers:
+                time.sleep(0.05)
+            other.start()
             time.sleep(0.3)
-            small = self.ask(follower["url"], "POST", BASE, dataset("small-2"), token, timeout=30)
-            for thread in threads:
-                thread.join()
         finally:
-            os.kill(leader["pid"], signal.SIGCONT)
+            for m in others:
+                os.kill(m["pid"], signal.SIGCONT)
+        for thread in [*threads, other]:
+            thread.join()
         self.check("the small write of another passes while they wait", small[0] == 201, small[0] if small[0] == 201 else small)
         late = [a for a in answers if a[0] == 429]
         counts = {s: sum(a[0] == s for a in answers) for s in {a[0] for a in answers}}
@@ -123,7 +131,8 @@ class Run:
         found = wait_for("a leader and followers", roles, 20)
         token = self.another(found[False]["url"])
         self.bodies(found[False]["url"], token)
-        self.writes(found[True], found[False], token)
+        others = [m for m in self.f.members() if m["pid"] != found[False]["pid"]]
+        self.writes(others, found[False], token)
 
 
 def main():

@@ -77,7 +77,8 @@ def all_members_lost(p):
     p.check("people see it", "of another cluster" in text and was in text and "left-n" in text, text)
     done = p.cli("orphans", "end", "left", found["waits"]["key"], check=False)
     p.check("ending one asks for --yes", done.returncode != 0 and "--yes" in done.stderr, done.stderr.strip())
-    p.cli("orphans", "end", "left", found["waits"]["key"], "--yes")
+    wait_for("the end of it to be recorded", lambda: p.cli(
+        "orphans", "end", "left", found["waits"]["key"], "--yes", check=False).returncode == 0, 20)
     wait_for("it to end", lambda: p.lives("waits")[-1].stopped, 20)
     events = json.loads(p.cli("get", "events", "-n", "hanse-system", "-o", "json").stdout)["items"]
     p.check("who said so is in the log", any(e["reason"] == "OrphanEnded" and found["waits"]["key"] in e["message"] for e in events))

@@ -83,7 +83,11 @@ void brain_orphan_end(struct brain *b, const char *target, const char *key, cons
     const struct orphan *o = t ? orphan_find(t, key) : NULL;
 
     if (!o) {
-        if (t)
+        if (t && !t->listed)
+            (void)err_set(&err, E_UNAVAIL,
+                          "what runs on Target %.200s is being listed: try again in a moment",
+                          target);
+        else if (t)
             (void)err_field(&err, E_NOTFOUND, "key",
                             "Target %.100s has no orphan %.100s; hanse get orphans lists them",
                             target, key);

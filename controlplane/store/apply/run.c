@@ -132,8 +132,11 @@ static enum phase after_end(const struct txn *t, struct run *x)
         return PHASE_CANCELLED;
     /* It may say that all is well (0): older logs believed it. Told to end ahead of being seen
      * running, it had nothing to save, and has not done its work either. */
-    if (!failed && !x->c->requeue && exit_is_doubted(t) && saved_nothing(x) && !has_run(x->s))
+    if (!failed && !x->c->requeue && exit_is_doubted(t) && saved_nothing(x) && !has_run(x->s)) {
+        x->reason = "CheckpointRequired";
+        x->message = "it was told to save and end ahead of being seen running, and saved nothing";
         return PHASE_QUEUED;
+    }
     if ((x->c->requeue || exit_is_doubted(t)) && has_run(x->s) && saved_nothing(x)) {
         failed = true;
         x->reason = "CheckpointRequired";

@@ -42,12 +42,14 @@ static enum proof proof_of(const struct workload_status *s, int64_t epoch)
     return (enum proof)0;
 }
 
-/* It came to its end when it was told to save, and said nothing that tells the two apart. */
+/* It came to its end when it was told to save, by the hub or by its lease, and said nothing that
+ * tells the two apart. */
 static bool was_doubted(const struct workload_status *s, int64_t epoch)
 {
     for (uint32_t i = s ? s->n_ends : 0; i > 0; i--)
         if (s->ends[i - 1].epoch == epoch)
-            return !strcmp(s->ends[i - 1].reason, "CheckpointRequired");
+            return !strcmp(s->ends[i - 1].reason, "CheckpointRequired") ||
+                   !strcmp(s->ends[i - 1].reason, "LeaseLost");
     return false;
 }
 
