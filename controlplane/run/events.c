@@ -353,7 +353,7 @@ void events_act(struct brain *b, const char *who, const char *target, const char
 {
     const struct kind *k = kind_by_id(KIND_TARGET);
     AUTO_ARENA a = arena_create(0);
-    struct told t = {.ns = "hanse-system", .reason = reason};
+    struct told t = {.kind = KIND_TARGET, .ns = "hanse-system", .reason = reason};
     struct write_op op = {.verb = WRITE_CREATE, .kind = KIND_EVENT, .ns = "hanse-system"};
     union command c = {.write = {.head = {.type = CMD_WRITE}, .ops = &op, .n = 1}};
     va_list ap;
