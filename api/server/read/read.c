@@ -55,7 +55,7 @@ void views_drop(struct api *a)
 /* ---- resourceVersion of a read
  * -------------------------------------------------------------------------------------- */
 /* none: linearizable; 0: any; N: not older than N. Calls go(c) with the view to read from, or
- * answers. */
+ * answers. A member that has just started and read nothing yet has no version to show: it asks. */
 static void read_at(struct call *c, void (*go)(struct call *c))
 {
     const char *text = call_param(c, "resourceVersion");
@@ -65,6 +65,8 @@ static void read_at(struct call *c, void (*go)(struct call *c))
         call_fresh(c, 0, go);
     } else if (call_u64(text, &rv)) {
         call_fail_code(c, E_SYNTAX, "resourceVersion must be a number");
+    } else if (c->api->ops->view_rv(c->view) == 0) {
+        call_fresh(c, rv, go);
     } else if (rv <= c->api->ops->view_rv(c->view)) {
         go(c);
     } else {

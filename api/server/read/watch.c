@@ -520,7 +520,7 @@ void read_watch(struct call *c)
         call_fail_code(c, E_INVALID, "sendInitialEvents needs resourceVersionMatch=NotOlderThan");
     else if (!*text)
         call_fresh(c, 0, watch_start);
-    else if (rv > c->api->ops->view_rv(c->view))
+    else if (rv > c->api->ops->view_rv(c->view) || c->api->ops->view_rv(c->view) == 0)
         call_fresh(c, rv, watch_start);
     else
         watch_start(c);
