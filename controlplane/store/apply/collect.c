@@ -9,8 +9,6 @@
  * Must never hold on to more than one object's scratch memory. */
 #include "controlplane/store/store_internal.h"
 
-#include "api/base/failpoint.h"
-
 bool txn_charge(struct txn *t, size_t bytes)
 {
     if (t->objects == 0 || (t->sliced && t->bytes == 0))
@@ -258,8 +256,8 @@ int apply_collect(struct txn *t, const struct collect_cmd *c)
         c->bytes > COLLECT_MAX_BYTES)
         return err_set(t->err, E_INVALID, "a slice has 1 to %u objects of 1 to %llu bytes",
                        COLLECT_MAX_OBJECTS, COLLECT_MAX_BYTES);
-    t->objects = PLANTED("store.collect-unbounded") ? UINT32_MAX : c->objects;
-    t->bytes = PLANTED("store.collect-unbounded") ? UINT64_MAX : c->bytes;
+    t->objects = c->objects;
+    t->bytes = c->bytes;
     while (t->w->dead_due > 0 && txn_charge(t, 1)) {
         struct pick p = {.dead = NULL};
 
