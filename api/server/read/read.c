@@ -59,15 +59,13 @@ void views_drop(struct api *a)
 static void read_at(struct call *c, void (*go)(struct call *c))
 {
     const char *text = call_param(c, "resourceVersion");
-    uint64_t rv = 0;
+    uint64_t rv = 0, has = c->api->ops->view_rv(c->view);
 
     if (!*text) {
         call_fresh(c, 0, go);
     } else if (call_u64(text, &rv)) {
         call_fail_code(c, E_SYNTAX, "resourceVersion must be a number");
-    } else if (c->api->ops->view_rv(c->view) == 0) {
-        call_fresh(c, rv, go);
-    } else if (rv <= c->api->ops->view_rv(c->view)) {
+    } else if (has > 0 && rv <= has) {
         go(c);
     } else {
         call_fresh(c, rv, go);
