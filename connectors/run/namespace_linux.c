@@ -122,12 +122,11 @@ static void init_run(int sock)
         (void)signal(i, SIG_DFL); /* for pid 1 that is: ignored */
     if (hear(sock, -1) != WORD_GO)
         _exit(1);
-    if (!own_proc()) {
+    if (!own_proc() || chdir("/")) { /* holds no folder */
         (void)say(sock, WORD_FAILED);
         _exit(1);
     }
     (void)say(sock, WORD_READY);
-    (void)chdir("/") /* holds no folder */;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd < 3; fd++) /* nor anybody's pipe */
         (void)dup2(null, fd);
