@@ -333,6 +333,7 @@ enum recover_step {
     RECOVER_SETTLE     /* every Target was heard, or said to be dead */
 };
 #define EPOCH_STEP 1000000 /* more than a workload can have gone on by in a state that was lost */
+#define RECOVER_RV_JUMP 1000000000000ull /* more than such a state can have written */
 struct recover_cmd {
     struct command_head head;
     enum recover_step step;
@@ -415,6 +416,21 @@ struct entry_skip {
     char checksum[ENTRY_CHECKSUM_MAX], by[128], reason[512], at[40];
 };
 void store_skip(struct root **root, const struct entry_skip *s); /* *root is replaced */
+/* Offline: a state that was restored, or is taken on by one member alone, begins anew: by entries like
+ * any others (RECOVER BEGIN and LOST, MEMBER), so that the same code decides. Its time is that of its
+ * newest entry. *root is replaced. */
+struct store_anew {
+    char cluster_uid[64];      /* cluster_begin_anew */
+    uint64_t term;             /* of these entries; not below root_term */
+    struct member_info member; /* the only one from now on */
+};
+struct store_anew_found {
+    uint64_t members; /* that it had, and has no more */
+    uint64_t lost;    /* workloads that may have gone on */
+    uint64_t kept;    /* that had ended */
+};
+int store_begin_anew(struct root **root, const struct store_anew *how, struct store_anew_found *ret,
+                     struct err *err) MUST_CHECK;
 void entry_peek(struct slice entry, struct entry_head *ret); /* as it says, unchecked; zeroes */
 /* A single command against a fork, for dryRun=All: nothing is kept. */
 void store_try(const struct root *root, int64_t now_ms, const union command *c, struct result *ret,

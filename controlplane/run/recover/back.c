@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RV_JUMP 1000000000000ull /* more than any state writes before it is backed up again */
-
 struct back {
     struct brain *brain;
     struct root *root; /* as it was when BEGIN was in: whoever comes later is not meant */
@@ -92,7 +90,7 @@ void brain_went_back(struct brain *b, uint64_t rv)
 {
     union command c = {.recover = {.head = {.type = CMD_RECOVER, .user = "hanse:brain"},
                                    .step = RECOVER_BEGIN,
-                                   .rv = rv + RV_JUMP}};
+                                   .rv = rv + RECOVER_RV_JUMP}};
     struct back *x;
 
     if (b->went_back || root_feature_level(b->root) < FEATURE_GRANTS)

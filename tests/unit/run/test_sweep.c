@@ -102,6 +102,20 @@ static void test_lines(void **state)
     assert_string_equal(next, OWN ".2");
     cluster_next(next, next);
     assert_string_equal(next, OWN ".3");
+
+    /* A log of its own, and of two that begin at the same place the later one counts. */
+    char one[CLUSTER_UID_MAX], two[CLUSTER_UID_MAX];
+    assert_true(cluster_same_log(OWN, next) && cluster_same_log("", next));
+    cluster_begin_anew(next, 1750000000999, 0xabcdef, one);
+    assert_string_equal(one, OWN ".1750000000.00abcdef");
+    cluster_begin_anew(next, 1750000001000, 0xabcdef00000001, two);
+    assert_true(cluster_left_behind(next, one) && cluster_left_behind(one, two));
+    assert_false(cluster_same_log(next, one) || cluster_same_log(one, two));
+    cluster_next(one, next);
+    assert_string_equal(next, OWN ".1750000001.00abcdef");
+    assert_true(cluster_same_log(one, next));
+    cluster_begin_anew(next, 0, 7, one); /* a clock that says nothing */
+    assert_string_equal(one, OWN ".1750000002.00000007");
 }
 
 int main(void)

@@ -117,6 +117,65 @@ static void test_a_state_that_went_back(void **state)
     kit_end(&k);
 }
 
+/* Offline, the same: by the same entries, into a log of its own. */
+static void test_a_state_that_begins_anew(void **state)
+{
+    struct store_anew how = {.term = 9, .member = {.id = 7, .feature_level = FEATURE_LEVEL}};
+    struct store_anew_found found;
+    struct member_info all[4];
+    struct kit k;
+    struct err e;
+
+    (void)state;
+    kit_begin(&k);
+    union command c = {.member = {.head = {.type = CMD_MEMBER}, .cluster_uid = UID}};
+    for (c.member.member.id = 1; c.member.member.id <= 3; c.member.member.id++)
+        assert_int_equal(kit_apply(&k, &c).code, 0); /* members that tell no level */
+    kit_pool(&k, 1, 4);
+    for (unsigned i = 0; i < 1100; i++) { /* more than one entry takes */
+        char name[16];
+        (void)snprintf(name, sizeof name, "w%04u", i);
+        assert_int_equal(kit_workload(&k, k.ns, name, 1, 1).code, 0);
+    }
+    assert_int_equal(kit_place(&k, "w0000", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "w0000", 1, 1, STEP_DISPATCH).code, 0);
+    assert_int_equal(kit_run(&k, "w0000", 1, 1, STEP_RUNNING).code, 0);
+    assert_int_equal(kit_place(&k, "w0001", "fra.n0", 1, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "w0001", 1, 1, STEP_DISPATCH).code, 0);
+    assert_int_equal(kit_run(&k, "w0001", 1, 1, STEP_ENDED).code, 0);
+    assert_int_equal(status(&k, "w0001")->phase, PHASE_SUCCEEDED);
+    uint64_t rv = root_rv(k.root), index = root_index(k.root), number = root_number(k.root);
+
+    cluster_begin_anew(root_cluster_uid(k.root), 1750000000000, 0x5eed, how.cluster_uid);
+    assert_string_equal(how.cluster_uid, UID ".1750000000.00005eed");
+    struct root *r = root_ref(k.root);
+    assert_int_equal(store_begin_anew(&r, &how, &found, &e), 0);
+    assert_int_equal(root_rv(k.root), rv); /* what was taken is as it was */
+    assert_int_equal(found.members, 3);
+    assert_int_equal(found.lost, 1099);
+    assert_int_equal(found.kept, 1);
+    assert_string_equal(root_cluster_uid(r), how.cluster_uid);
+    assert_true(root_rv(r) > rv + RECOVER_RV_JUMP - 1 && root_recovering(r));
+    assert_true(root_index(r) > index && root_number(r) > number && root_term(r) == 9);
+    assert_int_equal(root_members(r, all, 4), 1);
+    assert_int_equal(all[0].id, 7);
+    assert_int_equal(root_feature_level(r), FEATURE_LEVEL);
+    root_check(r);
+    (void)root_unref(k.root);
+    k.root = r;
+    assert_int_equal(status(&k, "w0000")->phase, PHASE_UNKNOWN);
+    assert_int_equal(status(&k, "w0001")->phase, PHASE_SUCCEEDED);
+    assert_int_equal(status(&k, "w1099")->epochFloor, EPOCH_STEP);
+    AUTO_BUF bytes;
+    buf_init(&bytes, (size_t)64 << 20);
+    assert_int_equal(snapshot_encode(r, &bytes, &e), 0);
+    struct root *again = NULL;
+    assert_int_equal(snapshot_decode(slice_make(bytes.p, bytes.n), &again, &e), 0);
+    assert_int_equal(root_digest(again), root_digest(r));
+    (void)root_unref(again);
+    kit_end(&k);
+}
+
 /* What another state had: the documents as their runs carry them. */
 static const struct object *carried(struct kit *from, const char *name, int64_t device)
 {
@@ -171,6 +230,7 @@ static void test_what_targets_carry(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_state_that_went_back),
+                                       cmocka_unit_test(test_a_state_that_begins_anew),
                                        cmocka_unit_test(test_what_targets_carry)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
