@@ -276,7 +276,7 @@ void brain_status(struct brain *b, struct buf *out)
     (void)cJSON_AddNumberToObject(j, "nominations", (double)b->preempts.n_nominees);
     (void)cJSON_AddNumberToObject(j, "cycles", (double)b->cycles);
     (void)cJSON_AddNumberToObject(j, "decided", (double)b->decided);
-    (void)cJSON_AddNumberToObject(j, "sliceMaxMs", (double)b->slice_max_ms);
+    (void)cJSON_AddNumberToObject(j, "sliceMaxMs", (double)(durations_max_ns(&b->slices) / 1000000));
     (void)cJSON_AddNumberToObject(j, "placed", (double)b->placed);
     (void)cJSON_AddNumberToObject(j, "placementsRefused", (double)b->refused);
     list_for_each (it, &b->sites) {
@@ -306,8 +306,6 @@ void brain_metrics(struct brain *b, struct buf *out)
         "# TYPE hanse_scheduler_cycles_total counter\nhanse_scheduler_cycles_total %llu\n"
         "# HELP hanse_decisions_total decisions made by this member\n"
         "# TYPE hanse_decisions_total counter\nhanse_decisions_total %llu\n"
-        "# HELP hanse_scheduler_slice_max_seconds longest time that a cycle held the loop\n"
-        "# TYPE hanse_scheduler_slice_max_seconds gauge\nhanse_scheduler_slice_max_seconds %g\n"
         "# HELP hanse_scheduler_cycle_seconds how long the last cycle took\n"
         "# TYPE hanse_scheduler_cycle_seconds gauge\nhanse_scheduler_cycle_seconds %g\n"
         "# HELP hanse_placements_total workloads placed\n"
@@ -321,9 +319,13 @@ void brain_metrics(struct brain *b, struct buf *out)
         "# HELP hanse_brake 1 while too many targets are silent\n# TYPE hanse_brake "
         "gauge\nhanse_brake %d\n",
         (unsigned long long)b->cycles, (unsigned long long)b->decided,
-        (double)b->slice_max_ms / 1000, (double)b->cycle_last_ms / 1000,
+        (double)b->cycle_last_ms / 1000,
         (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers,
         (unsigned long long)b->collect.slices, b->frozen);
+    durations_tell((const struct durations *[]){&b->slices}, (const char *[]){""}, 1,
+                   "hanse_scheduler_slice", "one slice of a cycle over those who wait", out);
+    durations_tell((const struct durations *[]){&b->slices_cpu}, (const char *[]){""}, 1,
+                   "hanse_scheduler_slice_cpu", "what was computed in one slice of a cycle", out);
     moves_metrics(b, out);
     orphans_metrics(b, out);
     if (list_empty(&b->sites))

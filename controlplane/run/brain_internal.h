@@ -175,7 +175,8 @@ struct brain {
     bool cycle_wanted, cycle_posted;
     unsigned cycle_in_flight;
     struct timer cycle_timer;
-    uint64_t cycles, placed, refused, decided, slice_max_ms, cycle_last_ms;
+    uint64_t cycles, placed, refused, decided, cycle_last_ms;
+    struct durations slices, slices_cpu; /* of cycles */
     struct list movers; /* move/mover.c */
     void *movers_by_uid;
     struct list *movers_of; /* by hash of their workload: MOVER_BUCKETS lists, made when needed */

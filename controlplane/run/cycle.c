@@ -377,13 +377,12 @@ static bool turns_take(struct cycle *c, uint64_t until_ms)
 
 static void slice_run(struct brain *b)
 {
-    uint64_t from = loop_now_ms(b->loop), took;
+    uint64_t from = loop_now_ms(b->loop), cpu_ns = loop_computed_ns(b->loop);
 
     if (turns_take(b->cycle, from + SLICE_MS))
         slice_post(b);
-    took = loop_now_ms(b->loop) - from;
-    if (took > b->slice_max_ms)
-        b->slice_max_ms = took;
+    durations_add(&b->slices, (loop_now_ms(b->loop) - from) * 1000000);
+    durations_add(&b->slices_cpu, loop_computed_ns(b->loop) - cpu_ns);
 }
 
 static void slice(void *arg)

@@ -362,6 +362,20 @@ static void clocks_metrics(struct control *c, struct buf *out)
         buf_printf(out, "hanse_clock_skew_seconds{member=\"%llu\"} %.3f\n",
                    (unsigned long long)k.peers[i].member, (double)k.peers[i].skew_ms / 1000);
 }
+static void loops_metrics(struct control *c, struct buf *out)
+{
+    const struct loop_turns *core = loop_turns(c->core_loop), *outer = loop_turns(c->loop);
+    static const char *const labels[] = {"loop=\"core\"", "loop=\"outer\""};
+
+    if (!core || !outer)
+        return;
+    const struct durations *held[] = {&core->held, &outer->held};
+    const struct durations *computed[] = {&core->computed, &outer->computed};
+    durations_tell(held, labels, 2, "hanse_loop_turn", "one turn of a loop, from waking to waiting",
+                   out);
+    durations_tell(computed, labels, 2, "hanse_loop_turn_cpu",
+                   "what the loop's thread computed in one turn", out);
+}
 static void b_metrics(struct backend *b, struct buf *out)
 {
     struct control *c = control_of(b);
@@ -385,6 +399,7 @@ static void b_metrics(struct backend *b, struct buf *out)
         (unsigned long long)st.index, (unsigned long long)c->writes, (unsigned long long)c->reads);
     alarms_metrics(c, out);
     clocks_metrics(c, out);
+    loops_metrics(c, out);
     brain_metrics(c->brain, out);
 }
 /* Alarms are told in any case; only what must not be sent requests is not ready. */

@@ -18,7 +18,7 @@ struct control_user { /* writes that wait; a slot for all users whose names fall
 };
 struct control {            /* what the server is made of; owned by server.c, borrowed here */
     struct backend backend; /* first: a struct backend* is a struct control* */
-    struct loop *loop;
+    struct loop *loop, *core_loop;
     struct core *core;
     struct brain *brain;
     struct keyring *keys;

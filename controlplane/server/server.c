@@ -233,6 +233,7 @@ static void outer_create(struct server *s)
                               .zone_offset = zone_offset};
 
     s->control.loop = s->loop;
+    s->control.core_loop = s->core_loop;
     backend_init(&s->control);
     s->control.brain = brain_create(&bc);
     struct api_config ac = {.loop = s->loop,

@@ -158,6 +158,16 @@ void loop_thread_join(struct loop *l)
     l->ops->thread_join(l);
 }
 
+const struct loop_turns *loop_turns(const struct loop *l)
+{
+    return l->ops->turns ? l->ops->turns(l) : NULL;
+}
+
+uint64_t loop_computed_ns(const struct loop *l)
+{
+    return l->ops->computed_ns ? l->ops->computed_ns(l) : 0;
+}
+
 void loop_stop(struct loop *l)
 {
     l->ops->stop(l);

@@ -11,6 +11,7 @@
 
 #include "api/base/err.h"
 #include "api/base/list.h"
+#include "api/base/loop/durations.h"
 #include "api/base/mem.h"
 
 #include <stdbool.h>
@@ -66,6 +67,16 @@ void loop_stop(struct loop *l);        /* loop_run returns after the current cal
 /* Calls fn(arg) on l's thread whenever this program gets the signal; fn NULL: the default again. */
 int loop_signal(struct loop *l, int signo, void (*fn)(void *arg), void *arg,
                 struct err *err) MUST_CHECK;
+
+/* How long the turns of the loop held it, from what woke it to waiting again, and what its thread
+ * computed meanwhile: what a held turn did not compute, the machine kept from it. Callable from any
+ * thread while the loop lives; NULL where nobody measures (in the simulator). */
+struct loop_turns {
+    struct durations held, computed;
+};
+const struct loop_turns *loop_turns(const struct loop *l);
+/* What the loop's thread has computed so far; on that thread. 0 in the simulator. */
+uint64_t loop_computed_ns(const struct loop *l);
 
 /* ---- network: an ordered, reliable byte stream to an authenticated peer
  * --------------------------- */
@@ -181,6 +192,8 @@ struct loop_ops {
                         void *arg, struct loop **ret, struct err *err);
     void (*thread_join)(struct loop *l);
     void (*stop)(struct loop *l);
+    const struct loop_turns *(*turns)(const struct loop *l); /* may be NULL, as the next */
+    uint64_t (*computed_ns)(const struct loop *l);
     int (*on_signal)(struct loop *l, int signo, void (*fn)(void *), void *arg, struct err *err);
     int (*connect)(struct loop *l, const char *address, const struct tls_config *tls,
                    const char *alpn, uint64_t deadline_ms, const struct stream_events *ev,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "api/base/failpoint.h"
 #include "api/base/limits.h"
+#include "api/base/log.h"
 
 static uint64_t clock_ms(clockid_t id)
 {
@@ -273,6 +274,49 @@ static void thread_join(struct loop *l)
     (void)loop_uv_destroy(l);
 }
 
+/* ---- turns
+ * -------------------------------------------------------------------------------------------- */
+static const struct loop_turns *turns(const struct loop *l)
+{
+    return &impl_of(l)->turns;
+}
+
+static uint64_t computed_ns(const struct loop *l)
+{
+    struct timespec ts;
+
+    (void)l;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static void turn_tell(const struct uv_impl *im, uint64_t held_ns, uint64_t cpu_ns)
+{
+    if (held_ns > LIMIT_TURN_TOLD_MS * 1000000ull)
+        log_event(LOG_WARN, "loop.held",
+                  LOG_FIELDS({"loop", log_str(*im->thread_name ? im->thread_name : "main")},
+                             {"ms", log_u64(held_ns / 1000000)},
+                             {"computed_ms", log_u64(cpu_ns / 1000000)}));
+}
+
+static void on_turn(uv_prepare_t *prepare)
+{
+    struct uv_impl *im = prepare->data;
+    uint64_t now = uv_hrtime(), idle = uv_metrics_idle_time(&im->uv), cpu = computed_ns(&im->base);
+    uint64_t since = now - im->turned.ns, waited = idle - im->turned.idle_ns;
+
+    if (im->turned.ns) {
+        uint64_t held = since > waited ? since - waited : 0;
+
+        durations_add(&im->turns.held, held);
+        durations_add(&im->turns.computed, cpu - im->turned.cpu_ns);
+        turn_tell(im, held, cpu - im->turned.cpu_ns);
+    }
+    im->turned.ns = now;
+    im->turned.idle_ns = idle;
+    im->turned.cpu_ns = cpu;
+}
+
 /* ---- making, running, ending
  * ------------------------------------------------------------------------- */
 
@@ -286,6 +330,8 @@ static const struct loop_ops uv_ops = {
     .thread_start = thread_start,
     .thread_join = thread_join,
     .stop = stop,
+    .turns = turns,
+    .computed_ns = computed_ns,
     .on_signal = signal_op,
     .connect = uv_connect_op,
     .listen = uv_listen_op,
@@ -328,6 +374,7 @@ struct loop *loop_uv_create(struct err *err)
     int rc = uv_loop_init(&im->uv);
     if (rc)
         goto fail;
+    INV(uv_loop_configure(&im->uv, UV_METRICS_IDLE_TIME) == 0);
     im->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
     if (im->timer_fd < 0) {
         rc = uv_translate_sys_error(errno);
@@ -338,7 +385,10 @@ struct loop *loop_uv_create(struct err *err)
     INV(uv_async_init(&im->uv, &im->async, on_async) == 0);
     INV(uv_poll_init(&im->uv, &im->timer_poll, im->timer_fd) == 0);
     INV(uv_idle_init(&im->uv, &im->idle) == 0);
-    im->async.data = im->timer_poll.data = im->idle.data = im;
+    INV(uv_prepare_init(&im->uv, &im->turn) == 0);
+    im->async.data = im->timer_poll.data = im->idle.data = im->turn.data = im;
+    INV(uv_prepare_start(&im->turn, on_turn) == 0);
+    uv_unref((uv_handle_t *)&im->turn);
     INV(uv_poll_start(&im->timer_poll, UV_READABLE, on_timer) == 0);
     return &im->base;
 
@@ -392,6 +442,7 @@ static void finish(struct uv_impl *im)
         (void)uv_run(&im->uv, UV_RUN_ONCE);
     }
     uv_close((uv_handle_t *)&im->idle, NULL);
+    uv_close((uv_handle_t *)&im->turn, NULL);
     uv_close((uv_handle_t *)&im->async, NULL);
     uv_close((uv_handle_t *)&im->timer_poll, NULL);
     (void)uv_run(&im->uv, UV_RUN_NOWAIT); /* a loop_stop that came late ends this one */

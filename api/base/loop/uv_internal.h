@@ -39,6 +39,12 @@ struct uv_impl {
     uv_poll_t timer_poll;
     uint64_t armed_ms;
 
+    uv_prepare_t turn; /* runs before each wait: a turn is over */
+    struct loop_turns turns;
+    struct {
+        uint64_t ns, idle_ns, cpu_ns; /* when it was over; ns 0: none yet */
+    } turned;
+
     uv_idle_t idle;     /* runs only while todo or handshakes hold something */
     struct list todo;   /* struct uv_stream_impl.todo_link: calls that must not happen at once */
     struct list shakes; /* struct uv_stream_impl.shake_link: handshakes that wait for their turn */

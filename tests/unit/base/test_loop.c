@@ -304,9 +304,77 @@ static void test_signals(void **state)
     (void)loop_uv_destroy(s.l);
 }
 
+/* ---- how long turns hold the loop
+ * ------------------------------------------------------------------------------------------------ */
+static uint64_t sum_ns(const struct durations *d)
+{
+    return d->sum_ns;
+}
+
+static void computes(void *arg)
+{
+    struct loop *l = arg;
+    uint64_t from = loop_computed_ns(l);
+
+    while (loop_computed_ns(l) - from < 30000000) {
+    }
+}
+
+static void ends(void *arg)
+{
+    loop_stop(arg);
+}
+
+/* A turn is what it did, not what it waited for. */
+static void test_turns(void **state)
+{
+    struct err err;
+    struct loop *l = loop_uv_create(&err);
+    struct timer first, last;
+    uint64_t from = loop_now_ms(l);
+
+    (void)state;
+    timer_init(&first, l, computes, l);
+    timer_init(&last, l, ends, l);
+    timer_start(&first, 100);
+    timer_start(&last, 250);
+    loop_uv_run(l);
+    uint64_t took = loop_now_ms(l) - from;
+    const struct loop_turns *t = loop_turns(l);
+    assert_non_null(t);
+    assert_true(durations_max_ns(&t->held) >= 30000000);
+    assert_true(durations_max_ns(&t->computed) >= 30000000);
+    assert_true(sum_ns(&t->computed) <= sum_ns(&t->held) + 10000000);
+    assert_true(sum_ns(&t->held) / 1000000 + 100 <= took);
+    (void)loop_uv_destroy(l);
+}
+
+static void test_durations(void **state)
+{
+    struct durations d = {0};
+    AUTO_BUF out;
+
+    (void)state;
+    durations_add(&d, 20000000);
+    durations_add(&d, 20000001);
+    durations_add(&d, 6000000000);
+    buf_init(&out, 1 << 16);
+    durations_tell((const struct durations *[]){&d}, (const char *[]){"loop=\"x\""}, 1, "turn",
+                   "a turn", &out);
+    assert_non_null(strstr(out.p, "# HELP turn_seconds a turn\n# TYPE turn_seconds histogram\n"));
+    assert_non_null(strstr(out.p, "turn_seconds_bucket{loop=\"x\",le=\"0.01\"} 0\n"));
+    assert_non_null(strstr(out.p, "turn_seconds_bucket{loop=\"x\",le=\"0.02\"} 1\n"));
+    assert_non_null(strstr(out.p, "turn_seconds_bucket{loop=\"x\",le=\"5\"} 2\n"));
+    assert_non_null(strstr(out.p, "turn_seconds_bucket{loop=\"x\",le=\"+Inf\"} 3\n"));
+    assert_non_null(strstr(out.p, "turn_seconds_count{loop=\"x\"} 3\n"));
+    assert_non_null(strstr(out.p, "turn_max_seconds{loop=\"x\"} 6.000000\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_durations),
         cmocka_unit_test(test_timer_order), cmocka_unit_test(test_timer_in_callback),
         cmocka_unit_test(test_real_timers), cmocka_unit_test(test_posts),
         cmocka_unit_test(test_threads),     cmocka_unit_test(test_signals),
