@@ -315,10 +315,14 @@ void discover_group(struct call *c)
 /* ---- OpenAPI
  * -----------------------------------------------------------------------------------------------------------------
  */
+/* Clients ask with "@v1.0", which is no media type by RFC 6838: Go's mime package refuses it in an
+ * answer. So the answer says ".v1.0", as Kubernetes' does. */
 void openapi_two(struct call *c)
 {
     const char *accept = http_header_get(c->rq, "accept");
-    bool proto = accept && strstr(accept, "proto-openapi.spec.v2@v1.0+protobuf") &&
+    bool proto = accept &&
+                 (strstr(accept, "proto-openapi.spec.v2@v1.0+protobuf") ||
+                  strstr(accept, "proto-openapi.spec.v2.v1.0+protobuf")) &&
                  !strstr(accept, "application/json");
     AUTO_BUF b = {0};
 
@@ -328,7 +332,7 @@ void openapi_two(struct call *c)
     else
         openapi_v2_json(&b);
     call_reply(c, 200,
-               proto ? "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+               proto ? "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
                      : "application/json",
                b.p, b.n);
 }

@@ -84,6 +84,8 @@ says resnet
 ok describe wl resnet
 says 'Events:'
 ok explain workload.spec.gang.workers
+ok explain workload --output=plaintext-openapiv2
+says Workload
 says 'FIELD: workers <integer>'
 
 sed -i 's/{name: A, value: "1"}, //; s/workers: 4/workers: 8/' "$dir/w.yaml"

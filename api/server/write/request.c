@@ -1,9 +1,10 @@
-/* A write under an Idempotency-Key is one request, however often and wherever it is sent. Its answer
- * is kept in the state: a success as it is written, and every refusal that rests on the state before
- * it is told, whichever verb or check it comes from (call_fail_at asks here). So what was refused is
- * never done later, though its first sending may wait in a member that was stopped.
+/* A write under an Idempotency-Key is one request, however often and wherever it is sent. Its
+ * answer is kept in the state: a success as it is written, and every refusal that rests on the
+ * state before it is told, whichever verb or check it comes from (call_fail_at asks here). So what
+ * was refused is never done later, though its first sending may wait in a member that was stopped.
  *
- * Not kept: "later" and "nobody knows" (429, 5xx), what the request's bytes alone forbid, dry runs. */
+ * Not kept: "later" and "nobody knows" (429, 5xx), what the request's bytes alone forbid, dry runs.
+ */
 #include "api/server/write/write_internal.h"
 
 #include <openssl/evp.h>
@@ -44,8 +45,8 @@ static const char *digest_end(struct call *c, EVP_MD_CTX *md)
     return text;
 }
 
-/* Members of older versions keep answers by user, method and path under this, and only ever so: while
- * there is one, and for a day after, a repetition must be known by it. */
+/* Members of older versions keep answers by user, method and path under this, and only ever so:
+ * while there is one, and for a day after, a repetition must be known by it. */
 static const char *old_key(struct call *c, const char *key)
 {
     const char *parts[] = {c->who.user, "\n", key, "\n", c->m->method_text, "\n", c->m->path};
@@ -62,7 +63,7 @@ static const char *old_key(struct call *c, const char *key)
 
 static bool writes(const struct call *c)
 {
-    static void (*const verbs[])(struct call *c) = {
+    static void (*const verbs[])(struct call * c) = {
         write_create, write_update, write_patch, write_delete, write_delete_collection, apply_set};
 
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
@@ -109,9 +110,9 @@ void write_random_name(struct call *c, char *out, size_t n)
     static const char letters[] = "bcdfghjklmnpqrstvwxz2456789";
 
     for (size_t i = 0; i + 1 < n; i++) {
-        uint64_t v = c->key ? (uint64_t)(unsigned char)c->key[2 * i] * 16 +
-                                  (unsigned char)c->key[2 * i + 1]
-                            : loop_random_u64(c->api->cfg.loop);
+        uint64_t v =
+            c->key ? (uint64_t)(unsigned char)c->key[2 * i] * 16 + (unsigned char)c->key[2 * i + 1]
+                   : loop_random_u64(c->api->cfg.loop);
         out[i] = letters[v % (sizeof letters - 1)];
     }
     out[n - 1] = 0;

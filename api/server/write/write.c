@@ -8,117 +8,6 @@
 
 enum patch_type { PATCH_MERGE = 1, PATCH_JSON, PATCH_STRATEGIC, PATCH_APPLY };
 
-/* ---- what the request says
- * ------------------------------------------------------------------------------------------ */
-static void writing_fini(struct call *c)
-{
-    struct writing *w = c->state;
-
-    owners_free(&w->owners);
-    w->now = object_unref(w->now);
-}
-
-static const char *manager_of(struct call *c)
-{
-    const char *m = call_param(c, "fieldManager"), *agent = http_header_get(c->rq, "user-agent");
-
-    if (*m)
-        return m;
-    if (!agent || !*agent)
-        return "unknown";
-    return arena_strndup(c->mem, agent, strcspn(agent, "/ "));
-}
-
-static int validation_of(struct call *c, struct writing *w, struct err *err)
-{
-    const char *v = call_param(c, "fieldValidation");
-
-    if (!*v || !strcmp(v, "Strict"))
-        return 0;
-    if (strcmp(v, "Warn") != 0 && strcmp(v, "Ignore") != 0)
-        return err_set(err, E_SYNTAX, "fieldValidation must be Strict, Warn or Ignore");
-    w->decode = DECODE_LOOSE;
-    w->warn = !strcmp(v, "Warn");
-    return 0;
-}
-
-static const char *meta_text(const cJSON *body, const char *key)
-{
-    const cJSON *v =
-        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(body, "metadata"), key);
-    return cJSON_IsString(v) ? v->valuestring : "";
-}
-
-int writing_begin(struct call *c, struct writing **ret, struct err *err)
-{
-    struct writing *w = arena_new(c->mem, struct writing);
-    const char *dry = call_param(c, "dryRun");
-
-    c->state = w;
-    c->fini = writing_fini;
-    w->manager = manager_of(c);
-    w->status = c->sub && !strcmp(c->sub, "status");
-    w->created_status = 200;
-    w->retry = true;
-    *ret = w;
-    if (strlen(w->manager) > 128)
-        return err_set(err, E_SYNTAX, "fieldManager has at most 128 characters");
-    if (*dry && strcmp(dry, "All") != 0)
-        return err_set(err, E_SYNTAX, "dryRun must be All");
-    w->dry_run = c->dry_run = *dry != 0;
-    int r = repr_choose(c, err);
-    return r ? r : validation_of(c, w, err);
-}
-
-/* A version in the body is a condition on the object that it replaces. */
-static int preconditions(struct writing *w, const cJSON *body, struct err *err)
-{
-    const char *rv = meta_text(body, "resourceVersion"), *uid = meta_text(body, "uid");
-
-    if (*rv && call_u64(rv, &w->rv))
-        return err_field(err, E_INVALID, "metadata.resourceVersion", "must be a number");
-    if (w->rv)
-        w->retry = false;
-    w->uid = *uid ? uid : NULL;
-    return 0;
-}
-
-/* The names in the body must be those of the path; what is not given is filled in. */
-static int names_match(struct call *c, cJSON *body, const char *name, struct err *err)
-{
-    cJSON *meta = cJSON_GetObjectItemCaseSensitive(body, "metadata");
-
-    if (!meta)
-        meta = cJSON_AddObjectToObject(body, "metadata");
-    if (!cJSON_IsObject(meta))
-        return err_field(err, E_INVALID, "metadata", "must be an object");
-    if (c->kind->namespaced) {
-        const char *ns = meta_text(body, "namespace");
-        if (*ns && strcmp(ns, c->ns) != 0)
-            return err_field(err, E_SYNTAX, "metadata.namespace",
-                             "the namespace of the object (%.63s) does not match the namespace of "
-                             "the path (%.63s)",
-                             ns, c->ns);
-        cJSON_DeleteItemFromObjectCaseSensitive(meta, "namespace");
-        cJSON_AddStringToObject(meta, "namespace", c->ns);
-    } else {
-        cJSON_DeleteItemFromObjectCaseSensitive(meta, "namespace");
-    }
-    if (name) {
-        const char *have = meta_text(body, "name");
-        if (*have && strcmp(have, name) != 0)
-            return err_field(
-                err, E_SYNTAX, "metadata.name",
-                "the name of the object (%.100s) does not match the name of the path (%.100s)",
-                have, name);
-        if (!*have) {
-            cJSON_DeleteItemFromObjectCaseSensitive(meta, "name");
-            cJSON_AddStringToObject(meta, "name", name);
-        }
-    }
-    return 0;
-}
-
 /* ---- sending
  * ---------------------------------------------------------------------------------------------------------
  */
@@ -356,7 +245,7 @@ void writing_attempt(struct call *c)
     call_fail_at(c, &e,
                  e.code == E_NOTFOUND && strstr(e.text, "namespaces ") ? kind_by_id(KIND_NAMESPACE)
                                                                        : c->kind,
-                 c->name ? c->name : meta_text(w->body, "name"));
+                 c->name ? c->name : write_meta(w->body, "name"));
 }
 
 /* ---- create
@@ -386,15 +275,15 @@ static int create_compute(struct call *c, const struct object *old, struct err *
 
 static int create_name(struct call *c, cJSON *body, struct err *err)
 {
-    const char *prefix = meta_text(body, "generateName");
+    const char *prefix = write_meta(body, "generateName");
     cJSON *meta = cJSON_GetObjectItemCaseSensitive(body, "metadata");
     char suffix[6];
 
-    if (*meta_text(body, "resourceVersion"))
+    if (*write_meta(body, "resourceVersion"))
         return err_field(err, E_SYNTAX, "metadata.resourceVersion",
                          "must not be given for an object to be created");
     cJSON_DeleteItemFromObjectCaseSensitive(meta, "uid");
-    if (*meta_text(body, "name"))
+    if (*write_meta(body, "name"))
         return 0;
     if (!*prefix)
         return err_field(err, E_INVALID, "metadata.name", "name or generateName is required");
@@ -410,7 +299,7 @@ void write_create(struct call *c)
     struct writing *w;
 
     if (writing_begin(c, &w, &e) || !(w->body = call_body(c, &e)) ||
-        names_match(c, w->body, NULL, &e) || create_name(c, w->body, &e)) {
+        write_names_match(c, w->body, NULL, &e) || create_name(c, w->body, &e)) {
         call_fail(c, &e);
         return;
     }
@@ -456,7 +345,7 @@ void write_update(struct call *c)
     struct writing *w;
 
     if (writing_begin(c, &w, &e) || !(w->body = call_body(c, &e)) ||
-        names_match(c, w->body, c->name, &e) || preconditions(w, w->body, &e)) {
+        write_names_match(c, w->body, c->name, &e) || write_preconditions(w, w->body, &e)) {
         call_fail(c, &e);
         return;
     }
@@ -508,7 +397,7 @@ static int apply_compute(struct call *c, const struct object *old, struct err *e
 static int json_patch_version(struct writing *w, const cJSON *tree, const struct object *old,
                               struct err *err)
 {
-    int r = preconditions(w, tree, err);
+    int r = write_preconditions(w, tree, err);
 
     if (!r)
         r = hold(w, old, err);
@@ -534,7 +423,7 @@ static int patch_compute(struct call *c, const struct object *old, struct err *e
     if (!r && !cJSON_IsObject(tree))
         r = err_set(err, E_INVALID, "the patch leaves no object");
     if (!r)
-        r = names_match(c, tree, c->name, err);
+        r = write_names_match(c, tree, c->name, err);
     if (!r && w->patch == PATCH_JSON)
         r = json_patch_version(w, tree, old, err);
     if (!r && w->patch == PATCH_JSON) {
@@ -594,9 +483,9 @@ void write_patch(struct call *c)
     if (!r)
         r = patch_body(c, w, &e);
     if (!r && w->patch != PATCH_JSON)
-        r = preconditions(w, w->body, &e);
+        r = write_preconditions(w, w->body, &e);
     if (!r && w->patch == PATCH_APPLY) {
-        r = names_match(c, w->body, c->name, &e);
+        r = write_names_match(c, w->body, c->name, &e);
         if (!r && !*call_param(c, "fieldManager"))
             r = err_field(&e, E_SYNTAX, "fieldManager", "fieldManager is required for apply patch");
         w->force = call_flag(c, "force");

@@ -104,6 +104,12 @@ struct writing { /* state of a call that writes one object */
     int created_status;
 };
 int writing_begin(struct call *c, struct writing **ret, struct err *err) MUST_CHECK;
+const char *write_meta(const cJSON *body, const char *key); /* metadata.KEY as text, "" = none */
+/* A version or uid in the body is a condition on the object that it replaces. */
+int write_preconditions(struct writing *w, const cJSON *body, struct err *err) MUST_CHECK;
+/* The names in the body must be those of the path; what is not given is filled in (body is
+ * changed), apiVersion and kind too. name: NULL where the path names none. */
+int write_names_match(struct call *c, cJSON *body, const char *name, struct err *err) MUST_CHECK;
 void writing_attempt(struct call *c);
 /* The answer to a request that was done before: its object as it left it, where that is known. */
 void write_tell_before(struct call *c, const struct api_result *r);
