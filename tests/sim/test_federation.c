@@ -64,7 +64,7 @@ static void test_seeds(void **state)
 {
     uint64_t only = number_of("HANSE_SIM_SEED", 0), n = number_of("HANSE_SIM_SEEDS", SEEDS);
     struct fed_outcome sum = {0};
-    unsigned failed = 0;
+    unsigned failed = 0, bulk[BULK_NR] = {0};
 
     (void)state;
     uint64_t from = only ? only : number_of("HANSE_SIM_FROM", 1);
@@ -83,6 +83,7 @@ static void test_seeds(void **state)
         sum.leases_over += o.leases_over;
         sum.phases |= o.phases;
         sum.intent_ops |= o.intent_ops;
+        bulk[o.bulk]++;
         if (seed < from + REPEATED && !only) {
             struct fed_outcome again = seed_run(seed, plant_wanted(), getenv("HANSE_SIM_BUG"));
             if (again.hash != o.hash || again.events != o.events) {
@@ -104,6 +105,8 @@ static void test_seeds(void **state)
         if (!(sum.phases & 1u << p))
             fail_msg("no seed has a workload that is %s", phase_text((enum phase)p));
     assert_true(sum.intent_ops & 1u << INTENT_QUIESCE && sum.intent_ops & 1u << INTENT_STOP);
+    for (int b = BULK_NONE; b < BULK_NR; b++)
+        assert_true(bulk[b]);
     assert_true(sum.leases_lost && sum.leases_over && sum.unknown && sum.answers_lost);
 }
 
@@ -174,11 +177,33 @@ static void test_planted_clock(void **state)
     assert_int_equal(strncmp(o.failed, "I10", 3), 0);
 }
 
+/* Of slices of COLLECT: seeds with large cascades only. */
+static void test_planted_collect(void **state)
+{
+    static const char *const of[] = {"collect.skips-one", "collect.by-name", "collect.any-child",
+                                     "collect.no-bound"};
+
+    (void)state;
+    if (getenv("HANSE_SIM_SEED") || getenv("HANSE_SIM_FROM"))
+        skip();
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct fed_outcome o = {0};
+        uint64_t seed = 0;
+        while (!*o.failed && seed < SEEDS)
+            if (fed_bulk_tale(++seed) == (i < 3 ? BULK_OWNER : BULK_CROWD))
+                o = fed_run_apart(seed, &(struct fed_script){.bug = of[i]});
+        print_message("planted %s: seed %llu: %s\n", of[i], (unsigned long long)seed,
+                      *o.failed ? o.failed : "NOT SEEN");
+        assert_int_equal(strncmp(o.failed, "B", 1), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seeds), cmocka_unit_test(test_regressions),
-        cmocka_unit_test(test_planted), cmocka_unit_test(test_planted_clock)};
+        cmocka_unit_test(test_planted), cmocka_unit_test(test_planted_clock),
+        cmocka_unit_test(test_planted_collect)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

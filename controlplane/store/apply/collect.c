@@ -9,8 +9,12 @@
  * Must never hold on to more than one object's scratch memory. */
 #include "controlplane/store/store_internal.h"
 
+#include "api/base/failpoint.h"
+
 bool txn_charge(struct txn *t, size_t bytes)
 {
+    if (PLANTED("collect.no-bound"))
+        return true;
     if (t->objects == 0 || (t->sliced && t->bytes == 0))
         return false;
     t->objects--;
@@ -25,7 +29,7 @@ static bool owner_lives(const struct root *w, const struct owner_ref *r, const c
     const struct kind *k = kind_by_name(r->kind);
     const struct object *o = k ? root_get(w, k->id, k->namespaced ? ns : "", r->name) : NULL;
 
-    return o && strcmp(o->meta->uid, r->uid) == 0;
+    return o && (strcmp(o->meta->uid, r->uid) == 0 || PLANTED("collect.by-name"));
 }
 
 /* A child whose owner went: removed, or relieved of the reference when another owner lives. */
@@ -36,7 +40,8 @@ static void orphan(struct txn *t, const struct object *o)
     bool same;
 
     for (uint32_t i = 0; i < b->metadata->n_ownerReferences; i++)
-        if (owner_lives(t->w, &b->metadata->ownerReferences[i], o->meta->namespace_))
+        if (!PLANTED("collect.any-child") &&
+            owner_lives(t->w, &b->metadata->ownerReferences[i], o->meta->namespace_))
             b->metadata->ownerReferences[n++] = b->metadata->ownerReferences[i];
     if (n == 0) {
         (void)!txn_delete(t, o,
@@ -72,7 +77,7 @@ static void collect_owned(struct txn *t, struct slice key, const char *uid,
     key_pair(&prefix, uid, "");
     while ((o = txn_next(t->w->owners, key_slice(&prefix), after, &at))) {
         if (!txn_charge(t, o->bytes)) {
-            dead_set(t, key, 0, false, after);
+            dead_set(t, key, 0, false, PLANTED("collect.skips-one") ? key_slice(&at) : after);
             return;
         }
         const struct object *kept = object_ref(o);

@@ -133,6 +133,7 @@ static bool change_each(const struct change *c, void *arg)
     struct changes *x = arg;
 
     fed_check_change(x->f, x->r, c);
+    fed_bulk_change(x->f, c);
     fed_check_move(x->f, x->r, c);
     fed_arrow_change(x->f, x->r, c);
     return true;
@@ -184,6 +185,7 @@ void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
                  (unsigned long long)d->digest);
     if (!f->newest || n > root_number(f->newest)) {
         changes_look(f, r);
+        fed_check_bulk_root(f, r);
         (void)root_unref(f->newest);
         f->newest = root_ref(r);
     }
@@ -348,6 +350,7 @@ void fed_check_end(struct fed *f)
     check_rooms(f, r);
     fed_check_moves_end(f, r);
     check_ledger(f, r);
+    fed_check_bulk_end(f, r);
     root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, check_end_each, &l);
     (void)root_unref(r);
 }

@@ -14,7 +14,8 @@ static bool settled(void *arg)
 {
     struct fed *f = arg;
 
-    return *f->failed || (f->probe_acked && fed_settled(f) && fed_moves_over(f));
+    return *f->failed ||
+           (f->probe_acked && fed_settled(f) && fed_moves_over(f) && fed_bulk_settled(f));
 }
 static void docs(void *arg)
 {
@@ -46,7 +47,7 @@ static void fed_make(struct fed *f, uint64_t seed)
 }
 
 /* Ends early once a check did not hold. */
-static void fed_live(struct fed *f)
+static void fed_live(struct fed *f, uint64_t seed)
 {
     sim_at(f->w, 2000, docs, f);
     if (f->script.arrow) {
@@ -59,6 +60,7 @@ static void fed_live(struct fed *f)
     }
     fed_users_start(f);
     fed_edits_start(f);
+    fed_bulk_start(f, seed);
     fed_faults_start(f);
     if (sim_run_until(f->w, FED_FAULTS_UNTIL_MS + 3000 + FED_PROGRESS_MS, over, f))
         return;
@@ -79,7 +81,7 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
     sim_target_plant(script->plant);
     failpoint_plant(script->bug);
     fed_make(f, seed);
-    fed_live(f);
+    fed_live(f, seed);
     *ret = (struct fed_outcome){.done = true,
                                 .hash = sim_event_hash(f->w),
                                 .events = sim_events(f->w),
@@ -98,6 +100,7 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
     ret->transfers = f->transfers;
     ret->gains = f->gains;
     ret->history = f->history;
+    ret->bulk = f->bulk.tale;
     ret->died = f->arrow.died;
     ret->arrow_phases = f->arrow.phases;
     ret->refused_cuts = f->store.refused;

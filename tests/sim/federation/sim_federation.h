@@ -26,6 +26,18 @@ struct fed_progress { /* of one workload, as the rooms have seen it */
     int64_t finished_epoch;
     struct sim_run *last;
 };
+/* One of the large things of sim_bulk.c. */
+enum fed_bulk_tale { BULK_NONE, BULK_OWNER, BULK_CROWD, BULK_HALL, BULK_LARGE, BULK_NR };
+struct fed_bulk {
+    enum fed_bulk_tale tale;
+    unsigned stage, done, next; /* of what a stage asks for: acknowledged; with what is under way */
+    bool more, over;            /* more: the stage is not at its end with that */
+    unsigned n_requests;
+    void *bytes; /* of the command that is under way */
+    size_t n_bytes;
+    uint64_t asked_until_ms;
+    uint64_t changes, removed_bytes; /* since the newest root */
+};
 struct fed_digest {
     uint64_t digest, term;
     bool known;
@@ -108,6 +120,7 @@ struct fed {
     unsigned moves[MP_CANCELLED + 1];  /* how often a Migration was seen in a phase */
     unsigned causes[MOVE_RECLAIM + 1]; /* migrations by cause */
     bool clock_wrong; /* of one member; a majority's are right */
+    struct fed_bulk bulk;
     bool quiet, docs, probe_sent, probe_acked;
     char failed[512]; /* the first check that did not hold */
 };
@@ -152,6 +165,13 @@ void fed_probe(struct fed *f);     /* one write that must be acknowledged */
 void fed_unsuspend(struct fed *f); /* and takes drains back; again and again */
 /* sim_edits.c */
 void fed_edits_start(struct fed *f); /* documents change all the time, until faults are over */
+/* sim_bulk.c: large cascades, large objects, GpuClasses of many nodes */
+enum fed_bulk_tale fed_bulk_tale(uint64_t seed);
+void fed_bulk_start(struct fed *f, uint64_t seed);
+bool fed_bulk_settled(struct fed *f);
+void fed_bulk_change(struct fed *f, const struct change *c);
+void fed_check_bulk_root(struct fed *f, const struct root *r); /* before r is the newest */
+void fed_check_bulk_end(struct fed *f, const struct root *r);
 /* sim_asks.c */
 #define FED_MOVE_DOCS 5
 #define FED_MIN_STAY_MS 3000
@@ -192,6 +212,7 @@ struct fed_outcome {
     unsigned workloads, acked, unknown, faults, submits, answers_lost, leases_lost, leases_over;
     unsigned transfers, gains;
     struct fed_history history;
+    enum fed_bulk_tale bulk;
     uint32_t phases, intent_ops, arrow_phases;
     unsigned causes[MOVE_RECLAIM + 1];
     unsigned moves[MP_CANCELLED + 1], died, refused_cuts;
