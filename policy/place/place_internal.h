@@ -68,6 +68,11 @@ void quota_callback_init(struct quota_callback *c, struct quota_view *ret, const
                          void *arg);
 void quota_callback_fini(struct quota_callback *c);
 uint32_t quota_place(const struct object *const *queues, size_t n, const char *name); /* or NONE */
+/* GPUs as 1/1000; what is beyond all bounds counts as very many. */
+static inline int64_t quota_milli(int64_t gpus)
+{
+    return (gpus > INT32_MAX ? INT32_MAX : gpus < -INT32_MAX ? -INT32_MAX : gpus) * 1000;
+}
 const struct queue_gpus *quota_line(const struct object *queue, const char *class_);  /* or NULL */
 
 /* ---- queue/

@@ -120,7 +120,8 @@ static bool has_room(struct planner *x, const struct offer *o)
 
     if (x->pl->need.workers == 1)
         return fit_single(&x->p->t, o->group, &x->pl->need) != NONE;
-    gang_fit(&x->p->t, o->group, &x->pl->need, x->pl->pack, x->a, &answer);
+    arena_reset(x->fits); /* asked for each victim, in each offer */
+    gang_fit(&x->p->t, o->group, &x->pl->need, x->pl->pack, x->fits, &answer);
     return answer.workers > 0;
 }
 
@@ -144,7 +145,7 @@ static uint32_t keep_needed(struct planner *x, const struct offer *o, uint32_t *
 
 void plan_limited(struct planner *x, const struct offer *o)
 {
-    struct solution before = x->best, room = {0};
+    struct solution before = x->best, room = {.v = x->spare};
     uint32_t *v = mem_alloc(sizeof(*v) * (2 * (size_t)x->n + 1)), n = 0;
     bool *useless = mem_zalloc(x->n + 1), ok = has_room(x, o);
     double harm = 0;

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PLAN_BYTES ((size_t)64 << 10) /* of one that is tried, without its decision */
+
 /* ---- where
  * -----------------------------------------------------------------------------------------------------
  */
@@ -65,7 +67,7 @@ void plan_offer(struct planner *x, const struct offer *o)
 
 static void search(struct planner *x)
 {
-    x->best = (struct solution){0};
+    x->best = (struct solution){.v = x->best.v};
     for (uint32_t i = 0; i < x->n_offers; i++) {
         const struct offer *o = &x->offers[i];
         const struct group *g = &x->p->t.groups[o->group];
@@ -137,16 +139,42 @@ static void fill_plan(struct planner *x, struct preempt_plan *plan)
     tell_victims(x, plan);
 }
 
+/* At most what one plan takes, with all that run for suspects; each plan that is tried takes a
+ * decision more. */
+static size_t bytes_needed(const struct planner *x)
+{
+    const struct table *t = &x->p->t;
+    size_t seats = 0, targets = t->n_targets + 1, holds = x->p->n_holds + 1;
+
+    for (uint32_t i = 0; i < x->p->n_holds; i++)
+        seats += x->p->holds[i]->n ? x->p->holds[i]->n : 1;
+    return ((size_t)1 << 20) + ((size_t)t->n_groups + 1) * (sizeof(struct offer) + 512) +
+           targets * (sizeof(double) + 512) + targets * x->p->n_stores +
+           ((size_t)x->p->n_queues + 1) * t->n_classes * sizeof(int64_t) +
+           ((size_t)t->n_nodes + 2) * sizeof(uint32_t) +
+           holds * (sizeof(struct suspect) + 4 * sizeof(uint32_t) + sizeof(struct victim)) +
+           (seats + 2) * (sizeof(struct seat) + sizeof(struct rate));
+}
+
 static int plan_make(struct planner *x, struct preempt_plan **ret, struct err *err)
 {
+    size_t needs = bytes_needed(x);
     int r = 0;
 
+    if (needs > arena_room(x->a))
+        return err_set(err, E_LIMIT,
+                       "whom to end for it is not planned: with %u that run it takes %zu MiB, and "
+                       "%zu MiB are there",
+                       x->p->n_holds, needs >> 20, arena_room(x->a) >> 20);
     offers_find(x);
     suspects_find(x);
     if (!x->n)
         return 0;
     x->view = mem_new(struct view);
+    x->fits = arena_create(0);
     for (;;) {
+        if (arena_room(x->a) < PLAN_BYTES + x->n * sizeof(struct victim))
+            break; /* the plans that were tried did not hold: no more of them */
         struct preempt_plan *plan = arena_new(x->a, struct preempt_plan);
 
         search(x);
@@ -163,6 +191,7 @@ static int plan_make(struct planner *x, struct preempt_plan **ret, struct err *e
         x->offers[x->best.offer - x->offers].excluded = true;
     }
     mem_free(x->view);
+    x->fits = arena_destroy(x->fits);
     return r;
 }
 

@@ -34,7 +34,7 @@ struct offer { /* a group that everything but room lets the workload use */
     bool excluded; /* a plan for it did not hold when it was tried */
 };
 struct solution {
-    uint32_t *v; /* suspects */
+    uint32_t *v; /* suspects; has room for all */
     uint32_t n;
     double harm;
     const struct offer *offer; /* NULL: none found */
@@ -50,7 +50,7 @@ struct view { /* one member, alone in a table of its own */
 struct planner {
     struct pool *p;
     struct place *pl;
-    struct arena *a;
+    struct arena *a, *fits; /* fits: of one look whether a gang has room */
     int64_t now_ms, milli; /* that the preemptor asks for at least */
     int64_t value;         /* of its priority class */
     bool may_preempt;
@@ -69,6 +69,7 @@ struct planner {
     uint32_t looks;    /* left, to make a plan for a gang better (of one group) */
     uint32_t *scratch; /* room for all suspects, twice */
     struct solution best;
+    uint32_t *spare; /* room for a second solution */
 };
 
 /* victims.c */

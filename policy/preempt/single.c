@@ -34,7 +34,7 @@ void plan_keep(struct planner *x, const struct offer *o, const uint32_t *v, uint
     x->best.offer = o;
     x->best.n = n;
     x->best.harm = harm;
-    x->best.v = arena_memdup(x->a, v, sizeof(*v) * n);
+    memmove(x->best.v, v, sizeof(*v) * n);
 }
 
 void plan_single(struct planner *x, const struct offer *o)

@@ -341,6 +341,8 @@ void suspects_find(struct planner *x)
             suspect_add(x, h, reclaim);
     }
     x->scratch = arena_array(x->a, uint32_t, 2 * ((size_t)x->n + 1));
+    x->best.v = arena_array(x->a, uint32_t, x->n + 1);
+    x->spare = arena_array(x->a, uint32_t, x->n + 1);
     seats_build(x);
 }
 

@@ -36,7 +36,7 @@ static int64_t guaranteed(const struct quota_view *v, uint32_t queue, bool all)
 {
     const struct queue_gpus *g = quota_line(v->queues[queue], all ? "" : v->class_name);
 
-    return g ? g->guaranteed * 1000 : 0;
+    return g ? quota_milli(g->guaranteed) : 0;
 }
 
 /* One branch: what a queue and those below it are guaranteed and hold; direct: only the work in it.

@@ -57,6 +57,14 @@ static int check_parents(struct check *c, struct err *err)
     return r;
 }
 
+/* The schema bounds what users write; what is in the state may be of before it. */
+static int64_t sum_of(int64_t a, int64_t b)
+{
+    int64_t sum;
+
+    return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+
 static int check_guaranteed(const struct check *c, uint32_t at, const struct queue_gpus *g,
                             struct err *err)
 {
@@ -71,7 +79,7 @@ static int check_guaranteed(const struct check *c, uint32_t at, const struct que
     for (uint32_t i = c->tree.child[at]; i != NONE; i = c->tree.sibling[i]) {
         const struct queue_gpus *child = quota_line(c->queues[i], g->class_);
 
-        below += child ? child->guaranteed : 0;
+        below = sum_of(below, child ? child->guaranteed : 0);
     }
     if (below > g->guaranteed)
         return err_field(
@@ -91,11 +99,11 @@ static int check_any(const struct object *q, struct err *err)
     int64_t sum = 0, most = INT64_MAX;
 
     for (uint32_t i = 0; i < s->n_gpus; i++)
-        sum += s->gpus[i].class_[0] ? s->gpus[i].guaranteed : 0;
+        sum = sum_of(sum, s->gpus[i].class_[0] ? s->gpus[i].guaranteed : 0);
     if (any && QUOTA_GIVEN(any, burst))
         most = any->burst;
-    if (any && QUOTA_GIVEN(any, borrowLimit) && any->guaranteed + any->borrowLimit < most)
-        most = any->guaranteed + any->borrowLimit;
+    if (any && QUOTA_GIVEN(any, borrowLimit) && sum_of(any->guaranteed, any->borrowLimit) < most)
+        most = sum_of(any->guaranteed, any->borrowLimit);
     if (sum > most)
         return err_field(err, E_INVALID, "spec.gpus",
                          "queue %s guarantees %lld GPUs by class, but may hold %lld of any class; "

@@ -29,11 +29,17 @@ static struct quota_answer check_limit(const struct quota_view *v, uint32_t queu
     if (!g)
         return (struct quota_answer){0};
     held = v->held(v, queue, all);
-    if (QUOTA_GIVEN(g, burst) && held + milli > g->burst * 1000)
-        return (struct quota_answer){REASON_QUOTA_BURST, name, held, g->burst * 1000, all, false};
-    if (QUOTA_GIVEN(g, borrowLimit) && held + milli > (g->guaranteed + g->borrowLimit) * 1000)
-        return (struct quota_answer){
-            REASON_QUOTA_BURST, name, held, (g->guaranteed + g->borrowLimit) * 1000, all, true};
+    if (QUOTA_GIVEN(g, burst) && held + milli > quota_milli(g->burst))
+        return (struct quota_answer){REASON_QUOTA_BURST,    name, held,
+                                     quota_milli(g->burst), all,  false};
+    if (QUOTA_GIVEN(g, borrowLimit) &&
+        held + milli > quota_milli(g->guaranteed) + quota_milli(g->borrowLimit))
+        return (struct quota_answer){REASON_QUOTA_BURST,
+                                     name,
+                                     held,
+                                     quota_milli(g->guaranteed) + quota_milli(g->borrowLimit),
+                                     all,
+                                     true};
     return (struct quota_answer){0};
 }
 
@@ -81,9 +87,9 @@ static int64_t kept_own(const struct quota_view *v, uint32_t queue, bool all)
 
     if (!g || !g->guaranteed || (s->lend && !QUOTA_GIVEN(g, lendLimit)))
         return 0;
-    own = g->guaranteed * 1000 - v->held(v, queue, all);
+    own = quota_milli(g->guaranteed) - v->held(v, queue, all);
     if (s->lend)
-        own -= g->lendLimit * 1000;
+        own -= quota_milli(g->lendLimit);
     return own > 0 ? own : 0;
 }
 
@@ -129,7 +135,7 @@ static bool covers(const struct quota_view *v, uint32_t queue, uint32_t via, int
     const struct quota_kept *k = kept(v, all);
 
     *sum += k->below[queue] - (via == NONE ? 0 : k->kept[via]);
-    return g && v->held(v, queue, all) + milli + *sum <= g->guaranteed * 1000;
+    return g && v->held(v, queue, all) + milli + *sum <= quota_milli(g->guaranteed);
 }
 
 /* Nobody's guarantee: of what is free, others may keep a part. */

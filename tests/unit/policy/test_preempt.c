@@ -555,6 +555,36 @@ static void the_record_is_bounded(void **state)
     kit_fini(&k);
 }
 
+/* Memory that does not suffice is an answer, and no end of the process. */
+static void what_is_too_large_is_refused(void **state)
+{
+    struct kit k;
+    struct preempt_plan *plan;
+    struct err err = {0};
+    char name[32];
+
+    (void)state;
+    four_nodes(&k, 16);
+    for (uint32_t i = 0; i < 64; i++) {
+        (void)snprintf(name, sizeof(name), "low-%u", i);
+        kit_run(&k, (struct kit_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = 1000});
+    }
+    struct place_request rq = {
+        .workload = kit_job(
+            &k, (struct kit_job){.name = "p", .class_ = "prod", .workers = 4, .gpus = 16}, NULL),
+        .now_ms = k.now_ms};
+    for (size_t room = (size_t)64 << 10; room < (size_t)8 << 20; room += (size_t)96 << 10) {
+        AUTO_ARENA a = arena_create(room);
+        int r = policy_preempt(k.p, &rq, a, &plan, &err);
+
+        assert_true(r == 0 || r == E_LIMIT);
+        if (r)
+            assert_non_null(strstr(err.text, "MiB"));
+    }
+    assert_non_null(plan); /* and with enough there is one */
+    kit_fini(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -571,6 +601,7 @@ int main(void)
         cmocka_unit_test(gangs_are_never_worse_than_by_steps),
         cmocka_unit_test(order_does_not_matter),
         cmocka_unit_test(the_record_is_bounded),
+        cmocka_unit_test(what_is_too_large_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,6 +123,37 @@ static void test_quota_and_queue_checks(void **state)
     assert_string_equal(err.field, "spec.namespaces");
 }
 
+static const struct object *of_any_size(const char *name, const char *parent, int64_t guaranteed)
+{
+    struct meta m = {.name = name};
+    struct queue_gpus g = {
+        .class_ = "h100", .guaranteed = guaranteed, .burst = guaranteed, .borrowLimit = guaranteed};
+    struct queue_spec s = {.parent = parent, .gpus = &g, .n_gpus = 1};
+    struct queue q = {.metadata = &m, .spec = &s};
+
+    return object_make(kind_by_id(KIND_QUEUE), &q);
+}
+
+/* More than the schema lets through, as a state of before that may hold: never added up past what a
+ * number can be. */
+static void test_figures_beyond_all_bounds(void **state)
+{
+    const struct object *q[3] = {of_any_size("root", "", INT64_MAX),
+                                 of_any_size("a", "root", INT64_MAX),
+                                 of_any_size("b", "root", INT64_MAX)};
+    struct err err = {0};
+    int64_t unfilled;
+
+    (void)state;
+    assert_int_equal(policy_queues_check(q, 2, &err), 0);
+    assert_int_equal(policy_queues_check(q, 3, &err), 0); /* as much as can be told */
+    assert_int_equal(policy_quota_check("a", "h100", 2000, q, 3, held, NULL, 24000, &err), 0);
+    assert_true(policy_quota_borrowed("a", "b", "h100", q, 3, held, NULL, &unfilled) >= 0);
+    assert_true(unfilled >= 0);
+    for (int i = 0; i < 3; i++)
+        (void)object_unref((struct object *)(uintptr_t)q[i]);
+}
+
 /* ---- who has borrowed from whom
  * ---------------------------------------------------------------------------------------------- */
 /* root r1 (20) ── a (8), b (8), and work of its own; r2 (8) ── c (none); r3: nothing guaranteed. */
@@ -515,6 +546,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_quota),
         T(test_quota_and_queue_checks),
+        T(test_figures_beyond_all_bounds),
         T(test_borrowed),
         T(test_borrowed_direct),
         T(test_guarantee_beats_burst_above),
