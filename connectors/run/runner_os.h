@@ -12,6 +12,7 @@
 #define HANSE_CONNECTORS_RUN_RUNNER_OS_H
 
 #include "api/base/err.h"
+#include "api/base/limits.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,7 +47,7 @@ struct runner_tree {
     void *arg;
 };
 
-#define RUN_GPUS_MAX 64
+#define RUN_GPUS_MAX LIMIT_NODE_GPUS
 struct runner_gpu { /* as the driver tells it */
     char model[96], uuid[96];
     int64_t memory_bytes;

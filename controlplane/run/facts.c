@@ -333,6 +333,41 @@ static void refused(struct site *t, const char *why)
               LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(why)}));
 }
 
+/* GPUs of other numbers than places can have (store, struct node_usage), or NULL. */
+static const struct gpu *gpu_beyond(const struct node_spec *s)
+{
+    for (uint32_t i = 0; s && i < s->n_gpus; i++)
+        if (s->gpus[i].index < 0 || s->gpus[i].index >= LIMIT_NODE_GPUS)
+            return &s->gpus[i];
+    return NULL;
+}
+
+/* Decisions would place work on what no command can hold, again and again: such a node is told as
+ * one that is not ready, with the reason. */
+static void node_encode(const struct node *n, struct buf *out)
+{
+    const struct gpu *g = gpu_beyond(n->spec);
+    struct node_status status = {0};
+    struct node_spec spec;
+    struct node told = *n;
+    char reason[128];
+
+    if (g) {
+        (void)snprintf(reason, sizeof reason,
+                       "it has GPU %lld: GPUs are numbered from 0 to %d; none of it is used",
+                       (long long)g->index, LIMIT_NODE_GPUS - 1);
+        if (n->status)
+            status = *n->status;
+        status.health = HEALTH_NOT_READY;
+        status.reason = reason;
+        spec = *n->spec;
+        spec.n_gpus = 0;
+        told.spec = &spec;
+        told.status = &status;
+    }
+    tlv_encode(&schema_node, &told, out);
+}
+
 /* False: one of them cannot be told, so the listing is not whole. */
 static bool nodes_take(struct site *t, const struct node *nodes, size_t n)
 {
@@ -344,7 +379,7 @@ static bool nodes_take(struct site *t, const struct node *nodes, size_t n)
         const char *name = nodes[i].metadata ? nodes[i].metadata->name : "";
 
         buf_reset(&b);
-        tlv_encode(&schema_node, &nodes[i], &b);
+        node_encode(&nodes[i], &b);
         if (!*name || strlen(name) >= sizeof ((struct due *)0)->name || b.failed ||
             t->facts.due_bytes + b.n > DUE_MAX_BYTES) {
             all = false;

@@ -16,10 +16,10 @@ static bool assignment_sound(const struct root *r, const struct placement *p,
         return false;
     (void)root_usage(r, a->node, &now);
     if (now.cpu_milli > HELD_MAX - p->cpu || now.memory_bytes > HELD_MAX - p->memory ||
-        a->n_gpus > 64)
+        a->n_gpus > LIMIT_NODE_GPUS)
         return false;
     for (uint32_t i = 0; i < a->n_gpus; i++) {
-        if (a->gpus[i] < 0 || a->gpus[i] >= 64)
+        if (a->gpus[i] < 0 || a->gpus[i] >= LIMIT_NODE_GPUS)
             return false;
         for (uint32_t j = 0; j < i; j++)
             if (a->gpus[i] == a->gpus[j])
@@ -30,13 +30,15 @@ static bool assignment_sound(const struct root *r, const struct placement *p,
     return true;
 }
 
-static bool hold_sound(const struct root *r, const struct placement *p)
+bool root_hold_fits(const struct root *r, const struct placement *own, const struct placement *p)
 {
     if (p->cpu < 0 || p->cpu > HELD_MAX || p->memory < 0 || p->memory > HELD_MAX || p->gpus < 0 ||
         p->gpus > HELD_MAX || strlen(p->class_) > 63 || strlen(p->target) > 253)
         return false;
     struct root *scratch = root_fork(r);
     bool ok = true;
+    for (uint32_t i = 0; own && i < own->n_assignments; i++)
+        root_usage_take(scratch, own, &own->assignments[i]);
     for (uint32_t i = 0; ok && i < p->n_assignments; i++) {
         ok = assignment_sound(scratch, p, &p->assignments[i]);
         if (ok)
@@ -55,7 +57,8 @@ bool root_object_sound(const struct root *r, const struct object *o)
     if (o->kind->id == KIND_TARGET)
         return object_as(o, target)->spec != NULL;
     if (o->kind->id == KIND_MIGRATION)
-        return object_as(o, migration)->spec && (!object_hold(o) || hold_sound(r, object_hold(o)));
+        return object_as(o, migration)->spec &&
+               (!object_hold(o) || root_hold_fits(r, NULL, object_hold(o)));
     if (o->kind->id != KIND_WORKLOAD)
         return true;
     const struct workload *w = object_as(o, workload);
@@ -66,7 +69,7 @@ bool root_object_sound(const struct root *r, const struct object *o)
         return false;
     if (!phase_holds(w->status->phase))
         return true;
-    return w->status->placement && hold_sound(r, w->status->placement);
+    return w->status->placement && root_hold_fits(r, NULL, w->status->placement);
 }
 
 /* ---- the check

@@ -104,7 +104,7 @@ static void usage_add(struct root *w, const struct placement *p, const struct as
     b->usage.memory_bytes += sign * p->memory;
     b->usage.gpu_milli += sign * a->gpuMilli * (int64_t)a->n_gpus;
     for (uint32_t i = 0; i < a->n_gpus; i++) {
-        INV(a->gpus[i] >= 0 && a->gpus[i] < 64);
+        INV(a->gpus[i] >= 0 && a->gpus[i] < LIMIT_NODE_GPUS);
         if (*a->mig) {
             mig_key(&k, a->node, a->gpus[i], a->mig);
             root_count_add(&w->mig, key_slice(&k), sign);
@@ -114,7 +114,7 @@ static void usage_add(struct root *w, const struct placement *p, const struct as
         INV(d >= 0 && d <= 1000);
         b->usage.device_milli[a->gpus[i]] = (uint16_t)d;
     }
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < LIMIT_NODE_GPUS; i++)
         rest |= b->usage.device_milli[i];
     INV(b->usage.cpu_milli >= 0 && b->usage.memory_bytes >= 0 && b->usage.gpu_milli >= 0);
     if (!rest && !b->usage.cpu_milli && !b->usage.memory_bytes && !b->usage.gpu_milli)
@@ -127,6 +127,11 @@ static void usage_add(struct root *w, const struct placement *p, const struct as
 void root_usage_add(struct root *w, const struct placement *p, const struct assignment *a)
 {
     usage_add(w, p, a, 1);
+}
+
+void root_usage_take(struct root *w, const struct placement *p, const struct assignment *a)
+{
+    usage_add(w, p, a, -1);
 }
 
 static void index_hold(struct root *w, const struct object *o, int sign)

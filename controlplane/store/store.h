@@ -8,6 +8,7 @@
 #define HANSE_CONTROLPLANE_STORE_STORE_H
 
 #include "api/base/err.h"
+#include "api/base/limits.h"
 #include "api/base/mem.h"
 #include "api/schema/schema.h"
 
@@ -95,7 +96,7 @@ bool root_collect_due(const struct root *r);
  * held. */
 struct node_usage {
     int64_t cpu_milli, memory_bytes, gpu_milli;
-    uint16_t device_milli[64];
+    uint16_t device_milli[LIMIT_NODE_GPUS];
 };
 bool root_usage(const struct root *r, const char *node, struct node_usage *ret);
 int64_t root_queue_held(const struct root *r, const char *queue,

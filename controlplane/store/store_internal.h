@@ -179,6 +179,10 @@ void root_jump(struct root *w, uint64_t rv); /* the next change is beyond it; no
 void root_bound(struct root *w);        /* lets go of old changes and request ids */
 void root_usage_add(struct root *w, const struct placement *p,
                     const struct assignment *a); /* on a scratch fork */
+void root_usage_take(struct root *w, const struct placement *p,
+                     const struct assignment *a); /* likewise: no longer held */
+/* Can `p` be held, once `own` (or NULL) is let go? Whatever somebody tells may be asked. */
+bool root_hold_fits(const struct root *r, const struct placement *own, const struct placement *p);
 int64_t root_count_of(const struct tree *t, struct slice key);
 void root_count_add(struct tree **t, struct slice key, int64_t n); /* a sum of 0 is removed */
 int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile);

@@ -304,11 +304,62 @@ static void run_pick(struct fuzz *f, struct run_cmd *c)
     text_put(c->reason, sizeof c->reason, name_pick(f));
 }
 
+/* A run that a target tells of: of a workload that is here, or of any. */
+static void adopt_pick(struct fuzz *f, struct recover_cmd *c)
+{
+    const struct object *o = root_get(f->root, KIND_WORKLOAD, c->ns, c->name);
+    const struct kind *k = kind_by_id(KIND_WORKLOAD);
+    struct workload *w = o && pick(f, 4) ? object_edit(o, f->a) : named_body(f, k, c->ns, c->name);
+
+    if (!w->status && pick(f, 8))
+        w->status = body_pick(f, &schema_workload_status, 2);
+    if (w->status && pick(f, 8))
+        place_pick(f, &w->status->placement);
+    c->epoch =
+        pick(f, 4) && o ? object_as(o, workload)->status->epoch + pick(f, 3) : number_pick(f);
+    c->try_ = pick(f, 4) ? 1 + pick(f, 3) : number_pick(f);
+    c->ended = pick(f, 3) == 0;
+    c->requeue = pick(f, 2);
+    c->exit_code = number_pick(f);
+    c->proof = (enum proof)(1 + pick(f, 8));
+    if (pick(f, 3) == 0)
+        c->checkpoint = body_pick(f, &schema_run_checkpoint, 2);
+    text_put(c->uid, sizeof c->uid, w->metadata->uid);
+    c->ops = arena_new(f->a, struct write_op);
+    *c->ops = (struct write_op){.verb = WRITE_CREATE, .kind = KIND_WORKLOAD};
+    (void)!object_make_within(k, w, LIMIT_OBJECT_MAX_BYTES, &c->ops->object, NULL);
+    c->n = c->ops->object && pick(f, 16) ? 1 : 0;
+    if (!c->n)
+        c->ops->object = object_unref(c->ops->object);
+}
+
+static void recover_pick(struct fuzz *f, struct recover_cmd *c)
+{
+    int64_t unused;
+
+    c->step = (enum recover_step)(1 + pick(f, RECOVER_SETTLE));
+    if (pick(f, 3))
+        c->step = RECOVER_ADOPT;
+    who(f, c->ns, sizeof c->ns, c->name, sizeof c->name, c->uid, sizeof c->uid, &unused);
+    if (c->step == RECOVER_BEGIN && pick(f, 3) == 0)
+        c->rv = (uint64_t)number_pick(f);
+    if (c->step == RECOVER_BEGIN && pick(f, 3) == 0)
+        text_put(c->cluster_uid, sizeof c->cluster_uid, pick(f, 2) ? "c1.1" : "c1");
+    if (c->step == RECOVER_ADOPT)
+        adopt_pick(f, c);
+    if (c->step == RECOVER_SETTLE) {
+        c->ops = arena_new(f->a, struct write_op);
+        c->n = 1;
+        *c->ops = (struct write_op){.verb = WRITE_DELETE, .kind = KIND_TARGET};
+        text_put(c->ops->name, sizeof c->ops->name, pick(f, 8) ? "fra" : name_pick(f));
+    }
+}
+
 static void command_pick(struct fuzz *f, union command *c)
 {
-    static const enum command_type types[] = {CMD_WRITE,   CMD_WRITE,   CMD_WRITE,  CMD_PLACE,
-                                              CMD_RUN,     CMD_RUN,     CMD_FACTS,  CMD_MEMBER,
-                                              CMD_REMOVE,  CMD_MIGRATE, CMD_ARCHIVE, CMD_COLLECT};
+    static const enum command_type types[] = {
+        CMD_WRITE,  CMD_WRITE,  CMD_WRITE,   CMD_PLACE,   CMD_RUN,     CMD_RUN,    CMD_FACTS,
+        CMD_MEMBER, CMD_REMOVE, CMD_MIGRATE, CMD_ARCHIVE, CMD_COLLECT, CMD_RECOVER};
     struct write_op *ops = arena_array(f->a, struct write_op, 4);
     uint32_t n = 1 + pick(f, 3);
 
@@ -343,6 +394,8 @@ static void command_pick(struct fuzz *f, union command *c)
         member_pick(f, c);
     } else if (c->head.type == CMD_MIGRATE) {
         migrate_pick(f, c);
+    } else if (c->head.type == CMD_RECOVER) {
+        recover_pick(f, &c->recover);
     } else {
         c->collect.objects = pick(f, 8) ? 1 + pick(f, 50) : (uint32_t)pick(f, 10000);
         c->collect.bytes = pick(f, 8) ? 1 + pick(f, 1 << 20) : (uint64_t)number_pick(f);

@@ -157,9 +157,10 @@ static int listed_read(const cJSON *run, struct arena *a, struct run_listed *ret
     {
         (void)snprintf(h[ret->n_holds].node, sizeof h->node, "%.255s", wire_str(w, "node"));
         h[ret->n_holds].devices = 0;
-        cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(w, "gpus")) if (
-            cJSON_IsNumber(g) && g->valueint >= 0 && g->valueint < 64)
-            h[ret->n_holds].devices |= 1ull << g->valueint;
+        cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(
+                                  w, "gpus")) if (cJSON_IsNumber(g) && g->valueint >= 0 &&
+                                                  g->valueint < LIMIT_NODE_GPUS) h[ret->n_holds]
+            .devices |= 1ull << g->valueint;
         ret->n_holds++;
     }
     return rc;

@@ -152,7 +152,7 @@ static cJSON *orphan_json(const struct site *t, const struct orphan *o)
         cJSON *h = cJSON_CreateObject(), *gpus;
         (void)cJSON_AddStringToObject(h, "node", o->holds[i].node);
         gpus = cJSON_AddArrayToObject(h, "gpus");
-        for (int d = 0; d < 64; d++)
+        for (int d = 0; d < LIMIT_NODE_GPUS; d++)
             if (o->holds[i].devices >> d & 1)
                 (void)cJSON_AddItemToArray(gpus, cJSON_CreateNumber(d));
         (void)cJSON_AddItemToArray(holds, h);

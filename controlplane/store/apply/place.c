@@ -36,9 +36,9 @@ static int check_worker(struct txn *t, const struct place *x, const struct assig
         return PLACE_ERR(t, "worker %lld gets %lld/1000 of each GPU", (long long)a->rank,
                          (long long)a->gpuMilli);
     for (uint32_t i = 0; i < a->n_gpus; i++) {
-        if (a->gpus[i] < 0 || a->gpus[i] >= 64)
-            return PLACE_ERR(t, "node %s: device %lld: devices 0 to 63 can be placed", a->node,
-                             (long long)a->gpus[i]);
+        if (a->gpus[i] < 0 || a->gpus[i] >= LIMIT_NODE_GPUS)
+            return PLACE_ERR(t, "node %s: device %lld: devices 0 to %d can be placed", a->node,
+                             (long long)a->gpus[i], LIMIT_NODE_GPUS - 1);
         for (uint32_t j = 0; j < i; j++)
             if (a->gpus[i] == a->gpus[j])
                 return PLACE_ERR(t, "worker %lld gets device %lld twice", (long long)a->rank,

@@ -11,6 +11,11 @@
 
 #include <stdio.h>
 
+/* What a target tells may be anything. */
+#define EPOCH_MAX ((int64_t)1 << 53)
+#define ENDS_MAX 16              /* of a Workload's history */
+#define RV_STEP_MAX (1ull << 53) /* that one BEGIN goes on by, at most */
+
 bool workload_unsettled(const struct root *r, const struct workload_status *s)
 {
     return r->recovering && s->epochFloor > s->epoch;
@@ -28,6 +33,9 @@ static int recover_begin(struct txn *t, const struct recover_cmd *c)
                        w->cluster_uid, c->cluster_uid);
     if (c->rv && c->rv <= w->rv)
         return err_set(t->err, E_STALE, "resourceVersion %llu has been given already",
+                       (unsigned long long)c->rv);
+    if (c->rv > w->rv && c->rv - w->rv > RV_STEP_MAX)
+        return err_set(t->err, E_INVALID, "resourceVersion %llu is out of reach",
                        (unsigned long long)c->rv);
     t->res->unchanged = w->recovering && !*c->cluster_uid && !c->rv;
     if (*c->cluster_uid)
@@ -83,10 +91,15 @@ static int adopt_check(struct txn *t, struct adoption *x)
 {
     const struct recover_cmd *c = x->c;
     const struct meta *m = x->told->meta;
+
+    if (!object_as(x->told, workload)->spec || !*m->name || strlen(m->name) > 253 ||
+        strlen(m->namespace_) > 63 || strlen(m->uid) > 64)
+        return err_set(t->err, E_INVALID, "what is kept of the run is not a whole Workload");
     const struct object *named = root_get(t->w, KIND_WORKLOAD, m->namespace_, m->name);
     const struct object *ns = root_get(t->w, KIND_NAMESPACE, "", m->namespace_);
 
-    if (c->epoch < 1 || c->try_ < 1 || !x->ts || !x->ts->placement)
+    if (c->epoch < 1 || c->epoch > EPOCH_MAX || c->try_ < 1 || c->try_ > EPOCH_MAX || !x->ts ||
+        !x->ts->placement)
         return err_set(t->err, E_INVALID, "what is kept of the run says not where it is");
     if (!x->o && named)
         return err_set(t->err, E_EXISTS,
@@ -113,21 +126,23 @@ static int adopt_room(struct txn *t, const struct adoption *x)
 {
     const struct placement *p = x->ts->placement, *own = x->o ? object_hold(x->o) : NULL;
 
+    if (root_hold_fits(t->w, own, p))
+        return 0;
     for (uint32_t i = 0; i < p->n_assignments; i++) {
         const struct assignment *a = &p->assignments[i];
         struct node_usage now = {0};
-        bool here = false;
-        (void)root_usage(t->w, a->node, &now);
-        for (uint32_t k = 0; own && k < own->n_assignments; k++)
-            here |= !strcmp(own->assignments[k].node, a->node);
-        for (uint32_t g = 0; g < a->n_gpus && !here; g++)
-            if (a->gpus[g] < 0 || a->gpus[g] >= 64 ||
-                now.device_milli[a->gpus[g]] + a->gpuMilli > 1000)
+
+        if (strlen(a->node) > 253 || !root_usage(t->w, a->node, &now))
+            continue;
+        for (uint32_t g = 0; g < a->n_gpus; g++)
+            if (a->gpus[g] >= 0 && a->gpus[g] < LIMIT_NODE_GPUS &&
+                a->gpuMilli > 1000 - now.device_milli[a->gpus[g]])
                 return err_set(t->err, E_PLACE,
                                "node %s: GPU %lld is held by a workload of this state", a->node,
                                (long long)a->gpus[g]);
     }
-    return 0;
+    return err_set(t->err, E_PLACE,
+                   "what is kept of the run says that it holds what cannot be held: end it");
 }
 
 /* The document as it was sent becomes the Workload: what it names that is not here any more goes. */
@@ -150,6 +165,12 @@ static void adopt_new(struct txn *t, struct adoption *x)
     x->s->nominated = NULL;
     x->s->spent = NULL;
     x->s->n_conditions = 0;
+    if (x->s->n_ends > ENDS_MAX) {
+        x->s->ends += x->s->n_ends - ENDS_MAX;
+        x->s->n_ends = ENDS_MAX;
+    }
+    if (x->s->retries < 0 || x->s->retries > EPOCH_MAX)
+        x->s->retries = 0;
     x->s->checkpoint = NULL; /* it is catalogued once the Workload is there */
 }
 
@@ -183,8 +204,8 @@ static void adopt_ended(struct txn *t, struct adoption *x)
     struct workload_status *s = x->s;
     const struct run_spec *run = x->w->spec->run;
     bool failed = c->exit_code || c->term_signal;
-    struct run_end *e = arena_array(t->a, struct run_end, 17);
-    uint32_t keep = s->n_ends < 16 ? s->n_ends : 15;
+    struct run_end *e = arena_array(t->a, struct run_end, ENDS_MAX + 1);
+    uint32_t keep = s->n_ends < ENDS_MAX ? s->n_ends : ENDS_MAX - 1;
 
     if (keep)
         memcpy(e, s->ends + (s->n_ends - keep), keep * sizeof *e);

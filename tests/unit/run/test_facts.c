@@ -232,6 +232,39 @@ static void test_an_interrupted_listing_takes_nothing_away(void **state)
     assert_int_equal(cpu_of(x, 4999), 1000);
 }
 
+/* Of 65 to 256 GPUs, which the schema knows and no place can hold: never offered, and why is told.
+ */
+static void test_a_node_of_too_many_gpus(void **state)
+{
+    struct world *x = *state;
+
+    for (unsigned n = 64; n <= 256; n += 64) {
+        AUTO_ARENA a = arena_create(0);
+        struct node *v = arena_new(a, struct node);
+        char name[32];
+
+        (void)snprintf(name, sizeof name, "fra.gpus%u", n);
+        v->metadata = arena_new(a, struct meta);
+        v->metadata->name = name;
+        v->spec = arena_new(a, struct node_spec);
+        v->spec->target = "fra";
+        v->spec->gpus = arena_array(a, struct gpu, n);
+        v->spec->n_gpus = n;
+        for (unsigned i = 0; i < n; i++)
+            v->spec->gpus[i] = (struct gpu){
+                .index = (int64_t)n - 1 - i, .class_ = "h100", .model = "", .uuid = ""};
+        site_nodes(&x->site, v, 1, false);
+        answer(x, 0);
+        const struct object *o = root_get(x->kit.root, KIND_NODE, "", name);
+        assert_non_null(o);
+        assert_int_equal(object_as(o, node)->spec->n_gpus, n > 64 ? 0 : 64);
+        assert_int_equal(object_as(o, node)->status->health,
+                         n > 64 ? HEALTH_NOT_READY : HEALTH_READY);
+        assert_int_equal(strstr(object_as(o, node)->status->reason, "from 0 to 63") != NULL,
+                         n > 64);
+    }
+}
+
 static void test_an_empty_listing(void **state)
 {
     struct world *x = *state;
@@ -252,6 +285,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_listing_in_pages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_interrupted_listing_takes_nothing_away, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_a_node_of_too_many_gpus, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_empty_listing, setup, teardown)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
