@@ -424,7 +424,13 @@ bool causes_replace(struct brain *b, const struct object *workload);
  * it, in queue order. */
 #define CYCLE_ROOM 96 /* of those who wait for room: more than may have been looked at in vain */
 bool preempt_waits(const struct cycle_item *it); /* for room that others hold */
-void preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n);
+struct preempt_walk { /* zeroed: from the first on */
+    size_t at;
+    unsigned looks;
+};
+/* At most one plan each time, for a plan is as much as a slice may take. False: it is over. */
+bool preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n,
+                   struct preempt_walk *walk);
 void preempt_nominee(struct brain *b, const struct object *workload); /* as the root now has it */
 void preempt_tick(struct brain *b);
 void preempt_reset(struct brain *b);

@@ -54,6 +54,8 @@ struct cycle {
     struct positions positions;
     struct cycle_item room[CYCLE_ROOM]; /* who waits for room, in order; references */
     size_t n_room;
+    bool over; /* all had their turn; plans of preemption are made, each in a slice of its own */
+    struct preempt_walk plans;
 };
 
 static void slice(void *arg);
@@ -320,21 +322,13 @@ void cycle_drop(struct brain *b)
     mem_free(c);
 }
 
-static void cycle_over(struct cycle *c, bool whole)
+static void cycle_end(struct cycle *c)
 {
     struct brain *b = c->brain;
     int64_t deadline = c->deadline_ms;
-
-    b->cycle_last_ms = loop_now_ms(b->loop) - c->began_ms;
     bool by_time = c->by_time || c->positions.put_off;
 
-    if (c->placed >= CYCLE_MAX_PLACED) {
-        b->cycle_wanted = true;
-    } else {
-        resume_note(c, !whole);
-        by_time |= !whole;
-        preempt_cycle(b, c->room, c->n_room);
-    }
+    b->cycle_last_ms = loop_now_ms(b->loop) - c->began_ms;
     cycle_drop(b);
     /* Waits, windows and prices open by time: looked at again while something waits for them. */
     if (by_time || (b->cycle_wanted && b->cycle_in_flight == 0)) {
@@ -343,6 +337,28 @@ static void cycle_over(struct cycle *c, bool whole)
         int64_t left = deadline - core_time_ms(b->cfg.core) + 1;
         timer_start(&b->cycle_timer, left < 1 ? 1 : left < 3600000 ? (uint64_t)left : 3600000);
     }
+}
+
+/* False: there is nothing left to do in it. */
+static bool plans_make(struct cycle *c)
+{
+    if (preempt_cycle(c->brain, c->room, c->n_room, &c->plans))
+        return true;
+    cycle_end(c);
+    return false;
+}
+
+static bool cycle_over(struct cycle *c, bool whole)
+{
+    if (c->placed >= CYCLE_MAX_PLACED) {
+        c->brain->cycle_wanted = true;
+        cycle_end(c);
+        return false;
+    }
+    resume_note(c, !whole);
+    c->by_time |= !whole;
+    c->over = true;
+    return c->n_room || plans_make(c);
 }
 
 static void slice_post(struct brain *b)
@@ -360,17 +376,12 @@ static bool turns_take(struct cycle *c, uint64_t until_ms)
     unsigned long rows = c->rows + SLICE_ROWS;
 
     do {
-        if (c->placed >= CYCLE_MAX_PLACED || used_up(c, false)) {
-            cycle_over(c, false);
-            return false;
-        }
+        if (c->placed >= CYCLE_MAX_PLACED || used_up(c, false))
+            return cycle_over(c, false);
         if (!c->tail && used_up(c, true))
             tail_begin(c);
-        if (!turn(c)) {
-            if (b->cycle)
-                cycle_over(c, true);
-            return false;
-        }
+        if (!turn(c))
+            return b->cycle && cycle_over(c, true);
     } while (c->looks < looks && c->rows < rows && loop_now_ms(b->loop) < until_ms);
     return true;
 }
@@ -379,7 +390,7 @@ static void slice_run(struct brain *b)
 {
     uint64_t from = loop_now_ms(b->loop), cpu_ns = loop_computed_ns(b->loop);
 
-    if (turns_take(b->cycle, from + SLICE_MS))
+    if (b->cycle->over ? plans_make(b->cycle) : turns_take(b->cycle, from + SLICE_MS))
         slice_post(b);
     durations_add(&b->slices, (loop_now_ms(b->loop) - from) * 1000000);
     durations_add(&b->slices_cpu, loop_computed_ns(b->loop) - cpu_ns);

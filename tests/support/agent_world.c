@@ -207,9 +207,11 @@ static void on_observed(void *arg, const struct observation *o)
 
 static void on_reach(void *arg, bool reachable, const char *session, const char *why)
 {
+    struct agent_side *x = arg;
+
     (void)session;
-    (void)why;
-    ((struct agent_side *)arg)->reachable = reachable;
+    x->reachable = reachable;
+    x->silences += !reachable && why && strstr(why, "no heartbeat") != NULL;
 }
 
 static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)

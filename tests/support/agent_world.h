@@ -33,6 +33,7 @@ struct agent_side {
     bool reachable, refuse; /* refuse: sessions are turned away */
     char memory[64];        /* whose state folder speaks for it */
     char rival[512];        /* why a second one was turned away */
+    unsigned silences;      /* how often it was taken for silent */
     size_t nodes;           /* that it told last, and the first of them */
     char node_name[128];
     char processes[16]; /* what holds its runs together, as its first node tells */

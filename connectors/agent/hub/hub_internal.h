@@ -8,6 +8,9 @@
 #include "connectors/agent/wire.h"
 
 #define HUB_SILENCE_MS 5000 /* five missed beats: the session is over, and a new one may come */
+/* Turns of the loop between that and judging it: all that was in the sockets by then has been read,
+ * so that what our own stall hid is not the agent's silence. */
+#define HUB_LAST_LOOKS 3
 
 #define HUB_NODES_MAX 5000                       /* of one target */
 #define HUB_NODES_BYTES_MAX ((size_t)96 << 20) /* of them, as they are kept until the last page */
@@ -30,6 +33,7 @@ struct hub_session { /* one agent that has dialed in: the one that is taken, or 
     struct stream *stream;
     struct frame_reader reader;
     uint64_t heard_ms, asked_ms; /* asked: its HELLO came */
+    unsigned looks; /* whether it is silent, since it was heard */
     struct timer look;
     struct hub_beat { /* the agent's clock in its last beats, and ours when they came; [0] is the
                          newest */

@@ -245,6 +245,7 @@ static int session_frame(const struct frame *f, void *arg)
     cJSON *j = NULL;
 
     x->heard_ms = loop_now_ms(h->base.env.loop);
+    x->looks = 0;
     if (h->session == x && (f->type == AF_DATA || f->type == AF_END)) {
         hub_stream_frame(h, f);
         return h->session != x;
@@ -306,6 +307,10 @@ static void session_look(void *arg)
     uint64_t now = loop_now_ms(h->base.env.loop);
     uint64_t limit = x->asked_ms ? HUB_SILENCE_MS : HELLO_TIMEOUT_MS;
 
+    if (now - x->heard_ms >= limit && x->looks++ < HUB_LAST_LOOKS) {
+        timer_start(&x->look, 0); /* what came in while this loop stood still is read first */
+        return;
+    }
     if (now - x->heard_ms >= limit) {
         stream_abort(x->stream, x->asked_ms ? "no heartbeat for 5 s" : "no greeting for 10 s");
         return;

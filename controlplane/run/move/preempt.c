@@ -158,25 +158,28 @@ bool preempt_waits(const struct cycle_item *it)
            !object_as(it->workload, workload)->status->nominated && waits_for_room(it->decision);
 }
 
-void preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n)
+bool preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n,
+                   struct preempt_walk *walk)
 {
     struct preempts *p = &b->preempts;
     uint64_t now = loop_now_ms(b->loop);
-    unsigned looks = 0;
 
     p->waiting = false;
     if (b->frozen || !b->pool || root_feature_level(b->root) < FEATURE_MOVES)
-        return;
+        return false;
     p->waiting = n > 0;
-    for (size_t i = 0; i < n && !p->planning && looks < LOOKS_PER_CYCLE; i++) {
-        const struct object *w = root_workload_by_uid(b->root, waiting[i].workload->meta->uid);
+    while (walk->at < n && !p->planning && walk->looks < LOOKS_PER_CYCLE) {
+        const struct cycle_item *it = &waiting[walk->at++];
+        const struct object *w = root_workload_by_uid(b->root, it->workload->meta->uid);
         if (!w || !workload_queued(w) || object_as(w, workload)->status->nominated ||
             in_vain(p, w->meta->uid, now))
             continue;
-        looks++;
-        if (!look(b, w, waiting[i].position))
+        walk->looks++;
+        if (!look(b, w, it->position))
             vain_add(p, w->meta->uid, now);
+        return true;
     }
+    return false;
 }
 
 /* ---- nominations

@@ -47,6 +47,10 @@ class Hanse(Moves):
         text = answer.read()
         return answer.status, json.loads(text) if text else None
 
+    def reconnect(self):
+        """This thread's connection is not what it was; the next call makes a new one."""
+        self.local.connection = None
+
     def make(self, name, spec, **meta):
         status, answer = self.call("POST", WORKLOADS, document("Workload", name, spec, **meta))
         if status != 201:

@@ -188,6 +188,50 @@ static void a_foreign_certificate_is_refused(void **state)
     agent_begin(0);
 }
 
+static bool is_open(void *arg)
+{
+    return ((struct agent_side *)arg)->reachable;
+}
+
+static bool is_silent(void *arg)
+{
+    return ((struct agent_side *)arg)->silences > 0;
+}
+
+static void stands_still(void *arg)
+{
+    uint64_t until = loop_now_ms(A.loop) + 6000;
+
+    (void)arg;
+    while (loop_now_ms(A.loop) < until) {
+    }
+}
+
+static void was_due(void *arg)
+{
+    (void)arg;
+}
+
+/* The server's own loop stands still for longer than an agent may be silent, and a timer was due
+ * before the first beat came: the beats are heard before the agent is judged. */
+static void our_own_standstill_is_not_its_silence(void **state)
+{
+    struct timer due;
+
+    (void)state;
+    timer_init(&due, A.loop, was_due, NULL);
+    A.side[0].silences = 0;
+    timer_start(&due, 50);
+    loop_post(A.loop, stands_still, NULL);
+    agent_pass(500);
+    assert_true(agent_until(is_open, &A.side[0], PATIENCE_MS));
+    assert_int_equal(A.side[0].silences, 0);
+    assert_int_equal(kill(A.side[0].agent, SIGSTOP), 0); /* and what is silent is told */
+    assert_true(agent_until(is_silent, &A.side[0], PATIENCE_MS));
+    assert_int_equal(kill(A.side[0].agent, SIGCONT), 0);
+    assert_true(agent_until(is_open, &A.side[0], PATIENCE_MS));
+}
+
 int main(int argc, char **argv)
 {
     int rc = agent_world_main(argc, argv);
@@ -202,6 +246,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_longest_key_is_one),
         cmocka_unit_test(more_runs_than_a_hello_holds_are_all_told),
         cmocka_unit_test(a_foreign_certificate_is_refused),
+        cmocka_unit_test(our_own_standstill_is_not_its_silence),
     };
     return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
 }
