@@ -95,6 +95,7 @@ static bool affordable(struct core *c, struct proposal *p, uint64_t *cost)
 static void gather(struct core *c, struct buf *b, struct list *batch)
 {
     uint64_t cost, all = 0;
+    unsigned n = 0;
 
     struct entry_head head = {
         .number = root_number(c->root) + 1,
@@ -115,10 +116,13 @@ static void gather(struct core *c, struct buf *b, struct list *batch)
         }
         if (!affordable(c, p, &cost))
             continue;
+        if (n == LIMIT_ENTRY_COMMANDS_MAX)
+            break;
         if (!list_empty(batch) && (b->n + p->n + ENTRY_ROOM / 8 > LIMIT_ENTRY_MAX_BYTES ||
                                    all + cost > LIMIT_ENTRY_COST_BYTES))
             break;
         all += cost;
+        n++;
         entry_add(b, slice_make(p->command, p->n));
         proposal_place(p, PLACE_NONE);
         list_push(batch, &p->link);

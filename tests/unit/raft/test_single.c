@@ -175,11 +175,13 @@ static void test_many_at_once_share_entries(void **state)
     rig_destroy(&r);
 }
 
+/* And an entry is applied in one turn of the core loop: it has no more commands than fit one. */
 static void test_limits(void **state)
 {
     enum { N = LIMIT_PROPOSALS_MAX + 50 };
     static struct rig_call calls[N];
     struct rig r;
+    struct root *root;
     int limited = 0;
 
     (void)state;
@@ -197,6 +199,9 @@ static void test_limits(void **state)
         limited += calls[i].code == E_LIMIT;
     }
     assert_true(limited >= 50 && limited < 60);
+    root = core_root(r.m[1].core);
+    assert_true(root_number(root) >= (uint64_t)(N - limited) / LIMIT_ENTRY_COMMANDS_MAX);
+    (void)root_unref(root);
     rig_destroy(&r);
 }
 
