@@ -93,6 +93,11 @@ struct run_order {
      */
     const char *resume_path, *resume_digest;
     int64_t resume_epoch, resume_step; /* of it; 0 and -1: there is none */
+    int64_t resume_ranks;              /* workers that saved it; 0 = not known */
+    /* Its program can resume with another number of workers than saved: each gets what all of them
+     * saved. Else what it resumes from must have as many ranks as placement has workers. */
+    bool reshard;
+    int64_t look_workers; /* of look_epoch; 0 = not known */
     /* Of stage() alone: 0, or it looks into checkpoint_dir instead, for what is newer than the
      * above, of this epoch or an earlier one. All runs of these are proved ended. */
     int64_t look_epoch;

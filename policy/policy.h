@@ -244,6 +244,10 @@ int policy_start_estimate(const struct pool *p, const struct place_request *rq, 
  * room. */
 void policy_decision_hint(struct decision_spec *d, const char **hints, uint32_t n);
 
+/* How many workers it must be placed with, to go on from its checkpoint: as many as saved it, or as
+ * run now and will save; 0: any number that its spec allows, for want of a checkpoint, or since its
+ * program can resume with another number (spec.checkpoint.reshard). */
+int64_t policy_resume_ranks(const struct workload *w);
 /* Up to when work is in a checkpoint: what came later would be lost. */
 static inline int64_t checkpoint_saved_at(const struct run_checkpoint *c)
 {

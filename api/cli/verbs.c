@@ -66,6 +66,7 @@ static const struct option submit_options[] = {
     {"grace", 0, "TIME", "time to save in, once it is asked to stop"},
     {"keep", 0, "N", "checkpoints kept"},
     {"required", 0, NULL, "a stop without a checkpoint is a failure"},
+    {"reshard", 0, NULL, "its program can resume with another number of workers than saved"},
     {"partition", 0, "MODE", "target out of reach: wait, replaceAfter=TIME or stopAfter=TIME"},
     {"dry-run", 0, NULL, "print the Workload, submit nothing"},
     {"wait", 0, NULL, "until it has ended; exit 1 when it failed"},

@@ -11,7 +11,7 @@
 enum agent_frame {
     /* session */
     AF_HELLO = 1,    /* agent: target, version, session, bootId, stateId, instance, cluster, at,
-                        inventory, runs[] */
+                        reshards, inventory, runs[] */
     AF_WELCOME = 2,  /* server: cluster */
     AF_REDIRECT = 3, /* server: address of the leader; it closes then */
     AF_REFUSED = 4,  /* server: text; it closes then */
@@ -32,7 +32,9 @@ enum agent_frame {
     AF_OBSERVED = 28, /* agent: an observation, unasked */
     AF_CLAIM = 30,    /* key, cluster: it belongs to that one now */
     AF_DOCUMENT = 31, /* key: RESULT has the Workload as it was sent, as JSON text */
-    AF_STAGE = 29,    /* key, resumePath, resumeDigest, world: can it be resumed from here? */
+    AF_STAGE =
+        29, /* key, resumePath, resumeDigest, world (0 = any), reshard: can it be resumed
+               from here? Or checkpointBase, lookEpoch, lookWorkers, resume…: what is newer? */
     /* streams; id is the stream's */
     AF_LOGS = 40,  /* key, rank, follow, tail */
     AF_EXEC = 41,  /* key, rank, argv[], stdin */

@@ -5,7 +5,8 @@
  * Nothing in here trusts a file: names stay below their folder, links are not followed, sizes and
  * digests are read back. A checkpoint that does not hold is refused with E_CHECKPOINT, and
  * err->field is its reason: CheckpointMissing, CheckpointTorn, CheckpointAltered,
- * CheckpointForeign. Any other error says that the store could not be asked: it is no verdict.
+ * CheckpointForeign; or CheckpointRanks: it may hold, but was saved by another number of ranks. Any
+ * other error says that the store could not be asked: it is no verdict.
  *
  * All functions that take a path read or write files of any size: they block, and are called on the
  * thread pool (loop_work) or in a program of their own. They share nothing but their arguments. */
@@ -32,6 +33,7 @@
 #define CHECKPOINT_PATH_MAX 1024 /* of a cut: what travels in an observation */
 #define CHECKPOINT_KEEP_MIN 2
 #define CHECKPOINT_UNREACHABLE "StoreUnreachable"
+#define CHECKPOINT_OTHER_RANKS "CheckpointRanks"
 
 /* ---- where they are (store/) ---- */
 /* Strings are borrowed for the call; NULL stands for "". */
@@ -168,13 +170,17 @@ struct checkpoint_want {
     const char *proofs_dir;
     bool write_proofs;
     bool cut_only; /* the cut itself and whose it is, none of its files */
+    /* With rank -1: this folder is made anew, and in it one for each rank, 0, 1, 2, …, with exactly
+     * what its manifest says: what a program sees that resumes with another number of ranks.
+     * NULL: none. */
+    const char *view;
 };
 struct checkpoint_found {
     int64_t epoch, step, bytes, ranks;  /* of the whole cut */
     int64_t written_ms;                 /* UTC: when the cut was written */
     char path[CHECKPOINT_PATH_MAX];     /* of the cut */
     char digest[CHECKPOINT_DIGEST_MAX]; /* of the cut */
-    char dir[CHECKPOINT_PATH_MAX + 64]; /* of the rank: HANSE_RESUME_DIR; "" for all */
+    char dir[CHECKPOINT_PATH_MAX + 64]; /* of the rank: HANSE_RESUME_DIR; for all: view, or "" */
 };
 int checkpoint_verify(const struct checkpoint_want *w, struct checkpoint_progress *p,
                       struct checkpoint_found *ret, struct err *err) MUST_CHECK;
@@ -185,6 +191,7 @@ struct checkpoint_search {
     int64_t epoch; /* no later one. Its runs are proved ended: nobody writes there any more */
     int64_t known_epoch, known_step; /* only what is newer than this; 0 and -1: whatever there is */
     int64_t world;                   /* 0 = any */
+    int64_t workers;                 /* that epoch had: its seals become a cut; 0 = not known */
     const char *proofs;              /* proofs are left below it, by the cut's digest; NULL: none */
 };
 /* The newest cut that verifies as a whole; one that does not is passed over for the next older, and

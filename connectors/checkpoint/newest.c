@@ -27,11 +27,11 @@ static void gather_left(const struct checkpoint_search *q)
                                         .workload = q->workload,
                                         .resume_path = "",
                                         .epoch = q->epoch,
-                                        .world = q->world,
+                                        .world = q->workers,
                                         .keep = CHECKPOINT_NUMBER_MAX};
     struct err err;
 
-    if (q->world > 0 && q->world <= CHECKPOINT_RANKS_MAX)
+    if (q->workers > 0 && q->workers <= CHECKPOINT_RANKS_MAX)
         (void)!checkpoint_cut_gather(&g, false, &err);
 }
 

@@ -301,21 +301,29 @@ static int view_file(int dir, int view, const char *name, int64_t bytes, struct 
     return rc;
 }
 
-static int view_make(int dir, const char *path, const struct checkpoint_manifest *m,
-                     struct err *err)
+/* Nothing is left of what was there. */
+static int view_clear(const char *path, struct err *err)
 {
     const char *name = strrchr(path, '/') + 1;
     char parent[CHECKPOINT_PATH_MAX + 64];
-    int view = -1, above = -1;
+    int above = -1;
 
     (void)snprintf(parent, sizeof parent, "%.*s", (int)(name - path - 1), path);
     int rc = sealfs_dir_make(parent, err);
     if (rc == 0)
         rc = sealfs_dir_open(parent, &above, err);
-    if (rc < 0)
-        return rc;
-    rc = sealfs_remove(above, name, err);
+    if (rc == 0)
+        rc = sealfs_remove(above, name, err);
     sealfs_close(above);
+    return rc;
+}
+
+static int view_make(int dir, const char *path, const struct checkpoint_manifest *m,
+                     struct err *err)
+{
+    int view = -1;
+    int rc = view_clear(path, err);
+
     if (rc == 0)
         rc = sealfs_dir_make(path, err);
     if (rc == 0)
@@ -345,19 +353,20 @@ static int is_longer(int dir, const struct checkpoint_manifest *m, bool *ret, st
     return 0;
 }
 
-int checkpoint_exact(const char *path, const char *view, char ret[CHECKPOINT_PATH_MAX + 64],
-                     struct err *err)
+/* all: a view is made in any case. */
+static int exact(const char *path, const char *view, bool all, char ret[CHECKPOINT_PATH_MAX + 64],
+                 struct err *err)
 {
     struct checkpoint_manifest m;
     AUTO_ARENA a = arena_create(0);
-    bool longer = false;
+    bool longer = all;
     int dir = -1;
     int rc = sealfs_dir_open(path, &dir, err);
 
     if (rc < 0)
         return rc;
     rc = verify_manifest(path, dir, "", a, &m, err);
-    if (rc == 0)
+    if (rc == 0 && !all)
         rc = is_longer(dir, &m, &longer, err);
     if (rc == 0 && longer)
         rc = view_make(dir, view, &m, err);
@@ -365,6 +374,20 @@ int checkpoint_exact(const char *path, const char *view, char ret[CHECKPOINT_PAT
     if (rc == 0)
         (void)snprintf(ret, CHECKPOINT_PATH_MAX + 64, "%s", longer ? view : path);
     return rc;
+}
+
+int checkpoint_exact(const char *path, const char *view, char ret[CHECKPOINT_PATH_MAX + 64],
+                     struct err *err)
+{
+    return exact(path, view, false, ret, err);
+}
+
+static int views_add(const char *path, int64_t rank, const char *dir, struct err *err)
+{
+    char view[CHECKPOINT_PATH_MAX + 64], seen[CHECKPOINT_PATH_MAX + 64];
+
+    (void)snprintf(view, sizeof view, "%.1000s/%lld", path, (long long)rank);
+    return exact(dir, view, true, seen, err);
 }
 
 /* ---- the cut ---- */
@@ -460,9 +483,10 @@ static int cut_is_ours(const struct checkpoint_want *w, const struct checkpoint_
                          "%.250s belongs to workload %.64s, not to %.64s", w->path, c->workload,
                          w->workload);
     if (w->world && (size_t)w->world != c->n_ranks)
-        return err_field(err, E_CHECKPOINT, FOREIGN,
-                         "%.250s holds %zu ranks, the workload has %lld: it can only be resumed "
-                         "with as many",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_OTHER_RANKS,
+                         "%.250s was saved by %zu ranks, there are %lld now: start as many, or say "
+                         "that the program can resume with another number "
+                         "(spec.checkpoint.reshard, hanse run --reshard)",
                          w->path, c->n_ranks, (long long)w->world);
     if (w->rank >= (int64_t)c->n_ranks)
         return err_field(err, E_CHECKPOINT, FOREIGN, "%.250s holds no rank %lld", w->path,
@@ -557,9 +581,15 @@ static int verify_cut(struct store *store, const struct checkpoint_want *w, cons
         rc = cut_is_ours(w, &c, err);
     if (rc == 0 && !w->cut_only && !*store_local(store))
         rc = err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine", w->path);
-    for (size_t i = 0; rc == 0 && i < c.n_ranks && !w->cut_only; i++)
-        if (w->rank < 0 || w->rank == c.ranks[i].rank)
-            rc = verify_rank(store, w, at, p, &c.ranks[i], dir, err);
+    if (rc == 0 && w->view)
+        rc = view_clear(w->view, err);
+    for (size_t i = 0; rc == 0 && i < c.n_ranks && !w->cut_only; i++) {
+        if (w->rank >= 0 && w->rank != c.ranks[i].rank)
+            continue;
+        rc = verify_rank(store, w, at, p, &c.ranks[i], dir, err);
+        if (rc == 0 && w->view)
+            rc = views_add(w->view, c.ranks[i].rank, dir, err);
+    }
     if (rc < 0)
         return rc;
     found.epoch = c.epoch;
@@ -568,6 +598,8 @@ static int verify_cut(struct store *store, const struct checkpoint_want *w, cons
     found.ranks = (int64_t)c.n_ranks;
     if (w->rank >= 0 && !w->cut_only)
         memcpy(found.dir, dir, sizeof dir);
+    else if (w->view)
+        (void)snprintf(found.dir, sizeof found.dir, "%s", w->view);
     *ret = found;
     return 0;
 }

@@ -57,22 +57,27 @@ static int resume_from(struct keeper *k, const char *path, const char *digest, s
     char view[CHECKPOINT_PATH_MAX + 64], seen[CHECKPOINT_PATH_MAX + 64];
     const char *here = checkpoint_store_is_remote(c->base) ? c->scratch : c->base;
 
+    (void)snprintf(view, sizeof view, "%.1000s/e%lld/%lld.resume", here, (long long)k->epoch,
+                   (long long)c->rank);
     if (c->resume_scratch && *c->resume_scratch)
         want.at.scratch = c->resume_scratch;
+    if (c->reshard) { /* whatever their number: all of them */
+        want.world = 0;
+        want.rank = -1;
+        want.view = view;
+    }
     int rc = checkpoint_verify(&want, &k->progress, &k->job_found, err);
 
     if (rc < 0)
         return rc;
-    (void)snprintf(view, sizeof view, "%.1000s/e%lld/%lld.resume", here, (long long)k->epoch,
-                   (long long)c->rank);
-    rc = checkpoint_exact(k->job_found.dir, view, seen, err);
-    if (rc == 0)
+    if (!c->reshard && (rc = checkpoint_exact(k->job_found.dir, view, seen, err)) == 0)
         memcpy(k->job_found.dir, seen, sizeof seen);
     (void)snprintf(k->resumed, sizeof k->resumed, "%s", path);
     return rc;
 }
 
-/* Newest first; what does not hold is said, and the one before is tried. */
+/* Newest first; what does not hold is said, and the one before is tried. One that holds, but for
+ * another number of ranks, is not passed over: that would lose what it has. */
 static int resume_from_latest(struct keeper *k, struct err *err)
 {
     int64_t epoch = INT64_MAX - 1, number = INT64_MAX;
@@ -88,8 +93,8 @@ static int resume_from_latest(struct keeper *k, struct err *err)
         if (rc < 0)
             return rc;
         rc = resume_from(k, path, "", &why);
-        if (rc != E_CHECKPOINT)
-            return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+        if (rc != E_CHECKPOINT || strcmp(why.field, CHECKPOINT_OTHER_RANKS) == 0)
+            return rc < 0 ? err_field(err, rc, why.field, "%s", why.text) : 0;
         log_err(LOG_WARN, "run.checkpoint_refused", &why);
     }
 }
@@ -304,4 +309,8 @@ const char *keeper_dir(const struct keeper *k)
 const char *keeper_resume(const struct keeper *k)
 {
     return k->resume.dir;
+}
+int64_t keeper_resume_ranks(const struct keeper *k)
+{
+    return k->resume.ranks;
 }

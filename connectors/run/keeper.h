@@ -34,7 +34,8 @@ const struct err *keeper_why(const struct keeper *k); /* FAILED */
 const struct err *
 keeper_unsealed(const struct keeper *k); /* of the manifest that is there now; code 0 = fine */
 const struct checkpoint_sealed *keeper_newest(const struct keeper *k);
-const char *keeper_dir(const struct keeper *k);    /* HANSE_CHECKPOINT_DIR */
-const char *keeper_resume(const struct keeper *k); /* HANSE_RESUME_DIR, or "" */
+const char *keeper_dir(const struct keeper *k);      /* HANSE_CHECKPOINT_DIR */
+const char *keeper_resume(const struct keeper *k);   /* HANSE_RESUME_DIR, or "" */
+int64_t keeper_resume_ranks(const struct keeper *k); /* HANSE_RESUME_RANKS */
 
 #endif

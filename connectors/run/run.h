@@ -78,6 +78,7 @@ struct run_checkpoints {
     const char *proofs_dir; /* what the agent has verified already; "" = nothing */
     bool own_cuts;          /* nobody else gathers the ranks' seals */
     bool wait_go;           /* a gang starts together: only when all its ranks can */
+    bool reshard; /* its program resumes from what any number of ranks saved, and sees all */
 };
 
 /* ---- the shim on any loop

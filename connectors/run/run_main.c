@@ -15,7 +15,7 @@ struct args {
     const char *processes; /* NULL: the group if there is one */
     const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch;
     uint64_t lease_ms, from_ms, grace_ms, parent, id, epoch, rank, world, keep;
-    bool enter, help, wait_go, proved;
+    bool enter, help, wait_go, reshard, proved;
     enum run_processes held;
     const char *const *cmd;
     const char *const *store_env; /* NULL: the agent has given none */
@@ -64,6 +64,8 @@ static const char usage[] =
     "When\n"
     "                         it does not hold, COMMAND is not started: exit status 126\n"
     "  --resume-digest D      sha256:... that the cut must have\n"
+    "  --reshard              COMMAND can resume from what another number of ranks saved: its\n"
+    "                         HANSE_RESUME_DIR has a folder for each of them, 0, 1, ...\n"
     "\n"
     "Used by hanse agent:\n"
     "  --dir FOLDER     where end.json is written once every process is gone\n"
@@ -131,6 +133,7 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
                    {"--resume-digest", &a->digest, NULL, NULL},
                    {"--resume-proofs", &a->proofs, NULL, NULL},
                    {"--wait-go", NULL, NULL, &a->wait_go},
+                   {"--reshard", NULL, NULL, &a->reshard},
                    {"--help", NULL, NULL, &a->help},
                    {"-h", NULL, NULL, &a->help}};
     const size_t n_options = sizeof options / sizeof *options;
@@ -313,7 +316,8 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
                                                 .resume_digest = a->digest,
                                                 .proofs_dir = a->proofs,
                                                 .own_cuts = !a->dir,
-                                                .wait_go = a->wait_go},
+                                                .wait_go = a->wait_go,
+                                                .reshard = a->reshard},
                                 .done = shim_done,
                                 .arg = &s};
     if (shim_signals(&s, passing, &err) < 0)

@@ -272,23 +272,27 @@ static void child_ended(void *arg)
 /* The program's environment, and where it saves and resumes. */
 static const char *const *runner_env(struct runner *r, struct arena *m)
 {
-    static const char save[] = "HANSE_CHECKPOINT_DIR=", resume[] = "HANSE_RESUME_DIR=";
+    static const char save[] = "HANSE_CHECKPOINT_DIR=", resume[] = "HANSE_RESUME_DIR=",
+                      ranks[] = "HANSE_RESUME_RANKS=";
     size_t n = 0, k = 0;
 
     if (!r->keeper)
         return r->cfg.env;
     while (r->cfg.env[n])
         n++;
-    const char **env = arena_array(m, const char *, n + 3);
+    const char **env = arena_array(m, const char *, n + 4);
     for (size_t i = 0; i < n; i++)
         if (strncmp(r->cfg.env[i], save, sizeof save - 1) != 0 &&
             strncmp(r->cfg.env[i], resume, sizeof resume - 1) != 0 &&
+            strncmp(r->cfg.env[i], ranks, sizeof ranks - 1) != 0 &&
             strncmp(r->cfg.env[i], RUN_STORE_ENV, sizeof RUN_STORE_ENV - 1) != 0 &&
             strncmp(r->cfg.env[i], "HANSE_FAILPOINT", 15) != 0) /* of tests: not the program's */
             env[k++] = r->cfg.env[i];
     env[k++] = arena_printf(m, "%s%s", save, keeper_dir(r->keeper));
-    if (*keeper_resume(r->keeper))
+    if (*keeper_resume(r->keeper)) {
         env[k++] = arena_printf(m, "%s%s", resume, keeper_resume(r->keeper));
+        env[k++] = arena_printf(m, "%s%lld", ranks, (long long)keeper_resume_ranks(r->keeper));
+    }
     return env;
 }
 

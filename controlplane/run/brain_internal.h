@@ -345,6 +345,9 @@ uint64_t lease_left_ms(const struct driver *d);
  * ---------------------------------------------------------------- */
 /* True: it is being asked; ticked again. False: it may be dispatched. */
 bool driver_look(struct driver *d, struct site *t);
+/* Its place is for another number of workers than saved what it resumes from: the step back was
+ * proposed (look.c). */
+bool driver_place_differs(struct driver *d);
 
 /* ---- order.c: what a connector is told
  * -------------------------------------------------------------------------------- */

@@ -37,8 +37,9 @@ static int64_t ends_at(const struct pool *p, const struct hold *h)
 
 static bool for_room(enum reason r)
 {
-    return r == REASON_GPU_BUSY || r == REASON_GANG || r == REASON_TOPOLOGY || r == REASON_CPU ||
-           r == REASON_MEMORY || r == REASON_MIG || r == REASON_FRACTION;
+    return r == REASON_GPU_BUSY || r == REASON_GANG || r == REASON_CHECKPOINT_RANKS ||
+           r == REASON_TOPOLOGY || r == REASON_CPU || r == REASON_MEMORY || r == REASON_MIG ||
+           r == REASON_FRACTION;
 }
 
 /* Could its end help? It is where room is missing, or holds of the class of which quota is. */

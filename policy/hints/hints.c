@@ -181,6 +181,7 @@ static bool hopeless(const struct place *pl)
 {
     switch (pl->pending) {
     case REASON_NONE:
+    case REASON_CHECKPOINT_RANKS:
     case REASON_WINDOW:
     case REASON_POLICY_LIMIT:
         return false;
@@ -194,8 +195,9 @@ int policy_hints(const struct pool *p, const struct place_request *rq,
                  uint32_t *ret_n, struct err *err)
 {
     static void (*const kinds[])(struct hints *) = {
-        hint_classes, hint_targets, hint_devices, hint_topology, hint_quota, hint_policy,
-        hint_prices,  hint_workers, hint_gpus,    hint_host,     hint_wait,  hint_priority};
+        hint_classes, hint_targets, hint_devices, hint_topology, hint_quota,
+        hint_policy,  hint_prices,  hint_ranks,   hint_workers,  hint_gpus,
+        hint_host,    hint_wait,    hint_priority};
     AUTO_ARENA scratch = arena_create(0);
     struct hints h = {.p = pool_settle(p),
                       .rq = rq,

@@ -92,6 +92,7 @@ void hint_topology(struct hints *h);
 void hint_quota(struct hints *h); /* limits.c: what others set */
 void hint_policy(struct hints *h);
 void hint_prices(struct hints *h); /* less.c: what it asks for */
+void hint_ranks(struct hints *h);
 void hint_workers(struct hints *h);
 void hint_gpus(struct hints *h);
 void hint_host(struct hints *h);

@@ -101,8 +101,9 @@ static struct preempt_plan *plan_as(struct hints *h, const char *class_or_null, 
 static bool waits_for_room(const struct hints *h)
 {
     return hint_any(h, REASON_GPU_BUSY) || hint_any(h, REASON_GANG) ||
-           hint_any(h, REASON_TOPOLOGY) || hint_any(h, REASON_CPU) || hint_any(h, REASON_MEMORY) ||
-           hint_any(h, REASON_MIG) || hint_any(h, REASON_FRACTION);
+           hint_any(h, REASON_CHECKPOINT_RANKS) || hint_any(h, REASON_TOPOLOGY) ||
+           hint_any(h, REASON_CPU) || hint_any(h, REASON_MEMORY) || hint_any(h, REASON_MIG) ||
+           hint_any(h, REASON_FRACTION);
 }
 
 void hint_priority(struct hints *h)

@@ -129,6 +129,54 @@ static void set_workers(const struct edit *e, struct workload_spec *s, struct ar
         s->gang->workers = e->n;
 }
 
+static bool elastic(const struct gang *g)
+{
+    return g->minWorkers > 0 && g->minWorkers < g->workers;
+}
+
+static void set_ranks(const struct edit *e, struct workload_spec *s, struct arena *a)
+{
+    (void)a;
+    if (elastic(s->gang) && e->n < s->gang->minWorkers)
+        s->gang->minWorkers = e->n;
+    else
+        s->gang->workers = e->n;
+}
+
+static void set_reshard(const struct edit *e, struct workload_spec *s, struct arena *a)
+{
+    struct checkpoint_spec *c = arena_memdup(a, s->checkpoint, sizeof(*c));
+
+    (void)e;
+    c->reshard = true;
+    s->checkpoint = c;
+}
+
+/* Its checkpoint says how many: to ask for as many, or to say that its program needs no such
+ * number. */
+void hint_ranks(struct hints *h)
+{
+    int64_t n = policy_resume_ranks(object_as(h->rq->workload, workload));
+    const struct gang *g = h->spec->gang;
+    struct edit e = {.apply = set_ranks, .n = n}, reshard = {.apply = set_reshard};
+    struct tried t;
+
+    if (!n)
+        return;
+    if (!h->pl->ranks && g && hint_try_edit(h, &e, &t)) {
+        bool least = elastic(g) && n < g->minWorkers;
+
+        hint_add(h, "%s%lld%s instead of %lld, as its checkpoint has %s",
+                 least ? "minWorkers " : "", (long long)n,
+                 least    ? ""
+                 : n == 1 ? " worker"
+                          : " workers",
+                 (long long)(least ? g->minWorkers : g->workers), hint_where(h, &t));
+    }
+    (void)hint_tell(h, &reshard,
+                    "checkpoint.reshard, if its program can resume with another number of workers");
+}
+
 /* The most workers that any row had room for: a good first guess. */
 static int64_t room_told(const struct hints *h)
 {
@@ -150,8 +198,8 @@ void hint_workers(struct hints *h)
     int64_t room = room_told(h), high = (int64_t)n->min_workers - 1, workers;
     struct tried t;
 
-    if (n->min_workers < 2)
-        return;
+    if (n->min_workers < 2 || policy_resume_ranks(object_as(h->rq->workload, workload)))
+        return; /* its checkpoint says how many */
     workers = hint_most(h, &e, 1, high, room ? room : high, &t);
     if (workers < 1)
         return;

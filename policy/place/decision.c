@@ -136,6 +136,17 @@ static void text_money(const struct row *r, char *out, size_t n)
                    (double)r->y / 10000);
 }
 
+static void text_ranks(const struct place *pl, const struct row *r, char *out, size_t n)
+{
+    const struct run_checkpoint *ck = pl->status ? pl->status->checkpoint : NULL;
+
+    (void)snprintf(out, n,
+                   "room for %lld worker%s; %s%.60s saved by %lld: it waits for %lld, or set "
+                   "spec.checkpoint.reshard if its program can resume with another number",
+                   (long long)r->x, r->x == 1 ? "" : "s", ck ? "checkpoint " : "it runs and is",
+                   ck ? ck->name : "", (long long)r->y, (long long)r->y);
+}
+
 static void text_misfit(const struct place *pl, const struct row *r, char *out, size_t n)
 {
     char a[32], b[32];
@@ -167,6 +178,9 @@ static void text_misfit(const struct place *pl, const struct row *r, char *out, 
                            (long long)r->x, (long long)r->y);
         else
             (void)snprintf(out, n, "the nodes have no %s", r->text);
+        return;
+    case REASON_CHECKPOINT_RANKS:
+        text_ranks(pl, r, out, n);
         return;
     case REASON_CAPACITY_KIND:
         (void)snprintf(out, n, "the policy does not use %s capacity here", r->text);
@@ -210,8 +224,10 @@ static int stage_of(enum reason r)
     switch (r) {
     case REASON_QUOTA_BURST:
     case REASON_QUOTA_GUARANTEED:
-        return 9;
+        return 10;
     case REASON_SPILL_WAIT:
+        return 9;
+    case REASON_CHECKPOINT_RANKS:
         return 8;
     case REASON_TOPOLOGY:
     case REASON_GANG:

@@ -70,6 +70,7 @@ static bool fit_row(struct place *pl, struct row *r)
     const struct table *t = &pl->p->t;
     const struct group *g = &t->groups[r->group];
     struct need need = pl->need, *n = &need;
+    int64_t room;
 
     r->pack = pl->pack;
     need.workers = place_workers(pl, g->class_);
@@ -92,6 +93,9 @@ static bool fit_row(struct place *pl, struct row *r)
     if (r->gang.room == 0)
         return misfit_single(pl, r);
     r->nodes = g->n;
+    room = n->within ? r->gang.room_within : r->gang.room;
+    if (pl->ranks && room >= pl->least && room < pl->ranks)
+        return explain_misfit(pl, r, REASON_CHECKPOINT_RANKS, room, pl->ranks);
     if (n->within && r->gang.room >= n->min_workers)
         return explain_misfit(pl, r, REASON_TOPOLOGY, r->gang.room_within, n->workers);
     return explain_misfit(pl, r, REASON_GANG, r->gang.room, n->workers);

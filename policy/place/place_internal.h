@@ -195,6 +195,8 @@ struct place {
     const struct hold *own;        /* what it holds while it looks for another place, or NULL */
     const struct gpu_request *gpu; /* or NULL */
     struct need need;
+    uint32_t ranks;    /* exactly so many workers, for its checkpoint's sake; 0 = as need says */
+    uint32_t least;    /* workers that its spec would do with */
     uint32_t *classes; /* asked for */
     uint32_t n_classes;
     int64_t waited_ms;

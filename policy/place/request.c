@@ -2,6 +2,8 @@
  * itself, its queue or its policy leaves no target to look at. */
 #include "policy/place/place_internal.h"
 
+#include "api/base/failpoint.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -48,6 +50,58 @@ void need_read(const struct workload_spec *s, struct need *n)
         n->milli = 1000;
         n->count = g->count > 0 ? (uint32_t)g->count : 1;
     }
+}
+
+/* ---- who was saved by N workers goes on with N
+ * ---------------------------------------------------------------------- */
+/* It may save any moment, and with as many workers as it has. One that is out of reach saved what
+ * is known, or what is looked for once it has ended. */
+static int64_t ranks_running(const struct workload_spec *spec, const struct workload_status *s)
+{
+    bool runs = s->phase == PHASE_DISPATCHING || s->phase == PHASE_STARTING ||
+                s->phase == PHASE_RUNNING || s->phase == PHASE_QUIESCING;
+    struct need n;
+
+    if (!runs || !s->placement || (s->checkpoint && s->checkpoint->epoch == s->epoch))
+        return 0;
+    need_read(spec, &n);
+    uint32_t workers = s->placement->n_assignments;
+    return workers >= n.min_workers && workers <= n.workers ? workers : 0;
+}
+
+int64_t policy_resume_ranks(const struct workload *w)
+{
+    const struct checkpoint_spec *c = w->spec->checkpoint;
+    const struct run_checkpoint *from = w->status ? w->status->checkpoint : NULL;
+    int64_t running;
+
+    if (!c || c->reshard || !w->status || PLANTED("policy.any-ranks"))
+        return 0;
+    if ((running = ranks_running(w->spec, w->status)))
+        return running;
+    return from && *from->path && *from->digest ? from->ranks : 0;
+}
+
+static void ranks_read(struct place *pl)
+{
+    int64_t n = policy_resume_ranks(object_as(pl->obj, workload));
+    struct need *need = &pl->need;
+
+    pl->least = need->min_workers;
+    if (n <= 0)
+        return;
+    if (n >= need->min_workers && n <= need->workers) {
+        pl->ranks = need->workers = need->min_workers = (uint32_t)n;
+        return;
+    }
+    pl->pending = REASON_CHECKPOINT_RANKS;
+    (void)snprintf(
+        pl->message, sizeof(pl->message),
+        "checkpoint %.80s was saved by %lld worker%s, spec.gang allows %u to %u: ask for "
+        "%lld, or set spec.checkpoint.reshard if its program can resume with another "
+        "number",
+        pl->status->checkpoint ? pl->status->checkpoint->name : "", (long long)n, n == 1 ? "" : "s",
+        need->min_workers, need->workers, (long long)n);
 }
 
 int64_t need_milli(const struct need *n, uint32_t workers)
@@ -168,6 +222,7 @@ void place_begin(struct place *pl)
         since = w->status->queuedAt;
     pl->waited_ms = since && pl->rq->now_ms > since ? pl->rq->now_ms - since : 0;
     need_read(pl->spec, &pl->need);
+    ranks_read(pl);
     pl->gpu = pl->spec->resources ? pl->spec->resources->gpu : NULL;
     read_classes(pl);
     read_datasets(pl);

@@ -263,6 +263,7 @@ checkpoint_spec 3 0 -
 checkpoint_spec 4 5 -
 checkpoint_spec 5 3 -
 checkpoint_spec 6 1 -
+checkpoint_spec 7 3 -
 expected 1 5 -
 expected 2 2 -
 partition_spec 1 4 partition_mode
@@ -347,6 +348,7 @@ run_end 6 0 -
 run_end 7 0 -
 run_end 8 0 -
 run_end 9 0 -
+run_end 10 1 -
 workload_status 1 4 phase
 workload_status 2 1 -
 workload_status 3 10 placement

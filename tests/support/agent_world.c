@@ -467,6 +467,8 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
                               .resume_digest = o->resume_digest ? o->resume_digest : "",
                               .resume_epoch = o->resume_epoch,
                               .resume_step = o->resume_step,
+                              .reshard = o->reshard,
+                              .look_workers = o->look_workers,
                               .look_epoch = o->look_epoch};
     if (stage)
         x->connector->ops->stage(x->connector, &order, &a->call);

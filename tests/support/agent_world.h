@@ -89,6 +89,8 @@ struct agent_order {
     uint64_t deadline_ms;    /* of the call; 0 = 10 s */
     const char *arg;         /* given to the script n_args times */
     unsigned n_args;
+    bool reshard;            /* from what any number of workers saved */
+    int64_t look_workers;
     bool proved;             /* only where the end of all processes is proved */
 };
 /* Of ends on that side: as far as the machine permits. */

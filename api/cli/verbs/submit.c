@@ -51,6 +51,7 @@ static int checkpoint_flags(struct cli *c, cJSON *spec, struct err *err)
 {
     static const char *const texts[][2] = {
         {"checkpoint-store", "store"}, {"checkpoint-interval", "interval"}, {"grace", "grace"}};
+    static const char *const flags[] = {"required", "reshard"};
     long keep;
     int rv = arg_number(&c->args, "keep", 1, 1000, 0, &keep, err);
 
@@ -62,10 +63,11 @@ static int checkpoint_flags(struct cli *c, cJSON *spec, struct err *err)
         cJSON_DeleteItemFromObjectCaseSensitive(object_in(spec, "checkpoint"), "keep");
         (void)cJSON_AddNumberToObject(object_in(spec, "checkpoint"), "keep", (double)keep);
     }
-    if (!rv && arg_flag(&c->args, "required")) {
-        cJSON_DeleteItemFromObjectCaseSensitive(object_in(spec, "checkpoint"), "required");
-        (void)cJSON_AddTrueToObject(object_in(spec, "checkpoint"), "required");
-    }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && !rv; i++)
+        if (arg_flag(&c->args, flags[i])) {
+            cJSON_DeleteItemFromObjectCaseSensitive(object_in(spec, "checkpoint"), flags[i]);
+            (void)cJSON_AddTrueToObject(object_in(spec, "checkpoint"), flags[i]);
+        }
     return rv;
 }
 

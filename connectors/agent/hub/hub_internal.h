@@ -42,6 +42,7 @@ struct hub_session { /* one agent that has dialed in: the one that is taken, or 
     cJSON *hello; /* of a guest: looked at when it is taken */
     /* Its state folder, its machine's boot, its process; "" of agents that do not tell. */
     char state[48], boot[64], instance[40];
+    bool reshards; /* it knows orders that say so */
 };
 struct hub {
     struct connector base; /* first */

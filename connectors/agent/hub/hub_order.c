@@ -61,6 +61,20 @@ static void order_resume(cJSON *j, const struct run_order *o)
 {
     cJSON_AddStringToObject(j, "resumePath", o->resume_path ? o->resume_path : "");
     cJSON_AddStringToObject(j, "resumeDigest", o->resume_digest ? o->resume_digest : "");
+    if (o->reshard)
+        cJSON_AddBoolToObject(j, "reshard", true);
+}
+
+/* An agent of an older version would give each worker what the worker of its own number saved, and
+ * call a checkpoint of another number of workers foreign. */
+static int reshard_check(const struct hub *h, const struct run_order *o, struct err *err)
+{
+    if (!o->reshard || !o->resume_path || !*o->resume_path || h->session->reshards)
+        return 0;
+    return err_field(err, E_NOTIMPL, "spec.checkpoint.reshard",
+                     "the agent of target %s is of an older version, which knows no reshard: "
+                     "upgrade it",
+                     h->base.target);
 }
 
 /* The Workload as it is: who has lost its memory makes it again from this. Secrets are named in it,
@@ -84,7 +98,7 @@ cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err
     int signo = signal_number(ck ? ck->signal : "", err);
     cJSON *j, *env;
 
-    if (signo < 0)
+    if (signo < 0 || reshard_check(h, o, err) < 0)
         return NULL;
     if (run->n_command == 0 && run->n_args == 0 && !*run->script) {
         (void)err_field(err, E_INVALID, "spec.run.command",
@@ -123,7 +137,12 @@ cJSON *hub_stage_order(const struct run_order *o)
 
     wire_add_key(j, &o->key);
     order_resume(j, o);
-    cJSON_AddNumberToObject(j, "world", o->placement ? (double)o->placement->n_assignments : 0);
+    int64_t world = o->placement ? o->placement->n_assignments : 0;
+    if (o->look_epoch && o->look_workers) /* agents of older versions look by it, too */
+        world = o->look_workers;
+    else if (o->reshard)
+        world = 0;
+    cJSON_AddNumberToObject(j, "world", (double)world);
     env = cJSON_AddArrayToObject(j, "env"); /* how its store is reached, no more of it */
     for (const char *const *e = o->env; e && *e; e++)
         if (strncmp(*e, "AWS_", 4) == 0)
@@ -132,6 +151,7 @@ cJSON *hub_stage_order(const struct run_order *o)
         return j;
     cJSON_AddStringToObject(j, "checkpointBase", o->checkpoint_dir);
     cJSON_AddNumberToObject(j, "lookEpoch", (double)o->look_epoch);
+    cJSON_AddNumberToObject(j, "lookWorkers", (double)o->look_workers);
     cJSON_AddNumberToObject(j, "resumeEpoch", (double)o->resume_epoch);
     cJSON_AddNumberToObject(j, "resumeStep", (double)o->resume_step);
     return j;

@@ -186,6 +186,7 @@ static void guest_hello(struct hub_session *x, cJSON *j)
     (void)snprintf(x->state, sizeof x->state, "%.40s", wire_str(j, "stateId"));
     (void)snprintf(x->boot, sizeof x->boot, "%.60s", wire_str(j, "bootId"));
     (void)snprintf(x->instance, sizeof x->instance, "%.36s", wire_str(j, "instance"));
+    x->reshards = wire_bool(j, "reshards");
     x->hello = j;
     x->asked_ms = now;
     session_beat(x, wire_u64(j, "at"));

@@ -91,6 +91,8 @@ static size_t checkpoint_argv(const struct worker *w, struct arena *m, const cha
                                   "--resume-proofs", arena_strdup(m, proofs)};
     for (size_t i = 0; i < sizeof resume / sizeof *resume; i++)
         argv[n++] = resume[i];
+    if (wire_bool(o, "reshard"))
+        argv[n++] = "--reshard";
     if (w->run->n_workers > 1)
         argv[n++] = "--wait-go";
     return n;

@@ -32,6 +32,7 @@ static void session_hello(struct agent *a)
     cJSON_AddStringToObject(j, "stateId", a->state_id);
     cJSON_AddStringToObject(j, "cluster", a->cluster);
     cJSON_AddStringToObject(j, "instance", a->instance);
+    cJSON_AddBoolToObject(j, "reshards", true);
     cJSON_AddNumberToObject(j, "at", (double)loop_now_ms(a->loop));
     (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)a->inventory.hash);
     cJSON_AddStringToObject(j, "inventory", id);

@@ -26,7 +26,7 @@ struct stage {
     char proofs[AGENT_PATH_MAX], scratch[AGENT_PATH_MAX];
     struct arena *arena; /* of env */
     const char *const *env;
-    int64_t world;
+    int64_t world_asked, world, workers;           /* workers: of look_epoch; 0 = not known */
     int64_t look_epoch, resume_epoch, resume_step; /* look_epoch: `path` is the folder to look in */
     struct checkpoint_found found;                 /* path "" after a look: nothing newer */
     struct buf passed;
@@ -51,6 +51,7 @@ static int look_work(struct stage *s)
         .known_epoch = s->resume_epoch,
         .known_step = s->resume_step,
         .world = s->world,
+        .workers = s->workers,
         .proofs = s->proofs};
     int rc = checkpoint_newest(&q, &s->job.progress, &s->found, &s->passed, &s->err);
 
@@ -155,12 +156,17 @@ static struct stage *stage_make(struct agent *a, const cJSON *j, const struct ru
     (void)snprintf(s->digest, sizeof s->digest, "%s", wire_str(j, "resumeDigest"));
     (void)snprintf(s->workload, sizeof s->workload, "%s", key->uid);
     s->arena = arena_create(0);
-    s->world = wire_i64(j, "world");
+    s->world_asked = s->world = wire_i64(j, "world");
     s->look_epoch = wire_i64(j, "lookEpoch");
     buf_init(&s->passed, 4096);
     if (s->look_epoch) {
         (void)snprintf(s->path, sizeof s->path, "%s", wire_str(j, "checkpointBase"));
         s->digest[0] = '\0';
+        s->workers = s->world;
+        if (cJSON_HasObjectItem(j, "lookWorkers")) { /* older hubs tell the new place's, as world */
+            s->workers = wire_i64(j, "lookWorkers");
+            s->world = 0;
+        }
         s->resume_epoch = wire_i64(j, "resumeEpoch");
         s->resume_step = wire_i64(j, "resumeStep");
         (void)snprintf(s->proofs, sizeof s->proofs, "%s/proofs", a->cfg.state_dir);
@@ -189,7 +195,7 @@ static bool stage_is(const struct stage *t, const struct run_key *key, const cJS
     const char *path = wire_str(j, look ? "checkpointBase" : "resumePath");
 
     return t->look_epoch == look && strcmp(t->path, path) == 0 &&
-           strcmp(t->workload, key->uid) == 0 && t->world == wire_i64(j, "world") &&
+           strcmp(t->workload, key->uid) == 0 && t->world_asked == wire_i64(j, "world") &&
            (look ? t->resume_epoch == wire_i64(j, "resumeEpoch") &&
                        t->resume_step == wire_i64(j, "resumeStep")
                  : strcmp(t->digest, wire_str(j, "resumeDigest")) == 0);

@@ -316,7 +316,7 @@ static void tick_reserved(struct driver *d, struct site *t)
                     "its target fell silent before it was started");
     else if (t->reachable && loop_now_ms(d->brain->loop) < t->refused_until_ms)
         driver_later(d, t->refused_until_ms - loop_now_ms(d->brain->loop));
-    else if (t->reachable && !driver_look(d, t))
+    else if (t->reachable && !driver_look(d, t) && !driver_place_differs(d))
         lease_dispatch(d, t);
 }
 
@@ -355,7 +355,11 @@ static bool end_requeues(const struct driver *d)
  * for the next try, from what is left. */
 static void driver_absent(struct driver *d)
 {
-    bool checkpoint = !strncmp(d->seen.reason, "Checkpoint", 10) && status_of(d)->checkpoint;
+    /* It may hold, its place has another number of workers: the next place will have as many. */
+    bool ranks = !strcmp(d->seen.reason, reason_text(REASON_CHECKPOINT_RANKS)) &&
+                 !PLANTED("policy.any-ranks");
+    bool checkpoint =
+        !ranks && !strncmp(d->seen.reason, "Checkpoint", 10) && status_of(d)->checkpoint;
 
     if (checkpoint && d->bad_checkpoints++ < BAD_CHECKPOINTS_MAX) {
         driver_checkpoint_bad(d);

@@ -107,6 +107,15 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         driver_tick(d); /* an agent of an older version cannot look, and says so */
 }
 
+/* 0: it ended before that was told. */
+static int64_t workers_of(const struct workload_status *s, int64_t epoch)
+{
+    for (uint32_t i = s->n_ends; i > 0; i--)
+        if (s->ends[i - 1].epoch == epoch)
+            return s->ends[i - 1].workers;
+    return 0;
+}
+
 bool driver_look(struct driver *d, struct site *t)
 {
     struct brain *b = d->brain;
@@ -120,6 +129,7 @@ bool driver_look(struct driver *d, struct site *t)
     if (!*o.checkpoint_dir)
         return false;
     o.look_epoch = epoch_ended(object_as(d->o, workload)->status);
+    o.look_workers = workers_of(object_as(d->o, workload)->status, o.look_epoch);
     if (d->look_epoch != d->key.epoch) {
         d->look_epoch = d->key.epoch;
         d->look_until_ms = now + LOOK_WAIT_MS + reading_ms(d);
@@ -130,5 +140,23 @@ bool driver_look(struct driver *d, struct site *t)
     brain_under_way(b, 1);
     t->connector->ops->stage(t->connector, &o, &d->call);
     FAILPOINT("driver.call_look.sent");
+    return true;
+}
+
+/* What it resumes from turned out to be another one while it held its place: found in its store, or
+ * an older one since the newest does not hold. Saved by more workers, or fewer, than its place has.
+ */
+bool driver_place_differs(struct driver *d)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    int64_t ranks = policy_resume_ranks(object_as(d->o, workload));
+
+    if (!ranks || ranks == s->placement->n_assignments)
+        return false;
+    char why[512];
+    (void)snprintf(why, sizeof why,
+                   "checkpoint %.250s was saved by %lld workers, its place was for %u",
+                   s->checkpoint->name, (long long)ranks, s->placement->n_assignments);
+    driver_step(d, STEP_REQUEUE, reason_text(REASON_CHECKPOINT_RANKS), why);
     return true;
 }

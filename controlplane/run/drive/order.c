@@ -255,7 +255,9 @@ static void order_checkpoint(struct site *t, struct arena *a, struct run_order *
     if (from) {
         o->resume_epoch = from->epoch;
         o->resume_step = from->step;
+        o->resume_ranks = from->ranks;
     }
+    o->reshard = ck->reshard;
     if (from && *from->path && *from->digest) {
         o->resume_path = from->path;
         o->resume_digest = from->digest;

@@ -213,8 +213,10 @@ static void staged(struct call *c, enum outcome out, const struct observation *s
     }
     const struct workload_status *s = object_as(w, workload)->status;
     bool same = s->checkpoint && !strcmp(s->checkpoint->digest, m->staging);
-    bool bad = out == OUT_REJECTED && ((err && err->code == E_CHECKPOINT) ||
-                                       (seen && !strncmp(seen->reason, "Checkpoint", 10)));
+    bool ranks = seen && !strcmp(seen->reason, reason_text(REASON_CHECKPOINT_RANKS));
+    bool bad =
+        out == OUT_REJECTED && !ranks &&
+        ((err && err->code == E_CHECKPOINT) || (seen && !strncmp(seen->reason, "Checkpoint", 10)));
     if (out == OUT_DONE && same) {
         mover_step(m, MOVE_STAGE);
         if (s->phase == PHASE_QUEUED)

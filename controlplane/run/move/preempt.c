@@ -21,9 +21,9 @@
 static bool waits_for_room(const struct decision_spec *d)
 {
     static const enum reason room[] = {
-        REASON_GPU_BUSY,    REASON_MIG,          REASON_FRACTION,    REASON_CPU,
-        REASON_MEMORY,      REASON_GANG,         REASON_TOPOLOGY,    REASON_QUOTA_GUARANTEED,
-        REASON_QUOTA_BURST, REASON_TARGET_LIMIT, REASON_POLICY_LIMIT};
+        REASON_GPU_BUSY,         REASON_MIG,         REASON_FRACTION,         REASON_CPU,
+        REASON_MEMORY,           REASON_GANG,        REASON_CHECKPOINT_RANKS, REASON_TOPOLOGY,
+        REASON_QUOTA_GUARANTEED, REASON_QUOTA_BURST, REASON_TARGET_LIMIT,     REASON_POLICY_LIMIT};
 
     for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
         if (!strcmp(d->reason, reason_text(room[i])))

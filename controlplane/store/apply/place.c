@@ -60,6 +60,10 @@ int place_shape(struct txn *t, struct place *x)
     if (x->p->n_assignments < least || x->p->n_assignments > workers)
         return PLACE_ERR(t, "%u workers are placed, the workload asks for %lld",
                          x->p->n_assignments, (long long)workers);
+    int64_t ranks = root_feature_level(t->w) >= FEATURE_GRANTS ? policy_resume_ranks(x->w) : 0;
+    if (ranks && x->p->n_assignments != ranks)
+        return PLACE_ERR(t, "%u workers are placed, its checkpoint was saved by %lld",
+                         x->p->n_assignments, (long long)ranks);
     if (strlen(x->p->class_) > 63 || strlen(x->p->target) > 253)
         return PLACE_ERR(t, "names in the placement are too long");
     if (x->p->cpu > HELD_MAX || x->p->memory > HELD_MAX ||

@@ -216,7 +216,8 @@ static void adopt_ended(struct txn *t, struct adoption *x)
                                .at = t->now,
                                .reason = c->reason,
                                .message = c->message,
-                               .target = x->ts->placement->target};
+                               .target = x->ts->placement->target,
+                               .workers = x->ts->placement->n_assignments};
     s->ends = e;
     s->n_ends = keep + 1;
     s->placement = NULL;

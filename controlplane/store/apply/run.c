@@ -95,6 +95,8 @@ static void end_add(struct txn *t, struct run *x)
                                   .message = x->message,
                                   .target = s->placement ? s->placement->target : "",
                                   .store = s->intent ? s->intent->store : ""};
+    if (s->placement && root_feature_level(t->w) >= FEATURE_GRANTS)
+        ends[keep].workers = s->placement->n_assignments;
     s->ends = ends;
     s->n_ends = keep + 1;
 }

@@ -171,7 +171,7 @@ static void do_end(struct sim_room *r, const struct record *m, struct record *a)
 /* Ahead of a run: what is newest in the store? */
 static void do_look(struct sim_room *r, const struct record *m, struct record *a)
 {
-    const struct sim_cut *c = sim_store_look(r->store, r->name, m->key.uid, m->ranks, m->look_epoch,
+    const struct sim_cut *c = sim_store_look(r->store, r->name, m->key.uid, 0, m->look_epoch,
                                              m->known_epoch, m->known_step);
 
     a->key = m->key;
@@ -190,8 +190,8 @@ static void do_look(struct sim_room *r, const struct record *m, struct record *a
 static void do_stage(struct sim_room *r, const struct record *m, struct record *a)
 {
     const struct sim_cut *c;
-    const char *why =
-        sim_store_verify(r->store, r->name, m->key.uid, m->ranks, m->path, m->digest, &c);
+    const char *why = sim_store_verify(r->store, r->name, m->key.uid, m->any_ranks ? 0 : m->ranks,
+                                       m->path, m->digest, &c);
 
     a->key = m->key;
     a->state = RUN_UNKNOWN;

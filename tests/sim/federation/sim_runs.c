@@ -293,8 +293,8 @@ static bool resume(struct sim_run *run, const struct record *m)
     run->program = sim_state_first(run->key.uid);
     if (!*m->path)
         return true;
-    run->reason = sim_store_verify(run->room->store, run->room->name, run->key.uid, run->ranks,
-                                   m->path, m->digest, &c);
+    run->reason = sim_store_verify(run->room->store, run->room->name, run->key.uid,
+                                   m->any_ranks ? 0 : run->ranks, m->path, m->digest, &c);
     if (run->reason && !(sim_planted == PLANT_NO_VERIFY && c && *c->path)) {
         sim_log(run->room->w, "%s: %s.%lld.%lld does not start: %s %s", run->room->name,
                 run->key.uid, (long long)run->key.epoch, (long long)run->key.try_, run->reason,

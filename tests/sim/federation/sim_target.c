@@ -459,6 +459,7 @@ static struct record order_record(struct connector *c, const struct run_order *o
     m.known_epoch = o->resume_epoch;
     m.known_step = o->resume_step;
     m.ranks = (int64_t)(o->placement ? o->placement->n_assignments : 0);
+    m.any_ranks = o->reshard;
     m.devices = devices_of(c, o->placement);
     (void)snprintf(m.base, sizeof m.base, "%s", o->checkpoint_dir);
     if (sim_planted != PLANT_AFRESH || type != ROOM_SUBMIT)

@@ -30,6 +30,7 @@ struct record {
     int64_t grant; /* number of the lease that it holds, or that is offered; 0: it takes no other */
     int64_t state, outcome, exit_code, term_signal, lease_lost, nodes, gpus;
     struct sim_work work;
+    int64_t any_ranks;            /* its program can resume with another number of workers */
     int64_t ranks, keep, devices; /* ROOM_INVENTORY: devices has the nodes that are sick */
     int64_t look_epoch, known_epoch, known_step, cut_epoch; /* of STAGE that looks; its answer */
     int64_t cut_step, cut_bytes, cut_ranks, cut_write_ms;   /* cut_bytes 0: none */

@@ -174,6 +174,8 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
     s->run->retries = (int64_t)below(f, 3);
     s->gang = arena_new(a, struct gang);
     s->gang->workers = gang ? 2 + (int64_t)below(f, 2) : 1; /* fits an empty room */
+    if (gang && below(f, 2))
+        s->gang->minWorkers = 1;
     s->resources = arena_new(a, struct resources);
     s->resources->cpu = 1000;
     s->resources->gpu = arena_new(a, struct gpu_request);
@@ -189,6 +191,7 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
     s->checkpoint = arena_new(a, struct checkpoint_spec);
     s->checkpoint->signal = "SIGTERM";
     s->checkpoint->grace = 1000 + (int64_t)below(f, 2000);
+    s->checkpoint->reshard = s->gang->minWorkers && below(f, 3) == 0;
     work_make(f, a, s);
     if (f->script.moves) {
         uint64_t class_ = below(f, 10);

@@ -148,7 +148,7 @@ static void an_agent_that_dies_between_ranks_lets_the_rest_go(void **state)
 }
 
 /* A gang with another number of workers than it was saved with. */
-static void another_world_size_is_foreign(void **state)
+static void another_number_of_workers_is_refused(void **state)
 {
     struct agent_order o = {.key = agent_key(), .script = SAVES_ON_SIGNAL("10")};
     struct run_checkpoint_report c = moved_off(&o);
@@ -160,9 +160,40 @@ static void another_world_size_is_foreign(void **state)
     o.resume_path = c.path;
     o.resume_digest = c.digest;
     assert_int_equal(agent_stage(&o, &a), OUT_REJECTED);
-    assert_string_equal(a.seen.reason, "CheckpointForeign");
+    assert_string_equal(a.seen.reason, "CheckpointRanks");
     assert_int_equal(agent_submit(&o, &a), OUT_DONE);
-    assert_string_equal(agent_await(&o.key, RUN_ABSENT)->reason, "CheckpointForeign");
+    assert_string_equal(agent_await(&o.key, RUN_ABSENT)->reason, "CheckpointRanks");
+}
+
+/* Its program can: each worker sees what all of them saved, and how many they were. */
+static void a_program_that_reshards_sees_all_ranks(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .workers = 2, .script = SAVES_ON_SIGNAL("10 + R")};
+    struct run_checkpoint_report c = moved_off(&o);
+    struct asked a;
+
+    (void)state;
+    o.side = 1;
+    o.key.epoch = 2;
+    o.reshard = true;
+    o.resume_path = c.path;
+    o.resume_digest = c.digest;
+    o.script =
+        "for r in $(seq 0 $((HANSE_RESUME_RANKS - 1))); do cat $HANSE_RESUME_DIR/$r/state.*; "
+        "done >$D/$U.$HANSE_RANK.all; echo $HANSE_WORLD_SIZE of $HANSE_RESUME_RANKS "
+        ">>$D/$U.$HANSE_RANK.all";
+    for (unsigned workers = 1; workers <= 3; workers++, o.key.epoch++) {
+        o.workers = workers;
+        assert_int_equal(agent_stage(&o, &a), OUT_DONE);
+        assert_int_equal(a.seen.checkpoint.ranks, 2);
+        assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+        assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 0);
+        for (unsigned r = 0; r < workers; r++) {
+            char want[64];
+            (void)snprintf(want, sizeof want, "20\n21\n%u of 2\n", workers);
+            assert_string_equal(agent_file_text("%s.%u.all", o.key.uid, r), want);
+        }
+    }
 }
 
 /* The agent is dead while its program saves and ends. */
@@ -424,6 +455,7 @@ static void what_nobody_was_told_is_found(void **state)
     o.side = 1;
     o.key.epoch = 2;
     o.look_epoch = 1;
+    o.look_workers = 1;
     o.resume_epoch = 1;
     o.resume_step = told.step;
     assert_int_equal(agent_stage(&o, &a), OUT_DONE);
@@ -480,7 +512,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_gang_moves_with_ranks_at_different_steps),
         cmocka_unit_test(a_gang_starts_together_or_not_at_all),
         cmocka_unit_test(an_agent_that_dies_between_ranks_lets_the_rest_go),
-        cmocka_unit_test(another_world_size_is_foreign),
+        cmocka_unit_test(another_number_of_workers_is_refused),
+        cmocka_unit_test(a_program_that_reshards_sees_all_ranks),
         cmocka_unit_test(a_dead_agent_loses_no_checkpoint),
         cmocka_unit_test(a_killed_shim_leaves_what_was_sealed),
         cmocka_unit_test(a_save_that_is_not_whole_is_said),

@@ -29,7 +29,8 @@ static struct checkpoint_search question(int64_t epoch)
                                       .workload = WORKLOAD,
                                       .epoch = epoch,
                                       .known_step = -1,
-                                      .world = 1};
+                                      .world = 1,
+                                      .workers = 1};
 }
 
 /* Looks, and expects that cut; NULL: nothing newer. */
@@ -99,7 +100,9 @@ static void foreign_ones_are_passed_over(void **state)
     finds(&q, NULL, 0, "CheckpointForeign");
     q.workload = WORKLOAD;
     q.world = 2;
-    finds(&q, NULL, 0, "CheckpointForeign");
+    finds(&q, NULL, 0, "CheckpointRanks");
+    q.world = 0;
+    finds(&q, &a, 10, NULL);
     q.world = 1;
     kit_path_of(from, kit_base, "sealed/e1");
     kit_path_of(to, kit_base, "sealed/e3");
@@ -118,7 +121,7 @@ static void seals_without_a_cut_are_gathered(void **state)
     struct asked a;
 
     (void)state;
-    q.world = 2;
+    q.world = 0; /* its place may have another number of workers */
     for (int i = 0; i < 2; i++) {
         s[i] = kit_sealer(1, i);
         kit_save(checkpoint_sealer_dir(s[i]), 10, "old");
@@ -134,6 +137,12 @@ static void seals_without_a_cut_are_gathered(void **state)
         (void)checkpoint_sealer_destroy(s[i]);
     q.known_epoch = 1;
     q.known_step = 10;
+    q.workers = 0; /* not known: what ranks saved together is not cut apart */
+    look_with(&q, &a);
+    assert_int_equal(a.rc, 0);
+    assert_string_equal(a.found.path, "");
+    buf_fini(&a.passed);
+    q.workers = 2;
     for (int again = 0; again < 2; again++) { /* asked again, it is the same one */
         look_with(&q, &a);
         assert_int_equal(a.rc, 0);
@@ -143,7 +152,7 @@ static void seals_without_a_cut_are_gathered(void **state)
         assert_true(a.found.written_ms > 0);
         buf_fini(&a.passed);
     }
-    kit_refused_as(&known, WORKLOAD, 1, "CheckpointForeign"); /* it is there, with two ranks */
+    kit_refused_as(&known, WORKLOAD, 1, "CheckpointRanks"); /* it is there, with two ranks */
     struct checkpoint_found f;
     struct err e;
     assert_int_equal(kit_verify_as(&known, WORKLOAD, 2, -1, &f, &e), 0);

@@ -110,7 +110,7 @@ static void foreign_is_refused(void **state)
 
     (void)state;
     kit_refused_as(&c, "other-uid", 1, "CheckpointForeign");
-    kit_refused_as(&c, WORKLOAD, 2, "CheckpointForeign");
+    kit_refused_as(&c, WORKLOAD, 2, "CheckpointRanks");
     assert_int_equal(kit_verify_as(&c, WORKLOAD, 0, 3, &f, &e), E_CHECKPOINT);
     assert_string_equal(e.field, "CheckpointForeign");
     /* whole, with the right digest, and not of our making */
@@ -224,6 +224,55 @@ static void a_view_is_as_long_as_the_manifest_says(void **state)
     assert_string_equal(text, "a\nb\n");
     assert_true(kit_exists("e2/0.resume/manifest.json"));
     (void)checkpoint_sealer_destroy(s);
+}
+
+/* Who can resume with another number of ranks sees what all of them saved, each in its folder, and
+ * nothing that an earlier try left there. */
+static void all_ranks_are_seen(void **state)
+{
+    struct checkpoint_sealer *s[3];
+    char view[512], text[64];
+    struct checkpoint_found f;
+    struct err e;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char what[] = {'r', 'a', 'n', 'k', (char)('0' + i), 0};
+        s[i] = kit_sealer(1, i);
+        kit_save(checkpoint_sealer_dir(s[i]), 10, what);
+        kit_look(s[i]);
+    }
+    struct cut three = kit_cut(1, s, 3), one = kit_saved(2, 20, "alone");
+    kit_path_of(view, kit_base, "e3/0.resume");
+    struct checkpoint_want w = {.path = three.path,
+                                .at = kit_at,
+                                .digest = three.digest,
+                                .workload = WORKLOAD,
+                                .rank = -1,
+                                .view = view};
+    if (checkpoint_verify(&w, NULL, &f, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_string_equal(f.dir, view);
+    assert_int_equal(f.ranks, 3);
+    for (int i = 0; i < 3; i++) {
+        char name[64], path[512];
+        (void)snprintf(name, sizeof name, "e3/0.resume/%d/state-10", i);
+        kit_path_of(path, kit_base, name);
+        kit_read_all(path, text, sizeof text);
+        assert_true(text[0] == 'r' && text[4] == '0' + i);
+        assert_true(kit_exists("e3/0.resume/%d/manifest.json", i));
+        (void)checkpoint_sealer_destroy(s[i]);
+    }
+    w.path = one.path; /* the next try, from another one */
+    w.digest = one.digest;
+    assert_int_equal(checkpoint_verify(&w, NULL, &f, &e), 0);
+    assert_true(kit_exists("e3/0.resume/0/state-20"));
+    assert_false(kit_exists("e3/0.resume/0/state-10") || kit_exists("e3/0.resume/1"));
+    bend("sealed/e1/2/s10/state-10", "byte"); /* one rank's does not hold: none of it is taken */
+    w.path = three.path;
+    w.digest = three.digest;
+    assert_int_equal(checkpoint_verify(&w, NULL, &f, &e), E_CHECKPOINT);
+    assert_string_equal(e.field, "CheckpointAltered");
 }
 
 /* ---- retention ---- */
@@ -409,6 +458,7 @@ int main(int argc, char **argv)
                                        T(a_store_that_is_not_here_is_told_apart),
                                        T(another_manifest_or_cut_is_altered),
                                        T(foreign_is_refused),
+                                       T(all_ranks_are_seen),
                                        T(each_rank_gets_its_own),
                                        T(proofs_spare_reading_and_nothing_else),
                                        T(a_view_is_as_long_as_the_manifest_says),

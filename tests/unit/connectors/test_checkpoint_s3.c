@@ -228,7 +228,7 @@ static void torn_missing_altered_are_told_apart(void **state)
     struct cut c = kit_saved(20, 10, "some state to be kept");
     s3_kit_machine("last");
     kit_refused_as(&c, "other-uid", 1, "CheckpointForeign");
-    kit_refused_as(&c, WORKLOAD, 2, "CheckpointForeign");
+    kit_refused_as(&c, WORKLOAD, 2, "CheckpointRanks");
     store = store_of();
     assert_int_equal(store_remove(store, "sealed/e20/0/s10", &e), 0);
     (void)store_close(store);

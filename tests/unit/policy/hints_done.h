@@ -16,6 +16,7 @@ enum hint_kind {
     H_TARGETS,
     H_INTERCONNECT,
     H_ISOLATION,
+    H_RESHARD,
     H_MIN_MEMORY,
     H_MIN_SPEED,
     H_WITHIN,
@@ -156,6 +157,9 @@ static inline bool read_less(const char *t, struct change *c)
     c->kind = H_DEADLINE;
     if (sscanf(t, "deadline moved to %63s", c->s) == 1)
         return time_parse(c->s, &c->n, NULL) == 0;
+    c->kind = H_RESHARD;
+    if (strncmp(t, "checkpoint.reshard", 18) == 0)
+        return true;
     c->kind = H_MIN_WORKERS;
     if (sscanf(t, "minWorkers %lld instead of", &n) == 1) {
         c->n = n;
@@ -227,6 +231,9 @@ static inline void change_spec(const struct change *c, struct workload_spec *s, 
     }
     case H_INTERCONNECT:
         g->interconnect = "";
+        return;
+    case H_RESHARD:
+        s->checkpoint->reshard = true;
         return;
     case H_ISOLATION:
         g->isolation = ISOLATION_SOFT;

@@ -134,11 +134,14 @@ static const struct object *random_workload(struct world *w, struct dice *d, con
     n += snprintf(text + n, sizeof(text) - (size_t)n,
                   "  resources: {gpu: {%s}, cpu: %d, memory: %dGi}\n", gpu,
                   1 + (int)roll(d, roll(d, 5) ? 6 : 40), 1 + (int)roll(d, roll(d, 5) ? 16 : 150));
+    int saved_by = 0;
     if (roll(d, 2) && !strstr(gpu, "fraction")) {
         int workers = 2 + (int)roll(d, 4);
 
         n += snprintf(text + n, sizeof(text) - (size_t)n, "  gang: {workers: %d, minWorkers: %d}\n",
                       workers, roll(d, 3) ? 0 : 1 + (int)roll(d, workers));
+        if (roll(d, 8) == 0)
+            saved_by = 1 + (int)roll(d, workers + 1);
         if (roll(d, 2))
             n += snprintf(text + n, sizeof(text) - (size_t)n, "  topology: {within: %s}\n",
                           PICK(d, "node", "rack", "block"));
@@ -158,6 +161,12 @@ static const struct object *random_workload(struct world *w, struct dice *d, con
     if (roll(d, 12) == 0)
         n += snprintf(text + n, sizeof(text) - (size_t)n, "  deadline: 2025-12-01T0%d:17:00Z\n",
                       1 + (int)roll(d, 6));
+    if (saved_by)
+        n += snprintf(
+            text + n, sizeof(text) - (size_t)n,
+            "  checkpoint: {store: /s}\nstatus: {checkpoint: {name: k, path: /s/k, digest: "
+            "'sha256:0', epoch: 1, step: 1, ranks: %d}}\n",
+            saved_by);
     (void)n;
     return world_workload(w, name, text);
 }

@@ -20,6 +20,7 @@ struct reason_case {
     const char *asks;   /* of class high */
     bool preempts;      /* there is a plan */
     const char *hint;   /* part of one; NULL: none of all may be told */
+    const char *status; /* beyond since when it waits */
 };
 
 #define GPUS(n) "  resources: {gpu: {count: " #n "}}\n"
@@ -65,6 +66,11 @@ static const struct reason_case cases[REASON_NR] = {
                              "  resources: {gpu: {count: 1, interconnect: infiniband}}\n", false,
                              "interconnect"},
     [REASON_GANG] = {ROOM, NULL, GPUS(2), GPUS(1) "  gang: {workers: 3}\n", true, "2 workers"},
+    [REASON_CHECKPOINT_RANKS] = {ROOM, NULL, GPUS(2),
+                                 GPUS(2) "  gang: {workers: 2, minWorkers: 1}\n"
+                                         "  checkpoint: {store: /s}\n",
+                                 true, "checkpoint.reshard",
+                                 ", checkpoint: {path: /c, digest: 'sha256:0', ranks: 2}"},
     [REASON_TOPOLOGY] = {.answer = ROOM},
     [REASON_QUOTA_GUARANTEED] = {QUOTA,
                                  "kind: Queue\nmetadata: {name: q}\nspec: {namespaces: [dev]}\n"
@@ -149,8 +155,8 @@ static void check_case(enum reason r, const struct reason_case *c)
         runs(&w, o);
     }
     (void)snprintf(spec, sizeof(spec),
-                   "  priorityClassName: high\n%sstatus: {queuedAt: 2025-12-01T00:00:00Z}\n",
-                   c->asks);
+                   "  priorityClassName: high\n%sstatus: {queuedAt: 2025-12-01T00:00:00Z%s}\n",
+                   c->asks, c->status ? c->status : "");
     o = world_workload(&w, "x", spec);
     t = hints_at(&w, o, NOW + MINUTE);
     if (w.pl || !has_reason(&w, code))

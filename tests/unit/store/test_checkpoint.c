@@ -400,6 +400,47 @@ static void test_lost_work(void **state)
     kit_end(&k);
 }
 
+/* Who was saved by two goes on with two: also where a decision was made before that was known. */
+static void test_as_many_workers_as_saved_it(void **state)
+{
+    struct run_checkpoint ck = {
+        .step = 4, .digest = "sha256:4", .path = "/store/cut", .bytes = 100, .ranks = 2};
+    struct kit k;
+
+    (void)state;
+    for (int level = 0; level < 2; level++) { /* older members would not agree */
+        begin(&k, 3, false);
+        if (level)
+            level_up(&k);
+        assert_int_equal(kit_workload(&k, k.ns, "g", 2, 1).code, 0);
+        struct workload *w = object_edit_as(kit_get(&k, "g"), workload, k.a);
+        w->spec->gang->minWorkers = 1;
+        w->spec->checkpoint = arena_new(k.a, struct checkpoint_spec);
+        w->spec->checkpoint->store = "/store";
+        assert_int_equal(kit_update(&k, KIND_WORKLOAD, k.ns, "g", w, 0, false).code, 0);
+        assert_string_equal(kit_place(&k, "g", "fra.n0", 2, 2, 1).text, "");
+        assert_int_equal(kit_run(&k, "g", 1, 1, STEP_DISPATCH).code, 0);
+        assert_int_equal(kit_run(&k, "g", 1, 1, STEP_RUNNING).code, 0);
+        k.checkpoint = &ck;
+        assert_int_equal(kit_run(&k, "g", 1, 1, STEP_CHECKPOINT).code, 0);
+        k.checkpoint = NULL;
+        k.requeue = true;
+        assert_int_equal(kit_run(&k, "g", 1, 1, STEP_ENDED).code, 0);
+        k.requeue = false;
+        assert_int_equal(kit_status(&k, "g")->ends[0].workers, level ? 2 : 0);
+        struct result r = kit_place(&k, "g", "fra.n0", 2, 1, 1);
+        assert_int_equal(r.code, level ? E_PLACE : 0);
+        if (level) {
+            assert_non_null(strstr(r.text, "its checkpoint was saved by 2"));
+            w = object_edit_as(kit_get(&k, "g"), workload, k.a);
+            w->spec->checkpoint->reshard = true;
+            assert_int_equal(kit_update(&k, KIND_WORKLOAD, k.ns, "g", w, 0, false).code, 0);
+            assert_string_equal(kit_place(&k, "g", "fra.n0", 2, 1, 1).text, "");
+        }
+        kit_end(&k);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_required_and_exit_0),
         cmocka_unit_test(test_work_since_it_was_written_is_lost),
         cmocka_unit_test(test_lost_work),
+        cmocka_unit_test(test_as_many_workers_as_saved_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
