@@ -90,12 +90,16 @@ static bool pending_news(const struct cycle_item *it, int64_t now_ms, struct pos
         return true;
     if (s->queuePosition != it->position && (!s->queuePosition || position_news(p, it)))
         return true;
+    if (strcmp(s->message, d->message) == 0)
+        return false;
     int64_t told = 0;
     for (uint32_t i = 0; i < s->n_conditions; i++)
         if (s->conditions[i].lastTransitionTime > told)
             told = s->conditions[i].lastTransitionTime;
-    return strcmp(s->message, d->message) != 0 && now_ms - told > PENDING_TOLD_EVERY_MS &&
-           now_ms % PENDING_TOLD_EVERY_MS < 600;
+    if (now_ms - told > PENDING_TOLD_EVERY_MS && now_ms % PENDING_TOLD_EVERY_MS < 600)
+        return true;
+    p->put_off = true; /* not for ever: its spec may be what has changed, and nothing after that */
+    return false;
 }
 
 /* ---- hints: what would admit those that wait
