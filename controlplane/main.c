@@ -5,6 +5,7 @@
 #include "connectors/checkpoint/checkpoint.h"
 #include "connectors/run/run.h"
 #include "controlplane/archive/keep.h"
+#include "controlplane/backup/backup.h"
 #include "controlplane/server/server.h"
 
 #include <stdio.h>
@@ -17,7 +18,8 @@ int main(int argc, char **argv)
         int (*main)(int argc, char **argv);
     } programs[] = {{"server", server_main},         {"dev", dev_main},
                     {"agent", agent_main},           {"run", run_main},
-                    {"checkpoint", checkpoint_main}, {"archive", archive_main}};
+                    {"checkpoint", checkpoint_main}, {"archive", archive_main},
+                    {"backup", backup_main},         {"restore", restore_main}};
 
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
         if (!strcmp(argv[1], programs[i].name))

@@ -332,7 +332,7 @@ static int verb_unknown(const char *word, struct err *err)
         if (*verb_table[i].group)
             names[n++] = verb_table[i].name;
     static const char *const programs[] = {"server", "dev",        "agent",
-                                           "run",    "checkpoint", "archive"};
+                                           "run",    "checkpoint", "archive", "restore"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         names[n++] = programs[i];
     const char *near = nearest_word(word, names, n);

@@ -219,6 +219,7 @@ VERB_RUN(version)
 VERB_RUN(bench)
 VERB_RUN(orphans)
 VERB_RUN(recover)
+VERB_RUN(backup)
 #undef VERB_RUN
 int orphans_get(struct cli *c, struct err *err) MUST_CHECK; /* hanse get orphans */
 int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail, bool follow,

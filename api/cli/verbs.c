@@ -111,6 +111,11 @@ static const struct option recover_options[] = {
     {"dead", 0, "TARGET", "this Target is known to be dead, and all on it; may be repeated"},
     OUTPUT("json or yaml"),
     END};
+static const struct option backup_options[] = {
+    {"output", 'o', "FILE", "where it goes; - for standard output"},
+    {"json", 0, NULL, "what it is, as JSON"},
+    {"data", 0, "DIR", "of a member that does not run, instead of a running cluster"},
+    END};
 static const struct option version_options[] = {
     {"client", 0, NULL, "ask no server"}, OUTPUT("json"), END};
 static const struct option cost_options[] = {
@@ -194,6 +199,11 @@ const struct verb verb_table[] = {
      "after the hub was lost: workloads are made again from what targets carry; what runs goes on",
      "hanse recover --from-targets\nhanse recover --from-targets --dead par-spoke",
      recover_options, verb_recover, ""},
+    {"backup", FLEET, "-o FILE [--data DIR]",
+     "the whole state in one file, for hanse restore; keep the CA and the key ring besides",
+     "hanse backup -o /backup/hanse-$(date +%F).hsb\n"
+     "hanse backup --data /var/lib/hanse -o hanse.hsb\nhanse restore --help",
+     backup_options, verb_backup, ""},
     {"token", FLEET, "create --user NAME", "make a bearer token",
      "hanse token create --user ci --group vision --ttl 12h", token_options, verb_token, ""},
     {"bench", OTHER, "write | verify",
@@ -266,6 +276,7 @@ void verbs_help(FILE *out)
                 "  run          the shim around a program, on a target\n"
                 "  checkpoint   writes the manifest of a program's checkpoint, verifies one\n"
                 "  archive      verifies what left a cluster's state, offline\n"
+                "  restore      a data directory out of a backup, when all members are lost\n"
                 "\nhanse COMMAND --help says more of each.\n",
                 out);
 }

@@ -72,6 +72,7 @@ struct api_exec { /* also logs: argv NULL */
     int64_t tail_lines; /* -1 = all */
 };
 struct api_exec_session;
+struct api_backup;
 
 struct backend;
 struct backend_ops {
@@ -137,6 +138,15 @@ struct backend_ops {
     void (*operate)(struct backend *b, const struct api_identity *who, const char *op,
                     const char *json,
                     void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
+    /* ---- a backup: the state as it is once all that was acknowledged before is in it, and the
+     * archive, in pieces as they are asked for. All NULL: there are none ---- */
+    int (*backup_open)(struct backend *b, const struct api_identity *who, struct api_backup **ret,
+                       struct err *err);
+    /* One at a time. The piece is borrowed for the call of cb. */
+    void (*backup_next)(struct api_backup *x,
+                        void (*cb)(void *arg, struct slice piece, bool last, const struct err *err),
+                        void *arg);
+    void (*backup_close)(struct api_backup *x); /* cb does not come any more */
     /* Prometheus text appended to out. */
     void (*metrics)(struct backend *b, struct buf *out);
     bool (*ready)(struct backend *b, struct buf *why); /* /readyz; why: lines, also when ready */

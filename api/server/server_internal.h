@@ -247,6 +247,7 @@ void openapi_three(struct call *c);
 void openapi_three_group(struct call *c);
 void operate(struct call *c);
 void operate_in(struct call *c);
+void operate_stream(struct call *c); /* backup.c */
 void workload_log(struct call *c);
 void workload_exec(struct call *c);
 void account_token(struct call *c);

@@ -208,7 +208,8 @@ static void learn_cluster(struct core *c)
     /* Older than what it once was: the log is still on its way to where it had been. */
     if (!uid[0] || !strcmp(uid, c->meta.cluster) || cluster_left_behind(uid, c->meta.cluster))
         return;
-    if (c->meta.cluster[0] && !cluster_left_behind(c->meta.cluster, uid)) {
+    if (c->meta.cluster[0] && (!cluster_left_behind(c->meta.cluster, uid) ||
+                               !cluster_same_log(c->meta.cluster, uid))) {
         err_set(&e, E_INVALID,
                 "%.200s belongs to cluster %s, its leader's is %s: check the peers' addresses",
                 c->cfg.data_dir, c->meta.cluster, uid);
@@ -322,7 +323,7 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
         stream_abort(s, "not a protocol of members");
 }
 
-static int io_open(struct core *c, struct err *err)
+int core_io_open(struct core *c, struct err *err)
 {
     int rv;
 
@@ -421,7 +422,7 @@ static void copy_config(struct core *c, const struct core_config *cfg)
     c->cfg.listen = cfg->listen ? mem_strdup(cfg->listen) : NULL;
 }
 
-static void core_free(struct core *c)
+void core_free(struct core *c)
 {
     if (c->listener)
         listener_close(c->listener);
@@ -441,8 +442,8 @@ static void core_free(struct core *c)
     mem_free(c);
 }
 
-static struct core *core_new(struct loop *l, const struct core_config *cfg,
-                             const struct core_events *ev, void *arg)
+struct core *core_new(struct loop *l, const struct core_config *cfg, const struct core_events *ev,
+                      void *arg)
 {
     struct core *c = mem_new(struct core);
 
@@ -483,7 +484,7 @@ int core_create(struct loop *l, const struct core_config *cfg, const struct core
     if (c->cfg.listen && (rv = listener_create(l, c->cfg.listen, c->cfg.tls_server, accepted, c,
                                                &c->listener, &port, err)))
         goto fail;
-    if ((rv = io_open(c, err)))
+    if ((rv = core_io_open(c, err)))
         goto fail;
     if ((rv = raft_open(c, err)))
         goto fail;
@@ -583,4 +584,9 @@ void core_status(struct core *c, struct core_status *ret)
     pthread_mutex_lock(&c->lock);
     *ret = c->status;
     pthread_mutex_unlock(&c->lock);
+}
+
+const char *core_data_dir(const struct core *c)
+{
+    return c->cfg.data_dir;
 }

@@ -136,11 +136,30 @@ void core_confirm(struct core *c, struct loop *from, uint64_t term, uint64_t dea
 struct keep_status;
 void core_archive_status(struct core *c, struct keep_status *ret);
 const char *core_archive_dir(const struct core *c);
+const char *core_data_dir(const struct core *c); /* likewise */
 void core_archive_suspect(struct core *c, uint64_t number);
 /* Offline: an operator steps over the entry at which the member of this data directory has stopped
  * (core_skip.c). E_CONFLICT when it stopped at none, or at another one. */
 int core_skip_entry(struct loop *l, const char *data_dir, const struct entry_skip *act,
                     struct err *err) MUST_CHECK;
+/* Offline: the data directory of a member that does not run (core_offline.c); the loop must not run
+ * otherwise. The directory stays locked until this process ends. */
+struct core_taken {
+    struct root *root; /* newest snapshot and all of the log behind it; the caller's */
+    uint64_t member, term, index, entries; /* entries: of the log, behind the snapshot */
+    char cluster[64];                      /* as meta.json has it */
+};
+int core_offline_take(struct loop *l, const char *dir, struct core_taken *ret,
+                      struct err *err) MUST_CHECK;
+/* Makes a data directory, with the state as its snapshot and this member alone. What there is in dir
+ * is left alone but for lock; it counts as one only once its meta.json is there, which comes last. */
+struct core_made {
+    uint64_t member;
+    const char *address; /* as --peer-advertise */
+    const struct root *root;
+};
+int core_offline_make(struct loop *l, const char *dir, const struct core_made *how,
+                      struct err *err) MUST_CHECK;
 /* Membership; asked of any member, done by the leader. */
 enum member_op { MEMBER_JOIN, MEMBER_PROMOTE, MEMBER_REMOVE, MEMBER_TRANSFER };
 void core_member(struct core *c, struct loop *from, enum member_op op, const struct core_peer *peer,

@@ -41,7 +41,7 @@ void core_publish_root(struct core *c, struct root *next)
     core_kick(c);
 }
 
-static void apply(struct core *c, uint64_t index, uint64_t term, struct slice entry)
+void fsm_take(struct core *c, uint64_t index, uint64_t term, struct slice entry)
 {
     struct root *next = root_ref(c->root);
     struct err e = {0};
@@ -156,7 +156,7 @@ void restore_tick(struct core *c)
             break;
         }
         struct waiting *w = container_of(e, struct waiting, link);
-        apply(c, w->index, w->term, slice_make(w->p, w->n));
+        fsm_take(c, w->index, w->term, slice_make(w->p, w->n));
         n += w->n + 1;
         c->restore.bytes -= w->n;
         mem_free(w);
@@ -230,7 +230,7 @@ static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void *
     if (c->restore.active)
         waiting_add(c, index, buf);
     else
-        apply(c, index, term_of(&c->raft, index), slice_make(buf->base, buf->len));
+        fsm_take(c, index, term_of(&c->raft, index), slice_make(buf->base, buf->len));
     return 0;
 }
 

@@ -100,7 +100,8 @@ enum peer_frame {
     FRAME_ARCHIVE_IS,  /* u64 segment, u64 offset, u64 bytes of the file (0: not here), bytes */
     FRAME_CLOCK_ASK,   /* "what is your time?" */
     FRAME_CLOCK_IS,    /* u64 its clock, u64 the cluster's time, u8 whether it knows that one; ms */
-    FRAME_REMOVED      /* u64 commit index: as of there the one who dialled is no member */
+    FRAME_REMOVED,     /* u64 commit index: as of there the one who dialled is no member */
+    FRAME_LEFT_BEHIND  /* text cluster uid of a member of another log, to the one who dialled */
 };
 struct peer { /* one outgoing stream per other member; it reconnects for as long as the member is
                  configured */
@@ -280,8 +281,13 @@ int core_raft_err(struct core *c, int rv, const char *doing,
 void core_maybe_closed(struct core *c);
 void core_publish_root(struct core *c, struct root *next); /* takes next over */
 uint64_t core_leader(struct core *c);
+struct core *core_new(struct loop *l, const struct core_config *cfg, const struct core_events *ev,
+                      void *arg);
+int core_io_open(struct core *c, struct err *err) MUST_CHECK;
+void core_free(struct core *c);
 
 /* core_fsm.c */
+void fsm_take(struct core *c, uint64_t index, uint64_t term, struct slice entry);
 void fsm_init(struct core *c);
 void fsm_hook_io(struct core *c);
 void restore_tick(struct core *c);
@@ -290,6 +296,16 @@ uint64_t core_applied(struct core *c); /* up to where the root is */
 void install_held(struct core *c);     /* hands it to libraft */
 
 /* core_snapshot.c */
+#define CHUNK_BYTES ((size_t)4 << 20)
+#define CHUNKS_MAX 511u /* libraft writes a file by one call: less than 2 GiB */
+struct chunks {         /* a snapshot, as libraft takes it */
+    struct raft_buffer *v;
+    unsigned n;
+    uint64_t bytes;
+};
+int chunks_encode(struct chunks *k, const struct root *r, struct err *err) MUST_CHECK; /* any thread */
+bool chunks_give(struct chunks *k, struct raft_snapshot *s);
+void chunks_fini(struct chunks *k);
 void snapshots_init(struct core *c);
 void snapshot_second(struct core *c);
 void log_grew(struct core *c, uint64_t index, size_t bytes);
@@ -392,6 +408,7 @@ bool transport_busy(const struct core *c);
 void transport_destroy(struct core *c);
 
 /* raft_files.c */
+int files_meta(struct loop *l, const char *dir, struct core_meta *ret, struct err *err) MUST_CHECK;
 void files_second(struct core *c); /* the alarm of the disk */
 int files_open(struct core *c, struct err *err) MUST_CHECK;
 int files_save(struct core *c, struct err *err) MUST_CHECK;

@@ -136,6 +136,31 @@ static void removed_here(struct core *c, uint64_t by, uint64_t commit)
     core_fatal(c, &why);
 }
 
+/* The cluster's state was restored, or taken on by one member, without this one: what it holds is
+ * of a log that nobody goes on with, and its own majority would decide for work that others answer
+ * for. A member says so, and its certificate who it is. */
+static void left_behind(struct core *c, uint64_t by, const char *uid)
+{
+    struct err why;
+
+    if (!cluster_left_behind(c->meta.cluster, uid) || cluster_same_log(c->meta.cluster, uid))
+        return;
+    err_set(&why, E_GONE,
+            "member %" PRIu64 " was left behind: its cluster began anew without it, as %s (member "
+            "%" PRIu64 " says so); what it holds of %s is of no more use: keep %.200s elsewhere, and "
+            "take it in again empty (hanse members add)",
+            c->cfg.id, uid, by, c->meta.cluster, c->cfg.data_dir);
+    log_err(LOG_ERROR, "member.left_behind", &why);
+    core_alarm_raise(c, ALARM_REMOVED, "%.400s", why.text);
+    core_fatal(c, &why);
+}
+
+static void uid_of(char ret[CLUSTER_UID_MAX], const unsigned char *b, size_t n)
+{
+    (void)snprintf(ret, CLUSTER_UID_MAX, "%.*s", (int)(n < CLUSTER_UID_MAX ? n : 0),
+                   (const char *)b);
+}
+
 static int peer_frame(const struct frame *f, void *arg)
 {
     struct peer *p = arg;
@@ -164,6 +189,11 @@ static int peer_frame(const struct frame *f, void *arg)
         clock_is(c, p, f->id, b, n);
     } else if (f->type == FRAME_REMOVED && n == 8) {
         removed_here(c, p->id, le64_get(b));
+    } else if (f->type == FRAME_LEFT_BEHIND && n < CLUSTER_UID_MAX) {
+        char uid[CLUSTER_UID_MAX];
+
+        uid_of(uid, b, n);
+        left_behind(c, p->id, uid);
     }
     return 0; /* what a newer version says and we do not know is passed over */
 }
@@ -313,11 +343,15 @@ static bool hello(struct inbound *in, const struct frame *f)
     (void)snprintf(want, sizeof want, "member:%" PRIu64, le64_get(b));
     if (c->cfg.tls_server && (!who->certified || strcmp(who->name, want) != 0))
         return false;
-    /* Generations of one line follow on each other in the log that all of them share. */
-    if (cluster[0] && c->meta.cluster[0] && !cluster_same_line(cluster, c->meta.cluster))
-        return false;
     in->id = le64_get(b);
-    return in->id != 0;
+    /* Generations follow on each other in the log that all members share; another log is another
+     * cluster, also where it began with the state of this one. */
+    if (cluster_same_log(cluster, c->meta.cluster))
+        return in->id != 0;
+    frame_send(in->s, FRAME_LEFT_BEHIND, 0, 0, c->meta.cluster, strlen(c->meta.cluster));
+    left_behind(c, in->id, cluster);
+    in->id = 0;
+    return false;
 }
 
 /* It asks and forwards as any member does; that it is none is told to it, with what lets it judge
@@ -373,7 +407,7 @@ static int inbound_frame(const struct frame *f, void *arg)
             removed_tell(in);
             return 0;
         }
-        stream_abort(in->s, "not a member of this cluster");
+        stream_close(in->s); /* with what it was told */
         return 1;
     }
     if (f->type == FRAME_FORWARD) {

@@ -20,8 +20,6 @@
 #define LOG_BYTES (32ull << 20) /* or what the newest snapshot had, when that is more */
 #define TRAILING_BYTES (16ull << 20)
 #define LOG_ALARM 8 /* times what a log may have */
-#define CHUNK_BYTES ((size_t)4 << 20)
-#define CHUNKS_MAX 511u /* libraft writes a file by one call: less than 2 GiB */
 #define RETRY_MIN_MS 1000u
 #define RETRY_MAX_MS 300000u
 
@@ -90,9 +88,8 @@ struct snapshot_job {
     struct raft_io_snapshot_put *req, own; /* libraft's, and ours in its place */
     struct raft_snapshot *snapshot;
     raft_io_snapshot_put_cb cb;
-    struct raft_buffer *chunks;
-    unsigned n;
-    uint64_t bytes, log_bytes;
+    struct chunks chunks;
+    uint64_t log_bytes;
     uint64_t began_ms;
     int code;
     struct err err;
@@ -116,24 +113,24 @@ static int fsm_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsign
     return 0;
 }
 
-static bool chunk_add(void *arg, const void *p, size_t n) /* thread pool */
+static bool chunk_add(void *arg, const void *p, size_t n)
 {
-    struct snapshot_job *j = arg;
+    struct chunks *k = arg;
     const char *at = p;
 
-    j->bytes += n;
+    k->bytes += n;
     while (n) {
-        struct raft_buffer *b = j->n ? &j->chunks[j->n - 1] : NULL;
+        struct raft_buffer *b = k->n ? &k->v[k->n - 1] : NULL;
         size_t room = b ? CHUNK_BYTES - b->len : 0, take = n < room ? n : room;
 
         if (!b || !room) {
-            if (j->n == CHUNKS_MAX || !j->chunks)
+            if (k->n == CHUNKS_MAX || !k->v)
                 return false;
-            b = &j->chunks[j->n];
+            b = &k->v[k->n];
             *b = (struct raft_buffer){.base = raft_malloc(CHUNK_BYTES), .len = 0};
             if (!b->base)
                 return false;
-            j->n++;
+            k->n++;
             continue;
         }
         memcpy((char *)b->base + b->len, at, take);
@@ -144,6 +141,42 @@ static bool chunk_add(void *arg, const void *p, size_t n) /* thread pool */
     return true;
 }
 
+int chunks_encode(struct chunks *k, const struct root *r, struct err *err)
+{
+    int rv;
+
+    k->v = mem_zalloc(CHUNKS_MAX * sizeof *k->v);
+    rv = snapshot_write(r, chunk_add, k, err);
+    if (rv && k->n == CHUNKS_MAX)
+        rv = err_set(err, E_TOOLARGE, "it is larger than %zu MiB, which is what a file of "
+                     "libraft may have", CHUNKS_MAX * CHUNK_BYTES >> 20);
+    return rv;
+}
+
+void chunks_fini(struct chunks *k)
+{
+    for (unsigned i = 0; i < k->n; i++)
+        raft_free(k->v[i].base);
+    k->n = 0;
+    mem_free(k->v);
+    k->v = NULL;
+}
+
+/* The chunks take the place of what the snapshot has. */
+bool chunks_give(struct chunks *k, struct raft_snapshot *s)
+{
+    struct raft_buffer *bufs = raft_malloc((k->n + 1) * sizeof *bufs);
+
+    if (!bufs)
+        return false;
+    memcpy(bufs, k->v, k->n * sizeof *bufs);
+    raft_free(s->bufs);
+    s->bufs = bufs;
+    s->n_bufs = k->n;
+    k->n = 0;
+    return true;
+}
+
 static void snapshot_job(void *arg) /* thread pool */
 {
     struct snapshot_job *j = arg;
@@ -151,10 +184,7 @@ static void snapshot_job(void *arg) /* thread pool */
     FAILPOINT("snapshot.encode.before");
     j->code = PLANTED("raft.snapshot-fails")
                   ? err_set(&j->err, E_TOOLARGE, "the state is larger than a snapshot may be")
-                  : snapshot_write(j->root, chunk_add, j, &j->err);
-    if (j->code && j->n == CHUNKS_MAX)
-        j->code = err_set(&j->err, E_TOOLARGE, "it is larger than %zu MiB, which is what a file of "
-                          "libraft may have", CHUNKS_MAX * CHUNK_BYTES >> 20);
+                  : chunks_encode(&j->chunks, j->root, &j->err);
     FAILPOINT("snapshot.encode.after");
 }
 
@@ -177,17 +207,17 @@ static void over(struct snapshot_job *j, int status)
     if (status)
         c->log.bytes += j->log_bytes;
     else {
-        c->log.snapshot_bytes = j->bytes;
+        c->log.snapshot_bytes = j->chunks.bytes;
         c->log.pause_ms = c->log.retry_ms = 0;
         core_alarm_clear(c, ALARM_SNAPSHOT);
         log_event(LOG_INFO, "raft.snapshot_done",
-                  LOG_FIELDS({"bytes", log_u64(j->bytes)},
+                  LOG_FIELDS({"bytes", log_u64(j->chunks.bytes)},
                              {"ms", log_u64(loop_now_ms(c->loop) - j->began_ms)},
                              {"log_bytes", log_u64(j->log_bytes)}));
     }
     threshold_set(c);
     j->cb(j->req, status);
-    mem_free(j->chunks);
+    chunks_fini(&j->chunks);
     mem_free(j);
     install_held(c);
 }
@@ -203,28 +233,6 @@ static void snapshot_written(struct raft_io_snapshot_put *req, int status)
     over(j, status);
 }
 
-static void chunks_free(struct snapshot_job *j)
-{
-    for (unsigned i = 0; i < j->n; i++)
-        raft_free(j->chunks[i].base);
-    j->n = 0;
-}
-
-/* The chunks take the place of the empty buffer that fsm_snapshot left. */
-static bool chunks_give(struct snapshot_job *j)
-{
-    struct raft_buffer *bufs = raft_malloc(j->n * sizeof *bufs);
-
-    if (!bufs)
-        return false;
-    memcpy(bufs, j->chunks, j->n * sizeof *bufs);
-    raft_free(j->snapshot->bufs);
-    j->snapshot->bufs = bufs;
-    j->snapshot->n_bufs = j->n;
-    j->n = 0;
-    return true;
-}
-
 static void snapshot_encoded(void *arg)
 {
     struct snapshot_job *j = arg;
@@ -235,12 +243,11 @@ static void snapshot_encoded(void *arg)
     root_unref(j->root);
     if (j->code) {
         failed(c, j->err.text);
-    } else if (!c->closing && chunks_give(j)) {
+    } else if (!c->closing && chunks_give(&j->chunks, j->snapshot)) {
         rv = c->io_snapshot_put(c->io, j->trailing, &j->own, j->snapshot, snapshot_written);
         if (rv)
             failed(c, raft_strerror(rv));
     }
-    chunks_free(j);
     if (rv)
         over(j, rv);
     core_maybe_closed(c);
@@ -265,7 +272,6 @@ static int snapshot_put(struct raft_io *io, unsigned n, struct raft_io_snapshot_
         .req = req,
         .snapshot = (struct raft_snapshot *)(uintptr_t)snapshot, /* libraft's own request */
         .cb = cb,
-        .chunks = mem_zalloc(CHUNKS_MAX * sizeof *j->chunks),
         .log_bytes = c->log.bytes,
         .began_ms = loop_now_ms(c->loop)};
     c->log.bytes = 0;

@@ -4,7 +4,11 @@
  * message by message and capped before libraft sees it. Both sides check that the certificate's CN
  * is the member's. It never buffers without bound: the full side pauses the other.
  *
- *   dialler:  u64 member id, u16 length, address   then libraft's messages, one way only */
+ *   dialler:  u64 member id, u16 length, address, "\0", cluster uid   then libraft's messages, one
+ *   way only
+ *
+ * Members of another log (api/base/cluster.h) are refused: their terms and entries mean something
+ * else. Who names no cluster has not learnt one yet. */
 #include "controlplane/raft/core_internal.h"
 
 #include <inttypes.h>
@@ -17,6 +21,7 @@
 #define BUFFER_MAX (1u << 20)
 #define CHUNK (64u << 10)
 #define HELLO_HEAD 10
+#define ADDRESS_MAX sizeof(((struct core_config *)0)->address)
 #define HEADER_MAX (4u << 20)
 #define PAYLOAD_MAX ((uint64_t)1 << 30)
 #define PREAMBLE 16
@@ -207,7 +212,7 @@ static bool link_hello(struct link *k)
 {
     const struct peer_identity *who = stream_peer(k->s);
     struct core *c = k->t->c;
-    char want[64], address[256];
+    char want[64], address[ADDRESS_MAX + CLUSTER_UID_MAX];
     size_t n = k->head.n - HELLO_HEAD;
     uv_stream_t *s;
 
@@ -218,6 +223,8 @@ static bool link_hello(struct link *k)
         return false;
     memcpy(address, k->head.p + HELLO_HEAD, n);
     address[n] = 0;
+    if (strlen(address) < n && !cluster_same_log(address + strlen(address) + 1, c->meta.cluster))
+        return false;
     if (!(s = link_bridge(k)))
         return false;
     k->t->accept(&k->t->uv, k->id, address, s);
@@ -235,7 +242,7 @@ static bool part_next(struct link *k)
 
         if (k->head.n < want) {
             k->need = want - k->head.n;
-            return want < HELLO_HEAD + 256;
+            return want < HELLO_HEAD + ADDRESS_MAX + CLUSTER_UID_MAX;
         }
         if (!link_hello(k))
             return false;
@@ -325,8 +332,8 @@ static void link_open(struct stream *s, void *arg)
     struct core *c = k->t->c;
     const struct peer_identity *who = stream_peer(s);
     struct raft_uv_connect *req = k->req;
-    unsigned char hello[HELLO_HEAD + 256];
-    size_t n = strlen(c->cfg.address);
+    unsigned char hello[HELLO_HEAD + ADDRESS_MAX + CLUSTER_UID_MAX];
+    size_t address = strlen(c->cfg.address), n = address + 1 + strlen(c->meta.cluster);
     char want[64];
     uv_stream_t *outer;
 
@@ -340,7 +347,8 @@ static void link_open(struct stream *s, void *arg)
     le64_put(hello, c->cfg.id);
     hello[8] = (unsigned char)n;
     hello[9] = (unsigned char)(n >> 8);
-    memcpy(hello + HELLO_HEAD, c->cfg.address, n);
+    memcpy(hello + HELLO_HEAD, c->cfg.address, address + 1);
+    memcpy(hello + HELLO_HEAD + address + 1, c->meta.cluster, n - address - 1);
     stream_write(s, hello, HELLO_HEAD + n);
     if (!(outer = link_bridge(k))) {
         link_kill(k, "no socket pair");

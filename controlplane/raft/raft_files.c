@@ -69,6 +69,25 @@ int files_save(struct core *c, struct err *err)
     return file_write(c->loop, path, text, (size_t)n, 0600, err);
 }
 
+int files_meta(struct loop *l, const char *dir, struct core_meta *ret, struct err *err)
+{
+    char path[1100];
+    struct err e = {0};
+    AUTO_BUF text;
+
+    buf_init(&text, 4096);
+    (void)snprintf(path, sizeof path, "%s/meta.json", dir);
+    int rv = file_read(l, path, 4096, &text, &e);
+    if (rv == E_NOTFOUND)
+        return err_set(err, rv, "%.300s is no data directory of a member: it holds no meta.json", dir);
+    if (rv)
+        return err ? (void)(*err = e), rv : rv;
+    *ret = (struct core_meta){0};
+    if (!text.n || !meta_parse(text.p, ret))
+        return err_set(err, E_CORRUPT, "%.300s cannot be read", path);
+    return 0;
+}
+
 static void log_file_seen(const char *name, void *arg)
 {
     (void)name;

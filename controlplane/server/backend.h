@@ -29,6 +29,7 @@ struct control {            /* what the server is made of; owned by server.c, bo
     struct list waiting;    /* writes that are not answered, oldest first (backend_write.c) */
     uint64_t member, session, number; /* what they are stamped with */
     struct control_user users[CONTROL_USERS];
+    struct api_backup *backup; /* under way, or NULL */
 };
 void backend_init(struct control *c); /* fills in backend.ops */
 /* In backend_write.c. */
@@ -59,6 +60,13 @@ void history_operate(struct control *c, const struct cJSON *in,
 bool recovery_operate(struct control *c, const struct api_identity *who, const char *op,
                       const struct cJSON *in,
                       void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
+/* Backups; in backup.c. */
+int backend_backup_open(struct backend *b, const struct api_identity *who, struct api_backup **ret,
+                        struct err *err) MUST_CHECK;
+void backend_backup_next(struct api_backup *x,
+                         void (*cb)(void *arg, struct slice piece, bool last, const struct err *err),
+                         void *arg);
+void backend_backup_close(struct api_backup *x);
 int backend_token(struct backend *b, const char *token, struct api_identity *ret,
                   struct err *err) MUST_CHECK;
 void uuid_make(struct loop *l, char out[37]); /* RFC 4122 version 4 */

@@ -2,6 +2,7 @@
 #include "controlplane/server/server.h"
 
 #include "api/base/log.h"
+#include "controlplane/backup/backup.h"
 
 #include <getopt.h>
 #include <signal.h>
@@ -16,7 +17,8 @@ static const char help[] =
     "usage: hanse server --id N --data DIR --cert FILE --key FILE --ca FILE --key-ring FILE "
     "[option...]\n"
     "\n"
-    "Runs one member of a Hanse cluster. See also: hanse server skip-entry --help\n"
+    "Runs one member of a Hanse cluster. See also: hanse server skip-entry --help,\n"
+    "hanse server recover-quorum --help, hanse restore --help\n"
     "\n"
     "identity\n"
     "  --id N                 number of this member, 1 or higher, unique in the cluster\n"
@@ -301,6 +303,8 @@ int server_main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "skip-entry"))
         return skip_entry_main(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "recover-quorum"))
+        return quorum_main(argc - 1, argv + 1);
     struct run *r = mem_new(struct run);
     struct err err = {0};
     int rv = 0, opt;

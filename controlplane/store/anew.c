@@ -7,8 +7,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define BATCH 512
-
 struct anew {
     struct root *root; /* ours */
     const struct store_anew *how;
@@ -61,7 +59,7 @@ static int add(struct anew *x, union command *c, struct err *err)
     command_encode(c, &x->command);
     INV(!x->command.failed);
     entry_add(&x->entry, slice_make(x->command.p, x->command.n));
-    return ++x->n == BATCH ? flush(x, err) : 0;
+    return ++x->n == LIMIT_ENTRY_COMMANDS_MAX ? flush(x, err) : 0;
 }
 
 static int members(struct anew *x, struct err *err)

@@ -90,7 +90,7 @@ static int write_all(int fd, const char *p, size_t n)
 }
 
 /* The directory that a path is in: a rename is on disk only once its directory is. */
-static int sync_parent(const char *path)
+int sync_parent(const char *path)
 {
     char dir[PATH_MAX];
     const char *slash = strrchr(path, '/');

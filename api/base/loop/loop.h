@@ -152,6 +152,15 @@ int file_list(struct loop *l, const char *dir, void (*each)(const char *name, vo
 /* An advisory lock held until the process ends; E_BUSY names the holder's pid. */
 int file_lock(struct loop *l, const char *path, struct err *err) MUST_CHECK;
 
+/* A large file in pieces, for commands that people run (a backup): not through the seam, and on the
+ * thread that waits for it. Written as PATH.part; under its name only once all of it is on disk. */
+struct file_out;
+int file_out_open(const char *path, unsigned mode, struct file_out **ret, struct err *err) MUST_CHECK;
+int file_out_add(struct file_out *f, const void *p, size_t n, struct err *err) MUST_CHECK;
+/* Both end it. commit: fsync, rename, fsync of its directory. */
+int file_out_commit(struct file_out *f, struct err *err) MUST_CHECK;
+void file_out_abort(struct file_out *f); /* NULL ok; PATH.part goes */
+
 /* ---- processes
  * -------------------------------------------------------------------------------------- */
 struct process_spec {

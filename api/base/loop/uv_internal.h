@@ -185,6 +185,7 @@ int posix_mkdir(struct loop *l, const char *path, unsigned mode, struct err *err
 int posix_list(struct loop *l, const char *dir, void (*each)(const char *, void *), void *arg,
                struct err *err);
 int posix_lock(struct loop *l, const char *path, struct err *err);
+int sync_parent(const char *path); /* fsync of the directory that path is in; an errno */
 int err_errno(struct err *err, int no, const char *doing, const char *what);
 
 #endif

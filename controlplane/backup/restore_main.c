@@ -1,0 +1,202 @@
+/* hanse restore: a data directory out of a backup. Refuses one that holds anything; what it has made
+ * when it fails goes again. */
+#include "controlplane/backup/backup.h"
+
+#include "controlplane/raft/core.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: hanse restore FILE --data DIR --id N [--key-ring FILE] [option...]\n"
+    "\n"
+    "Makes the data directory of one member out of a backup (hanse backup), for a cluster that has "
+    "lost\n"
+    "all of its members. DIR must be empty or absent. The file is checked to its end before "
+    "anything of\n"
+    "it is believed.\n"
+    "\n"
+    "What came after the backup is not in it: objects that were made since are gone, deletions and\n"
+    "changes are undone. What runs goes on: everything that had not ended is Unknown until targets "
+    "have\n"
+    "told what they carry (hanse recover --from-targets), also what was submitted since.\n"
+    "\n"
+    "Needed beside it, and not in it: the CA with which certificates were made (agents and users "
+    "trust no\n"
+    "other) and the key ring that sealed the Secrets.\n"
+    "\n"
+    "  --data DIR                  data directory to make\n"
+    "  --id N                      number of the member that it is for; its certificate's common\n"
+    "                              name is member:N\n"
+    "  --key-ring FILE             checks that it opens all Secrets; --no-key-ring leaves that out\n"
+    "  --peer-advertise HOST:PORT  what members are told (default: as the backup has that member)\n"
+    "  --advertise HOST:PORT       what users and agents are told (default: likewise)\n"
+    "  --name NAME                 name for people (default: likewise, or mN)\n"
+    "  -o, --output json           what was done, as JSON\n"
+    "\n"
+    "Exit status: 0 it is done, else as of every command of hanse; nothing was changed then.\n";
+
+enum { OPT_DATA = 256, OPT_ID, OPT_RING, OPT_NO_RING, OPT_PEER, OPT_API, OPT_NAME };
+static const struct option options[] = {{"data", 1, NULL, OPT_DATA},
+                                        {"id", 1, NULL, OPT_ID},
+                                        {"key-ring", 1, NULL, OPT_RING},
+                                        {"no-key-ring", 0, NULL, OPT_NO_RING},
+                                        {"peer-advertise", 1, NULL, OPT_PEER},
+                                        {"advertise", 1, NULL, OPT_API},
+                                        {"name", 1, NULL, OPT_NAME},
+                                        {"output", 1, NULL, 'o'},
+                                        {"help", 0, NULL, 'h'},
+                                        {0}};
+
+struct restore {
+    struct loop *loop;
+    const char *file, *ring;
+    bool no_ring, json;
+    struct anew_ask ask;
+    uint64_t secrets;
+};
+
+static int text_take(const char *flag, const char *arg, char *ret, size_t n, struct err *err)
+{
+    return *arg && snprintf(ret, n, "%s", arg) < (int)n
+               ? 0
+               : err_set(err, E_USAGE, "--%s: expected 1 to %zu bytes", flag, n - 1);
+}
+
+static int option_take(struct restore *x, int opt, const char *arg, struct err *err)
+{
+    struct member_info *m = &x->ask.member;
+    char *end;
+
+    switch (opt) {
+    case OPT_DATA:
+        x->ask.data = arg;
+        return 0;
+    case OPT_ID:
+        m->id = strtoull(arg, &end, 10);
+        return *arg >= '0' && *arg <= '9' && !*end && m->id >= 1 && m->id <= 1000000
+                   ? 0
+                   : err_set(err, E_USAGE, "--id %.40s: expected a number from 1 to 1000000", arg);
+    case OPT_RING:
+        x->ring = arg;
+        return 0;
+    case OPT_NO_RING:
+        x->no_ring = true;
+        return 0;
+    case OPT_PEER:
+        return text_take("peer-advertise", arg, m->address, sizeof m->address, err);
+    case OPT_API:
+        return text_take("advertise", arg, m->api_address, sizeof m->api_address, err);
+    case OPT_NAME:
+        return text_take("name", arg, m->name, sizeof m->name, err);
+    case 'o':
+        x->json = true;
+        return strcmp(arg, "json") ? err_set(err, E_USAGE, "-o %.40s: expected json", arg) : 0;
+    default:
+        return err_set(err, E_USAGE, "unknown option or missing value; see hanse restore --help");
+    }
+}
+
+static void entry_seen(const char *name, void *arg)
+{
+    if (strcmp(name, "lost+found") != 0) /* of a file system of its own */
+        *(bool *)arg = true;
+}
+
+static int directory_check(struct restore *x, struct err *err)
+{
+    bool holds = false;
+    int r = file_list(x->loop, x->ask.data, entry_seen, &holds, err);
+
+    if (!r && holds)
+        r = err_set(err, E_EXISTS, "%.300s is not empty: nothing is restored over what is there; name "
+                    "another directory, or move it aside",
+                    x->ask.data);
+    return r;
+}
+
+static void undo(struct restore *x)
+{
+    static const char *const made[] = {"log", "archive", "meta.json", "lock"};
+    char path[1100];
+
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", x->ask.data, made[i]);
+        (void)!file_remove(x->loop, path, NULL);
+    }
+}
+
+static int make(struct restore *x, struct backup_read *b, struct store_anew_found *found,
+                struct err *err)
+{
+    int r = 0;
+
+    if (x->ring)
+        r = backup_keys_check(x->loop, b->root, x->ring, &x->secrets, err);
+    if (!r)
+        r = anew_begin(x->loop, &b->root, &x->ask, 0, found, err);
+    struct core_made how = {
+        .member = x->ask.member.id, .address = x->ask.member.address, .root = b->root};
+    return r ? r : core_offline_make(x->loop, x->ask.data, &how, err);
+}
+
+static int restore(struct restore *x, struct err *err)
+{
+    struct store_anew_found found = {0};
+    struct backup_read b = {0};
+    char archive[1100];
+    int r;
+
+    if (!x->file || !x->ask.data || !x->ask.member.id)
+        return err_set(err, E_USAGE, "FILE, --data and --id are needed; see hanse restore --help");
+    if (!x->ring && !x->no_ring)
+        return err_set(err, E_USAGE, "--key-ring FILE is needed: without the keys that sealed them "
+                       "Secrets are lost. --no-key-ring leaves the check out");
+    if (strlen(x->ask.data) > 900)
+        return err_set(err, E_USAGE, "--data: the path is too long");
+    if ((r = directory_check(x, err)))
+        return r;
+    (void)snprintf(archive, sizeof archive, "%s/archive", x->ask.data);
+    r = backup_read(x->loop, x->file, archive, &b, err);
+    if (!r)
+        r = make(x, &b, &found, err);
+    if (r)
+        undo(x);
+    else
+        anew_print(b.root, &x->ask, &found, x->json, NULL, b.about.absent);
+    (void)root_unref(b.root);
+    return r;
+}
+
+int restore_main(int argc, char **argv)
+{
+    struct restore x = {0};
+    struct err err = {0};
+    int rv = 0, opt;
+
+    optind = 1;
+    opterr = 0;
+    while (!rv && (opt = getopt_long(argc, argv, "ho:", options, NULL)) != -1) {
+        if (opt == 'h') {
+            (void)fputs(help, stdout);
+            return 0;
+        }
+        rv = option_take(&x, opt, optarg, &err);
+    }
+    x.file = optind < argc ? argv[optind] : NULL;
+    if (!rv && optind + 1 < argc)
+        rv = err_set(&err, E_USAGE, "unexpected argument %.100s", argv[optind + 1]);
+    if (!rv) {
+        x.loop = loop_uv_create(&err);
+        rv = x.loop ? restore(&x, &err) : E_INTERNAL;
+        if (x.loop)
+            (void)loop_uv_destroy(x.loop);
+    }
+    if (rv) {
+        (void)fprintf(stderr, "hanse restore: %s\n", err.text);
+        return err_info(rv)->exit;
+    }
+    return 0;
+}
