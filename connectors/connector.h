@@ -175,6 +175,9 @@ struct connector_events {
      * to another one it does not know: nothing that it says of those runs proves anything. Optional;
      * "" = not known. */
     void (*agent)(void *arg, const char *state_id);
+    /* Told ahead of reach(): of the state of which cluster, and up to which resourceVersion, the
+     * target has heard. A state that has not come so far is an older one. Optional; "" = nothing. */
+    void (*heard)(void *arg, const char *cluster, uint64_t rv);
     /* A second agent came with the certificate of the one that is taken, and was turned away: as a
      * sentence. Told again as often as it comes. Optional. */
     void (*rival)(void *arg, const char *why);

@@ -52,12 +52,18 @@ static void print(const char *uid, uint64_t n, const char *log, char out[CLUSTER
     (void)snprintf(out, CLUSTER_UID_MAX, "%.*s", CLUSTER_UID_MAX - 1, text);
 }
 
-void cluster_next(const char *uid, char out[CLUSTER_UID_MAX])
+void cluster_next_from(const char *uid, uint64_t n, char out[CLUSTER_UID_MAX])
 {
+    uint64_t next = cluster_generation(uid) + 1;
     char log[20];
 
     (void)snprintf(log, sizeof log, "%s", log_of(uid));
-    print(uid, cluster_generation(uid) + 1, log, out);
+    print(uid, next > n ? next : n, log, out);
+}
+
+void cluster_next(const char *uid, char out[CLUSTER_UID_MAX])
+{
+    cluster_next_from(uid, 0, out);
 }
 
 void cluster_begin_anew(const char *uid, int64_t wall_ms, uint64_t random, char out[CLUSTER_UID_MAX])

@@ -28,5 +28,7 @@ void cluster_next(const char *uid, char out[CLUSTER_UID_MAX]);
 void cluster_begin_anew(const char *uid, int64_t wall_ms, uint64_t random, char out[CLUSTER_UID_MAX]);
 /* Of the same line, and of the same log; "" is of any. */
 bool cluster_same_log(const char *a, const char *b);
+/* The same, not below n: of two that went back from the same place each has its own. */
+void cluster_next_from(const char *uid, uint64_t n, char out[CLUSTER_UID_MAX]);
 
 #endif

@@ -11,11 +11,13 @@
 enum agent_frame {
     /* session */
     AF_HELLO = 1,    /* agent: target, version, session, bootId, stateId, instance, cluster, at,
-                        reshards, inventory, runs[] */
-    AF_WELCOME = 2,  /* server: cluster */
+                        reshards, inventory, heardCluster and heardRv (how far its hub had come),
+                        runs[] */
+    AF_WELCOME = 2,  /* server: cluster, stateRv */
     AF_REDIRECT = 3, /* server: address of the leader; it closes then */
     AF_REFUSED = 4,  /* server: text; it closes then */
-    AF_BEAT = 5,     /* agent: at (its clock: what a renewal counts from); server: empty */
+    AF_BEAT = 5,     /* agent: at (its clock: what a renewal counts from); server: cluster and
+                        stateRv, empty to a guest */
     /* inventory */
     AF_INVENTORY = 10, /* server asks */
     AF_NODES = 11,     /* agent: nodes[], page (from 0 on), more: the next page follows, with the

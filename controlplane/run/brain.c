@@ -25,6 +25,7 @@ struct brain *brain_create(const struct brain_config *cfg)
     list_init(&b->movers);
     list_init(&b->preempts.nominees);
     events_init(b);
+    back_init(b);
     timer_init(&b->cycle_timer, b->loop, cycle_due, b);
     return b;
 }
@@ -63,6 +64,7 @@ static void sleep_now(struct brain *b)
     events_drop(b);
     retention_drop(b);
     collect_drop(b);
+    back_drop(b);
     b->pool = pool_destroy(b->pool);
     b->frozen = false;
 }
@@ -88,6 +90,7 @@ static void reset(struct brain *b)
     causes_reset(b);
     retention_reset(b);
     collect_reset(b);
+    back_look(b);
 }
 
 void brain_leading(struct brain *b, bool leads, uint64_t term)

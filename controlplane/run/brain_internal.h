@@ -157,7 +157,14 @@ struct brain {
     struct brain_config cfg;
     struct loop *loop;
     bool leads, closing, frozen; /* frozen: too many targets fell silent at once */
-    bool went_back; /* that is on its way into the log: recover/back.c */
+    struct went_back {/* recover/back.c: is the state an older copy, that somebody put back? */
+        bool doubt; /* somebody says so: nothing is done before it is known, and in the log */
+        bool left;  /* another log went on: it stays in doubt */
+        bool asking, beginning, marking; /* answers on their way */
+        char cluster[CLUSTER_UID_MAX];   /* how far it had come, as somebody heard */
+        uint64_t rv;
+        struct timer again;
+    } back;
     uint64_t term;
     struct root *root; /* newest seen; reference */
     uint64_t seen_rv;
@@ -282,8 +289,15 @@ void orphans_listed(struct site *t); /* it is whole */
 void orphans_drop(struct site *t);
 const struct orphan *orphan_find(const struct site *t, const char *key);
 bool orphan_on_node(const struct brain *b, const char *target, const char *node);
-/* The state is an older one than a run was started by: told, and open from now on (back.c). */
-void brain_went_back(struct brain *b, uint64_t rv);
+/* back.c. A target has heard so much of the state of that cluster: is ours an older one? */
+bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv);
+bool root_left_behind(const struct root *r, const char *cluster);
+void brain_heard(struct brain *b, const char *target, const char *cluster, uint64_t rv);
+/* It is, and a majority confirmed that we lead: into the log; what has not ended is open then. */
+void brain_went_back(struct brain *b, const char *cluster, uint64_t rv);
+void back_look(struct brain *b); /* the log says so: are all workloads marked? */
+void back_init(struct brain *b);
+void back_drop(struct brain *b);
 bool orphan_condemned(const struct site *t, const struct run_key *k);
 /* NULL and an error: this member does not lead, or there is no such Target. */
 struct site *orphan_site(struct brain *b, const char *target, struct err *err);

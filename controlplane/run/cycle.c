@@ -512,7 +512,8 @@ static void begin(void *arg)
 
 void cycle_post(struct brain *b)
 {
-    if (!b->leads || b->closing || b->cycle_posted || b->cycle || b->cycle_in_flight)
+    if (!b->leads || b->closing || b->cycle_posted || b->cycle || b->cycle_in_flight ||
+        b->back.doubt)
         return;
     b->cycle_posted = true;
     brain_under_way(b, 1);

@@ -1,5 +1,5 @@
 /* How a brain proposes: always in the term that it leads, so that a brain that was left behind
- * changes nothing. */
+ * changes nothing; and nothing about work while the state may be an older copy. */
 #include "controlplane/run/brain_internal.h"
 
 #include "api/base/log.h"
@@ -52,16 +52,27 @@ struct refused {
     propose_cb cb;
     void *arg;
     enum command_type type;
+    bool in_doubt;
 };
 
-static void too_large(void *arg)
+/* What says nothing of work. */
+static bool harmless(enum command_type t)
+{
+    return t == CMD_RECOVER || t == CMD_FACTS || t == CMD_WRITE;
+}
+
+static void refused(void *arg)
 {
     struct refused *x = arg;
     struct err e;
 
-    (void)err_set(&e, E_TOOLARGE, "a command of type %d would be larger than %d bytes",
-                  (int)x->type, (int)LIMIT_COMMAND_MAX_BYTES);
-    log_err(LOG_ERROR, "brain.propose", &e);
+    if (x->in_doubt) {
+        (void)err_set(&e, E_UNAVAIL, "the state may be an older copy: that is being found out");
+    } else {
+        (void)err_set(&e, E_TOOLARGE, "a command of type %d would be larger than %d bytes",
+                      (int)x->type, (int)LIMIT_COMMAND_MAX_BYTES);
+        log_err(LOG_ERROR, "brain.propose", &e);
+    }
     brain_under_way(x->brain, -1);
     x->cb(x->arg, NULL, &e);
     mem_free(x);
@@ -71,16 +82,18 @@ static void too_large(void *arg)
  * as of any other refusal. */
 void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg)
 {
+    bool in_doubt = b->back.doubt && !harmless(c->head.type);
     AUTO_BUF bytes;
 
     buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
-    command_encode(c, &bytes);
-    if (bytes.failed) {
+    if (!in_doubt)
+        command_encode(c, &bytes);
+    if (bytes.failed || in_doubt) {
         struct refused *x = mem_new(struct refused);
 
-        *x = (struct refused){b, cb, arg, c->head.type};
+        *x = (struct refused){b, cb, arg, c->head.type, in_doubt};
         brain_under_way(b, 1);
-        loop_post(b->loop, too_large, x);
+        loop_post(b->loop, refused, x);
         return;
     }
     brain_propose_bytes(b, c->head.request_id, slice_make(bytes.p, bytes.n), cb, arg);

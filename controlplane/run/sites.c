@@ -148,6 +148,13 @@ static void on_agent(void *arg, const char *state_id)
     (void)snprintf(t->agent, sizeof t->agent, "%s", state_id);
 }
 
+static void on_heard(void *arg, const char *cluster, uint64_t rv)
+{
+    struct site *t = arg;
+
+    brain_heard(t->brain, t->name, cluster, rv);
+}
+
 static void on_rival(void *arg, const char *why)
 {
     struct site *t = arg;
@@ -177,6 +184,7 @@ static const struct connector_events events = {.nodes = on_nodes,
                                                .reach = on_reach,
                                                .observed = on_observed,
                                                .agent = on_agent,
+                                               .heard = on_heard,
                                                .rival = on_rival};
 
 /* ---- leases

@@ -30,6 +30,10 @@ uint64_t root_recovering(const struct root *r)
 {
     return r->recovering;
 }
+bool root_went_back(const struct root *r)
+{
+    return r->recovering > 1;
+}
 const char *root_revision(const struct root *r)
 {
     return r->revision;

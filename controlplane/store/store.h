@@ -71,6 +71,7 @@ uint64_t root_digest(const struct root *r); /* over all objects, independent of 
 const char *root_cluster_uid(const struct root *r); /* api/base/cluster.h says what is in it */
 /* Number of the entry since which it is open what runs where (RECOVER); 0: it is not. */
 uint64_t root_recovering(const struct root *r);
+bool root_went_back(const struct root *r); /* that is not settled yet */
 /* NULL when absent; borrowed from the root. ns "" for cluster scope. */
 const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns,
                               const char *name);

@@ -124,7 +124,7 @@ struct root {
         digest; /* sum over objects, changes, requests, members and dead: order does not matter */
     char cluster_uid[64];
     char revision[128];
-    uint64_t recovering; /* number of the entry that began it; 0 = no */
+    uint64_t recovering; /* 0 = no; 1 = yes; of a state that went back: the rv where it went on */
     /* stored */
     struct tree *kinds[KIND_LIMIT]; /* ns \0 name → object */
     struct tree *changes;           /* rv → change_box */
@@ -346,7 +346,10 @@ int apply_remove(struct txn *t, const struct remove_cmd *c) MUST_CHECK;
 int apply_archive(struct txn *t, const struct archive_cmd *c) MUST_CHECK;
 int apply_recover(struct txn *t, const struct recover_cmd *c) MUST_CHECK;
 /* It may be alive in an epoch, or at a place, that this state does not know. */
-bool workload_unsettled(const struct root *r, const struct workload_status *s);
+bool workload_unsettled(const struct root *r, const struct object *o,
+                        const struct workload_status *s);
+/* `after` is about to be put in the place of a Workload that is not marked yet: it is. */
+void recover_touch(struct txn *t, const struct object *before, struct workload *after);
 bool object_finished(const struct root *w, const struct object *o); /* may retention remove it? */
 int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
 /* status.spent of a Workload whose placement ends with this version (ledger_hold.c); part of

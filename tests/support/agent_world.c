@@ -240,10 +240,31 @@ static void on_rival(void *arg, const char *why)
     (void)snprintf(x->rival, sizeof x->rival, "%s", why);
 }
 
+static void on_heard(void *arg, const char *cluster, uint64_t rv)
+{
+    struct agent_side *x = arg;
+
+    if (!rv && strcmp(cluster, x->heard) == 0)
+        return; /* whom it serves */
+    (void)snprintf(x->heard, sizeof x->heard, "%s", cluster);
+    x->heard_rv = rv;
+}
+
+static const char *cluster_told(void *arg)
+{
+    return ((struct agent_side *)arg)->cluster;
+}
+
+static uint64_t rv_told(void *arg)
+{
+    return ((struct agent_side *)arg)->rv;
+}
+
 static const struct connector_events events = {.nodes = on_nodes,
                                                .reach = on_reach,
                                                .observed = on_observed,
                                                .agent = on_agent,
+                                               .heard = on_heard,
                                                .rival = on_rival};
 
 static void on_accept(struct listener *li, struct stream *s, void *arg)
@@ -623,7 +644,11 @@ static void world_tls(void)
 static void side_make(struct agent_side *x, unsigned i)
 {
     char text[256], name[32];
-    struct connector_env env = {.loop = A.loop, .events = &events, .arg = x};
+    struct connector_env env = {.loop = A.loop,
+                                .events = &events,
+                                .arg = x,
+                                .cluster_uid = cluster_told,
+                                .state_rv = rv_told};
     struct err e;
 
     (void)snprintf(x->target, sizeof x->target, "t%u", i + 1);

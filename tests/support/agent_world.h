@@ -32,6 +32,9 @@ struct agent_side {
     pid_t agent;
     bool reachable, refuse; /* refuse: sessions are turned away */
     char memory[64];        /* whose state folder speaks for it */
+    char heard[64];         /* the state that it told to have heard of, and how far */
+    uint64_t heard_rv, rv;  /* rv: that we tell; the cluster is `cluster` */
+    char cluster[64];
     char rival[512];        /* why a second one was turned away */
     unsigned silences;      /* how often it was taken for silent */
     size_t nodes;           /* that it told last, and the first of them */

@@ -149,6 +149,15 @@ const char *hub_cluster(const struct hub *h)
     return e->cluster_uid ? e->cluster_uid(e->arg) : "";
 }
 
+void hub_tell_state(const struct hub *h, cJSON *j)
+{
+    const struct connector_env *e = &h->base.env;
+
+    cJSON_AddStringToObject(j, "cluster", hub_cluster(h));
+    if (e->state_rv)
+        cJSON_AddNumberToObject(j, "stateRv", (double)e->state_rv(e->arg));
+}
+
 const struct connector_ops connector_agent_ops = {
     .type = "agent",
     .can = CAN_LEASE | CAN_EXEC | CAN_SCRIPT | CAN_COMMAND,

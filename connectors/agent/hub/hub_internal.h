@@ -98,6 +98,7 @@ void hub_call_sweep(struct hub *h, run_judge judge, void *arg, struct call *call
 void hub_call_document(struct hub *h, const struct run_key *k, uint64_t deadline_ms, document_cb cb,
                        void *arg);
 const char *hub_cluster(const struct hub *h); /* "" = not known yet */
+void hub_tell_state(const struct hub *h, cJSON *j); /* cluster and stateRv */
 void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j);
 void hub_calls_lost(struct hub *h, const char *why); /* all end unknown */
 /* hub_order.c */

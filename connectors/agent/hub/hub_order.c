@@ -109,9 +109,7 @@ cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err
     wire_add_key(j, &o->key);
     cJSON_AddStringToObject(j, "workload", o->workload->meta->name);
     cJSON_AddStringToObject(j, "namespace", o->workload->meta->namespace_);
-    cJSON_AddStringToObject(j, "cluster", hub_cluster(h));
-    if (h->base.env.state_rv)
-        cJSON_AddNumberToObject(j, "stateRv", (double)h->base.env.state_rv(h->base.env.arg));
+    hub_tell_state(h, j);
     order_document(j, o->workload);
     order_workers(j, o->placement);
     order_command(j, run);

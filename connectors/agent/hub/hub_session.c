@@ -59,6 +59,19 @@ static void session_beat(struct hub_session *x, uint64_t at_ms)
     x->beats[0] = (struct hub_beat){at_ms, loop_now_ms(x->hub->base.env.loop)};
 }
 
+static void session_beat_back(struct hub_session *x)
+{
+    cJSON *j;
+
+    if (x->hub->session != x) {
+        frame_send(x->stream, AF_BEAT, 0, 0, NULL, 0);
+        return;
+    }
+    j = cJSON_CreateObject();
+    hub_tell_state(x->hub, j);
+    wire_tell(x->stream, AF_BEAT, 0, j);
+}
+
 /* Older than the quorum round that allowed this grant, so that the holder's lease ends before ours.
  * In a session's first moments it is its HELLO. */
 uint64_t hub_lease_from(const struct hub *h)
@@ -115,8 +128,12 @@ static void session_take(struct hub_session *x)
     (void)snprintf(h->expected, sizeof h->expected, "%s", x->state);
     (void)snprintf(h->id, sizeof h->id, "%.40s", wire_str(hello, "session"));
     timer_start(&x->look, HUB_SILENCE_MS);
-    cJSON_AddStringToObject(welcome, "cluster", hub_cluster(h));
+    hub_tell_state(h, welcome);
     wire_tell(x->stream, AF_WELCOME, 0, welcome);
+    if (ev->heard) { /* whom it serves now may be of a later N than what it has heard */
+        ev->heard(h->base.env.arg, wire_str(hello, "heardCluster"), wire_u64(hello, "heardRv"));
+        ev->heard(h->base.env.arg, wire_str(hello, "cluster"), 0);
+    }
     if (ev->agent)
         ev->agent(h->base.env.arg, x->state);
     if (ev->reach)
@@ -267,7 +284,7 @@ static int session_frame(const struct frame *f, void *arg)
     }
     if (f->type == AF_BEAT) {
         session_beat(x, wire_u64(j, "at"));
-        frame_send(s, AF_BEAT, 0, 0, NULL, 0);
+        session_beat_back(x);
     } else if (h->session == x) {
         frame_taken(h, f, j);
     }

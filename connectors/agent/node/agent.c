@@ -144,6 +144,7 @@ struct agent *agent_destroy(struct agent *a)
     if (!a)
         return NULL;
     session_stop(a);
+    heard_keep(a);
     streams_close_all(a);
     if (a->attach)
         listener_close(a->attach);

@@ -142,6 +142,12 @@ struct agent {
     char boot_id[64], state_id[40];
     char cluster[CLUSTER_UID_MAX]; /* that it serves, as the last welcome told; "" = none yet */
     char instance[24]; /* of this process: two of one state folder are told apart */
+    struct heard { /* how far the state of its hub had come, as that told; it never goes down */
+        char cluster[CLUSTER_UID_MAX];
+        uint64_t rv;
+        bool unsaved;
+        struct timer save;
+    } heard;
     enum run_processes held; /* what holds new runs together */
     /* the latest renewal: a shim that is dialed later gets it, too */
     uint64_t renew_from_ms, renew_lease_ms;
@@ -202,6 +208,9 @@ void scratch_sweep(struct agent *a);  /* staged, and of no use (any more) to any
 int cluster_open(struct agent *a, struct err *err) MUST_CHECK;
 /* False: this hub's line has gone on without it; it is not to be followed. */
 bool cluster_welcome(struct agent *a, const char *uid);
+/* A hub of that cluster told how far its state has come. heard_keep: onto the disk, now. */
+void cluster_heard(struct agent *a, const char *uid, uint64_t rv);
+void heard_keep(struct agent *a);
 const char *run_cluster(const struct run *r); /* "" = not known */
 bool run_renewable(const struct run *r);      /* by the hub that has welcomed us */
 /* From now on it belongs to that cluster; durable on 0. */

@@ -1,13 +1,17 @@
-/* Whose runs these are: the cluster that this agent serves, remembered over restarts; the cluster
- * that each run belongs to; and what is kept of a run for a hub that has lost its memory.
+/* Whose runs these are: the cluster that this agent serves, remembered over restarts; how far its
+ * state had come, so that a hub whose data somebody put back is told so; the cluster that each run
+ * belongs to; and what is kept of a run for a hub that has lost its memory.
  *
  * Must never follow a hub whose line has gone on without it, and never forget, by itself, to whom a
  * run belongs. */
 #include "connectors/agent/node/agent_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#define HEARD_MAX (CLUSTER_UID_MAX + 24)
+#define HEARD_SAVE_MS 5000 /* what was heard is on the disk so soon after it */
 #define DOCUMENT_MAX (2u << 20) /* a frame must hold it, escaped */
 
 static void remembered_path(const struct agent *a, char out[AGENT_PATH_MAX])
@@ -15,21 +19,90 @@ static void remembered_path(const struct agent *a, char out[AGENT_PATH_MAX])
     (void)snprintf(out, AGENT_PATH_MAX, "%s/cluster", a->cfg.state_dir);
 }
 
+/* As text, ended by a NUL; "" when it is not there. */
+static int text_read(struct agent *a, const char *path, size_t max, struct buf *b, struct err *err)
+{
+    struct err why;
+    int rc = file_read(a->loop, path, max, b, &why);
+
+    buf_char(b, '\0');
+    return rc == E_NOTFOUND || rc == 0 ? 0 : err_set(err, rc, "%s", why.text);
+}
+
+/* ---- how far the state of its hub had come
+ * ------------------------------------------------------------------------------------------ */
+static void heard_path(const struct agent *a, char out[AGENT_PATH_MAX])
+{
+    (void)snprintf(out, AGENT_PATH_MAX, "%s/heard", a->cfg.state_dir);
+}
+
+void heard_keep(struct agent *a)
+{
+    char path[AGENT_PATH_MAX], text[HEARD_MAX];
+    struct err err;
+
+    timer_stop(&a->heard.save);
+    if (!a->heard.unsaved)
+        return;
+    int n = snprintf(text, sizeof text, "%s %" PRIu64 "\n", a->heard.cluster, a->heard.rv);
+    heard_path(a, path);
+    if (file_write(a->loop, path, text, (size_t)n, 0600, &err) < 0) {
+        log_err(LOG_WARN, "agent.heard", &err); /* what it hears next, it tries again */
+        return;
+    }
+    a->heard.unsaved = false;
+}
+
+static void heard_due(void *arg)
+{
+    heard_keep(arg);
+}
+
+static int heard_open(struct agent *a, struct err *err)
+{
+    char path[AGENT_PATH_MAX];
+    AUTO_BUF b;
+
+    timer_init(&a->heard.save, a->loop, heard_due, a);
+    buf_init(&b, HEARD_MAX);
+    heard_path(a, path);
+    int rc = text_read(a, path, HEARD_MAX - 1, &b, err);
+    if (rc < 0 || b.failed)
+        return rc;
+    if (sscanf(b.p, "%63[^ ] %" SCNu64, a->heard.cluster, &a->heard.rv) != 2)
+        a->heard.cluster[0] = '\0';
+    return 0;
+}
+
+void cluster_heard(struct agent *a, const char *uid, uint64_t rv)
+{
+    struct heard *h = &a->heard;
+
+    if (*a->cluster && cluster_left_behind(a->cluster, uid))
+        (void)cluster_welcome(a, uid); /* the hub's line went on in this session */
+    if (!*uid || strcmp(uid, a->cluster) != 0)
+        return;
+    if (strcmp(uid, h->cluster) == 0 && rv <= h->rv)
+        return;
+    (void)snprintf(h->cluster, sizeof h->cluster, "%.63s", uid);
+    h->rv = rv;
+    if (!h->unsaved)
+        timer_start(&h->save, HEARD_SAVE_MS);
+    h->unsaved = true;
+}
+
 int cluster_open(struct agent *a, struct err *err)
 {
     char path[AGENT_PATH_MAX];
-    struct err why;
     AUTO_BUF b;
 
     buf_init(&b, CLUSTER_UID_MAX);
     remembered_path(a, path);
-    int rc = file_read(a->loop, path, CLUSTER_UID_MAX - 1, &b, &why);
-    if (rc == E_NOTFOUND)
-        return 0;
+    int rc = text_read(a, path, CLUSTER_UID_MAX - 1, &b, err);
     if (rc < 0)
-        return err_set(err, rc, "%s", why.text);
-    (void)snprintf(a->cluster, sizeof a->cluster, "%.*s", (int)b.n, b.n ? b.p : "");
-    return 0;
+        return rc;
+    (void)snprintf(a->cluster, sizeof a->cluster, "%s", b.failed ? "" : b.p);
+    return heard_open(a, err);
 }
 
 bool cluster_welcome(struct agent *a, const char *uid)
@@ -73,12 +146,12 @@ int run_claim(struct run *r, const char *cluster, struct err *err)
 {
     if (strlen(cluster) == 0 || strlen(cluster) >= CLUSTER_UID_MAX)
         return err_set(err, E_INVALID, "a claim names the cluster that claims");
-    if (cluster_left_behind(r->agent->cluster, cluster))
-        (void)cluster_welcome(r->agent, cluster); /* the hub's line went on in this session */
+    cluster_heard(r->agent, cluster, 0);
     if (strcmp(run_cluster(r), cluster) == 0)
         return 0;
     cJSON_DeleteItemFromObjectCaseSensitive(r->order, "cluster");
     cJSON_AddStringToObject(r->order, "cluster", cluster);
+    cJSON_DeleteItemFromObjectCaseSensitive(r->order, "stateRv"); /* another state's */
     return order_rewrite(r, err);
 }
 

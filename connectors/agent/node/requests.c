@@ -44,6 +44,7 @@ static void answer_absent(struct agent *a, uint64_t id, const struct run_key *k)
         session_answer(a, id, OUT_DONE, &err, &o);
         return;
     }
+    heard_keep(a);
     if (book_write(&a->book, k, NULL, &err) < 0) {
         session_answer(a, id, OUT_UNKNOWN, &err, NULL);
         return;

@@ -170,6 +170,7 @@ int run_forget(struct run *r, struct err *err)
         return err_set(err, E_BUSY, "the run has not ended");
     run_observe(r, &o);
     rc = book_write(&a->book, &r->key, &o, err);
+    heard_keep(a);
     if (rc == 0)
         rc = file_remove(a->loop, r->dir, err);
     if (rc < 0)
@@ -473,6 +474,7 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
     if (rc < 0)
         return rc;
     FAILPOINT("agent.submit.after"); /* accepted; nothing was started */
+    cluster_heard(a, wire_str(order, "cluster"), wire_u64(order, "stateRv"));
     r = run_make(a, &k, order);
     a->n_alive++;
     run_key_print(&k, key);
@@ -543,6 +545,7 @@ static void run_load(const char *name, void *arg)
                          path, name);
         return;
     }
+    cluster_heard(a, wire_str(order, "cluster"), wire_u64(order, "stateRv"));
     struct run *r = run_make(a, &k, order);
     a->n_alive++;
     checkpoints_load(r);

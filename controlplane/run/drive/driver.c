@@ -582,8 +582,8 @@ void driver_tick(struct driver *d)
             driver_free(d);
         return;
     }
-    if (d->proposing || d->calling)
-        return;
+    if (d->proposing || d->calling || b->back.doubt)
+        return; /* in doubt: ticked again when it is known */
     if (lease_acknowledged(d))
         return;
     if (!d->telling && driver_checkpoint_news(d) && d->seen.state != RUN_ENDED)

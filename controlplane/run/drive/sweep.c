@@ -94,6 +94,8 @@ static enum run_verdict judge(const struct run_listed *l, void *arg)
     struct site *t = arg;
     enum orphan_why why = sweep_why(t->brain->root, l);
 
+    if (t->brain->back.doubt)
+        return RUN_KEPT; /* all is looked at again when it is known */
     if (why > ORPHAN_LET_GO && orphan_condemned(t, &l->seen.key))
         return RUN_LET_GO;
     if (why == ORPHAN_OWNED)
@@ -110,7 +112,7 @@ static enum run_verdict judge(const struct run_listed *l, void *arg)
     if (why == ORPHAN_LET_GO)
         return RUN_LET_GO;
     if (sweep_from_our_future(t->brain->root, l))
-        brain_went_back(t->brain, l->state_rv);
+        brain_went_back(t->brain, l->cluster, l->state_rv);
     orphan_found(t, l, why);
     return RUN_KEPT;
 }
@@ -150,10 +152,11 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
         return;
     }
     if (t) {
-        bool whole = t->sweeping && out == OUT_DONE && b->leads && !b->closing;
+        bool whole =
+            t->sweeping && out == OUT_DONE && b->leads && !b->closing && !b->back.doubt;
         if (whole && !t->doubts_proved)
             orphans_begin(t); /* there are none */
-        sweep_over(t, out != OUT_DONE);
+        sweep_over(t, !whole);
         if (whole)
             orphans_listed(t);
     }
@@ -181,7 +184,7 @@ void site_sweep(struct site *t)
         orphans_listed(t);
         return;
     }
-    if (t->sweeping) {
+    if (t->sweeping || t->brain->back.doubt) {
         t->sweep_due = true;
         return;
     }

@@ -376,6 +376,13 @@ void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb
         cb(arg, NULL, &err);
         return;
     }
+    if (b->back.doubt || b->back.marking) {
+        (void)err_set(&err, E_UNAVAIL,
+                      "the state went back to an older one, and its workloads are being marked: "
+                      "try again in a moment");
+        cb(arg, NULL, &err);
+        return;
+    }
     if (root_feature_level(b->root) < FEATURE_GRANTS) {
         (void)err_set(&err, E_UNAVAIL, "a member is too old for this: upgrade all members first");
         cb(arg, NULL, &err);

@@ -106,6 +106,10 @@ static int step_start(struct txn *t, struct move *x)
     if (w->status->phase != PHASE_QUEUED && !PLANTED("move.start-unproved"))
         return MOVE_STALE(t, "workload %s/%s is %s: its end is not proved", x->c->ns,
                           x->m->spec->workload, phase_text(w->status->phase));
+    if (workload_unsettled(t->w, x->wo, w->status))
+        return err_set(t->err, E_BUSY,
+                       "workload %s/%s may run in a newer epoch elsewhere: recovery is not settled",
+                       x->c->ns, x->m->spec->workload);
     if (x->wo->meta->deletionTimestamp || w->spec->suspend)
         return MOVE_STALE(t, "workload %s/%s is %s", x->c->ns, x->m->spec->workload,
                           w->spec->suspend ? "suspended" : "being deleted");

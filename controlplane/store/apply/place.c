@@ -441,7 +441,7 @@ int apply_place(struct txn *t, const struct place_cmd *c)
     struct object *kept = object_ref(x.o);
     if (!c->placement) {
         place_pending(t, &x);
-    } else if (workload_unsettled(t->w, x.w->status)) {
+    } else if (workload_unsettled(t->w, x.o, x.w->status)) {
         r = PLACE_ERR(t,
                       "workload %s/%s may run where this state does not know of it: recovery is not "
                       "settled (hanse recover --from-targets)",

@@ -16,9 +16,39 @@
 #define ENDS_MAX 16              /* of a Workload's history */
 #define RV_STEP_MAX (1ull << 53) /* that one BEGIN goes on by, at most */
 
-bool workload_unsettled(const struct root *r, const struct workload_status *s)
+/* Of a state that went back: `recovering` is the resourceVersion from which it went on, so who has
+ * an older one was not marked yet. */
+static bool unmarked(const struct root *r, const struct object *o)
 {
-    return r->recovering && s->epochFloor > s->epoch;
+    return root_went_back(r) && (uint64_t)o->meta->resourceVersion < r->recovering;
+}
+
+bool workload_unsettled(const struct root *r, const struct object *o,
+                        const struct workload_status *s)
+{
+    return r->recovering && (s->epochFloor > s->epoch || unmarked(r, o));
+}
+
+static void mark(struct txn *t, struct workload_status *s)
+{
+    if (s->epochFloor < s->epoch + EPOCH_STEP)
+        s->epochFloor = s->epoch + EPOCH_STEP;
+    s->reason = "Recovering";
+    s->message = "the state went back to an older one: what became of it is looked for";
+    if (phase_live(s->phase) && s->phase != PHASE_UNKNOWN) {
+        s->phaseBefore = s->phase;
+        s->phase = PHASE_UNKNOWN;
+        s->phaseSince = t->now;
+    }
+}
+
+/* Whatever changes it first marks it, as LOST would. */
+void recover_touch(struct txn *t, const struct object *before, struct workload *after)
+{
+    if (!after->status || phase_final(after->status->phase) || !unmarked(t->w, before))
+        return;
+    after->status = arena_memdup(t->a, after->status, sizeof *after->status);
+    mark(t, after->status);
 }
 
 /* ---- BEGIN
@@ -40,10 +70,12 @@ static int recover_begin(struct txn *t, const struct recover_cmd *c)
     t->res->unchanged = w->recovering && !*c->cluster_uid && !c->rv;
     if (*c->cluster_uid)
         (void)snprintf(w->cluster_uid, sizeof w->cluster_uid, "%s", c->cluster_uid);
-    if (c->rv)
+    if (c->rv) {
         root_jump(w, c->rv);
-    if (!w->recovering)
-        w->recovering = w->number;
+        w->recovering = c->rv;
+    } else if (!w->recovering) {
+        w->recovering = 1;
+    }
     return 0;
 }
 
@@ -58,19 +90,11 @@ static int recover_lost(struct txn *t, const struct recover_cmd *c)
         return err_set(t->err, E_STALE, "workload %s/%s is not the one that was meant", c->ns,
                        c->name);
     struct workload *w = object_edit_as(o, workload, t->a);
-    struct workload_status *s = w->status;
-    if (phase_final(s->phase) || s->epochFloor >= s->epoch + EPOCH_STEP) {
+    if (!w->status || phase_final(w->status->phase) || !unmarked(t->w, o)) {
         t->res->unchanged = true;
         return 0;
     }
-    s->epochFloor = s->epoch + EPOCH_STEP;
-    s->reason = "Recovering";
-    s->message = "the state went back to an older one: what became of it is looked for";
-    if (phase_live(s->phase) && s->phase != PHASE_UNKNOWN) {
-        s->phaseBefore = s->phase;
-        s->phase = PHASE_UNKNOWN;
-        s->phaseSince = t->now;
-    }
+    mark(t, w->status);
     (void)txn_put(t, o->kind, o, w);
     return 0;
 }

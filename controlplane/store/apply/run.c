@@ -335,7 +335,7 @@ static int check_fence(struct txn *t, const struct run *x)
 
     if (c->step == STEP_CHECKPOINT)
         return 0; /* its own rule: checkpoint_take */
-    if (workload_unsettled(t->w, x->s) &&
+    if (workload_unsettled(t->w, x->o, x->s) &&
         (ends_with_proof(c->step) || c->step == STEP_DISPATCH) && c->step != STEP_FENCED)
         return err_set(t->err, E_BUSY,
                        "workload %s/%s may run in a newer epoch elsewhere: recovery is not settled",

@@ -168,6 +168,54 @@ static bool is_refused(void *arg)
     return A.refusal[0] != '\0';
 }
 
+#define LINE "0123456789abcdef0123456789abcdef"
+
+static bool heard_is(void *arg)
+{
+    const uint64_t *rv = arg;
+
+    return A.side[0].reachable && A.side[0].heard_rv == *rv;
+}
+
+static void heard_again(uint64_t rv, const char *cluster)
+{
+    agent_end(0, SIGKILL);
+    agent_begin(0);
+    assert_true(agent_until(heard_is, &rv, PATIENCE_MS));
+    assert_string_equal(A.side[0].heard, cluster);
+}
+
+static bool heard_saved(void *arg)
+{
+    return strstr(agent_file_text("state-t1/heard"), arg) != NULL;
+}
+
+/* How far the hub's state had come, it remembers, and says so to whoever it is told by next. */
+static void what_it_heard_is_kept(void **state)
+{
+    struct agent_side *x = &A.side[0];
+    struct run_key k = agent_key();
+    struct asked a;
+
+    (void)state;
+    (void)snprintf(x->cluster, sizeof x->cluster, LINE);
+    x->rv = 100;
+    heard_again(0, "");
+    assert_true(agent_until(heard_saved, " 100\n", PATIENCE_MS)); /* by a beat, in its own time */
+    heard_again(100, LINE);
+    x->rv = 200;
+    agent_pass(2500); /* a beat; then with its book, at once */
+    (void)agent_find(0, &k, &a);
+    assert_int_equal(a.seen.state, RUN_ABSENT);
+    x->rv = 50; /* somebody put an older copy back: it goes down for nobody */
+    heard_again(200, LINE);
+    agent_pass(1500);
+    (void)snprintf(x->cluster, sizeof x->cluster, LINE ".2"); /* and goes on from there */
+    assert_true(agent_until(heard_saved, LINE ".2 50\n", PATIENCE_MS));
+    heard_again(50, LINE ".2");
+    (void)snprintf(x->cluster, sizeof x->cluster, "%s", "");
+}
+
 static void a_foreign_certificate_is_refused(void **state)
 {
     struct agent_order o = {.key = agent_key(), .script = "true"};
@@ -245,6 +293,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_order_too_large_is_refused),
         cmocka_unit_test(the_longest_key_is_one),
         cmocka_unit_test(more_runs_than_a_hello_holds_are_all_told),
+        cmocka_unit_test(what_it_heard_is_kept),
         cmocka_unit_test(a_foreign_certificate_is_refused),
         cmocka_unit_test(our_own_standstill_is_not_its_silence),
     };

@@ -84,6 +84,28 @@ static void test_an_older_copy(void **state)
     kit_end(&k);
 }
 
+/* What an agent has heard, of a state of this line that had come further. */
+static void test_what_was_heard(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    assert_false(root_is_behind(k.root, OWN, 1000)); /* we have no name yet */
+    name_cluster(&k, OWN ".3");
+    assert_false(root_is_behind(k.root, "", 1000));
+    assert_false(root_is_behind(k.root, OWN ".3", root_rv(k.root)));
+    assert_true(root_is_behind(k.root, OWN ".3", root_rv(k.root) + 1));
+    assert_true(root_is_behind(k.root, OWN ".4", 0)); /* it went on without this one */
+    assert_false(root_is_behind(k.root, OWN ".2", root_rv(k.root) + 1));
+    assert_false(root_is_behind(k.root, OWN ".4.0000abcd", 0)); /* in another log: no way back */
+    assert_true(root_left_behind(k.root, OWN ".4.0000abcd"));
+    assert_false(root_left_behind(k.root, OWN ".2.0000abcd"));
+    assert_false(root_left_behind(k.root, OWN ".4"));
+    assert_false(root_is_behind(k.root, "fedcba9876543210fedcba9876543210.9", 1000));
+    kit_end(&k);
+}
+
 static void test_lines(void **state)
 {
     char next[CLUSTER_UID_MAX];
@@ -116,6 +138,10 @@ static void test_lines(void **state)
     assert_true(cluster_same_log(one, next));
     cluster_begin_anew(next, 0, 7, one); /* a clock that says nothing */
     assert_string_equal(one, OWN ".1750000002.00000007");
+    cluster_next_from(OWN, 1750000000, next);
+    assert_string_equal(next, OWN ".1750000000");
+    cluster_next_from(next, 7, next);
+    assert_string_equal(next, OWN ".1750000001");
 }
 
 int main(void)
@@ -123,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_unknown),
                                        cmocka_unit_test(test_what_is_known),
                                        cmocka_unit_test(test_an_older_copy),
+                                       cmocka_unit_test(test_what_was_heard),
                                        cmocka_unit_test(test_lines)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,6 +176,41 @@ static void test_a_state_that_begins_anew(void **state)
     kit_end(&k);
 }
 
+/* The leader dies before all are marked: nothing of the others moves, and whoever touches one of
+ * them marks it. */
+static void test_halfway(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 4);
+    assert_int_equal(kit_workload(&k, k.ns, "runs", 1, 1).code, 0);
+    assert_int_equal(kit_workload(&k, k.ns, "held", 1, 1).code, 0);
+    assert_int_equal(kit_workload(&k, k.ns, "waits", 1, 1).code, 0);
+    assert_int_equal(kit_place(&k, "runs", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(kit_place(&k, "held", "fra.n0", 1, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_DISPATCH).code, 0);
+    assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_RUNNING).code, 0);
+    assert_false(root_went_back(k.root));
+    assert_int_equal(begin(&k, UID ".2", root_rv(k.root) + 1000).code, 0);
+    assert_true(root_went_back(k.root));
+    assert_int_equal(kit_place(&k, "waits", "fra.n0", 2, 1, 1).code, E_PLACE);
+    assert_int_equal(kit_run(&k, "held", 1, 1, STEP_DISPATCH).code, E_BUSY);
+    assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_ENDED).code, E_BUSY);
+    assert_int_equal(kit_run(&k, "held", 1, 0, STEP_REQUEUE).code, 0); /* touched */
+    assert_true(status(&k, "held")->epochFloor > EPOCH_STEP);
+    assert_true(lost(&k, "held").unchanged);
+    assert_int_equal(lost(&k, "runs").code, 0);
+    assert_int_equal(status(&k, "runs")->phase, PHASE_UNKNOWN);
+    assert_int_equal(lost(&k, "waits").code, 0);
+    assert_int_equal(settle(&k, "fra").code, 0);
+    assert_int_equal(kit_place(&k, "held", "fra.n0", 2, 1, 1).code, 0);
+    assert_true(status(&k, "held")->epoch > EPOCH_STEP);
+    root_check(k.root);
+    kit_end(&k);
+}
+
 /* What another state had: the documents as their runs carry them. */
 static const struct object *carried(struct kit *from, const char *name, int64_t device)
 {
@@ -231,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_state_that_went_back),
                                        cmocka_unit_test(test_a_state_that_begins_anew),
+                                       cmocka_unit_test(test_halfway),
                                        cmocka_unit_test(test_what_targets_carry)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
