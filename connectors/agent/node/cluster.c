@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define HEARD_MAX (CLUSTER_UID_MAX + 24)
@@ -69,8 +70,12 @@ static int heard_open(struct agent *a, struct err *err)
     int rc = text_read(a, path, HEARD_MAX - 1, &b, err);
     if (rc < 0 || b.failed)
         return rc;
-    if (sscanf(b.p, "%63[^ ] %" SCNu64, a->heard.cluster, &a->heard.rv) != 2)
-        a->heard.cluster[0] = '\0';
+    char *rv = strchr(b.p, ' ');
+    if (!rv || rv - b.p >= CLUSTER_UID_MAX)
+        return 0; /* what it hears next, it writes */
+    a->heard.rv = strtoull(rv, NULL, 10);
+    *rv = '\0';
+    (void)snprintf(a->heard.cluster, sizeof a->heard.cluster, "%s", b.p);
     return 0;
 }
 
