@@ -33,8 +33,8 @@ struct core_config {
     const struct core_peer *peers;
     unsigned n_peers;
     uint32_t election_ms, heartbeat_ms; /* 0 = 300, 50 */
-    const struct tls_config *(*tls_client)(
-        void *arg, uint64_t member_id); /* verifies CN "member:ID"; NULL in the simulator */
+    /* Verifies CN "member:ID"; a reference, which the core lets go. NULL in the simulator. */
+    struct tls_config *(*tls_client)(void *arg, uint64_t member_id);
     void *tls_arg;
     uint32_t snapshot_threshold, snapshot_trailing; /* 0 = 8192, 4096 entries */
     uint64_t snapshot_bytes; /* of the log until the next one; 0 = 32 MiB */

@@ -257,14 +257,17 @@ static void peer_dial(void *arg)
 {
     struct peer *p = arg;
     struct core *c = p->c;
-    const struct tls_config *tls =
-        c->cfg.tls_client ? c->cfg.tls_client(c->cfg.tls_arg, p->id) : NULL;
+    struct tls_config *tls;
     struct err e = {0};
+    int rv;
 
     if (c->closing || p->s)
         return;
-    if (stream_connect(c->loop, p->address, tls, ALPN_PEER, DIAL_DEADLINE_MS, &peer_events, p,
-                       &p->s, &e)) {
+    tls = c->cfg.tls_client ? c->cfg.tls_client(c->cfg.tls_arg, p->id) : NULL;
+    rv = stream_connect(c->loop, p->address, tls, ALPN_PEER, DIAL_DEADLINE_MS, &peer_events, p,
+                        &p->s, &e);
+    (void)tls_config_unref(tls);
+    if (rv) {
         p->s = NULL;
         timer_start(&p->retry, REDIAL_MS);
         return;

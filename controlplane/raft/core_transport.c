@@ -416,14 +416,17 @@ static int t_connect(struct raft_uv_transport *uv, struct raft_uv_connect *req, 
 {
     struct transport *t = uv->impl;
     struct core *c = t->c;
-    const struct tls_config *tls = c->cfg.tls_client ? c->cfg.tls_client(c->cfg.tls_arg, id) : NULL;
+    struct tls_config *tls = c->cfg.tls_client ? c->cfg.tls_client(c->cfg.tls_arg, id) : NULL;
     struct link *k = link_create(t);
+    int rv;
 
     req->cb = cb;
     k->req = req;
     k->id = id;
-    if (stream_connect(c->loop, address, tls, ALPN_RAFT, DIAL_DEADLINE_MS, &link_events, k, &k->s,
-                       NULL)) {
+    rv = stream_connect(c->loop, address, tls, ALPN_RAFT, DIAL_DEADLINE_MS, &link_events, k, &k->s,
+                        NULL);
+    (void)tls_config_unref(tls);
+    if (rv) {
         list_remove(&k->link);
         buf_fini(&k->head);
         mem_free(k);

@@ -53,6 +53,7 @@ struct child {
 };
 struct dev {
     struct loop *loop;
+    struct arena *mem; /* what the children are started with */
     char dir[PATH_MAX / 2], exe[PATH_MAX];
     const char *agents[AGENTS_MAX];
     unsigned n_agents, members;
@@ -294,25 +295,26 @@ static void member_add(struct dev *d, unsigned id)
 
     (void)snprintf(name, sizeof name, "m%u", id);
     struct child *c = child_add(d, name);
+    char *const ready = arena_printf(d->mem, "%s/m%u.ready", d->dir, id);
     char *const args[] = {"server",        "--die-with-parent",
-                          "--id",          text("%u", id),
-                          "--data",        text("%s/m%u", d->dir, id),
-                          "--cert",        text("%s/pki/member-%u.crt", d->dir, id),
-                          "--key",         text("%s/pki/member-%u.key", d->dir, id),
-                          "--ca",          text("%s/pki/ca.crt", d->dir),
-                          "--key-ring",    text("%s/pki/key-ring", d->dir),
-                          "--listen",      text("127.0.0.1:%d", d->ports[id - 1]),
-                          "--peer-listen", text("127.0.0.1:%d", d->peer_ports[id - 1]),
-                          "--ready-file",  text("%s/m%u.ready", d->dir, id)};
+                          "--id",          arena_printf(d->mem, "%u", id),
+                          "--data",        arena_printf(d->mem, "%s/m%u", d->dir, id),
+                          "--cert",        arena_printf(d->mem, "%s/pki/member-%u.crt", d->dir, id),
+                          "--key",         arena_printf(d->mem, "%s/pki/member-%u.key", d->dir, id),
+                          "--ca",          arena_printf(d->mem, "%s/pki/ca.crt", d->dir),
+                          "--key-ring",    arena_printf(d->mem, "%s/pki/key-ring", d->dir),
+                          "--listen",      arena_printf(d->mem, "127.0.0.1:%d", d->ports[id - 1]),
+                          "--peer-listen", arena_printf(d->mem, "127.0.0.1:%d", d->peer_ports[id - 1]),
+                          "--ready-file",  ready};
     for (size_t i = 0; i < sizeof args / sizeof *args; i++)
         arg_add(c, args[i]);
     for (unsigned i = 0; i < d->members; i++) {
         arg_add(c, "--peer");
-        arg_add(c, text("%u=127.0.0.1:%d", i + 1, d->peer_ports[i]));
+        arg_add(c, arena_printf(d->mem, "%u=127.0.0.1:%d", i + 1, d->peer_ports[i]));
     }
     if (d->bootstrap)
         arg_add(c, "--bootstrap");
-    (void)unlink(text("%s/m%u.ready", d->dir, id));
+    (void)unlink(ready);
 }
 
 static void local_agent_add(struct dev *d)
@@ -323,18 +325,18 @@ static void local_agent_add(struct dev *d)
                           "--target",
                           "local",
                           "--state",
-                          text("%s/agent-local", d->dir),
+                          arena_printf(d->mem, "%s/agent-local", d->dir),
                           "--ca",
-                          text("%s/pki/ca.crt", d->dir),
+                          arena_printf(d->mem, "%s/pki/ca.crt", d->dir),
                           "--cert",
-                          text("%s/pki/agent-local.crt", d->dir),
+                          arena_printf(d->mem, "%s/pki/agent-local.crt", d->dir),
                           "--key",
-                          text("%s/pki/agent-local.key", d->dir)};
+                          arena_printf(d->mem, "%s/pki/agent-local.key", d->dir)};
     for (size_t i = 0; i < sizeof args / sizeof *args; i++)
         arg_add(c, args[i]);
     for (unsigned i = 0; i < d->members; i++) {
         arg_add(c, "--server");
-        arg_add(c, text("127.0.0.1:%d", d->ports[i]));
+        arg_add(c, arena_printf(d->mem, "127.0.0.1:%d", d->ports[i]));
     }
 }
 
@@ -522,6 +524,13 @@ static int prepare(struct dev *d, struct err *err)
     return rv;
 }
 
+static void dev_free(struct dev *d)
+{
+    d->loop = loop_uv_destroy(d->loop);
+    d->mem = arena_destroy(d->mem);
+    mem_free(d);
+}
+
 int dev_main(int argc, char **argv)
 {
     struct err err = {0};
@@ -529,12 +538,12 @@ int dev_main(int argc, char **argv)
 
     d->loop = loop_uv_create(&err);
     INV(d->loop);
+    d->mem = arena_create(0);
     d->began_ms = loop_now_ms(d->loop);
     int rv = options_read(d, argc, argv, &err);
     if (rv == 1) {
         (void)fputs(help, stdout);
-        d->loop = loop_uv_destroy(d->loop);
-        mem_free(d);
+        dev_free(d);
         return 0;
     }
     if (!rv)
@@ -545,6 +554,7 @@ int dev_main(int argc, char **argv)
         rv = loop_signal(d->loop, SIGINT, stop_asked, d, &err);
     if (rv) {
         (void)fprintf(stderr, "hanse dev: %s\n", err.text);
+        dev_free(d);
         return err_info(rv)->exit;
     }
     timer_init(&d->kill, d->loop, kill_all, d);
@@ -557,5 +567,6 @@ int dev_main(int argc, char **argv)
         child_start(&d->children[i]);
     timer_start(&d->ready, 10);
     loop_uv_run(d->loop);
+    dev_free(d);
     return 0;
 }

@@ -159,7 +159,7 @@ static void core_fatal_event(void *arg, const struct err *why)
 /* ---- start
  * ----------------------------------------------------------------------------------------------------------
  */
-static const struct tls_config *tls_to_member(void *arg, uint64_t id)
+static struct tls_config *tls_to_member(void *arg, uint64_t id)
 {
     struct server *s = arg;
     char name[32];

@@ -86,9 +86,9 @@ static void fatal(void *arg, const struct err *why)
     (void)arg;
     die("a member stopped", why);
 }
-static const struct tls_config *client_tls(void *arg, uint64_t id)
+static struct tls_config *client_tls(void *arg, uint64_t id)
 {
-    return ((struct member *)arg)->client[id];
+    return tls_config_ref(((struct member *)arg)->client[id]);
 }
 
 static void tls_make(struct bench *b, struct member *m, unsigned id)
