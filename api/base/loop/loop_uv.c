@@ -299,14 +299,30 @@ static void turn_tell(const struct uv_impl *im, uint64_t held_ns, uint64_t cpu_n
                              {"computed_ms", log_u64(cpu_ns / 1000000)}));
 }
 
+static void on_woke(uv_check_t *check)
+{
+    struct uv_impl *im = check->data;
+
+    im->turned.woke_ms = uv_now(&im->uv);
+}
+
+/* From the loop's idle time, which is exact, unless a signal interrupted the wait: libuv 1.44 then
+ * forgets what had passed of it, and only the time of waking is right, to a millisecond. */
+static uint64_t held_ns(const struct uv_impl *im, uint64_t now, uint64_t idle)
+{
+    uint64_t since = now - im->turned.ns, waited = idle - im->turned.idle_ns;
+    uint64_t held = since > waited ? since - waited : 0, woke = im->turned.woke_ms * 1000000;
+
+    return now > woke && held > now - woke ? now - woke : held;
+}
+
 static void on_turn(uv_prepare_t *prepare)
 {
     struct uv_impl *im = prepare->data;
     uint64_t now = uv_hrtime(), idle = uv_metrics_idle_time(&im->uv), cpu = computed_ns(&im->base);
-    uint64_t since = now - im->turned.ns, waited = idle - im->turned.idle_ns;
 
     if (im->turned.ns) {
-        uint64_t held = since > waited ? since - waited : 0;
+        uint64_t held = held_ns(im, now, idle);
 
         durations_add(&im->turns.held, held);
         durations_add(&im->turns.computed, cpu - im->turned.cpu_ns);
@@ -389,6 +405,10 @@ struct loop *loop_uv_create(struct err *err)
     im->async.data = im->timer_poll.data = im->idle.data = im->turn.data = im;
     INV(uv_prepare_start(&im->turn, on_turn) == 0);
     uv_unref((uv_handle_t *)&im->turn);
+    INV(uv_check_init(&im->uv, &im->woke) == 0);
+    im->woke.data = im;
+    INV(uv_check_start(&im->woke, on_woke) == 0);
+    uv_unref((uv_handle_t *)&im->woke);
     INV(uv_poll_start(&im->timer_poll, UV_READABLE, on_timer) == 0);
     return &im->base;
 
@@ -443,6 +463,7 @@ static void finish(struct uv_impl *im)
     }
     uv_close((uv_handle_t *)&im->idle, NULL);
     uv_close((uv_handle_t *)&im->turn, NULL);
+    uv_close((uv_handle_t *)&im->woke, NULL);
     uv_close((uv_handle_t *)&im->async, NULL);
     uv_close((uv_handle_t *)&im->timer_poll, NULL);
     (void)uv_run(&im->uv, UV_RUN_NOWAIT); /* a loop_stop that came late ends this one */

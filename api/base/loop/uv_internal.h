@@ -40,9 +40,11 @@ struct uv_impl {
     uint64_t armed_ms;
 
     uv_prepare_t turn; /* runs before each wait: a turn is over */
+    uv_check_t woke;   /* and after it */
     struct loop_turns turns;
     struct {
         uint64_t ns, idle_ns, cpu_ns; /* when it was over; ns 0: none yet */
+        uint64_t woke_ms;             /* when the wait after that was */
     } turned;
 
     uv_idle_t idle;     /* runs only while todo or handshakes hold something */

@@ -349,6 +349,39 @@ static void test_turns(void **state)
     (void)loop_uv_destroy(l);
 }
 
+static void on_usr1(void *arg)
+{
+    (void)arg;
+}
+
+static void *interrupter(void *arg)
+{
+    (void)usleep(150000); /* it waits by then; if not, there is nothing to see */
+    (void)pthread_kill(*(pthread_t *)arg, SIGUSR1);
+    return NULL;
+}
+
+/* Seen: a signal in the middle of a wait of 24 s, and the turn was said to have lasted as long. */
+static void test_turn_after_a_signal(void **state)
+{
+    struct err err;
+    struct loop *l = loop_uv_create(&err);
+    pthread_t self = pthread_self(), other;
+    struct timer last;
+    uint64_t from = loop_now_ms(l);
+
+    (void)state;
+    assert_int_equal(loop_signal(l, SIGUSR1, on_usr1, NULL, &err), 0);
+    timer_init(&last, l, ends, l);
+    timer_start(&last, 300);
+    assert_int_equal(pthread_create(&other, NULL, interrupter, &self), 0);
+    loop_uv_run(l);
+    uint64_t took = loop_now_ms(l) - from;
+    assert_true(sum_ns(&loop_turns(l)->held) / 1000000 + 200 <= took);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    (void)loop_uv_destroy(l);
+}
+
 static void test_durations(void **state)
 {
     struct durations d = {0};
@@ -374,6 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_turn_after_a_signal),
         cmocka_unit_test(test_durations),
         cmocka_unit_test(test_timer_order), cmocka_unit_test(test_timer_in_callback),
         cmocka_unit_test(test_real_timers), cmocka_unit_test(test_posts),
