@@ -80,7 +80,7 @@ class Member:
     def log_bytes(self):
         """A log that is long enough for the next snapshot; the large object goes again with the next."""
         self.apply([{"apiVersion": "hanse.dev/v1alpha1", "kind": "Dataset", "metadata": {
-            "name": "large", "namespace": "default", "annotations": {"bench/large": "x" * 1000000, "at": str(time.time())}},
+            "name": "large", "namespace": "default", "annotations": {"bench/large": "x" * 250000, "at": str(time.time())}},
             "spec": {"source": "-"}}], "large")
 
     def snapshot(self):

@@ -7,6 +7,7 @@
 
 #include "api/base/loop/loop.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -356,7 +357,7 @@ static void on_usr1(void *arg)
 
 static void *interrupter(void *arg)
 {
-    (void)usleep(150000); /* it waits by then; if not, there is nothing to see */
+    (void)poll(NULL, 0, 150); /* it waits by then; if not, there is nothing to see */
     (void)pthread_kill(*(pthread_t *)arg, SIGUSR1);
     return NULL;
 }
