@@ -17,7 +17,7 @@
 #define EXIT_STATUS 70
 #define USAGE_STATUS 64
 
-enum action { ACTION_KILL, ACTION_EXIT, ACTION_STOP };
+enum action { ACTION_KILL, ACTION_EXIT, ACTION_STOP, ACTION_PLANT };
 struct spec {
     char name[128], role[64];
     unsigned long nth;
@@ -42,7 +42,7 @@ static struct {
 
 static bool action_parse(const char *s, enum action *ret)
 {
-    static const char *const names[] = {"kill", "exit", "stop"};
+    static const char *const names[] = {"kill", "exit", "stop", "plant"};
 
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(s, names[i])) {
@@ -98,7 +98,7 @@ __attribute__((constructor)) void failpoint_init(void)
     role = role ? role : "";
     has_own = text && *text;
     passed = 0;
-    if (has_own && !spec_parse(text, &own)) {
+    if (has_own && (!spec_parse(text, &own) || own.action == ACTION_PLANT)) {
         (void)fprintf(stderr, "HANSE_FAILPOINT=%s: expected NAME[@ROLE][:N][=kill|exit|stop]\n",
                       text);
         _exit(USAGE_STATUS);
@@ -179,7 +179,7 @@ static bool file_take(void)
     return true;
 }
 
-static bool file_fires(const char *name, enum action *ret)
+static bool file_fires(const char *name, bool plants, enum action *ret)
 {
     char text[SPEC_MAX];
     struct spec s;
@@ -195,10 +195,10 @@ static bool file_fires(const char *name, enum action *ret)
         return false;
     text[n] = '\0';
     if (!spec_parse(text, &s)) {
-        (void)fprintf(stderr, "%s: expected NAME[@ROLE][:N][=kill|exit|stop]: %s\n", file, text);
+        (void)fprintf(stderr, "%s: expected NAME[@ROLE][:N][=kill|exit|stop|plant]: %s\n", file, text);
         return false;
     }
-    if (!meant(&s, name))
+    if (!meant(&s, name) || (s.action == ACTION_PLANT) != plants)
         return false;
     if (seen.inode != st.st_ino || memcmp(&seen.written, &st.st_mtim, sizeof seen.written)) {
         seen.inode = st.st_ino;
@@ -207,6 +207,16 @@ static bool file_fires(const char *name, enum action *ret)
     }
     *ret = s.action;
     return ++seen.passed >= s.nth && file_take();
+}
+
+bool failpoint_takes(const char *name)
+{
+    enum action action;
+
+    (void)pthread_mutex_lock(&mu);
+    bool fires = file && *file && file_fires(name, true, &action);
+    (void)pthread_mutex_unlock(&mu);
+    return fires;
 }
 
 void failpoint_reached(const char *name)
@@ -227,7 +237,7 @@ void failpoint_reached(const char *name)
         fires = true;
     }
     if (!fires && file && *file)
-        fires = file_fires(name, &action);
+        fires = file_fires(name, false, &action);
     (void)pthread_mutex_unlock(&mu);
     if (fires)
         die(action);
@@ -238,6 +248,11 @@ void failpoint_reached(const char *name)
     (void)name;
 }
 bool failpoint_planted(const char *name)
+{
+    (void)name;
+    return false;
+}
+bool failpoint_takes(const char *name)
 {
     (void)name;
     return false;

@@ -129,6 +129,8 @@ static void gather(struct core *c, struct buf *b, struct list *batch)
     }
     entry_end(b);
     INV(!b->failed && b->n % 8 == 0); /* commands were measured as they came in */
+    if (FAILPOINT_TAKES("log.entry")) /* one that no member can apply */
+        b->p[b->n - 1] ^= 1;
 }
 
 static void accepted(struct core *c, struct list *batch)

@@ -368,7 +368,7 @@ static void member_on_core(void *arg)
     w->question = ++c->questions;
     list_push(&c->members, &w->link);
     if (c->closing || c->dead)
-        refuse(w, E_UNAVAIL, "this member is stopping");
+        refuse(w, E_UNAVAIL, c->stopped ? c->why_dead.text : "this member is stopping");
     core_kick(c);
 }
 

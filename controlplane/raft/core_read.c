@@ -269,7 +269,7 @@ static void read_on_core(void *arg)
 
     r->due_ms = loop_now_ms(c->loop) + r->deadline_ms;
     if (c->closing || c->dead) {
-        fail(r, E_UNAVAIL, "this member is stopping");
+        fail(r, E_UNAVAIL, c->stopped ? c->why_dead.text : "this member is stopping");
         return;
     }
     list_push(&c->readers, &r->link);

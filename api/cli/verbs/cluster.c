@@ -396,8 +396,20 @@ static void alarms_text(const cJSON *status, struct buf *out)
                    json_text_of(a, "message"), json_text_of(a, "remedy"));
 }
 
+/* No member that answers is ready, and they say why: what is read through them would only be waited
+ * for. */
+static bool none_serves(const cJSON *status, const cJSON *all)
+{
+    bool ready = cJSON_IsTrue(json_at(status, "member.ready"));
+    const cJSON *s;
+
+    cJSON_ArrayForEach(s, all) ready = ready || cJSON_IsTrue(json_at(s, "member.ready"));
+    return !ready && cJSON_GetArraySize(json_at(status, "alarms")) > 0;
+}
+
 int verb_status(struct cli *c, struct err *err)
 {
+    bool silent = false;
     const char *format;
     cJSON *status = NULL, *targets = NULL, *queues = NULL, *moves = NULL;
     AUTO_BUF b = {0};
@@ -410,16 +422,19 @@ int verb_status(struct cli *c, struct err *err)
         cJSON *all = servers_ask(c);
         leader_brain(status, all);
         all_alarms(status, all);
+        silent = none_serves(status, all);
         cJSON_Delete(all);
     }
-    if (!rv)
+    if (!rv && !silent)
         rv = cli_json(c, "GET", HANSE_API "/targets", NULL, &targets, err);
-    if (!rv)
+    if (!rv && !silent)
         rv = cli_json(c, "GET", HANSE_API "/queues", NULL, &queues, err);
-    if (!rv)
+    if (!rv && !silent)
         rv = cli_json(c, "GET", HANSE_API "/migrations", NULL, &moves, err);
     cJSON *open = moves_open(moves);
-    if (!rv && *format) {
+    if (!rv && *format && silent) {
+        json_out(c, status, format);
+    } else if (!rv && *format) {
         (void)cJSON_AddItemToObject(status, "targets",
                                     cJSON_DetachItemFromObjectCaseSensitive(targets, "items"));
         (void)cJSON_AddItemToObject(status, "queues",
@@ -443,11 +458,17 @@ int verb_status(struct cli *c, struct err *err)
                     "this cluster that is cut off.\nUntil they are back nothing is replaced, and "
                     "nothing is moved that nobody asked for.\n");
         buf_char(&b, '\n');
-        targets_table(c, targets, json_at(status, "pool"), &b);
-        queues_table(c, queues, json_at(status, "pool"), &b);
+        if (!silent)
+            targets_table(c, targets, json_at(status, "pool"), &b);
+        if (!silent)
+            queues_table(c, queues, json_at(status, "pool"), &b);
         moves_table(c, open, &b);
         out_flush(c, &b);
     }
+    if (!rv && silent)
+        rv = err_set(err, E_UNAVAIL,
+                     "no member is ready, see the alarms: targets, queues and migrations cannot be "
+                     "read");
     cJSON_Delete(open);
     cJSON_Delete(moves);
     cJSON_Delete(status);
