@@ -38,6 +38,7 @@ struct core_config {
     void *tls_arg;
     uint32_t snapshot_threshold, snapshot_trailing; /* 0 = 8192, 4096 entries */
     uint64_t snapshot_bytes; /* of the log until the next one; 0 = 32 MiB */
+    uint64_t snapshot_max;   /* bytes of one, at most; 0 = what libraft can write, 2044 MiB */
     uint32_t clock_bound_ms; /* how far clocks may be apart; 0 = 5000 (core_clock.c) */
     /* The simulator's Raft I/O; NULL = libraft's own on disk, over our TLS streams. */
     int (*raft_io_create)(void *arg, struct loop *l, const char *dir, struct raft_io **ret,

@@ -195,7 +195,7 @@ static int fsm_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
     struct core *c = fsm->data;
     struct restore_job *j;
 
-    log_restored(c);
+    log_restored(c, buf->len);
     if (!c->raft_open)
         return restore_now(c, buf);
     restore_fini(c); /* what waited for an older one is in this one */

@@ -22,6 +22,9 @@
 #include <raft.h>
 #include <stdatomic.h>
 
+/* libraft writes and reads a file by one call, which the kernel ends below 2 GiB. */
+#define SNAPSHOT_FILE_MAX ((uint64_t)2044 << 20)
+
 #define PROPOSAL_BUCKETS 4096
 #define DIGESTS_KEPT 256
 #define MEMBERS_MAX 16
@@ -297,11 +300,12 @@ void install_held(struct core *c);     /* hands it to libraft */
 
 /* core_snapshot.c */
 #define CHUNK_BYTES ((size_t)4 << 20)
-#define CHUNKS_MAX 511u /* libraft writes a file by one call: less than 2 GiB */
+#define CHUNKS_MAX ((unsigned)(SNAPSHOT_FILE_MAX / CHUNK_BYTES))
 struct chunks {         /* a snapshot, as libraft takes it */
     struct raft_buffer *v;
     unsigned n;
-    uint64_t bytes;
+    uint64_t bytes, max; /* max 0: SNAPSHOT_FILE_MAX */
+    bool too_large;
 };
 int chunks_encode(struct chunks *k, const struct root *r, struct err *err) MUST_CHECK; /* any thread */
 bool chunks_give(struct chunks *k, struct raft_snapshot *s);
@@ -309,7 +313,7 @@ void chunks_fini(struct chunks *k);
 void snapshots_init(struct core *c);
 void snapshot_second(struct core *c);
 void log_grew(struct core *c, uint64_t index, size_t bytes);
-void log_restored(struct core *c);
+void log_restored(struct core *c, size_t bytes); /* from a snapshot of so many */
 
 /* core_skip.c */
 int skips_open(struct core *c, struct err *err) MUST_CHECK;

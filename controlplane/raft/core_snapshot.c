@@ -22,6 +22,7 @@
 #define LOG_ALARM 8 /* times what a log may have */
 #define RETRY_MIN_MS 1000u
 #define RETRY_MAX_MS 300000u
+#define SIZE_ALARM_PERCENT 60
 
 /* ---- the log, by bytes
  * ------------------------------------------------------------------------------------------- */
@@ -47,9 +48,29 @@ void log_grew(struct core *c, uint64_t index, size_t bytes)
     threshold_set(c);
 }
 
-void log_restored(struct core *c)
+static uint64_t snapshot_file_max(const struct core *c)
+{
+    return c->cfg.snapshot_max ? c->cfg.snapshot_max : SNAPSHOT_FILE_MAX;
+}
+
+/* Beyond it no snapshot can be made, and the log would grow for ever. Told long before. */
+static void size_look(struct core *c)
+{
+    uint64_t percent = c->log.snapshot_bytes * 100 / snapshot_file_max(c);
+
+    if (percent >= SIZE_ALARM_PERCENT)
+        core_alarm_raise(c, ALARM_SIZE, "the snapshot has %llu MiB, %llu %% of what one may have",
+                         (unsigned long long)(c->log.snapshot_bytes >> 20),
+                         (unsigned long long)percent);
+    else
+        core_alarm_clear(c, ALARM_SIZE);
+}
+
+void log_restored(struct core *c, size_t bytes)
 {
     c->log.bytes = 0;
+    c->log.snapshot_bytes = bytes;
+    size_look(c);
     threshold_set(c);
 }
 
@@ -119,6 +140,12 @@ static bool chunk_add(void *arg, const void *p, size_t n)
     const char *at = p;
 
     k->bytes += n;
+    if (k->bytes > (k->max ? k->max : SNAPSHOT_FILE_MAX)) {
+        k->too_large = true;
+        return false;
+    }
+    if (k->n)
+        FAILPOINT("snapshot.encode.piece");
     while (n) {
         struct raft_buffer *b = k->n ? &k->v[k->n - 1] : NULL;
         size_t room = b ? CHUNK_BYTES - b->len : 0, take = n < room ? n : room;
@@ -147,9 +174,10 @@ int chunks_encode(struct chunks *k, const struct root *r, struct err *err)
 
     k->v = mem_zalloc(CHUNKS_MAX * sizeof *k->v);
     rv = snapshot_write(r, chunk_add, k, err);
-    if (rv && k->n == CHUNKS_MAX)
-        rv = err_set(err, E_TOOLARGE, "it is larger than %zu MiB, which is what a file of "
-                     "libraft may have", CHUNKS_MAX * CHUNK_BYTES >> 20);
+    if (k->too_large)
+        rv = err_set(err, E_TOOLARGE,
+                     "it is larger than %llu MiB, which is what a file of libraft may have",
+                     (unsigned long long)((k->max ? k->max : SNAPSHOT_FILE_MAX) >> 20));
     return rv;
 }
 
@@ -208,6 +236,7 @@ static void over(struct snapshot_job *j, int status)
         c->log.bytes += j->log_bytes;
     else {
         c->log.snapshot_bytes = j->chunks.bytes;
+        size_look(c);
         c->log.pause_ms = c->log.retry_ms = 0;
         core_alarm_clear(c, ALARM_SNAPSHOT);
         log_event(LOG_INFO, "raft.snapshot_done",
@@ -247,6 +276,8 @@ static void snapshot_encoded(void *arg)
         rv = c->io_snapshot_put(c->io, j->trailing, &j->own, j->snapshot, snapshot_written);
         if (rv)
             failed(c, raft_strerror(rv));
+        else
+            FAILPOINT("snapshot.write.begun"); /* on a thread: in the midst of it */
     }
     if (rv)
         over(j, rv);
@@ -262,7 +293,10 @@ static int snapshot_put(struct raft_io *io, unsigned n, struct raft_io_snapshot_
 
     if (!c->snapshot_root || snapshot->n_bufs != 1 || snapshot->bufs[0].base) {
         FAILPOINT("snapshot.install.before");
-        return c->io_snapshot_put(io, n, req, snapshot, cb); /* one that was received */
+        int rv = c->io_snapshot_put(io, n, req, snapshot, cb); /* one that was received */
+        if (!rv)
+            FAILPOINT("snapshot.install.begun");
+        return rv;
     }
     j = mem_new(struct snapshot_job);
     *j = (struct snapshot_job){
@@ -272,6 +306,7 @@ static int snapshot_put(struct raft_io *io, unsigned n, struct raft_io_snapshot_
         .req = req,
         .snapshot = (struct raft_snapshot *)(uintptr_t)snapshot, /* libraft's own request */
         .cb = cb,
+        .chunks = {.max = c->cfg.snapshot_max},
         .log_bytes = c->log.bytes,
         .began_ms = loop_now_ms(c->loop)};
     c->log.bytes = 0;

@@ -11,6 +11,8 @@
  * else. Who names no cluster has not learnt one yet. */
 #include "controlplane/raft/core_internal.h"
 
+#include "api/base/failpoint.h"
+
 #include <inttypes.h>
 #include <raft/uv.h>
 #include <stdio.h>
@@ -205,7 +207,7 @@ static bool payload_of(const struct link *k, uint64_t *ret)
             return false;
         *ret = le64_get(h + 40 + count);
     }
-    return *ret <= PAYLOAD_MAX;
+    return *ret <= (k->type == RAFT_INSTALL_SNAPSHOT ? SNAPSHOT_FILE_MAX : PAYLOAD_MAX);
 }
 
 static bool link_hello(struct link *k)
@@ -283,6 +285,8 @@ static void link_data(struct stream *s, const void *p, size_t n, void *arg)
         k->need -= take;
         if (k->part == PART_PAYLOAD) {
             to_libraft(k, at, take);
+            if (k->type == RAFT_INSTALL_SNAPSHOT)
+                FAILPOINT("snapshot.receive"); /* some of it has come */
             if (!k->need) {
                 k->part = PART_PREAMBLE;
                 k->need = PREAMBLE;

@@ -486,13 +486,15 @@ struct request_box *request_read(struct slice in, struct slice *ret_key)
 
 static bool write_key(struct slice key, const void *value, void *arg)
 {
-    request_write(S_KEY, key, value, arg);
+    request_write(S_KEY, key, value, ((const struct fields_out *)arg)->buf);
+    field_whole(arg);
     return true;
 }
 
 static bool write_recent(struct slice key, const void *value, void *arg)
 {
-    request_write(S_RECENT, key, value, arg);
+    request_write(S_RECENT, key, value, ((const struct fields_out *)arg)->buf);
+    field_whole(arg);
     return true;
 }
 
@@ -508,22 +510,24 @@ static uint64_t be_u64(const char *p)
 static bool write_session(struct slice key, const void *value, void *arg)
 {
     const struct session_box *s = value;
-    size_t at = record_open(arg, S_SESSION);
+    struct buf *out = ((const struct fields_out *)arg)->buf;
+    size_t at = record_open(out, S_SESSION);
 
-    record_u64(arg, X_MEMBER, be_u64(key.p));
-    record_u64(arg, X_SESSION, s->session);
-    record_u64(arg, X_FLOOR, s->floor);
-    record_close(arg, at);
+    record_u64(out, X_MEMBER, be_u64(key.p));
+    record_u64(out, X_SESSION, s->session);
+    record_u64(out, X_FLOOR, s->floor);
+    record_close(out, at);
     return true;
 }
 
-void requests_write(const struct root *r, struct buf *out)
+void requests_write(const struct root *r, const struct fields_out *out)
 {
     const struct slice start = slice_make("", 0);
+    struct fields_out to = *out;
 
-    tree_scan(r->keys, start, write_key, out);
-    tree_scan(r->sessions, start, write_session, out);
-    tree_scan(r->recents, start, write_recent, out);
+    tree_scan(r->keys, start, write_key, &to);
+    tree_scan(r->sessions, start, write_session, &to);
+    tree_scan(r->recents, start, write_recent, &to);
 }
 
 static int read_session(struct root *w, struct slice in)

@@ -181,9 +181,15 @@ static bool write_dead(struct slice key, const void *value, void *arg)
     return true;
 }
 
+static void field_written(void *arg)
+{
+    flush(arg, false);
+}
+
 static void write_all(struct writer *w, const struct root *r)
 {
     const struct slice start = slice_make("", 0);
+    const struct fields_out out = {w->out, field_written, w};
 
     record_u64(w->out, S_INDEX, r->index);
     record_u64(w->out, S_NUMBER, r->number);
@@ -200,13 +206,12 @@ static void write_all(struct writer *w, const struct root *r)
             tree_scan(r->kinds[k], start, write_live, w);
     tree_scan(r->changes, start, write_change, w);
     tree_scan(r->requests, start, write_request, w);
-    requests_write(r, w->out);
+    requests_write(r, &out);
     tree_scan(r->members, start, write_member, w);
     tree_scan(r->dead, start, write_dead, w);
     flush(w, true);
-    ledger_write(r, S_LEDGER, w->out);
-    flush(w, true);
-    archive_write(r, S_ARCHIVE, w->out);
+    ledger_write(r, S_LEDGER, &out);
+    archive_write(r, S_ARCHIVE, &out);
     record_u64(w->out, S_DIGEST, root_digest(r));
     flush(w, true);
 }
@@ -221,12 +226,14 @@ static void map_make(struct writer *w, const struct root *r)
     tree_scan(r->changes, slice_make("", 0), note_change, w);
 }
 
-#define FIELDS_MAX ((size_t)1 << 30) /* of the ledger, or (in one) of all */
+#define FIELDS_MAX ((size_t)1 << 30) /* in one: of all */
+/* In pieces: what waits for its piece, and the largest field. */
+#define WAITING_MAX (PIECE_BYTES + 4 * (size_t)LIMIT_OBJECT_MAX_BYTES + ((size_t)1 << 20))
 
-static int too_large(struct err *err)
+static int too_large(const struct writer *w, struct err *err)
 {
-    return err_set(err, E_TOOLARGE, "the state is larger than a snapshot may be (%zu MiB)",
-                   FIELDS_MAX >> 20);
+    return err_set(err, E_TOOLARGE, "%s is larger than %zu MiB",
+                   w->sink ? "a field of the state" : "the state", w->out->max >> 20);
 }
 
 static int write_pieces(const struct root *r, struct writer *w, snapshot_piece_cb piece, void *arg,
@@ -242,7 +249,7 @@ static int write_pieces(const struct root *r, struct writer *w, snapshot_piece_c
     w->sink = &sink;
     write_all(w, r);
     rv = pieces_end(&sink, err);
-    return rv ? rv : w->out->failed ? too_large(err) : 0;
+    return rv ? rv : w->out->failed ? too_large(w, err) : 0;
 }
 
 static int write_in_one(const struct root *r, struct writer *w, snapshot_piece_cb piece, void *arg,
@@ -255,7 +262,7 @@ static int write_in_one(const struct root *r, struct writer *w, snapshot_piece_c
     buf_add(w->out, head, sizeof head);
     write_all(w, r);
     if (w->out->failed)
-        return too_large(err);
+        return too_large(w, err);
     unsigned char *p = (unsigned char *)w->out->p;
     size_t n = w->out->n - SNAPSHOT_HEAD;
     le_put_u32(p + 12, (uint32_t)crc32_z(0, p + SNAPSHOT_HEAD, n));
@@ -271,10 +278,11 @@ int snapshot_write(const struct root *r, snapshot_piece_cb piece, void *arg, str
     struct writer w = {.out = &fields};
     int rv;
 
-    buf_init(&fields, FIELDS_MAX);
+    bool pieces = root_feature_level(r) >= FEATURE_GRANTS;
+
+    buf_init(&fields, pieces ? WAITING_MAX : FIELDS_MAX);
     map_make(&w, r);
-    rv = (root_feature_level(r) >= FEATURE_GRANTS ? write_pieces : write_in_one)(r, &w, piece, arg,
-                                                                               err);
+    rv = (pieces ? write_pieces : write_in_one)(r, &w, piece, arg, err);
     mem_free(w.map);
     return rv;
 }

@@ -195,10 +195,23 @@ uint64_t request_hash(uint64_t seed, struct slice key, const struct request_box 
 bool request_known(struct root *w, const union command *c, struct result *res);
 /* After it: its answer is kept, when it is one to be kept. */
 void request_keep(struct root *w, const union command *c, struct result *res);
+/* Where fields of a snapshot go. `whole` is called behind each, and may take what is in the buffer
+ * out of it: whoever writes many never gathers them. NULL: they stay. */
+struct fields_out {
+    struct buf *buf;
+    void (*whole)(void *arg);
+    void *arg;
+};
+static inline void field_whole(const struct fields_out *out)
+{
+    if (out->whole)
+        out->whole(out->arg);
+}
+
 /* Records of a snapshot. request_read: NULL when it cannot be; the key points into `in`. */
 void request_write(uint16_t tag, struct slice key, const struct request_box *b, struct buf *out);
 struct request_box *request_read(struct slice in, struct slice *ret_key);
-void requests_write(const struct root *r, struct buf *out);
+void requests_write(const struct root *r, const struct fields_out *out);
 int requests_read(struct root *w, uint16_t tag, struct slice in, struct err *err) MUST_CHECK;
 void requests_check(const struct root *r); /* part of root_check */
 
@@ -225,7 +238,7 @@ void ledger_change(struct root *w, const struct object *before, const struct obj
 void ledger_load(struct root *w, const struct object *o); /* from a snapshot */
 /* Records of a snapshot. ledger_loaded: all were read, or (had false) the snapshot is older than
  * the ledger, which then begins now. */
-void ledger_write(const struct root *r, uint16_t tag, struct buf *out);
+void ledger_write(const struct root *r, uint16_t tag, const struct fields_out *out);
 int ledger_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
 int ledger_loaded(struct root *w, bool had, struct err *err) MUST_CHECK;
 void ledger_check(const struct root *r, const struct root *fresh); /* part of root_check */
@@ -248,7 +261,7 @@ void archive_count(struct archive_info *i, const struct archive_record *r, size_
 void archive_record_write(const struct archive_record *r, struct buf *out);
 uint64_t archive_hash(const struct archive *a, uint64_t h); /* into the digest of the root */
 /* Records of a snapshot; archive_loaded: all were read. */
-void archive_write(const struct root *r, uint16_t tag, struct buf *out);
+void archive_write(const struct root *r, uint16_t tag, const struct fields_out *out);
 int archive_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
 int archive_loaded(struct root *w, struct err *err) MUST_CHECK;
 void archive_check(const struct root *r); /* part of root_check */

@@ -191,6 +191,7 @@ void archive_chain_end(struct archive_info *i)
  * ----------------------------------------------------------------------------------------------------
  */
 struct records_writer {
+    const struct fields_out *to;
     struct buf *out;
     uint16_t tag;
     uint64_t number;
@@ -207,12 +208,14 @@ static bool write_record(struct slice key, const void *value, void *arg)
     record_u64(x->out, S_NUMBER, x->number);
     record_bytes(x->out, S_BYTES, b->p, b->n);
     record_close(x->out, at);
+    field_whole(x->to);
     return true;
 }
 
-static void write_records(const struct tree *t, uint16_t tag, uint64_t number, struct buf *out)
+static void write_records(const struct tree *t, uint16_t tag, uint64_t number,
+                          const struct fields_out *out)
 {
-    struct records_writer x = {out, tag, number};
+    struct records_writer x = {out, out->buf, tag, number};
 
     tree_scan(t, slice_make("", 0), write_record, &x);
 }
@@ -229,15 +232,17 @@ static bool write_segment(struct slice key, const void *value, void *arg)
     archive_info_encode(&s->info, x->out);
     record_close(x->out, in);
     record_close(x->out, at);
+    field_whole(x->to);
     if (s->records)
-        write_records(s->records, x->tag, s->info.number, x->out);
+        write_records(s->records, x->tag, s->info.number, x->to);
     return true;
 }
 
-void archive_write(const struct root *r, uint16_t tag, struct buf *out)
+void archive_write(const struct root *r, uint16_t tag, const struct fields_out *to)
 {
     const struct archive *a = &r->archive;
-    struct records_writer x = {out, tag, 0};
+    struct buf *out = to->buf;
+    struct records_writer x = {to, out, tag, 0};
 
     if (!a->begun)
         return;
@@ -248,7 +253,7 @@ void archive_write(const struct root *r, uint16_t tag, struct buf *out)
     record_u64(out, S_CLOSED_ENTRY, a->closed_entry);
     record_close(out, at);
     tree_scan(a->segments, slice_make("", 0), write_segment, &x);
-    write_records(a->open_records, tag, a->open.number, out);
+    write_records(a->open_records, tag, a->open.number, to);
 }
 
 static int read_segment(struct archive *a, struct slice in, struct err *err)

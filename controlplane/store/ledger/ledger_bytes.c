@@ -71,6 +71,7 @@ static void pull_rates(struct numbers *x, struct rates *r)
  * -------------------------------------------------------------------------------------------------
  */
 struct writer {
+    const struct fields_out *to;
     struct buf *out;
     uint16_t tag;
     unsigned level;
@@ -90,6 +91,7 @@ static void emit(const struct writer *x, unsigned what, struct slice key, const 
     if (line.n)
         record_bytes(x->out, L_LINE, line.p, line.n);
     record_close(x->out, at);
+    field_whole(x->to);
 }
 
 static bool write_account(struct slice key, const void *value, void *arg)
@@ -154,11 +156,11 @@ static bool write_total(struct slice key, const void *value, void *arg)
     return true;
 }
 
-void ledger_write(const struct root *r, uint16_t tag, struct buf *out)
+void ledger_write(const struct root *r, uint16_t tag, const struct fields_out *out)
 {
     const struct ledger *l = &r->ledger;
     const struct slice start = slice_make("", 0);
-    struct writer x = {out, tag, 0};
+    struct writer x = {out, out->buf, tag, 0};
     struct numbers n = {.n = 0};
 
     push(&n, l->seq);

@@ -141,6 +141,44 @@ static void test_failing_snapshots_are_an_alarm(void **state)
     rig_destroy(&r);
 }
 
+/* What a file may have is told long before it is reached, and what it means once it is. */
+static bool size_alarm(void *arg)
+{
+    return has_alarm(arg, 1, ALARM_SIZE, NULL);
+}
+
+static void test_too_large_is_told_before(void **state)
+{
+    char text[ALARM_TEXT_MAX], name[32];
+    struct rig r;
+    unsigned n = 0;
+
+    (void)state;
+    rig_create(&r, 1);
+    r.m[1].cfg.snapshot_threshold = 4;
+    r.m[1].cfg.snapshot_trailing = 2;
+    r.m[1].cfg.snapshot_max = 1u << 20;
+    rig_start(&r, 1);
+    rig_wait_for(&r, rig_has_leader, &r);
+    for (; n < 200 && !size_alarm(&r); n++) {
+        (void)snprintf(name, sizeof name, "w-%u", n);
+        assert_int_equal(n % 4 ? rig_write(&r, 1, name) : big_write(&r, 1, name, 0), 0);
+        (void)rig_until(&r, 50, size_alarm, &r);
+    }
+    assert_true(has_alarm(&r, 1, ALARM_SIZE, text));
+    assert_non_null(strstr(text, "% of what one may have"));
+    assert_false(has_alarm(&r, 1, ALARM_SNAPSHOT, NULL));
+    for (unsigned more = 0; more < 200 && !alarm_raised(&r); more++, n++) {
+        (void)snprintf(name, sizeof name, "w-%u", n);
+        assert_int_equal(n % 4 ? rig_write(&r, 1, name) : big_write(&r, 1, name, 0), 0);
+        (void)rig_until(&r, 50, alarm_raised, &r);
+    }
+    assert_true(has_alarm(&r, 1, ALARM_SNAPSHOT, text));
+    assert_non_null(strstr(text, "larger than 1 MiB"));
+    assert_int_equal(rig_write(&r, 1, "goes-on"), 0);
+    rig_destroy(&r);
+}
+
 struct seen {
     struct rig *r;
     unsigned id;
@@ -202,6 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_log_is_cut_by_bytes),
         cmocka_unit_test(test_failing_snapshots_are_an_alarm),
+        cmocka_unit_test(test_too_large_is_told_before),
         cmocka_unit_test(test_restored_while_writes_go_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

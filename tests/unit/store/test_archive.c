@@ -325,7 +325,7 @@ static void test_a_snapshot_that_lies_is_refused(void **state)
     assert_int_equal(snapshot_encode(k.root, &b, &e), 0);
     struct buf part;
     buf_init(&part, 64 << 20);
-    archive_write(k.root, 26, &part);
+    archive_write(k.root, 26, &(struct fields_out){&part, NULL, NULL});
     unsigned char *at = memmem(b.p, b.n, part.p, part.n);
     assert_non_null(at);
     for (size_t n = 0; n < part.n; n += 7) {
