@@ -172,7 +172,8 @@ int cli_request(struct cli *c, const char *method, const char *path, const char 
                 const char *type, struct slice body, struct client_answer *answer, struct err *err)
 {
     struct client_request rq = {
-        .method = method, .path = path, .accept = accept, .content_type = type, .body = body};
+        .method = method, .path = path, .accept = accept, .content_type = type, .body = body,
+        .operation = !strncmp(path, HANSE_API "/operations/", sizeof HANSE_API "/operations/" - 1)};
     int rv = cli_connect(c, err);
 
     if (!rv)

@@ -5,12 +5,6 @@
 
 #include <string.h>
 
-/* Bytes of all, and of one client (certificate, token or address): beyond them bodies and answers
- * get 429, and a watch ends with 410. */
-#define BODIES_MAX ((size_t)256 << 20)
-#define BODIES_CLIENT_MAX ((size_t)64 << 20)
-#define ANSWERS_MAX ((size_t)512 << 20)
-#define ANSWERS_CLIENT_MAX ((size_t)128 << 20)
 #define SLOTS 4096 /* clients that fall into one share its part */
 
 struct http_share {
@@ -20,8 +14,8 @@ struct http_share {
 static const struct {
     size_t all, client;
 } most[HTTP_SIDES] = {
-    [HTTP_IN] = {BODIES_MAX, BODIES_CLIENT_MAX},
-    [HTTP_OUT] = {ANSWERS_MAX, ANSWERS_CLIENT_MAX},
+    [HTTP_IN] = {LIMIT_BODIES_MAX_BYTES, LIMIT_BODIES_CLIENT_BYTES},
+    [HTTP_OUT] = {LIMIT_ANSWERS_MAX_BYTES, LIMIT_ANSWERS_CLIENT_BYTES},
 };
 
 struct http_share *http_share_create(void)

@@ -354,6 +354,8 @@ static void dispatch(struct call *c)
         call_view(c);
         r = authorize(c, &e);
     }
+    if (!r)
+        r = write_check_key(c, &e);
     if (!r && !writes_allowed(c))
         r = err_set(&e, E_METHOD, "%s are written by Hanse itself", c->kind->plural);
     if (r) {

@@ -9,9 +9,6 @@
 #include <string.h>
 
 #define WRITE_DEADLINE_MS 10000
-/* Of one user, that wait at this member; beyond them 429. Of all: core_propose.c. */
-#define USER_WRITES_MAX 2048
-#define USER_BYTES_MAX ((size_t)16 << 20)
 
 struct pending_write {
     struct list link; /* of control.waiting */
@@ -159,8 +156,8 @@ static struct control_user *user_of(struct control *c, const char *user)
 
 static bool share_over(const struct control_user *u, size_t n)
 {
-    return u->waiting > USER_WRITES_MAX ||
-           (u->waiting > 1 && u->bytes + n > USER_BYTES_MAX);
+    return u->waiting > LIMIT_USER_WRITES_MAX ||
+           (u->waiting > 1 && u->bytes + n > LIMIT_USER_WRITES_BYTES);
 }
 
 /* ---- names and stamps

@@ -264,7 +264,7 @@ static void on_open(struct stream *s, void *arg)
  * -------------------------------------------------------------------------------------------- */
 static bool repeatable(const struct client_lane *l)
 {
-    return !l->rq.upgrade && (!strcmp(l->rq.method, "GET") || *l->key);
+    return !l->rq.upgrade && (!strcmp(l->rq.method, "GET") || *l->key || l->rq.operation);
 }
 
 static void lane_end(struct client_lane *l, const struct err *err)
@@ -529,7 +529,7 @@ void client_start(struct client_lane *l, const struct client_request *rq,
     *l->key = '\0';
     if (rq->key)
         (void)snprintf(l->key, sizeof l->key, "%s", rq->key);
-    else if (strcmp(rq->method, "GET") != 0 && !rq->upgrade)
+    else if (strcmp(rq->method, "GET") != 0 && !rq->upgrade && !rq->operation)
         (void)snprintf(l->key, sizeof l->key, "hanse-%016llx%016llx",
                        (unsigned long long)loop_random_u64(l->c->loop),
                        (unsigned long long)loop_random_u64(l->c->loop));

@@ -32,6 +32,7 @@ struct client_request {
     const char *content_type;  /* of the body; NULL = application/json */
     struct slice body;         /* borrowed until done */
     const char *key;           /* Idempotency-Key; NULL = one is made for writes */
+    bool operation; /* a POST that takes no key, and is the same however often it is done */
     const char *upgrade;       /* protocol to switch to; such a request is never repeated */
     bool here;                 /* this server only (client_lane_pin), no other */
     bool patient;        /* an answer may take as long as it likes (logs of a silent program) */

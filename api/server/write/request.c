@@ -72,6 +72,31 @@ static bool writes(const struct call *c)
     return false;
 }
 
+/* What changes nothing may be asked as often as one likes. */
+static bool changes_nothing(const struct call *c)
+{
+    static void (*const reviews[])(struct call *c) = {review_access, review_rules, review_subject,
+                                                      review_self};
+
+    for (size_t i = 0; i < sizeof reviews / sizeof *reviews; i++)
+        if (c->route->run == reviews[i])
+            return true;
+    return c->m->method == HTTP_GET_ || c->m->method == HTTP_HEAD_;
+}
+
+/* Passed over in silence, a key would promise what nobody keeps. */
+int write_check_key(struct call *c, struct err *err)
+{
+    const char *key = http_header_get(c->rq, "idempotency-key");
+
+    if (!key || !*key || writes(c) || changes_nothing(c))
+        return 0;
+    return err_field(err, E_INVALID, "Idempotency-Key",
+                     "this request takes no Idempotency-Key: only writes of objects are done once "
+                     "under one. Send it without, and after an answer that was lost read back "
+                     "before you send it again");
+}
+
 void write_begin_key(struct call *c)
 {
     const char *key = http_header_get(c->rq, "idempotency-key");

@@ -61,6 +61,33 @@ static void test_idempotency(void **state)
                      409);
 }
 
+/* A key that is passed over would promise what nobody keeps. */
+static void test_a_key_where_it_means_nothing_is_refused(void **state)
+{
+    static const char *const refused[] = {
+        H "/operations/members.add",
+        "/api/v1/namespaces/default/serviceaccounts/bot/token",
+        H "/namespaces/default/workloads/a/exec",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(
+            api_ask_with(w, ADMIN, "POST", refused[i], "Idempotency-Key: k1\r\n", NULL, "{}"), 422);
+        IS("details.causes.0.field", "Idempotency-Key");
+        assert_non_null(strstr(api_text(w, "message"), "takes no Idempotency-Key"));
+    }
+    assert_int_equal(api_ask_with(w, ADMIN, "GET", ITEMS, "Idempotency-Key: k1\r\n", NULL, NULL),
+                     200);
+    assert_int_equal(
+        api_ask_with(w, ADMIN, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+                     "Idempotency-Key: k1\r\n", NULL,
+                     "{\"kind\":\"SelfSubjectAccessReview\",\"apiVersion\":\"authorization.k8s.io/"
+                     "v1\",\"spec\":{\"resourceAttributes\":{\"verb\":\"get\",\"resource\":"
+                     "\"workloads\"}}}"),
+        201);
+}
+
 /* Found by e2e/linear.py. */
 static void test_a_repeated_write_is_answered_as_the_first_time(void **state)
 {
@@ -224,6 +251,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         T(test_idempotency),
+        T(test_a_key_where_it_means_nothing_is_refused),
         T(test_a_repeated_write_is_answered_as_the_first_time),
         T(test_a_refusal_under_a_key_is_final),
         T(test_what_is_tried_leaves_no_answer),
