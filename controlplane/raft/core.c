@@ -14,7 +14,7 @@
 #define INSTALL_SNAPSHOT_MS 60000
 #define CAPACITY_KIB                                                                               \
     1024 /* a member is full when less than this is reserved: a quarter of a segment */
-#define REAP_NODES 2048
+#define REAP_ITEMS 8192 /* some milliseconds, when each is the last of its object */
 
 static const int raft_codes[][2] = {
     {RAFT_NOMEM, E_NOMEM},       {RAFT_CORRUPT, E_CORRUPT},    {RAFT_NOSPACE, E_NOSPACE},
@@ -266,7 +266,7 @@ static void core_tick(void *arg)
         if (c->ev.root)
             c->ev.root(c->arg);
     }
-    if (tree_reap(REAP_NODES))
+    if (tree_reap(REAP_ITEMS))
         core_kick(c);
     if (c->dead)
         core_kick(c);

@@ -38,8 +38,8 @@ uint64_t tree_count(const struct tree *t);
 /* In key order from the first key >= start; each() returns false to stop. */
 void tree_scan(const struct tree *t, struct slice start,
                bool (*each)(struct slice key, const void *value, void *arg), void *arg);
-/* Frees at most n nodes of trees let go; returns how many are left. Called on the core loop between
- * entries. */
+/* Lets go of about n items of trees let go, one node's more at most, which may free as many objects;
+ * returns how many nodes are left. Called on the core loop between entries. */
 size_t tree_reap(size_t n);
 
 /* ---- root

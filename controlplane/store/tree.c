@@ -143,8 +143,9 @@ size_t tree_reap(size_t n)
             else
                 node_unref(x->child[i]);
         }
+        size_t took = (size_t)x->n + 1;
         mem_free(x);
-        n--;
+        n -= took < n ? took : n;
     }
     (void)pthread_mutex_lock(&garbage_lock);
     size_t left = garbage_n;
