@@ -104,7 +104,7 @@ static const struct option fence_options[] = {{"yes", 0, NULL, "it is known to h
 static const struct option orphans_options[] = {
     OUTPUT("table, wide, json or yaml"),
     {"no-headers", 0, NULL, "without the heading"},
-    {"yes", 0, NULL, "end: it is meant"},
+    {"yes", 0, NULL, "end, adopt: it is meant"},
     END};
 static const struct option recover_options[] = {
     {"from-targets", 0, NULL, "take over what targets carry, then settle"},
@@ -190,7 +190,7 @@ const struct verb verb_table[] = {
      verb_members, ""},
     {"fence", FLEET, "WORKLOAD --yes", "record that a run is known to have stopped",
      "hanse fence resnet-a --yes", fence_options, verb_fence, "workload"},
-    {"orphans", FLEET, "[list | end TARGET KEY --yes]",
+    {"orphans", FLEET, "[list | end TARGET KEY --yes | adopt TARGET KEY --yes]",
      "runs on targets that the state cannot answer for; nothing ends them but you",
      "hanse get orphans\nhanse orphans end fra-hub "
      "0b6ff7a6-1d9c-4a57-a3a4-0f8a4ad0c7a1.3.1 --yes",

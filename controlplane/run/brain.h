@@ -68,6 +68,10 @@ struct recover_ask { /* borrowed for the call */
     size_t n_dead;
 };
 void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb, void *arg);
+/* One of them, that somebody names: recorded, then taken over as recover does, where nothing else
+ * speaks for its workload. json: {"adopted":[…]}; without it, why not. */
+void brain_orphan_adopt(struct brain *b, const char *target, const char *key, const char *who,
+                        recover_cb cb, void *arg);
 /* Somebody says that such a run is to be ended: recorded, then done. cb: once it is recorded. */
 void brain_orphan_end(struct brain *b, const char *target, const char *key, const char *who,
                       void (*cb)(void *arg, const struct err *err), void *arg);

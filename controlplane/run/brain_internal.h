@@ -301,6 +301,8 @@ void back_drop(struct brain *b);
 bool orphan_condemned(const struct site *t, const struct run_key *k);
 /* NULL and an error: this member does not lead, or there is no such Target. */
 struct site *orphan_site(struct brain *b, const char *target, struct err *err);
+/* As the last sweep listed it; NULL and an error: it did not. */
+const struct orphan *orphan_listed(const struct site *t, const char *key, struct err *err);
 void orphans_metrics(const struct brain *b, struct buf *out);
 
 /* ---- driver.c

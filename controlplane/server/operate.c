@@ -458,6 +458,7 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
         &e, E_NOTIMPL,
         "no operation \"%s\"; there are status, members.list, members.add, members.promote, "
         "members.remove, members.transfer, workload.fence, orphans.list, orphans.end, "
+        "orphans.adopt, "
         "recover.targets, "
         "token.create, cost and history",
         op);

@@ -55,6 +55,13 @@ static void recovered(void *arg, const char *json, const struct err *err)
     mem_free(x);
 }
 
+static void orphans_adopt(struct control *c, const struct api_identity *who, const cJSON *in,
+                          struct recovery_call *x)
+{
+    brain_orphan_adopt(c->brain, text_of(in, "target"), text_of(in, "key"), who->user, recovered,
+                       x);
+}
+
 /* {"dead":["TARGET"…],"after":"UID"} */
 static void recover_targets(struct control *c, const struct api_identity *who, const cJSON *in,
                             struct recovery_call *x)
@@ -76,7 +83,10 @@ bool recovery_operate(struct control *c, const struct api_identity *who, const c
         const char *name;
         void (*run)(struct control *c, const struct api_identity *who, const cJSON *in,
                     struct recovery_call *x);
-    } table[] = {{"orphans.list", orphans_list}, {"orphans.end", orphans_end}, {"recover.targets", recover_targets}};
+    } table[] = {{"orphans.list", orphans_list},
+                 {"orphans.end", orphans_end},
+                 {"orphans.adopt", orphans_adopt},
+                 {"recover.targets", recover_targets}};
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strcmp(table[i].name, op) != 0)

@@ -48,6 +48,9 @@ class PutBack(Moves):
     def cluster(self):
         return json.loads(self.cli("status", "-o", "json").stdout)["cluster"]
 
+    def orphans(self):
+        return json.loads(self.cli("get", "orphans", "-o", "json").stdout)["items"]
+
     def quiet(self, names):
         before = {n: len(self.lives(n)) for n in names}
         time.sleep(QUIET)
@@ -97,5 +100,40 @@ def an_older_copy_is_put_back(p):
     p.holds("new", [1])
 
 
+def one_run_is_adopted(p):
+    """The hub's data is gone; one run is taken over by name, one is ended, one is left where it is."""
+    for name in ("mine", "theirs"):
+        p.train(name, 1800)
+        p.saved(name)
+    p.hub_down()
+    for name in MEMBERS:
+        shutil.rmtree(p.path(name))
+    os.unlink(p.path("kubeconfig"))
+    p.start_members()
+    p.apply(*map(p.target_document, p.targets), *p.policies())
+    wait_for("all targets to be connected again", lambda: p.connected() >= set(p.targets), 40)
+    listed = wait_for("what runs to be listed", lambda: len(o := p.orphans()) >= 2 and o, 20)
+    found = {o["workload"]: o for o in listed if o["state"] == "running"}
+    at, key = found["mine"]["target"], found["mine"]["key"]
+    asked = p.cli("orphans", "adopt", at, key, check=False)
+    p.check("adopting asks for --yes", asked.returncode != 0 and "--yes" in asked.stderr, asked.stderr.strip())
+    p.check("and did nothing", "mine" not in p.workloads())
+    none = p.cli("orphans", "adopt", at, "0b6ff7a6-1d9c-4a57-a3a4-0f8a4ad0c7a1.3.1", "--yes", check=False)
+    p.check("what is not listed is not adopted", none.returncode != 0 and "no orphan" in none.stderr, none.stderr.strip())
+    p.train("theirs", 1800)  # another one of the name of one that runs: its owner did not wait
+    wait_for("it to be placed", lambda: p.status("theirs").get("phase") == "Running", 30)
+    refused = p.cli("orphans", "adopt", found["theirs"]["target"], found["theirs"]["key"], "--yes", check=False)
+    p.check("nor is one whose name another has", refused.returncode != 0 and "exists" in refused.stderr, refused.stderr.strip())
+    done = p.cli("orphans", "adopt", at, key, "--yes")
+    p.check("one run is adopted", "default/mine: running" in done.stdout, done.stdout + done.stderr)
+    again = p.cli("orphans", "adopt", at, key, "--yes", check=False)
+    p.check("once", again.returncode != 0, again.stderr.strip())
+    events = json.loads(p.cli("get", "events", "-n", "hanse-system", "-o", "json").stdout)["items"]
+    p.check("who said so is in the log", any(e["reason"] == "OrphanAdopted" and key in e["message"] for e in events))
+    p.running("mine", 1)
+    p.holds("mine", [1])
+    wait_for("the other one to be left on the list alone", lambda: [o["key"] for o in p.orphans()] == [found["theirs"]["key"]], 30)
+
+
 if __name__ == "__main__":
-    sys.exit(run((an_older_copy_is_put_back,), kind=PutBack, members=3))
+    sys.exit(run((an_older_copy_is_put_back, one_run_is_adopted), kind=PutBack, members=3))

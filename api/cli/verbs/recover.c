@@ -89,34 +89,6 @@ int orphans_get(struct cli *c, struct err *err)
     return 0;
 }
 
-int verb_orphans(struct cli *c, struct err *err)
-{
-    const char *op = c->args.n_pos ? c->args.pos[0] : "list";
-
-    if (!strcmp(op, "list") && c->args.n_pos <= 1)
-        return orphans_get(c, err);
-    if (strcmp(op, "end") != 0)
-        return cli_usage(c, err, "expected list or end");
-    if (c->args.n_pos != 3)
-        return cli_usage(c, err, "which run, and on which target? hanse get orphans lists both");
-    if (!arg_flag(&c->args, "yes"))
-        return err_set(err, E_USAGE,
-                       "ending %s on %s stops a program that this cluster cannot answer for; what "
-                       "it has not saved is lost. Say --yes when that is meant",
-                       c->args.pos[2], c->args.pos[1]);
-    cJSON *body = cJSON_CreateObject();
-    (void)cJSON_AddStringToObject(body, "target", c->args.pos[1]);
-    (void)cJSON_AddStringToObject(body, "key", c->args.pos[2]);
-    int rv = cli_operate(c, arena_printf(c->mem, "orphans.%s", op), body, NULL, err);
-    cJSON_Delete(body);
-    if (!rv)
-        (void)fprintf(c->out, "orphan %s on %s: recorded, and told to end\n", c->args.pos[2],
-                      c->args.pos[1]);
-    return rv;
-}
-
-/* ---- recover
- * --------------------------------------------------------------------------------------------------------- */
 static void recovered_print(struct cli *c, const cJSON *answer)
 {
     const cJSON *o;
@@ -130,6 +102,45 @@ static void recovered_print(struct cli *c, const cJSON *answer)
                       json_text_of(o, "target"), json_text_of(o, "why"));
 }
 
+int verb_orphans(struct cli *c, struct err *err)
+{
+    const char *op = c->args.n_pos ? c->args.pos[0] : "list";
+
+    if (!strcmp(op, "list") && c->args.n_pos <= 1)
+        return orphans_get(c, err);
+    bool adopts = !strcmp(op, "adopt");
+    if (!adopts && strcmp(op, "end") != 0)
+        return cli_usage(c, err, "expected list, end or adopt");
+    if (c->args.n_pos != 3)
+        return cli_usage(c, err, "which run, and on which target? hanse get orphans lists both");
+    if (!arg_flag(&c->args, "yes") && adopts)
+        return err_set(err, E_USAGE,
+                       "adopting %s from %s makes this cluster answer for it: its Workload is made "
+                       "again as it was sent there, and whoever else counts on it may not go on "
+                       "with it. Say --yes when that is meant",
+                       c->args.pos[2], c->args.pos[1]);
+    if (!arg_flag(&c->args, "yes"))
+        return err_set(err, E_USAGE,
+                       "ending %s on %s stops a program that this cluster cannot answer for; what "
+                       "it has not saved is lost. Say --yes when that is meant",
+                       c->args.pos[2], c->args.pos[1]);
+    cJSON *body = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(body, "target", c->args.pos[1]);
+    (void)cJSON_AddStringToObject(body, "key", c->args.pos[2]);
+    cJSON *answer = NULL;
+    int rv = cli_operate(c, arena_printf(c->mem, "orphans.%s", op), body, &answer, err);
+    cJSON_Delete(body);
+    if (!rv && adopts)
+        recovered_print(c, answer);
+    cJSON_Delete(answer);
+    if (!rv && !adopts)
+        (void)fprintf(c->out, "orphan %s on %s: recorded, and told to end\n", c->args.pos[2],
+                      c->args.pos[1]);
+    return rv;
+}
+
+/* ---- recover
+ * --------------------------------------------------------------------------------------------------------- */
 int verb_recover(struct cli *c, struct err *err)
 {
     const char *format = arg_text(&c->args, "output", "");

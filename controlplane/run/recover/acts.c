@@ -26,6 +26,20 @@ struct site *orphan_site(struct brain *b, const char *target, struct err *err)
     return t;
 }
 
+const struct orphan *orphan_listed(const struct site *t, const char *key, struct err *err)
+{
+    const struct orphan *o = orphan_find(t, key);
+
+    if (!o && !t->listed)
+        (void)err_set(err, E_UNAVAIL,
+                      "what runs on Target %.200s is being listed: try again in a moment", t->name);
+    else if (!o)
+        (void)err_field(err, E_NOTFOUND, "key",
+                        "Target %.100s has no orphan %.100s; hanse get orphans lists them", t->name,
+                        key);
+    return o;
+}
+
 static bool condemned(const struct site *t, const struct run_key *k)
 {
     for (size_t i = 0; i < t->n_condemned; i++)
@@ -80,17 +94,9 @@ void brain_orphan_end(struct brain *b, const char *target, const char *key, cons
 {
     struct err err = {0};
     struct site *t = orphan_site(b, target, &err);
-    const struct orphan *o = t ? orphan_find(t, key) : NULL;
+    const struct orphan *o = t ? orphan_listed(t, key, &err) : NULL;
 
     if (!o) {
-        if (t && !t->listed)
-            (void)err_set(&err, E_UNAVAIL,
-                          "what runs on Target %.200s is being listed: try again in a moment",
-                          target);
-        else if (t)
-            (void)err_field(&err, E_NOTFOUND, "key",
-                            "Target %.100s has no orphan %.100s; hanse get orphans lists them",
-                            target, key);
         cb(arg, &err);
         return;
     }

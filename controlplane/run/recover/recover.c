@@ -3,6 +3,9 @@
  * of one workload only the newest counts. At the end recovery is settled, if every Target has told
  * what runs there, or was said to be dead.
  *
+ * The same for one run that somebody names (brain_orphan_adopt): under the same checks, without what
+ * opens and settles a recovery.
+ *
  * A machine that is ticked; it must never end anything, nor take over what nobody listed. */
 #include "controlplane/run/brain_internal.h"
 
@@ -34,6 +37,7 @@ struct recovery {
     struct observation seen;
     recover_cb cb;
     void *arg;
+    bool single; /* somebody named this one run */
 };
 
 static void recovery_next(struct recovery *x);
@@ -117,6 +121,13 @@ static cJSON *told(const struct recovery *x)
 
 static void passed_over(struct recovery *x, const char *why)
 {
+    struct err err;
+
+    if (x->single) {
+        (void)err_set(&err, E_CONFLICT, "the run cannot be adopted: %.600s", why);
+        recovery_end(x, &err);
+        return;
+    }
     cJSON *j = told(x);
 
     (void)cJSON_AddStringToObject(j, "why", why);
@@ -140,6 +151,34 @@ static void adopted(void *arg, const struct result *r, const struct err *err)
     (void)cJSON_AddItemToArray(x->adopted, j);
     x->at++;
     recovery_next(x);
+}
+
+/* One run alone is taken over only where nothing else may speak for its workload. */
+static bool spoken_for(struct recovery *x, struct err *err)
+{
+    const struct root *r = x->brain->root;
+    const struct workload *told = object_as(x->doc, workload);
+    const struct object *o = root_workload_by_uid(r, x->v[x->at].key.uid);
+    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+
+    if (s && phase_holds(s->phase) && !(root_recovering(r) && s->epochFloor > s->epoch)) {
+        (void)err_set(err, E_CONFLICT, "workload %s/%s is %s in epoch %lld on Target %.200s",
+                      o->meta->namespace_, o->meta->name, phase_text(s->phase),
+                      (long long)s->epoch, s->placement ? s->placement->target : "-");
+        return true;
+    }
+    if (!o && !root_get(r, KIND_NAMESPACE, "", x->doc->meta->namespace_)) {
+        (void)err_set(err, E_NOTFOUND, "namespaces \"%s\" not found: create it",
+                      x->doc->meta->namespace_);
+        return true;
+    }
+    if (!o && told->spec && *told->spec->queue &&
+        !root_get(r, KIND_QUEUE, "", told->spec->queue)) {
+        (void)err_set(err, E_NOTFOUND, "queues \"%.200s\" not found: create it",
+                      told->spec->queue);
+        return true;
+    }
+    return false;
 }
 
 static void adopt(struct recovery *x)
@@ -234,7 +273,10 @@ static void looked(struct call *call, enum outcome out, const struct observation
         return;
     }
     x->seen = *seen;
-    if (root_get(x->brain->root, KIND_NAMESPACE, "", x->doc->meta->namespace_))
+    struct err why;
+    if (x->single && spoken_for(x, &why))
+        passed_over(x, why.text);
+    else if (root_get(x->brain->root, KIND_NAMESPACE, "", x->doc->meta->namespace_))
         adopt(x);
     else
         namespace_make(x);
@@ -337,7 +379,7 @@ static void recovery_next(struct recovery *x)
         recovery_end(x, &err);
         return;
     }
-    if (x->at == x->n && x->more) {
+    if (x->at == x->n && (x->more || x->single)) {
         recovery_end(x, NULL);
     } else if (x->at == x->n) {
         settle(x);
@@ -403,4 +445,84 @@ void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb
     brain_request_id(b, c.head.request_id);
     (void)snprintf(c.head.user, sizeof c.head.user, "%s", ask->who);
     brain_propose(b, &c, begun, x);
+}
+
+/* ---- one run
+ * ---------------------------------------------------------------------------------------------------
+ */
+/* Of the runs of one workload that targets list only the newest is taken over. */
+static const struct orphan *newer_of(const struct brain *b, const struct orphan *o,
+                                     const struct site **ret_at)
+{
+    list_for_each (it, &b->sites) {
+        const struct site *t = container_of(it, struct site, link);
+        for (size_t i = 0; i < t->orphans.n; i++) {
+            const struct run_key *k = &t->orphans.v[i].seen.key, *own = &o->seen.key;
+            if (strcmp(k->uid, own->uid) != 0 || k->epoch < own->epoch ||
+                (k->epoch == own->epoch && k->try_ <= own->try_))
+                continue;
+            *ret_at = t;
+            return &t->orphans.v[i];
+        }
+    }
+    return NULL;
+}
+
+static bool adoptable(struct brain *b, const struct site *t, const struct orphan *o,
+                      struct err *err)
+{
+    const struct site *at = NULL;
+    const struct orphan *newer = o ? newer_of(b, o, &at) : NULL;
+    char key[RUN_KEY_MAX];
+
+    if (!o)
+        return false;
+    if (b->back.doubt || b->back.marking)
+        (void)err_set(err, E_UNAVAIL,
+                      "the state went back to an older one, and its workloads are being marked: "
+                      "try again in a moment");
+    else if (root_feature_level(b->root) < FEATURE_GRANTS)
+        (void)err_set(err, E_UNAVAIL, "a member is too old for this: upgrade all members first");
+    else if (orphan_condemned(t, &o->seen.key))
+        (void)err_set(err, E_CONFLICT, "somebody said that it is to be ended, and it is");
+    else if (newer) {
+        run_key_print(&newer->seen.key, key);
+        (void)err_set(err, E_CONFLICT, "Target %.200s has a newer run of it, %s: adopt that one",
+                      at->name, key);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+void brain_orphan_adopt(struct brain *b, const char *target, const char *key, const char *who,
+                        recover_cb cb, void *arg)
+{
+    struct err err = {0};
+    struct site *t = orphan_site(b, target, &err);
+    const struct orphan *o = t ? orphan_listed(t, key, &err) : NULL;
+
+    if (!adoptable(b, t, o, &err)) {
+        cb(arg, NULL, &err);
+        return;
+    }
+    struct recovery *x = mem_new(struct recovery);
+    x->brain = b;
+    x->cb = cb;
+    x->arg = arg;
+    x->single = true;
+    (void)snprintf(x->who, sizeof x->who, "%s", who);
+    x->answer = cJSON_CreateObject();
+    x->adopted = cJSON_AddArrayToObject(x->answer, "adopted");
+    x->refused = cJSON_AddArrayToObject(x->answer, "refused");
+    x->v = mem_new(struct found_run);
+    x->v->key = o->seen.key;
+    (void)snprintf(x->v->target, sizeof x->v->target, "%s", target);
+    (void)snprintf(x->v->cluster, sizeof x->v->cluster, "%s", o->cluster);
+    x->n = 1;
+    brain_under_way(b, 1);
+    events_act(b, who, target, "OrphanAdopted", begun, x,
+               "%.100s said that the run %.100s of %.63s/%.100s, of cluster %.64s, is to be "
+               "adopted",
+               who, key, o->ns, o->name, *o->cluster ? o->cluster : "unknown");
 }
