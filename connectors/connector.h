@@ -176,8 +176,9 @@ struct connector_events {
      * "" = not known. */
     void (*agent)(void *arg, const char *state_id);
     /* Told ahead of reach(): of the state of which cluster, and up to which resourceVersion, the
-     * target has heard. A state that has not come so far is an older one. Optional; "" = nothing. */
-    void (*heard)(void *arg, const char *cluster, uint64_t rv);
+     * target has heard, and that state's time then (0 = not known). A state that had not come so far
+     * by that time is an older one. Optional; "" = nothing. */
+    void (*heard)(void *arg, const char *cluster, uint64_t rv, int64_t time_ms);
     /* A second agent came with the certificate of the one that is taken, and was turned away: as a
      * sentence. Told again as often as it comes. Optional. */
     void (*rival)(void *arg, const char *why);
@@ -194,7 +195,8 @@ struct connector_env {
     void (*secret_put)(void *arg, const char *text);
     /* This cluster's uid, borrowed until the next call; "" while it has none. NULL: likewise. */
     const char *(*cluster_uid)(void *arg);
-    uint64_t (*state_rv)(void *arg); /* resourceVersion of its state; NULL: not told */
+    /* resourceVersion of its state, and its time, that of its newest entry; NULL: not told */
+    uint64_t (*state_rv)(void *arg, int64_t *ret_time_ms);
 };
 
 struct connector_ops {

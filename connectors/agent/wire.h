@@ -11,13 +11,13 @@
 enum agent_frame {
     /* session */
     AF_HELLO = 1,    /* agent: target, version, session, bootId, stateId, instance, cluster, at,
-                        reshards, inventory, heardCluster and heardRv (how far its hub had come),
+                        reshards, inventory, heardCluster, heardRv, heardTime (how far its hub had come),
                         runs[] */
-    AF_WELCOME = 2,  /* server: cluster, stateRv */
+    AF_WELCOME = 2,  /* server: cluster, stateRv, stateTime */
     AF_REDIRECT = 3, /* server: address of the leader; it closes then */
     AF_REFUSED = 4,  /* server: text; it closes then */
-    AF_BEAT = 5,     /* agent: at (its clock: what a renewal counts from); server: cluster and
-                        stateRv, empty to a guest */
+    AF_BEAT = 5,     /* agent: at (its clock: what a renewal counts from); server: as
+                        WELCOME, empty to a guest */
     /* inventory */
     AF_INVENTORY = 10, /* server asks */
     AF_NODES = 11,     /* agent: nodes[], page (from 0 on), more: the next page follows, with the

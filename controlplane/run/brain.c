@@ -46,6 +46,7 @@ static void close_look(void *arg)
     (void)root_unref(b->root);
     b->pool = pool_destroy(b->pool);
     mem_free(b->movers_of);
+    rv_curve_fini(&b->back.curve);
     mem_free(b);
     closed(closed_arg);
 }
@@ -91,6 +92,7 @@ static void reset(struct brain *b)
     retention_reset(b);
     collect_reset(b);
     back_look(b);
+    cold_mark(b);
 }
 
 void brain_leading(struct brain *b, bool leads, uint64_t term)
@@ -106,6 +108,7 @@ void brain_leading(struct brain *b, bool leads, uint64_t term)
     b->root = core_root(b->cfg.core);
     b->seen_rv = root_rv(b->root);
     b->leads = true;
+    cold_begin(b);
     reset(b);
 }
 
@@ -126,8 +129,19 @@ static bool change_each(const struct change *c, void *arg)
     return true;
 }
 
+/* Also where another member leads: this one may be the next. */
+static void seen(struct brain *b)
+{
+    struct root *r = core_root(b->cfg.core);
+
+    rv_curve_add(&b->back.curve, root_time(r), root_rv(r));
+    (void)root_unref(r);
+}
+
 void brain_root(struct brain *b)
 {
+    cold_known(b);
+    seen(b);
     if (!b->leads || b->closing)
         return;
     collect_look(b);
@@ -288,6 +302,7 @@ void brain_status(struct brain *b, struct buf *out)
         (void)cJSON_AddStringToObject(s, "name", t->name);
         (void)cJSON_AddBoolToObject(s, "reachable", t->reachable);
         (void)cJSON_AddBoolToObject(s, "suspect", t->suspect);
+        (void)cJSON_AddBoolToObject(s, "awaited", cold_awaits(t));
         (void)cJSON_AddStringToObject(s, "session", t->session_id);
         (void)cJSON_AddStringToObject(s, "why", t->why);
         (void)cJSON_AddNumberToObject(s, "lastContactMs",

@@ -10,6 +10,20 @@
 
 struct site;
 
+/* recover/curve.c: how far the state had come at which of its times, as this process has seen it. */
+#define RV_CURVE_MAX 4096
+struct rv_curve {
+    struct rv_point {
+        int64_t time_ms;
+        uint64_t rv;
+    } *v; /* rising; NULL until the first */
+    size_t n;
+};
+void rv_curve_add(struct rv_curve *c, int64_t time_ms, uint64_t rv);
+/* No less than it had come to at that time; UINT64_MAX: that time is newer than all that was seen. */
+uint64_t rv_curve_most(const struct rv_curve *c, int64_t time_ms);
+void rv_curve_fini(struct rv_curve *c);
+
 /* index.c: an entry of an index by text. The key is its owner's, and stays while it is in there. */
 struct indexed {
     const char *key;
@@ -110,6 +124,7 @@ struct site { /* one Target document, and the connector that drives it */
     struct run_key *doubts; /* listed, and not in the root: sweep.c */
     size_t n_doubts;
     bool doubts_proved; /* what is doubted and not in the root now has no owner */
+    bool awaited; /* by a hub that has just begun: the state has it as connected */
     bool listed;        /* in this session: all that runs there is known, or told as an orphan */
     struct orphans orphans, found; /* as the last sweep found them; as one under way does */
     struct run_key *condemned;     /* orphans that somebody said are to be ended */
@@ -163,8 +178,15 @@ struct brain {
         bool asking, beginning, marking; /* answers on their way */
         char cluster[CLUSTER_UID_MAX];   /* how far it had come, as somebody heard */
         uint64_t rv;
+        int64_t time_ms;
         struct timer again;
+        struct rv_curve curve;
     } back;
+    struct { /* recover/cold.c */
+        bool on;            /* Targets are awaited */
+        uint64_t known_ms;  /* since then this process has had a leader; 0 = never yet */
+        int64_t before_ms;  /* work of before then is held */
+    } cold;
     uint64_t term;
     struct root *root; /* newest seen; reference */
     uint64_t seen_rv;
@@ -290,11 +312,19 @@ void orphans_drop(struct site *t);
 const struct orphan *orphan_find(const struct site *t, const char *key);
 bool orphan_on_node(const struct brain *b, const char *target, const char *node);
 /* back.c. A target has heard so much of the state of that cluster: is ours an older one? */
-bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv);
+bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv, uint64_t most);
 bool root_left_behind(const struct root *r, const char *cluster);
-void brain_heard(struct brain *b, const char *target, const char *cluster, uint64_t rv);
+void brain_heard(struct brain *b, const char *target, const char *cluster, uint64_t rv,
+                 int64_t time_ms);
 /* It is, and a majority confirmed that we lead: into the log; what has not ended is open then. */
 void brain_went_back(struct brain *b, const char *cluster, uint64_t rv);
+/* cold.c: a hub that has just begun */
+void cold_known(struct brain *b);
+void cold_begin(struct brain *b);
+void cold_mark(struct brain *b); /* who is awaited, by the root */
+void cold_look(struct brain *b); /* a Target has listed, is silent, or is gone */
+bool cold_awaits(const struct site *t);
+bool cold_holds(const struct brain *b, const struct object *workload);
 void back_look(struct brain *b); /* the log says so: are all workloads marked? */
 void back_init(struct brain *b);
 void back_drop(struct brain *b);

@@ -92,6 +92,7 @@ static void silence_over(void *arg)
     struct site *t = arg;
 
     t->suspect = true;
+    cold_look(t->brain);
     log_event(LOG_WARN, "target.silent",
               LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->why)}));
     site_facts_soon(t);
@@ -148,11 +149,11 @@ static void on_agent(void *arg, const char *state_id)
     (void)snprintf(t->agent, sizeof t->agent, "%s", state_id);
 }
 
-static void on_heard(void *arg, const char *cluster, uint64_t rv)
+static void on_heard(void *arg, const char *cluster, uint64_t rv, int64_t time_ms)
 {
     struct site *t = arg;
 
-    brain_heard(t->brain, t->name, cluster, rv);
+    brain_heard(t->brain, t->name, cluster, rv, time_ms);
 }
 
 static void on_rival(void *arg, const char *why)
@@ -262,9 +263,12 @@ static const char *cluster_uid(void *arg)
 {
     return root_cluster_uid(((struct site *)arg)->brain->root);
 }
-static uint64_t state_rv(void *arg)
+static uint64_t state_rv(void *arg, int64_t *ret_time_ms)
 {
-    return root_rv(((struct site *)arg)->brain->root);
+    const struct root *r = ((struct site *)arg)->brain->root;
+
+    *ret_time_ms = root_time(r);
+    return root_rv(r);
 }
 static void secret_put(void *arg, const char *text)
 {
@@ -366,6 +370,7 @@ void site_change(struct brain *b, const struct object *before, const struct obje
     if (!after) {
         if (t)
             site_destroy(t);
+        cold_look(b);
         return;
     }
     if (!t) {
@@ -378,6 +383,7 @@ void site_change(struct brain *b, const struct object *before, const struct obje
     if (spec) {
         if (t->connector)
             t->connector->ops->update(t->connector, after);
+        cold_look(b);
         drivers_tick_target(t);
     }
 }

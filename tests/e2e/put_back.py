@@ -100,6 +100,38 @@ def an_older_copy_is_put_back(p):
     p.holds("new", [1])
 
 
+def who_knows_comes_second(p):
+    """The first target to come back was away since before the copy; what it would be given runs on the other one."""
+    for name in p.targets:
+        p.apply({**(d := p.target_document(name)), "spec": {**d["spec"], "partition": {"suspectAfter": "30s", "lease": "60s"}}})
+    p.train("second", 2500, suspend=True)
+    was = p.cluster()
+    p.hub_down()
+    p.copy()
+    p.agent_down("left")
+    p.hub_up("right")
+    p.suspend("second", False)
+    p.cli("cordon", "left")
+    p.check("it runs on right", p.running("second", 1).target == "right")
+    time.sleep(2)
+    p.agent_down("right")
+    p.hub_down()
+    p.put_back()
+    p.start_agent("left")
+    p.hub_up("left")
+    p.suspend("second", False)  # as its owner does again
+    p.quiet(("second",))
+    p.check("left, which knows nothing newer, was not asked to start it", p.cluster() == was and p.status("second")["phase"] in ("Queued", "Reserved"),
+            f"{p.cluster()} {p.status('second')['phase']}")
+    p.train("fresh", 200)
+    p.holds("fresh", [1])  # new work does not wait
+    p.start_agent("right")
+    wait_for("the hub to see that its state went back", lambda: p.cluster() != was, 30)
+    p.quiet(("second",))
+    wait_for("what runs to be taken over", lambda: "settled" in p.cli("recover", "--from-targets", timeout=60, check=False).stdout, 30)
+    p.holds("second", [1])
+
+
 def one_run_is_adopted(p):
     """The hub's data is gone; one run is taken over by name, one is ended, one is left where it is."""
     for name in ("mine", "theirs"):
@@ -136,4 +168,4 @@ def one_run_is_adopted(p):
 
 
 if __name__ == "__main__":
-    sys.exit(run((an_older_copy_is_put_back, one_run_is_adopted), kind=PutBack, members=3))
+    sys.exit(run((an_older_copy_is_put_back, who_knows_comes_second, one_run_is_adopted), kind=PutBack, members=3))

@@ -240,7 +240,7 @@ static void on_rival(void *arg, const char *why)
     (void)snprintf(x->rival, sizeof x->rival, "%s", why);
 }
 
-static void on_heard(void *arg, const char *cluster, uint64_t rv)
+static void on_heard(void *arg, const char *cluster, uint64_t rv, int64_t time_ms)
 {
     struct agent_side *x = arg;
 
@@ -248,6 +248,7 @@ static void on_heard(void *arg, const char *cluster, uint64_t rv)
         return; /* whom it serves */
     (void)snprintf(x->heard, sizeof x->heard, "%s", cluster);
     x->heard_rv = rv;
+    x->heard_ms = time_ms;
 }
 
 static const char *cluster_told(void *arg)
@@ -255,8 +256,9 @@ static const char *cluster_told(void *arg)
     return ((struct agent_side *)arg)->cluster;
 }
 
-static uint64_t rv_told(void *arg)
+static uint64_t rv_told(void *arg, int64_t *ret_time_ms)
 {
+    *ret_time_ms = (int64_t)((struct agent_side *)arg)->rv * 1000;
     return ((struct agent_side *)arg)->rv;
 }
 

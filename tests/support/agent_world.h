@@ -33,7 +33,8 @@ struct agent_side {
     bool reachable, refuse; /* refuse: sessions are turned away */
     char memory[64];        /* whose state folder speaks for it */
     char heard[64];         /* the state that it told to have heard of, and how far */
-    uint64_t heard_rv, rv;  /* rv: that we tell; the cluster is `cluster` */
+    uint64_t heard_rv, rv;  /* rv: that we tell, at the time rv * 1000; the cluster is `cluster` */
+    int64_t heard_ms;
     char cluster[64];
     char rival[512];        /* why a second one was turned away */
     unsigned silences;      /* how often it was taken for silent */

@@ -153,9 +153,13 @@ void hub_tell_state(const struct hub *h, cJSON *j)
 {
     const struct connector_env *e = &h->base.env;
 
+    int64_t time_ms = 0;
+
     cJSON_AddStringToObject(j, "cluster", hub_cluster(h));
-    if (e->state_rv)
-        cJSON_AddNumberToObject(j, "stateRv", (double)e->state_rv(e->arg));
+    if (!e->state_rv)
+        return;
+    cJSON_AddNumberToObject(j, "stateRv", (double)e->state_rv(e->arg, &time_ms));
+    cJSON_AddNumberToObject(j, "stateTime", (double)time_ms);
 }
 
 const struct connector_ops connector_agent_ops = {

@@ -131,8 +131,9 @@ static void session_take(struct hub_session *x)
     hub_tell_state(h, welcome);
     wire_tell(x->stream, AF_WELCOME, 0, welcome);
     if (ev->heard) { /* whom it serves now may be of a later N than what it has heard */
-        ev->heard(h->base.env.arg, wire_str(hello, "heardCluster"), wire_u64(hello, "heardRv"));
-        ev->heard(h->base.env.arg, wire_str(hello, "cluster"), 0);
+        ev->heard(h->base.env.arg, wire_str(hello, "heardCluster"), wire_u64(hello, "heardRv"),
+                  wire_i64(hello, "heardTime"));
+        ev->heard(h->base.env.arg, wire_str(hello, "cluster"), 0, 0);
     }
     if (ev->agent)
         ev->agent(h->base.env.arg, x->state);

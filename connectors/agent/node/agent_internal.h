@@ -145,6 +145,7 @@ struct agent {
     struct heard { /* how far the state of its hub had come, as that told; it never goes down */
         char cluster[CLUSTER_UID_MAX];
         uint64_t rv;
+        int64_t time_ms; /* of that state */
         bool unsaved;
         struct timer save;
     } heard;
@@ -208,8 +209,9 @@ void scratch_sweep(struct agent *a);  /* staged, and of no use (any more) to any
 int cluster_open(struct agent *a, struct err *err) MUST_CHECK;
 /* False: this hub's line has gone on without it; it is not to be followed. */
 bool cluster_welcome(struct agent *a, const char *uid);
-/* A hub of that cluster told how far its state has come. heard_keep: onto the disk, now. */
-void cluster_heard(struct agent *a, const char *uid, uint64_t rv);
+/* A hub told how far its state has come: cluster, stateRv and stateTime of j. heard_keep: onto the
+ * disk, now. */
+void cluster_heard(struct agent *a, const cJSON *j);
 void heard_keep(struct agent *a);
 const char *run_cluster(const struct run *r); /* "" = not known */
 bool run_renewable(const struct run *r);      /* by the hub that has welcomed us */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEARD_MAX (CLUSTER_UID_MAX + 24)
+#define HEARD_MAX (CLUSTER_UID_MAX + 48)
 #define HEARD_SAVE_MS 5000 /* what was heard is on the disk so soon after it */
 #define DOCUMENT_MAX (2u << 20) /* a frame must hold it, escaped */
 
@@ -45,7 +45,8 @@ void heard_keep(struct agent *a)
     timer_stop(&a->heard.save);
     if (!a->heard.unsaved)
         return;
-    int n = snprintf(text, sizeof text, "%s %" PRIu64 "\n", a->heard.cluster, a->heard.rv);
+    int n = snprintf(text, sizeof text, "%s %" PRIu64 " %" PRId64 "\n", a->heard.cluster,
+                     a->heard.rv, a->heard.time_ms);
     heard_path(a, path);
     if (file_write(a->loop, path, text, (size_t)n, 0600, &err) < 0) {
         log_err(LOG_WARN, "agent.heard", &err); /* what it hears next, it tries again */
@@ -73,15 +74,19 @@ static int heard_open(struct agent *a, struct err *err)
     char *rv = strchr(b.p, ' ');
     if (!rv || rv - b.p >= CLUSTER_UID_MAX)
         return 0; /* what it hears next, it writes */
-    a->heard.rv = strtoull(rv, NULL, 10);
+    char *end;
+    a->heard.rv = strtoull(rv, &end, 10);
+    a->heard.time_ms = strtoll(end, NULL, 10);
     *rv = '\0';
     (void)snprintf(a->heard.cluster, sizeof a->heard.cluster, "%s", b.p);
     return 0;
 }
 
-void cluster_heard(struct agent *a, const char *uid, uint64_t rv)
+void cluster_heard(struct agent *a, const cJSON *j)
 {
     struct heard *h = &a->heard;
+    const char *uid = wire_str(j, "cluster");
+    uint64_t rv = wire_u64(j, "stateRv");
 
     if (*a->cluster && cluster_left_behind(a->cluster, uid))
         (void)cluster_welcome(a, uid); /* the hub's line went on in this session */
@@ -91,6 +96,7 @@ void cluster_heard(struct agent *a, const char *uid, uint64_t rv)
         return;
     (void)snprintf(h->cluster, sizeof h->cluster, "%.63s", uid);
     h->rv = rv;
+    h->time_ms = wire_i64(j, "stateTime");
     if (!h->unsaved)
         timer_start(&h->save, HEARD_SAVE_MS);
     h->unsaved = true;
@@ -151,7 +157,8 @@ int run_claim(struct run *r, const char *cluster, struct err *err)
 {
     if (strlen(cluster) == 0 || strlen(cluster) >= CLUSTER_UID_MAX)
         return err_set(err, E_INVALID, "a claim names the cluster that claims");
-    cluster_heard(r->agent, cluster, 0);
+    if (cluster_left_behind(r->agent->cluster, cluster))
+        (void)cluster_welcome(r->agent, cluster); /* the hub's line went on in this session */
     if (strcmp(run_cluster(r), cluster) == 0)
         return 0;
     cJSON_DeleteItemFromObjectCaseSensitive(r->order, "cluster");

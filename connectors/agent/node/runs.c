@@ -474,7 +474,7 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
     if (rc < 0)
         return rc;
     FAILPOINT("agent.submit.after"); /* accepted; nothing was started */
-    cluster_heard(a, wire_str(order, "cluster"), wire_u64(order, "stateRv"));
+    cluster_heard(a, order);
     r = run_make(a, &k, order);
     a->n_alive++;
     run_key_print(&k, key);
@@ -545,7 +545,7 @@ static void run_load(const char *name, void *arg)
                          path, name);
         return;
     }
-    cluster_heard(a, wire_str(order, "cluster"), wire_u64(order, "stateRv"));
+    cluster_heard(a, order);
     struct run *r = run_make(a, &k, order);
     a->n_alive++;
     checkpoints_load(r);

@@ -35,6 +35,7 @@ static void session_hello(struct agent *a)
     cJSON_AddBoolToObject(j, "reshards", true);
     cJSON_AddStringToObject(j, "heardCluster", a->heard.cluster);
     cJSON_AddNumberToObject(j, "heardRv", (double)a->heard.rv);
+    cJSON_AddNumberToObject(j, "heardTime", (double)a->heard.time_ms);
     cJSON_AddNumberToObject(j, "at", (double)loop_now_ms(a->loop));
     (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)a->inventory.hash);
     cJSON_AddStringToObject(j, "inventory", id);
@@ -106,7 +107,7 @@ static int session_frame(const struct frame *f, void *arg)
             stream_abort(a->stream, "this hub was left behind: its cluster went on without it");
             return 1;
         }
-        cluster_heard(a, wire_str(j, "cluster"), wire_u64(j, "stateRv"));
+        cluster_heard(a, j);
         cJSON_Delete(j);
         a->welcome = true;
         session_welcome(a);
@@ -127,7 +128,7 @@ static int session_frame(const struct frame *f, void *arg)
         return 0;
     case AF_BEAT: /* of an older hub: without a body */
         if (a->welcome && f->body.n && wire_parse(f, &j, NULL) == 0)
-            cluster_heard(a, wire_str(j, "cluster"), wire_u64(j, "stateRv"));
+            cluster_heard(a, j);
         cJSON_Delete(j);
         return 0;
     default:

@@ -316,7 +316,8 @@ static void tick_reserved(struct driver *d, struct site *t)
                     "its target fell silent before it was started");
     else if (t->reachable && loop_now_ms(d->brain->loop) < t->refused_until_ms)
         driver_later(d, t->refused_until_ms - loop_now_ms(d->brain->loop));
-    else if (t->reachable && !driver_look(d, t) && !driver_place_differs(d))
+    else if (t->reachable && !cold_holds(d->brain, d->o) && !driver_look(d, t) &&
+             !driver_place_differs(d))
         lease_dispatch(d, t);
 }
 

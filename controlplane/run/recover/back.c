@@ -23,7 +23,8 @@
 /* ---- in doubt
  * --------------------------------------------------------------------------------------------------
  */
-bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv)
+/* most: that it can have come to when that was heard; where it is now says nothing of then. */
+bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv, uint64_t most)
 {
     const char *own = root_cluster_uid(r);
 
@@ -32,7 +33,7 @@ bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv)
         return false;
     if (rv > HEARD_MAX)
         return false; /* no state has come so far: its teller is out of order */
-    return cluster_left_behind(own, cluster) || (rv > root_rv(r) && strcmp(own, cluster) == 0);
+    return cluster_left_behind(own, cluster) || (rv > (most < root_rv(r) ? most : root_rv(r)) && strcmp(own, cluster) == 0);
 }
 
 /* Another log of this line went on: whoever taught it to the target is right, and we are not. */
@@ -46,7 +47,8 @@ bool root_left_behind(const struct root *r, const char *cluster)
 static bool still_behind(struct brain *b)
 {
     struct root *r = core_root(b->cfg.core);
-    bool is = root_is_behind(r, b->back.cluster, b->back.rv);
+    bool is = root_is_behind(r, b->back.cluster, b->back.rv,
+                             rv_curve_most(&b->back.curve, b->back.time_ms));
 
     (void)root_unref(r);
     return is;
@@ -108,23 +110,26 @@ static void doubt_ask(void *arg)
 }
 
 /* What was heard last is kept that is furthest ahead. */
-static void doubt(struct brain *b, const char *cluster, uint64_t rv)
+static void doubt(struct brain *b, const char *cluster, uint64_t rv, int64_t time_ms)
 {
     bool other = strcmp(b->back.cluster, cluster) != 0;
 
     if (b->back.doubt && cluster_left_behind(cluster, b->back.cluster))
         return;
-    if (!b->back.doubt || other || rv > b->back.rv)
+    if (!b->back.doubt || other || rv > b->back.rv) {
         b->back.rv = rv;
+        b->back.time_ms = time_ms;
+    }
     (void)snprintf(b->back.cluster, sizeof b->back.cluster, "%s", cluster);
     b->back.doubt = true;
 }
 
-void brain_heard(struct brain *b, const char *target, const char *cluster, uint64_t rv)
+void brain_heard(struct brain *b, const char *target, const char *cluster, uint64_t rv,
+                 int64_t time_ms)
 {
     struct root *r = core_root(b->cfg.core);
     bool left = root_left_behind(r, cluster),
-         behind = root_is_behind(r, cluster, rv) && root_feature_level(r) >= FEATURE_GRANTS;
+         behind = root_is_behind(r, cluster, rv, rv_curve_most(&b->back.curve, time_ms)) && root_feature_level(r) >= FEATURE_GRANTS;
 
     (void)root_unref(r);
     if (!b->leads || b->closing || b->back.left || !(left || behind))
@@ -141,7 +146,7 @@ void brain_heard(struct brain *b, const char *target, const char *cluster, uint6
         b->back.doubt = b->back.left = true;
         return;
     }
-    doubt(b, cluster, rv);
+    doubt(b, cluster, rv, time_ms);
     doubt_ask(b);
 }
 
@@ -273,7 +278,7 @@ void brain_went_back(struct brain *b, const char *cluster, uint64_t rv)
 
     if (b->back.beginning || root_feature_level(b->root) < FEATURE_GRANTS)
         return;
-    doubt(b, cluster, rv);
+    doubt(b, cluster, rv, 0);
     b->back.beginning = true;
     log_event(LOG_ERROR, "state.went_back",
               LOG_FIELDS({"cluster", log_str(root_cluster_uid(b->root))},

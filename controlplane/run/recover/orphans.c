@@ -107,6 +107,7 @@ void orphans_listed(struct site *t)
     list_free(&was);
     if (first)
         scheduler_reach(t->brain, t->name, t->reachable);
+    cold_look(t->brain);
 }
 
 void orphans_drop(struct site *t)

@@ -9,6 +9,7 @@
  * A machine that is ticked; it must never end anything, nor take over what nobody listed. */
 #include "controlplane/run/brain_internal.h"
 
+#include "api/base/failpoint.h"
 #include "api/base/log.h"
 
 #include <cjson/cJSON.h>
@@ -340,9 +341,44 @@ static void settled(void *arg, const struct result *r, const struct err *err)
     recovery_end(x, NULL);
 }
 
+/* A run that lives, of a workload whose state has not come to it: settled, that one would be placed
+ * anew beside it. */
+static const struct orphan *left_alive(const struct brain *b, const struct site **ret_at)
+{
+    list_for_each (it, &b->sites) {
+        const struct site *t = container_of(it, struct site, link);
+        for (size_t i = 0; i < t->orphans.n; i++) {
+            const struct observation *seen = &t->orphans.v[i].seen;
+            const struct object *o = root_workload_by_uid(b->root, seen->key.uid);
+            const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+            if (!s || phase_final(s->phase) || seen->state == RUN_ENDED ||
+                seen->state == RUN_ABSENT || PLANTED("run.settles-over"))
+                continue;
+            *ret_at = t;
+            if (seen->key.epoch > s->epoch ||
+                (seen->key.epoch == s->epoch && s->intent && seen->key.try_ > s->intent->try_))
+                return &t->orphans.v[i];
+        }
+    }
+    return NULL;
+}
+
 static void settle(struct recovery *x)
 {
     struct brain *b = x->brain;
+    const struct site *at = NULL;
+    const struct orphan *left = left_alive(b, &at);
+    char key[RUN_KEY_MAX];
+
+    if (left) {
+        run_key_print(&left->seen.key, key);
+        (void)snprintf(x->why, sizeof x->why,
+                       "%s on Target %.200s is newer than the state, lives, and was not taken over: "
+                       "once it may end, hanse orphans end %.200s %s --yes",
+                       key, at->name, at->name, key);
+        recovery_end(x, NULL);
+        return;
+    }
     AUTO_ARENA a = arena_create(0);
     size_t n = 0, cap = x->n_dead;
     union command c = {.recover = {.head = {.type = CMD_RECOVER}, .step = RECOVER_SETTLE}};

@@ -183,6 +183,7 @@ static void heard_again(uint64_t rv, const char *cluster)
     agent_begin(0);
     assert_true(agent_until(heard_is, &rv, PATIENCE_MS));
     assert_string_equal(A.side[0].heard, cluster);
+    assert_int_equal(A.side[0].heard_ms, (int64_t)rv * 1000);
 }
 
 static bool heard_saved(void *arg)
@@ -201,7 +202,7 @@ static void what_it_heard_is_kept(void **state)
     (void)snprintf(x->cluster, sizeof x->cluster, LINE);
     x->rv = 100;
     heard_again(0, "");
-    assert_true(agent_until(heard_saved, " 100\n", PATIENCE_MS)); /* by a beat, in its own time */
+    assert_true(agent_until(heard_saved, " 100 100000\n", PATIENCE_MS)); /* by a beat, in its own time */
     heard_again(100, LINE);
     x->rv = 200;
     agent_pass(2500); /* a beat; then with its book, at once */
@@ -211,7 +212,7 @@ static void what_it_heard_is_kept(void **state)
     heard_again(200, LINE);
     agent_pass(1500);
     (void)snprintf(x->cluster, sizeof x->cluster, LINE ".2"); /* and goes on from there */
-    assert_true(agent_until(heard_saved, LINE ".2 50\n", PATIENCE_MS));
+    assert_true(agent_until(heard_saved, LINE ".2 50 50000\n", PATIENCE_MS));
     heard_again(50, LINE ".2");
     (void)snprintf(x->cluster, sizeof x->cluster, "%s", "");
 }

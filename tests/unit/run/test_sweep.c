@@ -91,19 +91,44 @@ static void test_what_was_heard(void **state)
 
     (void)state;
     kit_begin(&k);
-    assert_false(root_is_behind(k.root, OWN, 1000)); /* we have no name yet */
+    assert_false(root_is_behind(k.root, OWN, 1000, UINT64_MAX)); /* we have no name yet */
     name_cluster(&k, OWN ".3");
-    assert_false(root_is_behind(k.root, "", 1000));
-    assert_false(root_is_behind(k.root, OWN ".3", root_rv(k.root)));
-    assert_true(root_is_behind(k.root, OWN ".3", root_rv(k.root) + 1));
-    assert_true(root_is_behind(k.root, OWN ".4", 0)); /* it went on without this one */
-    assert_false(root_is_behind(k.root, OWN ".2", root_rv(k.root) + 1));
-    assert_false(root_is_behind(k.root, OWN ".4.0000abcd", 0)); /* in another log: no way back */
+    assert_false(root_is_behind(k.root, "", 1000, UINT64_MAX));
+    assert_false(root_is_behind(k.root, OWN ".3", root_rv(k.root), UINT64_MAX));
+    assert_true(root_is_behind(k.root, OWN ".3", root_rv(k.root) + 1, UINT64_MAX));
+    assert_true(root_is_behind(k.root, OWN ".4", 0, UINT64_MAX)); /* it went on without this one */
+    assert_false(root_is_behind(k.root, OWN ".2", root_rv(k.root) + 1, UINT64_MAX));
+    assert_false(root_is_behind(k.root, OWN ".4.0000abcd", 0, UINT64_MAX)); /* in another log: no way back */
     assert_true(root_left_behind(k.root, OWN ".4.0000abcd"));
     assert_false(root_left_behind(k.root, OWN ".2.0000abcd"));
     assert_false(root_left_behind(k.root, OWN ".4"));
-    assert_false(root_is_behind(k.root, "fedcba9876543210fedcba9876543210.9", 1000));
+    assert_false(root_is_behind(k.root, "fedcba9876543210fedcba9876543210.9", 1000, UINT64_MAX));
+    /* It has come further since; when that was heard it had not. */
+    assert_true(root_is_behind(k.root, OWN ".3", root_rv(k.root), root_rv(k.root) - 1));
     kit_end(&k);
+}
+
+static void test_the_curve(void **state)
+{
+    struct rv_curve c = {0};
+
+    (void)state;
+    assert_true(rv_curve_most(&c, 5) == UINT64_MAX);
+    rv_curve_add(&c, 1000, 10); /* as it was put back, */
+    rv_curve_add(&c, 90000, 11);
+    rv_curve_add(&c, 90500, 200); /* and as it goes on: too soon for a point of its own */
+    rv_curve_add(&c, 91000, 300);
+    assert_int_equal(rv_curve_most(&c, 500), 10);
+    assert_int_equal(rv_curve_most(&c, 1000), 11); /* others of that very time may follow */
+    assert_int_equal(rv_curve_most(&c, 80000), 11);
+    assert_int_equal(rv_curve_most(&c, 90000), 300);
+    assert_true(rv_curve_most(&c, 91000) == UINT64_MAX);
+    for (int64_t i = 0; i < 3 * RV_CURVE_MAX; i++) { /* thinned out, and never less than it was */
+        rv_curve_add(&c, 100000 + i * 1000, 1000 + (uint64_t)i);
+        assert_true(rv_curve_most(&c, 99999 + i / 2 * 1000) >= 1000 + (uint64_t)i / 2);
+    }
+    assert_true(c.n <= RV_CURVE_MAX);
+    rv_curve_fini(&c);
 }
 
 static void test_lines(void **state)
@@ -150,6 +175,7 @@ int main(void)
                                        cmocka_unit_test(test_what_is_known),
                                        cmocka_unit_test(test_an_older_copy),
                                        cmocka_unit_test(test_what_was_heard),
+                                       cmocka_unit_test(test_the_curve),
                                        cmocka_unit_test(test_lines)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
