@@ -102,13 +102,13 @@ def an_older_copy_is_put_back(p):
 
 def who_knows_comes_second(p):
     """The first target to come back was away since before the copy; what it would be given runs on the other one."""
-    for name in p.targets:
-        p.apply({**(d := p.target_document(name)), "spec": {**d["spec"], "partition": {"suspectAfter": "30s", "lease": "60s"}}})
+    p.apply({**(d := p.target_document("right")), "spec": {**d["spec"], "partition": {"suspectAfter": "3m", "lease": "5m"}}})
     p.train("second", 2500, suspend=True)
     was = p.cluster()
+    p.agent_down("left")
+    wait_for("left to be out of reach", lambda: "left" not in p.connected(), 30)
     p.hub_down()
     p.copy()
-    p.agent_down("left")
     p.hub_up("right")
     p.suspend("second", False)
     p.cli("cordon", "left")
