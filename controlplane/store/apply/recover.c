@@ -13,6 +13,7 @@
 
 /* What a target tells may be anything. */
 #define EPOCH_MAX ((int64_t)1 << 53)
+#define PRICE_MAX 1e9            /* as in every place */
 #define ENDS_MAX 16              /* of a Workload's history */
 #define RV_STEP_MAX (1ull << 53) /* that one BEGIN goes on by, at most */
 
@@ -131,6 +132,8 @@ static int adopt_check(struct txn *t, struct adoption *x)
                        m->namespace_, m->name);
     if (!ns || ns->meta->deletionTimestamp)
         return err_set(t->err, E_NOTFOUND, "namespaces \"%s\" not found: create it", m->namespace_);
+    if (!(x->ts->placement->gpuHourPrice >= 0 && x->ts->placement->gpuHourPrice < PRICE_MAX))
+        return err_set(t->err, E_INVALID, "what is kept of the run says a price that cannot be");
     if (!root_get(t->w, KIND_TARGET, "", x->ts->placement->target))
         return err_set(t->err, E_NOTFOUND, "targets \"%.200s\" not found: apply it",
                        x->ts->placement->target);

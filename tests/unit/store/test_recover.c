@@ -262,12 +262,69 @@ static void test_what_targets_carry(void **state)
     kit_end(&was);
 }
 
+/* The document, with another placement than it had. */
+static int adopt_with(struct kit *k, const struct object *doc, int64_t epoch,
+                      void (*change)(struct placement *p))
+{
+    struct workload *w = object_edit_as(doc, workload, k->a);
+
+    change(w->status->placement);
+    struct object *o = object_make(doc->kind, w);
+    int code = adopt(k, o, epoch, 1, false, 0).code;
+    (void)object_unref(o);
+    root_check(k->root);
+    return code;
+}
+static void held_by_another(struct placement *p)
+{
+    p->assignments[0].gpus[0] = 1;
+}
+static void no_such_device(struct placement *p)
+{
+    p->assignments[0].gpus[0] = 64;
+}
+static void more_than_a_device(struct placement *p)
+{
+    p->assignments[0].gpuMilli = INT64_MAX;
+}
+static void a_price_below_zero(struct placement *p)
+{
+    p->gpuHourPrice = -1;
+}
+static void another_device(struct placement *p)
+{
+    p->assignments[0].gpus[0] = 2;
+}
+
+/* Whatever a target tells of a run whose workload holds a device of that node already: no abort,
+ * and nothing is held that cannot be. */
+static void test_what_targets_tell_may_be_anything(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 4);
+    assert_int_equal(begin(&k, "", 0).code, 0);
+    struct object *doc = object_ref(carried(&k, "a", 0));
+    (void)carried(&k, "b", 1);
+    assert_int_equal(adopt_with(&k, doc, 2, held_by_another), E_PLACE);
+    assert_int_equal(adopt_with(&k, doc, 2, no_such_device), E_PLACE);
+    assert_int_equal(adopt_with(&k, doc, 2, more_than_a_device), E_PLACE);
+    assert_int_equal(adopt_with(&k, doc, 2, a_price_below_zero), E_INVALID);
+    assert_int_equal(adopt_with(&k, doc, INT64_MAX, another_device), E_INVALID);
+    assert_int_equal(adopt_with(&k, doc, 2, another_device), 0);
+    (void)object_unref(doc);
+    kit_end(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_state_that_went_back),
                                        cmocka_unit_test(test_a_state_that_begins_anew),
                                        cmocka_unit_test(test_halfway),
-                                       cmocka_unit_test(test_what_targets_carry)};
+                                       cmocka_unit_test(test_what_targets_carry),
+                                       cmocka_unit_test(test_what_targets_tell_may_be_anything)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
