@@ -94,9 +94,12 @@ static bool same_spec(struct txn *t, const struct kind *k, const void *a, const 
 
 static const char *workload_queue(struct txn *t, const struct object *o)
 {
+    const char *named = object_as(o, workload)->spec->queue;
     size_t n;
-    const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
 
+    if (*named) /* the queues are only looked at for who names none */
+        return arena_strdup(t->a, named);
+    const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
     return arena_strdup(t->a, policy_queue_of(o, queues, n));
 }
 
