@@ -67,6 +67,8 @@ bool member_present(const struct field *f, const void *body)
     case T_TIME:
         return member_int(f, body) != 0;
     default:
+        if (f->flags & FIELD_I64_TEXT) /* resourceVersion: 0 is none */
+            has = false;
         return has || member_int(f, body) != 0;
     }
 }

@@ -93,12 +93,28 @@ static void tell_object(struct call *c, const struct api_result *r, const struct
     buf_char(&b, '\n');
     call_reply_buf(c, status, &b);
 }
+/* Nothing has moved in a dry run: the version is the one that the object has, none when it would be
+ * new. Else clients see a change where there is none (kubectl diff). A new reference, or NULL. */
+static struct object *as_tried(struct call *c, const struct object *o)
+{
+    struct any_kind *b = o ? object_edit(o, c->mem) : NULL;
+    const struct writing *w = c->state;
+
+    if (!b)
+        return NULL;
+    b->metadata->resourceVersion = (int64_t)w->op.rv;
+    return object_make(o->kind, b);
+}
+
 static void tell_written(struct call *c, const struct api_result *r)
 {
+    const struct writing *w = c->state;
     bool created;
     const struct object *o = as_left(c, r, &created);
+    struct object *tried = w->dry_run ? as_tried(c, o) : NULL;
 
-    tell_object(c, r, o, created ? 201 : 200);
+    tell_object(c, r, tried ? tried : o, created ? 201 : 200);
+    (void)object_unref(tried);
 }
 void write_tell_before(struct call *c, const struct api_result *r)
 {

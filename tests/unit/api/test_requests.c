@@ -246,6 +246,27 @@ static void test_openapi_v2_names_a_media_type(void **state)
     }
 }
 
+static void test_a_dry_run_moves_no_version(void **state)
+{
+    static const char scaled[] = "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}";
+    char rv[32];
+
+    (void)state;
+    assert_int_equal(ask("POST", ITEMS "?dryRun=All", workload("d", "", "")), 201);
+    IS("metadata.name", "d");
+    IS("metadata.resourceVersion", "");
+    assert_int_equal(ask("POST", ITEMS, workload("d", "", "")), 201);
+    (void)snprintf(rv, sizeof rv, "%s", api_text(w, "metadata.resourceVersion"));
+    assert_int_equal(
+        api_ask(w, ADMIN, "PATCH", ITEMS "/d?dryRun=All", "application/merge-patch+json", scaled),
+        200);
+    IS("metadata.labels.a", "b");
+    IS("metadata.resourceVersion", rv);
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/d", "application/merge-patch+json", scaled),
+                     200);
+    assert_string_not_equal(api_text(w, "metadata.resourceVersion"), rv);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -256,7 +277,8 @@ int main(void)
         T(test_a_refusal_under_a_key_is_final),
         T(test_what_is_tried_leaves_no_answer),
         T(test_a_body_need_not_repeat_the_path),
-        T(test_openapi_v2_names_a_media_type)};
+        T(test_openapi_v2_names_a_media_type),
+        T(test_a_dry_run_moves_no_version)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
