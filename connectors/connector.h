@@ -36,6 +36,9 @@ _Static_assert(RUN_KEY_MAX >= sizeof((struct run_key *)0)->uid + 2 * sizeof ".-9
 void run_key_print(const struct run_key *k, char out[RUN_KEY_MAX]); /* "UID.EPOCH.TRY" */
 int run_key_parse(const char *s, struct run_key *ret, struct err *err) MUST_CHECK;
 
+/* A program's way to say: I have saved what I did, start me again (EX_TEMPFAIL of sysexits.h). */
+#define RUN_EXIT_SAVED 75
+
 enum run_state {
     RUN_UNKNOWN, /* cannot be told: the target is out of reach, or the evidence is not complete */
     RUN_ABSENT,  /* proved: nothing was ever started under this key, nor will be (the target refuses

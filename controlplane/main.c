@@ -1,5 +1,6 @@
 /* The entry of the one binary. It picks the command and hands over; it must never hold logic of its
  * own, because nothing here can be reached by a unit test. */
+#include "api/base/loop/loop.h"
 #include "api/cli/cli.h"
 #include "connectors/agent/agent.h"
 #include "connectors/checkpoint/checkpoint.h"
@@ -21,6 +22,7 @@ int main(int argc, char **argv)
                     {"checkpoint", checkpoint_main}, {"archive", archive_main},
                     {"backup", backup_main},         {"restore", restore_main}};
 
+    process_stdio_keep();
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
         if (!strcmp(argv[1], programs[i].name))
             return programs[i].main(argc - 1, argv + 1);

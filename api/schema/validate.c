@@ -373,20 +373,97 @@ size_t workload_order_bytes(const struct workload_spec *s, const char **ret_fiel
     return sum;
 }
 
-int object_admit(const struct object *old, const struct object *now, struct err *err)
+/* A renewal counts from a beat that came before it was asked for: up to 1.5 s of a lease are gone
+ * when it arrives. */
+#define LEASE_LEAST_MS 5000
+static int admit_lease(const char *field, int64_t was, int64_t now, struct err *err)
 {
-    const char *field = "spec.run", *unused;
-
-    if (now->kind->id != KIND_WORKLOAD)
-        return 0;
-    size_t bytes = workload_order_bytes(object_as(now, workload)->spec, &field);
-    size_t was = old ? workload_order_bytes(object_as(old, workload)->spec, &unused) : 0;
-    if (bytes <= LIMIT_ORDER_MAX_BYTES || bytes <= was)
+    if (now <= 0 || now >= LEASE_LEAST_MS || now == was)
         return 0;
     return err_field(err, E_INVALID, field,
-                     "what its runner is told would be %zu bytes of JSON, where a control "
-                     "character takes 6; at most %d: put what is long into a file",
-                     bytes, LIMIT_ORDER_MAX_BYTES);
+                     "must be at least 5s: renewals come every second or two, and what holds a "
+                     "shorter lease ends by itself where nothing is wrong");
+}
+
+/* The first line of a script, as the kernel would read it (execve(2)). */
+static bool shebang_empty(const char *script)
+{
+    if (strncmp(script, "#!", 2) != 0)
+        return false;
+    char first = script[2 + strspn(script + 2, " \t\r")];
+    return !first || first == '\n';
+}
+
+/* As Kubernetes' names of environment variables. */
+static bool env_name_ok(const char *s)
+{
+    if (isdigit((unsigned char)*s))
+        return false;
+    for (; *s; s++)
+        if (!word_char(*s) && !strchr("-._", *s))
+            return false;
+    return true;
+}
+
+static bool env_had(const struct run_spec *r, const char *name)
+{
+    for (uint32_t i = 0; r && i < r->n_env; i++)
+        if (!strcmp(r->env[i].name, name))
+            return true;
+    return false;
+}
+
+static int admit_run(const struct run_spec *was, const struct run_spec *r, struct err *err)
+{
+    char field[64];
+
+    if (shebang_empty(r->script) && !(was && shebang_empty(was->script)))
+        return err_field(err, E_INVALID, "spec.run.script",
+                         "its first line is #! and names no program: write #!/bin/bash, or leave "
+                         "the line out for /bin/sh -e");
+    for (uint32_t i = 0; i < r->n_env; i++) {
+        if (env_name_ok(r->env[i].name) || env_had(was, r->env[i].name))
+            continue;
+        (void)snprintf(field, sizeof field, "spec.run.env[%u].name", i);
+        return err_field(err, E_INVALID, field,
+                         "\"%.64s\" is no name of an environment variable: letters, digits, "
+                         "\".\", \"-\" and \"_\", not beginning with a digit",
+                         r->env[i].name);
+    }
+    return 0;
+}
+
+static int admit_workload(const struct workload_spec *was, const struct workload_spec *now,
+                          struct err *err)
+{
+    const char *field = "spec.run", *unused;
+    size_t bytes = workload_order_bytes(now, &field);
+    size_t before = was ? workload_order_bytes(was, &unused) : 0;
+
+    if (bytes > LIMIT_ORDER_MAX_BYTES && bytes > before)
+        return err_field(err, E_INVALID, field,
+                         "what its runner is told would be %zu bytes of JSON, where a control "
+                         "character takes 6; at most %d: put what is long into a file",
+                         bytes, LIMIT_ORDER_MAX_BYTES);
+    int r = now->run ? admit_run(was ? was->run : NULL, now->run, err) : 0;
+    if (r)
+        return r;
+    return now->partition ? admit_lease("spec.partition.stopAfter",
+                                        was && was->partition ? was->partition->stopAfter : 0,
+                                        now->partition->stopAfter, err)
+                          : 0;
+}
+
+int object_admit(const struct object *old, const struct object *now, struct err *err)
+{
+    if (now->kind->id == KIND_WORKLOAD)
+        return admit_workload(old ? object_as(old, workload)->spec : NULL,
+                              object_as(now, workload)->spec, err);
+    if (now->kind->id != KIND_TARGET)
+        return 0;
+    const struct target_partition *p = object_as(now, target)->spec->partition;
+    const struct target_partition *was = old ? object_as(old, target)->spec->partition : NULL;
+    return p ? admit_lease("spec.partition.lease", was ? was->lease : 0, p->lease, err) : 0;
 }
 
 /* ---- updates

@@ -3,6 +3,7 @@
 #include "connectors/run/run.h"
 #include "connectors/run/tree_linux.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +11,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#define GRACE_MAX_MS (366ull * 24 * 3600 * 1000)
+
 struct args {
     const char *dir, *socket, *log, *cwd, *group, *attach, *will;
     const char *processes; /* NULL: the group if there is one */
+    const char *bad_env;   /* is set, and no number */
     const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch;
     uint64_t lease_ms, from_ms, grace_ms, parent, id, epoch, rank, world, keep;
     bool enter, help, wait_go, reshard, proved;
@@ -33,7 +37,8 @@ static const char usage[] =
     "Runs COMMAND and takes its whole process tree down with it: what it started in the\n"
     "background ends when it ends. SIGTERM and SIGINT are handed on; after the grace\n"
     "everything is killed. SIGUSR1, SIGUSR2, SIGQUIT, SIGALRM and SIGWINCH are handed on, and\n"
-    "end nothing by themselves. The exit status is COMMAND's, 128 + signal when a signal ended it,\n"
+    "end nothing by themselves. The exit status is COMMAND's, 128 + signal when a signal ended "
+    "it,\n"
     "127 when there is no such program.\n"
     "\n"
     "  --grace MS       from SIGTERM to SIGKILL (default 30000)\n"
@@ -81,8 +86,9 @@ static bool number(const char *s, uint64_t *ret)
 
     if (!s || *s < '0' || *s > '9')
         return false;
+    errno = 0;
     *ret = strtoull(s, &end, 10);
-    return *end == '\0';
+    return *end == '\0' && errno == 0;
 }
 
 static const char *env_text(const char *name, const char *otherwise)
@@ -92,11 +98,16 @@ static const char *env_text(const char *name, const char *otherwise)
     return v && *v ? v : otherwise;
 }
 
-static uint64_t env_number(const char *name, uint64_t otherwise)
+/* What is set and no number is an error, told once the arguments are read: another rank or epoch
+ * than the one that was meant would be worse than none. */
+static uint64_t env_number(const char *name, uint64_t otherwise, const char **ret_bad)
 {
-    uint64_t v;
+    const char *text = getenv(name);
+    uint64_t v = otherwise;
 
-    return number(getenv(name), &v) ? v : otherwise;
+    if (text && *text && !number(text, &v))
+        *ret_bad = name;
+    return v;
 }
 
 static int args_parse(int argc, char **argv, struct args *a, struct err *err)
@@ -162,11 +173,17 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
     }
     if (a->help)
         return 0;
+    if (a->bad_env && !a->enter && !a->attach)
+        return err_set(err, E_USAGE, "%s=%.64s in the environment: expected a whole number",
+                       a->bad_env, getenv(a->bad_env));
+    if (a->grace_ms > GRACE_MAX_MS || a->lease_ms > GRACE_MAX_MS)
+        return err_set(err, E_USAGE, "--grace and --lease are milliseconds, at most %llu (a year)",
+                       (unsigned long long)GRACE_MAX_MS);
     if (!a->cmd || !a->cmd[0])
         return err_set(err, E_USAGE, "no command: hanse run [OPTION...] -- COMMAND");
     if (a->processes && !run_processes_parse(a->processes, &a->held))
-        return err_set(err, E_USAGE,
-                       "--processes %s: expected cgroup, pidNamespace or searched", a->processes);
+        return err_set(err, E_USAGE, "--processes %s: expected cgroup, pidNamespace or searched",
+                       a->processes);
     if (!a->dir != !a->socket)
         return err_set(err, E_USAGE, "--dir and --socket belong together");
     if (*a->resume && !*a->ck)
@@ -362,13 +379,13 @@ int run_main(int argc, char **argv)
                      .proofs = "",
                      .scratch = "",
                      .resume_scratch = "",
-                     .epoch = env_number("HANSE_EPOCH", 0),
-                     .rank = env_number("HANSE_RANK", 0),
-                     .world = env_number("HANSE_WORLD_SIZE", 1),
                      .keep = 3};
     char group[RUN_GROUP_MAX], name[RUN_MARKER_MAX], will[RUN_WILL_MAX];
     struct err err;
 
+    a.epoch = env_number("HANSE_EPOCH", 0, &a.bad_env);
+    a.rank = env_number("HANSE_RANK", 0, &a.bad_env);
+    a.world = env_number("HANSE_WORLD_SIZE", 1, &a.bad_env);
     if (args_parse(argc, argv, &a, &err) < 0) {
         (void)fprintf(stderr, "hanse run: %s\nSee hanse run --help.\n", err.text);
         return 2;
@@ -382,8 +399,8 @@ int run_main(int argc, char **argv)
                                                .own_namespace = a.held == RUN_NAMESPACE},
                           a.cmd);
     if (a.attach)
-        return attach_exec(a.attach, a.id,
-                           &(struct enter_spec){.group = a.group, .will = a.will}, a.cmd);
+        return attach_exec(a.attach, a.id, &(struct enter_spec){.group = a.group, .will = a.will},
+                           a.cmd);
     AUTO_ARENA kept = arena_create(0); /* as long as the process */
     a.store_env = run_store_env(kept);
     if (checkpoint_store_is_remote(a.ck) && !*a.scratch &&

@@ -305,10 +305,18 @@ static int runner_spawn(struct runner *r, struct err *err)
     AUTO_ARENA m = arena_create(0);
 
     (void)snprintf(parent, sizeof parent, "%lld", (long long)os->ops->self(os));
-    const char *const head[] = {
-        os->ops->program(os), "run",      "--enter",     "--parent",
-        parent,               "--group",  r->cfg.group,  "--processes",
-        run_processes_text(r->cfg.held), "--will", r->cfg.will, "--"};
+    const char *const head[] = {os->ops->program(os),
+                                "run",
+                                "--enter",
+                                "--parent",
+                                parent,
+                                "--group",
+                                r->cfg.group,
+                                "--processes",
+                                run_processes_text(r->cfg.held),
+                                "--will",
+                                r->cfg.will,
+                                "--"};
     for (; n < sizeof head / sizeof *head; n++)
         argv[n] = head[n];
     for (const char *const *a = r->cfg.argv; *a; a++) {
@@ -321,8 +329,8 @@ static int runner_spawn(struct runner *r, struct err *err)
     struct process_spec spec = {.argv = argv,
                                 .env = runner_env(r, m),
                                 .cwd = r->cfg.cwd,
-                                .stdout_path = log ? log : "/proc/self/fd/1",
-                                .stderr_path = log ? log : "/proc/self/fd/2",
+                                .stdout_path = log ? log : PROCESS_OWN,
+                                .stderr_path = log ? log : PROCESS_OWN,
                                 .session = true,
                                 .kept = true};
     return process_spawn(r->loop, &spec, NULL, NULL, &r->program, err);

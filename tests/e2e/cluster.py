@@ -207,11 +207,15 @@ def stop_and_again(c):
     s = c.ended("soon")
     c.check("a deadline that comes ends it", gone(process) and s["phase"] == "Cancelled", f"{s['phase']} {s.get('reason')}")
 
+    c.apply(c.workload("round", "/bin/sh", "-c", "exit 75", retries=1))
     c.apply(c.workload("fails", "/bin/false", retries=2))
     s = c.ended("fails", 30)
     c.check("retries: 2 is three runs, then Failed",
             s["phase"] == "Failed" and s["retries"] == 3 and [e for e, _ in c.lives("fails")] == [1, 2, 3],
             f"{s['phase']}, {s.get('retries')} failures, epochs {[e for e, _ in c.lives('fails')]}")
+    s = c.ended("round", 30)
+    c.check("75 without anything saved is a failure, and does not go round for ever", s["retries"] == 2 and s["reason"] == "NothingSaved",
+            f"{s['phase']}, {s.get('retries')} failures, {s['reason']}")
 
 
 def drain(c):

@@ -11,6 +11,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -225,6 +226,30 @@ def damaged(job):
     print(f"{job.name}: " + ", ".join(f"{what}: {reason or ('older resumed' if 'latest' in what else 'resumed')}" for what, reason, _ in damages))
 
 
+def output(work):
+    """What COMMAND says goes where the output of `hanse run` goes: behind what others wrote to the same file, into a socket, nowhere."""
+    said = os.path.join(work, "said")
+    with open(said, "w", encoding="utf-8") as out:
+        subprocess.run(["sh", "-c", "echo one; hanse run -- sh -c 'echo two; echo err >&2'; echo three"], stdout=out, stderr=out, timeout=PATIENCE, check=True)
+    with open(said, encoding="utf-8") as file:
+        if (text := file.read()) != "one\ntwo\nerr\nthree\n":
+            fail(f"output: a file that others write to: {text!r}")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        status = subprocess.run(["hanse", "run", "--", "echo", "heard"], stdout=theirs, timeout=PATIENCE, check=False).returncode
+        theirs.close()
+        if status != 0 or (text := ours.recv(100)) != b"heard\n":
+            fail(f"output: a socket: exit {status}, {text!r}")
+    status = subprocess.run(["sh", "-c", "hanse run -- sh -c 'echo nobody hears; exit 9' <&- >&- 2>&-"], timeout=PATIENCE, check=False).returncode
+    if status != 9:
+        fail(f"output: all closed: exit {status}, expected 9")
+    for words, env, what in ((["--grace", "9" * 21], {}, "--grace"), ([], {"HANSE_EPOCH": "abc"}, "HANSE_EPOCH"), ([], {"HANSE_RANK": "-1"}, "HANSE_RANK")):
+        done = subprocess.run(["hanse", "run", *words, "--", "true"], env={**os.environ, **env}, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        if done.returncode != 2 or what not in done.stderr:
+            fail(f"output: {what}: exit {done.returncode}, {done.stderr}")
+    print("output: a shared file, a socket, nobody; numbers that are none are refused")
+
+
 def main():
     hanse = os.path.realpath(os.environ.get("HANSE") or shutil.which("hanse") or "")
     if not os.path.isfile(hanse):
@@ -235,6 +260,7 @@ def main():
         os.environ["PATH"] = os.path.join(work, "bin") + ":" + os.environ["PATH"]
         for sub in ("calm", "moved"):
             os.makedirs(os.path.join(work, sub))
+        output(work)
         for name in COMMANDS:
             damaged(disturbed(name, work, undisturbed(name, work)))
 

@@ -79,6 +79,11 @@ def policies(w):
     wait_for("the targets", lambda: w.connected() == set(w.targets), 30)
     w.says("get targets", ("get", "targets"), r"^NAME +TYPE +TIER +REGION +CONNECTED +NODES +GPUS +USED +AGE$",
            r"^cloud-burst +agent +burst +us-west +True +1 +8 +0 ", r"^fra-hub +agent +hub +eu-central +True +4 +16 +0 ")
+    wait_for("what holds a run's processes to be told",
+             lambda: w.run("get", "target", "fra-hub", "-o", "jsonpath={.status.isolation.processes}")[1].strip(), 10)
+    w.says("what holds a run's processes together, of a Target and of a Node", ("describe", "target", "fra-hub"),
+           r"^ +processes: +(cgroup|pidNamespace|searched)$")
+    w.says("the same in a column", ("get", "nodes", "-o", "wide"), "PROCESSES", r"^fra-hub\.fra-n1 .* (cgroup|pidNamespace|searched) +")
     w.says("get nodes", ("get", "nodes"), r"^NAME +TARGET +HEALTH +RACK", r"^fra-hub\.fra-n1 +fra-hub +Ready +r1 +96 +1Ti +4×h100-sxm-80gb ")
 
 
@@ -113,6 +118,11 @@ def placed(w):
     w.says("describe: what it is, what it could resume from, its events", ("describe", "workload", "resnet-a", *NS),
            r"^Kind: +Workload \(hanse\.dev/v1alpha1\)$", r"^Labels:$", r"^  experiment: aug-7$", r"^CHECKPOINT +EPOCH +STEP +BYTES +AGE +VERIFIED", r"^resnet-a-e1-s\d+ .* resumes from here$",
            "^Spec:$", "^Status:$", "^Events:$", r"^\d+s +Normal +Started +on fra-hub in epoch 1$")
+    if "searched" not in w.run("get", "nodes", "-o", "wide")[1]:
+        proved = {"apiVersion": "hanse.dev/v1alpha1", "kind": "Workload", "metadata": {"name": "proved", "namespace": "vision-dev"},
+                  "spec": {"resources": {"cpu": "1", "memory": "64Mi"}, "isolation": {"processes": "proved"}, "run": {"command": ["true"]}}}
+        w.says("who asks for a proof that nothing is left runs where it can be had", ("submit", "-f", "-"), r"\Aproved\n\Z", text=json.dumps(proved))
+        w.until("proved", "Succeeded")
     w.says("logs", ("logs", "resnet-a", *NS, "--rank", "3"), r"\Abegins at 0\n")
     w.says("exec passes the exit status on", ("exec", "resnet-a", *NS, "--", "/bin/sh", "-c", "echo in $HANSE_RANK; exit 7"), r"\Ain 0\n\Z", status=7)
 

@@ -155,7 +155,8 @@ int file_lock(struct loop *l, const char *path, struct err *err) MUST_CHECK;
 /* A large file in pieces, for commands that people run (a backup): not through the seam, and on the
  * thread that waits for it. Written as PATH.part; under its name only once all of it is on disk. */
 struct file_out;
-int file_out_open(const char *path, unsigned mode, struct file_out **ret, struct err *err) MUST_CHECK;
+int file_out_open(const char *path, unsigned mode, struct file_out **ret,
+                  struct err *err) MUST_CHECK;
 int file_out_add(struct file_out *f, const void *p, size_t n, struct err *err) MUST_CHECK;
 /* Both end it. commit: fsync, rename, fsync of its directory. */
 int file_out_commit(struct file_out *f, struct err *err) MUST_CHECK;
@@ -163,11 +164,16 @@ void file_out_abort(struct file_out *f); /* NULL ok; PATH.part goes */
 
 /* ---- processes
  * -------------------------------------------------------------------------------------- */
+/* Before anything is opened: input, output and error that the caller had closed lead to /dev/null,
+ * so that no file or socket of ours gets their numbers. */
+void process_stdio_keep(void);
+#define PROCESS_OWN                                                                                \
+    "-" /* this process's own output, whatever that is; /dev/null when it is closed */
 struct process_spec {
     const char *const *argv; /* NULL-terminated; argv[0] searched in PATH */
     const char *const *env;  /* NULL-terminated, the whole environment */
     const char *cwd;
-    const char *stdout_path; /* appended to; NULL = /dev/null */
+    const char *stdout_path; /* appended to; NULL = /dev/null; PROCESS_OWN = handed on as it is */
     const char *stderr_path; /* may equal stdout_path */
     bool session;            /* setsid: a session and process group of its own */
     /* Its exit status stays with the kernel, where whoever inherits our children finds it: exit_cb

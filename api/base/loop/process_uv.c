@@ -53,12 +53,28 @@ static void on_exit_(uv_process_t *h, int64_t code, int signo)
     child_close(c);
 }
 
-static int open_output(const char *path, int *ret_fd, struct err *err)
+void process_stdio_keep(void)
 {
-    int fd = open(path ? path : "/dev/null", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", O_RDWR); /* takes the lowest number that is free: this one */
+}
+
+/* Our own is never opened again by its name in /proc: that begins at offset 0, and fails for
+ * sockets and for pipes of other users. */
+static int open_output(const char *path, int own, int *ret_fd, struct err *err)
+{
+    int fd = -1;
+
+    if (path && strcmp(path, PROCESS_OWN) == 0) {
+        fd = fcntl(own, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        path = NULL;
+    }
+    if (fd < 0)
+        fd = open(path ? path : "/dev/null", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 
     if (fd < 0)
-        return err_errno(err, errno, "opening the output", path);
+        return err_errno(err, errno, "opening the output", path ? path : "/dev/null");
     *ret_fd = fd;
     return 0;
 }
@@ -85,10 +101,10 @@ int uv_spawn_op(struct loop *l, const struct process_spec *spec, process_exit_cb
 {
     struct uv_impl *im = impl_of(l);
     int in = -1, out = -1, errfd = -1;
-    int rc = open_output(spec->stdout_path, &out, err);
+    int rc = open_output(spec->stdout_path, STDOUT_FILENO, &out, err);
 
     if (rc == 0)
-        rc = open_output(spec->stderr_path, &errfd, err);
+        rc = open_output(spec->stderr_path, STDERR_FILENO, &errfd, err);
     if (rc == 0 && (in = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
         rc = err_errno(err, errno, "opening", "/dev/null");
     if (rc)

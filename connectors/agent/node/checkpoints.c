@@ -9,7 +9,6 @@
 
 #define SETTLE_MAX_MS 60000 /* a store that hangs must not hide that the run has ended */
 #define KNOWN_AFTER_MS 500  /* told, received, and proposed to the log */
-#define SAVED_EXIT 75
 #define CUT_FILE "cut.json"
 
 struct run_cuts {
@@ -59,7 +58,7 @@ static bool all_saved(const struct run *r)
     for (unsigned i = 0; i < r->n_workers; i++) {
         const struct run_report *p = &r->workers[i].report;
         if (p->step != RUN_STEP_ENDED || p->term_signal || p->never_started ||
-            (p->exit_code != 0 && p->exit_code != SAVED_EXIT))
+            (p->exit_code != 0 && p->exit_code != RUN_EXIT_SAVED))
             return false;
     }
     return true;

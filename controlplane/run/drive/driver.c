@@ -338,8 +338,20 @@ static bool target_failed_it(const struct driver *d)
     return before < TARGET_ENDS_MAX;
 }
 
+/* 75 says: saved, start me again. Who says so unasked and has saved nothing in this epoch would go
+ * round for ever: that is a failure like any other. */
+static bool saved_and_stopped(const struct driver *d)
+{
+    const struct workload_status *s = status_of(d);
+    const struct observation *o = &d->seen;
+
+    return o->exit_code == RUN_EXIT_SAVED && !o->term_signal &&
+           (d->telling || driver_checkpoint_news(d) ||
+            (s->checkpoint && s->checkpoint->epoch == s->epoch));
+}
+
 /* Where the end that was seen leads: placed again when it was stopped for that, when its lease was
- * lost, or when it saved and asks for it (75). */
+ * lost, or when it saved and asks for it. */
 static bool end_requeues(const struct driver *d)
 {
     const struct intent *in = status_of(d)->intent;
@@ -349,7 +361,7 @@ static bool end_requeues(const struct driver *d)
         return false;
     if (in && in->op == INTENT_QUIESCE)
         return o->exit_code != 0 || o->term_signal != 0 || o->lease_lost;
-    return target_failed_it(d) || (o->exit_code == 75 && !o->term_signal);
+    return target_failed_it(d) || saved_and_stopped(d);
 }
 
 /* It was never started. Because of what it was to resume from: that is marked, and the place kept
@@ -463,8 +475,7 @@ static void tick_live(struct driver *d, struct site *t)
         driver_call(d, t, CALL_SUBMIT);
     } else if (d->found_session != t->session) {
         driver_call(d, t, CALL_FIND);
-    }
-    else if (lease_offer(d, t))
+    } else if (lease_offer(d, t))
         return;
     const struct workload_spec *s = object_as(d->o, workload)->spec;
     int64_t left = s->deadline ? s->deadline - core_time_ms(d->brain->cfg.core) : 0;

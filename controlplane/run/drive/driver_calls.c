@@ -245,6 +245,8 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
 {
     union command c = {.run = {.step = step, .requeue = requeue}};
     const struct observation *o = &d->seen;
+    const struct intent *in = object_as(d->o, workload)->status->intent;
+    bool unasked = in && in->op == INTENT_SUBMIT;
     struct run_checkpoint ck;
 
     if (step == STEP_ENDED && driver_checkpoint_news(d)) {
@@ -262,12 +264,17 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
         (void)snprintf(c.run.reason, sizeof c.run.reason, "%s",
                        o->lease_lost                          ? "LeaseLost"
                        : o->exit_code == 0 && !o->term_signal ? "Completed"
-                       : o->exit_code == 75                   ? "SavedAndStopped"
-                                                              : "Error");
+                       : o->exit_code != RUN_EXIT_SAVED       ? "Error"
+                       : requeue || !unasked                  ? "SavedAndStopped"
+                                                              : "NothingSaved");
     else
         (void)snprintf(c.run.reason, sizeof c.run.reason, "%s",
                        *o->reason ? o->reason : run_step_text(step));
     (void)snprintf(c.run.message, sizeof c.run.message, "%s", o->message);
+    if (!strcmp(c.run.reason, "NothingSaved"))
+        (void)snprintf(c.run.message, sizeof c.run.message,
+                       "it ended with 75 (saved, start me again) unasked, and saved no checkpoint "
+                       "in this epoch: that counts as a failure");
     if (step == STEP_LEASE_OVER)
         (void)snprintf(c.run.message, sizeof c.run.message,
                        "its target was out of reach for longer than its runner's lease%s",

@@ -208,7 +208,7 @@ static void adopt(struct recovery *x)
         c.recover.term_signal = o->term_signal;
         c.recover.proof = o->proof;
         c.recover.requeue = o->stopped || o->lease_lost || reason_of_target(o->reason) ||
-                            (o->exit_code == 75 && !o->term_signal);
+                            (o->exit_code == RUN_EXIT_SAVED && !o->term_signal);
         (void)snprintf(c.recover.reason, sizeof c.recover.reason, "%s", o->reason);
         (void)snprintf(c.recover.message, sizeof c.recover.message, "%s", o->message);
         if (o->checkpoint.present) {

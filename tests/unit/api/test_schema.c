@@ -303,6 +303,49 @@ static void test_what_no_runner_can_be_told(void **state)
     (void)object_unref(fits);
 }
 
+/* What is refused to begin with, and stays where it is already. */
+static struct object *admitted(const char *script, const char *env, int64_t stop_after)
+{
+    struct env_var var = {.name = env, .value = "1"};
+    struct meta m = {.name = "a", .namespace_ = "default"};
+    struct run_spec run = {.script = script, .workingDir = "", .env = &var, .n_env = *env ? 1 : 0};
+    struct partition_spec partition = {.mode = PARTITION_STOP, .stopAfter = stop_after};
+    struct workload_spec spec = {.run = &run, .partition = &partition};
+    struct workload w = {.metadata = &m, .spec = &spec};
+
+    return object_make(kind_by_id(KIND_WORKLOAD), &w);
+}
+static void test_admitted(void **state)
+{
+    static const struct {
+        const char *script, *env;
+        int64_t stop_after;
+        const char *field; /* NULL: taken */
+    } cases[] = {{"true\n", "A", 5000, NULL},
+                 {"#!/bin/bash\ntrue\n", "A_b.c-9", 0, NULL},
+                 {"#! /bin/bash", "", 0, NULL},
+                 {"#!\ntrue\n", "", 0, "spec.run.script"},
+                 {"#! \t\r\ntrue\n", "", 0, "spec.run.script"},
+                 {"#!", "", 0, "spec.run.script"},
+                 {"true", "A=B", 0, "spec.run.env[0].name"},
+                 {"true", "a b", 0, "spec.run.env[0].name"},
+                 {"true", "a\nb", 0, "spec.run.env[0].name"},
+                 {"true", "9a", 0, "spec.run.env[0].name"},
+                 {"true", "A", 2000, "spec.partition.stopAfter"}};
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct object *o = admitted(cases[i].script, cases[i].env, cases[i].stop_after);
+
+        assert_int_equal(object_admit(NULL, o, &e), cases[i].field ? E_INVALID : 0);
+        if (cases[i].field)
+            assert_string_equal(e.field, cases[i].field);
+        assert_int_equal(object_admit(o, o, &e), 0);
+        (void)object_unref(o);
+    }
+}
+
 static void test_immutable_fields(void **state)
 {
     AUTO_ARENA a = arena_create(0);
@@ -432,6 +475,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_scalars),
                                        cmocka_unit_test(test_json_scanner),
+                                       cmocka_unit_test(test_admitted),
                                        cmocka_unit_test(test_yaml_refusals),
                                        cmocka_unit_test(test_yaml_scalars),
                                        cmocka_unit_test(test_errors_say_what_is_wrong),
