@@ -262,16 +262,6 @@ static void follow(struct core *c, int64_t offset)
     atomic_store(&k->offset_ms, trusted(c) + step);
 }
 
-/* An operator has said which time it is: apply has taken it. */
-void clock_set(struct core *c, int64_t time_ms)
-{
-    struct core_clock *k = &c->clock;
-
-    k->anchored = true;
-    k->cold = k->aiming = false;
-    atomic_store(&k->offset_ms, time_ms - (int64_t)loop_now_ms(c->loop));
-}
-
 /* ---- telling
  * ---------------------------------------------------------------------------------------------------------
  */
@@ -308,14 +298,13 @@ static void tell(struct core *c, bool known, bool agreed, int64_t offset)
         time_print(now, at);
         core_alarm_raise(c, ALARM_CLOCK,
                          "the majority's clocks are %s %s the cluster's time %s: once they have "
-                         "agreed for a minute it catches up by ten minutes a second (at once: "
-                         "hanse members set-time)",
+                         "agreed for a minute it catches up by ten minutes a second",
                          span(offset - off, a), offset > off ? "ahead of" : "behind", at);
     } else if (root_time(c->root) > now + bound(c)) {
         time_print(root_time(c->root), at);
         core_alarm_raise(c, ALARM_CLOCK,
                          "the newest entry is stamped %s, %s ahead of now: until then all times in "
-                         "the state stand still (hanse members set-time mends it)",
+                         "the state stand still",
                          at, span(root_time(c->root) - now, a));
     } else
         core_alarm_clear(c, ALARM_CLOCK);

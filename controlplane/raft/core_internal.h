@@ -336,7 +336,6 @@ void clock_second(struct core *c);
 void clock_look(struct core *c);
 bool clock_anchored(const struct core *c); /* else nothing can be stamped */
 void clock_leads(struct core *c);          /* its barrier has passed */
-void clock_set(struct core *c, int64_t time_ms);
 void clock_ask(struct core *c, struct peer *p);
 void clock_asked(struct core *c, const struct inbound *in, uint64_t question);
 void clock_is(struct core *c, struct peer *p, uint64_t question, const unsigned char *b, size_t n);
