@@ -309,6 +309,9 @@ static void tick_reserved(struct driver *d, struct site *t)
 
     if (!why && t->doc && object_as(t->doc, target)->spec->drain)
         why = "TargetDrained";
+    if (!why && status_of(d)->epochFloor > status_of(d)->epoch)
+        why =
+            "Recovering"; /* a later state may have sent it: another epoch, once that is settled */
     if (why)
         driver_step(d, requeue ? STEP_REQUEUE : STEP_STOP, why, "ended before it was started");
     else if (t->suspect || (!t->reachable && !t->connector))

@@ -43,12 +43,26 @@ static void sweep_over(struct site *t, bool again)
     t->sweep_due |= again; /* with the next renewal */
 }
 
+/* An end of that epoch is in its history. */
+static bool end_known(const struct workload_status *s, int64_t epoch)
+{
+    for (uint32_t i = 0; i < s->n_ends; i++)
+        if (s->ends[i].epoch == epoch)
+            return true;
+    return false;
+}
+
 /* The state has this uid: has it this very run, or has it gone beyond it, or never come to it? */
 static enum orphan_why known(const struct workload_status *s, const struct run_key *k)
 {
     int64_t try_ = s->intent ? s->intent->try_ : 0;
 
     if (k->epoch > s->epoch || (k->epoch == s->epoch && s->intent && k->try_ > try_))
+        return ORPHAN_AHEAD;
+    /* Given its place, or marked as one that may have gone on: what it has not sent, a later state
+     * has. */
+    if (k->epoch == s->epoch && !s->intent &&
+        (s->phase == PHASE_RESERVED || (s->epochFloor > s->epoch && !end_known(s, k->epoch))))
         return ORPHAN_AHEAD;
     if (k->epoch < s->epoch)
         return ORPHAN_LET_GO; /* a newer epoch began only with the proof of this one's end */

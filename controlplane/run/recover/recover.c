@@ -356,7 +356,7 @@ static const struct orphan *left_alive(const struct brain *b, const struct site 
                 continue;
             *ret_at = t;
             if (seen->key.epoch > s->epoch ||
-                (seen->key.epoch == s->epoch && s->intent && seen->key.try_ > s->intent->try_))
+                (seen->key.epoch == s->epoch && seen->key.try_ > (s->intent ? s->intent->try_ : 0)))
                 return &t->orphans.v[i];
         }
     }

@@ -7,6 +7,7 @@
  * elsewhere: a newer epoch began only with the proof of the older one's end. */
 #include "controlplane/store/store_internal.h"
 
+#include "api/base/failpoint.h"
 #include "policy/policy.h"
 
 #include <stdio.h>
@@ -32,7 +33,7 @@ bool workload_unsettled(const struct root *r, const struct object *o,
 
 static void mark(struct txn *t, struct workload_status *s)
 {
-    if (s->epochFloor < s->epoch + EPOCH_STEP)
+    if (s->epochFloor < s->epoch + EPOCH_STEP && !PLANTED("recover.no-floor"))
         s->epochFloor = s->epoch + EPOCH_STEP;
     s->reason = "Recovering";
     s->message = "the state went back to an older one: what became of it is looked for";

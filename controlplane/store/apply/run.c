@@ -340,6 +340,9 @@ static int check_fence(struct txn *t, const struct run *x)
         return err_set(t->err, E_BUSY,
                        "workload %s/%s may run in a newer epoch elsewhere: recovery is not settled",
                        c->ns, c->name);
+    if (c->step == STEP_DISPATCH && x->s->epochFloor > x->s->epoch)
+        return RUN_STALE(t, "epoch %lld of workload %s/%s may have been sent by a later state",
+                         (long long)x->s->epoch, c->ns, c->name);
     if (c->step == STEP_CHECKPOINT_BAD)
         try_ = c->try_; /* whoever found out */
     if (c->epoch != x->s->epoch || c->try_ != try_)

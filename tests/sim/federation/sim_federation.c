@@ -54,6 +54,10 @@ static void fed_live(struct fed *f, uint64_t seed)
         fed_arrow_live(f);
         return;
     }
+    if (f->script.back) {
+        fed_back_live(f, seed);
+        return;
+    }
     if (f->script.clients) {
         sim_clients_live(f);
         return;
@@ -79,6 +83,7 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
 
     f->script = *script;
     sim_target_plant(script->plant);
+    sim_target_marks(script->back);
     failpoint_plant(script->bug);
     fed_make(f, seed);
     fed_live(f, seed);

@@ -73,6 +73,7 @@ struct fed_script {
     bool causes;  /* with moves: prices change, data arrives, nodes fall sick, guarantees are
                      reclaimed, notices come */
     bool rooms;   /* rooms lose power, agents and shims; checkpoints are damaged */
+    bool back;    /* all members' data is put back to an older copy, or is lost (sim_back.c) */
     bool clients; /* only clients that write down what they are told (tests/sim/clients), and faults
                      of members */
     const char *bug;               /* planted in the program (failpoint_plant), or NULL */
@@ -195,6 +196,8 @@ void fed_cause_for(struct fed *f, struct sim_member *m, const char *workload,
 void fed_cause_any(struct fed *f, struct sim_member *m);
 /* sim_arrow_all.c: prints; how many failed */
 unsigned fed_arrow_all(enum move_cause cause, uint64_t seeds); /* of each; HANSE_SIM_SEEDS */
+/* sim_back.c */
+void fed_back_live(struct fed *f, uint64_t seed);
 /* sim_faults.c */
 void fed_faults_start(struct fed *f);
 void fed_member_up(struct fed *f, unsigned i);

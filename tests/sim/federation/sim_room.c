@@ -206,10 +206,13 @@ static void do_list(struct session *x, const struct record *m)
     list_for_each (it, &x->room->runs) {
         const struct sim_run *run = container_of(it, struct sim_run, link);
         struct record l = record_make(ROOM_LISTED);
-        if (run->memory != x->room->memory)
+        if (run->memory != x->room->memory || run->forgotten)
             continue;
         l.id = m->id;
         sim_run_seen(run, &l);
+        (void)snprintf(l.cluster, sizeof l.cluster, "%s", run->cluster);
+        l.rv = run->state_rv;
+        l.devices = run->devices;
         session_send(x, &l);
     }
 }
@@ -230,7 +233,7 @@ static void do_renew(struct sim_room *r, const struct record *m)
     }
     list_for_each (it, &r->runs) {
         struct sim_run *run = container_of(it, struct sim_run, link);
-        if (sim_run_still(run) || run->memory != r->memory)
+        if (sim_run_still(run) || run->memory != r->memory || strcmp(run->cluster, m->cluster) != 0)
             continue;
         run->from_ms = from > run->from_ms ? from : run->from_ms;
         run->until_ms = run->from_ms + run->lease_ms;
@@ -285,6 +288,17 @@ static void execute(struct session *x, const struct record *m, bool mute)
     case ROOM_RENEW:
         do_renew(r, m);
         return;
+    case ROOM_FORGET:
+    case ROOM_CLAIM: {
+        struct sim_run *run = run_find(r, &m->key);
+        if (run && m->type == ROOM_FORGET)
+            run->forgotten = true;
+        else if (run)
+            (void)snprintf(run->cluster, sizeof run->cluster, "%s", m->cluster);
+        if (run)
+            run->state_rv = 0;
+        return;
+    }
     default:
         return;
     }
@@ -310,13 +324,32 @@ static void request_later(struct session *x, const struct record *m, uint64_t ms
     timer_start(&q->at, ms);
 }
 
+/* False: its line went on without this hub. */
+static bool heard(struct sim_room *r, const struct record *m)
+{
+    bool same_uid = strcmp(m->cluster, r->heard.cluster) == 0;
+
+    if (cluster_left_behind(m->cluster, r->heard.cluster))
+        return false;
+    if (!*m->cluster || (same_uid && m->rv <= r->heard.rv))
+        return true;
+    (void)snprintf(r->heard.cluster, sizeof r->heard.cluster, "%s", m->cluster);
+    r->heard.rv = m->rv;
+    r->heard.time_ms = m->time_ms;
+    return true;
+}
+
 static bool session_record(const struct record *m, void *arg)
 {
     struct session *x = arg;
     struct sim_room *r = x->room;
     unsigned dice = (unsigned)below(r, 100);
 
-    if (!r->chaos || m->type == ROOM_RENEW) {
+    if (sim_marks && !heard(r, m)) {
+        stream_abort(x->s, "this hub was left behind");
+        return false;
+    }
+    if (!r->chaos || m->type == ROOM_RENEW || m->type >= ROOM_CLAIM || m->type == ROOM_BEAT) {
         execute(x, m, false);
         return x->s != NULL;
     }
@@ -403,6 +436,9 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
     m.id = x->id;
     m.clock = loop_now_ms(r->loop);
     m.from = r->memory;
+    (void)snprintf(m.cluster, sizeof m.cluster, "%s", r->heard.cluster);
+    m.rv = r->heard.rv;
+    m.time_ms = r->heard.time_ms;
     session_send(x, &m);
     list_for_each (it, &r->runs) {
         const struct sim_run *run = container_of(it, struct sim_run, link);

@@ -320,6 +320,8 @@ struct sim_run *sim_run_begin(struct sim_room *r, const struct record *m)
     run->until_ms = m->from + m->lease_ms;
     run->grant = sim_random_below(r->w, 6) != 0;
     run->work = m->work;
+    (void)snprintf(run->cluster, sizeof run->cluster, "%s", m->cluster);
+    run->state_rv = m->rv;
     run->ranks = m->ranks;
     run->keep = m->keep;
     run->devices = (uint32_t)m->devices;

@@ -5,6 +5,7 @@
 
 #include "api/base/list.h"
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
 
 #define SILENCE_MS 3000
@@ -92,9 +93,24 @@ static void finish(struct waiting *x, enum outcome out, const struct observation
     (void)err_set(&err, code ? code : E_INTERNAL, "the room did not answer, or refused");
     call->done(call, out, seen, out == OUT_DONE ? NULL : &err);
 }
+bool sim_marks;
+void sim_target_marks(bool on)
+{
+    sim_marks = on;
+}
+static void state_fill(const struct driver_ *d, struct record *m)
+{
+    const struct connector_env *e = &d->base.env;
+
+    if (!sim_marks)
+        return;
+    (void)snprintf(m->cluster, sizeof m->cluster, "%s", e->cluster_uid(e->arg));
+    m->rv = e->state_rv(e->arg, &m->time_ms);
+}
 static void send_record(struct driver_ *d, struct record *m)
 {
     m->id = ++d->next_id;
+    state_fill(d, m);
     stream_write(d->s, m, sizeof *m);
 }
 static void unanswered(struct waiting *x)
@@ -207,18 +223,43 @@ static const char *cluster_of(const struct driver_ *d)
 {
     return d->base.env.cluster_uid ? d->base.env.cluster_uid(d->base.env.arg) : "";
 }
+/* Of each node of the room four bits. */
+static size_t holds_of(const struct driver_ *d, const struct record *m, struct run_hold holds[8])
+{
+    size_t n = 0;
+
+    for (unsigned i = 0; i < 8; i++) {
+        uint64_t devices = (uint64_t)m->devices >> (i * 4) & 15;
+        if (!devices)
+            continue;
+        holds[n].devices = devices;
+        (void)snprintf(holds[n++].node, sizeof holds->node, "%s.n%u", d->base.target, i);
+    }
+    return n;
+}
 static void listed(struct driver_ *d, const struct record *m)
 {
     list_for_each (it, &d->calls) {
         struct waiting *x = container_of(it, struct waiting, link);
-        if (!x->sent || x->m.id != m->id || !x->judge || m->state == RUN_ENDED)
+        if (!x->sent || x->m.id != m->id || !x->judge || (m->state == RUN_ENDED && !sim_marks))
             continue;
         struct run_listed l = {.since_ms = 0};
+        struct run_hold holds[8];
         observation_of(d, m, &l.seen);
-        (void)snprintf(l.cluster, sizeof l.cluster, "%s", cluster_of(d));
-        if (x->judge(&l, x->judge_arg) != RUN_LET_GO && sim_planted != PLANT_SWEEPS_ALL)
+        (void)snprintf(l.cluster, sizeof l.cluster, "%s", sim_marks ? m->cluster : cluster_of(d));
+        l.state_rv = m->rv;
+        l.holds = holds;
+        l.n_holds = sim_marks ? holds_of(d, m, holds) : 0;
+        enum run_verdict v = x->judge(&l, x->judge_arg);
+        if (sim_marks && v == RUN_CLAIMED && strcmp(m->cluster, cluster_of(d)) != 0) {
+            struct record claim = record_make(ROOM_CLAIM);
+            claim.key = m->key;
+            send_record(d, &claim);
+        }
+        if (v != RUN_LET_GO && sim_planted != PLANT_SWEEPS_ALL)
             continue;
-        struct record stop = record_make(ROOM_STOP);
+        bool over = m->state == RUN_ENDED || m->state == RUN_ABSENT;
+        struct record stop = record_make(over && sim_marks ? ROOM_FORGET : ROOM_STOP);
         stop.key = m->key;
         stop.grace_ms = 5000;
         send_record(d, &stop);
@@ -272,11 +313,17 @@ static bool driver_record(const struct record *m, void *arg)
                        (unsigned long long)m->id);
         (void)snprintf(memory, sizeof memory, "%s-memory-%llu", d->base.target,
                        (unsigned long long)m->from);
+        if (sim_marks)
+            d->base.env.events->heard(d->base.env.arg, m->cluster, m->rv, m->time_ms);
         d->base.env.events->agent(d->base.env.arg, memory);
         d->base.env.events->reach(d->base.env.arg, true, d->session, "connected");
         break;
     case ROOM_BEAT:
         beat(d, m->clock);
+        if (sim_marks && d->s) {
+            struct record back = record_make(ROOM_BEAT);
+            send_record(d, &back);
+        }
         break;
     case ROOM_SEEN:
         observation_of(d, m, &o);
@@ -469,8 +516,67 @@ static struct record order_record(struct connector *c, const struct run_order *o
         (void)sim_work_parse(o->env[i], &m.work);
     return m;
 }
+/* The documents of runs, as rooms keep them: beside the wire, whose records have one size. */
+struct document {
+    struct list link;
+    struct run_key key;
+    char *json;
+};
+static struct list *documents(void)
+{
+    static struct list all;
+
+    if (!all.next)
+        list_init(&all);
+    return &all;
+}
+static void document_keep(const struct run_order *o)
+{
+    struct document *x = mem_new(struct document);
+    cJSON *j = object_to_json(o->workload);
+    char *text = cJSON_PrintUnformatted(j);
+
+    x->key = o->key;
+    x->json = mem_strdup(text);
+    cJSON_free(text);
+    cJSON_Delete(j);
+    list_push(documents(), &x->link);
+}
+struct document_answer {
+    document_cb cb;
+    void *arg;
+    const struct document *doc;
+};
+static void document_told(void *arg)
+{
+    struct document_answer *x = arg;
+    struct err err;
+
+    (void)err_set(&err, E_NOTFOUND, "the room keeps nothing of it");
+    x->cb(x->arg, x->doc ? OUT_DONE : OUT_REJECTED, x->doc ? x->doc->json : NULL,
+          x->doc ? NULL : &err);
+    mem_free(x);
+}
+static void op_document(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
+                        document_cb cb, void *arg)
+{
+    struct document_answer *x = mem_new(struct document_answer);
+
+    (void)deadline_ms;
+    x->cb = cb;
+    x->arg = arg;
+    list_for_each (it, documents()) {
+        const struct document *d = container_of(it, struct document, link);
+        if (D(c)->hello && d->key.epoch == k->epoch && d->key.try_ == k->try_ &&
+            !strcmp(d->key.uid, k->uid))
+            x->doc = d;
+    }
+    loop_post(D(c)->loop, document_told, x);
+}
 static void op_submit(struct connector *c, const struct run_order *o, struct call *call)
 {
+    if (sim_marks)
+        document_keep(o);
     op_simple(c, call, order_record(c, o, ROOM_SUBMIT));
 }
 static void op_stage(struct connector *c, const struct run_order *o, struct call *call)
@@ -556,7 +662,8 @@ const struct connector_ops *sim_target_driver(enum target_type type)
                                              .renew = op_renew,
                                              .logs = op_logs,
                                              .exec = op_exec,
-                                             .sweep = op_sweep};
+                                             .sweep = op_sweep,
+                                             .document = op_document};
 
     (void)type;
     return &ops;

@@ -65,6 +65,9 @@ struct sim_run {
     uint64_t still_until_ms;     /* until then its shim stands still, and its program runs on */
     bool told;                   /* to save and end */
     uint64_t memory;             /* the state folder that has it */
+    char cluster[64];            /* whose it is, by the state of which it was sent */
+    uint64_t state_rv;
+    bool forgotten;
     struct timer next;           /* running, then its next step of note, then ended */
     struct timer kill;
     struct sim_room *room;
@@ -89,6 +92,11 @@ struct sim_room {
     struct loop *agent; /* of the sessions; NULL: it is down */
     struct list runs, refused, sessions;
     struct timer leases;
+    struct {
+        char cluster[64];
+        uint64_t rv;
+        int64_t time_ms;
+    } heard; /* how far the hub's state had come; with its runs, since it is on the disk */
     bool forgot;                        /* its agent's state folder was lost once */
     bool chaos, agent_up;               /* agent_up: started, or about to */
     unsigned sick;                      /* a bit for each node */
@@ -125,5 +133,8 @@ struct sim_run *sim_room_run(const struct sim_room *r, const char *uid); /* that
 /* For brain_config.driver. The Target's name is the room's host. */
 const struct connector_ops *sim_target_driver(enum target_type type);
 void sim_target_plant(enum sim_plant p);
+/* Rooms know clusters, as agents do: whose their runs are, and how far the hub's state had come;
+ * and they keep documents. Without it they serve one hub that never forgets. */
+void sim_target_marks(bool on);
 
 #endif

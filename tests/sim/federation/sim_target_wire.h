@@ -21,7 +21,9 @@ enum room_record {
     ROOM_STAGE,
     ROOM_RENEW, /* of all; with a key: another lease is offered to that one, if its number is new */
     ROOM_LIST,
-    ROOM_INVENTORY
+    ROOM_INVENTORY,
+    ROOM_CLAIM, /* the run belongs to `cluster` from now on */
+    ROOM_FORGET /* it has ended, and is listed no more */
 };
 struct record {
     uint64_t type, id;
@@ -34,6 +36,11 @@ struct record {
     int64_t ranks, keep, devices; /* ROOM_INVENTORY: devices has the nodes that are sick */
     int64_t look_epoch, known_epoch, known_step, cut_epoch; /* of STAGE that looks; its answer */
     int64_t cut_step, cut_bytes, cut_ranks, cut_write_ms;   /* cut_bytes 0: none */
+    /* Where rooms keep what they hear (sim_target_marks): the state of the hub that says it; of
+     * HELLO what the room has heard; of LISTED whose the run is, and by which state. */
+    char cluster[64];
+    uint64_t rv;
+    int64_t time_ms;
     char reason[32], base[160], path[256],
         digest[80]; /* of what it is to resume from, or has written */
 };
@@ -71,5 +78,6 @@ static inline struct record record_make(enum room_record type)
     return m;
 }
 extern enum sim_plant sim_planted;
+extern bool sim_marks;
 
 #endif

@@ -192,3 +192,47 @@ void sim_files_free(struct sim_host *h)
     while (!list_empty(&h->files))
         file_free(container_of(h->files.next, struct sim_file, link));
 }
+
+/* ---- copies of all
+ * ----------------------------------------------------------------------------------------- */
+struct sim_files {
+    struct list all; /* struct sim_file */
+};
+static void files_drop(struct list *all)
+{
+    list_for_each_safe (it, tmp, all)
+        file_free(container_of(it, struct sim_file, link));
+}
+static void files_assign(struct list *to, const struct list *from)
+{
+    for (const struct list *it = from->next; it != from; it = it->next) {
+        const struct sim_file *f = container_of(it, struct sim_file, link);
+        struct sim_file *c = mem_new(struct sim_file);
+        c->path = mem_strdup(f->path);
+        c->dir = f->dir;
+        c->mode = f->mode;
+        c->n = f->n;
+        c->p = mem_alloc(f->n + 1);
+        if (f->n)
+            memcpy(c->p, f->p, f->n);
+        list_push(to, &c->link);
+    }
+}
+struct sim_files *sim_folder_copy(const struct sim_host *h)
+{
+    struct sim_files *c = mem_new(struct sim_files);
+
+    list_init(&c->all);
+    files_assign(&c->all, &h->files);
+    return c;
+}
+void sim_folder_put_back(struct sim_host *h, const struct sim_files *c)
+{
+    files_drop(&h->files);
+    files_assign(&h->files, &c->all);
+}
+void sim_folder_free(struct sim_files *c)
+{
+    files_drop(&c->all);
+    mem_free(c);
+}

@@ -105,4 +105,10 @@ void sim_datagram_send(struct loop *l, const char *to_host, unsigned port, const
  * with the world. */
 void **sim_disk(struct sim_host *h, const char *name, void (*destroy)(void *));
 
+/* All files of a host, and these put in the place of what it has: while nothing runs there. */
+struct sim_files;
+struct sim_files *sim_folder_copy(const struct sim_host *h);
+void sim_folder_put_back(struct sim_host *h, const struct sim_files *c);
+void sim_folder_free(struct sim_files *c);
+
 #endif

@@ -85,6 +85,57 @@ static void disk_drop_before(struct disk *d, uint64_t first)
     d->first += k;
 }
 
+/* ---- copies of it
+ * ----------------------------------------------------------------------------------------- */
+static void disk_assign(struct disk *to, const struct disk *from)
+{
+    disk_cut(to, 0);
+    to->term = from->term;
+    to->vote = from->vote;
+    to->first = from->first;
+    for (size_t i = 0; i < from->n; i++) {
+        struct raft_entry e = {.term = from->e[i].term,
+                               .type = (enum raft_entry_type)from->e[i].type};
+        e.buf.base = from->e[i].p;
+        e.buf.len = from->e[i].n;
+        disk_add(to, &e);
+    }
+    to->has_snapshot = from->has_snapshot;
+    to->snapshot_index = from->snapshot_index;
+    to->snapshot_term = from->snapshot_term;
+    to->conf_index = from->conf_index;
+    buf_reset(&to->conf);
+    buf_add(&to->conf, from->conf.n ? from->conf.p : "", from->conf.n);
+    buf_reset(&to->data);
+    buf_add(&to->data, from->data.n ? from->data.p : "", from->data.n);
+}
+struct sim_disk_copy {
+    struct disk *disk;
+    struct sim_files *files;
+};
+struct sim_disk_copy *sim_disk_copy(struct sim_host *h)
+{
+    struct sim_disk_copy *c = mem_new(struct sim_disk_copy);
+
+    c->disk = mem_new(struct disk);
+    buf_init(&c->disk->conf, MESSAGE_MAX);
+    buf_init(&c->disk->data, MESSAGE_MAX);
+    disk_assign(c->disk, disk_of(h));
+    c->files = sim_folder_copy(h);
+    return c;
+}
+void sim_disk_put_back(struct sim_host *h, const struct sim_disk_copy *c)
+{
+    disk_assign(disk_of(h), c->disk);
+    sim_folder_put_back(h, c->files);
+}
+void sim_disk_copy_free(struct sim_disk_copy *c)
+{
+    disk_free(c->disk);
+    sim_folder_free(c->files);
+    mem_free(c);
+}
+
 /* ---- operations in order
  * ---------------------------------------------------------------------------------------- */
 enum op_kind { OP_APPEND, OP_TRUNCATE, OP_PUT, OP_GET };

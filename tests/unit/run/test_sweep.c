@@ -57,6 +57,7 @@ static void test_what_is_known(void **state)
     assert_int_equal(kit_workload(&k, k.ns, "w", 1, 1).code, 0);
     const char *uid = kit_get(&k, "w")->meta->uid;
     assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(why(&k, uid, 1, 1, OWN), ORPHAN_AHEAD); /* a later state has sent it */
     assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
     assert_int_equal(why(&k, uid, 1, 1, "another"), ORPHAN_OWNED); /* the state has it */
     assert_int_equal(why(&k, uid, 1, 2, OWN), ORPHAN_AHEAD);

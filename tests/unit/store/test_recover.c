@@ -198,6 +198,8 @@ static void test_halfway(void **state)
     assert_int_equal(kit_place(&k, "waits", "fra.n0", 2, 1, 1).code, E_PLACE);
     assert_int_equal(kit_run(&k, "held", 1, 1, STEP_DISPATCH).code, E_BUSY);
     assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_ENDED).code, E_BUSY);
+    assert_int_equal(settle(&k, "fra").code, 0); /* over them, as no brain does */
+    assert_int_equal(begin(&k, UID ".3", root_rv(k.root) + 1000).code, 0);
     assert_int_equal(kit_run(&k, "held", 1, 0, STEP_REQUEUE).code, 0); /* touched */
     assert_true(status(&k, "held")->epochFloor > EPOCH_STEP);
     assert_true(lost(&k, "held").unchanged);

@@ -1,0 +1,80 @@
+/* Federations whose hub forgets: older copies of all data put back by hand, or no data at all, from
+ * a seed each (sim/federation/sim_back.c). HANSE_SIM_SEED, _SEEDS, _FROM, _TRACE and _BUG as in
+ * test_federation.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/sim/federation/sim_federation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SEEDS 45
+
+/* What crashed members held is not freed; the process of the seed ends with it. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return 1;
+}
+
+static uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *s = getenv(name);
+
+    return s ? strtoull(s, NULL, 10) : otherwise;
+}
+static struct fed_outcome seed_run(uint64_t seed, const char *bug)
+{
+    return fed_run_apart(seed, &(struct fed_script){.back = true, .steps = true, .bug = bug});
+}
+
+static void test_seeds(void **state)
+{
+    uint64_t only = number_of("HANSE_SIM_SEED", 0), n = number_of("HANSE_SIM_SEEDS", SEEDS);
+    uint64_t from = only ? only : number_of("HANSE_SIM_FROM", 1);
+    unsigned failed = 0, submits = 0;
+
+    (void)state;
+    for (uint64_t seed = from; seed < from + (only ? 1 : n); seed++) {
+        struct fed_outcome o = seed_run(seed, getenv("HANSE_SIM_BUG"));
+        submits += o.submits;
+        if (*o.failed)
+            print_error("seed %llu: %s\n", (unsigned long long)seed, o.failed);
+        failed += *o.failed != 0;
+    }
+    print_message("%u submits\n", submits);
+    assert_int_equal(failed, 0);
+    assert_true(only || submits > 0);
+}
+
+/* Of the program: floors are forgotten; recovery is settled over what lives and was not taken over.
+ */
+static void test_planted(void **state)
+{
+    static const char *const bugs[] = {"recover.no-floor", "run.settles-over"};
+
+    (void)state;
+    if (getenv("HANSE_SIM_SEED") || getenv("HANSE_SIM_FROM"))
+        skip();
+    for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++) {
+        struct fed_outcome o = {0};
+        uint64_t seed = 0;
+        while (!*o.failed && seed < 2 * SEEDS)
+            o = seed_run(++seed, bugs[i]);
+        print_message("planted %s: seed %llu: %s\n", bugs[i], (unsigned long long)seed,
+                      *o.failed ? o.failed : "NOT SEEN");
+        assert_true(*o.failed && strncmp(o.failed, "ended", 5) != 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_seeds),
+                                       cmocka_unit_test(test_planted)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
