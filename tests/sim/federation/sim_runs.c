@@ -52,6 +52,7 @@ void sim_run_seen(const struct sim_run *run, struct record *m)
     m->term_signal = run->term_signal;
     m->lease_lost = run->lease_lost;
     m->grant = run->grant;
+    m->stopped = run->told && run->step < run->work.steps;
     if (run->reason)
         (void)snprintf(m->reason, sizeof m->reason, "%s", run->reason);
     if (!run->newest)

@@ -13,6 +13,8 @@
 #define BEATS 8
 #define ROUND_MAX_MS 500
 
+bool sim_marks;
+
 struct beat {
     uint64_t clock, received_ms;
 };
@@ -62,6 +64,7 @@ static void observation_of(struct driver_ *d, const struct record *m, struct obs
                               .exit_code = (int)m->exit_code,
                               .term_signal = (int)m->term_signal,
                               .lease_lost = m->lease_lost != 0,
+                              .stopped = sim_marks && m->stopped != 0,
                               .grant = m->grant,
                               .seen_ms = loop_now_ms(d->loop)};
     if (o->state == RUN_ENDED)
@@ -93,7 +96,6 @@ static void finish(struct waiting *x, enum outcome out, const struct observation
     (void)err_set(&err, code ? code : E_INTERNAL, "the room did not answer, or refused");
     call->done(call, out, seen, out == OUT_DONE ? NULL : &err);
 }
-bool sim_marks;
 void sim_target_marks(bool on)
 {
     sim_marks = on;

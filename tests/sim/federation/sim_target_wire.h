@@ -38,6 +38,7 @@ struct record {
     int64_t cut_step, cut_bytes, cut_ranks, cut_write_ms;   /* cut_bytes 0: none */
     /* Where rooms keep what they hear (sim_target_marks): the state of the hub that says it; of
      * HELLO what the room has heard; of LISTED whose the run is, and by which state. */
+    int64_t stopped; /* it was told to save and end, and had not come to its end */
     char cluster[64];
     uint64_t rv;
     int64_t time_ms;
