@@ -120,7 +120,8 @@ static void doubt(struct brain *b, const char *cluster, uint64_t rv, int64_t tim
         b->back.rv = rv;
         b->back.time_ms = time_ms;
     }
-    (void)snprintf(b->back.cluster, sizeof b->back.cluster, "%s", cluster);
+    if (other)
+        (void)snprintf(b->back.cluster, sizeof b->back.cluster, "%s", cluster);
     b->back.doubt = true;
 }
 

@@ -55,6 +55,16 @@ static void operator_looks(void *arg)
     (void)root_unref(r);
 }
 
+/* What a room still keeps of a run that has ended brings its Workload back also where its user had
+ * deleted it: neither hub nor room can tell. It may then run again. */
+bool fed_was_deleted(const struct fed *f, const char *uid)
+{
+    for (unsigned i = 0; i < f->n_workloads; i++)
+        if (strcmp(f->workloads[i].uid, uid) == 0)
+            return f->workloads[i].delete_sent;
+    return false;
+}
+
 /* ---- the copy, and its way back
  * ---------------------------------------------------------------------------------------------- */
 static void room_comes(void *arg)

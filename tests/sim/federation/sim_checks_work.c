@@ -100,6 +100,8 @@ void fed_check_work_begin(struct fed *f, struct sim_room *room, const struct sim
     }
     /* An end that nobody could tell is known to be one by a lease, or by an operator. */
     enum proof end = p->finished ? proof_of(status_by_uid(f, run->key.uid), p->finished_epoch) : 0;
+    if (f->script.back && fed_was_deleted(f, run->key.uid))
+        end = PROOF_OPERATOR; /* brought back by what a room still kept of it: sim_back.c */
     if (p->finished && !was_doubted(status_by_uid(f, run->key.uid), p->finished_epoch) &&
         end != PROOF_LEASE_EXPIRED && end != PROOF_OPERATOR)
         fed_fail(f, "W1: %s.%lld begins, and epoch %lld has finished", run->key.uid,

@@ -198,6 +198,7 @@ void fed_cause_any(struct fed *f, struct sim_member *m);
 unsigned fed_arrow_all(enum move_cause cause, uint64_t seeds); /* of each; HANSE_SIM_SEEDS */
 /* sim_back.c */
 void fed_back_live(struct fed *f, uint64_t seed);
+bool fed_was_deleted(const struct fed *f, const char *uid); /* its user asked for that */
 /* sim_faults.c */
 void fed_faults_start(struct fed *f);
 void fed_member_up(struct fed *f, unsigned i);
