@@ -367,9 +367,10 @@ static void settle(struct recovery *x)
 {
     struct brain *b = x->brain;
     const struct site *at = NULL;
-    const struct orphan *left = left_alive(b, &at);
     char key[RUN_KEY_MAX];
 
+    brain_root(b); /* with what was just taken over */
+    const struct orphan *left = left_alive(b, &at);
     if (left) {
         run_key_print(&left->seen.key, key);
         (void)snprintf(x->why, sizeof x->why,
