@@ -22,7 +22,8 @@ struct run {
     enum phase from;
     enum phase to;
     const char *reason, *message; /* of the command, or what apply itself found */
-    uint64_t rv;                  /* ahead of the command */
+    bool doubted; /* told to save and end ahead of being seen running: it waits again */
+    uint64_t rv;  /* ahead of the command */
 };
 
 static int64_t run_try(const struct workload_status *s)
@@ -137,6 +138,7 @@ static enum phase after_end(const struct txn *t, struct run *x)
     if (!failed && !x->c->requeue && exit_is_doubted(t) && saved_nothing(x) && !has_run(x->s)) {
         x->reason = "CheckpointRequired";
         x->message = "it was told to save and end ahead of being seen running, and saved nothing";
+        x->doubted = true;
         return PHASE_QUEUED;
     }
     if ((x->c->requeue || exit_is_doubted(t)) && has_run(x->s) && saved_nothing(x)) {
@@ -156,7 +158,7 @@ static enum phase after_end(const struct txn *t, struct run *x)
 /* Requeued because a migration asked for it. */
 static bool moved_on(const struct run *x)
 {
-    return *x->s->migration && (x->c->requeue || x->c->step == STEP_REQUEUE);
+    return *x->s->migration && (x->c->requeue || x->doubted || x->c->step == STEP_REQUEUE);
 }
 
 /* Proved: its processes are gone, or never were. */

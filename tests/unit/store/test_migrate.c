@@ -45,6 +45,40 @@ static void end_source(struct kit *k, const char *name, int64_t epoch)
     assert_int_equal(kit_status(k, name)->phase, PHASE_QUEUED);
 }
 
+/* sim_causes, seed 1042: told to move ahead of being seen running, it ended with 0, and saved
+ * nothing. It waits again, where it stood. */
+static void test_ended_ahead_of_running_keeps_its_place(void **state)
+{
+    union command c = {.member = {.head = {.type = CMD_MEMBER}}};
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    c.member.member.id = 1;
+    c.member.member.feature_level = FEATURE_LEVEL;
+    assert_int_equal(kit_apply(&k, &c).code, 0);
+    assert_int_equal(kit_workload(&k, k.ns, "w", 1, 2).code, 0);
+    struct workload *w = object_edit_as(kit_get(&k, "w"), workload, k.a);
+    w->spec->checkpoint = arena_new(k.a, struct checkpoint_spec);
+    w->spec->checkpoint->store = w->spec->checkpoint->signal = "";
+    w->spec->checkpoint->required = true;
+    assert_int_equal(kit_update(&k, KIND_WORKLOAD, k.ns, "w", w, 0, false).code, 0);
+    assert_string_equal(kit_place(&k, "w", "fra.n0", 0, 1, 2).text, "");
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+    int64_t queued = kit_status(&k, "w")->queuedAt;
+    k.now += 1000;
+    struct move_begin b = kit_begin_of(&k, "w", MOVE_DRAIN, kit_placement(&k, "ber.n0", 1, 2));
+    assert_string_equal(kit_plan(&k, &b, 1, NULL, NULL).text, "");
+    step_ok(&k, "w-m1", MOVE_QUIESCE);
+    k.now += 1000;
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
+    assert_int_equal(kit_status(&k, "w")->phase, PHASE_QUEUED);
+    assert_string_equal(kit_status(&k, "w")->reason, "CheckpointRequired");
+    assert_int_equal(kit_status(&k, "w")->queuedAt, queued);
+    assert_int_equal(kit_status(&k, "w")->retries, 0);
+    kit_end(&k);
+}
+
 /* ---- the whole way ---- */
 static void test_from_target_to_target(void **state)
 {
@@ -523,6 +557,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_from_target_to_target),
+        cmocka_unit_test(test_ended_ahead_of_running_keeps_its_place),
         cmocka_unit_test(test_steps_that_the_table_does_not_have),
         cmocka_unit_test(test_ways_back),
         cmocka_unit_test(test_abort_of_what_has_ended),
