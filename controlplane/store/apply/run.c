@@ -337,8 +337,10 @@ static int check_fence(struct txn *t, const struct run *x)
 
     if (c->step == STEP_CHECKPOINT)
         return 0; /* its own rule: checkpoint_take */
+    /* That this very run ended is true whatever came after: its place is free. An end that follows
+     * from what this state does not have any more (a longer lease, a later try) is not. */
     if (workload_unsettled(t->w, x->o, x->s) &&
-        (ends_with_proof(c->step) || c->step == STEP_DISPATCH) && c->step != STEP_FENCED)
+        (c->step == STEP_ABSENT || c->step == STEP_LEASE_OVER || c->step == STEP_DISPATCH))
         return err_set(t->err, E_BUSY,
                        "workload %s/%s may run in a newer epoch elsewhere: recovery is not settled",
                        c->ns, c->name);
