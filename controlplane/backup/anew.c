@@ -64,7 +64,7 @@ static void print_json(const struct root *r, const struct anew_ask *ask,
     (void)cJSON_AddStringToObject(j, "resourceVersion", rv);
     (void)cJSON_AddNumberToObject(j, "unsettled", (double)f->lost);
     (void)cJSON_AddNumberToObject(j, "ended", (double)f->kept);
-    (void)cJSON_AddNumberToObject(j, "membersBefore", (double)f->members);
+    (void)cJSON_AddNumberToObject(j, "membersLeftBehind", (double)f->members);
     (void)cJSON_AddNumberToObject(j, "archiveAbsent", (double)absent);
     if (kept)
         (void)cJSON_AddStringToObject(j, "kept", kept);
