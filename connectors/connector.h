@@ -138,6 +138,14 @@ struct run_offer {
     uint64_t lease_ms, grace_ms;
 };
 
+/* A uid that a target promised to refuse; borrowed. */
+struct run_promise {
+    const char *uid, *cluster; /* cluster: of the state that it was promised to */
+    int64_t epoch;             /* keys up to here */
+    uint64_t rv;               /* that state's resourceVersion */
+};
+typedef bool (*promise_judge)(const struct run_promise *p, void *arg); /* true: it is let go */
+
 struct call;
 typedef void (*call_cb)(struct call *c, enum outcome out, const struct observation *seen,
                         const struct err *err);
@@ -246,6 +254,12 @@ struct connector_ops {
     /* Lists what carries our mark, asks `judge` about each, does what it says. Judge is not called
      * any more once the call is done. */
     void (*sweep)(struct connector *c, run_judge judge, void *arg, struct call *call);
+    /* Optional (NULL): goes through what the target promised to refuse and is older than older_ms,
+     * and has it forget what `judge` lets go, by the word of the state of resourceVersion rv, which
+     * a majority has confirmed in this session: orders of an older state it refuses from then on.
+     * DONE: all of it; seen->message says why it takes no runs, "" = it does. */
+    void (*promises)(struct connector *c, uint64_t rv, uint64_t older_ms, promise_judge judge,
+                     void *arg, struct call *call);
     /* Optional (NULL): what is kept of a run. */
     void (*document)(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
                      document_cb cb, void *arg);

@@ -34,6 +34,8 @@ enum agent_frame {
     AF_OBSERVED = 28, /* agent: an observation, unasked */
     AF_CLAIM = 30,    /* key, cluster: it belongs to that one now */
     AF_DOCUMENT = 31, /* key: RESULT has the Workload as it was sent, as JSON text */
+    AF_BOOK = 32,     /* from, olderMs: RESULT has promises[], next (0: no more), full */
+    AF_LET_GO = 33,   /* cluster, rv, uids[]: these need not be refused any more */
     AF_STAGE =
         29, /* key, resumePath, resumeDigest, world (0 = any), reshard: can it be resumed
                from here? Or checkpointBase, lookEpoch, lookWorkers, resume…: what is newer? */
@@ -69,6 +71,7 @@ int wire_parse(const struct frame *f, cJSON **ret, struct err *err) MUST_CHECK;
                               sizeof((struct observation *)0)->message +                           \
                               sizeof((struct run_checkpoint_report *)0)->digest +                  \
                               sizeof((struct run_checkpoint_report *)0)->path))
+#define WIRE_BOOK_PAGE 256 /* promises; with what else the last of its buckets has */
 cJSON *wire_offers(const struct run_offer *offers, size_t n); /* a list */
 int wire_offer_parse(const cJSON *j, struct run_offer *ret, struct err *err) MUST_CHECK;
 cJSON *wire_checkpoint(const struct run_checkpoint_report *c);

@@ -118,7 +118,9 @@ struct site { /* one Target document, and the connector that drives it */
         uint64_t committed_hash;
     } facts;
     bool inventory_calling, confirming;
-    bool gone;                /* the answers on their way are awaited, then it is freed */
+    bool gone;    /* the answers on their way are awaited, then it is freed */
+    bool letting; /* promises.c: it is asked what it promised to refuse */
+    uint64_t letting_session;
     bool sweeping, sweep_due; /* due: it was not answered, or something unknown was seen */
     uint64_t swept_ms;
     struct run_key *doubts; /* listed, and not in the root: sweep.c */
@@ -299,6 +301,9 @@ void site_nodes(struct site *t, const struct node *nodes, size_t n, bool complet
  * ------------------------------------------------------------------------------------------------
  */
 void site_sweep(struct site *t);
+/* promises.c: what it promised to refuse, and this cluster's own log let go, it may forget. */
+void site_promises(struct site *t);
+bool promise_let_go(const struct root *r, const struct run_promise *p);
 enum orphan_why sweep_why(const struct root *r, const struct run_listed *l);
 bool sweep_from_our_future(const struct root *r, const struct run_listed *l);
 
@@ -425,6 +430,7 @@ void events_change(struct brain *b, const struct change *c);
 void events_not_replaced(struct brain *b, const struct object *workload, const char *why);
 /* A lost workload whose runner may live so much longer by the lease that it was granted. */
 void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms);
+void events_book_full(struct brain *b, const struct object *target, const char *why);
 void PRINTF_LIKE(4, 5) events_of_checkpoint(struct brain *b, const struct object *workload,
                                             const char *reason, const char *fmt, ...);
 void events_drop(struct brain *b);

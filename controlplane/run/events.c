@@ -28,6 +28,7 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
     static const char *const warnings[] = {
         "TargetUnreachable", "NotReplaced",      "Stopped",           "Failed",
         "MoveFailed",        "StoreNotSearched", "CheckpointRefused", "TwoAgents",
+        "BookFull",
         "AgentReplaced"};
     struct events *e = &b->events;
     struct told *t;
@@ -168,6 +169,11 @@ static void of_target(struct brain *b, const struct object *o, const char *reaso
     tell(b, "hanse-system", m->name, m->uid, reason, "%.500s", message);
     if (b->events.n > n)
         container_of(b->events.waiting.prev, struct told, link)->kind = KIND_TARGET;
+}
+
+void events_book_full(struct brain *b, const struct object *target, const char *why)
+{
+    of_target(b, target, "BookFull", why);
 }
 
 static const struct condition *one_agent(const struct target_status *s)

@@ -556,6 +556,15 @@ enum outcome agent_sweep(unsigned side, run_judge judge, struct asked *a)
     return answered(a);
 }
 
+enum outcome agent_promises(unsigned side, uint64_t older_ms, promise_judge judge, struct asked *a)
+{
+    struct connector *c = A.side[side].connector;
+
+    asked_init(a, 10000);
+    c->ops->promises(c, A.side[side].rv, older_ms, judge, NULL, &a->call);
+    return answered(a);
+}
+
 void agent_quiesce(unsigned side, const struct run_key *k)
 {
     struct connector *c = A.side[side].connector;

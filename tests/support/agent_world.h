@@ -109,6 +109,7 @@ enum outcome agent_find(unsigned side, const struct run_key *k, struct asked *a)
 enum outcome agent_stop(unsigned side, const struct run_key *k, struct asked *a);
 enum outcome agent_inventory(unsigned side, struct asked *a);
 enum outcome agent_sweep(unsigned side, run_judge judge, struct asked *a);
+enum outcome agent_promises(unsigned side, uint64_t older_ms, promise_judge judge, struct asked *a);
 void agent_quiesce(unsigned side, const struct run_key *k); /* SIGUSR1 */
 void agent_pass(uint64_t ms);                               /* lets that much time go by */
 bool agent_until(bool (*cond)(void *arg), void *arg, uint64_t ms);

@@ -136,6 +136,12 @@ static void hub_sweep(struct connector *c, run_judge judge, void *arg, struct ca
     hub_call_sweep(hub_of(c), judge, arg, call);
 }
 
+static void hub_promises(struct connector *c, uint64_t rv, uint64_t older_ms, promise_judge judge,
+                         void *arg, struct call *call)
+{
+    hub_call_promises(hub_of(c), rv, older_ms, judge, arg, call);
+}
+
 static void hub_document(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
                          document_cb cb, void *arg)
 {
@@ -181,4 +187,5 @@ const struct connector_ops connector_agent_ops = {
     .exec_input = hub_exec_input,
     .exec_close = hub_exec_close,
     .sweep = hub_sweep,
+    .promises = hub_promises,
     .document = hub_document};

@@ -98,6 +98,8 @@ void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
         body = cJSON_CreateObject();
     if (k && !cJSON_GetObjectItemCaseSensitive(body, "key"))
         wire_add_key(body, k);
+    if (h->base.env.state_rv && !cJSON_GetObjectItemCaseSensitive(body, "stateRv"))
+        cJSON_AddNumberToObject(body, "stateRv", (double)h->base.env.state_rv(h->base.env.arg));
     call_send(c, type, body);
 }
 
@@ -188,6 +190,70 @@ static void sweep_listed(struct hub_call *c, const cJSON *j)
     call_finish(c, OUT_DONE, NULL, NULL);
 }
 
+/* ---- what it promised to refuse, page by page
+ * ----------------------------------------------------------------------- */
+static void promises_ask(struct hub_call *c, int64_t from)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(j, "from", (double)from);
+    cJSON_AddNumberToObject(j, "olderMs", (double)c->older_ms);
+    call_send(c, AF_BOOK, j);
+}
+
+void hub_call_promises(struct hub *h, uint64_t rv, uint64_t older_ms, promise_judge judge,
+                       void *arg, struct call *call)
+{
+    struct hub_call *c = call_make(h, call, AF_BOOK, NULL);
+
+    c->promised = judge;
+    c->promised_arg = arg;
+    c->rv = rv;
+    c->older_ms = older_ms;
+    if (c->id)
+        promises_ask(c, 0);
+}
+
+/* Nobody waits for the answer: what was not forgotten is asked about again. */
+static void promises_let_go(struct hub_call *c, cJSON *uids)
+{
+    cJSON *j = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(j, "cluster", hub_cluster(c->hub));
+    cJSON_AddNumberToObject(j, "rv", (double)c->rv);
+    cJSON_AddItemToObject(j, "uids", uids);
+    wire_tell(c->hub->stream, AF_LET_GO, ++c->hub->next_id, j);
+}
+
+static void promises_told(struct hub_call *c, const cJSON *j)
+{
+    struct observation seen = {.state = RUN_UNKNOWN};
+    int64_t next = wire_i64(j, "next");
+    cJSON *uids = cJSON_CreateArray();
+    const cJSON *i;
+
+    cJSON_ArrayForEach(i, cJSON_GetObjectItemCaseSensitive(j, "promises"))
+    {
+        const struct run_promise p = {.uid = wire_str(i, "uid"),
+                                      .cluster = wire_str(i, "cluster"),
+                                      .epoch = wire_i64(i, "epoch"),
+                                      .rv = wire_u64(i, "rv")};
+        if (p.rv <= c->rv && c->promised(&p, c->promised_arg))
+            cJSON_AddItemToArray(uids, cJSON_CreateString(p.uid));
+    }
+    if (cJSON_GetArraySize(uids))
+        promises_let_go(c, uids);
+    else
+        cJSON_Delete(uids);
+    if (next > 0) {
+        c->id = ++c->hub->next_id;
+        promises_ask(c, next);
+        return;
+    }
+    (void)snprintf(seen.message, sizeof seen.message, "%s", wire_str(j, "full"));
+    call_finish(c, OUT_DONE, &seen, NULL);
+}
+
 void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j)
 {
     struct hub_call *c = NULL;
@@ -205,6 +271,10 @@ void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j)
         return;
     if (c->judge) {
         sweep_listed(c, j);
+        return;
+    }
+    if (c->promised && out == OUT_DONE) {
+        promises_told(c, j);
         return;
     }
     if (c->document && out == OUT_DONE) {

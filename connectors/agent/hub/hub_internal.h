@@ -73,6 +73,9 @@ struct hub_call {
     struct err why;  /* of a call that could not be sent */
     run_judge judge; /* of sweep */
     void *judge_arg;
+    promise_judge promised; /* of promises */
+    void *promised_arg;
+    uint64_t rv, older_ms;
     document_cb document; /* of document */
     void *document_arg;
 };
@@ -95,6 +98,8 @@ void hub_sessions_end(struct hub *h, const char *why);
 void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
                     const struct run_key *k, cJSON *body);
 void hub_call_sweep(struct hub *h, run_judge judge, void *arg, struct call *call);
+void hub_call_promises(struct hub *h, uint64_t rv, uint64_t older_ms, promise_judge judge,
+                       void *arg, struct call *call);
 void hub_call_document(struct hub *h, const struct run_key *k, uint64_t deadline_ms, document_cb cb,
                        void *arg);
 const char *hub_cluster(const struct hub *h); /* "" = not known yet */

@@ -15,8 +15,12 @@
 #define AGENT_ENDED_KEPT 256 /* ended runs whose folder stays, for logs */
 #define AGENT_ORDER_MAX (LIMIT_ORDER_MAX_BYTES + 4096) /* with what the agent adds */
 #define AGENT_BOOK_MAX 100000 /* uids that it remembers to refuse */
+#define AGENT_BOOK_MAX_BYTES ((size_t)256 << 20)
+#define AGENT_BOOK_RESERVE 1024 /* of both, in ends: for what is found absent, when no run is taken */
 #define AGENT_BOOK_BUCKETS 8192
 #define AGENT_BOOK_ENDS 8
+#define AGENT_BOOK_PAGE_MAX (AGENT_BOOK_ENDS * WIRE_OBSERVATION_MAX + 1024)
+#define AGENT_BOOK_FLOORS 8
 #define AGENT_NODES_MAX 1024
 #define AGENT_STREAMS_MAX 64
 #define AGENT_STAGED_MAX 32
@@ -40,13 +44,31 @@ bool inventory_has(const struct inventory *inv, const char *name);
 struct book_entry {
     struct book_entry *next;
     char uid[64];
+    /* Of the hub that was told of it last, "" = it told none; the resourceVersion that its state had
+     * then; and when that was, by the time of day. */
+    char cluster[CLUSTER_UID_MAX];
+    uint64_t rv;
+    int64_t at_ms;
     int64_t epoch, try_; /* this key, and every older one of the uid, is refused */
+    size_t bytes;        /* of its page */
+};
+struct book_floor { /* orders of a state that is older than this are refused */
+    char cluster[CLUSTER_UID_MAX];
+    uint64_t rv;
 };
 struct book {
     struct loop *loop;
     char dir[AGENT_PATH_MAX];
     struct book_entry *buckets[AGENT_BOOK_BUCKETS];
     unsigned n;
+    size_t bytes; /* of all pages */
+    struct book_floor floors[AGENT_BOOK_FLOORS];
+    unsigned n_floors;
+};
+/* Whose hub a promise is given to; no name or no rv: one that does not tell. */
+struct book_hub {
+    const char *cluster;
+    uint64_t rv;
 };
 int book_open(struct book *b, struct loop *l, const char *dir, struct err *err) MUST_CHECK;
 void book_close(struct book *b);
@@ -54,9 +76,22 @@ bool book_refuses(const struct book *b, const struct run_key *k);
 /* Durable when it returns 0. ended: its last observation, or NULL. E_LIMIT when the book is full.
  */
 int book_write(struct book *b, const struct run_key *k, const struct observation *ended,
-               struct err *err) MUST_CHECK;
+               struct book_hub to, struct err *err) MUST_CHECK;
 /* The end of exactly this key, when the book has it. */
 bool book_find(struct book *b, const struct run_key *k, struct observation *ret);
+/* E_LIMIT: it could not hold the ends of so many runs and one more. */
+int book_room(const struct book *b, unsigned runs, struct err *err) MUST_CHECK;
+/* E_STALE: an order of a state that is older than the one which let uids go that are not in the book
+ * any more: it may be about one of these. */
+int book_admits(const struct book *b, struct book_hub from, struct err *err) MUST_CHECK;
+/* What is older than older_ms, from that bucket on; *ret_next: where the next page begins, 0: there
+ * is none. */
+cJSON *book_page(const struct book *b, unsigned from, int64_t now_ms, int64_t older_ms,
+                 unsigned *ret_next);
+/* From now on orders of an older state of this cluster are refused; durable on 0. */
+int book_floor_raise(struct book *b, struct book_hub by, struct err *err) MUST_CHECK;
+/* What the hub's own log let go; the floor is raised by then. */
+int book_forget(struct book *b, const char *uid, struct book_hub by, struct err *err) MUST_CHECK;
 
 /* ---- runs (runs.c, worker.c)
  * ------------------------------------------------------------------------------ */
@@ -226,6 +261,8 @@ _Static_assert((AGENT_RUNS_MAX + AGENT_ENDED_KEPT) * LISTED_MAX +
 /* As AF_LIST tells it. *room: workers that the frame still has room for; without it they are not
  * told. */
 cJSON *run_listing(const struct run *r, size_t *room);
+/* Its state, as far as that was told with a request, or heard otherwise. */
+struct book_hub book_hub_of(const struct agent *a, const char *cluster, uint64_t rv);
 /* The Workload that came with an order, into the run's folder; NULL: it came without. */
 int document_write(struct agent *a, const struct run_key *k, const cJSON *document,
                    struct err *err) MUST_CHECK;

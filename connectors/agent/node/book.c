@@ -1,7 +1,10 @@
 /* The book: keys that this target promised never to start (again). One small file a uid, because a
- * promise must be on disk before it is given, and one promise should cost one write. It must never
- * forget while it is not full; when it is full it says so, and find() answers "unknown" instead of
- * "absent". */
+ * promise must be on disk before it is given, and one promise should cost one write.
+ *
+ * It must never forget by itself. Full, it says so: find() answers "unknown" instead of "absent",
+ * and no run is taken. A hub has it forget what its own log let go; what makes a late order for one
+ * of these impossible then is the floor: orders of a state that is older than the one which let
+ * them go are refused, whoever brings them (README). */
 #include "connectors/agent/node/agent_internal.h"
 
 #include <stdio.h>
@@ -49,16 +52,17 @@ static void page_path(const struct book *b, const char *uid, char out[AGENT_PATH
     (void)snprintf(out, AGENT_PATH_MAX, "%s/%s", b->dir, uid);
 }
 
-static cJSON *page_read(struct book *b, const char *uid)
+static cJSON *page_read(struct book *b, const char *uid, size_t *ret_bytes)
 {
     char path[AGENT_PATH_MAX];
     cJSON *j = NULL;
     AUTO_BUF text;
 
-    buf_init(&text, 65536);
+    buf_init(&text, AGENT_BOOK_PAGE_MAX);
     page_path(b, uid, path);
-    if (file_read(b->loop, path, 65536, &text, NULL) == 0)
+    if (file_read(b->loop, path, AGENT_BOOK_PAGE_MAX, &text, NULL) == 0)
         j = cJSON_ParseWithLength(text.p, text.n);
+    *ret_bytes = text.n;
     return j;
 }
 
@@ -74,7 +78,8 @@ static void page_open(const char *name, void *arg)
 
     if (o->rc < 0 || strchr(name, '.') || strlen(name) >= sizeof((struct run_key *)0)->uid)
         return;
-    cJSON *j = page_read(o->book, name);
+    size_t bytes;
+    cJSON *j = page_read(o->book, name, &bytes);
     if (!j) {
         o->rc =
             err_set(o->err, E_CORRUPT,
@@ -85,9 +90,118 @@ static void page_open(const char *name, void *arg)
     struct book_entry *e = entry_make(o->book, name);
     e->epoch = wire_i64(j, "epoch");
     e->try_ = wire_i64(j, "try");
+    (void)snprintf(e->cluster, sizeof e->cluster, "%s", wire_str(j, "cluster"));
+    e->rv = wire_u64(j, "rv");
+    e->at_ms = wire_i64(j, "at");
+    e->bytes = bytes;
+    o->book->bytes += bytes;
     cJSON_Delete(j);
 }
 
+/* ---- floors
+ * ----------------------------------------------------------------------------------------------------
+ */
+/* With a dot: no uid has one, and agents of older versions pass over it. */
+static void floors_path(const struct book *b, char out[AGENT_PATH_MAX + 16])
+{
+    (void)snprintf(out, AGENT_PATH_MAX + 16, "%s/floors.json", b->dir);
+}
+
+static int floors_open(struct book *b, struct err *err)
+{
+    char path[AGENT_PATH_MAX + 16];
+    struct err why;
+    cJSON *j, *f;
+    AUTO_BUF text;
+
+    buf_init(&text, 8192);
+    floors_path(b, path);
+    int rc = file_read(b->loop, path, 8192, &text, &why);
+    if (rc == E_NOTFOUND)
+        return 0;
+    j = rc == 0 ? cJSON_ParseWithLength(text.p, text.n) : NULL;
+    if (!j)
+        return err_set(err, E_CORRUPT, "%s cannot be read: restore it", path);
+    cJSON_ArrayForEach(f, cJSON_GetObjectItemCaseSensitive(j, "floors"))
+    {
+        if (b->n_floors == AGENT_BOOK_FLOORS)
+            break;
+        struct book_floor *to = &b->floors[b->n_floors++];
+        (void)snprintf(to->cluster, sizeof to->cluster, "%s", wire_str(f, "cluster"));
+        to->rv = wire_u64(f, "rv");
+    }
+    cJSON_Delete(j);
+    return 0;
+}
+
+static int floors_write(struct book *b, const struct book_floor *v, unsigned n, struct err *err)
+{
+    char path[AGENT_PATH_MAX + 16];
+    cJSON *j = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(j, "floors");
+
+    for (unsigned i = 0; i < n; i++) {
+        cJSON *f = cJSON_CreateObject();
+        cJSON_AddStringToObject(f, "cluster", v[i].cluster);
+        cJSON_AddNumberToObject(f, "rv", (double)v[i].rv);
+        cJSON_AddItemToArray(list, f);
+    }
+    char *text = cJSON_PrintUnformatted(j);
+    floors_path(b, path);
+    int rc = file_write(b->loop, path, text, strlen(text), 0600, err);
+    cJSON_free(text);
+    cJSON_Delete(j);
+    return rc;
+}
+
+int book_floor_raise(struct book *b, struct book_hub by, struct err *err)
+{
+    struct book_floor v[AGENT_BOOK_FLOORS];
+    unsigned i = 0, n = b->n_floors;
+
+    if (!*by.cluster || strlen(by.cluster) >= CLUSTER_UID_MAX || by.rv == 0)
+        return err_set(err, E_INVALID, "who lets go names its cluster and its resourceVersion");
+    memcpy(v, b->floors, sizeof v);
+    while (i < n && !cluster_same_line(v[i].cluster, by.cluster))
+        i++;
+    if (i == AGENT_BOOK_FLOORS)
+        return err_set(err, E_LIMIT, "this agent has served %d clusters: %s/floors.json",
+                       AGENT_BOOK_FLOORS, b->dir);
+    if (i < n && strcmp(v[i].cluster, by.cluster) == 0 && v[i].rv >= by.rv)
+        return 0;
+    /* Of a new log the numbers begin anew, and the old one is not followed any more. */
+    if (i == n || !cluster_same_log(v[i].cluster, by.cluster) || v[i].rv < by.rv)
+        v[i].rv = by.rv;
+    (void)snprintf(v[i].cluster, sizeof v[i].cluster, "%s", by.cluster);
+    n += i == n;
+    int rc = floors_write(b, v, n, err);
+    if (rc < 0)
+        return rc;
+    memcpy(b->floors, v, sizeof v);
+    b->n_floors = n;
+    return 0;
+}
+
+int book_admits(const struct book *b, struct book_hub from, struct err *err)
+{
+    for (unsigned i = 0; i < b->n_floors; i++) {
+        const struct book_floor *f = &b->floors[i];
+        bool same = cluster_same_line(from.cluster, f->cluster);
+        if (*from.cluster && !same)
+            continue;
+        if (!same || cluster_left_behind(from.cluster, f->cluster) ||
+            (cluster_same_log(from.cluster, f->cluster) && from.rv < f->rv))
+            return err_set(
+                err, E_STALE,
+                "this order is of an older state (%.40s, resourceVersion %llu) than "
+                "the one that this agent has forgotten uids for (%.40s, %llu): where an older "
+                "copy of its data was put back, hanse recover --from-targets",
+                from.cluster, (unsigned long long)from.rv, f->cluster, (unsigned long long)f->rv);
+    }
+    return 0;
+}
+
+/* ---- the book as a whole
+ * -------------------------------------------------------------------------------------------- */
 int book_open(struct book *b, struct loop *l, const char *dir, struct err *err)
 {
     struct opening o = {.book = b, .err = err};
@@ -96,6 +210,8 @@ int book_open(struct book *b, struct loop *l, const char *dir, struct err *err)
     b->loop = l;
     (void)snprintf(b->dir, sizeof b->dir, "%s", dir);
     rc = file_mkdir(l, dir, 0700, err);
+    if (rc == 0)
+        rc = floors_open(b, err);
     if (rc == 0)
         rc = file_list(l, dir, page_open, &o, err);
     return rc < 0 ? rc : o.rc;
@@ -109,7 +225,21 @@ void book_close(struct book *b)
             b->buckets[i] = e->next;
             mem_free(e);
         }
-    b->n = 0;
+    b->n = b->n_floors = 0;
+    b->bytes = 0;
+}
+
+int book_room(const struct book *b, unsigned runs, struct err *err)
+{
+    size_t ends = (size_t)runs + 1 + AGENT_BOOK_RESERVE;
+
+    if (b->n + ends <= AGENT_BOOK_MAX &&
+        b->bytes + ends * WIRE_OBSERVATION_MAX <= AGENT_BOOK_MAX_BYTES)
+        return 0;
+    return err_set(err, E_LIMIT,
+                   "the agent's book of refused keys is full (%u of %d uids, %zu of %zu bytes): it "
+                   "takes no runs until its hub lets some go, an hour after they have ended",
+                   b->n, AGENT_BOOK_MAX, b->bytes, AGENT_BOOK_MAX_BYTES);
 }
 
 bool book_refuses(const struct book *b, const struct run_key *k)
@@ -119,29 +249,26 @@ bool book_refuses(const struct book *b, const struct run_key *k)
     return e && key_compare(k->epoch, k->try_, e->epoch, e->try_) <= 0;
 }
 
-int book_write(struct book *b, const struct run_key *k, const struct observation *ended,
-               struct err *err)
+static void number_put(cJSON *j, const char *name, double n)
 {
-    struct book_entry *e = entry_find(b, k->uid);
-    char path[AGENT_PATH_MAX];
-    cJSON *j, *ends;
-    int rc;
+    cJSON_DeleteItemFromObjectCaseSensitive(j, name);
+    cJSON_AddNumberToObject(j, name, n);
+}
 
-    if (!e && b->n >= AGENT_BOOK_MAX)
-        return err_set(err, E_LIMIT, "the agent's book of refused keys is full (%d)",
-                       AGENT_BOOK_MAX);
-    int64_t epoch = k->epoch, try_ = k->try_;
-    if (e && key_compare(epoch, try_, e->epoch, e->try_) < 0) {
-        epoch = e->epoch;
-        try_ = e->try_;
-    }
-    j = page_read(b, k->uid);
+/* What its page says from now on; the ends that are there already stay, up to the newest. */
+static char *page_text(struct book *b, const struct book_entry *e, const struct observation *ended)
+{
+    size_t bytes;
+    cJSON *j = e->bytes ? page_read(b, e->uid, &bytes) : NULL, *ends;
+
     if (!j)
         j = cJSON_CreateObject();
-    cJSON_DeleteItemFromObjectCaseSensitive(j, "epoch");
-    cJSON_DeleteItemFromObjectCaseSensitive(j, "try");
-    cJSON_AddNumberToObject(j, "epoch", (double)epoch);
-    cJSON_AddNumberToObject(j, "try", (double)try_);
+    number_put(j, "epoch", (double)e->epoch);
+    number_put(j, "try", (double)e->try_);
+    number_put(j, "rv", (double)e->rv);
+    number_put(j, "at", (double)e->at_ms);
+    cJSON_DeleteItemFromObjectCaseSensitive(j, "cluster");
+    cJSON_AddStringToObject(j, "cluster", e->cluster);
     ends = cJSON_GetObjectItemCaseSensitive(j, "ends");
     if (!ends)
         ends = cJSON_AddArrayToObject(j, "ends");
@@ -150,22 +277,102 @@ int book_write(struct book *b, const struct run_key *k, const struct observation
     while (cJSON_GetArraySize(ends) > AGENT_BOOK_ENDS)
         cJSON_DeleteItemFromArray(ends, 0);
     char *text = cJSON_PrintUnformatted(j);
-    page_path(b, k->uid, path);
-    rc = file_write(b->loop, path, text, strlen(text), 0600, err);
-    cJSON_free(text);
     cJSON_Delete(j);
+    INV(strlen(text) <= AGENT_BOOK_PAGE_MAX); /* each end within WIRE_OBSERVATION_MAX */
+    return text;
+}
+
+int book_write(struct book *b, const struct run_key *k, const struct observation *ended,
+               struct book_hub to, struct err *err)
+{
+    struct book_entry *e = entry_find(b, k->uid), now = {.epoch = k->epoch, .try_ = k->try_};
+    char path[AGENT_PATH_MAX];
+
+    if (e)
+        now = *e;
+    else
+        (void)snprintf(now.uid, sizeof now.uid, "%s", k->uid);
+    if (key_compare(k->epoch, k->try_, now.epoch, now.try_) > 0) {
+        now.epoch = k->epoch;
+        now.try_ = k->try_;
+    }
+    (void)snprintf(now.cluster, sizeof now.cluster, "%s", to.rv ? to.cluster : "");
+    now.rv = to.rv > now.rv ? to.rv : now.rv;
+    now.at_ms = loop_wall_ms(b->loop);
+    char *text = page_text(b, &now, ended);
+    now.bytes = strlen(text);
+    size_t was = e ? e->bytes : 0;
+    int rc = 0;
+    if ((!e && b->n >= AGENT_BOOK_MAX) ||
+        (now.bytes > was && b->bytes + now.bytes - was > AGENT_BOOK_MAX_BYTES))
+        rc = err_set(err, E_LIMIT, "the agent's book of refused keys is full (%u uids, %zu bytes)",
+                     b->n, b->bytes);
+    page_path(b, k->uid, path);
+    if (rc == 0)
+        rc = file_write(b->loop, path, text, now.bytes, 0600, err);
+    cJSON_free(text);
     if (rc < 0)
         return rc;
     if (!e)
         e = entry_make(b, k->uid);
-    e->epoch = epoch;
-    e->try_ = try_;
+    now.next = e->next;
+    *e = now;
+    b->bytes += now.bytes - was;
+    return 0;
+}
+
+/* ---- forgetting
+ * ----------------------------------------------------------------------------------------------------
+ */
+cJSON *book_page(const struct book *b, unsigned from, int64_t now_ms, int64_t older_ms,
+                 unsigned *ret_next)
+{
+    cJSON *list = cJSON_CreateArray();
+    unsigned n = 0, i = from;
+
+    for (; i < AGENT_BOOK_BUCKETS && n < WIRE_BOOK_PAGE; i++)
+        for (const struct book_entry *e = b->buckets[i]; e; e = e->next) {
+            if (!*e->cluster || now_ms - e->at_ms < older_ms)
+                continue;
+            cJSON *j = cJSON_CreateObject();
+            cJSON_AddStringToObject(j, "uid", e->uid);
+            cJSON_AddNumberToObject(j, "epoch", (double)e->epoch);
+            cJSON_AddStringToObject(j, "cluster", e->cluster);
+            cJSON_AddNumberToObject(j, "rv", (double)e->rv);
+            cJSON_AddItemToArray(list, j);
+            n++;
+        }
+    *ret_next = i < AGENT_BOOK_BUCKETS ? i : 0;
+    return list;
+}
+
+int book_forget(struct book *b, const char *uid, struct book_hub by, struct err *err)
+{
+    struct book_entry **at = &b->buckets[bucket_of(uid)], *e;
+    char path[AGENT_PATH_MAX];
+
+    while (*at && strcmp((*at)->uid, uid) != 0)
+        at = &(*at)->next;
+    e = *at;
+    if (!e)
+        return 0;
+    if (strcmp(e->cluster, by.cluster) != 0 || e->rv > by.rv || book_admits(b, by, err) < 0)
+        return err_set(err, E_STALE, "%.64s was promised to another state, or to a newer one", uid);
+    page_path(b, uid, path);
+    int rc = file_remove(b->loop, path, err);
+    if (rc < 0)
+        return rc;
+    b->n--;
+    b->bytes -= e->bytes;
+    *at = e->next;
+    mem_free(e);
     return 0;
 }
 
 bool book_find(struct book *b, const struct run_key *k, struct observation *ret)
 {
-    cJSON *j = entry_find(b, k->uid) ? page_read(b, k->uid) : NULL;
+    size_t bytes;
+    cJSON *j = entry_find(b, k->uid) ? page_read(b, k->uid, &bytes) : NULL;
     const cJSON *e;
     bool found = false;
 

@@ -151,6 +151,13 @@ bool run_renewable(const struct run *r)
     return !*its || strcmp(its, r->agent->cluster) == 0;
 }
 
+struct book_hub book_hub_of(const struct agent *a, const char *cluster, uint64_t rv)
+{
+    if (strcmp(a->heard.cluster, cluster) == 0 && a->heard.rv > rv)
+        rv = a->heard.rv;
+    return (struct book_hub){cluster, rv};
+}
+
 /* ---- what a hub may ask
  * ------------------------------------------------------------------------------------------ */
 int run_claim(struct run *r, const char *cluster, struct err *err)

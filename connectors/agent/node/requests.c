@@ -30,7 +30,7 @@ static void request_submit(struct agent *a, uint64_t id, cJSON *j)
 }
 
 /* The key is not known: promises, durably, that it never starts here. */
-static void answer_absent(struct agent *a, uint64_t id, const struct run_key *k)
+static void answer_absent(struct agent *a, uint64_t id, const struct run_key *k, uint64_t rv)
 {
     struct observation o = {.key = *k, .state = RUN_UNKNOWN};
     struct err err;
@@ -45,7 +45,7 @@ static void answer_absent(struct agent *a, uint64_t id, const struct run_key *k)
         return;
     }
     heard_keep(a);
-    if (book_write(&a->book, k, NULL, &err) < 0) {
+    if (book_write(&a->book, k, NULL, book_hub_of(a, a->cluster, rv), &err) < 0) {
         session_answer(a, id, OUT_UNKNOWN, &err, NULL);
         return;
     }
@@ -97,6 +97,47 @@ static void request_list(struct agent *a, uint64_t id)
     wire_tell(a->stream, AF_RESULT, id, j);
 }
 
+/* ---- the book: what was let go by the hub's own log
+ * ----------------------------------------------------------------- */
+static void request_book(struct agent *a, uint64_t id, const cJSON *j)
+{
+    cJSON *out = cJSON_CreateObject();
+    unsigned next;
+    struct err err;
+
+    cJSON_AddNumberToObject(out, "outcome", (double)OUT_DONE);
+    cJSON_AddItemToObject(out, "promises",
+                          book_page(&a->book, (unsigned)wire_u64(j, "from"), loop_wall_ms(a->loop),
+                                    wire_i64(j, "olderMs"), &next));
+    cJSON_AddNumberToObject(out, "next", next);
+    if (book_room(&a->book, a->n_alive + a->n_ended, &err) < 0)
+        cJSON_AddStringToObject(out, "full", err.text);
+    wire_tell(a->stream, AF_RESULT, id, out);
+}
+
+static bool uid_is_here(const struct agent *a, const char *uid)
+{
+    list_for_each (it, &a->runs)
+        if (strcmp(container_of(it, struct run, link)->key.uid, uid) == 0)
+            return true;
+    return false;
+}
+
+static void request_let_go(struct agent *a, uint64_t id, const cJSON *j)
+{
+    const struct book_hub by = {wire_str(j, "cluster"), wire_u64(j, "rv")};
+    const cJSON *uid;
+    struct err err = {0};
+    int rc = book_floor_raise(&a->book, by, &err);
+
+    FAILPOINT("agent.let_go.floor");
+    cJSON_ArrayForEach(
+        uid, cJSON_GetObjectItemCaseSensitive(j, "uids")) if (rc == 0 && cJSON_IsString(uid) &&
+                                                              !uid_is_here(a, uid->valuestring))
+        rc = book_forget(&a->book, uid->valuestring, by, &err);
+    session_answer(a, id, rc < 0 ? OUT_REJECTED : OUT_DONE, rc < 0 ? &err : NULL, NULL);
+}
+
 /* What is offered is kept for shims that are dialed later. */
 static void renew_offers(struct agent *a, const cJSON *j)
 {
@@ -144,7 +185,7 @@ static void request_about(struct agent *a, const struct frame *f, const cJSON *j
         return;
     }
     if (!r) {
-        answer_absent(a, f->id, &k);
+        answer_absent(a, f->id, &k, wire_u64(j, "stateRv"));
         return;
     }
     run_observe(r, &o);
@@ -194,6 +235,12 @@ void request_frame(struct agent *a, const struct frame *f)
         break;
     case AF_RENEW:
         request_renew(a, j);
+        break;
+    case AF_BOOK:
+        request_book(a, f->id, j);
+        break;
+    case AF_LET_GO:
+        request_let_go(a, f->id, j);
         break;
     case AF_INVENTORY:
         session_nodes(a, f->id);

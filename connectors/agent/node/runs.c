@@ -169,7 +169,8 @@ int run_forget(struct run *r, struct err *err)
     if (!run_is_over(r))
         return err_set(err, E_BUSY, "the run has not ended");
     run_observe(r, &o);
-    rc = book_write(&a->book, &r->key, &o, err);
+    struct book_hub hub = book_hub_of(a, run_cluster(r), wire_u64(r->order, "stateRv"));
+    rc = book_write(&a->book, &r->key, &o, hub, err);
     heard_keep(a);
     if (rc == 0)
         rc = file_remove(a->loop, r->dir, err);
@@ -371,11 +372,16 @@ static int order_check(struct agent *a, const cJSON *o, struct err *err)
 }
 
 /* May this key start? One epoch at a time: the older one must have been seen to end. */
-static int key_check(struct agent *a, const struct run_key *k, struct err *err)
+static int key_check(struct agent *a, const struct run_key *k, const cJSON *order, struct err *err)
 {
+    const struct book_hub from = {wire_str(order, "cluster"), wire_u64(order, "stateRv")};
+
     if (book_refuses(&a->book, k))
         return err_set(err, E_STALE,
                        "this key, or a newer one of the workload, was given up on this target");
+    if (book_admits(&a->book, from, err) < 0 ||
+        book_room(&a->book, a->n_alive + a->n_ended, err) < 0)
+        return err ? err->code : E_STALE;
     list_for_each (it, &a->runs) {
         const struct run *r = container_of(it, struct run, link);
         if (strcmp(r->key.uid, k->uid) != 0)
@@ -458,7 +464,7 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
         *ret = r;
         return 0;
     }
-    rc = key_check(a, &k, err);
+    rc = key_check(a, &k, order, err);
     if (rc == 0)
         rc = order_check(a, order, err);
     if (rc < 0)

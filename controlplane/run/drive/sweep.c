@@ -171,8 +171,10 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
         if (whole && !t->doubts_proved)
             orphans_begin(t); /* there are none */
         sweep_over(t, !whole);
-        if (whole)
+        if (whole) {
             orphans_listed(t);
+            site_promises(t);
+        }
     }
     brain_under_way(b, -1);
     mem_free(w);

@@ -103,40 +103,6 @@ static void without_a_file_it_is_this_machine(void **state)
     inventory_fini(&inv);
 }
 
-static void the_book_does_not_forget(void **state)
-{
-    struct book *b = mem_new(struct book);
-    struct run_key k = {.uid = "u1", .epoch = 2, .try_ = 3},
-                   older = {.uid = "u1", .epoch = 2, .try_ = 2};
-    struct run_key newer = {.uid = "u1", .epoch = 3, .try_ = 1},
-                   other = {.uid = "u2", .epoch = 1, .try_ = 1};
-    struct observation end = {.key = k,
-                              .state = RUN_ENDED,
-                              .exit_code = 9,
-                              .proof = PROOF_TREE_GONE},
-                       got;
-    char path[96];
-    struct err err = {0};
-
-    (void)state;
-    (void)snprintf(path, sizeof path, "%s/book", dir);
-    assert_int_equal(book_open(b, loop, path, &err), 0);
-    assert_false(book_refuses(b, &k));
-    assert_int_equal(book_write(b, &k, &end, &err), 0);
-    assert_int_equal(book_write(b, &older, NULL, &err), 0); /* must not lower it */
-    book_close(b);
-    assert_int_equal(book_open(b, loop, path, &err), 0);
-    assert_true(book_refuses(b, &k));
-    assert_true(book_refuses(b, &older));
-    assert_false(book_refuses(b, &newer));
-    assert_false(book_refuses(b, &other));
-    assert_true(book_find(b, &k, &got));
-    assert_int_equal(got.exit_code, 9);
-    assert_false(book_find(b, &older, &got));
-    book_close(b);
-    mem_free(b);
-}
-
 static void keys_are_read_strictly(void **state)
 {
     static const char *const bad[] = {
@@ -178,7 +144,6 @@ int main(void)
         cmocka_unit_test(takes_what_the_contract_shows),
         cmocka_unit_test(refuses_what_it_does_not_know),
         cmocka_unit_test(without_a_file_it_is_this_machine),
-        cmocka_unit_test(the_book_does_not_forget),
         cmocka_unit_test(keys_are_read_strictly),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -245,6 +245,69 @@ static void sweep_stops_what_nobody_owns(void **state)
     assert_false(pid_alive(pid));
 }
 
+static unsigned promised;
+static bool let_go(const struct run_promise *p, void *arg)
+{
+    (void)arg;
+    promised++;
+    return strcmp(p->cluster, A.side[0].cluster) == 0;
+}
+
+/* What the hub's own log let go is forgotten, and a late order for it is refused all the same: it
+ * comes from a state that still has the run, and so is an older one. */
+static void what_is_let_go_is_forgotten_and_never_starts(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = "echo x >>$D/$U.ran"},
+                       gone = {.key = agent_key(), .script = "echo x >>$D/$U.ran"};
+    struct asked a;
+    char page[128];
+
+    (void)state;
+    (void)snprintf(page, sizeof page, "state-t1/book/%s", o.key.uid);
+    assert_int_equal(agent_promises(0, 0, let_go, &a), OUT_DONE); /* told by no hub with a name */
+    (void)snprintf(A.side[0].cluster, sizeof A.side[0].cluster, "0123456789abcdef0123456789abcdef");
+    A.side[0].rv = 100;
+    agent_end(0, SIGTERM); /* welcomed by one that has one */
+    agent_begin(0);
+    promised = 0;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 0);
+    assert_int_equal(agent_promises(0, 0, let_go, &a), OUT_DONE);
+    assert_int_equal(promised, 0); /* its records are all there: none is a promise yet */
+    assert_int_equal(agent_sweep(0, let_all_go, &a), OUT_DONE);
+    assert_true(agent_await_file(page));
+    A.side[0].rv = 200;
+    assert_int_equal(agent_find(0, &gone.key, &a),
+                     OUT_DONE); /* never came here: absent, promised */
+    assert_int_equal(a.seen.state, RUN_ABSENT);
+    assert_int_equal(agent_promises(0, 3600000, let_go, &a), OUT_DONE);
+    assert_int_equal(promised, 0); /* not yet */
+    A.side[0].rv = 150; /* of an older state's word no promise of a newer one is forgotten */
+    assert_int_equal(agent_promises(0, 0, let_go, &a), OUT_DONE);
+    assert_int_equal(promised, 1);
+    assert_int_equal(agent_find(0, &o.key, &a), OUT_DONE); /* in order: it has let go by now */
+    promised = 0;
+    A.side[0].rv = 300;
+    assert_int_equal(agent_promises(0, 0, let_go, &a), OUT_DONE);
+    assert_true(promised >= 1);
+    assert_int_equal(agent_find(0, &gone.key, &a), OUT_DONE);
+    promised = 0;
+    A.side[0].rv = 299; /* the late order, from a leader that stood still meanwhile */
+    assert_int_equal(agent_submit(&gone, &a), OUT_REJECTED);
+    assert_int_equal(a.err.code, E_STALE);
+    agent_end(0, SIGKILL);
+    agent_begin(0);
+    struct agent_order late = {.key = agent_key(), .script = "echo x >>$D/$U.ran"};
+    assert_int_equal(agent_submit(&late, &a), OUT_REJECTED); /* whatever it is about */
+    assert_string_equal(agent_file_text("%s.ran", late.key.uid), "");
+    A.side[0].rv = 301;
+    assert_int_equal(agent_submit(&late, &a), OUT_DONE);
+    assert_int_equal(agent_await(&late.key, RUN_ENDED)->exit_code, 0);
+    assert_string_equal(agent_file_text("%s.ran", gone.key.uid), "");
+    A.side[0].cluster[0] = '\0';
+    A.side[0].rv = 0;
+}
+
 int main(int argc, char **argv)
 {
     int rc = agent_world_main(argc, argv);
@@ -262,6 +325,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(another_lease_is_taken_and_told),
         cmocka_unit_test(a_killed_runner_is_swept),
         cmocka_unit_test(sweep_stops_what_nobody_owns),
+        cmocka_unit_test(what_is_let_go_is_forgotten_and_never_starts),
     };
     return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
 }

@@ -170,6 +170,36 @@ static void test_lines(void **state)
     assert_string_equal(next, OWN ".1750000001");
 }
 
+/* What a target promised to refuse it may forget once this cluster's own log has let the uid go. */
+static void test_promises(void **state)
+{
+    struct run_promise p = {.uid = "stranger", .cluster = OWN, .epoch = 1, .rv = 1};
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    assert_false(promise_let_go(k.root, &p)); /* we have no name yet */
+    name_cluster(&k, OWN ".2");
+    assert_false(promise_let_go(k.root, &p)); /* this state went back since: it may not know it */
+    p.cluster = "";
+    assert_false(promise_let_go(k.root, &p));
+    p.cluster = OWN ".2";
+    assert_true(promise_let_go(k.root, &p));
+    kit_pool(&k, 1, 4);
+    assert_int_equal(kit_workload(&k, k.ns, "w", 1, 1).code, 0);
+    p.uid = kit_get(&k, "w")->meta->uid;
+    assert_false(promise_let_go(k.root, &p)); /* it waits, and may come there */
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_RUNNING).code, 0);
+    assert_false(promise_let_go(k.root, &p));
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
+    assert_true(promise_let_go(k.root, &p));
+    p.epoch = 2; /* of a future that this state has not seen */
+    assert_false(promise_let_go(k.root, &p));
+    kit_end(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_unknown),
@@ -177,6 +207,7 @@ int main(void)
                                        cmocka_unit_test(test_an_older_copy),
                                        cmocka_unit_test(test_what_was_heard),
                                        cmocka_unit_test(test_the_curve),
+                                       cmocka_unit_test(test_promises),
                                        cmocka_unit_test(test_lines)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
