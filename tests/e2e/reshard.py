@@ -2,6 +2,7 @@
 """A gang of two that may be one (minWorkers 1), saved by two, whose target burns down and comes back with one node. It waits
 for room for two, says why and what helps, and goes on from its step; one whose program can resume with another number of
 workers goes on with one at once. Judged by the trainings' own witness file. Prints ok or FAILED per check; exit 1 when any failed."""
+import json
 import os
 import signal
 import sys
@@ -114,6 +115,37 @@ def no_room_will_ever_do(p):
     nothing_was_lost(p, "edited")
 
 
+def agent_again(p):
+    p.agents["left"].terminate()
+    p.agents["left"].wait(timeout=20)
+    p.start_agent("left")
+
+
+def the_book_forgets(p):
+    """What the agent promised to refuse, of workloads that are gone: an hour later it need not remember it any more, and no state
+    that is older than that is believed. New work runs as before."""
+    book, runs = p.path("agent-left", "book"), p.path("agent-left", "runs")
+    p.cli("delete", "workload", *{x.name for x in p.lives("pair") + p.lives("bends") + p.lives("edited")})
+    agent_again(p)  # its next session begins with a sweep
+    wait_for("the records of its runs to go", lambda: not os.listdir(runs), 30)
+    pages = [n for n in os.listdir(book) if "." not in n]
+    p.check("it refuses what ran there", bool(pages), str(pages))
+    for name in pages:
+        with open(os.path.join(book, name), encoding="utf-8") as file:
+            page = json.load(file)
+        p.check("a page says to whom, and of which state", len(page["cluster"]) >= 32 and page["rv"] > 0, str(page)[:100])
+        page["at"] = 1  # an hour ago, and more
+        with open(os.path.join(book, name), "w", encoding="utf-8") as file:
+            json.dump(page, file)
+    agent_again(p)
+    wait_for("the pages to go", lambda: os.listdir(book) == ["floors.json"], 30)
+    with open(os.path.join(book, "floors.json"), encoding="utf-8") as file:
+        (floor,) = json.load(file)["floors"]
+    p.check("and left a floor", floor["rv"] > page["rv"] and floor["cluster"] == page["cluster"], str(floor))
+    p.train("later", 60)
+    p.holds("later", [1])
+
+
 def wait_or_not(p):
     """Until the two nodes are known; has it been placed?"""
     wait_for("both nodes", lambda: p.cli("get", "nodes").stdout.count("left.left-n") == 2, 30)
@@ -121,4 +153,4 @@ def wait_or_not(p):
 
 
 if __name__ == "__main__":
-    sys.exit(run((waits_for_as_many_as_saved, goes_on_with_one, no_room_will_ever_do), targets=("left",), nodes={"left": BOTH}))
+    sys.exit(run((waits_for_as_many_as_saved, goes_on_with_one, no_room_will_ever_do, the_book_forgets), targets=("left",), nodes={"left": BOTH}))
