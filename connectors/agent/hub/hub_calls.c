@@ -89,6 +89,7 @@ void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
                     const struct run_key *k, cJSON *body)
 {
     struct hub_call *c = call_make(h, call, type, k);
+    int64_t time_ms;
 
     if (c->id == 0) {
         cJSON_Delete(body);
@@ -99,7 +100,8 @@ void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
     if (k && !cJSON_GetObjectItemCaseSensitive(body, "key"))
         wire_add_key(body, k);
     if (h->base.env.state_rv && !cJSON_GetObjectItemCaseSensitive(body, "stateRv"))
-        cJSON_AddNumberToObject(body, "stateRv", (double)h->base.env.state_rv(h->base.env.arg));
+        cJSON_AddNumberToObject(body, "stateRv",
+                                (double)h->base.env.state_rv(h->base.env.arg, &time_ms));
     call_send(c, type, body);
 }
 
