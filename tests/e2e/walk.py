@@ -157,7 +157,7 @@ def waiting(w):
 def moved(w):
     w.says("migrate waits until it runs there", ("migrate", "resnet-a", *NS, "--to", "par-spoke", "--wait"),
            r"\Aresnet-a-move-\w+\n",  # steps that are over before it looks are not told
-           r" Succeeded +fra-hub epoch 1 → par-spoke epoch 2, from step \d+, paused \d+ms, [\d.]+ GPU-seconds to do again$", at="both")
+           r" Succeeded +fra-hub epoch 1 → par-spoke epoch 2, from step \d+, paused [\dms]+, [\d.]+ GPU-seconds to do again$", at="both")
     w.says("get migrations", ("get", "migrations", *NS), r"\ANAME +WORKLOAD +CAUSE +FROM +TO +PHASE +AGE\n",
            r"^resnet-a-move-\w+ +resnet-a +asked +fra-hub +par-spoke +Succeeded ")
     w.says("it went on from its step", ("logs", "resnet-a", *NS), r"^begins at [1-9]")
