@@ -130,8 +130,9 @@ typedef enum run_verdict (*run_judge)(const struct run_listed *r, void *arg);
 
 /* What a target keeps of a run: its Workload, with the placement, as it was when it was sent. */
 typedef void (*document_cb)(void *arg, enum outcome out, const char *json, const struct err *err);
-/* Another lease for a run that goes on. Runners that take it count by it from then on, whether it is
- * longer or shorter, and tell its number; a number below the one that they hold changes nothing. */
+/* Another lease for a run that goes on. Runners that take it count by it from then on, whether it
+ * is longer or shorter, and tell its number; a number below the one that they hold changes nothing.
+ */
 struct run_offer {
     struct run_key key;
     int64_t number; /* from 2 on */
@@ -183,12 +184,13 @@ struct connector_events {
                   const char *why); /* session: new one = new id */
     void (*observed)(void *arg, const struct observation *o);
     /* Whose memory speaks from the reach() on that follows: an agent's state folder. What was given
-     * to another one it does not know: nothing that it says of those runs proves anything. Optional;
+     * to another one it does not know: nothing that it says of those runs proves anything.
+     * Optional;
      * "" = not known. */
     void (*agent)(void *arg, const char *state_id);
     /* Told ahead of reach(): of the state of which cluster, and up to which resourceVersion, the
-     * target has heard, and that state's time then (0 = not known). A state that had not come so far
-     * by that time is an older one. Optional; "" = nothing. */
+     * target has heard, and that state's time then (0 = not known). A state that had not come so
+     * far by that time is an older one. Optional; "" = nothing. */
     void (*heard)(void *arg, const char *cluster, uint64_t rv, int64_t time_ms);
     /* A second agent came with the certificate of the one that is taken, and was turned away: as a
      * sentence. Told again as often as it comes. Optional. */

@@ -1,4 +1,5 @@
-/* Cluster uids as text. Must never fail on what it does not know: a peer's uid comes from outside. */
+/* Cluster uids as text. Must never fail on what it does not know: a peer's uid comes from outside.
+ */
 #include "api/base/cluster.h"
 
 #include <inttypes.h>
@@ -46,8 +47,8 @@ static void print(const char *uid, uint64_t n, const char *log, char out[CLUSTER
 {
     char line[CLUSTER_UID_MAX], text[CLUSTER_UID_MAX + 64];
 
-    (void)snprintf(line, sizeof line, "%.*s", (int)(cluster_line(uid) < 32 ? cluster_line(uid) : 32),
-                   uid);
+    (void)snprintf(line, sizeof line, "%.*s",
+                   (int)(cluster_line(uid) < 32 ? cluster_line(uid) : 32), uid);
     (void)snprintf(text, sizeof text, "%s.%" PRIu64 "%s", line, n, log);
     (void)snprintf(out, CLUSTER_UID_MAX, "%.*s", CLUSTER_UID_MAX - 1, text);
 }
@@ -66,7 +67,8 @@ void cluster_next(const char *uid, char out[CLUSTER_UID_MAX])
     cluster_next_from(uid, 0, out);
 }
 
-void cluster_begin_anew(const char *uid, int64_t wall_ms, uint64_t random, char out[CLUSTER_UID_MAX])
+void cluster_begin_anew(const char *uid, int64_t wall_ms, uint64_t random,
+                        char out[CLUSTER_UID_MAX])
 {
     uint64_t n = cluster_generation(uid) + 1, now = wall_ms > 0 ? (uint64_t)wall_ms / 1000 : 0;
     char log[20];

@@ -25,7 +25,8 @@ bool cluster_left_behind(const char *a, const char *b);
 void cluster_next(const char *uid, char out[CLUSTER_UID_MAX]);
 /* The next generation, in a log of its own. By the time of day, so that of two that begin from the
  * same state the later one leaves the earlier behind. */
-void cluster_begin_anew(const char *uid, int64_t wall_ms, uint64_t random, char out[CLUSTER_UID_MAX]);
+void cluster_begin_anew(const char *uid, int64_t wall_ms, uint64_t random,
+                        char out[CLUSTER_UID_MAX]);
 /* Of the same line, and of the same log; "" is of any. */
 bool cluster_same_log(const char *a, const char *b);
 /* The same, not below n: of two that went back from the same place each has its own. */

@@ -195,7 +195,8 @@ static bool file_fires(const char *name, bool plants, enum action *ret)
         return false;
     text[n] = '\0';
     if (!spec_parse(text, &s)) {
-        (void)fprintf(stderr, "%s: expected NAME[@ROLE][:N][=kill|exit|stop|plant]: %s\n", file, text);
+        (void)fprintf(stderr, "%s: expected NAME[@ROLE][:N][=kill|exit|stop|plant]: %s\n", file,
+                      text);
         return false;
     }
     if (!meant(&s, name) || (s.action == ACTION_PLANT) != plants)

@@ -8,12 +8,12 @@
  * comes by takes the file (it is renamed to FILE.fired, with the pid in it) and dies: one death
  * among many processes, and none after a restart HANSE_FAILPOINT_LIST=FILE   each name that is
  * reached is appended, with role and pid HANSE_FAILPOINT_ROLE=ROLE   what this process calls itself
- * in a SPEC SPEC is NAME[@ROLE][:N][=kill|exit|stop|plant]: the Nth time (1), only in a process of that
- * role; by SIGKILL, by _exit(70), or stopped by SIGSTOP; plant: see below. In a file N counts what this process has
- * passed since the file was written.
+ * in a SPEC SPEC is NAME[@ROLE][:N][=kill|exit|stop|plant]: the Nth time (1), only in a process of
+ * that role; by SIGKILL, by _exit(70), or stopped by SIGSTOP; plant: see below. In a file N counts
+ * what this process has passed since the file was written.
  *
- * FAILPOINT_TAKES("log.entry") is a place where something else happens than a death: true once, in the first process that comes by
- * and takes the file, which holds SPEC=plant.
+ * FAILPOINT_TAKES("log.entry") is a place where something else happens than a death: true once, in
+ * the first process that comes by and takes the file, which holds SPEC=plant.
  *
  * HANSE_WALL_SHIFT_FILE=FILE shifts the wall clock, and no other: by the ms of FILE's first line
  * "PID MS" that is of this process, or of 0.
@@ -42,7 +42,7 @@ extern bool failpoint_armed; /* written before main; by failpoint_init in tests 
 #define FAILPOINT_TAKES(name) (false)
 #endif
 void failpoint_reached(const char *name); /* any thread */
-bool failpoint_takes(const char *name); /* likewise */
+bool failpoint_takes(const char *name);   /* likewise */
 bool failpoint_planted(const char *name);
 /* How far off this process's wall clock is meant to be, in ms. */
 long long failpoint_wall_shift_ms(void);

@@ -5,8 +5,8 @@
  *   "HANSEPCL"  u32 version  u32 0      frames: u32 type  u32 bytes  bytes      (little-endian)
  *   the last frame:  u32 0  u32 32  SHA-256 of all bytes before this frame
  *
- * Kinds of frames are the writer's; a backup's are in controlplane/backup/backup.h, and the first of
- * them says in JSON what it is. */
+ * Kinds of frames are the writer's; a backup's are in controlplane/backup/backup.h, and the first
+ * of them says in JSON what it is. */
 #ifndef HANSE_API_BASE_PARCEL_H
 #define HANSE_API_BASE_PARCEL_H
 
@@ -24,7 +24,8 @@ struct parcel_out;
 struct parcel_out *parcel_out_create(struct buf *out); /* begins it; `out` is where all goes */
 struct parcel_out *parcel_out_destroy(struct parcel_out *p); /* NULL ok */
 /* type > 0, n <= PARCEL_FRAME_MAX */
-void parcel_frame(struct parcel_out *p, struct buf *out, uint32_t type, const void *bytes, size_t n);
+void parcel_frame(struct parcel_out *p, struct buf *out, uint32_t type, const void *bytes,
+                  size_t n);
 void parcel_end(struct parcel_out *p, struct buf *out);
 
 struct parcel_in;

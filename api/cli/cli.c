@@ -172,7 +172,11 @@ int cli_request(struct cli *c, const char *method, const char *path, const char 
                 const char *type, struct slice body, struct client_answer *answer, struct err *err)
 {
     struct client_request rq = {
-        .method = method, .path = path, .accept = accept, .content_type = type, .body = body,
+        .method = method,
+        .path = path,
+        .accept = accept,
+        .content_type = type,
+        .body = body,
         .operation = !strncmp(path, HANSE_API "/operations/", sizeof HANSE_API "/operations/" - 1)};
     int rv = cli_connect(c, err);
 
@@ -332,8 +336,8 @@ static int verb_unknown(const char *word, struct err *err)
     for (unsigned i = 0; i < verb_count && n < 56; i++)
         if (*verb_table[i].group)
             names[n++] = verb_table[i].name;
-    static const char *const programs[] = {"server", "dev",        "agent",
-                                           "run",    "checkpoint", "archive", "restore"};
+    static const char *const programs[] = {"server",     "dev",     "agent",  "run",
+                                           "checkpoint", "archive", "restore"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         names[n++] = programs[i];
     const char *near = nearest_word(word, names, n);

@@ -136,7 +136,7 @@ struct table {
 void table_init(struct table *t, struct arena *mem, unsigned columns);
 void table_cell(struct table *t, const char *text); /* copied; "" prints as is */
 void table_print(const struct table *t, struct buf *out);
-void out_flush(struct cli *c, struct buf *b); /* writes and empties it */
+void out_flush(struct cli *c, struct buf *b);                     /* writes and empties it */
 void json_out(struct cli *c, const cJSON *j, const char *format); /* "json" or "yaml" */
 /* What was written is on its way: 0 or E_IO. On a closed pipe: the end. */
 int out_now(struct cli *c);

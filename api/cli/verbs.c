@@ -101,11 +101,10 @@ static const struct option token_options[] = {
     OUTPUT("json"),
     END};
 static const struct option fence_options[] = {{"yes", 0, NULL, "it is known to have stopped"}, END};
-static const struct option orphans_options[] = {
-    OUTPUT("table, wide, json or yaml"),
-    {"no-headers", 0, NULL, "without the heading"},
-    {"yes", 0, NULL, "end, adopt: it is meant"},
-    END};
+static const struct option orphans_options[] = {OUTPUT("table, wide, json or yaml"),
+                                                {"no-headers", 0, NULL, "without the heading"},
+                                                {"yes", 0, NULL, "end, adopt: it is meant"},
+                                                END};
 static const struct option recover_options[] = {
     {"from-targets", 0, NULL, "take over what targets carry, then settle"},
     {"dead", 0, "TARGET", "this Target is known to be dead, and all on it; may be repeated"},
@@ -197,8 +196,8 @@ const struct verb verb_table[] = {
      orphans_options, verb_orphans, "target"},
     {"recover", FLEET, "--from-targets [--dead TARGET]...",
      "after the hub was lost: workloads are made again from what targets carry; what runs goes on",
-     "hanse recover --from-targets\nhanse recover --from-targets --dead par-spoke",
-     recover_options, verb_recover, ""},
+     "hanse recover --from-targets\nhanse recover --from-targets --dead par-spoke", recover_options,
+     verb_recover, ""},
     {"backup", FLEET, "-o FILE [--data DIR]",
      "the whole state in one file, for hanse restore; keep the CA and the key ring besides",
      "hanse backup -o /backup/hanse-$(date +%F).hsb\n"

@@ -110,7 +110,8 @@ static void conn_refuse(struct http_conn *c, int status, const char *why)
     stream_close(c->stream);
 }
 
-/* Its body counts among those under way; refused, and false, when there are too many bytes of them. */
+/* Its body counts among those under way; refused, and false, when there are too many bytes of them.
+ */
 static bool body_held(struct http_conn *c)
 {
     struct http_request *rq = c->rq;

@@ -1,6 +1,6 @@
-/* Who holds how much memory: bodies that come or are worked on, answers that wait for their clients.
- * Bounded in all and for each client, so that one who sends or reads slowly takes a share only.
- * Must outlive the server: a handler may still have a request when its connection is gone. */
+/* Who holds how much memory: bodies that come or are worked on, answers that wait for their
+ * clients. Bounded in all and for each client, so that one who sends or reads slowly takes a share
+ * only. Must outlive the server: a handler may still have a request when its connection is gone. */
 #include "api/http/http_internal.h"
 
 #include <string.h>

@@ -23,8 +23,9 @@ struct api_write_op {
     uint64_t rv;                 /* precondition, or 0 */
     const struct object *object; /* the whole new object; the backend takes a reference */
 };
-/* Under a key (a client's Idempotency-Key) the first final answer is kept for 24 h and is the answer
- * to all that comes under it, at whatever member and however late: a success, or a refusal. */
+/* Under a key (a client's Idempotency-Key) the first final answer is kept for 24 h and is the
+ * answer to all that comes under it, at whatever member and however late: a success, or a refusal.
+ */
 struct api_write {
     const char *key;         /* the user's own; NULL = none */
     const char *fingerprint; /* of the request; another one under the same key is refused */
@@ -45,8 +46,8 @@ struct api_result {
     uint64_t rv;
     size_t op; /* the op at fault, on error */
     bool unchanged;
-    bool final;    /* with a key: this is the answer for good */
-    bool repeated; /* and was so before: nothing was done now */
+    bool final;        /* with a key: this is the answer for good */
+    bool repeated;     /* and was so before: nothing was done now */
     struct view *view; /* a state that contains the write (dry run: that would); borrowed */
 };
 

@@ -89,9 +89,10 @@ struct call {
     void (*next)(struct call *c);
     struct err err;
     const char *warning;
-    const char *key, *fingerprint, *old_key; /* of a write under an Idempotency-Key (write/request.c) */
-    unsigned named;                /* writes that were sent under it */
-    bool by_state; /* what is wrong with the request follows from the state, too */
+    const char *key, *fingerprint,
+        *old_key;   /* of a write under an Idempotency-Key (write/request.c) */
+    unsigned named; /* writes that were sent under it */
+    bool by_state;  /* what is wrong with the request follows from the state, too */
     bool dry_run;
     bool settled; /* what is told now is the key's answer, or nobody knows */
     struct err refused;
@@ -226,8 +227,9 @@ void write_name(struct call *c, struct api_write *w);
 /* A refusal is about to be told. True when it is taken over: it is told once it is the answer under
  * the request's key for good (or what is so already). */
 bool write_refusal(struct call *c, const struct err *e, const struct kind *k, const char *name);
-int write_check_key(struct call *c, struct err *err) MUST_CHECK; /* refused where it means nothing */
-void write_begin_key(struct call *c); /* reads the key of a request that is a write */
+int write_check_key(struct call *c,
+                    struct err *err) MUST_CHECK; /* refused where it means nothing */
+void write_begin_key(struct call *c);            /* reads the key of a request that is a write */
 void write_random_name(struct call *c, char *out, size_t n);
 
 /* ---- the rest

@@ -19,9 +19,9 @@ struct agent_config { /* strings are borrowed while the agent lives */
     const char *inventory_file; /* NULL: this machine, one node */
     const char *state_dir;
     enum run_processes most; /* what may hold programs together, at most; the machine decides */
-    struct tls_config *tls; /* NULL: plain, where the loop allows it */
-    uint64_t heartbeat_ms;  /* 0 = 1000 */
-    uint64_t silence_ms;    /* without a frame for so long the session is over; 0 = 10000 */
+    struct tls_config *tls;  /* NULL: plain, where the loop allows it */
+    uint64_t heartbeat_ms;   /* 0 = 1000 */
+    uint64_t silence_ms;     /* without a frame for so long the session is over; 0 = 10000 */
 };
 struct agent;
 /* Reads inventory and state, adopts what runs, begins to dial. Errors name the file and the remedy.

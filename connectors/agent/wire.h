@@ -11,8 +11,8 @@
 enum agent_frame {
     /* session */
     AF_HELLO = 1,    /* agent: target, version, session, bootId, stateId, instance, cluster, at,
-                        reshards, inventory, heardCluster, heardRv, heardTime (how far its hub had come),
-                        runs[] */
+                        reshards, inventory, heardCluster, heardRv, heardTime (how far its hub had
+                        come),    runs[] */
     AF_WELCOME = 2,  /* server: cluster, stateRv, stateTime */
     AF_REDIRECT = 3, /* server: address of the leader; it closes then */
     AF_REFUSED = 4,  /* server: text; it closes then */
@@ -67,10 +67,10 @@ int wire_parse(const struct frame *f, cJSON **ret, struct err *err) MUST_CHECK;
 
 /* Of an observation: texts of our own structs, of which each byte may become six. */
 #define WIRE_OBSERVATION_MAX                                                                       \
-    (512 + RUN_KEY_MAX + 6 * (sizeof((struct observation *)0)->reason +                            \
-                              sizeof((struct observation *)0)->message +                           \
-                              sizeof((struct run_checkpoint_report *)0)->digest +                  \
-                              sizeof((struct run_checkpoint_report *)0)->path))
+    (512 + RUN_KEY_MAX +                                                                           \
+     6 * (sizeof((struct observation *)0)->reason + sizeof((struct observation *)0)->message +     \
+          sizeof((struct run_checkpoint_report *)0)->digest +                                      \
+          sizeof((struct run_checkpoint_report *)0)->path))
 #define WIRE_BOOK_PAGE 256 /* promises; with what else the last of its buckets has */
 cJSON *wire_offers(const struct run_offer *offers, size_t n); /* a list */
 int wire_offer_parse(const cJSON *j, struct run_offer *ret, struct err *err) MUST_CHECK;

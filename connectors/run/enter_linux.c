@@ -1,6 +1,6 @@
 /* The last step before the program: joins the control group, asks to die with the shim, becomes the
- * program, or the keeper of its namespace. A process of its own because the seam starts programs, and these three must happen
- * between fork and exec. */
+ * program, or the keeper of its namespace. A process of its own because the seam starts programs,
+ * and these three must happen between fork and exec. */
 #include "connectors/run/run.h"
 #include "connectors/run/tree_linux.h"
 #include "connectors/run/will_linux.h"

@@ -192,10 +192,10 @@ static bool enforce(const struct guard_spec *g, const char *will, bool lost, int
 static int shim_wait(const struct guard_spec *g, const char *will)
 {
     int status = 0, timer = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
-    struct pollfd f[3] = {{.fd = (int)syscall(SYS_pidfd_open, (pid_t)shim_pid, 0),
-                           .events = POLLIN},
-                          {.fd = timer, .events = POLLIN},
-                          {.fd = shared.earlier, .events = POLLIN}};
+    struct pollfd f[3] = {
+        {.fd = (int)syscall(SYS_pidfd_open, (pid_t)shim_pid, 0), .events = POLLIN},
+        {.fd = timer, .events = POLLIN},
+        {.fd = shared.earlier, .events = POLLIN}};
     bool blind = f[0].fd < 0 || timer < 0 || shared.earlier < 0, lost;
     uint64_t n;
 
@@ -206,8 +206,8 @@ static int shim_wait(const struct guard_spec *g, const char *will)
                 break;
             continue;
         }
-        struct itimerspec when = {.it_value = {.tv_sec = (time_t)(at / 1000),
-                                               .tv_nsec = (long)(at % 1000) * 1000000}};
+        struct itimerspec when = {
+            .it_value = {.tv_sec = (time_t)(at / 1000), .tv_nsec = (long)(at % 1000) * 1000000}};
         (void)timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
         (void)poll(f, 3, blind ? BLIND_MS : -1);
         if (f[2].revents && read(shared.earlier, &n, sizeof n) < 0)

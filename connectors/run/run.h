@@ -40,8 +40,8 @@ struct run_report { /* of one worker */
     bool unsealed;      /* ENDED: its runner died before it could seal what was saved last */
     bool searched;      /* ENDED: nothing was found any more; nothing has proved that nothing is */
     bool gone;          /* ENDING: no process is left; what was saved last is being sealed */
-    int64_t grant;     /* number of the lease that it holds, 1 = its first; 0: it has none */
-    uint64_t lease_ms; /* its length */
+    int64_t grant;      /* number of the lease that it holds, 1 = its first; 0: it has none */
+    uint64_t lease_ms;  /* its length */
     struct checkpoint_sealed checkpoint; /* newest */
     char reason[64], message[256];
 };
@@ -132,7 +132,7 @@ int run_scratch_default(const char *base, struct arena *m, const char **ret,
 struct guard_spec {
     const char *dir, *marker, *group; /* as of runner_config */
     enum run_processes held;
-    uint64_t lease_until_ms;          /* CLOCK_BOOTTIME, until the shim tells another; 0 = none */
+    uint64_t lease_until_ms; /* CLOCK_BOOTTIME, until the shim tells another; 0 = none */
 };
 int guard_split(const struct guard_spec *g, char ret_will[RUN_WILL_MAX],
                 struct err *err) MUST_CHECK;

@@ -4,10 +4,10 @@
  * run/tree_linux.c, agent/machine_linux.c.
  *
  * A tree is held together by a control group or by a PID namespace where the machine permits one:
- * then the kernel itself proves that nothing is left. Where it permits neither, the tree is searched
- * for: by descent from the shim, which is subreaper, so that setsid and double fork do not help; by
- * a marker in the environment; by the program's session. A search finds what it can; it is no proof,
- * and its end is told as searched. */
+ * then the kernel itself proves that nothing is left. Where it permits neither, the tree is
+ * searched for: by descent from the shim, which is subreaper, so that setsid and double fork do not
+ * help; by a marker in the environment; by the program's session. A search finds what it can; it is
+ * no proof, and its end is told as searched. */
 #ifndef HANSE_CONNECTORS_RUN_RUNNER_OS_H
 #define HANSE_CONNECTORS_RUN_RUNNER_OS_H
 
@@ -58,7 +58,8 @@ struct runner_os_ops {
     /* Orphans below this process come to it instead of to init. */
     int (*adopt_orphans)(struct runner_os *os, struct err *err);
     /* What this machine permits, found by trying: the strongest that is at most `most`. ret_why:
-     * why not a stronger one, "" when there is none. Blocks for some ms; for the start of a program.
+     * why not a stronger one, "" when there is none. Blocks for some ms; for the start of a
+     * program.
      */
     enum run_processes (*processes_probe)(struct runner_os *os, enum run_processes most,
                                           char ret_why[256]);

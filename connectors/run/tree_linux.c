@@ -250,9 +250,8 @@ static void reap(const struct runner_tree *t, const struct procs *ps)
 
     for (size_t i = 0; (t->root == self || t->spared) && i < ps->n; i++) {
         const struct proc *p = &ps->v[i];
-        if (p->parent == self && p->state == 'Z' && p->pid != t->watched &&
-            p->pid != t->spare[0] && p->pid != t->spare[1] &&
-            !(t->spared && t->spared(p->pid, t->arg)))
+        if (p->parent == self && p->state == 'Z' && p->pid != t->watched && p->pid != t->spare[0] &&
+            p->pid != t->spare[1] && !(t->spared && t->spared(p->pid, t->arg)))
             (void)waitpid((pid_t)p->pid, NULL, WNOHANG);
     }
 }

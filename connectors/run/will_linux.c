@@ -1,6 +1,6 @@
-/* See will_linux.h. The file: "PID START" at its beginning, and INIT START of its namespace where it
- * has one, written by the program-to-be itself, so that a program which the will does not name has
- * never run; one letter for each flag from WILL_FLAGS on, by the shim or its guard; from
+/* See will_linux.h. The file: "PID START" at its beginning, and INIT START of its namespace where
+ * it has one, written by the program-to-be itself, so that a program which the will does not name
+ * has never run; one letter for each flag from WILL_FLAGS on, by the shim or its guard; from
  * WILL_DEADLINE on, twice, until when the program may live. Not synced: it speaks of processes, and
  * a machine that went down has none. exit.json is, and goes before it. */
 #include "connectors/run/will_linux.h"

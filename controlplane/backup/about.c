@@ -78,7 +78,8 @@ int backup_about_read(struct slice json, struct backup_about *ret, struct err *e
         a.feature_level = (uint32_t)level->valuedouble;
     cJSON_Delete(j);
     if (!good)
-        return err_set(err, E_CORRUPT, "it is no backup, or was changed: what it says of itself cannot be");
+        return err_set(err, E_CORRUPT,
+                       "it is no backup, or was changed: what it says of itself cannot be");
     *ret = a;
     return 0;
 }

@@ -88,20 +88,24 @@ void anew_print(const struct root *r, const struct anew_ask *ask, const struct s
                  ask->data, ask->member.id, ask->member.address, root_cluster_uid(r), root_rv(r),
                  f->lost, f->kept);
     if (absent)
-        (void)printf("%" PRIu64 " segments of the archive are in nobody's hands any more\n", absent);
+        (void)printf("%" PRIu64 " segments of the archive are in nobody's hands any more\n",
+                     absent);
     if (kept)
         (void)printf("what the directory held is kept in %s\n", kept);
     (void)printf(
         "\n"
         "Now\n"
-        "  1. hanse server --id %" PRIu64 " --data %s … with the certificates and the key ring that it\n"
+        "  1. hanse server --id %" PRIu64
+        " --data %s … with the certificates and the key ring that it\n"
         "     had, and without --peer\n"
-        "  2. wait until agents have found it (hanse get targets), then: hanse recover --from-targets\n"
+        "  2. wait until agents have found it (hanse get targets), then: hanse recover "
+        "--from-targets\n"
         "     Until then nothing is placed that may run somewhere, and nothing of it is taken for "
         "ended.\n"
         "     A target that is gone for good is named: --dead TARGET\n"
         "  3. other members, each with an empty directory: hanse members add N HOST:PORT\n"
-        "Old members that come back are refused, and stop. Agents do not follow them once they have\n"
+        "Old members that come back are refused, and stop. Agents do not follow them once they "
+        "have\n"
         "seen this cluster; keep old members off until all agents have.\n",
         ask->member.id, ask->data);
 }

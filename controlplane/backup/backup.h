@@ -1,9 +1,9 @@
-/* Backups: the whole state of a cluster in one file, and the two ways back from less than a majority:
- * restore, from such a file, and taking on what one surviving member holds.
+/* Backups: the whole state of a cluster in one file, and the two ways back from less than a
+ * majority: restore, from such a file, and taking on what one surviving member holds.
  *
  * Either way the state is one that went back. What was acknowledged after it is not in it, and what
- * runs may have gone on since. So it begins anew (store_begin_anew): the cluster's next generation in
- * a log of its own, resourceVersion far ahead, all that had not ended Unknown until targets have
+ * runs may have gone on since. So it begins anew (store_begin_anew): the cluster's next generation
+ * in a log of its own, resourceVersion far ahead, all that had not ended Unknown until targets have
  * told. Must never be started as if nothing had happened, and never overwrite anything.
  *
  * The file is a parcel (api/base/parcel.h) of these frames: */
@@ -33,10 +33,11 @@ int backup_about_read(struct slice json, struct backup_about *ret, struct err *e
 
 /* ---- making one: pulled, a piece at a time; memory stays bounded. Any one thread at a time */
 struct backup;
-struct backup *backup_create(struct loop *l, struct root *r, /* takes a reference */
-                             const char *archive_dir,
-                             const char *scratch_dir); /* for its snapshot, in a file without name */
-struct backup *backup_destroy(struct backup *b);       /* NULL ok */
+struct backup *
+backup_create(struct loop *l, struct root *r, /* takes a reference */
+              const char *archive_dir,
+              const char *scratch_dir);          /* for its snapshot, in a file without name */
+struct backup *backup_destroy(struct backup *b); /* NULL ok */
 const struct backup_about *backup_about(const struct backup *b); /* after the first piece */
 /* The next piece, appended to out; *ret_last: it was the last one. E_NOSPACE, E_IO, … */
 int backup_next(struct backup *b, struct buf *out, bool *ret_last, struct err *err) MUST_CHECK;
@@ -61,7 +62,7 @@ int quorum_main(int argc, char **argv);  /* hanse server recover-quorum */
 
 /* ---- what the two ways back share (anew.c) */
 struct anew_ask {
-    const char *data; /* directory */
+    const char *data;          /* directory */
     struct member_info member; /* id, name and addresses; address "": as the state has it */
 };
 /* Begins *root anew, for that member alone. */

@@ -1,5 +1,5 @@
-/* hanse backup --data DIR: a backup of what a member that does not run holds. Without --data it is a
- * verb of the command line, which asks a running cluster. */
+/* hanse backup --data DIR: a backup of what a member that does not run holds. Without --data it is
+ * a verb of the command line, which asks a running cluster. */
 #include "controlplane/backup/backup.h"
 
 #include "api/cli/cli.h"
@@ -9,10 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct option options[] = {{"data", 1, NULL, 'd'},
-                                        {"output", 1, NULL, 'o'},
-                                        {"json", 0, NULL, 'j'},
-                                        {0}};
+static const struct option options[] = {
+    {"data", 1, NULL, 'd'}, {"output", 1, NULL, 'o'}, {"json", 0, NULL, 'j'}, {0}};
 
 struct offline {
     struct loop *loop;

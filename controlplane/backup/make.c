@@ -26,13 +26,14 @@ struct backup {
     struct backup_about about;
     enum { ABOUT, ENCODE, STATE, SEGMENTS, END } at;
     int fd;
-    uint64_t written, looked; /* of the scratch file */
-    uint64_t offset;          /* in what is read now */
+    uint64_t written, looked;        /* of the scratch file */
+    uint64_t offset;                 /* in what is read now */
     uint64_t segment, segment_bytes; /* number; 0 bytes: its head is next */
     struct err failed;
 };
 
-struct backup *backup_create(struct loop *l, struct root *r, const char *archive, const char *scratch)
+struct backup *backup_create(struct loop *l, struct root *r, const char *archive,
+                             const char *scratch)
 {
     struct backup *b = mem_new(struct backup);
 
@@ -60,7 +61,8 @@ const struct backup_about *backup_about(const struct backup *b)
 }
 
 /* ---- what it is
- * ------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------
+ */
 /* Bytes of a segment's file; 0: it is not here, or not whole. */
 static uint64_t segment_bytes(const struct backup *b, uint64_t number)
 {
@@ -91,7 +93,8 @@ static void about_make(struct backup *b)
                                .segments = t.segments};
     (void)snprintf(a->cluster, sizeof a->cluster, "%s", root_cluster_uid(b->root));
     (void)snprintf(a->version, sizeof a->version, "%s", HANSE_VERSION);
-    (void)snprintf(a->digest, sizeof a->digest, "%016llx", (unsigned long long)root_digest(b->root));
+    (void)snprintf(a->digest, sizeof a->digest, "%016llx",
+                   (unsigned long long)root_digest(b->root));
     for (size_t i = 0; i < n; i++)
         a->objects += root_count(b->root, kinds[i]->id);
     for (uint64_t s = 1; s <= t.segments; s++)
@@ -114,7 +117,8 @@ static int about_next(struct backup *b, struct buf *out, struct err *err)
 }
 
 /* ---- the state
- * ------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------
+ */
 static int scratch_fail(struct backup *b, int no)
 {
     return err_set(&b->failed, no == ENOSPC || no == EDQUOT ? E_NOSPACE : E_IO,
@@ -189,7 +193,8 @@ static int state_next(struct backup *b, struct buf *out, struct err *err)
     char *to = buf_reserve(&piece, n);
     ssize_t got = to ? pread(b->fd, to, n, (off_t)b->offset) : -1;
     if (got <= 0)
-        return err_set(err, E_IO, "reading what was made in %.300s: %s", b->scratch, strerror(errno));
+        return err_set(err, E_IO, "reading what was made in %.300s: %s", b->scratch,
+                       strerror(errno));
     parcel_frame(b->parcel, out, BACKUP_STATE, to, (size_t)got);
     b->offset += (uint64_t)got;
     if (b->offset == b->written) {
@@ -202,7 +207,8 @@ static int state_next(struct backup *b, struct buf *out, struct err *err)
 }
 
 /* ---- the archive
- * ------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------
+ */
 static void put64(unsigned char *p, uint64_t v)
 {
     for (unsigned i = 0; i < 8; i++)

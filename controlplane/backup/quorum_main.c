@@ -34,7 +34,8 @@ static const char help[] =
     "what they carry (hanse recover --from-targets). As long as a majority can come back, wait for "
     "it instead.\n"
     "\n"
-    "  --data DIR                  data directory of the member; what it holds is kept in it, in a\n"
+    "  --data DIR                  data directory of the member; what it holds is kept in it, in "
+    "a\n"
     "                              folder before-TIME\n"
     "  --peer-advertise HOST:PORT  what members are told (default: as it was)\n"
     "  --yes                       do it\n"
@@ -42,8 +43,9 @@ static const char help[] =
 
 enum { OPT_DATA = 256, OPT_PEER, OPT_YES };
 static const struct option options[] = {
-    {"data", 1, NULL, OPT_DATA}, {"peer-advertise", 1, NULL, OPT_PEER}, {"yes", 0, NULL, OPT_YES},
-    {"output", 1, NULL, 'o'},    {"help", 0, NULL, 'h'},                {0}};
+    {"data", 1, NULL, OPT_DATA}, {"peer-advertise", 1, NULL, OPT_PEER},
+    {"yes", 0, NULL, OPT_YES},   {"output", 1, NULL, 'o'},
+    {"help", 0, NULL, 'h'},      {0}};
 
 #define PATH_BYTES 1400
 struct quorum {
@@ -55,7 +57,8 @@ struct quorum {
 };
 
 /* ---- renames
- * ------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------
+ */
 static bool there(const char *path)
 {
     struct stat s;
@@ -173,15 +176,15 @@ static void found_print(const struct quorum *x)
         (void)printf("{\"data\":\"%s\",\"member\":%" PRIu64 ",\"cluster\":\"%s\",\"entry\":%" PRIu64
                      ",\"index\":%" PRIu64 ",\"term\":%" PRIu64 ",\"time\":\"%s\","
                      "\"resourceVersion\":\"%" PRIu64 "\",\"members\":%zu}\n",
-                     x->ask.data, t->member, root_cluster_uid(t->root), root_number(t->root), t->index,
-                     t->term, at, root_rv(t->root), n);
+                     x->ask.data, t->member, root_cluster_uid(t->root), root_number(t->root),
+                     t->index, t->term, at, root_rv(t->root), n);
         return;
     }
     (void)printf("%s: member %" PRIu64 " of cluster %s\n"
                  "entry %" PRIu64 " of %s (index %" PRIu64 ", term %" PRIu64
                  "), resourceVersion %" PRIu64 "\n",
-                 x->ask.data, t->member, root_cluster_uid(t->root), root_number(t->root), at, t->index,
-                 t->term, root_rv(t->root));
+                 x->ask.data, t->member, root_cluster_uid(t->root), root_number(t->root), at,
+                 t->index, t->term, root_rv(t->root));
     for (size_t i = 0; i < n && i < sizeof all / sizeof *all; i++)
         (void)printf("member %" PRIu64 " (%s) at %s%s\n", all[i].id, all[i].name, all[i].address,
                      all[i].id == t->member ? ": this one" : "");
@@ -196,7 +199,8 @@ static void names(struct quorum *x)
 
     (void)snprintf(x->next, sizeof x->next, "%s/anew", x->ask.data);
     (void)snprintf(meta, sizeof meta, "%s/meta.json", x->next);
-    time_print(stat(meta, &s) ? loop_wall_ms(x->loop) / 1000 * 1000 : (int64_t)s.st_mtime * 1000, at);
+    time_print(stat(meta, &s) ? loop_wall_ms(x->loop) / 1000 * 1000 : (int64_t)s.st_mtime * 1000,
+               at);
     for (char *p = at; *p; p++)
         if (*p == ':')
             *p = '-';
@@ -212,15 +216,15 @@ static int recover(struct quorum *x, struct err *err)
     x->ask.member.id = t->member;
     if (!x->yes) {
         found_print(x);
-        return err_set(err, E_USAGE, "nothing was changed: say --yes when the other members are gone "
+        return err_set(err, E_USAGE,
+                       "nothing was changed: say --yes when the other members are gone "
                        "for good, and none that is left has a higher entry");
     }
     if ((r = anew_begin(x->loop, &t->root, &x->ask, t->term, &found, err)) ||
         (r = file_remove(x->loop, x->next, err)) || /* of a time that was broken off */
         (r = file_mkdir(x->loop, x->next, 0700, err)) || (r = archive_link(x, err)))
         return r;
-    struct core_made how = {
-        .member = t->member, .address = x->ask.member.address, .root = t->root};
+    struct core_made how = {.member = t->member, .address = x->ask.member.address, .root = t->root};
     if ((r = core_offline_make(x->loop, x->next, &how, err)))
         return r;
     names(x);
@@ -245,7 +249,8 @@ static int begin(struct quorum *x, struct err *err)
         (void)snprintf(path, sizeof path, "%s/lock", x->ask.data);
         if ((r = file_lock(x->loop, path, err)) || (r = exchange(x, err)))
             return r;
-        (void)printf("%s: what was begun is done; what it held is kept in %s\n", x->ask.data, x->kept);
+        (void)printf("%s: what was begun is done; what it held is kept in %s\n", x->ask.data,
+                     x->kept);
         return 0;
     }
     r = core_offline_take(x->loop, x->ask.data, &x->taken, err);

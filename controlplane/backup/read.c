@@ -42,7 +42,8 @@ static int segment_begin(struct reading *x, struct slice in, struct err *err)
         return err_set(err, E_CORRUPT, "a segment of its archive cannot be");
     x->segment = get64(p);
     x->left = get64(p + 8);
-    if (!x->segment || x->segment > x->about.segments || !x->left || x->left > SEGMENT_FILE_MAX_BYTES)
+    if (!x->segment || x->segment > x->about.segments || !x->left ||
+        x->left > SEGMENT_FILE_MAX_BYTES)
         return err_set(err, E_CORRUPT, "a segment of its archive cannot be");
     if (!x->archive)
         return 0;
@@ -166,7 +167,8 @@ int backup_read(struct loop *l, const char *path, const char *archive, struct ba
 }
 
 /* ---- what is needed beside it
- * -------------------------------------------------------------------------------------------------- */
+ * --------------------------------------------------------------------------------------------------
+ */
 struct keys {
     const struct keyring *ring;
     uint64_t secrets;

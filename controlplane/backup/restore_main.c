@@ -1,5 +1,5 @@
-/* hanse restore: a data directory out of a backup. Refuses one that holds anything; what it has made
- * when it fails goes again. */
+/* hanse restore: a data directory out of a backup. Refuses one that holds anything; what it has
+ * made when it fails goes again. */
 #include "controlplane/backup/backup.h"
 
 #include "controlplane/raft/core.h"
@@ -18,7 +18,8 @@ static const char help[] =
     "anything of\n"
     "it is believed.\n"
     "\n"
-    "What came after the backup is not in it: objects that were made since are gone, deletions and\n"
+    "What came after the backup is not in it: objects that were made since are gone, deletions "
+    "and\n"
     "changes are undone. What runs goes on: everything that had not ended is Unknown until targets "
     "have\n"
     "told what they carry (hanse recover --from-targets), also what was submitted since.\n"
@@ -30,7 +31,8 @@ static const char help[] =
     "  --data DIR                  data directory to make\n"
     "  --id N                      number of the member that it is for; its certificate's common\n"
     "                              name is member:N\n"
-    "  --key-ring FILE             checks that it opens all Secrets; --no-key-ring leaves that out\n"
+    "  --key-ring FILE             checks that it opens all Secrets; --no-key-ring leaves that "
+    "out\n"
     "  --peer-advertise HOST:PORT  what members are told (default: as the backup has that member)\n"
     "  --advertise HOST:PORT       what users and agents are told (default: likewise)\n"
     "  --name NAME                 name for people (default: likewise, or mN)\n"
@@ -111,7 +113,8 @@ static int directory_check(struct restore *x, struct err *err)
     int r = file_list(x->loop, x->ask.data, entry_seen, &holds, err);
 
     if (!r && holds)
-        r = err_set(err, E_EXISTS, "%.300s is not empty: nothing is restored over what is there; name "
+        r = err_set(err, E_EXISTS,
+                    "%.300s is not empty: nothing is restored over what is there; name "
                     "another directory, or move it aside",
                     x->ask.data);
     return r;
@@ -152,7 +155,8 @@ static int restore(struct restore *x, struct err *err)
     if (!x->file || !x->ask.data || !x->ask.member.id)
         return err_set(err, E_USAGE, "FILE, --data and --id are needed; see hanse restore --help");
     if (!x->ring && !x->no_ring)
-        return err_set(err, E_USAGE, "--key-ring FILE is needed: without the keys that sealed them "
+        return err_set(err, E_USAGE,
+                       "--key-ring FILE is needed: without the keys that sealed them "
                        "Secrets are lost. --no-key-ring leaves the check out");
     if (strlen(x->ask.data) > 900)
         return err_set(err, E_USAGE, "--data: the path is too long");

@@ -193,8 +193,8 @@ static void publish_status(struct core *c)
     for (unsigned i = 0; i < c->raft.configuration.n; i++)
         if (c->raft.configuration.servers[i].role == RAFT_VOTER && s.voters < CORE_VOTERS_MAX)
             s.voter_ids[s.voters++] = c->raft.configuration.servers[i].id;
-    s.ready =
-        id && !c->dead && !c->restore.active && s.commit > 0 && s.index >= s.commit && (c->leads || id != c->cfg.id);
+    s.ready = id && !c->dead && !c->restore.active && s.commit > 0 && s.index >= s.commit &&
+              (c->leads || id != c->cfg.id);
     pthread_mutex_lock(&c->lock);
     c->status = s;
     pthread_mutex_unlock(&c->lock);
@@ -208,8 +208,8 @@ static void learn_cluster(struct core *c)
     /* Older than what it once was: the log is still on its way to where it had been. */
     if (!uid[0] || !strcmp(uid, c->meta.cluster) || cluster_left_behind(uid, c->meta.cluster))
         return;
-    if (c->meta.cluster[0] && (!cluster_left_behind(c->meta.cluster, uid) ||
-                               !cluster_same_log(c->meta.cluster, uid))) {
+    if (c->meta.cluster[0] &&
+        (!cluster_left_behind(c->meta.cluster, uid) || !cluster_same_log(c->meta.cluster, uid))) {
         err_set(&e, E_INVALID,
                 "%.200s belongs to cluster %s, its leader's is %s: check the peers' addresses",
                 c->cfg.data_dir, c->meta.cluster, uid);

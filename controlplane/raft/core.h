@@ -37,7 +37,7 @@ struct core_config {
     struct tls_config *(*tls_client)(void *arg, uint64_t member_id);
     void *tls_arg;
     uint32_t snapshot_threshold, snapshot_trailing; /* 0 = 8192, 4096 entries */
-    uint64_t snapshot_bytes; /* of the log until the next one; 0 = 32 MiB */
+    uint64_t snapshot_bytes;                        /* of the log until the next one; 0 = 32 MiB */
     uint64_t snapshot_max;   /* bytes of one, at most; 0 = what libraft can write, 2044 MiB */
     uint32_t clock_bound_ms; /* how far clocks may be apart; 0 = 5000 (core_clock.c) */
     /* The simulator's Raft I/O; NULL = libraft's own on disk, over our TLS streams. */
@@ -92,9 +92,9 @@ struct core_clocks { /* as of the last second */
 };
 void core_clocks(struct core *c, struct core_clocks *ret);
 
-/* Alarms: what is wrong with this member while it goes on (alarms.def has a row for each cause, with
- * its remedy). Whoever looks after a cause raises it, again and again with the newest sentence, and
- * clears it when it is over; both cost nothing when nothing changes. */
+/* Alarms: what is wrong with this member while it goes on (alarms.def has a row for each cause,
+ * with its remedy). Whoever looks after a cause raises it, again and again with the newest
+ * sentence, and clears it when it is over; both cost nothing when nothing changes. */
 enum alarm {
 #define A(id, name, serves, remedy) ALARM_##id,
 #include "controlplane/raft/alarms.def"
@@ -152,8 +152,9 @@ struct core_taken {
 };
 int core_offline_take(struct loop *l, const char *dir, struct core_taken *ret,
                       struct err *err) MUST_CHECK;
-/* Makes a data directory, with the state as its snapshot and this member alone. What there is in dir
- * is left alone but for lock; it counts as one only once its meta.json is there, which comes last. */
+/* Makes a data directory, with the state as its snapshot and this member alone. What there is in
+ * dir is left alone but for lock; it counts as one only once its meta.json is there, which comes
+ * last. */
 struct core_made {
     uint64_t member;
     const char *address; /* as --peer-advertise */

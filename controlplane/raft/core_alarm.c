@@ -59,8 +59,9 @@ void core_alarm_clear(struct core *c, enum alarm a)
     c->alarms[a].on = false;
     pthread_mutex_unlock(&c->lock);
     if (ends)
-        log_event(LOG_INFO, "alarm.cleared",
-                  LOG_FIELDS({"alarm", log_str(rows[a].name)}, {"seconds", log_u64(lasted / 1000)}));
+        log_event(
+            LOG_INFO, "alarm.cleared",
+            LOG_FIELDS({"alarm", log_str(rows[a].name)}, {"seconds", log_u64(lasted / 1000)}));
 }
 
 size_t core_alarms(struct core *c, struct core_alarm ret[ALARM_NR])

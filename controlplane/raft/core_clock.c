@@ -24,13 +24,13 @@
 
 #define BOUND_MS 5000
 #define AGREE_MS 60000
-#define CATCH_UP 600               /* ten minutes a second */
-#define DOWN_MS (30ll * 86400000)  /* a whole cluster may have been down for so long */
-#define FRESH_MS 10000             /* a sample counts for so long */
-#define OLDER_PEERS_MS 3000        /* members of an older version never answer */
-#define DISPUTE_MS 5000            /* so long the first majority may wait for another voter */
+#define CATCH_UP 600              /* ten minutes a second */
+#define DOWN_MS (30ll * 86400000) /* a whole cluster may have been down for so long */
+#define FRESH_MS 10000            /* a sample counts for so long */
+#define OLDER_PEERS_MS 3000       /* members of an older version never answer */
+#define DISPUTE_MS 5000           /* so long the first majority may wait for another voter */
 #define HAND_OVER_MS 2500
-#define STEP_MAX_MS 2000           /* what passed between two looks counts as no more */
+#define STEP_MAX_MS 2000 /* what passed between two looks counts as no more */
 #define ANSWER_BYTES 17
 
 static int64_t bound(const struct core *c)
@@ -79,7 +79,8 @@ void clock_ask(struct core *c, struct peer *p)
     uint64_t now = loop_now_ms(c->loop);
 
     /* An answer that is under way is waited for: a newer question would make it void. */
-    if (p->clock_question && !p->clock_answered && now - p->clock_asked_ms <= (uint64_t)bound(c) / 2)
+    if (p->clock_question && !p->clock_answered &&
+        now - p->clock_asked_ms <= (uint64_t)bound(c) / 2)
         return;
     p->clock_answered = false;
     p->clock_question = ++c->questions;
@@ -173,8 +174,8 @@ static bool majority(struct core *c, int64_t *ret_offset, bool *ret_agreed)
 /* ---- the offset
  * ------------------------------------------------------------------------------------------------------
  */
-/* What says that it is earlier than the newest entry is behind: the earliest clock that is not. When
- * all are, it is the entry that was stamped ahead. */
+/* What says that it is earlier than the newest entry is behind: the earliest clock that is not.
+ * When all are, it is the entry that was stamped ahead. */
 static void not_before(struct core *c, int64_t newest)
 {
     int64_t v[MEMBERS_MAX], least = newest - bound(c) - (int64_t)loop_now_ms(c->loop);
@@ -200,8 +201,9 @@ static void hold_back(struct core *c)
         not_before(c, newest);
     if (core_time_ms(c) <= newest + DOWN_MS)
         return;
-    log_event(LOG_WARN, "clock.held_back",
-              LOG_FIELDS({"newest_entry_ms", log_i64(newest)}, {"clock_ms", log_i64(core_time_ms(c))}));
+    log_event(
+        LOG_WARN, "clock.held_back",
+        LOG_FIELDS({"newest_entry_ms", log_i64(newest)}, {"clock_ms", log_i64(core_time_ms(c))}));
     k->cold = false;
     atomic_store(&k->offset_ms, newest - (int64_t)now);
 }

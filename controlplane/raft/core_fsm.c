@@ -200,10 +200,8 @@ static int fsm_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
         return restore_now(c, buf);
     restore_fini(c); /* what waited for an older one is in this one */
     j = mem_new(struct restore_job);
-    *j = (struct restore_job){.c = c,
-                              .number = ++c->restore.number,
-                              .buf = *buf,
-                              .began_ms = loop_now_ms(c->loop)};
+    *j = (struct restore_job){
+        .c = c, .number = ++c->restore.number, .buf = *buf, .began_ms = loop_now_ms(c->loop)};
     buf->base = NULL;
     c->restore.active = true;
     c->restore.read = false;
@@ -236,8 +234,7 @@ static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void *
 
 void fsm_init(struct core *c)
 {
-    c->fsm = (struct raft_fsm){
-        .version = 3, .data = c, .apply = fsm_apply, .restore = fsm_restore};
+    c->fsm = (struct raft_fsm){.version = 3, .data = c, .apply = fsm_apply, .restore = fsm_restore};
 }
 
 /* ---- messages, ahead of libraft

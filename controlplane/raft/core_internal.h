@@ -301,13 +301,14 @@ void install_held(struct core *c);     /* hands it to libraft */
 /* core_snapshot.c */
 #define CHUNK_BYTES ((size_t)4 << 20)
 #define CHUNKS_MAX ((unsigned)(SNAPSHOT_FILE_MAX / CHUNK_BYTES))
-struct chunks {         /* a snapshot, as libraft takes it */
+struct chunks { /* a snapshot, as libraft takes it */
     struct raft_buffer *v;
     unsigned n;
     uint64_t bytes, max; /* max 0: SNAPSHOT_FILE_MAX */
     bool too_large;
 };
-int chunks_encode(struct chunks *k, const struct root *r, struct err *err) MUST_CHECK; /* any thread */
+int chunks_encode(struct chunks *k, const struct root *r,
+                  struct err *err) MUST_CHECK; /* any thread */
 bool chunks_give(struct chunks *k, struct raft_snapshot *s);
 void chunks_fini(struct chunks *k);
 void snapshots_init(struct core *c);
@@ -406,7 +407,8 @@ void digest_of(struct core *c, uint64_t number, uint64_t digest);
 /* core_transport.c */
 int transport_create(struct core *c, struct raft_io *io, struct err *err) MUST_CHECK;
 void transport_accept(struct core *c, struct stream *s);
-void transport_deaf(struct core *c); /* nothing of libraft's comes in any more: nobody votes for it */
+void transport_deaf(
+    struct core *c); /* nothing of libraft's comes in any more: nobody votes for it */
 bool transport_busy(const struct core *c);
 void transport_destroy(struct core *c);
 

@@ -97,10 +97,10 @@ static void gather(struct core *c, struct buf *b, struct list *batch)
     uint64_t cost, all = 0;
     unsigned n = 0;
 
-    struct entry_head head = {
-        .number = root_number(c->root) + 1,
-        .term = c->lead_term,
-        .time_ms = PLANTED("raft.own-clock") ? loop_wall_ms(c->loop) : core_time_ms(c)};
+    struct entry_head head = {.number = root_number(c->root) + 1,
+                              .term = c->lead_term,
+                              .time_ms = PLANTED("raft.own-clock") ? loop_wall_ms(c->loop)
+                                                                   : core_time_ms(c)};
 
     entry_begin(b, &head);
     while (!list_empty(&c->queue)) {

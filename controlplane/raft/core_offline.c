@@ -1,9 +1,9 @@
 /* A data directory offline: what a member that does not run holds, and a new one for a state that
  * begins anew. Both by libraft's own files, read and written by libraft.
  *
- * All entries of the log are taken, also those of which it is not known whether a majority had them:
- * whoever asks has no majority to ask any more, and one that was acknowledged must not be missed.
- * Must never write into a directory that a process uses: its lock is held. */
+ * All entries of the log are taken, also those of which it is not known whether a majority had
+ * them: whoever asks has no majority to ask any more, and one that was acknowledged must not be
+ * missed. Must never write into a directory that a process uses: its lock is held. */
 #include "controlplane/raft/core_internal.h"
 
 #include <raft/uv.h>
@@ -89,7 +89,8 @@ static struct core *offline_core(struct loop *l, const char *dir, uint64_t id, c
 }
 
 /* ---- taking
- * -------------------------------------------------------------------------------------------------------- */
+ * --------------------------------------------------------------------------------------------------------
+ */
 struct loaded {
     raft_term term;
     raft_id voted_for;
@@ -199,7 +200,8 @@ int core_offline_take(struct loop *l, const char *dir, struct core_taken *ret, s
     began = true;
     rv = log_take(c, ret, err);
     if (!rv && !*root_cluster_uid(c->root))
-        rv = err_set(err, E_NOTFOUND, "%.300s holds no state: its member has never had a leader", dir);
+        rv = err_set(err, E_NOTFOUND, "%.300s holds no state: its member has never had a leader",
+                     dir);
     if (!rv) {
         ret->root = root_ref(c->root);
         ret->member = meta.member;
@@ -211,7 +213,8 @@ end:
 }
 
 /* ---- making
- * -------------------------------------------------------------------------------------------------------- */
+ * --------------------------------------------------------------------------------------------------------
+ */
 struct put {
     struct wait w; /* first */
     struct raft_io_snapshot_put req;
@@ -246,7 +249,8 @@ static int snapshot_make(struct core *c, const struct core_made *how, struct err
     int rv = chunks_encode(&k, how->root, err);
 
     raft_configuration_init(&p.snapshot.configuration);
-    if (!rv && raft_configuration_add(&p.snapshot.configuration, how->member, how->address, RAFT_VOTER))
+    if (!rv &&
+        raft_configuration_add(&p.snapshot.configuration, how->member, how->address, RAFT_VOTER))
         rv = err_set(err, E_INVALID, "%s is no address of a member", how->address);
     if (!rv && !chunks_give(&k, &p.snapshot))
         rv = err_set(err, E_NOMEM, "there is no room for the snapshot");

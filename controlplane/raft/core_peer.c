@@ -126,11 +126,12 @@ static void removed_here(struct core *c, uint64_t by, uint64_t commit)
     if (commit < c->raft.configuration_committed_index ||
         commit < c->raft.configuration_uncommitted_index || !configured_id(c, c->cfg.id))
         return;
-    err_set(&why, E_GONE,
-            "member %" PRIu64 " was removed from its cluster (member %" PRIu64
-            " says so): it is no longer needed; to take it in again empty %.200s, run `hanse members "
-            "add`, and start it without --peer",
-            c->cfg.id, by, c->cfg.data_dir);
+    err_set(
+        &why, E_GONE,
+        "member %" PRIu64 " was removed from its cluster (member %" PRIu64
+        " says so): it is no longer needed; to take it in again empty %.200s, run `hanse members "
+        "add`, and start it without --peer",
+        c->cfg.id, by, c->cfg.data_dir);
     log_err(LOG_ERROR, "member.removed", &why);
     core_alarm_raise(c, ALARM_REMOVED, "%.400s", why.text);
     core_fatal(c, &why);
@@ -147,7 +148,8 @@ static void left_behind(struct core *c, uint64_t by, const char *uid)
         return;
     err_set(&why, E_GONE,
             "member %" PRIu64 " was left behind: its cluster began anew without it, as %s (member "
-            "%" PRIu64 " says so); what it holds of %s is of no more use: keep %.200s elsewhere, and "
+            "%" PRIu64
+            " says so); what it holds of %s is of no more use: keep %.200s elsewhere, and "
             "take it in again empty (hanse members add)",
             c->cfg.id, uid, by, c->meta.cluster, c->cfg.data_dir);
     log_err(LOG_ERROR, "member.left_behind", &why);

@@ -166,10 +166,11 @@ void proposal_refused(struct core *c, const char *id, int code)
         if (!strcmp(p->id, id) && p->place == PLACE_SENT && p->attempts == 1)
             proposal_fail(p, code,
                           code == E_NOSPACE   ? "most members' disks are full: free space on them"
-                          : code == E_NOTIMPL  ? PROPOSAL_NOT_ALL_KNOW
-                          : code == E_TOOLARGE ? "it touches more bytes of objects than one command may: do it "
-                                                 "in parts"
-                                              : "the leader's queue is full: try again later");
+                          : code == E_NOTIMPL ? PROPOSAL_NOT_ALL_KNOW
+                          : code == E_TOOLARGE
+                              ? "it touches more bytes of objects than one command may: do it "
+                                "in parts"
+                              : "the leader's queue is full: try again later");
     }
 }
 

@@ -101,7 +101,8 @@ void snapshot_second(struct core *c)
 }
 
 /* ---- making one
- * ---------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------
+ */
 struct snapshot_job {
     struct core *c;
     struct root *root;
@@ -223,8 +224,8 @@ static void failed(struct core *c, const char *why)
     c->log.retry_ms = loop_now_ms(c->loop) + c->log.pause_ms;
     log_event(LOG_ERROR, "raft.snapshot",
               LOG_FIELDS({"message", log_str(why)}, {"again_ms", log_u64(c->log.pause_ms)}));
-    core_alarm_raise(c, ALARM_SNAPSHOT, "no snapshot can be made: %.300s; tried again in %llu s", why,
-                     (unsigned long long)c->log.pause_ms / 1000);
+    core_alarm_raise(c, ALARM_SNAPSHOT, "no snapshot can be made: %.300s; tried again in %llu s",
+                     why, (unsigned long long)c->log.pause_ms / 1000);
 }
 
 static void over(struct snapshot_job *j, int status)

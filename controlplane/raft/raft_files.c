@@ -79,7 +79,8 @@ int files_meta(struct loop *l, const char *dir, struct core_meta *ret, struct er
     (void)snprintf(path, sizeof path, "%s/meta.json", dir);
     int rv = file_read(l, path, 4096, &text, &e);
     if (rv == E_NOTFOUND)
-        return err_set(err, rv, "%.300s is no data directory of a member: it holds no meta.json", dir);
+        return err_set(err, rv, "%.300s is no data directory of a member: it holds no meta.json",
+                       dir);
     if (rv)
         return err ? (void)(*err = e), rv : rv;
     *ret = (struct core_meta){0};

@@ -293,7 +293,8 @@ void brain_status(struct brain *b, struct buf *out)
     (void)cJSON_AddNumberToObject(j, "nominations", (double)b->preempts.n_nominees);
     (void)cJSON_AddNumberToObject(j, "cycles", (double)b->cycles);
     (void)cJSON_AddNumberToObject(j, "decided", (double)b->decided);
-    (void)cJSON_AddNumberToObject(j, "sliceMaxMs", (double)(durations_max_ns(&b->slices) / 1000000));
+    (void)cJSON_AddNumberToObject(j, "sliceMaxMs",
+                                  (double)(durations_max_ns(&b->slices) / 1000000));
     (void)cJSON_AddNumberToObject(j, "placed", (double)b->placed);
     (void)cJSON_AddNumberToObject(j, "placementsRefused", (double)b->refused);
     list_for_each (it, &b->sites) {
@@ -337,9 +338,9 @@ void brain_metrics(struct brain *b, struct buf *out)
         "# HELP hanse_brake 1 while too many targets are silent\n# TYPE hanse_brake "
         "gauge\nhanse_brake %d\n",
         (unsigned long long)b->cycles, (unsigned long long)b->decided,
-        (double)b->cycle_last_ms / 1000,
-        (unsigned long long)b->placed, (unsigned long long)b->refused, b->n_drivers,
-        (unsigned long long)b->collect.slices, b->frozen);
+        (double)b->cycle_last_ms / 1000, (unsigned long long)b->placed,
+        (unsigned long long)b->refused, b->n_drivers, (unsigned long long)b->collect.slices,
+        b->frozen);
     durations_tell((const struct durations *[]){&b->slices}, (const char *[]){""}, 1,
                    "hanse_scheduler_slice", "one slice of a cycle over those who wait", out);
     durations_tell((const struct durations *[]){&b->slices_cpu}, (const char *[]){""}, 1,

@@ -10,17 +10,19 @@
 
 struct site;
 
-/* recover/curve.c: how far the state had come at which of its times, as this process has seen it. */
+/* recover/curve.c: how far the state had come at which of its times, as this process has seen it.
+ */
 #define RV_CURVE_MAX 4096
 struct rv_curve {
     struct rv_point {
         int64_t time_ms;
         uint64_t rv;
-    } *v; /* rising; NULL until the first */
+    } * v; /* rising; NULL until the first */
     size_t n;
 };
 void rv_curve_add(struct rv_curve *c, int64_t time_ms, uint64_t rv);
-/* No less than it had come to at that time; UINT64_MAX: that time is newer than all that was seen. */
+/* No less than it had come to at that time; UINT64_MAX: that time is newer than all that was seen.
+ */
 uint64_t rv_curve_most(const struct rv_curve *c, int64_t time_ms);
 void rv_curve_fini(struct rv_curve *c);
 
@@ -29,7 +31,7 @@ struct indexed {
     const char *key;
 };
 struct indexed *index_find(void *const *index, const char *key); /* or NULL */
-void index_add(void **index, struct indexed *e); /* no other has its key */
+void index_add(void **index, struct indexed *e);                 /* no other has its key */
 void index_remove(void **index, struct indexed *e);
 
 /* One workload that holds a place. Level-triggered: driver_tick looks at the root and at what was
@@ -48,16 +50,16 @@ struct driver {
     uint64_t stop_after_ms;  /* quiesce: stop for good then */
     struct observation seen; /* newest for `key` */
     bool has_seen;
-    bool begun;                /* a Migration of it is on its way into the log */
-    unsigned telling;          /* checkpoints on their way into the log */
-    int64_t told_step;         /* of the newest that was proposed in this epoch; -1 = none */
-    unsigned bad_checkpoints;  /* refused in this epoch */
-    int64_t foreign_epoch;     /* in which its target told one that is not its own */
-    int64_t looked_epoch;      /* ahead of it the store was looked through, or given up */
-    int64_t look_epoch;        /* ahead of it that began, */
-    uint64_t look_until_ms;    /* and then it is given up */
-    uint64_t found_session;    /* session in which find() last answered */
-    uint64_t renewed_ms;       /* no runner of it counts its lease from later than this */
+    bool begun;               /* a Migration of it is on its way into the log */
+    unsigned telling;         /* checkpoints on their way into the log */
+    int64_t told_step;        /* of the newest that was proposed in this epoch; -1 = none */
+    unsigned bad_checkpoints; /* refused in this epoch */
+    int64_t foreign_epoch;    /* in which its target told one that is not its own */
+    int64_t looked_epoch;     /* ahead of it the store was looked through, or given up */
+    int64_t look_epoch;       /* ahead of it that began, */
+    uint64_t look_until_ms;   /* and then it is given up */
+    uint64_t found_session;   /* session in which find() last answered */
+    uint64_t renewed_ms;      /* no runner of it counts its lease from later than this */
     uint64_t unknown_since_ms;
     uint32_t backoff_ms;
     struct call call;
@@ -126,7 +128,7 @@ struct site { /* one Target document, and the connector that drives it */
     struct run_key *doubts; /* listed, and not in the root: sweep.c */
     size_t n_doubts;
     bool doubts_proved; /* what is doubted and not in the root now has no owner */
-    bool awaited; /* by a hub that has just begun: the state has it as connected */
+    bool awaited;       /* by a hub that has just begun: the state has it as connected */
     bool listed;        /* in this session: all that runs there is known, or told as an orphan */
     struct orphans orphans, found; /* as the last sweep found them; as one under way does */
     struct run_key *condemned;     /* orphans that somebody said are to be ended */
@@ -174,9 +176,9 @@ struct brain {
     struct brain_config cfg;
     struct loop *loop;
     bool leads, closing, frozen; /* frozen: too many targets fell silent at once */
-    struct went_back {/* recover/back.c: is the state an older copy, that somebody put back? */
-        bool doubt; /* somebody says so: nothing is done before it is known, and in the log */
-        bool left;  /* another log went on: it stays in doubt */
+    struct went_back { /* recover/back.c: is the state an older copy, that somebody put back? */
+        bool doubt;    /* somebody says so: nothing is done before it is known, and in the log */
+        bool left;     /* another log went on: it stays in doubt */
         bool asking, beginning, marking; /* answers on their way */
         char cluster[CLUSTER_UID_MAX];   /* how far it had come, as somebody heard */
         uint64_t rv;
@@ -184,10 +186,10 @@ struct brain {
         struct timer again;
         struct rv_curve curve;
     } back;
-    struct { /* recover/cold.c */
-        bool on;            /* Targets are awaited */
-        uint64_t known_ms;  /* since then this process has had a leader; 0 = never yet */
-        int64_t before_ms;  /* work of before then is held */
+    struct {               /* recover/cold.c */
+        bool on;           /* Targets are awaited */
+        uint64_t known_ms; /* since then this process has had a leader; 0 = never yet */
+        int64_t before_ms; /* work of before then is held */
     } cold;
     uint64_t term;
     struct root *root; /* newest seen; reference */
@@ -200,7 +202,7 @@ struct brain {
     unsigned n_drivers, under_way;
     struct waiting {
         struct tree *queued, *stopped; /* Workloads by policy_wait_key */
-        struct tree *resume; /* by lane: whom the last cycle would have looked at next */
+        struct tree *resume;           /* by lane: whom the last cycle would have looked at next */
     } waiting;
     struct cycle *cycle; /* under way, or NULL */
     bool cycle_wanted, cycle_posted;
@@ -208,7 +210,7 @@ struct brain {
     struct timer cycle_timer;
     uint64_t cycles, placed, refused, decided, cycle_last_ms;
     struct durations slices, slices_cpu; /* of cycles */
-    struct list movers; /* move/mover.c */
+    struct list movers;                  /* move/mover.c */
     void *movers_by_uid;
     struct list *movers_of; /* by hash of their workload: MOVER_BUCKETS lists, made when needed */
     unsigned n_movers, plans;
@@ -252,18 +254,20 @@ void scheduler_reach(struct brain *b, const char *target, bool reachable);
 void scheduler_node(struct brain *b, const struct object *node); /* as it is to be used now */
 void scheduler_want(struct brain *b);
 /* A step of the machine of a workload that holds nothing. */
-void scheduler_step(struct brain *b, const struct object *o, enum run_step step,
-                    const char *reason, const char *message);
+void scheduler_step(struct brain *b, const struct object *o, enum run_step step, const char *reason,
+                    const char *message);
 /* Proposes what was decided about one workload: its place, or why it waits. */
 void scheduler_tell(struct brain *b, const struct cycle_item *it);
 
 /* ---- cycle.c: over those who wait, in slices
- * ----------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------
+ */
 void cycle_post(struct brain *b); /* one begins soon, unless one is under way */
 void cycle_drop(struct brain *b); /* ends the one under way */
 
 /* ---- waiting.c: who waits for a place
- * ----------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------
+ */
 /* It waits for the scheduler. Who is on its way from one place to another waits for its mover. */
 bool workload_queued(const struct object *o);
 /* Stopped by its partition policy, and its owner holds it: queued, so that letting go starts it. */
@@ -287,7 +291,8 @@ void site_refused(struct site *t);
 void site_pace(struct site *t, uint64_t lease_ms); /* renewals come in time for that lease */
 
 /* ---- facts.c: nodes and reach, into the log
- * ------------------------------------------------------------------------------------------------- */
+ * -------------------------------------------------------------------------------------------------
+ */
 void site_facts_init(struct site *t);
 void site_facts_drop(struct site *t);
 /* Reach, agent or rival are not as the state was told last. */
@@ -437,9 +442,9 @@ void events_drop(struct brain *b);
 const char *events_uid(struct brain *b, struct arena *a); /* a new one, for an object */
 /* What somebody says about a Target, in hanse-system: in the log, under his name, once cb is called
  * without an error. */
-void PRINTF_LIKE(7, 8) events_act(struct brain *b, const char *who, const char *target,
-                                  const char *reason, propose_cb cb, void *arg, const char *fmt,
-                                  ...);
+void PRINTF_LIKE(7, 8)
+    events_act(struct brain *b, const char *who, const char *target, const char *reason,
+               propose_cb cb, void *arg, const char *fmt, ...);
 /* What follows from deletions and changed GpuClasses, slice by slice; called at every new root. */
 void collect_look(struct brain *b);
 void collect_reset(struct brain *b);
@@ -479,7 +484,7 @@ bool causes_replace(struct brain *b, const struct object *workload);
  * it, in queue order. */
 #define CYCLE_ROOM 96 /* of those who wait for room: more than may have been looked at in vain */
 bool preempt_waits(const struct cycle_item *it); /* for room that others hold */
-struct preempt_walk { /* zeroed: from the first on */
+struct preempt_walk {                            /* zeroed: from the first on */
     size_t at;
     unsigned looks;
 };

@@ -31,8 +31,8 @@ void collect_look(struct brain *b)
     if (!b->leads || b->closing || b->collect.under_way || timer_active(&b->collect.rest))
         return;
     struct root *r = core_root(b->cfg.core);
-    bool due = root_collect_due(r) &&
-               root_feature_level(r) >= command_feature_level(CMD_COLLECT, 0);
+    bool due =
+        root_collect_due(r) && root_feature_level(r) >= command_feature_level(CMD_COLLECT, 0);
     (void)root_unref(r);
     if (!due)
         return;

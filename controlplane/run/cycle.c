@@ -1,10 +1,10 @@
-/* A cycle over those who wait: in slices, so that a fleet of any size never holds the loop. It walks
- * one version of the queue to its end, whatever changes meanwhile: each is looked at as the root has
- * it by then, against the pool as it is by then, and apply checks again. One scratch arena serves all
- * decisions; a decision that would not fit in it is a refusal of that one workload.
+/* A cycle over those who wait: in slices, so that a fleet of any size never holds the loop. It
+ * walks one version of the queue to its end, whatever changes meanwhile: each is looked at as the
+ * root has it by then, against the pool as it is by then, and apply checks again. One scratch arena
+ * serves all decisions; a decision that would not fit in it is a refusal of that one workload.
  *
- * Above CYCLE_LOOKS (or CYCLE_ROWS of work) a cycle looks at those who are first in the order of the
- * queue, and with half of its looks goes on behind where the one before ended: nobody behind a
+ * Above CYCLE_LOOKS (or CYCLE_ROWS of work) a cycle looks at those who are first in the order of
+ * the queue, and with half of its looks goes on behind where the one before ended: nobody behind a
  * blocked head is forgotten. */
 #include "controlplane/run/brain_internal.h"
 
@@ -15,13 +15,13 @@
 #include <string.h>
 
 #define CYCLE_MAX_PLACED 256
-#define CYCLE_LOOKS 100000       /* workloads looked at in one cycle */
-#define CYCLE_ROWS 20000000ul    /* targets and groups looked at, for all of them */
-#define CYCLE_TOLD 1024          /* of those who go on waiting; the others in the cycles that follow */
-#define CYCLE_PROPOSED 1024      /* past their deadline, or stopped and held */
-#define SLICE_MS 8               /* a slice ends with the turn that passes it, */
-#define SLICE_LOOKS 2000         /* or where no clock runs, after so many looks, */
-#define SLICE_ROWS 30000ul       /* or so much work */
+#define CYCLE_LOOKS 100000    /* workloads looked at in one cycle */
+#define CYCLE_ROWS 20000000ul /* targets and groups looked at, for all of them */
+#define CYCLE_TOLD 1024       /* of those who go on waiting; the others in the cycles that follow */
+#define CYCLE_PROPOSED 1024   /* past their deadline, or stopped and held */
+#define SLICE_MS 8            /* a slice ends with the turn that passes it, */
+#define SLICE_LOOKS 2000      /* or where no clock runs, after so many looks, */
+#define SLICE_ROWS 30000ul    /* or so much work */
 #define SCRATCH_MAX_BYTES ((size_t)1 << 30)
 #define PENDING_TOLD_EVERY_MS 5000
 #define CYCLE_POSITIONS 64 /* who is told in one cycle of nothing but a new position */
@@ -157,8 +157,8 @@ static bool waits_for_time(const struct decision_spec *d)
 static void room_note(struct cycle *c, const struct cycle_item *it)
 {
     if (c->n_room < CYCLE_ROOM && preempt_waits(it))
-        c->room[c->n_room++] = (struct cycle_item){.workload = object_ref(it->workload),
-                                                   .position = it->position};
+        c->room[c->n_room++] =
+            (struct cycle_item){.workload = object_ref(it->workload), .position = it->position};
 }
 
 static void decided(struct cycle *c, const struct cycle_item *it)
@@ -288,8 +288,8 @@ static void tail_begin(struct cycle *c)
     }
 }
 
-/* It ends on the way: whose turn would be next in each lane is where the next one goes on. The lanes
- * that came to their end begin anew. */
+/* It ends on the way: whose turn would be next in each lane is where the next one goes on. The
+ * lanes that came to their end begin anew. */
 static void resume_note(struct cycle *c, bool on_the_way)
 {
     struct tree **t = &c->brain->waiting.resume;
@@ -307,7 +307,8 @@ static void resume_note(struct cycle *c, bool on_the_way)
 }
 
 /* ---- its life
- * ------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------
+ */
 void cycle_drop(struct brain *b)
 {
     struct cycle *c = b->cycle;
@@ -411,7 +412,8 @@ static void slice(void *arg)
 }
 
 /* ---- its beginning
- * ------------------------------------------------------------------------------------------------- */
+ * -------------------------------------------------------------------------------------------------
+ */
 struct used {
     struct queue_use *v;
     size_t n, cap;

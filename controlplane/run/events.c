@@ -26,10 +26,8 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
                                    const char *uid, const char *reason, const char *fmt, ...)
 {
     static const char *const warnings[] = {
-        "TargetUnreachable", "NotReplaced",      "Stopped",           "Failed",
-        "MoveFailed",        "StoreNotSearched", "CheckpointRefused", "TwoAgents",
-        "BookFull",
-        "AgentReplaced"};
+        "TargetUnreachable", "NotReplaced",       "Stopped",   "Failed",   "MoveFailed",
+        "StoreNotSearched",  "CheckpointRefused", "TwoAgents", "BookFull", "AgentReplaced"};
     struct events *e = &b->events;
     struct told *t;
     va_list ap;
@@ -194,11 +192,12 @@ static void of_agents(struct brain *b, const struct object *o, const struct targ
         of_target(b, o, "TwoAgents", now->message);
     if (!was || !s || !*was->agent || !strcmp(was->agent, s->agent))
         return;
-    (void)snprintf(text, sizeof text,
-                   "state folder %.12s speaks for it instead of %.12s, and knows nothing of what that "
-                   "one runs: those runs are Unknown until their leases are over. Once the old "
-                   "machine is known to be off: hanse fence WORKLOAD",
-                   s->agent, was->agent);
+    (void)snprintf(
+        text, sizeof text,
+        "state folder %.12s speaks for it instead of %.12s, and knows nothing of what that "
+        "one runs: those runs are Unknown until their leases are over. Once the old "
+        "machine is known to be off: hanse fence WORKLOAD",
+        s->agent, was->agent);
     of_target(b, o, "AgentReplaced", text);
 }
 

@@ -1,9 +1,9 @@
-/* What Targets tell of their nodes and of their reach, on its way into the log: FACTS, one at a time
- * for each Target, a page of nodes each. What comes meanwhile is merged, the newest of each node, and
- * goes next.
+/* What Targets tell of their nodes and of their reach, on its way into the log: FACTS, one at a
+ * time for each Target, a page of nodes each. What comes meanwhile is merged, the newest of each
+ * node, and goes next.
  *
- * Nodes that a whole listing does not name are gone, and that is judged once: after all of its pages
- * are in the log. A listing that is cut off on its way, by whatever, takes no node away. */
+ * Nodes that a whole listing does not name are gone, and that is judged once: after all of its
+ * pages are in the log. A listing that is cut off on its way, by whatever, takes no node away. */
 #include "controlplane/run/brain_internal.h"
 
 #include "api/base/log.h"
@@ -34,7 +34,8 @@ static void facts_next(struct site *t);
 static void inventory_ask(struct site *t);
 
 /* ---- what is due
- * -------------------------------------------------------------------------------------------------- */
+ * --------------------------------------------------------------------------------------------------
+ */
 static void due_free(struct site_facts *f, struct due *d)
 {
     list_remove(&d->link);
@@ -68,7 +69,8 @@ static void due_put(struct site_facts *f, const char *name, struct slice bytes)
 }
 
 /* ---- the listing
- * -------------------------------------------------------------------------------------------------- */
+ * --------------------------------------------------------------------------------------------------
+ */
 static void listing_drop(struct site_facts *f)
 {
     struct list *it;
@@ -98,7 +100,8 @@ static void listing_add(struct site_facts *f, const char *name)
 }
 
 /* ---- into the log
- * ------------------------------------------------------------------------------------------------- */
+ * -------------------------------------------------------------------------------------------------
+ */
 static void facts_answered(void *arg, const struct result *r, const struct err *err)
 {
     struct site *t = arg;
@@ -380,7 +383,7 @@ static bool nodes_take(struct site *t, const struct node *nodes, size_t n)
 
         buf_reset(&b);
         node_encode(&nodes[i], &b);
-        if (!*name || strlen(name) >= sizeof ((struct due *)0)->name || b.failed ||
+        if (!*name || strlen(name) >= sizeof((struct due *)0)->name || b.failed ||
             t->facts.due_bytes + b.n > DUE_MAX_BYTES) {
             all = false;
             continue;

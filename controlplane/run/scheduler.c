@@ -114,8 +114,7 @@ void scheduler_reset(struct brain *b)
         root_scan(b->root, kinds[i], NULL, NULL, NULL, pool_take, b);
     list_for_each (it, &b->sites) {
         struct site *t = container_of(it, struct site, link);
-        pool_target_reachable(b->pool, t->name,
-                              t->reachable && t->listed ? REACH_YES : REACH_NO);
+        pool_target_reachable(b->pool, t->name, t->reachable && t->listed ? REACH_YES : REACH_NO);
     }
     scheduler_want(b);
 }
@@ -208,7 +207,8 @@ void scheduler_want(struct brain *b)
 }
 
 /* ---- into the log
- * ---------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------
+ */
 struct placing {
     struct brain *brain;
     char uid[64];
@@ -217,8 +217,8 @@ struct placing {
 static void place_answered(void *arg, const struct result *r, const struct err *err);
 
 /* A step of the machine of a workload that holds nothing. */
-void scheduler_step(struct brain *b, const struct object *o, enum run_step step,
-                    const char *reason, const char *message)
+void scheduler_step(struct brain *b, const struct object *o, enum run_step step, const char *reason,
+                    const char *message)
 {
     const struct workload_status *s = object_as(o, workload)->status;
     union command c = {.run = {.head = {.type = CMD_RUN, .user = "hanse:scheduler"},

@@ -83,7 +83,8 @@ void waiting_reset(struct brain *b)
 }
 
 /* ---- along the lanes
- * ----------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------
+ */
 struct look {
     const unsigned char *after; /* exclusive; NULL: from the start */
     size_t n, lane;             /* lane: of the key, that all of it must share; 0 = any */

@@ -56,7 +56,8 @@ void cost_operate(struct control *c, const struct cJSON *in,
 /* What left the state of a workload; in history.c. Likewise. */
 void history_operate(struct control *c, const struct cJSON *in,
                      void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
-/* Orphans and recovery; in recovery.c. Likewise; false: no operation of this name is one of them. */
+/* Orphans and recovery; in recovery.c. Likewise; false: no operation of this name is one of them.
+ */
 bool recovery_operate(struct control *c, const struct api_identity *who, const char *op,
                       const struct cJSON *in,
                       void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
@@ -64,7 +65,8 @@ bool recovery_operate(struct control *c, const struct api_identity *who, const c
 int backend_backup_open(struct backend *b, const struct api_identity *who, struct api_backup **ret,
                         struct err *err) MUST_CHECK;
 void backend_backup_next(struct api_backup *x,
-                         void (*cb)(void *arg, struct slice piece, bool last, const struct err *err),
+                         void (*cb)(void *arg, struct slice piece, bool last,
+                                    const struct err *err),
                          void *arg);
 void backend_backup_close(struct api_backup *x);
 int backend_token(struct backend *b, const char *token, struct api_identity *ret,

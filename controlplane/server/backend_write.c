@@ -162,10 +162,9 @@ static bool share_over(const struct control_user *u, size_t n)
 
 /* ---- names and stamps
  * ---------------------------------------------------------------------------------------------- */
-static struct pending_write *pending_make(struct control *c, const char *user,
-                                          void (*cb)(void *arg, const struct api_result *r,
-                                                     const struct err *err),
-                                          void *arg)
+static struct pending_write *
+pending_make(struct control *c, const char *user,
+             void (*cb)(void *arg, const struct api_result *r, const struct err *err), void *arg)
 {
     struct pending_write *p = mem_new(struct pending_write);
 
@@ -226,8 +225,8 @@ static void request_fill(struct pending_write *p, const struct api_write *w, con
         refusal_fill(w->refusal, q);
 }
 
-/* For members that do not know REQUEST: each attempt has an id of its own, and a refusal asks whether
- * the first one was done, by a write that can never be done. */
+/* For members that do not know REQUEST: each attempt has an id of its own, and a refusal asks
+ * whether the first one was done, by a write that can never be done. */
 static void old_fill(struct pending_write *p, const struct api_write *w, struct write_cmd *cmd)
 {
     const char *key = w->old_key ? w->old_key : w->key;
@@ -252,8 +251,11 @@ static void too_large_told(void *arg)
 {
     struct err e = {0};
 
-    (void)err_set(&e, E_TOOLARGE, "the write is larger than %d bytes, or an object of it larger than %d (a Secret's "
-                                "values: 1 MiB)", LIMIT_COMMAND_MAX_BYTES, LIMIT_OBJECT_MAX_BYTES);
+    (void)err_set(
+        &e, E_TOOLARGE,
+        "the write is larger than %d bytes, or an object of it larger than %d (a Secret's "
+        "values: 1 MiB)",
+        LIMIT_COMMAND_MAX_BYTES, LIMIT_OBJECT_MAX_BYTES);
     written(arg, NULL, &e);
 }
 static void share_over_told(void *arg)
@@ -323,4 +325,3 @@ int backend_check(struct backend *b, const struct view *v, const struct api_writ
     (void)root_unref(after);
     return rv;
 }
-

@@ -83,7 +83,8 @@ int backend_backup_open(struct backend *b, const struct api_identity *who, struc
     struct control *c = (struct control *)b;
 
     if (c->backup)
-        return err_set(err, E_BUSY, "this member is making a backup already, for %.200s: wait for it, or "
+        return err_set(err, E_BUSY,
+                       "this member is making a backup already, for %.200s: wait for it, or "
                        "ask another member (--server)",
                        c->backup->user);
     struct api_backup *x = mem_new(struct api_backup);
@@ -97,7 +98,8 @@ int backend_backup_open(struct backend *b, const struct api_identity *who, struc
 }
 
 void backend_backup_next(struct api_backup *x,
-                         void (*cb)(void *arg, struct slice piece, bool last, const struct err *err),
+                         void (*cb)(void *arg, struct slice piece, bool last,
+                                    const struct err *err),
                          void *arg)
 {
     PRE(x->c && !x->busy && !x->last);

@@ -296,16 +296,17 @@ static void member_add(struct dev *d, unsigned id)
     (void)snprintf(name, sizeof name, "m%u", id);
     struct child *c = child_add(d, name);
     char *const ready = arena_printf(d->mem, "%s/m%u.ready", d->dir, id);
-    char *const args[] = {"server",        "--die-with-parent",
-                          "--id",          arena_printf(d->mem, "%u", id),
-                          "--data",        arena_printf(d->mem, "%s/m%u", d->dir, id),
-                          "--cert",        arena_printf(d->mem, "%s/pki/member-%u.crt", d->dir, id),
-                          "--key",         arena_printf(d->mem, "%s/pki/member-%u.key", d->dir, id),
-                          "--ca",          arena_printf(d->mem, "%s/pki/ca.crt", d->dir),
-                          "--key-ring",    arena_printf(d->mem, "%s/pki/key-ring", d->dir),
-                          "--listen",      arena_printf(d->mem, "127.0.0.1:%d", d->ports[id - 1]),
-                          "--peer-listen", arena_printf(d->mem, "127.0.0.1:%d", d->peer_ports[id - 1]),
-                          "--ready-file",  ready};
+    char *const args[] = {
+        "server",        "--die-with-parent",
+        "--id",          arena_printf(d->mem, "%u", id),
+        "--data",        arena_printf(d->mem, "%s/m%u", d->dir, id),
+        "--cert",        arena_printf(d->mem, "%s/pki/member-%u.crt", d->dir, id),
+        "--key",         arena_printf(d->mem, "%s/pki/member-%u.key", d->dir, id),
+        "--ca",          arena_printf(d->mem, "%s/pki/ca.crt", d->dir),
+        "--key-ring",    arena_printf(d->mem, "%s/pki/key-ring", d->dir),
+        "--listen",      arena_printf(d->mem, "127.0.0.1:%d", d->ports[id - 1]),
+        "--peer-listen", arena_printf(d->mem, "127.0.0.1:%d", d->peer_ports[id - 1]),
+        "--ready-file",  ready};
     for (size_t i = 0; i < sizeof args / sizeof *args; i++)
         arg_add(c, args[i]);
     for (unsigned i = 0; i < d->members; i++) {

@@ -70,8 +70,9 @@ static void recover_targets(struct control *c, const struct api_identity *who, c
     struct recover_ask ask = {.who = who->user, .after = text_of(in, "after"), .dead = dead};
     const cJSON *d;
 
-    cJSON_ArrayForEach(d, cJSON_GetObjectItemCaseSensitive(in, "dead")) if (
-        cJSON_IsString(d) && ask.n_dead < sizeof dead / sizeof *dead)
+    cJSON_ArrayForEach(d, cJSON_GetObjectItemCaseSensitive(
+                              in, "dead")) if (cJSON_IsString(d) &&
+                                               ask.n_dead < sizeof dead / sizeof *dead)
         dead[ask.n_dead++] = d->valuestring;
     brain_recover(c->brain, &ask, recovered, x);
 }

@@ -30,7 +30,7 @@ void server_close(struct server *s, void (*closed)(void *arg), void *arg);
 int server_port(const struct server *s);
 
 int skip_entry_main(int argc, char **argv); /* hanse server skip-entry */
-int server_main(int argc, char **argv); /* exit status */
+int server_main(int argc, char **argv);     /* exit status */
 int dev_main(int argc, char **argv);
 
 #endif

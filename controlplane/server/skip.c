@@ -15,9 +15,12 @@ static const char help[] =
     "usage: hanse server skip-entry --data DIR --index N --checksum C --reason TEXT --by NAME "
     "[--at TIME]\n"
     "\n"
-    "Steps over an entry of the log that members cannot apply (alarm apply-stopped in hanse status\n"
-    "says which). What the entry says is lost. First look whether a newer version of hanse is asked\n"
-    "for: that applies it. Do the same on every member, with the same words, then start them again:\n"
+    "Steps over an entry of the log that members cannot apply (alarm apply-stopped in hanse "
+    "status\n"
+    "says which). What the entry says is lost. First look whether a newer version of hanse is "
+    "asked\n"
+    "for: that applies it. Do the same on every member, with the same words, then start them "
+    "again:\n"
     "members that did something else are found out and stop. The act stays in the state, as an\n"
     "Event in hanse-system.\n"
     "\n"
@@ -29,10 +32,14 @@ static const char help[] =
     "  --at TIME        when, RFC 3339 (default now); the same on all members\n";
 
 enum { OPT_DATA = 256, OPT_INDEX, OPT_CHECKSUM, OPT_REASON, OPT_BY, OPT_AT };
-static const struct option options[] = {
-    {"data", 1, NULL, OPT_DATA},     {"index", 1, NULL, OPT_INDEX}, {"checksum", 1, NULL, OPT_CHECKSUM},
-    {"reason", 1, NULL, OPT_REASON}, {"by", 1, NULL, OPT_BY},       {"at", 1, NULL, OPT_AT},
-    {"help", 0, NULL, 'h'},          {0}};
+static const struct option options[] = {{"data", 1, NULL, OPT_DATA},
+                                        {"index", 1, NULL, OPT_INDEX},
+                                        {"checksum", 1, NULL, OPT_CHECKSUM},
+                                        {"reason", 1, NULL, OPT_REASON},
+                                        {"by", 1, NULL, OPT_BY},
+                                        {"at", 1, NULL, OPT_AT},
+                                        {"help", 0, NULL, 'h'},
+                                        {0}};
 
 static int text_option(const char *flag, const char *arg, char *ret, size_t n, struct err *err)
 {
@@ -85,9 +92,10 @@ static int skip(const char *dir, struct entry_skip *a, struct err *err)
     struct loop *l;
 
     if (!*dir || !a->index || !*a->checksum || !*a->reason || !*a->by)
-        return err_set(err, E_USAGE,
-                       "--data, --index, --checksum, --reason and --by are needed; see hanse server "
-                       "skip-entry --help");
+        return err_set(
+            err, E_USAGE,
+            "--data, --index, --checksum, --reason and --by are needed; see hanse server "
+            "skip-entry --help");
     l = loop_uv_create(err);
     if (!l)
         return E_INTERNAL;

@@ -107,7 +107,8 @@ static int workloads(struct anew *x, struct err *err)
     for (bool more = true; more && !r;) {
         struct next next = {0};
 
-        root_scan(all, KIND_WORKLOAD, NULL, *name ? ns : NULL, *name ? name : NULL, next_each, &next);
+        root_scan(all, KIND_WORKLOAD, NULL, *name ? ns : NULL, *name ? name : NULL, next_each,
+                  &next);
         x->found.kept += next.ended;
         more = next.o != NULL;
         if (!more)

@@ -250,12 +250,11 @@ struct command_desc {
         }                                                                                          \
     }
 #define request_nested write_nested
-static const struct command_desc commands[] = {DESC(REQUEST, request), DESC(WRITE, write),
-                                               DESC(PLACE, place),
-                                               DESC(RUN, run),         DESC(FACTS, facts),
-                                               DESC(REMOVE, remove),   DESC_FLAT(MEMBER, member),
-                                               DESC(MIGRATE, migrate), DESC(ARCHIVE, archive),
-                                               DESC(RECOVER, recover),
+static const struct command_desc commands[] = {DESC(REQUEST, request),     DESC(WRITE, write),
+                                               DESC(PLACE, place),         DESC(RUN, run),
+                                               DESC(FACTS, facts),         DESC(REMOVE, remove),
+                                               DESC_FLAT(MEMBER, member),  DESC(MIGRATE, migrate),
+                                               DESC(ARCHIVE, archive),     DESC(RECOVER, recover),
                                                DESC_FLAT(COLLECT, collect)};
 
 static const struct command_desc *desc_of(int type)

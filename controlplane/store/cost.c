@@ -29,8 +29,7 @@ static uint64_t object_cost(const struct root *r, const struct named *row, struc
         else if (tag == row->name)
             (void)record_get_str(v, name, sizeof name);
     }
-    const struct object *o =
-        kind < KIND_LIMIT ? root_get(r, (enum kind_id)kind, ns, name) : NULL;
+    const struct object *o = kind < KIND_LIMIT ? root_get(r, (enum kind_id)kind, ns, name) : NULL;
     return o ? o->bytes : 0;
 }
 

@@ -23,10 +23,11 @@ enum phase epoch_next(enum phase from, enum run_step step)
 
 const char *run_step_text(enum run_step s)
 {
-    static const char *const names[] = {
-        "?",       "Dispatch",   "Accepted",      "Running",        "Ended",   "Absent",
-        "Unknown", "Seen",       "Quiesce",       "Stop",           "Requeue", "LeaseOver",
-        "Fenced",  "Checkpoint", "CheckpointBad", "CheckpointFound", "Offer", "Grant"};
+    static const char *const names[] = {"?",       "Dispatch",   "Accepted",      "Running",
+                                        "Ended",   "Absent",     "Unknown",       "Seen",
+                                        "Quiesce", "Stop",       "Requeue",       "LeaseOver",
+                                        "Fenced",  "Checkpoint", "CheckpointBad", "CheckpointFound",
+                                        "Offer",   "Grant"};
 
     _Static_assert(sizeof names / sizeof names[0] == STEP_LAST + 1, "a name for each step");
     return (int)s > 0 && s <= STEP_LAST ? names[s] : names[0];

@@ -194,7 +194,8 @@ static void index_node(struct root *w, const struct object *o, int sign)
         while (i < s->n_gpus && strcmp(s->gpus[i].class_, s->gpus[from].class_) == 0)
             i++;
         if (*s->gpus[from].class_ && strlen(s->gpus[from].class_) <= 63)
-            root_count_add(&w->class_gpus, key_str(s->gpus[from].class_), sign * (int64_t)(i - from));
+            root_count_add(&w->class_gpus, key_str(s->gpus[from].class_),
+                           sign * (int64_t)(i - from));
     }
 }
 

@@ -1,7 +1,8 @@
 /* Requests are carried out at most once, and their answers are kept: those under a client's key for
- * 24 h of the state's time, those under a member's stamp until that member says that nobody waits for
- * them. Part of apply: what is kept, and what is let go when, follows from the state and the entry.
- * Must never let an answer go before its time: where there is no room, the new request waits. */
+ * 24 h of the state's time, those under a member's stamp until that member says that nobody waits
+ * for them. Part of apply: what is kept, and what is let go when, follows from the state and the
+ * entry. Must never let an answer go before its time: where there is no room, the new request
+ * waits. */
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"
@@ -9,7 +10,8 @@
 #include <stdio.h>
 
 #define KEY_AGE_MS (24ll * 3600 * 1000)
-#define KEYS_SLICE 16 /* that are let go at once, so that a day's worth never falls on one entry */
+#define KEYS_SLICE 16 /* that are let go at once, so that a day's worth never falls on one entry   \
+                       */
 #define RECENTS_SLICE 8
 #define BOX_BYTES 256 /* what a kept answer costs beside its texts and its keys */
 
@@ -134,7 +136,8 @@ static bool old_done(const struct root *w, const struct request_cmd *c, struct r
 }
 
 /* ---- by key
- * -------------------------------------------------------------------------------------------------- */
+ * --------------------------------------------------------------------------------------------------
+ */
 #define KEY_SEED 6
 static uint64_t key_bytes(struct slice key, const struct request_box *b)
 {
@@ -214,8 +217,9 @@ bool root_key_room(const struct root *r, const char *user, const char **ret_why)
         BOX_BYTES + 2 * STORE_KEY_MAX + ERR_FIELD_MAX + RESULT_TEXT_MAX + FINGERPRINT_MAX;
     uint64_t used = (uint64_t)root_count_of(r->key_use, key_str(user));
 
-    *ret_why = "the answers under Idempotency-Keys of the last 24 h fill the room that there is for "
-               "them: try again later, or without a key";
+    *ret_why =
+        "the answers under Idempotency-Keys of the last 24 h fill the room that there is for "
+        "them: try again later, or without a key";
     if (r->keys_bytes + most > LIMIT_KEYS_MAX_BYTES)
         return false;
     *ret_why = "this user's answers under Idempotency-Keys of the last 24 h fill his share of the "
@@ -253,8 +257,7 @@ static bool key_final(const struct request_cmd *c, const struct result *res)
         return !c->part;
     if (c->refusal && PLANTED("store.refusal-forgotten"))
         return false;
-    if (c->again &&
-        (res->code == E_CONFLICT || res->code == E_NOTFOUND || res->code == E_EXISTS))
+    if (c->again && (res->code == E_CONFLICT || res->code == E_NOTFOUND || res->code == E_EXISTS))
         return false;
     return retry == RETRY_NEVER || retry == RETRY_AGAIN;
 }
@@ -416,8 +419,7 @@ void request_keep(struct root *w, const union command *c, struct result *res)
         recent_put(w, key_slice(&k), request_box_make(w->time, 0, res, ""));
     } else if (res->final) {
         key_pair(&k, q->write.head.user, q->key);
-        key_put(w, key_slice(&k),
-                request_box_make(w->time, ++w->request_seq, res, q->fingerprint));
+        key_put(w, key_slice(&k), request_box_make(w->time, ++w->request_seq, res, q->fingerprint));
     }
 }
 
@@ -433,7 +435,8 @@ int apply_request(struct txn *t, const struct request_cmd *c)
 }
 
 /* ---- as bytes
- * --------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------
+ */
 void request_write(uint16_t tag, struct slice key, const struct request_box *b, struct buf *out)
 {
     size_t at = record_open(out, tag);
@@ -581,7 +584,8 @@ int requests_read(struct root *w, uint16_t tag, struct slice in, struct err *err
 }
 
 /* ---- for tests
- * -------------------------------------------------------------------------------------------------- */
+ * --------------------------------------------------------------------------------------------------
+ */
 static bool sum_key(struct slice key, const void *value, void *arg)
 {
     *(uint64_t *)arg += key_bytes(key, value);

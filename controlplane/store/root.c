@@ -168,29 +168,12 @@ static uint64_t dead_hash(struct slice key, const struct dead_box *b)
  */
 static void fixed_trees(struct root *r, struct tree **out[ROOT_TREES_FIXED])
 {
-    struct tree **all[ROOT_TREES_FIXED] = {&r->changes,
-                                           &r->requests,
-                                           &r->keys,
-                                           &r->key_order,
-                                           &r->key_use,
-                                           &r->sessions,
-                                           &r->recents,
-                                           &r->members,
-                                           &r->dead,
-                                           &r->request_order,
-                                           &r->uids,
-                                           &r->owners,
-                                           &r->usage,
-                                           &r->mig,
-                                           &r->held,
-                                           &r->target_held,
-                                           &r->target_class,
-                                           &r->load,
-                                           &r->class_gpus,
-                                           &r->target_nodes,
-                                           &r->ns_live,
-                                           &r->moves,
-                                           NULL};
+    struct tree **all[ROOT_TREES_FIXED] = {
+        &r->changes,     &r->requests,     &r->keys,    &r->key_order,  &r->key_use,
+        &r->sessions,    &r->recents,      &r->members, &r->dead,       &r->request_order,
+        &r->uids,        &r->owners,       &r->usage,   &r->mig,        &r->held,
+        &r->target_held, &r->target_class, &r->load,    &r->class_gpus, &r->target_nodes,
+        &r->ns_live,     &r->moves,        NULL};
 
     memcpy(out, all, sizeof all);
 }
@@ -279,8 +262,8 @@ static void change_fini(struct box *b)
     (void)object_unref((struct object *)(uintptr_t)c->change.after);
 }
 
-/* Each change pays for the version that it made (a deletion for the one that it took away); what was
- * before it is the version of an earlier change, or lives in the state. */
+/* Each change pays for the version that it made (a deletion for the one that it took away); what
+ * was before it is the version of an earlier change, or lives in the state. */
 uint64_t change_bytes(const struct change *c)
 {
     const struct object *made = c->after ? c->after : c->before;
@@ -352,12 +335,13 @@ static bool changes_over(const struct root *w)
 {
     uint64_t n = tree_count(w->changes);
 
-    return n > LIMIT_CHANGES_MAX || (w->changes_bytes > LIMIT_CHANGES_MAX_BYTES &&
-                                     n > LIMIT_CHANGES_MIN &&
-                                     root_feature_level(w) >= FEATURE_GRANTS);
+    return n > LIMIT_CHANGES_MAX ||
+           (w->changes_bytes > LIMIT_CHANGES_MAX_BYTES && n > LIMIT_CHANGES_MIN &&
+            root_feature_level(w) >= FEATURE_GRANTS);
 }
 
-#define CHANGES_SLICE 64 /* that go at once: what a lower bound lets go never falls on one entry */
+#define CHANGES_SLICE 64 /* that go at once: what a lower bound lets go never falls on one entry   \
+                          */
 #define REQUEST_AGE_MS (24ll * 3600 * 1000)
 void root_bound(struct root *w)
 {

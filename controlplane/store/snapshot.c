@@ -1,11 +1,12 @@
 /* A root as bytes. Each object is written once, however many changes name it, so that the window of
  * changes costs little; what is derived is made again on reading.
  *
- *   version 3: 8 bytes "HNSESNAP"  u32 version  12 bytes 0, then pieces (snapshot_pieces.c) of whole
- *              fields (record.c); what is in memory at a time is one piece
- *   1 and 2:   ...  u32 version  u32 crc32 of all that follows  u64 bytes that follow  fields
+ *   version 3: 8 bytes "HNSESNAP"  u32 version  12 bytes 0, then pieces (snapshot_pieces.c) of
+ * whole fields (record.c); what is in memory at a time is one piece 1 and 2:   ...  u32 version u32
+ * crc32 of all that follows  u64 bytes that follow  fields
  *
- * Version 3 is written once every member reads it (FEATURE_GRANTS). Must never take bytes for true: lengths, references between fields and the digest are checked. */
+ * Version 3 is written once every member reads it (FEATURE_GRANTS). Must never take bytes for true:
+ * lengths, references between fields and the digest are checked. */
 #include "controlplane/store/store_internal.h"
 
 #include <zlib.h>
@@ -31,7 +32,7 @@ enum {
     S_REQUEST = 22,
     S_MEMBER = 23,
     S_DEAD = 24,
-    S_LEDGER = 25, /* ledger_bytes.c */
+    S_LEDGER = 25,  /* ledger_bytes.c */
     S_ARCHIVE = 26, /* archive/archive_bytes.c; a reader before it finds that the digest differs */
     S_RECOVERING = 27 /* only while it is; likewise */
     /* 30 to 32: request.c */
@@ -49,8 +50,8 @@ struct slot {
     uint64_t at;
 };
 struct writer {
-    struct buf *out;          /* fields that are not in a piece yet */
-    struct pieces_out *sink;  /* NULL: all in one */
+    struct buf *out;         /* fields that are not in a piece yet */
+    struct pieces_out *sink; /* NULL: all in one */
     struct slot *map; /* what changes name; open addressing by address: for finding only, never for
                          order */
     size_t cap;
@@ -542,9 +543,8 @@ int snapshot_decode(struct slice in, struct root **ret, struct err *err)
                        version, SNAPSHOT_VERSION);
     if (version < SNAPSHOT_BEFORE_LEDGER)
         return err_set(err, E_CORRUPT, "there is no version %u", version);
-    if (version <= SNAPSHOT_IN_ONE &&
-        (le_get_u64(p + 16) != body.n ||
-         le_get_u32(p + 12) != (uint32_t)crc32_z(0, body.p, body.n)))
+    if (version <= SNAPSHOT_IN_ONE && (le_get_u64(p + 16) != body.n ||
+                                       le_get_u32(p + 12) != (uint32_t)crc32_z(0, body.p, body.n)))
         return err_set(err, E_CORRUPT, "the snapshot is torn: its checksum does not match");
     x.r = root_create();
     int r = version <= SNAPSHOT_IN_ONE ? read_fields(&x, body)

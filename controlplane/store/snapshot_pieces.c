@@ -1,10 +1,12 @@
-/* The pieces of a snapshot: zlib-compressed runs of whole fields, each with its length, its checksum
- * and its place, so that neither writing nor reading ever holds more than one of them unpacked.
+/* The pieces of a snapshot: zlib-compressed runs of whole fields, each with its length, its
+ * checksum and its place, so that neither writing nor reading ever holds more than one of them
+ * unpacked.
  *
  *   u32 bytes unpacked  u32 bytes packed  u32 crc32 of the packed bytes  u32 place, from 1   bytes
  *   the last one:  0  0  crc32 of all checksums before it, in order  place
  *
- * Must never believe a length: a piece that says more than it is is refused before it is unpacked. */
+ * Must never believe a length: a piece that says more than it is is refused before it is unpacked.
+ */
 #include "controlplane/store/store_internal.h"
 
 #include <zlib.h>
@@ -13,7 +15,8 @@
 #define PIECE_MAX ((size_t)64 << 20) /* one field of the largest kind, and a piece */
 #define LEVEL 1                      /* the rest costs more time than it saves */
 
-void pieces_begin(struct pieces_out *s, snapshot_piece_cb piece, void *arg, const void *head, size_t n)
+void pieces_begin(struct pieces_out *s, snapshot_piece_cb piece, void *arg, const void *head,
+                  size_t n)
 {
     *s = (struct pieces_out){.piece = piece, .arg = arg};
     buf_init(&s->packed, PIECE_HEAD + 2 * PIECE_MAX);

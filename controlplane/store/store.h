@@ -38,8 +38,8 @@ uint64_t tree_count(const struct tree *t);
 /* In key order from the first key >= start; each() returns false to stop. */
 void tree_scan(const struct tree *t, struct slice start,
                bool (*each)(struct slice key, const void *value, void *arg), void *arg);
-/* Lets go of about n items of trees let go, one node's more at most, which may free as many objects;
- * returns how many nodes are left. Called on the core loop between entries. */
+/* Lets go of about n items of trees let go, one node's more at most, which may free as many
+ * objects; returns how many nodes are left. Called on the core loop between entries. */
 size_t tree_reap(size_t n);
 
 /* ---- root
@@ -174,17 +174,18 @@ struct write_cmd {
 
 /* A WRITE as somebody asked for it, carried out at most once.
  *
- * Under a client's key (Idempotency-Key) the first final answer is kept under (user, key) for 24 h of
- * the state's time and is the answer to all that comes under it, wherever it waited meanwhile: a
+ * Under a client's key (Idempotency-Key) the first final answer is kept under (user, key) for 24 h
+ * of the state's time and is the answer to all that comes under it, wherever it waited meanwhile: a
  * success; a refusal of the state's; or one that the API found on its own view (`refusal`: then
- * nothing is written). Another fingerprint under the same key is refused. Without a key the answer is
- * kept under the stamp of the member that proposes it, until that member's floor has passed it. */
+ * nothing is written). Another fingerprint under the same key is refused. Without a key the answer
+ * is kept under the stamp of the member that proposes it, until that member's floor has passed it.
+ */
 #define FINGERPRINT_MAX 40
 #define OLD_KEY_PREFIX "k-" /* of request ids that stand for a client's key */
 #define RESULT_TEXT_MAX 256
 struct request_cmd {
-    struct write_cmd write;    /* first: its head is the command's */
-    char key[REQUEST_ID_MAX];  /* "" = none */
+    struct write_cmd write;            /* first: its head is the command's */
+    char key[REQUEST_ID_MAX];          /* "" = none */
     char fingerprint[FINGERPRINT_MAX]; /* of method, path and body */
     char old_id[REQUEST_ID_MAX]; /* of the same request in a WRITE of an older version, or "" */
     bool again; /* CONFLICT, NOTFOUND and EXISTS are no answers: the API computes it anew then */
@@ -222,9 +223,9 @@ enum run_step {
     STEP_LEASE_OVER, /* the lease and all bounds have passed on a runner that stops itself: proof */
     STEP_FENCED,     /* an operator recorded that it is dead: proof */
     STEP_CHECKPOINT, /* a verified checkpoint was seen: catalogued, and the newest to resume from */
-    STEP_CHECKPOINT_BAD,  /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from:
-                            reason says why; the newest good one of the catalogue takes its place, or
-                            none */
+    STEP_CHECKPOINT_BAD,   /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from:
+                             reason says why; the newest good one of the catalogue takes its place, or
+                             none */
     STEP_CHECKPOINT_FOUND, /* Reserved only: who is to start it has found a newer checkpoint in the
                               store, of an epoch that is proved ended, than anybody was told of */
     STEP_OFFER, /* a lease of another length is about to be offered to its runner: from here on it
@@ -244,7 +245,7 @@ struct run_cmd {
     /* DISPATCH: the lease that goes with the order, number 1; OFFER: what is offered; GRANT: what
      * was acknowledged. From FEATURE_GRANTS on, before that NULL. */
     struct lease_grant *grant;
-    bool requeue; /* with ENDED / ABSENT: the run was stopped to be placed again */
+    bool requeue;   /* with ENDED / ABSENT: the run was stopped to be placed again */
     char agent[64]; /* DISPATCH: state folder of the agent that it is given to; "" = not known.
                        From FEATURE_GRANTS on */
 };
@@ -300,7 +301,7 @@ struct facts_cmd {
     char why[256];
     char agent[64], rival[512]; /* with reach_told, from FEATURE_GRANTS on: who speaks for it; why
                                    another one was turned away, "" = nobody was */
-    bool complete;      /* nodes that are not listed are gone */
+    bool complete;              /* nodes that are not listed are gone */
     bool gone; /* those that are listed are gone, told by metadata.name alone; FEATURE_GRANTS */
     struct node *nodes; /* metadata.name "TARGET.NODE", spec, status.health */
     uint32_t n;
@@ -410,17 +411,17 @@ struct result { /* of one command */
 int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice entry,
                 void (*each)(const struct result *r, void *arg), void *arg,
                 struct err *err) MUST_CHECK;
-/* An operator's act: an entry that members cannot apply is stepped over by all of them. It is in the
- * state as an Event of hanse-system, and so in the digest. */
+/* An operator's act: an entry that members cannot apply is stepped over by all of them. It is in
+ * the state as an Event of hanse-system, and so in the digest. */
 #define ENTRY_CHECKSUM_MAX 65 /* SHA-256 of its bytes, hexadecimal */
 struct entry_skip {
     uint64_t index;
     char checksum[ENTRY_CHECKSUM_MAX], by[128], reason[512], at[40];
 };
 void store_skip(struct root **root, const struct entry_skip *s); /* *root is replaced */
-/* Offline: a state that was restored, or is taken on by one member alone, begins anew: by entries like
- * any others (RECOVER BEGIN and LOST, MEMBER), so that the same code decides. Its time is that of its
- * newest entry. *root is replaced. */
+/* Offline: a state that was restored, or is taken on by one member alone, begins anew: by entries
+ * like any others (RECOVER BEGIN and LOST, MEMBER), so that the same code decides. Its time is that
+ * of its newest entry. *root is replaced. */
 struct store_anew {
     char cluster_uid[64];      /* cluster_begin_anew */
     uint64_t term;             /* of these entries; not below root_term */
@@ -445,7 +446,8 @@ void store_try(const struct root *root, int64_t now_ms, const union command *c, 
 typedef bool (*snapshot_piece_cb)(void *arg, const void *p, size_t n);
 int snapshot_write(const struct root *r, snapshot_piece_cb piece, void *arg,
                    struct err *err) MUST_CHECK;
-int snapshot_encode(const struct root *r, struct buf *out, struct err *err) MUST_CHECK; /* the same */
+int snapshot_encode(const struct root *r, struct buf *out,
+                    struct err *err) MUST_CHECK; /* the same */
 /* E_NOTIMPL: a newer version wrote it. Any thread. */
 int snapshot_decode(struct slice in, struct root **ret, struct err *err) MUST_CHECK;
 

@@ -151,12 +151,12 @@ struct root {
     struct tree *target_class;  /* target \0 class → count_box: GPUs × 1000 held there */
     struct tree *load;          /* queue \0 "waits" or "holds" → count_box: workloads */
     struct tree *class_gpus;    /* class → count_box: devices on all nodes */
-    struct tree *target_nodes;  /* target \0 → count_box: nodes; target \0 class → ready devices */
-#define TARGET_CLASS_MAX 200        /* longer names are counted under TARGET_CLASS_ODD */
+    struct tree *target_nodes; /* target \0 → count_box: nodes; target \0 class → ready devices */
+#define TARGET_CLASS_MAX 200   /* longer names are counted under TARGET_CLASS_ODD */
 #define TARGET_CLASS_ODD "\1"
-    uint64_t dead_due;          /* entries of `dead` that do not wait */
-    struct tree *ns_live;       /* namespace → count_box: workloads that may run outside */
-    struct tree *moves;         /* ns \0 name → object: Migrations that have not ended */
+    uint64_t dead_due;    /* entries of `dead` that do not wait */
+    struct tree *ns_live; /* namespace → count_box: workloads that may run outside */
+    struct tree *moves;   /* ns \0 name → object: Migrations that have not ended */
 };
 #define ROOT_TREES_FIXED 23
 
@@ -174,9 +174,9 @@ uint64_t change_bytes(const struct change *c); /* what it counts for in the wind
 void root_put_request(struct root *w, struct slice key, struct request_box *b); /* takes b over */
 void root_put_member(struct root *w, const struct member_info *m, bool remove);
 void root_put_dead(struct root *w, struct slice key,
-                   struct dead_box *b); /* takes b over; NULL removes */
+                   struct dead_box *b);      /* takes b over; NULL removes */
 void root_jump(struct root *w, uint64_t rv); /* the next change is beyond it; none is kept */
-void root_bound(struct root *w);        /* lets go of old changes and request ids */
+void root_bound(struct root *w);             /* lets go of old changes and request ids */
 void root_usage_add(struct root *w, const struct placement *p,
                     const struct assignment *a); /* on a scratch fork */
 void root_usage_take(struct root *w, const struct placement *p,
@@ -298,11 +298,11 @@ struct txn { /* one command on a fork of the state */
     struct arena *a;
     struct result *res;
     struct err *err;
-    const char *user; /* who asked */
+    const char *user;  /* who asked */
     struct err failed; /* of txn_put: an object became too large; the command fails by it */
-    bool sliced;      /* FEATURE_GRANTS: what follows from a command is left to COLLECT */
-    uint32_t objects; /* of what follows, how many may still be looked at, */
-    uint64_t bytes;   /* and how many bytes of them */
+    bool sliced;       /* FEATURE_GRANTS: what follows from a command is left to COLLECT */
+    uint32_t objects;  /* of what follows, how many may still be looked at, */
+    uint64_t bytes;    /* and how many bytes of them */
 };
 /* Encoded bytes of one object in the state: what a snapshot's reader takes, less a resourceVersion
  * that grows. */
@@ -409,7 +409,8 @@ int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g) M
 int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
 int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
                      const struct run_checkpoint *now) MUST_CHECK;
-/* What an adopted workload (just stored) resumes from, NULL = nothing, into catalogue and status. */
+/* What an adopted workload (just stored) resumes from, NULL = nothing, into catalogue and status.
+ */
 void checkpoint_adopt(struct txn *t, const struct object *wo, const struct run_checkpoint *ck);
 int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_status *s,
                    const struct run_checkpoint *bad, const char *reason,

@@ -605,9 +605,8 @@ void decision_record(struct place *pl, struct decision_spec **ret_decision,
             arena_strdup(pl->a, pl->message[0] ? pl->message : reason_sentence(pl->pending));
     }
     used = add_names(pl, d) + RECORD_NAME_BYTES(strlen(d->workload)) +
-           RECORD_NAME_BYTES(strlen(d->workloadUid)) + strlen(d->revision) +
-           strlen(d->policy) + strlen(d->queue) + strlen(d->message) + strlen(d->reason) +
-           18 * FIELD_BYTES;
+           RECORD_NAME_BYTES(strlen(d->workloadUid)) + strlen(d->revision) + strlen(d->policy) +
+           strlen(d->queue) + strlen(d->message) + strlen(d->reason) + 18 * FIELD_BYTES;
     add_candidates(pl, d, used);
     *ret_decision = d;
     *ret_placement = placement;

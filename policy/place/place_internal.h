@@ -58,8 +58,8 @@ int64_t quota_borrowed(const struct quota_view *v, uint32_t queue, uint32_t clai
                        int64_t *ret_unfilled);
 struct quota_view quota_view_pool(const struct pool *p, uint32_t class_); /* p is settled */
 struct quota_callback { /* a view of what a callback tells: asked once a queue */
-    uint32_t *words; /* of the tree */
-    int64_t *sum;    /* [queue][class, all]; last: everybody; then what is kept */
+    uint32_t *words;    /* of the tree */
+    int64_t *sum;       /* [queue][class, all]; last: everybody; then what is kept */
     struct quota_kept kept[2];
 };
 void quota_callback_init(struct quota_callback *c, struct quota_view *ret, const char *class_,
@@ -73,7 +73,7 @@ static inline int64_t quota_milli(int64_t gpus)
 {
     return (gpus > INT32_MAX ? INT32_MAX : gpus < -INT32_MAX ? -INT32_MAX : gpus) * 1000;
 }
-const struct queue_gpus *quota_line(const struct object *queue, const char *class_);  /* or NULL */
+const struct queue_gpus *quota_line(const struct object *queue, const char *class_); /* or NULL */
 
 /* ---- queue/
  * --------------------------------------------------------------------------------------------------

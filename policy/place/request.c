@@ -199,15 +199,16 @@ static bool refuse(struct place *pl, enum reason r, const char *what)
     return true;
 }
 
-/* At most that is taken from the arena from here on: a row and a sentence for each target and group,
- * what gangs are looked for with on each node, and what a placement and its record hold. */
+/* At most that is taken from the arena from here on: a row and a sentence for each target and
+ * group, what gangs are looked for with on each node, and what a placement and its record hold. */
 static size_t scratch_bytes(const struct place *pl)
 {
     const struct table *t = &pl->p->t;
     size_t bytes = ((size_t)512 << 10) + (size_t)pl->cap_rows * (sizeof(struct row) + 512);
 
     bytes += (size_t)t->n_classes * (sizeof(struct quota_answer) + 64);
-    bytes += (size_t)pl->need.workers * (sizeof(struct assignment) + 512 + (size_t)8 * pl->need.count);
+    bytes +=
+        (size_t)pl->need.workers * (sizeof(struct assignment) + 512 + (size_t)8 * pl->need.count);
     return pl->need.workers > 1 ? bytes + (size_t)t->n_members * 256 : bytes;
 }
 

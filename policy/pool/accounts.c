@@ -86,8 +86,7 @@ void accounts_build(struct pool *p)
     p->n_policies = p->docs[KIND_PLACEMENT_POLICY].n;
     p->n_account_classes = p->t.n_classes;
     queue_tree_init(&p->queue_tree,
-                    arena_array(p->accounts, uint32_t, QUEUE_TREE_WORDS(p->n_queues)),
-                    p->n_queues);
+                    arena_array(p->accounts, uint32_t, QUEUE_TREE_WORDS(p->n_queues)), p->n_queues);
     kept_make(p);
     p->queue_held = arena_array(p->accounts, int64_t, (p->n_queues + 1) * classes);
     p->queue_root = arena_array(p->accounts, int64_t, classes);

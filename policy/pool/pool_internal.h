@@ -176,7 +176,8 @@ struct quota_kept {
 };
 struct pool {
     uint32_t magic;
-    uint64_t changes; /* counts what may change a decision: what was concluded before may not hold */
+    uint64_t
+        changes; /* counts what may change a decision: what was concluded before may not hold */
     struct docs docs[KIND_LIMIT];
     struct table t;
     bool dirty; /* the table must be built anew */
@@ -189,8 +190,8 @@ struct pool {
     struct arena *accounts;
     struct queue_tree queue_tree;
     struct quota_kept *kept; /* [class + 1] */
-    int64_t *queue_held;    /* [queue][class + 1]: with the queues below; last = all classes */
-    int64_t *queue_root;    /* [class + 1]: everything held */
+    int64_t *queue_held;     /* [queue][class + 1]: with the queues below; last = all classes */
+    int64_t *queue_root;     /* [class + 1]: everything held */
     int64_t *policy_held;
     int64_t *capacity; /* [class + 1]: GPUs × 1000 that exist on registered targets */
     uint32_t n_queues, n_policies, n_account_classes;

@@ -51,8 +51,8 @@ struct planner {
     struct pool *p;
     struct place *pl;
     struct arena *a, *fits; /* fits: of one look whether a gang has room */
-    int64_t now_ms, milli; /* that the preemptor asks for at least */
-    int64_t value;         /* of its priority class */
+    int64_t now_ms, milli;  /* that the preemptor asks for at least */
+    int64_t value;          /* of its priority class */
     bool may_preempt;
     int64_t *borrowed;  /* [queue + 1][class]: what may be reclaimed, below 0 = not asked yet */
     double *egress;     /* [target]: price of a GiB that leaves */

@@ -67,10 +67,8 @@ int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now
     spans = lanes_make(t, v, n, a);
     for (size_t i = 0; i < n; i++) {
         struct cycle_item *it = &items[i];
-        struct place_request rq = {.now_ms = now_ms,
-                                   .seed = seed,
-                                   .log_index = log_index,
-                                   .revision = revision};
+        struct place_request rq = {
+            .now_ms = now_ms, .seed = seed, .log_index = log_index, .revision = revision};
         size_t lane = policy_turns_next(t, &rq.queue_position);
         struct span *s = &spans[lane];
         const struct object *next = s->at + 1 < s->end ? v[s->at + 1].workload : NULL;

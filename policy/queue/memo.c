@@ -1,7 +1,7 @@
 /* Refusals, remembered: workloads that ask for the same in the same queue, under the same policies,
  * get the same answer while the pool is as it was, so it is worked out once. The key is all of a
- * workload that a decision reads, byte by byte; it is valid for one pool at one count of changes, one
- * moment and one seed. Only refusals: who is placed changes the pool.
+ * workload that a decision reads, byte by byte; it is valid for one pool at one count of changes,
+ * one moment and one seed. Only refusals: who is placed changes the pool.
  *
  * Must never make an answer differ: what it cannot tell apart safely goes past it. */
 #include "policy/place/place_internal.h"
@@ -67,7 +67,8 @@ static void memo_clear(struct memo *m)
 }
 
 /* ---- the key
- * ---------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------
+ */
 static void key_text(struct buf *b, const char *s)
 {
     buf_add(b, s, strlen(s) + 1);
@@ -165,8 +166,7 @@ static bool may_share(const struct pool *p, const struct place_request *rq)
 
     return !rq->avoid_target && !rq->only_target && !rq->at_once &&
            rq->workload->kind->id == KIND_WORKLOAD && !(s && (s->placement || s->nominated)) &&
-           !pool_hold_of(p, rq->workload->meta->uid) &&
-           !pool_nominated(p, rq->workload->meta->uid);
+           !pool_hold_of(p, rq->workload->meta->uid) && !pool_nominated(p, rq->workload->meta->uid);
 }
 
 static bool serves(const struct entry *e, const struct memo *m, int64_t waited_ms)

@@ -1,8 +1,8 @@
-/* Whose turn is it? Many lanes, each of workloads in one order; the next is found among their heads:
- * priority first; among equal priorities the queue that has had least for its weight, seen from the
- * root down; in a queue deadline, then submission. A heap for each queue, over its own lanes and the
- * queues below it: who has had a turn changes one path to the root, so that a hundred thousand turns
- * of a thousand queues cost no more than the sorting of them.
+/* Whose turn is it? Many lanes, each of workloads in one order; the next is found among their
+ * heads: priority first; among equal priorities the queue that has had least for its weight, seen
+ * from the root down; in a queue deadline, then submission. A heap for each queue, over its own
+ * lanes and the queues below it: who has had a turn changes one path to the root, so that a hundred
+ * thousand turns of a thousand queues cost no more than the sorting of them.
  *
  * What it knows of queues, priorities and shares is the pool's: where that has changed otherwise
  * than by the turns themselves, the heaps are made anew from the heads. */
@@ -380,8 +380,8 @@ size_t policy_turns_next(struct turns *t, int64_t *ret_position)
 static void candidate_worse(struct turns *t, uint32_t node, uint32_t candidate)
 {
     struct heap *h = &t->nodes[node];
-    bool gone = candidate < t->n_lanes ? !t->lanes[candidate].head
-                                       : !t->nodes[candidate - t->n_lanes].n;
+    bool gone =
+        candidate < t->n_lanes ? !t->lanes[candidate].head : !t->nodes[candidate - t->n_lanes].n;
 
     if (gone)
         heap_remove(t, h, t->at_place[candidate]);

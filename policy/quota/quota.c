@@ -121,8 +121,8 @@ static int64_t kept_for_others(const struct quota_view *v, uint32_t queue, bool 
     int64_t sum = k->below[queue == NONE ? v->n : queue];
 
     for (; queue != NONE; queue = v->tree.parent[queue])
-        sum += k->below[v->tree.parent[queue] == NONE ? v->n : v->tree.parent[queue]] -
-               k->kept[queue];
+        sum +=
+            k->below[v->tree.parent[queue] == NONE ? v->n : v->tree.parent[queue]] - k->kept[queue];
     return sum;
 }
 

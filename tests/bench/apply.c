@@ -6,7 +6,8 @@
  *   owner      an owner with 1,150 children of 250 kB is deleted
  *   namespace  a namespace of 12,000 objects is deleted
  *   class      a GpuClass is written beside 20,000 nodes
- *   state      --objects Workloads: at rest, while a snapshot is made as a member makes it, read again
+ *   state      --objects Workloads: at rest, while a snapshot is made as a member makes it, read
+ * again
  *
  * What follows from a command is done by slices, as the leader proposes them (run/collect.c). */
 #include "controlplane/store/store.h"
@@ -23,7 +24,7 @@
 #define NOW 1764547200000
 #define SLICE_OBJECTS 256 /* controlplane/run/collect.c */
 #define SLICE_BYTES (1u << 20)
-#define REAP 8192 /* controlplane/raft/core.c */
+#define REAP 8192               /* controlplane/raft/core.c */
 #define CHUNK ((size_t)4 << 20) /* controlplane/raft/core_snapshot.c */
 
 struct world {
@@ -115,9 +116,8 @@ static void measured_anew(struct world *x)
 
 static void collect(struct world *x)
 {
-    union command c = {.collect = {.head = {.type = CMD_COLLECT},
-                                   .objects = SLICE_OBJECTS,
-                                   .bytes = SLICE_BYTES}};
+    union command c = {
+        .collect = {.head = {.type = CMD_COLLECT}, .objects = SLICE_OBJECTS, .bytes = SLICE_BYTES}};
 
     while (root_collect_due(x->root))
         apply(x, &c);

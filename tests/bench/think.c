@@ -1,8 +1,9 @@
-/* think: what one piece of the leader's thinking costs when its fleet is large: --targets Targets of
- * --nodes nodes with 8 GPUs each, all taken, --queues queues. Thread CPU, so that the machine's other
- * work does not count: one refusal, the hints for one workload, one plan of preemption for a single
- * GPU and for a gang, where that many victims go, and what a copy of the pool costs that may think
- * on another thread. */
+/* think: what one piece of the leader's thinking costs when its fleet is large: --targets Targets
+ * of
+ * --nodes nodes with 8 GPUs each, all taken, --queues queues. Thread CPU, so that the machine's
+ * other work does not count: one refusal, the hints for one workload, one plan of preemption for a
+ * single GPU and for a gang, where that many victims go, and what a copy of the pool costs that may
+ * think on another thread. */
 #include "policy/policy.h"
 
 #include <stdio.h>
@@ -233,7 +234,8 @@ static void row(const char *name, struct world *x, const struct object *w,
         sum += took;
         arena_reset(a);
     }
-    (void)printf("  {\"name\": \"%s\", \"value\": %.3f, \"most\": %.3f, \"unit\": \"ms\", \"found\": %zu}%s\n",
+    (void)printf("  {\"name\": \"%s\", \"value\": %.3f, \"most\": %.3f, \"unit\": \"ms\", "
+                 "\"found\": %zu}%s\n",
                  name, (double)sum / ROUNDS / 1e6, (double)most / 1e6, found, last ? "" : ",");
     (void)fflush(stdout);
     a = arena_destroy(a);
@@ -254,11 +256,13 @@ int main(int argc, char **argv)
                       .queues = number(argc, argv, "--queues", 1000)};
 
     fill(&x);
-    struct object *low = work("waits", 1, "low", 1, NULL), *high = work("urgent", 1, "high", 1, NULL),
+    struct object *low = work("waits", 1, "low", 1, NULL),
+                  *high = work("urgent", 1, "high", 1, NULL),
                   *gang = work("gang", 64, "high", 1, NULL),
                   *many = work("many", 64, "low", 1, NULL);
-    (void)printf("{\"bench\": \"think\", \"targets\": %ld, \"nodes\": %ld, \"queues\": %ld, \"rows\": [\n",
-                 x.targets, x.targets * x.nodes, x.queues);
+    (void)printf(
+        "{\"bench\": \"think\", \"targets\": %ld, \"nodes\": %ld, \"queues\": %ld, \"rows\": [\n",
+        x.targets, x.targets * x.nodes, x.queues);
     row("one refusal", &x, low, refusal, false);
     row("one refusal of a gang", &x, many, refusal, false);
     row("hints for one GPU", &x, low, hints, false);

@@ -101,8 +101,8 @@ static void *body_pick(struct fuzz *f, const struct schema *s, int depth)
             *(bool *)at = pick(f, 2);
         } else if (d->type == T_F64 || d->type == T_PCT) {
             *(double *)at = (double)number_pick(f);
-        } else if (d->type == T_I64 || d->type == T_DUR || d->type == T_TIME || d->type == T_BYTES ||
-                   d->type == T_MILLI) {
+        } else if (d->type == T_I64 || d->type == T_DUR || d->type == T_TIME ||
+                   d->type == T_BYTES || d->type == T_MILLI) {
             *(int64_t *)at = number_pick(f);
         }
         if (n)
@@ -178,20 +178,20 @@ static void *named_body(struct fuzz *f, const struct kind *k, const char *ns, co
 
 static void op_pick(struct fuzz *f, struct write_op *op, bool deletes)
 {
-    static const enum kind_id kinds[] = {KIND_NAMESPACE, KIND_WORKLOAD,  KIND_DATASET, KIND_QUEUE,
-                                         KIND_GPU_CLASS, KIND_TARGET,    KIND_MIGRATION,
-                                         KIND_EVENT,     KIND_DECISION,  KIND_PRICE_SHEET,
-                                         KIND_CHECKPOINT};
+    static const enum kind_id kinds[] = {
+        KIND_NAMESPACE, KIND_WORKLOAD, KIND_DATASET,  KIND_QUEUE,       KIND_GPU_CLASS, KIND_TARGET,
+        KIND_MIGRATION, KIND_EVENT,    KIND_DECISION, KIND_PRICE_SHEET, KIND_CHECKPOINT};
     const struct kind *k =
         kind_by_id(pick(f, 3) ? kinds[pick(f, sizeof kinds / sizeof kinds[0])] : KIND_WORKLOAD);
     const char *ns = !k->namespaced ? "" : pick(f, 2) ? "default" : "team";
 
-    *op = (struct write_op){.verb = deletes       ? WRITE_DELETE
-                                            : pick(f, 2) ? WRITE_CREATE
-                                                         : (enum write_verb)(1 + pick(f, 4)),
+    *op = (struct write_op){.verb = deletes      ? WRITE_DELETE
+                                    : pick(f, 2) ? WRITE_CREATE
+                                                 : (enum write_verb)(1 + pick(f, 4)),
                             .kind = k->id};
     text_put(op->ns, sizeof op->ns, ns);
-    text_put(op->name, sizeof op->name, k->id == KIND_NAMESPACE ? (pick(f, 2) ? "default" : "team") : name_pick(f));
+    text_put(op->name, sizeof op->name,
+             k->id == KIND_NAMESPACE ? (pick(f, 2) ? "default" : "team") : name_pick(f));
     if (op->verb == WRITE_DELETE)
         return;
     (void)!object_make_within(k, named_body(f, k, ns, arena_strdup(f->a, op->name)),
@@ -200,7 +200,8 @@ static void op_pick(struct fuzz *f, struct write_op *op, bool deletes)
         op->object = object_unref(op->object);
 }
 
-static void who(struct fuzz *f, char *ns, size_t ns_n, char *name, size_t name_n, char *uid, size_t uid_n, int64_t *epoch)
+static void who(struct fuzz *f, char *ns, size_t ns_n, char *name, size_t name_n, char *uid,
+                size_t uid_n, int64_t *epoch)
 {
     const struct object *o;
 
@@ -268,9 +269,11 @@ static void migrate_pick(struct fuzz *f, union command *c)
     m->outcome = (enum move_phase)pick(f, 12);
     who(f, m->ns, sizeof m->ns, m->name, sizeof m->name, m->uid, sizeof m->uid, &m->for_epoch);
     if (pick(f, 2))
-        who(f, m->for_ns, sizeof m->for_ns, m->for_name, sizeof m->for_name, m->for_uid, sizeof m->for_uid, &m->for_epoch);
+        who(f, m->for_ns, sizeof m->for_ns, m->for_name, sizeof m->for_name, m->for_uid,
+            sizeof m->for_uid, &m->for_epoch);
     for (uint32_t i = 0; i < m->n; i++) {
-        who(f, b[i].ns, sizeof b[i].ns, b[i].workload, sizeof b[i].workload, b[i].uid, sizeof b[i].uid, &b[i].epoch);
+        who(f, b[i].ns, sizeof b[i].ns, b[i].workload, sizeof b[i].workload, b[i].uid,
+            sizeof b[i].uid, &b[i].epoch);
         b[i].cause = (enum move_cause)(1 + pick(f, 12));
         if (pick(f, 2))
             place_pick(f, &b[i].placement);
@@ -382,7 +385,8 @@ static void command_pick(struct fuzz *f, union command *c)
         c->archive.close_bytes = pick(f, 2) ? ARCHIVE_CLOSE_MIN_BYTES : (uint64_t)number_pick(f);
         c->archive.close_after_ms = number_pick(f);
     } else if (c->head.type == CMD_PLACE) {
-        who(f, c->place.ns, sizeof c->place.ns, c->place.name, sizeof c->place.name, c->place.uid, sizeof c->place.uid, &c->place.epoch);
+        who(f, c->place.ns, sizeof c->place.ns, c->place.name, sizeof c->place.name, c->place.uid,
+            sizeof c->place.uid, &c->place.epoch);
         c->place.decision = pick(f, 8) ? body_pick(f, &schema_decision_spec, 2) : NULL;
         if (pick(f, 4))
             place_pick(f, &c->place.placement);
@@ -445,7 +449,9 @@ static void prelude(struct fuzz *f)
         enum kind_id kind;
         const char *name;
     } all[] = {{KIND_NAMESPACE, "default"}, {KIND_NAMESPACE, "team"}, {KIND_TARGET, "fra"}};
-    union command c = {.write = {.head = {.type = CMD_WRITE}, .ops = arena_array(f->a, struct write_op, 3), .n = 3}};
+    union command c = {.write = {.head = {.type = CMD_WRITE},
+                                 .ops = arena_array(f->a, struct write_op, 3),
+                                 .n = 3}};
 
     for (uint32_t i = 0; i < 3; i++) {
         const struct kind *k = kind_by_id(all[i].kind);
@@ -456,11 +462,17 @@ static void prelude(struct fuzz *f)
         b->metadata->uid = all[i].name;
         if (k->id == KIND_TARGET)
             ((struct target *)(void *)b)->spec = arena_new(f->a, struct target_spec);
-        c.write.ops[i] = (struct write_op){.verb = WRITE_CREATE, .kind = k->id, .object = object_make(k, b)};
+        c.write.ops[i] =
+            (struct write_op){.verb = WRITE_CREATE, .kind = k->id, .object = object_make(k, b)};
         text_put(c.write.ops[i].name, sizeof c.write.ops[i].name, all[i].name);
     }
     command_take(f, &c, 1);
-    c = (union command){.facts = {.head = {.type = CMD_FACTS}, .target = "fra", .reach_told = true, .reachable = true, .complete = true, .n = 1}};
+    c = (union command){.facts = {.head = {.type = CMD_FACTS},
+                                  .target = "fra",
+                                  .reach_told = true,
+                                  .reachable = true,
+                                  .complete = true,
+                                  .n = 1}};
     c.facts.nodes = arena_new(f->a, struct node);
     c.facts.nodes->metadata = arena_new(f->a, struct meta);
     c.facts.nodes->metadata->name = "fra.n0";
@@ -498,7 +510,8 @@ static void again(struct fuzz *f)
 
 int fuzz_apply_counted(const uint8_t *data, size_t size, struct fuzz_taken *ret)
 {
-    struct fuzz f = {.p = data, .n = size, .root = root_create(), .a = arena_create((size_t)1 << 30)};
+    struct fuzz f = {
+        .p = data, .n = size, .root = root_create(), .a = arena_create((size_t)1 << 30)};
     uint32_t commands;
 
     buf_init(&f.log, (size_t)1 << 30);

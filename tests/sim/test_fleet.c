@@ -64,8 +64,8 @@ static void propose(struct fleet *x, struct sim_member *m, bool targets, unsigne
         fed_op(&ops[c.write.n++], WRITE_CREATE, KIND_NAMESPACE, "", "dev", ns);
     }
     for (unsigned i = from; i < from + n; i++) {
-        const char *name = targets ? i ? arena_printf(a, "t%04u", i) : "fra"
-                                   : arena_printf(a, "w%04u", i);
+        const char *name =
+            targets ? i ? arena_printf(a, "t%04u", i) : "fra" : arena_printf(a, "w%04u", i);
         fed_op(&ops[c.write.n++], WRITE_CREATE, targets ? KIND_TARGET : KIND_WORKLOAD,
                targets ? "" : "dev", name,
                targets ? target_body(a, name, i) : workload_body(a, name, i));

@@ -84,10 +84,10 @@ static const struct {
 } planted[] = {
     {"raft.local-reads", "linear order"}, /* a stale leader, or follower, answers without a round */
     {"disk.forgets", "linear order"},     /* an acknowledged write is dropped on restart */
-    {"store.applied-twice", "linear order final"}, /* a retry is carried out again */
-    {"store.lost-update", "linear order"},   /* resourceVersion is not compared */
+    {"store.applied-twice", "linear order final"},     /* a retry is carried out again */
+    {"store.lost-update", "linear order"},             /* resourceVersion is not compared */
     {"store.refusal-forgotten", "final linear order"}, /* what waited is done, though refused */
-    {"clients.watch-gap", "watches"},        /* a watch leaves one out */
+    {"clients.watch-gap", "watches"},                  /* a watch leaves one out */
 };
 static void test_planted(void **state)
 {

@@ -145,7 +145,7 @@ static const struct {
     {PLANT_NONE, "policy.any-victim", "M3"},
     {PLANT_NONE, "run.lease-first", "M4"}, /* the last copy goes before its replacement is held */
     {PLANT_NONE, "run.victim-to-the-end", "M6"},
-    {PLANT_NONE, "run.saved-nothing", "W7"}, /* exit 0 is believed of who was told to save */
+    {PLANT_NONE, "run.saved-nothing", "W7"},   /* exit 0 is believed of who was told to save */
     {PLANT_NONE, "run.any-agent", "I1 W2 W5"}, /* an empty state folder proves absence */
     {PLANT_NONE, "policy.any-ranks", "W3 W6"}, /* a gang goes on with another number of workers */
 };

@@ -319,8 +319,9 @@ static pid_t agent_fork(const struct agent_side *x, const char *cert, const char
         }
         (void)execl("/proc/self/exe", "hanse", "agent", "--server", A.address, "--target",
                     x->target, "--state", state, "--cert", path("%s.crt", cert), "--key",
-                    path("%s.key", cert), "--ca", path("ca.crt"), "--inventory", path("%s.yaml", x->target), "--processes",
-                    A.processes ? A.processes : "cgroup", (char *)NULL);
+                    path("%s.key", cert), "--ca", path("ca.crt"), "--inventory",
+                    path("%s.yaml", x->target), "--processes", A.processes ? A.processes : "cgroup",
+                    (char *)NULL);
         _exit(99);
     }
     return pid;
@@ -414,7 +415,8 @@ static struct object *workload_made(const struct agent_order *o)
     else
         cJSON_AddItemToObject(cJSON_GetObjectItem(spec, "run"), "command",
                               cJSON_CreateStringArray(argv, 3));
-    cJSON *args = o->n_args ? cJSON_AddArrayToObject(cJSON_GetObjectItem(spec, "run"), "args") : NULL;
+    cJSON *args =
+        o->n_args ? cJSON_AddArrayToObject(cJSON_GetObjectItem(spec, "run"), "args") : NULL;
     for (unsigned i = 0; i < o->n_args; i++)
         cJSON_AddItemToArray(args, cJSON_CreateString(o->arg));
     cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "checkpoint"), "grace",

@@ -36,17 +36,17 @@ struct agent_side {
     uint64_t heard_rv, rv;  /* rv: that we tell, at the time rv * 1000; the cluster is `cluster` */
     int64_t heard_ms;
     char cluster[64];
-    char rival[512];        /* why a second one was turned away */
-    unsigned silences;      /* how often it was taken for silent */
-    size_t nodes;           /* that it told last, and the first of them */
+    char rival[512];   /* why a second one was turned away */
+    unsigned silences; /* how often it was taken for silent */
+    size_t nodes;      /* that it told last, and the first of them */
     char node_name[128];
     char processes[16]; /* what holds its runs together, as its first node tells */
 };
 extern struct agent_world {
     char dir[64], address[32];
-    char leader[32];      /* a second address of the server's side; agents do not know it */
+    char leader[32];       /* a second address of the server's side; agents do not know it */
     const char *processes; /* --processes of agents that begin from now on; NULL = cgroup */
-    const char *redirect; /* where sessions at `address` are sent; NULL = they are taken */
+    const char *redirect;  /* where sessions at `address` are sent; NULL = they are taken */
     unsigned redirected, at_leader; /* sessions that were sent on; that came to `leader` */
     struct loop *loop;
     struct tls_config *tls;
@@ -61,7 +61,7 @@ extern struct agent_world {
     size_t n_seen;
     uint64_t serial;
     struct run_offer offer; /* with each renewal, unless its number is 0 */
-    struct timer renewals; /* timer_start: every 100 ms, to all */
+    struct timer renewals;  /* timer_start: every 100 ms, to all */
 } A;
 
 /* The forms of `hanse` that agents and programs start; -1 = this is the test itself. */
@@ -93,9 +93,9 @@ struct agent_order {
     uint64_t deadline_ms;    /* of the call; 0 = 10 s */
     const char *arg;         /* given to the script n_args times */
     unsigned n_args;
-    bool reshard;            /* from what any number of workers saved */
+    bool reshard; /* from what any number of workers saved */
     int64_t look_workers;
-    bool proved;             /* only where the end of all processes is proved */
+    bool proved; /* only where the end of all processes is proved */
 };
 /* Of ends on that side: as far as the machine permits. */
 enum proof agent_proof(unsigned side);

@@ -11,8 +11,8 @@
 #include <sys/types.h>
 
 /* `run …`; `escape FILE`: leaves its session and its parent, ignores what it can, writes its pid;
- * `ghost FILE`: the same, and then its first thread ends; `chain FILE`: forks and exits for ever, and
- * counts that in FILE (a long) as long as that is there. -1 = this is the test itself. */
+ * `ghost FILE`: the same, and then its first thread ends; `chain FILE`: forks and exits for ever,
+ * and counts that in FILE (a long) as long as that is there. -1 = this is the test itself. */
 int run_kit_main(int argc, char **argv);
 
 /* ---- processes ---- */

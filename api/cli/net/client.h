@@ -32,9 +32,9 @@ struct client_request {
     const char *content_type;  /* of the body; NULL = application/json */
     struct slice body;         /* borrowed until done */
     const char *key;           /* Idempotency-Key; NULL = one is made for writes */
-    bool operation; /* a POST that takes no key, and is the same however often it is done */
-    const char *upgrade;       /* protocol to switch to; such a request is never repeated */
-    bool here;                 /* this server only (client_lane_pin), no other */
+    bool operation;      /* a POST that takes no key, and is the same however often it is done */
+    const char *upgrade; /* protocol to switch to; such a request is never repeated */
+    bool here;           /* this server only (client_lane_pin), no other */
     bool patient;        /* an answer may take as long as it likes (logs of a silent program) */
     uint64_t timeout_ms; /* 0 = the client's */
     /* A body that is read as it comes, when the status is 200. Not 0 ends the request. */

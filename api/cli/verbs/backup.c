@@ -68,7 +68,8 @@ static int take(struct taking *x, struct err *err)
     client_answer_fini(&a);
     say(x, true);
     if (!x->code && x->bytes && (rv || parcel_whole(x->in, err)))
-        return err_set(err, E_UNAVAIL, "the backup was broken off after %llu bytes, and is thrown away: "
+        return err_set(err, E_UNAVAIL,
+                       "the backup was broken off after %llu bytes, and is thrown away: "
                        "its member may have stopped; try again",
                        (unsigned long long)x->bytes);
     return x->code ? err_set(err, x->code, "%s", x->err.text) : rv;
@@ -82,9 +83,10 @@ static void made(struct taking *x, const char *path)
                   (unsigned long long)x->bytes, json_text_of(x->about, "cluster"),
                   json_text_of(x->about, "resourceVersion"));
     if (strcmp(json_text_of(x->about, "archiveAbsent"), "0") != 0)
-        (void)fprintf(x->c->err,
-                      "%s segments of the archive are not on this member, and not in it: see hanse status\n",
-                      json_text_of(x->about, "archiveAbsent"));
+        (void)fprintf(
+            x->c->err,
+            "%s segments of the archive are not on this member, and not in it: see hanse status\n",
+            json_text_of(x->about, "archiveAbsent"));
 }
 
 int verb_backup(struct cli *c, struct err *err)

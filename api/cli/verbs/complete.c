@@ -138,7 +138,8 @@ static const struct option *option_open(const struct verb *v, const char *w)
 
 static void offer_first(struct cli *c, const char *word)
 {
-    static const char *const programs[] = {"server", "dev", "agent", "run", "checkpoint", "archive", "restore"};
+    static const char *const programs[] = {"server",     "dev",     "agent",  "run",
+                                           "checkpoint", "archive", "restore"};
 
     for (unsigned i = 0; i < verb_count; i++)
         if (*verb_table[i].group)

@@ -82,9 +82,9 @@ int orphans_get(struct cli *c, struct err *err)
     out_flush(c, &b);
     if (table && json_number_at(j, "more") > 0)
         (void)fprintf(c->err, "%.0f more are not shown.\n", json_number_at(j, "more"));
-    cJSON_ArrayForEach(t, cJSON_GetObjectItemCaseSensitive(j, "notListed")) if (table)
-        (void)fprintf(c->err, "Target %s has not told what runs there.\n",
-                      cJSON_GetStringValue(t) ? cJSON_GetStringValue(t) : "");
+    cJSON_ArrayForEach(t, cJSON_GetObjectItemCaseSensitive(j, "notListed")) if (table)(void)
+        fprintf(c->err, "Target %s has not told what runs there.\n",
+                cJSON_GetStringValue(t) ? cJSON_GetStringValue(t) : "");
     cJSON_Delete(j);
     return 0;
 }
@@ -93,13 +93,13 @@ static void recovered_print(struct cli *c, const cJSON *answer)
 {
     const cJSON *o;
 
-    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "adopted"))
-        (void)fprintf(c->out, "%s/%s: %s on %s, adopted (%s)\n", json_text_of(o, "namespace"),
-                      json_text_of(o, "workload"), json_text_of(o, "state"),
-                      json_text_of(o, "target"), json_text_of(o, "key"));
-    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "refused"))
-        (void)fprintf(c->err, "%s on %s: left as it is: %s\n", json_text_of(o, "key"),
-                      json_text_of(o, "target"), json_text_of(o, "why"));
+    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "adopted"))(void)
+        fprintf(c->out, "%s/%s: %s on %s, adopted (%s)\n", json_text_of(o, "namespace"),
+                json_text_of(o, "workload"), json_text_of(o, "state"), json_text_of(o, "target"),
+                json_text_of(o, "key"));
+    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "refused"))(void)
+        fprintf(c->err, "%s on %s: left as it is: %s\n", json_text_of(o, "key"),
+                json_text_of(o, "target"), json_text_of(o, "why"));
 }
 
 int verb_orphans(struct cli *c, struct err *err)
@@ -140,7 +140,8 @@ int verb_orphans(struct cli *c, struct err *err)
 }
 
 /* ---- recover
- * --------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------------
+ */
 int verb_recover(struct cli *c, struct err *err)
 {
     const char *format = arg_text(&c->args, "output", "");
@@ -169,11 +170,11 @@ int verb_recover(struct cli *c, struct err *err)
             break;
         if (!*format)
             recovered_print(c, answer);
-        while ((o = cJSON_DetachItemFromArray(
-                    cJSON_GetObjectItemCaseSensitive(answer, "adopted"), 0)) != NULL)
+        while ((o = cJSON_DetachItemFromArray(cJSON_GetObjectItemCaseSensitive(answer, "adopted"),
+                                              0)) != NULL)
             (void)cJSON_AddItemToArray(adopted, o);
-        while ((o = cJSON_DetachItemFromArray(
-                    cJSON_GetObjectItemCaseSensitive(answer, "refused"), 0)) != NULL)
+        while ((o = cJSON_DetachItemFromArray(cJSON_GetObjectItemCaseSensitive(answer, "refused"),
+                                              0)) != NULL)
             (void)cJSON_AddItemToArray(refused, o);
         after = arena_strdup(c->mem, json_text_of(answer, "next"));
     } while (*after);

@@ -75,8 +75,8 @@ static bool writes(const struct call *c)
 /* What changes nothing may be asked as often as one likes. */
 static bool changes_nothing(const struct call *c)
 {
-    static void (*const reviews[])(struct call *c) = {review_access, review_rules, review_subject,
-                                                      review_self};
+    static void (*const reviews[])(struct call * c) = {review_access, review_rules, review_subject,
+                                                       review_self};
 
     for (size_t i = 0; i < sizeof reviews / sizeof *reviews; i++)
         if (c->route->run == reviews[i])

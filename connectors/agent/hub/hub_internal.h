@@ -12,7 +12,7 @@
  * so that what our own stall hid is not the agent's silence. */
 #define HUB_LAST_LOOKS 3
 
-#define HUB_NODES_MAX 5000                       /* of one target */
+#define HUB_NODES_MAX 5000                     /* of one target */
 #define HUB_NODES_BYTES_MAX ((size_t)96 << 20) /* of them, as they are kept until the last page */
 
 /* An agent that is not the one which spoke for the target last waits so long for that one. */
@@ -27,13 +27,13 @@
  * beat that is at least so old, and so came before the round began. */
 #define HUB_ROUND_MAX_MS 500
 
-struct hub_session { /* one agent that has dialed in: the one that is taken, or a guest */
+struct hub_session {  /* one agent that has dialed in: the one that is taken, or a guest */
     struct list link; /* of guests */
     struct hub *hub;
     struct stream *stream;
     struct frame_reader reader;
     uint64_t heard_ms, asked_ms; /* asked: its HELLO came */
-    unsigned looks; /* whether it is silent, since it was heard */
+    unsigned looks;              /* whether it is silent, since it was heard */
     struct timer look;
     struct hub_beat { /* the agent's clock in its last beats, and ours when they came; [0] is the
                          newest */
@@ -45,7 +45,7 @@ struct hub_session { /* one agent that has dialed in: the one that is taken, or 
     bool reshards; /* it knows orders that say so */
 };
 struct hub {
-    struct connector base; /* first */
+    struct connector base;       /* first */
     struct hub_session *session; /* that is taken; NULL = none */
     struct stream *stream;       /* the session's; NULL = none */
     bool hello;                  /* it is taken, calls can be made */
@@ -102,7 +102,7 @@ void hub_call_promises(struct hub *h, uint64_t rv, uint64_t older_ms, promise_ju
                        void *arg, struct call *call);
 void hub_call_document(struct hub *h, const struct run_key *k, uint64_t deadline_ms, document_cb cb,
                        void *arg);
-const char *hub_cluster(const struct hub *h); /* "" = not known yet */
+const char *hub_cluster(const struct hub *h);       /* "" = not known yet */
 void hub_tell_state(const struct hub *h, cJSON *j); /* cluster and stateRv */
 void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j);
 void hub_calls_lost(struct hub *h, const char *why); /* all end unknown */

@@ -20,7 +20,8 @@
 static const struct stream_events nobody = {0};
 
 /* ---- one session
- * ------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------
+ */
 static void session_look(void *arg);
 
 static struct hub_session *session_make(struct hub *h, struct stream *s)
@@ -145,7 +146,8 @@ static void session_take(struct hub_session *x)
 }
 
 /* ---- guests
- * ------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------
+ */
 static bool session_is_same(const struct hub_session *a, const struct hub_session *b)
 {
     return strcmp(a->state, b->state) == 0 && strcmp(a->boot, b->boot) == 0 &&
@@ -168,7 +170,8 @@ static void rival_refuse(struct hub_session *x)
                    "%.12s is taken, that of %.12s%s is turned away: stop one of them, or give it a "
                    "target and a certificate of its own",
                    taken->state, x->state,
-                   strcmp(taken->state, x->state) ? "" : " (a copy of it, or a clone of its machine)");
+                   strcmp(taken->state, x->state) ? ""
+                                                  : " (a copy of it, or a clone of its machine)");
     if (ev->rival)
         ev->rival(x->hub->base.env.arg, why);
     connector_agent_refuse(x->stream, why);
@@ -184,8 +187,8 @@ static void guests_look(struct hub *h)
         struct hub_session *x = container_of(it, struct hub_session, link), *old = h->session;
         if (!x->hello)
             continue;
-        if (old && (session_is_same(x, old) ||
-                    (session_is_expected(x) && !session_is_expected(old)))) {
+        if (old &&
+            (session_is_same(x, old) || (session_is_expected(x) && !session_is_expected(old)))) {
             session_over(h, "a newer session of the same agent");
             session_end(old, "a newer session of the same agent");
             old = NULL;
@@ -213,7 +216,8 @@ static void guest_hello(struct hub_session *x, cJSON *j)
 }
 
 /* ---- frames
- * ------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------
+ */
 static void frame_nodes(struct hub *h, const struct frame *f, const cJSON *j)
 {
     struct err err;
@@ -340,7 +344,8 @@ static void session_look(void *arg)
 }
 
 /* ---- who comes
- * --------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------
+ */
 void connector_agent_refuse(struct stream *s, const char *why)
 {
     cJSON *j = cJSON_CreateObject();

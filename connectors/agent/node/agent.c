@@ -51,12 +51,12 @@ static int state_home_check(struct agent *a, struct err *err)
         return err_set(err, rc, "%s", why.text);
     if (was.n == strlen(home) && memcmp(was.p, home, was.n) == 0)
         return 0;
-    return err_set(err, E_USAGE,
-                   "%s was copied: it belongs to \"%.*s\" (machine, folder), and what it runs does "
-                   "not run here. Begin with an empty --state; if it was moved, and no agent uses the "
-                   "old one, remove %s",
-                   a->cfg.state_dir, (int)strcspn(was.n ? was.p : "", "\n"), was.n ? was.p : "",
-                   path);
+    return err_set(
+        err, E_USAGE,
+        "%s was copied: it belongs to \"%.*s\" (machine, folder), and what it runs does "
+        "not run here. Begin with an empty --state; if it was moved, and no agent uses the "
+        "old one, remove %s",
+        a->cfg.state_dir, (int)strcspn(was.n ? was.p : "", "\n"), was.n ? was.p : "", path);
 }
 
 static int state_open(struct agent *a, struct err *err)

@@ -11,12 +11,13 @@
 
 #define AGENT_STATE_MAX 80 /* the state folder's path: unix sockets have 108 bytes for theirs */
 #define AGENT_PATH_MAX 512
-#define AGENT_RUNS_MAX 5000  /* that live */
-#define AGENT_ENDED_KEPT 256 /* ended runs whose folder stays, for logs */
+#define AGENT_RUNS_MAX 5000                            /* that live */
+#define AGENT_ENDED_KEPT 256                           /* ended runs whose folder stays, for logs */
 #define AGENT_ORDER_MAX (LIMIT_ORDER_MAX_BYTES + 4096) /* with what the agent adds */
-#define AGENT_BOOK_MAX 100000 /* uids that it remembers to refuse */
+#define AGENT_BOOK_MAX 100000                          /* uids that it remembers to refuse */
 #define AGENT_BOOK_MAX_BYTES ((size_t)256 << 20)
-#define AGENT_BOOK_RESERVE 1024 /* of both, in ends: for what is found absent, when no run is taken */
+#define AGENT_BOOK_RESERVE                                                                         \
+    1024 /* of both, in ends: for what is found absent, when no run is taken */
 #define AGENT_BOOK_BUCKETS 8192
 #define AGENT_BOOK_ENDS 8
 #define AGENT_BOOK_PAGE_MAX (AGENT_BOOK_ENDS * WIRE_OBSERVATION_MAX + 1024)
@@ -44,8 +45,8 @@ bool inventory_has(const struct inventory *inv, const char *name);
 struct book_entry {
     struct book_entry *next;
     char uid[64];
-    /* Of the hub that was told of it last, "" = it told none; the resourceVersion that its state had
-     * then; and when that was, by the time of day. */
+    /* Of the hub that was told of it last, "" = it told none; the resourceVersion that its state
+     * had then; and when that was, by the time of day. */
     char cluster[CLUSTER_UID_MAX];
     uint64_t rv;
     int64_t at_ms;
@@ -81,8 +82,8 @@ int book_write(struct book *b, const struct run_key *k, const struct observation
 bool book_find(struct book *b, const struct run_key *k, struct observation *ret);
 /* E_LIMIT: it could not hold the ends of so many runs and one more. */
 int book_room(const struct book *b, unsigned runs, struct err *err) MUST_CHECK;
-/* E_STALE: an order of a state that is older than the one which let uids go that are not in the book
- * any more: it may be about one of these. */
+/* E_STALE: an order of a state that is older than the one which let uids go that are not in the
+ * book any more: it may be about one of these. */
 int book_admits(const struct book *b, struct book_hub from, struct err *err) MUST_CHECK;
 /* What is older than older_ms, from that bucket on; *ret_next: where the next page begins, 0: there
  * is none. */
@@ -114,7 +115,7 @@ struct worker {
     struct frame_reader reader;
     struct timer tick, deadline;
     uint64_t until_ms;   /* its lease as we know it; 0 = none */
-    uint64_t from_ms; /* newest renewal that was sent to its shim; 0: this agent sent none */
+    uint64_t from_ms;    /* newest renewal that was sent to its shim; 0: this agent sent none */
     uint64_t give_up_ms; /* dialing an adopted shim */
     unsigned dials;
     bool given_up; /* end.json was written for it: one last look whether it is there after all */
@@ -176,7 +177,7 @@ struct agent {
     uint64_t ended_seq;
     char boot_id[64], state_id[40];
     char cluster[CLUSTER_UID_MAX]; /* that it serves, as the last welcome told; "" = none yet */
-    char instance[24]; /* of this process: two of one state folder are told apart */
+    char instance[24];             /* of this process: two of one state folder are told apart */
     struct heard { /* how far the state of its hub had come, as that told; it never goes down */
         char cluster[CLUSTER_UID_MAX];
         uint64_t rv;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define HEARD_MAX (CLUSTER_UID_MAX + 48)
-#define HEARD_SAVE_MS 5000 /* what was heard is on the disk so soon after it */
+#define HEARD_SAVE_MS 5000      /* what was heard is on the disk so soon after it */
 #define DOCUMENT_MAX (2u << 20) /* a frame must hold it, escaped */
 
 static void remembered_path(const struct agent *a, char out[AGENT_PATH_MAX])

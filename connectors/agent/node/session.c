@@ -14,7 +14,7 @@
 #define HELLO_RUNS_MAX 128
 #define PAGE_BYTES (1u << 20)
 #define TOLD_PENDING_MAX (1u << 20)
-_Static_assert(HELLO_RUNS_MAX * WIRE_OBSERVATION_MAX + 4096 <= FRAME_BODY_MAX, "a HELLO fits");
+_Static_assert(HELLO_RUNS_MAX *WIRE_OBSERVATION_MAX + 4096 <= FRAME_BODY_MAX, "a HELLO fits");
 
 static void session_dial(void *arg);
 
@@ -202,11 +202,10 @@ static void session_closed(struct stream *s, const struct err *why, void *arg)
     session_later(a);
 }
 
-static const struct stream_events session_events = {
-    .open = session_open,
-    .data = session_data,
-    .drained = session_drained,
-    .closed = session_closed};
+static const struct stream_events session_events = {.open = session_open,
+                                                    .data = session_data,
+                                                    .drained = session_drained,
+                                                    .closed = session_closed};
 
 static void session_dial(void *arg)
 {

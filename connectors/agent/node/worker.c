@@ -242,8 +242,8 @@ static void worker_watch(struct worker *w)
         timer_start(&w->deadline, 0);
 }
 
-/* Each run has the length that its order gave it, or the one that its shim has taken since; until it
- * tells so it may hold either. */
+/* Each run has the length that its order gave it, or the one that its shim has taken since; until
+ * it tells so it may hold either. */
 static uint64_t worker_lease(const struct worker *w)
 {
     const struct run_offer *o = &w->run->offer;

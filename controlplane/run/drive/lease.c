@@ -89,7 +89,8 @@ uint64_t lease_left_ms(const struct driver *d)
 }
 
 /* ---- renewals
- * --------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------------
+ */
 /* They must come in time for the shortest that may be held. */
 void lease_pace(const struct driver *d)
 {
@@ -124,7 +125,8 @@ bool lease_offered(const struct driver *d, struct run_offer *ret)
 }
 
 /* ---- into the log
- * ----------------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------------
+ */
 static bool granting(const struct driver *d)
 {
     return root_feature_level(d->brain->root) >= FEATURE_GRANTS;

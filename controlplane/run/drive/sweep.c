@@ -166,8 +166,7 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
         return;
     }
     if (t) {
-        bool whole =
-            t->sweeping && out == OUT_DONE && b->leads && !b->closing && !b->back.doubt;
+        bool whole = t->sweeping && out == OUT_DONE && b->leads && !b->closing && !b->back.doubt;
         if (whole && !t->doubts_proved)
             orphans_begin(t); /* there are none */
         sweep_over(t, !whole);

@@ -326,8 +326,7 @@ void preempt_drop(struct brain *b)
     bool planning = b->preempts.planning, dropping = b->preempts.dropping;
 
     while (b->preempts.n_nominees)
-        nominee_free(&b->preempts,
-                     container_of(b->preempts.nominees.next, struct nominee, link));
+        nominee_free(&b->preempts, container_of(b->preempts.nominees.next, struct nominee, link));
     b->preempts = (struct preempts){.planning = planning, .dropping = dropping};
     list_init(&b->preempts.nominees);
 }

@@ -33,7 +33,8 @@ bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv, uint
         return false;
     if (rv > HEARD_MAX)
         return false; /* no state has come so far: its teller is out of order */
-    return cluster_left_behind(own, cluster) || (rv > (most < root_rv(r) ? most : root_rv(r)) && strcmp(own, cluster) == 0);
+    return cluster_left_behind(own, cluster) ||
+           (rv > (most < root_rv(r) ? most : root_rv(r)) && strcmp(own, cluster) == 0);
 }
 
 /* Another log of this line went on: whoever taught it to the target is right, and we are not. */
@@ -130,7 +131,8 @@ void brain_heard(struct brain *b, const char *target, const char *cluster, uint6
 {
     struct root *r = core_root(b->cfg.core);
     bool left = root_left_behind(r, cluster),
-         behind = root_is_behind(r, cluster, rv, rv_curve_most(&b->back.curve, time_ms)) && root_feature_level(r) >= FEATURE_GRANTS;
+         behind = root_is_behind(r, cluster, rv, rv_curve_most(&b->back.curve, time_ms)) &&
+                  root_feature_level(r) >= FEATURE_GRANTS;
 
     (void)root_unref(r);
     if (!b->leads || b->closing || b->back.left || !(left || behind))

@@ -1,8 +1,8 @@
 /* A hub that has just begun: no member of it was there to see that the state went on, so it may be
  * an older copy and nobody in reach may know. Then a workload that is older than this leadership is
- * not dispatched before every Target that the state has as connected has listed what runs there: one
- * of them may run it, or have heard more. Silent for its partition.suspectAfter, or drained, it is
- * not waited for: a site that is down must not stop the others.
+ * not dispatched before every Target that the state has as connected has listed what runs there:
+ * one of them may run it, or have heard more. Silent for its partition.suspectAfter, or drained, it
+ * is not waited for: a site that is down must not stop the others.
  *
  * Must hold up nothing that runs, and no work that is new. */
 #include "controlplane/run/brain_internal.h"

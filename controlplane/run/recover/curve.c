@@ -1,6 +1,6 @@
-/* How far the state had come at which of its own times: by it an agent's word of how far it once was
- * can be judged long after. A copy that was put back goes on, and soon has come further than the
- * state that it is a copy of; but at the time of which the agent speaks it had not.
+/* How far the state had come at which of its own times: by it an agent's word of how far it once
+ * was can be judged long after. A copy that was put back goes on, and soon has come further than
+ * the state that it is a copy of; but at the time of which the agent speaks it had not.
  *
  * Points that are let go make what it says larger, never smaller: it must not accuse a state that
  * never went back. */

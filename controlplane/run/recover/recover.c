@@ -1,10 +1,10 @@
 /* hanse recover --from-targets: what targets carry is taken over, one run after the other: its
- * document is read, its target asked what it is now, and both go into the log (RECOVER). Of the runs
- * of one workload only the newest counts. At the end recovery is settled, if every Target has told
- * what runs there, or was said to be dead.
+ * document is read, its target asked what it is now, and both go into the log (RECOVER). Of the
+ * runs of one workload only the newest counts. At the end recovery is settled, if every Target has
+ * told what runs there, or was said to be dead.
  *
- * The same for one run that somebody names (brain_orphan_adopt): under the same checks, without what
- * opens and settles a recovery.
+ * The same for one run that somebody names (brain_orphan_adopt): under the same checks, without
+ * what opens and settles a recovery.
  *
  * A machine that is ticked; it must never end anything, nor take over what nobody listed. */
 #include "controlplane/run/brain_internal.h"
@@ -49,8 +49,7 @@ static void recovery_end(struct recovery *x, const struct err *err)
 
     (void)cJSON_AddBoolToObject(x->answer, "settled", x->settled);
     (void)cJSON_AddStringToObject(x->answer, "why", x->why);
-    (void)cJSON_AddStringToObject(x->answer, "next",
-                                  x->more && x->n ? x->v[x->n - 1].key.uid : "");
+    (void)cJSON_AddStringToObject(x->answer, "next", x->more && x->n ? x->v[x->n - 1].key.uid : "");
     char *text = cJSON_PrintUnformatted(x->answer);
     list_for_each (it, &b->sites)
         site_sweep(container_of(it, struct site, link));
@@ -164,8 +163,8 @@ static bool spoken_for(struct recovery *x, struct err *err)
 
     if (s && phase_holds(s->phase) && !(root_recovering(r) && s->epochFloor > s->epoch)) {
         (void)err_set(err, E_CONFLICT, "workload %s/%s is %s in epoch %lld on Target %.200s",
-                      o->meta->namespace_, o->meta->name, phase_text(s->phase),
-                      (long long)s->epoch, s->placement ? s->placement->target : "-");
+                      o->meta->namespace_, o->meta->name, phase_text(s->phase), (long long)s->epoch,
+                      s->placement ? s->placement->target : "-");
         return true;
     }
     if (!o && !root_get(r, KIND_NAMESPACE, "", x->doc->meta->namespace_)) {
@@ -173,10 +172,8 @@ static bool spoken_for(struct recovery *x, struct err *err)
                       x->doc->meta->namespace_);
         return true;
     }
-    if (!o && told->spec && *told->spec->queue &&
-        !root_get(r, KIND_QUEUE, "", told->spec->queue)) {
-        (void)err_set(err, E_NOTFOUND, "queues \"%.200s\" not found: create it",
-                      told->spec->queue);
+    if (!o && told->spec && *told->spec->queue && !root_get(r, KIND_QUEUE, "", told->spec->queue)) {
+        (void)err_set(err, E_NOTFOUND, "queues \"%.200s\" not found: create it", told->spec->queue);
         return true;
     }
     return false;
@@ -249,9 +246,8 @@ static void namespace_make(struct recovery *x)
         .write = {.head = {.type = CMD_WRITE}, .ops = &op, .n = 1, .if_absent = true}};
 
     n->metadata = arena_new(a, struct meta);
-    *n->metadata = (struct meta){.name = x->doc->meta->namespace_,
-                                 .namespace_ = "",
-                                 .uid = events_uid(x->brain, a)};
+    *n->metadata = (struct meta){
+        .name = x->doc->meta->namespace_, .namespace_ = "", .uid = events_uid(x->brain, a)};
     (void)snprintf(op.name, sizeof op.name, "%s", x->doc->meta->namespace_);
     op.object = object_make(kind_by_id(KIND_NAMESPACE), n);
     brain_request_id(x->brain, c.head.request_id);
@@ -314,9 +310,9 @@ static void document_told(void *arg, enum outcome out, const char *json, const s
     struct recovery *x = arg;
     struct brain *b = x->brain;
     struct site *t = site_find(b, x->v[x->at].target);
-    const char *why = out == OUT_DONE          ? document_take(x, json)
-                      : err && err->code       ? err->text
-                                               : "its target keeps nothing of it";
+    const char *why = out == OUT_DONE    ? document_take(x, json)
+                      : err && err->code ? err->text
+                                         : "its target keeps nothing of it";
 
     if (!why && (!b->leads || !t || !t->connector || !t->reachable))
         why = "its target is out of reach";
@@ -373,10 +369,11 @@ static void settle(struct recovery *x)
     const struct orphan *left = left_alive(b, &at);
     if (left) {
         run_key_print(&left->seen.key, key);
-        (void)snprintf(x->why, sizeof x->why,
-                       "%s on Target %.200s is newer than the state, lives, and was not taken over: "
-                       "once it may end, hanse orphans end %.200s %s --yes",
-                       key, at->name, at->name, key);
+        (void)snprintf(
+            x->why, sizeof x->why,
+            "%s on Target %.200s is newer than the state, lives, and was not taken over: "
+            "once it may end, hanse orphans end %.200s %s --yes",
+            key, at->name, at->name, key);
         recovery_end(x, NULL);
         return;
     }

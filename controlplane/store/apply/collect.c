@@ -1,6 +1,6 @@
-/* What follows from a deletion: dependents of an owner that went, a Namespace's contents, a Target's
- * Nodes; and from a changed GpuClass: nodes are matched anew. `dead` remembers what is to be done
- * and how far it is, so that it goes on after a restart and under another leader.
+/* What follows from a deletion: dependents of an owner that went, a Namespace's contents, a
+ * Target's Nodes; and from a changed GpuClass: nodes are matched anew. `dead` remembers what is to
+ * be done and how far it is, so that it goes on after a restart and under another leader.
  *
  * COLLECT does a slice of it, bounded by objects and by their bytes: however much depends on one
  * object, no command does more than a slice. Members before FEATURE_GRANTS did up to
@@ -166,7 +166,8 @@ static void collect_namespace(struct txn *t, struct slice key, const char *ns,
 }
 
 /* ---- a Target's Nodes
- * ----------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------
+ */
 static void collect_target(struct txn *t, struct slice key, const char *target,
                            const struct dead_box *d)
 {
@@ -197,7 +198,8 @@ static void collect_target(struct txn *t, struct slice key, const char *target,
 }
 
 /* ---- one after the other
- * ----------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------
+ */
 struct pick {
     struct key key;
     struct dead_box *dead; /* a copy: its entry is replaced while it is worked on */

@@ -442,10 +442,11 @@ int apply_place(struct txn *t, const struct place_cmd *c)
     if (!c->placement) {
         place_pending(t, &x);
     } else if (workload_unsettled(t->w, x.o, x.w->status)) {
-        r = PLACE_ERR(t,
-                      "workload %s/%s may run where this state does not know of it: recovery is not "
-                      "settled (hanse recover --from-targets)",
-                      c->ns, c->name);
+        r = PLACE_ERR(
+            t,
+            "workload %s/%s may run where this state does not know of it: recovery is not "
+            "settled (hanse recover --from-targets)",
+            c->ns, c->name);
     } else if (x.w->spec->suspend) {
         r = PLACE_ERR(t, "workload %s/%s is suspended", c->ns, c->name);
     } else {

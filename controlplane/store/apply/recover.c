@@ -173,7 +173,8 @@ static int adopt_room(struct txn *t, const struct adoption *x)
                    "what is kept of the run says that it holds what cannot be held: end it");
 }
 
-/* The document as it was sent becomes the Workload: what it names that is not here any more goes. */
+/* The document as it was sent becomes the Workload: what it names that is not here any more goes.
+ */
 static void adopt_new(struct txn *t, struct adoption *x)
 {
     struct meta *m;
@@ -214,8 +215,8 @@ static void adopt_live(struct txn *t, struct adoption *x)
     s->intent->try_ = x->c->try_;
     s->intent->done = true;
     s->intent->at = t->now;
-    s->intent->key = arena_printf(t->a, "%s.%lld.%lld", x->w->metadata->uid,
-                                  (long long)x->c->epoch, (long long)x->c->try_);
+    s->intent->key = arena_printf(t->a, "%s.%lld.%lld", x->w->metadata->uid, (long long)x->c->epoch,
+                                  (long long)x->c->try_);
     s->intent->reason = "";
     s->phase = PHASE_UNKNOWN;
     s->phaseBefore = PHASE_DISPATCHING; /* what it is, its target says next */
@@ -306,7 +307,8 @@ static int recover_adopt(struct txn *t, const struct recover_cmd *c)
     else
         adopt_live(t, &x);
     x.s->epoch = c->epoch;
-    x.s->epochFloor = phase_holds(x.s->phase) || phase_final(x.s->phase) ? 0 : c->epoch + EPOCH_STEP;
+    x.s->epochFloor =
+        phase_holds(x.s->phase) || phase_final(x.s->phase) ? 0 : c->epoch + EPOCH_STEP;
     x.s->phaseSince = t->now;
     x.s->reason = "Adopted";
     x.s->message = "taken over from what its target carries";

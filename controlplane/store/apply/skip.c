@@ -1,6 +1,7 @@
-/* An operator's act: an entry that members cannot apply is stepped over. No command, since the entry
- * stands in the log where a command cannot; each member does it by the same words, told to it by the
- * operator (raft/core_skip.c). Must never depend on anything but the state and those words. */
+/* An operator's act: an entry that members cannot apply is stepped over. No command, since the
+ * entry stands in the log where a command cannot; each member does it by the same words, told to it
+ * by the operator (raft/core_skip.c). Must never depend on anything but the state and those words.
+ */
 #include "controlplane/store/store_internal.h"
 
 /* It takes the number that the entry would have had, so that members which applied it instead are
@@ -13,7 +14,8 @@ void store_skip(struct root **root, const struct entry_skip *s)
     struct result res = {0};
     struct err e = {0};
     struct txn t = {.w = w, .now = w->time, .a = a, .res = &res, .err = &e, .user = s->by};
-    const char *name = arena_printf(a, "entry-%llu.%.16s", (unsigned long long)s->index, s->checksum);
+    const char *name =
+        arena_printf(a, "entry-%llu.%.16s", (unsigned long long)s->index, s->checksum);
     const struct object *old = root_get(w, KIND_EVENT, "hanse-system", name);
     struct event *b = arena_new(a, struct event);
 

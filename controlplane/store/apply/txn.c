@@ -35,7 +35,8 @@ const struct object *txn_put(struct txn *t, const struct kind *k, const struct o
     ledger_spend(t, before, body);
     b->metadata->resourceVersion = (int64_t)(t->w->rv + 1);
     struct object *o = NULL;
-    int r = object_make_within(k, body, STORE_OBJECT_MAX_BYTES, &o, t->failed.code ? NULL : &t->failed);
+    int r =
+        object_make_within(k, body, STORE_OBJECT_MAX_BYTES, &o, t->failed.code ? NULL : &t->failed);
     if (r < 0) /* the command fails as a whole: its fork is dropped (entry.c) */
         return before;
     root_commit(t->w, k, before, o);

@@ -81,8 +81,9 @@ void ledger_use(const struct root *r, int64_t now_ms,
     B(PROJECT, "project")                                                                          \
     B(WORKLOAD, "workload")                                                                        \
     B(CAUSE, "cause")                                                                              \
-    B(CLASS, "class") B(TARGET, "target") B(USER, "user") B(EXPERIMENT, "experiment")              \
-        B(CAPACITY, "capacity") B(DAY, "day")
+    B(CLASS, "class")                                                                              \
+    B(TARGET, "target") B(USER, "user") B(EXPERIMENT, "experiment") B(CAPACITY, "capacity")        \
+        B(DAY, "day")
 enum ledger_by {
 #define B(b, name) LEDGER_BY_##b,
     LEDGER_BY(B)

@@ -283,8 +283,7 @@ static struct attempt *attempt_make(struct client *c, struct backend *b)
 {
     struct attempt *a = mem_new(struct attempt);
 
-    *a = (struct attempt){
-        .c = c, .number = c->number, .attempt = c->attempts, .b = b, .op = c->op};
+    *a = (struct attempt){.c = c, .number = c->number, .attempt = c->attempts, .b = b, .op = c->op};
     (void)snprintf(a->request, sizeof a->request, "%s", c->request);
     return a;
 }

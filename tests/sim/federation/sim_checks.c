@@ -281,7 +281,8 @@ static void check_rooms(struct fed *f, const struct root *r) /* I6 */
                 fed_fail(f, "I6: %s lives on %s and nobody holds it", key, f->rooms[i]->name);
         }
 }
-/* W7: who must save when told, was told, and saved nothing has not succeeded: what it did is lost. */
+/* W7: who must save when told, was told, and saved nothing has not succeeded: what it did is lost.
+ */
 static void check_saved(struct fed *f, const struct object *o, const struct sim_run *run)
 {
     const struct checkpoint_spec *c = object_as(o, workload)->spec->checkpoint;

@@ -44,12 +44,11 @@ static void edit_target(struct fed *f, struct sim_member *m, const struct root *
 static const struct object *workload_pick(struct fed *f, const struct root *r)
 {
     unsigned first = (unsigned)sim_random_below(f->w, f->n_workloads);
-    const struct object *any =
-        root_get(r, KIND_WORKLOAD, "dev", f->workloads[first].name);
+    const struct object *any = root_get(r, KIND_WORKLOAD, "dev", f->workloads[first].name);
 
     for (unsigned i = 0; i < f->n_workloads && sim_random_below(f->w, 2 * f->n_workloads); i++) {
-        const struct object *o = root_get(
-            r, KIND_WORKLOAD, "dev", f->workloads[(first + i) % f->n_workloads].name);
+        const struct object *o =
+            root_get(r, KIND_WORKLOAD, "dev", f->workloads[(first + i) % f->n_workloads].name);
         if (o && object_as(o, workload)->status->phase == PHASE_UNKNOWN)
             return o;
     }

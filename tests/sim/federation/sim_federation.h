@@ -120,7 +120,7 @@ struct fed {
     unsigned n_points;
     unsigned moves[MP_CANCELLED + 1];  /* how often a Migration was seen in a phase */
     unsigned causes[MOVE_RECLAIM + 1]; /* migrations by cause */
-    bool clock_wrong; /* of one member; a majority's are right */
+    bool clock_wrong;                  /* of one member; a majority's are right */
     struct fed_bulk bulk;
     bool quiet, docs, probe_sent, probe_acked;
     char failed[512]; /* the first check that did not hold */

@@ -43,8 +43,8 @@ struct waiting {
 };
 
 static const char *const plants[PLANT_NR] = {
-    "none",       "forgets-refusal", "lost-is-absent", "new-key", "no-lease", "no-guard", "lost-is-ended",
-    "sweeps-all", "old-cut",         "no-verify",      "afresh",  "loses-cut"};
+    "none",          "forgets-refusal", "lost-is-absent", "new-key",   "no-lease", "no-guard",
+    "lost-is-ended", "sweeps-all",      "old-cut",        "no-verify", "afresh",   "loses-cut"};
 const char *sim_plant_text(enum sim_plant p)
 {
     return plants[p];

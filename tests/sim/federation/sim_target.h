@@ -59,16 +59,16 @@ struct sim_run {
     int exit_code, term_signal;
     bool lease_lost;
     const char *reason;
-    int64_t grant;               /* number of its lease; 0: its runner is old, and takes no other */
+    int64_t grant; /* number of its lease; 0: its runner is old, and takes no other */
     uint64_t lease_ms, from_ms, until_ms; /* on the room's clock */
-    uint64_t began_ms, ended_ms; /* of the world */
-    uint64_t still_until_ms;     /* until then its shim stands still, and its program runs on */
-    bool told;                   /* to save and end */
-    uint64_t memory;             /* the state folder that has it */
-    char cluster[64];            /* whose it is, by the state of which it was sent */
+    uint64_t began_ms, ended_ms;          /* of the world */
+    uint64_t still_until_ms; /* until then its shim stands still, and its program runs on */
+    bool told;               /* to save and end */
+    uint64_t memory;         /* the state folder that has it */
+    char cluster[64];        /* whose it is, by the state of which it was sent */
     uint64_t state_rv;
     bool forgotten;
-    struct timer next;           /* running, then its next step of note, then ended */
+    struct timer next; /* running, then its next step of note, then ended */
     struct timer kill;
     struct sim_room *room;
 
@@ -96,12 +96,12 @@ struct sim_room {
         char cluster[64];
         uint64_t rv;
         int64_t time_ms;
-    } heard; /* how far the hub's state had come; with its runs, since it is on the disk */
-    bool forgot;                        /* its agent's state folder was lost once */
-    bool chaos, agent_up;               /* agent_up: started, or about to */
-    unsigned sick;                      /* a bit for each node */
-    unsigned nodes, gpus, long_percent; /* so many runs outlast a partition */
-    unsigned taken; /* leases of another length */
+    } heard;     /* how far the hub's state had come; with its runs, since it is on the disk */
+    bool forgot; /* its agent's state folder was lost once */
+    bool chaos, agent_up;                            /* agent_up: started, or about to */
+    unsigned sick;                                   /* a bit for each node */
+    unsigned nodes, gpus, long_percent;              /* so many runs outlast a partition */
+    unsigned taken;                                  /* leases of another length */
     uint64_t next_session, session_since_ms, memory; /* memory: which state folder its agent has */
     unsigned submits, answers_lost, late, twice, refusals, leases_lost, finished;
     int64_t lost_steps;

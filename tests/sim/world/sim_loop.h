@@ -17,7 +17,7 @@ struct sim_world *sim_world_create(uint64_t seed);
 struct sim_world *sim_world_destroy(struct sim_world *w); /* ends all processes as a crash does */
 uint64_t sim_now_ms(const struct sim_world *w);
 int64_t sim_utc_ms(const struct sim_world *w); /* what a right wall clock says */
-uint64_t sim_random(struct sim_world *w); /* for the test's own choices */
+uint64_t sim_random(struct sim_world *w);      /* for the test's own choices */
 uint64_t sim_random_below(struct sim_world *w, uint64_t n);
 
 /* Runs events until `until_ms` of the world's clock, or until done() holds after an event (then
@@ -83,7 +83,7 @@ void sim_latency(struct sim_world *w, uint64_t base_us,
 /* Of a million delivered packets so many break their connection; so many datagrams are lost. */
 void sim_loss(struct sim_world *w, unsigned reset_ppm, unsigned datagram_ppm);
 void sim_wall_jump(struct sim_host *h, int64_t by_ms);
-void sim_wall_right(struct sim_host *h); /* its clock is set right again */
+void sim_wall_right(struct sim_host *h);           /* its clock is set right again */
 void sim_disk_full(struct sim_host *h, bool full); /* file_write: E_NOSPACE */
 
 /* ---- identities

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 /* ---- clock, randomness, timers
  * ------------------------------------------------------------------------------ */
 

@@ -260,8 +260,7 @@ void backend_keeps_nothing_of_a_dry_run(void **state)
     assert_int_equal(put(r, API_CREATE, "dry", 1), 0);
     struct view *before = ops->view(r->backend);
     struct api_write_op op = contract_op(API_UPDATE, "dry", dataset("dry", 2));
-    struct api_write w = {
-        .user = "contract", .key = "dry-1", .ops = &op, .n = 1, .dry_run = true};
+    struct api_write w = {.user = "contract", .key = "dry-1", .ops = &op, .n = 1, .dry_run = true};
     assert_int_equal(contract_write_all(r, &w, &a), 0);
     assert_int_equal(bytes_of(look(r->backend, a.view, "dry")), 2); /* as it would be */
     op = contract_op(API_CREATE, "dry", dataset("dry", 2));

@@ -195,8 +195,7 @@ static void check_final(struct history *h, struct history_report *ret)
 
         if (a->outcome == HISTORY_UNKNOWN)
             continue;
-        if (first && !by_request(first, a) &&
-            (a->outcome != first->outcome || a->rv != first->rv))
+        if (first && !by_request(first, a) && (a->outcome != first->outcome || a->rv != first->rv))
             (void)history_bad(ret, HISTORY_BAD, "final",
                               "request %" PRIu64 " of client %u was answered %s rv %" PRIu64
                               " and also %s rv %" PRIu64,

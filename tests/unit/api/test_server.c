@@ -546,27 +546,26 @@ static void test_logs_operations_token(void **state)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = {
-        T(test_open_paths),
-        T(test_discovery),
-        T(test_create_get_delete),
-        T(test_create_refusals),
-        T(test_a_users_migration),
-        T(test_update_conflict),
-        T(test_status_subresource),
-        T(test_patches),
-        T(test_server_side_apply),
-        T(test_list),
-        T(test_long_list_is_streamed),
-        T(test_table),
-        T(test_watch),
-        T(test_watch_initial_events),
-        T(test_watch_too_old),
-        T(test_finalizers),
-        T(test_a_deletion_of_all_ends),
-        T(test_secrets),
-        T(test_apply_set),
-        T(test_logs_operations_token)};
+    static const struct CMUnitTest tests[] = {T(test_open_paths),
+                                              T(test_discovery),
+                                              T(test_create_get_delete),
+                                              T(test_create_refusals),
+                                              T(test_a_users_migration),
+                                              T(test_update_conflict),
+                                              T(test_status_subresource),
+                                              T(test_patches),
+                                              T(test_server_side_apply),
+                                              T(test_list),
+                                              T(test_long_list_is_streamed),
+                                              T(test_table),
+                                              T(test_watch),
+                                              T(test_watch_initial_events),
+                                              T(test_watch_too_old),
+                                              T(test_finalizers),
+                                              T(test_a_deletion_of_all_ends),
+                                              T(test_secrets),
+                                              T(test_apply_set),
+                                              T(test_logs_operations_token)};
 
     if (argc > 2 && !strcmp(argv[1], "--serve"))
         return api_serve(argv[2], argc > 3 ? argv[3] : "127.0.0.1:0");

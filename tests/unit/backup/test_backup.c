@@ -1,5 +1,5 @@
-/* Backups as files: what was written is read back, with the archive; whatever is not whole, changed or
- * newer is refused, wherever it was cut or changed, and leaves nothing behind. */
+/* Backups as files: what was written is read back, with the archive; whatever is not whole, changed
+ * or newer is refused, wherever it was cut or changed, and leaves nothing behind. */
 #include "api/base/cluster.h"
 #include "controlplane/archive/keep.h"
 #include "controlplane/backup/backup.h"

@@ -306,7 +306,8 @@ static void test_signals(void **state)
 }
 
 /* ---- how long turns hold the loop
- * ------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------
+ */
 static uint64_t sum_ns(const struct durations *d)
 {
     return d->sum_ns;
@@ -410,9 +411,12 @@ int main(void)
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_turn_after_a_signal),
         cmocka_unit_test(test_durations),
-        cmocka_unit_test(test_timer_order), cmocka_unit_test(test_timer_in_callback),
-        cmocka_unit_test(test_real_timers), cmocka_unit_test(test_posts),
-        cmocka_unit_test(test_threads),     cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_timer_order),
+        cmocka_unit_test(test_timer_in_callback),
+        cmocka_unit_test(test_real_timers),
+        cmocka_unit_test(test_posts),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_signals),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,8 +80,9 @@ static void no_chain_outlives_its_end(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct agent_order o = {.key = agent_key(),
-                                .script = "$H chain $D/$U.chain; env -i setsid $H chain $D/$U.chain; "
-                                          "while :; do sleep 0.05; done",
+                                .script =
+                                    "$H chain $D/$U.chain; env -i setsid $H chain $D/$U.chain; "
+                                    "while :; do sleep 0.05; done",
                                 .grace = "300ms"};
         struct asked a;
 
@@ -95,7 +96,8 @@ static void no_chain_outlives_its_end(void **state)
         long then = links_made(&o);
         assert_int_equal(e->proof, proof_of(ways[i]));
         agent_pass(300);
-        if (links_made(&o) != then && ways[i] != RUN_SEARCHED) /* a search may miss it, and says so */
+        if (links_made(&o) != then &&
+            ways[i] != RUN_SEARCHED) /* a search may miss it, and says so */
             fail_msg("%s: %ld links more after its end", run_processes_text(ways[i]),
                      links_made(&o) - then);
         (void)unlink(agent_name("%s/%s", A.dir, named(&o, "chain"))); /* ends what was missed */
@@ -103,8 +105,7 @@ static void no_chain_outlives_its_end(void **state)
 }
 
 /* Nothing of the run's is in its environment, its session or its parents. */
-#define BARE                                                                                       \
-    "env -i setsid $ESC $D/$U.bare; echo $$ >$D/$U.pid; while :; do sleep 0.05; done"
+#define BARE "env -i setsid $ESC $D/$U.bare; echo $$ >$D/$U.pid; while :; do sleep 0.05; done"
 
 struct lost {
     struct agent_order order;
@@ -197,18 +198,18 @@ static void a_program_sees_no_difference(void **state)
     static const struct {
         const char *script;
         int exit_code, signo;
-    } rows[] = {{"exit 7", 7, 0},
-                {"kill -SEGV $$", 0, SIGSEGV},
-                {"(sleep 600 &) ; exit 3", 3, 0},
-                {"[ -r /proc/$$/stat ] && [ $(cut -d' ' -f1 /proc/self/stat) != 0 ] && exit 5", 5, 0}};
+    } rows[] = {
+        {"exit 7", 7, 0},
+        {"kill -SEGV $$", 0, SIGSEGV},
+        {"(sleep 600 &) ; exit 3", 3, 0},
+        {"[ -r /proc/$$/stat ] && [ $(cut -d' ' -f1 /proc/self/stat) != 0 ] && exit 5", 5, 0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (!hold(ways[i]))
             continue;
         for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-            struct agent_order o = {
-                .key = agent_key(), .script = rows[k].script, .grace = "300ms"};
+            struct agent_order o = {.key = agent_key(), .script = rows[k].script, .grace = "300ms"};
             struct asked a;
             assert_int_equal(agent_submit(&o, &a), OUT_DONE);
             const struct observation *e = agent_await(&o.key, RUN_ENDED);

@@ -16,10 +16,9 @@ static char dir[64], file[96];
 
 static int load_from(const char *path, struct inventory *inv, struct err *err)
 {
-    struct agent a = {
-        .loop = loop,
-        .held = RUN_SEARCHED,
-        .cfg = {.os = runner_os_linux(), .target = "t1", .inventory_file = path}};
+    struct agent a = {.loop = loop,
+                      .held = RUN_SEARCHED,
+                      .cfg = {.os = runner_os_linux(), .target = "t1", .inventory_file = path}};
 
     return inventory_load(&a, inv, err);
 }

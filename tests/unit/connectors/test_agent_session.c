@@ -202,7 +202,8 @@ static void what_it_heard_is_kept(void **state)
     (void)snprintf(x->cluster, sizeof x->cluster, LINE);
     x->rv = 100;
     heard_again(0, "");
-    assert_true(agent_until(heard_saved, " 100 100000\n", PATIENCE_MS)); /* by a beat, in its own time */
+    assert_true(
+        agent_until(heard_saved, " 100 100000\n", PATIENCE_MS)); /* by a beat, in its own time */
     heard_again(100, LINE);
     x->rv = 200;
     agent_pass(2500); /* a beat; then with its book, at once */

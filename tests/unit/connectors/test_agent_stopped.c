@@ -10,7 +10,8 @@
 
 #define LEASE_MS 4000
 #define LATE_MS 2500 /* this machine may be busy; the margins themselves are in run.h */
-#define STUBBORN "trap '' TERM; $ESC $D/$U.escaped; echo $$ >$D/$U.pid; while :; do sleep 0.02; done"
+#define STUBBORN                                                                                   \
+    "trap '' TERM; $ESC $D/$U.escaped; echo $$ >$D/$U.pid; while :; do sleep 0.02; done"
 
 enum who { SHIM = 1, GUARD = 2, AGENT = 4, PROGRAM = 8 };
 struct life {
@@ -22,10 +23,8 @@ struct life {
 
 static struct life begin(uint64_t lease_ms)
 {
-    struct life x = {.order = {.key = agent_key(),
-                               .script = STUBBORN,
-                               .lease_ms = lease_ms,
-                               .grace = "300ms"}};
+    struct life x = {
+        .order = {.key = agent_key(), .script = STUBBORN, .lease_ms = lease_ms, .grace = "300ms"}};
     struct asked a;
 
     agent_pass(1600); /* a lease counts from a beat that has been heard */
@@ -34,7 +33,8 @@ static struct life begin(uint64_t lease_ms)
     x.pid[3] = agent_await_pid(agent_name("%s.pid", x.order.key.uid));
     x.escaped = agent_await_pid(agent_name("%s.escaped", x.order.key.uid));
     x.pid[0] = pid_parent(x.pid[3]);
-    while (pid_parent(x.pid[0]) != A.side[0].agent && pid_parent(pid_parent(x.pid[0])) != A.side[0].agent)
+    while (pid_parent(x.pid[0]) != A.side[0].agent &&
+           pid_parent(pid_parent(x.pid[0])) != A.side[0].agent)
         x.pid[0] = pid_parent(x.pid[0]); /* where a namespace is held by a process of its own */
     x.pid[1] = pid_parent(x.pid[0]);
     x.pid[2] = A.side[0].agent;

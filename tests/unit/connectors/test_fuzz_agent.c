@@ -22,9 +22,8 @@ static uint32_t rnd(uint32_t n)
 static void frame_put(struct buf *b, int type, const char *body)
 {
     uint32_t n = (uint32_t)strlen(body) + 12;
-    unsigned char head[16] = {(unsigned char)n,         (unsigned char)(n >> 8),
-                              (unsigned char)(n >> 16), (unsigned char)(n >> 24),
-                              (unsigned char)type};
+    unsigned char head[16] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16),
+                              (unsigned char)(n >> 24), (unsigned char)type};
 
     buf_add(b, head, sizeof head);
     buf_str(b, body);

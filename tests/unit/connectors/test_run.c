@@ -51,11 +51,10 @@ static void save_signals_reach_the_program(void **state)
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
         for (int shim = 0; shim < 2; shim++) {
             (void)unlink(run_file("asked"));
-            pid_t pid = run_start(
-                NULL, (const char *[]){"hanse", "run", "--", "sh", "-c",
-                                       "trap 'exit 9' $1; echo $$ >\"$0\"; "
-                                       "while :; do sleep 0.02; done",
-                                       run_file("asked"), asks[i].name, NULL});
+            pid_t pid = run_start(NULL, (const char *[]){"hanse", "run", "--", "sh", "-c",
+                                                         "trap 'exit 9' $1; echo $$ >\"$0\"; "
+                                                         "while :; do sleep 0.02; done",
+                                                         run_file("asked"), asks[i].name, NULL});
             long program = run_pid("asked");
             assert_int_equal(kill(shim ? (pid_t)pid_parent(program) : pid, asks[i].signo), 0);
             assert_int_equal(run_finish(pid), 9);
@@ -66,10 +65,11 @@ static void save_signals_reach_the_program(void **state)
 static void a_save_signal_ends_nothing(void **state)
 {
     (void)state;
-    pid_t pid = run_start(NULL, (const char *[]){"hanse", "run", "--grace", "100", "--", "sh", "-c",
-                                                 "trap 'echo $$ >$0.saved' USR1; echo $$ >\"$0\"; "
-                                                 "while ! [ -e $0.go ]; do sleep 0.02; done; exit 4",
-                                                 run_file("saves"), NULL});
+    pid_t pid =
+        run_start(NULL, (const char *[]){"hanse", "run", "--grace", "100", "--", "sh", "-c",
+                                         "trap 'echo $$ >$0.saved' USR1; echo $$ >\"$0\"; "
+                                         "while ! [ -e $0.go ]; do sleep 0.02; done; exit 4",
+                                         run_file("saves"), NULL});
     long program = run_pid("saves");
     assert_int_equal(kill(pid, SIGUSR1), 0);
     assert_int_equal(run_pid("saves.saved"), program);

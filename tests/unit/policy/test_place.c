@@ -292,19 +292,21 @@ static void test_ends_that_must_be_proved(void **state)
     static const struct {
         const char *one, *two; /* status of each node */
         bool proved;
-    } rows[] = {{"{health: Ready}", "{health: Ready}", false},
-                {"{isolation: {processes: cgroup}}", "{health: Ready}", false},
-                {"{isolation: {processes: cgroup}}", "{isolation: {processes: searched}}", false},
-                {"{isolation: {processes: cgroup}}", "{isolation: {processes: pidNamespace}}", true}};
+    } rows[] = {
+        {"{health: Ready}", "{health: Ready}", false},
+        {"{isolation: {processes: cgroup}}", "{health: Ready}", false},
+        {"{isolation: {processes: cgroup}}", "{isolation: {processes: searched}}", false},
+        {"{isolation: {processes: cgroup}}", "{isolation: {processes: pidNamespace}}", true}};
     struct world *w = *state;
 
     hub(w, 2);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int n = 1; n <= 2; n++)
-            world_put(w, arena_printf(w->a,
-                                      "kind: Node\nmetadata: {name: hub-n%d}\nspec: {target: hub, cpu: "
-                                      "8, memory: 16Gi, gpus: [{index: 0, class: h100}]}\nstatus: %s\n",
-                                      n, n == 1 ? rows[i].one : rows[i].two));
+            world_put(
+                w, arena_printf(w->a,
+                                "kind: Node\nmetadata: {name: hub-n%d}\nspec: {target: hub, cpu: "
+                                "8, memory: 16Gi, gpus: [{index: 0, class: h100}]}\nstatus: %s\n",
+                                n, n == 1 ? rows[i].one : rows[i].two));
         world_run(w, "a", GPU(1) "  isolation: {processes: proved}\n");
         if (rows[i].proved)
             assert_placed(w, "hub");

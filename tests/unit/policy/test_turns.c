@@ -1,5 +1,5 @@
-/* Whose turn it is, against a plain search over all who wait; refusals that are shared, against each
- * decision worked out; and what a thousand queues or targets cost. */
+/* Whose turn it is, against a plain search over all who wait; refusals that are shared, against
+ * each decision worked out; and what a thousand queues or targets cost. */
 #include "tests/unit/policy/policy_world.h"
 
 #include <stdlib.h>
@@ -50,7 +50,8 @@ static const struct object *put_workload(struct world *w, const char *name, cons
 }
 
 /* ---- the order
- * ---------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------
+ */
 #define QUEUES 5
 static const double weights[QUEUES] = {1, 2, 1, 4, 0.5};
 
@@ -125,15 +126,13 @@ static void test_turns_are_those_of_a_plain_search(void **state)
         had[3] = 5.5;
         for (size_t i = 0; i < 60; i++)
             random_item(&w, &it[i], i, &s);
-        assert_int_equal(
-            policy_cycle(w.p, it, 60, NOW, 1, 7, "rev", 0, w.a, &err), 0);
+        assert_int_equal(policy_cycle(w.p, it, 60, NOW, 1, 7, "rev", 0, w.a, &err), 0);
         for (size_t i = 0; i < 60; i++) {
             for (size_t k = i + 1; k < 60; k++)
                 assert_false(plain_before(&it[k], &it[i], had));
             const struct workload_spec *x = object_as(it[i].workload, workload)->spec;
             if (it[i].placement)
-                had[*x->queue ? x->queue[1] - '0' : QUEUES] +=
-                    (double)it[i].placement->gpus / 1000;
+                had[*x->queue ? x->queue[1] - '0' : QUEUES] += (double)it[i].placement->gpus / 1000;
             gone[i] = true;
         }
         assert_true(gone[59]);
@@ -160,8 +159,7 @@ static void test_keys_are_the_order_of_a_lane(void **state)
             double none[QUEUES + 1] = {0};
 
             if (lane && i != j)
-                assert_int_equal(memcmp(k[i].p, k[j].p, n) < 0,
-                                 plain_before(&it[i], &it[j], none));
+                assert_int_equal(memcmp(k[i].p, k[j].p, n) < 0, plain_before(&it[i], &it[j], none));
         }
     }
 }
@@ -253,9 +251,8 @@ static void test_shared_refusals_are_the_same_answers(void **state)
             char name[40], ns[8];
             (void)snprintf(name, sizeof(name), "w%zu%s", i, next(&s, 9) ? "" : "-with-a-long-name");
             (void)snprintf(ns, sizeof(ns), "n%u", next(&s, 2));
-            a[i].workload =
-                put_workload(&w, name, ns, NOW - 60000 * (int64_t)next(&s, 20),
-                             shapes[next(&s, sizeof(shapes) / sizeof(*shapes))]);
+            a[i].workload = put_workload(&w, name, ns, NOW - 60000 * (int64_t)next(&s, 20),
+                                         shapes[next(&s, sizeof(shapes) / sizeof(*shapes))]);
         }
         fork = pool_fork(w.p);
         assert_int_equal(policy_cycle(w.p, a, 120, NOW, seed, 7, "rev", 0, w.a, &err), 0);
@@ -269,15 +266,17 @@ static void test_shared_refusals_are_the_same_answers(void **state)
 }
 
 /* ---- sizes
- * -------------------------------------------------------------------------------------------------------- */
+ * --------------------------------------------------------------------------------------------------------
+ */
 static void many_queues(struct world *w, int n)
 {
     for (int i = 0; i < n; i++) {
         char name[16];
 
         (void)snprintf(name, sizeof(name), "q%d", i);
-        put_queue(w, name, i % 3 ? "gpus: [{class: h100, guaranteed: 1}], lend: true"
-                                 : "gpus: [{guaranteed: 1}]");
+        put_queue(w, name,
+                  i % 3 ? "gpus: [{class: h100, guaranteed: 1}], lend: true"
+                        : "gpus: [{guaranteed: 1}]");
     }
 }
 

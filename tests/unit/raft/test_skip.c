@@ -1,6 +1,6 @@
-/* Entries that no member can apply: of a newer version, damaged. Members stop there and stay up; all
- * of them step over it by the same act, and go on as one; who steps over something else is refused;
- * who did not step over it, and could apply it, is found out. */
+/* Entries that no member can apply: of a newer version, damaged. Members stop there and stay up;
+ * all of them step over it by the same act, and go on as one; who steps over something else is
+ * refused; who did not step over it, and could apply it, is found out. */
 #include "tests/unit/raft/core_rig.h"
 
 #include "controlplane/store/store_internal.h"

@@ -47,8 +47,8 @@ static void waits(struct world *x, int64_t ms)
     struct object *o = object_make(kind_by_id(KIND_WORKLOAD), x->w);
 
     x->d.o = o;
-    int64_t left = (int64_t)lease_left_ms(&x->d), gone = (int64_t)loop_now_ms(x->brain.loop) -
-                                                         (int64_t)x->d.renewed_ms;
+    int64_t left = (int64_t)lease_left_ms(&x->d),
+            gone = (int64_t)loop_now_ms(x->brain.loop) - (int64_t)x->d.renewed_ms;
     (void)object_unref(o);
     if (left + gone < ms || left + gone > ms + NEAR_MS)
         fail_msg("it waits %lld ms, expected %lld", (long long)(left + gone), (long long)ms);

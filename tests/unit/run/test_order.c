@@ -338,12 +338,13 @@ static void test_figures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_checkpoint_of_the_order), cmocka_unit_test(test_interval),
-        cmocka_unit_test(test_secrets),
-        cmocka_unit_test(test_secrets_that_make_it_too_large), cmocka_unit_test(test_a_checkpoint_stays_told),
-        cmocka_unit_test(test_a_checkpoint_is_its_own),
-        cmocka_unit_test(test_figures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_checkpoint_of_the_order),
+                                       cmocka_unit_test(test_interval),
+                                       cmocka_unit_test(test_secrets),
+                                       cmocka_unit_test(test_secrets_that_make_it_too_large),
+                                       cmocka_unit_test(test_a_checkpoint_stays_told),
+                                       cmocka_unit_test(test_a_checkpoint_is_its_own),
+                                       cmocka_unit_test(test_figures)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

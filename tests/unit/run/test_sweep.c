@@ -35,8 +35,7 @@ static void test_what_is_unknown(void **state)
     assert_int_equal(why(&k, "stranger", 1, 1, ""), ORPHAN_FOREIGN);
     name_cluster(&k, OWN ".3");
     assert_int_equal(why(&k, "stranger", 1, 1, ""), ORPHAN_FOREIGN);
-    assert_int_equal(why(&k, "stranger", 1, 1, "fedcba9876543210fedcba9876543210"),
-                     ORPHAN_FOREIGN);
+    assert_int_equal(why(&k, "stranger", 1, 1, "fedcba9876543210fedcba9876543210"), ORPHAN_FOREIGN);
     assert_int_equal(why(&k, "stranger", 1, 1, OWN), ORPHAN_BEFORE);
     assert_int_equal(why(&k, "stranger", 1, 1, OWN ".2"), ORPHAN_BEFORE);
     assert_int_equal(why(&k, "stranger", 1, 1, OWN ".3"), ORPHAN_LET_GO);
@@ -99,7 +98,8 @@ static void test_what_was_heard(void **state)
     assert_true(root_is_behind(k.root, OWN ".3", root_rv(k.root) + 1, UINT64_MAX));
     assert_true(root_is_behind(k.root, OWN ".4", 0, UINT64_MAX)); /* it went on without this one */
     assert_false(root_is_behind(k.root, OWN ".2", root_rv(k.root) + 1, UINT64_MAX));
-    assert_false(root_is_behind(k.root, OWN ".4.0000abcd", 0, UINT64_MAX)); /* in another log: no way back */
+    assert_false(
+        root_is_behind(k.root, OWN ".4.0000abcd", 0, UINT64_MAX)); /* in another log: no way back */
     assert_true(root_left_behind(k.root, OWN ".4.0000abcd"));
     assert_false(root_left_behind(k.root, OWN ".2.0000abcd"));
     assert_false(root_left_behind(k.root, OWN ".4"));

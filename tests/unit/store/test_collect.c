@@ -231,8 +231,8 @@ static void test_many_owners(void **state)
         dataset(&k, "default", arena_printf(k.a, "c%d", i), o, 0);
         (void)object_unref((struct object *)(uintptr_t)o);
         assert_int_equal(kit_delete(&k, KIND_DATASET, "default", name).code, 0);
-        assert_int_equal(
-            kit_delete(&k, KIND_DATASET, "default", arena_printf(k.a, "c%d", i)).code, 0);
+        assert_int_equal(kit_delete(&k, KIND_DATASET, "default", arena_printf(k.a, "c%d", i)).code,
+                         0);
     }
     assert_int_equal(k.root->dead_due, 100);
     assert_int_equal(collect(&k, 10, COLLECT_MAX_BYTES).code, 0);
@@ -377,15 +377,14 @@ static void test_too_large(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_large_owner),
-        cmocka_unit_test(test_large_owner_of_an_old_log),
-        cmocka_unit_test(test_namespace),
-        cmocka_unit_test(test_namespace_of_finalizers),
-        cmocka_unit_test(test_many_owners),
-        cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_classes_of_an_old_log),
-        cmocka_unit_test(test_too_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_large_owner),
+                                       cmocka_unit_test(test_large_owner_of_an_old_log),
+                                       cmocka_unit_test(test_namespace),
+                                       cmocka_unit_test(test_namespace_of_finalizers),
+                                       cmocka_unit_test(test_many_owners),
+                                       cmocka_unit_test(test_classes),
+                                       cmocka_unit_test(test_classes_of_an_old_log),
+                                       cmocka_unit_test(test_too_large)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -349,7 +349,8 @@ static void test_notes_of_the_table(void **state)
         holds_as_its_phase(&k);
         kit_end(&k);
     }
-    arrive(&k, PHASE_RUNNING, false); /* what was seen running is never absent, wherever it is now */
+    arrive(&k, PHASE_RUNNING,
+           false); /* what was seen running is never absent, wherever it is now */
     assert_int_equal(step(&k, STEP_QUIESCE), 0);
     refused(&k, EPOCH, 1, STEP_ABSENT, PROOF_NEVER_STARTED, E_STALE);
     assert_int_equal(step(&k, STEP_UNKNOWN), 0);

@@ -7,7 +7,7 @@ static unsigned asked(const char *name, unsigned or)
 {
     const char *s = getenv(name);
 
-    return s ? (unsigned)strtoul(s, NULL, 10) : or;
+    return s ? (unsigned)strtoul(s, NULL, 10) : or ;
 }
 
 static void test_seeds(void **state)

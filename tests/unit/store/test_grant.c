@@ -1,5 +1,5 @@
-/* What the log promises of a try (apply/grant.c): the lease that goes with its order, those that are
- * offered later, what its runner acknowledged; where its checkpoints go. */
+/* What the log promises of a try (apply/grant.c): the lease that goes with its order, those that
+ * are offered later, what its runner acknowledged; where its checkpoints go. */
 #include "tests/unit/store/store_kit.h"
 
 static const struct lease_grant first = {.lease = 60000, .grace = 2000, .kill = 5000, .number = 1};
@@ -179,8 +179,7 @@ static void test_its_store_is_what_it_was_told(void **state)
 
 static struct result connect_to(struct kit *k, const char *server, const char *secret)
 {
-    struct target *t =
-        object_edit_as(root_get(k->root, KIND_TARGET, "", "fra"), target, k->a);
+    struct target *t = object_edit_as(root_get(k->root, KIND_TARGET, "", "fra"), target, k->a);
 
     t->spec->connection = arena_new(k->a, struct target_connection);
     t->spec->connection->server = server;
@@ -212,7 +211,8 @@ static void test_a_target_leads_nowhere_else_under_work(void **state)
     again->spec->tier = TIER_HUB;
     assert_int_equal(kit_create(&k, KIND_TARGET, "", "fra", again).code, E_EXISTS);
     assert_int_equal(kit_run(&k, "w", 2, 0, STEP_REQUEUE).code, 0);
-    union command slice = {.collect = {.head = {.type = CMD_COLLECT}, .objects = 100, .bytes = 1 << 20}};
+    union command slice = {
+        .collect = {.head = {.type = CMD_COLLECT}, .objects = 100, .bytes = 1 << 20}};
     while (root_collect_due(k.root))
         assert_int_equal(kit_apply(&k, &slice).code, 0);
     assert_int_equal(kit_create(&k, KIND_TARGET, "", "fra", again).code, 0);

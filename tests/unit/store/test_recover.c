@@ -43,9 +43,8 @@ static struct result adopt(struct kit *k, const struct object *doc, int64_t epoc
                            bool ended, int64_t exit_code)
 {
     union command c = step(RECOVER_ADOPT);
-    struct write_op op = {.verb = WRITE_CREATE,
-                          .kind = KIND_WORKLOAD,
-                          .object = (struct object *)(uintptr_t)doc};
+    struct write_op op = {
+        .verb = WRITE_CREATE, .kind = KIND_WORKLOAD, .object = (struct object *)(uintptr_t)doc};
 
     c.recover.ops = &op;
     c.recover.n = 1;

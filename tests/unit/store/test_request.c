@@ -27,7 +27,9 @@ static struct result ask(struct kit *k, struct ask q)
                    (unsigned long long)k->number);
     (void)snprintf(c.request.key, sizeof c.request.key, "%s", q.key ? q.key : "");
     (void)snprintf(c.request.fingerprint, sizeof c.request.fingerprint, "%s",
-                   q.print ? q.print : q.key ? "p" : "");
+                   q.print ? q.print
+                   : q.key ? "p"
+                           : "");
     (void)snprintf(c.request.old_id, sizeof c.request.old_id, "%s", q.old ? q.old : "");
     c.request.again = q.again;
     c.request.part = q.part;
@@ -84,7 +86,8 @@ static void test_a_refusal_is_final(void **state)
     kit_end(&k);
 }
 
-/* What is no answer is not kept: computed from an old version, the first of several parts, later. */
+/* What is no answer is not kept: computed from an old version, the first of several parts, later.
+ */
 static void test_what_is_not_final(void **state)
 {
     struct kit k;

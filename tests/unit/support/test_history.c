@@ -381,11 +381,12 @@ static void test_the_memory_is_bounded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known), cmocka_unit_test(test_a_refused_write_was_done),
-        cmocka_unit_test(test_lines_that_are_none),
-        cmocka_unit_test(test_good_ones_are_good), cmocka_unit_test(test_one_false_answer_is_found),
-        cmocka_unit_test(test_the_memory_is_bounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_known),
+                                       cmocka_unit_test(test_a_refused_write_was_done),
+                                       cmocka_unit_test(test_lines_that_are_none),
+                                       cmocka_unit_test(test_good_ones_are_good),
+                                       cmocka_unit_test(test_one_false_answer_is_found),
+                                       cmocka_unit_test(test_the_memory_is_bounded)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
