@@ -3,14 +3,20 @@
  *
  * FAILPOINT("move.start.before") does nothing unless the environment asks for it, and is not in the
  * release build at all (CMake option HANSE_FAILPOINTS). Asked for by
+ *
  *   HANSE_FAILPOINT=SPEC        this process dies there
+ *
  *   HANSE_FAILPOINT_FILE=FILE   the file holds a SPEC, or is not there. The first process that
- * comes by takes the file (it is renamed to FILE.fired, with the pid in it) and dies: one death
- * among many processes, and none after a restart HANSE_FAILPOINT_LIST=FILE   each name that is
- * reached is appended, with role and pid HANSE_FAILPOINT_ROLE=ROLE   what this process calls itself
- * in a SPEC SPEC is NAME[@ROLE][:N][=kill|exit|stop|plant]: the Nth time (1), only in a process of
- * that role; by SIGKILL, by _exit(70), or stopped by SIGSTOP; plant: see below. In a file N counts
- * what this process has passed since the file was written.
+ *                               comes by takes it (it is renamed to FILE.fired, with the pid in it)
+ *                               and dies: one death among many processes, none after a restart
+ *
+ *   HANSE_FAILPOINT_LIST=FILE   each name that is reached is appended, with role and pid
+ *
+ *   HANSE_FAILPOINT_ROLE=ROLE   what this process calls itself in a SPEC
+ *
+ * SPEC is NAME[@ROLE][:N][=kill|exit|stop|plant]: the Nth time (1), only in a process of that role;
+ * by SIGKILL, by _exit(70), or stopped by SIGSTOP; plant: see below. In a file N counts what this
+ * process has passed since the file was written.
  *
  * FAILPOINT_TAKES("log.entry") is a place where something else happens than a death: true once, in
  * the first process that comes by and takes the file, which holds SPEC=plant.

@@ -156,6 +156,11 @@ static void life_of_three(struct lives *l, const char *spec)
     rig_start(&r, away);
     struct seen s = {&r, away, 29};
     (void)rig_until(&r, 60000, is_seen, &s);
+    struct core_status now; /* it should be dead: how could it go on? */
+    core_status(r.m[away].core, &now);
+    (void)fprintf(stderr, "member %u was not killed: fatal %d, ready %d, at %llu of %llu, %s\n",
+                  away, r.m[away].fatal, now.ready, (unsigned long long)now.index,
+                  (unsigned long long)now.commit, is_seen(&s) ? "has all" : "waits");
 }
 
 static bool all_agree(void *arg)
