@@ -279,6 +279,18 @@ static void entries_refuse(struct raft_message *m)
     m->append_entries.n_entries = 0;
 }
 
+/* libraft 0.22.1 sets a follower's commit index to what a message reaches, also when that is less
+ * than it was: by one that was late, or whose leader begins further back. Entries that are
+ * committed stay so (Raft, figure 3.1); it would name the next snapshot for an older index than its
+ * state. */
+static void commit_keep(const struct raft *r, struct raft_message *m)
+{
+    struct raft_append_entries *a = &m->append_entries;
+
+    if (a->leader_commit > r->commit_index && a->prev_log_index + a->n_entries < r->commit_index)
+        a->leader_commit = r->commit_index;
+}
+
 static void recv_message(struct raft_io *io, struct raft_message *m)
 {
     struct raft *r = io->data;
@@ -292,6 +304,8 @@ static void recv_message(struct raft_io *io, struct raft_message *m)
         install_hold(c, m);
         return;
     }
+    if (m->type == RAFT_APPEND_ENTRIES)
+        commit_keep(r, m);
     if (m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0 &&
         c->restore.bytes > WAITING_MAX_BYTES && !r->legacy.closing)
         entries_refuse(m);

@@ -124,6 +124,9 @@ static int fsm_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsign
     if (c->dead || c->closing || c->snapshot_root || c->restore.active ||
         loop_now_ms(c->loop) < c->log.retry_ms)
         return RAFT_BUSY;
+    /* libraft names it for its commit index: what is given must be the state of just that index. */
+    if (raft_last_applied(&c->raft) != c->raft.commit_index)
+        return RAFT_BUSY;
     if (c->keep && !keep_settled(c->keep, c->root)) /* entries that segments still wait for */
         return RAFT_BUSY;
     *bufs = raft_calloc(1, sizeof **bufs);

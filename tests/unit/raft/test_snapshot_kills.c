@@ -20,6 +20,7 @@ struct lives {      /* shared by all of one case */
 };
 static pid_t first_process;
 
+#define COMES_MAX 10
 #define LIFE(cond)                                                                                 \
     do {                                                                                           \
         if (!(cond)) {                                                                             \
@@ -156,11 +157,6 @@ static void life_of_three(struct lives *l, const char *spec)
     rig_start(&r, away);
     struct seen s = {&r, away, 29};
     (void)rig_until(&r, 60000, is_seen, &s);
-    struct core_status now; /* it should be dead: how could it go on? */
-    core_status(r.m[away].core, &now);
-    (void)fprintf(stderr, "member %u was not killed: fatal %d, ready %d, at %llu of %llu, %s\n",
-                  away, r.m[away].fatal, now.ready, (unsigned long long)now.index,
-                  (unsigned long long)now.commit, is_seen(&s) ? "has all" : "waits");
 }
 
 static bool all_agree(void *arg)
@@ -227,7 +223,14 @@ static void killed_at(void (*fn)(struct lives *l, const char *spec), const char 
         _exit(1);
     assert_true(l != MAP_FAILED);
     print_message("%s\n", spec);
-    assert_int_equal(life(fn, l, spec), SIGKILL);
+    int how = life(fn, l, spec);
+    /* Messages of before may have been on their way to the one that was away: then it came by
+     * these, and not by a snapshot. */
+    for (int i = 0; how == 0 && i < COMES_MAX; i++) {
+        memset(l, 0, sizeof *l);
+        how = life(fn, l, spec);
+    }
+    assert_int_equal(how, SIGKILL);
     assert_true(l->acked > 4);
     assert_int_equal(life(life_after, l, NULL), 0);
     (void)munmap(l, sizeof *l);
