@@ -21,7 +21,7 @@ class Drill(Moves):
         below = [child for child in descendants(self.dev.pid)]
         self.dev.kill()
         self.dev.wait()
-        wait_for("the members to be dead", lambda: all(start_time(pid) != begun for pid, begun in below), 10)
+        wait_for("the members to be dead", lambda: all(start_time(pid) != begun for pid, begun in below), 30)  # the disk may be busy
         for name in members:
             shutil.rmtree(self.path(name))
 

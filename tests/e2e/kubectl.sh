@@ -84,9 +84,9 @@ says resnet
 ok describe wl resnet
 says 'Events:'
 ok explain workload.spec.gang.workers
-ok explain workload --output=plaintext-openapiv2
-says Workload
 says 'FIELD: workers <integer>'
+ok explain workload --output=plaintext-openapiv2
+says '^KIND: +Workload'
 
 sed -i 's/{name: A, value: "1"}, //; s/workers: 4/workers: 8/' "$dir/w.yaml"
 no diff -f "$dir/w.yaml"

@@ -15,7 +15,7 @@ from moves import Moves, run, target, wait_for, witness  # noqa: E402
 
 TARGETS = ("left", "north", "right", "east")
 NODES = {name: {f"{name}-n1": 4} for name in TARGETS}
-LONG, SHORT = 30, 4   # seconds: what north grants first, and after the edit
+LONG, SHORT = 30, 5   # seconds: what north grants first, and after the edit
 LEASE = 6             # of the others
 SILENCE = 5           # without a beat for so long, a session is over
 HUB_ADDS = 1 + 5      # grace and kill time, beyond a lease

@@ -21,7 +21,7 @@ class PutBack(Moves):
         below = list(descendants(self.dev.pid))
         self.dev.kill()
         self.dev.wait()
-        wait_for("the members to be dead", lambda: all(start_time(pid) != begun for pid, begun in below), 10)
+        wait_for("the members to be dead", lambda: all(start_time(pid) != begun for pid, begun in below), 30)  # the disk may be busy
 
     def hub_up(self, *reached):
         os.unlink(self.path("kubeconfig"))
