@@ -144,8 +144,9 @@ def one_run_is_adopted(p):
     p.start_members()
     p.apply(*map(p.target_document, p.targets), *p.policies())
     wait_for("all targets to be connected again", lambda: p.connected() >= set(p.targets), 40)
-    listed = wait_for("what runs to be listed", lambda: len(o := p.orphans()) >= 2 and o, 20)
-    found = {o["workload"]: o for o in listed if o["state"] == "running"}
+    found = {}
+    wait_for("what runs to be listed", lambda: found.update({o["workload"]: o for o in p.orphans() if o["state"] == "running"}) or
+             {"mine", "theirs"} <= set(found), 20)
     at, key = found["mine"]["target"], found["mine"]["key"]
     asked = p.cli("orphans", "adopt", at, key, check=False)
     p.check("adopting asks for --yes", asked.returncode != 0 and "--yes" in asked.stderr, asked.stderr.strip())
