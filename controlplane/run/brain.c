@@ -293,8 +293,7 @@ void brain_status(struct brain *b, struct buf *out)
     (void)cJSON_AddNumberToObject(j, "nominations", (double)b->preempts.n_nominees);
     (void)cJSON_AddNumberToObject(j, "cycles", (double)b->cycles);
     (void)cJSON_AddNumberToObject(j, "decided", (double)b->decided);
-    (void)cJSON_AddNumberToObject(j, "sliceMaxMs",
-                                  (double)(durations_max_ns(&b->slices) / 1000000));
+    (void)cJSON_AddNumberToObject(j, "sliceMaxMs", (double)durations_max_ns(&b->slices) / 1e6);
     (void)cJSON_AddNumberToObject(j, "placed", (double)b->placed);
     (void)cJSON_AddNumberToObject(j, "placementsRefused", (double)b->refused);
     list_for_each (it, &b->sites) {

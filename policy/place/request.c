@@ -88,7 +88,7 @@ static void ranks_read(struct place *pl)
     struct need *need = &pl->need;
 
     pl->least = need->min_workers;
-    if (n <= 0)
+    if (n <= 0 || !pl->status)
         return;
     if (n >= need->min_workers && n <= need->workers) {
         pl->ranks = need->workers = need->min_workers = (uint32_t)n;
