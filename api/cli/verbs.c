@@ -95,10 +95,13 @@ static const struct option output_options[] = {OUTPUT("json or yaml"), END};
 static const struct option members_options[] = {
     OUTPUT("json or yaml"), {"yes", 0, NULL, "remove: it is meant"}, END};
 static const struct option token_options[] = {
-    {"user", 0, "NAME", "whom the token stands for"},
-    {"group", 0, "NAME", "a group of his; may be repeated"},
-    {"ttl", 0, "TIME", "how long it is valid (default: 1h)"},
-    OUTPUT("json"),
+    {"user", 0, "NAME", "create: whom the token stands for"},
+    {"group", 0, "NAME", "create: a group of his; may be repeated"},
+    {"service-account", 0, "NAME", "create: or a ServiceAccount of the namespace"},
+    {"audience", 0, "NAME", "create: who may take it (default: hanse, this API); may be repeated"},
+    {"ttl", 0, "TIME", "create: how long it is valid (default: 1h)"},
+    {"no-headers", 0, NULL, "list: without the heading"},
+    OUTPUT("create: json; list: table, wide, json, yaml, name"),
     END};
 static const struct option fence_options[] = {{"yes", 0, NULL, "it is known to have stopped"}, END};
 static const struct option orphans_options[] = {OUTPUT("table, wide, json or yaml"),
@@ -203,8 +206,13 @@ const struct verb verb_table[] = {
      "hanse backup -o /backup/hanse-$(date +%F).hsb\n"
      "hanse backup --data /var/lib/hanse -o hanse.hsb\nhanse restore --help",
      backup_options, verb_backup, ""},
-    {"token", FLEET, "create --user NAME", "make a bearer token",
-     "hanse token create --user ci --group vision --ttl 12h", token_options, verb_token, ""},
+    {"token", FLEET,
+     "create --user NAME | create --service-account NAME | list | revoke NAME-OR-TOKEN",
+     "bearer tokens: made, listed, and taken back at once",
+     "hanse token create --user ci --group vision --ttl 12h\n"
+     "hanse token create --service-account bot -n team-a\n"
+     "hanse token list\nhanse token revoke token-0b6ff7a61d9c4a57",
+     token_options, verb_token, ""},
     {"bench", OTHER, "write | verify",
      "write at a steady rate, then prove that nothing acknowledged is missing",
      "hanse bench write --rate 500 --duration 10s --acks acks.txt\nhanse bench verify --acks "

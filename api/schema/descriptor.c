@@ -130,6 +130,7 @@ static const struct {
 #define CL false
 #define RO KINDF_RO
 #define STATUSSUB KINDF_STATUSSUB
+#define REVOKED KINDF_REVOKED
 static struct kind kinds[] = {
 #define K(c, number, s, kind_, plural, shorts, group, version, scope, flags)                       \
     {KIND_##c, kind_, plural, #s, shorts, group, version, scope, flags, &schema_##s, NULL, 0},

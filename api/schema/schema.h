@@ -77,7 +77,7 @@ struct column {
     const char *name, *type, *path, *doc;
     int priority;
 };
-enum kind_flag { KINDF_RO = 1, KINDF_STATUSSUB = 2 };
+enum kind_flag { KINDF_RO = 1, KINDF_STATUSSUB = 2, KINDF_REVOKED = 4 };
 struct kind {
     enum kind_id id;
     const char *kind;     /* "Workload" */

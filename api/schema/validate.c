@@ -454,8 +454,20 @@ static int admit_workload(const struct workload_spec *was, const struct workload
                           : 0;
 }
 
+/* Once bearer tokens were Secrets: one that is there still holds (controlplane/server/token.c). */
+static int admit_secret(const struct object *now, struct err *err)
+{
+    if (strcmp(object_as(now, secret)->type, "hanse.dev/token") != 0)
+        return 0;
+    return err_field(err, E_INVALID, "type",
+                     "a bearer token is made by TokenRequest (kubectl create token) or hanse token "
+                     "create; a Secret of this type can only be deleted");
+}
+
 int object_admit(const struct object *old, const struct object *now, struct err *err)
 {
+    if (now->kind->id == KIND_SECRET)
+        return admit_secret(now, err);
     if (now->kind->id == KIND_WORKLOAD)
         return admit_workload(old ? object_as(old, workload)->spec : NULL,
                               object_as(now, workload)->spec, err);

@@ -307,11 +307,14 @@ static int authorize(struct call *c, struct err *err)
     return rbac_check(c, &ask, err);
 }
 
-/* RO kinds are written by Hanse alone; only those in system:masters may mend them by hand. */
+/* RO kinds are written by Hanse alone; only those in system:masters may mend them by hand. What
+ * gives its holder rights nobody writes, but whoever may can take it away. */
 static bool writes_allowed(const struct call *c)
 {
     if (!c->kind || !(c->kind->flags & KINDF_RO) || !strcmp(c->route->method, "GET"))
         return true;
+    if (c->kind->flags & KINDF_REVOKED)
+        return !strcmp(c->route->method, "DELETE");
     for (unsigned i = 0; i < c->who.n_groups; i++)
         if (!strcmp(c->who.groups[i], "system:masters"))
             return true;

@@ -56,8 +56,15 @@ struct api_identity { /* who asks; filled in by authentication */
     char groups[16][256];
     unsigned n_groups;
     char uid[64];
+    struct api_extra { /* what else is known of him, as authentication.k8s.io has it */
+        char key[128], value[256];
+    } extra[8];
+    unsigned n_extra;
+    char audiences[8][256]; /* of a token: who may take it; none = this API */
+    unsigned n_audiences;
     bool anonymous;
 };
+#define API_AUDIENCE "hanse" /* of tokens that this API takes */
 
 struct api_stream_sink { /* logs, exec output */
     void (*data)(int fd, const void *p, size_t n, void *arg);
@@ -118,7 +125,8 @@ struct backend_ops {
                  struct err *err);
 
     /* ---- who ---- */
-    /* A bearer token → identity. E_UNAUTH. Certificates are judged by the API itself (CN, O). */
+    /* A bearer token → identity, whoever may take it (audiences). E_UNAUTH. Certificates are judged
+     * by the API itself (CN, O). */
     int (*token)(struct backend *b, const char *token, struct api_identity *ret, struct err *err);
 
     /* ---- running work ---- */

@@ -15,6 +15,7 @@ static const struct virtual_kind virtuals[] = {
     {"authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews",
      "subjectaccessreview"},
     {"authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview"},
+    {"authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "tokenreview"},
 };
 #define N_VIRTUAL (sizeof virtuals / sizeof *virtuals)
 #define GROUPS_MAX 16
@@ -49,6 +50,8 @@ static void groups_all(struct groups *g, bool core)
 
 static const char *verbs_of(const struct kind *k)
 {
+    if (k->flags & KINDF_REVOKED)
+        return "[\"delete\",\"deletecollection\",\"get\",\"list\",\"watch\"]";
     return k->flags & KINDF_RO ? "[\"get\",\"list\",\"watch\"]"
                                : "[\"create\",\"delete\",\"deletecollection\",\"get\",\"list\","
                                  "\"patch\",\"update\",\"watch\"]";

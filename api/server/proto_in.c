@@ -98,8 +98,19 @@ static const struct proto_field lease_spec_fields[] = {
     {3, P_MICROTIME, "acquireTime", 0}, {4, P_MICROTIME, "renewTime", 0},
     {5, P_INT, "leaseTransitions", 0},  END};
 static const struct proto_field lease_fields[] = {META, {2, P_MSG, "spec", lease_spec_fields}, END};
-static const struct proto_field token_spec_fields[] = {
-    {1, P_STRS, "audiences", 0}, {4, P_INT, "expirationSeconds", 0}, END};
+static const struct proto_field bound_fields[] = {{1, P_STR, "kind", 0},
+                                                  {2, P_STR, "apiVersion", 0},
+                                                  {3, P_STR, "name", 0},
+                                                  {4, P_STR, "uid", 0},
+                                                  END};
+static const struct proto_field token_spec_fields[] = {{1, P_STRS, "audiences", 0},
+                                                       {3, P_MSG, "boundObjectRef", bound_fields},
+                                                       {4, P_INT, "expirationSeconds", 0},
+                                                       END};
+static const struct proto_field token_review_spec_fields[] = {
+    {1, P_STR, "token", 0}, {2, P_STRS, "audiences", 0}, END};
+static const struct proto_field token_review_fields[] = {
+    META, {2, P_MSG, "spec", token_review_spec_fields}, END};
 static const struct proto_field token_fields[] = {META, {2, P_MSG, "spec", token_spec_fields}, END};
 static const struct proto_field self_fields[] = {META, END};
 static const struct proto_field res_attr_fields[] = {
@@ -142,6 +153,7 @@ static const struct {
                 {"ClusterRoleBinding", binding_fields},
                 {"Lease", lease_fields},
                 {"TokenRequest", token_fields},
+                {"TokenReview", token_review_fields},
                 {"SelfSubjectReview", self_fields},
                 {"SelfSubjectAccessReview", access_fields},
                 {"SubjectAccessReview", access_fields},

@@ -177,6 +177,13 @@ void rbac_rules(struct api *a, const struct view *v, const struct api_identity *
                 bool (*each)(const struct policy_rule *r, bool cluster, void *arg), void *arg);
 /* A user may not grant what he lacks. */
 int rbac_escalation(struct call *c, const struct object *o, struct err *err) MUST_CHECK;
+/* A bearer token that one of these audiences may take (none: this API). E_UNAUTH. */
+int auth_token(struct call *c, const char *token, const char *const *audiences, size_t n,
+               struct api_identity *ret, struct err *err) MUST_CHECK;
+void account_token(struct call *c);            /* TokenRequest */
+void token_asked(struct call *c, cJSON *body); /* operation token.create */
+void review_token(struct call *c);
+cJSON *identity_json(const struct api_identity *who); /* UserInfo */
 void review_access(struct call *c);
 void review_subject(struct call *c);
 void review_rules(struct call *c);
@@ -253,6 +260,9 @@ void operate_in(struct call *c);
 void operate_stream(struct call *c); /* backup.c */
 void workload_log(struct call *c);
 void workload_exec(struct call *c);
-void account_token(struct call *c);
+/* An operation of the backend, and how its answer is told as it is. */
+void call_operate(struct call *c, const char *op, const cJSON *body,
+                  void (*cb)(void *arg, const char *json, const struct err *err));
+void call_operated(void *arg, const char *json, const struct err *err);
 
 #endif

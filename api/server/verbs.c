@@ -1,11 +1,21 @@
-/* What is no reading or writing of objects: operations of the backend, tokens, logs and exec of
- * workloads. */
+/* What is no reading or writing of objects: operations of the backend, logs and exec of workloads.
+ */
 #include "api/server/server_internal.h"
+
+void call_operate(struct call *c, const char *op, const cJSON *body,
+                  void (*cb)(void *arg, const char *json, const struct err *err))
+{
+    char *text = cJSON_PrintUnformatted(body);
+    const char *json = arena_strdup(c->mem, text ? text : "{}");
+
+    cJSON_free(text);
+    c->api->ops->operate(c->api->b, &c->who, op, json, cb, c);
+}
 
 /* ---- operations
  * ------------------------------------------------------------------------------------------------------
  */
-static void operated(void *arg, const char *json, const struct err *err)
+void call_operated(void *arg, const char *json, const struct err *err)
 {
     struct call *c = arg;
     AUTO_BUF b = {0};
@@ -41,11 +51,7 @@ static bool sent_on(struct call *c);
 
 static void operate_with(struct call *c, const char *op, const cJSON *body)
 {
-    char *text = cJSON_PrintUnformatted(body);
-    const char *json = arena_strdup(c->mem, text ? text : "{}");
-
-    cJSON_free(text);
-    c->api->ops->operate(c->api->b, &c->who, op, json, operated, c);
+    call_operate(c, op, body, call_operated);
 }
 
 /* Read by GET; all others change something, or tell what is not for every reader, and take POST,
@@ -76,6 +82,8 @@ void operate(struct call *c)
 
     if (!body)
         call_fail(c, &e);
+    else if (!strcmp(c->op, "token.create"))
+        token_asked(c, body);
     else
         operate_with(c, c->op, body);
 }
@@ -102,68 +110,6 @@ void operate_in(struct call *c)
     }
     call_fail_code(c, E_NOTFOUND,
                    "no operation of a namespace has this name: there are cost and history");
-}
-
-static void token_made(void *arg, const char *json, const struct err *err)
-{
-    struct call *c = arg;
-    cJSON *made = json ? cJSON_Parse(json) : NULL, *j, *status;
-    const cJSON *token = cJSON_GetObjectItemCaseSensitive(made, "token");
-    const cJSON *until = cJSON_GetObjectItemCaseSensitive(made, "expirationTimestamp");
-
-    if ((err && err->code) || !cJSON_IsString(token)) {
-        struct err e = {0};
-        if (!err || !err->code)
-            (void)err_set(&e, E_INTERNAL, "no token was made");
-        cJSON_Delete(made);
-        call_fail(c, err && err->code ? err : &e);
-        return;
-    }
-    j = cJSON_CreateObject();
-    cJSON_AddStringToObject(j, "kind", "TokenRequest");
-    cJSON_AddStringToObject(j, "apiVersion", "authentication.k8s.io/v1");
-    cJSON *meta = cJSON_AddObjectToObject(j, "metadata");
-    cJSON_AddStringToObject(meta, "name", c->name);
-    cJSON_AddStringToObject(meta, "namespace", c->ns);
-    cJSON_AddObjectToObject(j, "spec");
-    status = cJSON_AddObjectToObject(j, "status");
-    cJSON_AddStringToObject(status, "token", token->valuestring);
-    cJSON_AddStringToObject(status, "expirationTimestamp",
-                            cJSON_IsString(until) ? until->valuestring : "9999-12-31T23:59:59Z");
-    cJSON_Delete(made);
-    call_reply_tree(c, 201, j);
-}
-
-/* Body: TokenRequest. Operation token.create gets
- * {"namespace","serviceAccount","expirationSeconds","audiences"}. */
-void account_token(struct call *c)
-{
-    struct err e = {0};
-    cJSON *body = c->m->body.n ? call_body(c, &e) : call_own(c, cJSON_CreateObject());
-    const cJSON *spec = cJSON_GetObjectItemCaseSensitive(body, "spec");
-    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(spec, "expirationSeconds");
-    const cJSON *audiences = cJSON_GetObjectItemCaseSensitive(spec, "audiences");
-
-    if (!body) {
-        call_fail(c, &e);
-        return;
-    }
-    if (!call_get(c, kind_by_id(KIND_SERVICE_ACCOUNT), c->ns, c->name)) {
-        (void)call_not_found(kind_by_id(KIND_SERVICE_ACCOUNT), c->name, &e);
-        call_fail_at(c, &e, kind_by_id(KIND_SERVICE_ACCOUNT), c->name);
-        return;
-    }
-    cJSON *ask = call_own(c, cJSON_CreateObject());
-    cJSON_AddStringToObject(ask, "namespace", c->ns);
-    cJSON_AddStringToObject(ask, "serviceAccount", c->name);
-    cJSON_AddNumberToObject(ask, "expirationSeconds",
-                            cJSON_IsNumber(seconds) ? seconds->valuedouble : 3600);
-    if (cJSON_IsArray(audiences))
-        cJSON_AddItemToObject(ask, "audiences", cJSON_Duplicate(audiences, true));
-    char *text = cJSON_PrintUnformatted(ask);
-    const char *json = arena_strdup(c->mem, text ? text : "{}");
-    cJSON_free(text);
-    c->api->ops->operate(c->api->b, &c->who, "token.create", json, token_made, c);
 }
 
 /* ---- logs and exec

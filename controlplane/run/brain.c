@@ -65,6 +65,7 @@ static void sleep_now(struct brain *b)
     events_drop(b);
     retention_drop(b);
     collect_drop(b);
+    tokens_drop(b);
     back_drop(b);
     b->pool = pool_destroy(b->pool);
     b->frozen = false;
@@ -91,6 +92,7 @@ static void reset(struct brain *b)
     causes_reset(b);
     retention_reset(b);
     collect_reset(b);
+    tokens_reset(b);
     back_look(b);
     cold_mark(b);
 }

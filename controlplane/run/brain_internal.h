@@ -225,6 +225,11 @@ struct brain {
         bool under_way; /* a slice is on its way into the log */
         uint64_t asked_ms, slices;
     } collect;
+    struct { /* tokens.c */
+        struct timer look;
+        struct token_cursor at;
+        bool more;
+    } tokens;
     struct archive_cursor archive_at; /* where retention looks next, and whether soon */
     bool archive_more;
     struct {                            /* of Migrations that ended while this brain led */
@@ -426,7 +431,7 @@ int64_t order_interval_ms(const struct site *t, const struct object *workload,
 bool reason_of_target(const char *reason);
 bool end_by_target(const struct run_end *e);
 
-/* ---- events.c, retention.c, collect.c
+/* ---- events.c, retention.c, collect.c, tokens.c
  * ---------------------------------------------------------------------------------------------------
  */
 void events_init(struct brain *b);
@@ -451,6 +456,8 @@ void collect_reset(struct brain *b);
 void collect_drop(struct brain *b);
 void retention_reset(struct brain *b);
 void retention_drop(struct brain *b);
+void tokens_reset(struct brain *b);
+void tokens_drop(struct brain *b);
 
 /* ---- move/: Migrations
  * ------------------------------------------------------------------------------------------------------

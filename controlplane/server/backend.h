@@ -56,6 +56,9 @@ void cost_operate(struct control *c, const struct cJSON *in,
 /* What left the state of a workload; in history.c. Likewise. */
 void history_operate(struct control *c, const struct cJSON *in,
                      void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
+/* token.create; in token.c. Likewise. */
+void token_operate(struct control *c, const struct api_identity *who, const struct cJSON *in,
+                   void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
 /* Orphans and recovery; in recovery.c. Likewise; false: no operation of this name is one of them.
  */
 bool recovery_operate(struct control *c, const struct api_identity *who, const char *op,

@@ -1,4 +1,4 @@
-/* Operations and bearer tokens: what is not an object. Bodies are JSON, documented in
+/* Operations: what is not an object. Bodies are JSON, documented in
  * api/server/README.md. */
 #include "controlplane/archive/keep.h"
 #include "controlplane/server/backend.h"
@@ -7,7 +7,6 @@
 
 #include <cjson/cJSON.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +14,6 @@
 #include <unistd.h>
 
 #define OPERATE_DEADLINE_MS 15000
-#define TOKEN_SECRET_BYTES 24
-#define TOKEN_PREFIX "hanse-"
-#define TOKEN_SECONDS 3600
-#define TOKEN_SECONDS_MAX (366L * 86400)
 
 typedef void (*operate_cb)(void *arg, const char *json, const struct err *err);
 
@@ -45,12 +40,6 @@ static void operation_tell(void *arg)
 {
     operation_end(arg, NULL);
 }
-static void operation_write_done(void *arg, const struct api_result *r, const struct err *err)
-{
-    (void)r;
-    operation_end(arg, err);
-}
-
 static const char *text_of(const cJSON *j, const char *key)
 {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, key);
@@ -245,174 +234,9 @@ static void op_history(struct operation *o, const struct api_identity *who, cons
     history_operate(o->c, in, op_answer, o);
 }
 
-/* ---- tokens
- * --------------------------------------------------------------------------------------------------------
- * hanse-ID.SECRET: the Secret hanse-system/token-ID keeps the SHA-256 of SECRET and who it stands
- * for. */
-static void sha256_hex(const char *text, char out[65])
-{
-    unsigned char d[EVP_MAX_MD_SIZE];
-    unsigned n = 0;
-
-    INV(EVP_Digest(text, strlen(text), d, &n, EVP_sha256(), NULL) == 1 && n == 32);
-    for (size_t i = 0; i < 32; i++)
-        (void)snprintf(out + 2 * i, 3, "%02x", d[i]);
-}
-
-static void hex_random(struct loop *l, char *out, size_t bytes)
-{
-    unsigned char b[64];
-
-    INV(bytes <= sizeof b);
-    loop_random(l, b, bytes);
-    for (size_t i = 0; i < bytes; i++)
-        (void)snprintf(out + 2 * i, 3, "%02x", b[i]);
-}
-
-static const char *annotation(const struct object *o, const char *key)
-{
-    const char *v = label_get(o->meta->annotations, o->meta->n_annotations, key);
-
-    return v ? v : "";
-}
-
-int backend_token(struct backend *b, const char *token, struct api_identity *ret, struct err *err)
-{
-    struct control *c = (struct control *)b;
-    char id[64], name[80], hash[65];
-    const char *dot = strchr(token, '.');
-
-    if (strncmp(token, TOKEN_PREFIX, strlen(TOKEN_PREFIX)) || !dot ||
-        dot - token >= (int)(sizeof id + strlen(TOKEN_PREFIX)))
-        return err_set(err, E_UNAUTH, "the bearer token is not one of this cluster's");
-    (void)snprintf(id, sizeof id, "%.*s", (int)(dot - token) - (int)strlen(TOKEN_PREFIX),
-                   token + strlen(TOKEN_PREFIX));
-    (void)snprintf(name, sizeof name, "token-%s", id);
-    sha256_hex(dot + 1, hash);
-    struct root *r = core_root(c->core);
-    const struct object *o = root_get(r, KIND_SECRET, "hanse-system", name);
-    int rv = 0;
-    int64_t expires = 0;
-    if (!o || strcmp(object_as(o, secret)->type, "hanse.dev/token") ||
-        strlen(annotation(o, "hanse.dev/sha256")) != 64 ||
-        CRYPTO_memcmp(annotation(o, "hanse.dev/sha256"), hash, 64))
-        rv = err_set(err, E_UNAUTH, "the bearer token is unknown or was revoked");
-    else if (time_parse(annotation(o, "hanse.dev/expires"), &expires, NULL) ||
-             expires < core_time_ms(c->core))
-        rv = err_set(err, E_UNAUTH,
-                     "the bearer token has expired; ask for a new one (hanse token create)");
-    if (!rv) {
-        *ret = (struct api_identity){0};
-        (void)snprintf(ret->user, sizeof ret->user, "%s", annotation(o, "hanse.dev/user"));
-        (void)snprintf(ret->uid, sizeof ret->uid, "%s", o->meta->uid);
-        const char *p = annotation(o, "hanse.dev/groups");
-        while (*p && ret->n_groups < 16) {
-            size_t n = strcspn(p, ",");
-            (void)snprintf(ret->groups[ret->n_groups++], sizeof ret->groups[0], "%.*s", (int)n, p);
-            p += n + (p[n] == ',');
-        }
-    }
-    (void)root_unref(r);
-    return rv;
-}
-
-static struct object *token_secret(const char *id, const char *user, const char *groups,
-                                   const char *expires, const char *hash)
-{
-    struct kv notes[] = {{"hanse.dev/expires", expires},
-                         {"hanse.dev/groups", groups},
-                         {"hanse.dev/sha256", hash},
-                         {"hanse.dev/user", user}};
-    char name[80];
-    (void)snprintf(name, sizeof name, "token-%s", id);
-    cJSON *j = cJSON_CreateObject(), *meta = cJSON_AddObjectToObject(j, "metadata");
-    (void)cJSON_AddStringToObject(j, "apiVersion", "v1");
-    (void)cJSON_AddStringToObject(j, "kind", "Secret");
-    (void)cJSON_AddStringToObject(j, "type", "hanse.dev/token");
-    (void)cJSON_AddStringToObject(meta, "name", name);
-    (void)cJSON_AddStringToObject(meta, "namespace", "hanse-system");
-    cJSON *a = cJSON_AddObjectToObject(meta, "annotations");
-    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
-        (void)cJSON_AddStringToObject(a, notes[i].key, notes[i].value);
-    struct object *o = NULL;
-    if (object_from_json(kind_by_id(KIND_SECRET), j, DECODE_USER, &o, NULL))
-        o = NULL;
-    cJSON_Delete(j);
-    return o;
-}
-
-/* Whom a token is asked for: {"user","groups":"a,b"}, or {"namespace","serviceAccount"} as
- * TokenRequest has it. */
-static int token_subject(const cJSON *in, char user[256], char groups[256], struct err *err)
-{
-    const char *ns = text_of(in, "namespace"), *account = text_of(in, "serviceAccount");
-    int n, g;
-
-    if (*account) {
-        if (!*ns)
-            return err_field(err, E_INVALID, "namespace",
-                             "expected the service account's namespace");
-        n = snprintf(user, 256, "system:serviceaccount:%s:%s", ns, account);
-        g = snprintf(groups, 256, "system:serviceaccounts,system:serviceaccounts:%s", ns);
-    } else {
-        n = snprintf(user, 256, "%s", text_of(in, "user"));
-        g = snprintf(groups, 256, "%s", text_of(in, "groups"));
-    }
-    if (n == 0)
-        return err_field(err, E_INVALID, "user", "expected whom the token stands for");
-    if (n >= 256 || g >= 256)
-        return err_field(err, E_INVALID, n >= 256 ? "user" : "groups", "at most 255 bytes");
-    return 0;
-}
-
-static int64_t token_seconds(const cJSON *in)
-{
-    const cJSON *ttl = cJSON_GetObjectItemCaseSensitive(in, "ttlSeconds");
-    double seconds;
-
-    if (!cJSON_IsNumber(ttl))
-        ttl = cJSON_GetObjectItemCaseSensitive(in, "expirationSeconds");
-    seconds = cJSON_IsNumber(ttl) && ttl->valuedouble >= 1 ? ttl->valuedouble : TOKEN_SECONDS;
-    return seconds < TOKEN_SECONDS_MAX ? (int64_t)seconds : TOKEN_SECONDS_MAX;
-}
-
-/* {subject, "ttlSeconds" or "expirationSeconds"} → {"token","expires","expirationTimestamp"}; both
- * times are the same. The clear token is told once and kept nowhere. */
 static void op_token(struct operation *o, const struct api_identity *who, const cJSON *in)
 {
-    char user[256], groups[256], id[17], secret[2 * TOKEN_SECRET_BYTES + 1], hash[65], expires[32];
-    struct err e;
-
-    if (token_subject(in, user, groups, &e)) {
-        operation_end(o, &e);
-        return;
-    }
-    hex_random(o->c->loop, id, 8);
-    hex_random(o->c->loop, secret, TOKEN_SECRET_BYTES);
-    sha256_hex(secret, hash);
-    time_print(core_time_ms(o->c->core) / 1000 * 1000 + token_seconds(in) * 1000, expires);
-    struct object *s = token_secret(id, user, groups, expires, hash);
-    if (!s) {
-        (void)err_set(&e, E_INVALID, "the user's or a group's name is not allowed in a token");
-        operation_end(o, &e);
-        return;
-    }
-    char answer[512];
-    (void)snprintf(answer, sizeof answer,
-                   "{\"token\":\"" TOKEN_PREFIX
-                   "%s.%s\",\"expires\":\"%s\",\"expirationTimestamp\":\"%s\"}",
-                   id, secret, expires, expires);
-    o->answer = mem_strdup(answer);
-    OPENSSL_cleanse(answer, sizeof answer);
-    OPENSSL_cleanse(secret, sizeof secret);
-    struct api_write_op op = {.verb = API_CREATE,
-                              .kind = s->kind,
-                              .ns = "hanse-system",
-                              .name = s->meta->name,
-                              .object = s};
-    struct api_write w = {.user = who->user, .ops = &op, .n = 1};
-    o->c->backend.ops->write(&o->c->backend, &w, operation_write_done, o);
-    (void)object_unref(s);
+    token_operate(o->c, who, in, op_answer, o);
 }
 
 void backend_operate(struct backend *b, const struct api_identity *who, const char *op,

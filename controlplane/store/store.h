@@ -91,6 +91,15 @@ struct write_op;
 /* Retention: what ended before that time, as the ops of a REMOVE; at most max, returns how many.
  * Walks over all Workloads, Migrations, Decisions and Events: now and then, not often. */
 size_t root_finished(const struct root *r, int64_t before_ms, struct write_op *ret, size_t max);
+/* Why a Token does not hold (any more), as a clause; NULL: it holds. */
+const char *token_void(const struct root *r, const struct object *token, int64_t now_ms);
+/* Those that do not, as the ops of a REMOVE: looks at so many from the cursor on (zeroed: from the
+ * first); true when it came to the end, and begins anew. */
+struct token_cursor {
+    char ns[64], name[256];
+};
+bool root_tokens_void(const struct root *r, int64_t now_ms, struct token_cursor *at, size_t looks,
+                      struct write_op *ret, size_t max, size_t *ret_n);
 /* Is there a slice of work for COLLECT? O(1). */
 bool root_collect_due(const struct root *r);
 /* What is held on a node: by its key "TARGET.NODE"; false when nothing is. Bits of device d: milli

@@ -363,6 +363,8 @@ bool workload_unsettled(const struct root *r, const struct object *o,
                         const struct workload_status *s);
 /* `after` is about to be put in the place of a Workload that is not marked yet: it is. */
 void recover_touch(struct txn *t, const struct object *before, struct workload *after);
+/* A Token that is to be created: does it hold now? (token.c) */
+int token_admit(struct txn *t, const struct object *token) MUST_CHECK;
 bool object_finished(const struct root *w, const struct object *o); /* may retention remove it? */
 int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
 /* status.spent of a Workload whose placement ends with this version (ledger_hold.c); part of

@@ -1,4 +1,4 @@
-/* status, members, token, fence, version: the cluster itself. */
+/* status, members, fence, version: the cluster itself. */
 #include "api/cli/cli_internal.h"
 
 #include <unistd.h>
@@ -477,41 +477,8 @@ int verb_status(struct cli *c, struct err *err)
     return rv;
 }
 
-/* ---- token, fence, version
+/* ---- fence, version
  * ---------------------------------------------------------------------------------------- */
-int verb_token(struct cli *c, struct err *err)
-{
-    const char *user = arg_text(&c->args, "user", NULL);
-    int64_t ttl;
-    cJSON *answer = NULL;
-
-    if (c->args.n_pos != 1 || strcmp(c->args.pos[0], "create") != 0)
-        return cli_usage(c, err, "expected create");
-    if (!user)
-        return cli_usage(c, err, "for whom? --user NAME");
-    int rv = arg_duration(&c->args, "ttl", 3600L * 1000, &ttl, err);
-    if (rv)
-        return rv;
-    AUTO_BUF groups = {0};
-    buf_init(&groups, 4096);
-    for (unsigned i = 0; i < c->args.n_given; i++)
-        if (!strcmp(c->args.given[i].option->name, "group"))
-            buf_printf(&groups, "%s%s", groups.n ? "," : "", c->args.given[i].value);
-    cJSON *body = cJSON_CreateObject();
-    (void)cJSON_AddStringToObject(body, "user", user);
-    (void)cJSON_AddStringToObject(body, "groups", groups.n ? groups.p : "");
-    int64_t seconds = ttl / 1000; /* whole ones */
-    (void)cJSON_AddNumberToObject(body, "ttlSeconds", (double)seconds);
-    rv = cli_operate(c, "token.create", body, &answer, err);
-    cJSON_Delete(body);
-    if (!rv && !strcmp(arg_text(&c->args, "output", ""), "json"))
-        json_out(c, answer, "json");
-    else if (!rv)
-        (void)fprintf(c->out, "%s\n", json_text_of(answer, "token"));
-    cJSON_Delete(answer);
-    return rv;
-}
-
 int verb_fence(struct cli *c, struct err *err)
 {
     if (c->args.n_pos != 1)

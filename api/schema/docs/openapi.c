@@ -465,7 +465,8 @@ static bool permitted(const struct kind *k, const struct verb *v, bool all_names
         return !strcmp(v->action, "list");
     if (status)
         return v->item && strcmp(v->method, "delete");
-    return !(k->flags & KINDF_RO) || !strcmp(v->method, "get");
+    return !(k->flags & KINDF_RO) || !strcmp(v->method, "get") ||
+           ((k->flags & KINDF_REVOKED) && !strcmp(v->method, "delete"));
 }
 
 static void path_item(struct openapi *o, const struct kind *k, bool item, bool all_namespaces,

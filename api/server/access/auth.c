@@ -14,6 +14,45 @@ static void add_group(struct api_identity *who, const char *group)
         copy(who->groups[who->n_groups++], sizeof *who->groups, group);
 }
 
+static bool audience_of(const struct api_identity *who, const char *audience)
+{
+    if (!who->n_audiences)
+        return !strcmp(audience, API_AUDIENCE);
+    for (unsigned i = 0; i < who->n_audiences; i++)
+        if (!strcmp(who->audiences[i], audience))
+            return true;
+    return false;
+}
+
+int auth_token(struct call *c, const char *token, const char *const *audiences, size_t n,
+               struct api_identity *ret, struct err *err)
+{
+    static const char *const own[] = {API_AUDIENCE};
+    unsigned kept = 0;
+    int r = c->api->ops->token(c->api->b, token, ret, err);
+
+    if (r)
+        return err_set(err, r == E_UNAVAIL ? E_UNAVAIL : E_UNAUTH,
+                       r == E_UNAVAIL ? "tokens cannot be checked at the moment"
+                                      : "the bearer token is not valid");
+    if (!*ret->user)
+        return err_set(err, E_UNAUTH, "the bearer token names no user");
+    if (!n) {
+        audiences = own;
+        n = 1;
+    }
+    struct api_identity *had = arena_new(c->mem, struct api_identity);
+    *had = *ret;
+    for (size_t i = 0; i < n && kept < sizeof ret->audiences / sizeof *ret->audiences; i++)
+        if (audience_of(had, audiences[i]))
+            copy(ret->audiences[kept++], sizeof *ret->audiences, audiences[i]);
+    ret->n_audiences = kept;
+    if (!kept)
+        return err_set(err, E_UNAUTH, "the bearer token is for other audiences");
+    add_group(ret, "system:authenticated");
+    return 0;
+}
+
 static int by_token(struct call *c, const char *header, struct err *err)
 {
     const char *token = header + 6;
@@ -24,15 +63,7 @@ static int by_token(struct call *c, const char *header, struct err *err)
         token++;
     if (!*token)
         return err_set(err, E_UNAUTH, "the bearer token is empty");
-    int r = c->api->ops->token(c->api->b, token, &c->who, err);
-    if (r)
-        return err_set(err, r == E_UNAVAIL ? E_UNAVAIL : E_UNAUTH,
-                       r == E_UNAVAIL ? "tokens cannot be checked at the moment"
-                                      : "the bearer token is not valid");
-    if (!*c->who.user)
-        return err_set(err, E_UNAUTH, "the bearer token names no user");
-    add_group(&c->who, "system:authenticated");
-    return 0;
+    return auth_token(c, token, NULL, 0, &c->who, err);
 }
 
 int auth_identify(struct call *c, struct err *err)

@@ -80,20 +80,34 @@ void review_subject(struct call *c)
     review(c, body, who, "SubjectAccessReview");
 }
 
+cJSON *identity_json(const struct api_identity *who)
+{
+    cJSON *user = cJSON_CreateObject(), *groups, *extra = NULL;
+
+    cJSON_AddStringToObject(user, "username", who->user);
+    if (*who->uid)
+        cJSON_AddStringToObject(user, "uid", who->uid);
+    groups = cJSON_AddArrayToObject(user, "groups");
+    for (unsigned i = 0; i < who->n_groups; i++)
+        cJSON_AddItemToArray(groups, cJSON_CreateString(who->groups[i]));
+    for (unsigned i = 0; i < who->n_extra; i++) {
+        extra = extra ? extra : cJSON_AddObjectToObject(user, "extra");
+        cJSON *list = cJSON_GetObjectItemCaseSensitive(extra, who->extra[i].key);
+        list = list ? list : cJSON_AddArrayToObject(extra, who->extra[i].key);
+        cJSON_AddItemToArray(list, cJSON_CreateString(who->extra[i].value));
+    }
+    return user;
+}
+
 void review_self(struct call *c)
 {
-    cJSON *j = cJSON_CreateObject(), *status = cJSON_AddObjectToObject(j, "status");
-    cJSON *user = cJSON_AddObjectToObject(status, "userInfo"), *groups;
+    cJSON *j = cJSON_CreateObject(), *status;
 
     cJSON_AddStringToObject(j, "kind", "SelfSubjectReview");
     cJSON_AddStringToObject(j, "apiVersion", "authentication.k8s.io/v1");
     cJSON_AddObjectToObject(j, "metadata");
-    cJSON_AddStringToObject(user, "username", c->who.user);
-    if (*c->who.uid)
-        cJSON_AddStringToObject(user, "uid", c->who.uid);
-    groups = cJSON_AddArrayToObject(user, "groups");
-    for (unsigned i = 0; i < c->who.n_groups; i++)
-        cJSON_AddItemToArray(groups, cJSON_CreateString(c->who.groups[i]));
+    status = cJSON_AddObjectToObject(j, "status");
+    cJSON_AddItemToObject(status, "userInfo", identity_json(&c->who));
     call_reply_tree(c, 201, j);
 }
 

@@ -1,5 +1,5 @@
-/* REMOVE: what is finished is let go after a while (retention). The state holds what is under way
- * and what a decision may still rest on; the rest would only grow.
+/* REMOVE: what is finished is let go after a while (retention), and tokens that hold no more. The
+ * state holds what is under way and what a decision may still rest on; the rest would only grow.
  *
  * Must never remove what somebody may still need: what has not ended, what a workload that goes on
  * was placed by or could resume from. */
@@ -67,7 +67,9 @@ static uint32_t remove_all(struct txn *t, const struct write_op *ops, uint32_t n
         const struct write_op *op = &ops[i];
         const struct object *o = root_get(t->w, op->kind, op->ns, op->name);
 
-        if (!o || (*op->uid && strcmp(op->uid, o->meta->uid) != 0) || !object_finished(t->w, o))
+        if (!o || (*op->uid && strcmp(op->uid, o->meta->uid) != 0) ||
+            !(o->kind->id == KIND_TOKEN ? token_void(t->w, o, t->now) != NULL
+                                        : object_finished(t->w, o)))
             continue;
         txn_remove(t, o);
         arena_reset(t->a);

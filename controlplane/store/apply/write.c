@@ -152,6 +152,8 @@ static int op_create(struct txn *t, const struct write_cmd *c, const struct writ
     if (k->id == KIND_WORKLOAD && root_workload_by_uid(t->w, op->object->meta->uid))
         return err_field(t->err, E_CONFLICT, "metadata.uid", "the uid %s is taken",
                          op->object->meta->uid);
+    if (k->id == KIND_TOKEN && (r = token_admit(t, op->object)) < 0)
+        return r;
     struct any_body *b = object_edit(op->object, t->a);
     b->metadata->creationTimestamp = t->now;
     b->metadata->deletionTimestamp = 0;
@@ -311,6 +313,8 @@ static int op_apply(struct txn *t, const struct write_cmd *c, const struct write
         return err_set(t->err, E_NOTFOUND, "%s not found", sentence_named(t, k, op->name));
     if ((r = check_precondition(t, op, k, old)) < 0)
         return r;
+    if (k->id == KIND_TOKEN && op->verb != WRITE_DELETE)
+        return err_set(t->err, E_METHOD, "a token is never changed: revoke it, and make another");
     struct object *kept = object_ref(old);
     if (op->verb == WRITE_UPDATE)
         r = op_update(t, c, op, k, kept, ret_unchanged);

@@ -126,23 +126,42 @@ static char *token_of(const struct contract_answer *a)
 }
 static void token_is_kept_nowhere(struct backend_rig *r, const char *token)
 {
+    static const enum kind_id kinds[] = {KIND_SECRET, KIND_TOKEN};
     struct view *v = r->backend->ops->view(r->backend);
-    const char *secret = strchr(token, '.');
-    struct contract_listed l = {0};
     AUTO_BUF bytes;
 
     buf_init(&bytes, 1u << 20);
-    r->backend->ops->scan(v, kind_by_id(KIND_SECRET), NULL, NULL, NULL, contract_list, &l);
-    for (char *save = NULL, *p = strtok_r(l.text, " ", &save); p; p = strtok_r(NULL, " ", &save)) {
-        char *slash = strchr(p, '/');
-        *slash = '\0';
-        const struct object *o = r->backend->ops->get(v, kind_by_id(KIND_SECRET), p, slash + 1);
-        if (o)
-            object_encode(o, &bytes);
+    for (size_t i = 0; i < 2; i++) {
+        const struct kind *k = kind_by_id(kinds[i]);
+        struct contract_listed l = {0};
+        r->backend->ops->scan(v, k, NULL, NULL, NULL, contract_list, &l);
+        for (char *save = NULL, *p = strtok_r(l.text, " ", &save); p;
+             p = strtok_r(NULL, " ", &save)) {
+            char *slash = strchr(p, '/');
+            *slash = '\0';
+            const struct object *o = r->backend->ops->get(v, k, p, slash + 1);
+            if (o)
+                object_encode(o, &bytes);
+        }
     }
     assert_true(bytes.n > 0);
-    assert_false(holds(bytes.p, bytes.n, secret ? secret + 1 : token));
+    assert_false(holds(bytes.p, bytes.n, strrchr(token, '.') + 1));
     r->backend->ops->view_release(v);
+}
+
+static void account(struct backend_rig *r, enum api_write_verb verb, const char *name)
+{
+    char json[256];
+    AUTO_ANSWER a;
+
+    (void)snprintf(json, sizeof json,
+                   "{\"apiVersion\":\"v1\",\"kind\":\"ServiceAccount\",\"metadata\":{\"name\":"
+                   "\"%s\",\"namespace\":\"" NS "\"}}",
+                   name);
+    struct api_write_op op = contract_op(verb, name, NULL);
+    op.kind = kind_by_id(KIND_SERVICE_ACCOUNT);
+    op.object = verb == API_CREATE ? contract_object(KIND_SERVICE_ACCOUNT, json) : NULL;
+    assert_int_equal(contract_write(r, op, &a), 0);
 }
 
 void backend_makes_tokens(void **state)
@@ -161,33 +180,127 @@ void backend_makes_tokens(void **state)
     assert_string_equal(who.user, "ci");
     assert_int_equal(who.n_groups, 2);
     assert_string_equal(who.groups[1], "g2");
+    assert_int_equal(who.n_audiences, 1);
+    assert_string_equal(who.audiences[0], API_AUDIENCE);
     assert_false(who.anonymous);
     token_is_kept_nowhere(r, token);
     token[strlen(token) - 1] = token[strlen(token) - 1] == '0' ? '1' : '0';
     assert_int_equal(ops->token(r->backend, token, &who, &e), E_UNAUTH);
     mem_free(token);
-    /* As TokenRequest has it. */
+    static const char *const wrong[] = {"",
+                                        "x",
+                                        "hanse-",
+                                        "hanse-.",
+                                        "hanse-00.00",
+                                        "hanse-0000000000000000.000000000000000000000000",
+                                        "hanse-..",
+                                        "hanse-default.0000000000000000.0000000000000000"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(ops->token(r->backend, wrong[i], &who, &e), E_UNAUTH);
+    assert_int_equal(operate(r, "token.create", "{\"ttlSeconds\":600}", &a), E_INVALID);
+    assert_string_equal(a.err.field, "user");
+    assert_int_equal(operate(r, "token.create", "{\"user\":\"x\",\"ttlSeconds\":0}", &a),
+                     E_INVALID);
+    assert_string_equal(a.err.field, "ttlSeconds");
+    assert_int_equal(operate(r, "token.create", "{\"serviceAccount\":\"bot\"}", &a), E_INVALID);
+    assert_string_equal(a.err.field, "namespace");
+}
+
+#define OF_BOT "\"namespace\":\"" NS "\",\"serviceAccount\":\"bot\""
+
+/* As TokenRequest has it; and with its account, or the object that it is bound to, it goes. */
+void backend_binds_tokens(void **state)
+{
+    struct backend_rig *r = *state;
+    const struct backend_ops *ops = r->backend->ops;
+    struct api_identity who;
+    struct contract_answer a;
+    AUTO_ANSWER w;
+    AUTO_ANSWER x;
+    struct err e;
+
+    assert_int_equal(operate(r, "token.create", "{" OF_BOT "}", &a), E_NOTFOUND);
+    account(r, API_CREATE, "bot");
     assert_int_equal(operate(r, "token.create",
-                             "{\"namespace\":\"" NS "\",\"serviceAccount\":\"bot\","
-                             "\"expirationSeconds\":600,\"audiences\":[]}",
+                             "{" OF_BOT ",\"expirationSeconds\":600,\"audiences\":[\"vault\"]}",
                              &a),
                      0);
-    token = token_of(&a);
+    char *token = token_of(&a);
     assert_int_equal(ops->token(r->backend, token, &who, &e), 0);
     assert_string_equal(who.user, "system:serviceaccount:" NS ":bot");
     assert_int_equal(who.n_groups, 2);
     assert_string_equal(who.groups[0], "system:serviceaccounts");
     assert_string_equal(who.groups[1], "system:serviceaccounts:" NS);
+    assert_string_equal(who.audiences[0], "vault");
+    assert_true(*who.uid);
+    account(r, API_DELETE, "bot");
+    assert_int_equal(ops->token(r->backend, token, &who, &e), E_UNAUTH);
+    account(r, API_CREATE, "bot"); /* another one */
+    assert_int_equal(ops->token(r->backend, token, &who, &e), E_UNAUTH);
     mem_free(token);
-    static const char *const wrong[] = {
-        "",        "x",           "hanse-",
-        "hanse-.", "hanse-00.00", "hanse-0000000000000000.000000000000000000000000"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_int_equal(ops->token(r->backend, wrong[i], &who, &e), E_UNAUTH);
-    assert_int_equal(operate(r, "token.create", "{\"ttlSeconds\":600}", &a), E_INVALID);
-    assert_string_equal(a.err.field, "user");
-    assert_int_equal(operate(r, "token.create", "{\"serviceAccount\":\"bot\"}", &a), E_INVALID);
-    assert_string_equal(a.err.field, "namespace");
+    const char *bound = "{" OF_BOT ",\"boundObjectRef\":{\"apiVersion\":\"v1\",\"kind\":"
+                        "\"Secret\",\"name\":\"bound\"}}";
+    assert_int_equal(operate(r, "token.create", bound, &a), E_NOTFOUND);
+    struct api_write_op op =
+        contract_op(API_CREATE, "bound", secret_of("bound", "\"stringData\":{\"a\":\"b\"}"));
+    assert_int_equal(contract_write(r, op, &w), 0);
+    assert_int_equal(operate(r, "token.create", bound, &a), 0);
+    token = token_of(&a);
+    assert_int_equal(ops->token(r->backend, token, &who, &e), 0);
+    op = contract_op(API_DELETE, "bound", NULL);
+    op.kind = kind_by_id(KIND_SECRET);
+    assert_int_equal(contract_write(r, op, &x), 0);
+    assert_int_equal(ops->token(r->backend, token, &who, &e), E_UNAUTH);
+    mem_free(token);
+}
+
+/* Of data from before tokens were a kind: a Secret, that only such data can have. */
+static void old_secret(struct backend_rig *r, const char *id, const char *user, const char *groups,
+                       const char *expires)
+{
+    char json[1024], name[64];
+    AUTO_ANSWER a;
+
+    (void)snprintf(name, sizeof name, "token-%s", id);
+    (void)snprintf(
+        json, sizeof json,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"type\":\"hanse.dev/token\",\"metadata\":{"
+        "\"name\":\"%s\",\"namespace\":\"hanse-system\",\"annotations\":{\"hanse.dev/user\":\"%s\","
+        "\"hanse.dev/groups\":\"%s\",\"hanse.dev/expires\":\"%s\",\"hanse.dev/sha256\":"
+        "\"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"}}}", /* "secret" */
+        name, user, groups, expires);
+    struct api_write_op op = contract_op(API_CREATE, name, contract_object(KIND_SECRET, json));
+    op.ns = "hanse-system";
+    assert_int_equal(contract_write(r, op, &a), 0);
+}
+
+void backend_takes_old_tokens(void **state)
+{
+    static const struct {
+        const char *id, *user, *groups, *expires;
+        int code;
+    } cases[] = {
+        {"a1", "ci", "vision", "2099-01-01T00:00:00Z", 0},
+        {"a2", "ci", "vision", "2001-01-01T00:00:00Z", E_UNAUTH},
+        {"a3", "ci", "vision,system:masters", "2099-01-01T00:00:00Z", E_UNAUTH},
+        {"a4", "system:serviceaccount:" NS ":gone", "", "2099-01-01T00:00:00Z", E_UNAUTH},
+        {"a5", "system:serviceaccount:" NS ":old", "", "2099-01-01T00:00:00Z", 0},
+    };
+    struct backend_rig *r = *state;
+    struct api_identity who;
+    char token[64];
+    struct err e;
+
+    account(r, API_CREATE, "old");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        old_secret(r, cases[i].id, cases[i].user, cases[i].groups, cases[i].expires);
+        (void)snprintf(token, sizeof token, "hanse-%s.secret", cases[i].id);
+        assert_int_equal(r->backend->ops->token(r->backend, token, &who, &e), cases[i].code);
+        if (!cases[i].code)
+            assert_string_equal(who.user, cases[i].user);
+        (void)snprintf(token, sizeof token, "hanse-%s.secrets", cases[i].id);
+        assert_int_equal(r->backend->ops->token(r->backend, token, &who, &e), E_UNAUTH);
+    }
 }
 
 void backend_knows_its_operations(void **state)

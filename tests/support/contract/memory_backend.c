@@ -488,10 +488,11 @@ static int b_token(struct backend *b, const char *token, struct api_identity *re
     if (strncmp(token, "t|", 2) != 0 || !(bar = strchr(user, '|')))
         return err_set(err, E_UNAUTH, "no such token");
     (void)snprintf(ret->user, sizeof ret->user, "%.*s", (int)(bar - user), user);
-    for (const char *p = bar + 1; *p;
-         p += p[strcspn(p, ",")] ? strcspn(p, ",") + 1 : strcspn(p, ","))
+    for (const char *p = bar + 1; *p && *p != '|'; p += strcspn(p, ",|"), p += *p == ',')
         (void)snprintf(ret->groups[ret->n_groups++], sizeof *ret->groups, "%.*s",
-                       (int)strcspn(p, ","), p);
+                       (int)strcspn(p, ",|"), p);
+    if ((bar = strchr(bar + 1, '|')))
+        (void)snprintf(ret->audiences[ret->n_audiences++], sizeof *ret->audiences, "%s", bar + 1);
     return 0;
 }
 static void b_operate(struct backend *b, const struct api_identity *who, const char *op,

@@ -188,11 +188,125 @@ static void test_apply_asks_for_each_object(void **state)
                      403);
 }
 
+#define TOKENS "/apis/hanse.dev/v1alpha1/namespaces/team-a/tokens"
+#define MAKE "/apis/hanse.dev/v1alpha1/operations/token.create"
+#define REVIEW "/apis/authentication.k8s.io/v1/tokenreviews"
+
+static const char a_token[] =
+    "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Token\",\"metadata\":{\"name\":\"t\","
+    "\"namespace\":\"team-a\"},\"spec\":{\"user\":\"root\",\"groups\":[\"system:masters\"]}}";
+
+/* Tokens are what gives most: not even system:masters writes one by hand. */
+static void test_tokens_are_nobodys_to_write(void **state)
+{
+    char text[1024];
+
+    (void)state;
+    assert_int_equal(api_ask(w, ADMIN, "POST", TOKENS, NULL, a_token), 405);
+    assert_int_equal(api_ask(w, ADMIN, "PUT", TOKENS "/t", NULL, a_token), 405);
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", TOKENS "/t", "application/merge-patch+json", "{}"),
+                     405);
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", TOKENS "/t?fieldManager=x",
+                             "application/apply-patch+yaml", a_token),
+                     405);
+    (void)snprintf(text, sizeof text, "{\"documents\":[%s]}", a_token);
+    assert_int_equal(api_ask(w, ADMIN, "POST", "/apis/hanse.dev/v1alpha1/apply", NULL, text), 422);
+    /* Taking one away is another thing, and a right. */
+    assert_int_equal(api_ask(w, ADMIN, "DELETE", TOKENS "/t", NULL, NULL), 404);
+    assert_int_equal(api_ask(w, "t|operator|", "DELETE", TOKENS "/t", NULL, NULL), 404);
+    assert_int_equal(api_ask(w, "t|editor|", "DELETE", TOKENS "/t", NULL, NULL), 403);
+    assert_int_equal(api_ask(w, "t|viewer|", "GET", TOKENS, NULL, NULL), 200);
+}
+
+/* Once they were Secrets, and who could write those could be anybody. */
+static void test_no_secret_is_a_token(void **state)
+{
+    const char *path = "/api/v1/namespaces/team-a/secrets";
+    const char *body = "{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"type\":\"hanse.dev/token\","
+                       "\"metadata\":{\"name\":\"token-00\",\"annotations\":{\"hanse.dev/user\":"
+                       "\"root\",\"hanse.dev/groups\":\"system:masters\"}}}";
+    char text[1024];
+
+    (void)state;
+    assert_int_equal(api_ask(w, "t|editor|", "POST", path, NULL, body), 422);
+    assert_string_equal(api_text(w, "details.causes.0.field"), "type");
+    assert_int_equal(api_ask(w, ADMIN, "POST", path, NULL, body), 422);
+    (void)snprintf(text, sizeof text, "{\"documents\":[%s]}", body);
+    assert_int_equal(api_ask(w, ADMIN, "POST", "/apis/hanse.dev/v1alpha1/apply", NULL, text), 422);
+}
+
+static const char may_make[] =
+    "{\"apiVersion\":\"rbac.authorization.k8s.io/v1\",\"kind\":\"ClusterRole\",\"metadata\":"
+    "{\"name\":\"maker\"},\"rules\":[{\"apiGroups\":[\"hanse.dev\"],\"resources\":[\"operations\"],"
+    "\"verbs\":[\"create\"]},{\"apiGroups\":[\"\"],\"resources\":[\"users\"],\"resourceNames\":"
+    "[\"ci\"],\"verbs\":[\"impersonate\"]},{\"apiGroups\":[\"\"],\"resources\":[\"groups\"],"
+    "\"resourceNames\":[\"vision\"],\"verbs\":[\"impersonate\"]}]}";
+
+/* The right to make tokens is not the right to be anybody. */
+static void test_a_token_grants_what_its_maker_could_be(void **state)
+{
+    static const struct {
+        const char *body;
+        int status;
+    } cases[] = {
+        {"{\"user\":\"ci\"}", 200},
+        {"{\"user\":\"ci\",\"groups\":\"vision\"}", 200},
+        {"{\"user\":\"root\"}", 403},
+        {"{\"user\":\"ci\",\"groups\":\"vision,system:masters\"}", 403},
+        {"{\"user\":\"ci\",\"groups\":\"system:masters\"}", 403},
+        {"{\"user\":\"system:serviceaccount:team-a:bot\"}", 422},
+        {"{\"namespace\":\"team-a\",\"serviceAccount\":\"bot\"}", 403},
+    };
+
+    (void)state;
+    assert_int_equal(api_ask(w, ADMIN, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+                             NULL, may_make),
+                     201);
+    bind("ClusterRoleBinding", "", "portal", "maker");
+    for (size_t i = 0; i < N(cases); i++) {
+        int status = api_ask(w, "t|portal|", "POST", MAKE, NULL, cases[i].body);
+        if (status != cases[i].status)
+            fail_msg("%s: %d, expected %d", cases[i].body, status, cases[i].status);
+    }
+    assert_int_equal(api_ask(w, ADMIN, "POST", MAKE, NULL, cases[3].body), 200);
+}
+
+static void test_audiences(void **state)
+{
+    (void)state;
+    assert_int_equal(api_ask(w, "t|viewer||hanse", "GET", TOKENS, NULL, NULL), 200);
+    assert_int_equal(api_ask(w, "t|viewer||vault", "GET", TOKENS, NULL, NULL), 401);
+    assert_int_equal(api_ask(w, ADMIN "|vault", "GET", "/version", NULL, NULL), 401);
+    assert_int_equal(
+        api_ask(w, ADMIN, "POST", REVIEW, NULL, "{\"spec\":{\"token\":\"t|viewer|g|vault\"}}"),
+        201);
+    assert_string_equal(api_text(w, "status.authenticated"), "false");
+    assert_int_equal(
+        api_ask(w, ADMIN, "POST", REVIEW, NULL,
+                "{\"spec\":{\"token\":\"t|viewer|g|vault\",\"audiences\":[\"x\",\"vault\"]}}"),
+        201);
+    assert_string_equal(api_text(w, "status.authenticated"), "true");
+    assert_string_equal(api_text(w, "status.user.username"), "viewer");
+    assert_string_equal(api_text(w, "status.user.groups.0"), "g");
+    assert_string_equal(api_text(w, "status.user.groups.1"), "system:authenticated");
+    assert_string_equal(api_text(w, "status.audiences.0"), "vault");
+    assert_int_equal(api_ask(w, ADMIN, "POST", REVIEW, NULL, "{\"spec\":{\"token\":\"wrong\"}}"),
+                     201);
+    assert_string_equal(api_text(w, "status.authenticated"), "false");
+    assert_int_equal(api_ask(w, ADMIN, "POST", REVIEW, NULL, "{\"spec\":{}}"), 400);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_route_has_a_sample), T(test_every_route_for_everybody),
-        T(test_nobody_grants_what_he_lacks), T(test_reviews), T(test_apply_asks_for_each_object)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_route_has_a_sample),
+                                              T(test_every_route_for_everybody),
+                                              T(test_nobody_grants_what_he_lacks),
+                                              T(test_reviews),
+                                              T(test_apply_asks_for_each_object),
+                                              T(test_tokens_are_nobodys_to_write),
+                                              T(test_no_secret_is_a_token),
+                                              T(test_a_token_grants_what_its_maker_could_be),
+                                              T(test_audiences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
