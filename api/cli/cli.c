@@ -107,8 +107,43 @@ static int login_load(struct cli *c, struct err *err)
     return 0;
 }
 
+static int header_add(struct buf *b, const char *name, const char *value, struct err *err)
+{
+    for (const char *p = value; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            return err_set(err, E_USAGE, "--as and --as-group: a control character is in it");
+    buf_printf(b, "%s: %s\r\n", name, value);
+    return 0;
+}
+
+/* Whom the command acts as: options over the kubeconfig, as kubectl has it. */
+static int as_headers(struct cli *c, const char **ret, struct err *err)
+{
+    struct login *in = &c->login;
+    const char *as = arg_text(&c->args, "as", in->as);
+    unsigned n = 0;
+    AUTO_BUF b = {0};
+
+    for (unsigned i = 0; i < c->args.n_given; i++)
+        if (!strcmp(c->args.given[i].option->name, "as-group")) {
+            if (n == LOGIN_GROUPS_MAX)
+                return err_set(err, E_USAGE, "--as-group: at most %d", LOGIN_GROUPS_MAX);
+            in->as_groups[n++] = c->args.given[i].value;
+        }
+    n = n ? n : in->n_as_groups;
+    if (!as && n)
+        return err_set(err, E_USAGE, "--as-group needs --as USER");
+    buf_init(&b, 64u << 10);
+    int rv = as ? header_add(&b, "Impersonate-User", as, err) : 0;
+    for (unsigned i = 0; i < n && !rv; i++)
+        rv = header_add(&b, "Impersonate-Group", in->as_groups[i], err);
+    *ret = b.n ? arena_strdup(c->mem, b.p) : NULL;
+    return rv;
+}
+
 int cli_connect(struct cli *c, struct err *err)
 {
+    const char *headers = NULL;
     struct tls_config *tls = NULL;
     int64_t timeout = 0;
     bool plain = true;
@@ -118,6 +153,8 @@ int cli_connect(struct cli *c, struct err *err)
     int rv = login_load(c, err);
     if (!rv)
         rv = arg_duration(&c->args, "timeout", 0, &timeout, err);
+    if (!rv)
+        rv = as_headers(c, &headers, err);
     if (rv)
         return rv;
     c->ns = arg_text(&c->args, "namespace", c->login.ns && *c->login.ns ? c->login.ns : "default");
@@ -145,6 +182,7 @@ int cli_connect(struct cli *c, struct err *err)
                                .n_servers = in->n_servers,
                                .tls = tls,
                                .token = in->token,
+                               .headers = headers,
                                .timeout_ms = (uint64_t)timeout};
     rv = client_create(&spec, &c->client, err);
     if (tls)

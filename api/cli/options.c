@@ -8,6 +8,8 @@ const struct option options_common[] = {
     {"namespace", 'n', "NAME", "namespace (default: the context's, or default)"},
     {"server", 's', "URL", "a member, https://HOST:PORT; may be repeated"},
     {"token", 0, "TOKEN", "bearer token"},
+    {"as", 0, "USER", "act as this user (verb impersonate on users)"},
+    {"as-group", 0, "GROUP", "in this group; may be repeated"},
     {"certificate-authority", 0, "FILE", "CA that signed the servers' certificates"},
     {"timeout", 0, "TIME", "of a request with its repetitions (default: 30s)"},
     {"help", 'h', NULL, "this text"},

@@ -240,6 +240,11 @@ int http_parse_head(struct http_parse *p, const char *head, size_t n, struct htt
 {
     if ((*why = head_fault(head, n)))
         return 400;
+    const char *lines = memchr(head, '\n', n);
+    if (lines && n - (size_t)(lines + 1 - head) > LIMIT_HEADERS_MAX_BYTES) {
+        *why = "the header lines together are larger than the limit";
+        return 431;
+    }
     http_parser_init(&p->lib, HTTP_REQUEST);
     p->lib.data = p;
     p->rq = rq;

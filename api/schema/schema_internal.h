@@ -91,7 +91,6 @@ struct keyset {
 bool keyset_add(struct keyset *k, uint64_t owner, const char *key,
                 size_t n); /* false: seen before */
 void keyset_fini(struct keyset *k);
-bool utf8_valid(const char *p, size_t n);
 /* Our own output back to a tree: integers may be beyond 2^53. NULL when it is no JSON. */
 struct cJSON *json_parse_own(const char *text, size_t n);
 /* Does the text spell a JSON number? */

@@ -464,10 +464,28 @@ static int admit_secret(const struct object *now, struct err *err)
                      "create; a Secret of this type can only be deleted");
 }
 
+/* Who may write Events of one namespace would else tell stories about what is in another. What is
+ * in none has its Events where Kubernetes and Hanse put them. */
+static int admit_event(const struct object *old, const struct object *now, struct err *err)
+{
+    const struct object_ref *o = object_as(now, event)->involvedObject;
+    const struct object_ref *was = old ? object_as(old, event)->involvedObject : NULL;
+    const char *ns = now->meta->namespace_, *about = o ? o->namespace_ : "";
+
+    if (!strcmp(about, ns) || (was && !strcmp(was->namespace_, about)) ||
+        (!*about && (!strcmp(ns, "default") || !strcmp(ns, "hanse-system"))))
+        return 0;
+    return err_field(err, E_INVALID, "involvedObject.namespace",
+                     "does not match the Event's namespace \"%s\"%s", ns,
+                     *about ? "" : "; Events of what is in no namespace go to default");
+}
+
 int object_admit(const struct object *old, const struct object *now, struct err *err)
 {
     if (now->kind->id == KIND_SECRET)
         return admit_secret(now, err);
+    if (now->kind->id == KIND_EVENT)
+        return admit_event(old, now, err);
     if (now->kind->id == KIND_WORKLOAD)
         return admit_workload(old ? object_as(old, workload)->spec : NULL,
                               object_as(now, workload)->spec, err);

@@ -338,6 +338,9 @@ static void dispatch(struct call *c)
     int code = route_find(c, allow, sizeof allow, &found);
     int r = auth_identify(c, &e);
 
+    c->asker = arena_strdup(c->mem, c->who.user);
+    if (!r)
+        r = impersonate_read(c, &e);
     if (!r && code && c->who.anonymous)
         r = err_set(&e, E_UNAUTH,
                     "no credentials were given: use a client certificate or a bearer token");
@@ -355,8 +358,10 @@ static void dispatch(struct call *c)
     if (!r) {
         write_begin_key(c);
         call_view(c);
-        r = authorize(c, &e);
+        r = impersonate(c, &e);
     }
+    if (!r)
+        r = authorize(c, &e);
     if (!r)
         r = write_check_key(c, &e);
     if (!r && !writes_allowed(c))

@@ -35,8 +35,9 @@ struct api_write {
     bool part;  /* nor is success: more of the same request follows */
     const struct err *refusal; /* nothing is to be written (n = 0): this is the answer under the
                                   key, unless it has one; NULL = none */
-    const char *user;
-    const char *revision;           /* git commit of an atomic apply, or NULL */
+    const char *user;          /* who asks */
+    const char *as;            /* whom he impersonates; NULL = nobody */
+    const char *revision;      /* git commit of an atomic apply, or NULL */
     const struct api_write_op *ops; /* all or nothing; borrowed for the call */
     size_t n;
     bool dry_run;
@@ -53,6 +54,7 @@ struct api_result {
 
 struct api_identity { /* who asks; filled in by authentication */
     char user[256];
+    char by[256]; /* who really asks, where he impersonates `user` */
     char groups[16][256];
     unsigned n_groups;
     char uid[64];

@@ -73,6 +73,8 @@ struct call {
     const struct http_message *m;
     struct arena *mem;
     struct api_identity who;
+    struct api_identity *as; /* whom he acts as, once he may: then `who` is that; or NULL */
+    const char *asker;       /* the user who really asks; in `mem` */
     const struct route *route;
     const char *group, *version; /* of the path; "" and "v1" for core */
     const char *res, *ns, *name, *op;
@@ -166,6 +168,9 @@ void status_json(struct buf *out, const struct err *e, const struct conflicts *c
  * ----------------------------------------------------------------------------------------------------------
  */
 int auth_identify(struct call *c, struct err *err) MUST_CHECK;
+/* Whom the request's headers name, into c->as; then whether he may: c->who becomes that. */
+int impersonate_read(struct call *c, struct err *err) MUST_CHECK;
+int impersonate(struct call *c, struct err *err) MUST_CHECK;
 struct rbac_ask {
     const char *verb, *group, *resource, *sub, *ns, *name, *path; /* path: a nonResourceURL */
 };

@@ -3,6 +3,7 @@
  * err`. */
 #include "api/server/server_internal.h"
 
+/* Texts may come from a path, or be cut: what is no UTF-8 becomes U+FFFD, so that it is JSON. */
 void json_text(struct buf *out, const char *s)
 {
     const char *run = s;
@@ -10,6 +11,17 @@ void json_text(struct buf *out, const char *s)
     buf_char(out, '"');
     for (; *s; s++) {
         unsigned char ch = (unsigned char)*s;
+        if (ch >= 0x80) {
+            size_t n = utf8_length(s, strnlen(s, 4));
+            if (n) {
+                s += n - 1;
+                continue;
+            }
+            buf_add(out, run, (size_t)(s - run));
+            buf_str(out, "\xef\xbf\xbd");
+            run = s + 1;
+            continue;
+        }
         if (ch >= 0x20 && ch != '"' && ch != '\\')
             continue;
         buf_add(out, run, (size_t)(s - run));

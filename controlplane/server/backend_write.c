@@ -69,6 +69,7 @@ static bool command_fill(struct control *c, const struct api_write *w, const str
 
     cmd->head.type = CMD_WRITE;
     (void)snprintf(cmd->head.user, sizeof cmd->head.user, "%s", w->user ? w->user : "");
+    (void)snprintf(cmd->as, sizeof cmd->as, "%s", w->as ? w->as : "");
     (void)snprintf(cmd->revision, sizeof cmd->revision, "%s", w->revision ? w->revision : "");
     cmd->apply = w->revision != NULL;
     cmd->n = (uint32_t)w->n;

@@ -212,7 +212,11 @@ static void op_transfer(struct operation *o, const struct api_identity *who, con
 
 static void op_fence(struct operation *o, const struct api_identity *who, const cJSON *in)
 {
-    brain_fence(o->c->brain, text_of(in, "namespace"), text_of(in, "workload"), who->user,
+    char user[256];
+
+    (void)snprintf(user, sizeof user, "%.120s%s%.120s%s", who->user, *who->by ? " (by " : "",
+                   who->by, *who->by ? ")" : "");
+    brain_fence(o->c->brain, text_of(in, "namespace"), text_of(in, "workload"), user,
                 operation_read_done, o);
 }
 

@@ -424,7 +424,10 @@ static int token_make(struct making *m, const struct api_identity *who, const cJ
     OPENSSL_cleanse(secret, sizeof secret);
     struct api_write_op op = {
         .verb = API_CREATE, .kind = o->kind, .ns = ns, .name = name, .object = o};
-    struct api_write w = {.user = who->user, .ops = &op, .n = 1};
+    struct api_write w = {.user = *who->by ? who->by : who->user,
+                          .as = *who->by ? who->user : NULL,
+                          .ops = &op,
+                          .n = 1};
     c->backend.ops->write(&c->backend, &w, made, m);
     (void)object_unref(o);
     return 0;

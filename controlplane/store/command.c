@@ -25,7 +25,7 @@ struct record_field {
 
 static const struct record_field write_fields[] = {
     HEAD(write_cmd), FIELD(write_cmd, 10, W_STR, revision), FIELD(write_cmd, 11, W_BOOL, apply),
-    FIELD(write_cmd, 12, W_BOOL, if_absent)};
+    FIELD(write_cmd, 12, W_BOOL, if_absent), FIELD(write_cmd, 13, W_STR, as)};
 static const struct record_field request_fields[] = {
     FIELD(request_cmd, 1, W_STR, write.head.request_id),
     FIELD(request_cmd, 2, W_STR, write.head.user),
@@ -43,7 +43,8 @@ static const struct record_field request_fields[] = {
     FIELD(request_cmd, 21, W_U64, session),
     FIELD(request_cmd, 22, W_U64, number),
     FIELD(request_cmd, 23, W_U64, floor),
-    FIELD(request_cmd, 24, W_STR, old_id)};
+    FIELD(request_cmd, 24, W_STR, old_id),
+    FIELD(request_cmd, 25, W_STR, write.as)};
 static const struct record_field op_fields[] = {
     FIELD(write_op, 1, W_INT, verb), FIELD(write_op, 2, W_INT, kind),
     FIELD(write_op, 3, W_STR, ns),   FIELD(write_op, 4, W_STR, name),

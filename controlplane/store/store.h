@@ -175,6 +175,7 @@ struct write_op {
 struct write_cmd {
     struct command_head head;
     char revision[128]; /* git commit, for an atomic apply */
+    char as[256];       /* whom head.user impersonated; for the audit record */
     bool apply;         /* a GitOps apply: sets the policies' revision */
     bool if_absent;     /* CREATE of an existing name is a no-op (bootstrap documents) */
     struct write_op *ops;

@@ -39,6 +39,7 @@ def until(look):
 
 class Dev:
     def __init__(self, folder):
+        self.folder = folder
         self.env = dict(os.environ, HOME=folder, KUBECONFIG=folder + "/kubeconfig")
         self.process = subprocess.Popen([HANSE, "dev", "--dir", folder], env=self.env, stdout=subprocess.DEVNULL)
         until(lambda: os.path.exists(folder + "/m1.ready"))
@@ -220,6 +221,50 @@ def the_command_line(dev):
     check("for whom it is must be said", code != 0 and "--service-account" in text, text)
 
 
+def acting_as_another(dev):
+    namespace(dev, "acts")
+    account(dev, "acts", "gateway", "edit")
+    dev.must("POST", f"/apis/{RBAC}/clusterroles", {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "acts-as-vic"}, "rules": [
+        {"apiGroups": [""], "resources": ["users"], "resourceNames": ["vic"], "verbs": ["impersonate"]}]})
+    dev.must("POST", f"/apis/{RBAC}/clusterrolebindings", {
+        "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": "acts-as-vic"}, "roleRef": {"kind": "ClusterRole", "name": "acts-as-vic"},
+        "subjects": [{"kind": "ServiceAccount", "name": "gateway", "namespace": "acts"}]})
+    token = token_for(dev, "acts", "gateway")[1]["status"]["token"]
+    datasets = "/apis/hanse.dev/v1alpha1/namespaces/acts/datasets"
+    dataset = {"apiVersion": "hanse.dev/v1alpha1", "kind": "Dataset", "metadata": {"name": "d"}, "spec": {}}
+    dev.must("POST", datasets, dataset, token)
+    for headers, want in (({"Impersonate-User": "vic"}, 403), ({"Impersonate-User": "root"}, 403), ({"Impersonate-Group": "system:masters"}, 400),
+                          ({"Impersonate-User": "vic", "Impersonate-Group": "system:masters"}, 403)):
+        status, answer = dev.ask("DELETE", datasets + "/d", None, token, headers)
+        check(f"{headers} deletes nothing with the gateway's rights", status == want, answer)
+    status, answer = dev.ask("GET", datasets + "/d", None, token)
+    check("and what was to be deleted is there", status == 200, answer)
+    kubectl = kubectl_of()
+
+    def k(*args):
+        p = subprocess.run([kubectl, "--request-timeout=20s", *args], env=dev.env, capture_output=True, text=True, check=False)
+        return p.returncode, p.stdout + p.stderr
+
+    for name, run in [("hanse", dev.run)] + ([("kubectl", k)] if kubectl else []):
+        code, text = run("delete", "dataset", "d", "-n", "acts", "--as", "vic")
+        check(f"{name} delete --as vic is vic's", code != 0 and 'user "vic"' in text.lower(), text)
+    if kubectl:
+        code, text = k("auth", "can-i", "delete", "datasets.hanse.dev", "-n", "acts", "--as", "vic")
+        check("kubectl auth can-i --as tells of him", code != 0 and text.startswith("no"), text)
+        code, text = k("auth", "can-i", "delete", "datasets.hanse.dev", "-n", "acts", "--as", "system:serviceaccount:acts:gateway")
+        check("and of an account", code == 0 and text.strip() == "yes", text)
+        code, text = k("auth", "whoami", "-o", "json", "--as", "vic", "--as-group", "a", "--as-group", "b", "--as-uid", "7")
+        me = json.loads(text)["status"]["userInfo"] if code == 0 else {}
+        check("kubectl auth whoami tells all of it", me.get("username") == "vic" and me.get("uid") == "7" and
+              me.get("groups") == ["a", "b", "system:authenticated"], text)
+    code, text = dev.run("submit", "--name", "his", "--cpu", "1", "--memory", "64Mi", "--as", "vic", "--as-group", "system:masters", "--", "/bin/true")
+    told = dev.must("GET", "/apis/hanse.dev/v1alpha1/namespaces/default/workloads/his")["spec"].get("user")
+    check("what is submitted as him is his", code == 0 and told == "vic", (text, told))
+    log = "".join(open(os.path.join(dev.folder, n), encoding="utf-8", errors="replace").read() for n in os.listdir(dev.folder) if n.endswith(".log"))
+    check("both names are in the member's log", "access.impersonated" in log and "as=vic" in log and "user=system:serviceaccount:acts:gateway" in log.replace('"', ""),
+          [line for line in log.splitlines() if "impersonated" in line][:3])
+
+
 def kubectl_of():
     found = subprocess.run([HERE + "/../peers/kubectl.sh"], capture_output=True, text=True, check=False)
     return found.stdout.strip() if found.returncode == 0 else None
@@ -245,7 +290,7 @@ def with_kubectl(dev):
     check("kubectl delete token revokes", code == 0 and who(dev, token.strip()) == 401, text)
 
 
-PARTS = (tokens_are_nobodys_to_write, a_token_goes_with_its_account, audiences_and_reviews, the_command_line, with_kubectl)
+PARTS = (tokens_are_nobodys_to_write, a_token_goes_with_its_account, audiences_and_reviews, the_command_line, acting_as_another, with_kubectl)
 
 
 def main():

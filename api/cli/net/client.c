@@ -26,7 +26,7 @@ struct client {
     struct server server[CLIENT_SERVERS_MAX];
     unsigned n;
     unsigned good; /* answered last: lanes begin here */
-    char *token;
+    char *token, *headers;
     uint64_t timeout_ms;
 };
 
@@ -100,6 +100,7 @@ int client_create(const struct client_spec *spec, struct client **ret, struct er
     }
     c->tls = spec->tls ? tls_config_ref(spec->tls) : NULL;
     c->token = spec->token ? mem_strdup(spec->token) : NULL;
+    c->headers = spec->headers ? mem_strdup(spec->headers) : NULL;
     *ret = c;
     return 0;
 }
@@ -113,6 +114,7 @@ struct client *client_destroy(struct client *c)
     if (c->token)
         explicit_bzero(c->token, strlen(c->token));
     mem_free(c->token);
+    mem_free(c->headers);
     mem_free(c);
     return NULL;
 }
@@ -232,6 +234,8 @@ static void send_request(struct client_lane *l)
     buf_printf(&b, "Accept: %s\r\n", rq->accept ? rq->accept : "application/json");
     if (l->c->token)
         buf_printf(&b, "Authorization: Bearer %s\r\n", l->c->token);
+    if (l->c->headers)
+        buf_str(&b, l->c->headers);
     if (*l->key)
         buf_printf(&b, "Idempotency-Key: %s\r\n", l->key);
     if (rq->upgrade)

@@ -20,6 +20,7 @@ struct client_spec {
     unsigned n_servers;
     struct tls_config *tls; /* NULL with unix: only; the client takes a reference */
     const char *token;      /* or NULL */
+    const char *headers;    /* of every request, each line with its CRLF; or NULL */
     uint64_t timeout_ms;    /* of a request with all its repetitions; 0 = 30 s */
 };
 int client_create(const struct client_spec *spec, struct client **ret, struct err *err) MUST_CHECK;

@@ -156,6 +156,30 @@ static int cluster_read(const cJSON *cluster, const char *path, struct arena *a,
     return rv ? rv : further_servers(cluster, a, ret, err);
 }
 
+/* Passed over in silence, what is asked would be done with the login's own rights. */
+static int as_read(const cJSON *user, const char *path, struct arena *a, struct login *ret,
+                   struct err *err)
+{
+    static const char *const others[] = {"as-uid", "as-user-extra"};
+    const char *as = text(user, "as");
+    const cJSON *g;
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (cJSON_GetObjectItemCaseSensitive(user, others[i]))
+            return err_set(err, E_NOTIMPL,
+                           "%s: the user's \"%s\" is not supported: kubectl can do that", path,
+                           others[i]);
+    ret->as = as && *as ? arena_strdup(a, as) : NULL;
+    cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(user, "as-groups"))
+    {
+        if (!cJSON_IsString(g) || ret->n_as_groups == LOGIN_GROUPS_MAX)
+            return err_set(err, E_SYNTAX, "%s: as-groups: expected at most %d texts", path,
+                           LOGIN_GROUPS_MAX);
+        ret->as_groups[ret->n_as_groups++] = arena_strdup(a, g->valuestring);
+    }
+    return 0;
+}
+
 static int user_read(struct loop *l, const cJSON *user, const char *path, struct arena *a,
                      struct login *ret, struct err *err)
 {
@@ -168,10 +192,13 @@ static int user_read(struct loop *l, const cJSON *user, const char *path, struct
                            "%s: the user's \"%s\" is not supported: use a client certificate, "
                            "token or tokenFile",
                            path, others[i]);
+    int rv = as_read(user, path, a, ret, err);
+    if (rv)
+        return rv;
     ret->cert_file = beside(a, path, text(user, "client-certificate"));
     ret->key_file = beside(a, path, text(user, "client-key"));
-    int rv = base64(a, "client-certificate-data", text(user, "client-certificate-data"),
-                    &ret->cert_pem, err);
+    rv = base64(a, "client-certificate-data", text(user, "client-certificate-data"), &ret->cert_pem,
+                err);
     if (!rv)
         rv = base64(a, "client-key-data", text(user, "client-key-data"), &ret->key_pem, err);
     if (rv)

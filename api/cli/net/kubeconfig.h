@@ -6,6 +6,7 @@
 #include "api/base/loop/loop.h"
 
 #define LOGIN_SERVERS_MAX 16
+#define LOGIN_GROUPS_MAX 16
 struct login {
     const char
         *servers[LOGIN_SERVERS_MAX]; /* the first is the cluster's own, then its further members */
@@ -14,6 +15,9 @@ struct login {
     const char *cert_file, *cert_pem, *key_file, *key_pem;
     const char *tls_server_name;
     const char *token;
+    const char *as; /* whom to act as, or NULL; then his groups */
+    const char *as_groups[LOGIN_GROUPS_MAX];
+    unsigned n_as_groups;
     const char *ns; /* the context's namespace, or NULL */
     const char *context;
 };

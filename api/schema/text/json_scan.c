@@ -54,8 +54,9 @@ void keyset_fini(struct keyset *k)
 
 /* ---- characters
  * --------------------------------------------------------------------------------------------- */
-static size_t utf8_length(const unsigned char *p, size_t n)
+size_t utf8_length(const char *text, size_t n)
 {
+    const unsigned char *p = (const unsigned char *)text;
     unsigned c = p[0];
     size_t w = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
 
@@ -73,7 +74,7 @@ static size_t utf8_length(const unsigned char *p, size_t n)
 bool utf8_valid(const char *p, size_t n)
 {
     while (n > 0) {
-        size_t w = utf8_length((const unsigned char *)p, n);
+        size_t w = utf8_length(p, n);
         if (w == 0)
             return false;
         p += w;

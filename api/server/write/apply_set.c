@@ -178,6 +178,7 @@ static int item_merge(struct call *c, struct applying *s, struct item *it, struc
     struct build b = {.kind = it->kind,
                       .old = it->old,
                       .owners = &owners,
+                      .user = c->who.user,
                       .revision = *s->revision ? s->revision : NULL};
     int r = 0;
 
@@ -443,7 +444,8 @@ static void set_attempt(struct call *c)
     if (!r && s->prune)
         r = prune_find(c, s, &e);
     size_t n = r ? 0 : ops_make(c, s);
-    struct api_write w = {.user = c->who.user,
+    struct api_write w = {.user = c->asker,
+                          .as = c->as ? c->as->user : NULL,
                           .ops = s->ops,
                           .n = n,
                           .dry_run = s->dry_run,

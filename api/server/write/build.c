@@ -164,6 +164,29 @@ static int migration_asked(const struct object *o, struct err *err)
                      "%s is found by Hanse itself; leave it out (asked)", move_cause_text(cause));
 }
 
+/* Whose cost it is: who submitted it, and nobody else's. A later version keeps it, whoever writes.
+ */
+static int workload_user(const struct build *b, cJSON *tree, struct err *err)
+{
+    cJSON *spec = cJSON_GetObjectItemCaseSensitive(tree, "spec");
+    const cJSON *given = cJSON_GetObjectItemCaseSensitive(spec, "user");
+    const char *user = b->old ? object_as(b->old, workload)->spec->user : b->user;
+
+    if (!cJSON_IsObject(spec) || strlen(user) > 253)
+        user = "";
+    if (cJSON_IsNull(given)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(spec, "user");
+        given = NULL;
+    }
+    if (given && (!cJSON_IsString(given) || strcmp(given->valuestring, user) != 0))
+        return err_field(err, E_INVALID, "spec.user",
+                         "is set by the server: leave it out; who may submits as another by "
+                         "impersonating him (--as)");
+    if (!given && *user)
+        (void)cJSON_AddStringToObject(spec, "user", user);
+    return 0;
+}
+
 int object_build(struct api *a, const struct build *b, cJSON *tree, struct object **ret,
                  struct err *err)
 {
@@ -174,7 +197,9 @@ int object_build(struct api *a, const struct build *b, cJSON *tree, struct objec
 
     cJSON_DeleteItemFromObjectCaseSensitive(meta, "managedFields");
     cJSON_DeleteItemFromObjectCaseSensitive(meta, "creationTimestamp"); /* kubectl sends null */
-    if (k->id == KIND_SECRET)
+    if (k->id == KIND_WORKLOAD && !b->status)
+        r = workload_user(b, tree, err);
+    if (!r && k->id == KIND_SECRET)
         r = secret_fold(tree, err);
     if (!r && k->id == KIND_SECRET)
         r = secret_kept(a, b->old, tree, err);

@@ -112,7 +112,8 @@ static void delete_go(struct call *c)
     struct deleting *d = c->state;
     const struct object *o = call_get(c, c->kind, c->ns, c->name);
     struct err e = {0};
-    struct api_write w = {.user = c->who.user,
+    struct api_write w = {.user = c->asker,
+                          .as = c->as ? c->as->user : NULL,
                           .ops = &d->op,
                           .n = 1,
                           .dry_run = d->dry_run,
@@ -239,7 +240,10 @@ static void collection_deleted(void *arg, const struct api_result *r, const stru
 static void collection_go(struct call *c)
 {
     struct deleting *d = c->state;
-    struct api_write w = {.user = c->who.user, .dry_run = d->dry_run, .deadline_ms = DEADLINE_MS};
+    struct api_write w = {.user = c->asker,
+                          .as = c->as ? c->as->user : NULL,
+                          .dry_run = d->dry_run,
+                          .deadline_ms = DEADLINE_MS};
     struct err e = {0};
 
     d->n = 0;

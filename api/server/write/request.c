@@ -49,7 +49,7 @@ static const char *digest_end(struct call *c, EVP_MD_CTX *md)
  * while there is one, and for a day after, a repetition must be known by it. */
 static const char *old_key(struct call *c, const char *key)
 {
-    const char *parts[] = {c->who.user, "\n", key, "\n", c->m->method_text, "\n", c->m->path};
+    const char *parts[] = {c->asker, "\n", key, "\n", c->m->method_text, "\n", c->m->path};
     uint64_t hash = 1469598103934665603u, other = 88172645463325252u;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -76,7 +76,7 @@ static bool writes(const struct call *c)
 static bool changes_nothing(const struct call *c)
 {
     static void (*const reviews[])(struct call * c) = {review_access, review_rules, review_subject,
-                                                       review_self};
+                                                       review_self, review_token};
 
     for (size_t i = 0; i < sizeof reviews / sizeof *reviews; i++)
         if (c->route->run == reviews[i])
@@ -105,7 +105,7 @@ void write_begin_key(struct call *c)
     if (!key || !*key || !writes(c) || c->who.anonymous)
         return;
     EVP_MD_CTX *md = digest_begin();
-    digest_text(md, c->who.user);
+    digest_text(md, c->asker);
     digest_text(md, key);
     c->key = digest_end(c, md);
     c->old_key = old_key(c, key);
@@ -118,6 +118,11 @@ void write_begin_key(struct call *c)
         digest_text(md, c->m->params[i].value);
     }
     digest_add(md, c->m->body.p, c->m->body.n);
+    for (unsigned i = 0; c->as && i < c->m->n_headers; i++)
+        if (!strncmp(c->m->headers[i].name, "impersonate-", 12)) {
+            digest_text(md, c->m->headers[i].name);
+            digest_text(md, c->m->headers[i].value);
+        }
     c->fingerprint = digest_end(c, md);
 }
 
@@ -194,7 +199,10 @@ bool write_refusal(struct call *c, const struct err *e, const struct kind *k, co
 {
     if (!c->key || c->settled || !rests_on_the_state(c, e->code) || is_dry_run(c))
         return false;
-    struct api_write w = {.user = c->who.user, .refusal = &c->refused, .deadline_ms = DEADLINE_MS};
+    struct api_write w = {.user = c->asker,
+                          .as = c->as ? c->as->user : NULL,
+                          .refusal = &c->refused,
+                          .deadline_ms = DEADLINE_MS};
 
     c->settled = true;
     c->refused = *e;

@@ -156,7 +156,8 @@ static void write_send(struct call *c)
 {
     struct writing *w = c->state;
     struct err e = {0};
-    struct api_write wr = {.user = c->who.user,
+    struct api_write wr = {.user = c->asker,
+                           .as = c->as ? c->as->user : NULL,
                            .ops = &w->op,
                            .n = 1,
                            .dry_run = w->dry_run,
@@ -173,17 +174,6 @@ static void write_send(struct call *c)
     c->api->ops->write(c->api->b, &wr, written, c);
 }
 
-/* Whose cost it is: who submitted it, unless he says for whom; a later version that leaves it out
- * keeps it. */
-static void workload_user(const struct call *c, const struct object *old, cJSON *tree)
-{
-    cJSON *spec = cJSON_GetObjectItemCaseSensitive(tree, "spec");
-    const char *user = old ? object_as(old, workload)->spec->user : c->who.user;
-
-    if (cJSON_IsObject(spec) && !cJSON_HasObjectItem(spec, "user") && *user && strlen(user) <= 253)
-        (void)cJSON_AddStringToObject(spec, "user", user);
-}
-
 int write_build(struct call *c, const struct object *old, cJSON *tree, struct err *err)
 {
     struct writing *w = c->state;
@@ -192,10 +182,9 @@ int write_build(struct call *c, const struct object *old, cJSON *tree, struct er
                       .old = old,
                       .status = w->status,
                       .decode = w->decode,
+                      .user = c->who.user,
                       .owners = &w->owners};
 
-    if (c->kind->id == KIND_WORKLOAD && !w->status)
-        workload_user(c, old, tree);
     int r = object_build(c->api, &b, tree, &w->now, w->decode ? &warning : err);
     if (r && w->decode && err)
         *err = warning;

@@ -75,6 +75,7 @@ struct build {
     bool status;              /* the status subresource: everything else stays */
     unsigned decode;          /* further DECODE_* flags */
     const char *revision;     /* or NULL = as it was */
+    const char *user;         /* who acts: a new Workload is his */
     struct owners *owners;    /* to be stored */
 };
 /* The object to write from the wanted tree (changed: secrets are folded). Validated. */

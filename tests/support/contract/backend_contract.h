@@ -51,11 +51,10 @@ void backend_tells_of_new_views(void **state);
         cmocka_unit_test(backend_keeps_nothing_of_a_dry_run),                                      \
         cmocka_unit_test(backend_tells_changes_in_order),                                          \
         cmocka_unit_test(backend_scans_in_order), cmocka_unit_test(backend_reads_afresh),          \
-        cmocka_unit_test(backend_answers_an_id_once), cmocka_unit_test(backend_seals_secrets),     \
-        cmocka_unit_test(backend_makes_tokens), cmocka_unit_test(backend_binds_tokens),            \
-        cmocka_unit_test(backend_takes_old_tokens),                                                \
+        cmocka_unit_test(backend_answers_an_id_once), cmocka_unit_test(backend_makes_tokens),      \
+        cmocka_unit_test(backend_binds_tokens), cmocka_unit_test(backend_takes_old_tokens),        \
         cmocka_unit_test(backend_knows_its_operations),                                            \
         cmocka_unit_test(backend_lets_old_changes_go),                                             \
-        cmocka_unit_test(backend_tells_of_new_views)
+        cmocka_unit_test(backend_tells_of_new_views), cmocka_unit_test(backend_seals_secrets)
 
 #endif

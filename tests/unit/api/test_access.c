@@ -271,6 +271,129 @@ static void test_a_token_grants_what_its_maker_could_be(void **state)
     assert_int_equal(api_ask(w, ADMIN, "POST", MAKE, NULL, cases[3].body), 200);
 }
 
+/* One who may act as vic, in group vision, as bot of team-a and with a scope; and nobody else. */
+static const char may_act[] =
+    "{\"apiVersion\":\"rbac.authorization.k8s.io/v1\",\"kind\":\"ClusterRole\",\"metadata\":"
+    "{\"name\":\"gateway\"},\"rules\":["
+    "{\"apiGroups\":[\"\"],\"resources\":[\"users\"],\"resourceNames\":[\"vic\",\"editor\"],"
+    "\"verbs\":[\"impersonate\"]},"
+    "{\"apiGroups\":[\"\"],\"resources\":[\"groups\"],\"resourceNames\":[\"vision\"],"
+    "\"verbs\":[\"impersonate\"]},"
+    "{\"apiGroups\":[\"\"],\"resources\":[\"serviceaccounts\"],\"resourceNames\":[\"bot\"],"
+    "\"verbs\":[\"impersonate\"]},"
+    "{\"apiGroups\":[\"authentication.k8s.io\"],\"resources\":[\"uids\",\"userextras/scopes\"],"
+    "\"verbs\":[\"impersonate\"]},"
+    "{\"apiGroups\":[\"hanse.dev\"],\"resources\":[\"*\"],\"verbs\":[\"*\"]}]}";
+
+#define SELF "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+#define A_DATASET "/apis/hanse.dev/v1alpha1/namespaces/team-a/datasets"
+#define DATASET_D                                                                                  \
+    "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Dataset\",\"metadata\":{\"name\":\"d\"},"   \
+    "\"spec\":{}}"
+
+static int as(const char *headers, const char *method, const char *path, const char *body)
+{
+    return api_ask_with(w, "t|gateway|", method, path, headers, NULL, body);
+}
+
+static void gateway(void)
+{
+    assert_int_equal(
+        api_ask(w, ADMIN, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", NULL, may_act),
+        201);
+    bind("ClusterRoleBinding", "", "gateway", "gateway");
+}
+
+/* Who acts as another has that one's rights, and none of his own. */
+static void test_impersonation(void **state)
+{
+    static const struct {
+        const char *headers;
+        int status;
+    } cases[] = {
+        {"Impersonate-User: vic\r\n", 201},
+        {"Impersonate-User: root\r\n", 403},
+        {"impersonate-user: vic\r\nImpersonate-Group: vision\r\n", 201},
+        {"Impersonate-User: vic\r\nImpersonate-Group: system:masters\r\n", 403},
+        {"Impersonate-User: vic\r\nImpersonate-Group: vision\r\nImpersonate-Group: x\r\n", 403},
+        {"Impersonate-User: vic\r\nImpersonate-Uid: 7\r\n", 201},
+        {"Impersonate-User: vic\r\nImpersonate-Extra-Scopes: view\r\n", 201},
+        {"Impersonate-User: vic\r\nImpersonate-Extra-Roles: view\r\n", 403},
+        {"Impersonate-User: system:serviceaccount:team-a:bot\r\n", 201},
+        {"Impersonate-User: system:serviceaccount:team-a:other\r\n", 403},
+        {"Impersonate-Group: vision\r\n", 400},
+        {"Impersonate-User: \r\n", 400},
+        {"Impersonate-User: vic\r\nImpersonate-User: vic\r\n", 400},
+        {"Impersonate-User: vic\r\nImpersonate-Future: x\r\n", 400},
+    };
+
+    (void)state;
+    gateway();
+    for (size_t i = 0; i < N(cases); i++) {
+        int status = as(cases[i].headers, "POST", SELF, "{}");
+        if (status != cases[i].status)
+            fail_msg("%s: %d, expected %d", cases[i].headers, status, cases[i].status);
+    }
+    assert_int_equal(as("Impersonate-User: vic\r\nImpersonate-Group: vision\r\nImpersonate-Uid: "
+                        "7\r\nImpersonate-Extra-sc%6fpes: a\r\nImpersonate-Extra-Scopes: b\r\n",
+                        "POST", SELF, "{}"),
+                     201);
+    assert_string_equal(api_text(w, "status.userInfo.username"), "vic");
+    assert_string_equal(api_text(w, "status.userInfo.uid"), "7");
+    assert_string_equal(api_text(w, "status.userInfo.groups.0"), "vision");
+    assert_string_equal(api_text(w, "status.userInfo.groups.1"), "system:authenticated");
+    assert_string_equal(api_text(w, "status.userInfo.extra.scopes.0"), "a");
+    assert_string_equal(api_text(w, "status.userInfo.extra.scopes.1"), "b");
+    assert_int_equal(
+        as("Impersonate-User: system:serviceaccount:team-a:bot\r\n", "POST", SELF, "{}"), 201);
+    assert_string_equal(api_text(w, "status.userInfo.groups.1"), "system:serviceaccounts:team-a");
+    /* Nobody with nothing is nobody. */
+    assert_int_equal(api_ask_with(w, NULL, "POST", SELF, "Impersonate-User: vic\r\n", NULL, "{}"),
+                     401);
+    assert_int_equal(
+        api_ask_with(w, NULL, "GET", "/version", "Impersonate-User: vic\r\n", NULL, NULL), 401);
+    assert_int_equal(api_ask_with(w, ADMIN, "POST", SELF, "Impersonate-User: anna\r\n", NULL, "{}"),
+                     201);
+    assert_string_equal(api_text(w, "status.userInfo.groups.0"), "system:authenticated");
+    assert_string_equal(api_text(w, "status.userInfo.groups.1"), "");
+}
+
+static void test_impersonation_does_not_fall_back(void **state)
+{
+    const char *vic = "Impersonate-User: vic\r\n", *editor = "Impersonate-User: editor\r\n";
+    const char *may = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    const char *question = "{\"spec\":{\"resourceAttributes\":{\"namespace\":\"team-a\",\"verb\":"
+                           "\"delete\",\"group\":\"hanse.dev\",\"resource\":\"datasets\"}}}";
+
+    (void)state;
+    gateway();
+    assert_int_equal(as("", "POST", A_DATASET, DATASET_D), 201);
+    assert_int_equal(as(vic, "DELETE", A_DATASET "/d", NULL), 403);
+    assert_int_equal(as(vic, "POST", may, question), 201);
+    assert_string_equal(api_text(w, "status.allowed"), "false");
+    assert_int_equal(as(editor, "POST", may, question), 201);
+    assert_string_equal(api_text(w, "status.allowed"), "true");
+    assert_int_equal(as("Impersonate-User: root\r\n", "DELETE", A_DATASET "/d", NULL), 403);
+    assert_int_equal(as(editor, "DELETE", A_DATASET "/d", NULL), 200);
+}
+
+/* A key is of who really asks; under it, as another is another request. */
+static void test_impersonation_and_keys(void **state)
+{
+    const char *editor = "Impersonate-User: editor\r\nIdempotency-Key: k1\r\n";
+    const char *vic = "Impersonate-User: vic\r\nIdempotency-Key: k2\r\n";
+
+    (void)state;
+    gateway();
+    assert_int_equal(as(editor, "POST", A_DATASET, DATASET_D), 201);
+    assert_int_equal(as(editor, "POST", A_DATASET, DATASET_D), 201);
+    assert_int_equal(as("Idempotency-Key: k1\r\n", "POST", A_DATASET, DATASET_D), 422);
+    assert_int_equal(as(vic, "DELETE", A_DATASET "/d", NULL), 403);
+    bind("RoleBinding", "team-a", "vic", "edit");
+    assert_int_equal(as(vic, "DELETE", A_DATASET "/d", NULL), 403); /* it was refused for good */
+    assert_int_equal(as("Impersonate-User: vic\r\n", "DELETE", A_DATASET "/d", NULL), 200);
+}
+
 static void test_audiences(void **state)
 {
     (void)state;
@@ -307,6 +430,9 @@ int main(void)
                                               T(test_tokens_are_nobodys_to_write),
                                               T(test_no_secret_is_a_token),
                                               T(test_a_token_grants_what_its_maker_could_be),
-                                              T(test_audiences)};
+                                              T(test_audiences),
+                                              T(test_impersonation),
+                                              T(test_impersonation_does_not_fall_back),
+                                              T(test_impersonation_and_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

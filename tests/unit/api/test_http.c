@@ -1,5 +1,6 @@
 /* The HTTP server over a unix socket: what it must refuse, and that answers come whole and in
  * order. */
+#include "api/base/limits.h"
 #include "api/http/http.h"
 
 #include <setjmp.h>
@@ -245,6 +246,18 @@ static void too_large_and_too_slow(void **state)
     buf_str(&b, "GET / HTTP/1.1\r\nHost: a\r\nX: ");
     for (int i = 0; i < 60000; i++)
         buf_char(&b, 'y');
+    ask(w, b.p, "HTTP/1.1 431");
+    while (!w->closed)
+        talk(w, "", 0, NULL);
+    buf_reset(&b); /* less than what a head may be, more than its headers */
+    buf_str(&b, "GET / HTTP/1.1\r\nHost: a\r\n");
+    for (int i = 0; i < 4; i++) {
+        buf_printf(&b, "X-%d: ", i);
+        for (unsigned n = 0; n < LIMIT_HEADERS_MAX_BYTES / 4; n++)
+            buf_char(&b, 'y');
+        buf_str(&b, "\r\n");
+    }
+    buf_str(&b, "\r\n");
     ask(w, b.p, "HTTP/1.1 431");
     buf_fini(&b);
     while (!w->closed)

@@ -512,6 +512,95 @@ static void test_apply_set(void **state)
     IS("metadata.revision", "c2");
 }
 
+/* A path may hold any bytes; what is told of it is text. */
+static void test_answers_are_utf8(void **state)
+{
+    static const char *const paths[] = {"/caf%ff", "/apis/hanse.dev/v1alpha1/queues/%ff%c3",
+                                        "/apis/%e2%82/v1", "/api/v1/namespaces/%c3%28/secrets/x"};
+    char path[700];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        assert_int_equal(ask("GET", paths[i], NULL), 404);
+        assert_true(utf8_valid(w->body, strlen(w->body)));
+    }
+    for (size_t n = 100; n < 104; n++) { /* cut in the middle of a character */
+        (void)snprintf(path, sizeof path, "/%.*s%s", (int)n - 100, "aaa",
+                       "%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9"
+                       "%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9"
+                       "%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9"
+                       "%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9"
+                       "%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9"
+                       "%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9"
+                       "%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9%c3%a9");
+        assert_int_equal(ask("GET", path, NULL), 404);
+        assert_true(utf8_valid(w->body, strlen(w->body)));
+    }
+}
+
+/* Who submitted is told by the server, whatever the client writes. */
+static void test_the_user_of_a_workload(void **state)
+{
+    const char *me = "Impersonate-User: anna\r\n";
+    const char *set =
+        "{\"documents\":[{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Workload\",\"metadata\":"
+        "{\"name\":\"set\",\"namespace\":\"default\"},\"spec\":{%s\"run\":{\"command\":[\"x\"]}}}]"
+        "}";
+    char body[512];
+
+    (void)state;
+    assert_int_equal(ask("POST", ITEMS, workload("u", "", ",\"user\":\"bob\"")), 422);
+    assert_non_null(strstr(api_text(w, "message"), "spec.user"));
+    assert_int_equal(ask("POST", ITEMS, workload("u", "", ",\"user\":\"admin\"")), 201);
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/u", "application/merge-patch+json",
+                             "{\"spec\":{\"user\":\"bob\"}}"),
+                     422);
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/u", "application/merge-patch+json",
+                             "{\"spec\":{\"user\":null,\"suspend\":true}}"),
+                     200);
+    IS("spec.user", "admin");
+    /* one who acts as another submits as that other, and who writes later leaves it */
+    assert_int_equal(api_ask_with(w, ADMIN, "POST", ITEMS,
+                                  "Impersonate-User: anna\r\nImpersonate-Group: "
+                                  "system:masters\r\n",
+                                  NULL, workload("v", "", "")),
+                     201);
+    IS("spec.user", "anna");
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/v", "application/merge-patch+json",
+                             "{\"spec\":{\"suspend\":true}}"),
+                     200);
+    IS("spec.user", "anna");
+    assert_int_equal(api_ask_with(w, ADMIN, "DELETE", ITEMS "/v", me, NULL, NULL), 403);
+    (void)snprintf(body, sizeof body, set, "\"user\":\"bob\",");
+    assert_int_equal(ask("POST", H "/apply", body), 422);
+    (void)snprintf(body, sizeof body, set, "");
+    assert_int_equal(ask("POST", H "/apply", body), 200);
+    assert_int_equal(ask("GET", ITEMS "/set", NULL), 200);
+    IS("spec.user", "admin");
+    assert_int_equal(ask("POST", H "/apply", body), 200);
+}
+
+static void test_events_are_where_their_objects_are(void **state)
+{
+    const char *event =
+        "{\"apiVersion\":\"v1\",\"kind\":\"Event\",\"metadata\":{\"generateName\":\"e\"}"
+        ",\"involvedObject\":{\"kind\":\"Workload\",\"name\":\"w\"%s}}";
+    char body[512];
+
+    (void)state;
+    assert_int_equal(
+        ask("POST", "/api/v1/namespaces",
+            "{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{\"name\":\"team\"}}"),
+        201);
+    (void)snprintf(body, sizeof body, event, ",\"namespace\":\"default\"");
+    assert_int_equal(ask("POST", "/api/v1/namespaces/default/events", body), 201);
+    assert_int_equal(ask("POST", "/api/v1/namespaces/hanse-system/events", body), 422);
+    assert_non_null(strstr(api_text(w, "message"), "involvedObject.namespace"));
+    (void)snprintf(body, sizeof body, event, "");
+    assert_int_equal(ask("POST", "/api/v1/namespaces/team/events", body), 422);
+    assert_int_equal(ask("POST", "/api/v1/namespaces/default/events", body), 201);
+}
+
 static void test_logs_operations_token(void **state)
 {
     (void)state;
@@ -565,6 +654,9 @@ int main(int argc, char **argv)
                                               T(test_a_deletion_of_all_ends),
                                               T(test_secrets),
                                               T(test_apply_set),
+                                              T(test_answers_are_utf8),
+                                              T(test_the_user_of_a_workload),
+                                              T(test_events_are_where_their_objects_are),
                                               T(test_logs_operations_token)};
 
     if (argc > 2 && !strcmp(argv[1], "--serve"))
