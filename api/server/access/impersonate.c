@@ -27,6 +27,13 @@ static int add_group(struct api_identity *who, const char *group, struct err *er
                  err);
 }
 
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -256; /* names come in lower case */
+}
+
 /* Keys may hold what header names may not: percent-encoded. */
 static int add_extra(struct api_identity *who, const char *key, const char *value, struct err *err)
 {
@@ -37,8 +44,8 @@ static int add_extra(struct api_identity *who, const char *key, const char *valu
         return err_field(err, E_SYNTAX, "Impersonate-Extra", "at most %zu values",
                          sizeof who->extra / sizeof *who->extra);
     for (; *key && n + 1 < sizeof x->key; key++) {
-        unsigned byte;
-        if (*key == '%' && sscanf(key + 1, "%2x", &byte) == 1 && key[1] && key[2] && byte) {
+        int byte = *key == '%' ? hex(key[1]) * 16 + (key[1] ? hex(key[2]) : -16) : -1;
+        if (byte > 0) {
             x->key[n++] = (char)byte;
             key += 2;
         } else {

@@ -486,7 +486,8 @@ static int b_token(struct backend *b, const char *token, struct api_identity *re
 
     (void)b;
     if (strncmp(token, "t|", 2) != 0 || !(bar = strchr(user, '|')))
-        return err_set(err, E_UNAUTH, "no such token");
+        return err_set(err, E_UNAUTH,
+                       strncmp(token, "expired|", 8) ? "no such token" : "the token has expired");
     (void)snprintf(ret->user, sizeof ret->user, "%.*s", (int)(bar - user), user);
     for (const char *p = bar + 1; *p && *p != '|'; p += strcspn(p, ",|"), p += *p == ',')
         (void)snprintf(ret->groups[ret->n_groups++], sizeof *ret->groups, "%.*s",

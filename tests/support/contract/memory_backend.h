@@ -1,7 +1,7 @@
 /* A backend of the API in memory, for tests: one loop, sorted arrays, a bounded list of changes. It
  * does what the replicated store does for single writes (versions, stamps, finalizers,
  * idempotency), and nothing else. Bearer tokens are "t|USER|GROUP,GROUP" or
- * "t|USER|GROUP,GROUP|AUDIENCE". */
+ * "t|USER|GROUP,GROUP|AUDIENCE"; those that begin with "expired|" have expired. */
 #ifndef HANSE_TESTS_SUPPORT_MEMORY_BACKEND_H
 #define HANSE_TESTS_SUPPORT_MEMORY_BACKEND_H
 
