@@ -24,6 +24,7 @@ void backup_about_print(const struct backup_about *a, struct buf *out)
     (void)cJSON_AddStringToObject(j, "cluster", a->cluster);
     (void)cJSON_AddStringToObject(j, "time", at);
     put(j, "resourceVersion", a->rv);
+    put(j, "knownResourceVersion", a->known);
     put(j, "entry", a->number);
     put(j, "objects", a->objects);
     (void)cJSON_AddStringToObject(j, "digest", a->digest);
@@ -76,6 +77,8 @@ int backup_about_read(struct slice json, struct backup_about *ret, struct err *e
                 level->valuedouble >= 0 && level->valuedouble < 1e6;
     if (good)
         a.feature_level = (uint32_t)level->valuedouble;
+    if (!number_take(j, "knownResourceVersion", &a.known) || a.known > a.rv)
+        a.known = 0;
     cJSON_Delete(j);
     if (!good)
         return err_set(err, E_CORRUPT,

@@ -2,6 +2,8 @@
  * do then. */
 #include "controlplane/backup/backup.h"
 
+#include "controlplane/raft/core.h"
+
 #include "api/base/cluster.h"
 
 #include <cjson/cJSON.h>
@@ -36,10 +38,11 @@ static int member_take(const struct root *r, struct member_info *m, struct err *
     return 0;
 }
 
-int anew_begin(struct loop *l, struct root **root, struct anew_ask *ask, uint64_t term,
-               struct store_anew_found *ret, struct err *err)
+int anew_make(struct loop *l, const char *dir, struct root **root, struct anew_ask *ask,
+              uint64_t term, uint64_t known, struct store_anew_found *ret, struct err *err)
 {
-    struct store_anew how = {.term = (term > root_term(*root) ? term : root_term(*root)) + 1};
+    struct store_anew how = {.term = (term > root_term(*root) ? term : root_term(*root)) + 1,
+                             .known = known};
     int r = member_take(*root, &ask->member, err);
 
     if (r)
@@ -47,7 +50,27 @@ int anew_begin(struct loop *l, struct root **root, struct anew_ask *ask, uint64_
     how.member = ask->member;
     cluster_begin_anew(root_cluster_uid(*root), loop_wall_ms(l), loop_random_u64(l),
                        how.cluster_uid);
-    return store_begin_anew(root, &how, ret, err);
+    if ((r = store_begin_anew(root, &how, ret, err)))
+        return r;
+    struct core_made made = {
+        .member = ask->member.id, .address = ask->member.address, .root = *root};
+    return core_offline_make(l, dir, &made, err);
+}
+
+int anew_run(const char *command, int rv, int (*work)(struct loop *l, void *arg, struct err *err),
+             void *arg, struct err *err)
+{
+    struct loop *l = rv ? NULL : loop_uv_create(err);
+
+    if (!rv)
+        rv = l ? work(l, arg, err) : E_INTERNAL;
+    if (l)
+        (void)loop_uv_destroy(l);
+    if (!rv)
+        return 0;
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "%s: %s\n", command, err->text);
+    return err_info(rv)->exit;
 }
 
 static void print_json(const struct root *r, const struct anew_ask *ask,

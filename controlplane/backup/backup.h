@@ -23,6 +23,7 @@ enum backup_frame {
 struct backup_about {
     char cluster[64], version[32], digest[20]; /* version of hanse; digest of the state */
     uint64_t rv, number, objects;
+    uint64_t known;         /* resourceVersion that a majority certainly had; 0: it is not told */
     uint32_t feature_level; /* what the state may hold */
     int64_t time_ms;        /* of its newest entry, as the cluster has it */
     uint64_t segments;      /* closed ones of the archive, that the state knows of */
@@ -35,6 +36,7 @@ int backup_about_read(struct slice json, struct backup_about *ret, struct err *e
 struct backup;
 struct backup *
 backup_create(struct loop *l, struct root *r, /* takes a reference */
+              uint64_t known,                 /* backup_about */
               const char *archive_dir,
               const char *scratch_dir);          /* for its snapshot, in a file without name */
 struct backup *backup_destroy(struct backup *b); /* NULL ok */
@@ -65,10 +67,16 @@ struct anew_ask {
     const char *data;          /* directory */
     struct member_info member; /* id, name and addresses; address "": as the state has it */
 };
-/* Begins *root anew, for that member alone. */
-int anew_begin(struct loop *l, struct root **root, struct anew_ask *ask, uint64_t term,
-               struct store_anew_found *ret, struct err *err) MUST_CHECK;
+/* Begins *root anew, for that member alone, and makes the data directory `dir` of it. term: not
+ * below it; known: resourceVersion that a majority certainly had. */
+int anew_make(struct loop *l, const char *dir, struct root **root, struct anew_ask *ask,
+              uint64_t term, uint64_t known, struct store_anew_found *ret,
+              struct err *err) MUST_CHECK;
 void anew_print(const struct root *r, const struct anew_ask *ask, const struct store_anew_found *f,
                 bool json, const char *kept, uint64_t absent);
+/* The end of such a command: work(), on a loop of its own, unless its options were refused (rv, and
+ * err); what went wrong is printed. Returns the exit status. */
+int anew_run(const char *command, int rv, int (*work)(struct loop *l, void *arg, struct err *err),
+             void *arg, struct err *err);
 
 #endif

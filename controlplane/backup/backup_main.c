@@ -45,8 +45,9 @@ static int write_all(struct offline *x, struct backup *b, struct file_out *out, 
     return r;
 }
 
-static int offline_backup(struct offline *x, struct err *err)
+static int offline_backup(struct loop *l, void *arg, struct err *err)
 {
+    struct offline *x = arg;
     struct core_taken taken = {0};
     struct file_out *out = NULL;
     char archive[1100], folder[1100];
@@ -54,6 +55,7 @@ static int offline_backup(struct offline *x, struct err *err)
     AUTO_BUF about = {0};
     int r;
 
+    x->loop = l;
     if (!x->path || !strcmp(x->path, "-"))
         return err_set(err, E_USAGE, "-o FILE is needed; see hanse backup --help");
     if ((r = core_offline_take(x->loop, x->data, &taken, err)) ||
@@ -62,7 +64,8 @@ static int offline_backup(struct offline *x, struct err *err)
         return r;
     }
     (void)snprintf(archive, sizeof archive, "%.900s/archive", x->data);
-    struct backup *b = backup_create(x->loop, taken.root, archive, folder_of(x->path, folder));
+    struct backup *b =
+        backup_create(x->loop, taken.root, taken.known, archive, folder_of(x->path, folder));
     r = write_all(x, b, out, &bytes, err);
     if (r)
         file_out_abort(out);
@@ -109,15 +112,5 @@ int backup_main(int argc, char **argv)
     }
     if (!rv && optind < argc)
         rv = err_set(&err, E_USAGE, "unexpected argument %.100s", argv[optind]);
-    if (!rv) {
-        x.loop = loop_uv_create(&err);
-        rv = x.loop ? offline_backup(&x, &err) : E_INTERNAL;
-        if (x.loop)
-            (void)loop_uv_destroy(x.loop);
-    }
-    if (rv) {
-        (void)fprintf(stderr, "hanse backup: %s\n", err.text);
-        return err_info(rv)->exit;
-    }
-    return 0;
+    return anew_run("hanse backup", rv, offline_backup, &x, &err);
 }

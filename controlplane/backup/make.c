@@ -21,6 +21,7 @@
 struct backup {
     struct loop *loop;
     struct root *root;
+    uint64_t known;
     char archive[ARCHIVE_PATH_MAX], scratch[1100];
     struct parcel_out *parcel;
     struct backup_about about;
@@ -32,12 +33,13 @@ struct backup {
     struct err failed;
 };
 
-struct backup *backup_create(struct loop *l, struct root *r, const char *archive,
+struct backup *backup_create(struct loop *l, struct root *r, uint64_t known, const char *archive,
                              const char *scratch)
 {
     struct backup *b = mem_new(struct backup);
 
-    *b = (struct backup){.loop = l, .root = root_ref(r), .at = ABOUT, .fd = -1, .segment = 1};
+    *b = (struct backup){
+        .loop = l, .root = root_ref(r), .known = known, .at = ABOUT, .fd = -1, .segment = 1};
     (void)snprintf(b->archive, sizeof b->archive, "%s", archive);
     (void)snprintf(b->scratch, sizeof b->scratch, "%s", scratch);
     return b;
@@ -87,6 +89,7 @@ static void about_make(struct backup *b)
     size_t n = kind_all(kinds, KIND_LIMIT);
 
     *a = (struct backup_about){.rv = root_rv(b->root),
+                               .known = b->known,
                                .number = root_number(b->root),
                                .feature_level = root_feature_level(b->root),
                                .time_ms = root_time(b->root),

@@ -220,13 +220,12 @@ static int recover(struct quorum *x, struct err *err)
                        "nothing was changed: say --yes when the other members are gone "
                        "for good, and none that is left has a higher entry");
     }
-    if ((r = anew_begin(x->loop, &t->root, &x->ask, t->term, &found, err)) ||
-        (r = file_remove(x->loop, x->next, err)) || /* of a time that was broken off */
-        (r = file_mkdir(x->loop, x->next, 0700, err)) || (r = archive_link(x, err)))
+    if ((r = file_remove(x->loop, x->next, err)) || /* of a time that was broken off */
+        (r = file_mkdir(x->loop, x->next, 0700, err)) || (r = archive_link(x, err)) ||
+        (r = anew_make(x->loop, x->next, &t->root, &x->ask, t->term, t->known, &found, err))) {
+        (void)!file_remove(x->loop, x->next, NULL);
         return r;
-    struct core_made how = {.member = t->member, .address = x->ask.member.address, .root = t->root};
-    if ((r = core_offline_make(x->loop, x->next, &how, err)))
-        return r;
+    }
     names(x);
     if ((r = exchange(x, err)))
         return r;
@@ -234,11 +233,13 @@ static int recover(struct quorum *x, struct err *err)
     return 0;
 }
 
-static int begin(struct quorum *x, struct err *err)
+static int begin(struct loop *l, void *arg, struct err *err)
 {
+    struct quorum *x = arg;
     char path[PATH_BYTES];
     int r;
 
+    x->loop = l;
     if (!x->ask.data)
         return err_set(err, E_USAGE, "--data is needed; see hanse server recover-quorum --help");
     if (strlen(x->ask.data) > 900)
@@ -301,16 +302,5 @@ int quorum_main(int argc, char **argv)
     }
     if (!rv && optind < argc)
         rv = err_set(&err, E_USAGE, "unexpected argument %.100s", argv[optind]);
-    if (!rv) {
-        x.loop = loop_uv_create(&err);
-        rv = x.loop ? begin(&x, &err) : E_INTERNAL;
-        if (x.loop)
-            (void)loop_uv_destroy(x.loop);
-    }
-    if (rv) {
-        (void)fflush(stdout);
-        (void)fprintf(stderr, "hanse server recover-quorum: %s\n", err.text);
-        return err_info(rv)->exit;
-    }
-    return 0;
+    return anew_run("hanse server recover-quorum", rv, begin, &x, &err);
 }

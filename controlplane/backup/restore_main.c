@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 static const char help[] =
     "usage: hanse restore FILE --data DIR --id N [--key-ring FILE] [option...]\n"
@@ -55,7 +58,7 @@ static const struct option options[] = {{"data", 1, NULL, OPT_DATA},
 struct restore {
     struct loop *loop;
     const char *file, *ring;
-    bool no_ring, json;
+    bool no_ring, json, made; /* made: its directory was not there */
     struct anew_ask ask;
     uint64_t secrets;
 };
@@ -110,6 +113,9 @@ static void entry_seen(const char *name, void *arg)
 static int directory_check(struct restore *x, struct err *err)
 {
     bool holds = false;
+    struct stat s;
+
+    x->made = stat(x->ask.data, &s) != 0;
     int r = file_list(x->loop, x->ask.data, entry_seen, &holds, err);
 
     if (!r && holds)
@@ -129,6 +135,35 @@ static void undo(struct restore *x)
         (void)snprintf(path, sizeof path, "%s/%s", x->ask.data, made[i]);
         (void)!file_remove(x->loop, path, NULL);
     }
+    if (x->made)
+        (void)rmdir(x->ask.data);
+}
+
+#define LOG_BYTES (32ull << 20) /* that the log takes for itself from the beginning */
+
+/* Where there is too little room for it, libraft says nothing that helps. */
+static int room_told(const struct restore *x, int r, struct err *err)
+{
+    char folder[1100];
+    struct statvfs fs;
+    struct stat file;
+
+    (void)snprintf(folder, sizeof folder, "%s", x->ask.data);
+    if (x->made) { /* and is gone again: its parent is asked */
+        char *end = strrchr(folder, '/');
+        (void)snprintf(end ? end + (end == folder) : folder, 2, "%s", end ? "" : ".");
+    }
+    if ((r != E_NOSPACE && r != E_IO) || stat(x->file, &file) || statvfs(folder, &fs))
+        return r;
+    uint64_t free = (uint64_t)fs.f_bavail * fs.f_frsize,
+             needed = (uint64_t)file.st_size + LOG_BYTES;
+    if (r != E_NOSPACE && free >= needed)
+        return r;
+    return err_set(err, E_NOSPACE,
+                   "the disk of %.300s is full: %llu MiB are free there, and about %llu MiB are "
+                   "needed; free some, or name a directory elsewhere. What was made is removed",
+                   x->ask.data, (unsigned long long)(free >> 20),
+                   (unsigned long long)(needed >> 20) + 1);
 }
 
 static int make(struct restore *x, struct backup_read *b, struct store_anew_found *found,
@@ -139,19 +174,19 @@ static int make(struct restore *x, struct backup_read *b, struct store_anew_foun
     if (x->ring)
         r = backup_keys_check(x->loop, b->root, x->ring, &x->secrets, err);
     if (!r)
-        r = anew_begin(x->loop, &b->root, &x->ask, 0, found, err);
-    struct core_made how = {
-        .member = x->ask.member.id, .address = x->ask.member.address, .root = b->root};
-    return r ? r : core_offline_make(x->loop, x->ask.data, &how, err);
+        r = anew_make(x->loop, x->ask.data, &b->root, &x->ask, 0, b->about.known, found, err);
+    return r;
 }
 
-static int restore(struct restore *x, struct err *err)
+static int restore(struct loop *l, void *arg, struct err *err)
 {
+    struct restore *x = arg;
     struct store_anew_found found = {0};
     struct backup_read b = {0};
     char archive[1100];
     int r;
 
+    x->loop = l;
     if (!x->file || !x->ask.data || !x->ask.member.id)
         return err_set(err, E_USAGE, "FILE, --data and --id are needed; see hanse restore --help");
     if (!x->ring && !x->no_ring)
@@ -166,9 +201,10 @@ static int restore(struct restore *x, struct err *err)
     r = backup_read(x->loop, x->file, archive, &b, err);
     if (!r)
         r = make(x, &b, &found, err);
-    if (r)
+    if (r) {
         undo(x);
-    else
+        r = room_told(x, r, err);
+    } else
         anew_print(b.root, &x->ask, &found, x->json, NULL, b.about.absent);
     (void)root_unref(b.root);
     return r;
@@ -192,15 +228,5 @@ int restore_main(int argc, char **argv)
     x.file = optind < argc ? argv[optind] : NULL;
     if (!rv && optind + 1 < argc)
         rv = err_set(&err, E_USAGE, "unexpected argument %.100s", argv[optind + 1]);
-    if (!rv) {
-        x.loop = loop_uv_create(&err);
-        rv = x.loop ? restore(&x, &err) : E_INTERNAL;
-        if (x.loop)
-            (void)loop_uv_destroy(x.loop);
-    }
-    if (rv) {
-        (void)fprintf(stderr, "hanse restore: %s\n", err.text);
-        return err_info(rv)->exit;
-    }
-    return 0;
+    return anew_run("hanse restore", rv, restore, &x, &err);
 }

@@ -148,7 +148,8 @@ int core_skip_entry(struct loop *l, const char *data_dir, const struct entry_ski
 struct core_taken {
     struct root *root; /* newest snapshot and all of the log behind it; the caller's */
     uint64_t member, term, index, entries; /* entries: of the log, behind the snapshot */
-    char cluster[64];                      /* as meta.json has it */
+    uint64_t known;   /* resourceVersion that a majority certainly had: before the newest entry */
+    char cluster[64]; /* as meta.json has it */
 };
 int core_offline_take(struct loop *l, const char *dir, struct core_taken *ret,
                       struct err *err) MUST_CHECK;

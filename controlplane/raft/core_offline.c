@@ -163,11 +163,14 @@ static int log_take(struct core *c, struct core_taken *ret, struct err *err)
     }
     if (x.snapshot)
         rv = snapshot_take(c, x.snapshot, err);
+    ret->known = root_rv(c->root);
     for (size_t i = 0; i < x.n && !rv; i++) {
         const struct raft_entry *e = &x.entries[i];
 
         if (e->type != RAFT_COMMAND || x.start + i <= root_index(c->root))
             continue;
+        /* Each entry is numbered by a leader that had applied the one before it (core_log.c). */
+        ret->known = root_rv(c->root);
         fsm_take(c, x.start + i, e->term, slice_make(e->buf.base, e->buf.len));
         while (tree_reap(4096))
             ;

@@ -74,6 +74,7 @@ enum orphan_why {
     ORPHAN_LET_GO,    /* this cluster's own log let it go */
     ORPHAN_AHEAD,     /* of an epoch or try that the state has not come to: it is an older one */
     ORPHAN_BEFORE,    /* unknown, and begun before the state went back to an older one */
+    ORPHAN_DELETED,   /* unknown, ended, and in this state's own past: it let its Workload go */
     ORPHAN_FOREIGN,   /* unknown, and of another cluster, or nobody can say of which */
     ORPHAN_WHY_NR
 };
@@ -82,6 +83,7 @@ struct orphan {
     struct observation seen;
     enum orphan_why why;
     char cluster[CLUSTER_UID_MAX], ns[64], name[256];
+    uint64_t state_rv;
     int64_t since_ms;
     struct run_hold *holds;
     size_t n_holds;

@@ -72,7 +72,8 @@ static void caught_up(void *arg, const struct err *err)
         return;
     }
     struct root *r = core_root(x->c->core);
-    x->source = backup_create(x->loop, r, core_archive_dir(x->c->core), core_data_dir(x->c->core));
+    x->source = backup_create(x->loop, r, root_rv(r), core_archive_dir(x->c->core),
+                              core_data_dir(x->c->core));
     (void)root_unref(r);
     loop_work(x->loop, piece_make, piece_made, x);
 }

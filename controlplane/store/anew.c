@@ -132,7 +132,8 @@ int store_begin_anew(struct root **root, const struct store_anew *how, struct st
     struct anew x = {.root = root_ref(*root), .how = how};
     union command begin = {.recover = {.head = {.type = CMD_RECOVER},
                                        .step = RECOVER_BEGIN,
-                                       .rv = root_rv(*root) + RECOVER_RV_JUMP}};
+                                       .rv = root_rv(*root) + RECOVER_RV_JUMP,
+                                       .known = how->known}};
     int r;
 
     PRE(how->term >= root_term(*root) && how->member.id > 0);

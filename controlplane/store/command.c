@@ -108,7 +108,8 @@ static const struct record_field recover_fields[] = {HEAD(recover_cmd),
                                                      FIELD(recover_cmd, 21, W_I64, term_signal),
                                                      FIELD(recover_cmd, 22, W_INT, proof),
                                                      FIELD(recover_cmd, 23, W_STR, reason),
-                                                     FIELD(recover_cmd, 24, W_STR, message)};
+                                                     FIELD(recover_cmd, 24, W_STR, message),
+                                                     FIELD(recover_cmd, 25, W_U64, known)};
 static const struct record_field collect_fields[] = {HEAD(collect_cmd),
                                                      FIELD(collect_cmd, 10, W_U32, objects),
                                                      FIELD(collect_cmd, 11, W_U64, bytes)};

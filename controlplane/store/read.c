@@ -39,6 +39,24 @@ const char *root_revision(const struct root *r)
     return r->revision;
 }
 
+bool root_had(const struct root *r, const char *cluster, uint64_t rv)
+{
+    if (!rv || !*cluster)
+        return false;
+    if (strcmp(cluster, r->cluster_uid) == 0)
+        return rv <= r->rv;
+    return rv <= (uint64_t)root_count_of(r->ancestors, key_str(cluster));
+}
+
+static bool hash_ancestor(struct slice key, const void *value, void *arg)
+{
+    uint64_t *h = arg;
+
+    *h = hash_bytes(*h, key.p, key.n);
+    *h = hash_u64(*h, (uint64_t)((const struct count_box *)value)->n);
+    return true;
+}
+
 /* Not the Raft index: the same entries give the same digest wherever they stand in a log. */
 uint64_t root_digest(const struct root *r)
 {
@@ -51,6 +69,8 @@ uint64_t root_digest(const struct root *r)
     h = archive_hash(&r->archive, h);
     if (r->recovering)
         h = hash_u64(h, r->recovering);
+    if (tree_count(r->ancestors))
+        tree_scan(r->ancestors, slice_make("", 0), hash_ancestor, &h);
     h = hash_bytes(h, r->cluster_uid, strlen(r->cluster_uid));
     return hash_bytes(h, r->revision, strlen(r->revision));
 }

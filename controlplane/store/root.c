@@ -169,11 +169,12 @@ static uint64_t dead_hash(struct slice key, const struct dead_box *b)
 static void fixed_trees(struct root *r, struct tree **out[ROOT_TREES_FIXED])
 {
     struct tree **all[ROOT_TREES_FIXED] = {
-        &r->changes,     &r->requests,     &r->keys,    &r->key_order,  &r->key_use,
-        &r->sessions,    &r->recents,      &r->members, &r->dead,       &r->request_order,
-        &r->uids,        &r->owners,       &r->usage,   &r->mig,        &r->held,
-        &r->target_held, &r->target_class, &r->load,    &r->class_gpus, &r->target_nodes,
-        &r->ns_live,     &r->moves,        NULL};
+        &r->changes,      &r->requests,      &r->keys,       &r->key_order,
+        &r->key_use,      &r->sessions,      &r->recents,    &r->members,
+        &r->dead,         &r->request_order, &r->uids,       &r->owners,
+        &r->usage,        &r->mig,           &r->held,       &r->target_held,
+        &r->target_class, &r->load,          &r->class_gpus, &r->target_nodes,
+        &r->ns_live,      &r->moves,         &r->ancestors,  NULL};
 
     memcpy(out, all, sizeof all);
 }
@@ -340,8 +341,9 @@ static bool changes_over(const struct root *w)
             root_feature_level(w) >= FEATURE_GRANTS);
 }
 
-#define CHANGES_SLICE 64 /* that go at once: what a lower bound lets go never falls on one entry   \
-                          */
+#define CHANGES_SLICE                                                                              \
+    64 /* that go at once: what a lower bound lets go never falls on one entry                     \
+        */
 #define REQUEST_AGE_MS (24ll * 3600 * 1000)
 void root_bound(struct root *w)
 {

@@ -34,13 +34,15 @@ enum {
     S_DEAD = 24,
     S_LEDGER = 25,  /* ledger_bytes.c */
     S_ARCHIVE = 26, /* archive/archive_bytes.c; a reader before it finds that the digest differs */
-    S_RECOVERING = 27 /* only while it is; likewise */
+    S_RECOVERING = 27, /* only while it is; likewise */
+    S_ANCESTOR = 28    /* of a state that began anew; likewise */
     /* 30 to 32: request.c */
 };
 enum { O_KIND = 1, O_LIVE, O_BYTES };
 enum { C_RV = 1, C_KIND, C_BEFORE, C_AFTER };
 enum { M_ID = 1, M_ADDRESS, M_API, M_NAME, M_LEVEL };
 enum { D_KEY = 1, D_STAGE, D_WAITING, D_CURSOR };
+enum { A_UID = 1, A_RV };
 
 /* ---- writing
  * ------------------------------------------------------------------------------------------------
@@ -182,6 +184,17 @@ static bool write_dead(struct slice key, const void *value, void *arg)
     return true;
 }
 
+static bool write_ancestor(struct slice key, const void *value, void *arg)
+{
+    struct buf *out = ((struct writer *)arg)->out;
+    size_t at = record_open(out, S_ANCESTOR);
+
+    record_bytes(out, A_UID, key.p, key.n);
+    record_u64(out, A_RV, (uint64_t)((const struct count_box *)value)->n);
+    record_close(out, at);
+    return true;
+}
+
 static void field_written(void *arg)
 {
     flush(arg, false);
@@ -202,6 +215,7 @@ static void write_all(struct writer *w, const struct root *r)
     record_str(w->out, S_REVISION, r->revision);
     if (r->recovering)
         record_u64(w->out, S_RECOVERING, r->recovering);
+    tree_scan(r->ancestors, start, write_ancestor, w);
     for (int k = 1; k < KIND_LIMIT; k++)
         if (r->kinds[k])
             tree_scan(r->kinds[k], start, write_live, w);
@@ -452,6 +466,27 @@ static int read_dead(struct reader *x, struct slice in)
     return 0;
 }
 
+static int read_ancestor(struct reader *x, struct slice in)
+{
+    struct wire w = {in.p, in.n};
+    struct slice v, uid = {NULL, 0};
+    uint64_t rv = 0;
+    uint16_t tag;
+    int r;
+
+    while ((r = record_next(&w, &tag, &v)) > 0) {
+        if (tag == A_UID)
+            uid = v;
+        else if (tag == A_RV)
+            rv = record_get_u64(v);
+    }
+    if (r < 0 || !uid.n || uid.n >= CLUSTER_UID_MAX || !rv || rv > INT64_MAX ||
+        tree_get(x->r->ancestors, uid) || tree_count(x->r->ancestors) == ANCESTORS_MAX)
+        return SNAP_BAD(x, "an ancestor cannot be read");
+    root_count_add(&x->r->ancestors, uid, (int64_t)rv);
+    return 0;
+}
+
 static int read_field(struct reader *x, uint16_t tag, struct slice v)
 {
     uint64_t *const numbers[] = {[S_INDEX] = &x->r->index, [S_NUMBER] = &x->r->number,
@@ -477,6 +512,8 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
     case S_RECOVERING:
         x->r->recovering = record_get_u64(v);
         return 0;
+    case S_ANCESTOR:
+        return read_ancestor(x, v);
     case S_OBJECT:
         return read_object(x, v);
     case S_CHANGE:

@@ -72,6 +72,10 @@ const char *root_cluster_uid(const struct root *r); /* api/base/cluster.h says w
 /* Number of the entry since which it is open what runs where (RECOVER); 0: it is not. */
 uint64_t root_recovering(const struct root *r);
 bool root_went_back(const struct root *r); /* that is not settled yet */
+/* Is all that the state of `cluster` had at its resourceVersion rv in this state's own past? Then a
+ * Workload that it had, and this one has not, was let go by this one: deleted, or retention removed
+ * it. rv 0: not known. */
+bool root_had(const struct root *r, const char *cluster, uint64_t rv);
 /* NULL when absent; borrowed from the root. ns "" for cluster scope. */
 const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns,
                               const char *name);
@@ -346,12 +350,17 @@ enum recover_step {
     RECOVER_SETTLE     /* every Target was heard, or said to be dead */
 };
 #define EPOCH_STEP 1000000 /* more than a workload can have gone on by in a state that was lost */
+#define RECOVER_WAS_DELETED                                                                        \
+    "its Workload was deleted, or removed by retention: this state had it, and let it go"
 #define RECOVER_RV_JUMP 1000000000000ull /* more than such a state can have written */
 struct recover_cmd {
     struct command_head head;
     enum recover_step step;
     char cluster_uid[64]; /* BEGIN: the new one, or ""; ADOPT: that had started the run */
     uint64_t rv;          /* BEGIN: where it goes on, or 0 */
+    uint64_t
+        known; /* BEGIN in a log of its own: up to here the cluster's past is certainly this
+                  state's; ADOPT: resourceVersion of the state that ordered the run; 0: not known */
     char ns[64], name[256], uid[64];
     int64_t epoch, try_; /* ADOPT: of the run; ended: with these */
     bool ended, requeue;
@@ -434,6 +443,7 @@ void store_skip(struct root **root, const struct entry_skip *s); /* *root is rep
  * of its newest entry. *root is replaced. */
 struct store_anew {
     char cluster_uid[64];      /* cluster_begin_anew */
+    uint64_t known;            /* resourceVersion up to which a majority certainly had it */
     uint64_t term;             /* of these entries; not below root_term */
     struct member_info member; /* the only one from now on */
 };

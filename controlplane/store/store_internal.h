@@ -135,7 +135,9 @@ struct root {
     struct tree *recents;           /* member, session, number → request_box */
     uint64_t keys_bytes;            /* of all keys; derived */
     struct tree *members;           /* id → member_box */
-    struct tree *dead;              /* 'o' uid, 'n' namespace, 't' target or 'c' → dead_box */
+    struct tree *dead;      /* 'o' uid, 'n' namespace, 't' target, 'c', 's', 'w' uid → dead_box */
+    struct tree *ancestors; /* uid of a cluster → count_box: the resourceVersion up to which its
+                               past is this state's (apply/recover.c) */
     struct ledger ledger;
     struct archive archive;
     /* derived: made again from the objects when a snapshot is read */
@@ -158,7 +160,8 @@ struct root {
     struct tree *ns_live; /* namespace → count_box: workloads that may run outside */
     struct tree *moves;   /* ns \0 name → object: Migrations that have not ended */
 };
-#define ROOT_TREES_FIXED 23
+#define ROOT_TREES_FIXED 24
+#define ANCESTORS_MAX 16 /* the newest */
 
 struct root *root_fork(const struct root *r);
 /* Stores an object whose metadata.resourceVersion is root_rv + 1, or removes one; keeps every
@@ -332,6 +335,9 @@ void dead_begin(struct txn *t, char what, const char *name); /* if it has not be
 void dead_set(struct txn *t, struct slice key, uint32_t stage, bool waiting, struct slice cursor);
 #define DEAD_CLASSES 'c' /* nodes are to be matched with GpuClasses anew; its name: */
 #define DEAD_CLASSES_NAME "classes"
+#define DEAD_UNSETTLED 'w' /* a Workload that waits for SETTLE to go; its uid. It always waits */
+#define DEAD_SETTLED 's'   /* those are to go; its name: */
+#define DEAD_SETTLED_NAME "settled"
 void collect_classes(struct txn *t, struct slice key, const struct dead_box *d); /* facts.c */
 /* Takes one object of so many bytes from what may be looked at. False: there is none left. */
 bool txn_charge(struct txn *t, size_t bytes);
@@ -361,6 +367,12 @@ int apply_recover(struct txn *t, const struct recover_cmd *c) MUST_CHECK;
 /* It may be alive in an epoch, or at a place, that this state does not know. */
 bool workload_unsettled(const struct root *r, const struct object *o,
                         const struct workload_status *s);
+/* Deleted, it stays until recovery is settled. recover_tell_deleted: says so in its status.
+ * recover_await: SETTLE is to let it go, if that is all it waits for. */
+bool recover_holds(const struct root *r, const struct object *o);
+void recover_tell_deleted(struct workload_status *s);
+void recover_await(struct txn *t, const struct object *o);
+void recover_collect(struct txn *t, struct slice key); /* a slice of what SETTLE lets go */
 /* `after` is about to be put in the place of a Workload that is not marked yet: it is. */
 void recover_touch(struct txn *t, const struct object *before, struct workload *after);
 /* A Token that is to be created: does it hold now? (token.c) */

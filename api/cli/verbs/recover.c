@@ -97,9 +97,14 @@ static void recovered_print(struct cli *c, const cJSON *answer)
         fprintf(c->out, "%s/%s: %s on %s, adopted (%s)\n", json_text_of(o, "namespace"),
                 json_text_of(o, "workload"), json_text_of(o, "state"), json_text_of(o, "target"),
                 json_text_of(o, "key"));
-    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "refused"))(void)
-        fprintf(c->err, "%s on %s: left as it is: %s\n", json_text_of(o, "key"),
-                json_text_of(o, "target"), json_text_of(o, "why"));
+    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(answer, "refused"))
+    {
+        bool deleted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "deleted"));
+
+        (void)fprintf(deleted ? c->out : c->err, "%s on %s: %s: %s\n", json_text_of(o, "key"),
+                      json_text_of(o, "target"), deleted ? "passed over" : "left as it is",
+                      json_text_of(o, "why"));
+    }
 }
 
 int verb_orphans(struct cli *c, struct err *err)

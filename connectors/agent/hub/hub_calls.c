@@ -140,7 +140,7 @@ static void call_nobody(struct hub *h, enum agent_frame type, const struct run_k
     wire_add_key(j, k);
     cJSON_AddNumberToObject(j, "graceMs", SWEEP_GRACE_MS);
     if (type == AF_CLAIM)
-        cJSON_AddStringToObject(j, "cluster", hub_cluster(h));
+        hub_tell_state(h, j); /* that has it: whose past has this one, knows of it */
     wire_tell(h->stream, type, ++h->next_id, j);
 }
 

@@ -160,7 +160,7 @@ struct book_hub book_hub_of(const struct agent *a, const char *cluster, uint64_t
 
 /* ---- what a hub may ask
  * ------------------------------------------------------------------------------------------ */
-int run_claim(struct run *r, const char *cluster, struct err *err)
+int run_claim(struct run *r, const char *cluster, uint64_t rv, struct err *err)
 {
     if (strlen(cluster) == 0 || strlen(cluster) >= CLUSTER_UID_MAX)
         return err_set(err, E_INVALID, "a claim names the cluster that claims");
@@ -171,6 +171,8 @@ int run_claim(struct run *r, const char *cluster, struct err *err)
     cJSON_DeleteItemFromObjectCaseSensitive(r->order, "cluster");
     cJSON_AddStringToObject(r->order, "cluster", cluster);
     cJSON_DeleteItemFromObjectCaseSensitive(r->order, "stateRv"); /* another state's */
+    if (rv)
+        cJSON_AddNumberToObject(r->order, "stateRv", (double)rv);
     return order_rewrite(r, err);
 }
 

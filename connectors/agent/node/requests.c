@@ -73,13 +73,13 @@ static void request_forget(struct agent *a, uint64_t id, struct run *r)
         session_answer(a, id, OUT_DONE, NULL, NULL);
 }
 
-static void request_claim(struct agent *a, uint64_t id, struct run *r, const char *cluster)
+static void request_claim(struct agent *a, uint64_t id, struct run *r, const cJSON *j)
 {
     struct observation o;
     struct err err;
 
     run_observe(r, &o);
-    if (run_claim(r, cluster, &err) < 0)
+    if (run_claim(r, wire_str(j, "cluster"), wire_u64(j, "stateRv"), &err) < 0)
         session_answer(a, id, OUT_UNKNOWN, &err, NULL);
     else
         session_answer(a, id, OUT_DONE, NULL, &o);
@@ -190,7 +190,7 @@ static void request_about(struct agent *a, const struct frame *f, const cJSON *j
     }
     run_observe(r, &o);
     if (f->type == AF_CLAIM) {
-        request_claim(a, f->id, r, wire_str(j, "cluster"));
+        request_claim(a, f->id, r, j);
     } else if (f->type == AF_DOCUMENT) {
         document_answer(a, f->id, r);
     } else if (f->type == AF_FORGET) {

@@ -73,7 +73,8 @@ static enum orphan_why known(const struct workload_status *s, const struct run_k
 
 /* The uid is not in the state. A state that never went back since the run began knew it, and let it
  * go when its Workload went: nothing is submitted ahead of its intent, and no Workload goes before
- * the end of its runs is proved. Of any other run nothing of the kind is known. */
+ * the end of its runs is proved. Of any other run nothing of the kind is known, but of those that
+ * were known where the state began anew. */
 static enum orphan_why unknown(const struct root *r, const struct run_listed *l)
 {
     const char *own = root_cluster_uid(r);
@@ -82,6 +83,10 @@ static enum orphan_why unknown(const struct root *r, const struct run_listed *l)
         return ORPHAN_LET_GO;
     if (*own && strcmp(l->cluster, own) == 0)
         return ORPHAN_LET_GO;
+    /* Begun by a state of which this one began anew, and known to both: the same. While it recovers
+     * it is listed, so that who recovers is told of it. */
+    if (l->seen.state == RUN_ENDED && root_had(r, l->cluster, l->state_rv))
+        return root_recovering(r) ? ORPHAN_DELETED : ORPHAN_LET_GO;
     return cluster_same_line(l->cluster, own) ? ORPHAN_BEFORE : ORPHAN_FOREIGN;
 }
 

@@ -9,8 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const whys[ORPHAN_WHY_NR] = {
-    "", "", "newer than the state", "from before the state was restored", "of another cluster"};
+static const char *const whys[ORPHAN_WHY_NR] = {"",
+                                                "",
+                                                "newer than the state",
+                                                "from before the state was restored",
+                                                "of a Workload that was deleted",
+                                                "of another cluster"};
 
 static void list_free(struct orphans *l)
 {
@@ -52,7 +56,8 @@ void orphan_found(struct site *t, const struct run_listed *l, enum orphan_why wh
     }
     f->v = mem_realloc(f->v, (f->n + 1) * sizeof *f->v);
     struct orphan *o = &f->v[f->n++];
-    *o = (struct orphan){.seen = l->seen, .why = why, .since_ms = l->since_ms};
+    *o = (struct orphan){
+        .seen = l->seen, .why = why, .state_rv = l->state_rv, .since_ms = l->since_ms};
     (void)snprintf(o->cluster, sizeof o->cluster, "%s", l->cluster);
     (void)snprintf(o->ns, sizeof o->ns, "%s", l->ns);
     (void)snprintf(o->name, sizeof o->name, "%s", l->name);

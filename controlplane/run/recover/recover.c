@@ -21,8 +21,10 @@
 #define RUNS_MAX 100 /* of one call; who asked asks again from where it ended */
 
 struct found_run {
-    char target[256], cluster[CLUSTER_UID_MAX];
+    char target[256], cluster[CLUSTER_UID_MAX], ns[64], name[256];
     struct run_key key;
+    uint64_t state_rv;
+    bool deleted;
 };
 struct recovery {
     struct brain *brain;
@@ -53,6 +55,10 @@ static void recovery_end(struct recovery *x, const struct err *err)
     char *text = cJSON_PrintUnformatted(x->answer);
     list_for_each (it, &b->sites)
         site_sweep(container_of(it, struct site, link));
+    if (b->leads && !b->closing) { /* what was refused a place as long as it might run elsewhere */
+        brain_root(b);
+        scheduler_want(b);
+    }
     x->cb(x->arg, err ? NULL : text, err);
     cJSON_free(text);
     cJSON_Delete(x->answer);
@@ -76,6 +82,17 @@ static int candidate_order(const void *p, const void *q)
     return a->key.try_ > b->key.try_ ? -1 : a->key.try_ < b->key.try_;
 }
 
+static void found_take(struct found_run *c, const struct site *t, const struct orphan *o)
+{
+    *c = (struct found_run){.key = o->seen.key,
+                            .state_rv = o->state_rv,
+                            .deleted = o->why == ORPHAN_DELETED && !PLANTED("recover.undeletes")};
+    (void)snprintf(c->target, sizeof c->target, "%s", t->name);
+    (void)snprintf(c->cluster, sizeof c->cluster, "%s", o->cluster);
+    (void)snprintf(c->ns, sizeof c->ns, "%s", o->ns);
+    (void)snprintf(c->name, sizeof c->name, "%s", o->name);
+}
+
 static void candidates(struct recovery *x, const char *after)
 {
     size_t cap = 0, n = 0;
@@ -89,10 +106,7 @@ static void candidates(struct recovery *x, const char *after)
             const struct orphan *o = &t->orphans.v[i];
             if (strcmp(o->seen.key.uid, after) <= 0 || orphan_condemned(t, &o->seen.key))
                 continue;
-            struct found_run *c = &x->v[x->n++];
-            c->key = o->seen.key;
-            (void)snprintf(c->target, sizeof c->target, "%s", t->name);
-            (void)snprintf(c->cluster, sizeof c->cluster, "%s", o->cluster);
+            found_take(&x->v[x->n++], t, o);
         }
     }
     qsort(x->v, x->n, sizeof *x->v, candidate_order);
@@ -112,10 +126,10 @@ static cJSON *told(const struct recovery *x)
     run_key_print(&c->key, key);
     (void)cJSON_AddStringToObject(j, "target", c->target);
     (void)cJSON_AddStringToObject(j, "key", key);
-    if (x->doc) {
-        (void)cJSON_AddStringToObject(j, "namespace", x->doc->meta->namespace_);
-        (void)cJSON_AddStringToObject(j, "workload", x->doc->meta->name);
-    }
+    (void)cJSON_AddStringToObject(j, "namespace", x->doc ? x->doc->meta->namespace_ : c->ns);
+    (void)cJSON_AddStringToObject(j, "workload", x->doc ? x->doc->meta->name : c->name);
+    if (c->deleted)
+        (void)cJSON_AddBoolToObject(j, "deleted", true);
     return j;
 }
 
@@ -188,6 +202,7 @@ static void adopt(struct recovery *x)
                                    .step = RECOVER_ADOPT,
                                    .epoch = at->key.epoch,
                                    .try_ = at->key.try_,
+                                   .known = at->state_rv,
                                    .ops = &op,
                                    .n = 1}};
     struct run_checkpoint ck;
@@ -347,8 +362,9 @@ static const struct orphan *left_alive(const struct brain *b, const struct site 
             const struct observation *seen = &t->orphans.v[i].seen;
             const struct object *o = root_workload_by_uid(b->root, seen->key.uid);
             const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
-            if (!s || phase_final(s->phase) || seen->state == RUN_ENDED ||
-                seen->state == RUN_ABSENT || PLANTED("run.settles-over"))
+            if (!s || (phase_final(s->phase) && !o->meta->deletionTimestamp) ||
+                seen->state == RUN_ENDED || seen->state == RUN_ABSENT ||
+                PLANTED("run.settles-over"))
                 continue;
             *ret_at = t;
             if (seen->key.epoch > s->epoch ||
@@ -417,6 +433,8 @@ static void recovery_next(struct recovery *x)
         recovery_end(x, NULL);
     } else if (x->at == x->n) {
         settle(x);
+    } else if (x->v[x->at].deleted) {
+        passed_over(x, RECOVER_WAS_DELETED);
     } else {
         struct site *t = site_find(b, x->v[x->at].target);
         if (!t || !t->connector || !t->connector->ops->document)
@@ -550,9 +568,7 @@ void brain_orphan_adopt(struct brain *b, const char *target, const char *key, co
     x->adopted = cJSON_AddArrayToObject(x->answer, "adopted");
     x->refused = cJSON_AddArrayToObject(x->answer, "refused");
     x->v = mem_new(struct found_run);
-    x->v->key = o->seen.key;
-    (void)snprintf(x->v->target, sizeof x->v->target, "%s", target);
-    (void)snprintf(x->v->cluster, sizeof x->v->cluster, "%s", o->cluster);
+    found_take(x->v, t, o);
     x->n = 1;
     brain_under_way(b, 1);
     events_act(b, who, target, "OrphanAdopted", begun, x,

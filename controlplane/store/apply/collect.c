@@ -237,6 +237,8 @@ static void collect_next(struct txn *t, struct slice from, struct pick *p)
         collect_namespace(t, key_slice(&p->key), name, p->dead);
     else if (p->key.p[0] == DEAD_CLASSES)
         collect_classes(t, key_slice(&p->key), p->dead);
+    else if (p->key.p[0] == DEAD_SETTLED)
+        recover_collect(t, key_slice(&p->key));
     else
         collect_target(t, key_slice(&p->key), name, p->dead);
     arena_reset(t->a);

@@ -31,6 +31,37 @@ bool workload_unsettled(const struct root *r, const struct object *o,
     return r->recovering && (s->epochFloor > s->epoch || unmarked(r, o));
 }
 
+/* May it live where this state does not know? Then it stays until that is settled, deleted or not.
+ * What its own target told as ended may have gone on elsewhere since, too. */
+bool recover_holds(const struct root *r, const struct object *o)
+{
+    const struct workload_status *s =
+        o->kind->id == KIND_WORKLOAD ? object_as(o, workload)->status : NULL;
+
+    if (!s || !r->recovering || PLANTED("recover.deletes-at-once"))
+        return false;
+    return s->epochFloor > s->epoch || (!phase_final(s->phase) && unmarked(r, o));
+}
+
+void recover_tell_deleted(struct workload_status *s)
+{
+    s->reason = "Recovering";
+    s->message = "it is deleted, and goes once recovery is settled (hanse recover --from-targets): "
+                 "it may run where this state does not know";
+}
+
+/* Being deleted, and held by nothing else: SETTLE lets it go. */
+void recover_await(struct txn *t, const struct object *o)
+{
+    struct key k = {.n = 0};
+
+    if (!o->meta->deletionTimestamp || object_live(o) || !recover_holds(t->w, o))
+        return;
+    k.p[k.n++] = DEAD_UNSETTLED;
+    key_add(&k, o->meta->uid, false);
+    dead_set(t, key_slice(&k), 0, true, slice_make("", 0));
+}
+
 static void mark(struct txn *t, struct workload_status *s)
 {
     if (s->epochFloor < s->epoch + EPOCH_STEP && !PLANTED("recover.no-floor"))
@@ -51,11 +82,53 @@ void recover_touch(struct txn *t, const struct object *before, struct workload *
         return;
     after->status = arena_memdup(t->a, after->status, sizeof *after->status);
     mark(t, after->status);
+    if (after->metadata->deletionTimestamp)
+        recover_tell_deleted(after->status);
 }
 
 /* ---- BEGIN
  * --------------------------------------------------------------------------------------------------
  */
+struct oldest {
+    uint64_t generation;
+    char uid[CLUSTER_UID_MAX];
+    size_t n;
+};
+
+static bool oldest_each(struct slice key, const void *value, void *arg)
+{
+    struct oldest *x = arg;
+    char uid[CLUSTER_UID_MAX] = "";
+
+    (void)value;
+    memcpy(uid, key.p, key.n);
+    if (x->n && cluster_generation(uid) >= x->generation)
+        return true;
+    x->generation = cluster_generation(uid);
+    x->n = key.n;
+    memcpy(x->uid, uid, sizeof uid);
+    return true;
+}
+
+/* The state begins a log of its own. What the old one had up to `known` is in this one's past; what
+ * a copy that was put back shares with its original nobody can tell, so that is none. */
+static void ancestor_add(struct root *w, uint64_t known)
+{
+    struct slice uid = key_str(w->cluster_uid);
+
+    if (known > w->rv)
+        known = w->rv;
+    if (!uid.n || !known || root_count_of(w->ancestors, uid))
+        return;
+    root_count_add(&w->ancestors, uid, (int64_t)known);
+    while (tree_count(w->ancestors) > ANCESTORS_MAX) {
+        struct oldest x = {0};
+
+        tree_scan(w->ancestors, slice_make("", 0), oldest_each, &x);
+        w->ancestors = tree_del_own(w->ancestors, slice_make(x.uid, x.n));
+    }
+}
+
 static int recover_begin(struct txn *t, const struct recover_cmd *c)
 {
     struct root *w = t->w;
@@ -70,8 +143,11 @@ static int recover_begin(struct txn *t, const struct recover_cmd *c)
         return err_set(t->err, E_INVALID, "resourceVersion %llu is out of reach",
                        (unsigned long long)c->rv);
     t->res->unchanged = w->recovering && !*c->cluster_uid && !c->rv;
-    if (*c->cluster_uid)
+    if (*c->cluster_uid) {
+        if (!cluster_same_log(w->cluster_uid, c->cluster_uid))
+            ancestor_add(w, c->known);
         (void)snprintf(w->cluster_uid, sizeof w->cluster_uid, "%s", c->cluster_uid);
+    }
     if (c->rv) {
         root_jump(w, c->rv);
         w->recovering = c->rv;
@@ -122,6 +198,10 @@ static int adopt_check(struct txn *t, struct adoption *x)
         strlen(m->namespace_) > 63 || strlen(m->uid) > 64)
         return err_set(t->err, E_INVALID, "what is kept of the run is not a whole Workload");
     const struct object *named = root_get(t->w, KIND_WORKLOAD, m->namespace_, m->name);
+
+    if (!x->o && c->ended && root_had(t->w, c->cluster_uid, c->known) &&
+        !PLANTED("recover.undeletes"))
+        return err_set(t->err, E_STALE, RECOVER_WAS_DELETED);
     const struct object *ns = root_get(t->w, KIND_NAMESPACE, "", m->namespace_);
 
     if (c->epoch < 1 || c->epoch > EPOCH_MAX || c->try_ < 1 || c->try_ > EPOCH_MAX || !x->ts ||
@@ -142,7 +222,9 @@ static int adopt_check(struct txn *t, struct adoption *x)
         return 0;
     const struct workload_status *s = object_as(x->o, workload)->status;
     int64_t try_ = s->intent ? s->intent->try_ : 0;
-    if (phase_final(s->phase) || c->epoch < s->epoch || (c->epoch == s->epoch && c->try_ <= try_))
+    bool deleted = x->o->meta->deletionTimestamp && recover_holds(t->w, x->o);
+    if ((phase_final(s->phase) && !deleted) || c->epoch < s->epoch ||
+        (c->epoch == s->epoch && c->try_ <= try_))
         return err_set(t->err, E_STALE, "workload %s/%s is %s in epoch %lld try %lld",
                        m->namespace_, m->name, phase_text(s->phase), (long long)s->epoch,
                        (long long)try_);
@@ -307,15 +389,20 @@ static int recover_adopt(struct txn *t, const struct recover_cmd *c)
     else
         adopt_live(t, &x);
     x.s->epoch = c->epoch;
-    x.s->epochFloor =
-        phase_holds(x.s->phase) || phase_final(x.s->phase) ? 0 : c->epoch + EPOCH_STEP;
+    bool deleted = x.w->metadata->deletionTimestamp; /* newer ones may be elsewhere still */
+    x.s->epochFloor = phase_holds(x.s->phase) || (phase_final(x.s->phase) && !deleted)
+                          ? 0
+                          : c->epoch + EPOCH_STEP;
     x.s->phaseSince = t->now;
     x.s->reason = "Adopted";
     x.s->message = "taken over from what its target carries";
+    if (deleted && c->ended)
+        recover_tell_deleted(x.s);
     if (!c->ended)
         adopt_decision(t, &x);
     const struct object *o = txn_put(t, kind_by_id(KIND_WORKLOAD), x.o, x.w);
     checkpoint_adopt(t, o, c->ended && c->checkpoint ? c->checkpoint : from);
+    recover_await(t, root_workload_by_uid(t->w, c->uid));
     if (kept)
         (void)object_unref(kept);
     return 0;
@@ -324,6 +411,48 @@ static int recover_adopt(struct txn *t, const struct recover_cmd *c)
 /* ---- SETTLE
  * --------------------------------------------------------------------------------------------------
  */
+static bool unsettled_each(struct slice key, const void *value, void *arg)
+{
+    struct key *k = arg;
+
+    (void)value;
+    if (*(const char *)key.p == DEAD_UNSETTLED) {
+        k->n = key.n;
+        memcpy(k->p, key.p, key.n);
+    }
+    return false;
+}
+
+static bool unsettled_next(const struct root *w, struct key *ret)
+{
+    const char from = DEAD_UNSETTLED;
+
+    tree_scan(w->dead, slice_make(&from, 1), unsettled_each, ret);
+    return ret->n > 0;
+}
+
+/* What was deleted meanwhile goes, a slice at a time; or waits again, where recovery has begun
+ * again. What lives is ended by who drives it, and goes then. */
+void recover_collect(struct txn *t, struct slice key)
+{
+    struct key k = {.n = 0};
+
+    while (!t->w->recovering && unsettled_next(t->w, &k)) {
+        k.p[k.n] = '\0';
+        const struct object *o = root_workload_by_uid(t->w, k.p + 1);
+        if (!txn_charge(t, o ? o->bytes : 1)) {
+            dead_set(t, key, 0, false, slice_make("", 0));
+            return;
+        }
+        root_put_dead(t->w, key_slice(&k), NULL);
+        if (o && o->meta->deletionTimestamp && txn_removable(t, o))
+            txn_remove(t, o);
+        k.n = 0;
+        arena_reset(t->a);
+    }
+    root_put_dead(t->w, key, NULL);
+}
+
 static bool named(const struct recover_cmd *c, const char *target)
 {
     for (uint32_t i = 0; i < c->n; i++)
@@ -346,6 +475,8 @@ static int recover_settle(struct txn *t, const struct recover_cmd *c)
                            targets[i]->meta->name, targets[i]->meta->name);
     t->res->unchanged = !t->w->recovering;
     t->w->recovering = 0;
+    if (unsettled_next(t->w, &(struct key){.n = 0}))
+        dead_begin(t, DEAD_SETTLED, DEAD_SETTLED_NAME);
     return 0;
 }
 

@@ -385,6 +385,9 @@ static void step_store(struct txn *t, struct run *x)
         x->s->reason = reason_text(REASON_SUSPENDED);
         x->s->message = reason_sentence(REASON_SUSPENDED);
     }
+    if (x->o->meta->deletionTimestamp && x->to != x->from && !phase_live(x->to) &&
+        workload_unsettled(t->w, x->o, x->s))
+        recover_tell_deleted(x->s);
     if (held)
         target = arena_strdup(t->a, held->target);
     if (body_equal(&schema_workload, x->w, x->o->body)) {
@@ -399,9 +402,12 @@ static void step_store(struct txn *t, struct run *x)
                                                             x->s->checkpoint, t->now));
     if (phase_holds(x->from) && !phase_holds(x->to))
         txn_settle(t, x->c->ns, target);
-    bool live = object_live(o);
-    if (o->meta->deletionTimestamp && !live && o->meta->n_finalizers == 0)
+    if (!o->meta->deletionTimestamp)
+        return;
+    if (txn_removable(t, o))
         txn_remove(t, o);
+    else
+        recover_await(t, o);
 }
 
 int apply_run(struct txn *t, const struct run_cmd *c)

@@ -230,6 +230,8 @@ static const struct object *mark_deleted(struct txn *t, const struct object *o)
     struct any_body *b = object_edit(o, t->a);
 
     b->metadata->deletionTimestamp = t->now;
+    if (recover_holds(t->w, o))
+        recover_tell_deleted(((struct workload *)(void *)b)->status);
     if (o->kind->id == KIND_NAMESPACE) {
         struct namespace_ *n = (struct namespace_ *)(void *)b;
 
@@ -243,7 +245,8 @@ static const struct object *mark_deleted(struct txn *t, const struct object *o)
 /* May it be taken out of the state now, as far as it alone is concerned? */
 bool txn_removable(const struct txn *t, const struct object *o)
 {
-    if (o->meta->n_finalizers > 0 || object_live(o) || object_open_move(o))
+    if (o->meta->n_finalizers > 0 || object_live(o) || object_open_move(o) ||
+        recover_holds(t->w, o))
         return false;
     return o->kind->id != KIND_TARGET ||
            root_count_of(t->w->target_held, key_str(o->meta->name)) == 0;
@@ -266,11 +269,12 @@ int txn_delete(struct txn *t, const struct object *o, bool *ret_unchanged)
     }
     if (o->meta->deletionTimestamp) {
         *ret_unchanged = true;
+        recover_await(t, o);
         if (contents)
             dead_begin(t, kind == KIND_NAMESPACE ? 'n' : 't', o->meta->name);
         return 0;
     }
-    (void)mark_deleted(t, o);
+    recover_await(t, mark_deleted(t, o));
     if (contents)
         dead_begin(t, kind == KIND_NAMESPACE ? 'n' : 't', o->meta->name);
     return 0;

@@ -296,7 +296,7 @@ static void execute(struct session *x, const struct record *m, bool mute)
         else if (run)
             (void)snprintf(run->cluster, sizeof run->cluster, "%s", m->cluster);
         if (run)
-            run->state_rv = 0;
+            run->state_rv = m->type == ROOM_CLAIM ? m->rv : 0;
         return;
     }
     default:

@@ -63,7 +63,7 @@ static void archived(struct world *w, uint64_t segments)
 
 static void make(struct world *w)
 {
-    struct backup *b = backup_create(w->loop, w->k.root, w->archive, w->dir);
+    struct backup *b = backup_create(w->loop, w->k.root, root_rv(w->k.root), w->archive, w->dir);
     struct err e = {0};
 
     buf_reset(&w->bytes);

@@ -45,6 +45,37 @@ static void test_what_is_unknown(void **state)
     kit_end(&k);
 }
 
+/* In the past of a state that began anew: told as long as it recovers, then let go. */
+static void test_what_was_deleted_before(void **state)
+{
+    struct run_listed l = {
+        .seen = {.key = {.uid = "stranger", .epoch = 1, .try_ = 1}, .state = RUN_ENDED}};
+    union command c = {.recover = {.head = {.type = CMD_RECOVER}, .step = RECOVER_BEGIN}};
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    name_cluster(&k, OWN);
+    (void)snprintf(l.cluster, sizeof l.cluster, "%s", OWN);
+    (void)snprintf(c.recover.cluster_uid, sizeof c.recover.cluster_uid, "%s", OWN ".5.0000abcd");
+    c.recover.known = l.state_rv = root_rv(k.root);
+    c.recover.rv = root_rv(k.root) + RECOVER_RV_JUMP;
+    assert_int_equal(kit_apply(&k, &c).code, 0);
+    assert_int_equal(sweep_why(k.root, &l), ORPHAN_DELETED);
+    l.seen.state = RUN_RUNNING; /* that cannot be, so somebody has to look */
+    assert_int_equal(sweep_why(k.root, &l), ORPHAN_BEFORE);
+    l.seen.state = RUN_ENDED;
+    l.state_rv++;
+    assert_int_equal(sweep_why(k.root, &l), ORPHAN_BEFORE);
+    l.state_rv = 0;
+    assert_int_equal(sweep_why(k.root, &l), ORPHAN_BEFORE);
+    l.state_rv = c.recover.known;
+    c.recover = (struct recover_cmd){.head = c.head, .step = RECOVER_SETTLE};
+    assert_int_equal(kit_apply(&k, &c).code, 0);
+    assert_int_equal(sweep_why(k.root, &l), ORPHAN_LET_GO);
+    kit_end(&k);
+}
+
 static void test_what_is_known(void **state)
 {
     struct kit k;
@@ -204,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_unknown),
                                        cmocka_unit_test(test_what_is_known),
+                                       cmocka_unit_test(test_what_was_deleted_before),
                                        cmocka_unit_test(test_an_older_copy),
                                        cmocka_unit_test(test_what_was_heard),
                                        cmocka_unit_test(test_the_curve),
