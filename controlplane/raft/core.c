@@ -257,6 +257,7 @@ static void core_tick(void *arg)
     peers_reconcile(c);
     proposals_route(c);
     log_flush(c);
+    commit_tick(c);
     reads_tick(c);
     members_tick(c);
     publish_status(c);

@@ -16,7 +16,7 @@
 
 /* The term of the entry at index, from libraft's own trail: the newest record whose last index is
  * not below it. */
-static uint64_t term_of(const struct raft *r, uint64_t index)
+uint64_t core_term_of(const struct raft *r, uint64_t index)
 {
     const struct raft_trail *t = &r->trail;
 
@@ -137,7 +137,7 @@ static void waiting_add(struct core *c, uint64_t index, const struct raft_buffer
 
     list_init(&w->link);
     w->index = index;
-    w->term = term_of(&c->raft, index);
+    w->term = core_term_of(&c->raft, index);
     w->n = buf->len;
     memcpy(w->p, buf->base, buf->len);
     list_push(&c->restore.waiting, &w->link);
@@ -228,7 +228,7 @@ static int fsm_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void *
     if (c->restore.active)
         waiting_add(c, index, buf);
     else
-        fsm_take(c, index, term_of(&c->raft, index), slice_make(buf->base, buf->len));
+        fsm_take(c, index, core_term_of(&c->raft, index), slice_make(buf->base, buf->len));
     return 0;
 }
 
@@ -279,19 +279,7 @@ static void entries_refuse(struct raft_message *m)
     m->append_entries.n_entries = 0;
 }
 
-/* libraft 0.22.1 sets a follower's commit index to what a message reaches, also when that is less
- * than it was: by one that was late, or whose leader begins further back. Entries that are
- * committed stay so (Raft, figure 3.1); it would name the next snapshot for an older index than its
- * state. */
-static void commit_keep(const struct raft *r, struct raft_message *m)
-{
-    struct raft_append_entries *a = &m->append_entries;
-
-    if (a->leader_commit > r->commit_index && a->prev_log_index + a->n_entries < r->commit_index)
-        a->leader_commit = r->commit_index;
-}
-
-static void recv_message(struct raft_io *io, struct raft_message *m)
+void fsm_recv(struct raft_io *io, struct raft_message *m)
 {
     struct raft *r = io->data;
     struct core *c = r->data;
@@ -304,6 +292,11 @@ static void recv_message(struct raft_io *io, struct raft_message *m)
         install_hold(c, m);
         return;
     }
+    struct raft_append_entries_result result = {.rejected = 1};
+    uint64_t from = m->server_id;
+
+    if (m->type == RAFT_APPEND_ENTRIES_RESULT)
+        result = m->append_entries_result;
     if (m->type == RAFT_APPEND_ENTRIES)
         commit_keep(r, m);
     if (m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0 &&
@@ -312,6 +305,7 @@ static void recv_message(struct raft_io *io, struct raft_message *m)
     c->io_recv(io, m);
     if (leaks)
         install_free(m);
+    commit_acked(c, from, &result);
 }
 
 static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb recv)
@@ -320,7 +314,7 @@ static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, ra
     struct core *c = r->data;
 
     c->io_recv = recv;
-    return c->io_start(io, msecs, tick, recv_message);
+    return c->io_start(io, msecs, commit_hook_io(c, tick), fsm_recv);
 }
 
 void fsm_hook_io(struct core *c)

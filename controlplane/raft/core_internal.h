@@ -118,6 +118,9 @@ struct peer { /* one outgoing stream per other member; it reconnects for as long
     struct timer retry;
     uint64_t round_agreed; /* the newest round that it agreed to */
     uint64_t digest_number, digest;
+    /* what it has on its disk in that term, and how much of it we told it to be committed */
+    uint64_t acked_term, acked, told, awaits_until_ms;
+    bool sent_this_tick; /* an AppendEntries, since libraft's tick began */
     /* its clock: offsets are to our CLOCK_BOOTTIME */
     uint64_t clock_question, clock_asked_ms, clock_ms;
     int64_t clock_offset_ms, clock_trusted_ms;
@@ -274,6 +277,9 @@ struct core {
     struct root *snapshot_root;
     int (*io_start)(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb recv);
     raft_io_recv_cb io_recv;
+    raft_io_tick_cb io_tick;
+    int (*io_send)(struct raft_io *io, struct raft_io_send *req, const struct raft_message *m,
+                   raft_io_send_cb cb);
 };
 
 /* core.c */
@@ -293,6 +299,18 @@ void core_free(struct core *c);
 void fsm_take(struct core *c, uint64_t index, uint64_t term, struct slice entry);
 void fsm_init(struct core *c);
 void fsm_hook_io(struct core *c);
+/* What comes from members goes through here to libraft. */
+void fsm_recv(struct raft_io *io, struct raft_message *m);
+/* The term of the entry at index. */
+uint64_t core_term_of(const struct raft *r, uint64_t index);
+/* core_commit.c */
+void commit_keep(const struct raft *r, struct raft_message *m);
+/* Member `by` has a reason to wait for the commit index. */
+void commit_awaited(struct core *c, uint64_t by);
+void commit_acked(struct core *c, uint64_t id, const struct raft_append_entries_result *r);
+void commit_tick(struct core *c);
+/* As the raft_io starts; returns what is to be called instead of libraft's tick. */
+raft_io_tick_cb commit_hook_io(struct core *c, raft_io_tick_cb tick);
 void restore_tick(struct core *c);
 void restore_fini(struct core *c);
 uint64_t core_applied(struct core *c); /* up to where the root is */

@@ -395,6 +395,7 @@ static void forwarded(struct inbound *in, const unsigned char *b, size_t n)
     }
     p = proposal_create(c, id, slice_make(b + 1 + id_n, n - 1 - id_n));
     p->origin = in->id;
+    commit_awaited(c, in->id);
     log_enqueue(c, p);
 }
 
@@ -424,6 +425,7 @@ static int inbound_frame(const struct frame *f, void *arg)
                  raft_current_term(&c->raft)); /* durable: libraft writes it before it acts on it */
         frame_send(in->s, FRAME_TERM_IS, 0, f->id, body, sizeof body);
     } else if (f->type == FRAME_INDEX_ASK) {
+        commit_awaited(c, in->id);
         reads_index_ask(c, in->id, f->id);
     } else if (f->type == FRAME_MEMBER_ASK) {
         members_ask(c, in->id, f->id, f->body);
