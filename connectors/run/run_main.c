@@ -170,6 +170,9 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
             *options[k].text = argv[i];
         else if (!number(argv[i], options[k].value))
             return err_set(err, E_USAGE, "%s %s: expected a whole number", argv[i - 1], argv[i]);
+        else if (options[k].value == &a->epoch && !a->epoch)
+            return err_set(err, E_USAGE,
+                           "--epoch 0: epochs count from 1; leave it out for the next one");
     }
     if (a->help)
         return 0;

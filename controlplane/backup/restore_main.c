@@ -139,29 +139,30 @@ static void undo(struct restore *x)
         (void)rmdir(x->ask.data);
 }
 
-#define LOG_BYTES (32ull << 20) /* that the log takes for itself from the beginning */
+#define LOG_BYTES (32ull << 20) /* that the member's log takes for itself once it runs */
 
-/* Where there is too little room for it, libraft says nothing that helps. */
-static int room_told(const struct restore *x, int r, struct err *err)
+/* Looked at first: libraft waits for ever on a disk that is full, or says nothing that helps. */
+static int room_check(const struct restore *x, bool full, struct err *err)
 {
     char folder[1100];
     struct statvfs fs;
     struct stat file;
 
     (void)snprintf(folder, sizeof folder, "%s", x->ask.data);
-    if (x->made) { /* and is gone again: its parent is asked */
+    if (x->made) { /* it is not there: its parent is asked */
         char *end = strrchr(folder, '/');
         (void)snprintf(end ? end + (end == folder) : folder, 2, "%s", end ? "" : ".");
     }
-    if ((r != E_NOSPACE && r != E_IO) || stat(x->file, &file) || statvfs(folder, &fs))
-        return r;
+    if (stat(x->file, &file) || statvfs(folder, &fs))
+        return 0; /* what is wrong with them, who uses them says */
     uint64_t free = (uint64_t)fs.f_bavail * fs.f_frsize,
-             needed = (uint64_t)file.st_size + LOG_BYTES;
-    if (r != E_NOSPACE && free >= needed)
-        return r;
+             needed = 2 * (uint64_t)file.st_size + LOG_BYTES;
+    if (!full && free >= needed)
+        return 0;
     return err_set(err, E_NOSPACE,
                    "the disk of %.300s is full: %llu MiB are free there, and about %llu MiB are "
-                   "needed; free some, or name a directory elsewhere. What was made is removed",
+                   "needed, with its log; free some, or name a directory elsewhere. Nothing of it "
+                   "is left there",
                    x->ask.data, (unsigned long long)(free >> 20),
                    (unsigned long long)(needed >> 20) + 1);
 }
@@ -195,16 +196,17 @@ static int restore(struct loop *l, void *arg, struct err *err)
                        "Secrets are lost. --no-key-ring leaves the check out");
     if (strlen(x->ask.data) > 900)
         return err_set(err, E_USAGE, "--data: the path is too long");
-    if ((r = directory_check(x, err)))
+    if ((r = directory_check(x, err)) || (r = room_check(x, false, err)))
         return r;
     (void)snprintf(archive, sizeof archive, "%s/archive", x->ask.data);
     r = backup_read(x->loop, x->file, archive, &b, err);
     if (!r)
         r = make(x, &b, &found, err);
-    if (r) {
+    if (r)
         undo(x);
-        r = room_told(x, r, err);
-    } else
+    if (r == E_NOSPACE)
+        (void)!room_check(x, true, err);
+    if (!r)
         anew_print(b.root, &x->ask, &found, x->json, NULL, b.about.absent);
     (void)root_unref(b.root);
     return r;

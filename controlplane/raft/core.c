@@ -409,6 +409,14 @@ static int raft_open(struct core *c, struct err *err)
     if (c->dead && !c->stopped) /* a snapshot that cannot be */
         return err ? (void)(*err = c->why_dead), c->why_dead.code : c->why_dead.code;
     c->raft_open = true;
+    if (!c->meta.ready && !c->cfg.bootstrap)
+        log_event(LOG_WARN, "member.empty",
+                  LOG_FIELDS({"data", log_str(c->cfg.data_dir)},
+                             {"remedy",
+                              log_str("this directory holds no member yet: to begin a new cluster, "
+                                      "--bootstrap; to join one, ask it with hanse members add N "
+                                      "HOST:PORT, this member waits for that; to come back from a "
+                                      "backup, hanse restore FILE --data DIR --id N, first")}));
     c->raft.legacy.step_cb = stepped;
     return 0;
 }

@@ -440,6 +440,7 @@ void events_init(struct brain *b);
 void events_change(struct brain *b, const struct change *c);
 /* A lost workload whose place is kept, since nothing else has room; may be called at any rate. */
 void events_not_replaced(struct brain *b, const struct object *workload, const char *why);
+void events_stays_sick(struct brain *b, const struct object *workload, const char *why);
 /* A lost workload whose runner may live so much longer by the lease that it was granted. */
 void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms);
 void events_book_full(struct brain *b, const struct object *target, const char *why);

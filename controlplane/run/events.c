@@ -254,6 +254,17 @@ void events_not_replaced(struct brain *b, const struct object *workload, const c
     tell_sometimes(b, workload, "NotReplaced", why);
 }
 
+void events_stays_sick(struct brain *b, const struct object *workload, const char *why)
+{
+    char text[400];
+
+    (void)snprintf(text, sizeof text,
+                   "a node that it runs on is sick, and it stays there until there is room for all "
+                   "of it elsewhere: %.280s",
+                   *why ? why : "nothing has room");
+    tell_sometimes(b, workload, "StaysOnSickNode", text);
+}
+
 void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms)
 {
     int64_t until = core_time_ms(b->cfg.core) + (int64_t)left_ms;

@@ -72,6 +72,17 @@ static void caught_up(void *arg, const struct err *err)
         return;
     }
     struct root *r = core_root(x->c->core);
+    struct member_info one;
+    if (!root_members(r, &one,
+                      1)) { /* whoever restores it would have to name what they listen on */
+        struct err none;
+        (void)root_unref(r);
+        (void)err_set(&none, E_UNAVAIL,
+                      "this cluster has just begun, and no member of it is in its state yet: ask "
+                      "again in a moment");
+        told(x, &none);
+        return;
+    }
     x->source = backup_create(x->loop, r, root_rv(r), core_archive_dir(x->c->core),
                               core_data_dir(x->c->core));
     (void)root_unref(r);

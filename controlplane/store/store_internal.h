@@ -443,6 +443,9 @@ const char *move_refused(const struct object *wo); /* why it cannot be moved now
 void move_enter(struct txn *t, struct migration_status *s, enum move_phase phase);
 /* The workload tells of the migration under way, or of none ("") any more. */
 void move_tell(struct txn *t, const struct object *wo, const char *migration, bool moved);
+/* The workload was found on `target` in an epoch that this state did not come to: its open move is
+ * over, and what that held is let go. */
+void move_overtaken(struct txn *t, const struct object *wo, const char *target, int64_t epoch);
 /* Checks b against the state as it is now; x->s and x->to as they are once its destination is
  * held. */
 int move_reserve(struct txn *t, struct move *x, const struct move_begin *b) MUST_CHECK;

@@ -63,6 +63,8 @@ class Hub(Drill):
         shutil.rmtree(self.path(f"m{number}"), ignore_errors=True)
         self.start_member(number)
         self.cli("members", "add", str(number), "127.0.0.1:" + self.ports(number)[1])
+        with open(self.path("log", f"member-{number}.log"), encoding="utf-8", errors="replace") as log:
+            self.check("an empty directory says what may be meant", "event=member.empty" in (text := log.read()) and "hanse restore" in text)
         wait_for(f"member {number} to vote", lambda: self.cli("members", "promote", str(number), check=False).returncode == 0, 30)
 
     def left_behind(self, number, data):
@@ -142,7 +144,21 @@ def bad_files(p, file):
         "restore", file, "--data", new, "--id", "1", "--key-ring", p.path("scratch", "other-ring")), 3, "the key ring", "Secret default/word")
     refused(p, "the data of a member that runs is left alone", p.tool("backup", "--data", p.path("m1"), "-o", new), 7, "is locked by process")
     refused(p, "also by the other way", p.tool("server", "recover-quorum", "--data", p.path("m1"), "--yes"), 7, "is locked by process")
+    refused(p, "an epoch of 0 is refused", p.tool("run", "--epoch", "0", "--", "true"), 2, "epochs count from 1")
     refused(p, "a folder that is no data directory is told", p.tool("server", "recover-quorum", "--data", p.path("pki")), 3, "no data directory")
+
+
+def small_disk(p, file):
+    disk = p.path("scratch", "small")
+    os.makedirs(disk)
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=1m none "$0" || exit 77; "$@"; s=$?; ls -A "$0"; exit $s', disk,
+                           p.hanse, "restore", file, "--data", os.path.join(disk, "new"), "--id", "1", "--no-key-ring"],
+                          capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        print("  skipped: a small tmpfs cannot be mounted here", flush=True)
+        return
+    refused(p, "a disk that is full is told, with what is needed", done, 7, "is full", "MiB are needed")
+    p.check("and nothing is left of the try", not done.stdout, done.stdout)
 
 
 def from_a_backup(p):
@@ -171,6 +187,7 @@ def from_a_backup(p):
     p.ended("ends")
     wait_for("the deleted one to be gone", lambda: "gone" not in p.workloads() and p.lives("gone")[-1].stopped, 30)
     bad_files(p, file)
+    small_disk(p, file)
 
     old = p.path("scratch", "old-m2")
     p.lose_hub("m1", "m3")

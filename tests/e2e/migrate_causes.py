@@ -60,6 +60,24 @@ def sick_node(p):
     p.holds("patient", [1, 2])
 
 
+def sick_without_room(p):
+    """Every device is taken: what is on the sick node stays, and says so, a gang that could be reshaped as well."""
+    for name in ("stays", "b", "c", "d"):
+        p.train(name, 20000, checkpoint={"reshard": True})
+        p.running(name, 1, 1)
+    node = p.lives("stays")[-1].node
+    target = p.lives("stays")[-1].target
+    p.write_inventory(target, NODES[target], {node.removeprefix(target + "."): "Sick"})
+    p.agents[target].send_signal(signal.SIGHUP)
+    told = wait_for("it to be told that it stays", lambda: "StaysOnSickNode" in (t := p.cli("describe", "workload", "stays").stdout) and t, 30)
+    p.check("it stays where it is, and why", "until there is room for all of it elsewhere" in told and len(p.lives("stays")) == 1, told[-400:])
+    p.write_inventory(target, NODES[target])
+    p.agents[target].send_signal(signal.SIGHUP)
+    for name in ("stays", "b", "c", "d"):
+        p.cli("delete", "workload", name)
+    wait_for("them to be gone", lambda: not {"stays", "b", "c", "d"} & set(p.workloads()), 30)
+
+
 def rule(*jurisdictions):
     return document("CompliancePolicy", "stays", {"selects": {"dataClasses": ["patient"]}, "allow": {"jurisdictions": list(jurisdictions)},
                                                   "covers": ["run", "checkpoint"]})
@@ -83,4 +101,4 @@ def compliance_change(p):
 
 
 if __name__ == "__main__":
-    sys.exit(run((drain_without_room, sick_node, compliance_change), nodes=NODES))
+    sys.exit(run((drain_without_room, sick_node, sick_without_room, compliance_change), nodes=NODES))

@@ -83,6 +83,8 @@ static void must_look(struct brain *b, const struct object *w)
      * on a sick node stays until something has. */
     if (c.placement || cause != MOVE_SICK)
         (void)begin(b, w, cause, &c);
+    else
+        events_stays_sick(b, w, c.why);
 }
 
 /* ---- what is better off elsewhere

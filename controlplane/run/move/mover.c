@@ -306,6 +306,14 @@ static bool back_on_its_way(const struct mover *m, const struct object *w, struc
     return p == PHASE_UNKNOWN && (!ps || ps->mode != PARTITION_REPLACE);
 }
 
+static bool unsettled(const struct mover *m, const struct object *w)
+{
+    const struct workload_status *s = w ? object_as(w, workload)->status : NULL;
+
+    return s && root_recovering(m->brain->root) && s->epochFloor > s->epoch &&
+           !PLANTED("move.aborts-unsettled");
+}
+
 static bool way_back(struct mover *m, const struct object *w)
 {
     const struct migration *g = object_as(m->o, migration);
@@ -313,6 +321,8 @@ static bool way_back(struct mover *m, const struct object *w)
     struct back r;
     bool back;
 
+    if (unsettled(m, w))
+        return true;      /* how far it came is looked for: found further on, the log ends it */
     if (p == MP_STARTING) /* the workload's own machine goes on: tick_starting */
         return false;
     back = back_of_workload(w, &r) || (on_its_way(p) && back_on_its_way(m, w, &r));

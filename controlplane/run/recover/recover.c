@@ -58,6 +58,7 @@ static void recovery_end(struct recovery *x, const struct err *err)
     if (b->leads && !b->closing) { /* what was refused a place as long as it might run elsewhere */
         brain_root(b);
         scheduler_want(b);
+        movers_look(b);
     }
     x->cb(x->arg, err ? NULL : text, err);
     cJSON_free(text);

@@ -222,6 +222,33 @@ static int step_take(struct txn *t, struct move *x)
     }
 }
 
+void move_overtaken(struct txn *t, const struct object *wo, const char *target, int64_t epoch)
+{
+    const char *name = object_as(wo, workload)->status->migration;
+    const struct object *o =
+        *name ? root_get(t->w, KIND_MIGRATION, wo->meta->namespace_, name) : NULL;
+
+    if (!o || !object_open_move(o))
+        return;
+    const struct placement *held = object_hold(o);
+    const char *let_go = held ? arena_strdup(t->a, held->target) : NULL;
+    struct migration *m = object_edit_as(o, migration, t->a);
+    struct migration_status *s = m->status;
+    s->placement = NULL;
+    s->reason = "FoundElsewhere";
+    s->message = arena_printf(t->a,
+                              "the state went back to before the end of this move: its workload "
+                              "was found on %.200s in epoch %lld, and goes on from there",
+                              target, (long long)epoch);
+    move_enter(t, s, MP_CANCELLED);
+    s->endedAt = t->now;
+    o = txn_put(t, o->kind, o, m);
+    move_tell(t, wo, "", false);
+    txn_settle(t, o->meta->namespace_, let_go);
+    if (o->meta->deletionTimestamp && o->meta->n_finalizers == 0)
+        txn_remove(t, o);
+}
+
 /* ---- the command
  * -------------------------------------------------------------------------------------------------
  */

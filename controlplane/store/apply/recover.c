@@ -372,7 +372,13 @@ static int recover_adopt(struct txn *t, const struct recover_cmd *c)
     x.told = c->ops[0].object;
     x.ts = object_as(x.told, workload)->status;
     x.o = root_workload_by_uid(t->w, c->uid);
-    if ((r = adopt_check(t, &x)) < 0 || (!c->ended && (r = adopt_room(t, &x)) < 0))
+    if ((r = adopt_check(t, &x)) < 0)
+        return r;
+    if (x.o && c->epoch > object_as(x.o, workload)->status->epoch) {
+        move_overtaken(t, x.o, x.ts->placement->target, c->epoch);
+        x.o = root_workload_by_uid(t->w, c->uid);
+    }
+    if (!c->ended && (r = adopt_room(t, &x)) < 0)
         return r;
     const struct run_checkpoint *from = x.ts->checkpoint;
     struct object *kept = x.o ? object_ref(x.o) : NULL;

@@ -79,6 +79,47 @@ static void test_ended_ahead_of_running_keeps_its_place(void **state)
     kit_end(&k);
 }
 
+/* The state went back to the middle of a move that came to its end: the run at the destination is
+ * taken over, on the very devices that the move holds, and the move says what became of it. */
+static void test_found_at_its_destination(void **state)
+{
+    union command c = {
+        .recover = {.head = {.type = CMD_RECOVER, .user = "alice"}, .step = RECOVER_BEGIN}};
+    struct write_op op = {.verb = WRITE_CREATE, .kind = KIND_WORKLOAD};
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    kit_running(&k, "w", "", "fra.n0", 0, 2);
+    struct move_begin b = kit_begin_of(&k, "w", MOVE_DRAIN, kit_placement(&k, "ber.n0", 1, 2));
+    assert_string_equal(kit_plan(&k, &b, 1, NULL, NULL).text, "");
+    step_ok(&k, "w-m1", MOVE_QUIESCE);
+    held(&k, 2, 2);
+    struct workload *w = object_edit_as(kit_get(&k, "w"), workload, k.a);
+    w->status->placement = arena_memdup(k.a, b.placement, sizeof *b.placement);
+    w->status->placement->decision = "w-e2";
+    op.object = object_make(kind_by_id(KIND_WORKLOAD), w);
+    assert_int_equal(kit_apply(&k, &c).code, 0);
+    c.recover = (struct recover_cmd){
+        .head = c.head, .step = RECOVER_ADOPT, .epoch = 2, .try_ = 1, .ops = &op, .n = 1};
+    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", op.object->meta->uid);
+    (void)snprintf(op.ns, sizeof op.ns, "%s", k.ns);
+    (void)snprintf(op.name, sizeof op.name, "w");
+    assert_string_equal(kit_apply(&k, &c).text, "");
+    root_check(k.root);
+    const struct migration_status *s = kit_move_status(&k, "w-m1");
+    assert_int_equal(s->phase, MP_CANCELLED);
+    assert_string_equal(s->reason, "FoundElsewhere");
+    assert_non_null(strstr(s->message, "was found on ber in epoch 2"));
+    assert_true(!s->placement && s->endedAt == k.now);
+    assert_string_equal(kit_status(&k, "w")->migration, "");
+    assert_string_equal(kit_status(&k, "w")->placement->target, "ber");
+    held(&k, 0, 2);
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_SEEN).code, 0);
+    (void)object_unref(op.object);
+    kit_end(&k);
+}
+
 /* ---- the whole way ---- */
 static void test_from_target_to_target(void **state)
 {
@@ -556,6 +597,7 @@ static void test_no_lease_over_without_a_replacement(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_found_at_its_destination),
         cmocka_unit_test(test_from_target_to_target),
         cmocka_unit_test(test_ended_ahead_of_running_keeps_its_place),
         cmocka_unit_test(test_steps_that_the_table_does_not_have),
