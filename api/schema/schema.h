@@ -207,6 +207,8 @@ int object_validate(const struct object *o, struct err *err) MUST_CHECK;
 int object_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 bool utf8_valid(const char *p, size_t n);
 size_t utf8_length(const char *p, size_t n); /* bytes of the character; 0: it is none */
+/* May an object be named so? A DNS-1123 subdomain. */
+bool object_name_valid(const char *name);
 /* Bytes of the text in JSON, with its escapes and quotes. */
 size_t json_text_bytes(const char *s);
 struct workload_spec;

@@ -26,6 +26,11 @@ static bool dns_subdomain(const char *s)
     return true;
 }
 
+bool object_name_valid(const char *name)
+{
+    return dns_subdomain(name);
+}
+
 static bool label_word(const char *s, size_t n, size_t max)
 {
     if (n == 0 || n > max || !word_char(s[0]) || !word_char(s[n - 1]))

@@ -177,6 +177,20 @@ static bool due_each(struct slice key, const void *value, void *arg)
     return true;
 }
 
+static bool stranger_each(struct slice key, const void *value, void *arg)
+{
+    const struct root *r = arg;
+    struct key k = {0};
+
+    (void)value;
+    INV(r->recovering && key.n > 0 && key.n < 254);
+    key_add(&k, "", true); /* as of objects of no namespace */
+    memcpy(k.p + k.n, key.p, key.n);
+    k.n += key.n;
+    INV(!tree_get(r->kinds[KIND_TARGET], key_slice(&k)));
+    return true;
+}
+
 void root_check(const struct root *r)
 {
     uint64_t due = 0;
@@ -207,6 +221,7 @@ void root_check(const struct root *r)
     same_trees(r->owners, c.fresh->owners, 0, 0);
     ledger_check(r, c.fresh);
     archive_check(r);
+    tree_scan(r->strangers, start, stranger_each, (void *)(uintptr_t)r);
     tree_scan(r->dead, start, due_each, &due);
     INV(due == r->dead_due);
     tree_scan(r->changes, start, window_each, &w);

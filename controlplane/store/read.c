@@ -2,6 +2,8 @@
  * returns alive: the caller's reference to the root does that. */
 #include "controlplane/store/store_internal.h"
 
+#include <stdio.h>
+
 uint64_t root_index(const struct root *r)
 {
     return r->index;
@@ -34,6 +36,36 @@ bool root_went_back(const struct root *r)
 {
     return r->recovering > 1;
 }
+
+struct names {
+    char (*v)[256];
+    size_t n, max;
+};
+
+static bool name_each(struct slice key, const void *value, void *arg)
+{
+    struct names *x = arg;
+
+    (void)value;
+    if (x->n < x->max)
+        (void)snprintf(x->v[x->n], sizeof x->v[0], "%.*s", (int)key.n, (const char *)key.p);
+    return ++x->n < x->max;
+}
+
+size_t root_strangers(const struct root *r, char (*ret)[256], size_t max)
+{
+    struct names x = {ret, 0, max};
+
+    if (max)
+        tree_scan(r->strangers, slice_make("", 0), name_each, &x);
+    return tree_count(r->strangers);
+}
+
+bool root_stranger(const struct root *r, const char *target)
+{
+    return tree_get(r->strangers, slice_make(target, strlen(target))) != NULL;
+}
+
 const char *root_revision(const struct root *r)
 {
     return r->revision;

@@ -10,8 +10,9 @@
 #include <stdio.h>
 
 #define KEY_AGE_MS (24ll * 3600 * 1000)
-#define KEYS_SLICE 16 /* that are let go at once, so that a day's worth never falls on one entry   \
-                       */
+#define KEYS_SLICE                                                                                 \
+    16 /* that are let go at once, so that a day's worth never falls on one entry                  \
+        */
 #define RECENTS_SLICE 8
 #define BOX_BYTES 256 /* what a kept answer costs beside its texts and its keys */
 

@@ -2,8 +2,8 @@
  * change. All indexes (index.c), the window of changes and the digest are kept there, so that no
  * command can forget one of them.
  *
- * Must never hold what cannot be made again from objects, changes, requests, members and dead:
- * those are what a snapshot carries. */
+ * Must never hold what cannot be made again from objects, changes, requests, members, strangers and
+ * dead: those are what a snapshot carries. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>
@@ -169,12 +169,11 @@ static uint64_t dead_hash(struct slice key, const struct dead_box *b)
 static void fixed_trees(struct root *r, struct tree **out[ROOT_TREES_FIXED])
 {
     struct tree **all[ROOT_TREES_FIXED] = {
-        &r->changes,      &r->requests,      &r->keys,       &r->key_order,
-        &r->key_use,      &r->sessions,      &r->recents,    &r->members,
-        &r->dead,         &r->request_order, &r->uids,       &r->owners,
-        &r->usage,        &r->mig,           &r->held,       &r->target_held,
-        &r->target_class, &r->load,          &r->class_gpus, &r->target_nodes,
-        &r->ns_live,      &r->moves,         &r->ancestors,  NULL};
+        &r->changes,     &r->requests,     &r->keys,      &r->key_order,  &r->key_use,
+        &r->sessions,    &r->recents,      &r->members,   &r->dead,       &r->request_order,
+        &r->uids,        &r->owners,       &r->usage,     &r->mig,        &r->held,
+        &r->target_held, &r->target_class, &r->load,      &r->class_gpus, &r->target_nodes,
+        &r->ns_live,     &r->moves,        &r->ancestors, &r->strangers,  NULL};
 
     memcpy(out, all, sizeof all);
 }
@@ -408,6 +407,24 @@ void root_put_member(struct root *w, const struct member_info *m, bool remove)
     box_unref(b);
 }
 
+void root_put_stranger(struct root *w, const char *name, bool remove)
+{
+    const struct slice key = slice_make(name, strlen(name));
+    bool there = tree_get(w->strangers, key) != NULL;
+
+    if (remove != there)
+        return;
+    if (remove) {
+        del(&w->strangers, key);
+        w->digest -= hash_bytes(6, key.p, key.n);
+        return;
+    }
+    struct box *b = box_new(sizeof *b, NULL);
+    put(&w->strangers, key, b);
+    w->digest += hash_bytes(6, key.p, key.n);
+    box_unref(b);
+}
+
 void root_put_dead(struct root *w, struct slice key, struct dead_box *b)
 {
     const struct dead_box *old = tree_get(w->dead, key);
@@ -463,6 +480,9 @@ void root_commit(struct root *w, const struct kind *k, const struct object *befo
         w->digest -= object_hash(before);
     root_index_object(w, before, after);
     ledger_change(w, before, after);
+    /* A Target that goes while it is open what runs where has not told it. */
+    if (k->id == KIND_TARGET && (after || w->recovering))
+        root_put_stranger(w, m->name, after != NULL);
     root_load_change(w, &c);
     root_bound(w);
     (void)object_unref(last);

@@ -35,7 +35,8 @@ enum {
     S_LEDGER = 25,  /* ledger_bytes.c */
     S_ARCHIVE = 26, /* archive/archive_bytes.c; a reader before it finds that the digest differs */
     S_RECOVERING = 27, /* only while it is; likewise */
-    S_ANCESTOR = 28    /* of a state that began anew; likewise */
+    S_ANCESTOR = 28,   /* of a state that began anew; likewise */
+    S_STRANGER = 29    /* a name */
     /* 30 to 32: request.c */
 };
 enum { O_KIND = 1, O_LIVE, O_BYTES };
@@ -195,6 +196,14 @@ static bool write_ancestor(struct slice key, const void *value, void *arg)
     return true;
 }
 
+static bool write_stranger(struct slice key, const void *value, void *arg)
+{
+    (void)value;
+    record_bytes(((struct writer *)arg)->out, S_STRANGER, key.p, key.n);
+    flush(arg, false);
+    return true;
+}
+
 static void field_written(void *arg)
 {
     flush(arg, false);
@@ -224,6 +233,7 @@ static void write_all(struct writer *w, const struct root *r)
     requests_write(r, &out);
     tree_scan(r->members, start, write_member, w);
     tree_scan(r->dead, start, write_dead, w);
+    tree_scan(r->strangers, start, write_stranger, w);
     flush(w, true);
     ledger_write(r, S_LEDGER, &out);
     archive_write(r, S_ARCHIVE, &out);
@@ -487,6 +497,17 @@ static int read_ancestor(struct reader *x, struct slice in)
     return 0;
 }
 
+static int read_stranger(struct reader *x, struct slice v)
+{
+    char name[254];
+
+    if (!record_get_str(v, name, sizeof name) || !object_name_valid(name) || !x->r->recovering ||
+        root_get(x->r, KIND_TARGET, "", name))
+        return SNAP_BAD(x, "a Target that is awaited cannot be read");
+    root_put_stranger(x->r, name, false);
+    return 0;
+}
+
 static int read_field(struct reader *x, uint16_t tag, struct slice v)
 {
     uint64_t *const numbers[] = {[S_INDEX] = &x->r->index, [S_NUMBER] = &x->r->number,
@@ -524,6 +545,8 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
         return read_member(x, v);
     case S_DEAD:
         return read_dead(x, v);
+    case S_STRANGER:
+        return read_stranger(x, v);
     case S_LEDGER:
         return ledger_read(x->r, v, x->err);
     case S_ARCHIVE:

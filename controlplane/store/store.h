@@ -76,6 +76,13 @@ bool root_went_back(const struct root *r); /* that is not settled yet */
  * Workload that it had, and this one has not, was let go by this one: deleted, or retention removed
  * it. rv 0: not known. */
 bool root_had(const struct root *r, const char *cluster, uint64_t rv);
+/* Names of Targets that this state does not have, and whose agents have dialed in since, or that
+ * were deleted since: RECOVER SETTLE waits for them. In order; returns how many there are. */
+size_t root_strangers(const struct root *r, char (*ret)[256], size_t max);
+bool root_stranger(const struct root *r, const char *target);
+/* It may be alive in an epoch, or at a place, that this state does not know: it is not placed. */
+bool workload_unsettled(const struct root *r, const struct object *o,
+                        const struct workload_status *s);
 /* NULL when absent; borrowed from the root. ns "" for cluster scope. */
 const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns,
                               const char *name);
@@ -347,8 +354,10 @@ enum recover_step {
                           the next generation of the cluster, resourceVersion far ahead */
     RECOVER_LOST,      /* of one Workload of such a state: it may have gone on */
     RECOVER_ADOPT,     /* a run that a target carries, with its Workload, is taken over */
-    RECOVER_SETTLE     /* every Target was heard, or said to be dead */
+    RECOVER_SETTLE,    /* every Target was heard, or said to be dead */
+    RECOVER_STRANGER   /* the agent of a Target that this state does not have has dialed in */
 };
+#define STRANGERS_MAX 1024
 #define EPOCH_STEP 1000000 /* more than a workload can have gone on by in a state that was lost */
 #define RECOVER_WAS_DELETED                                                                        \
     "its Workload was deleted, or removed by retention: this state had it, and let it go"
@@ -361,8 +370,8 @@ struct recover_cmd {
     uint64_t
         known; /* BEGIN in a log of its own: up to here the cluster's past is certainly this
                   state's; ADOPT: resourceVersion of the state that ordered the run; 0: not known */
-    char ns[64], name[256], uid[64];
-    int64_t epoch, try_; /* ADOPT: of the run; ended: with these */
+    char ns[64], name[256], uid[64]; /* STRANGER: the Target's name */
+    int64_t epoch, try_;             /* ADOPT: of the run; ended: with these */
     bool ended, requeue;
     int64_t exit_code, term_signal;
     enum proof proof;

@@ -138,6 +138,7 @@ struct root {
     struct tree *dead;      /* 'o' uid, 'n' namespace, 't' target, 'c', 's', 'w' uid → dead_box */
     struct tree *ancestors; /* uid of a cluster → count_box: the resourceVersion up to which its
                                past is this state's (apply/recover.c) */
+    struct tree *strangers; /* name → box: of Targets that are not here, and are awaited */
     struct ledger ledger;
     struct archive archive;
     /* derived: made again from the objects when a snapshot is read */
@@ -160,7 +161,7 @@ struct root {
     struct tree *ns_live; /* namespace → count_box: workloads that may run outside */
     struct tree *moves;   /* ns \0 name → object: Migrations that have not ended */
 };
-#define ROOT_TREES_FIXED 24
+#define ROOT_TREES_FIXED 25
 #define ANCESTORS_MAX 16 /* the newest */
 
 struct root *root_fork(const struct root *r);
@@ -176,6 +177,7 @@ void root_load_change(struct root *w, const struct change *c);
 uint64_t change_bytes(const struct change *c); /* what it counts for in the window */
 void root_put_request(struct root *w, struct slice key, struct request_box *b); /* takes b over */
 void root_put_member(struct root *w, const struct member_info *m, bool remove);
+void root_put_stranger(struct root *w, const char *name, bool remove);
 void root_put_dead(struct root *w, struct slice key,
                    struct dead_box *b);      /* takes b over; NULL removes */
 void root_jump(struct root *w, uint64_t rv); /* the next change is beyond it; none is kept */
@@ -364,15 +366,15 @@ int apply_member(struct txn *t, const struct member_cmd *c) MUST_CHECK;
 int apply_remove(struct txn *t, const struct remove_cmd *c) MUST_CHECK;
 int apply_archive(struct txn *t, const struct archive_cmd *c) MUST_CHECK;
 int apply_recover(struct txn *t, const struct recover_cmd *c) MUST_CHECK;
-/* It may be alive in an epoch, or at a place, that this state does not know. */
-bool workload_unsettled(const struct root *r, const struct object *o,
-                        const struct workload_status *s);
 /* Deleted, it stays until recovery is settled. recover_tell_deleted: says so in its status.
  * recover_await: SETTLE is to let it go, if that is all it waits for. */
 bool recover_holds(const struct root *r, const struct object *o);
 void recover_tell_deleted(struct workload_status *s);
 void recover_await(struct txn *t, const struct object *o);
 void recover_collect(struct txn *t, struct slice key); /* a slice of what SETTLE lets go */
+/* settle.c: of a recovery, whose Targets this state does not know, and its end. */
+int recover_stranger(struct txn *t, const struct recover_cmd *c) MUST_CHECK;
+int recover_settle(struct txn *t, const struct recover_cmd *c) MUST_CHECK;
 /* `after` is about to be put in the place of a Workload that is not marked yet: it is. */
 void recover_touch(struct txn *t, const struct object *before, struct workload *after);
 /* A Token that is to be created: does it hold now? (token.c) */

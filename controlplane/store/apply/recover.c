@@ -414,78 +414,6 @@ static int recover_adopt(struct txn *t, const struct recover_cmd *c)
     return 0;
 }
 
-/* ---- SETTLE
- * --------------------------------------------------------------------------------------------------
- */
-static bool unsettled_each(struct slice key, const void *value, void *arg)
-{
-    struct key *k = arg;
-
-    (void)value;
-    if (*(const char *)key.p == DEAD_UNSETTLED) {
-        k->n = key.n;
-        memcpy(k->p, key.p, key.n);
-    }
-    return false;
-}
-
-static bool unsettled_next(const struct root *w, struct key *ret)
-{
-    const char from = DEAD_UNSETTLED;
-
-    tree_scan(w->dead, slice_make(&from, 1), unsettled_each, ret);
-    return ret->n > 0;
-}
-
-/* What was deleted meanwhile goes, a slice at a time; or waits again, where recovery has begun
- * again. What lives is ended by who drives it, and goes then. */
-void recover_collect(struct txn *t, struct slice key)
-{
-    struct key k = {.n = 0};
-
-    while (!t->w->recovering && unsettled_next(t->w, &k)) {
-        k.p[k.n] = '\0';
-        const struct object *o = root_workload_by_uid(t->w, k.p + 1);
-        if (!txn_charge(t, o ? o->bytes : 1)) {
-            dead_set(t, key, 0, false, slice_make("", 0));
-            return;
-        }
-        root_put_dead(t->w, key_slice(&k), NULL);
-        if (o && o->meta->deletionTimestamp && txn_removable(t, o))
-            txn_remove(t, o);
-        k.n = 0;
-        arena_reset(t->a);
-    }
-    root_put_dead(t->w, key, NULL);
-}
-
-static bool named(const struct recover_cmd *c, const char *target)
-{
-    for (uint32_t i = 0; i < c->n; i++)
-        if (!strcmp(c->ops[i].name, target))
-            return true;
-    return false;
-}
-
-/* Every Target has told all that runs there, or somebody said that it is dead. */
-static int recover_settle(struct txn *t, const struct recover_cmd *c)
-{
-    size_t n;
-    const struct object *const *targets = txn_all(t, KIND_TARGET, &n);
-
-    for (size_t i = 0; i < n; i++)
-        if (!named(c, targets[i]->meta->name))
-            return err_set(t->err, E_CONFLICT,
-                           "Target %.200s has not told what runs there: bring it back, or say that "
-                           "it is dead (--dead %.200s)",
-                           targets[i]->meta->name, targets[i]->meta->name);
-    t->res->unchanged = !t->w->recovering;
-    t->w->recovering = 0;
-    if (unsettled_next(t->w, &(struct key){.n = 0}))
-        dead_begin(t, DEAD_SETTLED, DEAD_SETTLED_NAME);
-    return 0;
-}
-
 int apply_recover(struct txn *t, const struct recover_cmd *c)
 {
     switch (c->step) {
@@ -497,6 +425,8 @@ int apply_recover(struct txn *t, const struct recover_cmd *c)
         return recover_adopt(t, c);
     case RECOVER_SETTLE:
         return recover_settle(t, c);
+    case RECOVER_STRANGER:
+        return recover_stranger(t, c);
     default:
         return err_set(t->err, E_INVALID, "no such step: %d", (int)c->step);
     }
