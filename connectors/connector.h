@@ -292,6 +292,19 @@ const struct connector_ops *connector_by_type(enum target_type type);
 int connector_agent_attach(struct connector *c, struct stream *s, struct err *err) MUST_CHECK;
 /* A member that does not lead tells the agent where to go, and closes. */
 void connector_agent_redirect(struct stream *s, const char *leader_address);
+/* So often an agent that has no session dials every member that it knows (up to five that do not
+ * answer at all), the leader that it is sent to included: who has not come by then is not there. */
+#define AGENT_REDIAL_MAX_MS 20000
+/* Agents that are turned away are heard first: how far the state had come that they served, as
+ * connector_events.heard has it. */
+struct connector_lobby;
+typedef void (*lobby_heard)(void *arg, const char *target, const char *cluster, uint64_t rv,
+                            int64_t time_ms);
+struct connector_lobby *connector_lobby_create(struct loop *l, lobby_heard heard, void *arg);
+/* Those who are in it are turned away unheard. NULL ok; returns NULL. */
+struct connector_lobby *connector_lobby_destroy(struct connector_lobby *y);
+void connector_lobby_enter(struct connector_lobby *y, struct stream *s, const char *target,
+                           const char *why);
 /* Tells an agent why it is not taken, in its own log, and closes. */
 void connector_agent_refuse(struct stream *s, const char *why);
 

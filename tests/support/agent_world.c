@@ -262,12 +262,28 @@ static uint64_t rv_told(void *arg, int64_t *ret_time_ms)
     return ((struct agent_side *)arg)->rv;
 }
 
+static void on_lobby(void *arg, const char *target, const char *cluster, uint64_t rv,
+                     int64_t time_ms)
+{
+    (void)arg;
+    for (unsigned i = 0; i < AGENTS; i++)
+        if (strcmp(A.side[i].target, target) == 0)
+            on_heard(&A.side[i], cluster, rv, time_ms);
+}
+
 static const struct connector_events events = {.nodes = on_nodes,
                                                .reach = on_reach,
                                                .observed = on_observed,
                                                .agent = on_agent,
                                                .heard = on_heard,
                                                .rival = on_rival};
+
+static struct connector_lobby *lobby;
+
+void agent_lobby_close(void)
+{
+    lobby = connector_lobby_destroy(lobby);
+}
 
 static void on_accept(struct listener *li, struct stream *s, void *arg)
 {
@@ -281,6 +297,13 @@ static void on_accept(struct listener *li, struct stream *s, void *arg)
         return;
     }
     A.at_leader += li == A.leader_listener;
+    if (A.no_targets) {
+        A.turned_away++;
+        if (!lobby)
+            lobby = connector_lobby_create(A.loop, on_lobby, NULL);
+        connector_lobby_enter(lobby, s, stream_peer(s)->name + 6, "there is no such Target");
+        return;
+    }
     for (unsigned i = 0; i < AGENTS; i++) {
         struct agent_side *x = &A.side[i];
         if (!A.all_to_first && strcmp(stream_peer(s)->name + 6, x->target) != 0)

@@ -48,11 +48,13 @@ extern struct agent_world {
     const char *processes; /* --processes of agents that begin from now on; NULL = cgroup */
     const char *redirect;  /* where sessions at `address` are sent; NULL = they are taken */
     unsigned redirected, at_leader; /* sessions that were sent on; that came to `leader` */
+    unsigned turned_away;           /* that came to the lobby */
     struct loop *loop;
     struct tls_config *tls;
     struct listener *listener, *leader_listener;
     struct agent_side side[AGENTS];
     bool all_to_first; /* whoever comes is taken for the agent of side 0 */
+    bool no_targets;   /* whoever comes is heard in the lobby, and turned away */
     char refusal[512]; /* why an agent was turned away by the driver */
     struct {
         struct observation o; /* the latest of each key */
@@ -76,6 +78,7 @@ void agent_begin_as(unsigned side, const char *cert);
  * its pid. It says what it says into NAME.log. */
 pid_t agent_second(unsigned side, const char *state);
 void agent_end(unsigned side, int signo);
+void agent_lobby_close(void); /* those who are in it go unheard */
 /* Ends the session, and turns new ones away until on is false. */
 void agent_cut_off(unsigned side, bool on);
 

@@ -6,10 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DIAL_TIMEOUT_MS 5000
+/* Members are dialed in rounds: one after the other, then a pause, which grows. A round takes no
+ * longer than this, and each of them gets its share of it. */
+#define ROUND_MAX_MS 10000
+#define DIAL_MIN_MS 2000
+#define DIAL_MAX_MS 5000
 #define BACKOFF_MIN_MS 100
-#define BACKOFF_MAX_MS 10000
-#define REDIRECTS_MAX 4
+#define BACKOFF_MAX_MS 5000
+#define REDIRECTS_MAX 4 /* one after the other */
+_Static_assert(BACKOFF_MAX_MS + ROUND_MAX_MS + DIAL_MAX_MS <= AGENT_REDIAL_MAX_MS,
+               "hubs wait so long for who has not dialed yet");
 /* A HELLO is one frame, and an inventory goes in as many as it needs. */
 #define HELLO_RUNS_MAX 128
 #define PAGE_BYTES (1u << 20)
@@ -175,15 +181,21 @@ static void session_over(struct agent *a)
     }
 }
 
-/* Doubling, and anywhere in the upper half: a thousand agents do not come back in one moment. */
+/* Doubling with each round, and anywhere in the upper half: a thousand agents do not come back in
+ * one moment. */
 static void session_later(struct agent *a)
 {
-    uint64_t wait = BACKOFF_MIN_MS << (a->failures < 7 ? a->failures : 7);
+    unsigned rounds = a->failures / a->cfg.n_servers;
+    uint64_t wait = BACKOFF_MIN_MS;
 
     if (a->redirect[0]) {
         timer_start(&a->dial, 0);
         return;
     }
+    if (a->redirects >= REDIRECTS_MAX) /* one for each dial, from then on */
+        a->redirects = REDIRECTS_MAX - 1;
+    if (a->failures % a->cfg.n_servers == 0)
+        wait = BACKOFF_MIN_MS << (rounds < 6 ? rounds : 6);
     if (wait > BACKOFF_MAX_MS)
         wait = BACKOFF_MAX_MS;
     a->failures++;
@@ -210,15 +222,17 @@ static const struct stream_events session_events = {.open = session_open,
 static void session_dial(void *arg)
 {
     struct agent *a = arg;
+    uint64_t share = ROUND_MAX_MS / a->cfg.n_servers;
     struct err err;
     char address[PEER_NAME_MAX];
 
     (void)snprintf(address, sizeof address, "%s",
                    a->redirect[0] ? a->redirect : a->cfg.servers[a->server]);
     a->redirect[0] = '\0';
+    share = share < DIAL_MIN_MS ? DIAL_MIN_MS : share < DIAL_MAX_MS ? share : DIAL_MAX_MS;
     frame_reader_init(&a->reader);
-    if (stream_connect(a->loop, address, a->cfg.tls, ALPN_AGENT, DIAL_TIMEOUT_MS, &session_events,
-                       a, &a->stream, &err) < 0) {
+    if (stream_connect(a->loop, address, a->cfg.tls, ALPN_AGENT, share, &session_events, a,
+                       &a->stream, &err) < 0) {
         log_err(LOG_WARN, "agent.dial", &err);
         session_over(a);
         session_later(a);

@@ -218,6 +218,54 @@ static void what_it_heard_is_kept(void **state)
     (void)snprintf(x->cluster, sizeof x->cluster, "%s", "");
 }
 
+static bool lobby_heard_is(void *arg)
+{
+    const uint64_t *rv = arg;
+
+    return A.side[0].heard_rv == *rv && strcmp(A.side[0].heard, LINE ".3") == 0;
+}
+
+static bool back_again(void *arg)
+{
+    return ((struct agent_side *)arg)->reachable;
+}
+
+static bool turned_away(void *arg)
+{
+    return A.turned_away >= *(const unsigned *)arg;
+}
+
+/* A hub that has no Target for it, since it is an older copy, hears it before it turns it away; and
+ * it comes again within the time that hubs count on. */
+static void a_hub_without_its_target_hears_it(void **state)
+{
+    struct agent_side *x = &A.side[0];
+    uint64_t rv = 300;
+    unsigned many = 4;
+
+    (void)state;
+    (void)snprintf(x->cluster, sizeof x->cluster, LINE ".3");
+    x->rv = rv;
+    agent_cut_off(0, true);
+    agent_cut_off(0, false); /* it is told in the welcome */
+    A.no_targets = true;
+    A.turned_away = 0;
+    x->heard[0] = '\0';
+    x->heard_rv = 0;
+    agent_end(0, SIGTERM); /* what it has heard is on its disk */
+    agent_begin_as(0, x->target);
+    assert_true(agent_until(lobby_heard_is, &rv, PATIENCE_MS));
+    assert_int_equal(x->heard_ms, (int64_t)rv * 1000);
+    assert_true(agent_until(turned_away, &many, 2 * PATIENCE_MS));
+    many++;
+    assert_true(agent_until(turned_away, &many, AGENT_REDIAL_MAX_MS));
+    assert_false(x->reachable);
+    A.no_targets = false;
+    agent_lobby_close();
+    assert_true(agent_until(back_again, x, AGENT_REDIAL_MAX_MS));
+    (void)snprintf(x->cluster, sizeof x->cluster, "%s", "");
+}
+
 static void a_foreign_certificate_is_refused(void **state)
 {
     struct agent_order o = {.key = agent_key(), .script = "true"};
@@ -296,6 +344,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_longest_key_is_one),
         cmocka_unit_test(more_runs_than_a_hello_holds_are_all_told),
         cmocka_unit_test(what_it_heard_is_kept),
+        cmocka_unit_test(a_hub_without_its_target_hears_it),
         cmocka_unit_test(a_foreign_certificate_is_refused),
         cmocka_unit_test(our_own_standstill_is_not_its_silence),
     };
