@@ -92,6 +92,7 @@ struct place_request {
     /* It has to leave where it is: what its policy's order asks to wait for (times, thresholds)
      * does not hold it up. What is earlier in the order is still preferred. */
     bool at_once;
+    bool unsettled;    /* it may run already, where the state does not know: it goes nowhere */
     struct memo *memo; /* shares refusals with those that ask for the same; NULL: none */
 };
 /* Refusals of one cycle, remembered while the pool stays as it is: the answers are the same as

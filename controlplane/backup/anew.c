@@ -121,12 +121,15 @@ void anew_print(const struct root *r, const struct anew_ask *ask, const struct s
         "  1. hanse server --id %" PRIu64
         " --data %s … with the certificates and the key ring that it\n"
         "     had, and without --peer\n"
-        "  2. wait until agents have found it (hanse get targets), then: hanse recover "
+        "  2. hanse apply Targets that were made since: what they run is taken over then. hanse "
+        "status\n"
+        "     names those that it does not know and whose agents dial in\n"
+        "  3. wait until agents have found it (hanse get targets), then: hanse recover "
         "--from-targets\n"
         "     Until then nothing is placed that may run somewhere, and nothing of it is taken for "
         "ended.\n"
         "     A target that is gone for good is named: --dead TARGET\n"
-        "  3. other members, each with an empty directory: hanse members add N HOST:PORT\n"
+        "  4. other members, each with an empty directory: hanse members add N HOST:PORT\n"
         "Old members that come back are refused, and stop. Agents do not follow them once they "
         "have\n"
         "seen this cluster; keep old members off until all agents have.\n",

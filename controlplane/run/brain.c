@@ -19,6 +19,8 @@ struct brain *brain_create(const struct brain_config *cfg)
     b->cfg = *cfg;
     if (!b->cfg.cycle_ms)
         b->cfg.cycle_ms = 500;
+    if (!b->cfg.redial_ms)
+        b->cfg.redial_ms = AGENT_REDIAL_MAX_MS;
     b->loop = cfg->loop;
     list_init(&b->sites);
     list_init(&b->adrift);
@@ -26,6 +28,7 @@ struct brain *brain_create(const struct brain_config *cfg)
     list_init(&b->preempts.nominees);
     events_init(b);
     back_init(b);
+    cold_init(b);
     timer_init(&b->cycle_timer, b->loop, cycle_due, b);
     return b;
 }
@@ -67,6 +70,8 @@ static void sleep_now(struct brain *b)
     collect_drop(b);
     tokens_drop(b);
     back_drop(b);
+    cold_drop(b);
+    strangers_drop(b);
     b->pool = pool_destroy(b->pool);
     b->frozen = false;
 }
@@ -95,6 +100,7 @@ static void reset(struct brain *b)
     tokens_reset(b);
     back_look(b);
     cold_mark(b);
+    strangers_look(b);
 }
 
 void brain_leading(struct brain *b, bool leads, uint64_t term)
@@ -111,6 +117,7 @@ void brain_leading(struct brain *b, bool leads, uint64_t term)
     b->seen_rv = root_rv(b->root);
     b->leads = true;
     cold_begin(b);
+    strangers_begin(b);
     reset(b);
 }
 
@@ -140,6 +147,15 @@ static void seen(struct brain *b)
     (void)root_unref(r);
 }
 
+void brain_allowed(struct brain *b)
+{
+    list_for_each (it, &b->sites)
+        drivers_tick_target(container_of(it, struct site, link));
+    movers_look(b);
+    causes_look(b);
+    scheduler_want(b);
+}
+
 void brain_root(struct brain *b)
 {
     cold_known(b);
@@ -149,12 +165,15 @@ void brain_root(struct brain *b)
     collect_look(b);
     struct root *r = core_root(b->cfg.core);
     uint64_t since = b->seen_rv;
-    if (root_rv(r) == since) {
-        (void)root_unref(r);
-        return;
-    }
+    bool recovery = root_recovering(r) != root_recovering(b->root);
     (void)root_unref(b->root);
     b->root = r;
+    if (recovery) { /* no object tells of it */
+        strangers_look(b);
+        brain_allowed(b);
+    }
+    if (root_rv(r) == since)
+        return;
     b->seen_rv =
         root_rv(r); /* a step's answer inside the walk may come here again: it then sees no news */
     struct root *held = root_ref(r);
@@ -186,6 +205,8 @@ void brain_agent(struct brain *b, struct stream *s)
     char why[ERR_TEXT_MAX];
 
     core_status(b->cfg.core, &st);
+    if (!b->leads && !strncmp(peer->name, "agent:", 6))
+        stranger_came(b, peer->name + 6);
     if (!b->leads) {
         if (st.leader_id && !st.leads)
             connector_agent_redirect(s, st.leader_api_address);
@@ -201,10 +222,18 @@ void brain_agent(struct brain *b, struct stream *s)
         return;
     }
     struct site *t = site_find(b, peer->name + 6);
-    if (!t || !t->connector || object_as(t->doc, target)->spec->type != TARGET_AGENT) {
+    if (!t) {
         (void)snprintf(why, sizeof why,
-                       "there is no Target %s of type agent; hanse apply one first",
+                       "there is no Target %s; hanse apply one of type agent first",
                        peer->name + 6);
+        stranger_came(b, peer->name + 6);
+        log_event(LOG_WARN, "agent.refused",
+                  LOG_FIELDS({"certificate", log_str(peer->name)}, {"why", log_str(why)}));
+        stranger_turn_away(b, s, peer->name + 6, why);
+        return;
+    }
+    if (!t->connector || object_as(t->doc, target)->spec->type != TARGET_AGENT) {
+        (void)snprintf(why, sizeof why, "Target %s is not of type agent", peer->name + 6);
         agent_refuse(s, peer->name, why);
         return;
     }
@@ -298,6 +327,7 @@ void brain_status(struct brain *b, struct buf *out)
     (void)cJSON_AddNumberToObject(j, "sliceMaxMs", (double)durations_max_ns(&b->slices) / 1e6);
     (void)cJSON_AddNumberToObject(j, "placed", (double)b->placed);
     (void)cJSON_AddNumberToObject(j, "placementsRefused", (double)b->refused);
+    strangers_status(b, j);
     list_for_each (it, &b->sites) {
         const struct site *t = container_of(it, struct site, link);
         cJSON *s = cJSON_CreateObject();

@@ -32,7 +32,8 @@ struct brain_config {
     void *arg;
     /* Seconds east of UTC of an IANA zone at a time; false when the zone is not known. */
     bool (*zone_offset)(const char *zone, int64_t utc_ms, int *ret_seconds);
-    uint32_t cycle_ms; /* how often pending work with waits is looked at again; 0 = 500 */
+    uint32_t redial_ms; /* agents without a session dial so often; 0 = AGENT_REDIAL_MAX_MS */
+    uint32_t cycle_ms;  /* how often pending work with waits is looked at again; 0 = 500 */
 };
 struct brain *brain_create(const struct brain_config *cfg);
 void brain_close(struct brain *b, void (*closed)(void *arg),
@@ -60,7 +61,9 @@ void brain_fence(struct brain *b, const char *ns, const char *workload, const ch
 /* Runs that targets list and the state cannot answer for: as of the last sweep, JSON. */
 void brain_orphans(struct brain *b, struct buf *out);
 /* What targets carry is taken over, and recovery settled when every Target was heard or is said to
- * be dead. json: {"adopted","refused","settled","why","next"}; next: ask again, after that one. */
+ * be dead. json: {"adopted","refused","settled","why","next","waitMs"}; next: ask again, after that
+ * one; waitMs: ask again after so long, agents are on their way. */
+#define RECOVER_DEAD_MAX 1024
 typedef void (*recover_cb)(void *arg, const char *json, const struct err *err);
 struct recover_ask { /* borrowed for the call */
     const char *who, *after;

@@ -174,6 +174,17 @@ struct events { /* events.c */
 #define MOVE_CAUSES 12
 #define PAUSE_BUCKETS 10
 
+struct cJSON;
+struct strangers { /* recover/strangers.c */
+    struct connector_lobby *lobby;
+    struct {
+        char name[256];
+        uint64_t at_ms;
+    } * v; /* who has dialed in this leadership, at most STRANGERS_MAX */
+    size_t n;
+    uint64_t since_ms; /* it began, or somebody could not be counted */
+};
+
 struct brain {
     struct brain_config cfg;
     struct loop *loop;
@@ -188,8 +199,10 @@ struct brain {
         struct timer again;
         struct rv_curve curve;
     } back;
-    struct {               /* recover/cold.c */
-        bool on;           /* Targets are awaited */
+    struct strangers strangers;
+    struct {     /* recover/cold.c */
+        bool on; /* Targets are awaited */
+        struct timer look;
         uint64_t known_ms; /* since then this process has had a leader; 0 = never yet */
         int64_t before_ms; /* work of before then is held */
     } cold;
@@ -241,6 +254,9 @@ struct brain {
     void (*closed)(void *arg);
     void *closed_arg;
 };
+
+/* What was refused may be allowed by now: all look again (brain.c). */
+void brain_allowed(struct brain *b);
 
 /* ---- propose.c: commands in this term; the callback is on the outer loop
  * ------------------------------------------- */
@@ -340,8 +356,23 @@ void cold_known(struct brain *b);
 void cold_begin(struct brain *b);
 void cold_mark(struct brain *b); /* who is awaited, by the root */
 void cold_look(struct brain *b); /* a Target has listed, is silent, or is gone */
+void cold_init(struct brain *b);
+void cold_drop(struct brain *b);
 bool cold_awaits(const struct site *t);
 bool cold_holds(const struct brain *b, const struct object *workload);
+/* strangers.c: agents of Targets that the state does not have; of any member */
+void stranger_came(struct brain *b, const char *target);
+void stranger_turn_away(struct brain *b, struct stream *s, const char *target, const char *why);
+void strangers_begin(struct brain *b);
+void strangers_look(struct brain *b); /* recovery may have begun */
+/* Until everybody who can come has dialed; 0: they have. */
+uint64_t strangers_wait_ms(const struct brain *b);
+/* Some have dialed, and the log does not know of them yet. */
+bool strangers_uncounted(const struct brain *b);
+/* One is said to be dead that is neither a Target nor a stranger: an error that names those. */
+bool stranger_unnamed(const struct brain *b, const struct recover_ask *ask, struct err *err);
+void strangers_status(const struct brain *b, struct cJSON *j);
+void strangers_drop(struct brain *b);
 void back_look(struct brain *b); /* the log says so: are all workloads marked? */
 void back_init(struct brain *b);
 void back_drop(struct brain *b);

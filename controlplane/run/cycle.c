@@ -105,11 +105,18 @@ static bool pending_news(const struct cycle_item *it, int64_t now_ms, struct pos
 /* ---- hints: what would admit those that wait
  * ----------------------------------------------------------------------------------------------------
  */
+static bool unsettled(const struct cycle *c, const struct object *o)
+{
+    return workload_unsettled(c->brain->root, o, object_as(o, workload)->status);
+}
+
 static bool hints_find(struct cycle *c, const struct cycle_item *it)
 {
     struct brain *b = c->brain;
-    struct place_request rq = {
-        .workload = it->workload, .now_ms = c->now_ms, .queue_position = it->position};
+    struct place_request rq = {.workload = it->workload,
+                               .now_ms = c->now_ms,
+                               .queue_position = it->position,
+                               .unsettled = unsettled(c, it->workload)};
     const char **hints;
     uint32_t n;
     struct err err;
@@ -237,6 +244,7 @@ static bool turn(struct cycle *c)
         return true;
     }
     uint64_t hits = policy_memo_hits(c->memo);
+    rq.unsettled = unsettled(c, rq.workload);
     it.workload = rq.workload;
     if (policy_turn(b->pool, c->turns, lane, &it, next, &rq, c->scratch, &err)) {
         log_err(LOG_ERROR, "scheduler.cycle", &err);

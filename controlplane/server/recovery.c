@@ -66,14 +66,21 @@ static void orphans_adopt(struct control *c, const struct api_identity *who, con
 static void recover_targets(struct control *c, const struct api_identity *who, const cJSON *in,
                             struct recovery_call *x)
 {
-    const char *dead[64];
+    const char *dead[RECOVER_DEAD_MAX];
     struct recover_ask ask = {.who = who->user, .after = text_of(in, "after"), .dead = dead};
-    const cJSON *d;
+    const cJSON *d, *list = cJSON_GetObjectItemCaseSensitive(in, "dead");
+    struct err err;
 
-    cJSON_ArrayForEach(d, cJSON_GetObjectItemCaseSensitive(
-                              in, "dead")) if (cJSON_IsString(d) &&
-                                               ask.n_dead < sizeof dead / sizeof *dead)
+    cJSON_ArrayForEach(d, list)
+    {
+        if (!cJSON_IsString(d) || ask.n_dead == RECOVER_DEAD_MAX) {
+            (void)err_field(&err, E_INVALID, "dead", "expected at most %d names of Targets",
+                            RECOVER_DEAD_MAX);
+            recovered(x, NULL, &err);
+            return;
+        }
         dead[ask.n_dead++] = d->valuestring;
+    }
     brain_recover(c->brain, &ask, recovered, x);
 }
 

@@ -326,6 +326,8 @@ bool place_refused(struct place *pl)
 
     if (pl->pending != REASON_NONE)
         return true;
+    if (pl->rq->unsettled)
+        return refuse(pl, REASON_RECOVERING, "");
     if (s->suspend)
         return refuse(pl, REASON_SUSPENDED, "");
     if (s->queue[0] && pl->queue == NONE)

@@ -164,7 +164,7 @@ static bool may_share(const struct pool *p, const struct place_request *rq)
 {
     const struct workload_status *s = object_as(rq->workload, workload)->status;
 
-    return !rq->avoid_target && !rq->only_target && !rq->at_once &&
+    return !rq->avoid_target && !rq->only_target && !rq->at_once && !rq->unsettled &&
            rq->workload->kind->id == KIND_WORKLOAD && !(s && (s->placement || s->nominated)) &&
            !pool_hold_of(p, rq->workload->meta->uid) && !pool_nominated(p, rq->workload->meta->uid);
 }

@@ -386,6 +386,22 @@ static void all_alarms(cJSON *status, const cJSON *all)
     (void)cJSON_AddItemToObject(status, "alarms", list);
 }
 
+/* What came back from an older state waits for an operator. */
+static void recovering_text(const cJSON *status, struct buf *out)
+{
+    const cJSON *strangers = json_at(status, "brain.strangers"), *s;
+
+    if (!cJSON_IsTrue(json_at(status, "brain.recovering")))
+        return;
+    buf_str(out, "RECOVERING: what may run where this state does not know is not started anew, nor "
+                 "taken for ended, before hanse recover --from-targets has settled it.\n");
+    cJSON_ArrayForEach(s, strangers) if (cJSON_IsString(s))
+        buf_printf(out,
+                   "Target %s is not in this state and may carry work of it: apply Target %s, "
+                   "or say that it is dead (hanse recover --from-targets --dead %s).\n",
+                   s->valuestring, s->valuestring, s->valuestring);
+}
+
 static void alarms_text(const cJSON *status, struct buf *out)
 {
     const cJSON *a;
@@ -452,6 +468,7 @@ int verb_status(struct cli *c, struct err *err)
         if (*revision)
             buf_printf(&b, "Policies at git %.12s\n", revision);
         alarms_text(status, &b);
+        recovering_text(status, &b);
         if (cJSON_IsTrue(json_at(status, "brain.brake")))
             buf_str(&b,
                     "BRAKE: more than half of the targets fell silent within a minute; it may be "

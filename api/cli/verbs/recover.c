@@ -147,6 +147,19 @@ int verb_orphans(struct cli *c, struct err *err)
 /* ---- recover
  * ---------------------------------------------------------------------------------------------------------
  */
+/* Agents are on their way to a hub that has just come back. True: ask again. */
+static bool recover_waits(struct cli *c, const cJSON *answer)
+{
+    double ms = json_number_at(answer, "waitMs");
+
+    if (ms <= 0)
+        return false;
+    (void)fprintf(c->err, "waiting for agents that may be on their way: %.0f s more\n",
+                  (ms + 999) / 1000);
+    cli_pause(c, ms < 5000 ? (uint64_t)ms + 1 : 5000);
+    return true;
+}
+
 int verb_recover(struct cli *c, struct err *err)
 {
     const char *format = arg_text(&c->args, "output", "");
@@ -154,6 +167,7 @@ int verb_recover(struct cli *c, struct err *err)
     cJSON *adopted = cJSON_AddArrayToObject(all, "adopted"),
           *refused = cJSON_AddArrayToObject(all, "refused"), *o;
     const char *after = "";
+    bool waits = false;
     int rv;
 
     if (!arg_flag(&c->args, "from-targets") || c->args.n_pos) {
@@ -181,8 +195,10 @@ int verb_recover(struct cli *c, struct err *err)
         while ((o = cJSON_DetachItemFromArray(cJSON_GetObjectItemCaseSensitive(answer, "refused"),
                                               0)) != NULL)
             (void)cJSON_AddItemToArray(refused, o);
-        after = arena_strdup(c->mem, json_text_of(answer, "next"));
-    } while (*after);
+        waits = recover_waits(c, answer);
+        if (!waits)
+            after = arena_strdup(c->mem, json_text_of(answer, "next"));
+    } while (waits || *after);
     bool settled = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "settled"));
     if (!rv && *format) {
         (void)cJSON_AddBoolToObject(all, "settled", settled);

@@ -63,14 +63,9 @@ static void doubt_over(struct brain *b)
     if (!b->leads || b->closing)
         return;
     back_look(b);
-    list_for_each (it, &b->sites) {
-        struct site *t = container_of(it, struct site, link);
-        site_sweep(t);
-        drivers_tick_target(t);
-    }
-    movers_look(b);
-    causes_look(b);
-    scheduler_want(b);
+    list_for_each (it, &b->sites)
+        site_sweep(container_of(it, struct site, link));
+    brain_allowed(b);
 }
 
 struct asking {

@@ -69,9 +69,29 @@ void cold_look(struct brain *b)
     list_for_each (it, &b->sites)
         if (cold_awaits(container_of(it, struct site, link)))
             return;
+    /* Who is not a Target of ours may have heard more as well (strangers.c). */
+    uint64_t known = loop_now_ms(b->loop) - b->cold.known_ms;
+    if (known < b->cfg.redial_ms) {
+        timer_start(&b->cold.look, b->cfg.redial_ms - known);
+        return;
+    }
     b->cold.on = false;
-    list_for_each (it, &b->sites)
-        drivers_tick_target(container_of(it, struct site, link));
+    brain_allowed(b);
+}
+
+static void cold_due(void *arg)
+{
+    cold_look(arg);
+}
+
+void cold_init(struct brain *b)
+{
+    timer_init(&b->cold.look, b->loop, cold_due, b);
+}
+
+void cold_drop(struct brain *b)
+{
+    timer_stop(&b->cold.look);
 }
 
 bool cold_holds(const struct brain *b, const struct object *workload)

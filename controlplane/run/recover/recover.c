@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define ASK_MS 15000
+#define COUNTING_MS 500
 #define RUNS_MAX 100 /* of one call; who asked asks again from where it ended */
 
 struct found_run {
@@ -28,12 +29,14 @@ struct found_run {
 };
 struct recovery {
     struct brain *brain;
-    char who[256], dead[64][256];
+    char who[256];
+    char (*dead)[256];
     size_t n_dead;
     struct found_run *v;
     size_t n, at;
     bool more, begun, settled;
     char why[ERR_TEXT_MAX]; /* it is not settled */
+    uint64_t wait_ms;       /* it may be after so long */
     cJSON *answer, *adopted, *refused;
     struct call call;
     struct object *doc; /* of the candidate under way */
@@ -51,20 +54,17 @@ static void recovery_end(struct recovery *x, const struct err *err)
 
     (void)cJSON_AddBoolToObject(x->answer, "settled", x->settled);
     (void)cJSON_AddStringToObject(x->answer, "why", x->why);
+    (void)cJSON_AddNumberToObject(x->answer, "waitMs", (double)x->wait_ms);
     (void)cJSON_AddStringToObject(x->answer, "next", x->more && x->n ? x->v[x->n - 1].key.uid : "");
     char *text = cJSON_PrintUnformatted(x->answer);
     list_for_each (it, &b->sites)
         site_sweep(container_of(it, struct site, link));
-    if (b->leads && !b->closing) { /* what was refused a place as long as it might run elsewhere */
-        brain_root(b);
-        scheduler_want(b);
-        movers_look(b);
-    }
     x->cb(x->arg, err ? NULL : text, err);
     cJSON_free(text);
     cJSON_Delete(x->answer);
     (void)object_unref(x->doc);
     mem_free(x->v);
+    mem_free(x->dead);
     mem_free(x);
     brain_under_way(b, -1);
 }
@@ -230,6 +230,7 @@ static void adopt(struct recovery *x)
                                          .bytes = o->checkpoint.bytes,
                                          .writtenAt = o->checkpoint.written_ms,
                                          .writeTime = o->checkpoint.write_ms,
+                                         .ranks = o->checkpoint.ranks,
                                          .name = "",
                                          .digest = o->checkpoint.digest,
                                          .path = o->checkpoint.path};
@@ -383,6 +384,12 @@ static void settle(struct recovery *x)
     char key[RUN_KEY_MAX];
 
     brain_root(b); /* with what was just taken over */
+    if (strangers_uncounted(b)) {
+        (void)snprintf(x->why, sizeof x->why, "agents that have dialed in are being counted");
+        x->wait_ms = COUNTING_MS;
+        recovery_end(x, NULL);
+        return;
+    }
     const struct orphan *left = left_alive(b, &at);
     if (left) {
         run_key_print(&left->seen.key, key);
@@ -461,6 +468,30 @@ static void begun(void *arg, const struct result *r, const struct err *err)
         recovery_next(x);
 }
 
+/* Nothing is asked of anybody before all who can come have come. */
+static bool recover_waits(struct brain *b, recover_cb cb, void *arg)
+{
+    uint64_t ms = strangers_wait_ms(b);
+    cJSON *j;
+
+    if (!ms)
+        return false;
+    j = cJSON_CreateObject();
+    (void)cJSON_AddArrayToObject(j, "adopted");
+    (void)cJSON_AddArrayToObject(j, "refused");
+    (void)cJSON_AddBoolToObject(j, "settled", false);
+    (void)cJSON_AddStringToObject(j, "why",
+                                  "agents that this leader has not heard yet may be on their way: "
+                                  "ask again in some seconds");
+    (void)cJSON_AddStringToObject(j, "next", "");
+    (void)cJSON_AddNumberToObject(j, "waitMs", (double)ms);
+    char *text = cJSON_PrintUnformatted(j);
+    cb(arg, text, NULL);
+    cJSON_free(text);
+    cJSON_Delete(j);
+    return true;
+}
+
 void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb, void *arg)
 {
     struct err err;
@@ -483,12 +514,19 @@ void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb
         cb(arg, NULL, &err);
         return;
     }
+    if (recover_waits(b, cb, arg))
+        return;
+    if (stranger_unnamed(b, ask, &err)) {
+        cb(arg, NULL, &err);
+        return;
+    }
     struct recovery *x = mem_new(struct recovery);
     x->brain = b;
     x->cb = cb;
     x->arg = arg;
     (void)snprintf(x->who, sizeof x->who, "%s", ask->who);
-    for (; x->n_dead < ask->n_dead && x->n_dead < 64; x->n_dead++)
+    x->dead = mem_alloc((ask->n_dead + 1) * sizeof *x->dead);
+    for (; x->n_dead < ask->n_dead; x->n_dead++)
         (void)snprintf(x->dead[x->n_dead], sizeof x->dead[0], "%s", ask->dead[x->n_dead]);
     x->answer = cJSON_CreateObject();
     x->adopted = cJSON_AddArrayToObject(x->answer, "adopted");

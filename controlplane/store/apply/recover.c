@@ -67,7 +67,9 @@ static void mark(struct txn *t, struct workload_status *s)
     if (s->epochFloor < s->epoch + EPOCH_STEP && !PLANTED("recover.no-floor"))
         s->epochFloor = s->epoch + EPOCH_STEP;
     s->reason = "Recovering";
-    s->message = "the state went back to an older one: what became of it is looked for";
+    s->message =
+        "the state went back to an older one, and what became of it is open: hanse recover "
+        "--from-targets looks for it";
     if (phase_live(s->phase) && s->phase != PHASE_UNKNOWN) {
         s->phaseBefore = s->phase;
         s->phase = PHASE_UNKNOWN;

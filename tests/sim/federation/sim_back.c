@@ -3,11 +3,13 @@
  * what the rooms carry. What must hold is what holds always: nothing runs twice, epochs rise, what
  * was acknowledged before the copy is there; of what came after it the hub may know nothing.
  *
- * Of three lives one loses all its data; in the others the room that comes back first may have
- * heard nothing since the copy. Who knows more comes before its suspectAfter is over: later the hub
- * does not wait (controlplane/run/README.md). */
+ * Of six lives two lose all their data; in two the room that comes back first may have
+ * heard nothing since the copy; in one the copy does not know of a room at all: its Target
+ * was made later, and is applied again by the operator after a while. Who knows more comes before
+ * its suspectAfter is over: later the hub does not wait (controlplane/run/README.md). */
 #include "tests/sim/federation/sim_federation.h"
 
+#include "controlplane/run/brain_internal.h"
 #include "tests/sim/world/sim_raft_io.h"
 
 #include <string.h>
@@ -16,13 +18,16 @@
 #define LATER_MS 6000 /* the copy is at least so old */
 #define QUIET_MS 60000
 #define OPERATOR_EVERY_MS 3000
+#define DIAL_EVERY_MS (SIM_REDIAL_MS / 3)
 
 struct back {
     struct fed *f;
     struct sim_disk_copy *copies[SIM_MEMBERS];
-    unsigned known; /* workloads that were acknowledged before */
-    bool wiped;     /* there is no copy */
-    unsigned away;  /* a room, FED_ROOMS: none */
+    unsigned known;    /* workloads that were acknowledged before */
+    bool wiped;        /* there is no copy */
+    unsigned away;     /* a room, FED_ROOMS: none */
+    bool stranger;     /* the last room is made after the copy */
+    uint64_t again_ms; /* and by then once more; 0: it was not put back yet */
 };
 
 static uint64_t below(struct fed *f, uint64_t n)
@@ -34,6 +39,45 @@ static void later(struct back *x, uint64_t ms, void (*fn)(void *))
     sim_at(x->f->w, sim_now_ms(x->f->w) + ms, fn, x);
 }
 
+/* ---- a room that the copy does not know
+ * ---------------------------------------------------------------------------------------------- */
+static bool room_known(struct sim_member *m)
+{
+    struct root *r = m && m->core ? core_root(m->core) : NULL;
+    bool known = r && root_get(r, KIND_TARGET, "", "ams");
+
+    (void)root_unref(r);
+    return known;
+}
+/* Hubs dial rooms here: what an agent says as it dials in is said for it. */
+static void stranger_dials(void *arg)
+{
+    struct back *x = arg;
+    struct fed *f = x->f;
+    const struct sim_room *room = f->rooms[FED_ROOMS - 1];
+    unsigned lead = fed_leader(f), to = below(f, 2) ? lead : (unsigned)below(f, SIM_MEMBERS);
+    struct sim_member *m = f->members[to];
+
+    later(x, DIAL_EVERY_MS, stranger_dials);
+    if (!room->agent || !m || !m->brain || m->closing || room_known(m))
+        return;
+    stranger_came(m->brain, room->name);
+    brain_heard(m->brain, room->name, room->heard.cluster, room->heard.rv, room->heard.time_ms);
+}
+static void room_make(void *arg)
+{
+    struct back *x = arg;
+    struct fed *f = x->f;
+    bool due = !x->again_ms || sim_now_ms(f->w) >= x->again_ms;
+
+    if (due && !room_known(f->members[fed_leader(f)])) {
+        f->unmade = 0;
+        f->docs = false;
+        fed_docs(f);
+    }
+    later(x, 1000, room_make);
+}
+
 /* ---- the operator
  * --------------------------------------------------------------------------------------------- */
 static void recovered(void *arg, const char *json, const struct err *err)
@@ -41,6 +85,8 @@ static void recovered(void *arg, const char *json, const struct err *err)
     struct fed *f = arg;
 
     sim_log(f->w, "operator: %s", err ? err->text : json);
+    for (unsigned i = 0; json && strstr(json, "\"settled\":true") && i < f->n_workloads; i++)
+        f->workloads[i].deleted = false; /* what was deleted before may have come back */
 }
 static void operator_looks(void *arg)
 {
@@ -121,6 +167,11 @@ static void put_back(void *arg)
         for (unsigned i = 0; i < FED_ROOMS; i++)
             sim_room_agent(f->rooms[i], i == x->away);
     }
+    if (x->stranger) {
+        f->unmade = 1;
+        x->again_ms = sim_now_ms(f->w) + 8000 + below(f, 40000);
+        later(x, 1000, stranger_dials);
+    }
     forgive(x);
     later(x, 500 + below(f, 500), members_come);
 }
@@ -135,6 +186,8 @@ static void copy(void *arg)
         x->copies[i] = sim_disk_copy(f->hosts[i]);
     if (x->away < FED_ROOMS)
         sim_room_agent(f->rooms[x->away], false);
+    if (x->stranger)
+        later(x, 100, room_make);
     later(x, LATER_MS + below(f, 20000), put_back);
 }
 
@@ -160,6 +213,8 @@ void fed_back_live(struct fed *f, uint64_t seed)
     x->f = f;
     x->wiped = seed % 3 == 0;
     x->away = seed % 3 == 1 ? (unsigned)(seed / 3 % FED_ROOMS) : FED_ROOMS;
+    x->stranger = seed % 6 == 5;
+    f->unmade = x->stranger;
     for (unsigned i = 0; i < SIM_MEMBERS; i++) /* as they came into the world: empty */
         x->copies[i] = x->wiped ? sim_disk_copy(f->hosts[i]) : NULL;
     fed_users_start(f);

@@ -122,6 +122,7 @@ struct fed {
     unsigned causes[MOVE_RECLAIM + 1]; /* migrations by cause */
     bool clock_wrong;                  /* of one member; a majority's are right */
     struct fed_bulk bulk;
+    unsigned unmade; /* of the rooms the last so many have no Target yet */
     bool quiet, docs, probe_sent, probe_acked;
     char failed[512]; /* the first check that did not hold */
 };

@@ -66,7 +66,8 @@ static void core_fatal_event(void *arg, const struct err *why)
 static void core_started(void *arg)
 {
     struct sim_member *m = arg;
-    struct brain_config bc = {.loop = m->loop, .core = m->core, .driver = sim_target_driver};
+    struct brain_config bc = {
+        .loop = m->loop, .core = m->core, .driver = sim_target_driver, .redial_ms = SIM_REDIAL_MS};
 
     if (m->core)
         m->brain = brain_create(&bc);

@@ -25,6 +25,7 @@ struct sim_member { /* of one process; the next start has its own. What a crash 
     struct sim_member_events ev;
 };
 #define SIM_MEMBERS 3
+#define SIM_REDIAL_MS 1500 /* that a member counts on (brain_config) */
 /* Starts member `id` on host "mID"; a host that is down is booted. */
 struct sim_member *sim_member_start(struct sim_host *h, uint64_t id, bool bootstrap,
                                     const struct sim_member_events *ev);

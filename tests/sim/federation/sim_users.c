@@ -96,7 +96,8 @@ void fed_docs(struct fed *f)
 {
     AUTO_ARENA a = arena_create(0);
     struct write_op ops[1 + FED_ROOMS + FED_MOVE_DOCS + FED_CAUSE_DOCS];
-    union command c = {.write = {.ops = ops, .n = 1 + FED_ROOMS, .if_absent = true}};
+    unsigned rooms = FED_ROOMS - f->unmade;
+    union command c = {.write = {.ops = ops, .n = 1 + rooms, .if_absent = true}};
     struct namespace_ *ns = arena_new(a, struct namespace_);
     struct sim_member *m = fed_member_pick(f);
 
@@ -107,7 +108,7 @@ void fed_docs(struct fed *f)
         return;
     ns->metadata = fed_meta(a, "", "dev", "uid-ns-dev");
     fed_op(&ops[0], WRITE_CREATE, KIND_NAMESPACE, "", "dev", ns);
-    for (unsigned i = 0; i < FED_ROOMS; i++) {
+    for (unsigned i = 0; i < rooms; i++) {
         struct target *t = arena_new(a, struct target);
         t->metadata = fed_meta(a, "", f->rooms[i]->name, arena_printf(a, "uid-room-%u", i));
         t->spec = arena_new(a, struct target_spec);

@@ -32,6 +32,7 @@ static const struct reason_case cases[REASON_NR] = {
                           "isolation.processes any"},
     [REASON_NO_TARGETS] = {.answer = NEVER},
     [REASON_TOO_LARGE] = {.answer = NEVER},
+    [REASON_RECOVERING] = {.answer = NEVER},
     [REASON_RESIDENCY] = {.answer = NEVER},
     [REASON_CERTIFICATION] = {.answer = NEVER},
     [REASON_COMPLIANCE] = {.answer = NEVER},
