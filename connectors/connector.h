@@ -290,6 +290,11 @@ const struct connector_ops *connector_by_type(enum target_type type);
 /* Agents dial in: the server hands over each accepted ALPN_AGENT stream, whose certificate names
  * the target. */
 int connector_agent_attach(struct connector *c, struct stream *s, struct err *err) MUST_CHECK;
+/* Ends the sessions of agents whose certificates are not taken any more; of another type's
+ * connector there are none. */
+void connector_agents_end(struct connector *c,
+                          bool (*ends)(const struct peer_identity *who, void *arg), void *arg,
+                          const char *why);
 /* A member that does not lead tells the agent where to go, and closes. */
 void connector_agent_redirect(struct stream *s, const char *leader_address);
 /* So often an agent that has no session dials every member that it knows (up to five that do not

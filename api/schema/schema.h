@@ -205,6 +205,10 @@ int object_validate(const struct object *o, struct err *err) MUST_CHECK;
  * asks, apply never does, so it may become stricter. What was there before stays (`old`, or NULL).
  */
 int object_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
+/* A CertificateRevocation: is it one; does it take back this peer's certificate? (revocation.c) */
+struct peer_identity;
+int revocation_admit(const struct object *o, struct err *err) MUST_CHECK;
+bool revocation_takes(const struct object *o, const struct peer_identity *who);
 bool utf8_valid(const char *p, size_t n);
 size_t utf8_length(const char *p, size_t n); /* bytes of the character; 0: it is none */
 /* May an object be named so? A DNS-1123 subdomain. */

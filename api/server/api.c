@@ -336,6 +336,7 @@ static void dispatch(struct call *c)
     char allow[128] = "";
     struct err e = {0}, found = {0};
     int code = route_find(c, allow, sizeof allow, &found);
+    call_view(c);
     int r = auth_identify(c, &e);
 
     c->asker = arena_strdup(c->mem, c->who.user);
@@ -357,7 +358,6 @@ static void dispatch(struct call *c)
     }
     if (!r) {
         write_begin_key(c);
-        call_view(c);
         r = impersonate(c, &e);
     }
     if (!r)

@@ -121,9 +121,28 @@ void brain_leading(struct brain *b, bool leads, uint64_t term)
     reset(b);
 }
 
+static bool revoked(const struct peer_identity *who, void *arg)
+{
+    return revocation_takes(arg, who);
+}
+
+/* Sessions that were let in before; new ones are judged where they come in. */
+static void revocation_change(struct brain *b, const struct object *revocation)
+{
+    list_for_each (it, &b->sites) {
+        const struct site *t = container_of(it, struct site, link);
+        if (t->connector)
+            connector_agents_end(t->connector, revoked, (void *)(uintptr_t)revocation,
+                                 "the certificate was revoked");
+    }
+}
+
 static bool change_each(const struct change *c, void *arg)
 {
     struct brain *b = arg;
+
+    if (c->kind == KIND_CERTIFICATE_REVOCATION && c->after)
+        revocation_change(b, c->after);
 
     events_change(b, c);
     scheduler_change(b, c->kind, c->before, c->after);

@@ -268,6 +268,27 @@ static void share_over_told(void *arg)
     written(arg, NULL, &e);
 }
 
+/* A member of an older version would stop at a kind that it does not know. */
+static bool newer(const struct api_write *w, const struct root *r)
+{
+    if (root_feature_level(r) >= FEATURE_GRANTS)
+        return false;
+    for (size_t i = 0; i < w->n; i++)
+        if (w->ops[i].kind->id == KIND_TOKEN || w->ops[i].kind->id == KIND_CERTIFICATE_REVOCATION)
+            return true;
+    return false;
+}
+
+static void newer_told(void *arg)
+{
+    struct err e = {0};
+
+    (void)err_set(&e, E_UNAVAIL,
+                  "objects of this kind are made once every member runs this version: go on with "
+                  "the upgrade, and ask again");
+    written(arg, NULL, &e);
+}
+
 void backend_write(struct backend *b, const struct api_write *w,
                    void (*cb)(void *arg, const struct api_result *r, const struct err *err),
                    void *arg)
@@ -296,8 +317,9 @@ void backend_write(struct backend *b, const struct api_write *w,
         old_fill(p, w, &cmd.write);
     command_encode(&cmd, &bytes);
     bool large = bytes.failed || !fits, over = share_over(p->user, bytes.n);
-    if (large || over) {
-        loop_post(c->loop, large ? too_large_told : share_over_told, p);
+    bool unknown = newer(w, r);
+    if (large || over || unknown) {
+        loop_post(c->loop, unknown ? newer_told : large ? too_large_told : share_over_told, p);
     } else {
         p->bytes = bytes.n;
         p->user->bytes += bytes.n;

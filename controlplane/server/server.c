@@ -191,10 +191,19 @@ static void core_thread(struct loop *l, void *arg)
 static void accepted(struct listener *li, struct stream *st, void *arg)
 {
     struct server *s = arg;
+    struct root *r = core_root(s->control.core);
+    bool revoked = root_certificate_revoked(r, stream_peer(st));
 
     (void)li;
+    (void)root_unref(r);
+    if (revoked)
+        log_event(LOG_WARN, "access.revoked",
+                  LOG_FIELDS({"certificate", log_str(stream_peer(st)->name)},
+                             {"fingerprint", log_str(stream_peer(st)->fingerprint)}));
     if (atomic_load(&s->closing))
         stream_abort(st, "this member is shutting down");
+    else if (revoked)
+        stream_abort(st, "the certificate was revoked");
     else if (!strcmp(stream_peer(st)->alpn, ALPN_AGENT))
         brain_agent(s->control.brain, st);
     else

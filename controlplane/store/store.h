@@ -111,6 +111,8 @@ struct token_cursor {
 };
 bool root_tokens_void(const struct root *r, int64_t now_ms, struct token_cursor *at, size_t looks,
                       struct write_op *ret, size_t max, size_t *ret_n);
+struct peer_identity;
+bool root_certificate_revoked(const struct root *r, const struct peer_identity *who);
 /* Is there a slice of work for COLLECT? O(1). */
 bool root_collect_due(const struct root *r);
 /* What is held on a node: by its key "TARGET.NODE"; false when nothing is. Bits of device d: milli

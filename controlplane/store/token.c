@@ -1,6 +1,6 @@
-/* When a bearer token holds: asked when somebody shows one, when one is made, and when what holds
- * no more is removed, so that all three agree. It belongs to one ServiceAccount, told by its uid: a
- * later one of the same name is another one's. */
+/* Credentials. When a bearer token holds: asked when somebody shows one, when one is made, and when
+ * what holds no more is removed, so that all three agree. It belongs to one ServiceAccount, told by
+ * its uid: a later one of the same name is another one's. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>
@@ -81,4 +81,28 @@ bool root_tokens_void(const struct root *r, int64_t now_ms, struct token_cursor 
         return true;
     }
     return false;
+}
+
+/* ---- certificates
+ * -------------------------------------------------------------------------------------------- */
+struct revoked_scan {
+    const struct peer_identity *who;
+    bool yes;
+};
+
+static bool revoked_each(const struct object *o, void *arg)
+{
+    struct revoked_scan *s = arg;
+
+    s->yes = revocation_takes(o, s->who);
+    return !s->yes;
+}
+
+bool root_certificate_revoked(const struct root *r, const struct peer_identity *who)
+{
+    struct revoked_scan s = {who, false};
+
+    if (root_count(r, KIND_CERTIFICATE_REVOCATION))
+        root_scan(r, KIND_CERTIFICATE_REVOCATION, NULL, NULL, NULL, revoked_each, &s);
+    return s.yes;
 }

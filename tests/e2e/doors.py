@@ -3,6 +3,7 @@
 nobody's to write. What clients do is done with plain HTTPS, and with kubectl where there is one. Exit 0 when all hold, 77 when
 the build has no binary."""
 import base64
+import hashlib
 import http.client
 import json
 import os
@@ -16,7 +17,7 @@ import time
 
 HANSE = os.path.realpath(os.environ.get("HANSE", "build/asan/hanse"))
 HERE = os.path.dirname(os.path.abspath(__file__))
-DEADLINE_S = 30
+DEADLINE_S = 60
 RBAC = "rbac.authorization.k8s.io/v1"
 failures = []
 
@@ -51,6 +52,7 @@ class Dev:
         self.tls, self.admin = [ssl.create_default_context(cadata=self.pem(config, "certificate-authority", folder)) for _ in range(2)]
         cert, key = (self.file(config, name, folder) for name in ("client-certificate", "client-key"))
         self.admin.load_cert_chain(cert, key)
+        self.certificate = cert
         for context in (self.tls, self.admin):
             context.check_hostname = False
 
@@ -265,6 +267,68 @@ def acting_as_another(dev):
           [line for line in log.splitlines() if "impersonated" in line][:3])
 
 
+def certificates_are_revoked(dev):
+    root = dev.run("token", "create", "--user", "root", "--group", "system:masters")[1].strip()
+    kind = "/apis/hanse.dev/v1alpha1/certificaterevocations"
+    pem = open(dev.certificate, encoding="utf-8").read()
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    der = ssl.PEM_cert_to_DER_cert(begin + pem.split(begin)[1].split(end)[0] + end + "\n")
+    printed = hashlib.sha256(der).hexdigest().upper()
+    printed = ":".join(printed[i:i + 2] for i in range(0, 64, 2))
+
+    def revocation(**spec):
+        return {"apiVersion": "hanse.dev/v1alpha1", "kind": "CertificateRevocation", "metadata": {"name": "admin"}, "spec": spec}
+
+    for spec, field in (({}, "spec.fingerprint"), ({"fingerprint": "12"}, "spec.fingerprint"), ({"fingerprint": printed, "commonName": "a"}, "spec.fingerprint"),
+                        ({"commonName": "member:1"}, "spec.commonName"), ({"fingerprint": printed, "issuedBefore": "2026-01-01T00:00:00Z"}, "spec.issuedBefore")):
+        status, answer = dev.ask("POST", kind, revocation(**spec), root)
+        check(f"{field} of {sorted(spec)} is refused", status == 422 and answer["details"]["causes"][0]["field"] == field, answer)
+    name = dev.must("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})["status"]["userInfo"]["username"]
+    for spec, takes in ((dict(fingerprint=printed), True), (dict(commonName=name), True), (dict(commonName=name, issuedBefore="2099-01-01T00:00:00Z"), True),
+                        (dict(commonName=name, issuedBefore="2001-01-01T00:00:00Z"), False), (dict(commonName=name + "x"), False)):
+        standing = http.client.HTTPSConnection(dev.address, context=dev.admin, timeout=DEADLINE_S)
+
+        def on_standing(standing=standing):
+            standing.request("GET", "/api")
+            answer = standing.getresponse()
+            answer.read()
+            return answer.status
+
+        def refused():
+            try:
+                return dev.ask("GET", "/api")[0] == 401
+            except (OSError, http.client.HTTPException):
+                return True
+
+        before = on_standing()
+        dev.must("POST", kind, revocation(**spec), root)
+        if takes:
+            check(f"{sorted(spec)}: a connection that stands brings no more requests", before == 200 and on_standing() == 401)
+            check("and a new one is not let in", refused())
+            check("nor is hanse", dev.run("get", "nodes", "--timeout", "2s")[0] != 0)
+        else:
+            check(f"{spec} takes nobody else's", on_standing() == 200 and not refused())
+        standing.close()
+        dev.must("DELETE", kind + "/admin", None, root)
+        check("once it is deleted the certificate holds again", not refused())
+
+
+def an_agent_is_revoked(dev):
+    targets, kind = "/apis/hanse.dev/v1alpha1/targets", "/apis/hanse.dev/v1alpha1/certificaterevocations"
+
+    def connected():
+        found = dev.must("GET", targets)["items"]
+        return found and all(c["status"] == "True" for t in found for c in t["status"]["conditions"] if c["type"] == "Connected")
+
+    check("the agent is connected", until(connected))
+    name = dev.must("GET", targets)["items"][0]["metadata"]["name"]
+    dev.must("POST", kind, {"apiVersion": "hanse.dev/v1alpha1", "kind": "CertificateRevocation", "metadata": {"name": "agent"},
+                            "spec": {"commonName": "agent:" + name, "reason": "the machine is another's"}})
+    check("its session ends when its certificate is revoked", until(lambda: not connected()))
+    dev.must("DELETE", kind + "/agent")
+    check("and it comes again once it is not", until(connected))
+
+
 def kubectl_of():
     found = subprocess.run([HERE + "/../peers/kubectl.sh"], capture_output=True, text=True, check=False)
     return found.stdout.strip() if found.returncode == 0 else None
@@ -290,7 +354,7 @@ def with_kubectl(dev):
     check("kubectl delete token revokes", code == 0 and who(dev, token.strip()) == 401, text)
 
 
-PARTS = (tokens_are_nobodys_to_write, a_token_goes_with_its_account, audiences_and_reviews, the_command_line, acting_as_another, with_kubectl)
+PARTS = (tokens_are_nobodys_to_write, a_token_goes_with_its_account, audiences_and_reviews, the_command_line, acting_as_another, with_kubectl, certificates_are_revoked, an_agent_is_revoked)
 
 
 def main():

@@ -597,3 +597,9 @@ token_spec 8 0 -
 token_spec 9 18 -
 token 1 10 meta
 token 2 10 token_spec
+certificate_revocation_spec 1 0 -
+certificate_revocation_spec 2 0 -
+certificate_revocation_spec 3 6 -
+certificate_revocation_spec 4 0 -
+certificate_revocation 1 10 meta
+certificate_revocation 2 10 certificate_revocation_spec

@@ -90,8 +90,9 @@ struct peer_identity {
     char name[PEER_NAME_MAX];      /* its CN: a user name, "member:3", "agent:fra-hub" */
     char groups[8][PEER_NAME_MAX]; /* its O entries */
     unsigned n_groups;
-    char fingerprint[65]; /* SHA-256 of the certificate, hex */
-    char alpn[32];        /* protocol agreed on: "http/1.1", "hanse-raft/1", … or "" */
+    char fingerprint[65];  /* SHA-256 of the certificate, hex */
+    int64_t not_before_ms; /* since when it holds; UTC */
+    char alpn[32];         /* protocol agreed on: "http/1.1", "hanse-raft/1", … or "" */
     char address[PEER_NAME_MAX];
     uint32_t unix_uid; /* of a unix: peer */
 };

@@ -430,6 +430,10 @@ static int read_identity(X509 *x, struct peer_identity *peer, struct err *err)
         return err_set(err, E_TLS, "the peer's certificate cannot be digested");
     for (unsigned k = 0; k < n; k++)
         (void)snprintf(peer->fingerprint + (size_t)2 * k, 3, "%02x", md[k]);
+    struct tm since;
+    if (ASN1_TIME_to_tm(X509_get0_notBefore(x), &since) != 1)
+        return err_set(err, E_TLS, "the peer's certificate has no readable beginning");
+    peer->not_before_ms = (int64_t)timegm(&since) * 1000;
     peer->certified = true;
     return 0;
 }

@@ -66,12 +66,38 @@ static int by_token(struct call *c, const char *header, struct err *err)
     return auth_token(c, token, NULL, 0, &c->who, err);
 }
 
+struct revoked_scan {
+    const struct peer_identity *peer;
+    bool yes;
+};
+
+static bool revoked_each(const struct object *o, void *arg)
+{
+    struct revoked_scan *s = arg;
+
+    s->yes = revocation_takes(o, s->peer);
+    return !s->yes;
+}
+
+/* Connections that were let in before it was revoked bring requests, too. */
+static bool revoked(const struct call *c, const struct peer_identity *peer)
+{
+    const struct kind *k = kind_by_id(KIND_CERTIFICATE_REVOCATION);
+    struct revoked_scan s = {peer, false};
+
+    if (c->api->ops->count(c->view, k))
+        c->api->ops->scan(c->view, k, NULL, NULL, NULL, revoked_each, &s);
+    return s.yes;
+}
+
 int auth_identify(struct call *c, struct err *err)
 {
     const struct peer_identity *peer = http_peer(c->rq);
     const char *header = http_header_get(c->rq, "authorization");
 
     memset(&c->who, 0, sizeof c->who);
+    if (peer && peer->certified && revoked(c, peer))
+        return err_set(err, E_UNAUTH, "the client certificate was revoked");
     if (header)
         return by_token(c, header, err);
     if (peer && peer->certified && *peer->name) {

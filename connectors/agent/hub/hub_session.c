@@ -386,6 +386,23 @@ int connector_agent_attach(struct connector *c, struct stream *s, struct err *er
     return 0;
 }
 
+void connector_agents_end(struct connector *c,
+                          bool (*ends)(const struct peer_identity *who, void *arg), void *arg,
+                          const char *why)
+{
+    struct hub *h = c->ops == &connector_agent_ops ? hub_of(c) : NULL;
+
+    if (!h)
+        return;
+    if (h->stream && ends(stream_peer(h->stream), arg))
+        stream_abort(h->stream, why);
+    list_for_each (it, &h->guests) {
+        struct hub_session *x = container_of(it, struct hub_session, link);
+        if (ends(stream_peer(x->stream), arg))
+            stream_abort(x->stream, why);
+    }
+}
+
 void connector_agent_redirect(struct stream *s, const char *leader_address)
 {
     cJSON *j = cJSON_CreateObject();
