@@ -60,6 +60,7 @@ static void sleep_now(struct brain *b)
     timer_stop(&b->cycle_timer);
     cycle_drop(b);
     waiting_drop(b);
+    held_drop(b);
     sites_drop(b);
     drivers_drop(b);
     movers_drop(b);
@@ -141,6 +142,8 @@ static bool change_each(const struct change *c, void *arg)
 {
     struct brain *b = arg;
 
+    if (c->kind == KIND_SECRET && c->after)
+        held_secret(b, c->after->meta->namespace_);
     if (c->kind == KIND_CERTIFICATE_REVOCATION && c->after)
         revocation_change(b, c->after);
 

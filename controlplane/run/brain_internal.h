@@ -240,6 +240,11 @@ struct brain {
         bool under_way; /* a slice is on its way into the log */
         uint64_t asked_ms, slices;
     } collect;
+    struct { /* held.c */
+        void *by_uid;
+        struct list all;
+        struct timer wake;
+    } held;
     struct { /* tokens.c */
         struct timer look;
         struct token_cursor at;
@@ -490,6 +495,13 @@ void collect_reset(struct brain *b);
 void collect_drop(struct brain *b);
 void retention_reset(struct brain *b);
 void retention_drop(struct brain *b);
+/* held.c: refused for its own fault, it is not to be placed yet. Told every change of a Workload.
+ */
+bool held_back(struct brain *b, const struct object *before, const struct object *after);
+void held_secret(struct brain *b, const char *ns); /* one of that namespace changed */
+void held_reset(struct brain *b);
+void held_drop(struct brain *b);
+void waiting_enter(struct brain *b, const struct object *o); /* it does not wait any more */
 void tokens_reset(struct brain *b);
 void tokens_drop(struct brain *b);
 

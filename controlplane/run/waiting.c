@@ -56,11 +56,17 @@ static void follow(struct tree **t, const struct object *before, const struct ob
 void waiting_change(struct brain *b, const struct object *before, const struct object *after)
 {
     struct waiting *w = &b->waiting;
+    bool held = held_back(b, before, after);
 
     follow(&w->queued, before, after, before && workload_queued(before),
-           after && workload_queued(after));
+           after && workload_queued(after) && !held);
     follow(&w->stopped, before, after, before && workload_stopped_held(before),
            after && workload_stopped_held(after));
+}
+
+void waiting_enter(struct brain *b, const struct object *o)
+{
+    follow(&b->waiting.queued, NULL, o, false, true);
 }
 
 struct tree *waiting_tree(void)
@@ -79,6 +85,7 @@ void waiting_drop(struct brain *b)
 void waiting_reset(struct brain *b)
 {
     waiting_drop(b);
+    held_reset(b);
     b->waiting = (struct waiting){waiting_tree(), waiting_tree(), waiting_tree()};
 }
 

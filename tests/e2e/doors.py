@@ -329,6 +329,29 @@ def an_agent_is_revoked(dev):
     check("and it comes again once it is not", until(connected))
 
 
+def a_missing_secret_costs_little(dev):
+    """Not placed and taken back as fast as the log goes, and run at once when the Secret comes."""
+    workloads = "/apis/hanse.dev/v1alpha1/namespaces/default/workloads"
+    check("a target is there", until(lambda: any(c["type"] == "Connected" and c["status"] == "True" for t in dev.must("GET", "/apis/hanse.dev/v1alpha1/targets")["items"]
+                                                 for c in t["status"]["conditions"])))
+    dev.must("POST", workloads, {"apiVersion": "hanse.dev/v1alpha1", "kind": "Workload", "metadata": {"name": "lacks"}, "spec": {
+        "resources": {"cpu": 1, "memory": "16Mi"},
+        "run": {"command": ["/bin/true"], "env": [{"name": "A", "valueFrom": {"secret": "absent", "key": "a"}}]}}})
+
+    def status():
+        return dev.must("GET", workloads + "/lacks")["status"]
+
+    check("it is refused for its Secret", until(lambda: status().get("reason") == "SecretMissing"), status())
+    end, before = time.monotonic() + 8, status().get("epoch", 0)
+    until(lambda: time.monotonic() > end)
+    after = status()
+    check("in 8 s it is tried a few times", after.get("epoch", 0) - before <= 4 and "absent" in after.get("message", ""), (before, after))
+    began = time.monotonic()
+    dev.must("POST", "/api/v1/namespaces/default/secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "absent"}, "stringData": {"a": "b"}})
+    check("it runs once the Secret is there", until(lambda: status().get("phase") == "Succeeded"), status())
+    check("and does not wait for its next try", time.monotonic() - began < 8, time.monotonic() - began)
+
+
 def kubectl_of():
     found = subprocess.run([HERE + "/../peers/kubectl.sh"], capture_output=True, text=True, check=False)
     return found.stdout.strip() if found.returncode == 0 else None
@@ -354,7 +377,8 @@ def with_kubectl(dev):
     check("kubectl delete token revokes", code == 0 and who(dev, token.strip()) == 401, text)
 
 
-PARTS = (tokens_are_nobodys_to_write, a_token_goes_with_its_account, audiences_and_reviews, the_command_line, acting_as_another, with_kubectl, certificates_are_revoked, an_agent_is_revoked)
+PARTS = (tokens_are_nobodys_to_write, a_token_goes_with_its_account, audiences_and_reviews, the_command_line, acting_as_another, with_kubectl, certificates_are_revoked, an_agent_is_revoked,
+         a_missing_secret_costs_little)
 
 
 def main():
