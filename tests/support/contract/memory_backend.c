@@ -507,7 +507,8 @@ static void b_operate(struct backend *b, const struct api_identity *who, const c
         (void)snprintf(l->json, sizeof l->json, "{\"asked\":\"%s\",\"body\":%.700s}", who->user,
                        json);
     else if (!strcmp(op, "token.create"))
-        (void)snprintf(l->json, sizeof l->json, "{\"token\":\"t|bot|\"}");
+        (void)snprintf(l->json, sizeof l->json,
+                       "{\"token\":\"t|bot|\",\"expirationTimestamp\":\"9999-12-31T23:59:59Z\"}");
     else if (!strcmp(op, "members.add"))
         (void)snprintf(l->json, sizeof l->json, "{}");
     else
