@@ -75,9 +75,11 @@ static int dial(const char *path)
 /* Where the program is: its namespace is that of our children. */
 static int start_inside(const struct enter_spec *s, const char *const *argv)
 {
-    int status, e = namespace_join(s->will);
-    const struct enter_spec there = {.group = s->group, .will = ""};
+    const struct enter_spec there = {.group = "", .will = ""};
 
+    if (enter_group(s)) /* ahead: it need not be seen from there */
+        return 126;
+    int status, e = namespace_join(s->will);
     if (e) {
         (void)fprintf(stderr, "hanse exec: cannot join the program's namespace: %s\n", strerror(e));
         return 126;

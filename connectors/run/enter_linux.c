@@ -29,19 +29,25 @@ int enter_become(const char *const *argv)
     return e == ENOENT ? 127 : 126;
 }
 
+int enter_group(const struct enter_spec *s)
+{
+    if (!*s->group || group_join(s->group))
+        return 0;
+    (void)fprintf(stderr, "hanse run: cannot join %s: %s\n", s->group, strerror(errno));
+    return 126;
+}
+
 int enter_exec(const struct enter_spec *s, const char *const *argv)
 {
-    if (s->group && *s->group && !group_join(s->group)) {
-        (void)fprintf(stderr, "hanse run: cannot join %s: %s\n", s->group, strerror(errno));
+    if (s->own_namespace)
+        return namespace_run(s, argv);
+    if (enter_group(s))
         return 126;
-    }
     if (s->parent) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != (pid_t)s->parent) /* it died before we asked */
             return 128 + SIGKILL;
     }
-    if (s->own_namespace)
-        return namespace_run(s->will, s->parent, argv);
     if (*s->will && !will_program(s->will, 0)) {
         (void)fprintf(stderr, "hanse run: cannot write %s: %s\n", s->will, strerror(errno));
         return 126;

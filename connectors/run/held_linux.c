@@ -1,4 +1,4 @@
-/* What holds a tree together: a control group of version 2, or a PID namespace. The kernel says
+/* What holds a tree together: a PID namespace, or a control group of version 2. The kernel says
  * when it is empty, and ends all of it at once. Which one this machine permits is found by trying
  * it with a process of our own: what a kernel, a container or a mount option takes away is not told
  * anywhere. Must never call a tree empty when it could not look. */
@@ -18,9 +18,8 @@
 #include <unistd.h>
 
 #define PROBE_MS 2000
-#define GROUP_DEPTH 8 /* programs make groups of their own in ours */
 
-static const char *const names[RUN_PROCESSES_NR] = {"searched", "pidNamespace", "cgroup"};
+static const char *const names[RUN_PROCESSES_NR] = {"searched", "cgroup", "pidNamespace"};
 
 const char *run_processes_text(enum run_processes p)
 {
@@ -37,105 +36,6 @@ bool run_processes_parse(const char *s, enum run_processes *ret)
     return false;
 }
 
-/* ---- control groups ---- */
-static int read_text(const char *path, char *out, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return -errno;
-    ssize_t n = read(fd, out, size - 1);
-    int e = errno;
-    (void)close(fd);
-    if (n < 0)
-        return -e;
-    out[n] = '\0';
-    return (int)n;
-}
-
-static bool group_write(const char *group, const char *file, const char *text)
-{
-    char path[RUN_GROUP_MAX + 32];
-
-    (void)snprintf(path, sizeof path, "%s/%s", group, file);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bool ok = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    (void)close(fd);
-    return ok;
-}
-
-bool group_join(const char *group)
-{
-    return group_write(group, "cgroup.procs", "0");
-}
-
-/* Gone is empty: only an empty group can be removed. */
-static bool group_is_empty(const char *group)
-{
-    char path[RUN_GROUP_MAX + 32], s[256];
-
-    (void)snprintf(path, sizeof path, "%s/cgroup.events", group);
-    int n = read_text(path, s, sizeof s);
-    if (n == -ENOENT || n == -ENODEV)
-        return access(group, F_OK) != 0 && errno == ENOENT;
-    return n > 0 && strstr(s, "populated 0") != NULL;
-}
-
-/* Our own place in the unified hierarchy, also where it hangs beside version 1. */
-void tree_group_create(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX])
-{
-    static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-    char own[4096], path[RUN_GROUP_MAX + 64];
-
-    (void)os;
-    out[0] = '\0';
-    if (read_text("/proc/self/cgroup", own, sizeof own) <= 0)
-        return;
-    char *p = strncmp(own, "0::", 3) == 0 ? own : strstr(own, "\n0::");
-    if (!p)
-        return;
-    p += p == own ? 3 : 4;
-    p[strcspn(p, "\n")] = '\0';
-    for (size_t i = 0; i < 2; i++) {
-        (void)snprintf(path, sizeof path, "%s/cgroup.controllers", roots[i]);
-        if (access(path, F_OK) != 0)
-            continue;
-        int n = snprintf(path, sizeof path, "%s%s/hanse-%s", roots[i], strcmp(p, "/") == 0 ? "" : p,
-                         name);
-        if (n < RUN_GROUP_MAX && (mkdir(path, 0755) == 0 || errno == EEXIST))
-            (void)snprintf(out, RUN_GROUP_MAX, "%s", path);
-        return;
-    }
-}
-
-static void group_remove(const char *group, int depth)
-{
-    char path[RUN_GROUP_MAX + 260];
-    const struct dirent *e;
-
-    if (rmdir(group) == 0 || depth == GROUP_DEPTH)
-        return;
-    DIR *d = opendir(group);
-    if (!d)
-        return;
-    while ((e = readdir(d)) != NULL)
-        if (e->d_type == DT_DIR && e->d_name[0] != '.') {
-            (void)snprintf(path, sizeof path, "%s/%s", group, e->d_name);
-            group_remove(path, depth + 1);
-        }
-    (void)closedir(d);
-    (void)rmdir(group);
-}
-
-void tree_group_remove(struct runner_os *os, const char *group)
-{
-    (void)os;
-    if (group && *group)
-        group_remove(group, 0);
-}
-
 /* ---- namespaces: their first process is the last to go, and takes all along ---- */
 static bool init_is_gone(const char *will)
 {
@@ -147,7 +47,7 @@ static bool init_is_gone(const char *will)
     if (!w.init || tree_process_start(w.init) != w.init_start)
         return true;
     (void)snprintf(path, sizeof path, "/proc/%lld/stat", (long long)w.init);
-    const char *p = read_text(path, s, sizeof s) > 0 ? strrchr(s, ')') : NULL;
+    const char *p = group_text(path, s, sizeof s) > 0 ? strrchr(s, ')') : NULL;
     return p && p[1] == ' ' && p[2] == 'Z';
 }
 
@@ -168,19 +68,27 @@ static bool init_kill(const char *will)
     return ok;
 }
 
-/* ---- both ---- */
+/* ---- both; a namespace may have a group beside it, for limits ---- */
+static bool has_group(const struct runner_tree *t)
+{
+    return t->group && *t->group;
+}
+
 bool held_is_empty(const struct runner_tree *t)
 {
-    if (t->held == RUN_CGROUP)
-        return group_is_empty(t->group);
-    return t->held == RUN_SEARCHED || init_is_gone(t->will);
+    if (t->held == RUN_NAMESPACE && !init_is_gone(t->will))
+        return false;
+    return t->held == RUN_SEARCHED || !has_group(t) || group_is_empty(t->group);
 }
 
 bool held_kill(const struct runner_tree *t)
 {
-    if (t->held == RUN_CGROUP)
-        return group_write(t->group, "cgroup.kill", "1") || group_is_empty(t->group);
-    return t->held == RUN_NAMESPACE && init_kill(t->will);
+    bool group =
+        has_group(t) && (group_write(t->group, "cgroup.kill", "1") || group_is_empty(t->group));
+
+    if (t->held == RUN_NAMESPACE)
+        return init_kill(t->will);
+    return t->held == RUN_CGROUP && group;
 }
 
 /* ---- trying ---- */
@@ -225,21 +133,26 @@ static const char *group_try(void)
     return why;
 }
 
+/* A namespace goes with its first process, whoever else has died by then; a group's processes wait
+ * for somebody to end them. */
 enum run_processes held_probe(struct runner_os *os, enum run_processes most, char ret_why[256])
 {
-    const char *why = most < RUN_CGROUP ? "cgroup was not asked for" : group_try();
+    int e = most < RUN_NAMESPACE ? 0 : namespace_try();
+    const char *why = NULL;
 
     (void)os;
     ret_why[0] = '\0';
+    group_sweep();
+    if (most == RUN_NAMESPACE && e == 0)
+        return RUN_NAMESPACE;
+    if (most == RUN_NAMESPACE)
+        (void)snprintf(ret_why, 256, "no PID namespace can be made: %s", strerror(e));
+    else
+        (void)snprintf(ret_why, 256, "pidNamespace was not asked for");
+    why = most < RUN_CGROUP ? "cgroup was not asked for" : group_try();
     if (!why)
         return RUN_CGROUP;
-    int e = most < RUN_NAMESPACE ? 0 : namespace_try();
-    if (most >= RUN_NAMESPACE && e == 0) {
-        (void)snprintf(ret_why, 256, "%s", why);
-        return RUN_NAMESPACE;
-    }
-    (void)snprintf(ret_why, 256, "%s; %s%s", why,
-                   e ? "no PID namespace can be made: " : "pidNamespace was not asked for",
-                   e ? strerror(e) : "");
+    size_t n = strlen(ret_why);
+    (void)snprintf(ret_why + n, 256 - n, "; %s", why);
     return RUN_SEARCHED;
 }

@@ -1,12 +1,14 @@
-/* A PID namespace of the program's own, where no control group is permitted: whoever is in it dies
- * with its first process, setsid, empty environment and all, and nobody can leave it.
+/* A PID namespace of the program's own: whoever is in it dies with its first process, setsid, empty
+ * environment and all, and nobody can leave it. Where a control group can be made as well, it has
+ * the program and what that starts, never these two: what they use is not the program's.
  *
  *     shim ─► keeper (this process, outside) ─┬─► init (pid 1 inside: adopts, reaps, mounts /proc)
  *                                             └─► program (pid 2 inside)
  *
  * The keeper is what the shim knows as the program: it hands signals on, and ends as the program
  * ends. The shim's death ends the keeper, and that ends init (PDEATHSIG). When only the program has
- * ended, init stays for what it left behind, until nothing is left, or LINGER_MS. */
+ * ended, init stays for what it left behind: until nothing is left, the shim is dead, or LINGER_MS.
+ */
 #include "connectors/run/run.h"
 #include "connectors/run/tree_linux.h"
 #include "connectors/run/will_linux.h"
@@ -101,20 +103,22 @@ static bool own_proc(void)
            mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
 }
 
-static void init_linger(void)
+static void init_linger(int shim)
 {
+    struct pollfd f = {.fd = shim, .events = POLLIN};
+
     for (int ms = 0; ms < LINGER_MS; ms += REAP_EVERY_MS) {
         pid_t pid;
         while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
         }
-        if (pid < 0 && errno == ECHILD)
+        if ((pid < 0 && errno == ECHILD) || poll(&f, 1, ms < 500 ? 5 : REAP_EVERY_MS) > 0)
             break;
-        (void)poll(NULL, 0, ms < 500 ? 5 : REAP_EVERY_MS);
     }
     _exit(0);
 }
 
-static void init_run(int sock)
+/* shim: its pidfd, or -1 */
+static void init_run(int sock, int shim)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)prctl(PR_SET_NAME, "hanse-init");
@@ -142,12 +146,12 @@ static void init_run(int sock)
         (void)prctl(PR_SET_PDEATHSIG, 0);
         (void)say(sock, WORD_READY);
         (void)close(sock);
-        init_linger();
+        init_linger(shim);
     }
 }
 
 /* Its pid, or minus an errno. */
-static pid_t init_start(int *ret_sock)
+static pid_t init_start(int shim, int *ret_sock)
 {
     int s[2];
 
@@ -156,7 +160,7 @@ static pid_t init_start(int *ret_sock)
     pid_t pid = fork();
     if (pid == 0) {
         (void)close(s[0]);
-        init_run(s[1]);
+        init_run(s[1], shim);
     }
     int e = errno;
     (void)close(s[1]);
@@ -199,21 +203,22 @@ static int refused(const char *what, int e)
     return 126;
 }
 
-int namespace_run(const char *will, int64_t parent, const char *const *argv)
+int namespace_run(const struct enter_spec *s, const char *const *argv)
 {
     sigset_t all, before;
+    int shim = s->parent ? (int)syscall(SYS_pidfd_open, (pid_t)s->parent, 0) : -1;
     int sock = -1, status, e = leave();
 
     if (e)
         return refused("unshare", e);
-    pid_t init = init_start(&sock);
+    pid_t init = init_start(shim, &sock);
     if (init < 0)
         return refused("fork", -init);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* new credentials clear it */
-    if (parent && getppid() != (pid_t)parent)
+    if (s->parent && getppid() != (pid_t)s->parent)
         return 128 + SIGKILL;
-    if (*will && !will_program(will, init))
-        return refused(will, errno);
+    if (*s->will && !will_program(s->will, init))
+        return refused(s->will, errno);
     if (!say(sock, WORD_GO) || hear(sock, -1) != WORD_READY)
         return refused("mounting /proc", EPERM);
     (void)sigfillset(&all);
@@ -224,7 +229,7 @@ int namespace_run(const char *will, int64_t parent, const char *const *argv)
     if (pid == 0) {
         (void)setsid();
         (void)sigprocmask(SIG_SETMASK, &before, NULL);
-        _exit(enter_become(argv));
+        _exit(enter_group(s) ? 126 : enter_become(argv));
     }
     program_pid = pid;
     hand_signals_on();
@@ -248,7 +253,7 @@ int namespace_try(void)
         return errno;
     if (pid == 0) {
         int sock = -1, e = leave();
-        pid_t init = e ? 0 : init_start(&sock);
+        pid_t init = e ? 0 : init_start(-1, &sock);
         if (init < 0)
             e = -init;
         if (!e && (!say(sock, WORD_GO) || hear(sock, ACK_MS) != WORD_READY))

@@ -89,7 +89,7 @@ struct runner_config {
     const char *socket_path; /* with dir */
     const char *marker;      /* "" = none */
     enum run_processes held; /* what holds its processes together */
-    const char *group;       /* CGROUP: made by the caller; "" = none; removed at the end */
+    const char *group;       /* made by the caller; "" = none; removed at the end */
     const char *const *argv;
     const char *const *env;           /* the program's whole environment, with the marker */
     const char *cwd;                  /* NULL: as it is */
@@ -153,7 +153,8 @@ struct enter_spec { /* strings are never NULL */
     bool own_namespace; /* in a PID namespace of its own */
 };
 int enter_exec(const struct enter_spec *s, const char *const *argv);
-int enter_become(const char *const *argv); /* the very last step */
+int enter_group(const struct enter_spec *s); /* joins it; 0, or an exit status */
+int enter_become(const char *const *argv);   /* the very last step */
 /* `hanse run --attach SOCKET --id N -- CMD`: runs CMD for `hanse exec`, its three streams over a
  * unix socket; where the program is: in its group, in the namespace that its will names. */
 int attach_exec(const char *socket_path, uint64_t id, const struct enter_spec *s,

@@ -45,8 +45,9 @@ static const char usage[] =
     "  --lease MS       stop by itself MS after the start unless renewed (default 0: never)\n"
     "  --cwd FOLDER     run COMMAND there\n"
     "  --log FILE       append its output to FILE instead of passing it through\n"
-    "  --processes HOW  what holds COMMAND's processes together: cgroup (version 2), pidNamespace\n"
-    "                   (COMMAND gets a /proc of its own), or searched (found by descent, session\n"
+    "  --processes HOW  what holds COMMAND's processes together: pidNamespace (COMMAND gets a "
+    "/proc\n"
+    "                   of its own), cgroup (version 2), or searched (found by descent, session\n"
     "                   and a marker in the environment: finds what it can, and is no proof);\n"
     "                   default: cgroup where one can be made, else searched\n"
     "  --proved         does not start COMMAND where only searched is possible\n"
@@ -284,10 +285,13 @@ static int shim_failed(struct loop *l, const struct args *a, const struct err *w
 static int hold(struct args *a, const char *name, char group[RUN_GROUP_MAX], struct err *err)
 {
     group[0] = '\0';
-    if (!a->processes || a->held == RUN_CGROUP) {
+    if (!a->processes || a->held != RUN_SEARCHED)
         tree_group_create(NULL, name, group);
+    if (!a->processes || a->held == RUN_CGROUP)
         a->held = *group ? RUN_CGROUP : RUN_SEARCHED;
-    }
+    if (a->dir && a->processes && strcmp(a->processes, run_processes_text(a->held)) != 0)
+        return err_set(err, E_LIMIT, "no control group can be made any more"); /* the agent's could
+                                                                                */
     if (a->proved && a->held == RUN_SEARCHED)
         return err_set(err, E_INVALID,
                        "--proved: no control group can be made here; with rights to make one, or "

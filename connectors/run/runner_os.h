@@ -28,12 +28,12 @@
 
 /* What holds a tree together, from the weakest on; names as Node.status.isolation.processes has
  * them. */
-enum run_processes { RUN_SEARCHED, RUN_NAMESPACE, RUN_CGROUP, RUN_PROCESSES_NR };
+enum run_processes { RUN_SEARCHED, RUN_CGROUP, RUN_NAMESPACE, RUN_PROCESSES_NR };
 const char *run_processes_text(enum run_processes p);
 bool run_processes_parse(const char *s, enum run_processes *ret);
 
 struct runner_tree {
-    enum run_processes held; /* CGROUP: by group; NAMESPACE: by that of the will */
+    enum run_processes held; /* CGROUP: by group; NAMESPACE: by that of the will, and by group */
     const char *will;        /* names the program and its namespace; "" or NULL = not known */
     const char *marker; /* value of HANSE_RUN_KEY; a value ending in '/' stands for all ranks; "" =
                            no such net */
@@ -63,8 +63,9 @@ struct runner_os_ops {
      */
     enum run_processes (*processes_probe)(struct runner_os *os, enum run_processes most,
                                           char ret_why[256]);
-    /* Makes a control group; "" when that is not permitted here, which is no error. */
-    void (*group_create)(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX]);
+    /* What the names of control groups that shims make come after; "" where they can make none.
+     * of_old: as shims of older versions made them. */
+    void (*group_place)(struct runner_os *os, bool of_old, char out[RUN_GROUP_MAX]);
     void (*group_remove)(struct runner_os *os, const char *group);
     /* Processes of the tree that live; reaps orphans of this process first. 0 is said when what
      * holds the tree says so too, or when several passes, each complete, have found none. Negative:

@@ -6,8 +6,6 @@
 #include "connectors/run/runner_os.h"
 
 int tree_adopt_orphans(struct runner_os *os, struct err *err) MUST_CHECK;
-void tree_group_create(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX]);
-void tree_group_remove(struct runner_os *os, const char *group);
 int tree_process_count(struct runner_os *os, const struct runner_tree *t);
 int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo);
 void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes);
@@ -17,13 +15,27 @@ enum run_processes held_probe(struct runner_os *os, enum run_processes most, cha
 bool held_is_empty(const struct runner_tree *t); /* true also of one that nothing holds */
 /* Ends all that it holds. False: nothing does, or it cannot: each process has to be found. */
 bool held_kill(const struct runner_tree *t);
-bool group_join(const char *group); /* this process */
+
+/* ---- control groups (groups_linux.c) ---- */
+#define GROUP_TOP "/hanse/"
+/* What the names of groups come after; "" where there are none. of_old: as older versions made
+ * them, also root's. */
+void tree_group_place(struct runner_os *os, bool of_old, char out[RUN_GROUP_MAX]);
+/* "" when that is not permitted here. */
+void tree_group_create(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX]);
+void tree_group_remove(struct runner_os *os, const char *group);
+bool group_join(const char *group);     /* this process */
+bool group_is_empty(const char *group); /* gone is empty: only an empty one can be removed */
+bool group_write(const char *group, const char *file, const char *text);
+int group_text(const char *path, char *out, size_t size); /* bytes, or minus an errno */
+void group_sweep(void); /* removes what dead runs of nobody's have left, where it is empty */
 
 /* ---- a PID namespace (namespace_linux.c) ---- */
 /* Becomes the namespace's keeper: starts its init and in it argv, hands signals on, and exits as
- * that does. Called instead of exec; `will` is written on the way. Returns an exit status when it
+ * that does. Called instead of exec; s->will is written on the way. Returns an exit status when it
  * could not. */
-int namespace_run(const char *will, int64_t parent, const char *const *argv);
+struct enter_spec;
+int namespace_run(const struct enter_spec *s, const char *const *argv);
 /* Can it be done here? 0, or an errno. */
 int namespace_try(void);
 /* Goes where the program that the will names is: this process's children will be in its namespace.

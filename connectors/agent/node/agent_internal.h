@@ -317,8 +317,7 @@ void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX]);
 /* What holds its processes together: as it was started. */
 enum run_processes worker_held(const struct worker *w);
 void worker_will(const struct worker *w, char out[AGENT_PATH_MAX + 16]);
-/* Its control group: the name that the shim gives it, in the place that shims inherit from us; ""
- * when it has none. */
+/* Its control group; "" when it has none. */
 void worker_group(const struct worker *w, char out[RUN_GROUP_MAX]);
 /* The program's environment, as the contract of deploy/examples says, in arena m. */
 const char *const *worker_env(const struct worker *w, struct arena *m);

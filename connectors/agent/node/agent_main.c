@@ -23,9 +23,10 @@ static const char usage[] =
     "  --ca FILE         the CA of the servers, PEM\n"
     "  --inventory FILE  nodes and GPUs (deploy/examples/README.md); default: this machine.\n"
     "                    Read again on SIGHUP\n"
-    "  --processes HOW   what holds the processes of a run together, at most: cgroup (default),\n"
-    "                    pidNamespace or searched. What the machine permits is found by trying,\n"
-    "                    and told as status.isolation.processes of its nodes\n"
+    "  --processes HOW   what holds the processes of a run together, at most: pidNamespace\n"
+    "                    (default; with a control group beside it, for limits), cgroup or\n"
+    "                    searched. What the machine permits is found by trying, and told as\n"
+    "                    status.isolation.processes of its nodes\n"
     "  --help            this text\n";
 
 struct agent_args {
@@ -131,9 +132,9 @@ static int agent_run(struct agent_args *args, struct err *err)
     char *list = mem_strdup(args->server);
     int rc = servers_split(list, &cfg, err);
 
-    cfg.most = RUN_CGROUP;
+    cfg.most = RUN_NAMESPACE;
     if (rc == 0 && args->processes && !run_processes_parse(args->processes, &cfg.most))
-        rc = err_set(err, E_USAGE, "--processes %s: expected cgroup, pidNamespace or searched",
+        rc = err_set(err, E_USAGE, "--processes %s: expected pidNamespace, cgroup or searched",
                      args->processes);
 
     /* Checkpoint stores may hang; store_jobs.c lends them five of these. */

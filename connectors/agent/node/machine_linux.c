@@ -155,7 +155,7 @@ struct runner_os *runner_os_linux(void)
 {
     static const struct runner_os_ops ops = {.adopt_orphans = tree_adopt_orphans,
                                              .processes_probe = held_probe,
-                                             .group_create = tree_group_create,
+                                             .group_place = tree_group_place,
                                              .group_remove = tree_group_remove,
                                              .tree_process_count = tree_process_count,
                                              .tree_signal = tree_signal,

@@ -453,7 +453,7 @@ static int order_write(struct agent *a, const struct run_key *k, cJSON *order, s
 int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
 {
     struct run_key k;
-    char key[RUN_KEY_MAX];
+    char key[RUN_KEY_MAX], groups[RUN_GROUP_MAX];
     int rc = wire_key(order, &k, err);
 
     if (rc < 0)
@@ -475,6 +475,9 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
     cJSON_AddNumberToObject(order, "acceptedAt", (double)loop_wall_ms(a->loop));
     cJSON_DeleteItemFromObjectCaseSensitive(order, "held");
     cJSON_AddStringToObject(order, "held", run_processes_text(a->held));
+    a->cfg.os->ops->group_place(a->cfg.os, false, groups);
+    cJSON_DeleteItemFromObjectCaseSensitive(order, "groups");
+    cJSON_AddStringToObject(order, "groups", groups);
     FAILPOINT("agent.submit.before");
     rc = order_write(a, &k, order, err);
     if (rc < 0)

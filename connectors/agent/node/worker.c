@@ -58,18 +58,37 @@ void worker_will(const struct worker *w, char out[AGENT_PATH_MAX + 16])
     (void)snprintf(out, AGENT_PATH_MAX + 16, "%s/" RUN_WILL_FILE, dir);
 }
 
+/* Where its shim has put it: the order says after what. */
 void worker_group(const struct worker *w, char out[RUN_GROUP_MAX])
 {
     struct runner_os *os = w->run->agent->cfg.os;
-    char name[RUN_MARKER_MAX];
+    const cJSON *o = w->run->order;
+    char name[RUN_MARKER_MAX], at[RUN_GROUP_MAX];
+    bool old = !cJSON_HasObjectItem(o, "groups");
 
     out[0] = '\0';
-    if (worker_held(w) != RUN_CGROUP && *wire_str(w->run->order, "held"))
+    if (worker_held(w) == RUN_SEARCHED && *wire_str(o, "held"))
         return;
+    if (old && worker_held(w) == RUN_NAMESPACE) /* had none then */
+        return;
+    if (old)
+        os->ops->group_place(os, true, at);
+    else
+        (void)snprintf(at, sizeof at, "%s", wire_str(o, "groups"));
     worker_marker(w, name);
     for (char *p = name; *p; p++)
         *p = *p == '/' ? '.' : *p;
-    os->ops->group_create(os, name, out);
+    if (*at && strlen(at) + strlen(name) < RUN_GROUP_MAX)
+        (void)snprintf(out, RUN_GROUP_MAX, "%s%s", at, name);
+}
+
+static void worker_remove_group(const struct worker *w)
+{
+    struct runner_os *os = w->run->agent->cfg.os;
+    char group[RUN_GROUP_MAX];
+
+    worker_group(w, group);
+    os->ops->group_remove(os, group);
 }
 
 /* Short, because a unix socket's path may have 108 bytes: a hash of the marker. */
@@ -153,6 +172,7 @@ static void worker_ended(struct worker *w)
     worker_unlink(w);
     worker_socket(w, path);
     remove_file(w, path);
+    worker_remove_group(w);
     run_changed(w->run);
 }
 
@@ -447,6 +467,7 @@ void worker_recover(struct worker *w)
 
     if (worker_read_end(w)) {
         w->state = WS_ENDED;
+        worker_remove_group(w); /* its shim may have been killed ahead of that */
         return;
     }
     if (!worker_boot_is_this(w)) { /* the machine restarted meanwhile */

@@ -112,13 +112,12 @@ struct lost {
     long bare, shim, guard;
 };
 
-static struct lost begin_bare(void)
+static struct lost begin_lost(const char *script, const char *grace)
 {
-    struct lost x = {.order = {.key = agent_key(), .script = BARE, .grace = "300ms"}};
+    struct lost x = {.order = {.key = agent_key(), .script = script, .grace = grace}};
     struct asked a;
 
     assert_int_equal(agent_submit(&x.order, &a), OUT_DONE);
-    (void)agent_await(&x.order.key, RUN_RUNNING);
     (void)agent_await_pid(named(&x.order, "pid"));
     (void)agent_await_pid(named(&x.order, "bare"));
     long pids[2];
@@ -128,6 +127,14 @@ static struct lost begin_bare(void)
     x.guard = pid_parent(pids[0]) == pids[1] ? pids[1] : pids[0];
     x.shim = pids[0] + pids[1] - x.guard;
     assert_int_equal(pid_parent(x.shim), x.guard);
+    return x;
+}
+
+static struct lost begin_bare(void)
+{
+    struct lost x = begin_lost(BARE, "300ms");
+
+    (void)agent_await(&x.order.key, RUN_RUNNING);
     return x;
 }
 
@@ -168,6 +175,47 @@ static void what_is_bare_ends_with_all_three_killed(void **state)
             assert_false(pid_alive(x.bare));
         else
             (void)kill((pid_t)x.bare, SIGKILL);
+    }
+}
+
+static bool is_dead(void *arg)
+{
+    return !pid_alive(((struct lost *)arg)->bare);
+}
+
+static bool has_group_left(const char *uid)
+{
+    char line[256];
+
+    (void)snprintf(line, sizeof line, "find /sys/fs/cgroup -name '*%s*' | grep -q .", uid);
+    return system(line) == 0;
+}
+
+/* With nobody left to end anything: a namespace goes by itself, also when its program is gone
+ * already and only what that left behind is waited for. The next agent clears away. */
+static void nothing_in_a_namespace_outlives_all_three(void **state)
+{
+    static const char *const scripts[] = {BARE,
+                                          "env -i setsid $ESC $D/$U.bare; echo $$ >$D/$U.pid; "
+                                          "while [ ! -s $D/$U.bare ]; do sleep 0.01; done"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        if (!hold(RUN_NAMESPACE))
+            skip();
+        struct lost x = begin_lost(scripts[i], "5s");
+        if (i == 1) /* its program has ended, its grace has not */
+            agent_pass(300);
+        assert_true(pid_alive(x.bare));
+        (void)kill(A.side[0].agent, SIGSTOP);
+        (void)kill((pid_t)x.guard, SIGKILL);
+        (void)kill((pid_t)x.shim, SIGKILL);
+        agent_end(0, SIGKILL);
+        assert_true(agent_until(is_dead, &x, 500));
+        A.n_seen = 0;
+        agent_begin(0);
+        assert_int_equal(agent_await(&x.order.key, RUN_ENDED)->proof, PROOF_TREE_GONE);
+        assert_false(has_group_left(x.order.key.uid));
     }
 }
 
@@ -238,6 +286,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_chain_outlives_its_end),
         cmocka_unit_test(what_is_bare_ends_with_guard_and_shim_killed),
         cmocka_unit_test(what_is_bare_ends_with_all_three_killed),
+        cmocka_unit_test(nothing_in_a_namespace_outlives_all_three),
         cmocka_unit_test(what_must_be_proved_is_refused_where_it_cannot),
     };
     return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);

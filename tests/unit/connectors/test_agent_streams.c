@@ -1,7 +1,11 @@
 /* Logs and exec of one agent with real processes. */
 #include "tests/support/agent_world.h"
 
+#include "connectors/run/tree_linux.h"
+
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct heard { /* the last stream */
     char text[65536];
@@ -125,6 +129,32 @@ static void exec_runs_beside_it(void **state)
     assert_int_equal(a.seen.state, RUN_ENDED);
 }
 
+/* In the program's namespace, and its group. */
+static void exec_is_where_the_program_is(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = "exec sleep 600"};
+    const char *const argv[] = {"sh", "-c",
+                                "cat /proc/2/comm; grep -c \"0::/hanse/$0\" /proc/self/cgroup",
+                                o.key.uid, NULL};
+    struct exec_request rq = {.argv = argv};
+    char why[256];
+    struct asked a;
+
+    (void)state;
+    if (geteuid() != 0 || held_probe(NULL, RUN_NAMESPACE, why) != RUN_NAMESPACE ||
+        held_probe(NULL, RUN_CGROUP, why) != RUN_CGROUP)
+        skip();
+    agent_end(0, SIGTERM);
+    A.processes = "pidNamespace";
+    agent_begin(0);
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    (void)exec_begin(&o.key, &rq);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(H.text, "sleep\n1\n");
+    assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
+}
+
 int main(int argc, char **argv)
 {
     int rc = agent_world_main(argc, argv);
@@ -135,6 +165,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(logs_are_kept),
         cmocka_unit_test(logs_are_followed),
         cmocka_unit_test(exec_runs_beside_it),
+        cmocka_unit_test(exec_is_where_the_program_is),
     };
     return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
 }

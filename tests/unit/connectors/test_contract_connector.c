@@ -195,7 +195,9 @@ static void agent_start(void)
     }
     (void)execl("/proc/self/exe", "hanse", "agent", "--server", W.address, "--target", "t1",
                 "--state", path("state"), "--cert", path("agent.crt"), "--key", path("agent.key"),
-                "--ca", path("ca.crt"), "--inventory", path("inventory.yaml"), (char *)NULL);
+                "--ca", path("ca.crt"), "--inventory", path("inventory.yaml"), "--processes",
+                "cgroup", /* pids as we see them */
+                (char *)NULL);
     _exit(99);
 }
 
