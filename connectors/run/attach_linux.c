@@ -109,6 +109,10 @@ static bool start(struct relay *r, const struct enter_spec *s, const char *const
         (void)dup2(p[0][0], 0);
         (void)dup2(p[1][1], 1);
         (void)dup2(p[2][1], 2);
+        for (int i = 0; i < 3; i++) { /* who only waits must not keep its input open */
+            (void)close(p[i][0]);
+            (void)close(p[i][1]);
+        }
         (void)signal(SIGPIPE, SIG_DFL);
         _exit(*s->will ? start_inside(s, argv) : enter_exec(s, argv));
     }

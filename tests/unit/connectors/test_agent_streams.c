@@ -134,9 +134,9 @@ static void exec_is_where_the_program_is(void **state)
 {
     struct agent_order o = {.key = agent_key(), .script = "exec sleep 600"};
     const char *const argv[] = {"sh", "-c",
-                                "cat /proc/2/comm; grep -c \"0::/hanse/$0\" /proc/self/cgroup",
+                                "cat; cat /proc/2/comm; grep -c \"0::/hanse/$0\" /proc/self/cgroup",
                                 o.key.uid, NULL};
-    struct exec_request rq = {.argv = argv};
+    struct exec_request rq = {.argv = argv, .with_stdin = true};
     char why[256];
     struct asked a;
 
@@ -149,9 +149,9 @@ static void exec_is_where_the_program_is(void **state)
     agent_begin(0);
     assert_int_equal(agent_submit(&o, &a), OUT_DONE);
     (void)agent_await(&o.key, RUN_RUNNING);
-    (void)exec_begin(&o.key, &rq);
+    A.side[0].connector->ops->exec_input(exec_begin(&o.key, &rq), "in\n", 3, true);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_string_equal(H.text, "sleep\n1\n");
+    assert_string_equal(H.text, "in\nsleep\n1\n");
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
 }
 
