@@ -187,8 +187,12 @@ static bool has_group_left(const char *uid)
 {
     char line[256];
 
-    (void)snprintf(line, sizeof line, "find /sys/fs/cgroup -name '*%s*' | grep -q .", uid);
-    return system(line) == 0;
+    (void)snprintf(line, sizeof line, "find /sys/fs/cgroup -name '*%s*'", uid);
+    FILE *f = popen(line, "r");
+    assert_non_null(f);
+    bool any = fgets(line, sizeof line, f) != NULL;
+    (void)pclose(f);
+    return any;
 }
 
 /* With nobody left to end anything: a namespace goes by itself, also when its program is gone
