@@ -18,6 +18,9 @@ struct agent_config { /* strings are borrowed while the agent lives */
     const char *target;
     const char *inventory_file; /* NULL: this machine, one node */
     const char *state_dir;
+    const char
+        *users;   /* FIRST-LAST and NAMESPACE=UID[:GID], with ','; NULL: all run as the agent */
+    int64_t pids; /* processes of a worker, at most; 0 = 16384 */
     enum run_processes most; /* what may hold programs together, at most; the machine decides */
     struct tls_config *tls;  /* NULL: plain, where the loop allows it */
     uint64_t heartbeat_ms;   /* 0 = 1000 */

@@ -1,7 +1,7 @@
 /* The helper of `hanse exec`: one command with pipes for its three streams, relayed over a unix
  * socket to the agent. A process of its own because the seam starts programs without pipes. When
  * the socket ends, the command's group is killed: nobody is left to read what it says. */
-#include "connectors/run/run.h"
+#include "connectors/run/tenant_linux.h"
 #include "connectors/run/tree_linux.h"
 
 #include <errno.h>
@@ -75,11 +75,14 @@ static int dial(const char *path)
 /* Where the program is: its namespace is that of our children. */
 static int start_inside(const struct enter_spec *s, const char *const *argv)
 {
-    const struct enter_spec there = {.group = "", .will = ""};
+    char cwd[4096];
+    int status;
 
-    if (enter_group(s)) /* ahead: it need not be seen from there */
+    if (enter_group(s) || !getcwd(cwd, sizeof cwd)) /* ahead: neither need be seen from there */
         return 126;
-    int status, e = namespace_join(s->will);
+    int e = namespace_join(s->will);
+    if (!e && chdir(cwd) != 0)
+        e = errno;
     if (e) {
         (void)fprintf(stderr, "hanse exec: cannot join the program's namespace: %s\n", strerror(e));
         return 126;
@@ -88,7 +91,7 @@ static int start_inside(const struct enter_spec *s, const char *const *argv)
     if (pid < 0)
         return 126;
     if (pid == 0)
-        _exit(enter_exec(&there, argv));
+        _exit(s->tenant.uid && tenant_become(&s->tenant) ? 126 : enter_become(argv));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

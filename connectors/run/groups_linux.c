@@ -46,7 +46,7 @@ bool group_write(const char *group, const char *file, const char *text)
 
 bool group_join(const char *group)
 {
-    return group_write(group, "cgroup.procs", "0");
+    return group_write(group, "cgroup.procs", "0") && limits_join(group);
 }
 
 /* Gone is empty: only an empty group can be removed. */
@@ -56,8 +56,11 @@ bool group_is_empty(const char *group)
 
     (void)snprintf(path, sizeof path, "%s/cgroup.events", group);
     int n = group_text(path, s, sizeof s);
-    if (n == -ENOENT || n == -ENODEV)
-        return access(group, F_OK) != 0 && errno == ENOENT;
+    if (n == -ENOENT || n == -ENODEV) {
+        (void)snprintf(path, sizeof path, "%s/cgroup.procs", group); /* version 1 has no events */
+        n = group_text(path, s, sizeof s);
+        return n == 0 || (n < 0 && access(group, F_OK) != 0 && errno == ENOENT);
+    }
     return n > 0 && strstr(s, "populated 0") != NULL;
 }
 
@@ -73,11 +76,11 @@ static bool place(bool own_place, char out[RUN_GROUP_MAX])
     if (group_text("/proc/self/cgroup", own, sizeof own) <= 0)
         return false;
     char *p = strncmp(own, "0::", 3) == 0 ? own : strstr(own, "\n0::");
-    if (!p)
-        return false;
-    p += p == own ? 3 : 4;
-    p[strcspn(p, "\n")] = '\0';
-    for (size_t i = 0; i < 2; i++) {
+    if (p) {
+        p += p == own ? 3 : 4;
+        p[strcspn(p, "\n")] = '\0';
+    }
+    for (size_t i = 0; p && i < 2; i++) {
         (void)snprintf(path, sizeof path, "%s/cgroup.controllers", roots[i]);
         if (access(path, F_OK) != 0)
             continue;
@@ -89,7 +92,11 @@ static bool place(bool own_place, char out[RUN_GROUP_MAX])
         (void)snprintf(out, RUN_GROUP_MAX, "%s", path);
         return true;
     }
-    return false;
+    /* Version 1 alone: for limits, it holds nothing. */
+    if (own_place || access("/sys/fs/cgroup/memory/cgroup.procs", F_OK) != 0)
+        return false;
+    (void)snprintf(out, RUN_GROUP_MAX, "/sys/fs/cgroup/memory" GROUP_TOP);
+    return true;
 }
 
 void tree_group_place(struct runner_os *os, bool of_old, char out[RUN_GROUP_MAX])
@@ -105,7 +112,7 @@ static void folder_of(const char *path, char out[RUN_GROUP_MAX])
     *strrchr(out, '/') = '\0';
 }
 
-static bool group_make(const char *path)
+bool group_make(const char *path)
 {
     char folder[RUN_GROUP_MAX];
 
@@ -155,6 +162,7 @@ void tree_group_remove(struct runner_os *os, const char *group)
     (void)os;
     if (!group || !*group)
         return;
+    limits_remove(group);
     group_remove(group, 0);
     folder_of(group, folder);
     size_t n = strlen(folder), top = strlen(GROUP_TOP) - 1;

@@ -9,7 +9,7 @@
  * ends. The shim's death ends the keeper, and that ends init (PDEATHSIG). When only the program has
  * ended, init stays for what it left behind: until nothing is left, the shim is dead, or LINGER_MS.
  */
-#include "connectors/run/run.h"
+#include "connectors/run/tenant_linux.h"
 #include "connectors/run/tree_linux.h"
 #include "connectors/run/will_linux.h"
 
@@ -203,6 +203,17 @@ static int refused(const char *what, int e)
     return 126;
 }
 
+static int become(const struct enter_spec *s, const char *const *argv)
+{
+    int rc = enter_group(s);
+
+    if (rc == 0 && s->tenant.uid)
+        rc = tenant_view(&s->tenant);
+    if (rc == 0 && s->tenant.uid)
+        rc = tenant_become(&s->tenant);
+    return rc ? rc : enter_become(argv);
+}
+
 int namespace_run(const struct enter_spec *s, const char *const *argv)
 {
     sigset_t all, before;
@@ -229,7 +240,7 @@ int namespace_run(const struct enter_spec *s, const char *const *argv)
     if (pid == 0) {
         (void)setsid();
         (void)sigprocmask(SIG_SETMASK, &before, NULL);
-        _exit(enter_group(s) ? 126 : enter_become(argv));
+        _exit(become(s, argv));
     }
     program_pid = pid;
     hand_signals_on();

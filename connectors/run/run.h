@@ -59,7 +59,8 @@ void run_report_lease_lost(struct run_report *r);
 #define RUN_WILL_FILE "will" /* will_linux.h */
 
 #define RUN_RESUME_LATEST "latest"
-#define RUN_NOT_SEALED "NotSealed" /* reason: what was saved last is not in the store */
+#define RUN_OUT_OF_MEMORY "OutOfMemory" /* reason */
+#define RUN_NOT_SEALED "NotSealed"      /* reason: what was saved last is not in the store */
 /* In the shim's own environment, and not in its program's: how the store is reached, each name with
  * this before it. None: as the usual names say. */
 #define RUN_STORE_ENV "HANSE_STORE_"
@@ -81,6 +82,19 @@ struct run_checkpoints {
     bool reshard; /* its program resumes from what any number of ranks saved, and sees all */
 };
 
+/* ---- a program among strangers (tenant_linux.h) ---- */
+/* Where it finds what is its own, below RANKDIR. */
+#define TENANT_WORK "work"
+#define TENANT_TMP "tmp"
+#define TENANT_SAVE "save"     /* its checkpoint folder is mounted there */
+#define TENANT_RESUME "resume" /* what it resumes from, which it cannot change */
+struct tenant_spec {           /* strings are never NULL */
+    uint32_t uid, gid;         /* uid 0: it is as its shim is, and the rest does not matter */
+    const char *state;         /* the agent's folder: out of sight */
+    const char *dir; /* RANKDIR, below it: TENANT_... and the script beside it are in sight */
+    const char *save, *resume; /* "" = none; the runner's own to say */
+};
+
 /* ---- the shim on any loop
  * ------------------------------------------------------------------------------ */
 struct runner_config {
@@ -99,6 +113,8 @@ struct runner_config {
     int64_t guard_pid; /* 0 = none */
     const char *will;  /* what the guard reads when we die (will_linux.h); "" = nobody does */
     struct run_checkpoints checkpoints;
+    struct tenant_spec tenant;
+    int64_t memory_bytes; /* its limit, as the kernel has taken it; 0 = none */
     /* Last call; the runner is gone then. */
     void (*done)(const struct run_report *r, void *arg);
     void *arg;
@@ -151,6 +167,7 @@ struct enter_spec { /* strings are never NULL */
     const char *group, *will;
     int64_t parent;     /* 0 = none */
     bool own_namespace; /* in a PID namespace of its own */
+    struct tenant_spec tenant;
 };
 int enter_exec(const struct enter_spec *s, const char *const *argv);
 int enter_group(const struct enter_spec *s); /* joins it; 0, or an exit status */

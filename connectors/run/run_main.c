@@ -1,6 +1,7 @@
 /* `hanse run`: the command line of the shim and of its two internal forms. */
 #include "api/base/log.h"
 #include "connectors/run/run.h"
+#include "connectors/run/tenant_linux.h"
 #include "connectors/run/tree_linux.h"
 
 #include <errno.h>
@@ -15,8 +16,11 @@
 
 struct args {
     const char *dir, *socket, *log, *cwd, *group, *attach, *will;
-    const char *processes; /* NULL: the group if there is one */
-    const char *bad_env;   /* is set, and no number */
+    const char *processes;                         /* NULL: the group if there is one */
+    const char *bad_env;                           /* is set, and no number */
+    const char *user, *state, *save, *view, *gpus; /* of a tenant */
+    uint64_t memory, pids, cpu;                    /* its limits; 0 = none */
+    struct tenant_spec tenant;
     const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch;
     uint64_t lease_ms, from_ms, grace_ms, parent, id, epoch, rank, world, keep;
     bool enter, help, wait_go, reshard, proved;
@@ -111,6 +115,27 @@ static uint64_t env_number(const char *name, uint64_t otherwise, const char **re
     return v;
 }
 
+static int user_parse(struct args *a)
+{
+    char *end = NULL;
+
+    if (!a->user)
+        return 0;
+    unsigned long uid = strtoul(a->user, &end, 10);
+    unsigned long gid = *end == ':' ? strtoul(end + 1, &end, 10) : 0;
+    if (*end || !uid || !gid || uid > INT32_MAX || gid > INT32_MAX)
+        return E_USAGE;
+    if (!a->attach && (!a->dir || *a->state != '/'))
+        return E_USAGE;
+    a->tenant = (struct tenant_spec){.uid = (uint32_t)uid,
+                                     .gid = (uint32_t)gid,
+                                     .state = a->state,
+                                     .dir = a->dir,
+                                     .save = a->save,
+                                     .resume = a->view};
+    return 0;
+}
+
 static int args_parse(int argc, char **argv, struct args *a, struct err *err)
 {
     const struct {
@@ -125,6 +150,14 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
                    {"--group", &a->group, NULL, NULL},
                    {"--attach", &a->attach, NULL, NULL},
                    {"--will", &a->will, NULL, NULL},
+                   {"--user", &a->user, NULL, NULL},
+                   {"--state", &a->state, NULL, NULL},
+                   {"--save", &a->save, NULL, NULL},
+                   {"--view", &a->view, NULL, NULL},
+                   {"--gpus", &a->gpus, NULL, NULL},
+                   {"--memory", NULL, &a->memory, NULL},
+                   {"--pids", NULL, &a->pids, NULL},
+                   {"--cpu", NULL, &a->cpu, NULL},
                    {"--processes", &a->processes, NULL, NULL},
                    {"--proved", NULL, NULL, &a->proved},
                    {"--lease", NULL, &a->lease_ms, NULL},
@@ -188,7 +221,10 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
     if (a->processes && !run_processes_parse(a->processes, &a->held))
         return err_set(err, E_USAGE, "--processes %s: expected cgroup, pidNamespace or searched",
                        a->processes);
-    if (!a->dir != !a->socket)
+    if (user_parse(a) < 0)
+        return err_set(err, E_USAGE, "--user %s: expected UID:GID, with --state and --dir",
+                       a->user);
+    if (!a->dir != !a->socket && !a->enter)
         return err_set(err, E_USAGE, "--dir and --socket belong together");
     if (*a->resume && !*a->ck)
         return err_set(err, E_USAGE, "--resume needs --checkpoint-dir");
@@ -281,6 +317,26 @@ static int shim_failed(struct loop *l, const struct args *a, const struct err *w
     return 126;
 }
 
+/* What a tenant's neighbours rely on is had, or it is not started; else it is a courtesy. */
+static int hold_limits(struct args *a, const char *group, struct err *err)
+{
+    const struct run_limits l = {.memory_bytes = (int64_t)a->memory,
+                                 .pids = (int64_t)a->pids,
+                                 .cpu_milli = (int64_t)a->cpu,
+                                 .devices = a->tenant.uid != 0,
+                                 .gpus = a->gpus};
+    unsigned held = limits_set(group, &l);
+    bool no_memory = a->memory && !(held & 1u << LIMIT_MEMORY);
+
+    if (a->tenant.uid && (no_memory || (a->pids && !(held & 1u << LIMIT_PIDS))))
+        return err_set(err, E_LIMIT, "the limits of memory and processes cannot be set any more");
+    if (a->tenant.uid && a->held != RUN_NAMESPACE)
+        return err_set(err, E_LIMIT, "no PID namespace keeps it from its neighbours");
+    if (no_memory)
+        a->memory = 0;
+    return 0;
+}
+
 /* What was asked for and cannot be had is searched for instead, or refused. */
 static int hold(struct args *a, const char *name, char group[RUN_GROUP_MAX], struct err *err)
 {
@@ -296,7 +352,7 @@ static int hold(struct args *a, const char *name, char group[RUN_GROUP_MAX], str
         return err_set(err, E_INVALID,
                        "--proved: no control group can be made here; with rights to make one, or "
                        "with --processes pidNamespace, it can start");
-    return 0;
+    return hold_limits(a, group, err);
 }
 
 static int shim_run(const struct args *a, const char *marker, const char *group, const char *will)
@@ -327,6 +383,8 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
                                 .grace_ms = a->grace_ms,
                                 .guard_pid = getppid(),
                                 .will = will,
+                                .tenant = a->tenant,
+                                .memory_bytes = (int64_t)a->memory,
                                 .checkpoints = {.base = a->ck,
                                                 .scratch = a->scratch,
                                                 .resume_scratch = a->resume_scratch,
@@ -386,6 +444,10 @@ int run_main(int argc, char **argv)
                      .proofs = "",
                      .scratch = "",
                      .resume_scratch = "",
+                     .state = "",
+                     .save = "",
+                     .view = "",
+                     .gpus = "",
                      .keep = 3};
     char group[RUN_GROUP_MAX], name[RUN_MARKER_MAX], will[RUN_WILL_MAX];
     struct err err;
@@ -403,11 +465,13 @@ int run_main(int argc, char **argv)
         return enter_exec(&(struct enter_spec){.group = a.group,
                                                .will = a.will,
                                                .parent = (int64_t)a.parent,
-                                               .own_namespace = a.held == RUN_NAMESPACE},
+                                               .own_namespace = a.held == RUN_NAMESPACE,
+                                               .tenant = a.tenant},
                           a.cmd);
     if (a.attach)
-        return attach_exec(a.attach, a.id, &(struct enter_spec){.group = a.group, .will = a.will},
-                           a.cmd);
+        return attach_exec(
+            a.attach, a.id,
+            &(struct enter_spec){.group = a.group, .will = a.will, .tenant = a.tenant}, a.cmd);
     AUTO_ARENA kept = arena_create(0); /* as long as the process */
     a.store_env = run_store_env(kept);
     if (checkpoint_store_is_remote(a.ck) && !*a.scratch &&

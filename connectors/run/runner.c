@@ -258,6 +258,13 @@ static void runner_look(struct runner *r)
     /* We have stood still, and our guard has ended it. */
     if (r->lease_until_ms && loop_now_ms(r->loop) >= r->lease_until_ms)
         run_report_lease_lost(&r->report);
+    if (r->cfg.memory_bytes && (code || signo) && !r->report.stopped && !r->report.lease_lost &&
+        r->cfg.os->ops->group_hit_memory(r->cfg.os, r->cfg.group)) {
+        (void)snprintf(r->report.reason, sizeof r->report.reason, RUN_OUT_OF_MEMORY);
+        (void)snprintf(r->report.message, sizeof r->report.message,
+                       "it needed more than its %lld MiB of memory (spec.resources.memory)",
+                       (long long)(r->cfg.memory_bytes >> 20));
+    }
     run_report_exit(&r->report, code, signo);
     if (r->cfg.dir)
         runner_note_exit(r);
@@ -288,12 +295,28 @@ static const char *const *runner_env(struct runner *r, struct arena *m)
             strncmp(r->cfg.env[i], RUN_STORE_ENV, sizeof RUN_STORE_ENV - 1) != 0 &&
             strncmp(r->cfg.env[i], "HANSE_FAILPOINT", 15) != 0) /* of tests: not the program's */
             env[k++] = r->cfg.env[i];
-    env[k++] = arena_printf(m, "%s%s", save, keeper_dir(r->keeper));
+    bool apart = r->cfg.tenant.uid != 0;
+    env[k++] = apart ? arena_printf(m, "%s%s/" TENANT_SAVE, save, r->cfg.dir)
+                     : arena_printf(m, "%s%s", save, keeper_dir(r->keeper));
     if (*keeper_resume(r->keeper)) {
-        env[k++] = arena_printf(m, "%s%s", resume, keeper_resume(r->keeper));
+        env[k++] = apart ? arena_printf(m, "%s%s/" TENANT_RESUME, resume, r->cfg.dir)
+                         : arena_printf(m, "%s%s", resume, keeper_resume(r->keeper));
         env[k++] = arena_printf(m, "%s%lld", ranks, (long long)keeper_resume_ranks(r->keeper));
     }
     return env;
+}
+
+static size_t tenant_argv(const struct runner *r, struct arena *m, const char **argv)
+{
+    const char *const more[] = {
+        "--user",  arena_printf(m, "%u:%u", r->cfg.tenant.uid, r->cfg.tenant.gid),
+        "--state", r->cfg.tenant.state,
+        "--dir",   r->cfg.dir,
+        "--save",  r->keeper ? keeper_dir(r->keeper) : "",
+        "--view",  r->keeper ? keeper_resume(r->keeper) : ""};
+
+    memcpy(argv, more, sizeof more);
+    return sizeof more / sizeof *more;
 }
 
 static int runner_spawn(struct runner *r, struct err *err)
@@ -315,10 +338,12 @@ static int runner_spawn(struct runner *r, struct err *err)
                                 "--processes",
                                 run_processes_text(r->cfg.held),
                                 "--will",
-                                r->cfg.will,
-                                "--"};
+                                r->cfg.will};
     for (; n < sizeof head / sizeof *head; n++)
         argv[n] = head[n];
+    if (r->cfg.tenant.uid)
+        n += tenant_argv(r, m, argv + n);
+    argv[n++] = "--";
     for (const char *const *a = r->cfg.argv; *a; a++) {
         if (n + 1 == sizeof argv / sizeof *argv)
             return err_set(err, E_TOOLARGE, "the command has too many arguments");

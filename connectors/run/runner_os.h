@@ -67,6 +67,11 @@ struct runner_os_ops {
      * of_old: as shims of older versions made them. */
     void (*group_place)(struct runner_os *os, bool of_old, char out[RUN_GROUP_MAX]);
     void (*group_remove)(struct runner_os *os, const char *group);
+    bool (*group_hit_memory)(struct runner_os *os, const char *group); /* its limit was met */
+    /* Can programs be kept apart here, with the state folder there? ret_lacks: names of the limits
+     * that cannot be had, with ',' between. NULL: yes, or what is in the way. Blocks for some ms.
+     */
+    const char *(*tenants_probe)(struct runner_os *os, const char *state, char ret_lacks[128]);
     /* Processes of the tree that live; reaps orphans of this process first. 0 is said when what
      * holds the tree says so too, or when several passes, each complete, have found none. Negative:
      * could not be told. */

@@ -28,7 +28,24 @@ bool group_join(const char *group);     /* this process */
 bool group_is_empty(const char *group); /* gone is empty: only an empty one can be removed */
 bool group_write(const char *group, const char *file, const char *text);
 int group_text(const char *path, char *out, size_t size); /* bytes, or minus an errno */
+bool group_make(const char *path);                        /* with the folder that it is in */
 void group_sweep(void); /* removes what dead runs of nobody's have left, where it is empty */
+
+/* ---- limits of a group (limits_linux.c) ---- */
+enum limit_kind { LIMIT_MEMORY, LIMIT_PIDS, LIMIT_CPU, LIMIT_DEVICES, LIMITS_NR };
+const char *limits_text(enum limit_kind k);
+struct run_limits {
+    int64_t memory_bytes, pids, cpu_milli; /* 0 = none; CPU is a share of what is free */
+    bool devices;                          /* only those that every program needs, and gpus */
+    const char *gpus;                      /* "0,3" */
+};
+/* Ahead of the first process. Bits of 1 << limit_kind: those that the kernel has taken. */
+unsigned limits_set(const char *group, const struct run_limits *l);
+bool limits_join(const char *group); /* this process, in the hierarchies of version 1 */
+void limits_remove(const char *group);
+bool tree_group_hit_memory(struct runner_os *os, const char *group);
+const char *tree_tenants_probe(struct runner_os *os, const char *state, char ret_lacks[128]);
+bool limits_hit_memory(const char *group); /* something in it was ended for want of memory */
 
 /* ---- a PID namespace (namespace_linux.c) ---- */
 /* Becomes the namespace's keeper: starts its init and in it argv, hands signals on, and exits as

@@ -69,13 +69,16 @@ class Cluster(Federation):
         with open(self.path("ports"), encoding="utf-8") as file:
             self.ports = [tuple(map(int, line.split())) for line in file]
         self.apply(TARGET)
+        self.agents["local"] = self.begin_agent()
+        wait_for("the target to be connected; see log/agent-local.log", self.connected, 30)
+
+    def begin_agent(self):
         pki = self.path("pki")
         argv = [self.hanse, "agent", "--target", "local", "--state", self.path("agent-local"),
                 "--ca", f"{pki}/ca.crt", "--cert", f"{pki}/agent-local.crt", "--key", f"{pki}/agent-local.key"]
         for api, _ in self.ports:
             argv += ["--server", f"127.0.0.1:{api}"]
-        self.agents["local"] = self._spawn("agent-local", argv)
-        wait_for("the target to be connected; see log/agent-local.log", self.connected, 30)
+        return self._spawn("agent-local", argv)
 
     def connected(self):
         got = self.get("target", "local")

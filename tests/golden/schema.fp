@@ -603,3 +603,7 @@ certificate_revocation_spec 3 6 -
 certificate_revocation_spec 4 0 -
 certificate_revocation 1 10 meta
 certificate_revocation 2 10 certificate_revocation_spec
+compliance_allow 5 4 tenants_need
+node_isolation 2 4 tenants_held
+node_isolation 3 12 -
+workload_isolation 2 4 tenants_need

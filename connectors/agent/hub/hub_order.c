@@ -125,6 +125,12 @@ cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err
     cJSON_AddNumberToObject(j, "checkpointInterval", (double)o->checkpoint_interval_ms);
     if (w->spec->isolation && w->spec->isolation->processes == PROCESSES_PROVED)
         cJSON_AddStringToObject(j, "processes", "proved");
+    if (w->spec->isolation && w->spec->isolation->tenants == TENANTS_NEED_SEPARATE)
+        cJSON_AddStringToObject(j, "tenants", "separate");
+    if (w->spec->resources) { /* of each worker */
+        cJSON_AddNumberToObject(j, "memoryBytes", (double)w->spec->resources->memory);
+        cJSON_AddNumberToObject(j, "cpuMilli", (double)w->spec->resources->cpu);
+    }
     order_resume(j, o);
     return j;
 }

@@ -88,6 +88,27 @@ static int state_open(struct agent *a, struct err *err)
     return rc < 0 ? rc : state_id_open(a, err);
 }
 
+/* What was asked for and cannot be had is no reason to go on without. */
+static int tenants_open(struct agent *a, struct err *err)
+{
+    const char *why = a->cfg.os->ops->tenants_probe(a->cfg.os, a->cfg.state_dir, a->lacks);
+
+    if (!a->cfg.users) {
+        log_event(LOG_WARN, "agent.tenants_shared",
+                  LOG_FIELDS({"why", log_str(why ? why : "--users is not given")},
+                             {"means", log_str("programs of all namespaces run as the agent's own "
+                                               "user and can read each other's secrets")},
+                             {"lacks", log_str(a->lacks)}));
+        return 0;
+    }
+    if (!why && a->held != RUN_NAMESPACE)
+        why = "no PID namespace keeps their processes apart";
+    if (why)
+        return err_set(err, E_USAGE, "--users: programs cannot be kept apart here: %s", why);
+    log_event(LOG_INFO, "agent.tenants_separate", LOG_FIELDS({"lacks", log_str(a->lacks)}));
+    return 0;
+}
+
 int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **ret,
                  struct err *err)
 {
@@ -115,9 +136,13 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
     a->held = cfg->os->ops->processes_probe(cfg->os, cfg->most, weak);
     log_event(LOG_INFO, "agent.processes",
               LOG_FIELDS({"held", log_str(run_processes_text(a->held))}, {"why", log_str(weak)}));
-    rc = inventory_load(a, &a->inventory, &why);
+    rc = tenants_open(a, &why);
+    if (rc == 0)
+        rc = inventory_load(a, &a->inventory, &why);
     if (rc == 0)
         rc = state_open(a, &why);
+    if (rc == 0)
+        rc = users_open(a, &why);
     if (rc == 0)
         rc = streams_open(a, &why);
     if (rc == 0)
@@ -151,6 +176,7 @@ struct agent *agent_destroy(struct agent *a)
     store_jobs_fini(a);
     runs_free(a);
     book_close(&a->book);
+    users_close(&a->users);
     inventory_fini(&a->inventory);
     mem_free(a);
     return NULL;

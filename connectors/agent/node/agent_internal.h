@@ -25,6 +25,30 @@
 #define AGENT_NODES_MAX 1024
 #define AGENT_STREAMS_MAX 64
 #define AGENT_STAGED_MAX 32
+#define AGENT_PIDS 16384 /* processes and threads of a worker */
+
+/* ---- users of namespaces (users.c) ---- */
+#define AGENT_USERS_MAX 100000
+#define AGENT_USERS_FIXED 256
+struct user_range {
+    uint32_t first, last; /* last 0: none */
+};
+struct user_fixed {
+    char namespace_[64];
+    uint32_t uid, gid;
+};
+struct users {
+    struct user_range range;
+    struct user_fixed fixed[AGENT_USERS_FIXED];
+    unsigned n_fixed;
+    cJSON *given; /* CLUSTER/NAMESPACE: number; as it is on disk */
+};
+struct agent;
+int users_open(struct agent *a, struct err *err) MUST_CHECK;
+void users_close(struct users *u);
+/* 0 and 0: that of the agent. Durable on 0. */
+int users_of(struct agent *a, const char *cluster, const char *namespace_, uint32_t *ret_uid,
+             uint32_t *ret_gid, struct err *err) MUST_CHECK;
 
 /* ---- inventory (inventory.c)
  * --------------------------------------------------------------------------- */
@@ -186,6 +210,8 @@ struct agent {
         struct timer save;
     } heard;
     enum run_processes held; /* what holds new runs together */
+    struct users users;
+    char lacks[128]; /* limits that cannot be set here, with ',' */
     /* the latest renewal: a shim that is dialed later gets it, too */
     uint64_t renew_from_ms, renew_lease_ms;
     /* session (session.c) */
@@ -317,11 +343,14 @@ void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX]);
 /* What holds its processes together: as it was started. */
 enum run_processes worker_held(const struct worker *w);
 void worker_will(const struct worker *w, char out[AGENT_PATH_MAX + 16]);
+/* Whose its program is: uid 0 is the agent's own. */
+void worker_user(const struct worker *w, uint32_t *ret_uid, uint32_t *ret_gid);
 /* Its control group; "" when it has none. */
 void worker_group(const struct worker *w, char out[RUN_GROUP_MAX]);
 /* The program's environment, as the contract of deploy/examples says, in arena m. */
 const char *const *worker_env(const struct worker *w, struct arena *m);
 const char *worker_cwd(const struct worker *w, struct arena *m);
+const char *worker_gpus(const struct worker *w, struct arena *m); /* "0,3" */
 
 void session_start(struct agent *a);
 void session_stop(struct agent *a);

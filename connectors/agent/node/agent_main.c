@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char usage[] =
     "usage: hanse agent --server HOST:PORT[,HOST:PORT...] --target NAME --state FOLDER\n"
@@ -27,10 +29,17 @@ static const char usage[] =
     "                    (default; with a control group beside it, for limits), cgroup or\n"
     "                    searched. What the machine permits is found by trying, and told as\n"
     "                    status.isolation.processes of its nodes\n"
+    "  --users LIST      keeps namespaces apart, as root: the programs of each run as a user of\n"
+    "                    its own, see neither each other nor --state, have a /tmp of their own,\n"
+    "                    no way to more rights, and only the GPUs that they were given. LIST:\n"
+    "                    FIRST-LAST, numbers that nobody else on this machine uses, and\n"
+    "                    NAMESPACE=UID[:GID] for those that need a certain one (stores that\n"
+    "                    machines share), with commas. Default: all run as the agent\n"
+    "  --pids N          processes and threads of a worker, at most (default 16384)\n"
     "  --help            this text\n";
 
 struct agent_args {
-    const char *server, *target, *state, *cert, *key, *ca, *inventory, *processes;
+    const char *server, *target, *state, *cert, *key, *ca, *inventory, *processes, *users, *pids;
     bool help;
 };
 struct agent_program {
@@ -60,7 +69,9 @@ static int args_parse(int argc, char **argv, struct agent_args *a, struct err *e
                    {"--key", &a->key, true},
                    {"--ca", &a->ca, true},
                    {"--inventory", &a->inventory, false},
-                   {"--processes", &a->processes, false}};
+                   {"--processes", &a->processes, false},
+                   {"--users", &a->users, false},
+                   {"--pids", &a->pids, false}};
     const size_t n = sizeof options / sizeof *options;
 
     for (int i = 1; i < argc; i++) {
@@ -120,6 +131,28 @@ static void on_stop(void *arg)
     loop_stop(p->loop);
 }
 
+/* Who can read it can be this agent. */
+static int key_check(const char *file, struct err *err)
+{
+    struct stat st;
+
+    if (stat(file, &st) == 0 && !(st.st_mode & 077) && st.st_uid == geteuid())
+        return 0;
+    return err_set(err, E_USAGE, "--key %.300s: with --users it has to be root's alone: chmod 600",
+                   file);
+}
+
+static int pids_parse(const char *text, int64_t *ret, struct err *err)
+{
+    char *end;
+    long long v = strtoll(text, &end, 10);
+
+    if (*end || end == text || v < 16 || v > 4194304)
+        return err_set(err, E_USAGE, "--pids %s: expected a number from 16 to 4194304", text);
+    *ret = v;
+    return 0;
+}
+
 static int agent_run(struct agent_args *args, struct err *err)
 {
     struct agent_program p = {0};
@@ -136,6 +169,12 @@ static int agent_run(struct agent_args *args, struct err *err)
     if (rc == 0 && args->processes && !run_processes_parse(args->processes, &cfg.most))
         rc = err_set(err, E_USAGE, "--processes %s: expected pidNamespace, cgroup or searched",
                      args->processes);
+
+    cfg.users = args->users;
+    if (rc == 0 && args->users)
+        rc = key_check(args->key, err);
+    if (rc == 0 && args->pids)
+        rc = pids_parse(args->pids, &cfg.pids, err);
 
     /* Checkpoint stores may hang; store_jobs.c lends them five of these. */
     if (setenv("UV_THREADPOOL_SIZE", "8", 0) != 0)

@@ -98,6 +98,11 @@ static void env_failpoints(struct env *e, const struct agent *a)
 #endif
 }
 
+const char *worker_gpus(const struct worker *w, struct arena *m)
+{
+    return gpu_list(worker_assignment(w), m);
+}
+
 const char *const *worker_env(const struct worker *w, struct arena *m)
 {
     static const char *const inherited[] = {"PATH", "HOME", "LANG", "TZ"};
@@ -105,12 +110,16 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
     const cJSON *o = w->run->order, *at = worker_assignment(w), *v;
     struct env e = {.mem = m, .v = arena_array(m, const char *, ENV_MAX)};
     char marker[RUN_MARKER_MAX], scratch[AGENT_PATH_MAX];
+    uint32_t uid, gid;
 
+    worker_user(w, &uid, &gid);
     for (size_t i = 0; i < sizeof inherited / sizeof *inherited; i++) {
         const char *value = a->cfg.os->ops->getenv(a->cfg.os, inherited[i]);
         if (value)
             env_str(&e, inherited[i], value);
     }
+    if (uid)
+        env_str(&e, "HOME", worker_cwd(w, m));
     cJSON_ArrayForEach(v, cJSON_GetObjectItemCaseSensitive(
                               o, "env")) if (cJSON_IsString(v) && strchr(v->valuestring, '='))
         env_set(&e, v->valuestring);
@@ -130,9 +139,13 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
     if (*wire_str(o, "checkpointBase")) { /* what it resumes from the shim knows, once verified */
         const char *base = wire_str(o, "checkpointBase");
         scratch_of_rank(w->run, w->rank, scratch);
-        env_set(&e, arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/e%" PRId64 "/%" PRId64,
-                                 checkpoint_store_is_remote(base) ? scratch : base,
-                                 w->run->key.epoch, w->rank));
+        if (uid)
+            env_set(&e, arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/%" PRId64 "/" TENANT_SAVE,
+                                     w->run->dir, w->rank));
+        else
+            env_set(&e, arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/e%" PRId64 "/%" PRId64,
+                                     checkpoint_store_is_remote(base) ? scratch : base,
+                                     w->run->key.epoch, w->rank));
     }
     if (*wire_str(o, "checkpointBase") && wire_u64(o, "checkpointInterval"))
         env_i64(&e, "HANSE_CHECKPOINT_INTERVAL",

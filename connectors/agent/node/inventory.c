@@ -265,15 +265,24 @@ static int machine_load(struct runner_os *os, const char *target, struct invento
 }
 
 /* All nodes are this machine's, whatever the file calls them: that is where the shims run. */
-static void isolation_add(struct inventory *inv, enum run_processes held)
+static void isolation_add(struct inventory *inv, const struct agent *a)
 {
+    /* Without a user of its own a program goes where it likes. */
+    const char *const shared[] = {"users", "view", "systemCalls", "memory",
+                                  "pids",  "cpu",  "devices"};
     const cJSON *n;
 
     cJSON_ArrayForEach(n, inv->nodes)
     {
         cJSON *status = cJSON_GetObjectItemCaseSensitive(n, "status");
         cJSON *isolation = cJSON_AddObjectToObject(status, "isolation");
-        cJSON_AddStringToObject(isolation, "processes", run_processes_text(held));
+        cJSON_AddStringToObject(isolation, "processes", run_processes_text(a->held));
+        cJSON_AddStringToObject(isolation, "tenants", a->cfg.users ? "separate" : "shared");
+        cJSON *lacks = cJSON_AddArrayToObject(isolation, "lacks");
+        for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+            if ((!a->cfg.users && (i < 3 || strcmp(shared[i], "devices") == 0)) ||
+                strstr(a->lacks, shared[i]))
+                cJSON_AddItemToArray(lacks, cJSON_CreateString(shared[i]));
     }
 }
 
@@ -292,7 +301,7 @@ int inventory_load(struct agent *a, struct inventory *ret, struct err *err)
             *err = why;
         return rc;
     }
-    isolation_add(&inv, a->held);
+    isolation_add(&inv, a);
     char *text = cJSON_PrintUnformatted(inv.nodes);
     inv.hash = 14695981039346656037u;
     for (const char *p = text; *p; p++)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHIM_ARGS 48
+#define SHIM_ARGS 64
 #define CHECKPOINT_ARGS 24
 
 /* ---- scripts: what the first line says, as the kernel reads it. The interpreter is named here and
@@ -98,6 +98,31 @@ static size_t checkpoint_argv(const struct worker *w, struct arena *m, const cha
     return n;
 }
 
+static size_t limits_argv(const struct worker *w, struct arena *m, const char **argv)
+{
+    const cJSON *o = w->run->order;
+    const struct agent *a = w->run->agent;
+    int64_t pids = a->cfg.pids ? a->cfg.pids : AGENT_PIDS;
+    uint32_t uid, gid;
+    size_t n = 0;
+
+    worker_user(w, &uid, &gid);
+    const char *const limits[] = {
+        "--memory", arena_printf(m, "%" PRIu64, wire_u64(o, "memoryBytes")),
+        "--cpu",    arena_printf(m, "%" PRIu64, wire_u64(o, "cpuMilli")),
+        "--pids",   arena_printf(m, "%" PRId64, pids),
+        "--gpus",   worker_gpus(w, m)};
+    for (; n < sizeof limits / sizeof *limits; n++)
+        argv[n] = limits[n];
+    if (!uid)
+        return n;
+    argv[n++] = "--user";
+    argv[n++] = arena_printf(m, "%" PRIu32 ":%" PRIu32, uid, gid);
+    argv[n++] = "--state";
+    argv[n++] = a->cfg.state_dir;
+    return n;
+}
+
 static size_t shim_argv(const struct worker *w, struct arena *m, const char **argv, size_t max)
 {
     const cJSON *o = w->run->order, *e;
@@ -131,6 +156,7 @@ static size_t shim_argv(const struct worker *w, struct arena *m, const char **ar
     argv[n++] = run_processes_text(worker_held(w));
     if (strcmp(wire_str(o, "processes"), "proved") == 0)
         argv[n++] = "--proved";
+    n += limits_argv(w, m, argv + n);
     n += checkpoint_argv(w, m, argv + n);
     argv[n++] = "--";
     if (*wire_str(o, "script"))

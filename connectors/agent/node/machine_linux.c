@@ -157,6 +157,8 @@ struct runner_os *runner_os_linux(void)
                                              .processes_probe = held_probe,
                                              .group_place = tree_group_place,
                                              .group_remove = tree_group_remove,
+                                             .group_hit_memory = tree_group_hit_memory,
+                                             .tenants_probe = tree_tenants_probe,
                                              .tree_process_count = tree_process_count,
                                              .tree_signal = tree_signal,
                                              .exit_seen = will_exit_seen,

@@ -350,6 +350,10 @@ static int order_check(struct agent *a, const cJSON *o, struct err *err)
     if (strcmp(wire_str(o, "processes"), "proved") == 0 && a->held == RUN_SEARCHED)
         return err_field(err, E_INVALID, "spec.isolation.processes",
                          "proved: this machine permits neither control groups nor PID namespaces");
+    if (strcmp(wire_str(o, "tenants"), "separate") == 0 && !a->cfg.users)
+        return err_field(err, E_INVALID, "spec.isolation.tenants",
+                         "separate: the agent of this machine runs all namespaces as one user "
+                         "(hanse agent --users)");
     if (script_check(wire_str(o, "script"), err) < 0)
         return err ? err->code : E_INVALID;
     if (cJSON_GetArraySize(argv) > 2048)
@@ -450,6 +454,21 @@ static int order_write(struct agent *a, const struct run_key *k, cJSON *order, s
     return rc;
 }
 
+/* Whose its programs are is settled once: a later agent goes by that. */
+static int order_user(struct agent *a, cJSON *order, struct err *err)
+{
+    uint32_t uid, gid;
+    int rc = users_of(a, wire_str(order, "cluster"), wire_str(order, "namespace"), &uid, &gid, err);
+
+    cJSON_DeleteItemFromObjectCaseSensitive(order, "runAs");
+    if (rc < 0 || !uid)
+        return rc;
+    cJSON *as = cJSON_AddObjectToObject(order, "runAs");
+    cJSON_AddNumberToObject(as, "uid", uid);
+    cJSON_AddNumberToObject(as, "gid", gid);
+    return 0;
+}
+
 int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
 {
     struct run_key k;
@@ -478,6 +497,9 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
     a->cfg.os->ops->group_place(a->cfg.os, false, groups);
     cJSON_DeleteItemFromObjectCaseSensitive(order, "groups");
     cJSON_AddStringToObject(order, "groups", groups);
+    rc = order_user(a, order, err);
+    if (rc < 0)
+        return rc;
     FAILPOINT("agent.submit.before");
     rc = order_write(a, &k, order, err);
     if (rc < 0)

@@ -214,17 +214,22 @@ void scratch_run_over(struct run *r)
 {
     struct scratch_job *j;
     char path[AGENT_PATH_MAX];
-
-    if (!checkpoint_store_is_remote(wire_str(r->order, "checkpointBase")))
+    bool remote = checkpoint_store_is_remote(wire_str(r->order, "checkpointBase"));
+    bool tenant = cJSON_HasObjectItem(r->order, "runAs");
+    if (!remote && !tenant)
         return;
-    j = job_make(r->n_workers);
+    j = job_make(2 * (size_t)r->n_workers);
     for (unsigned i = 0; i < r->n_workers; i++) {
-        if (strcmp(r->workers[i].report.reason, RUN_NOT_SEALED) == 0)
+        if (tenant) { /* its /tmp */
+            worker_dir(&r->workers[i], path);
+            j->paths[j->n++] = arena_printf(j->arena, "%s/" TENANT_TMP, path);
+        }
+        if (!remote || strcmp(r->workers[i].report.reason, RUN_NOT_SEALED) == 0)
             continue; /* the only copy: it stays as long as the run's log does */
         scratch_of_rank(r, i, path);
         j->paths[j->n++] = arena_strdup(j->arena, path);
     }
     job_begin(r->agent, j);
-    if (!r->agent->loading) /* else once all runs are known */
+    if (remote && !r->agent->loading) /* else once all runs are known */
         scratch_sweep(r->agent);
 }

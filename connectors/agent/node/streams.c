@@ -320,24 +320,23 @@ static int exec_start(struct agent_stream *s, const struct worker *w, const cJSO
     char group[RUN_GROUP_MAX], will[AGENT_PATH_MAX + 16] = "";
     AUTO_ARENA m = arena_create(0);
     const char *args[256];
+    uint32_t uid, gid;
     size_t n = 0;
 
     worker_group(w, group);
     if (worker_held(w) == RUN_NAMESPACE)
         worker_will(w, will);
-    const char *const head[] = {a->cfg.os->ops->program(a->cfg.os),
-                                "run",
-                                "--attach",
-                                a->attach_path,
-                                "--id",
-                                arena_printf(m, "%" PRIu64, s->id),
-                                "--group",
-                                group,
-                                "--will",
-                                will,
-                                "--"};
+    const char *const head[] = {
+        a->cfg.os->ops->program(a->cfg.os), "run",     "--attach", a->attach_path, "--id",
+        arena_printf(m, "%" PRIu64, s->id), "--group", group,      "--will",       will};
     for (; n < sizeof head / sizeof *head; n++)
         args[n] = head[n];
+    worker_user(w, &uid, &gid);
+    if (uid) {
+        args[n++] = "--user";
+        args[n++] = arena_printf(m, "%" PRIu32 ":%" PRIu32, uid, gid);
+    }
+    args[n++] = "--";
     cJSON_ArrayForEach(v, argv)
     {
         if (n + 1 == sizeof args / sizeof *args || !cJSON_IsString(v))

@@ -82,6 +82,14 @@ void worker_group(const struct worker *w, char out[RUN_GROUP_MAX])
         (void)snprintf(out, RUN_GROUP_MAX, "%s%s", at, name);
 }
 
+void worker_user(const struct worker *w, uint32_t *ret_uid, uint32_t *ret_gid)
+{
+    const cJSON *as = cJSON_GetObjectItemCaseSensitive(w->run->order, "runAs");
+
+    *ret_uid = (uint32_t)wire_u64(as, "uid");
+    *ret_gid = (uint32_t)wire_u64(as, "gid");
+}
+
 static void worker_remove_group(const struct worker *w)
 {
     struct runner_os *os = w->run->agent->cfg.os;
