@@ -275,9 +275,22 @@ static void soft_isolation(const struct edit *e, struct workload_spec *s, struct
 
 static void processes_any(const struct edit *e, struct workload_spec *s, struct arena *a)
 {
+    const struct workload_isolation *was = s->isolation;
+
     (void)e;
     s->isolation = arena_new(a, struct workload_isolation);
+    s->isolation->tenants = was->tenants;
     s->isolation->processes = PROCESSES_ANY;
+}
+
+static void tenants_any(const struct edit *e, struct workload_spec *s, struct arena *a)
+{
+    const struct workload_isolation *was = s->isolation;
+
+    (void)e;
+    s->isolation = arena_new(a, struct workload_isolation);
+    s->isolation->processes = was->processes;
+    s->isolation->tenants = TENANTS_NEED_ANY;
 }
 
 static int cmp_falling(const void *pa, const void *pb)
@@ -337,10 +350,12 @@ static void lower_to_what_is(struct hints *h, bool speed)
 void hint_devices(struct hints *h)
 {
     struct edit link = {.apply = drop_interconnect}, soft = {.apply = soft_isolation},
-                any = {.apply = processes_any};
+                any = {.apply = processes_any}, beside = {.apply = tenants_any};
 
     if (h->pl->spec->isolation && h->pl->spec->isolation->processes == PROCESSES_PROVED)
         (void)hint_tell(h, &any, "isolation.processes any");
+    if (h->pl->spec->isolation && h->pl->spec->isolation->tenants == TENANTS_NEED_SEPARATE)
+        (void)hint_tell(h, &beside, "isolation.tenants any");
     if (h->pl->need.mode == NEED_CPU)
         return;
     if (h->pl->gpu->interconnect[0])

@@ -74,6 +74,14 @@ bool compliance_selects(const struct object *policy, const struct object *worklo
     return class_selected(sel, object_as(workload, workload)->spec, datasets, n_datasets);
 }
 
+/* What is not told does not count. */
+static bool target_separates(const struct object *target)
+{
+    const struct target_status *s = object_as(target, target)->status;
+
+    return s && s->isolation && s->isolation->tenants == TENANTS_SEPARATE;
+}
+
 enum reason compliance_allows(const struct compliance_allow *allow, const struct object *target)
 {
     const struct target_spec *t = target_spec_of(target);
@@ -86,6 +94,8 @@ enum reason compliance_allows(const struct compliance_allow *allow, const struct
     if (!texts_all_in((const char *const *)allow->certifications, allow->n_certifications,
                       (const char *const *)t->certifications, t->n_certifications))
         return REASON_CERTIFICATION;
+    if (allow->tenants == TENANTS_NEED_SEPARATE && !target_separates(target))
+        return REASON_TENANTS;
     for (uint32_t i = 0; i < allow->n_tiers; i++)
         tier |= allow->tiers[i] == t->tier;
     if (!tier ||
@@ -121,6 +131,11 @@ void compliance_sentence(enum reason why, const struct object *policy, const str
         texts_join((const char *const *)allow->certifications, allow->n_certifications, list,
                    sizeof(list));
         (void)snprintf(out, size, "%s asks for %s", policy->meta->name, list);
+    } else if (why == REASON_TENANTS) {
+        (void)snprintf(out, size,
+                       "%s asks for tenants that are kept apart: the target does not tell that all "
+                       "its nodes do (hanse agent --users)",
+                       policy->meta->name);
     } else {
         (void)snprintf(out, size, "%s does not allow this target", policy->meta->name);
     }

@@ -74,21 +74,26 @@ static bool store_reached(const struct workload_spec *w, const struct target_spe
            store_listed(w->checkpoint->store, t);
 }
 
-static bool node_proves(const struct node *n)
+static bool node_proves(const struct node_isolation *i)
 {
-    const struct node_isolation *i = n->status ? n->status->isolation : NULL;
+    return i->processes == HELD_CGROUP || i->processes == HELD_NAMESPACE;
+}
 
-    return i && (i->processes == HELD_CGROUP || i->processes == HELD_NAMESPACE);
+static bool node_separates(const struct node_isolation *i)
+{
+    return i->tenants == TENANTS_SEPARATE;
 }
 
 /* Every node must tell it: what is not known does not count. */
-static bool ends_are_proved(const struct table *t, const struct target_rec *r)
+static bool all_nodes(const struct table *t, const struct target_rec *r,
+                      bool (*keeps)(const struct node_isolation *i))
 {
     bool any = false;
 
     for (uint32_t g = r->g0; g < r->g0 + r->n_groups; g++) {
         for (uint32_t m = t->groups[g].m0; m < t->groups[g].m0 + t->groups[g].n; m++) {
-            if (!node_proves(t->nodes[t->members[m].node].doc))
+            const struct node_status *s = t->nodes[t->members[m].node].doc->status;
+            if (!s || !s->isolation || !keeps(s->isolation))
                 return false;
             any = true;
         }
@@ -110,8 +115,11 @@ struct target_verdict filter_target(struct place *pl, uint32_t target)
     if (!store_reached(pl->spec, t->spec))
         return verdict(REASON_STORE, pl->spec->checkpoint->store);
     if (pl->spec->isolation && pl->spec->isolation->processes == PROCESSES_PROVED &&
-        !ends_are_proved(&pl->p->t, t))
+        !all_nodes(&pl->p->t, t, node_proves))
         return verdict(REASON_PROCESSES, NULL);
+    if (pl->spec->isolation && pl->spec->isolation->tenants == TENANTS_NEED_SEPARATE &&
+        !all_nodes(&pl->p->t, t, node_separates))
+        return verdict(REASON_TENANTS, NULL);
     if (t->reach != REACH_YES)
         return verdict(REASON_UNREACHABLE, NULL);
     if (t->spec->unschedulable || t->spec->drain)

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#define LACKS_TOLD 16
 #define CLASSES_TOLD 64 /* in a Target's status */
 
 struct facts {
@@ -180,6 +181,20 @@ static int by_class(const void *a, const void *b)
     return strcmp(((const struct class_count *)a)->class_, ((const struct class_count *)b)->class_);
 }
 
+/* What any of its nodes lacks. */
+static void lacks_add(struct txn *t, struct node_isolation *to, const struct node_isolation *from)
+{
+    if (!to->lacks)
+        to->lacks = arena_array(t->a, const char *, LACKS_TOLD);
+    for (uint32_t i = 0; i < from->n_lacks && to->n_lacks < LACKS_TOLD; i++) {
+        uint32_t k = 0;
+        while (k < to->n_lacks && strcmp(to->lacks[k], from->lacks[i]) != 0)
+            k++;
+        if (k == to->n_lacks)
+            to->lacks[to->n_lacks++] = from->lacks[i];
+    }
+}
+
 /* The weakest of its nodes; not known where one does not tell. */
 static struct node_isolation *target_isolation(struct txn *t, const char *target)
 {
@@ -197,9 +212,14 @@ static struct node_isolation *target_isolation(struct txn *t, const char *target
         if (!least) {
             least = arena_new(t->a, struct node_isolation);
             least->processes = s->isolation->processes;
-        } else if (s->isolation->processes < least->processes) {
-            least->processes = s->isolation->processes;
+            least->tenants = s->isolation->tenants;
+        } else {
+            if (s->isolation->processes < least->processes)
+                least->processes = s->isolation->processes;
+            if (s->isolation->tenants < least->tenants) /* also: does not tell */
+                least->tenants = s->isolation->tenants;
         }
+        lacks_add(t, least, s->isolation);
     }
     return least;
 }

@@ -317,6 +317,42 @@ static void test_ends_that_must_be_proved(void **state)
     assert_placed(w, "hub");
 }
 
+/* The same of those who must be kept from their neighbours; a policy asks the target as a whole. */
+static void test_tenants_that_must_be_kept_apart(void **state)
+{
+    static const struct {
+        const char *one, *two;
+        bool apart;
+    } rows[] = {{"{health: Ready}", "{isolation: {tenants: separate}}", false},
+                {"{isolation: {tenants: separate}}", "{isolation: {tenants: shared}}", false},
+                {"{isolation: {tenants: separate}}", "{isolation: {tenants: separate}}", true}};
+    struct world *w = *state;
+
+    hub(w, 2);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int n = 1; n <= 2; n++)
+            world_put(
+                w, arena_printf(w->a,
+                                "kind: Node\nmetadata: {name: hub-n%d}\nspec: {target: hub, cpu: "
+                                "8, memory: 16Gi, gpus: [{index: 0, class: h100}]}\nstatus: %s\n",
+                                n, n == 1 ? rows[i].one : rows[i].two));
+        world_run(w, "a", GPU(1) "  isolation: {tenants: separate}\n");
+        if (rows[i].apart)
+            assert_placed(w, "hub");
+        else
+            assert_pending(w, "TenantsShareAUser");
+    }
+    world_put(w, "kind: CompliancePolicy\nmetadata: {name: strangers}\nspec: {selects: {}, allow: "
+                 "{tenants: separate}}\n");
+    world_run(w, "b", GPU(1));
+    assert_pending(w, "TenantsShareAUser");
+    world_put(w,
+              "kind: Target\nmetadata: {name: hub}\nspec: {type: agent, tier: hub, jurisdiction: "
+              "DE}\nstatus: {isolation: {tenants: separate}}\n");
+    world_run(w, "b", GPU(1));
+    assert_placed(w, "hub");
+}
+
 static void test_holds_survive_rebuilds_and_forks(void **state)
 {
     struct world *w = *state;
@@ -404,6 +440,7 @@ int main(void)
         T(test_target_state),
         T(test_node_health_and_runner),
         T(test_ends_that_must_be_proved),
+        T(test_tenants_that_must_be_kept_apart),
         T(test_holds_survive_rebuilds_and_forks),
         T(test_same_inputs_same_bytes_in_any_order),
         T(test_record_is_bounded),

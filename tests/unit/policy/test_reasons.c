@@ -30,6 +30,8 @@ static const struct reason_case cases[REASON_NR] = {
     [REASON_LOWER_SCORE] = {.answer = TOLD},
     [REASON_PROCESSES] = {ASKED, NULL, NULL, GPUS(1) "  isolation: {processes: proved}\n", false,
                           "isolation.processes any"},
+    [REASON_TENANTS] = {ASKED, NULL, NULL, GPUS(1) "  isolation: {tenants: separate}\n", false,
+                        "isolation.tenants any"},
     [REASON_NO_TARGETS] = {.answer = NEVER},
     [REASON_TOO_LARGE] = {.answer = NEVER},
     [REASON_RECOVERING] = {.answer = NEVER},
