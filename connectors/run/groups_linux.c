@@ -49,6 +49,14 @@ bool group_join(const char *group)
     return group_write(group, "cgroup.procs", "0") && limits_join(group);
 }
 
+bool group_holds(const char *group)
+{
+    char path[RUN_GROUP_MAX + 32];
+
+    (void)snprintf(path, sizeof path, "%s/cgroup.events", group);
+    return access(path, F_OK) == 0;
+}
+
 /* Gone is empty: only an empty group can be removed. */
 bool group_is_empty(const char *group)
 {

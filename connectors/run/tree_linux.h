@@ -25,6 +25,7 @@ void tree_group_place(struct runner_os *os, bool of_old, char out[RUN_GROUP_MAX]
 void tree_group_create(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX]);
 void tree_group_remove(struct runner_os *os, const char *group);
 bool group_join(const char *group);     /* this process */
+bool group_holds(const char *group);    /* one of version 1 is for limits alone */
 bool group_is_empty(const char *group); /* gone is empty: only an empty one can be removed */
 bool group_write(const char *group, const char *file, const char *text);
 int group_text(const char *path, char *out, size_t size); /* bytes, or minus an errno */

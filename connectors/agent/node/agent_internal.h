@@ -28,7 +28,7 @@
 #define AGENT_PIDS 16384 /* processes and threads of a worker */
 
 /* ---- users of namespaces (users.c) ---- */
-#define AGENT_USERS_MAX 100000
+#define AGENT_USERS_MAX 10000
 #define AGENT_USERS_FIXED 256
 struct user_range {
     uint32_t first, last; /* last 0: none */
