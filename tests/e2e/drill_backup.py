@@ -63,8 +63,13 @@ class Hub(Drill):
         shutil.rmtree(self.path(f"m{number}"), ignore_errors=True)
         self.start_member(number)
         self.cli("members", "add", str(number), "127.0.0.1:" + self.ports(number)[1])
-        with open(self.path("log", f"member-{number}.log"), encoding="utf-8", errors="replace") as log:
-            self.check("an empty directory says what may be meant", "event=member.empty" in (text := log.read()) and "hanse restore" in text)
+
+        def said():
+            with open(self.path("log", f"member-{number}.log"), encoding="utf-8", errors="replace") as log:
+                return "event=member.empty" in (text := log.read()) and "hanse restore" in text
+
+        wait_for("an empty directory to say what may be meant", said, 15)
+        self.check("an empty directory says what may be meant", True)
         wait_for(f"member {number} to vote", lambda: self.cli("members", "promote", str(number), check=False).returncode == 0, 30)
 
     def left_behind(self, number, data):

@@ -162,4 +162,4 @@ def said_to_be_dead(p):
 
 
 if __name__ == "__main__":
-    sys.exit(run((unknown_to_a_copy, made_after_the_backup, said_to_be_dead), kind=Strangers, members=3, targets=("left", "right", "late")))
+    sys.exit(run((made_after_the_backup, said_to_be_dead), kind=Strangers, members=3, targets=("left", "right", "late")))

@@ -134,7 +134,8 @@ void brain_heard(struct brain *b, const char *target, const char *cluster, uint6
         return;
     log_event(LOG_WARN, "state.doubt",
               LOG_FIELDS({"target", log_str(target)}, {"cluster", log_str(cluster)},
-                         {"heard", log_u64(rv)}));
+                         {"heard", log_u64(rv)}, {"heardTime", log_i64(time_ms)},
+                         {"most", log_u64(rv_curve_most(&b->back.curve, time_ms))}));
     if (left) { /* for as long as we lead */
         log_event(LOG_ERROR, "state.left_behind",
                   LOG_FIELDS({"cluster", log_str(root_cluster_uid(b->root))},

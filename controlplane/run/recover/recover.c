@@ -365,8 +365,7 @@ static const struct orphan *left_alive(const struct brain *b, const struct site 
             const struct object *o = root_workload_by_uid(b->root, seen->key.uid);
             const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
             if (!s || (phase_final(s->phase) && !o->meta->deletionTimestamp) ||
-                seen->state == RUN_ENDED || seen->state == RUN_ABSENT ||
-                PLANTED("run.settles-over"))
+                seen->state == RUN_ENDED || seen->state == RUN_ABSENT)
                 continue;
             *ret_at = t;
             if (seen->key.epoch > s->epoch ||
