@@ -277,9 +277,9 @@ void cluster_heard(struct agent *a, const cJSON *j);
 void heard_keep(struct agent *a);
 const char *run_cluster(const struct run *r); /* "" = not known */
 bool run_renewable(const struct run *r);      /* by the hub that has welcomed us */
-/* From now on it belongs to that cluster, whose state had it at its resourceVersion rv (0: not
- * known); durable on 0. */
-int run_claim(struct run *r, const char *cluster, uint64_t rv, struct err *err) MUST_CHECK;
+/* From now on it belongs to the cluster that j names, whose state had it at j's stateRv and
+ * stateTime, as far as it tells them; durable on 0. */
+int run_claim(struct run *r, const cJSON *j, struct err *err) MUST_CHECK;
 #define LISTED_WORKERS_MAX 8000
 #define LISTED_MAX (WIRE_LISTED_MAX + CLUSTER_UID_MAX + 64 + 256 + 96) /* without its workers */
 _Static_assert((AGENT_RUNS_MAX + AGENT_ENDED_KEPT) * LISTED_MAX +

@@ -160,8 +160,12 @@ struct book_hub book_hub_of(const struct agent *a, const char *cluster, uint64_t
 
 /* ---- what a hub may ask
  * ------------------------------------------------------------------------------------------ */
-int run_claim(struct run *r, const char *cluster, uint64_t rv, struct err *err)
+int run_claim(struct run *r, const cJSON *j, struct err *err)
 {
+    const char *cluster = wire_str(j, "cluster");
+    uint64_t rv = wire_u64(j, "stateRv");
+    int64_t time_ms = wire_i64(j, "stateTime");
+
     if (strlen(cluster) == 0 || strlen(cluster) >= CLUSTER_UID_MAX)
         return err_set(err, E_INVALID, "a claim names the cluster that claims");
     if (cluster_left_behind(r->agent->cluster, cluster))
@@ -171,8 +175,11 @@ int run_claim(struct run *r, const char *cluster, uint64_t rv, struct err *err)
     cJSON_DeleteItemFromObjectCaseSensitive(r->order, "cluster");
     cJSON_AddStringToObject(r->order, "cluster", cluster);
     cJSON_DeleteItemFromObjectCaseSensitive(r->order, "stateRv"); /* another state's */
+    cJSON_DeleteItemFromObjectCaseSensitive(r->order, "stateTime");
     if (rv)
         cJSON_AddNumberToObject(r->order, "stateRv", (double)rv);
+    if (rv && time_ms > 0)
+        cJSON_AddNumberToObject(r->order, "stateTime", (double)time_ms);
     return order_rewrite(r, err);
 }
 

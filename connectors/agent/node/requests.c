@@ -79,7 +79,7 @@ static void request_claim(struct agent *a, uint64_t id, struct run *r, const cJS
     struct err err;
 
     run_observe(r, &o);
-    if (run_claim(r, wire_str(j, "cluster"), wire_u64(j, "stateRv"), &err) < 0)
+    if (run_claim(r, j, &err) < 0)
         session_answer(a, id, OUT_UNKNOWN, &err, NULL);
     else
         session_answer(a, id, OUT_DONE, NULL, &o);

@@ -266,6 +266,36 @@ static void a_hub_without_its_target_hears_it(void **state)
     (void)snprintf(x->cluster, sizeof x->cluster, "%s", "");
 }
 
+static enum run_verdict claims_all(const struct run_listed *r, void *arg)
+{
+    (void)r;
+    (void)arg;
+    return RUN_CLAIMED;
+}
+
+/* A claim tells when its state had come so far: an agent that was started again must not say of it
+ * that it was when the order was given, by another state. */
+static void what_a_claim_told_is_of_its_own_time(void **state)
+{
+    struct agent_side *x = &A.side[0];
+    struct agent_order o = {.key = agent_key(), .script = "while :; do sleep 0.05; done"};
+    struct asked a;
+
+    (void)state;
+    (void)snprintf(x->cluster, sizeof x->cluster, LINE ".3");
+    x->rv = 390;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    (void)snprintf(x->cluster, sizeof x->cluster, LINE ".4");
+    x->rv = 60;
+    assert_int_equal(agent_sweep(0, claims_all, &a), OUT_DONE);
+    (void)agent_find(0, &o.key, &a); /* frames come in order: it is claimed */
+    x->rv = 40;                      /* what the next welcome tells goes down for nobody */
+    heard_again(60, LINE ".4");
+    (void)agent_stop(0, &o.key, &a);
+    (void)snprintf(x->cluster, sizeof x->cluster, "%s", "");
+}
+
 static void a_foreign_certificate_is_refused(void **state)
 {
     struct agent_order o = {.key = agent_key(), .script = "true"};
@@ -345,6 +375,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(more_runs_than_a_hello_holds_are_all_told),
         cmocka_unit_test(what_it_heard_is_kept),
         cmocka_unit_test(a_hub_without_its_target_hears_it),
+        cmocka_unit_test(what_a_claim_told_is_of_its_own_time),
         cmocka_unit_test(a_foreign_certificate_is_refused),
         cmocka_unit_test(our_own_standstill_is_not_its_silence),
     };
