@@ -459,7 +459,8 @@ static int admit_workload(const struct workload_spec *was, const struct workload
                           : 0;
 }
 
-/* Once bearer tokens were Secrets: one that is there still holds (controlplane/server/token.c). */
+/* Tokens were Secrets once: whoever writes one still is told, rather than left with one that
+ * nothing takes. */
 static int admit_secret(const struct object *now, struct err *err)
 {
     if (strcmp(object_as(now, secret)->type, "hanse.dev/token") != 0)

@@ -17,7 +17,6 @@
 
 #define SECRET_BYTES 24
 #define PREFIX "hanse-"
-#define OLD_TYPE "hanse.dev/token"
 #define SYSTEM_NS "hanse-system"
 #define SECONDS 3600
 #define SECONDS_MAX (366LL * 86400)
@@ -100,66 +99,6 @@ static int token_of(const struct root *r, const char *ns, const char *id, const 
     return 0;
 }
 
-/* ---- tokens of older data
- * -------------------------------------------------------------------------------------------- */
-static const char *note(const struct object *o, const char *key)
-{
-    const char *v = label_get(o->meta->annotations, o->meta->n_annotations, key);
-
-    return v ? v : "";
-}
-
-/* Its account is there, and was so when the token was made. */
-static bool old_account(const struct root *r, const struct object *secret, struct api_identity *who)
-{
-    const char *ns = who->user + strlen(ACCOUNT_PREFIX), *name = strchr(ns, ':');
-    char in[64];
-
-    if (strncmp(who->user, ACCOUNT_PREFIX, strlen(ACCOUNT_PREFIX)) != 0)
-        return true;
-    if (!name || name - ns >= (long)sizeof in)
-        return false;
-    (void)snprintf(in, sizeof in, "%.*s", (int)(name - ns), ns);
-    const struct object *o = root_get(r, KIND_SERVICE_ACCOUNT, in, name + 1);
-    if (!o || o->meta->creationTimestamp > secret->meta->creationTimestamp)
-        return false;
-    (void)snprintf(who->uid, sizeof who->uid, "%s", o->meta->uid);
-    return true;
-}
-
-static int old_token(const struct root *r, const char *id, const char *secret, int64_t now,
-                     struct api_identity *ret, struct err *err)
-{
-    char name[80], text[HEX_BYTES + 1];
-    unsigned char hash[HASH_BYTES];
-    int64_t expires = 0;
-
-    (void)snprintf(name, sizeof name, "token-%s", id);
-    sha256(secret, hash);
-    hex(hash, HASH_BYTES, text);
-    const struct object *o = root_get(r, KIND_SECRET, SYSTEM_NS, name);
-    if (!o || strcmp(object_as(o, secret)->type, OLD_TYPE) != 0 ||
-        strlen(note(o, "hanse.dev/sha256")) != HEX_BYTES ||
-        CRYPTO_memcmp(note(o, "hanse.dev/sha256"), text, HEX_BYTES))
-        return unknown(err);
-    if (time_parse(note(o, "hanse.dev/expires"), &expires, NULL) || expires <= now ||
-        o->meta->creationTimestamp + SECONDS_MAX * 1000 <= now)
-        return err_set(err, E_UNAUTH,
-                       "the bearer token has expired; ask for a new one (hanse token create)");
-    *ret = (struct api_identity){0};
-    (void)snprintf(ret->user, sizeof ret->user, "%s", note(o, "hanse.dev/user"));
-    for (const char *p = note(o, "hanse.dev/groups"); *p;) {
-        size_t n = strcspn(p, ",");
-        add_group(ret, p, n);
-        if (n == strlen("system:masters") && !memcmp(p, "system:masters", n))
-            return err_set(err, E_UNAUTH,
-                           "the bearer token is of an older version, and those are "
-                           "not taken for system:masters");
-        p += n + (p[n] == ',');
-    }
-    return old_account(r, o, ret) ? 0 : unknown(err);
-}
-
 int backend_token(struct backend *b, const char *token, struct api_identity *ret, struct err *err)
 {
     struct control *c = (struct control *)b;
@@ -169,20 +108,12 @@ int backend_token(struct backend *b, const char *token, struct api_identity *ret
     if (strncmp(token, PREFIX, strlen(PREFIX)) != 0 || !(first = strchr(p, '.')))
         return err_set(err, E_UNAUTH, "the bearer token is not one of this cluster's");
     second = strchr(first + 1, '.');
-    if (second) {
-        if (first - p >= (long)sizeof ns)
-            return unknown(err);
-        (void)snprintf(ns, sizeof ns, "%.*s", (int)(first - p), p);
-        p = first + 1;
-        first = second;
-    }
-    if (first - p >= (long)sizeof id)
+    if (!second || first - p >= (long)sizeof ns || second - first > (long)sizeof id)
         return unknown(err);
-    (void)snprintf(id, sizeof id, "%.*s", (int)(first - p), p);
+    (void)snprintf(ns, sizeof ns, "%.*s", (int)(first - p), p);
+    (void)snprintf(id, sizeof id, "%.*s", (int)(second - first - 1), first + 1);
     struct root *r = core_root(c->core);
-    int64_t now = core_time_ms(c->core);
-    int rv = *ns ? token_of(r, ns, id, first + 1, now, ret, err)
-                 : old_token(r, id, first + 1, now, ret, err);
+    int rv = token_of(r, ns, id, second + 1, core_time_ms(c->core), ret, err);
     (void)root_unref(r);
     return rv;
 }

@@ -38,7 +38,7 @@ void backend_answers_an_id_once(void **state);
 void backend_seals_secrets(void **state);
 void backend_makes_tokens(void **state);
 void backend_binds_tokens(void **state);
-void backend_takes_old_tokens(void **state);
+void backend_takes_no_secret_for_a_token(void **state);
 void backend_knows_its_operations(void **state);
 void backend_lets_old_changes_go(void **state);
 void backend_tells_of_new_views(void **state);
@@ -52,7 +52,8 @@ void backend_tells_of_new_views(void **state);
         cmocka_unit_test(backend_tells_changes_in_order),                                          \
         cmocka_unit_test(backend_scans_in_order), cmocka_unit_test(backend_reads_afresh),          \
         cmocka_unit_test(backend_answers_an_id_once), cmocka_unit_test(backend_makes_tokens),      \
-        cmocka_unit_test(backend_binds_tokens), cmocka_unit_test(backend_takes_old_tokens),        \
+        cmocka_unit_test(backend_binds_tokens),                                                    \
+        cmocka_unit_test(backend_takes_no_secret_for_a_token),                                     \
         cmocka_unit_test(backend_knows_its_operations),                                            \
         cmocka_unit_test(backend_lets_old_changes_go),                                             \
         cmocka_unit_test(backend_tells_of_new_views), cmocka_unit_test(backend_seals_secrets)
