@@ -187,6 +187,41 @@ static int workload_user(const struct build *b, cJSON *tree, struct err *err)
     return 0;
 }
 
+/* The first part of a status that the one has and the other has not so; NULL: there is none. */
+static const char *status_differs(const cJSON *a, const cJSON *b, const char *but)
+{
+    const cJSON *c;
+
+    cJSON_ArrayForEach(c, a) if (strcmp(c->string, but) != 0 &&
+                                 !cJSON_Compare(c, cJSON_GetObjectItemCaseSensitive(b, c->string),
+                                                true)) return c->string;
+    return NULL;
+}
+
+/* What moves by Hanse's own steps only is not taken from others, and they are told so: of a
+ * Workload's status they write conditions, of a Migration's nothing. */
+static int status_ours(const struct object *old, const struct object *given, struct err *err)
+{
+    bool workload = given->kind->id == KIND_WORKLOAD;
+    const char *but = workload ? "conditions" : "", *part;
+    int r = 0;
+
+    if (!workload && given->kind->id != KIND_MIGRATION)
+        return 0;
+    cJSON *was = object_to_json(old), *is = object_to_json(given);
+    const cJSON *a = cJSON_GetObjectItemCaseSensitive(was, "status"),
+                *b = cJSON_GetObjectItemCaseSensitive(is, "status");
+    if ((part = status_differs(a, b, but)) || (part = status_differs(b, a, but))) {
+        char field[128];
+        (void)snprintf(field, sizeof field, "status.%.100s", part);
+        r = err_field(err, E_INVALID, field, "is written by Hanse alone%s",
+                      workload ? "; others may write status.conditions" : "");
+    }
+    cJSON_Delete(was);
+    cJSON_Delete(is);
+    return r;
+}
+
 int object_build(struct api *a, const struct build *b, cJSON *tree, struct object **ret,
                  struct err *err)
 {
@@ -208,6 +243,10 @@ int object_build(struct api *a, const struct build *b, cJSON *tree, struct objec
                              &given, err);
     if (r)
         return r;
+    if (b->status && (r = status_ours(b->old, given, err))) {
+        (void)object_unref(given);
+        return r;
+    }
     AUTO_ARENA mem = arena_create(0);
     struct any_kind *body = object_edit(b->status ? b->old : given, mem);
     if (b->status) {

@@ -123,6 +123,25 @@ static void test_a_repeated_write_is_answered_as_the_first_time(void **state)
                      422);
 }
 
+/* It said 200 and stored nothing. */
+static void test_a_status_is_taken_or_refused(void **state)
+{
+    static const char merge[] = "application/merge-patch+json";
+    static const char ready[] =
+        "{\"status\":{\"conditions\":[{\"type\":\"Checked\",\"status\":\"True\"}]}}";
+
+    (void)state;
+    assert_int_equal(ask("POST", ITEMS, workload("s", "", "")), 201);
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/s/status", merge,
+                             "{\"status\":{\"phase\":\"Failed\",\"epoch\":7}}"),
+                     422);
+    IS("details.causes.0.field", "status.phase");
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/s/status", merge, ready), 200);
+    assert_int_equal(ask("GET", ITEMS "/s", NULL), 200);
+    IS("status.conditions.0.type", "Checked");
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/s/status", merge, ready), 200);
+}
+
 /* Found by e2e/linear.py: refused at one member, and done when another woke up. Each verb is
  * refused under its key; then it could be done, and must not be. */
 #define SET "/apis/hanse.dev/v1alpha1/apply"
@@ -275,6 +294,7 @@ int main(void)
         T(test_a_key_where_it_means_nothing_is_refused),
         T(test_a_repeated_write_is_answered_as_the_first_time),
         T(test_a_refusal_under_a_key_is_final),
+        T(test_a_status_is_taken_or_refused),
         T(test_what_is_tried_leaves_no_answer),
         T(test_a_body_need_not_repeat_the_path),
         T(test_openapi_v2_names_a_media_type),
