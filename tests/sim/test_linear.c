@@ -78,7 +78,9 @@ static void test_seeds(void **state)
     assert_true(sum.ops > 250 * n && sum.unknown && sum.lists && sum.events > 50 * n && transfers);
 }
 
-/* Each must be seen by the judge, by one of the questions that are meant for it. */
+/* Each must be seen by the judge, by one of the questions that are meant for it. A seed in which
+ * something else comes first (what libraft does with a disk that forgets is anybody's guess) proves
+ * nothing, and the next one is asked. */
 static const struct {
     const char *bug, *seen;
 } planted[] = {
@@ -99,13 +101,15 @@ static void test_planted(void **state)
     for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
         struct fed_outcome o = {0};
         uint64_t seed = 0;
-        char check[16] = "";
+        bool seen = false;
 
-        while (!*o.failed && seed < PLANT_SEEDS)
+        while (!seen && seed < PLANT_SEEDS) {
+            char check[16] = "";
             o = life(++seed, planted[i].bug);
-        if (!strncmp(o.failed, "I3: ", 4))
-            (void)memcpy(check, o.failed + 4, strcspn(o.failed + 4, ":") % sizeof check);
-        bool seen = *check && strstr(planted[i].seen, check);
+            if (!strncmp(o.failed, "I3: ", 4))
+                (void)memcpy(check, o.failed + 4, strcspn(o.failed + 4, ":") % sizeof check);
+            seen = *check && strstr(planted[i].seen, check);
+        }
         unseen += !seen;
         print_message("planted %s: seed %llu: %s%s\n", planted[i].bug, (unsigned long long)seed,
                       *o.failed ? o.failed : "NOT SEEN", seen ? "" : " (NOT BY THE JUDGE)");
