@@ -169,18 +169,22 @@ static void test_update_conflict(void **state)
 
 static void test_status_subresource(void **state)
 {
+#define READY(v) "\"status\":{\"conditions\":[{\"type\":\"Seen\",\"status\":\"" v "\"}]}}"
     (void)state;
     assert_int_equal(ask("POST", ITEMS, workload("a", "", "")), 201);
     assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/a/status", "application/merge-patch+json",
-                             "{\"spec\":{\"suspend\":true},\"status\":{\"phase\":\"Running\"}}"),
+                             "{\"spec\":{\"suspend\":true}," READY("True")),
                      200);
-    IS("status.phase", "Running");
+    IS("status.conditions.0.status", "True");
     IS("spec.suspend", "");
     assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/a", "application/merge-patch+json",
-                             "{\"spec\":{\"suspend\":true},\"status\":{\"phase\":\"Failed\"}}"),
+                             "{\"spec\":{\"suspend\":true}," READY("False")),
                      200);
-    IS("status.phase", "Running");
+    IS("status.conditions.0.status", "True");
     IS("spec.suspend", "true");
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/a/status", "application/merge-patch+json",
+                             "{\"status\":{\"phase\":\"Running\"}}"),
+                     422);
 }
 
 static void test_patches(void **state)
@@ -432,6 +436,39 @@ static void test_finalizers(void **state)
     assert_int_equal(ask("DELETE", ITEMS "/a", "{\"preconditions\":{\"uid\":\"other\"}}"), 409);
 }
 
+static void deleted_within(const char *query, const char *body, int status, const char *seconds)
+{
+    char path[128];
+
+    (void)snprintf(path, sizeof path, ITEMS "/g%s", query);
+    assert_int_equal(ask("POST", ITEMS, workload("g", ",\"finalizers\":[\"x/y\"]", "")), 201);
+    assert_int_equal(ask("DELETE", path, body), status);
+    assert_int_equal(ask("GET", ITEMS "/g", NULL), 200);
+    assert_string_equal(api_text(w, "metadata.deletionGracePeriodSeconds"), seconds);
+    assert_true(!*api_text(w, "metadata.deletionTimestamp") == (status != 200));
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/g", "application/merge-patch+json",
+                             "{\"metadata\":{\"finalizers\":null,\"labels\":{\"a\":\"b\"}}}"),
+                     200);
+    if (status != 200)
+        assert_int_equal(ask("DELETE", ITEMS "/g", NULL), 200);
+}
+
+static void test_the_grace_of_a_deletion(void **state)
+{
+    (void)state;
+    deleted_within("", NULL, 200, "");
+    deleted_within("?gracePeriodSeconds=7", NULL, 200, "7");
+    deleted_within("?gracePeriodSeconds=7", "{\"gracePeriodSeconds\":0}", 200, "0");
+    deleted_within("", "{\"gracePeriodSeconds\":-1}", 200, "1");
+    deleted_within("", "{\"gracePeriodSeconds\":86401}", 422, "");
+    deleted_within("", "{\"gracePeriodSeconds\":1.5}", 422, "");
+    deleted_within("?gracePeriodSeconds=soon", NULL, 422, "");
+    assert_int_equal(ask("POST", ITEMS, workload("h", ",\"finalizers\":[\"x/y\"]", "")), 201);
+    assert_int_equal(ask("DELETE", ITEMS "?gracePeriodSeconds=9", NULL), 200); /* of all */
+    assert_int_equal(ask("GET", ITEMS "/h", NULL), 200);
+    IS("metadata.deletionGracePeriodSeconds", "9");
+}
+
 static void test_a_deletion_of_all_ends(void **state)
 {
 #define ALL "Idempotency-Key: all\r\n"
@@ -651,6 +688,7 @@ int main(int argc, char **argv)
                                               T(test_watch_initial_events),
                                               T(test_watch_too_old),
                                               T(test_finalizers),
+                                              T(test_the_grace_of_a_deletion),
                                               T(test_a_deletion_of_all_ends),
                                               T(test_secrets),
                                               T(test_apply_set),
