@@ -292,3 +292,37 @@ bool selector_matches(const struct label_selector *s, const struct kv *labels, u
             return false;
     return true;
 }
+
+/* ---- the grace of a deletion
+ * ------------------------------------------------------------------------------------------------
+ */
+static uint64_t grace_bit(void)
+{
+    static const char name[] = "deletionGracePeriodSeconds";
+
+    return (uint64_t)1 << schema_field(&schema_meta, name, sizeof name - 1)->bit;
+}
+
+bool meta_grace(const struct meta *m, int64_t *ret_seconds)
+{
+    if (!(m->has & grace_bit()))
+        return false;
+    *ret_seconds = m->deletionGracePeriodSeconds;
+    return true;
+}
+
+void meta_grace_set(struct meta *m, int64_t seconds)
+{
+    m->has |= grace_bit();
+    m->deletionGracePeriodSeconds = seconds;
+}
+
+void meta_grace_keep(struct meta *m, const struct meta *old)
+{
+    int64_t seconds;
+
+    m->has &= ~grace_bit();
+    m->deletionGracePeriodSeconds = 0;
+    if (old && meta_grace(old, &seconds))
+        meta_grace_set(m, seconds);
+}

@@ -139,6 +139,10 @@ int object_make_within(const struct kind *k, const void *body, size_t max_bytes,
                        struct object **ret, struct err *err) MUST_CHECK;
 /* A mutable deep copy in `a`, for changing a few fields before object_make. */
 void *object_edit(const struct object *o, struct arena *a);
+/* metadata.deletionGracePeriodSeconds, whose 0 is another thing than its absence: false. */
+bool meta_grace(const struct meta *m, int64_t *ret_seconds);
+void meta_grace_set(struct meta *m, int64_t seconds);
+void meta_grace_keep(struct meta *m, const struct meta *old); /* as old has it; NULL: absent */
 #define object_edit_as(o, type, a) ((void)object_as(o, type), (struct type *)object_edit((o), (a)))
 const char *label_get(const struct kv *labels, uint32_t n, const char *key); /* NULL when absent */
 bool selector_matches(const struct label_selector *s, const struct kv *labels,

@@ -63,6 +63,9 @@ struct driver {
     uint64_t unknown_since_ms;
     uint32_t backoff_ms;
     struct call call;
+    struct call hurry;      /* a shorter grace than that of the stop under way, */
+    bool hurrying;          /* which goes on meanwhile */
+    uint64_t stop_grace_ms; /* that this try was last told to stop within; 0: at once, or untold */
     int call_kind;
     struct run_key call_key; /* what the call is about: its answer says nothing of another run */
     struct timer again;
@@ -414,6 +417,7 @@ void driver_take_seen(struct driver *d, const struct observation *o);
  * ------------------------------------------------------------------------------- */
 enum driver_call { CALL_SUBMIT = 1, CALL_FIND, CALL_QUIESCE, CALL_STOP };
 void driver_call(struct driver *d, struct site *t, enum driver_call kind);
+void driver_hurry(struct driver *d, struct site *t); /* a deletion's grace was made shorter */
 void driver_step(struct driver *d, enum run_step step, const char *reason, const char *message);
 /* ENDED or ABSENT with what was seen. */
 void driver_step_end(struct driver *d, enum run_step step, bool requeue);

@@ -83,6 +83,8 @@ static bool command_fill(struct control *c, const struct api_write *w, const str
         (void)snprintf(op->name, sizeof op->name, "%s", in->name);
         (void)snprintf(op->uid, sizeof op->uid, "%s", in->uid ? in->uid : "");
         op->rv = in->rv;
+        op->graced = in->grace_seconds != NULL;
+        op->grace_seconds = in->grace_seconds ? *in->grace_seconds : 0;
         op->object = backend_op_object(c, in, r);
         fits = fits && (op->object || !in->object);
     }
@@ -268,13 +270,15 @@ static void share_over_told(void *arg)
     written(arg, NULL, &e);
 }
 
-/* A member of an older version would stop at a kind that it does not know. */
+/* A member of an older version would stop at a kind that it does not know, and pass over a grace.
+ */
 static bool newer(const struct api_write *w, const struct root *r)
 {
     if (root_feature_level(r) >= FEATURE_GRANTS)
         return false;
     for (size_t i = 0; i < w->n; i++)
-        if (w->ops[i].kind->id == KIND_TOKEN || w->ops[i].kind->id == KIND_CERTIFICATE_REVOCATION)
+        if (w->ops[i].kind->id == KIND_TOKEN || w->ops[i].kind->id == KIND_CERTIFICATE_REVOCATION ||
+            w->ops[i].grace_seconds)
             return true;
     return false;
 }
@@ -284,8 +288,8 @@ static void newer_told(void *arg)
     struct err e = {0};
 
     (void)err_set(&e, E_UNAVAIL,
-                  "objects of this kind are made once every member runs this version: go on with "
-                  "the upgrade, and ask again");
+                  "this is done once every member runs this version (tokens and revocations are "
+                  "made, gracePeriodSeconds is kept): go on with the upgrade, and ask again");
     written(arg, NULL, &e);
 }
 

@@ -46,9 +46,10 @@ static const struct record_field request_fields[] = {
     FIELD(request_cmd, 24, W_STR, old_id),
     FIELD(request_cmd, 25, W_STR, write.as)};
 static const struct record_field op_fields[] = {
-    FIELD(write_op, 1, W_INT, verb), FIELD(write_op, 2, W_INT, kind),
-    FIELD(write_op, 3, W_STR, ns),   FIELD(write_op, 4, W_STR, name),
-    FIELD(write_op, 5, W_STR, uid),  FIELD(write_op, 6, W_U64, rv)};
+    FIELD(write_op, 1, W_INT, verb),    FIELD(write_op, 2, W_INT, kind),
+    FIELD(write_op, 3, W_STR, ns),      FIELD(write_op, 4, W_STR, name),
+    FIELD(write_op, 5, W_STR, uid),     FIELD(write_op, 6, W_U64, rv),
+    FIELD(write_op, 7, W_BOOL, graced), FIELD(write_op, 8, W_I64, grace_seconds)};
 static const struct record_field place_fields[] = {HEAD(place_cmd),
                                                    FIELD(place_cmd, 10, W_STR, ns),
                                                    FIELD(place_cmd, 11, W_STR, name),

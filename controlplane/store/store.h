@@ -176,12 +176,18 @@ uint32_t command_needs(struct slice encoded); /* the same of a whole command */
 uint64_t command_cost(const struct root *r, struct slice encoded);
 
 enum write_verb { WRITE_CREATE = 1, WRITE_UPDATE, WRITE_UPDATE_STATUS, WRITE_DELETE };
+#define DELETION_GRACE_MAX_S 86400 /* as the longest of a checkpoint contract */
+/* How long what runs of this Workload has to end once it is told to: as its deletion says, or its
+ * contract. */
+int64_t workload_grace_ms(const struct object *workload);
 struct write_op {
     enum write_verb verb;
     enum kind_id kind;
     char ns[64], name[256];
     char uid[64]; /* precondition, or "" */
     uint64_t rv;  /* precondition, or 0 */
+    bool graced;  /* DELETE: what runs has so long to end; else its own contract says it */
+    int64_t grace_seconds;
     struct object *
         object; /* CREATE, UPDATE: the whole new object (uid filled in by the proposer on CREATE) */
 };

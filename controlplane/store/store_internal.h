@@ -324,8 +324,10 @@ const struct object *txn_put(struct txn *t, const struct kind *k, const struct o
 void txn_remove(struct txn *t, const struct object *o);
 /* The same for what nothing has to be explained by later: a catalogue's older entries. */
 void txn_forget(struct txn *t, const struct object *o);
-/* A deletion as a user asks for it: by finalizers, live work and contents it may come later. */
-int txn_delete(struct txn *t, const struct object *o, bool *ret_unchanged) MUST_CHECK;
+/* A deletion as a user asks for it: by finalizers, live work and contents it may come later. grace:
+ * the seconds that what runs of a Workload has to end; NULL: as long as its contract says. */
+int txn_delete(struct txn *t, const struct object *o, const int64_t *grace,
+               bool *ret_unchanged) MUST_CHECK;
 void txn_settle(struct txn *t, const char *ns,
                 const char *target); /* something was released there: go on waiting deletions */
 /* ---- what follows from a deletion, and from a changed GpuClass: apply/collect.c

@@ -378,8 +378,43 @@ def with_kubectl(dev):
     check("kubectl delete token revokes", code == 0 and who(dev, token.strip()) == 401, text)
 
 
+WORKLOADS = "/apis/hanse.dev/v1alpha1/namespaces/default/workloads"
+DEAF = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done"
+
+
+def a_deletion_says_its_grace(dev):
+    def begin(name):
+        dev.must("POST", WORKLOADS, {"apiVersion": "hanse.dev/v1alpha1", "kind": "Workload", "metadata": {"name": name}, "spec": {
+            "resources": {"cpu": "100m", "memory": "64Mi"}, "checkpoint": {"grace": "10m"}, "run": {"command": ["/bin/sh", "-c", DEAF]}}})
+        return until(lambda: "ready" in str(dev.ask("GET", f"{WORKLOADS}/{name}/log")[1]))
+
+    def meta(name):
+        status, answer = dev.ask("GET", f"{WORKLOADS}/{name}")
+        return answer["metadata"] if status == 200 else {}
+
+    def gone(name):
+        began = time.monotonic()
+        return until(lambda: not meta(name)) and time.monotonic() - began < 20
+
+    check("a program that does not listen to SIGTERM runs", begin("once") and begin("twice"))
+    status, answer = dev.ask("DELETE", f"{WORKLOADS}/once?gracePeriodSeconds=1")
+    check("a deletion shows the grace that it gives", status == 200 and answer["metadata"]["deletionGracePeriodSeconds"] == 1, answer)
+    check("and is over by then, whatever the contract says", gone("once"), meta("once"))
+    dev.must("DELETE", f"{WORKLOADS}/twice", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 300})
+    check("a longer one lets it go on", until(lambda: "told" in str(dev.ask("GET", f"{WORKLOADS}/twice/log")[1])) and
+          meta("twice").get("deletionGracePeriodSeconds") == 300, meta("twice"))
+    dev.must("DELETE", f"{WORKLOADS}/twice?gracePeriodSeconds=600")
+    check("which no second deletion makes longer", meta("twice").get("deletionGracePeriodSeconds") == 300, meta("twice"))
+    dev.must("DELETE", f"{WORKLOADS}/twice?gracePeriodSeconds=0")
+    check("and one of 0 ends at once", gone("twice"), meta("twice"))
+    kubectl = kubectl_of()
+    if kubectl and begin("thrice"):
+        p = subprocess.run([kubectl, "delete", "workload", "thrice", "--grace-period=1", "--timeout=30s"], env=dev.env, capture_output=True, text=True, check=False)
+        check("kubectl delete --grace-period", p.returncode == 0 and not meta("thrice"), p.stdout + p.stderr)
+
+
 PARTS = (tokens_are_nobodys_to_write, a_token_goes_with_its_account, audiences_and_reviews, the_command_line, acting_as_another, with_kubectl, certificates_are_revoked, an_agent_is_revoked,
-         a_missing_secret_costs_little)
+         a_missing_secret_costs_little, a_deletion_says_its_grace)
 
 
 def main():

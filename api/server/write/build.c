@@ -34,7 +34,7 @@ static void carry_meta(struct meta *m, const struct meta *old)
     m->generation = old ? old->generation : 0;
     m->creationTimestamp = old ? old->creationTimestamp : 0;
     m->deletionTimestamp = old ? old->deletionTimestamp : 0;
-    m->deletionGracePeriodSeconds = old ? old->deletionGracePeriodSeconds : 0;
+    meta_grace_keep(m, old);
     m->revision = old ? old->revision : "";
     m->generateName = old ? old->generateName : m->generateName;
     if (old) {

@@ -9,6 +9,8 @@ struct deleting {
     const char *uid, *dry;
     uint64_t rv;
     bool fresh;
+    int64_t grace_seconds;
+    const int64_t *grace; /* of those seconds; NULL: none was asked for */
     struct api_write_op op;
     char name[256], ns[64], object_uid[64];
     /* of a collection */
@@ -19,12 +21,45 @@ struct deleting {
     bool started;
 };
 
+#define GRACE_MAX_S 86400
+
+/* Kubernetes takes what is below 0 for 1. */
+static int grace_take(struct deleting *d, double seconds, struct err *err)
+{
+    if (!(seconds <= GRACE_MAX_S) || seconds != (double)(int64_t)seconds)
+        return err_field(err, E_INVALID, "gracePeriodSeconds",
+                         "must be whole seconds from 0 (at once) to %d", GRACE_MAX_S);
+    d->grace_seconds = seconds < 0 ? 1 : (int64_t)seconds;
+    d->grace = &d->grace_seconds;
+    return 0;
+}
+
+/* In the query or in the body, which wins; kinds whose objects run nothing have none. */
+static int delete_grace(struct call *c, const cJSON *options, struct deleting *d, struct err *err)
+{
+    const char *query = call_param(c, "gracePeriodSeconds");
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(options, "gracePeriodSeconds");
+    uint64_t seconds;
+    int r = 0;
+
+    if (v && !cJSON_IsNull(v))
+        r = grace_take(d, cJSON_IsNumber(v) ? v->valuedouble : GRACE_MAX_S + 1.0, err);
+    else if (*query && strcmp(query, "-1") != 0)
+        r = grace_take(d, call_u64(query, &seconds) ? GRACE_MAX_S + 1.0 : (double)seconds, err);
+    else if (*query)
+        r = grace_take(d, -1, err);
+    if (c->kind->id != KIND_WORKLOAD)
+        d->grace = NULL;
+    return r;
+}
+
 static int delete_options(struct call *c, struct deleting *d, struct err *err)
 {
     const char *dry = call_param(c, "dryRun");
+    const cJSON *o = NULL, *p, *v;
 
     if (c->m->body.n) {
-        const cJSON *o = call_body(c, err), *p, *v;
+        o = call_body(c, err);
         if (!o)
             return err->code;
         p = cJSON_GetObjectItemCaseSensitive(o, "preconditions");
@@ -42,6 +77,8 @@ static int delete_options(struct call *c, struct deleting *d, struct err *err)
             return err_field(err, E_INVALID, "propagationPolicy",
                              "must be Background, Foreground or Orphan");
     }
+    if (delete_grace(c, o, d, err))
+        return err->code;
     if (*dry && strcmp(dry, "All") != 0)
         return err_set(err, E_SYNTAX, "dryRun must be All");
     d->dry_run = c->dry_run = *dry != 0;
@@ -145,7 +182,8 @@ static void delete_go(struct call *c)
                                   .ns = d->ns,
                                   .name = d->name,
                                   .uid = d->object_uid,
-                                  .rv = d->rv};
+                                  .rv = d->rv,
+                                  .grace_seconds = d->grace};
     if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &w, &e)) {
         c->by_state = true;
         call_fail(c, &e);
@@ -184,7 +222,8 @@ static bool collect(const struct object *o, void *arg)
                                                .kind = c->kind,
                                                .ns = o->meta->namespace_,
                                                .name = o->meta->name,
-                                               .uid = o->meta->uid};
+                                               .uid = o->meta->uid,
+                                               .grace_seconds = d->grace};
     (void)snprintf(d->ns, sizeof d->ns, "%s", o->meta->namespace_);
     (void)snprintf(d->name, sizeof d->name, "%s", o->meta->name);
     return true;

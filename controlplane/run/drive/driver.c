@@ -118,7 +118,7 @@ static void driver_take(struct driver *d, const struct object *o)
         d->key.try_ = try_;
         d->has_seen = d->quiesced = false;
         d->found_session = 0;
-        d->stop_after_ms = 0;
+        d->stop_after_ms = d->stop_grace_ms = 0;
         if (moved) {
             d->told_step = -1;
             d->bad_checkpoints = 0;
@@ -231,7 +231,7 @@ void drivers_drop(struct brain *b)
 static void driver_free(struct driver *d)
 {
     timer_stop(&d->again);
-    if (d->proposing || d->calling || d->telling)
+    if (d->proposing || d->calling || d->hurrying || d->telling)
         return;
     list_remove(&d->seat);
     (void)tdelete(d, &d->brain->drivers, by_uid);
@@ -597,6 +597,7 @@ void driver_tick(struct driver *d)
             driver_free(d);
         return;
     }
+    driver_hurry(d, site_find(b, d->target));
     if (d->proposing || d->calling || b->back.doubt)
         return; /* in doubt: ticked again when it is known */
     if (lease_acknowledged(d))

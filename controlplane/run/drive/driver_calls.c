@@ -422,10 +422,38 @@ static int signal_number(const char *name)
     return SIGTERM;
 }
 
+static void hurried(struct call *c, enum outcome out, const struct observation *seen,
+                    const struct err *err)
+{
+    struct driver *d = container_of(c, struct driver, hurry);
+
+    (void)out; /* the stop under way is answered by the end, and asked again if it is not */
+    (void)seen;
+    (void)err;
+    d->hurrying = false;
+    brain_under_way(d->brain, -1);
+    driver_tick(d);
+}
+
+void driver_hurry(struct driver *d, struct site *t)
+{
+    uint64_t grace = (uint64_t)workload_grace_ms(d->o);
+
+    if (!d->calling || d->call_kind != CALL_STOP || d->hurrying || grace >= d->stop_grace_ms ||
+        !t || !t->connector || !t->reachable)
+        return;
+    d->stop_grace_ms = grace;
+    d->hurrying = true;
+    d->hurry = (struct call){.deadline_ms = loop_now_ms(d->brain->loop) + grace + CALL_DEADLINE_MS,
+                             .done = hurried};
+    brain_under_way(d->brain, 1);
+    t->connector->ops->stop(t->connector, &d->key, grace, &d->hurry);
+}
+
 void driver_call(struct driver *d, struct site *t, enum driver_call kind)
 {
     const struct checkpoint_spec *ck = object_as(d->o, workload)->spec->checkpoint;
-    uint64_t grace = ck && ck->grace > 0 ? (uint64_t)ck->grace : 5000;
+    uint64_t grace = (uint64_t)workload_grace_ms(d->o);
     const struct connector_ops *ops = t->connector->ops;
 
     if (kind == CALL_SUBMIT) {
@@ -441,6 +469,7 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
         ops->quiesce(t->connector, &d->key, signal_number(ck ? ck->signal : "SIGTERM"), grace,
                      &d->call);
     } else {
+        d->stop_grace_ms = grace;
         ops->stop(t->connector, &d->key, grace, &d->call);
     }
     FAILPOINT(calls_sent[kind]);

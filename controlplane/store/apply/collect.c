@@ -44,7 +44,7 @@ static void orphan(struct txn *t, const struct object *o)
             owner_lives(t->w, &b->metadata->ownerReferences[i], o->meta->namespace_))
             b->metadata->ownerReferences[n++] = b->metadata->ownerReferences[i];
     if (n == 0) {
-        (void)!txn_delete(t, o,
+        (void)!txn_delete(t, o, NULL,
                           &same); /* a protected namespace stays: it is nobody's child in earnest */
         return;
     }
@@ -157,7 +157,7 @@ static void collect_namespace(struct txn *t, struct slice key, const char *ns,
             return;
         }
         const struct object *kept = object_ref(o);
-        (void)!txn_delete(t, kept, &same); /* contents are never a protected namespace */
+        (void)!txn_delete(t, kept, NULL, &same); /* contents are never a protected namespace */
         (void)object_unref((struct object *)(uintptr_t)kept);
         after = key_copy(&seen, &at);
         arena_reset(t->a);

@@ -225,11 +225,42 @@ void txn_remove(struct txn *t, const struct object *o)
 /* ---- deletion
  * --------------------------------------------------------------------------------------------------
  */
-static const struct object *mark_deleted(struct txn *t, const struct object *o)
+#define GRACE_MS 5000 /* of a Workload without a checkpoint contract */
+
+int64_t workload_grace_ms(const struct object *o)
+{
+    const struct checkpoint_spec *c = object_as(o, workload)->spec->checkpoint;
+    int64_t seconds;
+
+    if (o->meta->deletionTimestamp && meta_grace(o->meta, &seconds))
+        return seconds * 1000;
+    return c && c->grace > 0 ? c->grace : GRACE_MS;
+}
+
+static bool grace_valid(const int64_t *grace)
+{
+    return !grace || (*grace >= 0 && *grace <= DELETION_GRACE_MAX_S);
+}
+
+/* Under way already: as in Kubernetes it may be made shorter, never longer. */
+static const struct object *grace_shorten(struct txn *t, const struct object *o,
+                                          const int64_t *grace)
+{
+    if (!grace || o->kind->id != KIND_WORKLOAD || *grace * 1000 >= workload_grace_ms(o))
+        return o;
+    struct any_body *b = object_edit(o, t->a);
+    meta_grace_set(b->metadata, *grace);
+    return txn_put(t, o->kind, o, b);
+}
+
+static const struct object *mark_deleted(struct txn *t, const struct object *o,
+                                         const int64_t *grace)
 {
     struct any_body *b = object_edit(o, t->a);
 
     b->metadata->deletionTimestamp = t->now;
+    if (grace && o->kind->id == KIND_WORKLOAD)
+        meta_grace_set(b->metadata, *grace);
     if (recover_holds(t->w, o))
         recover_tell_deleted(((struct workload *)(void *)b)->status);
     if (o->kind->id == KIND_NAMESPACE) {
@@ -252,12 +283,15 @@ bool txn_removable(const struct txn *t, const struct object *o)
            root_count_of(t->w->target_held, key_str(o->meta->name)) == 0;
 }
 
-int txn_delete(struct txn *t, const struct object *o, bool *ret_unchanged)
+int txn_delete(struct txn *t, const struct object *o, const int64_t *grace, bool *ret_unchanged)
 {
     enum kind_id kind = o->kind->id;
     bool contents = kind == KIND_NAMESPACE || kind == KIND_TARGET;
 
     *ret_unchanged = false;
+    if (!grace_valid(grace))
+        return err_field(t->err, E_INVALID, "gracePeriodSeconds", "must be from 0 to %d",
+                         DELETION_GRACE_MAX_S);
     if (kind == KIND_NAMESPACE &&
         (strcmp(o->meta->name, "default") == 0 || strcmp(o->meta->name, "hanse-system") == 0))
         return err_set(t->err, E_FORBIDDEN,
@@ -268,13 +302,14 @@ int txn_delete(struct txn *t, const struct object *o, bool *ret_unchanged)
         return 0;
     }
     if (o->meta->deletionTimestamp) {
-        *ret_unchanged = true;
-        recover_await(t, o);
+        const struct object *now = grace_shorten(t, o, grace);
+        *ret_unchanged = now == o;
+        recover_await(t, now);
         if (contents)
             dead_begin(t, kind == KIND_NAMESPACE ? 'n' : 't', o->meta->name);
         return 0;
     }
-    recover_await(t, mark_deleted(t, o));
+    recover_await(t, mark_deleted(t, o, grace));
     if (contents)
         dead_begin(t, kind == KIND_NAMESPACE ? 'n' : 't', o->meta->name);
     return 0;

@@ -194,7 +194,7 @@ static void keep_meta(struct meta *m, const struct meta *old)
     m->generation = old->generation;
     m->creationTimestamp = old->creationTimestamp;
     m->deletionTimestamp = old->deletionTimestamp;
-    m->deletionGracePeriodSeconds = old->deletionGracePeriodSeconds;
+    meta_grace_keep(m, old);
     m->revision = old->revision;
 }
 
@@ -263,7 +263,7 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     bool unused;
     txn_settle(t, k->id == KIND_NAMESPACE ? op->name : op->ns,
                k->id == KIND_TARGET ? op->name : NULL);
-    return txn_delete(t, o, &unused); /* its last finalizer went */
+    return txn_delete(t, o, NULL, &unused); /* its last finalizer went */
 }
 
 static int op_update_status(struct txn *t, const struct write_op *op, const struct kind *k,
@@ -321,7 +321,7 @@ static int op_apply(struct txn *t, const struct write_cmd *c, const struct write
     else if (op->verb == WRITE_UPDATE_STATUS)
         r = op_update_status(t, op, k, kept, ret_unchanged);
     else
-        r = txn_delete(t, kept, ret_unchanged);
+        r = txn_delete(t, kept, op->graced ? &op->grace_seconds : NULL, ret_unchanged);
     (void)object_unref(kept);
     return r;
 }

@@ -242,7 +242,8 @@ static void seal(const struct kind *k, struct any_kind *body)
     s->has = (s->has & ~bit_of(k, "data")) | bit_of(k, "sealed");
 }
 static struct object *stamped(struct memory_backend *m, const struct object *o,
-                              const struct object *old, uint64_t rv, int64_t deleted_ms)
+                              const struct object *old, uint64_t rv, int64_t deleted_ms,
+                              const int64_t *grace)
 {
     struct arena *a = arena_create(0);
     struct any_kind *body = object_edit(o, a);
@@ -254,6 +255,8 @@ static struct object *stamped(struct memory_backend *m, const struct object *o,
         body->metadata->creationTimestamp = loop_wall_ms(m->loop) / 1000 * 1000;
     if (deleted_ms)
         body->metadata->deletionTimestamp = deleted_ms;
+    if (grace)
+        meta_grace_set(body->metadata, *grace);
     body->metadata->resourceVersion = (int64_t)rv;
     seal(o->kind, body);
     struct object *made = object_make(o->kind, body);
@@ -299,7 +302,7 @@ static void row_del(struct rows *r, size_t i)
 }
 static void drop(struct applying *a, const struct kind *k, size_t i, const struct object *last)
 {
-    struct object *gone = stamped(a->m, last, last, a->v->rv + 1, 0);
+    struct object *gone = stamped(a->m, last, last, a->v->rv + 1, 0, NULL);
     struct change c = {++a->v->rv, k, gone, NULL};
 
     note(&a->changes, &a->n, &c);
@@ -337,17 +340,19 @@ static int apply_op(struct applying *a, const struct api_write_op *op, struct er
             drop(a, k, i, old);
         else if (!old->meta->deletionTimestamp)
             put(a, k, i, true,
-                stamped(a->m, old, old, a->v->rv + 1, loop_wall_ms(a->m->loop) / 1000 * 1000));
+                stamped(a->m, old, old, a->v->rv + 1, loop_wall_ms(a->m->loop) / 1000 * 1000,
+                        op->grace_seconds));
         return 0;
     }
     struct object *same =
-        found ? stamped(a->m, op->object, old, (uint64_t)old->meta->resourceVersion, 0) : NULL;
+        found ? stamped(a->m, op->object, old, (uint64_t)old->meta->resourceVersion, 0, NULL)
+              : NULL;
     if (same && same->digest == old->digest) {
         (void)object_unref(same);
         return 0;
     }
     (void)object_unref(same);
-    struct object *now = stamped(a->m, op->object, old, a->v->rv + 1, 0);
+    struct object *now = stamped(a->m, op->object, old, a->v->rv + 1, 0, NULL);
     if (now->meta->deletionTimestamp && !now->meta->n_finalizers) {
         drop(a, k, i, now);
         (void)object_unref(now);

@@ -200,6 +200,52 @@ static void test_place_and_run(void **state)
     kit_end(&k);
 }
 
+static struct result delete_within(struct kit *k, const char *name, int64_t seconds)
+{
+    struct write_op op;
+
+    kit_op(&op, WRITE_DELETE, KIND_WORKLOAD, "default", name, NULL);
+    op.graced = true;
+    op.grace_seconds = seconds;
+    return kit_write(k, &op, 1, "", "");
+}
+
+static void test_a_deletion_says_its_grace(void **state)
+{
+    struct kit k;
+    int64_t seconds = -1;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 4);
+    assert_int_equal(kit_workload(&k, "default", "w", 1, 1).code, 0);
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+#define W root_get(k.root, KIND_WORKLOAD, "default", "w")
+    int64_t contract = workload_grace_ms(W);
+    assert_int_equal(delete_within(&k, "w", -1).code, E_INVALID);
+    assert_int_equal(delete_within(&k, "w", DELETION_GRACE_MAX_S + 1).code, E_INVALID);
+    assert_int_equal(W->meta->deletionTimestamp, 0);
+    assert_int_equal(workload_grace_ms(W), contract);
+    assert_false(delete_within(&k, "w", 60).unchanged);
+    assert_int_equal(workload_grace_ms(W), 60000);
+    assert_true(delete_within(&k, "w", 61).unchanged); /* it is never made longer */
+    assert_true(kit_delete(&k, KIND_WORKLOAD, "default", "w").unchanged);
+    assert_false(delete_within(&k, "w", 2).unchanged);
+    assert_int_equal(workload_grace_ms(W), 2000);
+    struct workload *b = object_edit_as(W, workload, k.a);
+    b->metadata->has = 0; /* as a client's update has it */
+    b->metadata->deletionGracePeriodSeconds = 0;
+    b->spec->queue = "other";
+    assert_int_equal(kit_update(&k, KIND_WORKLOAD, "default", "w", b, 0, false).code, 0);
+    assert_int_equal(workload_grace_ms(W), 2000);
+    assert_false(delete_within(&k, "w", 0).unchanged);
+    assert_true(meta_grace(W->meta, &seconds));
+    assert_int_equal(seconds, 0);
+    assert_int_equal(workload_grace_ms(W), 0);
+    kit_end(&k);
+}
+
 static const struct workload_status *status_of(struct kit *k, const char *name)
 {
     return object_as(root_get(k->root, KIND_WORKLOAD, "default", name), workload)->status;
@@ -426,6 +472,7 @@ int main(void)
                                        cmocka_unit_test(test_hints_come_later),
                                        cmocka_unit_test(test_place_and_run),
                                        cmocka_unit_test(test_ends),
+                                       cmocka_unit_test(test_a_deletion_says_its_grace),
                                        cmocka_unit_test(test_namespace_and_target),
                                        cmocka_unit_test(test_facts),
                                        cmocka_unit_test(test_entries),
