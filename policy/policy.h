@@ -262,12 +262,14 @@ int64_t policy_checkpoint_interval(int64_t write_ms, int64_t mtbf_ms);
 /* ---- checks that the state machine repeats before it takes a decision (design.md §6)
  * ------------------------- */
 /* 0, or E_COMPLIANCE naming the policy. policies: the CompliancePolicies; datasets: those of the
- * workload's namespace that spec.data names (NULL entries for missing ones). `what`: COVERS_RUN, …
- */
+ * workload's namespace that spec.data names (NULL entries for missing ones); targets: all Targets,
+ * which tell where checkpoint stores lie. targets NULL: of what policies cover only `run` is asked,
+ * as older logs did. */
 int policy_compliance_check(const struct object *workload, const struct object *target,
                             const struct object *const *policies, size_t n_policies,
                             const struct object *const *datasets, size_t n_datasets,
-                            enum covers what, struct err *err) MUST_CHECK;
+                            const struct object *const *targets, size_t n_targets,
+                            struct err *err) MUST_CHECK;
 /* Does a set of queues hold together: parents exist, no cycle, guaranteed of children within the
  * parent's, a namespace in one queue only. The error names the queue and field. For `apply` of
  * documents. */

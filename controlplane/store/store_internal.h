@@ -406,6 +406,8 @@ struct place {
 int place_shape(struct txn *t, struct place *x) MUST_CHECK; /* does it give what the spec asks? */
 /* All that the decision rests on, against the state as it is now. */
 int place_admit(struct txn *t, struct place *x) MUST_CHECK;
+/* May what o runs, its logs and its checkpoints lie where `target` would have them? */
+int place_compliance(struct txn *t, const struct object *o, const struct object *target) MUST_CHECK;
 /* Stores the Decision of `epoch`; completes x->p. */
 void place_record(struct txn *t, struct place *x, int64_t epoch);
 /* w, a copy of the workload, is Reserved there, in its next epoch. */

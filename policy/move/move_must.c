@@ -7,10 +7,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What runs saves where its order told it to, whatever its spec says since. */
+static const char *store_told(const struct workload *w)
+{
+    const struct intent *in = w->status ? w->status->intent : NULL;
+
+    return in && in->granted ? in->store : store_asked(w->spec);
+}
+
 static bool breaks_compliance(const struct pool *p, const struct object *w,
                               const struct object *target, char *why, size_t size)
 {
-    const struct docs *d = &p->docs[KIND_COMPLIANCE_POLICY];
+    const struct docs *d = &p->docs[KIND_COMPLIANCE_POLICY], *targets = &p->docs[KIND_TARGET];
+    const char *store = store_told(object_as(w, workload));
+    const struct object *keeper;
     const struct workload_spec *s = object_as(w, workload)->spec;
     const struct object *datasets[64];
     uint32_t n = s->n_data < 64 ? s->n_data : 64;
@@ -19,15 +29,20 @@ static bool breaks_compliance(const struct pool *p, const struct object *w,
         datasets[i] = docs_get(&p->docs[KIND_DATASET], w->meta->namespace_, s->data[i].dataset);
     for (uint32_t i = 0; i < d->n; i++) {
         const struct compliance_policy_spec *c = object_as(d->v[i], compliance_policy)->spec;
-        enum reason r;
+        unsigned covers =
+            c->mode == MODE_AUDIT ? 0 : compliance_covers(d->v[i], w, datasets, n, store);
+        enum reason r = covers ? compliance_allows(c->allow, target) : REASON_NONE;
 
-        if (c->mode == MODE_AUDIT || !c->allow ||
-            !compliance_selects(d->v[i], w, datasets, n, COVERS_RUN))
+        if (r != REASON_NONE) {
+            compliance_sentence(r, d->v[i], target, why, size);
+            return true;
+        }
+        if (!(covers & COVERS_BIT(COVERS_CHECKPOINT)))
             continue;
-        r = compliance_allows(c->allow, target);
+        r = compliance_allows_store(c->allow, store, targets->v, targets->n, &keeper);
         if (r == REASON_NONE)
             continue;
-        compliance_sentence(r, d->v[i], target, why, size);
+        compliance_store_sentence(r, d->v[i], store, keeper, why, size);
         return true;
     }
     return false;

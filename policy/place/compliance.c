@@ -1,6 +1,6 @@
 /* Compliance: every policy that selects a workload holds, their intersection is what is allowed. It
- * fails closed: a target that does not tell its country is in none, and a dataset that is not known
- * may be of any class. */
+ * fails closed: a target that does not tell its country is in none, a dataset that is not known may
+ * be of any class, and a store that no Target keeps may be anywhere. */
 #include "policy/place/place_internal.h"
 
 #include <stdio.h>
@@ -52,17 +52,11 @@ static bool class_selected(const struct compliance_select *s, const struct workl
     return false;
 }
 
-bool compliance_selects(const struct object *policy, const struct object *workload,
-                        const struct object *const *datasets, size_t n_datasets, enum covers what)
+static bool selects(const struct object *policy, const struct object *workload,
+                    const struct object *const *datasets, size_t n_datasets)
 {
-    const struct compliance_policy_spec *s = object_as(policy, compliance_policy)->spec;
-    const struct compliance_select *sel = s->selects;
-    bool covered = s->n_covers == 0;
+    const struct compliance_select *sel = object_as(policy, compliance_policy)->spec->selects;
 
-    for (uint32_t i = 0; i < s->n_covers; i++)
-        covered |= s->covers[i] == what;
-    if (!covered)
-        return false;
     if (!sel || (!sel->n_dataClasses && !sel->n_namespaces && !sel->workloads))
         return true;
     if (text_in(workload->meta->namespace_, (const char *const *)sel->namespaces,
@@ -72,6 +66,64 @@ bool compliance_selects(const struct object *policy, const struct object *worklo
         selector_matches(sel->workloads, workload->meta->labels, workload->meta->n_labels))
         return true;
     return class_selected(sel, object_as(workload, workload)->spec, datasets, n_datasets);
+}
+
+unsigned compliance_covers(const struct object *policy, const struct object *workload,
+                           const struct object *const *datasets, size_t n_datasets,
+                           const char *store)
+{
+    const struct compliance_policy_spec *s = object_as(policy, compliance_policy)->spec;
+    unsigned covers = s->n_covers ? 0 : COVERS_BITS_ALL;
+
+    for (uint32_t i = 0; i < s->n_covers; i++)
+        covers |= COVERS_BIT(s->covers[i]);
+    if (!store[0])
+        covers &= ~COVERS_BIT(COVERS_CHECKPOINT);
+    return s->allow && covers && selects(policy, workload, datasets, n_datasets) ? covers : 0;
+}
+
+/* ---- where checkpoints lie: at the target of the run, which holds them first and reads them last,
+ * and at every target that keeps their store. A folder needs nobody else who keeps it; of any other
+ * store nothing is known but what Targets tell.
+ * ------------------------------------------------------------------------------------------- */
+enum reason compliance_allows_store(const struct compliance_allow *allow, const char *store,
+                                    const struct object *const *targets, size_t n_targets,
+                                    const struct object **ret_keeper)
+{
+    bool known = store[0] == '/';
+
+    *ret_keeper = NULL;
+    for (size_t i = 0; i < n_targets; i++) {
+        const struct target_spec *t = target_spec_of(targets[i]);
+        enum reason r;
+
+        if (!store_among(store, (const char *const *)t->localStores, t->n_localStores))
+            continue;
+        known = true;
+        r = compliance_allows(allow, targets[i]);
+        if (r == REASON_NONE)
+            continue;
+        *ret_keeper = targets[i];
+        return r;
+    }
+    return known ? REASON_NONE : REASON_STORE_PLACE;
+}
+
+void compliance_store_sentence(enum reason why, const struct object *policy, const char *store,
+                               const struct object *keeper, char *out, size_t size)
+{
+    char text[192];
+
+    if (!keeper) {
+        (void)snprintf(out, size,
+                       "%.80s covers checkpoints, and no Target tells that it keeps %.80s: name it "
+                       "in spec.localStores of the Target where it lies",
+                       policy->meta->name, store);
+        return;
+    }
+    compliance_sentence(why, policy, keeper, text, sizeof(text));
+    (void)snprintf(out, size, "checkpoints go to %.64s, kept at %.64s: %.120s", store,
+                   keeper->meta->name, text);
 }
 
 /* What is not told does not count. */
@@ -141,28 +193,47 @@ void compliance_sentence(enum reason why, const struct object *policy, const str
     }
 }
 
+static int forbidden(enum reason why, const struct object *target, const char *sentence,
+                     struct err *err)
+{
+    return err_set(err, E_COMPLIANCE,
+                   "compliance policy forbids it on target %s: %s: %s; choose another place or "
+                   "change the policy",
+                   target->meta->name, reason_text(why), sentence);
+}
+
 int policy_compliance_check(const struct object *workload, const struct object *target,
                             const struct object *const *policies, size_t n_policies,
                             const struct object *const *datasets, size_t n_datasets,
-                            enum covers what, struct err *err)
+                            const struct object *const *targets, size_t n_targets, struct err *err)
 {
+    const char *store = targets ? store_asked(object_as(workload, workload)->spec) : "";
+    const struct object *keeper;
+    char text[256];
+
     for (size_t i = 0; i < n_policies; i++) {
         const struct compliance_policy_spec *s = object_as(policies[i], compliance_policy)->spec;
+        unsigned covers = s->mode == MODE_AUDIT ? 0
+                                                : compliance_covers(policies[i], workload, datasets,
+                                                                    n_datasets, store);
         enum reason why;
-        char text[256];
 
-        if (s->mode == MODE_AUDIT || !s->allow ||
-            !compliance_selects(policies[i], workload, datasets, n_datasets, what))
+        if (!targets)
+            covers &= COVERS_BIT(COVERS_RUN);
+        if (!covers)
             continue;
         why = compliance_allows(s->allow, target);
-        if (why == REASON_NONE)
+        if (why != REASON_NONE) {
+            compliance_sentence(why, policies[i], target, text, sizeof(text));
+            return forbidden(why, target, text, err);
+        }
+        if (!(covers & COVERS_BIT(COVERS_CHECKPOINT)))
             continue;
-        compliance_sentence(why, policies[i], target, text, sizeof(text));
-        return err_set(
-            err, E_COMPLIANCE,
-            "compliance policy forbids %s on target %s: %s: %s; choose another target or "
-            "change the policy",
-            covers_text(what), target->meta->name, reason_text(why), text);
+        why = compliance_allows_store(s->allow, store, targets, n_targets, &keeper);
+        if (why != REASON_NONE) {
+            compliance_store_sentence(why, policies[i], store, keeper, text, sizeof(text));
+            return forbidden(why, target, text, err);
+        }
     }
     return 0;
 }

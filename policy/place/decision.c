@@ -398,6 +398,18 @@ static size_t row_to_candidate(struct place *pl, const struct row *r,
            c->n_terms * (3 * FIELD_BYTES + 16);
 }
 
+static bool audit_forbids(const struct place *pl, uint32_t i)
+{
+    const struct compliance_allow *allow =
+        object_as(pl->compliance[i], compliance_policy)->spec->allow;
+    const struct docs *targets = &pl->p->docs[KIND_TARGET];
+    const struct object *keeper;
+
+    return compliance_allows(allow, pl->p->t.targets[pl->chosen->target].obj) ||
+           (pl->covers[i] & COVERS_BIT(COVERS_CHECKPOINT) &&
+            compliance_allows_store(allow, store_asked(pl->spec), targets->v, targets->n, &keeper));
+}
+
 static size_t add_names(struct place *pl, struct decision_spec *d)
 {
     size_t bytes = 0;
@@ -412,8 +424,7 @@ static size_t add_names(struct place *pl, struct decision_spec *d)
         const struct compliance_policy_spec *s =
             object_as(pl->compliance[i], compliance_policy)->spec;
         const char *name = pl->compliance[i]->meta->name;
-        bool would = s->mode == MODE_AUDIT && pl->chosen &&
-                     compliance_allows(s->allow, pl->p->t.targets[pl->chosen->target].obj);
+        bool would = s->mode == MODE_AUDIT && pl->chosen && audit_forbids(pl, i);
 
         name = s->mode != MODE_AUDIT
                    ? arena_strdup(pl->a, name)

@@ -70,8 +70,7 @@ static struct target_verdict by_policies(struct place *pl, const struct object *
 /* A target that lists no stores says nothing about them. */
 static bool store_reached(const struct workload_spec *w, const struct target_spec *t)
 {
-    return !w->checkpoint || !w->checkpoint->store[0] || t->n_stores == 0 ||
-           store_listed(w->checkpoint->store, t);
+    return !store_asked(w)[0] || t->n_stores == 0 || store_listed(store_asked(w), t);
 }
 
 static bool node_proves(const struct node_isolation *i)

@@ -30,13 +30,18 @@ static bool store_within(const char *store, const char *listed)
     return strncmp(store, listed, n) == 0 && (store[n] == '/' || store[n] == '\0' || n == 1);
 }
 
-bool store_listed(const char *store, const struct target_spec *t)
+bool store_among(const char *store, const char *const *listed, uint32_t n)
 {
-    for (uint32_t i = 0; i < t->n_stores; i++) {
-        if (store_within(store, t->stores[i]))
+    for (uint32_t i = 0; i < n; i++) {
+        if (store_within(store, listed[i]))
             return true;
     }
     return false;
+}
+
+bool store_listed(const char *store, const struct target_spec *t)
+{
+    return store_among(store, (const char *const *)t->stores, t->n_stores);
 }
 
 bool texts_all_in(const char *const *want, uint32_t n_want, const char *const *have,

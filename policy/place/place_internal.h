@@ -10,13 +10,31 @@
  * -------------------------------------------------------------------------------- */
 bool text_in(const char *s, const char *const *v, uint32_t n);
 /* Is the store, or a folder or prefix that it lies in, among the stores that the target lists? */
+bool store_among(const char *store, const char *const *listed, uint32_t n);
 bool store_listed(const char *store, const struct target_spec *t);
+static inline const char *store_asked(const struct workload_spec *s) /* or "" */
+{
+    return s->checkpoint ? s->checkpoint->store : "";
+}
 bool texts_all_in(const char *const *want, uint32_t n_want, const char *const *have,
                   uint32_t n_have);
 void texts_join(const char *const *v, uint32_t n, char *out, size_t size);
 bool target_matches(const struct target_selector *s, const struct object *target); /* NULL = all */
-bool compliance_selects(const struct object *policy, const struct object *workload,
-                        const struct object *const *datasets, size_t n_datasets, enum covers what);
+#define COVERS_BIT(what) (1u << (what))
+#define COVERS_BITS_ALL                                                                            \
+    (COVERS_BIT(COVERS_RUN) | COVERS_BIT(COVERS_CHECKPOINT) | COVERS_BIT(COVERS_LOGS))
+/* What of the workload the policy holds for; 0: nothing. store: of its checkpoints, "" = none.
+ * Whatever it is, it lies at the target of the run (logs there alone); checkpoints lie in their
+ * store, too. */
+unsigned compliance_covers(const struct object *policy, const struct object *workload,
+                           const struct object *const *datasets, size_t n_datasets,
+                           const char *store);
+/* *ret_keeper: the target that keeps the store and is not allowed; NULL: none keeps it. */
+enum reason compliance_allows_store(const struct compliance_allow *allow, const char *store,
+                                    const struct object *const *targets, size_t n_targets,
+                                    const struct object **ret_keeper);
+void compliance_store_sentence(enum reason why, const struct object *policy, const char *store,
+                               const struct object *keeper, char *out, size_t size);
 enum reason compliance_allows(const struct compliance_allow *allow, const struct object *target);
 void compliance_sentence(enum reason why, const struct object *policy, const struct object *target,
                          char *out, size_t size);
@@ -208,6 +226,7 @@ struct place {
     const struct object **losers;
     size_t n_losers;
     const struct object **compliance; /* that apply, audit ones too */
+    unsigned *covers;                 /* what each of them holds for */
     uint32_t n_compliance;
     const struct object **datasets;
     double duration_h;          /* expected, at speed 1; 0 = not told */

@@ -149,11 +149,41 @@ static void read_policies(struct place *pl)
         pl->order = object_as(pl->policy, placement_policy)->spec;
     }
     pl->compliance = arena_array(pl->a, const struct object *, c->n + 1);
+    pl->covers = arena_array(pl->a, unsigned, c->n + 1);
     for (uint32_t i = 0; i < c->n; i++) {
-        if (object_as(c->v[i], compliance_policy)->spec->allow &&
-            compliance_selects(c->v[i], pl->obj, pl->datasets, pl->spec->n_data, COVERS_RUN))
-            pl->compliance[pl->n_compliance++] = c->v[i];
+        unsigned covers = compliance_covers(c->v[i], pl->obj, pl->datasets, pl->spec->n_data,
+                                            store_asked(pl->spec));
+
+        if (!covers)
+            continue;
+        pl->compliance[pl->n_compliance] = c->v[i];
+        pl->covers[pl->n_compliance++] = covers;
     }
+}
+
+/* Where its checkpoints would lie is the same wherever it runs. */
+static bool store_forbidden(struct place *pl)
+{
+    const struct docs *targets = &pl->p->docs[KIND_TARGET];
+    const char *store = store_asked(pl->spec);
+    const struct object *keeper;
+
+    for (uint32_t i = 0; i < pl->n_compliance; i++) {
+        const struct compliance_policy_spec *s =
+            object_as(pl->compliance[i], compliance_policy)->spec;
+        enum reason r;
+
+        if (s->mode == MODE_AUDIT || !(pl->covers[i] & COVERS_BIT(COVERS_CHECKPOINT)))
+            continue;
+        r = compliance_allows_store(s->allow, store, targets->v, targets->n, &keeper);
+        if (r == REASON_NONE)
+            continue;
+        pl->pending = r;
+        compliance_store_sentence(r, pl->compliance[i], store, keeper, pl->message,
+                                  sizeof(pl->message));
+        return true;
+    }
+    return false;
 }
 
 double done_hours(const struct table *t, const struct workload *w, double gpus)
@@ -343,5 +373,5 @@ bool place_refused(struct place *pl)
         return refuse(pl, REASON_DEADLINE, "the deadline has passed");
     if (pl->p->docs[KIND_TARGET].n == 0)
         return refuse(pl, REASON_NO_TARGETS, "");
-    return policy_limit(pl);
+    return store_forbidden(pl) || policy_limit(pl);
 }

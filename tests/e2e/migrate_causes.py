@@ -78,9 +78,9 @@ def sick_without_room(p):
     wait_for("them to be gone", lambda: not {"stays", "b", "c", "d"} & set(p.workloads()), 30)
 
 
-def rule(*jurisdictions):
+def rule(*jurisdictions, covers=("run", "checkpoint")):
     return document("CompliancePolicy", "stays", {"selects": {"dataClasses": ["patient"]}, "allow": {"jurisdictions": list(jurisdictions)},
-                                                  "covers": ["run", "checkpoint"]})
+                                                  "covers": list(covers)})
 
 
 def compliance_change(p):
@@ -97,7 +97,13 @@ def compliance_change(p):
             f"{s.get('reason')}: {s.get('message')}")
     wait_for("its program to have ended", lambda: all(x.stopped for x in p.lives("xray")), 10)
     p.apply(rule("DE", "FR"))
-    p.holds("xray", [1, 2, 3])
+    p.running("xray", 3)
+    p.apply(rule("IT", covers=["logs"]))
+    s = wait_for("it to stop where its log may not lie", lambda: (s := p.status("xray")).get("phase") == "Queued" and
+                 s.get("reason") == "ResidencyForbidden" and s, 20)
+    p.check("what covers its log alone keeps it out, too", "stays (IT)" in str(s.get("message")), s.get("message"))
+    p.apply(rule("DE", "FR"))
+    p.holds("xray", [1, 2, 3, 4])
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ target_spec 12 3 -
 target_spec 13 3 -
 target_spec 14 4 capacity
 target_spec 15 3 -
+target_spec 16 12 -
 class_count 1 0 -
 class_count 2 1 -
 class_count 3 1 -

@@ -72,7 +72,11 @@ static void step_answered(void *arg, const struct result *r, const struct err *e
 {
     struct step *s = arg;
     struct driver *d = s->d;
+    bool forbidden = !err && r->code == E_COMPLIANCE && s->step == STEP_DISPATCH;
+    char why[256] = "";
 
+    if (forbidden)
+        (void)snprintf(why, sizeof why, "%s", r->text);
     if (!err && r->code == 0)
         FAILPOINT(steps_after[s->step]);
     brain_root(d->brain); /* the state with this step in it; d stays, since it is still proposing */
@@ -96,6 +100,8 @@ static void step_answered(void *arg, const struct result *r, const struct err *e
         d->looked_epoch = 0;
     if (d->dead)
         driver_tick(d);
+    else if (forbidden && d->brain->leads) /* decided on anew, where it may be now */
+        driver_step(d, STEP_REQUEUE, reason_text(REASON_COMPLIANCE), why);
     else
         driver_backoff(d);
 }

@@ -238,16 +238,22 @@ static int check_quota(struct txn *t, const struct place *x)
     return 0;
 }
 
-static int check_compliance(struct txn *t, const struct place *x)
+int place_compliance(struct txn *t, const struct object *o, const struct object *target)
 {
-    const struct object **data = arena_array(t->a, const struct object *, x->w->spec->n_data + 1);
-    size_t n;
+    const struct workload_spec *s = object_as(o, workload)->spec;
+    const struct object **data = arena_array(t->a, const struct object *, s->n_data + 1);
+    const struct object *const *targets = NULL;
+    size_t n, n_targets = 0;
     const struct object *const *policies = txn_all(t, KIND_COMPLIANCE_POLICY, &n);
 
-    for (uint32_t i = 0; i < x->w->spec->n_data; i++)
-        data[i] = root_get(t->w, KIND_DATASET, x->o->meta->namespace_, x->w->spec->data[i].dataset);
-    return policy_compliance_check(x->o, x->target, policies, n, data, x->w->spec->n_data,
-                                   COVERS_RUN, t->err);
+    if (!n)
+        return 0;
+    for (uint32_t i = 0; i < s->n_data; i++)
+        data[i] = root_get(t->w, KIND_DATASET, o->meta->namespace_, s->data[i].dataset);
+    if (root_feature_level(t->w) >= FEATURE_GRANTS)
+        targets = txn_all(t, KIND_TARGET, &n_targets);
+    return policy_compliance_check(o, target, policies, n, data, s->n_data, targets, n_targets,
+                                   t->err);
 }
 
 /* ---- the record
@@ -407,7 +413,7 @@ int place_admit(struct txn *t, struct place *x)
         return PLACE_ERR(t, "the workload is in queue \"%s\" now, it was decided in \"%s\"", queue,
                          x->queue);
     x->queue = queue;
-    if ((r = check_quota(t, x)) < 0 || (r = check_compliance(t, x)) < 0)
+    if ((r = check_quota(t, x)) < 0 || (r = place_compliance(t, x->o, x->target)) < 0)
         return r;
     return x->settled && PLANTED("move.destination-unheld") ? 0 : check_capacity(t, x);
 }

@@ -241,10 +241,23 @@ static int step_end(struct txn *t, struct run *x)
 /* ---- steps on the way
  * ------------------------------------------------------------------------------------------------
  */
+/* Its spec may have changed since it was placed, and what a policy forbids may never begin. */
+static int dispatch_allowed(struct txn *t, const struct run *x)
+{
+    const struct object *target = root_get(t->w, KIND_TARGET, "", x->s->placement->target);
+
+    if (root_feature_level(t->w) < FEATURE_GRANTS || !target)
+        return 0;
+    return place_compliance(t, x->o, target);
+}
+
 static int step_dispatch(struct txn *t, struct run *x)
 {
     struct intent *in = arena_new(t->a, struct intent);
+    int r = dispatch_allowed(t, x);
 
+    if (r < 0)
+        return r;
     in->op = INTENT_SUBMIT;
     in->try_ = x->c->try_;
     in->at = t->now;

@@ -50,6 +50,7 @@ static const struct reason_case cases[REASON_NR] = {
                            NULL, GPUS(1), false, "wait until"},
     [REASON_UNREACHABLE] = {.answer = NEVER},
     [REASON_STORE] = {.answer = NEVER},
+    [REASON_STORE_PLACE] = {.answer = NEVER},
     [REASON_CORDONED] = {.answer = NEVER},
     [REASON_OBSERVE_ONLY] = {.answer = NEVER},
     [REASON_NODE_NOT_READY] = {.answer = NEVER},

@@ -56,8 +56,9 @@ static void test_residency_and_certification(void **state)
         w,
         "kind: CompliancePolicy\nmetadata: {name: eu-only}\nspec: {selects: {namespaces: [dev]}, "
         "allow: {jurisdictions: [EU]}}\n---\n"
-        "kind: CompliancePolicy\nmetadata: {name: logs}\nspec: {selects: {namespaces: [dev]}, "
-        "allow: {jurisdictions: [JP]}, covers: [logs]}\n---\n"
+        "kind: CompliancePolicy\nmetadata: {name: none-saved}\nspec: {selects: {namespaces: "
+        "[dev]}, "
+        "allow: {jurisdictions: [JP]}, covers: [checkpoint]}\n---\n"
         "kind: CompliancePolicy\nmetadata: {name: audited}\nspec: {selects: {namespaces: [dev]},"
         " allow: {jurisdictions: [JP]}, mode: audit}\n");
     world_run(w, "a", GPU(8));
@@ -107,16 +108,109 @@ static void test_compliance_check(void **state)
         "bytes: 1Gi}\n",
         false);
     wl = world_workload(w, "a", "  data: [{dataset: scans}]\n");
-    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &ds, 1, COVERS_RUN, &err),
-                     E_COMPLIANCE);
+    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &ds, 1, &us, 1, &err), E_COMPLIANCE);
     assert_non_null(strstr(err.text, "patients (DE, FR): the target is in US"));
-    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &ds, 1, COVERS_CHECKPOINT, &err),
-                     E_COMPLIANCE);
-    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &ds, 1, COVERS_LOGS, &err), 0);
     /* A dataset that is not known may be of any class. */
-    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &missing, 1, COVERS_RUN, &err),
+    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, &missing, 1, &us, 1, &err),
                      E_COMPLIANCE);
-    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, NULL, 0, COVERS_RUN, &err), 0);
+    assert_int_equal(policy_compliance_check(wl, us, &pol, 1, NULL, 0, &us, 1, &err), 0);
+}
+
+#define LOCAL_STORES                                                                               \
+    "kind: Target\nmetadata: {name: %s}\nspec: {type: agent, tier: hub, jurisdiction: %s, "        \
+    "localStores: [\"%s\"]}\n"
+
+static void saves_to(char *out, size_t size, const char *store)
+{
+    if (*store)
+        (void)snprintf(out, size, GPU(1) "  checkpoint: {store: \"%s\"}\n", store);
+    else
+        (void)snprintf(out, size, GPU(1));
+}
+
+/* It was told that store; its spec names another by now. */
+static const char *runs_at_here(char *out, size_t size, const char *store)
+{
+    (void)snprintf(out, size,
+                   GPU(1) "  checkpoint: {store: \"s3://de/other\"}\n"
+                          "status:\n  phase: Running\n  epoch: 1\n  placement: {target: here}\n"
+                          "  intent: {op: submit, store: \"%s\", granted: {lease: 5m}}\n",
+                   store);
+    return out;
+}
+
+/* What is covered, where it saves, where the target is, and whether it may be there: asked of
+ * apply's check, of a decision, and of what runs there already. */
+static void test_covers(void **state)
+{
+    static const struct {
+        const char *covers, *store, *country, *reason; /* NULL: may be there */
+    } cases[] = {
+        {"", "", "US", "ResidencyForbidden"},
+        {"", "", "DE", NULL},
+        {"covers: [run]", "s3://nobody/ck", "DE", NULL},
+        {"covers: [logs]", "", "US", "ResidencyForbidden"},
+        {"covers: [logs]", "", "DE", NULL},
+        {"covers: [checkpoint]", "", "US", NULL}, /* saves nothing */
+        {"covers: [checkpoint]", "/ck", "US", "ResidencyForbidden"},
+        {"covers: [checkpoint]", "/ck", "DE", NULL},
+        {"covers: [checkpoint]", "/us/ck", "DE", "ResidencyForbidden"}, /* mounted from there */
+        {"covers: [checkpoint]", "s3://de/a", "DE", NULL},
+        {"covers: [checkpoint]", "s3://de/a", "US", "ResidencyForbidden"}, /* passes through it */
+        {"covers: [checkpoint]", "s3://us/a", "DE", "ResidencyForbidden"},
+        {"covers: [checkpoint]", "s3://nobody/a", "DE", "StorePlaceUnknown"},
+        {"covers: [checkpoint]", "named", "DE", "StorePlaceUnknown"},
+        {"", "s3://nobody/a", "DE", "StorePlaceUnknown"}, /* all when it is not given */
+        {"covers: [run, logs]", "s3://us/a", "DE", NULL},
+        {"covers: [checkpoint], mode: audit", "s3://us/a", "US", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        static struct world w;
+        const struct object *targets[4], *pol, *wl;
+        char text[512];
+        struct err err = {0};
+        int rc;
+
+        world_init(&w);
+        (void)snprintf(text, sizeof(text), "tier: hub, jurisdiction: %s", cases[i].country);
+        world_target(&w, "here", text);
+        world_nodes(&w, "here", 1, 8, "h100", "");
+        (void)snprintf(text, sizeof(text), LOCAL_STORES, "here", cases[i].country, "/here");
+        targets[0] = world_docs(&w, text, false);
+        (void)snprintf(text, sizeof(text), LOCAL_STORES, "de", "DE", "s3://de");
+        targets[1] = world_docs(&w, text, true);
+        (void)snprintf(text, sizeof(text), LOCAL_STORES, "us", "US", "s3://us");
+        targets[2] = world_docs(&w, text, true);
+        (void)snprintf(text, sizeof(text), LOCAL_STORES, "nfs", "US", "/us");
+        targets[3] = world_docs(&w, text, true);
+        (void)snprintf(text, sizeof(text),
+                       "kind: CompliancePolicy\nmetadata: {name: stays}\nspec: {selects: "
+                       "{namespaces: [dev]}, allow: {jurisdictions: [DE]}%s%s}\n",
+                       *cases[i].covers ? ", " : "", cases[i].covers);
+        pol = world_docs(&w, text, false);
+        saves_to(text, sizeof(text), cases[i].store);
+        wl = world_workload(&w, "a", text);
+        rc = policy_compliance_check(wl, targets[0], &pol, 1, NULL, 0, targets, 4, &err);
+        if (rc != (cases[i].reason ? E_COMPLIANCE : 0) ||
+            (cases[i].reason && !strstr(err.text, cases[i].reason)))
+            fail_msg("case %zu: apply says %s", i, rc ? err.text : "yes");
+        world_run(&w, "a", text);
+        assert_non_null(w.pl);
+        pool_put(w.p, pol);
+        wl = world_workload(&w, "a", runs_at_here(text, sizeof(text), cases[i].store));
+        if ((policy_must_leave(w.p, wl, NOW) == MOVE_COMPLIANCE) != (cases[i].reason != NULL))
+            fail_msg("case %zu: what runs there %s", i, cases[i].reason ? "stays" : "must leave");
+        saves_to(text, sizeof(text), cases[i].store);
+        world_run(&w, "b", text);
+        if ((w.pl != NULL) != !cases[i].reason)
+            fail_msg("case %zu: decided %s: %s", i, w.d->reason, w.d->message);
+        const char *why = w.d->n_candidates ? row_of(&w, "here")->reason : w.d->reason;
+        if (cases[i].reason && strcmp(why, cases[i].reason) != 0)
+            fail_msg("case %zu: %s instead of %s", i, why, cases[i].reason);
+        world_fini(&w);
+    }
 }
 
 static void test_jurisdictions(void **state)
@@ -370,6 +464,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_residency_and_certification),
         T(test_compliance_check),
+        T(test_covers),
         T(test_jurisdictions),
         T(test_spill_over_waits),
         T(test_capacity_kinds_and_require_forbid),

@@ -157,6 +157,53 @@ static void compliance(struct kit *k, enum mode mode)
         "");
 }
 
+/* An edit of its spec between place and start is judged, too. */
+static void test_compliance_of_checkpoints(void **state)
+{
+    static const char *kept[] = {"s3://here"};
+    AUTO_ARENA a = arena_create(0);
+    union command c = {.member = {.head = {.type = CMD_MEMBER},
+                                  .member = {.id = 1, .feature_level = FEATURE_GRANTS},
+                                  .cluster_uid = "cluster-1"}};
+    struct workload *w;
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    assert_int_equal(kit_apply(&k, &c).code, 0);
+    kit_pool(&k, 1, 4);
+    struct target *t = object_edit_as(root_get(k.root, KIND_TARGET, "", "fra"), target, a);
+    t->spec->jurisdiction = "DE";
+    t->spec->localStores = kept;
+    t->spec->n_localStores = 1;
+    assert_int_equal(kit_update(&k, KIND_TARGET, "", "fra", t, 0, false).code, 0);
+    workload_of(&k, "a", "", "");
+    compliance(&k, MODE_ENFORCE);
+    for (int i = 0; i < 2; i++) {
+        static const char *classes[] = {"patient"};
+        w = object_edit_as(root_get(k.root, KIND_WORKLOAD, "default", "a"), workload, a);
+        w->spec->dataClasses = classes;
+        w->spec->n_dataClasses = 1;
+        w->spec->checkpoint = arena_new(a, struct checkpoint_spec);
+        w->spec->checkpoint->store = i ? "s3://here/a" : "s3://far/a";
+        assert_string_equal(kit_update(&k, KIND_WORKLOAD, "default", "a", w, 0, false).text, "");
+        struct result r = place(&k, "a", 0, "", "");
+        assert_int_equal(r.code, i ? 0 : E_COMPLIANCE);
+        if (!i)
+            assert_non_null(strstr(r.text, "spec.localStores"));
+    }
+    assert_int_equal(kit_phase(&k, "default", "a"), PHASE_RESERVED);
+    w = object_edit_as(root_get(k.root, KIND_WORKLOAD, "default", "a"), workload, a);
+    w->spec->checkpoint->store = "s3://far/a";
+    assert_string_equal(kit_update(&k, KIND_WORKLOAD, "default", "a", w, 0, false).text, "");
+    assert_int_equal(kit_run(&k, "a", 1, 1, STEP_DISPATCH).code, E_COMPLIANCE);
+    w = object_edit_as(root_get(k.root, KIND_WORKLOAD, "default", "a"), workload, a);
+    w->spec->checkpoint->store = "s3://here/b";
+    assert_string_equal(kit_update(&k, KIND_WORKLOAD, "default", "a", w, 0, false).text, "");
+    assert_string_equal(kit_run(&k, "a", 1, 1, STEP_DISPATCH).text, "");
+    kit_end(&k);
+}
+
 static void test_compliance(void **state)
 {
     struct kit k;
@@ -226,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_mig),
         cmocka_unit_test(test_quota),
         cmocka_unit_test(test_compliance),
+        cmocka_unit_test(test_compliance_of_checkpoints),
         cmocka_unit_test(test_request_ids_last_a_day),
     };
 
