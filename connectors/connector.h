@@ -252,6 +252,9 @@ struct connector_ops {
     int (*exec)(struct connector *c, const struct run_key *k, const struct exec_request *rq,
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
     void (*exec_input)(struct exec_session *s, const void *p, size_t n, bool eof);
+    /* Bytes that wait on their way there; who adds more regardless has no bound. NULL: nothing
+     * does. */
+    size_t (*exec_pending)(const struct exec_session *s);
     void (*exec_close)(struct exec_session *s);
     /* Lists what carries our mark, asks `judge` about each, does what it says. Judge is not called
      * any more once the call is done. */

@@ -225,7 +225,7 @@ void http_abort(struct http_request *rq)
     if (rq->conn) {
         rq->answered = true;
         stream_abort(rq->conn->stream, "the answer could not be completed");
-    } else {
+    } else if (!rq->late) { /* else gone_late ends it */
         gone(rq);
     }
 }

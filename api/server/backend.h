@@ -76,9 +76,10 @@ struct api_stream_sink { /* logs, exec output */
     void *arg;
 };
 struct api_exec { /* also logs: argv NULL */
+    const struct api_identity *who;
     const char *ns, *workload;
     int64_t rank;
-    const char *const *argv;
+    const char *const *argv; /* NULL-terminated */
     bool with_stdin, tty, follow;
     int64_t tail_lines; /* -1 = all */
 };
@@ -136,9 +137,12 @@ struct backend_ops {
     int (*exec)(struct backend *b, const struct api_exec *e, const struct api_stream_sink *sink,
                 struct api_exec_session **ret, struct err *err);
     void (*exec_input)(struct api_exec_session *s, const void *p, size_t n, bool eof);
+    /* Input that waits on its way: who adds more regardless has no bound. May be NULL: none does.
+     */
+    size_t (*exec_pending)(const struct api_exec_session *s);
     void (*exec_close)(struct api_exec_session *s);
 
-    /* Where the leader serves users ("host:port"), for what only it can do (logs, exec): the API
+    /* Where the leader serves users ("host:port"), for operations that only it can do: the API
      * answers 307. NULL when this member leads; "" when nobody is known to. Borrowed for the call.
      */
     const char *(*leader)(struct backend *b);

@@ -112,10 +112,7 @@ void operate_in(struct call *c)
                    "no operation of a namespace has this name: there are cost and history");
 }
 
-/* ---- logs and exec
- * ----------------------------------------------------------------------------------------------------
- */
-/* Both belong to the member that leads: others answer 307. True when the request is answered. */
+/* To the member that leads: others answer 307. True when the request is answered. */
 static bool sent_on(struct call *c)
 {
     const char *leader = c->api->ops->leader ? c->api->ops->leader(c->api->b) : NULL;
@@ -146,6 +143,12 @@ static bool sent_on(struct call *c)
     http_reply(rq, 307, "text/plain", slice_make("", 0), copy);
     return true;
 }
+
+/* ---- logs and exec
+ * ----------------------------------------------------------------------------------------------------
+ */
+#define FULL ((size_t)1 << 20) /* bytes that wait for who reads them: no more is taken in */
+#define ROOM_POLL_MS 20
 
 static int64_t number(struct call *c, const char *name, int64_t otherwise)
 {
@@ -219,23 +222,27 @@ static void log_end(int exit_code, const struct err *err, void *arg)
         return;
     }
     log_begin(s);
-    http_chunk_end(s->rq);
+    if (err && err->code) /* cut off: who reads it must not take it for the whole */
+        http_abort(s->rq);
+    else
+        http_chunk_end(s->rq);
 }
 
 static bool log_full(void *arg)
 {
     const struct log_stream *s = arg;
-    return s->begun && http_pending(s->rq) > (1u << 20);
+    return s->begun && http_pending(s->rq) > FULL;
 }
 
 void workload_log(struct call *c)
 {
     struct err e = {0};
 
-    if (!workload_there(c) || sent_on(c))
+    if (!workload_there(c))
         return;
     struct log_stream *s = mem_new(struct log_stream);
-    struct api_exec x = {.ns = c->ns,
+    struct api_exec x = {.who = &c->who,
+                         .ns = c->ns,
                          .workload = c->name,
                          .rank = number(c, "rank", 0),
                          .follow = call_flag(c, "follow"),
@@ -261,11 +268,13 @@ struct exec_stream {
     struct stream *st;
     struct api_exec_session *session;
     struct buf in;
+    struct timer room;
     bool ended, closed;
 };
 
 static void exec_free(struct exec_stream *s)
 {
+    timer_stop(&s->room);
     if (s->session)
         s->a->ops->exec_close(s->session);
     buf_fini(&s->in);
@@ -312,7 +321,7 @@ static void exec_end(int exit_code, const struct err *err, void *arg)
 static bool exec_full(void *arg)
 {
     const struct exec_stream *s = arg;
-    return s->st && !s->closed && stream_pending(s->st) > (1u << 20);
+    return s->st && !s->closed && stream_pending(s->st) > FULL;
 }
 
 static void exec_frames(struct exec_stream *s)
@@ -332,15 +341,37 @@ static void exec_frames(struct exec_stream *s)
     }
 }
 
+static bool exec_crowded(const struct exec_stream *s)
+{
+    return !s->ended && s->a->ops->exec_pending && s->a->ops->exec_pending(s->session) > FULL;
+}
+
+static void exec_room(void *arg)
+{
+    struct exec_stream *s = arg;
+
+    if (s->closed)
+        return;
+    if (exec_crowded(s))
+        timer_start(&s->room, ROOM_POLL_MS);
+    else
+        stream_pause(s->st, false);
+}
+
 static void exec_read(struct stream *st, const void *p, size_t n, void *arg)
 {
     struct exec_stream *s = arg;
 
     buf_add(&s->in, p, n);
-    if (s->in.failed)
+    if (s->in.failed) {
         stream_abort(st, "too much input at once");
-    else
-        exec_frames(s);
+        return;
+    }
+    exec_frames(s);
+    if (exec_crowded(s)) {
+        stream_pause(st, true);
+        timer_start(&s->room, ROOM_POLL_MS);
+    }
 }
 
 static void exec_gone(struct stream *st, const struct err *why, void *arg)
@@ -374,7 +405,7 @@ void workload_exec(struct call *c)
     struct slice early = {0};
     unsigned argc;
 
-    if (!workload_there(c) || sent_on(c))
+    if (!workload_there(c))
         return;
     const char *const *argv = exec_argv(c, &argc);
     if (!upgrade || strcasecmp(upgrade, "hanse-exec/1") != 0) {
@@ -387,7 +418,8 @@ void workload_exec(struct call *c)
         return;
     }
     struct exec_stream *s = mem_new(struct exec_stream);
-    struct api_exec x = {.ns = c->ns,
+    struct api_exec x = {.who = &c->who,
+                         .ns = c->ns,
                          .workload = c->name,
                          .rank = number(c, "rank", 0),
                          .argv = argv,
@@ -397,6 +429,7 @@ void workload_exec(struct call *c)
     struct api_stream_sink sink = {exec_data, exec_end, exec_full, s};
     s->a = c->api;
     buf_init(&s->in, (size_t)2 * EXEC_FRAME_MAX);
+    timer_init(&s->room, c->api->cfg.loop, exec_room, s);
     if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e)) {
         exec_free(s);
         call_fail(c, &e);

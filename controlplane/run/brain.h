@@ -46,10 +46,12 @@ void brain_root(struct brain *b);
  * not of type agent). */
 void brain_agent(struct brain *b, struct stream *s);
 /* backend_ops.exec (logs too). E_UNAVAIL when another member leads. */
+struct brain_session;
 int brain_exec(struct brain *b, const struct api_exec *e, const struct api_stream_sink *sink,
-               struct api_exec_session **ret, struct err *err) MUST_CHECK;
-void brain_exec_input(struct api_exec_session *s, const void *p, size_t n, bool eof);
-void brain_exec_close(struct api_exec_session *s);
+               struct brain_session **ret, struct err *err) MUST_CHECK;
+void brain_exec_input(struct brain_session *s, const void *p, size_t n, bool eof);
+size_t brain_exec_pending(const struct brain_session *s); /* input that waits for its agent */
+void brain_exec_close(struct brain_session *s);
 /* For `hanse status`: targets with last contact, reach, calls in flight; drivers; scheduler
  * figures. JSON object. */
 void brain_status(struct brain *b, struct buf *out);

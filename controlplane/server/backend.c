@@ -319,11 +319,6 @@ struct object *backend_op_object(struct control *c, const struct api_write_op *o
 
 /* ---- running work, operations
  * ------------------------------------------------------------------------------------- */
-static int b_exec(struct backend *b, const struct api_exec *e, const struct api_stream_sink *sink,
-                  struct api_exec_session **ret, struct err *err)
-{
-    return brain_exec(control_of(b)->brain, e, sink, ret, err);
-}
 static const char *b_leader(struct backend *b)
 {
     static _Thread_local struct core_status
@@ -443,9 +438,10 @@ void backend_init(struct control *c)
         .secret_open = b_secret_open,
         .check = backend_check,
         .token = backend_token,
-        .exec = b_exec,
-        .exec_input = brain_exec_input,
-        .exec_close = brain_exec_close,
+        .exec = relay_exec,
+        .exec_input = relay_exec_input,
+        .exec_pending = relay_exec_pending,
+        .exec_close = relay_exec_close,
         .leader = b_leader,
         .operate = backend_operate,
         .backup_open = backend_backup_open,
@@ -457,4 +453,5 @@ void backend_init(struct control *c)
     };
     c->backend.ops = &ops;
     list_init(&c->waiting);
+    list_init(&c->relayed);
 }

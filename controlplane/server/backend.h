@@ -30,6 +30,12 @@ struct control {            /* what the server is made of; owned by server.c, bo
     uint64_t member, session, number; /* what they are stamped with */
     struct control_user users[CONTROL_USERS];
     struct api_backup *backup; /* under way, or NULL */
+    /* Towards another member; NULL in the simulator. */
+    struct tls_config *(*tls_member)(void *arg, uint64_t id);
+    void *tls_arg;
+    struct list relayed; /* streams of other members (relay.c) */
+    void (*relays_closed)(void *arg);
+    void *relays_closed_arg;
 };
 void backend_init(struct control *c); /* fills in backend.ops */
 /* In backend_write.c. */
@@ -64,6 +70,14 @@ void token_operate(struct control *c, const struct api_identity *who, const stru
 bool recovery_operate(struct control *c, const struct api_identity *who, const char *op,
                       const struct cJSON *in,
                       void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
+/* Logs and exec, here or by way of the leader; in relay.c. */
+int relay_exec(struct backend *b, const struct api_exec *e, const struct api_stream_sink *sink,
+               struct api_exec_session **ret, struct err *err) MUST_CHECK;
+void relay_exec_input(struct api_exec_session *s, const void *p, size_t n, bool eof);
+size_t relay_exec_pending(const struct api_exec_session *s);
+void relay_exec_close(struct api_exec_session *s);
+void relay_accept(struct control *c, struct stream *st); /* ALPN_RELAY */
+void relay_close(struct control *c, void (*closed)(void *arg), void *arg);
 /* Backups; in backup.c. */
 int backend_backup_open(struct backend *b, const struct api_identity *who, struct api_backup **ret,
                         struct err *err) MUST_CHECK;

@@ -206,17 +206,19 @@ static void accepted(struct listener *li, struct stream *st, void *arg)
         stream_abort(st, "the certificate was revoked");
     else if (!strcmp(stream_peer(st)->alpn, ALPN_AGENT))
         brain_agent(s->control.brain, st);
+    else if (!strcmp(stream_peer(st)->alpn, ALPN_RELAY))
+        relay_accept(&s->control, st);
     else
         http_server_accept(s->http, st);
 }
 
 static int tls_open(struct server *s, struct tls_config **ret, struct err *err)
 {
-    static const char *const agents[] = {ALPN_AGENT, NULL};
+    static const char *const mutual[] = {ALPN_AGENT, ALPN_RELAY, NULL};
     struct tls_config_spec spec = {.cert_file = s->cfg.cert_file,
                                    .key_file = s->cfg.key_file,
                                    .ca_file = s->cfg.ca_file,
-                                   .alpn_mutual = agents};
+                                   .alpn_mutual = mutual};
 
     return tls_config_create(&spec, true, ret, err);
 }
@@ -243,6 +245,8 @@ static void outer_create(struct server *s)
 
     s->control.loop = s->loop;
     s->control.core_loop = s->core_loop;
+    s->control.tls_member = s->cfg.core.tls_client;
+    s->control.tls_arg = s->cfg.core.tls_arg;
     backend_init(&s->control);
     s->control.brain = brain_create(&bc);
     struct api_config ac = {.loop = s->loop,
@@ -344,7 +348,7 @@ int server_port(const struct server *s)
     return s->port;
 }
 
-/* ---- end: listener, HTTP, brain, core, in this order
+/* ---- end: listener, HTTP, relays, brain, core, in this order
  * -------------------------------------------------------------------- */
 static void close_finish(void *arg)
 {
@@ -383,12 +387,18 @@ static void brain_closed(void *arg)
 
     loop_post(s->core_loop, core_close_on_its_loop, s);
 }
+static void relays_closed(void *arg)
+{
+    struct server *s = arg;
+
+    brain_close(s->control.brain, brain_closed, s);
+}
 static void http_closed(void *arg)
 {
     struct server *s = arg;
 
     if (s->control.brain)
-        brain_close(s->control.brain, brain_closed, s);
+        relay_close(&s->control, relays_closed, s);
     else
         brain_closed(s);
 }

@@ -15,6 +15,7 @@
 #define ALPN_HTTP "http/1.1"
 #define ALPN_RAFT "hanse-raft/1"   /* libraft between members */
 #define ALPN_PEER "hanse-peer/1"   /* our own calls between members: forwards, ReadIndex, digests */
+#define ALPN_RELAY "hanse-relay/1" /* logs and exec: to the leader, from who was asked */
 #define ALPN_AGENT "hanse-agent/1" /* agents */
 
 struct tls_config;

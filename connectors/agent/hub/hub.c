@@ -185,6 +185,7 @@ const struct connector_ops connector_agent_ops = {
     .logs = hub_logs,
     .exec = hub_exec,
     .exec_input = hub_exec_input,
+    .exec_pending = hub_exec_pending,
     .exec_close = hub_exec_close,
     .sweep = hub_sweep,
     .promises = hub_promises,

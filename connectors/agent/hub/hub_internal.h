@@ -119,6 +119,7 @@ int hub_logs(struct connector *c, const struct run_key *k, const struct log_requ
 int hub_exec(struct connector *c, const struct run_key *k, const struct exec_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err);
 void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof);
+size_t hub_exec_pending(const struct exec_session *s);
 void hub_exec_close(struct exec_session *s);
 void hub_stream_frame(struct hub *h, const struct frame *f);
 void hub_streams_lost(struct hub *h, const char *why);

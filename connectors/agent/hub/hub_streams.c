@@ -139,6 +139,11 @@ void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof)
     frame_send(s->hub->stream, AF_INPUT, eof ? 1 : 0, s->id, b, n);
 }
 
+size_t hub_exec_pending(const struct exec_session *s)
+{
+    return s->hub->stream ? stream_pending(s->hub->stream) : 0;
+}
+
 void hub_exec_close(struct exec_session *s)
 {
     if (s->hub->stream)

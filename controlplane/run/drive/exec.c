@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-struct api_exec_session {
+struct brain_session {
     struct connector *connector;
     struct exec_session *session;
     struct api_stream_sink sink;
@@ -18,21 +18,21 @@ static void session_free(void *arg)
 }
 static void on_data(int fd, const void *p, size_t n, void *arg)
 {
-    struct api_exec_session *s = arg;
+    struct brain_session *s = arg;
 
     if (!s->closed)
         s->sink.data(fd, p, n, s->sink.arg);
 }
 static void on_end(int exit_code, const struct err *err, void *arg)
 {
-    struct api_exec_session *s = arg;
+    struct brain_session *s = arg;
 
     s->ended = true;
     s->sink.end(exit_code, err, s->sink.arg);
 }
 static bool on_full(void *arg)
 {
-    struct api_exec_session *s = arg;
+    struct brain_session *s = arg;
 
     return !s->closed && s->sink.full && s->sink.full(s->sink.arg);
 }
@@ -64,7 +64,7 @@ static int run_find(struct brain *b, const struct api_exec *e, struct run_key *k
 }
 
 int brain_exec(struct brain *b, const struct api_exec *e, const struct api_stream_sink *sink,
-               struct api_exec_session **ret, struct err *err)
+               struct brain_session **ret, struct err *err)
 {
     struct run_key key;
     struct site *t = NULL;
@@ -73,8 +73,8 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     if (rv)
         return rv;
     INV(t);
-    struct api_exec_session *s = mem_new(struct api_exec_session);
-    *s = (struct api_exec_session){.connector = t->connector, .sink = *sink, .loop = b->loop};
+    struct brain_session *s = mem_new(struct brain_session);
+    *s = (struct brain_session){.connector = t->connector, .sink = *sink, .loop = b->loop};
     struct log_sink ls = {on_data, on_end, on_full, s};
     if (e->argv) {
         struct exec_request rq = {
@@ -92,13 +92,20 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     return 0;
 }
 
-void brain_exec_input(struct api_exec_session *s, const void *p, size_t n, bool eof)
+void brain_exec_input(struct brain_session *s, const void *p, size_t n, bool eof)
 {
     if (!s->ended)
         s->connector->ops->exec_input(s->session, p, n, eof);
 }
 
-void brain_exec_close(struct api_exec_session *s)
+size_t brain_exec_pending(const struct brain_session *s)
+{
+    const struct connector_ops *ops = s->connector->ops;
+
+    return s->ended || !ops->exec_pending ? 0 : ops->exec_pending(s->session);
+}
+
+void brain_exec_close(struct brain_session *s)
 {
     if (s->closed)
         return;
