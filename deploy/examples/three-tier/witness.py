@@ -91,10 +91,11 @@ def read_lines(stream):
 
 
 def lives(lines):
-    """The processes, by begin. A start line of a pid seen before is another process with that pid."""
+    """The processes, by begin. A start line of a pid seen before is another process with that pid. Programs have small pids of their
+    own in their namespaces, so where one runs is part of who it is."""
     open_lives, found = {}, []
     for line in lines:
-        key = (line["uid"], line["rank"], str(line["epoch"]), line["pid"])
+        key = (line["uid"], line["rank"], str(line["epoch"]), line["pid"], str(line.get("target", "")), str(line.get("node", "")))
         life = open_lives.get(key)
         if line["event"] == "start" or life is None:
             life = Life(*key[:3], key[3], begin=line["t"], end=line["t"], first_step=line["step"])

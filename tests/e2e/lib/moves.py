@@ -99,9 +99,11 @@ class Moves(Federation):
         return [life for life in found if life.name == name]
 
     def running(self, name, epoch=1, step=1, seconds=30):
-        """Waits until it lives in that epoch and came to that step, and Hanse says Running; its life."""
+        """Waits until it lives in that epoch (None: one that a state gave that came back) and came to that step, and Hanse says Running;
+        its life."""
         life = wait_for(f"{name} to come to step {step} of epoch {epoch}", lambda: next(
-            (x for x in self.lives(name) if int(x.epoch) == epoch and x.last_step >= step), None), seconds)
+            (x for x in self.lives(name) if (int(x.epoch) == epoch if epoch else int(x.epoch) > 1000000) and x.last_step >= step), None),
+            seconds)
         wait_for(f"{name} to be Running", lambda: self.status(name).get("phase") == "Running", seconds)
         return life
 

@@ -161,11 +161,12 @@ static void test_a_state_that_begins_anew(void **state)
     assert_int_equal(all[0].id, 7);
     assert_int_equal(root_feature_level(r), FEATURE_LEVEL);
     root_check(r);
-    (void)root_unref(k.root);
+    struct root *old = k.root;
     k.root = r;
     assert_int_equal(status(&k, "w0000")->phase, PHASE_UNKNOWN);
     assert_int_equal(status(&k, "w0001")->phase, PHASE_SUCCEEDED);
-    assert_int_equal(status(&k, "w1099")->epochFloor, EPOCH_STEP);
+    int64_t first = status(&k, "w1099")->epochFloor;
+    assert_int_equal(first, 1750000000000); /* by the time that is its generation */
     AUTO_BUF bytes;
     buf_init(&bytes, (size_t)64 << 20);
     assert_int_equal(snapshot_encode(r, &bytes, &e), 0);
@@ -173,6 +174,21 @@ static void test_a_state_that_begins_anew(void **state)
     assert_int_equal(snapshot_decode(slice_make(bytes.p, bytes.n), &again, &e), 0);
     assert_int_equal(root_digest(again), root_digest(r));
     (void)root_unref(again);
+
+    /* Again from what it was, and from what it became before anybody settled it: neither gives an
+     * epoch that the other may have given. */
+    struct root *const froms[] = {old, r};
+    for (size_t i = 0; i < 2; i++) {
+        r = root_ref(froms[i]);
+        cluster_begin_anew(root_cluster_uid(r), 1750000001000 + (int64_t)i * 1000, 0xbeef + i,
+                           how.cluster_uid);
+        assert_int_equal(store_begin_anew(&r, &how, &found, &e), 0);
+        const struct object *o = root_get(r, KIND_WORKLOAD, k.ns, "w1099");
+        assert_int_equal(object_as(o, workload)->status->epochFloor,
+                         1750000001000 + (int64_t)i * 1000);
+        (void)root_unref(r);
+    }
+    (void)root_unref(old);
     kit_end(&k);
 }
 
