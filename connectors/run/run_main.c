@@ -1,5 +1,6 @@
 /* `hanse run`: the command line of the shim and of its two internal forms. */
 #include "api/base/log.h"
+#include "connectors/connector.h"
 #include "connectors/run/run.h"
 #include "connectors/run/tenant_linux.h"
 #include "connectors/run/tree_linux.h"
@@ -237,9 +238,9 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
         return err_set(err, E_USAGE, "--world %llu: give all ranks the same --epoch",
                        (unsigned long long)a->world);
     if (a->world < 1 || a->world > CHECKPOINT_RANKS_MAX || a->rank >= a->world ||
-        a->epoch > INT32_MAX || a->keep > 1000)
+        a->epoch > (uint64_t)RUN_KEY_NUMBER_MAX || a->keep > 1000)
         return err_set(err, E_USAGE,
-                       "--rank must be below --world (at most %d), --epoch a 32-bit number, "
+                       "--rank must be below --world (at most %d), --epoch at most 2^53, "
                        "--checkpoint-keep at most 1000",
                        CHECKPOINT_RANKS_MAX);
     return 0;

@@ -161,5 +161,39 @@ def said_to_be_dead(p):
     p.check("and the newer one goes on", not p.lives("second")[-1].stopped and len(p.lives("second")) == 2)
 
 
+def restored_twice(p):
+    """What the first of the two started, and somebody wrongly said to be dead, is not what the second one started."""
+    file = p.path("scratch", "twice.hsb")
+    for name in p.made:
+        p.cli("cordon", name)
+    p.cli("delete", "workload", "second")
+    wait_for("the one before to be gone", lambda: "second" not in p.workloads(), 60)
+    p.agent_down("late")
+    p.cli("delete", "target", "late")
+    wait_for("late to be no Target", lambda: "late" not in p.cli("get", "targets").stdout, 30)
+    p.waits("twice", *p.made)
+    p.cli("backup", "-o", file)
+    epochs = []
+    for where, dead in (("left", []), ("right", ["--dead", "left"])):
+        p.kill_members()
+        os.rename(p.path("m1"), p.path("scratch", f"old-{time.monotonic_ns()}"))
+        done = p.restore(file, p.path("m1"))
+        p.check("it is restored", done.returncode == 0, done.stdout + done.stderr)
+        p.start_member(1)
+        wait_for("where it shall run to be connected", lambda: p.cli("status", check=False, timeout=40).returncode == 0 and
+                 where in p.connected(), SOON + 30)
+        wait_for("recovery to be settled", lambda: "settled" in p.cli("recover", "--from-targets", *dead, check=False, timeout=90).stdout, 90)
+        p.cli("uncordon", where)
+        wait_for(f"it to run on {where}", lambda: any(x.target == where for x in p.lives("twice")), 40)
+        epochs.append(p.status("twice")["epoch"])
+        if where == "left":
+            p.agent_down("left")
+    p.check("no epoch was begun twice", len(set(epochs)) == 2, str(epochs))
+    p.start_agent("left")
+    wait_for("the older run to be ended", lambda: [x.stopped for x in p.lives("twice")] == [True, False], SOON + 30)
+    p.cli("delete", "workload", "twice")
+    wait_for("both to be gone", lambda: "twice" not in p.workloads() and all(x.stopped for x in p.lives("twice")), 60)
+
+
 if __name__ == "__main__":
-    sys.exit(run((made_after_the_backup, said_to_be_dead), kind=Strangers, members=3, targets=("left", "right", "late")))
+    sys.exit(run((made_after_the_backup, said_to_be_dead, restored_twice), kind=Strangers, members=3, targets=("left", "right", "late")))

@@ -14,7 +14,6 @@
 
 /* What a target tells may be anything. */
 #define EPOCH_MAX ((int64_t)1 << 53)
-#define EPOCH_A_SECOND 1000      /* more than a workload begins in a second */
 #define PRICE_MAX 1e9            /* as in every place */
 #define ENDS_MAX 16              /* of a Workload's history */
 #define RV_STEP_MAX (1ull << 53) /* that one BEGIN goes on by, at most */
@@ -63,23 +62,23 @@ void recover_await(struct txn *t, const struct object *o)
     dead_set(t, key_slice(&k), 0, true, slice_make("", 0));
 }
 
-/* Above all that the workload can have gone on to in a state that was lost; and, by the generation,
- * which is a time, above all that another state gave that came back from the same older one: two of
- * them must not begin the same epoch. */
-static int64_t floor_above(const struct root *w, int64_t epoch)
+/* Above all that the workload can have gone on to in a state that was lost. Above the time in ms,
+ * too, at which this one began: another that came back from the same older one gave its epochs from
+ * its own time on, and none begins a thousand in a second, so the two never begin the same one. */
+static int64_t floor_above(const struct txn *t, int64_t epoch)
 {
-    uint64_t n = cluster_generation(w->cluster_uid);
-    int64_t floor = epoch + EPOCH_STEP;
+    uint64_t n = cluster_generation(t->w->cluster_uid);
+    int64_t began = n < (uint64_t)EPOCH_MAX / 1000 ? (int64_t)n * 1000 : 0;
+    int64_t floor = epoch + EPOCH_STEP, from = began > t->now ? began : t->now;
 
-    if (n < (uint64_t)EPOCH_MAX / EPOCH_A_SECOND && (int64_t)n * EPOCH_A_SECOND > floor &&
-        !PLANTED("recover.same-epochs"))
-        floor = (int64_t)n * EPOCH_A_SECOND;
-    return floor;
+    if (PLANTED("recover.same-epochs"))
+        return floor;
+    return from > floor ? from : floor + from % EPOCH_STEP;
 }
 
 static void mark(struct txn *t, struct workload_status *s)
 {
-    int64_t floor = floor_above(t->w, s->epoch);
+    int64_t floor = floor_above(t, s->epoch);
 
     if (s->epochFloor < floor && !PLANTED("recover.no-floor"))
         s->epochFloor = floor;
@@ -379,14 +378,6 @@ static void adopt_decision(struct txn *t, const struct adoption *x)
     place_record(t, &p, x->c->epoch);
 }
 
-/* A hub that was rebuilt from nothing has no generation yet; it may be rebuilt once more. */
-static int64_t floor_adopted(const struct txn *t, int64_t epoch)
-{
-    int64_t floor = floor_above(t->w, epoch);
-
-    return t->now > floor && t->now < EPOCH_MAX ? t->now : floor;
-}
-
 static int recover_adopt(struct txn *t, const struct recover_cmd *c)
 {
     struct adoption x = {.c = c};
@@ -425,7 +416,7 @@ static int recover_adopt(struct txn *t, const struct recover_cmd *c)
     bool deleted = x.w->metadata->deletionTimestamp; /* newer ones may be elsewhere still */
     x.s->epochFloor = phase_holds(x.s->phase) || (phase_final(x.s->phase) && !deleted)
                           ? 0
-                          : floor_adopted(t, c->epoch);
+                          : floor_above(t, c->epoch);
     x.s->phaseSince = t->now;
     x.s->reason = "Adopted";
     x.s->message = "taken over from what its target carries";

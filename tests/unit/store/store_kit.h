@@ -14,7 +14,7 @@
 
 struct kit {
     struct root *root;
-    uint64_t number, index;
+    uint64_t number, index, term;
     int64_t now;
     struct arena *a;
     const char *ns;
@@ -53,7 +53,7 @@ static inline struct result kit_apply(struct kit *k, const union command *c)
     command_release(d);
     k->last = c->head.type;
     k->last_step = c->head.type == CMD_RUN ? c->run.step : (enum run_step)0;
-    entry_begin(&entry, &(struct entry_head){++k->number, 1, k->now});
+    entry_begin(&entry, &(struct entry_head){++k->number, k->term, k->now});
     entry_add(&entry, slice_make(b.p, b.n));
     entry_end(&entry);
     if (k->log.max) {
@@ -63,7 +63,8 @@ static inline struct result kit_apply(struct kit *k, const union command *c)
         buf_add(&k->log, n, 4);
         buf_add(&k->log, entry.p, entry.n);
     }
-    int rc = store_apply(&k->root, ++k->index, 1, slice_make(entry.p, entry.n), kit_result, &r, &e);
+    int rc = store_apply(&k->root, ++k->index, k->term, slice_make(entry.p, entry.n), kit_result,
+                         &r, &e);
     if (rc != 0)
         (void)fprintf(stderr, "%s\n", e.text);
     assert_int_equal(rc, 0);
@@ -315,6 +316,7 @@ static inline void kit_begin(struct kit *k)
 {
     memset(k, 0, sizeof *k);
     k->root = root_create();
+    k->term = 1;
     k->a = arena_create(0);
     k->now = 1800000000000;
     k->ns = "default";
