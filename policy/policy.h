@@ -87,7 +87,6 @@ struct place_request {
     const char *avoid_target; /* not there (a migration leaves it), or NULL */
     const char *only_target;  /* there or nowhere (a migration's wish), or NULL */
     int64_t log_index;        /* for the record */
-    const char *revision;     /* git commit of the policies, for the record */
     int64_t queue_position;   /* for the record */
     /* It has to leave where it is: what its policy's order asks to wait for (times, thresholds)
      * does not hold it up. What is earlier in the order is still preferred. */
@@ -123,8 +122,7 @@ struct cycle_item {
  * the rest keep decision == NULL. Items are reordered into the order in which they were looked at.
  */
 int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now_ms, uint64_t seed,
-                 int64_t log_index, const char *revision, size_t max_placed, struct arena *a,
-                 struct err *err) MUST_CHECK;
+                 int64_t log_index, size_t max_placed, struct arena *a, struct err *err) MUST_CHECK;
 
 /* The same a turn at a time, for more than can be done at once. Workloads wait in lanes: the first
  * `lane` bytes of their key are their lane's, the others their place in it. What each lane begins

@@ -144,6 +144,7 @@ bool meta_grace(const struct meta *m, int64_t *ret_seconds);
 void meta_grace_set(struct meta *m, int64_t seconds);
 void meta_grace_keep(struct meta *m, const struct meta *old); /* as old has it; NULL: absent */
 #define object_edit_as(o, type, a) ((void)object_as(o, type), (struct type *)object_edit((o), (a)))
+#define SET_ANNOTATION "hanse.dev/set" /* the set that it was applied with (hanse apply --set) */
 const char *label_get(const struct kv *labels, uint32_t n, const char *key); /* NULL when absent */
 bool selector_matches(const struct label_selector *s, const struct kv *labels,
                       uint32_t n); /* NULL = all */

@@ -46,7 +46,6 @@ struct cycle {
     size_t n_lanes, cap_lanes;
     int64_t now_ms, log_index, deadline_ms; /* deadline: the first of those that wait; 0 = none */
     uint64_t seed, began_ms;
-    char *revision;
     size_t n, looks, placed, proposed, told, hinted, asked;
     unsigned long rows, rows_each;
     bool tail;    /* in the second half: behind where the last cycle ended */
@@ -224,11 +223,8 @@ static const struct object *still_waits(struct cycle *c, const struct object *o)
 static bool turn(struct cycle *c)
 {
     struct brain *b = c->brain;
-    struct place_request rq = {.now_ms = c->now_ms,
-                               .seed = c->seed,
-                               .log_index = c->log_index,
-                               .revision = c->revision,
-                               .memo = c->memo};
+    struct place_request rq = {
+        .now_ms = c->now_ms, .seed = c->seed, .log_index = c->log_index, .memo = c->memo};
     size_t lane = policy_turns_next(c->turns, &rq.queue_position);
     struct cycle_item it = {.position = rq.queue_position};
     struct err err;
@@ -331,7 +327,6 @@ void cycle_drop(struct brain *b)
     (void)arena_destroy(c->scratch);
     (void)tree_unref(c->queued);
     mem_free(c->heads);
-    mem_free(c->revision);
     mem_free(c);
 }
 
@@ -492,7 +487,6 @@ static void cycle_begin(struct brain *b)
                         .log_index = (int64_t)root_index(b->root),
                         .seed = loop_random_u64(b->loop) >> 12,
                         .began_ms = loop_now_ms(b->loop),
-                        .revision = mem_strdup(root_revision(b->root)),
                         .n = tree_count(b->waiting.queued),
                         .rows_each = 1 + policy_rows(b->pool)};
     b->cycles++;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SOURCES_MAX 34 /* a policy, a queue and 32 CompliancePolicies */
+#define SOURCES_BYTES 1024
 #define FIELD_BYTES ((size_t)12) /* tag, length and a number, at most */
 
 /* ---- texts of every record: built by hand, printf's share of a decision was a tenth
@@ -435,6 +437,52 @@ static size_t add_names(struct place *pl, struct decision_spec *d)
     return bytes;
 }
 
+/* Adds what it came with, if with anything. */
+static size_t add_source(struct place *pl, struct decision_spec *d, const struct object *o)
+{
+    const struct meta *m = o->meta;
+    const char *set = label_get(m->annotations, m->n_annotations, SET_ANNOTATION);
+    struct policy_source *s = d->sources, *end;
+    size_t bytes = 0;
+
+    set = set && strlen(set) <= 63 ? set : "";
+    if (!*set && !*m->revision)
+        return 0;
+    if (!s)
+        s = d->sources = arena_array(pl->a, struct policy_source, SOURCES_MAX);
+    end = s + d->n_sources;
+    while (s < end && (strcmp(s->set, set) != 0 || strcmp(s->revision, m->revision) != 0))
+        s++;
+    if (s == end) {
+        *s = (struct policy_source){.set = arena_strdup(pl->a, set),
+                                    .revision = arena_strdup(pl->a, m->revision),
+                                    .policies = arena_array(pl->a, const char *, SOURCES_MAX)};
+        d->n_sources++;
+        bytes += strlen(set) + strlen(m->revision) + 3 * FIELD_BYTES;
+    }
+    s->policies[s->n_policies] = arena_printf(pl->a, "%s/%s", o->kind->kind, m->name);
+    return bytes + strlen(s->policies[s->n_policies++]) + FIELD_BYTES;
+}
+
+/* Where the policies and the queue came from that took part. */
+static size_t add_sources(struct place *pl, struct decision_spec *d)
+{
+    size_t bytes = 0;
+    bool same = true;
+
+    if (pl->policy)
+        bytes += add_source(pl, d, pl->policy);
+    if (pl->queue != NONE)
+        bytes += add_source(pl, d, pl->p->docs[KIND_QUEUE].v[pl->queue]);
+    for (uint32_t i = 0; i < d->n_compliance; i++)
+        if (bytes < SOURCES_BYTES)
+            bytes += add_source(pl, d, pl->compliance[i]);
+    for (uint32_t i = 1; i < d->n_sources; i++)
+        same = same && !strcmp(d->sources[i].revision, d->sources[0].revision);
+    d->revision = same && d->n_sources ? d->sources[0].revision : "";
+    return bytes;
+}
+
 static void add_candidates(struct place *pl, struct decision_spec *d, size_t used)
 {
     const struct row **rows = rows_sorted(pl);
@@ -596,7 +644,6 @@ void decision_record(struct place *pl, struct decision_spec **ret_decision,
     d->workload = arena_strdup(pl->a, pl->obj->meta->name);
     d->workloadUid = arena_strdup(pl->a, pl->obj->meta->uid);
     d->logIndex = pl->rq->log_index;
-    d->revision = arena_strdup(pl->a, pl->rq->revision ? pl->rq->revision : "");
     d->policy = pl->policy ? arena_strdup(pl->a, pl->policy->meta->name) : "";
     d->queue = arena_strdup(pl->a, pl->queue_name);
     d->at = pl->rq->now_ms;
@@ -615,9 +662,11 @@ void decision_record(struct place *pl, struct decision_spec **ret_decision,
         d->message =
             arena_strdup(pl->a, pl->message[0] ? pl->message : reason_sentence(pl->pending));
     }
-    used = add_names(pl, d) + RECORD_NAME_BYTES(strlen(d->workload)) +
-           RECORD_NAME_BYTES(strlen(d->workloadUid)) + strlen(d->revision) + strlen(d->policy) +
-           strlen(d->queue) + strlen(d->message) + strlen(d->reason) + 18 * FIELD_BYTES;
+    used = add_names(pl, d);
+    used += add_sources(pl, d);
+    used += RECORD_NAME_BYTES(strlen(d->workload)) + RECORD_NAME_BYTES(strlen(d->workloadUid)) +
+            strlen(d->revision) + strlen(d->policy) + strlen(d->queue) + strlen(d->message) +
+            strlen(d->reason) + 19 * FIELD_BYTES;
     add_candidates(pl, d, used);
     *ret_decision = d;
     *ret_placement = placement;

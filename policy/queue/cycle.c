@@ -51,8 +51,7 @@ static struct span *lanes_make(struct turns *t, const struct cycle_item *v, size
 }
 
 int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now_ms, uint64_t seed,
-                 int64_t log_index, const char *revision, size_t max_placed, struct arena *a,
-                 struct err *err)
+                 int64_t log_index, size_t max_placed, struct arena *a, struct err *err)
 {
     struct turns *t = policy_turns_create(p);
     struct cycle_item *v = arena_array(a, struct cycle_item, n + 1);
@@ -67,8 +66,7 @@ int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now
     spans = lanes_make(t, v, n, a);
     for (size_t i = 0; i < n; i++) {
         struct cycle_item *it = &items[i];
-        struct place_request rq = {
-            .now_ms = now_ms, .seed = seed, .log_index = log_index, .revision = revision};
+        struct place_request rq = {.now_ms = now_ms, .seed = seed, .log_index = log_index};
         size_t lane = policy_turns_next(t, &rq.queue_position);
         struct span *s = &spans[lane];
         const struct object *next = s->at + 1 < s->end ? v[s->at + 1].workload : NULL;

@@ -211,8 +211,7 @@ static void percentiles(int64_t *ns, long n, struct figures *f)
 static int64_t decide(struct pool *p, const struct object *w, uint64_t seed, struct arena *a,
                       struct buf *b, struct figures *f)
 {
-    struct place_request rq = {
-        .workload = w, .now_ms = 1764547200000, .seed = seed, .revision = "4be1c0f"};
+    struct place_request rq = {.workload = w, .now_ms = 1764547200000, .seed = seed};
     struct decision_spec *d;
     struct placement *pl;
 

@@ -155,7 +155,7 @@ static void fill(struct world *x)
  * -------------------------------------------------------------------------------------------- */
 static void refusal(struct pool *p, const struct object *w, struct arena *a)
 {
-    struct place_request rq = {.workload = w, .now_ms = NOW, .seed = 1, .revision = ""};
+    struct place_request rq = {.workload = w, .now_ms = NOW, .seed = 1};
     struct decision_spec *d;
     struct placement *at;
 
@@ -177,7 +177,7 @@ static void hints(struct pool *p, const struct object *w, struct arena *a)
 
 static void plan(struct pool *p, const struct object *w, struct arena *a)
 {
-    struct place_request rq = {.workload = w, .now_ms = NOW, .seed = 1, .revision = ""};
+    struct place_request rq = {.workload = w, .now_ms = NOW, .seed = 1};
     struct preempt_plan *x;
 
     if (policy_preempt(p, &rq, a, &x, NULL))
@@ -187,7 +187,7 @@ static void plan(struct pool *p, const struct object *w, struct arena *a)
 
 static void plan_and_moves(struct pool *p, const struct object *w, struct arena *a)
 {
-    struct place_request rq = {.workload = w, .now_ms = NOW, .seed = 1, .revision = ""}, to = rq;
+    struct place_request rq = {.workload = w, .now_ms = NOW, .seed = 1}, to = rq;
     struct preempt_plan *x;
     struct move_choice c;
 

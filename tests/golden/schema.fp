@@ -73,6 +73,7 @@ target_status 3 11 class_count
 target_status 4 6 -
 target_status 5 1 -
 target_status 6 0 -
+target_status 7 10 node_isolation
 target_status 20 0 -
 gpu 1 1 -
 gpu 2 0 -
@@ -105,6 +106,7 @@ node_status 3 11 condition
 node_status 4 1 -
 node_status 5 8 -
 node_status 6 7 -
+node_status 7 10 node_isolation
 gpu_class_spec 1 12 -
 gpu_class_spec 2 0 -
 gpu_class_spec 3 7 -
@@ -213,6 +215,7 @@ compliance_allow 1 12 -
 compliance_allow 2 12 -
 compliance_allow 3 12 -
 compliance_allow 4 13 tier
+compliance_allow 5 4 tenants_need
 compliance_policy_spec 1 10 compliance_select
 compliance_policy_spec 2 10 compliance_allow
 compliance_policy_spec 3 13 covers
@@ -295,6 +298,7 @@ workload_spec 18 3 -
 workload_spec 19 0 -
 workload_spec 20 0 -
 workload_spec 21 1 -
+workload_spec 22 10 workload_isolation
 assignment 1 1 -
 assignment 2 0 -
 assignment 3 14 -
@@ -419,6 +423,9 @@ candidate 12 2 -
 candidate 13 11 score_term
 candidate 14 4 capacity
 candidate 15 0 -
+policy_source 1 0 -
+policy_source 2 0 -
+policy_source 3 12 -
 decision_spec 1 0 -
 decision_spec 2 0 -
 decision_spec 3 1 -
@@ -439,6 +446,7 @@ decision_spec 17 0 -
 decision_spec 18 12 -
 decision_spec 19 6 -
 decision_spec 20 0 -
+decision_spec 21 11 policy_source
 migration_spec 1 0 -
 migration_spec 2 4 move_cause
 migration_spec 3 0 -
@@ -578,11 +586,11 @@ lease_spec 4 6 -
 lease_spec 5 1 -
 lease 1 10 meta
 lease 2 10 lease_spec
-target_status 7 10 node_isolation
-node_status 7 10 node_isolation
-workload_spec 22 10 workload_isolation
 node_isolation 1 4 processes_held
+node_isolation 2 4 tenants_held
+node_isolation 3 12 -
 workload_isolation 1 4 processes_need
+workload_isolation 2 4 tenants_need
 token_bound 1 0 -
 token_bound 2 0 -
 token_bound 3 0 -
@@ -604,7 +612,3 @@ certificate_revocation_spec 3 6 -
 certificate_revocation_spec 4 0 -
 certificate_revocation 1 10 meta
 certificate_revocation 2 10 certificate_revocation_spec
-compliance_allow 5 4 tenants_need
-node_isolation 2 4 tenants_held
-node_isolation 3 12 -
-workload_isolation 2 4 tenants_need

@@ -66,17 +66,37 @@ static void gpus_text(double milli, struct buf *out)
         buf_printf(out, "%.0f", milli / 1000);
 }
 
+/* One commit, or that of each set of them. */
+static void policies_at(const cJSON *spec, struct buf *out)
+{
+    const cJSON *sources = cJSON_GetObjectItemCaseSensitive(spec, "sources"), *s;
+    const char *revision = json_text_of(spec, "revision"), *before = DOT "policies at git ";
+
+    if (*revision) {
+        buf_printf(out, "%s%.7s", before, revision);
+        return;
+    }
+    if (cJSON_GetArraySize(sources) < 2)
+        return;
+    cJSON_ArrayForEach(s, sources)
+    {
+        revision = json_text_of(s, "revision");
+        buf_printf(out, "%s%.7s", before, *revision ? revision : "none");
+        if (*json_text_of(s, "set"))
+            buf_printf(out, " (%s)", json_text_of(s, "set"));
+        before = ", ";
+    }
+}
+
 static void heading_placed(const cJSON *w, const cJSON *d, struct arena *mem, struct buf *out)
 {
     const cJSON *spec = cJSON_GetObjectItemCaseSensitive(d, "spec"),
                 *p = json_at(w, "status.placement");
-    const char *revision = json_text_of(spec, "revision");
     bool current = p && json_number_at(w, "status.epoch") == json_number_at(spec, "epoch");
 
     buf_printf(out, "Decision %.0f" DOT "epoch %.0f", json_number_at(spec, "logIndex"),
                json_number_at(spec, "epoch"));
-    if (*revision)
-        buf_printf(out, DOT "policies at git %.7s", revision);
+    policies_at(spec, out);
     if (current) {
         buf_printf(out, DOT "placed on %s%s", json_text_of(p, "target"),
                    where_text(json_text_of(p, "domain"), mem));
@@ -113,7 +133,7 @@ static void heading_pending(const cJSON *w, const cJSON *d, int64_t now_ms, stru
     const cJSON *from = d ? cJSON_GetObjectItemCaseSensitive(d, "spec")
                           : cJSON_GetObjectItemCaseSensitive(w, "status");
     const char *since = json_text_at(w, "status.queuedAt"), *reason = json_text_of(from, "reason");
-    const char *queue = json_text_of(from, "queue"), *revision = json_text_of(from, "revision");
+    const char *queue = json_text_of(from, "queue");
     double position = json_number_at(w, "status.queuePosition");
     int64_t at = 0;
     char age[16];
@@ -129,8 +149,8 @@ static void heading_pending(const cJSON *w, const cJSON *d, int64_t now_ms, stru
         buf_printf(out, DOT "position %.0f%s%s", position, *queue ? " of queue " : "", queue);
     else if (*queue)
         buf_printf(out, DOT "queue %s", queue);
-    if (d && *revision)
-        buf_printf(out, DOT "policies at git %.7s", revision);
+    if (d)
+        policies_at(from, out);
     if (*reason)
         buf_printf(out, DOT "%s: %s", reason,
                    quota_message(d, reason, json_text_of(from, "message")));

@@ -4,7 +4,6 @@
  * deleted. The commit is written on every object. */
 #include "api/server/write/write_internal.h"
 
-#define SET_ANNOTATION "hanse.dev/set"
 #define TRIES 5
 
 enum { ACT_CREATED, ACT_CONFIGURED, ACT_UNCHANGED, ACT_PRUNED };

@@ -49,8 +49,7 @@ static struct place_request request(struct brain *b, const struct object *w)
     return (struct place_request){.workload = w,
                                   .now_ms = core_time_ms(b->cfg.core),
                                   .seed = loop_random_u64(b->loop) >> 12,
-                                  .log_index = (int64_t)root_index(b->root),
-                                  .revision = root_revision(b->root)};
+                                  .log_index = (int64_t)root_index(b->root)};
 }
 
 /* ---- what must leave

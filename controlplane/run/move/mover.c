@@ -355,8 +355,7 @@ static void choose(struct mover *m, const struct object *w, enum move_cause caus
                                .now_ms = core_time_ms(b->cfg.core),
                                .seed = loop_random_u64(b->loop) >> 12,
                                .only_target = named ? g->spec->to : NULL,
-                               .log_index = (int64_t)root_index(b->root),
-                               .revision = root_revision(b->root)};
+                               .log_index = (int64_t)root_index(b->root)};
     struct move_choice c = {0};
     struct err err;
 

@@ -134,7 +134,6 @@ static bool look(struct brain *b, const struct object *w, int64_t position)
                                .now_ms = core_time_ms(b->cfg.core),
                                .seed = loop_random_u64(b->loop) >> 12,
                                .log_index = (int64_t)root_index(b->root),
-                               .revision = root_revision(b->root),
                                .queue_position = position};
     struct preempt_plan *plan = NULL;
     struct err err;

@@ -155,8 +155,7 @@ static bool notice(struct brain *b, const struct object *w)
     struct place_request rq = {.workload = w,
                                .now_ms = core_time_ms(b->cfg.core),
                                .seed = loop_random_u64(b->loop) >> 12,
-                               .log_index = (int64_t)root_index(b->root),
-                               .revision = root_revision(b->root)};
+                               .log_index = (int64_t)root_index(b->root)};
     struct move_choice c = {0};
     struct move_begin begin;
     struct migrate_cmd cmd = {.begins = &begin, .n = 1};

@@ -58,6 +58,25 @@ static void a_placed_decision(void **state)
     cJSON_Delete(d);
 }
 
+static void policies_of_two_sets(void **state)
+{
+    AUTO_ARENA mem = arena_create(0);
+    AUTO_BUF b = {0};
+    cJSON *w = parse("{\"status\":{\"phase\":\"Queued\"}}");
+    cJSON *d = parse(
+        "{\"spec\":{\"outcome\":\"Pending\",\"reason\":\"GpusInUse\",\"message\":\"no room\","
+        "\"sources\":[{\"set\":\"base\",\"revision\":\"4be1c0f77aa0\",\"policies\":[\"Queue/q\"]},"
+        "{\"set\":\"law\",\"policies\":[\"CompliancePolicy/eu\"]}]}}");
+
+    (void)state;
+    buf_init(&b, 65536);
+    explain_render(w, d, 0, mem, &b);
+    assert_string_equal(
+        b.p, "Pending · policies at git 4be1c0f (base), none (law) · GpusInUse: no room\n");
+    cJSON_Delete(w);
+    cJSON_Delete(d);
+}
+
 static void a_pending_decision(void **state)
 {
     AUTO_ARENA mem = arena_create(0);
@@ -309,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_placed_decision),
+        cmocka_unit_test(policies_of_two_sets),
         cmocka_unit_test(a_pending_decision),
         cmocka_unit_test(an_older_decision_says_its_own_place),
         cmocka_unit_test(tables_count_characters_not_bytes),

@@ -444,7 +444,7 @@ struct told {
 
 static inline struct told hints_at(struct world *w, const struct object *o, int64_t now)
 {
-    struct place_request rq = {.workload = o, .now_ms = now, .revision = "abc"};
+    struct place_request rq = {.workload = o, .now_ms = now};
     const struct decision_spec *before;
     struct told t;
     struct err err = {0};

@@ -115,7 +115,7 @@ static inline const struct object *world_workload(struct world *w, const char *n
 
 static inline void world_decide_at(struct world *w, const struct object *o, int64_t now)
 {
-    struct place_request rq = {.workload = o, .now_ms = now, .revision = "abc"};
+    struct place_request rq = {.workload = o, .now_ms = now};
     struct err err = {0};
     AUTO_BUF b;
 

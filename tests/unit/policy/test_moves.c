@@ -91,7 +91,7 @@ static const struct object *runs(struct world *w, const char *target, int64_t ra
 
 static struct move_choice asks(struct world *w, const struct object *o, enum move_cause must)
 {
-    struct place_request rq = {.workload = o, .now_ms = NOW, .revision = "abc"};
+    struct place_request rq = {.workload = o, .now_ms = NOW};
     struct move_choice c;
     struct err err = {0};
 

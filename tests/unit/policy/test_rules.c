@@ -86,6 +86,53 @@ static void test_residency_and_certification(void **state)
     assert_string_equal(row_of(w, "hub")->message, "cert asks for iso27001, tisax");
 }
 
+/* Each policy that took part, with the set and the commit that it came with; a common commit once.
+ */
+static void test_sources(void **state)
+{
+#define OF(set, commit) "annotations: {hanse.dev/set: " set "}, revision: " commit
+    struct world *w = *state;
+
+    three_tiers(w);
+    world_put(w,
+              "kind: Queue\nmetadata: {name: q, " OF(
+                  "base",
+                  "4be1c0f") "}\n"
+                             "spec: {namespaces: [dev]}\n---\n"
+                             "kind: PlacementPolicy\nmetadata: {name: p, " OF(
+                                 "base",
+                                 "4be1c0f") "}\n"
+                                            "spec: {namespaces: [dev]}\n---\n"
+                                            "kind: CompliancePolicy\nmetadata: {name: by-hand}\n"
+                                            "spec: {selects: {namespaces: [dev]}, allow: "
+                                            "{jurisdictions: [EU]}}\n---\n"
+                                            "kind: CompliancePolicy\nmetadata: {name: other, " OF(
+                                                "base",
+                                                "abc0000") "}\n"
+                                                           "spec: {selects: {namespaces: [prod]}, "
+                                                           "allow: {jurisdictions: [EU]}}\n");
+    world_run(w, "a", GPU(8));
+    assert_placed(w, "hub");
+    assert_string_equal(w->d->revision, "4be1c0f");
+    assert_int_equal(w->d->n_sources, 1);
+    assert_string_equal(w->d->sources[0].set, "base");
+    assert_int_equal(w->d->sources[0].n_policies, 2);
+    assert_string_equal(w->d->sources[0].policies[0], "PlacementPolicy/p");
+    assert_string_equal(w->d->sources[0].policies[1], "Queue/q");
+    world_put(
+        w, "kind: CompliancePolicy\nmetadata: {name: eu, " OF(
+               "law",
+               "abc1234") "}\n"
+                          "spec: {selects: {namespaces: [dev]}, allow: {jurisdictions: [EU]}}\n");
+    world_run(w, "b", GPU(8));
+    assert_string_equal(w->d->revision, "");
+    assert_int_equal(w->d->n_sources, 2);
+    assert_string_equal(w->d->sources[1].set, "law");
+    assert_string_equal(w->d->sources[1].revision, "abc1234");
+    assert_string_equal(w->d->sources[1].policies[0], "CompliancePolicy/eu");
+#undef OF
+}
+
 static void test_compliance_check(void **state)
 {
     struct world *w = *state;
@@ -424,7 +471,7 @@ static void test_cycle_order_and_positions(void **state)
     item(w, &it[4], "a-soon", "  queue: a\n  deadline: 2026-01-01T00:00:00Z\n" GPU(1));
     item(w, &it[5], "vip",
          "  queue: a\n  priorityClassName: high\n  resources: {gpu: {count: 9}}\n");
-    assert_int_equal(policy_cycle(w->p, it, 6, NOW, 1, 7, "rev", 0, w->a, &err), 0);
+    assert_int_equal(policy_cycle(w->p, it, 6, NOW, 1, 7, 0, w->a, &err), 0);
     /* vip does not fit and lets the others go; b has had least until b1 is held: 9.5 < 10 < 10.5 <
      * 11 */
     assert_order(it, order, 6);
@@ -440,7 +487,7 @@ static void test_cycle_order_and_positions(void **state)
     assert_int_equal(pool_free_gpu_milli(w->p, NULL), 0);
     for (int i = 0; i < 6; i++)
         pool_drop(w->p, it[i].workload->meta->uid);
-    assert_int_equal(policy_cycle(w->p, it, 6, NOW, 1, 7, "rev", 1, w->a, &err), 0);
+    assert_int_equal(policy_cycle(w->p, it, 6, NOW, 1, 7, 1, w->a, &err), 0);
     assert_non_null(it[1].placement);
     assert_null(it[2].decision);
 }
@@ -463,6 +510,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_residency_and_certification),
+        T(test_sources),
         T(test_compliance_check),
         T(test_covers),
         T(test_jurisdictions),

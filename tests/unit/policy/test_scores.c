@@ -314,7 +314,7 @@ static void cycle_order(struct world *w, struct cycle_item *it, size_t n, const 
     char have[64] = "";
     struct err err;
 
-    assert_int_equal(policy_cycle(w->p, it, n, NOW, 1, 7, "rev", 0, w->a, &err), 0);
+    assert_int_equal(policy_cycle(w->p, it, n, NOW, 1, 7, 0, w->a, &err), 0);
     for (size_t i = 0; i < n; i++) {
         (void)snprintf(have + strlen(have), sizeof(have) - strlen(have), "%s ",
                        it[i].workload->meta->name);

@@ -126,7 +126,7 @@ static void test_turns_are_those_of_a_plain_search(void **state)
         had[3] = 5.5;
         for (size_t i = 0; i < 60; i++)
             random_item(&w, &it[i], i, &s);
-        assert_int_equal(policy_cycle(w.p, it, 60, NOW, 1, 7, "rev", 0, w.a, &err), 0);
+        assert_int_equal(policy_cycle(w.p, it, 60, NOW, 1, 7, 0, w.a, &err), 0);
         for (size_t i = 0; i < 60; i++) {
             for (size_t k = i + 1; k < 60; k++)
                 assert_false(plain_before(&it[k], &it[i], had));
@@ -216,8 +216,7 @@ static void assert_cycle_is(struct pool *p, const struct cycle_item *v, size_t n
     for (size_t i = 0; i < n; i++)
         (void)policy_turns_lane(t, v[i].workload); /* each in a lane of its own */
     for (size_t i = 0; i < n; i++) {
-        struct place_request rq = {
-            .now_ms = NOW, .seed = seed, .log_index = 7, .revision = "rev", .memo = m};
+        struct place_request rq = {.now_ms = NOW, .seed = seed, .log_index = 7, .memo = m};
         size_t lane = policy_turns_next(t, &rq.queue_position);
         struct cycle_item it = {0};
 
@@ -255,7 +254,7 @@ static void test_shared_refusals_are_the_same_answers(void **state)
                                          shapes[next(&s, sizeof(shapes) / sizeof(*shapes))]);
         }
         fork = pool_fork(w.p);
-        assert_int_equal(policy_cycle(w.p, a, 120, NOW, seed, 7, "rev", 0, w.a, &err), 0);
+        assert_int_equal(policy_cycle(w.p, a, 120, NOW, seed, 7, 0, w.a, &err), 0);
         assert_cycle_is(fork, a, 120, seed, m);
         hits += policy_memo_hits(m);
         (void)policy_memo_destroy(m);
@@ -300,7 +299,7 @@ static void test_a_thousand_queues(void **state)
         it[i].workload = put_workload(w, name, "dev", NOW - 1000, spec);
     }
     from = clock();
-    assert_int_equal(policy_cycle(w->p, it, 4000, NOW, 1, 7, "rev", 0, w->a, &err), 0);
+    assert_int_equal(policy_cycle(w->p, it, 4000, NOW, 1, 7, 0, w->a, &err), 0);
     assert_true((clock() - from) / CLOCKS_PER_SEC < 20);
     assert_int_equal(pool_free_gpu_milli(w->p, NULL), 0);
     mem_free(it);
@@ -311,7 +310,7 @@ static void test_too_large_is_a_refusal(void **state)
 {
     struct world *w = *state;
     AUTO_ARENA small = arena_create((size_t)1 << 20);
-    struct place_request rq = {.now_ms = NOW, .revision = "abc"};
+    struct place_request rq = {.now_ms = NOW};
     struct err err;
 
     for (int i = 0; i < 1000; i++) {

@@ -167,7 +167,7 @@ static const char *first(struct kit *k, const char *a, const char *b)
     pool_set_use(p, t.v, t.n);
     struct pool *fork = pool_fork(p); /* takes it along */
     p = pool_destroy(p);
-    assert_int_equal(policy_cycle(fork, it, 2, k->now, 1, 7, "rev", 0, k->a, &err), 0);
+    assert_int_equal(policy_cycle(fork, it, 2, k->now, 1, 7, 0, k->a, &err), 0);
     fork = pool_destroy(fork);
     return object_as(it[0].workload, workload)->spec->queue;
 }
