@@ -119,35 +119,34 @@ static const struct target_spec *target_of(const struct root *r, const char *tar
     return o ? object_as(o, target)->spec : NULL;
 }
 
-/* What is rented by the hour costs nothing while nobody holds it: then it is not rented. */
-static bool price_idle(const struct gpu_price *p, enum capacity kind, double *ret)
+/* False: it is not told. */
+static bool price_of(const struct gpu_price *p, enum capacity kind, double *ret)
 {
     *ret = 0;
-    if (kind == CAPACITY_SPOT || kind == CAPACITY_ON_DEMAND)
-        return true;
-    if (!p)
+    switch (p ? kind : (enum capacity) - 1) {
+    case CAPACITY_OWNED:
+        *ret = p->amortised;
+        return GIVEN(p, amortised);
+    case CAPACITY_RESERVED:
+        *ret = p->reserved;
+        return GIVEN(p, reserved);
+    case CAPACITY_SPOT:
+        *ret = p->spot;
+        return GIVEN(p, spot);
+    case CAPACITY_ON_DEMAND:
+        *ret = p->onDemand;
+        return GIVEN(p, onDemand);
+    default:
         return false;
-    *ret = kind == CAPACITY_RESERVED ? p->reserved : p->amortised;
-    return kind == CAPACITY_RESERVED ? GIVEN(p, reserved) : GIVEN(p, amortised);
+    }
 }
 
 bool account_free(const struct root *r, const char *target, const char *class_, enum capacity kind)
 {
     int64_t until = INT64_MAX;
-    const struct gpu_price *p = line_at(r, target_of(r, target), class_, r->time, &until);
+    double price;
 
-    switch (p ? kind : (enum capacity) - 1) {
-    case CAPACITY_OWNED:
-        return GIVEN(p, amortised);
-    case CAPACITY_RESERVED:
-        return GIVEN(p, reserved);
-    case CAPACITY_SPOT:
-        return GIVEN(p, spot);
-    case CAPACITY_ON_DEMAND:
-        return GIVEN(p, onDemand);
-    default:
-        return false;
-    }
+    return price_of(line_at(r, target_of(r, target), class_, r->time, &until), kind, &price);
 }
 
 static enum capacity default_kind(const struct target_spec *s)
@@ -201,7 +200,7 @@ void account_begin(const struct root *r, struct slice key, struct account_box *a
     a->reach = in_reach(r, text.p);
     a->priced = 0;
     for (unsigned i = 0; i < LEDGER_KINDS; i++)
-        if (price_idle(line, (enum capacity)(i ? i : a->kind), &a->price[i]))
+        if (price_of(line, (enum capacity)(i ? i : a->kind), &a->price[i]))
             a->priced |= 1u << i;
 }
 

@@ -72,14 +72,15 @@ static double idle_price(struct ledger_model *m, const struct device *d, int64_t
         *until = p->validFrom;
     if (p && p->validFrom <= at && p->validUntil > at && p->validUntil < *until)
         *until = p->validUntil;
-    if (*basis == CAPACITY_SPOT || *basis == CAPACITY_ON_DEMAND)
-        price = 0;
-    else if (p && p->validFrom <= at && (!p->validUntil || at < p->validUntil))
+    if (p && p->validFrom <= at && (!p->validUntil || at < p->validUntil))
         for (uint32_t i = 0; i < p->n_gpuHour; i++) {
-            double v =
-                *basis == CAPACITY_RESERVED ? p->gpuHour[i].reserved : p->gpuHour[i].amortised;
+            const struct gpu_price *g = &p->gpuHour[i];
+            double v = *basis == CAPACITY_RESERVED    ? g->reserved
+                       : *basis == CAPACITY_SPOT      ? g->spot
+                       : *basis == CAPACITY_ON_DEMAND ? g->onDemand
+                                                      : g->amortised;
 
-            if (strcmp(p->gpuHour[i].class_, m->texts.v[d->class_]) == 0 && v > 0)
+            if (strcmp(g->class_, m->texts.v[d->class_]) == 0 && v > 0)
                 price = v; /* the world has one line per class */
         }
     *priced = price >= 0;

@@ -126,6 +126,8 @@ static void sheet_rnd(struct ledger_world *w)
         s->spec->gpuHour[i].region = "";
         s->spec->gpuHour[i].amortised = rnd(w, 4) ? 1 + rnd(w, 3) * 0.37 : 0;
         s->spec->gpuHour[i].reserved = rnd(w, 4) ? 1 + rnd(w, 2) * 0.91 : 0;
+        s->spec->gpuHour[i].spot = s->spec->gpuHour[i].amortised / 2;
+        s->spec->gpuHour[i].onDemand = s->spec->gpuHour[i].amortised * 2;
     }
     if (rnd(w, 3) == 0)
         s->spec->validFrom = w->now + rnd(w, 50000000);

@@ -35,7 +35,7 @@ static void run_to(struct kit *k, const char *name, int64_t epoch, bool running)
         assert_int_equal(kit_run(k, name, epoch, 1, STEP_RUNNING).code, 0);
 }
 
-static void price_sheet(struct kit *k, double amortised)
+static void price_sheet(struct kit *k, double amortised, double spot)
 {
     struct price_sheet *s = arena_new(k->a, struct price_sheet);
 
@@ -46,6 +46,7 @@ static void price_sheet(struct kit *k, double amortised)
     s->spec->gpuHour->class_ = "h100";
     s->spec->gpuHour->region = "";
     s->spec->gpuHour->amortised = amortised;
+    s->spec->gpuHour->spot = spot;
     const struct object *old = root_get(k->root, KIND_PRICE_SHEET, "", "own");
     if (!old) {
         assert_int_equal(kit_create(k, KIND_PRICE_SHEET, "", "own", s).code, 0);
@@ -221,8 +222,8 @@ static void test_moves(void **state)
         moved(causes[i].cause, causes[i].as);
 }
 
-/* Days are cut at midnight, prices where they change; what is rented costs nothing while nobody
- * holds it. */
+/* Days are cut at midnight, prices where they change; what is rented costs while nobody holds it,
+ * too. */
 static void test_days_and_prices(void **state)
 {
     struct kit k;
@@ -230,7 +231,7 @@ static void test_days_and_prices(void **state)
     (void)state;
     kit_begin(&k);
     k.now = 21000 * LEDGER_DAY_MS + 20 * HOUR;
-    price_sheet(&k, 1.5);
+    price_sheet(&k, 1.5, 0);
     kit_pool(&k, 1, 2);
     k.now += HOUR;
     assert_near(sum_of(&k, LEDGER_BY_CAUSE, "idle").money, 0);
@@ -239,7 +240,7 @@ static void test_days_and_prices(void **state)
     t->spec->priceSheet = "own";
     assert_int_equal(kit_update(&k, KIND_TARGET, "", "fra", t, 0, false).code, 0);
     k.now += 5 * HOUR; /* two days: 3 and 2 hours */
-    price_sheet(&k, 2);
+    price_sheet(&k, 2, 0);
     k.now += HOUR;
     struct ledger_sum idle = sum_of(&k, LEDGER_BY_CAUSE, "idle");
     assert_near(idle.money, 2 * (5 * 1.5 + 2));
@@ -258,8 +259,11 @@ static void test_days_and_prices(void **state)
     t->spec->capacity = CAPACITY_SPOT;
     assert_int_equal(kit_update(&k, KIND_TARGET, "", "fra", t, 0, false).code, 0);
     k.now += HOUR;
-    assert_near(sum_of(&k, LEDGER_BY_CAPACITY, "spot").money, 0);
-    assert_true(sum_of(&k, LEDGER_BY_CAPACITY, "spot").amount == GPU_HOURS(2));
+    price_sheet(&k, 2, 3);
+    k.now += HOUR;
+    struct ledger_sum spot = sum_of(&k, LEDGER_BY_CAPACITY, "spot");
+    assert_true(spot.amount == GPU_HOURS(4) && spot.unpriced == GPU_HOURS(2));
+    assert_near(spot.money, 2 * 3); /* it stands there, rented */
     kit_end(&k);
 }
 
