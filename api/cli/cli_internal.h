@@ -162,7 +162,9 @@ int documents_load(struct cli *c, const char *path, struct documents *ret,
 int documents_parse(struct cli *c, const char *text, size_t n, const char *file,
                     struct documents *ret, struct err *err) MUST_CHECK;
 /* By the descriptors, with FILE:LINE: in front of the first error. */
-int documents_validate(const struct documents *d, struct err *err) MUST_CHECK;
+int documents_validate(struct cli *c, const struct documents *d, struct err *err) MUST_CHECK;
+/* On c->err, as kubectl shows a Warning header. */
+void cli_warn_unkept(struct cli *c, const struct object *o);
 /* "document 3 (Queue vision): …" of a server → "FILE:LINE: Queue vision: …". */
 void documents_locate(const struct documents *d, struct err *err);
 void documents_free(struct documents *d);

@@ -173,7 +173,15 @@ static int at(const struct document *doc, const char *field, struct err *err)
     return e.code;
 }
 
-static int document_check(const struct document *doc, struct err *err)
+void cli_warn_unkept(struct cli *c, const struct object *o)
+{
+    char why[UNKEPT_MAX];
+
+    if (promises_unkept(o, why, sizeof why))
+        (void)fprintf(c->err, "Warning: %s %s: %s\n", o->kind->kind, o->meta->name, why);
+}
+
+static int document_check(struct cli *c, const struct document *doc, struct err *err)
 {
     const char *api = json_text_of(doc->json, "apiVersion"),
                *name = json_text_of(doc->json, "kind");
@@ -193,15 +201,17 @@ static int document_check(const struct document *doc, struct err *err)
         rv = object_validate(o, err);
     if (!rv)
         rv = object_admit(NULL, o, err);
+    if (!rv)
+        cli_warn_unkept(c, o);
     (void)object_unref(o);
     return rv;
 }
 
-int documents_validate(const struct documents *d, struct err *err)
+int documents_validate(struct cli *c, const struct documents *d, struct err *err)
 {
     for (unsigned i = 0; i < d->n; i++) {
         struct err e = {0};
-        if (document_check(&d->v[i], &e)) {
+        if (document_check(c, &d->v[i], &e)) {
             int rv = at(&d->v[i], e.field, &e);
             if (err)
                 *err = e;

@@ -210,6 +210,20 @@ int object_validate(const struct object *o, struct err *err) MUST_CHECK;
  * asks, apply never does, so it may become stricter. What was there before stays (`old`, or NULL).
  */
 int object_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
+/* What this build takes no action upon (promises.c). */
+struct promise {
+    enum kind_id kind;
+    enum { PROMISE_REFUSED, PROMISE_UNENFORCED } how;
+    const char *field; /* as errors name it */
+    bool (*said)(const struct object *o);
+    const char *sentence; /* why, and what to do instead */
+};
+const struct promise *promises_all(size_t *ret_n);
+/* Refuses what `now` says, `old` (or NULL) does not, and nobody would act upon. */
+int promises_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
+/* "FIELD: sentence; …" of all that o says and nobody acts upon; false: there is none. */
+#define UNKEPT_MAX 1024
+bool promises_unkept(const struct object *o, char *out, size_t size);
 /* A CertificateRevocation: is it one; does it take back this peer's certificate? (revocation.c) */
 struct peer_identity;
 int revocation_admit(const struct object *o, struct err *err) MUST_CHECK;

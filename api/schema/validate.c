@@ -488,6 +488,10 @@ static int admit_event(const struct object *old, const struct object *now, struc
 
 int object_admit(const struct object *old, const struct object *now, struct err *err)
 {
+    int r = promises_admit(old, now, err);
+
+    if (r < 0)
+        return r;
     if (now->kind->id == KIND_SECRET)
         return admit_secret(now, err);
     if (now->kind->id == KIND_CERTIFICATE_REVOCATION)

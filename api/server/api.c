@@ -96,6 +96,16 @@ void call_fresh(struct call *c, uint64_t min_rv, void (*next)(struct call *c))
     c->api->ops->fresh(c->api->b, min_rv, FRESH_MS, fresh_done, c);
 }
 
+void call_warn_unkept(struct call *c, const struct object *o)
+{
+    char why[UNKEPT_MAX];
+
+    if (promises_unkept(o, why, sizeof why) &&
+        (!c->warning || strlen(c->warning) < WARNING_MAX_BYTES))
+        c->warning = arena_printf(c->mem, "%s%s%s %s: %s", c->warning ? c->warning : "",
+                                  c->warning ? "; " : "", o->kind->kind, o->meta->name, why);
+}
+
 /* ---- answers
  * --------------------------------------------------------------------------------------------------------
  */

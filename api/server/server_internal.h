@@ -90,7 +90,7 @@ struct call {
     struct conflicts *conflicts; /* in `mem`; of an apply that was refused */
     void (*next)(struct call *c);
     struct err err;
-    const char *warning;
+    const char *warning; /* for a Warning header, or NULL */
     const char *key, *fingerprint,
         *old_key;   /* of a write under an Idempotency-Key (write/request.c) */
     unsigned named; /* writes that were sent under it */
@@ -112,6 +112,9 @@ void call_view(struct call *c);    /* takes the newest view into c->view */
 /* Linearizable (and at least min_rv), then next(c) with a new view; on failure the request is
  * answered. */
 void call_fresh(struct call *c, uint64_t min_rv, void (*next)(struct call *c));
+/* What o says and nobody acts upon goes into the answer's Warning header. */
+#define WARNING_MAX_BYTES 2048
+void call_warn_unkept(struct call *c, const struct object *o);
 /* Answers: each ends the request. */
 void call_reply(struct call *c, int status, const char *type, const void *p, size_t n);
 void call_reply_buf(struct call *c, int status, struct buf *b); /* JSON, or YAML when asked for */

@@ -63,6 +63,9 @@ struct driver {
     uint64_t unknown_since_ms;
     uint32_t backoff_ms;
     struct call call;
+    bool held_back; /* limits.inFlight of its target: it calls when another's call is answered */
+    uint64_t call_site;
+    char call_target[256];  /* the site that its call is counted on */
     struct call hurry;      /* a shorter grace than that of the stop under way, */
     bool hurrying;          /* which goes on meanwhile */
     uint64_t stop_grace_ms; /* that this try was last told to stop within; 0: at once, or untold */
@@ -143,6 +146,9 @@ struct site { /* one Target document, and the connector that drives it */
     uint64_t shortest_ms; /* lease that something on it may hold */
     uint64_t renew_at_ms;
     uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */
+    uint64_t number; /* no other site has it, one of the same name made anew neither */
+    unsigned calls;  /* of drivers, under way */
+    bool held_back;  /* some driver waits for one of them */
 };
 
 struct cursor { /* of a walk over all Workloads; name "" = at the start */
@@ -215,6 +221,7 @@ struct brain {
     struct pool *pool;
     struct list sites;
     void *sites_by_name;
+    uint64_t sites_made;
     struct list adrift; /* drivers whose Target is not there */
     void *drivers;      /* tsearch tree by uid */
     unsigned n_drivers, under_way;
@@ -417,6 +424,8 @@ void driver_take_seen(struct driver *d, const struct observation *o);
  * ------------------------------------------------------------------------------- */
 enum driver_call { CALL_SUBMIT = 1, CALL_FIND, CALL_QUIESCE, CALL_STOP };
 void driver_call(struct driver *d, struct site *t, enum driver_call kind);
+/* limits.inFlight calls are under way to its target: it is ticked again. */
+bool driver_held_back(struct driver *d, struct site *t);
 void driver_hurry(struct driver *d, struct site *t); /* a deletion's grace was made shorter */
 void driver_step(struct driver *d, enum run_step step, const char *reason, const char *message);
 /* ENDED or ABSENT with what was seen. */

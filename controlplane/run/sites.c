@@ -311,6 +311,7 @@ static void site_create(struct brain *b, const struct object *doc)
     struct site *t = mem_new(struct site);
 
     t->brain = b;
+    t->number = ++b->sites_made;
     t->doc = object_ref(doc);
     (void)snprintf(t->name, sizeof t->name, "%s", doc->meta->name);
     (void)snprintf(t->why, sizeof t->why, "not yet in contact with this leader");

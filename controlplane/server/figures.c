@@ -215,18 +215,63 @@ static void *node_shown(const struct root *r, const struct object *o, struct are
     return n;
 }
 
+/* Told where the kind has conditions: what its author wrote and nobody acts upon. */
+static void unenforced(const struct object *o, const char *why, struct condition **list,
+                       uint32_t *n, struct arena *a)
+{
+    struct condition *all = arena_array(a, struct condition, *n + 1);
+
+    if (*n)
+        memcpy(all, *list, *n * sizeof *all);
+    all[*n] = (struct condition){.type = "Enforced",
+                                 .status = COND_FALSE,
+                                 .reason = "NotEnforced",
+                                 .message = arena_strdup(a, why),
+                                 .lastTransitionTime = o->meta->creationTimestamp};
+    *list = all;
+    ++*n;
+}
+
+#define UNENFORCED_IN(name_, type_)                                                                \
+    case KIND_##name_: {                                                                           \
+        struct type_ *x = body;                                                                    \
+        if (!x->status)                                                                            \
+            x->status = arena_new(a, struct type_##_status);                                       \
+        unenforced(o, why, &x->status->conditions, &x->status->n_conditions, a);                   \
+        return;                                                                                    \
+    }
+static void unenforced_shown(const struct object *o, const char *why, void *body, struct arena *a)
+{
+    switch (o->kind->id) {
+        UNENFORCED_IN(TARGET, target)
+        UNENFORCED_IN(QUEUE, queue)
+        UNENFORCED_IN(BUDGET, budget)
+        UNENFORCED_IN(GIT_SOURCE, git_source)
+        UNENFORCED_IN(WORKLOAD, workload)
+        UNENFORCED_IN(RESERVATION, reservation)
+    default:
+        return;
+    }
+}
+
 struct object *figures_shown(struct figures **f, const struct root *r, int64_t now_ms,
                              const struct object *o)
 {
     AUTO_ARENA a = NULL;
-    const void *body;
+    char why[UNKEPT_MAX];
+    void *body;
+    bool unkept = promises_unkept(o, why, sizeof why);
 
-    if (o->kind->id != KIND_QUEUE && o->kind->id != KIND_TARGET && o->kind->id != KIND_NODE)
+    if (!unkept && o->kind->id != KIND_QUEUE && o->kind->id != KIND_TARGET &&
+        o->kind->id != KIND_NODE)
         return NULL;
     a = arena_create(0);
     body = o->kind->id == KIND_QUEUE    ? queue_shown(f, r, now_ms / 60000, o, a)
            : o->kind->id == KIND_TARGET ? target_shown(r, o, a)
-                                        : node_shown(r, o, a);
+           : o->kind->id == KIND_NODE   ? node_shown(r, o, a)
+                                        : object_edit(o, a);
+    if (unkept)
+        unenforced_shown(o, why, body, a);
     return object_make(o->kind, body);
 }
 

@@ -182,11 +182,6 @@ metadata: {name: e2e-queue}
 spec: {namespaces: [e2e], gpus: [{class: e2e-class, guaranteed: 1, burst: 2}]}
 ---
 apiVersion: hanse.dev/v1alpha1
-kind: Budget
-metadata: {name: e2e-budget}
-spec: {queue: e2e-queue, amount: 100, period: month}
----
-apiVersion: hanse.dev/v1alpha1
 kind: PriorityClass
 metadata: {name: e2e-priority}
 spec: {value: 7}
@@ -206,11 +201,6 @@ kind: Dataset
 metadata: {name: e2e-data}
 spec: {bytes: 1Gi}
 ---
-apiVersion: hanse.dev/v1alpha1
-kind: Reservation
-metadata: {name: e2e-reservation}
-spec: {class: e2e-class, gpus: 1, from: "2030-01-01T00:00:00Z", until: "2030-01-02T00:00:00Z"}
----
 apiVersion: coordination.k8s.io/v1
 kind: Lease
 metadata: {name: e2e-lease}
@@ -228,6 +218,21 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-role
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: nobody}]
 END
 ok apply -f "$dir/all.yaml"
+k apply -f - <<'END' || fail "a queue with gpuHours"
+apiVersion: hanse.dev/v1alpha1
+kind: Queue
+metadata: {name: e2e-hours}
+spec: {gpuHours: {limit: 20000, period: month}}
+END
+says '^Warning: Queue e2e-hours: spec.gpuHours: GPU-hours over time are not limited yet'
+ok delete queue e2e-hours
+no apply -f - <<'END'
+apiVersion: hanse.dev/v1alpha1
+kind: Budget
+metadata: {name: e2e-budget}
+spec: {queue: e2e-queue, amount: 100, period: month}
+END
+says 'nothing is held to a Budget yet: limit a Queue'
 ok apply --server-side --force-conflicts -f "$dir/all.yaml"
 ok get -f "$dir/all.yaml"
 ok describe -f "$dir/all.yaml"

@@ -433,6 +433,8 @@ static struct object *workload_made(const struct agent_order *o)
     cJSON *spec = cJSON_GetObjectItem(j, "spec");
     const char *const argv[] = {"sh", "-c", o->script};
 
+    if (o->dir)
+        cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "run"), "workingDir", o->dir);
     if (o->file_script)
         cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "run"), "script", o->file_script);
     else

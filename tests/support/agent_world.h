@@ -94,6 +94,7 @@ struct agent_order {
     const char *grace;
     const char *file_script; /* instead of script: a file, as sbatch takes it */
     uint64_t deadline_ms;    /* of the call; 0 = 10 s */
+    const char *dir;         /* spec.run.workingDir */
     const char *arg;         /* given to the script n_args times */
     unsigned n_args;
     bool reshard; /* from what any number of workers saved */

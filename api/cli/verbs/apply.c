@@ -42,7 +42,7 @@ static int apply_ask(struct cli *c, struct documents *d, bool dry_run, cJSON **r
     int rv = documents_given(c, d, err);
 
     if (!rv)
-        rv = documents_validate(d, err);
+        rv = documents_validate(c, d, err);
     if (!rv && !d->n && !arg_flag(&c->args, "prune"))
         rv = err_set(err, E_USAGE, "no document was found (files end in .yaml, .yml or .json)");
     if (!rv)

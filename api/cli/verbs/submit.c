@@ -296,6 +296,8 @@ static int workload_create(struct cli *c, cJSON *j, struct err *err)
         rv = object_validate(o, err);
     if (!rv)
         rv = object_admit(NULL, o, err);
+    if (!rv)
+        cli_warn_unkept(c, o);
     (void)object_unref(o);
     if (!rv)
         rv = cli_connect(c, err);

@@ -197,6 +197,8 @@ static int item_merge(struct call *c, struct applying *s, struct item *it, struc
                       &c->conflicts, err);
     if (!r)
         r = object_build(c->api, &b, live, &it->now, err);
+    if (!r)
+        call_warn_unkept(c, it->now);
     owners_free(&owners);
     cJSON_Delete(live);
     cJSON_Delete(applied);
@@ -439,6 +441,7 @@ static void set_attempt(struct call *c)
 
     applying_drop(s);
     c->by_state = false;
+    c->warning = NULL;
     int r = documents_read(c, s, &e);
     if (!r && s->prune)
         r = prune_find(c, s, &e);

@@ -190,6 +190,8 @@ int write_build(struct call *c, const struct object *old, cJSON *tree, struct er
         *err = warning;
     if (!r && w->warn && *warning.text)
         c->warning = arena_strdup(c->mem, warning.text);
+    if (!r && !w->status)
+        call_warn_unkept(c, w->now);
     if (!r)
         r = rbac_escalation(c, w->now, err);
     if (r)
@@ -228,6 +230,7 @@ void writing_attempt(struct call *c)
     owners_free(&w->owners);
     w->now = object_unref(w->now);
     c->conflicts = NULL;
+    c->warning = NULL;
     if (c->name)
         old = call_get(c, c->kind, c->ns, c->name);
     if (c->name && !old && w->patch != PATCH_APPLY)

@@ -473,7 +473,10 @@ static void tick_live(struct driver *d, struct site *t)
         return;
     if (!t->reachable)
         return;
-    if (status_of(d)->phase == PHASE_DISPATCHING && own) {
+    bool submits = status_of(d)->phase == PHASE_DISPATCHING && own;
+    if ((submits || d->found_session != t->session) && driver_held_back(d, t))
+        return;
+    if (submits) {
         d->own_epoch = 0; /* once; whatever becomes of it, find() comes next */
         driver_call(d, t, CALL_SUBMIT);
     } else if (d->found_session != t->session) {

@@ -11,6 +11,7 @@
 
 #define CALL_DEADLINE_MS 15000
 #define BACKOFF_MAX_MS 5000
+#define HELD_LOOK_MS 1000
 
 void driver_backoff(struct driver *d)
 {
@@ -292,7 +293,8 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
                           d->telling); /* what follows on the end goes into the same entry */
 }
 
-static void call_begin(struct driver *d, enum driver_call kind, uint64_t deadline_ms);
+static void call_begin(struct driver *d, struct site *t, enum driver_call kind,
+                       uint64_t deadline_ms);
 
 /* Provably nothing was started, and nothing will be: as this workload is, no runner can take it. It
  * has failed, not its target. */
@@ -329,9 +331,50 @@ static void submit(struct driver *d, struct site *t)
     }
     /* Whenever it arrives and is answered: its lease counts from before now (connector.h). */
     lease_renewed(d, loop_now_ms(d->brain->loop));
-    call_begin(d, CALL_SUBMIT, CALL_DEADLINE_MS);
+    call_begin(d, t, CALL_SUBMIT, CALL_DEADLINE_MS);
     t->connector->ops->submit(t->connector, &o, &d->call);
     FAILPOINT(calls_sent[CALL_SUBMIT]);
+}
+
+/* ---- limits.inFlight
+ * -------------------------------------------------------------------------------------------- */
+static bool calls_full(const struct site *t)
+{
+    const struct target_limits *l = object_as(t->doc, target)->spec->limits;
+
+    return l && l->inFlight > 0 && t->calls >= (unsigned)l->inFlight;
+}
+
+bool driver_held_back(struct driver *d, struct site *t)
+{
+    d->held_back = calls_full(t);
+    if (!d->held_back)
+        return false;
+    t->held_back = true;
+    driver_later(d, HELD_LOOK_MS); /* should who was let in before it make no call */
+    return true;
+}
+
+static void call_counted_off(struct driver *d)
+{
+    struct site *t = site_find(d->brain, d->call_target);
+
+    if (!t || t->number != d->call_site)
+        return; /* it was removed meanwhile, and its count with it */
+    INV(t->calls > 0);
+    t->calls--;
+    if (!t->held_back || calls_full(t))
+        return;
+    t->held_back = false;
+    list_for_each (it, &t->drivers) {
+        struct driver *next = container_of(it, struct driver, seat);
+        if (!next->held_back)
+            continue;
+        t->held_back = true; /* others may, too: looked for when the next is answered */
+        next->held_back = false;
+        driver_later(next, 0);
+        return;
+    }
 }
 
 /* ---- answers
@@ -367,6 +410,7 @@ static void answered(struct call *c, enum outcome out, const struct observation 
 
     FAILPOINT(calls_answered[kind]);
     d->calling = false;
+    call_counted_off(d);
     brain_under_way(b, -1);
     if (d->dead || !b->leads || b->closing || d->call_key.epoch != d->key.epoch ||
         d->call_key.try_ != d->key.try_) {
@@ -403,8 +447,12 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     driver_tick(d);
 }
 
-static void call_begin(struct driver *d, enum driver_call kind, uint64_t deadline_ms)
+static void call_begin(struct driver *d, struct site *t, enum driver_call kind,
+                       uint64_t deadline_ms)
 {
+    t->calls++;
+    d->call_site = t->number;
+    (void)snprintf(d->call_target, sizeof d->call_target, "%s", t->name);
     d->calling = true;
     d->call_kind = (int)kind;
     d->call_key = d->key;
@@ -462,11 +510,13 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
     uint64_t grace = (uint64_t)workload_grace_ms(d->o);
     const struct connector_ops *ops = t->connector->ops;
 
+    if (driver_held_back(d, t))
+        return;
     if (kind == CALL_SUBMIT) {
         submit(d, t);
         return;
     }
-    call_begin(d, kind, kind == CALL_STOP ? grace + CALL_DEADLINE_MS : CALL_DEADLINE_MS);
+    call_begin(d, t, kind, kind == CALL_STOP ? grace + CALL_DEADLINE_MS : CALL_DEADLINE_MS);
     if (kind == CALL_FIND) {
         ops->find(t->connector, &d->key, &d->call);
     } else if (kind == CALL_QUIESCE) {

@@ -137,6 +137,12 @@ static void test_nobody_grants_what_he_lacks(void **state)
                              "/apis/rbac.authorization.k8s.io/v1/clusterroles/x", NULL, NULL),
                      200);
     assert_int_equal(api_ask(w, "t|operator|", "POST", path, NULL, ROLE("*")), 403);
+    assert_int_equal(
+        api_ask(w, "t|operator|", "POST", path, NULL,
+                "{\"apiVersion\":\"rbac.authorization.k8s.io/v1\",\"kind\":\"ClusterRole\","
+                "\"metadata\":{\"name\":\"y\"},\"rules\":[{\"nonResourceURLs\":[\"*\"],"
+                "\"verbs\":[\"*\"]}]}"),
+        403);
     assert_int_equal(api_ask(w, ADMIN, "POST", path, NULL, ROLE("*")), 201);
     assert_int_equal(api_ask(w, "t|operator|", "POST",
                              "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", NULL,

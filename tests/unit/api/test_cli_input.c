@@ -234,7 +234,7 @@ static void folders_are_read_with_places(void **state)
     (void)file("p/readme.txt", "no document");
     (void)file("p/.hidden.yaml", "{");
     if (documents_load(&cli, arena_printf(cli.mem, "%s/p", dir), &d, &e) ||
-        documents_validate(&d, &e))
+        documents_validate(&cli, &d, &e))
         fail_msg("%s", e.text);
     assert_int_equal(d.n, 2);
     assert_string_equal(json_text_of(d.v[1].json, "kind"), "Namespace");
@@ -262,7 +262,7 @@ static void wrong_documents_name_their_line(void **state)
         struct documents d = {0};
         struct err e = {0};
         assert_int_equal(documents_parse(&cli, t[i].text, strlen(t[i].text), "f.yaml", &d, &e), 0);
-        assert_int_equal(documents_validate(&d, &e), E_INVALID);
+        assert_int_equal(documents_validate(&cli, &d, &e), E_INVALID);
         if (!strstr(e.text, t[i].says))
             fail_msg("%s", e.text);
         documents_free(&d);

@@ -105,6 +105,36 @@ static void test_create_get_delete(void **state)
     assert_int_equal(ask("DELETE", ITEMS "/a", NULL), 404);
 }
 
+static void test_what_nobody_acts_upon(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        ask("POST", H "/queues",
+            "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Queue\",\"metadata\":{"
+            "\"name\":\"q\"},\"spec\":{\"gpuHours\":{\"limit\":1,\"period\":\"day\"}}}"),
+        201);
+    assert_non_null(strstr(w->got.p, "Warning: 299 - \"Queue q: spec.gpuHours: "));
+    assert_int_equal(ask("POST", H "/queues",
+                         "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Queue\",\"metadata\":{"
+                         "\"name\":\"r\"},\"spec\":{\"admins\":[\"anna\"]}}"),
+                     422);
+    assert_string_equal(api_text(w, "details.causes.0.field"), "spec.admins");
+    assert_non_null(strstr(api_text(w, "message"), "bind a role"));
+    assert_int_equal(ask("POST", H "/gitsources",
+                         "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"GitSource\","
+                         "\"metadata\":{\"name\":\"g\"},\"spec\":{\"repository\":\"/srv/git\"}}"),
+                     422);
+    assert_non_null(strstr(api_text(w, "message"), "hanse apply -f DIR --revision COMMIT --prune"));
+    assert_int_equal(
+        ask("POST", H "/apply",
+            "{\"dryRun\":true,\"documents\":[{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":"
+            "\"Target\",\"metadata\":{\"name\":\"t\"},\"spec\":{\"type\":\"slurm\",\"tier\":"
+            "\"hub\"}}]}"),
+        200);
+    assert_non_null(strstr(w->got.p, "Warning: 299 - \"Target t: spec.type: "));
+    assert_int_equal(ask("DELETE", H "/queues/q", NULL), 200);
+}
+
 static void test_create_refusals(void **state)
 {
     (void)state;
@@ -676,6 +706,7 @@ int main(int argc, char **argv)
                                               T(test_discovery),
                                               T(test_create_get_delete),
                                               T(test_create_refusals),
+                                              T(test_what_nobody_acts_upon),
                                               T(test_a_users_migration),
                                               T(test_update_conflict),
                                               T(test_status_subresource),

@@ -58,6 +58,18 @@ static void scripts_run_as_their_first_line_says(void **state)
     assert_string_equal(a.err.field, "spec.run.script");
 }
 
+static void it_runs_in_its_working_dir(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .dir = "/usr", /* spec.run.workingDir */
+                            .script = "[ \"$(pwd)\" = /usr ] && exit 5"};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 5);
+}
+
 static void stop_ends_also_what_escaped(void **state)
 {
     struct agent_order o = {
@@ -318,6 +330,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_and_tells_the_end),
         cmocka_unit_test(scripts_run_as_their_first_line_says),
+        cmocka_unit_test(it_runs_in_its_working_dir),
         cmocka_unit_test(stop_ends_also_what_escaped),
         cmocka_unit_test(quiesce_sends_the_signal),
         cmocka_unit_test(a_gang_ends_together),

@@ -207,6 +207,20 @@ static void test_gang_in_one_rack(void **state)
     assert_int_equal(w->pl->n_assignments, 6);
 }
 
+/* Counted in what the workload prefers, a rack when it says nothing. */
+static void test_gang_prefers_a_level(void **state)
+{
+    struct world *w = *state;
+
+    hub(w, 4);
+    world_run(w, "a", "  gang: {workers: 4}\n  topology: {prefer: block}\n" GPU(8));
+    assert_placed(w, "hub");
+    assert_string_equal(w->d->candidates[0].topology, "1 block");
+    pool_drop(w->p, "uid-a");
+    world_run(w, "a", "  gang: {workers: 4}\n" GPU(8));
+    assert_string_equal(w->d->candidates[0].topology, "2 racks");
+}
+
 static void test_gang_takes_the_tightest_hole(void **state)
 {
     struct world *w = *state;
@@ -435,6 +449,7 @@ int main(void)
         T(test_class_memory_speed_interconnect),
         T(test_cpu_and_memory),
         T(test_gang_in_one_rack),
+        T(test_gang_prefers_a_level),
         T(test_gang_takes_the_tightest_hole),
         T(test_gang_never_spans_targets),
         T(test_target_state),

@@ -260,6 +260,46 @@ static void test_covers(void **state)
     }
 }
 
+/* The price that holds now, of the right kind; labels by expression; and whose turn it is without a
+ * class of one's own. */
+static void test_sheets_selectors_and_the_default_class(void **state)
+{
+    static struct world w2;
+    struct cycle_item it[2];
+    struct err err;
+    struct world *w = *state;
+
+    world_put(w, "kind: PriceSheet\nmetadata: {name: s}\nspec: {gpuHour: [{class: h100, reserved: "
+                 "1.25}], validFrom: 2025-11-01T00:00:00Z}\n");
+    world_target(w, "hub", "tier: hub, priceSheet: s, capacity: reserved");
+    world_nodes(w, "hub", 1, 8, "h100", "");
+    world_run(w, "a", GPU(1) "  maxGpuHourPrice: 2\n");
+    assert_placed(w, "hub");
+    assert_true(w->pl->gpuHourPrice == 1.25);
+    world_put(w, "kind: PriceSheet\nmetadata: {name: s}\nspec: {gpuHour: [{class: h100, reserved: "
+                 "1.25}], validFrom: 2026-01-01T00:00:00Z}\n");
+    world_run(w, "b", GPU(1) "  maxGpuHourPrice: 2\n");
+    assert_pending(w, "PriceUnknown");
+    world_put(w, "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {workloads: "
+                 "{matchExpressions: [{key: app, operator: NotIn, values: [c]}]}, forbid: [{tier: "
+                 "hub}]}\n");
+    world_run(w, "b", GPU(1));
+    assert_pending(w, "PolicyForbids");
+    world_run(w, "c", GPU(1));
+    assert_placed(w, "hub");
+
+    world_init(&w2);
+    world_put(&w2, "kind: PriorityClass\nmetadata: {name: mine}\nspec: {value: 5}\n---\n"
+                   "kind: PriorityClass\nmetadata: {name: usual}\nspec: {value: 9, globalDefault: "
+                   "true}\n");
+    it[0] = (struct cycle_item){.workload =
+                                    world_workload(&w2, "a", GPU(1) "  priorityClassName: mine\n")};
+    it[1] = (struct cycle_item){.workload = world_workload(&w2, "b", GPU(1))};
+    assert_int_equal(policy_cycle(w2.p, it, 2, NOW, 1, 7, 0, w2.a, &err), 0);
+    assert_string_equal(it[0].workload->meta->name, "b");
+    world_fini(&w2);
+}
+
 static void test_jurisdictions(void **state)
 {
     const char *eu[] = {"EU"}, *eea[] = {"EEA"}, *us[] = {"US", "CA"};
@@ -513,6 +553,7 @@ int main(void)
         T(test_sources),
         T(test_compliance_check),
         T(test_covers),
+        T(test_sheets_selectors_and_the_default_class),
         T(test_jurisdictions),
         T(test_spill_over_waits),
         T(test_capacity_kinds_and_require_forbid),

@@ -188,11 +188,40 @@ static void test_each_state_has_its_own(void **state)
     kit_end(&k);
 }
 
+/* What is stored and not acted upon says so, also where it is of before it was refused; what is
+ * acted upon has nothing to say. */
+static void test_what_is_not_enforced(void **state)
+{
+    struct gpu_hours hours = {.limit = 20, .period = PERIOD_MONTH};
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    struct queue *q = object_edit_as(root_get(k.root, KIND_QUEUE, "", "team"), queue, k.a);
+    q->spec->gpuHours = &hours;
+    assert_int_equal(kit_update(&k, KIND_QUEUE, "", "team", q, 0, false).code, 0);
+    says(&k, KIND_QUEUE, "team",
+         "\"type\":\"Enforced\",\"status\":\"False\",\"reason\":\"NotEnforced\"");
+    says(&k, KIND_QUEUE, "team", "spec.gpuHours: GPU-hours over time are not limited yet");
+    struct budget *b = arena_new(k.a, struct budget);
+    b->spec = arena_new(k.a, struct budget_spec);
+    b->spec->period = PERIOD_DAY;
+    assert_int_equal(kit_create(&k, KIND_BUDGET, "", "old", b).code, 0);
+    says(&k, KIND_BUDGET, "old", "Enforced");
+    char text[4096];
+    text_of(&k, KIND_QUEUE, "all", text, sizeof text);
+    assert_null(strstr(text, "Enforced"));
+    text_of(&k, KIND_TARGET, "fra", text, sizeof text);
+    assert_null(strstr(text, "Enforced"));
+    F = figures_destroy(F);
+    kit_end(&k);
+}
+
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_queues_and_targets),
-                                              cmocka_unit_test(test_members_agree),
-                                              cmocka_unit_test(test_each_state_has_its_own)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_queues_and_targets), cmocka_unit_test(test_members_agree),
+        cmocka_unit_test(test_what_is_not_enforced), cmocka_unit_test(test_each_state_has_its_own)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,132 @@
+/* What a document may say and this build does not act upon. A row per field, or per kind: refused
+ * where nobody who writes it today would get what it says, or taken with a warning and the
+ * condition Enforced=False where what it says is true all the same. A field in no row is acted
+ * upon, or its doc says that it is for people; tests/unit/api/test_promises.c holds every field to
+ * one of these.
+ *
+ * What is stored already stays as it is: only what is newly said is refused. */
+#include "api/schema/schema_internal.h"
+
+#include <stdio.h>
+
+#define SPEC(type_) object_as(o, type_)->spec
+
+static bool always(const struct object *o)
+{
+    return o != NULL;
+}
+
+static bool queue_admins(const struct object *o)
+{
+    return SPEC(queue)->n_admins > 0;
+}
+
+static bool queue_hours(const struct object *o)
+{
+    return SPEC(queue)->gpuHours != NULL;
+}
+
+static bool target_undriven(const struct object *o)
+{
+    return SPEC(target)->type != TARGET_AGENT;
+}
+
+static bool target_connection(const struct object *o)
+{
+    return target_undriven(o) && SPEC(target)->connection;
+}
+
+static bool agent_connection(const struct object *o)
+{
+    return !target_undriven(o) && SPEC(target)->connection;
+}
+
+static bool data_mounted(const struct object *o)
+{
+    for (uint32_t i = 0; i < SPEC(workload)->n_data; i++)
+        if (*SPEC(workload)->data[i].mountPath)
+            return true;
+    return false;
+}
+
+static bool utilisation_expected(const struct object *o)
+{
+    const struct expected *e = SPEC(workload)->expected;
+
+    return e && e->utilisation > 0;
+}
+
+/* Beside a priority class it is a word for people; alone it looks like one. */
+static bool type_alone(const struct object *o)
+{
+    const struct workload_spec *s = SPEC(workload);
+
+    return s->type && s->type != WORKLOAD_TRAINING && !*s->priorityClassName;
+}
+
+static const struct promise promises[] = {
+    {KIND_BUDGET, PROMISE_REFUSED, "kind", always,
+     "nothing is held to a Budget yet: limit a Queue by gpus[].burst and a Workload by maxCost, "
+     "and "
+     "read what was spent with hanse cost"},
+    {KIND_GIT_SOURCE, PROMISE_REFUSED, "kind", always,
+     "no repository is read yet: have CI run hanse apply -f DIR --revision COMMIT --prune"},
+    {KIND_RESERVATION, PROMISE_REFUSED, "kind", always,
+     "no capacity is held for a time yet: give a Queue gpus[].guaranteed, or cordon a Target"},
+    {KIND_QUEUE, PROMISE_REFUSED, "spec.admins", queue_admins,
+     "nobody gets rights by it: bind a role that may patch queues, with resourceNames of this one, "
+     "and leave it out"},
+    {KIND_QUEUE, PROMISE_UNENFORCED, "spec.gpuHours", queue_hours,
+     "GPU-hours over time are not limited yet; gpus[].burst limits what is held at once, hanse "
+     "cost "
+     "tells what was used"},
+    {KIND_TARGET, PROMISE_UNENFORCED, "spec.type", target_undriven,
+     "this build drives agents only: nothing is placed on this target until it has a driver for "
+     "its type"},
+    {KIND_TARGET, PROMISE_UNENFORCED, "spec.connection", target_connection,
+     "nobody connects to it until this build has a driver for its type"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.connection", agent_connection,
+     "agents dial in, and nobody connects to them: leave it out"},
+    {KIND_WORKLOAD, PROMISE_REFUSED, "spec.data[].mountPath", data_mounted,
+     "nothing is mounted: tell the program by spec.run.env or args where the data lies, and leave "
+     "it out"},
+    {KIND_WORKLOAD, PROMISE_REFUSED, "spec.expected.utilisation", utilisation_expected,
+     "nothing is placed by it: ask for a share of a GPU with resources.gpu.fraction, and leave it "
+     "out"},
+    {KIND_WORKLOAD, PROMISE_UNENFORCED, "spec.type", type_alone,
+     "it is a word for people and field selectors: whose turn it is and who makes room is said by "
+     "priorityClassName, which is not given"},
+};
+
+const struct promise *promises_all(size_t *ret_n)
+{
+    *ret_n = sizeof promises / sizeof *promises;
+    return promises;
+}
+
+int promises_admit(const struct object *old, const struct object *now, struct err *err)
+{
+    for (size_t i = 0; i < sizeof promises / sizeof *promises; i++) {
+        const struct promise *p = &promises[i];
+
+        if (p->kind == now->kind->id && p->how == PROMISE_REFUSED && p->said(now) &&
+            !(old && p->said(old)))
+            return err_field(err, E_INVALID, p->field, "%s", p->sentence);
+    }
+    return 0;
+}
+
+bool promises_unkept(const struct object *o, char *out, size_t size)
+{
+    size_t used = 0;
+
+    *out = '\0';
+    for (size_t i = 0; i < sizeof promises / sizeof *promises && used < size; i++) {
+        const struct promise *p = &promises[i];
+
+        if (p->kind == o->kind->id && p->said(o))
+            used += (size_t)snprintf(out + used, size - used, "%s%s: %s", used ? "; " : "",
+                                     p->field, p->sentence);
+    }
+    return used > 0;
+}
