@@ -1,5 +1,5 @@
 /* The ledger: what runs, waits, is lost and stands idle, in integers that add up; its money; its
- * bounds. A long random history against an independent replay is in test_ledger_random.c. */
+ * bounds. A long random history against an independent replay is in test_random.c. */
 #include "tests/unit/store/move_kit.h"
 #include "controlplane/store/ledger/ledger_internal.h"
 
