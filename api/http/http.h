@@ -51,6 +51,8 @@ const char *http_param_get(const struct http_request *rq, const char *name);    
 const struct peer_identity *http_peer(const struct http_request *rq);
 struct arena *http_arena(struct http_request *rq); /* freed with the request */
 
+bool http_gone(const struct http_request *rq); /* its client is: nobody reads the answer */
+
 /* Whole answers; exactly one call of these ends a request (or http_chunk_end). Extra headers:
  * NULL-ended pairs. */
 void http_reply(struct http_request *rq, int status, const char *content_type, struct slice body,

@@ -36,6 +36,11 @@ struct arena *http_arena(struct http_request *rq)
     return rq->arena;
 }
 
+bool http_gone(const struct http_request *rq)
+{
+    return !rq->conn;
+}
+
 static void gone(void *arg)
 {
     http_request_free(arg);

@@ -14,14 +14,22 @@ struct api *api_create(const struct api_config *cfg)
     a->b = cfg->backend;
     a->ops = cfg->backend->ops;
     a->hub = hub_create(a);
+    a->fair = fair_create(cfg->loop);
     return a;
+}
+
+void api_stop(struct api *a)
+{
+    fair_stop(a->fair);
 }
 
 struct api *api_destroy(struct api *a)
 {
     if (!a)
         return NULL;
+    api_stop(a);
     INV(a->calls == 0);
+    a->fair = fair_destroy(a->fair);
     a->hub = hub_destroy(a->hub);
     views_drop(a);
     mem_free(a);
@@ -59,8 +67,35 @@ void call_release(struct call *c)
     c->selector = selector_free(c->selector);
     if (c->view)
         c->api->ops->view_release(c->view);
+    fair_leave(c->api->fair, &c->item);
     c->api->calls--;
     mem_free(c);
+}
+
+static void slice_turn(struct fair_item *it, const struct err *why)
+{
+    struct call *c = container_of(it, struct call, item);
+
+    (void)why; /* what began is not refused */
+    c->slice(c->slice_arg);
+}
+
+void call_again(struct call *c, void (*fn)(void *arg), void *arg)
+{
+    c->slice = fn;
+    c->slice_arg = arg;
+    c->item.run = slice_turn;
+    fair_again(c->api->fair, c->item.flow, &c->item);
+}
+
+struct flow *call_lasts(struct call *c)
+{
+    struct flow *flow = NULL;
+    struct err e = {0};
+
+    if (fair_last(c->api->fair, c->asker, &flow, &e))
+        call_fail(c, &e);
+    return flow;
 }
 
 int64_t call_now(const struct call *c)
@@ -346,12 +381,8 @@ static void dispatch(struct call *c)
     char allow[128] = "";
     struct err e = {0}, found = {0};
     int code = route_find(c, allow, sizeof allow, &found);
-    call_view(c);
-    int r = auth_identify(c, &e);
+    int r = impersonate_read(c, &e);
 
-    c->asker = arena_strdup(c->mem, c->who.user);
-    if (!r)
-        r = impersonate_read(c, &e);
     if (!r && code && c->who.anonymous)
         r = err_set(&e, E_UNAUTH,
                     "no credentials were given: use a client certificate or a bearer token");
@@ -383,10 +414,50 @@ static void dispatch(struct call *c)
     c->route->run(c);
 }
 
+/* ---- its turn
+ * ------------------------------------------------------------------------------------------------------
+ */
+#define WIDTH_BYTES 65536 /* of a body, for one seat more */
+#define WIDTH_OBJECTS 500 /* of a list, likewise */
+
+static unsigned call_width(struct call *c)
+{
+    size_t width = 1 + c->m->body.n / WIDTH_BYTES;
+    uint64_t limit = 0, n;
+
+    if (c->route && c->kind && (!strcmp(c->verb, "list") || !strcmp(c->verb, "deletecollection")) &&
+        !call_flag(c, "watch")) {
+        n = c->api->ops->count(c->view, c->kind);
+        if (!call_u64(call_param(c, "limit"), &limit) && limit && limit < n)
+            n = limit;
+        width += n / WIDTH_OBJECTS;
+    }
+    return width > FAIR_WIDTH_MAX ? FAIR_WIDTH_MAX : (unsigned)width;
+}
+
+static void call_turn(struct fair_item *it, const struct err *why)
+{
+    struct call *c = container_of(it, struct call, item);
+
+    if (why) {
+        call_fail(c, why);
+    } else if (http_gone(c->rq)) {
+        call_fail_code(c, E_CANCELLED, "its client has gone");
+    } else {
+        if (loop_now_ms(c->api->cfg.loop) != it->since_ms)
+            call_view(c); /* what it waited for may have changed what it asks about */
+        dispatch(c);
+    }
+}
+
+/* Who asks is found out first: each user's requests wait behind his own. Probes wait for nobody,
+ * and leader election (Leases, one by one) for few. */
 static void handle(struct http_request *rq, void *arg)
 {
     struct api *a = arg;
     struct call *c = mem_new(struct call);
+    char allow[128] = "";
+    struct err e = {0}, found = {0};
 
     c->api = a;
     c->rq = rq;
@@ -394,7 +465,22 @@ static void handle(struct http_request *rq, void *arg)
     c->mem = http_arena(rq);
     a->calls++;
     a->counters.requests++;
-    dispatch(c);
+    int code = route_find(c, allow, sizeof allow, &found);
+    call_view(c);
+    int r = auth_identify(c, &e);
+    c->asker = arena_strdup(c->mem, c->who.user);
+    if (r) {
+        call_fail(c, &e);
+    } else if (!code && c->route->access == OPEN) {
+        dispatch(c);
+    } else {
+        bool lease = !code && c->kind && c->kind->id == KIND_LEASE && strcmp(c->verb, "list") &&
+                     strcmp(c->verb, "deletecollection");
+        c->item.run = call_turn;
+        c->item.width = call_width(c);
+        c->item.bytes = c->m->body.n;
+        fair_enter(a->fair, c->asker, &c->item, lease);
+    }
 }
 
 http_handler api_handler(struct api *a)

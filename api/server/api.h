@@ -17,6 +17,9 @@ struct api_config {
 struct api;
 struct api *api_create(const struct api_config *cfg);
 http_handler api_handler(struct api *a); /* pass with arg = a to http_server_create */
+/* What waits for its turn is answered (503), and nothing more is begun; no call may be made of the
+ * backend's brain afterwards. */
+void api_stop(struct api *a);
 struct api *api_destroy(struct api *a);
 /* Documents that every cluster begins with (namespaces default, kube-system?, hanse-system; shipped
  * PriorityClasses; ClusterRoles view, edit, admin, cluster-admin and their bindings): each() per

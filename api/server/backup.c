@@ -6,6 +6,7 @@
 
 struct backup_stream {
     struct api *a;
+    struct flow *flow;
     struct http_request *rq;
     struct api_backup *source;
     bool begun;
@@ -18,6 +19,7 @@ static void closed(void *arg)
     struct backup_stream *s = arg;
 
     s->a->ops->backup_close(s->source);
+    fair_lasted(s->a->fair, s->flow);
     mem_free(s);
 }
 
@@ -83,12 +85,16 @@ void operate_stream(struct call *c)
         call_fail_code(c, E_NOTIMPL, "this server makes no backups");
         return;
     }
+    struct flow *flow = call_lasts(c);
+    if (!flow)
+        return;
     if (c->api->ops->backup_open(c->api->b, &c->who, &source, &e)) {
+        fair_lasted(c->api->fair, flow);
         call_fail(c, &e);
         return;
     }
     struct backup_stream *s = mem_new(struct backup_stream);
-    *s = (struct backup_stream){.a = c->api, .rq = c->rq, .source = source};
+    *s = (struct backup_stream){.a = c->api, .flow = flow, .rq = c->rq, .source = source};
     call_release(c);
     more(s);
 }

@@ -7,6 +7,7 @@
 #include "api/base/list.h"
 #include "api/base/log.h"
 #include "api/server/api.h"
+#include "api/server/fair.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ struct api {
     struct backend *b;
     const struct backend_ops *ops;
     struct hub *hub;
+    struct fair *fair;
     struct kept_view kept[KEPT_VIEWS];
     struct api_counters counters;
     uint64_t calls; /* under way */
@@ -69,6 +71,7 @@ struct repr { /* how objects are shown; events are encoded once for each that is
 };
 struct call {
     struct api *api;
+    struct fair_item item; /* its turn among all requests */
     struct http_request *rq;
     const struct http_message *m;
     struct arena *mem;
@@ -89,6 +92,8 @@ struct call {
     unsigned n_objects;
     struct conflicts *conflicts; /* in `mem`; of an apply that was refused */
     void (*next)(struct call *c);
+    void (*slice)(void *arg); /* of call_again */
+    void *slice_arg;
     struct err err;
     const char *warning; /* for a Warning header, or NULL */
     const char *key, *fingerprint,
@@ -115,6 +120,11 @@ void call_fresh(struct call *c, uint64_t min_rv, void (*next)(struct call *c));
 /* What o says and nobody acts upon goes into the answer's Warning header. */
 #define WARNING_MAX_BYTES 2048
 void call_warn_unkept(struct call *c, const struct object *o);
+/* fn(arg) in a turn of this request's user: what is long is done in slices. */
+void call_again(struct call *c, void (*fn)(void *arg), void *arg);
+/* It becomes one that lasts: refused (answered, NULL) where its user has too many. fair_lasted() at
+ * its end. */
+struct flow *call_lasts(struct call *c);
 /* Answers: each ends the request. */
 void call_reply(struct call *c, int status, const char *type, const void *p, size_t n);
 void call_reply_buf(struct call *c, int status, struct buf *b); /* JSON, or YAML when asked for */

@@ -81,6 +81,7 @@ void show_metrics(struct call *c)
         &b,
         "# TYPE hanse_api_write_conflicts_total counter\nhanse_api_write_conflicts_total %llu\n",
         (unsigned long long)a->counters.conflicts);
+    fair_metrics(a->fair, &b);
     if (a->ops->metrics)
         a->ops->metrics(a->b, &b);
     call_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8", b.p, b.n);

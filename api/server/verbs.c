@@ -170,6 +170,7 @@ static bool workload_there(struct call *c)
 
 struct log_stream {
     struct api *a;
+    struct flow *flow;
     struct http_request *rq;
     struct api_exec_session *session;
     bool begun, ended;
@@ -182,6 +183,7 @@ static void log_closed(void *arg)
 
     if (s->session)
         s->a->ops->exec_close(s->session);
+    fair_lasted(s->a->fair, s->flow);
     mem_free(s);
 }
 
@@ -238,7 +240,9 @@ void workload_log(struct call *c)
 {
     struct err e = {0};
 
-    if (!workload_there(c))
+    struct flow *flow = workload_there(c) ? call_lasts(c) : NULL;
+
+    if (!flow)
         return;
     struct log_stream *s = mem_new(struct log_stream);
     struct api_exec x = {.who = &c->who,
@@ -249,10 +253,11 @@ void workload_log(struct call *c)
                          .tail_lines = number(c, "tailLines", -1)};
     struct api_stream_sink sink = {log_data, log_end, log_full, s};
     s->a = c->api;
+    s->flow = flow;
     s->rq = c->rq;
     (void)snprintf(s->name, sizeof s->name, "%s", c->name);
     if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e)) {
-        mem_free(s);
+        log_closed(s);
         call_fail(c, &e);
         return;
     }
@@ -265,6 +270,7 @@ void workload_log(struct call *c)
 
 struct exec_stream {
     struct api *a;
+    struct flow *flow;
     struct stream *st;
     struct api_exec_session *session;
     struct buf in;
@@ -277,6 +283,7 @@ static void exec_free(struct exec_stream *s)
     timer_stop(&s->room);
     if (s->session)
         s->a->ops->exec_close(s->session);
+    fair_lasted(s->a->fair, s->flow);
     buf_fini(&s->in);
     mem_free(s);
 }
@@ -417,6 +424,9 @@ void workload_exec(struct call *c)
                        "command is missing: give it as command=PROGRAM&command=ARGUMENT");
         return;
     }
+    struct flow *flow = call_lasts(c);
+    if (!flow)
+        return;
     struct exec_stream *s = mem_new(struct exec_stream);
     struct api_exec x = {.who = &c->who,
                          .ns = c->ns,
@@ -428,6 +438,7 @@ void workload_exec(struct call *c)
                          .tty = call_flag(c, "tty")};
     struct api_stream_sink sink = {exec_data, exec_end, exec_full, s};
     s->a = c->api;
+    s->flow = flow;
     buf_init(&s->in, (size_t)2 * EXEC_FRAME_MAX);
     timer_init(&s->room, c->api->cfg.loop, exec_room, s);
     if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e)) {

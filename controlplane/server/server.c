@@ -397,6 +397,8 @@ static void http_closed(void *arg)
 {
     struct server *s = arg;
 
+    if (s->api)
+        api_stop(s->api);
     if (s->control.brain)
         relay_close(&s->control, relays_closed, s);
     else

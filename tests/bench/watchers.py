@@ -43,8 +43,8 @@ class Watcher:
         self.epoll, self.open, self.events, self.tail = epoll, False, 0, b""
         epoll.register(self.tls, select.EPOLLIN | select.EPOLLOUT)
 
-    def request(self, host, since):
-        self.tls.send(f"GET {API}?watch=1&resourceVersion={since} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    def request(self, host, since, token):
+        self.tls.send(f"GET {API}?watch=1&resourceVersion={since} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
 
     def read(self):
         """Bytes that came; None at the end."""
@@ -61,8 +61,8 @@ class Watcher:
             got += more
 
 
-def connect(login, server, count, since):
-    """count watchers whose watch was answered 200."""
+def connect(login, server, count, since, tokens):
+    """count watchers whose watch was answered 200, of several users: one may not have so many."""
     host, port = server
     epoll, by_fd, waiting, done = select.epoll(), {}, 0, []
     while len(done) < count:
@@ -86,7 +86,7 @@ def connect(login, server, count, since):
                     continue
                 w.open = True
                 epoll.modify(fd, select.EPOLLIN)
-                w.request(host, since)
+                w.request(host, since, tokens[fd % len(tokens)])
             got = w.read()
             if got is None:
                 raise SystemExit("watchers: a connection was ended")
@@ -156,8 +156,10 @@ def main():
             host, port = url[len("https://"):].rsplit(":", 1)
             since = subprocess.run([hanse, "get", "datasets", "-o", "jsonpath={.metadata.resourceVersion}"], capture_output=True, text=True,
                                    env=env, check=True).stdout.strip()
+            tokens = [subprocess.run([hanse, "token", "create", "--user", f"watcher-{i}", "--group", "system:masters"], capture_output=True, text=True,
+                                     env=env, check=True).stdout.strip() for i in range(4)]
             before, begun, cpu = memory(pid), time.monotonic(), processor(pid)
-            epoll, by_fd = connect(login, (host, int(port)), count, since)
+            epoll, by_fd = connect(login, (host, int(port)), count, since, tokens)
             connected, cpu = time.monotonic() - begun, processor(pid) - cpu
             after = memory(pid)
             idle, at = processor(pid), time.monotonic()

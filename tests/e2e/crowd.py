@@ -118,7 +118,14 @@ class Run:
         late = [a for a in answers if a[0] == 429]
         counts = {s: sum(a[0] == s for a in answers) for s in {a[0] for a in answers}}
         self.check(f"of {WRITES} writes of {SIZE} bytes that wait for a leader some are refused with 429", late, counts)
-        self.check("and are told when to come again", all(a[1] for a in late))
+        self.check("and are told when to come again, as Kubernetes tells it", all(
+            a[1] and a[2]["reason"] == "TooManyRequests" and a[2]["details"]["retryAfterSeconds"] > 0 for a in late), late[:1])
+        connection = self.f.login.connect(follower["url"], timeout=20)
+        connection.request("GET", "/metrics", headers=self.f.login.headers)
+        metrics = connection.getresponse().read().decode()
+        connection.close()
+        refused = [line for line in metrics.splitlines() if line.startswith('hanse_api_requests_refused_total{why="queue-full"}')]
+        self.check("and counted", refused and float(refused[0].split()[1]) > 0, refused)
         lost = {str(a[2])[:80] for a in answers if not a[0]}
         self.check("the others are done", counts.get(201, 0) > 10 and set(counts) <= {201, 429, 504}, lost or counts)
 

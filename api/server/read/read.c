@@ -3,6 +3,7 @@
 #include "api/server/server_internal.h"
 
 #define SLICE_BYTES (256u << 10)
+#define SLICE_OBJECTS 4096
 
 /* ---- views that `continue` tokens name
  * ---------------------------------------------------------------------------- */
@@ -105,7 +106,7 @@ void read_get(struct call *c)
 struct listing {
     struct call *c;
     struct buf out;
-    struct timer next_slice;
+    unsigned looked;           /* at objects, in this slice */
     uint64_t limit, n, before; /* before: items on earlier pages */
     char after_ns[64], after_name[256];
     bool started, streaming, more, full, first;
@@ -115,7 +116,6 @@ static void listing_fini(struct call *c)
 {
     struct listing *l = c->state;
 
-    timer_stop(&l->next_slice);
     buf_fini(&l->out);
     mem_free(l);
 }
@@ -184,6 +184,10 @@ static bool list_each(const struct object *o, void *arg)
 {
     struct listing *l = arg;
 
+    if (l->looked++ == SLICE_OBJECTS && !l->c->repr.yaml) {
+        l->full = true;
+        return false;
+    }
     if (!selector_holds(l->c->selector, o)) {
         l->started = true;
         (void)snprintf(l->after_ns, sizeof l->after_ns, "%s", o->meta->namespace_);
@@ -240,12 +244,22 @@ static void list_closed(void *arg)
     call_release(arg);
 }
 
+static void list_slice(void *arg);
+
+static void list_drained(void *arg)
+{
+    struct listing *l = arg;
+
+    call_again(l->c, list_slice, l);
+}
+
 static void list_slice(void *arg)
 {
     struct listing *l = arg;
     struct call *c = l->c;
 
     l->full = false;
+    l->looked = 0;
     c->api->ops->scan(c->view, c->kind, c->ns, l->started ? l->after_ns : NULL,
                       l->started ? l->after_name : NULL, list_each, l);
     if (!l->full) {
@@ -260,9 +274,9 @@ static void list_slice(void *arg)
     http_chunk(c->rq, l->out.p, l->out.n);
     buf_reset(&l->out);
     if (http_pending(c->rq) > SLICE_BYTES)
-        http_on_drained(c->rq, list_slice, l);
+        http_on_drained(c->rq, list_drained, l);
     else
-        timer_start(&l->next_slice, 0);
+        call_again(c, list_slice, l);
 }
 
 static void list_go(struct call *c)
@@ -270,7 +284,7 @@ static void list_go(struct call *c)
     struct listing *l = c->state;
 
     repr_list_begin(&c->repr, c->kind, &l->out);
-    list_slice(l);
+    call_again(c, list_slice, l);
 }
 
 static void list_exact(struct call *c, uint64_t rv, bool token)
@@ -340,7 +354,6 @@ void read_list(struct call *c)
     l->c = c;
     l->first = true;
     buf_init(&l->out, c->repr.yaml ? ANSWER_MAX : SLICE_BYTES + 4 * (size_t)LIMIT_OBJECT_MAX_BYTES);
-    timer_init(&l->next_slice, c->api->cfg.loop, list_slice, l);
     c->state = l;
     c->fini = listing_fini;
     list_start(c);

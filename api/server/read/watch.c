@@ -25,7 +25,9 @@ struct watch {
     struct view *view; /* while the initial events are sent */
     char after_ns[64], after_name[256];
     struct buf out;
-    struct timer timer, slice;
+    struct timer timer;
+    struct flow *flow;      /* whose it is, */
+    struct fair_item slice; /* and in whose turns its initial events are made */
     uint64_t end_ms, bookmark_ms;
 };
 struct encoded {
@@ -133,7 +135,8 @@ static void watch_over(struct watch *w, int code, const char *why)
     }
     w->over = true;
     timer_stop(&w->timer);
-    timer_stop(&w->slice);
+    fair_leave(w->hub->a->fair, &w->slice);
+    fair_lasted(w->hub->a->fair, w->flow);
     list_remove(&w->node);
     http_chunk_end(w->rq); /* watch_closed follows */
 }
@@ -143,7 +146,8 @@ static void watch_closed(void *arg)
     struct watch *w = arg;
 
     timer_stop(&w->timer);
-    timer_stop(&w->slice);
+    fair_leave(w->hub->a->fair, &w->slice);
+    fair_lasted(w->hub->a->fair, w->flow);
     list_remove(&w->node);
     w->selector = selector_free(w->selector);
     if (w->view)
@@ -389,10 +393,22 @@ static bool initial_each(const struct object *o, void *arg)
     return true;
 }
 
-static void initial_slice(void *arg)
+static void initial_slice(struct fair_item *it, const struct err *why);
+
+static void initial_again(void *arg)
 {
     struct watch *w = arg;
 
+    w->slice.run = initial_slice;
+    if (!w->over)
+        fair_again(w->hub->a->fair, w->flow, &w->slice);
+}
+
+static void initial_slice(struct fair_item *it, const struct err *why)
+{
+    struct watch *w = container_of(it, struct watch, slice);
+
+    (void)why; /* what began is not refused */
     if (w->over)
         return;
     const struct view *before = w->hub->view;
@@ -407,9 +423,9 @@ static void initial_slice(void *arg)
     buf_reset(&w->out);
     if (more) {
         if (http_pending(w->rq) > SLICE_BYTES)
-            http_on_drained(w->rq, initial_slice, w);
+            http_on_drained(w->rq, initial_again, w);
         else
-            timer_start(&w->slice, 0);
+            initial_again(w);
         return;
     }
     w->hub->a->ops->view_release(w->view);
@@ -451,7 +467,6 @@ static struct watch *watch_make(struct call *c)
     w->bookmarks = call_flag(c, "allowWatchBookmarks");
     buf_init(&w->out, SLICE_BYTES + EVENT_MAX_BYTES);
     timer_init(&w->timer, a->cfg.loop, watch_timer, w);
-    timer_init(&w->slice, a->cfg.loop, initial_slice, w);
     w->end_ms = now + watch_seconds(c) * 1000;
     w->bookmark_ms = now + BOOKMARK_MS;
     return w;
@@ -488,7 +503,11 @@ static void watch_start(struct call *c)
             "too old resource version: the changes since then are no longer kept; list again");
         return;
     }
+    struct flow *flow = call_lasts(c);
+    if (!flow)
+        return;
     struct watch *w = watch_make(c);
+    w->flow = flow;
     w->hub->n++;
     w->rv = rv;
     w->end_mark = call_flag(c, "sendInitialEvents") && w->bookmarks;
@@ -501,7 +520,7 @@ static void watch_start(struct call *c)
     http_chunk_begin(w->rq, 200, "application/json", NULL, watch_closed, w);
     watch_arm(w);
     if (want_initial)
-        initial_slice(w);
+        initial_again(w);
     else
         watch_live(w);
 }
