@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define EARLY_INPUT_MAX (32u << 20)
 #define PIECE 65536
 #define PENDING_MAX (1u << 20) /* on the session, before logs wait */
 #define FOLLOW_MS 200
@@ -389,7 +390,7 @@ static void streams_new(struct agent *a, const struct frame *f)
 
     s->agent = a;
     s->id = f->id;
-    buf_init(&s->input, 8u << 20);
+    buf_init(&s->input, EARLY_INPUT_MAX);
     timer_init(&s->tick, a->loop, exec_tick, s);
     list_push(&a->streams, &s->link);
     a->n_streams++;
@@ -433,6 +434,13 @@ void streams_frame(struct agent *a, const struct frame *f)
         timer_start(&s->tick, 0);
     } else if (f->type == AF_INPUT && s->exec) {
         exec_input(s, f->body.p, f->body.n, f->flags != 0);
+        if (s->input.failed) { /* a part of it is lost: the command must not run on the rest */
+            struct err err;
+            (void)err_set(&err, E_LIMIT,
+                          "more than %u bytes of input came before the command began",
+                          EARLY_INPUT_MAX);
+            stream_end(s, 1, &err);
+        }
     } else if (f->type == AF_CLOSE) {
         stream_free(s);
     }
