@@ -145,10 +145,16 @@ size_t policy_turns_next(struct turns *t, int64_t *ret_position);
 enum turn_end { TURN_WAITS, TURN_PLACED, TURN_GONE };
 void policy_turns_took(struct turns *t, size_t lane, enum turn_end end, const struct object *head);
 /* Decides on the head of that lane and holds its placement; then comes `next`. rq as for
- * policy_place; `it` gets what was decided. */
+ * policy_place; `it` gets what was decided. Who is first in his queue and finds no room gets a
+ * shadow reservation; those who come after it use that place only when they will have ended by
+ * then. It holds against them once policy_turns_keep was called (true: one was looked for, which
+ * costs as much as many turns), until policy_turns_over, which comes ahead of anything else that
+ * is decided on this pool, and ahead of policy_turns_destroy. */
 int policy_turn(struct pool *p, struct turns *t, size_t lane, struct cycle_item *it,
                 const struct object *next, const struct place_request *rq, struct arena *a,
                 struct err *err) MUST_CHECK;
+bool policy_turns_keep(struct turns *t, struct pool *p);
+void policy_turns_over(struct turns *t, struct pool *p);
 
 /* ---- preemption: planned once over all targets
  * ---------------------------------------------------------------- */

@@ -249,6 +249,8 @@ static bool turn(struct cycle *c)
     }
     c->rows += policy_memo_hits(c->memo) == hits ? c->rows_each : 1;
     decided(c, &it);
+    if (policy_turns_keep(c->turns, b->pool))
+        c->rows += SLICE_ROWS; /* the slice ends with it */
     arena_reset(c->scratch);
     return true;
 }
@@ -320,6 +322,8 @@ void cycle_drop(struct brain *b)
     if (!c)
         return;
     b->cycle = NULL;
+    if (b->pool)
+        policy_turns_over(c->turns, b->pool);
     for (size_t i = 0; i < c->n_room; i++)
         (void)object_unref((struct object *)(uintptr_t)c->room[i].workload);
     (void)policy_turns_destroy(c->turns);
@@ -365,6 +369,7 @@ static bool cycle_over(struct cycle *c, bool whole)
     }
     resume_note(c, !whole);
     c->by_time |= !whole;
+    policy_turns_over(c->turns, c->brain->pool);
     c->over = true;
     return c->n_room || plans_make(c);
 }

@@ -14,7 +14,7 @@ struct end {
     int64_t at_ms;
 };
 
-static int64_t ends_at(const struct pool *p, const struct hold *h)
+int64_t hold_ends_at(const struct pool *p, const struct hold *h)
 {
     const struct workload *w = object_as(h->workload, workload);
     const struct workload_status *s = w->status;
@@ -35,7 +35,7 @@ static int64_t ends_at(const struct pool *p, const struct hold *h)
     return from + (int64_t)(duration_h * 3600000 + 0.5);
 }
 
-static bool for_room(enum reason r)
+bool reason_is_room(enum reason r)
 {
     return r == REASON_GPU_BUSY || r == REASON_GANG || r == REASON_CHECKPOINT_RANKS ||
            r == REASON_TOPOLOGY || r == REASON_CPU || r == REASON_MEMORY || r == REASON_MIG ||
@@ -51,7 +51,7 @@ static bool in_the_way(const struct hints *h, const struct hold *hold)
 
         if (!g)
             continue;
-        if (for_room(r->reason) && hold->i_target == r->target &&
+        if (reason_is_room(r->reason) && hold->i_target == r->target &&
             (hold->i_class == g->class_ || r->reason == REASON_CPU || r->reason == REASON_MEMORY))
             return true;
         if ((r->reason == REASON_QUOTA_BURST || r->reason == REASON_QUOTA_GUARANTEED) &&
@@ -77,7 +77,7 @@ static uint32_t ends_find(const struct hints *h, struct end *v)
 
         if (e.hold->kind != HOLD_PLACED || e.hold->off || !in_the_way(h, e.hold))
             continue;
-        e.at_ms = ends_at(h->p, e.hold);
+        e.at_ms = hold_ends_at(h->p, e.hold);
         if (e.at_ms <= h->rq->now_ms || (n == ENDS_MAX && !sooner(&e, &v[n - 1])))
             continue;
         n += n < ENDS_MAX;

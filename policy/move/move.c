@@ -248,8 +248,13 @@ int policy_move(const struct pool *p, const struct place_request *rq, enum move_
     *ret = (struct move_choice){0};
     if (!s || !s->placement)
         return stays(ret, "it is not placed");
-    if (must)
-        return move_must(p, rq, must, a, ret, err);
+    if (must) { /* it runs, and goes ahead of who waits */
+        unsigned kept = pool_kept_lift(pool_settle(p));
+
+        r = move_must(p, rq, must, a, ret, err);
+        pool_kept_lay(pool_settle(p), kept);
+        return r;
+    }
     policy = migrate_of(p, rq->workload);
     if ((rest = rests(s, policy, rq->now_ms)))
         return stays(ret, rest);

@@ -264,6 +264,23 @@ static int stage_of(enum reason r)
     }
 }
 
+/* Of room that is kept for the heads of queues it is not told as free. */
+static void kept_text(struct place *pl, const struct row *best, size_t used)
+{
+    for (uint32_t i = 0; i < pl->p->n_reserved; i++) {
+        const struct hold *h = pl->p->reserved[i];
+
+        if (h->off || best->group == NONE || !reason_is_room(best->reason) ||
+            strcmp(h->target, pl->p->t.targets[best->target].name) != 0)
+            continue;
+        (void)snprintf(pl->message + used, sizeof(pl->message) - used,
+                       "; room there is kept for %.60s/%.60s, for work that ends before it starts "
+                       "(spec.expected.duration) it is not",
+                       h->workload->meta->namespace_, h->workload->meta->name);
+        return;
+    }
+}
+
 static void pending_reason(struct place *pl)
 {
     const struct row *best = NULL;
@@ -293,7 +310,9 @@ static void pending_reason(struct place *pl)
                                      used ? ", " : "", pl->p->t.targets[pl->rows[i].target].name);
     }
     if (used < sizeof(pl->message))
-        (void)snprintf(pl->message + used, sizeof(pl->message) - used, ": %s", text);
+        used += (size_t)snprintf(pl->message + used, sizeof(pl->message) - used, ": %s", text);
+    if (used < sizeof(pl->message))
+        kept_text(pl, best, used);
 }
 
 /* ---- rows → candidates

@@ -97,10 +97,37 @@ const struct queue_gpus *quota_line(const struct object *queue, const char *clas
  * --------------------------------------------------------------------------------------------------
  */
 #define TURNS_MAX_BYTES ((size_t)4 << 30)
+struct shadows *turns_shadows(struct turns *t);
 int wait_cmp(const void *a, const void *b); /* of cycle_items, as their keys compare */
 bool wait_same_lane(const struct object *a, const struct object *b);
 struct place;
 struct memo;
+/* shadow.c: the places that those who are first in their queues wait for; nobody else's but for
+ * those who will have ended by then. */
+#define SHADOWS_MAX RESERVED_MAX
+struct shadow {
+    struct hold *hold;
+    int64_t start_ms;
+    const struct object *after; /* the work whose end makes room then */
+    bool bound;                 /* some of what must end tells no duration, or is overdue */
+};
+struct shadows {
+    struct shadow v[SHADOWS_MAX];
+    uint32_t n, looks, tries;
+    bool looked; /* since it was last asked */
+};
+/* d refuses the first of a queue for want of room: sets startEstimate, startAfter and keptOn. It
+ * holds against nobody before shadows_begin. */
+int shadows_add(struct shadows *v, struct pool *p, const struct place_request *rq,
+                struct decision_spec *d, struct arena *a, struct err *err) MUST_CHECK;
+void shadows_begin(struct shadows *v, struct pool *p);
+void shadows_end(struct shadows *v, struct pool *p);
+/* it was refused: does it fit, and end, before those come whose room is kept? */
+int shadows_pass(struct shadows *v, struct pool *p, const struct place_request *rq,
+                 struct cycle_item *it, struct arena *a, struct err *err) MUST_CHECK;
+/* estimate.c: when what runs ends as its owner expects, also when that is over; 0: not told. */
+int64_t hold_ends_at(const struct pool *p, const struct hold *h);
+bool reason_is_room(enum reason r); /* room that others hold is what is missing */
 /* What was kept of one that asks for the same, made this one's own; NULL: to be worked out. */
 struct decision_spec *memo_find(struct memo *m, const struct pool *p,
                                 const struct place_request *rq, struct arena *a);

@@ -151,6 +151,8 @@ void accounts_add(struct pool *p, struct hold *h, int sign)
     int64_t milli = sign * h->milli;
 
     p->changes++;
+    if (h->kind == HOLD_KEPT)
+        return;
     if (sign > 0) {
         INV(!h->counted);
         h->i_target = strmap_get(&p->t.target_by_name, h->target);

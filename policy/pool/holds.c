@@ -245,6 +245,49 @@ static void hold_insert(struct pool *p, struct hold *h)
     h->off = true;
 }
 
+struct hold *pool_keep(struct pool *p, const struct object *workload,
+                       const struct placement *placement)
+{
+    struct hold *h;
+    char key[320];
+    uint32_t i;
+
+    (void)snprintf(key, sizeof(key), "kept for %s", workload->meta->uid);
+    i = strmap_get(&p->hold_by_uid, key);
+    if (i != NONE) {
+        for (uint32_t k = 0; k < p->n_reserved; k++)
+            if (p->reserved[k] == p->holds[i])
+                p->reserved[k--] = p->reserved[--p->n_reserved];
+        hold_remove(p, i);
+    }
+    if (!placement || p->n_reserved == RESERVED_MAX)
+        return NULL;
+    h = hold_make(HOLD_KEPT, key, workload, placement);
+    h->i_target = strmap_get(&p->t.target_by_name, h->target);
+    hold_insert(p, h);
+    return p->reserved[p->n_reserved++] = h;
+}
+
+unsigned pool_kept_lift(struct pool *p)
+{
+    unsigned lifted = 0;
+
+    for (uint32_t i = 0; i < p->n_reserved; i++) {
+        if (p->reserved[i]->off)
+            continue;
+        lifted |= 1u << i;
+        hold_switch(p, p->reserved[i], false);
+    }
+    return lifted;
+}
+
+void pool_kept_lay(struct pool *p, unsigned lifted)
+{
+    for (uint32_t i = 0; i < p->n_reserved; i++)
+        if (lifted >> i & 1)
+            hold_switch(p, p->reserved[i], true);
+}
+
 void pool_drop(struct pool *p, const char *uid)
 {
     uint32_t i = strmap_get(&p->hold_by_uid, uid);

@@ -250,6 +250,8 @@ struct pool *pool_fork(const struct pool *p)
     f->holds = mem_alloc(sizeof(struct hold *) * (p->n_holds + 1));
     for (uint32_t i = 0; i < p->n_holds; i++) {
         f->holds[i] = hold_copy(p->holds[i]);
+        if (f->holds[i]->kind == HOLD_KEPT && f->n_reserved < RESERVED_MAX)
+            f->reserved[f->n_reserved++] = f->holds[i];
         strmap_set(&f->hold_by_uid, f->holds[i]->key, i);
     }
     if (p->n_use)

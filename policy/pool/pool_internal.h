@@ -127,11 +127,13 @@ struct hold_at {
     uint32_t n_gpus, slot;
     int32_t milli;
 };
+#define RESERVED_MAX 4
 enum hold_kind {
     HOLD_PLACED,      /* key: uid of the workload */
     HOLD_DESTINATION, /* of a move; its workload is in the queues' accounts with its old place, */
     HOLD_BETWEEN,     /* or has let go of that: what it will take counts in them */
-    HOLD_NOMINATED    /* may lie over holds of victims; never against its own workload */
+    HOLD_NOMINATED,   /* may lie over holds of victims; never against its own workload */
+    HOLD_KEPT         /* as nominated, for the head of a queue (queue/shadow.c); in no account */
 };
 struct hold { /* one allocation with all its texts */
     const struct object *workload;
@@ -184,6 +186,8 @@ struct pool {
     bool prices_dirty, accounts_dirty;
     struct hold **holds;
     uint32_t n_holds, cap_holds, n_nominated;
+    struct hold *reserved[RESERVED_MAX]; /* of the holds: those of kind HOLD_KEPT */
+    uint32_t n_reserved;
     struct strmap hold_by_uid;
     struct strmap reach; /* keys owned */
     /* accounts, by place in docs[KIND_QUEUE] and docs[KIND_PLACEMENT_POLICY] */
@@ -222,7 +226,13 @@ void hold_free(struct hold *h);
 /* As if it were dropped, and back again. */
 void hold_switch(struct pool *p, struct hold *h, bool on);
 struct hold *pool_nominated(const struct pool *p, const char *uid); /* or NULL */
-void table_node_refresh(struct pool *p, const struct object *o);    /* same shape, new figures */
+/* The place that is kept for it, off until it is switched on; NULL placement: no more. */
+struct hold *pool_keep(struct pool *p, const struct object *workload,
+                       const struct placement *placement);
+/* For the time of one decision: lifts what is kept for heads of queues, and lays it back. */
+unsigned pool_kept_lift(struct pool *p);
+void pool_kept_lay(struct pool *p, unsigned lifted);
+void table_node_refresh(struct pool *p, const struct object *o); /* same shape, new figures */
 bool node_same_shape(const struct object *a, const struct object *b);
 void accounts_build(struct pool *p);
 void accounts_fini(struct pool *p);

@@ -23,10 +23,30 @@ int policy_turn(struct pool *p, struct turns *t, size_t lane, struct cycle_item 
 {
     int r = policy_place(p, rq, a, &it->decision, &it->placement, err);
 
+    if (r == 0 && !it->placement)
+        r = shadows_pass(turns_shadows(t), p, rq, it, a, err);
     if (r == 0 && it->placement)
         pool_hold_placement(p, it->workload, it->placement);
     policy_turns_took(t, lane, r == 0 && it->placement ? TURN_PLACED : TURN_WAITS, next);
+    if (r == 0 && !it->placement)
+        r = shadows_add(turns_shadows(t), p, rq, it->decision, a, err);
     return r;
+}
+
+bool policy_turns_keep(struct turns *t, struct pool *p)
+{
+    struct shadows *v = turns_shadows(t);
+    bool looked = v->looked;
+
+    v->looked = false;
+    if (looked)
+        shadows_begin(v, p);
+    return looked;
+}
+
+void policy_turns_over(struct turns *t, struct pool *p)
+{
+    shadows_end(turns_shadows(t), p);
 }
 
 struct span { /* of the sorted items */
@@ -79,8 +99,10 @@ int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now
             r = policy_turn(p, t, lane, it, next, &rq, a, err);
         else
             policy_turns_took(t, lane, TURN_WAITS, next);
+        (void)policy_turns_keep(t, p);
         placed += it->placement != NULL;
     }
+    policy_turns_over(t, p);
     (void)policy_turns_destroy(t);
     return r;
 }

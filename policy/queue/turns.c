@@ -37,7 +37,13 @@ struct turns {
     struct heap *nodes;
     uint32_t *at_place; /* of a candidate in its heap */
     uint32_t n;         /* queues */
+    struct shadows shadows;
 };
+
+struct shadows *turns_shadows(struct turns *t)
+{
+    return &t->shadows;
+}
 
 /* ---- one lane's order
  * ---------------------------------------------------------------------------------------------- */

@@ -447,6 +447,7 @@ decision_spec 18 12 -
 decision_spec 19 6 -
 decision_spec 20 0 -
 decision_spec 21 11 policy_source
+decision_spec 22 0 -
 migration_spec 1 0 -
 migration_spec 2 4 move_cause
 migration_spec 3 0 -

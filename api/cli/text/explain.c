@@ -177,7 +177,7 @@ static void names_line(const cJSON *list, const char *label, struct buf *out)
 static void estimate_line(const cJSON *d, int64_t now_ms, struct buf *out)
 {
     const char *at = json_text_at(d, "spec.startEstimate"),
-               *who = json_text_at(d, "spec.startAfter");
+               *who = json_text_at(d, "spec.startAfter"), *kept = json_text_at(d, "spec.keptOn");
     char today[32];
     int64_t ms;
 
@@ -187,7 +187,18 @@ static void estimate_line(const cJSON *d, int64_t now_ms, struct buf *out)
     buf_str(out, "Start estimate ");
     if (strncmp(today, at, 10) != 0)
         buf_printf(out, "%.10s ", at);
-    buf_printf(out, "%.5s UTC (when %s ends as expected)\n", at + 11, who);
+    if (*who)
+        buf_printf(out, "%.5s UTC (when %s ends as expected)\n", at + 11, who);
+    else
+        buf_printf(out,
+                   "%.5s UTC, if what tells no expected.duration ends within a day of its start, "
+                   "and what is overdue within as long again\n",
+                   at + 11);
+    if (*kept)
+        buf_printf(out,
+                   "Room is kept for it on %s: who comes after it uses that only when he ends by "
+                   "then\n",
+                   kept);
 }
 
 void explain_render(const cJSON *w, const cJSON *d, int64_t now_ms, struct arena *mem,

@@ -89,6 +89,7 @@ static void a_pending_decision(void **state)
               "a100-sxm-80gb allowed "
               "too (ams-slurm, $1.31/h)\",\"4 workers instead of "
               "8\"],\"startEstimate\":\"2026-11-21T07:40:12Z\",\"startAfter\":\"resnet-a\","
+              "\"keptOn\":\"hub\","
               "\"candidates\":[{\"target\":\"ohio\",\"tier\":"
               "\"spoke\",\"reason\":\"ResidencyForbidden\",\"message\":\"stays\"}]}}");
     int64_t now;
@@ -105,6 +106,7 @@ static void a_pending_decision(void **state)
         "  · class a100-sxm-80gb allowed too (ams-slurm, $1.31/h)\n"
         "  · 4 workers instead of 8\n"
         "Start estimate 07:40 UTC (when resnet-a ends as expected)\n"
+        "Room is kept for it on hub: who comes after it uses that only when he ends by then\n"
         "\n"
         "TARGET  TIER   FITS  WHY                        $/USEFUL-GPU-H  DATA  TOPOLOGY  SCORE\n"
         "ohio    spoke  no    ResidencyForbidden: stays               –  –     –             –\n");

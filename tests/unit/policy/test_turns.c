@@ -226,8 +226,10 @@ static void assert_cycle_is(struct pool *p, const struct cycle_item *v, size_t n
         assert_int_equal(rq.queue_position, v[i].position);
         assert_same_body(&schema_decision_spec, v[i].decision, it.decision);
         assert_same_body(&schema_placement, v[i].placement, it.placement);
+        (void)policy_turns_keep(t, p);
         arena_reset(a);
     }
+    policy_turns_over(t, p);
     (void)policy_turns_destroy(t);
 }
 
