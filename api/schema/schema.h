@@ -149,6 +149,14 @@ const char *label_get(const struct kv *labels, uint32_t n, const char *key); /* 
 bool selector_matches(const struct label_selector *s, const struct kv *labels,
                       uint32_t n); /* NULL = all */
 
+/* Does it stand for its indexes, NAME-0 to NAME-(count-1), and never run itself? One that was placed
+ * before arrays were known is an ordinary run to its end. */
+#define LABEL_ARRAY "hanse.dev/array"
+#define LABEL_ARRAY_INDEX "hanse.dev/array-index"
+#define ENV_ARRAY_INDEX "HANSE_ARRAY_INDEX"
+#define ENV_ARRAY_COUNT "HANSE_ARRAY_COUNT"
+bool workload_array(const struct workload *w);
+
 /* ---- log bytes: tag-length-value; unknown tags are kept
  * -------------------------------------------------- */
 void tlv_encode(const struct schema *s, const void *body, struct buf *out);
@@ -238,6 +246,9 @@ struct workload_spec;
 /* What the order of a workload may come to for its runner, in JSON and wherever it is placed;
  * without what Secrets will add. `field`: the largest part of it. */
 size_t workload_order_bytes(const struct workload_spec *s, const char **ret_field);
+/* Of Workloads: once an index of an array was begun its template stays, since indexes are alike. */
+int array_validate_update(const struct object *old, const struct object *now,
+                          struct err *err) MUST_CHECK;
 /* IMMUT fields equal, STATUS kept as told. */
 int object_validate_update(const struct object *old, const struct object *now,
                            struct err *err) MUST_CHECK;

@@ -60,6 +60,10 @@ void member_set_int(const struct field *f, void *body, int64_t v);
 /* Is there something to encode or print? Empty texts and containers and the time 0 count as absent.
  */
 bool member_present(const struct field *f, const void *body);
+/* One field of two bodies of schema s, by its log bytes. */
+bool field_equal(const struct field *f, const struct schema *s, const void *a, const void *b);
+int array_admit(const struct object *old, const struct object *now,
+                struct err *err) MUST_CHECK; /* part of object_admit: Workloads */
 /* Fresh body: zeroed, texts "". NULL when the arena is full. */
 void *body_new(const struct schema *s, struct arena *a);
 void body_init(const struct schema *s, void *body);

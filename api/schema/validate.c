@@ -498,9 +498,12 @@ int object_admit(const struct object *old, const struct object *now, struct err 
         return revocation_admit(now, err);
     if (now->kind->id == KIND_EVENT)
         return admit_event(old, now, err);
-    if (now->kind->id == KIND_WORKLOAD)
-        return admit_workload(old ? object_as(old, workload)->spec : NULL,
-                              object_as(now, workload)->spec, err);
+    if (now->kind->id == KIND_WORKLOAD) {
+        r = array_admit(old, now, err);
+        return r < 0 ? r
+                     : admit_workload(old ? object_as(old, workload)->spec : NULL,
+                                      object_as(now, workload)->spec, err);
+    }
     if (now->kind->id != KIND_TARGET)
         return 0;
     const struct target_partition *p = object_as(now, target)->spec->partition;
@@ -511,8 +514,7 @@ int object_admit(const struct object *old, const struct object *now, struct err 
 /* ---- updates
  * ------------------------------------------------------------------------------------------------
  */
-/* One field of a body alone, as log bytes. */
-static bool field_equal(const struct field *f, const struct schema *s, const void *a, const void *b)
+bool field_equal(const struct field *f, const struct schema *s, const void *a, const void *b)
 {
     AUTO_BUF x = {0}, y = {0};
     struct schema one = {s->name, s->size, f, 1};

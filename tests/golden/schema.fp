@@ -380,6 +380,14 @@ workload_status 23 0 -
 workload_status 24 1 -
 workload_status 25 3 -
 workload_status 30 1 -
+workload_status 31 1 -
+workload_status 32 1 -
+workload_status 33 1 -
+workload_status 34 0 -
+workload_status 35 0 -
+workload_status 36 0 -
+workload_status 37 1 -
+workload_status 38 3 -
 copy_at 1 0 -
 copy_at 2 0 -
 copy_at 3 0 -

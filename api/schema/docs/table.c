@@ -1,6 +1,7 @@
 /* Cells of Table (meta.k8s.io/v1) and of `hanse get`, by the paths of COLUMNS_ALL:
  *   .a.b   .a[*].b (equal values counted: "4×h100"; in a column of integers: their sum)
  *   .status.conditions[?Connected] (that condition's status)
+ *   .a/.b (numbers: "3/10"; empty where b is not given)
  * An absent value is an empty cell. */
 #include "api/schema/schema_internal.h"
 
@@ -185,10 +186,30 @@ static void walk(const struct cell *c, const struct schema *s, const void *body,
         scalar_cell(c, f, body, out);
 }
 
+static void share_cell(const struct cell *c, const struct object *o, const char *slash)
+{
+    AUTO_BUF of = {0};
+    AUTO_BUF n = {0};
+    char path[64];
+
+    (void)snprintf(path, sizeof path, "%.*s", (int)(slash - c->column->path), c->column->path);
+    buf_init(&of, 32);
+    buf_init(&n, 32);
+    walk(c, o->kind->schema, o->body, slash + 1, &of);
+    walk(c, o->kind->schema, o->body, path, &n);
+    if (of.n)
+        buf_printf(c->out, "%s/%s", n.n ? n.p : "0", of.p);
+}
+
 void column_cell(const struct column *c, const struct object *o, int64_t now_ms, struct buf *out)
 {
     struct cell cell = {c, now_ms, out};
+    const char *slash = strchr(c->path, '/');
 
+    if (slash) {
+        share_cell(&cell, o, slash);
+        return;
+    }
     if (!strncmp(c->path, ".metadata.", 10)) /* present even where the body has none */
         walk(&cell, &schema_meta, o->meta, c->path + 9, out);
     else
