@@ -4,6 +4,8 @@
  * abort. */
 #include "controlplane/store/store_internal.h"
 
+#include <stdio.h>
+
 #define HELD_MAX ((int64_t)1 << 50)
 
 static bool assignment_sound(const struct root *r, const struct placement *p,
@@ -48,6 +50,17 @@ bool root_hold_fits(const struct root *r, const struct placement *own, const str
     return ok;
 }
 
+/* Its phase says that indexes run: it holds nothing itself. */
+static bool array_sound(const struct workload *w)
+{
+    AUTO_ARENA a = arena_create(STORE_SCRATCH_MAX_BYTES);
+    struct index_sets x;
+
+    return (w->status->phase == PHASE_QUEUED || w->status->phase == PHASE_RUNNING ||
+            phase_final(w->status->phase)) &&
+           !w->status->placement && index_sets_read(w->status, a, &x);
+}
+
 bool root_object_sound(const struct root *r, const struct object *o)
 {
     if (!*o->meta->uid || (o->kind->namespaced != (*o->meta->namespace_ != 0)))
@@ -65,6 +78,8 @@ bool root_object_sound(const struct root *r, const struct object *o)
     if (!w->spec || !w->status || strlen(w->status->queue) > 253 ||
         root_workload_by_uid(r, o->meta->uid))
         return false;
+    if (workload_array(w))
+        return array_sound(w);
     if (phase_live(w->status->phase) && !w->status->intent)
         return false;
     if (!phase_holds(w->status->phase))
@@ -74,6 +89,57 @@ bool root_object_sound(const struct root *r, const struct object *o)
 
 /* ---- the check
  * ---------------------------------------------------------------------------------------------- */
+static bool in_one(const struct index_sets *x, int64_t i)
+{
+    return (indexes_end(&x->active, i) >= 0) + (indexes_end(&x->completed, i) >= 0) +
+               (indexes_end(&x->failed, i) >= 0) ==
+           1;
+}
+
+/* Every index that was begun is in one set, and those that have not ended are there. */
+static void check_array(const struct root *r, const struct object *o)
+{
+    const struct workload *w = object_as(o, workload);
+    const struct workload_status *s = w->status;
+    AUTO_ARENA a = arena_create(STORE_SCRATCH_MAX_BYTES);
+    struct index_sets x;
+
+    INV(root_workload_by_uid(r, o->meta->uid) == o && !s->placement);
+    INV(index_sets_read(s, a, &x));
+    INV(s->active == x.active.count && s->succeeded == x.completed.count &&
+        s->failed == x.failed.count && s->begun <= w->spec->array->count);
+    INV(!phase_final(s->phase) || s->active == 0);
+    for (int64_t i = 0; i < s->begun; i++)
+        INV(in_one(&x, i));
+    for (uint32_t n = 0; n < x.active.n; n++)
+        for (int64_t i = x.active.v[n].from; i <= x.active.v[n].to; i++) {
+            char name[300];
+            int64_t index = -1;
+
+            (void)snprintf(name, sizeof name, "%s-%lld", o->meta->name, (long long)i);
+            const struct object *c = root_get(r, KIND_WORKLOAD, o->meta->namespace_, name);
+            INV(c && !phase_final(object_as(c, workload)->status->phase));
+            INV(array_of(r, c->meta, &index) == o && index == i);
+        }
+}
+
+static void check_index(const struct root *r, const struct object *o)
+{
+    int64_t index = -1;
+    const struct object *of = array_of(r, o->meta, &index);
+    AUTO_ARENA a = arena_create(STORE_SCRATCH_MAX_BYTES);
+    struct index_sets x;
+
+    if (!of)
+        return;
+    enum phase p = object_as(o, workload)->status->phase;
+    INV(index_sets_read(object_as(of, workload)->status, a, &x));
+    INV(indexes_end(p == PHASE_SUCCEEDED ? &x.completed
+                    : phase_final(p)     ? &x.failed
+                                         : &x.active,
+                    index) >= 0);
+}
+
 static bool check_workload(const struct object *o, void *arg)
 {
     const struct root *r = arg;
@@ -82,6 +148,11 @@ static bool check_workload(const struct object *o, void *arg)
     INV(w->spec && w->status);
     const struct workload_status *s = w->status;
     INV(s->phase >= PHASE_QUEUED && s->phase <= PHASE_UNKNOWN && s->epoch >= 0);
+    if (workload_array(w)) {
+        check_array(r, o);
+        return true;
+    }
+    check_index(r, o);
     INV(!phase_holds(s->phase) || (s->placement && s->epoch > 0));
     INV(!phase_live(s->phase) || (s->intent && s->intent->op && *s->intent->key));
     INV(s->phase != PHASE_UNKNOWN || phase_live(s->phaseBefore));
@@ -218,6 +289,7 @@ void root_check(const struct root *r)
                sizeof(int64_t));
     same_trees(r->uids, c.fresh->uids, 0, 0);
     same_trees(r->moves, c.fresh->moves, 0, 0);
+    same_trees(r->arrays, c.fresh->arrays, 0, 0);
     same_trees(r->owners, c.fresh->owners, 0, 0);
     ledger_check(r, c.fresh);
     archive_check(r);

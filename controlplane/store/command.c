@@ -114,6 +114,9 @@ static const struct record_field recover_fields[] = {HEAD(recover_cmd),
 static const struct record_field collect_fields[] = {HEAD(collect_cmd),
                                                      FIELD(collect_cmd, 10, W_U32, objects),
                                                      FIELD(collect_cmd, 11, W_U64, bytes)};
+static const struct record_field array_fields[] = {
+    HEAD(array_cmd), FIELD(array_cmd, 10, W_STR, ns), FIELD(array_cmd, 11, W_STR, name),
+    FIELD(array_cmd, 12, W_STR, uid), FIELD(array_cmd, 13, W_U32, objects)};
 static const struct record_field migrate_fields[] = {HEAD(migrate_cmd),
                                                      FIELD(migrate_cmd, 10, W_INT, step),
                                                      FIELD(migrate_cmd, 11, W_STR, ns),
@@ -253,12 +256,13 @@ struct command_desc {
         }                                                                                          \
     }
 #define request_nested write_nested
-static const struct command_desc commands[] = {DESC(REQUEST, request),     DESC(WRITE, write),
-                                               DESC(PLACE, place),         DESC(RUN, run),
-                                               DESC(FACTS, facts),         DESC(REMOVE, remove),
-                                               DESC_FLAT(MEMBER, member),  DESC(MIGRATE, migrate),
-                                               DESC(ARCHIVE, archive),     DESC(RECOVER, recover),
-                                               DESC_FLAT(COLLECT, collect)};
+static const struct command_desc commands[] = {
+    DESC(REQUEST, request),      DESC(WRITE, write),
+    DESC(PLACE, place),          DESC(RUN, run),
+    DESC(FACTS, facts),          DESC(REMOVE, remove),
+    DESC_FLAT(MEMBER, member),   DESC(MIGRATE, migrate),
+    DESC(ARCHIVE, archive),      DESC(RECOVER, recover),
+    DESC_FLAT(COLLECT, collect), DESC_FLAT(ARRAY, array)};
 
 static const struct command_desc *desc_of(int type)
 {

@@ -8,10 +8,10 @@ static const struct named {
     enum command_type type;
     uint16_t nested; /* tag of the records, or 0 */
     uint16_t kind, ns, name;
-} rows[] = {{CMD_WRITE, 50, 2, 3, 4},   {CMD_REQUEST, 50, 2, 3, 4}, {CMD_REMOVE, 50, 2, 3, 4},
-            {CMD_ARCHIVE, 50, 2, 3, 4}, {CMD_MIGRATE, 56, 0, 1, 2}, {CMD_MIGRATE, 0, 0, 14, 15},
-            {CMD_PLACE, 0, 0, 10, 11},  {CMD_RUN, 0, 0, 10, 11},    {CMD_RECOVER, 50, 2, 3, 4},
-            {CMD_RECOVER, 0, 0, 13, 14}};
+} rows[] = {{CMD_WRITE, 50, 2, 3, 4},    {CMD_REQUEST, 50, 2, 3, 4}, {CMD_REMOVE, 50, 2, 3, 4},
+            {CMD_ARCHIVE, 50, 2, 3, 4},  {CMD_MIGRATE, 56, 0, 1, 2}, {CMD_MIGRATE, 0, 0, 14, 15},
+            {CMD_PLACE, 0, 0, 10, 11},   {CMD_RUN, 0, 0, 10, 11},    {CMD_RECOVER, 50, 2, 3, 4},
+            {CMD_RECOVER, 0, 0, 13, 14}, {CMD_ARRAY, 0, 0, 10, 11}};
 
 /* Kind 0: a Workload. */
 static uint64_t object_cost(const struct root *r, const struct named *row, struct slice record)

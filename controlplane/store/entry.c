@@ -124,6 +124,8 @@ static int dispatch(struct txn *t, const union command *c)
         return apply_recover(t, &c->recover);
     case CMD_COLLECT:
         return apply_collect(t, &c->collect);
+    case CMD_ARRAY:
+        return apply_array(t, &c->array);
     default:
         return err_set(t->err, E_NOTIMPL, "command type %d is not known to this version",
                        (int)c->head.type);

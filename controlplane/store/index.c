@@ -23,7 +23,7 @@ bool object_live(const struct object *o)
     if (!o || o->kind->id != KIND_WORKLOAD)
         return false;
     const struct workload *w = object_as(o, workload);
-    return w->status && phase_live(w->status->phase);
+    return w->status && phase_live(w->status->phase) && !workload_array(w);
 }
 
 bool object_open_move(const struct object *o)
@@ -160,7 +160,7 @@ static const char *load_of(const struct object *o)
 {
     const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
 
-    if (!s || !s->phase || phase_final(s->phase))
+    if (!s || !s->phase || phase_final(s->phase) || workload_array(object_as(o, workload)))
         return NULL;
     return phase_holds(s->phase) ? "holds" : "waits";
 }
@@ -257,6 +257,18 @@ static void index_move(struct root *w, const struct object *before, const struct
         del(&w->moves, key_slice(&k));
 }
 
+static void index_array(struct root *w, const struct object *before, const struct object *after)
+{
+    const struct object *o = after ? after : before;
+    struct key k;
+
+    key_object(&k, o->meta->namespace_, o->meta->name);
+    if (after && array_due(after))
+        put(&w->arrays, key_slice(&k), after);
+    else if (before && array_due(before))
+        del(&w->arrays, key_slice(&k));
+}
+
 void root_index_object(struct root *w, const struct object *before, const struct object *after)
 {
     struct key k;
@@ -287,6 +299,7 @@ void root_index_object(struct root *w, const struct object *before, const struct
         if (after)
             put(&w->uids, key_str(after->meta->uid), after);
         index_load(w, before, after);
+        index_array(w, before, after);
     }
     if (before && after && same_hold(before, after))
         return;

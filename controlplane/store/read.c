@@ -172,6 +172,32 @@ bool root_collect_due(const struct root *r)
     return r->dead_due > 0;
 }
 
+struct array_next {
+    struct slice after;
+    const struct object *found;
+};
+
+static bool array_each(struct slice key, const void *value, void *arg)
+{
+    struct array_next *x = arg;
+
+    if (key.n == x->after.n && memcmp(key.p, x->after.p, key.n) == 0)
+        return true;
+    x->found = value;
+    return false;
+}
+
+const struct object *root_array_due(const struct root *r, const char *ns, const char *name)
+{
+    struct array_next x = {{NULL, 0}, NULL};
+    struct key k;
+
+    key_object(&k, ns, name);
+    x.after = key_slice(&k);
+    tree_scan(r->arrays, x.after, array_each, &x);
+    return x.found;
+}
+
 uint64_t root_count(const struct root *r, enum kind_id kind)
 {
     const struct tree *t = kind_tree(r, kind);

@@ -168,12 +168,19 @@ static uint64_t dead_hash(struct slice key, const struct dead_box *b)
  */
 static void fixed_trees(struct root *r, struct tree **out[ROOT_TREES_FIXED])
 {
-    struct tree **all[ROOT_TREES_FIXED] = {
-        &r->changes,     &r->requests,     &r->keys,      &r->key_order,  &r->key_use,
-        &r->sessions,    &r->recents,      &r->members,   &r->dead,       &r->request_order,
-        &r->uids,        &r->owners,       &r->usage,     &r->mig,        &r->held,
-        &r->target_held, &r->target_class, &r->load,      &r->class_gpus, &r->target_nodes,
-        &r->ns_live,     &r->moves,        &r->ancestors, &r->strangers,  NULL};
+    struct tree **all[ROOT_TREES_FIXED] = {&r->changes,      &r->requests,
+                                           &r->keys,         &r->key_order,
+                                           &r->key_use,      &r->sessions,
+                                           &r->recents,      &r->members,
+                                           &r->dead,         &r->request_order,
+                                           &r->uids,         &r->owners,
+                                           &r->usage,        &r->mig,
+                                           &r->held,         &r->target_held,
+                                           &r->target_class, &r->load,
+                                           &r->class_gpus,   &r->target_nodes,
+                                           &r->ns_live,      &r->moves,
+                                           &r->ancestors,    &r->strangers,
+                                           &r->arrays,       NULL};
 
     memcpy(out, all, sizeof all);
 }
@@ -187,9 +194,10 @@ struct root *root_create(void)
     atomic_init(&r->refs, 1);
     fixed_trees(r, fixed);
     for (unsigned i = 0; fixed[i]; i++)
-        *fixed[i] = tree_create(
-            fixed[i] == &r->uids || fixed[i] == &r->owners || fixed[i] == &r->moves ? &object_ops
-                                                                                    : &box_ops);
+        *fixed[i] = tree_create(fixed[i] == &r->uids || fixed[i] == &r->owners ||
+                                        fixed[i] == &r->moves || fixed[i] == &r->arrays
+                                    ? &object_ops
+                                    : &box_ops);
     for (int k = 1; k < KIND_LIMIT; k++)
         r->kinds[k] = kind_by_id((enum kind_id)k) ? tree_create(&object_ops) : NULL;
     ledger_init(&r->ledger);

@@ -115,6 +115,9 @@ struct peer_identity;
 bool root_certificate_revoked(const struct root *r, const struct peer_identity *who);
 /* Is there a slice of work for COLLECT? O(1). */
 bool root_collect_due(const struct root *r);
+/* The next array behind this name ("" and "": the first) for which there is a slice of work for
+ * ARRAY, or NULL. O(log n). */
+const struct object *root_array_due(const struct root *r, const char *ns, const char *name);
 /* What is held on a node: by its key "TARGET.NODE"; false when nothing is. Bits of device d: milli
  * held. */
 struct node_usage {
@@ -397,6 +400,13 @@ struct collect_cmd {
     uint32_t objects; /* that may be looked at, 1 to COLLECT_MAX_OBJECTS */
     uint64_t bytes;   /* of them together, 1 to COLLECT_MAX_BYTES; the first may have more */
 };
+/* A slice of an array (apply/array.c). The leader proposes slices while root_array_due. */
+#define ARRAY_MAX_OBJECTS 256u
+struct array_cmd {
+    struct command_head head;
+    char ns[64], name[256], uid[64];
+    uint32_t objects; /* indexes that may be begun or told, 1 to ARRAY_MAX_OBJECTS */
+};
 union command {
     struct command_head head; /* common first member */
     struct write_cmd write;
@@ -410,6 +420,7 @@ union command {
     struct archive_cmd archive;
     struct recover_cmd recover;
     struct collect_cmd collect;
+    struct array_cmd array;
 };
 void command_encode(const union command *c, struct buf *out);
 /* Everything in arena a; objects are released by command_release. */

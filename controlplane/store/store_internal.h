@@ -160,8 +160,9 @@ struct root {
     uint64_t dead_due;    /* entries of `dead` that do not wait */
     struct tree *ns_live; /* namespace → count_box: workloads that may run outside */
     struct tree *moves;   /* ns \0 name → object: Migrations that have not ended */
+    struct tree *arrays;  /* ns \0 name → object: arrays for which there is something to do */
 };
-#define ROOT_TREES_FIXED 25
+#define ROOT_TREES_FIXED 26
 #define ANCESTORS_MAX 16 /* the newest */
 
 struct root *root_fork(const struct root *r);
@@ -305,6 +306,7 @@ struct txn { /* one command on a fork of the state */
     struct err *err;
     const char *user;  /* who asked */
     struct err failed; /* of txn_put: an object became too large; the command fails by it */
+    bool beginning;    /* of an ARRAY: it counts its indexes itself */
     bool sliced;       /* FEATURE_GRANTS: what follows from a command is left to COLLECT */
     uint32_t objects;  /* of what follows, how many may still be looked at, */
     uint64_t bytes;    /* and how many bytes of them */
@@ -382,6 +384,43 @@ void recover_touch(struct txn *t, const struct object *before, struct workload *
 /* A Token that is to be created: does it hold now? (token.c) */
 int token_admit(struct txn *t, const struct object *token) MUST_CHECK;
 bool object_finished(const struct root *w, const struct object *o); /* may retention remove it? */
+/* ---- arrays: apply/array.c; their sets of indexes, "0-41,43", as struct: indexes.c */
+struct index_range {
+    int64_t from, to; /* both of them are in it */
+};
+struct indexes {
+    struct index_range *v; /* ascending, never touching */
+    uint32_t n, room;
+    int64_t count;
+};
+/* False: it is no such text. */
+bool indexes_read(const char *text, struct arena *a, struct indexes *ret);
+const char *indexes_text(const struct indexes *x, struct arena *a);
+/* The last index of the range that it is in, or -1. */
+int64_t indexes_end(const struct indexes *x, int64_t index);
+void indexes_add(struct indexes *x, int64_t from, int64_t to, struct arena *a);
+void indexes_remove(struct indexes *x, int64_t index, struct arena *a);
+struct index_sets {
+    struct indexes active, completed, failed; /* no index is in two of them */
+};
+bool index_sets_read(const struct workload_status *s, struct arena *a, struct index_sets *ret);
+
+/* An array, in a state whose members know of them. */
+bool array_known(const struct root *r, const struct object *o);
+bool array_due(const struct object *o);          /* there is something to do for ARRAY */
+int64_t array_bound(const struct array_spec *s); /* indexes that may be there without an end */
+/* The array whose index this Workload is, as its name and uid say, and which; or NULL. */
+const struct object *array_of(const struct root *r, const struct meta *m, int64_t *ret_index);
+/* An index has come, ended or gone (before or after NULL): its array counts it. */
+void array_follow(struct txn *t, const struct object *before, const struct object *after);
+/* A run of a Workload that is not here was found: of an index that has ended? Whose it is. */
+bool array_ended(struct txn *t, const struct meta *m);
+void array_adopt(struct txn *t, struct meta *m);
+/* It waits still, and follows its spec (write.c). */
+void workload_follow_spec(struct txn *t, const struct kind *k, const struct object *now,
+                          void *body);
+const char *workload_queue(struct txn *t, const struct object *o);
+int apply_array(struct txn *t, const struct array_cmd *c) MUST_CHECK;
 int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
 /* status.spent of a Workload whose placement ends with this version (ledger_hold.c); part of
  * txn_put. */

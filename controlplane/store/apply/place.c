@@ -437,6 +437,10 @@ int apply_place(struct txn *t, const struct place_cmd *c)
                        "workload %s/%s is %s in epoch %lld, it was decided for epoch %lld", c->ns,
                        c->name, phase_text(x.w->status->phase), (long long)x.w->status->epoch,
                        (long long)c->epoch);
+    if (array_known(t->w, x.o))
+        return err_set(t->err, E_STALE,
+                       "workload %s/%s is an array: its indexes are placed, never itself", c->ns,
+                       c->name);
     if (*x.w->status->migration)
         return err_set(t->err, E_STALE, "workload %s/%s is being moved by migration %.200s", c->ns,
                        c->name, x.w->status->migration);

@@ -24,6 +24,8 @@ const char *move_refused(const struct object *wo)
         return "is being deleted";
     if (phase_final(s->phase))
         return "has ended";
+    if (workload_array(w) && !phase_final(s->phase))
+        return "is an array: move its indexes (NAME-INDEX)";
     if (!phase_holds(s->phase) || !s->placement)
         return "is not placed anywhere: there is nothing to move";
     if (w->spec->suspend)

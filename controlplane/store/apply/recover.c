@@ -76,8 +76,9 @@ static int64_t floor_above(const struct txn *t, int64_t epoch)
     return from > floor ? from : floor + from % EPOCH_STEP;
 }
 
-static void mark(struct txn *t, struct workload_status *s)
+static void mark(struct txn *t, struct workload *w)
 {
+    struct workload_status *s = w->status;
     int64_t floor = floor_above(t, s->epoch);
 
     if (s->epochFloor < floor && !PLANTED("recover.no-floor"))
@@ -86,7 +87,7 @@ static void mark(struct txn *t, struct workload_status *s)
     s->message =
         "the state went back to an older one, and what became of it is open: hanse recover "
         "--from-targets looks for it";
-    if (phase_live(s->phase) && s->phase != PHASE_UNKNOWN) {
+    if (phase_live(s->phase) && s->phase != PHASE_UNKNOWN && !workload_array(w)) {
         s->phaseBefore = s->phase;
         s->phase = PHASE_UNKNOWN;
         s->phaseSince = t->now;
@@ -99,7 +100,7 @@ void recover_touch(struct txn *t, const struct object *before, struct workload *
     if (!after->status || phase_final(after->status->phase) || !unmarked(t->w, before))
         return;
     after->status = arena_memdup(t->a, after->status, sizeof *after->status);
-    mark(t, after->status);
+    mark(t, after);
     if (after->metadata->deletionTimestamp)
         recover_tell_deleted(after->status);
 }
@@ -190,7 +191,7 @@ static int recover_lost(struct txn *t, const struct recover_cmd *c)
         t->res->unchanged = true;
         return 0;
     }
-    mark(t, w->status);
+    mark(t, w);
     (void)txn_put(t, o->kind, o, w);
     return 0;
 }
@@ -219,6 +220,8 @@ static int adopt_check(struct txn *t, struct adoption *x)
 
     if (!x->o && c->ended && root_had(t->w, c->cluster_uid, c->known) &&
         !PLANTED("recover.undeletes"))
+        return err_set(t->err, E_STALE, RECOVER_WAS_DELETED);
+    if (!x->o && array_ended(t, m))
         return err_set(t->err, E_STALE, RECOVER_WAS_DELETED);
     const struct object *ns = root_get(t->w, KIND_NAMESPACE, "", m->namespace_);
 
@@ -286,6 +289,7 @@ static void adopt_new(struct txn *t, struct adoption *x)
     m->deletionTimestamp = 0;
     m->ownerReferences = NULL;
     m->n_ownerReferences = 0;
+    array_adopt(t, m);
     m->n_finalizers = 0;
     m->revision = "";
     if (!m->creationTimestamp || m->creationTimestamp > t->now)

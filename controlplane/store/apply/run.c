@@ -434,6 +434,9 @@ int apply_run(struct txn *t, const struct run_cmd *c)
 
     if (!x.o || strcmp(x.o->meta->uid, c->uid) != 0)
         return RUN_STALE(t, "workload %s/%s is not the one that ran", c->ns, c->name);
+    if (array_known(t->w, x.o))
+        return RUN_STALE(t, "workload %s/%s is an array: its indexes run (%s-INDEX), never itself",
+                         c->ns, c->name, c->name);
     x.w = object_edit_as(x.o, workload, t->a);
     x.s = x.w->status;
     x.from = x.s->phase;

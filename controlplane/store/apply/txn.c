@@ -42,6 +42,7 @@ const struct object *txn_put(struct txn *t, const struct kind *k, const struct o
     root_commit(t->w, k, before, o);
     const struct object *stored = root_get(t->w, k->id, o->meta->namespace_, o->meta->name);
     (void)object_unref(o);
+    array_follow(t, before, stored);
     return stored;
 }
 
@@ -213,6 +214,7 @@ void txn_forget(struct txn *t, const struct object *o)
     txn_settle(t, kept->meta->namespace_, NULL);
     if (object_hold(kept))
         txn_settle(t, NULL, object_hold(kept)->target);
+    array_follow(t, kept, NULL);
     (void)object_unref((struct object *)(uintptr_t)kept);
 }
 

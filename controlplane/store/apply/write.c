@@ -92,7 +92,7 @@ static bool same_spec(struct txn *t, const struct kind *k, const void *a, const 
     return body_equal(k->schema, x, y);
 }
 
-static const char *workload_queue(struct txn *t, const struct object *o)
+const char *workload_queue(struct txn *t, const struct object *o)
 {
     const char *named = object_as(o, workload)->spec->queue;
     size_t n;
@@ -171,7 +171,7 @@ static int op_create(struct txn *t, const struct write_cmd *c, const struct writ
  */
 /* A Workload that still waits follows its spec; one that holds something keeps its queue until it
  * lets go. */
-static void follow_spec(struct txn *t, const struct kind *k, const struct object *now, void *body)
+void workload_follow_spec(struct txn *t, const struct kind *k, const struct object *now, void *body)
 {
     struct workload *w = body;
 
@@ -239,7 +239,7 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     if (!same) {
         b->metadata->generation++;
         b->metadata->revision = "";
-        follow_spec(t, k, op->object, b);
+        workload_follow_spec(t, k, op->object, b);
     }
     if (c->apply)
         b->metadata->revision = c->revision;
@@ -252,6 +252,8 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     if (r < 0)
         return r;
     r = object_validate_update(old, now, t->err);
+    if (r == 0 && k->id == KIND_WORKLOAD && root_feature_level(t->w) >= FEATURE_GRANTS)
+        r = array_validate_update(old, now, t->err);
     (void)object_unref(now);
     if (r == 0)
         r = check_connection(t, old, b);

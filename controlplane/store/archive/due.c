@@ -14,6 +14,7 @@ enum { SCHEMA_workload_spec(SPEC_OF) };
 
 static const enum kind_id kinds[] = {KIND_WORKLOAD, KIND_MIGRATION, KIND_DECISION, KIND_EVENT};
 #define ARCHIVE_DUE_BYTES (2u << 20)
+#define ARRAY_AFTER_MS (3600ll * 1000) /* of an index that succeeded, when no ttl is given */
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 struct due {
@@ -34,9 +35,18 @@ static bool workload_due(const struct due *d, const struct object *o)
 {
     const struct workload *w = object_as(o, workload);
     const struct workload_spec *s = w->spec;
-    int64_t after = s->has >> SPEC_ttlSecondsAfterFinished & 1 ? s->ttlSecondsAfterFinished * 1000
-                                                               : ARCHIVE_AFTER_MS;
+    int64_t index, after = ARCHIVE_AFTER_MS;
+    const struct object *of = array_of(d->r, o->meta, &index);
+    bool failed = w->status->phase != PHASE_SUCCEEDED;
 
+    if (s->has >> SPEC_ttlSecondsAfterFinished & 1)
+        after = s->ttlSecondsAfterFinished * 1000;
+    else if (of && !failed)
+        after = ARRAY_AFTER_MS;
+    /* However many indexes there are, few of those that have ended stay. */
+    if (of && index + (failed ? LIMIT_ARRAY_KEPT_FAILED : LIMIT_ARRAY_KEPT) <
+                  object_as(of, workload)->status->begun)
+        after = 0;
     return phase_final(w->status->phase) && or_created(o, w->status->endedAt) + after <= d->now;
 }
 

@@ -433,6 +433,23 @@ static void recover_check(const union command *c)
     assert_string_equal(r->ops[0].name, "fra");
 }
 
+static void array_cmd_make(union command *c, struct arena *a)
+{
+    (void)a;
+    head_make(c, CMD_ARRAY);
+    (void)snprintf(c->array.ns, sizeof c->array.ns, "golden");
+    (void)snprintf(c->array.name, sizeof c->array.name, "sweep");
+    (void)snprintf(c->array.uid, sizeof c->array.uid, "5e5e");
+    c->array.objects = 64;
+}
+static void array_cmd_check(const union command *c)
+{
+    assert_string_equal(c->array.ns, "golden");
+    assert_string_equal(c->array.name, "sweep");
+    assert_string_equal(c->array.uid, "5e5e");
+    assert_int_equal(c->array.objects, 64);
+}
+
 /* From FEATURE_GRANTS on: which agent. */
 static void run_agent_make(union command *c, struct arena *a)
 {
@@ -475,6 +492,7 @@ static const struct golden_command {
              {"recover", CMD_RECOVER, recover_make, recover_check},
              {"run-agent", CMD_RUN, run_agent_make, run_agent_check},
              {"facts-agent", CMD_FACTS, facts_agent_make, facts_agent_check},
-             {"collect", CMD_COLLECT, collect_make, collect_check}};
+             {"collect", CMD_COLLECT, collect_make, collect_check},
+             {"array", CMD_ARRAY, array_cmd_make, array_cmd_check}};
 
 #endif
