@@ -69,6 +69,7 @@ static void sleep_now(struct brain *b)
     events_drop(b);
     retention_drop(b);
     collect_drop(b);
+    arrays_drop(b);
     tokens_drop(b);
     back_drop(b);
     cold_drop(b);
@@ -98,6 +99,7 @@ static void reset(struct brain *b)
     causes_reset(b);
     retention_reset(b);
     collect_reset(b);
+    arrays_reset(b);
     tokens_reset(b);
     back_look(b);
     cold_mark(b);
@@ -185,6 +187,7 @@ void brain_root(struct brain *b)
     if (!b->leads || b->closing)
         return;
     collect_look(b);
+    arrays_look(b);
     struct root *r = core_root(b->cfg.core);
     uint64_t since = b->seen_rv;
     bool recovery = root_recovering(r) != root_recovering(b->root);

@@ -250,6 +250,12 @@ struct brain {
         bool under_way; /* a slice is on its way into the log */
         uint64_t asked_ms, slices;
     } collect;
+    struct { /* arrays.c */
+        struct timer rest;
+        bool under_way, moved; /* moved: a slice of this round began or told something */
+        struct cursor at;      /* the array that had the last slice */
+        uint64_t asked_ms;
+    } arrays;
     struct { /* held.c */
         void *by_uid;
         struct list all;
@@ -506,6 +512,10 @@ void PRINTF_LIKE(7, 8)
 void collect_look(struct brain *b);
 void collect_reset(struct brain *b);
 void collect_drop(struct brain *b);
+/* What arrays have to begin or to tell, slice by slice; called at every new root. */
+void arrays_look(struct brain *b);
+void arrays_reset(struct brain *b);
+void arrays_drop(struct brain *b);
 void retention_reset(struct brain *b);
 void retention_drop(struct brain *b);
 /* held.c: refused for its own fault, it is not to be placed yet. Told every change of a Workload.

@@ -60,6 +60,11 @@ static void of_workload(struct brain *b, const struct object *o, const struct wo
     const char *ns = m->namespace_, *target = s->placement ? s->placement->target : "";
     const struct run_end *end = s->n_ends ? &s->ends[s->n_ends - 1] : NULL;
 
+    if (workload_array(object_as(o, workload)) && s->phase == PHASE_RUNNING) {
+        tell(b, ns, m->name, m->uid, "Started", "%lld indexes",
+             (long long)object_as(o, workload)->spec->array->count);
+        return;
+    }
     switch (s->phase) {
     case PHASE_RESERVED:
         if (was && was->epoch != s->epoch)

@@ -158,7 +158,7 @@ void scheduler_change(struct brain *b, enum kind_id kind, const struct object *b
             object_as(before, workload)->status->nominated)
             pool_nominate(b->pool, before, NULL);
         const struct workload_status *was = before ? object_as(before, workload)->status : NULL;
-        bool freed = was && phase_holds(was->phase) &&
+        bool freed = was && was->placement && phase_holds(was->phase) &&
                      (!after || !phase_holds(object_as(after, workload)->status->phase));
         if (freed || (after && workload_stopped_held(after)) ||
             (after && workload_queued(after) &&

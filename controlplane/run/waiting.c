@@ -21,7 +21,7 @@ bool workload_queued(const struct object *o)
     const struct workload *w = object_as(o, workload);
 
     return w->status && w->status->phase == PHASE_QUEUED && !w->spec->suspend &&
-           !o->meta->deletionTimestamp && !*w->status->migration;
+           !o->meta->deletionTimestamp && !*w->status->migration && !workload_array(w);
 }
 
 bool workload_stopped_held(const struct object *o)

@@ -151,7 +151,7 @@ static bool holds(const struct object *o)
 {
     const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
 
-    return s && phase_holds(s->phase);
+    return s && phase_holds(s->phase) && !workload_array(object_as(o, workload));
 }
 
 void driver_change(struct brain *b, const struct object *before, const struct object *after)

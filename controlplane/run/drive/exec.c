@@ -46,6 +46,10 @@ static int run_find(struct brain *b, const struct api_exec *e, struct run_key *k
     if (!o)
         return err_set(err, E_NOTFOUND, "workload %s/%s does not exist", e->ns, e->workload);
     const struct workload_status *s = object_as(o, workload)->status;
+    if (workload_array(object_as(o, workload)))
+        return err_set(err, E_CONFLICT,
+                       "workload %s/%s is an array: ask one of its indexes, such as %s-0", e->ns,
+                       e->workload, e->workload);
     const char *target = s && s->placement ? s->placement->target
                          : s && s->n_ends  ? s->ends[s->n_ends - 1].target
                                            : "";

@@ -122,7 +122,7 @@ static bool slice_each(const struct object *o, void *arg)
 
     (void)snprintf(s->at->ns, sizeof s->at->ns, "%s", o->meta->namespace_);
     (void)snprintf(s->at->name, sizeof s->at->name, "%s", o->meta->name);
-    if (st && phase_live(st->phase)) {
+    if (st && st->placement && phase_live(st->phase)) {
         s->each(s->b, o);
         s->left--;
     }
