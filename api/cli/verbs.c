@@ -50,6 +50,7 @@ static const struct option submit_options[] = {
     {"gpus", 0, "N", "GPUs per worker"},
     {"class", 0, "CLASS", "GpuClass; may be repeated: any of them"},
     {"workers", 0, "N", "workers that start together"},
+    {"array", 0, "COUNT[%N]", "COUNT alike, N at once, with HANSE_ARRAY_INDEX from 0"},
     {"cpu", 0, "CPU", "per worker"},
     {"memory", 0, "BYTES", "per worker, such as 64Gi"},
     {"queue", 0, "NAME", "Queue"},

@@ -201,12 +201,37 @@ static void estimate_line(const cJSON *d, int64_t now_ms, struct buf *out)
                    kept);
 }
 
+/* It is never decided about: its indexes are. */
+static void heading_array(const cJSON *w, struct buf *out)
+{
+    const cJSON *s = cJSON_GetObjectItemCaseSensitive(w, "status");
+    const char *failed = json_text_of(s, "failedIndexes"), *reason = json_text_of(s, "reason");
+    const char *name = json_text_at(w, "metadata.name");
+    double count = json_number_at(w, "spec.array.count"), n[3];
+    static const char *const keys[] = {"active", "succeeded", "failed"};
+
+    for (int i = 0; i < 3; i++)
+        n[i] = json_number_at(s, keys[i]) > 0 ? json_number_at(s, keys[i]) : 0;
+    buf_printf(out, "Array of %.0f" DOT "%.0f under way" DOT "%.0f succeeded" DOT "%.0f failed",
+               count, n[0], n[1], n[2]);
+    if (*failed)
+        buf_printf(out, " (%.200s%s)", failed, strlen(failed) > 200 ? "…" : "");
+    buf_printf(out, DOT "%.0f to begin", count - n[0] - n[1] - n[2]);
+    if (*reason)
+        buf_printf(out, DOT "%s: %s", reason, json_text_of(s, "message"));
+    buf_printf(out, "\nEach index is decided about by itself: hanse explain %s-0\n", name);
+}
+
 void explain_render(const cJSON *w, const cJSON *d, int64_t now_ms, struct arena *mem,
                     struct buf *out)
 {
     bool placed = d && !strcmp(json_text_at(d, "spec.outcome"), "Placed");
     const cJSON *hints = json_at(d, "spec.hints"), *h;
 
+    if (!d && json_at(w, "spec.array")) {
+        heading_array(w, out);
+        return;
+    }
     if (placed)
         heading_placed(w, d, mem, out);
     else

@@ -5,6 +5,8 @@
 
 #include <ctype.h>
 
+#define ARRAY_COUNT_MAX 100000
+
 static cJSON *object_in(cJSON *o, const char *key)
 {
     cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
@@ -43,7 +45,31 @@ struct sbatch {
     char name[254], time[64], class_[64];
     int64_t mem; /* bytes of a node */
     long nodes, tasks, per_node, cpus, gpus, gpus_per_task;
+    long array, at_once;
 };
+
+/* Slurm's 0-9 and 0-9%4: indexes begin at 0 and have no gaps. */
+static int array_parse(const char *v, struct sbatch *s, struct err *err)
+{
+    char *end = NULL;
+    long last = !strncmp(v, "0-", 2) && isdigit((unsigned char)v[2]) ? strtol(v + 2, &end, 10)
+                : !strcmp(v, "0")                                    ? 0
+                                                                     : -1;
+
+    s->at_once = 0;
+    if (end && *end == '%' && isdigit((unsigned char)end[1])) {
+        s->at_once = strtol(end + 1, &end, 10);
+        if (s->at_once < 1 || s->at_once > ARRAY_COUNT_MAX)
+            last = -1;
+    }
+    if (last < 0 || last >= ARRAY_COUNT_MAX || (end && *end))
+        return err_set(err, E_NOTIMPL,
+                       "#SBATCH --array=%s is not supported: say 0-LAST, or 0-LAST%%N for N at "
+                       "once, up to 0-%d; indexes begin at 0 and have no gaps",
+                       v, ARRAY_COUNT_MAX - 1);
+    s->array = last + 1;
+    return 0;
+}
 
 /* "gpu:h100:4", "h100:4", "4" → count, class. */
 static int gpus_parse(const char *v, struct sbatch *s, long *ret, struct err *err)
@@ -153,8 +179,9 @@ static int directive(struct sbatch *s, const char *key, const char *v, struct er
         return gpus_parse(v, s, &s->gpus_per_task, err);
     else if (!strcmp(key, "mem"))
         return memory_parse(v, &s->mem, err);
-    else if (!strcmp(key, "array") || !strcmp(key, "a") || !strcmp(key, "dependency") ||
-             !strcmp(key, "d"))
+    else if (!strcmp(key, "array") || !strcmp(key, "a"))
+        return array_parse(v, s, err);
+    else if (!strcmp(key, "dependency") || !strcmp(key, "d"))
         return err_set(err, E_NOTIMPL, "#SBATCH --%s is not supported: submit each job by itself",
                        key);
     else if (!strcmp(key, "mem-per-cpu") || !strcmp(key, "mem-per-gpu"))
@@ -244,6 +271,10 @@ int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret, str
         quantity_print_bytes(s.mem / on_a_node, bytes);
         text_set(object_in(spec, "resources"), "memory", bytes);
     }
+    if (s.array)
+        number_set(object_in(spec, "array"), "count", (double)s.array);
+    if (s.at_once)
+        number_set(object_in(spec, "array"), "parallelism", (double)s.at_once);
     if (*s.time)
         text_set(object_in(spec, "expected"), "duration", s.time);
     char *text = mem_alloc(n + 1);

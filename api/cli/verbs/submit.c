@@ -97,6 +97,33 @@ static int partition_flag(struct cli *c, cJSON *spec, struct err *err)
     return 0;
 }
 
+/* COUNT or COUNT%PARALLELISM. */
+static int array_flag(struct cli *c, cJSON *spec, struct err *err)
+{
+    const char *v = arg_text(&c->args, "array", NULL);
+    char *end;
+    long n[2] = {0, 0};
+
+    if (!v)
+        return 0;
+    n[0] = strtol(v, &end, 10);
+    if (*end == '%' && end[1])
+        n[1] = strtol(end + 1, &end, 10);
+    if (*end || n[0] < 1 || n[0] > 100000 || n[1] < (strchr(v, '%') != NULL) || n[1] > 100000)
+        return err_set(err, E_USAGE,
+                       "--array %s: expected COUNT, or COUNT%%N for N at once, from 1 to 100000",
+                       v);
+    if (arg_flag(&c->args, "follow"))
+        return err_set(err, E_USAGE,
+                       "--follow prints the log of one program, and an array has many: say --wait, "
+                       "and hanse logs NAME-INDEX");
+    cJSON_DeleteItemFromObjectCaseSensitive(spec, "array");
+    (void)cJSON_AddNumberToObject(object_in(spec, "array"), "count", (double)n[0]);
+    if (n[1])
+        (void)cJSON_AddNumberToObject(object_in(spec, "array"), "parallelism", (double)n[1]);
+    return 0;
+}
+
 /* Flags go over what a file says. */
 static int flags_put(struct cli *c, cJSON *j, struct err *err)
 {
@@ -115,6 +142,8 @@ static int flags_put(struct cli *c, cJSON *j, struct err *err)
         rv = checkpoint_flags(c, spec, err);
     if (!rv)
         rv = partition_flag(c, spec, err);
+    if (!rv)
+        rv = array_flag(c, spec, err);
     if (rv)
         return rv;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

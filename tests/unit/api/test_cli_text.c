@@ -276,6 +276,42 @@ static void sbatch_scripts(void **state)
     cJSON_Delete(j);
 }
 
+static void sbatch_arrays(void **state)
+{
+    static const struct {
+        const char *script;
+        double count, at_once; /* 0: not said */
+    } t[] = {{"#!/bin/sh\n#SBATCH --array=0-9%4\n", 10, 4},
+             {"#!/bin/sh\n#SBATCH -a 0-99\n", 100, 0},
+             {"#!/bin/sh\n#SBATCH --array=0\n", 1, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        cJSON *j = NULL;
+
+        assert_int_equal(sbatch_wrap(t[i].script, strlen(t[i].script), NULL, &j, NULL), 0);
+        assert_true(json_number_at(j, "spec.array.count") == t[i].count);
+        assert_true(json_number_at(j, "spec.array.parallelism") == t[i].at_once);
+        cJSON_Delete(j);
+    }
+}
+
+static void explains_arrays(void **state)
+{
+    AUTO_ARENA mem = arena_create(0);
+    AUTO_BUF b = {0};
+    cJSON *w = parse("{\"metadata\":{\"name\":\"s\"},\"spec\":{\"array\":{\"count\":12}},"
+                     "\"status\":{\"active\":3,\"succeeded\":7,\"failed\":1,"
+                     "\"failedIndexes\":\"5\"}}");
+
+    (void)state;
+    buf_init(&b, 4096);
+    explain_render(w, NULL, 0, mem, &b);
+    assert_string_equal(b.p, "Array of 12 · 3 under way · 7 succeeded · 1 failed (5) · 1 to begin\n"
+                             "Each index is decided about by itself: hanse explain s-0\n");
+    cJSON_Delete(w);
+}
+
 static void sbatch_errors(void **state)
 {
     static const struct {
@@ -291,6 +327,10 @@ static void sbatch_errors(void **state)
              {"#!/bin/sh\n#SBATCH --nodes=0\n", E_INVALID},
              {"#!/bin/sh\n#SBATCH --gpus=3 \n#SBATCH -n 2\n", E_INVALID},
              {"#!/bin/sh\n#SBATCH --array=1-9\n", E_NOTIMPL},
+             {"#!/bin/sh\n#SBATCH --array=0-9:2\n", E_NOTIMPL},
+             {"#!/bin/sh\n#SBATCH --array=0-9%0\n", E_NOTIMPL},
+             {"#!/bin/sh\n#SBATCH --array=0-100000\n", E_NOTIMPL},
+             {"#!/bin/sh\n#SBATCH --dependency=7\n", E_NOTIMPL},
              {"#!/bin/sh\n#SBATCH --mem=lots\n", E_INVALID}};
     (void)state;
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
@@ -339,6 +379,8 @@ int main(void)
         cmocka_unit_test(json_keeps_its_numbers),
         cmocka_unit_test(ages),
         cmocka_unit_test(sbatch_scripts),
+        cmocka_unit_test(sbatch_arrays),
+        cmocka_unit_test(explains_arrays),
         cmocka_unit_test(sbatch_errors),
         cmocka_unit_test(manifests),
     };
