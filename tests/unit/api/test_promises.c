@@ -75,6 +75,8 @@ static const struct acts {
     {"workload_spec", STORE "ledger.c", "experiment"},
     {"workload_spec", API "server.c", "user"},
     {"workload_spec", STORE "archive.c", "ttlSecondsAfterFinished"},
+    {"workload_spec", STORE "array.c", "array"},
+    {"array_spec", STORE "array.c", "count parallelism"},
     {"gang", POLICY "place.c", "workers minWorkers"},
     {"resources", POLICY "rules.c", "gpu cpu memory"},
     {"gpu_request", POLICY "place.c",
@@ -137,7 +139,6 @@ static const struct {
     {"subject", "apiGroup"},
     {"role_ref", "apiGroup"},
     {"certificate_revocation_spec", "reason"},
-    {"workload_spec", "array"},
 };
 
 /* Of each row of promises.c a document that says it, and one that does not. */
