@@ -149,8 +149,8 @@ const char *label_get(const struct kv *labels, uint32_t n, const char *key); /* 
 bool selector_matches(const struct label_selector *s, const struct kv *labels,
                       uint32_t n); /* NULL = all */
 
-/* Does it stand for its indexes, NAME-0 to NAME-(count-1), and never run itself? One that was placed
- * before arrays were known is an ordinary run to its end. */
+/* Does it stand for its indexes, NAME-0 to NAME-(count-1), and never run itself? One that was
+ * placed before arrays were known is an ordinary run to its end. */
 #define LABEL_ARRAY "hanse.dev/array"
 #define LABEL_ARRAY_INDEX "hanse.dev/array-index"
 #define ENV_ARRAY_INDEX "HANSE_ARRAY_INDEX"
