@@ -72,7 +72,7 @@ static const struct acts {
      "maxCost maxGpuHourPrice targets suspend"},
     {"workload_spec", POLICY "place.c", "gang topology isolation"},
     {"workload_spec", RUN "lease.c", "partition"},
-    {"workload_spec", STORE "ledger.c", "experiment"},
+    {"workload_spec", "tests/unit/store/ledger/test_ledger.c", "experiment"},
     {"workload_spec", API "server.c", "user"},
     {"workload_spec", STORE "archive.c", "ttlSecondsAfterFinished"},
     {"workload_spec", STORE "array.c", "array"},
@@ -130,15 +130,9 @@ static const struct {
 static const struct {
     const char *schema, *fields;
 } kept[] = {
-    {"event", "*"},
-    {"lease", "*"},
-    {"namespace_", "spec"},
-    {"namespace_spec", "*"},
-    {"secret", "type"},
-    {"service_account", "*"},
-    {"subject", "apiGroup"},
-    {"role_ref", "apiGroup"},
-    {"certificate_revocation_spec", "reason"},
+    {"event", "*"},          {"lease", "*"},           {"namespace_", "spec"},
+    {"namespace_spec", "*"}, {"secret", "type"},       {"service_account", "*"},
+    {"subject", "apiGroup"}, {"role_ref", "apiGroup"}, {"certificate_revocation_spec", "reason"},
 };
 
 /* Of each row of promises.c a document that says it, and one that does not. */
