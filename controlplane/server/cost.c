@@ -174,6 +174,7 @@ static void put_amount(cJSON *j, const char *name, ledger_amount v)
 static void put_sum(cJSON *j, const struct ledger_sum *s)
 {
     put_hours(j, "gpuHours", s->amount);
+    put_hours(j, "cpuHours", s->cpu);
     (void)cJSON_AddNumberToObject(j, "cost", s->money);
     put_hours(j, "wasted", s->lost);
     (void)cJSON_AddNumberToObject(j, "wastedCost", s->money_lost);
@@ -242,7 +243,10 @@ static void put_balance(cJSON *j, const struct ledger_report *r)
     put_amount(b, "capacityTime", r->capacity);
     put_amount(b, "overhangTime", r->overhang);
     put_amount(b, "difference", r->intervals - r->capacity - r->overhang);
-    (void)cJSON_AddBoolToObject(b, "exact", r->intervals == r->capacity + r->overhang);
+    put_amount(b, "cpuDifference", r->cpu_intervals - r->cpu_capacity - r->cpu_overhang);
+    (void)cJSON_AddBoolToObject(b, "exact",
+                                r->intervals == r->capacity + r->overhang &&
+                                    r->cpu_intervals == r->cpu_capacity + r->cpu_overhang);
 }
 
 static void cost_make(void *arg) /* on the thread pool */
@@ -268,6 +272,7 @@ static void cost_make(void *arg) /* on the thread pool */
     if (!x->ns) {
         put_hours(total, "capacityGpuHours", r.capacity);
         put_hours(total, "overhangGpuHours", r.overhang);
+        put_hours(total, "capacityCpuHours", r.cpu_capacity);
         put_balance(j, &r);
     }
     put_folded(x, j, &r);

@@ -269,6 +269,7 @@ void root_check(const struct root *r)
     struct change_span w = {0, 0, 0};
     const struct slice start = slice_make("", 0);
 
+    c.fresh->ledger.cpus = r->ledger.cpus;
     for (int k = 1; k < KIND_LIMIT; k++)
         if (r->kinds[k])
             tree_scan(r->kinds[k], start, copy_each, &c);

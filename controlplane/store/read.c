@@ -101,6 +101,8 @@ uint64_t root_digest(const struct root *r)
     h = archive_hash(&r->archive, h);
     if (r->recovering)
         h = hash_u64(h, r->recovering);
+    if (r->ledger.cpus)
+        h = hash_u64(hash_u64(h, 0x637075), (uint64_t)r->ledger.cpus_since);
     if (tree_count(r->ancestors))
         tree_scan(r->ancestors, slice_make("", 0), hash_ancestor, &h);
     h = hash_bytes(h, r->cluster_uid, strlen(r->cluster_uid));

@@ -36,8 +36,9 @@ enum {
     S_ARCHIVE = 26, /* archive/archive_bytes.c; a reader before it finds that the digest differs */
     S_RECOVERING = 27, /* only while it is; likewise */
     S_ANCESTOR = 28,   /* of a state that began anew; likewise */
-    S_STRANGER = 29    /* a name */
+    S_STRANGER = 29,   /* a name */
     /* 30 to 32: request.c */
+    S_CPUS_SINCE = 33 /* ahead of all objects; absent: the ledger knows no CPUs */
 };
 enum { O_KIND = 1, O_LIVE, O_BYTES };
 enum { C_RV = 1, C_KIND, C_BEFORE, C_AFTER };
@@ -224,6 +225,8 @@ static void write_all(struct writer *w, const struct root *r)
     record_str(w->out, S_REVISION, r->revision);
     if (r->recovering)
         record_u64(w->out, S_RECOVERING, r->recovering);
+    if (r->ledger.cpus)
+        record_i64(w->out, S_CPUS_SINCE, r->ledger.cpus_since);
     tree_scan(r->ancestors, start, write_ancestor, w);
     for (int k = 1; k < KIND_LIMIT; k++)
         if (r->kinds[k])
@@ -533,6 +536,10 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
     case S_RECOVERING:
         x->r->recovering = record_get_u64(v);
         return 0;
+    case S_CPUS_SINCE:
+        x->r->ledger.cpus = true;
+        x->r->ledger.cpus_since = record_get_i64(v);
+        return x->r->ledger.cpus_since <= x->r->time ? 0 : SNAP_BAD(x, "since when CPUs count");
     case S_ANCESTOR:
         return read_ancestor(x, v);
     case S_OBJECT:

@@ -96,6 +96,8 @@ struct ledger {
     struct tree *accounts, *open, *intervals, *totals[LEDGER_LEVELS];
     uint64_t seq;                  /* of the newest interval */
     int64_t folded[LEDGER_LEVELS]; /* newest day of which lines came to that level; -1 = none */
+    bool cpus;                     /* CPUs are booked, since (UTC ms): earlier versions knew none */
+    int64_t cpus_since;
 };
 /* The archive of a root (archive/archive.c). */
 struct segment_box {
@@ -242,6 +244,7 @@ void ledger_fini(struct ledger *l);
 void ledger_change_begin(struct root *w, const struct object *before, const struct object *after);
 void ledger_change(struct root *w, const struct object *before, const struct object *after);
 void ledger_load(struct root *w, const struct object *o); /* from a snapshot */
+void ledger_cpus_begin(struct root *w); /* once; until then CPUs are not counted */
 /* Records of a snapshot. ledger_loaded: all were read, or (had false) the snapshot is older than
  * the ledger, which then begins now. */
 void ledger_write(const struct root *r, uint16_t tag, const struct fields_out *out);

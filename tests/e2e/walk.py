@@ -166,7 +166,7 @@ def moved(w):
     w.says("drain waits until nothing is left", ("drain", "par-spoke", "--wait"), "par-spoke")
     w.says("it says so", ("status",), r"^par-spoke +spoke +agent +True +3 +0 of 12 used +draining$")
     w.says("uncordon", ("uncordon", "par-spoke"), r"\Atarget/par-spoke uncordoned\n")
-    w.says("cost by cause closes", ("cost", "--by", "cause"), r"\ACost to .* in USD\n", r"^CAUSE +GPU-HOURS +COST +WASTED +SHARE$", r"^total +", r"^Capacity: [\d.]+ GPU-hours, all of them accounted for$")
+    w.says("cost by cause closes", ("cost", "--by", "cause"), r"\ACost to .* in USD\n", r"^CAUSE +GPU-HOURS +COST +WASTED +SHARE +CPU-HOURS$", r"^total +", r"^Capacity: [\d.]+ GPU-hours(, what was held beyond it,)? and [1-9][\d.]* CPU-hours, all of them accounted for$")
     w.says("cost by queue and project", ("cost", "--by", "queue,project"), r"^vision +vision-dev +\d")
     w.says("cost as CSV", ("cost", "--by", "queue", "-o", "csv"), r"\Aqueue,")
 

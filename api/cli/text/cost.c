@@ -44,17 +44,20 @@ static void rows_print(const cJSON *report, struct arena *mem, struct buf *out)
     const cJSON *by = cJSON_GetObjectItemCaseSensitive(report, "by"), *row, *key,
                 *totals = cJSON_GetObjectItemCaseSensitive(report, "totals");
     double all = json_number_at(totals, "gpuHours"), cost = json_number_at(totals, "cost");
-    int hour_places = places_of(all), cost_places = cost >= 10 ? 2 : 4;
+    double cpus = json_number_at(totals, "cpuHours");
+    int hour_places = places_of(all), cost_places = cost >= 10 ? 2 : 4,
+        cpu_places = places_of(cpus);
     unsigned n = (unsigned)cJSON_GetArraySize(by);
     struct table t;
 
-    table_init(&t, mem, n + 4);
-    t.right = 0xfull << n;
+    table_init(&t, mem, n + 5);
+    t.right = 0x1full << n;
     cJSON_ArrayForEach(key, by) table_cell(&t, upper(mem, key->valuestring));
     table_cell(&t, "GPU-HOURS");
     table_cell(&t, "COST");
     table_cell(&t, "WASTED");
     table_cell(&t, "SHARE");
+    table_cell(&t, "CPU-HOURS");
     cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(report, "rows"))
     {
         double hours = json_number_at(row, "gpuHours");
@@ -68,6 +71,7 @@ static void rows_print(const cJSON *report, struct arena *mem, struct buf *out)
         table_cell(&t, figure(mem, json_number_at(row, "cost"), cost_places));
         table_cell(&t, figure(mem, json_number_at(row, "wasted"), hour_places));
         table_cell(&t, share(mem, hours, all));
+        table_cell(&t, figure(mem, json_number_at(row, "cpuHours"), cpu_places));
     }
     for (unsigned i = 0; i < n; i++)
         table_cell(&t, i ? "" : "total");
@@ -75,6 +79,7 @@ static void rows_print(const cJSON *report, struct arena *mem, struct buf *out)
     table_cell(&t, figure(mem, cost, cost_places));
     table_cell(&t, figure(mem, json_number_at(totals, "wasted"), hour_places));
     table_cell(&t, share(mem, all, all));
+    table_cell(&t, figure(mem, cpus, cpu_places));
     table_print(&t, out);
 }
 
@@ -129,12 +134,15 @@ static void notes_print(const cJSON *report, struct arena *mem, struct buf *out)
         buf_printf(out, "Folded: before %.10s no longer told apart by %s\n",
                    json_text_of(f, "upTo"), json_text_of(f, "by"));
     if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(balance, "exact")))
-        buf_printf(out, "Capacity: %.*f GPU-hours%s, all of them accounted for\n", places,
-                   json_number_at(totals, "capacityGpuHours"),
-                   overhang > 0 ? " and what was held beyond it" : "");
+        buf_printf(out, "Capacity: %.*f GPU-hours%sand %.*f CPU-hours, all of them accounted for\n",
+                   places, json_number_at(totals, "capacityGpuHours"),
+                   overhang > 0 ? ", what was held beyond it, " : " ",
+                   places_of(json_number_at(totals, "capacityCpuHours")),
+                   json_number_at(totals, "capacityCpuHours"));
     else if (balance)
-        buf_printf(out, "The ledger does not add up: %s milli-GPU-ms are missing\n",
-                   json_text_of(balance, "difference"));
+        buf_printf(out,
+                   "The ledger does not add up: %s milli-GPU-ms and %s milli-CPU-ms are missing\n",
+                   json_text_of(balance, "difference"), json_text_of(balance, "cpuDifference"));
 }
 
 void cost_render(const cJSON *report, struct arena *mem, struct buf *out)
@@ -178,7 +186,7 @@ void cost_csv(const cJSON *report, struct buf *out)
     const cJSON *by = cJSON_GetObjectItemCaseSensitive(report, "by"), *row, *key;
 
     cJSON_ArrayForEach(key, by) buf_printf(out, "%s,", key->valuestring);
-    buf_str(out, "gpuHours,cost,wasted,wastedCost,unpriced,milliGpuMs\r\n");
+    buf_str(out, "gpuHours,cost,wasted,wastedCost,unpriced,milliGpuMs,cpuHours\r\n");
     cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(report, "rows"))
     {
         cJSON_ArrayForEach(key, by)
@@ -188,6 +196,7 @@ void cost_csv(const cJSON *report, struct buf *out)
         }
         for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
             buf_printf(out, "%.9g,", json_number_at(row, figures[i]));
-        buf_printf(out, "%s\r\n", json_text_of(row, "milliGpuMs"));
+        buf_printf(out, "%s,%.9g\r\n", json_text_of(row, "milliGpuMs"),
+                   json_number_at(row, "cpuHours"));
     }
 }

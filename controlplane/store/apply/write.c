@@ -392,7 +392,7 @@ static bool member_equal(const struct member_info *a, const struct member_info *
            a->feature_level == b->feature_level;
 }
 
-int apply_member(struct txn *t, const struct member_cmd *c)
+static int put_member(struct txn *t, const struct member_cmd *c)
 {
     struct root *w = t->w;
     struct member_info old[64];
@@ -419,4 +419,13 @@ int apply_member(struct txn *t, const struct member_cmd *c)
         return err_set(t->err, E_LIMIT, "at most %zu members", n);
     root_put_member(w, &c->member, false);
     return 0;
+}
+
+int apply_member(struct txn *t, const struct member_cmd *c)
+{
+    int r = put_member(t, c);
+
+    if (r == 0 && root_feature_level(t->w) >= FEATURE_GRANTS)
+        ledger_cpus_begin(t->w);
+    return r;
 }

@@ -73,30 +73,39 @@ static bool cell_none(const struct cell_box *c)
 
     for (unsigned i = 0; i < LEDGER_DEVICES / 64; i++)
         any |= c->there.bits[i];
-    return !any && memcmp(c->held, none, sizeof none) == 0;
+    return !any && !c->cpus && !c->cpus_held && memcmp(c->held, none, sizeof none) == 0;
+}
+
+/* Of one device, or of all CPUs of a node. */
+static void spare_rates(int64_t there, int64_t held, bool sick, unsigned kind, int sign,
+                        struct rates *to)
+{
+    int64_t spare = there - held;
+
+    to->capacity += sign * there;
+    to->held += sign * held;
+    if (spare < 0)
+        to->over += sign * -spare;
+    else if (sick)
+        to->sick[kind] += sign * spare;
+    else
+        to->ok[kind] += sign * spare;
 }
 
 static void cell_rates(const struct cell_box *c, int sign, struct rates *to)
 {
     unsigned kind = c->kind < LEDGER_KINDS ? (unsigned)c->kind : 0;
 
+    spare_rates(c->cpus, c->cpus_held, c->cpus_sick, kind, sign, to);
     for (unsigned d = 0; d < LEDGER_DEVICES; d++) {
         int64_t held = d < LEDGER_HELD_DEVICES ? c->held[d] : 0;
         int64_t there = in_set(&c->there, d) ? 1000 : 0;
-        int64_t spare = there - held;
 
         if (d % 64 == 0 && d >= LEDGER_HELD_DEVICES && !c->there.bits[d / 64]) {
             d += 63;
             continue;
         }
-        to->capacity += sign * there;
-        to->held += sign * held;
-        if (spare < 0)
-            to->over += sign * -spare;
-        else if (in_set(&c->sick, d))
-            to->sick[kind] += sign * spare;
-        else
-            to->ok[kind] += sign * spare;
+        spare_rates(there, held, in_set(&c->sick, d), kind, sign, to);
     }
 }
 
@@ -117,6 +126,27 @@ static void cell_store(struct root *w, struct slice key, struct cell_box *b)
     else
         w->ledger.cells = tree_put_own(w->ledger.cells, key, b);
     box_unref(b);
+}
+
+static void hold_cpu_cells(struct root *w, const struct placement *p, int sign, bool load)
+{
+    struct rates delta = {0};
+    struct key k;
+
+    if (!w->ledger.cpus || !cpu_booked(p->cpu))
+        return;
+    for (uint32_t i = 0; i < p->n_assignments; i++) {
+        if (!node_booked(&p->assignments[i]))
+            continue;
+        key_pair(&k, p->assignments[i].node, LEDGER_CPU);
+        struct cell_box *b = cell_copy(tree_get(w->ledger.cells, key_slice(&k)));
+        cell_rates(b, -1, &delta);
+        INV(sign > 0 || b->cpus_held >= p->cpu);
+        b->cpus_held += sign * p->cpu;
+        cell_rates(b, 1, &delta);
+        cell_store(w, key_slice(&k), b);
+    }
+    account_change(w, p->target, LEDGER_CPU, &delta, load);
 }
 
 void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool load)
@@ -142,6 +172,7 @@ void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool
         cell_store(w, key_slice(&k), b);
     }
     account_change(w, p->target, p->class_, &delta, load);
+    hold_cpu_cells(w, p, sign, load);
 }
 
 /* ---- nodes
@@ -149,7 +180,7 @@ void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool
  */
 static const char *gpu_class(const struct gpu *g)
 {
-    return strlen(g->class_) <= 63 ? g->class_ : "";
+    return strlen(g->class_) <= 63 && !class_cpu(g->class_) ? g->class_ : "";
 }
 
 static const struct node_spec *spec_of(const struct object *o)
@@ -164,6 +195,13 @@ static void devices_of(const struct object *o, const char *class_, struct cell_b
 
     ret->there = ret->sick = (struct device_set){{0}};
     ret->kind = 0;
+    ret->cpus = 0;
+    ret->cpus_sick = 0;
+    if (n && class_cpu(class_) && cpu_booked(n->spec->cpu)) {
+        ret->kind = (uint64_t)n->spec->capacity;
+        ret->cpus = n->spec->cpu;
+        ret->cpus_sick = down;
+    }
     for (uint32_t i = 0; n && i < n->spec->n_gpus; i++) {
         const struct gpu *g = &n->spec->gpus[i];
 
@@ -206,6 +244,8 @@ static void node_classes(struct root *w, const struct object *o, bool load)
     for (uint32_t i = 0; i < s->n_gpus; i++)
         if (i == 0 || strcmp(gpu_class(&s->gpus[i]), gpu_class(&s->gpus[i - 1])) != 0)
             node_class(w, o, s->target, gpu_class(&s->gpus[i]), load);
+    if (w->ledger.cpus && cpu_booked(s->cpu))
+        node_class(w, o, s->target, LEDGER_CPU, load);
 }
 
 /* ---- changes
@@ -221,10 +261,10 @@ void ledger_change_begin(struct root *w, const struct object *before, const stru
 
 static void change_hold(struct root *w, const struct object *before, const struct object *after)
 {
-    const struct placement *p = ledger_hold(before), *q = ledger_hold(after);
+    const struct placement *p = ledger_hold(w, before), *q = ledger_hold(w, after);
 
     if (before && p && after && q && strcmp(before->meta->uid, after->meta->uid) == 0 &&
-        hold_goes_on(before, after->body)) {
+        hold_goes_on(w, before, after->body)) {
         hold_step(w, before, after);
         return;
     }
@@ -260,10 +300,44 @@ void ledger_change(struct root *w, const struct object *before, const struct obj
     }
 }
 
+/* ---- CPUs, from the entry on that shows that all members know of them
+ * ------------------------------------------------------------------------------------------ */
+static bool cpus_of_node(const struct object *o, void *arg)
+{
+    if (cpu_booked(spec_of(o)->cpu) && strlen(o->meta->name) <= 253 &&
+        strlen(spec_of(o)->target) <= 253)
+        node_class(arg, o, spec_of(o)->target, LEDGER_CPU, false);
+    return true;
+}
+
+static bool cpus_of_hold(const struct object *o, void *arg)
+{
+    struct root *w = arg;
+    const struct placement *p = ledger_hold(w, o);
+
+    if (!p)
+        return true;
+    hold_cpu_cells(w, p, 1, false);
+    if (hold_milli(p) == 0)
+        hold_begin(w, o, w->time);
+    return true;
+}
+
+void ledger_cpus_begin(struct root *w)
+{
+    if (w->ledger.cpus)
+        return;
+    w->ledger.cpus = true;
+    w->ledger.cpus_since = w->time;
+    root_scan(w, KIND_NODE, NULL, NULL, NULL, cpus_of_node, w);
+    root_scan(w, KIND_WORKLOAD, NULL, NULL, NULL, cpus_of_hold, w);
+    root_scan(w, KIND_MIGRATION, NULL, NULL, NULL, cpus_of_hold, w);
+}
+
 /* From a snapshot: what follows from the objects alone. The rest comes from its records. */
 void ledger_load(struct root *w, const struct object *o)
 {
-    const struct placement *p = ledger_hold(o);
+    const struct placement *p = ledger_hold(w, o);
 
     if (p)
         ledger_hold_cells(w, p, 1, true);

@@ -1,8 +1,9 @@
-/* The ledger: who held which devices, from when to when, at what price and to what end; and what
- * stood idle.
+/* The ledger: who held which devices and CPUs, from when to when, at what price and to what end;
+ * and what stood idle.
  *
  * It is made by apply from what changes (ledger.c), so it needs no command and cannot be forgotten
- * by one. All of it is integers: 1/1000 GPU × ms. For every set of whole UTC days, targets and
+ * by one. All of it is integers: 1/1000 GPU × ms; for the class LEDGER_CPU, 1/1000 CPU × ms, which
+ * has no price of its own and never adds up with GPUs. For every set of whole UTC days, targets and
  * classes
  *
  *     sum of all causes = capacity × time + overhang × time            exactly
@@ -40,6 +41,8 @@ static inline bool ledger_cause_lost(enum ledger_cause c)
 {
     return c == LEDGER_PREEMPTED || c == LEDGER_RESTARTED || c == LEDGER_FAILED_NODE;
 }
+
+#define LEDGER_CPU "CPU" /* no GpuClass can have this name */
 
 __extension__ typedef __int128 ledger_amount; /* 1/1000 GPU × ms */
 #define LEDGER_GPU_HOUR 3600000000.0          /* of them in one GPU-hour */
@@ -82,8 +85,8 @@ void ledger_use(const struct root *r, int64_t now_ms,
     B(WORKLOAD, "workload")                                                                        \
     B(CAUSE, "cause")                                                                              \
     B(CLASS, "class")                                                                              \
-    B(TARGET, "target") B(USER, "user") B(EXPERIMENT, "experiment") B(CAPACITY, "capacity")        \
-        B(DAY, "day")
+    B(TARGET, "target")                                                                            \
+    B(USER, "user") B(EXPERIMENT, "experiment") B(CAPACITY, "capacity") B(DAY, "day")
 enum ledger_by {
 #define B(b, name) LEDGER_BY_##b,
     LEDGER_BY(B)
@@ -101,7 +104,8 @@ struct ledger_query {
     size_t rows_max;
 };
 struct ledger_sum {
-    ledger_amount amount, lost, unpriced;
+    ledger_amount amount, lost, unpriced; /* of GPUs */
+    ledger_amount cpu;
     double money, money_lost;
 };
 struct ledger_row {
@@ -114,6 +118,7 @@ struct ledger_report {
     struct ledger_sum total;
     /* Of the days, targets and classes asked for, whatever else is filtered: */
     ledger_amount intervals, capacity, overhang;
+    ledger_amount cpu_intervals, cpu_capacity, cpu_overhang;
     int64_t folded[3]; /* newest days of which workloads; users and experiments; days, prices are
                           folded; -1 = none */
 };

@@ -6,7 +6,7 @@
  *   level 1     without the workload
  *   level 2     without user and experiment
  *   level 3     year, target, class, queue, project, cause; money instead of prices
- *   level 4     cause only: it cannot grow
+ *   level 4     cause only, of GPUs and of CPUs: it cannot grow
  *
  * Must never lose or double an amount: what is taken off one level is put on the next in the same
  * step. */

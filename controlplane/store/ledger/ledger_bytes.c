@@ -361,7 +361,7 @@ static bool loaded_hold(const struct object *o, void *arg)
     struct loaded *x = arg;
     struct key k;
 
-    if (!ledger_hold(o))
+    if (!ledger_hold(x->w, o))
         return true;
     x->held++;
     open_key(&k, o);

@@ -39,26 +39,36 @@ int64_t hold_milli(const struct placement *p)
     return sum;
 }
 
-static const struct placement *hold_of(const struct kind *k, const void *body)
+int64_t hold_cpu(const struct placement *p)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; cpu_booked(p->cpu) && i < p->n_assignments; i++)
+        sum += node_booked(&p->assignments[i]) ? p->cpu : 0;
+    return sum;
+}
+
+static const struct placement *hold_of(const struct root *r, const struct kind *k, const void *body)
 {
     const struct placement *p = placement_of(k, body);
 
     return p && *p->target && strlen(p->target) <= 253 && strlen(p->class_) <= 63 &&
-                   hold_milli(p) > 0
+                   !class_cpu(p->class_) &&
+                   (hold_milli(p) > 0 || (r->ledger.cpus && hold_cpu(p) > 0))
                ? p
                : NULL;
 }
 
-const struct placement *ledger_hold(const struct object *o)
+const struct placement *ledger_hold(const struct root *r, const struct object *o)
 {
-    return o ? hold_of(o->kind, o->body) : NULL;
+    return o ? hold_of(r, o->kind, o->body) : NULL;
 }
 
 static bool same_place(const struct placement *a, const struct placement *b)
 {
     if (strcmp(a->target, b->target) != 0 || strcmp(a->class_, b->class_) != 0 ||
         a->gpuHourPrice < b->gpuHourPrice || a->gpuHourPrice > b->gpuHourPrice ||
-        a->capacity != b->capacity || a->n_assignments != b->n_assignments)
+        a->cpu != b->cpu || a->capacity != b->capacity || a->n_assignments != b->n_assignments)
         return false;
     for (uint32_t i = 0; i < a->n_assignments; i++) {
         const struct assignment *x = &a->assignments[i], *y = &b->assignments[i];
@@ -70,9 +80,9 @@ static bool same_place(const struct placement *a, const struct placement *b)
     return true;
 }
 
-bool hold_goes_on(const struct object *before, const void *body)
+bool hold_goes_on(const struct root *r, const struct object *before, const void *body)
 {
-    const struct placement *p = ledger_hold(before), *q = hold_of(before->kind, body);
+    const struct placement *p = ledger_hold(r, before), *q = hold_of(r, before->kind, body);
 
     if (!p || !q || !same_place(p, q))
         return false;
@@ -134,7 +144,7 @@ static void line_owner(struct ledger_line *l, const struct object *o)
 
 static void line_of(const struct root *r, const struct object *o, struct ledger_line *l)
 {
-    const struct placement *p = ledger_hold(o);
+    const struct placement *p = ledger_hold(r, o);
 
     *l = (struct ledger_line){.basis = p->capacity,
                               .price = p->gpuHourPrice,
@@ -154,6 +164,19 @@ static void line_of(const struct root *r, const struct object *o, struct ledger_
     l->workload = s ? s->workload : "";
     if (w)
         line_owner(l, w);
+}
+
+static int64_t cpus_from(const struct root *r, int64_t from)
+{
+    return from > r->ledger.cpus_since ? from : r->ledger.cpus_since;
+}
+
+/* The same of its CPUs, which are in the price of GPUs, or have none. */
+static void line_cpu(struct ledger_line *l)
+{
+    l->class_ = LEDGER_CPU;
+    l->priced = false;
+    l->price = 0;
 }
 
 /* ---- to what end
@@ -283,11 +306,16 @@ static int64_t epoch_of(const struct object *o)
 static void book(struct root *w, const struct object *o, int64_t from, int64_t to,
                  enum ledger_cause cause)
 {
+    const struct placement *p = ledger_hold(w, o);
     struct ledger_line l;
 
     line_of(w, o, &l);
     l.cause = cause;
-    ledger_interval_add(w, &l, epoch_of(o), hold_milli(ledger_hold(o)), from, to);
+    ledger_interval_add(w, &l, epoch_of(o), hold_milli(p), from, to);
+    if (!w->ledger.cpus)
+        return;
+    line_cpu(&l);
+    ledger_interval_add(w, &l, epoch_of(o), hold_cpu(p), cpus_from(w, from), to);
 }
 
 /* ---- begin, step, end
@@ -380,14 +408,17 @@ void ledger_spend(struct txn *t, const struct object *before, void *body)
     struct parts x;
     struct key k;
 
-    if (!before || before->kind->id != KIND_WORKLOAD || !ledger_hold(before) ||
-        hold_goes_on(before, body))
+    if (!before || before->kind->id != KIND_WORKLOAD || !ledger_hold(t->w, before) ||
+        hold_goes_on(t->w, before, body))
         return;
     open_key(&k, before);
     const struct open_box *b = tree_get(t->w->ledger.open, key_slice(&k));
     INV(b);
-    const struct placement *p = ledger_hold(before);
+    const struct placement *p = ledger_hold(t->w, before);
     ledger_amount milli = hold_milli(p), held = 0, lost = 0;
+    ledger_amount cpus = t->w->ledger.cpus
+                             ? hold_cpu(p) * (ledger_amount)(t->w->time - cpus_from(t->w, b->from))
+                             : 0;
     parts_end(t->w, b, before, w->status, &x);
     for (unsigned i = 0; i < x.n; i++)
         lost += ledger_cause_lost(x.v[i].cause) ? milli * (x.v[i].to - x.v[i].from) : 0;
@@ -395,9 +426,11 @@ void ledger_spend(struct txn *t, const struct object *before, void *body)
     if (!w->status->spent)
         w->status->spent = arena_new(t->a, struct spent);
     volatile double hours = w->status->spent->gpuHours + line_money(held, 1),
+                    cpu = w->status->spent->cpuHours + line_money(cpus, 1),
                     cost = w->status->spent->cost + line_money(held, p->gpuHourPrice),
                     wasted = w->status->spent->wasted + line_money(lost, 1);
     w->status->spent->gpuHours = hours;
+    w->status->spent->cpuHours = cpu;
     w->status->spent->cost = cost;
     w->status->spent->wasted = wasted;
 }
@@ -414,15 +447,20 @@ struct scan {
 
 static void scan_one(const struct scan *x, const struct object *o, const struct open_box *b)
 {
-    struct ledger_line l;
+    const struct placement *p = ledger_hold(x->r, o);
+    struct ledger_line l, cpu;
     struct parts parts;
 
     parts_of(b, x->now, INT64_MIN, LEDGER_USEFUL, false, &parts);
     line_of(x->r, o, &l);
+    cpu = l;
+    line_cpu(&cpu);
     for (unsigned i = 0; i < parts.n; i++) {
-        l.cause = parts.v[i].cause;
-        ledger_days(&l, hold_milli(ledger_hold(o)), parts.v[i].from, parts.v[i].to, x->sink,
-                    x->arg);
+        cpu.cause = l.cause = parts.v[i].cause;
+        ledger_days(&l, hold_milli(p), parts.v[i].from, parts.v[i].to, x->sink, x->arg);
+        if (x->r->ledger.cpus)
+            ledger_days(&cpu, hold_cpu(p), cpus_from(x->r, parts.v[i].from), parts.v[i].to, x->sink,
+                        x->arg);
     }
 }
 
@@ -435,7 +473,7 @@ static bool scan_workload(struct slice key, const void *value, void *arg)
         return false; /* 'm' is before it: the scan began at 'w' */
     memcpy(uid, (const char *)key.p + 1, key.n - 1 < 64 ? key.n - 1 : 64);
     const struct object *o = root_workload_by_uid(x->r, uid);
-    INV(ledger_hold(o));
+    INV(ledger_hold(x->r, o));
     scan_one(x, o, value);
     return true;
 }
@@ -445,7 +483,7 @@ static bool scan_migration(const struct object *o, void *arg)
     const struct scan *x = arg;
     struct key k;
 
-    if (!ledger_hold(o))
+    if (!ledger_hold(x->r, o))
         return true;
     open_key(&k, o);
     const struct open_box *b = tree_get(x->r->ledger.open, key_slice(&k));

@@ -27,6 +27,8 @@ struct cell_box {
     struct device_set there, sick;
     uint32_t held[LEDGER_HELD_DEVICES]; /* in 1/1000 */
     uint64_t kind;                      /* enum capacity of its node */
+    int64_t cpus, cpus_held;            /* of the class LEDGER_CPU, in 1/1000 */
+    uint64_t cpus_sick;
 };
 /* In 1/1000 GPU; as integrals: × ms. ok + sick + held = capacity + over. */
 struct rates {
@@ -115,11 +117,25 @@ bool account_free(const struct root *r, const char *target, const char *class_, 
 
 /* ---- ledger_hold.c: open allocations */
 /* The placement that a Workload or a Migration holds, when it can be booked; else NULL. */
-const struct placement *ledger_hold(const struct object *o);
-int64_t hold_milli(const struct placement *p);
+const struct placement *ledger_hold(const struct root *r, const struct object *o);
+int64_t hold_milli(const struct placement *p); /* GPUs */
+int64_t hold_cpu(const struct placement *p);
+static inline bool class_cpu(const char *class_)
+{
+    return strcmp(class_, LEDGER_CPU) == 0;
+}
+static inline bool node_booked(const struct assignment *a)
+{
+    return *a->node && strlen(a->node) <= 253;
+}
 static inline bool assignment_booked(const struct assignment *a)
 {
-    return *a->node && strlen(a->node) <= 253 && a->gpuMilli > 0 && a->gpuMilli <= 1000;
+    return node_booked(a) && a->gpuMilli > 0 && a->gpuMilli <= 1000;
+}
+/* What is told beyond that is no CPU of this world. */
+static inline bool cpu_booked(int64_t milli)
+{
+    return milli > 0 && milli < (int64_t)1 << 40;
 }
 static inline bool device_booked(int64_t device)
 {
@@ -128,7 +144,8 @@ static inline bool device_booked(int64_t device)
 void hold_begin(struct root *w, const struct object *o, int64_t at);
 void hold_step(struct root *w, const struct object *before, const struct object *after);
 void hold_end(struct root *w, const struct object *before, const struct object *after);
-bool hold_goes_on(const struct object *before, const void *body); /* the same allocation */
+/* The same allocation? */
+bool hold_goes_on(const struct root *r, const struct object *before, const void *body);
 void hold_scan(const struct root *r, int64_t now, ledger_sink sink, void *arg);
 void open_key(struct key *k, const struct object *o);
 void open_store(struct root *w, struct slice key,

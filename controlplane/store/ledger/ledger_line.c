@@ -167,6 +167,7 @@ void line_fold(unsigned level, struct ledger_line *l)
     if (level >= 4) {
         l->day = 0;
         l->basis = (enum capacity)0;
-        l->target = l->class_ = l->queue = l->project = "";
+        l->target = l->queue = l->project = "";
+        l->class_ = class_cpu(l->class_) ? LEDGER_CPU : "";
     }
 }

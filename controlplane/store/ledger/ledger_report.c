@@ -125,6 +125,10 @@ static struct group *group_of(struct report *x, const struct ledger_line *l)
 
 static void group_add(struct group *g, const struct ledger_line *l)
 {
+    if (class_cpu(l->class_)) {
+        g->sum.cpu += l->amount;
+        return;
+    }
     g->sum.amount += l->amount;
     money_add(&g->money, l->money);
     if (!l->priced)
@@ -142,12 +146,14 @@ static void report_line(const struct ledger_line *l, void *arg)
     if (l->day < x->q->from_day || l->day >= x->q->to_day)
         return;
     if (matches(x, l, true)) {
+        bool cpu = class_cpu(l->class_);
+
         if (l->cause == LEDGER_CAPACITY)
-            x->ret->capacity += l->amount;
+            *(cpu ? &x->ret->cpu_capacity : &x->ret->capacity) += l->amount;
         else if (l->cause == LEDGER_OVERHANG)
-            x->ret->overhang += l->amount;
+            *(cpu ? &x->ret->cpu_overhang : &x->ret->overhang) += l->amount;
         else
-            x->ret->intervals += l->amount;
+            *(cpu ? &x->ret->cpu_intervals : &x->ret->intervals) += l->amount;
     }
     if (l->cause >= LEDGER_CAPACITY || !matches(x, l, false))
         return;
@@ -183,6 +189,8 @@ static int by_money(const void *a, const void *b)
         return p > q ? -1 : 1;
     if (x->sum.amount != y->sum.amount)
         return x->sum.amount > y->sum.amount ? -1 : 1;
+    if (x->sum.cpu != y->sum.cpu)
+        return x->sum.cpu > y->sum.cpu ? -1 : 1;
     return by_key(a, b);
 }
 

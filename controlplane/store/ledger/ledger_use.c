@@ -84,7 +84,8 @@ static void span_add(struct tree **t, const char *queue, ledger_amount milli, in
  * workload that moves once, too. */
 static bool counts(const struct ledger_line *l)
 {
-    return l->cause < LEDGER_CAPACITY && l->cause != LEDGER_MIGRATING && l->queue && *l->queue;
+    return l->cause < LEDGER_CAPACITY && l->cause != LEDGER_MIGRATING && l->queue && *l->queue &&
+           !class_cpu(l->class_);
 }
 
 void use_interval(struct tree **t, const struct interval_box *b, int sign)
@@ -106,13 +107,14 @@ void use_day(struct tree **t, const struct ledger_line *l, int sign)
 
 void use_open(struct tree **t, const struct object *o, const struct open_box *b, int sign)
 {
-    const struct placement *p = ledger_hold(o);
+    const struct workload_status *s =
+        o->kind->id == KIND_WORKLOAD ? object_as(o, workload)->status : NULL;
 
-    if (o->kind->id != KIND_WORKLOAD || !p)
+    if (!s || !s->placement)
         return;
-    const char *queue = object_as(o, workload)->status->queue;
-    int64_t milli = sign * hold_milli(p), week = b->since / WEEK_MS;
-    if (!*queue)
+    const char *queue = s->queue;
+    int64_t milli = sign * hold_milli(s->placement), week = b->since / WEEK_MS;
+    if (!*queue || !milli)
         return;
     for (uint32_t i = 0; i < b->n; i++)
         span_add(t, queue, milli, b->run[i].from, b->run[i].to);

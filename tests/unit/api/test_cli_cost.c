@@ -17,10 +17,12 @@ static const char report[] =
     "{\"queue\":\"vision\",\"experiment\":\"=1+1,\\\"x\\\"\",\"cause\":\"preempted\",\"gpuHours\":"
     "3.5,\"cost\":6.72,\"wasted\":3.5,\"wastedCost\":6.72,\"unpriced\":0,\"milliGpuMs\":"
     "\"12600000000\"},"
-    "{\"queue\":\"\",\"experiment\":\"\",\"cause\":\"idle\",\"gpuHours\":0.01,\"cost\":0,"
+    "{\"queue\":\"\",\"experiment\":\"\",\"cause\":\"idle\",\"gpuHours\":0.01,\"cpuHours\":24.5,"
+    "\"cost\":0,"
     "\"wasted\":0,\"wastedCost\":0,\"unpriced\":0.01,\"milliGpuMs\":\"36000000\"}],"
-    "\"omitted\":2,\"totals\":{\"gpuHours\":840,\"cost\":1612.8,\"wasted\":12.5,\"wastedCost\":24,"
-    "\"unpriced\":1.25,\"capacityGpuHours\":839,\"overhangGpuHours\":1},"
+    "\"omitted\":2,\"totals\":{\"gpuHours\":840,\"cpuHours\":96.25,\"cost\":1612.8,\"wasted\":12.5,"
+    "\"wastedCost\":24,"
+    "\"unpriced\":1.25,\"capacityGpuHours\":839,\"capacityCpuHours\":96.25,\"overhangGpuHours\":1},"
     "\"balance\":{\"exact\":true,\"difference\":\"0\"},"
     "\"folded\":[{\"by\":\"workload\",\"upTo\":\"2026-11-15T00:00:00Z\"}]}";
 
@@ -46,17 +48,18 @@ static void test_table(void **state)
     assert_string_equal(
         b.p, "Cost of class h100-sxm-80gb from 2026-11-14 to 2026-11-21 07:12 UTC, in USD\n"
              "\n"
-             "QUEUE   EXPERIMENT  CAUSE      GPU-HOURS     COST  WASTED  SHARE\n"
-             "vision  aug-7       useful         512.4   983.88       –    61%\n"
-             "vision  =1+1,\"x\"    preempted        3.5     6.72     3.5   0.4%\n"
-             "–       –           idle             0.0        –       –  <0.1%\n"
-             "total                              840.0  1612.80    12.5   100%\n"
+             "QUEUE   EXPERIMENT  CAUSE      GPU-HOURS     COST  WASTED  SHARE  CPU-HOURS\n"
+             "vision  aug-7       useful         512.4   983.88       –    61%          –\n"
+             "vision  =1+1,\"x\"    preempted        3.5     6.72     3.5   0.4%          –\n"
+             "–       –           idle             0.0        –       –  <0.1%      24.50\n"
+             "total                              840.0  1612.80    12.5   100%      96.25\n"
              "\n"
              "Wasted: 12.5 GPU-hours were lost to stops, worth 24.00\n"
              "Unpriced: 1.2 GPU-hours, their price is not known\n"
              "Not shown: 2 further rows (--limit), they are in the total\n"
              "Folded: before 2026-11-15 no longer told apart by workload\n"
-             "Capacity: 839.0 GPU-hours and what was held beyond it, all of them accounted for\n");
+             "Capacity: 839.0 GPU-hours, what was held beyond it, and 96.25 CPU-hours, all of them "
+             "accounted for\n");
     cJSON_Delete(j);
 }
 
@@ -66,14 +69,16 @@ static void test_nothing(void **state)
     AUTO_BUF b = {0};
     cJSON *j = parse("{\"to\":\"2026-11-01T00:00:00Z\",\"currency\":\"mixed\",\"by\":[\"queue\"],"
                      "\"filter\":{},\"rows\":[],\"omitted\":0,\"totals\":{\"gpuHours\":0},"
-                     "\"balance\":{\"exact\":false,\"difference\":\"-7\"},\"folded\":[]}");
+                     "\"balance\":{\"exact\":false,\"difference\":\"-7\",\"cpuDifference\":\"0\"},"
+                     "\"folded\":[]}");
 
     (void)state;
     buf_init(&b, 65536);
     cost_render(j, mem, &b);
-    assert_string_equal(b.p, "Cost to 2026-11-01, in several currencies: their sums mean nothing\n"
-                             "\nNothing yet.\n\n"
-                             "The ledger does not add up: -7 milli-GPU-ms are missing\n");
+    assert_string_equal(
+        b.p, "Cost to 2026-11-01, in several currencies: their sums mean nothing\n"
+             "\nNothing yet.\n\n"
+             "The ledger does not add up: -7 milli-GPU-ms and 0 milli-CPU-ms are missing\n");
     cJSON_Delete(j);
 }
 
@@ -86,10 +91,11 @@ static void test_csv(void **state)
     buf_init(&b, 65536);
     cost_csv(j, &b);
     assert_string_equal(
-        b.p, "queue,experiment,cause,gpuHours,cost,wasted,wastedCost,unpriced,milliGpuMs\r\n"
-             "vision,aug-7,useful,512.44,983.8848,0,0,0,1844784000000\r\n"
-             "vision,\"'=1+1,\"\"x\"\"\",preempted,3.5,6.72,3.5,6.72,0,12600000000\r\n"
-             ",,idle,0.01,0,0,0,0.01,36000000\r\n");
+        b.p,
+        "queue,experiment,cause,gpuHours,cost,wasted,wastedCost,unpriced,milliGpuMs,cpuHours\r\n"
+        "vision,aug-7,useful,512.44,983.8848,0,0,0,1844784000000,0\r\n"
+        "vision,\"'=1+1,\"\"x\"\"\",preempted,3.5,6.72,3.5,6.72,0,12600000000,0\r\n"
+        ",,idle,0.01,0,0,0,0.01,36000000,24.5\r\n");
     cJSON_Delete(j);
 }
 

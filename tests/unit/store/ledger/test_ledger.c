@@ -15,6 +15,7 @@ static struct ledger_sum sum_of(struct kit *k, enum ledger_by by, const char *va
 
     ledger_report_make(k->root, k->now, &q, k->a, &r);
     assert_true(r.intervals == r.capacity + r.overhang);
+    assert_true(r.cpu_intervals == r.cpu_capacity + r.cpu_overhang);
     for (size_t i = 0; i < r.n; i++)
         if (strcmp(r.rows[i].key[0], value) == 0)
             return r.rows[i].sum;
@@ -267,6 +268,52 @@ static void test_days_and_prices(void **state)
     kit_end(&k);
 }
 
+static double cpu_hours(struct kit *k, enum ledger_by by, const char *value)
+{
+    return (double)sum_of(k, by, value).cpu / LEDGER_GPU_HOUR;
+}
+
+/* CPUs are booked beside GPUs, and of work that has none; from the entry on that shows that every
+ * member knows of them, and what ran then already. */
+static void test_cpus(void **state)
+{
+    union command member = {.member = {.head = {.type = CMD_MEMBER},
+                                       .member = {.id = 1, .feature_level = FEATURE_LEVEL}}};
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 2, 4); /* 64 CPUs each */
+    assert_int_equal(kit_workload(&k, "default", "early", 1, 2).code, 0);
+    assert_int_equal(kit_place(&k, "early", "fra.n0", 0, 1, 2).code, 0);
+    assert_int_equal(kit_workload(&k, "default", "plain", 3, 0).code, 0);
+    assert_int_equal(kit_place(&k, "plain", "fra.n1", 0, 3, 0).code, 0);
+    run_to(&k, "early", 1, true);
+    run_to(&k, "plain", 1, true);
+    k.now += HOUR;
+    assert_near(cpu_hours(&k, LEDGER_BY_CAUSE, "idle"), 0);
+    assert_int_equal(kit_apply(&k, &member).code, 0);
+    root_check(k.root);
+    k.now += HOUR;
+    assert_near(cpu_hours(&k, LEDGER_BY_WORKLOAD, "early"), 1);
+    assert_near(cpu_hours(&k, LEDGER_BY_WORKLOAD, "plain"), 3);
+    assert_near(gpu_hours(&k, LEDGER_BY_WORKLOAD, "plain"), 0);
+    assert_near(cpu_hours(&k, LEDGER_BY_CAUSE, "idle"), 124);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "idle"), 12);
+    assert_int_equal(kit_run(&k, "plain", 1, 1, STEP_ENDED).code, 0);
+    assert_near(kit_status(&k, "plain")->spent->cpuHours, 3);
+    assert_near(kit_status(&k, "plain")->spent->gpuHours, 0);
+    assert_int_equal(kit_run(&k, "early", 1, 1, STEP_ENDED).code, 0);
+    assert_near(kit_status(&k, "early")->spent->cpuHours, 1);
+    k.now += HOUR;
+    assert_int_equal(kit_facts(&k, "fra", 1, 4, true).code, 0); /* a node vanished */
+    k.now += HOUR;
+    assert_near(cpu_hours(&k, LEDGER_BY_CAUSE, "idle"), 124 + 128 + 64);
+    assert_near(cpu_hours(&k, LEDGER_BY_CLASS, LEDGER_CPU), 128 + 128 + 64);
+    root_check(k.root);
+    kit_end(&k);
+}
+
 /* Lines that no level has room for any more are folded, and nothing is lost. */
 static void test_folding(void **state)
 {
@@ -373,10 +420,10 @@ static void test_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_causes),  cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_moves),   cmocka_unit_test(test_days_and_prices),
-        cmocka_unit_test(test_folding), cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_causes), cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_moves),  cmocka_unit_test(test_days_and_prices),
+        cmocka_unit_test(test_cpus),   cmocka_unit_test(test_folding),
+        cmocka_unit_test(test_bounds), cmocka_unit_test(test_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
