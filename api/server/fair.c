@@ -6,9 +6,11 @@
 #include "api/base/limits.h"
 
 #define FLOWS 2048
-#define TURN_WIDTH 4   /* served in one turn of the loop */
-#define QUANTUM 1      /* of one user, before the next one's */
-#define PART_WIDTH 8   /* what one slice of something long counts for */
+#define TURN_WIDTH 4    /* served in one turn of the loop */
+#define QUANTUM 1       /* of one user, before the next one's */
+#define PART_WIDTH 8    /* what one slice of something long counts for, at least */
+#define WIDTH_NS 100000 /* of the loop's own computing, that count as much as a seat */
+#define COST_MAX 256
 #define SMALL_MAX 8    /* of one user under way */
 #define ACTIVE_MS 1000 /* a user counts for so long after his last request */
 #define LOOK_MS 250    /* at what has waited too long, while nothing moves */
@@ -187,9 +189,21 @@ static void refuse(struct fair *f, struct fair_item *it, enum refused why)
 /* ---- turns
  * -------------------------------------------------------------------------------------------------
  */
-static unsigned cost_of(const struct fair_item *it)
+/* Runs it; what that cost its user: by its width, or by what the loop computed for it if that is
+ * more. It may be gone then. */
+static unsigned run(struct fair *f, struct fair_item *it)
 {
-    return it->part ? PART_WIDTH : it->width;
+    unsigned width = it->part ? PART_WIDTH : it->width;
+    uint64_t before = loop_computed_ns(f->loop), cost;
+
+    if (it->part) {
+        list_remove(&it->link);
+        it->run(it, NULL);
+    } else {
+        begin(f, it);
+    }
+    cost = (loop_computed_ns(f->loop) - before) / WIDTH_NS;
+    return cost > COST_MAX ? COST_MAX : cost > width ? (unsigned)cost : width;
 }
 
 /* The next of this user, if it may go now. */
@@ -220,15 +234,9 @@ static void turn(void *arg)
         idle = 0;
         w->deficit += w->deficit < QUANTUM ? QUANTUM : 0;
         while (it && f->served < TURN_WIDTH && w->deficit > 0) {
-            unsigned cost = cost_of(it);
+            unsigned cost = run(f, it);
             w->deficit -= (int)cost;
             f->served += cost;
-            if (it->waits) {
-                begin(f, it);
-            } else {
-                list_remove(&it->link);
-                it->run(it, NULL);
-            }
             it = list_empty(&w->waiting) && list_empty(&w->parts) ? NULL : next_of(f, w);
         }
         flow_rest(f, w);
@@ -277,9 +285,8 @@ void fair_enter(struct fair *f, const char *user, struct fair_item *it, bool sma
     } else if (it->small) {
         begin(f, it);
     } else if (list_empty(&w->waiting) && f->served < TURN_WIDTH && has_room(f, w, it->width)) {
-        f->served += cost_of(it);
         soon(f); /* where `served` is counted anew */
-        begin(f, it);
+        f->served += run(f, it);
     } else if (w->n_waiting >= LIMIT_USER_WAITING_MAX || f->waiting >= LIMIT_WAITING_MAX ||
                (w->n_waiting && w->bytes + it->bytes > LIMIT_USER_WAITING_BYTES)) {
         refuse(f, it, REFUSED_QUEUE);

@@ -16,6 +16,7 @@ struct asked {
     struct fair_item item;
     char user;
     bool keeps; /* holds its seats until it is let go */
+    bool burns; /* lets the loop compute for long */
     unsigned parts;
     int begun, code; /* begun: the how many-th of all */
 };
@@ -73,6 +74,10 @@ static void ran(struct fair_item *it, const struct err *why)
 {
     struct asked *a = container_of(it, struct asked, item);
 
+    uint64_t until = loop_computed_ns(W.loop) + 2000000;
+
+    while (a->burns && loop_computed_ns(W.loop) < until)
+        ;
     a->begun = ++W.begun;
     a->code = why ? why->code : 0;
     if (why)
@@ -137,6 +142,22 @@ static void what_costs_more_comes_less_often(void **state)
     for (unsigned i = 0; i < W.n; i++)
         before += W.asked[i].user == 'a' && W.asked[i].begun < W.asked[W.n - 1].begun;
     assert_true(before >= 1 && before <= 4); /* 40 of one against 32 of each of the other */
+}
+
+static void what_takes_long_comes_less_often(void **state)
+{
+    (void)state;
+    (void)ask_as('a', FAIR_WIDTH_MAX, 0, false, false); /* fills this turn: all others wait */
+    for (int i = 0; i < 40; i++)
+        ask_as('a', 1, 0, false, false)->burns = true; /* 20 seats' worth */
+    for (int i = 0; i < 40; i++)
+        (void)ask_as('b', 1, 0, false, false);
+    turn(300);
+    unsigned before = 0;
+    for (unsigned i = 1; i < W.n; i++)
+        before += W.asked[i].user == 'a' && W.asked[i].begun < W.asked[W.n - 1].begun;
+    assert_true(before >= 1 && before <= 6);
+    assert_int_equal(begun_by('a'), 41);
 }
 
 static void a_newcomer_finds_room(void **state)
@@ -244,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {T(one_alone_does_not_wait),
                                        T(the_others_wait_behind_none_of_it),
                                        T(what_costs_more_comes_less_often),
+                                       T(what_takes_long_comes_less_often),
                                        T(a_newcomer_finds_room),
                                        T(bounds),
                                        T(the_small_pass),
