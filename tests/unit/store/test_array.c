@@ -416,6 +416,46 @@ static void test_retention(void **state)
     kit_end(&k);
 }
 
+/* Its newest indexes are far ahead of the first: that leaves at once. So many failed that no more
+ * are begun. */
+static void test_too_many_fail(void **state)
+{
+    struct kit k;
+    struct archive_cursor at = {0};
+    struct write_op op;
+    size_t n = 0;
+
+    (void)state;
+    begin(&k);
+    assert_int_equal(array_make(&k, "a", 100000, 0).code, 0);
+    all_slices(&k);
+    run_index(&k, "a-0", 1, 0);
+    for (int i = 1; i <= LIMIT_ARRAY_FAILED_MAX; i++) {
+        char name[32];
+
+        (void)snprintf(name, sizeof name, "a-%d", i);
+        if (!kit_get(&k, name))
+            all_slices(&k);
+        assert_int_equal(kit_delete(&k, KIND_WORKLOAD, k.ns, name).code, 0);
+        arena_reset(k.a);
+        if (i == 500) { /* as long as fewer than LIMIT_ARRAY_KEPT were begun behind it, it stays */
+            (void)root_archive_due(k.root, k.now, &at, 100000, &op, 1, &n);
+            assert_int_equal(n, 0);
+            at = (struct archive_cursor){0};
+        }
+    }
+    (void)root_archive_due(k.root, k.now, &at, 100000, &op, 1, &n);
+    assert_int_equal(n, 1);
+    assert_string_equal(op.name, "a-0");
+    all_slices(&k);
+    const struct workload_status *s = status_of(&k, "a");
+    assert_string_equal(s->reason, "TooManyFailures");
+    assert_true(s->begun == 100000 && s->phase == PHASE_RUNNING && s->active > 0);
+    assert_int_equal(s->active + s->failed + s->succeeded, 100000);
+    assert_null(root_array_due(k.root, "", ""));
+    kit_end(&k);
+}
+
 static void went_back(struct kit *k)
 {
     union command c = {.recover = {.head = {.type = CMD_RECOVER}, .step = RECOVER_BEGIN}};
@@ -581,8 +621,9 @@ int main(void)
         cmocka_unit_test(test_never_itself), cmocka_unit_test(test_index_goes),
         cmocka_unit_test(test_deleted),      cmocka_unit_test(test_suspend_and_edit),
         cmocka_unit_test(test_bounds),       cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_retention),    cmocka_unit_test(test_recovered),
-        cmocka_unit_test(test_not_an_index), cmocka_unit_test(test_sets)};
+        cmocka_unit_test(test_retention),    cmocka_unit_test(test_too_many_fail),
+        cmocka_unit_test(test_recovered),    cmocka_unit_test(test_not_an_index),
+        cmocka_unit_test(test_sets)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
