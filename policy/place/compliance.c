@@ -227,7 +227,7 @@ int policy_compliance_check(const struct object *workload, const struct object *
             compliance_sentence(why, policies[i], target, text, sizeof(text));
             return forbidden(why, target, text, err);
         }
-        if (!(covers & COVERS_BIT(COVERS_CHECKPOINT)))
+        if (!targets || !(covers & COVERS_BIT(COVERS_CHECKPOINT)))
             continue;
         why = compliance_allows_store(s->allow, store, targets, n_targets, &keeper);
         if (why != REASON_NONE) {
