@@ -73,7 +73,7 @@ says created
 ok apply -f "$dir/w.yaml"
 says unchanged
 ok get wl
-says '^NAME +PHASE +TARGET +EPOCH +REASON +AGE'
+says '^NAME +PHASE +TARGET +EPOCH +REASON +INDEXES +AGE'
 ok get wl resnet -o wide
 says QUEUE
 ok get wl resnet -o json

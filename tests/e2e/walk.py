@@ -105,8 +105,8 @@ def placed(w):
            r"^ohio-spoke +spoke +no +NoSuchGpuClass: ", r"^par-spoke +spoke +no +SpillOverWaits: ")
     w.says("the same as JSON", ("explain", "resnet-a", *NS, "-o", "json"), '"outcome": "Placed"', '"candidates": ')
     w.says("and as YAML", ("explain", "resnet-a", *NS, "-o", "yaml"), "^  outcome: Placed$")
-    w.says("get workloads", ("get", "workloads", *NS), r"\ANAME +PHASE +TARGET +EPOCH +REASON +AGE\n",
-           r"^resnet-a +Running +fra-hub +1 +Running +\d+s$")
+    w.says("get workloads", ("get", "workloads", *NS), r"\ANAME +PHASE +TARGET +EPOCH +REASON +INDEXES +AGE\n",
+           r"^resnet-a +Running +fra-hub +1 +Running +- +\d+s$")
     w.says("wide", ("get", "wl", "-A", "-o", "wide"), r"\ANAMESPACE +NAME +PHASE .* QUEUE +POSITION +DOMAIN +PRICE +COST +AGE\n",
            r"^vision-dev +resnet-a +Running .* vision +- +eu-central/fra1/b1/r[12] +1\.92 ")
     w.says("name", ("get", "wl", *NS, "-o", "name"), r"\Aworkload/resnet-a\n\Z")
