@@ -205,12 +205,24 @@ static bool from_command(struct relay *r, int i, uint64_t id)
     return send_frame(r->sock, ATTACH_DATA, (uint8_t)(i + 1), id, chunk, (size_t)k);
 }
 
-static bool relay(struct relay *r, uint64_t id)
+/* Until nothing moves any more: what was written makes room for frames that are here already, and
+ * of them no poll will tell. */
+static void pass_input(struct relay *r)
 {
-    while (r->out[0] >= 0 || r->out[1] >= 0) {
+    size_t held;
+
+    do {
+        held = r->n_from + r->n_wait;
         while (take_frame(r)) {
         }
         feed_input(r);
+    } while (r->n_from + r->n_wait != held);
+}
+
+static bool relay(struct relay *r, uint64_t id)
+{
+    while (r->out[0] >= 0 || r->out[1] >= 0) {
+        pass_input(r);
         struct pollfd f[4] = {{.fd = r->sock, .events = r->n_from < sizeof r->from ? POLLIN : 0},
                               {.fd = r->out[0], .events = POLLIN},
                               {.fd = r->out[1], .events = POLLIN},

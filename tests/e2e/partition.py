@@ -288,6 +288,10 @@ def the_brake(p):
     p.go("waiting", 38, "wait", "left", "east")
     p.go("stopping", 60, {"stopAfter": "6s"}, "north", "east")
     p.go("elsewhere", 36, {"replaceAfter": "1s"}, "east")
+    p.apply(document("Workload", "stubborn", {  # does not go when it is asked to: it is killed
+        "resources": {"gpu": {"count": 1}, "cpu": 1, "memory": "64Mi"}, "targets": {"names": ["north"]}, "partition": {"stopAfter": "6s"},
+        "checkpoint": {"grace": "1s"}, "run": {"script": "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.1; done\n"}}, namespace="default"))
+    p.becomes("stubborn", "Running", 40)
     where = {"on-left": "left", "on-north": "north", "on-south": "south", "waiting": "left", "stopping": "north"}
     first = {n: p.running(n, 1, 40, 40) for n in [*where, "elsewhere"]}
     p.check("each is where it should be", all(first[n].target == t for n, t in where.items()))
@@ -311,6 +315,8 @@ def the_brake(p):
     s = p.becomes("stopping", "Stopped", 15)
     p.check("stopping: its target brought the proof that it ended by itself; it is Stopped", s["ends"][-1]["proof"] == "ProcessTreeGone",
             f"{s['ends'][-1]['proof']} {s.get('reason')}: {s.get('message')}")
+    p.becomes("stubborn", "Stopped", 15)
+    p.check("stubborn: killed when its lease was over, it is Stopped all the same", p.status("stubborn")["epoch"] == 1)
     p.check("one that is back is not enough: the brake holds", "brake" in p.cli("status").stdout.lower() and
             all(p.status(n)["phase"] == "Unknown" for n in ("on-left", "on-south", "waiting")))
     p.heal("left", "south", "west", "right")

@@ -398,8 +398,8 @@ static bool stopped_itself(struct driver *d)
 {
     const struct intent *in = status_of(d)->intent;
 
-    return partition_mode(d) == PARTITION_STOP && d->seen.lease_lost && d->seen.exit_code &&
-           !(in && in->op == INTENT_QUIESCE);
+    return partition_mode(d) == PARTITION_STOP && d->seen.lease_lost &&
+           (d->seen.exit_code || d->seen.term_signal) && !(in && in->op == INTENT_QUIESCE);
 }
 
 /* Reports what was seen of a run that the state has as going on. True when a step was proposed. */
