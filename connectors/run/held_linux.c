@@ -42,7 +42,11 @@ static bool init_is_gone(const char *will)
     struct will w;
     char path[64], s[512];
 
-    if (!will || !will_read(will, &w))
+    if (!will || !*will)
+        return false;
+    if (access(will, F_OK) != 0 && errno == ENOENT) /* its runner begins with that, and has not */
+        return true;
+    if (!will_read(will, &w))
         return false; /* not known */
     if (!w.init || tree_process_start(w.init) != w.init_start)
         return true;
