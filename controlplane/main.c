@@ -4,8 +4,8 @@
 #include "api/cli/cli.h"
 #include "connectors/agent/agent.h"
 #include "connectors/checkpoint/checkpoint.h"
-#include "connectors/run/run.h"
-#include "controlplane/archive/keep.h"
+#include "connectors/shim/shim.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/backup/backup.h"
 #include "controlplane/server/server.h"
 

@@ -8,7 +8,7 @@
 #define HANSE_CONNECTORS_AGENT_AGENT_H
 
 #include "connectors/connector.h"
-#include "connectors/run/runner_os.h"
+#include "connectors/shim/runner_os.h"
 
 #define AGENT_SERVERS_MAX 16
 struct agent_config { /* strings are borrowed while the agent lives */

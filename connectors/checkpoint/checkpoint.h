@@ -1,6 +1,6 @@
 /* Checkpoints as files: what a program's manifest says is verified, sealed beside it, gathered into
  * a cut of all ranks, verified again before anybody resumes from it, and removed when newer ones
- * are enough. Used by the shim (connectors/run) and by the agent; knows neither of them.
+ * are enough. Used by the shim (connectors/shim) and by the agent; knows neither of them.
  *
  * Nothing in here trusts a file: names stay below their folder, links are not followed, sizes and
  * digests are read back. A checkpoint that does not hold is refused with E_CHECKPOINT, and

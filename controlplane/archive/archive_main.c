@@ -1,6 +1,6 @@
 /* hanse archive verify [DIR]: reads every file of an archive, offline, and checks the chain: which
  * segment is wrong, which is missing, what the newest digest is. Changes nothing. */
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/store/archive/segment.h"
 
 #include <stdio.h>

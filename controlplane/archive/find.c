@@ -3,7 +3,7 @@
  *
  * Must never answer less than there is without saying so: files that are not here, or that cannot
  * be read, are told. */
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/store/archive/segment.h"
 
 #include <stdio.h>

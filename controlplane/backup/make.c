@@ -3,7 +3,7 @@
  * nor put anything of a Secret into it but what is sealed (the state holds no other). */
 #include "controlplane/backup/backup.h"
 
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/store/archive/segment.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
  * with, and to say the same again goes on with it. Must never delete anything. */
 #include "controlplane/backup/backup.h"
 
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/raft/core.h"
 
 #include <errno.h>

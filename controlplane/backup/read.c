@@ -2,7 +2,7 @@
  * where they belong. Must never write anything on account of a file that is not proved. */
 #include "controlplane/backup/backup.h"
 
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/server/keyring.h"
 #include "controlplane/store/archive/segment.h"
 

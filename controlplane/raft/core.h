@@ -132,10 +132,10 @@ void core_read(struct core *c, struct loop *from, uint64_t deadline_ms, read_cb 
  * renewed. */
 void core_confirm(struct core *c, struct loop *from, uint64_t term, uint64_t deadline_ms,
                   read_cb cb, void *arg);
-/* The archive of this member: its files (controlplane/archive/keep.h; the directory's name lives
- * as long as the core), how far they are, and one that somebody could not read. */
-struct keep_status;
-void core_archive_status(struct core *c, struct keep_status *ret);
+/* The archive of this member: its files (controlplane/archive/archive_files.h; the directory's name
+ * lives as long as the core), how far they are, and one that somebody could not read. */
+struct archive_files_status;
+void core_archive_status(struct core *c, struct archive_files_status *ret);
 const char *core_archive_dir(const struct core *c);
 const char *core_data_dir(const struct core *c); /* likewise */
 void core_archive_suspect(struct core *c, uint64_t number);

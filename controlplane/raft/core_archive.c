@@ -2,7 +2,8 @@
  *
  * One segment at a time is asked of one member, in pieces; whoever does not answer, or sends what
  * is not the segment, is passed over for the next. A piece that is lost is asked for again, from
- * the place that was reached. Must never believe a peer: keep_give checks the digest of the state.
+ * the place that was reached. Must never believe a peer: archive_files_give checks the digest of
+ * the state.
  */
 #include "controlplane/raft/core_internal.h"
 
@@ -18,7 +19,7 @@ int archive_open(struct core *c, struct err *err)
 {
     (void)snprintf(c->archive_dir, sizeof c->archive_dir, "%s/archive", c->cfg.data_dir);
     buf_init(&c->fetch.in, 0);
-    return keep_open(c->loop, c->archive_dir, &c->keep, err);
+    return archive_files_open(c->loop, c->archive_dir, &c->keep, err);
 }
 
 static void kept_closed(void *arg)
@@ -34,7 +35,7 @@ void archive_close_files(struct core *c)
     buf_fini(&c->fetch.in);
     c->fetch.number = 0;
     if (c->keep)
-        keep_close(c->keep, kept_closed, c);
+        archive_files_close(c->keep, kept_closed, c);
 }
 
 /* ---- fetching
@@ -73,7 +74,7 @@ static void fetch_ask(struct core *c)
 static void fetch_begin(struct core *c)
 {
     struct archive_fetch *f = &c->fetch;
-    uint64_t number = f->number || f->giving ? 0 : keep_missing(c->keep, f->below);
+    uint64_t number = f->number || f->giving ? 0 : archive_files_missing(c->keep, f->below);
 
     if (!number && f->below) { /* from the newest again */
         f->below = 0;
@@ -86,7 +87,7 @@ static void fetch_begin(struct core *c)
     f->peer = p->id;
     f->total = 0;
     buf_fini(&f->in);
-    buf_init(&f->in, keep_bytes_max(c->keep, number));
+    buf_init(&f->in, archive_files_bytes_max(c->keep, number));
     fetch_ask(c);
 }
 
@@ -153,7 +154,7 @@ void archive_is(struct core *c, const struct peer *p, uint64_t question, const u
     }
     f->giving = f->number;
     f->number = 0;
-    keep_give(c->keep, f->giving, &f->in, fetch_given, c);
+    archive_files_give(c->keep, f->giving, &f->in, fetch_given, c);
 }
 
 void archive_second(struct core *c)
@@ -167,8 +168,8 @@ void archive_second(struct core *c)
     else if (f->number && loop_now_ms(c->loop) - f->asked_ms > ANSWER_MS)
         fetch_failed(c, f->number, "it does not answer");
     fetch_begin(c);
-    struct keep_status s;
-    keep_status(c->keep, &s);
+    struct archive_files_status s;
+    archive_files_status(c->keep, &s);
     pthread_mutex_lock(&c->lock);
     c->archive_status = s;
     pthread_mutex_unlock(&c->lock);
@@ -227,7 +228,7 @@ void archive_ask(struct core *c, const struct inbound *in, uint64_t question, ui
 {
     unsigned char none[24] = {0};
 
-    if (!c->keep || !keep_has(c->keep, number)) {
+    if (!c->keep || !archive_files_has(c->keep, number)) {
         le64_put(none, number);
         le64_put(none + 8, offset);
         frame_send(in->s, FRAME_ARCHIVE_IS, 0, question, none, sizeof none);
@@ -239,7 +240,7 @@ void archive_ask(struct core *c, const struct inbound *in, uint64_t question, ui
     *x = (struct piece){
         .c = c, .peer = in->id, .question = question, .number = number, .offset = offset};
     buf_init(&x->out, PIECE_BYTES + 65536 + 64);
-    archive_path(keep_dir(c->keep), number, x->path);
+    archive_path(archive_files_dir(c->keep), number, x->path);
     c->jobs++;
     c->archive_serving++;
     loop_work(c->loop, piece_read, piece_done, x);
@@ -248,7 +249,7 @@ void archive_ask(struct core *c, const struct inbound *in, uint64_t question, ui
 /* ---- from any loop
  * -------------------------------------------------------------------------------------------------
  */
-void core_archive_status(struct core *c, struct keep_status *ret)
+void core_archive_status(struct core *c, struct archive_files_status *ret)
 {
     pthread_mutex_lock(&c->lock);
     *ret = c->archive_status;
@@ -270,7 +271,7 @@ static void suspected(void *arg)
     struct suspicion *s = arg;
 
     if (s->c->keep && !s->c->closing)
-        keep_suspect(s->c->keep, s->number);
+        archive_files_suspect(s->c->keep, s->number);
     mem_free(s);
 }
 

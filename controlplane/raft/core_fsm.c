@@ -37,7 +37,7 @@ void core_publish_root(struct core *c, struct root *next)
     root_unref(old);
     c->root_changed = true;
     if (c->keep)
-        keep_follow(c->keep, next);
+        archive_files_follow(c->keep, next);
     core_kick(c);
 }
 

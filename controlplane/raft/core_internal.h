@@ -14,7 +14,7 @@
 #include "api/base/log.h"
 #include "api/base/loop/loop.h"
 #include "api/base/net/tls.h"
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/raft/core.h"
 #include "controlplane/store/archive/segment.h"
 
@@ -195,11 +195,11 @@ struct core {
     void *arg;
     struct core_meta meta;
     char log_dir[1100];
-    struct keep *keep; /* the files of the archive */
+    struct archive_files *keep; /* the files of the archive */
     char archive_dir[ARCHIVE_PATH_MAX];
     struct archive_fetch fetch;
     unsigned archive_serving;
-    struct keep_status archive_status; /* guarded by lock */
+    struct archive_files_status archive_status; /* guarded by lock */
 
     struct raft raft;
     struct raft_io own_io, *io;

@@ -133,21 +133,21 @@ static int snapshot_take(struct core *c, const struct raft_snapshot *s, struct e
 
 static bool archive_settled(struct wait *w)
 {
-    struct keep_status s;
+    struct archive_files_status s;
 
-    keep_status(w->c->keep, &s);
+    archive_files_status(w->c->keep, &s);
     w->status = *s.trouble != 0;
-    return w->status || keep_settled(w->c->keep, w->c->root);
+    return w->status || archive_files_settled(w->c->keep, w->c->root);
 }
 
 /* What entries let go of is in a file then; nobody else has those entries. */
 static int archive_settle(struct core *c, struct err *err)
 {
     struct wait w = {0};
-    struct keep_status s;
+    struct archive_files_status s;
 
     wait_for(&w, c, archive_settled);
-    keep_status(c->keep, &s);
+    archive_files_status(c->keep, &s);
     return w.status ? err_set(err, E_IO, "the archive in %.300s: %.200s", c->archive_dir, s.trouble)
                     : 0;
 }

@@ -127,7 +127,8 @@ static int fsm_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsign
     /* libraft names it for its commit index: what is given must be the state of just that index. */
     if (raft_last_applied(&c->raft) != c->raft.commit_index)
         return RAFT_BUSY;
-    if (c->keep && !keep_settled(c->keep, c->root)) /* entries that segments still wait for */
+    if (c->keep &&
+        !archive_files_settled(c->keep, c->root)) /* entries that segments still wait for */
         return RAFT_BUSY;
     *bufs = raft_calloc(1, sizeof **bufs);
     if (!*bufs)

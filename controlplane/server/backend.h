@@ -7,7 +7,7 @@
 #include "api/base/list.h"
 #include "api/server/backend.h"
 #include "controlplane/raft/core.h"
-#include "controlplane/run/brain.h"
+#include "controlplane/leader/brain.h"
 #include "controlplane/server/figures.h"
 #include "controlplane/server/keyring.h"
 

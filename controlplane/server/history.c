@@ -4,7 +4,7 @@
  *
  * Must never answer less than there is without saying so, and never show another namespace than the
  * one that the route put there. */
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/server/backend.h"
 
 #include <cjson/cJSON.h>

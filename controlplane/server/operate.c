@@ -1,6 +1,6 @@
 /* Operations: what is not an object. Bodies are JSON, documented in
  * api/server/README.md. */
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/server/backend.h"
 
 #include "api/base/limits.h"
@@ -76,7 +76,7 @@ static void archive_print(struct control *c, const struct root *r, cJSON *j)
     struct archive_totals t = root_archive(r);
     char digest[2 * ARCHIVE_DIGEST + 8];
     struct archive_info i;
-    struct keep_status s;
+    struct archive_files_status s;
 
     core_archive_status(c->core, &s);
     (void)cJSON_AddNumberToObject(j, "segments", (double)t.segments);

@@ -6,7 +6,7 @@
 #include "api/base/log.h"
 #include "api/base/net/tls.h"
 #include "api/server/api.h"
-#include "controlplane/run/brain.h"
+#include "controlplane/leader/brain.h"
 #include "controlplane/server/backend.h"
 #include "controlplane/server/zones.h"
 

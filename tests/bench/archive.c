@@ -5,7 +5,7 @@
  * explanation is not the one that was decided. ARCHIVE_WORKLOADS, ARCHIVE_SEED. */
 #include "api/base/limits.h"
 #include "api/base/loop/loop.h"
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/store/archive/segment.h"
 
 #include <stdio.h>
@@ -286,7 +286,7 @@ static void batch(struct world *w)
     (void)arena_destroy(a);
 }
 
-/* As controlplane/run/retention.c does. */
+/* As controlplane/leader/retention.c does. */
 static void retain(struct world *w)
 {
     struct write_op ops[64];

@@ -25,7 +25,7 @@ def read(*patterns):
     return text
 
 
-stored = read("controlplane/store/**/*.c", "controlplane/run/**/*.c", "connectors/**/*.c", "policy/**/*.c")
+stored = read("controlplane/store/**/*.c", "controlplane/leader/**/*.c", "connectors/**/*.c", "policy/**/*.c")
 shown = read("controlplane/server/figures.c")
 # Set by none of ours on purpose: Kubernetes' own condition type has it.
 FOREIGN = {("condition", "observedGeneration")}

@@ -4,7 +4,7 @@
 #ifndef HANSE_TESTS_SUPPORT_RUN_KIT_H
 #define HANSE_TESTS_SUPPORT_RUN_KIT_H
 
-#include "connectors/run/run.h"
+#include "connectors/shim/shim.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,7 +7,7 @@
 #include "api/base/log.h"
 #include "connectors/agent/agent.h"
 #include "connectors/agent/wire.h"
-#include "connectors/run/run.h"
+#include "connectors/shim/shim.h"
 
 #define AGENT_STATE_MAX 80 /* the state folder's path: unix sockets have 108 bytes for theirs */
 #define AGENT_PATH_MAX 512

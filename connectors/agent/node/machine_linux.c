@@ -1,7 +1,7 @@
 /* The machine as Linux and the NVIDIA driver tell it, and the table of runner_os.h. NVML is opened
  * at run time: where there is no driver there are no GPUs, and nothing to install. */
-#include "connectors/run/tree_linux.h"
-#include "connectors/run/will_linux.h"
+#include "connectors/shim/tree_linux.h"
+#include "connectors/shim/will_linux.h"
 
 #include "api/base/mem.h"
 

@@ -3,7 +3,7 @@
  * product yet: the test says it in the place of the connector that will. */
 #include "tests/sim/federation/sim_federation.h"
 
-#include "controlplane/run/move/move_internal.h"
+#include "controlplane/leader/move/move_internal.h"
 
 #include <stdio.h>
 #include <string.h>

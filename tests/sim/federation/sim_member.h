@@ -4,7 +4,7 @@
 #define HANSE_TESTS_SIM_FEDERATION_SIM_MEMBER_H
 
 #include "controlplane/raft/core.h"
-#include "controlplane/run/brain.h"
+#include "controlplane/leader/brain.h"
 #include "tests/sim/world/sim_loop.h"
 
 struct sim_member;

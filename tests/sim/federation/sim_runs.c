@@ -1,7 +1,7 @@
 /* What runs in a room: programs that make steps and write checkpoints, the runner that seals them,
  * and its lease. Must never let a program do what a real one could not: it knows its steps, its
  * folder and its signal. */
-#include "connectors/run/run.h"
+#include "connectors/shim/shim.h"
 #include "tests/sim/federation/sim_room_internal.h"
 
 #include <inttypes.h>

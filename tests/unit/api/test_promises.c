@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #define POLICY "tests/unit/policy/test_"
-#define RUN "tests/unit/run/test_"
+#define RUN "tests/unit/leader/test_"
 #define STORE "tests/unit/store/test_"
 #define API "tests/unit/api/test_"
 #define E2E "tests/e2e/"

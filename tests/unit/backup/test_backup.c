@@ -1,7 +1,7 @@
 /* Backups as files: what was written is read back, with the archive; whatever is not whole, changed
  * or newer is refused, wherever it was cut or changed, and leaves nothing behind. */
 #include "api/base/cluster.h"
-#include "controlplane/archive/keep.h"
+#include "controlplane/archive/archive_files.h"
 #include "controlplane/backup/backup.h"
 #include "controlplane/store/archive/segment.h"
 #include "tests/unit/store/move_kit.h"

@@ -4,7 +4,7 @@
 #include "tests/support/agent_world.h"
 #include "tests/support/run_kit.h"
 
-#include "connectors/run/tree_linux.h"
+#include "connectors/shim/tree_linux.h"
 
 #include <signal.h>
 #include <stdio.h>

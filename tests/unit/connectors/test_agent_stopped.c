@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LEASE_MS 4000
-#define LATE_MS 2500 /* this machine may be busy; the margins themselves are in run.h */
+#define LATE_MS 2500 /* this machine may be busy; the margins themselves are in shim.h */
 #define STUBBORN                                                                                   \
     "trap '' TERM; $ESC $D/$U.escaped; echo $$ >$D/$U.pid; while :; do sleep 0.02; done"
 

@@ -1,7 +1,7 @@
 /* Logs and exec of one agent with real processes. */
 #include "tests/support/agent_world.h"
 
-#include "connectors/run/tree_linux.h"
+#include "connectors/shim/tree_linux.h"
 
 #include <signal.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * agent and the shim that it starts. */
 #include "api/base/net/tls.h"
 #include "connectors/agent/agent.h"
-#include "connectors/run/run.h"
+#include "connectors/shim/shim.h"
 #include "tests/support/contract/connector_contract.h"
 
 #include <cjson/cJSON.h>

@@ -1,6 +1,6 @@
 /* What a PID namespace proves of a runner's tree, by the file in which the runner begins it. */
-#include "connectors/run/tree_linux.h"
-#include "connectors/run/will_linux.h"
+#include "connectors/shim/tree_linux.h"
+#include "connectors/shim/will_linux.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

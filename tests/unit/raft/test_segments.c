@@ -80,7 +80,7 @@ struct want {
 static bool has_all(void *arg)
 {
     const struct want *w = arg;
-    struct keep_status s;
+    struct archive_files_status s;
 
     core_archive_status(w->rig->m[w->id].core, &s);
     return s.segments >= w->segments && s.present == s.segments && s.bad >= w->bad;

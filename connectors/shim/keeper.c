@@ -1,0 +1,316 @@
+/* See keeper.h. One job at a time; what it works on belongs to the thread pool until it is back. */
+#include "api/base/failpoint.h"
+#include "connectors/shim/keeper.h"
+
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOOK_EVERY_MS 200
+#define KEEPER_PATIENCE_MS 60000 /* for a store that does not move at all */
+
+struct keeper {
+    struct loop *loop;
+    struct run_checkpoints cfg;
+    void (*changed)(void *arg);
+    void *arg;
+    enum keeper_state state;
+    struct timer tick;
+    bool working, paused, settling, look_last, stuck;
+    uint64_t moved_bytes, moved_ms; /* the progress that was seen last, and when */
+    struct err why, unsealed;
+    struct checkpoint_sealed newest;
+    struct checkpoint_found resume;
+    char dir[CHECKPOINT_PATH_MAX + 64];
+    /* the job's while working */
+    bool preparing, job_over;
+    struct checkpoint_sealer *sealer;
+    struct checkpoint_progress progress;
+    struct checkpoint_found job_found;
+    struct err job_err;
+    int job_rc;
+    int64_t epoch;
+    char resumed[CHECKPOINT_PATH_MAX]; /* the cut */
+    bool gathered;
+};
+
+static void keeper_tick(void *arg);
+
+/* ---- on the thread pool ---- */
+static struct checkpoint_store store_of(const struct keeper *k)
+{
+    return (struct checkpoint_store){
+        .base = k->cfg.base, .scratch = k->cfg.scratch, .env = k->cfg.store_env};
+}
+
+static int resume_from(struct keeper *k, const char *path, const char *digest, struct err *err)
+{
+    const struct run_checkpoints *c = &k->cfg;
+    struct checkpoint_want want = {.path = path,
+                                   .at = store_of(k),
+                                   .digest = digest,
+                                   .workload = c->workload,
+                                   .world = c->world,
+                                   .rank = c->rank,
+                                   .proofs_dir = *c->proofs_dir ? c->proofs_dir : NULL};
+    char view[CHECKPOINT_PATH_MAX + 64], seen[CHECKPOINT_PATH_MAX + 64];
+    const char *here = checkpoint_store_is_remote(c->base) ? c->scratch : c->base;
+
+    (void)snprintf(view, sizeof view, "%.1000s/e%lld/%lld.resume", here, (long long)k->epoch,
+                   (long long)c->rank);
+    if (c->resume_scratch && *c->resume_scratch)
+        want.at.scratch = c->resume_scratch;
+    if (c->reshard) { /* whatever their number: all of them */
+        want.world = 0;
+        want.rank = -1;
+        want.view = view;
+    }
+    int rc = checkpoint_verify(&want, &k->progress, &k->job_found, err);
+
+    if (rc < 0)
+        return rc;
+    if (!c->reshard && (rc = checkpoint_exact(k->job_found.dir, view, seen, err)) == 0)
+        memcpy(k->job_found.dir, seen, sizeof seen);
+    (void)snprintf(k->resumed, sizeof k->resumed, "%s", path);
+    return rc;
+}
+
+/* Newest first; what does not hold is said, and the one before is tried. One that holds, but for
+ * another number of ranks, is not passed over: that would lose what it has. */
+static int resume_from_latest(struct keeper *k, struct err *err)
+{
+    int64_t epoch = INT64_MAX - 1, number = INT64_MAX;
+    char path[CHECKPOINT_PATH_MAX];
+
+    struct checkpoint_store at = store_of(k);
+
+    for (;;) {
+        struct err why;
+        int rc = checkpoint_cut_before(&at, &epoch, &number, path, err);
+        if (rc == E_NOTFOUND)
+            return 0; /* nothing to resume: it starts anew */
+        if (rc < 0)
+            return rc;
+        rc = resume_from(k, path, "", &why);
+        if (rc != E_CHECKPOINT || strcmp(why.field, CHECKPOINT_OTHER_RANKS) == 0)
+            return rc < 0 ? err_field(err, rc, why.field, "%s", why.text) : 0;
+        log_err(LOG_WARN, "run.checkpoint_refused", &why);
+    }
+}
+
+static int work_prepare(struct keeper *k, struct err *err)
+{
+    const struct run_checkpoints *c = &k->cfg;
+    struct checkpoint_store at = store_of(k);
+    int rc = 0;
+
+    k->epoch = c->epoch;
+    if (k->epoch == 0) {
+        rc = checkpoint_epoch_newest(&at, &k->epoch, err);
+        k->epoch++;
+    }
+    if (rc == 0 && strcmp(c->resume_path, RUN_RESUME_LATEST) == 0)
+        rc = resume_from_latest(k, err);
+    else if (rc == 0 && *c->resume_path)
+        rc = resume_from(k, c->resume_path, c->resume_digest, err);
+    return rc < 0 ? rc
+                  : checkpoint_sealer_create(&at, k->epoch, c->rank, &k->progress, &k->sealer, err);
+}
+
+/* Whether the program said that what it saved is to be resumed from is not known of the other
+ * ranks. */
+static int work_cut(struct keeper *k, struct err *err)
+{
+    const struct run_checkpoints *c = &k->cfg;
+    struct checkpoint_gather g = {.at = store_of(k),
+                                  .workload = c->workload,
+                                  .resume_path = k->resumed,
+                                  .epoch = k->epoch,
+                                  .world = c->world,
+                                  .keep = c->keep};
+
+    return checkpoint_cut_gather(&g, false, err);
+}
+
+static void work(void *arg)
+{
+    struct keeper *k = arg;
+
+    if (k->preparing) {
+        k->job_rc = work_prepare(k, &k->job_err);
+        FAILPOINT("shim.verify.after");
+        return;
+    }
+    int64_t before = checkpoint_sealer_newest(k->sealer)->step;
+    k->job_rc = checkpoint_sealer_look(k->sealer, k->job_over, &k->progress, &k->job_err);
+    const struct checkpoint_sealed *s = checkpoint_sealer_newest(k->sealer);
+    bool is_new = s->present && (!k->gathered || s->step != before);
+    if (k->cfg.own_cuts && (is_new || (k->job_over && s->present))) {
+        struct err why;
+        k->gathered = true;
+        if (work_cut(k, &why) < 0 && k->job_rc == 0) {
+            k->job_rc = why.code;
+            k->job_err = why;
+        }
+    }
+}
+
+/* ---- on the loop ---- */
+static void worked(void *arg)
+{
+    struct keeper *k = arg;
+
+    k->working = false;
+    k->moved_ms = loop_now_ms(k->loop);
+    if (k->preparing) {
+        k->preparing = false;
+        k->state = k->job_rc < 0 ? KEEPER_FAILED : KEEPER_READY;
+        k->why = k->job_err;
+        k->resume = k->job_found;
+        if (k->sealer) {
+            k->newest = *checkpoint_sealer_newest(k->sealer);
+            (void)snprintf(k->dir, sizeof k->dir, "%s", checkpoint_sealer_dir(k->sealer));
+        }
+        k->changed(k->arg);
+    } else {
+        bool said = k->unsealed.code != 0;
+        struct checkpoint_sealed now = *checkpoint_sealer_newest(k->sealer);
+        bool is_new = now.present && (!k->newest.present || now.step != k->newest.step);
+        k->newest = now;
+        k->unsealed = k->job_rc < 0 ? k->job_err : (struct err){0};
+        if (k->job_rc < 0 && !said)
+            log_err(LOG_WARN, "run.checkpoint_refused", &k->job_err);
+        if (is_new)
+            k->changed(k->arg);
+    }
+    timer_start(&k->tick, k->settling ? 0 : LOOK_EVERY_MS);
+}
+
+static void begin_work(struct keeper *k)
+{
+    k->working = true;
+    k->moved_ms = loop_now_ms(k->loop);
+    k->job_err = (struct err){0};
+    k->job_over = k->settling; /* nobody is left who could write */
+    loop_work(k->loop, work, worked, k);
+}
+
+/* The only thing that a hanging store can be told by. */
+static void watch_work(struct keeper *k)
+{
+    uint64_t bytes = atomic_load(&k->progress.bytes), now = loop_now_ms(k->loop);
+
+    if (bytes != k->moved_bytes) {
+        k->moved_bytes = bytes;
+        k->moved_ms = now;
+    }
+    if ((k->settling || k->preparing) && now - k->moved_ms > KEEPER_PATIENCE_MS) {
+        (void)err_set(&k->why, E_TIMEOUT, "the checkpoint store %.300s has not answered for %d s",
+                      k->cfg.base, KEEPER_PATIENCE_MS / 1000);
+        k->unsealed = k->why;
+        k->stuck = true;
+        k->state = k->preparing && !k->settling ? KEEPER_FAILED : KEEPER_SETTLED;
+        k->changed(k->arg);
+        return;
+    }
+    timer_start(&k->tick, 1000);
+}
+
+static void keeper_tick(void *arg)
+{
+    struct keeper *k = arg;
+
+    if (k->stuck || k->state == KEEPER_SETTLED)
+        return;
+    if (k->working) {
+        watch_work(k);
+    } else if (k->settling && k->look_last && k->state == KEEPER_READY) {
+        k->look_last = false;
+        begin_work(k);
+        watch_work(k);
+    } else if (k->settling) {
+        k->state = KEEPER_SETTLED;
+        k->changed(k->arg);
+    } else if (k->state == KEEPER_READY && !k->paused) {
+        begin_work(k);
+        watch_work(k);
+    }
+}
+
+struct keeper *keeper_create(struct loop *l, const struct run_checkpoints *cfg,
+                             void (*changed)(void *arg), void *arg)
+{
+    struct keeper *k = mem_new(struct keeper);
+
+    k->loop = l;
+    k->cfg = *cfg;
+    k->changed = changed;
+    k->arg = arg;
+    timer_init(&k->tick, l, keeper_tick, k);
+    k->preparing = true;
+    begin_work(k);
+    timer_start(&k->tick, 1000);
+    return k;
+}
+
+void keeper_pause(struct keeper *k)
+{
+    k->paused = true;
+}
+
+void keeper_settle(struct keeper *k, bool look)
+{
+    if (k->settling)
+        return;
+    k->settling = true;
+    k->look_last = look;
+    if (!look)
+        atomic_store(&k->progress.cancel, true);
+    timer_start(&k->tick, 0);
+}
+
+struct keeper *keeper_destroy(struct keeper *k)
+{
+    if (!k)
+        return NULL;
+    timer_stop(&k->tick);
+    if (k->working) /* stuck: its thread still has it */
+        return NULL;
+    (void)checkpoint_sealer_destroy(k->sealer);
+    mem_free(k);
+    return NULL;
+}
+
+enum keeper_state keeper_state(const struct keeper *k)
+{
+    return k->state;
+}
+bool keeper_stuck(const struct keeper *k)
+{
+    return k->stuck;
+}
+const struct err *keeper_why(const struct keeper *k)
+{
+    return &k->why;
+}
+const struct err *keeper_unsealed(const struct keeper *k)
+{
+    return &k->unsealed;
+}
+const struct checkpoint_sealed *keeper_newest(const struct keeper *k)
+{
+    return &k->newest;
+}
+const char *keeper_dir(const struct keeper *k)
+{
+    return k->dir;
+}
+const char *keeper_resume(const struct keeper *k)
+{
+    return k->resume.dir;
+}
+int64_t keeper_resume_ranks(const struct keeper *k)
+{
+    return k->resume.ranks;
+}

@@ -1,0 +1,58 @@
+/* What runner.c and runner_link.c share. Private to connectors/shim. */
+#ifndef HANSE_CONNECTORS_SHIM_RUNNER_INTERNAL_H
+#define HANSE_CONNECTORS_SHIM_RUNNER_INTERNAL_H
+
+#include "api/base/list.h"
+#include "connectors/shim/keeper.h"
+
+enum runner_state {
+    RS_PREPARING,
+    RS_WAITING,
+    RS_RUNNING,
+    RS_ENDING,
+    RS_KILLING,
+    RS_SEALING,
+    RS_GONE
+};
+
+struct runner_offer { /* another lease than the one that is held */
+    int64_t number;
+    uint64_t lease_ms, grace_ms;
+};
+struct runner_link {
+    struct list link;
+    struct runner *runner;
+    struct stream *stream;
+    struct frame_reader reader;
+};
+struct runner {
+    struct loop *loop;
+    struct runner_config cfg;
+    enum runner_state state;
+    struct run_report report;
+    struct process *program; /* NULL: there is none (any more) */
+    bool exited;             /* it has; its status stays with the kernel until end.json is there */
+    uint64_t lease_until_ms; /* 0 = no lease; else cfg.lease_from_ms + cfg.lease_ms: what is held */
+    uint64_t kill_at_ms;     /* in ENDING */
+    struct timer tick, trim;
+    struct listener *listener;
+    struct list links;
+    unsigned n_links;
+    bool written;          /* end.json is on disk */
+    struct keeper *keeper; /* NULL: no checkpoints */
+    bool go;               /* the other ranks are ready, too */
+};
+
+/* ---- runner.c ---- */
+void runner_look_again(struct runner *r); /* soon */
+/* offer: NULL, or another lease that is taken from now on. */
+void runner_renew(struct runner *r, uint64_t from_ms, const struct runner_offer *offer);
+void runner_free_when_quiet(struct runner *r);
+
+/* ---- runner_link.c ---- */
+/* To all that are connected, or to one. */
+void runner_tell(struct runner *r, struct stream *only);
+void runner_accept(struct listener *li, struct stream *s, void *arg);
+void runner_hang_up(struct runner *r); /* once all that was said has left */
+
+#endif

@@ -1,0 +1,108 @@
+/* The shim's socket: who is connected, what they ask, what they are told. One agent at a time is
+ * usual; a second is a new one that has not noticed its predecessor's end. Must never decide
+ * anything: it hands over. */
+#include "connectors/shim/runner_internal.h"
+
+#include <cjson/cJSON.h>
+
+#define LINKS_MAX 8 /* agents come one at a time; more is somebody else */
+
+void runner_tell(struct runner *r, struct stream *only)
+{
+    AUTO_BUF b;
+
+    buf_init(&b, 8192);
+    run_report_print(&r->report, &b);
+    list_for_each (it, &r->links) {
+        struct runner_link *k = container_of(it, struct runner_link, link);
+        if (!only || k->stream == only)
+            frame_send(k->stream, RUN_FRAME_STATE, 0, 0, b.p, b.n);
+    }
+}
+
+static uint64_t json_u64(const cJSON *j, const char *name)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
+
+    return cJSON_IsNumber(v) && v->valuedouble > 0 ? (uint64_t)v->valuedouble : 0;
+}
+
+/* Agents of before offers give the length of the order: that is not taken for a new one. */
+static void link_renew(struct runner *r, const cJSON *j)
+{
+    struct runner_offer offer = {.number = (int64_t)json_u64(j, "grant"),
+                                 .lease_ms = json_u64(j, "leaseMs"),
+                                 .grace_ms = json_u64(j, "graceMs")};
+
+    runner_renew(r, json_u64(j, "from"), &offer);
+}
+
+static int link_frame(const struct frame *f, void *arg)
+{
+    struct runner_link *k = arg;
+    cJSON *j = cJSON_ParseWithLength(f->body.p, f->body.n);
+
+    if (f->type == RUN_FRAME_RENEW)
+        link_renew(k->runner, j);
+    else if (f->type == RUN_FRAME_STOP)
+        runner_stop(k->runner, (int)json_u64(j, "signal"), json_u64(j, "graceMs"));
+    else if (f->type == RUN_FRAME_GO) {
+        k->runner->go = true;
+        runner_look_again(k->runner);
+    }
+    cJSON_Delete(j);
+    return 0;
+}
+
+static void link_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    struct runner_link *k = arg;
+    struct err err;
+
+    if (frame_feed(&k->reader, p, n, link_frame, k, &err) < 0)
+        stream_abort(s, err.text);
+}
+
+static void link_closed(struct stream *s, const struct err *why, void *arg)
+{
+    struct runner_link *k = arg;
+    struct runner *r = k->runner;
+
+    (void)s;
+    (void)why;
+    list_remove(&k->link);
+    r->n_links--;
+    frame_reader_fini(&k->reader);
+    mem_free(k);
+    runner_free_when_quiet(r);
+}
+
+static const struct stream_events link_events = {.data = link_data, .closed = link_closed};
+
+static const struct stream_events refused_events = {0};
+
+void runner_accept(struct listener *li, struct stream *s, void *arg)
+{
+    struct runner *r = arg;
+
+    (void)li;
+    if (r->n_links == LINKS_MAX) {
+        stream_set(s, &refused_events, NULL);
+        stream_abort(s, "too many connections to one runner");
+        return;
+    }
+    struct runner_link *k = mem_new(struct runner_link);
+    k->runner = r;
+    k->stream = s;
+    frame_reader_init(&k->reader);
+    list_push(&r->links, &k->link);
+    r->n_links++;
+    stream_set(s, &link_events, k);
+    runner_tell(r, s);
+}
+
+void runner_hang_up(struct runner *r)
+{
+    list_for_each (it, &r->links)
+        stream_close(container_of(it, struct runner_link, link)->stream);
+}

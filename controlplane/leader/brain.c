@@ -1,0 +1,414 @@
+/* A brain's life: it follows the root, wakes with leadership and sleeps without. Holds no truth. */
+#include "controlplane/leader/brain_internal.h"
+
+#include "api/base/log.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+static void cycle_due(void *arg)
+{
+    scheduler_want(arg);
+}
+
+struct brain *brain_create(const struct brain_config *cfg)
+{
+    struct brain *b = mem_new(struct brain);
+
+    b->cfg = *cfg;
+    if (!b->cfg.cycle_ms)
+        b->cfg.cycle_ms = 500;
+    if (!b->cfg.redial_ms)
+        b->cfg.redial_ms = AGENT_REDIAL_MAX_MS;
+    b->loop = cfg->loop;
+    list_init(&b->sites);
+    list_init(&b->adrift);
+    list_init(&b->movers);
+    list_init(&b->preempts.nominees);
+    events_init(b);
+    back_init(b);
+    cold_init(b);
+    timer_init(&b->cycle_timer, b->loop, cycle_due, b);
+    return b;
+}
+
+/* ---- closing: what is under way ends first
+ * ------------------------------------------------------------------------------ */
+static void close_look(void *arg)
+{
+    struct brain *b = arg;
+
+    if (b->under_way) {
+        timer_init(&b->cycle_timer, b->loop, close_look, b);
+        timer_start(&b->cycle_timer, 20);
+        return;
+    }
+    void (*closed)(void *) = b->closed;
+    void *closed_arg = b->closed_arg;
+    (void)root_unref(b->root);
+    b->pool = pool_destroy(b->pool);
+    mem_free(b->movers_of);
+    rv_curve_fini(&b->back.curve);
+    mem_free(b);
+    closed(closed_arg);
+}
+
+static void sleep_now(struct brain *b)
+{
+    b->leads = false;
+    timer_stop(&b->cycle_timer);
+    cycle_drop(b);
+    waiting_drop(b);
+    held_drop(b);
+    sites_drop(b);
+    drivers_drop(b);
+    movers_drop(b);
+    causes_drop(b);
+    preempt_drop(b);
+    events_drop(b);
+    retention_drop(b);
+    collect_drop(b);
+    arrays_drop(b);
+    tokens_drop(b);
+    back_drop(b);
+    cold_drop(b);
+    strangers_drop(b);
+    b->pool = pool_destroy(b->pool);
+    b->frozen = false;
+}
+
+void brain_close(struct brain *b, void (*closed)(void *arg), void *arg)
+{
+    b->closing = true;
+    b->closed = closed;
+    b->closed_arg = arg;
+    sleep_now(b);
+    loop_post(b->loop, close_look, b);
+}
+
+/* ---- leadership and the root
+ * -----------------------------------------------------------------------------------------------
+ */
+static void reset(struct brain *b)
+{
+    sites_reset(b);
+    scheduler_reset(b);
+    drivers_reset(b);
+    movers_reset(b);
+    causes_reset(b);
+    retention_reset(b);
+    collect_reset(b);
+    arrays_reset(b);
+    tokens_reset(b);
+    back_look(b);
+    cold_mark(b);
+    strangers_look(b);
+}
+
+void brain_leading(struct brain *b, bool leads, uint64_t term)
+{
+    if (b->closing || (leads && b->leads && term == b->term))
+        return;
+    if (b->leads)
+        sleep_now(b);
+    if (!leads)
+        return;
+    b->term = term;
+    (void)root_unref(b->root);
+    b->root = core_root(b->cfg.core);
+    b->seen_rv = root_rv(b->root);
+    b->leads = true;
+    cold_begin(b);
+    strangers_begin(b);
+    reset(b);
+}
+
+static bool revoked(const struct peer_identity *who, void *arg)
+{
+    return revocation_takes(arg, who);
+}
+
+/* Sessions that were let in before; new ones are judged where they come in. */
+static void revocation_change(struct brain *b, const struct object *revocation)
+{
+    list_for_each (it, &b->sites) {
+        const struct site *t = container_of(it, struct site, link);
+        if (t->connector)
+            connector_agents_end(t->connector, revoked, (void *)(uintptr_t)revocation,
+                                 "the certificate was revoked");
+    }
+}
+
+static bool change_each(const struct change *c, void *arg)
+{
+    struct brain *b = arg;
+
+    if (c->kind == KIND_SECRET && c->after)
+        held_secret(b, c->after->meta->namespace_);
+    if (c->kind == KIND_CERTIFICATE_REVOCATION && c->after)
+        revocation_change(b, c->after);
+
+    events_change(b, c);
+    scheduler_change(b, c->kind, c->before, c->after);
+    if (c->kind == KIND_TARGET)
+        site_change(b, c->before, c->after);
+    else if (c->kind == KIND_MIGRATION)
+        mover_change(b, c->before, c->after);
+    else if (c->kind == KIND_WORKLOAD) {
+        driver_change(b, c->before, c->after);
+        movers_workload(b, c->after ? c->after : c->before);
+    }
+    return true;
+}
+
+/* Also where another member leads: this one may be the next. */
+static void seen(struct brain *b)
+{
+    struct root *r = core_root(b->cfg.core);
+
+    rv_curve_add(&b->back.curve, root_time(r), root_rv(r));
+    (void)root_unref(r);
+}
+
+void brain_allowed(struct brain *b)
+{
+    list_for_each (it, &b->sites)
+        drivers_tick_target(container_of(it, struct site, link));
+    movers_look(b);
+    causes_look(b);
+    scheduler_want(b);
+}
+
+void brain_root(struct brain *b)
+{
+    cold_known(b);
+    seen(b);
+    if (!b->leads || b->closing)
+        return;
+    collect_look(b);
+    arrays_look(b);
+    struct root *r = core_root(b->cfg.core);
+    uint64_t since = b->seen_rv;
+    bool recovery = root_recovering(r) != root_recovering(b->root);
+    (void)root_unref(b->root);
+    b->root = r;
+    if (recovery) { /* no object tells of it */
+        strangers_look(b);
+        brain_allowed(b);
+    }
+    if (root_rv(r) == since)
+        return;
+    b->seen_rv =
+        root_rv(r); /* a step's answer inside the walk may come here again: it then sees no news */
+    struct root *held = root_ref(r);
+    struct err err;
+    if (root_changes(held, since, change_each, b, &err)) {
+        log_err(LOG_WARN, "brain.behind", &err);
+        sleep_now(b);
+        b->leads = true;
+        reset(b);
+    }
+    (void)root_unref(held);
+}
+
+/* ---- agents dial in
+ * ----------------------------------------------------------------------------------------------------------
+ */
+static void agent_refuse(struct stream *s, const char *name, const char *why)
+{
+    log_event(LOG_WARN, "agent.refused",
+              LOG_FIELDS({"certificate", log_str(name)}, {"why", log_str(why)}));
+    connector_agent_refuse(s, why);
+}
+
+void brain_agent(struct brain *b, struct stream *s)
+{
+    const struct peer_identity *peer = stream_peer(s);
+    struct core_status st;
+    struct err err;
+    char why[ERR_TEXT_MAX];
+
+    core_status(b->cfg.core, &st);
+    if (!b->leads && !strncmp(peer->name, "agent:", 6))
+        stranger_came(b, peer->name + 6);
+    if (!b->leads) {
+        if (st.leader_id && !st.leads)
+            connector_agent_redirect(s, st.leader_api_address);
+        else
+            stream_abort(s, "no leader is known yet");
+        return;
+    }
+    if (strncmp(peer->name, "agent:", 6)) {
+        (void)snprintf(why, sizeof why,
+                       "a certificate with common name agent:TARGET is needed, this one says %s",
+                       peer->name);
+        agent_refuse(s, peer->name, why);
+        return;
+    }
+    struct site *t = site_find(b, peer->name + 6);
+    if (!t) {
+        (void)snprintf(why, sizeof why,
+                       "there is no Target %s; hanse apply one of type agent first",
+                       peer->name + 6);
+        stranger_came(b, peer->name + 6);
+        log_event(LOG_WARN, "agent.refused",
+                  LOG_FIELDS({"certificate", log_str(peer->name)}, {"why", log_str(why)}));
+        stranger_turn_away(b, s, peer->name + 6, why);
+        return;
+    }
+    if (!t->connector || object_as(t->doc, target)->spec->type != TARGET_AGENT) {
+        (void)snprintf(why, sizeof why, "Target %s is not of type agent", peer->name + 6);
+        agent_refuse(s, peer->name, why);
+        return;
+    }
+    if (connector_agent_attach(t->connector, s, &err))
+        log_err(LOG_WARN, "agent.refused", &err);
+}
+
+/* ---- operators
+ * ------------------------------------------------------------------------------------------------------------------
+ */
+struct fence {
+    void (*cb)(void *arg, const struct err *err);
+    void *arg;
+};
+static void fenced(void *arg, const struct result *r, const struct err *err)
+{
+    struct fence *f = arg;
+    struct err e;
+
+    if (!err && r->code) {
+        (void)err_set(&e, r->code, "%s", r->text);
+        err = &e;
+    }
+    f->cb(f->arg, err);
+    mem_free(f);
+}
+
+static bool fence_wanted(struct brain *b, const char *ns, const char *name,
+                         const struct object **ret, struct err *err)
+{
+    if (!b->leads) {
+        (void)err_set(err, E_UNAVAIL, "this member does not lead; ask the leader");
+        return false;
+    }
+    *ret = root_get(b->root, KIND_WORKLOAD, ns, name);
+    if (!*ret) {
+        (void)err_set(err, E_NOTFOUND, "workload %s/%s does not exist", ns, name);
+        return false;
+    }
+    const struct workload_status *s = object_as(*ret, workload)->status;
+    if (!s || s->phase != PHASE_UNKNOWN) {
+        (void)err_set(err, E_CONFLICT,
+                      "workload %s/%s is %s; only a run that is Unknown can be fenced", ns, name,
+                      s ? phase_text(s->phase) : "new");
+        return false;
+    }
+    return true;
+}
+
+void brain_fence(struct brain *b, const char *ns, const char *workload, const char *who,
+                 void (*cb)(void *arg, const struct err *err), void *arg)
+{
+    const struct object *o;
+    struct err err;
+
+    if (!fence_wanted(b, ns, workload, &o, &err)) {
+        cb(arg, &err);
+        return;
+    }
+    const struct workload_status *s = object_as(o, workload)->status;
+    union command c = {.run = {.head = {.type = CMD_RUN},
+                               .step = STEP_FENCED,
+                               .proof = PROOF_OPERATOR,
+                               .epoch = s->epoch,
+                               .try_ = s->intent ? s->intent->try_ : 0,
+                               .requeue = true}};
+    struct fence *f = mem_new(struct fence);
+    *f = (struct fence){cb, arg};
+    brain_request_id(b, c.head.request_id);
+    (void)snprintf(c.head.user, sizeof c.head.user, "%s", who);
+    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", ns);
+    (void)snprintf(c.run.name, sizeof c.run.name, "%s", workload);
+    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", o->meta->uid);
+    (void)snprintf(c.run.reason, sizeof c.run.reason, "Fenced");
+    (void)snprintf(c.run.message, sizeof c.run.message, "%.200s recorded that it is dead", who);
+    brain_propose(b, &c, fenced, f);
+}
+
+void brain_status(struct brain *b, struct buf *out)
+{
+    uint64_t now = loop_now_ms(b->loop);
+    cJSON *j = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(j, "targets");
+
+    (void)cJSON_AddBoolToObject(j, "leads", b->leads);
+    (void)cJSON_AddBoolToObject(j, "brake", b->frozen);
+    (void)cJSON_AddNumberToObject(j, "drivers", b->n_drivers);
+    (void)cJSON_AddNumberToObject(j, "movers", b->n_movers);
+    (void)cJSON_AddNumberToObject(j, "nominations", (double)b->preempts.n_nominees);
+    (void)cJSON_AddNumberToObject(j, "cycles", (double)b->cycles);
+    (void)cJSON_AddNumberToObject(j, "decided", (double)b->decided);
+    (void)cJSON_AddNumberToObject(j, "sliceMaxMs", (double)durations_max_ns(&b->slices) / 1e6);
+    (void)cJSON_AddNumberToObject(j, "placed", (double)b->placed);
+    (void)cJSON_AddNumberToObject(j, "placementsRefused", (double)b->refused);
+    strangers_status(b, j);
+    list_for_each (it, &b->sites) {
+        const struct site *t = container_of(it, struct site, link);
+        cJSON *s = cJSON_CreateObject();
+        (void)cJSON_AddStringToObject(s, "name", t->name);
+        (void)cJSON_AddBoolToObject(s, "reachable", t->reachable);
+        (void)cJSON_AddBoolToObject(s, "suspect", t->suspect);
+        (void)cJSON_AddBoolToObject(s, "awaited", cold_awaits(t));
+        (void)cJSON_AddStringToObject(s, "session", t->session_id);
+        (void)cJSON_AddStringToObject(s, "why", t->why);
+        (void)cJSON_AddNumberToObject(s, "lastContactMs",
+                                      t->last_contact_ms ? (double)(now - t->last_contact_ms) : -1);
+        (void)cJSON_AddNumberToObject(s, "renewals", (double)t->renewals);
+        (void)cJSON_AddItemToArray(list, s);
+    }
+    char *text = cJSON_PrintUnformatted(j);
+    buf_str(out, text);
+    cJSON_free(text);
+    cJSON_Delete(j);
+}
+
+void brain_metrics(struct brain *b, struct buf *out)
+{
+    buf_printf(
+        out,
+        "# HELP hanse_scheduler_cycles_total cycles over the queue\n"
+        "# TYPE hanse_scheduler_cycles_total counter\nhanse_scheduler_cycles_total %llu\n"
+        "# HELP hanse_decisions_total decisions made by this member\n"
+        "# TYPE hanse_decisions_total counter\nhanse_decisions_total %llu\n"
+        "# HELP hanse_scheduler_cycle_seconds how long the last cycle took\n"
+        "# TYPE hanse_scheduler_cycle_seconds gauge\nhanse_scheduler_cycle_seconds %g\n"
+        "# HELP hanse_placements_total workloads placed\n"
+        "# TYPE hanse_placements_total counter\nhanse_placements_total %llu\n"
+        "# HELP hanse_placements_refused_total decisions that no longer held when applied\n"
+        "# TYPE hanse_placements_refused_total counter\nhanse_placements_refused_total %llu\n"
+        "# HELP hanse_drivers workloads that hold a place\n# TYPE hanse_drivers "
+        "gauge\nhanse_drivers %u\n"
+        "# HELP hanse_collect_slices_total slices of what follows from deletions\n"
+        "# TYPE hanse_collect_slices_total counter\nhanse_collect_slices_total %llu\n"
+        "# HELP hanse_brake 1 while too many targets are silent\n# TYPE hanse_brake "
+        "gauge\nhanse_brake %d\n",
+        (unsigned long long)b->cycles, (unsigned long long)b->decided,
+        (double)b->cycle_last_ms / 1000, (unsigned long long)b->placed,
+        (unsigned long long)b->refused, b->n_drivers, (unsigned long long)b->collect.slices,
+        b->frozen);
+    durations_tell((const struct durations *[]){&b->slices}, (const char *[]){""}, 1,
+                   "hanse_scheduler_slice", "one slice of a cycle over those who wait", out);
+    durations_tell((const struct durations *[]){&b->slices_cpu}, (const char *[]){""}, 1,
+                   "hanse_scheduler_slice_cpu", "what was computed in one slice of a cycle", out);
+    moves_metrics(b, out);
+    orphans_metrics(b, out);
+    if (list_empty(&b->sites))
+        return;
+    buf_str(out, "# HELP hanse_target_reachable 1 where the target is in reach\n"
+                 "# TYPE hanse_target_reachable gauge\n");
+    list_for_each (it, &b->sites) {
+        const struct site *t = container_of(it, struct site, link);
+        buf_printf(out, "hanse_target_reachable{target=\"%s\"} %d\n", t->name, t->reachable);
+    }
+}

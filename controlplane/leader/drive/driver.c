@@ -1,0 +1,629 @@
+/* Drivers: one per workload that holds a place. Each tick reads the workload's phase and what was
+ * last seen, and does the one next thing: commit an intent, carry it out, look, or commit what was
+ * seen. Nothing is done twice because nothing is remembered: a new leader's drivers begin with
+ * find().
+ *
+ * Must never submit without an intent of this brain's own, committed in this term; must never call
+ * what is out of reach ended. */
+#include "controlplane/leader/brain_internal.h"
+
+#include "api/base/failpoint.h"
+#include "api/base/log.h"
+
+#include <search.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BACKOFF_MIN_MS 50
+#define BACKOFF_MAX_MS 5000
+#define LOOK_AGAIN_MS 1000
+/* A place is held elsewhere only for the last part of a long wait. */
+#define REPLACE_AHEAD_MS 600000
+#define AGENT_REPLACED                                                                             \
+    "an agent with another state folder speaks for its target, and knows nothing of it: it may "   \
+    "still run. Once its old machine is known to be off: hanse fence"
+
+static void driver_free(struct driver *d);
+
+/* ---- the table of drivers
+ * ------------------------------------------------------------------------------------------- */
+static int by_uid(const void *a, const void *b)
+{
+    return strcmp(((const struct driver *)a)->uid, ((const struct driver *)b)->uid);
+}
+struct driver *driver_find(struct brain *b, const char *uid)
+{
+    struct driver key;
+
+    (void)snprintf(key.uid, sizeof key.uid, "%s", uid);
+    struct driver **found = tfind(&key, &b->drivers, by_uid);
+    return found ? *found : NULL;
+}
+
+static void again(void *arg)
+{
+    driver_tick(arg);
+}
+void driver_later(struct driver *d, uint64_t ms)
+{
+    timer_start(&d->again, ms);
+}
+
+static const struct workload_status *status_of(const struct driver *d)
+{
+    return object_as(d->o, workload)->status;
+}
+
+static struct driver *driver_create(struct brain *b, const struct object *o)
+{
+    struct driver *d = mem_new(struct driver);
+
+    d->brain = b;
+    (void)snprintf(d->uid, sizeof d->uid, "%s", o->meta->uid);
+    (void)snprintf(d->ns, sizeof d->ns, "%s", o->meta->namespace_);
+    (void)snprintf(d->name, sizeof d->name, "%s", o->meta->name);
+    (void)snprintf(d->key.uid, sizeof d->key.uid, "%s", o->meta->uid);
+    d->backoff_ms = BACKOFF_MIN_MS;
+    timer_init(&d->again, b->loop, again, d);
+    list_init(&d->seat);
+    INV(tsearch(d, &b->drivers, by_uid));
+    b->n_drivers++;
+    return d;
+}
+
+/* Drivers hang on their Target, so that its reach and its renewals concern nobody else. */
+static void driver_seat(struct driver *d)
+{
+    struct site *t = site_find(d->brain, d->target);
+
+    list_remove(&d->seat);
+    list_push(t ? &t->drivers : &d->brain->adrift, &d->seat);
+}
+
+void drivers_seat(struct site *t)
+{
+    list_for_each_safe (it, tmp, &t->brain->adrift) {
+        struct driver *d = container_of(it, struct driver, seat);
+        if (strcmp(d->target, t->name))
+            continue;
+        list_remove(&d->seat);
+        list_push(&t->drivers, &d->seat);
+    }
+}
+
+void drivers_unseat(struct site *t)
+{
+    struct list *it;
+
+    while ((it = list_pop(&t->drivers)) != NULL)
+        list_push(&t->brain->adrift, it);
+}
+
+/* Takes in the workload as the root now has it. */
+static void driver_take(struct driver *d, const struct object *o)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+    int64_t try_ = s->intent ? s->intent->try_ : 0;
+    bool first = !d->o, moved = d->key.epoch != s->epoch;
+
+    (void)object_unref((struct object *)(uintptr_t)d->o);
+    d->o = object_ref(o);
+    if (s->placement && (first || strcmp(d->target, s->placement->target))) {
+        (void)snprintf(d->target, sizeof d->target, "%s", s->placement->target);
+        driver_seat(d);
+    }
+    if (moved || d->key.try_ != try_) {
+        d->key.epoch = s->epoch;
+        d->key.try_ = try_;
+        d->has_seen = d->quiesced = false;
+        d->found_session = 0;
+        d->stop_after_ms = d->stop_grace_ms = 0;
+        if (moved) {
+            d->told_step = -1;
+            d->bad_checkpoints = 0;
+        }
+        d->backoff_ms = BACKOFF_MIN_MS;
+    }
+    if (s->phase != PHASE_UNKNOWN)
+        d->unknown_since_ms = 0;
+    else if (!d->unknown_since_ms)
+        d->unknown_since_ms = loop_now_ms(d->brain->loop);
+    if (first) /* whatever an earlier leader has renewed, it did before our election */
+        lease_renewed(d, loop_now_ms(d->brain->loop));
+    lease_pace(d);
+}
+
+/* It was let go while something of it was under way, and holds a place again: in a new epoch, or in
+ * a new term. Nothing that it knew counts any more. */
+static void driver_revive(struct driver *d)
+{
+    d->dead = false;
+    (void)object_unref((struct object *)(uintptr_t)d->o);
+    d->o = NULL;
+    d->key.epoch = d->key.try_ = -1;
+    d->own_epoch = d->own_try = 0;
+    d->looked_epoch = d->look_epoch = 0;
+    d->renewed_ms = 0;
+}
+
+static bool holds(const struct object *o)
+{
+    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+
+    return s && phase_holds(s->phase) && !workload_array(object_as(o, workload));
+}
+
+void driver_change(struct brain *b, const struct object *before, const struct object *after)
+{
+    const struct object *o = after ? after : before;
+    struct driver *d = driver_find(b, o->meta->uid);
+
+    if (!d && !holds(after))
+        return;
+    if (!d)
+        d = driver_create(b, after);
+    else if (d->dead && holds(after))
+        driver_revive(d);
+    if (holds(after))
+        driver_take(d, after);
+    else
+        d->dead = true;
+    driver_tick(d);
+}
+
+static bool reset_each(const struct object *o, void *arg)
+{
+    if (holds(o))
+        driver_change(arg, NULL, o);
+    return true;
+}
+void drivers_reset(struct brain *b)
+{
+    root_scan(b->root, KIND_WORKLOAD, NULL, NULL, NULL, reset_each, b);
+}
+
+struct gather {
+    struct driver **v;
+    unsigned n;
+};
+static void gather_each(const void *node, VISIT v, void *arg)
+{
+    struct gather *g = arg;
+
+    if (v == postorder || v == leaf)
+        g->v[g->n++] = *(struct driver *const *)node;
+}
+static struct gather gather(struct brain *b)
+{
+    struct gather g = {mem_alloc((b->n_drivers + 1) * sizeof(struct driver *)), 0};
+
+    twalk_r(b->drivers, gather_each, &g);
+    return g;
+}
+/* A tick may end a driver, and a connector may answer at once: walked as it was. */
+void drivers_tick_target(struct site *t)
+{
+    struct gather g = {NULL, 0};
+    unsigned n = 0;
+
+    list_for_each (it, &t->drivers)
+        n++;
+    g.v = mem_alloc((n + 1) * sizeof(struct driver *));
+    list_for_each (it, &t->drivers)
+        g.v[g.n++] = container_of(it, struct driver, seat);
+    for (unsigned i = 0; i < g.n; i++)
+        driver_tick(g.v[i]);
+    mem_free(g.v);
+}
+void drivers_drop(struct brain *b)
+{
+    struct gather g = gather(b);
+
+    for (unsigned i = 0; i < g.n; i++) {
+        g.v[i]->dead = true;
+        driver_free(g.v[i]);
+    }
+    mem_free(g.v);
+}
+
+/* Frees it once nothing is under way; what is, comes back and asks again. */
+static void driver_free(struct driver *d)
+{
+    timer_stop(&d->again);
+    if (d->proposing || d->calling || d->hurrying || d->telling)
+        return;
+    list_remove(&d->seat);
+    (void)tdelete(d, &d->brain->drivers, by_uid);
+    d->brain->n_drivers--;
+    (void)object_unref((struct object *)(uintptr_t)d->o);
+    mem_free(d);
+}
+
+/* ---- leases
+ * ---------------------------------------------------------------------------------------------------------
+ */
+size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max)
+{
+    size_t n = 0, all = 0, i = 0;
+    struct run_offer o;
+
+    list_for_each (it, &t->drivers) {
+        struct driver *d = container_of(it, struct driver, seat);
+        if (!d->o || driver_estranged(d, t)) /* the others' renewal is none of it */
+            continue;
+        lease_renewed(d, sent_ms);
+        lease_pace(d);
+        all += lease_offered(d, &o);
+    }
+    size_t first = all > max ? t->renewals * max % all : 0; /* all come in turn */
+    list_for_each (it, &t->drivers) {
+        const struct driver *d = container_of(it, struct driver, seat);
+        if (!d->o || driver_estranged(d, t) || !lease_offered(d, &o))
+            continue;
+        size_t at = i >= first ? i - first : i + all - first; /* after those before it */
+        if (at < max)
+            ret[n++] = o;
+        i++;
+    }
+    return n;
+}
+
+bool driver_estranged(const struct driver *d, const struct site *t)
+{
+    const struct intent *in = d->o ? status_of(d)->intent : NULL;
+
+    return t && t->reachable && in && *in->agent && *t->agent && strcmp(in->agent, t->agent) != 0 &&
+           !PLANTED("run.any-agent");
+}
+
+/* ---- what is wanted
+ * ---------------------------------------------------------------------------------------------------
+ */
+/* Why this run should end: deleted, suspended, past its deadline; NULL = it may go on. A drained
+ * target is left by a Migration (causes.c). */
+static const char *end_wanted(const struct driver *d, const struct site *t, bool *ret_requeue)
+{
+    const struct workload_spec *s = object_as(d->o, workload)->spec;
+
+    *ret_requeue = false;
+    if (d->o->meta->deletionTimestamp)
+        return "Deleted";
+    if (s->deadline && core_time_ms(d->brain->cfg.core) >= s->deadline)
+        return "DeadlineExceeded";
+    *ret_requeue = true;
+    if (s->suspend)
+        return "Suspended";
+    if (!t)
+        return "TargetRemoved";
+    return NULL;
+}
+
+/* ---- ticks by phase
+ * ------------------------------------------------------------------------------------------------------
+ */
+static void tick_reserved(struct driver *d, struct site *t)
+{
+    bool requeue = false;
+    const char *why = end_wanted(d, t, &requeue);
+
+    if (!why && t->doc && object_as(t->doc, target)->spec->drain)
+        why = "TargetDrained";
+    if (!why && status_of(d)->epochFloor > status_of(d)->epoch)
+        why =
+            "Recovering"; /* a later state may have sent it: another epoch, once that is settled */
+    if (why)
+        driver_step(d, requeue ? STEP_REQUEUE : STEP_STOP, why, "ended before it was started");
+    else if (t->suspect || (!t->reachable && !t->connector))
+        driver_step(d, STEP_REQUEUE, "TargetUnreachable",
+                    "its target fell silent before it was started");
+    else if (t->reachable && loop_now_ms(d->brain->loop) < t->refused_until_ms)
+        driver_later(d, t->refused_until_ms - loop_now_ms(d->brain->loop));
+    else if (t->reachable && !cold_holds(d->brain, d->o) && !driver_look(d, t) &&
+             !driver_place_differs(d))
+        lease_dispatch(d, t);
+}
+
+#define TARGET_ENDS_MAX 5
+#define BAD_CHECKPOINTS_MAX 16
+
+/* The target failed it, not the program. Placed again without counting as a failure of its own, but
+ * not for ever: who kills its own runner, or starts nowhere, must stop some day. */
+static bool target_failed_it(const struct driver *d)
+{
+    const struct workload_status *s = status_of(d);
+    unsigned before = 0;
+
+    if (!d->seen.lease_lost && !reason_of_target(d->seen.reason))
+        return false;
+    for (uint32_t i = 0; i < s->n_ends; i++)
+        before += reason_of_target(s->ends[i].reason);
+    return before < TARGET_ENDS_MAX;
+}
+
+/* 75 says: saved, start me again. Who says so unasked and has saved nothing in this epoch would go
+ * round for ever: that is a failure like any other. */
+static bool saved_and_stopped(const struct driver *d)
+{
+    const struct workload_status *s = status_of(d);
+    const struct observation *o = &d->seen;
+
+    return o->exit_code == RUN_EXIT_SAVED && !o->term_signal &&
+           (d->telling || driver_checkpoint_news(d) ||
+            (s->checkpoint && s->checkpoint->epoch == s->epoch));
+}
+
+/* Where the end that was seen leads: placed again when it was stopped for that, when its lease was
+ * lost, or when it saved and asks for it. */
+static bool end_requeues(const struct driver *d)
+{
+    const struct intent *in = status_of(d)->intent;
+    const struct observation *o = &d->seen;
+
+    if (in && in->op == INTENT_STOP)
+        return false;
+    if (in && in->op == INTENT_QUIESCE)
+        return o->exit_code != 0 || o->term_signal != 0 || o->lease_lost;
+    return target_failed_it(d) || saved_and_stopped(d);
+}
+
+/* It was never started. Because of what it was to resume from: that is marked, and the place kept
+ * for the next try, from what is left. */
+static void driver_absent(struct driver *d)
+{
+    /* It may hold, its place has another number of workers: the next place will have as many. */
+    bool ranks = !strcmp(d->seen.reason, reason_text(REASON_CHECKPOINT_RANKS)) &&
+                 !PLANTED("policy.any-ranks");
+    bool checkpoint =
+        !ranks && !strncmp(d->seen.reason, "Checkpoint", 10) && status_of(d)->checkpoint;
+
+    if (checkpoint && d->bad_checkpoints++ < BAD_CHECKPOINTS_MAX) {
+        driver_checkpoint_bad(d);
+        driver_step_end(d, STEP_ABSENT, false);
+        return;
+    }
+    driver_step_end(d, STEP_ABSENT, true);
+}
+
+static enum partition_mode partition_mode(const struct driver *d)
+{
+    const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
+
+    return p && p->mode ? p->mode : PARTITION_WAIT;
+}
+
+/* The end that spec.partition stop asks for: it was cut off and stopped itself, and stays so, as it
+ * would had its target stayed away. */
+static bool stopped_itself(struct driver *d)
+{
+    const struct intent *in = status_of(d)->intent;
+
+    return partition_mode(d) == PARTITION_STOP && d->seen.lease_lost &&
+           (d->seen.exit_code || d->seen.term_signal) && !(in && in->op == INTENT_QUIESCE);
+}
+
+/* Reports what was seen of a run that the state has as going on. True when a step was proposed. */
+static bool report_seen(struct driver *d)
+{
+    enum phase phase = status_of(d)->phase;
+
+    if (!d->has_seen)
+        return false;
+    switch (d->seen.state) {
+    case RUN_ENDED:
+        if (stopped_itself(d)) /* ahead of our own notice that it was out of reach: tick_unknown */
+            driver_step(d, STEP_UNKNOWN, "LeaseLost", "its runner was cut off and stopped itself");
+        else
+            driver_step_end(d, STEP_ENDED, end_requeues(d));
+        return true;
+    case RUN_ABSENT:
+        driver_absent(d);
+        return true;
+    case RUN_RUNNING:
+        if (phase == PHASE_DISPATCHING || phase == PHASE_STARTING) {
+            driver_step(d, STEP_RUNNING, "Running", "");
+            return true;
+        }
+        return false;
+    case RUN_STARTING:
+        if (phase == PHASE_DISPATCHING) {
+            driver_step(d, STEP_ACCEPTED, d->seen.reason, d->seen.message);
+            return true;
+        }
+        return false;
+    case RUN_UNKNOWN:
+        return false;
+    }
+    return false;
+}
+
+/* Out of reach, or in reach of somebody who does not know it: the step to Unknown was proposed. */
+static bool driver_lost(struct driver *d, const struct site *t)
+{
+    if (t && !t->suspect && !driver_estranged(d, t))
+        return false;
+    if (t && !t->suspect)
+        driver_step(d, STEP_UNKNOWN, "AgentReplaced", AGENT_REPLACED);
+    else
+        driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
+    return true;
+}
+
+static void tick_live(struct driver *d, struct site *t)
+{
+    bool requeue = false, own = d->own_epoch == d->key.epoch && d->own_try == d->key.try_;
+    const char *why;
+
+    if (own && status_of(d)->phase == PHASE_DISPATCHING && driver_estranged(d, t)) {
+        d->own_epoch = 0; /* it never left this process: there is nothing that could run */
+        d->seen = (struct observation){.key = d->key,
+                                       .state = RUN_ABSENT,
+                                       .proof = PROOF_NEVER_STARTED,
+                                       .reason = "AgentReplaced"};
+        d->has_seen = true;
+    }
+    if (report_seen(d))
+        return;
+    why = end_wanted(d, t, &requeue);
+    if (why && strcmp(why, "TargetRemoved")) {
+        driver_step(d, requeue ? STEP_QUIESCE : STEP_STOP, why, "");
+        return;
+    }
+    if (driver_lost(d, t))
+        return;
+    if (!t->reachable)
+        return;
+    bool submits = status_of(d)->phase == PHASE_DISPATCHING && own;
+    if ((submits || d->found_session != t->session) && driver_held_back(d, t))
+        return;
+    if (submits) {
+        d->own_epoch = 0; /* once; whatever becomes of it, find() comes next */
+        driver_call(d, t, CALL_SUBMIT);
+    } else if (d->found_session != t->session) {
+        driver_call(d, t, CALL_FIND);
+    } else if (lease_offer(d, t))
+        return;
+    const struct workload_spec *s = object_as(d->o, workload)->spec;
+    int64_t left = s->deadline ? s->deadline - core_time_ms(d->brain->cfg.core) : 0;
+    if (left > 0) /* also when a timer runs: the deadline may have been brought forward */
+        driver_later(d, (uint64_t)(left < 3600000 ? left + 1 : 3600000));
+}
+
+static void tick_quiescing(struct driver *d, struct site *t)
+{
+    const struct intent *in = status_of(d)->intent;
+    bool stop = in && in->op == INTENT_STOP;
+
+    if (d->has_seen && (d->seen.state == RUN_ENDED || d->seen.state == RUN_ABSENT)) {
+        if (d->seen.state == RUN_ENDED)
+            driver_step_end(d, STEP_ENDED, end_requeues(d));
+        else
+            driver_step_end(d, STEP_ABSENT, !stop);
+        return;
+    }
+    if (!stop && (d->o->meta->deletionTimestamp)) {
+        driver_step(d, STEP_STOP, "Deleted", "");
+        return;
+    }
+    if (driver_lost(d, t))
+        return;
+    if (!t->reachable)
+        return;
+    uint64_t now = loop_now_ms(d->brain->loop);
+    if (!stop && !d->quiesced && (!d->stop_after_ms || now < d->stop_after_ms)) {
+        driver_call(d, t, CALL_QUIESCE);
+    } else if (stop || now >= d->stop_after_ms) {
+        driver_call(d, t, CALL_STOP);
+    } else {
+        driver_later(d, d->stop_after_ms - now);
+    }
+}
+
+/* The last copy is not let go before its replacement holds a place: after replaceAfter a Migration
+ * looks for one, and only when it has one may the lease decide. */
+static bool replace_ready(struct driver *d)
+{
+    const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
+    uint64_t now = loop_now_ms(d->brain->loop);
+    uint64_t from = d->unknown_since_ms + (p->replaceAfter > 0 ? (uint64_t)p->replaceAfter : 0);
+
+    if (mover_replacement_held(d->brain, d->o) || PLANTED("run.lease-first"))
+        return true;
+    if (now < from)
+        driver_later(d, from - now < LOOK_AGAIN_MS ? from - now : LOOK_AGAIN_MS);
+    else if (!causes_replace(d->brain, d->o))
+        driver_later(d, LOOK_AGAIN_MS);
+    return false;
+}
+
+/* Deleted, held or too late: nobody wants it to go on anywhere, so nothing has to be found for it.
+ */
+static bool unwanted(const struct driver *d)
+{
+    const struct workload_spec *s = object_as(d->o, workload)->spec;
+    const struct intent *in = status_of(d)->intent;
+
+    return d->o->meta->deletionTimestamp || s->suspend || (in && in->op == INTENT_STOP) ||
+           (s->deadline && core_time_ms(d->brain->cfg.core) >= s->deadline);
+}
+
+/* Out of reach. The reservation stays; only proof, or a lease that is certainly over, ends it. */
+static void tick_unknown(struct driver *d, struct site *t)
+{
+    enum partition_mode mode = partition_mode(d);
+
+    if (d->has_seen && d->seen.state == RUN_ENDED && stopped_itself(d)) {
+        if (driver_checkpoint_news(d))
+            driver_tell(d); /* its last one, ahead of its end */
+        driver_step_end(d, STEP_LEASE_OVER, false);
+        return;
+    }
+    if (d->has_seen && d->seen.state == RUN_ENDED) {
+        driver_step_end(d, STEP_ENDED, end_requeues(d));
+        return;
+    }
+    if (d->has_seen && d->seen.state == RUN_ABSENT) {
+        driver_step_end(d, STEP_ABSENT, true);
+        return;
+    }
+    if (t && t->reachable && !driver_estranged(d, t)) {
+        if (d->has_seen && d->found_session == t->session && d->seen.state != RUN_UNKNOWN)
+            driver_step(d, STEP_SEEN, "Running", "its target is in reach again");
+        else
+            driver_call(d, t, CALL_FIND);
+        return;
+    }
+    if (mode == PARTITION_WAIT || d->brain->frozen)
+        return;
+    uint64_t left = lease_left_ms(d);
+    if (left > REPLACE_AHEAD_MS) {
+        events_lease_runs(d->brain, d->o, left);
+        driver_later(d, LOOK_AGAIN_MS);
+        return;
+    }
+    if (mode == PARTITION_REPLACE && !unwanted(d) && !replace_ready(d))
+        return;
+    if (left) {
+        driver_later(d, left < LOOK_AGAIN_MS ? left : LOOK_AGAIN_MS);
+        return;
+    }
+    d->seen.proof = PROOF_LEASE_EXPIRED;
+    driver_step_end(d, STEP_LEASE_OVER, mode == PARTITION_REPLACE);
+}
+
+void driver_tick(struct driver *d)
+{
+    struct brain *b = d->brain;
+
+    if (d->dead || !b->leads || b->closing) {
+        if (d->dead)
+            driver_free(d);
+        return;
+    }
+    driver_hurry(d, site_find(b, d->target));
+    if (d->proposing || d->calling || b->back.doubt)
+        return; /* in doubt: ticked again when it is known */
+    if (lease_acknowledged(d))
+        return;
+    if (!d->telling && driver_checkpoint_news(d) && d->seen.state != RUN_ENDED)
+        driver_tell(d); /* its last one comes with its end */
+    struct site *t = site_find(b, d->target);
+    switch (status_of(d)->phase) {
+    case PHASE_RESERVED:
+        tick_reserved(d, t);
+        break;
+    case PHASE_DISPATCHING:
+    case PHASE_STARTING:
+    case PHASE_RUNNING:
+        tick_live(d, t);
+        break;
+    case PHASE_QUIESCING:
+        tick_quiescing(d, t);
+        break;
+    case PHASE_UNKNOWN:
+        tick_unknown(d, t);
+        break;
+    default:
+        break;
+    }
+}

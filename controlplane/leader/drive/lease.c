@@ -1,0 +1,184 @@
+/* Leases of what runs: what documents would grant today, what the log says that a runner holds, and
+ * when no runner can be alive any more. A changed document reaches what runs by an offer: into the
+ * log first, to the runner with the next renewal, and its acknowledgement into the log again.
+ *
+ * Must never judge what runs by a document: its owner may have changed it since. */
+#include "controlplane/leader/brain_internal.h"
+
+#include "api/base/failpoint.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define WAIT_LEASE_MS (24ll * 3600 * 1000) /* hard expiry of runs that wait out a partition */
+#define TARGET_LEASE_MS 300000             /* of a Target that says none */
+#define GRACE_MS 30000                     /* of a Workload without a checkpoint contract */
+#define KILL_MS 5000                       /* from SIGKILL to a tree that is gone, and scheduling */
+
+static const struct intent *intent_of(const struct driver *d)
+{
+    return object_as(d->o, workload)->status->intent;
+}
+
+/* ---- what documents say today
+ * ----------------------------------------------------------------------------------------- */
+static int64_t target_lease(const struct site *t)
+{
+    const struct target_partition *p =
+        t && t->doc ? object_as(t->doc, target)->spec->partition : NULL;
+
+    return p && p->lease > 0 ? p->lease : TARGET_LEASE_MS;
+}
+
+struct lease_grant lease_wanted(const struct object *workload, const struct site *t)
+{
+    const struct workload_spec *s = object_as(workload, workload)->spec;
+    const struct partition_spec *p = s->partition;
+    struct lease_grant g = {.lease = target_lease(t), .grace = GRACE_MS, .kill = KILL_MS};
+
+    if (!p || !p->mode || p->mode == PARTITION_WAIT)
+        g.lease = WAIT_LEASE_MS;
+    else if (p->mode == PARTITION_STOP && p->stopAfter > 0)
+        g.lease = p->stopAfter;
+    if (s->checkpoint && s->checkpoint->grace > 0)
+        g.grace = s->checkpoint->grace;
+    return g;
+}
+
+/* ---- what its runner may hold, by the log
+ * -------------------------------------------------------------------------------- */
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Intents of before grants were logged: the longest that their leaders can have given. */
+static struct lease_grant assumed(const struct driver *d)
+{
+    struct lease_grant g = lease_wanted(d->o, site_find(d->brain, d->target));
+
+    g.lease = larger(g.lease, WAIT_LEASE_MS);
+    g.grace = larger(g.grace, GRACE_MS);
+    return g;
+}
+
+static struct lease_grant most(const struct driver *d)
+{
+    const struct intent *in = intent_of(d);
+    struct lease_grant g = in && in->granted ? *in->granted : assumed(d);
+
+    if (PLANTED("run.lease-of-today"))
+        return lease_wanted(d->o, site_find(d->brain, d->target));
+    if (in && in->offered) {
+        g.lease = larger(g.lease, in->offered->lease);
+        g.grace = larger(g.grace, in->offered->grace);
+        g.kill = larger(g.kill, in->offered->kill);
+    }
+    return g;
+}
+
+/* Lease, drift of both clocks (1 %), grace and kill time after the last renewal that may have left.
+ */
+uint64_t lease_left_ms(const struct driver *d)
+{
+    struct lease_grant g = most(d);
+    uint64_t over = d->renewed_ms + (uint64_t)(g.lease + g.lease / 100 + g.grace + g.kill);
+    uint64_t now = loop_now_ms(d->brain->loop);
+
+    return over >= now ? over - now + 1 : 0;
+}
+
+/* ---- renewals
+ * ---------------------------------------------------------------------------------------------------------
+ */
+/* They must come in time for the shortest that may be held. */
+void lease_pace(const struct driver *d)
+{
+    const struct intent *in = intent_of(d);
+    struct site *t = site_find(d->brain, d->target);
+
+    if (!t || !in || !phase_live(object_as(d->o, workload)->status->phase))
+        return;
+    int64_t ms = in->granted ? in->granted->lease : lease_wanted(d->o, t).lease;
+    if (in->offered && in->offered->lease < ms)
+        ms = in->offered->lease;
+    site_pace(t, (uint64_t)ms);
+}
+
+void lease_renewed(struct driver *d, uint64_t sent_ms)
+{
+    if (sent_ms > d->renewed_ms)
+        d->renewed_ms = sent_ms;
+}
+
+bool lease_offered(const struct driver *d, struct run_offer *ret)
+{
+    const struct intent *in = d->o && !d->dead ? intent_of(d) : NULL;
+
+    if (!in || !in->offered || !phase_live(object_as(d->o, workload)->status->phase))
+        return false;
+    *ret = (struct run_offer){.key = d->key,
+                              .number = in->offered->number,
+                              .lease_ms = (uint64_t)in->offered->lease,
+                              .grace_ms = (uint64_t)in->offered->grace};
+    return true;
+}
+
+/* ---- into the log
+ * -----------------------------------------------------------------------------------------------------
+ */
+static bool granting(const struct driver *d)
+{
+    return root_feature_level(d->brain->root) >= FEATURE_GRANTS;
+}
+
+void lease_dispatch(struct driver *d, const struct site *t)
+{
+    struct lease_grant g = lease_wanted(d->o, t);
+    union command c = {.run = {.step = STEP_DISPATCH, .reason = "Dispatching"}};
+
+    g.number = 1;
+    if (granting(d))
+        c.run.grant = &g;
+    driver_propose(d, &c);
+}
+
+bool lease_acknowledged(struct driver *d)
+{
+    const struct intent *in = intent_of(d);
+    struct lease_grant g;
+    union command c = {.run = {.step = STEP_GRANT, .grant = &g}};
+
+    if (!in || !in->offered || !d->has_seen || d->seen.grant != in->offered->number ||
+        !epoch_next(object_as(d->o, workload)->status->phase, STEP_GRANT))
+        return false;
+    g = *in->offered;
+    driver_propose(d, &c);
+    return true;
+}
+
+/* Above all that any rank can hold: where the log does not know (of before, or of a hub that was
+ * lost), one rank may have taken one more than all have told. */
+int64_t lease_next_number(const struct driver *d)
+{
+    const struct intent *in = intent_of(d);
+
+    return in->granted ? in->granted->number + 1 : d->seen.grant + 2;
+}
+
+bool lease_offer(struct driver *d, const struct site *t)
+{
+    const struct intent *in = intent_of(d);
+    struct lease_grant g = lease_wanted(d->o, t);
+    union command c = {.run = {.step = STEP_OFFER, .grant = &g}};
+
+    /* A runner that tells no number is of a version that takes no other lease. */
+    if (!granting(d) || !in || in->op != INTENT_SUBMIT || in->offered || !d->has_seen ||
+        d->seen.grant < 1 || !epoch_next(object_as(d->o, workload)->status->phase, STEP_OFFER))
+        return false;
+    if (in->granted && in->granted->lease == g.lease && in->granted->grace == g.grace)
+        return false;
+    g.number = lease_next_number(d);
+    driver_propose(d, &c);
+    return true;
+}

@@ -1,0 +1,162 @@
+/* Ahead of a second life: does the store hold more than the log knows of? A run that was cut off
+ * saves until its lease is over, one that was killed may have saved what nobody was told, and a
+ * store that hung hides what was sealed. So the target that is to start it again looks, before it
+ * is told to.
+ *
+ * Must never ask while an epoch that may have saved is not proved ended: a Reserved workload's are.
+ * Must never hold a place for long because a store is silent. */
+#include "controlplane/leader/brain_internal.h"
+
+#include "api/base/failpoint.h"
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOOK_CALL_MS 15000      /* for the question itself, */
+#define LOOK_WAIT_MS 60000      /* for a store that gives no verdict, */
+#define LOOK_BYTES_PER_MS 20000 /* and beyond both: it reads the whole checkpoint */
+#define LOOK_MAX_MS (2L * 3600 * 1000)
+
+/* Its runner told its last checkpoint with its end, and its mover had it read where it goes. */
+static bool read_already(const struct driver *d)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    const struct object *o = migration_of(d->brain, d->o);
+    const struct migration_status *m = o ? object_as(o, migration)->status : NULL;
+    bool staged = false;
+
+    for (uint32_t i = 0; m && i < m->n_phases; i++)
+        staged |= m->phases[i].phase == MP_STAGING;
+    const struct run_end *last = s->n_ends ? &s->ends[s->n_ends - 1] : NULL;
+
+    return staged && last &&
+           (last->proof == PROOF_TREE_GONE || last->proof == PROOF_TREE_SEARCHED) &&
+           !end_by_target(last);
+}
+
+static bool due(const struct driver *d, const struct site *t)
+{
+    return d->looked_epoch != d->key.epoch && t->connector && t->connector->ops->stage &&
+           epoch_ended(object_as(d->o, workload)->status) > 0 &&
+           root_feature_level(d->brain->root) >= FEATURE_FOUND && !read_already(d);
+}
+
+static uint64_t reading_ms(const struct driver *d)
+{
+    const struct run_checkpoint *ck = object_as(d->o, workload)->status->checkpoint;
+    int64_t ms = ck ? ck->bytes / LOOK_BYTES_PER_MS : 0;
+
+    return (uint64_t)(ms < LOOK_MAX_MS ? ms : LOOK_MAX_MS);
+}
+
+/* No verdict. Waited for within bounds; then it starts from what is known, and people are told. */
+static void no_verdict(struct driver *d, const char *why)
+{
+    uint64_t now = loop_now_ms(d->brain->loop);
+
+    if (now < d->look_until_ms) {
+        driver_backoff(d);
+        return;
+    }
+    d->looked_epoch = d->key.epoch;
+    events_of_checkpoint(d->brain, d->o, "StoreNotSearched",
+                         "%s could not look for newer checkpoints, it starts from what is known: "
+                         "%.300s",
+                         d->target, why);
+    driver_tick(d);
+}
+
+static void answered(struct call *c, enum outcome out, const struct observation *seen,
+                     const struct err *err)
+{
+    struct driver *d = container_of(c, struct driver, call);
+    struct brain *b = d->brain;
+    const char *why = err && *err->text ? err->text : "its store gave no answer";
+
+    FAILPOINT("driver.call_look.answered");
+    d->calling = false;
+    brain_under_way(b, -1);
+    if (d->dead || !b->leads || b->closing || d->call_key.epoch != d->key.epoch ||
+        d->call_key.try_ != d->key.try_ ||
+        object_as(d->o, workload)->status->phase != PHASE_RESERVED) {
+        driver_tick(d);
+        return;
+    }
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    bool not_here = out == OUT_REJECTED && seen && !strcmp(seen->reason, "StoreUnreachable");
+    if (out == OUT_UNKNOWN || (not_here && (s->startedAt || s->checkpoint)) ||
+        (out == OUT_REJECTED && err && err->code == E_UNAVAIL)) {
+        no_verdict(d, why);
+        return;
+    }
+    d->looked_epoch = d->key.epoch;
+    if (out == OUT_DONE && seen && *seen->message)
+        events_of_checkpoint(b, d->o, "CheckpointRefused", "passed over on %s: %.400s", d->target,
+                             seen->message);
+    struct err foreign;
+    bool found = out == OUT_DONE && seen && seen->checkpoint.present && seen->checkpoint.epoch > 0;
+    if (found && order_checkpoint_told(d->o, seen->checkpoint.epoch, &seen->checkpoint, &foreign)) {
+        events_of_checkpoint(b, d->o, "CheckpointRefused", "what %s found was not taken: %.300s",
+                             d->target, foreign.text);
+        found = false;
+    }
+    if (found)
+        driver_step_found(d, &seen->checkpoint);
+    else
+        driver_tick(d); /* an agent of an older version cannot look, and says so */
+}
+
+/* 0: it ended before that was told. */
+static int64_t workers_of(const struct workload_status *s, int64_t epoch)
+{
+    for (uint32_t i = s->n_ends; i > 0; i--)
+        if (s->ends[i - 1].epoch == epoch)
+            return s->ends[i - 1].workers;
+    return 0;
+}
+
+bool driver_look(struct driver *d, struct site *t)
+{
+    struct brain *b = d->brain;
+    uint64_t now = loop_now_ms(b->loop);
+    AUTO_ARENA a = arena_create(0);
+    struct run_order o;
+
+    if (!due(d, t))
+        return false;
+    order_stage(t, d->o, object_as(d->o, workload)->status->placement, &d->key, a, &o);
+    if (!*o.checkpoint_dir)
+        return false;
+    o.look_epoch = epoch_ended(object_as(d->o, workload)->status);
+    o.look_workers = workers_of(object_as(d->o, workload)->status, o.look_epoch);
+    if (d->look_epoch != d->key.epoch) {
+        d->look_epoch = d->key.epoch;
+        d->look_until_ms = now + LOOK_WAIT_MS + reading_ms(d);
+    }
+    d->calling = true;
+    d->call_key = d->key;
+    d->call = (struct call){.deadline_ms = now + LOOK_CALL_MS + reading_ms(d), .done = answered};
+    brain_under_way(b, 1);
+    t->connector->ops->stage(t->connector, &o, &d->call);
+    FAILPOINT("driver.call_look.sent");
+    return true;
+}
+
+/* What it resumes from turned out to be another one while it held its place: found in its store, or
+ * an older one since the newest does not hold. Saved by more workers, or fewer, than its place has.
+ */
+bool driver_place_differs(struct driver *d)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    int64_t ranks = policy_resume_ranks(object_as(d->o, workload));
+
+    if (!ranks || ranks == s->placement->n_assignments)
+        return false;
+    char why[512];
+    (void)snprintf(why, sizeof why,
+                   "checkpoint %.250s was saved by %lld workers, its place was for %u",
+                   s->checkpoint->name, (long long)ranks, s->placement->n_assignments);
+    driver_step(d, STEP_REQUEUE, reason_text(REASON_CHECKPOINT_RANKS), why);
+    return true;
+}

@@ -1,0 +1,105 @@
+/* What targets tell on their own: news of runs that drivers hold, and runs that the state has left
+ * behind, which are ended. Must never end a run of an epoch that the state has not left. */
+#include "controlplane/leader/brain_internal.h"
+
+#include "api/base/log.h"
+
+#include <string.h>
+
+/* ---- what targets tell on their own
+ * --------------------------------------------------------------------------------------- */
+struct orphan_stop {
+    struct call call;
+    struct brain *brain;
+};
+static void orphan_stopped(struct call *c, enum outcome out, const struct observation *seen,
+                           const struct err *err)
+{
+    struct orphan_stop *s = container_of(c, struct orphan_stop, call);
+
+    (void)out;
+    (void)seen;
+    (void)err;
+    brain_under_way(s->brain, -1);
+    mem_free(s);
+}
+
+/* A run of ours that the state has left behind (an older epoch or try, or a workload that is gone)
+ * is ended. */
+static void orphan_end(struct site *t, const struct observation *o)
+{
+    struct brain *b = t->brain;
+    struct orphan_stop *s;
+    char key[RUN_KEY_MAX];
+
+    if (o->state != RUN_RUNNING && o->state != RUN_STARTING)
+        return;
+    s = mem_new(struct orphan_stop);
+    s->brain = b;
+    s->call = (struct call){.deadline_ms = loop_now_ms(b->loop) + 60000, .done = orphan_stopped};
+    run_key_print(&o->key, key);
+    log_event(LOG_WARN, "run.orphan",
+              LOG_FIELDS({"target", log_str(t->name)}, {"key", log_str(key)}));
+    brain_under_way(b, 1);
+    t->connector->ops->stop(t->connector, &o->key, 5000, &s->call);
+}
+
+/* Nothing that is not its own is ever resumed from, whatever an agent says. */
+static void checkpoint_foreign(struct driver *d, const struct err *err)
+{
+    d->seen.checkpoint.present = false;
+    if (d->foreign_epoch == d->key.epoch)
+        return;
+    d->foreign_epoch = d->key.epoch; /* told once */
+    events_of_checkpoint(d->brain, d->o, "CheckpointRefused", "what %s told was not taken: %.300s",
+                         d->target, err->text);
+}
+
+/* News of this run. A checkpoint that was told stays told: not every answer repeats it. */
+void driver_take_seen(struct driver *d, const struct observation *o)
+{
+    struct run_checkpoint_report had = d->seen.checkpoint;
+    bool same = d->has_seen && d->seen.key.epoch == o->key.epoch;
+    struct err err;
+
+    if (driver_estranged(d, site_find(d->brain, d->target)))
+        return;
+    d->seen = *o;
+    d->has_seen = true;
+    if (o->checkpoint.present &&
+        order_checkpoint_told(d->o, o->key.epoch, &o->checkpoint, &err) < 0)
+        checkpoint_foreign(d, &err);
+    if (same && had.present && (!d->seen.checkpoint.present || d->seen.checkpoint.step < had.step))
+        d->seen.checkpoint = had;
+}
+
+void driver_observed(struct site *t, const struct observation *o)
+{
+    struct brain *b = t->brain;
+    struct driver *d = driver_find(b, o->key.uid);
+
+    if (!b->leads || b->closing)
+        return;
+    if (!d || d->dead || strcmp(d->target, t->name)) {
+        /* The root may be behind what was just committed elsewhere: only an epoch that it has left
+         * is an orphan. */
+        const struct object *w = root_workload_by_uid(b->root, o->key.uid);
+        if (!w || object_as(w, workload)->status->epoch < o->key.epoch)
+            t->sweep_due = true; /* what it is, the sweep says */
+        else if (object_as(w, workload)->status->epoch > o->key.epoch)
+            orphan_end(t, o);
+        return;
+    }
+    if (o->key.epoch < d->key.epoch ||
+        (o->key.epoch == d->key.epoch && o->key.try_ < d->key.try_)) {
+        orphan_end(t, o);
+        return;
+    }
+    if (o->key.epoch != d->key.epoch || o->key.try_ != d->key.try_)
+        return;
+    if (d->has_seen && d->seen.state == RUN_ENDED)
+        return; /* an end is an end: what comes later, late */
+    driver_take_seen(d, o);
+    d->found_session = t->session;
+    driver_tick(d);
+}

@@ -1,0 +1,294 @@
+/* What a connector is told to run: environment with secrets resolved, where its checkpoints go,
+ * what it resumes from, how often saving pays. Reads the state; must never change it, and never
+ * keep a secret longer than the order lives. */
+#include "controlplane/leader/brain_internal.h"
+
+#include "api/base/failpoint.h"
+#include "connectors/checkpoint/checkpoint.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ENV_MAX 600
+#define HOUR_MS 3600000.0
+#define KEEP_LEAST 2
+#define ORDER_TOO_LARGE                                                                            \
+    "what its runner is told, with its Secrets, has at least %zu bytes of JSON; at most %d: put "  \
+    "what is long into a file"
+
+struct order_env {
+    const char *v[ENV_MAX];
+    unsigned n;
+};
+
+/* Resolves spec.run.env; NULL and an error when a Secret is missing, or the order would become too
+ * large. */
+static const char *const *env_make(struct brain *b, const struct object *o, struct arena *a,
+                                   struct err *err)
+{
+    const struct run_spec *run = object_as(o, workload)->spec->run;
+    struct order_env *e = arena_new(a, struct order_env);
+    const char *ns = o->meta->namespace_, *field = "";
+    size_t bytes = workload_order_bytes(object_as(o, workload)->spec, &field);
+
+    if (bytes > LIMIT_ORDER_MAX_BYTES) {
+        (void)err_field(err, E_TOOLARGE, field, ORDER_TOO_LARGE, bytes, LIMIT_ORDER_MAX_BYTES);
+        return NULL;
+    }
+
+    for (uint32_t i = 0; i < run->n_env && e->n < ENV_MAX - 1; i++) {
+        const struct env_var *v = &run->env[i];
+        if (!v->valueFrom) {
+            e->v[e->n++] = arena_printf(a, "%s=%s", v->name, v->value);
+            continue;
+        }
+        const char *text =
+            b->cfg.secret_get
+                ? b->cfg.secret_get(b->cfg.arg, ns, v->valueFrom->secret, v->valueFrom->key)
+                : NULL;
+        if (!text) {
+            (void)err_set(err, E_NOTFOUND, "env %s: Secret %s has no key %s in namespace %s",
+                          v->name, v->valueFrom->secret, v->valueFrom->key, ns);
+            return NULL;
+        }
+        bytes += json_text_bytes(text);
+        if (bytes <= LIMIT_ORDER_MAX_BYTES)
+            e->v[e->n++] = arena_printf(a, "%s=%s", v->name, text);
+        b->cfg.secret_put(b->cfg.arg, text);
+        if (bytes > LIMIT_ORDER_MAX_BYTES) {
+            (void)err_field(err, E_TOOLARGE, "spec.run.env", ORDER_TOO_LARGE, bytes,
+                            LIMIT_ORDER_MAX_BYTES);
+            return NULL;
+        }
+    }
+    return e->v;
+}
+
+/* ---- how often to save
+ * ---------------------------------------------------------------------------------------------- */
+/* Spot machines: the price sheet says how often they are taken away. 0 = not known. */
+static double interruptions_per_hour(const struct site *t, const struct placement *p)
+{
+    const struct target_spec *ts = t && t->doc ? object_as(t->doc, target)->spec : NULL;
+    const struct object *o = ts && *ts->priceSheet
+                                 ? root_get(t->brain->root, KIND_PRICE_SHEET, "", ts->priceSheet)
+                                 : NULL;
+    const struct price_sheet_spec *s = o ? object_as(o, price_sheet)->spec : NULL;
+    double any = 0;
+
+    if (!s || p->capacity != CAPACITY_SPOT)
+        return 0;
+    for (uint32_t i = 0; i < s->n_gpuHour; i++) {
+        const struct gpu_price *g = &s->gpuHour[i];
+        if (strcmp(g->class_, p->class_))
+            continue;
+        if (*g->region && !strcmp(g->region, ts->region))
+            return g->interruptionsPerHour;
+        if (!*g->region)
+            any = g->interruptionsPerHour;
+    }
+    return any;
+}
+
+bool reason_of_target(const char *reason)
+{
+    static const char *const reasons[] = {"RunnerKilled", "LeaseLost", "MachineRestarted",
+                                          "StartFailed"};
+
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (strcmp(reason, reasons[i]) == 0)
+            return true;
+    return false;
+}
+
+bool end_by_target(const struct run_end *e)
+{
+    return e->proof == PROOF_LEASE_EXPIRED || e->proof == PROOF_OPERATOR ||
+           reason_of_target(e->reason);
+}
+
+/* Expected time between two failures in ms, 0 = not known: a price sheet's figure, else what this
+ * workload has lived through. */
+static int64_t failures_every(const struct site *t, const struct workload_status *s,
+                              const struct placement *p)
+{
+    double rate = interruptions_per_hour(t, p);
+    int64_t failed = 0, lived = s->startedAt ? root_time(t->brain->root) - s->startedAt : 0;
+
+    if (rate > 0)
+        return (int64_t)(HOUR_MS / rate);
+    for (uint32_t i = 0; i < s->n_ends; i++)
+        failed += end_by_target(&s->ends[i]);
+    return failed && lived > 0 ? lived / failed : 0;
+}
+
+int64_t order_interval_ms(const struct site *t, const struct object *o, const struct placement *p,
+                          int64_t write_ms)
+{
+    const struct checkpoint_spec *ck = object_as(o, workload)->spec->checkpoint;
+    int64_t ms;
+
+    if (!ck || !t || !p)
+        return 0;
+    if (*ck->interval && strcmp(ck->interval, "auto") &&
+        duration_parse(ck->interval, &ms, NULL) == 0)
+        return ms;
+    return policy_checkpoint_interval(write_ms,
+                                      failures_every(t, object_as(o, workload)->status, p));
+}
+
+/* ---- the order
+ * ------------------------------------------------------------------------------------------------------
+ */
+static bool store_is_s3(const char *store)
+{
+    return strncmp(store, "s3://", 5) == 0;
+}
+
+/* In a key, unlike in a path, a slash too many is another name. */
+static int store_length(const char *store)
+{
+    size_t n = strlen(store);
+
+    while (store_is_s3(store) && store[n - 1] == '/')
+        n--;
+    return (int)n;
+}
+
+/* What runs goes on in the store that its order named, and what it left is looked for there,
+ * whatever its spec says by now. */
+static const char *store_told(const struct workload *w)
+{
+    const struct workload_status *s = w->status;
+    const struct intent *in = phase_live(s->phase) ? s->intent : NULL;
+    int64_t ended = in ? 0 : epoch_ended(s);
+
+    if (in && in->granted)
+        return in->store;
+    for (uint32_t i = s->n_ends; i > 0 && ended; i--)
+        if (s->ends[i - 1].epoch == ended && *s->ends[i - 1].store)
+            return s->ends[i - 1].store;
+    return w->spec->checkpoint->store;
+}
+
+/* Folder of this workload in its store, "": none that a runner could write to. */
+static const char *checkpoint_base(const struct object *o, struct arena *a)
+{
+    const struct workload *w = object_as(o, workload);
+    const char *store = w->spec->checkpoint ? store_told(w) : "";
+
+    if (*store != '/' && !store_is_s3(store))
+        return "";
+    return arena_printf(a, "%.*s/%s/%s-%s", store_length(store), store, o->meta->namespace_,
+                        o->meta->name, o->meta->uid);
+}
+
+/* "/sealed/eE/cut-N.json", and nothing else: no "..", no other epoch. */
+static bool is_cut_of(const char *s, int64_t epoch)
+{
+    char folder[48];
+    int n = snprintf(folder, sizeof folder, "/sealed/e%lld/cut-", (long long)epoch);
+
+    if (strncmp(s, folder, (size_t)n) != 0)
+        return false;
+    size_t digits = strspn(s + n, "0123456789");
+    return digits > 0 && digits < 19 && strcmp(s + n + digits, ".json") == 0;
+}
+
+static bool is_sha256(const char *s)
+{
+    return strncmp(s, "sha256:", 7) == 0 && strlen(s + 7) == 64 &&
+           strspn(s + 7, "0123456789abcdef") == 64;
+}
+
+static bool in_range(int64_t n, int64_t max)
+{
+    return n >= 0 && n <= max;
+}
+
+/* Its store may have been edited since it began: where the log has one of its checkpoints already
+ * is as good. */
+static bool is_own_path(const struct object *o, const char *path, int64_t epoch)
+{
+    AUTO_ARENA a = arena_create(0);
+    const char *base = checkpoint_base(o, a);
+    const struct run_checkpoint *had = object_as(o, workload)->status->checkpoint;
+    const char *end = NULL;
+    for (const char *s = had ? had->path : NULL; s && (s = strstr(s, "/sealed/e")) != NULL; s++)
+        end = s; /* the last one: the store's own name may have it, too */
+    size_t n = strlen(base), n_had = end ? (size_t)(end - had->path) : 0;
+
+    return (n && strncmp(path, base, n) == 0 && is_cut_of(path + n, epoch)) ||
+           (n_had && strncmp(path, had->path, n_had) == 0 && is_cut_of(path + n_had, epoch));
+}
+
+int order_checkpoint_told(const struct object *o, int64_t epoch,
+                          const struct run_checkpoint_report *r, struct err *err)
+{
+    if (!is_own_path(o, r->path, epoch) && !PLANTED("run.any-path"))
+        return err_set(err, E_FORBIDDEN,
+                       "\"%.160s\" is no cut of epoch %lld in the store of this workload", r->path,
+                       (long long)epoch);
+    if (!is_sha256(r->digest))
+        return err_set(err, E_INVALID, "its digest is no sha256");
+    if (!in_range(r->step, CHECKPOINT_NUMBER_MAX) || !in_range(r->bytes, CHECKPOINT_NUMBER_MAX) ||
+        !in_range(r->write_ms, CHECKPOINT_NUMBER_MAX) ||
+        !in_range(r->written_ms, CHECKPOINT_NUMBER_MAX) || !in_range(r->ranks, LIMIT_GANG_MAX))
+        return err_set(err, E_INVALID, "its step, bytes, times or ranks are out of range");
+    return 0;
+}
+
+static void order_checkpoint(struct site *t, struct arena *a, struct run_order *o)
+{
+    const struct workload *w = object_as(o->workload, workload);
+    const struct checkpoint_spec *ck = w->spec->checkpoint;
+    const struct run_checkpoint *from = w->status->checkpoint;
+
+    o->checkpoint_dir = o->resume_path = o->resume_digest = "";
+    o->resume_step = -1;
+    if (!ck)
+        return;
+    o->checkpoint_dir = checkpoint_base(o->workload, a);
+    o->checkpoint_keep = ck->keep > KEEP_LEAST ? ck->keep : KEEP_LEAST;
+    o->checkpoint_interval_ms =
+        order_interval_ms(t, o->workload, o->placement, from ? from->writeTime : 0);
+    if (from) {
+        o->resume_epoch = from->epoch;
+        o->resume_step = from->step;
+        o->resume_ranks = from->ranks;
+    }
+    o->reshard = ck->reshard;
+    if (from && *from->path && *from->digest) {
+        o->resume_path = from->path;
+        o->resume_digest = from->digest;
+    }
+}
+
+void order_stage(struct site *t, const struct object *o, const struct placement *p,
+                 const struct run_key *k, struct arena *a, struct run_order *ret)
+{
+    static const char *const none[] = {NULL};
+
+    *ret = (struct run_order){.key = *k, .workload = o, .placement = p, .env = none};
+    order_checkpoint(t, a, ret);
+    if (store_is_s3(ret->checkpoint_dir) || store_is_s3(ret->resume_path)) { /* needs the keys */
+        const char *const *env = env_make(t->brain, o, a, NULL);
+        ret->env = env ? env : none; /* a Secret that is gone: the target says what is missing */
+    }
+}
+
+int order_make(struct site *t, const struct object *o, const struct placement *p,
+               const struct run_key *k, struct arena *a, struct run_order *ret, struct err *err)
+{
+    const char *const *env = env_make(t->brain, o, a, err);
+
+    if (!env)
+        return err->code;
+    order_stage(t, o, p, k, a, ret);
+    ret->env = env;
+    const struct intent *in = object_as(o, workload)->status->intent;
+    struct lease_grant g = in && in->granted ? *in->granted : lease_wanted(o, t);
+    ret->lease_ms = (uint64_t)g.lease;
+    ret->grace_ms = (uint64_t)g.grace;
+    return 0;
+}

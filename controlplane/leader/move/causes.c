@@ -1,0 +1,251 @@
+/* Why running work moves without being asked: its target is drained, its node is sick, a document
+ * forbids its place, its target is lost, or somewhere else is better. Looks at the workloads that
+ * hold a place, in slices, when a document changed and from time to time, and begins Migrations.
+ *
+ * Must never begin anything while the brake is on, and never let a lost workload's place go: that
+ * is the lease's. */
+#include "controlplane/leader/move/move_internal.h"
+
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SLICE 128            /* workloads looked at in one turn of the loop */
+#define MUST_EVERY_MS 10000  /* a pass over all, should a change have gone unnoticed */
+#define BETTER_EVERY_MS 2000 /* a few are asked whether somewhere else is better */
+#define BETTER_EACH 32
+#define REPLACE_PER_SECOND 64 /* looks for a place for lost workloads */
+#define SCAN 4096             /* workloads passed over in one turn, finished ones included */
+#define AGAIN_MS 50
+#define PLANS_MAX 64 /* on their way into the log at once */
+
+static void begun(void *arg, bool ok)
+{
+    struct brain *b = arg;
+
+    if (ok || !b->leads || b->closing)
+        return;
+    b->causes.due = true; /* the root has moved on: looked at again */
+    timer_start(&b->causes.timer, AGAIN_MS);
+}
+
+static bool begin(struct brain *b, const struct object *w, enum move_cause cause,
+                  const struct move_choice *c)
+{
+    struct move_begin m;
+    struct migrate_cmd cmd = {.begins = &m, .n = 1};
+
+    begin_fill(&m, w, cause, c);
+    (void)snprintf(cmd.message, sizeof cmd.message, "%s", c->why);
+    if (c->placement)
+        begin_hold(b, w, c->placement);
+    begin_propose(b, &cmd, begun, b);
+    return true;
+}
+
+static struct place_request request(struct brain *b, const struct object *w)
+{
+    return (struct place_request){.workload = w,
+                                  .now_ms = core_time_ms(b->cfg.core),
+                                  .seed = loop_random_u64(b->loop) >> 12,
+                                  .log_index = (int64_t)root_index(b->root)};
+}
+
+/* ---- what must leave
+ * ----------------------------------------------------------------------------------------------------
+ */
+static bool movable(enum phase p)
+{
+    return p == PHASE_DISPATCHING || p == PHASE_STARTING || p == PHASE_RUNNING;
+}
+
+static void must_look(struct brain *b, const struct object *w)
+{
+    enum move_cause cause;
+    AUTO_ARENA a = arena_create(0);
+    struct place_request rq;
+    struct move_choice c = {0};
+    struct err err;
+
+    if (!movable(object_as(w, workload)->status->phase) || !begin_possible(b, w))
+        return;
+    cause = policy_must_leave(b->pool, w, core_time_ms(b->cfg.core));
+    if (!cause)
+        return;
+    rq = request(b, w);
+    if (policy_move(b->pool, &rq, cause, a, &c, &err)) {
+        log_err(LOG_WARN, "move.cause", &err);
+        return;
+    }
+    /* A drained target empties and what is forbidden stops, also when nothing else has room. Work
+     * on a sick node stays until something has. */
+    if (c.placement || cause != MOVE_SICK)
+        (void)begin(b, w, cause, &c);
+    else
+        events_stays_sick(b, w, c.why);
+}
+
+/* ---- what is better off elsewhere
+ * --------------------------------------------------------------------------------------------- */
+static void better_look(struct brain *b, const struct object *w)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct place_request rq = request(b, w);
+    struct move_choice c = {0};
+    struct err err;
+
+    if (object_as(w, workload)->status->phase != PHASE_RUNNING || !begin_possible(b, w))
+        return;
+    if (policy_move(b->pool, &rq, (enum move_cause)0, a, &c, &err)) {
+        log_err(LOG_WARN, "move.cause", &err);
+        return;
+    }
+    if (c.move && c.placement)
+        (void)begin(b, w, c.cause, &c);
+}
+
+/* ---- passes, in slices
+ * ----------------------------------------------------------------------------------------------------
+ */
+struct slice_walk {
+    struct brain *b;
+    struct cursor *at;
+    void (*each)(struct brain *b, const struct object *w);
+    unsigned left, scan; /* of those that hold a place; of all */
+    bool full;
+};
+static bool slice_each(const struct object *o, void *arg)
+{
+    struct slice_walk *s = arg;
+    const struct workload_status *st = object_as(o, workload)->status;
+
+    (void)snprintf(s->at->ns, sizeof s->at->ns, "%s", o->meta->namespace_);
+    (void)snprintf(s->at->name, sizeof s->at->name, "%s", o->meta->name);
+    if (st && st->placement && phase_live(st->phase)) {
+        s->each(s->b, o);
+        s->left--;
+    }
+    s->full = s->left == 0 || --s->scan == 0 || s->b->plans >= PLANS_MAX;
+    return !s->full;
+}
+
+/* One slice; true when there is more behind it. */
+static bool walk(struct brain *b, struct cursor *at, unsigned max,
+                 void (*each)(struct brain *b, const struct object *w))
+{
+    struct slice_walk s = {.b = b, .at = at, .each = each, .left = max, .scan = SCAN};
+    struct cursor from = *at;
+
+    root_scan(b->root, KIND_WORKLOAD, NULL, *from.name ? from.ns : NULL,
+              *from.name ? from.name : NULL, slice_each, &s);
+    if (!s.full)
+        *at = (struct cursor){0};
+    return s.full;
+}
+
+static void tick(void *arg)
+{
+    struct brain *b = arg;
+    struct causes *c = &b->causes;
+    uint64_t now = loop_now_ms(b->loop);
+    bool more = false;
+
+    if (!b->leads || b->closing || !b->pool)
+        return;
+    if (now - c->must_ms >= MUST_EVERY_MS)
+        c->due = true;
+    if (!b->frozen && root_feature_level(b->root) >= FEATURE_MOVES && b->plans < PLANS_MAX) {
+        if (c->due || *c->must.name) {
+            if (!*c->must.name) {
+                c->due = false;
+                c->must_ms = now;
+            }
+            more = walk(b, &c->must, SLICE, must_look) && b->plans < PLANS_MAX;
+        }
+        if (now - c->better_ms >= BETTER_EVERY_MS) {
+            c->better_ms = now;
+            (void)walk(b, &c->better, BETTER_EACH, better_look);
+        }
+    }
+    preempt_tick(b);
+    timer_start(&c->timer, more ? 0 : c->due ? AGAIN_MS : BETTER_EVERY_MS);
+}
+
+void causes_look(struct brain *b)
+{
+    b->causes.due = true;
+    if (b->leads && !b->closing)
+        timer_start(&b->causes.timer, 0);
+}
+
+void causes_reset(struct brain *b)
+{
+    b->causes = (struct causes){.must_ms = loop_now_ms(b->loop), .better_ms = loop_now_ms(b->loop)};
+    timer_init(&b->causes.timer, b->loop, tick, b);
+    causes_look(b);
+}
+
+void causes_drop(struct brain *b)
+{
+    if (b->causes.timer.loop)
+        timer_stop(&b->causes.timer);
+}
+
+/* Does this change mean that somebody may have to leave? */
+void causes_change(struct brain *b, enum kind_id kind, const struct object *before,
+                   const struct object *after)
+{
+    const struct node_status *was, *is;
+
+    switch (kind) {
+    case KIND_TARGET:
+    case KIND_COMPLIANCE_POLICY:
+    case KIND_DATASET:
+        if (!before || !after || before->meta->generation != after->meta->generation)
+            causes_look(b);
+        return;
+    case KIND_NODE:
+        was = before ? object_as(before, node)->status : NULL;
+        is = after ? object_as(after, node)->status : NULL;
+        if (!was || !is || was->health != is->health ||
+            !body_equal(&schema_node_spec, object_as(before, node)->spec,
+                        object_as(after, node)->spec))
+            causes_look(b);
+        return;
+    default:
+        return;
+    }
+}
+
+/* ---- what is lost
+ * -------------------------------------------------------------------------------------------------------
+ */
+bool causes_replace(struct brain *b, const struct object *w)
+{
+    struct causes *k = &b->causes;
+    uint64_t now = loop_now_ms(b->loop);
+    AUTO_ARENA a = arena_create(0);
+    struct place_request rq = request(b, w);
+    struct move_choice c = {0};
+    struct err err;
+
+    if (b->frozen || !b->pool || b->plans >= PLANS_MAX || !begin_possible(b, w) ||
+        root_feature_level(b->root) < FEATURE_MOVES)
+        return false;
+    if (now - k->second_ms >= 1000) {
+        k->second_ms = now;
+        k->looks = 0;
+    }
+    if (k->looks++ >= REPLACE_PER_SECOND)
+        return false;
+    if (policy_move(b->pool, &rq, MOVE_LOST, a, &c, &err)) {
+        log_err(LOG_WARN, "move.cause", &err);
+        return false;
+    }
+    if (!c.placement) {
+        events_not_replaced(b, w, c.why);
+        return false;
+    }
+    return begin(b, w, MOVE_LOST, &c);
+}

@@ -1,0 +1,565 @@
+/* Movers: one per open Migration. Each tick reads the Migration's phase, its workload's and its
+ * destination's, and does the one next thing: commit a step, have the destination read the
+ * checkpoint, wait for what the driver brings about, or take the way back (move.def).
+ *
+ * Must never start the new epoch itself, nor end the old one: that is the driver's, by its own
+ * machine. A mover that is lost with its leader has taken nothing with it. */
+#include "controlplane/leader/move/move_internal.h"
+
+#include "api/base/failpoint.h"
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BACKOFF_MIN_MS 20
+#define BACKOFF_MAX_MS 2000
+#define PLACE_EVERY_MS 200 /* that waits for room looks again no more often */
+#define LOOK_EVERY_MS 1000 /* and no less */
+#define MOVER_BUCKETS 1024
+
+/* ---- the table of movers
+ * ------------------------------------------------------------------------------------------- */
+const struct migration_status *mover_status(const struct mover *m)
+{
+    return object_as(m->o, migration)->status;
+}
+
+static uint64_t workload_hash(const char *ns, const char *name)
+{
+    uint64_t h = 14695981039346656037ull; /* FNV-1a */
+
+    for (; *ns; ns++)
+        h = (h ^ (unsigned char)*ns) * 1099511628211ull;
+    h = (h ^ '/') * 1099511628211ull;
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 1099511628211ull;
+    return h;
+}
+
+static struct mover *mover_find(struct brain *b, const char *uid)
+{
+    struct indexed *e = index_find(&b->movers_by_uid, uid);
+
+    return e ? container_of(e, struct mover, by_uid) : NULL;
+}
+
+static void again(void *arg)
+{
+    mover_tick(arg);
+}
+
+void mover_backoff(struct mover *m)
+{
+    timer_start(&m->again,
+                m->backoff_ms + loop_random_u64(m->brain->loop) % (m->backoff_ms / 2 + 1));
+    m->backoff_ms = m->backoff_ms * 2 < BACKOFF_MAX_MS ? m->backoff_ms * 2 : BACKOFF_MAX_MS;
+}
+
+void mover_free(struct mover *m)
+{
+    timer_stop(&m->again);
+    if (m->proposing || m->calling)
+        return;
+    list_remove(&m->link);
+    list_remove(&m->of);
+    index_remove(&m->brain->movers_by_uid, &m->by_uid);
+    m->brain->n_movers--;
+    (void)object_unref((struct object *)(uintptr_t)m->o);
+    mem_free(m);
+}
+
+static bool is_open(const struct object *o)
+{
+    const struct migration_status *s = o ? object_as(o, migration)->status : NULL;
+
+    return s && move_open(s->phase);
+}
+
+static struct list *bucket(struct brain *b, uint64_t hash)
+{
+    if (!b->movers_of) {
+        b->movers_of = mem_alloc(MOVER_BUCKETS * sizeof *b->movers_of);
+        for (size_t i = 0; i < MOVER_BUCKETS; i++)
+            list_init(&b->movers_of[i]);
+    }
+    return &b->movers_of[hash % MOVER_BUCKETS];
+}
+
+static struct mover *mover_create(struct brain *b, const struct object *o)
+{
+    struct mover *m = mem_new(struct mover);
+
+    m->brain = b;
+    (void)snprintf(m->uid, sizeof m->uid, "%s", o->meta->uid);
+    (void)snprintf(m->ns, sizeof m->ns, "%s", o->meta->namespace_);
+    (void)snprintf(m->name, sizeof m->name, "%s", o->meta->name);
+    m->workload_hash = workload_hash(o->meta->namespace_, object_as(o, migration)->spec->workload);
+    m->backoff_ms = BACKOFF_MIN_MS;
+    m->room_seen = b->room - 1;
+    timer_init(&m->again, b->loop, again, m);
+    list_push(&b->movers, &m->link);
+    list_push(bucket(b, m->workload_hash), &m->of);
+    m->by_uid.key = m->uid;
+    index_add(&b->movers_by_uid, &m->by_uid);
+    b->n_movers++;
+    return m;
+}
+
+static void mover_take(struct mover *m, const struct object *o)
+{
+    const struct migration_status *was = m->o ? mover_status(m) : NULL;
+
+    if (!was || was->phase != object_as(o, migration)->status->phase)
+        m->backoff_ms = BACKOFF_MIN_MS;
+    (void)object_unref((struct object *)(uintptr_t)m->o);
+    m->o = object_ref(o);
+}
+
+void mover_change(struct brain *b, const struct object *before, const struct object *after)
+{
+    const struct object *o = after ? after : before;
+    struct mover *m = mover_find(b, o->meta->uid);
+
+    moves_count(b, before, after);
+    if (!m && !is_open(after))
+        return;
+    if (!m)
+        m = mover_create(b, after);
+    m->dead = !is_open(after);
+    if (after)
+        mover_take(m, after);
+    mover_tick(m);
+}
+
+static bool reset_each(const struct object *o, void *arg)
+{
+    if (is_open(o))
+        mover_change(arg, o, o);
+    return true;
+}
+void movers_reset(struct brain *b)
+{
+    root_scan(b->root, KIND_MIGRATION, NULL, NULL, NULL, reset_each, b);
+}
+
+void movers_drop(struct brain *b)
+{
+    list_for_each_safe (it, tmp, &b->movers) {
+        struct mover *m = container_of(it, struct mover, link);
+        m->dead = true;
+        mover_free(m);
+    }
+}
+
+void movers_workload(struct brain *b, const struct object *workload)
+{
+    uint64_t h;
+
+    if (list_empty(&b->movers))
+        return;
+    h = workload_hash(workload->meta->namespace_, workload->meta->name);
+    list_for_each_safe (it, tmp, bucket(b, h)) {
+        struct mover *m = container_of(it, struct mover, of);
+        if (m->workload_hash == h)
+            mover_tick(m);
+    }
+}
+
+static void look(void *arg)
+{
+    struct brain *b = arg;
+
+    b->movers_posted = false;
+    brain_under_way(b, -1);
+    list_for_each_safe (it, tmp, &b->movers)
+        mover_tick(container_of(it, struct mover, link));
+}
+
+/* Room, reach or a Target changed: who waits looks again. Gathered to once a turn of the loop. */
+void movers_look(struct brain *b)
+{
+    b->room++;
+    if (b->movers_posted || list_empty(&b->movers) || !b->leads || b->closing)
+        return;
+    b->movers_posted = true;
+    brain_under_way(b, 1);
+    loop_post(b->loop, look, b);
+}
+
+/* ---- what the root says
+ * ---------------------------------------------------------------------------------------------- */
+const struct object *mover_workload(const struct mover *m)
+{
+    const struct migration *g = object_as(m->o, migration);
+    const struct object *w = root_get(m->brain->root, KIND_WORKLOAD, m->ns, g->spec->workload);
+
+    if (w && *g->status->workloadUid && strcmp(g->status->workloadUid, w->meta->uid))
+        return NULL;
+    return w;
+}
+
+const struct object *migration_of(struct brain *b, const struct object *workload)
+{
+    const struct workload_status *s = object_as(workload, workload)->status;
+    const struct object *o = s && *s->migration ? root_get(b->root, KIND_MIGRATION,
+                                                           workload->meta->namespace_, s->migration)
+                                                : NULL;
+
+    return is_open(o) ? o : NULL;
+}
+
+bool mover_replacement_held(struct brain *b, const struct object *workload)
+{
+    const struct object *o = migration_of(b, workload);
+    const struct migration_status *s = o ? object_as(o, migration)->status : NULL;
+
+    return s && move_holds(s->phase) && s->placement;
+}
+
+/* Something of this migration is held, and its workload was told to stop or is lost. */
+static bool on_its_way(enum move_phase p)
+{
+    return p >= MP_QUIESCING && p <= MP_FENCING;
+}
+
+/* Why the destination cannot be had any more; NULL = it can. */
+static const char *destination_lost(const struct mover *m)
+{
+    const struct placement *p = mover_status(m)->placement;
+    const struct site *t = p ? site_find(m->brain, p->target) : NULL;
+    const struct target_spec *s = t ? object_as(t->doc, target)->spec : NULL;
+
+    if (!p)
+        return NULL;
+    if (!s || t->suspect)
+        return "DestinationLost";
+    return s->drain || s->unschedulable || t->doc->meta->deletionTimestamp ? "DestinationCordoned"
+                                                                           : NULL;
+}
+
+/* ---- the way back
+ * ------------------------------------------------------------------------------------------------------
+ */
+struct back {
+    enum move_phase outcome;
+    const char *reason, *message;
+};
+
+/* Its workload needs no move any more, whatever phase this is in. */
+static bool back_of_workload(const struct object *w, struct back *r)
+{
+    const struct workload *x = w ? object_as(w, workload) : NULL;
+
+    *r = (struct back){MP_CANCELLED, "WorkloadGone", "the workload is not there any more"};
+    if (!w)
+        return true;
+    *r = (struct back){MP_CANCELLED, "WorkloadEnded", "the workload ended by itself"};
+    if (x->status->phase == PHASE_FAILED)
+        *r = (struct back){MP_FAILED, x->status->reason, x->status->message};
+    if (phase_final(x->status->phase))
+        return true;
+    *r = (struct back){MP_CANCELLED, "WorkloadDeleted", "the workload is being deleted"};
+    if (w->meta->deletionTimestamp)
+        return true;
+    *r = (struct back){MP_CANCELLED, "WorkloadSuspended", "the workload is suspended"};
+    return x->spec->suspend;
+}
+
+/* The target that was lost is in reach again, and the workload lives there. */
+static bool came_back(const struct mover *m, const struct object *w)
+{
+    enum phase p = object_as(w, workload)->status->phase;
+
+    return mover_status(m)->phase == MP_FENCING &&
+           object_as(m->o, migration)->spec->cause == MOVE_LOST &&
+           (p == PHASE_RUNNING || p == PHASE_STARTING || p == PHASE_DISPATCHING);
+}
+
+/* On its way: another epoch, a source that is back or cannot be proved stopped, a destination lost.
+ */
+static bool back_on_its_way(const struct mover *m, const struct object *w, struct back *r)
+{
+    const struct migration *g = object_as(m->o, migration);
+    const struct workload *x = object_as(w, workload);
+    enum phase p = x->status->phase;
+    const char *lost = destination_lost(m);
+    const struct partition_spec *ps = x->spec->partition;
+
+    *r = (struct back){MP_FAILED, "EpochMoved", "the workload is in another epoch already"};
+    if (x->status->epoch != g->status->fromEpoch || p == PHASE_STOPPED ||
+        strcmp(x->status->migration, m->name))
+        return true;
+    *r = (struct back){MP_FAILED, lost, "the destination cannot be used any more"};
+    if (lost)
+        return true;
+    *r = (struct back){MP_FAILED, "DestinationRefused", m->refused};
+    if (*m->refused)
+        return true;
+    *r = (struct back){MP_CANCELLED, "TargetBack",
+                       "the target that was lost is in reach again, and the workload runs there"};
+    if (came_back(m, w) && !(ps && ps->keep == KEEP_NEW))
+        return true;
+    *r = (struct back){MP_FAILED, "SourceLost",
+                       "its target fell silent on the way; nothing proves that it stopped, and its "
+                       "partition policy waits"};
+    return p == PHASE_UNKNOWN && (!ps || ps->mode != PARTITION_REPLACE);
+}
+
+static bool unsettled(const struct mover *m, const struct object *w)
+{
+    const struct workload_status *s = w ? object_as(w, workload)->status : NULL;
+
+    return s && root_recovering(m->brain->root) && s->epochFloor > s->epoch &&
+           !PLANTED("move.aborts-unsettled");
+}
+
+static bool way_back(struct mover *m, const struct object *w)
+{
+    const struct migration *g = object_as(m->o, migration);
+    enum move_phase p = g->status->phase;
+    struct back r;
+    bool back;
+
+    if (unsettled(m, w))
+        return true;      /* how far it came is looked for: found further on, the log ends it */
+    if (p == MP_STARTING) /* the workload's own machine goes on: tick_starting */
+        return false;
+    back = back_of_workload(w, &r) || (on_its_way(p) && back_on_its_way(m, w, &r));
+    if (!back && (g->spec->cancel || m->o->meta->deletionTimestamp)) {
+        r = (struct back){MP_CANCELLED, "Cancelled", "it was given up as asked"};
+        back = true;
+    }
+    if (back)
+        mover_abort(m, r.outcome, r.reason, r.message);
+    return back;
+}
+
+/* ---- a destination
+ * ------------------------------------------------------------------------------------------------------
+ */
+static bool must(enum move_cause c)
+{
+    return c == MOVE_SPOT || c == MOVE_DRAIN || c == MOVE_SICK || c == MOVE_LOST ||
+           c == MOVE_COMPLIANCE;
+}
+
+static void choose(struct mover *m, const struct object *w, enum move_cause cause)
+{
+    const struct migration *g = object_as(m->o, migration);
+    const struct workload_status *s = object_as(w, workload)->status;
+    struct brain *b = m->brain;
+    AUTO_ARENA a = arena_create(0);
+    bool named = *g->spec->to != '\0';
+    struct place_request rq = {.workload = w,
+                               .now_ms = core_time_ms(b->cfg.core),
+                               .seed = loop_random_u64(b->loop) >> 12,
+                               .only_target = named ? g->spec->to : NULL,
+                               .log_index = (int64_t)root_index(b->root)};
+    struct move_choice c = {0};
+    struct err err;
+
+    if ((cause == MOVE_ASKED && !named) || cause == MOVE_SPOT)
+        rq.avoid_target = s->placement->target;
+    if (policy_move(b->pool, &rq, cause, a, &c, &err)) {
+        mover_wait(m, "DecisionFailed", err.text);
+        return;
+    }
+    /* A drained target always empties, and what compliance forbids stops: without a destination it
+     * is queued as any other. */
+    if (c.placement || cause == MOVE_DRAIN || cause == MOVE_COMPLIANCE)
+        mover_reserve(m, w, &c);
+    else
+        mover_wait(m, c.decision && *c.decision->reason ? c.decision->reason : "NothingFits",
+                   *c.why ? c.why : "no other place has room for it");
+}
+
+static void tick_pending(struct mover *m, const struct object *w)
+{
+    const struct workload *x = object_as(w, workload);
+    enum move_cause cause = object_as(m->o, migration)->spec->cause;
+    const struct partition_spec *p = x->spec->partition;
+    struct brain *b = m->brain;
+    uint64_t now = loop_now_ms(b->loop);
+
+    cause = must(cause) ? cause : MOVE_ASKED;
+    if (x->status->phase == PHASE_QUEUED || x->status->phase == PHASE_STOPPED) {
+        mover_abort(m, MP_CANCELLED, "NotRunning", "it runs nowhere: there is nothing to move");
+        return;
+    }
+    if (*x->status->migration && strcmp(x->status->migration, m->name)) {
+        mover_wait(m, "AnotherMove", "another Migration of this workload is under way");
+        return;
+    }
+    if (x->status->phase == PHASE_RESERVED || x->status->phase == PHASE_QUIESCING) {
+        mover_wait(m, "NotRunning", "it is about to start or to stop");
+        return;
+    }
+    if (x->status->phase == PHASE_UNKNOWN && (!p || p->mode != PARTITION_REPLACE)) {
+        mover_wait(m, "TargetUnreachable",
+                   "its target is out of reach: nothing would prove that it stopped");
+        return;
+    }
+    if (b->frozen && cause != MOVE_ASKED) {
+        mover_wait(m, "Brake", "too many targets fell silent at once: nothing is moved");
+        return;
+    }
+    /* Waits and windows open by time. */
+    uint64_t due = m->looked_ms + (m->room_seen == b->room ? LOOK_EVERY_MS : PLACE_EVERY_MS);
+    if (m->looked_ms && now < due) {
+        timer_start(&m->again, due - now);
+        return;
+    }
+    m->room_seen = b->room;
+    m->looked_ms = now;
+    timer_start(&m->again, LOOK_EVERY_MS);
+    choose(m, w, cause);
+}
+
+/* ---- ticks by phase
+ * ---------------------------------------------------------------------------------------------------
+ */
+/* A checkpoint is required and there is none: it is not stopped for nothing. */
+static bool checkpoint_missing(const struct object *w)
+{
+    const struct workload *x = object_as(w, workload);
+
+    return x->spec->checkpoint && x->spec->checkpoint->required && !x->status->checkpoint;
+}
+
+static bool nothing_to_stage(const struct mover *m, const struct object *w)
+{
+    const struct run_checkpoint *ck = object_as(w, workload)->status->checkpoint;
+
+    return !mover_status(m)->placement || !ck || !*ck->path;
+}
+
+/* The old epoch's end is in the log. What resumes where is known, and what needs no reading on the
+ * destination follows in one entry. */
+static void settle(struct mover *m, const struct object *w, bool ended)
+{
+    mover_step(m, MOVE_VERIFY);
+    if (!ended || !nothing_to_stage(m, w))
+        return;
+    mover_step(m, MOVE_STAGE);
+    mover_step(m, MOVE_START);
+}
+
+static void tick_verifying(struct mover *m, const struct object *w)
+{
+    if (object_as(w, workload)->status->phase != PHASE_QUEUED)
+        return; /* its driver brings its end, and its last checkpoint ahead of it */
+    if (checkpoint_missing(w))
+        mover_abort(m, MP_FAILED, "CheckpointMissing",
+                    "it stopped without a checkpoint, and spec.checkpoint.required is true");
+    else
+        settle(m, w, true);
+}
+
+static void tick_staging(struct mover *m, const struct object *w)
+{
+    const struct placement *p = mover_status(m)->placement;
+    struct site *t = p ? site_find(m->brain, p->target) : NULL;
+
+    if (checkpoint_missing(w)) {
+        mover_abort(m, MP_FAILED, "CheckpointMissing",
+                    "no checkpoint can be resumed from, and spec.checkpoint.required is true");
+        return;
+    }
+    if (!nothing_to_stage(m, w) && t && t->connector && t->connector->ops->stage) {
+        if (t->reachable)
+            mover_stage(m, t, w);
+        return;
+    }
+    mover_step(m, MOVE_STAGE);
+    if (object_as(w, workload)->status->phase == PHASE_QUEUED)
+        mover_step(m, MOVE_START);
+}
+
+static void tick_starting(struct mover *m, const struct object *w)
+{
+    const struct workload_status *s = w ? object_as(w, workload)->status : NULL;
+    int64_t to = mover_status(m)->toEpoch;
+
+    if (!s) {
+        mover_abort(m, MP_CANCELLED, "WorkloadGone", "the workload is not there any more");
+    } else if (s->epoch == to && (s->phase == PHASE_RUNNING || s->phase == PHASE_SUCCEEDED)) {
+        mover_step(m, MOVE_COMMIT);
+    } else if (s->epoch != to || s->phase == PHASE_QUEUED || s->phase == PHASE_STOPPED ||
+               phase_final(s->phase)) {
+        const struct run_end *e = s->n_ends ? &s->ends[s->n_ends - 1] : NULL;
+        bool here = e && e->epoch == to && *e->reason;
+        mover_abort(m, MP_FAILED, here ? e->reason : "DestinationRefused",
+                    here && *e->message ? e->message : "it did not come to run at its destination");
+    }
+}
+
+/* The old epoch's end is proved: the destination is its own now. A lost target that came back after
+ * its replacement was held, where that is the copy to keep: it is moved as any other. */
+static void tick_fencing(struct mover *m, const struct object *w)
+{
+    if (object_as(w, workload)->status->phase == PHASE_QUEUED || PLANTED("move.start-unproved"))
+        mover_step(m, MOVE_START);
+    else if (came_back(m, w))
+        mover_quiesce_source(m, w);
+}
+
+void mover_tick(struct mover *m)
+{
+    const struct object *w;
+    struct brain *b = m->brain;
+
+    if (m->dead || !b->leads || b->closing) {
+        if (m->dead)
+            mover_free(m);
+        return;
+    }
+    if (m->proposing || m->calling || !b->pool)
+        return;
+    w = mover_workload(m);
+    if (way_back(m, w))
+        return;
+    switch (mover_status(m)->phase) {
+    case MP_PENDING:
+    case MP_RESERVING:
+        tick_pending(m, w);
+        break;
+    case MP_QUIESCING:
+        if (!b->frozen || object_as(m->o, migration)->spec->cause == MOVE_ASKED)
+            mover_step(m, MOVE_QUIESCE);
+        break;
+    case MP_VERIFYING:
+        tick_verifying(m, w);
+        break;
+    case MP_STAGING:
+        tick_staging(m, w);
+        break;
+    case MP_FENCING:
+        tick_fencing(m, w);
+        break;
+    case MP_STARTING:
+        tick_starting(m, w);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The driver has just proposed the end of the old epoch: what follows on it goes into the same
+ * entry. Should the end not be taken, these are refused, and nothing is lost. */
+void movers_ending(struct brain *b, const struct object *workload, bool with_checkpoint)
+{
+    const struct object *o = migration_of(b, workload);
+    struct mover *m = o ? mover_find(b, o->meta->uid) : NULL;
+
+    if (!m || m->dead || m->proposing || m->calling || !b->leads)
+        return;
+    m->foreseen = true;
+    if (mover_status(m)->phase == MP_VERIFYING &&
+        (with_checkpoint || !checkpoint_missing(workload)))
+        settle(m, workload, !with_checkpoint);
+    else if (mover_status(m)->phase == MP_FENCING)
+        mover_step(m, MOVE_START);
+    else
+        m->foreseen = false;
+}

@@ -1,0 +1,331 @@
+/* Preemption: for those who wait for room and may take it, one plan over all targets at a time. Its
+ * victims and the room that is nominated go into the log in one command; the preemptor is placed by
+ * an ordinary cycle once that room is free.
+ *
+ * Must never make a second plan for somebody who has one; a plan that cannot work any more is
+ * dropped, and its nomination with it. */
+#include "controlplane/leader/move/move_internal.h"
+
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOKS_PER_CYCLE 2
+#define IN_VAIN_MS 5000 /* so long nobody is looked at again, if nothing changes */
+#define PLAN_IDLE_MS                                                                               \
+    10000 /* a nomination without victims that still move is dropped after this                    \
+           */
+
+static bool waits_for_room(const struct decision_spec *d)
+{
+    static const enum reason room[] = {
+        REASON_GPU_BUSY,         REASON_MIG,         REASON_FRACTION,         REASON_CPU,
+        REASON_MEMORY,           REASON_GANG,        REASON_CHECKPOINT_RANKS, REASON_TOPOLOGY,
+        REASON_QUOTA_GUARANTEED, REASON_QUOTA_BURST, REASON_TARGET_LIMIT,     REASON_POLICY_LIMIT};
+
+    for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
+        if (!strcmp(d->reason, reason_text(room[i])))
+            return true;
+        for (uint32_t c = 0; c < d->n_candidates; c++)
+            if (!strcmp(d->candidates[c].reason, reason_text(room[i])))
+                return true;
+    }
+    return false;
+}
+
+/* ---- who was looked at in vain
+ * ------------------------------------------------------------------------------------------ */
+static bool in_vain(const struct preempts *p, const char *uid, uint64_t now)
+{
+    for (size_t i = 0; i < sizeof p->vain / sizeof p->vain[0]; i++)
+        if (p->vain[i].until_ms > now && !strcmp(p->vain[i].uid, uid))
+            return true;
+    return false;
+}
+static void vain_add(struct preempts *p, const char *uid, uint64_t now)
+{
+    struct vain *v = &p->vain[p->next_vain++ % (sizeof p->vain / sizeof p->vain[0])];
+
+    (void)snprintf(v->uid, sizeof v->uid, "%s", uid);
+    v->until_ms = now + IN_VAIN_MS;
+}
+
+/* ---- one plan
+ * --------------------------------------------------------------------------------------------------------
+ */
+struct planned { /* for whom */
+    struct brain *brain;
+    char uid[64];
+};
+
+static void begun(void *arg, bool ok)
+{
+    struct planned *p = arg;
+    struct brain *b = p->brain;
+    const struct object *w = root_workload_by_uid(b->root, p->uid);
+
+    b->preempts.planning = false;
+    if (!ok && b->leads && b->pool && w) /* the root has moved on; looked at anew */
+        pool_nominate(b->pool, w, object_as(w, workload)->status->nominated);
+    scheduler_want(b);
+    mem_free(p);
+}
+
+/* Where the victims go, beside each other and beside the room that is made: all of it is held in
+ * the pool from now on. */
+static void destinations(struct brain *b, const struct place_request *rq,
+                         const struct preempt_plan *plan, struct arena *a,
+                         struct move_begin *begins)
+{
+    struct err err;
+
+    pool_nominate(b->pool, rq->workload, plan->placement);
+    for (size_t i = 0; i < plan->n; i++) {
+        const struct victim *v = &plan->victims[i];
+        enum move_cause cause = v->reclaim ? MOVE_RECLAIM : MOVE_PREEMPTION;
+        struct place_request to = *rq;
+        struct move_choice c = {0};
+        to.workload = v->workload;
+        if (plan->requeue || policy_move(b->pool, &to, cause, a, &c, &err))
+            c = (struct move_choice){0};
+        c.lost_gpu_s = v->lost_gpu_s;
+        begin_fill(&begins[i], v->workload, cause, &c);
+        if (c.placement)
+            begin_hold(b, v->workload, c.placement);
+    }
+}
+
+/* The plan, and for people the decision that it is: it stands until the preemptor is placed. */
+static void plan_propose(struct brain *b, const struct place_request *rq,
+                         const struct preempt_plan *plan, struct arena *a)
+{
+    const struct object *w = rq->workload;
+    struct migrate_cmd m = {.n = (uint32_t)plan->n, .nominated = plan->placement};
+    struct cycle_item told = {
+        .workload = w, .decision = plan->decision, .position = rq->queue_position};
+    struct planned *p = mem_new(struct planned);
+
+    m.begins = arena_array(a, struct move_begin, plan->n + 1);
+    destinations(b, rq, plan, a, m.begins);
+    (void)snprintf(m.for_ns, sizeof m.for_ns, "%s", w->meta->namespace_);
+    (void)snprintf(m.for_name, sizeof m.for_name, "%s", w->meta->name);
+    (void)snprintf(m.for_uid, sizeof m.for_uid, "%s", w->meta->uid);
+    m.for_epoch = object_as(w, workload)->status->epoch;
+    (void)snprintf(m.reason, sizeof m.reason, "Preempted");
+    (void)snprintf(m.message, sizeof m.message, "makes room for %s/%s", m.for_ns, m.for_name);
+    p->brain = b;
+    (void)snprintf(p->uid, sizeof p->uid, "%s", w->meta->uid);
+    b->preempts.planning = true;
+    log_event(LOG_INFO, "preempt.plan",
+              LOG_FIELDS({"for", log_str(w->meta->name)}, {"victims", log_u64(plan->n)},
+                         {"lostGpuSeconds", log_u64((uint64_t)plan->lost_gpu_s)}));
+    begin_propose(b, &m, begun, p);
+    if (plan->decision)
+        scheduler_tell(b, &told);
+}
+
+/* True when a plan was proposed. */
+static bool look(struct brain *b, const struct object *w, int64_t position)
+{
+    AUTO_ARENA a = arena_create(1u << 28);
+    struct place_request rq = {.workload = w,
+                               .now_ms = core_time_ms(b->cfg.core),
+                               .seed = loop_random_u64(b->loop) >> 12,
+                               .log_index = (int64_t)root_index(b->root),
+                               .queue_position = position};
+    struct preempt_plan *plan = NULL;
+    struct err err;
+
+    if (policy_preempt(b->pool, &rq, a, &plan, &err)) {
+        log_err(LOG_WARN, "preempt.plan", &err);
+        return false;
+    }
+    if (!plan || !plan->n || !plan->placement)
+        return false;
+    for (size_t i = 0; i < plan->n; i++)
+        if (!begin_possible(b, plan->victims[i].workload))
+            return false; /* one that moves already: its room comes without us */
+    plan_propose(b, &rq, plan, a);
+    return true;
+}
+
+bool preempt_waits(const struct cycle_item *it)
+{
+    return it->decision && !it->placement &&
+           !object_as(it->workload, workload)->status->nominated && waits_for_room(it->decision);
+}
+
+bool preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n,
+                   struct preempt_walk *walk)
+{
+    struct preempts *p = &b->preempts;
+    uint64_t now = loop_now_ms(b->loop);
+
+    p->waiting = false;
+    if (b->frozen || !b->pool || root_feature_level(b->root) < FEATURE_MOVES)
+        return false;
+    p->waiting = n > 0;
+    while (walk->at < n && !p->planning && walk->looks < LOOKS_PER_CYCLE) {
+        const struct cycle_item *it = &waiting[walk->at++];
+        const struct object *w = root_workload_by_uid(b->root, it->workload->meta->uid);
+        if (!w || !workload_queued(w) || object_as(w, workload)->status->nominated ||
+            in_vain(p, w->meta->uid, now))
+            continue;
+        walk->looks++;
+        if (!look(b, w, it->position))
+            vain_add(p, w->meta->uid, now);
+        return true;
+    }
+    return false;
+}
+
+/* ---- nominations
+ * -----------------------------------------------------------------------------------------------------
+ */
+struct nominee {
+    struct list link;
+    struct indexed by_uid;
+    char uid[64];
+    uint64_t moved_ms; /* when a victim of its was last seen moving */
+};
+
+static struct nominee *nominee_find(struct preempts *p, const char *uid)
+{
+    struct indexed *e = p->n_nominees ? index_find(&p->nominees_by_uid, uid) : NULL;
+
+    return e ? container_of(e, struct nominee, by_uid) : NULL;
+}
+
+static void nominee_free(struct preempts *p, struct nominee *x)
+{
+    list_remove(&x->link);
+    index_remove(&p->nominees_by_uid, &x->by_uid);
+    p->n_nominees--;
+    mem_free(x);
+}
+
+/* Follows the root: the pool keeps what is nominated. */
+void preempt_nominee(struct brain *b, const struct object *w)
+{
+    struct preempts *p = &b->preempts;
+    const struct placement *room = object_as(w, workload)->status->nominated;
+    struct nominee *x = nominee_find(p, w->meta->uid);
+
+    if (!room && !x)
+        return;
+    pool_nominate(b->pool, w, room);
+    if (room && !x) {
+        x = mem_new(struct nominee);
+        x->moved_ms = loop_now_ms(b->loop);
+        (void)snprintf(x->uid, sizeof x->uid, "%s", w->meta->uid);
+        x->by_uid.key = x->uid;
+        index_add(&p->nominees_by_uid, &x->by_uid);
+        list_push(&p->nominees, &x->link);
+        p->n_nominees++;
+    } else if (!room) {
+        nominee_free(p, x);
+    }
+}
+
+/* For whom do Migrations make room? Gathered once a look: who is nominated finds itself there. */
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static size_t beneficiaries(const struct brain *b, const char **v)
+{
+    size_t n = 0;
+
+    list_for_each (it, &b->movers) {
+        const struct mover *m = container_of(it, struct mover, link);
+        if (!m->dead && *mover_status(m)->for_)
+            v[n++] = mover_status(m)->for_;
+    }
+    qsort(v, n, sizeof *v, by_text);
+    return n;
+}
+
+static bool victims_move(const struct object *w, const char *const *v, size_t n)
+{
+    char who[330];
+    const char *key = who;
+
+    (void)snprintf(who, sizeof who, "%s/%s", w->meta->namespace_, w->meta->name);
+    return bsearch(&key, v, n, sizeof *v, by_text) != NULL;
+}
+
+static void dropped(void *arg, const struct result *r, const struct err *err)
+{
+    struct brain *b = arg;
+
+    (void)r;
+    (void)err;
+    brain_root(b);
+    b->preempts.dropping = false;
+}
+
+/* Its victims have all moved or stayed, and it was still not placed: the room is anybody's. A plan
+ * of nothing nominates nothing. */
+static void nomination_drop(struct brain *b, const struct object *w)
+{
+    union command c = {.migrate = {.head = {.type = CMD_MIGRATE, .user = "hanse:mover"},
+                                   .step = MOVE_BEGIN,
+                                   .for_epoch = object_as(w, workload)->status->epoch}};
+
+    brain_request_id(b, c.head.request_id);
+    (void)snprintf(c.migrate.for_ns, sizeof c.migrate.for_ns, "%s", w->meta->namespace_);
+    (void)snprintf(c.migrate.for_name, sizeof c.migrate.for_name, "%s", w->meta->name);
+    (void)snprintf(c.migrate.for_uid, sizeof c.migrate.for_uid, "%s", w->meta->uid);
+    b->preempts.dropping = true;
+    brain_propose(b, &c, dropped, b);
+}
+
+static void nominees_look(struct brain *b, uint64_t now)
+{
+    struct preempts *p = &b->preempts;
+    const char **v = mem_alloc((b->n_movers + 1) * sizeof *v);
+    size_t n = beneficiaries(b, v);
+
+    list_for_each_safe (it, tmp, &p->nominees) {
+        struct nominee *x = container_of(it, struct nominee, link);
+        const struct object *w = root_workload_by_uid(b->root, x->uid);
+        if (!w)
+            nominee_free(p, x);
+        else if (victims_move(w, v, n))
+            x->moved_ms = now;
+        else if (now - x->moved_ms > PLAN_IDLE_MS && !p->dropping)
+            nomination_drop(b, w);
+    }
+    mem_free(v);
+}
+
+void preempt_tick(struct brain *b)
+{
+    struct preempts *p = &b->preempts;
+    uint64_t now = loop_now_ms(b->loop);
+
+    if (p->n_nominees && !p->dropping)
+        nominees_look(b, now);
+    if (p->waiting && !p->planning && now - p->cycled_ms >= IN_VAIN_MS) {
+        p->cycled_ms = now; /* minimum runtimes pass, checkpoints are written */
+        scheduler_want(b);
+    }
+}
+
+void preempt_reset(struct brain *b)
+{
+    preempt_drop(b);
+    b->preempts.cycled_ms = loop_now_ms(b->loop);
+}
+void preempt_drop(struct brain *b)
+{
+    bool planning = b->preempts.planning, dropping = b->preempts.dropping;
+
+    while (b->preempts.n_nominees)
+        nominee_free(&b->preempts, container_of(b->preempts.nominees.next, struct nominee, link));
+    b->preempts = (struct preempts){.planning = planning, .dropping = dropping};
+    list_init(&b->preempts.nominees);
+}

@@ -1,0 +1,110 @@
+/* Acts on orphans: somebody who may says what becomes of a run that the state cannot answer for.
+ * What was said is in the log, with his name, before anything is done; done it is by the next
+ * sweep. Must never act on a run that was not listed as an orphan by this leader. */
+#include "controlplane/leader/brain_internal.h"
+
+#include "api/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct act {
+    struct brain *brain;
+    char target[256], key[RUN_KEY_MAX];
+    void (*cb)(void *arg, const struct err *err);
+    void *arg;
+};
+
+struct site *orphan_site(struct brain *b, const char *target, struct err *err)
+{
+    struct site *t = b->leads && !b->closing ? site_find(b, target) : NULL;
+
+    if (!b->leads || b->closing)
+        (void)err_set(err, E_UNAVAIL, "this member does not lead; ask the leader");
+    else if (!t)
+        (void)err_field(err, E_NOTFOUND, "target", "there is no Target %.200s", target);
+    return t;
+}
+
+const struct orphan *orphan_listed(const struct site *t, const char *key, struct err *err)
+{
+    const struct orphan *o = orphan_find(t, key);
+
+    if (!o && !t->listed)
+        (void)err_set(err, E_UNAVAIL,
+                      "what runs on Target %.200s is being listed: try again in a moment", t->name);
+    else if (!o)
+        (void)err_field(err, E_NOTFOUND, "key",
+                        "Target %.100s has no orphan %.100s; hanse get orphans lists them", t->name,
+                        key);
+    return o;
+}
+
+static bool condemned(const struct site *t, const struct run_key *k)
+{
+    for (size_t i = 0; i < t->n_condemned; i++)
+        if (t->condemned[i].epoch == k->epoch && t->condemned[i].try_ == k->try_ &&
+            !strcmp(t->condemned[i].uid, k->uid))
+            return true;
+    return false;
+}
+
+bool orphan_condemned(const struct site *t, const struct run_key *k)
+{
+    return condemned(t, k);
+}
+
+static void condemn(struct site *t, const struct run_key *k)
+{
+    if (condemned(t, k))
+        return;
+    if (t->n_condemned == ORPHANS_MAX) { /* the oldest are long done */
+        memmove(t->condemned, t->condemned + 1, (t->n_condemned - 1) * sizeof *k);
+        t->n_condemned--;
+    }
+    t->condemned = mem_realloc(t->condemned, (t->n_condemned + 1) * sizeof *k);
+    t->condemned[t->n_condemned++] = *k;
+}
+
+static void recorded(void *arg, const struct result *r, const struct err *err)
+{
+    struct act *x = arg;
+    struct brain *b = x->brain;
+    struct site *t = site_find(b, x->target);
+    struct run_key k;
+    struct err e;
+
+    if (!err && r->code) {
+        (void)err_set(&e, r->code, "%s", r->text);
+        err = &e;
+    }
+    if (!err && t && b->leads && run_key_parse(x->key, &k, NULL) == 0) {
+        condemn(t, &k);
+        site_sweep(t);
+    } else if (!err) {
+        (void)err_set(&e, E_UNAVAIL, "recorded, and the leadership has gone since: end it again");
+        err = &e;
+    }
+    x->cb(x->arg, err);
+    mem_free(x);
+}
+
+void brain_orphan_end(struct brain *b, const char *target, const char *key, const char *who,
+                      void (*cb)(void *arg, const struct err *err), void *arg)
+{
+    struct err err = {0};
+    struct site *t = orphan_site(b, target, &err);
+    const struct orphan *o = t ? orphan_listed(t, key, &err) : NULL;
+
+    if (!o) {
+        cb(arg, &err);
+        return;
+    }
+    struct act *x = mem_new(struct act);
+    *x = (struct act){.brain = b, .cb = cb, .arg = arg};
+    (void)snprintf(x->target, sizeof x->target, "%s", target);
+    (void)snprintf(x->key, sizeof x->key, "%s", key);
+    events_act(b, who, target, "OrphanEnded", recorded, x,
+               "%.100s said that the run %.100s of %.63s/%.100s, of cluster %.64s, is to be ended",
+               who, key, o->ns, o->name, *o->cluster ? o->cluster : "unknown");
+}
