@@ -53,8 +53,8 @@ struct run_checkpoint_report {
     bool present;
     int64_t epoch; /* that wrote it, told by stage() only; 0: that of the observation's key */
     int64_t step, bytes, write_ms, ranks; /* step: the least of all ranks */
-    int64_t
-        written_ms;  /* UTC by the target's clock when the first rank's was whole; 0 = not known */
+    /* UTC by the target's clock when the first rank's was whole; 0 = not known */
+    int64_t written_ms;
     char digest[80]; /* "sha256:…" of the cut file */
     char path[1024]; /* of the cut file in its store */
 };
@@ -92,8 +92,8 @@ struct run_order {
     int64_t checkpoint_interval_ms; /* advice for the program, HANSE_CHECKPOINT_INTERVAL in seconds;
                                        0 = none */
     /* What it resumes from: cut file and its digest, or "". Verified before the program starts;
-     * when it does not hold nothing is started and the run is RUN_ABSENT with a Checkpoint… reason.
-     */
+     * when it does not hold nothing is started and the run is RUN_ABSENT with a Checkpoint…
+     * reason. */
     const char *resume_path, *resume_digest;
     int64_t resume_epoch, resume_step; /* of it; 0 and -1: there is none */
     int64_t resume_ranks;              /* workers that saved it; 0 = not known */
@@ -130,9 +130,9 @@ typedef enum run_verdict (*run_judge)(const struct run_listed *r, void *arg);
 
 /* What a target keeps of a run: its Workload, with the placement, as it was when it was sent. */
 typedef void (*document_cb)(void *arg, enum outcome out, const char *json, const struct err *err);
-/* Another lease for a run that goes on. Runners that take it count by it from then on, whether it
- * is longer or shorter, and tell its number; a number below the one that they hold changes nothing.
- */
+/* Another lease for a run that goes on. Runners that take it count by it from then on, whether
+ * it is longer or shorter, and tell its number; a number below the one that they hold changes
+ * nothing. */
 struct run_offer {
     struct run_key key;
     int64_t number; /* from 2 on */
@@ -177,11 +177,11 @@ struct exec_session; /* the driver's; ended by sink.end */
 
 /* What the connector tells on its own. All on its loop. */
 struct connector_events {
-    /* The whole inventory (complete) or the changed nodes; objects borrowed. Names: "TARGET.NODE".
-     */
+    /* The whole inventory (complete) or the changed nodes; objects borrowed. Names:
+     * "TARGET.NODE". */
     void (*nodes)(void *arg, const struct node *nodes, size_t n, bool complete);
-    void (*reach)(void *arg, bool reachable, const char *session,
-                  const char *why); /* session: new one = new id */
+    /* session: new one = new id */
+    void (*reach)(void *arg, bool reachable, const char *session, const char *why);
     void (*observed)(void *arg, const struct observation *o);
     /* Whose memory speaks from the reach() on that follows: an agent's state folder. What was given
      * to another one it does not know: nothing that it says of those runs proves anything.

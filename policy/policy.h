@@ -27,8 +27,7 @@ enum reason {
 const char *reason_text(enum reason r); /* "GangDoesNotFit" */
 const char *reason_sentence(enum reason r);
 
-/* ---- the pool
- * --------------------------------------------------------------------------------------------- */
+/* ---- the pool ---- */
 struct pool;
 struct pool *pool_create(void);
 struct pool *pool_destroy(struct pool *p);
@@ -62,10 +61,10 @@ void pool_nominate(struct pool *p, const struct object *workload,
  * window. Forks share it. */
 typedef int (*policy_zone_fn)(void *arg, const char *zone, int64_t utc_ms, int32_t *ret_offset_s);
 void pool_set_zone_resolver(struct pool *p, policy_zone_fn fn, void *arg);
-/* What each queue itself has had (GPU-hours, decayed as the caller sees fit), in place of what was
- * told before; a queue may come several times. Fair share compares it with those below each queue,
- * and with what they hold now. Copied; forks take it along. Never told: only what is held counts.
- */
+/* What each queue itself has had (GPU-hours, decayed as the caller sees fit), in place of what
+ * was told before; a queue may come several times. Fair share compares it with those below each
+ * queue, and with what they hold now. Copied; forks take it along. Never told: only what is held
+ * counts. */
 struct queue_use {
     const char *queue;
     double gpu_hours;
@@ -77,13 +76,12 @@ size_t policy_rows(const struct pool *p);
 /* Whole GPUs × 1000 that are free and usable, over all targets (for tests and status). */
 int64_t pool_free_gpu_milli(const struct pool *p, const char *class_or_null);
 
-/* ---- one decision
- * ------------------------------------------------------------------------------------------ */
+/* ---- one decision ---- */
 struct place_request {
     const struct object *workload; /* Workload; its status.queuedAt says how long it waits */
     int64_t now_ms; /* UTC of the decision; waits, windows and validity are judged by it */
-    uint64_t
-        seed; /* breaks ties: equal scores go to the lowest hash(seed, node) … of a fixed order */
+    /* breaks ties: equal scores go to the lowest hash(seed, node) … of a fixed order */
+    uint64_t seed;
     const char *avoid_target; /* not there (a migration leaves it), or NULL */
     const char *only_target;  /* there or nowhere (a migration's wish), or NULL */
     int64_t log_index;        /* for the record */
@@ -108,8 +106,7 @@ int policy_place(const struct pool *p, const struct place_request *rq, struct ar
                  struct decision_spec **ret_decision, struct placement **ret_placement,
                  struct err *err) MUST_CHECK;
 
-/* ---- a whole cycle over the queue
- * ------------------------------------------------------------------------------ */
+/* ---- a whole cycle over the queue ---- */
 struct cycle_item {
     const struct object *workload;  /* in: phase Queued */
     struct decision_spec *decision; /* out, in the arena */
@@ -118,9 +115,9 @@ struct cycle_item {
 };
 /* Orders items (priority, fair share with decayed usage, deadline, submission), admits by quota,
  * places one after the other, holding each placement in *p as it goes (so p ends as if all were
- * applied; callers that only want to look fork first). Stops after max_placed placements (0 = all):
- * the rest keep decision == NULL. Items are reordered into the order in which they were looked at.
- */
+ * applied; callers that only want to look fork first). Stops after max_placed placements (0 =
+ * all): the rest keep decision == NULL. Items are reordered into the order in which they were
+ * looked at. */
 int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now_ms, uint64_t seed,
                  int64_t log_index, size_t max_placed, struct arena *a, struct err *err) MUST_CHECK;
 
@@ -156,8 +153,7 @@ int policy_turn(struct pool *p, struct turns *t, size_t lane, struct cycle_item 
 bool policy_turns_keep(struct turns *t, struct pool *p);
 void policy_turns_over(struct turns *t, struct pool *p);
 
-/* ---- preemption: planned once over all targets
- * ---------------------------------------------------------------- */
+/* ---- preemption: planned once over all targets ---- */
 struct victim {
     const struct object *workload; /* borrowed from the pool */
     double lost_gpu_s; /* GPU-seconds since its last verified checkpoint, or since it was placed */
@@ -174,8 +170,8 @@ struct preempt_plan {
     double harm, charged, lost_gpu_s; /* sums */
     bool requeue; /* they free quota or the policy's maxGPUs, too: to run on elsewhere would take
                    * that again */
-    struct placement
-        *placement; /* of the preemptor, in the room that they leave together with what is free */
+    /* of the preemptor, in the room that they leave together with what is free */
+    struct placement *placement;
     struct decision_spec *decision;
 };
 /* The set of running workloads for which least is charged and whose end makes room for
@@ -199,8 +195,7 @@ enum reason policy_victim_check(const struct object *w, const struct object *v, 
                                 int64_t (*held)(const char *queue, const char *class_, void *arg),
                                 void *arg);
 
-/* ---- moves of running work
- * -------------------------------------------------------------------------------------- */
+/* ---- moves of running work ---- */
 struct move_choice {
     bool move;
     enum move_cause cause;
@@ -231,8 +226,7 @@ int policy_move(const struct pool *p, const struct place_request *rq, enum move_
 enum move_cause policy_must_leave(const struct pool *p, const struct object *workload,
                                   int64_t now_ms);
 
-/* ---- hints: the smallest single changes that would admit a workload that waits
- * ----------------------------------- */
+/* ---- hints: the smallest single changes that would admit a workload that waits ---- */
 /* Each was tried and admits it now (waits: then), and no number is larger than it must be. Where no
  * single change does: "two changes: A, and B", neither of which is enough alone. Texts
  * for decision_spec.hints, at most `max`, changes of its own before those of others. Bounded: at
@@ -263,8 +257,7 @@ static inline int64_t checkpoint_saved_at(const struct run_checkpoint *c)
  * known. */
 int64_t policy_checkpoint_interval(int64_t write_ms, int64_t mtbf_ms);
 
-/* ---- checks that the state machine repeats before it takes a decision (design.md §6)
- * ------------------------- */
+/* ---- checks that the state machine repeats before it takes a decision (design.md §6) ---- */
 /* 0, or E_COMPLIANCE naming the policy. policies: the CompliancePolicies; datasets: those of the
  * workload's namespace that spec.data names (NULL entries for missing ones); targets: all Targets,
  * which tell where checkpoint stores lie. targets NULL: of what policies cover only `run` is asked,

@@ -1,5 +1,5 @@
-/* Cluster uids as text. Must never fail on what it does not know: a peer's uid comes from outside.
- */
+/* Cluster uids as text. Must never fail on what it does not know: a peer's uid comes from
+ * outside. */
 #include "api/base/cluster.h"
 
 #include <inttypes.h>

@@ -26,8 +26,8 @@ enum err_code {
 
 enum err_retry { RETRY_NEVER, RETRY_LATER, RETRY_LOOK, RETRY_AGAIN };
 
-/* What leaves the process ends in one of three ways; no function turns OUT_UNKNOWN into a failure.
- */
+/* What leaves the process ends in one of three ways; no function turns OUT_UNKNOWN into a
+ * failure. */
 enum outcome { OUT_DONE, OUT_REJECTED, OUT_UNKNOWN };
 
 #define ERR_TEXT_MAX 512
@@ -65,8 +65,8 @@ int err_set_at(struct err *e, int code, const char *file, int line, const char *
 int err_field_at(struct err *e, int code, const char *path, const char *file, int line,
                  const char *fmt, ...) PRINTF_LIKE(6, 7);
 
-/* Puts "prefix: " before the text, for callers that know more (a file name, a document's number).
- */
+/* Puts "prefix: " before the text, for callers that know more (a file name, a document's
+ * number). */
 int err_prefix(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* Invariants: they check our own errors only, never input; they stay on in production and abort. */

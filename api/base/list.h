@@ -1,5 +1,5 @@
-/* Intrusive doubly linked list, as in the Linux kernel. A zeroed head is NOT valid: list_init it.
- */
+/* Intrusive doubly linked list, as in the Linux kernel. A zeroed head is NOT valid: list_init
+ * it. */
 #ifndef HANSE_API_BASE_LIST_H
 #define HANSE_API_BASE_LIST_H
 

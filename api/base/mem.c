@@ -53,8 +53,7 @@ void mem_free(void *p)
     free(p);
 }
 
-/* ---- arenas ------------------------------------------------------------------------------------
- */
+/* ---- arenas ---- */
 
 #define ARENA_FIRST_BYTES ((size_t)4096)
 #define ARENA_CHUNK_MIN ((size_t)512)
@@ -226,8 +225,7 @@ void arena_cleanup(struct arena **a)
     *a = arena_destroy(*a);
 }
 
-/* ---- buffers -----------------------------------------------------------------------------------
- */
+/* ---- buffers ---- */
 
 void buf_init(struct buf *b, size_t max_bytes)
 {

@@ -30,8 +30,8 @@ char *mem_strdup(const char *s) __attribute__((malloc, returns_nonnull));
 void mem_free(void *p);
 #define mem_new(type) ((type *)mem_zalloc(sizeof(type)))
 
-/* An arena: everything that one parse, decision or reply allocates, freed at once. Grows by chunks.
- */
+/* An arena: everything that one parse, decision or reply allocates, freed at once. Grows by
+ * chunks. */
 struct arena;
 #define ARENA_LIMIT_DEFAULT ((size_t)256 << 20)
 struct arena *arena_create(size_t limit_bytes); /* 0 = ARENA_LIMIT_DEFAULT */
@@ -68,11 +68,11 @@ void buf_add(struct buf *b, const void *p, size_t n);
 void buf_str(struct buf *b, const char *s);
 void buf_char(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
-char *buf_reserve(struct buf *b,
-                  size_t n); /* room for n more bytes, or NULL; then set b->n += used */
+/* room for n more bytes, or NULL; then set b->n += used */
+char *buf_reserve(struct buf *b, size_t n);
 void buf_consume(struct buf *b, size_t n); /* drops n bytes from the front */
-char *buf_steal(struct buf *b,
-                size_t *ret_n); /* caller frees with mem_free; b is empty afterwards */
+/* caller frees with mem_free; b is empty afterwards */
+char *buf_steal(struct buf *b, size_t *ret_n);
 void buf_cleanup(struct buf *b);
 #define AUTO_BUF __attribute__((cleanup(buf_cleanup))) struct buf
 

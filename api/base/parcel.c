@@ -20,8 +20,7 @@ static uint32_t get32(const unsigned char *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* ---- writing
- * ---------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 struct parcel_out {
     EVP_MD_CTX *sha;
 };
@@ -85,8 +84,7 @@ void parcel_end(struct parcel_out *p, struct buf *out)
     buf_add(out, digest, n);
 }
 
-/* ---- reading
- * ---------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 struct parcel_in {
     parcel_cb each;
     void *arg;

@@ -5,8 +5,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* ---- words
- * --------------------------------------------------------------------------------------------- */
+/* ---- words ---- */
 static size_t edits(const char *a, const char *b)
 {
     size_t row[65], n = strlen(b);
@@ -73,8 +72,7 @@ int cli_usage(const struct cli *c, struct err *err, const char *what)
     return err_set(err, E_USAGE, "%s; usage: hanse %s %s", what, c->verb->name, c->verb->usage);
 }
 
-/* ---- server
- * -------------------------------------------------------------------------------------------- */
+/* ---- server ---- */
 static int login_load(struct cli *c, struct err *err)
 {
     const char *path = arg_text(&c->args, "kubeconfig", NULL), *home = getenv("HOME");
@@ -293,8 +291,7 @@ const char *cli_path(struct cli *c, const struct kind *k, const char *ns, bool a
     return arena_strdup(c->mem, b.p);
 }
 
-/* ---- main
- * ---------------------------------------------------------------------------------------------- */
+/* ---- main ---- */
 static void error_print(FILE *out, const struct err *e)
 {
     (void)fputs("error: ", out);

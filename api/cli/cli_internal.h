@@ -18,8 +18,7 @@
 #define HANSE_API "/apis/hanse.dev/v1alpha1"
 #define OUT_MAX_BYTES ((size_t)256 << 20)
 
-/* ---- the command line (options.c)
- * ---------------------------------------------------------------------------- */
+/* ---- the command line (options.c) ---- */
 struct option {
     const char *name;  /* "output" */
     char letter;       /* 'o' or 0 */
@@ -46,15 +45,14 @@ extern const struct option options_common[];
 const struct option *option_find(const struct option *options, const char *name, size_t n,
                                  char letter);
 bool arg_flag(const struct args *a, const char *name);
-const char *arg_text(const struct args *a, const char *name,
-                     const char *otherwise); /* the last one given */
+/* the last one given */
+const char *arg_text(const struct args *a, const char *name, const char *otherwise);
 int arg_number(const struct args *a, const char *name, long lo, long hi, long otherwise, long *ret,
                struct err *err) MUST_CHECK;
 int arg_duration(const struct args *a, const char *name, int64_t otherwise_ms, int64_t *ret,
                  struct err *err) MUST_CHECK;
 
-/* ---- a command under way (cli.c)
- * ------------------------------------------------------------------------------ */
+/* ---- a command under way (cli.c) ---- */
 struct verb;
 struct cli {
     FILE *out, *err;
@@ -109,11 +107,10 @@ const char *cli_path(struct cli *c, const struct kind *k, const char *ns, bool a
                      const char *name);
 /* By kind, plural, singular or short name, in any case; E_USAGE with the nearest. */
 int cli_kind(const char *word, const struct kind **ret, struct err *err) MUST_CHECK;
-int cli_usage(const struct cli *c, struct err *err,
-              const char *what); /* E_USAGE with the usage line */
+/* E_USAGE with the usage line */
+int cli_usage(const struct cli *c, struct err *err, const char *what);
 
-/* ---- JSON and tables (text/print.c)
- * ---------------------------------------------------------------------------------- */
+/* ---- JSON and tables (text/print.c) ---- */
 const char *json_text_of(const cJSON *o, const char *key); /* "" when absent */
 const cJSON *json_at(const cJSON *o, const char *path);    /* "status.placement.target"; NULL */
 const char *json_text_at(const cJSON *o, const char *path);
@@ -141,8 +138,7 @@ void json_out(struct cli *c, const cJSON *j, const char *format); /* "json" or "
 /* What was written is on its way: 0 or E_IO. On a closed pipe: the end. */
 int out_now(struct cli *c);
 
-/* ---- documents (documents.c)
- * ------------------------------------------------------------------------------------- */
+/* ---- documents (documents.c) ---- */
 struct document {
     const char *file;
     int line;
@@ -169,8 +165,7 @@ void cli_warn_unkept(struct cli *c, const struct object *o);
 void documents_locate(const struct documents *d, struct err *err);
 void documents_free(struct documents *d);
 
-/* ---- renderings that tests look at
- * ----------------------------------------------------------------------------------- */
+/* ---- renderings that tests look at ---- */
 /* A Decision for people; workload may be NULL. */
 void explain_render(const cJSON *workload, const cJSON *decision, int64_t now_ms, struct arena *mem,
                     struct buf *out);
@@ -194,9 +189,7 @@ int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret,
 /* A Job, PyTorchJob, … as a Workload that carries it. */
 int manifest_wrap(const cJSON *manifest, cJSON **ret, struct err *err) MUST_CHECK;
 
-/* ---- verbs
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- verbs ---- */
 #define VERB_RUN(name) int verb_##name(struct cli *c, struct err *err);
 VERB_RUN(get)
 VERB_RUN(watch)

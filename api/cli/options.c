@@ -54,7 +54,7 @@ static int give(struct args *a, const struct option *o, const char *value, struc
     return 0;
 }
 
-/* --name, --name=value, --name value. *used: further words that it took. */
+/* ---- name, --name=value, --name value. *used: further words that it took. ---- */
 static int long_option(const char *word, const char *next, const struct option *options,
                        struct args *a, int *used, struct err *err)
 {

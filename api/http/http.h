@@ -57,12 +57,12 @@ bool http_gone(const struct http_request *rq); /* its client is: nobody reads th
  * NULL-ended pairs. */
 void http_reply(struct http_request *rq, int status, const char *content_type, struct slice body,
                 const char *const *extra_headers);
-/* Streaming. `on_close` is called once when the client goes away or after the end; then rq is gone.
- */
+/* Streaming. `on_close` is called once when the client goes away or after the end; then rq is
+ * gone. */
 void http_chunk_begin(struct http_request *rq, int status, const char *content_type,
                       const char *const *extra_headers, void (*on_close)(void *arg), void *arg);
-void http_chunk(struct http_request *rq, const void *p,
-                size_t n); /* one write, one chunk; no copy kept by the caller */
+/* one write, one chunk; no copy kept by the caller */
+void http_chunk(struct http_request *rq, const void *p, size_t n);
 /* An encoded chunk made once and sent to many: framing by http_chunk_frame, sent as it is. */
 void http_chunk_frame(struct buf *out, const void *p, size_t n);
 void http_chunk_raw(struct http_request *rq, const void *framed, size_t n);
@@ -88,8 +88,8 @@ struct http_server *http_server_create(struct loop *l, const struct http_config 
                                        http_handler h, void *arg);
 /* Takes over an open stream (accepted by the owner's listener with ALPN_HTTP or none). */
 void http_server_accept(struct http_server *s, struct stream *st);
-/* Ends: idle connections close, watches end with their last chunk, running requests get grace_ms.
- */
+/* Ends: idle connections close, watches end with their last chunk, running requests get
+ * grace_ms. */
 void http_server_close(struct http_server *s, uint64_t grace_ms, void (*closed)(void *arg),
                        void *arg);
 struct http_stats {

@@ -54,9 +54,7 @@ const char *http_status_text(int status)
     return "Status";
 }
 
-/* ---- requests
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- requests ---- */
 static struct http_request *request_create(struct http_conn *c)
 {
     struct http_request *rq = mem_new(struct http_request);
@@ -110,8 +108,8 @@ static void conn_refuse(struct http_conn *c, int status, const char *why)
     stream_close(c->stream);
 }
 
-/* Its body counts among those under way; refused, and false, when there are too many bytes of them.
- */
+/* Its body counts among those under way; refused, and false, when there are too many bytes of
+ * them. */
 static bool body_held(struct http_conn *c)
 {
     struct http_request *rq = c->rq;
@@ -142,9 +140,7 @@ static void request_run(struct http_conn *c)
     c->server->handler(c->rq, c->server->arg);
 }
 
-/* ---- bytes in
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- bytes in ---- */
 static void head_begin(struct http_conn *c, size_t head_n)
 {
     const char *why = "";
@@ -204,8 +200,8 @@ static void body_look(struct http_conn *c)
         request_run(c);
 }
 
-/* Level-triggered: looks at what is there until nothing more can be done. Never re-enters itself.
- */
+/* Level-triggered: looks at what is there until nothing more can be done. Never re-enters
+ * itself. */
 static void conn_work(struct http_conn *c)
 {
     size_t before;
@@ -307,9 +303,7 @@ static void on_closed(struct stream *st, const struct err *why, void *arg)
 static const struct stream_events events = {
     .data = on_data, .drained = on_drained, .closed = on_closed};
 
-/* ---- deadlines
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- deadlines ---- */
 static void deadline_over(void *arg)
 {
     struct http_conn *c = arg;
@@ -357,9 +351,7 @@ void conn_pending(struct http_conn *c)
     http_share_set(c->server->share, HTTP_OUT, c->slot, &c->held, stream_pending(c->stream));
 }
 
-/* ---- the server
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- the server ---- */
 struct http_server *http_server_create(struct loop *l, const struct http_config *cfg,
                                        http_handler h, void *arg)
 {

@@ -85,8 +85,8 @@ struct http_parse *http_parse_destroy(struct http_parse *p);
  * parses it into *rq. Returns 0, or the HTTP status to refuse with; *why is a constant sentence. */
 int http_parse_head(struct http_parse *p, const char *head, size_t n, struct http_request *rq,
                     const char **why);
-/* Feeds body bytes. *ret_used: bytes taken; *ret_done: the message is whole. 0 or an HTTP status.
- */
+/* Feeds body bytes. *ret_used: bytes taken; *ret_done: the message is whole. 0 or an HTTP
+ * status. */
 int http_parse_body(struct http_parse *p, const char *bytes, size_t n, struct http_request *rq,
                     size_t *ret_used, bool *ret_done, const char **why);
 bool http_parse_bodyless(const struct http_parse *p);

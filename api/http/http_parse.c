@@ -19,8 +19,7 @@ struct http_parse {
     bool in_value, head_done, done, too_many, too_large;
 };
 
-/* ---- the library's callbacks
- * -------------------------------------------------------------------------------------- */
+/* ---- the library's callbacks ---- */
 static struct http_parse *of(http_parser *lib)
 {
     return lib->data;
@@ -115,9 +114,7 @@ struct http_parse *http_parse_destroy(struct http_parse *p)
     return NULL;
 }
 
-/* ---- strictness
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- strictness ---- */
 static bool token_char(char c)
 {
     return isalnum((unsigned char)c) || (c && strchr("!#$%&'*+-.^_`|~", c));
@@ -313,9 +310,7 @@ int http_parse_body(struct http_parse *p, const char *bytes, size_t n, struct ht
     return 0;
 }
 
-/* ---- gzip
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- gzip ---- */
 int http_body_inflate(struct http_request *rq, const char **why)
 {
     struct buf out;

@@ -259,8 +259,8 @@ struct stream *http_upgrade(struct http_request *rq, const char *protocol,
     struct stream *st = c->stream;
     size_t early = c->in.n;
     *ret_early_bytes = slice_make(early ? arena_memdup(rq->arena, c->in.p, early) : "", early);
-    /* Connection and request end here; the early bytes live until the caller returns to the loop.
-     */
+    /* Connection and request end here; the early bytes live until the caller returns to the
+     * loop. */
     timer_stop(&c->deadline);
     list_remove(&c->link);
     http_share_set(c->server->share, HTTP_OUT, c->slot, &c->held, 0);

@@ -15,8 +15,7 @@
 #define SECRET FIELD_SECRET
 #define KEY FIELD_KEY
 
-/* ---- enums
- * ------------------------------------------------------------------------------------------ */
+/* ---- enums ---- */
 #define E(name, value, text) {(value), (text)},
 #define X(e)                                                                                       \
     static const struct enum_value values_##e[] = {ENUM_##e(E)};                                   \
@@ -36,8 +35,7 @@ static const struct enum_desc *const enums_all[] = {
 #undef X
 };
 
-/* ---- fields
- * ------------------------------------------------------------------------------------------ */
+/* ---- fields ---- */
 #define PLUS_ONE(...) +1
 #define X(s)                                                                                       \
     enum { N_##s = 0 SCHEMA_##s(PLUS_ONE) };                                                       \
@@ -124,8 +122,7 @@ static const struct {
 #undef D
 };
 
-/* ---- kinds and columns
- * --------------------------------------------------------------------------------- */
+/* ---- kinds and columns ---- */
 #define NS true
 #define CL false
 #define RO KINDF_RO
@@ -220,8 +217,7 @@ __attribute__((constructor)) static void descriptor_init(void)
     kinds_init();
 }
 
-/* ---- look-ups
- * --------------------------------------------------------------------------------------------- */
+/* ---- look-ups ---- */
 const struct kind *kind_by_id(enum kind_id id)
 {
     return (unsigned)id < KIND_LIMIT ? kinds_by_id[id] : NULL;
@@ -353,8 +349,7 @@ void enum_words(const struct enum_desc *e, char *out, size_t n)
     }
 }
 
-/* ---- the nearest word, for "did you mean"
- * ------------------------------------------------------------------ */
+/* ---- the nearest word, for "did you mean" ---- */
 static unsigned distance(const char *a, const char *b)
 {
     unsigned row[65], n = (unsigned)strlen(a), m = (unsigned)strlen(b);

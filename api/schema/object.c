@@ -11,8 +11,7 @@
 #define MADE_BYTES_MAX ((size_t)LIMIT_COMMAND_MAX_BYTES + (1u << 20))
 #define MADE_MEMORY_MAX (2 * ARENA_LIMIT_DEFAULT)
 
-/* ---- members
- * ------------------------------------------------------------------------------------------ */
+/* ---- members ---- */
 int64_t member_int(const struct field *f, const void *body)
 {
     const void *p = member(f, body);
@@ -89,8 +88,7 @@ void *body_new(const struct schema *s, struct arena *a)
     return body;
 }
 
-/* ---- digest
- * -------------------------------------------------------------------------------------------- */
+/* ---- digest ---- */
 static uint64_t load64(const unsigned char *p, size_t n)
 {
     uint64_t v = 0;
@@ -109,8 +107,8 @@ static uint64_t mix(uint64_t h)
     return h ^ h >> 32;
 }
 
-/* Not keyed and not for secrets: it finds members that differ, not forgers. Equal on all machines.
- */
+/* Not keyed and not for secrets: it finds members that differ, not forgers. Equal on all
+ * machines. */
 uint64_t bytes_digest(const void *p, size_t n)
 {
     const unsigned char *c = p;
@@ -123,8 +121,7 @@ uint64_t bytes_digest(const void *p, size_t n)
     return mix(h);
 }
 
-/* ---- life
- * ---------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 static const struct object *object_check(const struct object *o)
 {
     INV(o && o->magic == OBJECT_MAGIC);
@@ -247,8 +244,7 @@ void *object_edit(const struct object *o, struct arena *a)
     return body;
 }
 
-/* ---- labels
- * -------------------------------------------------------------------------------------------- */
+/* ---- labels ---- */
 const char *label_get(const struct kv *labels, uint32_t n, const char *key)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -293,9 +289,7 @@ bool selector_matches(const struct label_selector *s, const struct kv *labels, u
     return true;
 }
 
-/* ---- the grace of a deletion
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the grace of a deletion ---- */
 static uint64_t grace_bit(void)
 {
     static const char name[] = "deletionGracePeriodSeconds";

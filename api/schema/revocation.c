@@ -1,6 +1,6 @@
 /* Certificates that are taken back before they expire: a CertificateRevocation names one by its
- * fingerprint, or all of a name that are older than a time. Whoever takes certificates asks here.
- */
+ * fingerprint, or all of a name that are older than a time. Whoever takes certificates asks
+ * here. */
 #include "api/schema/schema.h"
 
 #include "api/base/loop/loop.h"

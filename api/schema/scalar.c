@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- durations
- * ------------------------------------------------------------------------------------------ */
+/* ---- durations ---- */
 static const struct {
     const char *unit;
     int64_t ms;
@@ -76,8 +75,7 @@ void duration_print(int64_t ms, char out[32])
     }
 }
 
-/* ---- quantities
- * ------------------------------------------------------------------------------------------ */
+/* ---- quantities ---- */
 static const struct {
     const char *suffix;
     int two, ten; /* powers */
@@ -186,8 +184,7 @@ void quantity_print_milli(int64_t milli, char out[32])
         (void)snprintf(out, 32, "%lldm", (long long)milli);
 }
 
-/* ---- times: the proleptic Gregorian calendar, without the C library's zones and locales
- * ------------------- */
+/* ---- times: the proleptic Gregorian calendar, without the C library's zones and locales ---- */
 static int64_t days_from_civil(int64_t y, int64_t m, int64_t d)
 {
     y -= m <= 2;
@@ -288,8 +285,7 @@ void time_print(int64_t ms, char out[32])
     time_print_as(ms, 0, out);
 }
 
-/* ---- floating point
- * ------------------------------------------------------------------------------------------ */
+/* ---- floating point ---- */
 void f64_text(double v, char out[32])
 {
     if (v == floor(v) && fabs(v) < 1e15) {
@@ -316,9 +312,7 @@ void pct_text(double v, char out[32])
     f64_text(v, out);
 }
 
-/* ---- base64
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- base64 ---- */
 static const char base64_digits[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

@@ -98,8 +98,8 @@ const struct kind *kind_by_name(const char *kind); /* "Workload" */
 const struct kind *
 kind_by_plural(const char *group,
                const char *plural); /* group NULL = any; plural, singular or short name */
-const struct kind *kind_by_api(const char *api_version,
-                               const char *kind);            /* "hanse.dev/v1alpha1", "Workload" */
+/* "hanse.dev/v1alpha1", "Workload" */
+const struct kind *kind_by_api(const char *api_version, const char *kind);
 size_t kind_all(const struct kind **ret_array, size_t max);  /* in the order of their numbers */
 const char *kind_api_version(const struct kind *k);          /* "hanse.dev/v1alpha1" or "v1" */
 const char *enum_text(const struct enum_desc *e, int value); /* "" for 0 and unknown values */
@@ -108,8 +108,7 @@ const struct enum_desc *enum_by_name(const char *name);
 ENUMS_ALL(X)
 #undef X
 
-/* ---- objects: immutable, reference-counted (atomic: any thread may hold one)
- * ----------------------------- */
+/* ---- objects: immutable, reference-counted (atomic: any thread may hold one) ---- */
 struct object {
     uint32_t magic;
     _Atomic uint32_t refs;
@@ -146,8 +145,8 @@ void meta_grace_keep(struct meta *m, const struct meta *old); /* as old has it; 
 #define object_edit_as(o, type, a) ((void)object_as(o, type), (struct type *)object_edit((o), (a)))
 #define SET_ANNOTATION "hanse.dev/set" /* the set that it was applied with (hanse apply --set) */
 const char *label_get(const struct kv *labels, uint32_t n, const char *key); /* NULL when absent */
-bool selector_matches(const struct label_selector *s, const struct kv *labels,
-                      uint32_t n); /* NULL = all */
+/* NULL = all */
+bool selector_matches(const struct label_selector *s, const struct kv *labels, uint32_t n);
 
 /* Does it stand for its indexes, NAME-0 to NAME-(count-1), and never run itself? One that was
  * placed before arrays were known is an ordinary run to its end. */
@@ -157,8 +156,7 @@ bool selector_matches(const struct label_selector *s, const struct kv *labels,
 #define ENV_ARRAY_COUNT "HANSE_ARRAY_COUNT"
 bool workload_array(const struct workload *w);
 
-/* ---- log bytes: tag-length-value; unknown tags are kept
- * -------------------------------------------------- */
+/* ---- log bytes: tag-length-value; unknown tags are kept ---- */
 void tlv_encode(const struct schema *s, const void *body, struct buf *out);
 int tlv_decode(const struct schema *s, struct slice in, struct arena *a, void **ret_body,
                struct err *err) MUST_CHECK;
@@ -167,8 +165,7 @@ int object_decode(const struct kind *k, struct slice in, struct object **ret,
 void object_encode(const struct object *o, struct buf *out);
 bool body_equal(const struct schema *s, const void *a, const void *b); /* by their log bytes */
 
-/* ---- JSON
- * ---------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 enum decode_flag {
     DECODE_USER = 1,       /* from a user: unknown fields are errors; STATUS fields are dropped */
     DECODE_STATUS = 2,     /* with DECODE_USER: STATUS fields are taken (status subresource) */
@@ -182,8 +179,8 @@ int json_scan(const char *text, size_t n, struct err *err) MUST_CHECK;
 /* Scanned, parsed. The caller frees with cJSON_Delete. */
 int json_parse(const char *text, size_t n, struct cJSON **ret, struct err *err) MUST_CHECK;
 /* One YAML document → the same tree as JSON. YAML 1.2 core booleans only (no "yes", no "no" →
- * string); refuses anchors, aliases, tags, merge keys, duplicate keys. Errors say FILE:LINE:COLUMN.
- */
+ * string); refuses anchors, aliases, tags, merge keys, duplicate keys. Errors say
+ * FILE:LINE:COLUMN. */
 struct yaml_doc {
     struct cJSON *json;
     int line;        /* first line of the document */
@@ -215,8 +212,8 @@ void object_print_json(const struct object *o, struct buf *out);
  * sums, SHORT forms. Pure: looks at this object only. */
 int object_validate(const struct object *o, struct err *err) MUST_CHECK;
 /* What a document must keep to as it is written, beyond what the state may hold already: the API
- * asks, apply never does, so it may become stricter. What was there before stays (`old`, or NULL).
- */
+ * asks, apply never does, so it may become stricter. What was there before stays (`old`, or
+ * NULL). */
 int object_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* What this build takes no action upon (promises.c). */
 struct promise {
@@ -253,10 +250,9 @@ int array_validate_update(const struct object *old, const struct object *now,
 int object_validate_update(const struct object *old, const struct object *now,
                            struct err *err) MUST_CHECK;
 
-/* ---- scalars, as users write them
- * ------------------------------------------------------------------------- */
-int duration_parse(const char *s, int64_t *ret_ms,
-                   struct err *err) MUST_CHECK; /* "1h30m", "90s", "250ms", "2d" */
+/* ---- scalars, as users write them ---- */
+/* "1h30m", "90s", "250ms", "2d" */
+int duration_parse(const char *s, int64_t *ret_ms, struct err *err) MUST_CHECK;
 void duration_print(int64_t ms, char out[32]);
 int quantity_parse(const char *s, int64_t scale, int64_t *ret, struct err *err)
     MUST_CHECK; /* scale 1 bytes, 1000 milli; "40Gi", "500m", "1.5" */
@@ -265,8 +261,7 @@ void quantity_print_milli(int64_t milli, char out[32]);
 int time_parse(const char *s, int64_t *ret_ms, struct err *err) MUST_CHECK; /* RFC 3339 */
 void time_print(int64_t ms, char out[32]); /* "2026-11-21T03:33:22Z"; with ms when not 0 */
 
-/* ---- discovery documents
- * ------------------------------------------------------------------------------------ */
+/* ---- discovery documents ---- */
 void openapi_v2_json(struct buf *out);  /* all kinds, swagger 2.0 */
 void openapi_v2_proto(struct buf *out); /* the same as gnostic protobuf
                                            (com.github.proto-openapi.spec.v2@v1.0+protobuf) */

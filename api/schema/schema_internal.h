@@ -15,8 +15,8 @@ enum {
 
 #define OBJECT_MAGIC 0x6f626a31u
 
-/* ---- members of a typed body, by descriptor. One cast each, so that no other file does pointer
- * arithmetic. */
+/* ---- members of a typed body ---- */
+/* By descriptor. One cast each, so that no other file does pointer arithmetic. */
 static inline const void *member(const struct field *f, const void *body)
 {
     return (const char *)body + f->off;
@@ -57,13 +57,13 @@ static inline const char *member_str(const struct field *f, const void *body)
 /* I64, DUR, TIME, BYTES, MILLI, BOOL and ENUM as one number. */
 int64_t member_int(const struct field *f, const void *body);
 void member_set_int(const struct field *f, void *body, int64_t v);
-/* Is there something to encode or print? Empty texts and containers and the time 0 count as absent.
- */
+/* Is there something to encode or print? Empty texts and containers and the time 0 count as
+ * absent. */
 bool member_present(const struct field *f, const void *body);
 /* One field of two bodies of schema s, by its log bytes. */
 bool field_equal(const struct field *f, const struct schema *s, const void *a, const void *b);
-int array_admit(const struct object *old, const struct object *now,
-                struct err *err) MUST_CHECK; /* part of object_admit: Workloads */
+/* part of object_admit: Workloads */
+int array_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* Fresh body: zeroed, texts "". NULL when the arena is full. */
 void *body_new(const struct schema *s, struct arena *a);
 void body_init(const struct schema *s, void *body);
@@ -85,15 +85,14 @@ void tlv_encode_field(const struct schema *one, const void *body, struct buf *ou
 size_t schema_all(const struct schema **ret_array, size_t max);
 uint64_t bytes_digest(const void *p, size_t n);
 
-/* ---- JSON
- * ------------------------------------------------------------------------------------------ */
+/* ---- JSON ---- */
 /* A set of (object, key) seen, for refusing duplicate keys in one pass. */
 struct keyset {
     uint64_t *slots;
     size_t cap, n;
 };
-bool keyset_add(struct keyset *k, uint64_t owner, const char *key,
-                size_t n); /* false: seen before */
+/* false: seen before */
+bool keyset_add(struct keyset *k, uint64_t owner, const char *key, size_t n);
 void keyset_fini(struct keyset *k);
 /* Our own output back to a tree: integers may be beyond 2^53. NULL when it is no JSON. */
 struct cJSON *json_parse_own(const char *text, size_t n);
@@ -105,8 +104,8 @@ void json_print_i64(struct buf *out, int64_t v);
 /* A tree as text, numbers as they were written (see json_scan.c). */
 void json_print_tree(const struct cJSON *j, struct buf *out);
 void body_print_json(const struct schema *s, const void *body, struct buf *out);
-void scalar_print(const struct field *f, const void *body,
-                  struct buf *out); /* JSON value of a scalar */
+/* JSON value of a scalar */
+void scalar_print(const struct field *f, const void *body, struct buf *out);
 void base64_print(struct buf *out, const void *p, size_t n);
 int base64_parse(const char *s, struct arena *a, struct slice *ret, struct err *err) MUST_CHECK;
 void f64_text(double v, char out[32]);
@@ -116,8 +115,7 @@ void time_print_as(int64_t ms, unsigned flags, char out[32]);
 int scalar_from_text(const struct field *f, const char *text, void *body, struct arena *a,
                      struct err *err) MUST_CHECK;
 
-/* ---- where a value stands, for error texts
- * -------------------------------------------------------- */
+/* ---- where a value stands, for error texts ---- */
 struct path {
     const struct path *up;
     const char *name; /* NULL: an index */
@@ -126,8 +124,7 @@ struct path {
 void path_text(const struct path *p, char *out, size_t n);
 int path_error(struct err *err, const struct path *p, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* ---- checks that validate.c and json_in.c share
- * ------------------------------------------------------ */
+/* ---- checks that validate.c and json_in.c share ---- */
 int meta_validate(const struct kind *k, const struct meta *m, unsigned decode_flags,
                   struct err *err) MUST_CHECK;
 void body_normalise(const struct schema *s, void *body); /* replaceAfter implies mode: replace, … */

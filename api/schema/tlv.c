@@ -17,8 +17,7 @@
 
 #include <math.h>
 
-/* ---- writing
- * ---------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 static size_t varint_bytes(uint64_t v, unsigned char to[10])
 {
     size_t n = 0;
@@ -237,8 +236,7 @@ void tlv_encode(const struct schema *s, const void *body, struct buf *out)
     put_unknown(&unknown, UINT64_MAX, out);
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 static bool get_varint(struct cursor *c, uint64_t *ret)
 {
     uint64_t v = 0;
@@ -530,8 +528,8 @@ static size_t padded(size_t n)
     return (n + 15) & ~(size_t)15; /* as an arena does it */
 }
 
-/* Damaged bytes end the walk (decoding says what is wrong); past `most` it ends, too: no overflow.
- */
+/* Damaged bytes end the walk (decoding says what is wrong); past `most` it ends, too: no
+ * overflow. */
 static size_t memory_below(const struct schema *s, struct cursor c, size_t most)
 {
     const struct field *f = s->fields, *end = s->fields + s->n;

@@ -108,8 +108,7 @@ void body_normalise(const struct schema *s, void *body)
     }
 }
 
-/* ---- checks by schema
- * ------------------------------------------------------------------------------------- */
+/* ---- checks by schema ---- */
 static int check_selector(const struct path *p, const struct label_selector *s, struct err *err)
 {
     struct path labels = {p, "matchLabels", 0}, list = {p, "matchExpressions", 0};
@@ -244,8 +243,8 @@ static int check_partition(const struct path *p, const struct partition_spec *s,
 {
     struct path two = {p, "acceptTwo", 0};
 
-    /* An epoch begins when the one before it is proved ended: nothing could tell two copies apart.
-     */
+    /* An epoch begins when the one before it is proved ended: nothing could tell two copies
+     * apart. */
     return s->acceptTwo ? path_error(err, &two,
                                      "two copies at once are not supported: a replacement starts "
                                      "once the first copy is proved ended or its lease is over; "
@@ -321,9 +320,7 @@ int object_validate(const struct object *o, struct err *err)
     return r < 0 ? r : check_body(NULL, o->kind->schema, o->body, err);
 }
 
-/* ---- what is too large for its runner
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- what is too large for its runner ---- */
 #define ORDER_FIXED_BYTES (16u << 10) /* keys, paths, numbers; what a target adds */
 #define ORDER_WORKER_BYTES 384        /* its rank, its node's name */
 #define ORDER_DEVICE_BYTES 4
@@ -511,9 +508,7 @@ int object_admit(const struct object *old, const struct object *now, struct err 
     return p ? admit_lease("spec.partition.lease", was ? was->lease : 0, p->lease, err) : 0;
 }
 
-/* ---- updates
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- updates ---- */
 bool field_equal(const struct field *f, const struct schema *s, const void *a, const void *b)
 {
     AUTO_BUF x = {0}, y = {0};

@@ -36,8 +36,7 @@ struct api *api_destroy(struct api *a)
     return NULL;
 }
 
-/* ---- life of a call
- * ---------------------------------------------------------------------------------------------- */
+/* ---- life of a call ---- */
 cJSON *call_own(struct call *c, cJSON *j)
 {
     if (j) {
@@ -141,9 +140,7 @@ void call_warn_unkept(struct call *c, const struct object *o)
                                   c->warning ? "; " : "", o->kind->kind, o->meta->name, why);
 }
 
-/* ---- answers
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- answers ---- */
 void call_reply(struct call *c, int status, const char *type, const void *p, size_t n)
 {
     const char *headers[10];
@@ -241,9 +238,7 @@ int call_not_found(const struct kind *k, const char *name, struct err *err)
                    k->group, name);
 }
 
-/* ---- bodies
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- bodies ---- */
 static bool type_is(const char *type, const char *want)
 {
     size_t n = strlen(want);
@@ -312,9 +307,7 @@ int call_u64(const char *text, uint64_t *ret)
     return 0;
 }
 
-/* ---- dispatch
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- dispatch ---- */
 static void index_hint(struct err *e)
 {
     char what[200];
@@ -414,9 +407,7 @@ static void dispatch(struct call *c)
     c->route->run(c);
 }
 
-/* ---- its turn
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- its turn ---- */
 #define WIDTH_BYTES 65536 /* of a body, for one seat more */
 #define WIDTH_OBJECTS 500 /* of a list, likewise */
 

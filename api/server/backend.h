@@ -25,8 +25,8 @@ struct api_write_op {
     const struct object *object;  /* the whole new object; the backend takes a reference */
 };
 /* Under a key (a client's Idempotency-Key) the first final answer is kept for 24 h and is the
- * answer to all that comes under it, at whatever member and however late: a success, or a refusal.
- */
+ * answer to all that comes under it, at whatever member and however late: a success, or a
+ * refusal. */
 struct api_write {
     const char *key;         /* the user's own; NULL = none */
     const char *fingerprint; /* of the request; another one under the same key is refused */
@@ -137,14 +137,14 @@ struct backend_ops {
     int (*exec)(struct backend *b, const struct api_exec *e, const struct api_stream_sink *sink,
                 struct api_exec_session **ret, struct err *err);
     void (*exec_input)(struct api_exec_session *s, const void *p, size_t n, bool eof);
-    /* Input that waits on its way: who adds more regardless has no bound. May be NULL: none does.
-     */
+    /* Input that waits on its way: who adds more regardless has no bound. May be NULL: none
+     * does. */
     size_t (*exec_pending)(const struct api_exec_session *s);
     void (*exec_close)(struct api_exec_session *s);
 
     /* Where the leader serves users ("host:port"), for operations that only it can do: the API
-     * answers 307. NULL when this member leads; "" when nobody is known to. Borrowed for the call.
-     */
+     * answers 307. NULL when this member leads; "" when nobody is known to. Borrowed for the
+     * call. */
     const char *(*leader)(struct backend *b);
 
     /* ---- operations: JSON in, JSON out; the bodies are documented in api/server/README.md ---- */
@@ -154,8 +154,9 @@ struct backend_ops {
     void (*operate)(struct backend *b, const struct api_identity *who, const char *op,
                     const char *json,
                     void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
-    /* ---- a backup: the state as it is once all that was acknowledged before is in it, and the
-     * archive, in pieces as they are asked for. All NULL: there are none ---- */
+    /* ---- a backup ---- */
+    /* The state as it is once all that was acknowledged before is in it, and the archive, in
+     * pieces as they are asked for. All NULL: there are none. */
     int (*backup_open)(struct backend *b, const struct api_identity *who, struct api_backup **ret,
                        struct err *err);
     /* One at a time. The piece is borrowed for the call of cb. */

@@ -85,9 +85,7 @@ static const char *categories_of(const struct kind *k)
                                             : "[]";
 }
 
-/* ---- the old form
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the old form ---- */
 static void resource_old(struct buf *b, const struct kind *k, bool *first)
 {
     struct sub subs[4];
@@ -152,8 +150,7 @@ static void group_old(struct buf *b, const char *name, const char *version, cons
                head, name, name, version, version, name, version, version);
 }
 
-/* ---- the aggregated form
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the aggregated form ---- */
 static void response_kind(struct buf *b, const char *group, const char *version, const char *kind)
 {
     buf_printf(b, "\"responseKind\":{\"group\":\"%s\",\"version\":\"%s\",\"kind\":\"%s\"}", group,
@@ -209,8 +206,8 @@ static void group_new(struct buf *b, const char *group, const char *version)
     buf_str(b, "],\"freshness\":\"Current\"}]}");
 }
 
-/* Answers in the aggregated form when Accept asks for it; the version that it asked for, or NULL.
- */
+/* Answers in the aggregated form when Accept asks for it; the version that it asked for, or
+ * NULL. */
 static const char *aggregated(struct call *c)
 {
     const char *accept = http_header_get(c->rq, "accept");
@@ -315,9 +312,7 @@ void discover_group(struct call *c)
     call_fail(c, &e);
 }
 
-/* ---- OpenAPI
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- OpenAPI ---- */
 /* Clients ask with "@v1.0", which is no media type by RFC 6838: Go's mime package refuses it in an
  * answer. So the answer says ".v1.0", as Kubernetes' does. */
 void openapi_two(struct call *c)

@@ -73,9 +73,7 @@ struct fair *fair_destroy(struct fair *f)
     return NULL;
 }
 
-/* ---- users
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- users ---- */
 static struct flow *flow_of(struct fair *f, const char *user)
 {
     uint64_t h = 1469598103934665603u;
@@ -128,9 +126,7 @@ static void flow_rest(struct fair *f, struct flow *w)
     f->n_ready--;
 }
 
-/* ---- seats
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- seats ---- */
 static bool has_room(const struct fair *f, const struct flow *w, unsigned width)
 {
     unsigned share = LIMIT_REQUEST_SEATS / (f->n_active + 1);
@@ -186,9 +182,7 @@ static void refuse(struct fair *f, struct fair_item *it, enum refused why)
     it->run(it, &e);
 }
 
-/* ---- turns
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- turns ---- */
 /* Runs it; what that cost its user: by its width, or by what the loop computed for it if that is
  * more. It may be gone then. */
 static unsigned run(struct fair *f, struct fair_item *it)

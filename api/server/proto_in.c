@@ -160,9 +160,7 @@ static const struct {
                 {"SelfSubjectRulesReview", rules_fields},
                 {"DeleteOptions", delete_fields}};
 
-/* ---- the wire
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- the wire ---- */
 struct wire {
     const unsigned char *p, *end;
 };
@@ -351,8 +349,7 @@ static bool message(struct wire w, const struct proto_field *fields, cJSON *to)
     return !r;
 }
 
-/* ---- the envelope: "k8s\0", then Unknown{1 TypeMeta{1 apiVersion, 2 kind}, 2 raw}
- * ---------------------------------------- */
+/* ---- the envelope: "k8s\0", then Unknown{1 TypeMeta{1 apiVersion, 2 kind}, 2 raw} ---- */
 static const struct proto_field type_fields[] = {
     {1, P_STR, "apiVersion", 0}, {2, P_STR, "kind", 0}, END};
 

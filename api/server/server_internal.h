@@ -21,9 +21,7 @@
 #define DEADLINE_MS 30000
 #define FRESH_MS 10000
 
-/* ---- the server
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the server ---- */
 struct kept_view { /* a state that a `continue` token names */
     struct view *view;
     uint64_t rv, used_ms;
@@ -43,8 +41,7 @@ struct api {
     uint64_t calls; /* under way */
 };
 
-/* ---- routes (routes.def, route.c)
- * ------------------------------------------------------------------------------- */
+/* ---- routes (routes.def, route.c) ---- */
 struct call;
 enum route_access {
     OPEN,     /* anybody */
@@ -59,8 +56,7 @@ struct route {
 };
 const struct route *route_table(size_t *ret_n);
 
-/* ---- a request under way
- * ------------------------------------------------------------------------------------------ */
+/* ---- a request under way ---- */
 struct selector;
 enum repr_form { FORM_OBJECT, FORM_TABLE, FORM_PARTIAL };
 enum repr_include { INCLUDE_METADATA, INCLUDE_NONE, INCLUDE_OBJECT };
@@ -96,8 +92,8 @@ struct call {
     void *slice_arg;
     struct err err;
     const char *warning; /* for a Warning header, or NULL */
-    const char *key, *fingerprint,
-        *old_key;   /* of a write under an Idempotency-Key (write/request.c) */
+    /* of a write under an Idempotency-Key (write/request.c) */
+    const char *key, *fingerprint, *old_key;
     unsigned named; /* writes that were sent under it */
     bool by_state;  /* what is wrong with the request follows from the state, too */
     bool dry_run;
@@ -156,17 +152,15 @@ static inline const struct object *call_get(const struct call *c, const struct k
 }
 int call_u64(const char *text, uint64_t *ret);
 
-/* ---- JSON text
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON text ---- */
 void json_text(struct buf *out, const char *s); /* quoted and escaped */
 void json_pair(struct buf *out, const char *key, const char *value, bool comma);
 /* Fields that a server-side apply may not set without force: each becomes a cause. Texts are in the
  * request's arena. */
 #define CONFLICTS_MAX 256
 struct conflict {
-    const char *who,
-        *path; /* "\"kubectl-edit\" using v1", ".spec.weight"; one who after the other */
+    /* "\"kubectl-edit\" using v1", ".spec.weight"; one who after the other */
+    const char *who, *path;
 };
 struct conflicts {
     struct conflict v[CONFLICTS_MAX];
@@ -177,9 +171,7 @@ void status_json(struct buf *out, const struct err *e, const struct conflicts *c
                  const struct kind *k, const char *group, const char *res, const char *name,
                  int http);
 
-/* ---- access/
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- access/ ---- */
 int auth_identify(struct call *c, struct err *err) MUST_CHECK;
 /* Whom the request's headers name, into c->as; then whether he may: c->who becomes that. */
 int impersonate_read(struct call *c, struct err *err) MUST_CHECK;
@@ -207,9 +199,7 @@ void review_subject(struct call *c);
 void review_rules(struct call *c);
 void review_self(struct call *c);
 
-/* ---- read/
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- read/ ---- */
 /* Labels and fields; on success c->selector, NULL when both are empty. */
 int selector_parse(const char *labels, const char *fields, const struct kind *k,
                    struct selector **ret, struct err *err) MUST_CHECK;
@@ -238,9 +228,7 @@ struct hub *hub_create(struct api *a);
 struct hub *hub_destroy(struct hub *h);
 uint64_t hub_watches(const struct hub *h);
 
-/* ---- write/
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- write/ ---- */
 void write_create(struct call *c);
 void write_update(struct call *c);
 void write_patch(struct call *c);
@@ -252,14 +240,12 @@ void write_name(struct call *c, struct api_write *w);
 /* A refusal is about to be told. True when it is taken over: it is told once it is the answer under
  * the request's key for good (or what is so already). */
 bool write_refusal(struct call *c, const struct err *e, const struct kind *k, const char *name);
-int write_check_key(struct call *c,
-                    struct err *err) MUST_CHECK; /* refused where it means nothing */
-void write_begin_key(struct call *c);            /* reads the key of a request that is a write */
+/* refused where it means nothing */
+int write_check_key(struct call *c, struct err *err) MUST_CHECK;
+void write_begin_key(struct call *c); /* reads the key of a request that is a write */
 void write_random_name(struct call *c, char *out, size_t n);
 
-/* ---- the rest
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the rest ---- */
 void show_version(struct call *c);
 void show_health(struct call *c);
 void show_ready(struct call *c);

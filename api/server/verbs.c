@@ -1,5 +1,5 @@
-/* What is no reading or writing of objects: operations of the backend, logs and exec of workloads.
- */
+/* What is no reading or writing of objects: operations of the backend, logs and exec of
+ * workloads. */
 #include "api/server/server_internal.h"
 
 void call_operate(struct call *c, const char *op, const cJSON *body,
@@ -12,9 +12,7 @@ void call_operate(struct call *c, const char *op, const cJSON *body,
     c->api->ops->operate(c->api->b, &c->who, op, json, cb, c);
 }
 
-/* ---- operations
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- operations ---- */
 void call_operated(void *arg, const char *json, const struct err *err)
 {
     struct call *c = arg;
@@ -144,9 +142,7 @@ static bool sent_on(struct call *c)
     return true;
 }
 
-/* ---- logs and exec
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- logs and exec ---- */
 #define FULL ((size_t)1 << 20) /* bytes that wait for who reads them: no more is taken in */
 #define ROOM_POLL_MS 20
 

@@ -18,17 +18,17 @@ struct agent_config { /* strings are borrowed while the agent lives */
     const char *target;
     const char *inventory_file; /* NULL: this machine, one node */
     const char *state_dir;
-    const char
-        *users;   /* FIRST-LAST and NAMESPACE=UID[:GID], with ','; NULL: all run as the agent */
-    int64_t pids; /* processes of a worker, at most; 0 = 16384 */
+    /* FIRST-LAST and NAMESPACE=UID[:GID], with ','; NULL: all run as the agent */
+    const char *users;
+    int64_t pids;            /* processes of a worker, at most; 0 = 16384 */
     enum run_processes most; /* what may hold programs together, at most; the machine decides */
     struct tls_config *tls;  /* NULL: plain, where the loop allows it */
     uint64_t heartbeat_ms;   /* 0 = 1000 */
     uint64_t silence_ms;     /* without a frame for so long the session is over; 0 = 10000 */
 };
 struct agent;
-/* Reads inventory and state, adopts what runs, begins to dial. Errors name the file and the remedy.
- */
+/* Reads inventory and state, adopts what runs, begins to dial. Errors name the file and the
+ * remedy. */
 int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **ret,
                  struct err *err) MUST_CHECK;
 /* Ends the session and forgets all; shims go on by their leases. */

@@ -36,9 +36,9 @@ enum agent_frame {
     AF_DOCUMENT = 31, /* key: RESULT has the Workload as it was sent, as JSON text */
     AF_BOOK = 32,     /* from, olderMs: RESULT has promises[], next (0: no more), full */
     AF_LET_GO = 33,   /* cluster, rv, uids[]: these need not be refused any more */
-    AF_STAGE =
-        29, /* key, resumePath, resumeDigest, world (0 = any), reshard: can it be resumed
-               from here? Or checkpointBase, lookEpoch, lookWorkers, resume…: what is newer? */
+    /* key, resumePath, resumeDigest, world (0 = any), reshard: can it be resumed from here? Or
+     * checkpointBase, lookEpoch, lookWorkers, resume…: what is newer? */
+    AF_STAGE = 29,
     /* streams; id is the stream's */
     AF_LOGS = 40,  /* key, rank, follow, tail */
     AF_EXEC = 41,  /* key, rank, argv[], stdin */

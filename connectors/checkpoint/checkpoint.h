@@ -93,9 +93,9 @@ struct checkpoint_sealer *checkpoint_sealer_destroy(struct checkpoint_sealer *s)
 const char *checkpoint_sealer_dir(const struct checkpoint_sealer *s); /* HANSE_CHECKPOINT_DIR */
 /* The newest that is sealed. */
 const struct checkpoint_sealed *checkpoint_sealer_newest(const struct checkpoint_sealer *s);
-/* Seals what manifest.json says now, if that is new. Nothing new is 0. A manifest that was refused
- * is refused again (cheaply) until it changes. over: the program is gone, nobody writes any more.
- */
+/* Seals what manifest.json says now, if that is new. Nothing new is 0. A manifest that was
+ * refused is refused again (cheaply) until it changes. over: the program is gone, nobody writes
+ * any more. */
 int checkpoint_sealer_look(struct checkpoint_sealer *s, bool over, struct checkpoint_progress *p,
                            struct err *err) MUST_CHECK;
 

@@ -3,8 +3,8 @@
  * again looks for itself.
  *
  * Must never be used while a run of that epoch may be alive: what it writes meanwhile would be
- * missed, and what it removes found missing. Says nothing about what is current: that is the log's.
- */
+ * missed, and what it removes found missing. Says nothing about what is current: that is the
+ * log's. */
 #include "connectors/checkpoint/store/store.h"
 
 #include <stdio.h>

@@ -22,8 +22,8 @@ int sealfs_dir_open(const char *path, int *ret_fd, struct err *err) MUST_CHECK;
 int sealfs_dir_make(const char *path, struct err *err) MUST_CHECK; /* with parents, 0700 */
 /* A folder below dir; negative when it is none. */
 int sealfs_dir_below(int dir, const char *name, int *ret_fd) MUST_CHECK;
-/* A regular file below dir, read only. E_NOTFOUND; E_FORBIDDEN for links and whatever is no file.
- */
+/* A regular file below dir, read only. E_NOTFOUND; E_FORBIDDEN for links and whatever is no
+ * file. */
 int sealfs_open(int dir, const char *name, int *ret_fd, struct file_facts *ret_facts,
                 struct err *err) MUST_CHECK;
 int sealfs_facts(int fd, struct file_facts *ret, struct err *err) MUST_CHECK;

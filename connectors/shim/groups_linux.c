@@ -72,9 +72,9 @@ bool group_is_empty(const char *group)
     return n > 0 && strstr(s, "populated 0") != NULL;
 }
 
-/* Root's are below a folder of their own at the top of the hierarchy, wherever an agent was started
- * from: the next one, started from elsewhere, finds them. Who is not root has only its own place.
- */
+/* Root's are below a folder of their own at the top of the hierarchy, wherever an agent was
+ * started from: the next one, started from elsewhere, finds them. Who is not root has only its
+ * own place. */
 static bool place(bool own_place, char out[RUN_GROUP_MAX])
 {
     static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};

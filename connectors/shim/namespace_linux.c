@@ -6,9 +6,9 @@
  *                                             └─► program (pid 2 inside)
  *
  * The keeper is what the shim knows as the program: it hands signals on, and ends as the program
- * ends. The shim's death ends the keeper, and that ends init (PDEATHSIG). When only the program has
- * ended, init stays for what it left behind: until nothing is left, the shim is dead, or LINGER_MS.
- */
+ * ends. The shim's death ends the keeper, and that ends init (PDEATHSIG). When only the program
+ * has ended, init stays for what it left behind: until nothing is left, the shim is dead, or
+ * LINGER_MS. */
 #include "connectors/shim/tenant_linux.h"
 #include "connectors/shim/tree_linux.h"
 #include "connectors/shim/will_linux.h"

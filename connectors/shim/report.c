@@ -1,5 +1,5 @@
-/* The report of one worker as JSON: what the shim says on its socket and leaves behind in end.json.
- */
+/* The report of one worker as JSON: what the shim says on its socket and leaves behind in
+ * end.json. */
 #include "connectors/shim/shim.h"
 
 #include <cjson/cJSON.h>

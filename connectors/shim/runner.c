@@ -85,9 +85,7 @@ void runner_look_again(struct runner *r)
     timer_start(&r->tick, 0);
 }
 
-/* ---- the end
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 void runner_free_when_quiet(struct runner *r)
 {
     if (r->state != RS_GONE || !r->written || r->n_links)
@@ -361,9 +359,7 @@ static int runner_spawn(struct runner *r, struct err *err)
     return process_spawn(r->loop, &spec, NULL, NULL, &r->program, err);
 }
 
-/* ---- the tick
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the tick ---- */
 static uint64_t lease_soft_end(const struct runner *r)
 {
     uint64_t grace = r->cfg.grace_ms;
@@ -531,8 +527,7 @@ static void runner_trim(void *arg)
     timer_start(&r->trim, TRIM_EVERY_MS);
 }
 
-/* ---- the start
- * --------------------------------------------------------------------------------------------- */
+/* ---- the start ---- */
 /* Listens first and looks for end.json after: the agent writes end.json first and dials after.
  * Either it finds us, or we find that we were given up; never both go on. */
 static int runner_open(struct runner *r, struct err *err)

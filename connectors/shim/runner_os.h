@@ -59,8 +59,7 @@ struct runner_os_ops {
     int (*adopt_orphans)(struct runner_os *os, struct err *err);
     /* What this machine permits, found by trying: the strongest that is at most `most`. ret_why:
      * why not a stronger one, "" when there is none. Blocks for some ms; for the start of a
-     * program.
-     */
+     * program. */
     enum run_processes (*processes_probe)(struct runner_os *os, enum run_processes most,
                                           char ret_why[256]);
     /* What the names of control groups that shims make come after; "" where they can make none.
@@ -68,9 +67,9 @@ struct runner_os_ops {
     void (*group_place)(struct runner_os *os, bool of_old, char out[RUN_GROUP_MAX]);
     void (*group_remove)(struct runner_os *os, const char *group);
     bool (*group_hit_memory)(struct runner_os *os, const char *group); /* its limit was met */
-    /* Can programs be kept apart here, with the state folder there? ret_lacks: names of the limits
-     * that cannot be had, with ',' between. NULL: yes, or what is in the way. Blocks for some ms.
-     */
+    /* Can programs be kept apart here, with the state folder there? ret_lacks: names of the
+     * limits that cannot be had, with ',' between. NULL: yes, or what is in the way. Blocks for
+     * some ms. */
     const char *(*tenants_probe)(struct runner_os *os, const char *state, char ret_lacks[128]);
     /* Processes of the tree that live; reaps orphans of this process first. 0 is said when what
      * holds the tree says so too, or when several passes, each complete, have found none. Negative:
@@ -103,8 +102,8 @@ struct runner_os_ops {
     int64_t (*self)(struct runner_os *os);
     /* argv[0] that starts this very program again. */
     const char *(*program)(struct runner_os *os);
-    const char *(*getenv)(struct runner_os *os,
-                          const char *name); /* of the agent; NULL when unset */
+    /* of the agent; NULL when unset */
+    const char *(*getenv)(struct runner_os *os, const char *name);
     void (*machine)(struct runner_os *os, int64_t *ret_cpu_milli, int64_t *ret_memory_bytes,
                     char hostname[256]);
     /* The machine's GPUs: how many, or an error that says what is missing. */

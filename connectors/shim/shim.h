@@ -18,14 +18,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- frames on the shim's socket; bodies are JSON
- * ------------------------------------------------------ */
+/* ---- frames on the shim's socket; bodies are JSON ---- */
 enum run_frame {
     RUN_FRAME_STATE = 1, /* shim: struct run_report; on connecting and on every change */
     RUN_FRAME_RENEW = 2, /* agent: {"from":ms,"leaseMs":n,"graceMs":n,"grant":n}: without a grant
                             above the one that is held it goes on by what is held */
-    RUN_FRAME_STOP =
-        3, /* agent: {"signal":15,"graceMs":n}: that signal, SIGKILL to all after the grace */
+    /* agent: {"signal":15,"graceMs":n}: that signal, SIGKILL to all after the grace */
+    RUN_FRAME_STOP = 3,
     RUN_FRAME_GO = 4 /* agent: all ranks are ready, the program may start */
 };
 enum runner_step { RUN_STEP_STARTING, RUN_STEP_RUNNING, RUN_STEP_ENDING, RUN_STEP_ENDED };
@@ -52,9 +51,8 @@ int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err
 void run_report_exit(struct run_report *r, int exit_code, int term_signal);
 void run_report_lease_lost(struct run_report *r);
 #define RUN_END_FILE "end.json"
-#define RUN_EXIT_FILE                                                                              \
-    "exit.json" /* a report as well: the program has exited, the tree may live                     \
-                 */
+/* a report as well: the program has exited, the tree may live */
+#define RUN_EXIT_FILE "exit.json"
 
 #define RUN_WILL_FILE "will" /* will_linux.h */
 
@@ -95,8 +93,7 @@ struct tenant_spec {           /* strings are never NULL */
     const char *save, *resume; /* "" = none; the runner's own to say */
 };
 
-/* ---- the shim on any loop
- * ------------------------------------------------------------------------------ */
+/* ---- the shim on any loop ---- */
 struct runner_config {
     struct runner_os *os;
     const char *dir;         /* RANKDIR, exists; NULL: no records, no socket */
@@ -138,8 +135,7 @@ const char *const *run_store_env(struct arena *m);
 int run_scratch_default(const char *base, struct arena *m, const char **ret,
                         struct err *err) MUST_CHECK;
 
-/* ---- parts that are plain Linux programs
- * ------------------------------------------------------------------ */
+/* ---- parts that are plain Linux programs ---- */
 /* Forks: 0 in the child, which is the shim. The parent is its guard: it waits, hands signals on,
  * and when the shim dies without a word, or lets its deadline pass, it ends the tree, finds out how
  * the program ended, and writes end.json. It never returns. ret_will: where the shim leaves its

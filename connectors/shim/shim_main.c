@@ -347,8 +347,7 @@ static int hold(struct args *a, const char *name, char group[RUN_GROUP_MAX], str
     if (!a->processes || a->held == RUN_CGROUP)
         a->held = *group && group_holds(group) ? RUN_CGROUP : RUN_SEARCHED;
     if (a->dir && a->processes && strcmp(a->processes, run_processes_text(a->held)) != 0)
-        return err_set(err, E_LIMIT, "no control group can be made any more"); /* the agent's could
-                                                                                */
+        return err_set(err, E_LIMIT, "no control group can be made any more"); /* agent's could */
     if (a->proved && a->held == RUN_SEARCHED)
         return err_set(err, E_INVALID,
                        "--proved: no control group can be made here; with rights to make one, or "

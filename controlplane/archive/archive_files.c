@@ -50,8 +50,7 @@ struct archive_files {
     void *closed_arg;
 };
 
-/* ---- names
- * ---------------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 void archive_path(const char *dir, uint64_t number, char ret[ARCHIVE_PATH_MAX])
 {
     (void)snprintf(ret, ARCHIVE_PATH_MAX, "%s/segment-%010llu.hsa", dir,
@@ -74,8 +73,7 @@ uint64_t archive_path_number(const char *name)
     return n;
 }
 
-/* ---- jobs, on the thread pool
- * ------------------------------------------------------------------------------------------- */
+/* ---- jobs, on the thread pool ---- */
 static int job_write(struct job *j)
 {
     char path[ARCHIVE_PATH_MAX];
@@ -137,9 +135,7 @@ static void job_run(void *arg)
                                     : job_verify(j);
 }
 
-/* ---- jobs, on the loop
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- jobs, on the loop ---- */
 static void jobs_go(struct archive_files *k);
 
 static void job_free(struct job *j)
@@ -295,9 +291,7 @@ void archive_files_give(struct archive_files *k, uint64_t number, struct buf *fi
     job_add(k, j);
 }
 
-/* ---- opening
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 static void file_seen(const char *name, void *arg)
 {
     struct archive_files *k = arg;
@@ -344,9 +338,7 @@ void archive_files_close(struct archive_files *k, void (*closed)(void *arg), voi
         gone(k);
 }
 
-/* ---- following the state
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- following the state ---- */
 static int number_order(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -412,9 +404,7 @@ bool archive_files_settled(const struct archive_files *k, const struct root *r)
     return true;
 }
 
-/* ---- telling
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- telling ---- */
 bool archive_files_has(const struct archive_files *k, uint64_t number)
 {
     return number > 0 && number <= k->n && k->v[number - 1].state == KEPT_PRESENT;

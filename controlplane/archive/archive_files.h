@@ -28,8 +28,8 @@ int archive_files_open(struct loop *l, const char *dir, struct archive_files **r
                        struct err *err) MUST_CHECK;
 /* Ends the work under way, then calls closed(arg); k is gone then. */
 void archive_files_close(struct archive_files *k, void (*closed)(void *arg), void *arg);
-void archive_files_follow(struct archive_files *k,
-                          const struct root *r); /* after each new root; cheap */
+/* after each new root; cheap */
+void archive_files_follow(struct archive_files *k, const struct root *r);
 /* May log entries be dropped for a snapshot of r? Not while a segment that r has no records of
  * waits to be written here. */
 bool archive_files_settled(const struct archive_files *k, const struct root *r);
@@ -39,8 +39,8 @@ const char *archive_files_dir(const struct archive_files *k);
 /* The newest segment that is missing and below `below` (0: any), 0 when there is none. */
 uint64_t archive_files_missing(const struct archive_files *k, uint64_t below);
 bool archive_files_has(const struct archive_files *k, uint64_t number);
-uint64_t archive_files_bytes_max(const struct archive_files *k,
-                                 uint64_t number); /* that its file can have */
+/* that its file can have */
+uint64_t archive_files_bytes_max(const struct archive_files *k, uint64_t number);
 /* A file that a peer sent: checked against the digest of the state, kept when it is the one. done
  * is told in any case. Takes the bytes over. */
 void archive_files_give(struct archive_files *k, uint64_t number, struct buf *file,
@@ -48,7 +48,7 @@ void archive_files_give(struct archive_files *k, uint64_t number, struct buf *fi
 /* Somebody could not read it: it is verified, and fetched anew when it is bad. */
 void archive_files_suspect(struct archive_files *k, uint64_t number);
 
-/* ---- any thread */
+/* ---- any thread ---- */
 #define ARCHIVE_PATH_MAX 1200
 void archive_path(const char *dir, uint64_t number, char ret[ARCHIVE_PATH_MAX]);
 uint64_t archive_path_number(const char *name); /* of a file's name; 0: it is none */
@@ -79,7 +79,7 @@ int archive_find(struct loop *l, const char *dir, const struct root *r,
                  bool (*each)(const struct archive_record *rec, uint64_t segment, void *arg),
                  void *arg, struct archive_found *ret, struct err *err) MUST_CHECK;
 
-/* ---- the command: hanse archive verify [DIR] */
+/* ---- the command: hanse archive verify [DIR] ---- */
 int archive_main(int argc, char **argv);
 
 #endif

@@ -32,19 +32,19 @@ struct backup_about {
 void backup_about_print(const struct backup_about *a, struct buf *out); /* JSON */
 int backup_about_read(struct slice json, struct backup_about *ret, struct err *err) MUST_CHECK;
 
-/* ---- making one: pulled, a piece at a time; memory stays bounded. Any one thread at a time */
+/* ---- making one ---- */
+/* Pulled, a piece at a time; memory stays bounded. Any one thread at a time. */
 struct backup;
-struct backup *
-backup_create(struct loop *l, struct root *r, /* takes a reference */
-              uint64_t known,                 /* backup_about */
-              const char *archive_dir,
-              const char *scratch_dir);          /* for its snapshot, in a file without name */
-struct backup *backup_destroy(struct backup *b); /* NULL ok */
+struct backup *backup_create(struct loop *l, struct root *r, /* takes a reference */
+                             uint64_t known,                 /* backup_about */
+                             /* for its snapshot, in a file without name */
+                             const char *archive_dir, const char *scratch_dir);
+struct backup *backup_destroy(struct backup *b);                 /* NULL ok */
 const struct backup_about *backup_about(const struct backup *b); /* after the first piece */
 /* The next piece, appended to out; *ret_last: it was the last one. E_NOSPACE, E_IO, … */
 int backup_next(struct backup *b, struct buf *out, bool *ret_last, struct err *err) MUST_CHECK;
 
-/* ---- reading one */
+/* ---- reading one ---- */
 struct backup_read {
     struct backup_about about;
     struct root *root; /* the caller's */
@@ -57,12 +57,12 @@ int backup_read(struct loop *l, const char *path, const char *archive_dir, struc
 int backup_keys_check(struct loop *l, const struct root *r, const char *ring, uint64_t *ret_secrets,
                       struct err *err) MUST_CHECK;
 
-/* ---- commands */
+/* ---- commands ---- */
 int backup_main(int argc, char **argv);  /* hanse backup: --data here, else api/cli's */
 int restore_main(int argc, char **argv); /* hanse restore */
 int quorum_main(int argc, char **argv);  /* hanse server recover-quorum */
 
-/* ---- what the two ways back share (anew.c) */
+/* ---- what the two ways back share (anew.c) ---- */
 struct anew_ask {
     const char *data;          /* directory */
     struct member_info member; /* id, name and addresses; address "": as the state has it */

@@ -62,9 +62,7 @@ const struct backup_about *backup_about(const struct backup *b)
     return &b->about;
 }
 
-/* ---- what it is
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- what it is ---- */
 /* Bytes of a segment's file; 0: it is not here, or not whole. */
 static uint64_t segment_bytes(const struct backup *b, uint64_t number)
 {
@@ -119,9 +117,7 @@ static int about_next(struct backup *b, struct buf *out, struct err *err)
     return 0;
 }
 
-/* ---- the state
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the state ---- */
 static int scratch_fail(struct backup *b, int no)
 {
     return err_set(&b->failed, no == ENOSPC || no == EDQUOT ? E_NOSPACE : E_IO,
@@ -209,9 +205,7 @@ static int state_next(struct backup *b, struct buf *out, struct err *err)
     return 0;
 }
 
-/* ---- the archive
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the archive ---- */
 static void put64(unsigned char *p, uint64_t v)
 {
     for (unsigned i = 0; i < 8; i++)

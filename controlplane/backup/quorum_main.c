@@ -56,9 +56,7 @@ struct quorum {
     char next[1000], kept[1000]; /* the directory that is made, and where the old one goes */
 };
 
-/* ---- renames
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- renames ---- */
 static bool there(const char *path)
 {
     struct stat s;
@@ -125,8 +123,7 @@ static int exchange(struct quorum *x, struct err *err)
     return r;
 }
 
-/* ---- the directory that takes its place
- * -------------------------------------------------------------------------------------- */
+/* ---- the directory that takes its place ---- */
 struct linking {
     struct quorum *x;
     char from[1100], to[1100];

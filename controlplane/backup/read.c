@@ -166,9 +166,7 @@ int backup_read(struct loop *l, const char *path, const char *archive, struct ba
     return 0;
 }
 
-/* ---- what is needed beside it
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- what is needed beside it ---- */
 struct keys {
     const struct keyring *ring;
     uint64_t secrets;

@@ -33,8 +33,7 @@ struct brain *brain_create(const struct brain_config *cfg)
     return b;
 }
 
-/* ---- closing: what is under way ends first
- * ------------------------------------------------------------------------------ */
+/* ---- closing: what is under way ends first ---- */
 static void close_look(void *arg)
 {
     struct brain *b = arg;
@@ -87,9 +86,7 @@ void brain_close(struct brain *b, void (*closed)(void *arg), void *arg)
     loop_post(b->loop, close_look, b);
 }
 
-/* ---- leadership and the root
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- leadership and the root ---- */
 static void reset(struct brain *b)
 {
     sites_reset(b);
@@ -212,9 +209,7 @@ void brain_root(struct brain *b)
     (void)root_unref(held);
 }
 
-/* ---- agents dial in
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- agents dial in ---- */
 static void agent_refuse(struct stream *s, const char *name, const char *why)
 {
     log_event(LOG_WARN, "agent.refused",
@@ -266,9 +261,7 @@ void brain_agent(struct brain *b, struct stream *s)
         log_err(LOG_WARN, "agent.refused", &err);
 }
 
-/* ---- operators
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- operators ---- */
 struct fence {
     void (*cb)(void *arg, const struct err *err);
     void *arg;

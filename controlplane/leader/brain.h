@@ -3,10 +3,11 @@
  * brain can be thrown away at any moment, and the next one goes on from the root and from what the
  * targets tell.
  *
- *   scheduler   queued workloads → policy_cycle → PLACE commands
- *   driver      one per workload that holds a place: reads its phase, does the next effect, reports
- * what was seen targets     one connector per Target, reach, inventory → FACTS; leases, renewed
- * after a quorum round only
+ *   scheduler   takes queued workloads to policy_cycle, and proposes PLACE for what it decided
+ *   driver      one for each workload that holds a place: reads its phase, does the next effect,
+ *               and reports what was seen
+ *   targets     one connector for each Target: reach, inventory → FACTS; it renews leases only
+ *               after a round in which a majority answered
  *
  * Every effect outside is preceded by its committed intent and by a check that this member still
  * leads in the term in which the effect was decided. */
@@ -36,8 +37,8 @@ struct brain_config {
     uint32_t cycle_ms;  /* how often pending work with waits is looked at again; 0 = 500 */
 };
 struct brain *brain_create(const struct brain_config *cfg);
-void brain_close(struct brain *b, void (*closed)(void *arg),
-                 void *arg); /* outstanding calls end first */
+/* outstanding calls end first */
+void brain_close(struct brain *b, void (*closed)(void *arg), void *arg);
 /* From core_events, posted to the outer loop. */
 void brain_leading(struct brain *b, bool leads, uint64_t term);
 void brain_root(struct brain *b);

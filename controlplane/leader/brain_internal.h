@@ -10,8 +10,8 @@
 
 struct site;
 
-/* recover/curve.c: how far the state had come at which of its times, as this process has seen it.
- */
+/* recover/curve.c: how far the state had come at which of its times, as this process has seen
+ * it. */
 #define RV_CURVE_MAX 4096
 struct rv_curve {
     struct rv_point {
@@ -21,8 +21,8 @@ struct rv_curve {
     size_t n;
 };
 void rv_curve_add(struct rv_curve *c, int64_t time_ms, uint64_t rv);
-/* No less than it had come to at that time; UINT64_MAX: that time is newer than all that was seen.
- */
+/* No less than it had come to at that time; UINT64_MAX: that time is newer than all that was
+ * seen. */
 uint64_t rv_curve_most(const struct rv_curve *c, int64_t time_ms);
 void rv_curve_fini(struct rv_curve *c);
 
@@ -44,9 +44,9 @@ struct driver {
     const struct object *o;  /* the workload as the newest root has it; a reference */
     bool proposing, calling; /* one thing at a time */
     bool dead;               /* gone from the root; freed once nothing is under way */
-    int64_t own_try,
-        own_epoch; /* intent that this brain committed in this term and has not submitted yet */
-    bool quiesced; /* the signal of this intent was delivered */
+    /* intent that this brain committed in this term and has not submitted yet */
+    int64_t own_try, own_epoch;
+    bool quiesced;           /* the signal of this intent was delivered */
     uint64_t stop_after_ms;  /* quiesce: stop for good then */
     struct observation seen; /* newest for `key` */
     bool has_seen;
@@ -279,18 +279,15 @@ struct brain {
 /* What was refused may be allowed by now: all look again (brain.c). */
 void brain_allowed(struct brain *b);
 
-/* ---- propose.c: commands in this term; the callback is on the outer loop
- * ------------------------------------------- */
+/* ---- propose.c: commands in this term; the callback is on the outer loop ---- */
 void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg);
 void brain_propose_bytes(struct brain *b, const char *request_id, struct slice bytes, propose_cb cb,
                          void *arg);
 void brain_request_id(struct brain *b, char out[REQUEST_ID_MAX]);
-void brain_under_way(struct brain *b,
-                     int delta); /* counts callbacks to come; closing waits for zero */
+/* counts callbacks to come; closing waits for zero */
+void brain_under_way(struct brain *b, int delta);
 
-/* ---- scheduler.c
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- scheduler.c ---- */
 void scheduler_reset(struct brain *b); /* a pool from the whole root */
 void scheduler_change(struct brain *b, enum kind_id kind, const struct object *before,
                       const struct object *after);
@@ -303,15 +300,11 @@ void scheduler_step(struct brain *b, const struct object *o, enum run_step step,
 /* Proposes what was decided about one workload: its place, or why it waits. */
 void scheduler_tell(struct brain *b, const struct cycle_item *it);
 
-/* ---- cycle.c: over those who wait, in slices
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- cycle.c: over those who wait, in slices ---- */
 void cycle_post(struct brain *b); /* one begins soon, unless one is under way */
 void cycle_drop(struct brain *b); /* ends the one under way */
 
-/* ---- waiting.c: who waits for a place
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- waiting.c: who waits for a place ---- */
 /* It waits for the scheduler. Who is on its way from one place to another waits for its mover. */
 bool workload_queued(const struct object *o);
 /* Stopped by its partition policy, and its owner holds it: queued, so that letting go starts it. */
@@ -324,9 +317,7 @@ void waiting_drop(struct brain *b);
 const struct object *waiting_next(const struct tree *queued, const struct object *o);
 const struct object *waiting_lane(const struct tree *queued, const struct object *o);
 
-/* ---- sites.c
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- sites.c ---- */
 void sites_reset(struct brain *b); /* a connector per Target of the root */
 void site_change(struct brain *b, const struct object *before, const struct object *after);
 struct site *site_find(struct brain *b, const char *name);
@@ -334,9 +325,7 @@ void sites_drop(struct brain *b); /* leadership is over: all connectors are dest
 void site_refused(struct site *t);
 void site_pace(struct site *t, uint64_t lease_ms); /* renewals come in time for that lease */
 
-/* ---- facts.c: nodes and reach, into the log
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- facts.c: nodes and reach, into the log ---- */
 void site_facts_init(struct site *t);
 void site_facts_drop(struct site *t);
 /* Reach, agent or rival are not as the state was told last. */
@@ -346,9 +335,7 @@ void site_inventory_ask(struct site *t);
 /* Told by its connector: all there are, or some. */
 void site_nodes(struct site *t, const struct node *nodes, size_t n, bool complete);
 
-/* ---- sweep.c: what was let go is ended, what is not known is told
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- sweep.c: what was let go is ended, what is not known is told ---- */
 void site_sweep(struct site *t);
 /* promises.c: what it promised to refuse, and this cluster's own log let go, it may forget. */
 void site_promises(struct site *t);
@@ -356,9 +343,7 @@ bool promise_let_go(const struct root *r, const struct run_promise *p);
 enum orphan_why sweep_why(const struct root *r, const struct run_listed *l);
 bool sweep_from_our_future(const struct root *r, const struct run_listed *l);
 
-/* ---- recover/: what the state cannot answer for
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- recover/: what the state cannot answer for ---- */
 void orphans_begin(struct site *t); /* a list is being made */
 void orphan_found(struct site *t, const struct run_listed *l, enum orphan_why why);
 void orphans_listed(struct site *t); /* it is whole */
@@ -404,9 +389,7 @@ struct site *orphan_site(struct brain *b, const char *target, struct err *err);
 const struct orphan *orphan_listed(const struct site *t, const char *key, struct err *err);
 void orphans_metrics(const struct brain *b, struct buf *out);
 
-/* ---- driver.c
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- driver.c ---- */
 void driver_change(struct brain *b, const struct object *before, const struct object *after);
 void drivers_reset(struct brain *b);
 void drivers_tick_target(struct site *t); /* its reach changed */
@@ -421,13 +404,10 @@ size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, 
 bool driver_estranged(const struct driver *d, const struct site *t);
 struct driver *driver_find(struct brain *b, const char *uid);
 void driver_tick(struct driver *d);
-/* ---- observed.c
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- observed.c ---- */
 void driver_take_seen(struct driver *d, const struct observation *o);
 
-/* ---- driver_calls.c: the effects of a driver
- * ------------------------------------------------------------------------------- */
+/* ---- driver_calls.c: the effects of a driver ---- */
 enum driver_call { CALL_SUBMIT = 1, CALL_FIND, CALL_QUIESCE, CALL_STOP };
 void driver_call(struct driver *d, struct site *t, enum driver_call kind);
 /* limits.inFlight calls are under way to its target: it is ticked again. */
@@ -445,8 +425,7 @@ void driver_step_found(struct driver *d, const struct run_checkpoint_report *r);
 void driver_backoff(struct driver *d);        /* ticks again later, and later each time */
 void driver_checkpoint_bad(struct driver *d); /* what it was to resume from, for the reason seen */
 
-/* ---- lease.c: what runners hold by the log, and what documents would give them
- * ---------------------------------------------------------------- */
+/* ---- lease.c: what runners hold by the log, and what documents would give them ---- */
 struct lease_grant lease_wanted(const struct object *workload, const struct site *t); /* today */
 void lease_dispatch(struct driver *d, const struct site *t); /* the intent, with its grant */
 /* True: a step is on its way. Its runner holds what was offered; the documents say another one. */
@@ -459,25 +438,23 @@ void lease_pace(const struct driver *d); /* tells its site how often renewals mu
 /* 0: no runner of it can be alive any more, unless somebody renews it. */
 uint64_t lease_left_ms(const struct driver *d);
 
-/* ---- look.c: what the store holds, ahead of a second life
- * ---------------------------------------------------------------- */
+/* ---- look.c: what the store holds, ahead of a second life ---- */
 /* True: it is being asked; ticked again. False: it may be dispatched. */
 bool driver_look(struct driver *d, struct site *t);
 /* Its place is for another number of workers than saved what it resumes from: the step back was
  * proposed (look.c). */
 bool driver_place_differs(struct driver *d);
 
-/* ---- order.c: what a connector is told
- * -------------------------------------------------------------------------------- */
+/* ---- order.c: what a connector is told ---- */
 int order_make(struct site *t, const struct object *workload, const struct placement *p,
                const struct run_key *k, struct arena *a, struct run_order *ret,
                struct err *err) MUST_CHECK;
 /* The same without environment and lease: to read what it resumes from. */
 void order_stage(struct site *t, const struct object *workload, const struct placement *p,
                  const struct run_key *k, struct arena *a, struct run_order *ret);
-/* A target tells this of a run of that epoch, or found it: may it be believed where it says it is?
- * Neither a path beside the workload's own store and epoch nor numbers out of range reach the log.
- */
+/* A target tells this of a run of that epoch, or found it: may it be believed where it says it
+ * is? Neither a path beside the workload's own store and epoch nor numbers out of range reach
+ * the log. */
 int order_checkpoint_told(const struct object *workload, int64_t epoch,
                           const struct run_checkpoint_report *r, struct err *err) MUST_CHECK;
 /* Advised time between two checkpoints that take write_ms each; 0 = none. t and p may be NULL. */
@@ -488,9 +465,7 @@ int64_t order_interval_ms(const struct site *t, const struct object *workload,
 bool reason_of_target(const char *reason);
 bool end_by_target(const struct run_end *e);
 
-/* ---- events.c, retention.c, collect.c, tokens.c
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- events.c, retention.c, collect.c, tokens.c ---- */
 void events_init(struct brain *b);
 void events_change(struct brain *b, const struct change *c);
 /* A lost workload whose place is kept, since nothing else has room; may be called at any rate. */
@@ -518,8 +493,8 @@ void arrays_reset(struct brain *b);
 void arrays_drop(struct brain *b);
 void retention_reset(struct brain *b);
 void retention_drop(struct brain *b);
-/* held.c: refused for its own fault, it is not to be placed yet. Told every change of a Workload.
- */
+/* held.c: refused for its own fault, it is not to be placed yet. Told every change of a
+ * Workload. */
 bool held_back(struct brain *b, const struct object *before, const struct object *after);
 void held_secret(struct brain *b, const char *ns); /* one of that namespace changed */
 void held_reset(struct brain *b);
@@ -528,9 +503,7 @@ void waiting_enter(struct brain *b, const struct object *o); /* it does not wait
 void tokens_reset(struct brain *b);
 void tokens_drop(struct brain *b);
 
-/* ---- move/: Migrations
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- move/: Migrations ---- */
 void mover_change(struct brain *b, const struct object *before, const struct object *after);
 void movers_reset(struct brain *b);
 void movers_drop(struct brain *b);
@@ -540,8 +513,8 @@ void movers_look(struct brain *b);                                    /* room or
 void movers_ending(struct brain *b, const struct object *workload, bool with_checkpoint);
 /* A Migration of it holds a destination: its old place may be let go once the lease allows. */
 bool mover_replacement_held(struct brain *b, const struct object *workload);
-const struct object *migration_of(struct brain *b,
-                                  const struct object *workload); /* open, or NULL */
+/* open, or NULL */
+const struct object *migration_of(struct brain *b, const struct object *workload);
 
 void begin_drop(struct brain *b, const char *workload_uid);
 bool begin_possible(const struct brain *b, const struct object *workload);

@@ -59,8 +59,7 @@ struct cycle {
 
 static void slice(void *arg);
 
-/* ---- what is worth telling
- * --------------------------------------------------------------------------------------------- */
+/* ---- what is worth telling ---- */
 /* What only changed its place in the queue. Whenever somebody at the front starts, all behind move
  * up: told at once, a queue of n would cost n commands for each start. */
 static bool position_news(struct positions *p, const struct cycle_item *it)
@@ -101,9 +100,7 @@ static bool pending_news(const struct cycle_item *it, int64_t now_ms, struct pos
     return false;
 }
 
-/* ---- hints: what would admit those that wait
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- hints: what would admit those that wait ---- */
 static bool unsettled(const struct cycle *c, const struct object *o)
 {
     return workload_unsettled(c->brain->root, o, object_as(o, workload)->status);
@@ -192,9 +189,7 @@ static void decided(struct cycle *c, const struct cycle_item *it)
         scheduler_tell(b, it);
 }
 
-/* ---- one turn
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- one turn ---- */
 /* As the root has it now; NULL: it does not wait any more. */
 static const struct object *still_waits(struct cycle *c, const struct object *o)
 {
@@ -255,8 +250,7 @@ static bool turn(struct cycle *c)
     return true;
 }
 
-/* ---- where it goes on next time
- * --------------------------------------------------------------------------------------- */
+/* ---- where it goes on next time ---- */
 static bool used_up(const struct cycle *c, bool half)
 {
     size_t by = half ? 2 : 1;
@@ -312,9 +306,7 @@ static void resume_note(struct cycle *c, bool on_the_way)
     }
 }
 
-/* ---- its life
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- its life ---- */
 void cycle_drop(struct brain *b)
 {
     struct cycle *c = b->cycle;
@@ -419,9 +411,7 @@ static void slice(void *arg)
         slice_run(b);
 }
 
-/* ---- its beginning
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- its beginning ---- */
 struct used {
     struct queue_use *v;
     size_t n, cap;

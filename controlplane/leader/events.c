@@ -51,8 +51,7 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
         timer_start(&e->timer, FLUSH_EVERY_MS);
 }
 
-/* ---- what is worth telling
- * ---------------------------------------------------------------------------------------------- */
+/* ---- what is worth telling ---- */
 static void of_workload(struct brain *b, const struct object *o, const struct workload_status *was,
                         const struct workload_status *s)
 {
@@ -283,9 +282,7 @@ void events_lease_runs(struct brain *b, const struct object *workload, uint64_t 
     tell_sometimes(b, workload, "LeaseRuns", text);
 }
 
-/* ---- into the log
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- into the log ---- */
 static uint32_t hash_text(const char *s)
 {
     uint32_t h = 2166136261u; /* FNV-1a */

@@ -33,9 +33,7 @@ struct named { /* by the listing that is being told */
 static void facts_next(struct site *t);
 static void inventory_ask(struct site *t);
 
-/* ---- what is due
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- what is due ---- */
 static void due_free(struct site_facts *f, struct due *d)
 {
     list_remove(&d->link);
@@ -68,9 +66,7 @@ static void due_put(struct site_facts *f, const char *name, struct slice bytes)
     f->due_bytes += sizeof *d + d->n;
 }
 
-/* ---- the listing
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- the listing ---- */
 static void listing_drop(struct site_facts *f)
 {
     struct list *it;
@@ -99,9 +95,7 @@ static void listing_add(struct site_facts *f, const char *name)
     f->n_named++;
 }
 
-/* ---- into the log
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- into the log ---- */
 static void facts_answered(void *arg, const struct result *r, const struct err *err)
 {
     struct site *t = arg;
@@ -265,9 +259,7 @@ void site_facts_soon(struct site *t)
         timer_start(&t->facts_timer, 0);
 }
 
-/* ---- inventory
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- inventory ---- */
 static void inventory_answered(struct call *c, enum outcome out, const struct observation *seen,
                                const struct err *err)
 {
@@ -304,8 +296,7 @@ void site_inventory_ask(struct site *t)
     inventory_ask(t);
 }
 
-/* ---- what a connector tells
- * --------------------------------------------------------------------------------------- */
+/* ---- what a connector tells ---- */
 static uint64_t hash_bytes(uint64_t h, const void *p, size_t n)
 {
     const unsigned char *c = p;

@@ -21,8 +21,7 @@ static int zone(void *arg, const char *name, int64_t utc_ms, int32_t *ret_s)
     return 0;
 }
 
-/* ---- the pool follows the root
- * ------------------------------------------------------------------------------------- */
+/* ---- the pool follows the root ---- */
 /* The destination of a Migration under way, beside what its workload holds. */
 static void migration_hold(struct brain *b, const struct object *o)
 {
@@ -206,9 +205,7 @@ void scheduler_want(struct brain *b)
     cycle_post(b);
 }
 
-/* ---- into the log
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- into the log ---- */
 struct placing {
     struct brain *brain;
     char uid[64];

@@ -46,9 +46,7 @@ static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complet
         site_nodes(t, nodes, n, complete);
 }
 
-/* ---- reach
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- reach ---- */
 /* What the brake held up is looked at again: on all targets, not only on the one that is back. */
 static void brake_changed(void *arg)
 {
@@ -188,9 +186,7 @@ static const struct connector_events events = {.nodes = on_nodes,
                                                .heard = on_heard,
                                                .rival = on_rival};
 
-/* ---- leases
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- leases ---- */
 /* A runner counts from a beat that may be two seconds old, and keeps half of a short lease for the
  * grace: a third would be too late. */
 static uint64_t renew_every(const struct site *t)
@@ -251,8 +247,7 @@ static void renew(void *arg)
     core_confirm(b->cfg.core, b->loop, b->term, renew_every(t), renew_confirmed, t);
 }
 
-/* ---- documents and connectors
- * ---------------------------------------------------------------------------------------------- */
+/* ---- documents and connectors ---- */
 static const char *secret_get(void *arg, const char *name, const char *key)
 {
     struct brain *b = ((struct site *)arg)->brain;

@@ -89,9 +89,7 @@ void waiting_reset(struct brain *b)
     b->waiting = (struct waiting){waiting_tree(), waiting_tree(), waiting_tree()};
 }
 
-/* ---- along the lanes
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- along the lanes ---- */
 struct look {
     const unsigned char *after; /* exclusive; NULL: from the start */
     size_t n, lane;             /* lane: of the key, that all of it must share; 0 = any */

@@ -12,8 +12,8 @@
 #define ELECTION_MS 300
 #define HEARTBEAT_MS 50
 #define INSTALL_SNAPSHOT_MS 60000
-#define CAPACITY_KIB                                                                               \
-    1024 /* a member is full when less than this is reserved: a quarter of a segment */
+/* a member is full when less than this is reserved: a quarter of a segment */
+#define CAPACITY_KIB 1024
 #define REAP_ITEMS 8192 /* some milliseconds, when each is the last of its object */
 
 static const int raft_codes[][2] = {
@@ -77,9 +77,7 @@ static void stepped(struct raft *r) /* after each event that libraft has handled
     core_kick(c);
 }
 
-/* ---- who leads
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- who leads ---- */
 struct barrier {
     struct raft_barrier req;
     struct core *c;
@@ -162,9 +160,7 @@ static void follow_leader(struct core *c)
     }
 }
 
-/* ---- the tick
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the tick ---- */
 static void publish_status(struct core *c)
 {
     struct core_status s = {.id = c->cfg.id,
@@ -305,9 +301,7 @@ static void core_second(void *arg)
     timer_start(&c->second, SECOND_MS);
 }
 
-/* ---- start
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- start ---- */
 static void accepted(struct listener *li, struct stream *s, void *arg)
 {
     struct core *c = arg;
@@ -516,9 +510,7 @@ fail:
     return rv;
 }
 
-/* ---- stop
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- stop ---- */
 static void core_gone(void *arg)
 {
     struct core *c = arg;
@@ -575,9 +567,7 @@ void core_close(struct core *c, void (*closed)(void *arg), void *arg)
     core_maybe_closed(c);
 }
 
-/* ---- from any loop
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- from any loop ---- */
 struct root *core_root(struct core *c)
 {
     struct root *r;

@@ -63,8 +63,7 @@ int core_create(struct loop *l, const struct core_config *cfg, const struct core
                 void *arg, struct core **ret, struct err *err) MUST_CHECK;
 void core_close(struct core *c, void (*closed)(void *arg), void *arg);
 
-/* ---- from any loop
- * --------------------------------------------------------------------------------------------- */
+/* ---- from any loop ---- */
 struct root *core_root(struct core *c); /* a reference to the newest root of this member */
 #define CORE_VOTERS_MAX 64
 struct core_status {

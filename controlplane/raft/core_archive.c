@@ -3,8 +3,7 @@
  * One segment at a time is asked of one member, in pieces; whoever does not answer, or sends what
  * is not the segment, is passed over for the next. A piece that is lost is asked for again, from
  * the place that was reached. Must never believe a peer: archive_files_give checks the digest of
- * the state.
- */
+ * the state. */
 #include "controlplane/raft/core_internal.h"
 
 #include <stdio.h>
@@ -38,9 +37,7 @@ void archive_close_files(struct core *c)
         archive_files_close(c->keep, kept_closed, c);
 }
 
-/* ---- fetching
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- fetching ---- */
 static struct peer *peer_by_turn(struct core *c, unsigned turn)
 {
     unsigned n = 0;
@@ -179,9 +176,7 @@ void archive_second(struct core *c)
         core_alarm_clear(c, ALARM_ARCHIVE);
 }
 
-/* ---- serving
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- serving ---- */
 struct piece {
     struct core *c;
     char path[ARCHIVE_PATH_MAX];
@@ -246,9 +241,7 @@ void archive_ask(struct core *c, const struct inbound *in, uint64_t question, ui
     loop_work(c->loop, piece_read, piece_done, x);
 }
 
-/* ---- from any loop
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- from any loop ---- */
 void core_archive_status(struct core *c, struct archive_files_status *ret)
 {
     pthread_mutex_lock(&c->lock);

@@ -72,8 +72,7 @@ static bool sure(const struct core *c)
            (!c->clock.cold || loop_now_ms(c->loop) - c->clock.anchored_ms > AGREE_MS);
 }
 
-/* ---- what the others' clocks say
- * ----------------------------------------------------------------------------------- */
+/* ---- what the others' clocks say ---- */
 void clock_ask(struct core *c, struct peer *p)
 {
     uint64_t now = loop_now_ms(c->loop);
@@ -171,9 +170,7 @@ static bool majority(struct core *c, int64_t *ret_offset, bool *ret_agreed)
     return true;
 }
 
-/* ---- the offset
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the offset ---- */
 /* What says that it is earlier than the newest entry is behind: the earliest clock that is not.
  * When all are, it is the entry that was stamped ahead. */
 static void not_before(struct core *c, int64_t newest)
@@ -264,9 +261,7 @@ static void follow(struct core *c, int64_t offset)
     atomic_store(&k->offset_ms, trusted(c) + step);
 }
 
-/* ---- telling
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- telling ---- */
 static const char *span(int64_t ms, char out[48])
 {
     int64_t s = llabs(ms) / 1000;
@@ -344,8 +339,7 @@ void core_clocks(struct core *c, struct core_clocks *ret)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* ---- who is ahead does not lead
- * ---------------------------------------------------------------------------------------- */
+/* ---- who is ahead does not lead ---- */
 static void handed_over(void *arg, const struct err *err)
 {
     (void)arg;

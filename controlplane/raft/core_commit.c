@@ -106,8 +106,7 @@ void commit_tick(struct core *c)
     }
 }
 
-/* ---- around libraft's own
- * ------------------------------------------------------------------------------------ */
+/* ---- around libraft's own ---- */
 static int send_noted(struct raft_io *io, struct raft_io_send *req, const struct raft_message *m,
                       raft_io_send_cb cb)
 {

@@ -66,8 +66,7 @@ void fsm_take(struct core *c, uint64_t index, uint64_t term, struct slice entry)
     proposals_deliver(c, true);
 }
 
-/* ---- snapshots that come
- * ------------------------------------------------------------------------------------------ */
+/* ---- snapshots that come ---- */
 static void unreadable(struct core *c, const struct err *e)
 {
     struct err why;
@@ -237,8 +236,7 @@ void fsm_init(struct core *c)
     c->fsm = (struct raft_fsm){.version = 3, .data = c, .apply = fsm_apply, .restore = fsm_restore};
 }
 
-/* ---- messages, ahead of libraft
- * ------------------------------------------------------------------------------------ */
+/* ---- messages, ahead of libraft ---- */
 static void install_free(struct raft_message *m)
 {
     raft_configuration_close(&m->install_snapshot.conf);

@@ -38,9 +38,7 @@
 #define SEGMENT_BYTES (4u << 20)
 #define LOG_SIZES 4096
 
-/* ---- proposals
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- proposals ---- */
 enum proposal_place { PLACE_NONE, PLACE_UNSENT, PLACE_QUEUED, PLACE_SENT };
 struct proposal {
     struct list link;   /* c->unsent, c->queue or c->sent, as `place` says */
@@ -62,8 +60,7 @@ struct proposal {
     char command[];
 };
 
-/* ---- linearizable reads
- * ---------------------------------------------------------------------------------------- */
+/* ---- linearizable reads ---- */
 enum reader_kind { READER_READ, READER_CONFIRM, READER_REMOTE };
 struct reader {
     struct list link;
@@ -82,12 +79,10 @@ struct round { /* one at a time; those who come later wait for the next */
     unsigned agreed;
 };
 
-/* ---- peers
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- peers ---- */
 enum peer_frame {
-    FRAME_HELLO =
-        1, /* u64 member, text cluster uid: first on every stream, from the one who dialled */
+    /* u64 member, text cluster uid: first on every stream, from the one who dialled */
+    FRAME_HELLO = 1,
     FRAME_FORWARD,     /* u8 n, request id, command */
     FRAME_REFUSED,     /* u32 -code, request id: not taken by the leader */
     FRAME_TERM_ASK,    /* id = round; "what is your durable term?" */
@@ -152,9 +147,7 @@ struct archive_fetch { /* a segment that is missing here, from a peer */
     struct buf in;
 };
 
-/* ---- membership
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- membership ---- */
 struct member_work {
     struct list link;
     struct core *c;
@@ -285,8 +278,8 @@ struct core {
 /* core.c */
 void core_kick(struct core *c); /* core_tick runs soon, on the core loop */
 void core_fatal(struct core *c, const struct err *why);
-int core_raft_err(struct core *c, int rv, const char *doing,
-                  struct err *err); /* libraft's code as ours */
+/* libraft's code as ours */
+int core_raft_err(struct core *c, int rv, const char *doing, struct err *err);
 void core_maybe_closed(struct core *c);
 void core_publish_root(struct core *c, struct root *next); /* takes next over */
 uint64_t core_leader(struct core *c);
@@ -325,8 +318,8 @@ struct chunks { /* a snapshot, as libraft takes it */
     uint64_t bytes, max; /* max 0: SNAPSHOT_FILE_MAX */
     bool too_large;
 };
-int chunks_encode(struct chunks *k, const struct root *r,
-                  struct err *err) MUST_CHECK; /* any thread */
+/* any thread */
+int chunks_encode(struct chunks *k, const struct root *r, struct err *err) MUST_CHECK;
 bool chunks_give(struct chunks *k, struct raft_snapshot *s);
 void chunks_fini(struct chunks *k);
 void snapshots_init(struct core *c);

@@ -72,8 +72,7 @@ static void done(struct member_work *w)
         done(w);                                                                                   \
     } while (0)
 
-/* ---- on the leader
- * --------------------------------------------------------------------------------------------- */
+/* ---- on the leader ---- */
 static void change_done(struct raft_change *req, int status)
 {
     struct member_work *w = container_of(req, struct member_work, change);
@@ -201,8 +200,7 @@ static void step(struct member_work *w)
     }
 }
 
-/* ---- on the others
- * --------------------------------------------------------------------------------------------- */
+/* ---- on the others ---- */
 static void ask(struct member_work *w, uint64_t leader)
 {
     struct core *c = w->c;
@@ -305,8 +303,7 @@ void members_fini(struct core *c)
     }
 }
 
-/* ---- this member's own record in the state
- * ---------------------------------------------------------------------- */
+/* ---- this member's own record in the state ---- */
 static void own_record_done(void *arg, const struct result *r, const struct err *err)
 {
     struct core *c = arg;
@@ -357,8 +354,7 @@ void members_second(struct core *c)
     propose_record(c, &cmd, own_record_done, c);
 }
 
-/* ---- from any loop
- * --------------------------------------------------------------------------------------------- */
+/* ---- from any loop ---- */
 static void member_on_core(void *arg)
 {
     struct member_work *w = arg;

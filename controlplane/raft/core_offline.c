@@ -13,8 +13,7 @@
 #define POLL_MS 20
 #define TICK_MS 1000
 
-/* ---- the loop, until something has come
- * ------------------------------------------------------------------------------- */
+/* ---- the loop, until something has come ---- */
 struct wait {
     struct core *c;
     struct timer poll;
@@ -88,9 +87,7 @@ static struct core *offline_core(struct loop *l, const char *dir, uint64_t id, c
     return c;
 }
 
-/* ---- taking
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- taking ---- */
 struct loaded {
     raft_term term;
     raft_id voted_for;
@@ -215,9 +212,7 @@ end:
     return rv;
 }
 
-/* ---- making
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- making ---- */
 struct put {
     struct wait w; /* first */
     struct raft_io_snapshot_put req;

@@ -107,8 +107,7 @@ static void removed_note(struct core *c, uint64_t id)
     c->removed[at] = id;
 }
 
-/* ---- streams that we dialled
- * ----------------------------------------------------------------------------------- */
+/* ---- streams that we dialled ---- */
 static void peer_drop(struct peer *p)
 {
     list_remove(&p->link);
@@ -333,8 +332,7 @@ void peers_reconcile(struct core *c)
             peer_add(c, &conf->servers[i]);
 }
 
-/* ---- streams that others dialled
- * ------------------------------------------------------------------------------- */
+/* ---- streams that others dialled ---- */
 static bool hello(struct inbound *in, const struct frame *f)
 {
     struct core *c = in->c;

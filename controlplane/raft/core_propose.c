@@ -124,8 +124,7 @@ void proposals_deliver(struct core *c, bool applied)
     }
 }
 
-/* ---- to the leader
- * --------------------------------------------------------------------------------------------- */
+/* ---- to the leader ---- */
 static void forward(struct core *c, struct proposal *p, uint64_t leader)
 {
     size_t id_n = strlen(p->id), n = 1 + id_n + p->n;
@@ -225,8 +224,7 @@ void proposals_fini(struct core *c)
         }
 }
 
-/* ---- from any loop
- * --------------------------------------------------------------------------------------------- */
+/* ---- from any loop ---- */
 static void propose_on_core(void *arg)
 {
     struct proposal *p = arg;

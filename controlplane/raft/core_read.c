@@ -85,8 +85,7 @@ static void round_done(struct core *c)
     core_kick(c);
 }
 
-/* ---- on the leader
- * --------------------------------------------------------------------------------------------- */
+/* ---- on the leader ---- */
 static void round_check(struct core *c)
 {
     const struct raft_configuration *conf = &c->raft.configuration;
@@ -153,8 +152,7 @@ void reads_index_ask(struct core *c, uint64_t origin, uint64_t question)
     core_kick(c);
 }
 
-/* ---- on the others
- * --------------------------------------------------------------------------------------------- */
+/* ---- on the others ---- */
 void reads_index_is(struct core *c, uint64_t round, int code, uint64_t index)
 {
     if (!c->round.active || !c->round.remote || round != c->round.id)
@@ -260,8 +258,7 @@ void reads_fini(struct core *c)
                  "this member is stopping");
 }
 
-/* ---- from any loop
- * --------------------------------------------------------------------------------------------- */
+/* ---- from any loop ---- */
 static void read_on_core(void *arg)
 {
     struct reader *r = arg;

@@ -29,8 +29,7 @@ static void checksum_of(struct slice entry, char ret[ENTRY_CHECKSUM_MAX])
         (void)snprintf(ret + 2 * (size_t)i, 3, "%02x", d[i]);
 }
 
-/* ---- the files
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the files ---- */
 static cJSON *json_read(struct loop *l, const char *path, struct err *err)
 {
     AUTO_BUF text;
@@ -116,8 +115,7 @@ int skips_open(struct core *c, struct err *err)
     return 0;
 }
 
-/* ---- offline: the operator's act
- * ---------------------------------------------------------------------------------------------- */
+/* ---- offline: the operator's act ---- */
 int core_skip_entry(struct loop *l, const char *dir, const struct entry_skip *a, struct err *err)
 {
     char path[1100], checksum[ENTRY_CHECKSUM_MAX] = "";
@@ -155,8 +153,7 @@ int core_skip_entry(struct loop *l, const char *dir, const struct entry_skip *a,
     return r;
 }
 
-/* ---- at the entry
- * ---------------------------------------------------------------------------------------------- */
+/* ---- at the entry ---- */
 bool skip_taken(struct core *c, uint64_t index, struct slice entry)
 {
     char checksum[ENTRY_CHECKSUM_MAX], path[1100];

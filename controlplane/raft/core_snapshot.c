@@ -24,8 +24,7 @@
 #define RETRY_MAX_MS 300000u
 #define SIZE_ALARM_PERCENT 60
 
-/* ---- the log, by bytes
- * ------------------------------------------------------------------------------------------- */
+/* ---- the log, by bytes ---- */
 static uint64_t log_max(const struct core *c)
 {
     uint64_t least = c->cfg.snapshot_bytes ? c->cfg.snapshot_bytes : LOG_BYTES;
@@ -100,9 +99,7 @@ void snapshot_second(struct core *c)
         core_alarm_clear(c, ALARM_LOG);
 }
 
-/* ---- making one
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- making one ---- */
 struct snapshot_job {
     struct core *c;
     struct root *root;

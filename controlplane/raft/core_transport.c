@@ -87,8 +87,7 @@ static void link_kill(struct link *k, const char *why)
         link_maybe_free(k);
 }
 
-/* ---- libraft → stream
- * -------------------------------------------------------------------------------------------- */
+/* ---- libraft → stream ---- */
 static void inner_alloc(uv_handle_t *h, size_t n, uv_buf_t *b)
 {
     struct link *k = h->data;
@@ -144,8 +143,7 @@ static uv_stream_t *link_bridge(struct link *k)
     return (uv_stream_t *)outer;
 }
 
-/* ---- stream → libraft
- * -------------------------------------------------------------------------------------------- */
+/* ---- stream → libraft ---- */
 struct write {
     uv_write_t req;
     size_t n;
@@ -303,9 +301,7 @@ static void link_data(struct stream *s, const void *p, size_t n, void *arg)
     }
 }
 
-/* ---- both ways
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- both ways ---- */
 static void dial_failed(struct link *k, int status)
 {
     struct raft_uv_connect *req = k->req;
@@ -397,8 +393,7 @@ void transport_deaf(struct core *c)
     }
 }
 
-/* ---- raft_uv_transport
- * ------------------------------------------------------------------------------------------- */
+/* ---- raft_uv_transport ---- */
 static int t_init(struct raft_uv_transport *uv, raft_id id, const char *address)
 {
     (void)uv;

@@ -40,9 +40,7 @@ void uuid_make(struct loop *l, char out[37])
                    u[13], u[14], u[15]);
 }
 
-/* ---- reading
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 static struct view *b_view(struct backend *b)
 {
     return (struct view *)core_root(control_of(b)->core);
@@ -166,9 +164,7 @@ static void b_fresh(struct backend *b, uint64_t min_rv, uint64_t deadline_ms,
     core_read(c->core, c->loop, deadline_ms, fresh_read, f);
 }
 
-/* ---- secrets
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- secrets ---- */
 static void base64_add(cJSON *data, const char *key, const char *text)
 {
     size_t n = strlen(text);
@@ -282,9 +278,7 @@ void backend_secret_put(void *control, const char *text)
     }
 }
 
-/* ---- writing
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 struct object *backend_op_object(struct control *c, const struct api_write_op *op,
                                  const struct root *r)
 {
@@ -317,12 +311,11 @@ struct object *backend_op_object(struct control *c, const struct api_write_op *o
     return o;
 }
 
-/* ---- running work, operations
- * ------------------------------------------------------------------------------------- */
+/* ---- running work, operations ---- */
 static const char *b_leader(struct backend *b)
 {
-    static _Thread_local struct core_status
-        st; /* borrowed by the caller until the next call on this thread */
+    /* borrowed by the caller until the next call on this thread */
+    static _Thread_local struct core_status st;
 
     core_status(control_of(b)->core, &st);
     return st.leads ? NULL : st.leader_id ? st.leader_api_address : "";

@@ -1,6 +1,6 @@
-/* The control plane behind the API's table of calls (api/server/backend.h): views are roots of the
- * state, writes are commands, operations are spread over core and brain. Lives on the outer loop.
- */
+/* The control plane behind the API's table of calls (api/server/backend.h): views are roots of
+ * the state, writes are commands, operations are spread over core and brain. Lives on the outer
+ * loop. */
 #ifndef HANSE_CONTROLPLANE_SERVER_BACKEND_H
 #define HANSE_CONTROLPLANE_SERVER_BACKEND_H
 
@@ -65,8 +65,8 @@ void history_operate(struct control *c, const struct cJSON *in,
 /* token.create; in token.c. Likewise. */
 void token_operate(struct control *c, const struct api_identity *who, const struct cJSON *in,
                    void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
-/* Orphans and recovery; in recovery.c. Likewise; false: no operation of this name is one of them.
- */
+/* Orphans and recovery; in recovery.c. Likewise; false: no operation of this name is one of
+ * them. */
 bool recovery_operate(struct control *c, const struct api_identity *who, const char *op,
                       const struct cJSON *in,
                       void (*cb)(void *arg, const char *json, const struct err *err), void *arg);

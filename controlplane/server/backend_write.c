@@ -145,9 +145,8 @@ static void dry_told(void *arg)
     mem_free(d);
 }
 
-/* ---- shares
- * ----------------------------------------------------------------------------------------------------
- * What waits of one user leaves room for others; users that fall into one slot share its part. */
+/* ---- shares ---- */
+/* What waits of one user leaves room for others; users that fall into one slot share its part. */
 static struct control_user *user_of(struct control *c, const char *user)
 {
     uint64_t h = 1469598103934665603u;
@@ -163,8 +162,7 @@ static bool share_over(const struct control_user *u, size_t n)
            (u->waiting > 1 && u->bytes + n > LIMIT_USER_WRITES_BYTES);
 }
 
-/* ---- names and stamps
- * ---------------------------------------------------------------------------------------------- */
+/* ---- names and stamps ---- */
 static struct pending_write *
 pending_make(struct control *c, const char *user,
              void (*cb)(void *arg, const struct api_result *r, const struct err *err), void *arg)
@@ -270,8 +268,8 @@ static void share_over_told(void *arg)
     written(arg, NULL, &e);
 }
 
-/* A member of an older version would stop at a kind that it does not know, and pass over a grace.
- */
+/* A member of an older version would stop at a kind that it does not know, and pass over a
+ * grace. */
 static bool newer(const struct api_write *w, const struct root *r)
 {
     if (root_feature_level(r) >= FEATURE_GRANTS)

@@ -36,8 +36,7 @@ static void cost_end(struct cost *x, const struct err *err)
     mem_free(x);
 }
 
-/* ---- what is asked for
- * --------------------------------------------------------------------------------------- */
+/* ---- what is asked for ---- */
 static int read_by(struct cost *x, const char *text, struct err *err)
 {
     bool seen[LEDGER_BY_NR] = {false};
@@ -156,8 +155,7 @@ static int read_all(struct cost *x, const cJSON *in, struct err *err)
     return 0;
 }
 
-/* ---- the answer
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the answer ---- */
 static void put_hours(cJSON *j, const char *name, ledger_amount v)
 {
     (void)cJSON_AddNumberToObject(j, name, (double)v / LEDGER_GPU_HOUR);

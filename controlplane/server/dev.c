@@ -80,9 +80,7 @@ static char *text(const char *fmt, ...) /* lives as long as the process */
     return mem_strdup(b);
 }
 
-/* ---- certificates
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- certificates ---- */
 static bool exists(const char *path)
 {
     return access(path, F_OK) == 0;
@@ -135,8 +133,7 @@ static int pki_make(struct dev *d, struct err *err)
     return rv;
 }
 
-/* ---- ports: chosen once, kept in DIR/ports
- * --------------------------------------------------------------------------- */
+/* ---- ports: chosen once, kept in DIR/ports ---- */
 static int port_free(int *ret, struct err *err)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -217,9 +214,7 @@ static int kubeconfig_write(struct dev *d, struct err *err)
     return rv;
 }
 
-/* ---- children
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- children ---- */
 static void child_start(void *arg);
 
 static void arg_add(struct child *c, char *a)
@@ -429,9 +424,7 @@ static void stop_asked(void *arg)
         all_ended(d);
 }
 
-/* ---- start
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- start ---- */
 static int options_read(struct dev *d, int argc, char **argv, struct err *err)
 {
     static const struct option options[] = {{"dir", 1, NULL, 'd'},

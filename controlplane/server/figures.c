@@ -10,9 +10,7 @@
 #define CLASSES_MAX 64
 #define DEPTH_MAX 64
 
-/* ---- the tree of queues
- * ---------------------------------------------------------------------------------------------
- */
+/* ---- the tree of queues ---- */
 struct class_sum {
     const char *class_;
     int64_t milli;
@@ -143,9 +141,7 @@ static struct figures *figures_make(const struct root *r, int64_t minute)
     return f;
 }
 
-/* ---- objects as they are shown
- * --------------------------------------------------------------------------------------
- */
+/* ---- objects as they are shown ---- */
 static void mark(const struct schema *s, void *body, const char *json)
 {
     for (unsigned i = 0; i < s->n; i++)
@@ -275,9 +271,7 @@ struct object *figures_shown(struct figures **f, const struct root *r, int64_t n
     return object_make(o->kind, body);
 }
 
-/* ---- for `hanse status`
- * ---------------------------------------------------------------------------------------------
- */
+/* ---- for `hanse status` ---- */
 struct printing {
     const struct root *r;
     cJSON *targets, *queues;

@@ -96,7 +96,7 @@ static int read_all(struct history *x, const cJSON *in, struct err *err)
                                "kind: expected Workload, Decision, Migration, Checkpoint or Event");
 }
 
-/* ---- the answer */
+/* ---- the answer ---- */
 static bool item_each(const struct archive_record *rec, uint64_t segment, void *arg)
 {
     struct history *x = arg;

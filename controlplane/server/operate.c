@@ -47,8 +47,7 @@ static const char *text_of(const cJSON *j, const char *key)
     return cJSON_IsString(v) ? v->valuestring : "";
 }
 
-/* ---- status and members
- * --------------------------------------------------------------------------------------- */
+/* ---- status and members ---- */
 static void members_print(const struct root *r, const struct core_status *st, cJSON *list)
 {
     struct member_info m[64];

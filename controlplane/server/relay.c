@@ -68,8 +68,7 @@ static int64_t number_of(const cJSON *j, const char *key)
     return fits ? (int64_t)v->valuedouble : 0;
 }
 
-/* ---- at the member that was asked
- * ------------------------------------------------------------------------------------------- */
+/* ---- at the member that was asked ---- */
 struct api_exec_session {
     struct control *c;
     struct brain_session *local; /* this member leads: nothing else here is used */
@@ -308,8 +307,7 @@ void relay_exec_close(struct api_exec_session *s)
         loop_post(s->c->loop, session_free, s);
 }
 
-/* ---- at the leader
- * --------------------------------------------------------------------------------------------- */
+/* ---- at the leader ---- */
 struct relayed {
     struct list link; /* of control.relayed */
     struct control *c;

@@ -33,8 +33,7 @@ struct server {
     void *closed_arg;
 };
 
-/* ---- from the core's thread to the outer loop
- * ------------------------------------------------------------------- */
+/* ---- from the core's thread to the outer loop ---- */
 static void root_arrived(void *arg)
 {
     struct server *s = arg;
@@ -156,9 +155,7 @@ static void core_fatal_event(void *arg, const struct err *why)
     loop_post(s->loop, fatal_arrived, s);
 }
 
-/* ---- start
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- start ---- */
 static struct tls_config *tls_to_member(void *arg, uint64_t id)
 {
     struct server *s = arg;
@@ -348,8 +345,7 @@ int server_port(const struct server *s)
     return s->port;
 }
 
-/* ---- end: listener, HTTP, relays, brain, core, in this order
- * -------------------------------------------------------------------- */
+/* ---- end: listener, HTTP, relays, brain, core, in this order ---- */
 static void close_finish(void *arg)
 {
     struct server *s = arg;

@@ -9,17 +9,17 @@
 #include "controlplane/raft/core.h"
 
 struct server_config {
-    struct core_config
-        core; /* listen, data directory, peers, bootstrap, timing; TLS is filled in here */
+    /* listen, data directory, peers, bootstrap, timing; TLS is filled in here */
+    struct core_config core;
     const char *listen; /* for users and agents: "127.0.0.1:7443" */
-    const char *cert_file, *key_file,
-        *ca_file;           /* this member's; CN "member:ID"; NULL in the simulator */
+    /* this member's; CN "member:ID"; NULL in the simulator */
+    const char *cert_file, *key_file, *ca_file;
     const char *key_ring;   /* file; outside of the data directory */
     const char *ready_file; /* written with the ports once the API listens; or NULL */
     const struct connector_ops *(*driver)(enum target_type type); /* NULL = connector_by_type */
     void (*listening)(void *arg, int port);                       /* the API accepts */
-    void (*fatal)(void *arg,
-                  const struct err *why); /* cannot start, or must not go on: the process ends */
+    /* cannot start, or must not go on: the process ends */
+    void (*fatal)(void *arg, const struct err *why);
     void *arg;
 };
 struct server;

@@ -49,8 +49,7 @@ static void hex_random(struct loop *l, char *out, size_t bytes)
     OPENSSL_cleanse(b, sizeof b);
 }
 
-/* ---- whose is it?
- * -------------------------------------------------------------------------------------------- */
+/* ---- whose is it? ---- */
 static void add_group(struct api_identity *who, const char *group, size_t n)
 {
     if (who->n_groups < sizeof who->groups / sizeof *who->groups)
@@ -118,8 +117,7 @@ int backend_token(struct backend *b, const char *token, struct api_identity *ret
     return rv;
 }
 
-/* ---- token.create
- * -------------------------------------------------------------------------------------------- */
+/* ---- token.create ---- */
 struct making {
     struct control *c;
     char *answer; /* with the clear token: wiped */

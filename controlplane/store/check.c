@@ -87,8 +87,7 @@ bool root_object_sound(const struct root *r, const struct object *o)
     return w->status->placement && root_hold_fits(r, NULL, w->status->placement);
 }
 
-/* ---- the check
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the check ---- */
 static bool in_one(const struct index_sets *x, int64_t i)
 {
     return (indexes_end(&x->active, i) >= 0) + (indexes_end(&x->completed, i) >= 0) +

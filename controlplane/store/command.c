@@ -272,8 +272,7 @@ static const struct command_desc *desc_of(int type)
     return NULL;
 }
 
-/* ---- what came when (features.def)
- * ------------------------------------------------------------------------------------ */
+/* ---- what came when (features.def) ---- */
 uint32_t command_feature_level(enum command_type type, int step)
 {
     static const struct {
@@ -323,8 +322,7 @@ uint32_t command_needs(struct slice in)
     return command_feature_level(d->type, 0);
 }
 
-/* ---- flat fields
- * ----------------------------------------------------------------------------------------- */
+/* ---- flat fields ---- */
 static uint64_t u64_at(const void *p)
 {
     uint64_t v;
@@ -388,8 +386,7 @@ static int field_decode(const struct record_field *f, size_t n, void *base, uint
     return 1;
 }
 
-/* ---- what is nested
- * --------------------------------------------------------------------------------------------- */
+/* ---- what is nested ---- */
 static void **pointer_at(const struct nested_field *f, const void *base)
 {
     return (void **)(void *)((char *)(uintptr_t)base + f->off);
@@ -536,9 +533,7 @@ static int record_decode(const struct record_desc *d, struct slice in, void *bas
     return 0;
 }
 
-/* ---- the whole
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 void command_encode(const union command *c, struct buf *out)
 {
     const struct command_desc *d = desc_of((int)c->head.type);

@@ -1,8 +1,8 @@
 /* Entries of the log: a header and a batch of commands; and apply, which takes them in.
  *
- *   u32 magic  u16 version  u16 0  u64 number  u64 term  i64 time  u32 commands  u32 crc32  u32
- * bytes  u32 0 then for each command: u32 length, bytes; zeroes up to a multiple of 8 (libraft asks
- * for that)
+ *   u32 magic  u16 version  u16 0  u64 number  u64 term  i64 time  u32 commands  u32 crc32
+ *   u32 bytes  u32 0
+ *   then for each command: u32 length, bytes; zeroes up to a multiple of 8 (libraft asks for that)
  *
  * apply must never fail because of what a command says: that is a result. It refuses an entry only
  * when it cannot be what a leader proposed, and then changes nothing. */
@@ -97,8 +97,7 @@ static int entry_check(struct slice in, struct entry_head *ret, uint32_t *ret_co
     return 0;
 }
 
-/* ---- one command
- * -------------------------------------------------------------------------------------------- */
+/* ---- one command ---- */
 static int dispatch(struct txn *t, const union command *c)
 {
     switch (c->head.type) {

@@ -10,9 +10,8 @@
 #include <stdio.h>
 
 #define KEY_AGE_MS (24ll * 3600 * 1000)
-#define KEYS_SLICE                                                                                 \
-    16 /* that are let go at once, so that a day's worth never falls on one entry                  \
-        */
+/* that are let go at once, so that a day's worth never falls on one entry */
+#define KEYS_SLICE 16
 #define RECENTS_SLICE 8
 #define BOX_BYTES 256 /* what a kept answer costs beside its texts and its keys */
 
@@ -31,8 +30,7 @@ static void del(struct tree **t, struct slice key)
     *t = tree_del_own(*t, key);
 }
 
-/* ---- answers that are kept
- * -------------------------------------------------------------------------------------- */
+/* ---- answers that are kept ---- */
 struct request_box *request_box_make(int64_t at, uint64_t seq, const struct result *res,
                                      const char *print)
 {
@@ -90,8 +88,7 @@ static bool refuse(struct result *res, int code, const char *field, const char *
     return true;
 }
 
-/* ---- by id: MEMBER, and WRITE as members before FEATURE_GRANTS propose it
- * -------------------------------------------------------------------------------------- */
+/* ---- by id: MEMBER, and WRITE as members before FEATURE_GRANTS propose it ---- */
 #define OLD_ATTEMPTS 8
 /* Only what users ask for twice is kept by id; the brain's commands carry their own fence (epoch,
  * try, rv). */
@@ -136,9 +133,7 @@ static bool old_done(const struct root *w, const struct request_cmd *c, struct r
     return false;
 }
 
-/* ---- by key
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- by key ---- */
 #define KEY_SEED 6
 static uint64_t key_bytes(struct slice key, const struct request_box *b)
 {
@@ -263,12 +258,11 @@ static bool key_final(const struct request_cmd *c, const struct result *res)
     return retry == RETRY_NEVER || retry == RETRY_AGAIN;
 }
 
-/* ---- by stamp
- * -------------------------------------------------------------------------------------------------
- * A member numbers what it proposes and says which of it nobody waits for any more (floor). What is
- * below is let go, and refused should it come (again); what is above is answered as the first time.
- * So a repetition, however late, is never carried out twice, and no time needs to be guessed for
- * which one may come. A member that starts anew begins a new session; older ones are over. */
+/* ---- by stamp ---- */
+/* A member numbers what it proposes and says which of it nobody waits for any more (floor). What
+ * is below is let go, and refused should it come (again); what is above is answered as the first
+ * time. So a repetition, however late, is never carried out twice, and no time needs to be guessed
+ * for which one may come. A member that starts anew begins a new session; older ones are over. */
 #define RECENT_SEED 7
 #define SESSION_SEED 8
 static void recent_key(struct key *k, uint64_t member, uint64_t session, uint64_t number)
@@ -388,8 +382,7 @@ static bool stamp_known(struct root *w, const struct request_cmd *c, struct resu
     return tell(tree_get(w->recents, key_slice(&k)), res);
 }
 
-/* ---- around one command
- * ---------------------------------------------------------------------------------------- */
+/* ---- around one command ---- */
 bool request_known(struct root *w, const union command *c, struct result *res)
 {
     if (PLANTED("store.applied-twice"))
@@ -435,9 +428,7 @@ int apply_request(struct txn *t, const struct request_cmd *c)
     return err_set(t->err, code, "%s", c->text);
 }
 
-/* ---- as bytes
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- as bytes ---- */
 void request_write(uint16_t tag, struct slice key, const struct request_box *b, struct buf *out)
 {
     size_t at = record_open(out, tag);
@@ -584,9 +575,7 @@ int requests_read(struct root *w, uint16_t tag, struct slice in, struct err *err
     return r ? err_set(err, r, "snapshot: an answer that is kept cannot be read") : 0;
 }
 
-/* ---- for tests
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- for tests ---- */
 static bool sum_key(struct slice key, const void *value, void *arg)
 {
     *(uint64_t *)arg += key_bytes(key, value);

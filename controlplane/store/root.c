@@ -8,8 +8,7 @@
 
 #include <stdio.h>
 
-/* ---- boxes
- * --------------------------------------------------------------------------------------------- */
+/* ---- boxes ---- */
 static void box_ref_op(const void *v)
 {
     struct box *b = (struct box *)(uintptr_t)v; /* only the count is written */
@@ -66,8 +65,7 @@ static void del(struct tree **t, struct slice key)
     *t = tree_del_own(*t, key);
 }
 
-/* ---- keys and hashes
- * -------------------------------------------------------------------------------------- */
+/* ---- keys and hashes ---- */
 void key_add(struct key *k, const char *s, bool end)
 {
     size_t n = strlen(s);
@@ -163,9 +161,7 @@ static uint64_t dead_hash(struct slice key, const struct dead_box *b)
     return hash_bytes(h, b->cursor, b->n);
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 static void fixed_trees(struct root *r, struct tree **out[ROOT_TREES_FIXED])
 {
     struct tree **all[ROOT_TREES_FIXED] = {&r->changes,      &r->requests,
@@ -260,8 +256,7 @@ struct root *root_fork(const struct root *r)
     return f;
 }
 
-/* ---- the window of changes, request ids
- * ------------------------------------------------------------------------------ */
+/* ---- the window of changes, request ids ---- */
 static void change_fini(struct box *b)
 {
     struct change_box *c = (struct change_box *)(void *)b;
@@ -348,9 +343,8 @@ static bool changes_over(const struct root *w)
             root_feature_level(w) >= FEATURE_GRANTS);
 }
 
-#define CHANGES_SLICE                                                                              \
-    64 /* that go at once: what a lower bound lets go never falls on one entry                     \
-        */
+/* that go at once: what a lower bound lets go never falls on one entry */
+#define CHANGES_SLICE 64
 #define REQUEST_AGE_MS (24ll * 3600 * 1000)
 void root_bound(struct root *w)
 {
@@ -451,9 +445,7 @@ void root_put_dead(struct root *w, struct slice key, struct dead_box *b)
     box_unref(b);
 }
 
-/* ---- commit
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- commit ---- */
 void root_commit(struct root *w, const struct kind *k, const struct object *before,
                  const struct object *after)
 {

@@ -46,9 +46,7 @@ enum { M_ID = 1, M_ADDRESS, M_API, M_NAME, M_LEVEL };
 enum { D_KEY = 1, D_STAGE, D_WAITING, D_CURSOR };
 enum { A_UID = 1, A_RV };
 
-/* ---- writing
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 struct slot {
     const struct object *o;
     uint64_t at;
@@ -326,9 +324,7 @@ int snapshot_encode(const struct root *r, struct buf *out, struct err *err)
     return snapshot_write(r, into_buf, out, err);
 }
 
-/* ---- reading
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 struct reader {
     struct root *r;
     struct object **objects; /* by place, from 0; references held until the end */

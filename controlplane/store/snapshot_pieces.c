@@ -5,8 +5,8 @@
  *   u32 bytes unpacked  u32 bytes packed  u32 crc32 of the packed bytes  u32 place, from 1   bytes
  *   the last one:  0  0  crc32 of all checksums before it, in order  place
  *
- * Must never believe a length: a piece that says more than it is is refused before it is unpacked.
- */
+ * Must never believe a length: a piece that says more than it is is refused before it is
+ * unpacked. */
 #include "controlplane/store/store_internal.h"
 
 #include <zlib.h>
@@ -66,9 +66,7 @@ int pieces_end(struct pieces_out *s, struct err *err)
     return s->failed ? err_set(err, E_NOMEM, "there is no room for the snapshot") : 0;
 }
 
-/* ---- reading
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 #define BAD(err, what) err_set((err), E_CORRUPT, "snapshot: %s", (what))
 
 static int piece_unpack(struct buf *out, const unsigned char *p, size_t packed, size_t unpacked)

@@ -15,8 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- tree: bytes → reference-counted value
- * ------------------------------------------------------------------ */
+/* ---- tree: bytes → reference-counted value ---- */
 /* A persistent B+tree or treap. All functions are O(log n); old versions stay valid. */
 struct tree;
 struct tree_value_ops { /* values are counted by their owner's functions */
@@ -27,8 +26,8 @@ struct tree *tree_create(const struct tree_value_ops *ops); /* empty */
 struct tree *tree_ref(const struct tree *t);
 struct tree *tree_unref(struct tree *t); /* NULL ok; frees in bounded slices through tree_reap */
 const void *tree_get(const struct tree *t, struct slice key);
-struct tree *tree_put(const struct tree *t, struct slice key,
-                      const void *value); /* new version; takes its own ref of value */
+/* new version; takes its own ref of value */
+struct tree *tree_put(const struct tree *t, struct slice key, const void *value);
 struct tree *tree_del(const struct tree *t, struct slice key); /* new version, also when absent */
 /* The same, but the caller's reference is handed over, so that nodes that nobody else sees are
  * changed in place. */
@@ -42,9 +41,7 @@ void tree_scan(const struct tree *t, struct slice start,
  * objects; returns how many nodes are left. Called on the core loop between entries. */
 size_t tree_reap(size_t n);
 
-/* ---- root
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- root ---- */
 struct change { /* one step of resourceVersion */
     uint64_t rv;
     enum kind_id kind;
@@ -125,8 +122,8 @@ struct node_usage {
     uint16_t device_milli[LIMIT_NODE_GPUS];
 };
 bool root_usage(const struct root *r, const char *node, struct node_usage *ret);
-int64_t root_queue_held(const struct root *r, const char *queue,
-                        const char *class_); /* GPUs × 1000 */
+/* GPUs × 1000 */
+int64_t root_queue_held(const struct root *r, const char *queue, const char *class_);
 void root_scan_queue_held(const struct root *r, const char *queue,
                           void (*each)(const char *class_, int64_t milli, void *arg), void *arg);
 /* GPUs × 1000 held on a target, destinations of moves included. */
@@ -143,9 +140,7 @@ size_t root_members(const struct root *r, struct member_info *ret, size_t max);
 /* Policies' revision of the newest GitOps apply ("" = none). */
 const char *root_revision(const struct root *r);
 
-/* ---- commands
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- commands ---- */
 enum command_type {
     CMD_NONE = 0,
 #define C(c, n, name, doc) CMD_##c = (n),
@@ -191,8 +186,8 @@ struct write_op {
     uint64_t rv;  /* precondition, or 0 */
     bool graced;  /* DELETE: what runs has so long to end; else its own contract says it */
     int64_t grace_seconds;
-    struct object *
-        object; /* CREATE, UPDATE: the whole new object (uid filled in by the proposer on CREATE) */
+    /* CREATE, UPDATE: the whole new object (uid filled in by the proposer on CREATE) */
+    struct object *object;
 };
 struct write_cmd {
     struct command_head head;
@@ -206,12 +201,12 @@ struct write_cmd {
 
 /* A WRITE as somebody asked for it, carried out at most once.
  *
- * Under a client's key (Idempotency-Key) the first final answer is kept under (user, key) for 24 h
- * of the state's time and is the answer to all that comes under it, wherever it waited meanwhile: a
- * success; a refusal of the state's; or one that the API found on its own view (`refusal`: then
- * nothing is written). Another fingerprint under the same key is refused. Without a key the answer
- * is kept under the stamp of the member that proposes it, until that member's floor has passed it.
- */
+ * Under a client's key (Idempotency-Key) the first final answer is kept under (user, key) for 24
+ * h of the state's time and is the answer to all that comes under it, wherever it waited
+ * meanwhile: a success; a refusal of the state's; or one that the API found on its own view
+ * (`refusal`: then nothing is written). Another fingerprint under the same key is refused.
+ * Without a key the answer is kept under the stamp of the member that proposes it, until that
+ * member's floor has passed it. */
 #define FINGERPRINT_MAX 40
 #define OLD_KEY_PREFIX "k-" /* of request ids that stand for a client's key */
 #define RESULT_TEXT_MAX 256
@@ -239,8 +234,8 @@ struct place_cmd {
     char queue[256];
 };
 
-/* Steps of the epoch machine (controlplane/store/epoch.def says from where to where each may go).
- */
+/* Steps of the epoch machine (controlplane/store/epoch.def says from where to where each may
+ * go). */
 enum run_step {
     STEP_DISPATCH = 1, /* intent: about to submit (try + 1) */
     STEP_ACCEPTED,     /* the target has it */
@@ -288,8 +283,8 @@ struct run_cmd {
 enum move_step {
     MOVE_BEGIN = 1, /* a plan of one or more moves, all or nothing: the Migrations are made,
                        destinations held */
-    MOVE_RESERVE, /* of a Migration that a user made: its destination is held (none: it is requeued)
-                   */
+    /* of a Migration that a user made: its destination is held (none: it is requeued) */
+    MOVE_RESERVE,
     MOVE_WAIT,    /* nothing fits: the reason is told, nothing is held */
     MOVE_QUIESCE, /* intent: the workload's QUIESCE, in the same command */
     MOVE_VERIFY, /* what it resumes from is settled: status.checkpoint of the workload as it is now,
@@ -305,8 +300,8 @@ struct move_begin { /* one workload of a plan */
     char ns[64], workload[256], uid[64];
     int64_t epoch;
     enum move_cause cause;
-    struct placement
-        *placement; /* destination; NULL: quiesced and requeued with its place in the queue */
+    /* destination; NULL: quiesced and requeued with its place in the queue */
+    struct placement *placement;
     struct decision_spec *decision;        /* with placement */
     double lost_gpu_seconds, cost, saving; /* as expected */
 };
@@ -349,9 +344,9 @@ struct remove_cmd { /* by kind, ns, name, uid; only finished things */
     struct write_op *ops; /* verb DELETE */
     uint32_t n;
 };
-/* What is finished moves into the archive (archive/archive.h), with what it owns; what is not, or
- * is not the one that was meant, is passed over. From the first one on every removal is archived.
- */
+/* What is finished moves into the archive (archive/archive.h), with what it owns; what is not,
+ * or is not the one that was meant, is passed over. From the first one on every removal is
+ * archived. */
 struct archive_cmd {
     struct command_head head;
     uint64_t close_bytes;   /* a segment closes when it has come to that size, */
@@ -378,8 +373,7 @@ struct recover_cmd {
     enum recover_step step;
     char cluster_uid[64]; /* BEGIN: the new one, or ""; ADOPT: that had started the run */
     uint64_t rv;          /* BEGIN: where it goes on, or 0 */
-    uint64_t
-        known; /* BEGIN in a log of its own: up to here the cluster's past is certainly this
+    uint64_t known; /* BEGIN in a log of its own: up to here the cluster's past is certainly this
                   state's; ADOPT: resourceVersion of the state that ordered the run; 0: not known */
     char ns[64], name[256], uid[64]; /* STRANGER: the Target's name */
     int64_t epoch, try_;             /* ADOPT: of the run; ended: with these */
@@ -428,8 +422,7 @@ int command_decode(struct slice in, struct arena *a, union command **ret,
                    struct err *err) MUST_CHECK;
 void command_release(union command *c);
 
-/* ---- entries: one log entry = a header and a batch of commands
- * ------------------------------------------------- */
+/* ---- entries: one log entry = a header and a batch of commands ---- */
 struct entry_head {
     uint64_t number; /* strictly increasing; apply refuses anything else (reliability.md §1) */
     uint64_t term;   /* of the leader that proposed it */
@@ -487,20 +480,18 @@ void entry_peek(struct slice entry, struct entry_head *ret); /* as it says, unch
 void store_try(const struct root *root, int64_t now_ms, const union command *c, struct result *ret,
                struct root **ret_after);
 
-/* ---- snapshots: the whole root, changes and request ids included
- * -------------------------------------------------- */
+/* ---- snapshots: the whole root, changes and request ids included ---- */
 /* In pieces, in order, as they are made: nothing holds all of them. piece() says false when it has
  * no room. Any thread. Members that do not know of pieces yet get all in one. */
 typedef bool (*snapshot_piece_cb)(void *arg, const void *p, size_t n);
 int snapshot_write(const struct root *r, snapshot_piece_cb piece, void *arg,
                    struct err *err) MUST_CHECK;
-int snapshot_encode(const struct root *r, struct buf *out,
-                    struct err *err) MUST_CHECK; /* the same */
+/* the same */
+int snapshot_encode(const struct root *r, struct buf *out, struct err *err) MUST_CHECK;
 /* E_NOTIMPL: a newer version wrote it. Any thread. */
 int snapshot_decode(struct slice in, struct root **ret, struct err *err) MUST_CHECK;
 
-/* ---- the epoch machine
- * ------------------------------------------------------------------------------------------- */
+/* ---- the epoch machine ---- */
 /* May `step` be taken in this phase? The next phase, or 0. The table is epoch.def; `hanse` prints
  * it as docs. */
 enum phase epoch_next(enum phase from, enum run_step step);
@@ -513,9 +504,7 @@ int64_t epoch_following(const struct workload_status *s); /* of its next place *
 /* The newest epoch that may have saved something and is proved ended; 0 = none. */
 int64_t epoch_ended(const struct workload_status *s);
 
-/* ---- migrations
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- migrations ---- */
 /* May `step` be taken in this phase? The next phase, or 0. The table is move.def. */
 enum move_phase move_next(enum move_phase from, enum move_step step);
 const char *move_step_text(enum move_step s);

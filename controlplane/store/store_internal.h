@@ -15,20 +15,18 @@ static inline struct slice key_str(const char *s)
     return slice_make(s, strlen(s));
 }
 
-/* ---- hashing: equal on all machines, not keyed
- * -------------------------------------------------------------- */
+/* ---- hashing: equal on all machines, not keyed ---- */
 uint64_t hash_bytes(uint64_t seed, const void *p, size_t n);
 uint64_t hash_u64(uint64_t seed, uint64_t v);
 
-/* ---- boxes: counted values of trees other than objects
- * --------------------------------------------------------- */
+/* ---- boxes: counted values of trees other than objects ---- */
 struct box {
     _Atomic uint32_t refs;
     void (*fini)(struct box *b); /* or NULL */
 };
 extern const struct tree_value_ops box_ops, object_ops;
-void *box_new(size_t n,
-              void (*fini)(struct box *b)); /* zeroed, one reference; begins with a struct box */
+/* zeroed, one reference; begins with a struct box */
+void *box_new(size_t n, void (*fini)(struct box *b));
 void box_unref(const void *b);
 
 struct change_box {
@@ -122,8 +120,8 @@ struct root {
     uint64_t index, number, term, rv;
     int64_t time;
     uint64_t request_seq;
-    uint64_t
-        digest; /* sum over objects, changes, requests, members and dead: order does not matter */
+    /* sum over objects, changes, requests, members and dead: order does not matter */
+    uint64_t digest;
     char cluster_uid[64];
     char revision[128];
     uint64_t recovering; /* 0 = no; 1 = yes; of a state that went back: the rv where it went on */
@@ -174,28 +172,28 @@ void root_commit(struct root *w, const struct kind *k, const struct object *befo
                  const struct object *after);
 /* index.c: before or after NULL: there is none. */
 void root_index_object(struct root *w, const struct object *before, const struct object *after);
-void root_load_object(struct root *w,
-                      struct object *o); /* from a snapshot: no change is recorded */
+/* from a snapshot: no change is recorded */
+void root_load_object(struct root *w, struct object *o);
 void root_load_change(struct root *w, const struct change *c);
 uint64_t change_bytes(const struct change *c); /* what it counts for in the window */
 void root_put_request(struct root *w, struct slice key, struct request_box *b); /* takes b over */
 void root_put_member(struct root *w, const struct member_info *m, bool remove);
 void root_put_stranger(struct root *w, const char *name, bool remove);
-void root_put_dead(struct root *w, struct slice key,
-                   struct dead_box *b);      /* takes b over; NULL removes */
+/* takes b over; NULL removes */
+void root_put_dead(struct root *w, struct slice key, struct dead_box *b);
 void root_jump(struct root *w, uint64_t rv); /* the next change is beyond it; none is kept */
 void root_bound(struct root *w);             /* lets go of old changes and request ids */
-void root_usage_add(struct root *w, const struct placement *p,
-                    const struct assignment *a); /* on a scratch fork */
-void root_usage_take(struct root *w, const struct placement *p,
-                     const struct assignment *a); /* likewise: no longer held */
+/* on a scratch fork */
+void root_usage_add(struct root *w, const struct placement *p, const struct assignment *a);
+/* likewise: no longer held */
+void root_usage_take(struct root *w, const struct placement *p, const struct assignment *a);
 /* Can `p` be held, once `own` (or NULL) is let go? Whatever somebody tells may be asked. */
 bool root_hold_fits(const struct root *r, const struct placement *own, const struct placement *p);
 int64_t root_count_of(const struct tree *t, struct slice key);
 void root_count_add(struct tree **t, struct slice key, int64_t n); /* a sum of 0 is removed */
 int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile);
 
-/* ---- requests: request.c */
+/* ---- requests: request.c ---- */
 struct request_box *request_box_make(int64_t at, uint64_t seq, const struct result *res,
                                      const char *print);
 uint64_t request_hash(uint64_t seed, struct slice key, const struct request_box *b);
@@ -232,11 +230,10 @@ const struct placement *object_hold(const struct object *o);
 bool object_live(const struct object *o); /* a Workload that may run outside */
 /* Test and simulation: every index equals what the objects say. Aborts when not. */
 void root_check(const struct root *r);
-bool root_object_sound(const struct root *r,
-                       const struct object *o); /* may it be loaded beside what is there? */
+/* may it be loaded beside what is there? */
+bool root_object_sound(const struct root *r, const struct object *o);
 
-/* ---- the ledger: ledger.c
- * ----------------------------------------------------------------------------------------- */
+/* ---- the ledger: ledger.c ---- */
 void ledger_init(struct ledger *l);
 void ledger_fork(struct ledger *l); /* a copied struct becomes one of its own */
 void ledger_fini(struct ledger *l);
@@ -252,8 +249,7 @@ int ledger_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
 int ledger_loaded(struct root *w, bool had, struct err *err) MUST_CHECK;
 void ledger_check(const struct root *r, const struct root *fresh); /* part of root_check */
 
-/* ---- the archive: archive/archive.c
- * -------------------------------------------------------------------------------- */
+/* ---- the archive: archive/archive.c ---- */
 void archive_init(struct archive *a);
 void archive_fork(struct archive *a); /* a copied struct becomes one of its own */
 void archive_fini(struct archive *a);
@@ -263,8 +259,8 @@ void archive_take(struct txn *t, const struct object *o);
 void archive_begin(struct root *w, uint64_t close_bytes); /* or goes on, closing at another size */
 void archive_close(struct root *w);                       /* the open segment, which is not empty */
 void archive_open_next(struct archive *a, const unsigned char prev[ARCHIVE_DIGEST]);
-void archive_segment_put(struct archive *a, const struct archive_info *i,
-                         struct tree *records); /* takes records over */
+/* takes records over */
+void archive_segment_put(struct archive *a, const struct archive_info *i, struct tree *records);
 void archive_append(struct archive *a, const struct archive_record *r, struct slice bytes);
 void archive_count(struct archive_info *i, const struct archive_record *r, size_t bytes);
 void archive_record_write(const struct archive_record *r, struct buf *out);
@@ -275,8 +271,7 @@ int archive_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
 int archive_loaded(struct root *w, struct err *err) MUST_CHECK;
 void archive_check(const struct root *r); /* part of root_check */
 
-/* ---- the pieces of a snapshot: snapshot_pieces.c
- * ------------------------------------------------------------------- */
+/* ---- the pieces of a snapshot: snapshot_pieces.c ---- */
 #define PIECE_BYTES ((size_t)1 << 20) /* unpacked, and what its last field has more */
 struct pieces_out {
     snapshot_piece_cb piece;
@@ -292,9 +287,7 @@ int pieces_end(struct pieces_out *s, struct err *err) MUST_CHECK; /* in any case
 int pieces_read(struct slice in, int (*fields)(void *arg, struct slice piece), void *arg,
                 struct err *err) MUST_CHECK;
 
-/* ---- apply
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- apply ---- */
 /* The first members of every kind's struct (kinds.def: metadata comes first everywhere). */
 struct any_body {
     uint64_t has;
@@ -333,11 +326,12 @@ void txn_forget(struct txn *t, const struct object *o);
  * the seconds that what runs of a Workload has to end; NULL: as long as its contract says. */
 int txn_delete(struct txn *t, const struct object *o, const int64_t *grace,
                bool *ret_unchanged) MUST_CHECK;
-void txn_settle(struct txn *t, const char *ns,
-                const char *target); /* something was released there: go on waiting deletions */
-/* ---- what follows from a deletion, and from a changed GpuClass: apply/collect.c
- * What is to be done is in root.dead. Members before FEATURE_GRANTS did it at the end of each
- * command (txn_collect_all); since then COLLECT does a slice. */
+/* something was released there: go on waiting deletions */
+void txn_settle(struct txn *t, const char *ns, const char *target);
+/* ---- what follows from a deletion ---- */
+/* And from a changed GpuClass: apply/collect.c What is to be done is in root.dead. Members before
+ * FEATURE_GRANTS did it at the end of each command (txn_collect_all); since then COLLECT does a
+ * slice. */
 void txn_collect_all(struct txn *t);
 int apply_collect(struct txn *t, const struct collect_cmd *c) MUST_CHECK;
 void dead_begin(struct txn *t, char what, const char *name); /* if it has not begun */
@@ -387,7 +381,7 @@ void recover_touch(struct txn *t, const struct object *before, struct workload *
 /* A Token that is to be created: does it hold now? (token.c) */
 int token_admit(struct txn *t, const struct object *token) MUST_CHECK;
 bool object_finished(const struct root *w, const struct object *o); /* may retention remove it? */
-/* ---- arrays: apply/array.c; their sets of indexes, "0-41,43", as struct: indexes.c */
+/* ---- arrays: apply/array.c; their sets of indexes, "0-41,43", as struct: indexes.c ---- */
 struct index_range {
     int64_t from, to; /* both of them are in it */
 };
@@ -429,8 +423,8 @@ int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
  * txn_put. */
 void ledger_spend(struct txn *t, const struct object *before, void *body);
 void facts_reclass(struct txn *t); /* GpuClasses changed: nodes get their classes anew, in slices */
-const char *sentence_named(struct txn *t, const struct kind *k,
-                           const char *name); /* workloads.hanse.dev "x" */
+/* workloads.hanse.dev "x" */
+const char *sentence_named(struct txn *t, const struct kind *k, const char *name);
 
 /* A place for a workload, checked and taken (apply/place.c): by PLACE, and by migrations for their
  * destinations. */
@@ -461,7 +455,7 @@ const char *workload_derived_name(struct txn *t, const char *workload, const cha
 /* The one owner reference of what is made for a workload. */
 struct owner_ref *workload_owner(struct txn *t, const struct object *wo);
 
-/* ---- checkpoints (apply/checkpoint.c); s is a copy of wo's status, stored by the caller */
+/* ---- checkpoints (apply/checkpoint.c); s is a copy of wo's status, stored by the caller ---- */
 int checkpoint_take(struct txn *t, const struct object *wo, struct workload_status *s,
                     const struct run_checkpoint *now, int64_t by_epoch) MUST_CHECK;
 /* apply/grant.c: what is promised of a try. */
@@ -471,14 +465,14 @@ int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g) M
 int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
 int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
                      const struct run_checkpoint *now) MUST_CHECK;
-/* What an adopted workload (just stored) resumes from, NULL = nothing, into catalogue and status.
- */
+/* What an adopted workload (just stored) resumes from, NULL = nothing, into catalogue and
+ * status. */
 void checkpoint_adopt(struct txn *t, const struct object *wo, const struct run_checkpoint *ck);
 int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_status *s,
                    const struct run_checkpoint *bad, const char *reason,
                    const char *message) MUST_CHECK;
 
-/* ---- moves: how they begin (apply/plan.c), how they go on (apply/migrate.c) */
+/* ---- moves: how they begin (apply/plan.c), how they go on (apply/migrate.c) ---- */
 struct move {
     const struct migrate_cmd *c;
     const struct object *o;  /* the Migration, or NULL: it is made */
@@ -507,25 +501,24 @@ void move_source_ended(struct txn *t, const struct object *before, double lost);
 double workload_lost(const struct workload_status *s, const struct run_checkpoint *ck, int64_t now);
 bool object_open_move(const struct object *o); /* a Migration that has not ended */
 
-/* ---- wire: u16 tag, u32 length, bytes; unknown tags are passed over
- * ---------------------------------------------- */
+/* ---- wire: u16 tag, u32 length, bytes; unknown tags are passed over ---- */
 void record_u64(struct buf *b, uint16_t tag, uint64_t v); /* nothing for 0 */
 void record_i64(struct buf *b, uint16_t tag, int64_t v);
 void record_str(struct buf *b, uint16_t tag, const char *s); /* nothing for "" */
 void record_bytes(struct buf *b, uint16_t tag, const void *p, size_t n);
-size_t record_open(struct buf *b,
-                   uint16_t tag); /* a nested field: its length is filled in by record_close */
+/* a nested field: its length is filled in by record_close */
+size_t record_open(struct buf *b, uint16_t tag);
 void record_close(struct buf *b, size_t at);
 struct wire {
     const unsigned char *p;
     size_t n;
 };
-int record_next(struct wire *w, uint16_t *ret_tag,
-                struct slice *ret); /* 1, 0 at the end, E_CORRUPT */
+/* 1, 0 at the end, E_CORRUPT */
+int record_next(struct wire *w, uint16_t *ret_tag, struct slice *ret);
 uint64_t record_get_u64(struct slice s);
 int64_t record_get_i64(struct slice s);
-bool record_get_str(struct slice s, char *out,
-                    size_t n); /* false when it does not fit or holds a NUL */
+/* false when it does not fit or holds a NUL */
+bool record_get_str(struct slice s, char *out, size_t n);
 void le_put_u16(unsigned char *p, uint16_t v);
 void le_put_u32(unsigned char *p, uint32_t v);
 void le_put_u64(unsigned char *p, uint64_t v);

@@ -83,8 +83,7 @@ bool root_tokens_void(const struct root *r, int64_t now_ms, struct token_cursor 
     return false;
 }
 
-/* ---- certificates
- * -------------------------------------------------------------------------------------------- */
+/* ---- certificates ---- */
 struct revoked_scan {
     const struct peer_identity *who;
     bool yes;

@@ -42,8 +42,7 @@ struct step {
     unsigned at;
 };
 
-/* ---- what fell free: the one piece of shared state
- * ------------------------------------------------------------- */
+/* ---- what fell free: the one piece of shared state ---- */
 static pthread_mutex_t garbage_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tree_node *garbage_list;
 static size_t garbage_n;
@@ -69,9 +68,7 @@ static struct tree_node *garbage_pop(void)
     return n;
 }
 
-/* ---- counting
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- counting ---- */
 static void count_up(_Atomic uint32_t *refs)
 {
     uint32_t before = atomic_fetch_add_explicit(refs, 1, memory_order_relaxed);
@@ -153,9 +150,7 @@ size_t tree_reap(size_t n)
     return left;
 }
 
-/* ---- trees
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- trees ---- */
 static const struct tree *tree_checked(const struct tree *t)
 {
     INV(t && t->magic == TREE_MAGIC);
@@ -259,9 +254,7 @@ const void *tree_get(const struct tree *t, struct slice key)
     return found ? n->item[at]->value : NULL;
 }
 
-/* ---- changing
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- changing ---- */
 /* The node as one that only we see: itself, or a copy in its place (the reference to the old one is
  * given up). */
 static struct tree_node *node_own(struct tree_node *n)

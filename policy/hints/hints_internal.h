@@ -56,8 +56,8 @@ struct hints {
 /* hints.c */
 bool hint_try(struct hints *h, const struct object *workload, int64_t now_ms, struct tried *ret);
 bool hint_try_edit(struct hints *h, const struct edit *e, struct tried *ret);
-/* The largest n of [low, high] with which the edit admits it, or low - 1. `guess`: where to begin.
- */
+/* The largest n of [low, high] with which the edit admits it, or low - 1. `guess`: where to
+ * begin. */
 int64_t hint_most(struct hints *h, struct edit *e, int64_t low, int64_t high, int64_t guess,
                   struct tried *ret);
 /* The change that admitted it last, in words. */

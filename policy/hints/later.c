@@ -9,9 +9,7 @@
 #define HOLDS_MAX 5000 /* a plan of preemption looks at all of them */
 #define CLASSES_TRIED 2
 
-/* ---- time
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- time ---- */
 static int cmp_ms(const void *pa, const void *pb)
 {
     const int64_t *a = pa, *b = pb;
@@ -68,9 +66,7 @@ void hint_wait(struct hints *h)
     wait_for_window(h);
 }
 
-/* ---- priority
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- priority ---- */
 static int cmp_class(const void *pa, const void *pb) /* lowest value first */
 {
     const struct object *const *a = pa, *const *b = pb;

@@ -9,9 +9,7 @@
 #define PRICES_TRIED 4
 #define PROFILES_MAX 16
 
-/* ---- money and time
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- money and time ---- */
 static void set_gpu_hour(const struct edit *e, struct workload_spec *s, struct arena *a)
 {
     (void)a;
@@ -117,9 +115,7 @@ void hint_prices(struct hints *h)
     move_deadline(h);
 }
 
-/* ---- workers
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- workers ---- */
 static void set_workers(const struct edit *e, struct workload_spec *s, struct arena *a)
 {
     (void)a;
@@ -211,9 +207,7 @@ void hint_workers(struct hints *h)
                  (long long)h->spec->gang->workers, hint_where(h, &t));
 }
 
-/* ---- GPUs of a worker
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- GPUs of a worker ---- */
 static void set_count(const struct edit *e, struct workload_spec *s, struct arena *a)
 {
     (void)a;
@@ -225,9 +219,7 @@ static void set_fraction(const struct edit *e, struct workload_spec *s, struct a
     s->resources->gpu->fraction = (double)e->n / 100;
 }
 
-/* ---- MIG
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- MIG ---- */
 static void set_mig(const struct edit *e, struct workload_spec *s, struct arena *a)
 {
     (void)a;
@@ -316,9 +308,7 @@ void hint_gpus(struct hints *h)
     }
 }
 
-/* ---- CPU and memory
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- CPU and memory ---- */
 #define MIB (1024ll * 1024)
 
 static void set_cpu(const struct edit *e, struct workload_spec *s, struct arena *a)

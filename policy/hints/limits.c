@@ -85,9 +85,7 @@ static const struct queue_spec *queue_at(const struct hints *h, uint32_t at)
     return object_as(h->p->docs[KIND_QUEUE].v[at], queue)->spec;
 }
 
-/* ---- more for its own
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- more for its own ---- */
 static bool raise_burst(struct hints *h, const char *class_, const struct quota_answer *q)
 {
     uint32_t at = strmap_get(&h->p->queue_by_name, q->queue);
@@ -136,9 +134,7 @@ static void raise_guaranteed(struct hints *h, const char *class_, uint32_t i_cla
                                       h->pl->queue_name));
 }
 
-/* ---- more from others
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- more from others ---- */
 static void lend_more(struct hints *h, uint32_t at, const char *class_, int64_t more)
 {
     const struct queue_spec *s = queue_at(h, at);
@@ -201,9 +197,7 @@ void hint_quota(struct hints *h)
     }
 }
 
-/* ---- the policy
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- the policy ---- */
 static void raise_window(struct hints *h)
 {
     const struct placement_policy_spec *s = h->pl->order;

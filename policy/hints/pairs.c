@@ -12,9 +12,7 @@
 #define PAIRS_TOLD 3
 #define SECONDS_MAX 2 /* with one first change */
 
-/* ---- a change, done
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- a change, done ---- */
 static bool document_do(struct hints *h, const struct edit *e, struct done *d, struct arena *a)
 {
     struct docs *v = &h->p->docs[e->kind];
@@ -66,9 +64,7 @@ void hint_undo(struct hints *h, struct done *d)
     (void)object_unref(d->made);
 }
 
-/* ---- two of them
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- two of them ---- */
 static bool starts_with(const char *text, const char *words)
 {
     return strncmp(text, words, strlen(words)) == 0;

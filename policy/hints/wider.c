@@ -22,9 +22,7 @@ static const char **with(const char *const *v, uint32_t n, const char *more, str
     return out;
 }
 
-/* ---- classes
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- classes ---- */
 static void add_class(const struct edit *e, struct workload_spec *s, struct arena *a)
 {
     struct gpu_request *g = s->resources->gpu;
@@ -88,8 +86,7 @@ void hint_classes(struct hints *h)
     }
 }
 
-/* ---- targets that the workload's own selector leaves out
- * ------------------------------------------------------------- */
+/* ---- targets that the workload's own selector leaves out ---- */
 enum target_field {
     F_NONE,
     F_TIER,
@@ -247,9 +244,7 @@ void hint_targets(struct hints *h)
         all_targets(h);
 }
 
-/* ---- devices
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- devices ---- */
 static void set_memory(const struct edit *e, struct workload_spec *s, struct arena *a)
 {
     (void)a;
@@ -367,9 +362,7 @@ void hint_devices(struct hints *h)
     lower_to_what_is(h, true);
 }
 
-/* ---- domains
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- domains ---- */
 static void set_within(const struct edit *e, struct workload_spec *s, struct arena *a)
 {
     (void)a;

@@ -30,9 +30,7 @@ static int stays(struct move_choice *ret, const char *why)
     return 0;
 }
 
-/* ---- what it would leave
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- what it would leave ---- */
 static int64_t runs_since(const struct workload_status *s)
 {
     int64_t since = s->placement->since;
@@ -88,9 +86,7 @@ static void take(struct moving *m, struct row *r, struct move_choice *ret)
     decision_record(m->pl, &ret->decision, &ret->placement);
 }
 
-/* ---- it has to
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- it has to ---- */
 static bool leaves_target(enum move_cause cause)
 {
     return cause == MOVE_DRAIN || cause == MOVE_COMPLIANCE || cause == MOVE_LOST ||
@@ -189,9 +185,7 @@ static int move_must(const struct pool *p, const struct place_request *rq, enum 
     return r;
 }
 
-/* ---- it may
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- it may ---- */
 static const struct migrate_policy *migrate_of(const struct pool *p, const struct object *w)
 {
     const struct docs *d = &p->docs[KIND_PLACEMENT_POLICY];

@@ -7,13 +7,13 @@
 struct moving {
     struct place *pl; /* looked at, with its own quota given back */
     const struct placement *at;
-    struct row
-        here;      /* where it is: priced as a candidate would be; group NONE: not known any more */
-    uint32_t step; /* of the policy's order; NONE: of none */
-    double gpus;   /* that it holds */
-    double speed;  /* of the class here */
-    double lost_h; /* since its newest verified checkpoint, on this class */
-    double left_h; /* of work at speed 1, when it stays; 0 = overdue */
+    /* where it is: priced as a candidate would be; group NONE: not known any more */
+    struct row here;
+    uint32_t step;     /* of the policy's order; NONE: of none */
+    double gpus;       /* that it holds */
+    double speed;      /* of the class here */
+    double lost_h;     /* since its newest verified checkpoint, on this class */
+    double left_h;     /* of work at speed 1, when it stays; 0 = overdue */
     bool left_guessed; /* its duration is not told */
 };
 /* Figures of a move to r: lost work, money, saving (0 without prices). */

@@ -82,10 +82,10 @@ unsigned compliance_covers(const struct object *policy, const struct object *wor
     return s->allow && covers && selects(policy, workload, datasets, n_datasets) ? covers : 0;
 }
 
-/* ---- where checkpoints lie: at the target of the run, which holds them first and reads them last,
- * and at every target that keeps their store. A folder needs nobody else who keeps it; of any other
- * store nothing is known but what Targets tell.
- * ------------------------------------------------------------------------------------------- */
+/* ---- where checkpoints lie ---- */
+/* At the target of the run, which holds them first and reads them last, and at every target that
+ * keeps their store. A folder needs nobody else who keeps it; of any other store nothing is known
+ * but what Targets tell. */
 enum reason compliance_allows_store(const struct compliance_allow *allow, const char *store,
                                     const struct object *const *targets, size_t n_targets,
                                     const struct object **ret_keeper)

@@ -11,8 +11,7 @@
 #define SOURCES_BYTES 1024
 #define FIELD_BYTES ((size_t)12) /* tag, length and a number, at most */
 
-/* ---- texts of every record: built by hand, printf's share of a decision was a tenth
- * --------------------- */
+/* ---- texts of every record: built by hand, printf's share of a decision was a tenth ---- */
 struct text {
     char p[384];
     size_t n;
@@ -69,9 +68,7 @@ static const char *level_text(enum domain_level level, bool many)
     return many ? more[level] : one[level];
 }
 
-/* ---- sentences
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- sentences ---- */
 static void text_capacity(const struct place *pl, const struct row *r, char *out, size_t n)
 {
     const char *class_ = pl->p->t.classes[pl->p->t.groups[r->group].class_].name;
@@ -218,8 +215,7 @@ static void row_sentence(const struct place *pl, const struct row *r, char *out,
         text_misfit(pl, r, out, n);
 }
 
-/* ---- which reason tells most
- * -------------------------------------------------------------------------------------- */
+/* ---- which reason tells most ---- */
 /* How far a row came: what stopped it last is what stands between the workload and its start. */
 static int stage_of(enum reason r)
 {
@@ -315,9 +311,7 @@ static void pending_reason(struct place *pl)
         kept_text(pl, best, used);
 }
 
-/* ---- rows → candidates
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- rows → candidates ---- */
 static int cmp_row(const void *pa, const void *pb)
 {
     const struct row *a = *(const struct row *const *)pa, *b = *(const struct row *const *)pb;
@@ -525,9 +519,7 @@ static void add_candidates(struct place *pl, struct decision_spec *d, size_t use
     }
 }
 
-/* ---- the placement
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the placement ---- */
 static const char *path_part(const struct place *pl, uint32_t node, enum domain_level level)
 {
     const struct node_rec *n = &pl->p->t.nodes[node];

@@ -131,8 +131,7 @@ struct target_verdict filter_target(struct place *pl, uint32_t target)
     return v;
 }
 
-/* ---- the order of a policy: spill-over
- * ------------------------------------------------------------------------- */
+/* ---- the order of a policy: spill-over ---- */
 /* Share of the GPUs in use on the targets of the steps before `step`. */
 static double earlier_use(const struct place *pl, uint32_t step)
 {
@@ -209,9 +208,7 @@ void filter_order(struct place *pl, struct row *r)
     r->text = waits ? NULL : capacity_text(t->groups[r->group].capacity);
 }
 
-/* ---- groups
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- groups ---- */
 double class_speed(const struct table *t, uint32_t class_)
 {
     const struct gpu_class_spec *s = t->classes[class_].spec;

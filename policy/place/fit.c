@@ -189,9 +189,7 @@ void fit_explain(const struct table *t, uint32_t group, const struct need *n, st
     }
 }
 
-/* ---- devices
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- devices ---- */
 static bool is_taken(const uint64_t *taken, uint32_t i)
 {
     return taken && (taken[i / 64] >> (i & 63) & 1);

@@ -15,8 +15,7 @@ bool text_in(const char *s, const char *const *v, uint32_t n)
 }
 
 /* What lies below a folder or a bucket's prefix is reached with it; of a bare name there is no
- * below.
- */
+ * below. */
 static bool store_within(const char *store, const char *listed)
 {
     size_t n = strlen(listed);
@@ -99,8 +98,7 @@ bool target_matches(const struct target_selector *s, const struct object *target
     return true;
 }
 
-/* ---- PlacementPolicy: precedence, then the narrower selector, then the name
- * ------------------------------- */
+/* ---- PlacementPolicy: precedence, then the narrower selector, then the name ---- */
 static bool policy_matches(const struct placement_policy_spec *s, const struct object *w)
 {
     if (s->n_namespaces &&
@@ -176,8 +174,7 @@ const char *policy_queue_of(const struct object *workload, const struct object *
     return "";
 }
 
-/* ---- GpuClass of a model: the name, an alias, else an alias that is part of the model
- * --------------------- */
+/* ---- GpuClass of a model: the name, an alias, else an alias that is part of the model ---- */
 static bool same_text(const char *a, const char *b)
 {
     return strcasecmp(a, b) == 0;
@@ -202,8 +199,8 @@ const char *policy_class_of(const char *model, int64_t memory_bytes,
         if (same_text(model, classes[i]->meta->name))
             return classes[i]->meta->name;
     }
-    /* One spelling may stand for devices of different memory: the one whose memory fits goes first.
-     */
+    /* One spelling may stand for devices of different memory: the one whose memory fits goes
+     * first. */
     for (size_t i = 0; i < n; i++) {
         const struct gpu_class_spec *s = object_as(classes[i], gpu_class)->spec;
 

@@ -6,8 +6,7 @@
 #include "api/base/limits.h"
 #include "policy/pool/pool_internal.h"
 
-/* ---- match.c, compliance.c
- * -------------------------------------------------------------------------------- */
+/* ---- match.c, compliance.c ---- */
 bool text_in(const char *s, const char *const *v, uint32_t n);
 /* Is the store, or a folder or prefix that it lies in, among the stores that the target lists? */
 bool store_among(const char *store, const char *const *listed, uint32_t n);
@@ -39,9 +38,7 @@ enum reason compliance_allows(const struct compliance_allow *allow, const struct
 void compliance_sentence(enum reason why, const struct object *policy, const struct object *target,
                          char *out, size_t size);
 
-/* ---- quota.c
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- quota.c ---- */
 struct quota_view {
     const struct object *const *queues;
     struct queue_tree tree;
@@ -93,9 +90,7 @@ static inline int64_t quota_milli(int64_t gpus)
 }
 const struct queue_gpus *quota_line(const struct object *queue, const char *class_); /* or NULL */
 
-/* ---- queue/
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- queue/ ---- */
 #define TURNS_MAX_BYTES ((size_t)4 << 30)
 struct shadows *turns_shadows(struct turns *t);
 int wait_cmp(const void *a, const void *b); /* of cycle_items, as their keys compare */
@@ -135,9 +130,7 @@ void memo_keep(struct memo *m, const struct place *pl, const struct decision_spe
 /* What a record reserves for a name, so that those who differ by it alone get the same record. */
 #define RECORD_NAME_BYTES(n) (((n) / 64 + 1) * 64)
 
-/* ---- window.c
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- window.c ---- */
 struct window_answer {
     bool unknown_zone, limited;
     int64_t max_gpus; /* the least of all windows that are open now */
@@ -145,15 +138,14 @@ struct window_answer {
 };
 struct window_answer window_limit(const struct pool *p, const struct placement_policy_spec *s,
                                   int64_t now_ms);
-/* The first moment from now_ms on at which the windows allow `milli` in all; 0: none within 8 days.
- */
+/* The first moment from now_ms on at which the windows allow `milli` in all; 0: none within 8
+ * days. */
 int64_t window_opens(const struct pool *p, const struct placement_policy_spec *s, int64_t now_ms,
                      int64_t milli);
 /* "2025-12-01 18:00" as clocks in the zone show it; false: zone not known. */
 bool window_time(const struct pool *p, const char *zone, int64_t ms, char *out, size_t size);
 
-/* ---- the request
- * --------------------------------------------------------------------------------------------- */
+/* ---- the request ---- */
 enum need_mode { NEED_CPU, NEED_WHOLE, NEED_FRACTION, NEED_MIG };
 struct need {
     enum need_mode mode;
@@ -174,8 +166,8 @@ struct fit_count {                   /* why nodes of a group were passed over */
 
 /* fit.c: one worker on one node. */
 uint32_t member_slots(const struct table *t, uint32_t member, const struct need *n);
-uint32_t fit_single(const struct table *t, uint32_t group,
-                    const struct need *n); /* member or NONE */
+/* member or NONE */
+uint32_t fit_single(const struct table *t, uint32_t group, const struct need *n);
 void fit_explain(const struct table *t, uint32_t group, const struct need *n,
                  struct fit_count *ret);
 /* What other workers of the same decision took on the node, by device of the node. */
@@ -192,8 +184,8 @@ uint32_t fit_devices(const struct table *t, uint32_t member, const struct need *
 struct gang_answer {
     uint32_t workers;        /* placed; 0 = does not fit */
     enum domain_level level; /* of the domain that holds them */
-    int64_t room,
-        room_within; /* workers: over the whole group, in the best domain of the level asked for */
+    /* workers: over the whole group, in the best domain of the level asked for */
+    int64_t room, room_within;
     uint32_t *take;
     uint32_t packs; /* domains of the level `pack` in use */
     uint32_t first; /* first member in use */
@@ -201,9 +193,7 @@ struct gang_answer {
 void gang_fit(const struct table *t, uint32_t group, const struct need *n, enum domain_level pack,
               struct arena *a, struct gang_answer *ret);
 
-/* ---- rows
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- rows ---- */
 enum { TERM_COST, TERM_LOCALITY, TERM_TOPOLOGY, TERM_ENERGY, TERM_TARGETS, TERM_NR };
 struct row {
     uint32_t target, group; /* group NONE: the whole target */
@@ -297,8 +287,8 @@ const struct quota_answer *place_quota(struct place *pl, uint32_t class_);
 uint32_t place_workers(struct place *pl, uint32_t class_); /* once place_quota admits the least */
 struct target_verdict filter_target(struct place *pl, uint32_t target);
 void filter_order(struct place *pl, struct row *r); /* sets rank, or a reason */
-bool filter_group(struct place *pl,
-                  struct row *r); /* class, price, quota, policy limits; false = r->reason */
+/* class, price, quota, policy limits; false = r->reason */
+bool filter_group(struct place *pl, struct row *r);
 /* price.c */
 bool price_of(const struct group *g, int64_t now_ms, double *ret_price);
 #define RESTART_HOURS 0.1 /* until a stopped run computes again */

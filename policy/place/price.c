@@ -68,8 +68,7 @@ void table_prices(struct pool *p)
     p->prices_dirty = false;
 }
 
-/* ---- data: what must be moved, from where, for how much
- * ------------------------------------------------------- */
+/* ---- data: what must be moved, from where, for how much ---- */
 static bool copy_near(const struct copy_at *c, const struct target_rec *t)
 {
     return c->target[0] ? strcmp(c->target, t->name) == 0
@@ -133,9 +132,7 @@ static void move_checkpoint(struct place *pl, struct row *r)
         r->move_cost += least * ((double)r->move_state / GIB);
 }
 
-/* ---- one row
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- one row ---- */
 static double hours_lost(const struct place *pl) /* by one interruption */
 {
     const struct checkpoint_spec *c = pl->spec->checkpoint;

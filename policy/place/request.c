@@ -52,8 +52,7 @@ void need_read(const struct workload_spec *s, struct need *n)
     }
 }
 
-/* ---- who was saved by N workers goes on with N
- * ---------------------------------------------------------------------- */
+/* ---- who was saved by N workers goes on with N ---- */
 /* It may save any moment, and with as many workers as it has. One that is out of reach saved what
  * is known, or what is looked for once it has ended. */
 static int64_t ranks_running(const struct workload_spec *spec, const struct workload_status *s)
@@ -272,8 +271,7 @@ void place_begin(struct place *pl)
     pl->rows = arena_array(pl->a, struct row, pl->cap_rows + 1);
 }
 
-/* ---- refusals that no target can change
- * ------------------------------------------------------------------------ */
+/* ---- refusals that no target can change ---- */
 static void window_closed(struct place *pl, const struct window_answer *w, int64_t held,
                           int64_t milli)
 {

@@ -69,9 +69,7 @@ struct window_answer window_limit(const struct pool *p, const struct placement_p
     return r;
 }
 
-/* ---- when it opens
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- when it opens ---- */
 #define DAYS_AHEAD 9
 #define WINDOWS_MAX 32
 

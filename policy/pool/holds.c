@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- on the table
- * --------------------------------------------------------------------------------------------- */
+/* ---- on the table ---- */
 struct device *node_device(const struct table *t, const struct node_rec *n, int64_t index)
 {
     if (index >= 0 && index < n->n_dev && t->devices[n->dev0 + index].spec->index == index)
@@ -79,9 +78,7 @@ void table_apply(struct pool *p, struct hold *h, int sign)
     h->generation = sign > 0 ? t->generation : 0;
 }
 
-/* ---- making
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- making ---- */
 static const char *pack_text(char **at, const char *s)
 {
     size_t n = strlen(s) + 1;
@@ -195,9 +192,7 @@ void hold_switch(struct pool *p, struct hold *h, bool on)
         accounts_add(p, h, on ? 1 : -1);
 }
 
-/* ---- in the pool
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- in the pool ---- */
 /* A nomination's key: no uid and no Migration's uid holds a space. */
 static void nominated_key(const char *uid, char out[320])
 {

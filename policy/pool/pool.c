@@ -6,8 +6,7 @@
 
 #define POOL_MAGIC 0x706f6f6cu
 
-/* ---- documents
- * --------------------------------------------------------------------------------------------- */
+/* ---- documents ---- */
 static int doc_cmp(const struct object *o, const char *ns, const char *name)
 {
     int c = strcmp(o->meta->namespace_, ns);
@@ -188,9 +187,7 @@ struct pool *pool_settle(const struct pool *cp)
     return p;
 }
 
-/* ---- life
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 struct pool *pool_create(void)
 {
     struct pool *p = mem_new(struct pool);

@@ -9,8 +9,8 @@
  * the one that keeps racks whole.
  *
  * Documents may change at any time; tables are rebuilt (`dirty`) only when a shape changes. Who
- * reads calls pool_settle first. Nothing here may depend on the order in which documents arrived.
- */
+ * reads calls pool_settle first. Nothing here may depend on the order in which documents
+ * arrived. */
 #ifndef HANSE_POLICY_POOL_INTERNAL_H
 #define HANSE_POLICY_POOL_INTERNAL_H
 
@@ -21,8 +21,7 @@
 #define FRAC_BUCKETS (1000 / FRAC_STEP)
 #define LEVEL_NR (LEVEL_TARGET + 1)
 
-/* ---- text → number; keys belong to the caller
- * ------------------------------------------------------------ */
+/* ---- text → number; keys belong to the caller ---- */
 struct strmap_slot {
     const char *key;
     uint32_t hash, value;
@@ -38,8 +37,7 @@ bool strmap_change(struct strmap *m, const char *key, uint32_t value); /* false 
 void strmap_unset(struct strmap *m, const char *key);
 void strmap_fini(struct strmap *m);
 
-/* ---- documents of one kind, sorted by namespace and name
- * -------------------------------------------------- */
+/* ---- documents of one kind, sorted by namespace and name ---- */
 struct docs {
     const struct object **v;
     uint32_t n, cap;
@@ -47,8 +45,7 @@ struct docs {
 uint32_t docs_find(const struct docs *d, const char *ns, const char *name, bool *ret_found);
 const struct object *docs_get(const struct docs *d, const char *ns, const char *name); /* or NULL */
 
-/* ---- the node table
- * --------------------------------------------------------------------------------------- */
+/* ---- the node table ---- */
 struct device {
     const struct gpu *spec;
     uint32_t node, member; /* member NONE: sick, never given away */
@@ -119,8 +116,7 @@ struct table {
     uint64_t generation; /* counts rebuilds: places kept elsewhere are valid within one */
 };
 
-/* ---- what is held
- * ------------------------------------------------------------------------------------------ */
+/* ---- what is held ---- */
 struct hold_at {
     const char *node, *mig;
     const int64_t *gpus;
@@ -157,8 +153,7 @@ struct hold { /* one allocation with all its texts */
     struct hold_at at[];
 };
 
-/* ---- queues: accounts.c, quota/quota.c
- * --------------------------------------------------------------------- */
+/* ---- queues: accounts.c, quota/quota.c ---- */
 /* Who is above whom; n queues. Of child and order, the last (of child: [n]) is the root's. */
 struct queue_tree {
     uint32_t *parent;  /* place of the queue above, NONE = the root */
@@ -178,8 +173,8 @@ struct quota_kept {
 };
 struct pool {
     uint32_t magic;
-    uint64_t
-        changes; /* counts what may change a decision: what was concluded before may not hold */
+    /* counts what may change a decision: what was concluded before may not hold */
+    uint64_t changes;
     struct docs docs[KIND_LIMIT];
     struct table t;
     bool dirty; /* the table must be built anew */
@@ -209,8 +204,8 @@ struct pool {
     void *zone_arg;
 };
 
-/* Brings tables, prices and accounts up to date. Only caches change: logically the pool is const.
- */
+/* Brings tables, prices and accounts up to date. Only caches change: logically the pool is
+ * const. */
 struct pool *pool_settle(const struct pool *p);
 void table_build(struct pool *p);
 void table_fini(struct table *t);

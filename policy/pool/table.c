@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- buckets
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- buckets ---- */
 static void member_bucket(struct table *t, uint32_t m, bool in)
 {
     const struct member *mb = &t->members[m];
@@ -99,9 +97,7 @@ static bool node_usable(const struct node *n)
            (!n->status || n->status->health == HEALTH_READY || n->status->health == 0);
 }
 
-/* ---- building
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- building ---- */
 struct build_node { /* sorted: target, then topology path, then name */
     const struct object *obj;
     const struct node *doc;
@@ -314,8 +310,8 @@ static enum capacity node_capacity(const struct node_spec *n, const struct targe
     return s && s->tier == TIER_BURST ? CAPACITY_ON_DEMAND : CAPACITY_OWNED;
 }
 
-/* The nominal memory of the class where there is one: drivers tell less, and each another figure.
- */
+/* The nominal memory of the class where there is one: drivers tell less, and each another
+ * figure. */
 static int64_t device_memory(const struct table *t, uint32_t class_, const struct gpu *g)
 {
     const struct gpu_class_spec *s = t->classes[class_].spec;
@@ -486,8 +482,7 @@ void table_build(struct pool *p)
     }
 }
 
-/* ---- one node's new version
- * ------------------------------------------------------------------------------------ */
+/* ---- one node's new version ---- */
 static bool same_gpu(const struct gpu *a, const struct gpu *b)
 {
     bool same = a->index == b->index && strcmp(a->class_, b->class_) == 0 &&

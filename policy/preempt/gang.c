@@ -11,9 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- heap
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- heap ---- */
 static bool step_before(const struct gang_plan *g, const struct step *a, const struct step *b)
 {
     if (a->rate != b->rate)
@@ -57,9 +55,7 @@ static struct step heap_pop(struct gang_plan *g)
     return top;
 }
 
-/* ---- room
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- room ---- */
 /* Workers that fit on a member once all that is gone has left. */
 static uint32_t slots_now(const struct gang_plan *g, uint32_t at)
 {
@@ -109,9 +105,7 @@ static bool spans_nodes(const struct hold *h)
     return false;
 }
 
-/* ---- steps
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- steps ---- */
 static bool may_add(struct gang_plan *g, const uint32_t *v, uint32_t n)
 {
     bool reclaim = false;
@@ -246,9 +240,7 @@ void gang_prune(struct gang_plan *g)
     g->n_taken = n;
 }
 
-/* ---- one domain
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- one domain ---- */
 /* Those with workers on several nodes, once each: where their first worker of this run is. */
 static void offer_gangs(struct gang_plan *g)
 {
@@ -307,9 +299,7 @@ static void plan_run(struct gang_plan *g, const struct offer *o)
         g->member_of[node_of(g, i)] = NONE;
 }
 
-/* ---- all domains of a group
- * -------------------------------------------------------------------------------------
- */
+/* ---- all domains of a group ---- */
 struct domain {
     uint32_t lo, hi; /* members of the group */
     int64_t room;

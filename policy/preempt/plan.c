@@ -11,9 +11,7 @@
 
 #define PLAN_BYTES ((size_t)64 << 10) /* of one that is tried, without its decision */
 
-/* ---- where
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- where ---- */
 /* Is quota all that is against it? */
 static bool past_quota(struct planner *x, struct row *r)
 {
@@ -82,9 +80,7 @@ static void search(struct planner *x)
     }
 }
 
-/* ---- trying it
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- trying it ---- */
 static int try_plan(struct planner *x, struct preempt_plan *ret, struct err *err)
 {
     int r;
@@ -97,9 +93,7 @@ static int try_plan(struct planner *x, struct preempt_plan *ret, struct err *err
     return r;
 }
 
-/* ---- the record
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- the record ---- */
 static void tell_victims(struct planner *x, struct preempt_plan *plan)
 {
     struct decision_spec *d = plan->decision;

@@ -10,9 +10,7 @@
 #define EXACT_MAX 16 /* suspects of a domain, to try every set */
 #define PAIRS_MAX 6  /* victims, to let two of them stay */
 
-/* ---- better than by steps
- * ---------------------------------------------------------------------------------------
- */
+/* ---- better than by steps ---- */
 static void leave(struct gang_plan *g, const uint32_t *v, uint32_t n, bool gone)
 {
     struct planner *x = g->x;

@@ -96,9 +96,7 @@ enum reason policy_victim_check(const struct object *w, const struct object *v, 
                : REASON_VICTIM_NOT_LOWER;
 }
 
-/* ---- harm
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- harm ---- */
 static void egress_begin(struct planner *x)
 {
     const struct table *t = &x->p->t;
@@ -218,9 +216,7 @@ void plan_sort(const struct planner *x, uint32_t *v, uint32_t n)
     }
 }
 
-/* ---- suspects
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- suspects ---- */
 static bool may_reclaim(struct planner *x, const struct hold *h)
 {
     uint32_t q = h->i_queue == NONE ? x->p->n_queues : h->i_queue;
@@ -346,12 +342,11 @@ void suspects_find(struct planner *x)
     seats_build(x);
 }
 
-/* ---- how far a reclaim may go
- * ----------------------------------------------------------------------------------
- * Work cannot be cut: one that holds borrowed and guaranteed GPUs may go, as what its queue is
+/* ---- how far a reclaim may go ---- */
+/* Work cannot be cut: one that holds borrowed and guaranteed GPUs may go, as what its queue is
  * guaranteed stays free for it. But nothing goes once its queue borrows no more, or once the
- * claimant has what it is owed. The smallest first, of equals in
- * the order of the plan: that allows the most, and the state machine asks in the same order. */
+ * claimant has what it is owed. The smallest first, of equals in the order of the plan: that
+ * allows the most, and the state machine asks in the same order. */
 static int cmp_milli(const void *pa, const void *pb)
 {
     const struct suspect *a = *(struct suspect *const *)pa, *b = *(struct suspect *const *)pb;

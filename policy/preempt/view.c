@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS_MAX                                                                                  \
-    200000 /* of one search; the best found until then is kept. Never seen in use.                 \
-            */
+/* of one search; the best found until then is kept. Never seen in use. */
+#define STEPS_MAX 200000
 
 void view_load(struct planner *x, uint32_t member)
 {
@@ -81,9 +80,8 @@ uint32_t view_slots(const struct planner *x)
     return member_slots(&x->view->t, 0, &x->pl->need);
 }
 
-/* ---- the search
- * ------------------------------------------------------------------------------------------------
- * Suspects in order of harm, the most first; each is tried to stay, then to go. All that is not
+/* ---- the search ---- */
+/* Suspects in order of harm, the most first; each is tried to stay, then to go. All that is not
  * decided yet is taken away, so that a set that cannot make room is left as soon as that shows. */
 enum { BY_GPU, BY_CPU, BY_MEMORY, BY_NR };
 struct chip {
@@ -167,9 +165,7 @@ static void descend(struct search *s, uint32_t i, double harm)
     s->go[i] = false;
 }
 
-/* ---- setting it up
- * ----------------------------------------------------------------------------------------------
- */
+/* ---- setting it up ---- */
 static bool device_counts(const struct device *d, const struct need *n)
 {
     return d->member == 0 && (n->mode == NEED_MIG) == d->mig &&

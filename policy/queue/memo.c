@@ -66,9 +66,7 @@ static void memo_clear(struct memo *m)
     arena_reset(m->a);
 }
 
-/* ---- the key
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the key ---- */
 static void key_text(struct buf *b, const char *s)
 {
     buf_add(b, s, strlen(s) + 1);
@@ -135,8 +133,7 @@ static uint64_t bytes_hash(const char *p, size_t n)
     return h ^ h >> 29;
 }
 
-/* ---- asked and told
- * --------------------------------------------------------------------------------------------- */
+/* ---- asked and told ---- */
 static int64_t waited_of(const struct place_request *rq)
 {
     const struct workload_status *s = object_as(rq->workload, workload)->status;

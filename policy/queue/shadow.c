@@ -35,10 +35,9 @@ struct search {
     uint32_t n;
 };
 
-/* ---- when does running work end?
- * ------------------------------------------------------------------------------- */
-/* What is left of it, from a start now on; `untold` when its owner does not say, or it is overdue.
- */
+/* ---- when does running work end? ---- */
+/* What is left of it, from a start now on; `untold` when its owner does not say, or it is
+ * overdue. */
 static int64_t runs_for(const struct pool *p, const struct object *o, uint32_t class_,
                         int64_t untold)
 {
@@ -103,8 +102,7 @@ static void end_keep(struct search *s, struct end e)
     s->ends[i] = e;
 }
 
-/* ---- where is room missing, and how much?
- * --------------------------------------------------------------------------- */
+/* ---- where is room missing, and how much? ---- */
 static bool room_missing(struct search *s)
 {
     const struct table *t = &s->p->t;
@@ -146,8 +144,7 @@ static void ends_find(struct search *s)
     qsort(s->ends, s->n, sizeof(*s->ends), cmp_end);
 }
 
-/* ---- does it fit there once they have ended?
- * ------------------------------------------------------------------------ */
+/* ---- does it fit there once they have ended? ---- */
 static int fits_after(struct search *s, const char *target, struct end *v, uint32_t n,
                       struct arena *a, struct placement **ret, struct err *err)
 {
@@ -229,8 +226,7 @@ static int search_run(struct search *s, struct shadow *ret, struct err *err)
     return r;
 }
 
-/* ---- the shadows of one cycle
- * ----------------------------------------------------------------------------------- */
+/* ---- the shadows of one cycle ---- */
 static bool waits_for_room(const struct decision_spec *d)
 {
     for (int r = REASON_NONE + 1; r < REASON_NR; r++)
@@ -286,8 +282,7 @@ void shadows_end(struct shadows *v, struct pool *p)
     v->n = 0;
 }
 
-/* ---- those who come after
- * --------------------------------------------------------------------------------------------- */
+/* ---- those who come after ---- */
 static double fastest(const struct pool *p)
 {
     double most = 1;

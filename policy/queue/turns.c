@@ -45,8 +45,7 @@ struct shadows *turns_shadows(struct turns *t)
     return &t->shadows;
 }
 
-/* ---- one lane's order
- * ---------------------------------------------------------------------------------------------- */
+/* ---- one lane's order ---- */
 static int64_t waits_since(const struct object *o)
 {
     const struct workload_status *s = object_as(o, workload)->status;
@@ -137,9 +136,7 @@ void policy_wait_key(const struct object *workload, struct wait_key *ret)
     key_text(ret, workload->meta->uid);
 }
 
-/* ---- fair share
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- fair share ---- */
 /* What each queue and those below it have had, by place in docs[KIND_QUEUE], in the order that it
  * was told. */
 static double *use_sum(const struct pool *p, struct arena *a)
@@ -166,9 +163,7 @@ static double share_of(const struct turns *t, uint32_t queue)
     return had / (weight > 0 ? weight : 1e-9);
 }
 
-/* ---- heaps
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- heaps ---- */
 static uint32_t own_node(const struct turns *t, uint32_t queue)
 {
     return t->n + 1 + queue;
@@ -239,9 +234,7 @@ static void heap_make(struct turns *t, struct heap *h)
         heap_down(t, h, i);
 }
 
-/* ---- made anew
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- made anew ---- */
 static uint32_t place_of(struct turns *t, uint32_t queue)
 {
     const char *name = queue == NONE ? "" : t->p->docs[KIND_QUEUE].v[queue]->meta->name;
@@ -332,9 +325,7 @@ static void turns_renew(struct turns *t)
     t->at = t->p->changes;
 }
 
-/* ---- turns
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- turns ---- */
 struct turns *policy_turns_create(struct pool *p)
 {
     struct turns *t = mem_new(struct turns);

@@ -39,8 +39,8 @@ static int64_t guaranteed(const struct quota_view *v, uint32_t queue, bool all)
     return g ? quota_milli(g->guaranteed) : 0;
 }
 
-/* One branch: what a queue and those below it are guaranteed and hold; direct: only the work in it.
- */
+/* One branch: what a queue and those below it are guaranteed and hold; direct: only the work in
+ * it. */
 struct branch {
     int64_t guaranteed, held;
     bool line; /* the queue says something of this class */
@@ -142,8 +142,8 @@ int64_t policy_quota_borrowed(const char *queue, const char *claimant_or_null, c
         claimant = quota_place(queues, n_queues, claimant_or_null);
     if (ret_unfilled)
         *ret_unfilled = 0;
-    /* A queue that does not exist has no guarantee to claim by; without a name: work in no queue.
-     */
+    /* A queue that does not exist has no guarantee to claim by; without a name: work in no
+     * queue. */
     if ((at != NONE || !queue[0]) && (!claimant_or_null || claimant != NONE))
         r = quota_borrowed(&v, at, claimant, ret_unfilled);
     quota_callback_fini(&c);

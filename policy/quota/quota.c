@@ -43,9 +43,7 @@ static struct quota_answer check_limit(const struct quota_view *v, uint32_t queu
     return (struct quota_answer){0};
 }
 
-/* ---- what is kept
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- what is kept ---- */
 void queue_tree_init(struct queue_tree *t, uint32_t *words, uint32_t n)
 {
     t->parent = words;
@@ -181,8 +179,7 @@ struct quota_answer quota_check(const struct quota_view *v, uint32_t queue, int6
     return r;
 }
 
-/* ---- the pool's form: its accounts
- * --------------------------------------- */
+/* ---- the pool's form: its accounts ---- */
 static int64_t held_by_accounts(const struct quota_view *v, uint32_t queue, bool all)
 {
     const struct pool *p = v->arg;
@@ -206,8 +203,7 @@ struct quota_view quota_view_pool(const struct pool *p, uint32_t class_)
                                .class_ = class_};
 }
 
-/* ---- the state machine's form: queues as documents, held by callback
- * --------------------------------------- */
+/* ---- the state machine's form: queues as documents, held by callback ---- */
 static int64_t held_by_callback(const struct quota_view *v, uint32_t queue, bool all)
 {
     const struct quota_callback *c = v->arg;

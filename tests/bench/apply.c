@@ -7,7 +7,7 @@
  *   namespace  a namespace of 12,000 objects is deleted
  *   class      a GpuClass is written beside 20,000 nodes
  *   state      --objects Workloads: at rest, while a snapshot is made as a member makes it, read
- * again
+ *              again
  *
  * What follows from a command is done by slices, as the leader proposes them (leader/collect.c). */
 #include "controlplane/store/store.h"
@@ -147,8 +147,7 @@ static void rows(const struct world *x, const char *what)
     row(name, mib("VmHWM:"), "MiB");
 }
 
-/* ---- documents
- * ---------------------------------------------------------------------------------------------- */
+/* ---- documents ---- */
 static struct meta *meta(struct arena *a, const char *ns, const char *name)
 {
     static uint64_t s = 1;
@@ -318,8 +317,7 @@ static void end(struct world *x)
     x->a = arena_destroy(x->a);
 }
 
-/* ---- scenarios
- * ---------------------------------------------------------------------------------------------- */
+/* ---- scenarios ---- */
 static void write_scenario(long n)
 {
     struct world x = begin();

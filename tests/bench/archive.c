@@ -55,7 +55,7 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
     return v && *v ? strtoull(v, NULL, 10) : otherwise;
 }
 
-/* ---- the log */
+/* ---- the log ---- */
 static void add(struct world *w, const union command *c)
 {
     if (w->entry.n == 0)
@@ -137,7 +137,7 @@ static void create(struct world *w, struct arena *a, enum kind_id kind, const ch
     (void)object_unref(op.object);
 }
 
-/* ---- the cluster */
+/* ---- the cluster ---- */
 static void pool(struct world *w, struct arena *a)
 {
     union command m = {.member = {.head = {.type = CMD_MEMBER}, .member = {.id = 1}}};
@@ -336,7 +336,7 @@ static void sample(struct world *w, bool half)
                   (unsigned long long)root_archive_newest(w->root));
 }
 
-/* ---- explanations */
+/* ---- explanations ---- */
 struct seen {
     uint64_t i;
     unsigned workloads, decisions, events, wrong;

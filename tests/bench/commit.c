@@ -80,7 +80,7 @@ static int free_port(void)
     return ntohs(a.sin_port);
 }
 
-/* ---- members */
+/* ---- members ---- */
 static void fatal(void *arg, const struct err *why)
 {
     (void)arg;
@@ -182,7 +182,7 @@ static void core_end(void *arg)
     core_close(m->core, core_closed, m);
 }
 
-/* ---- clients: each proposes again as soon as it is answered */
+/* ---- clients: each proposes again as soon as it is answered ---- */
 static void propose(struct client *c);
 static void answered(void *arg, const struct result *r, const struct err *err)
 {
@@ -250,7 +250,7 @@ static void leader_look(void *arg)
     timer_start(&b->poll, 5);
 }
 
-/* ---- one measurement */
+/* ---- one measurement ---- */
 static int by_value(const void *x, const void *y)
 {
     int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
@@ -316,7 +316,7 @@ static void measure(const char *parent, unsigned members, unsigned clients, long
     mem_free(b);
 }
 
-/* ---- the disk alone: 4 KiB in place, durable, as an append of one command is */
+/* ---- the disk alone: 4 KiB in place, durable, as an append of one command is ---- */
 #define BLOCK 4096
 #define BARE_WRITES 300
 

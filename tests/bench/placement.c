@@ -40,8 +40,7 @@ static void die(const char *what)
     exit(2);
 }
 
-/* ---- documents
- * ---------------------------------------------------------------------------------------------- */
+/* ---- documents ---- */
 static void put(struct pool *p, enum kind_id kind, const void *body)
 {
     struct object *o = object_make(kind_by_id(kind), body);
@@ -189,9 +188,7 @@ static struct object **load_pods(const struct options *o, size_t *ret_n)
     return v;
 }
 
-/* ---- measuring
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- measuring ---- */
 static int cmp_i64(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;

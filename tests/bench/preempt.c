@@ -16,8 +16,7 @@ struct figures {
     long found;
 };
 
-/* ---- the time of one plan
- * ----------------------------------------------------------------------------------- */
+/* ---- the time of one plan ---- */
 /* Sizes in the shares of the Philly trace: 1 to 8 GPUs on one node, gangs of 2 and 4 nodes. */
 static void size_of(struct job *j, uint64_t *s)
 {
@@ -155,9 +154,7 @@ static struct figures plans(const struct pool *p, const struct options *o, struc
     return f;
 }
 
-/* ---- telling
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- telling ---- */
 static void row(const char *what, const char *name, double value, const char *unit, double goal,
                 bool last)
 {

@@ -151,8 +151,7 @@ static void fill(struct world *x)
     (void)pool_free_gpu_milli(x->p, NULL); /* settles */
 }
 
-/* ---- what is measured
- * -------------------------------------------------------------------------------------------- */
+/* ---- what is measured ---- */
 static void refusal(struct pool *p, const struct object *w, struct arena *a)
 {
     struct place_request rq = {.workload = w, .now_ms = NOW, .seed = 1};

@@ -29,9 +29,7 @@ int __lsan_is_turned_off(void)
 static const enum move_cause causes[] = {MOVE_SICK, MOVE_DATA, MOVE_CHEAPER, MOVE_RECLAIM,
                                          MOVE_SPOT};
 
-/* ---- arrows
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- arrows ---- */
 static void arrows(enum move_cause cause)
 {
     if (getenv("HANSE_SIM_SEED") || getenv("HANSE_SIM_FROM"))
@@ -64,8 +62,7 @@ static void test_spot(void **state)
     arrows(causes[4]);
 }
 
-/* ---- from a seed
- * --------------------------------------------------------------------------------------------- */
+/* ---- from a seed ---- */
 static uint64_t number_of(const char *name, uint64_t otherwise)
 {
     const char *s = getenv(name);

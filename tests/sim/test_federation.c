@@ -5,8 +5,8 @@
  *   HANSE_SIM_SEED=n    only this seed, HANSE_SIM_TRACE=1 with its trace
  *   HANSE_SIM_SEEDS=n   so many seeds instead of 100
  *   HANSE_SIM_FROM=n    from this seed on
- *   HANSE_SIM_PLANT=name, HANSE_SIM_BUG=name   with that planted bug of the rooms, or of the
- * program */
+ *   HANSE_SIM_PLANT=name   with that planted bug of the rooms
+ *   HANSE_SIM_BUG=name     with that planted bug of the program */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -110,8 +110,8 @@ static void test_seeds(void **state)
     assert_true(sum.leases_lost && sum.leases_over && sum.unknown && sum.answers_lost);
 }
 
-/* Seeds that bugs were found with, by name; they stay, also where they are among the first hundred.
- */
+/* Seeds that bugs were found with, by name; they stay, also where they are among the first
+ * hundred. */
 static const struct {
     uint64_t seed;
     const char *what;

@@ -4,8 +4,8 @@
  *   HANSE_SIM_SEED=n    only this seed, HANSE_SIM_TRACE=1 with its trace
  *   HANSE_SIM_SEEDS=n   so many seeds instead of 40
  *   HANSE_SIM_FROM=n    from this seed on
- *   HANSE_SIM_PLANT=name, HANSE_SIM_BUG=name   with that planted bug of the rooms, or of the
- * program */
+ *   HANSE_SIM_PLANT=name   with that planted bug of the rooms
+ *   HANSE_SIM_BUG=name     with that planted bug of the program */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

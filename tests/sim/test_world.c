@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- an echo server and a client that calls again and again
- * --------------------------------------------------- */
+/* ---- an echo server and a client that calls again and again ---- */
 
 struct server {
     struct listener *li;
@@ -323,8 +322,7 @@ static void test_identities(void **state)
     client_tls = server_tls = NULL;
 }
 
-/* ---- files, processes, threads, datagrams
- * ------------------------------------------------------------------------ */
+/* ---- files, processes, threads, datagrams ---- */
 
 static struct {
     int code, signo, exits;

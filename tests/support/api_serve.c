@@ -1,6 +1,6 @@
-/* `unit_api_server --serve DIR`: the API over the memory backend with TLS on loopback, for kubectl.
- * DIR gets a CA, and a certificate of group system:masters; the port is printed. Ends on SIGTERM.
- */
+/* `unit_api_server --serve DIR`: the API over the memory backend with TLS on loopback, for
+ * kubectl. DIR gets a CA, and a certificate of group system:masters; the port is printed. Ends
+ * on SIGTERM. */
 #include "api/base/net/tls.h"
 #include "tests/support/api_world.h"
 

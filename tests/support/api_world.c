@@ -74,9 +74,7 @@ struct api_world *api_world_destroy(struct api_world *w)
     return NULL;
 }
 
-/* ---- one request
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- one request ---- */
 static const char *head_end(const struct buf *b)
 {
     const char *p = b->n ? strstr(b->p, "\r\n\r\n") : NULL;
@@ -210,9 +208,7 @@ const char *api_text(struct api_world *w, const char *path)
     return "{}";
 }
 
-/* ---- watches
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- watches ---- */
 static void watch_data(struct stream *s, const void *p, size_t n, void *arg)
 {
     struct api_watch *x = arg;

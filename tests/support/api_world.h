@@ -36,8 +36,8 @@ int api_ask(struct api_world *w, const char *token, const char *method, const ch
 /* The same with further header lines ("Accept: …\r\n"). */
 int api_ask_with(struct api_world *w, const char *token, const char *method, const char *path,
                  const char *headers, const char *type, const char *body);
-/* A watch on a connection of its own; api_watch_until runs until the text came (false: 5 s passed).
- */
+/* A watch on a connection of its own; api_watch_until runs until the text came (false: 5 s
+ * passed). */
 struct api_watch {
     struct api_world *w;
     struct stream *st;
@@ -52,8 +52,8 @@ void api_watch_close(struct api_watch *x);
  * answer, or "". */
 const char *api_text(struct api_world *w, const char *path);
 
-/* The same with TLS on loopback, until SIGTERM; 0, or 1 with a message on stderr. See api_serve.c.
- */
+/* The same with TLS on loopback, until SIGTERM; 0, or 1 with a message on stderr. See
+ * api_serve.c. */
 int api_serve(const char *dir, const char *address);
 
 #endif

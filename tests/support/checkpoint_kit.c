@@ -202,7 +202,6 @@ void kit_good(const struct cut *c, int64_t step)
     assert_int_equal(f.step, step);
 }
 
-/* ---- */
 int kit_setup(void **state)
 {
     (void)state;

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-/* ---- timers: a binary heap by (due, order of starting)
- * -------------------------------------------- */
+/* ---- timers: a binary heap by (due, order of starting) ---- */
 
 static bool sooner(const struct timer *a, const struct timer *b)
 {
@@ -110,8 +109,7 @@ void loop_timers_fini(struct loop *l)
     l->timers = (struct timer_heap){0};
 }
 
-/* ---- wrappers
- * ------------------------------------------------------------------------------------- */
+/* ---- wrappers ---- */
 
 uint64_t loop_now_ms(const struct loop *l)
 {

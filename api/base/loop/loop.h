@@ -22,8 +22,7 @@ struct stream;
 struct listener;
 struct process;
 
-/* ---- clock and randomness ----------------------------------------------------------------------
- */
+/* ---- clock and randomness ---- */
 /* CLOCK_BOOTTIME in ms: monotonic, counts suspend. Leases are held on it. */
 uint64_t loop_now_ms(const struct loop *l);
 /* UTC in ms as this machine has it; may jump, and be wrong. For people, and for one vote on what
@@ -32,8 +31,7 @@ int64_t loop_wall_ms(const struct loop *l);
 void loop_random(struct loop *l, void *buf, size_t n); /* cryptographic in production */
 uint64_t loop_random_u64(struct loop *l);
 
-/* ---- timers ------------------------------------------------------------------------------------
- */
+/* ---- timers ---- */
 typedef void (*timer_cb)(void *arg);
 struct timer { /* embedded; zero it with timer_init before first use */
     struct loop *loop;
@@ -51,14 +49,13 @@ static inline bool timer_active(const struct timer *t)
     return t->heap != 0;
 }
 
-/* ---- other threads ------------------------------------------------------------------------------
- */
+/* ---- other threads ---- */
 /* Runs fn(arg) on loop l's thread, in the order posted; callable from any thread. */
 void loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
 /* Runs work(arg) on the thread pool, which touches nothing shared, then done(arg) on l's thread. */
 void loop_work(struct loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg);
-/* A further loop on a thread of its own (in the simulator: the same loop), running until loop_stop.
- */
+/* A further loop on a thread of its own (in the simulator: the same loop), running until
+ * loop_stop. */
 int loop_thread_start(struct loop *parent, const char *name,
                       void (*main)(struct loop *l, void *arg), void *arg, struct loop **ret_loop,
                       struct err *err) MUST_CHECK;
@@ -78,8 +75,7 @@ const struct loop_turns *loop_turns(const struct loop *l);
 /* What the loop's thread has computed so far; on that thread. 0 in the simulator. */
 uint64_t loop_computed_ns(const struct loop *l);
 
-/* ---- network: an ordered, reliable byte stream to an authenticated peer
- * --------------------------- */
+/* ---- network: an ordered, reliable byte stream to an authenticated peer ---- */
 /* Addresses: "host:port", "127.0.0.1:0", "[::1]:7443" or "unix:/path". */
 struct tls_config; /* api/base/net/tls.h; NULL = plain, allowed for unix: only (and anywhere in the
                       simulator) */
@@ -117,12 +113,12 @@ void stream_pause(struct stream *s, bool paused); /* stop or go on calling `data
 void stream_close(struct stream *s); /* sends what waits (bounded: 5 s), then `closed` */
 void stream_abort(struct stream *s, const char *why); /* drops what waits; `closed` follows */
 const struct peer_identity *stream_peer(const struct stream *s);
-void stream_set(struct stream *s, const struct stream_events *ev,
-                void *arg); /* hands a stream over */
+/* hands a stream over */
+void stream_set(struct stream *s, const struct stream_events *ev, void *arg);
 struct loop *stream_loop(const struct stream *s);
 
-/* accept: the stream is open and authenticated; the callee calls stream_set or stream_abort in it.
- */
+/* accept: the stream is open and authenticated; the callee calls stream_set or stream_abort in
+ * it. */
 typedef void (*accept_cb)(struct listener *li, struct stream *s, void *arg);
 /* *ret_port: the port in use (for ":0"). E_BUSY when the address is in use, naming it and the
  * remedy. */
@@ -131,8 +127,7 @@ int listener_create(struct loop *l, const char *address, const struct tls_config
                     struct err *err) MUST_CHECK;
 void listener_close(struct listener *li); /* open streams stay */
 
-/* ---- files: small and rare (keys, an agent's records); never on a hot path
- * ------------------------ */
+/* ---- files: small and rare (keys, an agent's records); never on a hot path ---- */
 /* Reads a whole file of at most max bytes into b. E_NOTFOUND, E_TOOLARGE, E_IO. */
 int file_read(struct loop *l, const char *path, size_t max, struct buf *b,
               struct err *err) MUST_CHECK;
@@ -143,10 +138,10 @@ int file_read_at(struct loop *l, const char *path, uint64_t offset, size_t max, 
 /* Writes path.tmp, fsyncs, renames, fsyncs the directory: after 0 the content is there for good. */
 int file_write(struct loop *l, const char *path, const void *p, size_t n, unsigned mode,
                struct err *err) MUST_CHECK;
-int file_remove(struct loop *l, const char *path,
-                struct err *err) MUST_CHECK; /* recursive; absent is 0 */
-int file_mkdir(struct loop *l, const char *path, unsigned mode,
-               struct err *err) MUST_CHECK; /* with parents */
+/* recursive; absent is 0 */
+int file_remove(struct loop *l, const char *path, struct err *err) MUST_CHECK;
+/* with parents */
+int file_mkdir(struct loop *l, const char *path, unsigned mode, struct err *err) MUST_CHECK;
 /* Calls each(name, arg) for the entries, sorted by name; 0 when the directory is absent. */
 int file_list(struct loop *l, const char *dir, void (*each)(const char *name, void *arg), void *arg,
               struct err *err) MUST_CHECK;
@@ -163,13 +158,12 @@ int file_out_add(struct file_out *f, const void *p, size_t n, struct err *err) M
 int file_out_commit(struct file_out *f, struct err *err) MUST_CHECK;
 void file_out_abort(struct file_out *f); /* NULL ok; PATH.part goes */
 
-/* ---- processes
- * -------------------------------------------------------------------------------------- */
+/* ---- processes ---- */
 /* Before anything is opened: input, output and error that the caller had closed lead to /dev/null,
  * so that no file or socket of ours gets their numbers. */
 void process_stdio_keep(void);
-#define PROCESS_OWN                                                                                \
-    "-" /* this process's own output, whatever that is; /dev/null when it is closed */
+/* this process's own output, whatever that is; /dev/null when it is closed */
+#define PROCESS_OWN "-"
 struct process_spec {
     const char *const *argv; /* NULL-terminated; argv[0] searched in PATH */
     const char *const *env;  /* NULL-terminated, the whole environment */
@@ -187,21 +181,20 @@ typedef void (*process_exit_cb)(struct process *p, int exit_code, int term_signa
 int process_spawn(struct loop *l, const struct process_spec *spec, process_exit_cb cb, void *arg,
                   struct process **ret_process, struct err *err) MUST_CHECK;
 int64_t process_pid(const struct process *p);
-void process_signal(struct process *p,
-                    int signo);        /* to its group when it has a session of its own */
+/* to its group when it has a session of its own */
+void process_signal(struct process *p, int signo);
 void process_unref(struct process *p); /* forgets it: it lives on, the callback will not come */
 /* A process that is not our child (found again after a restart). */
 bool process_alive(struct loop *l, int64_t pid, uint64_t start_ticks);
 uint64_t process_start_ticks(struct loop *l, int64_t pid); /* /proc/PID/stat field 22; 0 = none */
 
-/* ---- the table behind it
- * ------------------------------------------------------------------------------ */
+/* ---- the table behind it ---- */
 struct loop_ops {
     uint64_t (*now_ms)(const struct loop *l);
     int64_t (*wall_ms)(const struct loop *l);
     void (*random)(struct loop *l, void *buf, size_t n);
-    void (*wake_at)(struct loop *l,
-                    uint64_t due_ms); /* the first timer's due time; UINT64_MAX = none */
+    /* the first timer's due time; UINT64_MAX = none */
+    void (*wake_at)(struct loop *l, uint64_t due_ms);
     void (*post)(struct loop *l, void (*fn)(void *), void *arg);
     void (*work)(struct loop *l, void (*work)(void *), void (*done)(void *), void *arg);
     int (*thread_start)(struct loop *parent, const char *name, void (*main)(struct loop *, void *),

@@ -54,8 +54,7 @@ static void random_bytes(struct loop *l, void *buf, size_t n)
     }
 }
 
-/* ---- timers
- * ---------------------------------------------------------------------------------------- */
+/* ---- timers ---- */
 
 /* Only an earlier time costs a system call; a later one is set when the earlier has fired. */
 static void wake_at(struct loop *l, uint64_t due_ms)
@@ -87,8 +86,7 @@ static void on_timer(uv_poll_t *poll, int status, int events)
     loop_timers_run(&im->base);
 }
 
-/* ---- posts
- * ------------------------------------------------------------------------------------------ */
+/* ---- posts ---- */
 
 static void post(struct loop *l, void (*fn)(void *), void *arg)
 {
@@ -163,8 +161,7 @@ static void work(struct loop *l, void (*run)(void *), void (*done)(void *), void
     INV(uv_queue_work(&impl_of(l)->uv, &w->req, work_run, work_done) == 0);
 }
 
-/* ---- signals
- * ---------------------------------------------------------------------------------------- */
+/* ---- signals ---- */
 
 struct uv_signal_entry {
     uv_signal_t handle;
@@ -220,8 +217,7 @@ static int signal_op(struct loop *l, int signo, void (*fn)(void *), void *arg, s
     return 0;
 }
 
-/* ---- threads
- * ---------------------------------------------------------------------------------------- */
+/* ---- threads ---- */
 
 static void stop(struct loop *l)
 {
@@ -274,8 +270,7 @@ static void thread_join(struct loop *l)
     (void)loop_uv_destroy(l);
 }
 
-/* ---- turns
- * -------------------------------------------------------------------------------------------- */
+/* ---- turns ---- */
 static const struct loop_turns *turns(const struct loop *l)
 {
     return &impl_of(l)->turns;
@@ -333,8 +328,7 @@ static void on_turn(uv_prepare_t *prepare)
     im->turned.cpu_ns = cpu;
 }
 
-/* ---- making, running, ending
- * ------------------------------------------------------------------------- */
+/* ---- making, running, ending ---- */
 
 static const struct loop_ops uv_ops = {
     .now_ms = now_ms,
@@ -436,8 +430,8 @@ void ustream_todo(struct uv_stream_impl *s)
     (void)uv_idle_start(&s->im->idle, on_idle);
 }
 
-/* Closes everything of the loop's own; on its thread. Owners of foreign handles closed them before.
- */
+/* Closes everything of the loop's own; on its thread. Owners of foreign handles closed them
+ * before. */
 static void finish(struct uv_impl *im)
 {
     struct err why = {0};

@@ -183,8 +183,7 @@ void uv_processes_close(struct uv_impl *im)
         child_close(container_of(it, struct uv_child, link));
 }
 
-/* ---- processes that are not children
- * ----------------------------------------------------------------- */
+/* ---- processes that are not children ---- */
 
 /* Field 22 and the state. The name (field 2) may hold spaces and brackets: fields count from the
  * last ')'. */

@@ -127,8 +127,8 @@ extern const struct stream_ops uv_stream_ops;
 struct uv_stream_impl *ustream_create(struct uv_impl *im, const struct stream_events *ev,
                                       void *arg);
 void ustream_fail(struct uv_stream_impl *s, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-void ustream_end(struct uv_stream_impl *s,
-                 const struct err *why);      /* closes now; `closed` follows */
+/* closes now; `closed` follows */
+void ustream_end(struct uv_stream_impl *s, const struct err *why);
 void ustream_retry(struct uv_stream_impl *s); /* closes the handle, then ustream_connect_next */
 void ustream_opened(struct uv_stream_impl *s);
 void ustream_send(struct uv_stream_impl *s, const char *p, size_t n); /* raw bytes to the kernel */
@@ -140,8 +140,8 @@ void uv_todo_run(struct uv_impl *im);
 /* stream_tls.c */
 int ustream_tls_begin(struct uv_stream_impl *s, const char *host, const char *alpn,
                       struct err *err);
-void ustream_tls_input(struct uv_stream_impl *s, const char *p,
-                       size_t n);                   /* bytes from the kernel */
+/* bytes from the kernel */
+void ustream_tls_input(struct uv_stream_impl *s, const char *p, size_t n);
 void ustream_shake_later(struct uv_stream_impl *s); /* queues it for ustream_tls_shake */
 void ustream_tls_resume(struct uv_stream_impl *s);
 void ustream_tls_shake(struct uv_stream_impl *s); /* its turn in the queue has come */

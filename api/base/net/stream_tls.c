@@ -12,8 +12,7 @@
 #define RECORD_MAX 16384
 #define OUT_CAP 131072
 
-/* ---- the BIO
- * ------------------------------------------------------------------------------------------- */
+/* ---- the BIO ---- */
 
 static void flush(struct uv_stream_impl *s)
 {
@@ -110,8 +109,7 @@ void ustream_tls_fini(struct uv_stream_impl *s)
     s->tls = NULL;
 }
 
-/* ---- input
- * --------------------------------------------------------------------------------------------- */
+/* ---- input ---- */
 
 /* Keeps what OpenSSL has not taken. s->in may point into s->held. */
 static void keep_rest(struct uv_stream_impl *s)
@@ -232,8 +230,7 @@ void ustream_tls_shake(struct uv_stream_impl *s)
     }
 }
 
-/* ---- output
- * -------------------------------------------------------------------------------------------- */
+/* ---- output ---- */
 
 void ustream_tls_write(struct uv_stream_impl *s, const char *p, size_t n)
 {

@@ -111,8 +111,7 @@ struct uv_stream_impl *ustream_create(struct uv_impl *im, const struct stream_ev
     return s;
 }
 
-/* ---- sending
- * ----------------------------------------------------------------------------------------- */
+/* ---- sending ---- */
 
 static void finish_closing(struct uv_stream_impl *s);
 
@@ -208,8 +207,7 @@ static void write_op(struct stream *base, const void *p, size_t n)
         ustream_send(s, p, n);
 }
 
-/* ---- reading
- * ----------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *b)
 {
@@ -267,8 +265,7 @@ static void pause_op(struct stream *base, bool paused)
         ustream_todo(s); /* bytes may be at hand: they must not be delivered from here */
 }
 
-/* ---- opening
- * ----------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 void ustream_opened(struct uv_stream_impl *s)
 {
@@ -297,8 +294,7 @@ void ustream_opened(struct uv_stream_impl *s)
         ustream_read(s, true);
 }
 
-/* ---- ending
- * ------------------------------------------------------------------------------------------ */
+/* ---- ending ---- */
 
 static void on_shutdown(uv_shutdown_t *req, int status)
 {
@@ -390,8 +386,7 @@ const struct stream_ops uv_stream_ops = {
     .abort = abort_op,
 };
 
-/* ---- idle rounds
- * --------------------------------------------------------------------------------------- */
+/* ---- idle rounds ---- */
 
 static void todo_one(struct uv_stream_impl *s)
 {

@@ -59,8 +59,7 @@ void tls_config_name(const struct tls_config *c, char *ret, size_t n)
         ret[0] = '\0';
 }
 
-/* ---- choosing the protocol
- * ----------------------------------------------------------------------------- */
+/* ---- choosing the protocol ---- */
 
 static bool is_mutual(const struct tls_config *c, const char *name, size_t n)
 {
@@ -93,8 +92,7 @@ static int alpn_select(SSL *ssl, const unsigned char **out, unsigned char *out_n
     return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* ---- loading
- * ------------------------------------------------------------------------------------------- */
+/* ---- loading ---- */
 
 struct source {
     const char *what;
@@ -332,8 +330,7 @@ void tls_config_age(struct tls_config *c, uint64_t ms)
     tickets_age(c->tickets, ms);
 }
 
-/* ---- one connection
- * ------------------------------------------------------------------------------------ */
+/* ---- one connection ---- */
 
 static bool is_ip(const char *s)
 {
@@ -467,8 +464,7 @@ int tls_identify(const struct tls_config *c, SSL *ssl, struct peer_identity *pee
     return 0;
 }
 
-/* ---- the simulator's
- * ------------------------------------------------------------------------------------- */
+/* ---- the simulator's ---- */
 
 struct tls_config *tls_config_simulated(const struct tls_config_spec *spec, bool server,
                                         const struct peer_identity *self)

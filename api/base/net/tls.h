@@ -24,8 +24,8 @@ struct tls_config_spec {
     const char *ca_file;                     /* PEM; whom to trust */
     const char *cert_pem, *key_pem, *ca_pem; /* the same as text, when the file is NULL */
     const char *const *alpn_mutual;          /* server: NULL-terminated list, see above */
-    const char *
-        server_name; /* client: name to verify in the certificate; NULL = the host of the address */
+    /* client: name to verify in the certificate; NULL = the host of the address */
+    const char *server_name;
 };
 /* Errors name the file and what to do ("expired at …", "key does not match the certificate"). */
 int tls_config_create(const struct tls_config_spec *spec, bool server, struct tls_config **ret,

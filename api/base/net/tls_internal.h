@@ -16,8 +16,8 @@ int tls_identify(const struct tls_config *c, SSL *ssl, struct peer_identity *pee
 /* Says why an SSL call failed; empties OpenSSL's error queue. ssl may be NULL. */
 int tls_failed(struct err *err, SSL *ssl, const char *doing);
 
-/* ---- tickets.c: session tickets of a server, under keys that change every hour; good for two at
- * most */
+/* ---- tickets.c ---- */
+/* Session tickets of a server, under keys that change every hour; good for two at most. */
 struct tickets;
 struct tickets *tickets_create(SSL_CTX *ctx);
 struct tickets *tickets_destroy(struct tickets *t); /* behind SSL_CTX_free */

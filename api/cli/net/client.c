@@ -57,8 +57,7 @@ static void lane_try(struct client_lane *l);
 static void lane_failed(struct client_lane *l, const struct err *why);
 static void lane_answered(struct client_lane *l);
 
-/* ---- client
- * ------------------------------------------------------------------------------------------- */
+/* ---- client ---- */
 static int server_set(struct server *s, const char *url, struct err *err)
 {
     const char *host = url;
@@ -135,8 +134,7 @@ void client_answer_fini(struct client_answer *a)
     buf_fini(&a->body);
 }
 
-/* ---- streams
- * ------------------------------------------------------------------------------------------ */
+/* ---- streams ---- */
 static void lane_drop(struct client_lane *l)
 {
     static const struct stream_events none = {0};
@@ -264,8 +262,7 @@ static void on_open(struct stream *s, void *arg)
     send_request(arg);
 }
 
-/* ---- tries
- * -------------------------------------------------------------------------------------------- */
+/* ---- tries ---- */
 static bool repeatable(const struct client_lane *l)
 {
     return !l->rq.upgrade && (!strcmp(l->rq.method, "GET") || *l->key || l->rq.operation);
@@ -480,8 +477,7 @@ static void on_timer(void *arg)
     lane_failed(l, &e);
 }
 
-/* ---- lanes
- * -------------------------------------------------------------------------------------------- */
+/* ---- lanes ---- */
 struct client_lane *client_lane_create(struct client *c)
 {
     struct client_lane *l = mem_new(struct client_lane);

@@ -1,9 +1,9 @@
 /* The CLI's HTTP client: requests over the seam's streams to whichever member of a cluster answers.
  *
- * A request is repeated over the servers, with jittered back-off, until its timeout: reads always,
- * writes because each carries an Idempotency-Key that stays the same. So a killed leader is a
- * pause, not an error. It must never repeat a request that has no key once bytes of it were sent.
- */
+ * A request is repeated over the servers, with jittered back-off, until its timeout: reads
+ * always, writes because each carries an Idempotency-Key that stays the same. So a killed leader
+ * is a pause, not an error. It must never repeat a request that has no key once bytes of it were
+ * sent. */
 #ifndef HANSE_API_CLI_CLIENT_H
 #define HANSE_API_CLI_CLIENT_H
 

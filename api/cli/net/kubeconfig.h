@@ -8,8 +8,8 @@
 #define LOGIN_SERVERS_MAX 16
 #define LOGIN_GROUPS_MAX 16
 struct login {
-    const char
-        *servers[LOGIN_SERVERS_MAX]; /* the first is the cluster's own, then its further members */
+    /* the first is the cluster's own, then its further members */
+    const char *servers[LOGIN_SERVERS_MAX];
     unsigned n_servers;
     const char *ca_file, *ca_pem;
     const char *cert_file, *cert_pem, *key_file, *key_pem;

@@ -4,9 +4,7 @@
 
 #define DASH "–"
 
-/* ---- figures
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- figures ---- */
 /* Enough places for the smallest reports, few for the large ones: the same in one column. */
 static int places_of(double largest)
 {
@@ -36,9 +34,7 @@ static const char *upper(struct arena *mem, const char *s)
     return copy;
 }
 
-/* ---- the table
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- the table ---- */
 static void rows_print(const cJSON *report, struct arena *mem, struct buf *out)
 {
     const cJSON *by = cJSON_GetObjectItemCaseSensitive(report, "by"), *row, *key,
@@ -155,8 +151,7 @@ void cost_render(const cJSON *report, struct arena *mem, struct buf *out)
     notes_print(report, mem, out);
 }
 
-/* ---- CSV (RFC 4180)
- * ------------------------------------------------------------------------------------------ */
+/* ---- CSV (RFC 4180) ---- */
 /* A text that a spreadsheet would take for a formula gets an apostrophe in front: experiments are
  * named by users. */
 static void csv_text(const char *s, struct buf *out)

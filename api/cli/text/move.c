@@ -33,7 +33,7 @@ static const char *gpu_seconds(double n, struct arena *mem)
     return arena_printf(mem, n < 10 ? "%.1f GPU-seconds" : "%.0f GPU-seconds", n);
 }
 
-/* ---- what a phase means -------------------------------------------------------------------- */
+/* ---- what a phase means ---- */
 static void moved_text(const cJSON *m, struct arena *mem, struct buf *out)
 {
     const char *from = json_text_at(m, "status.from"), *to = json_text_at(m, "status.to"),
@@ -87,7 +87,7 @@ void move_line(const cJSON *m, struct arena *mem, struct buf *out)
     }
 }
 
-/* ---- one Migration --------------------------------------------------------------------------- */
+/* ---- one Migration ---- */
 /* move.def's way back of the phase that it was in last. */
 static const char *way_back(const cJSON *m)
 {
@@ -185,8 +185,7 @@ void move_render(const cJSON *m, struct arena *mem, struct buf *out)
     steps_print(m, mem, out);
 }
 
-/* ---- what a Workload resumes from, and where it has been --------------------------------------
- */
+/* ---- what a Workload resumes from, and where it has been ---- */
 static const char *age_text(const cJSON *o, const char *path, int64_t now_ms, struct arena *mem)
 {
     char age[16];

@@ -6,8 +6,7 @@
 #include <math.h>
 #include <signal.h>
 
-/* ---- JSON
- * ---------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 const char *json_text_of(const cJSON *o, const char *key)
 {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
@@ -96,8 +95,7 @@ void tree_print_json(const cJSON *j, struct buf *out)
     cJSON_free(text);
 }
 
-/* ---- JSON paths
- * ---------------------------------------------------------------------------------------- */
+/* ---- JSON paths ---- */
 static void value_print(const cJSON *v, struct buf *out)
 {
     if (cJSON_IsString(v)) {
@@ -215,8 +213,7 @@ int jsonpath_print(const cJSON *j, const char *template, struct buf *out, struct
     return 0;
 }
 
-/* ---- texts and tables
- * ---------------------------------------------------------------------------------- */
+/* ---- texts and tables ---- */
 void age_print(int64_t ms, char out[16])
 {
     int64_t s = ms < 0 ? 0 : ms / 1000;

@@ -38,9 +38,7 @@ static void number_set(cJSON *o, const char *key, double value)
     (void)cJSON_AddNumberToObject(o, key, value);
 }
 
-/* ---- sbatch
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- sbatch ---- */
 struct sbatch {
     char name[254], time[64], class_[64];
     int64_t mem; /* bytes of a node */
@@ -286,9 +284,7 @@ int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret, str
     return 0;
 }
 
-/* ---- manifests
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- manifests ---- */
 /* What one pod of a template asks for, all its containers together. */
 struct pod_wants {
     double gpus;

@@ -104,9 +104,7 @@ int verb_apply(struct cli *c, struct err *err)
     return rv;
 }
 
-/* ---- diff
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- diff ---- */
 static void diff_object(struct cli *c, const cJSON *o, struct buf *out)
 {
     const char *sides[] = {"old", "new"};
@@ -163,9 +161,7 @@ int verb_diff(struct cli *c, struct err *err)
     return rv;
 }
 
-/* ---- delete
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- delete ---- */
 static int delete_one(struct cli *c, const struct kind *k, const char *ns, const char *name,
                       struct err *err)
 {

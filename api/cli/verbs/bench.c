@@ -221,9 +221,7 @@ static int bench_write(struct cli *c, struct err *err)
     return 0;
 }
 
-/* ---- verify
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- verify ---- */
 struct names {
     char **v;
     size_t n, cap;

@@ -27,9 +27,7 @@ static int format_check(struct cli *c, const char **ret, struct err *err)
     return 0;
 }
 
-/* ---- members
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- members ---- */
 /* Each server of the login is asked for itself: a member's pid and readiness are known to nobody
  * else. */
 static cJSON *servers_ask(struct cli *c)
@@ -188,9 +186,7 @@ int verb_members(struct cli *c, struct err *err)
     return 0;
 }
 
-/* ---- status
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- status ---- */
 static const char *condition_of(const cJSON *o, const char *type)
 {
     const cJSON *x;
@@ -494,8 +490,7 @@ int verb_status(struct cli *c, struct err *err)
     return rv;
 }
 
-/* ---- fence, version
- * ---------------------------------------------------------------------------------------- */
+/* ---- fence, version ---- */
 int verb_fence(struct cli *c, struct err *err)
 {
     if (c->args.n_pos != 1)

@@ -4,9 +4,7 @@
 
 #include <time.h>
 
-/* ---- fields
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- fields ---- */
 static const char *type_text(const struct field *f)
 {
     static const char *const names[] = {
@@ -86,9 +84,7 @@ static int field_path(struct cli *c, const struct kind *k, const char *path, str
     return 0;
 }
 
-/* ---- decisions
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- decisions ---- */
 /* The one that holds: what the placement names while there is one, else the newest Pending, else
  * the newest. */
 static const cJSON *decision_choose(const cJSON *workload, const cJSON *list)
@@ -112,8 +108,7 @@ static const cJSON *decision_choose(const cJSON *workload, const cJSON *list)
     return waits ? pending : best;
 }
 
-/* ---- out of the archive
- * ------------------------------------------------------------------------------------------ */
+/* ---- out of the archive ---- */
 #define PAGES_MAX 100
 
 /* Everything that was ever archived of a workload of this name, newest segment first; what could

@@ -62,9 +62,7 @@ static const char *query(struct cli *c, const char *path, bool watch, const char
     return arena_strdup(c->mem, b.p);
 }
 
-/* ---- tables
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- tables ---- */
 static const char *cell_text(struct cli *c, const cJSON *cell)
 {
     if (cJSON_IsString(cell))
@@ -154,9 +152,7 @@ static int tables_print(struct cli *c, const struct getting *g, cJSON *const *ta
     return 0;
 }
 
-/* ---- objects
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- objects ---- */
 static void name_print(const struct getting *g, const cJSON *o, struct buf *out)
 {
     const cJSON *items = cJSON_GetObjectItemCaseSensitive(o, "items"), *item;
@@ -263,9 +259,7 @@ static int get_list(struct cli *c, const struct getting *g, struct err *err)
     return rv;
 }
 
-/* ---- watching
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- watching ---- */
 struct watching {
     struct cli *c;
     const struct getting *g;
@@ -400,9 +394,7 @@ static int watch_run(struct cli *c, const struct getting *g, const char *since, 
     return rv;
 }
 
-/* ---- the verbs
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- the verbs ---- */
 static int getting_read(struct cli *c, struct getting *g, const char *kind, struct err *err)
 {
     int rv = cli_kind(kind, &g->kind, err);

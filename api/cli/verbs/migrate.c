@@ -25,7 +25,7 @@ static int json_print(struct cli *c, const cJSON *j, struct err *err)
     return 0;
 }
 
-/* ---- following ------------------------------------------------------------------------------- */
+/* ---- following ---- */
 struct watched {
     struct cli *c;
     char note[2048], phase[32];
@@ -95,8 +95,7 @@ static int migrate_wait(struct cli *c, const char *name, struct err *err)
     return rv;
 }
 
-/* ---- asking -----------------------------------------------------------------------------------
- */
+/* ---- asking ---- */
 /* What could only end in a refusal is said at once. */
 static int movable(struct cli *c, const cJSON *w, const char *name, const char *to, struct err *err)
 {

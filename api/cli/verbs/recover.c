@@ -144,9 +144,7 @@ int verb_orphans(struct cli *c, struct err *err)
     return rv;
 }
 
-/* ---- recover
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- recover ---- */
 /* Agents are on their way to a hub that has just come back. True: ask again. */
 static bool recover_waits(struct cli *c, const cJSON *answer)
 {

@@ -57,9 +57,7 @@ int verb_logs(struct cli *c, struct err *err)
               : logs_print(c, c->ns, c->args.pos[0], rank, tail, arg_flag(&c->args, "follow"), err);
 }
 
-/* ---- exec
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- exec ---- */
 #define FRAME_MAX_BYTES (1u << 20)
 #define SEND_MAX_BYTES (1u << 20)
 

@@ -244,9 +244,7 @@ static int from_file(struct cli *c, const char *path, cJSON **ret, struct err *e
     return rv;
 }
 
-/* ---- following
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- following ---- */
 static bool ended(const char *phase)
 {
     return !strcmp(phase, "Succeeded") || !strcmp(phase, "Failed") || !strcmp(phase, "Cancelled");

@@ -16,8 +16,7 @@ static int target_patch(struct cli *c, const char *name, bool unschedulable, boo
     return rv;
 }
 
-/* ---- drain --wait: what is left, and why
- * ---------------------------------------------------------------------------- */
+/* ---- drain --wait: what is left, and why ---- */
 #define ROWS_MAX 20
 
 struct drain {

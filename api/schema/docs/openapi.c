@@ -84,8 +84,7 @@ void openapi_gvk(struct openapi *o, const struct kind *k, bool list)
                list ? "[" : "", k->group, k->kind, k->version, list ? "]" : "");
 }
 
-/* ---- one field
- * ------------------------------------------------------------------------------------------- */
+/* ---- one field ---- */
 static void enum_schema(struct openapi *o, const struct enum_desc *e)
 {
     buf_str(o->out, "\"type\":\"string\",\"enum\":[");
@@ -339,9 +338,7 @@ void openapi_definitions(struct openapi *o)
     extra_definitions(o);
 }
 
-/* ---- paths
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- paths ---- */
 struct verb {
     const char *method, *action, *id;
     bool item;         /* on one object; else on the collection */

@@ -12,8 +12,7 @@
 
 #define MAX_EXACT 9007199254740992ull /* 2^53 */
 
-/* ---- keys seen
- * ------------------------------------------------------------------------------------------ */
+/* ---- keys seen ---- */
 static bool keyset_put(struct keyset *k, uint64_t h)
 {
     for (size_t i = h & (k->cap - 1);; i = (i + 1) & (k->cap - 1)) {
@@ -52,8 +51,7 @@ void keyset_fini(struct keyset *k)
     *k = (struct keyset){0};
 }
 
-/* ---- characters
- * --------------------------------------------------------------------------------------------- */
+/* ---- characters ---- */
 size_t utf8_length(const char *text, size_t n)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -225,9 +223,7 @@ static int scan_string(struct scan *s)
     return 0;
 }
 
-/* ---- values
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 /* Length of the number at p, 0 when there is none; *ret_integer: no fraction and no exponent. */
 static size_t number_length(const char *p, const char *end, bool *ret_integer)
 {

@@ -62,8 +62,7 @@ static int next(struct load *l, yaml_event_t *e)
                l->parser.context ? l->parser.context : "");
 }
 
-/* ---- scalars
- * --------------------------------------------------------------------------------------------- */
+/* ---- scalars ---- */
 static bool one_of(const char *s, const char *a, const char *b, const char *c)
 {
     return !strcmp(s, a) || !strcmp(s, b) || !strcmp(s, c);
@@ -125,9 +124,7 @@ static int scalar(struct load *l, const yaml_event_t *e, cJSON **ret)
     return 0;
 }
 
-/* ---- nodes
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- nodes ---- */
 static int refuse(struct load *l, const yaml_event_t *e)
 {
     const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -243,8 +240,7 @@ static int node(struct load *l, const yaml_event_t *e, cJSON **ret)
     return 0;
 }
 
-/* ---- documents
- * ---------------------------------------------------------------------------------------------- */
+/* ---- documents ---- */
 struct docs {
     struct yaml_doc *v;
     size_t n;

@@ -98,8 +98,7 @@ int impersonate_read(struct call *c, struct err *err)
     return 0;
 }
 
-/* ---- may he?
- * -------------------------------------------------------------------------------------------- */
+/* ---- may he? ---- */
 static int may(struct call *c, const char *group, const char *resource, const char *sub,
                const char *ns, const char *name, struct err *err)
 {

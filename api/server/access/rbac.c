@@ -90,8 +90,7 @@ void rbac_rules(struct api *a, const struct view *v, const struct api_identity *
         a->ops->scan(v, kind_by_id(KIND_ROLE_BINDING), ns, NULL, NULL, walk_binding, &w);
 }
 
-/* ---- one rule against one question
- * ------------------------------------------------------------------------------ */
+/* ---- one rule against one question ---- */
 static bool has(const char *const *v, uint32_t n, const char *want)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -190,8 +189,7 @@ int rbac_check(struct call *c, const struct rbac_ask *q, struct err *err)
                    q->ns && *q->ns ? q->ns : "", q->ns && *q->ns ? "\"" : "");
 }
 
-/* ---- nobody grants what he lacks
- * ------------------------------------------------------------------------------------ */
+/* ---- nobody grants what he lacks ---- */
 struct covering {
     const struct policy_rule *want;
     const char *verb, *group, *resource, *name, *path;

@@ -13,8 +13,7 @@ static const char *text(const cJSON *o, const char *key)
     return cJSON_IsString(v) ? v->valuestring : "";
 }
 
-/* ---- TokenRequest
- * -------------------------------------------------------------------------------------------- */
+/* ---- TokenRequest ---- */
 struct asking {
     cJSON *body;
     double seconds;
@@ -117,8 +116,7 @@ void account_token(struct call *c)
     call_fresh(c, 0, account_fresh);
 }
 
-/* ---- operation token.create
- * -------------------------------------------------------------------------------------------- */
+/* ---- operation token.create ---- */
 static int may(struct call *c, const char *verb, const char *resource, const char *sub,
                const char *ns, const char *name, struct err *err)
 {
@@ -166,8 +164,7 @@ void token_asked(struct call *c, cJSON *body)
     call_fresh(c, 0, asked_fresh);
 }
 
-/* ---- TokenReview
- * -------------------------------------------------------------------------------------------- */
+/* ---- TokenReview ---- */
 static int audiences_read(struct call *c, const cJSON *list, const char ***ret, size_t *ret_n,
                           struct err *err)
 {

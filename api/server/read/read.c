@@ -5,8 +5,7 @@
 #define SLICE_BYTES (256u << 10)
 #define SLICE_OBJECTS 4096
 
-/* ---- views that `continue` tokens name
- * ---------------------------------------------------------------------------- */
+/* ---- views that `continue` tokens name ---- */
 struct view *view_kept(struct api *a, uint64_t rv)
 {
     uint64_t now = loop_now_ms(a->cfg.loop);
@@ -53,8 +52,7 @@ void views_drop(struct api *a)
     memset(a->kept, 0, sizeof a->kept);
 }
 
-/* ---- resourceVersion of a read
- * -------------------------------------------------------------------------------------- */
+/* ---- resourceVersion of a read ---- */
 /* none: linearizable; 0: any; N: not older than N. Calls go(c) with the view to read from, or
  * answers. A member that has just started and read nothing yet has no version to show: it asks. */
 static void read_at(struct call *c, void (*go)(struct call *c))
@@ -100,9 +98,7 @@ void read_get(struct call *c)
         read_at(c, get_reply);
 }
 
-/* ---- list
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- list ---- */
 struct listing {
     struct call *c;
     struct buf out;

@@ -85,9 +85,7 @@ int repr_choose(struct call *c, struct err *err)
     return err_set(err, E_NOTACCEPT, "only application/json and application/yaml can be produced");
 }
 
-/* ---- objects
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- objects ---- */
 static void secret_data(struct api *a, const struct object *o, cJSON *j)
 {
     struct err e = {0};

@@ -42,13 +42,11 @@ struct hub {
     bool pumping;
     struct encoded cache[ENCODED_MAX];
     unsigned n_cache;
-    const struct view
-        *view; /* that events are made from, while they are: for figures (backend.h: shown) */
+    /* that events are made from, while they are: for figures (backend.h: shown) */
+    const struct view *view;
 };
 
-/* ---- events
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 /* An object that stops matching is shown as it was, with the version of the change that took it
  * away. */
 static void old_object(struct hub *h, const struct repr *r, const struct object *o, uint64_t rv,
@@ -114,9 +112,7 @@ static void cache_reset(struct hub *h)
         buf_fini(&h->cache[--h->n_cache].framed);
 }
 
-/* ---- one watcher
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- one watcher ---- */
 static void watch_over(struct watch *w, int code, const char *why)
 {
     if (w->over)
@@ -244,9 +240,7 @@ static void watch_timer(void *arg)
     watch_arm(w);
 }
 
-/* ---- the hub
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- the hub ---- */
 static bool hub_change(uint64_t rv, const struct kind *k, const struct object *before,
                        const struct object *after, void *arg)
 {
@@ -334,8 +328,7 @@ uint64_t hub_watches(const struct hub *h)
     return h->n;
 }
 
-/* ---- coming up to the present
- * ---------------------------------------------------------------------------------------- */
+/* ---- coming up to the present ---- */
 static bool catch_up_change(uint64_t rv, const struct kind *k, const struct object *before,
                             const struct object *after, void *arg)
 {
@@ -436,9 +429,7 @@ static void initial_slice(struct fair_item *it, const struct err *why)
     watch_live(w);
 }
 
-/* ---- the request
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- the request ---- */
 static uint64_t watch_seconds(struct call *c)
 {
     uint64_t s = 0;

@@ -60,9 +60,7 @@ static struct item *item_add(struct call *c, struct applying *s)
     return &s->items[s->n++];
 }
 
-/* ---- one document
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- one document ---- */
 static int item_kind(struct call *c, struct item *it, struct err *err)
 {
     const cJSON *meta = cJSON_GetObjectItemCaseSensitive(it->doc, "metadata");
@@ -221,9 +219,7 @@ static int item_compute(struct call *c, struct applying *s, struct item *it, str
     return r;
 }
 
-/* ---- the set
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- the set ---- */
 struct pruning {
     struct call *c;
     struct applying *s;

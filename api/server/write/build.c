@@ -164,8 +164,8 @@ static int migration_asked(const struct object *o, struct err *err)
                      "%s is found by Hanse itself; leave it out (asked)", move_cause_text(cause));
 }
 
-/* Whose cost it is: who submitted it, and nobody else's. A later version keeps it, whoever writes.
- */
+/* Whose cost it is: who submitted it, and nobody else's. A later version keeps it, whoever
+ * writes. */
 static int workload_user(const struct build *b, cJSON *tree, struct err *err)
 {
     cJSON *spec = cJSON_GetObjectItemCaseSensitive(tree, "spec");

@@ -206,9 +206,8 @@ void write_delete(struct call *c)
         delete_go(c);
 }
 
-/* ---- all that match: in batches, each one write, from one view on
- * -------------------------------------------------------------------------------------------------
- * What is created meanwhile stays; so what is deleted is bounded by what there was at the start,
+/* ---- all that match: in batches, each one write, from one view on ---- */
+/* What is created meanwhile stays; so what is deleted is bounded by what there was at the start,
  * and an object that its finalizers keep is not seen twice. */
 static bool collect(const struct object *o, void *arg)
 {

@@ -125,9 +125,7 @@ cJSON *set_of(const struct schema *s, const cJSON *object, bool status)
     return set;
 }
 
-/* ---- algebra
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- algebra ---- */
 static const cJSON *peer(const cJSON *set, const cJSON *node)
 {
     return cJSON_GetObjectItemCaseSensitive(set, node->string);
@@ -192,8 +190,7 @@ cJSON *set_union(cJSON *a, const cJSON *b)
     return a;
 }
 
-/* ---- values at the places that a set names
- * --------------------------------------------------------------------------- */
+/* ---- values at the places that a set names ---- */
 static cJSON *list_item(const cJSON *list, const char *key_json)
 {
     cJSON *k = cJSON_Parse(key_json), *item, *found = NULL;

@@ -47,9 +47,7 @@ void merge_patch(cJSON *target, const cJSON *patch)
     }
 }
 
-/* ---- RFC 6902
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- RFC 6902 ---- */
 struct place { /* what a JSON pointer names: a member or an index of a parent */
     cJSON *parent, *value;
     char *name; /* unescaped last token, owned */
@@ -241,9 +239,7 @@ int json_patch(cJSON **target, const cJSON *ops, struct err *err)
     return r;
 }
 
-/* ---- strategic merge
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- strategic merge ---- */
 static const struct field *sub_field(const struct schema *s, const char *json)
 {
     for (unsigned i = 0; s && i < s->n; i++)

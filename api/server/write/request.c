@@ -3,8 +3,8 @@
  * state before it is told, whichever verb or check it comes from (call_fail_at asks here). So what
  * was refused is never done later, though its first sending may wait in a member that was stopped.
  *
- * Not kept: "later" and "nobody knows" (429, 5xx), what the request's bytes alone forbid, dry runs.
- */
+ * Not kept: "later" and "nobody knows" (429, 5xx), what the request's bytes alone forbid, dry
+ * runs. */
 #include "api/server/write/write_internal.h"
 
 #include <openssl/evp.h>
@@ -148,9 +148,7 @@ void write_random_name(struct call *c, char *out, size_t n)
     out[n - 1] = 0;
 }
 
-/* ---- refusals
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- refusals ---- */
 static bool rests_on_the_state(const struct call *c, int code)
 {
     static const int pure[] = {E_SYNTAX,    E_MEDIA,  E_TOOLARGE, E_METHOD,

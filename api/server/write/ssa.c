@@ -3,8 +3,8 @@
  * once and no longer names go. */
 #include "api/server/write/write_internal.h"
 
-/* {"topology": "rack"} stands for {"topology": {"within": "rack"}}: ownership needs the long form.
- */
+/* {"topology": "rack"} stands for {"topology": {"within": "rack"}}: ownership needs the long
+ * form. */
 static void long_forms(const struct schema *s, cJSON *o)
 {
     for (unsigned i = 0; s && i < s->n; i++) {

@@ -8,9 +8,7 @@
 
 enum patch_type { PATCH_MERGE = 1, PATCH_JSON, PATCH_STRATEGIC, PATCH_APPLY };
 
-/* ---- sending
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- sending ---- */
 static void attempt_cb(struct call *c)
 {
     writing_attempt(c);
@@ -256,9 +254,7 @@ void writing_attempt(struct call *c)
                  c->name ? c->name : write_meta(w->body, "name"));
 }
 
-/* ---- create
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- create ---- */
 static bool tracked(const struct kind *k)
 {
     return k->id != KIND_EVENT && k->id != KIND_LEASE;
@@ -317,9 +313,7 @@ void write_create(struct call *c)
     writing_attempt(c);
 }
 
-/* ---- update
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- update ---- */
 static int update_tree(struct call *c, const struct object *old, cJSON *tree, struct err *err)
 {
     struct writing *w = c->state;
@@ -361,9 +355,7 @@ void write_update(struct call *c)
     writing_attempt(c);
 }
 
-/* ---- patch
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- patch ---- */
 static int apply_compute(struct call *c, const struct object *old, struct err *err)
 {
     struct writing *w = c->state;

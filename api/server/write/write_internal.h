@@ -12,8 +12,7 @@ struct any_kind {
     struct meta *metadata;
 };
 
-/* ---- sets of fields: cJSON trees as FieldsV1 has them ("f:spec", "k:{…}"); a leaf is {}
- * -------------------------------- */
+/* ---- sets of fields: cJSON trees as FieldsV1 has them ("f:spec", "k:{…}"); a leaf is {} ---- */
 cJSON *set_of(const struct schema *s, const cJSON *object, bool status); /* of a whole object */
 cJSON *set_minus(cJSON *a, const cJSON *b);  /* changes and returns a (NULL when nothing is left) */
 cJSON *set_common(cJSON *a, const cJSON *b); /* the same */
@@ -26,9 +25,7 @@ cJSON *set_keep_differing(cJSON *set, const cJSON *x,
 void set_copy(const cJSON *set, const cJSON *from, cJSON *to);
 void set_remove(const cJSON *set, cJSON *from);
 
-/* ---- who owns which field
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- who owns which field ---- */
 #define OWNERS_MAX 60
 struct owner {
     const char *manager, *operation, *sub, *api_version;
@@ -53,9 +50,7 @@ struct owner *owners_find(struct owners *w, const char *manager, const char *ope
 struct owner *owners_add(struct owners *w, struct arena *a, const struct kind *k,
                          const char *manager, const char *operation, const char *sub);
 
-/* ---- patches
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- patches ---- */
 void merge_patch(cJSON *target, const cJSON *patch); /* RFC 7386, on objects */
 int json_patch(cJSON **target, const cJSON *ops, struct err *err) MUST_CHECK; /* RFC 6902 */
 int strategic_patch(const struct schema *s, cJSON *target, const cJSON *patch,
@@ -66,9 +61,7 @@ int ssa_merge(const struct kind *k, cJSON *live, cJSON *applied, struct owners *
               const char *manager, const char *sub, bool force, int64_t time, struct arena *a,
               struct conflicts **ret, struct err *err) MUST_CHECK;
 
-/* ---- building
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- building ---- */
 struct build {
     const struct kind *kind;
     const struct object *old; /* NULL = create */
@@ -84,9 +77,7 @@ int object_build(struct api *a, const struct build *b, cJSON *tree, struct objec
 int secret_fold(cJSON *tree, struct err *err) MUST_CHECK; /* stringData into data; checks base64 */
 int namespace_ready(struct call *c, const char *ns, struct err *err) MUST_CHECK;
 
-/* ---- sending
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- sending ---- */
 struct writing { /* state of a call that writes one object */
     cJSON *body;
     const char *manager;
@@ -97,8 +88,8 @@ struct writing { /* state of a call that writes one object */
     uint64_t rv;     /* precondition; 0 = none */
     int patch;       /* enum patch_type */
     bool force;
-    int (*compute)(struct call *c, const struct object *old,
-                   struct err *err); /* fills in op, now */
+    /* fills in op, now */
+    int (*compute)(struct call *c, const struct object *old, struct err *err);
     struct api_write_op op;
     struct object *now;
     struct owners owners;

@@ -14,9 +14,7 @@ struct hub *hub_of(struct connector *c)
     return container_of(c, struct hub, base);
 }
 
-/* ---- the calls
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the calls ---- */
 static int hub_create(const struct connector_env *env, const struct object *target,
                       struct connector **ret, struct err *err)
 {

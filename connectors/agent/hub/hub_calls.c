@@ -192,8 +192,7 @@ static void sweep_listed(struct hub_call *c, const cJSON *j)
     call_finish(c, OUT_DONE, NULL, NULL);
 }
 
-/* ---- what it promised to refuse, page by page
- * ----------------------------------------------------------------------- */
+/* ---- what it promised to refuse, page by page ---- */
 static void promises_ask(struct hub_call *c, int64_t from)
 {
     cJSON *j = cJSON_CreateObject();

@@ -19,9 +19,7 @@
 
 static const struct stream_events nobody = {0};
 
-/* ---- one session
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- one session ---- */
 static void session_look(void *arg);
 
 static struct hub_session *session_make(struct hub *h, struct stream *s)
@@ -88,8 +86,7 @@ uint64_t hub_lease_from(const struct hub *h)
     return oldest;
 }
 
-/* ---- the one that is taken
- * ------------------------------------------------------------------------------------------ */
+/* ---- the one that is taken ---- */
 static void session_told(struct hub *h, const cJSON *run)
 {
     struct observation o;
@@ -145,9 +142,7 @@ static void session_take(struct hub_session *x)
     cJSON_Delete(hello);
 }
 
-/* ---- guests
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- guests ---- */
 static bool session_is_same(const struct hub_session *a, const struct hub_session *b)
 {
     return strcmp(a->state, b->state) == 0 && strcmp(a->boot, b->boot) == 0 &&
@@ -215,9 +210,7 @@ static void guest_hello(struct hub_session *x, cJSON *j)
     guests_look(x->hub);
 }
 
-/* ---- frames
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- frames ---- */
 static void frame_nodes(struct hub *h, const struct frame *f, const cJSON *j)
 {
     struct err err;
@@ -343,9 +336,7 @@ static void session_look(void *arg)
         guests_look(h);
 }
 
-/* ---- who comes
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- who comes ---- */
 void connector_agent_refuse(struct stream *s, const char *why)
 {
     cJSON *j = cJSON_CreateObject();

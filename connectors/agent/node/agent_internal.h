@@ -16,8 +16,8 @@
 #define AGENT_ORDER_MAX (LIMIT_ORDER_MAX_BYTES + 4096) /* with what the agent adds */
 #define AGENT_BOOK_MAX 100000                          /* uids that it remembers to refuse */
 #define AGENT_BOOK_MAX_BYTES ((size_t)256 << 20)
-#define AGENT_BOOK_RESERVE                                                                         \
-    1024 /* of both, in ends: for what is found absent, when no run is taken */
+/* of both, in ends: for what is found absent, when no run is taken */
+#define AGENT_BOOK_RESERVE 1024
 #define AGENT_BOOK_BUCKETS 8192
 #define AGENT_BOOK_ENDS 8
 #define AGENT_BOOK_PAGE_MAX (AGENT_BOOK_ENDS * WIRE_OBSERVATION_MAX + 1024)
@@ -50,8 +50,7 @@ void users_close(struct users *u);
 int users_of(struct agent *a, const char *cluster, const char *namespace_, uint32_t *ret_uid,
              uint32_t *ret_gid, struct err *err) MUST_CHECK;
 
-/* ---- inventory (inventory.c)
- * --------------------------------------------------------------------------- */
+/* ---- inventory (inventory.c) ---- */
 struct agent;
 struct inventory {
     cJSON *nodes; /* Node objects, as the API has them */
@@ -64,8 +63,7 @@ void inventory_fini(struct inventory *inv);
 /* Is there a node called "TARGET.NODE"? */
 bool inventory_has(const struct inventory *inv, const char *name);
 
-/* ---- the book of keys that must never start (again) (book.c)
- * --------------------------------------------- */
+/* ---- the book of keys that must never start (again) (book.c) ---- */
 struct book_entry {
     struct book_entry *next;
     char uid[64];
@@ -98,8 +96,8 @@ struct book_hub {
 int book_open(struct book *b, struct loop *l, const char *dir, struct err *err) MUST_CHECK;
 void book_close(struct book *b);
 bool book_refuses(const struct book *b, const struct run_key *k);
-/* Durable when it returns 0. ended: its last observation, or NULL. E_LIMIT when the book is full.
- */
+/* Durable when it returns 0. ended: its last observation, or NULL. E_LIMIT when the book is
+ * full. */
 int book_write(struct book *b, const struct run_key *k, const struct observation *ended,
                struct book_hub to, struct err *err) MUST_CHECK;
 /* The end of exactly this key, when the book has it. */
@@ -118,8 +116,7 @@ int book_floor_raise(struct book *b, struct book_hub by, struct err *err) MUST_C
 /* What the hub's own log let go; the floor is raised by then. */
 int book_forget(struct book *b, const char *uid, struct book_hub by, struct err *err) MUST_CHECK;
 
-/* ---- runs (runs.c, worker.c)
- * ------------------------------------------------------------------------------ */
+/* ---- runs (runs.c, worker.c) ---- */
 enum worker_state {
     WS_NEW,     /* not spawned yet */
     WS_DIALING, /* its shim should be there: dialing its socket */
@@ -170,12 +167,12 @@ struct run {
     struct run_cuts *cuts; /* NULL: no checkpoints */
 };
 
-/* ---- streams (streams.c)
- * ---------------------------------------------------------------------------------- */
+/* ---- streams (streams.c) ---- */
 struct agent_stream;
 
-/* ---- work on checkpoint stores: on the thread pool, and never so much of it that a store which
- * hangs takes the pool from the agent, which resolves names on it (store_jobs.c) ---- */
+/* ---- work on checkpoint stores ---- */
+/* On the thread pool, and never so much of it that a store which hangs takes the pool from the
+ * agent, which resolves names on it (store_jobs.c). */
 enum store_job_kind { STORE_JOB_CUT, STORE_JOB_STAGE, STORE_JOB_RETAIN, STORE_JOB_NR };
 struct store_job { /* embedded in the caller's */
     struct list link, all;

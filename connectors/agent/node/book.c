@@ -98,9 +98,7 @@ static void page_open(const char *name, void *arg)
     cJSON_Delete(j);
 }
 
-/* ---- floors
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- floors ---- */
 /* With a dot: no uid has one, and agents of older versions pass over it. */
 static void floors_path(const struct book *b, char out[AGENT_PATH_MAX + 16])
 {
@@ -200,8 +198,7 @@ int book_admits(const struct book *b, struct book_hub from, struct err *err)
     return 0;
 }
 
-/* ---- the book as a whole
- * -------------------------------------------------------------------------------------------- */
+/* ---- the book as a whole ---- */
 int book_open(struct book *b, struct loop *l, const char *dir, struct err *err)
 {
     struct opening o = {.book = b, .err = err};
@@ -321,9 +318,7 @@ int book_write(struct book *b, const struct run_key *k, const struct observation
     return 0;
 }
 
-/* ---- forgetting
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- forgetting ---- */
 cJSON *book_page(const struct book *b, unsigned from, int64_t now_ms, int64_t older_ms,
                  unsigned *ret_next)
 {

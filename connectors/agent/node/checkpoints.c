@@ -209,8 +209,8 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
     store_job_begin(r->agent, &j->job);
 }
 
-/* ---- what a killed runner left: sealed here, or a shim's death would cost all since its last seal
- * ---- */
+/* ---- what a killed runner left ---- */
+/* Sealed here, or a shim's death would cost all since its last seal. */
 struct rescue_job { /* owned by itself */
     struct store_job job;
     struct run_key key;

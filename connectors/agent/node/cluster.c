@@ -30,8 +30,7 @@ static int text_read(struct agent *a, const char *path, size_t max, struct buf *
     return rc == E_NOTFOUND || rc == 0 ? 0 : err_set(err, rc, "%s", why.text);
 }
 
-/* ---- how far the state of its hub had come
- * ------------------------------------------------------------------------------------------ */
+/* ---- how far the state of its hub had come ---- */
 static void heard_path(const struct agent *a, char out[AGENT_PATH_MAX])
 {
     (void)snprintf(out, AGENT_PATH_MAX, "%s/heard", a->cfg.state_dir);
@@ -158,8 +157,7 @@ struct book_hub book_hub_of(const struct agent *a, const char *cluster, uint64_t
     return (struct book_hub){cluster, rv};
 }
 
-/* ---- what a hub may ask
- * ------------------------------------------------------------------------------------------ */
+/* ---- what a hub may ask ---- */
 int run_claim(struct run *r, const cJSON *j, struct err *err)
 {
     const char *cluster = wire_str(j, "cluster");

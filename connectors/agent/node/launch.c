@@ -9,8 +9,9 @@
 #define SHIM_ARGS 64
 #define CHECKPOINT_ARGS 24
 
-/* ---- scripts: what the first line says, as the kernel reads it. The interpreter is named here and
- * not left to the kernel, so that a state folder that is mounted noexec does no harm. ---- */
+/* ---- scripts ---- */
+/* What the first line says, as the kernel reads it. The interpreter is named here and not left to
+ * the kernel, so that a state folder that is mounted noexec does no harm. */
 enum { SHEBANG_NONE, SHEBANG_TAKEN, SHEBANG_EMPTY };
 
 static int shebang_read(const char *script, struct arena *m, const char **ret_program,

@@ -67,8 +67,7 @@ static void machine_size(struct runner_os *os, int64_t *ret_cpu_milli, int64_t *
     hostname[255] = '\0';
 }
 
-/* ---- NVML: the few calls that are needed, by their stable names
- * ------------------------------------------- */
+/* ---- NVML: the few calls that are needed, by their stable names ---- */
 struct nvml_memory {
     unsigned long long total, free, used;
 };

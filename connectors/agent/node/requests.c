@@ -97,8 +97,7 @@ static void request_list(struct agent *a, uint64_t id)
     wire_tell(a->stream, AF_RESULT, id, j);
 }
 
-/* ---- the book: what was let go by the hub's own log
- * ----------------------------------------------------------------- */
+/* ---- the book: what was let go by the hub's own log ---- */
 static void request_book(struct agent *a, uint64_t id, const cJSON *j)
 {
     cJSON *out = cJSON_CreateObject();

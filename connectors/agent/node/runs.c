@@ -291,8 +291,8 @@ bool run_has_processes(struct agent *a, const struct run_key *k)
     return a->cfg.os->ops->tree_process_count(a->cfg.os, &t) != 0;
 }
 
-/* ---- what comes to the agent as subreaper: shim and guard were killed, or it escaped from `exec`
- * ---- */
+/* ---- what comes to the agent as subreaper ---- */
+/* Shim and guard were killed, or it escaped from `exec`. */
 bool run_pid_is_known(int64_t pid, void *arg)
 {
     struct agent *a = arg;
@@ -333,9 +333,7 @@ int runs_adopt(struct agent *a, struct err *err)
     return rc < 0 ? rc : loop_signal(a->loop, SIGCHLD, child_ended, a, err);
 }
 
-/* ---- accepting
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- accepting ---- */
 static int order_check(struct agent *a, const cJSON *o, struct err *err)
 {
     const cJSON *workers = cJSON_GetObjectItemCaseSensitive(o, "workers"), *w;
@@ -518,8 +516,7 @@ int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
     return 0;
 }
 
-/* ---- after a restart
- * ------------------------------------------------------------------------------------------- */
+/* ---- after a restart ---- */
 struct loading {
     struct agent *agent;
     struct err *err;

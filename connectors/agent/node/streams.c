@@ -79,9 +79,7 @@ static struct agent_stream *stream_by_id(struct agent *a, uint64_t id)
     return NULL;
 }
 
-/* ---- logs
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- logs ---- */
 /* Where the last n lines begin: one pass to count, one to skip. The file has at most 16 MiB. */
 static uint64_t logs_tail(struct loop *l, const char *path, int64_t lines)
 {
@@ -155,9 +153,7 @@ static void logs_tick(void *arg)
         timer_start(&s->tick, FOLLOW_MS);
 }
 
-/* ---- exec
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- exec ---- */
 static int pipe_frame(const struct frame *f, void *arg)
 {
     struct agent_stream *s = arg;
@@ -351,9 +347,7 @@ static int exec_start(struct agent_stream *s, const struct worker *w, const cJSO
     return process_spawn(a->loop, &spec, helper_exited, s, &s->helper, err);
 }
 
-/* ---- requests
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- requests ---- */
 static void open_logs(struct agent_stream *s, const cJSON *j)
 {
     char path[AGENT_PATH_MAX];

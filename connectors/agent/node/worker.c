@@ -141,8 +141,7 @@ void worker_fini(struct worker *w)
     worker_unlink(w);
 }
 
-/* ---- the end
- * --------------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 static bool worker_read_end(struct worker *w)
 {
     char dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
@@ -219,8 +218,7 @@ static bool worker_write_end(struct worker *w, const char *reason, const char *m
     return true;
 }
 
-/* ---- the deadline: its shim keeps it, and its guard; this is for when both stand still
- * ---- */
+/* ---- the deadline: its shim keeps it, and its guard; this is for when both stand still ---- */
 static uint64_t worker_kill_at(const struct worker *w, bool *ret_lost)
 {
     const struct run *r = w->run;
@@ -295,8 +293,7 @@ static void worker_granted(struct worker *w, uint64_t from_ms, uint64_t lease_ms
     worker_watch(w);
 }
 
-/* ---- talking to the shim
- * ---------------------------------------------------------------------------------- */
+/* ---- talking to the shim ---- */
 static int shim_frame(const struct frame *f, void *arg)
 {
     struct worker *w = arg;
@@ -427,8 +424,7 @@ void worker_stop(struct worker *w, int signo, uint64_t grace_ms)
     shim_send(w, RUN_FRAME_STOP, j);
 }
 
-/* ---- starting it
- * -------------------------------------------------------------------------------------------- */
+/* ---- starting it ---- */
 static void shim_exited(struct process *p, int exit_code, int term_signal, void *arg)
 {
     struct worker *w = arg;
@@ -507,9 +503,7 @@ bool worker_owns(const struct worker *w, int64_t pid)
     return os->ops->will_pid(os, dir) == pid;
 }
 
-/* ---- the tick
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- the tick ---- */
 static struct runner_tree worker_tree(const struct worker *w, char marker[RUN_MARKER_MAX])
 {
     worker_marker(w, marker);

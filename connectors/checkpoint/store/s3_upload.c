@@ -45,8 +45,8 @@ static bool is_mismatch(const struct s3_call *c)
             !strcmp(c->code, "InvalidDigest") || !strcmp(c->code, "XAmzContentChecksumMismatch"));
 }
 
-/* One body, as often as it does not come through: an object, or a part. 0: the store has taken it.
- */
+/* One body, as often as it does not come through: an object, or a part. 0: the store has taken
+ * it. */
 static int send(struct upload *u, struct s3_call *c, struct err *err)
 {
     for (int i = 0;; i++) {
@@ -62,8 +62,8 @@ static int send(struct upload *u, struct s3_call *c, struct err *err)
     }
 }
 
-/* What the store says that it keeps; nothing is as good. Some leave out how many parts there were.
- */
+/* What the store says that it keeps; nothing is as good. Some leave out how many parts there
+ * were. */
 static bool checksum_agrees(const char *told, const char *own)
 {
     size_t n = strlen(told);

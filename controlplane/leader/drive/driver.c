@@ -26,8 +26,7 @@
 
 static void driver_free(struct driver *d);
 
-/* ---- the table of drivers
- * ------------------------------------------------------------------------------------------- */
+/* ---- the table of drivers ---- */
 static int by_uid(const void *a, const void *b)
 {
     return strcmp(((const struct driver *)a)->uid, ((const struct driver *)b)->uid);
@@ -240,9 +239,7 @@ static void driver_free(struct driver *d)
     mem_free(d);
 }
 
-/* ---- leases
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- leases ---- */
 size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max)
 {
     size_t n = 0, all = 0, i = 0;
@@ -277,9 +274,7 @@ bool driver_estranged(const struct driver *d, const struct site *t)
            !PLANTED("run.any-agent");
 }
 
-/* ---- what is wanted
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- what is wanted ---- */
 /* Why this run should end: deleted, suspended, past its deadline; NULL = it may go on. A drained
  * target is left by a Migration (causes.c). */
 static const char *end_wanted(const struct driver *d, const struct site *t, bool *ret_requeue)
@@ -299,9 +294,7 @@ static const char *end_wanted(const struct driver *d, const struct site *t, bool
     return NULL;
 }
 
-/* ---- ticks by phase
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- ticks by phase ---- */
 static void tick_reserved(struct driver *d, struct site *t)
 {
     bool requeue = false;
@@ -536,8 +529,8 @@ static bool replace_ready(struct driver *d)
     return false;
 }
 
-/* Deleted, held or too late: nobody wants it to go on anywhere, so nothing has to be found for it.
- */
+/* Deleted, held or too late: nobody wants it to go on anywhere, so nothing has to be found for
+ * it. */
 static bool unwanted(const struct driver *d)
 {
     const struct workload_spec *s = object_as(d->o, workload)->spec;

@@ -21,9 +21,7 @@ void driver_backoff(struct driver *d)
     d->backoff_ms = d->backoff_ms * 2 < BACKOFF_MAX_MS ? d->backoff_ms * 2 : BACKOFF_MAX_MS;
 }
 
-/* ---- steps
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ---- */
 /* Where a test makes the leader die: on both sides of each step, and of each call. */
 static const char *const steps_before[] = {[STEP_DISPATCH] = "driver.dispatch.before",
                                            [STEP_ACCEPTED] = "driver.accepted.before",
@@ -146,9 +144,7 @@ void driver_step(struct driver *d, enum run_step step, const char *reason, const
     driver_propose(d, &c);
 }
 
-/* ---- checkpoints
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- checkpoints ---- */
 /* A whole checkpoint of this epoch that the log does not have, and has not been asked to take. */
 bool driver_checkpoint_news(const struct driver *d)
 {
@@ -233,8 +229,8 @@ void driver_step_found(struct driver *d, const struct run_checkpoint_report *r)
     driver_propose(d, &c);
 }
 
-/* What it was to resume from does not hold: marked, with the reason; an older one takes its place.
- */
+/* What it was to resume from does not hold: marked, with the reason; an older one takes its
+ * place. */
 void driver_checkpoint_bad(struct driver *d)
 {
     union command c = {.run = {.step = STEP_CHECKPOINT_BAD}};
@@ -336,8 +332,7 @@ static void submit(struct driver *d, struct site *t)
     FAILPOINT(calls_sent[CALL_SUBMIT]);
 }
 
-/* ---- limits.inFlight
- * -------------------------------------------------------------------------------------------- */
+/* ---- limits.inFlight ---- */
 static bool calls_full(const struct site *t)
 {
     const struct target_limits *l = object_as(t->doc, target)->spec->limits;
@@ -377,9 +372,7 @@ static void call_counted_off(struct driver *d)
     }
 }
 
-/* ---- answers
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- answers ---- */
 static void rejected(struct driver *d, const struct observation *seen, const struct err *err)
 {
     bool checkpoint = seen && !strncmp(seen->reason, "Checkpoint", 10);

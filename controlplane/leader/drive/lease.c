@@ -20,8 +20,7 @@ static const struct intent *intent_of(const struct driver *d)
     return object_as(d->o, workload)->status->intent;
 }
 
-/* ---- what documents say today
- * ----------------------------------------------------------------------------------------- */
+/* ---- what documents say today ---- */
 static int64_t target_lease(const struct site *t)
 {
     const struct target_partition *p =
@@ -45,8 +44,7 @@ struct lease_grant lease_wanted(const struct object *workload, const struct site
     return g;
 }
 
-/* ---- what its runner may hold, by the log
- * -------------------------------------------------------------------------------- */
+/* ---- what its runner may hold, by the log ---- */
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -77,8 +75,8 @@ static struct lease_grant most(const struct driver *d)
     return g;
 }
 
-/* Lease, drift of both clocks (1 %), grace and kill time after the last renewal that may have left.
- */
+/* Lease, drift of both clocks (1 %), grace and kill time after the last renewal that may have
+ * left. */
 uint64_t lease_left_ms(const struct driver *d)
 {
     struct lease_grant g = most(d);
@@ -88,9 +86,7 @@ uint64_t lease_left_ms(const struct driver *d)
     return over >= now ? over - now + 1 : 0;
 }
 
-/* ---- renewals
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- renewals ---- */
 /* They must come in time for the shortest that may be held. */
 void lease_pace(const struct driver *d)
 {
@@ -124,9 +120,7 @@ bool lease_offered(const struct driver *d, struct run_offer *ret)
     return true;
 }
 
-/* ---- into the log
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- into the log ---- */
 static bool granting(const struct driver *d)
 {
     return root_feature_level(d->brain->root) >= FEATURE_GRANTS;

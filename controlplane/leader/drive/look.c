@@ -143,9 +143,9 @@ bool driver_look(struct driver *d, struct site *t)
     return true;
 }
 
-/* What it resumes from turned out to be another one while it held its place: found in its store, or
- * an older one since the newest does not hold. Saved by more workers, or fewer, than its place has.
- */
+/* What it resumes from turned out to be another one while it held its place: found in its store,
+ * or an older one since the newest does not hold. Saved by more workers, or fewer, than its
+ * place has. */
 bool driver_place_differs(struct driver *d)
 {
     const struct workload_status *s = object_as(d->o, workload)->status;

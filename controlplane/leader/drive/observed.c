@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* ---- what targets tell on their own
- * --------------------------------------------------------------------------------------- */
+/* ---- what targets tell on their own ---- */
 struct orphan_stop {
     struct call call;
     struct brain *brain;

@@ -64,8 +64,7 @@ static const char *const *env_make(struct brain *b, const struct object *o, stru
     return e->v;
 }
 
-/* ---- how often to save
- * ---------------------------------------------------------------------------------------------- */
+/* ---- how often to save ---- */
 /* Spot machines: the price sheet says how often they are taken away. 0 = not known. */
 static double interruptions_per_hour(const struct site *t, const struct placement *p)
 {
@@ -137,9 +136,7 @@ int64_t order_interval_ms(const struct site *t, const struct object *o, const st
                                       failures_every(t, object_as(o, workload)->status, p));
 }
 
-/* ---- the order
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the order ---- */
 static bool store_is_s3(const char *store)
 {
     return strncmp(store, "s3://", 5) == 0;

@@ -52,9 +52,7 @@ static struct place_request request(struct brain *b, const struct object *w)
                                   .log_index = (int64_t)root_index(b->root)};
 }
 
-/* ---- what must leave
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- what must leave ---- */
 static bool movable(enum phase p)
 {
     return p == PHASE_DISPATCHING || p == PHASE_STARTING || p == PHASE_RUNNING;
@@ -86,8 +84,7 @@ static void must_look(struct brain *b, const struct object *w)
         events_stays_sick(b, w, c.why);
 }
 
-/* ---- what is better off elsewhere
- * --------------------------------------------------------------------------------------------- */
+/* ---- what is better off elsewhere ---- */
 static void better_look(struct brain *b, const struct object *w)
 {
     AUTO_ARENA a = arena_create(0);
@@ -105,9 +102,7 @@ static void better_look(struct brain *b, const struct object *w)
         (void)begin(b, w, c.cause, &c);
 }
 
-/* ---- passes, in slices
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- passes, in slices ---- */
 struct slice_walk {
     struct brain *b;
     struct cursor *at;
@@ -218,9 +213,7 @@ void causes_change(struct brain *b, enum kind_id kind, const struct object *befo
     }
 }
 
-/* ---- what is lost
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- what is lost ---- */
 bool causes_replace(struct brain *b, const struct object *w)
 {
     struct causes *k = &b->causes;

@@ -35,8 +35,7 @@ void mover_tick(struct mover *m);
 void mover_backoff(struct mover *m);
 void mover_free(struct mover *m); /* once nothing is under way */
 
-/* ---- mover_steps.c: commands and calls
- * -------------------------------------------------------------------------------- */
+/* ---- mover_steps.c: commands and calls ---- */
 void mover_step(struct mover *m, enum move_step step);
 void mover_wait(struct mover *m, const char *reason, const char *message);
 void mover_abort(struct mover *m, enum move_phase outcome, const char *reason, const char *message);
@@ -44,8 +43,7 @@ void mover_reserve(struct mover *m, const struct object *workload, const struct 
 void mover_quiesce_source(struct mover *m, const struct object *workload);
 void mover_stage(struct mover *m, struct site *t, const struct object *workload);
 
-/* ---- what a Migration of the brain's own begins with
- * -------------------------------------------------------------------- */
+/* ---- what a Migration of the brain's own begins with ---- */
 /* Fills in one workload of a plan; texts and documents are borrowed. */
 void begin_fill(struct move_begin *b, const struct object *workload, enum move_cause cause,
                 const struct move_choice *c);

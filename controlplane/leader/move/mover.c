@@ -18,8 +18,7 @@
 #define LOOK_EVERY_MS 1000 /* and no less */
 #define MOVER_BUCKETS 1024
 
-/* ---- the table of movers
- * ------------------------------------------------------------------------------------------- */
+/* ---- the table of movers ---- */
 const struct migration_status *mover_status(const struct mover *m)
 {
     return object_as(m->o, migration)->status;
@@ -187,8 +186,7 @@ void movers_look(struct brain *b)
     loop_post(b->loop, look, b);
 }
 
-/* ---- what the root says
- * ---------------------------------------------------------------------------------------------- */
+/* ---- what the root says ---- */
 const struct object *mover_workload(const struct mover *m)
 {
     const struct migration *g = object_as(m->o, migration);
@@ -238,9 +236,7 @@ static const char *destination_lost(const struct mover *m)
                                                                            : NULL;
 }
 
-/* ---- the way back
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the way back ---- */
 struct back {
     enum move_phase outcome;
     const char *reason, *message;
@@ -276,8 +272,8 @@ static bool came_back(const struct mover *m, const struct object *w)
            (p == PHASE_RUNNING || p == PHASE_STARTING || p == PHASE_DISPATCHING);
 }
 
-/* On its way: another epoch, a source that is back or cannot be proved stopped, a destination lost.
- */
+/* On its way: another epoch, a source that is back or cannot be proved stopped, a destination
+ * lost. */
 static bool back_on_its_way(const struct mover *m, const struct object *w, struct back *r)
 {
     const struct migration *g = object_as(m->o, migration);
@@ -335,9 +331,7 @@ static bool way_back(struct mover *m, const struct object *w)
     return back;
 }
 
-/* ---- a destination
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- a destination ---- */
 static bool must(enum move_cause c)
 {
     return c == MOVE_SPOT || c == MOVE_DRAIN || c == MOVE_SICK || c == MOVE_LOST ||
@@ -416,9 +410,7 @@ static void tick_pending(struct mover *m, const struct object *w)
     choose(m, w, cause);
 }
 
-/* ---- ticks by phase
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- ticks by phase ---- */
 /* A checkpoint is required and there is none: it is not stopped for nothing. */
 static bool checkpoint_missing(const struct object *w)
 {

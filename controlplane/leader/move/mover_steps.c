@@ -15,9 +15,7 @@
 #define BAD_CHECKPOINTS_MAX 16
 #define TOLD_EVERY_MS 5000
 
-/* ---- steps
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ---- */
 static const char *const before[] = {
     [MOVE_RESERVE] = "move.reserve.before", [MOVE_WAIT] = "move.wait.before",
     [MOVE_QUIESCE] = "move.quiesce.before", [MOVE_VERIFY] = "move.verify.before",
@@ -151,8 +149,7 @@ void mover_reserve(struct mover *m, const struct object *workload, const struct 
         mover_step(m, MOVE_QUIESCE);
 }
 
-/* ---- steps of the workload's own machine
- * ------------------------------------------------------------------------------------ */
+/* ---- steps of the workload's own machine ---- */
 static union command source_step(const struct object *w, enum run_step step)
 {
     const struct workload_status *s = object_as(w, workload)->status;
@@ -177,8 +174,7 @@ void mover_quiesce_source(struct mover *m, const struct object *workload)
     propose(m, &c, (enum move_step)0);
 }
 
-/* ---- stage: the destination reads the checkpoint before anything depends on it
- * --------------------------------------------- */
+/* ---- stage: the destination reads the checkpoint before anything depends on it ---- */
 static void checkpoint_bad(struct mover *m, const struct object *w, const struct observation *seen,
                            const struct err *err)
 {

@@ -14,9 +14,8 @@
 
 #define LOOKS_PER_CYCLE 2
 #define IN_VAIN_MS 5000 /* so long nobody is looked at again, if nothing changes */
-#define PLAN_IDLE_MS                                                                               \
-    10000 /* a nomination without victims that still move is dropped after this                    \
-           */
+/* a nomination without victims that still move is dropped after this */
+#define PLAN_IDLE_MS 10000
 
 static bool waits_for_room(const struct decision_spec *d)
 {
@@ -35,8 +34,7 @@ static bool waits_for_room(const struct decision_spec *d)
     return false;
 }
 
-/* ---- who was looked at in vain
- * ------------------------------------------------------------------------------------------ */
+/* ---- who was looked at in vain ---- */
 static bool in_vain(const struct preempts *p, const char *uid, uint64_t now)
 {
     for (size_t i = 0; i < sizeof p->vain / sizeof p->vain[0]; i++)
@@ -52,9 +50,7 @@ static void vain_add(struct preempts *p, const char *uid, uint64_t now)
     v->until_ms = now + IN_VAIN_MS;
 }
 
-/* ---- one plan
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- one plan ---- */
 struct planned { /* for whom */
     struct brain *brain;
     char uid[64];
@@ -181,9 +177,7 @@ bool preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n,
     return false;
 }
 
-/* ---- nominations
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- nominations ---- */
 struct nominee {
     struct list link;
     struct indexed by_uid;

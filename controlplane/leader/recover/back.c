@@ -20,9 +20,7 @@
 #define AGAIN_MS 250
 #define HEARD_MAX (1ull << 52) /* JSON carries it as a number */
 
-/* ---- in doubt
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- in doubt ---- */
 /* most: that it can have come to when that was heard; where it is now says nothing of then. */
 bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv, uint64_t most)
 {
@@ -160,9 +158,7 @@ void back_drop(struct brain *b)
     b->back.doubt = b->back.left = false;
 }
 
-/* ---- every workload that has not ended may have gone on
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- every workload that has not ended may have gone on ---- */
 struct marking {
     struct brain *brain;
     struct root *root; /* who comes later is not meant */
@@ -249,9 +245,7 @@ void back_look(struct brain *b)
     marking_next(x);
 }
 
-/* ---- into the log
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- into the log ---- */
 static void begun(void *arg, const struct result *r, const struct err *err)
 {
     struct brain *b = arg;

@@ -74,8 +74,7 @@ void orphan_found(struct site *t, const struct run_listed *l, enum orphan_why wh
                              {"why", log_str(whys[why])}));
 }
 
-/* ---- what they hold is not given away
- * ------------------------------------------------------------------------------- */
+/* ---- what they hold is not given away ---- */
 bool orphan_on_node(const struct brain *b, const char *target, const char *node)
 {
     const struct site *t = site_find((struct brain *)(uintptr_t)b, target);
@@ -124,8 +123,7 @@ void orphans_drop(struct site *t)
     t->n_condemned = 0;
 }
 
-/* ---- as people see them
- * --------------------------------------------------------------------------------------------- */
+/* ---- as people see them ---- */
 static const char *state_text(const struct orphan *o)
 {
     static const char *const states[] = {"unknown", "absent", "starting", "running", "ended"};

@@ -69,8 +69,7 @@ static void recovery_end(struct recovery *x, const struct err *err)
     brain_under_way(b, -1);
 }
 
-/* ---- who is to be taken over
- * ---------------------------------------------------------------------------------------- */
+/* ---- who is to be taken over ---- */
 static int candidate_order(const void *p, const void *q)
 {
     const struct found_run *a = p, *b = q;
@@ -151,8 +150,7 @@ static void passed_over(struct recovery *x, const char *why)
     recovery_next(x);
 }
 
-/* ---- one run: its document, its state, the log
- * ---------------------------------------------------------------------------------- */
+/* ---- one run: its document, its state, the log ---- */
 static void adopted(void *arg, const struct result *r, const struct err *err)
 {
     struct recovery *x = arg;
@@ -341,9 +339,7 @@ static void document_told(void *arg, enum outcome out, const char *json, const s
     t->connector->ops->find(t->connector, &x->v[x->at].key, &x->call);
 }
 
-/* ---- the whole
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 static void settled(void *arg, const struct result *r, const struct err *err)
 {
     struct recovery *x = arg;
@@ -537,9 +533,7 @@ void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb
     brain_propose(b, &c, begun, x);
 }
 
-/* ---- one run
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- one run ---- */
 /* Of the runs of one workload that targets list only the newest is taken over. */
 static const struct orphan *newer_of(const struct brain *b, const struct orphan *o,
                                      const struct site **ret_at)

@@ -20,9 +20,7 @@
 #define DEADLINE_MS 10000
 #define STRANGERS_NAMED 16 /* in a sentence, as far as there is room */
 
-/* ---- into the log
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- into the log ---- */
 static void counted(void *arg, const struct result *r, const struct err *err)
 {
     struct brain *b = arg;
@@ -59,9 +57,7 @@ static bool counts(const struct root *r, const char *target)
            !root_stranger(r, target) && !root_get(r, KIND_TARGET, "", target);
 }
 
-/* ---- who dials
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- who dials ---- */
 static void remember(struct brain *b, const char *target)
 {
     struct strangers *x = &b->strangers;
@@ -110,8 +106,7 @@ void stranger_turn_away(struct brain *b, struct stream *s, const char *target, c
     connector_lobby_enter(b->strangers.lobby, s, target, why);
 }
 
-/* ---- what recovery waits for
- * ---------------------------------------------------------------------------------------------- */
+/* ---- what recovery waits for ---- */
 static bool uncounted(const struct brain *b, size_t i)
 {
     return loop_now_ms(b->loop) - b->strangers.v[i].at_ms < SEEN_FOR_MS &&
@@ -141,9 +136,7 @@ uint64_t strangers_wait_ms(const struct brain *b)
                                                                          : 0;
 }
 
-/* ---- who is said to be dead
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- who is said to be dead ---- */
 static bool known(const struct brain *b, const char *target)
 {
     for (size_t i = 0; i < b->strangers.n; i++)

@@ -20,9 +20,7 @@
 #define TOO_MANY "TooManyFailures"
 #define WHICH_MAX 400 /* of the failed ones, in a message */
 
-/* ---- whose it is
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- whose it is ---- */
 static bool object_array(const struct object *o)
 {
     return o && o->kind->id == KIND_WORKLOAD && workload_array(object_as(o, workload));
@@ -88,9 +86,7 @@ static const char *index_name(struct txn *t, const struct meta *array, int64_t i
     return arena_printf(t->a, "%s-%lld", array->name, (long long)index);
 }
 
-/* ---- what its status says
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- what its status says ---- */
 static void tell(struct workload_status *s, const char *reason, const char *message)
 {
     s->reason = reason;
@@ -147,9 +143,7 @@ static void settle(struct txn *t, struct workload *w, const struct index_sets *x
         end(t, w);
 }
 
-/* ---- its indexes come, end and go
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- its indexes come, end and go ---- */
 static bool ended(const struct object *o)
 {
     return o && phase_final(object_as(o, workload)->status->phase);
@@ -201,9 +195,7 @@ void array_adopt(struct txn *t, struct meta *m)
     m->n_ownerReferences = 1;
 }
 
-/* ---- begun
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- begun ---- */
 static void label_put(struct txn *t, struct meta *m, const char *key, const char *value)
 {
     struct kv *all = arena_array(t->a, struct kv, m->n_labels + 1);

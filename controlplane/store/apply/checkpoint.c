@@ -216,9 +216,7 @@ int checkpoint_take(struct txn *t, const struct object *wo, struct workload_stat
     return 0;
 }
 
-/* ---- one that nobody was told of
- * --------------------------------------------------------------------------------------
- */
+/* ---- one that nobody was told of ---- */
 static const struct run_end *end_of(const struct workload_status *s, int64_t epoch)
 {
     for (uint32_t i = s->n_ends; i > 0; i--)
@@ -299,9 +297,7 @@ void checkpoint_adopt(struct txn *t, const struct object *wo, const struct run_c
     (void)object_unref(kept);
 }
 
-/* ---- one that cannot be resumed from
- * ----------------------------------------------------------------------------------
- */
+/* ---- one that cannot be resumed from ---- */
 static bool same_checkpoint(const struct run_checkpoint *a, int64_t epoch, int64_t step,
                             const char *digest)
 {

@@ -22,8 +22,7 @@ bool txn_charge(struct txn *t, size_t bytes)
     return true;
 }
 
-/* ---- owner references
- * --------------------------------------------------------------------------------------------- */
+/* ---- owner references ---- */
 static bool owner_lives(const struct root *w, const struct owner_ref *r, const char *ns)
 {
     const struct kind *k = kind_by_name(r->kind);
@@ -89,8 +88,7 @@ static void collect_owned(struct txn *t, struct slice key, const char *uid,
     root_put_dead(t->w, key, NULL);
 }
 
-/* ---- a Namespace's contents
- * ----------------------------------------------------------------------------------------- */
+/* ---- a Namespace's contents ---- */
 /* All its contents have been told to go, and some have not gone yet. It waits for them as long as
  * the first of each kind is one of those; else something came since, and all is looked at again. */
 static void namespace_waits(struct txn *t, struct slice key, bool unmarked)
@@ -165,9 +163,7 @@ static void collect_namespace(struct txn *t, struct slice key, const char *ns,
     namespace_end(t, key, ns);
 }
 
-/* ---- a Target's Nodes
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- a Target's Nodes ---- */
 static void collect_target(struct txn *t, struct slice key, const char *target,
                            const struct dead_box *d)
 {
@@ -197,9 +193,7 @@ static void collect_target(struct txn *t, struct slice key, const char *target,
         txn_remove(t, o);
 }
 
-/* ---- one after the other
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- one after the other ---- */
 struct pick {
     struct key key;
     struct dead_box *dead; /* a copy: its entry is replaced while it is worked on */

@@ -121,8 +121,7 @@ static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
     return 0;
 }
 
-/* ---- nodes of one target
- * --------------------------------------------------------------------------------------- */
+/* ---- nodes of one target ---- */
 /* The node after `at` of a target, whose nodes' names begin with it; at moves on. */
 static const struct object *node_next(struct txn *t, const char *target, struct key *at)
 {
@@ -163,8 +162,7 @@ static void drop_unlisted(struct txn *t, struct facts *f)
     }
 }
 
-/* ---- the target's status
- * ------------------------------------------------------------------------------------------ */
+/* ---- the target's status ---- */
 static void count_class(struct class_count *list, uint32_t *n, const char *class_)
 {
     for (uint32_t i = 0; i < *n; i++)
@@ -357,9 +355,8 @@ int apply_facts(struct txn *t, const struct facts_cmd *c)
     return 0;
 }
 
-/* ---- GpuClasses changed
- * ------------------------------------------------------------------------------------------------
- * In between a node has the classes that it was matched with last; what is placed there by them is
+/* ---- GpuClasses changed ---- */
+/* In between a node has the classes that it was matched with last; what is placed there by them is
  * checked against them, and what FACTS tells meanwhile is matched with the new ones. */
 enum { CLASSES_NODES, CLASSES_NODES_CHANGED, CLASSES_TARGETS }; /* stages */
 

@@ -36,9 +36,7 @@ void move_source_ended(struct txn *t, const struct object *before, double lost)
     (void)txn_put(t, o->kind, o, m);
 }
 
-/* ---- the steps
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the steps ---- */
 static int step_reserve(struct txn *t, struct move *x)
 {
     const struct migrate_cmd *c = x->c;
@@ -249,9 +247,7 @@ void move_overtaken(struct txn *t, const struct object *wo, const char *target, 
         txn_remove(t, o);
 }
 
-/* ---- the command
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- the command ---- */
 static void status_step(struct txn *t, struct move *x)
 {
     struct migration_status *s = x->s;

@@ -18,8 +18,7 @@ static const struct gpu_request *gpu_of(const struct workload *w)
     return w->spec->resources ? w->spec->resources->gpu : NULL;
 }
 
-/* ---- the shape: does the placement give what the spec asks for now?
- * ------------------------------------------ */
+/* ---- the shape: does the placement give what the spec asks for now? ---- */
 static int check_worker(struct txn *t, const struct place *x, const struct assignment *a)
 {
     const struct gpu_request *g = gpu_of(x->w);
@@ -83,9 +82,7 @@ int place_shape(struct txn *t, struct place *x)
     return 0;
 }
 
-/* ---- capacity
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- capacity ---- */
 static const struct gpu *device_of(const struct node *n, int64_t index)
 {
     for (uint32_t i = 0; i < n->spec->n_gpus; i++)
@@ -165,9 +162,7 @@ static int check_target(struct txn *t, struct place *x)
     return 0;
 }
 
-/* ---- policy
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- policy ---- */
 /* What queues hold; and what falls to them as soon as a move starts: its workload has let go of the
  * old place and not yet taken the new one, and must find its quota there. */
 struct between {
@@ -256,9 +251,7 @@ int place_compliance(struct txn *t, const struct object *o, const struct object 
                                    t->err);
 }
 
-/* ---- the record
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the record ---- */
 const char *workload_derived_name(struct txn *t, const char *workload, const char *suffix)
 {
     size_t room = 253 - strlen(suffix);
@@ -418,9 +411,7 @@ int place_admit(struct txn *t, struct place *x)
     return x->settled && PLANTED("move.destination-unheld") ? 0 : check_capacity(t, x);
 }
 
-/* ---- the command
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- the command ---- */
 int apply_place(struct txn *t, const struct place_cmd *c)
 {
     struct place x = {.o = root_get(t->w, KIND_WORKLOAD, c->ns, c->name),

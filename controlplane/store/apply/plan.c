@@ -11,9 +11,7 @@
 #define NAMES_MAX 1000 /* moves of one epoch that are still remembered */
 #define MOVE_STALE(t, ...) err_set((t)->err, E_STALE, __VA_ARGS__)
 
-/* ---- what is moved
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- what is moved ---- */
 /* May it be moved at all? A sentence, or NULL. */
 const char *move_refused(const struct object *wo)
 {
@@ -115,9 +113,7 @@ int move_create(struct txn *t, struct migration *m)
     return 0;
 }
 
-/* ---- reserve
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- reserve ---- */
 static int destination(struct txn *t, struct move *x, const struct move_begin *b)
 {
     struct place at = {.o = x->wo,
@@ -166,9 +162,7 @@ int move_reserve(struct txn *t, struct move *x, const struct move_begin *b)
     return 0;
 }
 
-/* ---- victims
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- victims ---- */
 /* What is asked back by a plan. The smallest first, as it was planned: each of them is judged by
  * what its queue still borrows when those ahead of it are gone. */
 struct asked_back {
@@ -271,9 +265,7 @@ static int nominate(struct txn *t, const struct migrate_cmd *c, const struct obj
     return 0;
 }
 
-/* ---- a plan
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- a plan ---- */
 static const char *move_name(struct txn *t, const struct object *wo, int64_t epoch)
 {
     for (int n = 1; n <= NAMES_MAX; n++) {

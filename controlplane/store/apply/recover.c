@@ -105,9 +105,7 @@ void recover_touch(struct txn *t, const struct object *before, struct workload *
         recover_tell_deleted(after->status);
 }
 
-/* ---- BEGIN
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- BEGIN ---- */
 struct oldest {
     uint64_t generation;
     char uid[CLUSTER_UID_MAX];
@@ -176,8 +174,7 @@ static int recover_begin(struct txn *t, const struct recover_cmd *c)
     return 0;
 }
 
-/* ---- LOST: of a state that went back
- * ------------------------------------------------------------------------------ */
+/* ---- LOST: of a state that went back ---- */
 /* What it has become since cannot be known here. What it held is kept. */
 static int recover_lost(struct txn *t, const struct recover_cmd *c)
 {
@@ -196,9 +193,7 @@ static int recover_lost(struct txn *t, const struct recover_cmd *c)
     return 0;
 }
 
-/* ---- ADOPT
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- ADOPT ---- */
 struct adoption {
     const struct recover_cmd *c;
     const struct object *o; /* as the state has it, or NULL */
@@ -276,8 +271,8 @@ static int adopt_room(struct txn *t, const struct adoption *x)
                    "what is kept of the run says that it holds what cannot be held: end it");
 }
 
-/* The document as it was sent becomes the Workload: what it names that is not here any more goes.
- */
+/* The document as it was sent becomes the Workload: what it names that is not here any more
+ * goes. */
 static void adopt_new(struct txn *t, struct adoption *x)
 {
     struct meta *m;

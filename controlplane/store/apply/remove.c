@@ -104,9 +104,7 @@ int apply_archive(struct txn *t, const struct archive_cmd *c)
     return 0;
 }
 
-/* ---- what may be removed
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- what may be removed ---- */
 static int64_t finished_at(const struct object *o)
 {
     int64_t at = 0;

@@ -51,9 +51,7 @@ static bool has_run(const struct workload_status *s)
     return false;
 }
 
-/* ---- what it costs to end it, and the record of that
- * -------------------------------------------------------------------------
- */
+/* ---- what it costs to end it, and the record of that ---- */
 static double hours_of(int64_t gpu_milli, int64_t ms)
 {
     if (ms > 10ll * 366 * 24 * 3600 * 1000)
@@ -64,8 +62,8 @@ static double hours_of(int64_t gpu_milli, int64_t ms)
     return (double)milli_s / 3600000.0;
 }
 
-/* Since when work would be done again: the newest verified checkpoint of this epoch, or its start.
- */
+/* Since when work would be done again: the newest verified checkpoint of this epoch, or its
+ * start. */
 static int64_t lost_from(const struct workload_status *s, const struct run_checkpoint *ck)
 {
     int64_t from = s->placement ? s->placement->since : 0;
@@ -102,8 +100,7 @@ static void end_add(struct txn *t, struct run *x)
     s->n_ends = keep + 1;
 }
 
-/* ---- where an end leads
- * -------------------------------------------------------------------------------------------- */
+/* ---- where an end leads ---- */
 static bool retries_left(const struct run *x)
 {
     const struct run_spec *r = x->w->spec->run;
@@ -238,9 +235,7 @@ static int step_end(struct txn *t, struct run *x)
     return 0;
 }
 
-/* ---- steps on the way
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- steps on the way ---- */
 /* Its spec may have changed since it was placed, and what a policy forbids may never begin. */
 static int dispatch_allowed(struct txn *t, const struct run *x)
 {
@@ -340,9 +335,7 @@ static int step_take(struct txn *t, struct run *x)
     }
 }
 
-/* ---- the command
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- the command ---- */
 static int check_fence(struct txn *t, const struct run *x)
 {
     const struct run_cmd *c = x->c;
@@ -378,8 +371,8 @@ static bool told_only(enum run_step step)
            step == STEP_CHECKPOINT_FOUND || step == STEP_OFFER || step == STEP_GRANT;
 }
 
-/* Phase, reason and time; then the object, or its removal when that was only waiting for this end.
- */
+/* Phase, reason and time; then the object, or its removal when that was only waiting for this
+ * end. */
 static void step_store(struct txn *t, struct run *x)
 {
     const char *target = x->s->placement ? arena_strdup(t->a, x->s->placement->target) : NULL;

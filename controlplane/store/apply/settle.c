@@ -28,9 +28,7 @@ int recover_stranger(struct txn *t, const struct recover_cmd *c)
     return 0;
 }
 
-/* ---- what was deleted meanwhile
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- what was deleted meanwhile ---- */
 static bool unsettled_each(struct slice key, const void *value, void *arg)
 {
     struct key *k = arg;
@@ -73,9 +71,7 @@ void recover_collect(struct txn *t, struct slice key)
     root_put_dead(t->w, key, NULL);
 }
 
-/* ---- the end
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 static bool named(const struct recover_cmd *c, const char *target)
 {
     for (uint32_t i = 0; i < c->n; i++)

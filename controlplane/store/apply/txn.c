@@ -120,8 +120,7 @@ void txn_condition(struct txn *t, struct condition **list, uint32_t *n, const ch
     c->message = message;
 }
 
-/* ---- what waits for its dependents
- * --------------------------------------------------------------------------- */
+/* ---- what waits for its dependents ---- */
 static struct slice dead_key(struct key *k, char what, const char *name)
 {
     size_t n = strlen(name);
@@ -224,9 +223,7 @@ void txn_remove(struct txn *t, const struct object *o)
     txn_forget(t, o);
 }
 
-/* ---- deletion
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- deletion ---- */
 #define GRACE_MS 5000 /* of a Workload without a checkpoint contract */
 
 int64_t workload_grace_ms(const struct object *o)

@@ -103,9 +103,7 @@ const char *workload_queue(struct txn *t, const struct object *o)
     return arena_strdup(t->a, policy_queue_of(o, queues, n));
 }
 
-/* ---- create
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- create ---- */
 static void status_first(struct txn *t, const struct kind *k, const struct object *o, void *body)
 {
     void **status = txn_status(k, body);
@@ -166,9 +164,7 @@ static int op_create(struct txn *t, const struct write_cmd *c, const struct writ
     return 0;
 }
 
-/* ---- update
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- update ---- */
 /* A Workload that still waits follows its spec; one that holds something keeps its queue until it
  * lets go. */
 void workload_follow_spec(struct txn *t, const struct kind *k, const struct object *now, void *body)
@@ -295,9 +291,7 @@ static int op_update_status(struct txn *t, const struct write_op *op, const stru
     return 0;
 }
 
-/* ---- the command
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- the command ---- */
 static int op_apply(struct txn *t, const struct write_cmd *c, const struct write_op *op,
                     bool *ret_unchanged)
 {
@@ -382,9 +376,7 @@ int apply_write(struct txn *t, const struct write_cmd *c)
     return 0;
 }
 
-/* ---- members
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- members ---- */
 static bool member_equal(const struct member_info *a, const struct member_info *b)
 {
     return a->id == b->id && strcmp(a->address, b->address) == 0 &&

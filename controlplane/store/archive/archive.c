@@ -18,9 +18,7 @@ static int kind_place(enum kind_id kind)
     return -1;
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 void archive_init(struct archive *a)
 {
     a->open_records = tree_create(&box_ops);
@@ -68,9 +66,7 @@ static const struct segment_box *segment_of(const struct archive *a, uint64_t nu
     return tree_get(a->segments, key_slice(&k));
 }
 
-/* ---- taking in
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- taking in ---- */
 void archive_open_next(struct archive *a, const unsigned char prev[ARCHIVE_DIGEST])
 {
     a->open = (struct archive_info){.number = a->newest + 1};
@@ -221,9 +217,7 @@ uint64_t archive_hash(const struct archive *a, uint64_t h)
     return hash_u64(h, a->bytes);
 }
 
-/* ---- reading
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 struct archive_totals root_archive(const struct root *r)
 {
     const struct archive *a = &r->archive;

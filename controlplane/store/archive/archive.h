@@ -55,7 +55,7 @@ bool root_archive_info(const struct root *r, uint64_t number, struct archive_inf
 bool root_archive_records(const struct root *r, uint64_t number,
                           bool (*each)(struct slice record, void *arg), void *arg);
 
-/* ---- one record */
+/* ---- one record ---- */
 struct archive_record {
     enum kind_id kind;
     char ns[64], name[256];
@@ -67,7 +67,7 @@ struct archive_record {
 };
 int archive_record_read(struct slice in, struct archive_record *ret, struct err *err) MUST_CHECK;
 
-/* ---- the chain, for whoever verifies it */
+/* ---- the chain, for whoever verifies it ---- */
 void archive_chain_begin(struct archive_info *i); /* number and prev are set; digest begins */
 void archive_chain_add(struct archive_info *i, struct slice record);
 void archive_chain_end(struct archive_info *i); /* all is counted in: digest is the segment's */
@@ -77,10 +77,9 @@ void archive_info_encode(const struct archive_info *i, struct buf *out);
 int archive_info_decode(struct slice in, struct archive_info *ret, struct err *err) MUST_CHECK;
 void archive_digest_text(const unsigned char d[ARCHIVE_DIGEST], char ret[2 * ARCHIVE_DIGEST + 8]);
 
-/* ---- what is due */
-#define ARCHIVE_AFTER_MS                                                                           \
-    (7ll * 24 * 3600 * 1000)      /* where spec.ttlSecondsAfterFinished is silent                  \
-                                   */
+/* ---- what is due ---- */
+/* where spec.ttlSecondsAfterFinished is silent */
+#define ARCHIVE_AFTER_MS (7ll * 24 * 3600 * 1000)
 #define ARCHIVE_DECISIONS_KEPT 16 /* newest ones of a workload that goes on */
 struct archive_cursor {           /* where to look next; zeroed: from the start */
     unsigned kind;

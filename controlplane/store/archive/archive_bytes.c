@@ -25,9 +25,7 @@ enum { W_HEAD = 1, W_SEGMENT, W_RECORD }; /* W_RECORD: number, bytes; in order, 
 enum { S_WHAT = 1, S_CLOSE_BYTES, S_KEPT_FROM, S_CLOSED_ENTRY, S_INFO, S_NUMBER, S_BYTES };
 #define ARCHIVE_BAD(err, what) err_set((err), E_CORRUPT, "snapshot: the archive: %s", (what))
 
-/* ---- records
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- records ---- */
 void archive_record_write(const struct archive_record *r, struct buf *out)
 {
     record_u64(out, A_KIND, (uint64_t)r->kind);
@@ -76,9 +74,7 @@ int archive_record_read(struct slice in, struct archive_record *ret, struct err 
     return err_set(err, E_CORRUPT, "archive: a record cannot be read");
 }
 
-/* ---- descriptions
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- descriptions ---- */
 static void info_fields(const struct archive_info *i, struct buf *out)
 {
     record_u64(out, I_NUMBER, i->number);
@@ -140,9 +136,7 @@ void archive_digest_text(const unsigned char d[ARCHIVE_DIGEST], char ret[2 * ARC
         (void)snprintf(ret + 7 + 2 * i, 3, "%02x", d[i]);
 }
 
-/* ---- the chain
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the chain ---- */
 static void chain(unsigned char d[ARCHIVE_DIGEST], const void *p, size_t n)
 {
     unsigned char both[ARCHIVE_DIGEST + ARCHIVE_DIGEST], inner[ARCHIVE_DIGEST];
@@ -187,9 +181,7 @@ void archive_chain_end(struct archive_info *i)
     chain(i->digest, b.p, b.n);
 }
 
-/* ---- in a snapshot
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- in a snapshot ---- */
 struct records_writer {
     const struct fields_out *to;
     struct buf *out;
@@ -377,9 +369,7 @@ int archive_loaded(struct root *w, struct err *err)
     return a->kept_from > a->newest + 1 ? ARCHIVE_BAD(err, "its head") : 0;
 }
 
-/* ---- what must hold
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- what must hold ---- */
 struct recount {
     struct archive_info info;
 };

@@ -44,9 +44,7 @@ void segment_release(const struct segment_box *s)
     box_unref(s);
 }
 
-/* ---- writing
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 struct entry {
     uint64_t hash;
     uint32_t block;
@@ -190,9 +188,7 @@ int segment_build(const struct segment_box *s, struct buf *out, struct err *err)
     return r;
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 int segment_head_read(struct slice in, struct segment_head *ret, struct err *err)
 {
     const unsigned char *p = in.p;
@@ -317,9 +313,7 @@ int segment_record_next(struct slice raw, size_t *at, struct slice *ret, struct 
     return 1;
 }
 
-/* ---- verifying
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- verifying ---- */
 static int sum_block(struct slice raw, struct archive_info *sum, struct err *err)
 {
     struct archive_record r;

@@ -27,7 +27,7 @@ const struct segment_box *segment_hold(const struct root *r, uint64_t number);
 void segment_release(const struct segment_box *s);
 int segment_build(const struct segment_box *s, struct buf *out, struct err *err) MUST_CHECK;
 
-/* ---- reading */
+/* ---- reading ---- */
 struct segment_head {
     uint64_t number, file_bytes;
     uint32_t info_bytes, blocks, entries, crc;

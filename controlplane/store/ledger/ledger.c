@@ -7,8 +7,7 @@
  * time. */
 #include "controlplane/store/ledger/ledger_internal.h"
 
-/* ---- life: a root's ledger begins, is forked and let go with it
- * ---------------------------------------------- */
+/* ---- life: a root's ledger begins, is forked and let go with it ---- */
 #define LEDGER_TREES (5 + LEDGER_LEVELS)
 
 static void trees_of(struct ledger *l, struct tree **ret[LEDGER_TREES])
@@ -53,9 +52,7 @@ void ledger_fini(struct ledger *l)
         *t[i] = tree_unref(*t[i]);
 }
 
-/* ---- cells
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- cells ---- */
 static bool in_set(const struct device_set *s, unsigned d)
 {
     return s->bits[d / 64] >> (d % 64) & 1;
@@ -175,9 +172,7 @@ void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool
     hold_cpu_cells(w, p, sign, load);
 }
 
-/* ---- nodes
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- nodes ---- */
 static const char *gpu_class(const struct gpu *g)
 {
     return strlen(g->class_) <= 63 && !class_cpu(g->class_) ? g->class_ : "";
@@ -248,9 +243,7 @@ static void node_classes(struct root *w, const struct object *o, bool load)
         node_class(w, o, s->target, LEDGER_CPU, load);
 }
 
-/* ---- changes
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- changes ---- */
 void ledger_change_begin(struct root *w, const struct object *before, const struct object *after)
 {
     enum kind_id kind = (after ? after : before)->kind->id;
@@ -300,8 +293,7 @@ void ledger_change(struct root *w, const struct object *before, const struct obj
     }
 }
 
-/* ---- CPUs, from the entry on that shows that all members know of them
- * ------------------------------------------------------------------------------------------ */
+/* ---- CPUs, from the entry on that shows that all members know of them ---- */
 static bool cpus_of_node(const struct object *o, void *arg)
 {
     if (cpu_booked(spec_of(o)->cpu) && strlen(o->meta->name) <= 253 &&
@@ -345,9 +337,7 @@ void ledger_load(struct root *w, const struct object *o)
         node_classes(w, o, true);
 }
 
-/* ---- all lines
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- all lines ---- */
 struct scan {
     const struct root *r;
     int64_t now;

@@ -64,8 +64,7 @@ struct ledger_line {
 void ledger_scan(const struct root *r, int64_t now_ms,
                  void (*each)(const struct ledger_line *l, void *arg), void *arg);
 
-/* ---- what queues have used, for fair share
- * ------------------------------------------------------------------------------- */
+/* ---- what queues have used, for fair share ---- */
 /* What is older has less than a thousandth left, and counts no more. */
 #define LEDGER_USE_WEEKS 10
 /* GPU-hours of each queue itself (without those below it), whatever came of them, but not the
@@ -76,9 +75,7 @@ void ledger_scan(const struct root *r, int64_t now_ms,
 void ledger_use(const struct root *r, int64_t now_ms,
                 void (*each)(const char *queue, double gpu_hours, void *arg), void *arg);
 
-/* ---- reports
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- reports ---- */
 #define LEDGER_BY(B)                                                                               \
     B(QUEUE, "queue")                                                                              \
     B(PROJECT, "project")                                                                          \

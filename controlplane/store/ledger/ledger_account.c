@@ -6,8 +6,7 @@
  * shows. */
 #include "controlplane/store/ledger/ledger_internal.h"
 
-/* ---- hash, store
- * --------------------------------------------------------------------------------------------- */
+/* ---- hash, store ---- */
 static uint64_t rates_hash(uint64_t h, const struct rates *r)
 {
     h = hash_u64(h, (uint64_t)r->capacity);
@@ -68,8 +67,7 @@ static struct account_box *account_copy(const struct account_box *a)
     return b;
 }
 
-/* ---- prices of what nobody holds
- * ------------------------------------------------------------------------------- */
+/* ---- prices of what nobody holds ---- */
 /* Own hardware may cost 0, which the field's bit tells. */
 #define PLACE_OF(type, c, ...) PLACE_##c,
 enum { SCHEMA_gpu_price(PLACE_OF) };
@@ -167,9 +165,7 @@ static bool in_reach(const struct root *r, const char *target)
     return false;
 }
 
-/* ---- windows
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- windows ---- */
 static const char *class_of(struct slice key)
 {
     return (const char *)key.p + strlen(key.p) + 1;
@@ -259,9 +255,7 @@ void account_advance(const struct root *r, struct slice key, struct account_box 
     }
 }
 
-/* ---- changes
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- changes ---- */
 static void to_totals(void *arg, const struct ledger_line *l)
 {
     ledger_total_add(arg, 0, l);
@@ -305,8 +299,7 @@ void account_change(struct root *w, const char *target, const char *class_,
     box_unref(b);
 }
 
-/* ---- a target's reach, a sheet's prices
- * ------------------------------------------------------------------------------ */
+/* ---- a target's reach, a sheet's prices ---- */
 struct reprice {
     struct root *w;
     const char *target, *sheet; /* one of them */

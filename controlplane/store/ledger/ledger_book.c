@@ -64,8 +64,7 @@ void ledger_put_total(struct root *w, unsigned level, struct slice key, struct t
     box_unref(b);
 }
 
-/* ---- the oldest of a tree, copied out
- * ---------------------------------------------------------------------- */
+/* ---- the oldest of a tree, copied out ---- */
 struct front {
     char key[LEDGER_LINE_MAX];
     size_t n;
@@ -90,9 +89,7 @@ static void front_of(const struct tree *t, struct front *ret)
     INV(ret->value);
 }
 
-/* ---- totals
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- totals ---- */
 static void level_bound(struct root *w, unsigned level)
 {
     struct front f;
@@ -140,8 +137,7 @@ void ledger_total_add(struct root *w, unsigned level, const struct ledger_line *
     level_bound(w, level);
 }
 
-/* ---- intervals
- * --------------------------------------------------------------------------------------------- */
+/* ---- intervals ---- */
 void ledger_days(const struct ledger_line *l, int64_t milli, int64_t from, int64_t to,
                  ledger_sink sink, void *arg)
 {

@@ -10,8 +10,7 @@ enum { W_HEAD = 1, W_ACCOUNT, W_OPEN, W_INTERVAL, W_TOTAL }; /* W_TOTAL + level 
 #define NUMBERS_MAX (8 + 2 * LEDGER_SEGMENTS + 8 * LEDGER_KINDS)
 #define LEDGER_BAD(err, what) err_set((err), E_CORRUPT, "snapshot: the ledger: %s", (what))
 
-/* ---- numbers in a row, little-endian
- * ------------------------------------------------------------------------- */
+/* ---- numbers in a row, little-endian ---- */
 struct numbers {
     uint64_t v[NUMBERS_MAX];
     unsigned n, at;
@@ -67,9 +66,7 @@ static void pull_rates(struct numbers *x, struct rates *r)
     }
 }
 
-/* ---- writing
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 struct writer {
     const struct fields_out *to;
     struct buf *out;
@@ -174,9 +171,7 @@ void ledger_write(const struct root *r, uint16_t tag, const struct fields_out *o
         tree_scan(l->totals[x.level], start, write_total, &x);
 }
 
-/* ---- reading
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 static bool read_account(struct root *w, struct slice key, struct numbers *n)
 {
     const struct account_box *derived = tree_get(w->ledger.accounts, key);
@@ -331,8 +326,7 @@ int ledger_read(struct root *w, struct slice in, struct err *err)
     return good ? 0 : LEDGER_BAD(err, "a record cannot be read");
 }
 
-/* ---- after all records
- * --------------------------------------------------------------------------------------- */
+/* ---- after all records ---- */
 struct loaded {
     struct root *w;
     bool had, bad;
@@ -389,9 +383,7 @@ int ledger_loaded(struct root *w, bool had, struct err *err)
     return 0;
 }
 
-/* ---- the check
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- the check ---- */
 struct same {
     const struct ledger *other;
     const struct root *r;

@@ -3,15 +3,14 @@
  * kept, and what a stop took away is known at the stop. It is then the time since the newest
  * verified checkpoint of the epoch.
  *
- * Must never book a moment of an allocation twice, nor leave one out: its parts follow one another.
- */
+ * Must never book a moment of an allocation twice, nor leave one out: its parts follow one
+ * another. */
 #include "controlplane/store/ledger/ledger_internal.h"
 #include "policy/policy.h"
 
 #define PARTS_MAX (2 * LEDGER_SEGMENTS + 4)
 
-/* ---- what is held
- * ------------------------------------------------------------------------------------------ */
+/* ---- what is held ---- */
 static const struct placement *placement_of(const struct kind *k, const void *body)
 {
     if (k->id == KIND_WORKLOAD) {
@@ -90,9 +89,7 @@ bool hold_goes_on(const struct root *r, const struct object *before, const void 
                                                     ((const struct workload *)body)->status->epoch;
 }
 
-/* ---- store
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- store ---- */
 void open_key(struct key *k, const struct object *o)
 {
     size_t n = strnlen(o->meta->uid, 64);
@@ -128,9 +125,7 @@ void open_store(struct root *w, struct slice key, struct open_box *b)
     box_unref(b);
 }
 
-/* ---- for whom
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- for whom ---- */
 static void line_owner(struct ledger_line *l, const struct object *o)
 {
     const struct workload *w = object_as(o, workload);
@@ -179,8 +174,7 @@ static void line_cpu(struct ledger_line *l)
     l->price = 0;
 }
 
-/* ---- to what end
- * --------------------------------------------------------------------------------------------- */
+/* ---- to what end ---- */
 static enum ledger_cause state_of(const struct object *o, bool ran)
 {
     if (o->kind->id != KIND_WORKLOAD)
@@ -246,8 +240,7 @@ static enum ledger_cause end_cause(const struct root *r, const struct object *be
                      *was->migration ? was->migration : after->migration);
 }
 
-/* ---- the parts of an allocation's time that are not booked yet
- * ----------------------------------------------- */
+/* ---- the parts of an allocation's time that are not booked yet ---- */
 struct parts {
     struct segment v[PARTS_MAX];
     unsigned n;
@@ -318,8 +311,7 @@ static void book(struct root *w, const struct object *o, int64_t from, int64_t t
     ledger_interval_add(w, &l, epoch_of(o), hold_cpu(p), cpus_from(w, from), to);
 }
 
-/* ---- begin, step, end
- * ----------------------------------------------------------------------------------------- */
+/* ---- begin, step, end ---- */
 void hold_begin(struct root *w, const struct object *o, int64_t at)
 {
     struct open_box *b = box_new(sizeof *b, NULL);
@@ -435,9 +427,7 @@ void ledger_spend(struct txn *t, const struct object *before, void *body)
     w->status->spent->wasted = wasted;
 }
 
-/* ---- so far
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- so far ---- */
 struct scan {
     const struct root *r;
     int64_t now;

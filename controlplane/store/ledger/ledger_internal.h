@@ -1,10 +1,13 @@
 /* What the files of the ledger share. Nobody else includes it but the tests.
  *
+ *   tree       key               value
  *   cells      node, class       which devices are there, which are sick, what is held of each
  *   accounts   target, class     rates of capacity, idle …, and their integrals since the window
- * began open       'w' or 'm', uid   an allocation that is held now: a Workload's epoch, a
- * Migration's destination intervals  number            the newest closed allocations totals line
- * sums, by levels: each keeps less than the one before */
+ *                                began
+ *   open       'w' or 'm', uid   an allocation that is held now: a Workload's epoch, or the
+ *                                destination of a Migration
+ *   intervals  number            the newest closed allocations
+ *   totals     line              sums, by levels: each level keeps less than the one before */
 #ifndef HANSE_CONTROLPLANE_STORE_LEDGER_INTERNAL_H
 #define HANSE_CONTROLPLANE_STORE_LEDGER_INTERNAL_H
 
@@ -53,8 +56,8 @@ struct open_box {
     int64_t from, since; /* begin of it all, and of what it does now */
     uint64_t state;      /* enum ledger_cause: STARTING, USEFUL, UNKNOWN or MIGRATING */
     uint64_t ran;
-    uint32_t
-        n; /* times that it ran, closed by times out of reach, no verified checkpoint after them */
+    /* run: the times that it ran, closed by times out of reach, no verified checkpoint after them */
+    uint32_t n;
     struct segment run[];
 };
 struct interval_box {
@@ -77,25 +80,25 @@ struct use_box {
 
 typedef void (*ledger_sink)(void *arg, const struct ledger_line *l);
 
-/* ---- ledger_line.c: a line as bytes, in the order of days */
+/* ---- ledger_line.c: a line as bytes, in the order of days ---- */
 size_t line_encode(const struct ledger_line *l, char out[LEDGER_LINE_MAX]);
 /* Texts point into the bytes. False when they are no line. */
 bool line_decode(struct slice in, struct ledger_line *ret);
 void line_fold(unsigned level, struct ledger_line *l);
 double line_money(ledger_amount amount, double price); /* the same bits on every machine */
 
-/* ---- ledger_book.c: closed intervals and totals */
+/* ---- ledger_book.c: closed intervals and totals ---- */
 void ledger_total_add(struct root *w, unsigned level, const struct ledger_line *l);
 void ledger_interval_add(struct root *w, const struct ledger_line *l, int64_t epoch, int64_t milli,
                          int64_t from, int64_t to);
 /* One line per day of milli × [from, to). */
 void ledger_days(const struct ledger_line *l, int64_t milli, int64_t from, int64_t to,
                  ledger_sink sink, void *arg);
-void ledger_put_interval(struct root *w, struct slice key,
-                         struct interval_box *b); /* takes b over */
+/* takes b over */
+void ledger_put_interval(struct root *w, struct slice key, struct interval_box *b);
 void ledger_put_total(struct root *w, unsigned level, struct slice key, struct total_box *b);
 
-/* ---- ledger_account.c */
+/* ---- ledger_account.c ---- */
 /* `since` of what was made from objects while a snapshot is read: not in the digest yet. */
 #define LEDGER_NOT_BEGUN INT64_MIN
 void account_key(struct key *k, const char *target, const char *class_);
@@ -115,7 +118,7 @@ void account_store(struct root *w, struct slice key, struct account_box *b); /* 
 /* Is a price known for what a placement of price 0 holds? */
 bool account_free(const struct root *r, const char *target, const char *class_, enum capacity kind);
 
-/* ---- ledger_hold.c: open allocations */
+/* ---- ledger_hold.c: open allocations ---- */
 /* The placement that a Workload or a Migration holds, when it can be booked; else NULL. */
 const struct placement *ledger_hold(const struct root *r, const struct object *o);
 int64_t hold_milli(const struct placement *p); /* GPUs */
@@ -148,16 +151,16 @@ void hold_end(struct root *w, const struct object *before, const struct object *
 bool hold_goes_on(const struct root *r, const struct object *before, const void *body);
 void hold_scan(const struct root *r, int64_t now, ledger_sink sink, void *arg);
 void open_key(struct key *k, const struct object *o);
-void open_store(struct root *w, struct slice key,
-                struct open_box *b); /* takes b over; NULL removes */
+/* takes b over; NULL removes */
+void open_store(struct root *w, struct slice key, struct open_box *b);
 
-/* ---- ledger_use.c: use of queues, decayed. t: the tree `use`; sign -1 takes away what was added
- */
+/* ---- ledger_use.c ---- */
+/* Use of queues, decayed. t: the tree `use`; sign -1 takes away what was added. */
 void use_interval(struct tree **t, const struct interval_box *b, int sign);
 void use_day(struct tree **t, const struct ledger_line *l, int sign); /* of a level by days */
 void use_open(struct tree **t, const struct object *o, const struct open_box *b, int sign);
 void use_check(const struct root *r);
 
-/* ---- ledger.c: cells */
+/* ---- ledger.c: cells ---- */
 void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool load);
 #endif

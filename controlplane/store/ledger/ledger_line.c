@@ -3,8 +3,7 @@
  * what it was given. */
 #include "controlplane/store/ledger/ledger_internal.h"
 
-/* ---- names
- * -------------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 const char *ledger_cause_text(enum ledger_cause c)
 {
     switch (c) {
@@ -40,9 +39,8 @@ bool ledger_by_named(const char *name, size_t n, enum ledger_by *ret)
     return false;
 }
 
-/* ---- bytes: u64 day, u8 cause, u8 basis, u8 priced, u64 price, 7 texts that end in NUL;
- * big-endian
- * ---------------- */
+/* ---- bytes ---- */
+/* u64 day, u8 cause, u8 basis, u8 priced, u64 price, 7 texts that end in NUL; big-endian. */
 #define LINE_HEAD 19
 #define LINE_TEXTS 7
 
@@ -136,11 +134,9 @@ double line_money(ledger_amount amount, double price)
     return money;
 }
 
-/* ---- folding
- * -------------------------------------------------------------------------------------------------
- */
-/* The first day of the year (proleptic Gregorian, years from March: the usual arithmetic of days).
- */
+/* ---- folding ---- */
+/* The first day of the year (proleptic Gregorian, years from March: the usual arithmetic of
+ * days). */
 static int64_t year_begin(int64_t day)
 {
     int64_t z = day + 719468, era = z / 146097, in = z % 146097;

@@ -75,8 +75,7 @@ static bool matches(const struct report *x, const struct ledger_line *l, bool ac
     return true;
 }
 
-/* ---- groups
- * ------------------------------------------------------------------------------------------ */
+/* ---- groups ---- */
 static void table_grow(struct report *x)
 {
     struct group **old = x->table;
@@ -161,8 +160,7 @@ static void report_line(const struct ledger_line *l, void *arg)
     group_add(&x->total, l);
 }
 
-/* ---- rows
- * -------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 static struct ledger_sum group_sum(const struct group *g)
 {
     struct ledger_sum s = g->sum;

@@ -23,8 +23,7 @@
 static const int64_t weights[WEEK_DAYS] = {1048576, 1157722, 1278228, 1411279,
                                            1558178, 1720368, 1899440}; /* 2^(20 + day/7) */
 
-/* ---- cells
- * ---------------------------------------------------------------------------------------------- */
+/* ---- cells ---- */
 static void cell_key(struct key *k, char what, int64_t week, const char *queue)
 {
     size_t n = strlen(queue);
@@ -78,8 +77,7 @@ static void span_add(struct tree **t, const char *queue, ledger_amount milli, in
     }
 }
 
-/* ---- what changes it
- * ------------------------------------------------------------------------------------ */
+/* ---- what changes it ---- */
 /* A destination that a move holds beside the place that it leaves is nobody's use: quota counts a
  * workload that moves once, too. */
 static bool counts(const struct ledger_line *l)
@@ -122,8 +120,7 @@ void use_open(struct tree **t, const struct object *o, const struct open_box *b,
              milli);
 }
 
-/* ---- as it stands at a time
- * ------------------------------------------------------------------------------- */
+/* ---- as it stands at a time ---- */
 struct use_scan {
     int64_t now, week, first;
     double left[LEDGER_USE_WEEKS + 1]; /* of a unit of that many weeks ago */
@@ -197,8 +194,7 @@ void ledger_use(const struct root *r, int64_t now_ms,
     tree_scan(r->ledger.use, slice_make("o", 1), scan_cell, &x);
 }
 
-/* ---- the check: made anew, it is the same
- * ------------------------------------------------------------------- */
+/* ---- the check: made anew, it is the same ---- */
 struct use_made {
     const struct root *r;
     struct tree *t;

@@ -30,8 +30,7 @@ static inline void die(const char *what)
     exit(2);
 }
 
-/* ---- documents
- * ---------------------------------------------------------------------------------------------- */
+/* ---- documents ---- */
 static inline void put(struct pool *p, enum kind_id kind, const void *body)
 {
     struct object *o = object_make(kind_by_id(kind), body);

@@ -6,9 +6,7 @@
 
 #include "tests/bench/preempt/ways.h"
 
-/* ---- the replay
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- the replay ---- */
 /* A shape that did not fit need not be asked again until something ends: nor one that is larger. */
 static inline bool known_misfit(const long *failed, const struct tjob *j)
 {

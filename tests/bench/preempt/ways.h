@@ -8,9 +8,7 @@
 
 #include <math.h>
 
-/* ---- the plan
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- the plan ---- */
 static inline struct placement *by_plan(struct trace *t, const struct object *w)
 {
     struct place_request rq = {.workload = w, .now_ms = EPOCH_MS + t->now * 1000};
@@ -27,9 +25,7 @@ static inline struct placement *by_plan(struct trace *t, const struct object *w)
     return plan ? plan->placement : NULL;
 }
 
-/* ---- lowest priority, then newest
- * --------------------------------------------------------------------------------
- */
+/* ---- lowest priority, then newest ---- */
 static const struct tjob *newest_jobs; /* for the comparison of one sort */
 
 static inline int cmp_newest(const void *pa, const void *pb)
@@ -81,9 +77,7 @@ static inline struct placement *by_newest(struct trace *t, const struct object *
     return at;
 }
 
-/* ---- nodes
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- nodes ---- */
 static inline long node_index(const struct assignment *a)
 {
     return strtol(a->node + 1, NULL, 10);
@@ -126,13 +120,12 @@ static inline uint32_t suspects(const struct trace *t, uint32_t *v)
     return n;
 }
 
-/* ---- kube-scheduler
- * ---------------------------------------------------------------------------------------------
- * A pod at a time. On each node all of lower priority go, then they come back in the order of
+/* ---- kube-scheduler ---- */
+/* A pod at a time. On each node all of lower priority go, then they come back in the order of
  * importance (priority, then who started first) as long as the pod still fits. Of the nodes: no
  * budgets of disruption here; the lowest of the highest priorities, the smallest sum of priorities
- * (each raised by 2^31, so that fewer victims come first), fewest victims, latest start of the most
- * important victim. A gang is asked for pod by pod; where one finds nothing nobody goes (a
+ * (each raised by 2^31, so that fewer victims come first), fewest victims, latest start of the
+ * most important victim. A gang is asked for pod by pod; where one finds nothing nobody goes (a
  * kindness: it knows no gangs). A victim that is a gang goes whole: its other pods cannot go on
  * alone. */
 #define KUBE_OFFSET 2147483648.0
@@ -236,9 +229,8 @@ static inline struct placement *by_kube(struct trace *t, const struct object *w)
     return at;
 }
 
-/* ---- Slurm
- * --------------------------------------------------------------------------------------------------------
- * The youngest goes first until the job fits. Then they are put in the order of how many of the
+/* ---- Slurm ---- */
+/* The youngest goes first until the job fits. Then they are put in the order of how many of the
  * chosen nodes they lie on, the last one first, and it is tried again (reorder_count). Of those
  * who were taken off, whoever lies on a node that is used goes. */
 #define SLURM_PASSES 2
@@ -323,9 +315,8 @@ static inline struct placement *by_slurm(struct trace *t, const struct object *w
     return at;
 }
 
-/* ---- yardsticks
- * ---------------------------------------------------------------------------------------------------
- * For one GPU, where any victim makes room, the choice needs no search: what the plan would take
+/* ---- yardsticks ---- */
+/* For one GPU, where any victim makes room, the choice needs no search: what the plan would take
  * if only this moment counted, or if it knew who is about to end. All else is planned. */
 #define ENDS_SOON_S 120
 #define SPARE_SHARE 0.1 /* as in policy/preempt */

@@ -68,9 +68,7 @@ struct trace {
     struct trace_result r;
 };
 
-/* ---- the trace
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- the trace ---- */
 static inline int64_t trace_time(const char *s) /* 2017-10-16T…Z, in one month */
 {
     int d, h, m, sec;
@@ -132,9 +130,7 @@ static inline long trace_nodes(const struct trace *t)
     return (long)(gpu_s / (double)end / t->o->load / GPUS_OF_NODE) + 1;
 }
 
-/* ---- ends
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- ends ---- */
 static inline bool tevent_before(const struct tevent *a, const struct tevent *b)
 {
     return a->at != b->at ? a->at < b->at : a->job < b->job;
@@ -164,8 +160,7 @@ static inline struct tevent heap_take(struct trace *t)
     return top;
 }
 
-/* ---- running and queued
- * -------------------------------------------------------------------------------- */
+/* ---- running and queued ---- */
 static inline struct job job_of(const struct tjob *j, int64_t saved_at)
 {
     return (struct job){.name = j->name,

@@ -1,6 +1,6 @@
 /* One operation after the other for each client, over few objects so that they meet. Must record
- * what a client can know and nothing else: an answer that came after it had given up is no answer.
- */
+ * what a client can know and nothing else: an answer that came after it had given up is no
+ * answer. */
 #include "tests/sim/clients/sim_clients.h"
 
 #include "controlplane/server/backend.h"
@@ -85,9 +85,7 @@ struct backend *sim_clients_backend(struct sim_clients *x, struct sim_member *m)
     return &x->controls[i]->backend;
 }
 
-/* ---- answers
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- answers ---- */
 static void next_op(void *arg);
 static void again(struct client *c);
 
@@ -204,9 +202,7 @@ static void is_fresh(void *arg, const struct err *err)
         look(c, b);
 }
 
-/* ---- asking
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- asking ---- */
 /* As the API: a request that a socket held is taken when the process runs (again), a fresh state is
  * looked at, and what it speaks against is refused; else the write is sent. */
 static void send_write(struct attempt *a, const struct err *refusal)
@@ -354,9 +350,7 @@ static void next_op(void *arg)
     ask(c);
 }
 
-/* ---- all of them
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- all of them ---- */
 struct sim_clients *sim_clients_start(struct fed *f)
 {
     struct sim_clients *x = mem_new(struct sim_clients);

@@ -13,7 +13,7 @@ struct sim_clients;
 /* One life: clients, faults of the members, quiet, judgement (fed_fail). */
 void sim_clients_live(struct fed *f);
 
-/* ---- between the files */
+/* ---- between the files ---- */
 #define CLIENTS 5
 #define WATCHERS 3
 #define CLIENT_KEYS 4

@@ -24,9 +24,7 @@ const char *fed_party_text(enum fed_party p)
     return parties[p];
 }
 
-/* ---- who dies
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- who dies ---- */
 static void member_back(void *arg)
 {
     struct fed *f = arg;
@@ -137,9 +135,7 @@ static void point_reached(const char *name, void *arg)
             member_dies(f, f->members[i]);
 }
 
-/* ---- the move
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- the move ---- */
 static struct workload *workload_make(struct arena *a, const char *name, int64_t workers,
                                       int64_t gpus, const char *class_, int64_t steps)
 {
@@ -293,9 +289,7 @@ static bool settled(void *arg)
     return *f->failed || (f->n_workloads && fed_settled(f) && fed_moves_over(f));
 }
 
-/* ---- one life
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- one life ---- */
 static bool lost_too_much(const struct fed *f)
 {
     const struct fed_arrow *a = f->script.arrow;

@@ -1,6 +1,6 @@
-/* What people do that makes work move: they ask for it and give it up, bring production work, and
- * keep the documents (classes, a policy with moves) that let it. They know only what a user knows.
- */
+/* What people do that makes work move: they ask for it and give it up, bring production work,
+ * and keep the documents (classes, a policy with moves) that let it. They know only what a user
+ * knows. */
 #include "tests/sim/federation/sim_federation.h"
 
 #include <stdio.h>
@@ -11,8 +11,7 @@ static uint64_t below(struct fed *f, uint64_t n)
     return sim_random_below(f->w, n);
 }
 
-/* ---- documents
- * ---------------------------------------------------------------------------------------------- */
+/* ---- documents ---- */
 static const struct {
     const char *name;
     int64_t value, minimum_ms;
@@ -66,9 +65,7 @@ uint32_t fed_move_docs(struct fed *f, struct arena *a, struct write_op *ops)
     return n;
 }
 
-/* ---- moves
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- moves ---- */
 void fed_ask_move(struct fed *f, struct sim_member *m, const char *workload, const char *to)
 {
     AUTO_ARENA a = arena_create(0);

@@ -39,8 +39,7 @@ static void later(struct back *x, uint64_t ms, void (*fn)(void *))
     sim_at(x->f->w, sim_now_ms(x->f->w) + ms, fn, x);
 }
 
-/* ---- a room that the copy does not know
- * ---------------------------------------------------------------------------------------------- */
+/* ---- a room that the copy does not know ---- */
 static bool room_known(struct sim_member *m)
 {
     struct root *r = m && m->core ? core_root(m->core) : NULL;
@@ -78,8 +77,7 @@ static void room_make(void *arg)
     later(x, 1000, room_make);
 }
 
-/* ---- the operator
- * --------------------------------------------------------------------------------------------- */
+/* ---- the operator ---- */
 static void recovered(void *arg, const char *json, const struct err *err)
 {
     struct fed *f = arg;
@@ -111,8 +109,7 @@ bool fed_was_deleted(const struct fed *f, const char *uid)
     return false;
 }
 
-/* ---- the copy, and its way back
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the copy, and its way back ---- */
 static void room_comes(void *arg)
 {
     struct back *x = arg;
@@ -191,9 +188,7 @@ static void copy(void *arg)
     later(x, LATER_MS + below(f, 20000), put_back);
 }
 
-/* ---- its life
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- its life ---- */
 static void quiet(void *arg)
 {
     struct fed *f = arg;

@@ -52,8 +52,7 @@ static uint64_t below(struct fed *f, uint64_t n)
     return sim_random_below(f->w, n);
 }
 
-/* ---- what is made
- * ---------------------------------------------------------------------------------------------- */
+/* ---- what is made ---- */
 /* Control characters take six bytes of JSON each, and one of the log. */
 static const char *text_of(struct arena *a, size_t n)
 {
@@ -122,8 +121,7 @@ static struct workload *workload_make(struct arena *a, const char *name, const c
     return w;
 }
 
-/* ---- children: 0 to 319; each tenth has another owner besides, who lives
- * ------------------------------------------------ */
+/* ---- children: 0 to 319; each tenth has another owner besides, who lives ---- */
 static void child_name(unsigned i, char out[32])
 {
     (void)snprintf(out, 32, "child-%03u", i);
@@ -166,8 +164,7 @@ static bool child_again(struct ops *o, unsigned k)
     return op_add(o, WRITE_CREATE, KIND_DATASET, NS, name, dataset_make(o->a, name, uid, 0));
 }
 
-/* ---- the tales: what one stage asks for; false: nothing any more
- * ----------------------------------------------------------- */
+/* ---- the tales: what one stage asks for; false: nothing any more ---- */
 static bool newest_has(const struct fed *f, enum kind_id kind, const char *ns, const char *name)
 {
     return f->newest && root_get(f->newest, kind, ns, name);
@@ -367,8 +364,7 @@ static bool stage(struct ops *o, union command *c)
     }
 }
 
-/* ---- one command after the other
- * ---------------------------------------------------------------------------------------- */
+/* ---- one command after the other ---- */
 static void stage_done(struct fed *f)
 {
     f->bulk.n_requests++;
@@ -468,8 +464,7 @@ void fed_bulk_start(struct fed *f, uint64_t seed)
         sim_at(f->w, 6000, tick, f);
 }
 
-/* ---- what must hold
- * -------------------------------------------------------------------------------------------- */
+/* ---- what must hold ---- */
 static bool exists_as(const struct root *r, enum kind_id kind, const char *name, const char *uid)
 {
     const struct object *o = root_get(r, kind, NS, name);
@@ -603,8 +598,7 @@ void fed_check_bulk_end(struct fed *f, const struct root *r)
         check_large(f, r);
 }
 
-/* ---- B5: no entry does more than a slice
- * ------------------------------------------------------------------------ */
+/* ---- B5: no entry does more than a slice ---- */
 void fed_bulk_change(struct fed *f, const struct change *c)
 {
     f->bulk.changes++;

@@ -25,8 +25,7 @@ bool fed_with_queues(const struct fed *f)
     return f->script.causes || (f->script.arrow && f->script.arrow->cause == MOVE_RECLAIM);
 }
 
-/* ---- documents
- * ---------------------------------------------------------------------------------------------- */
+/* ---- documents ---- */
 static struct price_sheet *sheet_make(struct arena *a, const char *room, double price)
 {
     struct price_sheet *p = arena_new(a, struct price_sheet);
@@ -106,8 +105,7 @@ void fed_gain_policy(struct arena *a, struct placement_policy_spec *s)
     s->prefer->cost->reference = 50;
 }
 
-/* ---- prices and data
- * ---------------------------------------------------------------------------------------- */
+/* ---- prices and data ---- */
 static void update(struct fed *f, struct sim_member *m, enum kind_id kind, const char *ns,
                    const char *name, const void *body)
 {
@@ -133,8 +131,7 @@ void fed_cause_data(struct fed *f, struct sim_member *m, const char *room)
     update(f, m, KIND_DATASET, "dev", "scans", dataset_make(a, room));
 }
 
-/* ---- a notice: the machines below a workload go
- * -------------------------------------------------------------- */
+/* ---- a notice: the machines below a workload go ---- */
 static struct brain *leading_brain(struct fed *f)
 {
     struct sim_member *m = f->members[fed_leader(f)];
@@ -205,8 +202,7 @@ void fed_cause_notice(struct fed *f, const char *workload)
     notice_again(n);
 }
 
-/* ---- for one workload, whatever it runs on: it has to go, or would better
- * ------------------------------------ */
+/* ---- for one workload, whatever it runs on: it has to go, or would better ---- */
 static const struct placement *place_of(const struct root *r, const char *workload)
 {
     const struct object *o = r ? root_get(r, KIND_WORKLOAD, "dev", workload) : NULL;
@@ -245,8 +241,7 @@ void fed_cause_for(struct fed *f, struct sim_member *m, const char *workload, en
     (void)root_unref(r);
 }
 
-/* ---- from time to time
- * -------------------------------------------------------------------------------------- */
+/* ---- from time to time ---- */
 void fed_cause_any(struct fed *f, struct sim_member *m)
 {
     static const double prices[] = {1.9, 2, 2.1, 2.2, 4, 8};

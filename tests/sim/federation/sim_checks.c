@@ -24,8 +24,7 @@ void fed_fail(struct fed *f, const char *fmt, ...)
     sim_log(f->w, "FAILED at %llu ms: %s", (unsigned long long)sim_now_ms(f->w), f->failed);
 }
 
-/* ---- I5: intents that the log holds
- * --------------------------------------------------------------------------------- */
+/* ---- I5: intents that the log holds ---- */
 static bool intent_known(const struct fed *f, const char *key)
 {
     for (size_t i = f->n_intents; i > 0; i--)
@@ -78,8 +77,7 @@ struct root *fed_newest(struct fed *f)
     return best;
 }
 
-/* ---- I1, I5: as a run begins
- * ------------------------------------------------------------------------------------------ */
+/* ---- I1, I5: as a run begins ---- */
 void fed_check_begin(void *fed, struct sim_room *room, const struct sim_run *run)
 {
     struct fed *f = fed;
@@ -106,8 +104,7 @@ void fed_check_begin(void *fed, struct sim_room *room, const struct sim_run *run
         fed_fail(f, "I5: %s begins on %s and no log holds its intent", key, room->name);
 }
 
-/* ---- I6, the other way round: what the state wants to live is not ended
- * --------------------------------------------------- */
+/* ---- I6, the other way round: what the state wants to live is not ended ---- */
 void fed_check_stop(void *fed, struct sim_room *room, const struct run_key *k)
 {
     struct fed *f = fed;
@@ -122,8 +119,7 @@ void fed_check_stop(void *fed, struct sim_room *room, const struct run_key *k)
     fed_fail(f, "I6: %s is stopped on %s, and the state wants it to live", key, room->name);
 }
 
-/* ---- I4 and the state itself: after each entry
- * -------------------------------------------------------------------------- */
+/* ---- I4 and the state itself: after each entry ---- */
 struct changes {
     struct fed *f;
     const struct root *r;
@@ -200,8 +196,7 @@ void fed_check_root(void *fed, struct sim_member *m, const struct root *r)
     fed_arrow_root(f, m, r); /* may not return */
 }
 
-/* ---- I8: ended, or explained
- * ------------------------------------------------------------------------------------------- */
+/* ---- I8: ended, or explained ---- */
 struct look {
     struct fed *f;
     const struct root *r;
@@ -254,9 +249,7 @@ bool fed_settled(struct fed *f)
     return !*l.why;
 }
 
-/* ---- at the end
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- at the end ---- */
 static void check_writes(struct fed *f, const struct root *r) /* I2 */
 {
     for (unsigned i = 0; i < f->n_workloads; i++) {
@@ -281,8 +274,8 @@ static void check_rooms(struct fed *f, const struct root *r) /* I6 */
                 fed_fail(f, "I6: %s lives on %s and nobody holds it", key, f->rooms[i]->name);
         }
 }
-/* W7: who must save when told, was told, and saved nothing has not succeeded: what it did is lost.
- */
+/* W7: who must save when told, was told, and saved nothing has not succeeded: what it did is
+ * lost. */
 static void check_saved(struct fed *f, const struct object *o, const struct sim_run *run)
 {
     const struct checkpoint_spec *c = object_as(o, workload)->spec->checkpoint;

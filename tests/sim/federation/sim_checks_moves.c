@@ -80,8 +80,7 @@ void fed_check_moves_end(struct fed *f, const struct root *r)
         root_scan(r, KIND_NODE, NULL, NULL, NULL, usage_each, &l);
 }
 
-/* ---- as it goes
- * -------------------------------------------------------------------------------------------- */
+/* ---- as it goes ---- */
 static bool ended(const struct workload_status *s, int64_t epoch)
 {
     for (uint32_t i = 0; i < s->n_ends; i++)
@@ -173,8 +172,8 @@ static void check_migration(struct fed *f, const struct root *r, const struct ch
     if ((g->spec->cause == MOVE_PREEMPTION || g->spec->cause == MOVE_RECLAIM) && !c->before && w &&
         never_victim(r, w))
         fed_fail(f, "M3: %s is a victim, and its class never is one", g->spec->workload);
-    /* Changes of one entry are looked at with the state after all of them: an epoch beyond is fine.
-     */
+    /* Changes of one entry are looked at with the state after all of them: an epoch beyond is
+     * fine. */
     if (was && is->phase == MP_STARTING && was->phase != MP_STARTING && w) {
         const struct workload_status *s = object_as(w, workload)->status;
         if (s->epoch < is->toEpoch)

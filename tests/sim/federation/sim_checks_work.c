@@ -53,7 +53,7 @@ static bool was_doubted(const struct workload_status *s, int64_t epoch)
     return false;
 }
 
-/* ---- W5 */
+/* ---- W5 ---- */
 static void check_devices(struct fed *f, struct sim_room *room, const struct sim_run *run)
 {
     list_for_each (it, &room->runs) {
@@ -66,7 +66,7 @@ static void check_devices(struct fed *f, struct sim_room *room, const struct sim
     }
 }
 
-/* ---- W3: where should it have gone on? */
+/* ---- W3: where should it have gone on? ---- */
 static void check_resumed(struct fed *f, const struct fed_progress *p, const struct sim_run *run)
 {
     const struct sim_run *last = p->last;
@@ -128,7 +128,7 @@ void fed_check_finished(void *fed, struct sim_room *room, const struct sim_run *
     p->finished_epoch = run->key.epoch;
 }
 
-/* ---- W6 */
+/* ---- W6 ---- */
 static void check_checkpoint(struct fed *f, const struct workload_status *was,
                              const struct object *o)
 {

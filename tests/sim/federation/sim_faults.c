@@ -32,8 +32,7 @@ static void later(struct fed *f, uint64_t ms, void (*fn)(void *), struct fault *
     sim_at(f->w, sim_now_ms(f->w) + ms, fn, x);
 }
 
-/* ---- members go and come
- * ---------------------------------------------------------------------------------------- */
+/* ---- members go and come ---- */
 void fed_member_up(struct fed *f, unsigned i)
 {
     struct sim_member_events ev = {.root = fed_check_root, .arg = f};
@@ -130,9 +129,7 @@ static void pause_one(struct fed *f)
     later(f, ms, unpause, x);
 }
 
-/* ---- links
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- links ---- */
 static uint64_t *cut_until(struct fed *f, const struct sim_host *a, const struct sim_host *b)
 {
     const struct sim_host *all[SIM_MEMBERS + FED_ROOMS];
@@ -216,8 +213,7 @@ static void losses(struct fed *f)
     sim_latency(f->w, 300 + below(f, 3) * below(f, 30000), 1 + below(f, 20000));
 }
 
-/* ---- clocks: of one member at a time, so that a majority's are right
- * ------------------------------------------------------- */
+/* ---- clocks: of one member at a time, so that a majority's are right ---- */
 static void clock_right(void *arg)
 {
     struct fault *x = arg;
@@ -260,9 +256,7 @@ static void clock_wrong(struct fed *f)
     later(f, 500 + below(f, 20000), clock_right, x);
 }
 
-/* ---- rooms
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- rooms ---- */
 static void room_back(void *arg)
 {
     struct fault *x = arg;
@@ -397,9 +391,7 @@ static void room_fault(struct fed *f)
     }
 }
 
-/* ---- the script
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- the script ---- */
 void fed_fault(struct fed *f)
 {
     if (below(f, 8) == 0)

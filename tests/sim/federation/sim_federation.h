@@ -68,8 +68,8 @@ struct fed_arrow {
 struct fed_script {
     enum sim_plant plant;
     bool steps; /* programs make steps, write checkpoints and resume */
-    bool
-        moves; /* users ask for moves, production work preempts, one room is the hub of the other */
+    /* users ask for moves, production work preempts, one room is the hub of the other */
+    bool moves;
     bool causes;  /* with moves: prices change, data arrives, nodes fall sick, guarantees are
                      reclaimed, notices come */
     bool rooms;   /* rooms lose power, agents and shims; checkpoints are damaged */
@@ -159,8 +159,8 @@ void fed_propose(struct fed *f, struct sim_member *m, union command *c,
 struct meta *fed_meta(struct arena *a, const char *ns, const char *name, const char *uid);
 void fed_op(struct write_op *op, enum write_verb verb, enum kind_id kind, const char *ns,
             const char *name, const void *body);
-bool fed_drain(struct fed *f, struct sim_member *m, const char *room,
-               bool on); /* false: it is so already */
+/* false: it is so already */
+bool fed_drain(struct fed *f, struct sim_member *m, const char *room, bool on);
 void fed_users_start(struct fed *f);
 void fed_docs(struct fed *f);      /* namespace and Targets; again until acknowledged */
 void fed_probe(struct fed *f);     /* one write that must be acknowledged */
@@ -179,8 +179,8 @@ void fed_check_bulk_end(struct fed *f, const struct root *r);
 #define FED_MIN_STAY_MS 3000
 #define FED_AT_MOST_EVERY_MS 10000
 uint32_t fed_move_docs(struct fed *f, struct arena *a, struct write_op *ops);
-void fed_ask_move(struct fed *f, struct sim_member *m, const char *workload,
-                  const char *to); /* "": anywhere */
+/* "": anywhere */
+void fed_ask_move(struct fed *f, struct sim_member *m, const char *workload, const char *to);
 void fed_move_any(struct fed *f, struct sim_member *m);
 void fed_cancel_move(struct fed *f, struct sim_member *m);
 /* sim_causes.c: why work moves that nobody asked for */
@@ -225,8 +225,8 @@ struct fed_outcome {
     unsigned n_points;
     char failed[512];
 };
-/* sim_seed.c: the same in a process of its own, so that an abort is a failure of that life alone.
- */
+/* sim_seed.c: the same in a process of its own, so that an abort is a failure of that life
+ * alone. */
 struct fed_outcome fed_run_apart(uint64_t seed, const struct fed_script *script);
 void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome *ret);
 

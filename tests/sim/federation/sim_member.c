@@ -133,8 +133,7 @@ struct sim_member *sim_member_start(struct sim_host *h, uint64_t id, bool bootst
     return m;
 }
 
-/* ---- the orderly end: brain, core, process
- * ------------------------------------------------------------------------ */
+/* ---- the orderly end: brain, core, process ---- */
 static void exit_now(void *arg)
 {
     struct sim_member *m = arg;

@@ -91,9 +91,7 @@ struct sim_run *sim_room_run(const struct sim_room *r, const char *uid)
     return NULL;
 }
 
-/* ---- telling
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- telling ---- */
 static void session_send(struct session *x, const struct record *m)
 {
     if (x->s)
@@ -121,9 +119,7 @@ static void leases_look(void *arg)
         sim_run_lease(container_of(it, struct sim_run, link), loop_now_ms(r->loop));
 }
 
-/* ---- requests
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- requests ---- */
 static void answer_run(struct sim_room *r, const struct record *m, struct record *a)
 {
     const struct sim_run *run = run_find(r, &m->key);
@@ -380,9 +376,7 @@ static bool session_record(const struct record *m, void *arg)
     return x->s != NULL;
 }
 
-/* ---- sessions
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- sessions ---- */
 static void session_data(struct stream *s, const void *p, size_t n, void *arg)
 {
     (void)s;
@@ -450,8 +444,7 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
     }
 }
 
-/* ---- its two processes
- * ------------------------------------------------------------------------------------------ */
+/* ---- its two processes ---- */
 static void agent_main(struct loop *l, const char *const *argv, const char *const *env, void *arg)
 {
     struct sim_room *r = arg;

@@ -42,8 +42,7 @@ static uint64_t now_of(const struct sim_run *run)
     return sim_now_ms(run->room->w);
 }
 
-/* ---- what is told of it
- * ---------------------------------------------------------------------------------------- */
+/* ---- what is told of it ---- */
 void sim_run_seen(const struct sim_run *run, struct record *m)
 {
     m->key = run->key;
@@ -65,9 +64,7 @@ void sim_run_seen(const struct sim_run *run, struct record *m)
     (void)snprintf(m->digest, sizeof m->digest, "%s", run->newest->digest);
 }
 
-/* ---- steps
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ---- */
 static int64_t boundary(const struct sim_run *run)
 {
     const struct sim_work *w = &run->work;
@@ -204,8 +201,7 @@ static void run_kill(void *arg)
     sim_run_end(arg, 0, SIGKILL);
 }
 
-/* ---- signal and end
- * --------------------------------------------------------------------------------------------- */
+/* ---- signal and end ---- */
 void sim_run_signal(struct sim_run *run)
 {
     struct sim_room *r = run->room;
@@ -282,9 +278,7 @@ void sim_run_lease(struct sim_run *run, uint64_t now)
     }
 }
 
-/* ---- a run begins
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- a run begins ---- */
 /* False: it is not to be, and its key stays refused. */
 static bool resume(struct sim_run *run, const struct record *m)
 {

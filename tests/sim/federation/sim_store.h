@@ -29,8 +29,8 @@ struct sim_store {
 void sim_store_init(struct sim_store *s);
 /* `base` is the workload's folder, "" = it keeps none: then NULL. */
 struct sim_cut *sim_store_add(struct sim_store *s, const char *base, const struct sim_cut *c);
-/* What a runner in `room` finds there: NULL and *ret when it may be resumed from, else the reason.
- */
+/* What a runner in `room` finds there: NULL and *ret when it may be resumed from, else the
+ * reason. */
 const char *sim_store_verify(struct sim_store *s, const char *room, const char *uid, int64_t ranks,
                              const char *path, const char *digest, const struct sim_cut **ret);
 /* The newest that a runner in `room` may resume from, of no later epoch, and newer than what is

@@ -54,9 +54,7 @@ void sim_target_plant(enum sim_plant p)
     sim_planted = p;
 }
 
-/* ---- calls
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- calls ---- */
 static void observation_of(struct driver_ *d, const struct record *m, struct observation *o)
 {
     *o = (struct observation){.key = m->key,
@@ -160,8 +158,7 @@ static struct waiting *call_begin(struct driver_ *d, struct call *call, struct r
     return x;
 }
 
-/* ---- what the room says
- * ----------------------------------------------------------------------------------------- */
+/* ---- what the room says ---- */
 static uint64_t lease_from(const struct driver_ *d)
 {
     uint64_t now = loop_now_ms(d->loop), oldest = 0;
@@ -350,8 +347,7 @@ static bool driver_record(const struct record *m, void *arg)
     return d->s != NULL;
 }
 
-/* ---- the connection
- * --------------------------------------------------------------------------------------------- */
+/* ---- the connection ---- */
 static void dial(void *arg);
 
 static void calls_lost(struct driver_ *d)
@@ -433,9 +429,7 @@ static void dial(void *arg)
     timer_start(&d->silence, SILENCE_MS);
 }
 
-/* ---- the table
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the table ---- */
 #define D(c) container_of((c), struct driver_, base)
 
 static int op_create(const struct connector_env *env, const struct object *target,

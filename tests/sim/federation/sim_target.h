@@ -42,8 +42,8 @@ enum sim_habit {                  /* when it is asked to save and exit */
 };
 struct sim_work {
     int64_t steps; /* 0: a program without steps, of random length */
-    int64_t step_ms, interval,
-        write_ms; /* a checkpoint each `interval` steps, which takes so long */
+    /* a checkpoint each `interval` steps, which takes so long */
+    int64_t step_ms, interval, write_ms;
     int64_t habit;
     int64_t fails_at; /* exits 1 after this step, in its first epoch; 0 = never */
 };
@@ -54,8 +54,8 @@ bool sim_work_parse(const char *env, struct sim_work *ret);
 struct sim_run {
     struct list link;
     struct run_key key;
-    enum run_state
-        state; /* STARTING, RUNNING, ENDED; ABSENT: what it was to resume from was no good */
+    /* STARTING, RUNNING, ENDED; ABSENT: what it was to resume from was no good */
+    enum run_state state;
     int exit_code, term_signal;
     bool lease_lost;
     const char *reason;

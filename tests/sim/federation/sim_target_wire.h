@@ -42,8 +42,8 @@ struct record {
     char cluster[64];
     uint64_t rv;
     int64_t time_ms;
-    char reason[32], base[160], path[256],
-        digest[80]; /* of what it is to resume from, or has written */
+    /* of what it is to resume from, or has written */
+    char reason[32], base[160], path[256], digest[80];
 };
 struct record_reader {
     size_t n;

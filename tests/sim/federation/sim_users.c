@@ -67,9 +67,7 @@ void fed_propose(struct fed *f, struct sim_member *m, union command *c,
         c->write.ops[i].object = object_unref(c->write.ops[i].object);
 }
 
-/* ---- documents
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- documents ---- */
 struct meta *fed_meta(struct arena *a, const char *ns, const char *name, const char *uid)
 {
     struct meta *m = arena_new(a, struct meta);
@@ -129,9 +127,7 @@ void fed_docs(struct fed *f)
     fed_propose(f, m, &c, &(struct fed_request){.workload = -1, .docs = true});
 }
 
-/* ---- what users do
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- what users do ---- */
 static const char *name_make(struct fed *f, char out[32])
 {
     (void)snprintf(out, 32, "w%u", f->n_workloads);

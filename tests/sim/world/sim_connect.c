@@ -7,9 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- connecting
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- connecting ---- */
 
 static void open_fire(struct sim_event *ev)
 {
@@ -182,9 +180,7 @@ int sim_connect_op(struct loop *base, const char *address, const struct tls_conf
     return 0;
 }
 
-/* ---- listening
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- listening ---- */
 
 int sim_listen_op(struct loop *base, const char *address, const struct tls_config *tls,
                   accept_cb cb, void *arg, struct listener **ret, int *ret_port, struct err *err)

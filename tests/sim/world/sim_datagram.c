@@ -27,9 +27,7 @@ uint64_t sim_latency_us(struct sim_world *w, const struct sim_host *a, const str
     return w->latency_us + sim_random_below(w, w->jitter_us);
 }
 
-/* ---- datagrams
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- datagrams ---- */
 
 struct datagram {
     struct sim_event e;

@@ -193,8 +193,7 @@ void sim_files_free(struct sim_host *h)
         file_free(container_of(h->files.next, struct sim_file, link));
 }
 
-/* ---- copies of all
- * ----------------------------------------------------------------------------------------- */
+/* ---- copies of all ---- */
 struct sim_files {
     struct list all; /* struct sim_file */
 };

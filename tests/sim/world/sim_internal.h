@@ -26,8 +26,8 @@ enum sim_kind {
 
 struct sim_loop;
 
-/* Something that will happen. The owner embeds or allocates it; fire() gets it back exactly once.
- */
+/* Something that will happen. The owner embeds or allocates it; fire() gets it back exactly
+ * once. */
 struct sim_event {
     uint64_t at_us, seq;
     size_t heap; /* place + 1; 0 = not scheduled */

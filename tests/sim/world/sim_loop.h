@@ -30,8 +30,7 @@ uint64_t sim_events(const struct sim_world *w);     /* how many */
 /* A line of the trace, on stderr when HANSE_SIM_TRACE is set; always part of the hash. */
 void sim_log(struct sim_world *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* ---- hosts and programs
- * ---------------------------------------------------------------------------------- */
+/* ---- hosts and programs ---- */
 /* A program as a process runs it. main prepares and returns; the process lives until sim_exit,
  * loop_stop on its first loop, a signal, or a crash. argv and env live as long as the process. */
 struct sim_program {
@@ -41,12 +40,12 @@ struct sim_program {
     void (*gone)(struct loop *l, void *arg);
     void *arg;
 };
-struct sim_host *sim_host_create(struct sim_world *w,
-                                 const char *name); /* name: its address, "m1" */
+/* name: its address, "m1" */
+struct sim_host *sim_host_create(struct sim_world *w, const char *name);
 /* Starts a process that no other one spawned (the machine's service); its argv is {name, NULL}. */
 struct loop *sim_start(struct sim_host *h, const char *name, const struct sim_program *p);
-/* What process_spawn finds for the base name of argv[0], on every host; the table's name is kept.
- */
+/* What process_spawn finds for the base name of argv[0], on every host; the table's name is
+ * kept. */
 void sim_program_add(struct sim_world *w, const char *name, const struct sim_program *p);
 /* For programs. */
 void **sim_self(struct loop *l); /* a place for the process's own state */
@@ -58,9 +57,7 @@ int64_t sim_pid_of(const struct loop *l);
 const char *sim_host_name(const struct sim_host *h);
 struct sim_host *sim_host_find(struct sim_world *w, const char *name);
 
-/* ---- faults
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- faults ---- */
 void sim_crash(
     struct sim_host *h); /* power cut: everything but the files is gone; peers hear nothing */
 struct sim_host *
@@ -78,24 +75,22 @@ unsigned sim_processes(const struct sim_host *h);          /* alive on it */
 void sim_partition(struct sim_host *a, struct sim_host *b, bool on);
 void sim_partition_one_way(struct sim_host *from, struct sim_host *to, bool on);
 void sim_heal(struct sim_world *w); /* no partitions any more */
-void sim_latency(struct sim_world *w, uint64_t base_us,
-                 uint64_t jitter_us); /* default 300 + 0…400 */
+/* default 300 + 0…400 */
+void sim_latency(struct sim_world *w, uint64_t base_us, uint64_t jitter_us);
 /* Of a million delivered packets so many break their connection; so many datagrams are lost. */
 void sim_loss(struct sim_world *w, unsigned reset_ppm, unsigned datagram_ppm);
 void sim_wall_jump(struct sim_host *h, int64_t by_ms);
 void sim_wall_right(struct sim_host *h);           /* its clock is set right again */
 void sim_disk_full(struct sim_host *h, bool full); /* file_write: E_NOSPACE */
 
-/* ---- identities
- * ---------------------------------------------------------------------------------------------- */
+/* ---- identities ---- */
 /* For tls parameters of simulated loops. name "" = no certificate. groups and alpn_mutual:
  * NULL-terminated or NULL. server_name: what a client wants to reach ("member:2"), or NULL. Unref
  * it with tls_config_unref. */
 struct tls_config *sim_tls(const char *name, const char *const *groups, bool server,
                            const char *const *alpn_mutual, const char *server_name);
 
-/* ---- for libraft's virtual I/O
- * --------------------------------------------------------------------------------- */
+/* ---- for libraft's virtual I/O ---- */
 /* Unreliable messages under the same latency, partitions, pauses and crashes. The binding goes with
  * its process. */
 typedef void (*sim_datagram_cb)(const char *from_host, const void *p, size_t n, void *arg);

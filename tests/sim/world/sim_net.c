@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the end of things
- * ------------------------------------------------------------------------------------------ */
+/* ---- the end of things ---- */
 
 static void drop_packets(struct conn *c, unsigned i)
 {
@@ -89,9 +88,7 @@ void sim_end_stream(struct end *e, int code, const char *text)
         sim_schedule(c->w, &e->closed, SIM_CLOSED, e->l, 0, closed_fire, NULL);
 }
 
-/* ---- packets
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- packets ---- */
 
 static void deliver_fire(struct sim_event *ev);
 
@@ -215,8 +212,7 @@ static void deliver_fire(struct sim_event *ev)
     sim_conn_reap(c);
 }
 
-/* ---- a stream's operations
- * ----------------------------------------------------------------------------------------- */
+/* ---- a stream's operations ---- */
 
 static void write_op(struct stream *s, const void *p, size_t n)
 {
@@ -287,8 +283,7 @@ static void abort_op(struct stream *s, const char *why)
 
 const struct stream_ops sim_stream_ops = {write_op, sim_pending, pause_op, close_op, abort_op};
 
-/* ---- the end of a loop, a process, a world
- * -------------------------------------------------------------------------- */
+/* ---- the end of a loop, a process, a world ---- */
 
 static void keepalive_fire(struct sim_event *ev)
 {

@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- clock, randomness, timers
- * ------------------------------------------------------------------------------ */
+/* ---- clock, randomness, timers ---- */
 
 static uint64_t now_ms(const struct loop *base)
 {
@@ -63,8 +62,7 @@ static void wake_at(struct loop *base, uint64_t due_ms)
                  NULL);
 }
 
-/* ---- posts and work
- * ------------------------------------------------------------------------------------------ */
+/* ---- posts and work ---- */
 
 struct call {
     struct sim_event e;
@@ -115,9 +113,7 @@ static void work(struct loop *l, void (*run)(void *), void (*done)(void *), void
     call_later(l, SIM_WORK, 50 + sim_random_below(sim_world_of(l), 450), run, done, arg);
 }
 
-/* ---- loops
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- loops ---- */
 
 struct sim_loop *sim_loop_create(struct sim_proc *p)
 {
@@ -213,8 +209,7 @@ static void thread_join(struct loop *base)
     mem_free(l);
 }
 
-/* ---- the end of a process
- * -------------------------------------------------------------------------------------- */
+/* ---- the end of a process ---- */
 
 static void exit_fire(struct sim_event *e)
 {
@@ -317,9 +312,7 @@ void sim_proc_free(struct sim_proc *p)
     mem_free(p);
 }
 
-/* ---- starting
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- starting ---- */
 
 struct known {
     struct list link;
@@ -428,9 +421,7 @@ int sim_spawn_op(struct loop *base, const struct process_spec *spec, process_exi
     return 0;
 }
 
-/* ---- signals
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- signals ---- */
 
 struct signalled {
     struct sim_event e;

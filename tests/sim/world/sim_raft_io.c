@@ -14,8 +14,7 @@
 #define MESSAGE_MAX (32u << 20)
 #define CAPACITY_KIB 16384
 
-/* ---- the disk: what survives
- * --------------------------------------------------------------------------------- */
+/* ---- the disk: what survives ---- */
 struct disk_entry {
     uint64_t term;
     int type;
@@ -85,8 +84,7 @@ static void disk_drop_before(struct disk *d, uint64_t first)
     d->first += k;
 }
 
-/* ---- copies of it
- * ----------------------------------------------------------------------------------------- */
+/* ---- copies of it ---- */
 static void disk_assign(struct disk *to, const struct disk *from)
 {
     disk_cut(to, 0);
@@ -136,8 +134,7 @@ void sim_disk_copy_free(struct sim_disk_copy *c)
     mem_free(c);
 }
 
-/* ---- operations in order
- * ---------------------------------------------------------------------------------------- */
+/* ---- operations in order ---- */
 enum op_kind { OP_APPEND, OP_TRUNCATE, OP_PUT, OP_GET };
 struct op {
     struct list link;
@@ -292,9 +289,7 @@ static struct op *op_add(struct io *io, enum op_kind kind)
     return op;
 }
 
-/* ---- messages
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- messages ---- */
 static void datagram_came(const char *from_host, const void *p, size_t n, void *arg)
 {
     struct io *io = arg;
@@ -314,8 +309,7 @@ static void datagram_came(const char *from_host, const void *p, size_t n, void *
     fire_completed(io);
 }
 
-/* ---- libraft's table
- * ------------------------------------------------------------------------------------------- */
+/* ---- libraft's table ---- */
 #define IO(r) container_of((r), struct io, base)
 
 static int io_init(struct raft_io *r, raft_id id, const char *address)

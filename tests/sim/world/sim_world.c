@@ -12,8 +12,7 @@
 
 #define EVENTS_AT_ONCE_MAX 5000000 /* without a step of the clock: something runs in circles */
 
-/* ---- randomness: xoshiro256**, seeded by splitmix64
- * -------------------------------------------------------- */
+/* ---- randomness: xoshiro256**, seeded by splitmix64 ---- */
 
 static uint64_t splitmix(uint64_t *x)
 {
@@ -47,9 +46,7 @@ uint64_t sim_random_below(struct sim_world *w, uint64_t n)
     return n ? sim_random(w) % n : 0;
 }
 
-/* ---- events
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 
 static bool sooner(const struct sim_event *a, const struct sim_event *b)
 {
@@ -245,8 +242,7 @@ void sim_at(struct sim_world *w, uint64_t at_ms, void (*fn)(void *arg), void *ar
                  script_drop);
 }
 
-/* ---- the world
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the world ---- */
 
 struct sim_world *sim_world_create(uint64_t seed)
 {
@@ -334,9 +330,7 @@ void sim_log(struct sim_world *w, const char *fmt, ...)
         (void)fprintf(stderr, "%10.3f %s\n", (double)w->now_us / 1000, text);
 }
 
-/* ---- hosts
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- hosts ---- */
 
 struct sim_host *sim_host_create(struct sim_world *w, const char *name)
 {

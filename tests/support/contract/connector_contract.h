@@ -36,8 +36,8 @@ struct connector_rig {
                   struct run_order *ret);
     /* The target stops answering (calls reach it, or are lost), or goes on. */
     void (*silence)(struct connector_rig *r, bool on);
-    /* From outside, past the driver: how often this key was ever started, and whether it is alive.
-     */
+    /* From outside, past the driver: how often this key was ever started, and whether it is
+     * alive. */
     unsigned (*starts)(struct connector_rig *r, const struct run_key *k);
     bool (*alive)(struct connector_rig *r, const struct run_key *k);
     /* The step that this key's program found when it started; -1 when it never did. */

@@ -50,9 +50,7 @@ static struct memory_backend *of(struct backend *b)
     return (struct memory_backend *)(void *)b;
 }
 
-/* ---- views
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- views ---- */
 static struct view *view_ref(struct view *v)
 {
     v->refs++;
@@ -162,8 +160,7 @@ static void b_subscribe(struct backend *b, void (*on_view)(void *), void *arg)
     of(b)->on_view_arg = arg;
 }
 
-/* ---- answers come later, as everywhere
- * --------------------------------------------------------------------------------- */
+/* ---- answers come later, as everywhere ---- */
 struct later {
     struct memory_backend *m;
     void (*fresh)(void *arg, const struct err *err);
@@ -221,9 +218,7 @@ static void tell(void *p)
         m->on_view(m->on_view_arg);
 }
 
-/* ---- writing
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 static uint64_t bit_of(const struct kind *k, const char *name)
 {
     for (unsigned i = 0; i < k->schema->n; i++)
@@ -482,9 +477,7 @@ static int b_secret_open(struct backend *b, const struct object *secret, struct 
     return 0;
 }
 
-/* ---- who, and the rest
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- who, and the rest ---- */
 static int b_token(struct backend *b, const char *token, struct api_identity *ret, struct err *err)
 {
     const char *user = token + 2, *bar;

@@ -11,8 +11,8 @@ struct memory_backend;
 struct memory_backend *memory_backend_create(struct loop *l);
 struct memory_backend *memory_backend_destroy(struct memory_backend *m);
 struct backend *memory_backend_table(struct memory_backend *m);
-void memory_backend_put(struct memory_backend *m,
-                        struct object *o); /* creates at once; for bootstrap documents */
+/* creates at once; for bootstrap documents */
+void memory_backend_put(struct memory_backend *m, struct object *o);
 void memory_backend_keep_changes(struct memory_backend *m, size_t n); /* older ones are let go */
 
 #endif

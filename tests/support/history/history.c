@@ -94,9 +94,7 @@ struct history_op *history_at(struct history *h, size_t i)
     return i < h->n_ops ? &h->ops[i] : NULL;
 }
 
-/* ---- words
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- words ---- */
 static const char *const kinds[] = {"?", "create", "get", "update", "delete"};
 static const char *const outcomes[] = {"unknown", "ok", "absent", "exists", "conflict"};
 
@@ -139,8 +137,7 @@ bool history_bad(struct history_report *r, enum history_verdict v, const char *c
     return true;
 }
 
-/* ---- object by object
- * --------------------------------------------------------------------------------------- */
+/* ---- object by object ---- */
 /* A list is a read of each object, the absent ones too. */
 static void list_as_reads(const struct history_list *l, uint32_t key, struct history_op *op)
 {
@@ -174,8 +171,7 @@ static void check_key(const struct history *h, uint32_t key, size_t configuratio
         history_linear(h, ops, n, configurations, ret);
     mem_free(ops);
 }
-/* ---- request by request
- * ------------------------------------------------------------------------------------- */
+/* ---- request by request ---- */
 static int by_request(const void *a, const void *b)
 {
     const struct history_answer *x = a, *y = b;

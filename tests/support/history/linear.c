@@ -60,8 +60,7 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* ---- the object
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the object ---- */
 static bool version_new(struct state *s, uint64_t rv)
 {
     if (rv && rv <= s->floor)
@@ -110,8 +109,7 @@ static bool step(struct state *s, const struct history_op *o)
     return false;
 }
 
-/* ---- what was tried
- * ------------------------------------------------------------------------------------------- */
+/* ---- what was tried ---- */
 static void memory_put(struct memory *m, const uint64_t key[2], bool *ret_new)
 {
     size_t i = key[0] & (m->cap - 1);
@@ -156,9 +154,7 @@ static bool is_new(struct search *s, const uint64_t set[2], const struct state *
     return fresh;
 }
 
-/* ---- the list
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- the list ---- */
 static void lift(struct entry *e)
 {
     e->prev->next = e->next;
@@ -258,8 +254,7 @@ static enum history_verdict run(struct search *s)
     return HISTORY_GOOD;
 }
 
-/* ---- one object
- * ---------------------------------------------------------------------------------------------- */
+/* ---- one object ---- */
 static int by_moment(const void *a, const void *b)
 {
     const struct entry *const *x = a, *const *y = b;

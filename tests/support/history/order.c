@@ -93,9 +93,7 @@ static void facts_settle(const struct history *h, struct facts *x, struct histor
     x->n = n;
 }
 
-/* ---- real time
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- real time ---- */
 static int by_moment(const void *a, const void *b)
 {
     const struct moment *x = a, *y = b;
@@ -153,9 +151,7 @@ static void check_real_time(const struct history *h, struct history_report *ret)
     mem_free(x.m);
 }
 
-/* ---- lists
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- lists ---- */
 static bool unknown_delete(const struct history *h, uint32_t key)
 {
     for (size_t i = 0; i < h->n_ops; i++)
@@ -201,9 +197,7 @@ static void check_list(const struct history *h, const struct facts *x, const str
     mem_free(newest);
 }
 
-/* ---- watches
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- watches ---- */
 /* Events came in this order, each the next fact. A fact beyond the last event may be on its way. */
 static void check_watch(const struct history *h, const struct facts *x, uint32_t watch,
                         struct history_report *ret)

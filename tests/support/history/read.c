@@ -125,8 +125,8 @@ static const char *read_watch(struct history *h, const cJSON *j)
     }
     return ok ? NULL : "a number is none";
 }
-/* {"op":"answer","client":1,"request":7,"outcome":"ok","rv":9}: one for each attempt that got one
- */
+/* {"op":"answer","client":1,"request":7,"outcome":"ok","rv":9}: one for each attempt that got
+ * one */
 static const char *read_answer(struct history *h, const cJSON *j)
 {
     int outcome = word(text(j, "outcome"), outcomes, 5);

@@ -2,7 +2,7 @@
  * ledger's. */
 #include "tests/support/ledger/ledger_model_internal.h"
 
-/* ---- texts as numbers */
+/* ---- texts as numbers ---- */
 static uint64_t mix(uint64_t h, const void *p, size_t n)
 {
     const unsigned char *b = p;
@@ -39,7 +39,7 @@ static int text_id(struct texts *t, const char *s)
     return t->n - 1;
 }
 
-/* ---- lines → amounts */
+/* ---- lines → amounts ---- */
 struct cell *book_at(struct book *b, const struct line_key *k)
 {
     if (3 * (b->n + 1) > 2 * b->cap) {
@@ -105,7 +105,7 @@ void book_days(struct book *b, struct line_key k, int64_t milli, int64_t from, i
     }
 }
 
-/* ---- comparing */
+/* ---- comparing ---- */
 struct compare {
     struct ledger_model *m;
     unsigned level;

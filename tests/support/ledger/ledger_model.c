@@ -3,7 +3,7 @@
 
 #define RUNS_REMEMBERED 16 /* the ledger's bound; what is beyond it stays useful */
 
-/* ---- life */
+/* ---- life ---- */
 struct ledger_model *ledger_model_create(int64_t now)
 {
     struct ledger_model *m = mem_new(struct ledger_model);
@@ -42,7 +42,7 @@ uint64_t ledger_model_spent_wrong(const struct ledger_model *m)
     return m->spent_wrong;
 }
 
-/* ---- devices and time */
+/* ---- devices and time ---- */
 static bool reached(const struct object *target)
 {
     const struct target_status *s = target ? object_as(target, target)->status : NULL;
@@ -182,7 +182,7 @@ static void change_node(struct ledger_model *m, const struct object *before,
     }
 }
 
-/* ---- allocations */
+/* ---- allocations ---- */
 static struct alloc *alloc_find(struct ledger_model *m, int id)
 {
     for (int i = 0; i < m->n_allocs; i++)

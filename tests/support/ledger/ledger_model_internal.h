@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- texts as numbers */
+/* ---- texts as numbers ---- */
 struct texts {
     char **v;
     int n, cap;
@@ -16,7 +16,7 @@ struct texts {
     int size;
 };
 
-/* ---- lines → amounts */
+/* ---- lines → amounts ---- */
 struct line_key {
     int64_t day;
     double price;
@@ -34,7 +34,7 @@ struct book {
     size_t n, cap;
 };
 
-/* ---- the model */
+/* ---- the model ---- */
 struct device {
     int target, class_, node;
     int64_t index;
@@ -88,8 +88,8 @@ struct ledger_model {
     bool stale; /* devices' held is to be counted anew */
 };
 
-int model_id(struct ledger_model *m,
-             const char *s); /* a text's number; the four have room for it */
+/* a text's number; the four have room for it */
+int model_id(struct ledger_model *m, const char *s);
 int model_name(struct ledger_model *m, const char *ns, const char *name);
 struct cell *book_at(struct book *b, const struct line_key *k);
 /* milli × [from, to), one line per day */

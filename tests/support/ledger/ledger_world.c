@@ -36,7 +36,7 @@ static uint32_t rnd(struct ledger_world *w, uint32_t n)
     return (uint32_t)(w->seed >> 13) % n;
 }
 
-/* ---- one command */
+/* ---- one command ---- */
 static void one_result(const struct result *r, void *arg)
 {
     *(struct result *)arg = *r;
@@ -111,7 +111,7 @@ static bool write_one(struct ledger_world *w, enum write_verb verb, enum kind_id
     return ok;
 }
 
-/* ---- prices, targets, nodes */
+/* ---- prices, targets, nodes ---- */
 static void sheet_rnd(struct ledger_world *w)
 {
     struct price_sheet *s = arena_new(w->a, struct price_sheet);
@@ -197,7 +197,7 @@ static void facts_rnd(struct ledger_world *w, const char *target, bool calm)
     (void)apply(w, &c);
 }
 
-/* ---- workloads */
+/* ---- workloads ---- */
 static const char *name_rnd(struct ledger_world *w)
 {
     return arena_printf(w->a, "w%u", rnd(w, NAMES));
@@ -348,7 +348,7 @@ static void run_rnd(struct ledger_world *w)
     w->n.ended += apply(w, &c) && step == STEP_ENDED;
 }
 
-/* ---- moves */
+/* ---- moves ---- */
 struct pick {
     struct ledger_world *w;
     const struct object *found;
@@ -409,7 +409,7 @@ static void move_rnd(struct ledger_world *w)
     w->n.moved += apply(w, &c) && c.migrate.step == MOVE_START;
 }
 
-/* ---- all of it */
+/* ---- all of it ---- */
 static void through_snapshot(struct ledger_world *w)
 {
     struct root *again = NULL;

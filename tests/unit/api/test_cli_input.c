@@ -47,8 +47,7 @@ static const char *file(const char *name, const char *text)
     return path;
 }
 
-/* ---- command lines
- * ---------------------------------------------------------------------------------------------- */
+/* ---- command lines ---- */
 static int parse(const char *const *words, int n, struct args *a, struct err *e)
 {
     return args_parse(n, (char **)(void *)words, verb_find("get")->options, cli.mem, a, e);
@@ -136,9 +135,7 @@ static void kinds_and_nearest_words(void **state)
     assert_int_equal(cli_main(1, unknown), 2);
 }
 
-/* ---- kubeconfig
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- kubeconfig ---- */
 static const char config[] =
     "apiVersion: v1\nkind: Config\ncurrent-context: b\nclusters:\n"
     "- name: c\n  cluster:\n    server: https://one:1\n    certificate-authority: pki/ca.crt\n    "
@@ -215,9 +212,7 @@ static void refused_logins(void **state)
     assert_int_equal(in.n_servers, 0);
 }
 
-/* ---- documents
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- documents ---- */
 static void folders_are_read_with_places(void **state)
 {
     struct documents d = {0};

@@ -116,7 +116,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* ---- operation cost */
+/* ---- operation cost ---- */
 struct told {
     bool done;
     int code;

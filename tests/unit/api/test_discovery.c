@@ -113,8 +113,7 @@ static void test_v3(void **state)
     assert_int_equal(openapi_v3_group("nobody.dev", "v1", &index, NULL), E_NOTFOUND);
 }
 
-/* ---- protobuf: read back by hand
- * ------------------------------------------------------------------- */
+/* ---- protobuf: read back by hand ---- */
 struct pb {
     const unsigned char *p, *end;
 };
@@ -188,8 +187,7 @@ static void test_reference(void **state)
                                 "or not at all; default 1 |"));
 }
 
-/* ---- cells
- * --------------------------------------------------------------------------------------------- */
+/* ---- cells ---- */
 static void cell(const struct object *o, const char *name, int64_t now, const char *want)
 {
     for (unsigned i = 0; i < o->kind->n_columns; i++) {
@@ -238,8 +236,7 @@ static void test_cells(void **state)
     }
 }
 
-/* ---- the documents that set the tone
- * ------------------------------------------------------------------- */
+/* ---- the documents that set the tone ---- */
 static void test_examples_parse(void **state)
 {
     FILE *f = fopen("tests/golden/examples.yaml", "r");

@@ -32,8 +32,7 @@ struct ask { /* of a row, with all that its pattern leaves open */
     char path[512];
 };
 
-/* ---- what the roles are meant to say
- * ------------------------------------------------------------------------------------------- */
+/* ---- what the roles are meant to say ---- */
 static bool one_of(const char *s, const char *const *v, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -123,8 +122,7 @@ static char meant(const struct ask *a, enum who who)
     }
 }
 
-/* ---- asking
- * ------------------------------------------------------------------------------------------- */
+/* ---- asking ---- */
 static struct api_world *w;
 static unsigned asked;
 
@@ -245,8 +243,7 @@ static void test_every_door(void **state)
     assert_true(asked > 1000);
 }
 
-/* ---- the world
- * ------------------------------------------------------------------------------------------- */
+/* ---- the world ---- */
 #define RBAC "/apis/rbac.authorization.k8s.io/v1"
 
 static void make(const char *path, const char *body)

@@ -37,9 +37,7 @@ static void is(const char *path, const char *value)
         fail_msg("%s is \"%s\", not \"%s\"", path, api_text(w, path), value);
 }
 
-/* ---- server-side apply
- * ----------------------------------------------------------------------------------------------
- */
+/* ---- server-side apply ---- */
 static int apply(const char *query, const char *spec)
 {
     char path[256], body[1024];
@@ -90,9 +88,7 @@ static void test_all_conflicts_are_named(void **state)
     assert_int_equal(apply("fieldManager=me", "weight: 3, lend: false, parent: b"), 200);
 }
 
-/* ---- collections
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- collections ---- */
 static void dataset(const char *name, const char *meta, const char *digest)
 {
     char body[1024];
@@ -142,9 +138,7 @@ static void test_a_large_collection_goes_whole(void **state)
     assert_int_equal(ask("DELETE", SETS "?limit=x", NULL), 400);
 }
 
-/* ---- watches
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- watches ---- */
 /* resourceVersions of the events that came, in order; each type of event is counted. */
 static unsigned events(const struct api_watch *x, uint64_t *ret_first, uint64_t *ret_last)
 {

@@ -415,8 +415,8 @@ static void test_every_field_has_its_place(void **state)
     assert_int_equal(w.wrong, 0);
 }
 
-/* What is listed here must be there: a field that went, or was renamed, leaves no promise behind.
- */
+/* What is listed here must be there: a field that went, or was renamed, leaves no promise
+ * behind. */
 static void test_what_is_not_acted_upon_is_refused_or_told(void **state)
 {
     size_t n;

@@ -226,8 +226,7 @@ static void test_what_is_tried_leaves_no_answer(void **state)
                      201);
 }
 
-/* ---- typed clients
- * -------------------------------------------------------------------------------------------- */
+/* ---- typed clients ---- */
 static void test_a_body_need_not_repeat_the_path(void **state)
 {
     (void)state;

@@ -12,8 +12,7 @@
 
 #include <cmocka.h>
 
-/* ---- refusals
- * -------------------------------------------------------------------------------------- */
+/* ---- refusals ---- */
 static int from_yaml(const char *text, unsigned flags, struct object **ret, struct err *e)
 {
     struct yaml_doc *docs;
@@ -215,8 +214,7 @@ static void test_yaml_scalars(void **state)
     yaml_docs_free(docs, n);
 }
 
-/* ---- forms, flags, log
- * ------------------------------------------------------------------------------ */
+/* ---- forms, flags, log ---- */
 static void test_short_forms(void **state)
 {
     struct object *o;

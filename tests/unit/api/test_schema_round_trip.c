@@ -14,8 +14,7 @@
 
 enum { ROUNDS = 2000 };
 
-/* ---- random bodies
- * ---------------------------------------------------------------------------------- */
+/* ---- random bodies ---- */
 static uint64_t seed = 88172645463325252u;
 
 static uint64_t rnd(uint64_t below)

@@ -384,8 +384,7 @@ static void test_after_a_snapshot(void **state)
 
 #ifdef HANSE_FAILPOINTS
 /* SIGKILL ahead of each file and after each: whoever comes next completes them, whatever lies
- * there.
- */
+ * there. */
 static void test_killed_at_each_step(void **state)
 {
     static const char *const points[] = {"archive.write.before", "archive.write.after"};

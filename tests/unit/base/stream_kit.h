@@ -82,8 +82,7 @@ static inline int remove_pki(void **state)
     return 0;
 }
 
-/* ---- one loop with an echo server and a client
- * ---------------------------------------------------------- */
+/* ---- one loop with an echo server and a client ---- */
 
 struct world {
     struct loop *l;

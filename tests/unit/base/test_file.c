@@ -152,8 +152,7 @@ static void test_lock(void **state)
     assert_int_equal(status, 0);
 }
 
-/* ---- processes
- * -------------------------------------------------------------------------------------------- */
+/* ---- processes ---- */
 
 struct child {
     struct process *p;

@@ -113,9 +113,7 @@ static void test_frames_refused(void **state)
     }
 }
 
-/* ---- log
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- log ---- */
 
 static char last[4096];
 static unsigned lines, drops;

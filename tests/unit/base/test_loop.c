@@ -14,8 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- the heap alone, on a loop whose clock stands still
- * --------------------------------------------------- */
+/* ---- the heap alone, on a loop whose clock stands still ---- */
 
 static struct {
     uint64_t now, wake;
@@ -132,8 +131,7 @@ static void test_timer_in_callback(void **state)
     assert_false(timer_active(&again));
 }
 
-/* ---- the production loop
- * ------------------------------------------------------------------------------------ */
+/* ---- the production loop ---- */
 
 static void stop_now(void *arg)
 {
@@ -305,9 +303,7 @@ static void test_signals(void **state)
     (void)loop_uv_destroy(s.l);
 }
 
-/* ---- how long turns hold the loop
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- how long turns hold the loop ---- */
 static uint64_t sum_ns(const struct durations *d)
 {
     return d->sum_ns;

@@ -76,8 +76,7 @@ static void test_stale_unix_socket(void **state)
     world_fini(&w);
 }
 
-/* ---- ending
- * --------------------------------------------------------------------------------------------- */
+/* ---- ending ---- */
 
 static void server_end_after(struct stream *s, const void *p, size_t n, void *arg)
 {
@@ -205,8 +204,7 @@ static void test_destroy_closes(void **state)
     assert_int_equal(w.why.code, E_CANCELLED);
 }
 
-/* ---- contexts
- * -------------------------------------------------------------------------------------------- */
+/* ---- contexts ---- */
 
 static void test_config_errors(void **state)
 {

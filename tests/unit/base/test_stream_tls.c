@@ -128,8 +128,7 @@ static void test_unknown_protocol(void **state)
     expect_refused(&w, "gopher/1", "protocol");
 }
 
-/* ---- a client that is not ours, on a thread
- * ------------------------------------------------------------- */
+/* ---- a client that is not ours, on a thread ---- */
 
 struct foreign {
     struct world *w;

@@ -182,9 +182,9 @@ static bool holds_offer(void *key)
     return o && o->grant == A.offer.number;
 }
 
-/* Two ranks; the session ends and a new one tells all again, then a longer one is taken, and what
- * is older than that is not. Nobody renews at the end: it lives by the last one that it has told.
- */
+/* Two ranks; the session ends and a new one tells all again, then a longer one is taken, and
+ * what is older than that is not. Nobody renews at the end: it lives by the last one that it has
+ * told. */
 static void another_lease_is_taken_and_told(void **state)
 {
     struct agent_order o = {.key = agent_key(),

@@ -169,8 +169,8 @@ static void who_ignores_children_does_not_pass_it_on(void **state)
     assert_int_equal(run_finish(pid), 7);
 }
 
-/* The number of its program belongs to somebody else by now: that one's end is not the program's.
- */
+/* The number of its program belongs to somebody else by now: that one's end is not the
+ * program's. */
 static void a_number_used_again_is_not_believed(void **state)
 {
     const char *path = run_file("will");

@@ -232,8 +232,8 @@ static void test_an_interrupted_listing_takes_nothing_away(void **state)
     assert_int_equal(cpu_of(x, 4999), 1000);
 }
 
-/* Of 65 to 256 GPUs, which the schema knows and no place can hold: never offered, and why is told.
- */
+/* Of 65 to 256 GPUs, which the schema knows and no place can hold: never offered, and why is
+ * told. */
 static void test_a_node_of_too_many_gpus(void **state)
 {
     struct world *x = *state;

@@ -39,8 +39,7 @@ static void says(struct world *w, const struct object *o, int64_t now, const cha
         says(w, o, now, want_, sizeof(want_) / sizeof(*want_));                                    \
     } while (0)
 
-/* ---- wording
- * ---------------------------------------------------------------------------------------------- */
+/* ---- wording ---- */
 /* The example of the product's page: class, burst, workers. */
 static void test_as_on_the_page(void **state)
 {
@@ -267,8 +266,7 @@ static void test_mig(void **state)
          "2 instances per worker instead of 3 (hub)");
 }
 
-/* ---- when it starts
- * ---------------------------------------------------------------------------------------------- */
+/* ---- when it starts ---- */
 static void busy(struct world *w, const char *name, const char *target, int64_t minutes)
 {
     char spec[256];

@@ -161,8 +161,7 @@ static void exact_for_one_worker(void **state)
     assert_true(plans > 100);
 }
 
-/* ---- who is spared
- * --------------------------------------------------------------------------------------------- */
+/* ---- who is spared ---- */
 static void some_are_spared(void **state)
 {
     static const struct {
@@ -273,9 +272,7 @@ static void only_its_own_epoch_counts(void **state)
     kit_fini(&k);
 }
 
-/* ---- gangs
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- gangs ---- */
 static void four_nodes(struct kit *k, uint32_t gpus)
 {
     static const char *const racks[] = {"r1", "r1", "r2", "r2"};
@@ -477,8 +474,7 @@ static void gangs_are_never_worse_than_by_steps(void **state)
 #endif
 }
 
-/* ---- the same bytes, whatever came first
- * --------------------------------------------------------------------- */
+/* ---- the same bytes, whatever came first ---- */
 static void order_does_not_matter(void **state)
 {
     struct kit k;

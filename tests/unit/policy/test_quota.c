@@ -1,5 +1,5 @@
-/* Quota: guaranteed, burst, lend and borrow in trees of queues; what may be taken back from whom.
- */
+/* Quota: guaranteed, burst, lend and borrow in trees of queues; what may be taken back from
+ * whom. */
 #include "tests/unit/policy/policy_world.h"
 
 #include <stdlib.h>
@@ -154,8 +154,7 @@ static void test_figures_beyond_all_bounds(void **state)
         (void)object_unref((struct object *)(uintptr_t)q[i]);
 }
 
-/* ---- who has borrowed from whom
- * ---------------------------------------------------------------------------------------------- */
+/* ---- who has borrowed from whom ---- */
 /* root r1 (20) ── a (8), b (8), and work of its own; r2 (8) ── c (none); r3: nothing guaranteed. */
 #define TREE                                                                                       \
     "kind: Queue\nmetadata: {name: r1}\nspec: {gpus: [{class: h100, guaranteed: 20}]}\n---\n"      \
@@ -238,8 +237,7 @@ static void test_borrowed_direct(void **state)
     borrowed(w, &h, "a", "b", 8, 8);
 }
 
-/* ---- rules of admission
- * ---------------------------------------------------------------------------------------------- */
+/* ---- rules of admission ---- */
 static int admits(struct world *w, size_t n, const struct holds *h, const char *queue, int64_t gpus,
                   int64_t capacity)
 {
@@ -252,8 +250,8 @@ static int admits(struct world *w, size_t n, const struct holds *h, const char *
                               &err);
 }
 
-/* A parent's burst that a brother has used up by borrowing stands in nobody's way to a guarantee.
- */
+/* A parent's burst that a brother has used up by borrowing stands in nobody's way to a
+ * guarantee. */
 static void test_guarantee_beats_burst_above(void **state)
 {
     struct world *w = *state;
@@ -346,8 +344,7 @@ static void test_elastic_within_quota(void **state)
     assert_int_equal(w->pl->n_assignments, 4);
 }
 
-/* ---- properties of random trees
- * ---------------------------------------------------------------------------------------------- */
+/* ---- properties of random trees ---- */
 #define TREE_MAX 10
 struct forest {
     struct world *w;

@@ -86,8 +86,8 @@ static void test_residency_and_certification(void **state)
     assert_string_equal(row_of(w, "hub")->message, "cert asks for iso27001, tisax");
 }
 
-/* Each policy that took part, with the set and the commit that it came with; a common commit once.
- */
+/* Each policy that took part, with the set and the commit that it came with; a common commit
+ * once. */
 static void test_sources(void **state)
 {
 #define OF(set, commit) "annotations: {hanse.dev/set: " set "}, revision: " commit

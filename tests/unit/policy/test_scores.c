@@ -1,6 +1,6 @@
 /* What decides between candidates that fit, and the limits that refuse one: scores, ties, NVLink
- * and leaf domains, lending, shares below the root, price caps. Each test fails without its rule.
- */
+ * and leaf domains, lending, shares below the root, price caps. Each test fails without its
+ * rule. */
 #include "tests/unit/policy/policy_world.h"
 
 #include <math.h>

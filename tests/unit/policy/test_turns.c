@@ -49,9 +49,7 @@ static const struct object *put_workload(struct world *w, const char *name, cons
     return world_docs(w, text, false);
 }
 
-/* ---- the order
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the order ---- */
 #define QUEUES 5
 static const double weights[QUEUES] = {1, 2, 1, 4, 0.5};
 
@@ -164,8 +162,7 @@ static void test_keys_are_the_order_of_a_lane(void **state)
     }
 }
 
-/* ---- refusals that are shared
- * ---------------------------------------------------------------------------------------- */
+/* ---- refusals that are shared ---- */
 static const char *const shapes[] = {
     "  resources: {gpu: {count: 1}}\n",
     "  queue: q1\n  resources: {gpu: {count: 9}}\n",
@@ -266,9 +263,7 @@ static void test_shared_refusals_are_the_same_answers(void **state)
     assert_true(hits > 60 * 20);
 }
 
-/* ---- sizes
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- sizes ---- */
 static void many_queues(struct world *w, int n)
 {
     for (int i = 0; i < n; i++) {

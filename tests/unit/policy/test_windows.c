@@ -178,8 +178,8 @@ static void test_several_windows(void **state)
     closed(w, o, "2025-12-06T06:00:00Z", "2025-12-08T06:00:00Z", "opens 2025-12-08 06:00 UTC");
 }
 
-/* What runs goes on when a window begins, is not told to leave, and counts against what may start.
- */
+/* What runs goes on when a window begins, is not told to leave, and counts against what may
+ * start. */
 static void test_more_is_held(void **state)
 {
     struct world *w = *state;

@@ -1,5 +1,5 @@
-/* Three members over TLS on one machine: replication, forwarding, failover, identity, membership.
- */
+/* Three members over TLS on one machine: replication, forwarding, failover, identity,
+ * membership. */
 #include "tests/unit/raft/core_rig.h"
 
 static void start_three(struct rig *r)

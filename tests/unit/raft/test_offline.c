@@ -1,6 +1,6 @@
-/* A member's data directory offline: taken with all of its log, made anew for one member. Members
- * of the old log are refused, told so, and stop, also where they are a majority among themselves.
- */
+/* A member's data directory offline: taken with all of its log, made anew for one member.
+ * Members of the old log are refused, told so, and stop, also where they are a majority among
+ * themselves. */
 #include "tests/unit/raft/core_rig.h"
 
 #include "api/base/cluster.h"

@@ -108,9 +108,7 @@ static void arm(const char *spec)
     failpoint_init();
 }
 
-/* ---- lives
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- lives ---- */
 /* One member, which makes snapshots by itself. */
 static void life_alone(struct lives *l, const char *spec)
 {

@@ -165,8 +165,8 @@ static void test_members_agree(void **state)
     kit_end(&k);
 }
 
-/* A dry run's state has the same entry number: what was made of one must not be shown of the other.
- */
+/* A dry run's state has the same entry number: what was made of one must not be shown of the
+ * other. */
 static void test_each_state_has_its_own(void **state)
 {
     struct kit k;

@@ -303,8 +303,8 @@ static void test_segments_close_by_size_and_age_and_form_a_chain(void **state)
     kit_end(&k);
 }
 
-/* A snapshot whose archive was changed, one byte anywhere: refused, or (outside of it) as before.
- */
+/* A snapshot whose archive was changed, one byte anywhere: refused, or (outside of it) as
+ * before. */
 static void test_a_snapshot_that_lies_is_refused(void **state)
 {
     struct kit k;

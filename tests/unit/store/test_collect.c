@@ -341,8 +341,8 @@ static void test_classes_of_an_old_log(void **state)
     kit_end(&k);
 }
 
-/* An update that would make an object larger than a snapshot takes is refused, and changes nothing.
- */
+/* An update that would make an object larger than a snapshot takes is refused, and changes
+ * nothing. */
 static void test_too_large(void **state)
 {
     const size_t most = (size_t)LIMIT_COMMAND_MAX_BYTES - 110;

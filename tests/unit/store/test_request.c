@@ -86,8 +86,8 @@ static void test_a_refusal_is_final(void **state)
     kit_end(&k);
 }
 
-/* What is no answer is not kept: computed from an old version, the first of several parts, later.
- */
+/* What is no answer is not kept: computed from an old version, the first of several parts,
+ * later. */
 static void test_what_is_not_final(void **state)
 {
     struct kit k;

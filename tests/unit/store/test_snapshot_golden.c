@@ -10,9 +10,7 @@
 #define DAY_MS 86400000ll
 #define LINE 64 /* bytes */
 
-/* ---- what is in it
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- what is in it ---- */
 static void member(struct kit *k)
 {
     union command c = {.member = {.head = {.type = CMD_MEMBER},
@@ -112,9 +110,7 @@ static void make(struct kit *k)
     root_check(k->root);
 }
 
-/* ---- the file
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the file ---- */
 static void golden_write(const struct buf *b)
 {
     FILE *f = fopen(GOLDEN, "w");
@@ -199,8 +195,7 @@ static void test_what_is_in_it_can_be_made(void **state)
     kit_end(&k);
 }
 
-/* ---- one piece at a time
- * ------------------------------------------------------------------------------------------ */
+/* ---- one piece at a time ---- */
 /* More records of the archive than a piece and a field may have together: whoever gathers them
  * finds no room. */
 static void test_nothing_is_gathered(void **state)

@@ -16,8 +16,7 @@
 
 #define SEEDS 300
 
-/* ---- histories of the literature
- * ------------------------------------------------------------------------------- */
+/* ---- histories of the literature ---- */
 static const struct {
     const char *what;
     enum history_verdict verdict;
@@ -219,8 +218,7 @@ static void test_lines_that_are_none(void **state)
     }
 }
 
-/* ---- good histories from a seed, and one false answer in each
- * ------------------------------------------------- */
+/* ---- good histories from a seed, and one false answer in each ---- */
 static uint64_t seed_now;
 static uint64_t below(uint64_t n)
 {

@@ -1,5 +1,5 @@
-/* See witness.h. The lock is held over each write, so that no heartbeat can follow the stop line.
- */
+/* See witness.h. The lock is held over each write, so that no heartbeat can follow the stop
+ * line. */
 #include "deploy/examples/three-tier/trainer/witness.h"
 
 #include <errno.h>

@@ -166,8 +166,8 @@ static void test_devices(void **state)
     kit_end(&k);
 }
 
-/* A workload on fra that is told to go to ber; what ran since its checkpoint is lost to the cause.
- */
+/* A workload on fra that is told to go to ber; what ran since its checkpoint is lost to the
+ * cause. */
 static void moved(enum move_cause cause, const char *as)
 {
     struct kit k;

@@ -13,8 +13,7 @@
 #define DAY LEDGER_DAY_MS
 #define QUEUES 64
 
-/* ---- sums by queue
- * ------------------------------------------------------------------------------------------- */
+/* ---- sums by queue ---- */
 struct uses {
     struct {
         char queue[64];
@@ -95,8 +94,7 @@ static void test_random_histories(void **state)
     }
 }
 
-/* ---- two queues
- * ---------------------------------------------------------------------------------------------- */
+/* ---- two queues ---- */
 static void begin(struct kit *k, uint32_t gpus)
 {
     struct write_op ops[3];
@@ -209,8 +207,7 @@ static void test_the_queue_that_used_less_goes_first(void **state)
     kit_end(&k);
 }
 
-/* ---- what it costs: 1,000 queues x 30 days
- * ----------------------------------------------------------------------- */
+/* ---- what it costs: 1,000 queues x 30 days ---- */
 static void count(const char *queue, double hours, void *arg)
 {
     (void)queue;
