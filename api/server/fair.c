@@ -1,16 +1,17 @@
-/* See fair.h. Deficit round robin over the users that wait; who has asked for much at once is in
- * debt for it, and comes less often. Must never let one turn of the loop grow with what is asked:
- * other connections are read in between. */
+/* See fair.h. Start-time fair queueing: a user's next may go at `start`, a virtual time that all he
+ * is served moves on by its cost; of those who wait the earliest goes, and that is what time it is.
+ * Who asks for less than his share is never behind, and goes at once. Must never let one turn of
+ * the loop grow with what is asked: other connections are read in between. */
 #include "api/server/fair.h"
 
 #include "api/base/limits.h"
 
 #define FLOWS 2048
-#define TURN_WIDTH 4    /* served in one turn of the loop */
-#define QUANTUM 1       /* of one user, before the next one's */
-#define PART_WIDTH 8    /* what one slice of something long counts for, at least */
-#define WIDTH_NS 100000 /* of the loop's own computing, that count as much as a seat */
-#define COST_MAX 256
+#define WIDTH_NS 100000ull      /* of the loop's computing: what one seat costs at least */
+#define TURN_NS (2 * WIDTH_NS)  /* what is served in one turn of the loop of those who wait */
+#define ONCE_NS (16 * WIDTH_NS) /* what is in it of those who did not have to */
+#define PART_WIDTH 8            /* what one slice of something long counts for, at least */
+#define COST_MAX_NS (256 * WIDTH_NS)
 #define SMALL_MAX 8    /* of one user under way */
 #define ACTIVE_MS 1000 /* a user counts for so long after his last request */
 #define LOOK_MS 250    /* at what has waited too long, while nothing moves */
@@ -20,9 +21,8 @@ struct flow {
     struct list active; /* by when it was last asked */
     struct list waiting, parts;
     unsigned seats, small, n_waiting, lasting;
-    int deficit;
     size_t bytes;
-    uint64_t seen_ms;
+    uint64_t start, seen_ms;
     bool is_ready, is_active;
 };
 enum refused { REFUSED_QUEUE, REFUSED_WAITED, REFUSED_LASTING, REFUSED_NR };
@@ -32,8 +32,10 @@ struct fair {
     struct loop *loop;
     struct timer turn, look;
     struct list ready, active;
-    unsigned n_ready, n_active, seats, small, in_flight, waiting, lasting, served;
+    unsigned n_ready, n_active, seats, small, in_flight, waiting, lasting;
     size_t bytes;
+    uint64_t now;    /* virtual */
+    uint64_t served; /* at once, since the last turn */
     uint64_t refused[REFUSED_NR];
     struct durations waited;
     bool stopped;
@@ -107,10 +109,17 @@ static void flow_seen(struct fair *f, struct flow *w)
     }
 }
 
+static void flow_start(const struct fair *f, struct flow *w)
+{
+    if (w->start < f->now)
+        w->start = f->now; /* what he did not ask for is not owed to him */
+}
+
 static void flow_ready(struct fair *f, struct flow *w)
 {
     if (w->is_ready)
         return;
+    flow_start(f, w);
     w->is_ready = true;
     list_push(&f->ready, &w->ready);
     f->n_ready++;
@@ -121,7 +130,6 @@ static void flow_rest(struct fair *f, struct flow *w)
     if (!w->is_ready || !list_empty(&w->waiting) || !list_empty(&w->parts))
         return;
     w->is_ready = false;
-    w->deficit = 0;
     list_remove(&w->ready);
     f->n_ready--;
 }
@@ -183,11 +191,12 @@ static void refuse(struct fair *f, struct fair_item *it, enum refused why)
 }
 
 /* ---- turns ---- */
-/* Runs it; what that cost its user: by its width, or by what the loop computed for it if that is
- * more. It may be gone then. */
-static unsigned run(struct fair *f, struct fair_item *it)
+/* Runs it, and moves its user's start on by what that cost: by its width, or by what the loop
+ * computed for it if that is more. It may be gone then. */
+static uint64_t run(struct fair *f, struct fair_item *it)
 {
-    unsigned width = it->part ? PART_WIDTH : it->width;
+    struct flow *w = it->flow;
+    uint64_t least = (it->part ? PART_WIDTH : it->width) * WIDTH_NS;
     uint64_t before = loop_computed_ns(f->loop), cost;
 
     if (it->part) {
@@ -196,8 +205,11 @@ static unsigned run(struct fair *f, struct fair_item *it)
     } else {
         begin(f, it);
     }
-    cost = (loop_computed_ns(f->loop) - before) / WIDTH_NS;
-    return cost > COST_MAX ? COST_MAX : cost > width ? (unsigned)cost : width;
+    cost = loop_computed_ns(f->loop) - before;
+    cost = cost > COST_MAX_NS ? COST_MAX_NS : cost;
+    cost = cost > least ? cost : least;
+    w->start += cost;
+    return cost;
 }
 
 /* The next of this user, if it may go now. */
@@ -210,35 +222,45 @@ static struct fair_item *next_of(const struct fair *f, const struct flow *w)
     return part || has_room(f, w, it->width) ? it : NULL;
 }
 
+static struct fair_item *earliest(const struct fair *f)
+{
+    struct fair_item *first = NULL, *it;
+
+    list_for_each (e, &f->ready) {
+        struct flow *w = container_of(e, struct flow, ready);
+        if ((!first || w->start < first->flow->start) && (it = next_of(f, w)))
+            first = it;
+    }
+    return first;
+}
+
 static void turn(void *arg)
 {
     struct fair *f = arg;
-    unsigned idle = 0; /* users in a row that may not go on */
+    struct fair_item *it;
+    uint64_t served = 0;
 
     f->served = 0;
-    while (f->n_ready && idle < f->n_ready && f->served < TURN_WIDTH) {
-        struct flow *w = container_of(f->ready.next, struct flow, ready);
-        struct fair_item *it = next_of(f, w);
-        list_remove(&w->ready);
+    while (served < TURN_NS && (it = earliest(f))) {
+        struct flow *w = it->flow;
+        f->now = w->start > f->now ? w->start : f->now;
+        list_remove(&w->ready); /* of those who are as early, he is the last now */
         list_push(&f->ready, &w->ready);
-        if (!it) {
-            idle++;
-            continue;
-        }
-        idle = 0;
-        w->deficit += w->deficit < QUANTUM ? QUANTUM : 0;
-        while (it && f->served < TURN_WIDTH && w->deficit > 0) {
-            unsigned cost = run(f, it);
-            w->deficit -= (int)cost;
-            f->served += cost;
-            it = list_empty(&w->waiting) && list_empty(&w->parts) ? NULL : next_of(f, w);
-        }
+        served += run(f, it);
         flow_rest(f, w);
     }
-    if (f->served)
+    if (served)
         timer_start(&f->turn, 0);
     else if (f->waiting && !timer_active(&f->look))
         timer_start(&f->look, LOOK_MS);
+}
+
+/* Nothing of his waits, and he would be the next, or nobody waits at all. */
+static bool at_once(const struct fair *f, const struct flow *w, unsigned width)
+{
+    if (w->is_ready || !has_room(f, w, width))
+        return false;
+    return w->start <= f->now ? f->served < ONCE_NS : !f->n_ready && f->served < TURN_NS;
 }
 
 /* Each user's first has waited longest. */
@@ -278,8 +300,11 @@ void fair_enter(struct fair *f, const char *user, struct fair_item *it, bool sma
         refuse(f, it, REFUSED_WAITED);
     } else if (it->small) {
         begin(f, it);
-    } else if (list_empty(&w->waiting) && f->served < TURN_WIDTH && has_room(f, w, it->width)) {
+    } else if (at_once(f, w, it->width)) {
         soon(f); /* where `served` is counted anew */
+        flow_start(f, w);
+        if (!f->n_ready)
+            f->now = w->start; /* what he was served while nobody waited is not held against him */
         f->served += run(f, it);
     } else if (w->n_waiting >= LIMIT_USER_WAITING_MAX || f->waiting >= LIMIT_WAITING_MAX ||
                (w->n_waiting && w->bytes + it->bytes > LIMIT_USER_WAITING_BYTES)) {

@@ -1,6 +1,6 @@
 /* Fair queueing of requests between users: so many seats are under way at once, and one turn of the
  * loop serves so many (or computes for so long), each user's in turn. Who sends ten times his share
- * waits behind himself.
+ * waits behind himself; who asks for less than his share goes at once.
  *
  * A request has a width, its cost in seats: a write by its bytes, a list by its objects. One user
  * may hold SEATS / (users of the last second + 1), so a newcomer always finds room. What lasts

@@ -122,12 +122,57 @@ static void the_others_wait_behind_none_of_it(void **state)
     for (int i = 0; i < 500; i++)
         (void)ask_as('a', 1, 0, false, false);
     assert_true(begun_by('a') < 20); /* what comes in one turn of the loop does not hold it */
+    unsigned before = begun_by('a');
     struct asked *b = ask_as('b', 1, 0, false, false), *c = ask_as('c', 1, 0, false, false);
+    assert_int_equal(b->begun, before + 1); /* not in a later turn either */
+    assert_int_equal(c->begun, before + 2);
+    b = ask_as('b', 1, 0, false, false); /* he has had his part for now, but is the next */
     assert_int_equal(b->begun, 0);
     turn(100);
-    assert_true(b->begun && b->begun <= 30);
-    assert_true(c->begun && c->begun <= 30);
+    assert_true(b->begun && b->begun <= (int)before + 8);
     assert_int_equal(begun_by('a'), 500);
+}
+
+static void who_asks_less_than_his_share_does_not_wait(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        (void)ask_as('a', 1, 0, false, false);
+    for (int i = 0; i < 50; i++) {
+        for (int j = 0; j < 4; j++)
+            turn(0); /* two of the other go, of those who wait */
+        assert_true(ask_as('b', 1, 0, false, false)->begun);
+    }
+    assert_true(begun_by('a') < 500);
+}
+
+static void what_nobody_waited_for_is_not_held_against_him(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        assert_true(ask_as('a', 1, 0, false, false)->begun);
+        turn(0);
+    }
+    for (int i = 0; i < 100; i++) {
+        (void)ask_as('a', 1, 0, false, false);
+        (void)ask_as('b', 1, 0, false, false);
+    }
+    while (begun_by('b') < 40)
+        turn(0);
+    assert_true(begun_by('a') >= 200 + 20);
+}
+
+static void many_newcomers_do_not_hold_the_loop(void **state)
+{
+    unsigned begun = 0;
+
+    (void)state;
+    for (int user = '!'; user <= '~'; user++)
+        begun += ask_as((char)user, 1, 0, false, false)->begun != 0;
+    assert_true(begun <= 16);
+    turn(100);
+    for (unsigned i = 0; i < W.n; i++)
+        assert_true(W.asked[i].begun);
 }
 
 static void what_costs_more_comes_less_often(void **state)
@@ -264,6 +309,9 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {T(one_alone_does_not_wait),
                                        T(the_others_wait_behind_none_of_it),
+                                       T(who_asks_less_than_his_share_does_not_wait),
+                                       T(what_nobody_waited_for_is_not_held_against_him),
+                                       T(many_newcomers_do_not_hold_the_loop),
                                        T(what_costs_more_comes_less_often),
                                        T(what_takes_long_comes_less_often),
                                        T(a_newcomer_finds_room),
