@@ -35,7 +35,7 @@
 #define APPEND_STUCK_MS 10000
 #define QUEUE_MAX_BYTES ((size_t)64 << 20)
 #define PEER_PENDING_MAX (64u << 20)
-#define SEGMENT_BYTES (4u << 20)
+#define SEGMENT_BYTES (16u << 20) /* libraft 0.22.1 leads no more at 32 MiB */
 #define LOG_SIZES 4096
 
 /* ---- proposals ---- */

@@ -2,6 +2,7 @@
 #include "tests/unit/raft/core_rig.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* ---- kill -9: what was acknowledged is there afterwards ---- */
@@ -172,6 +173,40 @@ static void test_many_at_once_share_entries(void **state)
     entries = root_number(root) - before;
     root_unref(root);
     assert_true(entries > 0 && entries < N / 4);
+    rig_destroy(&r);
+}
+
+struct longest {
+    const char *dir;
+    off_t bytes;
+};
+static void longest_look(const char *name, void *arg)
+{
+    struct longest *l = arg;
+    char path[600];
+    struct stat st;
+
+    (void)snprintf(path, sizeof path, "%s/%s", l->dir, name);
+    if (!stat(path, &st) && st.st_size > l->bytes)
+        l->bytes = st.st_size;
+}
+
+/* The end of a segment holds the loop, and all writes with it, until the kernel has let go of its
+ * AIO context, which is tens of milliseconds: it must be rare when one user writes much. */
+static void test_segments_end_rarely(void **state)
+{
+    struct rig_call call = {0};
+    struct err e = {0};
+    struct rig r;
+
+    (void)state;
+    rig_create(&r, 1);
+    rig_start(&r, 1);
+    rig_propose(&r, 1, "one", 20000, &call);
+    rig_wait_for(&r, rig_done, &call);
+    struct longest l = {.dir = r.m[1].core->log_dir};
+    assert_int_equal(file_list(r.loop, l.dir, longest_look, &l, &e), 0);
+    assert_true(l.bytes >= 16 << 20);
     rig_destroy(&r);
 }
 
@@ -414,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_kill_loop),
         cmocka_unit_test(test_propose_restart),
         cmocka_unit_test(test_many_at_once_share_entries),
+        cmocka_unit_test(test_segments_end_rarely),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_in_term),
         cmocka_unit_test(test_refusals),
