@@ -2,136 +2,55 @@
 """What one user who asks for ten times his share costs the others. Ten users and the noisy one; a share is an eleventh of what the
 server was measured to answer the noisy one alone. The ten ask for a quarter of their share each, at set times (latency counts from
 then); he asks for ten shares at once, over CONNECTIONS connections; both, and without him, in turn in one run. Reads, small writes, and
-pages of a list. His client runs at nice 15: elsewhere it would be another machine. Prints one JSON object.
-Options: --rounds N (8), --seconds N of a phase (2), --connections N (64), --objects N (2000), --others-only (nothing noisy: how far two
-equal phases are apart)."""
+pages of a list. The clients are programs in C (lib/asker.c): the others' client goes before all else on the machine (SCHED_FIFO), and
+his only takes what nobody else wants (SCHED_IDLE), because elsewhere they would be other machines; without the right to that, all are
+equal. `client` says what the clients computed, in parts of the machine, and how late the others' client woke at the 99th percentile;
+`server` what the members computed. Prints one JSON object; `p99_ratio` is of all answers together, `p99_ratio_of_rounds` of each pair.
+Options: --rounds N (16), --seconds N of a phase (2), --connections N (64), --objects N (2000), --members N (1), --folder PATH of the
+data (a disk that others write to is slow for both sides; /dev/shm is none), --others-only (nothing noisy: how far two equal phases are
+apart)."""
 import argparse
 import json
-import multiprocessing
 import os
-import random
-import selectors
 import shutil
-import socket
-import ssl
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
 
-TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "deploy", "examples", "three-tier"))
 sys.dont_write_bytecode = True
 from federation import Failure, Federation, wait_for  # noqa: E402
 
-BASE = "/apis/hanse.dev/v1alpha1/namespaces/default/datasets"
 OPERATIONS = "/apis/hanse.dev/v1alpha1/operations"
 OTHERS, SHARES = 10, 10
-MIX = (("read", 0.5), ("write", 0.4), ("list", 0.1))
-SETTLE_S = 0.7  # of each phase: not counted
+MIX = ("read", "write", "list")
+SETTLE_S = 0.5  # of each phase: not counted
 
 
-class Line:
-    """One connection; one request at a time."""
+class Asker:
+    """A client of its own process; see lib/asker.c."""
 
-    def __init__(self, at, context, token):
-        self.s = context.wrap_socket(socket.create_connection(at, timeout=20), server_hostname="localhost")
-        self.s.setblocking(False)
-        self.token, self.got, self.what = token, b"", None
-
-    def ask(self, what, objects, pick):
-        n = pick.randrange(objects)
-        if what == "read":
-            head, body = f"GET {BASE}/d{n}?resourceVersion=0", ""
-        elif what == "list":
-            head, body = f"GET {BASE}?limit=100&resourceVersion=0", ""
-        else:
-            head = f"PATCH {BASE}/d{n}?fieldManager=noisy"
-            body = json.dumps({"metadata": {"annotations": {"n": str(pick.randrange(1 << 30))}}})
-        more = f"Content-Type: application/merge-patch+json\r\nContent-Length: {len(body)}\r\n" if body else ""
-        self.what, self.got, self.begun = what, b"", time.perf_counter()
-        self.s.send(f"{head} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.token}\r\n{more}\r\n{body}".encode())
-
-    def read(self):
-        """The status, once the answer is whole; None before."""
-        try:
-            while True:
-                piece = self.s.recv(262144)
-                if not piece:
-                    raise Failure("a connection was ended")
-                self.got += piece
-        except ssl.SSLWantReadError:
-            pass
-        head, found, body = self.got.partition(b"\r\n\r\n")
-        if not found:
-            return None
-        at = head.find(b"Content-Length: ")
-        whole = len(body) >= int(head[at + 16:].split(b"\r\n", 1)[0]) if at >= 0 else body.endswith(b"0\r\n\r\n")
-        return int(head[9:12]) if whole else None
-
-
-def chosen(pick):
-    x = pick.random()
-    for what, part in MIX:
-        x -= part
-        if x < 0:
-            return what
-    return MIX[0][0]
-
-
-def drive(pipe, at, ca, tokens, each, rate, seconds, objects, nice, seed):
-    """Each token asks `rate` times a second (None: as fast as it is answered) over `each` connections; sends [(what, s, status)]."""
-    os.nice(nice)
-    pick, context = random.Random(seed), ssl.create_default_context(cafile=ca)
-    context.check_hostname = False
-    waiting, choose = selectors.DefaultSelector(), []
-    for token in tokens:
-        free = [Line(at, context, token) for _ in range(each)]
-        for line in free:
-            waiting.register(line.s, selectors.EVENT_READ, line)
-            line.user = len(choose)
-        choose.append({"free": free, "late": [], "next": 0.0})
-    pipe.send("ready")
-    start = pipe.recv()
-    for user in choose:
-        user["next"] = start + (pick.random() / rate if rate else 0)
-    answers, end = [], start + seconds
-    while (now := time.perf_counter()) < end:
-        soonest = end
-        for user in choose:
-            while rate and user["next"] <= now:
-                user["late"].append(user["next"])
-                user["next"] += 1 / rate
-            while user["free"] and (user["late"] or not rate):
-                due = user["late"].pop(0) if rate else now
-                line = user["free"].pop()
-                line.due = due
-                line.ask(chosen(pick), objects, pick)
-            if len(user["late"]) > 20 * each:  # he gives up on what is older
-                del user["late"][:-each]
-            soonest = min(soonest, user["next"] if rate else end)
-        for key, _ in waiting.select(max(0, min(soonest, end) - time.perf_counter())):
-            line = key.data
-            status = line.read()
-            if status is not None:
-                done = time.perf_counter()
-                if line.due > start + SETTLE_S:
-                    answers.append((line.what, done - line.due, status))
-                choose[line.user]["free"].append(line)
-    pipe.send(answers)
-
-
-class Driver:
-    def __init__(self, *args):
-        self.pipe, there = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=drive, args=(there, *args), daemon=True)
-        self.process.start()
-        if self.pipe.recv() != "ready":
+    def __init__(self, program, at, ca, tokens, each, rate, seconds, objects, seed, kind):
+        argv = [program, *at, ca, each, rate, seconds, SETTLE_S, objects, seed, kind]
+        self.process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process.stdin.write("".join(t + "\n" for t in tokens) + "\n")
+        self.process.stdin.flush()
+        if self.process.stdout.readline() != "ready\n":
             raise Failure("a client did not begin")
 
-    def answers(self):
-        got = self.pipe.recv()
-        self.process.join(20)
-        return got
+    def begin(self, at_ns):
+        self.process.stdin.write(f"{at_ns}\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """[(what, seconds, status)], its CPU seconds, how late it woke in ms"""
+        lines = [line.split() for line in self.process.communicate()[0].splitlines()]
+        if self.process.returncode or not lines or lines[-1][0] != "end":
+            raise Failure("a client failed")
+        return [(w, int(us) / 1e6, int(status)) for w, status, us in lines[:-1]], int(lines[-1][1]) / 1e6, int(lines[-1][2]) / 1e3
 
 
 def p(values, part):
@@ -140,14 +59,20 @@ def p(values, part):
 
 
 def told(answers):
-    took = {what: [s for w, s, status in answers if w == what and status < 300] for what, _ in MIX}
+    took = {what: [s for w, s, status in answers if w == what and status < 300] for what in MIX}
     took["all"] = [s for _, s, status in answers if status < 300]
     return {what: {"n": len(v), "p50_ms": p(v, 0.5), "p99_ms": p(v, 0.99)} for what, v in took.items()}
 
 
+def ratio(part, whole, key):
+    return {what: round(part[what][key] / whole[what][key], 2) for what in part if part[what]["n"] and whole[what]["n"]}
+
+
 class Bench:
-    def __init__(self, f, args):
-        self.f, self.args, self.seed = f, args, 1
+    def __init__(self, f, program, args):
+        self.f, self.program, self.args, self.seed = f, program, args, 1
+        self.sides = {side: {"answers": [], "server": [], "others": [], "his": [], "late": []} for side in ("without", "with")}
+        self.pairs, self.his = [], []
 
     def ask(self, method, path, body):
         connection = self.f.login.connect(self.url, timeout=20)
@@ -159,69 +84,96 @@ class Bench:
             raise Failure(f"{method} {path}: {answer.status} {text[:200]!r}")
         return json.loads(text)
 
-    def phase(self, rate, noisy_rate, noisy=True, nice=15):
-        """(the others' answers, his)"""
-        drivers, ca = [], os.path.join(self.f.path("pki"), "ca.crt")
-        self.seed += 2
-        seconds = self.args.seconds + SETTLE_S
-        common = (self.at, ca)
-        if rate:
-            drivers.append(Driver(*common, self.tokens[1:], 4, rate, seconds, self.args.objects, 0, self.seed))
-        if noisy:
-            drivers.append(Driver(*common, self.tokens[:1], self.args.connections, noisy_rate, seconds, self.args.objects, nice, self.seed + 1))
-        start = time.perf_counter() + 0.3
-        for d in drivers:
-            d.pipe.send(start)
-        got = [d.answers() for d in drivers]
-        return got[0] if rate else [], got[-1] if noisy else []
+    def computed(self):
+        """CPU seconds of all members so far."""
+        ticks = 0
+        for pid in {m["pid"] for m in self.f.members()}:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+                ticks += sum(int(t) for t in stat.read().rpartition(")")[2].split()[11:13])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
-    def run(self):
+    def phase(self, side, rate, noisy_rate, noisy=True):
+        """(the others' answers, his); noisy_rate 0: as fast as he is answered"""
+        askers, seconds = [], self.args.seconds + SETTLE_S
+        self.seed += 2
+        common = (self.program, self.at, os.path.join(self.f.path("pki"), "ca.crt"))
+        if rate:
+            askers.append(Asker(*common, self.tokens[1:], 4, rate, seconds, self.args.objects, self.seed, "fifo"))
+        if noisy:
+            askers.append(Asker(*common, self.tokens[:1], self.args.connections, noisy_rate, seconds, self.args.objects, self.seed + 1,
+                                "idle" if rate else "other"))
+        before, start = self.computed(), time.monotonic_ns() + 100_000_000
+        for a in askers:
+            a.begin(start)
+        got = [a.end() for a in askers]
+        if side:
+            machine = seconds * os.cpu_count()
+            side["server"].append((self.computed() - before) / machine)
+            side["others"].append(got[0][1] / machine)
+            side["his"].append(got[1][1] / machine if noisy else 0)
+            side["late"].append(got[0][2])
+            side["answers"] += got[0][0]
+        return got[0][0] if rate else [], got[-1][0] if noisy else []
+
+    def begin(self):
         self.f.start_members()
         self.url = wait_for("a member", lambda: next((m["url"] for m in self.f.members() if m["role"] == "leader"), None), 20)
         host, _, port = self.url.removeprefix("https://").rpartition(":")
-        self.at = (host, int(port))
+        self.at = (host, port)
         self.tokens = [self.ask("POST", f"{OPERATIONS}/token.create", {"user": f"user-{i}", "groups": "system:masters"})["token"]
                        for i in range(OTHERS + 1)]
         for first in range(0, self.args.objects, 500):
             self.ask("POST", "/apis/hanse.dev/v1alpha1/apply", {"set": f"s{first}", "documents": [
                 {"apiVersion": "hanse.dev/v1alpha1", "kind": "Dataset", "metadata": {"name": f"d{i}", "namespace": "default"},
                  "spec": {"source": "x" * 200}} for i in range(first, min(first + 500, self.args.objects))]})
-        _, alone = self.phase(0, None, nice=0)
-        capacity = len(alone) / self.args.seconds
-        share = capacity / (OTHERS + 1)
-        sides, pairs, his = {"without": [], "with": []}, [], []
-        for i in range(self.args.rounds):
-            once = {}
-            for side in ("without", "with") if i % 2 == 0 else ("with", "without"):
-                noisy = side == "with" and not self.args.others_only
-                once[side], got = self.phase(share / 4, SHARES * share, noisy)
-                sides[side] += once[side]
-                his += got
-            pairs.append(round(told(once["with"])["all"]["p99_ms"] / told(once["without"])["all"]["p99_ms"], 2))
-        without, with_ = told(sides["without"]), told(sides["with"])
-        statuses = {str(s): sum(a[2] == s for a in his) for s in {a[2] for a in his}}
-        return {"bench": "noisy", "load": os.getloadavg()[0], "members": self.f.count, "others": OTHERS, "rounds": self.args.rounds,
-                "connections": self.args.connections, "capacity_rps": round(capacity), "share_rps": round(share),
-                "others_rps_each": round(share / 4, 1), "noisy_asks_rps": round(SHARES * share),
-                "noisy_answered_rps": round(len(his) / self.args.seconds / self.args.rounds), "noisy_statuses": statuses,
-                "others_failed": sum(a[2] >= 300 for s in sides.values() for a in s),
-                "without": without, "with": with_,
-                "p99_ratio": {what: round(with_[what]["p99_ms"] / without[what]["p99_ms"], 2) for what in with_ if with_[what]["n"] and without[what]["n"]},
-                "p50_ratio": {what: round(with_[what]["p50_ms"] / without[what]["p50_ms"], 2) for what in with_ if with_[what]["n"] and without[what]["n"]},
-                "p99_ratio_of_rounds": pairs}
+        _, alone = self.phase(None, 0, 0)
+        self.capacity = len(alone) / self.args.seconds
+        self.share = self.capacity / (OTHERS + 1)
+
+    def round(self):
+        once, turn = {}, len(self.pairs) % 2
+        for side in ("without", "with") if turn == 0 else ("with", "without"):
+            noisy = side == "with" and not self.args.others_only
+            once[side], his = self.phase(self.sides[side], self.share / 4, SHARES * self.share, noisy)
+            self.his += his
+        self.pairs.append({key: ratio(told(once["with"]), told(once["without"]), key)["all"] for key in ("p50_ms", "p99_ms")})
+
+    def result(self):
+        tell = {side: told(self.sides[side]["answers"]) for side in self.sides}
+        share_of = {what: {side: round(statistics.mean(self.sides[side][what]), 3) for side in self.sides} for what in ("server", "others", "his")}
+        ratios = [pair["p99_ms"] for pair in self.pairs]
+        return {"bench": "noisy", "load": os.getloadavg()[0], "members": self.f.count, "others": OTHERS, "rounds": len(self.pairs),
+                "connections": self.args.connections, "capacity_rps": round(self.capacity), "share_rps": round(self.share),
+                "others_rps_each": round(self.share / 4, 1), "noisy_asks_rps": round(SHARES * self.share),
+                "noisy_answered_rps": round(len(self.his) / self.args.seconds / max(1, len(self.pairs))),
+                "noisy_statuses": {str(s): sum(a[2] == s for a in self.his) for s in {a[2] for a in self.his}},
+                "others_failed": sum(a[2] >= 300 for s in self.sides.values() for a in s["answers"]),
+                "server": share_of["server"], "client": {"others": share_of["others"], "his": share_of["his"], "others_late_p99_ms": {
+                    side: round(statistics.median(self.sides[side]["late"]), 2) for side in self.sides}},
+                **tell, "p99_ratio": ratio(tell["with"], tell["without"], "p99_ms"), "p50_ratio": ratio(tell["with"], tell["without"], "p50_ms"),
+                "p99_ratio_median": round(statistics.median(ratios), 2), "p99_ratio_of_rounds": ratios}
 
 
 def main():
     options = argparse.ArgumentParser()
-    for name, default in (("--rounds", 8), ("--seconds", 2), ("--connections", 64), ("--objects", 2000), ("--members", 1)):
+    for name, default in (("--rounds", 16), ("--seconds", 2), ("--connections", 64), ("--objects", 2000), ("--members", 1)):
         options.add_argument(name, type=int, default=default)
+    options.add_argument("--folder")
     options.add_argument("--others-only", action="store_true")
     args = options.parse_args()
     hanse = os.path.abspath(os.environ.get("HANSE") or os.path.join(TOP, "build", "release", "hanse"))
-    folder = tempfile.mkdtemp(prefix="hanse-noisy-")
+    program = os.path.join(os.environ.get("HANSE_BUILD_DIR") or os.path.dirname(hanse), "bench", "lib", "asker")
+    if not os.access(program, os.X_OK):
+        print(f"{program} is not there: cmake --build --preset release --target bench_asker")
+        return 77
+    folder = tempfile.mkdtemp(prefix="hanse-noisy-", dir=args.folder)
     f = Federation(hanse, "/bin/false", folder, targets=(), members=args.members)
     try:
-        print(json.dumps(Bench(f, args).run()))
+        bench = Bench(f, program, args)
+        bench.begin()
+        for _ in range(args.rounds):
+            bench.round()
+        print(json.dumps(bench.result()))
     finally:
         f.stop()
         shutil.rmtree(folder, ignore_errors=True)
