@@ -214,6 +214,9 @@ __attribute__((constructor)) static void descriptor_init(void)
     spell(&schema_lease_spec, "acquireTime", FIELD_TIME_MICRO);
     spell(&schema_lease_spec, "renewTime", FIELD_TIME_MICRO);
     spell(&schema_event, "eventTime", FIELD_TIME_MICRO);
+    spell(&schema_resource_quota_spec, "hard", FIELD_MAP_QTY);
+    spell(&schema_resource_quota_status, "hard", FIELD_MAP_QTY);
+    spell(&schema_resource_quota_status, "used", FIELD_MAP_QTY);
     kinds_init();
 }
 

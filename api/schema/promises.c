@@ -64,6 +64,16 @@ static bool type_alone(const struct object *o)
     return s->type && s->type != WORKLOAD_TRAINING && !*s->priorityClassName;
 }
 
+static bool quota_scopes(const struct object *o)
+{
+    return SPEC(resource_quota)->n_scopes > 0;
+}
+
+static bool quota_scope_selector(const struct object *o)
+{
+    return SPEC(resource_quota)->scopeSelector.n > 0;
+}
+
 static const struct promise promises[] = {
     {KIND_BUDGET, PROMISE_REFUSED, "kind", always,
      "nothing is held to a Budget yet: limit a Queue by gpus[].burst and a Workload by maxCost, "
@@ -96,6 +106,14 @@ static const struct promise promises[] = {
     {KIND_WORKLOAD, PROMISE_UNENFORCED, "spec.type", type_alone,
      "it is a word for people and field selectors: whose turn it is and who makes room is said by "
      "priorityClassName, which is not given"},
+    {KIND_RESOURCE_QUOTA, PROMISE_REFUSED, "spec.scopes", quota_scopes,
+     "scopes choose among Pods, and there are none: leave it out, and give a Queue to the work "
+     "that "
+     "is to be limited by itself"},
+    {KIND_RESOURCE_QUOTA, PROMISE_REFUSED, "spec.scopeSelector", quota_scope_selector,
+     "scopes choose among Pods, and there are none: leave it out, and give a Queue to the work "
+     "that "
+     "is to be limited by itself"},
 };
 
 const struct promise *promises_all(size_t *ret_n)

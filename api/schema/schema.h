@@ -233,6 +233,11 @@ bool promises_unkept(const struct object *o, char *out, size_t size);
 struct peer_identity;
 int revocation_admit(const struct object *o, struct err *err) MUST_CHECK;
 bool revocation_takes(const struct object *o, const struct peer_identity *who);
+/* A ResourceQuota: what its keys and values say (quota.c). */
+int quota_admit(const struct object *o, struct err *err) MUST_CHECK;
+/* The kind whose objects a key of `hard` counts; NULL: none. */
+const struct kind *quota_counts(const char *key);
+bool quota_whole(const char *value, int64_t *ret); /* false: it is no whole number from 0 on */
 bool utf8_valid(const char *p, size_t n);
 size_t utf8_length(const char *p, size_t n); /* bytes of the character; 0: it is none */
 /* May an object be named so? A DNS-1123 subdomain. */

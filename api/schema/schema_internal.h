@@ -8,6 +8,7 @@
 
 /* Private flags of a field, set by descriptor.c: how this one value is spelled in JSON. */
 enum {
+    FIELD_MAP_QTY = 64,      /* MAP: of quantities, which may be written as numbers */
     FIELD_I64_TEXT = 64,     /* I64: a string in JSON (resourceVersion) */
     FIELD_TIME_SECONDS = 64, /* TIME: never with a fraction (creationTimestamp) */
     FIELD_TIME_MICRO = 128   /* TIME: always with six digits (MicroTime of Lease and Event) */

@@ -493,6 +493,8 @@ int object_admit(const struct object *old, const struct object *now, struct err 
         return admit_secret(now, err);
     if (now->kind->id == KIND_CERTIFICATE_REVOCATION)
         return revocation_admit(now, err);
+    if (now->kind->id == KIND_RESOURCE_QUOTA)
+        return quota_admit(now, err);
     if (now->kind->id == KIND_EVENT)
         return admit_event(old, now, err);
     if (now->kind->id == KIND_WORKLOAD) {

@@ -39,6 +39,8 @@ static const char documents[] =
     "verbs: [create]}\n"
     "- {apiGroups: [''], resources: [namespaces, secrets, events, serviceaccounts], " WRITE "}\n"
     "- {apiGroups: [''], resources: [namespaces/status], verbs: [get]}\n"
+    /* as in Kubernetes: who is limited does not write his limits */
+    "- {apiGroups: [''], resources: [resourcequotas, resourcequotas/status], " READ "}\n"
     "- {apiGroups: [''], resources: [serviceaccounts/token], verbs: [create]}\n"
     "- {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings, clusterroles, "
     "clusterrolebindings], " WRITE "}\n"
@@ -60,14 +62,15 @@ static const char documents[] =
     "[get]}\n"
     "- {apiGroups: [''], resources: [secrets, events, serviceaccounts], " WRITE "}\n"
     "- {apiGroups: [''], resources: [namespaces, namespaces/status], verbs: [get]}\n"
+    "- {apiGroups: [''], resources: [resourcequotas, resourcequotas/status], " READ "}\n"
     "- {apiGroups: [''], resources: [serviceaccounts/token], verbs: [create]}\n"
     "- {apiGroups: [coordination.k8s.io], resources: [leases], " WRITE "}\n---\n"
     /* reads all but secrets and rights */
     RBAC "kind: ClusterRole\nmetadata: {name: view}\n"
     "rules:\n"
     "- {apiGroups: [hanse.dev], resources: ['*'], " READ "}\n"
-    "- {apiGroups: [''], resources: [namespaces, namespaces/status, events, serviceaccounts], " READ
-    "}\n"
+    "- {apiGroups: [''], resources: [namespaces, namespaces/status, events, serviceaccounts, "
+    "resourcequotas, resourcequotas/status], " READ "}\n"
     "- {apiGroups: [coordination.k8s.io], resources: [leases], " READ "}\n---\n" RBAC
     "kind: ClusterRoleBinding\nmetadata: {name: cluster-admin}\n"
     "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\n"

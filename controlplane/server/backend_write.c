@@ -276,7 +276,7 @@ static bool newer(const struct api_write *w, const struct root *r)
         return false;
     for (size_t i = 0; i < w->n; i++)
         if (w->ops[i].kind->id == KIND_TOKEN || w->ops[i].kind->id == KIND_CERTIFICATE_REVOCATION ||
-            w->ops[i].grace_seconds)
+            w->ops[i].kind->id == KIND_RESOURCE_QUOTA || w->ops[i].grace_seconds)
             return true;
     return false;
 }
@@ -285,9 +285,10 @@ static void newer_told(void *arg)
 {
     struct err e = {0};
 
-    (void)err_set(&e, E_UNAVAIL,
-                  "this is done once every member runs this version (tokens and revocations are "
-                  "made, gracePeriodSeconds is kept): go on with the upgrade, and ask again");
+    (void)err_set(
+        &e, E_UNAVAIL,
+        "this is done once every member runs this version (tokens, revocations "
+        "and quotas are made, gracePeriodSeconds is kept): go on with the upgrade, and ask again");
     written(arg, NULL, &e);
 }
 

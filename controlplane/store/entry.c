@@ -142,11 +142,12 @@ static void result_text(struct result *res, int code, const struct err *err)
 }
 
 /* All or nothing: the command works on a fork, which takes the state's place when it succeeds. `a`
- * is scratch, and holds nothing of c. */
-static void command_apply(struct root **state, const union command *c, struct arena *a,
+ * is scratch, and holds nothing of c. trying: a user's write in a dry run. */
+static void command_apply(struct root **state, const union command *c, bool trying, struct arena *a,
                           struct result *res)
 {
     struct err e = {0};
+    uint64_t rv = 0;
 
     memset(res, 0, sizeof *res);
     (void)snprintf(res->request_id, sizeof res->request_id, "%s", c->head.request_id);
@@ -158,11 +159,15 @@ static void command_apply(struct root **state, const union command *c, struct ar
                     .res = res,
                     .err = &e,
                     .user = c->head.user,
+                    .by_user = trying || c->head.type == CMD_REQUEST,
                     .sliced = root_feature_level(*state) >= FEATURE_GRANTS,
                     .objects = LIMIT_APPLY_MAX_OBJECTS};
     int r = dispatch(&t, c);
     if (r == 0 && !t.failed.code && !t.sliced)
         txn_collect_all(&t);
+    rv = t.w->rv; /* of what was asked for; what the quotas tell of it comes behind */
+    if (r == 0 && !t.failed.code)
+        quotas_settle(&t);
     if (t.failed.code) {
         e = t.failed;
         r = e.code;
@@ -177,7 +182,7 @@ static void command_apply(struct root **state, const union command *c, struct ar
         res->unchanged = false;
     }
     (void)root_unref(t.w);
-    res->rv = (*state)->rv;
+    res->rv = r == 0 ? rv : (*state)->rv;
     request_keep(*state, c, res);
 }
 
@@ -245,7 +250,7 @@ int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice 
             result_text(&res, r, &e);
             res.rv = w->rv;
         } else {
-            command_apply(&w, c, scratch, &res);
+            command_apply(&w, c, false, scratch, &res);
             command_release(c);
         }
         if (each)
@@ -290,7 +295,7 @@ void store_try(const struct root *root, int64_t now_ms, const union command *c, 
     } else {
         INV(copy);
         copy->head.request_id[0] = 0; /* nothing is remembered, nothing answered from memory */
-        command_apply(&w, copy, scratch, ret);
+        command_apply(&w, copy, true, scratch, ret);
         command_release(copy);
     }
     if (ret_after)

@@ -269,6 +269,29 @@ static void index_array(struct root *w, const struct object *before, const struc
         del(&w->arrays, key_slice(&k));
 }
 
+/* What it counts for in its namespace: itself, and an array's indexes that are still to begin. So
+ * the count does not move while they begin. */
+static int64_t counts_for(const struct object *o)
+{
+    if (!o || !o->kind->namespaced)
+        return 0;
+    return o->kind->id == KIND_WORKLOAD
+               ? workload_objects(object_as(o, workload), o->meta->deletionTimestamp != 0)
+               : 1;
+}
+
+static void index_objects(struct root *w, const struct object *before, const struct object *after)
+{
+    int64_t n = counts_for(after) - counts_for(before);
+    const struct object *o = after ? after : before;
+    struct key k;
+
+    if (n == 0)
+        return;
+    objects_key(&k, o->meta->namespace_, o->kind->id);
+    root_count_add(&w->ns_objects, key_slice(&k), n);
+}
+
 void root_index_object(struct root *w, const struct object *before, const struct object *after)
 {
     struct key k;
@@ -282,6 +305,7 @@ void root_index_object(struct root *w, const struct object *before, const struct
         put(&w->owners, key_slice(&k), after);
     }
     INV(before || after);
+    index_objects(w, before, after);
     enum kind_id kind = (before ? before : after)->kind->id;
     if (kind == KIND_NODE) {
         index_node(w, before, -1);

@@ -133,6 +133,9 @@ struct queue_load {
     int64_t waits, holds;
 };
 struct queue_load root_queue_load(const struct root *r, const char *queue);
+/* Objects of a namespaced kind in a namespace; an array counts its indexes that are still to begin,
+ * too. */
+int64_t root_objects(const struct root *r, const char *ns, enum kind_id kind);
 /* Is there room for another answer under a key of this user? Else a sentence that says why not. */
 bool root_key_room(const struct root *r, const char *user, const char **ret_why);
 uint64_t root_session(const struct root *r, uint64_t member); /* newest of its stamps; 0 = none */

@@ -157,12 +157,14 @@ struct root {
     struct tree *target_nodes; /* target \0 → count_box: nodes; target \0 class → ready devices */
 #define TARGET_CLASS_MAX 200   /* longer names are counted under TARGET_CLASS_ODD */
 #define TARGET_CLASS_ODD "\1"
-    uint64_t dead_due;    /* entries of `dead` that do not wait */
-    struct tree *ns_live; /* namespace → count_box: workloads that may run outside */
-    struct tree *moves;   /* ns \0 name → object: Migrations that have not ended */
-    struct tree *arrays;  /* ns \0 name → object: arrays for which there is something to do */
+    uint64_t dead_due;       /* entries of `dead` that do not wait */
+    struct tree *ns_live;    /* namespace → count_box: workloads that may run outside */
+    struct tree *moves;      /* ns \0 name → object: Migrations that have not ended */
+    struct tree *arrays;     /* ns \0 name → object: arrays for which there is something to do */
+    struct tree *ns_objects; /* namespace \0 kind → count_box: objects (quota.c) */
+    struct tree *quotas_due; /* namespace → box: counts have changed; empty between commands */
 };
-#define ROOT_TREES_FIXED 26
+#define ROOT_TREES_FIXED 28
 #define ANCESTORS_MAX 16 /* the newest */
 
 struct root *root_fork(const struct root *r);
@@ -232,6 +234,22 @@ bool object_live(const struct object *o); /* a Workload that may run outside */
 void root_check(const struct root *r);
 /* may it be loaded beside what is there? */
 bool root_object_sound(const struct root *r, const struct object *o);
+
+/* ---- quotas of namespaces: quota.c ---- */
+void objects_key(struct key *k, const char *ns, enum kind_id kind);
+/* What a Workload counts for: 1, and of an array its indexes that are still to begin. */
+int64_t workload_objects(const struct workload *w, bool deleted);
+/* Part of root_commit: status.used is to be made anew where a count has changed. */
+void quotas_note(struct root *w, const struct object *before, const struct object *after);
+struct txn;
+/* The status of a ResourceQuota that is about to be put: part of txn_put. */
+void quotas_fill(struct txn *t, void *body);
+/* At the end of a command: of the namespaces whose counts it has changed. */
+void quotas_settle(struct txn *t);
+/* May a user have `body` in the place of `old` (or NULL)? E_FORBIDDEN, as Kubernetes says it. */
+int quotas_take(struct txn *t, const struct kind *k, const struct object *old,
+                const void *body) MUST_CHECK;
+void quotas_check(const struct root *r); /* part of root_check */
 
 /* ---- the ledger: ledger.c ---- */
 void ledger_init(struct ledger *l);
@@ -303,6 +321,7 @@ struct txn { /* one command on a fork of the state */
     const char *user;  /* who asked */
     struct err failed; /* of txn_put: an object became too large; the command fails by it */
     bool beginning;    /* of an ARRAY: it counts its indexes itself */
+    bool by_user;      /* a user's write, in the log or in a dry run: held to quotas */
     bool sliced;       /* FEATURE_GRANTS: what follows from a command is left to COLLECT */
     uint32_t objects;  /* of what follows, how many may still be looked at, */
     uint64_t bytes;    /* and how many bytes of them */

@@ -142,6 +142,21 @@ static void node_fit(struct fuzz *f, struct node *n)
     n->status = NULL;
 }
 
+/* One that is acted upon, in a few ways. */
+static void quota_fit(struct fuzz *f, struct resource_quota *q)
+{
+    static const char *const keys[] = {"count/decisions.hanse.dev", "count/events",
+                                       "count/migrations.hanse.dev", "count/workloads.hanse.dev"};
+    static const char *const values[] = {"0", "1", "3", "1G", "-1", "x"};
+
+    q->spec = arena_new(f->a, struct resource_quota_spec);
+    q->spec->hard = arena_array(f->a, struct kv, sizeof keys / sizeof keys[0]);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (pick(f, 2))
+            q->spec->hard[q->spec->n_hard++] =
+                (struct kv){keys[i], values[pick(f, sizeof values / sizeof values[0])]};
+}
+
 static void *named_body(struct fuzz *f, const struct kind *k, const char *ns, const char *name)
 {
     bool odd = pick(f, 3) == 0;
@@ -153,6 +168,8 @@ static void *named_body(struct fuzz *f, const struct kind *k, const char *ns, co
     }
     if (k->id == KIND_WORKLOAD && !odd)
         workload_fit(f, (struct workload *)(void *)b);
+    if (k->id == KIND_RESOURCE_QUOTA && !odd)
+        quota_fit(f, (struct resource_quota *)(void *)b);
     if (k->id == KIND_NODE && !odd)
         node_fit(f, (struct node *)(void *)b);
     if (k->id == KIND_MIGRATION && !odd)
@@ -178,9 +195,10 @@ static void *named_body(struct fuzz *f, const struct kind *k, const char *ns, co
 
 static void op_pick(struct fuzz *f, struct write_op *op, bool deletes)
 {
-    static const enum kind_id kinds[] = {
-        KIND_NAMESPACE, KIND_WORKLOAD, KIND_DATASET,  KIND_QUEUE,       KIND_GPU_CLASS, KIND_TARGET,
-        KIND_MIGRATION, KIND_EVENT,    KIND_DECISION, KIND_PRICE_SHEET, KIND_CHECKPOINT};
+    static const enum kind_id kinds[] = {KIND_NAMESPACE,   KIND_WORKLOAD,   KIND_DATASET,
+                                         KIND_QUEUE,       KIND_GPU_CLASS,  KIND_TARGET,
+                                         KIND_MIGRATION,   KIND_EVENT,      KIND_DECISION,
+                                         KIND_PRICE_SHEET, KIND_CHECKPOINT, KIND_RESOURCE_QUOTA};
     const struct kind *k =
         kind_by_id(pick(f, 3) ? kinds[pick(f, sizeof kinds / sizeof kinds[0])] : KIND_WORKLOAD);
     const char *ns = !k->namespaced ? "" : pick(f, 2) ? "default" : "team";

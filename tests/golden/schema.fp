@@ -622,3 +622,11 @@ certificate_revocation_spec 3 6 -
 certificate_revocation_spec 4 0 -
 certificate_revocation 1 10 meta
 certificate_revocation 2 10 certificate_revocation_spec
+resource_quota_spec 1 15 -
+resource_quota_spec 2 12 -
+resource_quota_spec 3 16 -
+resource_quota_status 1 15 -
+resource_quota_status 2 15 -
+resource_quota 1 10 meta
+resource_quota 2 10 resource_quota_spec
+resource_quota 3 10 resource_quota_status

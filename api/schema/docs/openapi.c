@@ -33,6 +33,9 @@ static const struct {
     {&schema_role_ref, "io.k8s.api.rbac.v1.RoleRef"},
     {&schema_role_binding, "io.k8s.api.rbac.v1.RoleBinding"},
     {&schema_cluster_role_binding, "io.k8s.api.rbac.v1.ClusterRoleBinding"},
+    {&schema_resource_quota, "io.k8s.api.core.v1.ResourceQuota"},
+    {&schema_resource_quota_spec, "io.k8s.api.core.v1.ResourceQuotaSpec"},
+    {&schema_resource_quota_status, "io.k8s.api.core.v1.ResourceQuotaStatus"},
     {&schema_lease, "io.k8s.api.coordination.v1.Lease"},
     {&schema_lease_spec, "io.k8s.api.coordination.v1.LeaseSpec"},
 };
@@ -153,7 +156,12 @@ static void typed(struct openapi *o, const struct field *f)
         buf_str(o->out, "\"type\":\"array\",\"items\":{\"type\":\"integer\",\"format\":\"int64\"}");
         return;
     case T_MAP:
-        buf_str(o->out, "\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}");
+        buf_str(o->out, "\"type\":\"object\",\"additionalProperties\":{");
+        if (f->flags & FIELD_MAP_QTY)
+            either(o);
+        else
+            buf_str(o->out, "\"type\":\"string\"");
+        buf_char(o->out, '}');
         return;
     case T_RAW:
         buf_str(o->out, f->flags & FIELD_SECRET

@@ -1,7 +1,7 @@
 /* Cells of Table (meta.k8s.io/v1) and of `hanse get`, by the paths of COLUMNS_ALL:
  *   .a.b   .a[*].b (equal values counted: "4×h100"; in a column of integers: their sum)
  *   .status.conditions[?Connected] (that condition's status)
- *   .a/.b (numbers: "3/10"; empty where b is not given)
+ *   .a/.b (numbers: "3/10"; empty where b is not given; of maps by key: "x: 3/10, y: 0/2")
  * An absent value is an empty cell. */
 #include "api/schema/schema_internal.h"
 
@@ -186,12 +186,51 @@ static void walk(const struct cell *c, const struct schema *s, const void *body,
         scalar_cell(c, f, body, out);
 }
 
+static const struct field *map_at(const struct schema *s, const void **body, const char *path)
+{
+    const struct field *f = NULL;
+
+    for (;; body[0] = *(const void *const *)member(f, *body), s = f->sub) {
+        path += *path == '.';
+        size_t n = strcspn(path, "./");
+        f = schema_field(s, path, n);
+        INV(f);
+        path += n;
+        if (f->type == T_MAP && (!*path || *path == '/'))
+            return f;
+        if (f->type != T_OBJ || !member_present(f, *body))
+            return NULL;
+    }
+}
+
+/* By the keys of b; "y: 2" where a says nothing. */
+static bool shares_cell(const struct cell *c, const struct object *o, const char *slash)
+{
+    const void *some = o->body, *all = o->body;
+    const struct field *used = map_at(o->kind->schema, &some, c->column->path);
+    const struct field *hard = map_at(o->kind->schema, &all, slash + 1);
+
+    if (!used || !hard)
+        return false;
+    const struct kv *of = *(const struct kv *const *)member(hard, all);
+    const struct kv *n = *(const struct kv *const *)member(used, some);
+    for (uint32_t i = 0; i < member_count(hard, all); i++) {
+        const char *value = label_get(n, member_count(used, some), of[i].key);
+
+        buf_printf(c->out, "%s%s: %s%s%s", i ? ", " : "", of[i].key, value ? value : "",
+                   value ? "/" : "", of[i].value);
+    }
+    return true;
+}
+
 static void share_cell(const struct cell *c, const struct object *o, const char *slash)
 {
     AUTO_BUF of = {0};
     AUTO_BUF n = {0};
     char path[64];
 
+    if (shares_cell(c, o, slash))
+        return;
     (void)snprintf(path, sizeof path, "%.*s", (int)(slash - c->column->path), c->column->path);
     buf_init(&of, 32);
     buf_init(&n, 32);

@@ -266,6 +266,19 @@ static int in_items(struct in *in, const struct path *p, const struct field *f, 
     return 0;
 }
 
+/* A quantity may be a bare number, whose text is kept. */
+static int in_map_value(struct in *in, const struct path *p, const struct field *f, const cJSON *j,
+                        const char **ret)
+{
+    char number[32];
+
+    if (!(f->flags & FIELD_MAP_QTY) || !cJSON_IsNumber(j))
+        return in_text(in, p, 0, 262144, j, ret);
+    f64_text(j->valuedouble, number);
+    *ret = arena_strdup(in->a, j->valuestring ? j->valuestring : number);
+    return *ret ? 0 : full(in, p);
+}
+
 static int by_key(const void *a, const void *b)
 {
     return strcmp(((const struct kv *)a)->key, ((const struct kv *)b)->key);
@@ -287,7 +300,7 @@ static int in_map(struct in *in, const struct path *p, const struct field *f, co
         return full(in, p);
     for (const cJSON *c = j->child; c; c = c->next, i++) {
         struct path at = {p, c->string, 0};
-        int r = in_text(in, &at, 0, 262144, c, &kv[i].value);
+        int r = in_map_value(in, &at, f, c, &kv[i].value);
         if (r < 0)
             return r;
         kv[i].key = arena_strdup(in->a, c->string);

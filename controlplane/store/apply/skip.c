@@ -32,6 +32,7 @@ void store_skip(struct root **root, const struct entry_skip *s)
     b->count = 1;
     b->firstTimestamp = b->lastTimestamp = w->time;
     (void)txn_put(&t, k, old, b);
+    quotas_settle(&t);
     (void)root_unref(*root);
     *root = w;
 }

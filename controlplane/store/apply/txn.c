@@ -33,6 +33,8 @@ const struct object *txn_put(struct txn *t, const struct kind *k, const struct o
     if (k->id == KIND_WORKLOAD && before)
         recover_touch(t, before, body);
     ledger_spend(t, before, body);
+    if (k->id == KIND_RESOURCE_QUOTA)
+        quotas_fill(t, body);
     b->metadata->resourceVersion = (int64_t)(t->w->rv + 1);
     struct object *o = NULL;
     int r =

@@ -158,6 +158,8 @@ static int op_create(struct txn *t, const struct write_cmd *c, const struct writ
     b->metadata->generation = 1;
     b->metadata->revision = c->apply ? c->revision : "";
     status_first(t, k, op->object, b);
+    if ((r = quotas_take(t, k, NULL, b)) < 0)
+        return r;
     if (k->id == KIND_MIGRATION && (r = move_create(t, (struct migration *)(void *)b)) < 0)
         return r;
     (void)txn_put(t, k, NULL, b);
@@ -253,6 +255,8 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     (void)object_unref(now);
     if (r == 0)
         r = check_connection(t, old, b);
+    if (r == 0)
+        r = quotas_take(t, k, old, b);
     if (r < 0)
         return r;
     const struct object *o = txn_put(t, k, old, b);

@@ -58,6 +58,8 @@ static bool viewer_may(const struct ask *a)
         return true;
     if (!strcmp(a->res, "namespaces"))
         return true;
+    if (!strcmp(a->res, "resourcequotas"))
+        return true;
     return !*a->sub && ONE_OF(a->res, "events", "serviceaccounts", "leases");
 }
 
@@ -73,6 +75,8 @@ static bool editor_may(const struct ask *a, const char *home)
     if (!strcmp(a->res, "operations"))
         return reads(a);
     if (!*a->sub && ONE_OF(a->res, "checkpoints", "decisions"))
+        return reads(a);
+    if (!strcmp(a->res, "resourcequotas")) /* who is limited does not write his limits */
         return reads(a);
     if (!*a->sub)
         return ONE_OF(a->res, "workloads", "datasets", "migrations", "reservations", "secrets",

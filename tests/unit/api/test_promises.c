@@ -115,6 +115,7 @@ static const struct acts {
     {"subject", API "requests.c", "kind name namespace"},
     {"role_ref", API "requests.c", "kind name"},
     {"certificate_revocation_spec", E2E "doors.py", "fingerprint commonName issuedBefore"},
+    {"resource_quota_spec", "tests/unit/store/quota/quota_kit.h", "hard"},
 };
 
 /* Refused wherever it comes from (validate.c). */
@@ -154,6 +155,8 @@ static const struct {
     {"Workload", "spec.expected.utilisation",
      "{run: {command: [x]}, expected: {utilisation: 0.3}}"},
     {"Workload", "spec.type", "{type: interactive, run: {command: [x]}}"},
+    {"ResourceQuota", "spec.scopes", "{scopes: [BestEffort]}"},
+    {"ResourceQuota", "spec.scopeSelector", "{scopeSelector: {matchExpressions: []}}"},
 };
 static const struct {
     const char *kind, *spec;
@@ -162,6 +165,7 @@ static const struct {
     {"Target", "{type: agent, tier: hub, limits: {inFlight: 4}}"},
     {"Workload", "{run: {command: [x]}, data: [{dataset: a}], expected: {duration: 1h}}"},
     {"Workload", "{type: batch, priorityClassName: batch, run: {command: [x]}}"},
+    {"ResourceQuota", "{hard: {count/workloads.hanse.dev: 10}}"},
 };
 
 static struct object *object_try(const char *kind, const char *spec, struct err *e)
@@ -171,9 +175,8 @@ static struct object *object_try(const char *kind, const char *spec, struct err 
     size_t n;
     struct object *o = NULL;
 
-    (void)snprintf(text, sizeof text,
-                   "apiVersion: hanse.dev/v1alpha1\nkind: %s\nmetadata: {name: a}\nspec: %s\n",
-                   kind, spec);
+    (void)snprintf(text, sizeof text, "apiVersion: %s\nkind: %s\nmetadata: {name: a}\nspec: %s\n",
+                   kind_api_version(kind_by_name(kind)), kind, spec);
     if (yaml_parse_all(text, strlen(text), "t", &docs, &n, e))
         return NULL;
     int r = object_from_json(kind_by_name(kind), docs[0].json, DECODE_USER, &o, e);

@@ -129,6 +129,61 @@ static void test_names_and_labels(void **state)
     o = object_unref(o);
 }
 
+static void quota_said(const char *hard, const char *field, const char *said)
+{
+    char text[512];
+    struct object *o = NULL;
+    struct err e = {0};
+
+    (void)snprintf(text, sizeof text,
+                   "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: a, namespace: b}\n"
+                   "spec: {hard: {%s}}\n",
+                   hard);
+    assert_int_equal(from_yaml(text, DECODE_USER, &o, &e), 0);
+    int r = object_admit(NULL, o, &e);
+    o = object_unref(o);
+    if (!said) {
+        assert_int_equal(r, 0);
+        return;
+    }
+    assert_int_equal(r, E_INVALID);
+    assert_string_equal(e.field, field);
+    if (!strstr(e.text, said))
+        fail_msg("for %s\nsaid %s\nnot  %s", hard, e.text, said);
+}
+
+static void test_what_a_quota_takes(void **state)
+{
+    const struct kind *all[KIND_LIMIT];
+    size_t n = kind_all(all, KIND_LIMIT);
+    char hard[128], field[128];
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        const struct kind *k = all[i];
+        bool made = k->id == KIND_CHECKPOINT || k->id == KIND_DECISION;
+
+        (void)snprintf(hard, sizeof hard, "count/%s%s%s: 3", k->plural, *k->group ? "." : "",
+                       k->group);
+        (void)snprintf(field, sizeof field, "spec.hard[%.*s]", (int)strlen(hard) - 3, hard);
+        quota_said(hard, field, !k->namespaced ? "in no namespace" : made ? "makes" : NULL);
+        (void)snprintf(hard, sizeof hard, "count/%s: \"3\"", k->plural);
+        (void)snprintf(field, sizeof field, "spec.hard[count/%s]", k->plural);
+        quota_said(hard, field, !k->namespaced ? "in no namespace" : made ? "makes" : NULL);
+    }
+    quota_said("secrets: 1k, resourcequotas: 2", "", NULL);
+    quota_said("pods: 10", "spec.hard[pods]", "limit GPUs by a Queue");
+    quota_said("requests.cpu: 10", "spec.hard[requests.cpu]", "limit GPUs by a Queue");
+    quota_said("requests.nvidia.com/gpu: 8", "spec.hard[requests.nvidia.com/gpu]", "by a Queue");
+    quota_said("configmaps: 10", "spec.hard[configmaps]", "count/RESOURCE.GROUP");
+    quota_said("count/deployments.apps: 10", "spec.hard[count/deployments.apps]",
+               "count/RESOURCE.GROUP");
+    quota_said("count/workload: 10", "spec.hard[count/workload]", "count/RESOURCE.GROUP");
+    quota_said("secrets: 1.5", "spec.hard[secrets]", "a whole one");
+    quota_said("secrets: many", "spec.hard[secrets]", "a whole one");
+    quota_said("secrets: \"-1\"", "spec.hard[secrets]", "a whole one");
+}
+
 static void json_refused(const char *text, size_t n, const char *said)
 {
     struct err e = {0};
@@ -478,6 +533,7 @@ int main(void)
                                        cmocka_unit_test(test_yaml_scalars),
                                        cmocka_unit_test(test_errors_say_what_is_wrong),
                                        cmocka_unit_test(test_names_and_labels),
+                                       cmocka_unit_test(test_what_a_quota_takes),
                                        cmocka_unit_test(test_short_forms),
                                        cmocka_unit_test(test_unknown_fields_stay_in_the_log),
                                        cmocka_unit_test(test_what_no_runner_can_be_told),

@@ -1,0 +1,217 @@
+/* Quotas of namespaces: how many objects of a kind there may be (ResourceQuota, count/…). What is
+ * there is counted by index.c, exactly; a user's write that would go beyond a quota is refused
+ * here; what the quotas tell of it (status.used) is made anew at the end of each command that has
+ * changed a count, for that namespace alone.
+ *
+ * Must never refuse what Hanse does by itself: an array that was let in gets all its indexes, what
+ * runs its Decisions and Checkpoints. An array's indexes are counted from its creation on. */
+#include "controlplane/store/store_internal.h"
+
+#include <stdio.h>
+
+#define INDEXES_MAX ((int64_t)1 << 20) /* beyond what any array has: so no sum overflows */
+
+/* ---- what is there ---- */
+void objects_key(struct key *k, const char *ns, enum kind_id kind)
+{
+    k->n = 0;
+    key_add(k, ns, true);
+    k->p[k->n++] = (char)kind;
+}
+
+int64_t workload_objects(const struct workload *w, bool deleted)
+{
+    if (!workload_array(w) || deleted || (w->status && phase_final(w->status->phase)))
+        return 1;
+    int64_t left = w->spec->array->count - (w->status ? w->status->begun : 0);
+    return left <= 0 ? 1 : left < INDEXES_MAX ? 1 + left : 1 + INDEXES_MAX;
+}
+
+int64_t root_objects(const struct root *r, const char *ns, enum kind_id kind)
+{
+    struct key k;
+
+    objects_key(&k, ns, kind);
+    return root_count_of(r->ns_objects, key_slice(&k));
+}
+
+/* ---- what the quotas tell ---- */
+/* hard as it is said, and of what is counted how much there is. */
+static struct resource_quota_status *status_of(const struct root *r, const char *ns,
+                                               const struct resource_quota_spec *s, struct arena *a)
+{
+    struct resource_quota_status *st = arena_new(a, struct resource_quota_status);
+
+    st->hard = arena_array(a, struct kv, s->n_hard + 1);
+    st->used = arena_array(a, struct kv, s->n_hard + 1);
+    for (uint32_t i = 0; i < s->n_hard; i++) {
+        const struct kind *k = quota_counts(s->hard[i].key);
+
+        st->hard[st->n_hard++] = s->hard[i];
+        if (k)
+            st->used[st->n_used++] = (struct kv){
+                s->hard[i].key, arena_printf(a, "%lld", (long long)root_objects(r, ns, k->id))};
+    }
+    return st;
+}
+
+void quotas_fill(struct txn *t, void *body)
+{
+    struct resource_quota *q = body;
+
+    q->status = q->spec ? status_of(t->w, q->metadata->namespace_, q->spec, t->a) : NULL;
+}
+
+void quotas_note(struct root *w, const struct object *before, const struct object *after)
+{
+    const struct object *o = after ? after : before;
+    bool array = o->kind->id == KIND_WORKLOAD && workload_array(object_as(o, workload));
+
+    if (!o->kind->namespaced || (before && after && !array) ||
+        root_objects(w, o->meta->namespace_, KIND_RESOURCE_QUOTA) == 0)
+        return;
+    struct box *b = box_new(sizeof *b, NULL);
+    w->quotas_due = tree_put_own(w->quotas_due, key_str(o->meta->namespace_), b);
+    box_unref(b);
+}
+
+struct due {
+    char ns[64];
+};
+
+static bool due_each(struct slice key, const void *value, void *arg)
+{
+    struct due *d = arg;
+
+    (void)value;
+    INV(key.n < sizeof d->ns);
+    memcpy(d->ns, key.p, key.n);
+    d->ns[key.n] = 0;
+    return false;
+}
+
+struct next {
+    const struct object *o;
+};
+
+static bool next_each(const struct object *o, void *arg)
+{
+    ((struct next *)arg)->o = o;
+    return false;
+}
+
+static const struct object *quota_next(const struct root *r, const char *ns, const char *after)
+{
+    struct next n = {NULL};
+
+    root_scan(r, KIND_RESOURCE_QUOTA, ns, *after ? ns : NULL, *after ? after : NULL, next_each, &n);
+    return n.o;
+}
+
+static void settle_one(struct txn *t, const struct object *o)
+{
+    struct resource_quota *q = object_edit_as(o, resource_quota, t->a);
+
+    quotas_fill(t, q);
+    if (!body_equal(&schema_resource_quota, q, o->body))
+        (void)txn_put(t, o->kind, o, q);
+}
+
+void quotas_settle(struct txn *t)
+{
+    while (tree_count(t->w->quotas_due)) {
+        struct due d = {""};
+        char name[256] = "";
+        const struct object *o;
+
+        tree_scan(t->w->quotas_due, slice_make("", 0), due_each, &d);
+        while ((o = quota_next(t->w, d.ns, name))) {
+            (void)snprintf(name, sizeof name, "%s", o->meta->name);
+            arena_reset(t->a);
+            settle_one(t, o);
+        }
+        t->w->quotas_due = tree_del_own(t->w->quotas_due, key_str(d.ns));
+    }
+}
+
+/* ---- what a user asks for ---- */
+struct asked {
+    struct txn *t;
+    const struct kind *kind;
+    const char *name;
+    int64_t n;
+    bool array;
+    int code;
+};
+
+static bool ask_each(const struct object *o, void *arg)
+{
+    const struct resource_quota_spec *s = object_as(o, resource_quota)->spec;
+    struct asked *q = arg;
+
+    for (uint32_t i = 0; s && i < s->n_hard && q->code == 0; i++) {
+        const char *key = s->hard[i].key;
+        int64_t hard, used;
+
+        if (quota_counts(key) != q->kind || !quota_whole(s->hard[i].value, &hard))
+            continue;
+        used = root_objects(q->t->w, o->meta->namespace_, q->kind->id);
+        if (used + q->n > hard)
+            q->code = err_set(
+                q->t->err, E_FORBIDDEN,
+                "%s is forbidden: exceeded quota: %.63s, requested: %.50s=%lld, used: %.50s=%lld, "
+                "limited: %.50s=%lld%s",
+                q->name, o->meta->name, key, (long long)q->n, key, (long long)used, key,
+                (long long)hard, q->array ? " (an array and each index count)" : "");
+    }
+    return q->code == 0;
+}
+
+int quotas_take(struct txn *t, const struct kind *k, const struct object *old, const void *body)
+{
+    const struct meta *m = ((const struct any_body *)body)->metadata;
+    const struct workload *was = old && k->id == KIND_WORKLOAD ? object_as(old, workload) : NULL;
+    struct asked q = {.t = t, .kind = k, .n = old ? 0 : 1};
+
+    if (k->id == KIND_RESOURCE_QUOTA && !old &&
+        root_objects(t->w, m->namespace_, k->id) >= LIMIT_QUOTAS_MAX)
+        return err_set(t->err, E_FORBIDDEN,
+                       "a namespace has at most %d ResourceQuotas: write more keys into one",
+                       LIMIT_QUOTAS_MAX);
+    if (!k->namespaced || !t->by_user ||
+        root_objects(t->w, m->namespace_, KIND_RESOURCE_QUOTA) == 0)
+        return 0;
+    if (k->id == KIND_WORKLOAD) {
+        const struct workload *now = body;
+
+        q.n = workload_objects(now, m->deletionTimestamp != 0);
+        if (was)
+            q.n -= workload_objects(was, old->meta->deletionTimestamp != 0);
+        q.array = q.n > 1;
+    }
+    if (q.n <= 0)
+        return 0;
+    q.name = sentence_named(t, k, arena_printf(t->a, "%.40s", m->name));
+    root_scan(t->w, KIND_RESOURCE_QUOTA, m->namespace_, NULL, NULL, ask_each, &q);
+    return q.code;
+}
+
+/* ---- for tests ---- */
+static bool check_each(const struct object *o, void *arg)
+{
+    AUTO_ARENA a = arena_create(STORE_SCRATCH_MAX_BYTES);
+    const struct resource_quota *q = object_as(o, resource_quota);
+    struct resource_quota_status none = {0};
+
+    if (!q->spec)
+        return true;
+    INV(body_equal(&schema_resource_quota_status, q->status ? q->status : &none,
+                   status_of(arg, o->meta->namespace_, q->spec, a)));
+    return true;
+}
+
+void quotas_check(const struct root *r)
+{
+    INV(tree_count(r->quotas_due) == 0);
+    root_scan(r, KIND_RESOURCE_QUOTA, NULL, NULL, NULL, check_each, (void *)(uintptr_t)r);
+}
