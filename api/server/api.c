@@ -156,7 +156,7 @@ void call_reply(struct call *c, int status, const char *type, const void *p, siz
     }
     if (status == 429 || status == 503) {
         headers[h++] = "Retry-After";
-        headers[h++] = "1";
+        headers[h++] = arena_printf(c->mem, "%u", c->retry_s ? c->retry_s : 1);
     }
     headers[h++] = "Cache-Control";
     headers[h++] = "no-cache, private";
@@ -213,7 +213,7 @@ void call_fail_at(struct call *c, const struct err *e, const struct kind *k, con
     if (write_refusal(c, e, k, name))
         return;
     buf_init(&b, 1 << 20);
-    status_json(&b, e, c->conflicts, k, c->group, c->res, name, http);
+    status_json(&b, e, c->conflicts, k, c->group, c->res, name, http, c->retry_s);
     c->repr.yaml = false;
     call_reply_buf(c, http, &b);
 }

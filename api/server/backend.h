@@ -50,6 +50,7 @@ struct api_result {
     bool unchanged;
     bool final;        /* with a key: this is the answer for good */
     bool repeated;     /* and was so before: nothing was done now */
+    unsigned retry_s;  /* of what may be done later: when; 0: soon */
     struct view *view; /* a state that contains the write (dry run: that would); borrowed */
 };
 

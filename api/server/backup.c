@@ -30,7 +30,7 @@ static void refused(struct backup_stream *s, const struct err *err)
     AUTO_BUF b = {0};
 
     buf_init(&b, 1 << 16);
-    status_json(&b, err, NULL, NULL, "hanse.dev", "operations", "backup", http);
+    status_json(&b, err, NULL, NULL, "hanse.dev", "operations", "backup", http, 0);
     closed(s);
     http_reply(rq, http, "application/json", slice_make(b.p, b.n), NULL);
 }

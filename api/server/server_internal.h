@@ -68,6 +68,7 @@ struct repr { /* how objects are shown; events are encoded once for each that is
 struct call {
     struct api *api;
     struct fair_item item; /* its turn among all requests */
+    unsigned retry_s;      /* of a refusal: when to ask again; 0: soon */
     struct http_request *rq;
     const struct http_message *m;
     struct arena *mem;
@@ -169,7 +170,7 @@ struct conflicts {
 /* conflicts: NULL, or what an E_CONFLICT is about. */
 void status_json(struct buf *out, const struct err *e, const struct conflicts *conflicts,
                  const struct kind *k, const char *group, const char *res, const char *name,
-                 int http);
+                 int http, unsigned retry_s);
 
 /* ---- access/ ---- */
 int auth_identify(struct call *c, struct err *err) MUST_CHECK;

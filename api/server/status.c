@@ -108,7 +108,7 @@ static void conflict_message(struct buf *out, const struct conflicts *c)
 
 void status_json(struct buf *out, const struct err *e, const struct conflicts *conflicts,
                  const struct kind *k, const char *group, const char *res, const char *name,
-                 int http)
+                 int http, unsigned retry_s)
 {
     const struct err_info *info = err_info(e->code);
     const struct conflicts *c =
@@ -135,6 +135,6 @@ void status_json(struct buf *out, const struct err *e, const struct conflicts *c
     if (c || *e->field)
         causes(out, e, c);
     if (retry)
-        buf_str(out, ",\"retryAfterSeconds\":1");
+        buf_printf(out, ",\"retryAfterSeconds\":%u", retry_s ? retry_s : 1);
     buf_printf(out, "},\"code\":%d}\n", http);
 }

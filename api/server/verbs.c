@@ -213,7 +213,7 @@ static void log_end(int exit_code, const struct err *err, void *arg)
         struct http_request *rq = s->rq;
         buf_init(&b, 1 << 16);
         status_json(&b, err, NULL, kind_by_id(KIND_WORKLOAD), NULL, NULL, s->name,
-                    err_info(err->code)->http);
+                    err_info(err->code)->http, 0);
         int http = err_info(err->code)->http;
         log_closed(s);
         http_reply(rq, http, "application/json", slice_make(b.p, b.n), NULL);

@@ -18,6 +18,7 @@ struct pending_write {
     size_t bytes;
     bool old_refusal; /* asked of members that do not know REQUEST: any refusal is the answer */
     struct err refusal;
+    struct result over; /* the quota's, where it was not proposed */
     void (*cb)(void *arg, const struct api_result *r, const struct err *err);
     void *arg;
 };
@@ -46,6 +47,7 @@ static void written(void *arg, const struct result *r, const struct err *err)
         ar.unchanged = r->unchanged;
         ar.final = r->final;
         ar.repeated = r->repeated;
+        ar.retry_s = r->retry_s;
         if (r->code == E_NOTFOUND && p->old_refusal) {
             ar.final = true;
             err = &p->refusal;
@@ -292,6 +294,20 @@ static void newer_told(void *arg)
     written(arg, NULL, &e);
 }
 
+/* Found here what apply would find: a flood does not fill the log. */
+static bool rate_over(struct pending_write *p, const struct root *r, const struct request_cmd *q)
+{
+    return q->write.head.type == CMD_REQUEST &&
+           root_rate_over(r, core_time_ms(p->c->core), q, &p->over);
+}
+
+static void rate_over_told(void *arg)
+{
+    struct pending_write *p = arg;
+
+    written(p, &p->over, NULL);
+}
+
 void backend_write(struct backend *b, const struct api_write *w,
                    void (*cb)(void *arg, const struct api_result *r, const struct err *err),
                    void *arg)
@@ -321,7 +337,9 @@ void backend_write(struct backend *b, const struct api_write *w,
     command_encode(&cmd, &bytes);
     bool large = bytes.failed || !fits, over = share_over(p->user, bytes.n);
     bool unknown = newer(w, r);
-    if (large || over || unknown) {
+    if (rate_over(p, r, &cmd.request)) {
+        loop_post(c->loop, rate_over_told, p);
+    } else if (large || over || unknown) {
         loop_post(c->loop, unknown ? newer_told : large ? too_large_told : share_over_told, p);
     } else {
         p->bytes = bytes.n;

@@ -292,6 +292,7 @@ void root_check(const struct root *r)
     same_trees(r->arrays, c.fresh->arrays, 0, 0);
     same_trees(r->ns_objects, c.fresh->ns_objects, offsetof(struct count_box, n), sizeof(int64_t));
     quotas_check(r);
+    rates_check(r);
     same_trees(r->owners, c.fresh->owners, 0, 0);
     ledger_check(r, c.fresh);
     archive_check(r);

@@ -153,6 +153,11 @@ static void command_apply(struct root **state, const union command *c, bool tryi
     (void)snprintf(res->request_id, sizeof res->request_id, "%s", c->head.request_id);
     if (request_known(*state, c, res))
         return;
+    if (!trying && c->head.type == CMD_REQUEST && rates_refuse(*state, &c->request, res)) {
+        res->rv = (*state)->rv;
+        request_keep(*state, c, res);
+        return;
+    }
     struct txn t = {.w = root_fork(*state),
                     .now = (*state)->time,
                     .a = a,

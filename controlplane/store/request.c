@@ -223,6 +223,17 @@ bool root_key_room(const struct root *r, const char *user, const char **ret_why)
     return used + most <= LIMIT_KEYS_USER_MAX_BYTES;
 }
 
+bool request_answered(const struct root *r, const struct request_cmd *c)
+{
+    struct result unused = {0};
+    struct key k;
+
+    if (!*c->key)
+        return false;
+    key_pair(&k, c->write.head.user, c->key);
+    return tree_get(r->keys, key_slice(&k)) != NULL || old_done(r, c, &unused);
+}
+
 static bool key_known(struct root *w, const struct request_cmd *c, struct result *res)
 {
     const char *why = NULL;

@@ -164,13 +164,35 @@ static uint64_t dead_hash(struct slice key, const struct dead_box *b)
 /* ---- life ---- */
 static void fixed_trees(struct root *r, struct tree **out[ROOT_TREES_FIXED])
 {
-    struct tree **all[ROOT_TREES_FIXED] = {
-        &r->changes,     &r->requests,     &r->keys,      &r->key_order,  &r->key_use,
-        &r->sessions,    &r->recents,      &r->members,   &r->dead,       &r->request_order,
-        &r->uids,        &r->owners,       &r->usage,     &r->mig,        &r->held,
-        &r->target_held, &r->target_class, &r->load,      &r->class_gpus, &r->target_nodes,
-        &r->ns_live,     &r->moves,        &r->ancestors, &r->strangers,  &r->arrays,
-        &r->ns_objects,  &r->quotas_due,   NULL};
+    struct tree **all[ROOT_TREES_FIXED] = {&r->changes,
+                                           &r->requests,
+                                           &r->keys,
+                                           &r->key_order,
+                                           &r->key_use,
+                                           &r->sessions,
+                                           &r->recents,
+                                           &r->members,
+                                           &r->dead,
+                                           &r->request_order,
+                                           &r->uids,
+                                           &r->owners,
+                                           &r->usage,
+                                           &r->mig,
+                                           &r->held,
+                                           &r->target_held,
+                                           &r->target_class,
+                                           &r->load,
+                                           &r->class_gpus,
+                                           &r->target_nodes,
+                                           &r->ns_live,
+                                           &r->moves,
+                                           &r->ancestors,
+                                           &r->strangers,
+                                           &r->arrays,
+                                           &r->ns_objects,
+                                           &r->quotas_due,
+                                           &r->rates,
+                                           NULL};
 
     memcpy(out, all, sizeof all);
 }
@@ -474,6 +496,8 @@ void root_commit(struct root *w, const struct kind *k, const struct object *befo
         w->digest -= object_hash(before);
     root_index_object(w, before, after);
     quotas_note(w, before, after);
+    if (k->id == KIND_RESOURCE_QUOTA)
+        rates_follow(w, before, after);
     ledger_change(w, before, after);
     /* A Target that goes while it is open what runs where has not told it. */
     if (k->id == KIND_TARGET && (after || w->recovering))

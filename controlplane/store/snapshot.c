@@ -38,7 +38,8 @@ enum {
     S_ANCESTOR = 28,   /* of a state that began anew; likewise */
     S_STRANGER = 29,   /* a name */
     /* 30 to 32: request.c */
-    S_CPUS_SINCE = 33 /* ahead of all objects; absent: the ledger knows no CPUs */
+    S_CPUS_SINCE = 33, /* ahead of all objects; absent: the ledger knows no CPUs */
+    S_RATE = 34        /* rate.c; behind all objects */
 };
 enum { O_KIND = 1, O_LIVE, O_BYTES };
 enum { C_RV = 1, C_KIND, C_BEFORE, C_AFTER };
@@ -232,6 +233,7 @@ static void write_all(struct writer *w, const struct root *r)
     tree_scan(r->changes, start, write_change, w);
     tree_scan(r->requests, start, write_request, w);
     requests_write(r, &out);
+    rates_write(r, S_RATE, &out);
     tree_scan(r->members, start, write_member, w);
     tree_scan(r->dead, start, write_dead, w);
     tree_scan(r->strangers, start, write_stranger, w);
@@ -550,6 +552,8 @@ static int read_field(struct reader *x, uint16_t tag, struct slice v)
         return read_dead(x, v);
     case S_STRANGER:
         return read_stranger(x, v);
+    case S_RATE:
+        return rates_read(x->r, v, x->err);
     case S_LEDGER:
         return ledger_read(x->r, v, x->err);
     case S_ARCHIVE:

@@ -136,6 +136,13 @@ struct queue_load root_queue_load(const struct root *r, const char *queue);
 /* Objects of a namespaced kind in a namespace; an array counts its indexes that are still to begin,
  * too. */
 int64_t root_objects(const struct root *r, const char *ns, enum kind_id kind);
+/* Does a namespace's quota (hanse.dev/writes-per-second) forbid this write at that time? Apply and
+ * whoever is about to propose it ask the same; *ret is written then. */
+#define RETRY_MAX_S 3600u
+struct request_cmd;
+struct result;
+bool root_rate_over(const struct root *r, int64_t now_ms, const struct request_cmd *c,
+                    struct result *ret);
 /* Is there room for another answer under a key of this user? Else a sentence that says why not. */
 bool root_key_room(const struct root *r, const char *user, const char **ret_why);
 uint64_t root_session(const struct root *r, uint64_t member); /* newest of its stamps; 0 = none */
@@ -439,12 +446,13 @@ void entry_end(struct buf *b);
 #define RESULT_OBJECTS_MAX 1
 struct result { /* of one command */
     char request_id[REQUEST_ID_MAX];
-    int code;       /* 0 or E_* */
-    uint64_t rv;    /* resourceVersion after it */
-    uint32_t op;    /* of a write: the op at fault */
-    bool unchanged; /* an update that changed nothing */
-    bool final;     /* of a REQUEST: it is the answer for good, kept under its key */
-    bool repeated;  /* it was so already: nothing was done now */
+    int code;         /* 0 or E_* */
+    uint64_t rv;      /* resourceVersion after it */
+    uint32_t op;      /* of a write: the op at fault */
+    bool unchanged;   /* an update that changed nothing */
+    bool final;       /* of a REQUEST: it is the answer for good, kept under its key */
+    bool repeated;    /* it was so already: nothing was done now */
+    uint32_t retry_s; /* with E_LIMIT: when it can be done; 0: soon */
     char field[ERR_FIELD_MAX], text[RESULT_TEXT_MAX];
 };
 /* Applies one entry: *root is replaced by the next version (the old one unref'ed). each() is called

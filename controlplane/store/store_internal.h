@@ -47,6 +47,10 @@ struct session_box { /* of a member: what it stamps now, and what it has let go 
     struct box box;
     uint64_t session, floor;
 };
+struct rate_box { /* of a quota: writes that may come now, in 1/1,000,000 (rate.c) */
+    struct box box;
+    int64_t level, at;
+};
 struct usage_box {
     struct box box;
     struct node_usage usage;
@@ -139,6 +143,7 @@ struct root {
     struct tree *ancestors; /* uid of a cluster → count_box: the resourceVersion up to which its
                                past is this state's (apply/recover.c) */
     struct tree *strangers; /* name → box: of Targets that are not here, and are awaited */
+    struct tree *rates;     /* ns \0 name of a quota → rate_box; absent: full */
     struct ledger ledger;
     struct archive archive;
     /* derived: made again from the objects when a snapshot is read */
@@ -164,7 +169,7 @@ struct root {
     struct tree *ns_objects; /* namespace \0 kind → count_box: objects (quota.c) */
     struct tree *quotas_due; /* namespace → box: counts have changed; empty between commands */
 };
-#define ROOT_TREES_FIXED 28
+#define ROOT_TREES_FIXED 29
 #define ANCESTORS_MAX 16 /* the newest */
 
 struct root *root_fork(const struct root *r);
@@ -201,6 +206,8 @@ struct request_box *request_box_make(int64_t at, uint64_t seq, const struct resu
 uint64_t request_hash(uint64_t seed, struct slice key, const struct request_box *b);
 /* Before a command is carried out: true when it is answered already, or refused, as *res says. */
 bool request_known(struct root *w, const union command *c, struct result *res);
+/* Is it there under its key? */
+bool request_answered(const struct root *r, const struct request_cmd *c);
 /* After it: its answer is kept, when it is one to be kept. */
 void request_keep(struct root *w, const union command *c, struct result *res);
 /* Where fields of a snapshot go. `whole` is called behind each, and may take what is in the buffer
@@ -222,6 +229,8 @@ struct request_box *request_read(struct slice in, struct slice *ret_key);
 void requests_write(const struct root *r, const struct fields_out *out);
 int requests_read(struct root *w, uint16_t tag, struct slice in, struct err *err) MUST_CHECK;
 void requests_check(const struct root *r); /* part of root_check */
+void rates_write(const struct root *r, uint16_t tag, const struct fields_out *out);
+int rates_read(struct root *w, struct slice in, struct err *err) MUST_CHECK;
 
 /* What an object owns, of one kind, by name. */
 void root_owned(const struct root *r, const char *uid, enum kind_id kind,
@@ -250,6 +259,11 @@ void quotas_settle(struct txn *t);
 int quotas_take(struct txn *t, const struct kind *k, const struct object *old,
                 const void *body) MUST_CHECK;
 void quotas_check(const struct root *r); /* part of root_check */
+/* ---- rates of writes: rate.c ---- */
+/* Part of apply: takes what the write costs, or refuses it. */
+bool rates_refuse(struct root *w, const struct request_cmd *c, struct result *res);
+void rates_follow(struct root *w, const struct object *before, const struct object *after);
+void rates_check(const struct root *r); /* part of root_check */
 
 /* ---- the ledger: ledger.c ---- */
 void ledger_init(struct ledger *l);

@@ -1,6 +1,7 @@
 /* Fuzz target: commands that are well formed, of huge and odd contents, applied to whatever state
  * the ones before them made. Nothing of it may abort; an invariant that what is in a log can break
  * is a bug here. In the end the log gives the same state again, and so does a snapshot. */
+#include "api/schema/quota.h"
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>
@@ -145,8 +146,9 @@ static void node_fit(struct fuzz *f, struct node *n)
 /* One that is acted upon, in a few ways. */
 static void quota_fit(struct fuzz *f, struct resource_quota *q)
 {
-    static const char *const keys[] = {"count/decisions.hanse.dev", "count/events",
-                                       "count/migrations.hanse.dev", "count/workloads.hanse.dev"};
+    static const char *const keys[] = {
+        "count/decisions.hanse.dev", "count/events", "count/migrations.hanse.dev",
+        "count/workloads.hanse.dev", QUOTA_BURST,    QUOTA_RATE};
     static const char *const values[] = {"0", "1", "3", "1G", "-1", "x"};
 
     q->spec = arena_new(f->a, struct resource_quota_spec);

@@ -123,7 +123,7 @@ static void watch_over(struct watch *w, int code, const char *why)
         buf_init(&b, 1 << 16);
         (void)err_set(&e, code, "%s", why);
         buf_str(&b, "{\"type\":\"ERROR\",\"object\":");
-        status_json(&b, &e, NULL, w->kind, NULL, NULL, NULL, err_info(code)->http);
+        status_json(&b, &e, NULL, w->kind, NULL, NULL, NULL, err_info(code)->http, 0);
         if (b.n && b.p[b.n - 1] == '\n')
             b.n--;
         buf_str(&b, "}\n");

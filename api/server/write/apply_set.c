@@ -402,13 +402,14 @@ static void set_written(void *arg, const struct api_result *r, const struct err 
             call_fresh(c, 0, set_attempt);
             return;
         }
-        for (size_t i = 0; r && i < s->n; i++) {
+        for (size_t i = 0; r && !r->retry_s && i < s->n; i++) {
             const struct item *it = &s->items[i];
             if (it->doc && s->ops[r->op].object == it->now && it->now) {
                 (void)err_prefix(&e, "document %d (%s %s)", it->index, it->kind->kind, it->name);
                 break;
             }
         }
+        c->retry_s = r ? r->retry_s : 0;
         call_fail(c, &e);
         return;
     }

@@ -124,6 +124,7 @@ static void deleted(void *arg, const struct api_result *r, const struct err *err
             call_fresh(c, 0, delete_go);
             return;
         }
+        c->retry_s = r->retry_s;
         call_fail(c, err);
         return;
     }
@@ -259,6 +260,7 @@ static void collection_deleted(void *arg, const struct api_result *r, const stru
             call_fresh(c, 0, collection_go);
             return;
         }
+        c->retry_s = r ? r->retry_s : 0;
         call_fail(c, err);
         return;
     }

@@ -141,6 +141,7 @@ static void written(void *arg, const struct api_result *r, const struct err *err
     if (err && err->code) {
         if (err->code == E_CONFLICT)
             c->api->counters.conflicts++;
+        c->retry_s = r->retry_s;
         c->settled = c->key && r->final;
         if (!c->settled && computes_again(w, err->code) && try_again(c))
             return;

@@ -1,5 +1,6 @@
 /* The walkers over kinds.def: what is wrong is said so in words; forms, flags and tags stay what
  * they are. (That what goes in comes out: test_schema_round_trip.c.) */
+#include "api/schema/quota.h"
 #include "api/schema/schema.h"
 #include "api/schema/schema_internal.h"
 
@@ -179,6 +180,12 @@ static void test_what_a_quota_takes(void **state)
     quota_said("count/deployments.apps: 10", "spec.hard[count/deployments.apps]",
                "count/RESOURCE.GROUP");
     quota_said("count/workload: 10", "spec.hard[count/workload]", "count/RESOURCE.GROUP");
+    quota_said(QUOTA_RATE ": 20", "", NULL);
+    quota_said(QUOTA_RATE ": 500m, " QUOTA_BURST ": 1k", "", NULL);
+    quota_said(QUOTA_BURST ": 5", "spec.hard[" QUOTA_BURST "]", "give that, too");
+    quota_said(QUOTA_RATE ": 0", "spec.hard[" QUOTA_RATE "]", "no rate");
+    quota_said(QUOTA_RATE ": 2M", "spec.hard[" QUOTA_RATE "]", "no rate");
+    quota_said(QUOTA_RATE ": 1, " QUOTA_BURST ": 0", "spec.hard[" QUOTA_BURST "]", "a whole one");
     quota_said("secrets: 1.5", "spec.hard[secrets]", "a whole one");
     quota_said("secrets: many", "spec.hard[secrets]", "a whole one");
     quota_said("secrets: \"-1\"", "spec.hard[secrets]", "a whole one");

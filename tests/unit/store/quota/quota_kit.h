@@ -2,6 +2,7 @@
 #ifndef HANSE_TESTS_UNIT_STORE_QUOTA_KIT_H
 #define HANSE_TESTS_UNIT_STORE_QUOTA_KIT_H
 
+#include "api/schema/quota.h"
 #include "tests/unit/store/store_kit.h"
 
 static inline void level_set(struct kit *k, uint32_t level)
