@@ -65,6 +65,8 @@ bool member_present(const struct field *f, const void *body);
 bool field_equal(const struct field *f, const struct schema *s, const void *a, const void *b);
 /* part of object_admit: Workloads */
 int array_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
+/* part of object_admit: no list names a key twice */
+int keys_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* Fresh body: zeroed, texts "". NULL when the arena is full. */
 void *body_new(const struct schema *s, struct arena *a);
 void body_init(const struct schema *s, void *body);
@@ -95,7 +97,8 @@ struct keyset {
 /* false: seen before */
 bool keyset_add(struct keyset *k, uint64_t owner, const char *key, size_t n);
 void keyset_fini(struct keyset *k);
-/* Our own output back to a tree: integers may be beyond 2^53. NULL when it is no JSON. */
+/* Our own output back to a tree: integers may be beyond 2^53, and of equal keys the first counts
+ * (what is stored must always be shown). NULL when it is no JSON. */
 struct cJSON *json_parse_own(const char *text, size_t n);
 /* Does the text spell a JSON number? */
 bool json_number_ok(const char *p, size_t n);

@@ -88,7 +88,7 @@ struct scan {
     uint64_t objects; /* counts objects: the owner of keys */
     unsigned depth;
     bool build;        /* make nodes, or only check */
-    bool any_integer;  /* our own output: no limit of 2^53 */
+    bool own;          /* our own output: no limit of 2^53, and of equal keys the first counts */
     struct buf string; /* the last string, unescaped */
 };
 
@@ -288,7 +288,7 @@ static int scan_number(struct scan *s, cJSON **ret)
         return bad(s, s->p, "expected a value");
     if (n >= sizeof text)
         return bad(s, s->p, "the number has too many digits");
-    if (integer && !s->any_integer && !within_2_53(s->p, n))
+    if (integer && !s->own && !within_2_53(s->p, n))
         return bad(s, s->p,
                    "the integer is beyond 2^53, where JSON readers differ; write it as a string");
     memcpy(text, s->p, n);
@@ -315,13 +315,15 @@ static int scan_member(struct scan *s, cJSON *object, uint64_t owner)
 {
     cJSON *value = NULL;
     const char *at = s->p;
+    bool seen;
 
     if (s->p >= s->end || *s->p != '"')
         return bad(s, s->p, "expected a key in quotes");
     int r = scan_string(s);
     if (r < 0)
         return r;
-    if (!keyset_add(&s->keys, owner, s->string.p, s->string.n)) {
+    seen = !keyset_add(&s->keys, owner, s->string.p, s->string.n);
+    if (seen && !s->own) {
         char what[160];
         (void)snprintf(what, sizeof what, "the key \"%.100s\" stands here twice", s->string.p);
         return bad(s, at, what);
@@ -333,7 +335,9 @@ static int scan_member(struct scan *s, cJSON *object, uint64_t owner)
         s->p++;
         r = scan_value(s, &value);
     }
-    if (r == 0 && s->build) {
+    if (r == 0 && seen && cJSON_GetObjectItemCaseSensitive(object, key)) {
+        cJSON_Delete(value);
+    } else if (r == 0 && s->build) {
         bool added = cJSON_AddItemToObject(object, key, value);
         INV(added);
     }
@@ -441,7 +445,7 @@ static int scan_value(struct scan *s, cJSON **ret)
 static int scan_all(const char *text, size_t n, bool build, bool own, cJSON **ret, struct err *err)
 {
     struct scan s = {
-        .text = text, .p = text, .end = text + n, .err = err, .build = build, .any_integer = own};
+        .text = text, .p = text, .end = text + n, .err = err, .build = build, .own = own};
     cJSON *root = NULL;
 
     buf_init(&s.string, n + 8);

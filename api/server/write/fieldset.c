@@ -29,6 +29,21 @@ static void add(cJSON *set, const char *prefix, const char *name, cJSON *child)
     cJSON_AddItemToObject(set, b.p ? b.p : prefix, child ? child : cJSON_CreateObject());
 }
 
+/* Of items with one key the first is meant: a set names each once. */
+static void add_item(cJSON *set, const char *key_json, cJSON *child)
+{
+    const cJSON *c;
+
+    cJSON_ArrayForEach(c, set)
+    {
+        if (!strcmp(c->string + strlen("k:"), key_json)) {
+            cJSON_Delete(child);
+            return;
+        }
+    }
+    add(set, "k:", key_json, child);
+}
+
 static cJSON *body_set(const struct schema *s, const cJSON *o);
 
 static cJSON *map_set(const cJSON *o)
@@ -55,10 +70,7 @@ static cJSON *list_set(const struct schema *s, const cJSON *list)
         cJSON_AddItemToObject(k, key->json, v ? cJSON_Duplicate(v, true) : cJSON_CreateString(""));
         char *text = cJSON_PrintUnformatted(k);
         cJSON_AddItemToObject(child, ".", cJSON_CreateObject());
-        if (cJSON_GetObjectItemCaseSensitive(set, text))
-            cJSON_Delete(child);
-        else
-            add(set, "k:", text, child);
+        add_item(set, text, child);
         cJSON_free(text);
         cJSON_Delete(k);
     }

@@ -1,0 +1,82 @@
+/* Lists whose items have a KEY: server-side apply and managedFields know an item by it, and whoever
+ * acts upon the list takes one of two with the same. So no two may have it.
+ *
+ * Must never refuse to leave as it is what an older version let in. */
+#include "api/schema/schema_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const struct field *key_of(const struct schema *s)
+{
+    schema_for_each (f, s) {
+        if (f->flags & FIELD_KEY)
+            return f;
+    }
+    return NULL;
+}
+
+static bool same_key(const struct field *key, const void *a, const void *b)
+{
+    if (key->type == T_STR)
+        return !strcmp(member_str(key, a), member_str(key, b));
+    return member_int(key, a) == member_int(key, b);
+}
+
+static const void *item(const struct field *list, const void *body, uint32_t i)
+{
+    return *(const char *const *)member(list, body) + (size_t)i * list->sub->size;
+}
+
+static int item_twice(const struct path *at, const struct field *list, const void *body, uint32_t i,
+                      struct err *err)
+{
+    const struct field *key = key_of(list->sub);
+    const void *it = item(list, body, i);
+    struct path index = {at, NULL, i}, field = {&index, key ? key->json : "", 0};
+    char number[24];
+
+    for (uint32_t k = 0; key && k < i; k++) {
+        if (!same_key(key, item(list, body, k), it))
+            continue;
+        (void)snprintf(number, sizeof number, "%" PRId64,
+                       key->type == T_STR ? 0 : member_int(key, it));
+        return path_error(err, &field, "\"%.80s\" is that of item %u, too: leave one of them out",
+                          key->type == T_STR ? member_str(key, it) : number, k);
+    }
+    return 0;
+}
+
+static int keys_twice(const struct path *up, const struct schema *s, const void *body,
+                      struct err *err)
+{
+    int r = 0;
+
+    schema_for_each (f, s) {
+        struct path at = {up, f->json, 0};
+
+        if (f->flags & FIELD_STATUS || (f->type != T_OBJ && f->type != T_LIST) ||
+            !member_present(f, body))
+            continue;
+        if (f->type == T_OBJ)
+            r = keys_twice(&at, f->sub, *(const void *const *)member(f, body), err);
+        for (uint32_t i = 0; r == 0 && f->type == T_LIST && i < member_count(f, body); i++) {
+            struct path index = {&at, NULL, i};
+            r = item_twice(&at, f, body, i, err);
+            if (r == 0)
+                r = keys_twice(&index, f->sub, item(f, body, i), err);
+        }
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int keys_admit(const struct object *old, const struct object *now, struct err *err)
+{
+    struct err unused;
+
+    if (old && keys_twice(NULL, old->kind->schema, old->body, &unused) < 0)
+        return 0;
+    return keys_twice(NULL, now->kind->schema, now->body, err);
+}

@@ -1,0 +1,113 @@
+/* Lists with a KEY: two items with the same one are refused when they are written, and what holds
+ * two all the same can be shown, since who shows it is the leader. */
+#include "tests/support/api_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "api/schema/schema.h"
+
+#define H "/apis/hanse.dev/v1alpha1"
+#define ITEMS H "/namespaces/default/workloads"
+#define WL(name, env)                                                                              \
+    "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Workload\",\"metadata\":{\"name\":\"" name  \
+    "\"},\"spec\":{\"run\":{\"command\":[\"true\"],\"env\":[" env "]}}}"
+#define A(value) "{\"name\":\"A\",\"value\":\"" value "\"}"
+#define B "{\"name\":\"B\"}"
+#define READY "{\"type\":\"Ready\",\"status\":\"True\"}"
+#define MERGE "application/merge-patch+json"
+
+static struct api_world *w;
+
+static int setup(void **state)
+{
+    (void)state;
+    w = api_world_create();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    w = api_world_destroy(w);
+    return 0;
+}
+
+static void test_refused_at_the_door(void **state)
+{
+    (void)state;
+    assert_int_equal(api_ask(w, ADMIN, "POST", ITEMS, NULL, WL("a", A("1") "," B "," A("2"))), 422);
+    assert_string_equal(
+        api_text(w, "message"),
+        "spec.run.env[2].name: \"A\" is that of item 0, too: leave one of them out");
+    assert_int_equal(api_ask(w, ADMIN, "POST", ITEMS, NULL, WL("a", A("1") "," B)), 201);
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/a", MERGE,
+                             "{\"spec\":{\"run\":{\"env\":[" A("1") "," A("1") "]}}}"),
+                     422);
+    assert_int_equal(
+        api_ask(w, ADMIN, "POST", H "/queues", NULL,
+                "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Queue\",\"metadata\":{"
+                "\"name\":\"q\"},\"spec\":{\"gpus\":[{\"burst\":1},{\"burst\":2}]}}"),
+        422);
+    assert_non_null(strstr(api_text(w, "message"), "spec.gpus[1].class"));
+}
+
+/* A set of fields names each item once, whatever the list holds. */
+static void test_set_of_fields(void **state)
+{
+    (void)state;
+    assert_int_equal(api_ask(w, ADMIN, "POST", ITEMS, NULL, WL("s", A("1"))), 201);
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/s/status", MERGE,
+                             "{\"status\":{\"conditions\":[" READY "," READY "]}}"),
+                     200);
+    const char *key = strstr(w->body, "k:{\\\"type\\\"");
+    assert_non_null(key);
+    assert_null(strstr(key + 1, "k:{\\\"type\\\""));
+    assert_int_equal(api_ask(w, ADMIN, "GET", ITEMS "/s", NULL, NULL), 200);
+}
+
+/* What an older version stored stays, and is shown. */
+static void test_stored_already(void **state)
+{
+    static const char twice[] = "{\"f:a\":{},\"f:a\":{},\"f:b\":{}}";
+    struct managed_fields held = {.manager = "m", .fieldsV1 = slice_make(twice, strlen(twice))};
+    struct env_var env[] = {{.name = "A", .value = "1"}, {.name = "A", .value = "2"}};
+    struct meta m = {.name = "old",
+                     .namespace_ = "default",
+                     .uid = "u",
+                     .managedFields = &held,
+                     .n_managedFields = 1};
+    struct run_spec run = {.script = "true", .env = env, .n_env = 2};
+    struct workload_spec spec = {.run = &run};
+    struct workload body = {.metadata = &m, .spec = &spec};
+    struct object *o = object_make(kind_by_id(KIND_WORKLOAD), &body);
+    struct err e = {0};
+    cJSON *j = object_to_json(o), *fields;
+
+    (void)state;
+    assert_int_equal(object_admit(NULL, o, &e), E_INVALID);
+    assert_string_equal(e.field, "spec.run.env[1].name");
+    assert_int_equal(object_admit(o, o, &e), 0);
+    fields = cJSON_GetObjectItem(
+        cJSON_GetArrayItem(cJSON_GetObjectItem(cJSON_GetObjectItem(j, "metadata"), "managedFields"),
+                           0),
+        "fieldsV1");
+    assert_int_equal(cJSON_GetArraySize(fields), 2);
+    cJSON_Delete(j);
+    (void)object_unref(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_refused_at_the_door, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_set_of_fields, setup, teardown),
+        cmocka_unit_test(test_stored_already),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
