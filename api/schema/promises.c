@@ -74,6 +74,81 @@ static bool quota_scope_selector(const struct object *o)
     return SPEC(resource_quota)->scopeSelector.n > 0;
 }
 
+/* What is to be done when a target is out of reach is one thing. */
+static bool partition_crossed(const struct object *o)
+{
+    const struct partition_spec *p = SPEC(workload)->partition;
+
+    return p && ((p->mode != PARTITION_REPLACE && (p->replaceAfter || p->keep)) ||
+                 (p->mode != PARTITION_STOP && p->stopAfter));
+}
+
+static bool gpu_of_none(const struct object *o)
+{
+    const struct resources *r = SPEC(workload)->resources;
+    const struct gpu_request *g = r ? r->gpu : NULL;
+
+    return g && !g->count && !(g->fraction > 0) && !*g->mig &&
+           (g->n_classes || g->minMemory || *g->interconnect || g->minSpeed > 0);
+}
+
+static bool env_unclear(const struct object *o)
+{
+    const struct run_spec *r = SPEC(workload)->run;
+
+    for (uint32_t i = 0; r && i < r->n_env; i++) {
+        const struct secret_key_ref *from = r->env[i].valueFrom;
+
+        if (from && (*r->env[i].value || !*from->key))
+            return true;
+    }
+    return false;
+}
+
+static bool preference_empty(const struct object *o)
+{
+    const struct placement_policy_spec *s = SPEC(placement_policy);
+
+    for (uint32_t i = 0; i < s->n_prefer; i++) {
+        const struct preference *p = &s->prefer[i];
+
+        if (!p->cost && !p->locality && !p->topology && !p->energy && !p->targets)
+            return true;
+    }
+    return false;
+}
+
+static bool allows_all(const struct object *o)
+{
+    const struct compliance_allow *a = SPEC(compliance_policy)->allow;
+
+    return a && !a->n_jurisdictions && !a->n_certifications && !a->n_targets && !a->n_tiers &&
+           a->tenants != TENANTS_NEED_SEPARATE;
+}
+
+/* Codes are compared as they are written. */
+static bool code_ok(const char *s, size_t longest)
+{
+    size_t n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+
+    return n >= 2 && n <= longest && s[n] == '\0';
+}
+
+static bool country_unknown(const struct object *o)
+{
+    return *SPEC(target)->jurisdiction && !code_ok(SPEC(target)->jurisdiction, 2);
+}
+
+static bool allowed_unknown(const struct object *o)
+{
+    const struct compliance_allow *a = SPEC(compliance_policy)->allow;
+
+    for (uint32_t i = 0; a && i < a->n_jurisdictions; i++)
+        if (!code_ok(a->jurisdictions[i], 16))
+            return true;
+    return false;
+}
+
 static const struct promise promises[] = {
     {KIND_BUDGET, PROMISE_REFUSED, "kind", always,
      "nothing is held to a Budget yet: limit a Queue by gpus[].burst and a Workload by maxCost, "
@@ -103,6 +178,23 @@ static const struct promise promises[] = {
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.expected.utilisation", utilisation_expected,
      "nothing is placed by it: ask for a share of a GPU with resources.gpu.fraction, and leave it "
      "out"},
+    {KIND_WORKLOAD, PROMISE_REFUSED, "spec.partition", partition_crossed,
+     "replaceAfter and keep are for mode replace, stopAfter is for mode stop: say that mode, or "
+     "leave them out"},
+    {KIND_WORKLOAD, PROMISE_REFUSED, "spec.resources.gpu", gpu_of_none,
+     "says which GPUs and asks for none: give count, fraction or mig, or leave it out"},
+    {KIND_WORKLOAD, PROMISE_REFUSED, "spec.run.env[].valueFrom", env_unclear,
+     "is instead of value, and names a key of the Secret: leave value out, and give secret and "
+     "key"},
+    {KIND_PLACEMENT_POLICY, PROMISE_REFUSED, "spec.prefer[]", preference_empty,
+     "a weight without what it weighs: give cost, locality, topology, energy or targets"},
+    {KIND_COMPLIANCE_POLICY, PROMISE_REFUSED, "spec.allow", allows_all,
+     "nothing is asked for, so everything would be allowed: give jurisdictions, certifications, "
+     "targets, tiers or tenants: separate"},
+    {KIND_COMPLIANCE_POLICY, PROMISE_REFUSED, "spec.allow.jurisdictions", allowed_unknown,
+     "are ISO 3166 codes of countries such as DE, or groups such as EU, in capital letters"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.jurisdiction", country_unknown,
+     "is the ISO 3166 code of a country, two capital letters such as DE"},
     {KIND_WORKLOAD, PROMISE_UNENFORCED, "spec.type", type_alone,
      "it is a word for people and field selectors: whose turn it is and who makes room is said by "
      "priorityClassName, which is not given"},

@@ -489,6 +489,8 @@ int object_admit(const struct object *old, const struct object *now, struct err 
 
     if (r == 0)
         r = keys_admit(old, now, err);
+    if (r == 0)
+        r = stores_admit(old, now, err);
     if (r < 0)
         return r;
     if (now->kind->id == KIND_SECRET)

@@ -153,6 +153,62 @@ static int64_t number(struct call *c, const char *name, int64_t otherwise)
     return call_u64(call_param(c, name), &v) || v > INT64_MAX ? otherwise : (int64_t)v;
 }
 
+/* What a stream of a workload takes; a name ends with '#' for a number, '*' for texts, of which
+ * there may be several, and with nothing for yes or no. */
+static bool param_known(const char *known, const char *name, char *ret_kind)
+{
+    size_t n = strlen(name);
+
+    for (const char *p = known; *p; p += strcspn(p, " "), p += strspn(p, " ")) {
+        if (n && !strncmp(p, name, n) && strchr(" #*", p[n])) {
+            *ret_kind = p[n];
+            return true;
+        }
+    }
+    return false;
+}
+
+static int param_value(char kind, const char *name, const char *value, struct err *err)
+{
+    static const char *const flags[] = {"", "0", "1", "true", "false", "True", "False"};
+    uint64_t v;
+
+    if (kind == '*' || (kind == '#' && !call_u64(value, &v) && v <= INT32_MAX))
+        return 0;
+    for (size_t i = 0; kind != '#' && i < sizeof flags / sizeof *flags; i++) {
+        if (!strcmp(value, flags[i]))
+            return 0;
+    }
+    return err_field(err, E_SYNTAX, name, "\"%.60s\" is not %s", value,
+                     kind == '#' ? "a whole number from 0 to 2147483647" : "true or false");
+}
+
+/* What is asked for is done, or refused: a rank that cannot be read is not rank 0. */
+static bool params_fit(struct call *c, const char *known)
+{
+    struct err e = {0};
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < c->m->n_params; i++) {
+        const char *name = c->m->params[i].name, *value = c->m->params[i].value;
+        char kind = ' ';
+
+        if (!param_known(known, name, &kind))
+            r = err_field(&e, E_SYNTAX, "parameters",
+                          "\"%.60s\" is not known here; there are %s (# a number, * a text)", name,
+                          known);
+        else
+            r = param_value(kind, name, value, &e);
+        for (unsigned k = 0; r == 0 && kind != '*' && k < i; k++) {
+            if (!strcmp(c->m->params[k].name, name))
+                r = err_field(&e, E_SYNTAX, name, "is given twice: leave one out");
+        }
+    }
+    if (r)
+        call_fail(c, &e);
+    return r == 0;
+}
+
 static bool workload_there(struct call *c)
 {
     struct err e = {0};
@@ -236,8 +292,9 @@ void workload_log(struct call *c)
 {
     struct err e = {0};
 
-    struct flow *flow = workload_there(c) ? call_lasts(c) : NULL;
-
+    if (!workload_there(c) || !params_fit(c, "follow tailLines# rank#"))
+        return;
+    struct flow *flow = call_lasts(c);
     if (!flow)
         return;
     struct log_stream *s = mem_new(struct log_stream);
@@ -408,7 +465,7 @@ void workload_exec(struct call *c)
     struct slice early = {0};
     unsigned argc;
 
-    if (!workload_there(c))
+    if (!workload_there(c) || !params_fit(c, "command* stdin tty rank#"))
         return;
     const char *const *argv = exec_argv(c, &argc);
     if (!upgrade || strcasecmp(upgrade, "hanse-exec/1") != 0) {

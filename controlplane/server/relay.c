@@ -21,6 +21,8 @@
 #define PENDING_MAX (1u << 20)
 #define EARLY_MAX (4u << 20) /* input ahead of the stream: PENDING_MAX, and what was on its way */
 #define ROOM_POLL_MS 20
+/* Who leads is looked at again; two looks must agree that another does. */
+#define LEADER_EVERY_MS 1000
 #define PIECE 65536u
 #define ARGS_MAX 4096
 
@@ -75,7 +77,9 @@ struct api_exec_session {
     struct stream *st;           /* NULL once it is gone */
     struct api_stream_sink sink;
     struct frame_reader in;
-    struct timer room;
+    struct timer room, watch;
+    uint64_t leader_id;
+    unsigned looks;   /* in a row, that found another leader */
     cJSON *ask;       /* until the stream is open, */
     struct buf early; /* with the input that came by then */
     bool early_end;
@@ -88,6 +92,7 @@ static void session_free(void *arg)
     struct api_exec_session *s = arg;
 
     timer_stop(&s->room);
+    timer_stop(&s->watch);
     frame_reader_fini(&s->in);
     buf_fini(&s->early);
     cJSON_Delete(s->ask);
@@ -100,7 +105,26 @@ static void session_end(struct api_exec_session *s, int exit_code, const struct 
         return;
     s->ended = true;
     timer_stop(&s->room);
+    timer_stop(&s->watch);
     s->sink.end(exit_code, err, s->sink.arg); /* which may close the session */
+}
+
+/* A leader that lost its office ends what it relays. One that hangs, or that is cut off, cannot:
+ * its connection stays open for as long as the kernel takes it for alive, and nothing comes any
+ * more. */
+static void session_watch(void *arg)
+{
+    struct api_exec_session *s = arg;
+    struct core_status st;
+
+    if (!s->st || s->closed || s->ended)
+        return;
+    core_status(s->c->core, &st);
+    s->looks = st.leader_id && st.leader_id != s->leader_id ? s->looks + 1 : 0;
+    if (s->looks > 1)
+        stream_abort(s->st, "another member leads now");
+    else
+        timer_start(&s->watch, LEADER_EVERY_MS);
 }
 
 static void session_room(void *arg)
@@ -237,6 +261,8 @@ static int relay_begin(struct control *c, const struct api_exec *e,
     frame_reader_init(&s->in);
     buf_init(&s->early, EARLY_MAX);
     timer_init(&s->room, c->loop, session_room, s);
+    timer_init(&s->watch, c->loop, session_watch, s);
+    s->leader_id = st->leader_id;
     int rv = stream_connect(c->loop, s->leader, tls, ALPN_RELAY, CONNECT_MS, &session_events, s,
                             &s->st, err);
     (void)tls_config_unref(tls);
@@ -249,6 +275,7 @@ static int relay_begin(struct control *c, const struct api_exec *e,
                        st->leader_api_address);
     }
     s->ask = ask_make(c, e);
+    timer_start(&s->watch, LEADER_EVERY_MS);
     *ret = s;
     return 0;
 }
@@ -299,6 +326,7 @@ void relay_exec_close(struct api_exec_session *s)
         return;
     s->closed = true;
     timer_stop(&s->room);
+    timer_stop(&s->watch);
     if (s->local)
         brain_exec_close(s->local);
     if (s->st)

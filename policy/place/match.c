@@ -14,19 +14,62 @@ bool text_in(const char *s, const char *const *v, uint32_t n)
     return false;
 }
 
+#define STORE_MAX 1024 /* kinds.def */
+
+/* The folder that a path names, whichever way it is spelled. The path is without a final '/'. */
+static const char *folder_plain(const char *path, char out[STORE_MAX + 2])
+{
+    size_t used = 0, n;
+
+    for (const char *p = path; *p; p += n) {
+        p += strspn(p, "/");
+        n = strcspn(p, "/");
+        if (n == 2 && p[0] == '.' && p[1] == '.') {
+            while (used && out[--used] != '/')
+                ;
+        } else if (n && !(n == 1 && p[0] == '.') && used + n < STORE_MAX) {
+            out[used++] = '/';
+            memcpy(out + used, p, n);
+            used += n;
+        }
+    }
+    out[used] = '\0';
+    return out;
+}
+
+static bool climbs(const char *url)
+{
+    const char *p = url;
+
+    while ((p = strstr(p, "/..")) != NULL) {
+        p += 3;
+        if (*p == '/' || *p == '\0')
+            return true;
+    }
+    return false;
+}
+
 /* What lies below a folder or a bucket's prefix is reached with it; of a bare name there is no
- * below. */
+ * below. What ".." means in a URL is its reader's to say: such a store is in no other. */
 static bool store_within(const char *store, const char *listed)
 {
-    size_t n = strlen(listed);
+    char a[STORE_MAX + 2], b[STORE_MAX + 2];
+    size_t n;
 
     if (strcmp(store, listed) == 0)
         return true;
-    if (listed[0] != '/' && strncmp(listed, "s3://", 5) != 0)
+    if (listed[0] == '/' && store[0] == '/') {
+        store = folder_plain(store, a);
+        listed = folder_plain(listed, b);
+        n = strlen(listed);
+        return strncmp(store, listed, n) == 0 && (store[n] == '/' || store[n] == '\0');
+    }
+    if (strncmp(listed, "s3://", 5) != 0 || climbs(store))
         return false;
-    while (n > 1 && listed[n - 1] == '/')
+    n = strlen(listed);
+    while (listed[n - 1] == '/')
         n--;
-    return strncmp(store, listed, n) == 0 && (store[n] == '/' || store[n] == '\0' || n == 1);
+    return strncmp(store, listed, n) == 0 && (store[n] == '/' || store[n] == '\0');
 }
 
 bool store_among(const char *store, const char *const *listed, uint32_t n)

@@ -84,7 +84,7 @@ def rule(*jurisdictions, covers=("run", "checkpoint")):
 
 
 def compliance_change(p):
-    p.train("xray", 900, dataClasses=["patient"])
+    p.train("xray", 1200, dataClasses=["patient"])
     p.running("xray", 1, 40)
     p.apply(rule("FR"))
     second = p.running("xray", 2)
@@ -97,13 +97,28 @@ def compliance_change(p):
             f"{s.get('reason')}: {s.get('message')}")
     wait_for("its program to have ended", lambda: all(x.stopped for x in p.lives("xray")), 10)
     p.apply(rule("DE", "FR"))
-    p.running("xray", 3)
+    third = p.running("xray", 3)
+    held_back(p, "left" if third.target == "right" else "right")
     p.apply(rule("IT", covers=["logs"]))
     s = wait_for("it to stop where its log may not lie", lambda: (s := p.status("xray")).get("phase") == "Queued" and
                  s.get("reason") == "ResidencyForbidden" and s, 20)
     p.check("what covers its log alone keeps it out, too", "stays (IT)" in str(s.get("message")), s.get("message"))
     p.apply(rule("DE", "FR"))
-    p.holds("xray", [1, 2, 3, 4])
+    p.holds("xray", [1, 2, 3, 4, 5])
+
+
+def held_back(p, full):
+    """A move that somebody asked for, and that finds no room, keeps nothing where it may not be."""
+    p.cli("cordon", full)
+    p.cli("migrate", "xray", "--to", full)
+    wait_for("the move to wait", lambda: [m for m in p.moves_of("xray") if m["spec"].get("to") and m["status"].get("reason")], 20)
+    p.apply(rule("IT"))
+    s = wait_for("it to stop, its own move or not", lambda: (s := p.status("xray")).get("phase") == "Queued" and
+                 s.get("reason") == "ResidencyForbidden" and s, 20)
+    p.check("a move that waits does not hold compliance off", "stays (IT)" in str(s.get("message")), s.get("message"))
+    p.cli("uncordon", full)
+    p.apply(rule("DE", "FR"))
+    p.running("xray", 4)
 
 
 if __name__ == "__main__":

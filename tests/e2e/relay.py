@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -185,6 +186,23 @@ def nobody_else_relays(c):
         c.check(f"with {what} certificate {'it is' if name[0] == 'm' else 'nothing is'} relayed", (b"first line" in got) == (name[0] == "m"), repr(got[:80]))
 
 
+def the_leader_hangs(c):
+    """It keeps its connections open, and nothing comes over them any more."""
+    m, leader = followers(c)[0], c.leader()
+    x = Exec(c, m, "talks", "/bin/sh", "-c", "echo here; exec sleep 600", stdin=True)
+    c.check("exec is open", x.frame() == (1, b"here\n"))
+    os.kill(leader["pid"], signal.SIGSTOP)
+    try:
+        _, _, status = x.rest()
+        c.check("exec ends, since another leads", "another member leads" in status.get("message", ""), str(status))
+    except OSError as e:
+        c.check("exec ends, since another leads", False, str(e))
+    finally:
+        os.kill(leader["pid"], signal.SIGCONT)
+    wait_for("the members to agree", lambda: len(followers(c)) == 2, 30)
+    c.running("talks")
+
+
 def the_leader_goes(c):
     m = followers(c)[0]
     connection, answer = get(c, m, f"{WORKLOADS}/talks/log?follow=true&tailLines=1")
@@ -220,7 +238,8 @@ def main():
     c, began = Cluster(hanse, folder), time.monotonic()
     c.get_status = lambda: json.loads(c.cli("status", "-o", "json").stdout)
     try:
-        for what, part in (("Start", begin), ("Logs", logs), ("Exec", programs), ("Nobody else", nobody_else_relays), ("The leader goes", the_leader_goes)):
+        for what, part in (("Start", begin), ("Logs", logs), ("Exec", programs), ("Nobody else", nobody_else_relays), ("The leader hangs", the_leader_hangs),
+                           ("The leader goes", the_leader_goes)):
             print(f"{what} (at {time.monotonic() - began:.0f} s)", flush=True)
             try:
                 part(c)

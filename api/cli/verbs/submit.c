@@ -307,10 +307,11 @@ static int after_submit(struct cli *c, const char *ns, const char *name, struct 
     return rv;
 }
 
-static int workload_create(struct cli *c, cJSON *j, struct err *err)
+/* What is sent, and what --dry-run shows: under its name, and checked. */
+static int workload_finish(struct cli *c, cJSON *j, struct err *err)
 {
     const char *name = arg_text(&c->args, "name", NULL);
-    cJSON *meta = object_in(j, "metadata"), *made = NULL;
+    cJSON *meta = object_in(j, "metadata");
     struct object *o = NULL;
 
     if (name) {
@@ -326,8 +327,14 @@ static int workload_create(struct cli *c, cJSON *j, struct err *err)
     if (!rv)
         cli_warn_unkept(c, o);
     (void)object_unref(o);
-    if (!rv)
-        rv = cli_connect(c, err);
+    return rv;
+}
+
+static int workload_create(struct cli *c, cJSON *j, struct err *err)
+{
+    cJSON *meta = object_in(j, "metadata"), *made = NULL;
+    int rv = cli_connect(c, err);
+
     if (rv)
         return rv;
     const char *own = json_text_of(meta, "namespace");
@@ -355,6 +362,8 @@ int verb_submit(struct cli *c, struct err *err)
     int rv = file ? from_file(c, file, &j, err) : from_command(c, &j, err);
     if (!rv)
         rv = flags_put(c, j, err);
+    if (!rv)
+        rv = workload_finish(c, j, err);
     if (!rv && arg_flag(&c->args, "dry-run")) {
         AUTO_BUF b = {0};
         buf_init(&b, 4u << 20);

@@ -53,11 +53,28 @@ static int delete_grace(struct call *c, const cJSON *options, struct deleting *d
     return r;
 }
 
+/* Indexes end with their array. Who wants them to stay must not find them gone. */
+static int propagation(const struct call *c, const char *policy, struct err *err)
+{
+    if (!*policy || !strcmp(policy, "Background") || !strcmp(policy, "Foreground"))
+        return 0;
+    if (strcmp(policy, "Orphan") != 0)
+        return err_field(err, E_INVALID, "propagationPolicy",
+                         "must be Background, Foreground or Orphan");
+    if (c->kind->id != KIND_WORKLOAD)
+        return 0;
+    return err_field(err, E_INVALID, "propagationPolicy",
+                     "Orphan is not possible for workloads, since the indexes of an array end with "
+                     "it: leave it out; to begin no more, set spec.suspend or array.parallelism");
+}
+
 static int delete_options(struct call *c, struct deleting *d, struct err *err)
 {
-    const char *dry = call_param(c, "dryRun");
+    const char *dry = call_param(c, "dryRun"), *policy = call_param(c, "propagationPolicy");
     const cJSON *o = NULL, *p, *v;
 
+    if (call_flag(c, "orphanDependents"))
+        policy = "Orphan";
     if (c->m->body.n) {
         o = call_body(c, err);
         if (!o)
@@ -72,11 +89,13 @@ static int delete_options(struct call *c, struct deleting *d, struct err *err)
         if (cJSON_IsString(v))
             dry = v->valuestring;
         v = cJSON_GetObjectItemCaseSensitive(o, "propagationPolicy");
-        if (cJSON_IsString(v) && strcmp(v->valuestring, "Background") &&
-            strcmp(v->valuestring, "Foreground") && strcmp(v->valuestring, "Orphan"))
-            return err_field(err, E_INVALID, "propagationPolicy",
-                             "must be Background, Foreground or Orphan");
+        if (cJSON_IsString(v))
+            policy = v->valuestring;
+        if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "orphanDependents")))
+            policy = "Orphan";
     }
+    if (propagation(c, policy, err))
+        return err->code;
     if (delete_grace(c, o, d, err))
         return err->code;
     if (*dry && strcmp(dry, "All") != 0)

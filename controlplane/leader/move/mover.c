@@ -338,6 +338,18 @@ static bool must(enum move_cause c)
            c == MOVE_COMPLIANCE;
 }
 
+/* Who has to leave does not stay for a wish: a move that a user asked for, and that finds no
+ * destination, must not be what keeps work where compliance forbids it. */
+static enum move_cause pressing(const struct mover *m, const struct object *w)
+{
+    const struct brain *b = m->brain;
+    enum move_cause told = object_as(m->o, migration)->spec->cause, now = MOVE_ASKED;
+
+    if (!b->frozen)
+        now = policy_must_leave(b->pool, w, core_time_ms(b->cfg.core));
+    return must(told) ? told : now ? now : MOVE_ASKED;
+}
+
 static void choose(struct mover *m, const struct object *w, enum move_cause cause)
 {
     const struct migration *g = object_as(m->o, migration);
@@ -355,7 +367,13 @@ static void choose(struct mover *m, const struct object *w, enum move_cause caus
 
     if ((cause == MOVE_ASKED && !named) || cause == MOVE_SPOT)
         rq.avoid_target = s->placement->target;
-    if (policy_move(b->pool, &rq, cause, a, &c, &err)) {
+    int r = policy_move(b->pool, &rq, cause, a, &c, &err);
+    if (r == 0 && !c.placement && named && must(cause)) {
+        rq.only_target = NULL;
+        c = (struct move_choice){0};
+        r = policy_move(b->pool, &rq, cause, a, &c, &err);
+    }
+    if (r) {
         mover_wait(m, "DecisionFailed", err.text);
         return;
     }
@@ -376,7 +394,6 @@ static void tick_pending(struct mover *m, const struct object *w)
     struct brain *b = m->brain;
     uint64_t now = loop_now_ms(b->loop);
 
-    cause = must(cause) ? cause : MOVE_ASKED;
     if (x->status->phase == PHASE_QUEUED || x->status->phase == PHASE_STOPPED) {
         mover_abort(m, MP_CANCELLED, "NotRunning", "it runs nowhere: there is nothing to move");
         return;
@@ -394,7 +411,7 @@ static void tick_pending(struct mover *m, const struct object *w)
                    "its target is out of reach: nothing would prove that it stopped");
         return;
     }
-    if (b->frozen && cause != MOVE_ASKED) {
+    if (b->frozen && must(cause)) {
         mover_wait(m, "Brake", "too many targets fell silent at once: nothing is moved");
         return;
     }
@@ -407,7 +424,7 @@ static void tick_pending(struct mover *m, const struct object *w)
     m->room_seen = b->room;
     m->looked_ms = now;
     timer_start(&m->again, LOOK_EVERY_MS);
-    choose(m, w, cause);
+    choose(m, w, pressing(m, w));
 }
 
 /* ---- ticks by phase ---- */

@@ -157,6 +157,28 @@ static const struct {
     {"Workload", "spec.type", "{type: interactive, run: {command: [x]}}"},
     {"ResourceQuota", "spec.scopes", "{scopes: [BestEffort]}"},
     {"ResourceQuota", "spec.scopeSelector", "{scopeSelector: {matchExpressions: []}}"},
+    {"Workload", "spec.partition",
+     "{run: {command: [x]}, partition: {mode: wait, replaceAfter: 5m}}"},
+    {"Workload", "spec.resources.gpu",
+     "{run: {command: [x]}, resources: {gpu: {classes: [h100]}}}"},
+    {"Workload", "spec.run.env[].valueFrom",
+     "{run: {command: [x], env: [{name: A, value: a, valueFrom: {secret: s, key: k}}]}}"},
+    {"PlacementPolicy", "spec.prefer[]", "{prefer: [{weight: 5}]}"},
+    {"CompliancePolicy", "spec.allow", "{selects: {namespaces: [a]}, allow: {}}"},
+    {"CompliancePolicy", "spec.allow.jurisdictions",
+     "{selects: {namespaces: [a]}, allow: {jurisdictions: [EU, de]}}"},
+    {"Target", "spec.jurisdiction", "{type: agent, tier: hub, jurisdiction: Germany}"},
+};
+
+/* Others that say the same of a row: refused, too. */
+static const struct {
+    const char *kind, *field, *spec;
+} crossed[] = {
+    {"Workload", "spec.partition",
+     "{run: {command: [x]}, partition: {replaceAfter: 1m, stopAfter: 2m}}"},
+    {"Workload", "spec.partition", "{run: {command: [x]}, partition: {mode: stop, keep: new}}"},
+    {"Workload", "spec.run.env[].valueFrom",
+     "{run: {command: [x], env: [{name: A, valueFrom: {secret: s}}]}}"},
 };
 static const struct {
     const char *kind, *spec;
@@ -166,6 +188,11 @@ static const struct {
     {"Workload", "{run: {command: [x]}, data: [{dataset: a}], expected: {duration: 1h}}"},
     {"Workload", "{type: batch, priorityClassName: batch, run: {command: [x]}}"},
     {"ResourceQuota", "{hard: {count/workloads.hanse.dev: 10}}"},
+    {"Workload",
+     "{run: {command: [x], env: [{name: A, valueFrom: {secret: s, key: k}}]}, resources: "
+     "{gpu: {count: 0}}, partition: {mode: replace, replaceAfter: 1m, keep: new}}"},
+    {"CompliancePolicy", "{selects: {namespaces: [a]}, allow: {jurisdictions: [EU, DE]}}"},
+    {"Target", "{type: agent, tier: hub, jurisdiction: DE}"},
 };
 
 static struct object *object_try(const char *kind, const char *spec, struct err *e)
@@ -450,6 +477,14 @@ static void test_what_is_not_acted_upon_is_refused_or_told(void **state)
         }
     }
     assert_int_equal(seen, n);
+    for (size_t k = 0; k < sizeof crossed / sizeof *crossed; k++) {
+        struct object *o = object_of(crossed[k].kind, crossed[k].spec);
+        struct err e = {0};
+
+        assert_int_equal(object_admit(NULL, o, &e), E_INVALID);
+        assert_string_equal(e.field, crossed[k].field);
+        (void)object_unref(o);
+    }
     for (size_t k = 0; k < sizeof plain / sizeof *plain; k++) {
         struct object *o = object_of(plain[k].kind, plain[k].spec);
         struct err e = {0};

@@ -202,6 +202,13 @@ static void test_covers(void **state)
         {"covers: [checkpoint]", "/ck", "US", "ResidencyForbidden"},
         {"covers: [checkpoint]", "/ck", "DE", NULL},
         {"covers: [checkpoint]", "/us/ck", "DE", "ResidencyForbidden"}, /* mounted from there */
+        {"covers: [checkpoint]", "/here/../us/ck", "DE", "ResidencyForbidden"},
+        {"covers: [checkpoint]", "//us//ck", "DE", "ResidencyForbidden"},
+        {"covers: [checkpoint]", "/./us", "DE", "ResidencyForbidden"},
+        {"covers: [checkpoint]", "/us/../here/ck", "DE", NULL},
+        {"covers: [checkpoint]", "/us2", "DE", NULL},
+        {"covers: [checkpoint]", "s3://de/../us/a", "DE", "StorePlaceUnknown"},
+        {"covers: [checkpoint]", "s3://de2/a", "DE", "StorePlaceUnknown"},
         {"covers: [checkpoint]", "s3://de/a", "DE", NULL},
         {"covers: [checkpoint]", "s3://de/a", "US", "ResidencyForbidden"}, /* passes through it */
         {"covers: [checkpoint]", "s3://us/a", "DE", "ResidencyForbidden"},

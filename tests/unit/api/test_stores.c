@@ -1,0 +1,78 @@
+/* Names of checkpoint stores as they are written: one store, one name. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "api/schema/schema.h"
+
+static struct object *workload(const char *store)
+{
+    struct meta m = {.name = "w", .namespace_ = "default", .uid = "u"};
+    struct run_spec run = {.script = "true"};
+    struct checkpoint_spec c = {.store = store};
+    struct workload_spec spec = {.run = &run, .checkpoint = &c};
+    struct workload body = {.metadata = &m, .spec = &spec};
+
+    return object_make(kind_by_id(KIND_WORKLOAD), &body);
+}
+
+static struct object *target(const char *store, bool local)
+{
+    struct meta m = {.name = "t", .uid = "u"};
+    const char *v[] = {"s3-fra", store};
+    struct target_spec spec = {.type = TARGET_AGENT, .tier = TIER_HUB};
+    struct target body = {.metadata = &m, .spec = &spec};
+
+    if (local) {
+        spec.localStores = v;
+        spec.n_localStores = 2;
+    } else {
+        spec.stores = v;
+        spec.n_stores = 2;
+    }
+    return object_make(kind_by_id(KIND_TARGET), &body);
+}
+
+static void admit(struct object *o, const char *field)
+{
+    struct err e = {0};
+
+    assert_int_equal(object_admit(NULL, o, &e), field ? E_INVALID : 0);
+    if (field)
+        assert_string_equal(e.field, field);
+    assert_int_equal(object_admit(o, o, &e), 0); /* what is there stays */
+    (void)object_unref(o);
+}
+
+static void test_names(void **state)
+{
+    static const char *const good[] = {"/",      "/ck",       "/ck/",  "/ck/a..b/.x",
+                                       "s3://b", "s3://b/p/", "s3-fra"};
+    static const char *const bad[] = {"//ck",  "/ck//a",    "/ck/../us",   "/ck/.",      "/..",
+                                      "s3://", "s3://b//p", "s3://b/../c", "file:/x",    "gs://b/p",
+                                      "tmp/x", "/a\nb",     "../x",        "s3://b/\x7f"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        admit(workload(good[i]), NULL);
+        admit(target(good[i], false), NULL);
+        admit(target(good[i], true), NULL);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        admit(workload(bad[i]), "spec.checkpoint.store");
+        admit(target(bad[i], false), "spec.stores[1]");
+        admit(target(bad[i], true), "spec.localStores[1]");
+    }
+    admit(workload(""), NULL); /* none */
+    admit(target("", true), "spec.localStores[1]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
