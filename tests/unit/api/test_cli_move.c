@@ -190,13 +190,26 @@ static void flags_become_the_checkpoint_contract(void **state)
     assert_int_equal(submit_prints("--keep 0", out, sizeof out), 2);
 }
 
+/* What it shows is what would be sent. */
+static void a_dry_run_names_and_checks(void **state)
+{
+    char out[8192];
+
+    (void)state;
+    assert_int_equal(submit_prints("--name resnet", out, sizeof out), 0);
+    assert_non_null(strstr(out, "name: resnet"));
+    assert_int_equal(submit_prints("--name resnet --checkpoint-store /a/../b", out, sizeof out), 2);
+    assert_null(strstr(out, "store"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_phase_has_a_sentence),
         cmocka_unit_test(a_failed_move_tells_every_step_and_its_way_back),
         cmocka_unit_test(a_workload_tells_what_it_resumes_from),
-        cmocka_unit_test(flags_become_the_checkpoint_contract)};
+        cmocka_unit_test(flags_become_the_checkpoint_contract),
+        cmocka_unit_test(a_dry_run_names_and_checks)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

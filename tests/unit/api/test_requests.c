@@ -286,6 +286,35 @@ static void test_a_dry_run_moves_no_version(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+/* Read as rank 0, as the whole log, as a deletion of all: each was done otherwise than asked. */
+static void test_what_is_asked_for_is_done_or_refused(void **state)
+{
+    static const char *const wrong[] = {
+        "rank=x",       "rank=-1",        "tailLines=x",   "tailLines=99999999999999999999",
+        "follow=maybe", "sinceSeconds=1", "previous=true", "rank=0&rank=1",
+    };
+    static const char orphan[] =
+        "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":\"Orphan\"}";
+    char path[128];
+
+    (void)state;
+    assert_int_equal(ask("POST", ITEMS, workload("asked", "", "")), 201);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        (void)snprintf(path, sizeof path, ITEMS "/asked/log?%s", wrong[i]);
+        if (ask("GET", path, NULL) != 400)
+            fail_msg("%s: %s", wrong[i], w->body);
+    }
+    assert_int_equal(ask("GET", ITEMS "/asked/log?sinceSeconds=1", NULL), 400);
+    assert_non_null(
+        strstr(api_text(w, "message"), "\"sinceSeconds\" is not known here; there are"));
+    assert_int_equal(ask("GET", ITEMS "/asked/log?follow=false&tailLines=1&rank=0", NULL), 200);
+    assert_int_equal(ask("DELETE", ITEMS "/asked", orphan), 422);
+    assert_int_equal(ask("DELETE", ITEMS "/asked?propagationPolicy=Orphan", NULL), 422);
+    assert_int_equal(ask("DELETE", ITEMS "/asked?propagationPolicy=Sideways", NULL), 422);
+    assert_int_equal(ask("DELETE", ITEMS "/asked?orphanDependents=true", NULL), 422);
+    assert_int_equal(ask("DELETE", ITEMS "/asked?propagationPolicy=Foreground", NULL), 200);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -297,7 +326,8 @@ int main(void)
         T(test_what_is_tried_leaves_no_answer),
         T(test_a_body_need_not_repeat_the_path),
         T(test_openapi_v2_names_a_media_type),
-        T(test_a_dry_run_moves_no_version)};
+        T(test_a_dry_run_moves_no_version),
+        T(test_what_is_asked_for_is_done_or_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
