@@ -376,7 +376,8 @@ struct loop *loop_uv_create(struct err *err)
     im->handshake_ms = HANDSHAKE_DEADLINE_MS;
     im->streams_max = LIMIT_CONNECTIONS_MAX;
     list_init(&im->todo);
-    list_init(&im->shakes);
+    for (unsigned i = 0; i < SHAKE_SOURCES; i++)
+        list_init(&im->shakes[i]);
     list_init(&im->streams);
     list_init(&im->listeners);
     list_init(&im->processes);

@@ -8,9 +8,10 @@
 #include <openssl/ssl.h>
 #include <uv.h>
 
-#define UV_READ_MAX 65536      /* one read, shared by all streams of a loop */
-#define HANDSHAKES_A_TURN 32   /* the rest queue: a storm of clients must not hold up the loop */
-#define HANDSHAKES_MS_A_TURN 5 /* and neither may 32 slow ones */
+#define UV_READ_MAX 65536    /* one read, shared by all streams of a loop */
+#define HANDSHAKES_A_TURN 32 /* the rest queue: a storm of clients must not hold up the loop */
+#define HANDSHAKES_NS_A_TURN 1000000 /* and neither may 32 slow ones */
+#define SHAKE_SOURCES 64             /* peers' addresses that fall into one slot share its turns */
 #define HANDSHAKE_DEADLINE_MS 10000
 #define CLOSE_DEADLINE_MS 5000
 
@@ -47,9 +48,10 @@ struct uv_impl {
         uint64_t woke_ms;             /* when the wait after that was */
     } turned;
 
-    uv_idle_t idle;     /* runs only while todo or handshakes hold something */
-    struct list todo;   /* struct uv_stream_impl.todo_link: calls that must not happen at once */
-    struct list shakes; /* struct uv_stream_impl.shake_link: handshakes that wait for their turn */
+    uv_idle_t idle;   /* runs only while todo or handshakes hold something */
+    struct list todo; /* struct uv_stream_impl.todo_link: calls that must not happen at once */
+    struct list shakes[SHAKE_SOURCES]; /* struct uv_stream_impl.shake_link: handshakes that wait */
+    unsigned shake_source, n_shakes;   /* whose turn is next; of all */
     struct list streams, listeners, processes, signals;
     unsigned n_streams, streams_max;
     bool accept_waits;
@@ -142,9 +144,10 @@ int ustream_tls_begin(struct uv_stream_impl *s, const char *host, const char *al
                       struct err *err);
 /* bytes from the kernel */
 void ustream_tls_input(struct uv_stream_impl *s, const char *p, size_t n);
-void ustream_shake_later(struct uv_stream_impl *s); /* queues it for ustream_tls_shake */
+void ustream_shake_later(struct uv_stream_impl *s); /* queues it for ustream_tls_shakes */
 void ustream_tls_resume(struct uv_stream_impl *s);
-void ustream_tls_shake(struct uv_stream_impl *s); /* its turn in the queue has come */
+void ustream_shake_forget(struct uv_stream_impl *s);
+void ustream_tls_shakes(struct uv_impl *im); /* a turn of those that wait */
 void ustream_tls_write(struct uv_stream_impl *s, const char *p, size_t n);
 void ustream_tls_bye(struct uv_stream_impl *s);
 void ustream_tls_fini(struct uv_stream_impl *s);

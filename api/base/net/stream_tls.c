@@ -123,12 +123,31 @@ static void keep_rest(struct uv_stream_impl *s)
     mem_free(old);
 }
 
+/* By its peer's address, whatever the port. */
+static unsigned source_of(const struct uv_stream_impl *s)
+{
+    const char *p = s->base.peer.address, *port = strrchr(p, ':');
+    uint64_t h = 1469598103934665603u;
+
+    for (; *p && p != port; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211u;
+    return (unsigned)((h ^ h >> 32) % SHAKE_SOURCES);
+}
+
 /* Queued, so that the turn's bound on handshakes holds; reading stops meanwhile. */
 void ustream_shake_later(struct uv_stream_impl *s)
 {
-    if (list_empty(&s->shake_link))
-        list_push(&s->im->shakes, &s->shake_link);
+    if (list_empty(&s->shake_link)) {
+        list_push(&s->im->shakes[source_of(s)], &s->shake_link);
+        s->im->n_shakes++;
+    }
     ustream_todo(s); /* starts idle rounds */
+}
+
+void ustream_shake_forget(struct uv_stream_impl *s)
+{
+    s->im->n_shakes -= !list_empty(&s->shake_link);
+    list_remove(&s->shake_link);
 }
 
 static void fail(struct uv_stream_impl *s, const char *doing)
@@ -197,7 +216,7 @@ void ustream_tls_resume(struct uv_stream_impl *s)
         ustream_read(s, true);
 }
 
-void ustream_tls_shake(struct uv_stream_impl *s)
+static void shake(struct uv_stream_impl *s)
 {
     struct err why = {0};
 
@@ -227,6 +246,23 @@ void ustream_tls_shake(struct uv_stream_impl *s)
         ustream_read(s, true);
     } else {
         fail(s, "the TLS handshake");
+    }
+}
+
+/* One of each source in turn: a storm from one address lets another's client in. */
+void ustream_tls_shakes(struct uv_impl *im)
+{
+    uint64_t begin = uv_hrtime();
+
+    for (int i = 0; i < HANDSHAKES_A_TURN && im->n_shakes; i++) {
+        while (list_empty(&im->shakes[im->shake_source % SHAKE_SOURCES]))
+            im->shake_source++;
+        struct list *first = im->shakes[im->shake_source++ % SHAKE_SOURCES].next;
+        struct uv_stream_impl *s = container_of(first, struct uv_stream_impl, shake_link);
+        ustream_shake_forget(s);
+        shake(s);
+        if (uv_hrtime() - begin > HANDSHAKES_NS_A_TURN)
+            break;
     }
 }
 

@@ -53,7 +53,7 @@ void ustream_end(struct uv_stream_impl *s, const struct err *why)
     s->reading = false;
     timer_stop(&s->deadline);
     list_remove(&s->todo_link);
-    list_remove(&s->shake_link);
+    ustream_shake_forget(s);
     ustream_resolve_forget(s);
     if (!s->has_handle)
         ustream_todo(s);
@@ -406,18 +406,13 @@ static void todo_one(struct uv_stream_impl *s)
 void uv_todo_run(struct uv_impl *im)
 {
     struct list now, *e;
-    uint64_t begin = loop_now_ms(&im->base);
 
     list_init(&now);
     while ((e = list_pop(&im->todo)))
         list_push(&now, e); /* what is added from here on waits for the next round */
     while ((e = list_pop(&now)))
         todo_one(container_of(e, struct uv_stream_impl, todo_link));
-    for (int i = 0; i < HANDSHAKES_A_TURN && (e = list_pop(&im->shakes)); i++) {
-        ustream_tls_shake(container_of(e, struct uv_stream_impl, shake_link));
-        if (loop_now_ms(&im->base) - begin > HANDSHAKES_MS_A_TURN)
-            break;
-    }
-    if (list_empty(&im->todo) && list_empty(&im->shakes))
+    ustream_tls_shakes(im);
+    if (list_empty(&im->todo) && !im->n_shakes)
         (void)uv_idle_stop(&im->idle);
 }

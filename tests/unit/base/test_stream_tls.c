@@ -219,6 +219,82 @@ static void test_handshake_deadline(void **state)
     world_fini(&w);
 }
 
+/* ---- a storm of handshakes ---- */
+#define STORM 100
+
+struct storm {
+    struct world *w;
+    int fds[STORM], other;
+    struct timer look;
+    unsigned answered;
+};
+
+static bool has_answer(int fd)
+{
+    char c;
+
+    return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+}
+
+static void storm_look(void *arg)
+{
+    struct storm *st = arg;
+
+    if (!has_answer(st->other)) {
+        timer_start(&st->look, 0);
+        return;
+    }
+    for (int i = 0; i < STORM; i++)
+        st->answered += has_answer(st->fds[i]);
+    loop_stop(st->w->l);
+}
+
+static int say_hello(uint32_t from, int port, const char *hello, size_t n)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    a.sin_addr.s_addr = htonl(from);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    a.sin_port = htons((uint16_t)port);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(write(fd, hello, n), n);
+    return fd;
+}
+
+static void test_a_storm_lets_others_in(void **state)
+{
+    struct world w;
+    struct storm st = {.w = &w};
+    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    SSL *ssl = SSL_new(ctx);
+    BIO *out = BIO_new(BIO_s_mem());
+    char *hello;
+
+    (void)state;
+    world_init(&w, "127.0.0.1:0");
+    SSL_set_bio(ssl, BIO_new(BIO_s_mem()), out);
+    assert_int_equal(SSL_connect(ssl), -1);
+    size_t n = (size_t)BIO_get_mem_data(out, &hello);
+    for (int i = 0; i < STORM; i++)
+        st.fds[i] = say_hello(INADDR_LOOPBACK, w.port, hello, n);
+    st.other = say_hello(INADDR_LOOPBACK + 1, w.port, hello, n); /* from another address, last */
+    timer_init(&st.look, w.l, storm_look, &st);
+    timer_start(&st.look, 0);
+    loop_uv_run(w.l);
+    assert_false(w.timed_out);
+    assert_true(st.answered <= STORM / 2);
+    for (int i = 0; i < STORM; i++)
+        (void)close(st.fds[i]);
+    (void)close(st.other);
+    timer_stop(&st.look);
+    ERR_clear_error();
+    SSL_free(ssl);
+    SSL_CTX_free(ctx);
+    world_fini(&w);
+}
+
 static void test_connect_deadline(void **state)
 {
     struct world w;
@@ -262,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_unknown_protocol),
         cmocka_unit_test(test_mutual_needs_tls13),
         cmocka_unit_test(test_handshake_deadline),
+        cmocka_unit_test(test_a_storm_lets_others_in),
         cmocka_unit_test(test_connect_deadline),
     };
 
