@@ -49,6 +49,23 @@ static bool is_moving(enum phase p)
     return p == PHASE_STOPPED || phase_holds(p);
 }
 
+/* Comes and goes, so that what is there before it and after it is counted, too. */
+static void quota_rnd(struct kit *k)
+{
+    struct resource_quota *q = arena_new(k->a, struct resource_quota);
+    const char *name = arena_printf(k->a, "o%u", rnd(3));
+
+    if (rnd(3) == 0) {
+        (void)kit_delete(k, KIND_RESOURCE_QUOTA, k->ns, name);
+        return;
+    }
+    q->spec = arena_new(k->a, struct resource_quota_spec);
+    q->spec->hard = arena_array(k->a, struct kv, 2);
+    q->spec->hard[q->spec->n_hard++] = (struct kv){"count/migrations.hanse.dev", "5"};
+    q->spec->hard[q->spec->n_hard++] = (struct kv){"count/workloads.hanse.dev", "30"};
+    (void)kit_create(k, KIND_RESOURCE_QUOTA, k->ns, name, q);
+}
+
 static void write_rnd(struct kit *k)
 {
     static const char *const finalizers[] = {"x.dev/y"};
@@ -88,6 +105,8 @@ static void write_rnd(struct kit *k)
     case 6:
         if (rnd(40) == 0)
             (void)kit_delete(k, KIND_NAMESPACE, "", "team");
+        else if (rnd(2))
+            quota_rnd(k);
         else
             (void)kit_namespace(k, "team");
         return;
