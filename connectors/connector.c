@@ -1,7 +1,5 @@
-/* Run keys, and the table of drivers. */
+/* Run keys. */
 #include "connectors/connector.h"
-
-#include "connectors/agent/agent.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -43,9 +41,4 @@ int run_key_parse(const char *s, struct run_key *ret, struct err *err)
                        "\"%.100s\" is no run key: letters, digits, - and _ make a uid", s);
     *ret = k;
     return 0;
-}
-
-const struct connector_ops *connector_by_type(enum target_type type)
-{
-    return type == TARGET_AGENT ? &connector_agent_ops : NULL;
 }

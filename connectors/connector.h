@@ -1,7 +1,7 @@
 /* Connectors: effects on other people's systems. One interface for all; drivers never see each
  * other.
  *
- * The contract (design.md §7, §9):
+ * The contract (controlplane/DESIGN.md, One run, never two):
  * - A connector holds no truth of its own. It can be destroyed and created again at any moment;
  * what it knows it finds again from the target.
  * - All calls are asynchronous, idempotent, keyed by (uid, epoch, try), and end by their deadline
@@ -286,10 +286,6 @@ struct connector { /* a driver's struct begins with this */
     struct connector_env env;
     char target[256];
 };
-/* Driver by Target type; NULL when this build has none (the error is the caller's: which types
- * there are). */
-const struct connector_ops *connector_by_type(enum target_type type);
-
 /* Agents dial in: the server hands over each accepted ALPN_AGENT stream, whose certificate names
  * the target. */
 int connector_agent_attach(struct connector *c, struct stream *s, struct err *err) MUST_CHECK;

@@ -26,6 +26,7 @@ enum reason {
 };
 const char *reason_text(enum reason r); /* "GangDoesNotFit" */
 const char *reason_sentence(enum reason r);
+bool reason_is_room(enum reason r); /* room that others hold is what is missing */
 
 /* ---- the pool ---- */
 struct pool;
@@ -257,7 +258,7 @@ static inline int64_t checkpoint_saved_at(const struct run_checkpoint *c)
  * known. */
 int64_t policy_checkpoint_interval(int64_t write_ms, int64_t mtbf_ms);
 
-/* ---- checks that the state machine repeats before it takes a decision (design.md §6) ---- */
+/* ---- checks that the state machine repeats before it takes a decision ---- */
 /* 0, or E_COMPLIANCE naming the policy. policies: the CompliancePolicies; datasets: those of the
  * workload's namespace that spec.data names (NULL entries for missing ones); targets: all Targets,
  * which tell where checkpoint stores lie. targets NULL: of what policies cover only `run` is asked,

@@ -19,3 +19,10 @@ const char *reason_sentence(enum reason r)
 {
     return (unsigned)r < REASON_NR ? reasons[r].sentence : "";
 }
+
+bool reason_is_room(enum reason r)
+{
+    return r == REASON_GPU_BUSY || r == REASON_GANG || r == REASON_CHECKPOINT_RANKS ||
+           r == REASON_TOPOLOGY || r == REASON_CPU || r == REASON_MEMORY || r == REASON_MIG ||
+           r == REASON_FRACTION;
+}

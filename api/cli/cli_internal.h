@@ -1,6 +1,6 @@
 /* What the verbs share: the command line as parsed, the client, output. A verb is one row of the
- * table in verbs.c; help and completion are made from that row. Nothing outside api/cli includes
- * this. */
+ * table in verbs/verbs.c; help and completion are made from that row. Nothing outside api/cli
+ * includes this. */
 #ifndef HANSE_API_CLI_CLI_INTERNAL_H
 #define HANSE_API_CLI_CLI_INTERNAL_H
 

@@ -39,7 +39,7 @@ int agent_reload(struct agent *a, struct err *err) MUST_CHECK;
 /* `hanse agent …`; argv[0] is "agent". */
 int agent_main(int argc, char **argv);
 
-/* The driver (connector_by_type(TARGET_AGENT)). */
+/* The driver. */
 extern const struct connector_ops connector_agent_ops;
 
 #endif

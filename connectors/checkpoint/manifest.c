@@ -1,6 +1,6 @@
 /* Manifests: written by programs, believed in nothing. A manifest that cannot be read whole is
  * torn; one that says what it must not is refused, and the sentence says which entry. */
-#include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/checkpoint_internal.h"
 #include "api/schema/schema.h"
 
 #include <cjson/cJSON.h>
@@ -191,8 +191,8 @@ void checkpoint_manifest_print(const struct checkpoint_manifest *m, struct buf *
     cJSON_Delete(j);
 }
 
-int sealfs_manifest(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
-                    struct checkpoint_manifest *ret, struct err *err)
+int manifest_load(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
+                  struct checkpoint_manifest *ret, struct err *err)
 {
     int fd;
     int rc = sealfs_open(dir, CHECKPOINT_MANIFEST_FILE, &fd, ret_facts, err);

@@ -2,7 +2,7 @@
  * cut against the digest that the log has, each rank's manifest against the cut, each file against
  * its manifest. Sizes and manifests are always compared; a file is not read again when a proof says
  * that this very agent has read it, and that nobody has touched it since. */
-#include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/sealfs.h"
 #include "connectors/checkpoint/store/store.h"
 
 #include <errno.h>

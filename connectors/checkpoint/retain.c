@@ -3,7 +3,7 @@
  * of reach for long, and know none that came since), and until it surely has one of this run, the
  * one that this run came from. A cut goes before its files, so that no cut ever names what is not
  * there. */
-#include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/sealfs.h"
 #include "connectors/checkpoint/store/store.h"
 
 #include <stdio.h>

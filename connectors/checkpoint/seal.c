@@ -9,8 +9,7 @@
  * Must never seal what it has not read to the last byte named, unless it is the same file,
  * unwritten since, that it has read for the step before. */
 #include "api/base/failpoint.h"
-#include "connectors/checkpoint/sealfs.h"
-#include "connectors/checkpoint/store/store.h"
+#include "connectors/checkpoint/checkpoint_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +78,7 @@ static int sealed_before(struct checkpoint_sealer *s, struct err *err)
     rc = sealfs_dir_open(path, &l.dir, err);
     if (rc < 0)
         return rc;
-    rc = sealfs_manifest(l.dir, a, &facts, &text, &m, err);
+    rc = manifest_load(l.dir, a, &facts, &text, &m, err);
     sealfs_close(l.dir);
     if (rc < 0)
         return err_prefix(err, "%.300s", path);
@@ -334,7 +333,7 @@ static int seal_manifest(struct checkpoint_sealer *s, int from, bool over,
     AUTO_BUF text;
 
     buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
-    int rc = sealfs_manifest(from, a, &facts, &text, &m, err);
+    int rc = manifest_load(from, a, &facts, &text, &m, err);
     if (rc < 0)
         return rc;
     if (s->sealed.present && strcmp(m.digest, s->sealed.manifest) == 0)
@@ -460,7 +459,7 @@ static int publish(struct checkpoint_sealer *s, struct err *err)
     if (!s->sealed.present || (s->newest.present && s->newest.step == s->sealed.step))
         return 0;
     (void)snprintf(folder, sizeof folder, "%s/s%lld", s->folder, (long long)s->sealed.step);
-    int rc = store_publish(s->store, folder, err);
+    int rc = checkpoint_publish(s->store, folder, err);
     if (rc == E_CHECKPOINT) { /* somebody wrote to it since it was sealed: it would fail for ever */
         s->refused = err ? *err : (struct err){.code = rc};
         s->sealed = s->newest;

@@ -1,7 +1,7 @@
 /* What the agent and the shim need from the machine and the seam (api/base/loop/loop.h) does not
  * have: finding and killing whole process trees, cgroups, the machine's own description. A small
  * table, so that the simulator can put its own machine beneath the unchanged agent and shim. Linux:
- * shim/tree_linux.c, agent/machine_linux.c.
+ * tree_linux.c, machine_linux.c.
  *
  * A tree is held together by a control group or by a PID namespace where the machine permits one:
  * then the kernel itself proves that nothing is left. Where it permits neither, the tree is

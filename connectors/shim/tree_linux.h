@@ -1,4 +1,4 @@
-/* The tree part of runner_os on Linux; agent/machine_linux.c puts the table together. The guard,
+/* The tree part of runner_os on Linux; machine_linux.c puts the table together. The guard,
  * which has no loop, calls it directly (os may be NULL). */
 #ifndef HANSE_CONNECTORS_SHIM_TREE_LINUX_H
 #define HANSE_CONNECTORS_SHIM_TREE_LINUX_H

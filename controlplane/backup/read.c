@@ -3,7 +3,7 @@
 #include "controlplane/backup/backup.h"
 
 #include "controlplane/archive/archive_files.h"
-#include "controlplane/server/keyring.h"
+#include "controlplane/keyring/keyring.h"
 #include "controlplane/store/archive/segment.h"
 
 #include <openssl/crypto.h>

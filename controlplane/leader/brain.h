@@ -23,8 +23,8 @@ struct brain;
 struct brain_config {
     struct loop *loop; /* the outer loop; all calls below are made on it */
     struct core *core;
-    /* The driver for a Target type; the simulator and tests put their own here. NULL =
-     * connector_by_type. */
+    /* The driver for a Target type; the simulator and tests put their own here. NULL: the
+     * one of this build (sites.c). */
     const struct connector_ops *(*driver)(enum target_type type);
     /* Values of Secrets (hanse-system/NAME key, or a workload's namespace). Text belongs to the
      * callee until put. */

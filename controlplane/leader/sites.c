@@ -1,12 +1,12 @@
-/* Targets as the brain sees them: one connector each, reach, leases. Exists
- * only while this member leads; a new leader starts from the documents and from what connectors
- * tell.
+/* Targets as the brain sees them: one connector each, reach, leases. Exists only while this member
+ * leads; a new leader starts from the documents and from what connectors tell.
  *
  * Heartbeats and last contact stay in memory; the state learns only what changes decisions, at most
  * once a second. */
 #include "controlplane/leader/brain_internal.h"
 
 #include "api/base/log.h"
+#include "connectors/agent/agent.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -272,11 +272,17 @@ static void secret_put(void *arg, const char *text)
     b->cfg.secret_put(b->cfg.arg, text);
 }
 
+/* The drivers of this build, by type of Target; NULL: it has none. */
+static const struct connector_ops *driver_of(enum target_type type)
+{
+    return type == TARGET_AGENT ? &connector_agent_ops : NULL;
+}
+
 static void connector_make(struct site *t)
 {
     struct brain *b = t->brain;
     enum target_type type = object_as(t->doc, target)->spec->type;
-    const struct connector_ops *ops = b->cfg.driver ? b->cfg.driver(type) : connector_by_type(type);
+    const struct connector_ops *ops = b->cfg.driver ? b->cfg.driver(type) : driver_of(type);
     struct connector_env env = {.loop = b->loop,
                                 .events = &events,
                                 .arg = t,

@@ -216,7 +216,7 @@ void log_flush(struct core *c)
 }
 
 /* No append completes for 10 s though the disk has room: libraft has lost a completion
- * (reliability.md §1). */
+ * (controlplane/DESIGN.md, State and log). */
 void log_watch(struct core *c)
 {
     uint64_t now = loop_now_ms(c->loop);

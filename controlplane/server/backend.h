@@ -9,7 +9,7 @@
 #include "controlplane/raft/core.h"
 #include "controlplane/leader/brain.h"
 #include "controlplane/server/figures.h"
-#include "controlplane/server/keyring.h"
+#include "controlplane/keyring/keyring.h"
 
 #define CONTROL_USERS 1024
 struct control_user { /* writes that wait; a slot for all users whose names fall into it */

@@ -16,7 +16,7 @@ struct server_config {
     const char *cert_file, *key_file, *ca_file;
     const char *key_ring;   /* file; outside of the data directory */
     const char *ready_file; /* written with the ports once the API listens; or NULL */
-    const struct connector_ops *(*driver)(enum target_type type); /* NULL = connector_by_type */
+    const struct connector_ops *(*driver)(enum target_type type); /* NULL: this build's */
     void (*listening)(void *arg, int port);                       /* the API accepts */
     /* cannot start, or must not go on: the process ends */
     void (*fatal)(void *arg, const struct err *why);

@@ -260,9 +260,9 @@ enum run_step {
     STEP_LEASE_OVER, /* the lease and all bounds have passed on a runner that stops itself: proof */
     STEP_FENCED,     /* an operator recorded that it is dead: proof */
     STEP_CHECKPOINT, /* a verified checkpoint was seen: catalogued, and the newest to resume from */
-    STEP_CHECKPOINT_BAD,   /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from:
-                             reason says why; the newest good one of the catalogue takes its place, or
-                             none */
+    /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from: reason says why; the
+     * newest good one of the catalogue takes its place, or none */
+    STEP_CHECKPOINT_BAD,
     STEP_CHECKPOINT_FOUND, /* Reserved only: who is to start it has found a newer checkpoint in the
                               store, of an epoch that is proved ended, than anybody was told of */
     STEP_OFFER, /* a lease of another length is about to be offered to its runner: from here on it
@@ -288,8 +288,8 @@ struct run_cmd {
 };
 
 /* Steps of a migration (move.def says from which phase to which each may go; enum move_phase names
- * what is to be done next). design.md section 8: reserve, quiesce, verify, stage, prove stopped,
- * start, commit. */
+ * what is to be done next). controlplane/DESIGN.md, Migration: reserve, quiesce, verify, stage,
+ * prove stopped, start, commit. */
 enum move_step {
     MOVE_BEGIN = 1, /* a plan of one or more moves, all or nothing: the Migrations are made,
                        destinations held */
@@ -434,7 +434,8 @@ void command_release(union command *c);
 
 /* ---- entries: one log entry = a header and a batch of commands ---- */
 struct entry_head {
-    uint64_t number; /* strictly increasing; apply refuses anything else (reliability.md §1) */
+    /* strictly increasing; apply refuses anything else (controlplane/DESIGN.md, State and log) */
+    uint64_t number;
     uint64_t term;   /* of the leader that proposed it */
     int64_t time_ms; /* UTC by the leader; apply never goes backwards: max(previous, this) */
 };

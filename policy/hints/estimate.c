@@ -14,34 +14,6 @@ struct end {
     int64_t at_ms;
 };
 
-int64_t hold_ends_at(const struct pool *p, const struct hold *h)
-{
-    const struct workload *w = object_as(h->workload, workload);
-    const struct workload_status *s = w->status;
-    double duration_h = w->spec->expected ? (double)w->spec->expected->duration / 3600000 : 0;
-    int64_t from;
-
-    if (!s || !s->placement || duration_h <= 0 || h->milli <= 0)
-        return 0;
-    from = s->placement->since;
-    if (s->phase == PHASE_RUNNING && s->phaseSince > from)
-        from = s->phaseSince;
-    if (s->checkpoint && s->checkpoint->epoch == s->epoch &&
-        checkpoint_saved_at(s->checkpoint) > from)
-        from = checkpoint_saved_at(s->checkpoint);
-    duration_h -= done_hours(&p->t, w, (double)h->milli / 1000);
-    if (h->i_class != NONE)
-        duration_h /= class_speed(&p->t, h->i_class);
-    return from + (int64_t)(duration_h * 3600000 + 0.5);
-}
-
-bool reason_is_room(enum reason r)
-{
-    return r == REASON_GPU_BUSY || r == REASON_GANG || r == REASON_CHECKPOINT_RANKS ||
-           r == REASON_TOPOLOGY || r == REASON_CPU || r == REASON_MEMORY || r == REASON_MIG ||
-           r == REASON_FRACTION;
-}
-
 /* Could its end help? It is where room is missing, or holds of the class of which quota is. */
 static bool in_the_way(const struct hints *h, const struct hold *hold)
 {

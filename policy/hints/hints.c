@@ -227,22 +227,3 @@ int policy_hints(const struct pool *p, const struct place_request *rq,
     *ret_n = h.n;
     return 0;
 }
-
-void policy_decision_hint(struct decision_spec *d, const char **hints, uint32_t n)
-{
-    d->hints = hints;
-    d->n_hints = n;
-    for (;;) {
-        struct buf b;
-        size_t bytes;
-
-        buf_init(&b, 1 << 20);
-        tlv_encode(&schema_decision_spec, d, &b);
-        bytes = b.n;
-        buf_fini(&b);
-        if (bytes <= LIMIT_DECISION_MAX_BYTES || d->n_candidates == 0)
-            return;
-        d->n_candidates--;
-        d->omitted++;
-    }
-}

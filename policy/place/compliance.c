@@ -6,33 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *name, *members;
-} groups_of_countries[] = {
-#define G(n, m) {n, m},
-#include "policy/jurisdictions.def"
-#undef G
-};
-
-bool policy_jurisdiction_in(const char *country, const char *const *groups, uint32_t n)
-{
-    char needle[16];
-
-    if (!country[0])
-        return false;
-    (void)snprintf(needle, sizeof(needle), " %s ", country);
-    for (uint32_t i = 0; i < n; i++) {
-        if (strcmp(country, groups[i]) == 0)
-            return true;
-        for (size_t g = 0; g < sizeof(groups_of_countries) / sizeof(*groups_of_countries); g++) {
-            if (strcmp(groups[i], groups_of_countries[g].name) == 0 &&
-                strstr(groups_of_countries[g].members, needle))
-                return true;
-        }
-    }
-    return false;
-}
-
 static bool class_selected(const struct compliance_select *s, const struct workload_spec *w,
                            const struct object *const *datasets, size_t n_datasets)
 {

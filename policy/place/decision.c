@@ -682,3 +682,22 @@ void decision_record(struct place *pl, struct decision_spec **ret_decision,
     *ret_decision = d;
     *ret_placement = placement;
 }
+
+void policy_decision_hint(struct decision_spec *d, const char **hints, uint32_t n)
+{
+    d->hints = hints;
+    d->n_hints = n;
+    for (;;) {
+        struct buf b;
+        size_t bytes;
+
+        buf_init(&b, 1 << 20);
+        tlv_encode(&schema_decision_spec, d, &b);
+        bytes = b.n;
+        buf_fini(&b);
+        if (bytes <= LIMIT_DECISION_MAX_BYTES || d->n_candidates == 0)
+            return;
+        d->n_candidates--;
+        d->omitted++;
+    }
+}

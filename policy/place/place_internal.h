@@ -4,21 +4,9 @@
 #define HANSE_POLICY_PLACE_INTERNAL_H
 
 #include "api/base/limits.h"
-#include "policy/pool/pool_internal.h"
+#include "policy/quota/quota_internal.h"
 
-/* ---- match.c, compliance.c ---- */
-bool text_in(const char *s, const char *const *v, uint32_t n);
-/* Is the store, or a folder or prefix that it lies in, among the stores that the target lists? */
-bool store_among(const char *store, const char *const *listed, uint32_t n);
-bool store_listed(const char *store, const struct target_spec *t);
-static inline const char *store_asked(const struct workload_spec *s) /* or "" */
-{
-    return s->checkpoint ? s->checkpoint->store : "";
-}
-bool texts_all_in(const char *const *want, uint32_t n_want, const char *const *have,
-                  uint32_t n_have);
-void texts_join(const char *const *v, uint32_t n, char *out, size_t size);
-bool target_matches(const struct target_selector *s, const struct object *target); /* NULL = all */
+/* ---- compliance.c ---- */
 #define COVERS_BIT(what) (1u << (what))
 #define COVERS_BITS_ALL                                                                            \
     (COVERS_BIT(COVERS_RUN) | COVERS_BIT(COVERS_CHECKPOINT) | COVERS_BIT(COVERS_LOGS))
@@ -37,58 +25,6 @@ void compliance_store_sentence(enum reason why, const struct object *policy, con
 enum reason compliance_allows(const struct compliance_allow *allow, const struct object *target);
 void compliance_sentence(enum reason why, const struct object *policy, const struct object *target,
                          char *out, size_t size);
-
-/* ---- quota.c ---- */
-struct quota_view {
-    const struct object *const *queues;
-    struct queue_tree tree;
-    uint32_t n;
-    uint64_t at;                /* of what is held and documented */
-    struct quota_kept *kept[2]; /* of the class, of all classes */
-    /* Whole GPUs × 1000 that a queue and those below hold; queue NONE = everybody; all = of every
-     * class */
-    int64_t (*held)(const struct quota_view *v, uint32_t queue, bool all);
-    int64_t capacity, capacity_all; /* of the class, of all classes; below 0 = not known */
-    const void *arg;
-    const char *class_name;
-    uint32_t class_;
-};
-struct quota_answer {
-    enum reason reason;  /* REASON_NONE: within */
-    const char *queue;   /* whose limit */
-    int64_t held, limit; /* × 1000 */
-    bool all;            /* the limit is on GPUs of any class */
-    bool borrow;         /* borrowLimit, not burst */
-};
-struct quota_answer quota_check(const struct quota_view *v, uint32_t queue, int64_t milli);
-/* A limit may be given as 0, which its bit tells; objects made in the process may carry a value
- * without it. */
-#define QUOTA_PLACE_OF(type, c, ...) QUOTA_PLACE_##c,
-enum { SCHEMA_queue_gpus(QUOTA_PLACE_OF) };
-#undef QUOTA_PLACE_OF
-#define QUOTA_GIVEN(g, c) ((g)->c != 0 || ((g)->has >> QUOTA_PLACE_##c & 1))
-/* borrow.c: as policy_quota_borrowed says; claimant NONE = from anybody, queue NONE = work in no
- * queue. */
-int64_t quota_borrowed(const struct quota_view *v, uint32_t queue, uint32_t claimant,
-                       int64_t *ret_unfilled);
-struct quota_view quota_view_pool(const struct pool *p, uint32_t class_); /* p is settled */
-struct quota_callback { /* a view of what a callback tells: asked once a queue */
-    uint32_t *words;    /* of the tree */
-    int64_t *sum;       /* [queue][class, all]; last: everybody; then what is kept */
-    struct quota_kept kept[2];
-};
-void quota_callback_init(struct quota_callback *c, struct quota_view *ret, const char *class_,
-                         const struct object *const *queues, size_t n,
-                         int64_t (*held)(const char *queue, const char *class_, void *arg),
-                         void *arg);
-void quota_callback_fini(struct quota_callback *c);
-uint32_t quota_place(const struct object *const *queues, size_t n, const char *name); /* or NONE */
-/* GPUs as 1/1000; what is beyond all bounds counts as very many. */
-static inline int64_t quota_milli(int64_t gpus)
-{
-    return (gpus > INT32_MAX ? INT32_MAX : gpus < -INT32_MAX ? -INT32_MAX : gpus) * 1000;
-}
-const struct queue_gpus *quota_line(const struct object *queue, const char *class_); /* or NULL */
 
 /* ---- queue/ ---- */
 #define TURNS_MAX_BYTES ((size_t)4 << 30)
@@ -120,10 +56,8 @@ void shadows_end(struct shadows *v, struct pool *p);
 /* it was refused: does it fit, and end, before those come whose room is kept? */
 int shadows_pass(struct shadows *v, struct pool *p, const struct place_request *rq,
                  struct cycle_item *it, struct arena *a, struct err *err) MUST_CHECK;
-/* estimate.c: when what runs ends as its owner expects, also when that is over; 0: not told. */
-int64_t hold_ends_at(const struct pool *p, const struct hold *h);
-bool reason_is_room(enum reason r); /* room that others hold is what is missing */
-/* What was kept of one that asks for the same, made this one's own; NULL: to be worked out. */
+/* memo.c: what was kept of one that asks for the same, made this one's own; NULL: to be worked
+ * out. */
 struct decision_spec *memo_find(struct memo *m, const struct pool *p,
                                 const struct place_request *rq, struct arena *a);
 void memo_keep(struct memo *m, const struct place *pl, const struct decision_spec *d);
@@ -270,14 +204,15 @@ struct place {
 /* place.c: reads, looks at every target and chooses; decision_record makes the answer. */
 int place_look(struct place *pl, const struct pool *p, const struct place_request *rq,
                struct arena *a, struct err *err) MUST_CHECK;
-int64_t pool_priority(const struct pool *p, const struct workload_spec *s); /* queue/cycle.c */
 /* request.c */
 void place_begin(struct place *pl); /* reads the workload and the policies */
 /* What of the expected run is done, at speed 1: all that was not lost, as far as its newest
  * checkpoint; without one it begins anew elsewhere. gpus: of all its workers. */
 double done_hours(const struct table *t, const struct workload *w, double gpus);
-bool place_refused(
-    struct place *pl); /* by what the workload itself says: sets pending and message */
+/* When what runs ends as its owner expects, also when that is over; 0: not told. */
+int64_t hold_ends_at(const struct pool *p, const struct hold *h);
+/* by what the workload itself says: sets pending and message */
+bool place_refused(struct place *pl);
 void need_read(const struct workload_spec *s, struct need *n);
 int64_t need_milli(const struct need *n, uint32_t workers); /* GPUs × 1000 */
 /* filter.c */
@@ -290,7 +225,6 @@ void filter_order(struct place *pl, struct row *r); /* sets rank, or a reason */
 /* class, price, quota, policy limits; false = r->reason */
 bool filter_group(struct place *pl, struct row *r);
 /* price.c */
-bool price_of(const struct group *g, int64_t now_ms, double *ret_price);
 #define RESTART_HOURS 0.1 /* until a stopped run computes again */
 void price_row(struct place *pl, struct row *r);
 bool money_above(double price, double cap); /* a cap that is met to the cent is met */

@@ -373,3 +373,24 @@ bool place_refused(struct place *pl)
         return refuse(pl, REASON_NO_TARGETS, "");
     return store_forbidden(pl) || policy_limit(pl);
 }
+
+int64_t hold_ends_at(const struct pool *p, const struct hold *h)
+{
+    const struct workload *w = object_as(h->workload, workload);
+    const struct workload_status *s = w->status;
+    double duration_h = w->spec->expected ? (double)w->spec->expected->duration / 3600000 : 0;
+    int64_t from;
+
+    if (!s || !s->placement || duration_h <= 0 || h->milli <= 0)
+        return 0;
+    from = s->placement->since;
+    if (s->phase == PHASE_RUNNING && s->phaseSince > from)
+        from = s->phaseSince;
+    if (s->checkpoint && s->checkpoint->epoch == s->epoch &&
+        checkpoint_saved_at(s->checkpoint) > from)
+        from = checkpoint_saved_at(s->checkpoint);
+    duration_h -= done_hours(&p->t, w, (double)h->milli / 1000);
+    if (h->i_class != NONE)
+        duration_h /= class_speed(&p->t, h->i_class);
+    return from + (int64_t)(duration_h * 3600000 + 0.5);
+}

@@ -1,7 +1,7 @@
 /* Accounts: who holds how much, kept as sums so that quota, fair share and policy limits cost no
  * walk over what is placed. Built anew when queues or policies change, moved by one hold at a time
  * otherwise. */
-#include "policy/place/place_internal.h"
+#include "policy/pool/pool_internal.h"
 
 #include <string.h>
 
@@ -205,4 +205,16 @@ void accounts_lay_aside(struct pool *p, const struct hold *h, int sign)
         if (h->i_class != NONE)
             *queue_cell(p, q, h->i_class) += milli;
     }
+}
+
+int64_t pool_priority(const struct pool *p, const struct workload_spec *s)
+{
+    const struct docs *d = &p->docs[KIND_PRIORITY_CLASS];
+    const struct object *o = s->priorityClassName[0] ? docs_get(d, "", s->priorityClassName) : NULL;
+
+    for (uint32_t i = 0; !o && !s->priorityClassName[0] && i < d->n; i++) {
+        if (object_as(d->v[i], priority_class)->spec->globalDefault)
+            o = d->v[i];
+    }
+    return o ? object_as(o, priority_class)->spec->value : 0;
 }

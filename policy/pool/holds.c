@@ -2,7 +2,7 @@
  * room that is being made for one that waits. A nomination is a hold that may lie over others: a
  * device counts below zero until its victims drop, so that what falls free is never up for grabs.
  * It never holds against its own workload, and is off while that workload holds a place. */
-#include "policy/place/place_internal.h"
+#include "policy/pool/pool_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * or a class or node that is linked throughout, joins all of a node's devices. Settled once per
  * build of the table, so that a decision only compares numbers. Nothing told is never taken for
  * linked. */
-#include "policy/place/place_internal.h"
+#include "policy/pool/pool_internal.h"
 
 #include <string.h>
 

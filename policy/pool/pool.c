@@ -1,6 +1,6 @@
 /* The pool: references to documents and what is held. Everything derived is built when somebody
  * asks. */
-#include "policy/place/place_internal.h"
+#include "policy/pool/pool_internal.h"
 
 #include <string.h>
 

@@ -31,6 +31,7 @@ struct strmap {
     uint32_t cap, n;
 };
 uint64_t text_hash(const char *s);
+/* policy/strmap.c */
 uint32_t strmap_get(const struct strmap *m, const char *key); /* NONE when absent */
 void strmap_set(struct strmap *m, const char *key, uint32_t value);
 bool strmap_change(struct strmap *m, const char *key, uint32_t value); /* false when absent */
@@ -210,7 +211,9 @@ struct pool *pool_settle(const struct pool *p);
 void table_build(struct pool *p);
 void table_fini(struct table *t);
 void link_build(struct table *t); /* link.c */
+/* prices.c. price_of: in the currency of its sheet, an hour; false: nothing is told for now. */
 void table_prices(struct pool *p);
+bool price_of(const struct group *g, int64_t now_ms, double *ret_price);
 /* holds.c. Takes (sign 1) or gives back (sign -1) what h holds on the table's nodes. */
 void table_apply(struct pool *p, struct hold *h, int sign);
 void table_device_move(struct table *t, struct device *d, int32_t free_milli);
@@ -236,6 +239,7 @@ void accounts_add(struct pool *p, struct hold *h, int sign);
  * queues and policy: it would give it back. What it holds on nodes stays. NULL h: nothing. */
 void accounts_lay_aside(struct pool *p, const struct hold *h, int sign);
 struct hold *pool_hold_of(const struct pool *p, const char *uid);                  /* or NULL */
+int64_t pool_priority(const struct pool *p, const struct workload_spec *s);
 uint32_t pool_priority_index(const struct pool *p, const struct workload_spec *s); /* or NONE */
 uint32_t pool_queue_index(const struct pool *p, const struct workload *w); /* NONE: no queue */
 
@@ -247,5 +251,19 @@ static inline int64_t *queue_cell(const struct pool *p, uint32_t queue, uint32_t
 {
     return &p->queue_held[(size_t)queue * (p->n_account_classes + 1) + class_];
 }
+
+/* ---- match.c ---- */
+bool text_in(const char *s, const char *const *v, uint32_t n);
+/* Is the store, or a folder or prefix that it lies in, among the stores that the target lists? */
+bool store_among(const char *store, const char *const *listed, uint32_t n);
+bool store_listed(const char *store, const struct target_spec *t);
+static inline const char *store_asked(const struct workload_spec *s) /* or "" */
+{
+    return s->checkpoint ? s->checkpoint->store : "";
+}
+bool texts_all_in(const char *const *want, uint32_t n_want, const char *const *have,
+                  uint32_t n_have);
+void texts_join(const char *const *v, uint32_t n, char *out, size_t size);
+bool target_matches(const struct target_selector *s, const struct object *target); /* NULL = all */
 
 #endif

@@ -1,7 +1,7 @@
 /* The node table: built as a whole when shapes change, moved by one device at a time otherwise. It
  * must come out the same whatever the order in which documents arrived, so everything is sorted
  * before it gets a number. */
-#include "policy/place/place_internal.h"
+#include "policy/pool/pool_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,18 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t pool_priority(const struct pool *p, const struct workload_spec *s)
-{
-    const struct docs *d = &p->docs[KIND_PRIORITY_CLASS];
-    const struct object *o = s->priorityClassName[0] ? docs_get(d, "", s->priorityClassName) : NULL;
-
-    for (uint32_t i = 0; !o && !s->priorityClassName[0] && i < d->n; i++) {
-        if (object_as(d->v[i], priority_class)->spec->globalDefault)
-            o = d->v[i];
-    }
-    return o ? object_as(o, priority_class)->spec->value : 0;
-}
-
 int policy_turn(struct pool *p, struct turns *t, size_t lane, struct cycle_item *it,
                 const struct object *next, const struct place_request *rq, struct arena *a,
                 struct err *err)

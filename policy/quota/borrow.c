@@ -4,7 +4,7 @@
  * guarantee can be asked back. Work that is directly in a queue with others below it counts as a
  * branch of its own, guaranteed what theirs leave over. Never says more than a queue holds above
  * any guarantee on its way up: reclaim takes nobody's own. */
-#include "policy/place/place_internal.h"
+#include "policy/quota/quota_internal.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Do queues hold together? Asked when documents are applied: parents exist, no cycle, guarantees
  * within the parent's and within the queue's own limits, a namespace in one queue only. What passes
  * here quota can keep. */
-#include "policy/place/place_internal.h"
+#include "policy/quota/quota_internal.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * borrowLimit the most above its guarantee. What others are guaranteed and do not use counts as
  * taken unless they lend, and then beyond lendLimit. The state machine asks the same code again
  * before it takes a decision. */
-#include "policy/place/place_internal.h"
+#include "policy/quota/quota_internal.h"
 
 #include <string.h>
 

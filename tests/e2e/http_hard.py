@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 from federation import Login, wait_for  # noqa: E402
 
 API = "/apis/hanse.dev/v1alpha1/namespaces/default/datasets"
-NOFILE = 420  # the member keeps 128 of them for files: api/base/net/listen_uv.c
+NOFILE = 420  # the member keeps 128 of them for files: api/base/uv/listen_uv.c
 LOW = 0.5  # of a processor: a loop that spins takes all of one
 
 

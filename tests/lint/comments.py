@@ -30,6 +30,8 @@ RULES = (
 def findings(path):
     before = ""
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if len(line) > 100 and path.suffix != ".def":
+            yield f"{path.relative_to(ROOT)}:{number}: {len(line)} columns, and at most 100"
         for rule, above, remedy in RULES:
             if above is not None and path.suffix == ".def":
                 continue  # the formatter leaves them alone

@@ -703,7 +703,7 @@ static void side_make(struct agent_side *x, unsigned i)
                    "\"name\":\"%s\"},\"spec\":{\"type\":\"agent\",\"tier\":\"hub\"}}",
                    x->target);
     x->object = made(KIND_TARGET, text);
-    if (connector_by_type(TARGET_AGENT)->create(&env, x->object, &x->connector, &e))
+    if (connector_agent_ops.create(&env, x->object, &x->connector, &e))
         fail_msg("%s", e.text);
 }
 

@@ -1,6 +1,6 @@
 /* Files: small and rare. Must never leave a half-written file under its final name, and never
  * follow a symbolic link while removing. */
-#include "api/base/loop/uv_internal.h"
+#include "api/base/loop/file.h"
 
 #include <dirent.h>
 #include <errno.h>

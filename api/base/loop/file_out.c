@@ -1,5 +1,5 @@
 /* A large file that is written in pieces. Must never leave less than all of it under its name. */
-#include "api/base/loop/uv_internal.h"
+#include "api/base/loop/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* The seam: everything that a program reaches outside of its memory goes through a `struct loop`:
  * clock, randomness, timers, other threads, network, files, processes. Production has one over
- * libuv (api/base/loop/loop_uv.c), tests have one over a virtual world (tests/sim/). Code above
+ * libuv (api/base/uv), tests have one over a virtual world (tests/sim/). Code above
  * never calls libuv, time(), random(), socket(), open() or fork() itself; that is what lets a whole
  * federation run from a seed.
  *

@@ -2,7 +2,7 @@
  * can read, nor leave a certificate without its key: the key is written first. */
 #include "api/base/mem.h"
 #include "api/base/net/tls.h"
-#include "api/base/loop/uv_internal.h"
+#include "api/base/loop/file.h"
 
 #include <arpa/inet.h>
 #include <openssl/err.h>

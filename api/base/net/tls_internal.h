@@ -1,4 +1,4 @@
-/* What streams need of a TLS context. For api/base/net/stream_tls.c only. */
+/* What streams need of a TLS context. For api/base/uv/stream_tls.c only. */
 #ifndef HANSE_API_BASE_TLS_INTERNAL_H
 #define HANSE_API_BASE_TLS_INTERNAL_H
 

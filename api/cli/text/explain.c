@@ -1,4 +1,4 @@
-/* A Decision for people (examples.md is the model). Pure: documents in, text out, so that the
+/* A Decision for people (deploy/examples holds models). Pure: documents in, text out, so that the
  * golden tests see what users see. */
 #include "api/cli/cli_internal.h"
 

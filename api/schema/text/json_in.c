@@ -6,36 +6,8 @@
 
 #include <cjson/cJSON.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-void path_text(const struct path *p, char *out, size_t n)
-{
-    if (!p) {
-        if (n)
-            *out = 0;
-        return;
-    }
-    path_text(p->up, out, n);
-    size_t at = strlen(out);
-    if (p->name)
-        (void)snprintf(out + at, n - at, "%s%s", at ? "." : "", p->name);
-    else
-        (void)snprintf(out + at, n - at, "[%u]", p->index);
-}
-
-int path_error(struct err *err, const struct path *p, const char *fmt, ...)
-{
-    char path[ERR_FIELD_MAX], text[ERR_TEXT_MAX];
-    va_list ap;
-
-    path_text(p, path, sizeof path);
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return err_field(err, E_INVALID, path, "%s%s%s", path, *path ? ": " : "", text);
-}
 
 struct in {
     unsigned flags;

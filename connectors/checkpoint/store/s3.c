@@ -4,7 +4,7 @@
  * Must never take "not there" from anything but S3's own NoSuchKey, or from a whole listing. */
 #include "connectors/checkpoint/store/s3.h"
 
-#include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/sealfs.h"
 
 #include <curl/curl.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * Must never see a value that is not sent just so: path and query are signed as they are sent. */
 #include "connectors/checkpoint/store/s3.h"
 
-#include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/sealfs.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

@@ -71,12 +71,6 @@ int store_put(struct store *s, const char *name, int fd, const struct checkpoint
 int store_fetch(struct store *s, const char *name, int to, const struct checkpoint_file *f,
                 struct err *err) MUST_CHECK;
 
-/* ---- above the drivers (publish.c) ---- */
-/* What lies sealed in `folder` of store_local is in the store when it returns 0: its files first,
- * its manifest last, each verified. Of a directory it is so at once. What is there already is not
- * sent again. */
-int store_publish(struct store *s, const char *folder, struct err *err) MUST_CHECK;
-
 /* ---- for drivers ---- */
 struct store_ops {
     void (*close)(struct store *s);

@@ -1,5 +1,5 @@
 /* MIGRATE: a move as a transaction (move.def): reserve, quiesce, verify, stage, prove stopped,
- * start, commit, each a step with its way back (design.md §8).
+ * start, commit, each a step with its way back (controlplane/DESIGN.md, Migration).
  *
  * Must never start an epoch before the one ahead of it is proved ended: START takes a Queued
  * workload only, and it is RUN that leads there, with its proof. Must never let a destination go

@@ -1,6 +1,7 @@
 /* PLACE: one decision of the scheduler; and the checks of every place, destinations of migrations
  * among them. Everything that a decision rests on is checked again against the state as it is now:
- * one that no longer holds is a result, for the whole gang, and changes nothing (design.md §6).
+ * one that no longer holds is a result, for the whole gang, and changes nothing
+ * (controlplane/DESIGN.md, Placement).
  *
  * Must never promise anything twice, and never place what a compliance policy forbids. */
 #include "controlplane/store/store_internal.h"

@@ -56,7 +56,7 @@ struct open_box {
     int64_t from, since; /* begin of it all, and of what it does now */
     uint64_t state;      /* enum ledger_cause: STARTING, USEFUL, UNKNOWN or MIGRATING */
     uint64_t ran;
-    /* run: the times that it ran, closed by times out of reach, no verified checkpoint after them */
+    /* run: when it ran; closed by times out of reach, without a verified checkpoint after them */
     uint32_t n;
     struct segment run[];
 };

@@ -1,5 +1,5 @@
-/* What must hold (reliability.md, I1 to I9), while a federation runs and when it is quiet. Looks
- * only; must never change what happens. */
+/* What must hold (controlplane/DESIGN.md, I1 to I9), while a federation runs and when it is quiet.
+ * Looks only; must never change what happens. */
 #include "tests/sim/federation/sim_federation.h"
 
 #include "controlplane/store/ledger/ledger.h"

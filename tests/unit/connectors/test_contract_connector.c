@@ -230,7 +230,7 @@ static int setup(void **state)
 
     W.rig = (struct connector_rig){.loop = loop_uv_create(&e),
                                    .run = loop_uv_run,
-                                   .ops = connector_by_type(TARGET_AGENT),
+                                   .ops = &connector_agent_ops,
                                    .order = order,
                                    .silence = silence,
                                    .starts = starts,

@@ -1,6 +1,6 @@
 /* The production loop: clock, timers, posts, threads and signals over libuv. Must never wake
  * without a reason: an idle server has no periodic timer. */
-#include "api/base/loop/uv_internal.h"
+#include "api/base/uv/uv_internal.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
  * A stream ends exactly once, by ustream_end; `closed` comes from the handle's close callback or,
  * without one, from an idle round: never from inside a call of the user. Small writes that the
  * kernel takes at once allocate nothing. */
-#include "api/base/loop/uv_internal.h"
+#include "api/base/uv/uv_internal.h"
 #include "api/base/net/tls.h"
 
 #include <netdb.h>

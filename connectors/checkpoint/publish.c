@@ -1,8 +1,7 @@
 /* A sealed step on its way into a store. Must never leave a manifest there whose files are not all
  * there: who finds a manifest takes the step for whole. */
 #include "api/base/failpoint.h"
-#include "connectors/checkpoint/sealfs.h"
-#include "connectors/checkpoint/store/store.h"
+#include "connectors/checkpoint/checkpoint_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +52,7 @@ static int publish(struct store *s, const char *folder, int dir, struct err *err
     AUTO_BUF text;
 
     buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
-    int rc = sealfs_manifest(dir, a, NULL, &text, &m, err);
+    int rc = manifest_load(dir, a, NULL, &text, &m, err);
     if (rc < 0)
         return rc;
     (void)snprintf(name, sizeof name, "%.100s/%s", folder, last.name);
@@ -68,7 +67,7 @@ static int publish(struct store *s, const char *folder, int dir, struct err *err
     return put_one(s, folder, dir, &last, err);
 }
 
-int store_publish(struct store *s, const char *folder, struct err *err)
+int checkpoint_publish(struct store *s, const char *folder, struct err *err)
 {
     char path[CHECKPOINT_PATH_MAX + 128];
     int dir = -1;

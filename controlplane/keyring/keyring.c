@@ -1,5 +1,5 @@
 /* Key ring. Must never log, print or return a key, and wipes plain text that it made itself. */
-#include "controlplane/server/keyring.h"
+#include "controlplane/keyring/keyring.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

@@ -1,8 +1,8 @@
-/* What the files of the production loop share. Nobody outside
- * api/base/{loop,stream,listen,process}_*.c and file.c includes this. */
+/* What the files of the production loop share. Nobody outside api/base/uv includes this. */
 #ifndef HANSE_API_BASE_UV_INTERNAL_H
 #define HANSE_API_BASE_UV_INTERNAL_H
 
+#include "api/base/loop/file.h"
 #include "api/base/loop/loop.h"
 
 #include <openssl/ssl.h>
@@ -179,18 +179,5 @@ void uv_unref_op(struct process *p);
 bool uv_alive_op(struct loop *l, int64_t pid, uint64_t start_ticks);
 uint64_t uv_start_ticks_op(struct loop *l, int64_t pid);
 void uv_processes_close(struct uv_impl *im);
-
-/* file.c: the same without a loop, for pki.c */
-int posix_read(struct loop *l, const char *path, uint64_t offset, size_t max, bool whole,
-               struct buf *b, struct err *err);
-int posix_write(struct loop *l, const char *path, const void *p, size_t n, unsigned mode,
-                struct err *err);
-int posix_remove(struct loop *l, const char *path, struct err *err);
-int posix_mkdir(struct loop *l, const char *path, unsigned mode, struct err *err);
-int posix_list(struct loop *l, const char *dir, void (*each)(const char *, void *), void *arg,
-               struct err *err);
-int posix_lock(struct loop *l, const char *path, struct err *err);
-int sync_parent(const char *path); /* fsync of the directory that path is in; an errno */
-int err_errno(struct err *err, int no, const char *doing, const char *what);
 
 #endif

@@ -1,6 +1,6 @@
 /* See sealfs.h. Names are walked part by part with O_NOFOLLOW, so that a program which puts a link
  * into its folder gets nothing of anybody else's sealed, read or removed. */
-#include "connectors/checkpoint/sealfs.h"
+#include "connectors/checkpoint/store/sealfs.h"
 
 #include <dirent.h>
 #include <errno.h>

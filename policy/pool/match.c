@@ -1,6 +1,6 @@
 /* Who is meant: target selectors, winning policies, queues of workloads, classes of models. Pure
  * text work. */
-#include "policy/place/place_internal.h"
+#include "policy/pool/pool_internal.h"
 
 #include <string.h>
 #include <strings.h>

@@ -7,8 +7,8 @@
  *
  * Sealed form: u8 version 1, u8 length of key id, key id, 12 bytes nonce, ciphertext, 16 bytes tag.
  * The additional data is "UID/FIELD", so that a sealed value cannot be moved to another object. */
-#ifndef HANSE_CONTROLPLANE_SERVER_KEYRING_H
-#define HANSE_CONTROLPLANE_SERVER_KEYRING_H
+#ifndef HANSE_CONTROLPLANE_KEYRING_KEYRING_H
+#define HANSE_CONTROLPLANE_KEYRING_KEYRING_H
 
 #include "api/base/loop/loop.h"
 

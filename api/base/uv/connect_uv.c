@@ -1,7 +1,7 @@
 /* Connecting: addresses, resolving, one attempt after the other, all within one deadline. Must
  * never wait for the resolver beyond that deadline: a slow answer finds that its stream has
  * left. */
-#include "api/base/loop/uv_internal.h"
+#include "api/base/uv/uv_internal.h"
 #include "api/base/net/tls.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The file system as checkpoints need it: below a folder, never through a link, by descriptor.
  * Private to connectors/checkpoint; sealfs_linux.c. */
-#ifndef HANSE_CONNECTORS_CHECKPOINT_SEALFS_H
-#define HANSE_CONNECTORS_CHECKPOINT_SEALFS_H
+#ifndef HANSE_CONNECTORS_CHECKPOINT_STORE_SEALFS_H
+#define HANSE_CONNECTORS_CHECKPOINT_STORE_SEALFS_H
 
 #include "connectors/checkpoint/checkpoint.h"
 
@@ -67,10 +67,6 @@ int sealfs_list_path(const char *path, int (*each)(const char *name, void *arg),
                      struct err *err) MUST_CHECK;
 /* Newest modification of path (not of what lies below it); 0 = absent. */
 int64_t sealfs_mtime_ns(const char *path);
-
-/* The manifest of a folder: its text, and parsed. ret_facts may be NULL. */
-int sealfs_manifest(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
-                    struct checkpoint_manifest *ret, struct err *err) MUST_CHECK;
 
 /* "PREFIX" and a number in decimal, nothing else; -1 otherwise. */
 int64_t sealfs_number(const char *name, const char *prefix, const char *suffix);

@@ -1,7 +1,7 @@
 /* TLS between a stream and its socket. OpenSSL sees a BIO that takes the bytes just read and hands
  * what it encrypts to the kernel, so that an idle connection holds no buffers of ours. Must never
  * call the user while OpenSSL is on the stack. */
-#include "api/base/loop/uv_internal.h"
+#include "api/base/uv/uv_internal.h"
 #include "api/base/net/tls.h"
 #include "api/base/net/tls_internal.h"
 

@@ -1,6 +1,6 @@
 /* Child processes. Must never leave a zombie: a process that is forgotten is still reaped here. But
  * for those that are kept (loop.h): they are reaped by who asked for that. */
-#include "api/base/loop/uv_internal.h"
+#include "api/base/uv/uv_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,19 @@
+/* What the files of connectors/checkpoint share. Nobody else includes it. */
+#ifndef HANSE_CONNECTORS_CHECKPOINT_CHECKPOINT_INTERNAL_H
+#define HANSE_CONNECTORS_CHECKPOINT_CHECKPOINT_INTERNAL_H
+
+#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/store/store.h"
+
+/* manifest.c */
+/* The manifest of a folder: its text, and parsed. ret_facts may be NULL. */
+int manifest_load(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
+                  struct checkpoint_manifest *ret, struct err *err) MUST_CHECK;
+
+/* publish.c */
+/* What lies sealed in `folder` of store_local is in the store when it returns 0: its files first,
+ * its manifest last, each verified. Of a directory it is so at once. What is there already is not
+ * sent again. */
+int checkpoint_publish(struct store *s, const char *folder, struct err *err) MUST_CHECK;
+
+#endif
