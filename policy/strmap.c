@@ -2,14 +2,14 @@
  * must not reach any decision. Keys belong to the caller and must outlive their entry. */
 #include "policy/pool/pool_internal.h"
 
+#include "api/base/hash.h"
+
 #include <string.h>
 
-uint64_t text_hash(const char *s)
+uint64_t strmap_hash(const char *s)
 {
-    uint64_t h = 14695981039346656037u;
+    uint64_t h = hash_text(s);
 
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 1099511628211u;
     h ^= h >> 32;
     h *= 0x9e3779b97f4a7c15u;
     return h ^ (h >> 29);
@@ -30,7 +30,7 @@ uint32_t strmap_get(const struct strmap *m, const char *key)
 
     if (!m->n)
         return NONE;
-    i = slot_of(m, key, (uint32_t)text_hash(key));
+    i = slot_of(m, key, (uint32_t)strmap_hash(key));
     return m->slots[i].key ? m->slots[i].value : NONE;
 }
 
@@ -49,7 +49,7 @@ static void strmap_grow(struct strmap *m)
 
 void strmap_set(struct strmap *m, const char *key, uint32_t value)
 {
-    uint32_t hash = (uint32_t)text_hash(key), i;
+    uint32_t hash = (uint32_t)strmap_hash(key), i;
 
     if ((m->n + 1) * 2 > m->cap)
         strmap_grow(m);
@@ -61,7 +61,7 @@ void strmap_set(struct strmap *m, const char *key, uint32_t value)
 
 bool strmap_change(struct strmap *m, const char *key, uint32_t value)
 {
-    uint32_t i = m->n ? slot_of(m, key, (uint32_t)text_hash(key)) : 0;
+    uint32_t i = m->n ? slot_of(m, key, (uint32_t)strmap_hash(key)) : 0;
 
     if (!m->n || !m->slots[i].key)
         return false;
@@ -75,7 +75,7 @@ void strmap_unset(struct strmap *m, const char *key)
 
     if (!m->n)
         return;
-    i = slot_of(m, key, (uint32_t)text_hash(key));
+    i = slot_of(m, key, (uint32_t)strmap_hash(key));
     if (!m->slots[i].key)
         return;
     m->slots[i].key = NULL;

@@ -3,6 +3,8 @@
  * only. Must outlive the server: a handler may still have a request when its connection is gone. */
 #include "api/http/http_internal.h"
 
+#include "api/base/hash.h"
+
 #include <string.h>
 
 #define SLOTS 4096 /* clients that fall into one share its part */
@@ -44,11 +46,8 @@ struct http_share *http_share_unref(struct http_share *s)
 unsigned http_share_slot(const struct peer_identity *who, const char *authorization)
 {
     const char *name = who->certified ? who->name : authorization ? authorization : who->address;
-    uint64_t h = 1469598103934665603u;
 
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 1099511628211u;
-    return (unsigned)((h ^ h >> 32) % SLOTS);
+    return (unsigned)hash_slot(name, SLOTS);
 }
 
 /* What is alone is let through whatever its size: other limits bound it. */

@@ -4,6 +4,8 @@
  * the loop grow with what is asked: other connections are read in between. */
 #include "api/server/fair.h"
 
+#include "api/base/hash.h"
+
 #include "api/base/limits.h"
 
 #define FLOWS 2048
@@ -78,11 +80,7 @@ struct fair *fair_destroy(struct fair *f)
 /* ---- users ---- */
 static struct flow *flow_of(struct fair *f, const char *user)
 {
-    uint64_t h = 1469598103934665603u;
-
-    for (; *user; user++)
-        h = (h ^ (unsigned char)*user) * 1099511628211u;
-    return &f->flows[(h ^ h >> 32) % FLOWS];
+    return &f->flows[hash_slot(user, FLOWS)];
 }
 
 static void flow_seen(struct fair *f, struct flow *w)

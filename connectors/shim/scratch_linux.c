@@ -2,6 +2,8 @@
  * of its program's business, and a folder to work in where no agent has named one. */
 #include "connectors/shim/shim.h"
 
+#include "api/base/hash.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
@@ -52,14 +54,10 @@ static int folder_own(const char *path, struct err *err)
 int run_scratch_default(const char *base, struct arena *m, const char **ret, struct err *err)
 {
     const char *tmp = getenv("TMPDIR");
-    uint64_t h = 14695981039346656037u;
-
-    for (const char *p = base; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211u;
     const char *own = arena_printf(m, "%.900s/hanse-%u", tmp && *tmp == '/' ? tmp : "/var/tmp",
                                    (unsigned)geteuid());
     int rc = folder_own(own, err);
     if (rc == 0)
-        *ret = arena_printf(m, "%s/%016" PRIx64, own, h);
+        *ret = arena_printf(m, "%s/%016" PRIx64, own, hash_text(base));
     return rc;
 }

@@ -4,6 +4,8 @@
  * anything up: what does not fit is dropped, what is refused is forgotten. */
 #include "controlplane/leader/brain_internal.h"
 
+#include "api/base/hash.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -283,18 +285,9 @@ void events_lease_runs(struct brain *b, const struct object *workload, uint64_t 
 }
 
 /* ---- into the log ---- */
-static uint32_t hash_text(const char *s)
-{
-    uint32_t h = 2166136261u; /* FNV-1a */
-
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 16777619u;
-    return h;
-}
-
 static const char *event_name(const struct told *t, struct arena *a)
 {
-    return arena_printf(a, "%.200s.%08x", t->name, hash_text(t->uid) ^ hash_text(t->reason));
+    return arena_printf(a, "%.200s.%08x", t->name, hash_text32(t->uid) ^ hash_text32(t->reason));
 }
 
 const char *events_uid(struct brain *b, struct arena *a)

@@ -6,6 +6,8 @@
  * pages are in the log. A listing that is cut off on its way, by whatever, takes no node away. */
 #include "controlplane/leader/brain_internal.h"
 
+#include "api/base/hash.h"
+
 #include "api/base/log.h"
 
 #include <stdio.h>
@@ -297,25 +299,16 @@ void site_inventory_ask(struct site *t)
 }
 
 /* ---- what a connector tells ---- */
-static uint64_t hash_bytes(uint64_t h, const void *p, size_t n)
-{
-    const unsigned char *c = p;
-
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ c[i]) * 1099511628211ull; /* FNV-1a */
-    return h;
-}
-
 static uint64_t hash_nodes(const struct node *nodes, size_t n, bool complete)
 {
-    uint64_t h = 14695981039346656037ull;
+    uint64_t h = HASH_START;
     AUTO_BUF b;
 
     buf_init(&b, LIMIT_OBJECT_MAX_BYTES);
     for (size_t i = 0; i < n; i++) {
         buf_reset(&b);
         tlv_encode(&schema_node, &nodes[i], &b);
-        h = hash_bytes(h, b.p, b.n);
+        h = hash_more(h, b.p, b.n);
     }
     return h + complete;
 }

@@ -4,15 +4,13 @@
  * state keeps request ids. */
 #include "controlplane/raft/core_internal.h"
 
+#include "api/base/hash.h"
+
 #include <string.h>
 
 static struct list *bucket_of(struct core *c, const char *id)
 {
-    uint64_t h = 1469598103934665603u;
-
-    for (const char *p = id; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211u;
-    return &c->buckets[h % PROPOSAL_BUCKETS];
+    return &c->buckets[hash_slot(id, PROPOSAL_BUCKETS)];
 }
 
 void proposals_init(struct core *c)

@@ -2,6 +2,8 @@
  * however often it is sent; under a client's key, so that its answer is final. */
 #include "controlplane/server/backend.h"
 
+#include "api/base/hash.h"
+
 #include "api/base/limits.h"
 
 #include <inttypes.h>
@@ -151,11 +153,7 @@ static void dry_told(void *arg)
 /* What waits of one user leaves room for others; users that fall into one slot share its part. */
 static struct control_user *user_of(struct control *c, const char *user)
 {
-    uint64_t h = 1469598103934665603u;
-
-    for (; user && *user; user++)
-        h = (h ^ (unsigned char)*user) * 1099511628211u;
-    return &c->users[(h ^ h >> 32) % CONTROL_USERS];
+    return &c->users[hash_slot(user ? user : "", CONTROL_USERS)];
 }
 
 static bool share_over(const struct control_user *u, size_t n)

@@ -6,6 +6,8 @@
  * Must never make an answer differ: what it cannot tell apart safely goes past it. */
 #include "policy/place/place_internal.h"
 
+#include "api/base/hash.h"
+
 #include <string.h>
 
 #define MEMO_MAX_BYTES ((size_t)64 << 20)
@@ -126,10 +128,8 @@ static void key_make(struct buf *b, const struct object *o)
 
 static uint64_t bytes_hash(const char *p, size_t n)
 {
-    uint64_t h = 14695981039346656037u;
+    uint64_t h = hash_more(HASH_START, p, n);
 
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)p[i]) * 1099511628211u;
     return h ^ h >> 29;
 }
 

@@ -153,7 +153,7 @@ void score_rows(struct place *pl)
         for (int k = 0; k < TERM_NR; k++)
             sum += pl->weight[k] * r->term[k];
         r->score = weights > 0 ? sum / weights : 0;
-        r->tie = pl->rq->seed ? (text_hash(pl->p->t.targets[r->target].name) ^ pl->rq->seed) *
+        r->tie = pl->rq->seed ? (strmap_hash(pl->p->t.targets[r->target].name) ^ pl->rq->seed) *
                                     0x9e3779b97f4a7c15u
                               : 0;
         if (!pl->chosen || row_better(pl, r, pl->chosen))

@@ -30,7 +30,7 @@ struct strmap {
     struct strmap_slot *slots;
     uint32_t cap, n;
 };
-uint64_t text_hash(const char *s);
+uint64_t strmap_hash(const char *s);
 /* policy/strmap.c */
 uint32_t strmap_get(const struct strmap *m, const char *key); /* NONE when absent */
 void strmap_set(struct strmap *m, const char *key, uint32_t value);
@@ -238,7 +238,7 @@ void accounts_add(struct pool *p, struct hold *h, int sign);
 /* For the time of one decision (sign -1, then 1) a workload's own hold does not count against its
  * queues and policy: it would give it back. What it holds on nodes stays. NULL h: nothing. */
 void accounts_lay_aside(struct pool *p, const struct hold *h, int sign);
-struct hold *pool_hold_of(const struct pool *p, const char *uid);                  /* or NULL */
+struct hold *pool_hold_of(const struct pool *p, const char *uid); /* or NULL */
 int64_t pool_priority(const struct pool *p, const struct workload_spec *s);
 uint32_t pool_priority_index(const struct pool *p, const struct workload_spec *s); /* or NONE */
 uint32_t pool_queue_index(const struct pool *p, const struct workload *w); /* NONE: no queue */

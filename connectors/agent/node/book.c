@@ -7,16 +7,14 @@
  * them go are refused, whoever brings them (README). */
 #include "connectors/agent/node/agent_internal.h"
 
+#include "api/base/hash.h"
+
 #include <stdio.h>
 #include <string.h>
 
 static unsigned bucket_of(const char *uid)
 {
-    uint32_t h = 2166136261u;
-
-    for (; *uid; uid++)
-        h = (h ^ (unsigned char)*uid) * 16777619u;
-    return h % AGENT_BOOK_BUCKETS;
+    return (unsigned)hash_slot(uid, AGENT_BOOK_BUCKETS);
 }
 
 static struct book_entry *entry_find(const struct book *b, const char *uid)

@@ -2,6 +2,8 @@
  * kinds' descriptors check every value and nothing is spelled twice. */
 #include "connectors/agent/node/agent_internal.h"
 
+#include "api/base/hash.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -303,9 +305,7 @@ int inventory_load(struct agent *a, struct inventory *ret, struct err *err)
     }
     isolation_add(&inv, a);
     char *text = cJSON_PrintUnformatted(inv.nodes);
-    inv.hash = 14695981039346656037u;
-    for (const char *p = text; *p; p++)
-        inv.hash = (inv.hash ^ (unsigned char)*p) * 1099511628211u;
+    inv.hash = hash_text(text);
     cJSON_free(text);
     *ret = inv;
     return 0;

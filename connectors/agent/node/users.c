@@ -3,6 +3,8 @@
  * given twice, and a range that is used up takes no further namespace. */
 #include "connectors/agent/node/agent_internal.h"
 
+#include "api/base/hash.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,12 +120,10 @@ static bool is_taken(const struct users *u, uint32_t uid)
  * which a store that they share likes. */
 static uint32_t pick(const struct users *u, const char *name)
 {
-    uint32_t n = u->range.last - u->range.first + 1, h = 2166136261u;
+    uint32_t n = u->range.last - u->range.first + 1, h = hash_text32(name);
 
     if (!u->range.last || (uint32_t)cJSON_GetArraySize(u->given) >= n)
         return 0;
-    for (const char *p = name; *p; p++)
-        h = (h ^ (unsigned char)*p) * 16777619u;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t uid = u->range.first + (h % n + i) % n;
         if (!is_taken(u, uid))

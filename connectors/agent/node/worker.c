@@ -7,6 +7,8 @@
  *
  * Level-triggered: worker_tick looks again; a lost event costs a moment. */
 #include "api/base/failpoint.h"
+
+#include "api/base/hash.h"
 #include "connectors/agent/node/agent_internal.h"
 
 #include <inttypes.h>
@@ -103,12 +105,10 @@ static void worker_remove_group(const struct worker *w)
 void worker_socket(const struct worker *w, char out[AGENT_PATH_MAX])
 {
     char marker[RUN_MARKER_MAX];
-    uint64_t h = 14695981039346656037u;
 
     worker_marker(w, marker);
-    for (const char *p = marker; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211u;
-    (void)snprintf(out, AGENT_PATH_MAX, "%s/s/%016" PRIx64, w->run->agent->cfg.state_dir, h);
+    (void)snprintf(out, AGENT_PATH_MAX, "%s/s/%016" PRIx64, w->run->agent->cfg.state_dir,
+                   hash_text(marker));
 }
 
 void worker_init(struct worker *w, struct run *r, int64_t rank)

@@ -6,6 +6,8 @@
  * machine. A mover that is lost with its leader has taken nothing with it. */
 #include "controlplane/leader/move/move_internal.h"
 
+#include "api/base/hash.h"
+
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
 
@@ -26,14 +28,7 @@ const struct migration_status *mover_status(const struct mover *m)
 
 static uint64_t workload_hash(const char *ns, const char *name)
 {
-    uint64_t h = 14695981039346656037ull; /* FNV-1a */
-
-    for (; *ns; ns++)
-        h = (h ^ (unsigned char)*ns) * 1099511628211ull;
-    h = (h ^ '/') * 1099511628211ull;
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 1099511628211ull;
-    return h;
+    return hash_more(hash_more(hash_text(ns), "/", 1), name, strlen(name));
 }
 
 static struct mover *mover_find(struct brain *b, const char *uid)

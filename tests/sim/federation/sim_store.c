@@ -2,6 +2,8 @@
  * (connectors/connector.h). */
 #include "tests/sim/federation/sim_store.h"
 
+#include "api/base/hash.h"
+
 #include "api/base/mem.h"
 
 #include <stdio.h>
@@ -16,11 +18,7 @@ uint64_t sim_state_next(uint64_t s)
 }
 uint64_t sim_state_first(const char *uid)
 {
-    uint64_t h = 1469598103934665603u;
-
-    for (; *uid; uid++)
-        h = (h ^ (unsigned char)*uid) * 1099511628211u;
-    return h;
+    return hash_text(uid);
 }
 
 void sim_store_init(struct sim_store *s)

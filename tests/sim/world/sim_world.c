@@ -3,6 +3,8 @@
  * else. */
 #include "tests/sim/world/sim_internal.h"
 
+#include "api/base/hash.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,8 +132,7 @@ void sim_cancel(struct sim_world *w, struct sim_event *e)
 
 void sim_hash(struct sim_world *w, const void *p, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        w->hash = (w->hash ^ ((const unsigned char *)p)[i]) * 0x100000001b3ull;
+    w->hash = hash_more(w->hash, p, n);
 }
 
 static void sim_fire(struct sim_world *w, struct sim_event *e)
@@ -250,7 +251,7 @@ struct sim_world *sim_world_create(uint64_t seed)
 
     for (int i = 0; i < 4; i++)
         w->rng[i] = splitmix(&seed);
-    w->hash = 0xcbf29ce484222325ull;
+    w->hash = HASH_START;
     w->latency_us = 300;
     w->jitter_us = 400;
     w->trace = getenv("HANSE_SIM_TRACE") != NULL;

@@ -2,13 +2,12 @@
  * ledger's. */
 #include "tests/support/ledger/ledger_model_internal.h"
 
+#include "api/base/hash.h"
+
 /* ---- texts as numbers ---- */
 static uint64_t mix(uint64_t h, const void *p, size_t n)
 {
-    const unsigned char *b = p;
-
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ b[i]) * 0x100000001b3u;
+    h = hash_more(h, p, n);
     return h ^ h >> 29;
 }
 
