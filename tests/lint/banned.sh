@@ -57,7 +57,7 @@ if [ ${#files[@]} -gt 0 ]; then
     # A leader whose clock was wrong stamped the state for ever: core_time_ms is the time.
     report "a machine's own clock, where the cluster's time is meant (core_time_ms)" \
         < <(code "${files[@]}" | grep -E '^(controlplane|policy)/' |
-            grep -vE '^controlplane/(raft/core_clock|server/keyring|server/skip|backup/anew|backup/quorum_main)\.c:|PLANTED' |
+            grep -vE '^controlplane/(raft/core_clock|keyring/keyring|server/skip|backup/anew|backup/quorum_main)\.c:|PLANTED' |
             grep -E "${call}(loop_wall_ms|time|gettimeofday|clock_gettime)[[:space:]]*\\(")
     report "include that is not written from the top" \
         < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "${files[@]}" /dev/null |
