@@ -1,5 +1,5 @@
-/* How fast users may write into a namespace: decided by the state and the time of entries alone, the
- * same where it is asked ahead; nothing is counted twice, nothing of Hanse's own is. */
+/* How fast users may write into a namespace: decided by the state and the time of entries alone,
+ * the same where it is asked ahead; nothing is counted twice, nothing of Hanse's own is. */
 #include "tests/unit/store/quota/quota_kit.h"
 
 static struct result secret_make(struct kit *k)
