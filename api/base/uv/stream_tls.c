@@ -3,6 +3,7 @@
  * call the user while OpenSSL is on the stack. */
 #include "api/base/uv/uv_internal.h"
 #include "api/base/net/tls.h"
+#include "api/base/hash.h"
 #include "api/base/net/tls_internal.h"
 
 #include <openssl/bio.h>
@@ -126,11 +127,10 @@ static void keep_rest(struct uv_stream_impl *s)
 /* By its peer's address, whatever the port. */
 static unsigned source_of(const struct uv_stream_impl *s)
 {
-    const char *p = s->base.peer.address, *port = strrchr(p, ':');
-    uint64_t h = 1469598103934665603u;
+    const char *address = s->base.peer.address, *port = strrchr(address, ':');
+    size_t n = port ? (size_t)(port - address) : strlen(address);
+    uint64_t h = hash_more(HASH_START, address, n);
 
-    for (; *p && p != port; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211u;
     return (unsigned)((h ^ h >> 32) % SHAKE_SOURCES);
 }
 
