@@ -1,7 +1,6 @@
 /* Names of checkpoint stores: a folder by its absolute path, s3://BUCKET/PREFIX, or a name. Whose
  * store it is, and so under which law checkpoints lie, is found by comparing names, so one store
- * has one name: no
- * "..", no ".", no empty part.
+ * has one name: no "..", no ".", no empty part.
  *
  * Must never refuse to leave as it is what an older version let in. */
 #include "api/schema/schema_internal.h"

@@ -24,6 +24,7 @@ static void put32(unsigned char *p, uint32_t v)
 void frame_reader_init(struct frame_reader *r)
 {
     buf_init(&r->in, (size_t)LIMIT_FRAME_MAX_BYTES + 4);
+    r->waits = false;
 }
 
 void frame_reader_fini(struct frame_reader *r)
@@ -58,9 +59,17 @@ static int hand_out(const unsigned char *p, size_t size,
     return each(&f, arg);
 }
 
-/* Completes the frame of which a part is kept in r->in. *used: what was taken of p. */
+static int keep(struct frame_reader *r, const unsigned char *p, size_t n, struct err *err)
+{
+    if (n)
+        buf_add(&r->in, p, n);
+    return r->in.failed ? err_set(err, E_TOOLARGE, "more frames came than may wait") : 0;
+}
+
+/* Completes the frame of which a part is kept in r->in. *used: what was taken of p; *stop: what
+ * each() said. */
 static int feed_kept(struct frame_reader *r, const unsigned char *p, size_t n, size_t *used,
-                     int (*each)(const struct frame *f, void *arg), void *arg, bool *stop,
+                     int (*each)(const struct frame *f, void *arg), void *arg, int *stop,
                      struct err *err)
 {
     *used = 0;
@@ -76,7 +85,7 @@ static int feed_kept(struct frame_reader *r, const unsigned char *p, size_t n, s
             struct buf whole = r->in;
 
             buf_init(&r->in, whole.max); /* each() may end the reader: it is not touched after */
-            *stop = hand_out((const unsigned char *)whole.p, want, each, arg) != 0;
+            *stop = hand_out((const unsigned char *)whole.p, want, each, arg);
             buf_fini(&whole);
             return 0;
         }
@@ -90,18 +99,10 @@ static int feed_kept(struct frame_reader *r, const unsigned char *p, size_t n, s
     return 0;
 }
 
-int frame_feed(struct frame_reader *r, const void *bytes, size_t n,
-               int (*each)(const struct frame *f, void *arg), void *arg, struct err *err)
+/* Hands out whole frames from where they are, and keeps what is left. */
+static int feed_whole(struct frame_reader *r, const unsigned char *p, size_t n,
+                      int (*each)(const struct frame *f, void *arg), void *arg, struct err *err)
 {
-    const unsigned char *p = bytes;
-    bool stop = false;
-    size_t used;
-    int rc = feed_kept(r, p, n, &used, each, arg, &stop, err);
-
-    if (rc || stop)
-        return rc;
-    p += used;
-    n -= used;
     while (n) {
         int64_t size = frame_size(p, n, err);
 
@@ -109,14 +110,51 @@ int frame_feed(struct frame_reader *r, const void *bytes, size_t n,
             return (int)size;
         if (size == 0 || (size_t)size > n)
             break;
-        if (hand_out(p, (size_t)size, each, arg))
+        int stop = hand_out(p, (size_t)size, each, arg);
+        if (stop && stop != FRAME_ENOUGH)
             return 0;
         p += size;
         n -= (size_t)size;
+        if (stop) {
+            r->waits = n > 0;
+            break;
+        }
     }
-    if (n)
-        buf_add(&r->in, p, n);
-    return 0;
+    return keep(r, p, n, err);
+}
+
+/* What waits goes first: whole frames, and perhaps a part of one. */
+static int feed_waiting(struct frame_reader *r, const unsigned char *p, size_t n,
+                        int (*each)(const struct frame *f, void *arg), void *arg, struct err *err)
+{
+    int rc = keep(r, p, n, err);
+    struct buf kept = r->in;
+
+    buf_init(&r->in, kept.max);
+    r->waits = false;
+    if (rc == 0)
+        rc = feed_whole(r, (const unsigned char *)kept.p, kept.n, each, arg, err);
+    buf_fini(&kept);
+    return rc;
+}
+
+int frame_feed(struct frame_reader *r, const void *bytes, size_t n,
+               int (*each)(const struct frame *f, void *arg), void *arg, struct err *err)
+{
+    const unsigned char *p = bytes;
+    int stop = 0;
+    size_t used;
+
+    if (r->waits)
+        return feed_waiting(r, p, n, each, arg, err);
+    int rc = feed_kept(r, p, n, &used, each, arg, &stop, err);
+    if (rc || (stop && stop != FRAME_ENOUGH))
+        return rc;
+    if (stop) {
+        r->waits = n > used;
+        return keep(r, p + used, n - used, err);
+    }
+    return feed_whole(r, p + used, n - used, each, arg, err);
 }
 
 void frame_send(struct stream *s, uint8_t type, uint8_t flags, uint64_t id, const void *body,

@@ -14,12 +14,16 @@ struct frame {
     struct slice body; /* borrowed for the call */
 };
 struct frame_reader {
-    struct buf in;
+    struct buf in; /* a cut frame; while `waits` whole ones, too */
+    bool waits;    /* each() had enough, and more has come already */
 };
+#define FRAME_ENOUGH 2 /* of each(): the frames behind it wait for the next call */
 void frame_reader_init(struct frame_reader *r);
 void frame_reader_fini(struct frame_reader *r);
-/* Feeds bytes; calls each() per whole frame. each() returns non-zero to stop (the stream was
- * closed). Negative E_* on a malformed or over-long frame: the caller aborts the stream. */
+/* Feeds bytes; calls each() for each whole frame. each() returns 0 to go on, FRAME_ENOUGH, or
+ * another number to stop for good: the stream was closed, and the reader is not looked at. When
+ * r->waits afterwards the caller pauses the stream and feeds nothing (n = 0) in its next turn.
+ * Negative E_* on a malformed or over-long frame: the caller aborts the stream. */
 int frame_feed(struct frame_reader *r, const void *p, size_t n,
                int (*each)(const struct frame *f, void *arg), void *arg,
                struct err *err) MUST_CHECK;

@@ -219,6 +219,7 @@ struct agent {
     char redirect[PEER_NAME_MAX];
     uint64_t heard_ms;
     struct timer dial, beat;
+    struct timer next; /* frames that came in one read and wait for a turn of their own */
     /* logs and exec */
     struct list streams;
     unsigned n_streams;

@@ -142,7 +142,9 @@ static int session_frame(const struct frame *f, void *arg)
             streams_frame(a, f);
         else if (a->welcome)
             request_frame(a, f);
-        return 0;
+        /* An order writes files and starts processes. A burst of them, each beside the next in one
+         * read, held the loop for minutes: leases, ends and the server's patience do not wait. */
+        return f->type == AF_SUBMIT ? FRAME_ENOUGH : 0;
     }
 }
 
@@ -162,8 +164,20 @@ static void session_data(struct stream *s, const void *p, size_t n, void *arg)
     struct agent *a = arg;
     struct err err;
 
-    if (frame_feed(&a->reader, p, n, session_frame, a, &err) < 0)
+    if (frame_feed(&a->reader, p, n, session_frame, a, &err) < 0) {
         stream_abort(s, err.text);
+        return;
+    }
+    stream_pause(s, a->reader.waits);
+    if (a->reader.waits)
+        timer_start(&a->next, 0);
+}
+
+static void session_next(void *arg)
+{
+    struct agent *a = arg;
+
+    session_data(a->stream, NULL, 0, a);
 }
 
 static void session_over(struct agent *a)
@@ -172,6 +186,7 @@ static void session_over(struct agent *a)
     a->open = a->welcome = false;
     frame_reader_fini(&a->reader);
     timer_stop(&a->beat);
+    timer_stop(&a->next);
     streams_close_all(a);
     stage_forget_askers(a);
     list_for_each (it, &a->runs) {
@@ -260,6 +275,7 @@ void session_start(struct agent *a)
 {
     timer_init(&a->dial, a->loop, session_dial, a);
     timer_init(&a->beat, a->loop, session_beat, a);
+    timer_init(&a->next, a->loop, session_next, a);
     timer_start(&a->dial, 0);
 }
 

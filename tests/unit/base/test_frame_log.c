@@ -88,6 +88,50 @@ static void test_frames_cut_anywhere(void **state)
     buf_fini(&sent);
 }
 
+static int each_enough(const struct frame *f, void *arg)
+{
+    assert_int_equal(each(f, arg), 0);
+    return FRAME_ENOUGH;
+}
+
+/* An agent takes one order a turn: what came with it waits, in order, and whole. */
+static void test_frames_wait_for_their_turn(void **state)
+{
+    static const size_t steps[] = {1, 17, 1000, 16384, 1 << 20};
+
+    (void)state;
+    make_frames();
+    for (size_t k = 0; k < sizeof steps / sizeof steps[0]; k++) {
+        struct frame_reader r;
+        struct seen seen = {0};
+        struct err err = {0};
+        unsigned turns = 0;
+
+        frame_reader_init(&r);
+        for (size_t at = 0; at < sent.n; at += steps[k]) {
+            size_t n = sent.n - at < steps[k] ? sent.n - at : steps[k];
+            unsigned before = seen.n;
+
+            assert_int_equal(frame_feed(&r, sent.p + at, n, each_enough, &seen, &err), 0);
+            assert_true(seen.n <= before + 1);
+            if (k % 2) /* more may come before the next turn: it goes behind */
+                continue;
+            for (; r.waits; turns++) {
+                before = seen.n;
+                assert_int_equal(frame_feed(&r, NULL, 0, each_enough, &seen, &err), 0);
+                assert_true(seen.n <= before + 1);
+            }
+        }
+        for (; r.waits; turns++)
+            assert_int_equal(frame_feed(&r, NULL, 0, each_enough, &seen, &err), 0);
+        assert_int_equal(seen.n, FRAMES);
+        assert_int_equal(seen.bytes, 90104);
+        assert_true(steps[k] < sent.n || turns == FRAMES - 1);
+        frame_reader_fini(&r);
+    }
+    buf_fini(&sent);
+}
+
 static int refuse(const char *bytes, size_t n, size_t step)
 {
     struct frame_reader r;
@@ -168,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_frames_cut_anywhere),
+        cmocka_unit_test(test_frames_wait_for_their_turn),
         cmocka_unit_test(test_frames_refused),
         cmocka_unit_test(test_log_lines),
         cmocka_unit_test(test_log_rate),
