@@ -2,6 +2,8 @@
  * outside. */
 #include "api/base/cluster.h"
 
+#include "api/base/mem.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +60,7 @@ void cluster_next_from(const char *uid, uint64_t n, char out[CLUSTER_UID_MAX])
     uint64_t next = cluster_generation(uid) + 1;
     char log[20];
 
-    (void)snprintf(log, sizeof log, "%s", log_of(uid));
+    str_copy(log, sizeof log, log_of(uid));
     print(uid, next > n ? next : n, log, out);
 }
 

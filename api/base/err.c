@@ -1,6 +1,8 @@
 /* Error table and texts. Must never allocate: errors are made when memory is short, too. */
 #include "api/base/err.h"
 
+#include "api/base/mem.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ static void fill(struct err *e, int code, const char *path, const char *file, in
     char text[ERR_TEXT_MAX]; /* apart, since the arguments may point into *e */
 
     (void)vsnprintf(text, sizeof text, fmt, ap);
-    (void)snprintf(e->field, sizeof e->field, "%s", path);
+    str_copy(e->field, sizeof e->field, path);
     memcpy(e->text, text, sizeof text);
     e->code = code;
     e->file = file;

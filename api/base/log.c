@@ -185,7 +185,7 @@ static bool admit(const struct timespec *ts, const char *event)
             tell_dropped(ts, s);
         s->second = ts->tv_sec;
         s->count = 0;
-        (void)snprintf(s->event, sizeof s->event, "%s", event);
+        str_copy(s->event, sizeof s->event, event);
     }
     if (s->count++ < PER_SECOND)
         return true;

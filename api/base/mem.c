@@ -48,6 +48,16 @@ char *mem_strdup(const char *s)
     return memcpy(mem_alloc(n), s, n);
 }
 
+void str_copy(char *to, size_t n, const char *from)
+{
+    size_t length = from ? strnlen(from, n - 1) : 0;
+
+    PRE(n > 0);
+    if (length)
+        memcpy(to, from, length);
+    to[length] = '\0';
+}
+
 void mem_free(void *p)
 {
     free(p);

@@ -54,6 +54,9 @@ char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void arena_cleanup(struct arena **a);
 #define AUTO_ARENA __attribute__((cleanup(arena_cleanup))) struct arena *
 
+/* from (NULL is "") into n bytes, cut where it is longer. n > 0; the two do not overlap. */
+void str_copy(char *to, size_t n, const char *from);
+
 /* A growing byte buffer with a hard maximum given at init (after curl's dynbuf). Appending past the
  * maximum sets `failed` and appends nothing; callers check once, at the end. */
 struct buf {

@@ -197,7 +197,7 @@ static int not_found_where(const struct cli *c, const char *path, struct err *er
 
     if (!slash || !err || strncmp(slash + 1, "operations", 10) == 0)
         return E_NOTFOUND;
-    (void)snprintf(text, sizeof text, "%s", err->text);
+    str_copy(text, sizeof text, err->text);
     return err_set(err, E_NOTFOUND, "%.150s in namespace %.*s%s", text, (int)(slash - at - 12),
                    at + 12,
                    arg_flag(&c->args, "namespace") ? "" : "; -n NAMESPACE looks in another");

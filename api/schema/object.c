@@ -137,8 +137,10 @@ struct object *object_ref(const struct object *o)
     return m;
 }
 
-struct object *object_unref(struct object *o)
+struct object *object_unref(const struct object *v)
 {
+    struct object *o = (struct object *)(uintptr_t)v; /* counted by whoever may only look, too */
+
     if (!o)
         return NULL;
     (void)object_check(o);

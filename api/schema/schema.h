@@ -121,7 +121,7 @@ struct object {
     struct arena *mem;
 };
 struct object *object_ref(const struct object *o);
-struct object *object_unref(struct object *o); /* accepts NULL, returns NULL */
+struct object *object_unref(const struct object *v); /* accepts NULL, returns NULL */
 /* object_as(o, workload): the typed body; checks the kind. */
 const void *object_body(const struct object *o, const struct schema *s);
 extern const struct schema

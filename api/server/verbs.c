@@ -308,7 +308,7 @@ void workload_log(struct call *c)
     s->a = c->api;
     s->flow = flow;
     s->rq = c->rq;
-    (void)snprintf(s->name, sizeof s->name, "%s", c->name);
+    str_copy(s->name, sizeof s->name, c->name);
     if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e)) {
         log_closed(s);
         call_fail(c, &e);

@@ -122,8 +122,8 @@ void wire_checkpoint_read(const cJSON *j, struct run_checkpoint_report *ret)
     ret->write_ms = (int64_t)wire_u64(j, "writeMs");
     ret->written_ms = (int64_t)wire_u64(j, "writtenMs");
     ret->ranks = (int64_t)wire_u64(j, "ranks");
-    (void)snprintf(ret->digest, sizeof ret->digest, "%s", digest);
-    (void)snprintf(ret->path, sizeof ret->path, "%s", path);
+    str_copy(ret->digest, sizeof ret->digest, digest);
+    str_copy(ret->path, sizeof ret->path, path);
 }
 
 cJSON *wire_offers(const struct run_offer *offers, size_t n)
@@ -210,8 +210,8 @@ int wire_observation_parse(const cJSON *j, struct observation *ret, struct err *
     o.lease_lost = wire_bool(j, "leaseLost");
     o.stopped = wire_bool(j, "stopped");
     o.grant = (int64_t)wire_u64(j, "grant");
-    (void)snprintf(o.reason, sizeof o.reason, "%s", wire_str(j, "reason"));
-    (void)snprintf(o.message, sizeof o.message, "%s", wire_str(j, "message"));
+    str_copy(o.reason, sizeof o.reason, wire_str(j, "reason"));
+    str_copy(o.message, sizeof o.message, wire_str(j, "message"));
     wire_checkpoint_read(cJSON_GetObjectItemCaseSensitive(j, "checkpoint"), &o.checkpoint);
     *ret = o;
     return 0;

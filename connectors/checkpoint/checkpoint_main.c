@@ -238,7 +238,7 @@ static int verify_local(const char *name, const char *digest, struct checkpoint_
         free(real);
         return err_field(err, E_CHECKPOINT, "CheckpointMissing", "%.300s is not there", name);
     }
-    (void)snprintf(path, sizeof path, "%s", real);
+    str_copy(path, sizeof path, real);
     free(real);
     want.path = path;
     return S_ISDIR(st.st_mode) ? checkpoint_verify_dir(path, digest, NULL, ret, err)

@@ -52,7 +52,7 @@ static bool rank_read(const cJSON *j, int64_t expected, struct checkpoint_rank *
         !number(j, "bytes", &ret->bytes) || !m || strlen(m) != 7 + 64 ||
         strncmp(m, "sha256:", 7) != 0 || strspn(m + 7, "0123456789abcdef") != 64)
         return false;
-    (void)snprintf(ret->manifest, sizeof ret->manifest, "%s", m);
+    str_copy(ret->manifest, sizeof ret->manifest, m);
     return true;
 }
 

@@ -92,7 +92,7 @@ static int file_parse(const cJSON *j, struct arena *a, struct checkpoint_file *r
         return err_field(err, E_CHECKPOINT, TORN, "%.100s: sha256 is not 64 lower-case hex digits",
                          name);
     ret->name = arena_strdup(a, name);
-    (void)snprintf(ret->sha256, sizeof ret->sha256, "%s", sha);
+    str_copy(ret->sha256, sizeof ret->sha256, sha);
     return 0;
 }
 

@@ -279,7 +279,7 @@ int checkpoint_verify_dir(const char *path, const char *digest, struct checkpoin
     if (rc < 0)
         return rc;
     *ret = (struct checkpoint_found){.step = m.step, .bytes = m.bytes, .ranks = 1};
-    (void)snprintf(ret->dir, sizeof ret->dir, "%s", path);
+    str_copy(ret->dir, sizeof ret->dir, path);
     return 0;
 }
 
@@ -470,7 +470,7 @@ static int cut_read(struct store *store, const struct checkpoint_want *w, const 
                          "%.250s is not the one that was recorded (%.20s…, now %.20s…)", w->path,
                          w->digest, digest);
     found->written_ms = written_ns / 1000000;
-    (void)snprintf(found->path, sizeof found->path, "%s", w->path);
+    str_copy(found->path, sizeof found->path, w->path);
     memcpy(found->digest, digest, sizeof digest);
     return 0;
 }
@@ -599,7 +599,7 @@ static int verify_cut(struct store *store, const struct checkpoint_want *w, cons
     if (w->rank >= 0 && !w->cut_only)
         memcpy(found.dir, dir, sizeof dir);
     else if (w->view)
-        (void)snprintf(found.dir, sizeof found.dir, "%s", w->view);
+        str_copy(found.dir, sizeof found.dir, w->view);
     *ret = found;
     return 0;
 }

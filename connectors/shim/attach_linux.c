@@ -64,7 +64,7 @@ static int dial(const char *path)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    (void)snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    str_copy(a.sun_path, sizeof a.sun_path, path);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) != 0) {
         (void)close(fd);
         fd = -1;

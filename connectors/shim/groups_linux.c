@@ -2,6 +2,8 @@
  * or kill a group that is not one of ours. */
 #include "connectors/shim/tree_linux.h"
 
+#include "api/base/mem.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -97,7 +99,7 @@ static bool place(bool own_place, char out[RUN_GROUP_MAX])
                           : snprintf(path, sizeof path, "%s" GROUP_TOP, roots[i]);
         if (n >= RUN_GROUP_MAX)
             return false;
-        (void)snprintf(out, RUN_GROUP_MAX, "%s", path);
+        str_copy(out, RUN_GROUP_MAX, path);
         return true;
     }
     /* Version 1 alone: for limits, it holds nothing. */
@@ -116,7 +118,7 @@ void tree_group_place(struct runner_os *os, bool of_old, char out[RUN_GROUP_MAX]
 /* The folder that a name is put into: a prefix may end within one. */
 static void folder_of(const char *path, char out[RUN_GROUP_MAX])
 {
-    (void)snprintf(out, RUN_GROUP_MAX, "%s", path);
+    str_copy(out, RUN_GROUP_MAX, path);
     *strrchr(out, '/') = '\0';
 }
 

@@ -72,7 +72,7 @@ static int resume_from(struct keeper *k, const char *path, const char *digest, s
         return rc;
     if (!c->reshard && (rc = checkpoint_exact(k->job_found.dir, view, seen, err)) == 0)
         memcpy(k->job_found.dir, seen, sizeof seen);
-    (void)snprintf(k->resumed, sizeof k->resumed, "%s", path);
+    str_copy(k->resumed, sizeof k->resumed, path);
     return rc;
 }
 
@@ -170,7 +170,7 @@ static void worked(void *arg)
         k->resume = k->job_found;
         if (k->sealer) {
             k->newest = *checkpoint_sealer_newest(k->sealer);
-            (void)snprintf(k->dir, sizeof k->dir, "%s", checkpoint_sealer_dir(k->sealer));
+            str_copy(k->dir, sizeof k->dir, checkpoint_sealer_dir(k->sealer));
         }
         k->changed(k->arg);
     } else {

@@ -76,7 +76,7 @@ static bool hand_down(const char *group, enum limit_kind k)
     char top[RUN_GROUP_MAX], all[64];
     char *end;
 
-    (void)snprintf(top, sizeof top, "%s", group);
+    str_copy(top, sizeof top, group);
     (void)snprintf(all, sizeof all, "+%s", controllers[k]);
     if (!(end = strstr(top, GROUP_TOP)))
         return false;
@@ -94,7 +94,7 @@ static bool place_of(const char *group, enum limit_kind k, bool *ret_old, char o
     *ret_old = old_path(group, k, out);
     if (*ret_old)
         return group_make(out);
-    (void)snprintf(out, RUN_GROUP_MAX, "%s", group);
+    str_copy(out, RUN_GROUP_MAX, group);
     return k == LIMIT_DEVICES || hand_down(group, k);
 }
 

@@ -309,7 +309,7 @@ static int shim_failed(struct loop *l, const struct args *a, const struct err *w
     if (!a->dir || why->code == E_BUSY || why->code == E_EXISTS) /* not ours to tell */
         return err_info(why->code)->exit;
     r.lease_lost = why->code == E_STALE;
-    (void)snprintf(r.reason, sizeof r.reason, "%s", r.lease_lost ? "LeaseLost" : "StartFailed");
+    str_copy(r.reason, sizeof r.reason, r.lease_lost ? "LeaseLost" : "StartFailed");
     (void)snprintf(r.message, sizeof r.message, "%.250s", why->text);
     run_report_print(&r, &b);
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, a->dir);
@@ -488,7 +488,7 @@ int run_main(int argc, char **argv)
             return 1;
         marker = getenv(RUN_MARKER_ENV);
     }
-    (void)snprintf(name, sizeof name, "%s", marker);
+    str_copy(name, sizeof name, marker);
     for (char *p = name; *p; p++)
         *p = *p == '/' ? '.' : *p;
     if (hold(&a, name, group, &err) < 0) {

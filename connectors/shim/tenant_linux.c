@@ -74,7 +74,7 @@ static bool way_to(const char *path)
 {
     char part[PATH_BYTES];
 
-    (void)snprintf(part, sizeof part, "%s", path);
+    str_copy(part, sizeof part, path);
     for (char *p = part + 1; *p; p++)
         if (*p == '/') {
             *p = '\0';
@@ -115,7 +115,7 @@ static bool parts_open(const struct tenant_spec *t, struct part p[PARTS])
 
     for (int i = 0; i < PART_SCRIPT; i++)
         (void)snprintf(p[i].at, sizeof p[i].at, "%s/%s", t->dir, names[i]);
-    (void)snprintf(tmp, sizeof tmp, "%s", p[PART_TMP].at);
+    str_copy(tmp, sizeof tmp, p[PART_TMP].at);
     (void)mkdir(tmp, 0700);
     for (int i = 0; i < PART_SCRIPT; i++) {
         p[i].fd = from[i] && !*from[i] ? -1 : open_own(from[i] ? from[i] : p[i].at, t);
@@ -125,7 +125,7 @@ static bool parts_open(const struct tenant_spec *t, struct part p[PARTS])
     if (p[PART_RESUME].fd >= 0)
         ok = give(p[PART_RESUME].fd, t->uid, t->gid, 0);
     p[PART_RESUME].flags = MS_RDONLY;
-    (void)snprintf(p[PART_SCRIPT].at, sizeof p[PART_SCRIPT].at, "%s", t->dir);
+    str_copy(p[PART_SCRIPT].at, sizeof p[PART_SCRIPT].at, t->dir);
     char *end = strrchr(p[PART_SCRIPT].at, '/');
     (void)snprintf(end, 16, "/script");
     p[PART_SCRIPT].fd = open(p[PART_SCRIPT].at, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -140,7 +140,7 @@ static bool part_show(const struct part *p)
 
     if (p->fd < 0)
         return true;
-    (void)snprintf(folder, sizeof folder, "%s", p->at);
+    str_copy(folder, sizeof folder, p->at);
     if (p->file) {
         *strrchr(folder, '/') = '\0';
         if (!way_to(folder))
@@ -211,7 +211,7 @@ static bool is_open_to_all(const char *path)
     char part[PATH_BYTES];
     struct stat st;
 
-    (void)snprintf(part, sizeof part, "%s", path);
+    str_copy(part, sizeof part, path);
     if (strncmp(path, "/tmp/", 5) == 0 || strncmp(path, "/var/tmp/", 9) == 0)
         return true; /* made anew in each view */
     for (char *end; (end = strrchr(part, '/')) != NULL && end != part;) {

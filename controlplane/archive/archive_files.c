@@ -160,7 +160,7 @@ static void say(struct archive_files *k, enum log_level level, const char *event
     char path[ARCHIVE_PATH_MAX];
 
     archive_path(k->dir, number, path);
-    (void)snprintf(k->trouble, sizeof k->trouble, "%s", err->text);
+    str_copy(k->trouble, sizeof k->trouble, err->text);
     if (level != LOG_ERROR && k->said_ms && loop_now_ms(k->loop) - k->said_ms < SAY_EVERY_MS)
         return;
     k->said_ms = loop_now_ms(k->loop);
@@ -312,7 +312,7 @@ int archive_files_open(struct loop *l, const char *dir, struct archive_files **r
     int r;
 
     k->loop = l;
-    (void)snprintf(k->dir, sizeof k->dir, "%s", dir);
+    str_copy(k->dir, sizeof k->dir, dir);
     list_init(&k->jobs);
     timer_init(&k->retry, l, retry, k);
     timer_init(&k->scrub, l, scrub, k);
@@ -434,7 +434,7 @@ void archive_files_status(const struct archive_files *k, struct archive_files_st
         if (k->v[i].state == KEPT_ABSENT)
             ret->oldest_missing = i + 1;
     }
-    (void)snprintf(ret->trouble, sizeof ret->trouble, "%s", k->trouble);
+    str_copy(ret->trouble, sizeof ret->trouble, k->trouble);
 }
 
 const char *archive_files_dir(const struct archive_files *k)

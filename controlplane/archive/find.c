@@ -133,7 +133,7 @@ static int in_segment(struct search *s, uint64_t number)
         return 0;
     if (r == E_CORRUPT && !f->bad) {
         f->bad = number;
-        (void)snprintf(f->why, sizeof f->why, "%s", s->err->text);
+        str_copy(f->why, sizeof f->why, s->err->text);
     }
     if (r != E_NOTFOUND && r != E_CORRUPT)
         return r;

@@ -21,11 +21,11 @@ static int member_take(const struct root *r, struct member_info *m, struct err *
         if (all[i].id != m->id)
             continue;
         if (!*m->address)
-            (void)snprintf(m->address, sizeof m->address, "%s", all[i].address);
+            str_copy(m->address, sizeof m->address, all[i].address);
         if (!*m->api_address)
-            (void)snprintf(m->api_address, sizeof m->api_address, "%s", all[i].api_address);
+            str_copy(m->api_address, sizeof m->api_address, all[i].api_address);
         if (!*m->name)
-            (void)snprintf(m->name, sizeof m->name, "%s", all[i].name);
+            str_copy(m->name, sizeof m->name, all[i].name);
     }
     if (!*m->name)
         (void)snprintf(m->name, sizeof m->name, "m%" PRIu64, m->id);

@@ -40,8 +40,8 @@ struct backup *backup_create(struct loop *l, struct root *r, uint64_t known, con
 
     *b = (struct backup){
         .loop = l, .root = root_ref(r), .known = known, .at = ABOUT, .fd = -1, .segment = 1};
-    (void)snprintf(b->archive, sizeof b->archive, "%s", archive);
-    (void)snprintf(b->scratch, sizeof b->scratch, "%s", scratch);
+    str_copy(b->archive, sizeof b->archive, archive);
+    str_copy(b->scratch, sizeof b->scratch, scratch);
     return b;
 }
 
@@ -92,8 +92,8 @@ static void about_make(struct backup *b)
                                .feature_level = root_feature_level(b->root),
                                .time_ms = root_time(b->root),
                                .segments = t.segments};
-    (void)snprintf(a->cluster, sizeof a->cluster, "%s", root_cluster_uid(b->root));
-    (void)snprintf(a->version, sizeof a->version, "%s", HANSE_VERSION);
+    str_copy(a->cluster, sizeof a->cluster, root_cluster_uid(b->root));
+    str_copy(a->version, sizeof a->version, HANSE_VERSION);
     (void)snprintf(a->digest, sizeof a->digest, "%016llx",
                    (unsigned long long)root_digest(b->root));
     for (size_t i = 0; i < n; i++)

@@ -117,7 +117,7 @@ static int exchange(struct quorum *x, struct err *err)
         r = move(path, to, err);
     }
     if (!r) { /* its lock is all that is left */
-        (void)snprintf(path, sizeof path, "%s", x->next);
+        str_copy(path, sizeof path, x->next);
         r = file_remove(x->loop, path, err);
     }
     return r;

@@ -148,7 +148,7 @@ static int room_check(const struct restore *x, bool full, struct err *err)
     struct statvfs fs;
     struct stat file;
 
-    (void)snprintf(folder, sizeof folder, "%s", x->ask.data);
+    str_copy(folder, sizeof folder, x->ask.data);
     if (x->made) { /* it is not there: its parent is asked */
         char *end = strrchr(folder, '/');
         (void)snprintf(end ? end + (end == folder) : folder, 2, "%s", end ? "" : ".");

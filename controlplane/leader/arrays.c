@@ -53,12 +53,12 @@ void arrays_look(struct brain *b)
     if (o) {
         union command c = {.array = {.head = {.type = CMD_ARRAY, .user = "hanse:array"},
                                      .objects = SLICE_OBJECTS}};
-        (void)snprintf(c.array.ns, sizeof c.array.ns, "%s", o->meta->namespace_);
-        (void)snprintf(c.array.name, sizeof c.array.name, "%s", o->meta->name);
-        (void)snprintf(c.array.uid, sizeof c.array.uid, "%s", o->meta->uid);
+        str_copy(c.array.ns, sizeof c.array.ns, o->meta->namespace_);
+        str_copy(c.array.name, sizeof c.array.name, o->meta->name);
+        str_copy(c.array.uid, sizeof c.array.uid, o->meta->uid);
         b->arrays.at = (struct cursor){.ns = ""};
-        (void)snprintf(b->arrays.at.ns, sizeof b->arrays.at.ns, "%s", o->meta->namespace_);
-        (void)snprintf(b->arrays.at.name, sizeof b->arrays.at.name, "%s", o->meta->name);
+        str_copy(b->arrays.at.ns, sizeof b->arrays.at.ns, o->meta->namespace_);
+        str_copy(b->arrays.at.name, sizeof b->arrays.at.name, o->meta->name);
         brain_request_id(b, c.head.request_id);
         b->arrays.under_way = true;
         b->arrays.asked_ms = loop_now_ms(b->loop);

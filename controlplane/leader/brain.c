@@ -321,10 +321,10 @@ void brain_fence(struct brain *b, const char *ns, const char *workload, const ch
     struct fence *f = mem_new(struct fence);
     *f = (struct fence){cb, arg};
     brain_request_id(b, c.head.request_id);
-    (void)snprintf(c.head.user, sizeof c.head.user, "%s", who);
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", ns);
-    (void)snprintf(c.run.name, sizeof c.run.name, "%s", workload);
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", o->meta->uid);
+    str_copy(c.head.user, sizeof c.head.user, who);
+    str_copy(c.run.ns, sizeof c.run.ns, ns);
+    str_copy(c.run.name, sizeof c.run.name, workload);
+    str_copy(c.run.uid, sizeof c.run.uid, o->meta->uid);
     (void)snprintf(c.run.reason, sizeof c.run.reason, "Fenced");
     (void)snprintf(c.run.message, sizeof c.run.message, "%.200s recorded that it is dead", who);
     brain_propose(b, &c, fenced, f);

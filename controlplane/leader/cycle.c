@@ -317,7 +317,7 @@ void cycle_drop(struct brain *b)
     if (b->pool)
         policy_turns_over(c->turns, b->pool);
     for (size_t i = 0; i < c->n_room; i++)
-        (void)object_unref((struct object *)(uintptr_t)c->room[i].workload);
+        (void)object_unref(c->room[i].workload);
     (void)policy_turns_destroy(c->turns);
     (void)policy_memo_destroy(c->memo);
     (void)arena_destroy(c->scratch);

@@ -38,9 +38,9 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
         return;
     t = mem_new(struct told);
     t->kind = KIND_WORKLOAD;
-    (void)snprintf(t->ns, sizeof t->ns, "%s", ns);
-    (void)snprintf(t->name, sizeof t->name, "%s", name);
-    (void)snprintf(t->uid, sizeof t->uid, "%s", uid);
+    str_copy(t->ns, sizeof t->ns, ns);
+    str_copy(t->name, sizeof t->name, name);
+    str_copy(t->uid, sizeof t->uid, uid);
     t->reason = reason;
     for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++)
         t->warning |= !strcmp(reason, warnings[i]);
@@ -242,8 +242,8 @@ static void tell_sometimes(struct brain *b, const struct object *workload, const
     AUTO_ARENA a = arena_create(0);
     const struct object *had;
 
-    (void)snprintf(t.name, sizeof t.name, "%s", m->name);
-    (void)snprintf(t.uid, sizeof t.uid, "%s", m->uid);
+    str_copy(t.name, sizeof t.name, m->name);
+    str_copy(t.uid, sizeof t.uid, m->uid);
     had = root_get(b->root, KIND_EVENT, m->namespace_, event_name(&t, a));
     if (had) {
         const struct event *e = object_as(had, event);
@@ -351,8 +351,8 @@ static void write_one(struct brain *b, const struct told *t)
     e->message = t->message;
     e->lastTimestamp = now;
     e->count++;
-    (void)snprintf(op.ns, sizeof op.ns, "%s", t->ns);
-    (void)snprintf(op.name, sizeof op.name, "%s", name);
+    str_copy(op.ns, sizeof op.ns, t->ns);
+    str_copy(op.name, sizeof op.name, name);
     op.object = object_make(kind_by_id(KIND_EVENT), e);
     brain_request_id(b, c.head.request_id);
     brain_propose(b, &c, written, b);
@@ -372,7 +372,7 @@ void events_act(struct brain *b, const char *who, const char *target, const char
     va_start(ap, fmt);
     (void)vsnprintf(t.message, sizeof t.message, fmt, ap);
     va_end(ap);
-    (void)snprintf(t.name, sizeof t.name, "%s", target);
+    str_copy(t.name, sizeof t.name, target);
     (void)snprintf(op.name, sizeof op.name, "%.200s.%016llx", target,
                    (unsigned long long)loop_random_u64(b->loop));
     int64_t now = core_time_ms(b->cfg.core);
@@ -387,7 +387,7 @@ void events_act(struct brain *b, const char *who, const char *target, const char
     e->count = 1;
     op.object = object_make(kind_by_id(KIND_EVENT), e);
     brain_request_id(b, c.head.request_id);
-    (void)snprintf(c.head.user, sizeof c.head.user, "%s", who);
+    str_copy(c.head.user, sizeof c.head.user, who);
     brain_propose(b, &c, cb, arg);
     (void)object_unref(op.object);
 }

@@ -58,7 +58,7 @@ static void due_put(struct site_facts *f, const char *name, struct slice bytes)
 
     if (had)
         due_free(f, container_of(had, struct due, by_name));
-    (void)snprintf(d->name, sizeof d->name, "%s", name);
+    str_copy(d->name, sizeof d->name, name);
     d->by_name.key = d->name;
     d->n = bytes.n;
     memcpy(d->bytes, bytes.p, bytes.n);
@@ -145,14 +145,14 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
     t->told_reachable = t->reachable;
     t->told = true;
     brain_request_id(t->brain, c.head.request_id);
-    (void)snprintf(c.facts.target, sizeof c.facts.target, "%s", t->name);
-    (void)snprintf(c.facts.session, sizeof c.facts.session, "%s", t->session_id);
-    (void)snprintf(c.facts.why, sizeof c.facts.why, "%s", t->why);
-    (void)snprintf(t->told_agent, sizeof t->told_agent, "%s", t->agent);
-    (void)snprintf(t->told_rival, sizeof t->told_rival, "%s", t->rival);
+    str_copy(c.facts.target, sizeof c.facts.target, t->name);
+    str_copy(c.facts.session, sizeof c.facts.session, t->session_id);
+    str_copy(c.facts.why, sizeof c.facts.why, t->why);
+    str_copy(t->told_agent, sizeof t->told_agent, t->agent);
+    str_copy(t->told_rival, sizeof t->told_rival, t->rival);
     if (root_feature_level(t->brain->root) >= FEATURE_GRANTS) {
-        (void)snprintf(c.facts.agent, sizeof c.facts.agent, "%s", t->agent);
-        (void)snprintf(c.facts.rival, sizeof c.facts.rival, "%s", t->rival);
+        str_copy(c.facts.agent, sizeof c.facts.agent, t->agent);
+        str_copy(c.facts.rival, sizeof c.facts.rival, t->rival);
     }
     t->facts.proposing = true;
     brain_propose(t->brain, &c, facts_answered, t);
@@ -315,7 +315,7 @@ static uint64_t hash_nodes(const struct node *nodes, size_t n, bool complete)
 
 static void refused(struct site *t, const char *why)
 {
-    (void)snprintf(t->error, sizeof t->error, "%s", why);
+    str_copy(t->error, sizeof t->error, why);
     log_event(LOG_ERROR, "target.inventory",
               LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(why)}));
 }

@@ -39,9 +39,9 @@ static struct held *held_make(struct brain *b, const struct object *o)
 {
     struct held *h = mem_new(struct held);
 
-    (void)snprintf(h->uid, sizeof h->uid, "%s", o->meta->uid);
-    (void)snprintf(h->ns, sizeof h->ns, "%s", o->meta->namespace_);
-    (void)snprintf(h->name, sizeof h->name, "%s", o->meta->name);
+    str_copy(h->uid, sizeof h->uid, o->meta->uid);
+    str_copy(h->ns, sizeof h->ns, o->meta->namespace_);
+    str_copy(h->name, sizeof h->name, o->meta->name);
     h->by_uid.key = h->uid;
     index_add(&b->held.by_uid, &h->by_uid);
     list_init(&h->link);

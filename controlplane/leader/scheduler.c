@@ -225,13 +225,13 @@ void scheduler_step(struct brain *b, const struct object *o, enum run_step step,
     struct placing *pl = mem_new(struct placing);
 
     brain_request_id(b, c.run.head.request_id);
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", o->meta->namespace_);
-    (void)snprintf(c.run.name, sizeof c.run.name, "%s", o->meta->name);
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", o->meta->uid);
-    (void)snprintf(c.run.reason, sizeof c.run.reason, "%s", reason);
-    (void)snprintf(c.run.message, sizeof c.run.message, "%s", message);
+    str_copy(c.run.ns, sizeof c.run.ns, o->meta->namespace_);
+    str_copy(c.run.name, sizeof c.run.name, o->meta->name);
+    str_copy(c.run.uid, sizeof c.run.uid, o->meta->uid);
+    str_copy(c.run.reason, sizeof c.run.reason, reason);
+    str_copy(c.run.message, sizeof c.run.message, message);
     pl->brain = b;
-    (void)snprintf(pl->uid, sizeof pl->uid, "%s", o->meta->uid);
+    str_copy(pl->uid, sizeof pl->uid, o->meta->uid);
     b->cycle_in_flight++;
     brain_propose(b, &c, place_answered, pl);
 }
@@ -270,18 +270,18 @@ void scheduler_tell(struct brain *b, const struct cycle_item *it)
     struct placing *pl = mem_new(struct placing);
 
     brain_request_id(b, p->head.request_id);
-    (void)snprintf(p->ns, sizeof p->ns, "%s", o->meta->namespace_);
-    (void)snprintf(p->name, sizeof p->name, "%s", o->meta->name);
-    (void)snprintf(p->uid, sizeof p->uid, "%s", o->meta->uid);
+    str_copy(p->ns, sizeof p->ns, o->meta->namespace_);
+    str_copy(p->name, sizeof p->name, o->meta->name);
+    str_copy(p->uid, sizeof p->uid, o->meta->uid);
     p->epoch = w->status->epoch;
     p->rv_read = root_rv(b->root);
     p->decision = it->decision;
     p->decision->queuePosition = it->position;
     p->placement = it->placement;
-    (void)snprintf(p->queue, sizeof p->queue, "%s", it->decision->queue ? it->decision->queue : "");
+    str_copy(p->queue, sizeof p->queue, it->decision->queue ? it->decision->queue : "");
     pl->brain = b;
     pl->placed = it->placement != NULL;
-    (void)snprintf(pl->uid, sizeof pl->uid, "%s", o->meta->uid);
+    str_copy(pl->uid, sizeof pl->uid, o->meta->uid);
     b->cycle_in_flight++;
     brain_propose(b, &c, place_answered, pl);
 }

@@ -114,7 +114,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
     if (!b->leads || b->closing)
         return;
     t->last_contact_ms = loop_now_ms(b->loop);
-    (void)snprintf(t->why, sizeof t->why, "%s", why ? why : "");
+    str_copy(t->why, sizeof t->why, why ? why : "");
     if (reachable) {
         bool was_suspect = t->suspect;
         t->suspect = false;
@@ -122,7 +122,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
         if (fresh || !t->reachable) {
             t->session++;
             t->listed = false; /* nothing new goes there before it is known what runs there */
-            (void)snprintf(t->session_id, sizeof t->session_id, "%s", session ? session : "");
+            str_copy(t->session_id, sizeof t->session_id, session ? session : "");
         }
         t->reachable = true;
         site_inventory_ask(t);
@@ -144,7 +144,7 @@ static void on_agent(void *arg, const char *state_id)
 {
     struct site *t = arg;
 
-    (void)snprintf(t->agent, sizeof t->agent, "%s", state_id);
+    str_copy(t->agent, sizeof t->agent, state_id);
 }
 
 static void on_heard(void *arg, const char *cluster, uint64_t rv, int64_t time_ms)
@@ -159,7 +159,7 @@ static void on_rival(void *arg, const char *why)
     struct site *t = arg;
 
     t->rival_ms = loop_now_ms(t->brain->loop);
-    (void)snprintf(t->rival, sizeof t->rival, "%s", why);
+    str_copy(t->rival, sizeof t->rival, why);
     if (t->brain->leads && !t->brain->closing && site_facts_differ(t))
         site_facts_soon(t);
 }
@@ -297,10 +297,10 @@ static void connector_make(struct site *t)
                        target_type_text(type));
     } else if (ops->create(&env, t->doc, &t->connector, &err)) {
         t->connector = NULL;
-        (void)snprintf(t->error, sizeof t->error, "%s", err.text);
+        str_copy(t->error, sizeof t->error, err.text);
     }
     if (*t->error) {
-        (void)snprintf(t->why, sizeof t->why, "%s", t->error);
+        str_copy(t->why, sizeof t->why, t->error);
         log_event(LOG_WARN, "target.driver",
                   LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->error)}));
         site_facts_soon(t);
@@ -314,7 +314,7 @@ static void site_create(struct brain *b, const struct object *doc)
     t->brain = b;
     t->number = ++b->sites_made;
     t->doc = object_ref(doc);
-    (void)snprintf(t->name, sizeof t->name, "%s", doc->meta->name);
+    str_copy(t->name, sizeof t->name, doc->meta->name);
     (void)snprintf(t->why, sizeof t->why, "not yet in contact with this leader");
     timer_init(&t->silence, b->loop, silence_over, t);
     timer_init(&t->renew, b->loop, renew, t);

@@ -12,7 +12,7 @@ static void value_ref(const void *v)
 }
 static void value_unref(const void *v)
 {
-    (void)object_unref((struct object *)(uintptr_t)v);
+    (void)object_unref(v);
 }
 static const struct tree_value_ops values = {value_ref, value_unref};
 

@@ -175,15 +175,14 @@ static void publish_status(struct core *c)
     raft_leader(&c->raft, &id, &address);
     s.leader_id = id;
     if (address)
-        (void)snprintf(s.leader_address, sizeof s.leader_address, "%s", address);
+        str_copy(s.leader_address, sizeof s.leader_address, address);
     if (id) {
         struct member_info *all = mem_alloc(sizeof *all * MEMBERS_MAX);
         size_t n = root_members(c->root, all, MEMBERS_MAX);
 
         for (size_t i = 0; i < n && i < MEMBERS_MAX; i++)
             if (all[i].id == id)
-                (void)snprintf(s.leader_api_address, sizeof s.leader_api_address, "%s",
-                               all[i].api_address);
+                str_copy(s.leader_api_address, sizeof s.leader_api_address, all[i].api_address);
         mem_free(all);
     }
     for (unsigned i = 0; i < c->raft.configuration.n; i++)
@@ -212,7 +211,7 @@ static void learn_cluster(struct core *c)
         core_fatal(c, &e);
         return;
     }
-    (void)snprintf(c->meta.cluster, sizeof c->meta.cluster, "%s", uid);
+    str_copy(c->meta.cluster, sizeof c->meta.cluster, uid);
     if (files_save(c, &e)) {
         c->meta.cluster[0] = 0; /* the next root tries again */
         log_err(LOG_WARN, "raft.meta", &e);

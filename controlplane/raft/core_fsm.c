@@ -251,7 +251,7 @@ static void install_hold(struct core *c, const struct raft_message *m)
         install_free(&c->held.m);
     c->held.full = true;
     c->held.m = *m;
-    (void)snprintf(c->held.address, sizeof c->held.address, "%s", m->server_address);
+    str_copy(c->held.address, sizeof c->held.address, m->server_address);
     c->held.m.server_address = c->held.address;
 }
 

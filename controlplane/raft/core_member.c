@@ -344,9 +344,9 @@ void members_second(struct core *c)
     if (c->own_record_proposed || !core_leader(c) || !configured(c) || (!named && !c->leads) ||
         (named && recorded(c)))
         return;
-    (void)snprintf(cmd.member.address, sizeof cmd.member.address, "%s", c->cfg.address);
-    (void)snprintf(cmd.member.api_address, sizeof cmd.member.api_address, "%s", c->cfg.api_address);
-    (void)snprintf(cmd.member.name, sizeof cmd.member.name, "%s", c->cfg.name);
+    str_copy(cmd.member.address, sizeof cmd.member.address, c->cfg.address);
+    str_copy(cmd.member.api_address, sizeof cmd.member.api_address, c->cfg.api_address);
+    str_copy(cmd.member.name, sizeof cmd.member.name, c->cfg.name);
     if (!named)
         (void)snprintf(cmd.cluster_uid, sizeof cmd.cluster_uid, "%016" PRIx64 "%016" PRIx64,
                        loop_random_u64(c->loop), loop_random_u64(c->loop));

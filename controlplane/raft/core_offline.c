@@ -80,8 +80,8 @@ static struct core *offline_core(struct loop *l, const char *dir, uint64_t id, c
     struct core_config cfg = {.id = id};
     struct core_events none = {0};
 
-    (void)snprintf(cfg.data_dir, sizeof cfg.data_dir, "%s", dir);
-    (void)snprintf(cfg.address, sizeof cfg.address, "%s", address);
+    str_copy(cfg.data_dir, sizeof cfg.data_dir, dir);
+    str_copy(cfg.address, sizeof cfg.address, address);
     struct core *c = core_new(l, &cfg, &none, NULL);
     c->closing = true; /* nothing of it ticks */
     return c;
@@ -155,7 +155,7 @@ static int log_take(struct core *c, struct core_taken *ret, struct err *err)
     int rv = c->io->load(c->io, &x.term, &x.voted_for, &x.snapshot, &x.start, &x.entries, &x.n);
 
     if (rv) {
-        (void)snprintf(c->raft.errmsg, sizeof c->raft.errmsg, "%s", c->io->errmsg);
+        str_copy(c->raft.errmsg, sizeof c->raft.errmsg, c->io->errmsg);
         return core_raft_err(c, rv, "reading the log", err);
     }
     if (x.snapshot)
@@ -205,7 +205,7 @@ int core_offline_take(struct loop *l, const char *dir, struct core_taken *ret, s
     if (!rv) {
         ret->root = root_ref(c->root);
         ret->member = meta.member;
-        (void)snprintf(ret->cluster, sizeof ret->cluster, "%s", meta.cluster);
+        str_copy(ret->cluster, sizeof ret->cluster, meta.cluster);
     }
 end:
     offline_close(c, began);
@@ -304,7 +304,7 @@ int core_offline_make(struct loop *l, const char *dir, const struct core_made *h
     rv = log_make(c, how, err);
 end:
     c->meta = (struct core_meta){.member = how->member, .ready = true};
-    (void)snprintf(c->meta.cluster, sizeof c->meta.cluster, "%s", root_cluster_uid(how->root));
+    str_copy(c->meta.cluster, sizeof c->meta.cluster, root_cluster_uid(how->root));
     if (began && !rv) { /* the log is closed and whole before anything says so */
         struct wait w = {0};
 

@@ -293,7 +293,7 @@ static void peer_add(struct core *c, const struct raft_server *server)
     p->c = c;
     p->id = server->id;
     p->voter = server->role == RAFT_VOTER;
-    (void)snprintf(p->address, sizeof p->address, "%s", server->address);
+    str_copy(p->address, sizeof p->address, server->address);
     frame_reader_init(&p->in);
     timer_init(&p->retry, c->loop, peer_dial, p);
     list_push(&c->peers, &p->link);

@@ -72,9 +72,9 @@ static bool command_fill(struct control *c, const struct api_write *w, const str
     bool fits = true;
 
     cmd->head.type = CMD_WRITE;
-    (void)snprintf(cmd->head.user, sizeof cmd->head.user, "%s", w->user ? w->user : "");
-    (void)snprintf(cmd->as, sizeof cmd->as, "%s", w->as ? w->as : "");
-    (void)snprintf(cmd->revision, sizeof cmd->revision, "%s", w->revision ? w->revision : "");
+    str_copy(cmd->head.user, sizeof cmd->head.user, w->user ? w->user : "");
+    str_copy(cmd->as, sizeof cmd->as, w->as ? w->as : "");
+    str_copy(cmd->revision, sizeof cmd->revision, w->revision ? w->revision : "");
     cmd->apply = w->revision != NULL;
     cmd->n = (uint32_t)w->n;
     cmd->ops = mem_zalloc((w->n + 1) * sizeof *cmd->ops);
@@ -83,9 +83,9 @@ static bool command_fill(struct control *c, const struct api_write *w, const str
         struct write_op *op = &cmd->ops[i];
         op->verb = (enum write_verb)in->verb;
         op->kind = in->kind->id;
-        (void)snprintf(op->ns, sizeof op->ns, "%s", in->ns ? in->ns : "");
-        (void)snprintf(op->name, sizeof op->name, "%s", in->name);
-        (void)snprintf(op->uid, sizeof op->uid, "%s", in->uid ? in->uid : "");
+        str_copy(op->ns, sizeof op->ns, in->ns ? in->ns : "");
+        str_copy(op->name, sizeof op->name, in->name);
+        str_copy(op->uid, sizeof op->uid, in->uid ? in->uid : "");
         op->rv = in->rv;
         op->graced = in->grace_seconds != NULL;
         op->grace_seconds = in->grace_seconds ? *in->grace_seconds : 0;
@@ -197,8 +197,8 @@ static uint64_t session_of(struct control *c, const struct root *r)
 static void refusal_fill(const struct err *e, struct request_cmd *q)
 {
     q->refusal = (uint32_t)-e->code;
-    (void)snprintf(q->field, sizeof q->field, "%s", e->field);
-    (void)snprintf(q->text, sizeof q->text, "%s", e->text);
+    str_copy(q->field, sizeof q->field, e->field);
+    str_copy(q->text, sizeof q->text, e->text);
 }
 
 static void request_fill(struct pending_write *p, const struct api_write *w, const struct root *r,
@@ -215,11 +215,10 @@ static void request_fill(struct pending_write *p, const struct api_write *w, con
                    "m%" PRIu64 ".%" PRIx64 ".%" PRIu64, q->member, q->session, q->number);
     if (!w->key)
         return;
-    (void)snprintf(q->key, sizeof q->key, "%s", w->key);
+    str_copy(q->key, sizeof q->key, w->key);
     (void)snprintf(q->old_id, sizeof q->old_id, OLD_KEY_PREFIX "%s",
                    w->old_key ? w->old_key : w->key);
-    (void)snprintf(q->fingerprint, sizeof q->fingerprint, "%s",
-                   w->fingerprint ? w->fingerprint : "");
+    str_copy(q->fingerprint, sizeof q->fingerprint, w->fingerprint ? w->fingerprint : "");
     q->again = w->again;
     q->part = w->part;
     if (w->refusal)

@@ -101,7 +101,7 @@ int backend_backup_open(struct backend *b, const struct api_identity *who, struc
                        c->backup->user);
     struct api_backup *x = mem_new(struct api_backup);
     *x = (struct api_backup){.c = c, .loop = c->loop};
-    (void)snprintf(x->user, sizeof x->user, "%s", who->user);
+    str_copy(x->user, sizeof x->user, who->user);
     buf_init(&x->out, PIECE_MAX);
     c->backup = x;
     log_event(LOG_INFO, "backup.begins", LOG_FIELDS({"user", log_str(x->user)}));

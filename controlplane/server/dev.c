@@ -276,7 +276,7 @@ static struct child *child_add(struct dev *d, const char *name)
     struct child *c = &d->children[d->n_children++];
 
     c->dev = d;
-    (void)snprintf(c->name, sizeof c->name, "%s", name);
+    str_copy(c->name, sizeof c->name, name);
     (void)snprintf(c->pid_file, sizeof c->pid_file, "%s/%s.pid", d->dir, name);
     (void)snprintf(c->log, sizeof c->log, "%s/%s.log", d->dir, name);
     timer_init(&c->restart, d->loop, child_start, c);
@@ -475,7 +475,7 @@ static int options_read(struct dev *d, int argc, char **argv, struct err *err)
     if (!rv && (!realpath(want, full) || strlen(full) >= sizeof d->dir))
         rv = err_set(err, E_IO, "%s: cannot be used as a folder", want);
     if (!rv)
-        (void)snprintf(d->dir, sizeof d->dir, "%s", full);
+        str_copy(d->dir, sizeof d->dir, full);
     return rv;
 }
 

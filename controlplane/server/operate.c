@@ -179,7 +179,7 @@ static void member_ask(struct operation *o, const cJSON *in, enum member_op op)
         return;
     }
     p.id = (uint64_t)id->valuedouble;
-    (void)snprintf(p.address, sizeof p.address, "%s", text_of(in, "address"));
+    str_copy(p.address, sizeof p.address, text_of(in, "address"));
     if (op == MEMBER_JOIN && !*p.address) {
         (void)err_field(&e, E_INVALID, "address",
                         "expected HOST:PORT of the new member's peer listener");

@@ -257,7 +257,7 @@ static int relay_begin(struct control *c, const struct api_exec *e,
     struct api_exec_session *s = mem_new(struct api_exec_session);
     struct tls_config *tls = c->tls_member ? c->tls_member(c->tls_arg, st->leader_id) : NULL;
     *s = (struct api_exec_session){.c = c, .sink = *sink};
-    (void)snprintf(s->leader, sizeof s->leader, "%s", st->leader_api_address);
+    str_copy(s->leader, sizeof s->leader, st->leader_api_address);
     frame_reader_init(&s->in);
     buf_init(&s->early, EARLY_MAX);
     timer_init(&s->room, c->loop, session_room, s);

@@ -71,8 +71,8 @@ static void bootstrap_collect(struct object *o, void *arg)
     w->n++;
     op->verb = WRITE_CREATE;
     op->kind = o->kind->id;
-    (void)snprintf(op->ns, sizeof op->ns, "%s", o->meta->namespace_);
-    (void)snprintf(op->name, sizeof op->name, "%s", o->meta->name);
+    str_copy(op->ns, sizeof op->ns, o->meta->namespace_);
+    str_copy(op->name, sizeof op->name, o->meta->name);
     op->object = object_ref(o);
 }
 /* The documents that every cluster begins with; proposed by each new leader, a no-op where they

@@ -133,7 +133,7 @@ static int peer_add(struct run *r, char *s, struct err *err)
         return rv;
     struct core_peer *p = &r->peers[r->cfg.core.n_peers++];
     p->id = id;
-    (void)snprintf(p->address, sizeof p->address, "%s", eq + 1);
+    str_copy(p->address, sizeof p->address, eq + 1);
     return 0;
 }
 
@@ -149,10 +149,10 @@ static int option_take(struct run *r, int opt, char *arg, struct err *err)
         c->id = v;
         break;
     case OPT_NAME:
-        (void)snprintf(c->name, sizeof c->name, "%s", arg);
+        str_copy(c->name, sizeof c->name, arg);
         break;
     case OPT_DATA:
-        (void)snprintf(c->data_dir, sizeof c->data_dir, "%s", arg);
+        str_copy(c->data_dir, sizeof c->data_dir, arg);
         break;
     case OPT_CERT:
         r->cfg.cert_file = arg;
@@ -230,10 +230,8 @@ static int options_check(struct run *r, struct err *err)
         c->listen = "127.0.0.1:7453";
     if (!*c->name)
         (void)snprintf(c->name, sizeof c->name, "m%llu", (unsigned long long)c->id);
-    (void)snprintf(c->address, sizeof c->address, "%s",
-                   r->peer_advertise ? r->peer_advertise : c->listen);
-    (void)snprintf(c->api_address, sizeof c->api_address, "%s",
-                   r->advertise ? r->advertise : r->cfg.listen);
+    str_copy(c->address, sizeof c->address, r->peer_advertise ? r->peer_advertise : c->listen);
+    str_copy(c->api_address, sizeof c->api_address, r->advertise ? r->advertise : r->cfg.listen);
     c->peers = r->peers;
     for (unsigned i = 0; i < c->n_peers; i++)
         in_peers |= r->peers[i].id == c->id;
@@ -242,7 +240,7 @@ static int options_check(struct run *r, struct err *err)
                        (unsigned long long)c->id, c->address);
     if (c->bootstrap && c->n_peers == 0) {
         r->peers[0].id = c->id;
-        (void)snprintf(r->peers[0].address, sizeof r->peers[0].address, "%s", c->address);
+        str_copy(r->peers[0].address, sizeof r->peers[0].address, c->address);
         c->n_peers = 1;
     }
     return 0;

@@ -61,8 +61,8 @@ static void identity_fill(struct api_identity *who, const struct object *o)
     const struct token_spec *s = object_as(o, token)->spec;
 
     *who = (struct api_identity){0};
-    (void)snprintf(who->user, sizeof who->user, "%s", s->user);
-    (void)snprintf(who->uid, sizeof who->uid, "%s", s->serviceAccountUid);
+    str_copy(who->user, sizeof who->user, s->user);
+    str_copy(who->uid, sizeof who->uid, s->serviceAccountUid);
     for (uint32_t i = 0; i < s->n_groups; i++)
         add_group(who, s->groups[i], strlen(s->groups[i]));
     for (uint32_t i = 0; i < s->n_audiences && i < sizeof who->audiences / sizeof *who->audiences;

@@ -2,6 +2,8 @@
  * files. */
 #include "controlplane/server/zones.h"
 
+#include "api/base/mem.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +35,7 @@ bool zone_offset(const char *zone, int64_t utc_ms, int *ret_seconds)
     pthread_mutex_lock(&one);
     const char *had = getenv("TZ");
     if (had)
-        (void)snprintf(old, sizeof old, "%s", had);
+        str_copy(old, sizeof old, had);
     (void)setenv("TZ", name, 1);
     tzset();
     bool ok = localtime_r(&t, &tm) != NULL;

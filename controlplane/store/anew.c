@@ -115,11 +115,11 @@ static int workloads(struct anew *x, struct err *err)
         if (!more)
             break;
         union command c = {.recover = {.head = {.type = CMD_RECOVER}, .step = RECOVER_LOST}};
-        (void)snprintf(ns, sizeof ns, "%s", next.o->meta->namespace_);
-        (void)snprintf(name, sizeof name, "%s", next.o->meta->name);
-        (void)snprintf(c.recover.ns, sizeof c.recover.ns, "%s", ns);
-        (void)snprintf(c.recover.name, sizeof c.recover.name, "%s", name);
-        (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", next.o->meta->uid);
+        str_copy(ns, sizeof ns, next.o->meta->namespace_);
+        str_copy(name, sizeof name, next.o->meta->name);
+        str_copy(c.recover.ns, sizeof c.recover.ns, ns);
+        str_copy(c.recover.name, sizeof c.recover.name, name);
+        str_copy(c.recover.uid, sizeof c.recover.uid, next.o->meta->uid);
         x->found.lost++;
         r = add(x, &c, err);
     }
@@ -138,8 +138,7 @@ int store_begin_anew(struct root **root, const struct store_anew *how, struct st
     int r;
 
     PRE(how->term >= root_term(*root) && how->member.id > 0);
-    (void)snprintf(begin.recover.cluster_uid, sizeof begin.recover.cluster_uid, "%s",
-                   how->cluster_uid);
+    str_copy(begin.recover.cluster_uid, sizeof begin.recover.cluster_uid, how->cluster_uid);
     buf_init(&x.entry, LIMIT_ENTRY_MAX_BYTES);
     buf_init(&x.command, LIMIT_COMMAND_MAX_BYTES);
     r = members(&x, err); /* first: what follows is of this version */

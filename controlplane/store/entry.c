@@ -136,9 +136,8 @@ static void result_text(struct result *res, int code, const struct err *err)
     res->code = code;
     if (code == 0)
         return;
-    (void)snprintf(res->text, sizeof res->text, "%s",
-                   err->code == code ? err->text : err_info(code)->sentence);
-    (void)snprintf(res->field, sizeof res->field, "%s", err->code == code ? err->field : "");
+    str_copy(res->text, sizeof res->text, err->code == code ? err->text : err_info(code)->sentence);
+    str_copy(res->field, sizeof res->field, err->code == code ? err->field : "");
 }
 
 /* All or nothing: the command works on a fork, which takes the state's place when it succeeds. `a`
@@ -150,7 +149,7 @@ static void command_apply(struct root **state, const union command *c, bool tryi
     uint64_t rv = 0;
 
     memset(res, 0, sizeof *res);
-    (void)snprintf(res->request_id, sizeof res->request_id, "%s", c->head.request_id);
+    str_copy(res->request_id, sizeof res->request_id, c->head.request_id);
     if (request_known(*state, c, res))
         return;
     if (!trying && c->head.type == CMD_REQUEST && rates_refuse(*state, &c->request, res)) {

@@ -126,7 +126,7 @@ void quotas_settle(struct txn *t)
 
         tree_scan(t->w->quotas_due, slice_make("", 0), due_each, &d);
         while ((o = quota_next(t->w, d.ns, name))) {
-            (void)snprintf(name, sizeof name, "%s", o->meta->name);
+            str_copy(name, sizeof name, o->meta->name);
             arena_reset(t->a);
             settle_one(t, o);
         }

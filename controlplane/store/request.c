@@ -75,16 +75,16 @@ static bool tell(const struct request_box *b, struct result *res)
     res->op = b->op;
     res->unchanged = b->unchanged;
     res->final = res->repeated = true;
-    (void)snprintf(res->field, sizeof res->field, "%s", b->field);
-    (void)snprintf(res->text, sizeof res->text, "%s", b->text);
+    str_copy(res->field, sizeof res->field, b->field);
+    str_copy(res->text, sizeof res->text, b->text);
     return true;
 }
 
 static bool refuse(struct result *res, int code, const char *field, const char *text)
 {
     res->code = code;
-    (void)snprintf(res->field, sizeof res->field, "%s", field);
-    (void)snprintf(res->text, sizeof res->text, "%s", text);
+    str_copy(res->field, sizeof res->field, field);
+    str_copy(res->text, sizeof res->text, text);
     return true;
 }
 

@@ -49,7 +49,7 @@ static void object_ref_op(const void *v)
 
 static void object_unref_op(const void *v)
 {
-    (void)object_unref((struct object *)(uintptr_t)v);
+    (void)object_unref(v);
 }
 
 const struct tree_value_ops box_ops = {box_ref_op, box_unref};
@@ -277,8 +277,8 @@ static void change_fini(struct box *b)
 {
     struct change_box *c = (struct change_box *)(void *)b;
 
-    (void)object_unref((struct object *)(uintptr_t)c->change.before);
-    (void)object_unref((struct object *)(uintptr_t)c->change.after);
+    (void)object_unref(c->change.before);
+    (void)object_unref(c->change.after);
 }
 
 /* Each change pays for the version that it made (a deletion for the one that it took away); what

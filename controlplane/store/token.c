@@ -54,15 +54,15 @@ static bool void_each(const struct object *o, void *arg)
     if (s->n == s->max || s->looks == 0)
         return false;
     s->looks--;
-    (void)snprintf(s->at->ns, sizeof s->at->ns, "%s", o->meta->namespace_);
-    (void)snprintf(s->at->name, sizeof s->at->name, "%s", o->meta->name);
+    str_copy(s->at->ns, sizeof s->at->ns, o->meta->namespace_);
+    str_copy(s->at->name, sizeof s->at->name, o->meta->name);
     if (!token_void(s->r, o, s->now))
         return true;
     struct write_op *op = &s->ret[s->n++];
     *op = (struct write_op){.verb = WRITE_DELETE, .kind = KIND_TOKEN};
-    (void)snprintf(op->ns, sizeof op->ns, "%s", o->meta->namespace_);
-    (void)snprintf(op->name, sizeof op->name, "%s", o->meta->name);
-    (void)snprintf(op->uid, sizeof op->uid, "%s", o->meta->uid);
+    str_copy(op->ns, sizeof op->ns, o->meta->namespace_);
+    str_copy(op->name, sizeof op->name, o->meta->name);
+    str_copy(op->uid, sizeof op->uid, o->meta->uid);
     return true;
 }
 

@@ -176,7 +176,7 @@ struct hold *hold_copy(const struct hold *h)
 
 void hold_free(struct hold *h)
 {
-    (void)object_unref((struct object *)h->workload);
+    (void)object_unref(h->workload);
     mem_free(h);
 }
 

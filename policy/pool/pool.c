@@ -118,7 +118,7 @@ void pool_put(struct pool *p, const struct object *o)
         pool_replaced(p, k, old, o);
         if (p->dirty)
             p->prices_dirty = p->accounts_dirty = true;
-        (void)object_unref((struct object *)old);
+        (void)object_unref(old);
     } else {
         docs_insert(d, at, o);
         pool_touched(p, k);
@@ -137,7 +137,7 @@ void pool_remove(struct pool *p, enum kind_id kind, const char *ns, const char *
     if (!found)
         return;
     p->changes++;
-    (void)object_unref((struct object *)d->v[at]);
+    (void)object_unref(d->v[at]);
     memmove(&d->v[at], &d->v[at + 1], sizeof(*d->v) * (d->n - at - 1));
     d->n--;
     pool_touched(p, kind);
@@ -215,7 +215,7 @@ struct pool *pool_destroy(struct pool *p)
     table_fini(&p->t);
     for (int k = 0; k < KIND_LIMIT; k++) {
         for (uint32_t i = 0; i < p->docs[k].n; i++)
-            (void)object_unref((struct object *)p->docs[k].v[i]);
+            (void)object_unref(p->docs[k].v[i]);
         mem_free(p->docs[k].v);
     }
     p->magic = 0;

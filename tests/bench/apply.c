@@ -168,8 +168,8 @@ static void op_add(struct write_cmd *w, enum kind_id kind, const struct meta *m,
 
     *op = (struct write_op){
         .verb = WRITE_CREATE, .kind = kind, .object = object_make(kind_by_id(kind), body)};
-    (void)snprintf(op->ns, sizeof op->ns, "%s", m->namespace_);
-    (void)snprintf(op->name, sizeof op->name, "%s", m->name);
+    str_copy(op->ns, sizeof op->ns, m->namespace_);
+    str_copy(op->name, sizeof op->name, m->name);
 }
 
 static void op_delete(struct world *x, enum kind_id kind, const char *ns, const char *name)
@@ -177,8 +177,8 @@ static void op_delete(struct world *x, enum kind_id kind, const char *ns, const 
     struct write_op op = {.verb = WRITE_DELETE, .kind = kind};
     union command c = {.write = {.head = {.type = CMD_WRITE}, .ops = &op, .n = 1}};
 
-    (void)snprintf(op.ns, sizeof op.ns, "%s", ns);
-    (void)snprintf(op.name, sizeof op.name, "%s", name);
+    str_copy(op.ns, sizeof op.ns, ns);
+    str_copy(op.name, sizeof op.name, name);
     apply(x, &c);
 }
 
@@ -277,7 +277,7 @@ static void nodes_told(struct world *x, const char *target, uint32_t n)
     union command c = {.facts = {.head = {.type = CMD_FACTS}}};
     struct node *nodes = arena_array(x->a, struct node, n);
 
-    (void)snprintf(c.facts.target, sizeof c.facts.target, "%s", target);
+    str_copy(c.facts.target, sizeof c.facts.target, target);
     (void)snprintf(c.facts.session, sizeof c.facts.session, "s1");
     c.facts.reach_told = c.facts.reachable = c.facts.complete = true;
     c.facts.nodes = nodes;

@@ -130,8 +130,8 @@ static void create(struct world *w, struct arena *a, enum kind_id kind, const ch
     m->name = arena_strdup(a, name);
     m->namespace_ = ns;
     m->uid = arena_strdup(a, uid);
-    (void)snprintf(op.ns, sizeof op.ns, "%s", ns);
-    (void)snprintf(op.name, sizeof op.name, "%s", name);
+    str_copy(op.ns, sizeof op.ns, ns);
+    str_copy(op.name, sizeof op.name, name);
     op.object = object_make(kind_by_id(kind), body);
     add(w, &c);
     (void)object_unref(op.object);

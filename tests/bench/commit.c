@@ -215,9 +215,9 @@ static void propose(struct client *c)
 
     (void)snprintf(name, sizeof name, "n%ld", b->asked);
     (void)snprintf(uid, sizeof uid, "00000000-0000-4000-8000-%012ld", b->asked);
-    (void)snprintf(op.name, sizeof op.name, "%s", name);
+    str_copy(op.name, sizeof op.name, name);
     (void)snprintf(cmd.head.request_id, sizeof cmd.head.request_id, "bench-%ld", b->asked);
-    (void)snprintf(c->id, sizeof c->id, "%s", cmd.head.request_id);
+    str_copy(c->id, sizeof c->id, cmd.head.request_id);
     meta.name = name;
     meta.uid = uid;
     body.metadata = &meta;

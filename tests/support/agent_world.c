@@ -220,24 +220,24 @@ static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complet
 
     assert_true(complete);
     x->nodes = n;
-    (void)snprintf(x->node_name, sizeof x->node_name, "%s", nodes[0].metadata->name);
+    str_copy(x->node_name, sizeof x->node_name, nodes[0].metadata->name);
     assert_non_null(nodes[0].status->isolation);
-    (void)snprintf(x->processes, sizeof x->processes, "%s",
-                   processes_held_text(nodes[0].status->isolation->processes));
+    str_copy(x->processes, sizeof x->processes,
+             processes_held_text(nodes[0].status->isolation->processes));
 }
 
 static void on_agent(void *arg, const char *state_id)
 {
     struct agent_side *x = arg;
 
-    (void)snprintf(x->memory, sizeof x->memory, "%s", state_id);
+    str_copy(x->memory, sizeof x->memory, state_id);
 }
 
 static void on_rival(void *arg, const char *why)
 {
     struct agent_side *x = arg;
 
-    (void)snprintf(x->rival, sizeof x->rival, "%s", why);
+    str_copy(x->rival, sizeof x->rival, why);
 }
 
 static void on_heard(void *arg, const char *cluster, uint64_t rv, int64_t time_ms)
@@ -246,7 +246,7 @@ static void on_heard(void *arg, const char *cluster, uint64_t rv, int64_t time_m
 
     if (!rv && strcmp(cluster, x->heard) == 0)
         return; /* whom it serves */
-    (void)snprintf(x->heard, sizeof x->heard, "%s", cluster);
+    str_copy(x->heard, sizeof x->heard, cluster);
     x->heard_rv = rv;
     x->heard_ms = time_ms;
 }
@@ -312,7 +312,7 @@ static void on_accept(struct listener *li, struct stream *s, void *arg)
             break;
         x->stream = s;
         if (connector_agent_attach(x->connector, s, &e) < 0)
-            (void)snprintf(A.refusal, sizeof A.refusal, "%s", e.text);
+            str_copy(A.refusal, sizeof A.refusal, e.text);
         return;
     }
     stream_set(s, &nobody, NULL);

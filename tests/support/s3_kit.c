@@ -69,7 +69,7 @@ void s3_kit_env(const char *text)
                                         "AWS_SESSION_TOKEN=token"};
     size_t n = 0;
 
-    (void)snprintf(kit.other, sizeof kit.other, "%s", text ? text : "");
+    str_copy(kit.other, sizeof kit.other, text ? text : "");
     if (text)
         kit.env[n++] = kit.other;
     kit.env[n++] = kit.url;

@@ -19,7 +19,7 @@ int file_out_open(const char *path, unsigned mode, struct file_out **ret, struct
     struct file_out *f = mem_new(struct file_out);
     struct stat st;
 
-    (void)snprintf(f->path, sizeof f->path, "%s", path);
+    str_copy(f->path, sizeof f->path, path);
     if ((size_t)snprintf(f->part, sizeof f->part, "%s.part", path) >= sizeof f->part) {
         mem_free(f);
         return err_set(err, E_INVALID, "the path %.200s… is too long", path);

@@ -489,7 +489,7 @@ static void see(struct peer_identity *seen, const struct tls_config *c, const ch
         memcpy(seen->address, address, sizeof address);
         seen->certified = true;
     }
-    (void)snprintf(seen->alpn, sizeof seen->alpn, "%s", alpn ? alpn : "");
+    str_copy(seen->alpn, sizeof seen->alpn, alpn ? alpn : "");
 }
 
 int tls_simulate(const struct tls_config *c, const struct tls_config *s, const char *alpn,

@@ -38,7 +38,7 @@ int address_parse(const char *text, struct address *ret, struct err *err)
             return err_set(err, E_INVALID, "%s: a socket's path has at most %zu bytes", text,
                            sizeof((struct sockaddr_un *)0)->sun_path - 1);
         a.is_unix = true;
-        (void)snprintf(a.host, sizeof a.host, "%s", path);
+        str_copy(a.host, sizeof a.host, path);
         *ret = a;
         return 0;
     }
@@ -113,7 +113,7 @@ static void on_connected(uv_connect_t *req, int status)
             ustream_shake_later(s);
         return;
     }
-    (void)snprintf(s->base.peer.alpn, sizeof s->base.peer.alpn, "%s", r->alpn);
+    str_copy(s->base.peer.alpn, sizeof s->base.peer.alpn, r->alpn);
     ustream_opened(s);
 }
 
@@ -188,11 +188,11 @@ int uv_connect_op(struct loop *l, const char *address, const struct tls_config *
     s->tls = tls ? tls_config_ref(u.m) : NULL;
     s->is_unix = a.is_unix;
     s->state = ST_RESOLVE;
-    (void)snprintf(s->base.peer.address, sizeof s->base.peer.address, "%s", address);
+    str_copy(s->base.peer.address, sizeof s->base.peer.address, address);
     s->resolve = mem_new(struct resolve);
     s->resolve->s = s;
     s->resolve->address = a;
-    (void)snprintf(s->resolve->alpn, sizeof s->resolve->alpn, "%s", alpn ? alpn : "");
+    str_copy(s->resolve->alpn, sizeof s->resolve->alpn, alpn ? alpn : "");
     timer_start(&s->deadline, deadline_ms);
     if (a.is_unix) {
         ustream_todo(s);

@@ -212,7 +212,7 @@ static bool remove_stale(const char *path)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return false;
-    (void)snprintf(sun.sun_path, sizeof sun.sun_path, "%s", path);
+    str_copy(sun.sun_path, sizeof sun.sun_path, path);
     if (connect(fd, (struct sockaddr *)&sun, sizeof sun) != 0 && errno == ECONNREFUSED)
         stale = unlink(path) == 0;
     (void)close(fd);

@@ -250,7 +250,7 @@ static int thread_start(struct loop *parent, const char *name, void (*main)(stru
     struct uv_impl *im = impl_of(l);
     im->thread_main = main;
     im->thread_arg = arg;
-    (void)snprintf(im->thread_name, sizeof im->thread_name, "%s", name);
+    str_copy(im->thread_name, sizeof im->thread_name, name);
     int rc = uv_thread_create(&im->thread, thread_entry, im);
     if (rc) {
         (void)loop_uv_destroy(l);

@@ -76,7 +76,7 @@ static int server_set(struct server *s, const char *url, struct err *err)
     const char *bracket = memchr(host, ']', n), *from = bracket ? bracket : host;
     bool port = host == url || memchr(from, ':', n - (size_t)(from - host));
     (void)snprintf(s->address, sizeof s->address, "%.*s%s", (int)n, host, port ? "" : ":443");
-    (void)snprintf(s->name, sizeof s->name, "%s", url);
+    str_copy(s->name, sizeof s->name, url);
     return 0;
 }
 
@@ -433,8 +433,8 @@ static void lane_answered(struct client_lane *l)
     if (status != 101 && (!l->in.keep_alive || *l->host))
         lane_drop(l);
     a->status = status;
-    (void)snprintf(a->location, sizeof a->location, "%s", l->in.location);
-    (void)snprintf(a->content_type, sizeof a->content_type, "%s", l->in.content_type);
+    str_copy(a->location, sizeof a->location, l->in.location);
+    str_copy(a->content_type, sizeof a->content_type, l->in.content_type);
     if (try_again_status(status) && (repeatable(l) || status == 503 || status == 429)) {
         struct err e = {0};
         (void)!client_status(a, &e);
@@ -528,7 +528,7 @@ void client_start(struct client_lane *l, const struct client_request *rq,
     answer->status = 0;
     *l->key = '\0';
     if (rq->key)
-        (void)snprintf(l->key, sizeof l->key, "%s", rq->key);
+        str_copy(l->key, sizeof l->key, rq->key);
     else if (strcmp(rq->method, "GET") != 0 && !rq->upgrade && !rq->operation)
         (void)snprintf(l->key, sizeof l->key, "hanse-%016llx%016llx",
                        (unsigned long long)loop_random_u64(l->c->loop),

@@ -48,7 +48,7 @@ int client_status(const struct client_answer *a, struct err *err)
     else
         (void)err_set(err, code, "the server answered %d: %s", a->status, err_info(code)->sentence);
     if (err && cJSON_IsString(field))
-        (void)snprintf(err->field, sizeof err->field, "%s", field->valuestring);
+        str_copy(err->field, sizeof err->field, field->valuestring);
     cJSON_Delete(j);
     return code;
 }

@@ -56,9 +56,9 @@ static int header_line(struct http_answer *a, const char *line, struct err *err)
     } else if (n == 10 && !strncasecmp(line, "connection", n)) {
         a->keep_alive = strcasecmp(v, "close") != 0;
     } else if (n == 8 && !strncasecmp(line, "location", n)) {
-        (void)snprintf(a->location, sizeof a->location, "%s", v);
+        str_copy(a->location, sizeof a->location, v);
     } else if (n == 12 && !strncasecmp(line, "content-type", n)) {
-        (void)snprintf(a->content_type, sizeof a->content_type, "%s", v);
+        str_copy(a->content_type, sizeof a->content_type, v);
     } else if (n == 11 && !strncasecmp(line, "retry-after", n)) {
         a->retry_after_s = *v >= '0' && *v <= '9' ? strtol(v, NULL, 10) : -1;
     }

@@ -156,7 +156,7 @@ static int number(const char *key, const char *v, long *ret, struct err *err)
 static int directive(struct sbatch *s, const char *key, const char *v, struct err *err)
 {
     if (!strcmp(key, "job-name") || !strcmp(key, "J"))
-        (void)snprintf(s->name, sizeof s->name, "%s", v);
+        str_copy(s->name, sizeof s->name, v);
     else if (!strcmp(key, "time") || !strcmp(key, "t"))
         return time_slurm(v, s->time, err);
     else if (!strcmp(key, "nodes") || !strcmp(key, "N"))
@@ -234,7 +234,7 @@ int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret, str
     if (rv)
         return rv;
     if (name)
-        (void)snprintf(s.name, sizeof s.name, "%s", name);
+        str_copy(s.name, sizeof s.name, name);
     else
         name_clean(s.name);
     long workers = s.tasks ? s.tasks : (s.nodes ? s.nodes : 1) * (s.per_node ? s.per_node : 1);

@@ -266,7 +266,7 @@ static int stored_read(struct cli *c, struct names *l, struct err *err)
         rv = cli_json(c, "GET", path.p, NULL, &page, err);
         cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(page, "items"))
             names_add(l, json_text_at(o, "metadata.name"));
-        (void)snprintf(more, sizeof more, "%s", json_text_at(page, "metadata.continue"));
+        str_copy(more, sizeof more, json_text_at(page, "metadata.continue"));
         cJSON_Delete(page);
     } while (!rv && *more);
     if (l->n)

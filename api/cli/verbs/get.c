@@ -96,7 +96,7 @@ static unsigned columns_add(struct cli *c, const struct getting *g, const cJSON 
         char up[128];
         if (strcmp(g->format, "wide") != 0 && json_number_at(d, "priority") >= 1)
             continue;
-        (void)snprintf(up, sizeof up, "%s", json_text_of(d, "name"));
+        str_copy(up, sizeof up, json_text_of(d, "name"));
         for (char *p = up; *p; p++)
             *p = (char)(*p >= 'a' && *p <= 'z' ? *p - 32 : *p);
         table_cell(t, up);
@@ -274,7 +274,7 @@ static void version_note(struct watching *w, const cJSON *object)
     const char *rv = json_text_at(object, "metadata.resourceVersion");
 
     if (*rv)
-        (void)snprintf(w->since, sizeof w->since, "%s", rv);
+        str_copy(w->since, sizeof w->since, rv);
 }
 
 static void event_print(struct watching *w, const char *type, const cJSON *o, const char *text,
@@ -365,7 +365,7 @@ static int watch_run(struct cli *c, const struct getting *g, const char *since, 
 
     buf_init(&w.line, 16u << 20);
     client_answer_init(&a);
-    (void)snprintf(w.since, sizeof w.since, "%s", since ? since : "");
+    str_copy(w.since, sizeof w.since, since ? since : "");
     for (;;) {
         struct client_request rq = {.method = "GET", .data = watch_data, .arg = &w};
         rq.path =

@@ -47,7 +47,7 @@ static int move_tell(void *arg, const cJSON *m, bool deleted)
         return 1;
     buf_init(&line, sizeof w->note - 64);
     move_line(m, w->c->mem, &line);
-    (void)snprintf(w->phase, sizeof w->phase, "%s", phase);
+    str_copy(w->phase, sizeof w->phase, phase);
     if (!*since)
         since = json_text_at(m, "metadata.creationTimestamp");
     if (*since && !time_parse(since, &at, NULL) && !w->began_ms)
@@ -58,7 +58,7 @@ static int move_tell(void *arg, const cJSON *m, bool deleted)
     if (strcmp(note, w->note) != 0)
         (void)fprintf(w->c->err, "%s  +%.1fs  %s\n", since, (double)(at - w->began_ms) / 1000,
                       note);
-    (void)snprintf(w->note, sizeof w->note, "%s", note);
+    str_copy(w->note, sizeof w->note, note);
     if (!move_over(phase))
         return 0;
     cJSON_Delete(w->last);

@@ -267,13 +267,13 @@ static int phase_tell(void *arg, const cJSON *o, bool deleted)
     w->gone = deleted;
     if (deleted)
         return 1;
-    (void)snprintf(w->phase, sizeof w->phase, "%s", phase);
+    str_copy(w->phase, sizeof w->phase, phase);
     (void)snprintf(note, sizeof note, "%s%s%s%s%s", *phase ? phase : "Queued",
                    *target ? " on " : "", target, *json_text_at(o, "status.message") ? ": " : "",
                    json_text_at(o, "status.message"));
     if (strcmp(note, w->note) != 0)
         (void)fprintf(w->c->err, "%s\n", note);
-    (void)snprintf(w->note, sizeof w->note, "%s", note);
+    str_copy(w->note, sizeof w->note, note);
     return ended(phase) || (*w->until && (!strcmp(phase, w->until) || !strcmp(phase, "Quiescing")));
 }
 

@@ -173,7 +173,7 @@ static int drain_wait(struct cli *c, const char *name, struct err *err)
         left_print(&d, &b);
         if (b.n && strncmp(b.p, d.told, sizeof d.told - 1) != 0)
             (void)fputs(b.p, c->err);
-        (void)snprintf(d.told, sizeof d.told, "%s", b.n ? b.p : "");
+        str_copy(d.told, sizeof d.told, b.n ? b.p : "");
         if (loop_now_ms(c->loop) > deadline)
             rv = err_set(err, E_UNKNOWN,
                          "%d left on %s; the drain goes on (hanse explain says why; hanse migrate "

@@ -74,7 +74,7 @@ static void scalar_cell(const struct cell *c, const struct field *f, const void 
         (void)snprintf(text, sizeof text, "%.6g", *(const double *)member(f, body));
         break;
     case T_BOOL:
-        (void)snprintf(text, sizeof text, "%s", member_int(f, body) ? "true" : "false");
+        str_copy(text, sizeof text, member_int(f, body) ? "true" : "false");
         break;
     default:
         return; /* objects have no cell */

@@ -3,15 +3,10 @@
  * nothing is needed. */
 #include "api/server/server_internal.h"
 
-static void copy(char *to, size_t n, const char *from)
-{
-    (void)snprintf(to, n, "%s", from);
-}
-
 static void add_group(struct api_identity *who, const char *group)
 {
     if (who->n_groups < sizeof who->groups / sizeof *who->groups)
-        copy(who->groups[who->n_groups++], sizeof *who->groups, group);
+        str_copy(who->groups[who->n_groups++], sizeof *who->groups, group);
 }
 
 static bool audience_of(const struct api_identity *who, const char *audience)
@@ -45,7 +40,7 @@ int auth_token(struct call *c, const char *token, const char *const *audiences, 
     *had = *ret;
     for (size_t i = 0; i < n && kept < sizeof ret->audiences / sizeof *ret->audiences; i++)
         if (audience_of(had, audiences[i]))
-            copy(ret->audiences[kept++], sizeof *ret->audiences, audiences[i]);
+            str_copy(ret->audiences[kept++], sizeof *ret->audiences, audiences[i]);
     ret->n_audiences = kept;
     if (!kept)
         return err_set(err, E_UNAUTH, "the bearer token is for other audiences");
@@ -101,13 +96,13 @@ int auth_identify(struct call *c, struct err *err)
     if (header)
         return by_token(c, header, err);
     if (peer && peer->certified && *peer->name) {
-        copy(c->who.user, sizeof c->who.user, peer->name);
+        str_copy(c->who.user, sizeof c->who.user, peer->name);
         for (unsigned i = 0; i < peer->n_groups; i++)
             add_group(&c->who, peer->groups[i]);
         add_group(&c->who, "system:authenticated");
         return 0;
     }
-    copy(c->who.user, sizeof c->who.user, "system:anonymous");
+    str_copy(c->who.user, sizeof c->who.user, "system:anonymous");
     add_group(&c->who, "system:unauthenticated");
     c->who.anonymous = true;
     return 0;

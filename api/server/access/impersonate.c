@@ -184,7 +184,7 @@ int impersonate(struct call *c, struct err *err)
     log_event(LOG_INFO, "access.impersonated",
               LOG_FIELDS({"user", log_str(c->asker)}, {"as", log_str(c->as->user)},
                          {"method", log_str(c->m->method_text)}, {"path", log_str(c->m->path)}));
-    (void)snprintf(c->as->by, sizeof c->as->by, "%s", c->asker);
+    str_copy(c->as->by, sizeof c->as->by, c->asker);
     c->who = *c->as;
     return 0;
 }

@@ -73,7 +73,7 @@ void review_subject(struct call *c)
         call_fail(c, &e);
         return;
     }
-    (void)snprintf(who->user, sizeof who->user, "%s", text(spec, "user"));
+    str_copy(who->user, sizeof who->user, text(spec, "user"));
     cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(
                               spec, "groups")) if (cJSON_IsString(g) && who->n_groups < 16)(void)
         snprintf(who->groups[who->n_groups++], sizeof *who->groups, "%s", g->valuestring);

@@ -186,8 +186,8 @@ static bool list_each(const struct object *o, void *arg)
     }
     if (!selector_holds(l->c->selector, o)) {
         l->started = true;
-        (void)snprintf(l->after_ns, sizeof l->after_ns, "%s", o->meta->namespace_);
-        (void)snprintf(l->after_name, sizeof l->after_name, "%s", o->meta->name);
+        str_copy(l->after_ns, sizeof l->after_ns, o->meta->namespace_);
+        str_copy(l->after_name, sizeof l->after_name, o->meta->name);
         return true;
     }
     if (l->limit && l->n == l->limit) {
@@ -204,8 +204,8 @@ static bool list_each(const struct object *o, void *arg)
     repr_list_item(l->c->api, l->c->view, &l->c->repr, o, &l->out);
     l->n++;
     l->started = true;
-    (void)snprintf(l->after_ns, sizeof l->after_ns, "%s", o->meta->namespace_);
-    (void)snprintf(l->after_name, sizeof l->after_name, "%s", o->meta->name);
+    str_copy(l->after_ns, sizeof l->after_ns, o->meta->namespace_);
+    str_copy(l->after_name, sizeof l->after_name, o->meta->name);
     return true;
 }
 

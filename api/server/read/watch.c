@@ -378,8 +378,8 @@ static bool initial_each(const struct object *o, void *arg)
 
     if (w->out.n >= SLICE_BYTES)
         return false;
-    (void)snprintf(w->after_ns, sizeof w->after_ns, "%s", o->meta->namespace_);
-    (void)snprintf(w->after_name, sizeof w->after_name, "%s", o->meta->name);
+    str_copy(w->after_ns, sizeof w->after_ns, o->meta->namespace_);
+    str_copy(w->after_name, sizeof w->after_name, o->meta->name);
     w->initial = true;
     if (selector_holds(w->selector, o))
         event_line(w->hub, EV_ADDED, &w->repr, o, 0, &w->out);
@@ -450,7 +450,7 @@ static struct watch *watch_make(struct call *c)
     w->rq = c->rq;
     w->kind = c->kind;
     w->all_ns = !c->ns;
-    (void)snprintf(w->ns, sizeof w->ns, "%s", c->ns ? c->ns : "");
+    str_copy(w->ns, sizeof w->ns, c->ns ? c->ns : "");
     w->selector = c->selector;
     c->selector = NULL;
     w->repr = c->repr;

@@ -194,9 +194,9 @@ static void delete_go(struct call *c)
         call_fail(c, &e);
         return;
     }
-    (void)snprintf(d->name, sizeof d->name, "%s", c->name);
-    (void)snprintf(d->ns, sizeof d->ns, "%s", c->ns ? c->ns : "");
-    (void)snprintf(d->object_uid, sizeof d->object_uid, "%s", o->meta->uid);
+    str_copy(d->name, sizeof d->name, c->name);
+    str_copy(d->ns, sizeof d->ns, c->ns ? c->ns : "");
+    str_copy(d->object_uid, sizeof d->object_uid, o->meta->uid);
     d->op = (struct api_write_op){.verb = API_DELETE,
                                   .kind = c->kind,
                                   .ns = d->ns,
@@ -243,8 +243,8 @@ static bool collect(const struct object *o, void *arg)
                                                .name = o->meta->name,
                                                .uid = o->meta->uid,
                                                .grace_seconds = d->grace};
-    (void)snprintf(d->ns, sizeof d->ns, "%s", o->meta->namespace_);
-    (void)snprintf(d->name, sizeof d->name, "%s", o->meta->name);
+    str_copy(d->ns, sizeof d->ns, o->meta->namespace_);
+    str_copy(d->name, sizeof d->name, o->meta->name);
     return true;
 }
 
@@ -274,8 +274,8 @@ static void collection_deleted(void *arg, const struct api_result *r, const stru
         /* Something of the batch went or was made anew: the same stretch again, as it is now. */
         if ((err->code == E_CONFLICT || err->code == E_NOTFOUND) && !c->settled &&
             c->attempts++ < 5) {
-            (void)snprintf(d->ns, sizeof d->ns, "%s", d->after_ns);
-            (void)snprintf(d->name, sizeof d->name, "%s", d->after_name);
+            str_copy(d->ns, sizeof d->ns, d->after_ns);
+            str_copy(d->name, sizeof d->name, d->after_name);
             call_fresh(c, 0, collection_go);
             return;
         }
@@ -291,8 +291,8 @@ static void collection_deleted(void *arg, const struct api_result *r, const stru
     c->attempts = 0;
     d->done += d->n;
     d->started = true;
-    (void)snprintf(d->after_ns, sizeof d->after_ns, "%s", d->ns);
-    (void)snprintf(d->after_name, sizeof d->after_name, "%s", d->name);
+    str_copy(d->after_ns, sizeof d->after_ns, d->ns);
+    str_copy(d->after_name, sizeof d->after_name, d->name);
     collection_go(c);
 }
 

@@ -24,9 +24,9 @@ static int hub_create(const struct connector_env *env, const struct object *targ
     (void)err;
     h->base.ops = &connector_agent_ops;
     h->base.env = *env;
-    (void)snprintf(h->base.target, sizeof h->base.target, "%s", target->meta->name);
+    str_copy(h->base.target, sizeof h->base.target, target->meta->name);
     if (st)
-        (void)snprintf(h->expected, sizeof h->expected, "%s", st->agent);
+        str_copy(h->expected, sizeof h->expected, st->agent);
     list_init(&h->calls);
     list_init(&h->streams);
     list_init(&h->guests);

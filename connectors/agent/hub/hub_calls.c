@@ -251,7 +251,7 @@ static void promises_told(struct hub_call *c, const cJSON *j)
         promises_ask(c, next);
         return;
     }
-    (void)snprintf(seen.message, sizeof seen.message, "%s", wire_str(j, "full"));
+    str_copy(seen.message, sizeof seen.message, wire_str(j, "full"));
     call_finish(c, OUT_DONE, &seen, NULL);
 }
 

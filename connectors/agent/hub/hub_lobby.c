@@ -72,7 +72,7 @@ static void guest_data(struct stream *s, const void *p, size_t n, void *arg)
         return;
     j = g->hello;
     g->hello = NULL;
-    (void)snprintf(target, sizeof target, "%s", g->target);
+    str_copy(target, sizeof target, g->target);
     guest_leave(g);
     if (strcmp(wire_str(j, "target"), target) == 0) { /* as of one that is taken */
         y->heard(y->arg, target, wire_str(j, "heardCluster"), wire_u64(j, "heardRv"),
@@ -100,8 +100,8 @@ void connector_lobby_enter(struct connector_lobby *y, struct stream *s, const ch
         guest_leave(container_of(y->guests.next, struct guest, link));
     g->lobby = y;
     g->stream = s;
-    (void)snprintf(g->target, sizeof g->target, "%s", target);
-    (void)snprintf(g->why, sizeof g->why, "%s", why);
+    str_copy(g->target, sizeof g->target, target);
+    str_copy(g->why, sizeof g->why, why);
     frame_reader_init(&g->reader);
     list_push(&y->guests, &g->link);
     y->n++;

@@ -123,7 +123,7 @@ static void session_take(struct hub_session *x)
     h->session = x;
     h->stream = x->stream;
     h->hello = true;
-    (void)snprintf(h->expected, sizeof h->expected, "%s", x->state);
+    str_copy(h->expected, sizeof h->expected, x->state);
     (void)snprintf(h->id, sizeof h->id, "%.40s", wire_str(hello, "session"));
     timer_start(&x->look, HUB_SILENCE_MS);
     hub_tell_state(h, welcome);

@@ -31,7 +31,7 @@ static struct book_entry *entry_make(struct book *b, const char *uid)
     struct book_entry *e = mem_new(struct book_entry);
     unsigned i = bucket_of(uid);
 
-    (void)snprintf(e->uid, sizeof e->uid, "%s", uid);
+    str_copy(e->uid, sizeof e->uid, uid);
     e->next = b->buckets[i];
     b->buckets[i] = e;
     b->n++;
@@ -88,7 +88,7 @@ static void page_open(const char *name, void *arg)
     struct book_entry *e = entry_make(o->book, name);
     e->epoch = wire_i64(j, "epoch");
     e->try_ = wire_i64(j, "try");
-    (void)snprintf(e->cluster, sizeof e->cluster, "%s", wire_str(j, "cluster"));
+    str_copy(e->cluster, sizeof e->cluster, wire_str(j, "cluster"));
     e->rv = wire_u64(j, "rv");
     e->at_ms = wire_i64(j, "at");
     e->bytes = bytes;
@@ -123,7 +123,7 @@ static int floors_open(struct book *b, struct err *err)
         if (b->n_floors == AGENT_BOOK_FLOORS)
             break;
         struct book_floor *to = &b->floors[b->n_floors++];
-        (void)snprintf(to->cluster, sizeof to->cluster, "%s", wire_str(f, "cluster"));
+        str_copy(to->cluster, sizeof to->cluster, wire_str(f, "cluster"));
         to->rv = wire_u64(f, "rv");
     }
     cJSON_Delete(j);
@@ -167,7 +167,7 @@ int book_floor_raise(struct book *b, struct book_hub by, struct err *err)
     /* Of a new log the numbers begin anew, and the old one is not followed any more. */
     if (i == n || !cluster_same_log(v[i].cluster, by.cluster) || v[i].rv < by.rv)
         v[i].rv = by.rv;
-    (void)snprintf(v[i].cluster, sizeof v[i].cluster, "%s", by.cluster);
+    str_copy(v[i].cluster, sizeof v[i].cluster, by.cluster);
     n += i == n;
     int rc = floors_write(b, v, n, err);
     if (rc < 0)
@@ -203,7 +203,7 @@ int book_open(struct book *b, struct loop *l, const char *dir, struct err *err)
     int rc;
 
     b->loop = l;
-    (void)snprintf(b->dir, sizeof b->dir, "%s", dir);
+    str_copy(b->dir, sizeof b->dir, dir);
     rc = file_mkdir(l, dir, 0700, err);
     if (rc == 0)
         rc = floors_open(b, err);
@@ -286,12 +286,12 @@ int book_write(struct book *b, const struct run_key *k, const struct observation
     if (e)
         now = *e;
     else
-        (void)snprintf(now.uid, sizeof now.uid, "%s", k->uid);
+        str_copy(now.uid, sizeof now.uid, k->uid);
     if (key_compare(k->epoch, k->try_, now.epoch, now.try_) > 0) {
         now.epoch = k->epoch;
         now.try_ = k->try_;
     }
-    (void)snprintf(now.cluster, sizeof now.cluster, "%s", to.rv ? to.cluster : "");
+    str_copy(now.cluster, sizeof now.cluster, to.rv ? to.cluster : "");
     now.rv = to.rv > now.rv ? to.rv : now.rv;
     now.at_ms = loop_wall_ms(b->loop);
     char *text = page_text(b, &now, ended);

@@ -177,8 +177,8 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
     j->job.work = cut_work;
     j->job.done = cut_done;
     j->key = r->key;
-    (void)snprintf(j->base, sizeof j->base, "%s", wire_str(o, "checkpointBase"));
-    (void)snprintf(j->resume, sizeof j->resume, "%s", wire_str(o, "resumePath"));
+    str_copy(j->base, sizeof j->base, wire_str(o, "checkpointBase"));
+    str_copy(j->resume, sizeof j->resume, wire_str(o, "resumePath"));
     j->env = store_env(r->agent, j->base, cJSON_GetObjectItemCaseSensitive(o, "env"), j->arena);
     j->cut.workload = j->key.uid;
     j->cut.epoch = r->key.epoch;
@@ -282,7 +282,7 @@ static bool rescue_begin(struct run *r)
     j->killed = arena_array(j->arena, bool, j->n);
     j->sealed = arena_array(j->arena, struct checkpoint_sealed, j->n);
     j->scratch = arena_array(j->arena, const char *, j->n);
-    (void)snprintf(j->base, sizeof j->base, "%s", wire_str(r->order, "checkpointBase"));
+    str_copy(j->base, sizeof j->base, wire_str(r->order, "checkpointBase"));
     j->env =
         store_env(r->agent, j->base, cJSON_GetObjectItemCaseSensitive(r->order, "env"), j->arena);
     for (unsigned i = 0; i < j->n; i++) {

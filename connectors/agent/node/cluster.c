@@ -77,7 +77,7 @@ static int heard_open(struct agent *a, struct err *err)
     a->heard.rv = strtoull(rv, &end, 10);
     a->heard.time_ms = strtoll(end, NULL, 10);
     *rv = '\0';
-    (void)snprintf(a->heard.cluster, sizeof a->heard.cluster, "%s", b.p);
+    str_copy(a->heard.cluster, sizeof a->heard.cluster, b.p);
     return 0;
 }
 
@@ -111,7 +111,7 @@ int cluster_open(struct agent *a, struct err *err)
     int rc = text_read(a, path, CLUSTER_UID_MAX - 1, &b, err);
     if (rc < 0)
         return rc;
-    (void)snprintf(a->cluster, sizeof a->cluster, "%s", b.failed ? "" : b.p);
+    str_copy(a->cluster, sizeof a->cluster, b.failed ? "" : b.p);
     return heard_open(a, err);
 }
 

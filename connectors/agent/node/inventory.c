@@ -168,7 +168,7 @@ static int node_load(struct runner_os *os, const char *target, const cJSON *from
         rc = body_from_json(&schema_node_spec, spec, DECODE_USER, m, &body, err);
         if (rc < 0 && err) {
             char inner[ERR_FIELD_MAX];
-            (void)snprintf(inner, sizeof inner, "%s", err->field);
+            str_copy(inner, sizeof inner, err->field);
             (void)snprintf(err->field, sizeof err->field, "%.60s.%.60s", path, inner);
         }
     }

@@ -135,8 +135,8 @@ void run_observe(const struct run *r, struct observation *ret)
         return;
     ret->exit_code = ret->state == RUN_ENDED ? cause->exit_code : 0;
     ret->term_signal = cause->term_signal;
-    (void)snprintf(ret->reason, sizeof ret->reason, "%s", cause->reason);
-    (void)snprintf(ret->message, sizeof ret->message, "%s", cause->message);
+    str_copy(ret->reason, sizeof ret->reason, cause->reason);
+    str_copy(ret->message, sizeof ret->message, cause->message);
 }
 
 static void run_free(struct run *r)

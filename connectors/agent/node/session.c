@@ -122,7 +122,7 @@ static int session_frame(const struct frame *f, void *arg)
         return 0;
     case AF_REDIRECT:
         if (wire_parse(f, &j, NULL) == 0 && a->redirects++ < REDIRECTS_MAX)
-            (void)snprintf(a->redirect, sizeof a->redirect, "%s", wire_str(j, "address"));
+            str_copy(a->redirect, sizeof a->redirect, wire_str(j, "address"));
         cJSON_Delete(j);
         stream_close(a->stream);
         return 0;
@@ -241,8 +241,7 @@ static void session_dial(void *arg)
     struct err err;
     char address[PEER_NAME_MAX];
 
-    (void)snprintf(address, sizeof address, "%s",
-                   a->redirect[0] ? a->redirect : a->cfg.servers[a->server]);
+    str_copy(address, sizeof address, a->redirect[0] ? a->redirect : a->cfg.servers[a->server]);
     a->redirect[0] = '\0';
     share = share < DIAL_MIN_MS ? DIAL_MIN_MS : share < DIAL_MAX_MS ? share : DIAL_MAX_MS;
     frame_reader_init(&a->reader);

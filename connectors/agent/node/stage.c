@@ -56,7 +56,7 @@ static int look_work(struct stage *s)
     int rc = checkpoint_newest(&q, &s->job.progress, &s->found, &s->passed, &s->err);
 
     if (rc == 0) /* its proofs are kept by this name */
-        (void)snprintf(s->digest, sizeof s->digest, "%s", s->found.digest);
+        str_copy(s->digest, sizeof s->digest, s->found.digest);
     return rc;
 }
 
@@ -88,8 +88,8 @@ static void stage_answer(struct agent *a, const struct stage *s, const struct as
                                                       .bytes = s->found.bytes,
                                                       .written_ms = s->found.written_ms,
                                                       .ranks = s->found.ranks};
-        (void)snprintf(o.checkpoint.digest, sizeof o.checkpoint.digest, "%s", s->found.digest);
-        (void)snprintf(o.checkpoint.path, sizeof o.checkpoint.path, "%s", s->found.path);
+        str_copy(o.checkpoint.digest, sizeof o.checkpoint.digest, s->found.digest);
+        str_copy(o.checkpoint.path, sizeof o.checkpoint.path, s->found.path);
         (void)snprintf(o.message, sizeof o.message, "%.500s", s->passed.n ? s->passed.p : "");
         session_answer(a, k->id, OUT_DONE, NULL, &o);
     } else if (s->rc == E_CHECKPOINT || strcmp(s->err.field, CHECKPOINT_UNREACHABLE) == 0) {
@@ -152,15 +152,15 @@ static struct stage *stage_make(struct agent *a, const cJSON *j, const struct ru
     struct stage *s = mem_new(struct stage);
 
     list_init(&s->askers);
-    (void)snprintf(s->path, sizeof s->path, "%s", wire_str(j, "resumePath"));
-    (void)snprintf(s->digest, sizeof s->digest, "%s", wire_str(j, "resumeDigest"));
-    (void)snprintf(s->workload, sizeof s->workload, "%s", key->uid);
+    str_copy(s->path, sizeof s->path, wire_str(j, "resumePath"));
+    str_copy(s->digest, sizeof s->digest, wire_str(j, "resumeDigest"));
+    str_copy(s->workload, sizeof s->workload, key->uid);
     s->arena = arena_create(0);
     s->world_asked = s->world = wire_i64(j, "world");
     s->look_epoch = wire_i64(j, "lookEpoch");
     buf_init(&s->passed, 4096);
     if (s->look_epoch) {
-        (void)snprintf(s->path, sizeof s->path, "%s", wire_str(j, "checkpointBase"));
+        str_copy(s->path, sizeof s->path, wire_str(j, "checkpointBase"));
         s->digest[0] = '\0';
         s->workers = s->world;
         if (cJSON_HasObjectItem(j, "lookWorkers")) { /* older hubs tell the new place's, as world */

@@ -76,7 +76,7 @@ void worker_group(const struct worker *w, char out[RUN_GROUP_MAX])
     if (old)
         os->ops->group_place(os, true, at);
     else
-        (void)snprintf(at, sizeof at, "%s", wire_str(o, "groups"));
+        str_copy(at, sizeof at, wire_str(o, "groups"));
     worker_marker(w, name);
     for (char *p = name; *p; p++)
         *p = *p == '/' ? '.' : *p;
@@ -201,8 +201,8 @@ static bool worker_write_end(struct worker *w, const char *reason, const char *m
     buf_init(&b, 8192);
     worker_dir(w, dir);
     if (!os->ops->last_words(os, dir, worker_boot_is_this(w), &r)) {
-        (void)snprintf(r.reason, sizeof r.reason, "%s", reason);
-        (void)snprintf(r.message, sizeof r.message, "%s", message);
+        str_copy(r.reason, sizeof r.reason, reason);
+        str_copy(r.message, sizeof r.message, message);
         r.lease_lost = w->report.lease_lost;
     }
     /* What ran before the machine restarted is gone for certain. */
@@ -563,8 +563,8 @@ static void tick_sweep(struct worker *w)
         worker_ended(w);
         return;
     }
-    (void)snprintf(r, sizeof r, "%s", reason);
-    (void)snprintf(m, sizeof m, "%s", message);
+    str_copy(r, sizeof r, reason);
+    str_copy(m, sizeof m, message);
     if (!worker_write_end(w, r, m)) {
         timer_start(&w->tick, 1000);
         return;

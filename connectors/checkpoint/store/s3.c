@@ -256,7 +256,7 @@ static int walk(struct s3 *s, const char *prefix, bool one_level,
         if (rc < 0 || page_each(p, "Contents", "Key", each, arg) ||
             page_each(p, "CommonPrefixes", "Prefix", each, arg) || !p->next[0])
             break;
-        (void)snprintf(p->token, sizeof p->token, "%s", p->next);
+        str_copy(p->token, sizeof p->token, p->next);
     }
     buf_fini(&p->text);
     mem_free(p);
@@ -407,7 +407,7 @@ static bool fetch_begin(struct s3_call *c, void *arg)
         (void)fetch_anew(f);
         return false;
     }
-    (void)snprintf(f->etag, sizeof f->etag, "%s", c->etag);
+    str_copy(f->etag, sizeof f->etag, c->etag);
     return same || fetch_anew(f);
 }
 

@@ -109,7 +109,7 @@ static int put_whole(struct upload *u, struct err *err)
     memcpy(c.payload, u->file->sha256, sizeof c.payload);
     if (!checksum_of(c.payload, checksum))
         return err_set(err, E_INTERNAL, "a digest is none");
-    (void)snprintf(u->checksum, sizeof u->checksum, "%s", checksum);
+    str_copy(u->checksum, sizeof u->checksum, checksum);
     s3_call_header(&c, "x-amz-checksum-sha256", checksum);
     s3_call_header(&c, "x-amz-sdk-checksum-algorithm", "SHA256"); /* some keep it only so */
     c.fd = u->fd;
@@ -192,7 +192,7 @@ static int part_put(struct upload *u, int number, int64_t from, int64_t bytes,
         return rc;
     if (!c.etag[0] || strpbrk(c.etag, "<&"))
         return s3_refused(u->s3, &c, "writing a part of", u->key, err);
-    (void)snprintf(ret->etag, sizeof ret->etag, "%s", c.etag);
+    str_copy(ret->etag, sizeof ret->etag, c.etag);
     return 0;
 }
 

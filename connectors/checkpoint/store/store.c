@@ -67,11 +67,8 @@ int store_open(const struct checkpoint_store *at, struct checkpoint_progress *p,
     if (rc < 0)
         return rc;
     s->progress = p;
-    (void)snprintf(s->base, sizeof s->base, "%s", at->base);
-    (void)snprintf(s->local, sizeof s->local, "%s",
-                   !s->ops->put  ? at->base
-                   : at->scratch ? at->scratch
-                                 : "");
+    str_copy(s->base, sizeof s->base, at->base);
+    str_copy(s->local, sizeof s->local, !s->ops->put ? at->base : at->scratch ? at->scratch : "");
     *ret = s;
     return 0;
 }

@@ -35,7 +35,7 @@ struct driver *driver_find(struct brain *b, const char *uid)
 {
     struct driver key;
 
-    (void)snprintf(key.uid, sizeof key.uid, "%s", uid);
+    str_copy(key.uid, sizeof key.uid, uid);
     struct driver **found = tfind(&key, &b->drivers, by_uid);
     return found ? *found : NULL;
 }
@@ -59,10 +59,10 @@ static struct driver *driver_create(struct brain *b, const struct object *o)
     struct driver *d = mem_new(struct driver);
 
     d->brain = b;
-    (void)snprintf(d->uid, sizeof d->uid, "%s", o->meta->uid);
-    (void)snprintf(d->ns, sizeof d->ns, "%s", o->meta->namespace_);
-    (void)snprintf(d->name, sizeof d->name, "%s", o->meta->name);
-    (void)snprintf(d->key.uid, sizeof d->key.uid, "%s", o->meta->uid);
+    str_copy(d->uid, sizeof d->uid, o->meta->uid);
+    str_copy(d->ns, sizeof d->ns, o->meta->namespace_);
+    str_copy(d->name, sizeof d->name, o->meta->name);
+    str_copy(d->key.uid, sizeof d->key.uid, o->meta->uid);
     d->backoff_ms = BACKOFF_MIN_MS;
     timer_init(&d->again, b->loop, again, d);
     list_init(&d->seat);
@@ -106,10 +106,10 @@ static void driver_take(struct driver *d, const struct object *o)
     int64_t try_ = s->intent ? s->intent->try_ : 0;
     bool first = !d->o, moved = d->key.epoch != s->epoch;
 
-    (void)object_unref((struct object *)(uintptr_t)d->o);
+    (void)object_unref(d->o);
     d->o = object_ref(o);
     if (s->placement && (first || strcmp(d->target, s->placement->target))) {
-        (void)snprintf(d->target, sizeof d->target, "%s", s->placement->target);
+        str_copy(d->target, sizeof d->target, s->placement->target);
         driver_seat(d);
     }
     if (moved || d->key.try_ != try_) {
@@ -138,7 +138,7 @@ static void driver_take(struct driver *d, const struct object *o)
 static void driver_revive(struct driver *d)
 {
     d->dead = false;
-    (void)object_unref((struct object *)(uintptr_t)d->o);
+    (void)object_unref(d->o);
     d->o = NULL;
     d->key.epoch = d->key.try_ = -1;
     d->own_epoch = d->own_try = 0;
@@ -235,7 +235,7 @@ static void driver_free(struct driver *d)
     list_remove(&d->seat);
     (void)tdelete(d, &d->brain->drivers, by_uid);
     d->brain->n_drivers--;
-    (void)object_unref((struct object *)(uintptr_t)d->o);
+    (void)object_unref(d->o);
     mem_free(d);
 }
 

@@ -75,7 +75,7 @@ static void step_answered(void *arg, const struct result *r, const struct err *e
     char why[256] = "";
 
     if (forbidden)
-        (void)snprintf(why, sizeof why, "%s", r->text);
+        str_copy(why, sizeof why, r->text);
     if (!err && r->code == 0)
         FAILPOINT(steps_after[s->step]);
     brain_root(d->brain); /* the state with this step in it; d stays, since it is still proposing */
@@ -112,14 +112,14 @@ static void run_fill(struct driver *d, union command *c)
     c->head.type = CMD_RUN;
     brain_request_id(d->brain, c->head.request_id);
     (void)snprintf(c->head.user, sizeof c->head.user, "hanse:driver");
-    (void)snprintf(r->ns, sizeof r->ns, "%s", d->ns);
-    (void)snprintf(r->name, sizeof r->name, "%s", d->name);
-    (void)snprintf(r->uid, sizeof r->uid, "%s", d->uid);
+    str_copy(r->ns, sizeof r->ns, d->ns);
+    str_copy(r->name, sizeof r->name, d->name);
+    str_copy(r->uid, sizeof r->uid, d->uid);
     r->epoch = d->key.epoch;
     r->try_ = d->key.try_ + (r->step == STEP_DISPATCH);
     if (r->step == STEP_DISPATCH && root_feature_level(d->brain->root) >= FEATURE_GRANTS) {
         const struct site *t = site_find(d->brain, d->target);
-        (void)snprintf(r->agent, sizeof r->agent, "%s", t ? t->agent : "");
+        str_copy(r->agent, sizeof r->agent, t ? t->agent : "");
     }
 }
 
@@ -139,8 +139,8 @@ void driver_step(struct driver *d, enum run_step step, const char *reason, const
 {
     union command c = {.run = {.step = step}};
 
-    (void)snprintf(c.run.reason, sizeof c.run.reason, "%s", reason);
-    (void)snprintf(c.run.message, sizeof c.run.message, "%s", message);
+    str_copy(c.run.reason, sizeof c.run.reason, reason);
+    str_copy(c.run.message, sizeof c.run.message, message);
     driver_propose(d, &c);
 }
 
@@ -238,8 +238,8 @@ void driver_checkpoint_bad(struct driver *d)
     c.run.checkpoint =
         (struct run_checkpoint *)(uintptr_t)object_as(d->o, workload)->status->checkpoint;
     run_fill(d, &c);
-    (void)snprintf(c.run.reason, sizeof c.run.reason, "%s", d->seen.reason);
-    (void)snprintf(c.run.message, sizeof c.run.message, "%s", d->seen.message);
+    str_copy(c.run.reason, sizeof c.run.reason, d->seen.reason);
+    str_copy(c.run.message, sizeof c.run.message, d->seen.message);
     d->telling++;
     brain_propose(d->brain, &c, told, d);
 }
@@ -264,16 +264,15 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
         root_feature_level(d->brain->root) < FEATURE_GRANTS) /* members that have no word for it */
         c.run.proof = PROOF_TREE_GONE;
     if (step == STEP_ENDED && !*o->reason)
-        (void)snprintf(c.run.reason, sizeof c.run.reason, "%s",
-                       o->lease_lost                          ? "LeaseLost"
-                       : o->exit_code == 0 && !o->term_signal ? "Completed"
-                       : o->exit_code != RUN_EXIT_SAVED       ? "Error"
-                       : requeue || !unasked                  ? "SavedAndStopped"
-                                                              : "NothingSaved");
+        str_copy(c.run.reason, sizeof c.run.reason,
+                 o->lease_lost                          ? "LeaseLost"
+                 : o->exit_code == 0 && !o->term_signal ? "Completed"
+                 : o->exit_code != RUN_EXIT_SAVED       ? "Error"
+                 : requeue || !unasked                  ? "SavedAndStopped"
+                                                        : "NothingSaved");
     else
-        (void)snprintf(c.run.reason, sizeof c.run.reason, "%s",
-                       *o->reason ? o->reason : run_step_text(step));
-    (void)snprintf(c.run.message, sizeof c.run.message, "%s", o->message);
+        str_copy(c.run.reason, sizeof c.run.reason, *o->reason ? o->reason : run_step_text(step));
+    str_copy(c.run.message, sizeof c.run.message, o->message);
     if (!strcmp(c.run.reason, "NothingSaved"))
         (void)snprintf(c.run.message, sizeof c.run.message,
                        "it ended with 75 (saved, start me again) unasked, and saved no checkpoint "
@@ -320,7 +319,7 @@ static void submit(struct driver *d, struct site *t)
         d->seen =
             (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
         (void)snprintf(d->seen.reason, sizeof d->seen.reason, "SecretMissing");
-        (void)snprintf(d->seen.message, sizeof d->seen.message, "%s", err.text);
+        str_copy(d->seen.message, sizeof d->seen.message, err.text);
         d->has_seen = true;
         driver_backoff(d);
         return;
@@ -383,9 +382,8 @@ static void rejected(struct driver *d, const struct observation *seen, const str
     }
     d->seen =
         (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
-    (void)snprintf(d->seen.reason, sizeof d->seen.reason, "%s",
-                   checkpoint ? seen->reason : "TargetRefused");
-    (void)snprintf(d->seen.message, sizeof d->seen.message, "%s", err ? err->text : "");
+    str_copy(d->seen.reason, sizeof d->seen.reason, checkpoint ? seen->reason : "TargetRefused");
+    str_copy(d->seen.message, sizeof d->seen.message, err ? err->text : "");
     d->has_seen = true;
     struct site *t = site_find(d->brain, d->target);
     if (t && !checkpoint)
@@ -445,7 +443,7 @@ static void call_begin(struct driver *d, struct site *t, enum driver_call kind,
 {
     t->calls++;
     d->call_site = t->number;
-    (void)snprintf(d->call_target, sizeof d->call_target, "%s", t->name);
+    str_copy(d->call_target, sizeof d->call_target, t->name);
     d->calling = true;
     d->call_kind = (int)kind;
     d->call_key = d->key;

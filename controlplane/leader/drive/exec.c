@@ -60,7 +60,7 @@ static int run_find(struct brain *b, const struct api_exec *e, struct run_key *k
     if (!t || !t->connector || !t->reachable)
         return err_set(err, E_UNAVAIL, "target %s is out of reach: %s", target,
                        t ? t->why : "it was removed");
-    (void)snprintf(key->uid, sizeof key->uid, "%s", o->meta->uid);
+    str_copy(key->uid, sizeof key->uid, o->meta->uid);
     key->epoch = s->epoch;
     key->try_ = s->intent ? s->intent->try_ : 0; /* 0 = whichever try ran last in this epoch */
     *ret_site = t;

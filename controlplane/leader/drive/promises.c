@@ -93,7 +93,7 @@ void site_promises(struct site *t)
     struct letting *x = mem_new(struct letting);
     x->brain = b;
     x->session = t->session;
-    (void)snprintf(x->target, sizeof x->target, "%s", t->name);
+    str_copy(x->target, sizeof x->target, t->name);
     t->letting = true;
     brain_under_way(b, 1);
     core_confirm(b->cfg.core, b->loop, b->term, CONFIRM_DEADLINE_MS, confirmed, x);

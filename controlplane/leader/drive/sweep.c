@@ -189,7 +189,7 @@ static void sweep_begin(struct site *t)
     struct sweep *w = mem_new(struct sweep);
 
     w->brain = t->brain;
-    (void)snprintf(w->target, sizeof w->target, "%s", t->name);
+    str_copy(w->target, sizeof w->target, t->name);
     w->call = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + SWEEP_DEADLINE_MS,
                             .done = sweep_done};
     brain_under_way(t->brain, 1);

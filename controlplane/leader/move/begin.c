@@ -48,9 +48,9 @@ void begin_fill(struct move_begin *begin, const struct object *workload, enum mo
                                  .lost_gpu_seconds = c->lost_gpu_s,
                                  .cost = c->cost,
                                  .saving = c->saving};
-    (void)snprintf(begin->ns, sizeof begin->ns, "%s", workload->meta->namespace_);
-    (void)snprintf(begin->workload, sizeof begin->workload, "%s", workload->meta->name);
-    (void)snprintf(begin->uid, sizeof begin->uid, "%s", workload->meta->uid);
+    str_copy(begin->ns, sizeof begin->ns, workload->meta->namespace_);
+    str_copy(begin->workload, sizeof begin->workload, workload->meta->name);
+    str_copy(begin->uid, sizeof begin->uid, workload->meta->uid);
 }
 
 static void answered(void *arg, const struct result *r, const struct err *err)
@@ -93,7 +93,7 @@ void begin_propose(struct brain *b, struct migrate_cmd *m, void (*done)(void *ar
     *p = (struct plan){.brain = b, .done = done, .arg = arg, .n = m->n};
     for (uint32_t i = 0; i < m->n; i++) {
         struct driver *d = driver_find(b, m->begins[i].uid);
-        (void)snprintf(p->uids[i], sizeof p->uids[i], "%s", m->begins[i].uid);
+        str_copy(p->uids[i], sizeof p->uids[i], m->begins[i].uid);
         if (d)
             d->begun = true;
     }

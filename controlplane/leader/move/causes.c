@@ -37,7 +37,7 @@ static bool begin(struct brain *b, const struct object *w, enum move_cause cause
     struct migrate_cmd cmd = {.begins = &m, .n = 1};
 
     begin_fill(&m, w, cause, c);
-    (void)snprintf(cmd.message, sizeof cmd.message, "%s", c->why);
+    str_copy(cmd.message, sizeof cmd.message, c->why);
     if (c->placement)
         begin_hold(b, w, c->placement);
     begin_propose(b, &cmd, begun, b);
@@ -115,8 +115,8 @@ static bool slice_each(const struct object *o, void *arg)
     struct slice_walk *s = arg;
     const struct workload_status *st = object_as(o, workload)->status;
 
-    (void)snprintf(s->at->ns, sizeof s->at->ns, "%s", o->meta->namespace_);
-    (void)snprintf(s->at->name, sizeof s->at->name, "%s", o->meta->name);
+    str_copy(s->at->ns, sizeof s->at->ns, o->meta->namespace_);
+    str_copy(s->at->name, sizeof s->at->name, o->meta->name);
     if (st && st->placement && phase_live(st->phase)) {
         s->each(s->b, o);
         s->left--;

@@ -59,7 +59,7 @@ void mover_free(struct mover *m)
     list_remove(&m->of);
     index_remove(&m->brain->movers_by_uid, &m->by_uid);
     m->brain->n_movers--;
-    (void)object_unref((struct object *)(uintptr_t)m->o);
+    (void)object_unref(m->o);
     mem_free(m);
 }
 
@@ -85,9 +85,9 @@ static struct mover *mover_create(struct brain *b, const struct object *o)
     struct mover *m = mem_new(struct mover);
 
     m->brain = b;
-    (void)snprintf(m->uid, sizeof m->uid, "%s", o->meta->uid);
-    (void)snprintf(m->ns, sizeof m->ns, "%s", o->meta->namespace_);
-    (void)snprintf(m->name, sizeof m->name, "%s", o->meta->name);
+    str_copy(m->uid, sizeof m->uid, o->meta->uid);
+    str_copy(m->ns, sizeof m->ns, o->meta->namespace_);
+    str_copy(m->name, sizeof m->name, o->meta->name);
     m->workload_hash = workload_hash(o->meta->namespace_, object_as(o, migration)->spec->workload);
     m->backoff_ms = BACKOFF_MIN_MS;
     m->room_seen = b->room - 1;
@@ -106,7 +106,7 @@ static void mover_take(struct mover *m, const struct object *o)
 
     if (!was || was->phase != object_as(o, migration)->status->phase)
         m->backoff_ms = BACKOFF_MIN_MS;
-    (void)object_unref((struct object *)(uintptr_t)m->o);
+    (void)object_unref(m->o);
     m->o = object_ref(o);
 }
 

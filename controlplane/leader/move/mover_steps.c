@@ -62,7 +62,7 @@ static void answered(void *arg, const struct result *r, const struct err *err)
         reserve_refused(m);
     if (!err && !s->foreseen && s->step == MOVE_START &&
         (r->code == E_PLACE || r->code == E_COMPLIANCE))
-        (void)snprintf(m->refused, sizeof m->refused, "%s", r->text);
+        str_copy(m->refused, sizeof m->refused, r->text);
     bool foreseen = s->foreseen;
     mem_free(s);
     if (m->proposing)
@@ -90,9 +90,9 @@ static void propose(struct mover *m, union command *c, enum move_step step)
 static void step_propose(struct mover *m, union command *c)
 {
     c->head.type = CMD_MIGRATE;
-    (void)snprintf(c->migrate.ns, sizeof c->migrate.ns, "%s", m->ns);
-    (void)snprintf(c->migrate.name, sizeof c->migrate.name, "%s", m->name);
-    (void)snprintf(c->migrate.uid, sizeof c->migrate.uid, "%s", m->uid);
+    str_copy(c->migrate.ns, sizeof c->migrate.ns, m->ns);
+    str_copy(c->migrate.name, sizeof c->migrate.name, m->name);
+    str_copy(c->migrate.uid, sizeof c->migrate.uid, m->uid);
     propose(m, c, c->migrate.step);
 }
 
@@ -108,8 +108,8 @@ static void reasoned(struct mover *m, enum move_step step, enum move_phase outco
 {
     union command c = {.migrate = {.step = step, .outcome = outcome}};
 
-    (void)snprintf(c.migrate.reason, sizeof c.migrate.reason, "%s", reason);
-    (void)snprintf(c.migrate.message, sizeof c.migrate.message, "%s", message);
+    str_copy(c.migrate.reason, sizeof c.migrate.reason, reason);
+    str_copy(c.migrate.message, sizeof c.migrate.message, message);
     step_propose(m, &c);
 }
 
@@ -141,7 +141,7 @@ void mover_reserve(struct mover *m, const struct object *workload, const struct 
     begin_fill(&begin, workload, object_as(m->o, migration)->spec->cause, c);
     if (!begin.cause)
         begin.cause = MOVE_ASKED;
-    (void)snprintf(cmd.migrate.message, sizeof cmd.migrate.message, "%s", c->why);
+    str_copy(cmd.migrate.message, sizeof cmd.migrate.message, c->why);
     if (c->placement)
         pool_hold_as(m->brain->pool, m->uid, workload, c->placement);
     step_propose(m, &cmd);
@@ -158,9 +158,9 @@ static union command source_step(const struct object *w, enum run_step step)
                                .epoch = s->epoch,
                                .try_ = s->intent ? s->intent->try_ : 0}};
 
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", w->meta->namespace_);
-    (void)snprintf(c.run.name, sizeof c.run.name, "%s", w->meta->name);
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", w->meta->uid);
+    str_copy(c.run.ns, sizeof c.run.ns, w->meta->namespace_);
+    str_copy(c.run.name, sizeof c.run.name, w->meta->name);
+    str_copy(c.run.uid, sizeof c.run.uid, w->meta->uid);
     return c;
 }
 
@@ -183,12 +183,11 @@ static void checkpoint_bad(struct mover *m, const struct object *w, const struct
 
     c.run.checkpoint =
         (struct run_checkpoint *)(uintptr_t)object_as(w, workload)->status->checkpoint;
-    (void)snprintf(c.run.reason, sizeof c.run.reason, "%s",
-                   told ? seen->reason : "CheckpointMissing");
-    (void)snprintf(c.run.message, sizeof c.run.message, "%s",
-                   err && *err->text ? err->text
-                   : told            ? seen->message
-                                     : "");
+    str_copy(c.run.reason, sizeof c.run.reason, told ? seen->reason : "CheckpointMissing");
+    str_copy(c.run.message, sizeof c.run.message,
+             err && *err->text ? err->text
+             : told            ? seen->message
+                               : "");
     propose(m, &c, (enum move_step)0);
 }
 
@@ -235,9 +234,9 @@ void mover_stage(struct mover *m, struct site *t, const struct object *workload)
     AUTO_ARENA a = arena_create(0);
     struct run_order o;
 
-    (void)snprintf(key.uid, sizeof key.uid, "%s", workload->meta->uid);
+    str_copy(key.uid, sizeof key.uid, workload->meta->uid);
     order_stage(t, workload, mover_status(m)->placement, &key, a, &o);
-    (void)snprintf(m->staging, sizeof m->staging, "%s", s->checkpoint->digest);
+    str_copy(m->staging, sizeof m->staging, s->checkpoint->digest);
     m->calling = true;
     if (reads_ms > STAGE_MAX_MS)
         reads_ms = STAGE_MAX_MS;

@@ -46,7 +46,7 @@ static void vain_add(struct preempts *p, const char *uid, uint64_t now)
 {
     struct vain *v = &p->vain[p->next_vain++ % (sizeof p->vain / sizeof p->vain[0])];
 
-    (void)snprintf(v->uid, sizeof v->uid, "%s", uid);
+    str_copy(v->uid, sizeof v->uid, uid);
     v->until_ms = now + IN_VAIN_MS;
 }
 
@@ -105,14 +105,14 @@ static void plan_propose(struct brain *b, const struct place_request *rq,
 
     m.begins = arena_array(a, struct move_begin, plan->n + 1);
     destinations(b, rq, plan, a, m.begins);
-    (void)snprintf(m.for_ns, sizeof m.for_ns, "%s", w->meta->namespace_);
-    (void)snprintf(m.for_name, sizeof m.for_name, "%s", w->meta->name);
-    (void)snprintf(m.for_uid, sizeof m.for_uid, "%s", w->meta->uid);
+    str_copy(m.for_ns, sizeof m.for_ns, w->meta->namespace_);
+    str_copy(m.for_name, sizeof m.for_name, w->meta->name);
+    str_copy(m.for_uid, sizeof m.for_uid, w->meta->uid);
     m.for_epoch = object_as(w, workload)->status->epoch;
     (void)snprintf(m.reason, sizeof m.reason, "Preempted");
     (void)snprintf(m.message, sizeof m.message, "makes room for %s/%s", m.for_ns, m.for_name);
     p->brain = b;
-    (void)snprintf(p->uid, sizeof p->uid, "%s", w->meta->uid);
+    str_copy(p->uid, sizeof p->uid, w->meta->uid);
     b->preempts.planning = true;
     log_event(LOG_INFO, "preempt.plan",
               LOG_FIELDS({"for", log_str(w->meta->name)}, {"victims", log_u64(plan->n)},
@@ -213,7 +213,7 @@ void preempt_nominee(struct brain *b, const struct object *w)
     if (room && !x) {
         x = mem_new(struct nominee);
         x->moved_ms = loop_now_ms(b->loop);
-        (void)snprintf(x->uid, sizeof x->uid, "%s", w->meta->uid);
+        str_copy(x->uid, sizeof x->uid, w->meta->uid);
         x->by_uid.key = x->uid;
         index_add(&p->nominees_by_uid, &x->by_uid);
         list_push(&p->nominees, &x->link);
@@ -270,9 +270,9 @@ static void nomination_drop(struct brain *b, const struct object *w)
                                    .for_epoch = object_as(w, workload)->status->epoch}};
 
     brain_request_id(b, c.head.request_id);
-    (void)snprintf(c.migrate.for_ns, sizeof c.migrate.for_ns, "%s", w->meta->namespace_);
-    (void)snprintf(c.migrate.for_name, sizeof c.migrate.for_name, "%s", w->meta->name);
-    (void)snprintf(c.migrate.for_uid, sizeof c.migrate.for_uid, "%s", w->meta->uid);
+    str_copy(c.migrate.for_ns, sizeof c.migrate.for_ns, w->meta->namespace_);
+    str_copy(c.migrate.for_name, sizeof c.migrate.for_name, w->meta->name);
+    str_copy(c.migrate.for_uid, sizeof c.migrate.for_uid, w->meta->uid);
     b->preempts.dropping = true;
     brain_propose(b, &c, dropped, b);
 }

@@ -102,8 +102,8 @@ void brain_orphan_end(struct brain *b, const char *target, const char *key, cons
     }
     struct act *x = mem_new(struct act);
     *x = (struct act){.brain = b, .cb = cb, .arg = arg};
-    (void)snprintf(x->target, sizeof x->target, "%s", target);
-    (void)snprintf(x->key, sizeof x->key, "%s", key);
+    str_copy(x->target, sizeof x->target, target);
+    str_copy(x->key, sizeof x->key, key);
     events_act(b, who, target, "OrphanEnded", recorded, x,
                "%.100s said that the run %.100s of %.63s/%.100s, of cluster %.64s, is to be ended",
                who, key, o->ns, o->name, *o->cluster ? o->cluster : "unknown");

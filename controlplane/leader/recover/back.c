@@ -115,7 +115,7 @@ static void doubt(struct brain *b, const char *cluster, uint64_t rv, int64_t tim
         b->back.time_ms = time_ms;
     }
     if (other)
-        (void)snprintf(b->back.cluster, sizeof b->back.cluster, "%s", cluster);
+        str_copy(b->back.cluster, sizeof b->back.cluster, cluster);
     b->back.doubt = true;
 }
 
@@ -223,11 +223,11 @@ static void marking_next(struct marking *x)
         marking_end(x);
         return;
     }
-    (void)snprintf(x->ns, sizeof x->ns, "%s", o->meta->namespace_);
-    (void)snprintf(x->name, sizeof x->name, "%s", o->meta->name);
-    (void)snprintf(c.recover.ns, sizeof c.recover.ns, "%s", x->ns);
-    (void)snprintf(c.recover.name, sizeof c.recover.name, "%s", x->name);
-    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", o->meta->uid);
+    str_copy(x->ns, sizeof x->ns, o->meta->namespace_);
+    str_copy(x->name, sizeof x->name, o->meta->name);
+    str_copy(c.recover.ns, sizeof c.recover.ns, x->ns);
+    str_copy(c.recover.name, sizeof c.recover.name, x->name);
+    str_copy(c.recover.uid, sizeof c.recover.uid, o->meta->uid);
     brain_request_id(b, c.head.request_id);
     brain_propose(b, &c, lost_told, x);
 }

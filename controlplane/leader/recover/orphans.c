@@ -58,9 +58,9 @@ void orphan_found(struct site *t, const struct run_listed *l, enum orphan_why wh
     struct orphan *o = &f->v[f->n++];
     *o = (struct orphan){
         .seen = l->seen, .why = why, .state_rv = l->state_rv, .since_ms = l->since_ms};
-    (void)snprintf(o->cluster, sizeof o->cluster, "%s", l->cluster);
-    (void)snprintf(o->ns, sizeof o->ns, "%s", l->ns);
-    (void)snprintf(o->name, sizeof o->name, "%s", l->name);
+    str_copy(o->cluster, sizeof o->cluster, l->cluster);
+    str_copy(o->ns, sizeof o->ns, l->ns);
+    str_copy(o->name, sizeof o->name, l->name);
     if (l->n_holds) {
         o->holds = mem_alloc(l->n_holds * sizeof *o->holds);
         memcpy(o->holds, l->holds, l->n_holds * sizeof *o->holds);

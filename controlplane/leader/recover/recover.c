@@ -87,10 +87,10 @@ static void found_take(struct found_run *c, const struct site *t, const struct o
     *c = (struct found_run){.key = o->seen.key,
                             .state_rv = o->state_rv,
                             .deleted = o->why == ORPHAN_DELETED && !PLANTED("recover.undeletes")};
-    (void)snprintf(c->target, sizeof c->target, "%s", t->name);
-    (void)snprintf(c->cluster, sizeof c->cluster, "%s", o->cluster);
-    (void)snprintf(c->ns, sizeof c->ns, "%s", o->ns);
-    (void)snprintf(c->name, sizeof c->name, "%s", o->name);
+    str_copy(c->target, sizeof c->target, t->name);
+    str_copy(c->cluster, sizeof c->cluster, o->cluster);
+    str_copy(c->ns, sizeof c->ns, o->ns);
+    str_copy(c->name, sizeof c->name, o->name);
 }
 
 static void candidates(struct recovery *x, const char *after)
@@ -208,11 +208,11 @@ static void adopt(struct recovery *x)
     AUTO_BUF bytes;
 
     brain_request_id(x->brain, c.head.request_id);
-    (void)snprintf(c.head.user, sizeof c.head.user, "%s", x->who);
-    (void)snprintf(c.recover.cluster_uid, sizeof c.recover.cluster_uid, "%s", at->cluster);
-    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", at->key.uid);
-    (void)snprintf(op.ns, sizeof op.ns, "%s", x->doc->meta->namespace_);
-    (void)snprintf(op.name, sizeof op.name, "%s", x->doc->meta->name);
+    str_copy(c.head.user, sizeof c.head.user, x->who);
+    str_copy(c.recover.cluster_uid, sizeof c.recover.cluster_uid, at->cluster);
+    str_copy(c.recover.uid, sizeof c.recover.uid, at->key.uid);
+    str_copy(op.ns, sizeof op.ns, x->doc->meta->namespace_);
+    str_copy(op.name, sizeof op.name, x->doc->meta->name);
     if (o->state == RUN_ENDED) {
         c.recover.ended = true;
         c.recover.exit_code = o->exit_code;
@@ -220,8 +220,8 @@ static void adopt(struct recovery *x)
         c.recover.proof = o->proof;
         c.recover.requeue = o->stopped || o->lease_lost || reason_of_target(o->reason) ||
                             (o->exit_code == RUN_EXIT_SAVED && !o->term_signal);
-        (void)snprintf(c.recover.reason, sizeof c.recover.reason, "%s", o->reason);
-        (void)snprintf(c.recover.message, sizeof c.recover.message, "%s", o->message);
+        str_copy(c.recover.reason, sizeof c.recover.reason, o->reason);
+        str_copy(c.recover.message, sizeof c.recover.message, o->message);
         if (o->checkpoint.present) {
             ck = (struct run_checkpoint){.epoch = at->key.epoch,
                                          .step = o->checkpoint.step,
@@ -263,10 +263,10 @@ static void namespace_make(struct recovery *x)
     n->metadata = arena_new(a, struct meta);
     *n->metadata = (struct meta){
         .name = x->doc->meta->namespace_, .namespace_ = "", .uid = events_uid(x->brain, a)};
-    (void)snprintf(op.name, sizeof op.name, "%s", x->doc->meta->namespace_);
+    str_copy(op.name, sizeof op.name, x->doc->meta->namespace_);
     op.object = object_make(kind_by_id(KIND_NAMESPACE), n);
     brain_request_id(x->brain, c.head.request_id);
-    (void)snprintf(c.head.user, sizeof c.head.user, "%s", x->who);
+    str_copy(c.head.user, sizeof c.head.user, x->who);
     brain_propose(x->brain, &c, namespaced, x);
     (void)object_unref(op.object);
 }
@@ -346,7 +346,7 @@ static void settled(void *arg, const struct result *r, const struct err *err)
 
     x->settled = !err && r->code == 0;
     if (!x->settled)
-        (void)snprintf(x->why, sizeof x->why, "%s", err ? err->text : r->text);
+        str_copy(x->why, sizeof x->why, err ? err->text : r->text);
     recovery_end(x, NULL);
 }
 
@@ -408,16 +408,16 @@ static void settle(struct recovery *x)
         if (!t->listed || t->orphans.more)
             continue;
         ops[n] = (struct write_op){.verb = WRITE_DELETE, .kind = KIND_TARGET};
-        (void)snprintf(ops[n++].name, sizeof ops->name, "%s", t->name);
+        str_copy(ops[n++].name, sizeof ops->name, t->name);
     }
     for (size_t i = 0; i < x->n_dead; i++) {
         ops[n] = (struct write_op){.verb = WRITE_DELETE, .kind = KIND_TARGET};
-        (void)snprintf(ops[n++].name, sizeof ops->name, "%s", x->dead[i]);
+        str_copy(ops[n++].name, sizeof ops->name, x->dead[i]);
     }
     c.recover.ops = ops;
     c.recover.n = (uint32_t)n;
     brain_request_id(b, c.head.request_id);
-    (void)snprintf(c.head.user, sizeof c.head.user, "%s", x->who);
+    str_copy(c.head.user, sizeof c.head.user, x->who);
     brain_propose(b, &c, settled, x);
 }
 
@@ -519,17 +519,17 @@ void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb
     x->brain = b;
     x->cb = cb;
     x->arg = arg;
-    (void)snprintf(x->who, sizeof x->who, "%s", ask->who);
+    str_copy(x->who, sizeof x->who, ask->who);
     x->dead = mem_alloc((ask->n_dead + 1) * sizeof *x->dead);
     for (; x->n_dead < ask->n_dead; x->n_dead++)
-        (void)snprintf(x->dead[x->n_dead], sizeof x->dead[0], "%s", ask->dead[x->n_dead]);
+        str_copy(x->dead[x->n_dead], sizeof x->dead[0], ask->dead[x->n_dead]);
     x->answer = cJSON_CreateObject();
     x->adopted = cJSON_AddArrayToObject(x->answer, "adopted");
     x->refused = cJSON_AddArrayToObject(x->answer, "refused");
     candidates(x, ask->after);
     brain_under_way(b, 1);
     brain_request_id(b, c.head.request_id);
-    (void)snprintf(c.head.user, sizeof c.head.user, "%s", ask->who);
+    str_copy(c.head.user, sizeof c.head.user, ask->who);
     brain_propose(b, &c, begun, x);
 }
 
@@ -595,7 +595,7 @@ void brain_orphan_adopt(struct brain *b, const char *target, const char *key, co
     x->cb = cb;
     x->arg = arg;
     x->single = true;
-    (void)snprintf(x->who, sizeof x->who, "%s", who);
+    str_copy(x->who, sizeof x->who, who);
     x->answer = cJSON_CreateObject();
     x->adopted = cJSON_AddArrayToObject(x->answer, "adopted");
     x->refused = cJSON_AddArrayToObject(x->answer, "refused");

@@ -41,7 +41,7 @@ static void count(struct brain *b, const char *target)
                                    .step = RECOVER_STRANGER}};
     AUTO_BUF bytes;
 
-    (void)snprintf(c.recover.name, sizeof c.recover.name, "%s", target);
+    str_copy(c.recover.name, sizeof c.recover.name, target);
     brain_request_id(b, c.head.request_id);
     buf_init(&bytes, LIMIT_COMMAND_MAX_BYTES);
     command_encode(&c, &bytes);
@@ -71,7 +71,7 @@ static void remember(struct brain *b, const char *target)
         i = oldest;
     else if (i == x->n)
         x->v = mem_realloc(x->v, ++x->n * sizeof *x->v);
-    (void)snprintf(x->v[i].name, sizeof x->v[i].name, "%s", target);
+    str_copy(x->v[i].name, sizeof x->v[i].name, target);
     x->v[i].at_ms = now;
 }
 

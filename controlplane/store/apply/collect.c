@@ -81,7 +81,7 @@ static void collect_owned(struct txn *t, struct slice key, const char *uid,
         }
         const struct object *kept = object_ref(o);
         orphan(t, kept);
-        (void)object_unref((struct object *)(uintptr_t)kept);
+        (void)object_unref(kept);
         after = key_copy(&seen, &at);
         arena_reset(t->a);
     }
@@ -156,7 +156,7 @@ static void collect_namespace(struct txn *t, struct slice key, const char *ns,
         }
         const struct object *kept = object_ref(o);
         (void)!txn_delete(t, kept, NULL, &same); /* contents are never a protected namespace */
-        (void)object_unref((struct object *)(uintptr_t)kept);
+        (void)object_unref(kept);
         after = key_copy(&seen, &at);
         arena_reset(t->a);
     }

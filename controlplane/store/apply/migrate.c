@@ -70,10 +70,10 @@ static int step_quiesce(struct txn *t, struct move *x)
     if (ws->phase == PHASE_RESERVED)
         run.step = STEP_REQUEUE;
     run.try_ = ws->intent ? ws->intent->try_ : 0;
-    (void)snprintf(run.ns, sizeof run.ns, "%s", x->c->ns);
-    (void)snprintf(run.name, sizeof run.name, "%s", x->m->spec->workload);
-    (void)snprintf(run.uid, sizeof run.uid, "%s", x->wo->meta->uid);
-    (void)snprintf(run.reason, sizeof run.reason, "%s", makes_room(x) ? "Preempted" : "Moving");
+    str_copy(run.ns, sizeof run.ns, x->c->ns);
+    str_copy(run.name, sizeof run.name, x->m->spec->workload);
+    str_copy(run.uid, sizeof run.uid, x->wo->meta->uid);
+    str_copy(run.reason, sizeof run.reason, makes_room(x) ? "Preempted" : "Moving");
     if (*x->c->message)
         memcpy(run.message, x->c->message, sizeof run.message);
     else

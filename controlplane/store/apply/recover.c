@@ -163,7 +163,7 @@ static int recover_begin(struct txn *t, const struct recover_cmd *c)
     if (*c->cluster_uid) {
         if (!cluster_same_log(w->cluster_uid, c->cluster_uid))
             ancestor_add(w, c->known);
-        (void)snprintf(w->cluster_uid, sizeof w->cluster_uid, "%s", c->cluster_uid);
+        str_copy(w->cluster_uid, sizeof w->cluster_uid, c->cluster_uid);
     }
     if (c->rv) {
         root_jump(w, c->rv);

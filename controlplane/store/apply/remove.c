@@ -135,9 +135,9 @@ static bool finished_each(const struct object *o, void *arg)
         return true;
     struct write_op *op = &s->ret[s->n++];
     *op = (struct write_op){.verb = WRITE_DELETE, .kind = o->kind->id};
-    (void)snprintf(op->ns, sizeof op->ns, "%s", o->meta->namespace_);
-    (void)snprintf(op->name, sizeof op->name, "%s", o->meta->name);
-    (void)snprintf(op->uid, sizeof op->uid, "%s", o->meta->uid);
+    str_copy(op->ns, sizeof op->ns, o->meta->namespace_);
+    str_copy(op->name, sizeof op->name, o->meta->name);
+    str_copy(op->uid, sizeof op->uid, o->meta->uid);
     return true;
 }
 

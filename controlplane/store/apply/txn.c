@@ -216,7 +216,7 @@ void txn_forget(struct txn *t, const struct object *o)
     if (object_hold(kept))
         txn_settle(t, NULL, object_hold(kept)->target);
     array_follow(t, kept, NULL);
-    (void)object_unref((struct object *)(uintptr_t)kept);
+    (void)object_unref(kept);
 }
 
 void txn_remove(struct txn *t, const struct object *o)

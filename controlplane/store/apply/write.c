@@ -374,7 +374,7 @@ int apply_write(struct txn *t, const struct write_cmd *c)
     t->res->op = 0;
     t->res->unchanged = c->n > 0 && all_same;
     if (c->apply)
-        (void)snprintf(t->w->revision, sizeof t->w->revision, "%s", c->revision);
+        str_copy(t->w->revision, sizeof t->w->revision, c->revision);
     if (classes)
         facts_reclass(t);
     return 0;
@@ -397,7 +397,7 @@ static int put_member(struct txn *t, const struct member_cmd *c)
         return err_set(t->err, E_CONFLICT, "this is cluster %s, not %s", w->cluster_uid,
                        c->cluster_uid);
     if (*c->cluster_uid)
-        (void)snprintf(w->cluster_uid, sizeof w->cluster_uid, "%s", c->cluster_uid);
+        str_copy(w->cluster_uid, sizeof w->cluster_uid, c->cluster_uid);
     if (c->member.id == 0)
         return 0;
     size_t n = root_members(w, old, sizeof old / sizeof old[0]);

@@ -183,11 +183,11 @@ static void take(struct txn *t, const struct object *o)
     AUTO_BUF b;
 
     belongs_to(o, &name, &uid);
-    (void)snprintf(r.ns, sizeof r.ns, "%s", o->meta->namespace_);
-    (void)snprintf(r.name, sizeof r.name, "%s", o->meta->name);
-    (void)snprintf(r.workload, sizeof r.workload, "%s", name);
-    (void)snprintf(r.uid, sizeof r.uid, "%s", uid);
-    (void)snprintf(r.by, sizeof r.by, "%s", t->user);
+    str_copy(r.ns, sizeof r.ns, o->meta->namespace_);
+    str_copy(r.name, sizeof r.name, o->meta->name);
+    str_copy(r.workload, sizeof r.workload, name);
+    str_copy(r.uid, sizeof r.uid, uid);
+    str_copy(r.by, sizeof r.by, t->user);
     r.object = slice_make(o->log, o->bytes);
     buf_init(&b, ARCHIVE_RECORD_MAX);
     archive_record_write(&r, &b);

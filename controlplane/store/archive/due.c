@@ -101,9 +101,9 @@ static bool due_each(const struct object *o, void *arg)
     d->bytes += o->bytes;
     struct write_op *op = &d->ret[d->n++];
     *op = (struct write_op){.verb = WRITE_DELETE, .kind = o->kind->id};
-    (void)snprintf(op->ns, sizeof op->ns, "%s", o->meta->namespace_);
-    (void)snprintf(op->name, sizeof op->name, "%s", o->meta->name);
-    (void)snprintf(op->uid, sizeof op->uid, "%s", o->meta->uid);
+    str_copy(op->ns, sizeof op->ns, o->meta->namespace_);
+    str_copy(op->name, sizeof op->name, o->meta->name);
+    str_copy(op->uid, sizeof op->uid, o->meta->uid);
     return true;
 }
 
@@ -123,8 +123,8 @@ bool root_archive_due(const struct root *r, int64_t now_ms, struct archive_curso
     if (c->kind < KINDS) {
         const struct meta *m = d.last && d.last->kind->id == kinds[c->kind] ? d.last->meta : NULL;
 
-        (void)snprintf(c->ns, sizeof c->ns, "%s", m ? m->namespace_ : "");
-        (void)snprintf(c->name, sizeof c->name, "%s", m ? m->name : "");
+        str_copy(c->ns, sizeof c->ns, m ? m->namespace_ : "");
+        str_copy(c->name, sizeof c->name, m ? m->name : "");
         return false;
     }
     *c = (struct archive_cursor){0};

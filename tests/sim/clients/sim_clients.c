@@ -280,7 +280,7 @@ static struct attempt *attempt_make(struct client *c, struct backend *b)
     struct attempt *a = mem_new(struct attempt);
 
     *a = (struct attempt){.c = c, .number = c->number, .attempt = c->attempts, .b = b, .op = c->op};
-    (void)snprintf(a->request, sizeof a->request, "%s", c->request);
+    str_copy(a->request, sizeof a->request, c->request);
     return a;
 }
 static void ask(struct client *c)

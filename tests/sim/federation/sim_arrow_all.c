@@ -71,7 +71,7 @@ unsigned fed_arrow_all(enum move_cause cause, uint64_t seeds)
                 NULL);
     for (unsigned i = 0; i < quiet.n_points; i++) {
         struct fed_arrow a = {.cause = cause, .party = PARTY_LEADER};
-        (void)snprintf(a.point, sizeof a.point, "%s", quiet.points[i]);
+        str_copy(a.point, sizeof a.point, quiet.points[i]);
         one(&t, &a, NULL);
     }
     (void)printf("%-12s %u failpoints, %u lives, %u without their crash, steps lost: %lld in all, "

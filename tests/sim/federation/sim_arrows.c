@@ -109,9 +109,9 @@ void fed_arrow_change(struct fed *f, const struct root *r, const struct change *
         return;
     f->arrow.phases |= 1u << s->phase;
     if (*s->from)
-        (void)snprintf(f->arrow.from, sizeof f->arrow.from, "%s", s->from);
+        str_copy(f->arrow.from, sizeof f->arrow.from, s->from);
     if (*s->to)
-        (void)snprintf(f->arrow.to, sizeof f->arrow.to, "%s", s->to);
+        str_copy(f->arrow.to, sizeof f->arrow.to, s->to);
     if (a->phase && s->phase == a->phase && !f->arrow.number)
         f->arrow.number = root_number(r);
 }
@@ -177,8 +177,8 @@ static void create(struct fed *f, struct sim_member *m, struct workload *w)
     struct write_op op;
     union command c = {.write = {.ops = &op, .n = 1, .if_absent = true}};
 
-    (void)snprintf(x->name, sizeof x->name, "%s", w->metadata->name);
-    (void)snprintf(x->uid, sizeof x->uid, "%s", w->metadata->uid);
+    str_copy(x->name, sizeof x->name, w->metadata->name);
+    str_copy(x->uid, sizeof x->uid, w->metadata->uid);
     fed_op(&op, WRITE_CREATE, KIND_WORKLOAD, "dev", x->name, w);
     fed_propose(f, m, &c,
                 &(struct fed_request){.workload = (int)f->n_workloads++, .verb = WRITE_CREATE});

@@ -161,7 +161,7 @@ static bool notice(struct brain *b, const struct object *w)
     if (!begin_possible(b, w) || policy_move(b->pool, &rq, MOVE_SPOT, a, &c, &err))
         return false;
     begin_fill(&begin, w, MOVE_SPOT, &c);
-    (void)snprintf(cmd.message, sizeof cmd.message, "%s", c.why);
+    str_copy(cmd.message, sizeof cmd.message, c.why);
     if (c.placement)
         begin_hold(b, w, c.placement);
     begin_propose(b, &cmd, begun, NULL);
@@ -198,7 +198,7 @@ void fed_cause_notice(struct fed *f, const char *workload)
 
     n->f = f;
     n->left = NOTICES;
-    (void)snprintf(n->name, sizeof n->name, "%s", workload);
+    str_copy(n->name, sizeof n->name, workload);
     notice_again(n);
 }
 

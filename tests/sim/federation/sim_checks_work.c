@@ -25,7 +25,7 @@ static struct fed_progress *progress_of(struct fed *f, const char *uid)
     }
     struct fed_progress *p = &f->progress[f->n_progress++];
     *p = (struct fed_progress){0};
-    (void)snprintf(p->uid, sizeof p->uid, "%s", uid);
+    str_copy(p->uid, sizeof p->uid, uid);
     return p;
 }
 static const struct workload_status *status_by_uid(const struct fed *f, const char *uid)

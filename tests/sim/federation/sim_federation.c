@@ -119,5 +119,5 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
         ret->answers_lost += f->rooms[i]->answers_lost;
         ret->leases_lost += f->rooms[i]->leases_lost;
     }
-    (void)snprintf(ret->failed, sizeof ret->failed, "%s", f->failed);
+    str_copy(ret->failed, sizeof ret->failed, f->failed);
 }

@@ -179,8 +179,8 @@ static void do_look(struct sim_room *r, const struct record *m, struct record *a
     a->cut_step = c->step;
     a->cut_bytes = c->bytes;
     a->cut_ranks = c->ranks;
-    (void)snprintf(a->path, sizeof a->path, "%s", c->path);
-    (void)snprintf(a->digest, sizeof a->digest, "%s", c->digest);
+    str_copy(a->path, sizeof a->path, c->path);
+    str_copy(a->digest, sizeof a->digest, c->digest);
 }
 /* Ahead of a run: is what it is to resume from whole? */
 static void do_stage(struct sim_room *r, const struct record *m, struct record *a)
@@ -195,7 +195,7 @@ static void do_stage(struct sim_room *r, const struct record *m, struct record *
         why = NULL;
     a->outcome = why ? OUT_REJECTED : OUT_DONE;
     if (why)
-        (void)snprintf(a->reason, sizeof a->reason, "%s", why);
+        str_copy(a->reason, sizeof a->reason, why);
 }
 static void do_list(struct session *x, const struct record *m)
 {
@@ -206,7 +206,7 @@ static void do_list(struct session *x, const struct record *m)
             continue;
         l.id = m->id;
         sim_run_seen(run, &l);
-        (void)snprintf(l.cluster, sizeof l.cluster, "%s", run->cluster);
+        str_copy(l.cluster, sizeof l.cluster, run->cluster);
         l.rv = run->state_rv;
         l.devices = run->devices;
         session_send(x, &l);
@@ -290,7 +290,7 @@ static void execute(struct session *x, const struct record *m, bool mute)
         if (run && m->type == ROOM_FORGET)
             run->forgotten = true;
         else if (run)
-            (void)snprintf(run->cluster, sizeof run->cluster, "%s", m->cluster);
+            str_copy(run->cluster, sizeof run->cluster, m->cluster);
         if (run)
             run->state_rv = m->type == ROOM_CLAIM ? m->rv : 0;
         return;
@@ -329,7 +329,7 @@ static bool heard(struct sim_room *r, const struct record *m)
         return false;
     if (!*m->cluster || (same_uid && m->rv <= r->heard.rv))
         return true;
-    (void)snprintf(r->heard.cluster, sizeof r->heard.cluster, "%s", m->cluster);
+    str_copy(r->heard.cluster, sizeof r->heard.cluster, m->cluster);
     r->heard.rv = m->rv;
     r->heard.time_ms = m->time_ms;
     return true;
@@ -430,7 +430,7 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
     m.id = x->id;
     m.clock = loop_now_ms(r->loop);
     m.from = r->memory;
-    (void)snprintf(m.cluster, sizeof m.cluster, "%s", r->heard.cluster);
+    str_copy(m.cluster, sizeof m.cluster, r->heard.cluster);
     m.rv = r->heard.rv;
     m.time_ms = r->heard.time_ms;
     session_send(x, &m);
@@ -531,7 +531,7 @@ struct sim_room *sim_room_create(struct sim_world *w, const char *name, struct s
     struct sim_room *r = mem_new(struct sim_room);
 
     room_events = *ev;
-    (void)snprintf(r->name, sizeof r->name, "%s", name);
+    str_copy(r->name, sizeof r->name, name);
     r->w = w;
     r->store = store;
     r->nodes = 3;

@@ -53,15 +53,15 @@ void sim_run_seen(const struct sim_run *run, struct record *m)
     m->grant = run->grant;
     m->stopped = run->told && run->step < run->work.steps;
     if (run->reason)
-        (void)snprintf(m->reason, sizeof m->reason, "%s", run->reason);
+        str_copy(m->reason, sizeof m->reason, run->reason);
     if (!run->newest)
         return;
     m->cut_step = run->newest->step;
     m->cut_bytes = run->newest->bytes;
     m->cut_ranks = run->newest->ranks;
     m->cut_write_ms = run->work.write_ms;
-    (void)snprintf(m->path, sizeof m->path, "%s", run->newest->path);
-    (void)snprintf(m->digest, sizeof m->digest, "%s", run->newest->digest);
+    str_copy(m->path, sizeof m->path, run->newest->path);
+    str_copy(m->digest, sizeof m->digest, run->newest->digest);
 }
 
 /* ---- steps ---- */
@@ -139,8 +139,8 @@ static void write_done(struct sim_run *run)
                         .written_ms = now_of(run)};
 
     run->writing = false;
-    (void)snprintf(c.uid, sizeof c.uid, "%s", run->key.uid);
-    (void)snprintf(c.room, sizeof c.room, "%s", r->name);
+    str_copy(c.uid, sizeof c.uid, run->key.uid);
+    str_copy(c.room, sizeof c.room, r->name);
     if ((!run->newest || run->newest->step != run->step) && !sim_run_still(run))
         run->newest = sim_store_add(r->store, run->base, &c);
     if (r->agent && !list_empty(&r->sessions) && run->newest && !sim_run_still(run)) {
@@ -315,13 +315,13 @@ struct sim_run *sim_run_begin(struct sim_room *r, const struct record *m)
     run->until_ms = m->from + m->lease_ms;
     run->grant = sim_random_below(r->w, 6) != 0;
     run->work = m->work;
-    (void)snprintf(run->cluster, sizeof run->cluster, "%s", m->cluster);
+    str_copy(run->cluster, sizeof run->cluster, m->cluster);
     run->state_rv = m->rv;
     run->ranks = m->ranks;
     run->keep = m->keep;
     run->devices = (uint32_t)m->devices;
     run->began_ms = sim_now_ms(r->w);
-    (void)snprintf(run->base, sizeof run->base, "%s", m->base);
+    str_copy(run->base, sizeof run->base, m->base);
     run->state = resume(run, m) ? RUN_STARTING : RUN_ABSENT;
     if (run->state == RUN_STARTING && room_events.begins)
         room_events.begins(room_events.arg, r, run);

@@ -69,7 +69,7 @@ static void observation_of(struct driver_ *d, const struct record *m, struct obs
         o->proof = PROOF_TREE_GONE;
     else if (o->state == RUN_ABSENT)
         o->proof = PROOF_NEVER_STARTED;
-    (void)snprintf(o->reason, sizeof o->reason, "%s", m->reason);
+    str_copy(o->reason, sizeof o->reason, m->reason);
     if (*m->reason)
         (void)snprintf(o->message, sizeof o->message, "%s: %s", m->reason, m->path);
     if (!m->cut_bytes || (sim_planted == PLANT_LOSES_CUT && o->state == RUN_ENDED))
@@ -80,8 +80,8 @@ static void observation_of(struct driver_ *d, const struct record *m, struct obs
                                                    .bytes = m->cut_bytes,
                                                    .write_ms = m->cut_write_ms,
                                                    .ranks = m->cut_ranks};
-    (void)snprintf(o->checkpoint.digest, sizeof o->checkpoint.digest, "%s", m->digest);
-    (void)snprintf(o->checkpoint.path, sizeof o->checkpoint.path, "%s", m->path);
+    str_copy(o->checkpoint.digest, sizeof o->checkpoint.digest, m->digest);
+    str_copy(o->checkpoint.path, sizeof o->checkpoint.path, m->path);
 }
 static void finish(struct waiting *x, enum outcome out, const struct observation *seen, int code)
 {
@@ -104,7 +104,7 @@ static void state_fill(const struct driver_ *d, struct record *m)
 
     if (!sim_marks)
         return;
-    (void)snprintf(m->cluster, sizeof m->cluster, "%s", e->cluster_uid(e->arg));
+    str_copy(m->cluster, sizeof m->cluster, e->cluster_uid(e->arg));
     m->rv = e->state_rv(e->arg, &m->time_ms);
 }
 static void send_record(struct driver_ *d, struct record *m)
@@ -245,7 +245,7 @@ static void listed(struct driver_ *d, const struct record *m)
         struct run_listed l = {.since_ms = 0};
         struct run_hold holds[8];
         observation_of(d, m, &l.seen);
-        (void)snprintf(l.cluster, sizeof l.cluster, "%s", sim_marks ? m->cluster : cluster_of(d));
+        str_copy(l.cluster, sizeof l.cluster, sim_marks ? m->cluster : cluster_of(d));
         l.state_rv = m->rv;
         l.holds = holds;
         l.n_holds = sim_marks ? holds_of(d, m, holds) : 0;
@@ -441,7 +441,7 @@ static int op_create(const struct connector_env *env, const struct object *targe
     d->base.ops = sim_target_driver(TARGET_AGENT);
     d->base.env = *env;
     d->loop = env->loop;
-    (void)snprintf(d->base.target, sizeof d->base.target, "%s", target->meta->name);
+    str_copy(d->base.target, sizeof d->base.target, target->meta->name);
     list_init(&d->calls);
     list_init(&d->known);
     timer_init(&d->silence, d->loop, silence, d);
@@ -504,10 +504,10 @@ static struct record order_record(struct connector *c, const struct run_order *o
     m.ranks = (int64_t)(o->placement ? o->placement->n_assignments : 0);
     m.any_ranks = o->reshard;
     m.devices = devices_of(c, o->placement);
-    (void)snprintf(m.base, sizeof m.base, "%s", o->checkpoint_dir);
+    str_copy(m.base, sizeof m.base, o->checkpoint_dir);
     if (sim_planted != PLANT_AFRESH || type != ROOM_SUBMIT)
-        (void)snprintf(m.path, sizeof m.path, "%s", o->resume_path);
-    (void)snprintf(m.digest, sizeof m.digest, "%s", o->resume_digest);
+        str_copy(m.path, sizeof m.path, o->resume_path);
+    str_copy(m.digest, sizeof m.digest, o->resume_digest);
     for (size_t i = 0; o->env && o->env[i]; i++)
         (void)sim_work_parse(o->env[i], &m.work);
     return m;

@@ -81,8 +81,8 @@ void fed_op(struct write_op *op, enum write_verb verb, enum kind_id kind, const 
             const char *name, const void *body)
 {
     *op = (struct write_op){.verb = verb, .kind = kind};
-    (void)snprintf(op->ns, sizeof op->ns, "%s", ns);
-    (void)snprintf(op->name, sizeof op->name, "%s", name);
+    str_copy(op->ns, sizeof op->ns, ns);
+    str_copy(op->name, sizeof op->name, name);
     if (body)
         op->object = object_make(kind_by_id(kind), body);
 }

@@ -150,8 +150,8 @@ int sim_connect_op(struct loop *base, const char *address, const struct tls_conf
     c->host[0] = self;
     c->host[1] = is_unix ? self : host_named(self, address);
     c->tls = tls ? tls_config_ref(u.m) : NULL;
-    (void)snprintf(c->address, sizeof c->address, "%s", address);
-    (void)snprintf(c->alpn, sizeof c->alpn, "%s", alpn ? alpn : "");
+    str_copy(c->address, sizeof c->address, address);
+    str_copy(c->alpn, sizeof c->alpn, alpn ? alpn : "");
     for (unsigned i = 0; i < 2; i++) {
         struct end *e = &c->end[i];
 
@@ -171,7 +171,7 @@ int sim_connect_op(struct loop *base, const char *address, const struct tls_conf
     e->base.arg = arg;
     e->l = l;
     e->state = END_CONNECTING;
-    (void)snprintf(e->base.peer.address, sizeof e->base.peer.address, "%s", address);
+    str_copy(e->base.peer.address, sizeof e->base.peer.address, address);
     list_push(&l->streams, &e->link);
     sim_schedule(w, &e->deadline, SIM_DEADLINE, l, deadline_ms * 1000, deadline_fire, NULL);
     sim_schedule(w, &c->step, SIM_SYN, NULL, c->host[1] ? sim_latency_us(w, self, c->host[1]) : 100,
@@ -207,7 +207,7 @@ int sim_listen_op(struct loop *base, const char *address, const struct tls_confi
     li->base.loop = base;
     li->l = l;
     li->port = port;
-    (void)snprintf(li->path, sizeof li->path, "%s", is_unix ? address + 5 : "");
+    str_copy(li->path, sizeof li->path, is_unix ? address + 5 : "");
     li->tls = tls ? tls_config_ref(u.m) : NULL;
     li->cb = cb;
     li->arg = arg;

@@ -115,7 +115,7 @@ struct tls_config *sim_tls(const char *name, const char *const *groups, bool ser
     struct tls_config_spec spec = {.alpn_mutual = alpn_mutual, .server_name = server_name};
     struct peer_identity self = {0};
 
-    (void)snprintf(self.name, sizeof self.name, "%s", name);
+    str_copy(self.name, sizeof self.name, name);
     for (; groups && *groups; groups++) {
         PRE(self.n_groups < 8);
         (void)snprintf(self.groups[self.n_groups++], PEER_NAME_MAX, "%s", *groups);

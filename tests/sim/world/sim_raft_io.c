@@ -317,7 +317,7 @@ static int io_init(struct raft_io *r, raft_id id, const char *address)
     struct io *io = IO(r);
 
     io->id = id;
-    (void)snprintf(io->address, sizeof io->address, "%s", address);
+    str_copy(io->address, sizeof io->address, address);
     return 0;
 }
 static void closed(void *arg)
@@ -450,7 +450,7 @@ static int io_send(struct raft_io *r, struct raft_io_send *req, const struct raf
     sim_wire_put_bytes(&b, io->address, strlen(io->address));
     sim_wire_encode(&b, m);
     INV(!b.failed);
-    (void)snprintf(host, sizeof host, "%s", m->server_address);
+    str_copy(host, sizeof host, m->server_address);
     *strchrnul(host, ':') = 0;
     sim_datagram_send(io->loop, host, RAFT_PORT, b.p, b.n);
     req->cb = cb;

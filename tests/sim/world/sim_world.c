@@ -340,7 +340,7 @@ struct sim_host *sim_host_create(struct sim_world *w, const char *name)
     PRE(w->next_host < SIM_HOSTS_MAX && !sim_host_find(w, name));
     h->w = w;
     h->id = w->next_host++;
-    (void)snprintf(h->name, sizeof h->name, "%s", name);
+    str_copy(h->name, sizeof h->name, name);
     h->up = true;
     h->boot_offset_ms =
         1000000 + sim_random_below(w, 1000000000); /* no host may rely on another's clock */

@@ -108,7 +108,7 @@ int contract_write_all(struct backend_rig *r, const struct api_write *w, struct 
     *a = (struct contract_answer){.b = r->backend};
     r->backend->ops->write(r->backend, w, on_write, a);
     for (size_t i = 0; i < w->n; i++)
-        (void)object_unref((struct object *)(uintptr_t)w->ops[i].object);
+        (void)object_unref(w->ops[i].object);
     contract_await(r, a);
     return a->code;
 }

@@ -97,7 +97,7 @@ static void on_operate(void *arg, const char *json, const struct err *err)
     if (err)
         a->err = *err;
     if (json)
-        (void)snprintf(a->json, sizeof a->json, "%s", json);
+        str_copy(a->json, sizeof a->json, json);
 }
 static int operate(struct backend_rig *r, const char *op, const char *json,
                    struct contract_answer *a)

@@ -417,9 +417,9 @@ static void done_add(struct memory_backend *m, const struct api_write *w,
 
     *d = (struct done){.result = *r, .err = *e};
     d->result.view = NULL;
-    (void)snprintf(d->user, sizeof d->user, "%s", w->user);
-    (void)snprintf(d->key, sizeof d->key, "%s", w->key);
-    (void)snprintf(d->print, sizeof d->print, "%s", w->fingerprint ? w->fingerprint : "");
+    str_copy(d->user, sizeof d->user, w->user);
+    str_copy(d->key, sizeof d->key, w->key);
+    str_copy(d->print, sizeof d->print, w->fingerprint ? w->fingerprint : "");
 }
 static void b_write(struct backend *b, const struct api_write *w,
                     void (*cb)(void *arg, const struct api_result *r, const struct err *err),

@@ -130,7 +130,7 @@ bool history_bad(struct history_report *r, enum history_verdict v, const char *c
     if (r->verdict == HISTORY_BAD || (r->verdict == HISTORY_UNDECIDED && v != HISTORY_BAD))
         return false;
     r->verdict = v;
-    (void)snprintf(r->check, sizeof r->check, "%s", check);
+    str_copy(r->check, sizeof r->check, check);
     va_start(ap, fmt);
     (void)vsnprintf(r->why, sizeof r->why, fmt, ap);
     va_end(ap);

@@ -16,8 +16,8 @@ struct ledger_model *ledger_model_create(int64_t now)
 void ledger_model_destroy(struct ledger_model *m)
 {
     for (int i = 0; i < m->by_text; i++) {
-        (void)object_unref((struct object *)(uintptr_t)m->targets[i]);
-        (void)object_unref((struct object *)(uintptr_t)m->sheets[i]);
+        (void)object_unref(m->targets[i]);
+        (void)object_unref(m->sheets[i]);
     }
     for (int i = 0; i < m->n_allocs; i++) {
         mem_free(m->allocs[i].shares);
@@ -431,7 +431,7 @@ static void keep(const struct object **slot, const struct object *o)
     const struct object *old = *slot;
 
     *slot = o ? object_ref(o) : NULL;
-    (void)object_unref((struct object *)(uintptr_t)old);
+    (void)object_unref(old);
 }
 
 void ledger_model_change(struct ledger_model *m, const struct change *c)

@@ -93,8 +93,8 @@ static bool write_one(struct ledger_world *w, enum write_verb verb, enum kind_id
     struct write_op op = {.verb = verb, .kind = kind};
     union command c = {.head = {.type = CMD_WRITE, .user = "test"}};
 
-    (void)snprintf(op.ns, sizeof op.ns, "%s", ns);
-    (void)snprintf(op.name, sizeof op.name, "%s", name);
+    str_copy(op.ns, sizeof op.ns, ns);
+    str_copy(op.name, sizeof op.name, name);
     if (body) {
         struct meta *m = arena_new(w->a, struct meta);
 
@@ -186,7 +186,7 @@ static void facts_rnd(struct ledger_world *w, const char *target, bool calm)
     union command c = {.head = {.type = CMD_FACTS}};
     struct node *nodes = arena_array(w->a, struct node, NODES);
 
-    (void)snprintf(c.facts.target, sizeof c.facts.target, "%s", target);
+    str_copy(c.facts.target, sizeof c.facts.target, target);
     (void)snprintf(c.facts.session, sizeof c.facts.session, "s");
     c.facts.reach_told = c.facts.complete = true;
     c.facts.reachable = calm || rnd(w, 4) > 0;
@@ -296,11 +296,10 @@ static void place_rnd(struct ledger_world *w)
 
     if (!o)
         return;
-    (void)snprintf(c.place.ns, sizeof c.place.ns, "%s", w->ns);
-    (void)snprintf(c.place.name, sizeof c.place.name, "%s", name);
-    (void)snprintf(c.place.uid, sizeof c.place.uid, "%s", o->meta->uid);
-    (void)snprintf(c.place.queue, sizeof c.place.queue, "%s",
-                   object_as(o, workload)->status->queue);
+    str_copy(c.place.ns, sizeof c.place.ns, w->ns);
+    str_copy(c.place.name, sizeof c.place.name, name);
+    str_copy(c.place.uid, sizeof c.place.uid, o->meta->uid);
+    str_copy(c.place.queue, sizeof c.place.queue, object_as(o, workload)->status->queue);
     c.place.epoch = object_as(o, workload)->status->epoch;
     c.place.decision = arena_new(w->a, struct decision_spec);
     c.place.decision->reason = "Chosen";
@@ -326,10 +325,10 @@ static void run_rnd(struct ledger_world *w)
         step = (enum run_step)(1 + rnd(w, STEP_CHECKPOINT_BAD));
     if (*s->migration && s->phase == PHASE_QUIESCING && rnd(w, 2))
         step = STEP_ENDED;
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", w->ns);
-    (void)snprintf(c.run.name, sizeof c.run.name, "%s", name);
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", o->meta->uid);
-    (void)snprintf(c.run.reason, sizeof c.run.reason, "%s", reasons[rnd(w, 4)]);
+    str_copy(c.run.ns, sizeof c.run.ns, w->ns);
+    str_copy(c.run.name, sizeof c.run.name, name);
+    str_copy(c.run.uid, sizeof c.run.uid, o->meta->uid);
+    str_copy(c.run.reason, sizeof c.run.reason, reasons[rnd(w, 4)]);
     c.run.epoch = s->epoch;
     c.run.try_ = (s->intent ? s->intent->try_ : 0) + (step == STEP_DISPATCH);
     c.run.step = step;
@@ -374,9 +373,9 @@ static void move_begin(struct ledger_world *w)
 
     if (!o)
         return;
-    (void)snprintf(b.ns, sizeof b.ns, "%s", w->ns);
-    (void)snprintf(b.workload, sizeof b.workload, "%s", name);
-    (void)snprintf(b.uid, sizeof b.uid, "%s", o->meta->uid);
+    str_copy(b.ns, sizeof b.ns, w->ns);
+    str_copy(b.workload, sizeof b.workload, name);
+    str_copy(b.uid, sizeof b.uid, o->meta->uid);
     b.epoch = object_as(o, workload)->status->epoch;
     b.decision = arena_new(w->a, struct decision_spec);
     b.decision->reason = "Moved";
@@ -402,9 +401,9 @@ static void move_rnd(struct ledger_world *w)
     c.migrate.step = rnd(w, 15) == 0 ? MOVE_ABORT : MOVE_QUIESCE;
     for (int i = 0; i < 20 && !move_next(phase, c.migrate.step); i++)
         c.migrate.step = (enum move_step)(MOVE_RESERVE + rnd(w, MOVE_ABORT - MOVE_RESERVE));
-    (void)snprintf(c.migrate.ns, sizeof c.migrate.ns, "%s", p.found->meta->namespace_);
-    (void)snprintf(c.migrate.name, sizeof c.migrate.name, "%s", p.found->meta->name);
-    (void)snprintf(c.migrate.uid, sizeof c.migrate.uid, "%s", p.found->meta->uid);
+    str_copy(c.migrate.ns, sizeof c.migrate.ns, p.found->meta->namespace_);
+    str_copy(c.migrate.name, sizeof c.migrate.name, p.found->meta->name);
+    str_copy(c.migrate.uid, sizeof c.migrate.uid, p.found->meta->uid);
     c.migrate.outcome = MP_CANCELLED;
     w->n.moved += apply(w, &c) && c.migrate.step == MOVE_START;
 }

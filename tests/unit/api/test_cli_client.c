@@ -162,7 +162,7 @@ static struct outcome_seen ask(struct client_lane *l, const char *method, const 
     o.status = a.status;
     o.tries = a.tries;
     (void)snprintf(o.body, sizeof o.body, "%.*s", (int)a.body.n, a.body.n ? a.body.p : "");
-    (void)snprintf(o.text, sizeof o.text, "%s", e.text);
+    str_copy(o.text, sizeof o.text, e.text);
     client_answer_fini(&a);
     return o;
 }

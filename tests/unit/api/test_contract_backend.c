@@ -92,7 +92,7 @@ static int setup(void **state)
     W.rig.changes_kept = LIMIT_CHANGES_MAX;
     (void)snprintf(W.listen, sizeof W.listen, "127.0.0.1:%d", rig_free_port());
     W.peer.id = 1;
-    (void)snprintf(W.peer.address, sizeof W.peer.address, "%s", W.listen);
+    str_copy(W.peer.address, sizeof W.peer.address, W.listen);
     cfg.core.id = 1;
     cfg.core.bootstrap = true;
     cfg.core.listen = W.listen;
@@ -101,8 +101,8 @@ static int setup(void **state)
     cfg.core.snapshot_threshold = 16; /* so that there are snapshots on disk, too */
     cfg.core.snapshot_trailing = 8;
     (void)snprintf(cfg.core.name, sizeof cfg.core.name, "m1");
-    (void)snprintf(cfg.core.address, sizeof cfg.core.address, "%s", W.listen);
-    (void)snprintf(cfg.core.data_dir, sizeof cfg.core.data_dir, "%s", W.data);
+    str_copy(cfg.core.address, sizeof cfg.core.address, W.listen);
+    str_copy(cfg.core.data_dir, sizeof cfg.core.data_dir, W.data);
     cfg.cert_file = W.crt;
     cfg.key_file = W.key;
     cfg.ca_file = W.ca;
@@ -279,7 +279,7 @@ static void grep_entry(const char *name, void *arg)
     (void)snprintf(path, sizeof path, "%s/%s", g->dir, name);
     assert_int_equal(stat(path, &st), 0);
     if (S_ISDIR(st.st_mode)) {
-        (void)snprintf(below.dir, sizeof below.dir, "%s", path);
+        str_copy(below.dir, sizeof below.dir, path);
         assert_int_equal(file_list(W.rig.loop, path, grep_entry, &below, &e), 0);
         g->files += below.files;
         g->snapshots += below.snapshots;
@@ -305,7 +305,7 @@ static void the_disk_holds_no_secret(void **state)
     server_close(W.server, on_closed, NULL);
     assert_true(backend_until(&W.rig, is, &W.closed, RIG_DEADLINE_MS));
     W.server = NULL;
-    (void)snprintf(g.dir, sizeof g.dir, "%s", W.data);
+    str_copy(g.dir, sizeof g.dir, W.data);
     assert_int_equal(file_list(W.rig.loop, W.data, grep_entry, &g, &e), 0);
     assert_true(g.files > 2 && g.snapshots > 0 && g.named > 0);
 }

@@ -32,7 +32,7 @@ static void handle(struct http_request *rq, void *arg)
     const struct http_message *m = http_message(rq);
 
     w->handled++;
-    (void)snprintf(w->last_path, sizeof w->last_path, "%s", m->path);
+    str_copy(w->last_path, sizeof w->last_path, m->path);
     (void)snprintf(w->last_body, sizeof w->last_body, "%.*s",
                    (int)(m->body.n < 100 ? m->body.n : 100), (const char *)m->body.p);
     if (m->n_segments && !strcmp(m->segments[0], "stream")) {

@@ -51,7 +51,7 @@ static void test_idempotency(void **state)
     assert_int_equal(api_ask_with(w, ADMIN, "POST", ITEMS, "Idempotency-Key: k1\r\n", NULL,
                                   workload("a", "", "")),
                      201);
-    (void)snprintf(rv, sizeof rv, "%s", api_text(w, "metadata.resourceVersion"));
+    str_copy(rv, sizeof rv, api_text(w, "metadata.resourceVersion"));
     assert_int_equal(api_ask_with(w, ADMIN, "POST", ITEMS, "Idempotency-Key: k1\r\n", NULL,
                                   workload("a", "", "")),
                      201);
@@ -99,10 +99,10 @@ static void test_a_repeated_write_is_answered_as_the_first_time(void **state)
                    api_text(w, "metadata.resourceVersion"));
     const char *const put = workload("a", body, ",\"suspend\":true");
     char once[4096];
-    (void)snprintf(once, sizeof once, "%s", put);
+    str_copy(once, sizeof once, put);
 #define AGAIN "Idempotency-Key: again\r\n"
     assert_int_equal(api_ask_with(w, ADMIN, "PUT", ITEMS "/a", AGAIN, NULL, once), 200);
-    (void)snprintf(rv, sizeof rv, "%s", api_text(w, "metadata.resourceVersion"));
+    str_copy(rv, sizeof rv, api_text(w, "metadata.resourceVersion"));
     /* Its own first time is no conflict, and nobody's later write is told as its own. */
     assert_int_equal(api_ask_with(w, ADMIN, "PUT", ITEMS "/a", AGAIN, NULL, once), 200);
     IS("metadata.resourceVersion", rv);
@@ -172,8 +172,8 @@ static void test_a_refusal_under_a_key_is_final(void **state)
     char key[64], in_default[4096], in_later[4096];
 
     (void)state;
-    (void)snprintf(in_default, sizeof in_default, "%s", workload("a", "", ""));
-    (void)snprintf(in_later, sizeof in_later, "%s", workload("a", ",\"namespace\":\"later\"", ""));
+    str_copy(in_default, sizeof in_default, workload("a", "", ""));
+    str_copy(in_later, sizeof in_later, workload("a", ",\"namespace\":\"later\"", ""));
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < N; i++) {
             const char *body = asked[i].body;
@@ -274,7 +274,7 @@ static void test_a_dry_run_moves_no_version(void **state)
     IS("metadata.name", "d");
     IS("metadata.resourceVersion", "");
     assert_int_equal(ask("POST", ITEMS, workload("d", "", "")), 201);
-    (void)snprintf(rv, sizeof rv, "%s", api_text(w, "metadata.resourceVersion"));
+    str_copy(rv, sizeof rv, api_text(w, "metadata.resourceVersion"));
     assert_int_equal(
         api_ask(w, ADMIN, "PATCH", ITEMS "/d?dryRun=All", "application/merge-patch+json", scaled),
         200);

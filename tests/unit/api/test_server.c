@@ -185,11 +185,11 @@ static void test_update_conflict(void **state)
 
     (void)state;
     assert_int_equal(ask("POST", ITEMS, workload("a", "", "")), 201);
-    (void)snprintf(rv, sizeof rv, "%s", api_text(w, "metadata.resourceVersion"));
+    str_copy(rv, sizeof rv, api_text(w, "metadata.resourceVersion"));
     assert_int_equal(ask("PUT", ITEMS "/a", workload("a", "", ",\"suspend\":true")), 200);
     IS("metadata.generation", "2");
     (void)snprintf(body, sizeof body, ",\"resourceVersion\":\"%s\"", rv);
-    (void)snprintf(rv, sizeof rv, "%s", api_text(w, "metadata.resourceVersion"));
+    str_copy(rv, sizeof rv, api_text(w, "metadata.resourceVersion"));
     assert_int_equal(ask("PUT", ITEMS "/a", workload("a", body, "")), 409);
     IS("reason", "Conflict");
     assert_int_equal(ask("PUT", ITEMS "/a", workload("a", "", ",\"suspend\":true")), 200);
@@ -311,7 +311,7 @@ static void test_list(void **state)
     }
     assert_int_equal(ask("GET", ITEMS "?limit=10", NULL), 200);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(w->json, "items")), 10);
-    (void)snprintf(rv, sizeof rv, "%s", api_text(w, "metadata.resourceVersion"));
+    str_copy(rv, sizeof rv, api_text(w, "metadata.resourceVersion"));
     (void)snprintf(path, sizeof path, ITEMS "?limit=100&continue=%s",
                    api_text(w, "metadata.continue"));
     assert_int_equal(ask("DELETE", ITEMS "/w24", NULL), 200); /* the pages are of one state */

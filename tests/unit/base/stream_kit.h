@@ -218,7 +218,7 @@ static inline void world_init(struct world *w, const char *listen)
     if (w->server)
         (void)snprintf(w->address, sizeof w->address, "127.0.0.1:%d", w->port);
     else
-        (void)snprintf(w->address, sizeof w->address, "%s", listen);
+        str_copy(w->address, sizeof w->address, listen);
     timer_init(&w->limit, w->l, on_limit, w);
     timer_start(&w->limit, DEADLINE_MS);
 }

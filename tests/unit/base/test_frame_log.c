@@ -165,7 +165,7 @@ static unsigned lines, drops;
 static void take(const char *line, void *arg)
 {
     (void)arg;
-    (void)snprintf(last, sizeof last, "%s", line);
+    str_copy(last, sizeof last, line);
     lines++;
     drops += strstr(line, "log.dropped") != NULL;
 }

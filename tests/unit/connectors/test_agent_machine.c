@@ -32,7 +32,7 @@ static void of_an_earlier_boot(const struct agent_order *o)
     const char *name = agent_name("state-t1/runs/%s.1.1/order.json", o->key.uid);
     char text[4096];
 
-    (void)snprintf(text, sizeof text, "%s", agent_file_text("%s", name));
+    str_copy(text, sizeof text, agent_file_text("%s", name));
     char *id = strstr(text, "\"bootId\":\"");
     assert_non_null(id);
     id += strlen("\"bootId\":\"");

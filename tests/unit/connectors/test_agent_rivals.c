@@ -34,7 +34,7 @@ static void a_second_state_folder_is_turned_away(void **state)
     struct asked a;
 
     (void)state;
-    (void)snprintf(first, sizeof first, "%s", A.side[0].memory);
+    str_copy(first, sizeof first, A.side[0].memory);
     assert_int_equal(strlen(first), 32);
     assert_int_equal(agent_submit(&o, &a), OUT_DONE);
     (void)agent_await(&o.key, RUN_RUNNING);
@@ -74,7 +74,7 @@ static void a_copied_state_folder_is_seen(void **state)
     int status;
 
     (void)state;
-    (void)snprintf(first, sizeof first, "%s", A.side[0].memory);
+    str_copy(first, sizeof first, A.side[0].memory);
     assert_int_equal(agent_submit(&o, &a), OUT_DONE);
     (void)agent_await(&o.key, RUN_RUNNING);
     state_copy("state-t1", "copy");
@@ -101,7 +101,7 @@ static void one_that_restarts_is_no_rival(void **state)
     char first[64];
 
     (void)state;
-    (void)snprintf(first, sizeof first, "%s", A.side[0].memory);
+    str_copy(first, sizeof first, A.side[0].memory);
     A.side[0].rival[0] = '\0';
     for (int i = 0; i < 3; i++) {
         agent_end(0, SIGKILL);
@@ -120,7 +120,7 @@ static void a_machine_that_was_replaced_is_taken_in_the_end(void **state)
     char first[64];
 
     (void)state;
-    (void)snprintf(first, sizeof first, "%s", A.side[0].memory);
+    str_copy(first, sizeof first, A.side[0].memory);
     A.side[0].rival[0] = '\0';
     agent_end(0, SIGKILL);
     uint64_t from = loop_now_ms(A.loop);

@@ -215,7 +215,7 @@ static void what_it_heard_is_kept(void **state)
     (void)snprintf(x->cluster, sizeof x->cluster, LINE ".2"); /* and goes on from there */
     assert_true(agent_until(heard_saved, LINE ".2 50 50000\n", PATIENCE_MS));
     heard_again(50, LINE ".2");
-    (void)snprintf(x->cluster, sizeof x->cluster, "%s", "");
+    str_copy(x->cluster, sizeof x->cluster, "");
 }
 
 static bool lobby_heard_is(void *arg)
@@ -263,7 +263,7 @@ static void a_hub_without_its_target_hears_it(void **state)
     A.no_targets = false;
     agent_lobby_close();
     assert_true(agent_until(back_again, x, AGENT_REDIAL_MAX_MS));
-    (void)snprintf(x->cluster, sizeof x->cluster, "%s", "");
+    str_copy(x->cluster, sizeof x->cluster, "");
 }
 
 static enum run_verdict claims_all(const struct run_listed *r, void *arg)
@@ -293,7 +293,7 @@ static void what_a_claim_told_is_of_its_own_time(void **state)
     x->rv = 40;                      /* what the next welcome tells goes down for nobody */
     heard_again(60, LINE ".4");
     (void)agent_stop(0, &o.key, &a);
-    (void)snprintf(x->cluster, sizeof x->cluster, "%s", "");
+    str_copy(x->cluster, sizeof x->cluster, "");
 }
 
 static void a_foreign_certificate_is_refused(void **state)

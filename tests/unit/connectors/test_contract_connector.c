@@ -152,9 +152,9 @@ static void issue(const char *name, const char *cn, bool server)
     struct err e;
 
     (void)snprintf(file, sizeof file, "%s.crt", name);
-    (void)snprintf(crt, sizeof crt, "%s", path(file));
+    str_copy(crt, sizeof crt, path(file));
     (void)snprintf(file, sizeof file, "%s.key", name);
-    (void)snprintf(key, sizeof key, "%s", path(file));
+    str_copy(key, sizeof key, path(file));
     if (pki_issue(path("ca.crt"), path("ca.key"), &rq, crt, key, &e))
         fail_msg("%s", e.text);
 }

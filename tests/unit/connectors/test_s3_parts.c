@@ -33,11 +33,11 @@ static void signs(const char *method, const char *key, struct s3_pair *query, si
     buf_init(&out, 4096);
     buf_init(&b, 4096);
     s3_encode(key, true, &b);
-    (void)snprintf(path, sizeof path, "%s", b.p);
+    str_copy(path, sizeof path, b.p);
     buf_reset(&b);
     buf_str(&b, "");
     s3_query_print(query, n_query, &b);
-    (void)snprintf(text, sizeof text, "%s", b.n ? b.p : "");
+    str_copy(text, sizeof text, b.n ? b.p : "");
     r.path = path;
     r.query = text;
     assert_int_equal(s3_sign(&r, &out, &e), 0);

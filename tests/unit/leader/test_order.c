@@ -217,8 +217,8 @@ static struct run_checkpoint_report told(int64_t step, const char *path)
 {
     struct run_checkpoint_report r = {.present = true, .step = step, .ranks = 1};
 
-    (void)snprintf(r.path, sizeof r.path, "%s", path);
-    (void)snprintf(r.digest, sizeof r.digest, "%s", SHA);
+    str_copy(r.path, sizeof r.path, path);
+    str_copy(r.digest, sizeof r.digest, SHA);
     return r;
 }
 

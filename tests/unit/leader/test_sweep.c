@@ -10,7 +10,7 @@ static void name_cluster(struct kit *k, const char *uid)
     union command c = {.member = {.head = {.type = CMD_MEMBER},
                                   .member = {.id = 1, .feature_level = FEATURE_LEVEL}}};
 
-    (void)snprintf(c.member.cluster_uid, sizeof c.member.cluster_uid, "%s", uid);
+    str_copy(c.member.cluster_uid, sizeof c.member.cluster_uid, uid);
     (void)snprintf(c.member.member.name, sizeof c.member.member.name, "m1");
     assert_int_equal(kit_apply(k, &c).code, 0);
 }
@@ -20,8 +20,8 @@ static enum orphan_why why(struct kit *k, const char *uid, int64_t epoch, int64_
 {
     struct run_listed l = {.seen = {.key = {.epoch = epoch, .try_ = try_}}};
 
-    (void)snprintf(l.seen.key.uid, sizeof l.seen.key.uid, "%s", uid);
-    (void)snprintf(l.cluster, sizeof l.cluster, "%s", cluster);
+    str_copy(l.seen.key.uid, sizeof l.seen.key.uid, uid);
+    str_copy(l.cluster, sizeof l.cluster, cluster);
     return sweep_why(k->root, &l);
 }
 
@@ -56,8 +56,8 @@ static void test_what_was_deleted_before(void **state)
     (void)state;
     kit_begin(&k);
     name_cluster(&k, OWN);
-    (void)snprintf(l.cluster, sizeof l.cluster, "%s", OWN);
-    (void)snprintf(c.recover.cluster_uid, sizeof c.recover.cluster_uid, "%s", OWN ".5.0000abcd");
+    str_copy(l.cluster, sizeof l.cluster, OWN);
+    str_copy(c.recover.cluster_uid, sizeof c.recover.cluster_uid, OWN ".5.0000abcd");
     c.recover.known = l.state_rv = root_rv(k.root);
     c.recover.rv = root_rv(k.root) + RECOVER_RV_JUMP;
     assert_int_equal(kit_apply(&k, &c).code, 0);
@@ -105,12 +105,12 @@ static void test_an_older_copy(void **state)
     (void)state;
     kit_begin(&k);
     name_cluster(&k, OWN);
-    (void)snprintf(l.cluster, sizeof l.cluster, "%s", OWN);
+    str_copy(l.cluster, sizeof l.cluster, OWN);
     l.state_rv = root_rv(k.root);
     assert_int_equal(sweep_why(k.root, &l), ORPHAN_LET_GO);
     l.state_rv++;
     assert_int_equal(sweep_why(k.root, &l), ORPHAN_AHEAD);
-    (void)snprintf(l.cluster, sizeof l.cluster, "%s", "another");
+    str_copy(l.cluster, sizeof l.cluster, "another");
     assert_int_equal(sweep_why(k.root, &l), ORPHAN_FOREIGN);
     kit_end(&k);
 }

@@ -72,7 +72,7 @@ static void live_begin(struct town *t, const struct kit_job *j, const struct pla
     struct live *l = mem_new(struct live);
 
     l->job = *j;
-    (void)snprintf(l->name, sizeof(l->name), "%s", j->name);
+    str_copy(l->name, sizeof l->name, j->name);
     l->job.name = l->name;
     l->job.placed_s = age(t);
     l->o = job_object(&t->k, l->job, at);

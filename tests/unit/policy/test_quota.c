@@ -151,7 +151,7 @@ static void test_figures_beyond_all_bounds(void **state)
     assert_true(policy_quota_borrowed("a", "b", "h100", q, 3, held, NULL, &unfilled) >= 0);
     assert_true(unfilled >= 0);
     for (int i = 0; i < 3; i++)
-        (void)object_unref((struct object *)(uintptr_t)q[i]);
+        (void)object_unref(q[i]);
 }
 
 /* ---- who has borrowed from whom ---- */

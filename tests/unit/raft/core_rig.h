@@ -170,7 +170,7 @@ static inline void rig_create(struct rig *r, unsigned n)
         m->cfg.id = id;
         (void)snprintf(m->cfg.name, sizeof m->cfg.name, "m%u", id);
         (void)snprintf(m->listen, sizeof m->listen, "127.0.0.1:%d", rig_free_port());
-        (void)snprintf(m->cfg.address, sizeof m->cfg.address, "%s", m->listen);
+        str_copy(m->cfg.address, sizeof m->cfg.address, m->listen);
         (void)snprintf(m->cfg.api_address, sizeof m->cfg.api_address, "https://m%u", id);
         m->cfg.listen = m->listen;
         rig_path(r, "d%u", id, m->cfg.data_dir, sizeof m->cfg.data_dir);
@@ -178,8 +178,7 @@ static inline void rig_create(struct rig *r, unsigned n)
         m->cfg.tls_arg = m;
         m->cfg.bootstrap = id <= n;
         r->peers[id - 1].id = id;
-        (void)snprintf(r->peers[id - 1].address, sizeof r->peers[id - 1].address, "%s",
-                       m->cfg.address);
+        str_copy(r->peers[id - 1].address, sizeof r->peers[id - 1].address, m->cfg.address);
         if (id <= n) {
             m->cfg.peers = r->peers;
             m->cfg.n_peers = n;
@@ -271,8 +270,8 @@ static inline void rig_command(const char *name, const char *request_id, struct 
     union command c = {.head = {.type = CMD_WRITE, .user = "test"}};
 
     op.object = object_make(kind_by_id(KIND_NAMESPACE), &body);
-    (void)snprintf(op.name, sizeof op.name, "%s", name);
-    (void)snprintf(c.head.request_id, sizeof c.head.request_id, "%s", request_id);
+    str_copy(op.name, sizeof op.name, name);
+    str_copy(c.head.request_id, sizeof c.head.request_id, request_id);
     c.write.ops = &op;
     c.write.n = 1;
     buf_init(out, LIMIT_COMMAND_MAX_BYTES);

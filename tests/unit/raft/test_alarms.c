@@ -10,7 +10,7 @@ static void seen(const char *line, void *arg)
     if (!strstr(line, "alarm."))
         return;
     lines++;
-    (void)snprintf(last, sizeof last, "%s", line);
+    str_copy(last, sizeof last, line);
 }
 
 static void test_raised_and_cleared(void **state)

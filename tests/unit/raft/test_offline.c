@@ -81,7 +81,7 @@ static void begin_anew(struct rig *r, unsigned id, const char *dir)
     assert_int_equal(core_offline_make(r->loop, dir, &made, &e), E_EXISTS); /* never over another */
     unlock(dir);
     (void)root_unref(t.root);
-    (void)snprintf(r->m[id].cfg.data_dir, sizeof r->m[id].cfg.data_dir, "%s", dir);
+    str_copy(r->m[id].cfg.data_dir, sizeof r->m[id].cfg.data_dir, dir);
     r->m[id].cfg.bootstrap = false;
 }
 

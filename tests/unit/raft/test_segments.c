@@ -13,7 +13,7 @@ static void propose(struct rig *r, unsigned id, union command *c, const char *re
     AUTO_BUF b;
 
     buf_init(&b, LIMIT_COMMAND_MAX_BYTES);
-    (void)snprintf(c->head.request_id, sizeof c->head.request_id, "%s", request);
+    str_copy(c->head.request_id, sizeof c->head.request_id, request);
     command_encode(c, &b);
     core_propose(r->m[id].core, r->loop, request, slice_make(b.p, b.n), 10000, rig_proposed, &call);
     rig_wait_for(r, rig_done, &call);
@@ -38,7 +38,7 @@ static void round_of(struct rig *r, unsigned id, unsigned n)
         text[sizeof text - 1] = '\0';
         ops[i] = (struct write_op){.verb = WRITE_CREATE, .kind = KIND_EVENT};
         (void)snprintf(ops[i].ns, sizeof ops[i].ns, "default");
-        (void)snprintf(ops[i].name, sizeof ops[i].name, "%s", name);
+        str_copy(ops[i].name, sizeof ops[i].name, name);
         ops[i].object = object_make(kind_by_id(KIND_EVENT), &body);
     }
     c.write.ops = ops;

@@ -128,7 +128,7 @@ static void test_propose_restart(void **state)
     assert_int_equal(s.leader_id, 1);
     assert_string_equal(s.leader_api_address, "https://m1");
     root = core_root(r.m[1].core);
-    (void)snprintf(uid, sizeof uid, "%s", root_cluster_uid(root));
+    str_copy(uid, sizeof uid, root_cluster_uid(root));
     root_unref(root);
     assert_true(uid[0]);
     rig_stop(&r, 1);

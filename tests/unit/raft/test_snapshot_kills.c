@@ -78,8 +78,8 @@ static int big_write(struct rig *r, unsigned id, unsigned n)
     (void)snprintf(name, sizeof name, "w-%u", n);
     op.object = object_make(kind_by_id(KIND_NAMESPACE), &body);
     mem_free(text);
-    (void)snprintf(op.name, sizeof op.name, "%s", name);
-    (void)snprintf(c.head.request_id, sizeof c.head.request_id, "%s", name);
+    str_copy(op.name, sizeof op.name, name);
+    str_copy(c.head.request_id, sizeof c.head.request_id, name);
     c.write.ops = &op;
     c.write.n = 1;
     buf_init(&b, LIMIT_COMMAND_MAX_BYTES);

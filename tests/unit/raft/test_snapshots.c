@@ -34,7 +34,7 @@ static int big_write(struct rig *r, unsigned id, const char *name, unsigned n)
     AUTO_BUF b;
 
     op.object = object_make(kind_by_id(KIND_NAMESPACE), &body);
-    (void)snprintf(op.name, sizeof op.name, "%s", name);
+    str_copy(op.name, sizeof op.name, name);
     (void)snprintf(c.head.request_id, sizeof c.head.request_id, "%s-%u", name, n);
     c.write.ops = &op;
     c.write.n = 1;

@@ -81,9 +81,9 @@ static inline struct move_begin kit_begin_of(struct kit *k, const char *name, en
                            .cost = 0.5,
                            .saving = 7};
 
-    (void)snprintf(b.ns, sizeof b.ns, "%s", k->ns);
-    (void)snprintf(b.workload, sizeof b.workload, "%s", name);
-    (void)snprintf(b.uid, sizeof b.uid, "%s", o ? o->meta->uid : "none");
+    str_copy(b.ns, sizeof b.ns, k->ns);
+    str_copy(b.workload, sizeof b.workload, name);
+    str_copy(b.uid, sizeof b.uid, o ? o->meta->uid : "none");
     if (to) {
         b.decision = arena_new(k->a, struct decision_spec);
         b.decision->outcome = "Placed";
@@ -104,10 +104,9 @@ static inline struct result kit_plan(struct kit *k, struct move_begin *b, uint32
     c.migrate.n = n;
     (void)snprintf(c.migrate.message, sizeof c.migrate.message, "why it moves");
     if (for_) {
-        (void)snprintf(c.migrate.for_ns, sizeof c.migrate.for_ns, "%s", k->ns);
-        (void)snprintf(c.migrate.for_name, sizeof c.migrate.for_name, "%s", for_);
-        (void)snprintf(c.migrate.for_uid, sizeof c.migrate.for_uid, "%s",
-                       o ? o->meta->uid : "none");
+        str_copy(c.migrate.for_ns, sizeof c.migrate.for_ns, k->ns);
+        str_copy(c.migrate.for_name, sizeof c.migrate.for_name, for_);
+        str_copy(c.migrate.for_uid, sizeof c.migrate.for_uid, o ? o->meta->uid : "none");
         c.migrate.for_epoch = o ? object_as(o, workload)->status->epoch : 0;
         c.migrate.nominated = nominated;
     }
@@ -121,9 +120,9 @@ static inline void kit_step_of(struct kit *k, union command *c, const char *name
 
     *c = (union command){.head = {.type = CMD_MIGRATE}};
     c->migrate.step = step;
-    (void)snprintf(c->migrate.ns, sizeof c->migrate.ns, "%s", k->ns);
-    (void)snprintf(c->migrate.name, sizeof c->migrate.name, "%s", name);
-    (void)snprintf(c->migrate.uid, sizeof c->migrate.uid, "%s", o ? o->meta->uid : "none");
+    str_copy(c->migrate.ns, sizeof c->migrate.ns, k->ns);
+    str_copy(c->migrate.name, sizeof c->migrate.name, name);
+    str_copy(c->migrate.uid, sizeof c->migrate.uid, o ? o->meta->uid : "none");
 }
 
 static inline struct result kit_step(struct kit *k, const char *name, enum move_step step)

@@ -80,8 +80,8 @@ static inline struct result kit_write(struct kit *k, struct write_op *ops, uint3
     c.write.ops = ops;
     c.write.n = n;
     c.write.apply = *revision != 0;
-    (void)snprintf(c.write.revision, sizeof c.write.revision, "%s", revision);
-    (void)snprintf(c.head.request_id, sizeof c.head.request_id, "%s", id);
+    str_copy(c.write.revision, sizeof c.write.revision, revision);
+    str_copy(c.head.request_id, sizeof c.head.request_id, id);
     struct result r = kit_apply(k, &c);
     for (uint32_t i = 0; i < n; i++)
         ops[i].object = object_unref(ops[i].object);
@@ -92,8 +92,8 @@ static inline void kit_op(struct write_op *op, enum write_verb verb, enum kind_i
                           const char *ns, const char *name, const void *body)
 {
     *op = (struct write_op){.verb = verb, .kind = kind};
-    (void)snprintf(op->ns, sizeof op->ns, "%s", ns);
-    (void)snprintf(op->name, sizeof op->name, "%s", name);
+    str_copy(op->ns, sizeof op->ns, ns);
+    str_copy(op->name, sizeof op->name, name);
     op->object = body ? object_make(kind_by_id(kind), body) : NULL;
 }
 
@@ -176,7 +176,7 @@ static inline struct result kit_facts(struct kit *k, const char *target, uint32_
     union command c = {.head = {.type = CMD_FACTS}};
     struct node *n = arena_array(k->a, struct node, nodes + 1);
 
-    (void)snprintf(c.facts.target, sizeof c.facts.target, "%s", target);
+    str_copy(c.facts.target, sizeof c.facts.target, target);
     (void)snprintf(c.facts.session, sizeof c.facts.session, "s1");
     c.facts.reach_told = c.facts.complete = true;
     c.facts.reachable = reachable;
@@ -227,9 +227,9 @@ static inline void kit_place_head(struct kit *k, union command *c, const char *n
     const struct object *o = kit_get(k, name);
 
     *c = (union command){.head = {.type = CMD_PLACE}};
-    (void)snprintf(c->place.ns, sizeof c->place.ns, "%s", k->ns);
-    (void)snprintf(c->place.name, sizeof c->place.name, "%s", name);
-    (void)snprintf(c->place.uid, sizeof c->place.uid, "%s", o ? o->meta->uid : "none");
+    str_copy(c->place.ns, sizeof c->place.ns, k->ns);
+    str_copy(c->place.name, sizeof c->place.name, name);
+    str_copy(c->place.uid, sizeof c->place.uid, o ? o->meta->uid : "none");
     c->place.epoch = o ? object_as(o, workload)->status->epoch : 0;
     c->place.decision = arena_new(k->a, struct decision_spec);
     c->place.decision->outcome = outcome;
@@ -288,10 +288,10 @@ static inline struct result kit_run(struct kit *k, const char *name, int64_t epo
     const struct object *o = kit_get(k, name);
     union command c = {.head = {.type = CMD_RUN}};
 
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", k->ns);
-    (void)snprintf(c.run.name, sizeof c.run.name, "%s", name);
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", o ? o->meta->uid : "none");
-    (void)snprintf(c.run.reason, sizeof c.run.reason, "%s", run_step_text(step));
+    str_copy(c.run.ns, sizeof c.run.ns, k->ns);
+    str_copy(c.run.name, sizeof c.run.name, name);
+    str_copy(c.run.uid, sizeof c.run.uid, o ? o->meta->uid : "none");
+    str_copy(c.run.reason, sizeof c.run.reason, run_step_text(step));
     c.run.epoch = epoch;
     c.run.try_ = try_;
     c.run.step = step;

@@ -67,7 +67,7 @@ static bool seen_each(struct slice record, void *arg)
     (void)object_unref(o);
     s->n++;
     s->kinds[r.kind]++;
-    (void)snprintf(s->by, sizeof s->by, "%s", r.by);
+    str_copy(s->by, sizeof s->by, r.by);
     return true;
 }
 /* In all segments that the state still has. */

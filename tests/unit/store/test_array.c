@@ -52,9 +52,9 @@ static struct result slice_of(struct kit *k, const char *name, uint32_t objects)
     const struct object *o = kit_get(k, name);
     union command c = {.array = {.head = {.type = CMD_ARRAY}, .objects = objects}};
 
-    (void)snprintf(c.array.ns, sizeof c.array.ns, "%s", k->ns);
-    (void)snprintf(c.array.name, sizeof c.array.name, "%s", name);
-    (void)snprintf(c.array.uid, sizeof c.array.uid, "%s", o ? o->meta->uid : "none");
+    str_copy(c.array.ns, sizeof c.array.ns, k->ns);
+    str_copy(c.array.name, sizeof c.array.name, name);
+    str_copy(c.array.uid, sizeof c.array.uid, o ? o->meta->uid : "none");
     return kit_apply(k, &c);
 }
 
@@ -97,9 +97,9 @@ static struct result dispatch(struct kit *k, const char *name, int64_t epoch)
                                .try_ = 1,
                                .grant = &g}};
 
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", k->ns);
-    (void)snprintf(c.run.name, sizeof c.run.name, "%s", name);
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", kit_get(k, name)->meta->uid);
+    str_copy(c.run.ns, sizeof c.run.ns, k->ns);
+    str_copy(c.run.name, sizeof c.run.name, name);
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(k, name)->meta->uid);
     return kit_apply(k, &c);
 }
 
@@ -476,9 +476,9 @@ static struct result adopt(struct kit *k, const struct object *told, bool ended)
                                    .proof = PROOF_TREE_GONE}};
     struct write_op op = {.verb = WRITE_CREATE, .kind = KIND_WORKLOAD};
 
-    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", told->meta->uid);
-    (void)snprintf(op.ns, sizeof op.ns, "%s", told->meta->namespace_);
-    (void)snprintf(op.name, sizeof op.name, "%s", told->meta->name);
+    str_copy(c.recover.uid, sizeof c.recover.uid, told->meta->uid);
+    str_copy(op.ns, sizeof op.ns, told->meta->namespace_);
+    str_copy(op.name, sizeof op.name, told->meta->name);
     op.object = (struct object *)(uintptr_t)told;
     c.recover.ops = &op;
     c.recover.n = 1;
@@ -513,9 +513,9 @@ static void test_recovered(void **state)
 
     went_back(&k);
     union command c = {.recover = {.head = {.type = CMD_RECOVER}, .step = RECOVER_LOST}};
-    (void)snprintf(c.recover.ns, sizeof c.recover.ns, "%s", k.ns);
+    str_copy(c.recover.ns, sizeof c.recover.ns, k.ns);
     (void)snprintf(c.recover.name, sizeof c.recover.name, "a");
-    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", kit_get(&k, "a")->meta->uid);
+    str_copy(c.recover.uid, sizeof c.recover.uid, kit_get(&k, "a")->meta->uid);
     assert_int_equal(kit_apply(&k, &c).code, 0);
     assert_int_equal(status_of(&k, "a")->phase, PHASE_RUNNING);
     assert_int_equal(kit_delete(&k, KIND_WORKLOAD, k.ns, "a-0").code, 0); /* waits for SETTLE */

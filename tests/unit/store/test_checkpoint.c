@@ -49,8 +49,8 @@ static struct result bad(struct kit *k, int64_t epoch, int64_t of_epoch, int64_t
 
     (void)snprintf(c.run.ns, sizeof c.run.ns, "default");
     (void)snprintf(c.run.name, sizeof c.run.name, "w");
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", kit_get(k, "w")->meta->uid);
-    (void)snprintf(c.run.reason, sizeof c.run.reason, "%s", reason);
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(k, "w")->meta->uid);
+    str_copy(c.run.reason, sizeof c.run.reason, reason);
     (void)snprintf(c.run.message, sizeof c.run.message, "rank-0.pt ends too early");
     c.run.epoch = epoch;
     c.run.try_ = 9; /* whoever found out */
@@ -197,7 +197,7 @@ static struct result found(struct kit *k, int64_t epoch, int64_t try_, int64_t o
 
     (void)snprintf(c.run.ns, sizeof c.run.ns, "default");
     (void)snprintf(c.run.name, sizeof c.run.name, "w");
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", kit_get(k, "w")->meta->uid);
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(k, "w")->meta->uid);
     c.run.epoch = epoch;
     c.run.try_ = try_;
     c.run.step = STEP_CHECKPOINT_FOUND;
@@ -283,7 +283,7 @@ static void test_what_never_started_is_not_asked_about(void **state)
     union command c = {.head = {.type = CMD_RUN}};
     (void)snprintf(c.run.ns, sizeof c.run.ns, "default");
     (void)snprintf(c.run.name, sizeof c.run.name, "w");
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", kit_get(&k, "w")->meta->uid);
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(&k, "w")->meta->uid);
     c.run.epoch = 2;
     c.run.try_ = 1;
     c.run.step = STEP_ABSENT;

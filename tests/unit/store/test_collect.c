@@ -87,7 +87,7 @@ static void large_owner(uint32_t level, int children)
         (void)snprintf(name, sizeof name, "child%d", i);
         dataset(&k, "default", name, owner, LARGE);
     }
-    (void)object_unref((struct object *)(uintptr_t)owner);
+    (void)object_unref(owner);
     assert_int_equal(kit_delete(&k, KIND_DATASET, "default", "owner").code, 0);
     if (level < FEATURE_GRANTS) {
         assert_int_equal(root_count(k.root, KIND_DATASET), 0);
@@ -229,7 +229,7 @@ static void test_many_owners(void **state)
         dataset(&k, "default", name, NULL, 0);
         const struct object *o = object_ref(root_get(k.root, KIND_DATASET, "default", name));
         dataset(&k, "default", arena_printf(k.a, "c%d", i), o, 0);
-        (void)object_unref((struct object *)(uintptr_t)o);
+        (void)object_unref(o);
         assert_int_equal(kit_delete(&k, KIND_DATASET, "default", name).code, 0);
         assert_int_equal(kit_delete(&k, KIND_DATASET, "default", arena_printf(k.a, "c%d", i)).code,
                          0);

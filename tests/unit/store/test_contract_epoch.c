@@ -159,9 +159,9 @@ static struct result step_as(struct kit *k, int64_t epoch, int64_t try_, enum ru
     union command c = {.head = {.type = CMD_RUN}};
 
     c.run.grant = lease_step(step) ? &grant : NULL;
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", k->ns);
+    str_copy(c.run.ns, sizeof c.run.ns, k->ns);
     (void)snprintf(c.run.name, sizeof c.run.name, "w");
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", kit_get(k, "w")->meta->uid);
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(k, "w")->meta->uid);
     c.run.epoch = epoch;
     c.run.try_ = try_;
     c.run.step = step;

@@ -24,9 +24,9 @@ static struct result lease(struct kit *k, enum run_step step, int64_t number, in
     struct lease_grant g = {.lease = ms, .grace = 1000, .kill = 5000, .number = number};
     union command c = {.head = {.type = CMD_RUN}};
 
-    (void)snprintf(c.run.ns, sizeof c.run.ns, "%s", k->ns);
+    str_copy(c.run.ns, sizeof c.run.ns, k->ns);
     (void)snprintf(c.run.name, sizeof c.run.name, "w");
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", kit_get(k, "w")->meta->uid);
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(k, "w")->meta->uid);
     c.run.epoch = status(k)->epoch;
     c.run.try_ = step == STEP_DISPATCH ? 1 : status(k)->intent->try_;
     c.run.step = step;

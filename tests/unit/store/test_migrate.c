@@ -102,8 +102,8 @@ static void test_found_at_its_destination(void **state)
     assert_int_equal(kit_apply(&k, &c).code, 0);
     c.recover = (struct recover_cmd){
         .head = c.head, .step = RECOVER_ADOPT, .epoch = 2, .try_ = 1, .ops = &op, .n = 1};
-    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", op.object->meta->uid);
-    (void)snprintf(op.ns, sizeof op.ns, "%s", k.ns);
+    str_copy(c.recover.uid, sizeof c.recover.uid, op.object->meta->uid);
+    str_copy(op.ns, sizeof op.ns, k.ns);
     (void)snprintf(op.name, sizeof op.name, "w");
     assert_string_equal(kit_apply(&k, &c).text, "");
     root_check(k.root);

@@ -61,7 +61,7 @@ static struct result place(struct kit *k, const char *name, int64_t gpu, const c
     struct assignment *a = arena_new(k->a, struct assignment);
 
     kit_place_head(k, &c, name, "Placed", "Chosen");
-    (void)snprintf(c.place.queue, sizeof c.place.queue, "%s", queue);
+    str_copy(c.place.queue, sizeof c.place.queue, queue);
     c.place.placement = p;
     *a = (struct assignment){.node = "fra.n0", .n_gpus = 1, .mig = mig};
     a->gpuMilli = *mig ? 0 : 1000;

@@ -166,7 +166,7 @@ static void running_in(struct kit *k, const char *name, const char *queue, int64
     if (!place)
         return;
     kit_place_head(k, &c, name, "Placed", "Chosen");
-    (void)snprintf(c.place.queue, sizeof c.place.queue, "%s", queue);
+    str_copy(c.place.queue, sizeof c.place.queue, queue);
     c.place.placement = kit_placement(k, "fra.n0", first, gpus);
     assert_string_equal(kit_apply(k, &c).text, "");
     assert_int_equal(kit_run(k, name, 1, 1, STEP_DISPATCH).code, 0);

@@ -33,7 +33,7 @@ static bool removed(struct kit *k, enum kind_id kind, const char *name, const ch
 
     const char *ns = kind_by_id(kind)->namespaced ? "default" : "";
     kit_op(&op, WRITE_DELETE, kind, ns, name, NULL);
-    (void)snprintf(op.uid, sizeof op.uid, "%s", uid);
+    str_copy(op.uid, sizeof op.uid, uid);
     c.remove.ops = &op;
     c.remove.n = 1;
     assert_int_equal(kit_apply(k, &c).code, 0);

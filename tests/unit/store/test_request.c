@@ -22,15 +22,15 @@ static struct result ask(struct kit *k, struct ask q)
         op.object = object_unref(op.object);
         op.verb = WRITE_DELETE;
     }
-    (void)snprintf(c.head.user, sizeof c.head.user, "%s", q.user ? q.user : "alice");
+    str_copy(c.head.user, sizeof c.head.user, q.user ? q.user : "alice");
     (void)snprintf(c.head.request_id, sizeof c.head.request_id, "r-%llu",
                    (unsigned long long)k->number);
-    (void)snprintf(c.request.key, sizeof c.request.key, "%s", q.key ? q.key : "");
-    (void)snprintf(c.request.fingerprint, sizeof c.request.fingerprint, "%s",
-                   q.print ? q.print
-                   : q.key ? "p"
-                           : "");
-    (void)snprintf(c.request.old_id, sizeof c.request.old_id, "%s", q.old ? q.old : "");
+    str_copy(c.request.key, sizeof c.request.key, q.key ? q.key : "");
+    str_copy(c.request.fingerprint, sizeof c.request.fingerprint,
+             q.print ? q.print
+             : q.key ? "p"
+                     : "");
+    str_copy(c.request.old_id, sizeof c.request.old_id, q.old ? q.old : "");
     c.request.again = q.again;
     c.request.part = q.part;
     c.request.refusal = (uint32_t)-q.refusal;

@@ -44,9 +44,9 @@ static void asked(struct kit *k, const char *key, int refusal)
 
     kit_op_queue(k, &op, key, "");
     (void)snprintf(c.head.request_id, sizeof c.head.request_id, "r-%s", key);
-    (void)snprintf(c.request.key, sizeof c.request.key, "%s", key);
+    str_copy(c.request.key, sizeof c.request.key, key);
     (void)snprintf(c.request.fingerprint, sizeof c.request.fingerprint, "p");
-    (void)snprintf(c.request.text, sizeof c.request.text, "%s", refusal ? "no" : "");
+    str_copy(c.request.text, sizeof c.request.text, refusal ? "no" : "");
     c.request.refusal = (uint32_t)-refusal;
     c.request.member = 2;
     c.request.session = 3;

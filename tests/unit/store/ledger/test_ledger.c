@@ -110,7 +110,7 @@ static void test_causes(void **state)
     const struct object *o = kit_get(&k, "w");
     (void)snprintf(c.run.ns, sizeof c.run.ns, "default");
     (void)snprintf(c.run.name, sizeof c.run.name, "w");
-    (void)snprintf(c.run.uid, sizeof c.run.uid, "%s", o->meta->uid);
+    str_copy(c.run.uid, sizeof c.run.uid, o->meta->uid);
     c.run.epoch = 2;
     c.run.try_ = 1;
     c.run.step = STEP_LEASE_OVER;

@@ -121,7 +121,7 @@ static void place_in(struct kit *k, const char *name, const char *queue)
 
     kit_place_head(k, &c, name, "Placed", "Chosen");
     c.place.placement = kit_workers(k, "fra.n0", 0, 1, 4);
-    (void)snprintf(c.place.queue, sizeof c.place.queue, "%s", queue);
+    str_copy(c.place.queue, sizeof c.place.queue, queue);
     struct result r = kit_apply(k, &c);
     if (r.code)
         fail_msg("%s: %s", name, r.text);

@@ -112,9 +112,9 @@ static void slices(struct kit *k, const char *name, uint32_t objects)
 {
     union command c = {.array = {.head = {.type = CMD_ARRAY}, .objects = objects}};
 
-    (void)snprintf(c.array.ns, sizeof c.array.ns, "%s", k->ns);
-    (void)snprintf(c.array.name, sizeof c.array.name, "%s", name);
-    (void)snprintf(c.array.uid, sizeof c.array.uid, "%s", kit_get(k, name)->meta->uid);
+    str_copy(c.array.ns, sizeof c.array.ns, k->ns);
+    str_copy(c.array.name, sizeof c.array.name, name);
+    str_copy(c.array.uid, sizeof c.array.uid, kit_get(k, name)->meta->uid);
     assert_int_equal(kit_apply(k, &c).code, 0);
     root_check(k->root);
 }

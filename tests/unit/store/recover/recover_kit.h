@@ -16,7 +16,7 @@ static inline struct result begin(struct kit *k, const char *uid, uint64_t rv)
 {
     union command c = step(RECOVER_BEGIN);
 
-    (void)snprintf(c.recover.cluster_uid, sizeof c.recover.cluster_uid, "%s", uid);
+    str_copy(c.recover.cluster_uid, sizeof c.recover.cluster_uid, uid);
     c.recover.rv = rv;
     return kit_apply(k, &c);
 }
@@ -25,9 +25,9 @@ static inline struct result lost(struct kit *k, const char *name)
 {
     union command c = step(RECOVER_LOST);
 
-    (void)snprintf(c.recover.ns, sizeof c.recover.ns, "%s", k->ns);
-    (void)snprintf(c.recover.name, sizeof c.recover.name, "%s", name);
-    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", kit_get(k, name)->meta->uid);
+    str_copy(c.recover.ns, sizeof c.recover.ns, k->ns);
+    str_copy(c.recover.name, sizeof c.recover.name, name);
+    str_copy(c.recover.uid, sizeof c.recover.uid, kit_get(k, name)->meta->uid);
     return kit_apply(k, &c);
 }
 
@@ -56,9 +56,9 @@ static inline struct result adopt(struct kit *k, const struct object *doc, int64
     c.recover.ended = ended;
     c.recover.exit_code = exit_code;
     c.recover.proof = PROOF_TREE_GONE;
-    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", doc->meta->uid);
-    (void)snprintf(op.ns, sizeof op.ns, "%s", doc->meta->namespace_);
-    (void)snprintf(op.name, sizeof op.name, "%s", doc->meta->name);
+    str_copy(c.recover.uid, sizeof c.recover.uid, doc->meta->uid);
+    str_copy(op.ns, sizeof op.ns, doc->meta->namespace_);
+    str_copy(op.name, sizeof op.name, doc->meta->name);
     return kit_apply(k, &c);
 }
 

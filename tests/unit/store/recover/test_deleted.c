@@ -5,7 +5,7 @@ static struct result begin_anew(struct kit *k, const char *uid, uint64_t known)
 {
     union command c = step(RECOVER_BEGIN);
 
-    (void)snprintf(c.recover.cluster_uid, sizeof c.recover.cluster_uid, "%s", uid);
+    str_copy(c.recover.cluster_uid, sizeof c.recover.cluster_uid, uid);
     c.recover.rv = root_rv(k->root) + RECOVER_RV_JUMP;
     c.recover.known = known;
     return kit_apply(k, &c);
@@ -24,10 +24,10 @@ static struct result adopt_from(struct kit *k, const struct object *doc, const c
     c.recover.ended = c.recover.requeue = ended;
     c.recover.proof = PROOF_TREE_GONE;
     c.recover.known = rv;
-    (void)snprintf(c.recover.cluster_uid, sizeof c.recover.cluster_uid, "%s", cluster);
-    (void)snprintf(c.recover.uid, sizeof c.recover.uid, "%s", doc->meta->uid);
-    (void)snprintf(op.ns, sizeof op.ns, "%s", doc->meta->namespace_);
-    (void)snprintf(op.name, sizeof op.name, "%s", doc->meta->name);
+    str_copy(c.recover.cluster_uid, sizeof c.recover.cluster_uid, cluster);
+    str_copy(c.recover.uid, sizeof c.recover.uid, doc->meta->uid);
+    str_copy(op.ns, sizeof op.ns, doc->meta->namespace_);
+    str_copy(op.name, sizeof op.name, doc->meta->name);
     return kit_apply(k, &c);
 }
 
@@ -130,7 +130,7 @@ static void test_ancestors(void **state)
         (void)snprintf(uid, sizeof uid, UID ".%u.%08u", i < 12 ? i : 85 + i, i);
         assert_int_equal(begin_anew(&k, uid, root_rv(k.root)).code, 0);
         again(&k);
-        (void)snprintf(last, sizeof last, "%s", uid);
+        str_copy(last, sizeof last, uid);
     }
     assert_int_equal(tree_count(k.root->ancestors), ANCESTORS_MAX);
     assert_false(root_had(k.root, UID ".2", 7));

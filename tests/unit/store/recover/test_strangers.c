@@ -5,7 +5,7 @@ static struct result stranger(struct kit *k, const char *name)
 {
     union command c = step(RECOVER_STRANGER);
 
-    (void)snprintf(c.recover.name, sizeof c.recover.name, "%s", name);
+    str_copy(c.recover.name, sizeof c.recover.name, name);
     return kit_apply(k, &c);
 }
 
