@@ -3,13 +3,8 @@
  *
  *   HANSE_SIM_ARROW="CAUSE PHASE-or-point PARTY"   only this one; HANSE_SIM_TRACE=1 with its trace
  *   HANSE_SIM_SEEDS=n   so many seeds of each instead of 2 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/sim/federation/sim_federation.h"
+#include "tests/support/unit.h"
 
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)

@@ -1,13 +1,8 @@
 /* Federations whose hub forgets: older copies of all data put back by hand, or no data at all, from
  * a seed each (sim/federation/sim_back.c). HANSE_SIM_SEED, _SEEDS, _FROM, _TRACE and _BUG as in
  * test_federation.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/sim/federation/sim_federation.h"
+#include "tests/support/unit.h"
 
 #include <stdlib.h>
 #include <string.h>

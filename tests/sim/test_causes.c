@@ -6,13 +6,8 @@
  *   HANSE_SIM_SEEDS=n   so many seeds: of each arrow instead of 1, of federations instead of 16
  *   HANSE_SIM_SEED=n, HANSE_SIM_FROM=n   federations: only this seed; from this seed on
  *   HANSE_SIM_BUG=name  federations: with that bug planted in the program */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/sim/federation/sim_federation.h"
+#include "tests/support/unit.h"
 
 #include <stdlib.h>
 #include <string.h>

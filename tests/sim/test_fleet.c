@@ -1,12 +1,7 @@
 /* A fleet of a thousand Targets, of which one is there, and five thousand workloads: the leader
  * lives, places what fits, and tells all others why they wait. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/sim/federation/sim_federation.h"
+#include "tests/support/unit.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,13 +5,8 @@
  *   HANSE_SIM_SEEDS=n   so many seeds instead of 60
  *   HANSE_SIM_FROM=n    from this seed on
  *   HANSE_SIM_BUG=name  with that bug planted in the program */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/sim/federation/sim_federation.h"
+#include "tests/support/unit.h"
 
 #include <stdlib.h>
 #include <string.h>

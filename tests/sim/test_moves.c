@@ -6,13 +6,8 @@
  *   HANSE_SIM_FROM=n    from this seed on
  *   HANSE_SIM_PLANT=name   with that planted bug of the rooms
  *   HANSE_SIM_BUG=name     with that planted bug of the program */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/sim/federation/sim_federation.h"
+#include "tests/support/unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,6 @@
 /* The virtual world itself: repeatable, and faithful in what it breaks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/sim/world/sim_loop.h"
+#include "tests/support/unit.h"
 
 #include <signal.h>
 #include <stdio.h>

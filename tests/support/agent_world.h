@@ -5,14 +5,9 @@
 #define HANSE_TESTS_SUPPORT_AGENT_WORLD_H
 
 #include "connectors/connector.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
-
-#include <cmocka.h>
 
 #define AGENTS 2
 #define PATIENCE_MS 30000

@@ -4,13 +4,7 @@
 #define HANSE_TESTS_SUPPORT_CHECKPOINT_KIT_H
 
 #include "connectors/checkpoint/checkpoint.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define WORKLOAD "w-uid"
 #define HEX64 "0000000000000000000000000000000000000000000000000000000000000000"

@@ -6,12 +6,7 @@
 #define HANSE_TESTS_SUPPORT_BACKEND_CONTRACT_H
 
 #include "api/server/backend.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* Values of Secrets that the suite writes; whoever keeps state looks for them where none may be. */
 #define BACKEND_CANARY "canary-8d1f-of-the-backend-contract"

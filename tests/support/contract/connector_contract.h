@@ -6,12 +6,7 @@
 #define HANSE_TESTS_SUPPORT_CONNECTOR_CONTRACT_H
 
 #include "connectors/connector.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* Programs that the rig can have run, as its driver runs them. */
 enum contract_program {

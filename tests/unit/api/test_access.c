@@ -2,14 +2,11 @@
  * a route that lets somebody in, or keeps somebody out, otherwise than its row says. And: nobody
  * grants what he lacks. */
 #include "tests/support/api_world.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct row {
     const char *id, *method;

@@ -1,12 +1,7 @@
 /* The CLI's client against a small scripted server over a unix socket: what it repeats, what it
  * follows, and what it calls unknown. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/cli/net/client.h"
+#include "tests/support/unit.h"
 #include "api/cli/net/http_answer.h"
 
 #include <stdio.h>

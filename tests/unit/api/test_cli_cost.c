@@ -1,11 +1,6 @@
 /* `hanse cost`: what a CostReport looks like to people and to spreadsheets. Golden texts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/cli/cli_internal.h"
+#include "tests/support/unit.h"
 
 static const char report[] =
     "{\"kind\":\"CostReport\",\"from\":\"2026-11-14T00:00:00Z\",\"to\":\"2026-11-21T07:12:03Z\","

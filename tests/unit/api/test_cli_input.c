@@ -1,11 +1,6 @@
 /* What the CLI reads: command lines, kubeconfig files, documents with their places. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/cli/cli_internal.h"
+#include "tests/support/unit.h"
 
 #include <unistd.h>
 

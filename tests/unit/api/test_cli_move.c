@@ -1,12 +1,7 @@
 /* What the CLI prints of moves and checkpoints. Golden texts; and the flags of submit that become
  * the checkpoint contract. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/cli/cli_internal.h"
+#include "tests/support/unit.h"
 
 #include <unistd.h>
 

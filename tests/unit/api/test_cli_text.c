@@ -1,11 +1,6 @@
 /* What the CLI prints: Decisions, tables, diffs, paths, wrapped scripts. Golden texts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/cli/cli_internal.h"
+#include "tests/support/unit.h"
 
 static cJSON *parse(const char *text)
 {

@@ -1,19 +1,17 @@
 /* The contract of the descriptor table of kinds. tests/golden/schema.fp (test_schema.c) keeps tags
  * and types; here: numbers, names, groups and flags of the kinds (tests/golden/kinds.txt, written
- * anew with KINDS_GOLDEN_WRITE=1: lines are added, never changed: the numbers are in the log, the
+ * anew with HANSE_GOLDEN_WRITE=1: lines are added, never changed: the numbers are in the log, the
  * names in users' files), a sentence for every field, columns, OpenAPI, and a document of every
  * kind (tests/golden/kinds.yaml) that goes through all forms and back. */
 #include "api/schema/schema.h"
+#include "tests/support/unit.h"
+#include "tests/support/golden/golden.h"
 
 #include <cjson/cJSON.h>
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define NOW_MS 1795234567890
 #define FILE_MAX (1u << 20)
@@ -28,13 +26,12 @@ static size_t kinds(const struct kind **all)
 
 static void test_names_stay(void **state)
 {
-    bool write = getenv("KINDS_GOLDEN_WRITE") != NULL;
-    FILE *f = fopen("tests/golden/kinds.txt", write ? "w" : "r");
     const struct kind *all[KIND_LIMIT];
-    char have[256], line[256];
+    struct golden g;
+    char have[256];
 
     (void)state;
-    assert_non_null(f);
+    golden_open(&g, "kinds.txt");
     for (size_t i = 0, n = kinds(all); i < n; i++) {
         const struct kind *k = all[i];
         (void)snprintf(have, sizeof have, "%d %s %s %s %s %s %s%s%s\n", (int)k->id, k->kind,
@@ -42,19 +39,14 @@ static void test_names_stay(void **state)
                        k->namespaced ? "namespaced" : "cluster",
                        k->flags & KINDF_RO ? " readonly" : "",
                        k->flags & KINDF_STATUSSUB ? " status" : "");
-        if (write)
-            (void)fputs(have, f);
-        else if (!fgets(line, sizeof line, f) || strcmp(line, have) != 0)
-            fail_msg("tests/golden/kinds.txt has \"%s\" where the table has \"%s\"", line, have);
+        golden_next(&g, have);
         assert_ptr_equal(kind_by_id(k->id), k);
         assert_ptr_equal(kind_by_name(k->kind), k);
         assert_ptr_equal(kind_by_plural(k->group, k->plural), k);
         assert_ptr_equal(kind_by_plural(NULL, k->singular), k);
         assert_ptr_equal(kind_by_api(kind_api_version(k), k->kind), k);
     }
-    if (!write)
-        assert_null(fgets(line, sizeof line, f));
-    (void)fclose(f);
+    golden_close(&g, true);
 }
 
 /* ---- fields and columns ---- */

@@ -1,14 +1,11 @@
 /* Discovery documents and table cells: that they can be read, that every reference leads somewhere,
  * and that clients find in them what they look for. */
 #include "api/schema/schema.h"
+#include "tests/support/unit.h"
 
 #include <cjson/cJSON.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const cJSON *get(const cJSON *j, const char *key)
 {

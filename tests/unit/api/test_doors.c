@@ -4,14 +4,11 @@
  * asked without a line here; a role that says more than meant fails. Who acts as another is let in
  * where that other one is, and nowhere else. */
 #include "tests/support/api_world.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define N(a) (sizeof(a) / sizeof *(a))
 

@@ -1,14 +1,12 @@
 /* Fair queueing: whose request goes when, and whose is refused. */
 #include "api/server/fair.h"
+#include "tests/support/unit.h"
 
 #include "api/base/limits.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #define MOST 6000
 

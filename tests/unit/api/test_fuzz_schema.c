@@ -2,6 +2,7 @@
  * seconds. With clang, the same files run under libFuzzer (-fsanitize=fuzzer). */
 #define LLVMFuzzerTestOneInput fuzz_tlv
 #include "tests/fuzz/fuzz_tlv.c"
+#include "tests/support/unit.h"
 #undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_json
 #include "tests/fuzz/fuzz_json.c"
@@ -10,12 +11,8 @@
 #include "tests/fuzz/fuzz_yaml.c"
 #undef LLVMFuzzerTestOneInput
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static uint64_t seed = 0x9e3779b97f4a7c15u;
 

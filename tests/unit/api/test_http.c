@@ -1,16 +1,13 @@
 /* The HTTP server over a unix socket: what it must refuse, and that answers come whole and in
  * order. */
 #include "api/base/limits.h"
+#include "tests/support/unit.h"
 #include "api/http/http.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct world {
     struct loop *loop;

@@ -1,14 +1,11 @@
 /* Lists with a KEY: two items with the same one are refused when they are written, and what holds
  * two all the same can be shown, since who shows it is the leader. */
 #include "tests/support/api_world.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "api/schema/schema.h"
 

@@ -1,14 +1,11 @@
 /* The API where there is much of something: fields in conflict, objects of a collection, events for
  * a watcher that does not read, watches that begin while others write. */
 #include "tests/support/api_world.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define H "/apis/hanse.dev/v1alpha1"
 #define SETS H "/namespaces/default/datasets"

@@ -2,16 +2,13 @@
  * here; refused, or taken with a warning (api/schema/promises.c), each of which is tried; or for
  * people and for other clients, which its doc says. A new field in none of them fails. */
 #include "api/schema/schema.h"
+#include "tests/support/unit.h"
 
 #include <cJSON.h>
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define POLICY "tests/unit/policy/test_"
 #define RUN "tests/unit/leader/test_"

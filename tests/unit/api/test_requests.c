@@ -1,14 +1,11 @@
 /* What a request is to who sends it again: answers under an Idempotency-Key. And what typed clients
  * leave out or ask for by another name. */
 #include "tests/support/api_world.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define H "/apis/hanse.dev/v1alpha1"
 #define WL                                                                                         \

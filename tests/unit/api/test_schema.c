@@ -1,17 +1,15 @@
 /* The walkers over kinds.def: what is wrong is said so in words; forms, flags and tags stay what
  * they are. (That what goes in comes out: test_schema_round_trip.c.) */
 #include "api/schema/quota.h"
+#include "tests/support/unit.h"
 #include "api/schema/schema.h"
 #include "api/schema/schema_internal.h"
+#include "tests/support/golden/golden.h"
 
 #include <cjson/cJSON.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- refusals ---- */
 static int from_yaml(const char *text, unsigned flags, struct object **ret, struct err *e)
@@ -494,21 +492,20 @@ static void test_scalars(void **state)
 }
 
 /* tests/golden/schema.fp: "schema tag type" of every field there ever was. A line is added with a
- * new field (run with SCHEMA_FP_WRITE=1), and never changed: members of older versions read these
- * bytes. */
+ * new field (run with HANSE_GOLDEN_WRITE=1), and never changed: members of older versions read
+ * these bytes. */
 static void test_tags_never_change_type(void **state)
 {
-    char line[200], have[200];
+    struct golden g;
+    char have[200];
     const struct schema *all[] = {
 #define X(s) &schema_##s,
         SCHEMAS_ALL(X)
 #undef X
     };
-    bool write = getenv("SCHEMA_FP_WRITE") != NULL;
-    FILE *fp = fopen("tests/golden/schema.fp", write ? "w" : "r");
 
     (void)state;
-    assert_non_null(fp);
+    golden_open(&g, "schema.fp");
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         for (unsigned j = 0; j < all[i]->n; j++) {
             const struct field *f = &all[i]->fields[j];
@@ -516,19 +513,10 @@ static void test_tags_never_change_type(void **state)
                            f->sub  ? f->sub->name
                            : f->en ? f->en->name
                                    : "-");
-            if (write) {
-                (void)fputs(have, fp);
-                continue;
-            }
-            bool found = false;
-            rewind(fp);
-            while (!found && fgets(line, sizeof line, fp))
-                found = !strcmp(line, have);
-            if (!found)
-                fail_msg("not in tests/golden/schema.fp: %s", have);
+            golden_holds(&g, have);
         }
     }
-    (void)fclose(fp);
+    golden_close(&g, false);
 }
 
 int main(void)

@@ -1,16 +1,13 @@
 /* The walkers over kinds.def: what goes in comes out, for every kind, through JSON, YAML and log
  * bytes. */
 #include "api/schema/schema.h"
+#include "tests/support/unit.h"
 #include "api/schema/schema_internal.h"
 
 #include <cjson/cJSON.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ROUNDS = 2000 };
 

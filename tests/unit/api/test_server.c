@@ -2,14 +2,11 @@
  * [PORT]` instead serves it over TLS on loopback, with a CA and a kubeconfig in DIR, for
  * tests/e2e/kubectl.sh. */
 #include "tests/support/api_world.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define H "/apis/hanse.dev/v1alpha1"
 #define WL                                                                                         \

@@ -1,12 +1,8 @@
 /* Names of checkpoint stores as they are written: one store, one name. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "api/schema/schema.h"
+#include "tests/support/unit.h"
 
 static struct object *workload(const char *store)
 {

@@ -2,13 +2,8 @@
 #ifndef HANSE_TESTS_UNIT_BASE_STREAM_KIT_H
 #define HANSE_TESTS_UNIT_BASE_STREAM_KIT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/base/loop/loop.h"
+#include "tests/support/unit.h"
 #include "api/base/net/tls.h"
 
 #include <arpa/inet.h>

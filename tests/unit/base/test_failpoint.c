@@ -1,11 +1,6 @@
 /* Failpoints: who dies, when, and that nobody else does. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/base/failpoint.h"
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,11 +1,6 @@
 /* Frames cut anywhere, frames that must be refused, and the log's lines. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/base/net/frame.h"
+#include "tests/support/unit.h"
 #include "api/base/limits.h"
 #include "api/base/log.h"
 

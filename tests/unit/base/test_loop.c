@@ -1,11 +1,6 @@
 /* Timers, posts, threads, work and signals of the production loop. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/base/loop/loop.h"
+#include "tests/support/unit.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -1,11 +1,6 @@
 /* Arenas and bounded buffers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "api/base/mem.h"
+#include "tests/support/unit.h"
 
 #include <string.h>
 

@@ -1,15 +1,12 @@
 /* Session tickets: given, taken within their time and renewed, refused behind it, and never taken
  * by another configuration. Client and server are two SSLs over memory. */
 #include "api/base/mem.h"
+#include "tests/support/unit.h"
 #include "api/base/net/tls_internal.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define HOUR_MS (3600ull * 1000)
 

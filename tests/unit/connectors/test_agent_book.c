@@ -1,16 +1,12 @@
 /* The agent's book: it is full before it forgets, its pages fit whatever programs say, and what a
  * hub lets go leaves a floor behind, below which no order is taken. */
 #include "connectors/agent/node/agent_internal.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LINE "0123456789abcdef0123456789abcdef"
 #define HOUR 3600000

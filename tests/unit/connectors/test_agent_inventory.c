@@ -1,15 +1,11 @@
 /* What an inventory file may say, and how it is refused: with file, line and remedy. */
 #include "connectors/agent/node/agent_internal.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct loop *loop;
 static char dir[64], file[96];

@@ -2,12 +2,7 @@
  * what an agent may send within its frames, and a server must not die of. */
 #define FUZZ_IN_TEST
 #include "tests/fuzz/fuzz_agent.c"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static uint64_t seed = 11;
 

@@ -1,14 +1,12 @@
 /* What a PID namespace proves of a runner's tree, by the file in which the runner begins it. */
 #include "connectors/shim/tree_linux.h"
+#include "tests/support/unit.h"
 #include "connectors/shim/will_linux.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 /* A runner that was killed before it began has left no such file: it held its work until its lease
  * was over, a day later. */

@@ -1,14 +1,11 @@
 /* The parts of the S3 driver that need no server: signatures against the examples that AWS's own
  * documentation publishes, what is taken for an answer, and the environment. */
 #include "connectors/checkpoint/store/s3.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- signatures ---- */
 #define EXAMPLE_SECRET "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"

@@ -1,15 +1,11 @@
 /* The shim with real processes: `hanse run` as this very program. */
 #include "tests/support/run_kit.h"
+#include "tests/support/unit.h"
 
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define RUN(...) run_all((const char *[]){"hanse", "run", __VA_ARGS__, NULL})
 

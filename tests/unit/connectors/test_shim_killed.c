@@ -1,21 +1,17 @@
 /* The shim is killed: the tree ends all the same, and what the program's end was is not lost. The
  * shim is stopped first (SIGSTOP) where it must not have seen that end. */
 #include "connectors/shim/tree_linux.h"
+#include "tests/support/unit.h"
 #include "connectors/shim/will_linux.h"
 #include "tests/support/run_kit.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PATIENCE_MS 20000
 

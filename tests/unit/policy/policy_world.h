@@ -3,15 +3,12 @@
 #define HANSE_TESTS_UNIT_POLICY_WORLD_H
 
 #include "api/base/limits.h"
+#include "tests/support/unit.h"
 #include "policy/policy.h"
 
 #include <cJSON.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define NOW 1764547200000 /* 2025-12-01T00:00:00Z, a Monday */
 #define WORLD_MAX 8192

@@ -4,15 +4,12 @@
 #define HANSE_TESTS_UNIT_POLICY_PREEMPT_KIT_H
 
 #include "api/base/limits.h"
+#include "tests/support/unit.h"
 #include "policy/policy.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define NOW 1764547200000
 #define KIT_MAX 4096

@@ -4,6 +4,7 @@
 #define HANSE_TESTS_UNIT_CORE_RIG_H
 
 #include "api/base/loop/loop.h"
+#include "tests/support/unit.h"
 #include "api/base/net/tls.h"
 #include "api/schema/kinds.h"
 #include "api/schema/schema.h"
@@ -11,15 +12,12 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define RIG_MAX 5
 #define RIG_DEADLINE_MS 10000

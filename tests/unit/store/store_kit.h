@@ -4,13 +4,11 @@
 #define HANSE_TESTS_UNIT_STORE_KIT_H
 
 #include "controlplane/store/store_internal.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 struct kit {
     struct root *root;

@@ -4,10 +4,11 @@
  *
  * To extend: a new command gets a line of its own. When a new field changes an encoding, keep the
  * old line under NAME@1 (NAME@2, …: it is still decoded, never encoded again), then write the file
- * anew with COMMANDS_GOLDEN_WRITE=1, which keeps those lines. Any other difference is a fault of
+ * anew with HANSE_GOLDEN_WRITE=1, which keeps those lines. Any other difference is a fault of
  * the change. */
 #include "controlplane/store/store_internal.h"
 #include "tests/unit/store/golden_commands.h"
+#include "tests/support/golden/golden.h"
 
 #include <errno.h>
 
@@ -415,7 +416,7 @@ int main(void)
         cmocka_unit_test(test_old_bytes_are_read),
     };
 
-    if (getenv("COMMANDS_GOLDEN_WRITE"))
+    if (golden_writes())
         return golden_write();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * build on it: a transition is added with its line in tests/golden/epoch.txt, none is changed in
  * passing. */
 #include "controlplane/store/store_internal.h"
+#include "tests/support/golden/golden.h"
 #include "tests/unit/store/store_kit.h"
 
 #define EPOCH 2 /* the epoch under test; the first one ended, so that there is a past */
@@ -27,12 +28,11 @@ static bool proof_step(enum run_step s)
 /* ---- the table ---- */
 static void test_table_is_the_golden_one(void **state)
 {
-    bool write = getenv("EPOCH_GOLDEN_WRITE") != NULL;
-    FILE *f = fopen("tests/golden/epoch.txt", write ? "w" : "r");
-    char have[128], line[128];
+    struct golden g;
+    char have[128];
 
     (void)state;
-    assert_non_null(f);
+    golden_open(&g, "epoch.txt");
     for (enum phase p = PHASE_QUEUED; p <= PHASE_UNKNOWN; p++)
         for (enum run_step s = STEP_DISPATCH; s <= STEP_LAST; s++) {
             enum phase to = epoch_next(p, s);
@@ -40,15 +40,9 @@ static void test_table_is_the_golden_one(void **state)
                 continue;
             (void)snprintf(have, sizeof have, "%s %s %s\n", phase_text(p), run_step_text(s),
                            phase_text(to));
-            if (write)
-                (void)fputs(have, f);
-            else if (!fgets(line, sizeof line, f) || strcmp(line, have) != 0)
-                fail_msg("tests/golden/epoch.txt has \"%s\" where the table has \"%s\"", line,
-                         have);
+            golden_next(&g, have);
         }
-    if (!write)
-        assert_null(fgets(line, sizeof line, f));
-    (void)fclose(f);
+    golden_close(&g, true);
 }
 
 static void test_only_proof_leaves_what_may_run(void **state)

@@ -1,16 +1,16 @@
 /* The contract of migrations: the whole table as a golden text (tests/golden/move.txt, written anew
- * with MOVE_GOLDEN_WRITE=1) and what must hold over all of it. The brain, the simulator and the CLI
- * build on it: a transition is added with its line, none is changed in passing. */
+ * with HANSE_GOLDEN_WRITE=1) and what must hold over all of it. The brain, the simulator and the
+ * CLI build on it: a transition is added with its line, none is changed in passing. */
+#include "tests/support/golden/golden.h"
 #include "tests/unit/store/store_kit.h"
 
 static void test_table_is_the_golden_one(void **state)
 {
-    bool write = getenv("MOVE_GOLDEN_WRITE") != NULL;
-    FILE *f = fopen("tests/golden/move.txt", write ? "w" : "r");
-    char have[128], line[128];
+    struct golden g;
+    char have[128];
 
     (void)state;
-    assert_non_null(f);
+    golden_open(&g, "move.txt");
     for (enum move_phase p = MP_PENDING; p <= MP_CANCELLED; p++)
         for (enum move_step s = MOVE_BEGIN; s <= MOVE_ABORT; s++) {
             enum move_phase to = move_next(p, s);
@@ -18,14 +18,9 @@ static void test_table_is_the_golden_one(void **state)
                 continue;
             (void)snprintf(have, sizeof have, "%s %s %s\n", move_phase_text(p), move_step_text(s),
                            move_phase_text(to));
-            if (write)
-                (void)fputs(have, f);
-            else if (!fgets(line, sizeof line, f) || strcmp(line, have) != 0)
-                fail_msg("tests/golden/move.txt has \"%s\" where the table has \"%s\"", line, have);
+            golden_next(&g, have);
         }
-    if (!write)
-        assert_null(fgets(line, sizeof line, f));
-    (void)fclose(f);
+    golden_close(&g, true);
 }
 
 /* From every phase there is a way on and a way back, until it has ended; then there is none. */

@@ -3,6 +3,7 @@
  *
  *   HANSE_GOLDEN_WRITE=1   writes the file anew: only for a version that no release has written */
 #include "tests/unit/store/move_kit.h"
+#include "tests/support/golden/golden.h"
 
 #include <stdlib.h>
 
@@ -190,7 +191,7 @@ static void test_what_is_in_it_can_be_made(void **state)
     make(&k);
     buf_init(&b, 16u << 20);
     assert_int_equal(snapshot_encode(k.root, &b, &e), 0);
-    if (getenv("HANSE_GOLDEN_WRITE"))
+    if (golden_writes())
         golden_write(&b);
     kit_end(&k);
 }

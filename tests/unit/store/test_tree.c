@@ -1,12 +1,10 @@
 /* The persistent tree against a sorted array, with many versions alive at once. */
 #include "controlplane/store/store_internal.h"
+#include "tests/support/unit.h"
 
-#include <stdarg.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <pthread.h>
-#include <cmocka.h>
 
 #define KEYS 700
 #define VERSIONS 64

@@ -1,11 +1,6 @@
 /* The judge of histories: it must find what is wrong, and must not find what is right. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/support/history/history.h"
+#include "tests/support/unit.h"
 
 #include "api/base/err.h"
 

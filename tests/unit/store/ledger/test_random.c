@@ -2,13 +2,11 @@
  * time, exactly. The default is short; LEDGER_EVENTS sets how many commands must have changed
  * something (tests/bench/ledger does the million). */
 #include "tests/support/ledger/ledger_world.h"
+#include "tests/support/unit.h"
 #include "controlplane/store/store_internal.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #define EVENTS 24000
 #define ROUNDS 6
