@@ -19,8 +19,7 @@ static int admit_template(const struct workload_spec *s, struct err *err)
     AUTO_BUF b = {0};
 
     buf_init(&b, 8u << 20);
-    tlv_encode(&schema_workload_spec, s, &b);
-    if (b.n <= ARRAY_TEMPLATE_BYTES && !b.failed)
+    if (tlv_encode(&schema_workload_spec, s, &b, NULL) == 0 && b.n <= ARRAY_TEMPLATE_BYTES)
         return 0;
     return err_field(err, E_INVALID, "spec.run",
                      "has %zu bytes, and each index of an array carries a copy; at most %u: put "

@@ -290,6 +290,13 @@ const struct kind *kind_of_schema(const struct schema *s)
     return NULL;
 }
 
+const char *schema_title(const struct schema *s)
+{
+    const struct kind *k = kind_of_schema(s);
+
+    return k ? k->kind : s->name;
+}
+
 bool schema_is_kind(const struct schema *s)
 {
     return s->n > 0 && s->fields[0].sub == &schema_meta;

@@ -88,6 +88,33 @@ void *body_new(const struct schema *s, struct arena *a)
     return body;
 }
 
+/* ---- log bytes, as a part and as a whole ---- */
+void tlv_add(const struct schema *s, const void *body, struct buf *out)
+{
+    tlv_put(s, body, out, NULL);
+}
+
+int tlv_encode(const struct schema *s, const void *body, struct buf *out, struct err *err)
+{
+    char path[ERR_FIELD_MAX] = "";
+
+    tlv_put(s, body, out, path);
+    return out->failed ? path_too_large(err, schema_title(s), path, out->max) : 0;
+}
+
+bool body_equal(const struct schema *s, const void *a, const void *b)
+{
+    AUTO_BUF x = {0}, y = {0};
+
+    buf_init(&x, LIMIT_COMMAND_MAX_BYTES);
+    buf_init(&y, LIMIT_COMMAND_MAX_BYTES);
+    tlv_add(s, a, &x);
+    tlv_add(s, b, &y);
+    if (x.failed || y.failed) /* what is too large to be stored is told apart by who stores it */
+        return false;
+    return x.n == y.n && (x.n == 0 || !memcmp(x.p, y.p, x.n));
+}
+
 /* ---- digest ---- */
 static uint64_t load64(const unsigned char *p, size_t n)
 {
@@ -211,10 +238,9 @@ int object_make_within(const struct kind *k, const void *body, size_t max_bytes,
     AUTO_BUF log = {0};
 
     buf_init(&log, max_bytes);
-    tlv_encode(k->schema, body, &log);
-    if (log.failed)
-        return err_set(err, E_TOOLARGE, "a %s would be larger than %zu bytes: make it smaller",
-                       k->kind, max_bytes);
+    int r = tlv_encode(k->schema, body, &log, err);
+    if (r < 0)
+        return r;
     return object_decode_within(k, slice_make(log.p, log.n), max_bytes, MADE_MEMORY_MAX, ret, err);
 }
 

@@ -21,6 +21,28 @@ void path_text(const struct path *p, char *out, size_t n)
         (void)snprintf(out + at, n - at, "[%u]", p->index);
 }
 
+/* Put before what stands there already: an encoder that has run out of room finds out on its way
+ * back where that was. */
+void path_prepend(char path[ERR_FIELD_MAX], const char *name, unsigned index)
+{
+    char rest[ERR_FIELD_MAX];
+
+    str_copy(rest, sizeof rest, path);
+    if (name)
+        (void)snprintf(path, ERR_FIELD_MAX, "%.60s%s%.60s", name, *rest && *rest != '[' ? "." : "",
+                       rest);
+    else
+        (void)snprintf(path, ERR_FIELD_MAX, "[%u]%s%.100s", index, *rest && *rest != '[' ? "." : "",
+                       rest);
+}
+
+int path_too_large(struct err *err, const char *what, const char *path, size_t max)
+{
+    return err_field(err, E_TOOLARGE, path,
+                     "a %s would be larger than %zu bytes%s%s: make it smaller", what, max,
+                     *path ? ", at " : "", path);
+}
+
 int path_error(struct err *err, const struct path *p, const char *fmt, ...)
 {
     char path[ERR_FIELD_MAX], text[ERR_TEXT_MAX];

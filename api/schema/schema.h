@@ -157,7 +157,11 @@ bool selector_matches(const struct label_selector *s, const struct kv *labels, u
 bool workload_array(const struct workload *w);
 
 /* ---- log bytes: tag-length-value; unknown tags are kept ---- */
-void tlv_encode(const struct schema *s, const void *body, struct buf *out);
+/* E_TOOLARGE: it has no room in `out`; the error names the field where that ended. */
+int tlv_encode(const struct schema *s, const void *body, struct buf *out,
+               struct err *err) MUST_CHECK;
+/* As a part of something larger, as with buf_add: its owner looks at out->failed at the end. */
+void tlv_add(const struct schema *s, const void *body, struct buf *out);
 int tlv_decode(const struct schema *s, struct slice in, struct arena *a, void **ret_body,
                struct err *err) MUST_CHECK;
 int object_decode(const struct kind *k, struct slice in, struct object **ret,
@@ -199,14 +203,19 @@ void yaml_print(const struct cJSON *j, struct buf *out);
  * did you mean workers?"). */
 int body_from_json(const struct schema *s, const struct cJSON *j, unsigned flags, struct arena *a,
                    void **ret_body, struct err *err) MUST_CHECK;
-struct cJSON *body_to_json(const struct schema *s, const void *body); /* SECRET fields included */
+/* All of them may fail with E_TOOLARGE, and name the field where the room ended. SECRET fields are
+ * included. */
+int body_print_json(const struct schema *s, const void *body, struct buf *out,
+                    struct err *err) MUST_CHECK;
+int body_to_json(const struct schema *s, const void *body, struct cJSON **ret,
+                 struct err *err) MUST_CHECK;
 /* With apiVersion and kind. Refuses a wrong apiVersion or kind. Kind-specific checks: names
  * DNS-1123, label syntax. */
 int object_from_json(const struct kind *k, const struct cJSON *j, unsigned flags,
                      struct object **ret, struct err *err) MUST_CHECK;
-struct cJSON *object_to_json(const struct object *o);
+int object_to_json(const struct object *o, struct cJSON **ret, struct err *err) MUST_CHECK;
 /* Canonical JSON text of an object, straight from the descriptor (no tree): the hot path of GET,
- * LIST, WATCH. */
+ * LIST, WATCH. Added to `out`, whose owner looks at out->failed. */
 void object_print_json(const struct object *o, struct buf *out);
 /* Checks that need more than a field: selector syntax, windows, HH:MM, known time zones, quota
  * sums, SHORT forms. Pure: looks at this object only. */

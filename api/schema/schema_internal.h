@@ -81,11 +81,14 @@ void enum_words(const struct enum_desc *e, char *out, size_t n);
 /* "hub" for "hubb"; NULL when nothing is near. */
 const char *nearest_enum(const struct enum_desc *e, const char *text);
 const char *nearest_field(const struct schema *s, const char *text);
+const char *schema_title(const struct schema *s); /* "Workload"; of what is no kind its own name */
 /* As tlv_decode; `in` belongs to the arena already and is pointed into. */
 int tlv_decode_in_place(const struct schema *s, struct slice in, struct arena *a, void **ret_body,
                         struct err *err) MUST_CHECK;
 /* What tlv_decode_in_place will take from its arena, for bytes that are sound; at most `most`. */
 size_t tlv_memory(const struct schema *s, struct slice in, size_t most);
+/* As tlv_add; path as of body_add_json. */
+void tlv_put(const struct schema *s, const void *body, struct buf *out, char *path);
 void tlv_encode_field(const struct schema *one, const void *body, struct buf *out);
 size_t schema_all(const struct schema **ret_array, size_t max);
 uint64_t bytes_digest(const void *p, size_t n);
@@ -109,7 +112,9 @@ void json_print_f64(struct buf *out, double v);
 void json_print_i64(struct buf *out, int64_t v);
 /* A tree as text, numbers as they were written (see json_scan.c). */
 void json_print_tree(const struct cJSON *j, struct buf *out);
-void body_print_json(const struct schema *s, const void *body, struct buf *out);
+/* Puts it behind what is in `out`; where it has no room out->failed is set, and `path` (NULL: not
+ * wanted) says at which field. */
+void body_add_json(const struct schema *s, const void *body, struct buf *out, char *path);
 /* JSON value of a scalar */
 void scalar_print(const struct field *f, const void *body, struct buf *out);
 void base64_print(struct buf *out, const void *p, size_t n);
@@ -128,6 +133,18 @@ struct path {
     unsigned index;
 };
 void path_text(const struct path *p, char *out, size_t n);
+/* name NULL: an index */
+void path_prepend(char path[ERR_FIELD_MAX], const char *name, unsigned index);
+/* In an encoder, which says where the room ended on its way back; path NULL: nobody asks. */
+static inline bool path_ended(char *path, const struct buf *out, const char *name, unsigned index)
+{
+    if (!out->failed || !path)
+        return false;
+    path_prepend(path, name, index);
+    return true;
+}
+/* E_TOOLARGE of what was encoded; path: where the room ended. */
+int path_too_large(struct err *err, const char *what, const char *path, size_t max);
 int path_error(struct err *err, const struct path *p, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* ---- checks that validate.c and json_in.c share ---- */

@@ -124,7 +124,7 @@ static void put_f64(struct buf *out, double v)
     buf_add(out, b, sizeof b);
 }
 
-static void put_items(const struct field *f, const void *body, struct buf *out)
+static void put_items(const struct field *f, const void *body, struct buf *out, char *path)
 {
     const void *items = *(const void *const *)member(f, body);
     uint32_t n = member_count(f, body);
@@ -132,7 +132,7 @@ static void put_items(const struct field *f, const void *body, struct buf *out)
     for (uint32_t i = 0; i < n; i++) {
         if (f->type == T_LIST) {
             size_t start = nest_begin(out);
-            tlv_encode(f->sub, (const char *)items + i * f->sub->size, out);
+            tlv_put(f->sub, (const char *)items + i * f->sub->size, out, path);
             nest_end(out, start);
         } else if (f->type == T_STRS) {
             put_text(out, ((const char *const *)items)[i]);
@@ -141,10 +141,12 @@ static void put_items(const struct field *f, const void *body, struct buf *out)
         } else {
             put_int(out, ((const int64_t *)items)[i]);
         }
+        if (path_ended(path, out, NULL, i))
+            return;
     }
 }
 
-static void put_value(const struct field *f, const void *body, struct buf *out)
+static void put_value(const struct field *f, const void *body, struct buf *out, char *path)
 {
     const struct slice *raw = member(f, body);
 
@@ -158,7 +160,7 @@ static void put_value(const struct field *f, const void *body, struct buf *out)
         put_f64(out, *(const double *)member(f, body));
         break;
     case T_OBJ:
-        tlv_encode(f->sub, *(const void *const *)member(f, body), out);
+        tlv_put(f->sub, *(const void *const *)member(f, body), out, path);
         break;
     case T_MAP:
         put_map(out, *(const struct kv *const *)member(f, body), member_count(f, body));
@@ -168,7 +170,7 @@ static void put_value(const struct field *f, const void *body, struct buf *out)
         buf_add(out, raw->p, raw->n);
         break;
     default:
-        put_items(f, body, out);
+        put_items(f, body, out, path);
         break;
     }
 }
@@ -211,10 +213,10 @@ void tlv_encode_field(const struct schema *one, const void *body, struct buf *ou
     if (is_number(f->type))
         put_int(out, member_int(f, body));
     else
-        put_value(f, body, out);
+        put_value(f, body, out, NULL);
 }
 
-void tlv_encode(const struct schema *s, const void *body, struct buf *out)
+void tlv_put(const struct schema *s, const void *body, struct buf *out, char *path)
 {
     const struct slice *u = body_unknown_const(body);
     struct cursor unknown = {u->p, u->n ? (const unsigned char *)u->p + u->n : u->p};
@@ -226,12 +228,14 @@ void tlv_encode(const struct schema *s, const void *body, struct buf *out)
         if (is_number(f->type)) {
             put_varint(out, (uint64_t)f->tag << 1);
             put_int(out, member_int(f, body));
-            continue;
+        } else {
+            put_varint(out, (uint64_t)f->tag << 1 | 1);
+            size_t start = nest_begin(out);
+            put_value(f, body, out, path);
+            nest_end(out, start);
         }
-        put_varint(out, (uint64_t)f->tag << 1 | 1);
-        size_t start = nest_begin(out);
-        put_value(f, body, out);
-        nest_end(out, start);
+        if (path_ended(path, out, *f->json ? f->json : f->name, 0))
+            return;
     }
     put_unknown(&unknown, UINT64_MAX, out);
 }
@@ -588,17 +592,4 @@ int tlv_decode(const struct schema *s, struct slice in, struct arena *a, void **
     if (!p)
         return err_set(err, E_TOOLARGE, "%s needs too much memory", s->name);
     return tlv_decode_in_place(s, slice_make(p, in.n), a, ret_body, err);
-}
-
-bool body_equal(const struct schema *s, const void *a, const void *b)
-{
-    AUTO_BUF x = {0}, y = {0};
-
-    buf_init(&x, LIMIT_COMMAND_MAX_BYTES);
-    buf_init(&y, LIMIT_COMMAND_MAX_BYTES);
-    tlv_encode(s, a, &x);
-    tlv_encode(s, b, &y);
-    if (x.failed || y.failed) /* what is too large to be stored is told apart by who stores it */
-        return false;
-    return x.n == y.n && (x.n == 0 || !memcmp(x.p, y.p, x.n));
 }

@@ -218,7 +218,8 @@ void repr_list_item(struct api *a, const struct view *v, const struct repr *r,
 void repr_list_end(const struct repr *r, uint64_t rv, const char *token, int64_t remaining,
                    struct buf *out);
 void table_columns(const struct kind *k, struct buf *out);
-cJSON *object_tree(struct api *a, const struct object *o); /* as it is stored; with secret values */
+/* as it is stored; with secret values */
+int object_tree(struct api *a, const struct object *o, cJSON **ret, struct err *err) MUST_CHECK;
 void read_get(struct call *c);
 void read_list(struct call *c);
 void read_watch(struct call *c);

@@ -307,7 +307,7 @@ static uint64_t hash_nodes(const struct node *nodes, size_t n, bool complete)
     buf_init(&b, LIMIT_OBJECT_MAX_BYTES);
     for (size_t i = 0; i < n; i++) {
         buf_reset(&b);
-        tlv_encode(&schema_node, &nodes[i], &b);
+        tlv_add(&schema_node, &nodes[i], &b); /* what has no room nodes_take tells */
         h = hash_more(h, b.p, b.n);
     }
     return h + complete;
@@ -331,7 +331,7 @@ static const struct gpu *gpu_beyond(const struct node_spec *s)
 
 /* Decisions would place work on what no command can hold, again and again: such a node is told as
  * one that is not ready, with the reason. */
-static void node_encode(const struct node *n, struct buf *out)
+static int node_encode(const struct node *n, struct buf *out, struct err *err)
 {
     const struct gpu *g = gpu_beyond(n->spec);
     struct node_status status = {0};
@@ -352,7 +352,7 @@ static void node_encode(const struct node *n, struct buf *out)
         told.spec = &spec;
         told.status = &status;
     }
-    tlv_encode(&schema_node, &told, out);
+    return tlv_encode(&schema_node, &told, out, err);
 }
 
 /* False: one of them cannot be told, so the listing is not whole. */
@@ -366,8 +366,8 @@ static bool nodes_take(struct site *t, const struct node *nodes, size_t n)
         const char *name = nodes[i].metadata ? nodes[i].metadata->name : "";
 
         buf_reset(&b);
-        node_encode(&nodes[i], &b);
-        if (!*name || strlen(name) >= sizeof((struct due *)0)->name || b.failed ||
+        if (node_encode(&nodes[i], &b, NULL) < 0 || !*name ||
+            strlen(name) >= sizeof((struct due *)0)->name ||
             t->facts.due_bytes + b.n > DUE_MAX_BYTES) {
             all = false;
             continue;

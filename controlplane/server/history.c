@@ -110,14 +110,19 @@ static bool item_each(const struct archive_record *rec, uint64_t segment, void *
     x->bytes += 4 * rec->object.n + 256;
     if ((x->code = object_decode(kind_by_id(rec->kind), rec->object, &o, &x->err)) < 0)
         return false;
-    cJSON *j = cJSON_CreateObject();
+    cJSON *shown = NULL, *j;
+    if ((x->code = object_to_json(o, &shown, &x->err)) < 0) {
+        (void)object_unref(o);
+        return false;
+    }
+    j = cJSON_CreateObject();
     time_print(rec->at, at);
     (void)cJSON_AddNumberToObject(j, "segment", (double)segment);
     (void)cJSON_AddNumberToObject(j, "entry", (double)rec->entry);
     (void)cJSON_AddStringToObject(j, "archivedAt", at);
     (void)cJSON_AddStringToObject(j, "archivedBy", rec->by);
     (void)cJSON_AddStringToObject(j, "workloadUid", rec->uid);
-    (void)cJSON_AddItemToObject(j, "object", object_to_json(o));
+    (void)cJSON_AddItemToObject(j, "object", shown);
     (void)cJSON_AddItemToArray(x->items, j);
     (void)object_unref(o);
     return true;

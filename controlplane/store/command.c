@@ -406,7 +406,7 @@ static void body_encode(uint16_t tag, const struct schema *s, const void *body, 
 {
     size_t at = record_open(out, tag);
 
-    tlv_encode(s, body, out);
+    tlv_add(s, body, out);
     record_close(out, at);
 }
 

@@ -692,8 +692,7 @@ void policy_decision_hint(struct decision_spec *d, const char **hints, uint32_t 
         size_t bytes;
 
         buf_init(&b, 1 << 20);
-        tlv_encode(&schema_decision_spec, d, &b);
-        bytes = b.n;
+        bytes = tlv_encode(&schema_decision_spec, d, &b, NULL) < 0 ? SIZE_MAX : b.n;
         buf_fini(&b);
         if (bytes <= LIMIT_DECISION_MAX_BYTES || d->n_candidates == 0)
             return;

@@ -78,7 +78,7 @@ static void key_body(struct buf *b, const struct schema *s, const void *body)
 {
     buf_char(b, body ? 1 : 0);
     if (body)
-        tlv_encode(s, body, b);
+        tlv_add(s, body, b);
     buf_add(b, "\xff\xff\xff\xff", 4);
 }
 
@@ -217,8 +217,8 @@ void memo_keep(struct memo *m, const struct place *pl, const struct decision_spe
     buf_init(&b, KEY_MAX);
     if (!m->key.n || m->changes != pl->p->changes || arena_used(m->a) > MEMO_MAX_BYTES)
         return;
-    tlv_encode(&schema_decision_spec, d, &b);
-    if (b.failed || tlv_decode(&schema_decision_spec, slice_make(b.p, b.n), m->a, &copy, &err) < 0)
+    if (tlv_encode(&schema_decision_spec, d, &b, &err) < 0 ||
+        tlv_decode(&schema_decision_spec, slice_make(b.p, b.n), m->a, &copy, &err) < 0)
         return;
     e = arena_alloc(m->a, sizeof(*e) + m->key.n);
     *e = (struct entry){.next = m->slots[m->hash % SLOTS],

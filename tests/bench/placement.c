@@ -216,7 +216,7 @@ static int64_t decide(struct pool *p, const struct object *w, uint64_t seed, str
     buf_reset(b);
     if (policy_place(p, &rq, a, &d, &pl, NULL) != 0)
         die("policy_place failed");
-    tlv_encode(&schema_decision_spec, d, b);
+    tlv_add(&schema_decision_spec, d, b);
     f->bytes_max = (long)b->n > f->bytes_max ? (long)b->n : f->bytes_max;
     if (!pl) {
         f->pending++;

@@ -22,7 +22,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (object_from_json(k, j, DECODE_USER, &o, NULL) < 0)
             continue;
         (void)!object_validate(o, NULL);
-        cJSON_Delete(object_to_json(o));
+        struct cJSON *tree = NULL;
+        int rc = object_to_json(o, &tree, NULL);
+        INV(rc == 0);
+        cJSON_Delete(tree);
         (void)object_unref(o);
     }
     cJSON_Delete(j);

@@ -517,11 +517,10 @@ int object_from_json(const struct kind *k, const struct cJSON *j, unsigned flags
         r = meta_validate(k, m, flags, err);
     }
     if (r == 0) {
-        tlv_encode(k->schema, body, &log);
-        r = log.failed ? err_set(err, E_TOOLARGE, "the object is larger than %d bytes",
-                                 LIMIT_OBJECT_MAX_BYTES)
-                       : object_decode(k, slice_make(log.p, log.n), ret, err);
+        r = tlv_encode(k->schema, body, &log, err);
     }
+    if (r == 0)
+        r = object_decode(k, slice_make(log.p, log.n), ret, err);
     (void)arena_destroy(a);
     return r;
 }

@@ -107,7 +107,7 @@ void scalar_print(const struct field *f, const void *body, struct buf *out)
     print_text(out, text);
 }
 
-static void print_items(const struct field *f, const void *body, struct buf *out)
+static void print_items(const struct field *f, const void *body, struct buf *out, char *path)
 {
     const void *items = *(const void *const *)member(f, body);
 
@@ -116,30 +116,32 @@ static void print_items(const struct field *f, const void *body, struct buf *out
         if (i)
             buf_char(out, ',');
         if (f->type == T_LIST)
-            body_print_json(f->sub, (const char *)items + i * f->sub->size, out);
+            body_add_json(f->sub, (const char *)items + i * f->sub->size, out, path);
         else if (f->type == T_STRS)
             print_text(out, ((const char *const *)items)[i]);
         else if (f->type == T_ENUMS)
             print_text(out, enum_text(f->en, ((const int *)items)[i]));
         else
             json_print_i64(out, ((const int64_t *)items)[i]);
+        if (path_ended(path, out, NULL, i))
+            return;
     }
     buf_char(out, ']');
 }
 
-static void print_value(const struct field *f, const void *body, struct buf *out)
+static void print_value(const struct field *f, const void *body, struct buf *out, char *path)
 {
     const struct slice *raw = member(f, body);
 
     switch (f->type) {
     case T_OBJ:
-        body_print_json(f->sub, *(const void *const *)member(f, body), out);
+        body_add_json(f->sub, *(const void *const *)member(f, body), out, path);
         return;
     case T_LIST:
     case T_STRS:
     case T_ENUMS:
     case T_I64S:
-        print_items(f, body, out);
+        print_items(f, body, out, path);
         return;
     case T_MAP: {
         const struct kv *kv = *(const struct kv *const *)member(f, body);
@@ -167,7 +169,8 @@ static void print_value(const struct field *f, const void *body, struct buf *out
     }
 }
 
-static void print_fields(const struct schema *s, const void *body, bool comma, struct buf *out)
+static void print_fields(const struct schema *s, const void *body, bool comma, struct buf *out,
+                         char *path)
 {
     schema_for_each (f, s) {
         if (!*f->json || !member_present(f, body))
@@ -180,53 +183,75 @@ static void print_fields(const struct schema *s, const void *body, bool comma, s
         buf_char(out, '"');
         buf_str(out, f->json);
         buf_add(out, "\":", 2);
-        print_value(f, body, out);
+        print_value(f, body, out, path);
+        if (path_ended(path, out, f->json, 0))
+            return;
     }
 }
 
-void body_print_json(const struct schema *s, const void *body, struct buf *out)
+void body_add_json(const struct schema *s, const void *body, struct buf *out, char *path)
 {
     buf_char(out, '{');
-    print_fields(s, body, false, out);
+    print_fields(s, body, false, out, path);
     buf_char(out, '}');
 }
 
-void object_print_json(const struct object *o, struct buf *out)
+int body_print_json(const struct schema *s, const void *body, struct buf *out, struct err *err)
+{
+    char path[ERR_FIELD_MAX] = "";
+
+    body_add_json(s, body, out, path);
+    return out->failed ? path_too_large(err, schema_title(s), path, out->max) : 0;
+}
+
+static void object_add_json(const struct object *o, struct buf *out, char *path)
 {
     buf_str(out, "{\"apiVersion\":\"");
     buf_str(out, kind_api_version(o->kind));
     buf_str(out, "\",\"kind\":\"");
     buf_str(out, o->kind->kind);
     buf_char(out, '"');
-    print_fields(o->kind->schema, o->body, true, out);
+    print_fields(o->kind->schema, o->body, true, out, path);
     buf_char(out, '}');
+}
+
+void object_print_json(const struct object *o, struct buf *out)
+{
+    object_add_json(o, out, NULL);
 }
 
 /* The largest object there can be, all of it control characters, of six bytes each in JSON. */
 #define JSON_OF_OBJECT_MAX (8 * (size_t)LIMIT_COMMAND_MAX_BYTES)
 
-struct cJSON *body_to_json(const struct schema *s, const void *body)
+static int tree_of(const struct buf *text, const char *what, struct cJSON **ret, struct err *err)
 {
-    AUTO_BUF out = {0};
+    cJSON *j = json_parse_own(text->p, text->n);
 
-    buf_init(&out, JSON_OF_OBJECT_MAX);
-    body_print_json(s, body, &out);
-    INV(!out.failed);
-    cJSON *j = json_parse_own(out.p, out.n);
-    INV(j);
-    return j;
+    if (!j)
+        return err_set(err, E_CORRUPT, "a %s is no JSON when it is printed", what);
+    *ret = j;
+    return 0;
 }
 
-struct cJSON *object_to_json(const struct object *o)
+int body_to_json(const struct schema *s, const void *body, struct cJSON **ret, struct err *err)
 {
     AUTO_BUF out = {0};
 
     buf_init(&out, JSON_OF_OBJECT_MAX);
-    object_print_json(o, &out);
-    INV(!out.failed);
-    cJSON *j = json_parse_own(out.p, out.n);
-    INV(j);
-    return j;
+    int r = body_print_json(s, body, &out, err);
+    return r < 0 ? r : tree_of(&out, schema_title(s), ret, err);
+}
+
+int object_to_json(const struct object *o, struct cJSON **ret, struct err *err)
+{
+    char path[ERR_FIELD_MAX] = "";
+    AUTO_BUF out = {0};
+
+    buf_init(&out, JSON_OF_OBJECT_MAX);
+    object_add_json(o, &out, path);
+    if (out.failed)
+        return path_too_large(err, o->kind->kind, path, out.max);
+    return tree_of(&out, o->kind->kind, ret, err);
 }
 
 void json_print_tree(const struct cJSON *j, struct buf *out)

@@ -102,13 +102,13 @@ static void secret_data(struct api *a, const struct object *o, cJSON *j)
     explicit_bzero(b.p, b.n);
 }
 
-cJSON *object_tree(struct api *a, const struct object *o)
+int object_tree(struct api *a, const struct object *o, cJSON **ret, struct err *err)
 {
-    cJSON *j = object_to_json(o);
+    int r = object_to_json(o, ret, err);
 
-    if (o->kind->id == KIND_SECRET)
-        secret_data(a, o, j);
-    return j;
+    if (r == 0 && o->kind->id == KIND_SECRET)
+        secret_data(a, o, *ret);
+    return r;
 }
 
 static void object_text(struct api *a, const struct object *o, struct buf *out)
@@ -117,7 +117,11 @@ static void object_text(struct api *a, const struct object *o, struct buf *out)
         object_print_json(o, out);
         return;
     }
-    cJSON *j = object_tree(a, o);
+    cJSON *j = NULL;
+    if (object_tree(a, o, &j, NULL) < 0) {
+        out->failed = true; /* as if it had no room */
+        return;
+    }
     char *text = cJSON_PrintUnformatted(j);
     buf_str(out, text ? text : "{}");
     cJSON_free(text);
@@ -126,7 +130,11 @@ static void object_text(struct api *a, const struct object *o, struct buf *out)
 
 static void partial(const struct repr *r, const struct object *o, struct buf *out)
 {
-    cJSON *j = object_to_json(o);
+    cJSON *j = NULL;
+    if (object_to_json(o, &j, NULL) < 0) {
+        out->failed = true;
+        return;
+    }
     char *text = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(j, "metadata"));
 
     buf_printf(

@@ -124,37 +124,42 @@ static cJSON *item_applied(const struct applying *s, const struct item *it)
     return doc;
 }
 
-static cJSON *bare(struct api *a, const struct object *o) /* without what the server stamps */
+/* Without what the server stamps. */
+static int bare(struct api *a, const struct object *o, cJSON **ret, struct err *err)
 {
     static const char *const stamped[] = {"resourceVersion", "managedFields", "generation",
                                           "revision"};
-    cJSON *j = object_tree(a, o), *meta = cJSON_GetObjectItemCaseSensitive(j, "metadata");
+    int r = object_tree(a, o, ret, err);
+    cJSON *meta = r == 0 ? cJSON_GetObjectItemCaseSensitive(*ret, "metadata") : NULL;
 
     for (size_t i = 0; i < sizeof stamped / sizeof *stamped; i++)
         cJSON_DeleteItemFromObjectCaseSensitive(meta, stamped[i]);
-    return j;
+    return r;
 }
 
-static int item_changed(struct call *c, struct item *it)
+static int item_changed(struct call *c, struct item *it, struct err *err)
 {
-    cJSON *a, *b;
+    cJSON *a = NULL, *b = NULL, *plain = NULL;
 
+    it->action = ACT_CREATED;
     if (!it->old)
-        return ACT_CREATED;
-    a = bare(c->api, it->old);
-    b = bare(c->api, it->now);
-    if (it->kind->id == KIND_SECRET) { /* what is to be written is not sealed yet */
-        cJSON *plain = object_to_json(it->now),
-              *data = cJSON_DetachItemFromObjectCaseSensitive(plain, "data");
+        return 0;
+    int r = bare(c->api, it->old, &a, err);
+    if (!r)
+        r = bare(c->api, it->now, &b, err);
+    if (!r && it->kind->id == KIND_SECRET) /* what is to be written is not sealed yet */
+        r = object_to_json(it->now, &plain, err);
+    if (plain) {
+        cJSON *data = cJSON_DetachItemFromObjectCaseSensitive(plain, "data");
         cJSON_DeleteItemFromObjectCaseSensitive(b, "data");
         if (data)
             cJSON_AddItemToObject(b, "data", data);
         cJSON_Delete(plain);
     }
-    bool same = cJSON_Compare(a, b, true);
+    it->action = !r && cJSON_Compare(a, b, true) ? ACT_UNCHANGED : ACT_CONFIGURED;
     cJSON_Delete(a);
     cJSON_Delete(b);
-    return same ? ACT_UNCHANGED : ACT_CONFIGURED;
+    return r;
 }
 
 static int item_rights(struct call *c, const struct item *it, const char *verb, struct err *err)
@@ -170,14 +175,17 @@ static int item_rights(struct call *c, const struct item *it, const char *verb, 
 static int item_merge(struct call *c, struct applying *s, struct item *it, struct err *err)
 {
     struct owners owners;
-    cJSON *live = it->old ? object_tree(c->api, it->old) : cJSON_CreateObject();
+    cJSON *live = it->old ? NULL : cJSON_CreateObject();
+    int r = it->old ? object_tree(c->api, it->old, &live, err) : 0;
+
+    if (r)
+        return r;
     cJSON *applied = item_applied(s, it);
     struct build b = {.kind = it->kind,
                       .old = it->old,
                       .owners = &owners,
                       .user = c->who.user,
                       .revision = *s->revision ? s->revision : NULL};
-    int r = 0;
 
     owners_load(&owners, it->old);
     if (!it->old) {
@@ -215,7 +223,7 @@ static int item_compute(struct call *c, struct applying *s, struct item *it, str
     if (!r)
         r = rbac_escalation(c, it->now, err);
     if (!r)
-        it->action = item_changed(c, it);
+        r = item_changed(c, it, err);
     return r;
 }
 
@@ -345,7 +353,12 @@ static void diff_side(struct call *c, cJSON *to, const char *key, const struct o
 {
     if (!o)
         return;
-    cJSON *j = bare(c->api, o);
+    struct err e;
+    cJSON *j = NULL;
+    if (bare(c->api, o, &j, &e) < 0) { /* what was done stands: its diff says what is wrong */
+        cJSON_AddStringToObject(to, key, e.text);
+        return;
+    }
     if (o->kind->id == KIND_SECRET)
         redact(j);
     cJSON_AddItemToObject(to, key, j);

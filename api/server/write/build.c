@@ -136,7 +136,10 @@ static int secret_kept(struct api *a, const struct object *old, const cJSON *tre
 {
     if (!old || !object_as(old, secret)->immutable)
         return 0;
-    cJSON *before = object_tree(a, old);
+    cJSON *before = NULL;
+    int r = object_tree(a, old, &before, err);
+    if (r < 0)
+        return r;
     const cJSON *x = cJSON_GetObjectItemCaseSensitive(before, "data"),
                 *y = cJSON_GetObjectItemCaseSensitive(tree, "data");
     bool same = x && y ? cJSON_Compare(x, y, true) : !x == !y;
@@ -208,7 +211,11 @@ static int status_ours(const struct object *old, const struct object *given, str
 
     if (!workload && given->kind->id != KIND_MIGRATION)
         return 0;
-    cJSON *was = object_to_json(old), *is = object_to_json(given);
+    cJSON *was = NULL, *is = NULL;
+    if ((r = object_to_json(old, &was, err)) || (r = object_to_json(given, &is, err))) {
+        cJSON_Delete(was);
+        return r;
+    }
     const cJSON *a = cJSON_GetObjectItemCaseSensitive(was, "status"),
                 *b = cJSON_GetObjectItemCaseSensitive(is, "status");
     if ((part = status_differs(a, b, but)) || (part = status_differs(b, a, but))) {
@@ -217,6 +224,26 @@ static int status_ours(const struct object *old, const struct object *given, str
         r = err_field(err, E_INVALID, field, "is written by Hanse alone%s",
                       workload ? "; others may write status.conditions" : "");
     }
+    cJSON_Delete(was);
+    cJSON_Delete(is);
+    return r;
+}
+
+/* Another wanted state is another generation. */
+static int generation_count(struct api *a, const struct object *old, const struct object *given,
+                            struct meta *m, struct err *err)
+{
+    cJSON *was = NULL, *is = NULL;
+    int r = object_tree(a, old, &was, err);
+
+    if (r == 0)
+        r = object_to_json(given, &is, err);
+    if (r == 0 && old->kind->id == KIND_SECRET) {
+        cJSON_DeleteItemFromObjectCaseSensitive(was, "data");
+        cJSON_DeleteItemFromObjectCaseSensitive(is, "data");
+    }
+    if (r == 0)
+        m->generation += !has_all(was, is) || !has_all(is, was);
     cJSON_Delete(was);
     cJSON_Delete(is);
     return r;
@@ -261,20 +288,12 @@ int object_build(struct api *a, const struct build *b, cJSON *tree, struct objec
         body->metadata->revision = b->revision;
     if (b->owners)
         owners_store(b->owners, body->metadata, mem);
-    if (!b->old) {
+    if (!b->old)
         body->metadata->generation = 1;
-    } else if (!b->status) {
-        cJSON *was = object_tree(a, b->old), *is = object_to_json(given);
-        if (k->id == KIND_SECRET) {
-            cJSON_DeleteItemFromObjectCaseSensitive(was, "data");
-            cJSON_DeleteItemFromObjectCaseSensitive(is, "data");
-        }
-        body->metadata->generation += !has_all(was, is) || !has_all(is, was);
-        cJSON_Delete(was);
-        cJSON_Delete(is);
-    }
-    now = NULL;
-    r = object_make_within(k, body, 2 * (size_t)LIMIT_OBJECT_MAX_BYTES, &now, err);
+    else if (!b->status)
+        r = generation_count(a, b->old, given, body->metadata, err);
+    if (!r)
+        r = object_make_within(k, body, 2 * (size_t)LIMIT_OBJECT_MAX_BYTES, &now, err);
     if (!r)
         r = object_validate(now, err);
     if (!r && !b->old && k->id == KIND_MIGRATION)

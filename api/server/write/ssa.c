@@ -40,8 +40,7 @@ static int canonical(const struct kind *k, cJSON *applied, bool status, cJSON **
     cJSON_Delete(copy);
     if (r)
         return r;
-    *ret = body_to_json(k->schema, body);
-    return 0;
+    return body_to_json(k->schema, body, ret, err);
 }
 
 /* "one" with subresource "status" using hanse.dev/v1alpha1 at 2026-11-21T03:33:22Z, as Kubernetes

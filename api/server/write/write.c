@@ -324,7 +324,9 @@ static int update_tree(struct call *c, const struct object *old, cJSON *tree, st
     if (c->kind->id == KIND_SECRET)
         r = secret_fold(tree, err);
     if (!r && tracked(c->kind)) {
-        before = object_tree(c->api, old);
+        r = object_tree(c->api, old, &before, err);
+        if (r)
+            return r;
         owners_update(&w->owners, c->kind, before, tree, w->manager, w->status ? "status" : "",
                       call_now(c));
         cJSON_Delete(before);
@@ -360,11 +362,13 @@ void write_update(struct call *c)
 static int apply_compute(struct call *c, const struct object *old, struct err *err)
 {
     struct writing *w = c->state;
-    cJSON *live = old ? object_tree(c->api, old) : cJSON_CreateObject();
-    cJSON *applied = cJSON_Duplicate(w->body, true);
+    cJSON *live = old ? NULL : cJSON_CreateObject();
+    int r = old ? object_tree(c->api, old, &live, err) : 0;
     const char *sub = w->status ? "status" : "";
-    int r = 0;
 
+    if (r)
+        return r;
+    cJSON *applied = cJSON_Duplicate(w->body, true);
     if (!old && w->rv)
         r = err_set(err, E_CONFLICT, "there is no %s \"%s\" with that resourceVersion",
                     c->kind->plural, c->name);
@@ -411,10 +415,12 @@ static int json_patch_version(struct writing *w, const cJSON *tree, const struct
 static int patch_compute(struct call *c, const struct object *old, struct err *err)
 {
     struct writing *w = c->state;
-    cJSON *tree = object_tree(c->api, old);
     const cJSON *given;
-    int r = 0;
+    cJSON *tree = NULL;
+    int r = object_tree(c->api, old, &tree, err);
 
+    if (r)
+        return r;
     if (w->patch == PATCH_MERGE)
         merge_patch(tree, w->body);
     else if (w->patch == PATCH_JSON)

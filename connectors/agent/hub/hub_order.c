@@ -81,7 +81,13 @@ static int reshard_check(const struct hub *h, const struct run_order *o, struct 
  * never told. */
 static void order_document(cJSON *j, const struct object *workload)
 {
-    cJSON *d = object_to_json(workload);
+    struct err err;
+    cJSON *d = NULL;
+
+    if (object_to_json(workload, &d, &err) < 0) {
+        log_err(LOG_WARN, "agent.document", &err);
+        return;
+    }
     char *text = cJSON_PrintUnformatted(d);
 
     if (text && strlen(text) <= DOCUMENT_MAX && json_text_bytes(text) <= DOCUMENT_ROOM)

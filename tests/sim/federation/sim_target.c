@@ -1,11 +1,11 @@
 /* The members' side of the room: a driver as connector.h wants it. One connection, dialled again
  * when it is lost; a call that is not answered in time is unknown; a lease counts from a beat of
  * the room that is older than the quorum round that allowed it. */
+#include "api/base/limits.h"
 #include "tests/sim/federation/sim_target_wire.h"
 
 #include "api/base/list.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
 
 #define SILENCE_MS 3000
@@ -529,13 +529,13 @@ static struct list *documents(void)
 static void document_keep(const struct run_order *o)
 {
     struct document *x = mem_new(struct document);
-    cJSON *j = object_to_json(o->workload);
-    char *text = cJSON_PrintUnformatted(j);
+    struct buf text;
 
+    buf_init(&text, LIMIT_FRAME_MAX_BYTES);
+    object_print_json(o->workload, &text);
+    INV(!text.failed);
     x->key = o->key;
-    x->json = mem_strdup(text);
-    cJSON_free(text);
-    cJSON_Delete(j);
+    x->json = buf_steal(&text, NULL);
     list_push(documents(), &x->link);
 }
 struct document_answer {

@@ -220,7 +220,8 @@ static void through_all_forms(const struct kind *k, const cJSON *document)
     assert_int_equal(object_decode(k, slice_make(b.p, b.n), &again, &e), 0);
     same_object(o, again);
     again = object_unref(again);
-    cJSON *j = object_to_json(o); /* JSON, as a tree and as text */
+    cJSON *j = NULL; /* JSON, as a tree and as text */
+    assert_int_equal(object_to_json(o, &j, NULL), 0);
     again = decoded(k, j);
     same_object(o, again);
     again = object_unref(again);

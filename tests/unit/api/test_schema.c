@@ -11,6 +11,54 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- what is too large ---- */
+static struct workload *with_args(const char *const *args, uint32_t n)
+{
+    static struct run_spec run;
+    static struct workload_spec spec;
+    static struct workload w;
+
+    run = (struct run_spec){.args = (const char **)(uintptr_t)args, .n_args = n};
+    spec = (struct workload_spec){.run = &run};
+    w = (struct workload){.spec = &spec};
+    return &w;
+}
+
+/* It is an error with the field's name, and no end of the process. */
+static void test_what_is_too_large(void **state)
+{
+    const size_t n = 9u << 20; /* six bytes each in JSON */
+    char *text = mem_alloc(n + 1);
+    const char *const args[] = {"a", text};
+    const struct workload *w = with_args(args, 2);
+    struct object *o = NULL;
+    struct cJSON *j = NULL;
+    struct err e;
+    AUTO_BUF b;
+
+    (void)state;
+    memset(text, 1, n);
+    text[n] = 0;
+    buf_init(&b, 1u << 20);
+    assert_int_equal(tlv_encode(&schema_workload, w, &b, &e), E_TOOLARGE);
+    assert_string_equal(e.field, "spec.run.args[1]");
+    assert_string_equal(e.text, "a Workload would be larger than 1048576 bytes, at "
+                                "spec.run.args[1]: make it smaller");
+    buf_reset(&b);
+    assert_int_equal(body_print_json(&schema_run_spec, w->spec->run, &b, &e), E_TOOLARGE);
+    assert_string_equal(e.field, "args[1]");
+    assert_int_equal(body_to_json(&schema_workload, w, &j, &e), E_TOOLARGE);
+    assert_string_equal(e.field, "spec.run.args[1]");
+    assert_int_equal(object_make_within(kind_by_name("Workload"), w, 1u << 20, &o, &e), E_TOOLARGE);
+    assert_string_equal(e.field, "spec.run.args[1]");
+    assert_int_equal(object_make_within(kind_by_name("Workload"), w, 10u << 20, &o, &e), 0);
+    assert_int_equal(object_to_json(o, &j, &e), E_TOOLARGE);
+    assert_string_equal(e.field, "spec.run.args[1]");
+    assert_null(j);
+    (void)object_unref(o);
+    mem_free(text);
+}
+
 /* ---- refusals ---- */
 static int from_yaml(const char *text, unsigned flags, struct object **ret, struct err *e)
 {
@@ -320,7 +368,7 @@ static void test_unknown_fields_stay_in_the_log(void **state)
     assert_int_equal(
         tlv_decode(&schema_prefer_topology, slice_make(log, sizeof log), a, &body, NULL), 0);
     assert_int_equal(((struct prefer_topology *)body)->pack, LEVEL_RACK);
-    tlv_encode(&schema_prefer_topology, body, &out);
+    tlv_add(&schema_prefer_topology, body, &out);
     assert_int_equal(out.n, sizeof log);
     assert_memory_equal(out.p, log, sizeof log);
     for (size_t n = 0; n < sizeof log;
@@ -521,7 +569,8 @@ static void test_tags_never_change_type(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scalars),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_too_large),
+                                       cmocka_unit_test(test_scalars),
                                        cmocka_unit_test(test_json_scanner),
                                        cmocka_unit_test(test_admitted),
                                        cmocka_unit_test(test_yaml_refusals),

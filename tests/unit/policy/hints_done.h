@@ -459,7 +459,7 @@ static inline struct told hints_at(struct world *w, const struct object *o, int6
     assert_true(body_equal(&schema_decision_spec, before, w->d));
     policy_decision_hint(w->d, t.v, t.n);
     buf_init(&b, 1 << 20);
-    tlv_encode(&schema_decision_spec, w->d, &b);
+    tlv_add(&schema_decision_spec, w->d, &b);
     assert_true(b.n <= LIMIT_DECISION_MAX_BYTES);
     assert_int_equal(w->d->n_hints, t.n);
     return t;

@@ -118,7 +118,7 @@ static inline void world_decide_at(struct world *w, const struct object *o, int6
 
     buf_init(&b, 1 << 20);
     assert_int_equal(policy_place(w->p, &rq, w->a, &w->d, &w->pl, &err), 0);
-    tlv_encode(&schema_decision_spec, w->d, &b);
+    tlv_add(&schema_decision_spec, w->d, &b);
     assert_true(b.n <= LIMIT_DECISION_MAX_BYTES);
     assert_string_equal(w->d->outcome, w->pl ? "Placed" : "Pending");
 }

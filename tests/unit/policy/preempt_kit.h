@@ -209,7 +209,7 @@ static inline struct preempt_plan *kit_plan(struct kit *k, const struct object *
     if (!plan)
         return NULL;
     buf_init(&b, 1 << 20);
-    tlv_encode(&schema_decision_spec, plan->decision, &b);
+    tlv_add(&schema_decision_spec, plan->decision, &b);
     assert_true(b.n <= LIMIT_DECISION_MAX_BYTES);
     buf_fini(&b);
     assert_string_equal(plan->decision->reason, "Preempting");

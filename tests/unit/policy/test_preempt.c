@@ -510,8 +510,8 @@ static void order_does_not_matter(void **state)
 
             w = kit_job(&k, asks[i], NULL);
             plan = kit_plan(&k, w);
-            tlv_encode(&schema_decision_spec, plan->decision, &b);
-            tlv_encode(&schema_placement, plan->placement, &b);
+            tlv_add(&schema_decision_spec, plan->decision, &b);
+            tlv_add(&schema_placement, plan->placement, &b);
             for (size_t v = 0; v < plan->n; v++)
                 buf_add(&b, plan->victims[v].workload->meta->uid,
                         strlen(plan->victims[v].workload->meta->uid));
