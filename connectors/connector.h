@@ -21,6 +21,7 @@
 #include "api/base/err.h"
 #include "api/base/loop/loop.h"
 #include "api/schema/schema.h"
+#include "connectors/ends.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,8 +66,7 @@ struct observation {
     enum proof proof;           /* of RUN_ENDED and RUN_ABSENT */
     bool lease_lost;            /* it ended itself because its lease ran out */
     bool stopped;               /* of RUN_ENDED: it was told to stop before it ended */
-    /* "ImagePullBackOff", last words. RUN_ABSENT because of what it was to resume from:
-     * CheckpointMissing, CheckpointTorn, CheckpointAltered or CheckpointForeign. */
+    /* As connectors/ends.def lists them, or a driver's own ("ImagePullBackOff"); last words. */
     char reason[64], message[512];
     struct run_checkpoint_report checkpoint;
     /* Number of the lease that all its runners hold, 1 = the order's; 0: it is not told, or they

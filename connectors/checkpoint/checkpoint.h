@@ -15,6 +15,7 @@
 
 #include "api/base/err.h"
 #include "api/base/mem.h"
+#include "connectors/ends.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -32,8 +33,13 @@
 #define CHECKPOINT_DIGEST_MAX 80 /* "sha256:" and 64 hex digits */
 #define CHECKPOINT_PATH_MAX 1024 /* of a cut: what travels in an observation */
 #define CHECKPOINT_KEEP_MIN 2
-#define CHECKPOINT_UNREACHABLE "StoreUnreachable"
-#define CHECKPOINT_OTHER_RANKS "CheckpointRanks"
+/* The reasons of connectors/ends.def that these functions tell in err->field */
+#define CHECKPOINT_UNREACHABLE end_text(END_STORE_UNREACHABLE)
+#define CHECKPOINT_OTHER_RANKS end_text(END_CHECKPOINT_RANKS)
+#define CHECKPOINT_MISSING end_text(END_CHECKPOINT_MISSING)
+#define CHECKPOINT_TORN end_text(END_CHECKPOINT_TORN)
+#define CHECKPOINT_ALTERED end_text(END_CHECKPOINT_ALTERED)
+#define CHECKPOINT_FOREIGN end_text(END_CHECKPOINT_FOREIGN)
 
 /* ---- where they are (store/) ---- */
 /* Strings are borrowed for the call; NULL stands for "". */

@@ -236,7 +236,7 @@ static int verify_local(const char *name, const char *digest, struct checkpoint_
     char *real = realpath(name, NULL);
     if (!real || strlen(real) >= sizeof path || stat(real, &st) != 0) {
         free(real);
-        return err_field(err, E_CHECKPOINT, "CheckpointMissing", "%.300s is not there", name);
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_MISSING, "%.300s is not there", name);
     }
     str_copy(path, sizeof path, real);
     free(real);

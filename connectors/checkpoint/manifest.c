@@ -8,35 +8,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TORN "CheckpointTorn"
-
 int checkpoint_name_check(const char *name, struct err *err)
 {
     unsigned depth = 0;
     size_t n = strlen(name);
 
     if (n == 0 || n > CHECKPOINT_NAME_MAX || name[0] == '/')
-        return err_field(err, E_CHECKPOINT, TORN,
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                          "the file name \"%.100s\" is empty, absolute or longer than %d bytes",
                          name, CHECKPOINT_NAME_MAX);
     for (const char *p = name; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            return err_field(err, E_CHECKPOINT, TORN, "a file name holds a control character");
+            return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                             "a file name holds a control character");
     for (const char *p = name;; p++) {
         size_t part = strcspn(p, "/");
         if (part == 0 || (part == 1 && p[0] == '.') || (part == 2 && p[0] == '.' && p[1] == '.'))
-            return err_field(err, E_CHECKPOINT, TORN,
+            return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                              "the file name \"%.100s\" leaves the folder, or has an empty part",
                              name);
         if (++depth > CHECKPOINT_DEPTH_MAX)
-            return err_field(err, E_CHECKPOINT, TORN, "the file name \"%.100s\" is deeper than %d",
-                             name, CHECKPOINT_DEPTH_MAX);
+            return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                             "the file name \"%.100s\" is deeper than %d", name,
+                             CHECKPOINT_DEPTH_MAX);
         p += part;
         if (!*p)
             break;
     }
     if (strcmp(name, CHECKPOINT_MANIFEST_FILE) == 0)
-        return err_field(err, E_CHECKPOINT, TORN, "the manifest names itself");
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "the manifest names itself");
     return 0;
 }
 
@@ -65,8 +65,8 @@ static int only_keys(const cJSON *j, const char *const *keys, const char *what, 
         while (keys[i] && strcmp(keys[i], v->string) != 0)
             i++;
         if (!keys[i])
-            return err_field(err, E_CHECKPOINT, TORN, "%s has an unknown key \"%.64s\"", what,
-                             v->string);
+            return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "%s has an unknown key \"%.64s\"",
+                             what, v->string);
     }
     return 0;
 }
@@ -81,16 +81,16 @@ static int file_parse(const cJSON *j, struct arena *a, struct checkpoint_file *r
     if (rc < 0)
         return rc;
     if (!name)
-        return err_field(err, E_CHECKPOINT, TORN, "a file of the manifest has no name");
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "a file of the manifest has no name");
     rc = checkpoint_name_check(name, err);
     if (rc < 0)
         return rc;
     if (!whole(cJSON_GetObjectItemCaseSensitive(j, "bytes"), &ret->bytes))
-        return err_field(err, E_CHECKPOINT, TORN, "%.100s: bytes is no whole number from 0 to 2^53",
-                         name);
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                         "%.100s: bytes is no whole number from 0 to 2^53", name);
     if (!hex64(sha))
-        return err_field(err, E_CHECKPOINT, TORN, "%.100s: sha256 is not 64 lower-case hex digits",
-                         name);
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                         "%.100s: sha256 is not 64 lower-case hex digits", name);
     ret->name = arena_strdup(a, name);
     str_copy(ret->sha256, sizeof ret->sha256, sha);
     return 0;
@@ -109,11 +109,12 @@ static int names_distinct(const struct checkpoint_manifest *m, struct err *err)
         const char *one = m->files[i].name;
         size_t n = strlen(one);
         if (strcmp(one, m->files[i + 1].name) == 0)
-            return err_field(err, E_CHECKPOINT, TORN, "the file %.100s is named twice", one);
+            return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "the file %.100s is named twice",
+                             one);
         for (size_t k = i + 1; k < m->n_files && strncmp(m->files[k].name, one, n) == 0; k++)
             if (m->files[k].name[n] == '/')
-                return err_field(err, E_CHECKPOINT, TORN, "%.100s is both a file and a folder",
-                                 one);
+                return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                                 "%.100s is both a file and a folder", one);
     }
     return 0;
 }
@@ -129,9 +130,10 @@ static int manifest_read(const cJSON *j, struct arena *a, struct checkpoint_mani
     if (rc < 0)
         return rc;
     if (!whole(cJSON_GetObjectItemCaseSensitive(j, "step"), &m->step))
-        return err_field(err, E_CHECKPOINT, TORN, "step is no whole number from 0 to 2^53");
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                         "step is no whole number from 0 to 2^53");
     if (!cJSON_IsArray(files) || n < 1 || n > CHECKPOINT_FILES_MAX)
-        return err_field(err, E_CHECKPOINT, TORN, "files is no list of 1 to %d files",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "files is no list of 1 to %d files",
                          CHECKPOINT_FILES_MAX);
     m->files = arena_array(a, struct checkpoint_file, n);
     cJSON_ArrayForEach(f, files)
@@ -142,7 +144,8 @@ static int manifest_read(const cJSON *j, struct arena *a, struct checkpoint_mani
             return rc;
         m->bytes += to->bytes;
         if (m->bytes > CHECKPOINT_NUMBER_MAX)
-            return err_field(err, E_CHECKPOINT, TORN, "its files are larger than 2^53 bytes");
+            return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                             "its files are larger than 2^53 bytes");
     }
     qsort(m->files, m->n_files, sizeof *m->files, by_name);
     return names_distinct(m, err);
@@ -158,13 +161,13 @@ int checkpoint_manifest_parse(const char *text, size_t n, struct arena *a,
     if (rc < 0)
         return rc;
     if (n > CHECKPOINT_MANIFEST_MAX || json_scan(text, n, &why) < 0)
-        return err_field(err, E_CHECKPOINT, TORN, "%s is not whole: %.300s",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "%s is not whole: %.300s",
                          CHECKPOINT_MANIFEST_FILE,
                          n > CHECKPOINT_MANIFEST_MAX ? "it is too large" : why.text);
     cJSON *j = cJSON_ParseWithLength(text, n);
     rc = cJSON_IsObject(j) ? manifest_read(j, a, &m, err)
-                           : err_field(err, E_CHECKPOINT, TORN, "%s holds no JSON object",
-                                       CHECKPOINT_MANIFEST_FILE);
+                           : err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                                       "%s holds no JSON object", CHECKPOINT_MANIFEST_FILE);
     cJSON_Delete(j);
     if (rc == 0)
         *ret = m;
@@ -202,6 +205,6 @@ int manifest_load(int dir, struct arena *a, struct file_facts *ret_facts, struct
     rc = sealfs_read(fd, CHECKPOINT_MANIFEST_MAX, text, err);
     sealfs_close(fd);
     if (rc == E_TOOLARGE)
-        return err_field(err, E_CHECKPOINT, TORN, "manifest.json is too large");
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "manifest.json is too large");
     return rc < 0 ? rc : checkpoint_manifest_parse(text->p, text->n, a, ret, err);
 }

@@ -52,7 +52,7 @@ static int look_at(const struct checkpoint_search *q, int64_t epoch, const char 
     if ((rc = checkpoint_verify(&want, p, ret, err)) < 0)
         return rc;
     if (ret->epoch != epoch)
-        return err_field(err, E_CHECKPOINT, "CheckpointForeign",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_FOREIGN,
                          "%.250s says that it is of epoch %lld", path, (long long)ret->epoch);
     if (epoch == q->known_epoch && ret->step <= q->known_step)
         return 0;

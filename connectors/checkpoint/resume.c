@@ -11,10 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MISSING "CheckpointMissing"
-#define TORN "CheckpointTorn"
-#define ALTERED "CheckpointAltered"
-#define FOREIGN "CheckpointForeign"
 #define PROOFS_MAX (16u << 20)
 
 struct proof { /* one line of a proofs file: what was read, and the name */
@@ -40,7 +36,7 @@ static int refuse_open(struct err *err, int rc, const char *path, const char *na
                          *name ? "/" : "", name, remedy);
     if (rc == E_FORBIDDEN)
         return err_field(
-            err, E_CHECKPOINT, ALTERED,
+            err, E_CHECKPOINT, CHECKPOINT_ALTERED,
             "%.250s%s%.100s cannot be read, is no regular file or leads through a link", path,
             *name ? "/" : "", name);
     return rc;
@@ -149,13 +145,13 @@ static int hash_file(const struct verifying *v, int fd, const struct checkpoint_
     int rc = sealfs_hash(fd, f->bytes, 0, v->progress, hex, NULL, err);
 
     if (rc == 0 && strcmp(hex, f->sha256) != 0)
-        return err_field(err, E_CHECKPOINT, ALTERED,
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED,
                          "%.250s/%.100s has not the SHA-256 of its manifest: somebody wrote to "
                          "it; take an older checkpoint",
                          v->path, f->name);
     if (rc == E_CORRUPT)
-        return err_field(err, E_CHECKPOINT, TORN, "%.250s/%.100s became shorter while it was read",
-                         v->path, f->name);
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                         "%.250s/%.100s became shorter while it was read", v->path, f->name);
     return rc;
 }
 
@@ -167,9 +163,9 @@ static int check_file(struct verifying *v, int dir, const struct checkpoint_file
     int rc = sealfs_open(dir, f->name, &fd, &ret->facts, err);
 
     if (rc < 0)
-        return refuse_open(err, rc, v->path, f->name, TORN, "take an older checkpoint");
+        return refuse_open(err, rc, v->path, f->name, CHECKPOINT_TORN, "take an older checkpoint");
     if (ret->facts.size < f->bytes)
-        rc = err_field(err, E_CHECKPOINT, TORN,
+        rc = err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                        "%.250s/%.100s has %lld bytes, its manifest says %lld: take an older "
                        "checkpoint",
                        v->path, f->name, (long long)ret->facts.size, (long long)f->bytes);
@@ -244,7 +240,7 @@ static int verify_manifest(const char *path, int dir, const char *digest, struct
 
     buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
     if (rc < 0)
-        return refuse_open(err, rc, path, CHECKPOINT_MANIFEST_FILE, TORN,
+        return refuse_open(err, rc, path, CHECKPOINT_MANIFEST_FILE, CHECKPOINT_TORN,
                            "the checkpoint was never finished; take an older one");
     rc = sealfs_read(fd, CHECKPOINT_MANIFEST_MAX, &text, &why);
     sealfs_close(fd);
@@ -252,9 +248,9 @@ static int verify_manifest(const char *path, int dir, const char *digest, struct
         return err_set(err, rc, "%.250s: %.200s", path, why.text);
     rc = rc < 0 ? E_CHECKPOINT : checkpoint_manifest_parse(text.p, text.n, a, ret, &why);
     if (rc == E_CHECKPOINT)
-        return err_field(err, E_CHECKPOINT, TORN, "%.250s: %.200s", path, why.text);
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "%.250s: %.200s", path, why.text);
     if (rc == 0 && *digest && strcmp(digest, ret->digest) != 0)
-        return err_field(err, E_CHECKPOINT, ALTERED,
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED,
                          "%.250s/%s is not the one that was sealed (%.20s…, now %.20s…)", path,
                          CHECKPOINT_MANIFEST_FILE, digest, ret->digest);
     return rc < 0 ? err_set(err, rc, "%.250s: %.200s", path, why.text) : 0;
@@ -271,7 +267,7 @@ int checkpoint_verify_dir(const char *path, const char *digest, struct checkpoin
     int rc = sealfs_dir_open(path, &dir, err);
 
     if (rc < 0)
-        return refuse_open(err, rc, path, "", MISSING, "is the store mounted here?");
+        return refuse_open(err, rc, path, "", CHECKPOINT_MISSING, "is the store mounted here?");
     rc = verify_manifest(path, dir, digest, a, &m, err);
     if (rc == 0)
         rc = verify_files(&v, dir, &m, 0, err);
@@ -436,10 +432,10 @@ static int cut_get(struct store *store, const struct checkpoint_want *w, const s
             "or keep the workload to targets that have it",
             w->path);
     if (rc == E_NOTFOUND || rc == E_FORBIDDEN)
-        return refuse_open(err, rc, w->path, "", MISSING, "take an older checkpoint");
+        return refuse_open(err, rc, w->path, "", CHECKPOINT_MISSING, "take an older checkpoint");
     if (rc == E_TOOLARGE)
-        return err_field(err, E_CHECKPOINT, TORN, "%.250s cannot be read as a checkpoint: %.150s",
-                         w->path, why.text);
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                         "%.250s cannot be read as a checkpoint: %.150s", w->path, why.text);
     if (rc < 0)
         return err_field(err, rc, why.field, "%.250s: %.200s", w->path, why.text);
     return 0;
@@ -463,10 +459,11 @@ static int cut_read(struct store *store, const struct checkpoint_want *w, const 
     bool same = !*w->digest || strcmp(digest, w->digest) == 0;
     rc = checkpoint_cut_parse(text.p, text.n, a, ret, &why);
     if (rc < 0) /* with the right digest it is whole, and not of our making */
-        return err_field(err, E_CHECKPOINT, same && *w->digest ? FOREIGN : TORN,
+        return err_field(err, E_CHECKPOINT,
+                         same && *w->digest ? CHECKPOINT_FOREIGN : CHECKPOINT_TORN,
                          "%.250s cannot be read as a checkpoint: %.150s", w->path, why.text);
     if (!same)
-        return err_field(err, E_CHECKPOINT, ALTERED,
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED,
                          "%.250s is not the one that was recorded (%.20s…, now %.20s…)", w->path,
                          w->digest, digest);
     found->written_ms = written_ns / 1000000;
@@ -479,7 +476,7 @@ static int cut_is_ours(const struct checkpoint_want *w, const struct checkpoint_
                        struct err *err)
 {
     if (*w->workload && strcmp(w->workload, c->workload) != 0)
-        return err_field(err, E_CHECKPOINT, FOREIGN,
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_FOREIGN,
                          "%.250s belongs to workload %.64s, not to %.64s", w->path, c->workload,
                          w->workload);
     if (w->world && (size_t)w->world != c->n_ranks)
@@ -489,8 +486,8 @@ static int cut_is_ours(const struct checkpoint_want *w, const struct checkpoint_
                          "(spec.checkpoint.reshard, hanse run --reshard)",
                          w->path, c->n_ranks, (long long)w->world);
     if (w->rank >= (int64_t)c->n_ranks)
-        return err_field(err, E_CHECKPOINT, FOREIGN, "%.250s holds no rank %lld", w->path,
-                         (long long)w->rank);
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_FOREIGN, "%.250s holds no rank %lld",
+                         w->path, (long long)w->rank);
     return 0;
 }
 
@@ -514,12 +511,13 @@ static int bring_manifest(struct store *store, const char *folder, const char *p
     (void)snprintf(name, sizeof name, "%s/" CHECKPOINT_MANIFEST_FILE, folder);
     int rc = store_get(store, name, CHECKPOINT_MANIFEST_MAX, &text, NULL, err);
     if (rc == E_TOOLARGE)
-        return err_field(err, E_CHECKPOINT, TORN, "%.250s/%.100s is too large", store_base(store),
-                         name);
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "%.250s/%.100s is too large",
+                         store_base(store), name);
     if (rc == E_NOTFOUND) {
         rc = store_list(store, folder, any_entry, &any, err);
         return rc < 0 ? rc
-                      : refuse_open(err, E_NOTFOUND, store_base(store), name, any ? TORN : MISSING,
+                      : refuse_open(err, E_NOTFOUND, store_base(store), name,
+                                    any ? CHECKPOINT_TORN : CHECKPOINT_MISSING,
                                     "take an older checkpoint");
     }
     if (rc == 0)
@@ -555,12 +553,13 @@ static int verify_rank(struct store *store, const struct checkpoint_want *w, con
         return rc;
     rc = sealfs_dir_open(ret_dir, &dir, err);
     if (rc < 0)
-        return refuse_open(err, rc, ret_dir, "", MISSING, "take an older checkpoint");
+        return refuse_open(err, rc, ret_dir, "", CHECKPOINT_MISSING, "take an older checkpoint");
     buf_init(&v.proofs, PROOFS_MAX + (128u << 10));
     proofs_read(&v, r->rank);
     rc = verify_manifest(ret_dir, dir, r->manifest, a, &m, err);
     if (rc == 0 && (m.step != r->step || m.bytes != r->bytes))
-        rc = err_field(err, E_CHECKPOINT, ALTERED, "%.250s: cut and manifest disagree", ret_dir);
+        rc = err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED, "%.250s: cut and manifest disagree",
+                       ret_dir);
     if (rc == 0)
         rc = verify_files(&v, dir, &m, r->rank, err);
     buf_fini(&v.proofs);

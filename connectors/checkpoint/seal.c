@@ -204,11 +204,11 @@ static int hash_matches(int fd, const struct checkpoint_file *f, const struct kn
     int rc = sealfs_hash(fd, f->bytes, look ? before->bytes : 0, p, hex, look ? head : NULL, err);
 
     if (rc == E_CORRUPT)
-        return err_field(err, E_CHECKPOINT, "CheckpointTorn",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                          "%.200s is shorter than the %lld bytes that the manifest says", f->name,
                          (long long)f->bytes);
     if (rc == 0 && strcmp(hex, f->sha256) != 0)
-        return err_field(err, E_CHECKPOINT, "CheckpointAltered",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED,
                          "%.200s has not the SHA-256 that the manifest says", f->name);
     if (rc == 0 && ret_head_same)
         *ret_head_same = look && strcmp(head, before->sha256) == 0;
@@ -244,7 +244,7 @@ static int seal_file(struct seal *x, const struct checkpoint_file *f, struct kno
     int rc = sealfs_open(x->from, f->name, &fd, &k->facts, err);
 
     if (rc == E_FORBIDDEN)
-        return err_field(err, E_CHECKPOINT, "CheckpointAltered",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED,
                          "%.200s is no regular file, or leads through a link", f->name);
     if (rc < 0)
         return rc;
@@ -253,7 +253,7 @@ static int seal_file(struct seal *x, const struct checkpoint_file *f, struct kno
     memcpy(k->sha256, f->sha256, sizeof k->sha256);
     sealfs_sync_begin(fd);
     if (k->facts.size < f->bytes)
-        rc = err_field(err, E_CHECKPOINT, "CheckpointTorn",
+        rc = err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                        "%.200s has %lld bytes, the manifest says %lld", f->name,
                        (long long)k->facts.size, (long long)f->bytes);
     if (rc == 0)
@@ -339,7 +339,7 @@ static int seal_manifest(struct checkpoint_sealer *s, int from, bool over,
     if (s->sealed.present && strcmp(m.digest, s->sealed.manifest) == 0)
         return 0;
     if (s->sealed.present && m.step <= s->sealed.step)
-        return err_field(err, E_CHECKPOINT, "CheckpointTorn",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                          "step %lld after step %lld: the step of a manifest must grow",
                          (long long)m.step, (long long)s->sealed.step);
     x.files = arena_array(a, struct known, m.n_files);
@@ -396,7 +396,7 @@ static int look_again(struct checkpoint_sealer *s, int dir, bool over,
             break;
     }
     if (rc == E_NOTFOUND)
-        return err_field(err, E_CHECKPOINT, "CheckpointTorn",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                          "a file that the manifest names is not there: write manifest.json last");
     return rc;
 }

@@ -108,7 +108,7 @@ static void runner_killed(struct run_report *r, int status, bool lease_lost)
         run_report_lease_lost(r);
         return;
     }
-    (void)snprintf(r->reason, sizeof r->reason, "RunnerKilled");
+    str_copy(r->reason, sizeof r->reason, end_text(END_RUNNER_KILLED));
     (void)snprintf(r->message, sizeof r->message,
                    "the runner was killed (signal %d); its guard ended the program",
                    WIFSIGNALED(status) ? WTERMSIG(status) : 0);

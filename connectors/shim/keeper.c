@@ -93,7 +93,7 @@ static int resume_from_latest(struct keeper *k, struct err *err)
         if (rc < 0)
             return rc;
         rc = resume_from(k, path, "", &why);
-        if (rc != E_CHECKPOINT || strcmp(why.field, CHECKPOINT_OTHER_RANKS) == 0)
+        if (rc != E_CHECKPOINT || end_row(why.field)->checkpoint == CHECKPOINT_MISFIT)
             return rc < 0 ? err_field(err, rc, why.field, "%s", why.text) : 0;
         log_err(LOG_WARN, "run.checkpoint_refused", &why);
     }

@@ -129,7 +129,7 @@ void run_report_exit(struct run_report *r, int exit_code, int term_signal)
 void run_report_lease_lost(struct run_report *r)
 {
     r->lease_lost = true;
-    (void)snprintf(r->reason, sizeof r->reason, "LeaseLost");
+    str_copy(r->reason, sizeof r->reason, end_text(END_LEASE_LOST));
     (void)snprintf(r->message, sizeof r->message,
                    "the lease was not renewed in time: stopped by its own runner");
 }

@@ -258,7 +258,7 @@ static void runner_look(struct runner *r)
         run_report_lease_lost(&r->report);
     if (r->cfg.memory_bytes && (code || signo) && !r->report.stopped && !r->report.lease_lost &&
         r->cfg.os->ops->group_hit_memory(r->cfg.os, r->cfg.group)) {
-        (void)snprintf(r->report.reason, sizeof r->report.reason, RUN_OUT_OF_MEMORY);
+        str_copy(r->report.reason, sizeof r->report.reason, end_text(END_OUT_OF_MEMORY));
         (void)snprintf(r->report.message, sizeof r->report.message,
                        "it needed more than its %lld MiB of memory (spec.resources.memory)",
                        (long long)(r->cfg.memory_bytes >> 20));
@@ -441,7 +441,7 @@ static void tick_preparing(struct runner *r, uint64_t now)
     } else if (keeper_state(r->keeper) == KEEPER_READY) {
         if (runner_spawn(r, &err) < 0) {
             r->report.exit_code = 126;
-            runner_say(r, "StartFailed", err.text);
+            runner_say(r, end_text(END_START_FAILED), err.text);
             runner_seal(r);
             return;
         }
@@ -464,7 +464,7 @@ static void tick_sealing(struct runner *r)
     r->report.stuck = keeper_stuck(r->keeper);
     if (unsealed->code && !r->report.reason[0]) {
         memcpy(was, r->report.message, sizeof was);
-        (void)snprintf(r->report.reason, sizeof r->report.reason, RUN_NOT_SEALED);
+        str_copy(r->report.reason, sizeof r->report.reason, end_text(END_NOT_SEALED));
         (void)snprintf(r->report.message, sizeof r->report.message,
                        "%.60s%sits last checkpoint was not taken: %.150s", was, *was ? "; " : "",
                        unsealed->text);

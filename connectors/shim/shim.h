@@ -57,8 +57,6 @@ void run_report_lease_lost(struct run_report *r);
 #define RUN_WILL_FILE "will" /* will_linux.h */
 
 #define RUN_RESUME_LATEST "latest"
-#define RUN_OUT_OF_MEMORY "OutOfMemory" /* reason */
-#define RUN_NOT_SEALED "NotSealed"      /* reason: what was saved last is not in the store */
 /* In the shim's own environment, and not in its program's: how the store is reached, each name with
  * this before it. None: as the usual names say. */
 #define RUN_STORE_ENV "HANSE_STORE_"

@@ -309,7 +309,7 @@ static int shim_failed(struct loop *l, const struct args *a, const struct err *w
     if (!a->dir || why->code == E_BUSY || why->code == E_EXISTS) /* not ours to tell */
         return err_info(why->code)->exit;
     r.lease_lost = why->code == E_STALE;
-    str_copy(r.reason, sizeof r.reason, r.lease_lost ? "LeaseLost" : "StartFailed");
+    str_copy(r.reason, sizeof r.reason, end_text(r.lease_lost ? END_LEASE_LOST : END_START_FAILED));
     (void)snprintf(r.message, sizeof r.message, "%.250s", why->text);
     run_report_print(&r, &b);
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, a->dir);

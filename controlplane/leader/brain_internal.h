@@ -414,6 +414,8 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind);
 bool driver_held_back(struct driver *d, struct site *t);
 void driver_hurry(struct driver *d, struct site *t); /* a deletion's grace was made shorter */
 void driver_step(struct driver *d, enum run_step step, const char *reason, const char *message);
+/* Proved: nothing ever started under its key. */
+void driver_seen_absent(struct driver *d, const char *reason, const char *message);
 /* ENDED or ABSENT with what was seen. */
 void driver_step_end(struct driver *d, enum run_step step, bool requeue);
 void driver_propose(struct driver *d, union command *c); /* a step; fills in whose it is */
@@ -460,10 +462,6 @@ int order_checkpoint_told(const struct object *workload, int64_t epoch,
 /* Advised time between two checkpoints that take write_ms each; 0 = none. t and p may be NULL. */
 int64_t order_interval_ms(const struct site *t, const struct object *workload,
                           const struct placement *p, int64_t write_ms);
-/* The machine failed it, not the program: its runner was killed, its lease ran out, the machine
- * restarted, or nothing could be started there. */
-bool reason_of_target(const char *reason);
-bool end_by_target(const struct run_end *e);
 
 /* ---- events.c, retention.c, collect.c, tokens.c ---- */
 void events_init(struct brain *b);

@@ -84,7 +84,7 @@ static void wake(void *arg)
 /* By its own fault, not for want of room. */
 static bool own_fault(const struct object *o)
 {
-    return !strcmp(object_as(o, workload)->status->reason, "SecretMissing");
+    return end_row(object_as(o, workload)->status->reason)->again == AGAIN_HELD;
 }
 
 bool held_back(struct brain *b, const struct object *before, const struct object *after)

@@ -260,8 +260,7 @@ static void rescue_done(struct store_job *job)
 
 static bool was_killed(const struct worker *w)
 {
-    return w->report.unsealed || !strcmp(w->report.reason, "RunnerKilled") ||
-           !strcmp(w->report.reason, "MachineRestarted");
+    return w->report.unsealed || end_row(w->report.reason)->checkpoint == CHECKPOINT_UNSEALED;
 }
 
 /* Once, when all have ended. True: it is under way. */

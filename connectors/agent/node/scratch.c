@@ -224,7 +224,7 @@ void scratch_run_over(struct run *r)
             worker_dir(&r->workers[i], path);
             j->paths[j->n++] = arena_printf(j->arena, "%s/" TENANT_TMP, path);
         }
-        if (!remote || strcmp(r->workers[i].report.reason, RUN_NOT_SEALED) == 0)
+        if (!remote || end_row(r->workers[i].report.reason)->checkpoint == CHECKPOINT_UNSTORED)
             continue; /* the only copy: it stays as long as the run's log does */
         scratch_of_rank(r, i, path);
         j->paths[j->n++] = arena_strdup(j->arena, path);

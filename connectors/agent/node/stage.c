@@ -92,7 +92,7 @@ static void stage_answer(struct agent *a, const struct stage *s, const struct as
         str_copy(o.checkpoint.path, sizeof o.checkpoint.path, s->found.path);
         (void)snprintf(o.message, sizeof o.message, "%.500s", s->passed.n ? s->passed.p : "");
         session_answer(a, k->id, OUT_DONE, NULL, &o);
-    } else if (s->rc == E_CHECKPOINT || strcmp(s->err.field, CHECKPOINT_UNREACHABLE) == 0) {
+    } else if (s->rc == E_CHECKPOINT || end_row(s->err.field)->checkpoint == CHECKPOINT_UNREACHED) {
         (void)snprintf(o.reason, sizeof o.reason, "%.63s", s->err.field);
         (void)snprintf(o.message, sizeof o.message, "%.511s", s->err.text);
         session_answer(a, k->id, OUT_REJECTED, &s->err, &o);

@@ -446,7 +446,7 @@ void worker_start(struct worker *w)
         worker_granted(w, wire_u64(w->run->order, "leaseFrom"), wire_u64(w->run->order, "leaseMs"));
     if (worker_launch(w, shim_exited, &err) < 0) {
         w->state = WS_SWEEP; /* nothing was started; the sweep sees that and says so */
-        (void)snprintf(w->report.reason, sizeof w->report.reason, "StartFailed");
+        str_copy(w->report.reason, sizeof w->report.reason, end_text(END_START_FAILED));
         (void)snprintf(w->report.message, sizeof w->report.message, "%.250s", err.text);
     }
     timer_start(&w->tick, w->state == WS_DIALING ? 4 : 0);
@@ -476,7 +476,7 @@ void worker_recover(struct worker *w)
     }
     if (!worker_boot_is_this(w)) { /* the machine restarted meanwhile */
         w->state = WS_SWEEP;
-        (void)snprintf(w->report.reason, sizeof w->report.reason, "MachineRestarted");
+        str_copy(w->report.reason, sizeof w->report.reason, end_text(END_MACHINE_RESTARTED));
         (void)snprintf(w->report.message, sizeof w->report.message,
                        "the machine restarted while it ran");
         timer_start(&w->tick, 0);
@@ -537,7 +537,7 @@ static void tick_sweep(struct worker *w)
     struct agent *a = w->run->agent;
     char marker[RUN_MARKER_MAX], group[RUN_GROUP_MAX], will[AGENT_PATH_MAX + 16];
     struct runner_tree t = worker_tree(w, marker);
-    const char *reason = w->report.reason[0] ? w->report.reason : "RunnerKilled";
+    const char *reason = w->report.reason[0] ? w->report.reason : end_text(END_RUNNER_KILLED);
     const char *message = w->report.message[0]
                               ? w->report.message
                               : "the runner was killed; the agent ended what it left";

@@ -458,13 +458,13 @@ static int fetch_once(struct s3 *s, const char *key, struct fetching *f,
     if (rc < 0)
         return f->err.code ? f->err.code : rc;
     if (s3_no_such_key(&c))
-        return err_field(err, E_CHECKPOINT, "CheckpointTorn",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                          "s3://%.63s/%.200s is not there: take an older checkpoint",
                          s->config.bucket, key);
     if (c.status != 416 && ((c.status != 200 && c.status != 206) || !c.etag[0]))
         return s3_refused(s, &c, "reading", key, err);
     if (f->got < f->want || c.status == 416)
-        return err_field(err, E_CHECKPOINT, "CheckpointTorn",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                          "s3://%.63s/%.200s has %lld bytes, its manifest says %lld: take an older "
                          "checkpoint",
                          s->config.bucket, key, (long long)f->got, (long long)f->want);
@@ -472,7 +472,7 @@ static int fetch_once(struct s3 *s, const char *key, struct fetching *f,
         return err_set(err, E_INTERNAL, "SHA-256 failed");
     sealfs_hex(digest, hex);
     if (strcmp(hex, file->sha256) != 0)
-        return err_field(err, E_CHECKPOINT, "CheckpointAltered",
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED,
                          "s3://%.63s/%.200s has not the SHA-256 of its manifest: somebody wrote to "
                          "it; take an older checkpoint",
                          s->config.bucket, key);

@@ -111,7 +111,7 @@ static size_t send_body(char *to, size_t size, size_t n, void *arg)
     }
     ssize_t got = pread(c->fd, to, want, (off_t)(c->offset + a->at));
     if (got <= 0 || EVP_DigestUpdate(a->sent, to, (size_t)got) != 1) {
-        (void)err_field(&a->err, E_CHECKPOINT, "CheckpointTorn",
+        (void)err_field(&a->err, E_CHECKPOINT, CHECKPOINT_TORN,
                         "a sealed file could not be read to its end");
         return CURL_READFUNC_ABORT;
     }

@@ -33,7 +33,7 @@ struct part {
 
 static int altered(const struct upload *u, struct err *err)
 {
-    return err_field(err, E_CHECKPOINT, "CheckpointAltered",
+    return err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED,
                      "%.200s was written to after it was sealed, and before the store had it",
                      u->file->name);
 }

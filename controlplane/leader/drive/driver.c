@@ -277,7 +277,7 @@ bool driver_estranged(const struct driver *d, const struct site *t)
 /* ---- what is wanted ---- */
 /* Why this run should end: deleted, suspended, past its deadline; NULL = it may go on. A drained
  * target is left by a Migration (causes.c). */
-static const char *end_wanted(const struct driver *d, const struct site *t, bool *ret_requeue)
+static const char *end_wanted(const struct driver *d, bool *ret_requeue)
 {
     const struct workload_spec *s = object_as(d->o, workload)->spec;
 
@@ -287,19 +287,17 @@ static const char *end_wanted(const struct driver *d, const struct site *t, bool
     if (s->deadline && core_time_ms(d->brain->cfg.core) >= s->deadline)
         return "DeadlineExceeded";
     *ret_requeue = true;
-    if (s->suspend)
-        return "Suspended";
-    if (!t)
-        return "TargetRemoved";
-    return NULL;
+    return s->suspend ? "Suspended" : NULL;
 }
 
 /* ---- ticks by phase ---- */
 static void tick_reserved(struct driver *d, struct site *t)
 {
     bool requeue = false;
-    const char *why = end_wanted(d, t, &requeue);
+    const char *why = end_wanted(d, &requeue);
 
+    if (!why && !t)
+        why = end_text(END_TARGET_REMOVED);
     if (!why && t->doc && object_as(t->doc, target)->spec->drain)
         why = "TargetDrained";
     if (!why && status_of(d)->epochFloor > status_of(d)->epoch)
@@ -327,10 +325,10 @@ static bool target_failed_it(const struct driver *d)
     const struct workload_status *s = status_of(d);
     unsigned before = 0;
 
-    if (!d->seen.lease_lost && !reason_of_target(d->seen.reason))
+    if (!d->seen.lease_lost && end_row(d->seen.reason)->again != AGAIN_FREE)
         return false;
     for (uint32_t i = 0; i < s->n_ends; i++)
-        before += reason_of_target(s->ends[i].reason);
+        before += end_row(s->ends[i].reason)->again == AGAIN_FREE;
     return before < TARGET_ENDS_MAX;
 }
 
@@ -365,10 +363,10 @@ static bool end_requeues(const struct driver *d)
 static void driver_absent(struct driver *d)
 {
     /* It may hold, its place has another number of workers: the next place will have as many. */
-    bool ranks = !strcmp(d->seen.reason, reason_text(REASON_CHECKPOINT_RANKS)) &&
-                 !PLANTED("policy.any-ranks");
-    bool checkpoint =
-        !ranks && !strncmp(d->seen.reason, "Checkpoint", 10) && status_of(d)->checkpoint;
+    enum end_checkpoint said = end_row(d->seen.reason)->checkpoint;
+    bool checkpoint = (said == CHECKPOINT_REFUSED ||
+                       (said == CHECKPOINT_MISFIT && PLANTED("policy.any-ranks"))) &&
+                      status_of(d)->checkpoint;
 
     if (checkpoint && d->bad_checkpoints++ < BAD_CHECKPOINTS_MAX) {
         driver_checkpoint_bad(d);
@@ -405,7 +403,8 @@ static bool report_seen(struct driver *d)
     switch (d->seen.state) {
     case RUN_ENDED:
         if (stopped_itself(d)) /* ahead of our own notice that it was out of reach: tick_unknown */
-            driver_step(d, STEP_UNKNOWN, "LeaseLost", "its runner was cut off and stopped itself");
+            driver_step(d, STEP_UNKNOWN, end_text(END_LEASE_LOST),
+                        "its runner was cut off and stopped itself");
         else
             driver_step_end(d, STEP_ENDED, end_requeues(d));
         return true;
@@ -436,7 +435,7 @@ static bool driver_lost(struct driver *d, const struct site *t)
     if (t && !t->suspect && !driver_estranged(d, t))
         return false;
     if (t && !t->suspect)
-        driver_step(d, STEP_UNKNOWN, "AgentReplaced", AGENT_REPLACED);
+        driver_step(d, STEP_UNKNOWN, end_text(END_AGENT_REPLACED), AGENT_REPLACED);
     else
         driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
     return true;
@@ -449,16 +448,12 @@ static void tick_live(struct driver *d, struct site *t)
 
     if (own && status_of(d)->phase == PHASE_DISPATCHING && driver_estranged(d, t)) {
         d->own_epoch = 0; /* it never left this process: there is nothing that could run */
-        d->seen = (struct observation){.key = d->key,
-                                       .state = RUN_ABSENT,
-                                       .proof = PROOF_NEVER_STARTED,
-                                       .reason = "AgentReplaced"};
-        d->has_seen = true;
+        driver_seen_absent(d, end_text(END_AGENT_REPLACED), "");
     }
     if (report_seen(d))
         return;
-    why = end_wanted(d, t, &requeue);
-    if (why && strcmp(why, "TargetRemoved")) {
+    why = end_wanted(d, &requeue);
+    if (why) {
         driver_step(d, requeue ? STEP_QUIESCE : STEP_STOP, why, "");
         return;
     }

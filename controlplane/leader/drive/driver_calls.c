@@ -263,17 +263,18 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
     if (c.run.proof == PROOF_TREE_SEARCHED &&
         root_feature_level(d->brain->root) < FEATURE_GRANTS) /* members that have no word for it */
         c.run.proof = PROOF_TREE_GONE;
-    if (step == STEP_ENDED && !*o->reason)
-        str_copy(c.run.reason, sizeof c.run.reason,
-                 o->lease_lost                          ? "LeaseLost"
-                 : o->exit_code == 0 && !o->term_signal ? "Completed"
-                 : o->exit_code != RUN_EXIT_SAVED       ? "Error"
-                 : requeue || !unasked                  ? "SavedAndStopped"
-                                                        : "NothingSaved");
-    else
-        str_copy(c.run.reason, sizeof c.run.reason, *o->reason ? o->reason : run_step_text(step));
+    enum end e = step != STEP_ENDED || *o->reason       ? END_OTHER
+                 : o->lease_lost                        ? END_LEASE_LOST
+                 : o->exit_code == 0 && !o->term_signal ? END_COMPLETED
+                 : o->exit_code != RUN_EXIT_SAVED       ? END_ERROR
+                 : requeue || !unasked                  ? END_SAVED
+                                                        : END_NOTHING_SAVED;
+    str_copy(c.run.reason, sizeof c.run.reason,
+             e            ? end_text(e)
+             : *o->reason ? o->reason
+                          : run_step_text(step));
     str_copy(c.run.message, sizeof c.run.message, o->message);
-    if (!strcmp(c.run.reason, "NothingSaved"))
+    if (e == END_NOTHING_SAVED)
         (void)snprintf(c.run.message, sizeof c.run.message,
                        "it ended with 75 (saved, start me again) unasked, and saved no checkpoint "
                        "in this epoch: that counts as a failure");
@@ -297,9 +298,18 @@ static void never_starts(struct driver *d, const struct err *err)
 {
     d->seen = (struct observation){
         .key = d->key, .state = RUN_ENDED, .exit_code = 1, .proof = PROOF_NEVER_STARTED};
-    (void)snprintf(d->seen.reason, sizeof d->seen.reason, "OrderTooLarge");
+    str_copy(d->seen.reason, sizeof d->seen.reason, end_text(END_ORDER_TOO_LARGE));
     (void)snprintf(d->seen.message, sizeof d->seen.message, "%s%s%s", err->field,
                    *err->field ? ": " : "", err->text);
+    d->has_seen = true;
+}
+
+void driver_seen_absent(struct driver *d, const char *reason, const char *message)
+{
+    d->seen =
+        (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
+    str_copy(d->seen.reason, sizeof d->seen.reason, reason);
+    str_copy(d->seen.message, sizeof d->seen.message, message);
     d->has_seen = true;
 }
 
@@ -316,11 +326,7 @@ static void submit(struct driver *d, struct site *t)
             return;
         }
         /* provably without effect: the place is given back, with the reason */
-        d->seen =
-            (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
-        (void)snprintf(d->seen.reason, sizeof d->seen.reason, "SecretMissing");
-        str_copy(d->seen.message, sizeof d->seen.message, err.text);
-        d->has_seen = true;
+        driver_seen_absent(d, end_text(END_SECRET_MISSING), err.text);
         driver_backoff(d);
         return;
     }
@@ -374,17 +380,15 @@ static void call_counted_off(struct driver *d)
 /* ---- answers ---- */
 static void rejected(struct driver *d, const struct observation *seen, const struct err *err)
 {
-    bool checkpoint = seen && !strncmp(seen->reason, "Checkpoint", 10);
+    enum end_checkpoint said = seen ? end_row(seen->reason)->checkpoint : CHECKPOINT_KEPT;
+    bool checkpoint = said == CHECKPOINT_REFUSED || said == CHECKPOINT_MISFIT;
 
     if (err && err->code == E_TOOLARGE) {
         never_starts(d, err);
         return;
     }
-    d->seen =
-        (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
-    str_copy(d->seen.reason, sizeof d->seen.reason, checkpoint ? seen->reason : "TargetRefused");
-    str_copy(d->seen.message, sizeof d->seen.message, err ? err->text : "");
-    d->has_seen = true;
+    driver_seen_absent(d, checkpoint ? seen->reason : end_text(END_TARGET_REFUSED),
+                       err ? err->text : "");
     struct site *t = site_find(d->brain, d->target);
     if (t && !checkpoint)
         site_refused(t);

@@ -84,7 +84,8 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         return;
     }
     const struct workload_status *s = object_as(d->o, workload)->status;
-    bool not_here = out == OUT_REJECTED && seen && !strcmp(seen->reason, "StoreUnreachable");
+    bool not_here =
+        out == OUT_REJECTED && seen && end_row(seen->reason)->checkpoint == CHECKPOINT_UNREACHED;
     if (out == OUT_UNKNOWN || (not_here && (s->startedAt || s->checkpoint)) ||
         (out == OUT_REJECTED && err && err->code == E_UNAVAIL)) {
         no_verdict(d, why);

@@ -89,23 +89,6 @@ static double interruptions_per_hour(const struct site *t, const struct placemen
     return any;
 }
 
-bool reason_of_target(const char *reason)
-{
-    static const char *const reasons[] = {"RunnerKilled", "LeaseLost", "MachineRestarted",
-                                          "StartFailed"};
-
-    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
-        if (strcmp(reason, reasons[i]) == 0)
-            return true;
-    return false;
-}
-
-bool end_by_target(const struct run_end *e)
-{
-    return e->proof == PROOF_LEASE_EXPIRED || e->proof == PROOF_OPERATOR ||
-           reason_of_target(e->reason);
-}
-
 /* Expected time between two failures in ms, 0 = not known: a price sheet's figure, else what this
  * workload has lived through. */
 static int64_t failures_every(const struct site *t, const struct workload_status *s,

@@ -179,11 +179,12 @@ static void checkpoint_bad(struct mover *m, const struct object *w, const struct
                            const struct err *err)
 {
     union command c = source_step(w, STEP_CHECKPOINT_BAD);
-    bool told = seen && !strncmp(seen->reason, "Checkpoint", 10);
+    bool told = seen && end_row(seen->reason)->checkpoint == CHECKPOINT_REFUSED;
 
     c.run.checkpoint =
         (struct run_checkpoint *)(uintptr_t)object_as(w, workload)->status->checkpoint;
-    str_copy(c.run.reason, sizeof c.run.reason, told ? seen->reason : "CheckpointMissing");
+    str_copy(c.run.reason, sizeof c.run.reason,
+             told ? seen->reason : end_text(END_CHECKPOINT_MISSING));
     str_copy(c.run.message, sizeof c.run.message,
              err && *err->text ? err->text
              : told            ? seen->message
@@ -208,10 +209,9 @@ static void staged(struct call *c, enum outcome out, const struct observation *s
     }
     const struct workload_status *s = object_as(w, workload)->status;
     bool same = s->checkpoint && !strcmp(s->checkpoint->digest, m->staging);
-    bool ranks = seen && !strcmp(seen->reason, reason_text(REASON_CHECKPOINT_RANKS));
-    bool bad =
-        out == OUT_REJECTED && !ranks &&
-        ((err && err->code == E_CHECKPOINT) || (seen && !strncmp(seen->reason, "Checkpoint", 10)));
+    enum end_checkpoint said = seen ? end_row(seen->reason)->checkpoint : CHECKPOINT_KEPT;
+    bool bad = out == OUT_REJECTED && said != CHECKPOINT_MISFIT &&
+               ((err && err->code == E_CHECKPOINT) || said == CHECKPOINT_REFUSED);
     if (out == OUT_DONE && same) {
         mover_step(m, MOVE_STAGE);
         if (s->phase == PHASE_QUEUED)

@@ -7,6 +7,7 @@
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"
+#include "connectors/ends.h"
 #include "policy/policy.h"
 
 #include <stdio.h>
@@ -133,14 +134,14 @@ static enum phase after_end(const struct txn *t, struct run *x)
     /* It may say that all is well (0): older logs believed it. Told to end ahead of being seen
      * running, it had nothing to save, and has not done its work either. */
     if (!failed && !x->c->requeue && exit_is_doubted(t) && saved_nothing(x) && !has_run(x->s)) {
-        x->reason = "CheckpointRequired";
+        x->reason = end_text(END_CHECKPOINT_NEEDED);
         x->message = "it was told to save and end ahead of being seen running, and saved nothing";
         x->doubted = true;
         return PHASE_QUEUED;
     }
     if ((x->c->requeue || exit_is_doubted(t)) && has_run(x->s) && saved_nothing(x)) {
         failed = true;
-        x->reason = "CheckpointRequired";
+        x->reason = end_text(END_CHECKPOINT_NEEDED);
         x->message = "it was told to save and end, and left no checkpoint that could be verified";
     } else if (x->c->requeue) {
         return PHASE_QUEUED;

@@ -5,6 +5,7 @@
  *
  * Must never book a moment of an allocation twice, nor leave one out: its parts follow one
  * another. */
+#include "connectors/ends.h"
 #include "controlplane/store/ledger/ledger_internal.h"
 #include "policy/policy.h"
 
@@ -222,20 +223,13 @@ static enum ledger_cause move_lost(const struct root *r, const char *ns, const c
 static enum ledger_cause end_cause(const struct root *r, const struct object *before,
                                    const struct workload_status *after)
 {
-    static const char *const failed[] = {"RunnerKilled", "LeaseLost", "MachineRestarted",
-                                         "StartFailed", "TargetRemoved"};
     const struct workload_status *was = object_as(before, workload)->status;
 
     if (!after || after->phase == PHASE_SUCCEEDED || after->phase == PHASE_CANCELLED)
         return LEDGER_USEFUL;
     const struct run_end *e = after->n_ends ? &after->ends[after->n_ends - 1] : NULL;
-    if (e && e->epoch == was->epoch) {
-        if (e->proof == PROOF_LEASE_EXPIRED || e->proof == PROOF_OPERATOR)
-            return LEDGER_FAILED_NODE;
-        for (size_t i = 0; i < sizeof failed / sizeof *failed; i++)
-            if (strcmp(e->reason, failed[i]) == 0)
-                return LEDGER_FAILED_NODE;
-    }
+    if (e && e->epoch == was->epoch && end_by_target(e))
+        return LEDGER_FAILED_NODE;
     return move_lost(r, before->meta->namespace_,
                      *was->migration ? was->migration : after->migration);
 }

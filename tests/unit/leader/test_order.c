@@ -150,6 +150,8 @@ static void test_interval(void **state)
     assert_int_equal(interval(&x), policy_checkpoint_interval(WRITE_MS, 4 * HOUR));
     ends[0].reason = "StartFailed";
     assert_int_equal(interval(&x), policy_checkpoint_interval(WRITE_MS, 4 * HOUR));
+    ends[0].reason = "TargetRemoved"; /* as the ledger has always booked it */
+    assert_int_equal(interval(&x), policy_checkpoint_interval(WRITE_MS, 4 * HOUR));
     ends[0].reason = "Failed"; /* that was its own */
     assert_int_equal(interval(&x), policy_checkpoint_interval(WRITE_MS, 8 * HOUR));
     x.w->spec->checkpoint->interval = "7m"; /* its owner knows better */

@@ -1,0 +1,45 @@
+/* Why runs end, as connectors/ends.def lists it. Whoever decides by the reason of an end reads its
+ * row; nobody compares the text. */
+#ifndef HANSE_CONNECTORS_ENDS_H
+#define HANSE_CONNECTORS_ENDS_H
+
+#include <stdbool.h>
+
+struct run_end;
+
+enum end {
+    END_OTHER = 0, /* no reason, or one that this version does not know */
+#define E(name, text, began, fault, again, checkpoint) END_##name,
+#include "connectors/ends.def"
+#undef E
+    END_NR
+};
+enum end_began { END_RAN, END_NEVER };
+enum end_fault { FAULT_NONE, FAULT_WORKLOAD, FAULT_TARGET, FAULT_HANSE };
+enum end_again { AGAIN_COUNTED, AGAIN_FREE, AGAIN_STEP, AGAIN_HELD };
+enum end_checkpoint {
+    CHECKPOINT_KEPT,
+    CHECKPOINT_REFUSED,
+    CHECKPOINT_MISFIT,
+    CHECKPOINT_UNREACHED,
+    CHECKPOINT_UNSEALED,
+    CHECKPOINT_UNSTORED
+};
+struct end_row {
+    const char *text; /* "RunnerKilled"; of END_OTHER: "" */
+    enum end_began began;
+    enum end_fault fault;
+    enum end_again again;
+    enum end_checkpoint checkpoint;
+};
+
+const char *end_text(enum end e) __attribute__((returns_nonnull));
+/* Of a reason as connectors tell it. One that is not known is of END_OTHER: the workload's own
+ * failure, which counts as a retry and says nothing of a checkpoint. */
+const struct end_row *end_row(const char *reason) __attribute__((returns_nonnull));
+/* The target failed what ran, not its program: so says the reason, */
+bool reason_of_target(const char *reason);
+/* or the proof: silence for longer than a lease, an operator. */
+bool end_by_target(const struct run_end *e);
+
+#endif
