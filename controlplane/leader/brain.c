@@ -1,63 +1,135 @@
 /* A brain's life: it follows the root, wakes with leadership and sleeps without. Holds no truth. */
-#include "controlplane/leader/brain_internal.h"
+
+#include "controlplane/leader/brain.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/doubt/cold.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/keep/arrays.h"
+#include "controlplane/leader/keep/collect.h"
+#include "controlplane/leader/keep/events.h"
+#include "controlplane/leader/keep/retention.h"
+#include "controlplane/leader/keep/tokens.h"
+#include "controlplane/leader/move/begin.h"
+#include "controlplane/leader/move/causes.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/move/moves.h"
+#include "controlplane/leader/move/preempt.h"
+#include "controlplane/leader/queue/cycle.h"
+#include "controlplane/leader/queue/held.h"
+#include "controlplane/leader/queue/scheduler.h"
+#include "controlplane/leader/queue/waiting.h"
+#include "controlplane/leader/recover/orphans.h"
+#include "controlplane/leader/recover/strangers.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
-static void cycle_due(void *arg)
+/* What the parts keep; each is its part's own. */
+struct whole {
+    struct brain b;
+    uint64_t seen_rv;   /* changes up to there were told to all */
+    struct timer close; /* what is under way ends first */
+    void (*closed)(void *arg);
+    void *closed_arg;
+
+    struct sites sites;
+    struct scheduler scheduler;
+    struct cycles cycles;
+    struct waiting waiting;
+    struct held_back held;
+    struct drivers drivers;
+    struct plans plans;
+    struct movers movers;
+    struct causes causes;
+    struct preempts preempts;
+    struct moves moves;
+    struct events events;
+    struct collect collect;
+    struct arrays arrays;
+    struct tokens tokens;
+    struct retention retention;
+    struct went_back back;
+    struct cold cold;
+    struct strangers strangers;
+};
+
+static struct whole *whole_of(struct brain *b)
 {
-    scheduler_want(arg);
+    return container_of(b, struct whole, b);
 }
+
+static void close_look(void *arg);
 
 struct brain *brain_create(const struct brain_config *cfg)
 {
-    struct brain *b = mem_new(struct brain);
+    struct whole *w = mem_new(struct whole);
+    struct brain *b = &w->b;
 
-    b->cfg = *cfg;
+    *b = (struct brain){.cfg = *cfg,
+                        .loop = cfg->loop,
+                        .sites = &w->sites,
+                        .scheduler = &w->scheduler,
+                        .cycles = &w->cycles,
+                        .waiting = &w->waiting,
+                        .held = &w->held,
+                        .drivers = &w->drivers,
+                        .plans = &w->plans,
+                        .movers = &w->movers,
+                        .causes = &w->causes,
+                        .preempts = &w->preempts,
+                        .moves = &w->moves,
+                        .events = &w->events,
+                        .collect = &w->collect,
+                        .arrays = &w->arrays,
+                        .tokens = &w->tokens,
+                        .retention = &w->retention,
+                        .back = &w->back,
+                        .cold = &w->cold,
+                        .strangers = &w->strangers};
     if (!b->cfg.cycle_ms)
         b->cfg.cycle_ms = 500;
     if (!b->cfg.redial_ms)
         b->cfg.redial_ms = AGENT_REDIAL_MAX_MS;
-    b->loop = cfg->loop;
-    list_init(&b->sites);
-    list_init(&b->adrift);
-    list_init(&b->movers);
-    list_init(&b->preempts.nominees);
+    sites_init(b);
+    drivers_init(b);
+    movers_init(b);
+    preempt_init(b);
     events_init(b);
     back_init(b);
     cold_init(b);
-    timer_init(&b->cycle_timer, b->loop, cycle_due, b);
+    cycle_init(b);
+    timer_init(&w->close, b->loop, close_look, w);
     return b;
 }
 
 /* ---- closing: what is under way ends first ---- */
 static void close_look(void *arg)
 {
-    struct brain *b = arg;
+    struct whole *w = arg;
+    struct brain *b = &w->b;
 
     if (b->under_way) {
-        timer_init(&b->cycle_timer, b->loop, close_look, b);
-        timer_start(&b->cycle_timer, 20);
+        timer_start(&w->close, 20);
         return;
     }
-    void (*closed)(void *) = b->closed;
-    void *closed_arg = b->closed_arg;
+    void (*closed)(void *) = w->closed;
+    void *closed_arg = w->closed_arg;
     (void)root_unref(b->root);
     b->pool = pool_destroy(b->pool);
-    mem_free(b->movers_of);
-    rv_curve_fini(&b->back.curve);
-    mem_free(b);
+    movers_fini(b);
+    back_fini(b);
+    mem_free(w);
     closed(closed_arg);
 }
 
 static void sleep_now(struct brain *b)
 {
     b->leads = false;
-    timer_stop(&b->cycle_timer);
-    cycle_drop(b);
+    cycle_stop(b);
     waiting_drop(b);
     held_drop(b);
     sites_drop(b);
@@ -80,10 +152,10 @@ static void sleep_now(struct brain *b)
 void brain_close(struct brain *b, void (*closed)(void *arg), void *arg)
 {
     b->closing = true;
-    b->closed = closed;
-    b->closed_arg = arg;
+    whole_of(b)->closed = closed;
+    whole_of(b)->closed_arg = arg;
     sleep_now(b);
-    loop_post(b->loop, close_look, b);
+    loop_post(b->loop, close_look, whole_of(b));
 }
 
 /* ---- leadership and the root ---- */
@@ -114,27 +186,11 @@ void brain_leading(struct brain *b, bool leads, uint64_t term)
     b->term = term;
     (void)root_unref(b->root);
     b->root = core_root(b->cfg.core);
-    b->seen_rv = root_rv(b->root);
+    whole_of(b)->seen_rv = root_rv(b->root);
     b->leads = true;
     cold_begin(b);
     strangers_begin(b);
     reset(b);
-}
-
-static bool revoked(const struct peer_identity *who, void *arg)
-{
-    return revocation_takes(arg, who);
-}
-
-/* Sessions that were let in before; new ones are judged where they come in. */
-static void revocation_change(struct brain *b, const struct object *revocation)
-{
-    list_for_each (it, &b->sites) {
-        const struct site *t = container_of(it, struct site, link);
-        if (t->connector)
-            connector_agents_end(t->connector, revoked, (void *)(uintptr_t)revocation,
-                                 "the certificate was revoked");
-    }
 }
 
 static bool change_each(const struct change *c, void *arg)
@@ -144,7 +200,7 @@ static bool change_each(const struct change *c, void *arg)
     if (c->kind == KIND_SECRET && c->after)
         held_secret(b, c->after->meta->namespace_);
     if (c->kind == KIND_CERTIFICATE_REVOCATION && c->after)
-        revocation_change(b, c->after);
+        sites_revoke(b, c->after);
 
     events_change(b, c);
     scheduler_change(b, c->kind, c->before, c->after);
@@ -159,19 +215,10 @@ static bool change_each(const struct change *c, void *arg)
     return true;
 }
 
-/* Also where another member leads: this one may be the next. */
-static void seen(struct brain *b)
-{
-    struct root *r = core_root(b->cfg.core);
-
-    rv_curve_add(&b->back.curve, root_time(r), root_rv(r));
-    (void)root_unref(r);
-}
-
 void brain_allowed(struct brain *b)
 {
-    list_for_each (it, &b->sites)
-        drivers_tick_target(container_of(it, struct site, link));
+    for_each_site (t, b)
+        drivers_tick_target(t);
     movers_look(b);
     causes_look(b);
     scheduler_want(b);
@@ -180,13 +227,13 @@ void brain_allowed(struct brain *b)
 void brain_root(struct brain *b)
 {
     cold_known(b);
-    seen(b);
+    back_seen(b);
     if (!b->leads || b->closing)
         return;
     collect_look(b);
     arrays_look(b);
     struct root *r = core_root(b->cfg.core);
-    uint64_t since = b->seen_rv;
+    uint64_t since = whole_of(b)->seen_rv;
     bool recovery = root_recovering(r) != root_recovering(b->root);
     (void)root_unref(b->root);
     b->root = r;
@@ -196,7 +243,7 @@ void brain_root(struct brain *b)
     }
     if (root_rv(r) == since)
         return;
-    b->seen_rv =
+    whole_of(b)->seen_rv =
         root_rv(r); /* a step's answer inside the walk may come here again: it then sees no news */
     struct root *held = root_ref(r);
     struct err err;
@@ -337,17 +384,17 @@ void brain_status(struct brain *b, struct buf *out)
 
     (void)cJSON_AddBoolToObject(j, "leads", b->leads);
     (void)cJSON_AddBoolToObject(j, "brake", b->frozen);
-    (void)cJSON_AddNumberToObject(j, "drivers", b->n_drivers);
-    (void)cJSON_AddNumberToObject(j, "movers", b->n_movers);
-    (void)cJSON_AddNumberToObject(j, "nominations", (double)b->preempts.n_nominees);
-    (void)cJSON_AddNumberToObject(j, "cycles", (double)b->cycles);
-    (void)cJSON_AddNumberToObject(j, "decided", (double)b->decided);
-    (void)cJSON_AddNumberToObject(j, "sliceMaxMs", (double)durations_max_ns(&b->slices) / 1e6);
-    (void)cJSON_AddNumberToObject(j, "placed", (double)b->placed);
-    (void)cJSON_AddNumberToObject(j, "placementsRefused", (double)b->refused);
+    (void)cJSON_AddNumberToObject(j, "drivers", drivers_count(b));
+    (void)cJSON_AddNumberToObject(j, "movers", movers_count(b));
+    (void)cJSON_AddNumberToObject(j, "nominations", (double)preempt_count(b));
+    (void)cJSON_AddNumberToObject(j, "cycles", (double)b->cycles->begun);
+    (void)cJSON_AddNumberToObject(j, "decided", (double)b->cycles->decided);
+    (void)cJSON_AddNumberToObject(j, "sliceMaxMs",
+                                  (double)durations_max_ns(&b->cycles->slices) / 1e6);
+    (void)cJSON_AddNumberToObject(j, "placed", (double)b->scheduler->placed);
+    (void)cJSON_AddNumberToObject(j, "placementsRefused", (double)b->scheduler->refused);
     strangers_status(b, j);
-    list_for_each (it, &b->sites) {
-        const struct site *t = container_of(it, struct site, link);
+    for_each_site (t, b) {
         cJSON *s = cJSON_CreateObject();
         (void)cJSON_AddStringToObject(s, "name", t->name);
         (void)cJSON_AddBoolToObject(s, "reachable", t->reachable);
@@ -386,22 +433,21 @@ void brain_metrics(struct brain *b, struct buf *out)
         "# TYPE hanse_collect_slices_total counter\nhanse_collect_slices_total %llu\n"
         "# HELP hanse_brake 1 while too many targets are silent\n# TYPE hanse_brake "
         "gauge\nhanse_brake %d\n",
-        (unsigned long long)b->cycles, (unsigned long long)b->decided,
-        (double)b->cycle_last_ms / 1000, (unsigned long long)b->placed,
-        (unsigned long long)b->refused, b->n_drivers, (unsigned long long)b->collect.slices,
-        b->frozen);
-    durations_tell((const struct durations *[]){&b->slices}, (const char *[]){""}, 1,
+        (unsigned long long)b->cycles->begun, (unsigned long long)b->cycles->decided,
+        (double)b->cycles->last_ms / 1000, (unsigned long long)b->scheduler->placed,
+        (unsigned long long)b->scheduler->refused, drivers_count(b),
+        (unsigned long long)b->collect->slices, b->frozen);
+    durations_tell((const struct durations *[]){&b->cycles->slices}, (const char *[]){""}, 1,
                    "hanse_scheduler_slice", "one slice of a cycle over those who wait", out);
-    durations_tell((const struct durations *[]){&b->slices_cpu}, (const char *[]){""}, 1,
+    durations_tell((const struct durations *[]){&b->cycles->slices_cpu}, (const char *[]){""}, 1,
                    "hanse_scheduler_slice_cpu", "what was computed in one slice of a cycle", out);
     moves_metrics(b, out);
     orphans_metrics(b, out);
-    if (list_empty(&b->sites))
+    if (!site_next(b, NULL))
         return;
     buf_str(out, "# HELP hanse_target_reachable 1 where the target is in reach\n"
                  "# TYPE hanse_target_reachable gauge\n");
-    list_for_each (it, &b->sites) {
-        const struct site *t = container_of(it, struct site, link);
+    for_each_site (t, b) {
         buf_printf(out, "hanse_target_reachable{target=\"%s\"} %d\n", t->name, t->reachable);
     }
 }

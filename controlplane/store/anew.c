@@ -1,7 +1,7 @@
 /* A state that begins anew, offline: restored from a backup, or taken on by one member of a
  * cluster that has lost its majority. What was acknowledged after it is not in it, and what runs
  * may have gone on since. It is marked so by entries that store_apply takes, as the log of a
- * running cluster would have them (leader/recover/back.c). Must never decide by itself what an
+ * running cluster would have them (leader/doubt/back.c). Must never decide by itself what an
  * entry would decide. */
 #include "controlplane/store/store_internal.h"
 

@@ -9,7 +9,7 @@
  *   state      --objects Workloads: at rest, while a snapshot is made as a member makes it, read
  *              again
  *
- * What follows from a command is done by slices, as the leader proposes them (leader/collect.c). */
+ * What follows from a command is done by slices, as the leader proposes them (leader/keep). */
 #include "controlplane/store/store.h"
 
 #include "api/base/limits.h"
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define NOW 1764547200000
-#define SLICE_OBJECTS 256 /* controlplane/leader/collect.c */
+#define SLICE_OBJECTS 256 /* controlplane/leader/keep/collect.c */
 #define SLICE_BYTES (1u << 20)
 #define REAP 8192               /* controlplane/raft/core.c */
 #define CHUNK ((size_t)4 << 20) /* controlplane/raft/core_snapshot.c */

@@ -286,7 +286,7 @@ static void batch(struct world *w)
     (void)arena_destroy(a);
 }
 
-/* As controlplane/leader/retention.c does. */
+/* As controlplane/leader/keep/retention.c does. */
 static void retain(struct world *w)
 {
     struct write_op ops[64];

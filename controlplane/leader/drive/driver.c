@@ -5,10 +5,19 @@
  *
  * Must never submit without an intent of this brain's own, committed in this term; must never call
  * what is out of reach ended. */
-#include "controlplane/leader/brain_internal.h"
+
+#include "controlplane/leader/drive/driver.h"
 
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
+#include "controlplane/leader/doubt/cold.h"
+#include "controlplane/leader/drive/calls.h"
+#include "controlplane/leader/drive/lease.h"
+#include "controlplane/leader/drive/look.h"
+#include "controlplane/leader/keep/events.h"
+#include "controlplane/leader/move/causes.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <search.h>
 #include <signal.h>
@@ -36,8 +45,18 @@ struct driver *driver_find(struct brain *b, const char *uid)
     struct driver key;
 
     str_copy(key.uid, sizeof key.uid, uid);
-    struct driver **found = tfind(&key, &b->drivers, by_uid);
+    struct driver **found = tfind(&key, &b->drivers->by_uid, by_uid);
     return found ? *found : NULL;
+}
+
+void drivers_init(struct brain *b)
+{
+    list_init(&b->drivers->adrift);
+}
+
+unsigned drivers_count(const struct brain *b)
+{
+    return b->drivers->n;
 }
 
 static void again(void *arg)
@@ -66,8 +85,8 @@ static struct driver *driver_create(struct brain *b, const struct object *o)
     d->backoff_ms = BACKOFF_MIN_MS;
     timer_init(&d->again, b->loop, again, d);
     list_init(&d->seat);
-    INV(tsearch(d, &b->drivers, by_uid));
-    b->n_drivers++;
+    INV(tsearch(d, &b->drivers->by_uid, by_uid));
+    b->drivers->n++;
     return d;
 }
 
@@ -77,12 +96,12 @@ static void driver_seat(struct driver *d)
     struct site *t = site_find(d->brain, d->target);
 
     list_remove(&d->seat);
-    list_push(t ? &t->drivers : &d->brain->adrift, &d->seat);
+    list_push(t ? &t->drivers : &d->brain->drivers->adrift, &d->seat);
 }
 
 void drivers_seat(struct site *t)
 {
-    list_for_each_safe (it, tmp, &t->brain->adrift) {
+    list_for_each_safe (it, tmp, &t->brain->drivers->adrift) {
         struct driver *d = container_of(it, struct driver, seat);
         if (strcmp(d->target, t->name))
             continue;
@@ -96,7 +115,7 @@ void drivers_unseat(struct site *t)
     struct list *it;
 
     while ((it = list_pop(&t->drivers)) != NULL)
-        list_push(&t->brain->adrift, it);
+        list_push(&t->brain->drivers->adrift, it);
 }
 
 /* Takes in the workload as the root now has it. */
@@ -195,9 +214,9 @@ static void gather_each(const void *node, VISIT v, void *arg)
 }
 static struct gather gather(struct brain *b)
 {
-    struct gather g = {mem_alloc((b->n_drivers + 1) * sizeof(struct driver *)), 0};
+    struct gather g = {mem_alloc((b->drivers->n + 1) * sizeof(struct driver *)), 0};
 
-    twalk_r(b->drivers, gather_each, &g);
+    twalk_r(b->drivers->by_uid, gather_each, &g);
     return g;
 }
 /* A tick may end a driver, and a connector may answer at once: walked as it was. */
@@ -233,37 +252,10 @@ static void driver_free(struct driver *d)
     if (d->proposing || d->calling || d->hurrying || d->telling)
         return;
     list_remove(&d->seat);
-    (void)tdelete(d, &d->brain->drivers, by_uid);
-    d->brain->n_drivers--;
+    (void)tdelete(d, &d->brain->drivers->by_uid, by_uid);
+    d->brain->drivers->n--;
     (void)object_unref(d->o);
     mem_free(d);
-}
-
-/* ---- leases ---- */
-size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max)
-{
-    size_t n = 0, all = 0, i = 0;
-    struct run_offer o;
-
-    list_for_each (it, &t->drivers) {
-        struct driver *d = container_of(it, struct driver, seat);
-        if (!d->o || driver_estranged(d, t)) /* the others' renewal is none of it */
-            continue;
-        lease_renewed(d, sent_ms);
-        lease_pace(d);
-        all += lease_offered(d, &o);
-    }
-    size_t first = all > max ? t->renewals * max % all : 0; /* all come in turn */
-    list_for_each (it, &t->drivers) {
-        const struct driver *d = container_of(it, struct driver, seat);
-        if (!d->o || driver_estranged(d, t) || !lease_offered(d, &o))
-            continue;
-        size_t at = i >= first ? i - first : i + all - first; /* after those before it */
-        if (at < max)
-            ret[n++] = o;
-        i++;
-    }
-    return n;
 }
 
 bool driver_estranged(const struct driver *d, const struct site *t)
@@ -589,7 +581,7 @@ void driver_tick(struct driver *d)
         return;
     }
     driver_hurry(d, site_find(b, d->target));
-    if (d->proposing || d->calling || b->back.doubt)
+    if (d->proposing || d->calling || b->in_doubt)
         return; /* in doubt: ticked again when it is known */
     if (lease_acknowledged(d))
         return;

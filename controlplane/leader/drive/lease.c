@@ -3,9 +3,13 @@
  * log first, to the runner with the next renewal, and its acknowledgement into the log again.
  *
  * Must never judge what runs by a document: its owner may have changed it since. */
-#include "controlplane/leader/brain_internal.h"
+
+#include "controlplane/leader/drive/lease.h"
 
 #include "api/base/failpoint.h"
+#include "controlplane/leader/drive/calls.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +122,32 @@ bool lease_offered(const struct driver *d, struct run_offer *ret)
                               .lease_ms = (uint64_t)in->offered->lease,
                               .grace_ms = (uint64_t)in->offered->grace};
     return true;
+}
+
+size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max)
+{
+    size_t n = 0, all = 0, i = 0;
+    struct run_offer o;
+
+    list_for_each (it, &t->drivers) {
+        struct driver *d = container_of(it, struct driver, seat);
+        if (!d->o || driver_estranged(d, t)) /* the others' renewal is none of it */
+            continue;
+        lease_renewed(d, sent_ms);
+        lease_pace(d);
+        all += lease_offered(d, &o);
+    }
+    size_t first = all > max ? t->renewals * max % all : 0; /* all come in turn */
+    list_for_each (it, &t->drivers) {
+        const struct driver *d = container_of(it, struct driver, seat);
+        if (!d->o || driver_estranged(d, t) || !lease_offered(d, &o))
+            continue;
+        size_t at = i >= first ? i - first : i + all - first; /* after those before it */
+        if (at < max)
+            ret[n++] = o;
+        i++;
+    }
+    return n;
 }
 
 /* ---- into the log ---- */

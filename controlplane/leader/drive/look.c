@@ -5,10 +5,17 @@
  *
  * Must never ask while an epoch that may have saved is not proved ended: a Reserved workload's are.
  * Must never hold a place for long because a store is silent. */
-#include "controlplane/leader/brain_internal.h"
+
+#include "controlplane/leader/drive/look.h"
 
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
+#include "controlplane/leader/drive/calls.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/order.h"
+#include "controlplane/leader/keep/events.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
 #include <string.h>

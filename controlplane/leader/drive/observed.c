@@ -1,8 +1,13 @@
 /* What targets tell on their own: news of runs that drivers hold, and runs that the state has left
  * behind, which are ended. Must never end a run of an epoch that the state has not left. */
-#include "controlplane/leader/brain_internal.h"
+
+#include "controlplane/leader/drive/observed.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/order.h"
+#include "controlplane/leader/keep/events.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <string.h>
 

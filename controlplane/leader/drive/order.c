@@ -1,10 +1,13 @@
 /* What a connector is told to run: environment with secrets resolved, where its checkpoints go,
  * what it resumes from, how often saving pays. Reads the state; must never change it, and never
  * keep a secret longer than the order lives. */
-#include "controlplane/leader/brain_internal.h"
+
+#include "controlplane/leader/drive/order.h"
 
 #include "api/base/failpoint.h"
 #include "connectors/checkpoint/checkpoint.h"
+#include "controlplane/leader/drive/lease.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,11 @@
 /* Plans of the brain's own: a MIGRATE BEGIN on its way into the log. What it will hold is held in
  * the pool from now on, and its workloads are left alone, until the root says so itself. */
-#include "controlplane/leader/move/move_internal.h"
+
+#include "controlplane/leader/move/begin.h"
 
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
+#include "controlplane/leader/drive/driver.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +17,11 @@ struct plan {
     size_t n;
     char uids[][64];
 };
+
+unsigned begin_count(const struct brain *b)
+{
+    return b->plans->n;
+}
 
 static const char *hold_name(const char *uid, char out[80])
 {
@@ -61,7 +68,7 @@ static void answered(void *arg, const struct result *r, const struct err *err)
 
     if (begun)
         FAILPOINT("move.begin.after");
-    b->plans--;
+    b->plans->n--;
     brain_root(b);
     for (size_t i = 0; i < p->n; i++) {
         struct driver *d = driver_find(b, p->uids[i]);
@@ -101,7 +108,7 @@ void begin_propose(struct brain *b, struct migrate_cmd *m, void (*done)(void *ar
     c.migrate.step = MOVE_BEGIN;
     brain_request_id(b, c.head.request_id);
     (void)snprintf(c.head.user, sizeof c.head.user, "hanse:mover");
-    b->plans++;
+    b->plans->n++;
     FAILPOINT("move.begin.before");
     brain_propose(b, &c, answered, p);
 }

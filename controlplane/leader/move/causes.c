@@ -4,9 +4,13 @@
  *
  * Must never begin anything while the brake is on, and never let a lost workload's place go: that
  * is the lease's. */
-#include "controlplane/leader/move/move_internal.h"
+
+#include "controlplane/leader/move/causes.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/keep/events.h"
+#include "controlplane/leader/move/begin.h"
+#include "controlplane/leader/move/preempt.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,8 +30,8 @@ static void begun(void *arg, bool ok)
 
     if (ok || !b->leads || b->closing)
         return;
-    b->causes.due = true; /* the root has moved on: looked at again */
-    timer_start(&b->causes.timer, AGAIN_MS);
+    b->causes->due = true; /* the root has moved on: looked at again */
+    timer_start(&b->causes->timer, AGAIN_MS);
 }
 
 static bool begin(struct brain *b, const struct object *w, enum move_cause cause,
@@ -121,7 +125,7 @@ static bool slice_each(const struct object *o, void *arg)
         s->each(s->b, o);
         s->left--;
     }
-    s->full = s->left == 0 || --s->scan == 0 || s->b->plans >= PLANS_MAX;
+    s->full = s->left == 0 || --s->scan == 0 || begin_count(s->b) >= PLANS_MAX;
     return !s->full;
 }
 
@@ -142,7 +146,7 @@ static bool walk(struct brain *b, struct cursor *at, unsigned max,
 static void tick(void *arg)
 {
     struct brain *b = arg;
-    struct causes *c = &b->causes;
+    struct causes *c = b->causes;
     uint64_t now = loop_now_ms(b->loop);
     bool more = false;
 
@@ -150,13 +154,13 @@ static void tick(void *arg)
         return;
     if (now - c->must_ms >= MUST_EVERY_MS)
         c->due = true;
-    if (!b->frozen && root_feature_level(b->root) >= FEATURE_MOVES && b->plans < PLANS_MAX) {
+    if (!b->frozen && root_feature_level(b->root) >= FEATURE_MOVES && begin_count(b) < PLANS_MAX) {
         if (c->due || *c->must.name) {
             if (!*c->must.name) {
                 c->due = false;
                 c->must_ms = now;
             }
-            more = walk(b, &c->must, SLICE, must_look) && b->plans < PLANS_MAX;
+            more = walk(b, &c->must, SLICE, must_look) && begin_count(b) < PLANS_MAX;
         }
         if (now - c->better_ms >= BETTER_EVERY_MS) {
             c->better_ms = now;
@@ -169,22 +173,23 @@ static void tick(void *arg)
 
 void causes_look(struct brain *b)
 {
-    b->causes.due = true;
+    b->causes->due = true;
     if (b->leads && !b->closing)
-        timer_start(&b->causes.timer, 0);
+        timer_start(&b->causes->timer, 0);
 }
 
 void causes_reset(struct brain *b)
 {
-    b->causes = (struct causes){.must_ms = loop_now_ms(b->loop), .better_ms = loop_now_ms(b->loop)};
-    timer_init(&b->causes.timer, b->loop, tick, b);
+    *b->causes =
+        (struct causes){.must_ms = loop_now_ms(b->loop), .better_ms = loop_now_ms(b->loop)};
+    timer_init(&b->causes->timer, b->loop, tick, b);
     causes_look(b);
 }
 
 void causes_drop(struct brain *b)
 {
-    if (b->causes.timer.loop)
-        timer_stop(&b->causes.timer);
+    if (b->causes->timer.loop)
+        timer_stop(&b->causes->timer);
 }
 
 /* Does this change mean that somebody may have to leave? */
@@ -216,14 +221,14 @@ void causes_change(struct brain *b, enum kind_id kind, const struct object *befo
 /* ---- what is lost ---- */
 bool causes_replace(struct brain *b, const struct object *w)
 {
-    struct causes *k = &b->causes;
+    struct causes *k = b->causes;
     uint64_t now = loop_now_ms(b->loop);
     AUTO_ARENA a = arena_create(0);
     struct place_request rq = request(b, w);
     struct move_choice c = {0};
     struct err err;
 
-    if (b->frozen || !b->pool || b->plans >= PLANS_MAX || !begin_possible(b, w) ||
+    if (b->frozen || !b->pool || begin_count(b) >= PLANS_MAX || !begin_possible(b, w) ||
         root_feature_level(b->root) < FEATURE_MOVES)
         return false;
     if (now - k->second_ms >= 1000) {

@@ -4,18 +4,21 @@
  *
  * Must never start the new epoch itself, nor end the old one: that is the driver's, by its own
  * machine. A mover that is lost with its leader has taken nothing with it. */
-#include "controlplane/leader/move/move_internal.h"
 
-#include "api/base/hash.h"
+#include "controlplane/leader/move/mover.h"
 
 #include "api/base/failpoint.h"
+#include "api/base/hash.h"
 #include "api/base/log.h"
+#include "controlplane/leader/context/index.h"
+#include "controlplane/leader/move/moves.h"
+#include "controlplane/leader/move/steps.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define BACKOFF_MIN_MS 20
-#define BACKOFF_MAX_MS 2000
 #define PLACE_EVERY_MS 200 /* that waits for room looks again no more often */
 #define LOOK_EVERY_MS 1000 /* and no less */
 #define MOVER_BUCKETS 1024
@@ -33,7 +36,7 @@ static uint64_t workload_hash(const char *ns, const char *name)
 
 static struct mover *mover_find(struct brain *b, const char *uid)
 {
-    struct indexed *e = index_find(&b->movers_by_uid, uid);
+    struct indexed *e = index_find(&b->movers->by_uid, uid);
 
     return e ? container_of(e, struct mover, by_uid) : NULL;
 }
@@ -43,13 +46,6 @@ static void again(void *arg)
     mover_tick(arg);
 }
 
-void mover_backoff(struct mover *m)
-{
-    timer_start(&m->again,
-                m->backoff_ms + loop_random_u64(m->brain->loop) % (m->backoff_ms / 2 + 1));
-    m->backoff_ms = m->backoff_ms * 2 < BACKOFF_MAX_MS ? m->backoff_ms * 2 : BACKOFF_MAX_MS;
-}
-
 void mover_free(struct mover *m)
 {
     timer_stop(&m->again);
@@ -57,8 +53,8 @@ void mover_free(struct mover *m)
         return;
     list_remove(&m->link);
     list_remove(&m->of);
-    index_remove(&m->brain->movers_by_uid, &m->by_uid);
-    m->brain->n_movers--;
+    index_remove(&m->brain->movers->by_uid, &m->by_uid);
+    m->brain->movers->n--;
     (void)object_unref(m->o);
     mem_free(m);
 }
@@ -72,12 +68,27 @@ static bool is_open(const struct object *o)
 
 static struct list *bucket(struct brain *b, uint64_t hash)
 {
-    if (!b->movers_of) {
-        b->movers_of = mem_alloc(MOVER_BUCKETS * sizeof *b->movers_of);
+    if (!b->movers->of) {
+        b->movers->of = mem_alloc(MOVER_BUCKETS * sizeof *b->movers->of);
         for (size_t i = 0; i < MOVER_BUCKETS; i++)
-            list_init(&b->movers_of[i]);
+            list_init(&b->movers->of[i]);
     }
-    return &b->movers_of[hash % MOVER_BUCKETS];
+    return &b->movers->of[hash % MOVER_BUCKETS];
+}
+
+void movers_init(struct brain *b)
+{
+    list_init(&b->movers->all);
+}
+
+void movers_fini(struct brain *b)
+{
+    mem_free(b->movers->of);
+}
+
+unsigned movers_count(const struct brain *b)
+{
+    return b->movers->n;
 }
 
 static struct mover *mover_create(struct brain *b, const struct object *o)
@@ -90,13 +101,13 @@ static struct mover *mover_create(struct brain *b, const struct object *o)
     str_copy(m->name, sizeof m->name, o->meta->name);
     m->workload_hash = workload_hash(o->meta->namespace_, object_as(o, migration)->spec->workload);
     m->backoff_ms = BACKOFF_MIN_MS;
-    m->room_seen = b->room - 1;
+    m->room_seen = b->movers->room - 1;
     timer_init(&m->again, b->loop, again, m);
-    list_push(&b->movers, &m->link);
+    list_push(&b->movers->all, &m->link);
     list_push(bucket(b, m->workload_hash), &m->of);
     m->by_uid.key = m->uid;
-    index_add(&b->movers_by_uid, &m->by_uid);
-    b->n_movers++;
+    index_add(&b->movers->by_uid, &m->by_uid);
+    b->movers->n++;
     return m;
 }
 
@@ -139,7 +150,7 @@ void movers_reset(struct brain *b)
 
 void movers_drop(struct brain *b)
 {
-    list_for_each_safe (it, tmp, &b->movers) {
+    list_for_each_safe (it, tmp, &b->movers->all) {
         struct mover *m = container_of(it, struct mover, link);
         m->dead = true;
         mover_free(m);
@@ -150,7 +161,7 @@ void movers_workload(struct brain *b, const struct object *workload)
 {
     uint64_t h;
 
-    if (list_empty(&b->movers))
+    if (list_empty(&b->movers->all))
         return;
     h = workload_hash(workload->meta->namespace_, workload->meta->name);
     list_for_each_safe (it, tmp, bucket(b, h)) {
@@ -164,19 +175,19 @@ static void look(void *arg)
 {
     struct brain *b = arg;
 
-    b->movers_posted = false;
+    b->movers->posted = false;
     brain_under_way(b, -1);
-    list_for_each_safe (it, tmp, &b->movers)
+    list_for_each_safe (it, tmp, &b->movers->all)
         mover_tick(container_of(it, struct mover, link));
 }
 
 /* Room, reach or a Target changed: who waits looks again. Gathered to once a turn of the loop. */
 void movers_look(struct brain *b)
 {
-    b->room++;
-    if (b->movers_posted || list_empty(&b->movers) || !b->leads || b->closing)
+    b->movers->room++;
+    if (b->movers->posted || list_empty(&b->movers->all) || !b->leads || b->closing)
         return;
-    b->movers_posted = true;
+    b->movers->posted = true;
     brain_under_way(b, 1);
     loop_post(b->loop, look, b);
 }
@@ -411,12 +422,13 @@ static void tick_pending(struct mover *m, const struct object *w)
         return;
     }
     /* Waits and windows open by time. */
-    uint64_t due = m->looked_ms + (m->room_seen == b->room ? LOOK_EVERY_MS : PLACE_EVERY_MS);
+    uint64_t due =
+        m->looked_ms + (m->room_seen == b->movers->room ? LOOK_EVERY_MS : PLACE_EVERY_MS);
     if (m->looked_ms && now < due) {
         timer_start(&m->again, due - now);
         return;
     }
-    m->room_seen = b->room;
+    m->room_seen = b->movers->room;
     m->looked_ms = now;
     timer_start(&m->again, LOOK_EVERY_MS);
     choose(m, w, pressing(m, w));
@@ -566,4 +578,16 @@ void movers_ending(struct brain *b, const struct object *workload, bool with_che
         mover_step(m, MOVE_START);
     else
         m->foreseen = false;
+}
+
+size_t movers_for(const struct brain *b, const char **ret)
+{
+    size_t n = 0;
+
+    list_for_each (it, &b->movers->all) {
+        const struct mover *m = container_of(it, struct mover, link);
+        if (!m->dead && *mover_status(m)->for_)
+            ret[n++] = mover_status(m)->for_;
+    }
+    return n;
 }

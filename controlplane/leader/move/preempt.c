@@ -4,9 +4,15 @@
  *
  * Must never make a second plan for somebody who has one; a plan that cannot work any more is
  * dropped, and its nomination with it. */
-#include "controlplane/leader/move/move_internal.h"
+
+#include "controlplane/leader/move/preempt.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/context/index.h"
+#include "controlplane/leader/move/begin.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/queue/scheduler.h"
+#include "controlplane/leader/queue/waiting.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +68,7 @@ static void begun(void *arg, bool ok)
     struct brain *b = p->brain;
     const struct object *w = root_workload_by_uid(b->root, p->uid);
 
-    b->preempts.planning = false;
+    b->preempts->planning = false;
     if (!ok && b->leads && b->pool && w) /* the root has moved on; looked at anew */
         pool_nominate(b->pool, w, object_as(w, workload)->status->nominated);
     scheduler_want(b);
@@ -113,7 +119,7 @@ static void plan_propose(struct brain *b, const struct place_request *rq,
     (void)snprintf(m.message, sizeof m.message, "makes room for %s/%s", m.for_ns, m.for_name);
     p->brain = b;
     str_copy(p->uid, sizeof p->uid, w->meta->uid);
-    b->preempts.planning = true;
+    b->preempts->planning = true;
     log_event(LOG_INFO, "preempt.plan",
               LOG_FIELDS({"for", log_str(w->meta->name)}, {"victims", log_u64(plan->n)},
                          {"lostGpuSeconds", log_u64((uint64_t)plan->lost_gpu_s)}));
@@ -156,7 +162,7 @@ bool preempt_waits(const struct cycle_item *it)
 bool preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n,
                    struct preempt_walk *walk)
 {
-    struct preempts *p = &b->preempts;
+    struct preempts *p = b->preempts;
     uint64_t now = loop_now_ms(b->loop);
 
     p->waiting = false;
@@ -203,7 +209,7 @@ static void nominee_free(struct preempts *p, struct nominee *x)
 /* Follows the root: the pool keeps what is nominated. */
 void preempt_nominee(struct brain *b, const struct object *w)
 {
-    struct preempts *p = &b->preempts;
+    struct preempts *p = b->preempts;
     const struct placement *room = object_as(w, workload)->status->nominated;
     struct nominee *x = nominee_find(p, w->meta->uid);
 
@@ -231,13 +237,8 @@ static int by_text(const void *a, const void *b)
 
 static size_t beneficiaries(const struct brain *b, const char **v)
 {
-    size_t n = 0;
+    size_t n = movers_for(b, v);
 
-    list_for_each (it, &b->movers) {
-        const struct mover *m = container_of(it, struct mover, link);
-        if (!m->dead && *mover_status(m)->for_)
-            v[n++] = mover_status(m)->for_;
-    }
     qsort(v, n, sizeof *v, by_text);
     return n;
 }
@@ -258,7 +259,7 @@ static void dropped(void *arg, const struct result *r, const struct err *err)
     (void)r;
     (void)err;
     brain_root(b);
-    b->preempts.dropping = false;
+    b->preempts->dropping = false;
 }
 
 /* Its victims have all moved or stayed, and it was still not placed: the room is anybody's. A plan
@@ -273,14 +274,14 @@ static void nomination_drop(struct brain *b, const struct object *w)
     str_copy(c.migrate.for_ns, sizeof c.migrate.for_ns, w->meta->namespace_);
     str_copy(c.migrate.for_name, sizeof c.migrate.for_name, w->meta->name);
     str_copy(c.migrate.for_uid, sizeof c.migrate.for_uid, w->meta->uid);
-    b->preempts.dropping = true;
+    b->preempts->dropping = true;
     brain_propose(b, &c, dropped, b);
 }
 
 static void nominees_look(struct brain *b, uint64_t now)
 {
-    struct preempts *p = &b->preempts;
-    const char **v = mem_alloc((b->n_movers + 1) * sizeof *v);
+    struct preempts *p = b->preempts;
+    const char **v = mem_alloc((movers_count(b) + 1) * sizeof *v);
     size_t n = beneficiaries(b, v);
 
     list_for_each_safe (it, tmp, &p->nominees) {
@@ -298,7 +299,7 @@ static void nominees_look(struct brain *b, uint64_t now)
 
 void preempt_tick(struct brain *b)
 {
-    struct preempts *p = &b->preempts;
+    struct preempts *p = b->preempts;
     uint64_t now = loop_now_ms(b->loop);
 
     if (p->n_nominees && !p->dropping)
@@ -309,17 +310,27 @@ void preempt_tick(struct brain *b)
     }
 }
 
+size_t preempt_count(const struct brain *b)
+{
+    return b->preempts->n_nominees;
+}
+
+void preempt_init(struct brain *b)
+{
+    list_init(&b->preempts->nominees);
+}
+
 void preempt_reset(struct brain *b)
 {
     preempt_drop(b);
-    b->preempts.cycled_ms = loop_now_ms(b->loop);
+    b->preempts->cycled_ms = loop_now_ms(b->loop);
 }
 void preempt_drop(struct brain *b)
 {
-    bool planning = b->preempts.planning, dropping = b->preempts.dropping;
+    bool planning = b->preempts->planning, dropping = b->preempts->dropping;
 
-    while (b->preempts.n_nominees)
-        nominee_free(&b->preempts, container_of(b->preempts.nominees.next, struct nominee, link));
-    b->preempts = (struct preempts){.planning = planning, .dropping = dropping};
-    list_init(&b->preempts.nominees);
+    while (b->preempts->n_nominees)
+        nominee_free(b->preempts, container_of(b->preempts->nominees.next, struct nominee, link));
+    *b->preempts = (struct preempts){.planning = planning, .dropping = dropping};
+    list_init(&b->preempts->nominees);
 }

@@ -1,9 +1,13 @@
 /* Acts on orphans: somebody who may says what becomes of a run that the state cannot answer for.
  * What was said is in the log, with his name, before anything is done; done it is by the next
  * sweep. Must never act on a run that was not listed as an orphan by this leader. */
-#include "controlplane/leader/brain_internal.h"
+
+#include "controlplane/leader/recover/orphans.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/keep/events.h"
+#include "controlplane/leader/recover/sweep.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
 #include <string.h>

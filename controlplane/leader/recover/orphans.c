@@ -1,9 +1,13 @@
 /* Orphans: runs that targets list and the state cannot answer for. They are shown, they keep new
  * work off the devices that they hold, and nothing else happens to them before somebody acts
  * (acts.c). The list is the leader's memory of the last sweep; it is made anew by the next one. */
-#include "controlplane/leader/brain_internal.h"
+
+#include "controlplane/leader/recover/orphans.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/doubt/cold.h"
+#include "controlplane/leader/queue/scheduler.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -171,8 +175,7 @@ void brain_orphans(struct brain *b, struct buf *out)
     uint64_t more = 0;
 
     (void)cJSON_AddStringToObject(j, "cluster", b->root ? root_cluster_uid(b->root) : "");
-    list_for_each (it, &b->sites) {
-        const struct site *t = container_of(it, struct site, link);
+    for_each_site (t, b) {
         for (size_t i = 0; i < t->orphans.n; i++)
             (void)cJSON_AddItemToArray(items, orphan_json(t, &t->orphans.v[i]));
         more += t->orphans.more;
@@ -190,8 +193,7 @@ void orphans_metrics(const struct brain *b, struct buf *out)
 {
     buf_str(out, "# HELP hanse_orphans runs that targets list and the state cannot answer for\n"
                  "# TYPE hanse_orphans gauge\n");
-    list_for_each (it, &b->sites) {
-        const struct site *t = container_of(it, struct site, link);
+    for_each_site (t, b) {
         buf_printf(out, "hanse_orphans{target=\"%s\"} %zu\n", t->name,
                    t->orphans.n + (size_t)t->orphans.more);
     }

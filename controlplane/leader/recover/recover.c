@@ -7,10 +7,14 @@
  * what opens and settles a recovery.
  *
  * A machine that is ticked; it must never end anything, nor take over what nobody listed. */
-#include "controlplane/leader/brain_internal.h"
 
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
+#include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/keep/events.h"
+#include "controlplane/leader/recover/strangers.h"
+#include "controlplane/leader/recover/sweep.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -57,8 +61,7 @@ static void recovery_end(struct recovery *x, const struct err *err)
     (void)cJSON_AddNumberToObject(x->answer, "waitMs", (double)x->wait_ms);
     (void)cJSON_AddStringToObject(x->answer, "next", x->more && x->n ? x->v[x->n - 1].key.uid : "");
     char *text = cJSON_PrintUnformatted(x->answer);
-    list_for_each (it, &b->sites)
-        site_sweep(container_of(it, struct site, link));
+    sites_sweep(b);
     x->cb(x->arg, err ? NULL : text, err);
     cJSON_free(text);
     cJSON_Delete(x->answer);
@@ -97,11 +100,10 @@ static void candidates(struct recovery *x, const char *after)
 {
     size_t cap = 0, n = 0;
 
-    list_for_each (it, &x->brain->sites)
-        cap += container_of(it, struct site, link)->orphans.n;
+    for_each_site (t, x->brain)
+        cap += t->orphans.n;
     x->v = mem_zalloc((cap + 1) * sizeof *x->v);
-    list_for_each (it, &x->brain->sites) {
-        const struct site *t = container_of(it, struct site, link);
+    for_each_site (t, x->brain) {
         for (size_t i = 0; i < t->orphans.n; i++) {
             const struct orphan *o = &t->orphans.v[i];
             if (strcmp(o->seen.key.uid, after) <= 0 || orphan_condemned(t, &o->seen.key))
@@ -354,8 +356,7 @@ static void settled(void *arg, const struct result *r, const struct err *err)
  * anew beside it. */
 static const struct orphan *left_alive(const struct brain *b, const struct site **ret_at)
 {
-    list_for_each (it, &b->sites) {
-        const struct site *t = container_of(it, struct site, link);
+    for_each_site (t, b) {
         for (size_t i = 0; i < t->orphans.n; i++) {
             const struct observation *seen = &t->orphans.v[i].seen;
             const struct object *o = root_workload_by_uid(b->root, seen->key.uid);
@@ -400,11 +401,10 @@ static void settle(struct recovery *x)
     size_t n = 0, cap = x->n_dead;
     union command c = {.recover = {.head = {.type = CMD_RECOVER}, .step = RECOVER_SETTLE}};
 
-    list_for_each (it, &b->sites)
+    for_each_site (t, b)
         cap++;
     struct write_op *ops = arena_array(a, struct write_op, cap + 1);
-    list_for_each (it, &b->sites) {
-        const struct site *t = container_of(it, struct site, link);
+    for_each_site (t, b) {
         if (!t->listed || t->orphans.more)
             continue;
         ops[n] = (struct write_op){.verb = WRITE_DELETE, .kind = KIND_TARGET};
@@ -497,7 +497,7 @@ void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb
         cb(arg, NULL, &err);
         return;
     }
-    if (b->back.doubt || b->back.marking) {
+    if (b->in_doubt || back_marking(b)) {
         (void)err_set(&err, E_UNAVAIL,
                       "the state went back to an older one, and its workloads are being marked: "
                       "try again in a moment");
@@ -538,8 +538,7 @@ void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb
 static const struct orphan *newer_of(const struct brain *b, const struct orphan *o,
                                      const struct site **ret_at)
 {
-    list_for_each (it, &b->sites) {
-        const struct site *t = container_of(it, struct site, link);
+    for_each_site (t, b) {
         for (size_t i = 0; i < t->orphans.n; i++) {
             const struct run_key *k = &t->orphans.v[i].seen.key, *own = &o->seen.key;
             if (strcmp(k->uid, own->uid) != 0 || k->epoch < own->epoch ||
@@ -561,7 +560,7 @@ static bool adoptable(struct brain *b, const struct site *t, const struct orphan
 
     if (!o)
         return false;
-    if (b->back.doubt || b->back.marking)
+    if (b->in_doubt || back_marking(b))
         (void)err_set(err, E_UNAVAIL,
                       "the state went back to an older one, and its workloads are being marked: "
                       "try again in a moment");

@@ -7,10 +7,13 @@
  * member began to lead, all agents that can reach it have dialed after AGENT_REDIAL_MAX_MS
  * (brain_config.redial_ms). Who dials while nothing is recovered is only remembered here: recovery
  * may begin later. */
-#include "controlplane/leader/brain_internal.h"
+
+#include "controlplane/leader/recover/strangers.h"
 
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
+#include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/site/sites.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -29,7 +32,7 @@ static void counted(void *arg, const struct result *r, const struct err *err)
     if (!err && r->code != E_LIMIT)
         return; /* unless it was lost on its way: then it is told when it dials again */
     /* As long as somebody is not counted, his next dialing is waited for. */
-    b->strangers.since_ms = loop_now_ms(b->loop);
+    b->strangers->since_ms = loop_now_ms(b->loop);
     log_event(LOG_WARN, "stranger.uncounted",
               LOG_FIELDS({"why", log_str(err ? err->text : r->text)}));
 }
@@ -60,7 +63,7 @@ static bool counts(const struct root *r, const char *target)
 /* ---- who dials ---- */
 static void remember(struct brain *b, const char *target)
 {
-    struct strangers *x = &b->strangers;
+    struct strangers *x = b->strangers;
     uint64_t now = loop_now_ms(b->loop);
     size_t i = 0, oldest = 0;
 
@@ -101,28 +104,28 @@ static void heard(void *arg, const char *target, const char *cluster, uint64_t r
 
 void stranger_turn_away(struct brain *b, struct stream *s, const char *target, const char *why)
 {
-    if (!b->strangers.lobby)
-        b->strangers.lobby = connector_lobby_create(b->loop, heard, b);
-    connector_lobby_enter(b->strangers.lobby, s, target, why);
+    if (!b->strangers->lobby)
+        b->strangers->lobby = connector_lobby_create(b->loop, heard, b);
+    connector_lobby_enter(b->strangers->lobby, s, target, why);
 }
 
 /* ---- what recovery waits for ---- */
 static bool uncounted(const struct brain *b, size_t i)
 {
-    return loop_now_ms(b->loop) - b->strangers.v[i].at_ms < SEEN_FOR_MS &&
-           counts(b->root, b->strangers.v[i].name);
+    return loop_now_ms(b->loop) - b->strangers->v[i].at_ms < SEEN_FOR_MS &&
+           counts(b->root, b->strangers->v[i].name);
 }
 
 void strangers_look(struct brain *b)
 {
-    for (size_t i = 0; b->leads && !b->closing && i < b->strangers.n; i++)
+    for (size_t i = 0; b->leads && !b->closing && i < b->strangers->n; i++)
         if (uncounted(b, i))
-            count(b, b->strangers.v[i].name);
+            count(b, b->strangers->v[i].name);
 }
 
 bool strangers_uncounted(const struct brain *b)
 {
-    for (size_t i = 0; i < b->strangers.n && !PLANTED("recover.no-strangers"); i++)
+    for (size_t i = 0; i < b->strangers->n && !PLANTED("recover.no-strangers"); i++)
         if (uncounted(b, i))
             return true;
     return false;
@@ -130,7 +133,7 @@ bool strangers_uncounted(const struct brain *b)
 
 uint64_t strangers_wait_ms(const struct brain *b)
 {
-    uint64_t passed = loop_now_ms(b->loop) - b->strangers.since_ms;
+    uint64_t passed = loop_now_ms(b->loop) - b->strangers->since_ms;
 
     return passed < b->cfg.redial_ms && !PLANTED("recover.no-strangers") ? b->cfg.redial_ms - passed
                                                                          : 0;
@@ -139,8 +142,8 @@ uint64_t strangers_wait_ms(const struct brain *b)
 /* ---- who is said to be dead ---- */
 static bool known(const struct brain *b, const char *target)
 {
-    for (size_t i = 0; i < b->strangers.n; i++)
-        if (!strcmp(b->strangers.v[i].name, target))
+    for (size_t i = 0; i < b->strangers->n; i++)
+        if (!strcmp(b->strangers->v[i].name, target))
             return true;
     return root_stranger(b->root, target) || root_get(b->root, KIND_TARGET, "", target);
 }
@@ -162,8 +165,8 @@ bool stranger_unnamed(const struct brain *b, const struct recover_ask *ask, stru
     if (at == ask->n_dead)
         return false;
     buf_init(&names, 512);
-    list_for_each (it, &b->sites)
-        name_print(&names, container_of(it, struct site, link)->name);
+    for_each_site (t, b)
+        name_print(&names, t->name);
     for (size_t i = 0; i < n && i < STRANGERS_NAMED; i++)
         name_print(&names, one[i]);
     buf_char(&names, '\0');
@@ -175,15 +178,15 @@ bool stranger_unnamed(const struct brain *b, const struct recover_ask *ask, stru
 
 void strangers_begin(struct brain *b)
 {
-    b->strangers.since_ms = loop_now_ms(b->loop);
+    b->strangers->since_ms = loop_now_ms(b->loop);
 }
 
 void strangers_drop(struct brain *b)
 {
-    b->strangers.lobby = connector_lobby_destroy(b->strangers.lobby);
-    mem_free(b->strangers.v);
-    b->strangers.v = NULL;
-    b->strangers.n = 0;
+    b->strangers->lobby = connector_lobby_destroy(b->strangers->lobby);
+    mem_free(b->strangers->v);
+    b->strangers->v = NULL;
+    b->strangers->n = 0;
 }
 
 void strangers_status(const struct brain *b, struct cJSON *j)

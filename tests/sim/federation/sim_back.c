@@ -7,9 +7,9 @@
  * heard nothing since the copy; in one the copy does not know of a room at all: its Target
  * was made later, and is applied again by the operator after a while. Who knows more comes before
  * its suspectAfter is over: later the hub does not wait (controlplane/leader/README.md). */
+#include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/recover/strangers.h"
 #include "tests/sim/federation/sim_federation.h"
-
-#include "controlplane/leader/brain_internal.h"
 #include "tests/sim/world/sim_raft_io.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /* Why work moves that nobody asked for: prices, data, sick nodes, guarantees, notices. The
  * documents that let it, and each cause as it comes from outside. A notice has no source in the
  * product yet: the test says it in the place of the connector that will. */
+#include "controlplane/leader/context/context.h"
+#include "controlplane/leader/move/begin.h"
 #include "tests/sim/federation/sim_federation.h"
-
-#include "controlplane/leader/move/move_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,9 @@
 /* Nodes on their way into the log: one FACTS at a time, what comes meanwhile goes next, listings
  * that are larger than a page, and that nothing is taken away before all of one is in. */
 #include "api/base/loop/loop.h"
-#include "controlplane/leader/brain_internal.h"
+#include "controlplane/leader/context/context.h"
+#include "controlplane/leader/site/facts.h"
+#include "controlplane/leader/site/sites.h"
 #include "tests/unit/store/store_kit.h"
 
 #include <string.h>

@@ -1,6 +1,10 @@
 /* spec.limits.inFlight of a Target: so many calls of drivers are under way to it at once, and who
  * was held back calls when one is answered. */
-#include "controlplane/leader/brain_internal.h"
+#include "controlplane/leader/context/context.h"
+#include "controlplane/leader/context/index.h"
+#include "controlplane/leader/drive/calls.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/site/sites.h"
 #include "tests/unit/store/store_kit.h"
 
 #define DRIVERS 5
@@ -24,7 +28,8 @@ static void answer(struct driver *d)
 
 static void test_calls_at_once(void **state)
 {
-    static struct brain b;
+    static struct sites sites;
+    static struct brain b = {.sites = &sites};
     static struct site t;
     static struct driver d[DRIVERS];
     struct connector c = {.ops = &ops};
@@ -40,7 +45,7 @@ static void test_calls_at_once(void **state)
     (void)state;
     b.loop = loop_uv_create(&err);
     assert_non_null(b.loop);
-    list_init(&b.sites);
+    sites_init(&b);
     list_init(&t.drivers);
     t.brain = &b;
     t.number = 7;
@@ -48,7 +53,7 @@ static void test_calls_at_once(void **state)
     t.doc = object_make(kind_by_id(KIND_TARGET), &target);
     (void)snprintf(t.name, sizeof t.name, "fra");
     t.by_name.key = t.name;
-    index_add(&b.sites_by_name, &t.by_name);
+    index_add(&sites.by_name, &t.by_name);
     for (int i = 0; i < DRIVERS; i++) {
         d[i].brain = &b;
         d[i].o = o;
@@ -81,7 +86,7 @@ static void test_calls_at_once(void **state)
     assert_int_equal(t.calls, 0);
     for (int i = 0; i < DRIVERS; i++)
         timer_stop(&d[i].again);
-    index_remove(&b.sites_by_name, &t.by_name);
+    index_remove(&sites.by_name, &t.by_name);
     (void)object_unref(t.doc);
     (void)object_unref(o);
     loop_uv_destroy(b.loop);

@@ -1,6 +1,10 @@
 /* Leases of what runs, as the leader judges them: by what the log says was granted, whatever the
  * documents say by then. */
-#include "controlplane/leader/brain_internal.h"
+#include "controlplane/leader/context/context.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/lease.h"
+#include "controlplane/leader/drive/order.h"
+#include "controlplane/leader/site/sites.h"
 #include "tests/unit/store/store_kit.h"
 
 #define DAY_MS (24ll * 3600 * 1000)
@@ -9,6 +13,7 @@
 struct world {
     struct arena *a;
     struct brain brain;
+    struct sites sites;
     struct driver d;
     struct workload *w;
 };
@@ -21,7 +26,8 @@ static void world_init(struct world *x)
     x->brain.root = root_create();
     x->brain.loop = loop_uv_create(&err);
     assert_non_null(x->brain.loop);
-    list_init(&x->brain.sites);
+    x->brain.sites = &x->sites;
+    sites_init(&x->brain);
     x->d.brain = &x->brain;
     x->d.renewed_ms = loop_now_ms(x->brain.loop);
     x->w = arena_new(x->a, struct workload);

@@ -1,6 +1,11 @@
 /* What a connector is told: where checkpoints go, what it resumes from, how often saving pays,
  * secrets; and what of that the target tells later stays known. */
-#include "controlplane/leader/brain_internal.h"
+#include "controlplane/leader/context/context.h"
+#include "controlplane/leader/drive/observed.h"
+#include "controlplane/leader/drive/order.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/move/moves.h"
+#include "controlplane/leader/site/sites.h"
 #include "tests/unit/store/store_kit.h"
 
 #define HOUR 3600000
@@ -9,6 +14,7 @@
 struct world {
     struct kit kit;
     struct brain brain;
+    struct sites sites; /* none */
     struct site site;
     struct workload *w; /* edited before order_of */
     struct placement at;
@@ -57,6 +63,7 @@ static void world_init(struct world *x)
     x->brain.cfg.secret_get = secret_get;
     x->brain.cfg.secret_put = secret_put;
     x->brain.cfg.arg = x;
+    x->brain.sites = &x->sites;
     x->site.brain = &x->brain;
     x->site.doc = object_make(kind_by_id(KIND_TARGET), t);
     x->at = (struct placement){.target = "fra", .class_ = "h100", .capacity = CAPACITY_OWNED};
@@ -323,7 +330,9 @@ static bool printed(const struct brain *b, const char *line)
 }
 static void test_figures(void **state)
 {
-    struct brain b = {0};
+    struct moves moves = {0};
+    struct movers none = {0};
+    struct brain b = {.moves = &moves, .movers = &none};
 
     (void)state;
     count(&b, MOVE_DRAIN, MP_STARTING, MP_SUCCEEDED, 300);

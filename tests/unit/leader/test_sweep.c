@@ -1,6 +1,9 @@
 /* What a hub makes of a run that a target lists: only what its own log let go is ended. */
 #include "api/base/failpoint.h"
-#include "controlplane/leader/brain_internal.h"
+#include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/recover/orphans.h"
+#include "controlplane/leader/recover/promises.h"
+#include "controlplane/leader/recover/sweep.h"
 #include "tests/unit/store/store_kit.h"
 
 #define OWN "0123456789abcdef0123456789abcdef"

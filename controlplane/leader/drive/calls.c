@@ -1,0 +1,534 @@
+/* The effects of a driver: steps into the log, calls to the connector, and what their answers mean.
+ * A call that ends unknown is followed by find(), never by the same call again. */
+
+#include "controlplane/leader/drive/calls.h"
+
+#include "api/base/failpoint.h"
+#include "api/base/log.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/lease.h"
+#include "controlplane/leader/drive/observed.h"
+#include "controlplane/leader/drive/order.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/site/sites.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CALL_DEADLINE_MS 15000
+#define BACKOFF_MAX_MS 5000
+#define HELD_LOOK_MS 1000
+
+void driver_backoff(struct driver *d)
+{
+    uint64_t jitter = loop_random_u64(d->brain->loop) % (d->backoff_ms / 2 + 1);
+
+    driver_later(d, d->backoff_ms + jitter);
+    d->backoff_ms = d->backoff_ms * 2 < BACKOFF_MAX_MS ? d->backoff_ms * 2 : BACKOFF_MAX_MS;
+}
+
+/* ---- steps ---- */
+/* Where a test makes the leader die: on both sides of each step, and of each call. */
+static const char *const steps_before[] = {[STEP_DISPATCH] = "driver.dispatch.before",
+                                           [STEP_ACCEPTED] = "driver.accepted.before",
+                                           [STEP_RUNNING] = "driver.running.before",
+                                           [STEP_ENDED] = "driver.ended.before",
+                                           [STEP_ABSENT] = "driver.absent.before",
+                                           [STEP_UNKNOWN] = "driver.unknown.before",
+                                           [STEP_SEEN] = "driver.seen.before",
+                                           [STEP_QUIESCE] = "driver.quiesce.before",
+                                           [STEP_STOP] = "driver.stop.before",
+                                           [STEP_REQUEUE] = "driver.requeue.before",
+                                           [STEP_LEASE_OVER] = "driver.lease_over.before",
+                                           [STEP_CHECKPOINT_FOUND] = "driver.found.before",
+                                           [STEP_OFFER] = "driver.offer.before",
+                                           [STEP_GRANT] = "driver.grant.before"};
+static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.after",
+                                          [STEP_ACCEPTED] = "driver.accepted.after",
+                                          [STEP_RUNNING] = "driver.running.after",
+                                          [STEP_ENDED] = "driver.ended.after",
+                                          [STEP_ABSENT] = "driver.absent.after",
+                                          [STEP_UNKNOWN] = "driver.unknown.after",
+                                          [STEP_SEEN] = "driver.seen.after",
+                                          [STEP_QUIESCE] = "driver.quiesce.after",
+                                          [STEP_STOP] = "driver.stop.after",
+                                          [STEP_REQUEUE] = "driver.requeue.after",
+                                          [STEP_LEASE_OVER] = "driver.lease_over.after",
+                                          [STEP_CHECKPOINT_FOUND] = "driver.found.after",
+                                          [STEP_OFFER] = "driver.offer.after",
+                                          [STEP_GRANT] = "driver.grant.after"};
+static const char *const calls_sent[] = {[CALL_SUBMIT] = "driver.call_submit.sent",
+                                         [CALL_FIND] = "driver.call_find.sent",
+                                         [CALL_QUIESCE] = "driver.call_quiesce.sent",
+                                         [CALL_STOP] = "driver.call_stop.sent"};
+static const char *const calls_answered[] = {[CALL_SUBMIT] = "driver.call_submit.answered",
+                                             [CALL_FIND] = "driver.call_find.answered",
+                                             [CALL_QUIESCE] = "driver.call_quiesce.answered",
+                                             [CALL_STOP] = "driver.call_stop.answered"};
+
+struct step {
+    struct driver *d;
+    enum run_step step;
+    int64_t epoch, try_;
+    uint64_t term;
+};
+
+static void step_answered(void *arg, const struct result *r, const struct err *err)
+{
+    struct step *s = arg;
+    struct driver *d = s->d;
+    bool forbidden = !err && r->code == E_COMPLIANCE && s->step == STEP_DISPATCH;
+    char why[256] = "";
+
+    if (forbidden)
+        str_copy(why, sizeof why, r->text);
+    if (!err && r->code == 0)
+        FAILPOINT(steps_after[s->step]);
+    brain_root(d->brain); /* the state with this step in it; d stays, since it is still proposing */
+    d->proposing = false;
+    if (!err && r->code == 0) {
+        /* The intent is ours, in this term: it may be carried out, once. */
+        if (s->step == STEP_DISPATCH && s->term == d->brain->term) {
+            d->own_epoch = s->epoch;
+            d->own_try = s->try_;
+        }
+        mem_free(s);
+        driver_tick(d);
+        return;
+    }
+    if (!err && r->code != E_STALE)
+        log_event(LOG_WARN, "run.step",
+                  LOG_FIELDS({"workload", log_str(d->name)},
+                             {"step", log_str(run_step_text(s->step))}, {"why", log_str(r->text)}));
+    mem_free(s);
+    if (err) /* its fate is not known: looked for again */
+        d->looked_epoch = 0;
+    if (d->dead)
+        driver_tick(d);
+    else if (forbidden && d->brain->leads) /* decided on anew, where it may be now */
+        driver_step(d, STEP_REQUEUE, reason_text(REASON_COMPLIANCE), why);
+    else
+        driver_backoff(d);
+}
+
+static void run_fill(struct driver *d, union command *c)
+{
+    struct run_cmd *r = &c->run;
+
+    c->head.type = CMD_RUN;
+    brain_request_id(d->brain, c->head.request_id);
+    (void)snprintf(c->head.user, sizeof c->head.user, "hanse:driver");
+    str_copy(r->ns, sizeof r->ns, d->ns);
+    str_copy(r->name, sizeof r->name, d->name);
+    str_copy(r->uid, sizeof r->uid, d->uid);
+    r->epoch = d->key.epoch;
+    r->try_ = d->key.try_ + (r->step == STEP_DISPATCH);
+    if (r->step == STEP_DISPATCH && root_feature_level(d->brain->root) >= FEATURE_GRANTS) {
+        const struct site *t = site_find(d->brain, d->target);
+        str_copy(r->agent, sizeof r->agent, t ? t->agent : "");
+    }
+}
+
+void driver_propose(struct driver *d, union command *c)
+{
+    struct run_cmd *r = &c->run;
+    struct step *s = mem_new(struct step);
+
+    run_fill(d, c);
+    *s = (struct step){d, r->step, r->epoch, r->try_, d->brain->term};
+    d->proposing = true;
+    FAILPOINT(steps_before[r->step]);
+    brain_propose(d->brain, c, step_answered, s);
+}
+
+void driver_step(struct driver *d, enum run_step step, const char *reason, const char *message)
+{
+    union command c = {.run = {.step = step}};
+
+    str_copy(c.run.reason, sizeof c.run.reason, reason);
+    str_copy(c.run.message, sizeof c.run.message, message);
+    driver_propose(d, &c);
+}
+
+/* ---- checkpoints ---- */
+/* A whole checkpoint of this epoch that the log does not have, and has not been asked to take. */
+bool driver_checkpoint_news(const struct driver *d)
+{
+    const struct run_checkpoint *had = object_as(d->o, workload)->status->checkpoint;
+    const struct run_checkpoint_report *r = &d->seen.checkpoint;
+
+    const struct intent *in = object_as(d->o, workload)->status->intent;
+    /* Told to save somewhere, or asked to since. */
+    bool saves = object_as(d->o, workload)->spec->checkpoint || (in && *in->store);
+
+    if (!d->has_seen || !r->present || !saves)
+        return false;
+    if (had && had->epoch == d->key.epoch && had->step >= r->step)
+        return false;
+    return r->step > d->told_step;
+}
+
+static void told(void *arg, const struct result *r, const struct err *err)
+{
+    struct driver *d = arg;
+
+    if (!err && r->code == 0)
+        FAILPOINT("driver.checkpoint.after");
+    if (!err && r->code && r->code != E_STALE)
+        log_event(LOG_WARN, "run.checkpoint",
+                  LOG_FIELDS({"workload", log_str(d->name)}, {"why", log_str(r->text)}));
+    brain_root(d->brain);
+    d->telling--;
+    if (err && !d->dead)
+        d->told_step = -1; /* its fate is not known: told again unless the root has it */
+    driver_tick(d);
+}
+
+static void checkpoint_fill(const struct driver *d, struct run_checkpoint *ck)
+{
+    const struct run_checkpoint_report *r = &d->seen.checkpoint;
+    const struct placement *p = object_as(d->o, workload)->status->placement;
+
+    *ck = (struct run_checkpoint){.step = r->step,
+                                  .digest = r->digest,
+                                  .epoch = d->key.epoch,
+                                  .bytes = r->bytes,
+                                  .path = r->path,
+                                  .writeTime = r->write_ms,
+                                  .writtenAt = r->written_ms,
+                                  .ranks = r->ranks,
+                                  .name = ""};
+    ck->interval = order_interval_ms(site_find(d->brain, d->target), d->o, p, r->write_ms);
+}
+
+/* STEP_CHECKPOINT, beside whatever else is under way: it follows on every phase of its epoch. */
+void driver_tell(struct driver *d)
+{
+    struct run_checkpoint ck;
+    union command c = {.run = {.step = STEP_CHECKPOINT, .checkpoint = &ck}};
+
+    checkpoint_fill(d, &ck);
+    run_fill(d, &c);
+    d->told_step = ck.step;
+    d->telling++;
+    FAILPOINT("driver.checkpoint.before");
+    brain_propose(d->brain, &c, told, d);
+}
+
+void driver_step_found(struct driver *d, const struct run_checkpoint_report *r)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    struct run_checkpoint ck = {.step = r->step,
+                                .digest = r->digest,
+                                .epoch = r->epoch,
+                                .bytes = r->bytes,
+                                .path = r->path,
+                                .writeTime = s->checkpoint ? s->checkpoint->writeTime : 0,
+                                .writtenAt = r->written_ms,
+                                .ranks = r->ranks,
+                                .found = true,
+                                .name = ""};
+    union command c = {.run = {.step = STEP_CHECKPOINT_FOUND, .checkpoint = &ck}};
+
+    ck.interval =
+        order_interval_ms(site_find(d->brain, d->target), d->o, s->placement, ck.writeTime);
+    driver_propose(d, &c);
+}
+
+/* What it was to resume from does not hold: marked, with the reason; an older one takes its
+ * place. */
+void driver_checkpoint_bad(struct driver *d)
+{
+    union command c = {.run = {.step = STEP_CHECKPOINT_BAD}};
+
+    c.run.checkpoint =
+        (struct run_checkpoint *)(uintptr_t)object_as(d->o, workload)->status->checkpoint;
+    run_fill(d, &c);
+    str_copy(c.run.reason, sizeof c.run.reason, d->seen.reason);
+    str_copy(c.run.message, sizeof c.run.message, d->seen.message);
+    d->telling++;
+    brain_propose(d->brain, &c, told, d);
+}
+
+void driver_step_end(struct driver *d, enum run_step step, bool requeue)
+{
+    union command c = {.run = {.step = step, .requeue = requeue}};
+    const struct observation *o = &d->seen;
+    const struct intent *in = object_as(d->o, workload)->status->intent;
+    bool unasked = in && in->op == INTENT_SUBMIT;
+    struct run_checkpoint ck;
+
+    if (step == STEP_ENDED && driver_checkpoint_news(d)) {
+        checkpoint_fill(d, &ck); /* in one command: no work is lost that was saved */
+        c.run.checkpoint = &ck;
+    }
+
+    c.run.exit_code = o->exit_code;
+    c.run.term_signal = o->term_signal;
+    c.run.proof = o->proof ? o->proof : step == STEP_ABSENT ? PROOF_NEVER_STARTED : PROOF_TREE_GONE;
+    if (c.run.proof == PROOF_TREE_SEARCHED &&
+        root_feature_level(d->brain->root) < FEATURE_GRANTS) /* members that have no word for it */
+        c.run.proof = PROOF_TREE_GONE;
+    enum end e = step != STEP_ENDED || *o->reason       ? END_OTHER
+                 : o->lease_lost                        ? END_LEASE_LOST
+                 : o->exit_code == 0 && !o->term_signal ? END_COMPLETED
+                 : o->exit_code != RUN_EXIT_SAVED       ? END_ERROR
+                 : requeue || !unasked                  ? END_SAVED
+                                                        : END_NOTHING_SAVED;
+    str_copy(c.run.reason, sizeof c.run.reason,
+             e            ? end_text(e)
+             : *o->reason ? o->reason
+                          : run_step_text(step));
+    str_copy(c.run.message, sizeof c.run.message, o->message);
+    if (e == END_NOTHING_SAVED)
+        (void)snprintf(c.run.message, sizeof c.run.message,
+                       "it ended with 75 (saved, start me again) unasked, and saved no checkpoint "
+                       "in this epoch: that counts as a failure");
+    if (step == STEP_LEASE_OVER)
+        (void)snprintf(c.run.message, sizeof c.run.message,
+                       "its target was out of reach for longer than its runner's lease%s",
+                       requeue ? "" : "; spec.suspend true, then false, queues it again");
+    driver_propose(d, &c);
+    if (requeue && step != STEP_ABSENT)
+        movers_ending(d->brain, d->o,
+                      c.run.checkpoint != NULL ||
+                          d->telling); /* what follows on the end goes into the same entry */
+}
+
+static void call_begin(struct driver *d, struct site *t, enum driver_call kind,
+                       uint64_t deadline_ms);
+
+/* Provably nothing was started, and nothing will be: as this workload is, no runner can take it. It
+ * has failed, not its target. */
+static void never_starts(struct driver *d, const struct err *err)
+{
+    d->seen = (struct observation){
+        .key = d->key, .state = RUN_ENDED, .exit_code = 1, .proof = PROOF_NEVER_STARTED};
+    str_copy(d->seen.reason, sizeof d->seen.reason, end_text(END_ORDER_TOO_LARGE));
+    (void)snprintf(d->seen.message, sizeof d->seen.message, "%s%s%s", err->field,
+                   *err->field ? ": " : "", err->text);
+    d->has_seen = true;
+}
+
+void driver_seen_absent(struct driver *d, const char *reason, const char *message)
+{
+    d->seen =
+        (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
+    str_copy(d->seen.reason, sizeof d->seen.reason, reason);
+    str_copy(d->seen.message, sizeof d->seen.message, message);
+    d->has_seen = true;
+}
+
+static void submit(struct driver *d, struct site *t)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct run_order o;
+    struct err err;
+
+    if (order_make(t, d->o, object_as(d->o, workload)->status->placement, &d->key, a, &o, &err)) {
+        if (err.code == E_TOOLARGE) {
+            never_starts(d, &err);
+            driver_later(d, 0);
+            return;
+        }
+        /* provably without effect: the place is given back, with the reason */
+        driver_seen_absent(d, end_text(END_SECRET_MISSING), err.text);
+        driver_backoff(d);
+        return;
+    }
+    /* Whenever it arrives and is answered: its lease counts from before now (connector.h). */
+    lease_renewed(d, loop_now_ms(d->brain->loop));
+    call_begin(d, t, CALL_SUBMIT, CALL_DEADLINE_MS);
+    t->connector->ops->submit(t->connector, &o, &d->call);
+    FAILPOINT(calls_sent[CALL_SUBMIT]);
+}
+
+/* ---- limits.inFlight ---- */
+static bool calls_full(const struct site *t)
+{
+    const struct target_limits *l = object_as(t->doc, target)->spec->limits;
+
+    return l && l->inFlight > 0 && t->calls >= (unsigned)l->inFlight;
+}
+
+bool driver_held_back(struct driver *d, struct site *t)
+{
+    d->held_back = calls_full(t);
+    if (!d->held_back)
+        return false;
+    t->held_back = true;
+    driver_later(d, HELD_LOOK_MS); /* should who was let in before it make no call */
+    return true;
+}
+
+static void call_counted_off(struct driver *d)
+{
+    struct site *t = site_find(d->brain, d->call_target);
+
+    if (!t || t->number != d->call_site)
+        return; /* it was removed meanwhile, and its count with it */
+    INV(t->calls > 0);
+    t->calls--;
+    if (!t->held_back || calls_full(t))
+        return;
+    t->held_back = false;
+    list_for_each (it, &t->drivers) {
+        struct driver *next = container_of(it, struct driver, seat);
+        if (!next->held_back)
+            continue;
+        t->held_back = true; /* others may, too: looked for when the next is answered */
+        next->held_back = false;
+        driver_later(next, 0);
+        return;
+    }
+}
+
+/* ---- answers ---- */
+static void rejected(struct driver *d, const struct observation *seen, const struct err *err)
+{
+    enum end_checkpoint said = seen ? end_row(seen->reason)->checkpoint : CHECKPOINT_KEPT;
+    bool checkpoint = said == CHECKPOINT_REFUSED || said == CHECKPOINT_MISFIT;
+
+    if (err && err->code == E_TOOLARGE) {
+        never_starts(d, err);
+        return;
+    }
+    driver_seen_absent(d, checkpoint ? seen->reason : end_text(END_TARGET_REFUSED),
+                       err ? err->text : "");
+    struct site *t = site_find(d->brain, d->target);
+    if (t && !checkpoint)
+        site_refused(t);
+}
+
+static void answered(struct call *c, enum outcome out, const struct observation *seen,
+                     const struct err *err)
+{
+    struct driver *d = container_of(c, struct driver, call);
+    struct brain *b = d->brain;
+    struct site *t = site_find(b, d->target);
+    enum driver_call kind = (enum driver_call)d->call_kind;
+    bool same = seen && seen->key.epoch == d->key.epoch && seen->key.try_ == d->key.try_;
+
+    FAILPOINT(calls_answered[kind]);
+    d->calling = false;
+    call_counted_off(d);
+    brain_under_way(b, -1);
+    if (d->dead || !b->leads || b->closing || d->call_key.epoch != d->key.epoch ||
+        d->call_key.try_ != d->key.try_) {
+        driver_tick(d);
+        return;
+    }
+    if (driver_estranged(d, t)) { /* whatever it answers, it is not who was asked to run it */
+        out = OUT_UNKNOWN;
+        seen = NULL;
+    }
+    if (out == OUT_DONE && same && !(d->has_seen && d->seen.state == RUN_ENDED))
+        driver_take_seen(d, seen);
+    if (out == OUT_REJECTED && kind == CALL_SUBMIT) {
+        rejected(d, seen, err);
+        driver_tick(d);
+        return;
+    }
+    if (out == OUT_DONE && kind == CALL_SUBMIT && t)
+        t->refused_ms = 0;
+    if (out == OUT_DONE && kind == CALL_FIND && t && seen && seen->state != RUN_UNKNOWN)
+        d->found_session = t->session;
+    if (out == OUT_DONE && kind == CALL_SUBMIT && t)
+        d->found_session = t->session;
+    if (kind == CALL_QUIESCE && out == OUT_DONE)
+        d->quiesced = true;
+    if (out != OUT_DONE || (kind == CALL_FIND && (!seen || seen->state == RUN_UNKNOWN)) ||
+        (kind == CALL_STOP && (!seen || (seen->state != RUN_ENDED && seen->state != RUN_ABSENT)))) {
+        if (kind == CALL_SUBMIT)
+            d->found_session = 0;
+        driver_backoff(d);
+        return;
+    }
+    d->backoff_ms = 50;
+    driver_tick(d);
+}
+
+static void call_begin(struct driver *d, struct site *t, enum driver_call kind,
+                       uint64_t deadline_ms)
+{
+    t->calls++;
+    d->call_site = t->number;
+    str_copy(d->call_target, sizeof d->call_target, t->name);
+    d->calling = true;
+    d->call_kind = (int)kind;
+    d->call_key = d->key;
+    d->call =
+        (struct call){.deadline_ms = loop_now_ms(d->brain->loop) + deadline_ms, .done = answered};
+    brain_under_way(d->brain, 1);
+}
+
+static int signal_number(const char *name)
+{
+    static const struct {
+        const char *name;
+        int number;
+    } t[] = {{"SIGTERM", SIGTERM}, {"SIGINT", SIGINT},  {"SIGUSR1", SIGUSR1},
+             {"SIGUSR2", SIGUSR2}, {"SIGHUP", SIGHUP},  {"SIGQUIT", SIGQUIT},
+             {"SIGKILL", SIGKILL}, {"SIGXCPU", SIGXCPU}};
+
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++)
+        if (!strcmp(t[i].name, name) || !strcmp(t[i].name + 3, name))
+            return t[i].number;
+    return SIGTERM;
+}
+
+static void hurried(struct call *c, enum outcome out, const struct observation *seen,
+                    const struct err *err)
+{
+    struct driver *d = container_of(c, struct driver, hurry);
+
+    (void)out; /* the stop under way is answered by the end, and asked again if it is not */
+    (void)seen;
+    (void)err;
+    d->hurrying = false;
+    brain_under_way(d->brain, -1);
+    driver_tick(d);
+}
+
+void driver_hurry(struct driver *d, struct site *t)
+{
+    uint64_t grace = (uint64_t)workload_grace_ms(d->o);
+
+    if (!d->calling || d->call_kind != CALL_STOP || d->hurrying || grace >= d->stop_grace_ms ||
+        !t || !t->connector || !t->reachable)
+        return;
+    d->stop_grace_ms = grace;
+    d->hurrying = true;
+    d->hurry = (struct call){.deadline_ms = loop_now_ms(d->brain->loop) + grace + CALL_DEADLINE_MS,
+                             .done = hurried};
+    brain_under_way(d->brain, 1);
+    t->connector->ops->stop(t->connector, &d->key, grace, &d->hurry);
+}
+
+void driver_call(struct driver *d, struct site *t, enum driver_call kind)
+{
+    const struct checkpoint_spec *ck = object_as(d->o, workload)->spec->checkpoint;
+    uint64_t grace = (uint64_t)workload_grace_ms(d->o);
+    const struct connector_ops *ops = t->connector->ops;
+
+    if (driver_held_back(d, t))
+        return;
+    if (kind == CALL_SUBMIT) {
+        submit(d, t);
+        return;
+    }
+    call_begin(d, t, kind, kind == CALL_STOP ? grace + CALL_DEADLINE_MS : CALL_DEADLINE_MS);
+    if (kind == CALL_FIND) {
+        ops->find(t->connector, &d->key, &d->call);
+    } else if (kind == CALL_QUIESCE) {
+        if (!d->stop_after_ms) /* from the first attempt on, whether it is answered or not */
+            d->stop_after_ms = loop_now_ms(d->brain->loop) + grace + 1000;
+        ops->quiesce(t->connector, &d->key, signal_number(ck ? ck->signal : "SIGTERM"), grace,
+                     &d->call);
+    } else {
+        d->stop_grace_ms = grace;
+        ops->stop(t->connector, &d->key, grace, &d->call);
+    }
+    FAILPOINT(calls_sent[kind]);
+}

@@ -1,0 +1,425 @@
+/* core/v1 Events of placements, moves and ends, for people: `hanse describe`, `kubectl describe`.
+ *
+ * One object for each workload (or target) and reason, counted up; they go with it. Must never hold
+ * anything up: what does not fit is dropped, what is refused is forgotten. */
+
+#include "controlplane/leader/keep/events.h"
+
+#include "api/base/hash.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FLUSH_EVERY_MS 500
+#define FLUSH_MAX 32
+#define AGAIN_MIN_MS 10000  /* what is found again and again is told no more often, */
+#define AGAIN_SAME_MS 60000 /* and with the same words even less */
+
+struct told { /* an event that waits for the next flush */
+    struct list link;
+    enum kind_id kind;
+    char ns[64], name[256], uid[64];
+    const char *reason; /* static */
+    bool warning;
+    char message[512];
+};
+
+static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *name,
+                                   const char *uid, const char *reason, const char *fmt, ...)
+{
+    static const char *const warnings[] = {
+        "TargetUnreachable", "NotReplaced",       "Stopped",   "Failed",   "MoveFailed",
+        "StoreNotSearched",  "CheckpointRefused", "TwoAgents", "BookFull", "AgentReplaced"};
+    struct events *e = b->events;
+    struct told *t;
+    va_list ap;
+
+    if (e->n == EVENTS_MAX)
+        return;
+    t = mem_new(struct told);
+    t->kind = KIND_WORKLOAD;
+    str_copy(t->ns, sizeof t->ns, ns);
+    str_copy(t->name, sizeof t->name, name);
+    str_copy(t->uid, sizeof t->uid, uid);
+    t->reason = reason;
+    for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++)
+        t->warning |= !strcmp(reason, warnings[i]);
+    va_start(ap, fmt);
+    (void)vsnprintf(t->message, sizeof t->message, fmt, ap);
+    va_end(ap);
+    list_push(&e->waiting, &t->link);
+    e->n++;
+    if (!timer_active(&e->timer))
+        timer_start(&e->timer, FLUSH_EVERY_MS);
+}
+
+/* ---- what is worth telling ---- */
+static void of_workload(struct brain *b, const struct object *o, const struct workload_status *was,
+                        const struct workload_status *s)
+{
+    const struct meta *m = o->meta;
+    const char *ns = m->namespace_, *target = s->placement ? s->placement->target : "";
+    const struct run_end *end = s->n_ends ? &s->ends[s->n_ends - 1] : NULL;
+
+    if (workload_array(object_as(o, workload)) && s->phase == PHASE_RUNNING) {
+        tell(b, ns, m->name, m->uid, "Started", "%lld indexes",
+             (long long)object_as(o, workload)->spec->array->count);
+        return;
+    }
+    switch (s->phase) {
+    case PHASE_RESERVED:
+        if (was && was->epoch != s->epoch)
+            tell(b, ns, m->name, m->uid, "Placed", "on %s in epoch %lld: %.300s", target,
+                 (long long)s->epoch, s->message);
+        return;
+    case PHASE_RUNNING:
+        if (was && was->phase == PHASE_UNKNOWN)
+            tell(b, ns, m->name, m->uid, "Reachable", "%s is in reach again; it went on", target);
+        else if (*s->resumedFrom)
+            tell(b, ns, m->name, m->uid, "Started", "on %s in epoch %lld, from step %lld", target,
+                 (long long)s->epoch, (long long)s->resumedStep);
+        else
+            tell(b, ns, m->name, m->uid, "Started", "on %s in epoch %lld", target,
+                 (long long)s->epoch);
+        return;
+    case PHASE_UNKNOWN:
+        tell(b, ns, m->name, m->uid, "TargetUnreachable", "%s: %.300s", target, s->message);
+        return;
+    case PHASE_QUEUED:
+        if (was && phase_live(was->phase) && end)
+            tell(b, ns, m->name, m->uid, "Requeued", "it ended on %s: %s %.300s", end->target,
+                 end->reason, end->message);
+        return;
+    case PHASE_STOPPED:
+    case PHASE_SUCCEEDED:
+    case PHASE_FAILED:
+    case PHASE_CANCELLED:
+        tell(b, ns, m->name, m->uid, phase_text(s->phase), "%s %.300s", s->reason, s->message);
+        return;
+    default:
+        return;
+    }
+}
+
+/* More is saved than anybody was told of. */
+static void of_found(struct brain *b, const struct object *o, const struct workload_status *was,
+                     const struct workload_status *s)
+{
+    const struct run_checkpoint *ck = s->checkpoint, *old = was->checkpoint;
+    const struct meta *m = o->meta;
+
+    if (s->phase != PHASE_RESERVED || (old && !strcmp(old->name, ck->name)))
+        return;
+    if (old)
+        tell(b, m->namespace_, m->name, m->uid, "CheckpointFound",
+             "%s found step %lld of epoch %lld in the store; step %lld of epoch %lld was known",
+             s->placement ? s->placement->target : "", (long long)ck->step, (long long)ck->epoch,
+             (long long)old->step, (long long)old->epoch);
+    else
+        tell(b, m->namespace_, m->name, m->uid, "CheckpointFound",
+             "%s found step %lld of epoch %lld in the store; none was known",
+             s->placement ? s->placement->target : "", (long long)ck->step, (long long)ck->epoch);
+}
+
+void events_of_checkpoint(struct brain *b, const struct object *workload, const char *reason,
+                          const char *fmt, ...)
+{
+    const struct meta *m = workload->meta;
+    char text[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    tell(b, m->namespace_, m->name, m->uid, reason, "%s", text);
+}
+
+static void of_migration(struct brain *b, const struct object *o,
+                         const struct migration_status *was, const struct migration_status *s)
+{
+    const struct migration_spec *spec = object_as(o, migration)->spec;
+    const char *ns = o->meta->namespace_, *cause = move_cause_text(spec->cause);
+
+    switch (s->phase) {
+    case MP_QUIESCING:
+    case MP_FENCING:
+        if (!was || was->phase < MP_QUIESCING)
+            tell(b, ns, spec->workload, s->workloadUid, "Moving", "%s: from %s to %s; %.300s",
+                 cause, s->from, *s->to ? s->to : "the queue", s->message);
+        return;
+    case MP_SUCCEEDED:
+        tell(b, ns, spec->workload, s->workloadUid, "Moved",
+             "%s: from %s to %s, %lld ms without progress", cause, s->from,
+             *s->to ? s->to : "the queue", (long long)s->pause);
+        return;
+    case MP_FAILED:
+    case MP_CANCELLED:
+        tell(b, ns, spec->workload, s->workloadUid,
+             s->phase == MP_FAILED ? "MoveFailed" : "MoveCancelled", "%s: %s %.300s", cause,
+             s->reason, s->message);
+        return;
+    default:
+        return;
+    }
+}
+
+/* Of a Target, which has no namespace: where what is Hanse's own is. */
+static void of_target(struct brain *b, const struct object *o, const char *reason,
+                      const char *message)
+{
+    const struct meta *m = o->meta;
+    unsigned n = b->events->n;
+
+    tell(b, "hanse-system", m->name, m->uid, reason, "%.500s", message);
+    if (b->events->n > n)
+        container_of(b->events->waiting.prev, struct told, link)->kind = KIND_TARGET;
+}
+
+void events_book_full(struct brain *b, const struct object *target, const char *why)
+{
+    of_target(b, target, "BookFull", why);
+}
+
+static const struct condition *one_agent(const struct target_status *s)
+{
+    for (uint32_t i = 0; s && i < s->n_conditions; i++)
+        if (!strcmp(s->conditions[i].type, "OneAgent"))
+            return &s->conditions[i];
+    return NULL;
+}
+
+static void of_agents(struct brain *b, const struct object *o, const struct target_status *was,
+                      const struct target_status *s)
+{
+    const struct condition *now = one_agent(s), *before = one_agent(was);
+    char text[400];
+
+    if (now && now->status == COND_FALSE && (!before || before->status != COND_FALSE))
+        of_target(b, o, "TwoAgents", now->message);
+    if (!was || !s || !*was->agent || !strcmp(was->agent, s->agent))
+        return;
+    (void)snprintf(
+        text, sizeof text,
+        "state folder %.12s speaks for it instead of %.12s, and knows nothing of what that "
+        "one runs: those runs are Unknown until their leases are over. Once the old "
+        "machine is known to be off: hanse fence WORKLOAD",
+        s->agent, was->agent);
+    of_target(b, o, "AgentReplaced", text);
+}
+
+void events_change(struct brain *b, const struct change *c)
+{
+    if (!c->after)
+        return;
+    if (c->kind == KIND_TARGET && c->before)
+        of_agents(b, c->after, object_as(c->before, target)->status,
+                  object_as(c->after, target)->status);
+    if (c->kind == KIND_WORKLOAD) {
+        const struct workload_status *s = object_as(c->after, workload)->status;
+        const struct workload_status *was =
+            c->before ? object_as(c->before, workload)->status : NULL;
+        if (s && (!was || was->phase != s->phase))
+            of_workload(b, c->after, was, s);
+        if (s && was && s->checkpoint && s->checkpoint->found)
+            of_found(b, c->after, was, s);
+    } else if (c->kind == KIND_MIGRATION) {
+        const struct migration_status *s = object_as(c->after, migration)->status;
+        const struct migration_status *was =
+            c->before ? object_as(c->before, migration)->status : NULL;
+        if (s && (!was || was->phase != s->phase))
+            of_migration(b, c->after, was, s);
+    }
+}
+
+static const char *event_name(const struct told *t, struct arena *a);
+
+/* Looked for every second; told when there is something new in it, or when it was long ago. */
+static void tell_sometimes(struct brain *b, const struct object *workload, const char *reason,
+                           const char *why)
+{
+    const struct meta *m = workload->meta;
+    struct told t = {.reason = reason};
+    AUTO_ARENA a = arena_create(0);
+    const struct object *had;
+
+    str_copy(t.name, sizeof t.name, m->name);
+    str_copy(t.uid, sizeof t.uid, m->uid);
+    had = root_get(b->root, KIND_EVENT, m->namespace_, event_name(&t, a));
+    if (had) {
+        const struct event *e = object_as(had, event);
+        int64_t ago = core_time_ms(b->cfg.core) - e->lastTimestamp;
+        bool same = !strcmp(e->message, why);
+        if (ago >= 0 && ago < (same ? AGAIN_SAME_MS : AGAIN_MIN_MS))
+            return;
+    }
+    tell(b, m->namespace_, m->name, m->uid, t.reason, "%.400s", why);
+}
+
+void events_not_replaced(struct brain *b, const struct object *workload, const char *why)
+{
+    tell_sometimes(b, workload, "NotReplaced", why);
+}
+
+void events_stays_sick(struct brain *b, const struct object *workload, const char *why)
+{
+    char text[400];
+
+    (void)snprintf(text, sizeof text,
+                   "a node that it runs on is sick, and it stays there until there is room for all "
+                   "of it elsewhere: %.280s",
+                   *why ? why : "nothing has room");
+    tell_sometimes(b, workload, "StaysOnSickNode", text);
+}
+
+void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms)
+{
+    int64_t until = core_time_ms(b->cfg.core) + (int64_t)left_ms;
+    char text[400], at[32];
+
+    time_print((until / 60000 + 1) * 60000, at); /* by the minute: the same for the whole wait */
+    (void)snprintf(text, sizeof text,
+                   "by the lease that it was granted its runner may live until %s; until then "
+                   "nothing is started elsewhere, unless it comes back or is fenced (hanse fence)",
+                   at);
+    tell_sometimes(b, workload, "LeaseRuns", text);
+}
+
+/* ---- into the log ---- */
+static const char *event_name(const struct told *t, struct arena *a)
+{
+    return arena_printf(a, "%.200s.%08x", t->name, hash_text32(t->uid) ^ hash_text32(t->reason));
+}
+
+const char *events_uid(struct brain *b, struct arena *a)
+{
+    uint64_t x = loop_random_u64(b->loop), y = loop_random_u64(b->loop);
+
+    return arena_printf(a, "%08llx-%04llx-4%03llx-a%03llx-%012llx", (unsigned long long)(x >> 32),
+                        (unsigned long long)(x >> 16 & 0xffff), (unsigned long long)(x & 0xfff),
+                        (unsigned long long)(y >> 48 & 0xfff),
+                        (unsigned long long)(y & 0xffffffffffffull));
+}
+
+static struct event *event_first(struct brain *b, const struct told *t, const char *name,
+                                 int64_t now, struct arena *a)
+{
+    const struct kind *k = kind_by_id(t->kind);
+    struct event *e = arena_new(a, struct event);
+    struct owner_ref *owner = arena_new(a, struct owner_ref);
+
+    e->metadata = arena_new(a, struct meta);
+    *e->metadata = (struct meta){.name = name, .namespace_ = t->ns, .uid = events_uid(b, a)};
+    owner->apiVersion = kind_api_version(k);
+    owner->kind = k->kind;
+    owner->name = t->name;
+    owner->uid = t->uid;
+    e->metadata->ownerReferences = owner;
+    e->metadata->n_ownerReferences = 1;
+    e->involvedObject = arena_new(a, struct object_ref);
+    e->involvedObject->apiVersion = kind_api_version(k);
+    e->involvedObject->kind = k->kind;
+    e->involvedObject->name = t->name;
+    e->involvedObject->namespace_ = k->namespaced ? t->ns : "";
+    e->involvedObject->uid = t->uid;
+    e->source = arena_new(a, struct event_source);
+    e->source->component = "hanse";
+    e->reportingComponent = "hanse";
+    e->reason = t->reason;
+    e->type = t->warning ? "Warning" : "Normal";
+    e->firstTimestamp = now;
+    return e;
+}
+
+static void written(void *arg, const struct result *r, const struct err *err)
+{
+    (void)arg;
+    (void)r;
+    (void)err; /* it tells people; nothing rests on it */
+}
+
+static void write_one(struct brain *b, const struct told *t)
+{
+    AUTO_ARENA a = arena_create(0);
+    const char *name = event_name(t, a);
+    const struct object *had = root_get(b->root, KIND_EVENT, t->ns, name);
+    int64_t now = core_time_ms(b->cfg.core);
+    struct event *e = had ? object_edit_as(had, event, a) : event_first(b, t, name, now, a);
+    struct write_op op = {.verb = had ? WRITE_UPDATE : WRITE_CREATE, .kind = KIND_EVENT};
+    union command c = {
+        .write = {.head = {.type = CMD_WRITE, .user = "hanse:events"}, .ops = &op, .n = 1}};
+
+    e->message = t->message;
+    e->lastTimestamp = now;
+    e->count++;
+    str_copy(op.ns, sizeof op.ns, t->ns);
+    str_copy(op.name, sizeof op.name, name);
+    op.object = object_make(kind_by_id(KIND_EVENT), e);
+    brain_request_id(b, c.head.request_id);
+    brain_propose(b, &c, written, b);
+    (void)object_unref(op.object);
+}
+
+void events_act(struct brain *b, const char *who, const char *target, const char *reason,
+                propose_cb cb, void *arg, const char *fmt, ...)
+{
+    const struct kind *k = kind_by_id(KIND_TARGET);
+    AUTO_ARENA a = arena_create(0);
+    struct told t = {.kind = KIND_TARGET, .ns = "hanse-system", .reason = reason};
+    struct write_op op = {.verb = WRITE_CREATE, .kind = KIND_EVENT, .ns = "hanse-system"};
+    union command c = {.write = {.head = {.type = CMD_WRITE}, .ops = &op, .n = 1}};
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(t.message, sizeof t.message, fmt, ap);
+    va_end(ap);
+    str_copy(t.name, sizeof t.name, target);
+    (void)snprintf(op.name, sizeof op.name, "%.200s.%016llx", target,
+                   (unsigned long long)loop_random_u64(b->loop));
+    int64_t now = core_time_ms(b->cfg.core);
+    struct event *e = event_first(b, &t, op.name, now, a);
+    e->metadata->ownerReferences = NULL;
+    e->metadata->n_ownerReferences = 0;
+    e->involvedObject->apiVersion = kind_api_version(k);
+    e->involvedObject->kind = k->kind;
+    e->involvedObject->namespace_ = "";
+    e->message = t.message;
+    e->lastTimestamp = now;
+    e->count = 1;
+    op.object = object_make(kind_by_id(KIND_EVENT), e);
+    brain_request_id(b, c.head.request_id);
+    str_copy(c.head.user, sizeof c.head.user, who);
+    brain_propose(b, &c, cb, arg);
+    (void)object_unref(op.object);
+}
+
+static void flush(void *arg)
+{
+    struct brain *b = arg;
+    struct events *e = b->events;
+    struct list *it;
+
+    for (unsigned i = 0; i < FLUSH_MAX && (it = list_pop(&e->waiting)) != NULL; i++) {
+        struct told *t = container_of(it, struct told, link);
+        e->n--;
+        write_one(b, t);
+        mem_free(t);
+    }
+    if (e->n)
+        timer_start(&e->timer, FLUSH_EVERY_MS);
+}
+
+void events_init(struct brain *b)
+{
+    list_init(&b->events->waiting);
+    timer_init(&b->events->timer, b->loop, flush, b);
+}
+void events_drop(struct brain *b)
+{
+    struct list *it;
+
+    timer_stop(&b->events->timer);
+    while ((it = list_pop(&b->events->waiting)) != NULL)
+        mem_free(container_of(it, struct told, link));
+    b->events->n = 0;
+}

@@ -1,0 +1,289 @@
+/* The scheduler: a pool and a queue that follow the root, and what cycles (cycle.c) decide on its
+ * way into the log. Apply checks again and may refuse (the state moved on), then the next cycle
+ * looks anew. One cycle's answers are awaited before the next, so that a pool never holds two
+ * guesses for one workload. */
+
+#include "controlplane/leader/queue/scheduler.h"
+
+#include "api/base/failpoint.h"
+#include "api/base/log.h"
+#include "controlplane/leader/move/begin.h"
+#include "controlplane/leader/move/causes.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/move/preempt.h"
+#include "controlplane/leader/queue/cycle.h"
+#include "controlplane/leader/queue/waiting.h"
+#include "controlplane/leader/recover/orphans.h"
+#include "controlplane/leader/site/sites.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int zone(void *arg, const char *name, int64_t utc_ms, int32_t *ret_s)
+{
+    struct brain *b = arg;
+    int s = 0;
+
+    if (!b->cfg.zone_offset || !b->cfg.zone_offset(name, utc_ms, &s))
+        return E_NOTFOUND;
+    *ret_s = s;
+    return 0;
+}
+
+/* ---- the pool follows the root ---- */
+/* The destination of a Migration under way, beside what its workload holds. */
+static void migration_hold(struct brain *b, const struct object *o)
+{
+    const struct migration *g = object_as(o, migration);
+    const struct object *w =
+        root_get(b->root, KIND_WORKLOAD, o->meta->namespace_, g->spec->workload);
+
+    if (w)
+        begin_drop(b, w->meta->uid);
+    if (w && g->status && move_holds(g->status->phase) && g->status->placement &&
+        !PLANTED("move.destination-unheld"))
+        pool_hold_as(b->pool, o->meta->uid, w, g->status->placement);
+    else
+        pool_drop(b->pool, o->meta->uid);
+}
+
+static void moving_hold(struct brain *b, const char *ns, const char *migration)
+{
+    const struct object *o = root_get(b->root, KIND_MIGRATION, ns, migration);
+
+    if (o)
+        migration_hold(b, o);
+}
+
+static void workload_hold(struct brain *b, const struct object *o)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+
+    if (s && s->placement && phase_holds(s->phase))
+        pool_hold(b->pool, o);
+    else
+        pool_drop(b->pool, o->meta->uid);
+    if (s && *s->migration && !phase_holds(s->phase)) /* its destination counts for its queue now */
+        moving_hold(b, o->meta->namespace_, s->migration);
+    preempt_nominee(b, o);
+}
+
+/* A node on which something runs that the state cannot answer for takes nothing new: what its
+ * devices are used for is not known. */
+void scheduler_node(struct brain *b, const struct object *o)
+{
+    AUTO_ARENA a = arena_create(0);
+
+    if (!b->pool)
+        return;
+    if (!orphan_on_node(b, object_as(o, node)->spec->target, o->meta->name)) {
+        pool_put(b->pool, o);
+        scheduler_want(b);
+        return;
+    }
+    struct node *n = object_edit_as(o, node, a);
+    n->spec->unschedulable = true;
+    struct object *closed = object_make(o->kind, n);
+    pool_put(b->pool, closed);
+    (void)object_unref(closed);
+}
+
+static bool pool_take(const struct object *o, void *arg)
+{
+    struct brain *b = arg;
+
+    if (o->kind->id == KIND_WORKLOAD) {
+        workload_hold(b, o);
+        waiting_change(b, NULL, o);
+    } else if (o->kind->id == KIND_MIGRATION) {
+        migration_hold(b, o);
+    } else if (o->kind->id == KIND_NODE) {
+        scheduler_node(b, o);
+    } else {
+        pool_put(b->pool, o);
+    }
+    return true;
+}
+
+void scheduler_reset(struct brain *b)
+{
+    static const enum kind_id kinds[] = {
+        KIND_GPU_CLASS, KIND_PRICE_SHEET,    KIND_TARGET,           KIND_NODE,
+        KIND_QUEUE,     KIND_PRIORITY_CLASS, KIND_PLACEMENT_POLICY, KIND_COMPLIANCE_POLICY,
+        KIND_DATASET,   KIND_WORKLOAD,       KIND_MIGRATION};
+
+    cycle_drop(b);
+    waiting_reset(b);
+    b->pool = pool_destroy(b->pool);
+    preempt_reset(b);
+    b->pool = pool_create();
+    pool_set_zone_resolver(b->pool, zone, b);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        root_scan(b->root, kinds[i], NULL, NULL, NULL, pool_take, b);
+    for_each_site (t, b) {
+        pool_target_reachable(b->pool, t->name, t->reachable && t->listed ? REACH_YES : REACH_NO);
+    }
+    scheduler_want(b);
+}
+
+static bool matters(enum kind_id kind)
+{
+    switch (kind) {
+    case KIND_GPU_CLASS:
+    case KIND_PRICE_SHEET:
+    case KIND_TARGET:
+    case KIND_NODE:
+    case KIND_QUEUE:
+    case KIND_PRIORITY_CLASS:
+    case KIND_PLACEMENT_POLICY:
+    case KIND_COMPLIANCE_POLICY:
+    case KIND_DATASET:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool spec_changed(const struct object *before, const struct object *after)
+{
+    return !before || !after || before->meta->generation != after->meta->generation ||
+           before->meta->deletionTimestamp != after->meta->deletionTimestamp;
+}
+
+void scheduler_change(struct brain *b, enum kind_id kind, const struct object *before,
+                      const struct object *after)
+{
+    if (!b->pool)
+        return;
+    if (kind == KIND_WORKLOAD) {
+        waiting_change(b, before, after);
+        if (after)
+            workload_hold(b, after);
+        else
+            pool_drop(b->pool, before->meta->uid);
+        if (!after && object_as(before, workload)->status &&
+            object_as(before, workload)->status->nominated)
+            pool_nominate(b->pool, before, NULL);
+        const struct workload_status *was = before ? object_as(before, workload)->status : NULL;
+        bool freed = was && was->placement && phase_holds(was->phase) &&
+                     (!after || !phase_holds(object_as(after, workload)->status->phase));
+        if (freed || (after && workload_stopped_held(after)) ||
+            (after && workload_queued(after) &&
+             (!before || !workload_queued(before) || spec_changed(before, after))))
+            scheduler_want(b);
+        if (freed)
+            movers_look(b);
+    } else if (kind == KIND_MIGRATION) {
+        if (after)
+            migration_hold(b, after);
+        else
+            pool_drop(b->pool, before->meta->uid);
+        const struct migration_status *was = before ? object_as(before, migration)->status : NULL;
+        const struct migration_status *is = after ? object_as(after, migration)->status : NULL;
+        if (was && move_holds(was->phase) && (!is || !move_holds(is->phase)))
+            scheduler_want(b); /* its destination may be free */
+    } else if (matters(kind)) {
+        if (after && kind == KIND_NODE)
+            scheduler_node(b, after);
+        else if (after)
+            pool_put(b->pool, after);
+        else
+            pool_remove(b->pool, kind, before->meta->namespace_, before->meta->name);
+        /* A Target's or Queue's own status says nothing new about room. */
+        if (spec_changed(before, after) || kind == KIND_NODE) {
+            scheduler_want(b);
+            movers_look(b);
+        }
+        causes_change(b, kind, before, after);
+    }
+}
+
+void scheduler_reach(struct brain *b, const char *target, bool reachable)
+{
+    if (b->pool) {
+        pool_target_reachable(b->pool, target, reachable ? REACH_YES : REACH_NO);
+        scheduler_want(b);
+        movers_look(b);
+    }
+}
+
+void scheduler_want(struct brain *b)
+{
+    cycle_want(b);
+}
+
+/* ---- into the log ---- */
+struct placing {
+    struct brain *brain;
+    char uid[64];
+    bool placed;
+};
+static void place_answered(void *arg, const struct result *r, const struct err *err);
+
+/* A step of the machine of a workload that holds nothing. */
+void scheduler_step(struct brain *b, const struct object *o, enum run_step step, const char *reason,
+                    const char *message)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+    union command c = {.run = {.head = {.type = CMD_RUN, .user = "hanse:scheduler"},
+                               .step = step,
+                               .epoch = s->epoch,
+                               .try_ = s->intent ? s->intent->try_ : 0}};
+    struct placing *pl = mem_new(struct placing);
+
+    brain_request_id(b, c.run.head.request_id);
+    str_copy(c.run.ns, sizeof c.run.ns, o->meta->namespace_);
+    str_copy(c.run.name, sizeof c.run.name, o->meta->name);
+    str_copy(c.run.uid, sizeof c.run.uid, o->meta->uid);
+    str_copy(c.run.reason, sizeof c.run.reason, reason);
+    str_copy(c.run.message, sizeof c.run.message, message);
+    pl->brain = b;
+    str_copy(pl->uid, sizeof pl->uid, o->meta->uid);
+    cycle_proposed(b);
+    brain_propose(b, &c, place_answered, pl);
+}
+
+static void place_answered(void *arg, const struct result *r, const struct err *err)
+{
+    struct placing *p = arg;
+    struct brain *b = p->brain;
+    bool refused = err || r->code;
+
+    if (p->placed && refused) {
+        b->scheduler->refused++;
+        if (b->pool)
+            pool_drop(b->pool, p->uid);
+        if (!err && r->code != E_PLACE && r->code != E_STALE && r->code != E_CONFLICT)
+            log_event(LOG_WARN, "place.refused",
+                      LOG_FIELDS({"uid", log_str(p->uid)}, {"why", log_str(r->text)}));
+    }
+    if (p->placed && !refused)
+        b->scheduler->placed++;
+    mem_free(p);
+    cycle_answered(b, refused);
+}
+
+void scheduler_tell(struct brain *b, const struct cycle_item *it)
+{
+    const struct object *o = it->workload;
+    const struct workload *w = object_as(o, workload);
+    union command c = {.place = {.head = {.type = CMD_PLACE, .user = "hanse:scheduler"}}};
+    struct place_cmd *p = &c.place;
+    struct placing *pl = mem_new(struct placing);
+
+    brain_request_id(b, p->head.request_id);
+    str_copy(p->ns, sizeof p->ns, o->meta->namespace_);
+    str_copy(p->name, sizeof p->name, o->meta->name);
+    str_copy(p->uid, sizeof p->uid, o->meta->uid);
+    p->epoch = w->status->epoch;
+    p->rv_read = root_rv(b->root);
+    p->decision = it->decision;
+    p->decision->queuePosition = it->position;
+    p->placement = it->placement;
+    str_copy(p->queue, sizeof p->queue, it->decision->queue ? it->decision->queue : "");
+    pl->brain = b;
+    pl->placed = it->placement != NULL;
+    str_copy(pl->uid, sizeof pl->uid, o->meta->uid);
+    cycle_proposed(b);
+    brain_propose(b, &c, place_answered, pl);
+}

@@ -1,0 +1,226 @@
+/* Sweeps: what runs on a target is compared with the state. What this cluster's own log let go is
+ * ended; what the state does not know is an orphan: listed (orphans.c), never ended by ourselves.
+ *
+ * A member whose root is old must not take a run that it does not know yet for one that was let go:
+ * what is not in the root is doubted first. Only what was listed before a majority confirmed this
+ * leadership, and is still not there after that, is judged; that is a second sweep. */
+
+#include "controlplane/leader/recover/sweep.h"
+
+#include "api/base/failpoint.h"
+#include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/recover/orphans.h"
+#include "controlplane/leader/recover/promises.h"
+#include "controlplane/leader/site/sites.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SWEEP_DEADLINE_MS 30000
+#define CONFIRM_DEADLINE_MS 5000
+#define DOUBTS_MAX 4096
+
+struct sweep {
+    struct call call;
+    struct brain *brain;
+    char target[256];
+};
+
+static bool doubted(const struct site *t, const struct run_key *k)
+{
+    for (size_t i = 0; i < t->n_doubts; i++)
+        if (t->doubts[i].epoch == k->epoch && t->doubts[i].try_ == k->try_ &&
+            !strcmp(t->doubts[i].uid, k->uid))
+            return true;
+    return false;
+}
+static void doubt(struct site *t, const struct run_key *k)
+{
+    if (t->n_doubts == DOUBTS_MAX)
+        return; /* the next sweep takes them */
+    t->doubts = mem_realloc(t->doubts, (t->n_doubts + 1) * sizeof *t->doubts);
+    t->doubts[t->n_doubts++] = *k;
+}
+static void sweep_over(struct site *t, bool again)
+{
+    t->sweeping = t->doubts_proved = false;
+    t->n_doubts = 0;
+    t->sweep_due |= again; /* with the next renewal */
+}
+
+/* An end of that epoch is in its history. */
+static bool end_known(const struct workload_status *s, int64_t epoch)
+{
+    for (uint32_t i = 0; i < s->n_ends; i++)
+        if (s->ends[i].epoch == epoch)
+            return true;
+    return false;
+}
+
+/* The state has this uid: has it this very run, or has it gone beyond it, or never come to it? */
+static enum orphan_why known(const struct workload_status *s, const struct run_key *k)
+{
+    int64_t try_ = s->intent ? s->intent->try_ : 0;
+
+    if (k->epoch > s->epoch || (k->epoch == s->epoch && s->intent && k->try_ > try_))
+        return ORPHAN_AHEAD;
+    /* Given its place, or marked as one that may have gone on: what it has not sent, a later state
+     * has. */
+    if (k->epoch == s->epoch && !s->intent &&
+        (s->phase == PHASE_RESERVED || (s->epochFloor > s->epoch && !end_known(s, k->epoch))))
+        return ORPHAN_AHEAD;
+    if (k->epoch < s->epoch)
+        return ORPHAN_LET_GO; /* a newer epoch began only with the proof of this one's end */
+    return phase_holds(s->phase) || s->phase == PHASE_SUCCEEDED || s->phase == PHASE_FAILED
+               ? ORPHAN_OWNED
+               : ORPHAN_LET_GO;
+}
+
+/* The uid is not in the state. A state that never went back since the run began knew it, and let it
+ * go when its Workload went: nothing is submitted ahead of its intent, and no Workload goes before
+ * the end of its runs is proved. Of any other run nothing of the kind is known, but of those that
+ * were known where the state began anew. */
+static enum orphan_why unknown(const struct root *r, const struct run_listed *l)
+{
+    const char *own = root_cluster_uid(r);
+
+    if (PLANTED("sweep.ends-unknown"))
+        return ORPHAN_LET_GO;
+    if (*own && strcmp(l->cluster, own) == 0)
+        return ORPHAN_LET_GO;
+    /* Begun by a state of which this one began anew, and known to both: the same. While it recovers
+     * it is listed, so that who recovers is told of it. */
+    if (l->seen.state == RUN_ENDED && root_had(r, l->cluster, l->state_rv))
+        return root_recovering(r) ? ORPHAN_DELETED : ORPHAN_LET_GO;
+    return cluster_same_line(l->cluster, own) ? ORPHAN_BEFORE : ORPHAN_FOREIGN;
+}
+
+/* It was started by a state of this very uid that had come further than this one: this one is an
+ * older copy, put back by somebody. */
+bool sweep_from_our_future(const struct root *r, const struct run_listed *l)
+{
+    return *root_cluster_uid(r) && l->state_rv > root_rv(r) &&
+           strcmp(l->cluster, root_cluster_uid(r)) == 0;
+}
+
+enum orphan_why sweep_why(const struct root *r, const struct run_listed *l)
+{
+    const struct object *o = root_workload_by_uid(r, l->seen.key.uid);
+    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+
+    if (sweep_from_our_future(r, l))
+        return ORPHAN_AHEAD;
+    return s ? known(s, &l->seen.key) : unknown(r, l);
+}
+
+static enum run_verdict judge(const struct run_listed *l, void *arg)
+{
+    struct site *t = arg;
+    enum orphan_why why = sweep_why(t->brain->root, l);
+
+    if (t->brain->in_doubt)
+        return RUN_KEPT; /* all is looked at again when it is known */
+    if (why > ORPHAN_LET_GO && orphan_condemned(t, &l->seen.key))
+        return RUN_LET_GO;
+    if (why == ORPHAN_OWNED)
+        return RUN_CLAIMED;
+    if (!t->doubts_proved) {
+        const struct object *o = root_workload_by_uid(t->brain->root, l->seen.key.uid);
+        if (o && why == ORPHAN_LET_GO)
+            return RUN_LET_GO;
+        doubt(t, &l->seen.key);
+        return RUN_KEPT;
+    }
+    if (!doubted(t, &l->seen.key))
+        return RUN_KEPT; /* it came after: the next sweep looks at it */
+    if (why == ORPHAN_LET_GO)
+        return RUN_LET_GO;
+    if (sweep_from_our_future(t->brain->root, l))
+        brain_went_back(t->brain, l->cluster, l->state_rv);
+    orphan_found(t, l, why);
+    return RUN_KEPT;
+}
+
+static void sweep_begin(struct site *t);
+
+static void sweep_confirmed(void *arg, const struct err *err)
+{
+    struct sweep *w = arg;
+    struct brain *b = w->brain;
+    struct site *t = site_find(b, w->target);
+
+    brain_under_way(b, -1);
+    mem_free(w);
+    if (!t || !t->sweeping || !b->leads || b->closing)
+        return;
+    if (err || !t->reachable) {
+        sweep_over(t, true);
+        return;
+    }
+    brain_root(b);
+    t->doubts_proved = true;
+    orphans_begin(t);
+    sweep_begin(t);
+}
+static void sweep_done(struct call *c, enum outcome out, const struct observation *seen,
+                       const struct err *err)
+{
+    struct sweep *w = container_of(c, struct sweep, call);
+    struct brain *b = w->brain;
+    struct site *t = site_find(b, w->target);
+
+    (void)seen;
+    (void)err;
+    if (t && t->sweeping && b->leads && out == OUT_DONE && t->n_doubts && !t->doubts_proved) {
+        core_confirm(b->cfg.core, b->loop, b->term, CONFIRM_DEADLINE_MS, sweep_confirmed, w);
+        return;
+    }
+    if (t) {
+        bool whole = t->sweeping && out == OUT_DONE && b->leads && !b->closing && !b->in_doubt;
+        if (whole && !t->doubts_proved)
+            orphans_begin(t); /* there are none */
+        sweep_over(t, !whole);
+        if (whole) {
+            orphans_listed(t);
+            site_promises(t);
+        }
+    }
+    brain_under_way(b, -1);
+    mem_free(w);
+}
+
+static void sweep_begin(struct site *t)
+{
+    struct sweep *w = mem_new(struct sweep);
+
+    w->brain = t->brain;
+    str_copy(w->target, sizeof w->target, t->name);
+    w->call = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + SWEEP_DEADLINE_MS,
+                            .done = sweep_done};
+    brain_under_way(t->brain, 1);
+    t->connector->ops->sweep(t->connector, judge, t, &w->call);
+}
+
+void site_sweep(struct site *t)
+{
+    if (!t->connector || !t->reachable)
+        return;
+    if (!t->connector->ops->sweep) {
+        orphans_listed(t);
+        return;
+    }
+    if (t->sweeping || t->brain->in_doubt) {
+        t->sweep_due = true;
+        return;
+    }
+    t->sweeping = true;
+    t->sweep_due = false;
+    t->swept_ms = loop_now_ms(t->brain->loop);
+    sweep_begin(t);
+}
+
+void sites_sweep(struct brain *b)
+{
+    for_each_site (t, b)
+        site_sweep(t);
+}

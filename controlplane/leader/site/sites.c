@@ -1,0 +1,444 @@
+/* Targets as the brain sees them: one connector each, reach, leases. Exists only while this member
+ * leads; a new leader starts from the documents and from what connectors tell.
+ *
+ * Heartbeats and last contact stay in memory; the state learns only what changes decisions, at most
+ * once a second. */
+
+#include "controlplane/leader/site/sites.h"
+
+#include "api/base/log.h"
+#include "connectors/agent/agent.h"
+#include "controlplane/leader/context/index.h"
+#include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/doubt/cold.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/lease.h"
+#include "controlplane/leader/drive/observed.h"
+#include "controlplane/leader/move/causes.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/queue/scheduler.h"
+#include "controlplane/leader/recover/orphans.h"
+#include "controlplane/leader/recover/sweep.h"
+#include "controlplane/leader/site/facts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define RENEW_MAX_MS 5000
+#define RENEW_MIN_MS 250
+#define OFFERS_MAX 128 /* with one renewal; the others come with the next */
+#define SWEEP_EVERY_MS 600000
+#define FREE_LOOK_MS 20
+/* A lease counts from a beat of the runner's that is older than this. */
+#define CONFIRM_MAX_MS 400
+#define BRAKE_WINDOW_MS 60000
+#define REFUSED_MIN_MS 250
+#define REFUSED_MAX_MS 30000
+#define RIVAL_GONE_MS 60000 /* who was turned away comes again after 10 s at most */
+
+void sites_init(struct brain *b)
+{
+    list_init(&b->sites->all);
+}
+
+struct site *site_next(const struct brain *b, const struct site *t)
+{
+    struct list *next = t ? t->link.next : b->sites->all.next;
+
+    return next == &b->sites->all ? NULL : container_of(next, struct site, link);
+}
+
+struct site *site_find(struct brain *b, const char *name)
+{
+    struct indexed *e = index_find(&b->sites->by_name, name);
+
+    return e ? container_of(e, struct site, by_name) : NULL;
+}
+
+void site_refused(struct site *t)
+{
+    t->refused_ms = t->refused_ms ? t->refused_ms * 2 : REFUSED_MIN_MS;
+    if (t->refused_ms > REFUSED_MAX_MS)
+        t->refused_ms = REFUSED_MAX_MS;
+    t->refused_until_ms = loop_now_ms(t->brain->loop) + t->refused_ms;
+}
+
+static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)
+{
+    struct site *t = arg;
+
+    if (t->brain->leads && !t->brain->closing)
+        site_nodes(t, nodes, n, complete);
+}
+
+/* ---- reach ---- */
+/* What the brake held up is looked at again: on all targets, not only on the one that is back. */
+static void brake_changed(void *arg)
+{
+    struct brain *b = arg;
+
+    brain_under_way(b, -1);
+    if (!b->leads || b->closing || b->frozen)
+        return;
+    for_each_site (t, b)
+        drivers_tick_target(t);
+    movers_look(b);
+    causes_look(b);
+}
+
+/* More than half of (at least three) targets that were in reach fell silent within a minute: then
+ * it is rather we who are cut off, and nothing is replaced until they are back. */
+static void brake_look(struct brain *b)
+{
+    unsigned known = 0, lost = 0;
+    uint64_t now = loop_now_ms(b->loop);
+
+    for_each_site (t, b) {
+        if (!t->session)
+            continue;
+        known++;
+        lost += !t->reachable && (now - t->lost_at_ms < BRAKE_WINDOW_MS || b->frozen);
+    }
+    bool frozen = known >= 3 && lost * 2 > known;
+    if (frozen != b->frozen) {
+        b->frozen = frozen;
+        log_event(frozen ? LOG_WARN : LOG_INFO, frozen ? "brake.on" : "brake.off",
+                  LOG_FIELDS({"targets", log_u64(known)}, {"silent", log_u64(lost)}));
+        loop_post(b->loop, brake_changed, b);
+        brain_under_way(b, 1);
+    }
+}
+
+static void silence_over(void *arg)
+{
+    struct site *t = arg;
+
+    t->suspect = true;
+    cold_look(t->brain);
+    log_event(LOG_WARN, "target.silent",
+              LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->why)}));
+    site_facts_soon(t);
+    drivers_tick_target(t);
+    movers_look(t->brain); /* those that were to go there take their way back */
+}
+
+static uint64_t suspect_after(const struct site *t)
+{
+    const struct target_partition *p = object_as(t->doc, target)->spec->partition;
+
+    return p && p->suspectAfter > 0 ? (uint64_t)p->suspectAfter : 30000;
+}
+
+static void on_reach(void *arg, bool reachable, const char *session, const char *why)
+{
+    struct site *t = arg;
+    struct brain *b = t->brain;
+    bool fresh = reachable && strcmp(t->session_id, session ? session : "") != 0;
+
+    if (!b->leads || b->closing)
+        return;
+    t->last_contact_ms = loop_now_ms(b->loop);
+    str_copy(t->why, sizeof t->why, why ? why : "");
+    if (reachable) {
+        bool was_suspect = t->suspect;
+        t->suspect = false;
+        timer_stop(&t->silence);
+        if (fresh || !t->reachable) {
+            t->session++;
+            t->listed = false; /* nothing new goes there before it is known what runs there */
+            str_copy(t->session_id, sizeof t->session_id, session ? session : "");
+        }
+        t->reachable = true;
+        site_inventory_ask(t);
+        if (was_suspect || !t->told || site_facts_differ(t))
+            site_facts_soon(t);
+        if (!t->listed)
+            site_sweep(t);
+    } else if (t->reachable) {
+        t->reachable = false;
+        t->lost_at_ms = t->last_contact_ms;
+        timer_start(&t->silence, suspect_after(t));
+    }
+    scheduler_reach(b, t->name, reachable && t->listed);
+    brake_look(b);
+    drivers_tick_target(t);
+}
+
+static void on_agent(void *arg, const char *state_id)
+{
+    struct site *t = arg;
+
+    str_copy(t->agent, sizeof t->agent, state_id);
+}
+
+static void on_heard(void *arg, const char *cluster, uint64_t rv, int64_t time_ms)
+{
+    struct site *t = arg;
+
+    brain_heard(t->brain, t->name, cluster, rv, time_ms);
+}
+
+static void on_rival(void *arg, const char *why)
+{
+    struct site *t = arg;
+
+    t->rival_ms = loop_now_ms(t->brain->loop);
+    str_copy(t->rival, sizeof t->rival, why);
+    if (t->brain->leads && !t->brain->closing && site_facts_differ(t))
+        site_facts_soon(t);
+}
+
+static void rival_look(struct site *t)
+{
+    if (!*t->rival || loop_now_ms(t->brain->loop) - t->rival_ms < RIVAL_GONE_MS)
+        return;
+    t->rival[0] = '\0';
+    site_facts_soon(t);
+}
+
+static void on_observed(void *arg, const struct observation *o)
+{
+    struct site *t = arg;
+
+    t->last_contact_ms = loop_now_ms(t->brain->loop);
+    driver_observed(t, o);
+}
+static const struct connector_events events = {.nodes = on_nodes,
+                                               .reach = on_reach,
+                                               .observed = on_observed,
+                                               .agent = on_agent,
+                                               .heard = on_heard,
+                                               .rival = on_rival};
+
+/* ---- leases ---- */
+/* A runner counts from a beat that may be two seconds old, and keeps half of a short lease for the
+ * grace: a third would be too late. */
+static uint64_t renew_every(const struct site *t)
+{
+    uint64_t ms = t->shortest_ms / 8 > RENEW_MIN_MS ? t->shortest_ms / 8 : RENEW_MIN_MS;
+
+    return ms < RENEW_MAX_MS ? ms : RENEW_MAX_MS;
+}
+
+static void renew_later(struct site *t)
+{
+    t->renew_at_ms = loop_now_ms(t->brain->loop) + renew_every(t);
+    timer_start(&t->renew, renew_every(t));
+}
+
+void site_pace(struct site *t, uint64_t lease_ms)
+{
+    if (lease_ms >= t->shortest_ms)
+        return;
+    t->shortest_ms = lease_ms;
+    if (loop_now_ms(t->brain->loop) + renew_every(t) < t->renew_at_ms)
+        renew_later(t);
+}
+
+static void renew_confirmed(void *arg, const struct err *err)
+{
+    struct site *t = arg;
+    struct brain *b = t->brain;
+    struct run_offer offers[OFFERS_MAX];
+
+    t->confirming = false;
+    brain_under_way(b, -1);
+    if (!b->leads || b->closing)
+        return;
+    bool prompt = loop_now_ms(b->loop) - t->confirm_from_ms < CONFIRM_MAX_MS;
+    if (!err && prompt && t->reachable && t->connector) {
+        t->shortest_ms = UINT64_MAX; /* told again by what runs there */
+        /* Before it is sent: never later than what the runner counts. */
+        size_t n = drivers_renewed(t, loop_now_ms(b->loop), offers, OFFERS_MAX);
+        t->connector->ops->renew(t->connector, offers, n);
+        t->renewals++;
+    }
+}
+static void renew(void *arg)
+{
+    struct site *t = arg;
+    struct brain *b = t->brain;
+
+    renew_later(t);
+    rival_look(t);
+    if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
+        site_sweep(t);
+    if (!t->reachable || t->confirming || list_empty(&t->drivers))
+        return;
+    t->confirming = true;
+    t->confirm_from_ms = loop_now_ms(b->loop);
+    brain_under_way(b, 1);
+    core_confirm(b->cfg.core, b->loop, b->term, renew_every(t), renew_confirmed, t);
+}
+
+/* ---- documents and connectors ---- */
+static const char *secret_get(void *arg, const char *name, const char *key)
+{
+    struct brain *b = ((struct site *)arg)->brain;
+
+    return b->cfg.secret_get ? b->cfg.secret_get(b->cfg.arg, "hanse-system", name, key) : NULL;
+}
+static const char *cluster_uid(void *arg)
+{
+    return root_cluster_uid(((struct site *)arg)->brain->root);
+}
+static uint64_t state_rv(void *arg, int64_t *ret_time_ms)
+{
+    const struct root *r = ((struct site *)arg)->brain->root;
+
+    *ret_time_ms = root_time(r);
+    return root_rv(r);
+}
+static void secret_put(void *arg, const char *text)
+{
+    struct brain *b = ((struct site *)arg)->brain;
+
+    b->cfg.secret_put(b->cfg.arg, text);
+}
+
+/* The drivers of this build, by type of Target; NULL: it has none. */
+static const struct connector_ops *driver_of(enum target_type type)
+{
+    return type == TARGET_AGENT ? &connector_agent_ops : NULL;
+}
+
+static void connector_make(struct site *t)
+{
+    struct brain *b = t->brain;
+    enum target_type type = object_as(t->doc, target)->spec->type;
+    const struct connector_ops *ops = b->cfg.driver ? b->cfg.driver(type) : driver_of(type);
+    struct connector_env env = {.loop = b->loop,
+                                .events = &events,
+                                .arg = t,
+                                .secret_get = secret_get,
+                                .secret_put = secret_put,
+                                .cluster_uid = cluster_uid,
+                                .state_rv = state_rv};
+    struct err err;
+
+    if (!ops) {
+        (void)snprintf(t->error, sizeof t->error, "this build drives no target of type %s",
+                       target_type_text(type));
+    } else if (ops->create(&env, t->doc, &t->connector, &err)) {
+        t->connector = NULL;
+        str_copy(t->error, sizeof t->error, err.text);
+    }
+    if (*t->error) {
+        str_copy(t->why, sizeof t->why, t->error);
+        log_event(LOG_WARN, "target.driver",
+                  LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->error)}));
+        site_facts_soon(t);
+    }
+}
+
+static void site_create(struct brain *b, const struct object *doc)
+{
+    struct site *t = mem_new(struct site);
+
+    t->brain = b;
+    t->number = ++b->sites->made;
+    t->doc = object_ref(doc);
+    str_copy(t->name, sizeof t->name, doc->meta->name);
+    (void)snprintf(t->why, sizeof t->why, "not yet in contact with this leader");
+    timer_init(&t->silence, b->loop, silence_over, t);
+    timer_init(&t->renew, b->loop, renew, t);
+    site_facts_init(t);
+    t->lost_at_ms = loop_now_ms(b->loop);
+    list_push(&b->sites->all, &t->link);
+    t->by_name.key = t->name;
+    index_add(&b->sites->by_name, &t->by_name);
+    list_init(&t->drivers);
+    drivers_seat(t);
+    timer_start(&t->silence, suspect_after(t));
+    t->shortest_ms = UINT64_MAX;
+    renew_later(t);
+    connector_make(t);
+}
+
+static void site_free(void *arg)
+{
+    struct site *t = arg;
+
+    if (t->inventory_calling || t->confirming || t->facts.proposing) {
+        timer_start(&t->facts_timer, FREE_LOOK_MS); /* their answers are on their way */
+        return;
+    }
+    brain_under_way(t->brain, -1);
+    (void)object_unref(t->doc);
+    mem_free(t->doubts);
+    site_facts_drop(t);
+    orphans_drop(t);
+    mem_free(t);
+}
+static void site_destroy(struct site *t)
+{
+    list_remove(&t->link);
+    index_remove(&t->brain->sites->by_name, &t->by_name);
+    drivers_unseat(t);
+    timer_stop(&t->silence);
+    timer_stop(&t->renew);
+    timer_stop(&t->facts_timer);
+    t->reachable = false;
+    t->gone = true;
+    brain_under_way(t->brain, 1);
+    if (t->connector)
+        t->connector->ops->destroy(t->connector);
+    t->connector = NULL;
+    timer_init(&t->facts_timer, t->brain->loop, site_free, t);
+    timer_start(&t->facts_timer, 0);
+}
+
+void site_change(struct brain *b, const struct object *before, const struct object *after)
+{
+    PRE(before || after);
+    struct site *t = site_find(b, (after ? after : before)->meta->name);
+
+    if (!after) {
+        if (t)
+            site_destroy(t);
+        cold_look(b);
+        return;
+    }
+    if (!t) {
+        site_create(b, after);
+        return;
+    }
+    bool spec = t->doc->meta->generation != after->meta->generation;
+    (void)object_unref(t->doc);
+    t->doc = object_ref(after);
+    if (spec) {
+        if (t->connector)
+            t->connector->ops->update(t->connector, after);
+        cold_look(b);
+        drivers_tick_target(t);
+    }
+}
+
+static bool revoked(const struct peer_identity *who, void *arg)
+{
+    return revocation_takes(arg, who);
+}
+
+void sites_revoke(struct brain *b, const struct object *revocation)
+{
+    for_each_site (t, b) {
+        if (t->connector)
+            connector_agents_end(t->connector, revoked, (void *)(uintptr_t)revocation,
+                                 "the certificate was revoked");
+    }
+}
+
+static bool reset_each(const struct object *o, void *arg)
+{
+    site_change(arg, NULL, o);
+    return true;
+}
+void sites_reset(struct brain *b)
+{
+    root_scan(b->root, KIND_TARGET, NULL, NULL, NULL, reset_each, b);
+}
+void sites_drop(struct brain *b)
+{
+    list_for_each_safe (it, tmp, &b->sites->all)
+        site_destroy(container_of(it, struct site, link));
+}
