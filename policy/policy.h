@@ -16,17 +16,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Stable reason codes: R(C_NAME, "Code", "sentence with what to do"). In policy/reasons.def. */
+/* Stable reason codes, and what follows from each: policy/reasons.def has the columns. */
 enum reason {
     REASON_NONE = 0,
-#define R(c, text, sentence) REASON_##c,
+#define R(c, text, stage, cure, whole, sentence) REASON_##c,
 #include "policy/reasons.def"
 #undef R
     REASON_NR
 };
 const char *reason_text(enum reason r); /* "GangDoesNotFit" */
 const char *reason_sentence(enum reason r);
-bool reason_is_room(enum reason r); /* room that others hold is what is missing */
+int reason_stage(enum reason r);
+enum reason_cure { CURE_NONE = 0, CURE_ROOM = 1, CURE_QUOTA = 2, CURE_LIMIT = 4, CURE_TIME = 8 };
+enum reason_cure reason_cure(enum reason r);
+/* No single change of those that hints know answers it, where a whole workload fails for it. */
+bool reason_is_hopeless(enum reason r);
+/* Is one of these cures enough for what a decision tells: in all, or of a candidate? */
+bool policy_waits_for(const struct decision_spec *d, unsigned cures, bool candidates);
 
 /* ---- the pool ---- */
 struct pool;

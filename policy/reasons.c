@@ -1,11 +1,18 @@
-/* Names of the reasons, from reasons.def. */
+/* The table of reasons.def. */
 #include "policy/policy.h"
+
+#include <string.h>
+
+enum whole { WHOLE_NEVER, WHOLE_HINTS, WHOLE_SHUT };
 
 static const struct {
     const char *text, *sentence;
+    int stage;
+    enum reason_cure cure;
+    enum whole whole;
 } reasons[REASON_NR] = {
-    [REASON_NONE] = {"", ""},
-#define R(c, t, s) [REASON_##c] = {t, s},
+    [REASON_NONE] = {"", "", 0, CURE_NONE, WHOLE_HINTS},
+#define R(c, t, g, u, w, s) [REASON_##c] = {t, s, g, CURE_##u, WHOLE_##w},
 #include "policy/reasons.def"
 #undef R
 };
@@ -20,9 +27,34 @@ const char *reason_sentence(enum reason r)
     return (unsigned)r < REASON_NR ? reasons[r].sentence : "";
 }
 
-bool reason_is_room(enum reason r)
+int reason_stage(enum reason r)
 {
-    return r == REASON_GPU_BUSY || r == REASON_GANG || r == REASON_CHECKPOINT_RANKS ||
-           r == REASON_TOPOLOGY || r == REASON_CPU || r == REASON_MEMORY || r == REASON_MIG ||
-           r == REASON_FRACTION;
+    return (unsigned)r < REASON_NR ? reasons[r].stage : 0;
+}
+
+enum reason_cure reason_cure(enum reason r)
+{
+    return (unsigned)r < REASON_NR ? reasons[r].cure : CURE_NONE;
+}
+
+bool reason_is_hopeless(enum reason r)
+{
+    return (unsigned)r < REASON_NR && reasons[r].whole != WHOLE_HINTS;
+}
+
+static bool is_cured(const char *text, unsigned cures)
+{
+    for (int r = REASON_NONE + 1; r < REASON_NR; r++)
+        if (((unsigned)reasons[r].cure & cures) && strcmp(text, reasons[r].text) == 0)
+            return true;
+    return false;
+}
+
+bool policy_waits_for(const struct decision_spec *d, unsigned cures, bool candidates)
+{
+    bool any = is_cured(d->reason, cures);
+
+    for (uint32_t i = 0; candidates && !any && i < d->n_candidates; i++)
+        any = is_cured(d->candidates[i].reason, cures);
+    return any;
 }

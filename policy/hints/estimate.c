@@ -23,11 +23,10 @@ static bool in_the_way(const struct hints *h, const struct hold *hold)
 
         if (!g)
             continue;
-        if (reason_is_room(r->reason) && hold->i_target == r->target &&
+        if (reason_cure(r->reason) == CURE_ROOM && hold->i_target == r->target &&
             (hold->i_class == g->class_ || r->reason == REASON_CPU || r->reason == REASON_MEMORY))
             return true;
-        if ((r->reason == REASON_QUOTA_BURST || r->reason == REASON_QUOTA_GUARANTEED) &&
-            hold->i_class == g->class_)
+        if (reason_cure(r->reason) == CURE_QUOTA && hold->i_class == g->class_)
             return true;
     }
     return false;

@@ -176,18 +176,13 @@ bool hint_any(const struct hints *h, enum reason r)
     return h->pl->pending == r;
 }
 
-/* Reasons that no single change of these kinds can remove. */
-static bool hopeless(const struct place *pl)
+bool hint_any_cure(const struct hints *h, enum reason_cure cure)
 {
-    switch (pl->pending) {
-    case REASON_NONE:
-    case REASON_CHECKPOINT_RANKS:
-    case REASON_WINDOW:
-    case REASON_POLICY_LIMIT:
-        return false;
-    default:
-        return true;
+    for (uint32_t i = 0; i < h->pl->n_rows; i++) {
+        if (reason_cure(h->pl->rows[i].reason) == cure)
+            return true;
     }
+    return reason_cure(h->pl->pending) == cure;
 }
 
 int policy_hints(const struct pool *p, const struct place_request *rq,
@@ -214,7 +209,7 @@ int policy_hints(const struct pool *p, const struct place_request *rq,
         return 0;
     h.pl = arena_new(scratch, struct place);
     r = place_look(h.pl, h.p, rq, scratch, err);
-    if (r < 0 || h.pl->chosen || hopeless(h.pl))
+    if (r < 0 || h.pl->chosen || reason_is_hopeless(h.pl->pending))
         return r;
     h.texts = arena_array(a, const char *, max + 1);
     h.firsts = arena_array(scratch, struct first, FIRSTS_MAX);

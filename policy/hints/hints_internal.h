@@ -69,6 +69,7 @@ bool hint_tell(struct hints *h, const struct edit *e, const char *words);
 /* "(ams-slurm, $1.31/h)" */
 const char *hint_where(struct hints *h, const struct tried *t);
 bool hint_any(const struct hints *h, enum reason r); /* did a candidate fail for that? */
+bool hint_any_cure(const struct hints *h, enum reason_cure cure);
 
 /* pairs.c: for one whom no single change admits. As if a change were done, until it is undone. */
 struct done {

@@ -94,14 +94,6 @@ static struct preempt_plan *plan_as(struct hints *h, const char *class_or_null, 
     return plan;
 }
 
-static bool waits_for_room(const struct hints *h)
-{
-    return hint_any(h, REASON_GPU_BUSY) || hint_any(h, REASON_GANG) ||
-           hint_any(h, REASON_CHECKPOINT_RANKS) || hint_any(h, REASON_TOPOLOGY) ||
-           hint_any(h, REASON_CPU) || hint_any(h, REASON_MEMORY) || hint_any(h, REASON_MIG) ||
-           hint_any(h, REASON_FRACTION);
-}
-
 void hint_priority(struct hints *h)
 {
     const struct docs *d = &h->p->docs[KIND_PRIORITY_CLASS];
@@ -109,7 +101,7 @@ void hint_priority(struct hints *h)
     const struct object **v;
     uint32_t tried = 0;
 
-    if (!waits_for_room(h) || h->p->n_holds > HOLDS_MAX || !d->n)
+    if (!hint_any_cure(h, CURE_ROOM) || h->p->n_holds > HOLDS_MAX || !d->n)
         return;
     a = arena_create(0);
     if (plan_as(h, NULL, a)) /* it comes by itself */

@@ -181,7 +181,7 @@ void hint_quota(struct hints *h)
         const struct quota_answer *q;
         uint32_t class_;
 
-        if (r->reason != REASON_QUOTA_BURST && r->reason != REASON_QUOTA_GUARANTEED)
+        if (reason_cure(r->reason) != CURE_QUOTA)
             continue;
         class_ = t->groups[r->group].class_;
         q = place_quota(h->pl, class_);

@@ -216,57 +216,13 @@ static void row_sentence(const struct place *pl, const struct row *r, char *out,
 }
 
 /* ---- which reason tells most ---- */
-/* How far a row came: what stopped it last is what stands between the workload and its start. */
-static int stage_of(enum reason r)
-{
-    switch (r) {
-    case REASON_QUOTA_BURST:
-    case REASON_QUOTA_GUARANTEED:
-        return 10;
-    case REASON_SPILL_WAIT:
-        return 9;
-    case REASON_CHECKPOINT_RANKS:
-        return 8;
-    case REASON_TOPOLOGY:
-    case REASON_GANG:
-        return 7;
-    case REASON_GPU_BUSY:
-    case REASON_CPU:
-    case REASON_MEMORY:
-    case REASON_MIG:
-    case REASON_FRACTION:
-    case REASON_ISOLATION:
-        return 6;
-    case REASON_NODE_NOT_READY:
-        return 5;
-    case REASON_PRICE_CAP:
-    case REASON_PRICE_UNKNOWN:
-    case REASON_DEADLINE:
-        return 4;
-    case REASON_UNREACHABLE:
-    case REASON_CORDONED:
-    case REASON_TARGET_LIMIT:
-        return 3;
-    case REASON_GPU_MEMORY:
-    case REASON_INTERCONNECT:
-    case REASON_CAPACITY_KIND:
-    case REASON_STORE:
-        return 2;
-    case REASON_NO_CLASS:
-    case REASON_RUNNER_MISSING:
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 /* Of room that is kept for the heads of queues it is not told as free. */
 static void kept_text(struct place *pl, const struct row *best, size_t used)
 {
     for (uint32_t i = 0; i < pl->p->n_reserved; i++) {
         const struct hold *h = pl->p->reserved[i];
 
-        if (h->off || best->group == NONE || !reason_is_room(best->reason) ||
+        if (h->off || best->group == NONE || reason_cure(best->reason) != CURE_ROOM ||
             strcmp(h->target, pl->p->t.targets[best->target].name) != 0)
             continue;
         (void)snprintf(pl->message + used, sizeof(pl->message) - used,
@@ -290,7 +246,7 @@ static void pending_reason(struct place *pl)
         bool sooner = best && r->reason == REASON_SPILL_WAIT && best->reason == r->reason &&
                       r->x >= 0 && (best->x < 0 || r->x < best->x);
 
-        if (!best || stage_of(r->reason) > stage_of(best->reason) || sooner)
+        if (!best || reason_stage(r->reason) > reason_stage(best->reason) || sooner)
             best = r;
     }
     pl->pending = best ? best->reason : REASON_NO_FIT;

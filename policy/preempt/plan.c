@@ -15,7 +15,7 @@
 /* Is quota all that is against it? */
 static bool past_quota(struct planner *x, struct row *r)
 {
-    if (r->reason != REASON_QUOTA_BURST && r->reason != REASON_QUOTA_GUARANTEED)
+    if (reason_cure(r->reason) != CURE_QUOTA)
         return false;
     r->reason = REASON_NONE;
     price_row(x->pl, r);

@@ -114,7 +114,7 @@ static bool room_missing(struct search *s)
     for (uint32_t i = 0; i < s->pl->n_rows; i++) {
         const struct row *r = &s->pl->rows[i];
 
-        if (r->group == NONE || !reason_is_room(r->reason))
+        if (r->group == NONE || reason_cure(r->reason) != CURE_ROOM)
             continue;
         if (!s->target[r->target])
             s->short_by[r->target] = need_milli(&s->pl->need, s->pl->need.min_workers);
@@ -227,14 +227,6 @@ static int search_run(struct search *s, struct shadow *ret, struct err *err)
 }
 
 /* ---- the shadows of one cycle ---- */
-static bool waits_for_room(const struct decision_spec *d)
-{
-    for (int r = REASON_NONE + 1; r < REASON_NR; r++)
-        if (reason_is_room((enum reason)r) && strcmp(d->reason, reason_text((enum reason)r)) == 0)
-            return true;
-    return false;
-}
-
 int shadows_add(struct shadows *v, struct pool *cp, const struct place_request *rq,
                 struct decision_spec *d, struct arena *out, struct err *err)
 {
@@ -245,7 +237,7 @@ int shadows_add(struct shadows *v, struct pool *cp, const struct place_request *
     int r;
 
     if (v->n == SHADOWS_MAX || v->looks >= 2 * SHADOWS_MAX || rq->queue_position != 1 ||
-        rq->unsettled || !waits_for_room(d) || s.p->n_holds > HOLDS_MAX ||
+        rq->unsettled || !policy_waits_for(d, CURE_ROOM, false) || s.p->n_holds > HOLDS_MAX ||
         pool_nominated(s.p, rq->workload->meta->uid) || PLANTED("policy.no-shadow"))
         return 0;
     v->looks++;
@@ -304,7 +296,7 @@ int shadows_pass(struct shadows *v, struct pool *cp, const struct place_request 
     uint32_t n_off = 0;
     int r;
 
-    if (!v->n || v->tries >= TRIES_MAX || !waits_for_room(it->decision))
+    if (!v->n || v->tries >= TRIES_MAX || !policy_waits_for(it->decision, CURE_ROOM, false))
         return 0;
     left = runs_for(p, rq.workload, NONE, 0);
     if (!left)

@@ -23,23 +23,6 @@
 /* a nomination without victims that still move is dropped after this */
 #define PLAN_IDLE_MS 10000
 
-static bool waits_for_room(const struct decision_spec *d)
-{
-    static const enum reason room[] = {
-        REASON_GPU_BUSY,         REASON_MIG,         REASON_FRACTION,         REASON_CPU,
-        REASON_MEMORY,           REASON_GANG,        REASON_CHECKPOINT_RANKS, REASON_TOPOLOGY,
-        REASON_QUOTA_GUARANTEED, REASON_QUOTA_BURST, REASON_TARGET_LIMIT,     REASON_POLICY_LIMIT};
-
-    for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
-        if (!strcmp(d->reason, reason_text(room[i])))
-            return true;
-        for (uint32_t c = 0; c < d->n_candidates; c++)
-            if (!strcmp(d->candidates[c].reason, reason_text(room[i])))
-                return true;
-    }
-    return false;
-}
-
 /* ---- who was looked at in vain ---- */
 static bool in_vain(const struct preempts *p, const char *uid, uint64_t now)
 {
@@ -156,7 +139,8 @@ static bool look(struct brain *b, const struct object *w, int64_t position)
 bool preempt_waits(const struct cycle_item *it)
 {
     return it->decision && !it->placement &&
-           !object_as(it->workload, workload)->status->nominated && waits_for_room(it->decision);
+           !object_as(it->workload, workload)->status->nominated &&
+           policy_waits_for(it->decision, CURE_ROOM | CURE_QUOTA | CURE_LIMIT, true);
 }
 
 bool preempt_cycle(struct brain *b, const struct cycle_item *waiting, size_t n,

@@ -147,20 +147,6 @@ static bool hints_due(struct cycle *c, const struct cycle_item *it)
            c->now_ms - object_as(o, decision)->spec->at < HINT_WITHIN_MS;
 }
 
-static bool waits_for_time(const struct decision_spec *d)
-{
-    static const enum reason timed[] = {REASON_SPILL_WAIT, REASON_WINDOW, REASON_PRICE_UNKNOWN};
-
-    for (size_t i = 0; i < sizeof timed / sizeof *timed; i++) {
-        if (!strcmp(d->reason, reason_text(timed[i])))
-            return true;
-        for (uint32_t k = 0; k < d->n_candidates; k++)
-            if (!strcmp(d->candidates[k].reason, reason_text(timed[i])))
-                return true;
-    }
-    return false;
-}
-
 static void room_note(struct cycle *c, const struct cycle_item *it)
 {
     if (c->n_room < CYCLE_ROOM && preempt_waits(it))
@@ -177,7 +163,7 @@ static void decided(struct cycle *c, const struct cycle_item *it)
     if (it->placement) {
         c->placed++;
     } else {
-        c->by_time |= waits_for_time(it->decision);
+        c->by_time |= policy_waits_for(it->decision, CURE_TIME, true);
         room_note(c, it);
         tell = pending_news(it, c->now_ms, &c->positions);
         if (tell && c->told++ >= CYCLE_TOLD) {

@@ -196,9 +196,67 @@ static void every_reason_has_its_answer(void **state)
     assert_true(acted >= 19);
 }
 
+/* The columns say what the answers above are. */
+static void every_reason_has_its_columns(void **state)
+{
+    static const enum reason_cure cures[] = {
+        [NO_ANSWER] = CURE_NONE, [ROOM] = CURE_ROOM, [QUOTA] = CURE_QUOTA,
+        [LIMIT] = CURE_LIMIT,    [TIME] = CURE_TIME, [NEVER] = CURE_NONE};
+
+    (void)state;
+    for (int i = REASON_NONE + 1; i < REASON_NR; i++) {
+        enum reason r = (enum reason)i;
+        /* Prices are valid from a time on. */
+        enum reason_cure cure = r == REASON_PRICE_UNKNOWN ? CURE_TIME : cures[cases[r].answer];
+
+        if (reason_cure(r) != cure)
+            fail_msg("%s: cure %d", reason_text(r), (int)reason_cure(r));
+        if (cases[r].answer == NEVER && !reason_is_hopeless(r))
+            fail_msg("%s: hints are looked for, and none may be told", reason_text(r));
+        if (reason_stage(r) < 0 || reason_stage(r) > 10 ||
+            (cases[r].answer == TOLD && reason_stage(r)))
+            fail_msg("%s: stage %d", reason_text(r), reason_stage(r));
+        for (int k = i + 1; k < REASON_NR; k++)
+            assert_string_not_equal(reason_text(r), reason_text((enum reason)k));
+    }
+    assert_int_equal(reason_cure(REASON_NONE), CURE_NONE);
+    assert_false(reason_is_hopeless(REASON_NONE));
+    assert_false(reason_is_hopeless(REASON_CHECKPOINT_RANKS));
+    assert_false(reason_is_hopeless(REASON_WINDOW));
+    assert_false(reason_is_hopeless(REASON_POLICY_LIMIT));
+    assert_true(reason_is_hopeless(REASON_DEADLINE)); /* it has passed */
+    /* What is told of several candidates: the last thing that stands in the way. */
+    assert_true(reason_stage(REASON_QUOTA_BURST) > reason_stage(REASON_SPILL_WAIT));
+    assert_true(reason_stage(REASON_SPILL_WAIT) > reason_stage(REASON_CHECKPOINT_RANKS));
+    assert_true(reason_stage(REASON_CHECKPOINT_RANKS) > reason_stage(REASON_GANG));
+    assert_true(reason_stage(REASON_GANG) > reason_stage(REASON_GPU_BUSY));
+    assert_true(reason_stage(REASON_GPU_BUSY) > reason_stage(REASON_NODE_NOT_READY));
+    assert_true(reason_stage(REASON_NODE_NOT_READY) > reason_stage(REASON_PRICE_CAP));
+    assert_true(reason_stage(REASON_PRICE_CAP) > reason_stage(REASON_UNREACHABLE));
+    assert_true(reason_stage(REASON_UNREACHABLE) > reason_stage(REASON_GPU_MEMORY));
+    assert_true(reason_stage(REASON_GPU_MEMORY) > reason_stage(REASON_NO_CLASS));
+    assert_true(reason_stage(REASON_NO_CLASS) > reason_stage(REASON_RESIDENCY));
+}
+
+static void a_decision_waits_for_what_its_rows_say(void **state)
+{
+    struct candidate c[2] = {{.reason = "TargetCordoned"}, {.reason = "SpillOverWaits"}};
+    struct decision_spec d = {.reason = "GpusInUse", .candidates = c, .n_candidates = 2};
+
+    (void)state;
+    assert_true(policy_waits_for(&d, CURE_ROOM, false));
+    assert_false(policy_waits_for(&d, CURE_QUOTA | CURE_LIMIT, true));
+    assert_false(policy_waits_for(&d, CURE_TIME, false));
+    assert_true(policy_waits_for(&d, CURE_TIME, true));
+    d.reason = "GpusInUs";
+    assert_false(policy_waits_for(&d, CURE_ROOM, true));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_reason_has_its_answer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_reason_has_its_answer),
+                                       cmocka_unit_test(every_reason_has_its_columns),
+                                       cmocka_unit_test(a_decision_waits_for_what_its_rows_say)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
