@@ -4,6 +4,8 @@
  * one-second one while nothing waits. */
 #include "controlplane/raft/core_internal.h"
 
+#include "controlplane/raft/aio/aio.h"
+
 #include <inttypes.h>
 #include <raft/uv.h>
 #include <stdio.h>
@@ -343,6 +345,7 @@ static void io_close(struct core *c)
             c->cfg.raft_io_destroy(c->cfg.raft_io_arg, c->io);
     } else {
         raft_uv_close(c->io);
+        aio_settle(); /* before somebody else opens the log */
     }
     c->io = NULL;
 }

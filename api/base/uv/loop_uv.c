@@ -56,14 +56,25 @@ static void random_bytes(struct loop *l, void *buf, size_t n)
 
 /* ---- timers ---- */
 
-/* Only an earlier time costs a system call; a later one is set when the earlier has fired. */
+static void on_idle(uv_idle_t *idle)
+{
+    uv_todo_run(idle->data);
+}
+
+/* Only an earlier time costs a system call; a later one is set when the earlier has fired. What is
+ * due already waits for the next turn's end without one (see on_woke). */
 static void wake_at(struct loop *l, uint64_t due_ms)
 {
     struct uv_impl *im = impl_of(l);
     struct itimerspec it = {0};
 
-    if (due_ms >= im->armed_ms)
+    if (due_ms >= im->armed_ms || im->due)
         return;
+    if (due_ms <= now_ms(l) && !im->closing) {
+        im->due = true;
+        (void)uv_idle_start(&im->idle, on_idle);
+        return;
+    }
     im->armed_ms = due_ms;
     it.it_value.tv_sec = (time_t)(due_ms / 1000);
     it.it_value.tv_nsec = (long)(due_ms % 1000) * 1000000;
@@ -299,6 +310,10 @@ static void on_woke(uv_check_t *check)
     struct uv_impl *im = check->data;
 
     im->turned.woke_ms = uv_now(&im->uv);
+    if (im->due) {
+        im->due = false;
+        loop_timers_run(&im->base);
+    }
 }
 
 /* From the loop's idle time, which is exact, unless a signal interrupted the wait: libuv 1.44 then
@@ -359,11 +374,6 @@ static const struct loop_ops uv_ops = {
     .alive = uv_alive_op,
     .start_ticks = uv_start_ticks_op,
 };
-
-static void on_idle(uv_idle_t *idle)
-{
-    uv_todo_run(idle->data);
-}
 
 struct loop *loop_uv_create(struct err *err)
 {

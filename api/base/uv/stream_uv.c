@@ -413,6 +413,6 @@ void uv_todo_run(struct uv_impl *im)
     while ((e = list_pop(&now)))
         todo_one(container_of(e, struct uv_stream_impl, todo_link));
     ustream_tls_shakes(im);
-    if (list_empty(&im->todo) && !im->n_shakes)
+    if (list_empty(&im->todo) && !im->n_shakes && !im->due)
         (void)uv_idle_stop(&im->idle);
 }

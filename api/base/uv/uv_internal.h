@@ -39,6 +39,7 @@ struct uv_impl {
     int timer_fd; /* CLOCK_BOOTTIME: leases must run out across a suspend, too */
     uv_poll_t timer_poll;
     uint64_t armed_ms;
+    bool due; /* what was due when it was set runs once the loop has read; it does not wait */
 
     uv_prepare_t turn; /* runs before each wait: a turn is over */
     uv_check_t woke;   /* and after it */
@@ -48,7 +49,7 @@ struct uv_impl {
         uint64_t woke_ms;             /* when the wait after that was */
     } turned;
 
-    uv_idle_t idle;   /* runs only while todo or handshakes hold something */
+    uv_idle_t idle;   /* runs only while todo or handshakes hold something, or a timer is due */
     struct list todo; /* struct uv_stream_impl.todo_link: calls that must not happen at once */
     struct list shakes[SHAKE_SOURCES]; /* struct uv_stream_impl.shake_link: handshakes that wait */
     unsigned shake_source, n_shakes;   /* whose turn is next; of all */

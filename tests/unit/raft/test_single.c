@@ -1,8 +1,12 @@
 /* One member on a real disk: propose, restart, kill -9, and what it must refuse. */
+#include "controlplane/raft/aio/aio.h"
 #include "tests/unit/raft/core_rig.h"
 
+#include <errno.h>
+#include <linux/aio_abi.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 /* ---- kill -9: what was acknowledged is there afterwards ---- */
@@ -208,6 +212,42 @@ static void test_segments_end_rarely(void **state)
     assert_int_equal(file_list(r.loop, l.dir, longest_look, &l, &e), 0);
     assert_true(l.bytes >= 16 << 20);
     rig_destroy(&r);
+}
+
+/* libraft's io_destroy goes to a thread, and is over when the member is. */
+static void test_segments_end_away(void **state)
+{
+    uint64_t before = aio_away(), at_end;
+    struct rig_call call = {0};
+    struct rig r;
+
+    (void)state;
+    rig_create(&r, 1);
+    r.m[1].cfg.snapshot_threshold = 8; /* each of which ends a segment */
+    r.m[1].cfg.snapshot_trailing = 4;
+    rig_start(&r, 1);
+    for (unsigned i = 0; i < 40; i++) {
+        char name[32];
+
+        (void)snprintf(name, sizeof name, "s-%u", i);
+        rig_propose(&r, 1, name, 20000, &call);
+        rig_wait_for(&r, rig_done, &call);
+        assert_int_equal(call.code, 0);
+        call = (struct rig_call){0};
+    }
+    assert_true(aio_away() >= before + 2);
+    rig_destroy(&r);
+    at_end = aio_away();
+    assert_true(at_end > before);
+
+    aio_context_t context = 0;
+    assert_int_equal(syscall(SYS_io_setup, 1, &context), 0);
+    assert_int_equal(syscall(SYS_io_destroy, context), 0);
+    assert_int_equal(aio_away(), at_end + 1);
+    aio_settle();
+    struct io_event none;
+    assert_int_equal(syscall(SYS_io_getevents, context, 0, 1, &none, NULL), -1);
+    assert_int_equal(errno, EINVAL); /* there is no such context any more */
 }
 
 /* And an entry is applied in one turn of the core loop: it has no more commands than fit one. */
@@ -450,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_propose_restart),
         cmocka_unit_test(test_many_at_once_share_entries),
         cmocka_unit_test(test_segments_end_rarely),
+        cmocka_unit_test(test_segments_end_away),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_in_term),
         cmocka_unit_test(test_refusals),
