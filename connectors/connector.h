@@ -214,7 +214,6 @@ struct connector_env {
 
 struct connector_ops {
     const char *type;
-    unsigned can; /* CAN_* */
     int (*create)(const struct connector_env *env, const struct object *target,
                   struct connector **ret, struct err *err);
     void (*destroy)(struct connector *c); /* outstanding calls end OUT_UNKNOWN first */
@@ -272,14 +271,6 @@ struct connector_ops {
     void (*prices)(struct connector *c, struct call *call);
     void (*provision)(struct connector *c, const struct run_order *o, struct call *call);
     void (*release)(struct connector *c, const struct run_key *k, struct call *call);
-};
-enum {
-    CAN_LEASE = 1,
-    CAN_EXEC = 2,
-    CAN_MANIFEST = 4,
-    CAN_SCRIPT = 8,
-    CAN_COMMAND = 16,
-    CAN_PROVISION = 32
 };
 struct connector { /* a driver's struct begins with this */
     const struct connector_ops *ops;

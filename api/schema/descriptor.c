@@ -221,6 +221,17 @@ __attribute__((constructor)) static void descriptor_init(void)
 }
 
 /* ---- look-ups ---- */
+bool target_can(enum target_type type, enum target_can what)
+{
+    static const unsigned cans[] = {
+#define T(type, can) [TARGET_##type] = (can),
+#include "api/schema/targets.def"
+#undef T
+    };
+
+    return (unsigned)type < sizeof cans / sizeof *cans && (cans[type] & (unsigned)what);
+}
+
 const struct kind *kind_by_id(enum kind_id id)
 {
     return (unsigned)id < KIND_LIMIT ? kinds_by_id[id] : NULL;

@@ -28,7 +28,7 @@ static bool queue_hours(const struct object *o)
 
 static bool target_undriven(const struct object *o)
 {
-    return SPEC(target)->type != TARGET_AGENT;
+    return !target_can(SPEC(target)->type, CAN_BE_DRIVEN);
 }
 
 static bool target_connection(const struct object *o)
@@ -38,7 +38,7 @@ static bool target_connection(const struct object *o)
 
 static bool agent_connection(const struct object *o)
 {
-    return !target_undriven(o) && SPEC(target)->connection;
+    return target_can(SPEC(target)->type, CAN_DIAL_IN) && SPEC(target)->connection;
 }
 
 static bool data_mounted(const struct object *o)

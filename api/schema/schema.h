@@ -93,6 +93,20 @@ struct kind {
     unsigned n_columns;
 };
 
+/* What a type of Target can do (targets.def); of one that this version does not know: nothing. */
+enum target_can {
+    CAN_BE_DRIVEN = 1,
+    CAN_DIAL_IN = 2,
+    CAN_RUN_IMAGE = 4,
+    CAN_RUN_MANIFEST = 8,
+    CAN_RUN_COMMAND = 16,
+    CAN_RUN_SCRIPT = 32,
+    CAN_SHARE = 64,
+    CAN_LEASE = 128,
+    CAN_EXEC = 256
+};
+bool target_can(enum target_type type, enum target_can what);
+
 const struct kind *kind_by_id(enum kind_id id);    /* NULL when there is none */
 const struct kind *kind_by_name(const char *kind); /* "Workload" */
 const struct kind *

@@ -299,7 +299,7 @@ void brain_agent(struct brain *b, struct stream *s)
         stranger_turn_away(b, s, peer->name + 6, why);
         return;
     }
-    if (!t->connector || object_as(t->doc, target)->spec->type != TARGET_AGENT) {
+    if (!t->connector || !target_can(object_as(t->doc, target)->spec->type, CAN_DIAL_IN)) {
         (void)snprintf(why, sizeof why, "Target %s is not of type agent", peer->name + 6);
         agent_refuse(s, peer->name, why);
         return;

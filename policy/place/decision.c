@@ -544,7 +544,7 @@ static struct placement *make_placement(struct place *pl)
     struct placement *p = arena_new(pl->a, struct placement);
     uint32_t first = t->members[r->member].node, last = first;
 
-    pl->need.agent_shares = t->targets[r->target].spec->type == TARGET_AGENT;
+    pl->need.shares = target_can(t->targets[r->target].spec->type, CAN_SHARE);
     p->target = arena_strdup(pl->a, t->targets[r->target].name);
     p->capacity = g->capacity;
     p->class_ = pl->need.mode == NEED_CPU ? "" : arena_strdup(pl->a, t->classes[g->class_].name);

@@ -21,13 +21,10 @@ static bool any_matches(const struct target_selector *v, uint32_t n, const struc
 
 static bool runner_can(const struct run_spec *run, enum target_type type)
 {
-    bool program = run->n_command > 0 || run->script[0];
-
-    if (type == TARGET_KUBERNETES)
-        return run->image[0] || run->manifest.n;
-    if (type == TARGET_AGENT || type == TARGET_SLURM)
-        return program;
-    return program || run->image[0];
+    return (run->n_command > 0 && target_can(type, CAN_RUN_COMMAND)) ||
+           (run->script[0] && target_can(type, CAN_RUN_SCRIPT)) ||
+           (run->image[0] && target_can(type, CAN_RUN_IMAGE)) ||
+           (run->manifest.n && target_can(type, CAN_RUN_MANIFEST));
 }
 
 static bool ordered(const struct placement_policy_spec *s, const struct object *target)

@@ -17,8 +17,7 @@ static bool device_linked(const struct device *d, const struct need *n)
 
 static bool device_fraction(const struct device *d, const struct need *n)
 {
-    return !d->mig && device_linked(d, n) && d->free_milli >= n->milli &&
-           (d->shared || n->agent_shares);
+    return !d->mig && device_linked(d, n) && d->free_milli >= n->milli && (d->shared || n->shares);
 }
 
 static uint32_t mig_free(const struct device *d, const char *profile)
@@ -142,7 +141,7 @@ uint32_t fit_single(const struct table *t, uint32_t group, const struct need *n)
     const struct group *g = &t->groups[group];
     uint32_t from = n->mode == NEED_WHOLE ? n->count : n->mode == NEED_FRACTION ? 1 : 0, m;
     bool exact = (n->mode == NEED_WHOLE && n->hard && g->has_shared) || n->mode == NEED_MIG ||
-                 n->nvlink || (n->mode == NEED_FRACTION && !n->agent_shares);
+                 n->nvlink || (n->mode == NEED_FRACTION && !n->shares);
 
     if (n->mode == NEED_MIG && !g->has_mig)
         return NONE;
@@ -172,7 +171,7 @@ void fit_explain(const struct table *t, uint32_t group, const struct need *n, st
             (node_has(t, node, n) || (n->mode == NEED_WHOLE && t->members[m].n_free < n->count)))
             slots = 0; /* with room for it there would have been a fit */
         else if (n->mode == NEED_CPU ||
-                 (n->mode == NEED_FRACTION && n->agent_shares && t->members[m].n_free))
+                 (n->mode == NEED_FRACTION && n->shares && t->members[m].n_free))
             slots = 1;
         else
             slots = device_slots(t, m, n);

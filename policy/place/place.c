@@ -144,7 +144,7 @@ static void look_at_target(struct place *pl, uint32_t target)
                                               .nodes = t->n_nodes};
         return;
     }
-    pl->need.agent_shares = t->spec->type == TARGET_AGENT;
+    pl->need.shares = target_can(t->spec->type, CAN_SHARE);
     for (uint32_t g = t->g0; g < t->g0 + t->n_groups; g++) {
         struct row *r = &pl->rows[pl->n_rows];
 

@@ -87,9 +87,9 @@ struct need {
     uint32_t count; /* devices, or MIG instances, of one worker */
     int32_t milli;  /* share of each device */
     const char *mig;
-    bool nvlink;             /* the devices of one worker must be joined by it */
-    bool hard, agent_shares; /* agents share a device by giving its number to several */
-    int64_t cpu, memory;     /* of one worker */
+    bool nvlink;         /* the devices of one worker must be joined by it */
+    bool hard, shares;   /* shares: CAN_SHARE of the target looked at */
+    int64_t cpu, memory; /* of one worker */
     enum domain_level within, prefer;
 };
 struct fit_count {                   /* why nodes of a group were passed over */

@@ -72,7 +72,7 @@ static void search(struct planner *x)
 
         if (o->excluded)
             continue;
-        x->pl->need.agent_shares = x->p->t.targets[g->target].spec->type == TARGET_AGENT;
+        x->pl->need.shares = target_can(x->p->t.targets[g->target].spec->type, CAN_SHARE);
         if (o->limited)
             plan_limited(x, o);
         else

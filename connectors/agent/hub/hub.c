@@ -168,7 +168,6 @@ void hub_tell_state(const struct hub *h, cJSON *j)
 
 const struct connector_ops connector_agent_ops = {
     .type = "agent",
-    .can = CAN_LEASE | CAN_EXEC | CAN_SCRIPT | CAN_COMMAND,
     .create = hub_create,
     .destroy = hub_destroy,
     .update = hub_update,

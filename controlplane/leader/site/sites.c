@@ -299,7 +299,14 @@ static void secret_put(void *arg, const char *text)
 /* The drivers of this build, by type of Target; NULL: it has none. */
 static const struct connector_ops *driver_of(enum target_type type)
 {
-    return type == TARGET_AGENT ? &connector_agent_ops : NULL;
+    static const struct connector_ops *const drivers[] = {[TARGET_AGENT] = &connector_agent_ops};
+    const struct connector_ops *ops =
+        (unsigned)type < sizeof drivers / sizeof *drivers ? drivers[type] : NULL;
+
+    INV((ops != NULL) == target_can(type, CAN_BE_DRIVEN));
+    INV(!ops || ((ops->renew != NULL) == target_can(type, CAN_LEASE) &&
+                 (ops->exec != NULL) == target_can(type, CAN_EXEC)));
+    return ops;
 }
 
 static void connector_make(struct site *t)

@@ -644,7 +644,6 @@ static int op_exec(struct connector *c, const struct run_key *k, const struct ex
 const struct connector_ops *sim_target_driver(enum target_type type)
 {
     static const struct connector_ops ops = {.type = "room",
-                                             .can = CAN_LEASE | CAN_SCRIPT | CAN_COMMAND,
                                              .create = op_create,
                                              .destroy = op_destroy,
                                              .update = op_update,

@@ -1,0 +1,58 @@
+/* The table of what types of Target can do: each type has a row, and each place that once asked for
+ * a type gets the answer that it had. */
+#include "api/schema/schema.h"
+#include "connectors/agent/agent.h"
+#include "tests/support/unit.h"
+
+#define TYPE(name, value, text) name,
+static const enum target_type types[] = {ENUM_target_type(TYPE)};
+
+static void test_answers(void **state)
+{
+    unsigned driven = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        enum target_type t = types[i];
+        bool agent = t == TARGET_AGENT, kubernetes = t == TARGET_KUBERNETES;
+        assert_int_equal(target_can(t, CAN_RUN_COMMAND), !kubernetes);
+        assert_int_equal(target_can(t, CAN_RUN_SCRIPT), !kubernetes);
+        assert_int_equal(target_can(t, CAN_RUN_IMAGE), !agent && t != TARGET_SLURM);
+        assert_int_equal(target_can(t, CAN_RUN_MANIFEST), kubernetes);
+        assert_int_equal(target_can(t, CAN_SHARE), agent);
+        assert_int_equal(target_can(t, CAN_BE_DRIVEN), agent);
+        assert_int_equal(target_can(t, CAN_DIAL_IN), agent);
+        driven += target_can(t, CAN_BE_DRIVEN);
+        if (!target_can(t, CAN_BE_DRIVEN)) { /* nobody could keep such a word */
+            assert_false(target_can(t, CAN_LEASE));
+            assert_false(target_can(t, CAN_EXEC));
+        }
+    }
+    assert_int_equal(driven, 1);
+}
+
+static void test_the_driver_keeps_its_row(void **state)
+{
+    (void)state;
+    assert_int_equal(target_can(TARGET_AGENT, CAN_LEASE), connector_agent_ops.renew != NULL);
+    assert_int_equal(target_can(TARGET_AGENT, CAN_EXEC), connector_agent_ops.exec != NULL);
+}
+
+static void test_unknown(void **state)
+{
+    static const int unknown[] = {0, -1, 7, 1 << 20};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        for (int can = CAN_BE_DRIVEN; can <= CAN_EXEC; can *= 2)
+            assert_false(target_can((enum target_type)unknown[i], (enum target_can)can));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers),
+                                       cmocka_unit_test(test_the_driver_keeps_its_row),
+                                       cmocka_unit_test(test_unknown)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
