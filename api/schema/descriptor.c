@@ -332,6 +332,17 @@ const struct field *schema_field(const struct schema *s, const char *json, size_
     return NULL;
 }
 
+int64_t schema_default_ms(const struct schema *s, const char *json)
+{
+    const struct field *f = schema_field(s, json, strlen(json));
+    int64_t ms = 0;
+
+    PRE(f && f->type == T_DUR && f->def);
+    int r = duration_parse(f->def, &ms, NULL);
+    INV(r == 0);
+    return ms;
+}
+
 const char *enum_text(const struct enum_desc *e, int value)
 {
     for (unsigned i = 0; i < e->n; i++)

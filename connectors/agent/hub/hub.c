@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RENEW_OTHERWISE_MS 300000 /* of an order of old that gave no length */
-
 struct hub *hub_of(struct connector *c)
 {
     PRE(c->ops == &connector_agent_ops);
@@ -123,7 +121,9 @@ static void hub_renew(struct connector *c, const struct run_offer *offers, size_
         return;
     cJSON *j = cJSON_CreateObject();
     cJSON_AddNumberToObject(j, "from", (double)hub_lease_from(h));
-    cJSON_AddNumberToObject(j, "leaseMs", RENEW_OTHERWISE_MS);
+    /* of an order of old that gave no length */
+    cJSON_AddNumberToObject(j, "leaseMs",
+                            (double)schema_default_ms(&schema_target_partition, "lease"));
     if (n)
         cJSON_AddItemToObject(j, "offers", wire_offers(offers, n));
     wire_tell(h->stream, AF_RENEW, 0, j);

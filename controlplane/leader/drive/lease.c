@@ -15,8 +15,6 @@
 #include <string.h>
 
 #define WAIT_LEASE_MS (24ll * 3600 * 1000) /* hard expiry of runs that wait out a partition */
-#define TARGET_LEASE_MS 300000             /* of a Target that says none */
-#define GRACE_MS 30000                     /* of a Workload without a checkpoint contract */
 #define KILL_MS 5000                       /* from SIGKILL to a tree that is gone, and scheduling */
 
 static const struct intent *intent_of(const struct driver *d)
@@ -30,14 +28,20 @@ static int64_t target_lease(const struct site *t)
     const struct target_partition *p =
         t && t->doc ? object_as(t->doc, target)->spec->partition : NULL;
 
-    return p && p->lease > 0 ? p->lease : TARGET_LEASE_MS;
+    return p && p->lease > 0 ? p->lease : schema_default_ms(&schema_target_partition, "lease");
+}
+
+/* Of a Workload without a checkpoint contract as well. */
+static int64_t grace_otherwise(void)
+{
+    return schema_default_ms(&schema_checkpoint_spec, "grace");
 }
 
 struct lease_grant lease_wanted(const struct object *workload, const struct site *t)
 {
     const struct workload_spec *s = object_as(workload, workload)->spec;
     const struct partition_spec *p = s->partition;
-    struct lease_grant g = {.lease = target_lease(t), .grace = GRACE_MS, .kill = KILL_MS};
+    struct lease_grant g = {.lease = target_lease(t), .grace = grace_otherwise(), .kill = KILL_MS};
 
     if (!p || !p->mode || p->mode == PARTITION_WAIT)
         g.lease = WAIT_LEASE_MS;
@@ -60,7 +64,7 @@ static struct lease_grant assumed(const struct driver *d)
     struct lease_grant g = lease_wanted(d->o, site_find(d->brain, d->target));
 
     g.lease = larger(g.lease, WAIT_LEASE_MS);
-    g.grace = larger(g.grace, GRACE_MS);
+    g.grace = larger(g.grace, grace_otherwise());
     return g;
 }
 

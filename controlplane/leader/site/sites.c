@@ -126,7 +126,9 @@ static uint64_t suspect_after(const struct site *t)
 {
     const struct target_partition *p = object_as(t->doc, target)->spec->partition;
 
-    return p && p->suspectAfter > 0 ? (uint64_t)p->suspectAfter : 30000;
+    return (uint64_t)(p && p->suspectAfter > 0
+                          ? p->suspectAfter
+                          : schema_default_ms(&schema_target_partition, "suspectAfter"));
 }
 
 static void on_reach(void *arg, bool reachable, const char *session, const char *why)

@@ -165,6 +165,26 @@ static void test_orders_carry_what_the_log_grants(void **state)
     world_fini(&x);
 }
 
+/* What documents leave out is what the table of the kinds fills in where they say a part. */
+static void test_defaults_are_those_of_the_kinds(void **state)
+{
+    struct world x;
+
+    (void)state;
+    assert_int_equal(schema_default_ms(&schema_target_partition, "suspectAfter"), 30000);
+    assert_int_equal(schema_default_ms(&schema_target_partition, "lease"), 300000);
+    assert_int_equal(schema_default_ms(&schema_checkpoint_spec, "grace"), 30000);
+    world_init(&x);
+    x.w->spec->partition->mode = PARTITION_REPLACE;
+    x.w->spec->checkpoint = NULL;
+    struct object *w = object_make(kind_by_id(KIND_WORKLOAD), x.w);
+    struct lease_grant g = lease_wanted(w, NULL);
+    assert_int_equal(g.lease, schema_default_ms(&schema_target_partition, "lease"));
+    assert_int_equal(g.grace, schema_default_ms(&schema_checkpoint_spec, "grace"));
+    (void)object_unref(w);
+    world_fini(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_older_logs_are_taken_for_the_longest),
         cmocka_unit_test(test_numbers_are_above_what_runners_hold),
         cmocka_unit_test(test_orders_carry_what_the_log_grants),
+        cmocka_unit_test(test_defaults_are_those_of_the_kinds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
