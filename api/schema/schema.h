@@ -93,8 +93,8 @@ struct kind {
     unsigned n_columns;
 };
 
-/* The default of a duration, in ms, as DEFAULTS_ALL of kinds.def has it: for documents that leave out
- * what it stands in. A field that is no duration, or has no default, is our own error. */
+/* The default of a duration, in ms, as DEFAULTS_ALL of kinds.def has it: for documents that leave
+ * out what it stands in. A field that is no duration, or has no default, is our own error. */
 int64_t schema_default_ms(const struct schema *s, const char *json);
 
 /* What a type of Target can do (targets.def); of one that this version does not know: nothing. */

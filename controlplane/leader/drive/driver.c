@@ -288,15 +288,14 @@ static void tick_reserved(struct driver *d, struct site *t)
     bool requeue = false;
     const char *why = end_wanted(d, &requeue);
 
-    if (!why && !t)
-        why = end_text(END_TARGET_REMOVED);
-    if (!why && t->doc && object_as(t->doc, target)->spec->drain)
+    if (!why && t && t->doc && object_as(t->doc, target)->spec->drain)
         why = "TargetDrained";
-    if (!why && status_of(d)->epochFloor > status_of(d)->epoch)
-        why =
-            "Recovering"; /* a later state may have sent it: another epoch, once that is settled */
-    if (why)
-        driver_step(d, requeue ? STEP_REQUEUE : STEP_STOP, why, "ended before it was started");
+    /* A later state may have sent it: another epoch, once that is settled. */
+    if (!why && t && status_of(d)->epochFloor > status_of(d)->epoch)
+        why = "Recovering";
+    if (why || !t)
+        driver_step(d, requeue ? STEP_REQUEUE : STEP_STOP, why ? why : end_text(END_TARGET_REMOVED),
+                    "ended before it was started");
     else if (t->suspect || (!t->reachable && !t->connector))
         driver_step(d, STEP_REQUEUE, "TargetUnreachable",
                     "its target fell silent before it was started");
