@@ -62,6 +62,104 @@ static struct whole *whole_of(struct brain *b)
     return container_of(b, struct whole, b);
 }
 
+/* ---- the parts ---- */
+static void held_change(struct brain *b, const struct change *c)
+{
+    if (c->kind == KIND_SECRET && c->after)
+        held_secret(b, c->after->meta->namespace_);
+}
+
+static void sites_change(struct brain *b, const struct change *c)
+{
+    if (c->kind == KIND_TARGET)
+        site_change(b, c->before, c->after);
+    if (c->kind == KIND_CERTIFICATE_REVOCATION && c->after)
+        sites_revoke(b, c->after);
+}
+
+static void drivers_change(struct brain *b, const struct change *c)
+{
+    if (c->kind == KIND_WORKLOAD)
+        driver_change(b, c->before, c->after);
+}
+
+static void drivers_tick(struct brain *b)
+{
+    for_each_site (t, b)
+        drivers_tick_target(t);
+}
+
+static void movers_change(struct brain *b, const struct change *c)
+{
+    if (c->kind == KIND_MIGRATION)
+        mover_change(b, c->before, c->after);
+    if (c->kind == KIND_WORKLOAD)
+        movers_workload(b, c->after ? c->after : c->before);
+}
+
+/* In this order: the pool follows the root before anybody decides by it, sites are there before
+ * the drivers and movers that use them, and what is told to people comes last. */
+static const struct part parts[] = {
+    {.name = "queue",
+     .init = cycle_init,
+     .reset = scheduler_reset,
+     .change = scheduler_change,
+     .tick = scheduler_want,
+     .drop = cycle_stop},
+    {.name = "waiting", .drop = waiting_drop},
+    {.name = "held", .change = held_change, .drop = held_drop},
+    {.name = "sites",
+     .init = sites_init,
+     .reset = sites_reset,
+     .change = sites_change,
+     .drop = sites_drop},
+    {.name = "drivers",
+     .init = drivers_init,
+     .reset = drivers_reset,
+     .change = drivers_change,
+     .tick = drivers_tick,
+     .drop = drivers_drop},
+    {.name = "movers",
+     .init = movers_init,
+     .reset = movers_reset,
+     .change = movers_change,
+     .tick = movers_look,
+     .drop = movers_drop,
+     .fini = movers_fini},
+    {.name = "causes", .reset = causes_reset, .tick = causes_look, .drop = causes_drop},
+    {.name = "preempt", .init = preempt_init, .drop = preempt_drop},
+    {.name = "retention", .reset = retention_reset, .drop = retention_drop},
+    {.name = "collect", .reset = collect_reset, .look = collect_look, .drop = collect_drop},
+    {.name = "arrays", .reset = arrays_reset, .look = arrays_look, .drop = arrays_drop},
+    {.name = "tokens", .reset = tokens_reset, .drop = tokens_drop},
+    {.name = "back",
+     .init = back_init,
+     .reset = back_look,
+     .look = back_seen,
+     .drop = back_drop,
+     .fini = back_fini},
+    {.name = "cold",
+     .init = cold_init,
+     .begin = cold_begin,
+     .reset = cold_mark,
+     .look = cold_known,
+     .drop = cold_drop},
+    {.name = "strangers",
+     .begin = strangers_begin,
+     .reset = strangers_look,
+     .tick = strangers_look,
+     .drop = strangers_drop},
+    {.name = "events", .init = events_init, .change = events_change, .drop = events_drop},
+    {.name = NULL}};
+
+/* ALL(what, ...): each part's `what`, in the order of the table. */
+#define ALL(what, ...)                                                                             \
+    do {                                                                                           \
+        for (const struct part *p_ = parts; p_->name; p_++)                                        \
+            if (p_->what)                                                                          \
+                p_->what(__VA_ARGS__);                                                             \
+    } while (0)
+
 static void close_look(void *arg);
 
 struct brain *brain_create(const struct brain_config *cfg)
@@ -69,7 +167,9 @@ struct brain *brain_create(const struct brain_config *cfg)
     struct whole *w = mem_new(struct whole);
     struct brain *b = &w->b;
 
-    *b = (struct brain){.cfg = *cfg,
+    *b = (struct brain){.parts = parts,
+                        .follow = brain_root,
+                        .cfg = *cfg,
                         .loop = cfg->loop,
                         .sites = &w->sites,
                         .scheduler = &w->scheduler,
@@ -94,14 +194,7 @@ struct brain *brain_create(const struct brain_config *cfg)
         b->cfg.cycle_ms = 500;
     if (!b->cfg.redial_ms)
         b->cfg.redial_ms = AGENT_REDIAL_MAX_MS;
-    sites_init(b);
-    drivers_init(b);
-    movers_init(b);
-    preempt_init(b);
-    events_init(b);
-    back_init(b);
-    cold_init(b);
-    cycle_init(b);
+    ALL(init, b);
     timer_init(&w->close, b->loop, close_look, w);
     return b;
 }
@@ -120,8 +213,7 @@ static void close_look(void *arg)
     void *closed_arg = w->closed_arg;
     (void)root_unref(b->root);
     b->pool = pool_destroy(b->pool);
-    movers_fini(b);
-    back_fini(b);
+    ALL(fini, b);
     mem_free(w);
     closed(closed_arg);
 }
@@ -129,22 +221,7 @@ static void close_look(void *arg)
 static void sleep_now(struct brain *b)
 {
     b->leads = false;
-    cycle_stop(b);
-    waiting_drop(b);
-    held_drop(b);
-    sites_drop(b);
-    drivers_drop(b);
-    movers_drop(b);
-    causes_drop(b);
-    preempt_drop(b);
-    events_drop(b);
-    retention_drop(b);
-    collect_drop(b);
-    arrays_drop(b);
-    tokens_drop(b);
-    back_drop(b);
-    cold_drop(b);
-    strangers_drop(b);
+    ALL(drop, b);
     b->pool = pool_destroy(b->pool);
     b->frozen = false;
 }
@@ -159,22 +236,6 @@ void brain_close(struct brain *b, void (*closed)(void *arg), void *arg)
 }
 
 /* ---- leadership and the root ---- */
-static void reset(struct brain *b)
-{
-    sites_reset(b);
-    scheduler_reset(b);
-    drivers_reset(b);
-    movers_reset(b);
-    causes_reset(b);
-    retention_reset(b);
-    collect_reset(b);
-    arrays_reset(b);
-    tokens_reset(b);
-    back_look(b);
-    cold_mark(b);
-    strangers_look(b);
-}
-
 void brain_leading(struct brain *b, bool leads, uint64_t term)
 {
     if (b->closing || (leads && b->leads && term == b->term))
@@ -188,59 +249,28 @@ void brain_leading(struct brain *b, bool leads, uint64_t term)
     b->root = core_root(b->cfg.core);
     whole_of(b)->seen_rv = root_rv(b->root);
     b->leads = true;
-    cold_begin(b);
-    strangers_begin(b);
-    reset(b);
+    ALL(begin, b);
+    ALL(reset, b);
 }
 
 static bool change_each(const struct change *c, void *arg)
 {
-    struct brain *b = arg;
-
-    if (c->kind == KIND_SECRET && c->after)
-        held_secret(b, c->after->meta->namespace_);
-    if (c->kind == KIND_CERTIFICATE_REVOCATION && c->after)
-        sites_revoke(b, c->after);
-
-    events_change(b, c);
-    scheduler_change(b, c->kind, c->before, c->after);
-    if (c->kind == KIND_TARGET)
-        site_change(b, c->before, c->after);
-    else if (c->kind == KIND_MIGRATION)
-        mover_change(b, c->before, c->after);
-    else if (c->kind == KIND_WORKLOAD) {
-        driver_change(b, c->before, c->after);
-        movers_workload(b, c->after ? c->after : c->before);
-    }
+    ALL(change, arg, c);
     return true;
-}
-
-void brain_allowed(struct brain *b)
-{
-    for_each_site (t, b)
-        drivers_tick_target(t);
-    movers_look(b);
-    causes_look(b);
-    scheduler_want(b);
 }
 
 void brain_root(struct brain *b)
 {
-    cold_known(b);
-    back_seen(b);
-    if (!b->leads || b->closing)
+    ALL(look, b);
+    if (!b->leads)
         return;
-    collect_look(b);
-    arrays_look(b);
     struct root *r = core_root(b->cfg.core);
     uint64_t since = whole_of(b)->seen_rv;
     bool recovery = root_recovering(r) != root_recovering(b->root);
     (void)root_unref(b->root);
     b->root = r;
-    if (recovery) { /* no object tells of it */
-        strangers_look(b);
+    if (recovery) /* no object tells of it */
         brain_allowed(b);
-    }
     if (root_rv(r) == since)
         return;
     whole_of(b)->seen_rv =
@@ -251,7 +281,7 @@ void brain_root(struct brain *b)
         log_err(LOG_WARN, "brain.behind", &err);
         sleep_now(b);
         b->leads = true;
-        reset(b);
+        ALL(reset, b);
     }
     (void)root_unref(held);
 }

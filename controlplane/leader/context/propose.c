@@ -15,12 +15,6 @@ struct proposal {
     void *arg;
 };
 
-void brain_under_way(struct brain *b, int delta)
-{
-    INV(delta > 0 || b->under_way > 0);
-    b->under_way = (unsigned)((int)b->under_way + delta);
-}
-
 void brain_request_id(struct brain *b, char out[REQUEST_ID_MAX])
 {
     (void)snprintf(out, REQUEST_ID_MAX, "brain-%llu-%016llx", (unsigned long long)b->term,
@@ -30,9 +24,8 @@ void brain_request_id(struct brain *b, char out[REQUEST_ID_MAX])
 static void answered(void *arg, const struct result *r, const struct err *err)
 {
     struct proposal *p = arg;
-    struct brain *b = p->brain;
 
-    brain_under_way(b, -1);
+    brain_answered(p->brain);
     p->cb(p->arg, r, err);
     mem_free(p);
 }
@@ -74,7 +67,7 @@ static void refused(void *arg)
                       (int)x->type, (int)LIMIT_COMMAND_MAX_BYTES);
         log_err(LOG_ERROR, "brain.propose", &e);
     }
-    brain_under_way(x->brain, -1);
+    brain_answered(x->brain);
     x->cb(x->arg, NULL, &e);
     mem_free(x);
 }

@@ -69,32 +69,20 @@ static void doubt_over(struct brain *b)
 {
     b->in_doubt = false;
     timer_stop(&b->back->again);
-    brain_root(b);
-    if (!b->leads || b->closing)
-        return;
     back_look(b);
     sites_sweep(b);
     brain_allowed(b);
 }
 
-struct asking {
-    struct brain *brain;
-    uint64_t term;
-};
-
 static void confirmed(void *arg, const struct err *err)
 {
-    struct asking *x = arg;
-    struct brain *b = x->brain;
-    bool ours = b->leads && !b->closing && x->term == b->term;
+    struct brain *b = arg;
 
-    mem_free(x);
     b->back->asking = false;
-    brain_under_way(b, -1);
-    if (!b->leads || b->closing || !b->in_doubt || b->back->left)
+    if (!b->in_doubt || b->back->left)
         return;
-    if (err || !ours)
-        timer_start(&b->back->again, AGAIN_MS);
+    if (err)
+        brain_later(b, &b->back->again, AGAIN_MS);
     else if (still_behind(b))
         brain_went_back(b, b->back->cluster, b->back->rv);
     else
@@ -105,13 +93,10 @@ static void doubt_ask(void *arg)
 {
     struct brain *b = arg;
 
-    if (!b->leads || b->closing || b->back->asking || b->back->beginning)
+    if (!b->leads || b->back->asking || b->back->beginning)
         return;
-    struct asking *x = mem_new(struct asking);
-    *x = (struct asking){b, b->term};
     b->back->asking = true;
-    brain_under_way(b, 1);
-    core_confirm(b->cfg.core, b->loop, b->term, CONFIRM_DEADLINE_MS, confirmed, x);
+    brain_confirm(b, CONFIRM_DEADLINE_MS, confirmed, b);
 }
 
 /* What was heard last is kept that is furthest ahead. */
@@ -139,7 +124,7 @@ void brain_heard(struct brain *b, const char *target, const char *cluster, uint6
                   root_feature_level(r) >= FEATURE_GRANTS;
 
     (void)root_unref(r);
-    if (!b->leads || b->closing || b->back->left || !(left || behind))
+    if (!b->leads || b->back->left || !(left || behind))
         return;
     log_event(LOG_WARN, "state.doubt",
               LOG_FIELDS({"target", log_str(target)}, {"cluster", log_str(cluster)},
@@ -198,7 +183,7 @@ static void marking_end(struct marking *x)
     mem_free(x);
     b->back->marking = false;
     brain_under_way(b, -1);
-    if (!b->leads || b->closing)
+    if (!b->leads)
         return;
     if (again)
         back_look(b);
@@ -236,7 +221,7 @@ static void marking_next(struct marking *x)
     union command c = {
         .recover = {.head = {.type = CMD_RECOVER, .user = "hanse:brain"}, .step = RECOVER_LOST}};
 
-    if (b->leads && !b->closing)
+    if (b->leads)
         root_scan(x->root, KIND_WORKLOAD, NULL, *x->name ? x->ns : NULL, *x->name ? x->name : NULL,
                   next_each, &o);
     if (!o) {
@@ -271,12 +256,12 @@ static void begun(void *arg, const struct result *r, const struct err *err)
     struct brain *b = arg;
 
     b->back->beginning = false;
-    if (!b->leads || b->closing || !b->in_doubt || b->back->left)
+    if (!b->in_doubt || b->back->left)
         return; /* the next leader hears it as well */
     if (err || r->code) {
         log_event(LOG_ERROR, "state.went_back",
                   LOG_FIELDS({"why", log_str(err ? err->text : r->text)}));
-        timer_start(&b->back->again, AGAIN_MS);
+        brain_later(b, &b->back->again, AGAIN_MS);
         return;
     }
     doubt_over(b);

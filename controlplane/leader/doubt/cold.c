@@ -65,7 +65,7 @@ void cold_mark(struct brain *b)
 
 void cold_look(struct brain *b)
 {
-    if (!b->cold->on || !b->leads || b->closing)
+    if (!b->cold->on || !b->leads)
         return;
     for_each_site (t, b)
         if (cold_awaits(t))

@@ -85,7 +85,6 @@ static void step_answered(void *arg, const struct result *r, const struct err *e
         str_copy(why, sizeof why, r->text);
     if (!err && r->code == 0)
         FAILPOINT(steps_after[s->step]);
-    brain_root(d->brain); /* the state with this step in it; d stays, since it is still proposing */
     d->proposing = false;
     if (!err && r->code == 0) {
         /* The intent is ours, in this term: it may be carried out, once. */
@@ -178,7 +177,6 @@ static void told(void *arg, const struct result *r, const struct err *err)
     if (!err && r->code && r->code != E_STALE)
         log_event(LOG_WARN, "run.checkpoint",
                   LOG_FIELDS({"workload", log_str(d->name)}, {"why", log_str(r->text)}));
-    brain_root(d->brain);
     d->telling--;
     if (err && !d->dead)
         d->told_step = -1; /* its fate is not known: told again unless the root has it */
@@ -414,7 +412,7 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     d->calling = false;
     call_counted_off(d);
     brain_under_way(b, -1);
-    if (d->dead || !b->leads || b->closing || d->call_key.epoch != d->key.epoch ||
+    if (d->dead || !b->leads || d->call_key.epoch != d->key.epoch ||
         d->call_key.try_ != d->key.try_) {
         driver_tick(d);
         return;

@@ -574,7 +574,7 @@ void driver_tick(struct driver *d)
 {
     struct brain *b = d->brain;
 
-    if (d->dead || !b->leads || b->closing) {
+    if (d->dead || !b->leads) {
         if (d->dead)
             driver_free(d);
         return;

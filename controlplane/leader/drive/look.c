@@ -84,7 +84,7 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     FAILPOINT("driver.call_look.answered");
     d->calling = false;
     brain_under_way(b, -1);
-    if (d->dead || !b->leads || b->closing || d->call_key.epoch != d->key.epoch ||
+    if (d->dead || !b->leads || d->call_key.epoch != d->key.epoch ||
         d->call_key.try_ != d->key.try_ ||
         object_as(d->o, workload)->status->phase != PHASE_RESERVED) {
         driver_tick(d);

@@ -82,7 +82,7 @@ void driver_observed(struct site *t, const struct observation *o)
     struct brain *b = t->brain;
     struct driver *d = driver_find(b, o->key.uid);
 
-    if (!b->leads || b->closing)
+    if (!b->leads)
         return;
     if (!d || d->dead || strcmp(d->target, t->name)) {
         /* The root may be behind what was just committed elsewhere: only an epoch that it has left

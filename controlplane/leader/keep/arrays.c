@@ -18,11 +18,9 @@ static void sliced(void *arg, const struct result *r, const struct err *err)
     uint64_t took = loop_now_ms(b->loop) - b->arrays->asked_ms;
 
     b->arrays->under_way = false;
-    if (!b->leads || b->closing)
-        return;
     if (!err && !r->code && !r->unchanged)
         b->arrays->moved = true;
-    timer_start(&b->arrays->rest, took > REST_MAX_MS ? REST_MAX_MS : took);
+    brain_later(b, &b->arrays->rest, took > REST_MAX_MS ? REST_MAX_MS : took);
 }
 
 /* The next one in this round; NULL: it is over, or there is none. */
@@ -45,7 +43,7 @@ static const struct object *next(struct brain *b, const struct root *r)
 
 void arrays_look(struct brain *b)
 {
-    if (!b->leads || b->closing || b->arrays->under_way || timer_active(&b->arrays->rest))
+    if (!b->leads || b->arrays->under_way || timer_active(&b->arrays->rest))
         return;
     struct root *r = core_root(b->cfg.core);
     const struct object *o =

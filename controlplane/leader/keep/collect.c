@@ -16,19 +16,17 @@ static void sliced(void *arg, const struct result *r, const struct err *err)
     uint64_t took = loop_now_ms(b->loop) - b->collect->asked_ms;
 
     b->collect->under_way = false;
-    if (!b->leads || b->closing)
-        return;
     b->collect->slices++;
     if (err || r->code)
         took = AGAIN_MS;
     else if (took > REST_MAX_MS)
         took = REST_MAX_MS;
-    timer_start(&b->collect->rest, took);
+    brain_later(b, &b->collect->rest, took);
 }
 
 void collect_look(struct brain *b)
 {
-    if (!b->leads || b->closing || b->collect->under_way || timer_active(&b->collect->rest))
+    if (!b->leads || b->collect->under_way || timer_active(&b->collect->rest))
         return;
     struct root *r = core_root(b->cfg.core);
     bool due =

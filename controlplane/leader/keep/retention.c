@@ -25,8 +25,7 @@ static void proposed(void *arg, const struct result *r, const struct err *err)
 
     (void)r;
     (void)err; /* what is left is found again */
-    if (b->leads && !b->closing && !timer_active(&b->retention->look))
-        timer_start(&b->retention->look, b->retention->more ? MORE_MS : LOOK_EVERY_MS);
+    brain_later(b, &b->retention->look, b->retention->more ? MORE_MS : LOOK_EVERY_MS);
 }
 
 /* Nothing is archived by members that do not know how, nor faster than files are written. */

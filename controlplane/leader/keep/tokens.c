@@ -15,8 +15,7 @@ static void removed(void *arg, const struct result *r, const struct err *err)
 
     if (err || r->code) /* what is left is found again */
         b->tokens->more = false;
-    if (b->leads && !b->closing && !timer_active(&b->tokens->look))
-        timer_start(&b->tokens->look, b->tokens->more ? MORE_MS : LOOK_EVERY_MS);
+    brain_later(b, &b->tokens->look, b->tokens->more ? MORE_MS : LOOK_EVERY_MS);
 }
 
 static void look(void *arg)

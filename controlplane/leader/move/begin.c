@@ -69,7 +69,6 @@ static void answered(void *arg, const struct result *r, const struct err *err)
     if (begun)
         FAILPOINT("move.begin.after");
     b->plans->n--;
-    brain_root(b);
     for (size_t i = 0; i < p->n; i++) {
         struct driver *d = driver_find(b, p->uids[i]);
         begin_drop(b, p->uids[i]);

@@ -28,7 +28,7 @@ static void begun(void *arg, bool ok)
 {
     struct brain *b = arg;
 
-    if (ok || !b->leads || b->closing)
+    if (ok || !b->leads)
         return;
     b->causes->due = true; /* the root has moved on: looked at again */
     timer_start(&b->causes->timer, AGAIN_MS);
@@ -150,7 +150,7 @@ static void tick(void *arg)
     uint64_t now = loop_now_ms(b->loop);
     bool more = false;
 
-    if (!b->leads || b->closing || !b->pool)
+    if (!b->leads || !b->pool)
         return;
     if (now - c->must_ms >= MUST_EVERY_MS)
         c->due = true;
@@ -174,7 +174,7 @@ static void tick(void *arg)
 void causes_look(struct brain *b)
 {
     b->causes->due = true;
-    if (b->leads && !b->closing)
+    if (b->leads)
         timer_start(&b->causes->timer, 0);
 }
 

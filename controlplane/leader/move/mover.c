@@ -185,7 +185,7 @@ static void look(void *arg)
 void movers_look(struct brain *b)
 {
     b->movers->room++;
-    if (b->movers->posted || list_empty(&b->movers->all) || !b->leads || b->closing)
+    if (b->movers->posted || list_empty(&b->movers->all) || !b->leads)
         return;
     b->movers->posted = true;
     brain_under_way(b, 1);
@@ -525,7 +525,7 @@ void mover_tick(struct mover *m)
     const struct object *w;
     struct brain *b = m->brain;
 
-    if (m->dead || !b->leads || b->closing) {
+    if (m->dead || !b->leads) {
         if (m->dead)
             mover_free(m);
         return;

@@ -242,7 +242,6 @@ static void dropped(void *arg, const struct result *r, const struct err *err)
 
     (void)r;
     (void)err;
-    brain_root(b);
     b->preempts->dropping = false;
 }
 

@@ -64,7 +64,6 @@ static void answered(void *arg, const struct result *r, const struct err *err)
 
     if (!refused && s->step)
         FAILPOINT(after[s->step]);
-    brain_root(m->brain); /* the state with this step in it; m stays, since it is still proposing */
     m->proposing--;
     if (refused && !expected)
         log_event(LOG_WARN, "move.step",
@@ -215,8 +214,7 @@ static void staged(struct call *c, enum outcome out, const struct observation *s
     FAILPOINT("move.read.answered");
     m->calling = false;
     brain_under_way(b, -1);
-    if (m->dead || !b->leads || b->closing || mover_status(m)->phase != MP_STAGING ||
-        !(w = mover_workload(m))) {
+    if (m->dead || !b->leads || mover_status(m)->phase != MP_STAGING || !(w = mover_workload(m))) {
         mover_tick(m);
         return;
     }

@@ -398,7 +398,7 @@ static void slice(void *arg)
 
     b->cycles->posted = false;
     brain_under_way(b, -1);
-    if (b->leads && !b->closing && b->pool && b->cycles->now)
+    if (b->leads && b->pool && b->cycles->now)
         slice_run(b);
 }
 
@@ -490,7 +490,7 @@ static void begin(void *arg)
 
     b->cycles->posted = false;
     brain_under_way(b, -1);
-    if (!b->leads || b->closing || !b->pool || b->cycles->in_flight || b->cycles->now)
+    if (!b->leads || !b->pool || b->cycles->in_flight || b->cycles->now)
         return;
     b->cycles->wanted = false;
     tree_scan(b->waiting->stopped, slice_make("", 0), held_each, &held);
@@ -502,8 +502,7 @@ static void begin(void *arg)
 
 static void cycle_post(struct brain *b)
 {
-    if (!b->leads || b->closing || b->cycles->posted || b->cycles->now || b->cycles->in_flight ||
-        b->in_doubt)
+    if (!b->leads || b->cycles->posted || b->cycles->now || b->cycles->in_flight || b->in_doubt)
         return;
     b->cycles->posted = true;
     brain_under_way(b, 1);

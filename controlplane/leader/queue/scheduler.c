@@ -14,7 +14,6 @@
 #include "controlplane/leader/queue/cycle.h"
 #include "controlplane/leader/queue/waiting.h"
 #include "controlplane/leader/recover/orphans.h"
-#include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -120,9 +119,6 @@ void scheduler_reset(struct brain *b)
     pool_set_zone_resolver(b->pool, zone, b);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         root_scan(b->root, kinds[i], NULL, NULL, NULL, pool_take, b);
-    for_each_site (t, b) {
-        pool_target_reachable(b->pool, t->name, t->reachable && t->listed ? REACH_YES : REACH_NO);
-    }
     scheduler_want(b);
 }
 
@@ -150,9 +146,11 @@ static bool spec_changed(const struct object *before, const struct object *after
            before->meta->deletionTimestamp != after->meta->deletionTimestamp;
 }
 
-void scheduler_change(struct brain *b, enum kind_id kind, const struct object *before,
-                      const struct object *after)
+void scheduler_change(struct brain *b, const struct change *c)
 {
+    const struct object *before = c->before, *after = c->after;
+    enum kind_id kind = c->kind;
+
     if (!b->pool)
         return;
     if (kind == KIND_WORKLOAD) {
@@ -243,6 +241,17 @@ void scheduler_step(struct brain *b, const struct object *o, enum run_step step,
     brain_propose(b, &c, place_answered, pl);
 }
 
+/* A place that was guessed and refused is held no more; what the root has by now is. */
+static void hold_again(struct brain *b, const char *uid)
+{
+    const struct object *o = b->pool ? root_workload_by_uid(b->root, uid) : NULL;
+
+    if (o)
+        workload_hold(b, o);
+    else if (b->pool)
+        pool_drop(b->pool, uid);
+}
+
 static void place_answered(void *arg, const struct result *r, const struct err *err)
 {
     struct placing *p = arg;
@@ -251,8 +260,7 @@ static void place_answered(void *arg, const struct result *r, const struct err *
 
     if (p->placed && refused) {
         b->scheduler->refused++;
-        if (b->pool)
-            pool_drop(b->pool, p->uid);
+        hold_again(b, p->uid);
         if (!err && r->code != E_PLACE && r->code != E_STALE && r->code != E_CONFLICT)
             log_event(LOG_WARN, "place.refused",
                       LOG_FIELDS({"uid", log_str(p->uid)}, {"why", log_str(r->text)}));

@@ -9,8 +9,7 @@ struct scheduler { /* for people; since this process began */
 };
 
 void scheduler_reset(struct brain *b); /* a pool from the whole root */
-void scheduler_change(struct brain *b, enum kind_id kind, const struct object *before,
-                      const struct object *after);
+void scheduler_change(struct brain *b, const struct change *c);
 void scheduler_reach(struct brain *b, const char *target, bool reachable);
 void scheduler_node(struct brain *b, const struct object *node); /* as it is to be used now */
 void scheduler_want(struct brain *b);

@@ -21,9 +21,9 @@ struct act {
 
 struct site *orphan_site(struct brain *b, const char *target, struct err *err)
 {
-    struct site *t = b->leads && !b->closing ? site_find(b, target) : NULL;
+    struct site *t = b->leads ? site_find(b, target) : NULL;
 
-    if (!b->leads || b->closing)
+    if (!b->leads)
         (void)err_set(err, E_UNAVAIL, "this member does not lead; ask the leader");
     else if (!t)
         (void)err_field(err, E_NOTFOUND, "target", "there is no Target %.200s", target);

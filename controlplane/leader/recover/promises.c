@@ -61,8 +61,7 @@ static void told(struct call *c, enum outcome out, const struct observation *see
     struct site *t = site_find(x->brain, x->target);
 
     (void)err; /* an agent of an older version knows no such question */
-    if (t && t->doc && out == OUT_DONE && seen && *seen->message && x->brain->leads &&
-        !x->brain->closing)
+    if (t && t->doc && out == OUT_DONE && seen && *seen->message && x->brain->leads)
         events_book_full(x->brain, t->doc, seen->message);
     letting_over(x, t);
 }
@@ -73,12 +72,10 @@ static void confirmed(void *arg, const struct err *err)
     struct brain *b = x->brain;
     struct site *t = site_find(b, x->target);
 
-    if (err || !t || !t->connector || !t->reachable || t->session != x->session || !b->leads ||
-        b->closing) {
+    if (err || !t || !t->connector || !t->reachable || t->session != x->session) {
         letting_over(x, t);
         return;
     }
-    brain_root(b);
     x->call =
         (struct call){.deadline_ms = loop_now_ms(b->loop) + PROMISES_DEADLINE_MS, .done = told};
     t->letting_session = x->session;
@@ -98,6 +95,6 @@ void site_promises(struct site *t)
     x->session = t->session;
     str_copy(x->target, sizeof x->target, t->name);
     t->letting = true;
-    brain_under_way(b, 1);
-    core_confirm(b->cfg.core, b->loop, b->term, CONFIRM_DEADLINE_MS, confirmed, x);
+    brain_under_way(b, 1); /* up to letting_over */
+    brain_confirm(b, CONFIRM_DEADLINE_MS, confirmed, x);
 }

@@ -379,7 +379,6 @@ static void settle(struct recovery *x)
     const struct site *at = NULL;
     char key[RUN_KEY_MAX];
 
-    brain_root(b); /* with what was just taken over */
     if (strangers_uncounted(b)) {
         (void)snprintf(x->why, sizeof x->why, "agents that have dialed in are being counted");
         x->wait_ms = COUNTING_MS;
@@ -427,7 +426,7 @@ static void recovery_next(struct recovery *x)
     struct err err;
 
     x->doc = object_unref(x->doc);
-    if (!b->leads || b->closing) {
+    if (!b->leads) {
         (void)err_set(&err, E_UNAVAIL, "the leadership has gone: ask again");
         recovery_end(x, &err);
         return;
@@ -492,7 +491,7 @@ void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb
     struct err err;
     union command c = {.recover = {.head = {.type = CMD_RECOVER}, .step = RECOVER_BEGIN}};
 
-    if (!b->leads || b->closing) {
+    if (!b->leads) {
         (void)err_set(&err, E_UNAVAIL, "this member does not lead; ask the leader");
         cb(arg, NULL, &err);
         return;

@@ -118,7 +118,7 @@ static bool uncounted(const struct brain *b, size_t i)
 
 void strangers_look(struct brain *b)
 {
-    for (size_t i = 0; b->leads && !b->closing && i < b->strangers->n; i++)
+    for (size_t i = 0; b->leads && i < b->strangers->n; i++)
         if (uncounted(b, i))
             count(b, b->strangers->v[i].name);
 }

@@ -149,15 +149,13 @@ static void sweep_confirmed(void *arg, const struct err *err)
     struct brain *b = w->brain;
     struct site *t = site_find(b, w->target);
 
-    brain_under_way(b, -1);
     mem_free(w);
-    if (!t || !t->sweeping || !b->leads || b->closing)
+    if (!t || !t->sweeping)
         return;
     if (err || !t->reachable) {
         sweep_over(t, true);
         return;
     }
-    brain_root(b);
     t->doubts_proved = true;
     orphans_begin(t);
     sweep_begin(t);
@@ -172,11 +170,12 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
     (void)seen;
     (void)err;
     if (t && t->sweeping && b->leads && out == OUT_DONE && t->n_doubts && !t->doubts_proved) {
-        core_confirm(b->cfg.core, b->loop, b->term, CONFIRM_DEADLINE_MS, sweep_confirmed, w);
+        brain_confirm(b, CONFIRM_DEADLINE_MS, sweep_confirmed, w);
+        brain_under_way(b, -1);
         return;
     }
     if (t) {
-        bool whole = t->sweeping && out == OUT_DONE && b->leads && !b->closing && !b->in_doubt;
+        bool whole = t->sweeping && out == OUT_DONE && b->leads && !b->in_doubt;
         if (whole && !t->doubts_proved)
             orphans_begin(t); /* there are none */
         sweep_over(t, !whole);

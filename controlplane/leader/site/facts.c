@@ -214,9 +214,6 @@ static void gone_tell(struct site *t)
     AUTO_ARENA a = arena_create(0);
     struct gone_scan g = {.t = t, .a = a, .prefix = strlen(t->name)};
 
-    brain_root(t->brain);
-    if (t->gone || !t->brain->leads)
-        return;
     g.v = arena_array(a, struct node, PAGE_NODES);
     root_scan(t->brain->root, KIND_NODE, NULL, "", arena_printf(a, "%s.", t->name), gone_each, &g);
     if (g.n && root_feature_level(t->brain->root) >= FEATURE_GRANTS) {

@@ -67,7 +67,7 @@ static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complet
 {
     struct site *t = arg;
 
-    if (t->brain->leads && !t->brain->closing)
+    if (t->brain->leads)
         site_nodes(t, nodes, n, complete);
 }
 
@@ -78,7 +78,7 @@ static void brake_changed(void *arg)
     struct brain *b = arg;
 
     brain_under_way(b, -1);
-    if (!b->leads || b->closing || b->frozen)
+    if (!b->leads || b->frozen)
         return;
     for_each_site (t, b)
         drivers_tick_target(t);
@@ -137,7 +137,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
     struct brain *b = t->brain;
     bool fresh = reachable && strcmp(t->session_id, session ? session : "") != 0;
 
-    if (!b->leads || b->closing)
+    if (!b->leads)
         return;
     t->last_contact_ms = loop_now_ms(b->loop);
     str_copy(t->why, sizeof t->why, why ? why : "");
@@ -186,7 +186,7 @@ static void on_rival(void *arg, const char *why)
 
     t->rival_ms = loop_now_ms(t->brain->loop);
     str_copy(t->rival, sizeof t->rival, why);
-    if (t->brain->leads && !t->brain->closing && site_facts_differ(t))
+    if (t->brain->leads && site_facts_differ(t))
         site_facts_soon(t);
 }
 
@@ -244,9 +244,6 @@ static void renew_confirmed(void *arg, const struct err *err)
     struct run_offer offers[OFFERS_MAX];
 
     t->confirming = false;
-    brain_under_way(b, -1);
-    if (!b->leads || b->closing)
-        return;
     bool prompt = loop_now_ms(b->loop) - t->confirm_from_ms < CONFIRM_MAX_MS;
     if (!err && prompt && t->reachable && t->connector) {
         t->shortest_ms = UINT64_MAX; /* told again by what runs there */
@@ -269,8 +266,7 @@ static void renew(void *arg)
         return;
     t->confirming = true;
     t->confirm_from_ms = loop_now_ms(b->loop);
-    brain_under_way(b, 1);
-    core_confirm(b->cfg.core, b->loop, b->term, renew_every(t), renew_confirmed, t);
+    brain_confirm(b, renew_every(t), renew_confirmed, t);
 }
 
 /* ---- documents and connectors ---- */
@@ -445,6 +441,8 @@ static bool reset_each(const struct object *o, void *arg)
 void sites_reset(struct brain *b)
 {
     root_scan(b->root, KIND_TARGET, NULL, NULL, NULL, reset_each, b);
+    for_each_site (t, b)
+        scheduler_reach(b, t->name, t->reachable && t->listed);
 }
 void sites_drop(struct brain *b)
 {

@@ -52,11 +52,6 @@ void brain_under_way(struct brain *b, int delta)
 {
     b->under_way = (unsigned)((int)b->under_way + delta);
 }
-void brain_root(struct brain *b)
-{
-    (void)b;
-}
-
 struct world {
     struct kit kit;
     struct brain brain;

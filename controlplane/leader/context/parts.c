@@ -1,0 +1,64 @@
+/* What parts share of their lives: the table that the brain drives them by, and what comes ahead of
+ * each answer that they get. */
+#include "controlplane/leader/context/context.h"
+
+#include "api/base/err.h"
+
+void brain_under_way(struct brain *b, int delta)
+{
+    INV(delta > 0 || b->under_way > 0);
+    b->under_way = (unsigned)((int)b->under_way + delta);
+}
+
+/* A part that is told what became of its command decides by the state that has it. */
+void brain_answered(struct brain *b)
+{
+    brain_under_way(b, -1);
+    b->follow(b);
+}
+
+void brain_allowed(struct brain *b)
+{
+    for (const struct part *p = b->parts; p->name; p++)
+        if (p->tick)
+            p->tick(b);
+}
+
+void brain_later(struct brain *b, struct timer *t, uint64_t ms)
+{
+    if (b->leads && !timer_active(t))
+        timer_start(t, ms);
+}
+
+/* ---- a majority confirms that we lead ---- */
+struct confirm {
+    struct brain *brain;
+    uint64_t term;
+    void (*cb)(void *arg, const struct err *err);
+    void *arg;
+};
+
+static void confirmed(void *arg, const struct err *err)
+{
+    struct confirm *c = arg;
+    struct brain *b = c->brain;
+    struct err e;
+
+    brain_answered(b);
+    if (!err && (!b->leads || b->term != c->term)) {
+        (void)err_set(&e, E_UNAVAIL, "the leadership that was confirmed is over");
+        err = &e;
+    }
+    c->cb(c->arg, err);
+    mem_free(c);
+}
+
+void brain_confirm(struct brain *b, uint64_t deadline_ms,
+                   void (*cb)(void *arg, const struct err *err), void *arg)
+{
+    struct confirm *c = mem_new(struct confirm);
+
+    *c = (struct confirm){b, b->term, cb, arg};
+    brain_under_way(b, 1);
+    core_confirm(b->cfg.core, b->loop, b->term, deadline_ms, confirmed, c);
+}
