@@ -22,58 +22,18 @@
 #include "api/base/loop/loop.h"
 #include "api/schema/schema.h"
 #include "connectors/ends.h"
+#include "connectors/wire/wire.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct run_key {
-    char uid[64];
-    int64_t epoch, try_;
-};
-#define RUN_KEY_NUMBER_MAX ((int64_t)1 << 53) /* JSON carries them as numbers */
-#define RUN_KEY_MAX 112
-_Static_assert(RUN_KEY_MAX >= sizeof((struct run_key *)0)->uid + 2 * sizeof ".-9223372036854775808",
-               "the longest key fits");
-void run_key_print(const struct run_key *k, char out[RUN_KEY_MAX]); /* "UID.EPOCH.TRY" */
-int run_key_parse(const char *s, struct run_key *ret, struct err *err) MUST_CHECK;
-
 /* A program's way to say: I have saved what I did, start me again (EX_TEMPFAIL of sysexits.h). */
 #define RUN_EXIT_SAVED 75
 
-enum run_state {
-    RUN_UNKNOWN, /* cannot be told: the target is out of reach, or the evidence is not complete */
-    RUN_ABSENT,  /* proved: nothing was ever started under this key, nor will be (the target refuses
-                    it from now on) */
-    RUN_STARTING, /* accepted; not all workers run yet */
-    RUN_RUNNING,  /* all workers run */
-    RUN_ENDED     /* proved: every process of every worker is gone */
-};
-/* A whole checkpoint of all ranks, sealed and verified by digest (connectors/checkpoint/README.md):
- * a cut file names each rank's manifest, step and digest. */
-struct run_checkpoint_report {
-    bool present;
-    int64_t epoch; /* that wrote it, told by stage() only; 0: that of the observation's key */
-    int64_t step, bytes, write_ms, ranks; /* step: the least of all ranks */
-    /* UTC by the target's clock when the first rank's was whole; 0 = not known */
-    int64_t written_ms;
-    char digest[80]; /* "sha256:…" of the cut file */
-    char path[1024]; /* of the cut file in its store */
-};
-struct observation {
-    struct run_key key;
-    enum run_state state;
-    int exit_code, term_signal; /* of RUN_ENDED: first worker that failed, else 0 */
-    enum proof proof;           /* of RUN_ENDED and RUN_ABSENT */
-    bool lease_lost;            /* it ended itself because its lease ran out */
-    bool stopped;               /* of RUN_ENDED: it was told to stop before it ended */
-    /* As connectors/ends.def lists them, or a driver's own ("ImagePullBackOff"); last words. */
-    char reason[64], message[512];
-    struct run_checkpoint_report checkpoint;
-    /* Number of the lease that all its runners hold, 1 = the order's; 0: it is not told, or they
-     * take no other. It never goes back. */
-    int64_t grant;
-    uint64_t seen_ms; /* loop_now_ms when the target was asked */
-};
+/* Keys, states, checkpoints and observations of runs, offers of leases and promises are what is
+ * said on the wire, too: connectors/wire/wire.def. A checkpoint is one of all ranks, sealed and
+ * verified by digest (connectors/checkpoint/README.md); the grant of an observation is that of the
+ * lease which all its runners hold, and never goes back. */
 
 /* What is to run; all borrowed for the call. */
 struct run_order {
@@ -130,21 +90,6 @@ typedef enum run_verdict (*run_judge)(const struct run_listed *r, void *arg);
 
 /* What a target keeps of a run: its Workload, with the placement, as it was when it was sent. */
 typedef void (*document_cb)(void *arg, enum outcome out, const char *json, const struct err *err);
-/* Another lease for a run that goes on. Runners that take it count by it from then on, whether
- * it is longer or shorter, and tell its number; a number below the one that they hold changes
- * nothing. */
-struct run_offer {
-    struct run_key key;
-    int64_t number; /* from 2 on */
-    uint64_t lease_ms, grace_ms;
-};
-
-/* A uid that a target promised to refuse; borrowed. */
-struct run_promise {
-    const char *uid, *cluster; /* cluster: of the state that it was promised to */
-    int64_t epoch;             /* keys up to here */
-    uint64_t rv;               /* that state's resourceVersion */
-};
 typedef bool (*promise_judge)(const struct run_promise *p, void *arg); /* true: it is let go */
 
 struct call;

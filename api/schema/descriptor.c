@@ -1,111 +1,21 @@
-/* Descriptors: kinds.def as data. Everything else in this folder walks these tables.
- *
- * An X-macro row does not know the struct that it belongs to, and a file-scope initialiser has no
- * scope in which to say so. Hence one function a schema, in which `self` is that struct; each
- * copies its rows out once, before main. After that nothing here is ever written. */
+/* Descriptors: kinds.def as data (describe.def). Everything else in this folder walks these
+ * tables. */
 #include "api/schema/schema_internal.h"
 
 #include <stdio.h>
 #include <strings.h>
 
-#define REQ FIELD_REQ
-#define IMMUT FIELD_IMMUT
-#define SHORT FIELD_SHORT
-#define STATUS FIELD_STATUS
-#define SECRET FIELD_SECRET
-#define KEY FIELD_KEY
+#define DESCRIBED_SCHEMAS SCHEMAS_ALL
+#define DESCRIBED_ENUMS ENUMS_ALL
+#include "api/schema/describe.def"
 
-/* ---- enums ---- */
-#define E(name, value, text) {(value), (text)},
-#define X(e)                                                                                       \
-    static const struct enum_value values_##e[] = {ENUM_##e(E)};                                   \
-    static const struct enum_desc enum_desc_##e = {#e, values_##e,                                 \
-                                                   sizeof values_##e / sizeof values_##e[0]};      \
-    const char *e##_text(enum e v)                                                                 \
-    {                                                                                              \
-        return enum_text(&enum_desc_##e, (int)v);                                                  \
-    }
-ENUMS_ALL(X)
-#undef X
-#undef E
+const struct schema schema_none_ = {"none", 0, NULL, 0};
 
 static const struct enum_desc *const enums_all[] = {
 #define X(e) &enum_desc_##e,
     ENUMS_ALL(X)
 #undef X
 };
-
-/* ---- fields ---- */
-#define PLUS_ONE(...) +1
-#define X(s)                                                                                       \
-    enum { N_##s = 0 SCHEMA_##s(PLUS_ONE) };                                                       \
-    _Static_assert(N_##s <= 64, "`has` holds 64 fields");                                          \
-    static struct field fields_##s[N_##s];                                                         \
-    const struct schema schema_##s = {#s, sizeof(struct s), fields_##s, N_##s};
-SCHEMAS_ALL(X)
-#undef X
-const struct schema schema_none_ = {"none", 0, NULL, 0};
-
-#define SUB_NONE(sub) NULL, NULL
-#define SUB_SCHEMA(sub) &schema_##sub, NULL
-#define SUB_ENUM(sub) NULL, &enum_desc_##sub
-#define SUB_STR SUB_NONE
-#define SUB_QTY SUB_NONE
-#define SUB_I64 SUB_NONE
-#define SUB_F64 SUB_NONE
-#define SUB_PCT SUB_NONE
-#define SUB_BOOL SUB_NONE
-#define SUB_DUR SUB_NONE
-#define SUB_TIME SUB_NONE
-#define SUB_BYTES SUB_NONE
-#define SUB_MILLI SUB_NONE
-#define SUB_STRS SUB_NONE
-#define SUB_I64S SUB_NONE
-#define SUB_MAP SUB_NONE
-#define SUB_RAW SUB_NONE
-#define SUB_B64 SUB_NONE
-#define SUB_OBJ SUB_SCHEMA
-#define SUB_LIST SUB_SCHEMA
-#define SUB_ENUM_ SUB_ENUM
-#define SUB_ENUMS SUB_ENUM
-#define COUNT_NO(c) 0
-#define COUNT_YES(c) offsetof(self, n_##c)
-#define COUNT_STR COUNT_NO
-#define COUNT_QTY COUNT_NO
-#define COUNT_I64 COUNT_NO
-#define COUNT_F64 COUNT_NO
-#define COUNT_PCT COUNT_NO
-#define COUNT_BOOL COUNT_NO
-#define COUNT_ENUM COUNT_NO
-#define COUNT_DUR COUNT_NO
-#define COUNT_TIME COUNT_NO
-#define COUNT_BYTES COUNT_NO
-#define COUNT_MILLI COUNT_NO
-#define COUNT_OBJ COUNT_NO
-#define COUNT_RAW COUNT_NO
-#define COUNT_B64 COUNT_NO
-#define COUNT_LIST COUNT_YES
-#define COUNT_STRS COUNT_YES
-#define COUNT_ENUMS COUNT_YES
-#define COUNT_I64S COUNT_YES
-#define COUNT_MAP COUNT_YES
-
-#define TAG(type, c, tag, ...) case (tag):
-#define ROW(type, c, tag, json, flags, sub, lo, hi, doc)                                           \
-    {json, #c,   T_##type, (tag), (flags), 0, offsetof(self, c), COUNT_##type(c), SUB_##type(sub), \
-     (lo), (hi), NULL,     doc},
-#define X(s)                                                                                       \
-    static void fill_##s(struct field *to)                                                         \
-    {                                                                                              \
-        typedef struct s self;                                                                     \
-        static const struct field rows[] = {SCHEMA_##s(ROW)};                                      \
-        switch (0) { /* a tag used twice is a case used twice: it does not compile */              \
-            SCHEMA_##s(TAG) default : break;                                                       \
-        }                                                                                          \
-        memcpy(to, rows, sizeof rows);                                                             \
-    }
-SCHEMAS_ALL(X)
-#undef X
 
 static const struct schema *const schemas_all[] = {
 #define X(s) &schema_##s,
@@ -195,16 +105,10 @@ static void kinds_init(void)
 
 __attribute__((constructor)) static void descriptor_init(void)
 {
-#define X(s) fill_##s(fields_##s);
-    SCHEMAS_ALL(X)
-#undef X
-    for (unsigned i = 0; i < sizeof schemas_all / sizeof schemas_all[0]; i++) {
-        const struct schema *s = schemas_all[i];
-        for (unsigned j = 0; j < s->n; j++) {
-            ((struct field *)(uintptr_t)s->fields)[j].bit = (uint8_t)j;
-            INV(j == 0 || s->fields[j].tag > s->fields[j - 1].tag); /* tlv.c counts on the order */
-        }
-    }
+    describe();
+    for (unsigned i = 0; i < sizeof schemas_all / sizeof schemas_all[0]; i++)
+        schema_for_each (f, schemas_all[i])
+            INV(f->type <= T_B64); /* the others have no log bytes */
     for (unsigned i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
         field_of(defaults[i].s, defaults[i].field)->def = defaults[i].text;
     spell(&schema_meta, "resourceVersion", FIELD_I64_TEXT);

@@ -19,7 +19,6 @@ struct kv {
 #define X(e) enum e { ENUM_##e(KE) ENUM_##e##_end_ };
 ENUMS_ALL(X)
 #undef X
-#undef KE
 
 #define CT_STR(c, sub) const char *c; /* never NULL in a decoded object: "" when absent */
 #define CT_QTY(c, sub) const char *c;
@@ -50,17 +49,22 @@ ENUMS_ALL(X)
     uint32_t n_##c;
 #define CT_RAW(c, sub) struct slice c;
 #define CT_B64(c, sub) struct slice c;
+/* Of what travels as JSON alone (connectors/wire): these lie in the struct itself, and have no log
+ * bytes. TEXT has `sub` bytes, PART begins with a BOOL `present`, OWN spells itself. */
+#define CT_TEXT(c, sub) char c[sub];
+#define CT_INT(c, sub) int c;
+#define CT_U64(c, sub) uint64_t c;
+#define CT_PART(c, sub) struct sub c;
+#define CT_OWN(c, sub) struct sub c;
 
 #define KM(type, c, tag, json, flags, sub, lo, hi, doc) CT_##type(c, sub)
-#define X(s)                                                                                       \
+#define SCHEMA_STRUCT(s)                                                                           \
     struct s {                                                                                     \
         uint64_t has;                                                                              \
         struct slice unknown; /* fields of a newer version, kept from the log */                   \
         SCHEMA_##s(KM)                                                                             \
     };
-SCHEMAS_ALL(X)
-#undef X
-#undef KM
+SCHEMAS_ALL(SCHEMA_STRUCT)
 
 enum kind_id {
     KIND_NONE = 0,

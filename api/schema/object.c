@@ -18,7 +18,7 @@ int64_t member_int(const struct field *f, const void *body)
 
     if (f->type == T_BOOL)
         return *(const bool *)p;
-    if (f->type == T_ENUM) {
+    if (f->type == T_ENUM || f->type == T_INT) {
         int v;
         memcpy(&v, p, sizeof v);
         return v;
@@ -32,7 +32,7 @@ void member_set_int(const struct field *f, void *body, int64_t v)
 
     if (f->type == T_BOOL) {
         *(bool *)p = v != 0;
-    } else if (f->type == T_ENUM) {
+    } else if (f->type == T_ENUM || f->type == T_INT) {
         int e = (int)v;
         memcpy(p, &e, sizeof e);
     } else {
@@ -48,6 +48,12 @@ bool member_present(const struct field *f, const void *body)
     case T_STR:
     case T_QTY:
         return *member_str(f, body) != 0;
+    case T_TEXT:
+        return *(const char *)member(f, body) != 0;
+    case T_PART:
+        return *(const bool *)member(f->sub->fields, member(f, body));
+    case T_OWN:
+        return f->own->present(member(f, body));
     case T_OBJ:
         return *(const void *const *)member(f, body) != NULL;
     case T_LIST:
@@ -77,6 +83,8 @@ void body_init(const struct schema *s, void *body)
     schema_for_each (f, s)
         if (f->type == T_STR || f->type == T_QTY)
             *(const char **)member_mut(f, body) = "";
+        else if (f->type == T_PART)
+            body_init(f->sub, member_mut(f, body));
 }
 
 void *body_new(const struct schema *s, struct arena *a)

@@ -33,7 +33,12 @@ enum field_type {
     T_MAP,
     T_RAW,
     T_QTY,
-    T_B64
+    T_B64,
+    T_TEXT, /* from here on: as JSON alone (kinds.h) */
+    T_INT,
+    T_U64,
+    T_PART,
+    T_OWN
 };
 enum field_flag {
     FIELD_REQ = 1,
@@ -41,7 +46,8 @@ enum field_flag {
     FIELD_SHORT = 4,
     FIELD_STATUS = 8,
     FIELD_SECRET = 16,
-    FIELD_KEY = 32
+    FIELD_KEY = 32,
+    FIELD_LONG = 64 /* STRS: each may be as long as a frame */
 };
 struct enum_value {
     int value;
@@ -52,6 +58,13 @@ struct enum_desc {
     const struct enum_value *values;
     unsigned n;
 };
+/* OWN: a value that is one text in JSON, and a struct of its own. */
+#define SPELLING_MAX 128
+struct spelling {
+    bool (*present)(const void *value);
+    void (*print)(const void *value, char out[SPELLING_MAX]);
+    int (*parse)(const char *text, void *ret, struct err *err);
+};
 struct schema;
 struct field {
     const char *json; /* "" = never in the API */
@@ -60,9 +73,10 @@ struct field {
     uint16_t tag;
     uint8_t flags;
     uint8_t bit;                /* place in `has` */
-    uint32_t off, off_n;        /* of the member, and of its count */
-    const struct schema *sub;   /* OBJ, LIST */
+    uint32_t off, off_n;        /* of the member, and of its count; of a TEXT: its size */
+    const struct schema *sub;   /* OBJ, LIST, PART */
     const struct enum_desc *en; /* ENUM, ENUMS */
+    const struct spelling *own; /* OWN */
     double lo, hi;
     const char *def; /* default as it would be written, or NULL */
     const char *doc;
@@ -122,6 +136,9 @@ size_t kind_all(const struct kind **ret_array, size_t max);  /* in the order of 
 const char *kind_api_version(const struct kind *k);          /* "hanse.dev/v1alpha1" or "v1" */
 const char *enum_text(const struct enum_desc *e, int value); /* "" for 0 and unknown values */
 const struct enum_desc *enum_by_name(const char *name);
+#define X(e) extern const struct enum_desc enum_desc_##e;
+ENUMS_ALL(X)
+#undef X
 #define X(e) const char *e##_text(enum e v); /* phase_text(PHASE_RUNNING) is "Running" */
 ENUMS_ALL(X)
 #undef X

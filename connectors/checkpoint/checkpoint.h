@@ -16,6 +16,7 @@
 #include "api/base/err.h"
 #include "api/base/mem.h"
 #include "connectors/ends.h"
+#include "connectors/wire/wire.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,7 +31,6 @@
 #define CHECKPOINT_DEPTH_MAX 8
 #define CHECKPOINT_RANKS_MAX 4096
 #define CHECKPOINT_NUMBER_MAX ((int64_t)1 << 53)
-#define CHECKPOINT_DIGEST_MAX 80 /* "sha256:" and 64 hex digits */
 #define CHECKPOINT_PATH_MAX 1024 /* of a cut: what travels in an observation */
 #define CHECKPOINT_KEEP_MIN 2
 /* The reasons of connectors/ends.def that these functions tell in err->field */
@@ -83,12 +83,7 @@ struct checkpoint_progress { /* zeroed; may be read and cancelled from another t
 };
 
 /* ---- sealing, one rank (seal.c) ---- */
-struct checkpoint_sealed {
-    bool present;
-    int64_t step, bytes, write_ms;
-    int64_t written_ms; /* UTC: when the manifest was written */
-    char manifest[CHECKPOINT_DIGEST_MAX];
-};
+/* What is sealed is told as it is: struct checkpoint_sealed, connectors/wire/wire.def. */
 /* Makes BASE/eE/RANK (0700) and the folder of its sealed steps, removes what a crash left half
  * done, and looks what has been sealed already. p (may be NULL) is of this call alone. */
 struct checkpoint_sealer;
@@ -132,7 +127,7 @@ struct checkpoint_seals { /* what one rank has sealed, oldest first */
     unsigned n;
 };
 struct checkpoint_times { /* of a cut: the longest writing, and when the first rank's was whole */
-    int64_t write_ms, written_ms;
+    int64_t writeTime, writtenAt;
 };
 /* Takes over what a rank reports. True when it is new. */
 bool checkpoint_seals_add(struct checkpoint_seals *s, const struct checkpoint_sealed *seal);
@@ -183,7 +178,7 @@ struct checkpoint_want {
 };
 struct checkpoint_found {
     int64_t epoch, step, bytes, ranks;  /* of the whole cut */
-    int64_t written_ms;                 /* UTC: when the cut was written */
+    int64_t writtenAt;                  /* UTC: when the cut was written */
     char path[CHECKPOINT_PATH_MAX];     /* of the cut */
     char digest[CHECKPOINT_DIGEST_MAX]; /* of the cut */
     char dir[CHECKPOINT_PATH_MAX + 64]; /* of the rank: HANSE_RESUME_DIR; for all: view, or "" */

@@ -224,16 +224,16 @@ bool checkpoint_cut_choose(const struct checkpoint_seals *seals, size_t n, const
     bool together = common > least_last && !(all_saved && any_newer);
     if (!together && !(all_saved ? any_newer : all_newer))
         return false;
-    *ret_times = (struct checkpoint_times){.write_ms = 1};
+    *ret_times = (struct checkpoint_times){.writeTime = 1};
     for (size_t i = 0; i < n; i++) {
         const struct checkpoint_sealed *s =
             together ? at_step(&seals[i], common) : newest(&seals[i]);
         ret[i] = (struct checkpoint_rank){.rank = (int64_t)i, .step = s->step, .bytes = s->bytes};
         memcpy(ret[i].manifest, s->manifest, sizeof s->manifest);
-        if (s->write_ms > ret_times->write_ms)
-            ret_times->write_ms = s->write_ms;
-        if (i == 0 || s->written_ms < ret_times->written_ms)
-            ret_times->written_ms = s->written_ms;
+        if (s->writeTime > ret_times->writeTime)
+            ret_times->writeTime = s->writeTime;
+        if (i == 0 || s->writtenAt < ret_times->writtenAt)
+            ret_times->writtenAt = s->writtenAt;
     }
     return true;
 }

@@ -122,8 +122,8 @@ static int seal_read(struct store *store, const char *folder, int64_t step,
     *ret = (struct checkpoint_sealed){.present = true,
                                       .step = m.step,
                                       .bytes = m.bytes,
-                                      .write_ms = 1,
-                                      .written_ms = written_ns / 1000000};
+                                      .writeTime = 1,
+                                      .writtenAt = written_ns / 1000000};
     memcpy(ret->manifest, m.digest, sizeof m.digest);
     return 0;
 }

@@ -13,7 +13,7 @@
 
 #define PROOFS_MAX (16u << 20)
 
-struct proof { /* one line of a proofs file: what was read, and the name */
+struct rank_proof { /* one line of a proofs file: what was read, and the name */
     struct file_facts facts;
     int64_t bytes, read_ns;
     char sha256[65];
@@ -43,7 +43,7 @@ static int refuse_open(struct err *err, int rc, const char *path, const char *na
 }
 
 /* ---- proofs: "dev ino size mtime ctime read bytes sha256 name" ---- */
-static void proof_add(struct buf *b, const char *name, const struct proof *p)
+static void proof_add(struct buf *b, const char *name, const struct rank_proof *p)
 {
     buf_printf(b,
                "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
@@ -77,7 +77,7 @@ static bool proof_id(const char **at, uint64_t *ret)
 }
 
 /* The next line, if it is about this file: they are in the manifest's order. */
-static bool proof_next(struct verifying *v, const char *name, struct proof *ret)
+static bool proof_next(struct verifying *v, const char *name, struct rank_proof *ret)
 {
     const char *at = v->line, *end = at ? strchr(at, '\n') : NULL;
 
@@ -95,7 +95,7 @@ static bool proof_next(struct verifying *v, const char *name, struct proof *ret)
     return (size_t)(end - at) == strlen(name) && strncmp(at, name, strlen(name)) == 0;
 }
 
-static bool proof_holds(const struct proof *p, const struct checkpoint_file *f,
+static bool proof_holds(const struct rank_proof *p, const struct checkpoint_file *f,
                         const struct file_facts *now)
 {
     return p->bytes == f->bytes && strcmp(p->sha256, f->sha256) == 0 &&
@@ -157,7 +157,7 @@ static int hash_file(const struct verifying *v, int fd, const struct checkpoint_
 
 /* What is on this machine, if it is right. *ret: what was read. */
 static int check_file(struct verifying *v, int dir, const struct checkpoint_file *f,
-                      const struct proof *old, struct proof *ret, struct err *err)
+                      const struct rank_proof *old, struct rank_proof *ret, struct err *err)
 {
     int fd = -1;
     int rc = sealfs_open(dir, f->name, &fd, &ret->facts, err);
@@ -180,7 +180,7 @@ static int check_file(struct verifying *v, int dir, const struct checkpoint_file
 
 /* From the store: read back and found right by the time that it is here. */
 static int fetch_file(struct verifying *v, int dir, const struct checkpoint_file *f,
-                      struct proof *ret, struct err *err)
+                      struct rank_proof *ret, struct err *err)
 {
     char name[CHECKPOINT_PATH_MAX + CHECKPOINT_NAME_MAX + 96];
     int fd = -1;
@@ -199,7 +199,7 @@ static int fetch_file(struct verifying *v, int dir, const struct checkpoint_file
 static int verify_file(struct verifying *v, int dir, const struct checkpoint_file *f,
                        struct buf *told, struct err *err)
 {
-    struct proof p = {.bytes = f->bytes}, old = {.bytes = -1};
+    struct rank_proof p = {.bytes = f->bytes}, old = {.bytes = -1};
     bool has_old = proof_next(v, f->name, &old);
     struct err why;
     int rc = check_file(v, dir, f, has_old ? &old : NULL, &p, &why);
@@ -466,7 +466,7 @@ static int cut_read(struct store *store, const struct checkpoint_want *w, const 
         return err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED,
                          "%.250s is not the one that was recorded (%.20s…, now %.20s…)", w->path,
                          w->digest, digest);
-    found->written_ms = written_ns / 1000000;
+    found->writtenAt = written_ns / 1000000;
     str_copy(found->path, sizeof found->path, w->path);
     memcpy(found->digest, digest, sizeof digest);
     return 0;

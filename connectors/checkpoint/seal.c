@@ -85,8 +85,8 @@ static int sealed_before(struct checkpoint_sealer *s, struct err *err)
     s->sealed = (struct checkpoint_sealed){.present = true,
                                            .step = m.step,
                                            .bytes = m.bytes,
-                                           .write_ms = 1,
-                                           .written_ms = facts.mtime_ns / 1000000};
+                                           .writeTime = 1,
+                                           .writtenAt = facts.mtime_ns / 1000000};
     memcpy(s->sealed.manifest, m.digest, sizeof m.digest);
     if (!store_is_remote(s->store)) /* else: once it is known to be there */
         s->newest = s->sealed;
@@ -349,8 +349,8 @@ static int seal_manifest(struct checkpoint_sealer *s, int from, bool over,
     s->sealed = (struct checkpoint_sealed){.present = true,
                                            .step = m.step,
                                            .bytes = m.bytes,
-                                           .write_ms = write_ms(&x, &facts),
-                                           .written_ms = facts.mtime_ns / 1000000};
+                                           .writeTime = write_ms(&x, &facts),
+                                           .writtenAt = facts.mtime_ns / 1000000};
     memcpy(s->sealed.manifest, m.digest, sizeof m.digest);
     s->last_manifest_ns = facts.mtime_ns;
     s->known = x.files;

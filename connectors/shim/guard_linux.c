@@ -133,9 +133,10 @@ static int end_for_the_shim(const struct guard_spec *g, const char *will, int st
     if (access(path, F_OK) == 0) /* it had said all, and died after that */
         return exit_status;
     struct buf b;
-    buf_init(&b, 4096);
-    run_report_print(&r, &b);
-    for (int tries = 0; !write_durably(g->dir, RUN_END_FILE, b.p, b.n) && tries < 600; tries++)
+    buf_init(&b, WIRE_REPORT_MAX);
+    bool whole = run_report_print(&r, &b, NULL) == 0; /* else the agent looks for itself */
+    for (int tries = 0; whole && !write_durably(g->dir, RUN_END_FILE, b.p, b.n) && tries < 600;
+         tries++)
         (void)poll(NULL, 0, 1000); /* a full disk: the agent will look for itself meanwhile */
     buf_fini(&b);
     return exit_status;

@@ -1,119 +1,32 @@
-/* The report of one worker as JSON: what the shim says on its socket and leaves behind in
- * end.json. */
+/* The report of one worker: what the shim says on its socket and leaves behind in end.json. */
 #include "connectors/shim/shim.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
-#include <string.h>
 
-static const char *const step_names[] = {"starting", "running", "ending", "ended"};
-
-void run_report_print(const struct run_report *r, struct buf *out)
+int run_report_print(const struct run_report *r, struct buf *out, struct err *err)
 {
-    cJSON *j = cJSON_CreateObject();
-
-    cJSON_AddStringToObject(j, "state", step_names[r->step]);
-    cJSON_AddNumberToObject(j, "exitCode", r->exit_code);
-    cJSON_AddNumberToObject(j, "signal", r->term_signal);
-    cJSON_AddBoolToObject(j, "leaseLost", r->lease_lost);
-    cJSON_AddBoolToObject(j, "stopped", r->stopped);
-    cJSON_AddStringToObject(j, "reason", r->reason);
-    cJSON_AddStringToObject(j, "message", r->message);
-    if (r->ready)
-        cJSON_AddBoolToObject(j, "ready", true);
-    if (r->never_started)
-        cJSON_AddBoolToObject(j, "neverStarted", true);
-    if (r->unsealed)
-        cJSON_AddBoolToObject(j, "unsealed", true);
-    if (r->searched)
-        cJSON_AddBoolToObject(j, "searched", true);
-    if (r->gone)
-        cJSON_AddBoolToObject(j, "gone", true);
-    if (r->grant) {
-        cJSON_AddNumberToObject(j, "grant", (double)r->grant);
-        cJSON_AddNumberToObject(j, "leaseMs", (double)r->lease_ms);
-    }
-    if (r->checkpoint.present) {
-        cJSON *c = cJSON_AddObjectToObject(j, "checkpoint");
-        cJSON_AddNumberToObject(c, "step", (double)r->checkpoint.step);
-        cJSON_AddNumberToObject(c, "bytes", (double)r->checkpoint.bytes);
-        cJSON_AddNumberToObject(c, "writeMs", (double)r->checkpoint.write_ms);
-        cJSON_AddNumberToObject(c, "writtenMs", (double)r->checkpoint.written_ms);
-        cJSON_AddStringToObject(c, "manifest", r->checkpoint.manifest);
-    }
-    char *text = cJSON_PrintUnformatted(j);
-    buf_str(out, text);
-    cJSON_free(text);
-    cJSON_Delete(j);
+    return body_print_json(&schema_run_report, r, out, err);
 }
 
-static int number(const cJSON *j, const char *name)
+int run_report_write(struct loop *l, const char *path, const struct run_report *r, struct err *err)
 {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
+    AUTO_BUF b;
 
-    return cJSON_IsNumber(v) ? v->valueint : 0;
-}
-
-static void text(const cJSON *j, const char *name, char *out, size_t n)
-{
-    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(j, name));
-
-    (void)snprintf(out, n, "%s", s ? s : "");
-}
-
-static int64_t large(const cJSON *j, const char *name)
-{
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
-
-    return cJSON_IsNumber(v) && v->valuedouble >= 0 &&
-                   v->valuedouble <= (double)CHECKPOINT_NUMBER_MAX
-               ? (int64_t)v->valuedouble
-               : 0;
-}
-
-static void seal_read(const cJSON *j, struct checkpoint_sealed *ret)
-{
-    if (!cJSON_IsObject(j))
-        return;
-    *ret = (struct checkpoint_sealed){.present = true,
-                                      .step = large(j, "step"),
-                                      .bytes = large(j, "bytes"),
-                                      .write_ms = large(j, "writeMs"),
-                                      .written_ms = large(j, "writtenMs")};
-    text(j, "manifest", ret->manifest, sizeof ret->manifest);
+    buf_init(&b, WIRE_REPORT_MAX);
+    int rc = run_report_print(r, &b, err);
+    return rc < 0 ? rc : file_write(l, path, b.p, b.n, 0600, err);
 }
 
 int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err)
 {
-    cJSON *j = cJSON_ParseWithLength(p, n);
-    const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(j, "state"));
-    struct run_report r = {.step = RUN_STEP_STARTING};
-    bool known = false;
+    AUTO_ARENA a = arena_create(0);
+    struct run_report *r = NULL;
+    int rc = wire_read(run_report, slice_make(p, n), a, &r, err);
 
-    for (unsigned i = 0; state && i < sizeof step_names / sizeof *step_names; i++)
-        if (strcmp(state, step_names[i]) == 0) {
-            r.step = (enum runner_step)i;
-            known = true;
-        }
-    if (known) {
-        r.exit_code = number(j, "exitCode");
-        r.term_signal = number(j, "signal");
-        r.lease_lost = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "leaseLost"));
-        r.stopped = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "stopped"));
-        r.ready = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "ready"));
-        r.never_started = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "neverStarted"));
-        r.unsealed = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "unsealed"));
-        r.searched = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "searched"));
-        r.gone = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "gone"));
-        r.grant = large(j, "grant");
-        r.lease_ms = (uint64_t)large(j, "leaseMs");
-        seal_read(cJSON_GetObjectItemCaseSensitive(j, "checkpoint"), &r.checkpoint);
-        text(j, "reason", r.reason, sizeof r.reason);
-        text(j, "message", r.message, sizeof r.message);
-        *ret = r;
-    }
-    cJSON_Delete(j);
-    return known ? 0 : err_set(err, E_CORRUPT, "a runner's report cannot be read");
+    if (rc < 0)
+        return err_set(err, E_CORRUPT, "a runner's report cannot be read");
+    *ret = *r;
+    return 0;
 }
 
 void run_report_exit(struct run_report *r, int exit_code, int term_signal)

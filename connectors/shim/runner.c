@@ -117,18 +117,15 @@ static void runner_finish(struct runner *r)
 {
     char path[4096];
     struct err err;
-    AUTO_BUF b;
 
-    buf_init(&b, 8192);
     r->state = RS_GONE;
     r->report.step = RUN_STEP_ENDED;
     r->report.searched = r->cfg.held == RUN_SEARCHED && !r->report.never_started;
     runner_tell_deadline(r);
     if (r->cfg.dir && !r->written) {
-        run_report_print(&r->report, &b);
         (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, r->cfg.dir);
         FAILPOINT("shim.end.before");
-        int rc = file_write(r->loop, path, b.p, b.n, 0600, &err);
+        int rc = run_report_write(r->loop, path, &r->report, &err);
         if (rc < 0 && rc != E_NOTFOUND) {
             runner_tell(r, NULL); /* a full disk: the agent may know already */
             timer_start(&r->tick, 1000);
@@ -232,13 +229,10 @@ static void runner_note_exit(struct runner *r)
     struct run_report note = r->report;
     char path[4096];
     struct err err;
-    AUTO_BUF b;
 
-    buf_init(&b, 8192);
     note.step = RUN_STEP_ENDED;
-    run_report_print(&note, &b);
     (void)snprintf(path, sizeof path, "%s/" RUN_EXIT_FILE, r->cfg.dir);
-    if (file_write(r->loop, path, b.p, b.n, 0600, &err) < 0)
+    if (run_report_write(r->loop, path, &note, &err) < 0)
         log_err(LOG_WARN, "run.exit_record", &err); /* the kernel has it still */
 }
 
@@ -537,7 +531,7 @@ static int runner_open(struct runner *r, struct err *err)
     AUTO_BUF b;
     int port, rc;
 
-    buf_init(&b, 8192);
+    buf_init(&b, WIRE_REPORT_MAX);
     if (!r->cfg.dir)
         return 0;
     (void)snprintf(path, sizeof path, "%s/lock", r->cfg.dir);
@@ -573,6 +567,7 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
 
     r->loop = l;
     r->cfg = *cfg;
+    r->report.step = RUN_STEP_STARTING;
     list_init(&r->links);
     timer_init(&r->tick, l, runner_tick, r);
     timer_init(&r->trim, l, runner_trim, r);

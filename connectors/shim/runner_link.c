@@ -3,54 +3,44 @@
  * anything: it hands over. */
 #include "connectors/shim/runner_internal.h"
 
-#include <cjson/cJSON.h>
-
 #define LINKS_MAX 8 /* agents come one at a time; more is somebody else */
 
 void runner_tell(struct runner *r, struct stream *only)
 {
-    AUTO_BUF b;
-
-    buf_init(&b, 8192);
-    run_report_print(&r->report, &b);
     list_for_each (it, &r->links) {
         struct runner_link *k = container_of(it, struct runner_link, link);
         if (!only || k->stream == only)
-            frame_send(k->stream, RUN_FRAME_STATE, 0, 0, b.p, b.n);
+            wire_tell(k->stream, RUN_FRAME_STATE, 0, run_report, &r->report);
     }
 }
 
-static uint64_t json_u64(const cJSON *j, const char *name)
-{
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
-
-    return cJSON_IsNumber(v) && v->valuedouble > 0 ? (uint64_t)v->valuedouble : 0;
-}
-
-/* Agents of before offers give the length of the order: that is not taken for a new one. */
-static void link_renew(struct runner *r, const cJSON *j)
-{
-    struct runner_offer offer = {.number = (int64_t)json_u64(j, "grant"),
-                                 .lease_ms = json_u64(j, "leaseMs"),
-                                 .grace_ms = json_u64(j, "graceMs")};
-
-    runner_renew(r, json_u64(j, "from"), &offer);
-}
-
+/* Non-zero: what came is none of ours, the connection ends. */
 static int link_frame(const struct frame *f, void *arg)
 {
     struct runner_link *k = arg;
-    cJSON *j = cJSON_ParseWithLength(f->body.p, f->body.n);
+    struct shim_renew *renew = NULL;
+    struct shim_stop *stop = NULL;
+    AUTO_ARENA a = arena_create(0);
+    struct err err;
+    int rc = 0;
 
     if (f->type == RUN_FRAME_RENEW)
-        link_renew(k->runner, j);
+        rc = wire_read(shim_renew, f->body, a, &renew, &err);
     else if (f->type == RUN_FRAME_STOP)
-        runner_stop(k->runner, (int)json_u64(j, "signal"), json_u64(j, "graceMs"));
-    else if (f->type == RUN_FRAME_GO) {
+        rc = wire_read(shim_stop, f->body, a, &stop, &err);
+    if (rc < 0) {
+        stream_abort(k->stream, err.text);
+        return 1;
+    }
+    if (renew) {
+        struct runner_offer offer = {renew->grant, renew->lease_ms, renew->grace_ms};
+        runner_renew(k->runner, renew->from_ms, &offer);
+    } else if (stop) {
+        runner_stop(k->runner, stop->signo, stop->grace_ms);
+    } else if (f->type == RUN_FRAME_GO) {
         k->runner->go = true;
         runner_look_again(k->runner);
     }
-    cJSON_Delete(j);
     return 0;
 }
 

@@ -18,34 +18,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- frames on the shim's socket; bodies are JSON ---- */
-enum run_frame {
-    RUN_FRAME_STATE = 1, /* shim: struct run_report; on connecting and on every change */
-    RUN_FRAME_RENEW = 2, /* agent: {"from":ms,"leaseMs":n,"graceMs":n,"grant":n}: without a grant
-                            above the one that is held it goes on by what is held */
-    /* agent: {"signal":15,"graceMs":n}: that signal, SIGKILL to all after the grace */
-    RUN_FRAME_STOP = 3,
-    RUN_FRAME_GO = 4 /* agent: all ranks are ready, the program may start */
-};
-enum runner_step { RUN_STEP_STARTING, RUN_STEP_RUNNING, RUN_STEP_ENDING, RUN_STEP_ENDED };
-struct run_report { /* of one worker */
-    enum runner_step step;
-    int exit_code, term_signal;
-    bool lease_lost;
-    bool stopped;       /* it had been asked to stop */
-    bool ready;         /* STARTING: what it resumes from is verified, it waits for GO */
-    bool never_started; /* ENDED: no process of the program ever was */
-    bool stuck;         /* not told: the store hangs, and with it a thread of this process */
-    bool unsealed;      /* ENDED: its runner died before it could seal what was saved last */
-    bool searched;      /* ENDED: nothing was found any more; nothing has proved that nothing is */
-    bool gone;          /* ENDING: no process is left; what was saved last is being sealed */
-    int64_t grant;      /* number of the lease that it holds, 1 = its first; 0: it has none */
-    uint64_t lease_ms;  /* its length */
-    struct checkpoint_sealed checkpoint; /* newest */
-    char reason[64], message[256];
-};
+/* ---- what it tells: run_report, connectors/wire/wire.def ---- */
 /* One JSON object, as in end.json and in RUN_FRAME_STATE. */
-void run_report_print(const struct run_report *r, struct buf *out);
+int run_report_print(const struct run_report *r, struct buf *out, struct err *err) MUST_CHECK;
+int run_report_write(struct loop *l, const char *path, const struct run_report *r,
+                     struct err *err) MUST_CHECK;
 int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err) MUST_CHECK;
 /* Puts in how the program ended; the message too, unless there is a reason already. */
 void run_report_exit(struct run_report *r, int exit_code, int term_signal);

@@ -302,18 +302,15 @@ static int shim_failed(struct loop *l, const struct args *a, const struct err *w
     struct run_report r = {.step = RUN_STEP_ENDED, .exit_code = 126};
     char path[4096];
     struct err err;
-    AUTO_BUF b;
 
-    buf_init(&b, 8192);
     (void)fprintf(stderr, "hanse run: %s\n", why->text);
     if (!a->dir || why->code == E_BUSY || why->code == E_EXISTS) /* not ours to tell */
         return err_info(why->code)->exit;
     r.lease_lost = why->code == E_STALE;
     str_copy(r.reason, sizeof r.reason, end_text(r.lease_lost ? END_LEASE_LOST : END_START_FAILED));
     (void)snprintf(r.message, sizeof r.message, "%.250s", why->text);
-    run_report_print(&r, &b);
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, a->dir);
-    if (file_write(l, path, b.p, b.n, 0600, &err) < 0)
+    if (run_report_write(l, path, &r, &err) < 0)
         (void)fprintf(stderr, "hanse run: %s\n", err.text);
     return 126;
 }

@@ -90,6 +90,21 @@ static int in_text(struct in *in, const struct path *p, double lo, double hi, co
     return 0;
 }
 
+/* TEXT: lies in the body itself. */
+static int in_place(struct in *in, const struct path *p, const struct field *f, const cJSON *j,
+                    char *to)
+{
+    if (!cJSON_IsString(j))
+        return mismatch(in, p, j, "a string");
+    size_t n = strlen(j->valuestring);
+    if (n >= f->off_n)
+        return path_error(in->err, p, "%zu bytes are too long; at most %u", n, f->off_n - 1);
+    if ((double)n < f->lo)
+        return path_error(in->err, p, "\"%.64s\" is too short", j->valuestring);
+    memcpy(to, j->valuestring, n + 1);
+    return 0;
+}
+
 static int in_integer(struct in *in, const struct path *p, const cJSON *j, int64_t *ret)
 {
     if (!cJSON_IsNumber(j))
@@ -176,8 +191,11 @@ static int in_number(struct in *in, const struct path *p, const struct field *f,
         if (!cJSON_IsString(j) || (end && *end) || v < 0)
             return mismatch(in, p, j, "a resource version as a string");
         r = 0;
-    } else if (f->type == T_I64) {
+    } else if (f->type == T_I64 || f->type == T_INT || f->type == T_U64) {
         r = in_integer(in, p, j, &v);
+        if (r == 0 &&
+            ((f->type == T_INT && (v < INT32_MIN || v > INT32_MAX)) || (f->type == T_U64 && v < 0)))
+            r = path_error(in->err, p, "out of range");
     } else {
         r = in_measure(in, p, f, j, &v);
     }
@@ -198,7 +216,8 @@ static int in_item(struct in *in, const struct path *p, const struct field *f, c
     case T_LIST:
         return in_body(in, p, f->sub, j, items + i * f->sub->size);
     case T_STRS:
-        return in_text(in, p, 0, 65536, j, (const char **)(void *)items + i);
+        return in_text(in, p, 0, f->flags & FIELD_LONG ? LIMIT_FRAME_MAX_BYTES : 65536, j,
+                       (const char **)(void *)items + i);
     case T_ENUMS:
         return in_enum(in, p, f->en, j, (int *)(void *)items + i);
     default:
@@ -294,10 +313,10 @@ static int in_raw(struct in *in, const struct path *p, const struct field *f, co
 {
     AUTO_BUF text = {0};
 
-    buf_init(&text, LIMIT_OBJECT_MAX_BYTES);
+    buf_init(&text, f->hi > 0 ? (size_t)f->hi : LIMIT_OBJECT_MAX_BYTES);
     json_print_tree(j, &text);
     if (text.failed)
-        return path_error(in->err, p, "is larger than an object may be");
+        return path_error(in->err, p, "is larger than it may be");
     void *copy = arena_memdup(in->a, text.p, text.n);
     if (!copy)
         return full(in, p);
@@ -341,6 +360,17 @@ static int in_value(struct in *in, const struct path *p, const struct field *f, 
     case T_PCT:
         r = in_float(in, p, f, j, member_mut(f, body));
         return r < 0 ? r : check_range(in, p, f, *(const double *)member(f, body));
+    case T_TEXT:
+        return in_place(in, p, f, j, member_mut(f, body));
+    case T_PART:
+        r = in_body(in, p, f->sub, j, member_mut(f, body));
+        if (r == 0)
+            *(bool *)member_mut(f->sub->fields, member_mut(f, body)) = true;
+        return r;
+    case T_OWN:
+        if (!cJSON_IsString(j))
+            return mismatch(in, p, j, "a string");
+        return at_path(in, p, f->own->parse(j->valuestring, member_mut(f, body), &e), &e);
     case T_OBJ:
         return in_object(in, p, f, j, body);
     case T_LIST:

@@ -68,7 +68,12 @@ void scalar_print(const struct field *f, const void *body, struct buf *out)
     case T_QTY:
         print_text(out, member_str(f, body));
         return;
+    case T_TEXT:
+        print_text(out, member(f, body));
+        return;
     case T_I64:
+    case T_INT:
+    case T_U64:
         (void)snprintf(text, sizeof text, "%lld", (long long)member_int(f, body));
         if (f->flags & FIELD_I64_TEXT)
             print_text(out, text);
@@ -134,6 +139,15 @@ static void print_value(const struct field *f, const void *body, struct buf *out
     const struct slice *raw = member(f, body);
 
     switch (f->type) {
+    case T_PART:
+        body_add_json(f->sub, member(f, body), out, path);
+        return;
+    case T_OWN: {
+        char own[SPELLING_MAX];
+        f->own->print(member(f, body), own);
+        print_text(out, own);
+        return;
+    }
     case T_OBJ:
         body_add_json(f->sub, *(const void *const *)member(f, body), out, path);
         return;

@@ -50,7 +50,7 @@ static void hub_update(struct connector *c, const struct object *target)
 
 static void hub_inventory(struct connector *c, struct call *call)
 {
-    hub_call_begin(hub_of(c), call, AF_INVENTORY, NULL, NULL);
+    hub_call_begin(hub_of(c), call, AF_INVENTORY, NULL, NULL, NULL);
 }
 
 struct refused {
@@ -72,45 +72,55 @@ static void hub_submit(struct connector *c, const struct run_order *o, struct ca
 {
     struct hub *h = hub_of(c);
     struct err err;
-    cJSON *j = hub_order(h, o, &err);
+    struct wire_order order;
+    AUTO_ARENA a = arena_create(0);
 
-    if (!j) {
+    if (hub_order(h, o, a, &order, &err) < 0) {
         struct refused *r = mem_new(struct refused);
         r->call = call;
         r->err = err;
         loop_post(c->env.loop, refused_done, r);
         return;
     }
-    hub_call_begin(h, call, AF_SUBMIT, &o->key, j);
+    hub_call_begin(h, call, AF_SUBMIT, &o->key, &schema_wire_order, &order);
+}
+
+/* What is asked about a run says how far our state has come: what is promised is promised to it. */
+static void hub_about(struct connector *c, enum agent_frame type, const struct run_key *k,
+                      int signo, uint64_t grace_ms, struct call *call)
+{
+    struct hub *h = hub_of(c);
+    const struct wire_hub us = hub_state(h);
+    const struct wire_about q = {
+        .key = *k, .signo = signo, .grace_ms = grace_ms, .state_rv = us.state_rv};
+
+    hub_call_begin(h, call, type, k, &schema_wire_about, &q);
 }
 
 static void hub_find(struct connector *c, const struct run_key *k, struct call *call)
 {
-    hub_call_begin(hub_of(c), call, AF_FIND, k, NULL);
+    hub_about(c, AF_FIND, k, 0, 0, call);
 }
 
 static void hub_stage(struct connector *c, const struct run_order *o, struct call *call)
 {
-    hub_call_begin(hub_of(c), call, AF_STAGE, &o->key, hub_stage_order(o));
+    struct wire_stage q;
+    AUTO_ARENA a = arena_create(0);
+
+    hub_stage_order(o, a, &q);
+    hub_call_begin(hub_of(c), call, AF_STAGE, &o->key, &schema_wire_stage, &q);
 }
 
 static void hub_quiesce(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,
                         struct call *call)
 {
-    cJSON *j = cJSON_CreateObject();
-
-    cJSON_AddNumberToObject(j, "signal", signo);
-    cJSON_AddNumberToObject(j, "graceMs", (double)grace_ms);
-    hub_call_begin(hub_of(c), call, AF_SIGNAL, k, j);
+    hub_about(c, AF_SIGNAL, k, signo, grace_ms, call);
 }
 
 static void hub_stop(struct connector *c, const struct run_key *k, uint64_t grace_ms,
                      struct call *call)
 {
-    cJSON *j = cJSON_CreateObject();
-
-    cJSON_AddNumberToObject(j, "graceMs", (double)grace_ms);
-    hub_call_begin(hub_of(c), call, AF_STOP, k, j);
+    hub_about(c, AF_STOP, k, 0, grace_ms, call);
 }
 
 static void hub_renew(struct connector *c, const struct run_offer *offers, size_t n)
@@ -119,14 +129,13 @@ static void hub_renew(struct connector *c, const struct run_offer *offers, size_
 
     if (!h->hello)
         return;
-    cJSON *j = cJSON_CreateObject();
-    cJSON_AddNumberToObject(j, "from", (double)hub_lease_from(h));
-    /* of an order of old that gave no length */
-    cJSON_AddNumberToObject(j, "leaseMs",
-                            (double)schema_default_ms(&schema_target_partition, "lease"));
-    if (n)
-        cJSON_AddItemToObject(j, "offers", wire_offers(offers, n));
-    wire_tell(h->stream, AF_RENEW, 0, j);
+    const struct wire_renew q = {.from_ms = hub_lease_from(h),
+                                 /* of an order of old that gave no length */
+                                 .lease_ms =
+                                     (uint64_t)schema_default_ms(&schema_target_partition, "lease"),
+                                 .offers = (struct run_offer *)(uintptr_t)offers, /* read only */
+                                 .n_offers = (uint32_t)n};
+    wire_tell(h->stream, AF_RENEW, 0, wire_renew, &q);
 }
 
 static void hub_sweep(struct connector *c, run_judge judge, void *arg, struct call *call)
@@ -153,17 +162,14 @@ const char *hub_cluster(const struct hub *h)
     return e->cluster_uid ? e->cluster_uid(e->arg) : "";
 }
 
-void hub_tell_state(const struct hub *h, cJSON *j)
+struct wire_hub hub_state(const struct hub *h)
 {
     const struct connector_env *e = &h->base.env;
+    struct wire_hub us = {.cluster = hub_cluster(h)};
 
-    int64_t time_ms = 0;
-
-    cJSON_AddStringToObject(j, "cluster", hub_cluster(h));
-    if (!e->state_rv)
-        return;
-    cJSON_AddNumberToObject(j, "stateRv", (double)e->state_rv(e->arg, &time_ms));
-    cJSON_AddNumberToObject(j, "stateTime", (double)time_ms);
+    if (e->state_rv)
+        us.state_rv = e->state_rv(e->arg, &us.state_time_ms);
+    return us;
 }
 
 const struct connector_ops connector_agent_ops = {

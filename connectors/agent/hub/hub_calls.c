@@ -76,33 +76,25 @@ static struct hub_call *call_make(struct hub *h, struct call *call, enum agent_f
     return c;
 }
 
-/* What cannot be sent has had no effect: rejected, with the reason. */
-static void call_send(struct hub_call *c, enum agent_frame type, cJSON *body)
+/* What cannot be sent has had no effect: rejected, with the reason. No body where there is none. */
+static void call_send(struct hub_call *c, enum agent_frame type, const struct schema *schema,
+                      const void *body)
 {
-    if (wire_send(c->hub->stream, type, c->id, body, &c->why) == 0)
+    if (!body)
+        frame_send(c->hub->stream, (uint8_t)type, 0, c->id, NULL, 0);
+    if (!body || wire_send_body(c->hub->stream, type, c->id, schema, body, &c->why) == 0)
         return;
     c->id = 0;
     timer_start(&c->deadline, 0);
 }
 
 void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
-                    const struct run_key *k, cJSON *body)
+                    const struct run_key *k, const struct schema *schema, const void *body)
 {
     struct hub_call *c = call_make(h, call, type, k);
-    int64_t time_ms;
 
-    if (c->id == 0) {
-        cJSON_Delete(body);
-        return;
-    }
-    if (!body)
-        body = cJSON_CreateObject();
-    if (k && !cJSON_GetObjectItemCaseSensitive(body, "key"))
-        wire_add_key(body, k);
-    if (h->base.env.state_rv && !cJSON_GetObjectItemCaseSensitive(body, "stateRv"))
-        cJSON_AddNumberToObject(body, "stateRv",
-                                (double)h->base.env.state_rv(h->base.env.arg, &time_ms));
-    call_send(c, type, body);
+    if (c->id)
+        call_send(c, type, schema, body);
 }
 
 void hub_call_sweep(struct hub *h, run_judge judge, void *arg, struct call *call)
@@ -112,75 +104,68 @@ void hub_call_sweep(struct hub *h, run_judge judge, void *arg, struct call *call
     c->judge = judge;
     c->judge_arg = arg;
     if (c->id)
-        call_send(c, AF_LIST, cJSON_CreateObject());
+        call_send(c, AF_LIST, NULL, NULL);
 }
 
 void hub_call_document(struct hub *h, const struct run_key *k, uint64_t deadline_ms, document_cb cb,
                        void *arg)
 {
     struct hub_call *c = call_make(h, NULL, AF_DOCUMENT, k);
+    const struct wire_about q = {.key = *k};
     uint64_t now = loop_now_ms(h->base.env.loop);
-    cJSON *j;
 
     c->document = cb;
     c->document_arg = arg;
     if (!c->id)
         return; /* its timer says so */
     timer_start(&c->deadline, deadline_ms > now ? deadline_ms - now : 0);
-    j = cJSON_CreateObject();
-    wire_add_key(j, k);
-    call_send(c, AF_DOCUMENT, j);
+    call_send(c, AF_DOCUMENT, &schema_wire_about, &q);
 }
 
 /* A stop, a forgetting or a claim that nobody waits for: sweep's own. */
 static void call_nobody(struct hub *h, enum agent_frame type, const struct run_key *k)
 {
-    cJSON *j = cJSON_CreateObject();
+    struct wire_about q = {.key = *k, .grace_ms = SWEEP_GRACE_MS};
 
-    wire_add_key(j, k);
-    cJSON_AddNumberToObject(j, "graceMs", SWEEP_GRACE_MS);
-    if (type == AF_CLAIM)
-        hub_tell_state(h, j); /* that has it: whose past has this one, knows of it */
-    wire_tell(h->stream, type, ++h->next_id, j);
-}
-
-static int listed_read(const cJSON *run, struct arena *a, struct run_listed *ret)
-{
-    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(run, "workers"), *w, *g;
-    struct run_hold *h = arena_array(a, struct run_hold, (size_t)cJSON_GetArraySize(workers) + 1);
-
-    memset(ret, 0, sizeof *ret);
-    int rc = wire_observation_parse(run, &ret->seen, NULL);
-    (void)snprintf(ret->cluster, sizeof ret->cluster, "%.63s", wire_str(run, "cluster"));
-    (void)snprintf(ret->ns, sizeof ret->ns, "%.63s", wire_str(run, "namespace"));
-    (void)snprintf(ret->name, sizeof ret->name, "%.255s", wire_str(run, "workload"));
-    ret->since_ms = (int64_t)wire_u64(run, "since");
-    ret->state_rv = wire_u64(run, "stateRv");
-    ret->holds = h;
-    cJSON_ArrayForEach(w, workers)
-    {
-        (void)snprintf(h[ret->n_holds].node, sizeof h->node, "%.255s", wire_str(w, "node"));
-        h[ret->n_holds].devices = 0;
-        cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(
-                                  w, "gpus")) if (cJSON_IsNumber(g) && g->valueint >= 0 &&
-                                                  g->valueint < LIMIT_NODE_GPUS) h[ret->n_holds]
-            .devices |= 1ull << g->valueint;
-        ret->n_holds++;
+    if (type == AF_CLAIM) { /* that has it: whose past has this one, knows of it */
+        const struct wire_hub us = hub_state(h);
+        q.cluster = us.cluster;
+        q.state_rv = us.state_rv;
+        q.state_time_ms = us.state_time_ms;
     }
-    return rc;
+    wire_tell(h->stream, type, ++h->next_id, wire_about, &q);
 }
 
-static void sweep_listed(struct hub_call *c, const cJSON *j)
+static void listed_of(const struct wire_listed *from, struct arena *a, struct run_listed *ret)
 {
-    const cJSON *run;
+    struct run_hold *h = arena_array(a, struct run_hold, from->n_workers + 1);
+
+    *ret =
+        (struct run_listed){.seen = {.key = from->key, .state = from->state, .proof = from->proof},
+                            .since_ms = from->since_ms,
+                            .state_rv = from->state_rv,
+                            .holds = h,
+                            .n_holds = from->n_workers};
+    str_copy(ret->cluster, sizeof ret->cluster, from->cluster);
+    str_copy(ret->ns, sizeof ret->ns, from->namespace_);
+    str_copy(ret->name, sizeof ret->name, from->workload);
+    for (uint32_t i = 0; i < from->n_workers; i++) {
+        const struct wire_worker *w = &from->workers[i];
+        str_copy(h[i].node, sizeof h[i].node, w->node);
+        for (uint32_t g = 0; g < w->n_gpus; g++)
+            if (w->gpus[g] >= 0 && w->gpus[g] < LIMIT_NODE_GPUS)
+                h[i].devices |= 1ull << w->gpus[g];
+    }
+}
+
+static void sweep_listed(struct hub_call *c, const struct wire_result *all)
+{
     AUTO_ARENA a = arena_create(0);
 
-    cJSON_ArrayForEach(run, cJSON_GetObjectItemCaseSensitive(j, "runs"))
-    {
+    for (uint32_t i = 0; i < all->n_runs; i++) {
         struct run_listed r;
         arena_reset(a);
-        if (listed_read(run, a, &r) < 0)
-            continue;
+        listed_of(&all->runs[i], a, &r);
         bool over = r.seen.state == RUN_ENDED || r.seen.state == RUN_ABSENT;
         enum run_verdict v = c->judge(&r, c->judge_arg);
         if (v == RUN_LET_GO)
@@ -193,13 +178,11 @@ static void sweep_listed(struct hub_call *c, const cJSON *j)
 }
 
 /* ---- what it promised to refuse, page by page ---- */
-static void promises_ask(struct hub_call *c, int64_t from)
+static void promises_ask(struct hub_call *c, int from)
 {
-    cJSON *j = cJSON_CreateObject();
+    const struct wire_book_ask q = {.from = from, .older_ms = (int64_t)c->older_ms};
 
-    cJSON_AddNumberToObject(j, "from", (double)from);
-    cJSON_AddNumberToObject(j, "olderMs", (double)c->older_ms);
-    call_send(c, AF_BOOK, j);
+    call_send(c, AF_BOOK, &schema_wire_book_ask, &q);
 }
 
 void hub_call_promises(struct hub *h, uint64_t rv, uint64_t older_ms, promise_judge judge,
@@ -216,89 +199,75 @@ void hub_call_promises(struct hub *h, uint64_t rv, uint64_t older_ms, promise_ju
 }
 
 /* Nobody waits for the answer: what was not forgotten is asked about again. */
-static void promises_let_go(struct hub_call *c, cJSON *uids)
+static void promises_let_go(struct hub_call *c, const char **uids, uint32_t n)
 {
-    cJSON *j = cJSON_CreateObject();
+    const struct wire_let_go q = {
+        .cluster = hub_cluster(c->hub), .rv = c->rv, .uids = uids, .n_uids = n};
 
-    cJSON_AddStringToObject(j, "cluster", hub_cluster(c->hub));
-    cJSON_AddNumberToObject(j, "rv", (double)c->rv);
-    cJSON_AddItemToObject(j, "uids", uids);
-    wire_tell(c->hub->stream, AF_LET_GO, ++c->hub->next_id, j);
+    wire_tell(c->hub->stream, AF_LET_GO, ++c->hub->next_id, wire_let_go, &q);
 }
 
-static void promises_told(struct hub_call *c, const cJSON *j)
+static void promises_told(struct hub_call *c, const struct wire_result *page)
 {
     struct observation seen = {.state = RUN_UNKNOWN};
-    int64_t next = wire_i64(j, "next");
-    cJSON *uids = cJSON_CreateArray();
-    const cJSON *i;
+    AUTO_ARENA a = arena_create(0);
+    const char **uids = arena_array(a, const char *, page->n_promises + 1);
+    uint32_t n = 0;
 
-    cJSON_ArrayForEach(i, cJSON_GetObjectItemCaseSensitive(j, "promises"))
-    {
-        const struct run_promise p = {.uid = wire_str(i, "uid"),
-                                      .cluster = wire_str(i, "cluster"),
-                                      .epoch = wire_i64(i, "epoch"),
-                                      .rv = wire_u64(i, "rv")};
-        if (p.rv <= c->rv && c->promised(&p, c->promised_arg))
-            cJSON_AddItemToArray(uids, cJSON_CreateString(p.uid));
+    for (uint32_t i = 0; i < page->n_promises; i++) {
+        const struct run_promise *p = &page->promises[i];
+        if (p->rv <= c->rv && c->promised(p, c->promised_arg))
+            uids[n++] = p->uid;
     }
-    if (cJSON_GetArraySize(uids))
-        promises_let_go(c, uids);
-    else
-        cJSON_Delete(uids);
-    if (next > 0) {
+    if (n)
+        promises_let_go(c, uids, n);
+    if (page->next > 0) {
         c->id = ++c->hub->next_id;
-        promises_ask(c, next);
+        promises_ask(c, page->next);
         return;
     }
-    str_copy(seen.message, sizeof seen.message, wire_str(j, "full"));
+    str_copy(seen.message, sizeof seen.message, page->full);
     call_finish(c, OUT_DONE, &seen, NULL);
 }
 
-void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j)
+void hub_call_answer(struct hub *h, uint64_t id, struct wire_result *r)
 {
     struct hub_call *c = NULL;
-    struct observation o;
+    struct observation *o = r->seen;
     struct err err = {0};
-    const cJSON *seen = cJSON_GetObjectItemCaseSensitive(j, "seen");
-    int64_t out = wire_i64(j, "outcome");
+    enum outcome out = (enum outcome)r->outcome;
 
     list_for_each (it, &h->calls) {
         struct hub_call *k = container_of(it, struct hub_call, link);
-        if (k->id == f->id)
+        if (k->id == id)
             c = k;
     }
     if (!c) /* after its deadline */
         return;
     if (c->judge) {
-        sweep_listed(c, j);
+        sweep_listed(c, r);
         return;
     }
     if (c->promised && out == OUT_DONE) {
-        promises_told(c, j);
+        promises_told(c, r);
         return;
     }
     if (c->document && out == OUT_DONE) {
-        document_finish(c, OUT_DONE, wire_str(j, "document"), NULL);
+        document_finish(c, OUT_DONE, r->document, NULL);
         return;
     }
-    bool has = seen && wire_observation_parse(seen, &o, NULL) == 0;
-    if (has) {
-        o.key = c->key;
-        o.seen_ms = loop_now_ms(h->base.env.loop);
+    if (o) {
+        observation_settle(o);
+        o->key = c->key;
+        o->seen_ms = loop_now_ms(h->base.env.loop);
     }
-    bool told = *wire_str(j, "text") != '\0';
-    if (told) {
-        int64_t code = wire_i64(j, "code");
-        (void)err_field(&err, code < 0 && code >= -E_ROW_NR ? (int)code : E_INTERNAL,
-                        wire_str(j, "field"), "%s", wire_str(j, "text"));
-    }
-    if (out != OUT_DONE && out != OUT_REJECTED)
+    bool told = *r->text != '\0';
+    if (told)
+        (void)err_field(&err, r->code < 0 && r->code >= -E_ROW_NR ? r->code : E_INTERNAL, r->field,
+                        "%s", r->text);
+    if (out == OUT_DONE && !o && c->type != AF_INVENTORY) /* it answers, and says nothing */
         out = OUT_UNKNOWN;
-    if (out == OUT_DONE && !has &&
-        c->type != AF_INVENTORY) /* it answers, and we do not understand */
-        out = OUT_UNKNOWN;
-    call_finish(c, (enum outcome)out, has ? &o : NULL, told ? &err : NULL);
+    call_finish(c, out, o, told ? &err : NULL);
 }
 
 void hub_calls_lost(struct hub *h, const char *why)

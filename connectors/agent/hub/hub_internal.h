@@ -5,7 +5,7 @@
 #include "api/base/list.h"
 #include "api/base/log.h"
 #include "connectors/agent/agent.h"
-#include "connectors/agent/wire.h"
+#include "connectors/wire/wire.h"
 
 #define HUB_SILENCE_MS 5000 /* five missed beats: the session is over, and a new one may come */
 /* Turns of the loop between that and judging it: all that was in the sockets by then has been read,
@@ -39,7 +39,8 @@ struct hub_session {  /* one agent that has dialed in: the one that is taken, or
                          newest */
         uint64_t at_ms, received_ms;
     } beats[HUB_BEATS];
-    cJSON *hello; /* of a guest: looked at when it is taken */
+    struct arena *mem; /* of hello, which is looked at when a guest is taken */
+    struct wire_hello *hello;
     /* Its state folder, its machine's boot, its process; "" of agents that do not tell. */
     char state[48], boot[64], instance[40];
     bool reshards; /* it knows orders that say so */
@@ -95,23 +96,26 @@ uint64_t hub_lease_from(const struct hub *h);
 void hub_sessions_end(struct hub *h, const char *why);
 
 /* hub_calls.c */
+/* body NULL: none. key: of the run that it is about, or NULL. */
 void hub_call_begin(struct hub *h, struct call *call, enum agent_frame type,
-                    const struct run_key *k, cJSON *body);
+                    const struct run_key *k, const struct schema *schema, const void *body);
 void hub_call_sweep(struct hub *h, run_judge judge, void *arg, struct call *call);
 void hub_call_promises(struct hub *h, uint64_t rv, uint64_t older_ms, promise_judge judge,
                        void *arg, struct call *call);
 void hub_call_document(struct hub *h, const struct run_key *k, uint64_t deadline_ms, document_cb cb,
                        void *arg);
-const char *hub_cluster(const struct hub *h);       /* "" = not known yet */
-void hub_tell_state(const struct hub *h, cJSON *j); /* cluster and stateRv */
-void hub_call_answer(struct hub *h, const struct frame *f, const cJSON *j);
+const char *hub_cluster(const struct hub *h);   /* "" = not known yet */
+struct wire_hub hub_state(const struct hub *h); /* how far its state has come */
+void hub_call_answer(struct hub *h, uint64_t id, struct wire_result *r);
 void hub_calls_lost(struct hub *h, const char *why); /* all end unknown */
 /* hub_order.c */
-/* NULL, and an error: no agent could take it. */
-cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err);
-cJSON *hub_stage_order(const struct run_order *o);
+/* Into arena a. An error: no agent could take it. */
+int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
+              struct wire_order *ret, struct err *err) MUST_CHECK;
+void hub_stage_order(const struct run_order *o, struct arena *a, struct wire_stage *ret);
 /* hub_nodes.c: an inventory, page by page */
-int hub_pages_take(struct hub *h, uint64_t id, const cJSON *page, struct err *err) MUST_CHECK;
+int hub_pages_take(struct hub *h, uint64_t id, const struct wire_nodes *page,
+                   struct err *err) MUST_CHECK;
 void hub_pages_drop(struct hub *h);
 /* hub_streams.c */
 int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,

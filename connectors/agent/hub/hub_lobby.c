@@ -22,7 +22,9 @@ struct guest {
     struct stream *stream;
     struct frame_reader reader;
     struct timer patience;
-    cJSON *hello; /* once it has said it */
+    struct arena *mem; /* of hello */
+    struct wire_hello *hello;
+    bool said; /* something */
     char target[256], why[400];
 };
 
@@ -32,7 +34,7 @@ static void guest_free(struct guest *g)
     list_remove(&g->link);
     g->lobby->n--;
     frame_reader_fini(&g->reader);
-    cJSON_Delete(g->hello);
+    (void)arena_destroy(g->mem);
     mem_free(g);
 }
 
@@ -51,16 +53,18 @@ static int guest_frame(const struct frame *f, void *arg)
 {
     struct guest *g = arg;
 
-    if (f->type != AF_HELLO || wire_parse(f, &g->hello, NULL) < 0)
-        g->hello = cJSON_CreateObject(); /* it says nothing */
-    return 1;                            /* and no more is read of it */
+    g->said = true;
+    g->mem = arena_create(0);
+    if (f->type != AF_HELLO || wire_read(wire_hello, f->body, g->mem, &g->hello, NULL) < 0)
+        g->hello = NULL; /* it says nothing */
+    return 1;            /* and no more is read of it */
 }
 
 static void guest_data(struct stream *s, const void *p, size_t n, void *arg)
 {
     struct guest *g = arg;
     struct connector_lobby *y = g->lobby;
-    cJSON *j;
+    const struct wire_hello *hello;
     char target[256];
 
     (void)s;
@@ -68,18 +72,17 @@ static void guest_data(struct stream *s, const void *p, size_t n, void *arg)
         guest_leave(g);
         return;
     }
-    if (!g->hello)
+    if (!g->said)
         return;
-    j = g->hello;
-    g->hello = NULL;
+    AUTO_ARENA mem = g->mem;
+    hello = g->hello;
+    g->mem = NULL;
     str_copy(target, sizeof target, g->target);
     guest_leave(g);
-    if (strcmp(wire_str(j, "target"), target) == 0) { /* as of one that is taken */
-        y->heard(y->arg, target, wire_str(j, "heardCluster"), wire_u64(j, "heardRv"),
-                 wire_i64(j, "heardTime"));
-        y->heard(y->arg, target, wire_str(j, "cluster"), 0, 0);
+    if (hello && strcmp(hello->target, target) == 0) { /* as of one that is taken */
+        y->heard(y->arg, target, hello->heard_cluster, hello->heard_rv, hello->heard_time_ms);
+        y->heard(y->arg, target, hello->cluster, 0, 0);
     }
-    cJSON_Delete(j);
 }
 
 static void guest_closed(struct stream *s, const struct err *why, void *arg)

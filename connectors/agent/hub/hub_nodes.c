@@ -2,6 +2,7 @@
  * waits for it is bounded by nodes and by bytes. An agent speaks for its own target only. */
 #include "connectors/agent/hub/hub_internal.h"
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,20 +22,13 @@ static bool node_is_own(const struct hub *h, const struct node *n)
            n->metadata->name[prefix] == '.';
 }
 
-int hub_pages_take(struct hub *h, uint64_t id, const cJSON *page, struct err *err)
+static int nodes_take(struct hub *h, const struct cJSON *list, struct err *err)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(page, "nodes"), *n;
     struct hub_pages *p = &h->pages;
     size_t more = (size_t)cJSON_GetArraySize(list);
     struct err why;
+    const cJSON *n;
 
-    if (wire_i64(page, "page") == 0) /* also of an agent that knows no pages */
-        hub_pages_drop(h);
-    else if (!p->arena || p->id != id)
-        return err_set(err, E_SYNTAX, "a page of an inventory that had not begun");
-    if (!p->arena)
-        p->arena = arena_create(0);
-    p->id = id;
     if (p->n + more > HUB_NODES_MAX)
         return err_set(err, E_TOOLARGE, "an inventory of more than %d nodes: make several targets",
                        HUB_NODES_MAX);
@@ -58,4 +52,23 @@ int hub_pages_take(struct hub *h, uint64_t id, const cJSON *page, struct err *er
             p->refused = true;
     }
     return 0;
+}
+
+int hub_pages_take(struct hub *h, uint64_t id, const struct wire_nodes *page, struct err *err)
+{
+    struct hub_pages *p = &h->pages;
+    cJSON *list = NULL;
+
+    if (page->page == 0)
+        hub_pages_drop(h);
+    else if (!p->arena || p->id != id)
+        return err_set(err, E_SYNTAX, "a page of an inventory that had not begun");
+    if (!p->arena)
+        p->arena = arena_create(0);
+    p->id = id;
+    if (page->nodes.n)
+        list = cJSON_ParseWithLength(page->nodes.p, page->nodes.n);
+    int rc = nodes_take(h, list, err);
+    cJSON_Delete(list);
+    return rc;
 }

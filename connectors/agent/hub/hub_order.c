@@ -7,7 +7,7 @@
 
 /* A larger one runs all the same; only it cannot be made again from what its target keeps. */
 #define DOCUMENT_MAX (1u << 20)
-/* Beside the order itself, in one frame: where it has no room, it does not go along. */
+/* Beside the order itself, in one frame. */
 #define DOCUMENT_ROOM (FRAME_BODY_MAX - LIMIT_ORDER_MAX_BYTES - 65536)
 
 static int signal_number(const char *name, struct err *err)
@@ -29,40 +29,41 @@ static int signal_number(const char *name, struct err *err)
                      name);
 }
 
-static void order_workers(cJSON *j, const struct placement *p)
+static void order_workers(struct wire_order *w, const struct placement *p, struct arena *a)
 {
-    cJSON *workers = cJSON_AddArrayToObject(j, "workers");
-
+    w->n_workers = p->n_assignments;
+    w->workers = arena_array(a, struct wire_worker, p->n_assignments + 1);
     for (uint32_t i = 0; i < p->n_assignments; i++) {
-        const struct assignment *a = &p->assignments[i];
-        cJSON *w = cJSON_CreateObject(), *gpus;
-        cJSON_AddNumberToObject(w, "rank", (double)a->rank);
-        cJSON_AddStringToObject(w, "node", a->node);
-        gpus = cJSON_AddArrayToObject(w, "gpus");
-        for (uint32_t g = 0; g < a->n_gpus; g++)
-            cJSON_AddItemToArray(gpus, cJSON_CreateNumber((double)a->gpus[g]));
-        cJSON_AddItemToArray(workers, w);
+        const struct assignment *from = &p->assignments[i];
+        w->workers[i] = (struct wire_worker){
+            .rank = from->rank, .node = from->node, .gpus = from->gpus, .n_gpus = from->n_gpus};
     }
 }
 
-static void order_command(cJSON *j, const struct run_spec *run)
+static void order_command(struct wire_order *w, const struct run_spec *run, struct arena *a)
 {
-    cJSON *argv = cJSON_AddArrayToObject(j, "argv");
-
+    w->argv = arena_array(a, const char *, run->n_command + run->n_args + 1);
     for (uint32_t i = 0; i < run->n_command; i++)
-        cJSON_AddItemToArray(argv, cJSON_CreateString(run->command[i]));
+        w->argv[w->n_argv++] = run->command[i];
     for (uint32_t i = 0; i < run->n_args; i++)
-        cJSON_AddItemToArray(argv, cJSON_CreateString(run->args[i]));
-    cJSON_AddStringToObject(j, "script", run->script);
-    cJSON_AddStringToObject(j, "cwd", run->workingDir);
+        w->argv[w->n_argv++] = run->args[i];
+    w->script = run->script;
+    w->cwd = run->workingDir;
 }
 
-static void order_resume(cJSON *j, const struct run_order *o)
+/* Those that begin so; "": all. */
+static uint32_t env_with(const char *const *env, const char *prefix, struct arena *a,
+                         const char ***ret)
 {
-    cJSON_AddStringToObject(j, "resumePath", o->resume_path ? o->resume_path : "");
-    cJSON_AddStringToObject(j, "resumeDigest", o->resume_digest ? o->resume_digest : "");
-    if (o->reshard)
-        cJSON_AddBoolToObject(j, "reshard", true);
+    uint32_t n = 0, all = 0;
+
+    while (env && env[all])
+        all++;
+    *ret = arena_array(a, const char *, all + 1);
+    for (uint32_t i = 0; i < all; i++)
+        if (strncmp(env[i], prefix, strlen(prefix)) == 0)
+            (*ret)[n++] = env[i];
+    return n;
 }
 
 /* An agent of an older version would give each worker what the worker of its own number saved, and
@@ -78,91 +79,78 @@ static int reshard_check(const struct hub *h, const struct run_order *o, struct 
 }
 
 /* The Workload as it is: who has lost its memory makes it again from this. Secrets are named in it,
- * never told. */
-static void order_document(cJSON *j, const struct object *workload)
+ * never told. Where it has no room, it does not go along. */
+static const char *order_document(const struct object *workload, struct arena *a)
 {
-    struct err err;
-    cJSON *d = NULL;
+    AUTO_BUF text;
 
-    if (object_to_json(workload, &d, &err) < 0) {
-        log_err(LOG_WARN, "agent.document", &err);
-        return;
-    }
-    char *text = cJSON_PrintUnformatted(d);
-
-    if (text && strlen(text) <= DOCUMENT_MAX && json_text_bytes(text) <= DOCUMENT_ROOM)
-        cJSON_AddStringToObject(j, "document", text);
-    cJSON_free(text);
-    cJSON_Delete(d);
+    buf_init(&text, DOCUMENT_MAX);
+    object_print_json(workload, &text);
+    return !text.failed && json_text_bytes(text.p) <= DOCUMENT_ROOM ? arena_strdup(a, text.p) : "";
 }
 
-cJSON *hub_order(const struct hub *h, const struct run_order *o, struct err *err)
+int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
+              struct wire_order *ret, struct err *err)
 {
     const struct workload *w = object_as(o->workload, workload);
     const struct run_spec *run = w->spec->run;
     const struct checkpoint_spec *ck = w->spec->checkpoint;
+    const struct workload_isolation *held = w->spec->isolation;
+    const struct wire_hub us = hub_state(h);
     int signo = signal_number(ck ? ck->signal : "", err);
-    cJSON *j, *env;
 
-    if (signo < 0 || reshard_check(h, o, err) < 0)
-        return NULL;
-    if (run->n_command == 0 && run->n_args == 0 && !*run->script) {
-        (void)err_field(err, E_INVALID, "spec.run.command",
-                        "agent targets run a command or a script; there is none");
-        return NULL;
-    }
-    j = cJSON_CreateObject();
-    wire_add_key(j, &o->key);
-    cJSON_AddStringToObject(j, "workload", o->workload->meta->name);
-    cJSON_AddStringToObject(j, "namespace", o->workload->meta->namespace_);
-    hub_tell_state(h, j);
-    order_document(j, o->workload);
-    order_workers(j, o->placement);
-    order_command(j, run);
-    env = cJSON_AddArrayToObject(j, "env");
-    for (const char *const *e = o->env; e && *e; e++)
-        cJSON_AddItemToArray(env, cJSON_CreateString(*e));
-    cJSON_AddNumberToObject(j, "leaseMs", (double)o->lease_ms);
-    cJSON_AddNumberToObject(j, "leaseFrom", (double)hub_lease_from(h));
-    cJSON_AddNumberToObject(j, "signal", signo);
-    cJSON_AddNumberToObject(j, "graceMs", (double)o->grace_ms);
-    cJSON_AddStringToObject(j, "checkpointBase", o->checkpoint_dir ? o->checkpoint_dir : "");
-    cJSON_AddNumberToObject(j, "checkpointKeep", (double)o->checkpoint_keep);
-    cJSON_AddNumberToObject(j, "checkpointInterval", (double)o->checkpoint_interval_ms);
-    if (w->spec->isolation && w->spec->isolation->processes == PROCESSES_PROVED)
-        cJSON_AddStringToObject(j, "processes", "proved");
-    if (w->spec->isolation && w->spec->isolation->tenants == TENANTS_NEED_SEPARATE)
-        cJSON_AddStringToObject(j, "tenants", "separate");
+    if (signo < 0)
+        return signo;
+    int rc = reshard_check(h, o, err);
+    if (rc < 0)
+        return rc;
+    if (run->n_command == 0 && run->n_args == 0 && !*run->script)
+        return err_field(err, E_INVALID, "spec.run.command",
+                         "agent targets run a command or a script; there is none");
+    *ret = (struct wire_order){.key = o->key,
+                               .workload = o->workload->meta->name,
+                               .namespace_ = o->workload->meta->namespace_,
+                               .cluster = us.cluster,
+                               .state_rv = us.state_rv,
+                               .state_time_ms = us.state_time_ms,
+                               .document = order_document(o->workload, a),
+                               .lease_ms = o->lease_ms,
+                               .lease_from_ms = hub_lease_from(h),
+                               .signo = signo,
+                               .grace_ms = o->grace_ms,
+                               .checkpoint_base = o->checkpoint_dir,
+                               .checkpoint_keep = o->checkpoint_keep,
+                               .checkpoint_interval_ms = o->checkpoint_interval_ms,
+                               .processes = held ? held->processes : 0,
+                               .tenants = held ? held->tenants : 0,
+                               .resume_path = o->resume_path,
+                               .resume_digest = o->resume_digest,
+                               .reshard = o->reshard};
+    order_workers(ret, o->placement, a);
+    order_command(ret, run, a);
+    ret->n_env = env_with(o->env, "", a, &ret->env);
     if (w->spec->resources) { /* of each worker */
-        cJSON_AddNumberToObject(j, "memoryBytes", (double)w->spec->resources->memory);
-        cJSON_AddNumberToObject(j, "cpuMilli", (double)w->spec->resources->cpu);
+        ret->memory_bytes = w->spec->resources->memory;
+        ret->cpu_milli = w->spec->resources->cpu;
     }
-    order_resume(j, o);
-    return j;
+    return 0;
 }
 
-cJSON *hub_stage_order(const struct run_order *o)
+void hub_stage_order(const struct run_order *o, struct arena *a, struct wire_stage *ret)
 {
-    cJSON *j = cJSON_CreateObject(), *env;
-
-    wire_add_key(j, &o->key);
-    order_resume(j, o);
-    int64_t world = o->placement ? o->placement->n_assignments : 0;
-    if (o->look_epoch && o->look_workers) /* agents of older versions look by it, too */
-        world = o->look_workers;
-    else if (o->reshard)
-        world = 0;
-    cJSON_AddNumberToObject(j, "world", (double)world);
-    env = cJSON_AddArrayToObject(j, "env"); /* how its store is reached, no more of it */
-    for (const char *const *e = o->env; e && *e; e++)
-        if (strncmp(*e, "AWS_", 4) == 0)
-            cJSON_AddItemToArray(env, cJSON_CreateString(*e));
+    *ret = (struct wire_stage){.key = o->key,
+                               .resume_path = o->resume_path,
+                               .resume_digest = o->resume_digest,
+                               .reshard = o->reshard,
+                               .world = o->placement ? o->placement->n_assignments : 0};
+    ret->n_env = env_with(o->env, "AWS_", a, &ret->env); /* how its store is reached */
+    if (o->reshard || o->look_epoch)
+        ret->world = 0;
     if (!o->look_epoch)
-        return j;
-    cJSON_AddStringToObject(j, "checkpointBase", o->checkpoint_dir);
-    cJSON_AddNumberToObject(j, "lookEpoch", (double)o->look_epoch);
-    cJSON_AddNumberToObject(j, "lookWorkers", (double)o->look_workers);
-    cJSON_AddNumberToObject(j, "resumeEpoch", (double)o->resume_epoch);
-    cJSON_AddNumberToObject(j, "resumeStep", (double)o->resume_step);
-    return j;
+        return;
+    ret->checkpoint_base = o->checkpoint_dir;
+    ret->look_epoch = o->look_epoch;
+    ret->look_workers = o->look_workers;
+    ret->resume_epoch = o->resume_epoch;
+    ret->resume_step = o->resume_step;
 }

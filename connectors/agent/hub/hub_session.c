@@ -41,7 +41,7 @@ static void session_free(struct hub_session *x)
     timer_stop(&x->look);
     list_remove(&x->link);
     frame_reader_fini(&x->reader);
-    cJSON_Delete(x->hello);
+    (void)arena_destroy(x->mem);
     mem_free(x);
 }
 
@@ -60,15 +60,12 @@ static void session_beat(struct hub_session *x, uint64_t at_ms)
 
 static void session_beat_back(struct hub_session *x)
 {
-    cJSON *j;
+    const struct wire_hub us = hub_state(x->hub);
 
-    if (x->hub->session != x) {
+    if (x->hub->session == x)
+        wire_tell(x->stream, AF_BEAT, 0, wire_hub, &us);
+    else
         frame_send(x->stream, AF_BEAT, 0, 0, NULL, 0);
-        return;
-    }
-    j = cJSON_CreateObject();
-    hub_tell_state(x->hub, j);
-    wire_tell(x->stream, AF_BEAT, 0, j);
 }
 
 /* Older than the quorum round that allowed this grant, so that the holder's lease ends before ours.
@@ -87,15 +84,12 @@ uint64_t hub_lease_from(const struct hub *h)
 }
 
 /* ---- the one that is taken ---- */
-static void session_told(struct hub *h, const cJSON *run)
+static void session_told(struct hub *h, struct observation *o)
 {
-    struct observation o;
-
-    if (wire_observation_parse(run, &o, NULL) < 0)
-        return;
-    o.seen_ms = loop_now_ms(h->base.env.loop);
+    observation_settle(o);
+    o->seen_ms = loop_now_ms(h->base.env.loop);
     if (h->base.env.events->observed)
-        h->base.env.events->observed(h->base.env.arg, &o);
+        h->base.env.events->observed(h->base.env.arg, o);
 }
 
 /* Frees nothing of it: who calls does. */
@@ -115,31 +109,31 @@ static void session_take(struct hub_session *x)
 {
     struct hub *h = x->hub;
     const struct connector_events *ev = h->base.env.events;
-    cJSON *hello = x->hello, *run, *welcome = cJSON_CreateObject();
+    const struct wire_hub us = hub_state(h);
+    struct wire_hello *hello = x->hello;
+    AUTO_ARENA mem = x->mem; /* the session may be over before all is told */
 
     x->hello = NULL;
+    x->mem = NULL;
     list_remove(&x->link);
     list_init(&x->link);
     h->session = x;
     h->stream = x->stream;
     h->hello = true;
     str_copy(h->expected, sizeof h->expected, x->state);
-    (void)snprintf(h->id, sizeof h->id, "%.40s", wire_str(hello, "session"));
+    (void)snprintf(h->id, sizeof h->id, "%.40s", hello->session);
     timer_start(&x->look, HUB_SILENCE_MS);
-    hub_tell_state(h, welcome);
-    wire_tell(x->stream, AF_WELCOME, 0, welcome);
+    wire_tell(x->stream, AF_WELCOME, 0, wire_hub, &us);
     if (ev->heard) { /* whom it serves now may be of a later N than what it has heard */
-        ev->heard(h->base.env.arg, wire_str(hello, "heardCluster"), wire_u64(hello, "heardRv"),
-                  wire_i64(hello, "heardTime"));
-        ev->heard(h->base.env.arg, wire_str(hello, "cluster"), 0, 0);
+        ev->heard(h->base.env.arg, hello->heard_cluster, hello->heard_rv, hello->heard_time_ms);
+        ev->heard(h->base.env.arg, hello->cluster, 0, 0);
     }
     if (ev->agent)
         ev->agent(h->base.env.arg, x->state);
     if (ev->reach)
         ev->reach(h->base.env.arg, true, h->id, "the agent has dialed in");
-    cJSON_ArrayForEach(run, cJSON_GetObjectItemCaseSensitive(hello, "runs")) if (h->hello)
-        session_told(h, run);
-    cJSON_Delete(hello);
+    for (uint32_t i = 0; i < hello->n_runs && h->hello; i++)
+        session_told(h, &hello->runs[i]);
 }
 
 /* ---- guests ---- */
@@ -195,60 +189,95 @@ static void guests_look(struct hub *h)
     }
 }
 
-static void guest_hello(struct hub_session *x, cJSON *j)
+/* It owns mem, where the HELLO is. */
+static void guest_hello(struct hub_session *x, struct wire_hello *hello, struct arena *mem)
 {
     uint64_t now = loop_now_ms(x->hub->base.env.loop);
 
-    (void)snprintf(x->state, sizeof x->state, "%.40s", wire_str(j, "stateId"));
-    (void)snprintf(x->boot, sizeof x->boot, "%.60s", wire_str(j, "bootId"));
-    (void)snprintf(x->instance, sizeof x->instance, "%.36s", wire_str(j, "instance"));
-    x->reshards = wire_bool(j, "reshards");
-    x->hello = j;
+    (void)snprintf(x->state, sizeof x->state, "%.40s", hello->state_id);
+    (void)snprintf(x->boot, sizeof x->boot, "%.60s", hello->boot_id);
+    (void)snprintf(x->instance, sizeof x->instance, "%.36s", hello->instance);
+    x->reshards = hello->reshards;
+    x->hello = hello;
+    x->mem = mem;
     x->asked_ms = now;
-    session_beat(x, wire_u64(j, "at"));
+    session_beat(x, hello->at_ms);
     timer_start(&x->look, HUB_PATIENCE_MS);
     guests_look(x->hub);
 }
 
 /* ---- frames ---- */
-static void frame_nodes(struct hub *h, const struct frame *f, const cJSON *j)
+static void frame_nodes(struct hub *h, const struct frame *f, const struct wire_nodes *page)
 {
+    struct wire_result done = {.outcome = OUT_DONE, .text = ""};
     struct err err;
-    cJSON *done;
 
-    if (hub_pages_take(h, f->id, j, &err) < 0) {
+    if (hub_pages_take(h, f->id, page, &err) < 0) {
         log_err(LOG_WARN, "agent.inventory_refused", &err);
         stream_abort(h->stream, err.text);
         return;
     }
-    if (wire_bool(j, "more"))
+    if (page->more)
         return;
     if (h->base.env.events->nodes)
         h->base.env.events->nodes(h->base.env.arg, h->pages.nodes, h->pages.n, !h->pages.refused);
     hub_pages_drop(h);
-    if (!f->id)
-        return;
-    done = cJSON_CreateObject();
-    cJSON_AddNumberToObject(done, "outcome", (double)OUT_DONE);
-    hub_call_answer(h, f, done);
-    cJSON_Delete(done);
+    if (f->id)
+        hub_call_answer(h, f->id, &done);
 }
 
-static void frame_taken(struct hub *h, const struct frame *f, const cJSON *j)
+/* By what schema a frame is read; NULL: of a newer agent, not for us. */
+static const struct schema *frame_schema(const struct hub_session *x, uint8_t type)
 {
-    switch ((enum agent_frame)f->type) {
+    switch ((enum agent_frame)type) {
+    case AF_HELLO:
+        return &schema_wire_hello;
+    case AF_BEAT:
+        return &schema_wire_beat;
     case AF_NODES:
-        frame_nodes(h, f, j);
+        return x->hub->session == x ? &schema_wire_nodes : NULL;
+    case AF_RESULT:
+        return x->hub->session == x ? &schema_wire_result : NULL;
+    case AF_OBSERVED:
+        return x->hub->session == x ? &schema_observation : NULL;
+    default:
+        return NULL;
+    }
+}
+
+static void frame_taken(struct hub_session *x, const struct frame *f, void *body)
+{
+    const struct wire_beat *beat = body;
+
+    switch ((enum agent_frame)f->type) {
+    case AF_BEAT:
+        session_beat(x, beat->at_ms);
+        session_beat_back(x);
+        break;
+    case AF_NODES:
+        frame_nodes(x->hub, f, body);
         break;
     case AF_RESULT:
-        hub_call_answer(h, f, j);
+        hub_call_answer(x->hub, f->id, body);
         break;
     case AF_OBSERVED:
-        session_told(h, j);
+        session_told(x->hub, body);
         break;
-    default: /* of a newer agent: not for us */
+    default:
         break;
     }
+}
+
+/* The HELLO of a guest. */
+static int frame_first(struct hub_session *x, struct wire_hello *hello, struct arena *mem)
+{
+    if (strcmp(hello->target, x->hub->base.target) != 0) {
+        (void)arena_destroy(mem);
+        stream_abort(x->stream, "the agent speaks for another target");
+        return 1;
+    }
+    guest_hello(x, hello, mem); /* a guest stays, or is taken, for as long as this call */
+    return 0;
 }
 
 /* Non-zero: no more of these bytes, the session is gone. */
@@ -256,9 +285,10 @@ static int session_frame(const struct frame *f, void *arg)
 {
     struct hub_session *x = arg;
     struct hub *h = x->hub;
-    struct stream *s = x->stream;
+    const struct schema *schema = frame_schema(x, f->type);
+    struct arena *mem;
     struct err err;
-    cJSON *j = NULL;
+    void *body = NULL;
 
     x->heard_ms = loop_now_ms(h->base.env.loop);
     x->looks = 0;
@@ -266,27 +296,17 @@ static int session_frame(const struct frame *f, void *arg)
         hub_stream_frame(h, f);
         return h->session != x;
     }
-    if (wire_parse(f, &j, &err) < 0 || (!x->asked_ms && f->type != AF_HELLO)) {
-        cJSON_Delete(j);
-        stream_abort(s, "the agent does not keep to the protocol");
+    mem = arena_create(0);
+    if ((!x->asked_ms && f->type != AF_HELLO) ||
+        (schema && wire_read_body(schema, f->body, mem, &body, &err) < 0)) {
+        (void)arena_destroy(mem);
+        stream_abort(x->stream, "the agent does not keep to the protocol");
         return 1;
     }
-    if (f->type == AF_HELLO && !x->asked_ms) {
-        if (strcmp(wire_str(j, "target"), h->base.target) != 0) {
-            cJSON_Delete(j);
-            stream_abort(s, "the agent speaks for another target");
-            return 1;
-        }
-        guest_hello(x, j); /* it keeps j; a guest stays, or is taken, for as long as this call */
-        return 0;
-    }
-    if (f->type == AF_BEAT) {
-        session_beat(x, wire_u64(j, "at"));
-        session_beat_back(x);
-    } else if (h->session == x) {
-        frame_taken(h, f, j);
-    }
-    cJSON_Delete(j);
+    if (f->type == AF_HELLO && !x->asked_ms)
+        return frame_first(x, body, mem);
+    frame_taken(x, f, body);
+    (void)arena_destroy(mem);
     if (h->session != x)
         return 0;
     guests_look(h); /* it lives: with a guest they are two */
@@ -339,11 +359,10 @@ static void session_look(void *arg)
 /* ---- who comes ---- */
 void connector_agent_refuse(struct stream *s, const char *why)
 {
-    cJSON *j = cJSON_CreateObject();
+    const struct wire_refused told = {.text = why};
 
     stream_set(s, &nobody, NULL);
-    cJSON_AddStringToObject(j, "text", why);
-    wire_tell(s, AF_REFUSED, 0, j);
+    wire_tell(s, AF_REFUSED, 0, wire_refused, &told);
     stream_close(s);
 }
 
@@ -396,11 +415,10 @@ void connector_agents_end(struct connector *c,
 
 void connector_agent_redirect(struct stream *s, const char *leader_address)
 {
-    cJSON *j = cJSON_CreateObject();
+    const struct wire_redirect told = {.address = leader_address};
 
     stream_set(s, &nobody, NULL);
-    cJSON_AddStringToObject(j, "address", leader_address);
-    wire_tell(s, AF_REDIRECT, 0, j);
+    wire_tell(s, AF_REDIRECT, 0, wire_redirect, &told);
     stream_close(s);
 }
 

@@ -54,14 +54,14 @@ void hub_stream_frame(struct hub *h, const struct frame *f)
     }
     struct log_sink sink = s->sink;
     struct err err = {0};
-    cJSON *j = NULL;
-    int rc = wire_parse(f, &j, &err);
+    struct wire_end *end = NULL;
+    AUTO_ARENA m = arena_create(0);
+    int rc = wire_read(wire_end, f->body, m, &end, &err);
     stream_free(s);
-    if (rc == 0 && *wire_str(j, "text"))
-        (void)err_set(&err, wire_i64(j, "code") < 0 ? (int)wire_i64(j, "code") : E_INTERNAL, "%s",
-                      wire_str(j, "text"));
-    sink.end((int)wire_i64(j, "exit"), err.code ? &err : NULL, sink.arg);
-    cJSON_Delete(j);
+    if (rc == 0 && *end->text)
+        (void)err_set(&err, end->code < 0 && end->code >= -E_ROW_NR ? end->code : E_INTERNAL, "%s",
+                      end->text);
+    sink.end(rc == 0 ? end->exit_code : 0, err.code ? &err : NULL, sink.arg);
 }
 
 void hub_streams_lost(struct hub *h, const char *why)
@@ -77,25 +77,21 @@ void hub_streams_lost(struct hub *h, const char *why)
     }
 }
 
-static int stream_open(struct connector *c, enum agent_frame type, cJSON *j,
-                       const struct run_key *k, const struct log_sink *sink,
-                       struct exec_session **ret, struct err *err)
+static int stream_open(struct connector *c, enum agent_frame type, const struct wire_open *q,
+                       const struct log_sink *sink, struct exec_session **ret, struct err *err)
 {
     struct hub *h = container_of(c, struct hub, base);
     struct exec_session *s;
 
-    if (!h->hello) {
-        cJSON_Delete(j);
+    if (!h->hello)
         return err_set(err, E_UNAVAIL, "agent %s is not connected", c->target);
-    }
     s = mem_new(struct exec_session);
     s->hub = h;
     s->id = ++h->next_id;
     s->sink = *sink;
     timer_init(&s->tick, c->env.loop, stream_room, s);
     list_push(&h->streams, &s->link);
-    wire_add_key(j, k);
-    int rc = wire_send(h->stream, type, s->id, j, err);
+    int rc = wire_send(h->stream, type, s->id, wire_open, q, err);
     if (rc < 0)
         stream_free(s);
     else
@@ -106,25 +102,26 @@ static int stream_open(struct connector *c, enum agent_frame type, cJSON *j,
 int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err)
 {
-    cJSON *j = cJSON_CreateObject();
+    const struct wire_open q = {
+        .key = *k, .rank = rq->rank, .follow = rq->follow, .tail = rq->tail_lines};
 
-    cJSON_AddNumberToObject(j, "rank", (double)rq->rank);
-    cJSON_AddBoolToObject(j, "follow", rq->follow);
-    cJSON_AddNumberToObject(j, "tail", (double)rq->tail_lines);
-    return stream_open(c, AF_LOGS, j, k, sink, ret, err);
+    return stream_open(c, AF_LOGS, &q, sink, ret, err);
 }
 
 int hub_exec(struct connector *c, const struct run_key *k, const struct exec_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err)
 {
-    cJSON *j = cJSON_CreateObject(), *argv = cJSON_AddArrayToObject(j, "argv");
+    AUTO_ARENA m = arena_create(0);
+    struct wire_open q = {
+        .key = *k, .rank = rq->rank, .tty = rq->tty, .with_stdin = rq->with_stdin};
+    uint32_t n = 0;
 
-    cJSON_AddNumberToObject(j, "rank", (double)rq->rank);
-    cJSON_AddBoolToObject(j, "tty", rq->tty);
-    cJSON_AddBoolToObject(j, "stdin", rq->with_stdin);
-    for (const char *const *a = rq->argv; a && *a; a++)
-        cJSON_AddItemToArray(argv, cJSON_CreateString(*a));
-    return stream_open(c, AF_EXEC, j, k, sink, ret, err);
+    while (rq->argv && rq->argv[n])
+        n++;
+    q.argv = arena_array(m, const char *, n + 1);
+    for (; q.n_argv < n; q.n_argv++)
+        q.argv[q.n_argv] = rq->argv[q.n_argv];
+    return stream_open(c, AF_EXEC, &q, sink, ret, err);
 }
 
 void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof)

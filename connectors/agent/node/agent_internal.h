@@ -6,8 +6,10 @@
 #include "api/base/list.h"
 #include "api/base/log.h"
 #include "connectors/agent/agent.h"
-#include "connectors/agent/wire.h"
 #include "connectors/shim/shim.h"
+#include "connectors/wire/wire.h"
+
+#include <cjson/cJSON.h>
 
 #define AGENT_STATE_MAX 80 /* the state folder's path: unix sockets have 108 bytes for theirs */
 #define AGENT_PATH_MAX 512
@@ -75,17 +77,13 @@ struct book_entry {
     int64_t epoch, try_; /* this key, and every older one of the uid, is refused */
     size_t bytes;        /* of its page */
 };
-struct book_floor { /* orders of a state that is older than this are refused */
-    char cluster[CLUSTER_UID_MAX];
-    uint64_t rv;
-};
 struct book {
     struct loop *loop;
     char dir[AGENT_PATH_MAX];
     struct book_entry *buckets[AGENT_BOOK_BUCKETS];
     unsigned n;
-    size_t bytes; /* of all pages */
-    struct book_floor floors[AGENT_BOOK_FLOORS];
+    size_t bytes;                                /* of all pages */
+    struct book_floor floors[AGENT_BOOK_FLOORS]; /* older orders are refused */
     unsigned n_floors;
 };
 /* Whose hub a promise is given to; no name or no rv: one that does not tell. */
@@ -107,10 +105,10 @@ int book_room(const struct book *b, unsigned runs, struct err *err) MUST_CHECK;
 /* E_STALE: an order of a state that is older than the one which let uids go that are not in the
  * book any more: it may be about one of these. */
 int book_admits(const struct book *b, struct book_hub from, struct err *err) MUST_CHECK;
-/* What is older than older_ms, from that bucket on; *ret_next: where the next page begins, 0: there
- * is none. */
-cJSON *book_page(const struct book *b, unsigned from, int64_t now_ms, int64_t older_ms,
-                 unsigned *ret_next);
+/* What is older than older_ms, from that bucket on, into promises; next: where the next page
+ * begins, 0: there is none. */
+void book_list(const struct book *b, unsigned from, int64_t now_ms, int64_t older_ms,
+               struct arena *a, struct wire_result *ret);
 /* From now on orders of an older state of this cluster are refused; durable on 0. */
 int book_floor_raise(struct book *b, struct book_hub by, struct err *err) MUST_CHECK;
 /* What the hub's own log let go; the floor is raised by then. */
@@ -150,7 +148,8 @@ struct run {
     struct agent *agent;
     struct run_key key;
     char dir[AGENT_PATH_MAX];
-    cJSON *order;
+    struct wire_order *order; /* as it is on disk */
+    struct arena *order_mem;
     struct worker *workers;
     unsigned n_workers;
     enum run_state told;        /* last state that was told */
@@ -255,8 +254,8 @@ void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[
 /* ---- stores that are elsewhere (scratch.c) ---- */
 /* How a store is reached, "NAME=value": as the workload's environment says, else as this agent's
  * own. NULL: base is a folder, nothing is needed. May hold secrets: to be wiped. */
-const char *const *store_env(const struct agent *a, const char *base, const cJSON *env,
-                             struct arena *m);
+const char *const *store_env(const struct agent *a, const char *base, const char *const *env,
+                             uint32_t n_env, struct arena *m);
 void store_env_wipe(const char *const *env); /* accepts NULL */
 /* env, and for the shim alone how its store is reached. */
 const char *const *store_shim_env(const struct worker *w, const char *const *env, struct arena *m);
@@ -269,15 +268,13 @@ void scratch_sweep(struct agent *a);  /* staged, and of no use (any more) to any
 int cluster_open(struct agent *a, struct err *err) MUST_CHECK;
 /* False: this hub's line has gone on without it; it is not to be followed. */
 bool cluster_welcome(struct agent *a, const char *uid);
-/* A hub told how far its state has come: cluster, stateRv and stateTime of j. heard_keep: onto the
- * disk, now. */
-void cluster_heard(struct agent *a, const cJSON *j);
+/* A hub told how far its state has come. heard_keep: onto the disk, now. */
+void cluster_heard(struct agent *a, const char *cluster, uint64_t rv, int64_t time_ms);
 void heard_keep(struct agent *a);
 const char *run_cluster(const struct run *r); /* "" = not known */
 bool run_renewable(const struct run *r);      /* by the hub that has welcomed us */
-/* From now on it belongs to the cluster that j names, whose state had it at j's stateRv and
- * stateTime, as far as it tells them; durable on 0. */
-int run_claim(struct run *r, const cJSON *j, struct err *err) MUST_CHECK;
+/* From now on it belongs to the cluster that is named, whose state had it as told; durable on 0. */
+int run_claim(struct run *r, const struct wire_about *by, struct err *err) MUST_CHECK;
 #define LISTED_WORKERS_MAX 8000
 #define LISTED_MAX (WIRE_LISTED_MAX + CLUSTER_UID_MAX + 64 + 256 + 96) /* without its workers */
 _Static_assert((AGENT_RUNS_MAX + AGENT_ENDED_KEPT) * LISTED_MAX +
@@ -286,17 +283,17 @@ _Static_assert((AGENT_RUNS_MAX + AGENT_ENDED_KEPT) * LISTED_MAX +
                "a LIST fits");
 /* As AF_LIST tells it. *room: workers that the frame still has room for; without it they are not
  * told. */
-cJSON *run_listing(const struct run *r, size_t *room);
+void run_listing(const struct run *r, size_t *room, struct wire_listed *ret);
 /* Its state, as far as that was told with a request, or heard otherwise. */
 struct book_hub book_hub_of(const struct agent *a, const char *cluster, uint64_t rv);
-/* The Workload that came with an order, into the run's folder; NULL: it came without. */
-int document_write(struct agent *a, const struct run_key *k, const cJSON *document,
+/* The Workload that came with an order, into the run's folder; "": it came without. */
+int document_write(struct agent *a, const struct run_key *k, const char *document,
                    struct err *err) MUST_CHECK;
 void document_answer(struct agent *a, uint64_t id, const struct run *r);
 
 /* ---- stage (stage.c) ---- */
 int stage_open(struct agent *a, struct err *err) MUST_CHECK;
-void stage_request(struct agent *a, uint64_t id, const cJSON *j);
+void stage_request(struct agent *a, uint64_t id, const struct wire_stage *q);
 void stage_forget_askers(struct agent *a);                  /* the session is over */
 bool stage_is_read(const struct agent *a, const char *hex); /* now, the cut of that digest */
 
@@ -306,8 +303,9 @@ int runs_adopt(struct agent *a, struct err *err) MUST_CHECK;
 void runs_free(struct agent *a);
 struct run *run_by_key(struct agent *a, const struct run_key *k);
 struct run *run_newest_try(struct agent *a, const struct run_key *k); /* of that uid and epoch */
-/* Accepts an order (taken over on 0), durably, and starts it. */
-int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err) MUST_CHECK;
+/* Accepts an order, durably, and starts it. What it says of the agent itself is overwritten. */
+int run_submit(struct agent *a, struct wire_order *order, struct run **ret,
+               struct err *err) MUST_CHECK;
 void run_observe(const struct run *r, struct observation *ret);
 /* A worker's state changed: derives the run's, tells it. */
 void run_changed(struct run *r);
@@ -328,8 +326,8 @@ void worker_start(struct worker *w);
 void worker_socket(const struct worker *w, char out[AGENT_PATH_MAX]);
 /* Starts its shim; w->shim is set then. */
 int worker_launch(struct worker *w, process_exit_cb exited, struct err *err) MUST_CHECK;
-/* Does its first line name what runs it, or leave that to us? */
-int script_check(const char *script, struct err *err) MUST_CHECK;
+/* Can it be started here at all? */
+int order_check(struct agent *a, const struct wire_order *o, struct err *err) MUST_CHECK;
 bool worker_owns(const struct worker *w, int64_t pid);
 bool run_pid_is_known(int64_t pid, void *agent); /* a child of ours: somebody's, not a stray */
 void worker_renew(struct worker *w);

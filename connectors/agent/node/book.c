@@ -50,18 +50,21 @@ static void page_path(const struct book *b, const char *uid, char out[AGENT_PATH
     (void)snprintf(out, AGENT_PATH_MAX, "%s/%s", b->dir, uid);
 }
 
-static cJSON *page_read(struct book *b, const char *uid, size_t *ret_bytes)
+/* NULL: it cannot be read. */
+static struct book_page *page_read(struct book *b, const char *uid, struct arena *a,
+                                   size_t *ret_bytes)
 {
     char path[AGENT_PATH_MAX];
-    cJSON *j = NULL;
+    struct book_page *page = NULL;
     AUTO_BUF text;
 
     buf_init(&text, AGENT_BOOK_PAGE_MAX);
     page_path(b, uid, path);
-    if (file_read(b->loop, path, AGENT_BOOK_PAGE_MAX, &text, NULL) == 0)
-        j = cJSON_ParseWithLength(text.p, text.n);
+    if (file_read(b->loop, path, AGENT_BOOK_PAGE_MAX, &text, NULL) < 0 ||
+        wire_read(book_page, slice_make(text.p, text.n), a, &page, NULL) < 0)
+        page = NULL;
     *ret_bytes = text.n;
-    return j;
+    return page;
 }
 
 struct opening {
@@ -77,8 +80,9 @@ static void page_open(const char *name, void *arg)
     if (o->rc < 0 || strchr(name, '.') || strlen(name) >= sizeof((struct run_key *)0)->uid)
         return;
     size_t bytes;
-    cJSON *j = page_read(o->book, name, &bytes);
-    if (!j) {
+    AUTO_ARENA a = arena_create(0);
+    const struct book_page *page = page_read(o->book, name, a, &bytes);
+    if (!page) {
         o->rc =
             err_set(o->err, E_CORRUPT,
                     "%s/%s cannot be read: restore it, or move it away if no such workload runs",
@@ -86,14 +90,13 @@ static void page_open(const char *name, void *arg)
         return;
     }
     struct book_entry *e = entry_make(o->book, name);
-    e->epoch = wire_i64(j, "epoch");
-    e->try_ = wire_i64(j, "try");
-    str_copy(e->cluster, sizeof e->cluster, wire_str(j, "cluster"));
-    e->rv = wire_u64(j, "rv");
-    e->at_ms = wire_i64(j, "at");
+    e->epoch = page->epoch;
+    e->try_ = page->try_;
+    str_copy(e->cluster, sizeof e->cluster, page->cluster);
+    e->rv = page->rv;
+    e->at_ms = page->at_ms;
     e->bytes = bytes;
     o->book->bytes += bytes;
-    cJSON_Delete(j);
 }
 
 /* ---- floors ---- */
@@ -107,7 +110,8 @@ static int floors_open(struct book *b, struct err *err)
 {
     char path[AGENT_PATH_MAX + 16];
     struct err why;
-    cJSON *j, *f;
+    struct book_floors *f = NULL;
+    AUTO_ARENA a = arena_create(0);
     AUTO_BUF text;
 
     buf_init(&text, 8192);
@@ -115,38 +119,27 @@ static int floors_open(struct book *b, struct err *err)
     int rc = file_read(b->loop, path, 8192, &text, &why);
     if (rc == E_NOTFOUND)
         return 0;
-    j = rc == 0 ? cJSON_ParseWithLength(text.p, text.n) : NULL;
-    if (!j)
+    if (rc == 0)
+        rc = wire_read(book_floors, slice_make(text.p, text.n), a, &f, &why);
+    if (rc < 0)
         return err_set(err, E_CORRUPT, "%s cannot be read: restore it", path);
-    cJSON_ArrayForEach(f, cJSON_GetObjectItemCaseSensitive(j, "floors"))
-    {
-        if (b->n_floors == AGENT_BOOK_FLOORS)
-            break;
-        struct book_floor *to = &b->floors[b->n_floors++];
-        str_copy(to->cluster, sizeof to->cluster, wire_str(f, "cluster"));
-        to->rv = wire_u64(f, "rv");
+    while (b->n_floors < AGENT_BOOK_FLOORS && b->n_floors < f->n_floors) {
+        b->floors[b->n_floors] = f->floors[b->n_floors];
+        b->n_floors++;
     }
-    cJSON_Delete(j);
     return 0;
 }
 
-static int floors_write(struct book *b, const struct book_floor *v, unsigned n, struct err *err)
+static int floors_write(struct book *b, struct book_floor *v, unsigned n, struct err *err)
 {
+    const struct book_floors f = {.floors = v, .n_floors = n};
     char path[AGENT_PATH_MAX + 16];
-    cJSON *j = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(j, "floors");
+    AUTO_BUF text;
 
-    for (unsigned i = 0; i < n; i++) {
-        cJSON *f = cJSON_CreateObject();
-        cJSON_AddStringToObject(f, "cluster", v[i].cluster);
-        cJSON_AddNumberToObject(f, "rv", (double)v[i].rv);
-        cJSON_AddItemToArray(list, f);
-    }
-    char *text = cJSON_PrintUnformatted(j);
+    buf_init(&text, 8192);
     floors_path(b, path);
-    int rc = file_write(b->loop, path, text, strlen(text), 0600, err);
-    cJSON_free(text);
-    cJSON_Delete(j);
-    return rc;
+    int rc = body_print_json(&schema_book_floors, &f, &text, err);
+    return rc < 0 ? rc : file_write(b->loop, path, text.p, text.n, 0600, err);
 }
 
 int book_floor_raise(struct book *b, struct book_hub by, struct err *err)
@@ -244,37 +237,31 @@ bool book_refuses(const struct book *b, const struct run_key *k)
     return e && key_compare(k->epoch, k->try_, e->epoch, e->try_) <= 0;
 }
 
-static void number_put(cJSON *j, const char *name, double n)
-{
-    cJSON_DeleteItemFromObjectCaseSensitive(j, name);
-    cJSON_AddNumberToObject(j, name, n);
-}
-
 /* What its page says from now on; the ends that are there already stay, up to the newest. */
-static char *page_text(struct book *b, const struct book_entry *e, const struct observation *ended)
+static int page_text(struct book *b, const struct book_entry *e, const struct observation *ended,
+                     struct buf *out, struct err *err)
 {
     size_t bytes;
-    cJSON *j = e->bytes ? page_read(b, e->uid, &bytes) : NULL, *ends;
+    AUTO_ARENA a = arena_create(0);
+    const struct book_page *was = e->bytes ? page_read(b, e->uid, a, &bytes) : NULL;
+    uint32_t n = was ? was->n_ends : 0;
+    struct observation *ends = mem_zalloc((n + 1) * sizeof *ends);
 
-    if (!j)
-        j = cJSON_CreateObject();
-    number_put(j, "epoch", (double)e->epoch);
-    number_put(j, "try", (double)e->try_);
-    number_put(j, "rv", (double)e->rv);
-    number_put(j, "at", (double)e->at_ms);
-    cJSON_DeleteItemFromObjectCaseSensitive(j, "cluster");
-    cJSON_AddStringToObject(j, "cluster", e->cluster);
-    ends = cJSON_GetObjectItemCaseSensitive(j, "ends");
-    if (!ends)
-        ends = cJSON_AddArrayToObject(j, "ends");
+    if (n)
+        memcpy(ends, was->ends, n * sizeof *ends);
     if (ended)
-        cJSON_AddItemToArray(ends, wire_observation(ended));
-    while (cJSON_GetArraySize(ends) > AGENT_BOOK_ENDS)
-        cJSON_DeleteItemFromArray(ends, 0);
-    char *text = cJSON_PrintUnformatted(j);
-    cJSON_Delete(j);
-    INV(strlen(text) <= AGENT_BOOK_PAGE_MAX); /* each end within WIRE_OBSERVATION_MAX */
-    return text;
+        ends[n++] = *ended;
+    uint32_t skip = n > AGENT_BOOK_ENDS ? n - AGENT_BOOK_ENDS : 0;
+    const struct book_page page = {.epoch = e->epoch,
+                                   .try_ = e->try_,
+                                   .rv = e->rv,
+                                   .at_ms = e->at_ms,
+                                   .cluster = e->cluster,
+                                   .ends = ends + skip,
+                                   .n_ends = n - skip};
+    int rc = body_print_json(&schema_book_page, &page, out, err);
+    mem_free(ends);
+    return rc;
 }
 
 int book_write(struct book *b, const struct run_key *k, const struct observation *ended,
@@ -294,18 +281,18 @@ int book_write(struct book *b, const struct run_key *k, const struct observation
     str_copy(now.cluster, sizeof now.cluster, to.rv ? to.cluster : "");
     now.rv = to.rv > now.rv ? to.rv : now.rv;
     now.at_ms = loop_wall_ms(b->loop);
-    char *text = page_text(b, &now, ended);
-    now.bytes = strlen(text);
+    AUTO_BUF text;
+    buf_init(&text, AGENT_BOOK_PAGE_MAX);
+    int rc = page_text(b, &now, ended, &text, err);
+    now.bytes = text.n;
     size_t was = e ? e->bytes : 0;
-    int rc = 0;
-    if ((!e && b->n >= AGENT_BOOK_MAX) ||
-        (now.bytes > was && b->bytes + now.bytes - was > AGENT_BOOK_MAX_BYTES))
+    if (rc == 0 && ((!e && b->n >= AGENT_BOOK_MAX) ||
+                    (now.bytes > was && b->bytes + now.bytes - was > AGENT_BOOK_MAX_BYTES)))
         rc = err_set(err, E_LIMIT, "the agent's book of refused keys is full (%u uids, %zu bytes)",
                      b->n, b->bytes);
     page_path(b, k->uid, path);
     if (rc == 0)
-        rc = file_write(b->loop, path, text, now.bytes, 0600, err);
-    cJSON_free(text);
+        rc = file_write(b->loop, path, text.p, text.n, 0600, err);
     if (rc < 0)
         return rc;
     if (!e)
@@ -317,26 +304,22 @@ int book_write(struct book *b, const struct run_key *k, const struct observation
 }
 
 /* ---- forgetting ---- */
-cJSON *book_page(const struct book *b, unsigned from, int64_t now_ms, int64_t older_ms,
-                 unsigned *ret_next)
+void book_list(const struct book *b, unsigned from, int64_t now_ms, int64_t older_ms,
+               struct arena *a, struct wire_result *ret)
 {
-    cJSON *list = cJSON_CreateArray();
-    unsigned n = 0, i = from;
+    unsigned i = from, n = 0;
 
+    /* Counted, then told: a page ends with a bucket. */
     for (; i < AGENT_BOOK_BUCKETS && n < WIRE_BOOK_PAGE; i++)
-        for (const struct book_entry *e = b->buckets[i]; e; e = e->next) {
-            if (!*e->cluster || now_ms - e->at_ms < older_ms)
-                continue;
-            cJSON *j = cJSON_CreateObject();
-            cJSON_AddStringToObject(j, "uid", e->uid);
-            cJSON_AddNumberToObject(j, "epoch", (double)e->epoch);
-            cJSON_AddStringToObject(j, "cluster", e->cluster);
-            cJSON_AddNumberToObject(j, "rv", (double)e->rv);
-            cJSON_AddItemToArray(list, j);
-            n++;
-        }
-    *ret_next = i < AGENT_BOOK_BUCKETS ? i : 0;
-    return list;
+        for (const struct book_entry *e = b->buckets[i]; e; e = e->next)
+            n += *e->cluster && now_ms - e->at_ms >= older_ms;
+    ret->promises = arena_array(a, struct run_promise, n + 1);
+    for (unsigned k = from; k < i; k++)
+        for (const struct book_entry *e = b->buckets[k]; e; e = e->next)
+            if (*e->cluster && now_ms - e->at_ms >= older_ms)
+                ret->promises[ret->n_promises++] = (struct run_promise){
+                    .uid = e->uid, .cluster = e->cluster, .epoch = e->epoch, .rv = e->rv};
+    ret->next = i < AGENT_BOOK_BUCKETS ? (int)i : 0;
 }
 
 int book_forget(struct book *b, const char *uid, struct book_hub by, struct err *err)
@@ -365,19 +348,15 @@ int book_forget(struct book *b, const char *uid, struct book_hub by, struct err 
 bool book_find(struct book *b, const struct run_key *k, struct observation *ret)
 {
     size_t bytes;
-    cJSON *j = entry_find(b, k->uid) ? page_read(b, k->uid, &bytes) : NULL;
-    const cJSON *e;
+    AUTO_ARENA a = arena_create(0);
+    const struct book_page *page = entry_find(b, k->uid) ? page_read(b, k->uid, a, &bytes) : NULL;
     bool found = false;
 
-    cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(j, "ends"))
-    {
-        struct observation o;
-        if (wire_observation_parse(e, &o, NULL) == 0 && o.key.epoch == k->epoch &&
-            o.key.try_ == k->try_) {
-            *ret = o;
+    for (uint32_t i = 0; page && i < page->n_ends; i++)
+        if (page->ends[i].key.epoch == k->epoch && page->ends[i].key.try_ == k->try_) {
+            *ret = page->ends[i];
+            observation_settle(ret);
             found = true;
         }
-    }
-    cJSON_Delete(j);
     return found;
 }

@@ -10,6 +10,7 @@
 #define SETTLE_MAX_MS 60000 /* a store that hangs must not hide that the run has ended */
 #define KNOWN_AFTER_MS 500  /* told, received, and proposed to the log */
 #define CUT_FILE "cut.json"
+#define CUT_FILE_MAX (1u << 20)
 
 struct run_cuts {
     struct checkpoint_seals *seals; /* by rank */
@@ -103,19 +104,18 @@ static void cut_record(struct run *r)
     const struct run_cuts *c = r->cuts;
     char path[AGENT_PATH_MAX + 16];
     struct err err;
-    cJSON *j = wire_checkpoint(&c->newest), *steps;
+    const struct cut_record record = {.newest = c->newest,
+                                      .number = c->number,
+                                      .known = c->known,
+                                      .steps = c->last,
+                                      .n_steps = r->n_workers};
+    AUTO_BUF text;
 
-    cJSON_AddNumberToObject(j, "number", (double)c->number);
-    cJSON_AddNumberToObject(j, "known", (double)c->known);
-    steps = cJSON_AddArrayToObject(j, "steps");
-    for (unsigned i = 0; i < r->n_workers; i++)
-        cJSON_AddItemToArray(steps, cJSON_CreateNumber((double)c->last[i]));
-    char *text = cJSON_PrintUnformatted(j);
+    buf_init(&text, CUT_FILE_MAX);
     (void)snprintf(path, sizeof path, "%s/" CUT_FILE, r->dir);
-    if (file_write(r->agent->loop, path, text, strlen(text), 0600, &err) < 0)
+    if (body_print_json(&schema_cut_record, &record, &text, &err) < 0 ||
+        file_write(r->agent->loop, path, text.p, text.n, 0600, &err) < 0)
         log_err(LOG_WARN, "agent.cut_record", &err);
-    cJSON_free(text);
-    cJSON_Delete(j);
 }
 
 static void cut_taken(struct run *r, struct cut_job *j)
@@ -170,16 +170,16 @@ static void cut_done(struct store_job *job)
 
 static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_times *times)
 {
-    const cJSON *o = r->order;
+    const struct wire_order *o = r->order;
     struct run_cuts *c = r->cuts;
 
     j->job.kind = STORE_JOB_CUT;
     j->job.work = cut_work;
     j->job.done = cut_done;
     j->key = r->key;
-    str_copy(j->base, sizeof j->base, wire_str(o, "checkpointBase"));
-    str_copy(j->resume, sizeof j->resume, wire_str(o, "resumePath"));
-    j->env = store_env(r->agent, j->base, cJSON_GetObjectItemCaseSensitive(o, "env"), j->arena);
+    str_copy(j->base, sizeof j->base, o->checkpoint_base);
+    str_copy(j->resume, sizeof j->resume, o->resume_path);
+    j->env = store_env(r->agent, j->base, o->env, o->n_env, j->arena);
     j->cut.workload = j->key.uid;
     j->cut.epoch = r->key.epoch;
     j->cut.n_ranks = r->n_workers;
@@ -194,12 +194,12 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
     j->report = (struct run_checkpoint_report){.present = true,
                                                .step = j->cut.step,
                                                .bytes = j->cut.bytes,
-                                               .write_ms = times->write_ms,
-                                               .written_ms = times->written_ms,
+                                               .writeTime = times->writeTime,
+                                               .writtenAt = times->writtenAt,
                                                .ranks = r->n_workers};
     j->retain = (struct checkpoint_retain){.at = {.base = j->base, .env = j->env},
                                            .epoch = r->key.epoch,
-                                           .keep = wire_i64(o, "checkpointKeep"),
+                                           .keep = o->checkpoint_keep,
                                            .known = c->known,
                                            .told = c->told,
                                            .resume_path = j->resume,
@@ -281,9 +281,8 @@ static bool rescue_begin(struct run *r)
     j->killed = arena_array(j->arena, bool, j->n);
     j->sealed = arena_array(j->arena, struct checkpoint_sealed, j->n);
     j->scratch = arena_array(j->arena, const char *, j->n);
-    str_copy(j->base, sizeof j->base, wire_str(r->order, "checkpointBase"));
-    j->env =
-        store_env(r->agent, j->base, cJSON_GetObjectItemCaseSensitive(r->order, "env"), j->arena);
+    str_copy(j->base, sizeof j->base, r->order->checkpoint_base);
+    j->env = store_env(r->agent, j->base, r->order->env, r->order->n_env, j->arena);
     for (unsigned i = 0; i < j->n; i++) {
         char path[AGENT_PATH_MAX];
         scratch_of_rank(r, i, path);
@@ -303,14 +302,14 @@ static void settle_late(void *arg)
     struct run *r = arg;
 
     log_event(LOG_WARN, "agent.checkpoint_late",
-              LOG_FIELDS({"store", log_str(wire_str(r->order, "checkpointBase"))}));
+              LOG_FIELDS({"store", log_str(r->order->checkpoint_base)}));
     r->cuts->looked_last = true;
     run_changed(r);
 }
 
 void checkpoints_init(struct run *r)
 {
-    if (!*wire_str(r->order, "checkpointBase"))
+    if (!*r->order->checkpoint_base)
         return;
     r->cuts = mem_new(struct run_cuts);
     r->cuts->seals = mem_zalloc(sizeof *r->cuts->seals * r->n_workers);
@@ -332,28 +331,24 @@ void checkpoints_load(struct run *r)
 {
     char path[AGENT_PATH_MAX + 16];
     struct run_cuts *c = r->cuts;
-    const cJSON *steps, *s;
+    struct cut_record *j = NULL;
+    AUTO_ARENA m = arena_create(0);
     AUTO_BUF b;
-    cJSON *j;
-    unsigned i = 0;
 
-    buf_init(&b, 1u << 20);
+    buf_init(&b, CUT_FILE_MAX);
     (void)snprintf(path, sizeof path, "%s/" CUT_FILE, r->dir);
-    if (!c || file_read(r->agent->loop, path, 1u << 20, &b, NULL) < 0)
+    if (!c || file_read(r->agent->loop, path, CUT_FILE_MAX, &b, NULL) < 0 ||
+        wire_read(cut_record, slice_make(b.p, b.n), m, &j, NULL) < 0)
         return;
-    j = cJSON_ParseWithLength(b.p, b.n);
-    steps = cJSON_GetObjectItemCaseSensitive(j, "steps");
-    wire_checkpoint_read(j, &c->newest);
-    if (c->newest.present && cJSON_GetArraySize(steps) == (int)r->n_workers) {
-        c->last = mem_alloc(sizeof *c->last * r->n_workers);
-        cJSON_ArrayForEach(s, steps) c->last[i++] = cJSON_IsNumber(s) ? (int64_t)s->valuedouble : 0;
-        c->number = wire_i64(j, "number");
-        c->known = wire_i64(j, "known");
-        c->told = c->number; /* it may have been */
-    } else {
-        c->newest.present = false;
-    }
-    cJSON_Delete(j);
+    checkpoint_settle(&j->newest);
+    if (!j->newest.present || j->n_steps != r->n_workers)
+        return;
+    c->newest = j->newest;
+    c->last = mem_alloc(sizeof *c->last * r->n_workers);
+    memcpy(c->last, j->steps, sizeof *c->last * r->n_workers);
+    c->number = j->number;
+    c->known = j->known;
+    c->told = c->number; /* it may have been */
 }
 
 void checkpoints_reported(struct worker *w)

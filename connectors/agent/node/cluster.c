@@ -81,11 +81,9 @@ static int heard_open(struct agent *a, struct err *err)
     return 0;
 }
 
-void cluster_heard(struct agent *a, const cJSON *j)
+void cluster_heard(struct agent *a, const char *uid, uint64_t rv, int64_t time_ms)
 {
     struct heard *h = &a->heard;
-    const char *uid = wire_str(j, "cluster");
-    uint64_t rv = wire_u64(j, "stateRv");
 
     if (*a->cluster && cluster_left_behind(a->cluster, uid))
         (void)cluster_welcome(a, uid); /* the hub's line went on in this session */
@@ -95,7 +93,7 @@ void cluster_heard(struct agent *a, const cJSON *j)
         return;
     (void)snprintf(h->cluster, sizeof h->cluster, "%.63s", uid);
     h->rv = rv;
-    h->time_ms = wire_i64(j, "stateTime");
+    h->time_ms = time_ms;
     if (!h->unsaved)
         timer_start(&h->save, HEARD_SAVE_MS);
     h->unsaved = true;
@@ -139,7 +137,7 @@ bool cluster_welcome(struct agent *a, const char *uid)
 
 const char *run_cluster(const struct run *r)
 {
-    return wire_str(r->order, "cluster");
+    return r->order->cluster;
 }
 
 /* A lease is renewed by whom it was granted by: another cluster may already count it as over. */
@@ -158,11 +156,9 @@ struct book_hub book_hub_of(const struct agent *a, const char *cluster, uint64_t
 }
 
 /* ---- what a hub may ask ---- */
-int run_claim(struct run *r, const cJSON *j, struct err *err)
+int run_claim(struct run *r, const struct wire_about *by, struct err *err)
 {
-    const char *cluster = wire_str(j, "cluster");
-    uint64_t rv = wire_u64(j, "stateRv");
-    int64_t time_ms = wire_i64(j, "stateTime");
+    const char *cluster = by->cluster;
 
     if (strlen(cluster) == 0 || strlen(cluster) >= CLUSTER_UID_MAX)
         return err_set(err, E_INVALID, "a claim names the cluster that claims");
@@ -170,35 +166,34 @@ int run_claim(struct run *r, const cJSON *j, struct err *err)
         (void)cluster_welcome(r->agent, cluster); /* the hub's line went on in this session */
     if (strcmp(run_cluster(r), cluster) == 0)
         return 0;
-    cJSON_DeleteItemFromObjectCaseSensitive(r->order, "cluster");
-    cJSON_AddStringToObject(r->order, "cluster", cluster);
-    cJSON_DeleteItemFromObjectCaseSensitive(r->order, "stateRv"); /* another state's */
-    cJSON_DeleteItemFromObjectCaseSensitive(r->order, "stateTime");
-    if (rv)
-        cJSON_AddNumberToObject(r->order, "stateRv", (double)rv);
-    if (rv && time_ms > 0)
-        cJSON_AddNumberToObject(r->order, "stateTime", (double)time_ms);
+    char *kept = arena_strdup(r->order_mem, cluster);
+    if (!kept)
+        return err_set(err, E_NOMEM, "an order that was claimed too often");
+    r->order->cluster = kept;
+    r->order->state_rv = by->state_rv; /* what was told before is another state's */
+    r->order->state_time_ms = by->state_rv ? by->state_time_ms : 0;
     return order_rewrite(r, err);
 }
 
-cJSON *run_listing(const struct run *r, size_t *room)
+void run_listing(const struct run *r, size_t *room, struct wire_listed *ret)
 {
+    struct wire_order *w = r->order;
     struct observation o;
-    cJSON *j, *workers;
 
     run_observe(r, &o);
-    j = wire_listed(&o);
-    cJSON_AddStringToObject(j, "cluster", run_cluster(r));
-    cJSON_AddStringToObject(j, "namespace", wire_str(r->order, "namespace"));
-    cJSON_AddStringToObject(j, "workload", wire_str(r->order, "workload"));
-    cJSON_AddNumberToObject(j, "since", (double)wire_i64(r->order, "acceptedAt"));
-    cJSON_AddNumberToObject(j, "stateRv", (double)wire_u64(r->order, "stateRv"));
-    workers = cJSON_GetObjectItemCaseSensitive(r->order, "workers");
-    if (workers && o.state != RUN_ENDED && o.state != RUN_ABSENT && r->n_workers <= *room) {
-        cJSON_AddItemToObject(j, "workers", cJSON_Duplicate(workers, true));
-        *room -= r->n_workers;
-    }
-    return j;
+    *ret = (struct wire_listed){.key = o.key,
+                                .state = o.state,
+                                .proof = o.proof,
+                                .cluster = w->cluster,
+                                .namespace_ = w->namespace_,
+                                .workload = w->workload,
+                                .since_ms = w->accepted_ms,
+                                .state_rv = w->state_rv};
+    if (o.state == RUN_ENDED || o.state == RUN_ABSENT || r->n_workers > *room)
+        return;
+    ret->workers = w->workers;
+    ret->n_workers = w->n_workers;
+    *room -= r->n_workers;
 }
 
 static void document_path(const struct agent *a, const struct run_key *k, char out[AGENT_PATH_MAX])
@@ -210,15 +205,14 @@ static void document_path(const struct agent *a, const struct run_key *k, char o
 }
 
 /* Ahead of the order: what was accepted can be told whole. */
-int document_write(struct agent *a, const struct run_key *k, const cJSON *document, struct err *err)
+int document_write(struct agent *a, const struct run_key *k, const char *document, struct err *err)
 {
     char path[AGENT_PATH_MAX];
-    const char *text = cJSON_GetStringValue(document);
 
-    if (!text || strlen(text) > DOCUMENT_MAX)
+    if (!*document || strlen(document) > DOCUMENT_MAX)
         return 0;
     document_path(a, k, path);
-    return file_write(a->loop, path, text, strlen(text), 0600, err);
+    return file_write(a->loop, path, document, strlen(document), 0600, err);
 }
 
 void document_answer(struct agent *a, uint64_t id, const struct run *r)
@@ -234,8 +228,7 @@ void document_answer(struct agent *a, uint64_t id, const struct run *r)
         return;
     }
     buf_char(&b, '\0');
-    cJSON *j = cJSON_CreateObject();
-    cJSON_AddNumberToObject(j, "outcome", (double)OUT_DONE);
-    cJSON_AddStringToObject(j, "document", b.failed ? "" : b.p);
-    wire_tell(a->stream, AF_RESULT, id, j);
+    const struct wire_result told = {.outcome = OUT_DONE, .document = b.failed ? "" : b.p};
+    if (wire_send(a->stream, AF_RESULT, id, wire_result, &told, &err) < 0)
+        session_answer(a, id, OUT_REJECTED, &err, NULL);
 }

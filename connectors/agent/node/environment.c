@@ -38,24 +38,18 @@ static void env_i64(struct env *e, const char *name, int64_t value)
     env_set(e, arena_printf(e->mem, "%s=%" PRId64, name, value));
 }
 
-static const cJSON *worker_assignment(const struct worker *w)
+/* Ranks are 0, 1, 2, …: runs.c has seen to it. */
+static const struct wire_worker *worker_assignment(const struct worker *w)
 {
-    const cJSON *a;
-
-    cJSON_ArrayForEach(
-        a, cJSON_GetObjectItemCaseSensitive(w->run->order, "workers")) if (wire_i64(a, "rank") ==
-                                                                           w->rank) return a;
-    return NULL;
+    return &w->run->order->workers[w->rank];
 }
 
-static const char *gpu_list(const cJSON *assignment, struct arena *m)
+static const char *gpu_list(const struct wire_worker *at, struct arena *m)
 {
     const char *out = "";
-    const cJSON *g;
 
-    cJSON_ArrayForEach(g,
-                       cJSON_GetObjectItemCaseSensitive(assignment, "gpus")) if (cJSON_IsNumber(g))
-        out = arena_printf(m, "%s%s%d", out, *out ? "," : "", g->valueint);
+    for (uint32_t i = 0; i < at->n_gpus; i++)
+        out = arena_printf(m, "%s%s%" PRId64, out, *out ? "," : "", at->gpus[i]);
     return out;
 }
 
@@ -69,7 +63,7 @@ static const char *node_name(const struct agent *a, const char *node)
 
 const char *worker_cwd(const struct worker *w, struct arena *m)
 {
-    const char *cwd = wire_str(w->run->order, "cwd");
+    const char *cwd = w->run->order->cwd;
 
     return *cwd ? cwd : arena_printf(m, "%s/%" PRId64 "/work", w->run->dir, w->rank);
 }
@@ -107,7 +101,8 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
 {
     static const char *const inherited[] = {"PATH", "HOME", "LANG", "TZ"};
     struct agent *a = w->run->agent;
-    const cJSON *o = w->run->order, *at = worker_assignment(w), *v;
+    const struct wire_order *o = w->run->order;
+    const struct wire_worker *at = worker_assignment(w);
     struct env e = {.mem = m, .v = arena_array(m, const char *, ENV_MAX)};
     char marker[RUN_MARKER_MAX], scratch[AGENT_PATH_MAX];
     uint32_t uid, gid;
@@ -120,24 +115,24 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
     }
     if (uid)
         env_str(&e, "HOME", worker_cwd(w, m));
-    cJSON_ArrayForEach(v, cJSON_GetObjectItemCaseSensitive(
-                              o, "env")) if (cJSON_IsString(v) && strchr(v->valuestring, '='))
-        env_set(&e, v->valuestring);
+    for (uint32_t i = 0; i < o->n_env; i++)
+        if (strchr(o->env[i], '='))
+            env_set(&e, o->env[i]);
     env_str(&e, "HANSE_WORKLOAD_UID", w->run->key.uid);
-    env_str(&e, "HANSE_WORKLOAD_NAME", wire_str(o, "workload"));
-    env_str(&e, "HANSE_NAMESPACE", wire_str(o, "namespace"));
+    env_str(&e, "HANSE_WORKLOAD_NAME", o->workload);
+    env_str(&e, "HANSE_NAMESPACE", o->namespace_);
     if (*run_cluster(w->run))
         env_str(&e, "HANSE_CLUSTER_UID", run_cluster(w->run));
     env_i64(&e, "HANSE_EPOCH", w->run->key.epoch);
     env_i64(&e, "HANSE_RANK", w->rank);
     env_i64(&e, "HANSE_WORLD_SIZE", (int64_t)w->run->n_workers);
     env_str(&e, "HANSE_TARGET", a->cfg.target);
-    env_str(&e, "HANSE_NODE", node_name(a, wire_str(at, "node")));
+    env_str(&e, "HANSE_NODE", node_name(a, at->node));
     env_str(&e, "HANSE_GPUS", gpu_list(at, m));
     if (a->inventory.nvml)
         env_str(&e, "CUDA_VISIBLE_DEVICES", gpu_list(at, m));
-    if (*wire_str(o, "checkpointBase")) { /* what it resumes from the shim knows, once verified */
-        const char *base = wire_str(o, "checkpointBase");
+    if (*o->checkpoint_base) { /* what it resumes from the shim knows, once verified */
+        const char *base = o->checkpoint_base;
         scratch_of_rank(w->run, w->rank, scratch);
         if (uid)
             env_set(&e, arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/%" PRId64 "/" TENANT_SAVE,
@@ -147,9 +142,8 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
                                      checkpoint_store_is_remote(base) ? scratch : base,
                                      w->run->key.epoch, w->rank));
     }
-    if (*wire_str(o, "checkpointBase") && wire_u64(o, "checkpointInterval"))
-        env_i64(&e, "HANSE_CHECKPOINT_INTERVAL",
-                (int64_t)((wire_u64(o, "checkpointInterval") + 999) / 1000));
+    if (*o->checkpoint_base && o->checkpoint_interval_ms)
+        env_i64(&e, "HANSE_CHECKPOINT_INTERVAL", (o->checkpoint_interval_ms + 999) / 1000);
     worker_marker(w, marker);
     env_str(&e, RUN_MARKER_ENV, marker);
     env_failpoints(&e, a);

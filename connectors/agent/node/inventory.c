@@ -16,6 +16,13 @@ static const char *const node_keys[] = {"name",         "cpu",  "memory", "topol
 static const char *const gpu_keys[] = {"index",  "class",        "model",  "memory",
                                        "shared", "nvlinkDomain", "health", NULL};
 
+static const char *text_of(const cJSON *j, const char *name)
+{
+    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(j, name));
+
+    return s ? s : "";
+}
+
 static int keys_check(const cJSON *j, const char *const *known, const char *path, struct err *err)
 {
     const cJSON *v;
@@ -86,7 +93,7 @@ static int gpus_check(const cJSON *gpus, const char *path, struct err *err)
         if (seen[index->valueint])
             return err_field(err, E_INVALID, at, "index %d is given twice", index->valueint);
         seen[index->valueint] = true;
-        if (!*wire_str(g, "class") && !*wire_str(g, "model"))
+        if (!*text_of(g, "class") && !*text_of(g, "model"))
             return err_field(err, E_INVALID, at, "class or model is needed");
         if (!cJSON_GetObjectItemCaseSensitive(g, "memory"))
             return err_field(err, E_INVALID, at, "memory is needed, such as 80Gi");
@@ -118,7 +125,7 @@ static int gpus_from_driver(struct runner_os *os, cJSON *spec, struct err *err)
  * node that is Sick, and nothing new comes to one that is NotReady. */
 static int health_take(const cJSON *from, cJSON *status, const char *path, struct err *err)
 {
-    const char *health = wire_str(from, "health");
+    const char *health = text_of(from, "health");
 
     if (strcmp(health, "Ready") != 0 && strcmp(health, "NotReady") != 0 &&
         strcmp(health, "Sick") != 0)
@@ -141,7 +148,7 @@ static int node_load(struct runner_os *os, const char *target, const cJSON *from
     (void)snprintf(path, sizeof path, "nodes[%d]", place);
     (void)snprintf(gpus_path, sizeof gpus_path, "nodes[%d].gpus", place);
     int rc = keys_check(from, node_keys, path, err);
-    if (rc == 0 && !label_ok(wire_str(from, "name")))
+    if (rc == 0 && !label_ok(text_of(from, "name")))
         rc = err_field(err, E_INVALID, path,
                        "name: expected lower-case letters, digits and -, at most 63");
     if (rc == 0 && nvml && gpus)
@@ -151,7 +158,7 @@ static int node_load(struct runner_os *os, const char *target, const cJSON *from
         rc = gpus_check(gpus, gpus_path, err);
     if (rc < 0)
         return rc;
-    cJSON *node = node_make(os, target, wire_str(from, "name"));
+    cJSON *node = node_make(os, target, text_of(from, "name"));
     cJSON *spec = cJSON_GetObjectItemCaseSensitive(node, "spec");
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
         const cJSON *v = cJSON_GetObjectItemCaseSensitive(from, taken[i]);
@@ -183,13 +190,13 @@ static int nodes_load(struct runner_os *os, const char *target, const cJSON *doc
                       struct inventory *inv, struct err *err)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(doc, "nodes"), *n;
-    const char *gpus = wire_str(doc, "gpus");
+    const char *gpus = text_of(doc, "gpus");
     int rc = keys_check(doc, file_keys, "", err), i = 0;
 
-    if (rc == 0 && strcmp(wire_str(doc, "target"), target) != 0)
+    if (rc == 0 && strcmp(text_of(doc, "target"), target) != 0)
         rc = err_field(err, E_INVALID, "target",
                        "\"%.100s\" is not this agent's target; --target says \"%s\"",
-                       wire_str(doc, "target"), target);
+                       text_of(doc, "target"), target);
     if (rc == 0 && *gpus && strcmp(gpus, "declared") != 0 && strcmp(gpus, "nvml") != 0)
         rc = err_field(err, E_INVALID, "gpus", "\"%.60s\": expected declared or nvml", gpus);
     inv->nvml = strcmp(gpus, "nvml") == 0;
@@ -208,9 +215,9 @@ static int nodes_load(struct runner_os *os, const char *target, const cJSON *doc
         if (rc < 0)
             break;
         const cJSON *meta = cJSON_GetObjectItemCaseSensitive(node, "metadata");
-        if (inventory_has(inv, wire_str(meta, "name")))
+        if (inventory_has(inv, text_of(meta, "name")))
             rc = err_field(err, E_INVALID, "nodes", "node \"%s\" is given twice",
-                           wire_str(n, "name"));
+                           text_of(n, "name"));
         cJSON_AddItemToArray(inv->nodes, node);
     }
     return rc;
@@ -322,7 +329,7 @@ bool inventory_has(const struct inventory *inv, const char *name)
     const cJSON *n;
 
     cJSON_ArrayForEach(
-        n, inv->nodes) if (strcmp(wire_str(cJSON_GetObjectItemCaseSensitive(n, "metadata"), "name"),
+        n, inv->nodes) if (strcmp(text_of(cJSON_GetObjectItemCaseSensitive(n, "metadata"), "name"),
                                   name) == 0) return true;
     return false;
 }

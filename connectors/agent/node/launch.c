@@ -33,7 +33,7 @@ static int shebang_read(const char *script, struct arena *m, const char **ret_pr
     return SHEBANG_TAKEN;
 }
 
-int script_check(const char *script, struct err *err)
+static int script_check(const char *script, struct err *err)
 {
     const char *program, *arg;
     AUTO_ARENA m = arena_create(0);
@@ -45,12 +45,44 @@ int script_check(const char *script, struct err *err)
     return 0;
 }
 
+/* ---- what an order may say ---- */
+int order_check(struct agent *a, const struct wire_order *o, struct err *err)
+{
+    const char *base = o->checkpoint_base;
+
+    if (!*o->script && o->n_argv < 1)
+        return err_field(err, E_INVALID, "spec.run.command",
+                         "an agent needs a command or a script");
+    if (o->processes == PROCESSES_PROVED && a->held == RUN_SEARCHED)
+        return err_field(err, E_INVALID, "spec.isolation.processes",
+                         "proved: this machine permits neither control groups nor PID namespaces");
+    if (o->tenants == TENANTS_NEED_SEPARATE && !a->cfg.users)
+        return err_field(err, E_INVALID, "spec.isolation.tenants",
+                         "separate: the agent of this machine runs all namespaces as one user "
+                         "(hanse agent --users)");
+    if (script_check(o->script, err) < 0)
+        return err ? err->code : E_INVALID;
+    if (o->n_argv > 2048)
+        return err_field(err, E_TOOLARGE, "spec.run.args", "more than 2048 arguments");
+    if (*base && *base != '/' && !checkpoint_store_is_remote(base))
+        return err_field(err, E_INVALID, "spec.checkpoint.store",
+                         "an agent's store is an absolute folder, or s3://BUCKET/PREFIX");
+    for (uint32_t i = 0; i < o->n_workers; i++) {
+        if (o->workers[i].rank != i)
+            return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");
+        if (!inventory_has(&a->inventory, o->workers[i].node))
+            return err_set(err, E_INVALID, "node %.200s is not in the inventory of agent %s",
+                           o->workers[i].node, a->cfg.target);
+    }
+    return 0;
+}
+
 static size_t script_argv(const struct worker *w, struct arena *m, const char **argv)
 {
     const char *program = "/bin/sh", *arg = "-e";
     size_t n = 0;
 
-    (void)shebang_read(wire_str(w->run->order, "script"), m, &program, &arg);
+    (void)shebang_read(w->run->order->script, m, &program, &arg);
     argv[n++] = program;
     if (arg)
         argv[n++] = arg;
@@ -61,38 +93,37 @@ static size_t script_argv(const struct worker *w, struct arena *m, const char **
 /* ---- the shim's command line ---- */
 static size_t checkpoint_argv(const struct worker *w, struct arena *m, const char **argv)
 {
-    const cJSON *o = w->run->order;
+    const struct wire_order *o = w->run->order;
     char proofs[AGENT_PATH_MAX], scratch[AGENT_PATH_MAX];
     size_t n = 0;
 
-    if (!*wire_str(o, "checkpointBase"))
+    if (!*o->checkpoint_base)
         return 0;
-    const char *const base[] = {"--checkpoint-dir", wire_str(o, "checkpointBase"),
+    const char *const base[] = {"--checkpoint-dir", o->checkpoint_base,
                                 "--workload",       w->run->key.uid,
                                 "--epoch",          arena_printf(m, "%" PRId64, w->run->key.epoch),
                                 "--rank",           arena_printf(m, "%" PRId64, w->rank),
                                 "--world",          arena_printf(m, "%u", w->run->n_workers)};
     for (; n < sizeof base / sizeof *base; n++)
         argv[n] = base[n];
-    if (checkpoint_store_is_remote(wire_str(o, "checkpointBase"))) {
+    if (checkpoint_store_is_remote(o->checkpoint_base)) {
         scratch_of_rank(w->run, w->rank, scratch);
         argv[n++] = "--checkpoint-scratch";
         argv[n++] = arena_strdup(m, scratch);
     }
-    if (!*wire_str(o, "resumePath"))
+    if (!*o->resume_path)
         return n;
-    if (checkpoint_store_is_remote(wire_str(o, "resumePath"))) {
-        scratch_of_cut(w->run->agent, wire_str(o, "resumeDigest"), scratch);
+    if (checkpoint_store_is_remote(o->resume_path)) {
+        scratch_of_cut(w->run->agent, o->resume_digest, scratch);
         argv[n++] = "--resume-scratch";
         argv[n++] = arena_strdup(m, scratch);
     }
-    checkpoints_proofs_dir(w->run->agent, wire_str(o, "resumeDigest"), proofs);
-    const char *const resume[] = {"--resume",        wire_str(o, "resumePath"),
-                                  "--resume-digest", wire_str(o, "resumeDigest"),
-                                  "--resume-proofs", arena_strdup(m, proofs)};
+    checkpoints_proofs_dir(w->run->agent, o->resume_digest, proofs);
+    const char *const resume[] = {"--resume",       o->resume_path,    "--resume-digest",
+                                  o->resume_digest, "--resume-proofs", arena_strdup(m, proofs)};
     for (size_t i = 0; i < sizeof resume / sizeof *resume; i++)
         argv[n++] = resume[i];
-    if (wire_bool(o, "reshard"))
+    if (o->reshard)
         argv[n++] = "--reshard";
     if (w->run->n_workers > 1)
         argv[n++] = "--wait-go";
@@ -101,18 +132,17 @@ static size_t checkpoint_argv(const struct worker *w, struct arena *m, const cha
 
 static size_t limits_argv(const struct worker *w, struct arena *m, const char **argv)
 {
-    const cJSON *o = w->run->order;
+    const struct wire_order *o = w->run->order;
     const struct agent *a = w->run->agent;
     int64_t pids = a->cfg.pids ? a->cfg.pids : AGENT_PIDS;
     uint32_t uid, gid;
     size_t n = 0;
 
     worker_user(w, &uid, &gid);
-    const char *const limits[] = {
-        "--memory", arena_printf(m, "%" PRIu64, wire_u64(o, "memoryBytes")),
-        "--cpu",    arena_printf(m, "%" PRIu64, wire_u64(o, "cpuMilli")),
-        "--pids",   arena_printf(m, "%" PRId64, pids),
-        "--gpus",   worker_gpus(w, m)};
+    const char *const limits[] = {"--memory", arena_printf(m, "%" PRId64, o->memory_bytes),
+                                  "--cpu",    arena_printf(m, "%" PRId64, o->cpu_milli),
+                                  "--pids",   arena_printf(m, "%" PRId64, pids),
+                                  "--gpus",   worker_gpus(w, m)};
     for (; n < sizeof limits / sizeof *limits; n++)
         argv[n] = limits[n];
     if (!uid)
@@ -126,7 +156,7 @@ static size_t limits_argv(const struct worker *w, struct arena *m, const char **
 
 static size_t shim_argv(const struct worker *w, struct arena *m, const char **argv, size_t max)
 {
-    const cJSON *o = w->run->order, *e;
+    const struct wire_order *o = w->run->order;
     struct agent *a = w->run->agent;
     char dir[AGENT_PATH_MAX], sock[AGENT_PATH_MAX], log[AGENT_PATH_MAX];
     size_t n = 0;
@@ -145,26 +175,25 @@ static size_t shim_argv(const struct worker *w, struct arena *m, const char **ar
                                 "--cwd",
                                 worker_cwd(w, m),
                                 "--lease",
-                                arena_printf(m, "%" PRIu64, wire_u64(o, "leaseMs")),
+                                arena_printf(m, "%" PRIu64, o->lease_ms),
                                 "--lease-from",
-                                arena_printf(m, "%" PRIu64, wire_u64(o, "leaseFrom")),
+                                arena_printf(m, "%" PRIu64, o->lease_from_ms),
                                 "--grace",
-                                arena_printf(m, "%" PRIu64, wire_u64(o, "graceMs"))};
+                                arena_printf(m, "%" PRIu64, o->grace_ms)};
     _Static_assert(sizeof head / sizeof *head + CHECKPOINT_ARGS < SHIM_ARGS, "room for the head");
     for (; n < sizeof head / sizeof *head; n++)
         argv[n] = head[n];
     argv[n++] = "--processes";
     argv[n++] = run_processes_text(worker_held(w));
-    if (strcmp(wire_str(o, "processes"), "proved") == 0)
+    if (o->processes == PROCESSES_PROVED)
         argv[n++] = "--proved";
     n += limits_argv(w, m, argv + n);
     n += checkpoint_argv(w, m, argv + n);
     argv[n++] = "--";
-    if (*wire_str(o, "script"))
+    if (*o->script)
         n += script_argv(w, m, argv + n);
-    cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(o, "argv")) if (n + 1 < max &&
-                                                                           cJSON_IsString(e))
-        argv[n++] = e->valuestring;
+    for (uint32_t i = 0; i < o->n_argv && n + 1 < max; i++)
+        argv[n++] = o->argv[i];
     argv[n] = NULL;
     return n;
 }
@@ -180,7 +209,7 @@ int worker_launch(struct worker *w, process_exit_cb exited, struct err *err)
 
     worker_dir(w, dir);
     rc = file_mkdir(l, dir, 0700, err);
-    if (rc == 0 && !*wire_str(w->run->order, "cwd"))
+    if (rc == 0 && !*w->run->order->cwd)
         rc = file_mkdir(l, worker_cwd(w, m), 0700, err);
     if (rc < 0)
         return rc;

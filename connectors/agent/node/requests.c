@@ -5,12 +5,12 @@
 #include <signal.h>
 #include <string.h>
 
-static void request_submit(struct agent *a, uint64_t id, cJSON *j)
+static void request_submit(struct agent *a, uint64_t id, struct wire_order *order)
 {
     struct err err;
     struct observation o;
     struct run *r;
-    int rc = run_submit(a, j, &r, &err);
+    int rc = run_submit(a, order, &r, &err);
 
     if (rc == 0) {
         run_observe(r, &o);
@@ -26,7 +26,6 @@ static void request_submit(struct agent *a, uint64_t id, cJSON *j)
      * told. */
     bool unsure = rc == E_IO || rc == E_NOSPACE || rc == E_INTERNAL;
     session_answer(a, id, unsure ? OUT_UNKNOWN : OUT_REJECTED, &err, NULL);
-    cJSON_Delete(j);
 }
 
 /* The key is not known: promises, durably, that it never starts here. */
@@ -54,13 +53,13 @@ static void answer_absent(struct agent *a, uint64_t id, const struct run_key *k,
     session_answer(a, id, OUT_DONE, NULL, &o);
 }
 
-static void request_stop(uint64_t id, struct run *r, const cJSON *j)
+static void request_stop(uint64_t id, struct run *r, uint64_t grace_ms)
 {
     struct waiter *w = mem_new(struct waiter);
 
     w->id = id;
     list_push(&r->waiters, &w->link);
-    run_stop(r, SIGTERM, wire_u64(j, "graceMs"));
+    run_stop(r, SIGTERM, grace_ms);
 }
 
 static void request_forget(struct agent *a, uint64_t id, struct run *r)
@@ -73,13 +72,13 @@ static void request_forget(struct agent *a, uint64_t id, struct run *r)
         session_answer(a, id, OUT_DONE, NULL, NULL);
 }
 
-static void request_claim(struct agent *a, uint64_t id, struct run *r, const cJSON *j)
+static void request_claim(struct agent *a, uint64_t id, struct run *r, const struct wire_about *by)
 {
     struct observation o;
     struct err err;
 
     run_observe(r, &o);
-    if (run_claim(r, j, &err) < 0)
+    if (run_claim(r, by, &err) < 0)
         session_answer(a, id, OUT_UNKNOWN, &err, NULL);
     else
         session_answer(a, id, OUT_DONE, NULL, &o);
@@ -87,31 +86,28 @@ static void request_claim(struct agent *a, uint64_t id, struct run *r, const cJS
 
 static void request_list(struct agent *a, uint64_t id)
 {
-    cJSON *j = cJSON_CreateObject(), *runs = cJSON_AddArrayToObject(j, "runs");
+    AUTO_ARENA m = arena_create(0);
+    struct wire_result r = {.outcome = OUT_DONE};
 
-    cJSON_AddNumberToObject(j, "outcome", (double)OUT_DONE);
+    r.runs = arena_array(m, struct wire_listed, a->n_alive + a->n_ended + 1);
     /* No more than who sweeps needs: thousands of runs go into one frame. */
     size_t room = LISTED_WORKERS_MAX;
     list_for_each (it, &a->runs)
-        cJSON_AddItemToArray(runs, run_listing(container_of(it, struct run, link), &room));
-    wire_tell(a->stream, AF_RESULT, id, j);
+        run_listing(container_of(it, struct run, link), &room, &r.runs[r.n_runs++]);
+    wire_tell(a->stream, AF_RESULT, id, wire_result, &r);
 }
 
 /* ---- the book: what was let go by the hub's own log ---- */
-static void request_book(struct agent *a, uint64_t id, const cJSON *j)
+static void request_book(struct agent *a, uint64_t id, const struct wire_book_ask *q)
 {
-    cJSON *out = cJSON_CreateObject();
-    unsigned next;
+    AUTO_ARENA m = arena_create(0);
+    struct wire_result r = {.outcome = OUT_DONE};
     struct err err;
 
-    cJSON_AddNumberToObject(out, "outcome", (double)OUT_DONE);
-    cJSON_AddItemToObject(out, "promises",
-                          book_page(&a->book, (unsigned)wire_u64(j, "from"), loop_wall_ms(a->loop),
-                                    wire_i64(j, "olderMs"), &next));
-    cJSON_AddNumberToObject(out, "next", next);
+    book_list(&a->book, (unsigned)q->from, loop_wall_ms(a->loop), q->older_ms, m, &r);
     if (book_room(&a->book, a->n_alive + a->n_ended, &err) < 0)
-        cJSON_AddStringToObject(out, "full", err.text);
-    wire_tell(a->stream, AF_RESULT, id, out);
+        r.full = err.text;
+    wire_tell(a->stream, AF_RESULT, id, wire_result, &r);
 }
 
 static bool uid_is_here(const struct agent *a, const char *uid)
@@ -122,40 +118,29 @@ static bool uid_is_here(const struct agent *a, const char *uid)
     return false;
 }
 
-static void request_let_go(struct agent *a, uint64_t id, const cJSON *j)
+static void request_let_go(struct agent *a, uint64_t id, const struct wire_let_go *q)
 {
-    const struct book_hub by = {wire_str(j, "cluster"), wire_u64(j, "rv")};
-    const cJSON *uid;
+    const struct book_hub by = {q->cluster, q->rv};
     struct err err = {0};
     int rc = book_floor_raise(&a->book, by, &err);
 
     FAILPOINT("agent.let_go.floor");
-    cJSON_ArrayForEach(
-        uid, cJSON_GetObjectItemCaseSensitive(j, "uids")) if (rc == 0 && cJSON_IsString(uid) &&
-                                                              !uid_is_here(a, uid->valuestring))
-        rc = book_forget(&a->book, uid->valuestring, by, &err);
+    for (uint32_t i = 0; rc == 0 && i < q->n_uids; i++)
+        if (!uid_is_here(a, q->uids[i]))
+            rc = book_forget(&a->book, q->uids[i], by, &err);
     session_answer(a, id, rc < 0 ? OUT_REJECTED : OUT_DONE, rc < 0 ? &err : NULL, NULL);
 }
 
 /* What is offered is kept for shims that are dialed later. */
-static void renew_offers(struct agent *a, const cJSON *j)
+static void request_renew(struct agent *a, const struct wire_renew *q)
 {
-    const cJSON *i;
-
-    cJSON_ArrayForEach(i, cJSON_GetObjectItemCaseSensitive(j, "offers"))
-    {
-        struct run_offer o;
-        struct run *r = wire_offer_parse(i, &o, NULL) == 0 ? run_by_key(a, &o.key) : NULL;
-        if (r && o.number > r->offer.number)
-            r->offer = o;
+    a->renew_from_ms = q->from_ms;
+    a->renew_lease_ms = q->lease_ms;
+    for (uint32_t i = 0; i < q->n_offers; i++) {
+        struct run *r = run_by_key(a, &q->offers[i].key);
+        if (r && q->offers[i].number > r->offer.number)
+            r->offer = q->offers[i];
     }
-}
-
-static void request_renew(struct agent *a, const cJSON *j)
-{
-    a->renew_from_ms = wire_u64(j, "from");
-    a->renew_lease_ms = wire_u64(j, "leaseMs");
-    renew_offers(a, j);
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);
         checkpoints_renewed(r);
@@ -167,29 +152,25 @@ static void request_renew(struct agent *a, const cJSON *j)
 }
 
 /* FIND, SIGNAL, STOP, FORGET, CLAIM and DOCUMENT: about one key. */
-static void request_about(struct agent *a, const struct frame *f, const cJSON *j)
+static void request_about(struct agent *a, const struct frame *f, const struct wire_about *q)
 {
-    struct run_key k;
+    const struct run_key *k = &q->key;
     struct err err;
     struct observation o;
+    struct run *r = run_by_key(a, k);
 
-    if (wire_key(j, &k, &err) < 0) {
-        session_answer(a, f->id, OUT_REJECTED, &err, NULL);
-        return;
-    }
-    struct run *r = run_by_key(a, &k);
     if (!r && (f->type == AF_CLAIM || f->type == AF_DOCUMENT)) { /* these promise nothing */
         session_answer(a, f->id, OUT_REJECTED,
                        (err_set(&err, E_NOTFOUND, "no such run is kept here"), &err), NULL);
         return;
     }
     if (!r) {
-        answer_absent(a, f->id, &k, wire_u64(j, "stateRv"));
+        answer_absent(a, f->id, k, q->state_rv);
         return;
     }
     run_observe(r, &o);
     if (f->type == AF_CLAIM) {
-        request_claim(a, f->id, r, j);
+        request_claim(a, f->id, r, q);
     } else if (f->type == AF_DOCUMENT) {
         document_answer(a, f->id, r);
     } else if (f->type == AF_FORGET) {
@@ -197,49 +178,77 @@ static void request_about(struct agent *a, const struct frame *f, const cJSON *j
     } else if (f->type == AF_FIND || o.state == RUN_ENDED || o.state == RUN_ABSENT) {
         session_answer(a, f->id, OUT_DONE, NULL, &o);
     } else if (f->type == AF_SIGNAL) {
-        run_stop(r, (int)wire_u64(j, "signal"), wire_u64(j, "graceMs"));
+        run_stop(r, q->signo, q->grace_ms);
         FAILPOINT("agent.quiesce.after");
         session_answer(a, f->id, OUT_DONE, NULL, &o);
     } else {
-        request_stop(f->id, r, j);
+        request_stop(f->id, r, q->grace_ms);
     }
 }
 
-void request_frame(struct agent *a, const struct frame *f)
+/* By what schema a request is read; NULL: it has no body, or is not known. */
+static const struct schema *request_schema(uint8_t type)
 {
-    cJSON *j;
-    struct err err;
-
-    if (wire_parse(f, &j, &err) < 0) {
-        session_answer(a, f->id, OUT_REJECTED, &err, NULL);
-        return;
-    }
-    switch ((enum agent_frame)f->type) {
+    switch ((enum agent_frame)type) {
     case AF_SUBMIT:
-        request_submit(a, f->id, j);
-        return; /* it took j */
+        return &schema_wire_order;
     case AF_FIND:
     case AF_SIGNAL:
     case AF_STOP:
     case AF_FORGET:
     case AF_CLAIM:
     case AF_DOCUMENT:
-        request_about(a, f, j);
+        return &schema_wire_about;
+    case AF_STAGE:
+        return &schema_wire_stage;
+    case AF_RENEW:
+        return &schema_wire_renew;
+    case AF_BOOK:
+        return &schema_wire_book_ask;
+    case AF_LET_GO:
+        return &schema_wire_let_go;
+    default:
+        return NULL;
+    }
+}
+
+void request_frame(struct agent *a, const struct frame *f)
+{
+    const struct schema *schema = request_schema(f->type);
+    AUTO_ARENA m = arena_create(0);
+    struct err err;
+    void *q = NULL;
+
+    if (schema && wire_read_body(schema, f->body, m, &q, &err) < 0) {
+        session_answer(a, f->id, OUT_REJECTED, &err, NULL);
+        return;
+    }
+    switch ((enum agent_frame)f->type) {
+    case AF_SUBMIT:
+        request_submit(a, f->id, q);
+        break;
+    case AF_FIND:
+    case AF_SIGNAL:
+    case AF_STOP:
+    case AF_FORGET:
+    case AF_CLAIM:
+    case AF_DOCUMENT:
+        request_about(a, f, q);
         break;
     case AF_STAGE:
-        stage_request(a, f->id, j);
+        stage_request(a, f->id, q);
         break;
     case AF_LIST:
         request_list(a, f->id);
         break;
     case AF_RENEW:
-        request_renew(a, j);
+        request_renew(a, q);
         break;
     case AF_BOOK:
-        request_book(a, f->id, j);
+        request_book(a, f->id, q);
         break;
     case AF_LET_GO:
-        request_let_go(a, f->id, j);
+        request_let_go(a, f->id, q);
         break;
     case AF_INVENTORY:
         session_nodes(a, f->id);
@@ -249,5 +258,4 @@ void request_frame(struct agent *a, const struct frame *f)
                       HANSE_VERSION, f->type);
         session_answer(a, f->id, OUT_REJECTED, &err, NULL);
     }
-    cJSON_Delete(j);
 }

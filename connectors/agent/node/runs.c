@@ -147,7 +147,7 @@ static void run_free(struct run *r)
         mem_free(container_of(e, struct waiter, link));
     list_remove(&r->link);
     checkpoints_fini(r);
-    cJSON_Delete(r->order);
+    (void)arena_destroy(r->order_mem);
     mem_free(r->workers);
     mem_free(r);
 }
@@ -169,7 +169,7 @@ int run_forget(struct run *r, struct err *err)
     if (!run_is_over(r))
         return err_set(err, E_BUSY, "the run has not ended");
     run_observe(r, &o);
-    struct book_hub hub = book_hub_of(a, run_cluster(r), wire_u64(r->order, "stateRv"));
+    struct book_hub hub = book_hub_of(a, run_cluster(r), r->order->state_rv);
     rc = book_write(&a->book, &r->key, &o, hub, err);
     heard_keep(a);
     if (rc == 0)
@@ -196,26 +196,54 @@ static void runs_prune(struct agent *a)
     }
 }
 
+/* What is on disk, read anew: nothing else of an order is kept. */
+static int order_read(struct slice text, struct arena **ret_mem, struct wire_order **ret,
+                      struct err *err)
+{
+    struct arena *mem = arena_create(0);
+    int rc = wire_read(wire_order, text, mem, ret, err);
+
+    *ret_mem = rc < 0 ? arena_destroy(mem) : mem;
+    return rc;
+}
+
+static int order_print(const struct wire_order *o, struct buf *out, struct err *err)
+{
+    buf_init(out, AGENT_ORDER_MAX);
+    return body_print_json(&schema_wire_order, o, out, err);
+}
+
 int order_rewrite(struct run *r, struct err *err)
 {
-    char path[AGENT_PATH_MAX + 16], *text = cJSON_PrintUnformatted(r->order);
+    char path[AGENT_PATH_MAX + 16];
+    AUTO_BUF text = {0};
+    int rc = order_print(r->order, &text, err);
 
     (void)snprintf(path, sizeof path, "%s/order.json", r->dir);
-    int rc = file_write(r->agent->loop, path, text, strlen(text), 0600, err);
-    cJSON_free(text);
-    return rc;
+    return rc < 0 ? rc : file_write(r->agent->loop, path, text.p, text.n, 0600, err);
 }
 
 /* The environment may hold secrets, and is not needed any more. */
 static void run_scrub(struct run *r)
 {
+    struct arena *mem = NULL;
+    struct wire_order *bare = NULL;
     struct err err;
+    AUTO_BUF text = {0};
 
-    if (!cJSON_HasObjectItem(r->order, "env"))
+    if (!r->order->n_env)
         return;
-    cJSON_DeleteItemFromObjectCaseSensitive(r->order, "env");
+    r->order->n_env = 0;
     if (order_rewrite(r, &err) < 0)
         log_err(LOG_WARN, "agent.scrub", &err);
+    if (order_print(r->order, &text, &err) < 0 ||
+        order_read(slice_make(text.p, text.n), &mem, &bare, &err) < 0) {
+        log_err(LOG_WARN, "agent.scrub", &err);
+        return;
+    }
+    (void)arena_destroy(r->order_mem);
+    r->order_mem = mem;
+    r->order = bare;
 }
 
 static void run_ended(struct run *r, const struct observation *o)
@@ -248,7 +276,7 @@ void run_changed(struct run *r)
     for (unsigned i = 0; i < r->n_workers && !r->failed; i++)
         r->failed = report_failed(&r->workers[i].report);
     if (r->failed && !r->stop_signo) /* a gang lives together: the others would wait for ever */
-        run_stop(r, SIGTERM, wire_u64(r->order, "graceMs"));
+        run_stop(r, SIGTERM, r->order->grace_ms);
     checkpoints_consider(r);
     run_observe(r, &o);
     bool grant = o.grant > r->told_grant;
@@ -334,49 +362,11 @@ int runs_adopt(struct agent *a, struct err *err)
 }
 
 /* ---- accepting ---- */
-static int order_check(struct agent *a, const cJSON *o, struct err *err)
-{
-    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(o, "workers"), *w;
-    const cJSON *argv = cJSON_GetObjectItemCaseSensitive(o, "argv"), *v;
-    int64_t expected = 0;
-
-    if (cJSON_GetArraySize(workers) < 1 || cJSON_GetArraySize(workers) > LIMIT_GANG_MAX)
-        return err_set(err, E_INVALID, "the order has no workers, or more than %d", LIMIT_GANG_MAX);
-    if (!*wire_str(o, "script") && cJSON_GetArraySize(argv) < 1)
-        return err_field(err, E_INVALID, "spec.run.command",
-                         "an agent needs a command or a script");
-    if (strcmp(wire_str(o, "processes"), "proved") == 0 && a->held == RUN_SEARCHED)
-        return err_field(err, E_INVALID, "spec.isolation.processes",
-                         "proved: this machine permits neither control groups nor PID namespaces");
-    if (strcmp(wire_str(o, "tenants"), "separate") == 0 && !a->cfg.users)
-        return err_field(err, E_INVALID, "spec.isolation.tenants",
-                         "separate: the agent of this machine runs all namespaces as one user "
-                         "(hanse agent --users)");
-    if (script_check(wire_str(o, "script"), err) < 0)
-        return err ? err->code : E_INVALID;
-    if (cJSON_GetArraySize(argv) > 2048)
-        return err_field(err, E_TOOLARGE, "spec.run.args", "more than 2048 arguments");
-    cJSON_ArrayForEach(v, argv) if (!cJSON_IsString(v)) return err_set(
-        err, E_INVALID, "an argument of the command is no text");
-    cJSON_ArrayForEach(w, workers)
-    {
-        if (wire_i64(w, "rank") != expected++)
-            return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");
-        const char *base = wire_str(o, "checkpointBase");
-        if (*base && *base != '/' && !checkpoint_store_is_remote(base))
-            return err_field(err, E_INVALID, "spec.checkpoint.store",
-                             "an agent's store is an absolute folder, or s3://BUCKET/PREFIX");
-        if (!inventory_has(&a->inventory, wire_str(w, "node")))
-            return err_set(err, E_INVALID, "node %.200s is not in the inventory of agent %s",
-                           wire_str(w, "node"), a->cfg.target);
-    }
-    return 0;
-}
-
 /* May this key start? One epoch at a time: the older one must have been seen to end. */
-static int key_check(struct agent *a, const struct run_key *k, const cJSON *order, struct err *err)
+static int key_check(struct agent *a, const struct wire_order *order, struct err *err)
 {
-    const struct book_hub from = {wire_str(order, "cluster"), wire_u64(order, "stateRv")};
+    const struct run_key *k = &order->key;
+    const struct book_hub from = {order->cluster, order->state_rv};
 
     if (book_refuses(&a->book, k))
         return err_set(err, E_STALE,
@@ -400,7 +390,8 @@ static int key_check(struct agent *a, const struct run_key *k, const cJSON *orde
     return 0;
 }
 
-static struct run *run_make(struct agent *a, const struct run_key *k, cJSON *order)
+static struct run *run_make(struct agent *a, const struct run_key *k, struct wire_order *order,
+                            struct arena *mem)
 {
     struct run *r = mem_new(struct run);
     char key[RUN_KEY_MAX];
@@ -408,11 +399,12 @@ static struct run *run_make(struct agent *a, const struct run_key *k, cJSON *ord
     r->agent = a;
     r->key = *k;
     r->order = order;
+    r->order_mem = mem;
     r->told = RUN_STARTING;
     list_init(&r->waiters);
     run_key_print(k, key);
     (void)snprintf(r->dir, sizeof r->dir, "%s/runs/%s", a->cfg.state_dir, key);
-    r->n_workers = (unsigned)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(order, "workers"));
+    r->n_workers = order->n_workers;
     r->workers = mem_zalloc(sizeof *r->workers * r->n_workers);
     for (unsigned i = 0; i < r->n_workers; i++)
         worker_init(&r->workers[i], r, i);
@@ -421,92 +413,78 @@ static struct run *run_make(struct agent *a, const struct run_key *k, cJSON *ord
     return r;
 }
 
-static int order_write(struct agent *a, const struct run_key *k, cJSON *order, struct err *err)
+/* Its text is what the run goes by from then on. */
+static int order_write(struct agent *a, struct wire_order *o, struct buf *ret_text, struct err *err)
 {
     char key[RUN_KEY_MAX], dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
-    const char *script = wire_str(order, "script");
-    cJSON *document = cJSON_DetachItemFromObjectCaseSensitive(order, "document");
-    char *text = cJSON_PrintUnformatted(order);
-    size_t n = text ? strlen(text) : 0;
-    int rc = 0;
+    const char *document = o->document;
 
-    run_key_print(k, key);
+    run_key_print(&o->key, key);
     (void)snprintf(dir, sizeof dir, "%s/runs/%s", a->cfg.state_dir, key);
-    if (!text || n > AGENT_ORDER_MAX)
-        rc = err_set(err, E_TOOLARGE, "the order has %zu bytes of JSON; an agent takes %d", n,
-                     LIMIT_ORDER_MAX_BYTES);
+    o->document = "";
+    int rc = order_print(o, ret_text, err);
     if (rc == 0)
         rc = file_mkdir(a->loop, dir, 0700, err);
-    if (rc == 0 && *script) {
+    if (rc == 0 && *o->script) {
         (void)snprintf(path, sizeof path, "%s/script", dir);
-        rc = file_write(a->loop, path, script, strlen(script), 0700, err);
+        rc = file_write(a->loop, path, o->script, strlen(o->script), 0700, err);
     }
     if (rc == 0)
-        rc = document_write(a, k, document, err);
-    cJSON_Delete(document);
+        rc = document_write(a, &o->key, document, err);
     /* Last: with it the order counts as accepted. */
     (void)snprintf(path, sizeof path, "%s/order.json", dir);
-    if (rc == 0)
-        rc = file_write(a->loop, path, text, n, 0600, err);
-    cJSON_free(text);
-    return rc;
+    return rc < 0 ? rc : file_write(a->loop, path, ret_text->p, ret_text->n, 0600, err);
 }
 
-/* Whose its programs are is settled once: a later agent goes by that. */
-static int order_user(struct agent *a, cJSON *order, struct err *err)
+/* What only the agent can say. Whose its programs are is settled once: a later agent goes by it. */
+static int order_complete(struct agent *a, struct wire_order *o, struct wire_user *user,
+                          char groups[RUN_GROUP_MAX], struct err *err)
 {
     uint32_t uid, gid;
-    int rc = users_of(a, wire_str(order, "cluster"), wire_str(order, "namespace"), &uid, &gid, err);
+    int rc = users_of(a, o->cluster, o->namespace_, &uid, &gid, err);
 
-    cJSON_DeleteItemFromObjectCaseSensitive(order, "runAs");
-    if (rc < 0 || !uid)
+    if (rc < 0)
         return rc;
-    cJSON *as = cJSON_AddObjectToObject(order, "runAs");
-    cJSON_AddNumberToObject(as, "uid", uid);
-    cJSON_AddNumberToObject(as, "gid", gid);
+    *user = (struct wire_user){.uid = uid, .gid = gid};
+    o->run_as = uid ? user : NULL;
+    o->boot_id = a->boot_id;
+    o->accepted_ms = loop_wall_ms(a->loop);
+    o->held = run_processes_text(a->held);
+    a->cfg.os->ops->group_place(a->cfg.os, false, groups);
+    o->groups = groups;
     return 0;
 }
 
-int run_submit(struct agent *a, cJSON *order, struct run **ret, struct err *err)
+int run_submit(struct agent *a, struct wire_order *order, struct run **ret, struct err *err)
 {
-    struct run_key k;
     char key[RUN_KEY_MAX], groups[RUN_GROUP_MAX];
-    int rc = wire_key(order, &k, err);
+    struct wire_user user;
+    struct arena *mem = NULL;
+    AUTO_BUF text = {0};
+    struct run *r = run_by_key(a, &order->key);
 
-    if (rc < 0)
-        return rc;
-    struct run *r = run_by_key(a, &k);
     if (r) { /* the same order again: adopted */
-        cJSON_Delete(order);
         *ret = r;
         return 0;
     }
-    rc = key_check(a, &k, order, err);
+    int rc = key_check(a, order, err);
     if (rc == 0)
         rc = order_check(a, order, err);
-    if (rc < 0)
-        return rc;
-    cJSON_DeleteItemFromObjectCaseSensitive(order, "bootId");
-    cJSON_AddStringToObject(order, "bootId", a->boot_id);
-    cJSON_DeleteItemFromObjectCaseSensitive(order, "acceptedAt");
-    cJSON_AddNumberToObject(order, "acceptedAt", (double)loop_wall_ms(a->loop));
-    cJSON_DeleteItemFromObjectCaseSensitive(order, "held");
-    cJSON_AddStringToObject(order, "held", run_processes_text(a->held));
-    a->cfg.os->ops->group_place(a->cfg.os, false, groups);
-    cJSON_DeleteItemFromObjectCaseSensitive(order, "groups");
-    cJSON_AddStringToObject(order, "groups", groups);
-    rc = order_user(a, order, err);
+    if (rc == 0)
+        rc = order_complete(a, order, &user, groups, err);
     if (rc < 0)
         return rc;
     FAILPOINT("agent.submit.before");
-    rc = order_write(a, &k, order, err);
+    rc = order_write(a, order, &text, err);
+    if (rc == 0)
+        rc = order_read(slice_make(text.p, text.n), &mem, &order, err);
     if (rc < 0)
         return rc;
     FAILPOINT("agent.submit.after"); /* accepted; nothing was started */
-    cluster_heard(a, order);
-    r = run_make(a, &k, order);
+    cluster_heard(a, order->cluster, order->state_rv, order->state_time_ms);
+    r = run_make(a, &order->key, order, mem);
     a->n_alive++;
-    run_key_print(&k, key);
+    run_key_print(&r->key, key);
     log_event(LOG_INFO, "agent.run_accepted",
               LOG_FIELDS({"key", log_str(key)}, {"workers", log_u64(r->n_workers)}));
     for (unsigned i = 0; i < r->n_workers; i++)
@@ -535,14 +513,13 @@ static void worker_resume(struct worker *w)
 {
     char dir[AGENT_PATH_MAX];
     bool any = false;
-    const cJSON *o = w->run->order;
+    const struct wire_order *o = w->run->order;
     struct agent *a = w->run->agent;
-    uint64_t lease = wire_u64(o, "leaseMs");
 
     worker_dir(w, dir);
     if (file_list(a->loop, dir, look, &any, NULL) == 0 && !any &&
-        strcmp(wire_str(o, "bootId"), a->boot_id) == 0 &&
-        (!lease || loop_now_ms(a->loop) < wire_u64(o, "leaseFrom") + lease))
+        strcmp(o->boot_id, a->boot_id) == 0 &&
+        (!o->lease_ms || loop_now_ms(a->loop) < o->lease_from_ms + o->lease_ms))
         worker_start(w);
     else
         worker_recover(w);
@@ -555,6 +532,8 @@ static void run_load(const char *name, void *arg)
     char path[AGENT_PATH_MAX + 128];
     struct run_key k;
     struct err why;
+    struct arena *mem = NULL;
+    struct wire_order *order = NULL;
     AUTO_BUF b;
 
     buf_init(&b, AGENT_ORDER_MAX);
@@ -564,17 +543,17 @@ static void run_load(const char *name, void *arg)
     int rc = file_read(a->loop, path, AGENT_ORDER_MAX, &b, &why);
     if (rc == E_NOTFOUND) /* never accepted: the agent died before */
         return;
-    cJSON *order = rc == 0 ? cJSON_ParseWithLength(b.p, b.n) : NULL;
-    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(order, "workers")) < 1) {
-        cJSON_Delete(order);
+    if (rc == 0)
+        rc = order_read(slice_make(b.p, b.n), &mem, &order, &why);
+    if (rc < 0) {
         ld->rc = err_set(ld->err, E_CORRUPT,
                          "%s cannot be read: restore it; or end what runs under HANSE_RUN_KEY=%s/ "
                          "and remove the folder",
                          path, name);
         return;
     }
-    cluster_heard(a, order);
-    struct run *r = run_make(a, &k, order);
+    cluster_heard(a, order->cluster, order->state_rv, order->state_time_ms);
+    struct run *r = run_make(a, &k, order, mem);
     a->n_alive++;
     checkpoints_load(r);
     for (unsigned i = 0; i < r->n_workers; i++)

@@ -30,19 +30,19 @@ static const struct {
 #define N_SETTINGS (sizeof settings / sizeof *settings)
 _Static_assert(N_SETTINGS < SETTINGS_MAX, "room for all, and NULL");
 
-static const char *env_value(const cJSON *env, const char *name)
+static const char *env_value(const char *const *env, uint32_t n_env, const char *name)
 {
     const char *found = NULL;
     size_t n = strlen(name);
-    const cJSON *v;
 
-    cJSON_ArrayForEach(v, env) if (cJSON_IsString(v) && strncmp(v->valuestring, name, n) == 0 &&
-                                   v->valuestring[n] == '=') found = v->valuestring + n + 1;
+    for (uint32_t i = 0; i < n_env; i++)
+        if (strncmp(env[i], name, n) == 0 && env[i][n] == '=')
+            found = env[i] + n + 1;
     return found && *found ? found : NULL;
 }
 
-const char *const *store_env(const struct agent *a, const char *base, const cJSON *env,
-                             struct arena *m)
+const char *const *store_env(const struct agent *a, const char *base, const char *const *env,
+                             uint32_t n_env, struct arena *m)
 {
     const char **out = arena_array(m, const char *, SETTINGS_MAX);
     bool theirs[GROUP_NR] = {false};
@@ -52,12 +52,12 @@ const char *const *store_env(const struct agent *a, const char *base, const cJSO
         return NULL;
     for (size_t i = 0; i < N_SETTINGS; i++)
         theirs[settings[i].group] =
-            theirs[settings[i].group] || env_value(env, settings[i].name) != NULL;
+            theirs[settings[i].group] || env_value(env, n_env, settings[i].name) != NULL;
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const char *name = settings[i].name, *value;
         if (settings[i].group == KEYS && !theirs[KEYS] && theirs[ENDPOINT])
             continue;
-        value = theirs[settings[i].group] ? env_value(env, name)
+        value = theirs[settings[i].group] ? env_value(env, n_env, name)
                                           : a->cfg.os->ops->getenv(a->cfg.os, name);
         if (value && *value)
             out[n++] = arena_printf(m, "%s=%s", name, value);
@@ -73,9 +73,8 @@ void store_env_wipe(const char *const *env)
 
 const char *const *store_shim_env(const struct worker *w, const char *const *env, struct arena *m)
 {
-    const cJSON *o = w->run->order;
-    const char *const *own = store_env(w->run->agent, wire_str(o, "checkpointBase"),
-                                       cJSON_GetObjectItemCaseSensitive(o, "env"), m);
+    const struct wire_order *o = w->run->order;
+    const char *const *own = store_env(w->run->agent, o->checkpoint_base, o->env, o->n_env, m);
     size_t n = 0, k = 0;
 
     if (!own)
@@ -159,7 +158,7 @@ static bool is_needed(const struct agent *a, const char *hex)
 {
     list_for_each (it, &a->runs) {
         const struct run *r = container_of(it, struct run, link);
-        if (!r->ended_seq && strcmp(hex_of(wire_str(r->order, "resumeDigest")), hex) == 0)
+        if (!r->ended_seq && strcmp(hex_of(r->order->resume_digest), hex) == 0)
             return true;
     }
     for (unsigned i = 1; i <= STAGED_SPARE && i <= a->next_staged; i++)
@@ -214,8 +213,8 @@ void scratch_run_over(struct run *r)
 {
     struct scratch_job *j;
     char path[AGENT_PATH_MAX];
-    bool remote = checkpoint_store_is_remote(wire_str(r->order, "checkpointBase"));
-    bool tenant = cJSON_HasObjectItem(r->order, "runAs");
+    bool remote = checkpoint_store_is_remote(r->order->checkpoint_base);
+    bool tenant = r->order->run_as != NULL;
     if (!remote && !tenant)
         return;
     j = job_make(2 * (size_t)r->n_workers);

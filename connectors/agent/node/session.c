@@ -26,40 +26,40 @@ static void session_dial(void *arg);
 
 static void session_hello(struct agent *a)
 {
-    cJSON *j = cJSON_CreateObject(), *runs;
-    unsigned told = 0;
-    char id[24];
+    char id[24], hash[24];
+    unsigned n = 0;
+    AUTO_ARENA m = arena_create(0);
+    struct observation *runs = arena_array(m, struct observation, HELLO_RUNS_MAX);
 
     (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)loop_random_u64(a->loop));
-    cJSON_AddStringToObject(j, "target", a->cfg.target);
-    cJSON_AddStringToObject(j, "version", HANSE_VERSION);
-    cJSON_AddStringToObject(j, "session", id);
-    cJSON_AddStringToObject(j, "bootId", a->boot_id);
-    cJSON_AddStringToObject(j, "stateId", a->state_id);
-    cJSON_AddStringToObject(j, "cluster", a->cluster);
-    cJSON_AddStringToObject(j, "instance", a->instance);
-    cJSON_AddBoolToObject(j, "reshards", true);
-    cJSON_AddStringToObject(j, "heardCluster", a->heard.cluster);
-    cJSON_AddNumberToObject(j, "heardRv", (double)a->heard.rv);
-    cJSON_AddNumberToObject(j, "heardTime", (double)a->heard.time_ms);
-    cJSON_AddNumberToObject(j, "at", (double)loop_now_ms(a->loop));
-    (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)a->inventory.hash);
-    cJSON_AddStringToObject(j, "inventory", id);
-    runs = cJSON_AddArrayToObject(j, "runs");
+    (void)snprintf(hash, sizeof hash, "%016llx", (unsigned long long)a->inventory.hash);
     list_for_each (it, &a->runs) {
-        struct observation o;
         struct run *r = container_of(it, struct run, link);
         r->untold = false;
         r->hello_state = RUN_UNKNOWN;
-        if (told++ >= HELLO_RUNS_MAX)
+        if (n == HELLO_RUNS_MAX)
             continue;
-        run_observe(r, &o);
-        r->hello_state = o.state;
-        r->hello_grant = o.grant;
+        run_observe(r, &runs[n]);
+        r->hello_state = runs[n].state;
+        r->hello_grant = runs[n++].grant;
         checkpoints_hello(r);
-        cJSON_AddItemToArray(runs, wire_observation(&o));
     }
-    wire_tell(a->stream, AF_HELLO, 0, j);
+    const struct wire_hello hello = {.target = a->cfg.target,
+                                     .version = HANSE_VERSION,
+                                     .session = id,
+                                     .boot_id = a->boot_id,
+                                     .state_id = a->state_id,
+                                     .instance = a->instance,
+                                     .cluster = a->cluster,
+                                     .reshards = true,
+                                     .heard_cluster = a->heard.cluster,
+                                     .heard_rv = a->heard.rv,
+                                     .heard_time_ms = a->heard.time_ms,
+                                     .at_ms = loop_now_ms(a->loop),
+                                     .inventory = hash,
+                                     .runs = runs,
+                                     .n_runs = n};
+    wire_tell(a->stream, AF_HELLO, 0, wire_hello, &hello);
 }
 
 /* As many as the session takes at once; the others when those have left. */
@@ -99,43 +99,52 @@ static void session_welcome(struct agent *a)
     session_tell(a);
 }
 
+static int session_welcomed(struct agent *a, const struct frame *f)
+{
+    struct wire_hub *hub = NULL;
+    struct err err;
+    AUTO_ARENA m = arena_create(0);
+
+    if (wire_read(wire_hub, f->body, m, &hub, &err) < 0) {
+        stream_abort(a->stream, err.text);
+        return 1;
+    }
+    if (!cluster_welcome(a, hub->cluster)) {
+        stream_abort(a->stream, "this hub was left behind: its cluster went on without it");
+        return 1;
+    }
+    cluster_heard(a, hub->cluster, hub->state_rv, hub->state_time_ms);
+    a->welcome = true;
+    session_welcome(a);
+    a->failures = a->redirects = 0;
+    log_event(LOG_INFO, "agent.session", LOG_FIELDS({"target", log_str(a->cfg.target)}));
+    return 0;
+}
+
 static int session_frame(const struct frame *f, void *arg)
 {
     struct agent *a = arg;
-    cJSON *j = NULL;
+    AUTO_ARENA m = arena_create(0);
+    struct wire_redirect *to = NULL;
+    struct wire_refused *refused = NULL;
+    struct wire_hub *hub = NULL;
 
     a->heard_ms = loop_now_ms(a->loop);
     switch ((enum agent_frame)f->type) {
-    case AF_WELCOME: /* of an older hub: without a body */
-        j = f->body.n && wire_parse(f, &j, NULL) == 0 ? j : NULL;
-        if (!cluster_welcome(a, wire_str(j, "cluster"))) {
-            cJSON_Delete(j);
-            stream_abort(a->stream, "this hub was left behind: its cluster went on without it");
-            return 1;
-        }
-        cluster_heard(a, j);
-        cJSON_Delete(j);
-        a->welcome = true;
-        session_welcome(a);
-        a->failures = a->redirects = 0;
-        log_event(LOG_INFO, "agent.session", LOG_FIELDS({"target", log_str(a->cfg.target)}));
-        return 0;
+    case AF_WELCOME:
+        return session_welcomed(a, f);
     case AF_REDIRECT:
-        if (wire_parse(f, &j, NULL) == 0 && a->redirects++ < REDIRECTS_MAX)
-            str_copy(a->redirect, sizeof a->redirect, wire_str(j, "address"));
-        cJSON_Delete(j);
+        if (wire_read(wire_redirect, f->body, m, &to, NULL) == 0 && a->redirects++ < REDIRECTS_MAX)
+            str_copy(a->redirect, sizeof a->redirect, to->address);
         stream_close(a->stream);
         return 0;
     case AF_REFUSED:
-        if (wire_parse(f, &j, NULL) == 0)
-            log_event(LOG_ERROR, "agent.refused",
-                      LOG_FIELDS({"why", log_str(wire_str(j, "text"))}));
-        cJSON_Delete(j);
+        if (wire_read(wire_refused, f->body, m, &refused, NULL) == 0)
+            log_event(LOG_ERROR, "agent.refused", LOG_FIELDS({"why", log_str(refused->text)}));
         return 0;
-    case AF_BEAT: /* of an older hub: without a body */
-        if (a->welcome && f->body.n && wire_parse(f, &j, NULL) == 0)
-            cluster_heard(a, j);
-        cJSON_Delete(j);
+    case AF_BEAT: /* to a guest: without a body */
+        if (a->welcome && f->body.n && wire_read(wire_hub, f->body, m, &hub, NULL) == 0)
+            cluster_heard(a, hub->cluster, hub->state_rv, hub->state_time_ms);
         return 0;
     default:
         if (a->welcome && f->type >= AF_LOGS)
@@ -256,7 +265,7 @@ static void session_dial(void *arg)
 static void session_beat(void *arg)
 {
     struct agent *a = arg;
-    cJSON *j;
+    const struct wire_beat beat = {.at_ms = loop_now_ms(a->loop)};
 
     if (!a->open)
         return;
@@ -264,9 +273,7 @@ static void session_beat(void *arg)
         stream_abort(a->stream, "the server is silent");
         return;
     }
-    j = cJSON_CreateObject();
-    cJSON_AddNumberToObject(j, "at", (double)loop_now_ms(a->loop));
-    wire_tell(a->stream, AF_BEAT, 0, j);
+    wire_tell(a->stream, AF_BEAT, 0, wire_beat, &beat);
     timer_start(&a->beat, a->cfg.heartbeat_ms);
 }
 
@@ -293,26 +300,27 @@ void session_stop(struct agent *a)
 void session_observed(struct agent *a, const struct observation *o)
 {
     if (a->welcome)
-        wire_tell(a->stream, AF_OBSERVED, 0, wire_observation(o));
+        wire_tell(a->stream, AF_OBSERVED, 0, observation, o);
 }
 
 void session_answer(struct agent *a, uint64_t id, enum outcome out, const struct err *err,
                     const struct observation *seen)
 {
-    cJSON *j;
+    struct observation copy;
+    struct wire_result r = {.outcome = (int)out};
 
     if (!a->welcome)
         return;
-    j = cJSON_CreateObject();
-    cJSON_AddNumberToObject(j, "outcome", (double)out);
     if (err) {
-        cJSON_AddNumberToObject(j, "code", err->code);
-        cJSON_AddStringToObject(j, "text", err->text);
-        cJSON_AddStringToObject(j, "field", err->field);
+        r.code = err->code;
+        r.text = err->text;
+        r.field = err->field;
     }
-    if (seen)
-        cJSON_AddItemToObject(j, "seen", wire_observation(seen));
-    wire_tell(a->stream, AF_RESULT, id, j);
+    if (seen) {
+        copy = *seen;
+        r.seen = &copy;
+    }
+    wire_tell(a->stream, AF_RESULT, id, wire_result, &r);
 }
 
 /* Pages: all but the last say that there is more. One that could not be sent is told to who asked,
@@ -320,27 +328,32 @@ void session_answer(struct agent *a, uint64_t id, enum outcome out, const struct
 void session_nodes(struct agent *a, uint64_t id)
 {
     const cJSON *n = a->inventory.nodes->child;
-    unsigned number = 0;
+    struct wire_nodes page = {.page = 0};
     struct err err;
 
     if (!a->welcome)
         return;
-    do {
-        cJSON *j = cJSON_CreateObject(), *page = cJSON_AddArrayToObject(j, "nodes");
-        for (size_t bytes = 0; n && bytes < PAGE_BYTES; n = n->next) {
+    for (;; page.page++) {
+        AUTO_BUF list;
+        buf_init(&list, FRAME_BODY_MAX);
+        buf_char(&list, '[');
+        for (; n && list.n < PAGE_BYTES; n = n->next) {
             char *text = cJSON_PrintUnformatted(n);
-            bytes += text ? strlen(text) : 0;
-            cJSON_AddItemToArray(page, cJSON_CreateRaw(text ? text : "null"));
+            buf_str(&list, list.n > 1 ? "," : "");
+            buf_str(&list, text ? text : "null");
             cJSON_free(text);
         }
-        cJSON_AddNumberToObject(j, "page", number++);
-        if (n)
-            cJSON_AddBoolToObject(j, "more", true);
-        if (wire_send(a->stream, AF_NODES, id, j, &err) < 0) {
+        buf_char(&list, ']');
+        page.nodes = slice_make(list.p, list.n);
+        page.more = n != NULL;
+        int rc = list.failed ? err_set(&err, E_TOOLARGE, "a node has no room in a frame")
+                             : wire_send(a->stream, AF_NODES, id, wire_nodes, &page, &err);
+        if (rc < 0) {
             log_err(LOG_ERROR, "agent.inventory", &err);
             if (id)
                 session_answer(a, id, OUT_UNKNOWN, &err, NULL);
-            return;
         }
-    } while (n);
+        if (rc < 0 || !n)
+            return;
+    }
 }

@@ -86,7 +86,7 @@ static void stage_answer(struct agent *a, const struct stage *s, const struct as
                                                       .epoch = s->found.epoch,
                                                       .step = s->found.step,
                                                       .bytes = s->found.bytes,
-                                                      .written_ms = s->found.written_ms,
+                                                      .writtenAt = s->found.writtenAt,
                                                       .ranks = s->found.ranks};
         str_copy(o.checkpoint.digest, sizeof o.checkpoint.digest, s->found.digest);
         str_copy(o.checkpoint.path, sizeof o.checkpoint.path, s->found.path);
@@ -147,35 +147,30 @@ static void stage_done(struct store_job *job)
         scratch_sweep(a);
 }
 
-static struct stage *stage_make(struct agent *a, const cJSON *j, const struct run_key *key)
+static struct stage *stage_make(struct agent *a, const struct wire_stage *q)
 {
     struct stage *s = mem_new(struct stage);
 
     list_init(&s->askers);
-    str_copy(s->path, sizeof s->path, wire_str(j, "resumePath"));
-    str_copy(s->digest, sizeof s->digest, wire_str(j, "resumeDigest"));
-    str_copy(s->workload, sizeof s->workload, key->uid);
+    str_copy(s->path, sizeof s->path, q->look_epoch ? q->checkpoint_base : q->resume_path);
+    str_copy(s->workload, sizeof s->workload, q->key.uid);
     s->arena = arena_create(0);
-    s->world_asked = s->world = wire_i64(j, "world");
-    s->look_epoch = wire_i64(j, "lookEpoch");
+    s->world_asked = s->world = q->world;
+    s->look_epoch = q->look_epoch;
     buf_init(&s->passed, 4096);
     if (s->look_epoch) {
-        str_copy(s->path, sizeof s->path, wire_str(j, "checkpointBase"));
-        s->digest[0] = '\0';
-        s->workers = s->world;
-        if (cJSON_HasObjectItem(j, "lookWorkers")) { /* older hubs tell the new place's, as world */
-            s->workers = wire_i64(j, "lookWorkers");
-            s->world = 0;
-        }
-        s->resume_epoch = wire_i64(j, "resumeEpoch");
-        s->resume_step = wire_i64(j, "resumeStep");
+        s->workers = q->look_workers;
+        s->world = 0;
+        s->resume_epoch = q->resume_epoch;
+        s->resume_step = q->resume_step;
         (void)snprintf(s->proofs, sizeof s->proofs, "%s/proofs", a->cfg.state_dir);
         (void)snprintf(s->scratch, sizeof s->scratch, "%s/staged", a->cfg.state_dir);
     } else {
+        str_copy(s->digest, sizeof s->digest, q->resume_digest);
         checkpoints_proofs_dir(a, s->digest, s->proofs);
         scratch_of_cut(a, s->digest, s->scratch);
     }
-    s->env = store_env(a, s->path, cJSON_GetObjectItemCaseSensitive(j, "env"), s->arena);
+    s->env = store_env(a, s->path, q->env, q->n_env, s->arena);
     s->job.kind = STORE_JOB_STAGE;
     s->job.work = stage_work;
     s->job.done = stage_done;
@@ -189,48 +184,43 @@ static bool digest_is(const char *s)
 }
 
 /* The same question, so that one reading answers both. */
-static bool stage_is(const struct stage *t, const struct run_key *key, const cJSON *j)
+static bool stage_is(const struct stage *t, const struct wire_stage *q)
 {
-    int64_t look = wire_i64(j, "lookEpoch");
-    const char *path = wire_str(j, look ? "checkpointBase" : "resumePath");
+    const char *path = q->look_epoch ? q->checkpoint_base : q->resume_path;
 
-    return t->look_epoch == look && strcmp(t->path, path) == 0 &&
-           strcmp(t->workload, key->uid) == 0 && t->world_asked == wire_i64(j, "world") &&
-           (look ? t->resume_epoch == wire_i64(j, "resumeEpoch") &&
-                       t->resume_step == wire_i64(j, "resumeStep")
-                 : strcmp(t->digest, wire_str(j, "resumeDigest")) == 0);
+    return t->look_epoch == q->look_epoch && strcmp(t->path, path) == 0 &&
+           strcmp(t->workload, q->key.uid) == 0 && t->world_asked == q->world &&
+           (q->look_epoch ? t->resume_epoch == q->resume_epoch && t->resume_step == q->resume_step
+                          : strcmp(t->digest, q->resume_digest) == 0);
 }
 
-static int stage_check(const cJSON *j, struct err *err)
+static int stage_check(const struct wire_stage *q, struct err *err)
 {
-    bool look = wire_i64(j, "lookEpoch") != 0;
-    const char *path = wire_str(j, look ? "checkpointBase" : "resumePath");
+    const char *path = q->look_epoch ? q->checkpoint_base : q->resume_path;
 
     if ((path[0] != '/' && !checkpoint_store_is_remote(path)) ||
-        strlen(path) >= CHECKPOINT_PATH_MAX || (!look && !digest_is(wire_str(j, "resumeDigest"))) ||
-        wire_i64(j, "lookEpoch") < 0)
+        strlen(path) >= CHECKPOINT_PATH_MAX || (!q->look_epoch && !digest_is(q->resume_digest)))
         return err_set(err, E_INVALID,
-                       look ? "to look, stage needs the base of a store and an epoch"
-                            : "stage needs the absolute path of a cut and its sha256");
+                       q->look_epoch ? "to look, stage needs the base of a store and an epoch"
+                                     : "stage needs the absolute path of a cut and its sha256");
     return 0;
 }
 
-void stage_request(struct agent *a, uint64_t id, const cJSON *j)
+void stage_request(struct agent *a, uint64_t id, const struct wire_stage *q)
 {
     struct stage *s = NULL;
-    struct run_key key;
     struct asker *k;
     struct err err;
     unsigned n = 0;
 
-    if (wire_key(j, &key, &err) < 0 || stage_check(j, &err) < 0) {
+    if (stage_check(q, &err) < 0) {
         session_answer(a, id, OUT_REJECTED, &err, NULL);
         return;
     }
     list_for_each (it, &a->stages) {
         struct stage *t = container_of(it, struct stage, link);
         n++;
-        if (stage_is(t, &key, j))
+        if (stage_is(t, q))
             s = t;
     }
     if (!s && n >= STAGES_MAX) {
@@ -240,12 +230,12 @@ void stage_request(struct agent *a, uint64_t id, const cJSON *j)
     }
     bool is_new = !s;
     if (is_new) {
-        s = stage_make(a, j, &key);
+        s = stage_make(a, q);
         list_push(&a->stages, &s->link);
     }
     k = mem_new(struct asker);
     k->id = id;
-    k->key = key;
+    k->key = q->key;
     list_push(&s->askers, &k->link);
     if (is_new)
         store_job_begin(a, &s->job);

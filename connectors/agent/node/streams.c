@@ -55,17 +55,11 @@ static void stream_free(struct agent_stream *s)
 static void stream_end(struct agent_stream *s, int code, const struct err *err)
 {
     struct agent *a = s->agent;
-    cJSON *j = cJSON_CreateObject();
+    const struct wire_end end = {
+        .exit_code = code, .code = err ? err->code : 0, .text = err ? err->text : ""};
 
-    cJSON_AddNumberToObject(j, "exit", code);
-    if (err) {
-        cJSON_AddNumberToObject(j, "code", err->code);
-        cJSON_AddStringToObject(j, "text", err->text);
-    }
     if (a->welcome)
-        wire_tell(a->stream, AF_END, s->id, j);
-    else
-        cJSON_Delete(j);
+        wire_tell(a->stream, AF_END, s->id, wire_end, &end);
     stream_free(s);
 }
 
@@ -309,11 +303,10 @@ static void attach_accept(struct listener *li, struct stream *p, void *arg)
     stream_set(p, &caller_events, c);
 }
 
-static int exec_start(struct agent_stream *s, const struct worker *w, const cJSON *j,
+static int exec_start(struct agent_stream *s, const struct worker *w, const struct wire_open *q,
                       struct err *err)
 {
     struct agent *a = s->agent;
-    const cJSON *argv = cJSON_GetObjectItemCaseSensitive(j, "argv"), *v;
     char group[RUN_GROUP_MAX], will[AGENT_PATH_MAX + 16] = "";
     AUTO_ARENA m = arena_create(0);
     const char *args[256];
@@ -334,13 +327,11 @@ static int exec_start(struct agent_stream *s, const struct worker *w, const cJSO
         args[n++] = arena_printf(m, "%" PRIu32 ":%" PRIu32, uid, gid);
     }
     args[n++] = "--";
-    cJSON_ArrayForEach(v, argv)
-    {
-        if (n + 1 == sizeof args / sizeof *args || !cJSON_IsString(v))
-            return err_set(err, E_INVALID, "the command is no list of at most %zu texts",
-                           sizeof args / sizeof *args);
-        args[n++] = v->valuestring;
-    }
+    if (n + q->n_argv >= sizeof args / sizeof *args)
+        return err_set(err, E_INVALID, "the command is no list of at most %zu texts",
+                       sizeof args / sizeof *args);
+    for (uint32_t i = 0; i < q->n_argv; i++)
+        args[n++] = q->argv[i];
     args[n] = NULL;
     struct process_spec spec = {
         .argv = args, .env = worker_env(w, m), .cwd = worker_cwd(w, m), .session = true};
@@ -348,39 +339,40 @@ static int exec_start(struct agent_stream *s, const struct worker *w, const cJSO
 }
 
 /* ---- requests ---- */
-static void open_logs(struct agent_stream *s, const cJSON *j)
+static void open_logs(struct agent_stream *s, const struct wire_open *q)
 {
     char path[AGENT_PATH_MAX];
     const struct run *r = run_by_key(s->agent, &s->key);
 
-    s->follow = wire_bool(j, "follow");
+    s->follow = q->follow;
     worker_log_path(r, s->rank, path);
-    s->offset = logs_tail(s->agent->loop, path, wire_i64(j, "tail"));
+    s->offset = logs_tail(s->agent->loop, path, q->tail);
     timer_init(&s->tick, s->agent->loop, logs_tick, s);
     timer_start(&s->tick, 0);
 }
 
-static int open_exec(struct agent_stream *s, const cJSON *j, struct err *err)
+static int open_exec(struct agent_stream *s, const struct wire_open *q, struct err *err)
 {
     const struct run *r = run_by_key(s->agent, &s->key);
     const struct worker *w = &r->workers[s->rank];
 
     s->exec = true;
-    s->input_ended = !wire_bool(j, "stdin");
+    s->input_ended = !q->with_stdin;
     timer_init(&s->tick, s->agent->loop, exec_tick, s);
-    if (wire_bool(j, "tty"))
+    if (q->tty)
         return err_set(err, E_NOTIMPL, "agent targets have no terminals for exec: leave out --tty");
     if (w->state != WS_LINKED || w->report.step != RUN_STEP_RUNNING)
         return err_set(err, E_CONFLICT, "worker %lld does not run at the moment",
                        (long long)s->rank);
-    return exec_start(s, w, j, err);
+    return exec_start(s, w, q, err);
 }
 
 static void streams_new(struct agent *a, const struct frame *f)
 {
     struct agent_stream *s = mem_new(struct agent_stream);
     struct err err;
-    cJSON *j = NULL;
+    struct wire_open *q = NULL;
+    AUTO_ARENA m = arena_create(0);
 
     s->agent = a;
     s->id = f->id;
@@ -388,14 +380,13 @@ static void streams_new(struct agent *a, const struct frame *f)
     timer_init(&s->tick, a->loop, exec_tick, s);
     list_push(&a->streams, &s->link);
     a->n_streams++;
-    int rc = wire_parse(f, &j, &err);
-    if (rc == 0)
-        rc = wire_key(j, &s->key, &err);
+    int rc = wire_read(wire_open, f->body, m, &q, &err);
     if (rc == 0) {
+        s->key = q->key;
         const struct run *r = s->key.try_ ? run_by_key(a, &s->key) : run_newest_try(a, &s->key);
         if (r)
             s->key = r->key;
-        s->rank = wire_i64(j, "rank");
+        s->rank = q->rank;
         if (!r)
             rc = err_set(&err, E_NOTFOUND, "this run is not on the target any more");
         else if (s->rank < 0 || s->rank >= (int64_t)r->n_workers)
@@ -406,10 +397,9 @@ static void streams_new(struct agent *a, const struct frame *f)
                          AGENT_STREAMS_MAX);
     }
     if (rc == 0 && f->type == AF_LOGS)
-        open_logs(s, j);
+        open_logs(s, q);
     else if (rc == 0)
-        rc = open_exec(s, j, &err);
-    cJSON_Delete(j);
+        rc = open_exec(s, q, &err);
     if (rc < 0)
         stream_end(s, 1, &err);
 }

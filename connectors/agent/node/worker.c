@@ -43,12 +43,11 @@ void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX])
     (void)snprintf(out, RUN_MARKER_MAX, "%s/%" PRId64, key, w->rank);
 }
 
-/* Orders of an agent that did not know it yet: found, as they were. */
 enum run_processes worker_held(const struct worker *w)
 {
     enum run_processes held = RUN_SEARCHED;
 
-    (void)run_processes_parse(wire_str(w->run->order, "held"), &held);
+    (void)run_processes_parse(w->run->order->held, &held);
     return held;
 }
 
@@ -63,20 +62,12 @@ void worker_will(const struct worker *w, char out[AGENT_PATH_MAX + 16])
 /* Where its shim has put it: the order says after what. */
 void worker_group(const struct worker *w, char out[RUN_GROUP_MAX])
 {
-    struct runner_os *os = w->run->agent->cfg.os;
-    const cJSON *o = w->run->order;
-    char name[RUN_MARKER_MAX], at[RUN_GROUP_MAX];
-    bool old = !cJSON_HasObjectItem(o, "groups");
+    const char *at = w->run->order->groups;
+    char name[RUN_MARKER_MAX];
 
     out[0] = '\0';
-    if (worker_held(w) == RUN_SEARCHED && *wire_str(o, "held"))
+    if (worker_held(w) == RUN_SEARCHED)
         return;
-    if (old && worker_held(w) == RUN_NAMESPACE) /* had none then */
-        return;
-    if (old)
-        os->ops->group_place(os, true, at);
-    else
-        str_copy(at, sizeof at, wire_str(o, "groups"));
     worker_marker(w, name);
     for (char *p = name; *p; p++)
         *p = *p == '/' ? '.' : *p;
@@ -86,10 +77,10 @@ void worker_group(const struct worker *w, char out[RUN_GROUP_MAX])
 
 void worker_user(const struct worker *w, uint32_t *ret_uid, uint32_t *ret_gid)
 {
-    const cJSON *as = cJSON_GetObjectItemCaseSensitive(w->run->order, "runAs");
+    const struct wire_user *as = w->run->order->run_as;
 
-    *ret_uid = (uint32_t)wire_u64(as, "uid");
-    *ret_gid = (uint32_t)wire_u64(as, "gid");
+    *ret_uid = as ? (uint32_t)as->uid : 0;
+    *ret_gid = as ? (uint32_t)as->gid : 0;
 }
 
 static void worker_remove_group(const struct worker *w)
@@ -149,11 +140,11 @@ static bool worker_read_end(struct worker *w)
     struct run_report r;
     AUTO_BUF b;
 
-    buf_init(&b, 8192);
+    buf_init(&b, WIRE_REPORT_MAX);
     worker_dir(w, dir);
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, dir);
-    if (file_read(l, path, 8192, &b, NULL) < 0 || run_report_parse(b.p, b.n, &r, NULL) < 0 ||
-        r.step != RUN_STEP_ENDED)
+    if (file_read(l, path, WIRE_REPORT_MAX, &b, NULL) < 0 ||
+        run_report_parse(b.p, b.n, &r, NULL) < 0 || r.step != RUN_STEP_ENDED)
         return false;
     w->report = r;
     checkpoints_reported(w);
@@ -185,7 +176,7 @@ static void worker_ended(struct worker *w)
 
 static bool worker_boot_is_this(const struct worker *w)
 {
-    return strcmp(wire_str(w->run->order, "bootId"), w->run->agent->boot_id) == 0;
+    return strcmp(w->run->order->boot_id, w->run->agent->boot_id) == 0;
 }
 
 /* Declares the end of a worker whose shim said nothing. Called only when nothing of it is left. How
@@ -196,9 +187,7 @@ static bool worker_write_end(struct worker *w, const char *reason, const char *m
     struct runner_os *os = w->run->agent->cfg.os;
     struct run_report r = {.step = RUN_STEP_ENDED, .term_signal = SIGKILL};
     struct err err;
-    AUTO_BUF b;
 
-    buf_init(&b, 8192);
     worker_dir(w, dir);
     if (!os->ops->last_words(os, dir, worker_boot_is_this(w), &r)) {
         str_copy(r.reason, sizeof r.reason, reason);
@@ -207,10 +196,9 @@ static bool worker_write_end(struct worker *w, const char *reason, const char *m
     }
     /* What ran before the machine restarted is gone for certain. */
     r.searched = worker_boot_is_this(w) && worker_held(w) == RUN_SEARCHED;
-    run_report_print(&r, &b);
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, dir);
     if (file_mkdir(w->run->agent->loop, dir, 0700, &err) < 0 ||
-        file_write(w->run->agent->loop, path, b.p, b.n, 0600, &err) < 0) {
+        run_report_write(w->run->agent->loop, path, &r, &err) < 0) {
         log_err(LOG_WARN, "agent.end_record", &err);
         return false;
     }
@@ -273,7 +261,7 @@ static void worker_watch(struct worker *w)
 static uint64_t worker_lease(const struct worker *w)
 {
     const struct run_offer *o = &w->run->offer;
-    uint64_t own = wire_u64(w->run->order, "leaseMs");
+    uint64_t own = w->run->order->lease_ms;
     uint64_t held = w->report.grant ? w->report.lease_ms
                     : own           ? own
                                     : w->run->agent->renew_lease_ms;
@@ -373,33 +361,20 @@ static void worker_dial(struct worker *w)
     }
 }
 
-static void shim_send(struct worker *w, enum run_frame type, cJSON *j)
-{
-    char *text = cJSON_PrintUnformatted(j);
-
-    frame_send(w->stream, (uint8_t)type, 0, 0, text, strlen(text));
-    cJSON_free(text);
-    cJSON_Delete(j);
-}
-
 void worker_renew(struct worker *w)
 {
     const struct agent *a = w->run->agent;
-    cJSON *j;
+    const struct run_offer *o = &w->run->offer;
+    struct shim_renew renew = {.from_ms = a->renew_from_ms, .lease_ms = worker_lease(w)};
 
     if (w->state != WS_LINKED || !w->stream || !a->renew_lease_ms)
         return;
-    j = cJSON_CreateObject();
-    cJSON_AddNumberToObject(j, "from", (double)a->renew_from_ms);
-    if (w->run->offer.number && w->report.grant) { /* a shim of an older version tells none */
-        const struct run_offer *o = &w->run->offer;
-        cJSON_AddNumberToObject(j, "grant", (double)o->number);
-        cJSON_AddNumberToObject(j, "leaseMs", (double)o->lease_ms);
-        cJSON_AddNumberToObject(j, "graceMs", (double)o->grace_ms);
-    } else {
-        cJSON_AddNumberToObject(j, "leaseMs", (double)worker_lease(w));
+    if (o->number && w->report.grant) { /* one that has no lease takes none */
+        renew.grant = o->number;
+        renew.lease_ms = o->lease_ms;
+        renew.grace_ms = o->grace_ms;
     }
-    shim_send(w, RUN_FRAME_RENEW, j);
+    wire_tell(w->stream, RUN_FRAME_RENEW, 0, shim_renew, &renew);
     if (w->until_ms) /* one without a lease gets none */
         worker_granted(w, a->renew_from_ms, worker_lease(w));
 }
@@ -407,21 +382,17 @@ void worker_renew(struct worker *w)
 void worker_go(struct worker *w)
 {
     if (w->state == WS_LINKED && w->stream)
-        shim_send(w, RUN_FRAME_GO, cJSON_CreateObject());
+        frame_send(w->stream, RUN_FRAME_GO, 0, 0, NULL, 0);
     FAILPOINT("agent.go.after"); /* other ranks still wait */
 }
 
 void worker_stop(struct worker *w, int signo, uint64_t grace_ms)
 {
-    cJSON *j;
+    const struct shim_stop stop = {.signo = signo, .grace_ms = grace_ms};
 
     worker_watch(w);
-    if (w->state != WS_LINKED || !w->stream)
-        return; /* asked again once it is linked */
-    j = cJSON_CreateObject();
-    cJSON_AddNumberToObject(j, "signal", signo);
-    cJSON_AddNumberToObject(j, "graceMs", (double)grace_ms);
-    shim_send(w, RUN_FRAME_STOP, j);
+    if (w->state == WS_LINKED && w->stream) /* else it is asked once it is linked */
+        wire_tell(w->stream, RUN_FRAME_STOP, 0, shim_stop, &stop);
 }
 
 /* ---- starting it ---- */
@@ -442,8 +413,8 @@ void worker_start(struct worker *w)
 
     w->spawned_here = true;
     w->state = WS_DIALING;
-    if (wire_u64(w->run->order, "leaseMs"))
-        worker_granted(w, wire_u64(w->run->order, "leaseFrom"), wire_u64(w->run->order, "leaseMs"));
+    if (w->run->order->lease_ms)
+        worker_granted(w, w->run->order->lease_from_ms, w->run->order->lease_ms);
     if (worker_launch(w, shim_exited, &err) < 0) {
         w->state = WS_SWEEP; /* nothing was started; the sweep sees that and says so */
         str_copy(w->report.reason, sizeof w->report.reason, end_text(END_START_FAILED));
@@ -456,8 +427,8 @@ void worker_start(struct worker *w)
 static uint64_t worker_told_until(const struct worker *w)
 {
     struct runner_os *os = w->run->agent->cfg.os;
-    uint64_t lease = wire_u64(w->run->order, "leaseMs"), told;
-    uint64_t first = lease ? wire_u64(w->run->order, "leaseFrom") + lease : 0;
+    const struct wire_order *o = w->run->order;
+    uint64_t first = o->lease_ms ? o->lease_from_ms + o->lease_ms : 0, told;
     char dir[AGENT_PATH_MAX];
 
     worker_dir(w, dir);

@@ -193,11 +193,11 @@ static void checkpoint_fill(const struct driver *d, struct run_checkpoint *ck)
                                   .epoch = d->key.epoch,
                                   .bytes = r->bytes,
                                   .path = r->path,
-                                  .writeTime = r->write_ms,
-                                  .writtenAt = r->written_ms,
+                                  .writeTime = r->writeTime,
+                                  .writtenAt = r->writtenAt,
                                   .ranks = r->ranks,
                                   .name = ""};
-    ck->interval = order_interval_ms(site_find(d->brain, d->target), d->o, p, r->write_ms);
+    ck->interval = order_interval_ms(site_find(d->brain, d->target), d->o, p, r->writeTime);
 }
 
 /* STEP_CHECKPOINT, beside whatever else is under way: it follows on every phase of its epoch. */
@@ -223,7 +223,7 @@ void driver_step_found(struct driver *d, const struct run_checkpoint_report *r)
                                 .bytes = r->bytes,
                                 .path = r->path,
                                 .writeTime = s->checkpoint ? s->checkpoint->writeTime : 0,
-                                .writtenAt = r->written_ms,
+                                .writtenAt = r->writtenAt,
                                 .ranks = r->ranks,
                                 .found = true,
                                 .name = ""};

@@ -215,8 +215,8 @@ int order_checkpoint_told(const struct object *o, int64_t epoch,
     if (!is_sha256(r->digest))
         return err_set(err, E_INVALID, "its digest is no sha256");
     if (!in_range(r->step, CHECKPOINT_NUMBER_MAX) || !in_range(r->bytes, CHECKPOINT_NUMBER_MAX) ||
-        !in_range(r->write_ms, CHECKPOINT_NUMBER_MAX) ||
-        !in_range(r->written_ms, CHECKPOINT_NUMBER_MAX) || !in_range(r->ranks, LIMIT_GANG_MAX))
+        !in_range(r->writeTime, CHECKPOINT_NUMBER_MAX) ||
+        !in_range(r->writtenAt, CHECKPOINT_NUMBER_MAX) || !in_range(r->ranks, LIMIT_GANG_MAX))
         return err_set(err, E_INVALID, "its step, bytes, times or ranks are out of range");
     return 0;
 }

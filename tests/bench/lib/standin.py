@@ -1,5 +1,5 @@
 """What kwok is to Kubernetes: an agent of Hanse that says that it runs what it is given, and runs nothing. It speaks the frames of
-connectors/agent/wire.h. Checkpoints are told as the bench says; a run that is asked to stop ends at once."""
+connectors/wire/wire.h. Checkpoints are told as the bench says; a run that is asked to stop ends at once."""
 import json
 import socket
 import ssl
@@ -9,7 +9,7 @@ import time
 
 HELLO, WELCOME, REDIRECT, BEAT, INVENTORY, NODES = 1, 2, 3, 5, 10, 11
 SUBMIT, FIND, SIGNAL, STOP, LIST, FORGET, RENEW, RESULT, OBSERVED, STAGE = 20, 21, 22, 23, 24, 25, 26, 27, 28, 29
-TREE_GONE, NEVER_STARTED = 1, 7
+TREE_GONE, NEVER_STARTED = "ProcessTreeGone", "NeverStarted"
 
 
 class StandIn(threading.Thread):
@@ -71,7 +71,7 @@ class StandIn(threading.Thread):
 
     @staticmethod
     def seen(key, state, **more):
-        return {"key": key, "state": state, "exitCode": 0, "signal": 0, "proof": 0, "leaseLost": False, "reason": "", "message": "", **more}
+        return {"key": key, "state": state, "exitCode": 0, "signal": 0, "leaseLost": False, "reason": "", "message": "", **more}
 
     def frame(self, kind, number, body):
         key = body.get("key", "")
@@ -101,7 +101,7 @@ class StandIn(threading.Thread):
         run = self.runs[key]
         if run["state"] != "running":
             return
-        run["checkpoint"] = {"step": 1, "bytes": 1 << 30, "writeMs": 1000, "writtenMs": int((time.time() - age_s) * 1000), "ranks": 1,
+        run["checkpoint"] = {"step": 1, "bytes": 1 << 30, "writeTime": "1s", "writtenAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - age_s)), "ranks": 1,
                              "digest": "sha256:" + "0" * 64, "path": "/checkpoints/" + key}
         self.send(OBSERVED, 0, run)
 

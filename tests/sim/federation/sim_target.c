@@ -78,7 +78,7 @@ static void observation_of(struct driver_ *d, const struct record *m, struct obs
                                                    .epoch = m->cut_epoch,
                                                    .step = m->cut_step,
                                                    .bytes = m->cut_bytes,
-                                                   .write_ms = m->cut_write_ms,
+                                                   .writeTime = m->cut_write_ms,
                                                    .ranks = m->cut_ranks};
     str_copy(o->checkpoint.digest, sizeof o->checkpoint.digest, m->digest);
     str_copy(o->checkpoint.path, sizeof o->checkpoint.path, m->path);

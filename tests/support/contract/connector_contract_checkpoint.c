@@ -22,7 +22,7 @@ static void checkpoint_is(const struct run_checkpoint_report *c, int64_t step)
     assert_true(c->present);
     assert_int_equal(c->step, step);
     assert_int_equal(c->ranks, 1);
-    assert_true(c->bytes > 0 && c->write_ms >= 1);
+    assert_true(c->bytes > 0 && c->writeTime >= 1);
     assert_int_equal(strlen(c->digest), 7 + 64);
     assert_int_equal(strncmp(c->digest, "sha256:", 7), 0);
     assert_true(c->path[0] != 0);

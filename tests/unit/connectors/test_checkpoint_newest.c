@@ -149,7 +149,7 @@ static void seals_without_a_cut_are_gathered(void **state)
         assert_int_equal(a.found.step, 20);
         assert_int_equal(a.found.ranks, 2);
         assert_non_null(strstr(a.found.path, "/sealed/e1/cut-2.json"));
-        assert_true(a.found.written_ms > 0);
+        assert_true(a.found.writtenAt > 0);
         buf_fini(&a.passed);
     }
     kit_refused_as(&known, WORKLOAD, 1, "CheckpointRanks"); /* it is there, with two ranks */

@@ -87,7 +87,7 @@ static void a_step_is_sealed_once_and_stays(void **state)
     kit_look(s);
     assert_int_equal(checkpoint_sealer_newest(s)->step, 10);
     assert_int_equal(checkpoint_sealer_newest(s)->bytes, 3);
-    assert_true(checkpoint_sealer_newest(s)->write_ms >= 1);
+    assert_true(checkpoint_sealer_newest(s)->writeTime >= 1);
     kit_look(s);
     kit_save(dir, 20, "twenty");
     kit_path_of(path, dir, "state-10"); /* the program may remove what it does not need */
@@ -113,10 +113,10 @@ static void the_time_of_writing_is_measured(void **state)
     kit_save(checkpoint_sealer_dir(s), 10, "ten");
     kit_age("e1/0/manifest.json", -3);
     kit_look(s);
-    int64_t ms = checkpoint_sealer_newest(s)->write_ms;
+    int64_t ms = checkpoint_sealer_newest(s)->writeTime;
     if (ms < 2900 || ms > 10000)
         fail_msg("%d ms", (int)ms);
-    int64_t written = checkpoint_sealer_newest(s)->written_ms - (int64_t)time(NULL) * 1000;
+    int64_t written = checkpoint_sealer_newest(s)->writtenAt - (int64_t)time(NULL) * 1000;
     if (written < 0 || written > 4000) /* by its manifest, 3 s ahead; not by when it was sealed */
         fail_msg("written %d ms from now", (int)written);
     (void)checkpoint_sealer_destroy(s);
@@ -360,7 +360,7 @@ static void a_cancelled_look_ends(void **state)
 /* ---- which seals make a cut ---- */
 static void seal(struct checkpoint_seals *s, int64_t step)
 {
-    struct checkpoint_sealed x = {.present = true, .step = step, .bytes = 1, .write_ms = step};
+    struct checkpoint_sealed x = {.present = true, .step = step, .bytes = 1, .writeTime = step};
 
     assert_true(checkpoint_seals_add(s, &x));
     assert_false(checkpoint_seals_add(s, &x));

@@ -29,7 +29,7 @@ static void session_put(struct buf *b)
     frame_put(b, AF_HELLO,
               "{\"target\":\"t1\",\"version\":\"1\",\"session\":\"s\",\"bootId\":\"b\","
               "\"stateId\":\"i\",\"instance\":\"p\",\"at\":5,\"runs\":[{\"key\":\"u.1.1\","
-              "\"state\":\"running\",\"proof\":0,\"checkpoint\":{\"step\":3,\"bytes\":9,"
+              "\"state\":\"running\",\"checkpoint\":{\"step\":3,\"bytes\":9,"
               "\"digest\":\"sha256:aa\",\"path\":\"/ck/e1/cut-1.json\",\"ranks\":2}}]}");
     frame_put(b, AF_BEAT, "{\"at\":1005}");
     frame_put(b, AF_NODES,
@@ -40,7 +40,8 @@ static void session_put(struct buf *b)
               "{\"page\":1,\"nodes\":[{\"metadata\":{\"name\":\"t1.n2\"},"
               "\"spec\":{\"target\":\"t1\"},\"status\":{\"health\":\"Ready\"}}]}");
     frame_put(b, AF_OBSERVED,
-              "{\"key\":\"u.1.1\",\"state\":\"ended\",\"exitCode\":1,\"signal\":0,\"proof\":1,"
+              "{\"key\":\"u.1.1\",\"state\":\"ended\",\"exitCode\":1,\"signal\":0,\"proof\":"
+              "\"ProcessTreeGone\","
               "\"reason\":\"Error\",\"message\":\"exit status 1\"}");
     frame_put(b, AF_RESULT, "{\"outcome\":0,\"seen\":{\"key\":\"u.1.1\",\"state\":\"absent\"}}");
     frame_put(b, AF_END, "{\"exit\":0}");

@@ -1,0 +1,119 @@
+/* What shim, agent and hub say to each other: frames of api/base/net/frame.h, whose bodies wire.def
+ * spells, once for all three. Both ends are authenticated, and neither is trusted: what is read has
+ * been checked field by field, and what is written can be too large, which is an error. Nothing
+ * here knows what the bodies mean. */
+#ifndef HANSE_CONNECTORS_WIRE_H
+#define HANSE_CONNECTORS_WIRE_H
+
+#include "api/base/cluster.h"
+#include "api/base/limits.h"
+#include "api/base/net/frame.h"
+#include "api/schema/schema.h"
+#include "connectors/wire/wire.def"
+
+struct run_key {
+    char uid[64];
+    int64_t epoch, try_;
+};
+#define RUN_KEY_NUMBER_MAX ((int64_t)1 << 53) /* JSON carries them as numbers */
+#define RUN_KEY_MAX 112
+_Static_assert(RUN_KEY_MAX >= sizeof((struct run_key *)0)->uid + 2 * sizeof ".-9223372036854775808",
+               "the longest key fits");
+void run_key_print(const struct run_key *k, char out[RUN_KEY_MAX]); /* "UID.EPOCH.TRY" */
+int run_key_parse(const char *s, struct run_key *ret, struct err *err) MUST_CHECK;
+
+/* RUN_ABSENT, proved: nothing was ever started under this key, nor will be (the target refuses it
+ * from now on). RUN_STARTING: accepted; not all workers run yet. RUN_ENDED, proved: every process
+ * of every worker is gone. */
+enum run_state {
+    RUN_UNKNOWN, /* cannot be told: the target is out of reach, or the evidence is not complete */
+    ENUM_run_state(KE)
+};
+enum runner_step {
+    RUN_STEP_NONE, /* it has told nothing yet */
+    ENUM_runner_step(KE)
+};
+#define CHECKPOINT_DIGEST_MAX 80 /* "sha256:" and 64 hex digits */
+WIRE_SCHEMAS(SCHEMA_STRUCT)
+#define X(s) extern const struct schema schema_##s;
+WIRE_SCHEMAS(X)
+#undef X
+
+/* ---- frames on the shim's socket ---- */
+enum run_frame {
+    RUN_FRAME_STATE = 1, /* shim: run_report; on connecting and on every change */
+    RUN_FRAME_RENEW = 2, /* agent: shim_renew; without a grant above the one that is held it goes on
+                            by what is held */
+    RUN_FRAME_STOP = 3,  /* agent: shim_stop; that signal, SIGKILL to all after the grace */
+    RUN_FRAME_GO = 4     /* agent, no body: all ranks are ready, the program may start */
+};
+
+/* ---- frames between agent and hub; answers carry the id of the question ---- */
+enum agent_frame {
+    /* session */
+    AF_HELLO = 1,    /* agent: wire_hello */
+    AF_WELCOME = 2,  /* server: wire_hub */
+    AF_REDIRECT = 3, /* server: wire_redirect; it closes then */
+    AF_REFUSED = 4,  /* server: wire_refused; it closes then */
+    AF_BEAT = 5,     /* agent: wire_beat; server: wire_hub, no body to a guest */
+    /* inventory */
+    AF_INVENTORY = 10, /* server asks, no body */
+    AF_NODES = 11,     /* agent: wire_nodes; also unasked (id 0) when they changed */
+    /* runs; each is answered by RESULT */
+    AF_SUBMIT = 20,   /* wire_order */
+    AF_FIND = 21,     /* wire_about, and so are the next two */
+    AF_SIGNAL = 22,   /* signal, graceMs: quiesce */
+    AF_STOP = 23,     /* graceMs: answered at the end */
+    AF_LIST = 24,     /* no body: all keys with their state, their cluster, what they hold */
+    AF_FORGET = 25,   /* wire_about: the records of an ended run may go */
+    AF_RENEW = 26,    /* wire_renew; no answer */
+    AF_RESULT = 27,   /* agent: wire_result */
+    AF_OBSERVED = 28, /* agent: observation, unasked */
+    AF_STAGE = 29,    /* wire_stage: can it be resumed from here? Or: what is newer? */
+    AF_CLAIM = 30,    /* wire_about: it belongs to that cluster now */
+    AF_DOCUMENT = 31, /* wire_about: RESULT has the Workload as it was sent, as JSON text */
+    AF_BOOK = 32,     /* wire_book_ask: RESULT has promises[], next, full */
+    AF_LET_GO = 33,   /* wire_let_go */
+    /* streams; id is the stream's */
+    AF_LOGS = 40,  /* wire_open, and so is the next */
+    AF_EXEC = 41,  /* argv, stdin */
+    AF_DATA = 42,  /* agent: bytes; flags: fd */
+    AF_END = 43,   /* agent: wire_end */
+    AF_PAUSE = 44, /* server: flags 1 pause, 0 go on */
+    AF_INPUT = 45, /* server: bytes; flags 1: no more */
+    AF_CLOSE = 46  /* server: it does not want any more */
+};
+
+/* Once it is read: a checkpoint that names no cut in a store is not present. */
+void observation_settle(struct observation *o);
+void checkpoint_settle(struct run_checkpoint_report *c);
+/* A body of `schema`, into an arena, which turns soft. */
+int wire_read_body(const struct schema *schema, struct slice text, struct arena *a, void **ret,
+                   struct err *err) MUST_CHECK;
+/* E_TOOLARGE: it is longer than a frame may be, and nothing was sent. */
+int wire_send_body(struct stream *s, int type, uint64_t id, const struct schema *schema,
+                   const void *body, struct err *err) MUST_CHECK;
+/* For bodies whose size our own structs bound, and that nobody waits for: what is too large all
+ * the same is logged, and not sent. */
+void wire_tell_body(struct stream *s, int type, uint64_t id, const struct schema *schema,
+                    const void *body);
+/* The same, by the name of the schema, whose struct it must be. */
+#define wire_read(name, text, a, ret, err)                                                         \
+    wire_read_body(&schema_##name, (text), (a), (void **)(1 ? (ret) : (struct name **)NULL), (err))
+#define wire_send(s, type, id, name, body, err)                                                    \
+    wire_send_body((s), (type), (id), &schema_##name, 1 ? (body) : (const struct name *)NULL, (err))
+#define wire_tell(s, type, id, name, body)                                                         \
+    wire_tell_body((s), (type), (id), &schema_##name, 1 ? (body) : (const struct name *)NULL)
+
+/* Of an observation: texts of our own structs, of which each byte may become six. */
+#define WIRE_OBSERVATION_MAX                                                                       \
+    (576 + RUN_KEY_MAX +                                                                           \
+     6 * (sizeof((struct observation *)0)->reason + sizeof((struct observation *)0)->message +     \
+          sizeof((struct run_checkpoint_report *)0)->digest +                                      \
+          sizeof((struct run_checkpoint_report *)0)->path))
+#define WIRE_REPORT_MAX 8192
+#define WIRE_BOOK_PAGE 256 /* promises; with what else the last of its buckets has */
+#define WIRE_LISTED_MAX (96 + RUN_KEY_MAX)
+#define WIRE_WORKER_MAX 512 /* of an order: rank, node, devices */
+
+#endif
