@@ -3,6 +3,7 @@
  * that it makes on first use. Everything lies in one folder; nothing outside of it is touched. */
 #include "controlplane/server/server.h"
 
+#include "api/base/hash.h"
 #include "api/base/net/tls.h"
 
 #include <getopt.h>
@@ -134,20 +135,46 @@ static int pki_make(struct dev *d, struct err *err)
 }
 
 /* ---- ports: chosen once, kept in DIR/ports ---- */
-static int port_free(int *ret, struct err *err)
+/* Below those that the kernel gives to clients (32768 on), so that none of them takes the port of a
+ * member that is down for a while; where the search begins follows from the folder, so that two
+ * folders do not choose alike at once. */
+#define PORT_FIRST 20000
+#define PORTS 12000
+
+static bool port_is_free(int port)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t n = sizeof a;
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)port),
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool ok = fd >= 0 && !bind(fd, (struct sockaddr *)&a, n) &&
-              !getsockname(fd, (struct sockaddr *)&a, &n);
+    bool ok = fd >= 0 && !bind(fd, (struct sockaddr *)&a, sizeof a);
 
     if (fd >= 0)
         (void)close(fd);
-    if (!ok)
-        return err_set(err, E_IO, "no free port can be found on 127.0.0.1; give one with --port");
-    *ret = ntohs(a.sin_port);
-    return 0;
+    return ok;
+}
+
+static bool port_is_ours(const struct dev *d, int port)
+{
+    for (size_t i = 0; i < MEMBERS_MAX; i++)
+        if (d->ports[i] == port || d->peer_ports[i] == port)
+            return true;
+    return false;
+}
+
+static int port_choose(const struct dev *d, int *ret, struct err *err)
+{
+    size_t first = hash_slot(d->dir, PORTS);
+
+    for (size_t i = 0; i < PORTS; i++) {
+        int port = PORT_FIRST + (int)((first + i) % PORTS);
+
+        if (!port_is_ours(d, port) && port_is_free(port)) {
+            *ret = port;
+            return 0;
+        }
+    }
+    return err_set(err, E_IO, "no free port can be found on 127.0.0.1; give one with --port");
 }
 static int ports_choose(struct dev *d, struct err *err)
 {
@@ -168,9 +195,9 @@ static int ports_choose(struct dev *d, struct err *err)
             d->ports[i] = (int)d->port + i;
             d->peer_ports[i] = (int)d->port + (int)d->members + i;
         } else if (i >= got / 2) {
-            rv = port_free(&d->ports[i], err);
+            rv = port_choose(d, &d->ports[i], err);
             if (!rv)
-                rv = port_free(&d->peer_ports[i], err);
+                rv = port_choose(d, &d->peer_ports[i], err);
         }
         n += snprintf(out + n, sizeof out - (size_t)n, "%d %d\n", d->ports[i], d->peer_ports[i]);
     }
