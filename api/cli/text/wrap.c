@@ -187,6 +187,22 @@ static int directive(struct sbatch *s, const char *key, const char *v, struct er
     return 0;
 }
 
+/* "--key=value", "--key value", "-k value", "-kvalue" or "-k=value"; a value ends at a blank. */
+static void directive_split(const char *p, char *key, size_t key_size, char *value,
+                            size_t value_size)
+{
+    bool word = p[0] == '-' && p[1] == '-';
+    const char *from = p + (word ? 2 : *p == '-');
+    size_t n = word ? strspn(from, "abcdefghijklmnopqrstuvwxyz-")
+                    : (size_t)(*p == '-' && isalpha((unsigned char)*from));
+
+    (void)snprintf(key, key_size, "%.*s", (int)(n < key_size ? n : key_size - 1), from);
+    from += n;
+    from += *from == '=' ? 1 : strspn(from, " \t");
+    n = strcspn(from, " \t\r");
+    (void)snprintf(value, value_size, "%.*s", (int)(n < value_size ? n : value_size - 1), from);
+}
+
 static int directives_read(const char *script, size_t n, struct sbatch *s, struct err *err)
 {
     const char *end = script + n;
@@ -202,11 +218,7 @@ static int directives_read(const char *script, size_t n, struct sbatch *s, struc
                 return 0; /* as sbatch: directives end at the first command */
             continue;
         }
-        const char *p = text + 7 + strspn(text + 7, " \t");
-        if (sscanf(p, "--%63[a-z-]=%255s", key, value) < 2 &&
-            sscanf(p, "--%63[a-z-] %255s", key, value) < 1 &&
-            sscanf(p, "-%1[A-Za-z]%*[ =]%255s", key, value) < 2)
-            (void)sscanf(p, "-%1[A-Za-z]%255s", key, value);
+        directive_split(text + 7 + strspn(text + 7, " \t"), key, sizeof key, value, sizeof value);
         int rv = directive(s, key, value, err);
         if (rv)
             return rv;

@@ -111,6 +111,12 @@ static int movable(struct cli *c, const cJSON *w, const char *name, const char *
                        "workload %s is moving already: hanse describe migration %s, or "
                        "hanse migrate --cancel %s -n %s",
                        name, move, move, c->ns);
+    if (cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(w, "spec"), "array"))
+        return err_set(
+            err, E_CONFLICT,
+            "workload %s is an array: its indexes move one by one, such as hanse migrate "
+            "%s-0",
+            name, name);
     if (!*target)
         return err_set(err, E_CONFLICT,
                        "workload %s has no place yet (%s): hanse explain %s -n %s says why", name,

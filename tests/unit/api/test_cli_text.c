@@ -278,6 +278,9 @@ static void sbatch_arrays(void **state)
         double count, at_once; /* 0: not said */
     } t[] = {{"#!/bin/sh\n#SBATCH --array=0-9%4\n", 10, 4},
              {"#!/bin/sh\n#SBATCH -a 0-99\n", 100, 0},
+             {"#!/bin/sh\n#SBATCH -a0-99\n", 100, 0},
+             {"#!/bin/sh\n#SBATCH -a=0-99 # all\n", 100, 0},
+             {"#!/bin/sh\n#SBATCH  --array 0-99\n", 100, 0},
              {"#!/bin/sh\n#SBATCH --array=0\n", 1, 0}};
 
     (void)state;
@@ -289,6 +292,11 @@ static void sbatch_arrays(void **state)
         assert_true(json_number_at(j, "spec.array.parallelism") == t[i].at_once);
         cJSON_Delete(j);
     }
+    static const char none[] = "#!/bin/sh\n#SBATCH --array=\n";
+    struct err e = {0};
+    cJSON *j = NULL;
+    assert_int_equal(sbatch_wrap(none, strlen(none), NULL, &j, &e), E_NOTIMPL);
+    assert_non_null(strstr(e.text, "#SBATCH --array= is not supported"));
 }
 
 static void explains_arrays(void **state)
