@@ -5,7 +5,7 @@ Every process of the main job appends its start, heartbeats and stop to a file t
 (trainer/witness.h), and the steps that it saved or resumed from. A process lives from its first line to its stop
 line, or to its last heartbeat when it was killed. Two processes of one (uid, rank) that live at the same time are the
 one thing that must never be: exit status 1, and both are named. So does a process that
-resumed from a step that none before it had saved. A line that cannot be read is evidence lost, so it fails as well, except a torn
+resumed from a step that none before it had saved, or was killed while it saved (the last bytes may be written, and the line not). A line that cannot be read is evidence lost, so it fails as well, except a torn
 last line. Standard library only; imported by `run` and by tests.
 """
 import argparse
@@ -13,7 +13,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 
-EVENTS = ("start", "heartbeat", "resumed", "saved", "stop")
+EVENTS = ("start", "heartbeat", "resumed", "saving", "saved", "stop")
 
 
 class WitnessError(Exception):
@@ -40,6 +40,7 @@ class Life:
     longest_gap: int = 0
     resumed: int = -1  # the step, or -1: it began at the beginning
     saved: list = field(default_factory=list)
+    saving: int = -1  # the step, until it is saved
     started: bool = False
     stopped: bool = False
     reason: str = ""
@@ -113,8 +114,11 @@ def lives(lines):
         life.beats += line["event"] == "heartbeat"
         if line["event"] == "resumed":
             life.resumed = life.first_step = line["step"]
+        if line["event"] == "saving":
+            life.saving = line["step"]
         if line["event"] == "saved":
             life.saved.append(line["step"])
+            life.saving = -1
         if line["event"] == "stop":
             life.stopped, life.reason, life.exit = True, line.get("reason", ""), line.get("exit", -1)
     return sorted(found, key=lambda life: life.begin)
@@ -184,6 +188,8 @@ def false_resumes(found):
         if life.resumed >= 0 and life.resumed not in known:
             said.append(f"resumed from step {life.resumed}, which nobody saved: {life}")
         known.update(life.saved)
+        if not life.stopped:
+            known.add(life.saving)
     return said
 
 

@@ -88,6 +88,13 @@ class Witness(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("nobody saved", err)
 
+    def test_resumed_from_what_was_being_saved(self):
+        """Killed between the last byte and its line; but who said why it stopped has saved, or has not."""
+        killed = [line(0, "start"), line(900, "saving", step=300)]
+        resumed = [line(1100, "start", epoch=2, pid=11), line(1101, "resumed", epoch=2, pid=11, step=300)]
+        for stop, status in (([], 0), ([line(950, "stop")], 1)):
+            self.assertEqual(check("".join(killed + stop + resumed))[0], status)
+
     def test_bad_line_is_no_evidence_but_a_torn_last_one_is_forgiven(self):
         good = "".join(life(0, 1000))
         self.assertEqual(check("garbage\n" + good)[0], 2)

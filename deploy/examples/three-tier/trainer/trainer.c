@@ -168,8 +168,13 @@ static int stop_wanted(const struct options *o, const sigset_t *signals, uint64_
     return number > 0 && !o->ignore_stop ? number : 0;
 }
 
+/* Whoever is killed between the last byte and "saved" has told that he began. */
 static int save(struct run *run)
 {
+    if (witness_note(run->witness, "saving", run->model.step) < 0) {
+        (void)snprintf(run->why, sizeof run->why, "the witness file cannot be written");
+        return -1;
+    }
     if (checkpoint_save(run->options.checkpoint_dir, &run->model, run->digits.digest, &run->history,
                         run->why, sizeof run->why) < 0) {
         return -1;

@@ -21,8 +21,8 @@ struct witness *witness_open(const char *path, uint32_t rank, uint64_t step, cha
  * could not be written: a life without evidence should end. */
 int witness_step(struct witness *witness, uint64_t step);
 
-/* A line at once: "resumed" and "saved" say with which step, so that a reader can tell what a move
- * lost. -1 as above. */
+/* A line at once: "resumed", "saving" and "saved" say with which step, so that a reader can tell
+ * what a move lost. -1 as above. */
 int witness_note(struct witness *witness, const char *event, uint64_t step);
 
 /* The stop line, the last one. Returns NULL. */
