@@ -271,13 +271,16 @@ static void share_over_told(void *arg)
  * grace. */
 static bool newer(const struct api_write *w, const struct root *r)
 {
-    if (root_feature_level(r) >= FEATURE_GRANTS)
-        return false;
-    for (size_t i = 0; i < w->n; i++)
-        if (w->ops[i].kind->id == KIND_TOKEN || w->ops[i].kind->id == KIND_CERTIFICATE_REVOCATION ||
-            w->ops[i].kind->id == KIND_RESOURCE_QUOTA || w->ops[i].grace_seconds)
-            return true;
-    return false;
+    uint32_t needs = FEATURE_FIRST;
+
+    for (size_t i = 0; i < w->n; i++) {
+        uint32_t kind = kind_feature_level(w->ops[i].kind->id);
+        uint32_t grace = w->ops[i].grace_seconds ? FEATURE_GRANTS : FEATURE_FIRST;
+
+        needs = needs > kind ? needs : kind;
+        needs = needs > grace ? needs : grace;
+    }
+    return needs > FEATURE_FIRST && needs > root_feature_level(r);
 }
 
 static void newer_told(void *arg)
@@ -286,8 +289,8 @@ static void newer_told(void *arg)
 
     (void)err_set(
         &e, E_UNAVAIL,
-        "this is done once every member runs this version (tokens, revocations "
-        "and quotas are made, gracePeriodSeconds is kept): go on with the upgrade, and ask again");
+        "a member of an older version does not know this kind, or gracePeriodSeconds: it is done "
+        "once every member runs this version. Go on with the upgrade, and ask again");
     written(arg, NULL, &e);
 }
 

@@ -282,7 +282,6 @@ uint32_t command_feature_level(enum command_type type, int step)
     } rows[] = {
 #define N(command, step, level) {CMD_##command, (step), FEATURE_##level},
 #include "controlplane/store/features.def"
-#undef N
     };
 
     for (size_t i = 0; i < COUNT(rows); i++)

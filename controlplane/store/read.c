@@ -429,6 +429,16 @@ static bool level_each(struct slice key, const void *value, void *arg)
     return true;
 }
 
+uint32_t kind_feature_level(enum kind_id kind)
+{
+    static const uint32_t levels[KIND_LIMIT] = {
+#define KIND(name, level) [KIND_##name] = FEATURE_##level,
+#include "controlplane/store/features.def"
+    };
+
+    return levels[kind] ? levels[kind] : FEATURE_FIRST;
+}
+
 uint32_t root_feature_level(const struct root *r)
 {
     struct level_scan s = {0, false};

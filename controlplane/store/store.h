@@ -180,6 +180,8 @@ uint32_t root_feature_level(
 /* That brought this command (step 0) or this step of it; UINT32_MAX for what is not known. */
 uint32_t command_feature_level(enum command_type type, int step);
 uint32_t command_needs(struct slice encoded); /* the same of a whole command */
+/* That brought this kind, where it came after the first version: older members cannot read it. */
+uint32_t kind_feature_level(enum kind_id kind);
 /* What applying it costs, about: its own bytes and those of the objects that it names. */
 uint64_t command_cost(const struct root *r, struct slice encoded);
 
