@@ -39,8 +39,10 @@ struct pool;
 struct pool *pool_create(void);
 struct pool *pool_destroy(struct pool *p);
 struct pool *pool_fork(const struct pool *p); /* an independent copy */
-/* Takes a reference to o; replaces the document of the same kind, namespace and name. Kinds that do
- * not matter are ignored. A Target that is not reachable is told by pool_target_reachable. */
+/* Does a decision read documents of this kind? */
+bool pool_reads(enum kind_id kind);
+/* Takes a reference to o; replaces the document of the same kind, namespace and name. Kinds that it
+ * does not read are ignored. A Target that is not reachable is told by pool_target_reachable. */
 void pool_put(struct pool *p, const struct object *o);
 void pool_remove(struct pool *p, enum kind_id kind, const char *ns, const char *name);
 enum reach { REACH_UNKNOWN, REACH_YES, REACH_NO }; /* UNKNOWN counts as NO for new placements */

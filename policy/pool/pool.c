@@ -52,7 +52,7 @@ static void docs_insert(struct docs *d, uint32_t at, const struct object *o)
     d->n++;
 }
 
-static bool kind_matters(enum kind_id k)
+bool pool_reads(enum kind_id k)
 {
     return k == KIND_TARGET || k == KIND_NODE || k == KIND_GPU_CLASS || k == KIND_PRICE_SHEET ||
            k == KIND_QUEUE || k == KIND_PRIORITY_CLASS || k == KIND_PLACEMENT_POLICY ||
@@ -106,7 +106,7 @@ void pool_put(struct pool *p, const struct object *o)
     uint32_t at;
 
     PRE(p->magic == POOL_MAGIC);
-    if (!kind_matters(k))
+    if (!pool_reads(k))
         return;
     p->changes++;
     at = docs_find(d, o->meta->namespace_, o->meta->name, &found);
@@ -131,7 +131,7 @@ void pool_remove(struct pool *p, enum kind_id kind, const char *ns, const char *
     bool found;
     uint32_t at;
 
-    if (!kind_matters(kind))
+    if (!pool_reads(kind))
         return;
     at = docs_find(d, ns, name, &found);
     if (!found)

@@ -106,38 +106,18 @@ static bool pool_take(const struct object *o, void *arg)
 
 void scheduler_reset(struct brain *b)
 {
-    static const enum kind_id kinds[] = {
-        KIND_GPU_CLASS, KIND_PRICE_SHEET,    KIND_TARGET,           KIND_NODE,
-        KIND_QUEUE,     KIND_PRIORITY_CLASS, KIND_PLACEMENT_POLICY, KIND_COMPLIANCE_POLICY,
-        KIND_DATASET,   KIND_WORKLOAD,       KIND_MIGRATION};
-
     cycle_drop(b);
     waiting_reset(b);
     b->pool = pool_destroy(b->pool);
     preempt_reset(b);
     b->pool = pool_create();
     pool_set_zone_resolver(b->pool, zone, b);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        root_scan(b->root, kinds[i], NULL, NULL, NULL, pool_take, b);
+    for (int k = 1; k < KIND_LIMIT; k++)
+        if (pool_reads((enum kind_id)k))
+            root_scan(b->root, (enum kind_id)k, NULL, NULL, NULL, pool_take, b);
+    root_scan(b->root, KIND_WORKLOAD, NULL, NULL, NULL, pool_take, b);
+    root_scan(b->root, KIND_MIGRATION, NULL, NULL, NULL, pool_take, b);
     scheduler_want(b);
-}
-
-static bool matters(enum kind_id kind)
-{
-    switch (kind) {
-    case KIND_GPU_CLASS:
-    case KIND_PRICE_SHEET:
-    case KIND_TARGET:
-    case KIND_NODE:
-    case KIND_QUEUE:
-    case KIND_PRIORITY_CLASS:
-    case KIND_PLACEMENT_POLICY:
-    case KIND_COMPLIANCE_POLICY:
-    case KIND_DATASET:
-        return true;
-    default:
-        return false;
-    }
 }
 
 static bool spec_changed(const struct object *before, const struct object *after)
@@ -180,7 +160,7 @@ void scheduler_change(struct brain *b, const struct change *c)
         const struct migration_status *is = after ? object_as(after, migration)->status : NULL;
         if (was && move_holds(was->phase) && (!is || !move_holds(is->phase)))
             scheduler_want(b); /* its destination may be free */
-    } else if (matters(kind)) {
+    } else if (pool_reads(kind)) {
         if (after && kind == KIND_NODE)
             scheduler_node(b, after);
         else if (after)
