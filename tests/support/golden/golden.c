@@ -29,7 +29,9 @@ void golden_next(struct golden *g, const char *line)
     if (golden_writes())
         (void)fputs(line, g->f);
     else if (!fgets(has, sizeof has, g->f) || strcmp(has, line) != 0)
-        fail_msg("tests/golden/%s has \"%s\" where the table has \"%s\"", g->name, has, line);
+        fail_msg("tests/golden/%s has \"%s\" where the table has \"%s\"; where lines are only "
+                 "added, this program writes it anew with HANSE_GOLDEN_WRITE=1",
+                 g->name, has, line);
 }
 
 void golden_holds(struct golden *g, const char *line)
@@ -45,7 +47,8 @@ void golden_holds(struct golden *g, const char *line)
         if (!strcmp(has, line))
             return;
     }
-    fail_msg("not in tests/golden/%s: %s", g->name, line);
+    fail_msg("not in tests/golden/%s, which this program writes anew with HANSE_GOLDEN_WRITE=1: %s",
+             g->name, line);
 }
 
 void golden_close(struct golden *g, bool all)
