@@ -41,6 +41,7 @@ struct shadow {
     int64_t start_ms;
     const struct object *after; /* the work whose end makes room then */
     bool bound;                 /* some of what must end tells no duration, or is overdue */
+    bool closed;                /* some of it is overdue by little, and may end at any moment */
 };
 struct shadows {
     struct shadow v[SHADOWS_MAX];
@@ -52,7 +53,7 @@ struct shadows {
 int shadows_add(struct shadows *v, struct pool *p, const struct place_request *rq,
                 struct decision_spec *d, struct arena *a, struct err *err) MUST_CHECK;
 void shadows_begin(struct shadows *v, struct pool *p);
-void shadows_end(struct shadows *v, struct pool *p);
+void shadows_end(struct shadows *v, struct pool *p); /* the pool remembers whose they were */
 /* it was refused: does it fit, and end, before those come whose room is kept? */
 int shadows_pass(struct shadows *v, struct pool *p, const struct place_request *rq,
                  struct cycle_item *it, struct arena *a, struct err *err) MUST_CHECK;

@@ -283,6 +283,14 @@ void pool_kept_lay(struct pool *p, unsigned lifted)
             hold_switch(p, p->reserved[i], true);
 }
 
+uint32_t pool_kept_rank(const struct pool *p, const struct object *workload)
+{
+    for (uint32_t i = 0; workload && i < p->n_was_kept; i++)
+        if (!strcmp(p->was_kept[i], workload->meta->uid))
+            return i;
+    return NONE;
+}
+
 void pool_drop(struct pool *p, const char *uid)
 {
     uint32_t i = strmap_get(&p->hold_by_uid, uid);

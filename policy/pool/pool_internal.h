@@ -184,6 +184,8 @@ struct pool {
     uint32_t n_holds, cap_holds, n_nominated;
     struct hold *reserved[RESERVED_MAX]; /* of the holds: those of kind HOLD_KEPT */
     uint32_t n_reserved;
+    char was_kept[RESERVED_MAX][64]; /* uids, of the cycle before: they go first */
+    uint32_t n_was_kept;
     struct strmap hold_by_uid;
     struct strmap reach; /* keys owned */
     /* accounts, by place in docs[KIND_QUEUE] and docs[KIND_PLACEMENT_POLICY] */
@@ -230,6 +232,8 @@ struct hold *pool_keep(struct pool *p, const struct object *workload,
 /* For the time of one decision: lifts what is kept for heads of queues, and lays it back. */
 unsigned pool_kept_lift(struct pool *p);
 void pool_kept_lay(struct pool *p, unsigned lifted);
+/* Among those whose room was kept in the cycle before, from 0 on by how long; or NONE. NULL ok. */
+uint32_t pool_kept_rank(const struct pool *p, const struct object *workload);
 void table_node_refresh(struct pool *p, const struct object *o); /* same shape, new figures */
 bool node_same_shape(const struct object *a, const struct object *b);
 void accounts_build(struct pool *p);

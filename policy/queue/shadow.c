@@ -2,9 +2,12 @@
  * place where running work is expected to leave it room first, and when. Whoever comes after it may
  * use that place only when he will have ended by then, or finds room beside it. It is made anew in
  * each cycle and stands in the pool like room that is nominated: over what is held, in no account.
+ * Whose room was kept goes first in the next cycle among those of his priority (turns.c): else a
+ * queue that has used less would take that room one small piece after the other.
  *
  * Work that tells how long it runs ends then; what tells nothing, 24 hours after it began; what is
- * overdue, after as long again as it has run. */
+ * overdue, after as long again as it has run. For an hour it may end at any moment, though, and
+ * nobody is let in ahead of that: else those who tell too little would pass without end. */
 #include "policy/hints/hints_internal.h"
 
 #include "api/base/failpoint.h"
@@ -18,11 +21,13 @@
 #define TRIES_MAX 32  /* of those who come after, in one cycle */
 #define HOLDS_MAX 100000
 #define UNTOLD_MS (24ll * 3600 * 1000)
+#define OVERDUE_MS (3600ll * 1000)
 
 struct end {
     struct hold *hold;
     int64_t at_ms;
-    bool told; /* not our bound */
+    bool told;    /* not our bound */
+    bool overdue; /* by less than OVERDUE_MS */
 };
 struct search {
     struct pool *p;
@@ -54,22 +59,23 @@ static int64_t runs_for(const struct pool *p, const struct object *o, uint32_t c
     return hours < 1e6 ? (int64_t)(hours * 3600000 + 0.5) : untold;
 }
 
-static int64_t end_of(const struct pool *p, const struct hold *h, int64_t now_ms, bool *ret_told)
+static struct end end_of(const struct pool *p, struct hold *h, int64_t now_ms)
 {
     const struct workload_status *s = object_as(h->workload, workload)->status;
     int64_t since = s && s->placement ? s->placement->since : 0;
     int64_t told = since ? hold_ends_at(p, h) : 0;
+    struct end e = {.hold = h, .told = told > now_ms, .at_ms = told};
 
-    *ret_told = told > now_ms;
     if (!since) { /* placed in this cycle, or on its way into the log */
-        *ret_told = runs_for(p, h->workload, h->i_class, 0) > 0;
-        return now_ms + runs_for(p, h->workload, h->i_class, UNTOLD_MS);
+        e.told = runs_for(p, h->workload, h->i_class, 0) > 0;
+        e.at_ms = now_ms + runs_for(p, h->workload, h->i_class, UNTOLD_MS);
+    } else if (!told && since + UNTOLD_MS > now_ms) {
+        e.at_ms = since + UNTOLD_MS;
+    } else if (!e.told) {
+        e.overdue = told && now_ms - told < OVERDUE_MS;
+        e.at_ms = now_ms + (since < now_ms ? now_ms - since : UNTOLD_MS);
     }
-    if (told > now_ms)
-        return told;
-    if (!told && since + UNTOLD_MS > now_ms)
-        return since + UNTOLD_MS;
-    return now_ms + (since < now_ms ? now_ms - since : UNTOLD_MS);
+    return e;
 }
 
 static int cmp_end(const void *pa, const void *pb)
@@ -137,9 +143,7 @@ static void ends_find(struct search *s)
         if (h->kind != HOLD_PLACED || h->off || h->i_target == NONE || !s->target[h->i_target] ||
             (!any_class && (h->i_class == NONE || !s->class_[h->i_class])))
             continue;
-        struct end e = {.hold = h};
-        e.at_ms = end_of(s->p, h, s->rq->now_ms, &e.told);
-        end_keep(s, e);
+        end_keep(s, end_of(s->p, h, s->rq->now_ms));
     }
     qsort(s->ends, s->n, sizeof(*s->ends), cmp_end);
 }
@@ -195,9 +199,11 @@ static int target_try(struct search *s, uint32_t target, struct shadow *ret, str
         return 0;
     ret->start_ms = v[low - 1].at_ms;
     ret->after = v[low - 1].hold->workload;
-    ret->bound = false;
-    for (uint32_t i = 0; i < low; i++)
+    ret->bound = ret->closed = false;
+    for (uint32_t i = 0; i < low; i++) {
         ret->bound |= !v[i].told;
+        ret->closed |= v[i].overdue;
+    }
     ret->hold = pool_keep(s->p, s->rq->workload, found);
     return 0;
 }
@@ -234,6 +240,7 @@ int shadows_add(struct shadows *v, struct pool *cp, const struct place_request *
     struct search s = {.p = pool_settle(cp), .rq = rq, .a = a};
     struct shadow *own = &v->v[v->n < SHADOWS_MAX ? v->n : 0];
     const struct meta *who;
+    unsigned lifted;
     int r;
 
     if (v->n == SHADOWS_MAX || v->looks >= 2 * SHADOWS_MAX || rq->queue_position != 1 ||
@@ -243,11 +250,12 @@ int shadows_add(struct shadows *v, struct pool *cp, const struct place_request *
     v->looks++;
     v->looked = true;
     s.pl = arena_new(a, struct place);
+    lifted = pool_kept_lift(s.p); /* heads of other queues wait, too: who is first the order says */
     r = place_look(s.pl, s.p, rq, a, err);
-    if (r < 0 || s.pl->chosen || s.pl->pending != REASON_NONE || !room_missing(&s))
-        return r;
     *own = (struct shadow){0};
-    r = search_run(&s, own, err);
+    if (r == 0 && !s.pl->chosen && s.pl->pending == REASON_NONE && room_missing(&s))
+        r = search_run(&s, own, err);
+    pool_kept_lay(s.p, lifted);
     if (r < 0 || !own->hold)
         return r;
     v->n++;
@@ -267,8 +275,28 @@ void shadows_begin(struct shadows *v, struct pool *p)
         hold_switch(p, v->v[i].hold, true);
 }
 
+/* Those who were kept room before stay ahead of those who are for the first time. */
+static void remember(struct pool *p, const struct shadows *v)
+{
+    const char *uids[SHADOWS_MAX];
+    uint32_t n = 0;
+
+    for (uint32_t rank = 0; rank <= p->n_was_kept; rank++)
+        for (uint32_t i = 0; i < v->n; i++) {
+            const struct object *o = v->v[i].hold->workload;
+            if (pool_kept_rank(p, o) == (rank < p->n_was_kept ? rank : NONE))
+                uids[n++] = o->meta->uid;
+        }
+    char texts[SHADOWS_MAX][sizeof p->was_kept[0]];
+    for (uint32_t i = 0; i < n; i++)
+        str_copy(texts[i], sizeof texts[i], uids[i]);
+    memcpy(p->was_kept, texts, n * sizeof texts[0]);
+    p->n_was_kept = n;
+}
+
 void shadows_end(struct shadows *v, struct pool *p)
 {
+    remember(p, v);
     for (uint32_t i = 0; i < v->n; i++)
         (void)pool_keep(p, v->v[i].hold->workload, NULL);
     v->n = 0;
@@ -302,8 +330,8 @@ int shadows_pass(struct shadows *v, struct pool *cp, const struct place_request 
     if (!left)
         return 0;
     for (uint32_t i = 0; i < v->n; i++) {
-        off[i] =
-            !v->v[i].hold->off && now + (int64_t)((double)left / fastest(p)) <= v->v[i].start_ms;
+        off[i] = !v->v[i].hold->off && !v->v[i].closed &&
+                 now + (int64_t)((double)left / fastest(p)) <= v->v[i].start_ms;
         n_off += off[i];
         if (off[i] && v->v[i].start_ms < first)
             first = v->v[i].start_ms;

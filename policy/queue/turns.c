@@ -1,6 +1,7 @@
 /* Whose turn is it? Many lanes, each of workloads in one order; the next is found among their
- * heads: priority first; among equal priorities the queue that has had least for its weight, seen
- * from the root down; in a queue deadline, then submission. A heap for each queue, over its own
+ * heads: priority first; among equal priorities those whose room was kept in the cycle before, then
+ * the queue that has had least for its weight, seen from the root down; in a queue deadline, then
+ * submission. A heap for each queue, over its own
  * lanes and the queues below it: who has had a turn changes one path to the root, so that a hundred
  * thousand turns of a thousand queues cost no more than the sorting of them.
  *
@@ -15,6 +16,7 @@
 struct lane {
     const struct object *head; /* borrowed; NULL: nobody any more */
     int64_t priority;
+    uint32_t kept;         /* rank of its head among those whose room was kept; NONE */
     uint32_t queue, place; /* NONE: in no queue; where its queue's turns are counted */
 };
 struct heap {
@@ -183,6 +185,8 @@ static bool goes_before(const struct turns *t, uint32_t a, uint32_t b)
 
     if (x->priority != y->priority)
         return x->priority > y->priority;
+    if (x->kept != y->kept)
+        return x->kept < y->kept;
     if (a >= t->n_lanes && b >= t->n_lanes) {
         sx = share_of(t, (a - t->n_lanes) % (t->n + 1));
         sy = share_of(t, (b - t->n_lanes) % (t->n + 1));
@@ -355,7 +359,8 @@ size_t policy_turns_lane(struct turns *t, const struct object *head)
         t->cap_lanes = t->cap_lanes ? t->cap_lanes * 2 : 64;
         t->lanes = mem_realloc(t->lanes, sizeof(*t->lanes) * t->cap_lanes);
     }
-    t->lanes[t->n_lanes] = (struct lane){.head = head, .queue = NONE};
+    t->lanes[t->n_lanes] =
+        (struct lane){.head = head, .kept = pool_kept_rank(t->p, head), .queue = NONE};
     t->at = 0;
     return t->n_lanes++;
 }
@@ -422,7 +427,8 @@ void policy_turns_took(struct turns *t, size_t lane, enum turn_end end, const st
     if (end == TURN_WAITS)
         t->waiting[l->place]++;
     l->head = head;
-    if (shaken) {
+    l->kept = pool_kept_rank(t->p, head);
+    if (shaken || l->kept != NONE) { /* what comes up in its place may go before others */
         t->at = 0;
         return;
     }

@@ -180,10 +180,14 @@ static void test_the_bound_of_what_tells_nothing(void **state)
     assert_true(it[0].decision->startEstimate == NOW + 40 * HOUR);
 }
 
-/* A stream of small jobs, three a minute, each of three minutes, which say so or do not; and a gang
+/* A stream of small jobs, three a minute, each of three minutes, whatever they tell; and a gang
  * that needs all there is, which came after the first of them. Minutes until it starts, -1: never
  * within `most`. */
-static int64_t gang_starts(bool told, int64_t most)
+struct stream {
+    const char *name, *told;
+    bool of_others; /* another queue than the gang's, which has used less */
+};
+static int64_t gang_starts(const struct stream *stream, int64_t most)
 {
     static struct world w;
     struct {
@@ -193,10 +197,16 @@ static int64_t gang_starts(bool told, int64_t most)
     } job[2000];
     size_t n = 0;
     int64_t started = -1;
+    char spec[256];
 
     world_init(&w);
     world_target(&w, "hub", "tier: hub");
     world_nodes(&w, "hub", 4, 8, "h100", "");
+    world_put(&w, "kind: Queue\nmetadata: {name: used}\nspec: {weight: 1}\n---\n"
+                  "kind: Queue\nmetadata: {name: fresh}\nspec: {weight: 1}\n");
+    pool_set_use(w.p, (struct queue_use[]){{"used", 1000}, {"fresh", 0}}, 2);
+    (void)snprintf(spec, sizeof(spec), "%s%s  queue: %s\n", GPU(4), stream->told,
+                   stream->of_others ? "fresh" : "used");
     for (int64_t minute = 0; minute < most && started < 0; minute++) {
         int64_t now = NOW + minute * MINUTE;
         const struct object *v[2001];
@@ -213,12 +223,14 @@ static int64_t gang_starts(bool told, int64_t most)
         }
         for (int i = 0; i < 3; i++) {
             (void)snprintf(name, sizeof(name), "j%zu", n);
-            job[n].o = waits(&w, name, now - 1000 + i, told ? GPU(4) RUNS("3m") : GPU(4));
+            job[n].o = waits(&w, name, now - 1000 + i, spec);
             job[n].ends = 0;
             job[n++].runs = false;
         }
         if (minute == 2)
-            job[n] = (__typeof__(job[0])){.o = waits(&w, "gang", now - 2000, GANG)}, n++;
+            job[n] =
+                (__typeof__(job[0])){.o = waits(&w, "gang", now - 2000, GANG "  queue: used\n")},
+            n++;
         for (size_t i = 0; i < n; i++)
             if (!job[i].ends)
                 v[m++] = job[i].o;
@@ -232,7 +244,7 @@ static int64_t gang_starts(bool told, int64_t most)
                 const struct assignment *at = &it[k].placement->assignments[0];
                 if (it[k].placement->n_assignments == 1)
                     runs(&w, job[i].o->meta->name, at->node[5] - '0', (int)at->gpus[0], 4, now,
-                         told ? RUNS("3m") : "");
+                         stream->told);
             }
             if (it[k].placement && !strcmp(it[k].workload->meta->name, "gang"))
                 started = minute - 2;
@@ -244,16 +256,22 @@ static int64_t gang_starts(bool told, int64_t most)
 
 static void test_a_gang_starts_under_a_stream(void **state)
 {
+    static const struct stream streams[] = {
+        {"told durations", RUNS("3m"), false},      {"untold ones", "", false},
+        {"too short ones", RUNS("1m"), false},      {"told ones of others", RUNS("3m"), true},
+        {"untold ones of others", "", true},        {"too short ones of others", RUNS("1m"), true},
+        {"much too short ones", RUNS("1s"), false},
+    };
+
     (void)state;
-    for (int told = 0; told < 2; told++) {
-        int64_t minutes = gang_starts(told, 60);
-        if (minutes < 0 || minutes > 3) /* what ran when it came is over after three */
-            fail_msg("with durations %s: it started after %lld minutes", told ? "told" : "untold",
-                     (long long)minutes);
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+        int64_t minutes = gang_starts(&streams[i], 60);
+        if (minutes < 0 || minutes > 4) /* what ran when it came is over after three */
+            fail_msg("under %s it started after %lld minutes", streams[i].name, (long long)minutes);
     }
     failpoint_plant("policy.no-shadow");
-    assert_int_equal(gang_starts(false, 60), -1);
-    assert_int_equal(gang_starts(true, 60), -1);
+    assert_int_equal(gang_starts(&streams[0], 60), -1);
+    assert_int_equal(gang_starts(&streams[1], 60), -1);
     failpoint_plant(NULL);
 }
 
