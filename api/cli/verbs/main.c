@@ -2,6 +2,8 @@
  * prints its error. Exit statuses come from api/base/err.def alone. */
 #include "api/cli/cli_internal.h"
 
+#include "api/base/log.h"
+
 /* ---- main ---- */
 static void error_print(FILE *out, const struct err *e)
 {
@@ -99,6 +101,7 @@ int cli_main(int argc, char **argv)
     struct err e = {0};
     int rv;
 
+    log_set(LOG_ERROR, false); /* a busy machine is no news to who asked for something else */
     if (argc < 1) {
         verbs_help(stderr);
         return err_info(E_USAGE)->exit;

@@ -1,5 +1,6 @@
 /* What the CLI reads: command lines, kubeconfig files, documents with their places. */
 #include "api/cli/cli_internal.h"
+#include "api/base/log.h"
 #include "tests/support/unit.h"
 
 #include <unistd.h>
@@ -112,6 +113,29 @@ static void every_verb_is_whole(void **state)
             assert_true(option_find(v->options, o->name, strlen(o->name), 0) == o);
         }
     }
+}
+
+static void count_line(const char *line, void *arg)
+{
+    (void)line;
+    ++*(unsigned *)arg;
+}
+
+/* What a server logs of its machine is not for who asked for something else. */
+static void commands_log_errors_alone(void **state)
+{
+    char *version[] = {(char *)(void *)"version"};
+    unsigned lines = 0;
+
+    (void)state;
+    assert_int_equal(cli_main(1, version), 0);
+    log_capture(count_line, &lines);
+    log_event(LOG_WARN, "loop.held", LOG_FIELDS({"ms", log_u64(200)}));
+    assert_int_equal(lines, 0);
+    log_event(LOG_ERROR, "lost", LOG_FIELDS({"n", log_u64(1)}));
+    assert_int_equal(lines, 1);
+    log_capture(NULL, NULL);
+    log_set(LOG_INFO, false);
 }
 
 static void kinds_and_nearest_words(void **state)
@@ -265,6 +289,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(command_lines, begin, end),
         cmocka_unit_test_setup_teardown(wrong_command_lines, begin, end),
         cmocka_unit_test_setup_teardown(every_verb_is_whole, begin, end),
+        cmocka_unit_test_setup_teardown(commands_log_errors_alone, begin, end),
         cmocka_unit_test_setup_teardown(kinds_and_nearest_words, begin, end),
         cmocka_unit_test_setup_teardown(logins, begin, end),
         cmocka_unit_test_setup_teardown(several_files, begin, end),
