@@ -226,7 +226,7 @@ static void frame_nodes(struct hub *h, const struct frame *f, const struct wire_
         hub_call_answer(h, f->id, &done);
 }
 
-/* By what schema a frame is read; NULL: of a newer agent, not for us. */
+/* By what schema a frame is read; NULL: of a newer agent, or not a guest's to say: passed over. */
 static const struct schema *frame_schema(const struct hub_session *x, uint8_t type)
 {
     switch ((enum agent_frame)type) {
@@ -305,7 +305,8 @@ static int session_frame(const struct frame *f, void *arg)
     }
     if (f->type == AF_HELLO && !x->asked_ms)
         return frame_first(x, body, mem);
-    frame_taken(x, f, body);
+    if (body)
+        frame_taken(x, f, body);
     (void)arena_destroy(mem);
     if (h->session != x)
         return 0;

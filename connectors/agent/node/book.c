@@ -121,7 +121,7 @@ static int floors_open(struct book *b, struct err *err)
         return 0;
     if (rc == 0)
         rc = wire_read(book_floors, slice_make(text.p, text.n), a, &f, &why);
-    if (rc < 0)
+    if (rc < 0 || !f)
         return err_set(err, E_CORRUPT, "%s cannot be read: restore it", path);
     while (b->n_floors < AGENT_BOOK_FLOORS && b->n_floors < f->n_floors) {
         b->floors[b->n_floors] = f->floors[b->n_floors];

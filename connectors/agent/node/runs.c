@@ -545,7 +545,7 @@ static void run_load(const char *name, void *arg)
         return;
     if (rc == 0)
         rc = order_read(slice_make(b.p, b.n), &mem, &order, &why);
-    if (rc < 0) {
+    if (rc < 0 || !order) {
         ld->rc = err_set(ld->err, E_CORRUPT,
                          "%s cannot be read: restore it; or end what runs under HANSE_RUN_KEY=%s/ "
                          "and remove the folder",
