@@ -160,7 +160,8 @@ int policy_turn(struct pool *p, struct turns *t, size_t lane, struct cycle_item 
                 const struct object *next, const struct place_request *rq, struct arena *a,
                 struct err *err) MUST_CHECK;
 bool policy_turns_keep(struct turns *t, struct pool *p);
-void policy_turns_over(struct turns *t, struct pool *p);
+/* whole: everybody had a turn. What comes after the first call does nothing. */
+void policy_turns_over(struct turns *t, struct pool *p, bool whole);
 
 /* ---- preemption: planned once over all targets ---- */
 struct victim {

@@ -47,13 +47,15 @@ struct shadows {
     struct shadow v[SHADOWS_MAX];
     uint32_t n, looks, tries;
     bool looked; /* since it was last asked */
+    bool over;   /* shadows_end was here */
 };
 /* d refuses the first of a queue for want of room: sets startEstimate, startAfter and keptOn. It
  * holds against nobody before shadows_begin. */
 int shadows_add(struct shadows *v, struct pool *p, const struct place_request *rq,
                 struct decision_spec *d, struct arena *a, struct err *err) MUST_CHECK;
 void shadows_begin(struct shadows *v, struct pool *p);
-void shadows_end(struct shadows *v, struct pool *p); /* the pool remembers whose they were */
+/* The pool remembers whose they were; whole: it forgets whose it remembered before. */
+void shadows_end(struct shadows *v, struct pool *p, bool whole);
 /* it was refused: does it fit, and end, before those come whose room is kept? */
 int shadows_pass(struct shadows *v, struct pool *p, const struct place_request *rq,
                  struct cycle_item *it, struct arena *a, struct err *err) MUST_CHECK;

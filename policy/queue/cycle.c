@@ -32,9 +32,9 @@ bool policy_turns_keep(struct turns *t, struct pool *p)
     return looked;
 }
 
-void policy_turns_over(struct turns *t, struct pool *p)
+void policy_turns_over(struct turns *t, struct pool *p, bool whole)
 {
-    shadows_end(turns_shadows(t), p);
+    shadows_end(turns_shadows(t), p, whole);
 }
 
 struct span { /* of the sorted items */
@@ -90,7 +90,7 @@ int policy_cycle(struct pool *p, struct cycle_item *items, size_t n, int64_t now
         (void)policy_turns_keep(t, p);
         placed += it->placement != NULL;
     }
-    policy_turns_over(t, p);
+    policy_turns_over(t, p, true);
     (void)policy_turns_destroy(t);
     return r;
 }

@@ -275,28 +275,40 @@ void shadows_begin(struct shadows *v, struct pool *p)
         hold_switch(p, v->v[i].hold, true);
 }
 
-/* Those who were kept room before stay ahead of those who are for the first time. */
-static void remember(struct pool *p, const struct shadows *v)
+static bool has_shadow(const struct shadows *v, const char *uid)
 {
-    const char *uids[SHADOWS_MAX];
+    for (uint32_t i = 0; i < v->n; i++)
+        if (!strcmp(v->v[i].hold->workload->meta->uid, uid))
+            return true;
+    return false;
+}
+
+/* Those who were kept room before stay ahead of those who are for the first time. Whose turn a
+ * cycle that was cut short may not have come to are not forgotten. */
+static void remember(struct pool *p, const struct shadows *v, bool whole)
+{
+    char uids[SHADOWS_MAX][sizeof p->was_kept[0]];
     uint32_t n = 0;
 
-    for (uint32_t rank = 0; rank <= p->n_was_kept; rank++)
-        for (uint32_t i = 0; i < v->n; i++) {
-            const struct object *o = v->v[i].hold->workload;
-            if (pool_kept_rank(p, o) == (rank < p->n_was_kept ? rank : NONE))
-                uids[n++] = o->meta->uid;
-        }
-    char texts[SHADOWS_MAX][sizeof p->was_kept[0]];
-    for (uint32_t i = 0; i < n; i++)
-        str_copy(texts[i], sizeof texts[i], uids[i]);
-    memcpy(p->was_kept, texts, n * sizeof texts[0]);
+    for (uint32_t i = 0; i < p->n_was_kept; i++)
+        if (has_shadow(v, p->was_kept[i]))
+            memcpy(uids[n++], p->was_kept[i], sizeof uids[0]);
+    for (uint32_t i = 0; i < v->n; i++)
+        if (pool_kept_rank(p, v->v[i].hold->workload) == NONE)
+            str_copy(uids[n++], sizeof uids[0], v->v[i].hold->workload->meta->uid);
+    for (uint32_t i = 0; !whole && i < p->n_was_kept && n < SHADOWS_MAX; i++)
+        if (!has_shadow(v, p->was_kept[i]))
+            memcpy(uids[n++], p->was_kept[i], sizeof uids[0]);
+    memcpy(p->was_kept, uids, n * sizeof uids[0]);
     p->n_was_kept = n;
 }
 
-void shadows_end(struct shadows *v, struct pool *p)
+void shadows_end(struct shadows *v, struct pool *p, bool whole)
 {
-    remember(p, v);
+    if (v->over)
+        return;
+    v->over = true;
+    remember(p, v, whole);
     for (uint32_t i = 0; i < v->n; i++)
         (void)pool_keep(p, v->v[i].hold->workload, NULL);
     v->n = 0;

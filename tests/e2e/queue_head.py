@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A gang at position 1 under a stream of small jobs of the same priority, of which some are always ready to take each GPU that
-falls free: it starts once what ran when it came has ended, and says meanwhile where its room is kept. Exit 1 when any check failed."""
+falls free: it starts once what ran when it came has ended, and says meanwhile where its room is kept. So does one whose queue has used
+more than that of the small jobs, which begin one after the other where the room is not kept on. Exit 1 when any check failed."""
 import json
 import os
 import sys
@@ -62,9 +63,22 @@ def gang_under_a_stream(p):
         w["status"].get("startedAt", "") > at for w in listed(p)), 30))
 
 
+def gang_of_a_queue_that_has_used_more(p):
+    p.apply(document("Queue", "used", {"weight": 1}), document("Queue", "fresh", {"weight": 1}))
+    p.apply(*(job(f"before-{i}", 5, queue="used") for i in range(GPUS)))
+    wait_for("every GPU to be in use", lambda: sum(s["status"].get("phase") == "Running" for s in listed(p)) == GPUS, 20)
+    p.apply(job("late", 1, workers=GPUS, queue="used"))
+    time.sleep(1)
+    p.apply(*(job(f"other-{i}", 2, queue="fresh") for i in range(3 * GPUS)))
+    at = wait_for("the gang to start", lambda: p.status("late").get("startedAt"), MOST)
+    others = wait_for("the others to start", lambda: (
+        t := [w["status"].get("startedAt") for w in listed(p) if w["metadata"]["name"].startswith("other-")]) and all(t) and t, 40)
+    p.check("no small job of a queue that has used less begins ahead of it", min(others) >= at, f"{sum(o < at for o in others)} did")
+
+
 def listed(p):
     return [w for w in json.loads(p.cli("get", "workloads", "-o", "json").stdout)["items"] if w.get("status")]
 
 
 if __name__ == "__main__":
-    sys.exit(run((gang_under_a_stream,), kind=Moves, nodes=NODES, targets=("left",)))
+    sys.exit(run((gang_of_a_queue_that_has_used_more, gang_under_a_stream), kind=Moves, nodes=NODES, targets=("left",)))

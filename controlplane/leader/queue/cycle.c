@@ -305,7 +305,7 @@ void cycle_drop(struct brain *b)
         return;
     b->cycles->now = NULL;
     if (b->pool)
-        policy_turns_over(c->turns, b->pool);
+        policy_turns_over(c->turns, b->pool, false);
     for (size_t i = 0; i < c->n_room; i++)
         (void)object_unref(c->room[i].workload);
     (void)policy_turns_destroy(c->turns);
@@ -351,7 +351,7 @@ static bool cycle_over(struct cycle *c, bool whole)
     }
     resume_note(c, !whole);
     c->by_time |= !whole;
-    policy_turns_over(c->turns, c->brain->pool);
+    policy_turns_over(c->turns, c->brain->pool, whole);
     c->over = true;
     return c->n_room || plans_make(c);
 }

@@ -137,7 +137,7 @@ static void test_who_must_move_does_not_wait_for_a_head(void **state)
     assert_int_equal(policy_move(w->p, &rq, MOVE_SICK, w->a, &c, &err), 0);
     assert_non_null(c.placement);
     assert_int_equal(pool_free_gpu_milli(w->p, "h100"), 0); /* and it is kept on */
-    policy_turns_over(t, w->p);
+    policy_turns_over(t, w->p, true);
     assert_int_equal(pool_free_gpu_milli(w->p, "h100"), 24000);
     (void)policy_turns_destroy(t);
 }

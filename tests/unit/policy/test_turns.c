@@ -226,7 +226,7 @@ static void assert_cycle_is(struct pool *p, const struct cycle_item *v, size_t n
         (void)policy_turns_keep(t, p);
         arena_reset(a);
     }
-    policy_turns_over(t, p);
+    policy_turns_over(t, p, true);
     (void)policy_turns_destroy(t);
 }
 
