@@ -1,4 +1,5 @@
-/* A brain's life: it follows the root, wakes with leadership and sleeps without. Holds no truth. */
+/* A brain's life: it follows the root, wakes when its member wins leadership, and sleeps when the
+ * member loses it. It holds no truth. */
 
 #include "controlplane/leader/brain.h"
 
@@ -28,11 +29,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the parts keep; each is its part's own. */
+/* A brain with the state of its parts. */
 struct whole {
     struct brain b;
-    uint64_t seen_rv;   /* changes up to there were told to all */
-    struct timer close; /* what is under way ends first */
+    uint64_t seen_rv;   /* all parts were told the changes up to here */
+    struct timer close; /* waits until under_way is 0 */
     void (*closed)(void *arg);
     void *closed_arg;
 
@@ -97,8 +98,8 @@ static void movers_change(struct brain *b, const struct change *c)
         movers_workload(b, c->after ? c->after : c->before);
 }
 
-/* In this order: the pool follows the root before anybody decides by it, sites are there before
- * the drivers and movers that use them, and what is told to people comes last. */
+/* In this order: the pool follows the root before any part decides by it, sites exist before the
+ * drivers and movers that use them, and Events for people come last. */
 static const struct part parts[] = {
     {.name = "queue",
      .init = cycle_init,

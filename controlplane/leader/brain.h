@@ -1,15 +1,15 @@
-/* The brain: what the leading member does with the state. Runs on the outer loop of every member
- * and sleeps where the member does not lead. It proposes; the log decides. Nothing here is truth: a
- * brain can be thrown away at any moment, and the next one goes on from the root and from what the
- * targets tell.
+/* The brain: what the leading member does with the replicated state. It runs on the outer loop of
+ * every member and sleeps where the member does not lead. It proposes; the log decides. The brain
+ * holds no truth: it can be thrown away at any moment, and the next one continues from the root and
+ * from what the targets report.
  *
- *   scheduler   takes queued workloads to policy_cycle, and proposes PLACE for what it decided
- *   driver      one for each workload that holds a place: reads its phase, does the next effect,
- *               and reports what was seen
- *   targets     one connector for each Target: reach, inventory → FACTS; it renews leases only
- *               after a round in which a majority answered
+ *   scheduler   takes queued workloads to policy_cycle, and proposes PLACE for each decision
+ *   drivers     one for each workload that holds a place: reads its phase, does the next effect,
+ *               and reports what it has seen
+ *   sites       one connector for each Target: reach, inventory → FACTS, lease renewals, which
+ *               follow a round in which a majority answered
  *
- * Every effect outside is preceded by its committed intent and by a check that this member still
+ * Every effect outside is preceded by its committed intent, and by a check that this member still
  * leads in the term in which the effect was decided. */
 #ifndef HANSE_CONTROLPLANE_LEADER_BRAIN_H
 #define HANSE_CONTROLPLANE_LEADER_BRAIN_H
@@ -23,49 +23,52 @@ struct brain;
 struct brain_config {
     struct loop *loop; /* the outer loop; all calls below are made on it */
     struct core *core;
-    /* The driver for a Target type; the simulator and tests put their own here. NULL: the
-     * one of this build (sites.c). */
+    /* The connector driver of a Target type. The simulator and tests set their own; NULL means the
+     * drivers of this build (sites.c). */
     const struct connector_ops *(*driver)(enum target_type type);
-    /* Values of Secrets (hanse-system/NAME key, or a workload's namespace). Text belongs to the
-     * callee until put. */
+    /* Returns the value of one key of a Secret, or NULL. The callee owns the text; secret_put gives
+     * it back. */
     const char *(*secret_get)(void *arg, const char *ns, const char *name, const char *key);
     void (*secret_put)(void *arg, const char *text);
     void *arg;
     /* Seconds east of UTC of an IANA zone at a time; false when the zone is not known. */
     bool (*zone_offset)(const char *zone, int64_t utc_ms, int *ret_seconds);
-    uint32_t redial_ms; /* agents without a session dial so often; 0 = AGENT_REDIAL_MAX_MS */
-    uint32_t cycle_ms;  /* how often pending work with waits is looked at again; 0 = 500 */
+    uint32_t redial_ms; /* longest pause between two dials of an agent; 0: AGENT_REDIAL_MAX_MS */
+    uint32_t cycle_ms;  /* pause between two cycles over work that waits for a time; 0: 500 */
 };
 struct brain *brain_create(const struct brain_config *cfg);
-/* outstanding calls end first */
+/* Calls closed on the loop once all outstanding calls have ended. */
 void brain_close(struct brain *b, void (*closed)(void *arg), void *arg);
-/* From core_events, posted to the outer loop. */
+/* Events of the core, posted to the outer loop. */
 void brain_leading(struct brain *b, bool leads, uint64_t term);
 void brain_root(struct brain *b);
-/* An accepted ALPN_AGENT stream: goes to the connector of the target that its certificate names, is
- * sent to the leader when another member leads, or is refused with a clear word (no such Target,
- * not of type agent). */
+/* Takes an accepted ALPN_AGENT stream and passes it to the connector of the target that its
+ * certificate names, relays it to the leader if another member leads, or refuses it with a reason
+ * (there is no such Target, or it is not of type agent). */
 void brain_agent(struct brain *b, struct stream *s);
-/* backend_ops.exec (logs too). E_UNAVAIL when another member leads. */
+/* Implements backend_ops.exec, for exec and logs. Returns E_UNAVAIL when another member leads. */
 struct brain_session;
 int brain_exec(struct brain *b, const struct api_exec *e, const struct api_stream_sink *sink,
                struct brain_session **ret, struct err *err) MUST_CHECK;
 void brain_exec_input(struct brain_session *s, const void *p, size_t n, bool eof);
-size_t brain_exec_pending(const struct brain_session *s); /* input that waits for its agent */
+/* bytes of input that the agent has not taken yet */
+size_t brain_exec_pending(const struct brain_session *s);
 void brain_exec_close(struct brain_session *s);
-/* For `hanse status`: targets with last contact, reach, calls in flight; drivers; scheduler
- * figures. JSON object. */
+/* Appends a JSON object for `hanse status`: targets with last contact, reach and calls in flight;
+ * drivers; figures of the scheduler. */
 void brain_status(struct brain *b, struct buf *out);
 void brain_metrics(struct brain *b, struct buf *out);
-/* An operator's recorded fence: the run is dead for certain. Proposes FENCED. */
+/* Proposes FENCED: an operator (`who`) vouches that the run of this workload is dead. */
 void brain_fence(struct brain *b, const char *ns, const char *workload, const char *who,
                  void (*cb)(void *arg, const struct err *err), void *arg);
 
-/* Runs that targets list and the state cannot answer for: as of the last sweep, JSON. */
+/* Appends JSON: the orphans of the last sweep, runs that targets list and the state cannot answer
+ * for. */
 void brain_orphans(struct brain *b, struct buf *out);
-/* What targets carry is taken over, and recovery settled when every Target was heard or is said to
- * be dead. json: {"adopted","refused","settled","why","next","waitMs"}; next: ask again, after that
- * one; waitMs: ask again after so long, agents are on their way. */
+/* Takes over what targets carry, and settles recovery once every Target was heard or is named as
+ * dead. The answer is {"adopted","refused","settled","why","next","waitMs"}. next: the caller asks
+ * again, with `after` set to it. waitMs: the caller asks again after so many ms, because agents may
+ * still dial. */
 #define RECOVER_DEAD_MAX 1024
 typedef void (*recover_cb)(void *arg, const char *json, const struct err *err);
 struct recover_ask { /* borrowed for the call */
@@ -74,11 +77,13 @@ struct recover_ask { /* borrowed for the call */
     size_t n_dead;
 };
 void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb, void *arg);
-/* One of them, that somebody names: recorded, then taken over as recover does, where nothing else
- * speaks for its workload. json: {"adopted":[…]}; without it, why not. */
+/* Takes over the one orphan that `who` names, under the checks of brain_recover and only where
+ * nothing else holds its workload. An Event records it first. The answer is {"adopted":[…]}, or an
+ * error that says why not. */
 void brain_orphan_adopt(struct brain *b, const char *target, const char *key, const char *who,
                         recover_cb cb, void *arg);
-/* Somebody says that such a run is to be ended: recorded, then done. cb: once it is recorded. */
+/* Ends the orphan that `who` names: an Event records it, then the next sweep ends the run. cb is
+ * called once it is recorded. */
 void brain_orphan_end(struct brain *b, const char *target, const char *key, const char *who,
                       void (*cb)(void *arg, const struct err *err), void *arg);
 

@@ -1,6 +1,6 @@
-/* What every part of the brain may see: the root that it goes by, the pool, the loop, the term, and
- * how it proposes. What a part keeps is told by the part's own header; here is only where it
- * lies, for the functions of the part itself. */
+/* What every part of the brain may see: the root that it decides by, the pool, the loop, the term,
+ * and how it proposes. The header of each part describes the part's own state; struct brain only
+ * holds the pointers to it. */
 #ifndef HANSE_CONTROLPLANE_LEADER_CONTEXT_CONTEXT_H
 #define HANSE_CONTROLPLANE_LEADER_CONTEXT_CONTEXT_H
 
@@ -9,35 +9,35 @@
 #include "controlplane/leader/brain.h"
 #include "policy/policy.h"
 
-/* One of the parts that the brain drives (brain.c has the table); NULL where it has nothing to do.
- * All are gone through in the order of the table. */
+/* One of the parts that the brain drives; brain.c has the table. A function is NULL where the part
+ * has nothing to do. The brain calls the parts in the order of the table. */
 struct part {
     const char *name;
-    void (*init)(struct brain *b);  /* the brain is made; it does not lead */
+    void (*init)(struct brain *b);  /* the brain was created and does not lead yet */
     void (*begin)(struct brain *b); /* a leadership begins */
     void (*reset)(
-        struct brain *b);          /* goes by the whole root: after begin, or where it lost track */
-    void (*look)(struct brain *b); /* there may be a newer root; of any member, ahead of change */
+        struct brain *b); /* read the whole root: after begin, or when changes were missed */
+    void (*look)(struct brain *b); /* the root may be newer; called on any member, before change */
     void (*change)(struct brain *b, const struct change *c);
-    void (*tick)(struct brain *b); /* what was refused may be allowed by now: looks again */
-    void (*drop)(struct brain *b); /* the leadership is over; b->leads is false */
+    void (*tick)(struct brain *b); /* something that was refused may be allowed now */
+    void (*drop)(struct brain *b); /* the leadership is over, and b->leads is false */
     void (*fini)(struct brain *b); /* nothing is under way any more */
 };
 
 struct brain {
-    const struct part *parts;        /* up to one without a name */
-    void (*follow)(struct brain *b); /* brain_root, for brain_answered */
+    const struct part *parts;        /* ends with an entry without a name */
+    void (*follow)(struct brain *b); /* brain_root, which brain_answered calls */
     struct brain_config cfg;
     struct loop *loop;   /* the outer loop */
-    bool leads, closing; /* closing: it leads no more, and ends once nothing is under way */
-    uint64_t term;       /* that it leads in */
-    struct root *root;   /* newest seen; a reference of brain.c */
-    struct pool *pool;   /* of scheduler.c: follows the root; NULL while it does not lead */
-    bool frozen;         /* sites.c, the brake: too many targets fell silent at once */
-    bool in_doubt; /* back.c: the state may be an older copy; nothing is done before it is known */
-    unsigned under_way; /* callbacks to come; closing waits for zero */
+    bool leads, closing; /* closing: it no longer leads, and ends when under_way is 0 */
+    uint64_t term;       /* the term in which it leads */
+    struct root *root;   /* the newest root seen; brain.c holds the reference */
+    struct pool *pool;   /* scheduler.c owns it; it follows the root; NULL while not leading */
+    bool frozen;         /* sites.c sets the brake: too many targets fell silent at once */
+    bool in_doubt; /* back.c sets it while the state may be an older copy: every effect waits */
+    unsigned under_way; /* callbacks still to come; closing waits for 0 */
 
-    /* Each is its part's own, and lives as long as the brain. */
+    /* State of the parts: each part alone uses its own. All live as long as the brain. */
     struct sites *sites;
     struct scheduler *scheduler;
     struct cycles *cycles;
@@ -60,16 +60,18 @@ struct brain {
 };
 
 /* ---- parts.c ---- */
-void brain_allowed(struct brain *b); /* what was refused may be allowed by now: all tick */
-/* Counts callbacks to come. */
+void brain_allowed(struct brain *b); /* calls tick of every part */
+/* Adds delta to the number of callbacks that are still to come. */
 void brain_under_way(struct brain *b, int delta);
-/* Ahead of an answer: it has come, and the root is looked at, so that whoever gets it goes by the
- * state that has what it tells. brain_propose and brain_confirm call it. */
+/* Called when an answer has come, before its part gets it: looks at the newest root, so that the
+ * part decides by a state that contains what the answer tells. brain_propose and brain_confirm call
+ * it. */
 void brain_answered(struct brain *b);
-/* Starts it, if it is not under way and this member leads: else the next leader begins anew. */
+/* Starts the timer, unless it runs already or this member does not lead: the next leader's parts
+ * start their own. */
 void brain_later(struct brain *b, struct timer *t, uint64_t ms);
-/* Has a majority confirm that we lead. An error: it did not in time, or the leadership in this
- * term is over. */
+/* Has a majority confirm that this member leads. An error means that none did before the deadline,
+ * or that the leadership in this term is over. */
 void brain_confirm(struct brain *b, uint64_t deadline_ms,
                    void (*cb)(void *arg, const struct err *err), void *arg);
 
@@ -79,7 +81,7 @@ void brain_propose_bytes(struct brain *b, const char *request_id, struct slice b
                          void *arg);
 void brain_request_id(struct brain *b, char out[REQUEST_ID_MAX]);
 
-struct cursor { /* of a walk over all Workloads; name "" = at the start */
+struct cursor { /* position of a walk over all Workloads; name "": at the start */
     char ns[64], name[256];
 };
 

@@ -1,5 +1,5 @@
-/* What the brain keeps many of, found by a text of its own: Targets by name, Migrations and those
- * that room is made for by uid. The entry lies in what is found, and its key, too. */
+/* An index of the brain's objects by a text key: Targets by name, Migrations and nominations by
+ * uid. The entry, and its key, lie inside the object that is found. */
 #include "controlplane/leader/context/index.h"
 
 #include "api/base/err.h"

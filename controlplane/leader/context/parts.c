@@ -1,5 +1,5 @@
-/* What parts share of their lives: the table that the brain drives them by, and what comes ahead of
- * each answer that they get. */
+/* What the parts share: the table through which the brain calls them, and the look at the newest
+ * root before each answer that they get. */
 #include "controlplane/leader/context/context.h"
 
 #include "api/base/err.h"
@@ -10,7 +10,7 @@ void brain_under_way(struct brain *b, int delta)
     b->under_way = (unsigned)((int)b->under_way + delta);
 }
 
-/* A part that is told what became of its command decides by the state that has it. */
+/* A part that learns the result of its command decides by a state that contains it. */
 void brain_answered(struct brain *b)
 {
     brain_under_way(b, -1);
@@ -30,7 +30,7 @@ void brain_later(struct brain *b, struct timer *t, uint64_t ms)
         timer_start(t, ms);
 }
 
-/* ---- a majority confirms that we lead ---- */
+/* ---- a majority confirms that this member leads ---- */
 struct confirm {
     struct brain *brain;
     uint64_t term;

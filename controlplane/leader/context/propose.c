@@ -1,5 +1,5 @@
-/* How a brain proposes: always in the term that it leads, so that a brain that was left behind
- * changes nothing; and nothing about work while the state may be an older copy. */
+/* How a brain proposes: always in the term in which it leads, so that a brain that lost leadership
+ * changes nothing. While the state may be an older copy it proposes nothing about work. */
 
 #include "controlplane/leader/context/context.h"
 
@@ -49,7 +49,7 @@ struct refused {
     bool in_doubt;
 };
 
-/* What says nothing of work. */
+/* True for commands that decide nothing about work. */
 static bool harmless(enum command_type t)
 {
     return t == CMD_RECOVER || t == CMD_FACTS || t == CMD_WRITE;
@@ -72,8 +72,8 @@ static void refused(void *arg)
     mem_free(x);
 }
 
-/* What it is made of comes from users and targets: it may be too large, and its caller is told so
- * as of any other refusal. */
+/* A command's contents come from users and targets, so it may be too large. Its caller learns that
+ * as any other refusal. */
 void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg)
 {
     bool in_doubt = b->in_doubt && !harmless(c->head.type);

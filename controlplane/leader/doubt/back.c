@@ -1,13 +1,14 @@
-/* A state that went back: somebody put an older copy of the data in place. Who was in contact with
- * a later state of the same cluster says so: agents remember how far its state had come, and runs
- * the state that started them. From then on the log says so: the cluster's next generation,
- * resourceVersion far ahead, and every workload that has not ended may have gone on (RECOVER BEGIN
- * and LOST). hanse recover --from-targets settles it.
+/* A state that went back: somebody put an older copy of the data in place. A target that was in
+ * contact with a later state of the same cluster reveals it: agents remember how far that state had
+ * come, and a run carries the uid and resourceVersion of the state that started it. From then on
+ * the log says so: the cluster's next generation, a resourceVersion far ahead, and every workload
+ * that has not ended may have gone on (RECOVER BEGIN and LOST). hanse recover --from-targets
+ * settles it.
  *
- * While it is in doubt nothing is placed, dispatched, moved or ended; nor for as long as it leads
- * by a state of which another log of its line went on (restored, or taken on by one member alone).
- * Must not take it for certain before a majority confirmed this leadership: a member that lags is
- * no state that went back. */
+ * While the state is in doubt, nothing is placed, dispatched, moved or ended. The same holds for as
+ * long as this member leads by a state of which another log of its line went on (restored, or taken
+ * on by one member alone). The state must not count as older before a majority has confirmed this
+ * leadership: a member that lags behind would look the same. */
 
 #include "controlplane/leader/doubt/back.h"
 
@@ -24,7 +25,8 @@
 #define HEARD_MAX (1ull << 52) /* JSON carries it as a number */
 
 /* ---- in doubt ---- */
-/* most: that it can have come to when that was heard; where it is now says nothing of then. */
+/* most: how far r can have come when the target heard rv. Where r is now says nothing about
+ * then. */
 bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv, uint64_t most)
 {
     const char *own = root_cluster_uid(r);
@@ -33,12 +35,13 @@ bool root_is_behind(const struct root *r, const char *cluster, uint64_t rv, uint
         !cluster_same_log(own, cluster))
         return false;
     if (rv > HEARD_MAX)
-        return false; /* no state has come so far: its teller is out of order */
+        return false; /* no state has come so far: the report is wrong */
     return cluster_left_behind(own, cluster) ||
            (rv > (most < root_rv(r) ? most : root_rv(r)) && strcmp(own, cluster) == 0);
 }
 
-/* Another log of this line went on: whoever taught it to the target is right, and we are not. */
+/* Another log of this line went on: the target follows that one, and this cluster is left
+ * behind. */
 bool root_left_behind(const struct root *r, const char *cluster)
 {
     const char *own = root_cluster_uid(r);
@@ -56,7 +59,7 @@ static bool still_behind(struct brain *b)
     return is;
 }
 
-/* Also where another member leads: this one may be the next. */
+/* Called also while another member leads, because this one may be the next leader. */
 void back_seen(struct brain *b)
 {
     struct root *r = core_root(b->cfg.core);
@@ -99,7 +102,7 @@ static void doubt_ask(void *arg)
     brain_confirm(b, CONFIRM_DEADLINE_MS, confirmed, b);
 }
 
-/* What was heard last is kept that is furthest ahead. */
+/* Keeps the report that is furthest ahead. */
 static void doubt(struct brain *b, const char *cluster, uint64_t rv, int64_t time_ms)
 {
     bool other = strcmp(b->back->cluster, cluster) != 0;
@@ -164,12 +167,12 @@ void back_drop(struct brain *b)
     b->in_doubt = b->back->left = false;
 }
 
-/* ---- every workload that has not ended may have gone on ---- */
+/* ---- marks: every workload that has not ended may have gone on ---- */
 struct marking {
     struct brain *brain;
-    struct root *root; /* who comes later is not meant */
+    struct root *root; /* the root at the start: workloads created later are not marked */
     char ns[64], name[256];
-    bool failed; /* one could not be marked: all over again */
+    bool failed; /* one could not be marked: begin again */
 };
 
 static void marking_next(struct marking *x);
@@ -195,7 +198,7 @@ static void lost_told(void *arg, const struct result *r, const struct err *err)
 {
     struct marking *x = arg;
 
-    (void)r; /* gone, or ended since: nothing is open about it */
+    (void)r; /* refused: it is gone or has ended since, and is settled */
     if (err) {
         log_err(LOG_WARN, "state.went_back", err);
         x->failed = true;
@@ -237,7 +240,7 @@ static void marking_next(struct marking *x)
     brain_propose(b, &c, lost_told, x);
 }
 
-/* Who was marked already is passed over by apply; an earlier leader may have come halfway. */
+/* Apply passes over a workload that is marked already: an earlier leader may have marked some. */
 void back_look(struct brain *b)
 {
     if (b->back->marking || !root_went_back(b->root))
@@ -257,7 +260,7 @@ static void begun(void *arg, const struct result *r, const struct err *err)
 
     b->back->beginning = false;
     if (!b->in_doubt || b->back->left)
-        return; /* the next leader hears it as well */
+        return; /* the next leader hears the same report */
     if (err || r->code) {
         log_event(LOG_ERROR, "state.went_back",
                   LOG_FIELDS({"why", log_str(err ? err->text : r->text)}));
@@ -284,7 +287,8 @@ void brain_went_back(struct brain *b, const char *cluster, uint64_t rv)
                          {"seenCluster", log_str(cluster)}, {"seen", log_u64(rv)},
                          {"remedy", log_str("hanse recover --from-targets")}));
     c.recover.rv = (rv > root_rv(b->root) ? rv : root_rv(b->root)) + RECOVER_RV_JUMP;
-    /* By the time, so that it is not the N of another copy that was put back before. */
+    /* N is taken from the time, so that it differs from the N of any copy that was put back
+     * before. */
     cluster_next_from(root_cluster_uid(b->root), now > least ? now : least, c.recover.cluster_uid);
     brain_request_id(b, c.head.request_id);
     brain_propose(b, &c, begun, b);

@@ -1,10 +1,11 @@
-/* A hub that has just begun: no member of it was there to see that the state went on, so it may be
- * an older copy and nobody in reach may know. Then a workload that is older than this leadership is
- * not dispatched before every Target that the state has as connected has listed what runs there:
- * one of them may run it, or have heard more. Silent for its partition.suspectAfter, or drained, it
- * is not waited for: a site that is down must not stop the others.
+/* A hub that has just begun: none of its members was running to see whether the state went on, so
+ * the state may be an older copy, and no agent in reach may know. Then a workload that is older
+ * than this leadership is not dispatched before every Target that the state has as connected has
+ * listed its runs: one of them may run the workload, or have heard more. The leader does not wait
+ * for a Target that is drained, or silent for its partition.suspectAfter: a site that is down must
+ * not stop the others.
  *
- * Must hold up nothing that runs, and no work that is new. */
+ * This must delay neither what runs nor new work. */
 
 #include "controlplane/leader/doubt/cold.h"
 
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-#define WARM_MS 60000 /* a member that has had a leader for so long is no new beginning */
+#define WARM_MS 60000 /* a member that has had a leader for longer has not just begun */
 
 void cold_known(struct brain *b)
 {
@@ -70,7 +71,7 @@ void cold_look(struct brain *b)
     for_each_site (t, b)
         if (cold_awaits(t))
             return;
-    /* Who is not a Target of ours may have heard more as well (strangers.c). */
+    /* The agent of an unknown Target may have heard more as well (strangers.c). */
     uint64_t known = loop_now_ms(b->loop) - b->cold->known_ms;
     if (known < b->cfg.redial_ms) {
         timer_start(&b->cold->look, b->cfg.redial_ms - known);

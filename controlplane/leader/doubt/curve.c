@@ -1,9 +1,9 @@
-/* How far the state had come at which of its own times: by it an agent's word of how far it once
- * was can be judged long after. A copy that was put back goes on, and soon has come further than
- * the state that it is a copy of; but at the time of which the agent speaks it had not.
+/* How far the resourceVersion had come at which time of the state. It lets the leader judge an
+ * agent's report of how far the state was long ago. A copy that was put back goes on, and soon has
+ * a higher resourceVersion than its original had; but not at the time that the agent reports.
  *
- * Points that are let go make what it says larger, never smaller: it must not accuse a state that
- * never went back. */
+ * Dropped points make the answer larger, never smaller: a state that never went back must not be
+ * accused. */
 #include "controlplane/leader/doubt/back.h"
 
 #define EVERY_MS 1000
@@ -16,7 +16,7 @@ void rv_curve_add(struct rv_curve *c, int64_t time_ms, uint64_t rv)
         return;
     if (!c->v)
         c->v = mem_alloc(RV_CURVE_MAX * sizeof *c->v);
-    if (c->n == RV_CURVE_MAX) { /* every other one of the older half goes */
+    if (c->n == RV_CURVE_MAX) { /* drop every other point of the older half */
         size_t n = 0;
         for (size_t i = 0; i < RV_CURVE_MAX; i++)
             if (i >= RV_CURVE_MAX / 2 || i % 2)
@@ -30,7 +30,7 @@ uint64_t rv_curve_most(const struct rv_curve *c, int64_t time_ms)
 {
     size_t lo = 0, hi = c->n;
 
-    while (lo < hi) { /* the first that is later */
+    while (lo < hi) { /* find the first point that is later */
         size_t mid = lo + (hi - lo) / 2;
         if (c->v[mid].time_ms > time_ms)
             hi = mid;

@@ -1,5 +1,5 @@
 /* The effects of a driver: steps into the log, calls to the connector, and what their answers mean.
- * A call that ends unknown is followed by find(), never by the same call again. */
+ * After a call whose outcome is unknown the driver calls find(), never the same call again. */
 
 #include "controlplane/leader/drive/calls.h"
 

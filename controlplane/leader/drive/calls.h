@@ -6,20 +6,24 @@
 
 enum driver_call { CALL_SUBMIT = 1, CALL_FIND, CALL_QUIESCE, CALL_STOP };
 void driver_call(struct driver *d, struct site *t, enum driver_call kind);
-/* limits.inFlight calls are under way to its target: it is ticked again. */
+/* True when limits.inFlight calls to its target are under way; the driver is ticked again when one
+ * is answered. */
 bool driver_held_back(struct driver *d, struct site *t);
-void driver_hurry(struct driver *d, struct site *t); /* a deletion's grace was made shorter */
+/* repeats a stop under way if the grace was shortened */
+void driver_hurry(struct driver *d, struct site *t);
 void driver_step(struct driver *d, enum run_step step, const char *reason, const char *message);
-/* Proved: nothing ever started under its key. */
+/* Records the proof that nothing ever started under the run's key. */
 void driver_seen_absent(struct driver *d, const char *reason, const char *message);
-/* ENDED or ABSENT with what was seen. */
+/* Proposes ENDED or ABSENT with what was seen. */
 void driver_step_end(struct driver *d, enum run_step step, bool requeue);
-void driver_propose(struct driver *d, union command *c); /* a step; fills in whose it is */
+/* proposes a step, and fills in the workload's name, uid and epoch */
+void driver_propose(struct driver *d, union command *c);
 bool driver_checkpoint_news(const struct driver *d);
 void driver_tell(struct driver *d);
-/* A newer one than the log knows lies in the store; of an older epoch. */
+/* Proposes CHECKPOINT_FOUND: the store holds a newer checkpoint of an older epoch than the log
+ * knows. */
 void driver_step_found(struct driver *d, const struct run_checkpoint_report *r);
-void driver_backoff(struct driver *d);        /* ticks again later, and later each time */
-void driver_checkpoint_bad(struct driver *d); /* what it was to resume from, for the reason seen */
+void driver_backoff(struct driver *d);        /* ticks again after a pause that grows each time */
+void driver_checkpoint_bad(struct driver *d); /* marks the checkpoint to resume from as bad */
 
 #endif

@@ -1,10 +1,10 @@
-/* Drivers: one per workload that holds a place. Each tick reads the workload's phase and what was
- * last seen, and does the one next thing: commit an intent, carry it out, look, or commit what was
- * seen. Nothing is done twice because nothing is remembered: a new leader's drivers begin with
- * find().
+/* Drivers: one for each workload that holds a place. Each tick reads the workload's phase and what
+ * was last seen, and does the one next thing: it commits an intent, carries it out, asks the
+ * target, or commits what was seen. Nothing is done twice because nothing is remembered: a new
+ * leader's drivers begin with find().
  *
- * Must never submit without an intent of this brain's own, committed in this term; must never call
- * what is out of reach ended. */
+ * A driver must never submit without an intent that this brain committed in this term, and must
+ * never take for ended what is out of reach. */
 
 #include "controlplane/leader/drive/driver.h"
 
@@ -27,7 +27,7 @@
 #define BACKOFF_MIN_MS 50
 #define BACKOFF_MAX_MS 5000
 #define LOOK_AGAIN_MS 1000
-/* A place is held elsewhere only for the last part of a long wait. */
+/* The replacement's place is held only for the last part of a long lease. */
 #define REPLACE_AHEAD_MS 600000
 #define AGENT_REPLACED                                                                             \
     "an agent with another state folder speaks for its target, and knows nothing of it: it may "   \
@@ -90,7 +90,8 @@ static struct driver *driver_create(struct brain *b, const struct object *o)
     return d;
 }
 
-/* Drivers hang on their Target, so that its reach and its renewals concern nobody else. */
+/* A driver is linked to its Target, so that a change of its reach, or a renewal, visits no
+ * others. */
 static void driver_seat(struct driver *d)
 {
     struct site *t = site_find(d->brain, d->target);
@@ -118,7 +119,7 @@ void drivers_unseat(struct site *t)
         list_push(&t->brain->drivers->adrift, it);
 }
 
-/* Takes in the workload as the root now has it. */
+/* Takes in the workload as the newest root has it. */
 static void driver_take(struct driver *d, const struct object *o)
 {
     const struct workload_status *s = object_as(o, workload)->status;
@@ -147,13 +148,13 @@ static void driver_take(struct driver *d, const struct object *o)
         d->unknown_since_ms = 0;
     else if (!d->unknown_since_ms)
         d->unknown_since_ms = loop_now_ms(d->brain->loop);
-    if (first) /* whatever an earlier leader has renewed, it did before our election */
+    if (first) /* an earlier leader sent its last renewal before this one's election */
         lease_renewed(d, loop_now_ms(d->brain->loop));
     lease_pace(d);
 }
 
-/* It was let go while something of it was under way, and holds a place again: in a new epoch, or in
- * a new term. Nothing that it knew counts any more. */
+/* The driver was dropped while a call was under way, and its workload holds a place again: in a new
+ * epoch, or in a new term. Nothing that the driver knew counts any more. */
 static void driver_revive(struct driver *d)
 {
     d->dead = false;
@@ -219,7 +220,7 @@ static struct gather gather(struct brain *b)
     twalk_r(b->drivers->by_uid, gather_each, &g);
     return g;
 }
-/* A tick may end a driver, and a connector may answer at once: walked as it was. */
+/* A tick may free a driver, and a connector may answer at once: this walks a copy of the list. */
 void drivers_tick_target(struct site *t)
 {
     struct gather g = {NULL, 0};
@@ -245,7 +246,7 @@ void drivers_drop(struct brain *b)
     mem_free(g.v);
 }
 
-/* Frees it once nothing is under way; what is, comes back and asks again. */
+/* Frees the driver when no answer is awaited; each answer calls this again. */
 static void driver_free(struct driver *d)
 {
     timer_stop(&d->again);
@@ -267,8 +268,8 @@ bool driver_estranged(const struct driver *d, const struct site *t)
 }
 
 /* ---- what is wanted ---- */
-/* Why this run should end: deleted, suspended, past its deadline; NULL = it may go on. A drained
- * target is left by a Migration (causes.c). */
+/* Returns why this run should end (deleted, suspended, past its deadline), or NULL. A Migration,
+ * not the driver, takes it away from a drained target (causes.c). */
 static const char *end_wanted(const struct driver *d, bool *ret_requeue)
 {
     const struct workload_spec *s = object_as(d->o, workload)->spec;
@@ -290,7 +291,8 @@ static void tick_reserved(struct driver *d, struct site *t)
 
     if (!why && t && t->doc && object_as(t->doc, target)->spec->drain)
         why = "TargetDrained";
-    /* A later state may have sent it: another epoch, once that is settled. */
+    /* A later state may have dispatched this epoch: it gets another one once recovery is
+     * settled. */
     if (!why && t && status_of(d)->epochFloor > status_of(d)->epoch)
         why = "Recovering";
     if (why || !t)
@@ -309,8 +311,8 @@ static void tick_reserved(struct driver *d, struct site *t)
 #define TARGET_ENDS_MAX 5
 #define BAD_CHECKPOINTS_MAX 16
 
-/* The target failed it, not the program. Placed again without counting as a failure of its own, but
- * not for ever: who kills its own runner, or starts nowhere, must stop some day. */
+/* The target failed the run, not the program. It is placed again without counting as a failure, but
+ * not for ever: a program that kills its own runner, or starts nowhere, must fail some day. */
 static bool target_failed_it(const struct driver *d)
 {
     const struct workload_status *s = status_of(d);
@@ -323,8 +325,8 @@ static bool target_failed_it(const struct driver *d)
     return before < TARGET_ENDS_MAX;
 }
 
-/* 75 says: saved, start me again. Who says so unasked and has saved nothing in this epoch would go
- * round for ever: that is a failure like any other. */
+/* Exit status 75 means: saved, start me again. A program that says so unasked, and has saved
+ * nothing in this epoch, would go round for ever: that is a failure like any other. */
 static bool saved_and_stopped(const struct driver *d)
 {
     const struct workload_status *s = status_of(d);
@@ -335,8 +337,8 @@ static bool saved_and_stopped(const struct driver *d)
             (s->checkpoint && s->checkpoint->epoch == s->epoch));
 }
 
-/* Where the end that was seen leads: placed again when it was stopped for that, when its lease was
- * lost, or when it saved and asks for it. */
+/* True when the end that was seen leads back to the queue: the run was stopped for that, lost its
+ * lease, or saved and asks for it. */
 static bool end_requeues(const struct driver *d)
 {
     const struct intent *in = status_of(d)->intent;
@@ -349,11 +351,12 @@ static bool end_requeues(const struct driver *d)
     return target_failed_it(d) || saved_and_stopped(d);
 }
 
-/* It was never started. Because of what it was to resume from: that is marked, and the place kept
- * for the next try, from what is left. */
+/* The run never started. If its checkpoint was the cause, that one is marked bad, and the place is
+ * kept for the next try from the next checkpoint. */
 static void driver_absent(struct driver *d)
 {
-    /* It may hold, its place has another number of workers: the next place will have as many. */
+    /* A misfit checkpoint may be good: the place had another number of workers, and the next one
+     * fits. */
     enum end_checkpoint said = end_row(d->seen.reason)->checkpoint;
     bool checkpoint = (said == CHECKPOINT_REFUSED ||
                        (said == CHECKPOINT_MISFIT && PLANTED("policy.any-ranks"))) &&
@@ -374,8 +377,8 @@ static enum partition_mode partition_mode(const struct driver *d)
     return p && p->mode ? p->mode : PARTITION_WAIT;
 }
 
-/* The end that spec.partition stop asks for: it was cut off and stopped itself, and stays so, as it
- * would had its target stayed away. */
+/* True for the end that partition mode stop asks for: the runner was cut off and stopped itself.
+ * The workload stays stopped, as it would if its target had stayed away. */
 static bool stopped_itself(struct driver *d)
 {
     const struct intent *in = status_of(d)->intent;
@@ -384,7 +387,7 @@ static bool stopped_itself(struct driver *d)
            (d->seen.exit_code || d->seen.term_signal) && !(in && in->op == INTENT_QUIESCE);
 }
 
-/* Reports what was seen of a run that the state has as going on. True when a step was proposed. */
+/* Proposes a step for what was seen of a run that is live in the state; true if it did. */
 static bool report_seen(struct driver *d)
 {
     enum phase phase = status_of(d)->phase;
@@ -393,7 +396,8 @@ static bool report_seen(struct driver *d)
         return false;
     switch (d->seen.state) {
     case RUN_ENDED:
-        if (stopped_itself(d)) /* ahead of our own notice that it was out of reach: tick_unknown */
+        /* UNKNOWN comes first, though the target is back: tick_unknown goes on */
+        if (stopped_itself(d))
             driver_step(d, STEP_UNKNOWN, end_text(END_LEASE_LOST),
                         "its runner was cut off and stopped itself");
         else
@@ -420,7 +424,8 @@ static bool report_seen(struct driver *d)
     return false;
 }
 
-/* Out of reach, or in reach of somebody who does not know it: the step to Unknown was proposed. */
+/* Proposes UNKNOWN, and returns true, when its target is out of reach, or another agent speaks for
+ * it. */
 static bool driver_lost(struct driver *d, const struct site *t)
 {
     if (t && !t->suspect && !driver_estranged(d, t))
@@ -438,7 +443,7 @@ static void tick_live(struct driver *d, struct site *t)
     const char *why;
 
     if (own && status_of(d)->phase == PHASE_DISPATCHING && driver_estranged(d, t)) {
-        d->own_epoch = 0; /* it never left this process: there is nothing that could run */
+        d->own_epoch = 0; /* the order never left this process: nothing can run */
         driver_seen_absent(d, end_text(END_AGENT_REPLACED), "");
     }
     if (report_seen(d))
@@ -456,7 +461,7 @@ static void tick_live(struct driver *d, struct site *t)
     if ((submits || d->found_session != t->session) && driver_held_back(d, t))
         return;
     if (submits) {
-        d->own_epoch = 0; /* once; whatever becomes of it, find() comes next */
+        d->own_epoch = 0; /* submitted once: whatever the outcome, find() comes next */
         driver_call(d, t, CALL_SUBMIT);
     } else if (d->found_session != t->session) {
         driver_call(d, t, CALL_FIND);
@@ -464,7 +469,7 @@ static void tick_live(struct driver *d, struct site *t)
         return;
     const struct workload_spec *s = object_as(d->o, workload)->spec;
     int64_t left = s->deadline ? s->deadline - core_time_ms(d->brain->cfg.core) : 0;
-    if (left > 0) /* also when a timer runs: the deadline may have been brought forward */
+    if (left > 0) /* also while a timer runs: the deadline may be earlier now */
         driver_later(d, (uint64_t)(left < 3600000 ? left + 1 : 3600000));
 }
 
@@ -498,8 +503,8 @@ static void tick_quiescing(struct driver *d, struct site *t)
     }
 }
 
-/* The last copy is not let go before its replacement holds a place: after replaceAfter a Migration
- * looks for one, and only when it has one may the lease decide. */
+/* True when the lease may decide. The last copy is not let go before its replacement holds a place:
+ * after replaceAfter a Migration looks for one. */
 static bool replace_ready(struct driver *d)
 {
     const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
@@ -515,8 +520,8 @@ static bool replace_ready(struct driver *d)
     return false;
 }
 
-/* Deleted, held or too late: nobody wants it to go on anywhere, so nothing has to be found for
- * it. */
+/* Deleted, suspended or past its deadline: the workload is not to go on anywhere, so it needs no
+ * replacement. */
 static bool unwanted(const struct driver *d)
 {
     const struct workload_spec *s = object_as(d->o, workload)->spec;
@@ -526,14 +531,15 @@ static bool unwanted(const struct driver *d)
            (s->deadline && core_time_ms(d->brain->cfg.core) >= s->deadline);
 }
 
-/* Out of reach. The reservation stays; only proof, or a lease that is certainly over, ends it. */
+/* Its target is out of reach. The reservation stays: only a proof, or a lease that is certainly
+ * over, ends it. */
 static void tick_unknown(struct driver *d, struct site *t)
 {
     enum partition_mode mode = partition_mode(d);
 
     if (d->has_seen && d->seen.state == RUN_ENDED && stopped_itself(d)) {
         if (driver_checkpoint_news(d))
-            driver_tell(d); /* its last one, ahead of its end */
+            driver_tell(d); /* its last checkpoint comes before its end */
         driver_step_end(d, STEP_LEASE_OVER, false);
         return;
     }
@@ -581,11 +587,11 @@ void driver_tick(struct driver *d)
     }
     driver_hurry(d, site_find(b, d->target));
     if (d->proposing || d->calling || b->in_doubt)
-        return; /* in doubt: ticked again when it is known */
+        return; /* in doubt: ticked again when that is settled */
     if (lease_acknowledged(d))
         return;
     if (!d->telling && driver_checkpoint_news(d) && d->seen.state != RUN_ENDED)
-        driver_tell(d); /* its last one comes with its end */
+        driver_tell(d); /* the last checkpoint is proposed with the end */
     struct site *t = site_find(b, d->target);
     switch (status_of(d)->phase) {
     case PHASE_RESERVED:

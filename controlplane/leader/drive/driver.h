@@ -1,5 +1,5 @@
-/* One driver for each workload that holds a place. Level-triggered: driver_tick looks at the root
- * and at what was seen, and does at most one thing; every callback stores its result and ticks
+/* One driver for each workload that holds a place. It is level-triggered: driver_tick looks at the
+ * root and at what was seen, and does at most one thing; every callback stores its result and ticks
  * again. */
 #ifndef HANSE_CONTROLPLANE_LEADER_DRIVE_DRIVER_H
 #define HANSE_CONTROLPLANE_LEADER_DRIVE_DRIVER_H
@@ -8,67 +8,70 @@
 
 struct site;
 struct drivers {
-    struct list adrift; /* whose Target is not there */
-    void *by_uid;       /* tsearch tree */
+    struct list adrift; /* drivers whose Target is not in the root */
+    void *by_uid;       /* tsearch tree of struct driver by uid */
     unsigned n;
 };
 
 struct driver {
     struct brain *brain;
-    struct list seat; /* among those of its target, or with those that are adrift */
+    struct list seat; /* link in site.drivers of its target, or in drivers.adrift */
     char uid[64], ns[64], name[256], target[256];
-    struct run_key key;     /* epoch and try by the root */
-    const struct object *o; /* the workload as the newest root has it; a reference */
-    bool dead;              /* gone from the root; freed once nothing is under way */
-    bool begun;             /* move/begin.c: a Migration of it is on its way into the log */
-    /* intent that this brain committed in this term and has not submitted yet */
+    struct run_key key;     /* uid, epoch and try as the root has them */
+    const struct object *o; /* its Workload as the newest root has it; holds a reference */
+    bool dead;              /* it holds no place any more; freed when no call is under way */
+    bool begun;             /* move/begin.c: the brain has proposed a Migration of it */
+    /* try and epoch of the intent that this brain committed in this term and has not submitted
+     * yet */
     int64_t own_try, own_epoch;
-    bool quiesced;           /* the signal of this intent was delivered */
-    uint64_t stop_after_ms;  /* quiesce: stop for good then */
-    struct observation seen; /* newest for `key` */
+    bool quiesced;           /* the target has taken the quiesce of this intent */
+    uint64_t stop_after_ms;  /* loop time at which a quiesce becomes a stop; 0: none yet */
+    struct observation seen; /* the newest observation of `key` */
     bool has_seen;
-    uint64_t found_session; /* session in which find() last answered */
+    uint64_t found_session; /* site.session in which find() or submit last answered; 0: none */
     uint64_t unknown_since_ms;
     uint32_t backoff_ms;
     struct timer again;
 
     /* calls.c */
-    bool proposing, calling;  /* one thing at a time */
-    unsigned telling;         /* checkpoints on their way into the log */
-    int64_t told_step;        /* of the newest that was proposed in this epoch; -1 = none */
-    unsigned bad_checkpoints; /* refused in this epoch */
+    bool proposing, calling;  /* a step, or a call, is awaited: one thing at a time */
+    unsigned telling;         /* number of checkpoints that were proposed and not answered */
+    int64_t told_step;        /* step of the newest checkpoint proposed in this epoch; -1: none */
+    unsigned bad_checkpoints; /* number of checkpoints refused in this epoch */
     struct call call;
     int call_kind;
-    struct run_key call_key; /* what the call is about: its answer says nothing of another run */
-    bool held_back; /* limits.inFlight of its target: it calls when another's call is answered */
+    /* the run that the call concerns; the answer says nothing of another */
+    struct run_key call_key;
+    bool held_back; /* waits under limits.inFlight for another driver's answer */
     uint64_t call_site;
-    char call_target[256];  /* the site that its call is counted on */
-    struct call hurry;      /* a shorter grace than that of the stop under way, */
-    bool hurrying;          /* which goes on meanwhile */
-    uint64_t stop_grace_ms; /* that this try was last told to stop within; 0: at once, or untold */
+    char call_target[256];  /* site.number and name of the site whose calls count this one */
+    struct call hurry;      /* repeats the stop under way with a shorter grace */
+    bool hurrying;          /* hurry is awaited */
+    uint64_t stop_grace_ms; /* grace of the last stop of this try; 0: at once, or none */
 
     /* observed.c */
-    int64_t foreign_epoch; /* in which its target told one that is not its own */
+    int64_t foreign_epoch; /* epoch in which a foreign checkpoint was refused, with one Event */
 
     /* look.c */
-    int64_t looked_epoch;   /* ahead of it the store was looked through, or given up */
-    int64_t look_epoch;     /* ahead of it that began, */
-    uint64_t look_until_ms; /* and then it is given up */
+    int64_t looked_epoch;   /* epoch before whose dispatch the store was searched, or given up */
+    int64_t look_epoch;     /* epoch before whose dispatch the search began */
+    uint64_t look_until_ms; /* loop time at which that search is given up */
 
     /* lease.c */
-    uint64_t renewed_ms; /* no runner of it counts its lease from later than this */
+    uint64_t renewed_ms; /* loop time of the last renewal that may have left */
 };
 
 void driver_change(struct brain *b, const struct object *before, const struct object *after);
 void drivers_init(struct brain *b);
 void drivers_reset(struct brain *b);
 unsigned drivers_count(const struct brain *b);
-void drivers_tick_target(struct site *t); /* its reach changed */
-void drivers_seat(struct site *t);        /* a new one: those that were adrift come to it */
-void drivers_unseat(struct site *t);      /* it goes: its drivers are adrift */
+/* ticks the drivers of t; called when its reach changed */
+void drivers_tick_target(struct site *t);
+void drivers_seat(struct site *t);   /* moves adrift drivers of a new site to it */
+void drivers_unseat(struct site *t); /* makes the drivers of a site that goes adrift */
 void drivers_drop(struct brain *b);
-/* Who speaks for the target now is not who was given this run: another state folder. It knows
- * nothing of it, so whatever it says of it proves nothing. */
+/* True when another agent speaks for the target than the one that was given this run: one with
+ * another state folder. It knows nothing of the run, so what it says of it proves nothing. */
 bool driver_estranged(const struct driver *d, const struct site *t);
 struct driver *driver_find(struct brain *b, const char *uid);
 void driver_tick(struct driver *d);

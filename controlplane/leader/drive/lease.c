@@ -1,8 +1,8 @@
-/* Leases of what runs: what documents would grant today, what the log says that a runner holds, and
- * when no runner can be alive any more. A changed document reaches what runs by an offer: into the
- * log first, to the runner with the next renewal, and its acknowledgement into the log again.
+/* Leases of runs: what documents would grant today, what a runner holds by the log, and when no
+ * runner can be alive any more. A changed document reaches a run by an offer: the offer goes into
+ * the log first, then to the runner with the next renewal, and its acknowledgement into the log.
  *
- * Must never judge what runs by a document: its owner may have changed it since. */
+ * A run must never be judged by a document: its owner may have changed it since the run began. */
 
 #include "controlplane/leader/drive/lease.h"
 
@@ -31,7 +31,7 @@ static int64_t target_lease(const struct site *t)
     return p && p->lease > 0 ? p->lease : schema_default_ms(&schema_target_partition, "lease");
 }
 
-/* Of a Workload without a checkpoint contract as well. */
+/* The default grace; it also holds for a Workload without a checkpoint contract. */
 static int64_t grace_otherwise(void)
 {
     return schema_default_ms(&schema_checkpoint_spec, "grace");
@@ -58,7 +58,8 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Intents of before grants were logged: the longest that their leaders can have given. */
+/* For an intent from before grants were logged: the longest lease that its leader can have
+ * given. */
 static struct lease_grant assumed(const struct driver *d)
 {
     struct lease_grant g = lease_wanted(d->o, site_find(d->brain, d->target));
@@ -95,7 +96,7 @@ uint64_t lease_left_ms(const struct driver *d)
 }
 
 /* ---- renewals ---- */
-/* They must come in time for the shortest that may be held. */
+/* Renewals must come in time for the shortest lease that a runner may hold. */
 void lease_pace(const struct driver *d)
 {
     const struct intent *in = intent_of(d);
@@ -185,8 +186,9 @@ bool lease_acknowledged(struct driver *d)
     return true;
 }
 
-/* Above all that any rank can hold: where the log does not know (of before, or of a hub that was
- * lost), one rank may have taken one more than all have told. */
+/* Returns a number above that of any lease that a rank can hold. Where the log does not know it (an
+ * older intent, or a hub that was lost), one rank may have taken one more than all have
+ * reported. */
 int64_t lease_next_number(const struct driver *d)
 {
     const struct intent *in = intent_of(d);
@@ -200,7 +202,7 @@ bool lease_offer(struct driver *d, const struct site *t)
     struct lease_grant g = lease_wanted(d->o, t);
     union command c = {.run = {.step = STEP_OFFER, .grant = &g}};
 
-    /* A runner that tells no number is of a version that takes no other lease. */
+    /* A runner that reports no number is of a version that takes no other lease. */
     if (!granting(d) || !in || in->op != INTENT_SUBMIT || in->offered || !d->has_seen ||
         d->seen.grant < 1 || !epoch_next(object_as(d->o, workload)->status->phase, STEP_OFFER))
         return false;

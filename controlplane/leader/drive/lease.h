@@ -1,21 +1,25 @@
-/* What runners hold by the log, and what documents would give them. */
+/* Leases: what runners hold by the log, and what documents would give them. */
 #ifndef HANSE_CONTROLPLANE_LEADER_DRIVE_LEASE_H
 #define HANSE_CONTROLPLANE_LEADER_DRIVE_LEASE_H
 
 #include "controlplane/leader/drive/driver.h"
 
-struct lease_grant lease_wanted(const struct object *workload, const struct site *t); /* today */
-void lease_dispatch(struct driver *d, const struct site *t); /* the intent, with its grant */
-/* True: a step is on its way. Its runner holds what was offered; the documents say another one. */
+/* by today's documents */
+struct lease_grant lease_wanted(const struct object *workload, const struct site *t);
+/* proposes DISPATCH: the intent with its grant */
+void lease_dispatch(struct driver *d, const struct site *t);
+/* True when a step was proposed. lease_acknowledged: the runner holds the offered lease.
+ * lease_offer: the documents grant another lease than the runner holds. */
 bool lease_acknowledged(struct driver *d);
 bool lease_offer(struct driver *d, const struct site *t);
 int64_t lease_next_number(const struct driver *d);
 bool lease_offered(const struct driver *d, struct run_offer *ret);
-/* All of that target are renewed from now on; returns those to which another lease is offered. */
+/* Notes for all drivers of the target that their leases count from sent_ms (loop time); returns how
+ * many of them have another lease on offer, and at most max of these offers in ret. */
 size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max);
 void lease_renewed(struct driver *d, uint64_t sent_ms);
-void lease_pace(const struct driver *d); /* tells its site how often renewals must come */
-/* 0: no runner of it can be alive any more, unless somebody renews it. */
+void lease_pace(const struct driver *d); /* tells its site the shortest lease it may hold */
+/* Returns the ms for which a runner may still be alive if nobody renews its lease. */
 uint64_t lease_left_ms(const struct driver *d);
 
 #endif

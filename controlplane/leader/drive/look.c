@@ -1,10 +1,10 @@
-/* Ahead of a second life: does the store hold more than the log knows of? A run that was cut off
- * saves until its lease is over, one that was killed may have saved what nobody was told, and a
- * store that hung hides what was sealed. So the target that is to start it again looks, before it
- * is told to.
+/* Before a second start: does the store hold a newer checkpoint than the log knows of? A run that
+ * was cut off saves until its lease is over; one that was killed may have saved without reporting
+ * it; and a store that hung hides what was sealed. So the target that is to start the run again
+ * searches the store first.
  *
- * Must never ask while an epoch that may have saved is not proved ended: a Reserved workload's are.
- * Must never hold a place for long because a store is silent. */
+ * The search must not begin while an epoch that may have saved is not proved ended; for a Reserved
+ * workload all are. It must not hold a place for long because a store is silent. */
 
 #include "controlplane/leader/drive/look.h"
 
@@ -20,12 +20,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_CALL_MS 15000      /* for the question itself, */
+#define LOOK_CALL_MS 15000      /* for the call itself, */
 #define LOOK_WAIT_MS 60000      /* for a store that gives no verdict, */
-#define LOOK_BYTES_PER_MS 20000 /* and beyond both: it reads the whole checkpoint */
+#define LOOK_BYTES_PER_MS 20000 /* and added to both: the target reads the whole checkpoint */
 #define LOOK_MAX_MS (2L * 3600 * 1000)
 
-/* Its runner told its last checkpoint with its end, and its mover had it read where it goes. */
+/* True when the runner reported its last checkpoint with its end, and the destination of its
+ * Migration has read it. */
 static bool read_already(const struct driver *d)
 {
     const struct workload_status *s = object_as(d->o, workload)->status;
@@ -57,7 +58,8 @@ static uint64_t reading_ms(const struct driver *d)
     return (uint64_t)(ms < LOOK_MAX_MS ? ms : LOOK_MAX_MS);
 }
 
-/* No verdict. Waited for within bounds; then it starts from what is known, and people are told. */
+/* The store gave no verdict. The driver waits within bounds; then the run starts from the known
+ * checkpoint, and an Event says so. */
 static void no_verdict(struct driver *d, const char *why)
 {
     uint64_t now = loop_now_ms(d->brain->loop);
@@ -115,7 +117,7 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         driver_tick(d); /* an agent of an older version cannot look, and says so */
 }
 
-/* 0: it ended before that was told. */
+/* 0: the end in the log is from before workers were recorded. */
 static int64_t workers_of(const struct workload_status *s, int64_t epoch)
 {
     for (uint32_t i = s->n_ends; i > 0; i--)

@@ -1,5 +1,6 @@
-/* What targets tell on their own: news of runs that drivers hold, and runs that the state has left
- * behind, which are ended. Must never end a run of an epoch that the state has not left. */
+/* What targets report without being asked: news of runs that drivers hold, and runs that the state
+ * has left behind, which are ended. A run of an epoch that the state has not left must never be
+ * ended. */
 
 #include "controlplane/leader/drive/observed.h"
 
@@ -28,8 +29,8 @@ static void orphan_stopped(struct call *c, enum outcome out, const struct observ
     mem_free(s);
 }
 
-/* A run of ours that the state has left behind (an older epoch or try, or a workload that is gone)
- * is ended. */
+/* Ends a run of this cluster that the state has left behind: of an older epoch or try, or of a
+ * workload that is gone. */
 static void orphan_end(struct site *t, const struct observation *o)
 {
     struct brain *b = t->brain;
@@ -48,7 +49,7 @@ static void orphan_end(struct site *t, const struct observation *o)
     t->connector->ops->stop(t->connector, &o->key, 5000, &s->call);
 }
 
-/* Nothing that is not its own is ever resumed from, whatever an agent says. */
+/* A workload never resumes from a checkpoint that is not its own, whatever an agent reports. */
 static void checkpoint_foreign(struct driver *d, const struct err *err)
 {
     d->seen.checkpoint.present = false;
@@ -59,7 +60,7 @@ static void checkpoint_foreign(struct driver *d, const struct err *err)
                          d->target, err->text);
 }
 
-/* News of this run. A checkpoint that was told stays told: not every answer repeats it. */
+/* Takes in news of this run. A reported checkpoint stays known, for not every answer repeats it. */
 void driver_take_seen(struct driver *d, const struct observation *o)
 {
     struct run_checkpoint_report had = d->seen.checkpoint;

@@ -1,4 +1,4 @@
-/* What targets tell on their own of runs. */
+/* What targets report of runs without being asked. */
 #ifndef HANSE_CONTROLPLANE_LEADER_DRIVE_OBSERVED_H
 #define HANSE_CONTROLPLANE_LEADER_DRIVE_OBSERVED_H
 

@@ -1,6 +1,6 @@
-/* What a connector is told to run: environment with secrets resolved, where its checkpoints go,
- * what it resumes from, how often saving pays. Reads the state; must never change it, and never
- * keep a secret longer than the order lives. */
+/* The order that a connector gets: environment with Secrets resolved, where the checkpoints go,
+ * what the run resumes from, how often saving pays. It reads the state; it must never change it,
+ * and never keep a secret longer than the order lives. */
 
 #include "controlplane/leader/drive/order.h"
 

@@ -1,9 +1,8 @@
-/* The leader's end of ARRAY: while an array has indexes to begin, or to tell that it is suspended
- * or goes on, the next slice of it is proposed, one at a time, the arrays in turn. Needs nobody's
- * write to go on.
+/* The leader's side of ARRAY: while an array has indexes to begin, suspend or resume, this proposes
+ * its next slice, one at a time, the arrays in turn. No user's write is needed to go on.
  *
- * A slice is small, and after it this rests for as long as it took: what users write meanwhile
- * waits for one slice at most. */
+ * A slice is small, and after it the part rests for as long as it took: a user's write waits for
+ * one slice at most. */
 #include "controlplane/leader/keep/arrays.h"
 
 #include <stdio.h>
@@ -23,7 +22,7 @@ static void sliced(void *arg, const struct result *r, const struct err *err)
     brain_later(b, &b->arrays->rest, took > REST_MAX_MS ? REST_MAX_MS : took);
 }
 
-/* The next one in this round; NULL: it is over, or there is none. */
+/* Returns the next array of this round; NULL: the round is over, or no array is due. */
 static const struct object *next(struct brain *b, const struct root *r)
 {
     const struct object *o = root_array_due(r, b->arrays->at.ns, b->arrays->at.name);

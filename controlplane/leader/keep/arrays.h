@@ -1,4 +1,4 @@
-/* What arrays have to begin or to tell, slice by slice. */
+/* Proposes, slice by slice, the indexes that arrays have to begin, suspend or resume. */
 #ifndef HANSE_CONTROLPLANE_LEADER_KEEP_ARRAYS_H
 #define HANSE_CONTROLPLANE_LEADER_KEEP_ARRAYS_H
 
@@ -6,9 +6,9 @@
 
 struct arrays {
     struct timer rest;
-    bool under_way, moved; /* moved: a slice of this round began or told something */
-    struct cursor at;      /* the array that had the last slice */
-    uint64_t asked_ms;
+    bool under_way, moved; /* moved: a slice of this round had an effect */
+    struct cursor at;      /* the array whose slice was proposed last */
+    uint64_t asked_ms;     /* loop time of the last proposal */
 };
 
 void arrays_look(struct brain *b); /* called at every new root */

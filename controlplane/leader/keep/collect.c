@@ -1,8 +1,8 @@
-/* The leader's end of COLLECT: while something is left to be removed or matched anew, the next
- * slice of it is proposed, one at a time. Needs nobody's write to go on.
+/* The leader's side of COLLECT: while something is left to be removed or matched anew, this
+ * proposes its next slice, one at a time. No user's write is needed to go on.
  *
- * A slice is small, and after it this rests for as long as it took: what users write meanwhile
- * waits for one slice at most. */
+ * A slice is small, and after it the part rests for as long as it took: a user's write waits for
+ * one slice at most. */
 #include "controlplane/leader/keep/collect.h"
 
 #define SLICE_OBJECTS 256

@@ -1,4 +1,4 @@
-/* What follows from deletions and changed GpuClasses, slice by slice. */
+/* Proposes, slice by slice, what follows from deletions and changed GpuClasses. */
 #ifndef HANSE_CONTROLPLANE_LEADER_KEEP_COLLECT_H
 #define HANSE_CONTROLPLANE_LEADER_KEEP_COLLECT_H
 
@@ -7,6 +7,7 @@
 struct collect {
     struct timer rest;
     bool under_way; /* a slice is on its way into the log */
+    /* loop time of the last proposal; number of answers */
     uint64_t asked_ms, slices;
 };
 

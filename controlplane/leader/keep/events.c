@@ -1,7 +1,8 @@
 /* core/v1 Events of placements, moves and ends, for people: `hanse describe`, `kubectl describe`.
  *
- * One object for each workload (or target) and reason, counted up; they go with it. Must never hold
- * anything up: what does not fit is dropped, what is refused is forgotten. */
+ * There is one object for each workload (or target) and reason, with a count; it is removed with
+ * its workload. Events must never hold anything up: one that does not fit is dropped, and one that
+ * is refused is forgotten. */
 
 #include "controlplane/leader/keep/events.h"
 
@@ -13,8 +14,8 @@
 
 #define FLUSH_EVERY_MS 500
 #define FLUSH_MAX 32
-#define AGAIN_MIN_MS 10000  /* what is found again and again is told no more often, */
-#define AGAIN_SAME_MS 60000 /* and with the same words even less */
+#define AGAIN_MIN_MS 10000  /* an Event that repeats is written no more often, */
+#define AGAIN_SAME_MS 60000 /* and with the same message less often still */
 
 struct told { /* an event that waits for the next flush */
     struct list link;
@@ -335,7 +336,7 @@ static void written(void *arg, const struct result *r, const struct err *err)
 {
     (void)arg;
     (void)r;
-    (void)err; /* it tells people; nothing rests on it */
+    (void)err; /* Events inform people; no decision depends on them */
 }
 
 static void write_one(struct brain *b, const struct told *t)

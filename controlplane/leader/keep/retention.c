@@ -1,9 +1,9 @@
-/* Retention: what has ended long ago moves from the state into the archive
+/* Retention: what ended long ago moves from the state into the archive
  * (controlplane/store/archive), so that the state stays bounded and can still be explained.
  *
- * Looks a slice at a time, proposes a few at a time: an ARCHIVE must never hold up what is under
- * way. Must never run ahead of this member's own files: while they cannot be written (a full disk),
- * the state keeps what it has. */
+ * It looks a slice at a time and proposes a few objects at a time: an ARCHIVE must never hold up
+ * what is under way. It must never run ahead of this member's own files: while they cannot be
+ * written (a full disk), the state keeps what it has. */
 #include "controlplane/leader/keep/retention.h"
 
 #include "controlplane/archive/archive_files.h"
@@ -28,7 +28,7 @@ static void proposed(void *arg, const struct result *r, const struct err *err)
     brain_later(b, &b->retention->look, b->retention->more ? MORE_MS : LOOK_EVERY_MS);
 }
 
-/* Nothing is archived by members that do not know how, nor faster than files are written. */
+/* Nothing is archived before every member knows the command, nor faster than files are written. */
 static bool may_archive(const struct brain *b)
 {
     struct archive_files_status s;

@@ -1,4 +1,4 @@
-/* What has ended long ago moves from the state into the archive. */
+/* Moves what ended long ago from the state into the archive. */
 #ifndef HANSE_CONTROLPLANE_LEADER_KEEP_RETENTION_H
 #define HANSE_CONTROLPLANE_LEADER_KEEP_RETENTION_H
 
@@ -7,8 +7,8 @@
 
 struct retention {
     struct timer look;
-    struct archive_cursor at; /* where it looks next, */
-    bool more;                /* and whether soon */
+    struct archive_cursor at; /* where the next look begins */
+    bool more;                /* that look did not reach the end: the next comes soon */
 };
 
 void retention_reset(struct brain *b);

@@ -1,6 +1,5 @@
-/* Tokens that hold no more leave the state: the leader looks for them a slice at a time, and
- * apply judges by the entry's time. Nobody waits for it: a token that holds no more is refused
- * at once. */
+/* Tokens that are expired or revoked leave the state: the leader looks for them a slice at a time,
+ * and apply judges by the entry's time. Nothing waits for it: such a token is refused at once. */
 #include "controlplane/leader/keep/tokens.h"
 
 #define LOOK_EVERY_MS (15ul * 1000)

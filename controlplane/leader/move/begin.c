@@ -1,5 +1,6 @@
-/* Plans of the brain's own: a MIGRATE BEGIN on its way into the log. What it will hold is held in
- * the pool from now on, and its workloads are left alone, until the root says so itself. */
+/* Migrations that the brain itself begins: a MIGRATE BEGIN on its way into the log. The pool holds
+ * their destinations from now on, and other causes leave their workloads alone, until the root has
+ * them. */
 
 #include "controlplane/leader/move/begin.h"
 

@@ -1,9 +1,10 @@
-/* Why running work moves without being asked: its target is drained, its node is sick, a document
- * forbids its place, its target is lost, or somewhere else is better. Looks at the workloads that
- * hold a place, in slices, when a document changed and from time to time, and begins Migrations.
+/* The causes for which running work moves without a user's request: its target is drained, its node
+ * is sick, a document forbids its place, its target is lost, or another place is better. When a
+ * document changes, and from time to time, this looks at the workloads that hold a place, in
+ * slices, and begins Migrations.
  *
- * Must never begin anything while the brake is on, and never let a lost workload's place go: that
- * is the lease's. */
+ * It must never begin anything while the brake is on, and never let a lost workload's place go:
+ * that is for the lease to decide. */
 
 #include "controlplane/leader/move/causes.h"
 
@@ -17,9 +18,9 @@
 
 #define SLICE 128            /* workloads looked at in one turn of the loop */
 #define MUST_EVERY_MS 10000  /* a pass over all, should a change have gone unnoticed */
-#define BETTER_EVERY_MS 2000 /* a few are asked whether somewhere else is better */
+#define BETTER_EVERY_MS 2000 /* for a few workloads, whether another place is better */
 #define BETTER_EACH 32
-#define REPLACE_PER_SECOND 64 /* looks for a place for lost workloads */
+#define REPLACE_PER_SECOND 64 /* searches for a place for lost workloads */
 #define SCAN 4096             /* workloads passed over in one turn, finished ones included */
 #define AGAIN_MS 50
 #define PLANS_MAX 64 /* on their way into the log at once */

@@ -1,4 +1,4 @@
-/* Why running work moves without being asked. */
+/* The causes for which running work moves without a user's request. */
 #ifndef HANSE_CONTROLPLANE_LEADER_MOVE_CAUSES_H
 #define HANSE_CONTROLPLANE_LEADER_MOVE_CAUSES_H
 
@@ -6,10 +6,11 @@
 
 struct causes {
     struct timer timer;
-    bool due;
-    struct cursor must, better;             /* where the passes over all are */
-    uint64_t must_ms, better_ms, second_ms; /* on the loop: when each was last begun */
-    unsigned looks;                         /* in this second */
+    bool due; /* something changed, or a plan was refused: all are looked at again */
+    struct cursor must, better; /* positions of the passes over all Workloads */
+    /* loop times at which each pass, and this second, began */
+    uint64_t must_ms, better_ms, second_ms;
+    unsigned looks; /* looks in this second */
 };
 
 void causes_reset(struct brain *b);
@@ -17,7 +18,8 @@ void causes_drop(struct brain *b);
 void causes_look(struct brain *b);
 void causes_change(struct brain *b, enum kind_id kind, const struct object *before,
                    const struct object *after);
-/* Its target is lost for longer than it accepts: begins a Migration when something has room. */
+/* Begins a Migration of a workload whose target is lost for longer than it accepts, if another
+ * place has room; true when it was begun. */
 bool causes_replace(struct brain *b, const struct object *workload);
 
 #endif

@@ -1,9 +1,9 @@
-/* Movers: one per open Migration. Each tick reads the Migration's phase, its workload's and its
- * destination's, and does the one next thing: commit a step, have the destination read the
- * checkpoint, wait for what the driver brings about, or take the way back (move.def).
+/* Movers: one for each open Migration. Each tick reads the phases of the Migration and its
+ * workload, and the state of its destination, and does the one next thing: it commits a step, has
+ * the destination read the checkpoint, waits for the driver, or takes the way back (move.def).
  *
- * Must never start the new epoch itself, nor end the old one: that is the driver's, by its own
- * machine. A mover that is lost with its leader has taken nothing with it. */
+ * A mover must never start the new epoch itself, nor end the old one: that is the driver's, by its
+ * own state machine. A mover that is lost with its leader takes nothing with it. */
 
 #include "controlplane/leader/move/mover.h"
 

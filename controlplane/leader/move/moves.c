@@ -1,5 +1,5 @@
-/* Figures about Migrations that ended while this brain led: by cause and outcome, and how long
- * their programs made no progress. */
+/* Figures about Migrations that ended while this brain led: counts by cause and outcome, and how
+ * long their programs made no progress. */
 #include "controlplane/leader/move/moves.h"
 
 #include "controlplane/leader/move/mover.h"

@@ -7,7 +7,8 @@
 #define MOVE_CAUSES 12
 #define PAUSE_BUCKETS 10
 struct moves {
-    uint64_t ended[MOVE_CAUSES][3]; /* Succeeded, Failed, Cancelled */
+    uint64_t ended[MOVE_CAUSES][3]; /* by cause; then Succeeded, Failed, Cancelled */
+    /* Histogram of the time without progress: counts by bucket, sum, number. */
     uint64_t pause[PAUSE_BUCKETS + 1], pause_sum_ms, pauses;
 };
 

@@ -1,8 +1,8 @@
-/* Preemption: for those who wait for room and may take it, one plan over all targets at a time. Its
- * victims and the room that is nominated go into the log in one command; the preemptor is placed by
- * an ordinary cycle once that room is free.
+/* Preemption: for workloads that wait for room and may take it, one plan over all targets at a
+ * time. Its victims and the nominated room go into the log in one command; an ordinary cycle places
+ * the preemptor once that room is free.
  *
- * Must never make a second plan for somebody who has one; a plan that cannot work any more is
+ * It must never make a second plan for a workload that has one. A plan that cannot work any more is
  * dropped, and its nomination with it. */
 
 #include "controlplane/leader/move/preempt.h"

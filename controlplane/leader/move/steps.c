@@ -1,6 +1,6 @@
-/* The effects of a mover: steps into the log, and the one call that a move makes outside, stage().
- * Steps that follow on each other are proposed at once and land in one entry; each is checked by
- * apply for itself, so a refused one only takes those behind it along. */
+/* The effects of a mover: steps into the log, and the one external call of a move, stage(). Steps
+ * that follow on each other are proposed at once and land in one entry. Apply checks each for
+ * itself, so a refused step only takes the ones after it along. */
 
 #include "controlplane/leader/move/steps.h"
 

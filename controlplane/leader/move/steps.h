@@ -1,41 +1,43 @@
-/* What a mover is made of, and what it does: commands and calls. */
+/* The struct of a mover, and its effects: commands and calls. */
 #ifndef HANSE_CONTROLPLANE_LEADER_MOVE_STEPS_H
 #define HANSE_CONTROLPLANE_LEADER_MOVE_STEPS_H
 
 #include "controlplane/leader/context/context.h"
 #include "controlplane/leader/context/index.h"
 
-/* One open Migration. Level-triggered like a driver: mover_tick looks at the Migration, its
- * workload and its destination as the root has them, and does the one next thing. Nothing here is
+/* One open Migration. It is level-triggered like a driver: mover_tick looks at the Migration, its
+ * workload and its destination as the root has them, and does the one next thing. It holds no
  * truth. */
 struct mover {
-    struct list link, of; /* among all, and those whose workload has the same hash */
+    struct list link, of; /* links in movers.all and in its bucket of movers.of */
     struct indexed by_uid;
     struct brain *brain;
     char uid[64], ns[64], name[256];
-    uint64_t workload_hash; /* of ns and name of its Workload */
-    const struct object *o; /* the Migration as the newest root has it; a reference */
-    unsigned proposing;     /* commands on their way into the log */
-    bool calling;           /* stage() */
+    uint64_t workload_hash; /* hash of namespace and name of its Workload */
+    const struct object *o; /* its Migration as the newest root has it; holds a reference */
+    unsigned proposing;     /* commands that were proposed and not answered */
+    bool calling;           /* stage() is awaited */
+    /* its Migration is not open any more; freed when nothing is awaited */
     bool dead;
-    bool foreseen;      /* proposed ahead of the state that it needs: a refusal says nothing */
-    uint64_t room_seen; /* the room that it last looked for a destination in */
-    uint64_t looked_ms; /* when */
-    uint64_t told_ms;   /* when it was last told why it waits */
+    bool foreseen;      /* proposed before the state that it needs: a refusal means nothing */
+    uint64_t room_seen; /* movers.room at the last search for a destination */
+    uint64_t looked_ms; /* loop time of that search; 0: none yet */
+    uint64_t told_ms;   /* loop time at which a reason to wait was last proposed */
     uint32_t backoff_ms;
     struct call call;
-    char staging[80];  /* digest that is being read on the destination */
-    unsigned bad;      /* checkpoints that could not be read there */
-    char refused[256]; /* why START was: the destination does not hold any more */
+    char staging[80];  /* digest of the checkpoint that the destination reads */
+    unsigned bad;      /* number of checkpoints that the destination could not read */
+    char refused[256]; /* why START was refused; "": it was not */
     struct timer again;
 };
 
 struct site;
 const struct migration_status *mover_status(const struct mover *m);
-const struct object *mover_workload(const struct mover *m); /* NULL: gone, or another one */
+/* NULL: it is gone, or another one has its name */
+const struct object *mover_workload(const struct mover *m);
 void mover_tick(struct mover *m);
 void mover_backoff(struct mover *m);
-void mover_free(struct mover *m); /* once nothing is under way */
+void mover_free(struct mover *m); /* frees it when no answer is awaited */
 
 /* ---- steps.c ---- */
 void mover_step(struct mover *m, enum move_step step);

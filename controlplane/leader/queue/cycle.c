@@ -1,11 +1,11 @@
-/* A cycle over those who wait: in slices, so that a fleet of any size never holds the loop. It
- * walks one version of the queue to its end, whatever changes meanwhile: each is looked at as the
- * root has it by then, against the pool as it is by then, and apply checks again. One scratch arena
- * serves all decisions; a decision that would not fit in it is a refusal of that one workload.
+/* A cycle over the waiting workloads, in slices, so that a fleet of any size never holds the loop.
+ * It walks one version of the queue to its end, whatever changes meanwhile: it judges each workload
+ * as the newest root has it, against the newest pool, and apply checks again. One scratch arena
+ * serves all decisions; a decision that does not fit in it is a refusal of that one workload.
  *
- * Above CYCLE_LOOKS (or CYCLE_ROWS of work) a cycle looks at those who are first in the order of
- * the queue, and with half of its looks goes on behind where the one before ended: nobody behind a
- * blocked head is forgotten. */
+ * Above CYCLE_LOOKS (or CYCLE_ROWS of work) a cycle looks at the first workloads in the order of
+ * the queue, and spends half of its looks from where the cycle before it ended: no workload behind
+ * a blocked head is forgotten. */
 
 #include "controlplane/leader/queue/cycle.h"
 
@@ -248,7 +248,8 @@ static bool used_up(const struct cycle *c, bool half)
     return c->looks >= CYCLE_LOOKS / by || c->rows >= CYCLE_ROWS / by;
 }
 
-/* The first of a lane that was not looked at by the cycle before, if that ended on the way. */
+/* Returns the first workload of the lane that the cycle before did not look at, if that one was cut
+ * short. */
 static const struct object *resumed(const struct cycle *c, const struct object *head)
 {
     struct wait_key k;
@@ -259,7 +260,8 @@ static const struct object *resumed(const struct cycle *c, const struct object *
     return last ? waiting_next(c->queued, last) : NULL;
 }
 
-/* The second half: each lane goes on where the last cycle left it, when that is further on. */
+/* Begins the second half: each lane continues where the last cycle left it, if that is further
+ * on. */
 static void tail_begin(struct cycle *c)
 {
     c->tail = true;
@@ -278,8 +280,8 @@ static void tail_begin(struct cycle *c)
     }
 }
 
-/* It ends on the way: whose turn would be next in each lane is where the next one goes on. The
- * lanes that came to their end begin anew. */
+/* Notes where the next cycle continues: if this one was cut short, at the next workload of each
+ * lane. Lanes that came to their end begin anew. */
 static void resume_note(struct cycle *c, bool on_the_way)
 {
     struct tree **t = &c->brain->waiting->resume;

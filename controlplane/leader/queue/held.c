@@ -1,9 +1,9 @@
-/* Workloads that are refused for what they name themselves (a Secret that is not there) wait before
- * they are placed again, longer each time: else one that nobody mends is placed and taken back as
- * fast as the log goes, at everybody's cost. They do not wait any more once their spec, or a Secret
- * beside them, changes. Their target has done nothing wrong, and is not passed over for it.
+/* Workloads that are refused for something they name themselves (a missing Secret) wait before they
+ * are placed again, longer each time. Otherwise a workload that nobody mends would be placed and
+ * taken back as fast as the log goes, at everybody's cost. The wait ends when its spec, or a Secret
+ * of its namespace, changes. Its target has done nothing wrong and is not avoided.
  *
- * Kept in the leader's memory: a new leader tries each once more. */
+ * Only the leader's memory keeps this: a new leader tries each once more. */
 #include "controlplane/leader/queue/held.h"
 
 #include "controlplane/leader/context/index.h"

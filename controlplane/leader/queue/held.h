@@ -1,18 +1,18 @@
-/* Who was refused for its own fault is not to be placed yet. */
+/* Workloads that were refused for a fault of their own, and are not to be placed yet. */
 #ifndef HANSE_CONTROLPLANE_LEADER_QUEUE_HELD_H
 #define HANSE_CONTROLPLANE_LEADER_QUEUE_HELD_H
 
 #include "controlplane/leader/context/context.h"
 
 struct held_back {
-    void *by_uid;
+    void *by_uid; /* tsearch tree of the same entries */
     struct list all;
     struct timer wake;
 };
 
-/* Told every change of a Workload. True: it is not to be placed yet. */
+/* Takes in every change of a Workload. True: it is not to be placed yet. */
 bool held_back(struct brain *b, const struct object *before, const struct object *after);
-void held_secret(struct brain *b, const char *ns); /* one of that namespace changed */
+void held_secret(struct brain *b, const char *ns); /* a Secret of that namespace changed */
 void held_reset(struct brain *b);
 void held_drop(struct brain *b);
 

@@ -1,7 +1,7 @@
-/* The scheduler: a pool and a queue that follow the root, and what cycles (cycle.c) decide on its
- * way into the log. Apply checks again and may refuse (the state moved on), then the next cycle
- * looks anew. One cycle's answers are awaited before the next, so that a pool never holds two
- * guesses for one workload. */
+/* The scheduler: a pool and a queue that follow the root, and the commands for what cycles
+ * (cycle.c) decide. Apply checks again and may refuse, because the state moved on; the next cycle
+ * then looks anew. The answers to one cycle are awaited before the next, so that a pool never holds
+ * two guesses for one workload. */
 
 #include "controlplane/leader/queue/scheduler.h"
 

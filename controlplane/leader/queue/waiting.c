@@ -1,7 +1,7 @@
-/* Who waits for a place, in the order of the lanes (policy.h), kept as the root moves on. A version
- * of it stays as it is while a cycle walks it, whatever happens meanwhile.
+/* The workloads that wait for a place, in the order of the lanes (policy.h), kept up to date with
+ * the root. A version of the queue stays as it is while a cycle walks it.
  *
- * Must never be asked whether somebody still waits: only the root says so. */
+ * The queue must never be asked whether a workload still waits: only the root knows. */
 #include "controlplane/leader/queue/waiting.h"
 
 #include "controlplane/leader/queue/held.h"

@@ -1,4 +1,4 @@
-/* Who waits for a place, in the order of the lanes. */
+/* Workloads that wait for a place, in the order of the lanes. */
 #ifndef HANSE_CONTROLPLANE_LEADER_QUEUE_WAITING_H
 #define HANSE_CONTROLPLANE_LEADER_QUEUE_WAITING_H
 
@@ -6,19 +6,22 @@
 
 struct waiting {
     struct tree *queued, *stopped; /* Workloads by policy_wait_key */
-    struct tree *resume;           /* by lane: whom the last cycle would have looked at next */
+    struct tree *resume; /* by lane: the workload that the last cycle would have looked at next */
 };
 
-/* It waits for the scheduler. Who is on its way from one place to another waits for its mover. */
+/* True when it waits for the scheduler. A workload between two places waits for its mover
+ * instead. */
 bool workload_queued(const struct object *o);
-/* Stopped by its partition policy, and its owner holds it: queued, so that letting go starts it. */
+/* True when its partition policy stopped it and its owner suspended it: it is queued, so that
+ * resuming starts it. */
 bool workload_stopped_held(const struct object *o);
-struct tree *waiting_tree(void); /* empty; of Workloads */
+struct tree *waiting_tree(void); /* an empty tree of Workloads */
 void waiting_reset(struct brain *b);
 void waiting_change(struct brain *b, const struct object *before, const struct object *after);
-void waiting_enter(struct brain *b, const struct object *o); /* held.c lets it in again */
+void waiting_enter(struct brain *b, const struct object *o); /* held.c releases it */
 void waiting_drop(struct brain *b);
-/* After o in its lane; the first of the lane after that of o (NULL: of all). NULL: nobody. */
+/* waiting_next: the workload after o in its lane. waiting_lane: the first of the lane after o's, or
+ * of all when o is NULL. Both return NULL when there is none. */
 const struct object *waiting_next(const struct tree *queued, const struct object *o);
 const struct object *waiting_lane(const struct tree *queued, const struct object *o);
 

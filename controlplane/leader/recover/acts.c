@@ -1,6 +1,6 @@
-/* Acts on orphans: somebody who may says what becomes of a run that the state cannot answer for.
- * What was said is in the log, with his name, before anything is done; done it is by the next
- * sweep. Must never act on a run that was not listed as an orphan by this leader. */
+/* Acts on orphans: a user with the permission decides what becomes of a run that the state cannot
+ * answer for. An Event with the user's name is in the log before anything is done; the next sweep
+ * does it. Nothing may be done to a run that this leader did not list as an orphan. */
 
 #include "controlplane/leader/recover/orphans.h"
 

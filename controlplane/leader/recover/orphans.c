@@ -1,6 +1,6 @@
-/* Orphans: runs that targets list and the state cannot answer for. They are shown, they keep new
- * work off the devices that they hold, and nothing else happens to them before somebody acts
- * (acts.c). The list is the leader's memory of the last sweep; it is made anew by the next one. */
+/* Orphans: runs that targets list and that the state cannot answer for. They are shown, they keep
+ * new work off the devices that they hold, and nothing else happens to them before a user acts
+ * (acts.c). The list is the leader's memory of the last sweep; the next sweep makes it anew. */
 
 #include "controlplane/leader/recover/orphans.h"
 

@@ -1,10 +1,10 @@
-/* What a target promised never to start, and need not remember any more: keys of Workloads that
- * this cluster's own log let go. Asked about after a sweep, page by page, of what is older than an
- * hour.
+/* Promises: keys that a target promised never to start. It may forget those of Workloads that this
+ * cluster's own log let go. The leader asks about them after a sweep, page by page, for promises
+ * older than an hour.
  *
- * Must never let go by a state that may be an older one: a majority has confirmed this leadership
- * in this session first, and what it let go is told with that state's resourceVersion. Orders of
- * older states, which may still be about these keys, are refused by the target from then on. */
+ * A state that may be an older one must never let a key go: a majority has confirmed this
+ * leadership in this session first, and the target learns the resourceVersion of the state that let
+ * it go. From then on it refuses orders of older states, which may still concern these keys. */
 
 #include "controlplane/leader/recover/promises.h"
 
@@ -26,8 +26,9 @@ struct letting {
     uint64_t session;
 };
 
-/* It knew the uid and let it go: its Workload is gone, which it never is before the end of its runs
- * is proved, or it has come to its end. A state of another name may never have known it. */
+/* True when the state knew the uid and let it go: its Workload is gone, which it never is before
+ * the end of its runs is proved, or has ended. A state of another cluster uid may never have known
+ * it. */
 bool promise_let_go(const struct root *r, const struct run_promise *p)
 {
     const struct object *o = root_workload_by_uid(r, p->uid);

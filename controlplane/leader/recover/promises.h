@@ -1,4 +1,4 @@
-/* What targets promised to refuse, and this cluster's own log let go, they may forget. */
+/* Lets targets forget promises to refuse a key that this cluster's own log has let go. */
 #ifndef HANSE_CONTROLPLANE_LEADER_RECOVER_PROMISES_H
 #define HANSE_CONTROLPLANE_LEADER_RECOVER_PROMISES_H
 

@@ -1,12 +1,13 @@
-/* hanse recover --from-targets: what targets carry is taken over, one run after the other: its
- * document is read, its target asked what it is now, and both go into the log (RECOVER). Of the
- * runs of one workload only the newest counts. At the end recovery is settled, if every Target has
- * told what runs there, or was said to be dead.
+/* hanse recover --from-targets: takes over what targets carry, one run after the other. It reads
+ * the run's document, asks the target what the run is now, and writes both into the log (RECOVER).
+ * Of the runs of one workload only the newest counts. At the end recovery is settled, if every
+ * Target has listed its runs or is named as dead.
  *
- * The same for one run that somebody names (brain_orphan_adopt): under the same checks, without
- * what opens and settles a recovery.
+ * brain_orphan_adopt takes over one run that a user names, under the same checks, without opening
+ * or settling a recovery.
  *
- * A machine that is ticked; it must never end anything, nor take over what nobody listed. */
+ * It is a state machine that is ticked. It must never end anything, nor take over what no target
+ * listed. */
 
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
@@ -23,7 +24,7 @@
 
 #define ASK_MS 15000
 #define COUNTING_MS 500
-#define RUNS_MAX 100 /* of one call; who asked asks again from where it ended */
+#define RUNS_MAX 100 /* in one call; the caller asks again from where it ended */
 
 struct found_run {
     char target[256], cluster[CLUSTER_UID_MAX], ns[64], name[256];
@@ -39,15 +40,15 @@ struct recovery {
     struct found_run *v;
     size_t n, at;
     bool more, begun, settled;
-    char why[ERR_TEXT_MAX]; /* it is not settled */
-    uint64_t wait_ms;       /* it may be after so long */
+    char why[ERR_TEXT_MAX]; /* why it is not settled */
+    uint64_t wait_ms;       /* ms after which it may be settled */
     cJSON *answer, *adopted, *refused;
     struct call call;
-    struct object *doc; /* of the candidate under way */
+    struct object *doc; /* document of the candidate under way */
     struct observation seen;
     recover_cb cb;
     void *arg;
-    bool single; /* somebody named this one run */
+    bool single; /* a user named this one run */
 };
 
 static void recovery_next(struct recovery *x);
@@ -72,7 +73,7 @@ static void recovery_end(struct recovery *x, const struct err *err)
     brain_under_way(b, -1);
 }
 
-/* ---- who is to be taken over ---- */
+/* ---- candidates ---- */
 static int candidate_order(const void *p, const void *q)
 {
     const struct found_run *a = p, *b = q;
@@ -112,7 +113,7 @@ static void candidates(struct recovery *x, const char *after)
         }
     }
     qsort(x->v, x->n, sizeof *x->v, candidate_order);
-    for (size_t i = 0; i < x->n; i++) /* the newest of each workload */
+    for (size_t i = 0; i < x->n; i++) /* keep the newest run of each workload */
         if (!n || strcmp(x->v[n - 1].key.uid, x->v[i].key.uid) != 0)
             x->v[n++] = x->v[i];
     x->more = n > RUNS_MAX;
@@ -168,7 +169,7 @@ static void adopted(void *arg, const struct result *r, const struct err *err)
     recovery_next(x);
 }
 
-/* One run alone is taken over only where nothing else may speak for its workload. */
+/* True, with an error, when something else may hold the workload of a run that is adopted alone. */
 static bool spoken_for(struct recovery *x, struct err *err)
 {
     const struct root *r = x->brain->root;
@@ -251,7 +252,7 @@ static void namespaced(void *arg, const struct result *r, const struct err *err)
     if (err)
         passed_over(arg, err->text);
     else
-        adopt(arg); /* what is still missing, it says */
+        adopt(arg); /* apply names what is still missing */
 }
 
 static void namespace_make(struct recovery *x)
@@ -296,7 +297,8 @@ static void looked(struct call *call, enum outcome out, const struct observation
         namespace_make(x);
 }
 
-/* An agent speaks for its own target, and of the run that it was asked about. */
+/* Takes in the document of a run. An agent may answer only for its own target and the run in
+ * question. */
 static const char *document_take(struct recovery *x, const char *json)
 {
     const struct found_run *c = &x->v[x->at];
@@ -352,8 +354,8 @@ static void settled(void *arg, const struct result *r, const struct err *err)
     recovery_end(x, NULL);
 }
 
-/* A run that lives, of a workload whose state has not come to it: settled, that one would be placed
- * anew beside it. */
+/* Finds a live run that is newer than its workload in the state: once recovery was settled, that
+ * workload would be placed anew beside it. */
 static const struct orphan *left_alive(const struct brain *b, const struct site **ret_at)
 {
     for_each_site (t, b) {
@@ -462,7 +464,8 @@ static void begun(void *arg, const struct result *r, const struct err *err)
         recovery_next(x);
 }
 
-/* Nothing is asked of anybody before all who can come have come. */
+/* Answers that recovery must wait until every agent that can reach this leader has dialed; false:
+ * it need not. */
 static bool recover_waits(struct brain *b, recover_cb cb, void *arg)
 {
     uint64_t ms = strangers_wait_ms(b);
@@ -533,7 +536,7 @@ void brain_recover(struct brain *b, const struct recover_ask *ask, recover_cb cb
 }
 
 /* ---- one run ---- */
-/* Of the runs of one workload that targets list only the newest is taken over. */
+/* Finds a newer run of the same workload: only the newest is taken over. */
 static const struct orphan *newer_of(const struct brain *b, const struct orphan *o,
                                      const struct site **ret_at)
 {

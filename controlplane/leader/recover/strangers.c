@@ -1,12 +1,12 @@
-/* Strangers: agents with a certificate of ours, of a Target that the state does not have. While it
- * is open what runs where, one of them may carry work of this state: its Target was made after the
- * copy that came back. So the log is told of each (RECOVER STRANGER) by whatever member it dials,
- * and recovery is not settled before its Target was applied and has told what runs there.
+/* Strangers: agents with a certificate of this cluster whose Target the state does not have. While
+ * a recovery is open, one of them may carry work of this state: its Target was created after the
+ * copy that came back. So any member that a stranger dials tells the log (RECOVER STRANGER), and
+ * recovery is not settled before its Target was applied and has listed its runs.
  *
- * Nothing may be settled ahead of those that have not dialed yet: from the moment at which this
- * member began to lead, all agents that can reach it have dialed after AGENT_REDIAL_MAX_MS
- * (brain_config.redial_ms). Who dials while nothing is recovered is only remembered here: recovery
- * may begin later. */
+ * Nothing may be settled before agents had the time to dial: AGENT_REDIAL_MAX_MS
+ * (brain_config.redial_ms) after this member began to lead, every agent that can reach it has
+ * dialed. A stranger that dials while no recovery is open is only remembered here, because one may
+ * begin later. */
 
 #include "controlplane/leader/recover/strangers.h"
 
@@ -19,9 +19,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SEEN_FOR_MS 600000 /* who has not dialed for so long is no more */
+#define SEEN_FOR_MS 600000 /* a stranger that has not dialed for this long is forgotten */
 #define DEADLINE_MS 10000
-#define STRANGERS_NAMED 16 /* in a sentence, as far as there is room */
+#define STRANGERS_NAMED 16 /* at most so many in an error message */
 
 /* ---- into the log ---- */
 static void counted(void *arg, const struct result *r, const struct err *err)
@@ -30,14 +30,14 @@ static void counted(void *arg, const struct result *r, const struct err *err)
 
     brain_under_way(b, -1);
     if (!err && r->code != E_LIMIT)
-        return; /* unless it was lost on its way: then it is told when it dials again */
-    /* As long as somebody is not counted, his next dialing is waited for. */
+        return; /* a lost command is proposed again when the agent dials again */
+    /* While a stranger is not counted, recovery waits until it dials again. */
     b->strangers->since_ms = loop_now_ms(b->loop);
     log_event(LOG_WARN, "stranger.uncounted",
               LOG_FIELDS({"why", log_str(err ? err->text : r->text)}));
 }
 
-/* Any member may: the leader takes it in, and apply passes over what is known. */
+/* Any member may propose it; apply passes over a stranger that the state has. */
 static void count(struct brain *b, const char *target)
 {
     union command c = {.recover = {.head = {.type = CMD_RECOVER, .user = "hanse:brain"},
@@ -60,7 +60,7 @@ static bool counts(const struct root *r, const char *target)
            !root_stranger(r, target) && !root_get(r, KIND_TARGET, "", target);
 }
 
-/* ---- who dials ---- */
+/* ---- agents that dial ---- */
 static void remember(struct brain *b, const char *target)
 {
     struct strangers *x = b->strangers;
@@ -139,7 +139,7 @@ uint64_t strangers_wait_ms(const struct brain *b)
                                                                          : 0;
 }
 
-/* ---- who is said to be dead ---- */
+/* ---- Targets said to be dead ---- */
 static bool known(const struct brain *b, const char *target)
 {
     for (size_t i = 0; i < b->strangers->n; i++)

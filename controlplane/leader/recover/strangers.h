@@ -1,4 +1,4 @@
-/* Agents of Targets that the state does not have; heard by any member. */
+/* Strangers: agents of Targets that the state does not have; any member may hear them. */
 #ifndef HANSE_CONTROLPLANE_LEADER_RECOVER_STRANGERS_H
 #define HANSE_CONTROLPLANE_LEADER_RECOVER_STRANGERS_H
 
@@ -6,24 +6,27 @@
 
 struct cJSON;
 struct strangers {
+    /* reads the HELLO of an agent before it is turned away; owned */
     struct connector_lobby *lobby;
     struct {
         char name[256];
         uint64_t at_ms;
     } * v; /* who has dialed in this leadership, at most STRANGERS_MAX */
     size_t n;
-    uint64_t since_ms; /* it began, or somebody could not be counted */
+    /* loop time of the election, or of the last stranger that could not be counted */
+    uint64_t since_ms;
 };
 
 void stranger_came(struct brain *b, const char *target);
 void stranger_turn_away(struct brain *b, struct stream *s, const char *target, const char *why);
 void strangers_begin(struct brain *b);
-void strangers_look(struct brain *b); /* recovery may have begun */
-/* Until everybody who can come has dialed; 0: they have. */
+void strangers_look(struct brain *b); /* counts remembered strangers once recovery has begun */
+/* Returns the ms until every agent that can reach this member has dialed. */
 uint64_t strangers_wait_ms(const struct brain *b);
-/* Some have dialed, and the log does not know of them yet. */
+/* True when a stranger has dialed and the log does not have it yet. */
 bool strangers_uncounted(const struct brain *b);
-/* One is said to be dead that is neither a Target nor a stranger: an error that names those. */
+/* True, and an error that lists the known names, when ask names a dead one that is neither a Target
+ * nor a stranger. */
 bool stranger_unnamed(const struct brain *b, const struct recover_ask *ask, struct err *err);
 void strangers_status(const struct brain *b, struct cJSON *j);
 void strangers_drop(struct brain *b);

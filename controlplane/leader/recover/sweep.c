@@ -1,9 +1,11 @@
-/* Sweeps: what runs on a target is compared with the state. What this cluster's own log let go is
- * ended; what the state does not know is an orphan: listed (orphans.c), never ended by ourselves.
+/* Sweeps: the runs that a target lists are compared with the state. A run that this cluster's own
+ * log let go is ended; a run that the state does not know is an orphan: it is listed (orphans.c),
+ * and never ended without a user's word.
  *
- * A member whose root is old must not take a run that it does not know yet for one that was let go:
- * what is not in the root is doubted first. Only what was listed before a majority confirmed this
- * leadership, and is still not there after that, is judged; that is a second sweep. */
+ * A member whose root lags must not take a run that it does not know yet for one that was let go.
+ * So a run that is not in the root is doubted first. Only a run that was listed before a majority
+ * confirmed this leadership, and is still not in the root after that, is judged, by a second
+ * sweep. */
 
 #include "controlplane/leader/recover/sweep.h"
 
@@ -37,7 +39,7 @@ static bool doubted(const struct site *t, const struct run_key *k)
 static void doubt(struct site *t, const struct run_key *k)
 {
     if (t->n_doubts == DOUBTS_MAX)
-        return; /* the next sweep takes them */
+        return; /* the next sweep takes the rest */
     t->doubts = mem_realloc(t->doubts, (t->n_doubts + 1) * sizeof *t->doubts);
     t->doubts[t->n_doubts++] = *k;
 }
@@ -48,7 +50,7 @@ static void sweep_over(struct site *t, bool again)
     t->sweep_due |= again; /* with the next renewal */
 }
 
-/* An end of that epoch is in its history. */
+/* True when its history has an end of that epoch. */
 static bool end_known(const struct workload_status *s, int64_t epoch)
 {
     for (uint32_t i = 0; i < s->n_ends; i++)
@@ -57,15 +59,16 @@ static bool end_known(const struct workload_status *s, int64_t epoch)
     return false;
 }
 
-/* The state has this uid: has it this very run, or has it gone beyond it, or never come to it? */
+/* Judges a run whose uid the state has: the state has this very run, has gone beyond it, or has not
+ * reached it. */
 static enum orphan_why known(const struct workload_status *s, const struct run_key *k)
 {
     int64_t try_ = s->intent ? s->intent->try_ : 0;
 
     if (k->epoch > s->epoch || (k->epoch == s->epoch && s->intent && k->try_ > try_))
         return ORPHAN_AHEAD;
-    /* Given its place, or marked as one that may have gone on: what it has not sent, a later state
-     * has. */
+    /* The state has given this epoch its place, or marked the workload as one that may have gone
+     * on. It has not dispatched this run itself, so a later state did. */
     if (k->epoch == s->epoch && !s->intent &&
         (s->phase == PHASE_RESERVED || (s->epochFloor > s->epoch && !end_known(s, k->epoch))))
         return ORPHAN_AHEAD;
@@ -76,10 +79,10 @@ static enum orphan_why known(const struct workload_status *s, const struct run_k
                : ORPHAN_LET_GO;
 }
 
-/* The uid is not in the state. A state that never went back since the run began knew it, and let it
- * go when its Workload went: nothing is submitted ahead of its intent, and no Workload goes before
- * the end of its runs is proved. Of any other run nothing of the kind is known, but of those that
- * were known where the state began anew. */
+/* Judges a run whose uid the state does not have. A state that never went back since the run began
+ * once had it and let it go with its Workload: nothing is submitted before its intent, and no
+ * Workload is removed before the end of its runs is proved. Of other runs the state knows nothing
+ * of the kind, except those from the past of the state that it began anew from. */
 static enum orphan_why unknown(const struct root *r, const struct run_listed *l)
 {
     const char *own = root_cluster_uid(r);
@@ -88,15 +91,15 @@ static enum orphan_why unknown(const struct root *r, const struct run_listed *l)
         return ORPHAN_LET_GO;
     if (*own && strcmp(l->cluster, own) == 0)
         return ORPHAN_LET_GO;
-    /* Begun by a state of which this one began anew, and known to both: the same. While it recovers
-     * it is listed, so that who recovers is told of it. */
+    /* The run began in a state from which this one began anew, in the past that both share. During
+     * recovery it is listed as deleted, so that recover reports it. */
     if (l->seen.state == RUN_ENDED && root_had(r, l->cluster, l->state_rv))
         return root_recovering(r) ? ORPHAN_DELETED : ORPHAN_LET_GO;
     return cluster_same_line(l->cluster, own) ? ORPHAN_BEFORE : ORPHAN_FOREIGN;
 }
 
-/* It was started by a state of this very uid that had come further than this one: this one is an
- * older copy, put back by somebody. */
+/* True when a state of this very uid that had come further than this one started the run: this
+ * state is an older copy that somebody put back. */
 bool sweep_from_our_future(const struct root *r, const struct run_listed *l)
 {
     return *root_cluster_uid(r) && l->state_rv > root_rv(r) &&
@@ -119,7 +122,7 @@ static enum run_verdict judge(const struct run_listed *l, void *arg)
     enum orphan_why why = sweep_why(t->brain->root, l);
 
     if (t->brain->in_doubt)
-        return RUN_KEPT; /* all is looked at again when it is known */
+        return RUN_KEPT; /* the next sweep judges it, once the doubt is settled */
     if (why > ORPHAN_LET_GO && orphan_condemned(t, &l->seen.key))
         return RUN_LET_GO;
     if (why == ORPHAN_OWNED)
@@ -132,7 +135,7 @@ static enum run_verdict judge(const struct run_listed *l, void *arg)
         return RUN_KEPT;
     }
     if (!doubted(t, &l->seen.key))
-        return RUN_KEPT; /* it came after: the next sweep looks at it */
+        return RUN_KEPT; /* it came later: the next sweep judges it */
     if (why == ORPHAN_LET_GO)
         return RUN_LET_GO;
     if (sweep_from_our_future(t->brain->root, l))
@@ -177,7 +180,7 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
     if (t) {
         bool whole = t->sweeping && out == OUT_DONE && b->leads && !b->in_doubt;
         if (whole && !t->doubts_proved)
-            orphans_begin(t); /* there are none */
+            orphans_begin(t); /* no run is doubted: the list of orphans is empty */
         sweep_over(t, !whole);
         if (whole) {
             orphans_listed(t);

@@ -1,4 +1,4 @@
-/* Sweeps: what a target lists is owned, let go (and ended), or an orphan. */
+/* Sweeps: each run that a target lists is owned, let go (and then ended), or an orphan. */
 #ifndef HANSE_CONTROLPLANE_LEADER_RECOVER_SWEEP_H
 #define HANSE_CONTROLPLANE_LEADER_RECOVER_SWEEP_H
 

@@ -1,4 +1,4 @@
-/* Logs and exec: from the API's table to the connector that has the run. Only the leader has
+/* Logs and exec: from the API's backend table to the connector of the run. Only the leader has
  * connectors. */
 #include "controlplane/leader/site/sites.h"
 

@@ -1,9 +1,9 @@
-/* What Targets tell of their nodes and of their reach, on its way into the log: FACTS, one at a
- * time for each Target, a page of nodes each. What comes meanwhile is merged, the newest of each
- * node, and goes next.
+/* What Targets report of their nodes and reach, on its way into the log: FACTS, one at a time for
+ * each Target, with a page of nodes each. Reports that come meanwhile are merged, the newest of
+ * each node, and go next.
  *
- * Nodes that a whole listing does not name are gone, and that is judged once: after all of its
- * pages are in the log. A listing that is cut off on its way, by whatever, takes no node away. */
+ * A node that a complete listing does not name is gone. That is judged once, after all pages of the
+ * listing are in the log. A listing that is cut off, for whatever reason, removes no node. */
 
 #include "controlplane/leader/site/facts.h"
 

@@ -1,5 +1,6 @@
-/* Targets as the brain sees them: one connector each, reach, leases. Exists only while this member
- * leads; a new leader starts from the documents and from what connectors tell.
+/* Targets as the brain sees them: for each one connector, its reach and its leases. Sites exist
+ * only while this member leads; a new leader starts from the documents and from what connectors
+ * report.
  *
  * Heartbeats and last contact stay in memory; the state learns only what changes decisions, at most
  * once a second. */
@@ -26,15 +27,15 @@
 
 #define RENEW_MAX_MS 5000
 #define RENEW_MIN_MS 250
-#define OFFERS_MAX 128 /* with one renewal; the others come with the next */
+#define OFFERS_MAX 128 /* with one renewal; the rest come with the next */
 #define SWEEP_EVERY_MS 600000
 #define FREE_LOOK_MS 20
-/* A lease counts from a beat of the runner's that is older than this. */
+/* A runner counts its lease from a beat that is older than this. */
 #define CONFIRM_MAX_MS 400
 #define BRAKE_WINDOW_MS 60000
 #define REFUSED_MIN_MS 250
 #define REFUSED_MAX_MS 30000
-#define RIVAL_GONE_MS 60000 /* who was turned away comes again after 10 s at most */
+#define RIVAL_GONE_MS 60000 /* an agent that was turned away dials again within 10 s */
 
 void sites_init(struct brain *b)
 {
@@ -72,7 +73,7 @@ static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complet
 }
 
 /* ---- reach ---- */
-/* What the brake held up is looked at again: on all targets, not only on the one that is back. */
+/* Looks again at what the brake held up: on all targets, not only on the one that is back. */
 static void brake_changed(void *arg)
 {
     struct brain *b = arg;
@@ -86,8 +87,8 @@ static void brake_changed(void *arg)
     causes_look(b);
 }
 
-/* More than half of (at least three) targets that were in reach fell silent within a minute: then
- * it is rather we who are cut off, and nothing is replaced until they are back. */
+/* When more than half of at least three targets that were in reach fall silent within a minute,
+ * this hub is rather cut off itself: nothing is replaced until they are back. */
 static void brake_look(struct brain *b)
 {
     unsigned known = 0, lost = 0;
@@ -119,7 +120,7 @@ static void silence_over(void *arg)
               LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(t->why)}));
     site_facts_soon(t);
     drivers_tick_target(t);
-    movers_look(t->brain); /* those that were to go there take their way back */
+    movers_look(t->brain); /* Migrations to it are aborted */
 }
 
 static uint64_t suspect_after(const struct site *t)
@@ -147,7 +148,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
         timer_stop(&t->silence);
         if (fresh || !t->reachable) {
             t->session++;
-            t->listed = false; /* nothing new goes there before it is known what runs there */
+            t->listed = false; /* nothing is placed there before its runs are listed */
             str_copy(t->session_id, sizeof t->session_id, session ? session : "");
         }
         t->reachable = true;
@@ -214,7 +215,7 @@ static const struct connector_events events = {.nodes = on_nodes,
 
 /* ---- leases ---- */
 /* A runner counts from a beat that may be two seconds old, and keeps half of a short lease for the
- * grace: a third would be too late. */
+ * grace: renewing after a third of the lease would be too late. */
 static uint64_t renew_every(const struct site *t)
 {
     uint64_t ms = t->shortest_ms / 8 > RENEW_MIN_MS ? t->shortest_ms / 8 : RENEW_MIN_MS;
@@ -246,8 +247,8 @@ static void renew_confirmed(void *arg, const struct err *err)
     t->confirming = false;
     bool prompt = loop_now_ms(b->loop) - t->confirm_from_ms < CONFIRM_MAX_MS;
     if (!err && prompt && t->reachable && t->connector) {
-        t->shortest_ms = UINT64_MAX; /* told again by what runs there */
-        /* Before it is sent: never later than what the runner counts. */
+        t->shortest_ms = UINT64_MAX; /* the drivers set it again */
+        /* Noted before it is sent: never later than the time from which the runner counts. */
         size_t n = drivers_renewed(t, loop_now_ms(b->loop), offers, OFFERS_MAX);
         t->connector->ops->renew(t->connector, offers, n);
         t->renewals++;
@@ -294,7 +295,7 @@ static void secret_put(void *arg, const char *text)
     b->cfg.secret_put(b->cfg.arg, text);
 }
 
-/* The drivers of this build, by type of Target; NULL: it has none. */
+/* Returns the connector driver of this build for a type of Target; NULL: it has none. */
 static const struct connector_ops *driver_of(enum target_type type)
 {
     static const struct connector_ops *const drivers[] = {[TARGET_AGENT] = &connector_agent_ops};
@@ -365,7 +366,7 @@ static void site_free(void *arg)
     struct site *t = arg;
 
     if (t->inventory_calling || t->confirming || t->facts.proposing) {
-        timer_start(&t->facts_timer, FREE_LOOK_MS); /* their answers are on their way */
+        timer_start(&t->facts_timer, FREE_LOOK_MS); /* answers are awaited */
         return;
     }
     brain_under_way(t->brain, -1);

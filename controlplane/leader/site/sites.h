@@ -1,4 +1,5 @@
-/* Targets as the brain sees them: one connector each, reach, leases, the brake. */
+/* Targets as the brain sees them: for each one connector, its reach and its leases; and the
+ * brake. */
 #ifndef HANSE_CONTROLPLANE_LEADER_SITE_SITES_H
 #define HANSE_CONTROLPLANE_LEADER_SITE_SITES_H
 
@@ -10,39 +11,42 @@
 struct sites {
     struct list all;
     void *by_name;
-    uint64_t made; /* numbers given */
+    uint64_t made; /* the last site.number that was given */
 };
 
-struct site { /* one Target document, and the connector that drives it */
+struct site { /* one Target, and the connector that drives it */
     struct brain *brain;
     char name[256];
-    uint64_t number;             /* no other site has it, one of the same name made anew neither */
-    struct connector *connector; /* NULL: no driver for this type, or it could not be made */
-    struct object *doc;
+    uint64_t number; /* unique, also among sites of the same name */
+    /* owned; NULL: this build has no driver for the type, or it failed */
+    struct connector *connector;
+    struct object *doc; /* the Target as the root has it; holds a reference */
 
     /* sites.c: reach */
     struct list link;
     struct indexed by_name;
-    bool reachable, suspect; /* suspect: silent for longer than partition.suspectAfter */
-    uint64_t session;        /* counts sessions in this process; 0 = never reached in this term */
+    bool reachable, suspect; /* suspect: silent for partition.suspectAfter */
+    uint64_t session;        /* counts sessions of this site; 0: never reached in this term */
     char session_id[64], why[256], error[256];
-    /* Whose memory speaks for it, "" = not known; why another one was turned away, "" = nobody
-     * was. */
+    /* agent: the state folder of the agent that speaks for it; "": not known. rival: why another
+     * agent was turned away; "": none was. */
     char agent[64], rival[512];
-    uint64_t rival_ms; /* when that one came last */
+    uint64_t rival_ms; /* loop time at which the rival last came */
     uint64_t last_contact_ms, lost_at_ms;
     struct timer silence;
-    bool gone; /* the answers on their way are awaited, then it is freed */
+    bool gone; /* waits for its last answers, then is freed */
 
     /* sites.c: leases */
     struct timer renew;
     bool confirming;
+    /* renewals: number sent; confirm_from_ms: loop time of the question to the majority */
     uint64_t renewals, confirm_from_ms;
-    uint64_t shortest_ms; /* lease that something on it may hold */
-    uint64_t renew_at_ms;
-    uint64_t refused_ms, refused_until_ms; /* after a refused submit: a pause that grows */
+    uint64_t shortest_ms; /* the shortest lease that a run on it may hold */
+    uint64_t renew_at_ms; /* loop time of the next renewal */
+    /* pause after a refused submit, which grows, and its end */
+    uint64_t refused_ms, refused_until_ms;
 
-    /* facts.c, and what it told the state last in this term */
+    /* facts.c; told…: what it last told the state in this term */
     struct site_facts facts;
     struct timer facts_timer;
     struct call inventory;
@@ -51,42 +55,42 @@ struct site { /* one Target document, and the connector that drives it */
     char told_agent[64], told_rival[512];
 
     /* drive/ */
-    struct list drivers; /* of the workloads that hold a place here */
-    unsigned calls;      /* of drivers, under way */
-    bool held_back;      /* some driver waits for one of them */
+    struct list drivers; /* drivers of the workloads that hold a place here */
+    unsigned calls;      /* calls of its drivers under way */
+    bool held_back;      /* a driver waits until one of them is answered */
 
     /* sweep.c */
-    bool sweeping, sweep_due; /* due: it was not answered, or something unknown was seen */
-    bool listed;              /* in this session: all that runs there is known, or an orphan */
-    uint64_t swept_ms;
-    struct run_key *doubts; /* listed, and not in the root */
+    bool sweeping, sweep_due; /* due: the last was not answered, or an unknown run was seen */
+    bool listed;       /* a sweep of this session is complete: each run is known or an orphan */
+    uint64_t swept_ms; /* loop time at which the last sweep began */
+    struct run_key *doubts; /* keys that were listed and are not in the root; owned */
     size_t n_doubts;
-    bool doubts_proved; /* what is doubted and not in the root now has no owner */
+    bool doubts_proved; /* a majority has confirmed since: doubts not in the root have no owner */
 
     /* promises.c */
-    bool letting; /* it is asked what it promised to refuse */
-    uint64_t letting_session;
+    bool letting;             /* the target is asked which keys it has promised to refuse */
+    uint64_t letting_session; /* site.session in which it is asked */
 
     /* cold.c */
-    bool awaited; /* by a hub that has just begun: the state has it as connected */
+    bool awaited; /* cold.c waits for it: the state has it as connected */
 
     /* orphans.c, acts.c */
-    struct orphans orphans, found; /* as the last sweep found them; as one under way does */
-    struct run_key *condemned;     /* orphans that somebody said are to be ended */
+    struct orphans orphans, found; /* of the last complete sweep; of the sweep under way */
+    struct run_key *condemned;     /* keys of orphans that are to be ended; owned */
     size_t n_condemned;
 };
 
 void sites_init(struct brain *b);
-void sites_reset(struct brain *b); /* a connector per Target of the root */
+void sites_reset(struct brain *b); /* makes a connector for each Target of the root */
 void site_change(struct brain *b, const struct object *before, const struct object *after);
 struct site *site_find(struct brain *b, const char *name);
-/* The one after t, the first one for NULL; NULL: that was the last. */
+/* Returns the site after t, or the first for NULL; NULL after the last. */
 struct site *site_next(const struct brain *b, const struct site *t);
 #define for_each_site(t, b) for (struct site *t = site_next(b, NULL); t; t = site_next(b, t))
-/* Sessions that were let in before; new ones are judged where they come in. */
+/* Ends open sessions whose certificate is revoked; new sessions are checked when they come in. */
 void sites_revoke(struct brain *b, const struct object *revocation);
-void sites_drop(struct brain *b); /* leadership is over: all connectors are destroyed */
+void sites_drop(struct brain *b); /* the leadership is over: destroys all connectors */
 void site_refused(struct site *t);
-void site_pace(struct site *t, uint64_t lease_ms); /* renewals come in time for that lease */
+void site_pace(struct site *t, uint64_t lease_ms); /* makes renewals come in time for that lease */
 
 #endif

@@ -6,7 +6,7 @@
  * Of six lives two lose all their data; in two the room that comes back first may have
  * heard nothing since the copy; in one the copy does not know of a room at all: its Target
  * was made later, and is applied again by the operator after a while. Who knows more comes before
- * its suspectAfter is over: later the hub does not wait (controlplane/leader/README.md). */
+ * its suspectAfter is over: later the hub does not wait (controlplane/leader/doubt/README.md). */
 #include "controlplane/leader/doubt/back.h"
 #include "controlplane/leader/recover/strangers.h"
 #include "tests/sim/federation/sim_federation.h"
