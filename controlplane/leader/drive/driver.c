@@ -1,10 +1,8 @@
 /* Drivers: one for each workload that holds a place. Each tick reads the workload's phase and what
  * was last seen, and does the one next thing: it commits an intent, carries it out, asks the
  * target, or commits what was seen. Nothing is done twice because nothing is remembered: a new
- * leader's drivers begin with find().
- *
- * A driver must never submit without an intent that this brain committed in this term, and must
- * never take for ended what is out of reach. */
+ * leader's drivers begin with find(). A driver must never submit without an intent that this brain
+ * committed in this term, and must never take for ended what is out of reach. */
 
 #include "controlplane/leader/drive/driver.h"
 
@@ -90,8 +88,7 @@ static struct driver *driver_create(struct brain *b, const struct object *o)
     return d;
 }
 
-/* A driver is linked to its Target, so that a change of its reach, or a renewal, visits no
- * others. */
+/* A driver is linked to its Target, so that a change of reach, or a renewal, visits no others. */
 static void driver_seat(struct driver *d)
 {
     struct site *t = site_find(d->brain, d->target);
@@ -153,8 +150,8 @@ static void driver_take(struct driver *d, const struct object *o)
     lease_pace(d);
 }
 
-/* The driver was dropped while a call was under way, and its workload holds a place again: in a new
- * epoch, or in a new term. Nothing that the driver knew counts any more. */
+/* The driver was dropped while a call was under way, and its workload holds a place again, in a new
+ * epoch or a new term. Nothing that the driver knew counts any more. */
 static void driver_revive(struct driver *d)
 {
     d->dead = false;
@@ -268,8 +265,8 @@ bool driver_estranged(const struct driver *d, const struct site *t)
 }
 
 /* ---- what is wanted ---- */
-/* Returns why this run should end (deleted, suspended, past its deadline), or NULL. A Migration,
- * not the driver, takes it away from a drained target (causes.c). */
+/* Returns why this run should end, or NULL. A drained target is a matter for Migrations
+ * (causes.c). */
 static const char *end_wanted(const struct driver *d, bool *ret_requeue)
 {
     const struct workload_spec *s = object_as(d->o, workload)->spec;
@@ -291,8 +288,7 @@ static void tick_reserved(struct driver *d, struct site *t)
 
     if (!why && t && t->doc && object_as(t->doc, target)->spec->drain)
         why = "TargetDrained";
-    /* A later state may have dispatched this epoch: it gets another one once recovery is
-     * settled. */
+    /* A later state may have dispatched this epoch: recovery gives another one. */
     if (!why && t && status_of(d)->epochFloor > status_of(d)->epoch)
         why = "Recovering";
     if (why || !t)
@@ -311,8 +307,8 @@ static void tick_reserved(struct driver *d, struct site *t)
 #define TARGET_ENDS_MAX 5
 #define BAD_CHECKPOINTS_MAX 16
 
-/* The target failed the run, not the program. It is placed again without counting as a failure, but
- * not for ever: a program that kills its own runner, or starts nowhere, must fail some day. */
+/* The target failed the run, not the program, and it is placed again without counting as a failure;
+ * but not for ever: a program that kills its own runner must fail some day. */
 static bool target_failed_it(const struct driver *d)
 {
     const struct workload_status *s = status_of(d);
@@ -351,12 +347,11 @@ static bool end_requeues(const struct driver *d)
     return target_failed_it(d) || saved_and_stopped(d);
 }
 
-/* The run never started. If its checkpoint was the cause, that one is marked bad, and the place is
- * kept for the next try from the next checkpoint. */
+/* The run never started. If its checkpoint was the cause, that is marked bad, and the place is
+ * kept. */
 static void driver_absent(struct driver *d)
 {
-    /* A misfit checkpoint may be good: the place had another number of workers, and the next one
-     * fits. */
+    /* A misfit checkpoint may be good: the next place has its number of workers. */
     enum end_checkpoint said = end_row(d->seen.reason)->checkpoint;
     bool checkpoint = (said == CHECKPOINT_REFUSED ||
                        (said == CHECKPOINT_MISFIT && PLANTED("policy.any-ranks"))) &&
@@ -377,8 +372,8 @@ static enum partition_mode partition_mode(const struct driver *d)
     return p && p->mode ? p->mode : PARTITION_WAIT;
 }
 
-/* True for the end that partition mode stop asks for: the runner was cut off and stopped itself.
- * The workload stays stopped, as it would if its target had stayed away. */
+/* True when the runner was cut off and stopped itself under partition mode stop: the workload stays
+ * stopped, as it would if its target had stayed away. */
 static bool stopped_itself(struct driver *d)
 {
     const struct intent *in = status_of(d)->intent;
@@ -387,7 +382,7 @@ static bool stopped_itself(struct driver *d)
            (d->seen.exit_code || d->seen.term_signal) && !(in && in->op == INTENT_QUIESCE);
 }
 
-/* Proposes a step for what was seen of a run that is live in the state; true if it did. */
+/* Proposes a step for what was seen of a live run; true if it did. */
 static bool report_seen(struct driver *d)
 {
     enum phase phase = status_of(d)->phase;
@@ -424,8 +419,7 @@ static bool report_seen(struct driver *d)
     return false;
 }
 
-/* Proposes UNKNOWN, and returns true, when its target is out of reach, or another agent speaks for
- * it. */
+/* Proposes UNKNOWN when its target is out of reach, or has another agent; true if it did. */
 static bool driver_lost(struct driver *d, const struct site *t)
 {
     if (t && !t->suspect && !driver_estranged(d, t))
@@ -520,8 +514,7 @@ static bool replace_ready(struct driver *d)
     return false;
 }
 
-/* Deleted, suspended or past its deadline: the workload is not to go on anywhere, so it needs no
- * replacement. */
+/* Deleted, suspended or past its deadline: it goes on nowhere, and needs no replacement. */
 static bool unwanted(const struct driver *d)
 {
     const struct workload_spec *s = object_as(d->o, workload)->spec;
@@ -531,8 +524,8 @@ static bool unwanted(const struct driver *d)
            (s->deadline && core_time_ms(d->brain->cfg.core) >= s->deadline);
 }
 
-/* Its target is out of reach. The reservation stays: only a proof, or a lease that is certainly
- * over, ends it. */
+/* Its target is out of reach. Only a proof, or a lease that is certainly over, ends the
+ * reservation. */
 static void tick_unknown(struct driver *d, struct site *t)
 {
     enum partition_mode mode = partition_mode(d);

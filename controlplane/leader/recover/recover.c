@@ -6,8 +6,7 @@
  * brain_orphan_adopt takes over one run that a user names, under the same checks, without opening
  * or settling a recovery.
  *
- * It is a state machine that is ticked. It must never end anything, nor take over what no target
- * listed. */
+ * It must never end anything, nor take over what no target listed. */
 
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
@@ -297,8 +296,7 @@ static void looked(struct call *call, enum outcome out, const struct observation
         namespace_make(x);
 }
 
-/* Takes in the document of a run. An agent may answer only for its own target and the run in
- * question. */
+/* Takes in the document of a run: the agent may answer only for its own target and this run. */
 static const char *document_take(struct recovery *x, const char *json)
 {
     const struct found_run *c = &x->v[x->at];
@@ -354,8 +352,7 @@ static void settled(void *arg, const struct result *r, const struct err *err)
     recovery_end(x, NULL);
 }
 
-/* Finds a live run that is newer than its workload in the state: once recovery was settled, that
- * workload would be placed anew beside it. */
+/* Finds a live run newer than its workload, which would be placed anew beside it once settled. */
 static const struct orphan *left_alive(const struct brain *b, const struct site **ret_at)
 {
     for_each_site (t, b) {
@@ -464,8 +461,7 @@ static void begun(void *arg, const struct result *r, const struct err *err)
         recovery_next(x);
 }
 
-/* Answers that recovery must wait until every agent that can reach this leader has dialed; false:
- * it need not. */
+/* Answers that recovery waits for agents that have had no time to dial yet; false: it need not. */
 static bool recover_waits(struct brain *b, recover_cb cb, void *arg)
 {
     uint64_t ms = strangers_wait_ms(b);
