@@ -1,8 +1,10 @@
-/* Arrays: what of one is refused when it is written, and what of it may still change.
+/* Arrays: what of one, and of its indexes, is refused when it is written, and what may still
+ * change.
  *
  * Must never refuse to leave as it is what an older version let in. */
 #include "api/schema/schema_internal.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 bool workload_array(const struct workload *w)
@@ -64,9 +66,98 @@ static int array_fault(const struct meta *m, const struct workload_spec *s, stru
     return admit_template(s, err);
 }
 
+/* ---- an index ---- */
+#define LABEL_AT "metadata.labels."
+
+struct whose { /* of a name like that of an index: ARRAY-INDEX */
+    char array[256];
+    const char *index;
+};
+
+static bool whose_name(const char *name, struct whose *ret)
+{
+    const char *dash = strrchr(name, '-');
+    size_t digits = dash ? strspn(dash + 1, "0123456789") : 0;
+
+    if (!digits || dash[1 + digits] || (size_t)(dash - name) >= sizeof ret->array)
+        return false;
+    (void)snprintf(ret->array, sizeof ret->array, "%.*s", (int)(dash - name), name);
+    ret->index = dash + 1;
+    return true;
+}
+
+static const struct owner_ref *array_ref(const struct meta *m, const char *array)
+{
+    const struct kind *k = kind_by_id(KIND_WORKLOAD);
+
+    for (uint32_t i = 0; i < m->n_ownerReferences; i++) {
+        const struct owner_ref *r = &m->ownerReferences[i];
+
+        if (!strcmp(r->kind, k->kind) && !strcmp(r->apiVersion, kind_api_version(k)) &&
+            !strcmp(r->name, array))
+            return r;
+    }
+    return NULL;
+}
+
+static bool ref_kept(const struct meta *m, const struct owner_ref *was)
+{
+    for (uint32_t i = 0; i < m->n_ownerReferences; i++)
+        if (body_equal(&schema_owner_ref, &m->ownerReferences[i], was))
+            return true;
+    return false;
+}
+
+static const char *label(const struct meta *m, const char *key)
+{
+    const char *v = label_get(m->labels, m->n_labels, key);
+    return v ? v : "";
+}
+
+static int label_kept(const struct meta *was, const struct meta *is, const char *key,
+                      const char *right, const char *array, struct err *err)
+{
+    char at[sizeof LABEL_AT + sizeof LABEL_ARRAY_INDEX];
+
+    if (!strcmp(label(was, key), label(is, key)) || !strcmp(label(is, key), right))
+        return 0;
+    (void)snprintf(at, sizeof at, LABEL_AT "%s", key);
+    return err_field(
+        err, E_INVALID, at,
+        "must stay \"%.63s\", by which this index of array %.63s is found: leave it as "
+        "it is, and edit the array instead",
+        right, array);
+}
+
+/* Its owner reference or its labels tell an index, so that who took away one in an older version
+ * may put it back, and nobody the other. The state machine does not come here. */
+static int index_kept(const struct meta *was, const struct meta *is, struct err *err)
+{
+    struct whose w;
+
+    if (!whose_name(was->name, &w))
+        return 0;
+    const struct owner_ref *ref = array_ref(was, w.array);
+    if (!ref && (strcmp(label(was, LABEL_ARRAY), w.array) != 0 ||
+                 strcmp(label(was, LABEL_ARRAY_INDEX), w.index) != 0))
+        return 0;
+    if (ref && !ref_kept(is, ref))
+        return err_field(err, E_INVALID, "metadata.ownerReferences",
+                         "must keep the reference to array %.63s as it is, since this index ends "
+                         "with it: leave it in, and edit or delete the array instead",
+                         w.array);
+    int r = label_kept(was, is, LABEL_ARRAY, w.array, w.array, err);
+    return r < 0 ? r : label_kept(was, is, LABEL_ARRAY_INDEX, w.index, w.array, err);
+}
+
 /* What an older version let in may stay as it is. */
 int array_admit(const struct object *old, const struct object *now, struct err *err)
 {
+    int r =
+        old && !object_as(old, workload)->spec->array ? index_kept(old->meta, now->meta, err) : 0;
+
+    if (r < 0)
+        return r;
     const struct workload_spec *s = object_as(now, workload)->spec;
     const struct workload_spec *was = old ? object_as(old, workload)->spec : NULL;
     struct err unused;

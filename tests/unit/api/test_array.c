@@ -111,6 +111,93 @@ static void test_updates(void **state)
     free(b);
 }
 
+#define OWNER(name_)                                                                               \
+    {                                                                                              \
+        .apiVersion = "hanse.dev/v1alpha1", .kind = "Workload", .name = name_, .uid = "ua",        \
+        .controller = true                                                                         \
+    }
+
+static const struct owner_ref owners[] = {
+    OWNER("a"),
+    {.apiVersion = "v1", .kind = "Secret", .name = "s", .uid = "us"},
+    {.apiVersion = "hanse.dev/v1alpha1", .kind = "Workload", .name = "a", .uid = "other"},
+    OWNER("b"),
+};
+static const struct kv told[] = {{LABEL_ARRAY, "a"}, {LABEL_ARRAY_INDEX, "1"}, {"team", "x"}};
+static const struct kv other_array[] = {{LABEL_ARRAY, "b"}, {LABEL_ARRAY_INDEX, "1"}};
+static const struct kv other_index[] = {{LABEL_ARRAY, "a"}, {LABEL_ARRAY_INDEX, "2"}};
+
+struct told {
+    const struct kv *labels;
+    uint32_t n_labels;
+    const struct owner_ref *owners;
+    uint32_t n_owners;
+};
+
+static struct object *index_made(const char *name, const struct told *t, const char *class)
+{
+    struct made *x = made(name, 0, "true", "");
+
+    x->spec.array = NULL;
+    x->spec.priorityClassName = class;
+    x->m.labels = (struct kv *)(uintptr_t)t->labels;
+    x->m.n_labels = t->n_labels;
+    x->m.ownerReferences = (struct owner_ref *)(uintptr_t)t->owners;
+    x->m.n_ownerReferences = t->n_owners;
+    struct object *o = object_make(kind_by_id(KIND_WORKLOAD), &x->w);
+    free(x);
+    return o;
+}
+
+/* What tells whose an index is stays; all else of it may be edited. */
+static void test_an_index_stays_its_array_s(void **state)
+{
+    static const struct {
+        const char *name;
+        struct told was, is;
+        const char *field;
+    } cases[] = {
+        {"a-1", {told, 3, owners, 1}, {told, 3, owners, 1}, ""},
+        {"a-1", {told, 3, owners, 1}, {told, 2, owners, 2}, ""}, /* others come and go */
+        {"a-1", {told, 2, owners, 1}, {told, 1, owners, 1}, "metadata.labels." LABEL_ARRAY_INDEX},
+        {"a-1", {told, 2, owners, 1}, {told + 1, 1, owners, 1}, "metadata.labels." LABEL_ARRAY},
+        {"a-1", {told, 2, owners, 1}, {other_array, 2, owners, 1}, "metadata.labels." LABEL_ARRAY},
+        {"a-1",
+         {told, 2, owners, 1},
+         {other_index, 2, owners, 1},
+         "metadata.labels." LABEL_ARRAY_INDEX},
+        {"a-1", {told, 2, owners, 1}, {told, 2, NULL, 0}, "metadata.ownerReferences"},
+        {"a-1", {told, 2, owners, 1}, {told, 2, owners + 1, 1}, "metadata.ownerReferences"},
+        {"a-1", {told, 2, owners, 1}, {told, 2, owners + 2, 1}, "metadata.ownerReferences"},
+        /* what an older version let go stays so, or is put back */
+        {"a-1", {NULL, 0, owners, 1}, {NULL, 0, owners, 1}, ""},
+        {"a-1", {NULL, 0, owners, 1}, {told, 2, owners, 1}, ""},
+        {"a-1", {other_array, 2, owners, 1}, {told, 2, owners, 1}, ""},
+        {"a-1", {told, 2, NULL, 0}, {told, 2, owners, 1}, ""},
+        {"a-1", {told, 2, NULL, 0}, {told, 1, NULL, 0}, "metadata.labels." LABEL_ARRAY_INDEX},
+        /* no index: of another name, or of an owner that is no array of it */
+        {"b", {told, 2, owners, 1}, {NULL, 0, NULL, 0}, ""},
+        {"a-x", {told, 2, owners, 1}, {NULL, 0, NULL, 0}, ""},
+        {"a-1", {NULL, 0, owners + 3, 1}, {told, 2, NULL, 0}, ""},
+        {"a-2", {told, 2, NULL, 0}, {NULL, 0, NULL, 0}, ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct object *was = index_made(cases[i].name, &cases[i].was, ""),
+                      *is = index_made(cases[i].name, &cases[i].is, "high");
+        struct err e = {0};
+
+        assert_int_equal(object_admit(was, is, &e), *cases[i].field ? E_INVALID : 0);
+        assert_string_equal(e.field, cases[i].field);
+        if (e.code)
+            assert_non_null(strstr(e.text, "the array instead"));
+        assert_int_equal(object_admit(NULL, is, &e), 0); /* made by hand it counts for nothing */
+        (void)object_unref(was);
+        (void)object_unref(is);
+    }
+}
+
 static void test_column(void **state)
 {
     struct made *a = made("a", 4, "true", "");
@@ -140,9 +227,9 @@ static void test_column(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_admitted),
-                                       cmocka_unit_test(test_updates),
-                                       cmocka_unit_test(test_column)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_admitted), cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_an_index_stays_its_array_s), cmocka_unit_test(test_column)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
