@@ -128,6 +128,8 @@ struct backend_ops {
      * a write is proposed. */
     int (*check)(struct backend *b, const struct view *v, const struct api_write *w,
                  struct err *err);
+    /* Can windows be computed in this time zone here? NULL: in any. */
+    bool (*zone_known)(struct backend *b, const char *zone);
 
     /* ---- who ---- */
     /* A bearer token → identity, whoever may take it (audiences). E_UNAUTH. Certificates are judged

@@ -1,6 +1,7 @@
 /* The API's table of calls over core, store and brain. Must never propose a Secret's value in
  * clear. */
 #include "controlplane/server/backend.h"
+#include "controlplane/server/zones.h"
 
 #include "api/base/limits.h"
 
@@ -311,6 +312,12 @@ struct object *backend_op_object(struct control *c, const struct api_write_op *o
     return o;
 }
 
+static bool b_zone_known(struct backend *b, const char *zone)
+{
+    (void)b;
+    return zone_known(zone);
+}
+
 /* ---- running work, operations ---- */
 static const char *b_leader(struct backend *b)
 {
@@ -430,6 +437,7 @@ void backend_init(struct control *c)
         .write = backend_write,
         .secret_open = b_secret_open,
         .check = backend_check,
+        .zone_known = b_zone_known,
         .token = backend_token,
         .exec = relay_exec,
         .exec_input = relay_exec_input,

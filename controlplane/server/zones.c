@@ -11,25 +11,39 @@
 #include <sys/stat.h>
 #include <time.h>
 
-static bool zone_known(const char *zone)
+#define ZONE_PATH_MAX 256
+static bool zone_path(const char *zone, char path[ZONE_PATH_MAX])
 {
-    char path[256];
     struct stat st;
 
     if (!*zone || *zone == '/' || strstr(zone, "..") || strlen(zone) > 64)
         return false;
-    (void)snprintf(path, sizeof path, "/usr/share/zoneinfo/%s", zone);
-    return !strcmp(zone, "UTC") || (stat(path, &st) == 0 && S_ISREG(st.st_mode));
+    (void)snprintf(path, ZONE_PATH_MAX, "/usr/share/zoneinfo/%s", zone);
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+bool zone_known(const char *zone)
+{
+    char path[ZONE_PATH_MAX], magic[4] = "";
+
+    if (!strcmp(zone, "UTC") || !strcmp(zone, "Etc/UTC"))
+        return true;
+    FILE *f = zone_path(zone, path) ? fopen(path, "re") : NULL;
+    bool known = f && fread(magic, 1, sizeof magic, f) == sizeof magic &&
+                 memcmp(magic, "TZif", sizeof magic) == 0;
+    if (f)
+        (void)fclose(f);
+    return known;
 }
 
 bool zone_offset(const char *zone, int64_t utc_ms, int *ret_seconds)
 {
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* TZ is the process's */
-    char old[128] = "", name[80];
+    char old[128] = "", name[80], path[ZONE_PATH_MAX];
     struct tm tm;
     time_t t = (time_t)(utc_ms / 1000);
 
-    if (!zone_known(zone))
+    if (strcmp(zone, "UTC") != 0 && !zone_path(zone, path))
         return false;
     (void)snprintf(name, sizeof name, ":%s", zone);
     pthread_mutex_lock(&one);

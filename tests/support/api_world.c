@@ -23,6 +23,12 @@ static void put(struct object *o, void *arg)
     memory_backend_put(arg, o);
 }
 
+static bool zone_known(struct backend *b, const char *zone)
+{
+    (void)b;
+    return !strcmp(zone, "UTC") || !strcmp(zone, "Europe/Berlin");
+}
+
 struct api_world *api_world_create(void)
 {
     struct api_world *w = calloc(1, sizeof *w);
@@ -31,6 +37,9 @@ struct api_world *api_world_create(void)
 
     w->loop = loop_uv_create(&e);
     w->mem = memory_backend_create(w->loop);
+    w->ops = *memory_backend_table(w->mem)->ops;
+    w->ops.zone_known = zone_known;
+    memory_backend_table(w->mem)->ops = &w->ops;
     api_bootstrap_objects(put, w->mem);
     struct api_config cfg = {.loop = w->loop,
                              .backend = memory_backend_table(w->mem),

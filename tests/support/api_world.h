@@ -13,6 +13,7 @@
 struct api_world {
     struct loop *loop;
     struct memory_backend *mem;
+    struct backend_ops ops; /* of mem, and which time zones there are: UTC and Europe/Berlin */
     struct api *api;
     struct http_server *http;
     struct listener *listener;

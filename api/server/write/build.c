@@ -229,6 +229,40 @@ static int status_ours(const struct object *old, const struct object *given, str
     return r;
 }
 
+static bool zone_had(const struct object *old, const char *zone)
+{
+    const struct placement_policy_spec *s = old ? object_as(old, placement_policy)->spec : NULL;
+
+    for (uint32_t i = 0; s && i < s->n_windows; i++)
+        if (!strcmp(s->windows[i].timezone, zone))
+            return true;
+    return false;
+}
+
+/* A window in a zone that nobody can compute would let nothing start at any time. Which zones there
+ * are the machine says, so apply never asks: what a member has let in holds on all of them. */
+static int zones_admit(struct api *a, const struct object *old, const struct object *now,
+                       struct err *err)
+{
+    char at[64];
+
+    if (now->kind->id != KIND_PLACEMENT_POLICY || !a->ops->zone_known)
+        return 0;
+    const struct placement_policy_spec *s = object_as(now, placement_policy)->spec;
+    for (uint32_t i = 0; i < s->n_windows; i++) {
+        const char *zone = s->windows[i].timezone;
+
+        if (zone_had(old, zone) || a->ops->zone_known(a->b, zone))
+            continue;
+        (void)snprintf(at, sizeof at, "spec.windows[%u].timezone", i);
+        return err_field(err, E_INVALID, at,
+                         "\"%.64s\" is no time zone that this member knows: write the IANA name as "
+                         "in Europe/Berlin; if it is right, install the member's tzdata",
+                         zone);
+    }
+    return 0;
+}
+
 /* Another wanted state is another generation. */
 static int generation_count(struct api *a, const struct object *old, const struct object *given,
                             struct meta *m, struct err *err)
@@ -300,6 +334,8 @@ int object_build(struct api *a, const struct build *b, cJSON *tree, struct objec
         r = migration_asked(now, err);
     if (!r && !b->status)
         r = object_admit(b->old, now, err);
+    if (!r && !b->status)
+        r = zones_admit(a, b->old, now, err);
     if (!r && b->old)
         r = object_validate_update(b->old, now, err);
     if (!r && now->bytes > LIMIT_OBJECT_MAX_BYTES)

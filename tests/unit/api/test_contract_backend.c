@@ -310,6 +310,15 @@ static void the_disk_holds_no_secret(void **state)
     assert_true(g.files > 2 && g.snapshots > 0 && g.named > 0);
 }
 
+static void zones_are_those_of_the_machine(void **state)
+{
+    struct backend *b = W.rig.backend;
+
+    (void)state;
+    assert_true(b->ops->zone_known(b, "UTC"));
+    assert_false(b->ops->zone_known(b, "Europe/Atlantis"));
+}
+
 static int teardown(void **state)
 {
     struct err e;
@@ -331,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BACKEND_CONTRACT_TESTS,
         cmocka_unit_test(cost_is_told),
+        cmocka_unit_test(zones_are_those_of_the_machine),
         cmocka_unit_test(the_snapshot_holds_no_secret),
         cmocka_unit_test(the_disk_holds_no_secret),
     };

@@ -1,5 +1,6 @@
 /* Lists with a KEY: two items with the same one are refused when they are written, and what holds
- * two all the same can be shown, since who shows it is the leader. */
+ * two all the same can be shown, since who shows it is the leader. And items that name what the
+ * member has to know: the time zones of windows. */
 #include "tests/support/api_world.h"
 #include "tests/support/unit.h"
 
@@ -54,6 +55,55 @@ static void test_refused_at_the_door(void **state)
     assert_non_null(strstr(api_text(w, "message"), "spec.gpus[1].class"));
 }
 
+#define POLICIES H "/placementpolicies"
+#define WINDOW(zone) "{\"from\":\"08:00\",\"to\":\"18:00\",\"timezone\":\"" zone "\"}"
+#define SPEC(windows) "\"spec\":{\"windows\":[" windows "]}"
+#define PP(name, windows)                                                                          \
+    "{\"apiVersion\":\"hanse.dev/"                                                                 \
+    "v1alpha1\",\"kind\":\"PlacementPolicy\",\"metadata\":{\"name\":\"" name                       \
+    "\"}," SPEC(windows) "}"
+
+/* A zone that this member does not know is refused where it is new, by whatever way it comes. */
+static void test_time_zones(void **state)
+{
+    struct object *o = NULL;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(api_ask(w, ADMIN, "POST", POLICIES, NULL,
+                             PP("a", WINDOW("UTC") "," WINDOW("Europe/Berlln"))),
+                     422);
+    assert_string_equal(api_text(w, "message"),
+                        "spec.windows[1].timezone: \"Europe/Berlln\" is no time zone that this "
+                        "member knows: write the IANA name as in Europe/Berlin; if it is right, "
+                        "install the member's tzdata");
+    assert_int_equal(api_ask(w, ADMIN, "POST", POLICIES, NULL,
+                             PP("a", WINDOW("UTC") "," WINDOW("Europe/Berlin"))),
+                     201);
+    assert_int_equal(
+        api_ask(w, ADMIN, "PATCH", POLICIES "/a", MERGE, "{" SPEC(WINDOW("europe/berlin")) "}"),
+        422);
+    assert_int_equal(
+        api_ask(w, ADMIN, "PATCH", POLICIES "/a", MERGE, "{" SPEC(WINDOW("Europe/Berlin")) "}"),
+        200);
+    /* what an older version stored may stay, and goes when somebody takes it out */
+    cJSON *doc = cJSON_Parse(PP("old", WINDOW("Mars/Base")));
+    cJSON_AddStringToObject(cJSON_GetObjectItem(doc, "metadata"), "uid", "u");
+    assert_int_equal(object_from_json(kind_by_name("PlacementPolicy"), doc, 0, &o, &e), 0);
+    cJSON_Delete(doc);
+    memory_backend_put(w->mem, o);
+    (void)object_unref(o);
+    assert_int_equal(
+        api_ask(w, ADMIN, "PATCH", POLICIES "/old", MERGE, "{\"spec\":{\"maxGPUs\":3}}"), 200);
+    assert_int_equal(api_ask(w, ADMIN, "PATCH", POLICIES "/old", MERGE,
+                             "{" SPEC(WINDOW("Mars/Base") "," WINDOW("Mars/Bay")) "}"),
+                     422);
+    assert_int_equal(
+        api_ask(w, ADMIN, "PATCH", POLICIES "/old", MERGE, "{" SPEC(WINDOW("UTC")) "}"), 200);
+    assert_int_equal(
+        api_ask(w, ADMIN, "PATCH", POLICIES "/old", MERGE, "{" SPEC(WINDOW("Mars/Base")) "}"), 422);
+}
+
 /* A set of fields names each item once, whatever the list holds. */
 static void test_set_of_fields(void **state)
 {
@@ -104,6 +154,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_refused_at_the_door, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_time_zones, setup, teardown),
         cmocka_unit_test_setup_teardown(test_set_of_fields, setup, teardown),
         cmocka_unit_test(test_stored_already),
     };
