@@ -1,5 +1,6 @@
 /* Lists whose items have a KEY: server-side apply and managedFields know an item by it, and whoever
- * acts upon the list takes one of two with the same. So no two may have it.
+ * acts upon the list takes one of two with the same. So no two may have it. Rows of a PriceSheet
+ * are told apart by class and region, which are no KEY: a row may have no region.
  *
  * Must never refuse to leave as it is what an older version let in. */
 #include "api/schema/schema_internal.h"
@@ -70,6 +71,36 @@ static int keys_twice(const struct path *up, const struct schema *s, const void 
             return r;
     }
     return 0;
+}
+
+/* Two rows of one class and region: only one of them would price. */
+static int rows_twice(const struct price_sheet_spec *s, struct err *err)
+{
+    char at[64];
+
+    for (uint32_t i = 0; i < s->n_gpuHour; i++)
+        for (uint32_t k = 0; k < i; k++) {
+            const struct gpu_price *p = &s->gpuHour[i], *q = &s->gpuHour[k];
+
+            if (strcmp(p->class_, q->class_) != 0 || strcmp(p->region, q->region) != 0)
+                continue;
+            (void)snprintf(at, sizeof at, "spec.gpuHour[%" PRIu32 "]", i);
+            return err_field(err, E_INVALID, at,
+                             "prices \"%s\" %s%s%s, which spec.gpuHour[%" PRIu32
+                             "] does, too: leave one of them out",
+                             p->class_, *p->region ? "in region \"" : "in every region", p->region,
+                             *p->region ? "\"" : "", k);
+        }
+    return 0;
+}
+
+int rows_admit(const struct object *old, const struct object *now, struct err *err)
+{
+    struct err unused;
+
+    if (old && rows_twice(object_as(old, price_sheet)->spec, &unused) < 0)
+        return 0;
+    return rows_twice(object_as(now, price_sheet)->spec, err);
 }
 
 int keys_admit(const struct object *old, const struct object *now, struct err *err)

@@ -26,6 +26,17 @@ static bool queue_hours(const struct object *o)
     return SPEC(queue)->gpuHours != NULL;
 }
 
+/* "0 may be borrowed" is what lend: false says already. */
+static bool lend_limit_idle(const struct object *o)
+{
+    const struct queue_spec *s = SPEC(queue);
+
+    for (uint32_t i = 0; !s->lend && i < s->n_gpus; i++)
+        if (s->gpus[i].lendLimit > 0)
+            return true;
+    return false;
+}
+
 static bool target_undriven(const struct object *o)
 {
     return !target_can(SPEC(target)->type, CAN_BE_DRIVEN);
@@ -165,6 +176,9 @@ static const struct promise promises[] = {
      "GPU-hours over time are not limited yet; gpus[].burst limits what is held at once, hanse "
      "cost "
      "tells what was used"},
+    {KIND_QUEUE, PROMISE_REFUSED, "spec.gpus[].lendLimit", lend_limit_idle,
+     "with lend: false nothing is lent, so a limit of it has no effect: leave it out, or say lend: "
+     "true"},
     {KIND_TARGET, PROMISE_UNENFORCED, "spec.type", target_undriven,
      "this build drives agents only: nothing is placed on this target until it has a driver for "
      "its type"},

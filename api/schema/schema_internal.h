@@ -67,6 +67,8 @@ bool field_equal(const struct field *f, const struct schema *s, const void *a, c
 int array_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* part of object_admit: no list names a key twice */
 int keys_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
+/* part of object_admit: PriceSheets */
+int rows_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* part of object_admit: names of checkpoint stores */
 int stores_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* Fresh body: zeroed, texts "". NULL when the arena is full. */

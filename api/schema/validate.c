@@ -501,6 +501,8 @@ int object_admit(const struct object *old, const struct object *now, struct err 
         return quota_admit(now, err);
     if (now->kind->id == KIND_EVENT)
         return admit_event(old, now, err);
+    if (now->kind->id == KIND_PRICE_SHEET)
+        return rows_admit(old, now, err);
     if (now->kind->id == KIND_WORKLOAD) {
         r = array_admit(old, now, err);
         return r < 0 ? r

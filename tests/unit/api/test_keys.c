@@ -150,6 +150,56 @@ static void test_stored_already(void **state)
     (void)object_unref(o);
 }
 
+static struct object *sheet(const char *rows)
+{
+    char text[512];
+    struct yaml_doc *docs;
+    struct object *o = NULL;
+    struct err e = {0};
+    size_t n;
+
+    (void)snprintf(text, sizeof text,
+                   "apiVersion: hanse.dev/v1alpha1\nkind: PriceSheet\nmetadata: {name: a}\n"
+                   "spec: {gpuHour: [%s]}\n",
+                   rows);
+    assert_int_equal(yaml_parse_all(text, strlen(text), "t", &docs, &n, &e), 0);
+    assert_int_equal(
+        object_from_json(kind_by_name("PriceSheet"), docs[0].json, DECODE_USER, &o, &e), 0);
+    yaml_docs_free(docs, n);
+    return o;
+}
+
+/* Two rows for one class and region: which of them prices would be chance. */
+static void test_rows_of_a_price_sheet(void **state)
+{
+    static const struct {
+        const char *rows, *second, *first;
+    } cases[] = {
+        {"{class: h100, spot: 1}, {class: h100, region: eu, spot: 2}, {class: a100, spot: 3}", "",
+         ""},
+        {"{class: h100, spot: 1}, {class: a100, spot: 2}, {class: h100, onDemand: 3}",
+         "spec.gpuHour[2]", "spec.gpuHour[0]"},
+        {"{class: h100, spot: 1}, {class: h100, region: eu, spot: 2}, "
+         "{class: h100, region: eu, spot: 3}",
+         "spec.gpuHour[2]", "spec.gpuHour[1]"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct object *o = sheet(cases[i].rows), *was = sheet("{class: h100, spot: 1}");
+        struct err e = {0};
+
+        assert_int_equal(object_admit(NULL, o, &e), *cases[i].second ? E_INVALID : 0);
+        assert_string_equal(e.field, cases[i].second);
+        assert_non_null(strstr(e.text, cases[i].first));
+        assert_int_equal(object_admit(was, o, &e), *cases[i].second ? E_INVALID : 0);
+        assert_int_equal(object_admit(o, o, &e), 0); /* what is there stays */
+        assert_int_equal(object_admit(o, was, &e), 0);
+        (void)object_unref(was);
+        (void)object_unref(o);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +207,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_time_zones, setup, teardown),
         cmocka_unit_test_setup_teardown(test_set_of_fields, setup, teardown),
         cmocka_unit_test(test_stored_already),
+        cmocka_unit_test(test_rows_of_a_price_sheet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

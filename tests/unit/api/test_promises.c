@@ -143,6 +143,8 @@ static const struct {
      "{class: h100, gpus: 1, from: 2030-01-01T00:00:00Z, until: 2030-01-02T00:00:00Z}"},
     {"Queue", "spec.admins", "{admins: [anna]}"},
     {"Queue", "spec.gpuHours", "{gpuHours: {limit: 1, period: day}}"},
+    {"Queue", "spec.gpus[].lendLimit",
+     "{lend: false, gpus: [{class: a, guaranteed: 4}, {class: b, guaranteed: 4, lendLimit: 1}]}"},
     {"Target", "spec.type", "{type: slurm, tier: hub}"},
     {"Target", "spec.connection",
      "{type: kubernetes, tier: hub, connection: {server: https://10.0.0.1}}"},
@@ -181,6 +183,9 @@ static const struct {
     const char *kind, *spec;
 } plain[] = {
     {"Queue", "{weight: 2}"},
+    {"Queue", "{lend: true, gpus: [{class: a, guaranteed: 4, lendLimit: 1}]}"},
+    {"Queue", "{gpus: [{class: a, guaranteed: 4, lendLimit: 1}]}"}, /* lend is true by default */
+    {"Queue", "{lend: false, gpus: [{class: a, guaranteed: 4, lendLimit: 0}]}"},
     {"Target", "{type: agent, tier: hub, limits: {inFlight: 4}}"},
     {"Workload", "{run: {command: [x]}, data: [{dataset: a}], expected: {duration: 1h}}"},
     {"Workload", "{type: batch, priorityClassName: batch, run: {command: [x]}}"},
