@@ -1,5 +1,5 @@
-/* hanse archive verify [DIR]: reads every file of an archive, offline, and checks the chain: which
- * segment is wrong, which is missing, what the newest digest is. Changes nothing. */
+/* hanse archive verify [DIR]: reads every file of an archive, offline, and checks the chain: it
+ * names wrong and missing segments, and the newest digest. It changes nothing. */
 #include "controlplane/archive/archive_files.h"
 #include "controlplane/store/archive/segment.h"
 

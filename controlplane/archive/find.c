@@ -1,8 +1,8 @@
-/* Looking into the archive: the state's records first, then files, newest first. Bounded: a number
- * of segments and of records a search, one block in memory at a time.
+/* Searches the archive: the state's records first, then files, newest first. A search is bounded by
+ * a number of segments and of records, with one block in memory at a time.
  *
- * Must never answer less than there is without saying so: files that are not here, or that cannot
- * be read, are told. */
+ * It must never silently return less than there is: it names files that are not here, or cannot be
+ * read. */
 #include "controlplane/archive/archive_files.h"
 #include "controlplane/store/archive/segment.h"
 

@@ -1,5 +1,5 @@
-/* What both ways back do with a state: it begins anew, for one member; and what an operator has to
- * do then. */
+/* What both ways back do with a state: it begins anew, for one member; and what they tell the
+ * operator to do then. */
 #include "controlplane/backup/backup.h"
 
 #include "controlplane/raft/core.h"

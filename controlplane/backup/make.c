@@ -1,6 +1,6 @@
-/* A backup, piece by piece. The snapshot goes into a file without a name first: it is made in one
- * go, and whoever takes the pieces may be slow. Must never hold more of it in memory than a piece,
- * nor put anything of a Secret into it but what is sealed (the state holds no other). */
+/* A backup, piece by piece. The snapshot goes into a file without a name first, because it is made
+ * in one go, and the reader of the pieces may be slow. This file must never hold more than a piece
+ * in memory, nor add anything of a Secret that is not sealed (the state holds nothing else). */
 #include "controlplane/backup/backup.h"
 
 #include "controlplane/archive/archive_files.h"

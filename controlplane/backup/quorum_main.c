@@ -1,9 +1,9 @@
 /* hanse server recover-quorum: one member goes on alone, with what its data directory holds, when
  * the majority of its cluster is gone for good.
  *
- * What the directory held is kept in it, in a folder of its own. The exchange is a row of renames
- * that can be broken off anywhere: until the last one the directory is none that a member starts
- * with, and to say the same again goes on with it. Must never delete anything. */
+ * It keeps what the directory held, in a folder within it. The exchange is a series of renames that
+ * can be interrupted anywhere: until the last one no member starts with the directory, and the same
+ * command resumes. It must never delete anything. */
 #include "controlplane/backup/backup.h"
 
 #include "controlplane/archive/archive_files.h"

@@ -1,5 +1,5 @@
-/* Reading a backup: once to its end, which proves it; then again for the archive, whose files go
- * where they belong. Must never write anything on account of a file that is not proved. */
+/* Reads a backup: once to its end, which proves it; then again for the archive, whose files it puts
+ * in their place. It must never write anything because of a file that is not proved. */
 #include "controlplane/backup/backup.h"
 
 #include "controlplane/archive/archive_files.h"

@@ -1,5 +1,5 @@
-/* hanse restore: a data directory out of a backup. Refuses one that holds anything; what it has
- * made when it fails goes again. */
+/* hanse restore: makes a data directory from a backup. It refuses a directory that holds anything,
+ * and removes what it made when it fails. */
 #include "controlplane/backup/backup.h"
 
 #include "controlplane/raft/core.h"
@@ -154,7 +154,7 @@ static int room_check(const struct restore *x, bool full, struct err *err)
         (void)snprintf(end ? end + (end == folder) : folder, 2, "%s", end ? "" : ".");
     }
     if (stat(x->file, &file) || statvfs(folder, &fs))
-        return 0; /* what is wrong with them, who uses them says */
+        return 0; /* their user reports what is wrong with them */
     uint64_t free = (uint64_t)fs.f_bavail * fs.f_frsize,
              needed = 2 * (uint64_t)file.st_size + LOG_BYTES;
     if (!full && free >= needed)

@@ -1,4 +1,5 @@
-/* Key ring. Must never log, print or return a key, and wipes plain text that it made itself. */
+/* The key ring. It must never log, print or return a key, and wipes plain text that it made
+ * itself. */
 #include "controlplane/keyring/keyring.h"
 
 #include <openssl/crypto.h>

@@ -13,15 +13,15 @@
 #include "api/base/loop/loop.h"
 
 struct keyring;
-/* Reads the file; makes one with a fresh key when it is absent and `create`. Refuses files that
- * others can read. */
+/* Reads the file; makes one with a fresh key when it is absent and `create` is true. Refuses a file
+ * that others can read. */
 int keyring_open(struct loop *l, const char *path, bool create, struct keyring **ret,
                  struct err *err) MUST_CHECK;
 struct keyring *keyring_close(struct keyring *k); /* wipes the keys */
 void keyring_seal(const struct keyring *k, struct loop *l, const char *uid, const char *field,
                   struct slice plain, struct buf *out);
-/* E_CORRUPT when it was altered or moved; E_NOTFOUND naming the key that is missing. Plain text is
- * the caller's to wipe. */
+/* Returns E_CORRUPT when the value was altered or moved; E_NOTFOUND with the name of the missing
+ * key. The caller wipes the plain text. */
 int keyring_unseal(const struct keyring *k, const char *uid, const char *field, struct slice sealed,
                    struct buf *out, struct err *err) MUST_CHECK;
 

@@ -1,6 +1,6 @@
-/* Alarms: what is wrong with this member though it goes on. One row a cause (alarms.def), raised
- * and cleared by whoever looks after that cause, told in `hanse status`, /readyz and /metrics.
- * An alarm stops nothing by itself: whoever raises it decides what goes on. */
+/* Alarms: what is wrong with this member while it goes on. Each cause is a row of alarms.def. The
+ * code that watches for the cause raises and clears the alarm; `hanse status`, /readyz and /metrics
+ * show it. An alarm stops nothing by itself. */
 #include "controlplane/raft/core_internal.h"
 
 #include <stdarg.h>

@@ -1,9 +1,8 @@
-/* The archive of this member and its peers: files follow the state, what is missing is fetched.
+/* The archive of this member and its peers: files follow the state, and missing ones are fetched.
  *
- * One segment at a time is asked of one member, in pieces; whoever does not answer, or sends what
- * is not the segment, is passed over for the next. A piece that is lost is asked for again, from
- * the place that was reached. Must never believe a peer: archive_files_give checks the digest of
- * the state. */
+ * One segment at a time is asked of one member, in pieces. A member that does not answer, or sends
+ * something else, is passed over for the next. A lost piece is asked for again, from the place that
+ * was reached. A peer must never be believed: archive_files_give checks the digest of the state. */
 #include "controlplane/raft/core_internal.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* The cluster's time: what entries are stamped with, and what the leader decides by.
+/* The cluster's time, which stamps entries and by which the leader decides.
  *
  * It is CLOCK_BOOTTIME plus an offset that no single clock can move. Once a second members ask each
- * other what their wall clocks say, and take answers whose round trip was short. The majority's
- * time is the latest one that a majority of the voters' clocks have come to; it is agreed on when
- * as many are within the bound of it.
+ * other for their wall clocks, and take answers whose round trip was short. The majority's time is
+ * the latest one that the clocks of a majority of voters have reached; it is agreed when as many
+ * are within the bound of it.
  *
  *   within the bound     followed, forward by no more than the bound in a minute
  *   further off          not followed, until a majority has said the same for AGREE_MS; then
@@ -11,10 +11,10 @@
  *   no majority, or no   time goes on by what has passed: a clock alone moves nothing
  *   agreement
  *
- * Who is ahead of the majority by more than the bound hands leadership over. Who lags is harmless,
- * and told. A member begins with what a running peer holds for the time, else with the majority's;
- * when that is more than DOWN_MS later than the newest entry it is not believed at once either.
- * Must never ask loop_wall_ms for anything but an answer to a peer and this member's own vote. */
+ * A leader that is ahead of the majority by more than the bound hands leadership over. A member
+ * that lags is harmless, and reported. A member begins with the time of a running peer, else with
+ * the majority's; if that is more than DOWN_MS later than the newest entry, it is not believed at
+ * once either. loop_wall_ms may serve only an answer to a peer and this member's own vote. */
 #include "controlplane/raft/core_internal.h"
 
 #include "api/schema/schema.h"

@@ -1,9 +1,9 @@
 /* What the core's files share. Everything here belongs to the core loop, except what `lock` guards
  * and `waiting`.
  *
- * Level-triggered: whoever changes something calls core_kick; core_tick then derives what to do
- * from the state. No callback of libraft, of a stream or of a caller does more than store what it
- * was told and kick. */
+ * It is level-triggered: code that changes something calls core_kick; core_tick then derives what
+ * to do from the state. A callback of libraft, of a stream or of a caller only stores its result
+ * and kicks. */
 #ifndef HANSE_CONTROLPLANE_RAFT_CORE_INTERNAL_H
 #define HANSE_CONTROLPLANE_RAFT_CORE_INTERNAL_H
 
@@ -42,16 +42,17 @@
 enum proposal_place { PLACE_NONE, PLACE_UNSENT, PLACE_QUEUED, PLACE_SENT };
 struct proposal {
     struct list link;   /* c->unsent, c->queue or c->sent, as `place` says */
-    struct list bucket; /* own ones: in the table by request id until resolved */
+    struct list bucket; /* this member's own: in the table by request id until resolved */
     struct core *c;
     struct loop *from;
     propose_cb cb;
     void *arg;
     enum proposal_place place;
-    uint64_t origin; /* the member that passed it on, or 0 = ours */
-    uint64_t term;   /* only in this term, or 0 */
+    uint64_t origin; /* the member that forwarded it; 0: this member */
+    uint64_t term;   /* proposed only in this term; 0: in any */
+    /* deadline_ms: relative; due_ms, sent_ms: loop times */
     uint64_t deadline_ms, due_ms, sent_ms;
-    unsigned attempts; /* times handed to a log or a leader: 0 = provably no effect */
+    unsigned attempts; /* times handed to a log or a leader; 0: provably no effect */
     bool resolved;
     struct result result;
     struct err err;
@@ -69,11 +70,12 @@ struct reader {
     struct loop *from;
     read_cb cb;
     void *arg;
+    /* deadline_ms: relative; due_ms: loop time */
     uint64_t deadline_ms, due_ms, term, index;
-    uint64_t origin, question; /* REMOTE: who asked, and the id of its question */
+    uint64_t origin, question; /* REMOTE: the member that asked, and the id of its question */
     struct err err;
 };
-struct round { /* one at a time; those who come later wait for the next */
+struct round { /* the ReadIndex round under way; later readers wait for the next */
     bool active, remote;
     uint64_t id, term, index, started_ms;
     unsigned agreed;
@@ -81,10 +83,10 @@ struct round { /* one at a time; those who come later wait for the next */
 
 /* ---- peers ---- */
 enum peer_frame {
-    /* u64 member, text cluster uid: first on every stream, from the one who dialled */
+    /* u64 member, text cluster uid: the first frame of the member that dialled */
     FRAME_HELLO = 1,
     FRAME_FORWARD,     /* u8 n, request id, command */
-    FRAME_REFUSED,     /* u32 -code, request id: not taken by the leader */
+    FRAME_REFUSED,     /* u32 -code, request id: the leader did not take it */
     FRAME_TERM_ASK,    /* id = round; "what is your durable term?" */
     FRAME_TERM_IS,     /* u64 term */
     FRAME_INDEX_ASK,   /* id = round; "up to where must I have applied to read?" */
@@ -97,12 +99,14 @@ enum peer_frame {
     FRAME_ARCHIVE_ASK, /* u64 segment, u64 offset: a piece of its file */
     FRAME_ARCHIVE_IS,  /* u64 segment, u64 offset, u64 bytes of the file (0: not here), bytes */
     FRAME_CLOCK_ASK,   /* "what is your time?" */
-    FRAME_CLOCK_IS,    /* u64 its clock, u64 the cluster's time, u8 whether it knows that one; ms */
-    FRAME_REMOVED,     /* u64 commit index: as of there the one who dialled is no member */
-    FRAME_LEFT_BEHIND  /* text cluster uid of a member of another log, to the one who dialled */
+    /* u64 its clock, u64 the cluster's time (both ms), u8 whether it knows that */
+    FRAME_CLOCK_IS,
+    FRAME_REMOVED,    /* u64 commit index as of which the member that dialled is none any more */
+    FRAME_LEFT_BEHIND /* text cluster uid, to a dialling member of a log that was left behind */
 };
-struct peer { /* one outgoing stream per other member; it reconnects for as long as the member is
-                 configured */
+/* another member, with the outgoing stream to it, which reconnects while the member is
+ * configured */
+struct peer {
     struct list link;
     struct core *c;
     uint64_t id;
@@ -111,39 +115,43 @@ struct peer { /* one outgoing stream per other member; it reconnects for as long
     struct stream *s;
     struct frame_reader in;
     struct timer retry;
-    uint64_t round_agreed; /* the newest round that it agreed to */
+    uint64_t round_agreed; /* id of the newest round that it agreed to */
     uint64_t digest_number, digest;
-    /* what it has on its disk in that term, and how much of it we told it to be committed */
+    /* acked: newest index on its disk in acked_term; told: newest commit index sent to it; it waits
+     * for the commit index until awaits_until_ms (loop time) */
     uint64_t acked_term, acked, told, awaits_until_ms;
-    bool sent_this_tick; /* an AppendEntries, since libraft's tick began */
-    /* its clock: offsets are to our CLOCK_BOOTTIME */
+    bool sent_this_tick; /* an AppendEntries was sent to it since libraft's tick began */
+    /* its clock; offsets are relative to this member's CLOCK_BOOTTIME */
     uint64_t clock_question, clock_asked_ms, clock_ms;
     int64_t clock_offset_ms, clock_trusted_ms;
     bool clock_known, clock_anchored, clock_far, clock_answered;
 };
 struct core_clock {
-    _Atomic int64_t offset_ms; /* the cluster's time, less CLOCK_BOOTTIME; any thread reads it */
-    bool anchored;             /* a majority's clocks, or a peer that knew, gave it */
-    bool cold;                 /* by clocks alone: nobody has seen that time pass */
-    bool ahead;                /* this member's clock, beyond the bound */
-    bool aiming;               /* the majority says another time, since: */
+    _Atomic int64_t offset_ms; /* the cluster's time minus CLOCK_BOOTTIME; any thread reads it */
+    bool anchored; /* the offset came from a majority's clocks, or from a peer that knew it */
+    bool cold;     /* the offset came from clocks alone: no running member knew the time */
+    bool ahead;    /* this member's clock is ahead by more than the bound */
+    bool aiming;   /* the majority has another time, since aim_since_ms */
+    /* aim_ms: the offset by the majority; room_ms: how far the offset may still step forward */
     int64_t aim_ms, room_ms;
+    /* loop times */
     uint64_t aim_since_ms, anchored_ms, followed_ms, leads_ms, handed_ms, began_ms;
 };
-struct inbound { /* a stream that another member dialled */
+struct inbound { /* a stream from another member that dialled */
     struct list link;
     struct core *c;
     struct stream *s;
     struct frame_reader in;
-    uint64_t id; /* 0 = HELLO has not come */
+    uint64_t id; /* 0: HELLO has not come */
 };
 
-struct archive_fetch { /* a segment that is missing here, from a peer */
-    uint64_t number;   /* 0: none is asked for */
-    uint64_t giving;   /* one that has come is being checked and written */
+struct archive_fetch { /* fetches a segment that is missing here from a peer */
+    uint64_t number;   /* number of the segment that is asked for; 0: none */
+    uint64_t giving;   /* number of the segment that is being checked and written; 0: none */
+    /* total: bytes of the file; …_ms: loop times */
     uint64_t peer, question, total, asked_ms, said_ms;
-    uint64_t below; /* those from there on are in nobody's hands, for now */
-    unsigned turn;  /* which of the open peers */
+    uint64_t below; /* no peer has the missing segments from this number on, for now */
+    unsigned turn;  /* index of the open peer that is asked */
     struct buf in;
 };
 
@@ -156,9 +164,10 @@ struct member_work {
     struct loop *from;
     read_cb cb;
     void *arg;
+    /* asked_epoch: core.epoch at asked_ms */
     uint64_t deadline_ms, due_ms, asked_ms, asked_epoch, question, origin;
     bool busy;     /* libraft or a proposal holds it */
-    bool answered; /* its caller has been told; freed when no longer busy */
+    bool answered; /* its caller has the answer; freed when no longer busy */
     struct err err;
     union {
         struct raft_change change;
@@ -168,7 +177,7 @@ struct member_work {
 
 struct core_meta { /* meta.json of the data directory */
     uint64_t member;
-    bool ready; /* bootstrap or the first start was completed */
+    bool ready; /* the bootstrap, or the first start, was completed */
     char cluster[64];
 };
 struct transport;
@@ -188,7 +197,7 @@ struct core {
     void *arg;
     struct core_meta meta;
     char log_dir[1100];
-    struct archive_files *keep; /* the files of the archive */
+    struct archive_files *keep; /* the files of the archive; owned */
     char archive_dir[ARCHIVE_PATH_MAX];
     struct archive_fetch fetch;
     unsigned archive_serving;
@@ -201,28 +210,28 @@ struct core {
     struct listener *listener;
     struct entry_skip *skips; /* core_skip.c */
     size_t n_skips;
-    bool stopped; /* dead at an entry: the process goes on */
+    bool stopped; /* stopped at an entry that it cannot apply; the process goes on */
     bool raft_initialised, raft_open, closing, closed_raft, dead, fatal_told, root_changed;
     struct err why_dead;
     void (*closed)(void *arg);
     void *closed_arg;
-    unsigned streams; /* open, of the peer channel; close waits for them */
-    unsigned jobs;    /* on the thread pool */
+    unsigned streams; /* open streams of the peer channel; closing waits for 0 */
+    unsigned jobs;    /* jobs on the thread pool; closing waits for 0 */
 
-    pthread_mutex_t lock; /* guards root, status and alarms: read from other threads */
+    pthread_mutex_t lock; /* guards root, status, alarms and clocks, which other threads read */
     struct root *root;
     struct core_status status;
     struct alarm_state alarms[ALARM_NR];
     struct core_clocks clocks;
-    atomic_uint waiting; /* own proposals that are not resolved */
+    atomic_uint waiting; /* this member's own proposals that are not resolved */
     atomic_size_t waiting_bytes;
 
     struct core_clock clock;
     struct timer tick, sweep, second;
     bool leads;
-    uint64_t lead_term, barrier_term, passed_term; /* passed: that term's barrier has been */
+    uint64_t lead_term, barrier_term, passed_term; /* passed_term: its barrier was applied */
     uint64_t seen_leader, seen_term;
-    uint64_t epoch; /* counts changes of (leader, term) as this member sees them */
+    uint64_t epoch; /* counts changes of (leader, term) that this member has seen */
     bool second_started;
 
     struct list queue, unsent, sent;
@@ -236,7 +245,7 @@ struct core {
     struct round round;
 
     struct list peers, inbounds;
-    uint64_t removed[MEMBERS_MAX]; /* ids that this member has seen leave; 0: free */
+    uint64_t removed[MEMBERS_MAX]; /* ids of members that this member has seen leave; 0: free */
     struct list members;
     uint64_t questions;
     bool own_record_proposed;
@@ -246,21 +255,21 @@ struct core {
     } digests[DIGESTS_KEPT];
     uint64_t digest_asked, digest_verdict;
 
-    struct { /* the log since the newest snapshot, and the one that is being made */
+    struct { /* the log since the newest snapshot, and the next snapshot */
         struct {
             uint64_t index;
             size_t bytes;
-        } sizes[LOG_SIZES]; /* of the newest entries */
+        } sizes[LOG_SIZES]; /* sizes of the newest entries */
         uint64_t bytes, snapshot_bytes, retry_ms, pause_ms;
         struct snapshot_job *job;
     } log;
-    struct { /* a snapshot that came is being read, and what came after it waits */
+    struct { /* a snapshot that came is being read; entries after it wait */
         bool active, read;
         unsigned number;
         struct list waiting;
         size_t bytes;
     } restore;
-    struct { /* a snapshot that came while this member makes one */
+    struct { /* a snapshot that came while this member was making one */
         bool full;
         struct raft_message m;
         char address[256];
@@ -276,12 +285,12 @@ struct core {
 };
 
 /* core.c */
-void core_kick(struct core *c); /* core_tick runs soon, on the core loop */
+void core_kick(struct core *c); /* makes core_tick run soon, on the core loop */
 void core_fatal(struct core *c, const struct err *why);
-/* libraft's code as ours */
+/* translates libraft's code */
 int core_raft_err(struct core *c, int rv, const char *doing, struct err *err);
 void core_maybe_closed(struct core *c);
-void core_publish_root(struct core *c, struct root *next); /* takes next over */
+void core_publish_root(struct core *c, struct root *next); /* takes the reference to next */
 uint64_t core_leader(struct core *c);
 struct core *core_new(struct loop *l, const struct core_config *cfg, const struct core_events *ev,
                       void *arg);
@@ -292,9 +301,9 @@ void core_free(struct core *c);
 void fsm_take(struct core *c, uint64_t index, uint64_t term, struct slice entry);
 void fsm_init(struct core *c);
 void fsm_hook_io(struct core *c);
-/* What comes from members goes through here to libraft. */
+/* Passes messages of other members on to libraft. */
 void fsm_recv(struct raft_io *io, struct raft_message *m);
-/* The term of the entry at index. */
+/* Returns the term of the entry at index. */
 uint64_t core_term_of(const struct raft *r, uint64_t index);
 /* core_commit.c */
 void commit_keep(const struct raft *r, struct raft_message *m);
@@ -302,17 +311,17 @@ void commit_keep(const struct raft *r, struct raft_message *m);
 void commit_awaited(struct core *c, uint64_t by);
 void commit_acked(struct core *c, uint64_t id, const struct raft_append_entries_result *r);
 void commit_tick(struct core *c);
-/* As the raft_io starts; returns what is to be called instead of libraft's tick. */
+/* Called when the raft_io starts; returns the function to call instead of libraft's tick. */
 raft_io_tick_cb commit_hook_io(struct core *c, raft_io_tick_cb tick);
 void restore_tick(struct core *c);
 void restore_fini(struct core *c);
-uint64_t core_applied(struct core *c); /* up to where the root is */
-void install_held(struct core *c);     /* hands it to libraft */
+uint64_t core_applied(struct core *c); /* returns the index up to which the root is */
+void install_held(struct core *c);     /* hands the held snapshot to libraft */
 
 /* core_snapshot.c */
 #define CHUNK_BYTES ((size_t)4 << 20)
 #define CHUNKS_MAX ((unsigned)(SNAPSHOT_FILE_MAX / CHUNK_BYTES))
-struct chunks { /* a snapshot, as libraft takes it */
+struct chunks { /* a snapshot in the form that libraft takes */
     struct raft_buffer *v;
     unsigned n;
     uint64_t bytes, max; /* max 0: SNAPSHOT_FILE_MAX */
@@ -325,11 +334,12 @@ void chunks_fini(struct chunks *k);
 void snapshots_init(struct core *c);
 void snapshot_second(struct core *c);
 void log_grew(struct core *c, uint64_t index, size_t bytes);
-void log_restored(struct core *c, size_t bytes); /* from a snapshot of so many */
+/* the log begins anew after a snapshot of so many bytes */
+void log_restored(struct core *c, size_t bytes);
 
 /* core_skip.c */
 int skips_open(struct core *c, struct err *err) MUST_CHECK;
-/* An operator has recorded that this very entry is stepped over: done. */
+/* Steps over the entry, and returns true, if an operator recorded that for this very entry. */
 bool skip_taken(struct core *c, uint64_t index, struct slice entry);
 void skip_stop(struct core *c, uint64_t index, struct slice entry, const struct err *why);
 
@@ -346,8 +356,8 @@ void archive_is(struct core *c, const struct peer *p, uint64_t question, const u
 void clock_init(struct core *c);
 void clock_second(struct core *c);
 void clock_look(struct core *c);
-bool clock_anchored(const struct core *c); /* else nothing can be stamped */
-void clock_leads(struct core *c);          /* its barrier has passed */
+bool clock_anchored(const struct core *c); /* false: nothing can be stamped */
+void clock_leads(struct core *c);          /* called when its barrier has passed */
 void clock_ask(struct core *c, struct peer *p);
 void clock_asked(struct core *c, const struct inbound *in, uint64_t question);
 void clock_is(struct core *c, struct peer *p, uint64_t question, const unsigned char *b, size_t n);
@@ -355,7 +365,7 @@ void clock_is(struct core *c, struct peer *p, uint64_t question, const unsigned 
 /* core_log.c */
 void log_enqueue(struct core *c, struct proposal *p);
 void log_flush(struct core *c);
-void log_lost(struct core *c); /* leadership ended: what was queued goes back to its owner */
+void log_lost(struct core *c); /* leadership ended: returns queued proposals to their owners */
 void log_watch(struct core *c);
 
 /* core_propose.c */
@@ -385,10 +395,11 @@ void reads_fini(struct core *c);
 
 /* core_peer.c */
 void peers_init(struct core *c);
-void peers_reconcile(struct core *c); /* with libraft's configuration */
+void peers_reconcile(struct core *c); /* makes the peers follow libraft's configuration */
 void peer_accept(struct core *c, struct stream *s);
 void peers_close(struct core *c);
-bool peer_removed(const struct core *c, uint64_t id); /* seen to leave, and not to come again */
+/* true if it was seen to leave, and has not come again */
+bool peer_removed(const struct core *c, uint64_t id);
 struct peer *peer_find(struct core *c, uint64_t id);
 bool peer_send(struct core *c, uint64_t id, enum peer_frame type, uint64_t question, const void *p,
                size_t n);
@@ -404,7 +415,7 @@ void members_init(struct core *c);
 void members_tick(struct core *c);
 void members_ask(struct core *c, uint64_t origin, uint64_t question, struct slice body);
 void members_answer(struct core *c, uint64_t question, int code, struct slice text);
-void members_second(struct core *c); /* this member's own record in the state */
+void members_second(struct core *c); /* keeps this member's own record in the state */
 void members_fini(struct core *c);
 bool members_busy(const struct core *c);
 
@@ -419,13 +430,13 @@ void digest_of(struct core *c, uint64_t number, uint64_t digest);
 int transport_create(struct core *c, struct raft_io *io, struct err *err) MUST_CHECK;
 void transport_accept(struct core *c, struct stream *s);
 void transport_deaf(
-    struct core *c); /* nothing of libraft's comes in any more: nobody votes for it */
+    struct core *c); /* from now on libraft gets no message, so that it neither votes nor follows */
 bool transport_busy(const struct core *c);
 void transport_destroy(struct core *c);
 
 /* raft_files.c */
 int files_meta(struct loop *l, const char *dir, struct core_meta *ret, struct err *err) MUST_CHECK;
-void files_second(struct core *c); /* the alarm of the disk */
+void files_second(struct core *c); /* raises or clears the alarm of the disk */
 int files_open(struct core *c, struct err *err) MUST_CHECK;
 int files_save(struct core *c, struct err *err) MUST_CHECK;
 bool files_disk_full(const struct core *c);

@@ -1,6 +1,6 @@
-/* The leader's end of the log: group commit. All commands that wait while an append is under way
- * share the next entry, up to LIMIT_ENTRY_MAX_BYTES. One raft_apply at a time, always with one
- * buffer: with more, libraft 0.22.1 silently submits the first only. */
+/* The leader's side of the log: group commit. All commands that wait while an append is under way
+ * share the next entry, up to LIMIT_ENTRY_MAX_BYTES. There is one raft_apply at a time, always with
+ * one buffer: with more, libraft 0.22.1 silently submits the first only. */
 #include "controlplane/raft/core_internal.h"
 
 #include "api/base/failpoint.h"

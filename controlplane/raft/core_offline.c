@@ -1,9 +1,9 @@
-/* A data directory offline: what a member that does not run holds, and a new one for a state that
- * begins anew. Both by libraft's own files, read and written by libraft.
+/* A data directory offline: reads that of a member that does not run, and makes a new one for a
+ * state that begins anew. libraft itself reads and writes the files.
  *
- * All entries of the log are taken, also those of which it is not known whether a majority had
- * them: whoever asks has no majority to ask any more, and one that was acknowledged must not be
- * missed. Must never write into a directory that a process uses: its lock is held. */
+ * All entries of the log are taken, also those that a majority may not have: there is no majority
+ * left to ask, and an acknowledged entry must not be missed. A directory that a process uses must
+ * never be written: its lock is held. */
 #include "controlplane/raft/core_internal.h"
 
 #include <raft/uv.h>

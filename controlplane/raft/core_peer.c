@@ -1,7 +1,7 @@
-/* The peer channel: our own calls between members, on streams apart from libraft's. Every member
- * dials every other; questions go out on the stream that one dialled and answers come back on it. A
- * lost stream loses questions and answers alike: whoever asked asks again. Nothing here may be
- * trusted further than the certificate's CN says. */
+/* The peer channel: this program's own calls between members, on streams apart from libraft's.
+ * Every member dials every other. Questions go out on the stream that a member dialled, and answers
+ * come back on it. A lost stream loses questions and answers alike, and the asking member asks
+ * again. Nothing here may be trusted further than the certificate's CN. */
 #include "controlplane/raft/core_internal.h"
 
 #include <inttypes.h>

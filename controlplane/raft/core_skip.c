@@ -5,10 +5,10 @@
  * An operator may step over the entry, by an act that is the same on all members (index, checksum,
  * who, why, when): `hanse server skip-entry` writes it into the data directory, the member takes it
  * when it comes to that very entry again. The act is in the state, and in its digest: members that
- * did something else are found out. Must never step over an entry of another checksum.
+ * did something else are found out. This file must never step over an entry of another checksum.
  *
  *   stopped.json  {"index":7,"checksum":"…","why":"…"}         where the member stopped
- *   skips.json    [{"index":7,"checksum":"…","by":"…","reason":"…","at":"…"}] */
+ *   skips.json    [{"index":7,"checksum":"…","by":"…","reason":"…","at":"…"}]   */
 #include "controlplane/raft/core_internal.h"
 
 #include <cjson/cJSON.h>

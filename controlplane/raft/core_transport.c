@@ -1,14 +1,14 @@
-/* libraft's connections over our TLS streams. libraft wants a uv_stream_t: each connection gets a
+/* libraft's connections over TLS streams. libraft wants a uv_stream_t: each connection gets a
  * socket pair, one end for libraft, the other pumped to and from the stream. libraft allocates
- * whatever length a peer names and has its assertions compiled out, so what comes in is followed
- * message by message and capped before libraft sees it. Both sides check that the certificate's CN
- * is the member's. It never buffers without bound: the full side pauses the other.
+ * whatever length a peer names and has its assertions compiled out, so this file follows what comes
+ * in message by message, and caps it before libraft sees it. Both sides check that the
+ * certificate's CN is the member's. Buffers are bounded: the full side pauses the other.
  *
- *   dialler:  u64 member id, u16 length, address, "\0", cluster uid   then libraft's messages, one
- *   way only
+ *   dialler: u64 member id, u16 length, address, "\0", cluster uid
+ *            then libraft's messages, one way only
  *
  * Members of another log (api/base/cluster.h) are refused: their terms and entries mean something
- * else. Who names no cluster has not learnt one yet. */
+ * else. A member that names no cluster has not learnt one yet. */
 #include "controlplane/raft/core_internal.h"
 
 #include "api/base/failpoint.h"

@@ -1,10 +1,10 @@
-/* The data directory: who may use it. Never lets two processes, two members or two clusters share
- * one, and never starts a second cluster by accident: an empty directory needs --bootstrap, or a
- * cluster that takes the member in.
+/* The data directory, and which process may use it. Two processes, two members or two clusters must
+ * never share one, and no second cluster may start by accident: an empty directory needs
+ * --bootstrap, or a cluster that takes the member in.
  *
- *   lock        held while the process lives
- *   meta.json   {"version":1,"member":3,"ready":true,"cluster":"…"}
- *   log/        libraft's segments, snapshots, term and vote */
+ *   lock       held while the process lives
+ *   meta.json  {"version":1,"member":3,"ready":true,"cluster":"…"}
+ *   log/       libraft's segments, snapshots, term and vote */
 #include "controlplane/raft/core_internal.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* The API's table of calls over core, store and brain. Must never propose a Secret's value in
- * clear. */
+/* The API's table of calls over core, store and brain. This file must never propose a Secret's
+ * value in clear. */
 #include "controlplane/server/backend.h"
 #include "controlplane/server/zones.h"
 

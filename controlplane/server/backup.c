@@ -73,8 +73,7 @@ static void caught_up(void *arg, const struct err *err)
     }
     struct root *r = core_root(x->c->core);
     struct member_info one;
-    if (!root_members(r, &one,
-                      1)) { /* whoever restores it would have to name what they listen on */
+    if (!root_members(r, &one, 1)) { /* a restore would have to name what they listen on */
         struct err none;
         (void)root_unref(r);
         (void)err_set(&none, E_UNAVAIL,

@@ -1,8 +1,8 @@
 /* Operation "cost": the ledger as a report in JSON (api/server/README.md has the body). The state
  * is read afresh, the report is made on the thread pool against one root.
  *
- * Must never show a project more than itself: "namespace" is put there by the route, and then
- * nothing of the cluster's capacity is told. */
+ * This file must never show a project more than itself: "namespace" is put there by the route, and
+ * then nothing of the cluster's capacity is told. */
 #include "controlplane/server/backend.h"
 #include "controlplane/store/ledger/ledger.h"
 

@@ -1,5 +1,5 @@
-/* Status that is made when it is shown. Must never write, nor look at anything but the root and the
- * time that it is given. */
+/* Status that is computed when it is shown. It must never write, nor look at anything but the root
+ * and the given time. */
 #include "controlplane/server/figures.h"
 #include "controlplane/store/ledger/ledger.h"
 

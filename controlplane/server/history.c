@@ -2,8 +2,8 @@
  * is asked (api/server/README.md has the body). Files are read on the thread pool, against one
  * root.
  *
- * Must never answer less than there is without saying so, and never show another namespace than the
- * one that the route put there. */
+ * This file must never answer less than there is without saying so, and never show another
+ * namespace than the one that the route put there. */
 #include "controlplane/archive/archive_files.h"
 #include "controlplane/server/backend.h"
 

@@ -1,4 +1,4 @@
-/* Operations: what is not an object. Bodies are JSON, documented in
+/* Operations: requests that concern no object. Their bodies are JSON, documented in
  * api/server/README.md. */
 #include "controlplane/archive/archive_files.h"
 #include "controlplane/server/backend.h"

@@ -1,5 +1,5 @@
-/* Operations about what the state cannot answer for: orphans, and the way back of a hub that was
- * lost. Bodies are JSON, documented in api/server/README.md. */
+/* Operations about orphans, and about the recovery of a hub that was lost. Their bodies are JSON,
+ * documented in api/server/README.md. */
 #include "controlplane/server/backend.h"
 
 #include <cjson/cJSON.h>

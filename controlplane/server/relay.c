@@ -2,9 +2,10 @@
  * targets; another member relays to it over a stream of its own (ALPN_RELAY at the leader's API
  * address, mutual TLS).
  *
- * As with writes, who asks and what he may is found out by the member that was asked. The leader
- * takes a member's word for it because the certificate says which member it is; it must never take
- * anybody else's. Neither side holds more than about PENDING_MAX for who reads slowly. */
+ * As with writes, the member that was asked finds out which user asks and what that user may do.
+ * The leader takes a member's word for it because the certificate proves that it is a member; it
+ * must never take anybody else's. Neither side holds more than about PENDING_MAX for a slow
+ * reader. */
 #include "controlplane/server/backend.h"
 
 #include "api/base/limits.h"
@@ -21,7 +22,7 @@
 #define PENDING_MAX (1u << 20)
 #define EARLY_MAX (4u << 20) /* input ahead of the stream: PENDING_MAX, and what was on its way */
 #define ROOM_POLL_MS 20
-/* Who leads is looked at again; two looks must agree that another does. */
+/* The leadership is looked at again: two looks must agree that another member leads. */
 #define LEADER_EVERY_MS 1000
 #define PIECE 65536u
 #define ARGS_MAX 4096

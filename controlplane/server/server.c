@@ -1,5 +1,5 @@
-/* Wiring of one member: core on its thread, API, brain and connectors on the outer loop. Holds no
- * logic of its own; must never let the outer loop's work delay the core's heartbeats. */
+/* Wires one member: the core on its thread; API, brain and connectors on the outer loop. It holds
+ * no logic of its own, and must never let the outer loop's work delay the core's heartbeats. */
 #include "controlplane/server/server.h"
 
 #include "api/base/limits.h"

@@ -1,5 +1,6 @@
 /* `hanse server skip-entry`: an operator's act to step over an entry of the log that no member can
- * apply. Writes into a data directory and starts nothing; the member takes the act as it starts. */
+ * apply. It writes into a data directory and starts nothing; the member takes the act as it
+ * starts. */
 #include "controlplane/server/server.h"
 
 #include "api/schema/schema.h"

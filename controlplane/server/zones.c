@@ -1,5 +1,5 @@
-/* Zone offsets through the C library, which reads zoneinfo. Must stay off the core loop: it opens
- * files. */
+/* Zone offsets through the C library, which reads zoneinfo. It opens files, so it must stay off the
+ * core loop. */
 #include "controlplane/server/zones.h"
 
 #include "api/base/mem.h"

@@ -1,8 +1,7 @@
-/* A state that begins anew, offline: restored from a backup, or taken on by one member of a
- * cluster that has lost its majority. What was acknowledged after it is not in it, and what runs
- * may have gone on since. It is marked so by entries that store_apply takes, as the log of a
- * running cluster would have them (leader/doubt/back.c). Must never decide by itself what an
- * entry would decide. */
+/* A state that begins anew, offline: restored from a backup, or recovered by one member of a
+ * cluster that has lost its majority. What was acknowledged after it is not in it, and runs may
+ * have gone on since. Entries that store_apply takes mark it so, like the log of a running cluster
+ * (leader/doubt/back.c). This file must never decide by itself what an entry would decide. */
 #include "controlplane/store/store_internal.h"
 
 #include <inttypes.h>

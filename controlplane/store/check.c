@@ -1,7 +1,6 @@
-/* What must hold of every root, whatever happened. root_check is for tests and the simulator: it
- * makes every derived figure again from the objects and aborts on the first difference.
- * root_object_sound guards the reading of snapshots, so that a bad one is an error and not an
- * abort. */
+/* What must hold of every root. root_check is for tests and the simulator: it computes every
+ * derived figure again from the objects, and aborts at the first difference. root_object_sound
+ * guards the reading of snapshots, so that a bad one is an error and not an abort. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>

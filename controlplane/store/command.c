@@ -1,7 +1,7 @@
 /* Commands as bytes: u8 type, u8 version, then fields (record.c). Tables say where each field lies
  * and what is nested in it, so that encoding and decoding cannot disagree and a new command is a
- * row. Must never trust what it decodes: lengths, counts and numbers of enums are checked here,
- * meaning is checked by apply. */
+ * row. This file must never trust what it decodes: lengths, counts and numbers of enums are checked
+ * here, meaning is checked by apply. */
 #include "controlplane/store/store_internal.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* What a command costs to apply, found from its bytes without decoding its objects: a DELETE of few
- * bytes may touch an object of many. For who decides whether it enters the log, so it may be wrong
- * by a factor, but never by what somebody sends: bytes that cannot be read cost what they are. */
+ * bytes may touch a large object. The log uses it to decide whether the command may enter, so it
+ * may be wrong by a factor, but never by what a client sends: unreadable bytes cost their own
+ * length. */
 #include "controlplane/store/store_internal.h"
 
 /* Where the names of objects stand in a command: in it, or in records of it (command.c). */

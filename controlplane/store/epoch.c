@@ -1,5 +1,5 @@
-/* The epoch machine's table (epoch.def; controlplane/DESIGN.md, One run, never two). Must never
- * hold state. */
+/* The epoch machine's table (epoch.def; controlplane/DESIGN.md, One run, never two). It holds no
+ * state. */
 #include "controlplane/store/store_internal.h"
 
 struct transition {

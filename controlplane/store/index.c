@@ -1,7 +1,8 @@
-/* What an object means for the indexes of a root: what it holds, whose it is, what it counts for.
+/* What an object means for the indexes of a root: what it holds, which object owns it, what it
+ * counts for.
  *
- * Must never take from an object what the object alone does not say: an index is made again from
- * the objects one by one, in whatever order, when a snapshot is read. */
+ * An index must never depend on more than the object itself: when a snapshot is read, indexes are
+ * made again from the objects one by one, in any order. */
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"

@@ -1,8 +1,8 @@
-/* Sets of the indexes of an array, as status tells them: "0-41,43". Ranges, so that an array of a
- * hundred thousand costs what its gaps cost.
+/* Sets of the indexes of an array, as in its status: "0-41,43". They are ranges, so that an array
+ * of a hundred thousand indexes costs what its gaps cost.
  *
- * Must never take a text for a set that it would not write itself: what is read comes from a state,
- * but a state may come from a snapshot. */
+ * A text must never be taken for a set that this file would not write itself: it comes from a
+ * state, but a state may come from a snapshot. */
 #include "controlplane/store/store_internal.h"
 
 #include <ctype.h>

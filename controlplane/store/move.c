@@ -1,4 +1,4 @@
-/* The migration's table (move.def). Must never hold state. */
+/* The table of Migrations (move.def). It holds no state. */
 #include "controlplane/store/store_internal.h"
 
 struct transition {

@@ -1,10 +1,10 @@
-/* Quotas of namespaces: how many objects of a kind there may be (ResourceQuota, count/…). What is
- * there is counted by index.c, exactly; a user's write that would go beyond a quota is refused
- * here; what the quotas tell of it (status.used) is made anew at the end of each command that has
- * changed a count, for that namespace alone.
+/* Quotas of namespaces: how many objects of a kind there may be (ResourceQuota, count/…). index.c
+ * counts the objects exactly; this file refuses a user's write beyond a quota. At the end of each
+ * command that changed a count it computes the quotas' status.used again, for that namespace alone.
  *
- * Must never refuse what Hanse does by itself: an array that was let in gets all its indexes, what
- * runs its Decisions and Checkpoints. An array's indexes are counted from its creation on. */
+ * It must never refuse what Hanse does by itself: an array that was admitted gets all its indexes,
+ * and runs get their Decisions and Checkpoints. An array's indexes are counted from its creation
+ * on. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>

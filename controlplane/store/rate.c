@@ -1,11 +1,11 @@
 /* How fast users may write into a namespace (ResourceQuota, hanse.dev/writes-per-second): a token
- * bucket for each quota that says so, in the state, driven by the time of the entries. So it is
+ * bucket in the state for each quota with that rate, filled by the time of the entries. So it is
  * exact over all members, and the same on each of them.
  *
- * A write costs one for each object that it names in the namespace. What names more than the burst
- * waits for a full bucket and leaves it in debt: it is never shut out, and the rate holds. The
- * quotas themselves are free, so that who looks after them is never locked out by a flood. What is
- * answered as the first time costs nothing, and what Hanse writes by itself does not come here. */
+ * A write costs one for each object that it names in the namespace. A write that names more objects
+ * than the burst waits for a full bucket and leaves it in debt: it is never shut out, and the rate
+ * holds. Writes of quotas are free, so that their owners are never locked out by a flood. A
+ * repeated answer is free, and Hanse's own writes do not come here. */
 #include "api/schema/quota.h"
 #include "controlplane/store/store_internal.h"
 

@@ -1,5 +1,5 @@
-/* Reading a root: what other folders see of it. Must never change anything, nor keep what it
- * returns alive: the caller's reference to the root does that. */
+/* Functions by which other folders read a root. They must never change anything, nor keep what they
+ * return alive: the caller's reference to the root does that. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The bytes of commands and snapshots: u16 tag, u32 length, value; little-endian. A reader passes
- * over tags that it does not know, so a newer version may add fields. Must never read past what it
- * was given. */
+ * over tags that it does not know, so a newer version may add fields. It must never read beyond its
+ * input. */
 #include "controlplane/store/store_internal.h"
 
 void le_put_u16(unsigned char *p, uint16_t v)

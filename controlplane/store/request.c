@@ -1,8 +1,7 @@
-/* Requests are carried out at most once, and their answers are kept: those under a client's key for
- * 24 h of the state's time, those under a member's stamp until that member says that nobody waits
- * for them. Part of apply: what is kept, and what is let go when, follows from the state and the
- * entry. Must never let an answer go before its time: where there is no room, the new request
- * waits. */
+/* Requests are carried out at most once, and their answers are kept: under a client's key for 24 h
+ * of the state's time, under a member's stamp until that member says that nobody waits for them.
+ * This is part of apply: the state and the entry alone decide what is kept, and when it is dropped.
+ * No answer may be dropped before its time: where there is no room, the new request waits. */
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"

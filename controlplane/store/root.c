@@ -1,9 +1,9 @@
 /* The root: one version of everything, and the one function (root_commit) through which objects
- * change. All indexes (index.c), the window of changes and the digest are kept there, so that no
- * command can forget one of them.
+ * change. It keeps all indexes (index.c), the window of changes and the digest up to date, so that
+ * no command can forget one of them.
  *
- * Must never hold what cannot be made again from objects, changes, requests, members, strangers and
- * dead: those are what a snapshot carries. */
+ * A root must never hold what cannot be computed again from objects, changes, requests, members,
+ * strangers and dead: those are what a snapshot carries. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>

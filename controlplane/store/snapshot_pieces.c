@@ -5,7 +5,7 @@
  *   u32 bytes unpacked  u32 bytes packed  u32 crc32 of the packed bytes  u32 place, from 1   bytes
  *   the last one:  0  0  crc32 of all checksums before it, in order  place
  *
- * Must never believe a length: a piece that says more than it is is refused before it is
+ * This file must never believe a length: a piece that says more than it is is refused before it is
  * unpacked. */
 #include "controlplane/store/store_internal.h"
 

@@ -16,9 +16,9 @@
 #include <stdint.h>
 
 /* ---- tree: bytes → reference-counted value ---- */
-/* A persistent B+tree or treap. All functions are O(log n); old versions stay valid. */
+/* A persistent B+tree. All functions are O(log n); old versions stay valid. */
 struct tree;
-struct tree_value_ops { /* values are counted by their owner's functions */
+struct tree_value_ops { /* functions that count the references of values */
     void (*ref)(const void *v);
     void (*unref)(const void *v);
 };
@@ -26,83 +26,91 @@ struct tree *tree_create(const struct tree_value_ops *ops); /* empty */
 struct tree *tree_ref(const struct tree *t);
 struct tree *tree_unref(struct tree *t); /* NULL ok; frees in bounded slices through tree_reap */
 const void *tree_get(const struct tree *t, struct slice key);
-/* new version; takes its own ref of value */
+/* returns a new version, which takes its own reference to value */
 struct tree *tree_put(const struct tree *t, struct slice key, const void *value);
-struct tree *tree_del(const struct tree *t, struct slice key); /* new version, also when absent */
-/* The same, but the caller's reference is handed over, so that nodes that nobody else sees are
- * changed in place. */
+/* returns a new version, even if the key is absent */
+struct tree *tree_del(const struct tree *t, struct slice key);
+/* These consume the caller's reference to t, so that nodes that no other version shares are changed
+ * in place. */
 struct tree *tree_put_own(struct tree *t, struct slice key, const void *value) MUST_CHECK;
 struct tree *tree_del_own(struct tree *t, struct slice key) MUST_CHECK;
 uint64_t tree_count(const struct tree *t);
-/* In key order from the first key >= start; each() returns false to stop. */
+/* Calls each() in key order from the first key >= start, until it returns false. */
 void tree_scan(const struct tree *t, struct slice start,
                bool (*each)(struct slice key, const void *value, void *arg), void *arg);
-/* Lets go of about n items of trees let go, one node's more at most, which may free as many
- * objects; returns how many nodes are left. Called on the core loop between entries. */
+/* Frees about n items of released trees, at most one node more; each item may free an object.
+ * Returns the number of nodes left. The core loop calls it between entries. */
 size_t tree_reap(size_t n);
 
 /* ---- root ---- */
 struct change { /* one step of resourceVersion */
     uint64_t rv;
     enum kind_id kind;
-    const struct object *before, *after; /* NULL = created / deleted; `after` of a deletion carries
-                                            the final rv in `before`'s copy */
+    /* before is NULL for a creation. after is NULL for a deletion; before then carries the
+     * deletion's own resourceVersion. */
+    const struct object *before, *after;
 };
 struct member_info {
     uint64_t id;
-    char address[256];     /* of its peer listener */
-    char api_address[256]; /* for users and agents */
+    char address[256];     /* of its listener for members */
+    char api_address[256]; /* of its listener for users and agents */
     char name[64];
     uint32_t feature_level;
 };
-struct root;                    /* opaque; read by the functions below */
+struct root;                    /* opaque; the functions below read it */
 struct root *root_create(void); /* the empty state, rv 0 */
 struct root *root_ref(const struct root *r);
 struct root *root_unref(struct root *r);
-uint64_t root_index(const struct root *r);  /* Raft index of the last entry in it */
-uint64_t root_number(const struct root *r); /* our own strictly increasing entry number */
+uint64_t root_index(const struct root *r);  /* Raft index of the last entry applied */
+uint64_t root_number(const struct root *r); /* number of the last entry; it rises by one */
 uint64_t root_term(const struct root *r);
 uint64_t root_rv(const struct root *r);
-int64_t root_time(const struct root *r);    /* UTC ms of the last entry */
-uint64_t root_digest(const struct root *r); /* over all objects, independent of order of arrival */
-const char *root_cluster_uid(const struct root *r); /* api/base/cluster.h says what is in it */
-/* Number of the entry since which it is open what runs where (RECOVER); 0: it is not. */
+int64_t root_time(const struct root *r);            /* time of the last entry, UTC ms */
+uint64_t root_digest(const struct root *r);         /* over all objects, in any order */
+const char *root_cluster_uid(const struct root *r); /* api/base/cluster.h explains its parts */
+/* Nonzero from RECOVER BEGIN to SETTLE, while it is not known what runs where: 1, or for a state
+ * that went back the resourceVersion from which it went on. */
 uint64_t root_recovering(const struct root *r);
-bool root_went_back(const struct root *r); /* that is not settled yet */
-/* Is all that the state of `cluster` had at its resourceVersion rv in this state's own past? Then a
- * Workload that it had, and this one has not, was let go by this one: deleted, or retention removed
- * it. rv 0: not known. */
+/* true from RECOVER BEGIN of a state that went back until SETTLE */
+bool root_went_back(const struct root *r);
+/* True when everything that the state of `cluster` had at its resourceVersion rv lies in this
+ * state's own past. Then a Workload that it had, and this state has not, was deleted here or
+ * removed by retention. rv 0: not known. */
 bool root_had(const struct root *r, const char *cluster, uint64_t rv);
-/* Names of Targets that this state does not have, and whose agents have dialed in since, or that
- * were deleted since: RECOVER SETTLE waits for them. In order; returns how many there are. */
+/* Lists the strangers, in order: names of Targets that this state does not have, and whose agents
+ * have dialed in since, or that were deleted since. RECOVER SETTLE waits for them. Returns how many
+ * there are. */
 size_t root_strangers(const struct root *r, char (*ret)[256], size_t max);
 bool root_stranger(const struct root *r, const char *target);
-/* It may be alive in an epoch, or at a place, that this state does not know: it is not placed. */
+/* True when the workload may be alive in an epoch, or at a place, that this state does not know; it
+ * is not placed then. */
 bool workload_unsettled(const struct root *r, const struct object *o,
                         const struct workload_status *s);
-/* NULL when absent; borrowed from the root. ns "" for cluster scope. */
+/* Returns NULL when it is absent; the object is borrowed from the root. ns "" means cluster
+ * scope. */
 const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns,
                               const char *name);
-/* ns NULL = all namespaces; from (ns, name) exclusive, both NULL = from the start. */
+/* ns NULL: all namespaces. The scan begins after (after_ns, after_name); both NULL: at the
+ * start. */
 void root_scan(const struct root *r, enum kind_id kind, const char *ns, const char *after_ns,
                const char *after_name, bool (*each)(const struct object *o, void *arg), void *arg);
 uint64_t root_count(const struct root *r, enum kind_id kind);
 const struct object *root_workload_by_uid(const struct root *r, const char *uid);
 void root_scan_moves(const struct root *r, bool (*each)(const struct object *o, void *arg),
-                     void *arg); /* open Migrations */
-/* Changes with rv > since, in order. E_GONE when they are no longer kept. */
+                     void *arg); /* scans open Migrations */
+/* Passes the changes with rv > since to each(), in order; E_GONE when they are no longer kept. */
 int root_changes(const struct root *r, uint64_t since,
                  bool (*each)(const struct change *c, void *arg), void *arg,
                  struct err *err) MUST_CHECK;
 uint64_t root_oldest_change(const struct root *r);
 struct write_op;
-/* Retention: what ended before that time, as the ops of a REMOVE; at most max, returns how many.
- * Walks over all Workloads, Migrations, Decisions and Events: now and then, not often. */
+/* Lists for retention what ended before that time, as the ops of a REMOVE, at most max; returns how
+ * many. It walks over all Workloads, Migrations, Decisions and Events: call it rarely. */
 size_t root_finished(const struct root *r, int64_t before_ms, struct write_op *ret, size_t max);
-/* Why a Token does not hold (any more), as a clause; NULL: it holds. */
+/* Returns why a Token is not valid (any more), as a clause; NULL: it is valid. */
 const char *token_void(const struct root *r, const struct object *token, int64_t now_ms);
-/* Those that do not, as the ops of a REMOVE: looks at so many from the cursor on (zeroed: from the
- * first); true when it came to the end, and begins anew. */
+/* Lists Tokens that are not valid, as the ops of a REMOVE. Looks at `looks` Tokens from the cursor
+ * on (zeroed: from the first); true when it came to the end, and the cursor begins anew. */
 struct token_cursor {
     char ns[64], name[256];
 };
@@ -110,44 +118,46 @@ bool root_tokens_void(const struct root *r, int64_t now_ms, struct token_cursor 
                       struct write_op *ret, size_t max, size_t *ret_n);
 struct peer_identity;
 bool root_certificate_revoked(const struct root *r, const struct peer_identity *who);
-/* Is there a slice of work for COLLECT? O(1). */
+/* True when there is work for COLLECT. O(1). */
 bool root_collect_due(const struct root *r);
-/* The next array behind this name ("" and "": the first) for which there is a slice of work for
- * ARRAY, or NULL. O(log n). */
+/* Returns the next array after this name ("" and "": the first) that has work for ARRAY, or NULL.
+ * O(log n). */
 const struct object *root_array_due(const struct root *r, const char *ns, const char *name);
-/* What is held on a node: by its key "TARGET.NODE"; false when nothing is. Bits of device d: milli
- * held. */
+/* Reads what is held on a node, by its key "TARGET.NODE"; false when nothing is held there.
+ * device_milli[d] is the milli-GPU held of device d. */
 struct node_usage {
     int64_t cpu_milli, memory_bytes, gpu_milli;
     uint16_t device_milli[LIMIT_NODE_GPUS];
 };
 bool root_usage(const struct root *r, const char *node, struct node_usage *ret);
-/* GPUs × 1000 */
+/* milli-GPU held by a queue itself */
 int64_t root_queue_held(const struct root *r, const char *queue, const char *class_);
 void root_scan_queue_held(const struct root *r, const char *queue,
                           void (*each)(const char *class_, int64_t milli, void *arg), void *arg);
-/* GPUs × 1000 held on a target, destinations of moves included. */
+/* milli-GPU held on a target, including destinations of Migrations */
 int64_t root_target_held(const struct root *r, const char *target, const char *class_);
-/* Workloads of a queue itself: that wait for a place, and that hold one. */
+/* The workloads of a queue itself: how many wait for a place, and how many hold one. */
 struct queue_load {
     int64_t waits, holds;
 };
 struct queue_load root_queue_load(const struct root *r, const char *queue);
-/* Objects of a namespaced kind in a namespace; an array counts its indexes that are still to begin,
- * too. */
+/* Counts the objects of a namespaced kind in a namespace, including indexes that an array has not
+ * begun yet. */
 int64_t root_objects(const struct root *r, const char *ns, enum kind_id kind);
-/* Does a namespace's quota (hanse.dev/writes-per-second) forbid this write at that time? Apply and
- * whoever is about to propose it ask the same; *ret is written then. */
+/* True when the namespace's quota (hanse.dev/writes-per-second) forbids this write at that time;
+ * *ret is written then. Apply and the proposing member ask the same function. */
 #define RETRY_MAX_S 3600u
 struct request_cmd;
 struct result;
 bool root_rate_over(const struct root *r, int64_t now_ms, const struct request_cmd *c,
                     struct result *ret);
-/* Is there room for another answer under a key of this user? Else a sentence that says why not. */
+/* True when there is room for another answer under a key of this user; else *ret_why says why
+ * not. */
 bool root_key_room(const struct root *r, const char *user, const char **ret_why);
-uint64_t root_session(const struct root *r, uint64_t member); /* newest of its stamps; 0 = none */
+/* session of its newest stamp; 0: none */
+uint64_t root_session(const struct root *r, uint64_t member);
 size_t root_members(const struct root *r, struct member_info *ret, size_t max);
-/* Policies' revision of the newest GitOps apply ("" = none). */
+/* Revision of the policies by the newest GitOps apply; "": none. */
 const char *root_revision(const struct root *r);
 
 /* ---- commands ---- */
@@ -160,35 +170,37 @@ enum command_type {
 #define REQUEST_ID_MAX 128
 struct command_head {
     enum command_type type;
-    char request_id[REQUEST_ID_MAX]; /* by which its proposer knows the result; WRITE and MEMBER are
-                                        answered by it as the first time, while it is kept */
-    char user[256];                  /* for the audit record and metadata */
+    /* the proposer finds its result by it; while it is kept, a repeated WRITE or MEMBER gets the
+     * first answer */
+    char request_id[REQUEST_ID_MAX];
+    char user[256]; /* the user who asked, for the audit record and metadata */
 };
 
-/* A member stops at a command or step that it does not know: what came with a level goes into the
- * log only once every member has told that it has come to that level. features.def says which. */
+/* A member stops at a command or step that it does not know. So a command goes into the log only
+ * once every member has reported the feature level that introduced it (features.def). */
 enum feature_level {
-    FEATURE_FIRST = 1,   /* what members know that tell no level */
+    FEATURE_FIRST = 1,   /* the level of members that report none */
     FEATURE_MOVES = 2,   /* Migrations, the catalogue of checkpoints */
     FEATURE_ARCHIVE = 3, /* ARCHIVE, and all removals from the first one on */
     FEATURE_FOUND = 4,   /* checkpoints that are looked for in their store */
-    FEATURE_GRANTS = 5   /* what is promised is in the log: leases, refusals under a key, slices */
+    FEATURE_GRANTS = 5   /* the log holds what is promised: leases, refusals under a key, slices */
 };
-#define FEATURE_LEVEL FEATURE_GRANTS /* of this version: members tell it by MEMBER */
+#define FEATURE_LEVEL FEATURE_GRANTS /* of this version; MEMBER reports it */
 uint32_t root_feature_level(
-    const struct root *r); /* that all members have come to; 0: none is recorded yet */
-/* That brought this command (step 0) or this step of it; UINT32_MAX for what is not known. */
+    const struct root *r); /* the lowest level of all members; 0: none is recorded yet */
+/* The level that introduced this command (step 0) or this step of it; UINT32_MAX if it is not
+ * known. */
 uint32_t command_feature_level(enum command_type type, int step);
-uint32_t command_needs(struct slice encoded); /* the same of a whole command */
-/* That brought this kind, where it came after the first version: older members cannot read it. */
+uint32_t command_needs(struct slice encoded); /* the level that a whole command needs */
+/* The level that introduced this kind; older members cannot read it. */
 uint32_t kind_feature_level(enum kind_id kind);
-/* What applying it costs, about: its own bytes and those of the objects that it names. */
+/* Estimates the cost of applying it: its own bytes and those of the objects that it names. */
 uint64_t command_cost(const struct root *r, struct slice encoded);
 
 enum write_verb { WRITE_CREATE = 1, WRITE_UPDATE, WRITE_UPDATE_STATUS, WRITE_DELETE };
-#define DELETION_GRACE_MAX_S 86400 /* as the longest of a checkpoint contract */
-/* How long what runs of this Workload has to end once it is told to: as its deletion says, or its
- * contract. */
+#define DELETION_GRACE_MAX_S 86400 /* as the longest grace of a checkpoint contract */
+/* Returns how long a run of this Workload has to end once it is told to: by its deletion, or by its
+ * checkpoint contract. */
 int64_t workload_grace_ms(const struct object *workload);
 struct write_op {
     enum write_verb verb;
@@ -196,126 +208,133 @@ struct write_op {
     char ns[64], name[256];
     char uid[64]; /* precondition, or "" */
     uint64_t rv;  /* precondition, or 0 */
-    bool graced;  /* DELETE: what runs has so long to end; else its own contract says it */
+    bool graced;  /* DELETE: grace_seconds replaces the grace of the Workload's own contract */
     int64_t grace_seconds;
-    /* CREATE, UPDATE: the whole new object (uid filled in by the proposer on CREATE) */
+    /* CREATE, UPDATE: the whole new object; on CREATE the proposer fills in the uid */
     struct object *object;
 };
 struct write_cmd {
     struct command_head head;
     char revision[128]; /* git commit, for an atomic apply */
-    char as[256];       /* whom head.user impersonated; for the audit record */
+    char as[256];       /* the user whom head.user impersonated, for the audit record */
     bool apply;         /* a GitOps apply: sets the policies' revision */
     bool if_absent;     /* CREATE of an existing name is a no-op (bootstrap documents) */
     struct write_op *ops;
     uint32_t n;
 };
 
-/* A WRITE as somebody asked for it, carried out at most once.
+/* A user's WRITE, carried out at most once.
  *
- * Under a client's key (Idempotency-Key) the first final answer is kept under (user, key) for 24
- * h of the state's time and is the answer to all that comes under it, wherever it waited
- * meanwhile: a success; a refusal of the state's; or one that the API found on its own view
- * (`refusal`: then nothing is written). Another fingerprint under the same key is refused.
- * Without a key the answer is kept under the stamp of the member that proposes it, until that
- * member's floor has passed it. */
+ * Under a client's key (Idempotency-Key) the first final answer is kept under (user, key) for 24 h
+ * of the state's time, and answers every repetition, wherever that waited meanwhile. A final answer
+ * is a success, a refusal by the state, or a refusal that the API found on its own view (`refusal`:
+ * then nothing is written). Another fingerprint under the same key is refused. Without a key the
+ * answer is kept under the stamp of the member that proposes it, until that member's floor has
+ * passed it. */
 #define FINGERPRINT_MAX 40
-#define OLD_KEY_PREFIX "k-" /* of request ids that stand for a client's key */
+#define OLD_KEY_PREFIX "k-" /* prefix of request ids that stand for a client's key */
 #define RESULT_TEXT_MAX 256
 struct request_cmd {
-    struct write_cmd write;            /* first: its head is the command's */
-    char key[REQUEST_ID_MAX];          /* "" = none */
-    char fingerprint[FINGERPRINT_MAX]; /* of method, path and body */
-    char old_id[REQUEST_ID_MAX]; /* of the same request in a WRITE of an older version, or "" */
-    bool again; /* CONFLICT, NOTFOUND and EXISTS are no answers: the API computes it anew then */
-    bool part;  /* nor is success: more of the same request follows */
+    struct write_cmd write;            /* must be first: its head is the command's */
+    char key[REQUEST_ID_MAX];          /* "": none */
+    char fingerprint[FINGERPRINT_MAX]; /* hash of method, path and body */
+    /* request id of the same request in an older version's WRITE, or "" */
+    char old_id[REQUEST_ID_MAX];
+    bool again; /* CONFLICT, NOTFOUND and EXISTS are not final: the API computes the write anew */
+    bool part;  /* success is not final either: more of the same request follows */
     uint32_t refusal; /* -E_*, or 0 */
     char field[ERR_FIELD_MAX], text[RESULT_TEXT_MAX];
     uint64_t member, session, number; /* the stamp */
-    uint64_t floor; /* of what has lower numbers in this session nobody waits for the answer */
+    uint64_t floor; /* nobody waits for the answers to lower numbers of this session */
 };
 
 struct place_cmd {
     struct command_head head;
     char ns[64], name[256], uid[64];
-    int64_t epoch;    /* the workload's present epoch; the reservation begins epoch + 1 */
-    uint64_t rv_read; /* resourceVersion of the state that was read: policies and inventory newer
-                         than it are checked again */
+    int64_t epoch; /* present epoch of the workload; the reservation begins epoch + 1 */
+    /* resourceVersion of the state that the decision read: newer policies and inventory are checked
+     * again */
+    uint64_t rv_read;
     struct decision_spec *decision;
-    struct placement *placement; /* NULL: it waits; only reason, message and position are set */
+    /* NULL: the workload waits; only reason, message and position are set */
+    struct placement *placement;
     char queue[256];
 };
 
-/* Steps of the epoch machine (controlplane/store/epoch.def says from where to where each may
- * go). */
+/* Steps of the epoch machine; epoch.def says from which phase to which each leads. */
 enum run_step {
-    STEP_DISPATCH = 1, /* intent: about to submit (try + 1) */
+    STEP_DISPATCH = 1, /* intent: the leader is about to submit (try + 1) */
     STEP_ACCEPTED,     /* the target has it */
     STEP_RUNNING,      /* all workers run */
-    STEP_ENDED,        /* proved: carries exit code, signal, proof */
-    STEP_ABSENT,       /* proved: never started, and will not */
-    STEP_UNKNOWN,      /* out of reach */
+    STEP_ENDED,        /* proved: the run ended; carries exit code, signal, proof */
+    STEP_ABSENT,       /* proved: the run never started, and never will */
+    STEP_UNKNOWN,      /* its target is out of reach */
     STEP_SEEN,         /* in reach again: back to the phase before, or as observed */
     STEP_QUIESCE,      /* intent: signal and grace, to move or requeue */
     STEP_STOP,         /* intent: end it for good (cancel, delete, deadline) */
-    STEP_REQUEUE,      /* stopped epoch: place again */
-    STEP_LEASE_OVER, /* the lease and all bounds have passed on a runner that stops itself: proof */
-    STEP_FENCED,     /* an operator recorded that it is dead: proof */
-    STEP_CHECKPOINT, /* a verified checkpoint was seen: catalogued, and the newest to resume from */
+    STEP_REQUEUE,      /* the epoch has stopped: place the workload again */
+    STEP_LEASE_OVER, /* proof: the lease and all bounds have passed, and the runner stops itself */
+    STEP_FENCED,     /* proof: an operator recorded that it is dead */
+    /* a verified checkpoint was seen: it is catalogued, and resumed from if newest */
+    STEP_CHECKPOINT,
     /* a catalogued checkpoint (epoch, step, digest) cannot be resumed from: reason says why; the
      * newest good one of the catalogue takes its place, or none */
     STEP_CHECKPOINT_BAD,
-    STEP_CHECKPOINT_FOUND, /* Reserved only: who is to start it has found a newer checkpoint in the
-                              store, of an epoch that is proved ended, than anybody was told of */
-    STEP_OFFER, /* a lease of another length is about to be offered to its runner: from here on it
-                   may hold the old one or this one. One at a time */
-    STEP_GRANT, /* its runner has acknowledged what was offered: it holds that, and no other */
+    /* Reserved only: its target has found a newer checkpoint in the store, of an epoch that is
+     * proved ended, than was ever reported */
+    STEP_CHECKPOINT_FOUND,
+    /* intent: another lease is about to be offered to the runner, which may hold the old one or
+     * this one from here on; one offer at a time */
+    STEP_OFFER,
+    STEP_GRANT, /* the runner has acknowledged the offered lease, and holds no other */
     STEP_LAST = STEP_GRANT
 };
 struct run_cmd {
     struct command_head head;
     char ns[64], name[256], uid[64];
-    int64_t epoch, try_; /* of the run that this is about; another epoch is E_STALE */
+    int64_t epoch, try_; /* of the run concerned; another epoch is E_STALE */
     enum run_step step;
     int64_t exit_code, term_signal;
     enum proof proof;
     char reason[128], message[1024];
     struct run_checkpoint *checkpoint;
-    /* DISPATCH: the lease that goes with the order, number 1; OFFER: what is offered; GRANT: what
-     * was acknowledged. From FEATURE_GRANTS on, before that NULL. */
+    /* DISPATCH: the lease that goes with the order, number 1; OFFER: the offered lease; GRANT: the
+     * acknowledged one. NULL before FEATURE_GRANTS. */
     struct lease_grant *grant;
-    bool requeue;   /* with ENDED / ABSENT: the run was stopped to be placed again */
-    char agent[64]; /* DISPATCH: state folder of the agent that it is given to; "" = not known.
-                       From FEATURE_GRANTS on */
+    bool requeue; /* ENDED, ABSENT: the workload is placed again */
+    /* DISPATCH, from FEATURE_GRANTS on: state folder of the agent that gets the order; "": not
+     * known */
+    char agent[64];
 };
 
-/* Steps of a migration (move.def says from which phase to which each may go; enum move_phase names
- * what is to be done next). controlplane/DESIGN.md, Migration: reserve, quiesce, verify, stage,
- * prove stopped, start, commit. */
+/* Steps of a Migration; move.def says from which phase to which each leads, and enum move_phase
+ * names what is to be done next (controlplane/DESIGN.md, Migration). */
 enum move_step {
-    MOVE_BEGIN = 1, /* a plan of one or more moves, all or nothing: the Migrations are made,
-                       destinations held */
-    /* of a Migration that a user made: its destination is held (none: it is requeued) */
+    /* a plan of one or more moves, all or nothing: creates the Migrations and holds their
+     * destinations */
+    MOVE_BEGIN = 1,
+    /* for a user's Migration: holds its destination, or requeues the workload if there is none */
     MOVE_RESERVE,
-    MOVE_WAIT,    /* nothing fits: the reason is told, nothing is held */
+    MOVE_WAIT,    /* nothing fits: records the reason, holds nothing */
     MOVE_QUIESCE, /* intent: the workload's QUIESCE, in the same command */
-    MOVE_VERIFY, /* what it resumes from is settled: status.checkpoint of the workload as it is now,
-                    or nothing */
-    MOVE_STAGE,  /* the destination has read it and its digests hold */
-    MOVE_START,  /* the old epoch is proved ended: the destination becomes the workload's own place,
-                    epoch + 1 */
-    MOVE_COMMIT, /* seen running in the new epoch */
-    MOVE_ABORT   /* the way back: what is held is let go; the workload goes on, or is queued as any
-                    other */
+    /* settles the checkpoint to resume from: the workload's status.checkpoint as it is now, or
+     * none */
+    MOVE_VERIFY,
+    MOVE_STAGE, /* the destination has read the checkpoint, and its digests match */
+    /* the old epoch is proved ended: the destination becomes the workload's own place, in epoch
+     * + 1 */
+    MOVE_START,
+    MOVE_COMMIT, /* the workload was seen running in the new epoch */
+    MOVE_ABORT   /* releases the destination; the workload goes on, or is queued like any other */
 };
 struct move_begin { /* one workload of a plan */
     char ns[64], workload[256], uid[64];
     int64_t epoch;
     enum move_cause cause;
-    /* destination; NULL: quiesced and requeued with its place in the queue */
+    /* destination; NULL: the workload is quiesced, and requeued with its place in the queue */
     struct placement *placement;
     struct decision_spec *decision;        /* with placement */
-    double lost_gpu_seconds, cost, saving; /* as expected */
+    double lost_gpu_seconds, cost, saving; /* expected GPU-seconds lost; expected money */
 };
 struct migrate_cmd {
     struct command_head head;
@@ -323,9 +342,9 @@ struct migrate_cmd {
     char ns[64], name[256], uid[64]; /* the Migration; BEGIN has none */
     struct move_begin *begins;       /* BEGIN; RESERVE: exactly one */
     uint32_t n;
-    /* BEGIN of a preemption: for whom; its room is nominated in the same command. Victims are
-     * checked again: never a protected class, never below the minimum runtime, lower priority or
-     * borrowed. */
+    /* BEGIN of a preemption: the preemptor, for which room is nominated in the same command. Apply
+     * checks the victims again: none protected, none below its minimum runtime, each of lower
+     * priority or borrowed. */
     char for_ns[64], for_name[256], for_uid[64];
     int64_t for_epoch;
     struct placement *nominated;
@@ -338,10 +357,11 @@ struct facts_cmd {
     char target[256], session[64];
     bool reach_told, reachable;
     char why[256];
-    char agent[64], rival[512]; /* with reach_told, from FEATURE_GRANTS on: who speaks for it; why
-                                   another one was turned away, "" = nobody was */
-    bool complete;              /* nodes that are not listed are gone */
-    bool gone; /* those that are listed are gone, told by metadata.name alone; FEATURE_GRANTS */
+    /* with reach_told, from FEATURE_GRANTS on. agent: the agent that speaks for the target; rival:
+     * why another agent was turned away, "": none was */
+    char agent[64], rival[512];
+    bool complete; /* nodes that are not listed are gone */
+    bool gone; /* from FEATURE_GRANTS on: the listed nodes are gone; they have only metadata.name */
     struct node *nodes; /* metadata.name "TARGET.NODE", spec, status.health */
     uint32_t n;
 };
@@ -349,72 +369,77 @@ struct member_cmd {
     struct command_head head;
     struct member_info member;
     bool remove;
-    char cluster_uid[64]; /* with the first one */
+    char cluster_uid[64]; /* with the first member */
 };
-struct remove_cmd { /* by kind, ns, name, uid; only finished things */
+struct remove_cmd { /* removes finished objects, named by kind, ns, name and uid */
     struct command_head head;
     struct write_op *ops; /* verb DELETE */
     uint32_t n;
 };
-/* What is finished moves into the archive (archive/archive.h), with what it owns; what is not,
- * or is not the one that was meant, is passed over. From the first one on every removal is
+/* Moves finished objects, with what they own, into the archive (archive/archive.h). An object that
+ * is not finished, or has another uid, is passed over. From the first ARCHIVE on every removal is
  * archived. */
 struct archive_cmd {
     struct command_head head;
-    uint64_t close_bytes;   /* a segment closes when it has come to that size, */
-    int64_t close_after_ms; /* or when an ARCHIVE finds its first record that old; 0: at once */
+    uint64_t close_bytes;   /* a segment closes when it has reached this size, */
+    int64_t close_after_ms; /* or when an ARCHIVE finds its first record this old; 0: at once */
     struct write_op *ops;   /* verb DELETE */
     uint32_t n;
 };
 /* Steps of a recovery (apply/recover.c). */
 enum recover_step {
-    RECOVER_BEGIN = 1, /* from here on it is open what runs where; of a state that went back also:
-                          the next generation of the cluster, resourceVersion far ahead */
-    RECOVER_LOST,      /* of one Workload of such a state: it may have gone on */
-    RECOVER_ADOPT,     /* a run that a target carries, with its Workload, is taken over */
-    RECOVER_SETTLE,    /* every Target was heard, or said to be dead */
-    RECOVER_STRANGER   /* the agent of a Target that this state does not have has dialed in */
+    /* opens the recovery: it is not known what runs where. For a state that went back it also sets
+     * the next generation of the cluster, and resourceVersion far ahead */
+    RECOVER_BEGIN = 1,
+    RECOVER_LOST,   /* marks one Workload of a state that went back: it may have gone on */
+    RECOVER_ADOPT,  /* takes over a run that a target carries, with its Workload */
+    RECOVER_SETTLE, /* ends the recovery: every Target was heard, or is named as dead */
+    /* records that the agent of a Target that this state does not have has dialed in */
+    RECOVER_STRANGER
 };
 #define STRANGERS_MAX 1024
-#define EPOCH_STEP 1000000 /* more than a workload can have gone on by in a state that was lost */
+#define EPOCH_STEP 1000000 /* more epochs than a lost state can have begun */
 #define RECOVER_WAS_DELETED                                                                        \
     "its Workload was deleted, or removed by retention: this state had it, and let it go"
-#define RECOVER_RV_JUMP 1000000000000ull /* more than such a state can have written */
+#define RECOVER_RV_JUMP 1000000000000ull /* more than a lost state can have written */
 struct recover_cmd {
     struct command_head head;
     enum recover_step step;
-    char cluster_uid[64]; /* BEGIN: the new one, or ""; ADOPT: that had started the run */
-    uint64_t rv;          /* BEGIN: where it goes on, or 0 */
-    uint64_t known; /* BEGIN in a log of its own: up to here the cluster's past is certainly this
-                  state's; ADOPT: resourceVersion of the state that ordered the run; 0: not known */
+    /* BEGIN: the new uid, or ""; ADOPT: of the cluster that started the run */
+    char cluster_uid[64];
+    uint64_t rv; /* BEGIN: the resourceVersion from which it goes on, or 0 */
+    /* BEGIN in a new log: resourceVersion up to which the old log's past is certainly this state's.
+     * ADOPT: resourceVersion of the state that ordered the run. 0: not known */
+    uint64_t known;
     char ns[64], name[256], uid[64]; /* STRANGER: the Target's name */
-    int64_t epoch, try_;             /* ADOPT: of the run; ended: with these */
+    /* ADOPT: of the run. The fields from `ended` to `message`: as in run_cmd */
+    int64_t epoch, try_;
     bool ended, requeue;
     int64_t exit_code, term_signal;
     enum proof proof;
     char reason[128], message[1024];
-    struct run_checkpoint *checkpoint; /* ADOPT of one that has ended: its newest */
+    struct run_checkpoint *checkpoint; /* ADOPT of an ended run: its newest checkpoint */
     struct write_op *ops;              /* ADOPT: its Workload; SETTLE: the Targets, by name */
     uint32_t n;
 };
-/* A slice of what follows from deletions and from changed GpuClasses: dependents are removed, nodes
- * matched anew. The leader proposes slices while root_collect_due. */
+/* A slice of what follows from deletions and changed GpuClasses: it removes dependents and matches
+ * nodes anew. The leader proposes slices while root_collect_due. */
 #define COLLECT_MAX_OBJECTS 4096u
 #define COLLECT_MAX_BYTES (16ull << 20)
 struct collect_cmd {
     struct command_head head;
-    uint32_t objects; /* that may be looked at, 1 to COLLECT_MAX_OBJECTS */
-    uint64_t bytes;   /* of them together, 1 to COLLECT_MAX_BYTES; the first may have more */
+    uint32_t objects; /* objects that it may look at, 1 to COLLECT_MAX_OBJECTS */
+    uint64_t bytes;   /* their bytes together, 1 to COLLECT_MAX_BYTES; the first may have more */
 };
 /* A slice of an array (apply/array.c). The leader proposes slices while root_array_due. */
 #define ARRAY_MAX_OBJECTS 256u
 struct array_cmd {
     struct command_head head;
     char ns[64], name[256], uid[64];
-    uint32_t objects; /* indexes that may be begun or told, 1 to ARRAY_MAX_OBJECTS */
+    uint32_t objects; /* indexes that it may begin, suspend or resume, 1 to ARRAY_MAX_OBJECTS */
 };
 union command {
-    struct command_head head; /* common first member */
+    struct command_head head; /* the common first member */
     struct write_cmd write;
     struct request_cmd request;
     struct place_cmd place;
@@ -429,17 +454,17 @@ union command {
     struct array_cmd array;
 };
 void command_encode(const union command *c, struct buf *out);
-/* Everything in arena a; objects are released by command_release. */
+/* Decodes into arena a; command_release releases the objects. */
 int command_decode(struct slice in, struct arena *a, union command **ret,
                    struct err *err) MUST_CHECK;
 void command_release(union command *c);
 
 /* ---- entries: one log entry = a header and a batch of commands ---- */
 struct entry_head {
-    /* strictly increasing; apply refuses anything else (controlplane/DESIGN.md, State and log) */
+    /* rises by one; apply refuses any other (controlplane/DESIGN.md, State and log) */
     uint64_t number;
-    uint64_t term;   /* of the leader that proposed it */
-    int64_t time_ms; /* UTC by the leader; apply never goes backwards: max(previous, this) */
+    uint64_t term;   /* term of the leader that proposed it */
+    int64_t time_ms; /* the cluster's time, UTC ms; apply takes max(previous, this) */
 };
 /* Appends commands (already encoded) to an entry; the result is padded to 8 bytes. */
 void entry_begin(struct buf *b, const struct entry_head *h);
@@ -447,83 +472,83 @@ void entry_add(struct buf *b, struct slice command);
 void entry_end(struct buf *b);
 
 #define RESULT_OBJECTS_MAX 1
-struct result { /* of one command */
+struct result { /* result of one command */
     char request_id[REQUEST_ID_MAX];
     int code;         /* 0 or E_* */
-    uint64_t rv;      /* resourceVersion after it */
-    uint32_t op;      /* of a write: the op at fault */
-    bool unchanged;   /* an update that changed nothing */
-    bool final;       /* of a REQUEST: it is the answer for good, kept under its key */
-    bool repeated;    /* it was so already: nothing was done now */
-    uint32_t retry_s; /* with E_LIMIT: when it can be done; 0: soon */
+    uint64_t rv;      /* resourceVersion after the command */
+    uint32_t op;      /* write: index of the op at fault */
+    bool unchanged;   /* the update changed nothing */
+    bool final;       /* REQUEST: the answer is final, and kept under its key */
+    bool repeated;    /* the answer was known already: nothing was done now */
+    uint32_t retry_s; /* E_LIMIT: seconds until it may be tried again; 0: soon */
     char field[ERR_FIELD_MAX], text[RESULT_TEXT_MAX];
 };
-/* Applies one entry: *root is replaced by the next version (the old one unref'ed). each() is called
- * per command, in order. Returns 0, or E_CORRUPT when the entry cannot be what a leader proposed
- * (wrong number, torn), or E_NOTIMPL when it needs a newer version: the member must stop there, and
- * *root is unchanged. */
+/* Applies one entry: replaces *root by the next version, and releases the old one. each() gets the
+ * result of each command, in order. Returns E_CORRUPT when the entry cannot be what a leader
+ * proposed (wrong number, torn), or E_NOTIMPL when it needs a newer version: the member must stop
+ * there, and *root is unchanged. */
 int store_apply(struct root **root, uint64_t index, uint64_t term, struct slice entry,
                 void (*each)(const struct result *r, void *arg), void *arg,
                 struct err *err) MUST_CHECK;
-/* An operator's act: an entry that members cannot apply is stepped over by all of them. It is in
- * the state as an Event of hanse-system, and so in the digest. */
-#define ENTRY_CHECKSUM_MAX 65 /* SHA-256 of its bytes, hexadecimal */
+/* An operator's act: all members step over an entry that they cannot apply. The state records it as
+ * an Event in hanse-system, and so does the digest. */
+#define ENTRY_CHECKSUM_MAX 65 /* SHA-256 of its bytes, in hexadecimal */
 struct entry_skip {
     uint64_t index;
     char checksum[ENTRY_CHECKSUM_MAX], by[128], reason[512], at[40];
 };
-void store_skip(struct root **root, const struct entry_skip *s); /* *root is replaced */
-/* Offline: a state that was restored, or is taken on by one member alone, begins anew: by entries
- * like any others (RECOVER BEGIN and LOST, MEMBER), so that the same code decides. Its time is that
- * of its newest entry. *root is replaced. */
+void store_skip(struct root **root, const struct entry_skip *s); /* replaces *root */
+/* Offline: a state that was restored, or that one member recovers alone, begins anew. It does so by
+ * ordinary entries (RECOVER BEGIN and LOST, MEMBER), so that the same code decides. Its time is
+ * that of its newest entry. Replaces *root. */
 struct store_anew {
     char cluster_uid[64];      /* cluster_begin_anew */
     uint64_t known;            /* resourceVersion up to which a majority certainly had it */
-    uint64_t term;             /* of these entries; not below root_term */
-    struct member_info member; /* the only one from now on */
+    uint64_t term;             /* term of these entries; not below root_term */
+    struct member_info member; /* the only member from now on */
 };
 struct store_anew_found {
-    uint64_t members; /* that it had, and has no more */
+    uint64_t members; /* members that the state had */
     uint64_t lost;    /* workloads that may have gone on */
-    uint64_t kept;    /* that had ended */
+    uint64_t kept;    /* workloads that had ended */
 };
 int store_begin_anew(struct root **root, const struct store_anew *how, struct store_anew_found *ret,
                      struct err *err) MUST_CHECK;
-void entry_peek(struct slice entry, struct entry_head *ret); /* as it says, unchecked; zeroes */
-/* A single command against a fork, for dryRun=All: nothing is kept. */
+/* the head as it stands, unchecked; zeroes if it is too short */
+void entry_peek(struct slice entry, struct entry_head *ret);
+/* Applies one command to a fork, for dryRun=All; nothing is kept. */
 void store_try(const struct root *root, int64_t now_ms, const union command *c, struct result *ret,
                struct root **ret_after);
 
-/* ---- snapshots: the whole root, changes and request ids included ---- */
-/* In pieces, in order, as they are made: nothing holds all of them. piece() says false when it has
- * no room. Any thread. Members that do not know of pieces yet get all in one. */
+/* ---- snapshots: the whole root, with changes and request ids ---- */
+/* Writes the snapshot piece by piece, so that nothing holds all of it. piece() returns false when
+ * it has no room. Any thread may call it. Members that do not know pieces get one piece. */
 typedef bool (*snapshot_piece_cb)(void *arg, const void *p, size_t n);
 int snapshot_write(const struct root *r, snapshot_piece_cb piece, void *arg,
                    struct err *err) MUST_CHECK;
-/* the same */
+/* writes the whole snapshot into out */
 int snapshot_encode(const struct root *r, struct buf *out, struct err *err) MUST_CHECK;
-/* E_NOTIMPL: a newer version wrote it. Any thread. */
+/* Returns E_NOTIMPL when a newer version wrote it. Any thread may call it. */
 int snapshot_decode(struct slice in, struct root **ret, struct err *err) MUST_CHECK;
 
 /* ---- the epoch machine ---- */
-/* May `step` be taken in this phase? The next phase, or 0. The table is epoch.def; `hanse` prints
- * it as docs. */
+/* Returns the phase to which `step` leads from this phase, or 0 if it is not allowed
+ * (epoch.def). */
 enum phase epoch_next(enum phase from, enum run_step step);
 const char *run_step_text(enum run_step s);
-bool phase_holds(enum phase p); /* holds its reservation (Reserved … Quiescing, Unknown) */
-bool phase_live(
-    enum phase p); /* something may be running outside (Dispatching … Quiescing, Unknown) */
+bool phase_holds(enum phase p); /* it holds its reservation (Reserved … Quiescing, Unknown) */
+bool phase_live(enum phase p);  /* something may run outside (Dispatching … Quiescing, Unknown) */
 bool phase_final(enum phase p);
-int64_t epoch_following(const struct workload_status *s); /* of its next place */
-/* The newest epoch that may have saved something and is proved ended; 0 = none. */
+int64_t epoch_following(const struct workload_status *s); /* the epoch of its next place */
+/* Returns the newest epoch that may have saved something and is proved ended; 0: none. */
 int64_t epoch_ended(const struct workload_status *s);
 
 /* ---- migrations ---- */
-/* May `step` be taken in this phase? The next phase, or 0. The table is move.def. */
+/* Returns the phase to which `step` leads from this phase, or 0 if it is not allowed (move.def). */
 enum move_phase move_next(enum move_phase from, enum move_step step);
 const char *move_step_text(enum move_step s);
-bool move_open(enum move_phase p); /* not ended */
+bool move_open(enum move_phase p); /* it has not ended */
 bool move_holds(
-    enum move_phase p); /* its status.placement is held, beside what the workload itself holds */
+    enum move_phase p); /* its status.placement is held, besides what the workload itself holds */
 
 #endif

@@ -1,6 +1,6 @@
-/* Credentials. When a bearer token holds: asked when somebody shows one, when one is made, and when
- * what holds no more is removed, so that all three agree. It belongs to one ServiceAccount, told by
- * its uid: a later one of the same name is another one's. */
+/* When a bearer token is valid. The API asks when a client shows one, apply when one is created and
+ * when invalid ones are removed, so that all three agree. A token belongs to one ServiceAccount, by
+ * its uid: a later one of the same name does not inherit it. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>

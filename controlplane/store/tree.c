@@ -3,8 +3,8 @@
  * borrowed pointer to the first item of each child: it lives as long as the child does, so
  * separators cost no memory and no counting.
  *
- * Must never recurse over the tree, and never free a whole tree at once: what falls free is put on
- * one list, from any thread, and tree_reap takes it apart in slices. */
+ * This file must never recurse over the tree, and never free a whole tree at once: what falls free
+ * is put on one list, from any thread, and tree_reap takes it apart in slices. */
 #include "controlplane/store/store_internal.h"
 
 #include <pthread.h>

@@ -24,7 +24,7 @@ void index_add(void **index, struct indexed *e)
 {
     struct indexed **in = tsearch(e, index, by_key);
 
-    INV(in && *in == e); /* whoever adds has looked first */
+    INV(in && *in == e); /* the caller has looked first */
 }
 
 void index_remove(void **index, struct indexed *e)

@@ -181,7 +181,8 @@ static void look(void *arg)
         mover_tick(container_of(it, struct mover, link));
 }
 
-/* Room, reach or a Target changed: who waits looks again. Gathered to once a turn of the loop. */
+/* Room, reach or a Target changed: Migrations that wait look again, gathered to once a turn of the
+ * loop. */
 void movers_look(struct brain *b)
 {
     b->movers->room++;
@@ -344,8 +345,8 @@ static bool must(enum move_cause c)
            c == MOVE_COMPLIANCE;
 }
 
-/* Who has to leave does not stay for a wish: a move that a user asked for, and that finds no
- * destination, must not be what keeps work where compliance forbids it. */
+/* A workload that has to leave does not stay for a wish: a user's Migration that finds no
+ * destination must not keep work where compliance forbids it. */
 static enum move_cause pressing(const struct mover *m, const struct object *w)
 {
     const struct brain *b = m->brain;

@@ -213,7 +213,8 @@ void preempt_nominee(struct brain *b, const struct object *w)
     }
 }
 
-/* For whom do Migrations make room? Gathered once a look: who is nominated finds itself there. */
+/* The workloads for which Migrations make room, gathered once a look: a nominated workload finds
+ * itself there. */
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

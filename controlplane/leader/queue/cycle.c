@@ -28,12 +28,12 @@
 #define SLICE_ROWS 30000ul    /* or so much work */
 #define SCRATCH_MAX_BYTES ((size_t)1 << 30)
 #define PENDING_TOLD_EVERY_MS 5000
-#define CYCLE_POSITIONS 64 /* who is told in one cycle of nothing but a new position */
+#define CYCLE_POSITIONS 64 /* workloads that one cycle tells nothing but a new position */
 #define CYCLE_FIRST 16     /* of them the first in the queue; the others by turns */
 #define CYCLE_HINTS 4      /* workloads whose hints are looked for in one cycle */
-#define CYCLE_DUE 256      /* who is asked whether hints are still due */
+#define CYCLE_DUE 256      /* workloads looked at in one search for those that still lack hints */
 #define HINTS_MAX 6
-#define HINT_WITHIN_MS 60000 /* of its decision: who has none by then, has none */
+#define HINT_WITHIN_MS 60000 /* time from the decision within which a workload gets its hints */
 
 struct positions {
     size_t n, told, due;
@@ -55,7 +55,7 @@ struct cycle {
     bool tail;    /* in the second half: behind where the last cycle ended */
     bool by_time; /* something waits for time to pass */
     struct positions positions;
-    struct cycle_item room[CYCLE_ROOM]; /* who waits for room, in order; references */
+    struct cycle_item room[CYCLE_ROOM]; /* workloads that wait for room, in order; references */
     size_t n_room;
     bool over; /* all had their turn; plans of preemption are made, each in a slice of its own */
     struct preempt_walk plans;

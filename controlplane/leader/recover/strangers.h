@@ -11,7 +11,7 @@ struct strangers {
     struct {
         char name[256];
         uint64_t at_ms;
-    } * v; /* who has dialed in this leadership, at most STRANGERS_MAX */
+    } * v; /* strangers that have dialed in this leadership, at most STRANGERS_MAX */
     size_t n;
     /* loop time of the election, or of the last stranger that could not be counted */
     uint64_t since_ms;

@@ -1,11 +1,11 @@
-/* Arrays: a Workload that stands for its indexes and never runs itself. ARRAY begins them in
- * order, a slice at a time, as Workloads of their own (NAME-INDEX, owned by it); whatever changes
- * one of them afterwards tells the array so in the same command (array_follow), so that what its
- * status says is exact, also when they move to the archive or somebody deletes them.
+/* Arrays: an array is a Workload that stands for its indexes and never runs itself. ARRAY begins
+ * them in order, a slice at a time, as Workloads of their own (NAME-INDEX, owned by it). Every
+ * command that changes an index afterwards updates its array as well (array_follow), so that the
+ * array's status is exact, also when indexes move to the archive or a user deletes them.
  *
- * Must never begin an index twice: one is begun once, when `begun` comes to it, unless it is in a
- * set already; its uid follows from that of the array, so that an index which a target carries is
- * the same one in a state that went back. */
+ * An index must never begin twice: it begins once, when `begun` reaches it, unless it is in a set
+ * already. Its uid follows from that of the array, so that an index which a target carries is the
+ * same one in a state that went back. */
 #include "controlplane/store/store_internal.h"
 
 #include "policy/policy.h"

@@ -1,8 +1,8 @@
-/* The catalogue of checkpoints: what RUN's CHECKPOINT and CHECKPOINT_BAD mean. Each verified
+/* The catalogue of checkpoints: the meaning of RUN's CHECKPOINT and CHECKPOINT_BAD. Each verified
  * checkpoint is an object, so that everybody sees what a workload can resume from, and why not.
  *
- * Must never let an old epoch make its checkpoint current, never resume from one that was found
- * bad, and never forget the one that the workload resumes from. */
+ * An old epoch must never make its checkpoint current; a workload must never resume from a
+ * checkpoint that was found bad; and the one that it resumes from must never be forgotten. */
 #include "controlplane/store/store_internal.h"
 #include "policy/policy.h"
 
@@ -244,8 +244,8 @@ static void move_found(struct txn *t, const struct object *wo, const struct work
     (void)txn_put(t, o->kind, o, m);
 }
 
-/* It is not its writer that makes it current, but who is about to start the next epoch. Whoever
- * writes later than this is not asked again: from DISPATCH on nothing of an old epoch is taken. */
+/* Not the writer of the checkpoint makes it current, but the target that is about to start the next
+ * epoch. A later writer has no say: from DISPATCH on nothing of an old epoch is taken. */
 int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
                      const struct run_checkpoint *now)
 {

@@ -1,12 +1,13 @@
-/* What follows from a deletion: dependents of an owner that went, a Namespace's contents, a
- * Target's Nodes; and from a changed GpuClass: nodes are matched anew. `dead` remembers what is to
- * be done and how far it is, so that it goes on after a restart and under another leader.
+/* What follows from a deletion: dependents of a removed owner, the contents of a Namespace, the
+ * Nodes of a Target; and from a changed GpuClass: nodes are matched anew. `dead` remembers what is
+ * left to do and how far it has come, so that it continues after a restart and under another
+ * leader.
  *
  * COLLECT does a slice of it, bounded by objects and by their bytes: however much depends on one
  * object, no command does more than a slice. Members before FEATURE_GRANTS did up to
- * LIMIT_APPLY_MAX_OBJECTS at the end of each command; old logs are applied like that still.
+ * LIMIT_APPLY_MAX_OBJECTS at the end of each command; entries of that time are still applied so.
  *
- * Must never hold on to more than one object's scratch memory. */
+ * It must never hold on to more than one object's scratch memory. */
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"

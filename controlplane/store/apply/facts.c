@@ -1,7 +1,7 @@
-/* FACTS: what a connector saw of its target: nodes and reach. Only what differs is written, so that
- * a report that says nothing new moves no resourceVersion.
+/* FACTS: the nodes and the reach of a target, as its connector saw them. Only differences are
+ * written, so that a report without news moves no resourceVersion.
  *
- * Must never write what is derived (what is in use on a node: root_usage tells), and never drop
+ * It must never write derived figures (root_usage computes the usage of a node), and never drop
  * what is held on a node that vanished: a node that is gone proves no end. */
 #include "controlplane/store/store_internal.h"
 #include "policy/policy.h"

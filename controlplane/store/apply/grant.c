@@ -1,8 +1,8 @@
 /* What the log promises of a try: the lease, grace and kill time that its runner holds, those that
- * it may hold besides because they were offered to it, and where its checkpoints go. Whoever judges
- * a run that is out of reach reads this, never a document: that may have changed since.
+ * it may hold as well because they were offered to it, and its checkpoint store. A run that is out
+ * of reach is judged by this, never by a document, which may have changed since.
  *
- * Must never let what is offered shorten what is held: only the runner's acknowledgement does. */
+ * An offer must never shorten what is held: only the runner's acknowledgement does. */
 #include "controlplane/store/store_internal.h"
 
 #define GRANT_MAX_MS (10ll * 366 * 24 * 3600 * 1000)

@@ -1,10 +1,10 @@
 /* MIGRATE: a move as a transaction (move.def): reserve, quiesce, verify, stage, prove stopped,
- * start, commit, each a step with its way back (controlplane/DESIGN.md, Migration).
+ * start, commit; each is a step with its way back (controlplane/DESIGN.md, Migration).
  *
- * Must never start an epoch before the one ahead of it is proved ended: START takes a Queued
- * workload only, and it is RUN that leads there, with its proof. Must never let a destination go
- * unheld between RESERVE and the epoch that starts there, nor hold one for a move that has ended.
- * A plan holds as a whole or not at all. */
+ * An epoch must never start before the one before it is proved ended: START takes a Queued workload
+ * only, and only RUN leads there, with its proof. A destination must be held from RESERVE until the
+ * epoch that starts there, and not for a move that has ended. A plan holds as a whole or not at
+ * all. */
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"
@@ -259,7 +259,7 @@ static void status_step(struct txn *t, struct move *x)
                     : x->to != MP_SUCCEEDED    ? ""
                     : x->c->step == MOVE_START ? "Requeued"
                                                : "Moved";
-        /* Whoever looks back wants to know why it moved: a success takes nothing away. */
+        /* The reason of the move stays after its success, for later readers. */
         if (*x->c->message || x->to != MP_SUCCEEDED)
             s->message = x->c->message;
     }

@@ -1,9 +1,9 @@
-/* PLACE: one decision of the scheduler; and the checks of every place, destinations of migrations
- * among them. Everything that a decision rests on is checked again against the state as it is now:
- * one that no longer holds is a result, for the whole gang, and changes nothing
+/* PLACE: one decision of the scheduler; and the checks of every place, including destinations of
+ * Migrations. Everything that a decision rests on is checked again against the state as it is now.
+ * A decision that no longer holds is a result, for the whole gang, and changes nothing
  * (controlplane/DESIGN.md, Placement).
  *
- * Must never promise anything twice, and never place what a compliance policy forbids. */
+ * Nothing may be promised twice, and nothing placed that a compliance policy forbids. */
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"

@@ -1,8 +1,8 @@
-/* Moves that begin: what may be moved and where to, and plans of many moves at once (a preemption's
+/* How moves begin: which workload may move where, and plans of many moves at once (a preemption's
  * victims), all or nothing.
  *
- * Must never make a victim of what policy protects, whatever the plan says: who wrote it may have
- * seen an older state. Must never leave a workload with two migrations. */
+ * A workload that policy protects must never become a victim, whatever the plan says: its author
+ * may have seen an older state. A workload must never have two Migrations. */
 #include "controlplane/store/store_internal.h"
 #include "policy/policy.h"
 

@@ -1,10 +1,10 @@
-/* RECOVER: the way back of a state that was lost, or went back to an older one. What targets carry
- * is taken in as it is told (ADOPT): their runs go on, in epochs that this state did not give.
+/* RECOVER: the way back of a state that was lost, or went back to an older one. ADOPT takes in what
+ * targets carry: their runs go on, in epochs that this state did not give.
  *
- * From BEGIN to SETTLE no workload that may be alive somewhere else is given a place, and none is
- * taken for ended: which they are is told by status.epochFloor, which is above their epoch. Must
- * never lower an epoch, and never take a run over that an older epoch of the state holds as live
- * elsewhere: a newer epoch began only with the proof of the older one's end. */
+ * From BEGIN to SETTLE a workload that may be alive somewhere else gets no place, and is not taken
+ * for ended: its status.epochFloor is above its epoch. An epoch must never become lower, and a run
+ * must never be taken over while the state holds an older epoch of it as live elsewhere: a newer
+ * epoch began only with the proof of the older one's end. */
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"

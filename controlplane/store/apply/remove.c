@@ -1,8 +1,8 @@
-/* REMOVE: what is finished is let go after a while (retention), and tokens that hold no more. The
+/* REMOVE: finished objects leave the state after a while (retention), and so do invalid tokens. The
  * state holds what is under way and what a decision may still rest on; the rest would only grow.
  *
- * Must never remove what somebody may still need: what has not ended, what a workload that goes on
- * was placed by or could resume from. */
+ * What somebody may still need must never be removed: objects that have not ended, and those by
+ * which a live workload was placed or from which it could resume. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>

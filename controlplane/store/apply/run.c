@@ -1,9 +1,9 @@
 /* RUN: one step of the epoch machine of a Workload (epoch.def). Alive, dead and unknown are three
  * answers.
  *
- * Must never let a reservation go without a proof that nothing of its epoch runs or will run; must
- * never let an old epoch or try speak for the present one. A step that does not fit is E_STALE and
- * changes nothing. */
+ * A reservation must never be released without a proof that nothing of its epoch runs or will run,
+ * and an old epoch or try must never speak for the present one. A step that does not fit is E_STALE
+ * and changes nothing. */
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"
@@ -170,8 +170,8 @@ static void let_go(struct txn *t, struct run *x)
                   phase_text(x->to), x->reason);
     if (x->to == PHASE_QUEUED) {
         x->s->placement = NULL;
-        if (!moved_on(x) || PLANTED("run.victim-to-the-end")) /* who is told to make room keeps its
-                                                                 place in the queue */
+        /* a victim keeps its place in the queue */
+        if (!moved_on(x) || PLANTED("run.victim-to-the-end"))
             x->s->queuedAt = t->now;
         txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Placed", COND_FALSE, x->reason,
                       x->message);

@@ -1,10 +1,10 @@
-/* The end of a recovery (RECOVER SETTLE), and whom it waits for: every Target that the state has,
- * and every stranger: a Target that it does not have, since it was made after the state that came
- * back (its agent has dialed in: RECOVER STRANGER), or since it was deleted meanwhile
- * (root_commit).
+/* The end of a recovery (RECOVER SETTLE), and the Targets that it waits for: every Target of the
+ * state, and every stranger: a Target that the state does not have, either because it was created
+ * after the state that came back (its agent has dialed in: RECOVER STRANGER), or because it was
+ * deleted meanwhile (root_commit).
  *
- * Must never settle over one of which nobody has said that it is dead, nor take a name for said
- * that names nobody. */
+ * A recovery must never be settled over a Target that nobody has named as dead, nor accept a name
+ * that names no Target. */
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"

@@ -1,7 +1,6 @@
-/* An operator's act: an entry that members cannot apply is stepped over. No command, since the
- * entry stands in the log where a command cannot; each member does it by the same words, told to
- * it by the operator (raft/core_skip.c). Must never depend on anything but the state and those
- * words. */
+/* An operator's act: members step over an entry that they cannot apply. It is no command, since the
+ * entry stands in the log where a command cannot; each member does it by the same words, which the
+ * operator gave it (raft/core_skip.c). It must depend on nothing but the state and those words. */
 #include "controlplane/store/store_internal.h"
 
 /* It takes the number that the entry would have had, so that members which applied it instead are

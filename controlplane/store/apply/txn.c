@@ -1,9 +1,8 @@
-/* What all commands use: storing and removing objects in a transaction, deletion and what follows
- * from it.
+/* What all commands use: storing and removing objects in a transaction, and deletion.
  *
- * Deletion is never more than the facts allow: a Workload that may run outside stays until its run
- * is proved ended, a Target until nothing is held there, a Namespace until nothing in it lives.
- * What depends on something that went is removed by collect.c. */
+ * A deletion never does more than the facts allow: a Workload that may run outside stays until its
+ * run is proved ended, a Target until nothing is held there, a Namespace until nothing in it lives.
+ * collect.c removes what depended on a removed object. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>

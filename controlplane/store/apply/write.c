@@ -1,6 +1,6 @@
 /* WRITE: what users and GitOps ask for; and MEMBER. The whole command holds or none of it does.
  *
- * Must never let a user touch what only the machine knows: status comes by UPDATE_STATUS only, and
+ * A user must never change what only the machine knows: status changes by UPDATE_STATUS only, and
  * of a Workload's status only the conditions; resourceVersion, generation, timestamps and the git
  * commit are set here. */
 #include "controlplane/store/store_internal.h"

@@ -1,8 +1,8 @@
-/* The archive in the state: records that wait in the open segment, closed segments by their
- * descriptions, the chain of digests over both.
+/* The archive in the state: records that wait in the open segment, descriptions of closed segments,
+ * and the chain of digests over both.
  *
- * Must never lose a record that no file can have yet: the records of the segments that the newest
- * closing entry closed stay in the state until another entry closes one. */
+ * A record that no file can have yet must never be lost: the records of the segments that the
+ * newest closing entry closed stay in the state until another entry closes one. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>

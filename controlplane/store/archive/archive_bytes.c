@@ -1,7 +1,8 @@
 /* The archive as bytes: records, descriptions of segments, the chain of digests, and what a
  * snapshot carries.
  *
- * Must never take bytes for true: a snapshot's chain is computed again over all that it carries. */
+ * This file must never take bytes for true: a snapshot's chain is computed again over all that it
+ * carries. */
 #include "controlplane/store/store_internal.h"
 
 #include <openssl/sha.h>

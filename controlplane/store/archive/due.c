@@ -1,9 +1,9 @@
 /* What retention may move into the archive now. The rules are few: a finished Workload after its
- * own time, and what it owns goes with it; what tells of a workload that is gone, Migrations and
- * Events after a week; of a workload that goes on for ever, all Decisions but the newest.
+ * own time, with what it owns; Migrations, Events, and records of a workload that is gone, after a
+ * week; of a workload that lives on, all Decisions but the newest.
  *
- * Reads a root in slices, so that a member with a hundred thousand finished workloads never stands
- * still. Must never list what apply would pass over. */
+ * It reads a root in slices, so that a member with a hundred thousand finished workloads never
+ * stands still. This file must never list what apply would pass over. */
 #include "controlplane/store/store_internal.h"
 
 #include <stdio.h>

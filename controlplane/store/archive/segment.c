@@ -1,5 +1,5 @@
-/* Segments as bytes (segment.h). Must never be slow on the core loop: whoever calls this is on the
- * thread pool, or a command. */
+/* Segments as bytes (segment.h). These functions are slow: only the thread pool, or a command, may
+ * call them, never the core loop. */
 #include "controlplane/store/archive/segment.h"
 #include "controlplane/store/store_internal.h"
 

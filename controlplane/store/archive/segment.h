@@ -9,19 +9,19 @@
  *   index     u64 hash of namespace and workload  u32 block: in order
  *   the blocks: zlib; raw: u32 length, record, again and again
  *
- * Nothing in it is believed: offsets and lengths are checked as they are read, and what is in it is
- * what the chain of digests says. Any thread. */
+ * A reader believes nothing in the file: it checks offsets and lengths, and the chain of digests
+ * decides about the records. These functions may be called on any thread. */
 #ifndef HANSE_CONTROLPLANE_STORE_SEGMENT_H
 #define HANSE_CONTROLPLANE_STORE_SEGMENT_H
 
 #include "controlplane/store/archive/archive.h"
 
 #define SEGMENT_HEAD_BYTES 48
-#define SEGMENT_BLOCK_BYTES (128u << 10) /* raw; a record that is larger has a block for itself */
+#define SEGMENT_BLOCK_BYTES (128u << 10) /* uncompressed; a larger record has a block of its own */
 #define SEGMENT_FILE_MAX_BYTES (48u << 20)
 
-/* A closed segment with its records, held against the state's letting go; NULL when the state has
- * them no more. */
+/* Holds a closed segment with its records, whatever the state lets go; NULL when the state no
+ * longer has them. */
 struct segment_box;
 const struct segment_box *segment_hold(const struct root *r, uint64_t number);
 void segment_release(const struct segment_box *s);
@@ -31,7 +31,7 @@ int segment_build(const struct segment_box *s, struct buf *out, struct err *err)
 struct segment_head {
     uint64_t number, file_bytes;
     uint32_t info_bytes, blocks, entries, crc;
-    size_t meta_bytes; /* between the head and the blocks */
+    size_t meta_bytes; /* bytes between the head and the blocks */
 };
 int segment_head_read(struct slice in, struct segment_head *ret, struct err *err) MUST_CHECK;
 struct segment_meta { /* borrows the bytes that it was read from */
@@ -39,21 +39,21 @@ struct segment_meta { /* borrows the bytes that it was read from */
     struct archive_info info;
     const unsigned char *blocks, *index;
 };
-/* head: its 48 bytes; in: the meta_bytes that follow. */
+/* head: the 48 bytes of the head; in: the meta_bytes that follow. */
 int segment_meta_read(struct slice head, struct slice in, struct segment_meta *ret,
                       struct err *err) MUST_CHECK;
-/* Blocks that may hold something of this workload, in order: *at from 0 on; false: no more. */
+/* Finds the next block that may hold a record of this workload. *at begins at 0; false: no more. */
 bool segment_block_next(const struct segment_meta *m, const char *ns, const char *workload,
                         uint32_t *at, uint32_t *ret_block);
 void segment_block_place(const struct segment_meta *m, uint32_t block, uint64_t *ret_offset,
                          size_t *ret_bytes);
-/* Checks and unpacks a block; raw is appended to. */
+/* Checks a block, unpacks it, and appends it to raw. */
 int segment_block_read(const struct segment_meta *m, uint32_t block, struct slice packed,
                        struct buf *raw, struct err *err) MUST_CHECK;
-/* 1: a record, 0: the end, E_CORRUPT; *at from 0 on. */
+/* Returns 1 with a record, 0 at the end, or E_CORRUPT. *at begins at 0. */
 int segment_record_next(struct slice raw, size_t *at, struct slice *ret, struct err *err);
-/* All of a file: every block, every record, the digest. want: the digest that it must have, or
- * NULL. */
+/* Checks a whole file: every block, every record, the digest. want: the digest that it must have,
+ * or NULL. */
 int segment_verify(struct slice file, const unsigned char *want, struct archive_info *ret,
                    struct err *err) MUST_CHECK;
 

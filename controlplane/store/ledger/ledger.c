@@ -3,8 +3,8 @@
  * devices of one class one by one, so that what is held on a device that is sick, or gone, is told
  * from what is free.
  *
- * Must never change anything but the ledger, and never look at more than objects and the entry's
- * time. */
+ * This file must never change anything but the ledger, and never look at more than objects and the
+ * entry's time. */
 #include "controlplane/store/ledger/ledger_internal.h"
 
 /* ---- life: a root's ledger begins, is forked and let go with it ---- */

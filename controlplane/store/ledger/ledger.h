@@ -1,15 +1,15 @@
-/* The ledger: who held which devices and CPUs, from when to when, at what price and to what end;
- * and what stood idle.
+/* The ledger: which workload held which devices and CPUs, from when to when, at what price and with
+ * what outcome; and what stood idle.
  *
- * It is made by apply from what changes (ledger.c), so it needs no command and cannot be forgotten
- * by one. All of it is integers: 1/1000 GPU × ms; for the class LEDGER_CPU, 1/1000 CPU × ms, which
- * has no price of its own and never adds up with GPUs. For every set of whole UTC days, targets and
- * classes
+ * Apply makes it from the changes of objects (ledger.c), so it needs no command of its own and no
+ * command can forget it. All amounts are integers: 1/1000 GPU × ms; for the class LEDGER_CPU,
+ * 1/1000 CPU × ms, which has no price of its own and never adds up with GPUs. For every set of
+ * whole UTC days, targets and classes
  *
  *     sum of all causes = capacity × time + overhang × time            exactly
  *
  * where overhang is what is held on devices that are not known (any more): a node that vanished
- * proves no end. Money is made at the time of the report, by its lines' prices. */
+ * proves no end. A report computes money from the prices of its lines. */
 #ifndef HANSE_CONTROLPLANE_STORE_LEDGER_H
 #define HANSE_CONTROLPLANE_STORE_LEDGER_H
 
@@ -30,13 +30,13 @@ enum ledger_cause {
 #define C(c, n, name, doc) LEDGER_##c = (n),
     LEDGER_CAUSES(C)
 #undef C
-    /* What the causes add up to. */
+    /* The sums that the causes add up to. */
     LEDGER_CAPACITY = 10,
     LEDGER_OVERHANG = 11,
     LEDGER_CAUSE_NR
 };
-const char *ledger_cause_text(enum ledger_cause c); /* "?" for what is none */
-/* Work that was done and lost. */
+const char *ledger_cause_text(enum ledger_cause c); /* "?" for no cause */
+/* True for causes of work that was done and lost. */
 static inline bool ledger_cause_lost(enum ledger_cause c)
 {
     return c == LEDGER_PREEMPTED || c == LEDGER_RESTARTED || c == LEDGER_FAILED_NODE;
@@ -45,10 +45,10 @@ static inline bool ledger_cause_lost(enum ledger_cause c)
 #define LEDGER_CPU "CPU" /* no GpuClass can have this name */
 
 __extension__ typedef __int128 ledger_amount; /* 1/1000 GPU × ms */
-#define LEDGER_GPU_HOUR 3600000000.0          /* of them in one GPU-hour */
+#define LEDGER_GPU_HOUR 3600000000.0          /* amount of one GPU-hour */
 #define LEDGER_DAY_MS 86400000ll
 
-/* One line of one UTC day. Texts are "" where nothing is known, or where old lines were folded. */
+/* One line of one UTC day. A text is "" where nothing is known, or where old lines were folded. */
 struct ledger_line {
     int64_t day; /* days since 1970-01-01 */
     enum ledger_cause cause;
@@ -59,19 +59,19 @@ struct ledger_line {
     ledger_amount amount;
     double money;
 };
-/* Every line of the state, what is still open counted up to now_ms. Lines with equal keys may come
- * more than once, in no particular order; texts are borrowed for the call. */
+/* Passes every line of the state to each(); open allocations count up to now_ms. Lines with equal
+ * keys may come more than once, in no particular order; texts are borrowed for the call. */
 void ledger_scan(const struct root *r, int64_t now_ms,
                  void (*each)(const struct ledger_line *l, void *arg), void *arg);
 
 /* ---- what queues have used, for fair share ---- */
-/* What is older has less than a thousandth left, and counts no more. */
+/* Older use has less than a thousandth of its weight left, and is not counted. */
 #define LEDGER_USE_WEEKS 10
-/* GPU-hours of each queue itself (without those below it), whatever came of them, but not the
- * destinations that moves hold beside what they leave. They halve every 7 days (the default of
- * Slurm's PriorityDecayHalfLife), each UTC day's from its middle to the hour of now_ms. A queue
- * comes several times: add up. Costs a few cells a queue, not the ledger. The same root and now
- * give the same calls in the same order. */
+/* Passes the GPU-hours of each queue itself (without its children) to each(), whatever became of
+ * the work, but without destinations that moves hold beside the old place. They halve every 7 days
+ * (the default of Slurm's PriorityDecayHalfLife), each UTC day's from its middle to the hour of
+ * now_ms. A queue may come several times: the caller adds up. The cost is a few cells a queue, not
+ * the ledger. The same root and now_ms give the same calls in the same order. */
 void ledger_use(const struct root *r, int64_t now_ms,
                 void (*each)(const char *queue, double gpu_hours, void *arg), void *arg);
 
@@ -94,32 +94,33 @@ const char *ledger_by_text(enum ledger_by b);
 bool ledger_by_named(const char *name, size_t n, enum ledger_by *ret);
 
 struct ledger_query {
-    enum ledger_by by[LEDGER_BY_NR]; /* in this order */
+    enum ledger_by by[LEDGER_BY_NR]; /* the columns, in this order */
     unsigned n_by;
-    int64_t from_day, to_day;         /* whole UTC days, to_day is not in it; 0, INT64_MAX = all */
-    const char *filter[LEDGER_BY_NR]; /* exactly this value; NULL = any */
+    int64_t from_day, to_day;         /* whole UTC days, to_day excluded; 0 and INT64_MAX: all */
+    const char *filter[LEDGER_BY_NR]; /* exactly this value; NULL: any */
     size_t rows_max;
 };
 struct ledger_sum {
-    ledger_amount amount, lost, unpriced; /* of GPUs */
-    ledger_amount cpu;
+    ledger_amount amount, lost, unpriced; /* amounts of GPUs */
+    ledger_amount cpu;                    /* amount of CPUs, in 1/1000 CPU × ms */
     double money, money_lost;
 };
 struct ledger_row {
-    const char *key[LEDGER_BY_NR]; /* one per `by` */
+    const char *key[LEDGER_BY_NR]; /* one for each of `by` */
     struct ledger_sum sum;
 };
 struct ledger_report {
-    struct ledger_row *rows; /* dearest first; by day: in the order of their keys */
-    size_t n, omitted;       /* rows that rows_max left out; they are in the totals */
+    /* sorted by money, dearest first; by day: in the order of their keys */
+    struct ledger_row *rows;
+    size_t n, omitted; /* omitted: rows beyond rows_max, which the totals include */
     struct ledger_sum total;
-    /* Of the days, targets and classes asked for, whatever else is filtered: */
+    /* For the days, targets and classes asked for, whatever the other filters are: */
     ledger_amount intervals, capacity, overhang;
     ledger_amount cpu_intervals, cpu_capacity, cpu_overhang;
     int64_t folded[3]; /* newest days of which workloads; users and experiments; days, prices are
                           folded; -1 = none */
 };
-/* Everything in arena a. Reads the root only: any thread. */
+/* Makes a report in arena a. It reads only the root: any thread may call it. */
 void ledger_report_make(const struct root *r, int64_t now_ms, const struct ledger_query *q,
                         struct arena *a, struct ledger_report *ret);
 void ledger_amount_print(ledger_amount v, char out[48]);

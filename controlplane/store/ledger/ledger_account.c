@@ -2,8 +2,8 @@
  * rate closes what ran since the last one; a window ends at midnight UTC, and when a price begins
  * or ends to hold, so that a line has one day and one price.
  *
- * Must never look at what an allocation books for itself: that both sides meet is what the balance
- * shows. */
+ * This file must never look at what an allocation books for itself: that both sides meet is what
+ * the balance shows. */
 #include "controlplane/store/ledger/ledger_internal.h"
 
 /* ---- hash, store ---- */

@@ -8,8 +8,8 @@
  *   level 3     year, target, class, queue, project, cause; money instead of prices
  *   level 4     cause only, of GPUs and of CPUs: it cannot grow
  *
- * Must never lose or double an amount: what is taken off one level is put on the next in the same
- * step. */
+ * This file must never lose or double an amount: what is taken off one level is put on the next in
+ * the same step. */
 #include "controlplane/store/ledger/ledger_internal.h"
 
 static const uint64_t level_max[LEDGER_LEVELS] = {

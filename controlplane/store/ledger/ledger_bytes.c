@@ -2,7 +2,8 @@
  * the objects and are made again; the rest is written: windows of accounts, open allocations,
  * intervals, totals.
  *
- * Must never take bytes for true: what no apply can have made is E_CORRUPT, not an abort. */
+ * This file must never take bytes for true: what no apply can have made is E_CORRUPT, not an
+ * abort. */
 #include "controlplane/store/ledger/ledger_internal.h"
 
 enum { L_WHAT = 1, L_KEY, L_NUMBERS, L_LINE };

@@ -3,8 +3,8 @@
  * kept, and what a stop took away is known at the stop. It is then the time since the newest
  * verified checkpoint of the epoch.
  *
- * Must never book a moment of an allocation twice, nor leave one out: its parts follow one
- * another. */
+ * This file must never book a moment of an allocation twice, nor leave one out: its parts follow
+ * one another. */
 #include "connectors/ends.h"
 #include "controlplane/store/ledger/ledger_internal.h"
 #include "policy/policy.h"

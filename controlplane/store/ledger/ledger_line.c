@@ -1,6 +1,6 @@
 /* A line of the ledger as bytes: key of the totals, tail of an interval. Days come first, so that
- * the oldest lines are found at the front. Must never make two texts of one line, nor read past
- * what it was given. */
+ * the oldest lines are found at the front. This file must never make two texts of one line, nor
+ * read past what it was given. */
 #include "controlplane/store/ledger/ledger_internal.h"
 
 /* ---- names ---- */

@@ -1,16 +1,16 @@
 /* What each queue has used, for fair share: GPU-hours that halve every 7 days. It follows from the
- * closed intervals, the totals by day and the open allocations, kept as sums so that asking costs a
- * few cells a queue, however long the ledger is.
+ * closed intervals, the totals by day and the open allocations, and is kept as sums, so that a read
+ * costs a few cells a queue, however long the ledger is.
  *
  *   'd', week, queue    closed: Σ 1/1000 GPU × ms × weight of its day
  *   'o', week, queue    open since that week: Σ 1/1000 GPU, and Σ of it × weighted(since)
  *
- * A day's weight within its week is 2^(day/7); one week is one half-life, so what remains at the
- * read is a power of two a week and one factor for all. weighted(t) is the integral of the weights
- * from the week's begin to t: what is open has had 1/1000 GPU × (weighted(now) - weighted(since)).
- * All kept is integers: whatever the order of changes, and from a snapshot, the sums are the same.
+ * A day's weight within its week is 2^(day/7). One week is one half-life, so a read needs a power
+ * of two for each week and one factor for all. weighted(t) is the integral of the weights from the
+ * week's begin to t: an open allocation has had 1/1000 GPU × (weighted(now) - weighted(since)). All
+ * sums are integers, so neither the order of changes nor a snapshot alters them.
  *
- * Must never be in the digest or in a snapshot: it is derived. */
+ * The sums are derived: they must never be in the digest or in a snapshot. */
 #include "controlplane/store/ledger/ledger_internal.h"
 
 #include <math.h>
