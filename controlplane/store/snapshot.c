@@ -1,14 +1,12 @@
 /* A root as bytes. Each object is written once, however many changes name it, so that the window of
  * changes costs little; what is derived is computed again on reading.
  *
- *   version 3:        8 bytes "HNSESNAP"  u32 version  12 bytes 0, then pieces
- *                     (snapshot_pieces.c) of whole fields (record.c)
- *   versions 1 and 2: 8 bytes "HNSESNAP"  u32 version  u32 crc32 of all that follows
- *                     u64 bytes that follow  fields
+ *   version 3:    8 bytes "HNSESNAP"  u32 version  12 bytes 0, then pieces of whole fields
+ *                 (snapshot_pieces.c, record.c); one piece at a time is in memory
+ *   1 and 2:      8 bytes "HNSESNAP"  u32 version  u32 crc32  u64 bytes  fields
  *
- * Version 3 is written once every member reads it (FEATURE_GRANTS); one piece at a time is in
- * memory. A reader never takes bytes for true: it checks lengths, references between fields, and
- * the digest. */
+ * Version 3 is written once every member reads it (FEATURE_GRANTS). A reader never takes bytes for
+ * true: it checks lengths, references between fields, and the digest. */
 #include "controlplane/store/store_internal.h"
 
 #include <zlib.h>
