@@ -64,9 +64,18 @@ void brain_allowed(struct brain *b); /* calls tick of every part */
 /* Adds delta to the number of callbacks that are still to come. */
 void brain_under_way(struct brain *b, int delta);
 /* Called when an answer has come, before its part gets it: looks at the newest root, so that the
- * part decides by a state that contains what the answer tells. brain_propose and brain_confirm call
- * it. */
+ * part decides by a state that contains what the answer tells. brain_propose, brain_confirm and
+ * brain_call call it. */
 void brain_answered(struct brain *b);
+/* A call to a connector, counted as under way; `done` gets its answer after brain_answered, as the
+ * answer to a command comes. The memory is the caller's until then. brain_call returns the call that
+ * the connector is given. */
+struct brain_call {
+    struct call call;
+    struct brain *brain;
+    call_cb done;
+};
+struct call *brain_call(struct brain *b, struct brain_call *c, uint64_t ms, call_cb done);
 /* Starts the timer, unless it runs already or this member does not lead: the next leader's parts
  * start their own. */
 void brain_later(struct brain *b, struct timer *t, uint64_t ms);

@@ -17,6 +17,23 @@ void brain_answered(struct brain *b)
     b->follow(b);
 }
 
+static void called(struct call *c, enum outcome out, const struct observation *seen,
+                   const struct err *err)
+{
+    struct brain_call *x = container_of(c, struct brain_call, call);
+
+    brain_answered(x->brain);
+    x->done(c, out, seen, err);
+}
+struct call *brain_call(struct brain *b, struct brain_call *c, uint64_t ms, call_cb done)
+{
+    c->call = (struct call){.deadline_ms = loop_now_ms(b->loop) + ms, .done = called};
+    c->brain = b;
+    c->done = done;
+    brain_under_way(b, 1);
+    return &c->call;
+}
+
 void brain_allowed(struct brain *b)
 {
     for (const struct part *p = b->parts; p->name; p++)

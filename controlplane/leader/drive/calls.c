@@ -294,8 +294,8 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
                           d->telling); /* what follows on the end goes into the same entry */
 }
 
-static void call_begin(struct driver *d, struct site *t, enum driver_call kind,
-                       uint64_t deadline_ms);
+static struct call *call_begin(struct driver *d, struct site *t, enum driver_call kind,
+                               uint64_t deadline_ms);
 
 /* Provably nothing was started, and nothing will be: as this workload is, no runner can take it. It
  * has failed, not its target. */
@@ -337,8 +337,7 @@ static void submit(struct driver *d, struct site *t)
     }
     /* Whenever it arrives and is answered: its lease counts from before now (connector.h). */
     lease_renewed(d, loop_now_ms(d->brain->loop));
-    call_begin(d, t, CALL_SUBMIT, CALL_DEADLINE_MS);
-    t->connector->ops->submit(t->connector, &o, &d->call);
+    t->connector->ops->submit(t->connector, &o, call_begin(d, t, CALL_SUBMIT, CALL_DEADLINE_MS));
     FAILPOINT(calls_sent[CALL_SUBMIT]);
 }
 
@@ -402,7 +401,7 @@ static void rejected(struct driver *d, const struct observation *seen, const str
 static void answered(struct call *c, enum outcome out, const struct observation *seen,
                      const struct err *err)
 {
-    struct driver *d = container_of(c, struct driver, call);
+    struct driver *d = container_of(c, struct driver, call.call);
     struct brain *b = d->brain;
     struct site *t = site_find(b, d->target);
     enum driver_call kind = (enum driver_call)d->call_kind;
@@ -411,7 +410,6 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     FAILPOINT(calls_answered[kind]);
     d->calling = false;
     call_counted_off(d);
-    brain_under_way(b, -1);
     if (d->dead || !b->leads || d->call_key.epoch != d->key.epoch ||
         d->call_key.try_ != d->key.try_) {
         driver_tick(d);
@@ -447,8 +445,8 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     driver_tick(d);
 }
 
-static void call_begin(struct driver *d, struct site *t, enum driver_call kind,
-                       uint64_t deadline_ms)
+static struct call *call_begin(struct driver *d, struct site *t, enum driver_call kind,
+                               uint64_t deadline_ms)
 {
     t->calls++;
     d->call_site = t->number;
@@ -456,9 +454,7 @@ static void call_begin(struct driver *d, struct site *t, enum driver_call kind,
     d->calling = true;
     d->call_kind = (int)kind;
     d->call_key = d->key;
-    d->call =
-        (struct call){.deadline_ms = loop_now_ms(d->brain->loop) + deadline_ms, .done = answered};
-    brain_under_way(d->brain, 1);
+    return brain_call(d->brain, &d->call, deadline_ms, answered);
 }
 
 static int signal_number(const char *name)
@@ -479,13 +475,12 @@ static int signal_number(const char *name)
 static void hurried(struct call *c, enum outcome out, const struct observation *seen,
                     const struct err *err)
 {
-    struct driver *d = container_of(c, struct driver, hurry);
+    struct driver *d = container_of(c, struct driver, hurry.call);
 
     (void)out; /* the stop under way is answered by the end, and asked again if it is not */
     (void)seen;
     (void)err;
     d->hurrying = false;
-    brain_under_way(d->brain, -1);
     driver_tick(d);
 }
 
@@ -498,10 +493,8 @@ void driver_hurry(struct driver *d, struct site *t)
         return;
     d->stop_grace_ms = grace;
     d->hurrying = true;
-    d->hurry = (struct call){.deadline_ms = loop_now_ms(d->brain->loop) + grace + CALL_DEADLINE_MS,
-                             .done = hurried};
-    brain_under_way(d->brain, 1);
-    t->connector->ops->stop(t->connector, &d->key, grace, &d->hurry);
+    t->connector->ops->stop(t->connector, &d->key, grace,
+                            brain_call(d->brain, &d->hurry, grace + CALL_DEADLINE_MS, hurried));
 }
 
 void driver_call(struct driver *d, struct site *t, enum driver_call kind)
@@ -509,6 +502,7 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
     const struct checkpoint_spec *ck = object_as(d->o, workload)->spec->checkpoint;
     uint64_t grace = (uint64_t)workload_grace_ms(d->o);
     const struct connector_ops *ops = t->connector->ops;
+    struct call *call;
 
     if (driver_held_back(d, t))
         return;
@@ -516,17 +510,17 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
         submit(d, t);
         return;
     }
-    call_begin(d, t, kind, kind == CALL_STOP ? grace + CALL_DEADLINE_MS : CALL_DEADLINE_MS);
+    call = call_begin(d, t, kind, kind == CALL_STOP ? grace + CALL_DEADLINE_MS : CALL_DEADLINE_MS);
     if (kind == CALL_FIND) {
-        ops->find(t->connector, &d->key, &d->call);
+        ops->find(t->connector, &d->key, call);
     } else if (kind == CALL_QUIESCE) {
         if (!d->stop_after_ms) /* from the first attempt on, whether it is answered or not */
             d->stop_after_ms = loop_now_ms(d->brain->loop) + grace + 1000;
         ops->quiesce(t->connector, &d->key, signal_number(ck ? ck->signal : "SIGTERM"), grace,
-                     &d->call);
+                     call);
     } else {
         d->stop_grace_ms = grace;
-        ops->stop(t->connector, &d->key, grace, &d->call);
+        ops->stop(t->connector, &d->key, grace, call);
     }
     FAILPOINT(calls_sent[kind]);
 }

@@ -20,7 +20,6 @@ struct driver {
     struct run_key key;     /* uid, epoch and try as the root has them */
     const struct object *o; /* its Workload as the newest root has it; holds a reference */
     bool dead;              /* it holds no place any more; freed when no call is under way */
-    bool begun;             /* move/begin.c: the brain has proposed a Migration of it */
     /* try and epoch of the intent that this brain committed in this term and has not submitted
      * yet */
     int64_t own_try, own_epoch;
@@ -38,16 +37,16 @@ struct driver {
     unsigned telling;         /* number of checkpoints that were proposed and not answered */
     int64_t told_step;        /* step of the newest checkpoint proposed in this epoch; -1: none */
     unsigned bad_checkpoints; /* number of checkpoints refused in this epoch */
-    struct call call;
+    struct brain_call call;
     int call_kind;
     /* the run that the call concerns; the answer says nothing of another */
     struct run_key call_key;
     bool held_back; /* waits under limits.inFlight for another driver's answer */
     uint64_t call_site;
-    char call_target[256];  /* site.number and name of the site whose calls count this one */
-    struct call hurry;      /* repeats the stop under way with a shorter grace */
-    bool hurrying;          /* hurry is awaited */
-    uint64_t stop_grace_ms; /* grace of the last stop of this try; 0: at once, or none */
+    char call_target[256];   /* site.number and name of the site whose calls count this one */
+    struct brain_call hurry; /* repeats the stop under way with a shorter grace */
+    bool hurrying;           /* hurry is awaited */
+    uint64_t stop_grace_ms;  /* grace of the last stop of this try; 0: at once, or none */
 
     /* observed.c */
     int64_t foreign_epoch; /* epoch in which a foreign checkpoint was refused, with one Event */

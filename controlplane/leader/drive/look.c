@@ -79,13 +79,12 @@ static void no_verdict(struct driver *d, const char *why)
 static void answered(struct call *c, enum outcome out, const struct observation *seen,
                      const struct err *err)
 {
-    struct driver *d = container_of(c, struct driver, call);
+    struct driver *d = container_of(c, struct driver, call.call);
     struct brain *b = d->brain;
     const char *why = err && *err->text ? err->text : "its store gave no answer";
 
     FAILPOINT("driver.call_look.answered");
     d->calling = false;
-    brain_under_way(b, -1);
     if (d->dead || !b->leads || d->call_key.epoch != d->key.epoch ||
         d->call_key.try_ != d->key.try_ ||
         object_as(d->o, workload)->status->phase != PHASE_RESERVED) {
@@ -146,9 +145,8 @@ bool driver_look(struct driver *d, struct site *t)
     }
     d->calling = true;
     d->call_key = d->key;
-    d->call = (struct call){.deadline_ms = now + LOOK_CALL_MS + reading_ms(d), .done = answered};
-    brain_under_way(b, 1);
-    t->connector->ops->stage(t->connector, &o, &d->call);
+    t->connector->ops->stage(t->connector, &o,
+                             brain_call(b, &d->call, LOOK_CALL_MS + reading_ms(d), answered));
     FAILPOINT("driver.call_look.sent");
     return true;
 }

@@ -12,20 +12,21 @@
 
 #include <string.h>
 
+#define ORPHAN_GRACE_MS 5000
+#define ORPHAN_STOP_MS 60000
+
 /* ---- what targets tell on their own ---- */
 struct orphan_stop {
-    struct call call;
-    struct brain *brain;
+    struct brain_call call;
 };
 static void orphan_stopped(struct call *c, enum outcome out, const struct observation *seen,
                            const struct err *err)
 {
-    struct orphan_stop *s = container_of(c, struct orphan_stop, call);
+    struct orphan_stop *s = container_of(c, struct orphan_stop, call.call);
 
     (void)out;
     (void)seen;
     (void)err;
-    brain_under_way(s->brain, -1);
     mem_free(s);
 }
 
@@ -33,20 +34,17 @@ static void orphan_stopped(struct call *c, enum outcome out, const struct observ
  * workload that is gone. */
 static void orphan_end(struct site *t, const struct observation *o)
 {
-    struct brain *b = t->brain;
     struct orphan_stop *s;
     char key[RUN_KEY_MAX];
 
     if (o->state != RUN_RUNNING && o->state != RUN_STARTING)
         return;
     s = mem_new(struct orphan_stop);
-    s->brain = b;
-    s->call = (struct call){.deadline_ms = loop_now_ms(b->loop) + 60000, .done = orphan_stopped};
     run_key_print(&o->key, key);
     log_event(LOG_WARN, "run.orphan",
               LOG_FIELDS({"target", log_str(t->name)}, {"key", log_str(key)}));
-    brain_under_way(b, 1);
-    t->connector->ops->stop(t->connector, &o->key, 5000, &s->call);
+    t->connector->ops->stop(t->connector, &o->key, ORPHAN_GRACE_MS,
+                            brain_call(t->brain, &s->call, ORPHAN_STOP_MS, orphan_stopped));
 }
 
 /* A workload never resumes from a checkpoint that is not its own, whatever an agent reports. */

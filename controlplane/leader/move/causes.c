@@ -41,10 +41,8 @@ static bool begin(struct brain *b, const struct object *w, enum move_cause cause
     struct move_begin m;
     struct migrate_cmd cmd = {.begins = &m, .n = 1};
 
-    begin_fill(&m, w, cause, c);
+    begin_take(b, &m, w, cause, c);
     str_copy(cmd.message, sizeof cmd.message, c->why);
-    if (c->placement)
-        begin_hold(b, w, c->placement);
     begin_propose(b, &cmd, begun, b);
     return true;
 }

@@ -296,9 +296,6 @@ static bool back_on_its_way(const struct mover *m, const struct object *w, struc
     *r = (struct back){MP_FAILED, lost, "the destination cannot be used any more"};
     if (lost)
         return true;
-    *r = (struct back){MP_FAILED, "DestinationRefused", m->refused};
-    if (*m->refused)
-        return true;
     *r = (struct back){MP_CANCELLED, "TargetBack",
                        "the target that was lost is in reach again, and the workload runs there"};
     if (came_back(m, w) && !(ps && ps->keep == KEEP_NEW))

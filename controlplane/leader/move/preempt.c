@@ -76,9 +76,7 @@ static void destinations(struct brain *b, const struct place_request *rq,
         if (plan->requeue || policy_move(b->pool, &to, cause, a, &c, &err))
             c = (struct move_choice){0};
         c.lost_gpu_s = v->lost_gpu_s;
-        begin_fill(&begins[i], v->workload, cause, &c);
-        if (c.placement)
-            begin_hold(b, v->workload, c.placement);
+        begin_take(b, &begins[i], v->workload, cause, &c);
     }
 }
 

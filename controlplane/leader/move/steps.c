@@ -46,14 +46,20 @@ struct step {
     bool foreseen;
 };
 
-/* Refused: what was held ahead of the root is let go. */
+/* What was held ahead of the root is let go. */
 static void reserve_refused(struct mover *m)
 {
-    struct brain *b = m->brain;
+    m->room_seen = m->brain->movers->room - 1;
+    if (m->brain->pool && !m->dead)
+        move_hold(m->brain, m->o);
+}
 
-    m->room_seen = b->movers->room - 1;
-    if (b->pool && !m->dead && !mover_status(m)->placement)
-        pool_drop(b->pool, m->uid);
+/* The destination does not hold any more: the move takes its way back; not while recovery looks for
+ * how far it came. */
+static void start_refused(struct mover *m, const char *why)
+{
+    if (!m->dead && m->brain->leads && !root_recovering(m->brain->root))
+        mover_abort(m, MP_FAILED, "DestinationRefused", why);
 }
 
 static void answered(void *arg, const struct result *r, const struct err *err)
@@ -74,7 +80,7 @@ static void answered(void *arg, const struct result *r, const struct err *err)
         reserve_refused(m);
     if (!err && !s->foreseen && s->step == MOVE_START &&
         (r->code == E_PLACE || r->code == E_COMPLIANCE))
-        str_copy(m->refused, sizeof m->refused, r->text);
+        start_refused(m, r->text);
     bool foreseen = s->foreseen;
     mem_free(s);
     if (m->proposing)
@@ -155,7 +161,7 @@ void mover_reserve(struct mover *m, const struct object *workload, const struct 
         begin.cause = MOVE_ASKED;
     str_copy(cmd.migrate.message, sizeof cmd.migrate.message, c->why);
     if (c->placement)
-        pool_hold_as(m->brain->pool, m->uid, workload, c->placement);
+        move_hold_ahead(m->brain, m->o, workload, c->placement);
     step_propose(m, &cmd);
     if (!lost)
         mover_step(m, MOVE_QUIESCE);
@@ -207,13 +213,12 @@ static void checkpoint_bad(struct mover *m, const struct object *w, const struct
 static void staged(struct call *c, enum outcome out, const struct observation *seen,
                    const struct err *err)
 {
-    struct mover *m = container_of(c, struct mover, call);
+    struct mover *m = container_of(c, struct mover, call.call);
     struct brain *b = m->brain;
     const struct object *w;
 
     FAILPOINT("move.read.answered");
     m->calling = false;
-    brain_under_way(b, -1);
     if (m->dead || !b->leads || mover_status(m)->phase != MP_STAGING || !(w = mover_workload(m))) {
         mover_tick(m);
         return;
@@ -251,10 +256,8 @@ void mover_stage(struct mover *m, struct site *t, const struct object *workload)
     m->calling = true;
     if (reads_ms > STAGE_MAX_MS)
         reads_ms = STAGE_MAX_MS;
-    m->call = (struct call){.deadline_ms = loop_now_ms(m->brain->loop) + STAGE_DEADLINE_MS +
-                                           (uint64_t)reads_ms,
-                            .done = staged};
-    brain_under_way(m->brain, 1);
-    t->connector->ops->stage(t->connector, &o, &m->call);
+    t->connector->ops->stage(
+        t->connector, &o,
+        brain_call(m->brain, &m->call, STAGE_DEADLINE_MS + (uint64_t)reads_ms, staged));
     FAILPOINT("move.read.sent");
 }

@@ -24,10 +24,9 @@ struct mover {
     uint64_t looked_ms; /* loop time of that search; 0: none yet */
     uint64_t told_ms;   /* loop time at which a reason to wait was last proposed */
     uint32_t backoff_ms;
-    struct call call;
-    char staging[80];  /* digest of the checkpoint that the destination reads */
-    unsigned bad;      /* number of checkpoints that the destination could not read */
-    char refused[256]; /* why START was refused; "": it was not */
+    struct brain_call call;
+    char staging[80]; /* digest of the checkpoint that the destination reads */
+    unsigned bad;     /* number of checkpoints that the destination could not read */
     struct timer again;
 };
 

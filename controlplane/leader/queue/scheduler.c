@@ -30,28 +30,12 @@ static int zone(void *arg, const char *name, int64_t utc_ms, int32_t *ret_s)
 }
 
 /* ---- the pool follows the root ---- */
-/* The destination of a Migration under way, beside what its workload holds. */
-static void migration_hold(struct brain *b, const struct object *o)
-{
-    const struct migration *g = object_as(o, migration);
-    const struct object *w =
-        root_get(b->root, KIND_WORKLOAD, o->meta->namespace_, g->spec->workload);
-
-    if (w)
-        begin_drop(b, w->meta->uid);
-    if (w && g->status && move_holds(g->status->phase) && g->status->placement &&
-        !PLANTED("move.destination-unheld"))
-        pool_hold_as(b->pool, o->meta->uid, w, g->status->placement);
-    else
-        pool_drop(b->pool, o->meta->uid);
-}
-
 static void moving_hold(struct brain *b, const char *ns, const char *migration)
 {
     const struct object *o = root_get(b->root, KIND_MIGRATION, ns, migration);
 
     if (o)
-        migration_hold(b, o);
+        move_hold(b, o);
 }
 
 static void workload_hold(struct brain *b, const struct object *o)
@@ -95,7 +79,7 @@ static bool pool_take(const struct object *o, void *arg)
         workload_hold(b, o);
         waiting_change(b, NULL, o);
     } else if (o->kind->id == KIND_MIGRATION) {
-        migration_hold(b, o);
+        move_hold(b, o);
     } else if (o->kind->id == KIND_NODE) {
         scheduler_node(b, o);
     } else {
@@ -153,7 +137,7 @@ void scheduler_change(struct brain *b, const struct change *c)
             movers_look(b);
     } else if (kind == KIND_MIGRATION) {
         if (after)
-            migration_hold(b, after);
+            move_hold(b, after);
         else
             pool_drop(b->pool, before->meta->uid);
         const struct migration_status *was = before ? object_as(before, migration)->status : NULL;

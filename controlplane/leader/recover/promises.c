@@ -20,7 +20,7 @@
 #define CONFIRM_DEADLINE_MS 5000
 
 struct letting {
-    struct call call;
+    struct brain_call call;
     struct brain *brain;
     char target[256];
     uint64_t session;
@@ -58,7 +58,7 @@ static void letting_over(struct letting *x, struct site *t)
 static void told(struct call *c, enum outcome out, const struct observation *seen,
                  const struct err *err)
 {
-    struct letting *x = container_of(c, struct letting, call);
+    struct letting *x = container_of(c, struct letting, call.call);
     struct site *t = site_find(x->brain, x->target);
 
     (void)err; /* an agent of an older version knows no such question */
@@ -77,11 +77,9 @@ static void confirmed(void *arg, const struct err *err)
         letting_over(x, t);
         return;
     }
-    x->call =
-        (struct call){.deadline_ms = loop_now_ms(b->loop) + PROMISES_DEADLINE_MS, .done = told};
     t->letting_session = x->session;
     t->connector->ops->promises(t->connector, root_rv(b->root), PROMISES_OLDER_MS, judge, t,
-                                &x->call);
+                                brain_call(b, &x->call, PROMISES_DEADLINE_MS, told));
 }
 
 void site_promises(struct site *t)

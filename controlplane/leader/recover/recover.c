@@ -42,7 +42,7 @@ struct recovery {
     char why[ERR_TEXT_MAX]; /* why it is not settled */
     uint64_t wait_ms;       /* ms after which it may be settled */
     cJSON *answer, *adopted, *refused;
-    struct call call;
+    struct brain_call call;
     struct object *doc; /* document of the candidate under way */
     struct observation seen;
     recover_cb cb;
@@ -276,7 +276,7 @@ static void namespace_make(struct recovery *x)
 static void looked(struct call *call, enum outcome out, const struct observation *seen,
                    const struct err *err)
 {
-    struct recovery *x = container_of(call, struct recovery, call);
+    struct recovery *x = container_of(call, struct recovery, call.call);
 
     if (!x->brain->leads || out != OUT_DONE || !seen || seen->state == RUN_UNKNOWN) {
         passed_over(x, err && err->code ? err->text : "its target cannot say what it is now");
@@ -337,8 +337,8 @@ static void document_told(void *arg, enum outcome out, const char *json, const s
         passed_over(x, why);
         return;
     }
-    x->call = (struct call){.deadline_ms = loop_now_ms(b->loop) + ASK_MS, .done = looked};
-    t->connector->ops->find(t->connector, &x->v[x->at].key, &x->call);
+    t->connector->ops->find(t->connector, &x->v[x->at].key,
+                            brain_call(b, &x->call, ASK_MS, looked));
 }
 
 /* ---- the whole ---- */

@@ -23,7 +23,7 @@
 #define DOUBTS_MAX 4096
 
 struct sweep {
-    struct call call;
+    struct brain_call call;
     struct brain *brain;
     char target[256];
 };
@@ -166,7 +166,7 @@ static void sweep_confirmed(void *arg, const struct err *err)
 static void sweep_done(struct call *c, enum outcome out, const struct observation *seen,
                        const struct err *err)
 {
-    struct sweep *w = container_of(c, struct sweep, call);
+    struct sweep *w = container_of(c, struct sweep, call.call);
     struct brain *b = w->brain;
     struct site *t = site_find(b, w->target);
 
@@ -174,7 +174,6 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
     (void)err;
     if (t && t->sweeping && b->leads && out == OUT_DONE && t->n_doubts && !t->doubts_proved) {
         brain_confirm(b, CONFIRM_DEADLINE_MS, sweep_confirmed, w);
-        brain_under_way(b, -1);
         return;
     }
     if (t) {
@@ -187,7 +186,6 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
             site_promises(t);
         }
     }
-    brain_under_way(b, -1);
     mem_free(w);
 }
 
@@ -197,10 +195,8 @@ static void sweep_begin(struct site *t)
 
     w->brain = t->brain;
     str_copy(w->target, sizeof w->target, t->name);
-    w->call = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + SWEEP_DEADLINE_MS,
-                            .done = sweep_done};
-    brain_under_way(t->brain, 1);
-    t->connector->ops->sweep(t->connector, judge, t, &w->call);
+    t->connector->ops->sweep(t->connector, judge, t,
+                             brain_call(t->brain, &w->call, SWEEP_DEADLINE_MS, sweep_done));
 }
 
 void site_sweep(struct site *t)

@@ -264,11 +264,10 @@ void site_facts_soon(struct site *t)
 static void inventory_answered(struct call *c, enum outcome out, const struct observation *seen,
                                const struct err *err)
 {
-    struct site *t = container_of(c, struct site, inventory);
+    struct site *t = container_of(c, struct site, inventory.call);
 
     (void)seen;
     t->inventory_calling = false;
-    brain_under_way(t->brain, -1);
     if (out != OUT_DONE && !t->gone && t->reachable && t->brain->leads) {
         if (err)
             log_event(LOG_WARN, "target.inventory",
@@ -286,10 +285,9 @@ static void inventory_ask(struct site *t)
         return;
     t->facts.again = false;
     t->inventory_calling = true;
-    t->inventory = (struct call){.deadline_ms = loop_now_ms(t->brain->loop) + INVENTORY_DEADLINE_MS,
-                                 .done = inventory_answered};
-    brain_under_way(t->brain, 1);
-    t->connector->ops->inventory(t->connector, &t->inventory);
+    t->connector->ops->inventory(
+        t->connector,
+        brain_call(t->brain, &t->inventory, INVENTORY_DEADLINE_MS, inventory_answered));
 }
 
 void site_inventory_ask(struct site *t)

@@ -49,7 +49,7 @@ struct site { /* one Target, and the connector that drives it */
     /* facts.c; told…: what it last told the state in this term */
     struct site_facts facts;
     struct timer facts_timer;
-    struct call inventory;
+    struct brain_call inventory;
     bool inventory_calling;
     bool told, told_reachable;
     char told_agent[64], told_rival[512];

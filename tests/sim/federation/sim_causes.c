@@ -160,10 +160,8 @@ static bool notice(struct brain *b, const struct object *w)
 
     if (!begin_possible(b, w) || policy_move(b->pool, &rq, MOVE_SPOT, a, &c, &err))
         return false;
-    begin_fill(&begin, w, MOVE_SPOT, &c);
+    begin_take(b, &begin, w, MOVE_SPOT, &c);
     str_copy(cmd.message, sizeof cmd.message, c.why);
-    if (c.placement)
-        begin_hold(b, w, c.placement);
     begin_propose(b, &cmd, begun, NULL);
     return true;
 }

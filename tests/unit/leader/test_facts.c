@@ -48,10 +48,6 @@ void brain_request_id(struct brain *b, char out[REQUEST_ID_MAX])
     (void)b;
     (void)snprintf(out, REQUEST_ID_MAX, "facts-%u", log_.n);
 }
-void brain_under_way(struct brain *b, int delta)
-{
-    b->under_way = (unsigned)((int)b->under_way + delta);
-}
 struct world {
     struct kit kit;
     struct brain brain;

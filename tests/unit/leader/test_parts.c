@@ -65,6 +65,34 @@ static void test_the_root_is_looked_at_ahead_of_an_answer(void **state)
     assert_string_equal(confirm(true, 8), "root over "); /* another leadership was not confirmed */
 }
 
+static void told(struct call *c, enum outcome out, const struct observation *seen,
+                 const struct err *err)
+{
+    (void)c;
+    (void)seen;
+    (void)err;
+    note(out == OUT_DONE ? "done " : "unknown ");
+}
+
+static void test_the_root_is_looked_at_ahead_of_a_connector(void **state)
+{
+    struct err err;
+    struct brain b = {.loop = loop_uv_create(&err), .follow = follow};
+    struct brain_call x;
+    struct call *c;
+
+    (void)state;
+    order[0] = '\0';
+    c = brain_call(&b, &x, 1000, told);
+    assert_int_equal(b.under_way, 1);
+    assert_true(c->deadline_ms >= loop_now_ms(b.loop) + 1000);
+    c->done(c, OUT_DONE, NULL, NULL);
+    c = brain_call(&b, &x, 1000, told);
+    c->done(c, OUT_UNKNOWN, NULL, NULL);
+    assert_string_equal(order, "root done root unknown ");
+    loop_uv_destroy(b.loop);
+}
+
 static void due(void *arg)
 {
     (void)arg;
@@ -116,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_root_is_looked_at_ahead_of_an_answer),
+        cmocka_unit_test(test_the_root_is_looked_at_ahead_of_a_connector),
         cmocka_unit_test(test_later_is_of_who_leads),
         cmocka_unit_test(test_all_tick_in_the_order_of_the_table),
     };
