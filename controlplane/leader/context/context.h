@@ -68,8 +68,8 @@ void brain_under_way(struct brain *b, int delta);
  * brain_call call it. */
 void brain_answered(struct brain *b);
 /* A call to a connector, counted as under way; `done` gets its answer after brain_answered, as the
- * answer to a command comes. The memory is the caller's until then. brain_call returns the call that
- * the connector is given. */
+ * answer to a command comes. The memory is the caller's until then. brain_call returns the call
+ * that the connector is given. */
 struct brain_call {
     struct call call;
     struct brain *brain;
