@@ -1,8 +1,8 @@
 /* What a document may say and this build does not act upon. A row per field, or per kind: refused
  * where nobody who writes it today would get what it says, or taken with a warning and the
  * condition Enforced=False where what it says is true all the same. A field in no row is acted
- * upon, or its doc says that it is for people; tests/unit/api/test_promises.c holds every field to
- * one of these.
+ * upon, or its doc says that it is for people; tests/unit/api/schema/test_promises.c holds
+ * every field to one of these.
  *
  * What is stored already stays as it is: only what is newly said is refused. */
 #include "api/schema/schema_internal.h"

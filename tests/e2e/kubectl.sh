@@ -16,7 +16,7 @@ export HOME=$dir
 tick() { read -rt 0.02 <> <(:) || true; } # between polls with a deadline
 
 if [ "${HANSE_E2E_SERVER:-}" != running ]; then
-    "$HANSE_BUILD_DIR/tests/unit/unit_api_server" --serve "$dir" >"$dir/port" 2>"$dir/log" &
+    "$HANSE_BUILD_DIR/tests/unit/unit_api_server_server" --serve "$dir" >"$dir/port" 2>"$dir/log" &
     server=$!
     for _ in $(seq 1000); do
         [ -s "$dir/port" ] && break

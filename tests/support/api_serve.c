@@ -1,4 +1,4 @@
-/* `unit_api_server --serve DIR`: the API over the memory backend with TLS on loopback, for
+/* `unit_api_server_server --serve DIR`: the API over the memory backend with TLS on loopback, for
  * kubectl. DIR gets a CA, and a certificate of group system:masters; the port is printed. Ends
  * on SIGTERM. */
 #include "api/base/net/tls.h"

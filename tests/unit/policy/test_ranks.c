@@ -1,6 +1,6 @@
 /* Who was saved by N workers goes on with N: a gang that may be smaller is not made smaller at the
  * price of what it has done, unless its program can resume with another number. */
-#include "tests/unit/policy/hints_done.h"
+#include "tests/support/policy/hints_done.h"
 
 #define HOUR 3600000
 #define GANG(workers, least)                                                                       \

@@ -1,7 +1,7 @@
 /* Every reason code of policy, one after the other: what kind of obstacle it is, and that
  * preemption or a hint answers it wherever something can be done. Where nothing can be done by one
  * change, neither says anything. */
-#include "tests/unit/policy/hints_done.h"
+#include "tests/support/policy/hints_done.h"
 
 enum answer {
     NO_ANSWER, /* not in the table: a new code must be put there */

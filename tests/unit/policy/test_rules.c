@@ -1,5 +1,5 @@
 /* Policies, prices, quota and order: each rule has a test that fails without it. */
-#include "tests/unit/policy/policy_world.h"
+#include "tests/support/policy/policy_world.h"
 
 #define GPU(n) "  resources: {gpu: {count: " #n "}, cpu: 4, memory: 8Gi}\n"
 #define MINUTE 60000

@@ -1,0 +1,345 @@
+/* Runs on one agent with real processes, from the server's side: how they start, how they end, and
+ * what survives a restart. What shims and guards leave behind is test_exits.c's. */
+#include "tests/support/agent_world.h"
+#include "tests/support/run_kit.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static void runs_and_tells_the_end(void **state)
+{
+    struct agent_order o = {
+        .key = agent_key(),
+        .script =
+            "echo $HANSE_TARGET/$HANSE_NODE/$HANSE_RANK/$HANSE_WORLD_SIZE/$HANSE_GPUS/$HANSE_EPOCH;"
+            "[ -d \"$HANSE_CHECKPOINT_DIR\" ] && echo ck; env | grep -c HANSE_TEST; exit 7"};
+    struct asked a;
+
+    (void)state;
+    (void)agent_submit(&o, &a);
+    assert_int_equal(a.out, OUT_DONE);
+    (void)agent_await(&o.key, RUN_ENDED);
+    assert_int_equal(agent_seen(&o.key)->exit_code, 7);
+    assert_int_equal(agent_seen(&o.key)->proof, agent_proof(0));
+    assert_string_equal(agent_file_text("state-t1/runs/%s.1.1/log.0", o.key.uid),
+                        "t1/n1/0/1/2,5/1\nck\n0\n");
+    /* The same order again: adopted, answered with what is. */
+    (void)agent_submit(&o, &a);
+    assert_int_equal(a.out, OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+    assert_int_equal(a.seen.exit_code, 7);
+}
+
+/* The first line says what runs it; without one a script ends at its first error. */
+static void scripts_run_as_their_first_line_says(void **state)
+{
+    static const struct {
+        const char *script;
+        int exit_code;
+    } rows[] = {
+        {"#SBATCH --time=1\nfalse\nexit 9\n", 1},
+        {"#!/bin/bash\n#SBATCH --time=1\na=(5 6 7)\nfalse\n[[ -x $0 ]] && exit ${a[2]}\n", 7},
+        {"#!/bin/bash -e\nfalse\nexit 9\n", 1},
+        {"#! /usr/bin/env python3\r\nimport sys\nsys.exit(len([1, 2]) + 9)\n", 11},
+        {"#!/usr/bin/env -S python3 -I\nimport sys\nsys.exit(sys.flags.isolated + 11)\n", 12},
+        {"#!/no/such/interpreter\nexit 0\n", 127},
+    };
+    struct asked a;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct agent_order o = {.key = agent_key(), .file_script = rows[i].script};
+        assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+        assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, rows[i].exit_code);
+    }
+    struct agent_order none = {.key = agent_key(), .file_script = "#! \nexit 0\n"};
+    assert_int_equal(agent_submit(&none, &a), OUT_REJECTED);
+    assert_string_equal(a.err.field, "spec.run.script");
+}
+
+static void it_runs_in_its_working_dir(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .dir = "/usr", /* spec.run.workingDir */
+                            .script = "[ \"$(pwd)\" = /usr ] && exit 5"};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 5);
+}
+
+static void stop_ends_also_what_escaped(void **state)
+{
+    struct agent_order o = {
+        .key = agent_key(),
+        .grace = "300ms",
+        .script = "trap '' TERM; env -i $ESC $D/stop.pid; while :; do sleep 0.05; done"};
+    struct asked a;
+
+    (void)state;
+    (void)agent_submit(&o, &a);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    long pid = agent_await_pid("stop.pid");
+    (void)agent_stop(0, &o.key, &a);
+    assert_int_equal(a.out, OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+    assert_int_equal(a.seen.term_signal, SIGKILL);
+    assert_false(pid_alive(pid));
+}
+
+static void quiesce_sends_the_signal(void **state)
+{
+    struct agent_order o = {
+        .key = agent_key(),
+        .script = "trap 'exit 75' USR1; echo $$ >$D/q.pid; while :; do sleep 0.02; done"};
+    struct asked a;
+
+    (void)state;
+    (void)agent_submit(&o, &a);
+    (void)agent_await_pid("q.pid");
+    (void)agent_await(&o.key, RUN_RUNNING);
+    agent_quiesce(0, &o.key);
+    (void)agent_await(&o.key, RUN_ENDED);
+    assert_int_equal(agent_seen(&o.key)->exit_code, 75);
+}
+
+static void a_gang_ends_together(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .workers = 2,
+                            .script =
+                                "[ $HANSE_RANK = 1 ] || exec sleep 600; while ! [ -e $D/gang ]; do "
+                                "sleep 0.02; done; exit 4"};
+    struct asked a;
+
+    (void)state;
+    (void)agent_submit(&o, &a);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    agent_file_put("gang", "");
+    (void)agent_await(&o.key, RUN_ENDED);
+    assert_int_equal(agent_seen(&o.key)->exit_code, 4);
+}
+
+static void a_restarted_agent_adopts(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .script =
+                                "echo $$ >>$D/adopt.pid; echo x >>$D/adopt.starts; exec sleep 600"};
+    struct asked a;
+
+    (void)state;
+    (void)agent_submit(&o, &a);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    long pid = agent_await_pid("adopt.pid");
+    agent_end(0, SIGKILL);
+    assert_true(pid_alive(pid));
+    A.n_seen = 0; /* what was said before does not count */
+    agent_begin(0);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    assert_true(pid_alive(pid));
+    (void)agent_submit(&o, &a);
+    assert_int_equal(a.out, OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_RUNNING);
+    (void)agent_stop(0, &o.key, &a);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+    assert_false(pid_alive(pid));
+    assert_string_equal(agent_file_text("adopt.starts"), "x\n"); /* once */
+}
+
+static void without_an_agent_the_lease_ends_it(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .script =
+                                "trap '' TERM; $ESC $D/lease.pid; while :; do sleep 0.05; done",
+                            .lease_ms = 2500,
+                            .grace = "300ms"};
+    struct asked a;
+
+    (void)state;
+    timer_start(&A.renewals, 0);
+    (void)agent_submit(&o, &a);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    long pid = agent_await_pid("lease.pid");
+    agent_pass(3500); /* renewed: it lives past its first lease */
+    assert_true(pid_alive(pid));
+    agent_end(0, SIGKILL);
+    timer_stop(&A.renewals);
+    uint64_t from = loop_now_ms(A.loop);
+    assert_true(pid_await(pid, "ZX", 6000));
+    assert_true(loop_now_ms(A.loop) - from < 2500 + 300 + 1000);
+    agent_begin(0);
+    (void)agent_await(&o.key, RUN_ENDED);
+    assert_true(agent_seen(&o.key)->lease_lost);
+    assert_int_equal(agent_seen(&o.key)->proof, agent_proof(0));
+}
+
+static bool holds_offer(void *key)
+{
+    const struct observation *o = agent_seen(key);
+
+    return o && o->grant == A.offer.number;
+}
+
+/* Two ranks; the session ends and a new one tells all again, then a longer one is taken, and
+ * what is older than that is not. Nobody renews at the end: it lives by the last one that it has
+ * told. */
+static void another_lease_is_taken_and_told(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .workers = 2,
+                            .script = "echo $$ >$D/taken.$HANSE_RANK; exec sleep 600",
+                            .lease_ms = 60000,
+                            .grace = "300ms"};
+    struct asked a;
+
+    (void)state;
+    timer_start(&A.renewals, 0);
+    (void)agent_submit(&o, &a);
+    assert_int_equal(agent_await(&o.key, RUN_RUNNING)->grant, 1);
+    long pid = agent_await_pid("taken.1");
+    A.offer = (struct run_offer){.key = o.key, .number = 2, .lease_ms = 90000, .grace_ms = 300};
+    assert_true(agent_until(holds_offer, &o.key, 5000));
+    A.offer = (struct run_offer){.key = o.key, .number = 3, .lease_ms = 2500, .grace_ms = 200};
+    assert_true(agent_until(holds_offer, &o.key, 5000));
+    agent_end(0, SIGKILL);
+    agent_begin(0);
+    A.offer = (struct run_offer){.key = o.key, .number = 2, .lease_ms = 90000, .grace_ms = 300};
+    assert_int_equal(agent_await(&o.key, RUN_RUNNING)->grant, 3);
+    agent_pass(3500); /* renewed, by what its shims hold */
+    assert_true(pid_alive(pid));
+    assert_int_equal(agent_seen(&o.key)->grant, 3);
+    timer_stop(&A.renewals);
+    uint64_t from = loop_now_ms(A.loop);
+    (void)agent_await(&o.key, RUN_ENDED);
+    assert_true(agent_seen(&o.key)->lease_lost);
+    assert_true(loop_now_ms(A.loop) - from < 2500 + 1000);
+    A.offer.number = 0;
+}
+
+/* Guard and shim both: nobody is left but the agent. */
+static void a_killed_runner_is_swept(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .script = "echo $PPID >$D/shim.pid; $ESC $D/swept.pid; exec sleep 600"};
+    struct asked a;
+
+    (void)state;
+    (void)agent_submit(&o, &a);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    long escaped = agent_await_pid("swept.pid");
+    long shim = agent_await_pid("shim.pid");
+    long guard = pid_parent(shim);
+    assert_int_equal(kill((pid_t)guard, SIGKILL), 0);
+    assert_int_equal(kill((pid_t)shim, SIGKILL), 0);
+    (void)agent_await(&o.key, RUN_ENDED);
+    assert_false(pid_alive(escaped));
+    assert_string_equal(agent_seen(&o.key)->reason, "RunnerKilled");
+}
+
+static enum run_verdict let_all_go(const struct run_listed *r, void *arg)
+{
+    (void)r;
+    (void)arg;
+    return RUN_LET_GO;
+}
+
+static void sweep_stops_what_nobody_owns(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = "echo $$ >$D/orphan.pid; exec sleep 600"};
+    struct asked a;
+
+    (void)state;
+    (void)agent_submit(&o, &a);
+    long pid = agent_await_pid("orphan.pid");
+    assert_int_equal(agent_sweep(0, let_all_go, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_ENDED);
+    assert_false(pid_alive(pid));
+}
+
+static unsigned promised;
+static bool let_go(const struct run_promise *p, void *arg)
+{
+    (void)arg;
+    promised++;
+    return strcmp(p->cluster, A.side[0].cluster) == 0;
+}
+
+/* What the hub's own log let go is forgotten, and a late order for it is refused all the same: it
+ * comes from a state that still has the run, and so is an older one. */
+static void what_is_let_go_is_forgotten_and_never_starts(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = "echo x >>$D/$U.ran"},
+                       gone = {.key = agent_key(), .script = "echo x >>$D/$U.ran"};
+    struct asked a;
+    char page[128];
+
+    (void)state;
+    (void)snprintf(page, sizeof page, "state-t1/book/%s", o.key.uid);
+    assert_int_equal(agent_promises(0, 0, let_go, &a), OUT_DONE); /* told by no hub with a name */
+    (void)snprintf(A.side[0].cluster, sizeof A.side[0].cluster, "0123456789abcdef0123456789abcdef");
+    A.side[0].rv = 100;
+    agent_end(0, SIGTERM); /* welcomed by one that has one */
+    agent_begin(0);
+    promised = 0;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 0);
+    assert_int_equal(agent_promises(0, 0, let_go, &a), OUT_DONE);
+    assert_int_equal(promised, 0); /* its records are all there: none is a promise yet */
+    assert_int_equal(agent_sweep(0, let_all_go, &a), OUT_DONE);
+    assert_true(agent_await_file(page));
+    A.side[0].rv = 200;
+    assert_int_equal(agent_find(0, &gone.key, &a),
+                     OUT_DONE); /* never came here: absent, promised */
+    assert_int_equal(a.seen.state, RUN_ABSENT);
+    assert_int_equal(agent_promises(0, 3600000, let_go, &a), OUT_DONE);
+    assert_int_equal(promised, 0); /* not yet */
+    A.side[0].rv = 150; /* of an older state's word no promise of a newer one is forgotten */
+    assert_int_equal(agent_promises(0, 0, let_go, &a), OUT_DONE);
+    assert_int_equal(promised, 1);
+    assert_int_equal(agent_find(0, &o.key, &a), OUT_DONE); /* in order: it has let go by now */
+    promised = 0;
+    A.side[0].rv = 300;
+    assert_int_equal(agent_promises(0, 0, let_go, &a), OUT_DONE);
+    assert_true(promised >= 1);
+    assert_int_equal(agent_find(0, &gone.key, &a), OUT_DONE);
+    promised = 0;
+    A.side[0].rv = 299; /* the late order, from a leader that stood still meanwhile */
+    assert_int_equal(agent_submit(&gone, &a), OUT_REJECTED);
+    assert_int_equal(a.err.code, E_STALE);
+    agent_end(0, SIGKILL);
+    agent_begin(0);
+    struct agent_order late = {.key = agent_key(), .script = "echo x >>$D/$U.ran"};
+    assert_int_equal(agent_submit(&late, &a), OUT_REJECTED); /* whatever it is about */
+    assert_string_equal(agent_file_text("%s.ran", late.key.uid), "");
+    A.side[0].rv = 301;
+    assert_int_equal(agent_submit(&late, &a), OUT_DONE);
+    assert_int_equal(agent_await(&late.key, RUN_ENDED)->exit_code, 0);
+    assert_string_equal(agent_file_text("%s.ran", gone.key.uid), "");
+    A.side[0].cluster[0] = '\0';
+    A.side[0].rv = 0;
+}
+
+int main(int argc, char **argv)
+{
+    int rc = agent_world_main(argc, argv);
+
+    if (rc >= 0)
+        return rc;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_and_tells_the_end),
+        cmocka_unit_test(scripts_run_as_their_first_line_says),
+        cmocka_unit_test(it_runs_in_its_working_dir),
+        cmocka_unit_test(stop_ends_also_what_escaped),
+        cmocka_unit_test(quiesce_sends_the_signal),
+        cmocka_unit_test(a_gang_ends_together),
+        cmocka_unit_test(a_restarted_agent_adopts),
+        cmocka_unit_test(without_an_agent_the_lease_ends_it),
+        cmocka_unit_test(another_lease_is_taken_and_told),
+        cmocka_unit_test(a_killed_runner_is_swept),
+        cmocka_unit_test(sweep_stops_what_nobody_owns),
+        cmocka_unit_test(what_is_let_go_is_forgotten_and_never_starts),
+    };
+    return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
+}

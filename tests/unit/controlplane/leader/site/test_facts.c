@@ -1,0 +1,285 @@
+/* Nodes on their way into the log: one FACTS at a time, what comes meanwhile goes next, listings
+ * that are larger than a page, and that nothing is taken away before all of one is in. */
+#include "api/base/loop/loop.h"
+#include "controlplane/leader/context/context.h"
+#include "controlplane/leader/site/facts.h"
+#include "controlplane/leader/site/sites.h"
+#include "tests/support/store/store_kit.h"
+
+#include <string.h>
+
+/* The way into the log is the test's: it applies to a kit when it likes. */
+static struct {
+    unsigned n; /* proposed so far */
+    union command *c;
+    struct buf bytes;
+    struct arena *a;
+    propose_cb cb;
+    void *arg;
+} log_;
+
+void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg)
+{
+    struct err err;
+
+    (void)b;
+    assert_null(log_.cb); /* one at a time */
+    buf_reset(&log_.bytes);
+    command_encode(c, &log_.bytes);
+    assert_false(log_.bytes.failed);
+    assert_true(log_.bytes.n < (size_t)1 << 20);
+    assert_int_equal(command_decode(slice_make(log_.bytes.p, log_.bytes.n), log_.a, &log_.c, &err),
+                     0);
+    log_.n++;
+    log_.cb = cb;
+    log_.arg = arg;
+}
+void brain_propose_bytes(struct brain *b, const char *id, struct slice s, propose_cb cb, void *arg)
+{
+    (void)b;
+    (void)id;
+    (void)s;
+    (void)cb;
+    (void)arg;
+    fail();
+}
+void brain_request_id(struct brain *b, char out[REQUEST_ID_MAX])
+{
+    (void)b;
+    (void)snprintf(out, REQUEST_ID_MAX, "facts-%u", log_.n);
+}
+struct world {
+    struct kit kit;
+    struct brain brain;
+    struct site site;
+};
+
+static int setup(void **state)
+{
+    struct world *x = mem_new(struct world);
+    struct target *t;
+    struct err err;
+    union command level = {.member = {.head = {.type = CMD_MEMBER},
+                                      .member = {.id = 1, .feature_level = FEATURE_LEVEL},
+                                      .cluster_uid = "c"}};
+
+    memset(&log_, 0, sizeof log_);
+    log_.a = arena_create(0);
+    buf_init(&log_.bytes, LIMIT_COMMAND_MAX_BYTES);
+    x->kit = (struct kit){.a = arena_create(0), .root = root_create(), .now = 3600000};
+    (void)snprintf(level.member.member.name, sizeof level.member.member.name, "m1");
+    (void)snprintf(level.member.member.address, sizeof level.member.member.address, "m1:1");
+    assert_int_equal(kit_apply(&x->kit, &level).code, 0);
+    assert_true(root_feature_level(x->kit.root) >= FEATURE_GRANTS);
+    t = arena_new(x->kit.a, struct target);
+    t->metadata = kit_meta(&x->kit, "", "fra");
+    t->spec = arena_new(x->kit.a, struct target_spec);
+    t->spec->type = TARGET_AGENT;
+    t->spec->tier = TIER_HUB;
+    assert_int_equal(kit_create(&x->kit, KIND_TARGET, "", "fra", t).code, 0);
+    x->brain.leads = true;
+    x->brain.root = x->kit.root;
+    x->brain.loop = loop_uv_create(&err);
+    assert_non_null(x->brain.loop);
+    x->site.brain = &x->brain;
+    x->site.reachable = true;
+    (void)snprintf(x->site.name, sizeof x->site.name, "fra");
+    site_facts_init(&x->site);
+    *state = x;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *x = *state;
+
+    timer_stop(&x->site.facts_timer);
+    site_facts_drop(&x->site);
+    (void)root_unref(x->kit.root);
+    (void)arena_destroy(x->kit.a);
+    (void)arena_destroy(log_.a);
+    buf_fini(&log_.bytes);
+    (void)loop_uv_destroy(x->brain.loop);
+    mem_free(x);
+    return 0;
+}
+
+/* n nodes from `from` on, of so much CPU. */
+static void tell(struct world *x, unsigned from, unsigned n, int64_t cpu, bool complete)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct node *v = arena_array(a, struct node, n + 1);
+
+    for (unsigned i = 0; i < n; i++) {
+        v[i].metadata = arena_new(a, struct meta);
+        v[i].metadata->name = arena_printf(a, "fra.n%05u", from + i);
+        v[i].spec = arena_new(a, struct node_spec);
+        v[i].spec->target = "fra";
+        v[i].spec->cpu = cpu;
+    }
+    site_nodes(&x->site, v, n, complete);
+}
+
+static void answer(struct world *x, int code)
+{
+    propose_cb cb = log_.cb;
+    struct result r = {.code = code};
+
+    assert_non_null(cb);
+    if (!code)
+        r = kit_apply(&x->kit, log_.c);
+    command_release(log_.c);
+    log_.c = NULL;
+    log_.cb = NULL;
+    x->brain.root = x->kit.root;
+    assert_int_equal(r.code, code);
+    cb(log_.arg, &r, NULL);
+}
+
+static int64_t cpu_of(struct world *x, unsigned i)
+{
+    char name[32];
+
+    (void)snprintf(name, sizeof name, "fra.n%05u", i);
+    const struct object *o = root_get(x->kit.root, KIND_NODE, "", name);
+    return o ? object_as(o, node)->spec->cpu : -1;
+}
+
+static void test_what_comes_meanwhile_goes_next(void **state)
+{
+    struct world *x = *state;
+
+    tell(x, 0, 3, 1000, true);
+    assert_int_equal(log_.n, 1);
+    assert_true(log_.c->facts.complete);
+    tell(x, 0, 1, 2000, false);
+    tell(x, 1, 1, 2500, false);
+    tell(x, 0, 1, 3000, false);
+    tell(x, 7, 1, 4000, false);
+    assert_int_equal(log_.n, 1);
+    answer(x, 0);
+    assert_int_equal(log_.n, 2);
+    assert_int_equal(log_.c->facts.n, 3);
+    assert_false(log_.c->facts.complete);
+    answer(x, 0);
+    assert_null(log_.cb);
+    assert_false(x->site.facts.again); /* and nothing has to be asked for anew */
+    assert_int_equal(cpu_of(x, 0), 3000);
+    assert_int_equal(cpu_of(x, 1), 2500);
+    assert_int_equal(cpu_of(x, 2), 1000);
+    assert_int_equal(cpu_of(x, 7), 4000);
+}
+
+static void test_a_listing_in_pages(void **state)
+{
+    struct world *x = *state;
+    unsigned pages = 0;
+
+    tell(x, 0, 5000, 1000, true);
+    for (; log_.cb; pages++) {
+        assert_false(log_.c->facts.complete || log_.c->facts.gone);
+        answer(x, 0);
+    }
+    assert_int_equal(pages, 5);
+    assert_int_equal(root_count(x->kit.root, KIND_NODE), 5000);
+    /* The next one names others: those that it does not are gone, after all of it is in. */
+    tell(x, 1500, 6000, 1000, true);
+    tell(x, 9000, 1, 500, false); /* told on its own meanwhile: it is there, too */
+    for (pages = 0; log_.cb && !log_.c->facts.gone; pages++) {
+        assert_int_equal(cpu_of(x, 0), 1000);
+        answer(x, 0);
+    }
+    assert_int_equal(pages, 7);
+    for (pages = 0; log_.cb; pages++) {
+        assert_true(log_.c->facts.gone);
+        answer(x, 0);
+    }
+    assert_int_equal(pages, 2);
+    assert_int_equal(root_count(x->kit.root, KIND_NODE), 6001);
+    assert_int_equal(cpu_of(x, 1499), -1);
+    assert_int_equal(cpu_of(x, 1500), 1000);
+    assert_int_equal(cpu_of(x, 9000), 500);
+}
+
+static void test_an_interrupted_listing_takes_nothing_away(void **state)
+{
+    struct world *x = *state;
+
+    tell(x, 0, 2500, 1000, true);
+    while (log_.cb)
+        answer(x, 0);
+    tell(x, 2000, 3000, 1000, true);
+    answer(x, 0);
+    answer(x, E_UNAVAIL);
+    assert_true(x->site.facts.again); /* it is asked for anew */
+    assert_null(log_.cb);
+    assert_false(x->site.facts.listing);
+    assert_int_equal(cpu_of(x, 0), 1000);
+    /* What is left of it may still be told; it takes nothing away. */
+    tell(x, 4999, 1, 1000, false);
+    while (log_.cb) {
+        assert_false(log_.c->facts.complete || log_.c->facts.gone);
+        answer(x, 0);
+    }
+    assert_int_equal(cpu_of(x, 0), 1000);
+    assert_int_equal(cpu_of(x, 4999), 1000);
+}
+
+/* Of 65 to 256 GPUs, which the schema knows and no place can hold: never offered, and why is
+ * told. */
+static void test_a_node_of_too_many_gpus(void **state)
+{
+    struct world *x = *state;
+
+    for (unsigned n = 64; n <= 256; n += 64) {
+        AUTO_ARENA a = arena_create(0);
+        struct node *v = arena_new(a, struct node);
+        char name[32];
+
+        (void)snprintf(name, sizeof name, "fra.gpus%u", n);
+        v->metadata = arena_new(a, struct meta);
+        v->metadata->name = name;
+        v->spec = arena_new(a, struct node_spec);
+        v->spec->target = "fra";
+        v->spec->gpus = arena_array(a, struct gpu, n);
+        v->spec->n_gpus = n;
+        for (unsigned i = 0; i < n; i++)
+            v->spec->gpus[i] = (struct gpu){
+                .index = (int64_t)n - 1 - i, .class_ = "h100", .model = "", .uuid = ""};
+        site_nodes(&x->site, v, 1, false);
+        answer(x, 0);
+        const struct object *o = root_get(x->kit.root, KIND_NODE, "", name);
+        assert_non_null(o);
+        assert_int_equal(object_as(o, node)->spec->n_gpus, n > 64 ? 0 : 64);
+        assert_int_equal(object_as(o, node)->status->health,
+                         n > 64 ? HEALTH_NOT_READY : HEALTH_READY);
+        assert_int_equal(strstr(object_as(o, node)->status->reason, "from 0 to 63") != NULL,
+                         n > 64);
+    }
+}
+
+static void test_an_empty_listing(void **state)
+{
+    struct world *x = *state;
+
+    tell(x, 0, 2, 1000, true);
+    answer(x, 0);
+    tell(x, 0, 0, 0, true);
+    assert_true(log_.c->facts.complete);
+    answer(x, 0);
+    assert_int_equal(root_count(x->kit.root, KIND_NODE), 0);
+    assert_null(log_.cb);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_what_comes_meanwhile_goes_next, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_listing_in_pages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_interrupted_listing_takes_nothing_away, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_node_of_too_many_gpus, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_empty_listing, setup, teardown)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
