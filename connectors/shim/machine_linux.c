@@ -7,9 +7,11 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -65,6 +67,25 @@ static void machine_size(struct runner_os *os, int64_t *ret_cpu_milli, int64_t *
     if (gethostname(hostname, 255) != 0)
         (void)snprintf(hostname, 256, "localhost");
     hostname[255] = '\0';
+}
+
+/* Bound and closed again: nothing listens there, and no connection that lingers has it. */
+static bool machine_port_free(struct runner_os *os, uint16_t port)
+{
+    struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    struct sockaddr_in at4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0); /* of both families */
+    bool six = fd >= 0, free;
+
+    (void)os;
+    if (!six)
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    free = (six ? bind(fd, (struct sockaddr *)&at, sizeof at)
+                : bind(fd, (struct sockaddr *)&at4, sizeof at4)) == 0;
+    (void)close(fd);
+    return free;
 }
 
 /* ---- NVML: the few calls that are needed, by their stable names ---- */
@@ -175,6 +196,7 @@ struct runner_os *runner_os_linux(void)
                                              .program = machine_program,
                                              .getenv = machine_getenv,
                                              .machine = machine_size,
+                                             .port_free = machine_port_free,
                                              .gpus = machine_gpus};
     static struct runner_os os = {.ops = &ops};
 

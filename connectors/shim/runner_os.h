@@ -106,6 +106,8 @@ struct runner_os_ops {
     const char *(*getenv)(struct runner_os *os, const char *name);
     void (*machine)(struct runner_os *os, int64_t *ret_cpu_milli, int64_t *ret_memory_bytes,
                     char hostname[256]);
+    /* Is the TCP port free on all of this machine's addresses? */
+    bool (*port_free)(struct runner_os *os, uint16_t port);
     /* The machine's GPUs: how many, or an error that says what is missing. */
     int (*gpus)(struct runner_os *os, struct runner_gpu ret[RUN_GPUS_MAX], struct err *err);
 };

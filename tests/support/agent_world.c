@@ -484,7 +484,7 @@ static enum outcome answered(struct asked *a)
 static void order_send(const struct agent_order *o, bool stage, struct asked *a)
 {
     char d[96], k[96], self[200], h[256], esc[256], node[2][16];
-    const char *env[] = {d, k, h, esc, NULL};
+    const char *env[] = {d, k, h, esc, o->env, NULL};
     struct object *w = workload_made(o);
     const struct agent_side *x = &A.side[o->side];
     struct assignment at[4] = {{0}};

@@ -94,7 +94,8 @@ struct agent_order {
     unsigned n_args;
     bool reshard; /* from what any number of workers saved */
     int64_t look_workers;
-    bool proved; /* only where the end of all processes is proved */
+    const char *env; /* NAME=value of its own, or NULL */
+    bool proved;     /* only where the end of all processes is proved */
 };
 /* Of ends on that side: as far as the machine permits. */
 enum proof agent_proof(unsigned side);

@@ -344,6 +344,9 @@ void worker_user(const struct worker *w, uint32_t *ret_uid, uint32_t *ret_gid);
 /* Its control group; "" when it has none. */
 void worker_group(const struct worker *w, char out[RUN_GROUP_MAX]);
 /* The program's environment, as the contract of deploy/examples says, in arena m. */
+/* A port for the ranks of a gang to meet at: free now, and given to no other run that lives. 0: the
+ * order has one rank. Negative: none is free. */
+int64_t rendezvous_pick(struct agent *a, const struct wire_order *o, struct err *err) MUST_CHECK;
 const char *const *worker_env(const struct worker *w, struct arena *m);
 const char *worker_cwd(const struct worker *w, struct arena *m);
 const char *worker_gpus(const struct worker *w, struct arena *m); /* "0,3" */

@@ -1,5 +1,6 @@
 /* What a program sees: the environment that deploy/examples/README.md promises. Values may be
  * secrets: nothing in here is ever logged. */
+#include "api/base/hash.h"
 #include "connectors/agent/node/agent_internal.h"
 
 #include <inttypes.h>
@@ -7,6 +8,10 @@
 #include <string.h>
 
 #define ENV_MAX 1200
+#define RENDEZVOUS_HOST "127.0.0.1"
+#define PORT_FIRST 15000 /* below the ports that the system gives to clients */
+#define PORTS 5000
+#define PORT_TRIES 256
 
 struct env {
     struct arena *mem;
@@ -31,6 +36,17 @@ static void env_set(struct env *e, const char *text)
 static void env_str(struct env *e, const char *name, const char *value)
 {
     env_set(e, arena_printf(e->mem, "%s=%s", name, value));
+}
+
+/* The workload's own value of that name, if it has one, stays. */
+static void env_default(struct env *e, const char *name, const char *value)
+{
+    size_t len = strlen(name);
+
+    for (size_t i = 0; i < e->n; i++)
+        if (strncmp(e->v[i], name, len) == 0 && e->v[i][len] == '=')
+            return;
+    env_str(e, name, value);
 }
 
 static void env_i64(struct env *e, const char *name, int64_t value)
@@ -97,6 +113,69 @@ const char *worker_gpus(const struct worker *w, struct arena *m)
     return gpu_list(worker_assignment(w), m);
 }
 
+/* ---- where the ranks of a gang meet ---- */
+static bool port_given(const struct agent *a, int64_t port)
+{
+    list_for_each (it, &a->runs) {
+        const struct run *r = container_of(it, struct run, link);
+        bool live = false;
+        for (unsigned i = 0; i < r->n_workers; i++)
+            live = live || r->workers[i].state != WS_ENDED;
+        if (live && r->order->rendezvous_port == port)
+            return true;
+    }
+    return false;
+}
+
+int64_t rendezvous_pick(struct agent *a, const struct wire_order *o, struct err *err)
+{
+    char key[RUN_KEY_MAX];
+
+    if (o->n_workers < 2)
+        return 0;
+    run_key_print(&o->key, key);
+    size_t first = hash_slot(key, PORTS);
+    for (size_t i = 0; i < PORT_TRIES; i++) {
+        int64_t port = PORT_FIRST + (int64_t)((first + i) % PORTS);
+        if (!port_given(a, port) && a->cfg.os->ops->port_free(a->cfg.os, (uint16_t)port))
+            return port;
+    }
+    return err_set(err, E_LIMIT, "no port between %d and %d is free for its ranks to meet at",
+                   PORT_FIRST, PORT_FIRST + PORTS - 1);
+}
+
+/* The names that torch.distributed and torchrun, DeepSpeed, Lightning and JAX read. An agent speaks
+ * for one machine, so rank 0 is on this one. Each rank has devices of its own
+ * (CUDA_VISIBLE_DEVICES), and is the first among those that see them. */
+static void env_gang(struct env *e, const struct worker *w)
+{
+    const struct run *r = w->run;
+    const char *rank = arena_printf(e->mem, "%" PRId64, w->rank);
+    const char *world = arena_printf(e->mem, "%u", r->n_workers);
+    const char *port = arena_printf(e->mem, "%" PRId64, r->order->rendezvous_port);
+    const char *const told[][2] = {
+        {"MASTER_ADDR", RENDEZVOUS_HOST},
+        {"MASTER_PORT", port},
+        {"RANK", rank},
+        {"WORLD_SIZE", world},
+        {"LOCAL_RANK", "0"},
+        {"LOCAL_WORLD_SIZE", "1"},
+        {"NODE_RANK", rank},
+        {"PET_NNODES", world}, /* torchrun's own arguments */
+        {"PET_NODE_RANK", rank},
+        {"PET_MASTER_ADDR", RENDEZVOUS_HOST},
+        {"PET_MASTER_PORT", port},
+        {"JAX_COORDINATOR_ADDRESS", arena_printf(e->mem, RENDEZVOUS_HOST ":%s", port)},
+        {"JAX_NUM_PROCESSES", world},
+        {"JAX_PROCESS_ID", rank},
+    };
+
+    if (!r->order->rendezvous_port) /* one rank, or accepted by an agent that chose none */
+        return;
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        env_default(e, told[i][0], told[i][1]);
+}
+
 const char *const *worker_env(const struct worker *w, struct arena *m)
 {
     static const char *const inherited[] = {"PATH", "HOME", "LANG", "TZ"};
@@ -126,6 +205,7 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
     env_i64(&e, "HANSE_EPOCH", w->run->key.epoch);
     env_i64(&e, "HANSE_RANK", w->rank);
     env_i64(&e, "HANSE_WORLD_SIZE", (int64_t)w->run->n_workers);
+    env_gang(&e, w);
     env_str(&e, "HANSE_TARGET", a->cfg.target);
     env_str(&e, "HANSE_NODE", node_name(a, at->node));
     env_str(&e, "HANSE_GPUS", gpu_list(at, m));

@@ -452,7 +452,8 @@ static int order_complete(struct agent *a, struct wire_order *o, struct wire_use
     o->held = run_processes_text(a->held);
     a->cfg.os->ops->group_place(a->cfg.os, false, groups);
     o->groups = groups;
-    return 0;
+    o->rendezvous_port = rendezvous_pick(a, o, err);
+    return o->rendezvous_port < 0 ? (int)o->rendezvous_port : 0;
 }
 
 int run_submit(struct agent *a, struct wire_order *order, struct run **ret, struct err *err)

@@ -122,6 +122,73 @@ static void a_gang_ends_together(void **state)
     assert_int_equal(agent_seen(&o.key)->exit_code, 4);
 }
 
+/* Rank 0 listens where it is told, rank 1 dials it, and each writes what it was told. */
+static const char meets[] =
+    "exec python3 -c '\n"
+    "import os, socket, time\n"
+    "e = os.environ\n"
+    "at = (e[\"MASTER_ADDR\"], int(e[\"MASTER_PORT\"]))\n"
+    "if e[\"RANK\"] == \"0\":\n"
+    "    other, _ = socket.create_server(at).accept()\n"
+    "else:\n"
+    "    while True:\n"
+    "        try:\n"
+    "            other = socket.create_connection(at)\n"
+    "            break\n"
+    "        except ConnectionRefusedError:\n"
+    "            time.sleep(0.02)\n"
+    "other.sendall(e[\"RANK\"].encode())\n"
+    "print(other.recv(1).decode(), e[\"WORLD_SIZE\"], e[\"LOCAL_RANK\"], e[\"PET_NODE_RANK\"],\n"
+    "      e[\"JAX_COORDINATOR_ADDRESS\"] == \"%s:%d\" % at, e[\"JAX_PROCESS_ID\"], flush=True)\n"
+    "open(\"%s/%s.port\" % (e[\"D\"], e[\"U\"]), \"w\").write(str(at[1]))\n"
+    "while not os.path.exists(e[\"D\"] + \"/meet\"):\n"
+    "    time.sleep(0.02)\n"
+    "'";
+
+static void the_ranks_of_a_gang_meet(void **state)
+{
+    struct agent_order one = {.key = agent_key(), .workers = 2, .script = meets};
+    struct agent_order two = {.key = agent_key(), .workers = 2, .script = meets};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&one, &a), OUT_DONE);
+    assert_int_equal(agent_submit(&two, &a), OUT_DONE);
+    long p = agent_await_pid(agent_name("%s.port", one.key.uid));
+    long q = agent_await_pid(agent_name("%s.port", two.key.uid));
+    assert_true(p > 1024 && q > 1024 && p != q);
+    agent_file_put("meet", "");
+    for (int i = 0; i < 2; i++) {
+        const struct run_key *k = i ? &two.key : &one.key;
+        assert_int_equal(agent_await(k, RUN_ENDED)->exit_code, 0);
+        assert_string_equal(agent_file_text("state-t1/runs/%s.1.1/log.0", k->uid),
+                            "1 2 0 0 True 0\n");
+        assert_string_equal(agent_file_text("state-t1/runs/%s.1.1/log.1", k->uid),
+                            "0 2 0 1 True 1\n");
+    }
+}
+
+/* What its document says of a name is not for us to change; one rank meets nobody. */
+static void a_rendezvous_of_its_own_stays(void **state)
+{
+    struct agent_order own = {.key = agent_key(),
+                              .workers = 2,
+                              .env = "MASTER_PORT=7",
+                              .script = "echo $MASTER_ADDR $MASTER_PORT $PET_NNODES"};
+    struct agent_order alone = {.key = agent_key(),
+                                .script = "echo ${RANK-none}${MASTER_PORT-none}"};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&own, &a), OUT_DONE);
+    (void)agent_await(&own.key, RUN_ENDED);
+    assert_string_equal(agent_file_text("state-t1/runs/%s.1.1/log.1", own.key.uid),
+                        "127.0.0.1 7 2\n");
+    assert_int_equal(agent_submit(&alone, &a), OUT_DONE);
+    (void)agent_await(&alone.key, RUN_ENDED);
+    assert_string_equal(agent_file_text("state-t1/runs/%s.1.1/log.0", alone.key.uid), "nonenone\n");
+}
+
 static void a_restarted_agent_adopts(void **state)
 {
     struct agent_order o = {.key = agent_key(),
@@ -334,6 +401,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(stop_ends_also_what_escaped),
         cmocka_unit_test(quiesce_sends_the_signal),
         cmocka_unit_test(a_gang_ends_together),
+        cmocka_unit_test(the_ranks_of_a_gang_meet),
+        cmocka_unit_test(a_rendezvous_of_its_own_stays),
         cmocka_unit_test(a_restarted_agent_adopts),
         cmocka_unit_test(without_an_agent_the_lease_ends_it),
         cmocka_unit_test(another_lease_is_taken_and_told),
