@@ -1,5 +1,5 @@
-/* Text → number by open addressing. It is only ever asked, never walked: the order of its slots
- * must not reach any decision. Keys belong to the caller and must outlive their entry. */
+/* Text → number by open addressing. It is only looked up, never walked: the order of its slots must
+ * not reach any decision. The caller owns the keys, which must outlive their entries. */
 #include "policy/pool/pool_internal.h"
 
 #include "api/base/hash.h"

@@ -1,7 +1,8 @@
-/* When will it start? The first expected end of running work after which it fits, tried in order on
- * the pool as it would be then. Only for who is next in its queue: others come after somebody, of
- * whom nothing is known here. Work that tells no duration, or is overdue, is taken to run on.
- * Nothing is said when the end of the next few does not make room, for a guess that far is none. */
+/* Estimates when a workload starts: the first expected end of running work after which it fits,
+ * tried in order on the pool as it would be then. It is computed only for the head of a queue,
+ * because the start of every other depends on those before it. Work that states no duration, or is
+ * overdue, counts as running on. There is no estimate when the next few ends make no room: a guess
+ * further ahead is worth nothing. */
 #include "policy/hints/hints_internal.h"
 
 #include <string.h>

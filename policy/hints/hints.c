@@ -1,13 +1,12 @@
-/* Hints: the smallest single changes that would admit a workload that waits. The decision's rows
- * say what is worth a try; nothing is told that was not tried, by the same code that places. A
- * number is told only when one less was tried, too, or cannot do. Work is bounded: HINT_TRIES
- * decisions.
+/* Hints: the smallest single changes that would admit a waiting workload. The decision's rows say
+ * what is worth a try, and every hint was tried by the code that places. A hint names a number only
+ * when one less was tried, too, or is impossible. Work is bounded: HINT_TRIES decisions.
  *
- * Where no single change does, two may (pairs.c).
+ * Where no single change is enough, two may be (pairs.c).
  *
- * Tries of a queue or a policy put a changed copy of the document in its place for the time of one
- * decision. Limits are read from the document each time, so that no account and no table has to be
- * built anew. */
+ * A try of a queue or a policy puts a changed copy of the document in its place for the time of one
+ * decision. Limits are read from the document each time, so no account and no table has to be built
+ * anew. */
 #include "policy/hints/hints_internal.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Hints that change nothing but the time, or the place in line: when a step of the order or a
- * window opens, and which priority class would take room from others. */
+/* Hints that change only the time, or the place in the queue: when a step of the order or a window
+ * opens, and which priority class would take room from others. */
 #include "policy/hints/hints_internal.h"
 
 #include <stdlib.h>

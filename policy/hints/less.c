@@ -1,5 +1,5 @@
-/* Hints about what the workload asks for: a higher cap, a later deadline, fewer workers, GPUs,
- * CPUs, less memory. The smallest reduction that is enough. */
+/* Hints about what the workload asks for: a higher price cap, a later deadline, fewer workers, GPUs
+ * or CPUs, less memory; each time the smallest reduction that is enough. */
 #include "policy/hints/hints_internal.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Hints about what others set: burst, borrowLimit and guarantee of a queue, what other queues lend,
- * a policy's maxGPUs. The figures come from the very check that refused; each is tried with a
+/* Hints about limits that others set: burst, borrowLimit and guarantee of a queue, lending of other
+ * queues, a policy's maxGPUs. The figures come from the check that refused; each is tried with a
  * changed copy of the document. */
 #include "policy/hints/hints_internal.h"
 

@@ -1,8 +1,8 @@
-/* Hints of two changes, for a workload that no single one admits: the first removes what stands in
- * the way now, the second is a single hint as it would be told then. Both together were tried, and
- * each alone: neither is enough, and a number of the first one step smaller is not, either.
- * Bounded: PAIR_TRIES decisions for all. Priority is no second change: what a plan of preemption
- * costs is not counted by decisions. */
+/* Hints of two changes, for a workload that no single one admits: the first removes the present
+ * obstacle, and the second is a single hint as it would be then. Both together were tried, and each
+ * alone: neither is enough, and neither is the first with a number one step smaller. Bounded:
+ * PAIR_TRIES decisions in all. Priority is no second change, because decisions do not measure the
+ * cost of a plan of preemption. */
 #include "policy/hints/hints_internal.h"
 
 #include <string.h>

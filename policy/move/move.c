@@ -1,7 +1,7 @@
-/* Should a run move, and where to? It holds its place while the destination is looked for (both are
- * held during a move), but its own quota and its policy's limits count once. A move for gain is
- * made of what the policy names, for work that has a verified checkpoint, that has stayed for a
- * while and not moved lately. */
+/* Decides whether a run should move, and where to. It holds its place while the destination is
+ * looked for (a move holds both), but its own quota and its policy's limits count once. A move for
+ * gain is one that the policy names, of work that has a verified checkpoint, has stayed for a while
+ * and has not moved lately. */
 #include "policy/move/move_internal.h"
 
 #include "api/base/failpoint.h"

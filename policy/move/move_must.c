@@ -1,7 +1,8 @@
-/* Must a run leave where it is? Only for what makes the place itself unfit: a compliance policy
- * that forbids it now, a sick node or device, a drained target. A node that is NotReady or gone
- * proves nothing, an unreachable target is the partition policy's matter, and a PlacementPolicy or
- * a window that would choose otherwise today moves nobody: they say where new work goes. */
+/* Decides whether a run must leave its place. Only what makes the place itself unfit counts: a
+ * compliance policy that forbids it now, a sick node or device, a drained target. A node that is
+ * NotReady or gone proves nothing; an unreachable target is a matter of the partition policy; and a
+ * PlacementPolicy or a window that would choose otherwise today moves nothing: they choose the
+ * place of new work. */
 #include "policy/move/move_internal.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Compliance: every policy that selects a workload holds, their intersection is what is allowed. It
- * fails closed: a target that does not tell its country is in none, a dataset that is not known may
- * be of any class, and a store that no Target keeps may be anywhere. */
+/* Compliance: every policy that selects a workload holds, and their intersection is allowed. It
+ * fails closed: a target that names no country is in none, an unknown dataset may be of any class,
+ * and a store that no Target keeps may be anywhere. */
 #include "policy/place/place_internal.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* One worker on one node: is there room, where is it best taken, which devices. Best fit: the node
- * with the least free devices that are enough, first in topology order, so that large holes stay
- * whole. */
+/* One worker on one node: whether there is room, where it is best taken, and which devices. Best
+ * fit: the node with the fewest free devices that are enough, first in topology order, so that
+ * large holes stay whole. */
 #include "policy/place/place_internal.h"
 
 #include <string.h>

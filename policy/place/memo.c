@@ -1,9 +1,10 @@
 /* Refusals, remembered: workloads that ask for the same in the same queue, under the same policies,
- * get the same answer while the pool is as it was, so it is worked out once. The key is all of a
- * workload that a decision reads, byte by byte; it is valid for one pool at one count of changes,
- * one moment and one seed. Only refusals: who is placed changes the pool.
+ * get the same answer while the pool stays as it is, so it is computed once. The key is everything
+ * in a workload that a decision reads, byte by byte. It is valid for one pool at one count of
+ * changes, one moment and one seed. Only refusals are kept: a placement changes the pool.
  *
- * Must never make an answer differ: what it cannot tell apart safely goes past it. */
+ * The memo must never make an answer differ: a workload that it cannot tell apart safely bypasses
+ * it. */
 #include "policy/place/place_internal.h"
 
 #include "api/base/hash.h"

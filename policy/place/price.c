@@ -1,6 +1,6 @@
-/* Price: what a useful GPU-hour costs here. Price of the device over its relative speed; for spot
- * also the work that interruptions cost; and the egress of data and checkpoint, spread over the
- * expected run. */
+/* The price of a useful GPU-hour: the price of the device over its relative speed; for spot also
+ * the work that interruptions cost; and the egress of data and checkpoint, spread over the expected
+ * run. */
 #include "policy/place/place_internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Reads what a workload asks for and which documents hold for it, and says no where the workload
+/* Reads what a workload asks for and which documents apply to it, and refuses it where the workload
  * itself, its queue or its policy leaves no target to look at. */
 #include "policy/place/place_internal.h"
 

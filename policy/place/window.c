@@ -1,9 +1,8 @@
-/* Windows: times of a week, in an IANA zone, at which a policy's workloads may hold less. What the
- * clocks on the wall show there decides: an hour that is skipped in spring is no part of a window,
- * one that comes twice in autumn is part of it twice. Where several are open the least counts.
- * Windows say what may start; they stop nothing that runs, also not where more is held as one
- * begins. The offset of a zone comes from the pool's resolver, so that nothing here reads a file or
- * a clock. */
+/* Windows: times of a week, in an IANA zone, at which a policy's workloads may hold less. Local
+ * wall clocks decide: an hour that is skipped in spring is in no window, and one that comes twice
+ * in autumn is in it twice. Of several open windows the least counts. A window limits what may
+ * start; it stops nothing that runs, even where more is held as it begins. The pool's resolver
+ * gives the offset of a zone, so that nothing here reads a file or a clock. */
 #include "policy/place/place_internal.h"
 
 #include <stdio.h>

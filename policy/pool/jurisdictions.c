@@ -1,5 +1,5 @@
 /* Which countries a policy means: a country's own code, or a group of countries
- * (policy/jurisdictions.def). Who tells no country is in none. */
+ * (policy/jurisdictions.def). A target that names no country is in none. */
 #include "policy/pool/pool_internal.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* Which devices of a node NVLink joins. A device's own number says it; a domain that spans nodes,
- * or a class or node that is linked throughout, joins all of a node's devices. Settled once per
- * build of the table, so that a decision only compares numbers. Nothing told is never taken for
- * linked. */
+/* Which devices of a node NVLink joins. A device's own number says so; a domain that spans nodes,
+ * or a class or node that is linked throughout, joins all devices of a node. It is computed once
+ * per build of the table, so that a decision only compares numbers. A device without any such
+ * information never counts as linked. */
 #include "policy/pool/pool_internal.h"
 
 #include <string.h>

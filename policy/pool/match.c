@@ -1,5 +1,5 @@
-/* Who is meant: target selectors, winning policies, queues of workloads, classes of models. Pure
- * text work. */
+/* Which objects are meant: target selectors, winning policies, queues of workloads, classes of
+ * models. Comparisons of text only. */
 #include "policy/pool/pool_internal.h"
 
 #include <string.h>

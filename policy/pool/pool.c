@@ -1,5 +1,4 @@
-/* The pool: references to documents and what is held. Everything derived is built when somebody
- * asks. */
+/* The pool: references to documents, and holds. Everything derived is built on demand. */
 #include "policy/pool/pool_internal.h"
 
 #include <string.h>

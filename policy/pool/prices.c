@@ -1,4 +1,4 @@
-/* Price tables: which line of its Target's sheet prices a group of devices, and what it says. */
+/* Price tables: which line of its Target's sheet prices a group of devices, and the price. */
 #include "policy/pool/pool_internal.h"
 
 #include <string.h>

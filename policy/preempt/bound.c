@@ -1,6 +1,6 @@
-/* How much harm must be done on a node at least, from a few sums: by it most nodes are left aside
- * without a search. Never above the truth: victims count as divisible, and every device of theirs
- * as one that the workload could use. */
+/* A lower bound of the harm on a node, from a few sums, so that most nodes need no search. It is
+ * never above the truth: it treats victims as divisible, and each of their devices as one that the
+ * workload could use. */
 #include "policy/preempt/preempt_internal.h"
 
 #include <math.h>

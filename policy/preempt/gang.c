@@ -1,10 +1,10 @@
-/* Several workers at once. In each domain that may hold them all: take the step that costs least
- * for the workers it makes room for, until there is room; then let everybody stay who turned out
- * not to be needed. A step is the cheapest set that frees one more worker on one node (exact,
- * view.c), or one gang with all its nodes. What that finds is then made better: where few may be
- * victims by trying every set that could do less harm, else by letting one or two of them stay and
- * gathering anew. Bounded, so that a plan may be dearer than the best there is, but never than what
- * the steps alone found. */
+/* Several workers at once. In each domain that may hold them all, this takes the step that costs
+ * least per worker gained, until there is room; then it lets victims stay that turned out not to be
+ * needed. A step is the cheapest set that frees one more worker on one node (exact, view.c), or one
+ * gang with all its nodes. The result is then improved (refine.c): with few possible victims by
+ * trying every set that could do less harm, else by letting one or two of them stay and gathering
+ * anew. That is bounded, so a plan may be dearer than the best one, but never dearer than the steps
+ * alone found. */
 #include "policy/preempt/gang_internal.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* Where not only room is missing: quota, the policy's maxGPUs or the target's limit of workloads is
- * used up by work that may be a victim. The room is found first, then the victims are added that
- * let the workload through, the least harm for what they give back first; then whoever is not
- * needed stays. */
+/* For a preemptor that lacks more than room: work that may be a victim uses up its quota, the
+ * policy's maxGPUs or the target's limit of workloads. This finds the room first, then adds the
+ * victims that let the workload through, the least harm for what they give back first; then it lets
+ * victims stay that are not needed. */
 #include "policy/preempt/preempt_internal.h"
 
 #include <math.h>

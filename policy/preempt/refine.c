@@ -1,6 +1,6 @@
-/* A plan for a gang, made better than single steps find: where few may be victims every set is
- * tried that could do less harm; else one or two victims stay and what is missing then is gathered
- * anew. Bounded by GANG_LOOKS_MAX; never leaves a plan that is worse than it was. */
+/* Improves a gang's plan beyond what single steps find: with few possible victims it tries every
+ * set that could do less harm; else it lets one or two victims stay and gathers what is missing
+ * then. It is bounded by GANG_LOOKS_MAX, and never leaves a worse plan. */
 #include "policy/preempt/gang_internal.h"
 
 #include "api/base/failpoint.h"

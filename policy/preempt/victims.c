@@ -1,7 +1,7 @@
-/* Who may be a victim, and what its end would cost. The rules are asked twice: here by the planner
- * for all that runs, and by the state machine for each victim before it takes the plan
- * (policy_victim_check). Never says yes to a protected class, below the minimum runtime, or to what
- * is on its way out already. */
+/* Which workloads may be victims, and what their end would cost. The rules are checked twice: here
+ * by the planner for everything that runs, and by the state machine for each victim before it takes
+ * the plan (policy_victim_check). A protected class, a run below its minimum runtime, and a run
+ * that is on its way out already are never victims. */
 #include "policy/preempt/preempt_internal.h"
 
 #include "api/base/failpoint.h"

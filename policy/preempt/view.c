@@ -1,7 +1,7 @@
-/* One node, copied, so that victims can be taken away and put back many times for the price of a
- * few additions, and the same code as in a real decision (fit.c) says how many workers fit. The
- * search on it is exact: it tries every set of suspects that could be the least, and leaves out
- * only those that a bound proves worse. */
+/* A copy of one node, from which victims can be removed and put back many times for the price of a
+ * few additions; the code of real decisions (fit.c) says how many workers fit. The search on it is
+ * exact: it tries every set of suspects that could be the least, and skips only sets that a bound
+ * proves worse. */
 #include "policy/preempt/preempt_internal.h"
 
 #include <math.h>

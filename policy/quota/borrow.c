@@ -1,9 +1,9 @@
-/* Who has borrowed from whom: what a queue may take back because its guarantee is not filled, and
- * from which queues. Two queues meet at the nearest queue above both (or at the root); there the
- * branch of the one lends to the branch of the other, and only what a branch holds above its own
- * guarantee can be asked back. Work that is directly in a queue with others below it counts as a
- * branch of its own, guaranteed what theirs leave over. Never says more than a queue holds above
- * any guarantee on its way up: reclaim takes nobody's own. */
+/* What a queue may take back because its guarantee is not filled, and from which queues. Two queues
+ * meet at the nearest queue above both, or at the root. There the branch of the one lends to the
+ * branch of the other, and only what a branch holds above its own guarantee can be taken back. Work
+ * that is directly in a queue with children counts as a branch of its own, guaranteed what the
+ * children's guarantees leave over. The result is never more than a queue holds above any guarantee
+ * on its way up: reclaim takes nobody's own. */
 #include "policy/quota/quota_internal.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Do queues hold together? Asked when documents are applied: parents exist, no cycle, guarantees
- * within the parent's and within the queue's own limits, a namespace in one queue only. What passes
- * here quota can keep. */
+/* Checks that a set of queues is consistent, when documents are applied: parents exist, there is no
+ * cycle, guarantees are within the parent's and within the queue's own limits, and a namespace is
+ * in one queue only. Quota can keep what passes here. */
 #include "policy/quota/quota_internal.h"
 
 #include <string.h>
