@@ -1,5 +1,5 @@
-/* Why runs end, as connectors/ends.def lists it. Whoever decides by the reason of an end reads its
- * row; nobody compares the text. */
+/* The reasons for which runs end, from connectors/ends.def. Code that decides by the reason of an
+ * end reads its row; nothing compares the text. */
 #ifndef HANSE_CONNECTORS_ENDS_H
 #define HANSE_CONNECTORS_ENDS_H
 
@@ -34,12 +34,12 @@ struct end_row {
 };
 
 const char *end_text(enum end e) __attribute__((returns_nonnull));
-/* Of a reason as connectors tell it. One that is not known is of END_OTHER: the workload's own
- * failure, which counts as a retry and says nothing of a checkpoint. */
+/* Returns the row of a reason that a connector reported. An unknown one has the row of END_OTHER:
+ * the workload's own failure, which counts as a retry and says nothing of a checkpoint. */
 const struct end_row *end_row(const char *reason) __attribute__((returns_nonnull));
-/* The target failed what ran, not its program: so says the reason, */
+/* True when the reason says that the target failed the run, not its program */
 bool reason_of_target(const char *reason);
-/* or the proof: silence for longer than a lease, an operator. */
+/* likewise, or when the proof does: a lease that ran out, an operator's fence */
 bool end_by_target(const struct run_end *e);
 
 #endif

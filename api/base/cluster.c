@@ -1,4 +1,4 @@
-/* Cluster uids as text. Must never fail on what it does not know: a peer's uid comes from
+/* Cluster uids as text. This file must never fail on what it does not know: a peer's uid comes from
  * outside. */
 #include "api/base/cluster.h"
 

@@ -1,4 +1,5 @@
-/* Error table and texts. Must never allocate: errors are made when memory is short, too. */
+/* Error table and texts. This file must never allocate: errors are made when memory is short,
+ * too. */
 #include "api/base/err.h"
 
 #include "api/base/mem.h"

@@ -1,7 +1,7 @@
-/* The structured log. One line an event on stderr, written with one call so that lines of
- * threads do not mix. Must never block on anything but stderr, and never let one noisy event
- * drown the others: each event name may write 100 lines a second, then one line tells how many
- * were dropped. */
+/* The structured log. One line an event on stderr, written with one call so that lines of threads
+ * do not mix. This file must never block on anything but stderr, and never let one noisy event
+ * drown the others: each event name may write 100 lines a second, then one line tells how many were
+ * dropped. */
 #include "api/base/log.h"
 #include "api/base/mem.h"
 

@@ -1,6 +1,6 @@
 /* Memory: the one file of the tree that calls malloc for small things, so that limits and failure
- * have one place. Must never return NULL from an aborting allocator, and never grow a buffer past
- * its maximum. */
+ * have one place. This file must never return NULL from an aborting allocator, and never grow a
+ * buffer past its maximum. */
 #include "api/base/mem.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Connections: heads with absolute deadlines, bodies with a least rate, one request at a time,
- * answers in order. Must never call a handler before a request is whole, nor read on while one is
- * being answered. */
+ * answers in order. This file must never call a handler before a request is whole, nor read on
+ * while one is being answered. */
 #include "api/http/http_internal.h"
 
 #include <stdio.h>

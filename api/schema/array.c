@@ -1,7 +1,7 @@
 /* Arrays: what of one, and of its indexes, is refused when it is written, and what may still
  * change.
  *
- * Must never refuse to leave as it is what an older version let in. */
+ * This file must never refuse to leave as it is what an older version let in. */
 #include "api/schema/schema_internal.h"
 
 #include <ctype.h>

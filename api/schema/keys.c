@@ -2,7 +2,7 @@
  * acts upon the list takes one of two with the same. So no two may have it. Rows of a PriceSheet
  * are told apart by class and region, which are no KEY: a row may have no region.
  *
- * Must never refuse to leave as it is what an older version let in. */
+ * This file must never refuse to leave as it is what an older version let in. */
 #include "api/schema/schema_internal.h"
 
 #include <inttypes.h>

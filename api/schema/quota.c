@@ -1,7 +1,7 @@
 /* What a ResourceQuota says: which of Kubernetes' keys are acted upon here, and as what. Whoever
  * holds somebody to a quota asks here, so that what was let in is what holds.
  *
- * Must never take a key that nobody acts upon: its author would rely on it. */
+ * This file must never take a key that nobody acts upon: its author would rely on it. */
 #include "api/schema/quota.h"
 
 #include "api/schema/schema_internal.h"

@@ -1,5 +1,6 @@
 /* Scalars as people write them: durations, quantities, times, percentages, base64. Exact: integers
- * never pass through double. Must never accept a bare number where a unit decides what it means. */
+ * never pass through double. This file must never accept a bare number where a unit decides what it
+ * means. */
 #include "api/schema/schema_internal.h"
 
 #include <ctype.h>

@@ -2,7 +2,7 @@
  * store it is, and so under which law checkpoints lie, is found by comparing names, so one store
  * has one name: no "..", no ".", no empty part.
  *
- * Must never refuse to leave as it is what an older version let in. */
+ * This file must never refuse to leave as it is what an older version let in. */
 #include "api/schema/schema_internal.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* GET operations/backup/stream: a backup as it is made. A client that reads slowly is waited for;
- * one that goes away ends it. Must never end as if it were whole when it is not. */
+ * one that goes away ends it. This file must never end as if it were whole when it is not. */
 #include "api/server/server_internal.h"
 
 #define PENDING_MAX ((size_t)1 << 20)

@@ -1,7 +1,7 @@
 /* See fair.h. Start-time fair queueing: a user's next may go at `start`, a virtual time that all he
  * is served moves on by its cost; of those who wait the earliest goes, and that is what time it is.
- * Who asks for less than his share is never behind, and goes at once. Must never let one turn of
- * the loop grow with what is asked: other connections are read in between. */
+ * Who asks for less than his share is never behind, and goes at once. This file must never let one
+ * turn of the loop grow with what is asked: other connections are read in between. */
 #include "api/server/fair.h"
 
 #include "api/base/hash.h"

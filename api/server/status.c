@@ -1,6 +1,6 @@
 /* Status objects: what every failure looks like on the wire. Made from the error table alone, so
- * that HTTP, CLI and retry logic agree. Must never carry a secret: the text comes from `struct
- * err`. */
+ * that HTTP, CLI and retry logic agree. This file must never carry a secret: the text comes from
+ * `struct err`. */
 #include "api/server/server_internal.h"
 
 /* Texts may come from a path, or be cut: what is no UTF-8 becomes U+FFFD, so that it is JSON. */

@@ -1,9 +1,9 @@
-/* `hanse agent` and the driver that talks to it.
+/* `hanse agent`, and the connector driver that talks to it.
  *
- * The agent runs on the target, dials out to the servers, and is the only one that starts shims
- * (`hanse run`). It may be killed at any moment: what it has accepted is in its state folder before
- * anything starts, shims hold their leases themselves, and a restarted agent finds and adopts them.
- * The driver runs in the server and holds nothing that it could not ask the agent for again. */
+ * The agent runs on the target, dials out to the servers, and alone starts shims (`hanse run`). It
+ * may be killed at any moment: what it has accepted is in its state folder before anything starts,
+ * shims hold their leases themselves, and a restarted agent finds and adopts them. The driver runs
+ * in the server and holds nothing that it could not ask the agent for again. */
 #ifndef HANSE_CONNECTORS_AGENT_AGENT_H
 #define HANSE_CONNECTORS_AGENT_AGENT_H
 
@@ -11,27 +11,28 @@
 #include "connectors/shim/runner_os.h"
 
 #define AGENT_SERVERS_MAX 16
-struct agent_config { /* strings are borrowed while the agent lives */
+struct agent_config { /* borrows its strings while the agent lives */
     struct runner_os *os;
     const char *servers[AGENT_SERVERS_MAX];
     unsigned n_servers;
     const char *target;
     const char *inventory_file; /* NULL: this machine, one node */
     const char *state_dir;
-    /* FIRST-LAST and NAMESPACE=UID[:GID], with ','; NULL: all run as the agent */
+    /* FIRST-LAST and NAMESPACE=UID[:GID], separated by ','; NULL: all programs run as the agent */
     const char *users;
-    int64_t pids;            /* processes of a worker, at most; 0 = 16384 */
-    enum run_processes most; /* what may hold programs together, at most; the machine decides */
-    struct tls_config *tls;  /* NULL: plain, where the loop allows it */
-    uint64_t heartbeat_ms;   /* 0 = 1000 */
-    uint64_t silence_ms;     /* without a frame for so long the session is over; 0 = 10000 */
+    int64_t pids; /* most processes of a worker; 0: 16384 */
+    /* strongest way to hold process trees together; the machine may allow less */
+    enum run_processes most;
+    struct tls_config *tls; /* NULL: plain, where the loop allows it */
+    uint64_t heartbeat_ms;  /* 0: 1000 */
+    uint64_t silence_ms;    /* the session is over after this long without a frame; 0: 10000 */
 };
 struct agent;
-/* Reads inventory and state, adopts what runs, begins to dial. Errors name the file and the
+/* Reads inventory and state, adopts running shims, and begins to dial. Errors name the file and the
  * remedy. */
 int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **ret,
                  struct err *err) MUST_CHECK;
-/* Ends the session and forgets all; shims go on by their leases. */
+/* Ends the session and frees the agent; shims go on by their leases. */
 struct agent *agent_destroy(struct agent *a);
 /* Reads the inventory again; on an error the old one stays. */
 int agent_reload(struct agent *a, struct err *err) MUST_CHECK;
@@ -39,7 +40,7 @@ int agent_reload(struct agent *a, struct err *err) MUST_CHECK;
 /* `hanse agent …`; argv[0] is "agent". */
 int agent_main(int argc, char **argv);
 
-/* The driver. */
+/* The connector driver. */
 extern const struct connector_ops connector_agent_ops;
 
 #endif

@@ -1,10 +1,10 @@
 /* The newest whole checkpoint in the store. A run that was cut off goes on saving until its lease
- * is over, and one that was killed may have saved what nobody was told: who starts its workload
- * again looks for itself.
+ * is over, and one that was killed may have saved without reporting it. So the target that starts
+ * the workload again searches the store itself.
  *
- * Must never be used while a run of that epoch may be alive: what it writes meanwhile would be
- * missed, and what it removes found missing. Says nothing about what is current: that is the
- * log's. */
+ * The search must never run while a run of that epoch may be alive: it would miss what the run
+ * writes meanwhile, and find missing what the run removes. It decides nothing about what is
+ * current: the log does. */
 #include "connectors/checkpoint/store/store.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* A sealed step on its way into a store. Must never leave a manifest there whose files are not all
- * there: who finds a manifest takes the step for whole. */
+/* A sealed step on its way into a store. This file must never leave a manifest there whose files
+ * are not all there: who finds a manifest takes the step for whole. */
 #include "api/base/failpoint.h"
 #include "connectors/checkpoint/checkpoint_internal.h"
 

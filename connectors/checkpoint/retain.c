@@ -1,8 +1,8 @@
-/* Retention: which cuts and sealed steps may go. Must never remove what somebody may still be told
- * to resume from: the newest cuts, all that the hub may have for its newest (it may have been out
- * of reach for long, and know none that came since), and until it surely has one of this run, the
- * one that this run came from. A cut goes before its files, so that no cut ever names what is not
- * there. */
+/* Retention: which cuts and sealed steps may go. This file must never remove what somebody may
+ * still be told to resume from: the newest cuts, all that the hub may have for its newest (it may
+ * have been out of reach for long, and know none that came since), and until it surely has one of
+ * this run, the one that this run came from. A cut goes before its files, so that no cut ever names
+ * what is not there. */
 #include "connectors/checkpoint/store/sealfs.h"
 #include "connectors/checkpoint/store/store.h"
 

@@ -6,8 +6,8 @@
  *   BASE/e2/0/manifest.json, shard-0 …  ──►  BASE/sealed/e2/0/.s400.part/ ──►
  * BASE/sealed/e2/0/s400/
  *
- * Must never seal what it has not read to the last byte named, unless it is the same file,
- * unwritten since, that it has read for the step before. */
+ * This file must never seal what it has not read to the last byte named, unless it is the same
+ * file, unwritten since, that it has read for the step before. */
 #include "api/base/failpoint.h"
 #include "connectors/checkpoint/checkpoint_internal.h"
 

@@ -1,6 +1,6 @@
 /* The helper of `hanse exec`: one command with pipes for its three streams, relayed over a unix
- * socket to the agent. A process of its own because the seam starts programs without pipes. When
- * the socket ends, the command's group is killed: nobody is left to read what it says. */
+ * socket to the agent. It is a process of its own because the seam starts programs without pipes.
+ * When the socket ends, it kills the command's group: no reader is left. */
 #include "connectors/shim/tenant_linux.h"
 #include "connectors/shim/tree_linux.h"
 

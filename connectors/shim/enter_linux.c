@@ -1,6 +1,6 @@
-/* The last step before the program: joins the control group, asks to die with the shim, becomes the
- * program, or the keeper of its namespace. A process of its own because the seam starts programs,
- * and these three must happen between fork and exec. */
+/* The last step before the program: it joins the control group, arranges to die with the shim, and
+ * becomes the program, or the keeper of its namespace. It is a process of its own because the seam
+ * starts programs, and these three must happen between fork and exec. */
 #include "connectors/shim/shim.h"
 #include "connectors/shim/tree_linux.h"
 #include "connectors/shim/will_linux.h"

@@ -1,5 +1,5 @@
-/* Control groups: where they are made, how they are entered, ended and removed. Must never remove
- * or kill a group that is not one of ours. */
+/* Control groups: where they are made, how they are entered, ended and removed. A group that is not
+ * Hanse's must never be removed or killed. */
 #include "connectors/shim/tree_linux.h"
 
 #include "api/base/mem.h"

@@ -1,9 +1,9 @@
-/* The guard: parent of the shim, for what the shim cannot handle: its own sudden death, and that
- * it stands still (SIGSTOP, swap, a debugger) while its program runs on. It takes no orders; it
- * waits for the shim's end and for the deadline that the shim has told it last. It is subreaper
- * as well, so that what the shim leaves behind comes here, the program's exit status too: it
- * must never reap that before it has read it. No loop, no allocation worth the name: there is
- * little that can fail. */
+/* The guard: the parent of the shim, for what the shim cannot handle: its own sudden death, and
+ * that it stands still (SIGSTOP, swap, a debugger) while its program runs on. It takes no orders;
+ * it waits for the shim's end and for the newest deadline that the shim has told it. It is
+ * subreaper as well, so that orphans of the shim come here, with the program's exit status: it must
+ * never reap that before it has read it. It has no loop and allocates almost nothing, so that
+ * little can fail. */
 #include "connectors/shim/shim.h"
 #include "connectors/shim/tree_linux.h"
 #include "connectors/shim/will_linux.h"

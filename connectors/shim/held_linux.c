@@ -1,7 +1,7 @@
-/* What holds a tree together: a PID namespace, or a control group of version 2. The kernel says
- * when it is empty, and ends all of it at once. Which one this machine permits is found by trying
- * it with a process of our own: what a kernel, a container or a mount option takes away is not told
- * anywhere. Must never call a tree empty when it could not look. */
+/* How a tree is held together: by a PID namespace, or by a control group of version 2. The kernel
+ * says when it is empty, and ends all of it at once. This file finds by a trial process which one
+ * the machine permits, because no other source says what a kernel, a container or a mount option
+ * takes away. A tree must never count as empty when the look failed. */
 #include "connectors/shim/tree_linux.h"
 #include "connectors/shim/will_linux.h"
 

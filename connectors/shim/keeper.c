@@ -1,4 +1,5 @@
-/* See keeper.h. One job at a time; what it works on belongs to the thread pool until it is back. */
+/* See keeper.h. There is one job at a time; the thread pool owns what the job works on until it
+ * ends. */
 #include "api/base/failpoint.h"
 #include "connectors/shim/keeper.h"
 

@@ -1,6 +1,6 @@
-/* What a run may use: memory, processes, CPU, devices. Version 2 controllers, and those of version
- * 1 beside them where a machine has them there; a group has the same name in each hierarchy. Must
- * never say that a limit holds which the kernel did not take. */
+/* What a run may use: memory, processes, CPU, devices. It uses controllers of version 2, and those
+ * of version 1 beside them where a machine has them there; a group has the same name in each
+ * hierarchy. A limit that the kernel did not take must never be reported as set. */
 #include "connectors/shim/tenant_linux.h"
 #include "connectors/shim/tree_linux.h"
 

@@ -1,14 +1,15 @@
-/* A PID namespace of the program's own: whoever is in it dies with its first process, setsid, empty
- * environment and all, and nobody can leave it. Where a control group can be made as well, it has
- * the program and what that starts, never these two: what they use is not the program's.
+/* A PID namespace of the program's own: every process in it dies with the first one, also after
+ * setsid or with an empty environment, and none can leave it. Where a control group can be made as
+ * well, it holds the program and its children, but not keeper and init, whose use is not the
+ * program's.
  *
  *     shim ─► keeper (this process, outside) ─┬─► init (pid 1 inside: adopts, reaps, mounts /proc)
  *                                             └─► program (pid 2 inside)
  *
- * The keeper is what the shim knows as the program: it hands signals on, and ends as the program
- * ends. The shim's death ends the keeper, and that ends init (PDEATHSIG). When only the program
- * has ended, init stays for what it left behind: until nothing is left, the shim is dead, or
- * LINGER_MS. */
+ * The shim knows the keeper as the program: the keeper passes signals on, and ends as the program
+ * ends. The shim's death ends the keeper, and that ends init (PDEATHSIG). When only the program has
+ * ended, init stays for the processes that it left behind: until none is left, the shim is dead, or
+ * LINGER_MS have passed. */
 #include "connectors/shim/tenant_linux.h"
 #include "connectors/shim/tree_linux.h"
 #include "connectors/shim/will_linux.h"

@@ -1,4 +1,4 @@
-/* The report of one worker: what the shim says on its socket and leaves behind in end.json. */
+/* The report of one worker, which the shim sends on its socket and leaves behind in end.json. */
 #include "connectors/shim/shim.h"
 
 #include <stdio.h>

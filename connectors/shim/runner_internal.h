@@ -15,7 +15,7 @@ enum runner_state {
     RS_GONE
 };
 
-struct runner_offer { /* another lease than the one that is held */
+struct runner_offer { /* a lease other than the one held */
     int64_t number;
     uint64_t lease_ms, grace_ms;
 };
@@ -30,29 +30,30 @@ struct runner {
     struct runner_config cfg;
     enum runner_state state;
     struct run_report report;
-    struct process *program; /* NULL: there is none (any more) */
-    bool exited;             /* it has; its status stays with the kernel until end.json is there */
-    uint64_t lease_until_ms; /* 0 = no lease; else cfg.lease_from_ms + cfg.lease_ms: what is held */
-    uint64_t kill_at_ms;     /* in ENDING */
+    struct process *program; /* NULL: none (any more) */
+    bool exited; /* the program has exited; the kernel keeps its status until end.json is there */
+    /* loop time; 0: no lease; else cfg.lease_from_ms + cfg.lease_ms of the held lease */
+    uint64_t lease_until_ms;
+    uint64_t kill_at_ms; /* loop time of the kill, in RS_ENDING */
     struct timer tick, trim;
     struct listener *listener;
     struct list links;
     unsigned n_links;
     bool written;          /* end.json is on disk */
     struct keeper *keeper; /* NULL: no checkpoints */
-    bool go;               /* the other ranks are ready, too */
+    bool go;               /* the other ranks are ready */
 };
 
 /* ---- runner.c ---- */
-void runner_look_again(struct runner *r); /* soon */
-/* offer: NULL, or another lease that is taken from now on. */
+void runner_look_again(struct runner *r); /* soon, on the loop */
+/* offer: NULL, or another lease that holds from now on. */
 void runner_renew(struct runner *r, uint64_t from_ms, const struct runner_offer *offer);
 void runner_free_when_quiet(struct runner *r);
 
 /* ---- runner_link.c ---- */
-/* To all that are connected, or to one. */
+/* Sends the report to every link, or to `only`. */
 void runner_tell(struct runner *r, struct stream *only);
 void runner_accept(struct listener *li, struct stream *s, void *arg);
-void runner_hang_up(struct runner *r); /* once all that was said has left */
+void runner_hang_up(struct runner *r); /* closes the links once everything has been sent */
 
 #endif

@@ -1,6 +1,6 @@
-/* The shim's socket: who is connected, what they ask, what they are told. One agent at a time is
- * usual; a second is a new one that has not noticed its predecessor's end. Must never decide
- * anything: it hands over. */
+/* The shim's socket: its links, their requests, and the reports to them. One agent at a time is
+ * usual; a second is a new one that has not noticed its predecessor's end. This file only passes
+ * requests on, and must never decide anything. */
 #include "connectors/shim/runner_internal.h"
 
 #define LINKS_MAX 8 /* agents come one at a time; more is somebody else */

@@ -1,5 +1,5 @@
-/* What a shim needs of a store that is elsewhere: the keys that its agent gave it, which are none
- * of its program's business, and a folder to work in where no agent has named one. */
+/* What a shim needs for a remote store: the keys that its agent gave it, which its program must not
+ * see, and a folder to work in where no agent has named one. */
 #include "connectors/shim/shim.h"
 
 #include "api/base/hash.h"

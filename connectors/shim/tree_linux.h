@@ -10,56 +10,58 @@ int tree_process_count(struct runner_os *os, const struct runner_tree *t);
 int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo);
 void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes);
 
-/* ---- what holds a tree (held_linux.c) ---- */
+/* ---- how a tree is held (held_linux.c) ---- */
 enum run_processes held_probe(struct runner_os *os, enum run_processes most, char ret_why[256]);
-bool held_is_empty(const struct runner_tree *t); /* true also of one that nothing holds */
-/* Ends all that it holds. False: nothing does, or it cannot: each process has to be found. */
+bool held_is_empty(const struct runner_tree *t); /* true also for a tree that nothing holds */
+/* Kills the whole tree through what holds it. False: nothing holds it, or the kill cannot be done
+ * so: each process has to be found. */
 bool held_kill(const struct runner_tree *t);
 
 /* ---- control groups (groups_linux.c) ---- */
 #define GROUP_TOP "/hanse/"
-/* What the names of groups come after; "" where there are none. of_old: as older versions made
- * them, also root's. */
+/* Returns the prefix of group names; "" where there are none. of_old: as older versions made them,
+ * also root's. */
 void tree_group_place(struct runner_os *os, bool of_old, char out[RUN_GROUP_MAX]);
-/* "" when that is not permitted here. */
+/* Makes a group; out is "" when that is not permitted here. */
 void tree_group_create(struct runner_os *os, const char *name, char out[RUN_GROUP_MAX]);
 void tree_group_remove(struct runner_os *os, const char *group);
-bool group_join(const char *group);     /* this process */
-bool group_holds(const char *group);    /* one of version 1 is for limits alone */
-bool group_is_empty(const char *group); /* gone is empty: only an empty one can be removed */
+bool group_join(const char *group);  /* moves this process */
+bool group_holds(const char *group); /* false for a group of version 1, which only limits */
+/* true also when it is gone: only an empty one can be removed */
+bool group_is_empty(const char *group);
 bool group_write(const char *group, const char *file, const char *text);
-int group_text(const char *path, char *out, size_t size); /* bytes, or minus an errno */
-bool group_make(const char *path);                        /* with the folder that it is in */
-void group_sweep(void); /* removes what dead runs of nobody's have left, where it is empty */
+int group_text(const char *path, char *out, size_t size); /* returns bytes, or minus an errno */
+bool group_make(const char *path);                        /* with its parent folder */
+void group_sweep(void); /* removes empty groups that dead runs have left */
 
 /* ---- limits of a group (limits_linux.c) ---- */
 enum limit_kind { LIMIT_MEMORY, LIMIT_PIDS, LIMIT_CPU, LIMIT_DEVICES, LIMITS_NR };
 const char *limits_text(enum limit_kind k);
 struct run_limits {
-    int64_t memory_bytes, pids, cpu_milli; /* 0 = none; CPU is a share of what is free */
-    bool devices;                          /* only those that every program needs, and gpus */
-    const char *gpus;                      /* "0,3" */
+    int64_t memory_bytes, pids, cpu_milli; /* 0: none; CPU is a share of what is free */
+    bool devices;     /* allow only the devices that every program needs, and gpus */
+    const char *gpus; /* "0,3" */
 };
-/* Ahead of the first process. Bits of 1 << limit_kind: those that the kernel has taken. */
+/* Called before the first process. Returns bits of 1 << limit_kind: the limits that are set. */
 unsigned limits_set(const char *group, const struct run_limits *l);
 bool limits_join(const char *group); /* this process, in the hierarchies of version 1 */
 void limits_remove(const char *group);
 bool tree_group_hit_memory(struct runner_os *os, const char *group);
 const char *tree_tenants_probe(struct runner_os *os, const char *state, char ret_lacks[128]);
-bool limits_hit_memory(const char *group); /* something in it was ended for want of memory */
+bool limits_hit_memory(const char *group); /* a process in it was killed for want of memory */
 
 /* ---- a PID namespace (namespace_linux.c) ---- */
-/* Becomes the namespace's keeper: starts its init and in it argv, hands signals on, and exits as
- * that does. Called instead of exec; s->will is written on the way. Returns an exit status when it
- * could not. */
+/* Becomes the keeper of a new namespace: starts its init and in it argv, passes signals on, and
+ * exits as that does. Called instead of exec; it writes s->will on the way. Returns an exit status
+ * when it could not. */
 struct enter_spec;
 int namespace_run(const struct enter_spec *s, const char *const *argv);
-/* Can it be done here? 0, or an errno. */
+/* Returns 0 when a namespace can be made here, or an errno. */
 int namespace_try(void);
-/* Goes where the program that the will names is: this process's children will be in its namespace.
- * 0 also when it has none. */
+/* Makes this process's children start in the namespace of the program that the will names. Returns
+ * 0 also when that has none. */
 int namespace_join(const char *will);
 
-uint64_t tree_process_start(int64_t pid); /* in ticks since boot; 0 = there is none */
+uint64_t tree_process_start(int64_t pid); /* in ticks since boot; 0: no such process */
 
 #endif

@@ -1,7 +1,7 @@
-/* What shim, agent and hub say to each other: frames of api/base/net/frame.h, whose bodies wire.def
- * spells, once for all three. Both ends are authenticated, and neither is trusted: what is read has
- * been checked field by field, and what is written can be too large, which is an error. Nothing
- * here knows what the bodies mean. */
+/* What shim, agent and hub send each other: frames of api/base/net/frame.h. wire.def defines the
+ * bodies, once for all three. Both ends are authenticated, and neither is trusted: bodies are
+ * checked field by field when they are read, and one that would be too large is an error when it is
+ * written. Nothing here knows what the bodies mean. */
 #ifndef HANSE_CONNECTORS_WIRE_H
 #define HANSE_CONNECTORS_WIRE_H
 
@@ -15,7 +15,7 @@ struct run_key {
     char uid[64];
     int64_t epoch, try_;
 };
-#define RUN_KEY_NUMBER_MAX ((int64_t)1 << 53) /* JSON carries them as numbers */
+#define RUN_KEY_NUMBER_MAX ((int64_t)1 << 53) /* they are numbers in JSON */
 #define RUN_KEY_MAX 112
 _Static_assert(RUN_KEY_MAX >= sizeof((struct run_key *)0)->uid + 2 * sizeof ".-9223372036854775808",
                "the longest key fits");
@@ -26,11 +26,11 @@ int run_key_parse(const char *s, struct run_key *ret, struct err *err) MUST_CHEC
  * from now on). RUN_STARTING: accepted; not all workers run yet. RUN_ENDED, proved: every process
  * of every worker is gone. */
 enum run_state {
-    RUN_UNKNOWN, /* cannot be told: the target is out of reach, or the evidence is not complete */
+    RUN_UNKNOWN, /* not known: the target is out of reach, or the evidence is incomplete */
     ENUM_run_state(KE)
 };
 enum runner_step {
-    RUN_STEP_NONE, /* it has told nothing yet */
+    RUN_STEP_NONE, /* it has reported nothing yet */
     ENUM_runner_step(KE)
 };
 #define CHECKPOINT_DIGEST_MAX 80 /* "sha256:" and 64 hex digits */
@@ -42,10 +42,11 @@ WIRE_SCHEMAS(X)
 /* ---- frames on the shim's socket ---- */
 enum run_frame {
     RUN_FRAME_STATE = 1, /* shim: run_report; on connecting and on every change */
-    RUN_FRAME_RENEW = 2, /* agent: shim_renew; without a grant above the one that is held it goes on
-                            by what is held */
-    RUN_FRAME_STOP = 3,  /* agent: shim_stop; that signal, SIGKILL to all after the grace */
-    RUN_FRAME_GO = 4     /* agent, no body: all ranks are ready, the program may start */
+    /* agent: shim_renew; without a newer grant the shim keeps the lease that it holds */
+    RUN_FRAME_RENEW = 2,
+    /* agent: shim_stop: sends the signal, then SIGKILL to all after the grace */
+    RUN_FRAME_STOP = 3,
+    RUN_FRAME_GO = 4 /* agent, no body: all ranks are ready, the program may start */
 };
 
 /* ---- frames between agent and hub; answers carry the id of the question ---- */
@@ -53,8 +54,8 @@ enum agent_frame {
     /* session */
     AF_HELLO = 1,    /* agent: wire_hello */
     AF_WELCOME = 2,  /* server: wire_hub */
-    AF_REDIRECT = 3, /* server: wire_redirect; it closes then */
-    AF_REFUSED = 4,  /* server: wire_refused; it closes then */
+    AF_REDIRECT = 3, /* server: wire_redirect, then it closes */
+    AF_REFUSED = 4,  /* server: wire_refused, then it closes */
     AF_BEAT = 5,     /* agent: wire_beat; server: wire_hub, no body to a guest */
     /* inventory */
     AF_INVENTORY = 10, /* server asks, no body */
@@ -65,12 +66,12 @@ enum agent_frame {
     AF_SIGNAL = 22,   /* signal, graceMs: quiesce */
     AF_STOP = 23,     /* graceMs: answered at the end */
     AF_LIST = 24,     /* no body: all keys with their state, their cluster, what they hold */
-    AF_FORGET = 25,   /* wire_about: the records of an ended run may go */
+    AF_FORGET = 25,   /* wire_about: the agent may drop the records of an ended run */
     AF_RENEW = 26,    /* wire_renew; no answer */
     AF_RESULT = 27,   /* agent: wire_result */
     AF_OBSERVED = 28, /* agent: observation, unasked */
-    AF_STAGE = 29,    /* wire_stage: can it be resumed from here? Or: what is newer? */
-    AF_CLAIM = 30,    /* wire_about: it belongs to that cluster now */
+    AF_STAGE = 29,    /* wire_stage: verify the checkpoint, or search for a newer one */
+    AF_CLAIM = 30,    /* wire_about: the run belongs to that cluster now */
     AF_DOCUMENT = 31, /* wire_about: RESULT has the Workload as it was sent, as JSON text */
     AF_BOOK = 32,     /* wire_book_ask: RESULT has promises[], next, full */
     AF_LET_GO = 33,   /* wire_let_go */
@@ -81,23 +82,23 @@ enum agent_frame {
     AF_END = 43,   /* agent: wire_end */
     AF_PAUSE = 44, /* server: flags 1 pause, 0 go on */
     AF_INPUT = 45, /* server: bytes; flags 1: no more */
-    AF_CLOSE = 46  /* server: it does not want any more */
+    AF_CLOSE = 46  /* server: it wants no more */
 };
 
-/* Once it is read: a checkpoint that names no cut in a store is not present. */
+/* Called after reading: a checkpoint that names no cut in a store is not present. */
 void observation_settle(struct observation *o);
 void checkpoint_settle(struct run_checkpoint_report *c);
-/* A body of `schema`, into an arena, which turns soft. */
+/* Reads a body of `schema` into an arena, which turns soft. */
 int wire_read_body(const struct schema *schema, struct slice text, struct arena *a, void **ret,
                    struct err *err) MUST_CHECK;
-/* E_TOOLARGE: it is longer than a frame may be, and nothing was sent. */
+/* Sends a body. E_TOOLARGE: it is longer than a frame may be, and nothing was sent. */
 int wire_send_body(struct stream *s, int type, uint64_t id, const struct schema *schema,
                    const void *body, struct err *err) MUST_CHECK;
-/* For bodies whose size our own structs bound, and that nobody waits for: what is too large all
- * the same is logged, and not sent. */
+/* Sends a body whose size is bounded by its struct, and that nobody waits for: one that is too
+ * large all the same is logged and not sent. */
 void wire_tell_body(struct stream *s, int type, uint64_t id, const struct schema *schema,
                     const void *body);
-/* The same, by the name of the schema, whose struct it must be. */
+/* The same by the name of the schema, with a check that the struct has that type. */
 #define wire_read(name, text, a, ret, err)                                                         \
     wire_read_body(&schema_##name, (text), (a), (void **)(1 ? (ret) : (struct name **)NULL), (err))
 #define wire_send(s, type, id, name, body, err)                                                    \
@@ -105,15 +106,15 @@ void wire_tell_body(struct stream *s, int type, uint64_t id, const struct schema
 #define wire_tell(s, type, id, name, body)                                                         \
     wire_tell_body((s), (type), (id), &schema_##name, 1 ? (body) : (const struct name *)NULL)
 
-/* Of an observation: texts of our own structs, of which each byte may become six. */
+/* Largest JSON of an observation: each byte of a text may become six. */
 #define WIRE_OBSERVATION_MAX                                                                       \
     (576 + RUN_KEY_MAX +                                                                           \
      6 * (sizeof((struct observation *)0)->reason + sizeof((struct observation *)0)->message +     \
           sizeof((struct run_checkpoint_report *)0)->digest +                                      \
           sizeof((struct run_checkpoint_report *)0)->path))
 #define WIRE_REPORT_MAX 8192
-#define WIRE_BOOK_PAGE 256 /* promises; with what else the last of its buckets has */
+#define WIRE_BOOK_PAGE 256 /* promises on a page, plus the rest of the page's last bucket */
 #define WIRE_LISTED_MAX (96 + RUN_KEY_MAX)
-#define WIRE_WORKER_MAX 512 /* of an order: rank, node, devices */
+#define WIRE_WORKER_MAX 512 /* a worker of an order: rank, node, devices */
 
 #endif

@@ -1,5 +1,5 @@
-/* Files: small and rare. Must never leave a half-written file under its final name, and never
- * follow a symbolic link while removing. */
+/* Files: small and rare. This file must never leave a half-written file under its final name, and
+ * never follow a symbolic link while removing. */
 #include "api/base/loop/file.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* A large file that is written in pieces. Must never leave less than all of it under its name. */
+/* A large file that is written in pieces. This file must never leave less than all of it under its
+ * name. */
 #include "api/base/loop/file.h"
 
 #include <errno.h>

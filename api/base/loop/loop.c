@@ -1,5 +1,6 @@
-/* What all loops share: the timer heap, and the thin wrappers over a loop's table. Must never call
- * the system: everything goes through ops, or a simulated world would leak into the real one. */
+/* What all loops share: the timer heap, and the thin wrappers over a loop's table. This file must
+ * never call the system: everything goes through ops, or a simulated world would leak into the real
+ * one. */
 #include "api/base/loop/loop.h"
 
 #include <string.h>

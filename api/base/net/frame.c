@@ -1,5 +1,6 @@
 /* Frames over a stream. Whole frames are handed out straight from the bytes that came; only a cut
- * one is kept. Must never allocate for a length before it is known to be within the limit. */
+ * one is kept. This file must never allocate for a length before it is known to be within the
+ * limit. */
 #include "api/base/net/frame.h"
 #include "api/base/limits.h"
 

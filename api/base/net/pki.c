@@ -1,5 +1,5 @@
-/* A small CA of our own: for `hanse dev`, bootstrap and tests. Must never write a key that others
- * can read, nor leave a certificate without its key: the key is written first. */
+/* A small CA of our own: for `hanse dev`, bootstrap and tests. This file must never write a key
+ * that others can read, nor leave a certificate without its key: the key is written first. */
 #include "api/base/mem.h"
 #include "api/base/net/tls.h"
 #include "api/base/loop/file.h"

@@ -1,7 +1,7 @@
 /* Session tickets with keys that change: a ticket is good for two periods at most, so a key that
  * leaks opens hours and not the life of a process, and a certificate that was taken back cannot
- * come in by resuming for longer. Must never write a key anywhere. One configuration serves several
- * loops: everything is behind a lock. */
+ * come in by resuming for longer. This file must never write a key anywhere. One configuration
+ * serves several loops: everything is behind a lock. */
 #include "api/base/mem.h"
 #include "api/base/net/tls_internal.h"
 

@@ -1,7 +1,7 @@
-/* TLS contexts: whom we trust, who we are, which protocols a port speaks. Must never let a protocol
- * of members or agents through without a verified client certificate and TLS 1.3: that is checked
- * three times, when the protocol is chosen, when OpenSSL asks for the certificate, and after the
- * handshake (a resumed session passes by the second). */
+/* TLS contexts: whom we trust, who we are, which protocols a port speaks. This file must never let
+ * a protocol of members or agents through without a verified client certificate and TLS 1.3: that
+ * is checked three times, when the protocol is chosen, when OpenSSL asks for the certificate, and
+ * after the handshake (a resumed session passes by the second). */
 #include "api/base/net/tls.h"
 #include "api/base/mem.h"
 #include "api/base/net/tls_internal.h"

@@ -1,6 +1,6 @@
-/* Listening. Must never take more connections than the limit: at the limit accepting pauses, and
- * the kernel's queue holds the rest. (When descriptors run out before, libuv's reserve descriptor
- * drops what came, so that the loop does not spin on EMFILE.) */
+/* Listening. This file must never take more connections than the limit: at the limit accepting
+ * pauses, and the kernel's queue holds the rest. (When descriptors run out before, libuv's reserve
+ * descriptor drops what came, so that the loop does not spin on EMFILE.) */
 #include "api/base/uv/uv_internal.h"
 #include "api/base/limits.h"
 #include "api/base/net/tls.h"

@@ -1,5 +1,5 @@
-/* The production loop: clock, timers, posts, threads and signals over libuv. Must never wake
- * without a reason: an idle server has no periodic timer. */
+/* The production loop: clock, timers, posts, threads and signals over libuv. This file must never
+ * wake without a reason: an idle server has no periodic timer. */
 #include "api/base/uv/uv_internal.h"
 
 #include <errno.h>

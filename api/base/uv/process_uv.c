@@ -1,5 +1,5 @@
-/* Child processes. Must never leave a zombie: a process that is forgotten is still reaped here. But
- * for those that are kept (loop.h): they are reaped by who asked for that. */
+/* Child processes. This file must never leave a zombie: a process that is forgotten is still reaped
+ * here. But for those that are kept (loop.h): they are reaped by who asked for that. */
 #include "api/base/uv/uv_internal.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* TLS between a stream and its socket. OpenSSL sees a BIO that takes the bytes just read and hands
- * what it encrypts to the kernel, so that an idle connection holds no buffers of ours. Must never
- * call the user while OpenSSL is on the stack. */
+ * what it encrypts to the kernel, so that an idle connection holds no buffers of ours. This file
+ * must never call the user while OpenSSL is on the stack. */
 #include "api/base/uv/uv_internal.h"
 #include "api/base/net/tls.h"
 #include "api/base/hash.h"

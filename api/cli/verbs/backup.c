@@ -1,5 +1,5 @@
-/* hanse backup: takes a backup from a running cluster, checked as it comes. Must never leave a file
- * that is not whole. */
+/* hanse backup: takes a backup from a running cluster, checked as it comes. This file must never
+ * leave a file that is not whole. */
 #include "api/cli/cli_internal.h"
 
 #include "api/base/parcel.h"

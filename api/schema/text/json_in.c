@@ -1,6 +1,6 @@
 /* Trees (JSON or YAML) → typed bodies: types, ranges, required fields, defaults, short forms.
- * Errors name the field, what was found and what is expected. Must never keep a pointer into the
- * tree. */
+ * Errors name the field, what was found and what is expected. This file must never keep a pointer
+ * into the tree. */
 #include "api/base/limits.h"
 #include "api/schema/schema_internal.h"
 

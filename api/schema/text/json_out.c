@@ -1,6 +1,6 @@
 /* Typed bodies → JSON text, straight from the descriptor: the hot path of GET, LIST and WATCH.
- * Allocates nothing but the buffer's own growth. Must never print a field whose JSON name is empty
- * (Secret's sealed). */
+ * Allocates nothing but the buffer's own growth. This file must never print a field whose JSON name
+ * is empty (Secret's sealed). */
 #include "api/base/limits.h"
 #include "api/schema/schema_internal.h"
 

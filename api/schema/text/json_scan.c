@@ -1,7 +1,8 @@
 /* JSON text → tree, checked in the same pass. cJSON's own parser is not used: it turns every number
  * into a double, lets duplicate keys and \u0000 pass, and reads 1000 levels deep. Here each number
  * node keeps the text that it was written as in `valuestring`, so that foreign manifests come out
- * as they went in. Must never read past text + n, nor recurse deeper than LIMIT_JSON_MAX_DEPTH. */
+ * as they went in. This file must never read past text + n, nor recurse deeper than
+ * LIMIT_JSON_MAX_DEPTH. */
 #include "api/base/limits.h"
 #include "api/schema/schema_internal.h"
 

@@ -1,5 +1,5 @@
-/* The driver of agent targets. It holds a session and nothing else: after a restart of the server
- * the agent's HELLO tells all again. */
+/* The connector driver of agent targets. It holds a session and nothing else: after a restart of
+ * the server the agent's HELLO tells everything again. */
 #include "connectors/agent/hub/hub_internal.h"
 
 #include <signal.h>

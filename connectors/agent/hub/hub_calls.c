@@ -1,6 +1,6 @@
 /* Calls that wait for the agent. Each ends once: by its answer, by its deadline, or with the
- * session. What was sent and not answered is unknown, whatever it was; only what never left is
- * rejected. */
+ * session. A call that was sent and not answered is unknown, whatever it was; only a call that
+ * never left is rejected. */
 #include "connectors/agent/hub/hub_internal.h"
 
 #include <stdio.h>

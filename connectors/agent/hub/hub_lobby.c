@@ -1,6 +1,6 @@
-/* The lobby: agents that are turned away, since this hub has no target of theirs, are heard first.
- * Their HELLO says how far the state had come that they served, and this one may be an older copy
- * of it. Must hold nobody for longer than it takes to say so, and take nobody. */
+/* The lobby: this hub hears agents first that it turns away because it has no such Target. Their
+ * HELLO says how far the state had come that they served, and this hub's may be an older copy of
+ * it. The lobby must hold an agent no longer than that takes, and accept none. */
 #include "connectors/agent/hub/hub_internal.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The nodes of an agent, which come in pages: nothing is told before the last one is here, and what
- * waits for it is bounded by nodes and by bytes. An agent speaks for its own target only. */
+/* The nodes of an agent, which come in pages. Nothing is reported before the last page is here, and
+ * waiting pages are bounded by nodes and by bytes. An agent speaks for its own target only. */
 #include "connectors/agent/hub/hub_internal.h"
 
 #include <cjson/cJSON.h>

@@ -1,15 +1,15 @@
-/* Sessions of agents that dial in. One is taken and speaks for the target; whoever else comes with
- * its certificate is a guest until it is known who that is:
+/* Sessions of agents that dial in. One is taken and speaks for the target; any other with its
+ * certificate is a guest until this file knows what it is:
  *
  *   the same process             its older connection is ended, it is taken
- *   nobody else is there         it is taken; if another state folder spoke for the target last,
+ *   no other agent is there      it is taken; if another state folder spoke for the target last,
  *                                only after that one has had HUB_PATIENCE_MS to come
  *   another one is there, dead   it is taken when that one's connection is over
- *   another one is there, alive  they are two: the guest is turned away and told (events->rival),
- *                                unless it is the one that spoke last
+ *   another one is there, alive  there are two: the guest is turned away and reported
+ *                                (events->rival), unless it is the one that spoke last
  *
- * Must never take two at once, and never take a second one in silence: what one agent promised, the
- * other does not know. */
+ * Two agents must never be taken at once, and a second one never in silence: what one agent
+ * promised, the other does not know. */
 #include "connectors/agent/hub/hub_internal.h"
 
 #include <stdio.h>

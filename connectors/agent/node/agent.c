@@ -1,5 +1,6 @@
-/* The agent's life: opens its state folder, reads its inventory, adopts its runs, dials. Everything
- * that it must not forget is on disk before it acts on it; it needs no orderly end. */
+/* The agent's life: it opens its state folder, reads its inventory, adopts its runs, and dials.
+ * Everything that it must not forget is on disk before it acts on it, so it needs no orderly
+ * end. */
 #include "connectors/agent/node/agent_internal.h"
 
 #include <stdio.h>

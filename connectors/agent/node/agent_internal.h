@@ -13,12 +13,12 @@
 
 #define AGENT_STATE_MAX 80 /* the state folder's path: unix sockets have 108 bytes for theirs */
 #define AGENT_PATH_MAX 512
-#define AGENT_RUNS_MAX 5000                            /* that live */
-#define AGENT_ENDED_KEPT 256                           /* ended runs whose folder stays, for logs */
-#define AGENT_ORDER_MAX (LIMIT_ORDER_MAX_BYTES + 4096) /* with what the agent adds */
-#define AGENT_BOOK_MAX 100000                          /* uids that it remembers to refuse */
+#define AGENT_RUNS_MAX 5000  /* live runs */
+#define AGENT_ENDED_KEPT 256 /* ended runs whose folder is kept, for logs */
+#define AGENT_ORDER_MAX (LIMIT_ORDER_MAX_BYTES + 4096) /* with the agent's own fields */
+#define AGENT_BOOK_MAX 100000 /* uids that it remembers in order to refuse them */
 #define AGENT_BOOK_MAX_BYTES ((size_t)256 << 20)
-/* of both, in ends: for what is found absent, when no run is taken */
+/* kept free, in ends: for keys found absent while no run is accepted */
 #define AGENT_BOOK_RESERVE 1024
 #define AGENT_BOOK_BUCKETS 8192
 #define AGENT_BOOK_ENDS 8
@@ -33,7 +33,7 @@
 #define AGENT_USERS_MAX 10000
 #define AGENT_USERS_FIXED 256
 struct user_range {
-    uint32_t first, last; /* last 0: none */
+    uint32_t first, last; /* uids for namespaces; last 0: none */
 };
 struct user_fixed {
     char namespace_[64];
@@ -43,50 +43,50 @@ struct users {
     struct user_range range;
     struct user_fixed fixed[AGENT_USERS_FIXED];
     unsigned n_fixed;
-    cJSON *given; /* CLUSTER/NAMESPACE: number; as it is on disk */
+    cJSON *given; /* CLUSTER/NAMESPACE: number, as on disk */
 };
 struct agent;
 int users_open(struct agent *a, struct err *err) MUST_CHECK;
 void users_close(struct users *u);
-/* 0 and 0: that of the agent. Durable on 0. */
+/* Returns the user of a namespace; 0 and 0: the agent's own. Durable when it returns 0. */
 int users_of(struct agent *a, const char *cluster, const char *namespace_, uint32_t *ret_uid,
              uint32_t *ret_gid, struct err *err) MUST_CHECK;
 
 /* ---- inventory (inventory.c) ---- */
 struct agent;
 struct inventory {
-    cJSON *nodes; /* Node objects, as the API has them */
+    cJSON *nodes; /* Node objects, in the API's form */
     bool nvml;
     uint64_t hash;
 };
-/* file NULL: this machine. held: what holds its runs together. On an error *ret is untouched. */
+/* Loads the inventory of cfg.inventory_file, or of this machine. On an error *ret is untouched. */
 int inventory_load(struct agent *a, struct inventory *ret, struct err *err) MUST_CHECK;
 void inventory_fini(struct inventory *inv);
-/* Is there a node called "TARGET.NODE"? */
+/* True when there is a node called "TARGET.NODE". */
 bool inventory_has(const struct inventory *inv, const char *name);
 
 /* ---- the book of keys that must never start (again) (book.c) ---- */
 struct book_entry {
     struct book_entry *next;
     char uid[64];
-    /* Of the hub that was told of it last, "" = it told none; the resourceVersion that its state
-     * had then; and when that was, by the time of day. */
+    /* The cluster of the hub that was last told of it ("": it named none), the resourceVersion of
+     * that hub's state then, and the time of day, UTC ms. */
     char cluster[CLUSTER_UID_MAX];
     uint64_t rv;
     int64_t at_ms;
-    int64_t epoch, try_; /* this key, and every older one of the uid, is refused */
-    size_t bytes;        /* of its page */
+    int64_t epoch, try_; /* this key and every older one of the uid are refused */
+    size_t bytes;        /* bytes of its page */
 };
 struct book {
     struct loop *loop;
     char dir[AGENT_PATH_MAX];
     struct book_entry *buckets[AGENT_BOOK_BUCKETS];
     unsigned n;
-    size_t bytes;                                /* of all pages */
-    struct book_floor floors[AGENT_BOOK_FLOORS]; /* older orders are refused */
+    size_t bytes;                                /* bytes of all pages */
+    struct book_floor floors[AGENT_BOOK_FLOORS]; /* orders of older states are refused */
     unsigned n_floors;
 };
-/* Whose hub a promise is given to; no name or no rv: one that does not tell. */
+/* The hub to which a promise is given; cluster NULL or rv 0: an older hub that names none. */
 struct book_hub {
     const char *cluster;
     uint64_t rv;
@@ -94,33 +94,33 @@ struct book_hub {
 int book_open(struct book *b, struct loop *l, const char *dir, struct err *err) MUST_CHECK;
 void book_close(struct book *b);
 bool book_refuses(const struct book *b, const struct run_key *k);
-/* Durable when it returns 0. ended: its last observation, or NULL. E_LIMIT when the book is
- * full. */
+/* Writes a promise; durable when it returns 0. ended: the last observation of the run, or NULL.
+ * E_LIMIT when the book is full. */
 int book_write(struct book *b, const struct run_key *k, const struct observation *ended,
                struct book_hub to, struct err *err) MUST_CHECK;
-/* The end of exactly this key, when the book has it. */
+/* Reads the end of exactly this key; false when the book has none. */
 bool book_find(struct book *b, const struct run_key *k, struct observation *ret);
-/* E_LIMIT: it could not hold the ends of so many runs and one more. */
+/* E_LIMIT when it could not hold the ends of so many runs and one more. */
 int book_room(const struct book *b, unsigned runs, struct err *err) MUST_CHECK;
-/* E_STALE: an order of a state that is older than the one which let uids go that are not in the
- * book any more: it may be about one of these. */
+/* E_STALE when the order's state is older than one that let uids go which are not in the book any
+ * more: the order may concern one of these. */
 int book_admits(const struct book *b, struct book_hub from, struct err *err) MUST_CHECK;
-/* What is older than older_ms, from that bucket on, into promises; next: where the next page
- * begins, 0: there is none. */
+/* Lists promises older than older_ms into ret->promises, beginning at bucket `from`; ret->next:
+ * where the next page begins, 0: there is none. */
 void book_list(const struct book *b, unsigned from, int64_t now_ms, int64_t older_ms,
                struct arena *a, struct wire_result *ret);
-/* From now on orders of an older state of this cluster are refused; durable on 0. */
+/* From now on refuses orders of an older state of this cluster; durable when it returns 0. */
 int book_floor_raise(struct book *b, struct book_hub by, struct err *err) MUST_CHECK;
-/* What the hub's own log let go; the floor is raised by then. */
+/* Forgets a uid that the hub's own log let go; the floor is raised before that. */
 int book_forget(struct book *b, const char *uid, struct book_hub by, struct err *err) MUST_CHECK;
 
 /* ---- runs (runs.c, worker.c) ---- */
 enum worker_state {
     WS_NEW,     /* not spawned yet */
-    WS_DIALING, /* its shim should be there: dialing its socket */
+    WS_DIALING, /* its shim should run: dialing its socket */
     WS_LINKED,  /* its shim answers */
-    WS_SWEEP,   /* its shim is gone without a word: whatever it left is being ended */
-    WS_ENDED    /* end.json says so */
+    WS_SWEEP,   /* its shim is gone without a report: ending whatever it left */
+    WS_ENDED    /* end.json is there */
 };
 struct run;
 struct worker {
@@ -128,18 +128,18 @@ struct worker {
     int64_t rank;
     enum worker_state state;
     struct run_report report;
-    struct process *shim; /* our child; NULL: adopted, or gone */
-    bool spawned_here;    /* it is (or was) a child of this very process */
+    struct process *shim; /* a child of this process; NULL: adopted, or gone */
+    bool spawned_here;    /* it is or was a child of this process */
     struct stream *stream;
     struct frame_reader reader;
     struct timer tick, deadline;
-    uint64_t until_ms;   /* its lease as we know it; 0 = none */
-    uint64_t from_ms;    /* newest renewal that was sent to its shim; 0: this agent sent none */
-    uint64_t give_up_ms; /* dialing an adopted shim */
+    uint64_t until_ms;   /* its lease as the agent knows it, loop time; 0: none */
+    uint64_t from_ms;    /* start of the newest renewal that was sent to its shim; 0: none */
+    uint64_t give_up_ms; /* loop time at which dialing an adopted shim ends */
     unsigned dials;
-    bool given_up; /* end.json was written for it: one last look whether it is there after all */
+    bool given_up; /* end.json was written for it; one last look for its shim follows */
 };
-struct waiter { /* a STOP that is answered at the end */
+struct waiter { /* a STOP request, answered when the run has ended */
     struct list link;
     uint64_t id;
 };
@@ -148,20 +148,20 @@ struct run {
     struct agent *agent;
     struct run_key key;
     char dir[AGENT_PATH_MAX];
-    struct wire_order *order; /* as it is on disk */
+    struct wire_order *order; /* the order as on disk */
     struct arena *order_mem;
     struct worker *workers;
     unsigned n_workers;
-    enum run_state told;        /* last state that was told */
-    enum run_state hello_state; /* the one in this session's HELLO; RUN_UNKNOWN: it had no room */
-    bool untold;                /* since the HELLO; told as the session has room */
-    struct run_offer offer;     /* the newest lease that was offered; number 0: none was */
-    int64_t told_grant;         /* number of the lease that was told last */
-    int64_t hello_grant;        /* and in this session's HELLO */
-    uint64_t ended_seq;         /* order of ends, for pruning */
-    bool failed;                /* a worker failed: the others were asked to stop */
-    int stop_signo;             /* 0 = not asked to stop; for a shim that is dialed later */
-    uint64_t stop_at_ms;        /* when its grace is over */
+    enum run_state told;        /* last state that was reported */
+    enum run_state hello_state; /* state in this session's HELLO; RUN_UNKNOWN: it had no room */
+    bool untold;                /* a change since the HELLO, reported when the session has room */
+    struct run_offer offer;     /* the newest offered lease; number 0: none */
+    int64_t told_grant;         /* number of the lease that was reported last */
+    int64_t hello_grant;        /* and of the one in this session's HELLO */
+    uint64_t ended_seq;         /* place in the order of ends, for pruning */
+    bool failed;                /* a worker failed, and the others were asked to stop */
+    int stop_signo;             /* 0: not asked to stop; kept for a shim that is dialed later */
+    uint64_t stop_at_ms;        /* loop time at which the grace is over */
     struct list waiters;
     struct run_cuts *cuts; /* NULL: no checkpoints */
 };
@@ -170,17 +170,17 @@ struct run {
 struct agent_stream;
 
 /* ---- work on checkpoint stores ---- */
-/* On the thread pool, and never so much of it that a store which hangs takes the pool from the
- * agent, which resolves names on it (store_jobs.c). */
+/* Jobs on the thread pool, bounded so that a store which hangs cannot take the pool from the agent,
+ * which resolves names on it (store_jobs.c). */
 enum store_job_kind { STORE_JOB_CUT, STORE_JOB_STAGE, STORE_JOB_RETAIN, STORE_JOB_NR };
-struct store_job { /* embedded in the caller's */
+struct store_job { /* embedded in the caller's struct */
     struct list link, all;
     struct agent *agent; /* NULL in done(): the agent is gone, free everything */
     enum store_job_kind kind;
     bool begun;
     struct checkpoint_progress progress;
     void (*work)(struct store_job *j);
-    void (*done)(struct store_job *j); /* on the loop; j is the caller's again */
+    void (*done)(struct store_job *j); /* on the loop; the caller owns j again */
 };
 void store_jobs_init(struct agent *a);
 void store_jobs_fini(struct agent *a);
@@ -196,19 +196,21 @@ struct agent {
     struct timer orphans;
     uint64_t ended_seq;
     char boot_id[64], state_id[40];
-    char cluster[CLUSTER_UID_MAX]; /* that it serves, as the last welcome told; "" = none yet */
-    char instance[24];             /* of this process: two of one state folder are told apart */
-    struct heard { /* how far the state of its hub had come, as that told; it never goes down */
+    /* the cluster that it serves, by the last welcome; "": none yet */
+    char cluster[CLUSTER_UID_MAX];
+    /* id of this process, which tells two agents with one state folder apart */
+    char instance[24];
+    struct heard { /* how far the state of its hub had come, by the hub's word; never goes down */
         char cluster[CLUSTER_UID_MAX];
         uint64_t rv;
-        int64_t time_ms; /* of that state */
+        int64_t time_ms; /* that state's time, UTC ms */
         bool unsaved;
         struct timer save;
     } heard;
-    enum run_processes held; /* what holds new runs together */
+    enum run_processes held; /* how new runs are held together */
     struct users users;
-    char lacks[128]; /* limits that cannot be set here, with ',' */
-    /* the latest renewal: a shim that is dialed later gets it, too */
+    char lacks[128]; /* limits that cannot be set here, separated by ',' */
+    /* the latest renewal, which a shim that is dialed later gets, too */
     uint64_t renew_from_ms, renew_lease_ms;
     /* session (session.c) */
     struct stream *stream; /* dialing or open */
@@ -218,75 +220,79 @@ struct agent {
     char redirect[PEER_NAME_MAX];
     uint64_t heard_ms;
     struct timer dial, beat;
-    struct timer next; /* frames that came in one read and wait for a turn of their own */
+    struct timer next; /* handles the frames of one read, each in a turn of its own */
     /* logs and exec */
     struct list streams;
     unsigned n_streams;
     struct listener *attach;
     char attach_path[AGENT_PATH_MAX];
-    bool loading; /* after a restart: ends were told before */
+    bool loading; /* true while it loads its state after a restart: ends were reported before */
     struct store_jobs {
-        struct list waiting[STORE_JOB_NR], all; /* all: also those on the thread pool */
+        struct list waiting[STORE_JOB_NR], all; /* all: including jobs on the thread pool */
         unsigned running[STORE_JOB_NR];
     } jobs;
     struct list stages;
-    char staged[AGENT_STAGED_MAX][CHECKPOINT_DIGEST_MAX]; /* whose proofs are kept; a ring */
+    /* digests whose proofs are kept; a ring */
+    char staged[AGENT_STAGED_MAX][CHECKPOINT_DIGEST_MAX];
     unsigned next_staged;
 };
 
 /* ---- checkpoints of a run (checkpoints.c): seals of its ranks become cuts ---- */
 void checkpoints_init(struct run *r);
 void checkpoints_fini(struct run *r);
-void checkpoints_load(struct run *r); /* after a restart: the last cut */
+void checkpoints_load(struct run *r); /* loads the last cut after a restart */
 void checkpoints_reported(struct worker *w);
-/* Is there a new cut to be made? It is told when it is written. */
+/* Makes a new cut if there is a better one; it is reported once it is written. */
 void checkpoints_consider(struct run *r);
-/* All ranks have ended: is what they sealed last part of a cut, or found not to be? */
+/* True when all ranks have ended, and it is settled whether their last seals are part of a cut. */
 bool checkpoints_settled(const struct run *r);
 void checkpoints_observe(const struct run *r, struct run_checkpoint_report *ret);
-void checkpoints_hello(struct run *r);   /* its newest is in the HELLO that leaves */
-bool checkpoints_welcome(struct run *r); /* that has arrived; true: there is a newer one since */
-void checkpoints_told(struct run *r);    /* an observation leaves for a server that knows us */
-void checkpoints_renewed(struct run *r); /* the server has answered what it had heard by then */
-/* Where stage leaves its proofs for this cut. */
+void checkpoints_hello(struct run *r); /* the HELLO that leaves has its newest */
+/* that HELLO has arrived; true: there is a newer one since */
+bool checkpoints_welcome(struct run *r);
+/* an observation leaves for a server that has welcomed this agent */
+void checkpoints_told(struct run *r);
+void checkpoints_renewed(struct run *r); /* the server has answered everything sent by then */
+/* Path where stage leaves its proofs for this cut. */
 void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX]);
 
 /* ---- stores that are elsewhere (scratch.c) ---- */
-/* How a store is reached, "NAME=value": as the workload's environment says, else as this agent's
- * own. NULL: base is a folder, nothing is needed. May hold secrets: to be wiped. */
+/* Environment ("NAME=value") to reach a store: the workload's, else this agent's own. NULL: base is
+ * a folder, which needs none. It may hold secrets: the caller wipes it. */
 const char *const *store_env(const struct agent *a, const char *base, const char *const *env,
                              uint32_t n_env, struct arena *m);
 void store_env_wipe(const char *const *env); /* accepts NULL */
-/* env, and for the shim alone how its store is reached. */
+/* Returns env, plus the shim's own names for reaching its store. */
 const char *const *store_shim_env(const struct worker *w, const char *const *env, struct arena *m);
 void scratch_of_rank(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX]);
 void scratch_of_cut(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX]);
-void scratch_run_over(struct run *r); /* nobody needs what it had here any more */
-void scratch_sweep(struct agent *a);  /* staged, and of no use (any more) to anybody */
+void scratch_run_over(struct run *r); /* removes its scratch folders, which nobody needs any more */
+void scratch_sweep(struct agent *a);  /* removes staged folders that nobody needs any more */
 
-/* ---- whose runs these are (cluster.c) ---- */
+/* ---- the cluster that runs belong to (cluster.c) ---- */
 int cluster_open(struct agent *a, struct err *err) MUST_CHECK;
-/* False: this hub's line has gone on without it; it is not to be followed. */
+/* False: another state of this hub's line has gone on; the agent must not follow it. */
 bool cluster_welcome(struct agent *a, const char *uid);
-/* A hub told how far its state has come. heard_keep: onto the disk, now. */
+/* Notes how far a hub's state has come. heard_keep writes it to disk now. */
 void cluster_heard(struct agent *a, const char *cluster, uint64_t rv, int64_t time_ms);
 void heard_keep(struct agent *a);
-const char *run_cluster(const struct run *r); /* "" = not known */
-bool run_renewable(const struct run *r);      /* by the hub that has welcomed us */
-/* From now on it belongs to the cluster that is named, whose state had it as told; durable on 0. */
+const char *run_cluster(const struct run *r); /* "": not known */
+/* true when the hub that has welcomed this agent may renew it */
+bool run_renewable(const struct run *r);
+/* Makes the run belong to the named cluster; durable when it returns 0. */
 int run_claim(struct run *r, const struct wire_about *by, struct err *err) MUST_CHECK;
 #define LISTED_WORKERS_MAX 8000
-#define LISTED_MAX (WIRE_LISTED_MAX + CLUSTER_UID_MAX + 64 + 256 + 96) /* without its workers */
+#define LISTED_MAX (WIRE_LISTED_MAX + CLUSTER_UID_MAX + 64 + 256 + 96) /* without workers */
 _Static_assert((AGENT_RUNS_MAX + AGENT_ENDED_KEPT) * LISTED_MAX +
                        LISTED_WORKERS_MAX * WIRE_WORKER_MAX <
                    FRAME_BODY_MAX,
                "a LIST fits");
-/* As AF_LIST tells it. *room: workers that the frame still has room for; without it they are not
- * told. */
+/* Describes the run for AF_LIST. *room: number of workers for which the frame still has room;
+ * beyond that they are left out. */
 void run_listing(const struct run *r, size_t *room, struct wire_listed *ret);
-/* Its state, as far as that was told with a request, or heard otherwise. */
+/* Returns the hub's cluster and resourceVersion, by a request or by what was heard otherwise. */
 struct book_hub book_hub_of(const struct agent *a, const char *cluster, uint64_t rv);
-/* The Workload that came with an order, into the run's folder; "": it came without. */
+/* Writes the Workload that came with an order into the run's folder; "": it came without one. */
 int document_write(struct agent *a, const struct run_key *k, const char *document,
                    struct err *err) MUST_CHECK;
 void document_answer(struct agent *a, uint64_t id, const struct run *r);
@@ -294,25 +300,28 @@ void document_answer(struct agent *a, uint64_t id, const struct run *r);
 /* ---- stage (stage.c) ---- */
 int stage_open(struct agent *a, struct err *err) MUST_CHECK;
 void stage_request(struct agent *a, uint64_t id, const struct wire_stage *q);
-void stage_forget_askers(struct agent *a);                  /* the session is over */
-bool stage_is_read(const struct agent *a, const char *hex); /* now, the cut of that digest */
+void stage_forget_askers(struct agent *a); /* the session is over */
+/* true while the cut of that digest is being read */
+bool stage_is_read(const struct agent *a, const char *hex);
 
 int runs_load(struct agent *a, struct err *err) MUST_CHECK;
-/* Orphans below this process come to it, and are reaped. */
+/* Makes orphans below this process come to it, and reaps them. */
 int runs_adopt(struct agent *a, struct err *err) MUST_CHECK;
 void runs_free(struct agent *a);
 struct run *run_by_key(struct agent *a, const struct run_key *k);
-struct run *run_newest_try(struct agent *a, const struct run_key *k); /* of that uid and epoch */
-/* Accepts an order, durably, and starts it. What it says of the agent itself is overwritten. */
+/* the newest try of that uid and epoch */
+struct run *run_newest_try(struct agent *a, const struct run_key *k);
+/* Accepts an order, durably, and starts it. The agent overwrites the order's fields about
+ * itself. */
 int run_submit(struct agent *a, struct wire_order *order, struct run **ret,
                struct err *err) MUST_CHECK;
 void run_observe(const struct run *r, struct observation *ret);
-/* A worker's state changed: derives the run's, tells it. */
+/* Called when a worker's state changed: derives the run's state, and reports it. */
 void run_changed(struct run *r);
 void run_tell(struct run *r, const struct observation *o);
 void run_go(struct run *r);
 void run_stop(struct run *r, int signo, uint64_t grace_ms);
-/* Its order as it is now, onto the disk. */
+/* Writes its present order to disk. */
 int order_rewrite(struct run *r, struct err *err) MUST_CHECK;
 /* Removes an ended run's folder; the book keeps its end. */
 int run_forget(struct run *r, struct err *err) MUST_CHECK;
@@ -320,47 +329,48 @@ bool run_has_processes(struct agent *a, const struct run_key *k);
 
 void worker_init(struct worker *w, struct run *r, int64_t rank);
 void worker_fini(struct worker *w);
-/* After a restart: what became of it? */
+/* Finds out after a restart what became of the worker. */
 void worker_recover(struct worker *w);
 void worker_start(struct worker *w);
 void worker_socket(const struct worker *w, char out[AGENT_PATH_MAX]);
 /* Starts its shim; w->shim is set then. */
 int worker_launch(struct worker *w, process_exit_cb exited, struct err *err) MUST_CHECK;
-/* Can it be started here at all? */
+/* Checks whether the order can be started here at all. */
 int order_check(struct agent *a, const struct wire_order *o, struct err *err) MUST_CHECK;
 bool worker_owns(const struct worker *w, int64_t pid);
-bool run_pid_is_known(int64_t pid, void *agent); /* a child of ours: somebody's, not a stray */
+/* true for a known child of the agent, false for a stray orphan */
+bool run_pid_is_known(int64_t pid, void *agent);
 void worker_renew(struct worker *w);
 void worker_go(struct worker *w);
 void worker_stop(struct worker *w, int signo, uint64_t grace_ms);
 void worker_dir(const struct worker *w, char out[AGENT_PATH_MAX]);
 void worker_log_path(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX]);
 void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX]);
-/* What holds its processes together: as it was started. */
+/* How its processes are held together, since its start. */
 enum run_processes worker_held(const struct worker *w);
 void worker_will(const struct worker *w, char out[AGENT_PATH_MAX + 16]);
-/* Whose its program is: uid 0 is the agent's own. */
+/* The user of its program; uid 0: the agent's own. */
 void worker_user(const struct worker *w, uint32_t *ret_uid, uint32_t *ret_gid);
-/* Its control group; "" when it has none. */
+/* The name of its control group; "": it has none. */
 void worker_group(const struct worker *w, char out[RUN_GROUP_MAX]);
-/* The program's environment, as the contract of deploy/examples says, in arena m. */
-/* A port for the ranks of a gang to meet at: free now, and given to no other run that lives. 0: the
- * order has one rank. Negative: none is free. */
+/* Picks a port at which the ranks of a gang meet: free now, and given to no other live run. Returns
+ * 0 when the order has one rank, or a negative code when none is free. */
 int64_t rendezvous_pick(struct agent *a, const struct wire_order *o, struct err *err) MUST_CHECK;
+/* Makes the program's environment in arena m (deploy/examples/README.md has the contract). */
 const char *const *worker_env(const struct worker *w, struct arena *m);
 const char *worker_cwd(const struct worker *w, struct arena *m);
 const char *worker_gpus(const struct worker *w, struct arena *m); /* "0,3" */
 
 void session_start(struct agent *a);
 void session_stop(struct agent *a);
-/* A frame of the server's that is no matter of streams; requests.c. */
+/* requests.c: handles a frame of the server that concerns no stream. */
 void request_frame(struct agent *a, const struct frame *f);
 void session_observed(struct agent *a, const struct observation *o);
 void session_answer(struct agent *a, uint64_t id, enum outcome out, const struct err *err,
                     const struct observation *seen);
 void session_nodes(struct agent *a, uint64_t id);
 
-/* A server's frame about a stream. */
+/* Handles a frame of the server about a stream. */
 void streams_frame(struct agent *a, const struct frame *f);
 void streams_close_all(struct agent *a);              /* the session is over */
 bool streams_own(const struct agent *a, int64_t pid); /* a helper of `hanse exec` */

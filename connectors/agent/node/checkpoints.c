@@ -1,6 +1,7 @@
-/* Checkpoints of a run, as the agent sees them: every rank's shim seals its own; here the seals of
- * all ranks become cuts, the newest cut is told, old ones go. A run has not ended before its last
- * seals have been looked at. Must never wait for a store on the loop. */
+/* Checkpoints of a run, as the agent sees them: the shim of every rank seals its own; here the
+ * seals of all ranks become cuts, the newest cut is reported, and old ones are removed. A run has
+ * not ended before its last seals have been looked at. This file must never wait for a store on the
+ * loop. */
 #include "connectors/agent/node/agent_internal.h"
 
 #include <inttypes.h>

@@ -1,9 +1,9 @@
-/* Whose runs these are: the cluster that this agent serves, remembered over restarts; how far its
- * state had come, so that a hub whose data somebody put back is told so; the cluster that each run
- * belongs to; and what is kept of a run for a hub that has lost its memory.
+/* The cluster that this agent serves, remembered over restarts; how far its state had come, so that
+ * a hub whose data somebody put back learns it; the cluster that each run belongs to; and what is
+ * kept of a run for a hub that has lost its memory.
  *
- * Must never follow a hub whose line has gone on without it, and never forget, by itself, to whom a
- * run belongs. */
+ * The agent must never follow a hub whose line has gone on without it, and never forget by itself
+ * to which cluster a run belongs. */
 #include "connectors/agent/node/agent_internal.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* What a program sees: the environment that deploy/examples/README.md promises. Values may be
- * secrets: nothing in here is ever logged. */
+/* The environment that deploy/examples/README.md promises to programs. Values may be secrets:
+ * nothing in here is ever logged. */
 #include "api/base/hash.h"
 #include "connectors/agent/node/agent_internal.h"
 

@@ -1,5 +1,5 @@
 /* The inventory: from a file, or of this machine. It becomes Node objects at once, so that the
- * kinds' descriptors check every value and nothing is spelled twice. */
+ * kinds' descriptors check every value and no field is defined twice. */
 #include "connectors/agent/node/agent_internal.h"
 
 #include "api/base/hash.h"

@@ -1,5 +1,5 @@
-/* How a worker's shim is started: its command line, its folder, its environment. Must never start
- * anything that the order does not say. */
+/* How a worker's shim is started: its command line, its folder, its environment. This file must
+ * never start anything that the order does not say. */
 #include "connectors/agent/node/agent_internal.h"
 
 #include <inttypes.h>

@@ -1,11 +1,11 @@
-/* Checkpoint stores that are no folder of this machine: the folders that stand in for them here,
- * and with whose keys they are reached.
+/* Remote checkpoint stores: the folders that stand in for them on this machine, and the keys by
+ * which they are reached.
  *
  *   STATE/runs/KEY/RANK/checkpoint/  what a rank writes and seals, until its run has ended
  *   STATE/staged/DIGEST/             what runs resume from, as stage or their shims fetched it
  *
- * Must never mix keys of the workload's with keys of the agent's, nor show the agent's to an
- * endpoint that a workload names; and never remove what a run that lives resumes from. */
+ * Keys of the workload must never mix with keys of the agent, whose keys must never reach an
+ * endpoint that a workload names; and what a live run resumes from must never be removed. */
 #include "connectors/agent/node/agent_internal.h"
 
 #include <inttypes.h>

@@ -1,10 +1,10 @@
 /* Staging: reads a whole checkpoint here, on the side that is to resume from it, before the run
- * that it comes from is given up. Idempotent: asked again while it is read, it is read once; asked
- * later, files that nobody has touched since are not read again. What was read is left as proofs
- * for the shims, so that a move does not read everything twice on this side. Asked to look, it
- * finds the newest one by itself: its run was cut off, and nobody was told of it.
+ * that it comes from is given up. It is idempotent: a repeated request reads nothing twice while it
+ * is under way, and later only files that have changed. It leaves proofs for the shims, so that a
+ * move does not read everything twice on this side. With a search it finds the newest checkpoint
+ * itself: the run was cut off and could report none.
  *
- * Answers go to who asks in this session; what an older session asked is finished, and kept. */
+ * Answers go to the present session; work that an older session asked for is finished, and kept. */
 #include "api/base/failpoint.h"
 #include "connectors/agent/node/agent_internal.h"
 

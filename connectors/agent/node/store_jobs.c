@@ -1,5 +1,5 @@
 /* Work on checkpoint stores, on the thread pool. A store is somebody else's file system: it may
- * take minutes, or hang. The pool has four threads and resolves the servers' names, too, so only
+ * take minutes, or hang. The pool has few threads and resolves the servers' names, too, so only
  * some of them may ever be lent to stores. */
 #include "connectors/agent/node/agent_internal.h"
 

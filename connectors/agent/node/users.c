@@ -1,6 +1,6 @@
-/* Whose user a namespace's programs are: fixed ones as the command line names them, the others from
- * its range. Who has got one keeps it for ever, since its files may be anywhere: a number is never
- * given twice, and a range that is used up takes no further namespace. */
+/* The user of a namespace's programs: a fixed one from the command line, or one of its range. A
+ * namespace keeps its user for ever, since its files may be anywhere: a number is never given
+ * twice, and a range that is used up takes no further namespace. */
 #include "connectors/agent/node/agent_internal.h"
 
 #include "api/base/hash.h"

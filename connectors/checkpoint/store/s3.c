@@ -1,7 +1,8 @@
 /* The S3 driver. A name is the key PREFIX/name; a folder is what keys begin with, and once it is
  * made also an empty object PREFIX/folder/, as other tools make them.
  *
- * Must never take "not there" from anything but S3's own NoSuchKey, or from a whole listing. */
+ * This file must never take "not there" from anything but S3's own NoSuchKey, or from a whole
+ * listing. */
 #include "connectors/checkpoint/store/s3.h"
 
 #include "connectors/checkpoint/store/sealfs.h"

@@ -2,7 +2,7 @@
  * workload brings comes first. Keys are taken together or not at all: an id of one and a secret of
  * another would only look like a wrong password.
  *
- * Must never say a key in an error. */
+ * This file must never say a key in an error. */
 #include "connectors/checkpoint/store/s3.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* One request to S3 with libcurl: signed anew for each attempt, sent again where that may help,
  * with backoff, jitter and what Retry-After says, until nothing has moved for the store's patience.
  *
- * Must never follow a redirect (it would carry the signature elsewhere), take an answer that did
- * not come whole for one that did, or name a key in an error. TLS is always verified; what is not
- * TLS was asked for by an http:// endpoint. */
+ * This file must never follow a redirect (it would carry the signature elsewhere), take an answer
+ * that did not come whole for one that did, or name a key in an error. TLS is always verified; what
+ * is not TLS was asked for by an http:// endpoint. */
 #include "connectors/checkpoint/store/sealfs.h"
 #include "connectors/checkpoint/store/s3.h"
 

@@ -1,8 +1,8 @@
 /* AWS Signature Version 4, as its documentation describes it. libcurl has a signer of its own, but
- * that of 7.88 signs the query as it comes (neither sorted nor encoded) and the payload's hash only
- * when it makes it itself, so every request with a query is refused.
+ * that of 7.88 signs the query as it comes (neither sorted nor encoded), and the payload's hash
+ * only when it computes it itself, so every request with a query is refused.
  *
- * Must never see a value that is not sent just so: path and query are signed as they are sent. */
+ * Every value must come here exactly as it is sent: path and query are signed so. */
 #include "connectors/checkpoint/store/s3.h"
 
 #include "connectors/checkpoint/store/sealfs.h"

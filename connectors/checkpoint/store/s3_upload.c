@@ -2,8 +2,8 @@
  * signed hash of the payload and as the checksum that it keeps; then it is asked what it has. Files
  * above 64 MiB go in parts, of which no more than one is on its way, and none is held in memory.
  *
- * Must never leave parts behind when it gives up, as far as the store can still be asked: they cost
- * money and nobody sees them. */
+ * This file must never leave parts behind when it gives up, as far as the store can still be asked:
+ * they cost money and nobody sees them. */
 #include "connectors/checkpoint/store/sealfs.h"
 #include "connectors/checkpoint/store/s3.h"
 

@@ -1,7 +1,7 @@
 /* The few elements of S3's answers that matter, out of bounded text. No parser of XML: no entities
  * but the five and numbers, no DTD, no nesting of an element in one of its own name (S3 has none).
- * Must never take something for an answer that is none: an HTML page has no elements of ours, and
- * what was cut off has no end. */
+ * This file must never take something for an answer that is none: an HTML page has no elements of
+ * ours, and what was cut off has no end. */
 #include "connectors/checkpoint/store/s3.h"
 
 #include <stdio.h>
