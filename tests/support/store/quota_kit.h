@@ -5,141 +5,17 @@
 #include "api/schema/quota.h"
 #include "tests/support/store/store_kit.h"
 
-static inline void level_set(struct kit *k, uint32_t level)
-{
-    union command c = {.member = {.head = {.type = CMD_MEMBER},
-                                  .member = {.id = 1, .feature_level = level},
-                                  .cluster_uid = "cluster-1"}};
-
-    assert_int_equal(kit_apply(k, &c).code, 0);
-}
-
-static inline void begin(struct kit *k)
-{
-    kit_begin(k);
-    level_set(k, FEATURE_GRANTS);
-    kit_pool(k, 2, 8);
-}
-
-/* The state as another member has it, that reads a snapshot now. */
-static inline void reload(struct kit *k)
-{
-    struct err e = {0};
-    struct root *again = NULL;
-    AUTO_BUF b;
-
-    buf_init(&b, (size_t)1 << 30);
-    root_check(k->root);
-    assert_int_equal(snapshot_encode(k->root, &b, &e), 0);
-    assert_int_equal(snapshot_decode(slice_make(b.p, b.n), &again, &e), 0);
-    assert_true(root_digest(again) == root_digest(k->root));
-    (void)root_unref(k->root);
-    k->root = again;
-}
-
-static inline union command user_command(struct kit *k, struct write_op *ops, uint32_t n)
-{
-    union command c = {.head = {.type = CMD_REQUEST, .user = "alice"}};
-
-    c.request.write.ops = ops;
-    c.request.write.n = n;
-    c.request.member = 2;
-    c.request.session = 1;
-    c.request.number = k->number + 1;
-    c.request.floor = c.request.number;
-    return c;
-}
-
-static inline struct result user_ops(struct kit *k, struct write_op *ops, uint32_t n)
-{
-    union command c = user_command(k, ops, n);
-    struct result r = kit_apply(k, &c);
-
-    for (uint32_t i = 0; i < n; i++)
-        ops[i].object = object_unref(ops[i].object);
-    root_check(k->root);
-    return r;
-}
-
-static inline void create_op(struct kit *k, struct write_op *op, enum kind_id kind,
-                             const char *name, void *body)
-{
-    ((struct any_body *)body)->metadata = kit_meta(k, k->ns, name);
-    kit_op(op, WRITE_CREATE, kind, k->ns, name, body);
-}
-
-static inline struct result user_create(struct kit *k, enum kind_id kind, const char *name,
-                                        void *body)
-{
-    struct write_op op;
-
-    create_op(k, &op, kind, name, body);
-    return user_ops(k, &op, 1);
-}
-
-static inline struct result user_delete(struct kit *k, enum kind_id kind, const char *name)
-{
-    struct write_op op;
-
-    kit_op(&op, WRITE_DELETE, kind, k->ns, name, NULL);
-    return user_ops(k, &op, 1);
-}
-
+void quota_begin(struct kit *k);
+union command user_command(struct kit *k, struct write_op *ops, uint32_t n);
+struct result user_ops(struct kit *k, struct write_op *ops, uint32_t n);
+void user_op(struct kit *k, struct write_op *op, enum kind_id kind, const char *name, void *body);
+struct result user_create(struct kit *k, enum kind_id kind, const char *name, void *body);
+struct result user_delete(struct kit *k, enum kind_id kind, const char *name);
 /* "KEY=VALUE KEY=VALUE", keys in order. */
-static inline struct resource_quota *quota_of(struct kit *k, const char *hard)
-{
-    struct resource_quota *q = arena_new(k->a, struct resource_quota);
-    char *text = arena_strdup(k->a, hard), *save = NULL;
-
-    q->spec = arena_new(k->a, struct resource_quota_spec);
-    q->spec->hard = arena_array(k->a, struct kv, 16);
-    for (char *p = strtok_r(text, " ", &save); p; p = strtok_r(NULL, " ", &save)) {
-        char *equal = strrchr(p, '=');
-
-        *equal = 0;
-        q->spec->hard[q->spec->n_hard++] = (struct kv){p, equal + 1};
-    }
-    return q;
-}
-
-static inline void quota_make(struct kit *k, const char *name, const char *hard)
-{
-    struct result r = user_create(k, KIND_RESOURCE_QUOTA, name, quota_of(k, hard));
-
-    if (r.code)
-        fail_msg("%s", r.text);
-}
-
-static inline const char *used(struct kit *k, const char *name, const char *key)
-{
-    const struct object *o = root_get(k->root, KIND_RESOURCE_QUOTA, k->ns, name);
-    const struct resource_quota_status *s = object_as(o, resource_quota)->status;
-    const char *value = label_get(s->used, s->n_used, key);
-
-    return value ? value : "-";
-}
-
-static inline struct workload *workload_of(struct kit *k, int64_t array)
-{
-    struct workload *w = arena_new(k->a, struct workload);
-
-    w->spec = arena_new(k->a, struct workload_spec);
-    w->spec->run = arena_new(k->a, struct run_spec);
-    w->spec->run->script = "true";
-    w->spec->resources = arena_new(k->a, struct resources);
-    w->spec->resources->cpu = 1000;
-    w->spec->resources->gpu = arena_new(k->a, struct gpu_request);
-    w->spec->resources->gpu->count = 1;
-    if (array) {
-        w->spec->array = arena_new(k->a, struct array_spec);
-        w->spec->array->count = array;
-    }
-    return w;
-}
-
-static inline struct result user_workload(struct kit *k, const char *name, int64_t array)
-{
-    return user_create(k, KIND_WORKLOAD, name, workload_of(k, array));
-}
+struct resource_quota *quota_of(struct kit *k, const char *hard);
+void quota_make(struct kit *k, const char *name, const char *hard);
+const char *quota_used(struct kit *k, const char *name, const char *key);
+struct workload *quota_workload(struct kit *k, int64_t array);
+struct result user_workload(struct kit *k, const char *name, int64_t array);
 
 #endif

@@ -156,7 +156,7 @@ static void check_case(enum reason r, const struct reason_case *c)
         o = world_workload(&w, "filler", spec);
         world_decide_at(&w, o, NOW);
         assert_non_null(w.pl);
-        runs(&w, o);
+        hints_run(&w, o);
     }
     (void)snprintf(spec, sizeof(spec),
                    "  priorityClassName: high\n%sstatus: {queuedAt: 2025-12-01T00:00:00Z%s}\n",

@@ -4,21 +4,6 @@
 #define GPU(n) "  resources: {gpu: {count: " #n "}, cpu: 4, memory: 8Gi}\n"
 #define MINUTE 60000
 
-static int setup(void **state)
-{
-    static struct world w;
-
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_fini(*state);
-    return 0;
-}
-
 /* hub in DE (certified), spoke in FR, burst in US on demand; 1, 1, 2 nodes of 8. */
 static void three_tiers(struct world *w)
 {
@@ -35,16 +20,6 @@ static void three_tiers(struct world *w)
     world_nodes(w, "hub", 1, 8, "h100", "");
     world_nodes(w, "spoke", 1, 8, "h100", "");
     world_nodes(w, "burst", 1, 8, "h100", "");
-}
-
-static const struct candidate *row_of(const struct world *w, const char *target)
-{
-    for (uint32_t i = 0; i < w->d->n_candidates; i++) {
-        if (strcmp(w->d->candidates[i].target, target) == 0)
-            return &w->d->candidates[i];
-    }
-    fail_msg("no row of %s", target);
-    return NULL;
 }
 
 static void test_residency_and_certification(void **state)
@@ -65,8 +40,8 @@ static void test_residency_and_certification(void **state)
     world_run(w, "b", GPU(8));
     world_run(w, "c", GPU(8));
     assert_pending(w, "GpusInUse");
-    assert_string_equal(row_of(w, "burst")->reason, "ResidencyForbidden");
-    assert_string_equal(row_of(w, "burst")->message, "eu-only (EU): the target is in US");
+    assert_string_equal(world_row(w, "burst")->reason, "ResidencyForbidden");
+    assert_string_equal(world_row(w, "burst")->message, "eu-only (EU): the target is in US");
     assert_int_equal(w->d->n_compliance, 2);
     assert_string_equal(w->d->compliance[0], "audited (audit)");
     /* Only what compliance allows tells why it waits. */
@@ -83,7 +58,7 @@ static void test_residency_and_certification(void **state)
            "allow: {certifications: [iso27001, tisax]}}\n");
     world_run(w, "c", GPU(8));
     assert_pending(w, "CertificationMissing");
-    assert_string_equal(row_of(w, "hub")->message, "cert asks for iso27001, tisax");
+    assert_string_equal(world_row(w, "hub")->message, "cert asks for iso27001, tisax");
 }
 
 /* Each policy that took part, with the set and the commit that it came with; a common commit
@@ -260,7 +235,7 @@ static void test_covers(void **state)
         world_run(&w, "b", text);
         if ((w.pl != NULL) != !cases[i].reason)
             fail_msg("case %zu: decided %s: %s", i, w.d->reason, w.d->message);
-        const char *why = w.d->n_candidates ? row_of(&w, "here")->reason : w.d->reason;
+        const char *why = w.d->n_candidates ? world_row(&w, "here")->reason : w.d->reason;
         if (cases[i].reason && strcmp(why, cases[i].reason) != 0)
             fail_msg("case %zu: %s instead of %s", i, why, cases[i].reason);
         world_fini(&w);
@@ -345,7 +320,7 @@ static void test_spill_over_waits(void **state)
         false);
     world_decide_at(w, o, NOW + 30000);
     assert_pending(w, "SpillOverWaits");
-    assert_string_equal(row_of(w, "spoke")->message, "opens in 1m30s");
+    assert_string_equal(world_row(w, "spoke")->message, "opens in 1m30s");
     world_decide_at(w, o, NOW + 2 * MINUTE);
     assert_placed(w, "spoke");
     pool_hold_placement(w->p, o, w->pl);
@@ -376,16 +351,16 @@ static void test_capacity_kinds_and_require_forbid(void **state)
               "capacity: [spot]}]}\n");
     world_run(w, "a", GPU(1));
     assert_pending(w, "CapacityKindExcluded");
-    assert_string_equal(row_of(w, "hub")->reason, "PolicyForbids");
+    assert_string_equal(world_row(w, "hub")->reason, "PolicyForbids");
     world_put(w,
               "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {require: [{tier: [hub, spoke]}], "
               "forbid: [{jurisdiction: DE}]}\n");
     world_run(w, "a", GPU(1));
     assert_placed(w, "spoke");
-    assert_string_equal(row_of(w, "burst")->reason, "PolicyForbids");
+    assert_string_equal(world_row(w, "burst")->reason, "PolicyForbids");
     world_run(w, "b", GPU(1) "  targets: {names: [hub]}\n");
     assert_pending(w, "PolicyForbids");
-    assert_string_equal(row_of(w, "spoke")->reason, "NotSelected");
+    assert_string_equal(world_row(w, "spoke")->reason, "NotSelected");
 }
 
 static void test_policy_precedence(void **state)
@@ -463,10 +438,11 @@ static void test_data_gravity(void **state)
         "spoke}]}\n");
     world_run(w, "a", GPU(1) "  data: [{dataset: d}]\n");
     assert_placed(w, "spoke");
-    assert_string_equal(row_of(w, "spoke")->data, "local");
-    assert_string_equal(row_of(w, "hub")->data, "38Gi");
+    assert_string_equal(world_row(w, "spoke")->data, "local");
+    assert_string_equal(world_row(w, "hub")->data, "38Gi");
     /* 38 GiB at 0.1 over one GPU-hour */
-    assert_true(row_of(w, "hub")->usefulGpuHour > 5.79 && row_of(w, "hub")->usefulGpuHour < 5.81);
+    assert_true(world_row(w, "hub")->usefulGpuHour > 5.79 &&
+                world_row(w, "hub")->usefulGpuHour < 5.81);
     world_run(w, "b", GPU(1) "  data: [{dataset: none}]\n");
     assert_pending(w, "DatasetMissing");
 }
@@ -483,7 +459,7 @@ static void test_preferences(void **state)
     world_run(w, "a", GPU(1));
     assert_placed(w, "burst");
     assert_true(w->d->candidates[0].score == 90);
-    assert_true(row_of(w, "hub")->score == 5); /* 1 × 50 of 10 */
+    assert_true(world_row(w, "hub")->score == 5); /* 1 × 50 of 10 */
     assert_int_equal(w->d->candidates[0].n_terms, 2);
 }
 
@@ -554,7 +530,7 @@ static void test_workload_refusals(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         T(test_residency_and_certification),
         T(test_sources),

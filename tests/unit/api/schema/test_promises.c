@@ -40,7 +40,7 @@ static const struct acts {
     {"queue_gpus", UNIT "policy/place/test_scores.c",
      "class burst guaranteed lendLimit borrowLimit"},
     {"priority_class_spec", UNIT "policy/test_rules.c", "value globalDefault"},
-    {"priority_class_spec", KITS "policy/preempt_kit.h", "neverVictim minimumRuntime"},
+    {"priority_class_spec", KITS "policy/preempt_lab.c", "neverVictim minimumRuntime"},
     {"priority_class_spec", UNIT "policy/preempt/test_preempt.c", "mayPreempt"},
     {"placement_policy_spec", UNIT "policy/test_rules.c",
      "workloads namespaces precedence order require forbid prefer"},
@@ -114,7 +114,7 @@ static const struct acts {
     {"subject", UNIT "api/server/test_requests.c", "kind name namespace"},
     {"role_ref", UNIT "api/server/test_requests.c", "kind name"},
     {"certificate_revocation_spec", E2E "doors.py", "fingerprint commonName issuedBefore"},
-    {"resource_quota_spec", KITS "store/quota_kit.h", "hard"},
+    {"resource_quota_spec", KITS "store/quota_kit.c", "hard"},
 };
 
 /* Refused wherever it comes from (validate.c). */

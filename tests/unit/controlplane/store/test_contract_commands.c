@@ -25,6 +25,15 @@ static void command_bytes(const struct golden_command *g, struct buf *out)
 }
 
 /* An entry of the commands that hold on the empty state, and the state after it. */
+static void command_make(const char *name, union command *c, struct arena *a)
+{
+    size_t i = 0;
+
+    while (strcmp(golden_commands[i].name, name) != 0)
+        assert_true(++i < GOLDEN_COMMANDS);
+    golden_commands[i].make(c, a);
+}
+
 static void entry_bytes(struct buf *out)
 {
     AUTO_BUF b;
@@ -35,11 +44,11 @@ static void entry_bytes(struct buf *out)
         AUTO_ARENA a = arena_create(0);
         union command c;
         if (i == 0) {
-            write_make(&c, a);
+            command_make("write", &c, a);
             c.write.ops[1].object = object_unref(c.write.ops[1].object);
             c.write.n = 1;
         } else {
-            member_make(&c, a);
+            command_make("member", &c, a);
             c.member.remove = false;
             (void)snprintf(c.head.request_id, sizeof c.head.request_id, "id-2");
         }
@@ -130,8 +139,11 @@ static bool line_next(FILE *f, struct line *l)
     l->name = mem_strdup(text);
     buf_init(&l->bytes, LIMIT_ENTRY_MAX_BYTES);
     for (; hex[0]; hex += 2) {
-        assert_true(hex_digit(hex[0]) >= 0 && hex_digit(hex[1]) >= 0);
-        buf_char(&l->bytes, (char)(hex_digit(hex[0]) << 4 | hex_digit(hex[1])));
+        int high = hex_digit(hex[0]), low = hex_digit(hex[1]);
+
+        if (high < 0 || low < 0)
+            fail_msg("%s: not two digits: %s", l->name, hex);
+        buf_char(&l->bytes, (char)((unsigned)high << 4 | (unsigned)low));
     }
     free(text);
     return true;
@@ -178,7 +190,7 @@ static void golden_equal(const char *name, const struct buf *have)
 static void test_commands(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < GOLDEN_COMMANDS; i++) {
         AUTO_ARENA a = arena_create(0);
         AUTO_BUF b;
         AUTO_BUF old;
@@ -187,14 +199,14 @@ static void test_commands(void **state)
 
         buf_init(&b, LIMIT_COMMAND_MAX_BYTES);
         buf_init(&old, LIMIT_COMMAND_MAX_BYTES);
-        command_bytes(&table[i], &b);
-        golden_equal(table[i].name, &b);
-        assert_true(golden_find(table[i].name, &old));
+        command_bytes(&golden_commands[i], &b);
+        golden_equal(golden_commands[i].name, &b);
+        assert_true(golden_find(golden_commands[i].name, &old));
         assert_int_equal(command_decode(slice_make(old.p, old.n), a, &c, &e), 0);
-        assert_int_equal(c->head.type, table[i].type);
+        assert_int_equal(c->head.type, golden_commands[i].type);
         assert_string_equal(c->head.request_id, "id-1");
         assert_string_equal(c->head.user, "alice");
-        table[i].check(c);
+        golden_commands[i].check(c);
         command_release(c);
     }
 }
@@ -210,8 +222,8 @@ static void test_every_type_has_its_bytes(void **state)
         struct err e;
         bool golden = false;
 
-        for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-            golden |= (int)table[i].type == type;
+        for (size_t i = 0; i < GOLDEN_COMMANDS; i++)
+            golden |= (int)golden_commands[i].type == type;
         int r = command_decode(slice_make(empty, 2), a, &c, &e);
         if (r == 0)
             command_release(c);
@@ -284,8 +296,8 @@ static void test_what_came_when(void **state)
     (void)state;
     for (int type = 1; type < 256; type++) {
         bool golden = false;
-        for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-            golden |= (int)table[i].type == type;
+        for (size_t i = 0; i < GOLDEN_COMMANDS; i++)
+            golden |= (int)golden_commands[i].type == type;
         if (golden != (command_feature_level((enum command_type)type, 0) != UINT32_MAX))
             fail_msg("command %d: features.def and the commands disagree", type);
     }
@@ -300,10 +312,10 @@ static void test_what_came_when(void **state)
     stops_at(CMD_RUN, run);
     stops_at(CMD_MIGRATE, move);
     assert_true(command_feature_level(CMD_RECOVER, RECOVER_SETTLE) == FEATURE_GRANTS);
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < GOLDEN_COMMANDS; i++) {
         AUTO_BUF b;
         buf_init(&b, LIMIT_COMMAND_MAX_BYTES);
-        command_bytes(&table[i], &b);
+        command_bytes(&golden_commands[i], &b);
         assert_true(command_needs(slice_make(b.p, b.n)) <= FEATURE_LEVEL);
     }
     for (int kind = KIND_LEASE + 1; kind < KIND_LIMIT; kind++) /* up to Lease: the first version */
@@ -399,17 +411,17 @@ static int golden_write(void)
     }
     if (f)
         (void)fclose(f);
-    for (size_t i = 0; i < sizeof table / sizeof table[0] + 2; i++) {
+    for (size_t i = 0; i < GOLDEN_COMMANDS + 2; i++) {
         AUTO_BUF b;
-        size_t n = sizeof table / sizeof table[0];
+        size_t n = GOLDEN_COMMANDS;
         buf_init(&b, LIMIT_ENTRY_MAX_BYTES);
         if (i < n)
-            command_bytes(&table[i], &b);
+            command_bytes(&golden_commands[i], &b);
         else if (i == n)
             entry_bytes(&b);
         else
             snapshot_bytes(&b);
-        line_put(out, i < n ? table[i].name : i == n ? "entry" : "snapshot", &b);
+        line_put(out, i < n ? golden_commands[i].name : i == n ? "entry" : "snapshot", &b);
     }
     (void)fclose(out);
     return rename(GOLDEN ".tmp", GOLDEN);

@@ -5,21 +5,6 @@
 
 #define GPU(n) "  resources: {gpu: {count: " #n "}, cpu: 4, memory: 8Gi}\n"
 
-static int setup(void **state)
-{
-    static struct world w;
-
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_fini(*state);
-    return 0;
-}
-
 static void says(struct world *w, const struct object *o, int64_t now, const char *const *want,
                  uint32_t n)
 {
@@ -31,7 +16,7 @@ static void says(struct world *w, const struct object *o, int64_t now, const cha
             fail_msg("%u: %s, not %s (%s)", i, i < t.n ? t.v[i] : "nothing",
                      i < n ? want[i] : "nothing", w->d->message);
     }
-    all_true(w, o, now, t, count);
+    hints_all_true(w, o, now, t, count);
 }
 #define SAYS(w, o, now, ...)                                                                       \
     do {                                                                                           \
@@ -278,7 +263,7 @@ static void busy(struct world *w, const char *name, const char *target, int64_t 
     o = world_workload(w, name, spec);
     world_decide_at(w, o, NOW - 60 * MINUTE);
     assert_placed(w, target);
-    runs(w, o);
+    hints_run(w, o);
 }
 
 static int64_t estimate(struct world *w, const struct object *o, int64_t position,
@@ -329,7 +314,7 @@ static void test_start_estimate(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         T(test_as_on_the_page), T(test_devices_and_domains),
         T(test_other_targets),  T(test_limits_of_others),

@@ -229,7 +229,7 @@ static void test_random_worlds(void **state)
             world_decide_at(&w, o, NOW - 60 * MINUTE);
             if (!w.pl)
                 continue;
-            runs(&w, o);
+            hints_run(&w, o);
             run[b] = (struct running){o->meta->uid, ends(o, w.pl->class_)};
         }
         for (; w.n_made < WORLD_MAX && i < 60 && waiting < WAITING; i++) {
@@ -237,10 +237,10 @@ static void test_random_worlds(void **state)
             struct told t = hints_at(&w, o, NOW + MINUTE);
 
             waiting += w.pl == NULL;
-            single += t.n > 0 && !is_pair(t.v[0]);
-            two += t.n > 0 && is_pair(t.v[0]);
+            single += t.n > 0 && !hints_is_pair(t.v[0]);
+            two += t.n > 0 && hints_is_pair(t.v[0]);
             texts += t.n;
-            all_true(&w, o, NOW + MINUTE, t, count);
+            hints_all_true(&w, o, NOW + MINUTE, t, count);
             estimates += estimate_true(&w, o, NOW + MINUTE, run);
         }
         world_fini(&w);

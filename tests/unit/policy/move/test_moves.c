@@ -7,21 +7,6 @@
 #define MINUTE 60000
 #define CALM "minStay: 0s, atMostEvery: 0s"
 
-static int setup(void **state)
-{
-    static struct world w;
-
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_fini(*state);
-    return 0;
-}
-
 static void sheet(struct world *w, const char *name, double price)
 {
     char text[256];
@@ -104,6 +89,16 @@ static struct move_choice asks(struct world *w, const struct object *o, enum mov
     if (!must)
         assert_int_equal(c.move, c.placement != NULL);
     return c;
+}
+
+static const struct placement *goes_to(struct world *w, const struct object *o,
+                                       enum move_cause must)
+{
+    struct move_choice c = asks(w, o, must);
+
+    if (!c.placement)
+        fail_msg("it stays: %s", c.why);
+    return c.placement;
 }
 
 static void near(double got, double want)
@@ -235,10 +230,10 @@ static void test_it_has_to(void **state)
     world_nodes(w, "hub", 2, 8, "h100", "");
     policy(w, "when: [drain]", "prefer: [{weight: 1, targets: {tier: hub}}]");
     o = runs(w, "hub", 2 * HOUR, 0, "", "");
-    assert_string_equal(asks(w, o, MOVE_SICK).placement->assignments[0].node, "hub-n2");
-    assert_string_equal(asks(w, o, MOVE_SPOT).placement->assignments[0].node, "hub-n2");
-    assert_string_not_equal(asks(w, o, MOVE_DRAIN).placement->target, "hub");
-    assert_string_not_equal(asks(w, o, MOVE_LOST).placement->target, "hub");
+    assert_string_equal(goes_to(w, o, MOVE_SICK)->assignments[0].node, "hub-n2");
+    assert_string_equal(goes_to(w, o, MOVE_SPOT)->assignments[0].node, "hub-n2");
+    assert_string_not_equal(goes_to(w, o, MOVE_DRAIN)->target, "hub");
+    assert_string_not_equal(goes_to(w, o, MOVE_LOST)->target, "hub");
     c = asks(w, o, MOVE_ASKED);
     assert_string_not_equal(c.placement->target, "hub");
     near(c.lost_gpu_s, 8 * 2 * 3600); /* no checkpoint: all of it */
@@ -278,7 +273,7 @@ static void test_it_does_not_wait_for_its_order(void **state)
         assert_non_null(strstr(c.decision->candidates[0].message, "it has to leave"));
     }
     pool_target_reachable(w->p, "spoke", REACH_NO);
-    assert_string_equal(asks(w, o, MOVE_DRAIN).placement->target, "burst");
+    assert_string_equal(goes_to(w, o, MOVE_DRAIN)->target, "burst");
     world_put(w, "kind: CompliancePolicy\nmetadata: {name: stay}\nspec: {selects: {namespaces: "
                  "[dev]}, allow: {jurisdictions: [DE, FR]}, covers: [run], mode: enforce}\n");
     assert_null(asks(w, o, MOVE_DRAIN).placement);
@@ -296,7 +291,7 @@ static void test_between_two_places_it_counts(void **state)
     world_put(w, "kind: Queue\nmetadata: {name: q}\nspec: {namespaces: [dev], gpus: [{class: h100, "
                  "guaranteed: 8, burst: 8}]}\n");
     o = runs(w, "hub", HOUR, 0, "", "");
-    to = *asks(w, o, MOVE_DRAIN).placement;
+    to = *goes_to(w, o, MOVE_DRAIN);
     pool_hold_as(w->p, "the-move", o, &to); /* both held, and counted once */
     world_run(w, "b", "  resources: {gpu: {count: 1}}\n");
     assert_pending(w, "QuotaBurstExhausted");
@@ -364,7 +359,7 @@ static void test_repatriate(void **state)
     o = runs(w, "burst", HOUR, MINUTE, "  expected: {duration: 9h}\n", "");
     world_run(w, "b", "  resources: {gpu: {count: 8}}\n");
     assert_placed(w, "hub");
-    assert_string_equal(asks(w, o, 0).placement->target, "spoke");
+    assert_string_equal(goes_to(w, o, 0)->target, "spoke");
     world_run(w, "c", "  resources: {gpu: {count: 8}}\n");
     assert_placed(w, "spoke");
     assert_false(asks(w, o, 0).move);
@@ -425,7 +420,7 @@ static void test_cheaper(void **state)
     policy(w, "when: [cheaper], " CALM, ORDER);
     assert_false(asks(w, o, 0).move);
     policy(w, "when: [cheaper], " CALM, "order: [{targets: {tier: [hub, spoke]}}]");
-    assert_string_equal(asks(w, o, 0).placement->target, "spoke");
+    assert_string_equal(goes_to(w, o, 0)->target, "spoke");
     /* 0.5 h of 1 h to be done again, at half the price: nothing saved. */
     policy(w, "when: [cheaper], " CALM, "forbid: [{tier: burst}]");
     o = runs(w, "hub", HOUR, 30 * MINUTE, "  expected: {duration: 90m}\n", "");
@@ -559,7 +554,7 @@ static void test_what_is_left(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         T(test_interval),
         T(test_who_must_leave),

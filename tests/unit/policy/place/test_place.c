@@ -3,21 +3,6 @@
 
 #define GPU(n) "  resources: {gpu: {count: " #n "}, cpu: 4, memory: 8Gi}\n"
 
-static int setup(void **state)
-{
-    static struct world w;
-
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_fini(*state);
-    return 0;
-}
-
 static void hub(struct world *w, int nodes)
 {
     world_target(w, "hub", "tier: hub, region: eu, site: fra1, jurisdiction: DE, priceSheet: own");
@@ -439,7 +424,7 @@ static void test_record_is_bounded(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         T(test_devices_are_held_and_given_back),
         T(test_best_fit_keeps_large_holes),

@@ -11,31 +11,6 @@
     "kind: Workload\nmetadata: {name: " name ", namespace: dev, uid: uid-" name "}\n"              \
     "spec: {run: {command: [x]}, " spec "}\nstatus: {" status "}\n"
 
-static int setup(void **state)
-{
-    static struct world w;
-
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_fini(*state);
-    return 0;
-}
-
-static const struct candidate *row_of(const struct world *w, const char *target)
-{
-    for (uint32_t i = 0; i < w->d->n_candidates; i++) {
-        if (strcmp(w->d->candidates[i].target, target) == 0)
-            return &w->d->candidates[i];
-    }
-    fail_msg("no row of %s", target);
-    return NULL;
-}
-
 static void assert_near(double have, double want)
 {
     if (fabs(have - want) > 1e-6)
@@ -107,19 +82,19 @@ static void test_locality_of_checkpoint(void **state)
                  "locality: {checkpoint: true}}]}\n");
     world_decide_at(w, o, NOW);
     assert_placed(w, "beta");
-    assert_near(row_of(w, "beta")->score, 100);
-    assert_near(row_of(w, "alpha")->score, 0);
+    assert_near(world_row(w, "beta")->score, 100);
+    assert_near(world_row(w, "alpha")->score, 0);
     world_put(w, "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {prefer: [{weight: 1, "
                  "locality: {data: true}}]}\n");
     world_decide_at(w, o, NOW);
     assert_placed(w, "alpha");
-    assert_near(row_of(w, "alpha")->score, 100);
-    assert_near(row_of(w, "beta")->score, 0);
+    assert_near(world_row(w, "alpha")->score, 100);
+    assert_near(world_row(w, "beta")->score, 0);
     world_put(w, "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {prefer: [{weight: 1, "
                  "locality: {}}]}\n");
     world_decide_at(w, o, NOW);
-    assert_near(row_of(w, "alpha")->score, 75);
-    assert_near(row_of(w, "beta")->score, 25);
+    assert_near(world_row(w, "alpha")->score, 75);
+    assert_near(world_row(w, "beta")->score, 25);
 }
 
 static void test_energy(void **state)
@@ -138,8 +113,8 @@ static void test_energy(void **state)
     world_nodes(w, "beta", 1, 8, "h100", "");
     world_run(w, "a", GPU(1)); /* 350 W per unit of work, not 400 */
     assert_placed(w, "beta");
-    assert_near(row_of(w, "beta")->score, 30);
-    assert_near(row_of(w, "alpha")->score, 20);
+    assert_near(world_row(w, "beta")->score, 30);
+    assert_near(world_row(w, "alpha")->score, 20);
 }
 
 /* One whole node each on alpha in two racks, on beta in one. */
@@ -160,13 +135,13 @@ static void test_topology_score(void **state)
     }
     world_run(w, "g", "  gang: {workers: 2}\n" GPU(1));
     assert_placed(w, "beta");
-    assert_true(row_of(w, "alpha")->score < row_of(w, "beta")->score);
+    assert_true(world_row(w, "alpha")->score < world_row(w, "beta")->score);
     pool_drop(w->p, "uid-g");
     world_put(w, "kind: PlacementPolicy\nmetadata: {name: p}\nspec: {prefer: [{weight: 1, "
                  "topology: {pack: block}}]}\n");
     world_run(w, "g", "  gang: {workers: 2}\n" GPU(1));
     assert_placed(w, "alpha"); /* one block each: nothing to choose */
-    assert_near(row_of(w, "beta")->score, 100);
+    assert_near(world_row(w, "beta")->score, 100);
 }
 
 static void test_seed_breaks_ties_between_targets(void **state)
@@ -300,7 +275,7 @@ static void test_lend_and_borrow_limits(void **state)
                  "lendLimit: 5}]}\n---\nkind: Queue\nmetadata: {name: c}\nspec: {}\n");
     world_run(w, "w1", GPU(8) "  queue: a\n");
     assert_pending(w, "QuotaBurstExhausted");
-    assert_non_null(strstr(row_of(w, "hub")->message, "7"));
+    assert_non_null(strstr(world_row(w, "hub")->message, "7"));
     world_run(w, "w2", GPU(7) "  queue: a\n");
     assert_placed(w, "hub");
     world_run(w, "w3", GPU(3) "  queue: c\n"); /* 16 - 7 held - 7 kept by b = 2 */
@@ -437,7 +412,7 @@ static void test_interruptions_make_spot_dearer(void **state)
     pair(w, "tier: burst, capacity: spot, priceSheet: s", "tier: burst, priceSheet: o");
     world_run(w, "a", GPU(1) "  checkpoint: {store: s3, interval: 48m}\n");
     assert_placed(w, "beta"); /* 2 × (1 + 0.5 × (0.1 + 0.4)) = 2.5 against 2.2 */
-    assert_near(row_of(w, "alpha")->usefulGpuHour, 2.5);
+    assert_near(world_row(w, "alpha")->usefulGpuHour, 2.5);
     world_run(w, "b", GPU(1) "  checkpoint: {store: s3, interval: 6m}\n"); /* 2.15 */
     assert_placed(w, "alpha");
 }
@@ -465,8 +440,8 @@ static void test_egress_of_data_and_checkpoint(void **state)
                    false);
     world_decide_at(w, o, NOW);
     /* 30 GiB from the cheaper of the two, over 8 GPU-hours */
-    assert_near(row_of(w, "gamma")->usefulGpuHour, 1 + 30 * 0.1 / 8);
-    assert_near(row_of(w, "alpha")->usefulGpuHour, 1);
+    assert_near(world_row(w, "gamma")->usefulGpuHour, 1 + 30 * 0.1 / 8);
+    assert_near(world_row(w, "alpha")->usefulGpuHour, 1);
 }
 
 static void test_price_caps(void **state)
@@ -543,7 +518,7 @@ static void test_mig_counts(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         T(test_a_store_must_be_reached),
         T(test_locality_of_checkpoint),

@@ -4,21 +4,6 @@
 #define GPU(n) "  resources: {gpu: {count: " #n "}, cpu: 4, memory: 8Gi}\n"
 #define MINUTE 60000
 
-static int setup(void **state)
-{
-    static struct world w;
-
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_fini(*state);
-    return 0;
-}
-
 /* Berlin as in 2026: +2 from 29 March 01:00 UTC to 25 October 01:00 UTC; Kolkata: +5:30. */
 #define SPRING 1774746000000
 #define AUTUMN 1792890000000
@@ -210,7 +195,7 @@ static void test_more_is_held(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         T(test_windows_and_max_gpus), T(test_over_midnight), T(test_spring), T(test_autumn),
         T(test_several_windows),      T(test_more_is_held),

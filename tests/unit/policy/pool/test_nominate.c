@@ -1,60 +1,60 @@
 /* Room that is being made for a workload, and destinations of moves: kept against all others. */
-#include "tests/support/policy/preempt_kit.h"
+#include "tests/support/policy/preempt_lab.h"
 
-static void one_target(struct kit *k)
+static void one_target(struct lab *k)
 {
-    kit_init(k, 1);
-    kit_class(k, "low", 10, false, 0);
-    kit_class(k, "prod", 100, true, 0);
-    kit_target(k, "hub");
+    lab_init(k, 1);
+    lab_class(k, "low", 10, false, 0);
+    lab_class(k, "prod", 100, true, 0);
+    lab_target(k, "hub");
 }
 
-static const struct object *ask(struct kit *k, const char *name, uint32_t workers, uint32_t gpus)
+static const struct object *ask(struct lab *k, const char *name, uint32_t workers, uint32_t gpus)
 {
-    return kit_job(
-        k, (struct kit_job){.name = name, .class_ = "prod", .workers = workers, .gpus = gpus},
+    return lab_job(
+        k, (struct lab_job){.name = name, .class_ = "prod", .workers = workers, .gpus = gpus},
         NULL);
 }
 
 static void what_falls_free_is_kept(void **state)
 {
-    struct kit k;
+    struct lab k;
     const struct object *v, *p, *q;
     struct preempt_plan *plan;
     struct pool *fork;
 
     (void)state;
     one_target(&k);
-    kit_node(&k, (struct kit_node){.name = "n1", .target = "hub", .gpus = 4});
-    v = kit_run(&k, (struct kit_job){.name = "v", .class_ = "low", .gpus = 3, .placed_s = 1000});
+    lab_node(&k, (struct lab_node){.name = "n1", .target = "hub", .gpus = 4});
+    v = lab_run(&k, (struct lab_job){.name = "v", .class_ = "low", .gpus = 3, .placed_s = 1000});
     p = ask(&k, "p", 1, 4);
     q = ask(&k, "q", 1, 1);
-    plan = kit_plan(&k, p);
-    assert_non_null(kit_place(&k, q)); /* one is free still */
+    plan = lab_plan(&k, p);
+    assert_non_null(lab_place(&k, q)); /* one is free still */
     pool_nominate(k.p, p, plan->placement);
-    assert_null(kit_place(&k, q));
-    assert_null(kit_place(&k, p)); /* its victim holds three */
-    assert_null(kit_plan(&k, p));  /* and no second plan is made */
-    assert_null(kit_plan(&k, q));  /* nor is the room taken by taking its victim twice */
+    assert_null(lab_place(&k, q));
+    assert_null(lab_place(&k, p)); /* its victim holds three */
+    assert_null(lab_plan(&k, p));  /* and no second plan is made */
+    assert_null(lab_plan(&k, q));  /* nor is the room taken by taking its victim twice */
     pool_drop(k.p, v->meta->uid);
-    assert_null(kit_place(&k, q));
-    assert_non_null(kit_place(&k, p));
+    assert_null(lab_place(&k, q));
+    assert_non_null(lab_place(&k, p));
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 0);
     fork = pool_fork(k.p);
     assert_int_equal(pool_free_gpu_milli(fork, NULL), 0);
     fork = pool_destroy(fork);
     /* A rebuild of the table keeps it. */
-    kit_node(&k, (struct kit_node){.name = "n0", .target = "hub", .gpus = 1});
+    lab_node(&k, (struct lab_node){.name = "n0", .target = "hub", .gpus = 1});
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 1000);
     pool_nominate(k.p, p, NULL);
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 5000);
     pool_nominate(k.p, p, NULL);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 static void it_rests_while_its_workload_holds(void **state)
 {
-    struct kit k;
+    struct lab k;
     const struct object *p;
     struct placement *at;
     struct assignment last = {
@@ -64,9 +64,9 @@ static void it_rests_while_its_workload_holds(void **state)
 
     (void)state;
     one_target(&k);
-    kit_node(&k, (struct kit_node){.name = "n1", .target = "hub", .gpus = 4});
+    lab_node(&k, (struct lab_node){.name = "n1", .target = "hub", .gpus = 4});
     p = ask(&k, "p", 1, 3);
-    at = kit_place(&k, p);
+    at = lab_place(&k, p);
     pool_nominate(k.p, p, at);
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 1000);
     pool_hold_placement(k.p, p, &elsewhere); /* one, and the three are nobody's */
@@ -76,7 +76,7 @@ static void it_rests_while_its_workload_holds(void **state)
     pool_hold_placement(k.p, p, at); /* three, not six */
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 1000);
     /* Refused after all: the room is kept again. Also across a rebuild in between. */
-    kit_node(&k, (struct kit_node){.name = "n0", .target = "hub", .gpus = 1});
+    lab_node(&k, (struct lab_node){.name = "n0", .target = "hub", .gpus = 1});
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 2000);
     pool_drop(k.p, p->meta->uid);
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 2000);
@@ -88,112 +88,112 @@ static void it_rests_while_its_workload_holds(void **state)
     pool_drop(k.p, p->meta->uid);
     pool_nominate(k.p, p, NULL);
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 5000);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 static void gangs_see_it_as_held(void **state)
 {
-    struct kit k;
+    struct lab k;
     const struct object *p, *q;
 
     (void)state;
     one_target(&k);
-    kit_node(&k, (struct kit_node){.name = "n1", .target = "hub", .gpus = 2});
-    kit_node(&k, (struct kit_node){.name = "n2", .target = "hub", .gpus = 2});
+    lab_node(&k, (struct lab_node){.name = "n1", .target = "hub", .gpus = 2});
+    lab_node(&k, (struct lab_node){.name = "n2", .target = "hub", .gpus = 2});
     p = ask(&k, "p", 2, 1);
     q = ask(&k, "q", 3, 1);
-    assert_non_null(kit_place(&k, q));
-    pool_nominate(k.p, p, kit_place(&k, p));
-    assert_null(kit_place(&k, q));
-    assert_non_null(kit_place(&k, ask(&k, "r", 2, 1)));
-    kit_fini(&k);
+    assert_non_null(lab_place(&k, q));
+    pool_nominate(k.p, p, lab_place(&k, p));
+    assert_null(lab_place(&k, q));
+    assert_non_null(lab_place(&k, ask(&k, "r", 2, 1)));
+    lab_fini(&k);
 }
 
-static const struct object *small(struct kit *k, const char *name, double fraction, const char *mig)
+static const struct object *small(struct lab *k, const char *name, double fraction, const char *mig)
 {
-    return kit_job(
-        k, (struct kit_job){.name = name, .class_ = "prod", .fraction = fraction, .mig = mig},
+    return lab_job(
+        k, (struct lab_job){.name = name, .class_ = "prod", .fraction = fraction, .mig = mig},
         NULL);
 }
 
 static void fractions_and_mig_see_it_as_held(void **state)
 {
-    struct kit k;
+    struct lab k;
     const struct object *p, *v;
 
     (void)state;
     one_target(&k);
-    kit_node(&k, (struct kit_node){.name = "n1", .target = "hub", .gpus = 1});
-    v = kit_run(&k, (struct kit_job){.name = "v", .class_ = "low", .fraction = 0.5});
+    lab_node(&k, (struct lab_node){.name = "n1", .target = "hub", .gpus = 1});
+    v = lab_run(&k, (struct lab_job){.name = "v", .class_ = "low", .fraction = 0.5});
     p = small(&k, "p", 0.4, NULL);
-    pool_nominate(k.p, p, kit_place(&k, p));
-    assert_null(kit_place(&k, small(&k, "q", 0.2, NULL)));
-    assert_non_null(kit_place(&k, small(&k, "q", 0.1, NULL)));
+    pool_nominate(k.p, p, lab_place(&k, p));
+    assert_null(lab_place(&k, small(&k, "q", 0.2, NULL)));
+    assert_non_null(lab_place(&k, small(&k, "q", 0.1, NULL)));
     pool_drop(k.p, v->meta->uid);
-    assert_non_null(kit_place(&k, small(&k, "q", 0.6, NULL)));
-    assert_null(kit_place(&k, small(&k, "q", 0.7, NULL)));
-    kit_fini(&k);
+    assert_non_null(lab_place(&k, small(&k, "q", 0.6, NULL)));
+    assert_null(lab_place(&k, small(&k, "q", 0.7, NULL)));
+    lab_fini(&k);
 
     one_target(&k);
-    kit_node(&k, (struct kit_node){.name = "n1", .target = "hub", .gpus = 1, .mig = 2});
+    lab_node(&k, (struct lab_node){.name = "n1", .target = "hub", .gpus = 1, .mig = 2});
     p = small(&k, "p", 0, "3g.40gb");
-    pool_nominate(k.p, p, kit_place(&k, p));
-    assert_null(kit_place(&k, small(&k, "q", 0, "3g.40gb")));
-    assert_non_null(kit_place(&k, small(&k, "q", 0, "1g.10gb")));
-    assert_non_null(kit_place(&k, p));
-    kit_fini(&k);
+    pool_nominate(k.p, p, lab_place(&k, p));
+    assert_null(lab_place(&k, small(&k, "q", 0, "3g.40gb")));
+    assert_non_null(lab_place(&k, small(&k, "q", 0, "1g.10gb")));
+    assert_non_null(lab_place(&k, p));
+    lab_fini(&k);
 }
 
 /* What is held of one profile beyond its instances says nothing of another: counted in one, the end
  * of a small instance gave a large one away twice. */
 static void mig_profiles_are_counted_apart(void **state)
 {
-    struct kit k;
+    struct lab k;
     const struct object *large, *p, *s;
 
     (void)state;
     one_target(&k);
-    kit_node(&k, (struct kit_node){.name = "n1", .target = "hub", .gpus = 1, .mig = 2});
-    large = kit_run(&k, (struct kit_job){.name = "l", .class_ = "low", .mig = "3g.40gb"});
-    s = kit_run(&k, (struct kit_job){.name = "s", .class_ = "low", .mig = "1g.10gb"});
+    lab_node(&k, (struct lab_node){.name = "n1", .target = "hub", .gpus = 1, .mig = 2});
+    large = lab_run(&k, (struct lab_job){.name = "l", .class_ = "low", .mig = "3g.40gb"});
+    s = lab_run(&k, (struct lab_job){.name = "s", .class_ = "low", .mig = "1g.10gb"});
     p = small(&k, "p", 0, "3g.40gb");
-    pool_nominate(k.p, p, kit_plan(&k, p)->placement);
-    assert_non_null(kit_place(&k, small(&k, "q", 0, "1g.10gb")));
+    pool_nominate(k.p, p, lab_plan(&k, p)->placement);
+    assert_non_null(lab_place(&k, small(&k, "q", 0, "1g.10gb")));
     pool_drop(k.p, s->meta->uid);
     pool_drop(k.p, large->meta->uid);
-    assert_null(kit_place(&k, small(&k, "q", 0, "3g.40gb")));
-    assert_non_null(kit_place(&k, p));
-    kit_fini(&k);
+    assert_null(lab_place(&k, small(&k, "q", 0, "3g.40gb")));
+    assert_non_null(lab_place(&k, p));
+    lab_fini(&k);
 }
 
 static void cpu_and_memory_are_kept_too(void **state)
 {
-    struct kit k;
+    struct lab k;
     const struct object *p;
 
     (void)state;
     one_target(&k);
-    kit_node(&k, (struct kit_node){
+    lab_node(&k, (struct lab_node){
                      .name = "n1", .target = "hub", .gpus = 2, .cpu = 8000, .memory = 8ll << 30});
-    p = kit_job(&k,
-                (struct kit_job){
+    p = lab_job(&k,
+                (struct lab_job){
                     .name = "p", .class_ = "prod", .gpus = 1, .cpu = 6000, .memory = 2ll << 30},
                 NULL);
-    pool_nominate(k.p, p, kit_place(&k, p));
+    pool_nominate(k.p, p, lab_place(&k, p));
     assert_null(
-        kit_place(&k, kit_job(&k, (struct kit_job){.name = "q", .gpus = 1, .cpu = 3000}, NULL)));
-    assert_null(kit_place(
-        &k, kit_job(&k, (struct kit_job){.name = "q", .gpus = 1, .memory = 7ll << 30}, NULL)));
-    assert_non_null(kit_place(
-        &k, kit_job(&k, (struct kit_job){.name = "q", .gpus = 1, .cpu = 2000, .memory = 6ll << 30},
+        lab_place(&k, lab_job(&k, (struct lab_job){.name = "q", .gpus = 1, .cpu = 3000}, NULL)));
+    assert_null(lab_place(
+        &k, lab_job(&k, (struct lab_job){.name = "q", .gpus = 1, .memory = 7ll << 30}, NULL)));
+    assert_non_null(lab_place(
+        &k, lab_job(&k, (struct lab_job){.name = "q", .gpus = 1, .cpu = 2000, .memory = 6ll << 30},
                     NULL)));
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 /* Two holds for one workload: the old place counts in its queue, the new one on its nodes only. */
 static void a_destination_is_held_beside_its_workload(void **state)
 {
-    struct kit k;
+    struct lab k;
     const struct object *v, *w;
     struct placement to = {.target = "hub", .class_ = "h100", .gpus = 2000};
     struct assignment as = {.node = "n2", .gpus = (int64_t[]){0, 1}, .n_gpus = 2, .gpuMilli = 1000};
@@ -201,17 +201,17 @@ static void a_destination_is_held_beside_its_workload(void **state)
 
     (void)state;
     one_target(&k);
-    kit_queue(&k, "team", 0, 4);
-    kit_node(&k, (struct kit_node){.name = "n1", .target = "hub", .gpus = 2});
-    kit_node(&k, (struct kit_node){.name = "n2", .target = "hub", .gpus = 4});
-    v = kit_run(&k, (struct kit_job){.name = "v", .class_ = "low", .queue = "team", .gpus = 2});
+    lab_queue(&k, "team", 0, 4);
+    lab_node(&k, (struct lab_node){.name = "n1", .target = "hub", .gpus = 2});
+    lab_node(&k, (struct lab_node){.name = "n2", .target = "hub", .gpus = 4});
+    v = lab_run(&k, (struct lab_job){.name = "v", .class_ = "low", .queue = "team", .gpus = 2});
     as.mig = "";
     to.assignments = &as;
     to.n_assignments = 1;
     pool_hold_as(k.p, "uid-of-the-move", v, &to);
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 2000);
-    w = kit_job(&k, (struct kit_job){.name = "w", .queue = "team", .gpus = 2}, NULL);
-    assert_non_null(kit_place(&k, w)); /* two of four are held in its queue, not four */
+    w = lab_job(&k, (struct lab_job){.name = "w", .queue = "team", .gpus = 2}, NULL);
+    assert_non_null(lab_place(&k, w)); /* two of four are held in its queue, not four */
     fork = pool_fork(k.p);
     assert_int_equal(pool_free_gpu_milli(fork, NULL), 2000);
     pool_drop(fork, "uid-of-the-move");
@@ -219,12 +219,12 @@ static void a_destination_is_held_beside_its_workload(void **state)
     fork = pool_destroy(fork);
     pool_drop(k.p, v->meta->uid); /* its old place, not its destination */
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 4000);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 static void only_one_target_when_told(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct place_request rq = {.now_ms = NOW, .only_target = "edge"};
     struct decision_spec *d;
     struct placement *pl;
@@ -232,16 +232,16 @@ static void only_one_target_when_told(void **state)
 
     (void)state;
     one_target(&k);
-    kit_target(&k, "edge");
-    kit_node(&k, (struct kit_node){.name = "n1", .target = "hub", .gpus = 2});
-    kit_node(&k, (struct kit_node){.name = "n2", .target = "edge", .gpus = 1});
+    lab_target(&k, "edge");
+    lab_node(&k, (struct lab_node){.name = "n1", .target = "hub", .gpus = 2});
+    lab_node(&k, (struct lab_node){.name = "n2", .target = "edge", .gpus = 1});
     rq.workload = ask(&k, "p", 1, 1);
     assert_int_equal(policy_place(k.p, &rq, k.a, &d, &pl, &err), 0);
     assert_string_equal(pl->target, "edge");
     rq.workload = ask(&k, "q", 1, 2);
     assert_int_equal(policy_place(k.p, &rq, k.a, &d, &pl, &err), 0);
     assert_null(pl);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 int main(void)

@@ -1,46 +1,46 @@
 /* Who makes room for whom: the least harm, and never those who are protected. */
-#include "tests/support/policy/preempt_kit.h"
+#include "tests/support/policy/preempt_lab.h"
 
 #include "api/base/failpoint.h"
 
 #define JOBS_MAX 12
 
-static void one_node(struct kit *k, uint32_t gpus)
+static void one_node(struct lab *k, uint32_t gpus)
 {
-    kit_init(k, 1);
-    kit_class(k, "low", 10, false, 0);
-    kit_class(k, "prod", 100, true, 0);
-    kit_target(k, "hub");
-    kit_node(k, (struct kit_node){.name = "n1", .target = "hub", .gpus = gpus});
+    lab_init(k, 1);
+    lab_class(k, "low", 10, false, 0);
+    lab_class(k, "prod", 100, true, 0);
+    lab_target(k, "hub");
+    lab_node(k, (struct lab_node){.name = "n1", .target = "hub", .gpus = gpus});
 }
 
 static void least_lost_goes(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
     const struct object *w;
 
     (void)state;
     one_node(&k, 2);
-    kit_run(&k, (struct kit_job){.name = "a", .class_ = "low", .gpus = 1, .placed_s = 9000});
-    kit_run(&k, (struct kit_job){
+    lab_run(&k, (struct lab_job){.name = "a", .class_ = "low", .gpus = 1, .placed_s = 9000});
+    lab_run(&k, (struct lab_job){
                     .name = "b", .class_ = "low", .gpus = 1, .saved_s = 60, .placed_s = 9000});
-    w = kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .gpus = 1}, NULL);
-    plan = kit_plan(&k, w);
+    w = lab_job(&k, (struct lab_job){.name = "p", .class_ = "prod", .gpus = 1}, NULL);
+    plan = lab_plan(&k, w);
     assert_non_null(plan);
     assert_int_equal(plan->n, 1);
-    assert_true(kit_victim(plan, "b"));
+    assert_true(lab_victim(plan, "b"));
     assert_true(fabs(plan->lost_gpu_s - 60) < 1e-6);
     assert_true(fabs(plan->harm - 420) < 1e-6); /* and six minutes until it computes again */
     assert_non_null(strstr(plan->decision->message, "dev/b (60)"));
     assert_int_equal(plan->placement->assignments[0].gpus[0], 1);
     /* Nothing was changed by planning. */
-    assert_null(kit_place(&k, w));
+    assert_null(lab_place(&k, w));
     assert_int_equal(pool_free_gpu_milli(k.p, NULL), 0);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
-static double harm_of(const struct object *o, const struct kit_job *j)
+static double harm_of(const struct object *o, const struct lab_job *j)
 {
     const struct placement *at = object_as(o, workload)->status->placement;
     double gpus = at->gpus ? (double)at->gpus / 1000 : 0.001 * at->n_assignments;
@@ -49,7 +49,7 @@ static double harm_of(const struct object *o, const struct kit_job *j)
 }
 
 /* What the plan minimises: GPUs beyond those that are asked for count a tenth. */
-static double charged_of(const struct object *o, const struct kit_job *j, const struct kit_job *by)
+static double charged_of(const struct object *o, const struct lab_job *j, const struct lab_job *by)
 {
     double has = (double)object_as(o, workload)->status->placement->gpus, harm = harm_of(o, j);
     double asks = (by->fraction > 0 ? by->fraction : by->gpus) * (by->workers ? by->workers : 1);
@@ -58,7 +58,7 @@ static double charged_of(const struct object *o, const struct kit_job *j, const 
     return by->mig || asks <= 0 || has <= asks ? harm : harm * (asks + 0.1 * (has - asks)) / has;
 }
 
-static void brute(struct kit *k, const struct object *w, const struct object *const *jobs,
+static void brute(struct lab *k, const struct object *w, const struct object *const *jobs,
                   const double *harm, uint32_t n, double *ret)
 {
     *ret = HUGE_VAL;
@@ -73,29 +73,29 @@ static void brute(struct kit *k, const struct object *w, const struct object *co
                 sum += harm[i];
             }
         }
-        if (sum < *ret && kit_fits_without(k, w, gone, m))
+        if (sum < *ret && lab_fits_without(k, w, gone, m))
             *ret = sum;
     }
 }
 
 /* Small random pools of whole GPUs, fractions and MIG, short of GPUs, CPU or memory. */
-static struct kit_job random_job(struct kit *k, char *name, uint32_t i, uint32_t mode)
+static struct lab_job random_job(struct lab *k, char *name, uint32_t i, uint32_t mode)
 {
-    struct kit_job j = {.name = name,
+    struct lab_job j = {.name = name,
                         .class_ = "low",
-                        .workers = kit_random(k, 5) == 0 ? 2 : 1,
-                        .cpu = 1000 * (int64_t)kit_random(k, 8),
-                        .memory = (int64_t)kit_random(k, 8) << 30,
-                        .placed_s = 60 + kit_random(k, 20000)};
+                        .workers = lab_random(k, 5) == 0 ? 2 : 1,
+                        .cpu = 1000 * (int64_t)lab_random(k, 8),
+                        .memory = (int64_t)lab_random(k, 8) << 30,
+                        .placed_s = 60 + lab_random(k, 20000)};
 
     (void)snprintf(name, 16, "j%u", i);
-    j.saved_s = kit_random(k, 2) ? 1 + kit_random(k, (uint32_t)j.placed_s) : 0;
+    j.saved_s = lab_random(k, 2) ? 1 + lab_random(k, (uint32_t)j.placed_s) : 0;
     if (mode == 1)
-        j.fraction = 0.1 * (1 + kit_random(k, 9));
+        j.fraction = 0.1 * (1 + lab_random(k, 9));
     else if (mode == 2)
-        j.mig = kit_random(k, 3) ? "1g.10gb" : "3g.40gb";
-    else if (kit_random(k, 8))
-        j.gpus = 1 + kit_random(k, 3);
+        j.mig = lab_random(k, 3) ? "1g.10gb" : "3g.40gb";
+    else if (lab_random(k, 8))
+        j.gpus = 1 + lab_random(k, 3);
     return j;
 }
 
@@ -105,49 +105,49 @@ static void exact_for_one_worker(void **state)
 
     (void)state;
     for (uint32_t round = 0; round < 300; round++) {
-        struct kit k;
+        struct lab k;
         const struct object *jobs[JOBS_MAX], *w;
         double harm[JOBS_MAX], least;
-        struct kit_job as[JOBS_MAX];
+        struct lab_job as[JOBS_MAX];
         struct preempt_plan *plan;
         uint32_t n = 0, mode = round % 4;
         char name[16];
 
-        kit_init(&k, round + 1);
-        kit_class(&k, "low", 10, false, 0);
-        kit_class(&k, "prod", 100, true, 0);
-        kit_target(&k, "hub");
-        kit_node(&k, (struct kit_node){.name = "n1",
+        lab_init(&k, round + 1);
+        lab_class(&k, "low", 10, false, 0);
+        lab_class(&k, "prod", 100, true, 0);
+        lab_target(&k, "hub");
+        lab_node(&k, (struct lab_node){.name = "n1",
                                        .target = "hub",
                                        .gpus = 4,
                                        .cpu = 16000,
                                        .memory = 20ll << 30,
                                        .mig = mode == 2 ? 4 : 0,
                                        .link = mode == 3 ? 2 : 0});
-        kit_node(&k, (struct kit_node){.name = "n2", .target = "hub", .gpus = 2, .cpu = 12000});
+        lab_node(&k, (struct lab_node){.name = "n2", .target = "hub", .gpus = 2, .cpu = 12000});
         for (uint32_t i = 0; i < 30 && n < 9; i++) {
-            struct kit_job j = random_job(&k, name, i, mode);
+            struct lab_job j = random_job(&k, name, i, mode);
 
-            jobs[n] = kit_run(&k, j);
+            jobs[n] = lab_run(&k, j);
             if (!jobs[n])
                 continue;
             as[n++] = j;
         }
-        struct kit_job j = random_job(&k, name, 99, mode);
+        struct lab_job j = random_job(&k, name, 99, mode);
         j.class_ = "prod";
         j.workers = 1;
         if (mode == 3 && j.gpus)
             j.interconnect = "nvlink";
-        w = kit_job(&k, j, NULL);
-        if (kit_place(&k, w)) {
-            assert_null(kit_plan(&k, w));
-            kit_fini(&k);
+        w = lab_job(&k, j, NULL);
+        if (lab_place(&k, w)) {
+            assert_null(lab_plan(&k, w));
+            lab_fini(&k);
             continue;
         }
         for (uint32_t i = 0; i < n; i++)
             harm[i] = charged_of(jobs[i], &as[i], &j);
         brute(&k, w, jobs, harm, n, &least);
-        plan = kit_plan(&k, w);
+        plan = lab_plan(&k, w);
         if (least == HUGE_VAL) {
             assert_null(plan);
         } else {
@@ -156,7 +156,7 @@ static void exact_for_one_worker(void **state)
                 fail_msg("round %u: %f, but %f would do", round, plan->charged, least);
             plans++;
         }
-        kit_fini(&k);
+        lab_fini(&k);
     }
     assert_true(plans > 100);
 }
@@ -165,7 +165,7 @@ static void exact_for_one_worker(void **state)
 static void some_are_spared(void **state)
 {
     static const struct {
-        struct kit_job job;
+        struct lab_job job;
         enum reason why;
     } cases[] = {
         {{.class_ = "prod", .placed_s = 9000}, REASON_VICTIM_PROTECTED},
@@ -182,23 +182,23 @@ static void some_are_spared(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        struct kit k;
-        struct kit_job j = cases[i].job;
+        struct lab k;
+        struct lab_job j = cases[i].job;
         const struct object *v, *w;
 
         one_node(&k, 1);
-        kit_class(&k, "young", 10, false, 600000);
-        kit_class(&k, "high", 50, false, 0);
-        kit_class(&k, "above", 60, false, 0);
+        lab_class(&k, "young", 10, false, 600000);
+        lab_class(&k, "high", 50, false, 0);
+        lab_class(&k, "above", 60, false, 0);
         j.name = "v";
         j.gpus = 1;
-        v = kit_run(&k, j);
-        w = kit_job(&k, (struct kit_job){.name = "p", .class_ = "high", .gpus = 1}, NULL);
-        assert_int_equal(kit_plan(&k, w) != NULL, cases[i].why == REASON_NONE);
+        v = lab_run(&k, j);
+        w = lab_job(&k, (struct lab_job){.name = "p", .class_ = "high", .gpus = 1}, NULL);
+        assert_int_equal(lab_plan(&k, w) != NULL, cases[i].why == REASON_NONE);
         assert_int_equal(
-            policy_victim_check(w, v, NOW, k.classes, k.n_classes, NULL, 0, kit_held, NULL),
+            policy_victim_check(w, v, NOW, k.classes, k.n_classes, NULL, 0, lab_held, NULL),
             cases[i].why);
-        kit_fini(&k);
+        lab_fini(&k);
     }
 }
 
@@ -207,7 +207,7 @@ static void a_class_may_be_barred(void **state)
     struct meta meta = {.name = "meek"};
     struct priority_class_spec spec = {.value = 1000, .mayPreempt = false};
     struct priority_class c = {.metadata = &meta, .spec = &spec};
-    struct kit k;
+    struct lab k;
     const struct object *v, *w;
 
     (void)state;
@@ -216,115 +216,115 @@ static void a_class_may_be_barred(void **state)
         if (strcmp(schema_priority_class_spec.fields[i].json, "mayPreempt") == 0)
             spec.has = 1ull << schema_priority_class_spec.fields[i].bit;
     }
-    k.classes[k.n_classes] = kit_make(&k, KIND_PRIORITY_CLASS, &c);
+    k.classes[k.n_classes] = lab_make(&k, KIND_PRIORITY_CLASS, &c);
     pool_put(k.p, k.classes[k.n_classes++]);
-    v = kit_run(&k, (struct kit_job){.name = "v", .class_ = "low", .gpus = 1, .placed_s = 9000});
-    w = kit_job(&k, (struct kit_job){.name = "p", .class_ = "meek", .gpus = 1}, NULL);
-    assert_null(kit_plan(&k, w));
+    v = lab_run(&k, (struct lab_job){.name = "v", .class_ = "low", .gpus = 1, .placed_s = 9000});
+    w = lab_job(&k, (struct lab_job){.name = "p", .class_ = "meek", .gpus = 1}, NULL);
+    assert_null(lab_plan(&k, w));
     assert_int_equal(
-        policy_victim_check(w, v, NOW, k.classes, k.n_classes, NULL, 0, kit_held, NULL),
+        policy_victim_check(w, v, NOW, k.classes, k.n_classes, NULL, 0, lab_held, NULL),
         REASON_VICTIM_NOT_LOWER);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 /* On a node short of CPU only: of two without a GPU, the one that has less to lose. */
 static void work_without_gpus_counts(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
 
     (void)state;
     one_node(&k, 1);
-    kit_run(&k,
-            (struct kit_job){.name = "days", .class_ = "low", .cpu = 32000, .placed_s = 900000});
-    kit_run(&k, (struct kit_job){.name = "hours", .class_ = "low", .cpu = 32000, .placed_s = 9000});
-    plan = kit_plan(
-        &k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .gpus = 1, .cpu = 20000},
+    lab_run(&k,
+            (struct lab_job){.name = "days", .class_ = "low", .cpu = 32000, .placed_s = 900000});
+    lab_run(&k, (struct lab_job){.name = "hours", .class_ = "low", .cpu = 32000, .placed_s = 9000});
+    plan = lab_plan(
+        &k, lab_job(&k, (struct lab_job){.name = "p", .class_ = "prod", .gpus = 1, .cpu = 20000},
                     NULL));
     assert_int_equal(plan->n, 1);
-    assert_true(kit_victim(plan, "hours"));
+    assert_true(lab_victim(plan, "hours"));
     assert_true(plan->lost_gpu_s < 1e-9);
     pool_target_reachable(k.p, "hub", REACH_UNKNOWN);
-    assert_null(kit_plan(
-        &k, kit_job(&k, (struct kit_job){.name = "q", .class_ = "prod", .gpus = 1, .cpu = 20000},
+    assert_null(lab_plan(
+        &k, lab_job(&k, (struct lab_job){.name = "q", .class_ = "prod", .gpus = 1, .cpu = 20000},
                     NULL)));
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 /* A checkpoint of another epoch saved nothing of this one. */
 static void only_its_own_epoch_counts(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
 
     (void)state;
     one_node(&k, 2);
-    kit_run(&k, (struct kit_job){.name = "old",
+    lab_run(&k, (struct lab_job){.name = "old",
                                  .class_ = "low",
                                  .gpus = 1,
                                  .saved_s = 10,
                                  .placed_s = 9000,
                                  .old_epoch = 1});
-    kit_run(&k, (struct kit_job){.name = "own", .class_ = "low", .gpus = 1, .placed_s = 5000});
+    lab_run(&k, (struct lab_job){.name = "own", .class_ = "low", .gpus = 1, .placed_s = 5000});
     plan =
-        kit_plan(&k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .gpus = 1}, NULL));
-    assert_true(kit_victim(plan, "own"));
-    kit_fini(&k);
+        lab_plan(&k, lab_job(&k, (struct lab_job){.name = "p", .class_ = "prod", .gpus = 1}, NULL));
+    assert_true(lab_victim(plan, "own"));
+    lab_fini(&k);
 }
 
 /* ---- gangs ---- */
-static void four_nodes(struct kit *k, uint32_t gpus)
+static void four_nodes(struct lab *k, uint32_t gpus)
 {
     static const char *const racks[] = {"r1", "r1", "r2", "r2"};
 
-    kit_init(k, 1);
-    kit_class(k, "low", 10, false, 0);
-    kit_class(k, "prod", 100, true, 0);
-    kit_target(k, "hub");
+    lab_init(k, 1);
+    lab_class(k, "low", 10, false, 0);
+    lab_class(k, "prod", 100, true, 0);
+    lab_target(k, "hub");
     for (int i = 0; i < 4; i++) {
         char name[8];
 
         (void)snprintf(name, sizeof(name), "n%d", i + 1);
-        kit_node(k,
-                 (struct kit_node){.name = name, .target = "hub", .gpus = gpus, .rack = racks[i]});
+        lab_node(k,
+                 (struct lab_node){.name = name, .target = "hub", .gpus = gpus, .rack = racks[i]});
     }
 }
 
 static void a_gang_victim_counts_once(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
     char name[8];
 
     (void)state;
     four_nodes(&k, 2);
-    kit_run(&k, (struct kit_job){
+    lab_run(&k, (struct lab_job){
                     .name = "gang", .class_ = "low", .workers = 2, .gpus = 2, .placed_s = 1000});
     for (int i = 0; i < 4; i++) {
         (void)snprintf(name, sizeof(name), "s%d", i);
-        kit_run(&k, (struct kit_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = 1100});
+        lab_run(&k, (struct lab_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = 1100});
     }
     /* The gang alone: 4 × 1360. Four single ones: 4 × 1460. */
-    plan = kit_plan(
-        &k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .workers = 2, .gpus = 2},
+    plan = lab_plan(
+        &k, lab_job(&k, (struct lab_job){.name = "p", .class_ = "prod", .workers = 2, .gpus = 2},
                     NULL));
     assert_int_equal(plan->n, 1);
-    assert_true(kit_victim(plan, "gang"));
+    assert_true(lab_victim(plan, "gang"));
     assert_true(fabs(plan->harm - 4 * 1360) < 1e-6);
     assert_int_equal(plan->placement->n_assignments, 2);
     /* For one worker it is dearer than two single ones: 2.2 × 1360, as two of its GPUs are left for
      * others who wait, against 2 × 1460. */
     plan =
-        kit_plan(&k, kit_job(&k, (struct kit_job){.name = "q", .class_ = "prod", .gpus = 2}, NULL));
+        lab_plan(&k, lab_job(&k, (struct lab_job){.name = "q", .class_ = "prod", .gpus = 2}, NULL));
     assert_int_equal(plan->n, 2);
-    assert_true(kit_victim(plan, "s0") && kit_victim(plan, "s1"));
-    kit_fini(&k);
+    assert_true(lab_victim(plan, "s0") && lab_victim(plan, "s1"));
+    lab_fini(&k);
 }
 
 /* The cheapest step first, then a gang that would have done alone: the first victims stay. */
 static void who_is_not_needed_stays(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
     char name[8];
 
@@ -332,23 +332,23 @@ static void who_is_not_needed_stays(void **state)
     four_nodes(&k, 2);
     for (int i = 0; i < 4; i++) { /* two of 500 on one node, two of 1500 on the next */
         (void)snprintf(name, sizeof(name), "s%d", i);
-        kit_run(&k, (struct kit_job){
+        lab_run(&k, (struct lab_job){
                         .name = name, .class_ = "low", .gpus = 1, .placed_s = i < 2 ? 140 : 1140});
     }
-    kit_run(&k, (struct kit_job){
+    lab_run(&k, (struct lab_job){
                     .name = "gang", .class_ = "low", .workers = 2, .gpus = 2, .placed_s = 240});
-    plan = kit_plan(
-        &k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .workers = 2, .gpus = 2},
+    plan = lab_plan(
+        &k, lab_job(&k, (struct lab_job){.name = "p", .class_ = "prod", .workers = 2, .gpus = 2},
                     NULL));
     assert_int_equal(plan->n, 1);
-    assert_true(kit_victim(plan, "gang"));
+    assert_true(lab_victim(plan, "gang"));
     assert_true(fabs(plan->harm - 2400) < 1e-6);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 static void a_gang_stays_within_its_rack(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
     char name[8];
 
@@ -358,21 +358,21 @@ static void a_gang_stays_within_its_rack(void **state)
         static const int64_t age[] = {100, 900, 300, 400};
 
         (void)snprintf(name, sizeof(name), "s%d", i);
-        kit_run(&k, (struct kit_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = age[i]});
+        lab_run(&k, (struct lab_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = age[i]});
     }
-    plan = kit_plan(
+    plan = lab_plan(
         &k,
-        kit_job(&k,
-                (struct kit_job){
+        lab_job(&k,
+                (struct lab_job){
                     .name = "p", .class_ = "prod", .workers = 2, .gpus = 1, .within = LEVEL_RACK},
                 NULL));
     assert_int_equal(plan->n, 2);
-    assert_true(kit_victim(plan, "s2") && kit_victim(plan, "s3"));
-    plan = kit_plan(
-        &k, kit_job(&k, (struct kit_job){.name = "q", .class_ = "prod", .workers = 2, .gpus = 1},
+    assert_true(lab_victim(plan, "s2") && lab_victim(plan, "s3"));
+    plan = lab_plan(
+        &k, lab_job(&k, (struct lab_job){.name = "q", .class_ = "prod", .workers = 2, .gpus = 1},
                     NULL));
-    assert_true(kit_victim(plan, "s0") && kit_victim(plan, "s2"));
-    kit_fini(&k);
+    assert_true(lab_victim(plan, "s0") && lab_victim(plan, "s2"));
+    lab_fini(&k);
 }
 
 /* Few may be victims: every set is tried. */
@@ -382,9 +382,9 @@ static void gangs_are_exact_where_few_run(void **state)
 
     (void)state;
     for (uint32_t round = 0; round < 150; round++) {
-        struct kit k;
+        struct lab k;
         const struct object *jobs[JOBS_MAX], *w;
-        struct kit_job as[JOBS_MAX], by;
+        struct lab_job as[JOBS_MAX], by;
         double harm[JOBS_MAX], least;
         struct preempt_plan *plan;
         uint32_t n = 0;
@@ -393,31 +393,31 @@ static void gangs_are_exact_where_few_run(void **state)
         four_nodes(&k, 4);
         k.s = round + 77;
         for (uint32_t i = 0; i < 30 && n < 9; i++) {
-            struct kit_job j = random_job(&k, name, i, 0);
+            struct lab_job j = random_job(&k, name, i, 0);
 
-            j.workers = 1 + kit_random(&k, 3);
-            j.gpus = 1 + kit_random(&k, 3);
-            jobs[n] = kit_run(&k, j);
+            j.workers = 1 + lab_random(&k, 3);
+            j.gpus = 1 + lab_random(&k, 3);
+            jobs[n] = lab_run(&k, j);
             if (jobs[n])
                 as[n++] = j;
         }
-        by = (struct kit_job){.name = "p",
+        by = (struct lab_job){.name = "p",
                               .class_ = "prod",
-                              .workers = 2 + kit_random(&k, 2),
-                              .gpus = 1 + kit_random(&k, 4),
-                              .within = kit_random(&k, 3) ? 0 : LEVEL_RACK};
-        w = kit_job(&k, by, NULL);
-        if (!kit_place(&k, w)) {
+                              .workers = 2 + lab_random(&k, 2),
+                              .gpus = 1 + lab_random(&k, 4),
+                              .within = lab_random(&k, 3) ? 0 : LEVEL_RACK};
+        w = lab_job(&k, by, NULL);
+        if (!lab_place(&k, w)) {
             for (uint32_t i = 0; i < n; i++)
                 harm[i] = charged_of(jobs[i], &as[i], &by);
             brute(&k, w, jobs, harm, n, &least);
-            plan = kit_plan(&k, w);
+            plan = lab_plan(&k, w);
             assert_true((plan != NULL) == (least < HUGE_VAL));
             if (plan && fabs(plan->charged - least) > 1e-6)
                 fail_msg("round %u: %f, but %f would do", round, plan->charged, least);
             plans += plan != NULL;
         }
-        kit_fini(&k);
+        lab_fini(&k);
     }
     assert_true(plans > 60);
 }
@@ -430,7 +430,7 @@ static void gangs_are_never_worse_than_by_steps(void **state)
 
     (void)state;
     for (uint32_t round = 0; round < 120; round++) {
-        struct kit k;
+        struct lab k;
         struct preempt_plan *plan, *greedy;
         const struct object *w;
         char name[16];
@@ -438,23 +438,23 @@ static void gangs_are_never_worse_than_by_steps(void **state)
         four_nodes(&k, 8);
         k.s = round + 7;
         for (uint32_t i = 0; i < 60; i++) {
-            struct kit_job j = random_job(&k, name, i, 0);
+            struct lab_job j = random_job(&k, name, i, 0);
 
-            j.workers = kit_random(&k, 3) ? 1 : 2 + kit_random(&k, 2);
-            j.gpus = 1 + kit_random(&k, 2);
-            (void)kit_run(&k, j);
+            j.workers = lab_random(&k, 3) ? 1 : 2 + lab_random(&k, 2);
+            j.gpus = 1 + lab_random(&k, 2);
+            (void)lab_run(&k, j);
         }
-        w = kit_job(&k,
-                    (struct kit_job){.name = "p",
+        w = lab_job(&k,
+                    (struct lab_job){.name = "p",
                                      .class_ = "prod",
-                                     .workers = 2 + kit_random(&k, 3),
-                                     .gpus = 2 + kit_random(&k, 5)},
+                                     .workers = 2 + lab_random(&k, 3),
+                                     .gpus = 2 + lab_random(&k, 5)},
                     NULL);
-        if (!kit_place(&k, w)) {
+        if (!lab_place(&k, w)) {
             failpoint_plant("policy.greedy-gangs");
-            greedy = kit_plan(&k, w);
+            greedy = lab_plan(&k, w);
             failpoint_plant(NULL);
-            plan = kit_plan(&k, w);
+            plan = lab_plan(&k, w);
             assert_true((plan != NULL) == (greedy != NULL));
             if (plan) {
                 assert_true(plan->charged <= greedy->charged * (1 + 1e-6));
@@ -464,7 +464,7 @@ static void gangs_are_never_worse_than_by_steps(void **state)
                 plans++;
             }
         }
-        kit_fini(&k);
+        lab_fini(&k);
     }
     print_message("%u plans, %u better than by steps, %.3f of their harm\n", plans, better,
                   ours / steps);
@@ -477,7 +477,7 @@ static void gangs_are_never_worse_than_by_steps(void **state)
 /* ---- the same bytes, whatever came first ---- */
 static void order_does_not_matter(void **state)
 {
-    struct kit k;
+    struct lab k;
     const struct object *jobs[16], *w;
     struct buf first;
     char name[16];
@@ -486,13 +486,13 @@ static void order_does_not_matter(void **state)
     four_nodes(&k, 4);
     for (uint32_t i = 0; i < 16; i++) { /* eight alike, eight alike */
         (void)snprintf(name, sizeof(name), "j%u", i);
-        jobs[i] = kit_run(
-            &k, (struct kit_job){
+        jobs[i] = lab_run(
+            &k, (struct lab_job){
                     .name = name, .class_ = "low", .gpus = 1, .placed_s = i % 2 ? 1000 : 2000});
     }
     buf_init(&first, 1 << 20);
     for (uint32_t round = 0; round < 20; round++) {
-        static const struct kit_job asks[] = {
+        static const struct lab_job asks[] = {
             {.name = "p", .class_ = "prod", .gpus = 3},
             {.name = "q", .class_ = "prod", .workers = 3, .gpus = 2},
             {.name = "r", .class_ = "prod", .workers = 2, .gpus = 2, .within = LEVEL_RACK}};
@@ -500,7 +500,7 @@ static void order_does_not_matter(void **state)
 
         buf_init(&b, 1 << 20);
         for (uint32_t i = 0; i < 16; i++) { /* in another order each time */
-            const struct object *o = jobs[kit_random(&k, 16)];
+            const struct object *o = jobs[lab_random(&k, 16)];
 
             pool_drop(k.p, o->meta->uid);
             pool_hold(k.p, o);
@@ -508,8 +508,8 @@ static void order_does_not_matter(void **state)
         for (size_t i = 0; i < 3; i++) {
             struct preempt_plan *plan;
 
-            w = kit_job(&k, asks[i], NULL);
-            plan = kit_plan(&k, w);
+            w = lab_job(&k, asks[i], NULL);
+            plan = lab_plan(&k, w);
             tlv_add(&schema_decision_spec, plan->decision, &b);
             tlv_add(&schema_placement, plan->placement, &b);
             for (size_t v = 0; v < plan->n; v++)
@@ -524,13 +524,13 @@ static void order_does_not_matter(void **state)
         assert_memory_equal(b.p, first.p, b.n);
     }
     buf_fini(&first);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
-/* Many victims: the record names some and counts the others, within its limit (kit_plan). */
+/* Many victims: the record names some and counts the others, within its limit (lab_plan). */
 static void the_record_is_bounded(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
     char name[80];
 
@@ -539,22 +539,22 @@ static void the_record_is_bounded(void **state)
     for (uint32_t i = 0; i < 64; i++) {
         (void)snprintf(name, sizeof(name), "a-workload-with-quite-a-long-name-as-people-like-%u",
                        i);
-        kit_run(&k, (struct kit_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = 1000});
+        lab_run(&k, (struct lab_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = 1000});
     }
-    plan = kit_plan(
-        &k, kit_job(&k, (struct kit_job){.name = "p", .class_ = "prod", .workers = 4, .gpus = 16},
+    plan = lab_plan(
+        &k, lab_job(&k, (struct lab_job){.name = "p", .class_ = "prod", .workers = 4, .gpus = 16},
                     NULL));
     assert_int_equal(plan->n, 64);
     assert_non_null(strstr(plan->decision->message, " more"));
     assert_true(strlen(plan->decision->message) < 512);
     assert_string_equal(plan->decision->outcome, "Pending");
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 /* Memory that does not suffice is an answer, and no end of the process. */
 static void what_is_too_large_is_refused(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
     struct err err = {0};
     char name[32];
@@ -563,11 +563,11 @@ static void what_is_too_large_is_refused(void **state)
     four_nodes(&k, 16);
     for (uint32_t i = 0; i < 64; i++) {
         (void)snprintf(name, sizeof(name), "low-%u", i);
-        kit_run(&k, (struct kit_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = 1000});
+        lab_run(&k, (struct lab_job){.name = name, .class_ = "low", .gpus = 1, .placed_s = 1000});
     }
     struct place_request rq = {
-        .workload = kit_job(
-            &k, (struct kit_job){.name = "p", .class_ = "prod", .workers = 4, .gpus = 16}, NULL),
+        .workload = lab_job(
+            &k, (struct lab_job){.name = "p", .class_ = "prod", .workers = 4, .gpus = 16}, NULL),
         .now_ms = k.now_ms};
     for (size_t room = (size_t)64 << 10; room < (size_t)8 << 20; room += (size_t)96 << 10) {
         AUTO_ARENA a = arena_create(room);
@@ -578,7 +578,7 @@ static void what_is_too_large_is_refused(void **state)
             assert_non_null(strstr(err.text, "MiB"));
     }
     assert_non_null(plan); /* and with enough there is one */
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 int main(void)

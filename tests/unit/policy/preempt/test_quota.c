@@ -1,9 +1,9 @@
 /* Preemption where queues and money come in: what is taken back, and only as much; limits that
  * victims use up; a checkpoint that is dear to move. */
-#include "tests/support/policy/preempt_kit.h"
+#include "tests/support/policy/preempt_lab.h"
 
 struct books { /* what queues hold, as the state machine would tell it */
-    struct kit *k;
+    struct lab *k;
     const char *queue[64];
     int64_t milli[64];
     uint32_t n;
@@ -20,11 +20,11 @@ static int64_t booked(const char *queue, const char *class_, void *arg)
     return sum;
 }
 
-static const struct object *run(struct kit *k, struct books *b, const char *name, const char *queue,
+static const struct object *run(struct lab *k, struct books *b, const char *name, const char *queue,
                                 uint32_t gpus, int64_t placed_s)
 {
-    const struct object *o = kit_run(
-        k, (struct kit_job){
+    const struct object *o = lab_run(
+        k, (struct lab_job){
                .name = name, .class_ = "low", .queue = queue, .gpus = gpus, .placed_s = placed_s});
 
     assert_non_null(o);
@@ -34,34 +34,34 @@ static const struct object *run(struct kit *k, struct books *b, const char *name
 }
 
 /* Nodes of 4 GPUs; queue a is guaranteed `a` GPUs, b is `b`. */
-static void two_queues(struct kit *k, struct books *books, int nodes, int64_t a, int64_t b)
+static void two_queues(struct lab *k, struct books *books, int nodes, int64_t a, int64_t b)
 {
-    kit_init(k, 1);
-    kit_class(k, "low", 10, false, 0);
-    kit_class(k, "prod", 100, true, 0);
-    kit_target(k, "hub");
-    kit_queue(k, "a", a, 0);
-    kit_queue(k, "b", b, 0);
+    lab_init(k, 1);
+    lab_class(k, "low", 10, false, 0);
+    lab_class(k, "prod", 100, true, 0);
+    lab_target(k, "hub");
+    lab_queue(k, "a", a, 0);
+    lab_queue(k, "b", b, 0);
     for (int i = 0; i < nodes; i++) {
         char name[8];
 
         (void)snprintf(name, sizeof(name), "n%d", i + 1);
-        kit_node(k, (struct kit_node){.name = name, .target = "hub", .gpus = 4});
+        lab_node(k, (struct lab_node){.name = name, .target = "hub", .gpus = 4});
     }
     *books = (struct books){.k = k};
 }
 
-static enum reason check(struct kit *k, struct books *b, const struct object *w,
+static enum reason check(struct lab *k, struct books *b, const struct object *w,
                          const struct object *v)
 {
     return policy_victim_check(w, v, NOW, k->classes, k->n_classes, k->queues, k->n_queues, booked,
                                b);
 }
 
-static const struct object *ask(struct kit *k, const char *queue, uint32_t workers, uint32_t gpus)
+static const struct object *ask(struct lab *k, const char *queue, uint32_t workers, uint32_t gpus)
 {
-    return kit_job(k,
-                   (struct kit_job){.name = "w",
+    return lab_job(k,
+                   (struct lab_job){.name = "w",
                                     .class_ = "low", /* equal priority: only reclaim helps */
                                     .queue = queue,
                                     .workers = workers,
@@ -71,7 +71,7 @@ static const struct object *ask(struct kit *k, const char *queue, uint32_t worke
 
 static void a_guarantee_is_taken_back(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct books b;
     const struct object *own, *cheap, *dear, *w;
     struct preempt_plan *plan;
@@ -83,26 +83,26 @@ static void a_guarantee_is_taken_back(void **state)
     cheap = run(&k, &b, "cheap", "b", 2, 5000);
     (void)run(&k, &b, "third", "b", 2, 7000);
     w = ask(&k, "a", 1, 2);
-    plan = kit_plan(&k, w);
+    plan = lab_plan(&k, w);
     assert_non_null(plan);
     assert_int_equal(plan->n, 1);
-    assert_true(kit_victim(plan, "cheap") && plan->victims[0].reclaim);
+    assert_true(lab_victim(plan, "cheap") && plan->victims[0].reclaim);
     assert_int_equal(check(&k, &b, w, cheap), REASON_NONE);
     assert_int_equal(check(&k, &b, w, dear), REASON_NONE);
     assert_int_equal(check(&k, &b, w, own), REASON_VICTIM_NOT_LOWER);
     /* Three are more than a is owed; b borrows and is owed nothing; nobody else has a guarantee. */
-    assert_null(kit_plan(&k, ask(&k, "a", 1, 3)));
-    assert_null(kit_plan(&k, ask(&k, "b", 1, 1)));
-    assert_null(kit_plan(&k, ask(&k, "", 1, 1)));
+    assert_null(lab_plan(&k, ask(&k, "a", 1, 3)));
+    assert_null(lab_plan(&k, ask(&k, "b", 1, 1)));
+    assert_null(lab_plan(&k, ask(&k, "", 1, 1)));
     assert_int_equal(check(&k, &b, ask(&k, "a", 1, 3), cheap), REASON_VICTIM_NOT_LOWER);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 /* Three workers are owed to a; b borrows six in jobs of 1, 2 and 3, and what is cheapest to make
  * room is more than that: a queue that borrows no more is left alone. */
 static void no_more_than_is_borrowed(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct books b;
     struct preempt_plan *plan;
 
@@ -114,31 +114,31 @@ static void no_more_than_is_borrowed(void **state)
         (void)snprintf(name, sizeof(name), "j%d", i);
         (void)run(&k, &b, name, "b", 1, 1000 + 100 * i);
     }
-    plan = kit_plan(&k, ask(&k, "a", 4, 1));
+    plan = lab_plan(&k, ask(&k, "a", 4, 1));
     assert_non_null(plan);
     assert_int_equal(plan->n, 4);
-    assert_true(kit_victim(plan, "j0") && kit_victim(plan, "j3"));
-    assert_null(kit_plan(&k, ask(&k, "a", 5, 1)));
-    kit_fini(&k);
+    assert_true(lab_victim(plan, "j0") && lab_victim(plan, "j3"));
+    assert_null(lab_plan(&k, ask(&k, "a", 5, 1)));
+    lab_fini(&k);
 
     /* On one node are victims of two borrowers; each gives what it borrowed. */
     two_queues(&k, &b, 1, 3, 0);
-    kit_queue(&k, "c", 1, 0);
+    lab_queue(&k, "c", 1, 0);
     (void)run(&k, &b, "c1", "c", 1, 100);
     (void)run(&k, &b, "c2", "c", 1, 200);
     (void)run(&k, &b, "b1", "b", 1, 300);
     (void)run(&k, &b, "b2", "b", 1, 400);
-    plan = kit_plan(&k, ask(&k, "a", 1, 3));
+    plan = lab_plan(&k, ask(&k, "a", 1, 3));
     assert_int_equal(plan->n, 3);
     /* One of c: then it borrows no more, and the other is its own. */
-    assert_true(kit_victim(plan, "c1") && kit_victim(plan, "b1") && kit_victim(plan, "b2"));
-    kit_fini(&k);
+    assert_true(lab_victim(plan, "c1") && lab_victim(plan, "b1") && lab_victim(plan, "b2"));
+    lab_fini(&k);
 }
 
 /* Work cannot be cut: one that is partly borrowed may go, as its queue's guarantee stays free. */
 static void work_that_straddles_may_go(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct books b;
     const struct object *v, *w;
     struct preempt_plan *plan;
@@ -147,55 +147,55 @@ static void work_that_straddles_may_go(void **state)
     two_queues(&k, &b, 1, 2, 2);
     v = run(&k, &b, "wide", "b", 4, 1000);
     w = ask(&k, "a", 1, 1);
-    plan = kit_plan(&k, w);
-    assert_true(plan && kit_victim(plan, "wide"));
+    plan = lab_plan(&k, w);
+    assert_true(plan && lab_victim(plan, "wide"));
     assert_int_equal(check(&k, &b, w, v), REASON_NONE);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 static void protected_work_is_not_reclaimed(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct books b;
     const struct object *v, *w;
 
     (void)state;
     two_queues(&k, &b, 1, 4, 0);
-    v = kit_run(&k, (struct kit_job){
+    v = lab_run(&k, (struct lab_job){
                         .name = "v", .class_ = "prod", .queue = "b", .gpus = 4, .placed_s = 9});
     b.queue[0] = "b";
     b.milli[0] = 4000;
     b.n = 1;
     w = ask(&k, "a", 1, 4);
-    assert_null(kit_plan(&k, w));
+    assert_null(lab_plan(&k, w));
     assert_int_equal(check(&k, &b, w, v), REASON_VICTIM_PROTECTED);
-    kit_fini(&k);
+    lab_fini(&k);
 }
 
 /* There is room, but the queue holds its burst: only its own lower work helps. */
 static void quota_is_made_free(void **state)
 {
-    struct kit k;
+    struct lab k;
     struct books b;
     struct preempt_plan *plan;
     const struct object *w;
 
     (void)state;
     two_queues(&k, &b, 3, 0, 0);
-    kit_queue(&k, "tight", 0, 4);
+    lab_queue(&k, "tight", 0, 4);
     (void)run(&k, &b, "other", "a", 2, 10);
     (void)run(&k, &b, "t1", "tight", 1, 500);
     (void)run(&k, &b, "t2", "tight", 2, 900);
     (void)run(&k, &b, "t3", "tight", 1, 700);
-    w = kit_job(&k, (struct kit_job){.name = "w", .class_ = "prod", .queue = "tight", .gpus = 2},
+    w = lab_job(&k, (struct lab_job){.name = "w", .class_ = "prod", .queue = "tight", .gpus = 2},
                 NULL);
-    assert_null(kit_place(&k, w));
-    plan = kit_plan(&k, w);
+    assert_null(lab_place(&k, w));
+    plan = lab_plan(&k, w);
     assert_non_null(plan);
     /* Two of one GPU each: 860 + 1060; the one of two: 2 × 1260. */
     assert_int_equal(plan->n, 2);
-    assert_true(kit_victim(plan, "t1") && kit_victim(plan, "t3"));
-    kit_fini(&k);
+    assert_true(lab_victim(plan, "t1") && lab_victim(plan, "t3"));
+    lab_fini(&k);
 }
 
 static void a_full_target_is_made_free(void **state)
@@ -204,24 +204,24 @@ static void a_full_target_is_made_free(void **state)
     struct target_limits limits = {.workloads = 2};
     struct target_spec spec = {.type = TARGET_AGENT, .tier = TIER_HUB, .limits = &limits};
     struct target t = {.metadata = &meta, .spec = &spec};
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
     const struct object *w;
 
     (void)state;
-    kit_init(&k, 1);
-    kit_class(&k, "low", 10, false, 0);
-    kit_class(&k, "prod", 100, true, 0);
-    pool_put(k.p, kit_make(&k, KIND_TARGET, &t));
+    lab_init(&k, 1);
+    lab_class(&k, "low", 10, false, 0);
+    lab_class(&k, "prod", 100, true, 0);
+    pool_put(k.p, lab_make(&k, KIND_TARGET, &t));
     pool_target_reachable(k.p, "small", REACH_YES);
-    kit_node(&k, (struct kit_node){.name = "n1", .target = "small", .gpus = 4});
-    kit_run(&k, (struct kit_job){.name = "v1", .class_ = "low", .gpus = 1, .placed_s = 800});
-    kit_run(&k, (struct kit_job){.name = "v2", .class_ = "low", .gpus = 1, .placed_s = 600});
-    w = kit_job(&k, (struct kit_job){.name = "w", .class_ = "prod", .gpus = 1}, NULL);
-    assert_null(kit_place(&k, w));
-    plan = kit_plan(&k, w);
-    assert_true(plan && plan->n == 1 && kit_victim(plan, "v2"));
-    kit_fini(&k);
+    lab_node(&k, (struct lab_node){.name = "n1", .target = "small", .gpus = 4});
+    lab_run(&k, (struct lab_job){.name = "v1", .class_ = "low", .gpus = 1, .placed_s = 800});
+    lab_run(&k, (struct lab_job){.name = "v2", .class_ = "low", .gpus = 1, .placed_s = 600});
+    w = lab_job(&k, (struct lab_job){.name = "w", .class_ = "prod", .gpus = 1}, NULL);
+    assert_null(lab_place(&k, w));
+    plan = lab_plan(&k, w);
+    assert_true(plan && plan->n == 1 && lab_victim(plan, "v2"));
+    lab_fini(&k);
 }
 
 /* A checkpoint that no other target can reach costs its way out; money in GPU-seconds at the price
@@ -229,13 +229,13 @@ static void a_full_target_is_made_free(void **state)
 static void egress_counts(void **state)
 {
     static const char *const docs[] = {"own", "dear"};
-    struct kit k;
+    struct lab k;
     struct preempt_plan *plan;
 
     (void)state;
-    kit_init(&k, 1);
-    kit_class(&k, "low", 10, false, 0);
-    kit_class(&k, "prod", 100, true, 0);
+    lab_init(&k, 1);
+    lab_class(&k, "low", 10, false, 0);
+    lab_class(&k, "prod", 100, true, 0);
     for (int i = 0; i < 2; i++) {
         struct meta meta = {.name = docs[i]};
         struct gpu_price line = {.class_ = "h100", .amortised = 2};
@@ -248,11 +248,11 @@ static void egress_counts(void **state)
         char name[8];
 
         (void)snprintf(name, sizeof(name), "n%d", i);
-        pool_put(k.p, kit_make(&k, KIND_PRICE_SHEET, &ps));
-        pool_put(k.p, kit_make(&k, KIND_TARGET, &t));
+        pool_put(k.p, lab_make(&k, KIND_PRICE_SHEET, &ps));
+        pool_put(k.p, lab_make(&k, KIND_TARGET, &t));
         pool_target_reachable(k.p, tm.name, REACH_YES);
-        kit_node(&k, (struct kit_node){.name = name, .target = tm.name, .gpus = 1});
-        kit_run(&k, (struct kit_job){.name = i ? "cheap" : "plain",
+        lab_node(&k, (struct lab_node){.name = name, .target = tm.name, .gpus = 1});
+        lab_run(&k, (struct lab_job){.name = i ? "cheap" : "plain",
                                      .class_ = "low",
                                      .gpus = 1,
                                      .saved_s = i ? 100 : 600,
@@ -260,10 +260,10 @@ static void egress_counts(void **state)
                                      .placed_s = 9000});
     }
     plan =
-        kit_plan(&k, kit_job(&k, (struct kit_job){.name = "w", .class_ = "prod", .gpus = 1}, NULL));
+        lab_plan(&k, lab_job(&k, (struct lab_job){.name = "w", .class_ = "prod", .gpus = 1}, NULL));
     /* 100 s are lost, but 100 GiB × 0.1 leave: 10 in money, five GPU-hours. */
-    assert_true(kit_victim(plan, "plain"));
-    kit_fini(&k);
+    assert_true(lab_victim(plan, "plain"));
+    lab_fini(&k);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* Work comes, runs, saves, ends and is preempted at random: whoever goes was allowed to go, and
  * production never is. Argument or HANSE_EVENTS: how many events (1,000,000 take ten seconds
  * without sanitizers). */
-#include "tests/support/policy/preempt_kit.h"
+#include "tests/support/policy/preempt_lab.h"
 
 #include <stdlib.h>
 
@@ -16,11 +16,11 @@ static long events = EVENTS;
 
 struct live {
     struct object *o;
-    struct kit_job job;
+    struct lab_job job;
     char name[24];
 };
 struct town {
-    struct kit k;
+    struct lab k;
     struct live *live[LIVE_MAX];
     uint32_t n;
     uint64_t serial;
@@ -46,9 +46,9 @@ static int64_t held(const char *queue, const char *class_, void *arg)
 }
 
 /* The kit keeps no reference: millions are made. */
-static struct object *job_object(struct kit *k, struct kit_job j, const struct placement *at)
+static struct object *job_object(struct lab *k, struct lab_job j, const struct placement *at)
 {
-    (void)kit_job(k, j, at);
+    (void)lab_job(k, j, at);
     return k->made[--k->n_made];
 }
 
@@ -67,7 +67,7 @@ static void live_end(struct town *t, uint32_t i)
     t->live[i] = t->live[--t->n];
 }
 
-static void live_begin(struct town *t, const struct kit_job *j, const struct placement *at)
+static void live_begin(struct town *t, const struct lab_job *j, const struct placement *at)
 {
     struct live *l = mem_new(struct live);
 
@@ -86,8 +86,8 @@ static void live_saves(struct town *t, struct live *l)
     struct placement at = *object_as(old, workload)->status->placement;
 
     l->job.saved_s = age(t);
-    l->job.phase = kit_random(&t->k, 20) ? PHASE_RUNNING : PHASE_UNKNOWN;
-    l->job.migration = kit_random(&t->k, 20) ? "" : "m";
+    l->job.phase = lab_random(&t->k, 20) ? PHASE_RUNNING : PHASE_UNKNOWN;
+    l->job.migration = lab_random(&t->k, 20) ? "" : "m";
     l->o = job_object(&t->k, l->job, &at);
     pool_hold(t->k.p, l->o);
     (void)object_unref(old);
@@ -113,9 +113,9 @@ static void check_victim(struct town *t, const struct object *w, const struct vi
         t->by_class[i] += strcmp(x->spec->priorityClassName, classes[i]) == 0;
 }
 
-static void preempt(struct town *t, const struct object *w, const struct kit_job *j)
+static void preempt(struct town *t, const struct object *w, const struct lab_job *j)
 {
-    struct preempt_plan *plan = kit_plan(&t->k, w);
+    struct preempt_plan *plan = lab_plan(&t->k, w);
     struct placement *at;
 
     if (!plan)
@@ -133,7 +133,7 @@ static void preempt(struct town *t, const struct object *w, const struct kit_job
             }
         }
     }
-    at = kit_place(&t->k, w);
+    at = lab_place(&t->k, w);
     assert_non_null(at);
     live_begin(t, j, at);
     pool_nominate(t->k.p, w, NULL);
@@ -141,27 +141,27 @@ static void preempt(struct town *t, const struct object *w, const struct kit_job
 
 static void arrive(struct town *t)
 {
-    struct kit *k = &t->k;
+    struct lab *k = &t->k;
     char name[24];
-    struct kit_job j = {.name = name,
-                        .class_ = classes[kit_random(k, 4)],
-                        .queue = queues[kit_random(k, 3)],
-                        .workers = kit_random(k, 4) ? 1 : 2 + kit_random(k, 2),
-                        .gpus = kit_random(k, 6) ? 1 + kit_random(k, 4) : 0,
-                        .cpu = 1000 * (int64_t)kit_random(k, 6),
-                        .within = kit_random(k, 4) ? 0 : LEVEL_RACK};
+    struct lab_job j = {.name = name,
+                        .class_ = classes[lab_random(k, 4)],
+                        .queue = queues[lab_random(k, 3)],
+                        .workers = lab_random(k, 4) ? 1 : 2 + lab_random(k, 2),
+                        .gpus = lab_random(k, 6) ? 1 + lab_random(k, 4) : 0,
+                        .cpu = 1000 * (int64_t)lab_random(k, 6),
+                        .within = lab_random(k, 4) ? 0 : LEVEL_RACK};
     struct object *w;
     struct placement *at;
 
     (void)snprintf(name, sizeof(name), "w%llu", (unsigned long long)t->serial++);
-    if (kit_random(k, 5) == 0) {
+    if (lab_random(k, 5) == 0) {
         j.gpus = 0;
-        j.fraction = 0.25 * (1 + kit_random(k, 3));
+        j.fraction = 0.25 * (1 + lab_random(k, 3));
     }
     if (t->n == LIVE_MAX)
-        live_end(t, kit_random(k, t->n));
+        live_end(t, lab_random(k, t->n));
     w = job_object(k, j, NULL);
-    at = kit_place(k, w);
+    at = lab_place(k, w);
     if (at)
         live_begin(t, &j, at);
     else
@@ -174,36 +174,36 @@ static void production_never_goes(void **state)
     struct town *t = mem_new(struct town);
 
     (void)state;
-    kit_init(&t->k, 42);
-    kit_class(&t->k, "low", 10, false, 0);
-    kit_class(&t->k, "mid", 50, false, 600000);
-    kit_class(&t->k, "high", 80, false, 0);
-    kit_class(&t->k, "prod", 100, true, 0);
-    kit_queue(&t->k, "a", 10, 0);
-    kit_queue(&t->k, "b", 8, 20);
-    kit_target(&t->k, "hub");
+    lab_init(&t->k, 42);
+    lab_class(&t->k, "low", 10, false, 0);
+    lab_class(&t->k, "mid", 50, false, 600000);
+    lab_class(&t->k, "high", 80, false, 0);
+    lab_class(&t->k, "prod", 100, true, 0);
+    lab_queue(&t->k, "a", 10, 0);
+    lab_queue(&t->k, "b", 8, 20);
+    lab_target(&t->k, "hub");
     for (int i = 0; i < 6; i++) {
         char name[8];
 
         (void)snprintf(name, sizeof(name), "n%d", i);
-        kit_node(&t->k, (struct kit_node){.name = name,
+        lab_node(&t->k, (struct lab_node){.name = name,
                                           .target = "hub",
                                           .gpus = 4,
                                           .cpu = 24000,
                                           .rack = i < 3 ? "r1" : "r2"});
     }
     for (long i = 0; i < events; i++) {
-        uint32_t what = kit_random(&t->k, 10);
+        uint32_t what = lab_random(&t->k, 10);
 
         arena_reset(t->k.a);
         if (what < 5)
             arrive(t);
         else if (what < 7 && t->n)
-            live_end(t, kit_random(&t->k, t->n));
+            live_end(t, lab_random(&t->k, t->n));
         else if (what < 9 && t->n)
-            live_saves(t, t->live[kit_random(&t->k, t->n)]);
+            live_saves(t, t->live[lab_random(&t->k, t->n)]);
         else
-            t->k.now_ms += 1000 * (int64_t)kit_random(&t->k, 600);
+            t->k.now_ms += 1000 * (int64_t)lab_random(&t->k, 600);
     }
     print_message("%ld events: %ld plans (%ld of gangs), %ld victims (%ld reclaimed): %ld low, "
                   "%ld mid, %ld high, %ld production\n",
@@ -215,7 +215,7 @@ static void production_never_goes(void **state)
     while (t->n)
         live_end(t, 0);
     assert_int_equal(pool_free_gpu_milli(t->k.p, NULL), 24000);
-    kit_fini(&t->k);
+    lab_fini(&t->k);
     mem_free(t);
 }
 

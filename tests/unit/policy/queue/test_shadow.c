@@ -11,20 +11,15 @@
 
 static int setup(void **state)
 {
-    static struct world w;
-
-    world_init(&w);
-    world_target(&w, "hub", "tier: hub");
-    world_nodes(&w, "hub", 4, 8, "h100", "");
-    *state = &w;
+    (void)world_setup(state);
+    world_target(*state, "hub", "tier: hub");
+    world_nodes(*state, "hub", 4, 8, "h100", "");
     return 0;
 }
-
 static int teardown(void **state)
 {
     failpoint_plant(NULL);
-    world_fini(*state);
-    return 0;
+    return world_teardown(state);
 }
 
 static const char *time_of(int64_t ms)

@@ -5,22 +5,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-static int setup(void **state)
-{
-    struct world *w = mem_new(struct world);
-
-    world_init(w);
-    *state = w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_fini(*state);
-    mem_free(*state);
-    return 0;
-}
-
 static uint32_t next(uint64_t *s, uint32_t n)
 {
     *s = *s * 6364136223846793005u + 1442695040888963407u;
@@ -327,10 +311,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turns_are_those_of_a_plain_search),
-        cmocka_unit_test_setup_teardown(test_keys_are_the_order_of_a_lane, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_keys_are_the_order_of_a_lane, world_setup,
+                                        world_teardown),
         cmocka_unit_test(test_shared_refusals_are_the_same_answers),
-        cmocka_unit_test_setup_teardown(test_a_thousand_queues, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_too_large_is_a_refusal, setup, teardown)};
+        cmocka_unit_test_setup_teardown(test_a_thousand_queues, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_too_large_is_a_refusal, world_setup, world_teardown)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

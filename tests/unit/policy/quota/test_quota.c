@@ -6,31 +6,6 @@
 
 #define GPU(n) "  resources: {gpu: {count: " #n "}, cpu: 4, memory: 8Gi}\n"
 
-static int setup(void **state)
-{
-    static struct world w;
-
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_fini(*state);
-    return 0;
-}
-
-static const struct candidate *row_of(const struct world *w, const char *target)
-{
-    for (uint32_t i = 0; i < w->d->n_candidates; i++) {
-        if (strcmp(w->d->candidates[i].target, target) == 0)
-            return &w->d->candidates[i];
-    }
-    fail_msg("no row of %s", target);
-    return NULL;
-}
-
 #define QUEUES                                                                                     \
     "kind: Queue\nmetadata: {name: root}\nspec: {gpus: [{class: h100, guaranteed: 16, burst: "     \
     "20}]}\n---\n"                                                                                 \
@@ -53,7 +28,7 @@ static void test_quota(void **state)
     assert_string_equal(w->d->queue, "a");
     world_run(w, "w2", GPU(1));
     assert_pending(w, "QuotaBurstExhausted");
-    assert_string_equal(row_of(w, "hub")->message, "8 of 8 h100 in use by queue a");
+    assert_string_equal(world_row(w, "hub")->message, "8 of 8 h100 in use by queue a");
     world_run(w, "w3", GPU(8) "  queue: b\n");
     assert_non_null(w->pl);
     world_run(w, "w4", GPU(5) "  queue: b\n"); /* 8 + 8 + 5 > 20 of the root */
@@ -539,7 +514,7 @@ static void test_random_trees(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         T(test_quota),
         T(test_quota_and_queue_checks),

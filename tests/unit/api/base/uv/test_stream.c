@@ -3,17 +3,17 @@
 
 static void test_port_in_use(void **state)
 {
-    struct world w;
+    struct echo w;
     struct listener *second;
     struct err err = {0};
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    assert_int_equal(listener_create(w.l, w.address, w.server, on_accept, &w, &second, NULL, &err),
-                     E_BUSY);
+    echo_init(&w, "127.0.0.1:0");
+    assert_int_equal(
+        listener_create(w.l, w.address, w.server, echo_accept, &w, &second, NULL, &err), E_BUSY);
     assert_non_null(strstr(err.text, w.address));
     assert_non_null(strstr(err.text, "stop it, or listen on another address"));
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 static void test_bad_addresses(void **state)
@@ -26,39 +26,40 @@ static void test_bad_addresses(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct err err = {0};
-        int rc = stream_connect(l, bad[i], NULL, NULL, 10, &client_events, NULL, &s, &err);
+        int rc = stream_connect(l, bad[i], NULL, NULL, 10, &echo_client_events, NULL, &s, &err);
 
         assert_int_equal(rc, E_INVALID);
     }
     assert_int_equal(
-        stream_connect(l, "127.0.0.1:1", NULL, NULL, 10, &client_events, NULL, &s, NULL), E_TLS);
+        stream_connect(l, "127.0.0.1:1", NULL, NULL, 10, &echo_client_events, NULL, &s, NULL),
+        E_TLS);
     (void)loop_uv_destroy(l);
 }
 
 static void test_unix_socket(void **state)
 {
-    struct world w;
+    struct echo w;
     char address[160];
     struct stat st;
     struct listener *second;
     struct err err = {0};
 
     (void)state;
-    (void)snprintf(address, sizeof address, "unix:%s/sock", dir);
-    world_init(&w, address);
+    (void)snprintf(address, sizeof address, "unix:%s", echo_path("sock"));
+    echo_init(&w, address);
     assert_int_equal(stat(address + 5, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(listener_create(w.l, address, NULL, on_accept, &w, &second, NULL, &err),
+    assert_int_equal(listener_create(w.l, address, NULL, echo_accept, &w, &second, NULL, &err),
                      E_BUSY);
     echo_big(&w, NULL);
     assert_int_equal(w.seen_by_server.unix_uid, getuid());
-    world_fini(&w);
+    echo_fini(&w);
     assert_int_not_equal(stat(address + 5, &st), 0); /* removed by its owner */
 }
 
 static void test_stale_unix_socket(void **state)
 {
-    struct world w;
+    struct echo w;
     char address[160];
     struct sockaddr_un {
         sa_family_t family;
@@ -67,26 +68,26 @@ static void test_stale_unix_socket(void **state)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     (void)state;
-    (void)snprintf(address, sizeof address, "unix:%s/stale", dir);
+    (void)snprintf(address, sizeof address, "unix:%s", echo_path("stale"));
     (void)snprintf(a.path, sizeof a.path, "%.100s", address + 5);
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     (void)close(fd); /* the file stays, as after a crash */
-    world_init(&w, address);
+    echo_init(&w, address);
     echo_big(&w, NULL);
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 /* ---- ending ---- */
 
 static void server_end_after(struct stream *s, const void *p, size_t n, void *arg)
 {
-    struct world *w = arg;
+    struct echo *w = arg;
 
     (void)p;
     if (w->echo_bytes == 0) { /* answer, and close with the client's bytes still coming */
-        char *big = calloc(1, BIG);
+        char *big = calloc(1, ECHO_BIG);
 
-        stream_write(s, big, BIG);
+        stream_write(s, big, ECHO_BIG);
         free(big);
         stream_close(s);
     }
@@ -94,43 +95,43 @@ static void server_end_after(struct stream *s, const void *p, size_t n, void *ar
 }
 
 static const struct stream_events ending_events = {.data = server_end_after,
-                                                   .closed = server_closed};
+                                                   .closed = echo_server_closed};
 
 static void accept_ending(struct listener *li, struct stream *s, void *arg)
 {
-    struct world *w = arg;
+    struct echo *w = arg;
 
-    on_accept(li, s, arg);
+    echo_accept(li, s, arg);
     stream_set(s, &ending_events, w);
 }
 
 /* The server's last bytes arrive though it closes while the client still sends. */
 static void test_close_sends_what_waits(void **state)
 {
-    struct world w;
+    struct echo w;
     struct err err = {0};
     struct listener *li;
-    char *big = calloc(1, BIG);
+    char *big = calloc(1, ECHO_BIG);
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, NULL, "ca", NULL);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "ca", NULL);
     assert_int_equal(
         listener_create(w.l, "127.0.0.1:0", w.server, accept_ending, &w, &li, &w.port, &err), 0);
     (void)snprintf(w.address, sizeof w.address, "127.0.0.1:%d", w.port);
-    connect_client(&w, NULL, 5000);
-    stream_write(w.c, big, BIG);
+    echo_connect(&w, NULL, 5000);
+    stream_write(w.c, big, ECHO_BIG);
     free(big);
     loop_uv_run(w.l);
     assert_false(w.timed_out);
-    assert_int_equal(w.got, BIG);
+    assert_int_equal(w.got, ECHO_BIG);
     assert_int_equal(w.why.code, 0);
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 static void resume(void *arg)
 {
-    struct world *w = arg;
+    struct echo *w = arg;
 
     assert_int_equal(w->got, 0); /* nothing came while paused */
     stream_pause(w->c, false);
@@ -139,28 +140,28 @@ static void resume(void *arg)
 
 static void test_pause(void **state)
 {
-    struct world w;
-    char *big = calloc(1, BIG);
+    struct echo w;
+    char *big = calloc(1, ECHO_BIG);
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, NULL, "ca", NULL);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "ca", NULL);
     w.shut_after = true;
-    connect_client(&w, NULL, 5000);
+    echo_connect(&w, NULL, 5000);
     stream_pause(w.c, true);
-    stream_write(w.c, big, BIG);
+    stream_write(w.c, big, ECHO_BIG);
     free(big);
     timer_init(&w.step, w.l, resume, &w);
     timer_start(&w.step, 100);
     loop_uv_run(w.l);
     assert_false(w.timed_out);
-    assert_int_equal(w.got, BIG);
-    world_fini(&w);
+    assert_int_equal(w.got, ECHO_BIG);
+    echo_fini(&w);
 }
 
 static void abort_client(void *arg)
 {
-    struct world *w = arg;
+    struct echo *w = arg;
 
     stream_abort(w->c, "enough");
     assert_false(w->client_closed);
@@ -168,12 +169,12 @@ static void abort_client(void *arg)
 
 static void test_abort(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, NULL, "ca", NULL);
-    connect_client(&w, NULL, 5000);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "ca", NULL);
+    echo_connect(&w, NULL, 5000);
     timer_init(&w.step, w.l, abort_client, &w);
     timer_start(&w.step, 100);
     loop_uv_run(w.l);
@@ -183,23 +184,23 @@ static void test_abort(void **state)
     assert_int_equal(w.server_why.code, E_CONNECT); /* cut without a TLS close */
     /* At once after connecting, too: while the name is being resolved. */
     w.client_closed = w.open = false;
-    connect_client(&w, NULL, 5000);
+    echo_connect(&w, NULL, 5000);
     abort_client(&w);
     loop_uv_run(w.l);
     assert_true(w.client_closed);
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 /* Everything still open when the loop goes: each stream hears of it. */
 static void test_destroy_closes(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, NULL, "ca", NULL);
-    connect_client(&w, NULL, 5000);
-    world_fini(&w);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "ca", NULL);
+    echo_connect(&w, NULL, 5000);
+    echo_fini(&w);
     assert_true(w.client_closed);
     assert_int_equal(w.why.code, E_CANCELLED);
 }
@@ -210,33 +211,33 @@ static void test_config_errors(void **state)
 {
     struct tls_config *c;
     struct err err = {0};
-    struct tls_config_spec spec = {.cert_file = in_dir("server.crt"),
-                                   .key_file = in_dir("client.key"),
-                                   .ca_file = in_dir("ca.crt")};
+    struct tls_config_spec spec = {.cert_file = echo_path("server.crt"),
+                                   .key_file = echo_path("client.key"),
+                                   .ca_file = echo_path("ca.crt")};
 
     (void)state;
     assert_int_equal(tls_config_create(&spec, true, &c, &err), E_TLS);
     assert_non_null(strstr(err.text, "does not match the certificate"));
-    spec.key_file = in_dir("absent.key");
+    spec.key_file = echo_path("absent.key");
     assert_int_equal(tls_config_create(&spec, true, &c, &err), E_NOTFOUND);
     assert_non_null(strstr(err.text, "absent.key"));
-    spec.key_file = in_dir("server.crt");
+    spec.key_file = echo_path("server.crt");
     assert_int_equal(tls_config_create(&spec, true, &c, &err), E_TLS);
     struct pki_request old = {.common_name = "old", .days = -1};
-    assert_int_equal(pki_issue(in_dir("ca.crt"), in_dir("ca.key"), &old, in_dir("old.crt"),
-                               in_dir("old.key"), &err),
+    assert_int_equal(pki_issue(echo_path("ca.crt"), echo_path("ca.key"), &old, echo_path("old.crt"),
+                               echo_path("old.key"), &err),
                      0);
-    spec.cert_file = in_dir("old.crt");
-    spec.key_file = in_dir("old.key");
+    spec.cert_file = echo_path("old.crt");
+    spec.key_file = echo_path("old.key");
     assert_int_equal(tls_config_create(&spec, true, &c, &err), E_TLS);
     assert_non_null(strstr(err.text, "expired at"));
     static const char *const evil[] = {"a.example,IP:10.0.0.1", NULL};
     old.dns_names = evil;
-    assert_int_equal(pki_issue(in_dir("ca.crt"), in_dir("ca.key"), &old, in_dir("old.crt"),
-                               in_dir("old.key"), &err),
+    assert_int_equal(pki_issue(echo_path("ca.crt"), echo_path("ca.key"), &old, echo_path("old.crt"),
+                               echo_path("old.key"), &err),
                      E_INVALID);
     struct stat st;
-    assert_int_equal(stat(in_dir("old.key"), &st), 0);
+    assert_int_equal(stat(echo_path("old.key"), &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
 }
 
@@ -254,5 +255,5 @@ int main(void)
         cmocka_unit_test(test_config_errors),
     };
 
-    return cmocka_run_group_tests(tests, make_pki, remove_pki);
+    return cmocka_run_group_tests(tests, echo_make_pki, echo_remove_pki);
 }

@@ -4,37 +4,37 @@
 
 static void test_tls_echo(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, NULL, "ca", NULL);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "ca", NULL);
     echo_big(&w, ALPN_HTTP);
     assert_false(w.seen_by_server.certified);
     assert_string_equal(w.seen_by_server.alpn, ALPN_HTTP);
     assert_non_null(strstr(w.seen_by_server.address, "127.0.0.1:"));
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 static void test_localhost_by_name(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
+    echo_init(&w, "127.0.0.1:0");
     (void)snprintf(w.address, sizeof w.address, "localhost:%d", w.port); /* ::1 may come first */
-    w.client = config(false, NULL, "ca", NULL);
+    w.client = echo_config(false, NULL, "ca", NULL);
     echo_big(&w, NULL);
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 static void test_mutual_identity(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, "client", "ca", "member:2");
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, "client", "ca", "member:2");
     echo_big(&w, ALPN_AGENT);
     assert_true(w.seen_by_server.certified);
     assert_string_equal(w.seen_by_server.name, "agent:fra");
@@ -43,12 +43,12 @@ static void test_mutual_identity(void **state)
     assert_string_equal(w.seen_by_server.groups[1], "second");
     assert_int_equal(strlen(w.seen_by_server.fingerprint), 64);
     assert_string_equal(w.seen_by_server.alpn, ALPN_AGENT);
-    world_fini(&w);
+    echo_fini(&w);
 }
 
-static void expect_refused(struct world *w, const char *alpn, const char *says)
+static void expect_refused(struct echo *w, const char *alpn, const char *says)
 {
-    connect_client(w, alpn, 5000);
+    echo_connect(w, alpn, 5000);
     loop_uv_run(w->l);
     assert_false(w->timed_out);
     assert_true(w->client_closed);
@@ -56,82 +56,82 @@ static void expect_refused(struct world *w, const char *alpn, const char *says)
     assert_int_equal(w->why.code, E_TLS);
     if (!strstr(w->why.text, says))
         fail_msg("\"%s\" does not say \"%s\"", w->why.text, says);
-    world_fini(w);
+    echo_fini(w);
 }
 
 static void test_wrong_ca(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, NULL, "other", NULL);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "other", NULL);
     expect_refused(&w, ALPN_HTTP, "certificate is refused");
     assert_false(w.open);
 }
 
 static void test_wrong_host(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, NULL, "ca", "elsewhere.example");
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "ca", "elsewhere.example");
     expect_refused(&w, ALPN_HTTP, "ame"); /* "hostname mismatch" */
     assert_false(w.open);
 }
 
 static void test_wrong_common_name(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, "client", "ca", "member:3");
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, "client", "ca", "member:3");
     w.stop_on_server_close = false;
-    connect_client(&w, ALPN_RAFT, 5000);
+    echo_connect(&w, ALPN_RAFT, 5000);
     loop_uv_run(w.l);
     assert_false(w.timed_out);
     assert_false(w.open);
     assert_int_equal(w.why.code, E_TLS);
     assert_non_null(strstr(w.why.text, "is for \"member:2\", but \"member:3\" was called"));
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 static void test_strangers_certificate(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, "stranger", "ca", NULL);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, "stranger", "ca", NULL);
     expect_refused(&w, ALPN_HTTP, "not issued by the peer's CA");
 }
 
 static void test_mutual_needs_certificate(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, NULL, "ca", NULL);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "ca", NULL);
     expect_refused(&w, ALPN_RAFT, "certificate required");
 }
 
 static void test_unknown_protocol(void **state)
 {
-    struct world w;
+    struct echo w;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, "client", "ca", NULL);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, "client", "ca", NULL);
     expect_refused(&w, "gopher/1", "protocol");
 }
 
 /* ---- a client that is not ours, on a thread ---- */
 
 struct foreign {
-    struct world *w;
+    struct echo *w;
     int max_version;
     const char *alpn;
     bool silent; /* connects, then says nothing */
@@ -154,10 +154,10 @@ static void foreign_main(struct loop *l, void *arg)
         unsigned char wire[32];
 
         (void)SSL_CTX_set_max_proto_version(ctx, f->max_version);
-        assert_int_equal(SSL_CTX_use_certificate_file(ctx, in_dir("client.crt"), SSL_FILETYPE_PEM),
-                         1);
-        assert_int_equal(SSL_CTX_use_PrivateKey_file(ctx, in_dir("client.key"), SSL_FILETYPE_PEM),
-                         1);
+        assert_int_equal(
+            SSL_CTX_use_certificate_file(ctx, echo_path("client.crt"), SSL_FILETYPE_PEM), 1);
+        assert_int_equal(
+            SSL_CTX_use_PrivateKey_file(ctx, echo_path("client.key"), SSL_FILETYPE_PEM), 1);
         SSL *ssl = SSL_new(ctx);
         wire[0] = (unsigned char)strlen(f->alpn);
         memcpy(wire + 1, f->alpn, wire[0]);
@@ -186,11 +186,11 @@ static void run_foreign(struct foreign *f)
 
 static void test_mutual_needs_tls13(void **state)
 {
-    struct world w;
+    struct echo w;
     struct foreign f = {&w, TLS1_2_VERSION, ALPN_RAFT, false, 0, 0};
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
+    echo_init(&w, "127.0.0.1:0");
     run_foreign(&f);
     assert_int_not_equal(f.handshake, 1);
     assert_int_equal(w.accepted, 0);
@@ -202,28 +202,28 @@ static void test_mutual_needs_tls13(void **state)
     run_foreign(&f);
     assert_int_not_equal(f.handshake, 1);
     assert_int_equal(w.accepted, 1);
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 static void test_handshake_deadline(void **state)
 {
-    struct world w;
+    struct echo w;
     struct foreign f = {&w, 0, NULL, true, 0, -1};
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
+    echo_init(&w, "127.0.0.1:0");
     loop_uv_set_handshake_ms(w.l, 50);
     run_foreign(&f);
     assert_int_equal(f.eof, 0); /* the server hung up */
     assert_int_equal(w.accepted, 0);
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 /* ---- a storm of handshakes ---- */
 #define STORM 100
 
 struct storm {
-    struct world *w;
+    struct echo *w;
     int fds[STORM], other;
     struct timer look;
     unsigned answered;
@@ -265,7 +265,7 @@ static int say_hello(uint32_t from, int port, const char *hello, size_t n)
 
 static void test_a_storm_lets_others_in(void **state)
 {
-    struct world w;
+    struct echo w;
     struct storm st = {.w = &w};
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     SSL *ssl = SSL_new(ctx);
@@ -273,7 +273,7 @@ static void test_a_storm_lets_others_in(void **state)
     char *hello;
 
     (void)state;
-    world_init(&w, "127.0.0.1:0");
+    echo_init(&w, "127.0.0.1:0");
     SSL_set_bio(ssl, BIO_new(BIO_s_mem()), out);
     assert_int_equal(SSL_connect(ssl), -1);
     size_t n = (size_t)BIO_get_mem_data(out, &hello);
@@ -292,12 +292,12 @@ static void test_a_storm_lets_others_in(void **state)
     ERR_clear_error();
     SSL_free(ssl);
     SSL_CTX_free(ctx);
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 static void test_connect_deadline(void **state)
 {
-    struct world w;
+    struct echo w;
     struct sockaddr_in a = {.sin_family = AF_INET};
     socklen_t n = sizeof a;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* listens, never answers */
@@ -307,21 +307,21 @@ static void test_connect_deadline(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(listen(fd, 1), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-    world_init(&w, "127.0.0.1:0");
-    w.client = config(false, NULL, "ca", NULL);
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "ca", NULL);
     (void)snprintf(w.address, sizeof w.address, "127.0.0.1:%d", ntohs(a.sin_port));
-    connect_client(&w, NULL, 60);
+    echo_connect(&w, NULL, 60);
     loop_uv_run(w.l);
     assert_false(w.timed_out);
     assert_int_equal(w.why.code, E_TIMEOUT);
     (void)close(fd);
     /* And now nobody listens there. */
     w.client_closed = false;
-    connect_client(&w, NULL, 5000);
+    echo_connect(&w, NULL, 5000);
     loop_uv_run(w.l);
     assert_int_equal(w.why.code, E_CONNECT);
     assert_non_null(strstr(w.why.text, "is the server running?"));
-    world_fini(&w);
+    echo_fini(&w);
 }
 
 int main(void)
@@ -342,5 +342,5 @@ int main(void)
         cmocka_unit_test(test_connect_deadline),
     };
 
-    return cmocka_run_group_tests(tests, make_pki, remove_pki);
+    return cmocka_run_group_tests(tests, echo_make_pki, echo_remove_pki);
 }

@@ -4,31 +4,7 @@
 #include "api/base/failpoint.h"
 #include "tests/support/store/store_kit.h"
 
-static void level_set(struct kit *k, uint32_t level)
-{
-    union command c = {.member = {.head = {.type = CMD_MEMBER},
-                                  .member = {.id = 1, .feature_level = level},
-                                  .cluster_uid = "cluster-1"}};
-
-    assert_int_equal(kit_apply(k, &c).code, 0);
-}
-
 /* The state as another member has it, that reads a snapshot now. */
-static void reload(struct kit *k)
-{
-    struct err e = {0};
-    struct root *again = NULL;
-    AUTO_BUF b;
-
-    buf_init(&b, (size_t)1 << 30);
-    root_check(k->root);
-    assert_int_equal(snapshot_encode(k->root, &b, &e), 0);
-    assert_int_equal(snapshot_decode(slice_make(b.p, b.n), &again, &e), 0);
-    assert_true(root_digest(again) == root_digest(k->root));
-    (void)root_unref(k->root);
-    k->root = again;
-}
-
 static struct result array_make(struct kit *k, const char *name, int64_t count, int64_t parallelism)
 {
     struct workload *w = arena_new(k->a, struct workload);
@@ -117,7 +93,7 @@ static void run_index(struct kit *k, const char *name, int64_t epoch, int64_t ex
 static void begin(struct kit *k)
 {
     kit_begin(k);
-    level_set(k, FEATURE_GRANTS);
+    kit_level_set(k, FEATURE_GRANTS);
     kit_pool(k, 2, 8);
 }
 
@@ -161,7 +137,7 @@ static void test_to_the_end(void **state)
     sets_are(&k, "a", "0,2", "1", "");
     run_index(&k, "a-0", 1, 7); /* a retry of its own */
     sets_are(&k, "a", "0,2", "1", "");
-    reload(&k);
+    kit_reload(&k);
     run_index(&k, "a-0", 2, 7);
     sets_are(&k, "a", "2", "1", "0");
     all_slices(&k);
@@ -252,7 +228,7 @@ static void test_index_goes(void **state)
     sets_are(&k, "a", "3", "0", "1-2");
     all_slices(&k);
     sets_are(&k, "a", "3-4", "0", "1-2");
-    reload(&k);
+    kit_reload(&k);
     run_index(&k, "a-3", 1, 0);
     run_index(&k, "a-4", 1, 0);
     assert_int_equal(status_of(&k, "a")->phase, PHASE_FAILED);
@@ -334,7 +310,7 @@ static void test_suspend_and_edit(void **state)
     assert_int_equal(change(&k, "a", true, 120, "false").code, 0);
     assert_int_equal(slice_of(&k, "a", 64).code, 0);
     assert_true(held(&k, "a-63") && !held(&k, "a-64"));
-    reload(&k);
+    kit_reload(&k);
     all_slices(&k);
     assert_true(held(&k, "a-99"));
     sets_are(&k, "a", "0-99", "", "");

@@ -2,15 +2,6 @@
  * more than its slice, and members that replay, or read a snapshot on the way, come to the same. */
 #include "tests/support/store/store_kit.h"
 
-static struct result level_set(struct kit *k, uint32_t level)
-{
-    union command c = {.member = {.head = {.type = CMD_MEMBER},
-                                  .member = {.id = 1, .feature_level = level},
-                                  .cluster_uid = "cluster-1"}};
-
-    return kit_apply(k, &c);
-}
-
 static struct result collect(struct kit *k, uint32_t objects, uint64_t bytes)
 {
     union command c = {
@@ -20,21 +11,6 @@ static struct result collect(struct kit *k, uint32_t objects, uint64_t bytes)
 }
 
 /* The state as another member has it, that reads a snapshot now. */
-static void reload(struct kit *k)
-{
-    struct err e = {0};
-    struct root *again = NULL;
-    AUTO_BUF b;
-
-    buf_init(&b, (size_t)1 << 30);
-    root_check(k->root);
-    assert_int_equal(snapshot_encode(k->root, &b, &e), 0);
-    assert_int_equal(snapshot_decode(slice_make(b.p, b.n), &again, &e), 0);
-    assert_true(root_digest(again) == root_digest(k->root));
-    (void)root_unref(k->root);
-    k->root = again;
-}
-
 static void dataset(struct kit *k, const char *ns, const char *name, const struct object *owner,
                     size_t bytes)
 {
@@ -77,7 +53,7 @@ static void large_owner(uint32_t level, int children)
 
     kit_begin(&k);
     if (level)
-        assert_int_equal(level_set(&k, level).code, 0);
+        kit_level_set(&k, level);
     dataset(&k, "default", "owner", NULL, 0);
     const struct object *owner = root_get(k.root, KIND_DATASET, "default", "owner");
     owner = object_ref(owner);
@@ -128,7 +104,7 @@ static void test_namespace(void **state)
 
     (void)state;
     kit_begin(&k);
-    assert_int_equal(level_set(&k, FEATURE_GRANTS).code, 0);
+    kit_level_set(&k, FEATURE_GRANTS);
     kit_pool(&k, 3, 4);
     assert_int_equal(kit_namespace(&k, "team").code, 0);
     k.ns = "team";
@@ -163,7 +139,7 @@ static void test_namespace(void **state)
         assert_true(was - now <= 64);
         was = now;
         if (slices % 4 == 0)
-            reload(&k);
+            kit_reload(&k);
     }
     assert_true(slices >= MANY / 64);
     assert_null(root_get(k.root, KIND_NAMESPACE, "", "team"));
@@ -180,7 +156,7 @@ static void test_namespace_of_finalizers(void **state)
 
     (void)state;
     kit_begin(&k);
-    assert_int_equal(level_set(&k, FEATURE_GRANTS).code, 0);
+    kit_level_set(&k, FEATURE_GRANTS);
     assert_int_equal(kit_namespace(&k, "team").code, 0);
     for (int i = 0; i < 200; i++) {
         struct dataset *d = arena_new(k.a, struct dataset);
@@ -197,7 +173,7 @@ static void test_namespace_of_finalizers(void **state)
     assert_int_equal(kit_delete(&k, KIND_NAMESPACE, "", "team").code, 0);
     while (root_collect_due(k.root))
         assert_int_equal(collect(&k, 64, COLLECT_MAX_BYTES).code, 0);
-    reload(&k);
+    kit_reload(&k);
     for (int i = 199; i >= 0; i--) {
         const char *name = arena_printf(k.a, "d%03d", i);
         struct dataset *d =
@@ -222,7 +198,7 @@ static void test_many_owners(void **state)
 
     (void)state;
     kit_begin(&k);
-    assert_int_equal(level_set(&k, FEATURE_GRANTS).code, 0);
+    kit_level_set(&k, FEATURE_GRANTS);
     for (int i = 0; i < 100; i++) {
         const char *name = arena_printf(k.a, "o%d", i);
 
@@ -299,7 +275,7 @@ static void test_classes(void **state)
 
     (void)state;
     kit_begin(&k);
-    assert_int_equal(level_set(&k, FEATURE_GRANTS).code, 0);
+    kit_level_set(&k, FEATURE_GRANTS);
     kit_pool(&k, 1, 1);
     models_told(&k, NODES);
     counts(&k, "a", 0, 2);
@@ -310,7 +286,7 @@ static void test_classes(void **state)
     int64_t some = root_count_of(k.root->class_gpus, key_str("a"));
     assert_true(some > 0 && some < 100 * 8);
     counts(&k, "a", 0, 2);
-    reload(&k);
+    kit_reload(&k);
     class_write(&k, "b", "MODEL B"); /* begins anew, and forgets nothing */
     int slices = 0;
     for (; root_collect_due(k.root); slices++)

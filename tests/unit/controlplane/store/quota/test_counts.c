@@ -14,21 +14,21 @@ static void test_the_eleventh(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "objects", WL "=10 secrets=1");
     for (int i = 0; i < 10; i++)
         assert_int_equal(user_workload(&k, name_of(&k, i), 0).code, 0);
-    assert_string_equal(used(&k, "objects", WL), "10");
-    assert_string_equal(used(&k, "objects", "secrets"), "0");
+    assert_string_equal(quota_used(&k, "objects", WL), "10");
+    assert_string_equal(quota_used(&k, "objects", "secrets"), "0");
     struct result r = user_workload(&k, "w10", 0);
     assert_int_equal(r.code, E_FORBIDDEN);
     assert_string_equal(r.text,
                         "workloads.hanse.dev \"w10\" is forbidden: exceeded quota: objects, "
                         "requested: " WL "=1, used: " WL "=10, limited: " WL "=10");
-    assert_string_equal(used(&k, "objects", WL), "10");
+    assert_string_equal(quota_used(&k, "objects", WL), "10");
     assert_int_equal(user_delete(&k, KIND_WORKLOAD, "w3").code, 0);
-    assert_string_equal(used(&k, "objects", WL), "9");
-    reload(&k);
+    assert_string_equal(quota_used(&k, "objects", WL), "9");
+    kit_reload(&k);
     assert_int_equal(user_workload(&k, "w10", 0).code, 0);
     assert_int_equal(user_workload(&k, "w11", 0).code, E_FORBIDDEN);
     /* another namespace, another kind, and what Hanse writes itself */
@@ -41,7 +41,7 @@ static void test_the_eleventh(void **state)
                      E_FORBIDDEN);
     assert_int_equal(
         kit_create(&k, KIND_SECRET, "default", "c", arena_new(k.a, struct secret)).code, 0);
-    assert_string_equal(used(&k, "objects", "secrets"), "2");
+    assert_string_equal(quota_used(&k, "objects", "secrets"), "2");
     kit_end(&k);
 }
 
@@ -51,16 +51,16 @@ static void test_all_or_nothing(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "objects", WL "=2");
     for (int i = 0; i < 3; i++)
-        create_op(&k, &ops[i], KIND_WORKLOAD, name_of(&k, i), workload_of(&k, 0));
+        user_op(&k, &ops[i], KIND_WORKLOAD, name_of(&k, i), quota_workload(&k, 0));
     struct result r = user_ops(&k, ops, 3);
     assert_int_equal(r.code, E_FORBIDDEN);
     assert_int_equal(r.op, 2);
-    assert_string_equal(used(&k, "objects", WL), "0");
+    assert_string_equal(quota_used(&k, "objects", WL), "0");
     for (int i = 0; i < 2; i++)
-        create_op(&k, &ops[i], KIND_WORKLOAD, name_of(&k, i), workload_of(&k, 0));
+        user_op(&k, &ops[i], KIND_WORKLOAD, name_of(&k, i), quota_workload(&k, 0));
     uint64_t before = root_rv(k.root);
     r = user_ops(&k, ops, 2);
     assert_int_equal(r.code, 0);
@@ -76,23 +76,23 @@ static void test_finalizers_and_the_namespace(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     assert_int_equal(kit_namespace(&k, "team").code, 0);
     k.ns = "team";
     quota_make(&k, "objects", WL "=2 count/resourcequotas=2 resourcequotas=2");
-    assert_string_equal(used(&k, "objects", "count/resourcequotas"), "1");
-    assert_string_equal(used(&k, "objects", "resourcequotas"), "1");
+    assert_string_equal(quota_used(&k, "objects", "count/resourcequotas"), "1");
+    assert_string_equal(quota_used(&k, "objects", "resourcequotas"), "1");
     assert_int_equal(user_workload(&k, "a", 0).code, 0);
     struct workload *w = object_edit_as(kit_get(&k, "a"), workload, k.a);
     w->metadata->finalizers = (const char **)(uintptr_t)finalizers;
     w->metadata->n_finalizers = 1;
     assert_int_equal(kit_update(&k, KIND_WORKLOAD, "team", "a", w, 0, false).code, 0);
     assert_int_equal(user_delete(&k, KIND_WORKLOAD, "a").code, 0);
-    assert_string_equal(used(&k, "objects", WL), "1"); /* it is there still */
+    assert_string_equal(quota_used(&k, "objects", WL), "1"); /* it is there still */
     w = object_edit_as(kit_get(&k, "a"), workload, k.a);
     w->metadata->n_finalizers = 0;
     assert_int_equal(kit_update(&k, KIND_WORKLOAD, "team", "a", w, 0, false).code, 0);
-    assert_string_equal(used(&k, "objects", WL), "0");
+    assert_string_equal(quota_used(&k, "objects", WL), "0");
     assert_int_equal(user_workload(&k, "b", 0).code, 0);
     assert_int_equal(kit_delete(&k, KIND_NAMESPACE, "", "team").code, 0);
     for (int i = 0; i < 500 && root_collect_due(k.root); i++) {
@@ -124,7 +124,7 @@ static void test_arrays(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "objects", WL "=10");
     assert_int_equal(user_workload(&k, "one", 0).code, 0);
     struct result r = user_workload(&k, "arr", 9);
@@ -132,7 +132,7 @@ static void test_arrays(void **state)
     assert_non_null(strstr(r.text, "requested: " WL "=10, used: " WL "=1, limited: " WL "=10"));
     assert_non_null(strstr(r.text, "an array and each index count"));
     assert_int_equal(user_workload(&k, "arr", 8).code, 0);
-    assert_string_equal(used(&k, "objects", WL), "10"); /* before the first one is begun */
+    assert_string_equal(quota_used(&k, "objects", WL), "10"); /* before the first one is begun */
     assert_int_equal(user_workload(&k, "two", 0).code, E_FORBIDDEN);
     /* grown before it begins, it would not fit, either */
     struct workload *w = object_edit_as(kit_get(&k, "arr"), workload, k.a);
@@ -144,19 +144,19 @@ static void test_arrays(void **state)
     assert_non_null(strstr(r.text, "requested: " WL "=1, "));
     for (int i = 0; i < 4; i++) {
         slices(&k, "arr", 2);
-        assert_string_equal(used(&k, "objects", WL), "10");
+        assert_string_equal(quota_used(&k, "objects", WL), "10");
     }
     assert_null(root_array_due(k.root, "", ""));
     assert_int_equal(root_count(k.root, KIND_WORKLOAD), 10);
     assert_int_equal(user_delete(&k, KIND_WORKLOAD, "arr-3").code, 0);
-    assert_string_equal(used(&k, "objects", WL), "9");
-    reload(&k);
+    assert_string_equal(quota_used(&k, "objects", WL), "9");
+    kit_reload(&k);
     /* one that is deleted begins no more */
     assert_int_equal(user_delete(&k, KIND_WORKLOAD, "one").code, 0);
     assert_int_equal(user_workload(&k, "b", 1).code, 0);
-    assert_string_equal(used(&k, "objects", WL), "10");
+    assert_string_equal(quota_used(&k, "objects", WL), "10");
     assert_int_equal(user_delete(&k, KIND_WORKLOAD, "b").code, 0);
-    assert_string_equal(used(&k, "objects", WL), "8");
+    assert_string_equal(quota_used(&k, "objects", WL), "8");
     kit_end(&k);
 }
 
@@ -165,7 +165,7 @@ static void test_what_hanse_makes_is_counted(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "objects", "count/events=1 " WL "=1");
     assert_int_equal(user_workload(&k, "a", 0).code, 0);
     for (int i = 0; i < 3; i++)
@@ -173,7 +173,7 @@ static void test_what_hanse_makes_is_counted(void **state)
             kit_create(&k, KIND_EVENT, "default", name_of(&k, i), arena_new(k.a, struct event))
                 .code,
             0);
-    assert_string_equal(used(&k, "objects", "count/events"), "3");
+    assert_string_equal(quota_used(&k, "objects", "count/events"), "3");
     assert_int_equal(user_create(&k, KIND_EVENT, "mine", arena_new(k.a, struct event)).code,
                      E_FORBIDDEN);
     /* it runs, is decided about, ends, leaves for the archive: nothing is in its way */
@@ -190,7 +190,7 @@ static void test_what_hanse_makes_is_counted(void **state)
                                    .ops = &op,
                                    .n = 1}};
     assert_int_equal(kit_apply(&k, &c).code, 0);
-    assert_string_equal(used(&k, "objects", "count/events"), "2");
+    assert_string_equal(quota_used(&k, "objects", "count/events"), "2");
     kit_end(&k);
 }
 
@@ -201,10 +201,10 @@ static void test_the_quota_itself(void **state)
     struct result r;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     assert_int_equal(user_workload(&k, "a", 0).code, 0);
     quota_make(&k, "objects", WL "=0"); /* made later than what is there: told, nothing is taken */
-    assert_string_equal(used(&k, "objects", WL), "1");
+    assert_string_equal(quota_used(&k, "objects", WL), "1");
     assert_int_equal(user_workload(&k, "b", 0).code, E_FORBIDDEN);
     struct workload *w = object_edit_as(kit_get(&k, "a"), workload, k.a);
     w->spec->suspend = true;
@@ -216,11 +216,11 @@ static void test_the_quota_itself(void **state)
     q->status->n_used = 0;
     kit_op(&op, WRITE_UPDATE_STATUS, KIND_RESOURCE_QUOTA, "default", "objects", q);
     assert_int_equal(user_ops(&k, &op, 1).code, 0);
-    assert_string_equal(used(&k, "objects", WL), "1");
+    assert_string_equal(quota_used(&k, "objects", WL), "1");
     q->spec = quota_of(&k, WL "=2 count/events=5")->spec;
     kit_op(&op, WRITE_UPDATE, KIND_RESOURCE_QUOTA, "default", "objects", q);
     assert_int_equal(user_ops(&k, &op, 1).code, 0);
-    assert_string_equal(used(&k, "objects", "count/events"), "0");
+    assert_string_equal(quota_used(&k, "objects", "count/events"), "0");
     assert_int_equal(user_workload(&k, "b", 0).code, 0);
     /* the strictest of several holds */
     quota_make(&k, "tight", "count/workloads=1");
@@ -244,16 +244,16 @@ static void test_a_dry_run_is_held_to_it(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "objects", WL "=1");
     c.write.ops = &op;
     c.write.n = 1;
-    create_op(&k, &op, KIND_WORKLOAD, "a", workload_of(&k, 0));
+    user_op(&k, &op, KIND_WORKLOAD, "a", quota_workload(&k, 0));
     store_try(k.root, k.now, &c, &r, &after);
     assert_int_equal(r.code, 0);
     root_check(after);
     after = root_unref(after);
-    assert_string_equal(used(&k, "objects", WL), "0");
+    assert_string_equal(quota_used(&k, "objects", WL), "0");
     assert_int_equal(user_workload(&k, "b", 0).code, 0);
     store_try(k.root, k.now, &c, &r, &after);
     assert_int_equal(r.code, E_FORBIDDEN);

@@ -27,7 +27,7 @@ static void test_a_bucket(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "pace", QUOTA_BURST "=5 " QUOTA_RATE "=2");
     assert_int_equal(let_in(&k, 8), 5);
     struct result r = secret_make(&k);
@@ -40,7 +40,7 @@ static void test_a_bucket(void **state)
     assert_int_equal(let_in(&k, 2), 0);
     k.now += 1;
     assert_int_equal(let_in(&k, 2), 1);
-    reload(&k); /* another member goes on from the same level */
+    kit_reload(&k); /* another member goes on from the same level */
     k.now += 1250;
     assert_int_equal(let_in(&k, 9), 2);
     k.now += 250;
@@ -57,7 +57,7 @@ static void test_ten_seconds_worth(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "pace", QUOTA_RATE "=500m");
     assert_int_equal(let_in(&k, 9), 5);
     assert_int_equal(secret_make(&k).retry_s, 2);
@@ -71,13 +71,13 @@ static void test_a_large_set(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     assert_int_equal(kit_namespace(&k, "team").code, 0);
     quota_make(&k, "pace", QUOTA_BURST "=5 " QUOTA_RATE "=1");
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 10; i++)
-            create_op(&k, &ops[i], KIND_SECRET, arena_printf(k.a, "a%d-%d", round, i),
-                      arena_new(k.a, struct secret));
+            user_op(&k, &ops[i], KIND_SECRET, arena_printf(k.a, "a%d-%d", round, i),
+                    arena_new(k.a, struct secret));
         struct result r = user_ops(&k, ops, 10);
         assert_int_equal(r.code, round ? E_LIMIT : 0);
         if (round)
@@ -96,7 +96,7 @@ static void test_what_costs_nothing(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     assert_int_equal(kit_namespace(&k, "team").code, 0);
     quota_make(&k, "pace", QUOTA_BURST "=2 " QUOTA_RATE "=1");
     /* what Hanse writes by itself */
@@ -110,7 +110,7 @@ static void test_what_costs_nothing(void **state)
     assert_int_equal(let_in(&k, 5), 5);
     k.ns = "default";
     /* the answer of before: by stamp, and by key, also while nothing else is let in */
-    create_op(&k, &op, KIND_SECRET, "once", arena_new(k.a, struct secret));
+    user_op(&k, &op, KIND_SECRET, "once", arena_new(k.a, struct secret));
     union command c = user_command(&k, &op, 1);
     (void)snprintf(c.request.key, sizeof c.request.key, "k1");
     (void)snprintf(c.request.fingerprint, sizeof c.request.fingerprint, "p");
@@ -122,7 +122,7 @@ static void test_what_costs_nothing(void **state)
         assert_false(root_rate_over(k.root, k.now, &c.request, &ahead));
     }
     op.object = object_unref(op.object);
-    create_op(&k, &op, KIND_SECRET, "twice", arena_new(k.a, struct secret));
+    user_op(&k, &op, KIND_SECRET, "twice", arena_new(k.a, struct secret));
     c = user_command(&k, &op, 1);
     for (int i = 0; i < 4; i++)
         assert_int_equal(kit_apply(&k, &c).code, 0);
@@ -131,7 +131,7 @@ static void test_what_costs_nothing(void **state)
     assert_int_equal(
         kit_create(&k, KIND_EVENT, "default", "last", arena_new(k.a, struct event)).code, 0);
     /* a refusal for being too fast is no answer for good */
-    create_op(&k, &op, KIND_SECRET, "later", arena_new(k.a, struct secret));
+    user_op(&k, &op, KIND_SECRET, "later", arena_new(k.a, struct secret));
     c = user_command(&k, &op, 1);
     (void)snprintf(c.request.key, sizeof c.request.key, "k2");
     struct result r = kit_apply(&k, &c);
@@ -159,7 +159,7 @@ static void test_a_refused_write_costs_too(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "pace", QUOTA_BURST "=3 " QUOTA_RATE "=1");
     for (int i = 0; i < 3; i++)
         assert_int_equal(user_delete(&k, KIND_SECRET, "none").code, E_NOTFOUND);
@@ -173,7 +173,7 @@ static void test_a_changed_rate(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "pace", QUOTA_BURST "=10 " QUOTA_RATE "=1");
     assert_int_equal(let_in(&k, 10), 10);
     k.now += 2000;
@@ -194,12 +194,12 @@ static void test_asked_ahead(void **state)
     struct kit k;
 
     (void)state;
-    begin(&k);
+    quota_begin(&k);
     quota_make(&k, "pace", QUOTA_BURST "=2 " QUOTA_RATE "=1");
     for (int i = 0; i < 12; i++) {
         struct result ahead = {0};
 
-        create_op(&k, &op, KIND_SECRET, arena_printf(k.a, "s%d", i), arena_new(k.a, struct secret));
+        user_op(&k, &op, KIND_SECRET, arena_printf(k.a, "s%d", i), arena_new(k.a, struct secret));
         union command c = user_command(&k, &op, 1);
         bool over = root_rate_over(k.root, k.now, &c.request, &ahead);
         struct result r = user_ops(&k, &op, 1);

@@ -3,7 +3,7 @@
 
 static struct result begin_anew(struct kit *k, const char *uid, uint64_t known)
 {
-    union command c = step(RECOVER_BEGIN);
+    union command c = kit_recover_step(RECOVER_BEGIN);
 
     str_copy(c.recover.cluster_uid, sizeof c.recover.cluster_uid, uid);
     c.recover.rv = root_rv(k->root) + RECOVER_RV_JUMP;
@@ -14,7 +14,7 @@ static struct result begin_anew(struct kit *k, const char *uid, uint64_t known)
 static struct result adopt_from(struct kit *k, const struct object *doc, const char *cluster,
                                 uint64_t rv, bool ended)
 {
-    union command c = step(RECOVER_ADOPT);
+    union command c = kit_recover_step(RECOVER_ADOPT);
     struct write_op op = {
         .verb = WRITE_CREATE, .kind = KIND_WORKLOAD, .object = (struct object *)(uintptr_t)doc};
 
@@ -75,7 +75,7 @@ static void test_deleted_before_the_backup(void **state)
 
     (void)state;
     named(&k);
-    struct object *w = object_ref(carried(&k, "w", 0));
+    struct object *w = object_ref(kit_carried(&k, "w", 0));
     uint64_t sent = root_rv(k.root);
     k.requeue = true;
     assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
@@ -92,9 +92,9 @@ static void test_deleted_before_the_backup(void **state)
     failpoint_plant("recover.undeletes");
     assert_int_equal(adopt_from(&k, w, UID, sent, true).code, 0);
     failpoint_plant(NULL);
-    assert_int_equal(lost(&k, "w").code, 0);
+    assert_int_equal(kit_lost(&k, "w").code, 0);
     assert_int_equal(kit_delete(&k, KIND_WORKLOAD, k.ns, "w").code, 0);
-    assert_int_equal(settle(&k, "fra").code, 0);
+    assert_int_equal(kit_settle(&k, "fra").code, 0);
     collected(&k);
     assert_int_equal(adopt_from(&k, w, UID, branch + 1, true).code, 0);
     assert_int_equal(kit_delete(&k, KIND_WORKLOAD, k.ns, "w").code, 0);
@@ -167,7 +167,7 @@ static void test_deleted_while_recovering(void **state)
     assert_int_equal(kit_run(&k, "done", 1, 1, STEP_DISPATCH).code, 0);
     assert_int_equal(kit_run(&k, "done", 1, 1, STEP_ENDED).code, 0);
     assert_int_equal(begin_anew(&k, UID ".5.00000001", root_rv(k.root)).code, 0);
-    assert_int_equal(lost(&k, "runs").code, 0); /* "waits" and "held" are not marked yet */
+    assert_int_equal(kit_lost(&k, "runs").code, 0); /* "waits" and "held" are not marked yet */
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(kit_delete(&k, KIND_WORKLOAD, k.ns, names[i]).code, 0);
     assert_null(kit_get(&k, "done")); /* it had ended: it lives nowhere */
@@ -185,13 +185,13 @@ static void test_deleted_while_recovering(void **state)
     assert_null(kit_get(&k, "new")); /* of today */
     collected(&k);
     again(&k);
-    assert_int_equal(settle(&k, "fra").code, 0);
+    assert_int_equal(kit_settle(&k, "fra").code, 0);
     assert_true(root_collect_due(k.root));
     assert_int_equal(begin_anew(&k, "", 0).code, 0); /* before they went: once more */
     collected(&k);
     assert_non_null(kit_get(&k, "waits"));
     again(&k);
-    assert_int_equal(settle(&k, "fra").code, 0);
+    assert_int_equal(kit_settle(&k, "fra").code, 0);
     collected(&k);
     for (unsigned i = 0; i < 3; i++)
         assert_null(kit_get(&k, names[i]));
@@ -216,31 +216,31 @@ static void test_deleted_and_found(void **state)
     named(&was);
     named(&k);
     for (unsigned i = 0; i < 3; i++) {
-        docs[i] = object_ref(carried(&was, names[i], i));
-        assert_int_equal(adopt(&k, docs[i], 1, 1, false, 0).code, 0); /* the state has it */
+        docs[i] = object_ref(kit_carried(&was, names[i], i));
+        assert_int_equal(kit_adopt(&k, docs[i], 1, 1, false, 0).code, 0); /* the state has it */
         k.requeue = i < 2;
         assert_int_equal(kit_run(&k, names[i], 1, 1, STEP_ENDED).code, 0);
     }
-    assert_int_equal(status(&k, "c")->phase, PHASE_SUCCEEDED);
+    assert_int_equal(kit_status(&k, "c")->phase, PHASE_SUCCEEDED);
     assert_int_equal(kit_place(&k, "b", "fra.n0", 0, 1, 1).code, 0);
-    int64_t epoch = status(&k, "b")->epoch;
+    int64_t epoch = kit_status(&k, "b")->epoch;
     assert_int_equal(begin_anew(&k, UID ".5.00000001", root_rv(k.root)).code, 0);
     assert_int_equal(kit_delete(&k, KIND_WORKLOAD, k.ns, "a").code, 0);
     assert_int_equal(kit_delete(&k, KIND_WORKLOAD, k.ns, "b").code, 0);
     assert_int_equal(kit_run(&k, "b", epoch, 0, STEP_STOP).code, 0);
     assert_string_equal(phase_and_reason(&k, "b"), "Cancelled");
-    assert_int_equal(adopt(&k, docs[2], 2, 1, false, 0).code, E_STALE); /* ended for good */
-    assert_int_equal(adopt(&k, docs[0], epoch + 1, 1, false, 0).code, 0);
-    assert_int_equal(adopt(&k, docs[1], epoch + 1, 1, true, 0).code, 0);
+    assert_int_equal(kit_adopt(&k, docs[2], 2, 1, false, 0).code, E_STALE); /* ended for good */
+    assert_int_equal(kit_adopt(&k, docs[0], epoch + 1, 1, false, 0).code, 0);
+    assert_int_equal(kit_adopt(&k, docs[1], epoch + 1, 1, true, 0).code, 0);
     assert_string_equal(phase_and_reason(&k, "b"), "Succeeded");
     const struct object *a = kit_get(&k, "a");
-    assert_true(a->meta->deletionTimestamp && status(&k, "a")->phase == PHASE_UNKNOWN);
+    assert_true(a->meta->deletionTimestamp && kit_status(&k, "a")->phase == PHASE_UNKNOWN);
     assert_int_equal(kit_run(&k, "a", epoch + 1, 1, STEP_SEEN).code, 0);
     assert_int_equal(kit_run(&k, "a", epoch + 1, 1, STEP_STOP).code, 0);
     assert_int_equal(kit_run(&k, "a", epoch + 1, 1, STEP_ENDED).code, 0);
     assert_null(kit_get(&k, "a")); /* its end is proved, and it was the newest */
     root_check(k.root);
-    assert_int_equal(settle(&k, "fra").code, 0);
+    assert_int_equal(kit_settle(&k, "fra").code, 0);
     collected(&k);
     assert_null(kit_get(&k, "b"));
     kit_end(&k);

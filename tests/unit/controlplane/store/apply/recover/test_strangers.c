@@ -3,7 +3,7 @@
 
 static struct result stranger(struct kit *k, const char *name)
 {
-    union command c = step(RECOVER_STRANGER);
+    union command c = kit_recover_step(RECOVER_STRANGER);
 
     str_copy(c.recover.name, sizeof c.recover.name, name);
     return kit_apply(k, &c);
@@ -12,7 +12,7 @@ static struct result stranger(struct kit *k, const char *name)
 /* Settles with these names, of Targets that have told or are said to be dead. */
 static struct result settle_all(struct kit *k, const char *const *names, uint32_t n)
 {
-    union command c = step(RECOVER_SETTLE);
+    union command c = kit_recover_step(RECOVER_SETTLE);
     struct write_op *op = arena_array(k->a, struct write_op, n + 1);
 
     for (uint32_t i = 0; i < n; i++)
@@ -43,8 +43,8 @@ static void test_a_stranger_is_awaited(void **state)
     assert_int_equal(kit_workload(&k, k.ns, "waits", 1, 1).code, 0);
     assert_true(stranger(&k, "late").unchanged); /* nothing is recovered */
     assert_false(root_stranger(k.root, "late"));
-    assert_int_equal(begin(&k, UID ".2", root_rv(k.root) + 1000).code, 0);
-    assert_int_equal(lost(&k, "waits").code, 0);
+    assert_int_equal(kit_recover_begin(&k, UID ".2", root_rv(k.root) + 1000).code, 0);
+    assert_int_equal(kit_lost(&k, "waits").code, 0);
     uint64_t digest = root_digest(k.root);
     assert_int_equal(stranger(&k, "late").code, 0);
     assert_true(root_stranger(k.root, "late") && root_digest(k.root) != digest);
@@ -55,7 +55,7 @@ static void test_a_stranger_is_awaited(void **state)
     assert_int_equal(stranger(&k, "other").code, 0);
     root_check(k.root);
 
-    struct result r = settle(&k, "fra");
+    struct result r = kit_settle(&k, "fra");
     assert_int_equal(r.code, E_CONFLICT);
     assert_non_null(strstr(r.text, "apply Target late, or say that it is dead (--dead late)"));
     assert_non_null(strstr(r.text, "1 more"));
@@ -95,11 +95,11 @@ static void test_a_deleted_target_is_awaited(void **state)
     target(&k, "gone");
     target(&k, "before");
     assert_int_equal(kit_delete(&k, KIND_TARGET, "", "before").code, 0);
-    assert_int_equal(begin(&k, UID ".2", root_rv(k.root) + 1000).code, 0);
+    assert_int_equal(kit_recover_begin(&k, UID ".2", root_rv(k.root) + 1000).code, 0);
     assert_int_equal(root_strangers(k.root, NULL, 0), 0);
     assert_int_equal(kit_delete(&k, KIND_TARGET, "", "gone").code, 0);
     assert_true(root_stranger(k.root, "gone"));
-    assert_non_null(strstr(settle(&k, "fra").text, "--dead gone"));
+    assert_non_null(strstr(kit_settle(&k, "fra").text, "--dead gone"));
 
     /* Who names nobody has meant somebody else. */
     struct result r = settle_all(&k, wrong, 3);
@@ -120,14 +120,14 @@ static void test_strangers_are_bounded(void **state)
     (void)state;
     kit_begin(&k);
     kit_pool(&k, 1, 4);
-    assert_int_equal(begin(&k, "", 0).code, 0);
+    assert_int_equal(kit_recover_begin(&k, "", 0).code, 0);
     for (unsigned i = 0; i < STRANGERS_MAX; i++)
         assert_int_equal(stranger(&k, arena_printf(k.a, "t%04u", i)).code, 0);
     assert_int_equal(stranger(&k, "one-more").code, E_LIMIT);
     assert_true(stranger(&k, "t0000").unchanged);
     assert_int_equal(kit_delete(&k, KIND_TARGET, "", "fra").code, 0); /* it counts all the same */
     assert_true(root_strangers(k.root, NULL, 0) == STRANGERS_MAX + 1);
-    assert_non_null(strstr(settle(&k, "nosuch").text, " more"));
+    assert_non_null(strstr(kit_settle(&k, "nosuch").text, " more"));
     kit_end(&k);
 }
 

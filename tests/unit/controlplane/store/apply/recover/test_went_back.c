@@ -24,16 +24,16 @@ static void test_a_state_that_went_back(void **state)
     assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_DISPATCH).code, 0);
     assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_RUNNING).code, 0);
     uint64_t rv = root_rv(k.root);
-    assert_int_equal(begin(&k, UID ".2", rv + 1000).code, 0);
-    assert_int_equal(begin(&k, UID, 0).code, E_CONFLICT); /* never back */
-    assert_int_equal(begin(&k, "", rv).code, E_STALE);
+    assert_int_equal(kit_recover_begin(&k, UID ".2", rv + 1000).code, 0);
+    assert_int_equal(kit_recover_begin(&k, UID, 0).code, E_CONFLICT); /* never back */
+    assert_int_equal(kit_recover_begin(&k, "", rv).code, E_STALE);
     assert_string_equal(root_cluster_uid(k.root), UID ".2");
     assert_int_equal(root_changes(k.root, rv + 5, count_change, &n, &e), E_GONE);
     assert_int_equal(root_changes(k.root, root_rv(k.root), count_change, &n, &e), 0);
-    assert_int_equal(lost(&k, "runs").code, 0);
-    assert_int_equal(lost(&k, "waits").code, 0);
-    assert_true(lost(&k, "waits").unchanged);
-    assert_int_equal(status(&k, "runs")->phase, PHASE_UNKNOWN);
+    assert_int_equal(kit_lost(&k, "runs").code, 0);
+    assert_int_equal(kit_lost(&k, "waits").code, 0);
+    assert_true(kit_lost(&k, "waits").unchanged);
+    assert_int_equal(kit_status(&k, "runs")->phase, PHASE_UNKNOWN);
     root_check(k.root);
 
     /* What this state does not have any more may have been granted, or tried, since. */
@@ -44,12 +44,12 @@ static void test_a_state_that_went_back(void **state)
     assert_int_equal(kit_workload(&k, k.ns, "new", 1, 1).code, 0);
     assert_int_equal(kit_place(&k, "new", "fra.n0", 2, 1, 1).code, 0);
     assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_SEEN).code, 0); /* alive: here it is */
-    assert_int_equal(status(&k, "runs")->epochFloor, 0);
-    assert_int_equal(settle(&k, "").code, E_CONFLICT); /* fra was not heard */
-    assert_int_equal(settle(&k, "fra").code, 0);
+    assert_int_equal(kit_status(&k, "runs")->epochFloor, 0);
+    assert_int_equal(kit_settle(&k, "").code, E_CONFLICT); /* fra was not heard */
+    assert_int_equal(kit_settle(&k, "fra").code, 0);
     assert_int_equal(root_recovering(k.root), 0);
     assert_int_equal(kit_place(&k, "waits", "fra.n0", 1, 1, 1).code, 0);
-    assert_true(status(&k, "waits")->epoch > EPOCH_STEP);
+    assert_true(kit_status(&k, "waits")->epoch > EPOCH_STEP);
     assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_ENDED).code, 0);
     kit_end(&k);
 }
@@ -80,7 +80,7 @@ static void test_a_state_that_begins_anew(void **state)
     assert_int_equal(kit_place(&k, "w0001", "fra.n0", 1, 1, 1).code, 0);
     assert_int_equal(kit_run(&k, "w0001", 1, 1, STEP_DISPATCH).code, 0);
     assert_int_equal(kit_run(&k, "w0001", 1, 1, STEP_ENDED).code, 0);
-    assert_int_equal(status(&k, "w0001")->phase, PHASE_SUCCEEDED);
+    assert_int_equal(kit_status(&k, "w0001")->phase, PHASE_SUCCEEDED);
     uint64_t rv = root_rv(k.root), index = root_index(k.root), number = root_number(k.root);
 
     cluster_begin_anew(root_cluster_uid(k.root), 1900000000000, 0x5eed, how.cluster_uid);
@@ -103,9 +103,9 @@ static void test_a_state_that_begins_anew(void **state)
     k.index = root_index(r);
     k.number = root_number(r);
     k.term = root_term(r);
-    assert_int_equal(status(&k, "w0000")->phase, PHASE_UNKNOWN);
-    assert_int_equal(status(&k, "w0001")->phase, PHASE_SUCCEEDED);
-    int64_t first = status(&k, "w1099")->epochFloor;
+    assert_int_equal(kit_status(&k, "w0000")->phase, PHASE_UNKNOWN);
+    assert_int_equal(kit_status(&k, "w0001")->phase, PHASE_SUCCEEDED);
+    int64_t first = kit_status(&k, "w1099")->epochFloor;
     assert_int_equal(first, 1900000000000); /* by the time that is its generation */
     AUTO_BUF bytes;
     buf_init(&bytes, (size_t)64 << 20);
@@ -117,9 +117,9 @@ static void test_a_state_that_begins_anew(void **state)
 
     /* Twice from each of what it was, what it became before anybody settled it, and what it was
      * after: none gives an epoch that another may have given. */
-    assert_int_equal(settle(&k, "fra").code, 0);
+    assert_int_equal(kit_settle(&k, "fra").code, 0);
     assert_int_equal(kit_place(&k, "w1099", "fra.n0", 3, 1, 1).code, 0);
-    assert_int_equal(status(&k, "w1099")->epoch, first + 1);
+    assert_int_equal(kit_status(&k, "w1099")->epoch, first + 1);
     struct root *const froms[] = {old, r, k.root};
     int64_t floors[6] = {0};
     for (size_t i = 0; i < 6; i++) {
@@ -156,21 +156,21 @@ static void test_halfway(void **state)
     assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_DISPATCH).code, 0);
     assert_int_equal(kit_run(&k, "runs", 1, 1, STEP_RUNNING).code, 0);
     assert_false(root_went_back(k.root));
-    assert_int_equal(begin(&k, UID ".2", root_rv(k.root) + 1000).code, 0);
+    assert_int_equal(kit_recover_begin(&k, UID ".2", root_rv(k.root) + 1000).code, 0);
     assert_true(root_went_back(k.root));
     assert_int_equal(kit_place(&k, "waits", "fra.n0", 2, 1, 1).code, E_PLACE);
     assert_int_equal(kit_run(&k, "held", 1, 1, STEP_DISPATCH).code, E_BUSY);
-    assert_int_equal(settle(&k, "fra").code, 0); /* over them, as no brain does */
-    assert_int_equal(begin(&k, UID ".3", root_rv(k.root) + 1000).code, 0);
+    assert_int_equal(kit_settle(&k, "fra").code, 0); /* over them, as no brain does */
+    assert_int_equal(kit_recover_begin(&k, UID ".3", root_rv(k.root) + 1000).code, 0);
     assert_int_equal(kit_run(&k, "held", 1, 0, STEP_REQUEUE).code, 0); /* touched */
-    assert_true(status(&k, "held")->epochFloor > EPOCH_STEP);
-    assert_true(lost(&k, "held").unchanged);
-    assert_int_equal(lost(&k, "runs").code, 0);
-    assert_int_equal(status(&k, "runs")->phase, PHASE_UNKNOWN);
-    assert_int_equal(lost(&k, "waits").code, 0);
-    assert_int_equal(settle(&k, "fra").code, 0);
+    assert_true(kit_status(&k, "held")->epochFloor > EPOCH_STEP);
+    assert_true(kit_lost(&k, "held").unchanged);
+    assert_int_equal(kit_lost(&k, "runs").code, 0);
+    assert_int_equal(kit_status(&k, "runs")->phase, PHASE_UNKNOWN);
+    assert_int_equal(kit_lost(&k, "waits").code, 0);
+    assert_int_equal(kit_settle(&k, "fra").code, 0);
     assert_int_equal(kit_place(&k, "held", "fra.n0", 2, 1, 1).code, 0);
-    assert_true(status(&k, "held")->epoch > EPOCH_STEP);
+    assert_true(kit_status(&k, "held")->epoch > EPOCH_STEP);
     root_check(k.root);
     kit_end(&k);
 }

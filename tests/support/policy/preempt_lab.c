@@ -1,43 +1,19 @@
-/* For tests of preemption: a pool made of few figures, running workloads on it, and the least harm
- * by trying every set of victims. */
-#ifndef HANSE_TESTS_SUPPORT_POLICY_PREEMPT_KIT_H
-#define HANSE_TESTS_SUPPORT_POLICY_PREEMPT_KIT_H
+/* See preempt_lab.h. */
+#include "tests/support/policy/preempt_lab.h"
 
-#include "api/base/limits.h"
-#include "tests/support/unit.h"
-#include "policy/policy.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
-#define NOW 1764547200000
-#define KIT_MAX 4096
-
-struct kit {
-    struct pool *p;
-    struct arena *a;
-    struct object *made[KIT_MAX];
-    uint32_t n_made;
-    const struct object *classes[16], *queues[16];
-    uint32_t n_classes, n_queues;
-    uint64_t s;     /* of the random numbers */
-    int64_t now_ms; /* of decisions; jobs are told by their age at NOW */
-};
-
-static inline uint32_t kit_random(struct kit *k, uint32_t below)
+uint32_t lab_random(struct lab *k, uint32_t below)
 {
     k->s = k->s * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(k->s >> 33) % below;
 }
 
-static inline void kit_init(struct kit *k, uint64_t seed)
+void lab_init(struct lab *k, uint64_t seed)
 {
-    *k = (struct kit){
+    *k = (struct lab){
         .p = pool_create(), .a = arena_create((size_t)1 << 30), .s = seed, .now_ms = NOW};
 }
 
-static inline void kit_fini(struct kit *k)
+void lab_fini(struct lab *k)
 {
     k->p = pool_destroy(k->p);
     k->a = arena_destroy(k->a);
@@ -45,32 +21,24 @@ static inline void kit_fini(struct kit *k)
         (void)object_unref(k->made[i]);
 }
 
-static inline const struct object *kit_make(struct kit *k, enum kind_id kind, const void *body)
+const struct object *lab_make(struct lab *k, enum kind_id kind, const void *body)
 {
-    assert_true(k->n_made < KIT_MAX);
+    assert_true(k->n_made < LAB_MAX);
     k->made[k->n_made] = object_make(kind_by_id(kind), body);
     return k->made[k->n_made++];
 }
 
-static inline void kit_target(struct kit *k, const char *name)
+void lab_target(struct lab *k, const char *name)
 {
     struct meta meta = {.name = name};
     struct target_spec spec = {.type = TARGET_AGENT, .tier = TIER_HUB, .region = "eu"};
     struct target t = {.metadata = &meta, .spec = &spec};
 
-    pool_put(k->p, kit_make(k, KIND_TARGET, &t));
+    pool_put(k->p, lab_make(k, KIND_TARGET, &t));
     pool_target_reachable(k->p, name, REACH_YES);
 }
 
-struct kit_node {
-    const char *name, *target, *rack;
-    uint32_t gpus;
-    int64_t cpu, memory;
-    bool shared;
-    uint32_t mig;  /* instances of 1g.10gb on each device, and half as many of 3g.40gb */
-    uint32_t link; /* devices in one NVLink domain; 0 = not told */
-};
-static inline void kit_node(struct kit *k, struct kit_node n)
+void lab_node(struct lab *k, struct lab_node n)
 {
     static const char *small = "1g.10gb", *large = "3g.40gb";
     const char *profiles[16][16];
@@ -96,49 +64,32 @@ static inline void kit_node(struct kit *k, struct kit_node n)
         if (n.link)
             dev[i].nvlinkDomain = i / n.link + 1;
     }
-    pool_put(k->p, kit_make(k, KIND_NODE, &doc));
+    pool_put(k->p, lab_make(k, KIND_NODE, &doc));
 }
 
-static inline void kit_class(struct kit *k, const char *name, int64_t value, bool never,
-                             int64_t minimum_ms)
+void lab_class(struct lab *k, const char *name, int64_t value, bool never, int64_t minimum_ms)
 {
     struct meta meta = {.name = name};
     struct priority_class_spec spec = {
         .value = value, .neverVictim = never, .mayPreempt = true, .minimumRuntime = minimum_ms};
     struct priority_class c = {.metadata = &meta, .spec = &spec};
 
-    k->classes[k->n_classes] = kit_make(k, KIND_PRIORITY_CLASS, &c);
+    k->classes[k->n_classes] = lab_make(k, KIND_PRIORITY_CLASS, &c);
     pool_put(k->p, k->classes[k->n_classes++]);
 }
 
-static inline void kit_queue(struct kit *k, const char *name, int64_t guaranteed, int64_t burst)
+void lab_queue(struct lab *k, const char *name, int64_t guaranteed, int64_t burst)
 {
     struct meta meta = {.name = name};
     struct queue_gpus g = {.class_ = "h100", .guaranteed = guaranteed, .burst = burst};
     struct queue_spec spec = {.gpus = &g, .n_gpus = 1, .lend = true, .weight = 1};
     struct queue q = {.metadata = &meta, .spec = &spec};
 
-    k->queues[k->n_queues] = kit_make(k, KIND_QUEUE, &q);
+    k->queues[k->n_queues] = lab_make(k, KIND_QUEUE, &q);
     pool_put(k->p, k->queues[k->n_queues++]);
 }
 
-struct kit_job {
-    const char *name, *class_, *queue;
-    uint32_t workers, gpus; /* of a worker */
-    double fraction;
-    const char *mig, *interconnect;
-    enum domain_level within;
-    int64_t cpu, memory;
-    int64_t saved_s, placed_s; /* ago; saved 0 = no checkpoint */
-    int64_t saved_bytes;
-    enum phase phase;
-    const char *migration;
-    int64_t old_epoch; /* the checkpoint is of this epoch, not of the running one */
-};
-
-/* The document; with a placement also its status. */
-static inline const struct object *kit_job(struct kit *k, struct kit_job j,
-                                           const struct placement *placement)
+const struct object *lab_job(struct lab *k, struct lab_job j, const struct placement *placement)
 {
     const char *command[] = {"x"};
     char uid[80];
@@ -171,10 +122,10 @@ static inline const struct object *kit_job(struct kit *k, struct kit_job j,
 
     (void)snprintf(uid, sizeof(uid), "uid-%s", j.name);
     at.since = NOW - j.placed_s * 1000;
-    return kit_make(k, KIND_WORKLOAD, &w);
+    return lab_make(k, KIND_WORKLOAD, &w);
 }
 
-static inline struct placement *kit_place(struct kit *k, const struct object *w)
+struct placement *lab_place(struct lab *k, const struct object *w)
 {
     struct place_request rq = {.workload = w, .now_ms = k->now_ms};
     struct decision_spec *d;
@@ -185,20 +136,19 @@ static inline struct placement *kit_place(struct kit *k, const struct object *w)
     return pl;
 }
 
-/* Runs it where there is room; NULL when there is none. */
-static inline const struct object *kit_run(struct kit *k, struct kit_job j)
+const struct object *lab_run(struct lab *k, struct lab_job j)
 {
-    struct placement *pl = kit_place(k, kit_job(k, j, NULL));
+    struct placement *pl = lab_place(k, lab_job(k, j, NULL));
     const struct object *w;
 
     if (!pl)
         return NULL;
-    w = kit_job(k, j, pl);
+    w = lab_job(k, j, pl);
     pool_hold(k->p, w);
     return w;
 }
 
-static inline struct preempt_plan *kit_plan(struct kit *k, const struct object *w)
+struct preempt_plan *lab_plan(struct lab *k, const struct object *w)
 {
     struct place_request rq = {.workload = w, .now_ms = k->now_ms};
     struct preempt_plan *plan;
@@ -217,7 +167,7 @@ static inline struct preempt_plan *kit_plan(struct kit *k, const struct object *
     return plan;
 }
 
-static inline bool kit_victim(const struct preempt_plan *plan, const char *name)
+bool lab_victim(const struct preempt_plan *plan, const char *name)
 {
     for (size_t i = 0; i < plan->n; i++) {
         if (strcmp(plan->victims[i].workload->meta->name, name) == 0)
@@ -226,9 +176,8 @@ static inline bool kit_victim(const struct preempt_plan *plan, const char *name)
     return false;
 }
 
-/* Can w be placed once these have left? */
-static inline bool kit_fits_without(struct kit *k, const struct object *w,
-                                    const struct object *const *gone, size_t n)
+bool lab_fits_without(struct lab *k, const struct object *w, const struct object *const *gone,
+                      size_t n)
 {
     struct pool *f = pool_fork(k->p), *p = k->p;
     bool fits;
@@ -236,18 +185,16 @@ static inline bool kit_fits_without(struct kit *k, const struct object *w,
     for (size_t i = 0; i < n; i++)
         pool_drop(f, gone[i]->meta->uid);
     k->p = f;
-    fits = kit_place(k, w) != NULL;
+    fits = lab_place(k, w) != NULL;
     k->p = p;
     f = pool_destroy(f);
     return fits;
 }
 
-static inline int64_t kit_held(const char *queue, const char *class_, void *arg)
+int64_t lab_held(const char *queue, const char *class_, void *arg)
 {
     (void)queue;
     (void)class_;
     (void)arg;
     return 0;
 }
-
-#endif
