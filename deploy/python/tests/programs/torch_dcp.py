@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""One tensor, sharded over all ranks; saved by torch.distributed.checkpoint. HANSE_TEST_STORE: where the ranks of a start meet."""
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+import hanse
+import hanse.pytorch
+
+STEPS = 300
+
+
+def main():
+    torch.set_num_threads(1)
+    run = hanse.run()
+    dist.init_process_group("gloo", init_method=f"file://{os.environ['HANSE_TEST_STORE']}", rank=run.rank, world_size=run.world_size)
+    mesh = init_device_mesh("cpu", (run.world_size,))
+    with hanse.Saver(agree=hanse.pytorch.agree) as saver:
+        weights = distribute_tensor(torch.arange(64.0, dtype=torch.float64), mesh, [Shard(0)])
+        step = hanse.pytorch.load_distributed(saver, {"weights": weights}) or 0
+        print(f"from step {step}", flush=True)
+        while step < STEPS:
+            step += 1
+            weights.to_local().mul_(0.99).add_(step)
+            time.sleep(0.005)
+            print(f"step {step}", flush=True)
+            if saver.should_save():
+                hanse.pytorch.save_distributed(saver, step, {"weights": weights})
+                saver.finish()
+        total = weights.to_local().sum()
+        dist.all_reduce(total)
+        print(f"result {total.item():.6f}", flush=True)
+    dist.destroy_process_group()
+
+
+main()

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Each helper of deploy/python/hanse with its real framework, under the real shim: stopped, resumed, the same result. HANSE_PYTHON
+names a python that has them; exit 77 when any is not there, and the last line says which. Arguments: the programs to run."""
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from package import PYTHON, Job, environment, fail, moved  # noqa: E402
+
+
+def huggingface(work):
+    job, said = moved("hf_trainer.py", work, (50, 110))
+    first = os.path.join(job.base, "e1/0")
+    kept = sorted(n for n in os.listdir(first) if n.startswith("checkpoint-"))
+    if len(kept) != 1:
+        fail(f"save_total_limit=1 has left {kept}")
+    return said
+
+
+def distributed(work):
+    """Saved by two, of whom one was told to stop; resumed by two and by one, with the same result."""
+    calm = Job("torch_dcp.py", work, world=2, reshard=True).to_the_end()
+    job = Job("torch_dcp.py", work, world=2, reshard=True)
+    saved = job.stop_after(60, to=1)
+    job.stop_after(saved + 40)
+    job.began_at(saved)
+    saved, job.world = job.step_of(job.newest()), 1
+    result = job.to_the_end()
+    job.began_at(saved)
+    if result != calm:
+        fail(f"torch_dcp.py: result {result} with one rank from step {saved}, undisturbed {calm}")
+    return f"two ranks, then one from step {saved}: {result}"
+
+
+TESTS = {
+    "torch_save": ("torch", lambda work: moved("torch_save.py", work, (50, 150))[1]),
+    "torch_dcp": ("torch", distributed),
+    "hf_trainer": ("torch, transformers, accelerate", huggingface),
+    "lightning_fit": ("torch, pytorch_lightning", lambda work: moved("lightning_fit.py", work, (50, 110))[1]),
+    "orbax_tree": ("jax, orbax.checkpoint", lambda work: moved("orbax_tree.py", work, (50, 150))[1]),
+}
+
+
+def missing(modules):
+    done = subprocess.run([PYTHON, "-c", f"import {modules}"], capture_output=True, text=True, env=environment(), timeout=300, check=False)
+    return done.returncode != 0 and (done.stderr.strip().splitlines() or ["?"])[-1]
+
+
+def main(names):
+    ran, skipped, absent = [], [], {}
+    with tempfile.TemporaryDirectory(prefix="hanse-frameworks-") as work:
+        for name in names:
+            modules, test = TESTS[name]
+            if modules not in absent:
+                absent[modules] = missing(modules)
+            if why := absent[modules]:
+                print(f"SKIPPED: {name}: {why}")
+                skipped.append(name)
+            else:
+                print(f"{name}:", test(work), flush=True)
+                ran.append(name)
+    if skipped:
+        print(f"ran {', '.join(ran) or 'none'}; not run, as their packages are not there: {', '.join(skipped)}")
+        sys.exit(77)
+
+
+main(sys.argv[1:] or list(TESTS))
