@@ -67,7 +67,7 @@ def same_manifest(work):
 
 
 def installed(work):
-    code = "import pip, setuptools; assert int(setuptools.__version__.split('.')[0]) > 70 or __import__('wheel')"
+    code = "import setuptools, pip; assert int(setuptools.__version__.split('.')[0]) > 70 or __import__('wheel')"
     if subprocess.run([PYTHON, "-c", code], capture_output=True, env=environment(), timeout=60, check=False).returncode != 0:
         print("SKIPPED: installing by pip: this python has no pip, or setuptools before 71 without wheel")
         return
