@@ -13,9 +13,8 @@ from package import PYTHON, Job, environment, fail, moved  # noqa: E402
 
 def huggingface(work):
     job, said = moved("hf_trainer.py", work, (50, 110))
-    first = os.path.join(job.base, "e1/0")
-    kept = sorted(n for n in os.listdir(first) if n.startswith("checkpoint-"))
-    if len(kept) != 1:
+    kept = [n for n in os.listdir(os.path.join(job.base, f"e{job.epoch}/0")) if n.startswith("checkpoint-")]
+    if kept != ["checkpoint-200"]:
         fail(f"save_total_limit=1 has left {kept}")
     return said
 

@@ -135,4 +135,4 @@ def moved(program, work, stops, **more):
     job.began_at(at)
     if result != calm:
         fail(f"{program}: result {result}, undisturbed {calm}")
-    return job, f"moved at its steps, the last {at}: {result}"
+    return job, f"stopped {len(stops)} times, last at step {at}: {result}"
