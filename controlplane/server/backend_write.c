@@ -351,8 +351,24 @@ void backend_write(struct backend *b, const struct api_write *w,
     (void)root_unref(r);
 }
 
-/* Whole sets (GitOps) and queues are tried before they are proposed: an error then costs no log
- * entry. */
+static int quota_over(struct control *c, const struct api_write_op *in, struct err *err)
+{
+    struct write_op op = {.verb = (enum write_verb)in->verb,
+                          .kind = in->kind->id,
+                          .rv = in->rv,
+                          .object = (struct object *)(uintptr_t)in->object};
+    struct root *r = core_root(c->core);
+
+    str_copy(op.ns, sizeof op.ns, in->ns ? in->ns : "");
+    str_copy(op.name, sizeof op.name, in->name);
+    str_copy(op.uid, sizeof op.uid, in->uid ? in->uid : "");
+    int rv = root_quota_over(r, &op, err);
+    (void)root_unref(r);
+    return rv;
+}
+
+/* Whole sets (GitOps) and queues are tried before they are proposed, and quotas of objects are
+ * asked: an error then costs no log entry. */
 int backend_check(struct backend *b, const struct view *v, const struct api_write *w,
                   struct err *err)
 {
@@ -364,7 +380,7 @@ int backend_check(struct backend *b, const struct view *v, const struct api_writ
     for (size_t i = 0; i < w->n && !worth; i++)
         worth = w->ops[i].kind->id == KIND_QUEUE;
     if (!worth)
-        return 0;
+        return w->n ? quota_over((struct control *)b, &w->ops[0], err) : 0;
     int rv = try_write((struct control *)b, w, &ar, &after, err);
     (void)root_unref(after);
     return rv;

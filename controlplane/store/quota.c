@@ -136,11 +136,11 @@ void quotas_settle(struct txn *t)
 
 /* ---- what a user asks for ---- */
 struct asked {
-    struct txn *t;
+    const struct root *r;
     const struct kind *kind;
     const char *name;
     int64_t n;
-    bool array;
+    struct err *err;
     int code;
 };
 
@@ -155,45 +155,87 @@ static bool ask_each(const struct object *o, void *arg)
 
         if (quota_counts(key) != q->kind || !quota_whole(s->hard[i].value, &hard))
             continue;
-        used = root_objects(q->t->w, o->meta->namespace_, q->kind->id);
+        used = root_objects(q->r, o->meta->namespace_, q->kind->id);
         if (used + q->n > hard)
-            q->code = err_set(
-                q->t->err, E_FORBIDDEN,
-                "%s is forbidden: exceeded quota: %.63s, requested: %.50s=%lld, used: %.50s=%lld, "
-                "limited: %.50s=%lld%s",
-                q->name, o->meta->name, key, (long long)q->n, key, (long long)used, key,
-                (long long)hard, q->array ? " (an array and each index count)" : "");
+            q->code = err_set(q->err, E_FORBIDDEN,
+                              "%s%s%s \"%.40s\" is forbidden: exceeded quota: %.63s, requested: "
+                              "%.50s=%lld, used: "
+                              "%.50s=%lld, limited: %.50s=%lld%s",
+                              q->kind->plural, *q->kind->group ? "." : "", q->kind->group, q->name,
+                              o->meta->name, key, (long long)q->n, key, (long long)used, key,
+                              (long long)hard, q->n > 1 ? " (an array and each index count)" : "");
     }
     return q->code == 0;
 }
 
-int quotas_take(struct txn *t, const struct kind *k, const struct object *old, const void *body)
+static int too_many_quotas(const struct root *r, const struct kind *k, const struct object *old,
+                           const char *ns, struct err *err)
+{
+    if (k->id != KIND_RESOURCE_QUOTA || old || root_objects(r, ns, k->id) < LIMIT_QUOTAS_MAX)
+        return 0;
+    return err_set(err, E_FORBIDDEN,
+                   "a namespace has at most %d ResourceQuotas: write more keys into one",
+                   LIMIT_QUOTAS_MAX);
+}
+
+/* body: as it would be stored. */
+static int beyond(const struct root *r, const struct kind *k, const struct object *old,
+                  const void *body, struct err *err)
 {
     const struct meta *m = ((const struct any_body *)body)->metadata;
-    const struct workload *was = old && k->id == KIND_WORKLOAD ? object_as(old, workload) : NULL;
-    struct asked q = {.t = t, .kind = k, .n = old ? 0 : 1};
+    struct asked q = {.r = r, .kind = k, .name = m->name, .n = old ? 0 : 1, .err = err};
 
-    if (k->id == KIND_RESOURCE_QUOTA && !old &&
-        root_objects(t->w, m->namespace_, k->id) >= LIMIT_QUOTAS_MAX)
-        return err_set(t->err, E_FORBIDDEN,
-                       "a namespace has at most %d ResourceQuotas: write more keys into one",
-                       LIMIT_QUOTAS_MAX);
-    if (!k->namespaced || !t->by_user ||
-        root_objects(t->w, m->namespace_, KIND_RESOURCE_QUOTA) == 0)
+    if (!k->namespaced || root_objects(r, m->namespace_, KIND_RESOURCE_QUOTA) == 0)
         return 0;
     if (k->id == KIND_WORKLOAD) {
-        const struct workload *now = body;
-
-        q.n = workload_objects(now, m->deletionTimestamp != 0);
-        if (was)
-            q.n -= workload_objects(was, old->meta->deletionTimestamp != 0);
-        q.array = q.n > 1;
+        q.n = workload_objects(body, m->deletionTimestamp != 0);
+        if (old)
+            q.n -= workload_objects(object_as(old, workload), old->meta->deletionTimestamp != 0);
     }
-    if (q.n <= 0)
-        return 0;
-    q.name = sentence_named(t, k, arena_printf(t->a, "%.40s", m->name));
-    root_scan(t->w, KIND_RESOURCE_QUOTA, m->namespace_, NULL, NULL, ask_each, &q);
+    if (q.n > 0)
+        root_scan(r, KIND_RESOURCE_QUOTA, m->namespace_, NULL, NULL, ask_each, &q);
     return q.code;
+}
+
+int quotas_take(struct txn *t, const struct kind *k, const struct object *old, const void *body)
+{
+    int r = too_many_quotas(t->w, k, old, ((const struct any_body *)body)->metadata->namespace_,
+                            t->err);
+
+    return r < 0 || !t->by_user ? r : beyond(t->w, k, old, body, t->err);
+}
+
+/* Of what is refused before the quotas are asked, apply says why. */
+static bool would_be_asked(const struct root *r, const struct write_op *op,
+                           const struct object *old)
+{
+    if (root_feature_level(r) < FEATURE_GRANTS || !op->object || !*op->ns)
+        return false;
+    if (op->verb == WRITE_CREATE)
+        return !old;
+    return op->verb == WRITE_UPDATE && old && (!*op->uid || !strcmp(op->uid, old->meta->uid)) &&
+           (!op->rv || op->rv == (uint64_t)old->meta->resourceVersion);
+}
+
+int root_quota_over(const struct root *r, const struct write_op *op, struct err *err)
+{
+    const struct kind *k = kind_by_id(op->kind);
+    const struct object *old;
+    int rv;
+
+    if (!root_count(r, KIND_RESOURCE_QUOTA))
+        return 0;
+    old = root_get(r, op->kind, op->ns, op->name);
+    if (!would_be_asked(r, op, old))
+        return 0;
+    if ((rv = too_many_quotas(r, k, old, op->ns, err)) < 0 || k->id != KIND_WORKLOAD)
+        return rv < 0 ? rv : beyond(r, k, old, op->object->body, err);
+    struct workload w = *object_as(op->object, workload); /* with what apply keeps of it */
+    struct meta m = *w.metadata;
+    m.deletionTimestamp = old ? old->meta->deletionTimestamp : 0;
+    w.metadata = &m;
+    w.status = old ? object_as(old, workload)->status : NULL;
+    return beyond(r, k, old, &w, err);
 }
 
 /* ---- for tests ---- */

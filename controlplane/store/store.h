@@ -151,6 +151,14 @@ struct request_cmd;
 struct result;
 bool root_rate_over(const struct root *r, int64_t now_ms, const struct request_cmd *c,
                     struct result *ret);
+/* Of a quota with a rate: how many writes of its burst are used up at that time, and how many the
+ * burst has. More than all: the bucket is in debt. False: it has no rate. */
+bool root_rate_used(const struct root *r, const struct object *quota, int64_t now_ms,
+                    int64_t *ret_used, int64_t *ret_burst);
+/* Would this write of a user's go beyond a quota of objects (count/…)? Whoever is about to propose
+ * it asks; apply asks again, and decides. 0 also for what apply would refuse for another reason. */
+struct write_op;
+int root_quota_over(const struct root *r, const struct write_op *op, struct err *err) MUST_CHECK;
 /* True when there is room for another answer under a key of this user; else *ret_why says why
  * not. */
 bool root_key_room(const struct root *r, const char *user, const char **ret_why);

@@ -87,6 +87,12 @@ class Run:
             self.refused(f"the eleventh is refused at {who}", "create", documents=[workload("w10")], at=at, says=over)
             self.refused(f"and by a dry run at {who}", "create", "--dry-run=server", documents=[workload("w10")], at=at, says=over)
             self.check(f"ten are told at {who}", self.used(at) == "10")
+        index = self.applied()
+        late = [self.ask("POST", "/apis/hanse.dev/v1alpha1/namespaces/vision/workloads", workload(f"late{i}"), url=url)
+                for i in range(30) for url in (leader, follower)]
+        grown = self.applied() - index
+        self.check(f"60 more are refused, and the log has {grown} entries in that time",
+                   all(status == 403 and "exceeded quota: objects" in got["message"] for status, got, _ in late) and grown < 30, late[0])
         self.must("delete", "workload", "w3", "-n", "vision", at=leader)
         self.check("nine are told when one was deleted", self.used() == "9")
         code, said = self.kubectl("create", documents=[workload("w10")], at=follower)

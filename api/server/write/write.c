@@ -165,6 +165,8 @@ static void write_send(struct call *c)
                            .deadline_ms = DEADLINE_MS};
 
     if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &wr, &e)) {
+        if (!w->fresh && try_again(c))
+            return;
         c->by_state = true;
         call_fail_at(c, &e, c->kind, w->op.name);
         return;

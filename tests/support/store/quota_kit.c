@@ -24,8 +24,14 @@ union command user_command(struct kit *k, struct write_op *ops, uint32_t n)
 struct result user_ops(struct kit *k, struct write_op *ops, uint32_t n)
 {
     union command c = user_command(k, ops, n);
+    struct err ahead = {0};
+    int over = n == 1 ? root_quota_over(k->root, &ops[0], &ahead) : 0;
     struct result r = kit_apply(k, &c);
 
+    if (over || (n == 1 && r.code == E_FORBIDDEN)) { /* who asks ahead is told what apply says */
+        assert_int_equal(r.code, over);
+        assert_string_equal(r.text, ahead.text);
+    }
     for (uint32_t i = 0; i < n; i++)
         ops[i].object = object_unref(ops[i].object);
     root_check(k->root);

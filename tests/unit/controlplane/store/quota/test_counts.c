@@ -262,6 +262,47 @@ static void test_a_dry_run_is_held_to_it(void **state)
     kit_end(&k);
 }
 
+/* What is refused, or done, for another reason is left to apply. */
+static void test_asked_ahead(void **state)
+{
+    struct write_op op;
+    struct err e = {0};
+    struct kit k;
+
+    (void)state;
+    quota_begin(&k);
+    quota_make(&k, "objects", WL "=1");
+    assert_int_equal(user_workload(&k, "a", 0).code, 0);
+    user_op(&k, &op, KIND_WORKLOAD, "b", quota_workload(&k, 0));
+    assert_int_equal(root_quota_over(k.root, &op, &e), E_FORBIDDEN);
+    kit_level_set(&k, FEATURE_FOUND); /* members of then refuse nobody */
+    assert_int_equal(root_quota_over(k.root, &op, &e), 0);
+    kit_level_set(&k, FEATURE_GRANTS);
+    op.object = object_unref(op.object);
+    user_op(&k, &op, KIND_WORKLOAD, "a", quota_workload(&k, 0)); /* there already */
+    assert_int_equal(root_quota_over(k.root, &op, &e), 0);
+    op.object = object_unref(op.object);
+    struct workload *w = object_edit_as(kit_get(&k, "a"), workload, k.a);
+    w->spec->array = arena_new(k.a, struct array_spec);
+    w->spec->array->count = 5;
+    kit_op(&op, WRITE_UPDATE, KIND_WORKLOAD, "default", "a", w);
+    assert_int_equal(root_quota_over(k.root, &op, &e), E_FORBIDDEN);
+    assert_non_null(strstr(e.text, "requested: " WL "=5"));
+    op.rv = (uint64_t)kit_get(&k, "a")->meta->resourceVersion + 1; /* somebody was faster */
+    assert_int_equal(root_quota_over(k.root, &op, &e), 0);
+    op.rv--;
+    assert_int_equal(root_quota_over(k.root, &op, &e), E_FORBIDDEN);
+    str_copy(op.uid, sizeof op.uid, "of-another");
+    assert_int_equal(root_quota_over(k.root, &op, &e), 0);
+    op.uid[0] = '\0';
+    op.verb = WRITE_UPDATE_STATUS;
+    assert_int_equal(root_quota_over(k.root, &op, &e), 0);
+    op.object = object_unref(op.object);
+    kit_op(&op, WRITE_DELETE, KIND_WORKLOAD, "default", "a", NULL);
+    assert_int_equal(root_quota_over(k.root, &op, &e), 0);
+    kit_end(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_eleventh),
@@ -270,7 +311,8 @@ int main(void)
                                        cmocka_unit_test(test_arrays),
                                        cmocka_unit_test(test_what_hanse_makes_is_counted),
                                        cmocka_unit_test(test_the_quota_itself),
-                                       cmocka_unit_test(test_a_dry_run_is_held_to_it)};
+                                       cmocka_unit_test(test_a_dry_run_is_held_to_it),
+                                       cmocka_unit_test(test_asked_ahead)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
