@@ -1,6 +1,8 @@
 /* Status that is computed when it is shown. It must never write, nor look at anything but the root
  * and the given time. */
 #include "controlplane/server/figures.h"
+
+#include "api/schema/quota.h"
 #include "controlplane/store/ledger/ledger.h"
 
 #include <cjson/cJSON.h>
@@ -211,6 +213,49 @@ static void *node_shown(const struct root *r, const struct object *o, struct are
     return n;
 }
 
+static struct kv *map_without(const struct kv *v, uint32_t *n, const char *key, struct arena *a)
+{
+    struct kv *out = arena_array(a, struct kv, *n + 1);
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < *n; i++)
+        if (strcmp(v[i].key, key) != 0)
+            out[kept++] = v[i];
+    *n = kept;
+    return out;
+}
+
+static struct kv *map_with(const struct kv *v, uint32_t *n, const char *key, int64_t value,
+                           struct arena *a)
+{
+    uint32_t rest = *n, at = 0;
+    struct kv *out = map_without(v, &rest, key, a); /* with room for one more */
+
+    while (at < rest && strcmp(out[at].key, key) < 0)
+        at++;
+    memmove(&out[at + 1], &out[at], (rest - at) * sizeof *out);
+    out[at] = (struct kv){key, arena_printf(a, "%lld", (long long)value)};
+    *n = rest + 1;
+    return out;
+}
+
+/* A rate is no amount of which some is used, and clients show what has no figure as 0: in its place
+ * stands its burst, with what is used up of it as the bucket stands now. NULL: it has none. */
+static void *quota_shown(const struct root *r, int64_t now_ms, const struct object *o,
+                         struct arena *a)
+{
+    struct resource_quota *q = object_edit_as(o, resource_quota, a);
+    struct resource_quota_status *s = q->status;
+    int64_t used, burst;
+
+    if (!s || !root_rate_used(r, o, now_ms, &used, &burst))
+        return NULL;
+    s->hard = map_without(s->hard, &s->n_hard, QUOTA_RATE, a);
+    s->hard = map_with(s->hard, &s->n_hard, QUOTA_BURST, burst, a);
+    s->used = map_with(s->used, &s->n_used, QUOTA_BURST, used, a);
+    return q;
+}
+
 /* Told where the kind has conditions: what its author wrote and nobody acts upon. */
 static void unenforced(const struct object *o, const char *why, struct condition **list,
                        uint32_t *n, struct arena *a)
@@ -259,13 +304,16 @@ struct object *figures_shown(struct figures **f, const struct root *r, int64_t n
     bool unkept = promises_unkept(o, why, sizeof why);
 
     if (!unkept && o->kind->id != KIND_QUEUE && o->kind->id != KIND_TARGET &&
-        o->kind->id != KIND_NODE)
+        o->kind->id != KIND_NODE && o->kind->id != KIND_RESOURCE_QUOTA)
         return NULL;
     a = arena_create(0);
-    body = o->kind->id == KIND_QUEUE    ? queue_shown(f, r, now_ms / 60000, o, a)
-           : o->kind->id == KIND_TARGET ? target_shown(r, o, a)
-           : o->kind->id == KIND_NODE   ? node_shown(r, o, a)
-                                        : object_edit(o, a);
+    body = o->kind->id == KIND_QUEUE            ? queue_shown(f, r, now_ms / 60000, o, a)
+           : o->kind->id == KIND_TARGET         ? target_shown(r, o, a)
+           : o->kind->id == KIND_NODE           ? node_shown(r, o, a)
+           : o->kind->id == KIND_RESOURCE_QUOTA ? quota_shown(r, now_ms, o, a)
+                                                : object_edit(o, a);
+    if (!body)
+        return NULL;
     if (unkept)
         unenforced_shown(o, why, body, a);
     return object_make(o->kind, body);

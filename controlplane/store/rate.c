@@ -63,6 +63,22 @@ static bool rate_of(const struct object *quota, struct quota_rate *ret)
     return quota && quota_rate_of(object_as(quota, resource_quota)->spec, ret);
 }
 
+bool root_rate_used(const struct root *r, const struct object *quota, int64_t now_ms,
+                    int64_t *ret_used, int64_t *ret_burst)
+{
+    struct quota_rate rate = {0};
+    struct key k;
+
+    if (!rate_of(quota, &rate))
+        return false;
+    key_object(&k, quota->meta->namespace_, quota->meta->name);
+    int64_t level =
+        level_at(tree_get(r->rates, key_slice(&k)), &rate, now_ms > r->time ? now_ms : r->time);
+    *ret_used = (rate.burst * UNIT - level + UNIT - 1) / UNIT;
+    *ret_burst = rate.burst;
+    return true;
+}
+
 /* What was saved up until now was so at the old rate. */
 void rates_follow(struct root *w, const struct object *before, const struct object *after)
 {

@@ -1,5 +1,6 @@
 /* How fast users may write into a namespace: decided by the state and the time of entries alone,
  * the same where it is asked ahead; nothing is counted twice, nothing of Hanse's own is. */
+#include "controlplane/server/figures.h"
 #include "tests/support/store/quota_kit.h"
 
 static struct result secret_make(struct kit *k)
@@ -214,15 +215,83 @@ static void test_asked_ahead(void **state)
     kit_end(&k);
 }
 
+/* Of the quota "pace" as it is shown now: USED/HARD of its burst. */
+static void shows(struct kit *k, const char *says)
+{
+    const struct object *o = root_get(k->root, KIND_RESOURCE_QUOTA, "default", "pace");
+    struct figures *f = NULL;
+    struct object *shown = figures_shown(&f, k->root, k->now, o);
+    char text[64];
+
+    assert_non_null(shown);
+    const struct resource_quota_status *s = object_as(shown, resource_quota)->status;
+    const char *hard = label_get(s->hard, s->n_hard, QUOTA_BURST),
+               *used = label_get(s->used, s->n_used, QUOTA_BURST);
+
+    assert_null(label_get(s->hard, s->n_hard, QUOTA_RATE)); /* which has no figure */
+    assert_null(label_get(s->used, s->n_used, QUOTA_RATE));
+    assert_string_equal(label_get(s->hard, s->n_hard, "count/events"), "9");
+    assert_string_equal(label_get(s->used, s->n_used, "secrets"), "1");
+    assert_int_equal(s->n_hard, 3);
+    assert_int_equal(s->n_used, 3);
+    for (uint32_t i = 1; i < s->n_used; i++)
+        assert_true(strcmp(s->used[i - 1].key, s->used[i].key) < 0);
+    (void)snprintf(text, sizeof text, "%s/%s", used ? used : "", hard ? hard : "");
+    assert_string_equal(text, says);
+    (void)object_unref(shown);
+    (void)figures_destroy(f);
+}
+
+static void test_what_is_shown(void **state)
+{
+    struct write_op ops[10];
+    struct figures *f = NULL;
+    struct kit k;
+
+    (void)state;
+    quota_begin(&k);
+    quota_make(&k, "pace", "count/events=9 " QUOTA_BURST "=5 " QUOTA_RATE "=2 secrets=1");
+    assert_int_equal(secret_make(&k).code, 0);
+    shows(&k, "1/5");
+    int64_t rv = root_get(k.root, KIND_RESOURCE_QUOTA, "default", "pace")->meta->resourceVersion;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(user_delete(&k, KIND_WORKLOAD, "none").code, E_NOTFOUND); /* it costs */
+    shows(&k, "4/5");
+    k.now += 499; /* begun ones count */
+    shows(&k, "4/5");
+    k.now += 1;
+    shows(&k, "3/5");
+    kit_reload(&k);
+    shows(&k, "3/5");
+    k.now += 3600 * 1000;
+    shows(&k, "0/5");
+    for (int i = 0; i < 10; i++)
+        kit_op(&ops[i], WRITE_DELETE, KIND_WORKLOAD, "default", "none", NULL);
+    assert_int_equal(user_ops(&k, ops, 10).code, E_NOTFOUND);
+    shows(&k, "10/5"); /* in debt */
+    /* no watch fires for it */
+    const struct object *o = root_get(k.root, KIND_RESOURCE_QUOTA, "default", "pace");
+    assert_int_equal(o->meta->resourceVersion, rv);
+    struct write_op op;
+    struct resource_quota *q = object_edit_as(o, resource_quota, k.a);
+    q->spec = quota_of(&k, "count/events=9 " QUOTA_RATE "=500m secrets=1")->spec;
+    kit_op(&op, WRITE_UPDATE, KIND_RESOURCE_QUOTA, "default", "pace", q);
+    assert_int_equal(user_ops(&k, &op, 1).code, 0);
+    k.now += 10 * 1000;
+    shows(&k, "5/5"); /* ten seconds' worth; 5 were owed, and are paid */
+    quota_make(&k, "counts", "secrets=1");
+    assert_null(figures_shown(&f, k.root, k.now,
+                              root_get(k.root, KIND_RESOURCE_QUOTA, "default", "counts")));
+    kit_end(&k);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_bucket),
-                                       cmocka_unit_test(test_ten_seconds_worth),
-                                       cmocka_unit_test(test_a_large_set),
-                                       cmocka_unit_test(test_what_costs_nothing),
-                                       cmocka_unit_test(test_a_refused_write_costs_too),
-                                       cmocka_unit_test(test_a_changed_rate),
-                                       cmocka_unit_test(test_asked_ahead)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_shown),      cmocka_unit_test(test_a_bucket),
+        cmocka_unit_test(test_ten_seconds_worth),  cmocka_unit_test(test_a_large_set),
+        cmocka_unit_test(test_what_costs_nothing), cmocka_unit_test(test_a_refused_write_costs_too),
+        cmocka_unit_test(test_a_changed_rate),     cmocka_unit_test(test_asked_ahead)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
