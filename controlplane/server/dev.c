@@ -1,6 +1,7 @@
 /* `hanse dev`: a whole federation on this machine from one command. It is a supervisor and no more:
  * members and the agent are the same programs as in production, started with certificates of a CA
  * that it makes on first use. Everything lies in one folder; nothing outside of it is touched. */
+#include "controlplane/keyring/keyring.h"
 #include "controlplane/server/server.h"
 
 #include "api/base/hash.h"
@@ -111,7 +112,9 @@ static int issue(struct dev *d, const char *file, const char *cn, const char *gr
 static int pki_make(struct dev *d, struct err *err)
 {
     char *ca = text("%s/pki/ca.crt", d->dir), *key = text("%s/pki/ca.key", d->dir);
-    char *pki = text("%s/pki", d->dir), file[300], cn[300];
+    char *pki = text("%s/pki", d->dir), *ring = text("%s/pki/key-ring", d->dir);
+    char file[300], cn[300];
+    struct keyring *keys = NULL;
     int rv = file_mkdir(d->loop, pki, 0700, err);
 
     if (!rv && !(exists(ca) && exists(key)))
@@ -128,9 +131,13 @@ static int pki_make(struct dev *d, struct err *err)
         (void)snprintf(cn, sizeof cn, "agent:%s", d->agents[i]);
         rv = issue(d, file, cn, "hanse:agents", false, err);
     }
+    if (!rv && d->bootstrap) /* members that begin at once would each make one of their own */
+        rv = keyring_open(d->loop, ring, true, &keys, err);
+    (void)keyring_close(keys);
     mem_free(ca);
     mem_free(key);
     mem_free(pki);
+    mem_free(ring);
     return rv;
 }
 

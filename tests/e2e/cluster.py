@@ -68,6 +68,11 @@ class Cluster(Federation):
                  self.cli("status", check=False).returncode == 0, 30)
         with open(self.path("ports"), encoding="utf-8") as file:
             self.ports = [tuple(map(int, line.split())) for line in file]
+        with open(self.path("log", "dev.log"), encoding="utf-8") as file:
+            said = file.read()
+        self.check("the first start tells of no member that ended", " ended (" not in said, said[:500])
+        self.check("and all have the key ring that was there before them",
+                   os.stat(self.path("pki", "key-ring")).st_mtime_ns < min(os.stat(self.path(f"m{i}.pid")).st_mtime_ns for i in (1, 2, 3)))
         self.apply(TARGET)
         self.agents["local"] = self.begin_agent()
         wait_for("the target to be connected; see log/agent-local.log", self.connected, 30)
