@@ -217,6 +217,8 @@ enum decode_flag {
 int json_scan(const char *text, size_t n, struct err *err) MUST_CHECK;
 /* Scanned, parsed. The caller frees with cJSON_Delete. */
 int json_parse(const char *text, size_t n, struct cJSON **ret, struct err *err) MUST_CHECK;
+/* The tree as text again, numbers as they were written (see json_scan.c). */
+void json_print_tree(const struct cJSON *j, struct buf *out);
 /* One YAML document → the same tree as JSON. YAML 1.2 core booleans only (no "yes", no "no" →
  * string); refuses anchors, aliases, tags, merge keys, duplicate keys. Errors say
  * FILE:LINE:COLUMN. */

@@ -112,8 +112,6 @@ bool json_number_ok(const char *p, size_t n);
 void json_print_string(struct buf *out, const char *s, size_t n);
 void json_print_f64(struct buf *out, double v);
 void json_print_i64(struct buf *out, int64_t v);
-/* A tree as text, numbers as they were written (see json_scan.c). */
-void json_print_tree(const struct cJSON *j, struct buf *out);
 /* Puts it behind what is in `out`; where it has no room out->failed is set, and `path` (NULL: not
  * wanted) says at which field. */
 void body_add_json(const struct schema *s, const void *body, struct buf *out, char *path);

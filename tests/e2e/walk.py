@@ -85,6 +85,15 @@ def policies(w):
            r"^ +processes: +(cgroup|pidNamespace|searched)$")
     w.says("the same in a column", ("get", "nodes", "-o", "wide"), "PROCESSES", r"^fra-hub\.fra-n1 .* (cgroup|pidNamespace|searched) +")
     w.says("get nodes", ("get", "nodes"), r"^NAME +TARGET +HEALTH +RACK", r"^fra-hub\.fra-n1 +fra-hub +Ready +r1 +96 +1Ti +4×h100-sxm-80gb ")
+    w.says("several kinds: a table each, with their kinds", ("get", "targets,nodes"),
+           r"\ANAME +TYPE +TIER .*\n(target/.*\n)+\nNAME +TARGET +HEALTH .*\n(node/.*\n)+\Z")
+    w.says("one of each", ("get", "target/fra-hub", "node/fra-hub.fra-n1", "-o", "name"), r"\Atarget/fra-hub\nnode/fra-hub\.fra-n1\n\Z")
+    w.says("as one list", ("get", "targets,nodes", "-o", "jsonpath={.kind} {.items[*].kind}"), r"\AList (Target )+(Node ?)+\n\Z")
+    w.says("and as JSON", ("get", "nodes,targets", "-o", "json"), r'\A\{\n +"apiVersion": "v1",\n +"kind": "List",', '"kind": "Node"', '"kind": "Target"')
+    w.says("what is there is shown, what is missing told", ("get", "target/fra-hub", "node/none"), r'nodes\.hanse\.dev "none" not found', status=3, at="err")
+    w.says("a kind that there is none of", ("get", "targets,nodez"), r"did you mean nodes\?", status=2, at="err")
+    w.says("a watch is of one kind", ("get", "targets,nodes", "-w"), "--watch takes one kind", status=2, at="err")
+    w.says("all by KIND/NAME, or none", ("get", "target/fra-hub", "x"), "KIND/NAME and other words exclude each other", status=2, at="err")
 
 
 def placed(w):

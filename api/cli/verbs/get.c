@@ -8,6 +8,9 @@ struct getting {
     const char *format; /* table, wide, json, yaml, name, or jsonpath's template */
     bool all, headings, path;
     const char *ns;
+    bool many;        /* kinds: names with theirs, an empty line between tables */
+    bool shown;       /* a table */
+    struct buf *list; /* where objects go that are told at the end as one List, or NULL */
 };
 
 static int format_read(struct cli *c, struct getting *g, struct err *err)
@@ -115,14 +118,17 @@ static void row_add(struct cli *c, const struct getting *g, const cJSON *definit
     {
         if (!d)
             return;
-        if (!strcmp(g->format, "wide") || json_number_at(d, "priority") < 1)
+        bool name = g->many && !strcmp(json_text_of(d, "format"), "name");
+        if (name)
+            table_cell(t, arena_printf(c->mem, "%s/%s", g->kind->singular, cell_text(c, cell)));
+        else if (!strcmp(g->format, "wide") || json_number_at(d, "priority") < 1)
             table_cell(t, cell_text(c, cell));
         d = d->next;
     }
 }
 
 /* Tables of one kind: rows of all of them in one. */
-static int tables_print(struct cli *c, const struct getting *g, cJSON *const *tables, unsigned n,
+static int tables_print(struct cli *c, struct getting *g, cJSON *const *tables, unsigned n,
                         struct err *err)
 {
     const cJSON *definitions =
@@ -147,12 +153,40 @@ static int tables_print(struct cli *c, const struct getting *g, cJSON *const *ta
                       g->kind->namespaced && !g->all ? g->ns : "");
         return 0;
     }
+    if (g->shown)
+        buf_char(&b, '\n');
+    g->shown = true;
     table_print(&t, &b);
     out_flush(c, &b);
     return 0;
 }
 
 /* ---- objects ---- */
+/* One object, or the items of a list, behind those that are there. */
+static int list_add(struct buf *list, const char *text, size_t n, struct err *err)
+{
+    cJSON *j = NULL;
+    const cJSON *items, *item;
+    int rv = json_parse(text, n, &j, err);
+
+    if (rv)
+        return rv;
+    items = cJSON_GetObjectItemCaseSensitive(j, "items");
+    for (item = cJSON_IsArray(items) ? items->child : j; item; item = item->next) {
+        if (list->p[list->n - 1] != '[')
+            buf_char(list, ',');
+        json_print_tree(item, list);
+    }
+    cJSON_Delete(j);
+    return 0;
+}
+
+static void list_begin(struct buf *list)
+{
+    buf_init(list, OUT_MAX_BYTES);
+    buf_str(list, "{\"apiVersion\":\"v1\",\"kind\":\"List\",\"metadata\":{},\"items\":[");
+}
+
 static void name_print(const struct getting *g, const cJSON *o, struct buf *out)
 {
     const cJSON *items = cJSON_GetObjectItemCaseSensitive(o, "items"), *item;
@@ -195,40 +229,51 @@ static int object_print(struct cli *c, const struct getting *g, const char *text
     return rv;
 }
 
-static int get_named(struct cli *c, const struct getting *g, const char *const *names, unsigned n,
+/* What is missing, or may not be seen, is told at the end; the others are shown. */
+static bool told_later(int rv, struct err *err, struct err *later)
+{
+    if ((rv != E_NOTFOUND && rv != E_FORBIDDEN) || !err)
+        return false;
+    *later = later->code ? *later : *err;
+    return true;
+}
+
+static int get_named(struct cli *c, struct getting *g, const char *const *names, unsigned n,
                      struct err *err)
 {
     cJSON **tables = arena_array(c->mem, cJSON *, n + 1);
     struct client_answer a;
-    AUTO_BUF list = {0};
-    unsigned got = 0, shown = 0;
+    AUTO_BUF own = {0};
+    struct buf *list = g->list ? g->list : &own;
+    unsigned got = 0;
     struct err missing = {0};
     int rv = 0;
 
-    buf_init(&list, OUT_MAX_BYTES);
     client_answer_init(&a);
-    buf_str(&list, "{\"apiVersion\":\"v1\",\"kind\":\"List\",\"metadata\":{},\"items\":[");
+    if (!g->list)
+        list_begin(list);
+    size_t empty = list->n;
     for (unsigned i = 0; i < n && !rv; i++) {
         rv = cli_request(c, "GET", cli_path(c, g->kind, g->ns, false, names[i]),
                          as_table(g) ? TABLE_ACCEPT : NULL, NULL, slice_make(NULL, 0), &a, err);
-        if (rv == E_NOTFOUND && err &&
-            n > 1) { /* the others are shown, the first is told at the end */
-            missing = missing.code ? missing : *err;
+        if (n > 1 && told_later(rv, err, &missing)) {
             rv = 0;
             continue;
         }
         if (!rv && as_table(g))
             rv = json_parse(a.body.n ? a.body.p : "", a.body.n, &tables[got++], err);
-        else if (!rv && n > 1)
-            buf_printf(&list, "%s%.*s", shown++ ? "," : "", (int)a.body.n, a.body.p);
+        else if (!rv && (g->list || n > 1))
+            rv = list_add(list, a.body.n ? a.body.p : "", a.body.n, err);
     }
-    buf_str(&list, "]}");
-    if (!rv && as_table(g))
+    if (!rv && as_table(g)) {
         rv = got ? tables_print(c, g, tables, got, err) : 0;
-    else if (!rv && n > 1)
-        rv = shown ? object_print(c, g, list.p, list.n, err) : 0;
-    else if (!rv)
+    } else if (!rv && !g->list && n > 1) {
+        bool any = list->n > empty;
+        buf_str(list, "]}");
+        rv = any ? object_print(c, g, list->p, list->n, err) : 0;
+    } else if (!rv && !g->list) {
         rv = object_print(c, g, a.body.n ? a.body.p : "", a.body.n, err);
+    }
     if (!rv && missing.code) {
         *err = missing;
         rv = missing.code;
@@ -239,7 +284,7 @@ static int get_named(struct cli *c, const struct getting *g, const char *const *
     return rv;
 }
 
-static int get_list(struct cli *c, const struct getting *g, struct err *err)
+static int get_list(struct cli *c, struct getting *g, struct err *err)
 {
     struct client_answer a;
 
@@ -252,6 +297,8 @@ static int get_list(struct cli *c, const struct getting *g, struct err *err)
         if (!rv)
             rv = tables_print(c, g, &j, 1, err);
         cJSON_Delete(j);
+    } else if (!rv && g->list) {
+        rv = list_add(g->list, a.body.n ? a.body.p : "", a.body.n, err);
     } else if (!rv) {
         rv = object_print(c, g, a.body.n ? a.body.p : "", a.body.n, err);
     }
@@ -395,12 +442,71 @@ static int watch_run(struct cli *c, const struct getting *g, const char *since, 
 }
 
 /* ---- the verbs ---- */
-static int getting_read(struct cli *c, struct getting *g, const char *kind, struct err *err)
-{
-    int rv = cli_kind(kind, &g->kind, err);
+struct part { /* of what was asked for */
+    const struct kind *kind;
+    const char **names; /* none: all of them */
+    unsigned n;
+};
+#define PARTS_MAX 64
 
-    if (!rv)
-        rv = format_read(c, g, err);
+/* The part of this kind, which may be a new one; NULL: no such kind, or too many. */
+static struct part *part_of(struct cli *c, const char *word, size_t n, struct part *all,
+                            unsigned *count, struct err *err)
+{
+    const struct kind *k = NULL;
+
+    if (cli_kind(arena_strndup(c->mem, word, n), &k, err))
+        return NULL;
+    for (unsigned i = 0; i < *count; i++)
+        if (all[i].kind == k)
+            return &all[i];
+    if (*count == PARTS_MAX) {
+        (void)err_set(err, E_USAGE, "more than %d kinds", PARTS_MAX);
+        return NULL;
+    }
+    all[*count] =
+        (struct part){.kind = k, .names = arena_array(c->mem, const char *, c->args.n_pos + 1)};
+    return &all[(*count)++];
+}
+
+/* KIND[,KIND…] [NAME…] */
+static int parts_by_kind(struct cli *c, struct part *all, unsigned *count, struct err *err)
+{
+    for (const char *word = c->args.pos[0];; word++) {
+        size_t n = strcspn(word, ",");
+        struct part *p = part_of(c, word, n, all, count, err);
+
+        if (!p)
+            return E_USAGE;
+        p->n = c->args.n_pos - 1;
+        if (p->n)
+            memcpy(p->names, c->args.pos + 1, p->n * sizeof *p->names);
+        word += n;
+        if (!*word)
+            return 0;
+    }
+}
+
+/* KIND/NAME … */
+static int parts_by_name(struct cli *c, struct part *all, unsigned *count, struct err *err)
+{
+    for (unsigned i = 0; i < c->args.n_pos; i++) {
+        const char *word = c->args.pos[i], *slash = strchr(word, '/');
+
+        if (!slash)
+            return cli_usage(c, err, "KIND/NAME and other words exclude each other");
+        struct part *p = part_of(c, word, (size_t)(slash - word), all, count, err);
+        if (!p)
+            return E_USAGE;
+        p->names[p->n++] = slash + 1;
+    }
+    return 0;
+}
+
+static int getting_read(struct cli *c, struct getting *g, struct err *err)
+{
+    int rv = format_read(c, g, err);
+
     if (!rv)
         rv = cli_connect(c, err);
     g->all = arg_flag(&c->args, "all-namespaces");
@@ -408,33 +514,67 @@ static int getting_read(struct cli *c, struct getting *g, const char *kind, stru
     return rv;
 }
 
+static int get_part(struct cli *c, struct getting *g, const struct part *p, struct err *err)
+{
+    g->kind = p->kind;
+    return p->n ? get_named(c, g, p->names, p->n, err) : get_list(c, g, err);
+}
+
+static int get_many(struct cli *c, struct getting *g, const struct part *all, unsigned n,
+                    struct err *err)
+{
+    AUTO_BUF list = {0};
+    struct err missing = {0};
+    int rv = 0;
+
+    list_begin(&list);
+    size_t empty = list.n;
+    g->many = true;
+    if (!as_table(g) && (g->path || strcmp(g->format, "name") != 0))
+        g->list = &list;
+    for (unsigned i = 0; i < n && !rv; i++) {
+        rv = get_part(c, g, &all[i], err);
+        if (told_later(rv, err, &missing))
+            rv = 0;
+    }
+    bool prints = !rv && g->list && (list.n > empty || !missing.code);
+    g->list = NULL;
+    if (prints) {
+        buf_str(&list, "]}");
+        rv = list.failed ? err_set(err, E_TOOLARGE, "the output is larger than %zu MiB",
+                                   OUT_MAX_BYTES >> 20)
+                         : object_print(c, g, list.p, list.n, err);
+    }
+    if (!rv && missing.code)
+        *err = missing;
+    return rv ? rv : missing.code;
+}
+
 int verb_get(struct cli *c, struct err *err)
 {
     struct getting g = {0};
-    const char *word = c->args.n_pos ? c->args.pos[0] : NULL, **names = c->args.pos + 1;
-    unsigned n = c->args.n_pos ? c->args.n_pos - 1 : 0;
+    struct part *all = arena_array(c->mem, struct part, PARTS_MAX);
+    const char *word = c->args.n_pos ? c->args.pos[0] : NULL;
+    bool watch = arg_flag(&c->args, "watch");
+    unsigned n = 0;
 
     if (!word)
         return cli_usage(c, err, "which kind?");
-    if ((!strcmp(word, "orphans") || !strcmp(word, "orphan")) && !n) /* no objects: of nobody */
+    if ((!strcmp(word, "orphans") || !strcmp(word, "orphan")) &&
+        c->args.n_pos == 1) /* no objects: of nobody */
         return orphans_get(c, err);
-    const char *slash = strchr(word, '/'); /* workload/resnet-a */
-    if (slash) {
-        const char *one[] = {slash + 1, NULL};
-        int rv = getting_read(c, &g, arena_strndup(c->mem, word, (size_t)(slash - word)), err);
-        return rv  ? rv
-               : n ? cli_usage(c, err, "KIND/NAME stands alone")
-                   : get_named(c, &g, one, 1, err);
-    }
-    int rv = getting_read(c, &g, word, err);
+    int rv = strchr(word, '/') ? parts_by_name(c, all, &n, err) : parts_by_kind(c, all, &n, err);
+    if (!rv)
+        rv = getting_read(c, &g, err);
     if (rv)
         return rv;
-    if (n && g.all)
+    if (all[0].n && g.all)
         return cli_usage(c, err, "names and --all-namespaces exclude each other");
-    rv = n                             ? get_named(c, &g, names, n, err)
-         : arg_flag(&c->args, "watch") ? 0
-                                       : get_list(c, &g, err);
-    return rv || !arg_flag(&c->args, "watch") ? rv : watch_run(c, &g, NULL, err);
+    if (n > 1)
+        return watch ? cli_usage(c, err, "--watch takes one kind") : get_many(c, &g, all, n, err);
+    rv = watch && !all[0].n ? 0 : get_part(c, &g, &all[0], err);
+    g.kind = all[0].kind;
+    return rv || !watch ? rv : watch_run(c, &g, NULL, err);
 }
 
 int verb_watch(struct cli *c, struct err *err)
@@ -443,6 +583,8 @@ int verb_watch(struct cli *c, struct err *err)
 
     if (c->args.n_pos != 1)
         return cli_usage(c, err, "which kind?");
-    int rv = getting_read(c, &g, c->args.pos[0], err);
+    int rv = cli_kind(c->args.pos[0], &g.kind, err);
+    if (!rv)
+        rv = getting_read(c, &g, err);
     return rv ? rv : watch_run(c, &g, arg_text(&c->args, "since", NULL), err);
 }

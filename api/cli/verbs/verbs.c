@@ -166,8 +166,9 @@ const struct verb verb_table[] = {
      "file"},
     {"diff", SETS, "-f FILE|DIR|-", "what apply would change; exit 1 when anything would",
      "hanse diff -f policies/ --prune", diff_options, verb_diff, "file"},
-    {"get", SETS, "KIND [NAME...]", "list or show objects",
-     "hanse get workloads -A -o wide\nhanse get targets -o jsonpath='{.items[*].metadata.name}'",
+    {"get", SETS, "KIND[,KIND...] [NAME...] | KIND/NAME...", "list or show objects",
+     "hanse get workloads -A -o wide\nhanse get targets,nodes\nhanse get targets -o "
+     "jsonpath='{.items[*].metadata.name}'",
      get_options, verb_get, "kind"},
     {"describe", SETS, "KIND NAME...", "an object as text, with its events",
      "hanse describe target fra-hub", none, verb_describe, "kind"},
