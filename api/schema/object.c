@@ -8,7 +8,6 @@
 
 /* Decoded, of an object that is made from one that was read: that may have ARENA_LIMIT_DEFAULT, and
  * what is made of it some more. */
-#define MADE_BYTES_MAX ((size_t)LIMIT_COMMAND_MAX_BYTES + (1u << 20))
 #define MADE_MEMORY_MAX (2 * ARENA_LIMIT_DEFAULT)
 
 /* ---- members ---- */
@@ -255,7 +254,7 @@ int object_make_within(const struct kind *k, const void *body, size_t max_bytes,
 struct object *object_make(const struct kind *k, const void *body)
 {
     struct object *o = NULL;
-    int r = object_make_within(k, body, MADE_BYTES_MAX, &o, NULL);
+    int r = object_make_within(k, body, OBJECT_MADE_MAX_BYTES, &o, NULL);
 
     INV(r == 0);
     return o;

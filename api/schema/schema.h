@@ -5,6 +5,7 @@
 #define HANSE_API_SCHEMA_SCHEMA_H
 
 #include "api/base/err.h"
+#include "api/base/limits.h"
 #include "api/base/mem.h"
 #include "api/schema/kinds.h"
 
@@ -166,12 +167,15 @@ extern const struct schema
         schema_none_;
 #define object_as(o, type) ((const struct type *)object_body((o), &schema_##type))
 /* Builds an object from a typed body: encodes and decodes it, so that it owns its memory. Fields
- * are copied. */
-struct object *object_make(const struct kind *k, const void *body);
-/* The same of a body that may have come to more than max_bytes: E_TOOLARGE then. */
+ * are copied. E_TOOLARGE of a body that has come to more than max_bytes; OBJECT_MADE_MAX_BYTES has
+ * room for any object of the state and a MiB more, for who changes a copy. */
+#define OBJECT_MADE_MAX_BYTES ((size_t)LIMIT_COMMAND_MAX_BYTES + (1u << 20))
 int object_make_within(const struct kind *k, const void *body, size_t max_bytes,
                        struct object **ret, struct err *err) MUST_CHECK;
-/* A mutable deep copy in `a`, for changing a few fields before object_make. */
+/* The same for who writes the whole body himself, all of it bounded by constants; aborts where it
+ * is larger than OBJECT_MADE_MAX_BYTES. Never for a body with anything in it from outside. */
+struct object *object_make(const struct kind *k, const void *body);
+/* A mutable deep copy in `a`, for changing a few fields before object_make_within. */
 void *object_edit(const struct object *o, struct arena *a);
 /* metadata.deletionGracePeriodSeconds, whose 0 is another thing than its absence: false. */
 bool meta_grace(const struct meta *m, int64_t *ret_seconds);

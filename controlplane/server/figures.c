@@ -316,7 +316,9 @@ struct object *figures_shown(struct figures **f, const struct root *r, int64_t n
         return NULL;
     if (unkept)
         unenforced_shown(o, why, body, a);
-    return object_make(o->kind, body);
+    struct object *shown = NULL; /* too large with its figures: it is shown without */
+    (void)!object_make_within(o->kind, body, OBJECT_MADE_MAX_BYTES, &shown, NULL);
+    return shown;
 }
 
 /* ---- for `hanse status` ---- */

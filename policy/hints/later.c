@@ -81,12 +81,13 @@ static struct preempt_plan *plan_as(struct hints *h, const char *class_or_null, 
     struct place_request rq = *h->rq;
     struct workload *w = object_edit_as(rq.workload, workload, a);
     struct preempt_plan *plan = NULL;
-    struct object *o;
+    struct object *o = NULL;
     struct err err;
 
     if (class_or_null)
         w->spec->priorityClassName = class_or_null;
-    o = object_make(rq.workload->kind, w);
+    if (object_make_within(rq.workload->kind, w, OBJECT_MADE_MAX_BYTES, &o, NULL) < 0)
+        return NULL;
     rq.workload = o;
     if (policy_preempt(h->p, &rq, a, &plan, &err) < 0)
         plan = NULL;

@@ -20,10 +20,11 @@ static bool document_do(struct hints *h, const struct edit *e, struct done *d, s
     struct err err;
 
     e->limit(e, body);
+    if (object_make_within(v->v[e->at]->kind, body, OBJECT_MADE_MAX_BYTES, &d->made, NULL) < 0)
+        return false;
     d->kind = e->kind;
     d->at = e->at;
     d->doc_was = v->v[e->at];
-    d->made = object_make(d->doc_was->kind, body);
     v->v[e->at] = d->made;
     h->p->changes++;
     return e->kind != KIND_QUEUE || policy_queues_check(v->v, v->n, &err) == 0;
@@ -45,7 +46,8 @@ bool hint_do(struct hints *h, const struct edit *e, struct done *d)
         struct workload *w = object_edit_as(h->rq->workload, workload, a);
 
         e->apply(e, w->spec, a);
-        d->made = object_make(h->rq->workload->kind, w);
+        if (object_make_within(h->rq->workload->kind, w, OBJECT_MADE_MAX_BYTES, &d->made, NULL) < 0)
+            return false;
         d->rq.workload = d->made;
         h->spec = object_as(d->made, workload)->spec;
     }

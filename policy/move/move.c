@@ -101,15 +101,17 @@ static struct pool *without_its_nodes(const struct pool *p, const struct placeme
 
     for (uint32_t i = 0; i < at->n_assignments; i++) {
         const struct object *o = docs_get(&p->docs[KIND_NODE], "", at->assignments[i].node);
-        struct object *cordoned;
+        struct object *cordoned = NULL;
         struct node *n;
 
         if (!o || object_as(o, node)->spec->unschedulable)
             continue;
         n = object_edit_as(o, node, a);
         n->spec->unschedulable = true;
-        cordoned = object_make(o->kind, n);
-        pool_put(f, cordoned);
+        if (object_make_within(o->kind, n, OBJECT_MADE_MAX_BYTES, &cordoned, NULL) == 0)
+            pool_put(f, cordoned);
+        else
+            pool_remove(f, KIND_NODE, "", o->meta->name);
         (void)object_unref(cordoned);
     }
     return f;

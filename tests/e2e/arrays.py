@@ -127,6 +127,10 @@ def refused(p):
     says("a name that leaves no room for an index is refused", doc, "metadata.name", "at most 63")
     doc = document("Workload", "job", {"array": {"count": 2}, "run": {"manifest": {"kind": "Job"}}}, namespace="default")
     says("an array of manifests is refused", doc, "spec.array", "HANSE_ARRAY_INDEX")
+    spec = {k: v for k, v in p.workloads()["sweep-5"]["spec"].items() if k != "user"}
+    doc = document("Workload", "sweep-5", spec, namespace="default")
+    doc["metadata"]["labels"] = {"hanse.dev/array": "other"}
+    says("an index stays its array's", doc, "metadata.labels.hanse.dev/array", "edit the array instead")
 
 
 def from_the_command_line(p):

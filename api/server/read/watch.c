@@ -48,7 +48,8 @@ struct hub {
 
 /* ---- events ---- */
 /* An object that stops matching is shown as it was, with the version of the change that took it
- * away. */
+ * away. Should it be too large to be made anew its own stays: who goes on from there is told of the
+ * change once more. */
 static void old_object(struct hub *h, const struct repr *r, const struct object *o, uint64_t rv,
                        struct buf *out)
 {
@@ -64,7 +65,7 @@ static void old_object(struct hub *h, const struct repr *r, const struct object 
             struct meta *m = *(struct meta **)(void *)((char *)body + f->off);
             m->resourceVersion = (int64_t)rv;
         }
-        copy = object_make(o->kind, body);
+        (void)!object_make_within(o->kind, body, OBJECT_MADE_MAX_BYTES, &copy, NULL);
         (void)arena_destroy(mem);
     }
     repr_object(h->a, h->view, r, copy ? copy : o, out);

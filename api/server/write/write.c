@@ -93,15 +93,15 @@ static void tell_object(struct call *c, const struct api_result *r, const struct
 }
 /* Nothing has moved in a dry run: the version is the one that the object has, none when it would be
  * new. Else clients see a change where there is none (kubectl diff). A new reference, or NULL. */
-static struct object *as_tried(struct call *c, const struct object *o)
+static int as_tried(struct call *c, const struct object *o, struct object **ret, struct err *err)
 {
     struct any_kind *b = o ? object_edit(o, c->mem) : NULL;
     const struct writing *w = c->state;
 
     if (!b)
-        return NULL;
+        return 0;
     b->metadata->resourceVersion = (int64_t)w->op.rv;
-    return object_make(o->kind, b);
+    return object_make_within(o->kind, b, OBJECT_MADE_MAX_BYTES, ret, err);
 }
 
 static void tell_written(struct call *c, const struct api_result *r)
@@ -109,8 +109,13 @@ static void tell_written(struct call *c, const struct api_result *r)
     const struct writing *w = c->state;
     bool created;
     const struct object *o = as_left(c, r, &created);
-    struct object *tried = w->dry_run ? as_tried(c, o) : NULL;
+    struct object *tried = NULL;
+    struct err e = {0};
 
+    if (w->dry_run && as_tried(c, o, &tried, &e)) {
+        call_fail_at(c, &e, c->kind, w->op.name);
+        return;
+    }
     tell_object(c, r, tried ? tried : o, created ? 201 : 200);
     (void)object_unref(tried);
 }

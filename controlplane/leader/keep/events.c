@@ -355,7 +355,8 @@ static void write_one(struct brain *b, const struct told *t)
     e->count++;
     str_copy(op.ns, sizeof op.ns, t->ns);
     str_copy(op.name, sizeof op.name, name);
-    op.object = object_make(kind_by_id(KIND_EVENT), e);
+    if (object_make_within(kind_by_id(KIND_EVENT), e, LIMIT_OBJECT_MAX_BYTES, &op.object, NULL))
+        return; /* somebody wrote it full */
     brain_request_id(b, c.head.request_id);
     brain_propose(b, &c, written, b);
     (void)object_unref(op.object);

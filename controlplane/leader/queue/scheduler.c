@@ -66,8 +66,11 @@ void scheduler_node(struct brain *b, const struct object *o)
     }
     struct node *n = object_edit_as(o, node, a);
     n->spec->unschedulable = true;
-    struct object *closed = object_make(o->kind, n);
-    pool_put(b->pool, closed);
+    struct object *closed = NULL;
+    if (object_make_within(o->kind, n, OBJECT_MADE_MAX_BYTES, &closed, NULL) == 0)
+        pool_put(b->pool, closed);
+    else
+        pool_remove(b->pool, KIND_NODE, "", o->meta->name);
     (void)object_unref(closed);
 }
 

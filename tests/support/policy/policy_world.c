@@ -26,6 +26,27 @@ const struct object *world_docs(struct world *w, const char *text, bool put)
     return w->made[w->n_made - 1];
 }
 
+const struct object *world_large(struct world *w, const struct object *o)
+{
+    struct any_body {
+        uint64_t has;
+        struct slice unknown;
+        struct meta *metadata;
+    } *body = object_edit(o, w->a);
+    char *text = arena_alloc(w->a, OBJECT_MADE_MAX_BYTES + 1);
+    struct object *large = NULL;
+
+    memset(text, 'x', OBJECT_MADE_MAX_BYTES);
+    text[OBJECT_MADE_MAX_BYTES] = '\0';
+    body->metadata->annotations = arena_new(w->a, struct kv);
+    *body->metadata->annotations = (struct kv){"large", text};
+    body->metadata->n_annotations = 1;
+    assert_int_equal(object_make_within(o->kind, body, 2 * OBJECT_MADE_MAX_BYTES, &large, NULL), 0);
+    assert_true(w->n_made < WORLD_MAX);
+    w->made[w->n_made++] = large;
+    return large;
+}
+
 void world_put(struct world *w, const char *text)
 {
     (void)world_docs(w, text, true);

@@ -24,6 +24,8 @@ struct world {
 
 /* Decodes all documents of a text; status fields are taken. Returns the last. */
 const struct object *world_docs(struct world *w, const char *text, bool put);
+/* The same, larger than any object of the state: a changed copy of it cannot be made. */
+const struct object *world_large(struct world *w, const struct object *o);
 void world_put(struct world *w, const char *text);
 void world_init(struct world *w);
 void world_fini(struct world *w);

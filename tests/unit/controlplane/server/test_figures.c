@@ -217,11 +217,33 @@ static void test_what_is_not_enforced(void **state)
     kit_end(&k);
 }
 
+/* Too large with its figures: it is shown as it is stored. */
+static void test_what_is_too_large(void **state)
+{
+    struct kit k;
+    struct object *large = NULL;
+    char *text = calloc(1, OBJECT_MADE_MAX_BYTES + 1);
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'x', OBJECT_MADE_MAX_BYTES);
+    begin(&k);
+    struct node *n = object_edit_as(root_get(k.root, KIND_NODE, "", "fra.n0"), node, k.a);
+    n->spec->hostname = text;
+    assert_int_equal(
+        object_make_within(kind_by_id(KIND_NODE), n, 2 * OBJECT_MADE_MAX_BYTES, &large, NULL), 0);
+    assert_null(figures_shown(&F, k.root, k.now, large));
+    (void)object_unref(large);
+    free(text);
+    kit_end(&k);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_queues_and_targets), cmocka_unit_test(test_members_agree),
-        cmocka_unit_test(test_what_is_not_enforced), cmocka_unit_test(test_each_state_has_its_own)};
+        cmocka_unit_test(test_what_is_too_large), cmocka_unit_test(test_what_is_not_enforced),
+        cmocka_unit_test(test_each_state_has_its_own)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

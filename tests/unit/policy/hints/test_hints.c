@@ -312,6 +312,39 @@ static void test_start_estimate(void **state)
     assert_int_equal(estimate(w, o, 1, "b"), 5);
 }
 
+/* What cannot be tried is not told; what can be is. */
+static void test_too_large_to_try(void **state)
+{
+    struct world *w = *state;
+    const struct object *o;
+    struct told t;
+
+    world_target(w, "hub", "tier: hub");
+    world_nodes(w, "hub", 1, 8, "h100", "");
+    world_put(w, "kind: PriorityClass\nmetadata: {name: high}\nspec: {value: 10, mayPreempt: "
+                 "true}\n");
+    const struct object *q =
+        world_docs(w,
+                   "kind: Queue\nmetadata: {name: a}\nspec: {namespaces: [dev], gpus: "
+                   "[{class: h100, burst: 4}]}\n",
+                   true);
+    o = world_workload(w, "w", GPU(6));
+    t = hints_at(w, o, NOW);
+    assert_int_equal(t.n, 2);
+    assert_string_equal(t.v[0], "burst raised by 2 in queue a");
+    t = hints_at(w, world_large(w, o), NOW);
+    assert_int_equal(t.n, 1); /* of the queue alone */
+    assert_string_equal(t.v[0], "burst raised by 2 in queue a");
+    pool_put(w->p, world_large(w, q));
+    assert_int_equal(hints_at(w, world_large(w, o), NOW).n, 0);
+    t = hints_at(w, o, NOW);
+    assert_int_equal(t.n, 1); /* of the workload alone */
+    assert_non_null(strstr(t.v[0], "GPUs per worker instead of 6"));
+    /* nor can be tried whom it would push away with another priority */
+    world_run(w, "b", GPU(4));
+    assert_int_equal(hints_at(w, world_large(w, world_workload(w, "x", GPU(4))), NOW).n, 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
@@ -320,7 +353,7 @@ int main(void)
         T(test_other_targets),  T(test_limits_of_others),
         T(test_money_and_time), T(test_two_changes),
         T(test_priority),       T(test_mig),
-        T(test_start_estimate),
+        T(test_start_estimate), T(test_too_large_to_try),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -327,6 +327,22 @@ static void test_a_notice_is_about_the_node(void **state)
     assert_null(asks(w, o, MOVE_SPOT).placement);
 }
 
+/* A node of it that cannot be shown as cordoned is taken for none at all. */
+static void test_a_notice_about_a_large_node(void **state)
+{
+    struct world *w = *state;
+    const struct object *o;
+
+    world_target(w, "hub", "tier: hub");
+    world_nodes(w, "hub", 2, 8, "h100", "");
+    o = runs(w, "hub", HOUR, MINUTE, "", "");
+    const char *at = object_as(o, workload)->status->placement->assignments[0].node;
+    for (size_t i = 0, n = w->n_made; i < n; i++)
+        if (w->made[i]->kind->id == KIND_NODE && !strcmp(w->made[i]->meta->name, at))
+            pool_put(w->p, world_large(w, w->made[i]));
+    assert_string_not_equal(asks(w, o, MOVE_SPOT).placement->assignments[0].node, at);
+}
+
 #define ORDER                                                                                      \
     "order: [{targets: {tier: hub}}, {targets: {tier: spoke}}, {targets: {tier: burst}, after: "   \
     "5m}]"
@@ -564,6 +580,7 @@ int main(void)
         T(test_it_does_not_wait_for_its_order),
         T(test_between_two_places_it_counts),
         T(test_a_notice_is_about_the_node),
+        T(test_a_notice_about_a_large_node),
         T(test_repatriate),
         T(test_rest_between_moves),
         T(test_cheaper),
