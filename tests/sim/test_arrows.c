@@ -6,12 +6,6 @@
 #include "tests/sim/federation/sim_federation.h"
 #include "tests/support/unit.h"
 
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-    return 1;
-}
-
 static const enum move_cause causes[] = {MOVE_ASKED,      MOVE_DRAIN,      MOVE_PREEMPTION,
                                          MOVE_COMPLIANCE, MOVE_REPATRIATE, MOVE_LOST};
 

@@ -9,19 +9,6 @@
 
 #define SEEDS 45
 
-/* What crashed members held is not freed; the process of the seed ends with it. */
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-    return 1;
-}
-
-static uint64_t number_of(const char *name, uint64_t otherwise)
-{
-    const char *s = getenv(name);
-
-    return s ? strtoull(s, NULL, 10) : otherwise;
-}
 static struct fed_outcome seed_run(uint64_t seed, const char *bug)
 {
     return fed_run_apart(seed, &(struct fed_script){.back = true, .steps = true, .bug = bug});
@@ -29,8 +16,8 @@ static struct fed_outcome seed_run(uint64_t seed, const char *bug)
 
 static void test_seeds(void **state)
 {
-    uint64_t only = number_of("HANSE_SIM_SEED", 0), n = number_of("HANSE_SIM_SEEDS", SEEDS);
-    uint64_t from = only ? only : number_of("HANSE_SIM_FROM", 1);
+    uint64_t only = fed_number("HANSE_SIM_SEED", 0), n = fed_number("HANSE_SIM_SEEDS", SEEDS);
+    uint64_t from = only ? only : fed_number("HANSE_SIM_FROM", 1);
     unsigned failed = 0, submits = 0;
 
     (void)state;

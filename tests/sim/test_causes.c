@@ -15,12 +15,6 @@
 #define SEEDS 16
 #define PLANT_SEEDS 60
 
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-    return 1;
-}
-
 static const enum move_cause causes[] = {MOVE_SICK, MOVE_DATA, MOVE_CHEAPER, MOVE_RECLAIM,
                                          MOVE_SPOT};
 
@@ -58,12 +52,6 @@ static void test_spot(void **state)
 }
 
 /* ---- from a seed ---- */
-static uint64_t number_of(const char *name, uint64_t otherwise)
-{
-    const char *s = getenv(name);
-
-    return s ? strtoull(s, NULL, 10) : otherwise;
-}
 static struct fed_outcome life(uint64_t seed, const char *bug)
 {
     return fed_run_apart(
@@ -72,8 +60,8 @@ static struct fed_outcome life(uint64_t seed, const char *bug)
 }
 static void test_seeds(void **state)
 {
-    uint64_t only = number_of("HANSE_SIM_SEED", 0), n = number_of("HANSE_SIM_SEEDS", SEEDS),
-             from = only ? only : number_of("HANSE_SIM_FROM", 1);
+    uint64_t only = fed_number("HANSE_SIM_SEED", 0), n = fed_number("HANSE_SIM_SEEDS", SEEDS),
+             from = only ? only : fed_number("HANSE_SIM_FROM", 1);
     unsigned failed = 0, sum[MOVE_RECLAIM + 1] = {0}, gains = 0, workloads = 0;
 
     (void)state;
@@ -81,12 +69,7 @@ static void test_seeds(void **state)
         skip();
     for (uint64_t seed = from; seed < from + (only ? 1 : n); seed++) {
         struct fed_outcome o = life(seed, getenv("HANSE_SIM_BUG"));
-        if (*o.failed) {
-            print_error("seed %llu: %s\n  again: HANSE_SIM_SEED=%llu HANSE_SIM_TRACE=1 "
-                        "tests/sim/sim_causes\n",
-                        (unsigned long long)seed, o.failed, (unsigned long long)seed);
-            failed++;
-        }
+        failed += fed_tell(seed, &o, "sim_causes");
         for (int c = MOVE_PREEMPTION; c <= MOVE_RECLAIM; c++)
             sum[c] += o.causes[c];
         gains += o.gains;

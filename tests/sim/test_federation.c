@@ -17,55 +17,22 @@
 #define SEEDS 100
 #define REPEATED 3
 
-/* What crashed members held is not freed; the process of the seed ends with it. */
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-    return 1;
-}
-
-static uint64_t number_of(const char *name, uint64_t otherwise)
-{
-    const char *s = getenv(name);
-
-    return s ? strtoull(s, NULL, 10) : otherwise;
-}
 static struct fed_outcome seed_run(uint64_t seed, enum sim_plant plant, const char *bug)
 {
     return fed_run_apart(seed, &(struct fed_script){.plant = plant, .bug = bug});
 }
 
-static unsigned tell(uint64_t seed, const struct fed_outcome *o)
-{
-    if (!*o->failed)
-        return 0;
-    print_error("seed %llu: %s\n  again: HANSE_SIM_SEED=%llu HANSE_SIM_TRACE=1 %s\n",
-                (unsigned long long)seed, o->failed, (unsigned long long)seed,
-                "tests/sim/sim_federation");
-    return 1;
-}
-
-static enum sim_plant plant_wanted(void)
-{
-    const char *name = getenv("HANSE_SIM_PLANT");
-
-    for (int p = PLANT_NONE; name && p < PLANT_NR; p++)
-        if (!strcmp(name, sim_plant_text((enum sim_plant)p)))
-            return (enum sim_plant)p;
-    return PLANT_NONE;
-}
-
 static void test_seeds(void **state)
 {
-    uint64_t only = number_of("HANSE_SIM_SEED", 0), n = number_of("HANSE_SIM_SEEDS", SEEDS);
+    uint64_t only = fed_number("HANSE_SIM_SEED", 0), n = fed_number("HANSE_SIM_SEEDS", SEEDS);
     struct fed_outcome sum = {0};
     unsigned failed = 0, bulk[BULK_NR] = {0};
 
     (void)state;
-    uint64_t from = only ? only : number_of("HANSE_SIM_FROM", 1);
+    uint64_t from = only ? only : fed_number("HANSE_SIM_FROM", 1);
     for (uint64_t seed = from; seed < from + (only ? 1 : n); seed++) {
-        struct fed_outcome o = seed_run(seed, plant_wanted(), getenv("HANSE_SIM_BUG"));
-        failed += tell(seed, &o);
+        struct fed_outcome o = seed_run(seed, fed_plant_wanted(), getenv("HANSE_SIM_BUG"));
+        failed += fed_tell(seed, &o, "sim_federation");
         sum.events += o.events;
         sum.entries += o.entries;
         sum.workloads += o.workloads;
@@ -80,7 +47,7 @@ static void test_seeds(void **state)
         sum.intent_ops |= o.intent_ops;
         bulk[o.bulk]++;
         if (seed < from + REPEATED && !only) {
-            struct fed_outcome again = seed_run(seed, plant_wanted(), getenv("HANSE_SIM_BUG"));
+            struct fed_outcome again = seed_run(seed, fed_plant_wanted(), getenv("HANSE_SIM_BUG"));
             if (again.hash != o.hash || again.events != o.events) {
                 print_error("seed %llu: two runs differ\n", (unsigned long long)seed);
                 failed++;
@@ -121,7 +88,7 @@ static void test_regressions(void **state)
         skip();
     for (size_t i = 0; i < sizeof regressions / sizeof *regressions; i++) {
         struct fed_outcome o = seed_run(regressions[i].seed, PLANT_NONE, NULL);
-        if (tell(regressions[i].seed, &o))
+        if (fed_tell(regressions[i].seed, &o, "sim_federation"))
             fail_msg("back again: %s", regressions[i].what);
     }
 }

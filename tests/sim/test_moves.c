@@ -17,44 +17,12 @@
 #define REPEATED 2
 #define PLANT_SEEDS 100
 
-/* What crashed members held is not freed; the process of the seed ends with it. */
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-    return 1;
-}
-
-static uint64_t number_of(const char *name, uint64_t otherwise)
-{
-    const char *s = getenv(name);
-
-    return s ? strtoull(s, NULL, 10) : otherwise;
-}
-static enum sim_plant plant_wanted(void)
-{
-    const char *name = getenv("HANSE_SIM_PLANT");
-
-    for (int p = PLANT_NONE; name && p < PLANT_NR; p++)
-        if (!strcmp(name, sim_plant_text((enum sim_plant)p)))
-            return (enum sim_plant)p;
-    return PLANT_NONE;
-}
 static struct fed_outcome life(uint64_t seed, enum sim_plant plant, const char *bug)
 {
     return fed_run_apart(
         seed, &(struct fed_script){
                   .plant = plant, .steps = true, .moves = true, .rooms = true, .bug = bug});
 }
-static unsigned tell(uint64_t seed, const struct fed_outcome *o)
-{
-    if (!*o->failed)
-        return 0;
-    print_error(
-        "seed %llu: %s\n  again: HANSE_SIM_SEED=%llu HANSE_SIM_TRACE=1 tests/sim/sim_moves\n",
-        (unsigned long long)seed, o->failed, (unsigned long long)seed);
-    return 1;
-}
-
 struct sum {
     uint64_t events, entries;
     unsigned workloads, resumed, finished, twice, faults, refused, leases_over;
@@ -81,18 +49,18 @@ static void add(struct sum *s, const struct fed_outcome *o)
 }
 static void test_seeds(void **state)
 {
-    uint64_t only = number_of("HANSE_SIM_SEED", 0), n = number_of("HANSE_SIM_SEEDS", SEEDS),
-             from = only ? only : number_of("HANSE_SIM_FROM", 1);
+    uint64_t only = fed_number("HANSE_SIM_SEED", 0), n = fed_number("HANSE_SIM_SEEDS", SEEDS),
+             from = only ? only : fed_number("HANSE_SIM_FROM", 1);
     struct sum s = {0};
     unsigned failed = 0;
 
     (void)state;
     for (uint64_t seed = from; seed < from + (only ? 1 : n); seed++) {
-        struct fed_outcome o = life(seed, plant_wanted(), getenv("HANSE_SIM_BUG"));
-        failed += tell(seed, &o);
+        struct fed_outcome o = life(seed, fed_plant_wanted(), getenv("HANSE_SIM_BUG"));
+        failed += fed_tell(seed, &o, "sim_moves");
         add(&s, &o);
         if (seed < from + REPEATED && !only) {
-            struct fed_outcome again = life(seed, plant_wanted(), getenv("HANSE_SIM_BUG"));
+            struct fed_outcome again = life(seed, fed_plant_wanted(), getenv("HANSE_SIM_BUG"));
             if (again.hash != o.hash || again.events != o.events) {
                 print_error("seed %llu: two runs differ\n", (unsigned long long)seed);
                 failed++;

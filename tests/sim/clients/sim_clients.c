@@ -41,10 +41,6 @@ struct attempt {
     struct history_op op;
 };
 
-static uint64_t below(struct sim_clients *x, uint64_t n)
-{
-    return sim_random_below(x->f->w, n);
-}
 uint64_t sim_clients_moment(struct sim_clients *x)
 {
     return ++x->moment;
@@ -63,7 +59,7 @@ uint32_t sim_clients_key(struct sim_clients *x, const char *name)
 }
 struct sim_member *sim_clients_member(struct sim_clients *x)
 {
-    unsigned first = (unsigned)below(x, SIM_MEMBERS);
+    unsigned first = (unsigned)fed_below(x->f, SIM_MEMBERS);
 
     for (unsigned i = 0; i < SIM_MEMBERS; i++) {
         struct sim_member *m = x->f->members[(first + i) % SIM_MEMBERS];
@@ -99,7 +95,8 @@ static void op_over(struct client *c)
 
     c->busy = false;
     if (!c->x->stopped)
-        sim_at(c->x->f->w, now + 5 + below(c->x, below(c->x, 8) ? 120 : 900), next_op, c);
+        sim_at(c->x->f->w, now + 5 + fed_below(c->x->f, fed_below(c->x->f, 8) ? 120 : 900), next_op,
+               c);
 }
 static void op_answered(struct client *c, enum history_outcome out)
 {
@@ -317,16 +314,17 @@ static void again(struct client *c)
 
     if (reads && c->list)
         op_over(c);
-    else if (reads || c->attempts >= ATTEMPTS || below(x, 6) == 0)
+    else if (reads || c->attempts >= ATTEMPTS || fed_below(x->f, 6) == 0)
         op_answered(c, HISTORY_UNKNOWN);
     else
-        sim_at(x->f->w, sim_now_ms(x->f->w) + 20 + below(x, 300), ask_again, attempt_make(c, NULL));
+        sim_at(x->f->w, sim_now_ms(x->f->w) + 20 + fed_below(x->f, 300), ask_again,
+               attempt_make(c, NULL));
 }
 static void next_op(void *arg)
 {
     struct client *c = arg;
     struct sim_clients *x = c->x;
-    uint64_t dice = below(x, 100);
+    uint64_t dice = fed_below(x->f, 100);
 
     if (x->stopped)
         return;
@@ -335,7 +333,7 @@ static void next_op(void *arg)
     c->attempts = 0;
     c->list = dice >= 88;
     c->fresh_list = dice < 96;
-    c->key = (unsigned)below(x, CLIENT_KEYS);
+    c->key = (unsigned)fed_below(x->f, CLIENT_KEYS);
     c->op = (struct history_op){.key = x->keys[c->key], .client = c->id};
     c->op.kind = dice < 15   ? HISTORY_CREATE
                  : dice < 45 ? HISTORY_GET
@@ -343,7 +341,7 @@ static void next_op(void *arg)
                              : HISTORY_DELETE;
     if (c->op.kind == HISTORY_CREATE || c->op.kind == HISTORY_UPDATE)
         c->op.value = ++x->value;
-    if (c->op.kind >= HISTORY_UPDATE && c->known[c->key] && below(x, 3))
+    if (c->op.kind >= HISTORY_UPDATE && c->known[c->key] && fed_below(x->f, 3))
         c->op.expect = c->known[c->key];
     (void)snprintf(c->request, sizeof c->request, "c%u-%llu", c->id, (unsigned long long)c->number);
     c->op.called = sim_clients_moment(x);
@@ -362,7 +360,7 @@ struct sim_clients *sim_clients_start(struct fed *f)
     for (unsigned i = 0; i < CLIENTS; i++) {
         x->c[i].x = x;
         x->c[i].id = i;
-        sim_at(f->w, CLIENTS_FROM_MS + below(x, 1000), next_op, &x->c[i]);
+        sim_at(f->w, CLIENTS_FROM_MS + fed_below(x->f, 1000), next_op, &x->c[i]);
     }
     for (unsigned i = 0; i < WATCHERS; i++) {
         x->w[i] = (struct sim_watcher){.x = x, .f = f, .id = i};

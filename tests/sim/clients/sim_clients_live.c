@@ -9,24 +9,13 @@
 
 #define QUIET_MS 20000 /* so long everything has to be well again */
 
-static uint64_t below(struct fed *f, uint64_t n)
-{
-    return sim_random_below(f->w, n);
-}
-static void up_again(void *arg)
-{
-    struct fed *f = arg;
-
-    for (unsigned i = 0; i < SIM_MEMBERS; i++)
-        fed_member_up(f, i);
-}
 static void all_lose_power(struct fed *f)
 {
     f->faults++;
     sim_log(f->w, "fault: all lose power");
     for (unsigned i = 0; i < SIM_MEMBERS; i++)
         fed_member_down(f, i);
-    sim_at(f->w, sim_now_ms(f->w) + 100 + below(f, 1500), up_again, f);
+    sim_at(f->w, sim_now_ms(f->w) + 100 + fed_below(f, 1500), fed_members_up, f);
 }
 struct alone {
     struct fed *f;
@@ -52,7 +41,7 @@ static void leader_alone(struct fed *f)
     for (unsigned i = 0; i < SIM_MEMBERS; i++)
         if (i != a->i)
             sim_partition(f->hosts[a->i], f->hosts[i], true);
-    sim_at(f->w, sim_now_ms(f->w) + 1000 + below(f, 6000), alone_over, a);
+    sim_at(f->w, sim_now_ms(f->w) + 1000 + fed_below(f, 6000), alone_over, a);
 }
 static void disk_fast(void *arg)
 {
@@ -65,11 +54,11 @@ static void disk_slow(struct fed *f)
 {
     struct alone *a = mem_new(struct alone);
 
-    *a = (struct alone){f, (unsigned)below(f, SIM_MEMBERS)};
+    *a = (struct alone){f, (unsigned)fed_below(f, SIM_MEMBERS)};
     f->faults++;
     sim_log(f->w, "fault: the disk of m%u is slow", a->i + 1);
-    sim_raft_io_slow(f->hosts[a->i], 20 + (unsigned)below(f, 300));
-    sim_at(f->w, sim_now_ms(f->w) + 500 + below(f, 5000), disk_fast, a);
+    sim_raft_io_slow(f->hosts[a->i], 20 + (unsigned)fed_below(f, 300));
+    sim_at(f->w, sim_now_ms(f->w) + 500 + fed_below(f, 5000), disk_fast, a);
 }
 static void handed_over(void *arg, const struct err *err)
 {
@@ -80,7 +69,7 @@ static void handed_over(void *arg, const struct err *err)
 static void hand_over(struct fed *f)
 {
     struct sim_member *m = fed_member_pick(f);
-    struct core_peer to = {.id = 1 + below(f, SIM_MEMBERS)};
+    struct core_peer to = {.id = 1 + fed_below(f, SIM_MEMBERS)};
 
     f->faults++;
     sim_log(f->w, "fault: leadership goes to m%u", (unsigned)to.id);
@@ -90,7 +79,7 @@ static void hand_over(struct fed *f)
 static void fault(void *arg)
 {
     struct fed *f = arg;
-    uint64_t now = sim_now_ms(f->w), dice = below(f, 100);
+    uint64_t now = sim_now_ms(f->w), dice = fed_below(f, 100);
 
     if (now >= CLIENTS_FAULTS_UNTIL_MS)
         return;
@@ -104,7 +93,7 @@ static void fault(void *arg)
         all_lose_power(f);
     else
         fed_fault(f);
-    sim_at(f->w, now + 200 + below(f, 2500), fault, f);
+    sim_at(f->w, now + 200 + fed_below(f, 2500), fault, f);
 }
 static bool broken(void *arg)
 {

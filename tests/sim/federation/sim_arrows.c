@@ -25,13 +25,6 @@ const char *fed_party_text(enum fed_party p)
 }
 
 /* ---- who dies ---- */
-static void member_back(void *arg)
-{
-    struct fed *f = arg;
-
-    for (unsigned i = 0; i < SIM_MEMBERS; i++)
-        fed_member_up(f, i);
-}
 static void room_back(void *arg)
 {
     struct fed *f = arg;
@@ -73,7 +66,7 @@ static void member_dies(struct fed *f, struct sim_member *m)
     sim_log(f->w, "arrow: m%u dies", (unsigned)m->id);
     f->arrow.died++;
     f->members[m->id - 1] = NULL;
-    sim_at(f->w, sim_now_ms(f->w) + DOWN_MS, member_back, f);
+    sim_at(f->w, sim_now_ms(f->w) + DOWN_MS, fed_members_up, f);
     sim_crash_here(f->w);
 }
 static bool leads(const struct sim_member *m)

@@ -6,11 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t below(struct fed *f, uint64_t n)
-{
-    return sim_random_below(f->w, n);
-}
-
 /* ---- documents ---- */
 static const struct {
     const char *name;
@@ -94,7 +89,7 @@ static bool pick_open(const struct object *o, void *arg)
     const struct migration_status *s = object_as(o, migration)->status;
     struct pick *p = arg;
 
-    if (s && move_open(s->phase) && below(p->f, ++p->seen) == 0)
+    if (s && move_open(s->phase) && fed_below(p->f, ++p->seen) == 0)
         p->o = o;
     return true;
 }
@@ -121,7 +116,7 @@ static bool pick_running(const struct object *o, void *arg)
     const struct workload_status *s = object_as(o, workload)->status;
     struct pick *p = arg;
 
-    if (s && s->phase == PHASE_RUNNING && below(p->f, ++p->seen) == 0)
+    if (s && s->phase == PHASE_RUNNING && fed_below(p->f, ++p->seen) == 0)
         p->o = o;
     return true;
 }
@@ -129,7 +124,7 @@ void fed_move_any(struct fed *f, struct sim_member *m)
 {
     struct root *r = core_root(m->core);
     struct pick p = {.f = f};
-    uint64_t to = below(f, FED_ROOMS + 1);
+    uint64_t to = fed_below(f, FED_ROOMS + 1);
 
     root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, pick_running, &p);
     if (p.o)

@@ -30,10 +30,6 @@ struct back {
     uint64_t again_ms; /* and by then once more; 0: it was not put back yet */
 };
 
-static uint64_t below(struct fed *f, uint64_t n)
-{
-    return sim_random_below(f->w, n);
-}
 static void later(struct back *x, uint64_t ms, void (*fn)(void *))
 {
     sim_at(x->f->w, sim_now_ms(x->f->w) + ms, fn, x);
@@ -54,7 +50,8 @@ static void stranger_dials(void *arg)
     struct back *x = arg;
     struct fed *f = x->f;
     const struct sim_room *room = f->rooms[FED_ROOMS - 1];
-    unsigned lead = fed_leader(f), to = below(f, 2) ? lead : (unsigned)below(f, SIM_MEMBERS);
+    unsigned lead = fed_leader(f),
+             to = fed_below(f, 2) ? lead : (unsigned)fed_below(f, SIM_MEMBERS);
     struct sim_member *m = f->members[to];
 
     later(x, DIAL_EVERY_MS, stranger_dials);
@@ -128,7 +125,7 @@ static void members_come(void *arg)
         f->docs = false;
         fed_docs(f);
     }
-    later(x, below(f, 1500), room_comes);
+    later(x, fed_below(f, 1500), room_comes);
     later(x, OPERATOR_EVERY_MS, operator_looks);
 }
 /* What the hub has learnt since is not asked of it any more. */
@@ -166,11 +163,11 @@ static void put_back(void *arg)
     }
     if (x->stranger) {
         f->unmade = 1;
-        x->again_ms = sim_now_ms(f->w) + 8000 + below(f, 40000);
+        x->again_ms = sim_now_ms(f->w) + 8000 + fed_below(f, 40000);
         later(x, 1000, stranger_dials);
     }
     forgive(x);
-    later(x, 500 + below(f, 500), members_come);
+    later(x, 500 + fed_below(f, 500), members_come);
 }
 static void copy(void *arg)
 {
@@ -185,7 +182,7 @@ static void copy(void *arg)
         sim_room_agent(f->rooms[x->away], false);
     if (x->stranger)
         later(x, 100, room_make);
-    later(x, LATER_MS + below(f, 20000), put_back);
+    later(x, LATER_MS + fed_below(f, 20000), put_back);
 }
 
 /* ---- its life ---- */
@@ -196,10 +193,6 @@ static void quiet(void *arg)
     fed_quiet(f);
     fed_probe(f);
     fed_unsuspend(f);
-}
-static bool over(void *arg)
-{
-    return *((struct fed *)arg)->failed;
 }
 void fed_back_live(struct fed *f, uint64_t seed)
 {
@@ -213,13 +206,13 @@ void fed_back_live(struct fed *f, uint64_t seed)
     for (unsigned i = 0; i < SIM_MEMBERS; i++) /* as they came into the world: empty */
         x->copies[i] = x->wiped ? sim_disk_copy(f->hosts[i]) : NULL;
     fed_users_start(f);
-    sim_at(f->w, COPY_FROM_MS + below(f, 15000), copy, x);
+    sim_at(f->w, COPY_FROM_MS + fed_below(f, 15000), copy, x);
     sim_at(f->w, QUIET_MS, quiet, f);
-    if (sim_run_until(f->w, QUIET_MS + FED_PROGRESS_MS, over, f))
+    if (sim_run_until(f->w, QUIET_MS + FED_PROGRESS_MS, fed_over, f))
         return;
     while (sim_now_ms(f->w) < FED_END_MS && !*f->failed && !(f->probe_acked && fed_settled(f)))
-        (void)sim_run_until(f->w, sim_now_ms(f->w) + 1000, over, f);
-    (void)sim_run_until(f->w, sim_now_ms(f->w) + 15000, over, f);
+        (void)sim_run_until(f->w, sim_now_ms(f->w) + 1000, fed_over, f);
+    (void)sim_run_until(f->w, sim_now_ms(f->w) + 15000, fed_over, f);
     if (!*f->failed)
         fed_check_end(f);
     mem_free(x);

@@ -47,11 +47,6 @@ struct asked {
     unsigned request;
 };
 
-static uint64_t below(struct fed *f, uint64_t n)
-{
-    return sim_random_below(f->w, n);
-}
-
 /* ---- what is made ---- */
 /* Control characters take six bytes of JSON each, and one of the log. */
 static const char *text_of(struct arena *a, size_t n)
@@ -150,7 +145,7 @@ static bool child_add(struct ops *o, unsigned i)
         body = workload_make(o->a, name, uid, false);
     else
         body = dataset_make(o->a, name, uid,
-                            i % 80 == 1 ? LARGE_BYTES + below(o->f, 5 * LARGE_BYTES) : 0);
+                            i % 80 == 1 ? LARGE_BYTES + fed_below(o->f, 5 * LARGE_BYTES) : 0);
     owned_by(o->a, ((struct any_body *)body)->metadata, owners, child_kept(i) ? 2 : 1);
     return op_add(o, WRITE_CREATE, child_workload(i) ? KIND_WORKLOAD : KIND_DATASET, NS, name,
                   body);
@@ -332,7 +327,7 @@ static bool large_stage(struct ops *o)
         return false;
     (void)snprintf(name, sizeof name, "large-%u", i);
     (void)snprintf(uid, sizeof uid, "uid-%s", name);
-    size_t bytes = LARGE_BYTES + below(f, LIMIT_OBJECT_MAX_BYTES - LARGE_BYTES - 4096);
+    size_t bytes = LARGE_BYTES + fed_below(f, LIMIT_OBJECT_MAX_BYTES - LARGE_BYTES - 4096);
     if (f->bulk.stage == 3) /* every other one goes */
         (void)op_add(o, WRITE_DELETE, i % 2 ? KIND_WORKLOAD : KIND_DATASET, NS,
                      i % 2 ? "order-0" : "large-0", NULL);
@@ -438,7 +433,7 @@ static void tick(void *arg)
         return;
     /* Whoever comes again does so between two slices. */
     bool soon = f->bulk.tale == BULK_OWNER && f->bulk.stage >= 2;
-    sim_at(f->w, now + (soon ? 1 + below(f, 30) : 100 + below(f, AGAIN_MS)), tick, f);
+    sim_at(f->w, now + (soon ? 1 + fed_below(f, 30) : 100 + fed_below(f, AGAIN_MS)), tick, f);
     if (!m || !f->docs || now < f->bulk.asked_until_ms || (!f->bulk.bytes && !command_make(f)))
         return;
     struct asked *x = mem_new(struct asked);

