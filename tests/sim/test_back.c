@@ -46,7 +46,7 @@ static void test_planted(void **state)
         struct fed_outcome o = {0};
         uint64_t seed = 0;
         /* Two lives of one epoch may leave a world that never comes to rest: no proof either. */
-        while ((!*o.failed || strncmp(o.failed, "ended", 5) == 0) && seed < 2 * SEEDS)
+        while ((!*o.failed || strncmp(o.failed, "ended", 5) == 0) && seed < 2ull * SEEDS)
             o = seed_run(++seed, bugs[i]);
         print_message("planted %s: seed %llu: %s\n", bugs[i], (unsigned long long)seed,
                       *o.failed ? o.failed : "NOT SEEN");
