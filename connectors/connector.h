@@ -27,10 +27,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The exit status by which a program says: I have saved, start me again (EX_TEMPFAIL of
- * sysexits.h). */
-#define RUN_EXIT_SAVED 75
-
 /* connectors/wire/wire.def defines keys, states, checkpoints and observations of runs, offers of
  * leases and promises, because they go over the wire, too. A checkpoint is one of all ranks, sealed
  * and verified by digest (connectors/checkpoint/README.md). The grant of an observation is the

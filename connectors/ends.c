@@ -33,6 +33,11 @@ bool reason_of_target(const char *reason)
     return r->began == END_RAN && r->fault == FAULT_TARGET;
 }
 
+bool end_says_saved(int64_t exit_code, int64_t term_signal, const char *reason)
+{
+    return !term_signal && (exit_code == RUN_EXIT_SAVED || end_row(reason) == &rows[END_SAVED]);
+}
+
 bool end_by_target(const struct run_end *e)
 {
     return e->proof == PROOF_LEASE_EXPIRED || e->proof == PROOF_OPERATOR ||

@@ -4,6 +4,11 @@
 #define HANSE_CONNECTORS_ENDS_H
 
 #include <stdbool.h>
+#include <stdint.h>
+
+/* The exit status by which a program says: I have saved, start me again (EX_TEMPFAIL of
+ * sysexits.h). */
+#define RUN_EXIT_SAVED 75
 
 struct run_end;
 
@@ -39,6 +44,9 @@ const char *end_text(enum end e) __attribute__((returns_nonnull));
 const struct end_row *end_row(const char *reason) __attribute__((returns_nonnull));
 /* True when the reason says that the target failed the run, not its program */
 bool reason_of_target(const char *reason);
+/* True when a program has saved and wants to be started again: it said so by RUN_EXIT_SAVED, or,
+ * where a launcher ended in its place, its runner saw it (END_SAVED). */
+bool end_says_saved(int64_t exit_code, int64_t term_signal, const char *reason);
 /* likewise, or when the proof does: a lease that ran out, an operator's fence */
 bool end_by_target(const struct run_end *e);
 

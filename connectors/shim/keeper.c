@@ -311,7 +311,38 @@ const char *keeper_resume(const struct keeper *k)
 {
     return k->resume.dir;
 }
-int64_t keeper_resume_ranks(const struct keeper *k)
+
+/* Names that the shim tells itself, and those that are none of the program's business. */
+static bool env_is_ours(const char *text)
 {
-    return k->resume.ranks;
+    static const char *const names[] = {
+        "HANSE_CHECKPOINT_DIR=", "HANSE_RESUME_DIR=", "HANSE_RESUME_RANKS=", RUN_STORE_ENV,
+        "HANSE_FAILPOINT"}; /* of tests */
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(text, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+const char *const *keeper_env(const struct keeper *k, const struct runner_config *cfg,
+                              struct arena *m)
+{
+    bool apart = cfg->tenant.uid != 0;
+    size_t n = 0, out = 0;
+
+    while (cfg->env[n])
+        n++;
+    const char **env = arena_array(m, const char *, n + 4);
+    for (size_t i = 0; i < n; i++)
+        if (!env_is_ours(cfg->env[i]))
+            env[out++] = cfg->env[i];
+    env[out++] = apart ? arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/" TENANT_SAVE, cfg->dir)
+                       : arena_printf(m, "HANSE_CHECKPOINT_DIR=%s", k->dir);
+    if (*k->resume.dir) {
+        env[out++] = apart ? arena_printf(m, "HANSE_RESUME_DIR=%s/" TENANT_RESUME, cfg->dir)
+                           : arena_printf(m, "HANSE_RESUME_DIR=%s", k->resume.dir);
+        env[out++] = arena_printf(m, "HANSE_RESUME_RANKS=%lld", (long long)k->resume.ranks);
+    }
+    return env;
 }

@@ -34,8 +34,10 @@ const struct err *keeper_why(const struct keeper *k); /* set in state FAILED */
 const struct err *
 keeper_unsealed(const struct keeper *k); /* why the present manifest is not sealed; code 0: it is */
 const struct checkpoint_sealed *keeper_newest(const struct keeper *k);
-const char *keeper_dir(const struct keeper *k);      /* HANSE_CHECKPOINT_DIR */
-const char *keeper_resume(const struct keeper *k);   /* HANSE_RESUME_DIR, or "" */
-int64_t keeper_resume_ranks(const struct keeper *k); /* HANSE_RESUME_RANKS */
+const char *keeper_dir(const struct keeper *k);    /* HANSE_CHECKPOINT_DIR */
+const char *keeper_resume(const struct keeper *k); /* HANSE_RESUME_DIR, or "" */
+/* The program's environment: cfg's, and where it saves and resumes. */
+const char *const *keeper_env(const struct keeper *k, const struct runner_config *cfg,
+                              struct arena *m);
 
 #endif

@@ -6,10 +6,10 @@
  *     shim ─► keeper (this process, outside) ─┬─► init (pid 1 inside: adopts, reaps, mounts /proc)
  *                                             └─► program (pid 2 inside)
  *
- * The shim knows the keeper as the program: the keeper passes signals on, and ends as the program
- * ends. The shim's death ends the keeper, and that ends init (PDEATHSIG). When only the program has
- * ended, init stays for the processes that it left behind: until none is left, the shim is dead, or
- * LINGER_MS have passed. */
+ * The shim knows the keeper as the program: the keeper passes signals on to the program's group,
+ * and ends as the program ends. The shim's death ends the keeper, and that ends init (PDEATHSIG).
+ * When only the program has ended, init stays for the processes that it left behind: until none is
+ * left, the shim is dead, or LINGER_MS have passed. */
 #include "connectors/shim/tenant_linux.h"
 #include "connectors/shim/tree_linux.h"
 #include "connectors/shim/will_linux.h"
@@ -44,7 +44,10 @@ static void hand_on(int signo)
 {
     int e = errno;
 
-    if (program_pid > 0)
+    if (program_pid <= 0)
+        return;
+    /* Its whole group, as of a program without a namespace; before its setsid it is alone. */
+    if (kill((pid_t)-program_pid, signo) != 0)
         (void)kill((pid_t)program_pid, signo);
     errno = e;
 }

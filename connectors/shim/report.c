@@ -39,6 +39,20 @@ void run_report_exit(struct run_report *r, int exit_code, int term_signal)
         (void)snprintf(r->message, sizeof r->message, "exit status %d", exit_code);
 }
 
+#define FILE_TIME_MS 50 /* how far the time of a file may be behind the clock */
+
+void run_report_saved(struct run_report *r, const struct checkpoint_sealed *newest, int64_t step,
+                      int64_t asked_wall_ms)
+{
+    if (!r->stopped || r->reason[0] || r->term_signal || r->exit_code != 1 || !newest->present ||
+        newest->step <= step || newest->writtenAt + FILE_TIME_MS < asked_wall_ms)
+        return;
+    str_copy(r->reason, sizeof r->reason, end_text(END_SAVED));
+    (void)snprintf(r->message, sizeof r->message,
+                   "exit status 1, after it was asked to stop and had saved step %lld",
+                   (long long)newest->step);
+}
+
 void run_report_lease_lost(struct run_report *r)
 {
     r->lease_lost = true;

@@ -211,6 +211,8 @@ void runner_stop(struct runner *r, int signo, uint64_t grace_ms)
         signo = SIGTERM;
     if (r->state <= RS_ENDING && !r->report.stopped) {
         r->report.stopped = true;
+        r->stopped_wall_ms = loop_wall_ms(r->loop);
+        r->step_when_stopped = r->report.checkpoint.present ? r->report.checkpoint.step : -1;
         r->cfg.os->ops->will_flag(r->cfg.os, r->cfg.will, WILL_STOPPED);
     }
     runner_begin_end(r, signo, loop_now_ms(r->loop) + grace_ms);
@@ -268,36 +270,6 @@ static void child_ended(void *arg)
     runner_look_again(arg);
 }
 
-/* The program's environment, and where it saves and resumes. */
-static const char *const *runner_env(struct runner *r, struct arena *m)
-{
-    static const char save[] = "HANSE_CHECKPOINT_DIR=", resume[] = "HANSE_RESUME_DIR=",
-                      ranks[] = "HANSE_RESUME_RANKS=";
-    size_t n = 0, k = 0;
-
-    if (!r->keeper)
-        return r->cfg.env;
-    while (r->cfg.env[n])
-        n++;
-    const char **env = arena_array(m, const char *, n + 4);
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(r->cfg.env[i], save, sizeof save - 1) != 0 &&
-            strncmp(r->cfg.env[i], resume, sizeof resume - 1) != 0 &&
-            strncmp(r->cfg.env[i], ranks, sizeof ranks - 1) != 0 &&
-            strncmp(r->cfg.env[i], RUN_STORE_ENV, sizeof RUN_STORE_ENV - 1) != 0 &&
-            strncmp(r->cfg.env[i], "HANSE_FAILPOINT", 15) != 0) /* of tests: not the program's */
-            env[k++] = r->cfg.env[i];
-    bool apart = r->cfg.tenant.uid != 0;
-    env[k++] = apart ? arena_printf(m, "%s%s/" TENANT_SAVE, save, r->cfg.dir)
-                     : arena_printf(m, "%s%s", save, keeper_dir(r->keeper));
-    if (*keeper_resume(r->keeper)) {
-        env[k++] = apart ? arena_printf(m, "%s%s/" TENANT_RESUME, resume, r->cfg.dir)
-                         : arena_printf(m, "%s%s", resume, keeper_resume(r->keeper));
-        env[k++] = arena_printf(m, "%s%lld", ranks, (long long)keeper_resume_ranks(r->keeper));
-    }
-    return env;
-}
-
 static size_t tenant_argv(const struct runner *r, struct arena *m, const char **argv)
 {
     const char *const more[] = {
@@ -344,7 +316,7 @@ static int runner_spawn(struct runner *r, struct err *err)
     argv[n] = NULL;
     const char *log = r->cfg.log_path;
     struct process_spec spec = {.argv = argv,
-                                .env = runner_env(r, m),
+                                .env = r->keeper ? keeper_env(r->keeper, &r->cfg, m) : r->cfg.env,
                                 .cwd = r->cfg.cwd,
                                 .stdout_path = log ? log : PROCESS_OWN,
                                 .stderr_path = log ? log : PROCESS_OWN,
@@ -463,6 +435,9 @@ static void tick_sealing(struct runner *r)
                        "%.60s%sits last checkpoint was not taken: %.150s", was, *was ? "; " : "",
                        unsealed->text);
     }
+    if (!unsealed->code)
+        run_report_saved(&r->report, keeper_newest(r->keeper), r->step_when_stopped,
+                         r->stopped_wall_ms);
     runner_finish(r);
 }
 

@@ -35,6 +35,8 @@ struct runner {
     /* loop time; 0: no lease; else cfg.lease_from_ms + cfg.lease_ms of the held lease */
     uint64_t lease_until_ms;
     uint64_t kill_at_ms; /* loop time of the kill, in RS_ENDING */
+    /* When it was asked to stop, and the step that was sealed then (-1: none) */
+    int64_t stopped_wall_ms, step_when_stopped;
     struct timer tick, trim;
     struct listener *listener;
     struct list links;

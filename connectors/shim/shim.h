@@ -27,6 +27,12 @@ int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err
 /* Fills in how the program ended; the message too, unless there is a reason already. */
 void run_report_exit(struct run_report *r, int exit_code, int term_signal);
 void run_report_lease_lost(struct run_report *r);
+/* A launcher (torchrun, above all) that is asked to stop hands the signal on, and ends with 1
+ * although its workers have saved and ended with 75. Where the program had been asked, ended with
+ * 1, and what it sealed last is of after that, this is no error: END_SAVED. step: what had been
+ * sealed when it was asked; -1: nothing. */
+void run_report_saved(struct run_report *r, const struct checkpoint_sealed *newest, int64_t step,
+                      int64_t asked_wall_ms);
 #define RUN_END_FILE "end.json"
 /* also a report: the program has exited, but the tree may live */
 #define RUN_EXIT_FILE "exit.json"

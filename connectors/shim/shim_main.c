@@ -407,6 +407,8 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
     } else {
         loop_uv_run(s.loop);
         status = s.report.term_signal ? 128 + s.report.term_signal : s.report.exit_code;
+        if (end_says_saved(status, 0, s.report.reason)) /* a script knows this one */
+            status = RUN_EXIT_SAVED;
         if (*s.report.reason && !a->dir)
             (void)fprintf(stderr, "hanse run: %s: %s\n", s.report.reason, s.report.message);
         if (s.report.stuck) /* a thread waits for a store that hangs: nobody waits for it */

@@ -59,8 +59,9 @@ static bool all_saved(const struct run *r)
 {
     for (unsigned i = 0; i < r->n_workers; i++) {
         const struct run_report *p = &r->workers[i].report;
-        if (p->step != RUN_STEP_ENDED || p->term_signal || p->never_started ||
-            (p->exit_code != 0 && p->exit_code != RUN_EXIT_SAVED))
+        bool done = p->exit_code == 0 && !p->term_signal;
+        if (p->step != RUN_STEP_ENDED || p->never_started ||
+            (!done && !end_says_saved(p->exit_code, p->term_signal, p->reason)))
             return false;
     }
     return true;

@@ -268,12 +268,13 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
     if (c.run.proof == PROOF_TREE_SEARCHED &&
         root_feature_level(d->brain->root) < FEATURE_GRANTS) /* members that have no word for it */
         c.run.proof = PROOF_TREE_GONE;
-    enum end e = step != STEP_ENDED || *o->reason       ? END_OTHER
-                 : o->lease_lost                        ? END_LEASE_LOST
-                 : o->exit_code == 0 && !o->term_signal ? END_COMPLETED
-                 : o->exit_code != RUN_EXIT_SAVED       ? END_ERROR
-                 : requeue || !unasked                  ? END_SAVED
-                                                        : END_NOTHING_SAVED;
+    bool told = *o->reason && end_row(o->reason) != end_row(end_text(END_SAVED));
+    enum end e = step != STEP_ENDED || told                                 ? END_OTHER
+                 : o->lease_lost                                            ? END_LEASE_LOST
+                 : o->exit_code == 0 && !o->term_signal                     ? END_COMPLETED
+                 : !end_says_saved(o->exit_code, o->term_signal, o->reason) ? END_ERROR
+                 : requeue || !unasked                                      ? END_SAVED
+                                                                            : END_NOTHING_SAVED;
     str_copy(c.run.reason, sizeof c.run.reason,
              e            ? end_text(e)
              : *o->reason ? o->reason

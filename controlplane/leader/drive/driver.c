@@ -328,7 +328,7 @@ static bool saved_and_stopped(const struct driver *d)
     const struct workload_status *s = status_of(d);
     const struct observation *o = &d->seen;
 
-    return o->exit_code == RUN_EXIT_SAVED && !o->term_signal &&
+    return end_says_saved(o->exit_code, o->term_signal, o->reason) &&
            (d->telling || driver_checkpoint_news(d) ||
             (s->checkpoint && s->checkpoint->epoch == s->epoch));
 }

@@ -221,7 +221,7 @@ static void adopt(struct recovery *x)
         c.recover.term_signal = o->term_signal;
         c.recover.proof = o->proof;
         c.recover.requeue = o->stopped || o->lease_lost || reason_of_target(o->reason) ||
-                            (o->exit_code == RUN_EXIT_SAVED && !o->term_signal);
+                            end_says_saved(o->exit_code, o->term_signal, o->reason);
         str_copy(c.recover.reason, sizeof c.recover.reason, o->reason);
         str_copy(c.recover.message, sizeof c.recover.message, o->message);
         if (o->checkpoint.present) {

@@ -152,11 +152,23 @@ static void test_proof(void **state)
             v[i].target);
 }
 
+static void test_says_saved(void **state)
+{
+    (void)state;
+    assert_true(end_says_saved(RUN_EXIT_SAVED, 0, ""));
+    assert_true(end_says_saved(1, 0, "SavedAndStopped"));
+    assert_false(end_says_saved(1, 0, ""));
+    assert_false(end_says_saved(0, 0, ""));
+    assert_false(end_says_saved(RUN_EXIT_SAVED, 9, ""));
+    assert_false(end_says_saved(1, 0, "Error"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_members),
-                                       cmocka_unit_test(test_unknown),
-                                       cmocka_unit_test(test_proof)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows), cmocka_unit_test(test_says_saved),
+        cmocka_unit_test(test_members), cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_proof)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

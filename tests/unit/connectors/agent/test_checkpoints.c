@@ -80,6 +80,28 @@ static void a_gang_moves_with_ranks_at_different_steps(void **state)
     assert_int_equal(next.step, 40);
 }
 
+/* Its first rank is a launcher that ends with 1 (torchrun), and has saved when it was asked; the
+ * other had nothing new to save. Both have said so, and that is what it goes on from. */
+static void a_gang_with_a_launcher_has_saved(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .workers = 2,
+                            .script =
+                                SAVES "trap '[ $R = 1 ] && exit 75; save 30; exit 1' USR1 TERM; "
+                                      "save $((10 + 30 * R)); " STAYS};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await_step(&o.key, 1);
+    agent_quiesce(0, &o.key);
+    const struct observation *e = agent_await(&o.key, RUN_ENDED);
+    assert_string_equal(e->reason, "SavedAndStopped");
+    assert_non_null(strstr(e->message, "exit status 1"));
+    assert_int_equal(e->exit_code, 1);
+    assert_int_equal(e->checkpoint.step, 30);
+}
+
 /* One rank's files do not hold: no rank starts. */
 static void a_gang_starts_together_or_not_at_all(void **state)
 {
@@ -510,6 +532,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(env_is_told),
         cmocka_unit_test(a_gang_moves_with_ranks_at_different_steps),
+        cmocka_unit_test(a_gang_with_a_launcher_has_saved),
         cmocka_unit_test(a_gang_starts_together_or_not_at_all),
         cmocka_unit_test(an_agent_that_dies_between_ranks_lets_the_rest_go),
         cmocka_unit_test(another_number_of_workers_is_refused),

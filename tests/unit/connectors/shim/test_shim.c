@@ -77,6 +77,60 @@ static void a_save_signal_ends_nothing(void **state)
     assert_int_equal(run_finish(pid), 4);
 }
 
+/* A program that waits for its helper, which alone saves: the signal reaches both, however they are
+ * held together. */
+static void a_stop_reaches_the_whole_group(void **state)
+{
+    static const char *const held[] = {"searched", "pidNamespace"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+        if (RUN("--processes", held[i], "--", "true") != 0)
+            continue; /* this machine permits no namespace */
+        (void)unlink(run_file("helper"));
+        pid_t pid = run_start(
+            NULL, (const char *[]){"hanse", "run", "--processes", held[i], "--grace", "5000", "--",
+                                   "sh", "-c",
+                                   "trap : TERM; sh -c 'trap \"exit 0\" TERM; echo $$ >$0; "
+                                   "while :; do sleep 0.02; done' $0 & wait; wait; exit 5",
+                                   run_file("helper"), NULL});
+        (void)run_pid("helper");
+        assert_int_equal(kill(pid, SIGTERM), 0);
+        assert_int_equal(run_finish(pid), 5);
+    }
+}
+
+/* $0: its folder; $1: how it ends; $2: saves when it is asked to */
+#define LAUNCHER                                                                                   \
+    "save() { echo $1 >$C/s$1; printf "                                                            \
+    "'{\"step\":%d,\"files\":[{\"name\":\"s%d\",\"bytes\":2,\"sha256\":\"%s\"}]}' $1 $1 "          \
+    "$(sha256sum <$C/s$1 | cut -c-64) >$C/m.tmp; mv $C/m.tmp $C/manifest.json; }; "                \
+    "C=$HANSE_CHECKPOINT_DIR; trap '[ -z \"$2\" ] || save 2; exit $1' TERM; save 1; "              \
+    "while ! [ -e $0/sealed/e1/cut-1.json ]; do sleep 0.02; done; echo $$ >$0/ready; "             \
+    "while :; do sleep 0.02; done"
+
+static int launcher(const char *name, const char *status, const char *saves)
+{
+    char base[128], ready[32];
+
+    (void)snprintf(base, sizeof base, "%s", run_file(name));
+    (void)snprintf(ready, sizeof ready, "%s/ready", name);
+    pid_t pid = run_start(NULL, (const char *[]){"hanse", "run", "--checkpoint-dir", base, "--",
+                                                 "sh", "-c", LAUNCHER, base, status, saves, NULL});
+    (void)run_pid(ready);
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    return run_finish(pid);
+}
+
+/* torchrun ends with 1 where its workers have saved and ended with 75. */
+static void a_launcher_that_saved_when_asked_is_no_error(void **state)
+{
+    (void)state;
+    assert_int_equal(launcher("launcher-saved", "1", "yes"), 75);
+    assert_int_equal(launcher("launcher-did-not", "1", ""), 1);
+    assert_int_equal(launcher("launcher-failed", "3", "yes"), 3);
+}
+
 static void what_it_leaves_behind_ends_with_it(void **state)
 {
     (void)state;
@@ -128,6 +182,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(term_is_handed_on_and_then_kills),
         cmocka_unit_test(save_signals_reach_the_program),
         cmocka_unit_test(a_save_signal_ends_nothing),
+        cmocka_unit_test(a_stop_reaches_the_whole_group),
+        cmocka_unit_test(a_launcher_that_saved_when_asked_is_no_error),
         cmocka_unit_test(what_it_leaves_behind_ends_with_it),
         cmocka_unit_test(lease_ends_everything_by_itself),
     };
