@@ -138,15 +138,15 @@ def reclaim(p):
     """Eight GPUs: B is guaranteed four and holds all; A asks for its six, two at a time, with work of the same priority."""
     p.apply(queue("a", 6), queue("b", 4), document("PriceSheet", "own", {"gpuHour": [{"class": "h100", "amortised": 2.0}]}),
             document("PriorityClass", "guarded", {"value": 10000, "neverVictim": True}))
-    p.train("b-old", 800, every=0, gpus=2, queue="b")
-    p.train("b-guarded", 800, every=10, gpus=2, queue="b", priorityClassName="guarded")
+    p.train("b-old", 1400, every=0, gpus=2, queue="b")
+    p.train("b-guarded", 1400, every=10, gpus=2, queue="b", priorityClassName="guarded")
     p.running("b-old"), p.running("b-guarded")
     p.train("b-young", 400, every=0, gpus=2, queue="b")
     p.train("b-saver", 500, "--ignore-stop", every=100, gpus=2, queue="b", checkpoint={"grace": "1s"})
     p.running("b-young")
     p.saved("b-saver")
     for name, victim in (("a-1", "b-saver"), ("a-2", "b-young")):
-        p.train(name, 450, gpus=2, queue="a")
+        p.train(name, 1100, gpus=2, queue="a")  # longer than a-3 is looked at, on a busy machine
         life = p.running(name)
         taken = [m for m in p.migrations() if m["status"].get("for") == f"default/{name}"]
         p.check(f"{name} of queue A is made room by {victim} of B, which loses least", [m["spec"]["workload"] for m in taken] == [victim],
