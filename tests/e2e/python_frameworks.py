@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Each helper of deploy/python/hanse with its real framework, under the real shim: stopped, resumed, the same result. HANSE_PYTHON
-names a python that has them; exit 77 when any is not there, and the last line says which. Arguments: the programs to run."""
+"""Each helper of deploy/python/hanse with its real framework, under the real shim: stopped, resumed, the same result. lib/packages.py
+gets the frameworks; exit 77 when any is not there, and the last line says which. Arguments: the programs to run."""
 import os
 import subprocess
 import sys
@@ -8,11 +8,14 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
+import packages  # noqa: E402
+
+os.environ["HANSE_PYTHON"] = packages.python()
 from package import PYTHON, Job, environment, fail, moved  # noqa: E402
 
 
 def huggingface(work):
-    job, said = moved("hf_trainer.py", work, (50, 110))
+    job, said = moved("hf_trainer.py", work, (50,))
     kept = [n for n in os.listdir(os.path.join(job.base, f"e{job.epoch}/0")) if n.startswith("checkpoint-")]
     if kept != ["checkpoint-200"]:
         fail(f"save_total_limit=1 has left {kept}")
@@ -35,11 +38,11 @@ def distributed(work):
 
 
 TESTS = {
-    "torch_save": ("torch", lambda work: moved("torch_save.py", work, (50, 150))[1]),
+    "torch_save": ("torch", lambda work: moved("torch_save.py", work, (50,))[1]),
     "torch_dcp": ("torch", distributed),
     "hf_trainer": ("torch, transformers, accelerate", huggingface),
-    "lightning_fit": ("torch, pytorch_lightning", lambda work: moved("lightning_fit.py", work, (50, 110))[1]),
-    "orbax_tree": ("jax, orbax.checkpoint", lambda work: moved("orbax_tree.py", work, (50, 150))[1]),
+    "lightning_fit": ("torch, lightning", lambda work: moved("lightning_fit.py", work, (50,))[1]),
+    "orbax_tree": ("jax, orbax.checkpoint", lambda work: moved("orbax_tree.py", work, (50,))[1]),
 }
 
 

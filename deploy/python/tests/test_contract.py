@@ -269,11 +269,28 @@ class LightningHooks(InFolder):
         with self.assertRaises(SystemExit) as end:
             callback.on_train_batch_end(trainer, None, None, None, 1)
         self.assertEqual((end.exception.code, manifest.read(self.save).step), (75, 4))
+        callback.on_exception(trainer, None, end.exception)  # its own exit comes by here as well
         trainer.world_size = 2
         with self.refused("2 processes", "one device"):
             callback.on_train_start(trainer, None)
         with self.assertRaises(AttributeError):
             callback.hook_of_nobody()
+
+    def test_saves_when_the_trainer_leaves_by_itself(self):
+        """Lightning ends its loops by a SystemExit without a status, which would be 0: finished."""
+        saver, trainer = self.saver(), self.Trainer()
+        callback = lightning.Callback(saver)
+        callback.on_exception(trainer, None, SystemExit())  # nobody has asked
+        os.kill(os.getpid(), signal.SIGTERM)
+        callback.on_exception(trainer, None, ValueError())  # a fault stays one
+        self.assertIsNone(saver.committed)
+        with self.assertRaises(SystemExit) as end:
+            callback.on_exception(trainer, None, SystemExit())  # before the first step
+        self.assertEqual(end.exception.code, 128 + signal.SIGTERM)
+        trainer.global_step = 7
+        with self.assertRaises(SystemExit) as end:
+            callback.on_exception(trainer, None, SystemExit())
+        self.assertEqual((end.exception.code, manifest.read(self.save).step), (75, 7))
 
 
 class Lazy(unittest.TestCase):
