@@ -15,14 +15,16 @@
 struct view;
 
 enum api_write_verb { API_CREATE = 1, API_UPDATE, API_UPDATE_STATUS, API_DELETE };
+enum api_propagation { API_DEFAULT, API_BACKGROUND, API_FOREGROUND, API_ORPHAN };
 struct api_write_op {
     enum api_write_verb verb;
     const struct kind *kind;
     const char *ns, *name;
-    const char *uid;              /* precondition, or NULL */
-    uint64_t rv;                  /* precondition, or 0 */
-    const int64_t *grace_seconds; /* DELETE: DeleteOptions.gracePeriodSeconds, or NULL */
-    const struct object *object;  /* the whole new object; the backend takes a reference */
+    const char *uid;                  /* precondition, or NULL */
+    uint64_t rv;                      /* precondition, or 0 */
+    const int64_t *grace_seconds;     /* DELETE: DeleteOptions.gracePeriodSeconds, or NULL */
+    enum api_propagation propagation; /* DELETE: DeleteOptions.propagationPolicy */
+    const struct object *object;      /* the whole new object; the backend takes a reference */
 };
 /* Under a key (a client's Idempotency-Key) the first final answer is kept for 24 h and is the
  * answer to all that comes under it, at whatever member and however late: a success, or a

@@ -89,6 +89,7 @@ static bool command_fill(struct control *c, const struct api_write *w, const str
         op->rv = in->rv;
         op->graced = in->grace_seconds != NULL;
         op->grace_seconds = in->grace_seconds ? *in->grace_seconds : 0;
+        op->propagation = (enum propagation)in->propagation;
         op->object = backend_op_object(c, in, r);
         fits = fits && (op->object || !in->object);
     }
@@ -96,8 +97,11 @@ static bool command_fill(struct control *c, const struct api_write *w, const str
 }
 _Static_assert((int)API_CREATE == (int)WRITE_CREATE && (int)API_UPDATE == (int)WRITE_UPDATE &&
                    (int)API_UPDATE_STATUS == (int)WRITE_UPDATE_STATUS &&
-                   (int)API_DELETE == (int)WRITE_DELETE,
-               "the verbs are the same");
+                   (int)API_DELETE == (int)WRITE_DELETE &&
+                   (int)API_BACKGROUND == (int)PROPAGATE_BACKGROUND &&
+                   (int)API_FOREGROUND == (int)PROPAGATE_FOREGROUND &&
+                   (int)API_ORPHAN == (int)PROPAGATE_ORPHAN,
+               "the verbs and the propagations are the same");
 
 static void command_drop(struct write_cmd *cmd)
 {
@@ -267,18 +271,19 @@ static void share_over_told(void *arg)
     written(arg, NULL, &e);
 }
 
-/* A member of an older version would stop at a kind that it does not know, and pass over a
- * grace. */
+/* A member of an older version would stop at a kind that it does not know, and pass over a grace or
+ * a propagation. */
 static bool newer(const struct api_write *w, const struct root *r)
 {
     uint32_t needs = FEATURE_FIRST;
 
     for (size_t i = 0; i < w->n; i++) {
         uint32_t kind = kind_feature_level(w->ops[i].kind->id);
-        uint32_t grace = w->ops[i].grace_seconds ? FEATURE_GRANTS : FEATURE_FIRST;
+        bool asks = w->ops[i].grace_seconds || w->ops[i].propagation != API_DEFAULT;
+        uint32_t options = asks ? FEATURE_GRANTS : FEATURE_FIRST;
 
         needs = needs > kind ? needs : kind;
-        needs = needs > grace ? needs : grace;
+        needs = needs > options ? needs : options;
     }
     return needs > FEATURE_FIRST && needs > root_feature_level(r);
 }
@@ -287,10 +292,10 @@ static void newer_told(void *arg)
 {
     struct err e = {0};
 
-    (void)err_set(
-        &e, E_UNAVAIL,
-        "a member of an older version does not know this kind, or gracePeriodSeconds: it is done "
-        "once every member runs this version. Go on with the upgrade, and ask again");
+    (void)err_set(&e, E_UNAVAIL,
+                  "a member of an older version does not know this kind, gracePeriodSeconds or "
+                  "propagationPolicy: it is done once every member runs this version. Go on with "
+                  "the upgrade, and ask again");
     written(arg, NULL, &e);
 }
 

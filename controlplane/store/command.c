@@ -1,7 +1,6 @@
 /* Commands as bytes: u8 type, u8 version, then fields (record.c). Tables say where each field lies
- * and what is nested in it, so that encoding and decoding cannot disagree and a new command is a
- * row. This file must never trust what it decodes: lengths, counts and numbers of enums are checked
- * here, meaning is checked by apply. */
+ * and what is nested in it, so that encoding and decoding cannot disagree. This file must never
+ * trust what it decodes: it checks lengths, counts and enums, and apply checks the meaning. */
 #include "controlplane/store/store_internal.h"
 
 #include <math.h>
@@ -46,10 +45,11 @@ static const struct record_field request_fields[] = {
     FIELD(request_cmd, 24, W_STR, old_id),
     FIELD(request_cmd, 25, W_STR, write.as)};
 static const struct record_field op_fields[] = {
-    FIELD(write_op, 1, W_INT, verb),    FIELD(write_op, 2, W_INT, kind),
-    FIELD(write_op, 3, W_STR, ns),      FIELD(write_op, 4, W_STR, name),
-    FIELD(write_op, 5, W_STR, uid),     FIELD(write_op, 6, W_U64, rv),
-    FIELD(write_op, 7, W_BOOL, graced), FIELD(write_op, 8, W_I64, grace_seconds)};
+    FIELD(write_op, 1, W_INT, verb),       FIELD(write_op, 2, W_INT, kind),
+    FIELD(write_op, 3, W_STR, ns),         FIELD(write_op, 4, W_STR, name),
+    FIELD(write_op, 5, W_STR, uid),        FIELD(write_op, 6, W_U64, rv),
+    FIELD(write_op, 7, W_BOOL, graced),    FIELD(write_op, 8, W_I64, grace_seconds),
+    FIELD(write_op, 9, W_INT, propagation)};
 static const struct record_field place_fields[] = {HEAD(place_cmd),
                                                    FIELD(place_cmd, 10, W_STR, ns),
                                                    FIELD(place_cmd, 11, W_STR, name),
@@ -187,9 +187,9 @@ static int op_check(const void *record, struct err *err)
 {
     const struct write_op *op = record;
 
-    if (!kind_by_id(op->kind) || (int)op->verb < WRITE_CREATE || op->verb > WRITE_DELETE)
-        return err_set(err, E_CORRUPT, "command: unknown kind %d or verb %d", (int)op->kind,
-                       (int)op->verb);
+    if (!kind_by_id(op->kind) || (int)op->verb < WRITE_CREATE || op->verb > WRITE_DELETE ||
+        (unsigned)op->propagation > PROPAGATE_ORPHAN)
+        return err_set(err, E_CORRUPT, "command: unknown kind, verb or propagation");
     return 0;
 }
 

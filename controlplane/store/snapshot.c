@@ -464,8 +464,8 @@ static int read_dead(struct reader *x, struct slice in)
         else if (tag == D_WAITING)
             waiting = record_get_u64(v);
     }
-    if (r < 0 || key.n < 2 || key.n > 300 || memchr(key.p, 0, key.n) || cursor.n > STORE_KEY_MAX ||
-        stage > KIND_LIMIT)
+    if (r < 0 || key.n < 2 || key.n > STORE_KEY_MAX || memchr(key.p, 0, key.n) ||
+        cursor.n > STORE_KEY_MAX || stage > KIND_LIMIT)
         return SNAP_BAD(x, "what waits for removal cannot be read");
     struct dead_box *d = box_new(sizeof *d + cursor.n, NULL);
     d->stage = (uint32_t)stage;

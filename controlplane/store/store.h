@@ -210,6 +210,16 @@ enum write_verb { WRITE_CREATE = 1, WRITE_UPDATE, WRITE_UPDATE_STATUS, WRITE_DEL
 /* Returns how long a run of this Workload has to end once it is told to: by its deletion, or by its
  * checkpoint contract. */
 int64_t workload_grace_ms(const struct object *workload);
+/* What a DELETE does with the objects that name the deleted one as their owner, as Kubernetes'
+ * DeleteOptions.propagationPolicy: BACKGROUND removes them after it, FOREGROUND removes it after
+ * those that block its deletion, ORPHAN leaves them, relieved of the reference. The default is what
+ * the object's finalizers foregroundDeletion and orphan ask for, or BACKGROUND. */
+enum propagation {
+    PROPAGATE_DEFAULT,
+    PROPAGATE_BACKGROUND,
+    PROPAGATE_FOREGROUND,
+    PROPAGATE_ORPHAN
+};
 struct write_op {
     enum write_verb verb;
     enum kind_id kind;
@@ -218,6 +228,7 @@ struct write_op {
     uint64_t rv;  /* precondition, or 0 */
     bool graced;  /* DELETE: grace_seconds replaces the grace of the Workload's own contract */
     int64_t grace_seconds;
+    enum propagation propagation; /* DELETE */
     /* CREATE, UPDATE: the whole new object; on CREATE the proposer fills in the uid */
     struct object *object;
 };

@@ -142,7 +142,7 @@ struct root {
     struct tree *recents;           /* member, session, number → request_box */
     uint64_t keys_bytes;            /* bytes of all keys; derived */
     struct tree *members;           /* id → member_box */
-    struct tree *dead; /* 'o' uid, 'n' namespace, 't' target, 'c', 's', 'w' uid → dead_box */
+    struct tree *dead; /* what is left to do (DEAD_…): 'o' uid, 'n' namespace, … → dead_box */
     /* uid of a cluster → count_box: resourceVersion up to which its past is this state's
      * (apply/recover.c) */
     struct tree *ancestors;
@@ -366,10 +366,11 @@ void txn_remove(struct txn *t, const struct object *o);
 /* The same without the archive, for objects that explain nothing later: a catalogue's older
  * entries. */
 void txn_forget(struct txn *t, const struct object *o);
-/* Deletes as a user asks: finalizers, live work and contents may delay the deletion. grace: seconds
- * that a run of the Workload has to end; NULL: as its contract says. */
-int txn_delete(struct txn *t, const struct object *o, const int64_t *grace,
+/* Deletes as a user asks: finalizers, live work, dependents and contents may delay the deletion.
+ * grace: seconds that a run of the Workload has to end; NULL: as its contract says. */
+int txn_delete(struct txn *t, const struct object *o, const int64_t *grace, enum propagation how,
                bool *ret_unchanged) MUST_CHECK;
+bool namespace_protected(const struct object *o); /* it is never deleted */
 /* continues waiting deletions there after something was released */
 void txn_settle(struct txn *t, const char *ns, const char *target);
 /* ---- what follows from a deletion, and from a changed GpuClass (apply/collect.c) ---- */
@@ -378,7 +379,19 @@ void txn_settle(struct txn *t, const char *ns, const char *target);
 void txn_collect_all(struct txn *t);
 int apply_collect(struct txn *t, const struct collect_cmd *c) MUST_CHECK;
 void dead_begin(struct txn *t, char what, const char *name); /* unless it has begun */
+void dead_again(struct txn *t, char what, const char *name); /* where it waits: it goes on */
 void dead_set(struct txn *t, struct slice key, uint32_t stage, bool waiting, struct slice cursor);
+/* An owner that goes after its dependents, or without them (finalizers foregroundDeletion and
+ * orphan). owner_waits() says whether it is one; owner_follow() takes down what a deletion asks
+ * for, and returns the object as it is stored then; owner_begin() begins to collect; owner_look()
+ * looks again at one that may wait no longer, and owners_look() at those of a dependent that
+ * went. */
+bool owner_waits(const struct meta *m);
+const struct object *owner_follow(struct txn *t, const struct object *o, enum propagation how);
+void owner_begin(struct txn *t, const struct object *o);
+void owner_look(struct txn *t, const struct object *o);
+void owners_look(struct txn *t, const struct meta *dependent);
+#define DEAD_OWNER 'f'   /* one of these: its kind in three digits, NAMESPACE/NAME */
 #define DEAD_CLASSES 'c' /* nodes to match with GpuClasses anew; its name: */
 #define DEAD_CLASSES_NAME "classes"
 #define DEAD_UNSETTLED 'w' /* uid of a deleted Workload that waits for SETTLE */

@@ -183,8 +183,13 @@ def held_and_deleted(p):
     p.array("gone", 6, SLEEP, parallelism=3)
     wait_for("three to run", lambda: len(p.epochs("gone")) == 3, 30)
     p.check("they are seen", len(processes(SLEEP)) == 3, processes(SLEEP))
-    p.cli("delete", "workload", "gone")
-    wait_for("all of them to go", lambda: not p.children("gone") and "gone" not in p.workloads(), 30)
+    p.cli("delete", "workload/gone", "--cascade", "foreground")
+
+    def gone():
+        there = p.workloads()
+        return "gone" not in there and [[n for n in there if n.startswith("gone-")]]
+    left = wait_for("the array to go", gone, 30)[0]
+    p.check("no index outlives its array", not left, left)
     p.check("with an array its processes end", not processes(SLEEP), processes(SLEEP))
     p.check("and none is begun any more", sorted(p.epochs("gone")) == [0, 1, 2], p.epochs("gone"))
 

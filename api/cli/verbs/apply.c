@@ -162,10 +162,37 @@ int verb_diff(struct cli *c, struct err *err)
 }
 
 /* ---- delete ---- */
+static const struct {
+    const char *word, *policy;
+} cascades[] = {{"background", "Background"}, {"foreground", "Foreground"}, {"orphan", "Orphan"}};
+
+static int cascade_check(struct cli *c, struct err *err)
+{
+    const char *word = arg_text(&c->args, "cascade", "background");
+    size_t i = 0;
+
+    while (i < sizeof cascades / sizeof *cascades && strcmp(word, cascades[i].word) != 0)
+        i++;
+    if (i < sizeof cascades / sizeof *cascades)
+        return 0;
+    return err_set(err, E_USAGE, "--cascade %s: expected background, foreground or orphan", word);
+}
+
+static const char *delete_path(struct cli *c, const struct kind *k, const char *ns,
+                               const char *name)
+{
+    const char *path = cli_path(c, k, ns, false, name), *word = arg_text(&c->args, "cascade", "");
+
+    for (size_t i = 0; i < sizeof cascades / sizeof *cascades; i++)
+        if (!strcmp(word, cascades[i].word))
+            return arena_printf(c->mem, "%s?propagationPolicy=%s", path, cascades[i].policy);
+    return path;
+}
+
 static int delete_one(struct cli *c, const struct kind *k, const char *ns, const char *name,
                       struct err *err)
 {
-    int rv = cli_json(c, "DELETE", cli_path(c, k, ns, false, name), NULL, NULL, err);
+    int rv = cli_json(c, "DELETE", delete_path(c, k, ns, name), NULL, NULL, err);
 
     if (rv == E_NOTFOUND && arg_flag(&c->args, "ignore-not-found"))
         return 0;
@@ -196,23 +223,36 @@ static int delete_documents(struct cli *c, struct err *err)
     return rv;
 }
 
+/* KIND NAME…, or KIND/NAME…; all words are understood before the first object goes. */
 int verb_delete(struct cli *c, struct err *err)
 {
-    const struct kind *k;
+    unsigned n = c->args.n_pos, first = n && !strchr(c->args.pos[0], '/') ? 1 : 0;
+    const struct kind **kinds = arena_array(c->mem, const struct kind *, n + 1);
+    int rv = cascade_check(c, err);
 
+    if (rv)
+        return rv;
     if (arg_flag(&c->args, "filename"))
         return delete_documents(c, err);
-    if (!c->args.n_pos)
+    if (!n)
         return cli_usage(c, err, "what is to be deleted?");
-    const char *word = c->args.pos[0], *slash = strchr(word, '/');
-    if (!slash && c->args.n_pos < 2)
+    if (first == n)
         return cli_usage(c, err, "which one?");
-    int rv = cli_kind(slash ? arena_strndup(c->mem, word, (size_t)(slash - word)) : word, &k, err);
+    for (unsigned i = 0; i < n && !rv; i++) {
+        const char *word = c->args.pos[i], *slash = strchr(word, '/');
+
+        if (i >= first && !slash != (first == 1))
+            rv = err_set(err, E_USAGE, "%s: expected KIND NAME... or KIND/NAME..., not both", word);
+        else if (i < first || slash)
+            rv = cli_kind(slash ? arena_strndup(c->mem, word, (size_t)(slash - word)) : word,
+                          &kinds[i], err);
+        else
+            kinds[i] = kinds[0];
+    }
     if (!rv)
         rv = cli_connect(c, err);
-    if (!rv && slash)
-        rv = delete_one(c, k, c->ns, slash + 1, err);
-    for (unsigned i = 1; i < c->args.n_pos && !rv; i++)
-        rv = delete_one(c, k, c->ns, c->args.pos[i], err);
+    for (unsigned i = first; i < n && !rv; i++)
+        rv = delete_one(c, kinds[i], c->ns,
+                        c->args.pos[i] + (first ? 0 : strcspn(c->args.pos[i], "/") + 1), err);
     return rv;
 }

@@ -30,7 +30,12 @@ static const struct option watch_options[] = {
     {"since", 0, "VERSION", "resourceVersion to begin after"},
     END};
 static const struct option delete_options[] = {
-    FILENAME, {"ignore-not-found", 0, NULL, "what is gone is no error"}, END};
+    FILENAME,
+    {"cascade", 0, "HOW",
+     "what it owns goes after it (background), before it (foreground), or "
+     "stays (orphan)"},
+    {"ignore-not-found", 0, NULL, "what is gone is no error"},
+    END};
 static const struct option apply_options[] = {
     FILENAME,
     {"prune", 0, NULL, "delete what the set no longer names"},
@@ -174,8 +179,10 @@ const struct verb verb_table[] = {
      "hanse describe target fra-hub", none, verb_describe, "kind"},
     {"watch", SETS, "KIND", "changes as they happen", "hanse watch workloads -A", watch_options,
      verb_watch, "kind"},
-    {"delete", SETS, "KIND NAME... | -f FILE", "delete objects",
-     "hanse delete workload resnet-a -n vision-dev", delete_options, verb_delete, "kind"},
+    {"delete", SETS, "KIND NAME... | KIND/NAME... | -f FILE", "delete objects",
+     "hanse delete workload resnet-a -n vision-dev\n"
+     "hanse delete workload/sweep queue/old --cascade foreground",
+     delete_options, verb_delete, "kind"},
     {"status", FLEET, "", "members, targets and queues at a glance", "hanse status -o json",
      output_options, verb_status, ""},
     {"cost", FLEET, "[--by LIST] [--since TIME]",

@@ -11,6 +11,7 @@ struct deleting {
     bool fresh;
     int64_t grace_seconds;
     const int64_t *grace; /* of those seconds; NULL: none was asked for */
+    enum api_propagation propagation;
     struct api_write_op op;
     char name[256], ns[64], object_uid[64];
     /* of a collection */
@@ -54,18 +55,30 @@ static int delete_grace(struct call *c, const cJSON *options, struct deleting *d
 }
 
 /* Indexes end with their array. Who wants them to stay must not find them gone. */
-static int propagation(const struct call *c, const char *policy, struct err *err)
+static int propagation_take(const struct call *c, const char *policy, struct deleting *d,
+                            struct err *err)
 {
-    if (!*policy || !strcmp(policy, "Background") || !strcmp(policy, "Foreground"))
-        return 0;
-    if (strcmp(policy, "Orphan") != 0)
+    static const char *const names[] = {
+        [API_BACKGROUND] = "Background", [API_FOREGROUND] = "Foreground", [API_ORPHAN] = "Orphan"};
+
+    for (int i = API_BACKGROUND; *policy && i <= API_ORPHAN; i++)
+        if (!strcmp(policy, names[i]))
+            d->propagation = (enum api_propagation)i;
+    if (*policy && d->propagation == API_DEFAULT)
         return err_field(err, E_INVALID, "propagationPolicy",
                          "must be Background, Foreground or Orphan");
-    if (c->kind->id != KIND_WORKLOAD)
+    if (d->propagation != API_ORPHAN || c->kind->id != KIND_WORKLOAD)
         return 0;
     return err_field(err, E_INVALID, "propagationPolicy",
                      "Orphan is not possible for workloads, since the indexes of an array end with "
                      "it: leave it out; to begin no more, set spec.suspend or array.parallelism");
+}
+
+/* Background is what happens anyway, unless the object's own finalizers ask for something else. */
+static enum api_propagation propagation_of(const struct deleting *d, const struct object *o)
+{
+    return d->propagation == API_BACKGROUND && !o->meta->n_finalizers ? API_DEFAULT
+                                                                      : d->propagation;
 }
 
 static int delete_options(struct call *c, struct deleting *d, struct err *err)
@@ -94,7 +107,7 @@ static int delete_options(struct call *c, struct deleting *d, struct err *err)
         if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "orphanDependents")))
             policy = "Orphan";
     }
-    if (propagation(c, policy, err))
+    if (propagation_take(c, policy, d, err))
         return err->code;
     if (delete_grace(c, o, d, err))
         return err->code;
@@ -203,7 +216,8 @@ static void delete_go(struct call *c)
                                   .name = d->name,
                                   .uid = d->object_uid,
                                   .rv = d->rv,
-                                  .grace_seconds = d->grace};
+                                  .grace_seconds = d->grace,
+                                  .propagation = propagation_of(d, o)};
     if (c->api->ops->check && c->api->ops->check(c->api->b, c->view, &w, &e)) {
         c->by_state = true;
         call_fail(c, &e);
@@ -242,7 +256,8 @@ static bool collect(const struct object *o, void *arg)
                                                .ns = o->meta->namespace_,
                                                .name = o->meta->name,
                                                .uid = o->meta->uid,
-                                               .grace_seconds = d->grace};
+                                               .grace_seconds = d->grace,
+                                               .propagation = propagation_of(d, o)};
     str_copy(d->ns, sizeof d->ns, o->meta->namespace_);
     str_copy(d->name, sizeof d->name, o->meta->name);
     return true;

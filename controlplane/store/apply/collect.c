@@ -44,8 +44,8 @@ static void orphan(struct txn *t, const struct object *o)
             owner_lives(t->w, &b->metadata->ownerReferences[i], o->meta->namespace_))
             b->metadata->ownerReferences[n++] = b->metadata->ownerReferences[i];
     if (n == 0) {
-        (void)!txn_delete(t, o, NULL,
-                          &same); /* a protected namespace stays: it is nobody's child in earnest */
+        /* A protected namespace stays: it is nobody's child in earnest. */
+        (void)!txn_delete(t, o, NULL, PROPAGATE_DEFAULT, &same);
         return;
     }
     b->metadata->n_ownerReferences = n;
@@ -87,6 +87,276 @@ static void collect_owned(struct txn *t, struct slice key, const char *uid,
         arena_reset(t->a);
     }
     root_put_dead(t->w, key, NULL);
+}
+
+/* ---- an owner that goes after its dependents, or without them ---- */
+#define TOLD 1 /* stage: every dependent was told; it waits for those that block */
+#define GOES_LAST "foregroundDeletion"
+#define GOES_ALONE "orphan"
+
+static bool finalizer_on(const struct meta *m, const char *name)
+{
+    uint32_t i = 0;
+
+    while (i < m->n_finalizers && strcmp(m->finalizers[i], name) != 0)
+        i++;
+    return i < m->n_finalizers;
+}
+
+bool owner_waits(const struct meta *m)
+{
+    return finalizer_on(m, GOES_LAST) || finalizer_on(m, GOES_ALONE);
+}
+
+/* Stores it with this one of the two finalizers; NULL: with neither. */
+static const struct object *finalizer_set(struct txn *t, const struct object *o, const char *name)
+{
+    struct any_body *b = object_edit(o, t->a);
+    const char **all = arena_array(t->a, const char *, o->meta->n_finalizers + 1);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < o->meta->n_finalizers; i++)
+        if (strcmp(b->metadata->finalizers[i], GOES_LAST) != 0 &&
+            strcmp(b->metadata->finalizers[i], GOES_ALONE) != 0)
+            all[n++] = b->metadata->finalizers[i];
+    if (name)
+        all[n++] = name;
+    b->metadata->finalizers = all;
+    b->metadata->n_finalizers = n;
+    return txn_put(t, o->kind, o, b);
+}
+
+static const struct object *dependent_next(const struct txn *t, const char *uid, struct slice after,
+                                           struct key *ret)
+{
+    struct key prefix;
+
+    key_pair(&prefix, uid, "");
+    return txn_next(t->w->owners, key_slice(&prefix), after, ret);
+}
+
+const struct object *owner_follow(struct txn *t, const struct object *o, enum propagation how)
+{
+    const char *name = how == PROPAGATE_FOREGROUND ? GOES_LAST
+                       : how == PROPAGATE_ORPHAN   ? GOES_ALONE
+                                                   : NULL;
+    struct key at;
+
+    if (how == PROPAGATE_DEFAULT || root_feature_level(t->w) < FEATURE_GRANTS)
+        return o;
+    if (name && !dependent_next(t, o->meta->uid, slice_make("", 0), &at))
+        name = NULL;
+    if (name ? finalizer_on(o->meta, name) : !owner_waits(o->meta))
+        return o;
+    return finalizer_set(t, o, name);
+}
+
+static const char *owner_name(struct txn *t, const struct kind *k, const char *ns, const char *name)
+{
+    return arena_printf(t->a, "%03d%s/%s", (int)k->id, ns, name);
+}
+
+void owner_begin(struct txn *t, const struct object *o)
+{
+    if (owner_waits(o->meta) && root_feature_level(t->w) >= FEATURE_GRANTS)
+        dead_begin(t, DEAD_OWNER, owner_name(t, o->kind, o->meta->namespace_, o->meta->name));
+}
+
+static void look(struct txn *t, const struct kind *k, const char *ns, const char *name)
+{
+    if (tree_count(t->w->dead) > 0)
+        dead_again(t, DEAD_OWNER, owner_name(t, k, k->namespaced ? ns : "", name));
+}
+
+void owner_look(struct txn *t, const struct object *o)
+{
+    if (o->meta->deletionTimestamp)
+        look(t, o->kind, o->meta->namespace_, o->meta->name);
+}
+
+void owners_look(struct txn *t, const struct meta *dependent)
+{
+    for (uint32_t i = 0; i < dependent->n_ownerReferences; i++) {
+        const struct kind *k = kind_by_name(dependent->ownerReferences[i].kind);
+
+        if (k)
+            look(t, k, dependent->namespace_, dependent->ownerReferences[i].name);
+    }
+}
+
+/* Another owner keeps a dependent, unless it waits for its own dependents to go. */
+static bool owner_keeps(const struct txn *t, const struct owner_ref *r, const char *ns)
+{
+    const struct kind *k = kind_by_name(r->kind);
+    const struct object *o = k && owner_lives(t->w, r, ns)
+                                 ? root_get(t->w, k->id, k->namespaced ? ns : "", r->name)
+                                 : NULL;
+
+    return o && !(o->meta->deletionTimestamp && finalizer_on(o->meta, GOES_LAST));
+}
+
+static void references_without(struct meta *m, const char *uid)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < m->n_ownerReferences; i++)
+        if (strcmp(m->ownerReferences[i].uid, uid) != 0)
+            m->ownerReferences[n++] = m->ownerReferences[i];
+    m->n_ownerReferences = n;
+}
+
+#define DEPENDENTS_LOOKED_AT 1000
+/* One of its own dependents waits for its dependents, too: a circle, in which nobody may wait. */
+static bool in_circle(const struct txn *t, const struct object *o)
+{
+    struct key at, seen = {.n = 0};
+    const struct object *x;
+    int n = 0;
+
+    while ((x = dependent_next(t, o->meta->uid, key_slice(&seen), &at))) {
+        if (++n > DEPENDENTS_LOOKED_AT ||
+            (x->meta->deletionTimestamp && finalizer_on(x->meta, GOES_LAST)))
+            return true;
+        (void)key_copy(&seen, &at);
+    }
+    return false;
+}
+
+static void dependent_told(struct txn *t, const struct object *o, const char *owner_uid, bool alone)
+{
+    struct any_body *b = object_edit(o, t->a);
+    bool circle = !alone && in_circle(t, o), same;
+    uint32_t others = 0;
+    struct key at;
+
+    for (uint32_t i = 0; i < o->meta->n_ownerReferences; i++)
+        others += strcmp(o->meta->ownerReferences[i].uid, owner_uid) != 0 &&
+                  owner_keeps(t, &o->meta->ownerReferences[i], o->meta->namespace_);
+    if (alone || others) {
+        references_without(b->metadata, owner_uid);
+        (void)txn_put(t, o->kind, o, b);
+        return;
+    }
+    for (uint32_t i = 0; i < o->meta->n_ownerReferences && circle; i++)
+        b->metadata->ownerReferences[i].blockOwnerDeletion = false;
+    if (circle)
+        o = txn_put(t, o->kind, o, b);
+    if (!o->meta->deletionTimestamp) {
+        bool owns = dependent_next(t, o->meta->uid, slice_make("", 0), &at) != NULL;
+        (void)!txn_delete(t, o, NULL, owns ? PROPAGATE_FOREGROUND : PROPAGATE_DEFAULT, &same);
+    }
+}
+
+/* The indexes of an array block its deletion without saying so; what is never deleted does not. */
+static bool blocks(const struct txn *t, const struct object *o, const char *owner_uid)
+{
+    int64_t index;
+    const struct object *array =
+        o->kind->id == KIND_WORKLOAD ? array_of(t->w, o->meta, &index) : NULL;
+
+    if (strcmp(o->meta->uid, owner_uid) == 0 || namespace_protected(o))
+        return false;
+    if (array && strcmp(array->meta->uid, owner_uid) == 0)
+        return true;
+    for (uint32_t i = 0; i < o->meta->n_ownerReferences; i++)
+        if (strcmp(o->meta->ownerReferences[i].uid, owner_uid) == 0)
+            return o->meta->ownerReferences[i].blockOwnerDeletion;
+    return false;
+}
+
+static const struct object *first_that_blocks(const struct txn *t, const char *uid)
+{
+    struct key at, seen = {.n = 0};
+    const struct object *o;
+
+    while ((o = dependent_next(t, uid, key_slice(&seen), &at)) && !blocks(t, o, uid))
+        (void)key_copy(&seen, &at);
+    return o;
+}
+
+static void owner_goes(struct txn *t, struct slice key, const struct object *o)
+{
+    struct object *before = object_ref(o);
+    bool unused;
+
+    root_put_dead(t->w, key, NULL);
+    o = finalizer_set(t, before, NULL);
+    (void)object_unref(before);
+    if (o->meta->n_finalizers > 0)
+        return;
+    txn_settle(t, o->kind->id == KIND_NAMESPACE ? o->meta->name : o->meta->namespace_,
+               o->kind->id == KIND_TARGET ? o->meta->name : NULL);
+    if (root_get(t->w, o->kind->id, o->meta->namespace_, o->meta->name) == o)
+        (void)!txn_delete(t, o, NULL, PROPAGATE_DEFAULT, &unused);
+}
+
+/* As it is stored now; NULL: it is gone, or waits no more. NAME is that of a DEAD_OWNER. */
+static const struct object *owner_that_waits(struct txn *t, const char *name)
+{
+    const char *slash = strchr(name, '/');
+    char ns[64] = "";
+    int kind = 0;
+
+    if (!slash || slash - name < 3 || (size_t)(slash - name - 3) >= sizeof ns)
+        return NULL;
+    for (int i = 0; i < 3; i++)
+        kind = kind * 10 + (name[i] - '0');
+    memcpy(ns, name + 3, (size_t)(slash - name - 3));
+    const struct kind *k = kind_by_id((enum kind_id)kind);
+    const struct object *o = k ? root_get(t->w, k->id, ns, slash + 1) : NULL;
+    return o && o->meta->deletionTimestamp && owner_waits(o->meta) ? o : NULL;
+}
+
+/* false: the slice is used up. */
+static bool dependents_told(struct txn *t, struct slice key, const struct dead_box *d,
+                            const char *uid, bool alone)
+{
+    struct key at, seen;
+    struct slice after = cursor_of(&seen, d);
+    const struct object *o;
+
+    while ((o = dependent_next(t, uid, after, &at))) {
+        if (!txn_charge(t, o->bytes)) {
+            dead_set(t, key, 0, false, after);
+            return false;
+        }
+        struct object *kept = object_ref(o);
+        dependent_told(t, kept, uid, alone);
+        (void)object_unref(kept);
+        after = key_copy(&seen, &at);
+        arena_reset(t->a);
+    }
+    return true;
+}
+
+/* What runs ends first: it may still need what it owns. Then every dependent is told, and those
+ * that block are awaited; one that came since is told as well. */
+static void collect_owner(struct txn *t, struct slice key, const char *name,
+                          const struct dead_box *d)
+{
+    const struct object *o = owner_that_waits(t, name), *child;
+    char uid[64];
+
+    if (!o) {
+        root_put_dead(t->w, key, NULL);
+        return;
+    }
+    if (object_live(o) || recover_holds(t->w, o)) {
+        dead_set(t, key, 0, true, slice_make("", 0));
+        return;
+    }
+    bool alone = finalizer_on(o->meta, GOES_ALONE);
+    str_copy(uid, sizeof uid, o->meta->uid);
+    if (d->stage != TOLD && !dependents_told(t, key, d, uid, alone))
+        return;
+    child = alone ? NULL : first_that_blocks(t, uid);
+    if (child)
+        dead_set(t, key, child->meta->deletionTimestamp ? TOLD : 0,
+                 child->meta->deletionTimestamp != 0, slice_make("", 0));
+    else if ((o = owner_that_waits(t, name))) /* telling its dependents may have changed it */
+        owner_goes(t, key, o);
+    else
+        root_put_dead(t->w, key, NULL);
 }
 
 /* ---- a Namespace's contents ---- */
@@ -156,7 +426,8 @@ static void collect_namespace(struct txn *t, struct slice key, const char *ns,
             return;
         }
         const struct object *kept = object_ref(o);
-        (void)!txn_delete(t, kept, NULL, &same); /* contents are never a protected namespace */
+        /* Contents are never a protected namespace. */
+        (void)!txn_delete(t, kept, NULL, PROPAGATE_DEFAULT, &same);
         (void)object_unref(kept);
         after = key_copy(&seen, &at);
         arena_reset(t->a);
@@ -230,6 +501,8 @@ static void collect_next(struct txn *t, struct slice from, struct pick *p)
         collect_owned(t, key_slice(&p->key), name, p->dead);
     else if (p->key.p[0] == 'n')
         collect_namespace(t, key_slice(&p->key), name, p->dead);
+    else if (p->key.p[0] == DEAD_OWNER)
+        collect_owner(t, key_slice(&p->key), name, p->dead);
     else if (p->key.p[0] == DEAD_CLASSES)
         collect_classes(t, key_slice(&p->key), p->dead);
     else if (p->key.p[0] == DEAD_SETTLED)

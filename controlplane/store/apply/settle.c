@@ -65,6 +65,8 @@ void recover_collect(struct txn *t, struct slice key)
         root_put_dead(t->w, key_slice(&k), NULL);
         if (o && o->meta->deletionTimestamp && txn_removable(t, o))
             txn_remove(t, o);
+        else if (o)
+            owner_look(t, o);
         k.n = 0;
         arena_reset(t->a);
     }

@@ -44,6 +44,9 @@ const struct object *txn_put(struct txn *t, const struct kind *k, const struct o
     const struct object *stored = root_get(t->w, k->id, o->meta->namespace_, o->meta->name);
     (void)object_unref(o);
     array_follow(t, before, stored);
+    if (before && before->meta->n_ownerReferences)
+        owners_look(t, before->meta);
+    owner_look(t, stored);
     return stored;
 }
 
@@ -153,6 +156,15 @@ void dead_begin(struct txn *t, char what, const char *name)
         dead_set(t, key_slice(&k), 0, false, slice_make("", 0));
 }
 
+void dead_again(struct txn *t, char what, const char *name)
+{
+    struct key k;
+    const struct dead_box *d = tree_get(t->w->dead, dead_key(&k, what, name));
+
+    if (d && d->waiting)
+        dead_set(t, key_slice(&k), d->stage, false, slice_make(d->cursor, d->n));
+}
+
 void txn_settle(struct txn *t, const char *ns, const char *target)
 {
     const char *names[2] = {ns, target};
@@ -215,6 +227,8 @@ void txn_forget(struct txn *t, const struct object *o)
     if (object_hold(kept))
         txn_settle(t, NULL, object_hold(kept)->target);
     array_follow(t, kept, NULL);
+    owners_look(t, kept->meta);
+    owner_look(t, kept);
     (void)object_unref(kept);
 }
 
@@ -283,33 +297,44 @@ bool txn_removable(const struct txn *t, const struct object *o)
            root_count_of(t->w->target_held, key_str(o->meta->name)) == 0;
 }
 
-int txn_delete(struct txn *t, const struct object *o, const int64_t *grace, bool *ret_unchanged)
+bool namespace_protected(const struct object *o)
+{
+    return o->kind->id == KIND_NAMESPACE &&
+           (strcmp(o->meta->name, "default") == 0 || strcmp(o->meta->name, "hanse-system") == 0);
+}
+
+int txn_delete(struct txn *t, const struct object *o, const int64_t *grace, enum propagation how,
+               bool *ret_unchanged)
 {
     enum kind_id kind = o->kind->id;
     bool contents = kind == KIND_NAMESPACE || kind == KIND_TARGET;
+    const struct object *given = o;
 
     *ret_unchanged = false;
     if (!grace_valid(grace))
         return err_field(t->err, E_INVALID, "gracePeriodSeconds", "must be from 0 to %d",
                          DELETION_GRACE_MAX_S);
-    if (kind == KIND_NAMESPACE &&
-        (strcmp(o->meta->name, "default") == 0 || strcmp(o->meta->name, "hanse-system") == 0))
+    if (namespace_protected(o))
         return err_set(t->err, E_FORBIDDEN,
                        "namespaces \"%s\" is forbidden: this namespace may not be deleted",
                        o->meta->name);
+    o = owner_follow(t, o, how);
     if (!contents && txn_removable(t, o)) {
         txn_remove(t, o);
         return 0;
     }
     if (o->meta->deletionTimestamp) {
         const struct object *now = grace_shorten(t, o, grace);
-        *ret_unchanged = now == o;
+        *ret_unchanged = now == given;
         recover_await(t, now);
+        owner_begin(t, now);
         if (contents)
             dead_begin(t, kind == KIND_NAMESPACE ? 'n' : 't', o->meta->name);
         return 0;
     }
-    recover_await(t, mark_deleted(t, o, grace));
+    o = mark_deleted(t, o, grace);
+    recover_await(t, o);
+    owner_begin(t, o);
     if (contents)
         dead_begin(t, kind == KIND_NAMESPACE ? 'n' : 't', o->meta->name);
     return 0;

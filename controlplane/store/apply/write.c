@@ -265,7 +265,7 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     bool unused;
     txn_settle(t, k->id == KIND_NAMESPACE ? op->name : op->ns,
                k->id == KIND_TARGET ? op->name : NULL);
-    return txn_delete(t, o, NULL, &unused); /* its last finalizer went */
+    return txn_delete(t, o, NULL, PROPAGATE_DEFAULT, &unused); /* its last finalizer went */
 }
 
 static int op_update_status(struct txn *t, const struct write_op *op, const struct kind *k,
@@ -321,7 +321,8 @@ static int op_apply(struct txn *t, const struct write_cmd *c, const struct write
     else if (op->verb == WRITE_UPDATE_STATUS)
         r = op_update_status(t, op, k, kept, ret_unchanged);
     else
-        r = txn_delete(t, kept, op->graced ? &op->grace_seconds : NULL, ret_unchanged);
+        r = txn_delete(t, kept, op->graced ? &op->grace_seconds : NULL, op->propagation,
+                       ret_unchanged);
     (void)object_unref(kept);
     return r;
 }
