@@ -530,20 +530,19 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
 
 enum outcome agent_submit(const struct agent_order *o, struct asked *a)
 {
-    asked_init(a, o->deadline_ms ? o->deadline_ms : 10000);
-    order_send(o, false, a);
+    agent_order_begin(o, false, a, o->deadline_ms ? o->deadline_ms : 10000);
     return answered(a);
 }
 
-void agent_stage_begin(const struct agent_order *o, struct asked *a, uint64_t ms)
+void agent_order_begin(const struct agent_order *o, bool stage, struct asked *a, uint64_t ms)
 {
     asked_init(a, ms);
-    order_send(o, true, a);
+    order_send(o, stage, a);
 }
 
 enum outcome agent_stage(const struct agent_order *o, struct asked *a)
 {
-    agent_stage_begin(o, a, 10000);
+    agent_order_begin(o, true, a, 10000);
     return answered(a);
 }
 

@@ -104,7 +104,8 @@ struct run_key agent_key(void); /* a fresh one */
 const char *agent_base(const char *uid);
 enum outcome agent_submit(const struct agent_order *o, struct asked *a);
 enum outcome agent_stage(const struct agent_order *o, struct asked *a);
-void agent_stage_begin(const struct agent_order *o, struct asked *a, uint64_t ms);
+/* Asks for its submission, or its staging, and returns at once. */
+void agent_order_begin(const struct agent_order *o, bool stage, struct asked *a, uint64_t ms);
 enum outcome agent_find(unsigned side, const struct run_key *k, struct asked *a);
 enum outcome agent_stop(unsigned side, const struct run_key *k, struct asked *a);
 enum outcome agent_inventory(unsigned side, struct asked *a);

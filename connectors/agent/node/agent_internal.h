@@ -220,7 +220,9 @@ struct agent {
     char redirect[PEER_NAME_MAX];
     uint64_t heard_ms;
     struct timer dial, beat;
-    struct timer next; /* handles the frames of one read, each in a turn of its own */
+    struct timer next; /* active: an order was taken in this turn, and requests wait in `later` */
+    struct list later; /* struct later */
+    size_t later_bytes;
     /* logs and exec */
     struct list streams;
     unsigned n_streams;

@@ -121,6 +121,66 @@ static int session_welcomed(struct agent *a, const struct frame *f)
     return 0;
 }
 
+/* ---- what the server asks ---- */
+/* An order writes files and starts processes. A burst of them, one beside the other in one read,
+ * held the loop for minutes: leases, ends and the server's patience do not wait. So the agent takes
+ * one order in each turn of the loop, and what came behind it waits in its turn. Leases and ends do
+ * not wait: a run is stopped, and leases are renewed, ahead of the orders that came before. A stop
+ * of an order that waits is a promise that its key never starts here, and it does not. */
+#define LATER_MAX_BYTES ((size_t)64 << 20)
+
+struct later {
+    struct list link;
+    struct frame frame; /* its body lies behind */
+    unsigned char body[];
+};
+
+static bool goes_ahead(uint8_t type)
+{
+    return type == AF_STOP || type == AF_SIGNAL || type == AF_RENEW;
+}
+
+static void later_add(struct agent *a, const struct frame *f)
+{
+    struct later *l = mem_alloc(sizeof *l + f->body.n);
+
+    l->frame = *f;
+    if (f->body.n)
+        memcpy(l->body, f->body.p, f->body.n);
+    l->frame.body.p = (const char *)l->body;
+    list_push(&a->later, &l->link);
+    a->later_bytes += sizeof *l + f->body.n;
+}
+
+static struct later *later_take(struct agent *a)
+{
+    struct list *e = list_pop(&a->later);
+    struct later *l = e ? container_of(e, struct later, link) : NULL;
+
+    if (l)
+        a->later_bytes -= sizeof *l + l->frame.body.n;
+    return l;
+}
+
+static void request_take(struct agent *a, const struct frame *f)
+{
+    if (f->type >= AF_LOGS)
+        streams_frame(a, f);
+    else
+        request_frame(a, f);
+    if (f->type == AF_SUBMIT)
+        timer_start(&a->next, 0);
+}
+
+static int request_came(struct agent *a, const struct frame *f)
+{
+    if (!timer_active(&a->next) || goes_ahead(f->type))
+        request_take(a, f);
+    else
+        later_add(a, f);
+    return a->later_bytes > LATER_MAX_BYTES ? FRAME_ENOUGH : 0;
+}
+
 static int session_frame(const struct frame *f, void *arg)
 {
     struct agent *a = arg;
@@ -147,13 +207,7 @@ static int session_frame(const struct frame *f, void *arg)
             cluster_heard(a, hub->cluster, hub->state_rv, hub->state_time_ms);
         return 0;
     default:
-        if (a->welcome && f->type >= AF_LOGS)
-            streams_frame(a, f);
-        else if (a->welcome)
-            request_frame(a, f);
-        /* An order writes files and starts processes. A burst of them, each beside the next in one
-         * read, held the loop for minutes: leases, ends and the server's patience do not wait. */
-        return f->type == AF_SUBMIT ? FRAME_ENOUGH : 0;
+        return a->welcome ? request_came(a, f) : 0;
     }
 }
 
@@ -178,15 +232,19 @@ static void session_data(struct stream *s, const void *p, size_t n, void *arg)
         return;
     }
     stream_pause(s, a->reader.waits);
-    if (a->reader.waits)
-        timer_start(&a->next, 0);
 }
 
 static void session_next(void *arg)
 {
     struct agent *a = arg;
+    struct later *l;
 
-    session_data(a->stream, NULL, 0, a);
+    while (a->stream && !timer_active(&a->next) && (l = later_take(a)) != NULL) {
+        request_take(a, &l->frame);
+        mem_free(l);
+    }
+    if (a->stream && a->reader.waits && a->later_bytes <= LATER_MAX_BYTES)
+        session_data(a->stream, NULL, 0, a);
 }
 
 static void session_over(struct agent *a)
@@ -194,6 +252,8 @@ static void session_over(struct agent *a)
     a->stream = NULL;
     a->open = a->welcome = false;
     frame_reader_fini(&a->reader);
+    for (struct later *l; (l = later_take(a)) != NULL;)
+        mem_free(l);
     timer_stop(&a->beat);
     timer_stop(&a->next);
     streams_close_all(a);
@@ -282,6 +342,7 @@ void session_start(struct agent *a)
     timer_init(&a->dial, a->loop, session_dial, a);
     timer_init(&a->beat, a->loop, session_beat, a);
     timer_init(&a->next, a->loop, session_next, a);
+    list_init(&a->later);
     timer_start(&a->dial, 0);
 }
 

@@ -435,7 +435,7 @@ static void stage_is_idempotent_and_survives_its_asker(void **state)
     o.resume_path = c.path;
     o.resume_digest = c.digest;
     for (int i = 0; i < 4; i++)
-        agent_stage_begin(&o, &many[i], 10000);
+        agent_order_begin(&o, true, &many[i], 10000);
     agent_cut_off(1, true);
     for (int i = 0; i < 4; i++) {
         assert_true(agent_until(agent_call_done, &many[i], PATIENCE_MS));
@@ -443,14 +443,14 @@ static void stage_is_idempotent_and_survives_its_asker(void **state)
     }
     agent_cut_off(1, false);
     for (int i = 0; i < 4; i++)
-        agent_stage_begin(&o, &many[i], 10000);
+        agent_order_begin(&o, true, &many[i], 10000);
     for (int i = 0; i < 4; i++) {
         assert_true(agent_until(agent_call_done, &many[i], PATIENCE_MS));
         assert_int_equal(many[i].out, OUT_DONE);
     }
     (void)snprintf(path, sizeof path, "%s/state-t2/proofs/%s/0", A.dir, c.digest + 7);
     assert_int_equal(stat(path, &st), 0); /* what the shim need not read again */
-    agent_stage_begin(&o, &a, 1);         /* too late for its asker */
+    agent_order_begin(&o, true, &a, 1);   /* too late for its asker */
     assert_true(agent_until(agent_call_done, &a, PATIENCE_MS));
     assert_int_equal(agent_stage(&o, &a), OUT_DONE);
     o.script = "[ $(stat -c %s $HANSE_RESUME_DIR/big) = 209715200 ]";
