@@ -6,8 +6,8 @@
  *   - A connector holds no truth of its own. It can be destroyed and created again at any moment;
  *     what it knows it finds again from the target.
  *   - All calls are asynchronous, idempotent, keyed by (uid, epoch, try), and end by their deadline
- *     in one of three ways: OUT_DONE, OUT_REJECTED (provably no effect), OUT_UNKNOWN. After
- *     OUT_UNKNOWN the caller asks find().
+ *     in one of three ways: OUT_DONE, OUT_REJECTED (provably no effect; call.refused says what the
+ *     target blames), OUT_UNKNOWN. After OUT_UNKNOWN the caller asks find().
  *   - The caller submits nothing before its intent is in the log. `submit` writes the key on what
  *     it makes. A connector never adopts or touches an object without Hanse's mark and the key.
  *   - Alive, dead and unknown are three answers. "Not there" is RUN_ABSENT only when the target was
@@ -91,6 +91,19 @@ typedef void (*document_cb)(void *arg, enum outcome out, const char *json, const
 /* true: the target may forget it */
 typedef bool (*promise_judge)(const struct run_promise *p, void *arg);
 
+/* What a target blames when it refuses. Its sentence is the err that done() gets. */
+struct refusal {
+    /* 0: nobody said. The call never left, or the driver does not know: as if the target were
+     * slow. */
+    enum refusal_class class_;
+    enum refusal_scope scope; /* only BLAMES_TARGET slows the whole target */
+    char name[64];            /* zone or GpuClass that is blamed, as Hanse calls it */
+    uint64_t retry_ms;        /* from now on, as the target told (Retry-After); 0: it did not */
+};
+/* Returns what an error of that code blames, where a target says no more: its row in refusals.def.
+ * class_ 0: nothing. */
+struct refusal refusal_of_code(int code);
+
 struct call;
 typedef void (*call_cb)(struct call *c, enum outcome out, const struct observation *seen,
                         const struct err *err);
@@ -98,6 +111,8 @@ struct call {             /* the caller owns it and keeps it until done() */
     uint64_t deadline_ms; /* loop_now_ms by which done() is called */
     call_cb done;
     void *arg;
+    /* The driver sets it ahead of done() with OUT_REJECTED; the caller zeroes it. */
+    struct refusal refused;
 };
 
 struct log_sink { /* takes the output of logs() and exec() as it comes */

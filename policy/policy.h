@@ -34,6 +34,25 @@ bool reason_is_hopeless(enum reason r);
 /* Is one of these cures enough for what a decision tells: in all, or of a candidate? */
 bool policy_waits_for(const struct decision_spec *d, unsigned cures, bool candidates);
 
+/* ---- what targets refused lately ---- */
+#define PAUSES_MAX 16 /* in a Target's status */
+static inline bool pause_holds(const struct target_pause *x, int64_t now_ms)
+{
+    return x->until > now_ms;
+}
+int64_t policy_pause_length(const struct target_pause *x); /* in ms, at most an hour */
+/* Until when a target that refuses at x->since is not asked again for what it blamed: as it told
+ * (retry_ms), else longer each time that it refuses soon after a pause is over. */
+int64_t policy_pause_until(const struct target_status *s_or_null, const struct target_pause *x,
+                           int64_t retry_ms);
+/* likewise until when it is not asked again for a workload that it denied */
+int64_t policy_denied_until(const struct workload_status *s, const char *target,
+                            enum refusal_class why, int64_t now_ms, int64_t retry_ms);
+/* Sets *ret (in arena a) to the pauses of s with x among them, which replaces one of the same scope
+ * and name; returns their number. Those that are long over are left out. */
+uint32_t policy_pause_add(const struct target_status *s_or_null, const struct target_pause *x,
+                          struct arena *a, struct target_pause **ret);
+
 /* ---- the pool ---- */
 struct pool;
 struct pool *pool_create(void);

@@ -23,8 +23,10 @@ void run_key_print(const struct run_key *k, char out[RUN_KEY_MAX]); /* "UID.EPOC
 int run_key_parse(const char *s, struct run_key *ret, struct err *err) MUST_CHECK;
 
 /* RUN_ABSENT, proved: nothing was ever started under this key, nor will be (the target refuses it
- * from now on). RUN_STARTING: accepted; not all workers run yet. RUN_ENDED, proved: every process
- * of every worker is gone. */
+ * from now on). RUN_PENDING: accepted, and the target has given it nothing yet: it waits in the
+ * target's own queue, holds no node, and no process of it is or was there; stop() proves it absent.
+ * RUN_STARTING: accepted; not all workers run yet. RUN_ENDED, proved: every process of every worker
+ * is gone. */
 enum run_state {
     RUN_UNKNOWN, /* not known: the target is out of reach, or the evidence is incomplete */
     ENUM_run_state(KE)
@@ -108,7 +110,7 @@ void wire_tell_body(struct stream *s, int type, uint64_t id, const struct schema
 
 /* Largest JSON of an observation: each byte of a text may become six. */
 #define WIRE_OBSERVATION_MAX                                                                       \
-    (576 + RUN_KEY_MAX +                                                                           \
+    (672 + RUN_KEY_MAX +                                                                           \
      6 * (sizeof((struct observation *)0)->reason + sizeof((struct observation *)0)->message +     \
           sizeof((struct run_checkpoint_report *)0)->digest +                                      \
           sizeof((struct run_checkpoint_report *)0)->path))

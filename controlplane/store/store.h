@@ -324,6 +324,11 @@ struct run_cmd {
     /* DISPATCH, from FEATURE_GRANTS on: state folder of the agent that gets the order; "": not
      * known */
     char agent[64];
+    /* ABSENT, from FEATURE_GRANTS on: its target refused it. What was blamed and until when is
+     * written into the Target's status, or where the workload itself was blamed into its end. It
+     * lasts from `since` to `until`, counted from the entry's time on. The message is the
+     * command's. */
+    struct target_pause *pause;
 };
 
 /* Steps of a Migration; move.def says from which phase to which each leads, and enum move_phase

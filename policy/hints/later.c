@@ -50,6 +50,26 @@ static void wait_for_step(struct hints *h)
     }
 }
 
+/* Until what a target refused lately may be asked for again. */
+static void wait_for_pause(struct hints *h)
+{
+    int64_t first = 0;
+
+    for (uint32_t i = 0; i < h->pl->n_rows; i++) {
+        const struct row *r = &h->pl->rows[i];
+
+        if ((r->reason == REASON_TARGET_PAUSED || r->reason == REASON_RUN_DENIED) &&
+            (!first || r->x < first))
+            first = r->x;
+    }
+    first = (first + 59999) / 60000 * 60000;
+    struct edit e = {.at_ms = first, .step = 60000};
+    if (first)
+        (void)hint_tell(h, &e,
+                        arena_printf(h->a, "wait until %s: a target that refused is asked again",
+                                     minute(h, first)));
+}
+
 static void wait_for_window(struct hints *h)
 {
     struct edit e = {.at_ms = h->pl->opens_ms, .step = 60000};
@@ -63,6 +83,7 @@ static void wait_for_window(struct hints *h)
 void hint_wait(struct hints *h)
 {
     wait_for_step(h);
+    wait_for_pause(h);
     wait_for_window(h);
 }
 

@@ -97,6 +97,101 @@ static bool all_nodes(const struct table *t, const struct target_rec *r,
     return any;
 }
 
+/* ---- what a target refused lately, for reasons of its own or of this workload ---- */
+/* Not asked for again at once. Each sentence gives the target's own words, and the time. */
+static const char *pause_text(struct place *pl, const struct target_pause *x)
+{
+    char at[32];
+
+    time_print(x->until, at);
+    return arena_printf(pl->a, "%s%.63s%snot asked again before %s, it refused (%s): %.120s",
+                        x->scope == BLAMES_ZONE    ? "zone "
+                        : x->scope == BLAMES_CLASS ? "class "
+                                                   : "",
+                        x->scope == BLAMES_TARGET ? "" : x->name,
+                        x->scope == BLAMES_TARGET ? "" : " is ", at, refusal_class_text(x->refusal),
+                        x->message);
+}
+
+static const struct target_pause *pause_find(const struct place *pl, const struct target_rec *t,
+                                             enum refusal_scope scope, const char *name)
+{
+    const struct target_status *s = object_as(t->obj, target)->status;
+
+    for (uint32_t i = 0; s && i < s->n_pauses; i++)
+        if (s->pauses[i].scope == scope && pause_holds(&s->pauses[i], pl->rq->now_ms) &&
+            (!name || strcmp(s->pauses[i].name, name) == 0))
+            return &s->pauses[i];
+    return NULL;
+}
+
+bool denial_holds(const struct object *workload, const struct run_end *e, int64_t now_ms)
+{
+    return e->deniedUntil > now_ms && e->generation == workload->meta->generation;
+}
+
+static const struct run_end *denied_by(const struct place *pl, const char *target)
+{
+    const struct workload_status *s = pl->status;
+
+    for (uint32_t i = s ? s->n_ends : 0; i > 0; i--)
+        if (denial_holds(pl->obj, &s->ends[i - 1], pl->rq->now_ms) &&
+            strcmp(s->ends[i - 1].target, target) == 0)
+            return &s->ends[i - 1];
+    return NULL;
+}
+
+static struct target_verdict pause_target(struct place *pl, const struct target_rec *t)
+{
+    const struct target_pause *x = pause_find(pl, t, BLAMES_TARGET, NULL);
+    const struct run_end *e = denied_by(pl, t->name);
+    char at[32];
+
+    if (x)
+        return (struct target_verdict){
+            .reason = REASON_TARGET_PAUSED, .text = pause_text(pl, x), .x = x->until};
+    if (!e)
+        return (struct target_verdict){.reason = REASON_NONE};
+    time_print(e->deniedUntil, at);
+    return (struct target_verdict){
+        .reason = REASON_RUN_DENIED,
+        .text = arena_printf(pl->a, "not asked again before %s, it denied this workload: %.120s",
+                             at, e->message),
+        .x = e->deniedUntil};
+}
+
+static bool row_paused(struct place *pl, struct row *r, const struct target_pause *x)
+{
+    if (!x)
+        return false;
+    r->reason = REASON_TARGET_PAUSED;
+    r->text = pause_text(pl, x);
+    r->x = x->until;
+    return true;
+}
+
+static bool pause_class(struct place *pl, struct row *r)
+{
+    const struct table *t = &pl->p->t;
+    const char *class_ = t->classes[t->groups[r->group].class_].name;
+
+    return *class_ &&
+           row_paused(pl, r, pause_find(pl, &t->targets[r->target], BLAMES_CLASS, class_));
+}
+
+void pause_zone(struct place *pl, struct row *r)
+{
+    const struct table *t = &pl->p->t;
+    const struct group *g = &t->groups[r->group];
+
+    if (!t->targets[r->target].shut ||
+        (r->reason != REASON_NODE_NOT_READY && reason_cure(r->reason) != CURE_ROOM))
+        return;
+    for (uint32_t m = g->m0; m < g->m0 + g->n; m++)
+        if (row_paused(pl, r, pool_zone_pause(t, t->members[m].node)))
+            return;
+}
+
 struct target_verdict filter_target(struct place *pl, uint32_t target)
 {
     const struct target_rec *t = &pl->p->t.targets[target];
@@ -124,8 +219,9 @@ struct target_verdict filter_target(struct place *pl, uint32_t target)
         t->workloads >= t->spec->limits->workloads) {
         v = verdict(REASON_TARGET_LIMIT, NULL);
         v.x = t->spec->limits->workloads;
+        return v;
     }
-    return v;
+    return pause_target(pl, t);
 }
 
 /* ---- the order of a policy: spill-over ---- */
@@ -320,7 +416,7 @@ bool filter_group(struct place *pl, struct row *r)
     const struct group *g = &t->groups[r->group];
     const struct quota_answer *q;
 
-    if (!filter_devices(pl, r))
+    if (!filter_devices(pl, r) || pause_class(pl, r))
         return false;
     q = place_quota(pl, g->class_);
     if (q->reason != REASON_NONE) {

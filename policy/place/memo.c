@@ -109,7 +109,20 @@ static void key_spec(struct buf *b, const struct workload_spec *from)
     key_body(b, &schema_workload_spec, &s);
 }
 
-static void key_make(struct buf *b, const struct object *o)
+/* Where it was denied, and until when. */
+static void key_denials(struct buf *b, const struct object *o, int64_t now_ms)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+
+    for (uint32_t i = 0; s && i < s->n_ends; i++)
+        if (denial_holds(o, &s->ends[i], now_ms)) {
+            key_text(b, s->ends[i].target);
+            buf_add(b, &s->ends[i].deniedUntil, sizeof s->ends[i].deniedUntil);
+            key_text(b, s->ends[i].message);
+        }
+}
+
+static void key_make(struct buf *b, const struct object *o, int64_t now_ms)
 {
     const struct workload *w = object_as(o, workload);
 
@@ -125,6 +138,7 @@ static void key_make(struct buf *b, const struct object *o)
     key_spec(b, w->spec);
     key_body(b, &schema_run_checkpoint, w->status ? w->status->checkpoint : NULL);
     key_body(b, &schema_spent, w->status ? w->status->spent : NULL);
+    key_denials(b, o, now_ms);
 }
 
 static uint64_t bytes_hash(const char *p, size_t n)
@@ -188,7 +202,7 @@ struct decision_spec *memo_find(struct memo *m, const struct pool *p,
     buf_reset(&m->key);
     if (!may_share(p, rq))
         return NULL;
-    key_make(&m->key, rq->workload);
+    key_make(&m->key, rq->workload, rq->now_ms);
     if (m->key.failed) {
         buf_reset(&m->key);
         return NULL;

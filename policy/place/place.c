@@ -153,6 +153,8 @@ static void look_at_target(struct place *pl, uint32_t target)
         *r = (struct row){
             .target = target, .group = g, .nodes = pl->p->t.groups[g].n, .member = NONE};
         r->fits = filter_group(pl, r) && fit_row(pl, r);
+        if (!r->fits)
+            pause_zone(pl, r);
         row_merge(pl, r);
     }
     if (pl->n_rows == before)
@@ -168,6 +170,7 @@ int place_look(struct place *pl, const struct pool *cp, const struct place_reque
     if (rq->workload->kind->id != KIND_WORKLOAD)
         return err_set(err, E_INTERNAL, "policy_place was given a %s", rq->workload->kind->kind);
     pl->p = pool_settle(cp);
+    pool_zones((struct pool *)pl->p, rq->now_ms);
     pl->rq = rq;
     pl->a = a;
     pl->obj = rq->workload;

@@ -227,6 +227,9 @@ struct target_verdict filter_target(struct place *pl, uint32_t target);
 void filter_order(struct place *pl, struct row *r); /* sets rank, or a reason */
 /* class, price, quota, policy limits; false = r->reason */
 bool filter_group(struct place *pl, struct row *r);
+/* Does the denial (status.ends) hold still: neither over, nor of another spec? */
+bool denial_holds(const struct object *workload, const struct run_end *e, int64_t now_ms);
+void pause_zone(struct place *pl, struct row *r); /* of a misfit: for want of a zone? */
 /* price.c */
 #define RESTART_HOURS 0.1 /* until a stopped run computes again */
 void price_row(struct place *pl, struct row *r);

@@ -87,6 +87,7 @@ static void pool_replaced(struct pool *p, enum kind_id k, const struct object *o
 
         r->obj = o;
         r->spec = target_spec_of(o);
+        r->shut_due = true;
         p->prices_dirty = true;
     } else if (k == KIND_QUEUE) {
         /* Its status changes with every placement; only the spec moves accounts. */
@@ -110,6 +111,8 @@ void pool_put(struct pool *p, const struct object *o)
     p->changes++;
     at = docs_find(d, o->meta->namespace_, o->meta->name, &found);
     (void)object_ref(o);
+    if (k == KIND_TARGET)
+        pool_zones_told(p, o);
     if (found) {
         const struct object *old = d->v[at];
 
@@ -252,6 +255,7 @@ struct pool *pool_fork(const struct pool *p)
     }
     if (p->n_use)
         pool_set_use(f, p->use, p->n_use);
+    f->zones = p->zones;
     f->zone_fn = p->zone_fn;
     f->zone_arg = p->zone_arg;
     return f;

@@ -98,6 +98,8 @@ struct target_rec {
     uint32_t g0, n_groups; /* groups [g0, g0 + n_groups) */
     uint32_t n_nodes;
     int64_t workloads; /* held */
+    uint32_t shut;     /* zones that are paused: bit = place in status.pauses */
+    bool shut_due;     /* its document is another one since `shut` was set */
 };
 struct class_rec {
     const char *name;                  /* "" = nodes without GPUs */
@@ -180,6 +182,7 @@ struct pool {
     struct table t;
     bool dirty; /* the table must be built anew */
     bool prices_dirty, accounts_dirty;
+    bool zones; /* a Target has told of a paused zone at some time */
     struct hold **holds;
     uint32_t n_holds, cap_holds, n_nominated;
     struct hold *reserved[RESERVED_MAX]; /* of the holds: those of kind HOLD_KEPT */
@@ -212,7 +215,13 @@ struct pool {
 struct pool *pool_settle(const struct pool *p);
 void table_build(struct pool *p);
 void table_fini(struct table *t);
-void link_build(struct table *t); /* link.c */
+void link_build(struct table *t);                     /* link.c */
+void table_node_open(struct table *t, uint32_t node); /* or shuts it, as it is usable or not */
+/* pauses.c. Shuts and opens the nodes of zones as their pauses begin and end. */
+void pool_zones(struct pool *p, int64_t now_ms);
+void pool_zones_told(struct pool *p, const struct object *target);
+const char *node_zone(const struct table *t, uint32_t node);
+const struct target_pause *pool_zone_pause(const struct table *t, uint32_t node); /* or NULL */
 /* prices.c. price_of: in the currency of its sheet, an hour; false: nothing is told for now. */
 void table_prices(struct pool *p);
 bool price_of(const struct group *g, int64_t now_ms, double *ret_price);

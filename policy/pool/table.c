@@ -97,6 +97,11 @@ static bool node_usable(const struct node *n)
            (!n->status || n->status->health == HEALTH_READY || n->status->health == 0);
 }
 
+void table_node_open(struct table *t, uint32_t node)
+{
+    node_switch(t, node, node_usable(t->nodes[node].doc) && !pool_zone_pause(t, node));
+}
+
 /* ---- building ---- */
 struct build_node { /* sorted: target, then topology path, then name */
     const struct object *obj;
@@ -470,7 +475,7 @@ void table_build(struct pool *p)
     build_groups(t, members, n);
     for (uint32_t i = 0; i < t->n_nodes; i++) {
         link_devices(p, i);
-        node_switch(t, i, node_usable(t->nodes[i].doc));
+        table_node_open(t, i);
     }
     link_build(t);
     p->dirty = false;
@@ -529,5 +534,5 @@ void table_node_refresh(struct pool *p, const struct object *o)
         if (t->members[g->m0].node == i)
             g->fabric = doc->spec->interconnect;
     }
-    node_switch(t, i, node_usable(doc));
+    table_node_open(t, i);
 }

@@ -67,6 +67,12 @@ target_spec 16 12 -
 class_count 1 0 -
 class_count 2 1 -
 class_count 3 1 -
+target_pause 1 4 refusal_scope
+target_pause 2 0 -
+target_pause 3 4 refusal_class
+target_pause 4 0 -
+target_pause 5 6 -
+target_pause 6 6 -
 target_status 1 11 condition
 target_status 2 1 -
 target_status 3 11 class_count
@@ -75,6 +81,7 @@ target_status 5 1 -
 target_status 6 0 -
 target_status 7 10 node_isolation
 target_status 20 0 -
+target_status 21 11 target_pause
 gpu 1 1 -
 gpu 2 0 -
 gpu 3 0 -
@@ -355,6 +362,8 @@ run_end 7 0 -
 run_end 8 0 -
 run_end 9 0 -
 run_end 10 1 -
+run_end 11 6 -
+run_end 12 1 -
 workload_status 1 4 phase
 workload_status 2 1 -
 workload_status 3 10 placement

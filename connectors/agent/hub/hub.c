@@ -65,6 +65,7 @@ static void refused_done(void *arg)
     struct call *call = r->call;
 
     mem_free(r);
+    call->refused = refusal_of_code(err.code);
     call->done(call, OUT_REJECTED, NULL, &err);
 }
 

@@ -5,6 +5,7 @@
 
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
+#include "controlplane/leader/context/refusals.h"
 #include "controlplane/leader/drive/driver.h"
 #include "controlplane/leader/drive/lease.h"
 #include "controlplane/leader/drive/observed.h"
@@ -19,6 +20,7 @@
 #define CALL_DEADLINE_MS 15000
 #define BACKOFF_MAX_MS 5000
 #define HELD_LOOK_MS 1000
+#define PAUSE_AWAITED_MS 5000 /* a longer one is not awaited by who holds a place already */
 
 void driver_backoff(struct driver *d)
 {
@@ -249,12 +251,32 @@ void driver_checkpoint_bad(struct driver *d)
     brain_propose(d->brain, &c, told, d);
 }
 
+/* ---- refusals ---- */
+bool driver_paused(struct driver *d, struct site *t)
+{
+    uint64_t now = loop_now_ms(d->brain->loop);
+    int64_t left = refusal_lasts(d->brain, d->o, d->target);
+
+    if (left > PAUSE_AWAITED_MS) {
+        driver_step(d, STEP_REQUEUE, reason_text(REASON_TARGET_PAUSED),
+                    reason_sentence(REASON_TARGET_PAUSED));
+        return true;
+    }
+    if (now < t->refused_until_ms && (int64_t)(t->refused_until_ms - now) > left)
+        left = (int64_t)(t->refused_until_ms - now);
+    if (left)
+        driver_later(d, (uint64_t)left);
+    return left != 0;
+}
+
+/* ---- ends ---- */
 void driver_step_end(struct driver *d, enum run_step step, bool requeue)
 {
     union command c = {.run = {.step = step, .requeue = requeue}};
     const struct observation *o = &d->seen;
     const struct intent *in = object_as(d->o, workload)->status->intent;
     bool unasked = in && in->op == INTENT_SUBMIT;
+    struct target_pause pause;
     struct run_checkpoint ck;
 
     if (step == STEP_ENDED && driver_checkpoint_news(d)) {
@@ -262,6 +284,8 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
         c.run.checkpoint = &ck;
     }
 
+    if (step == STEP_ABSENT && refusal_pause(d->brain->root, d->o, d->target, &d->refused, &pause))
+        c.run.pause = &pause;
     c.run.exit_code = o->exit_code;
     c.run.term_signal = o->term_signal;
     c.run.proof = o->proof ? o->proof : step == STEP_ABSENT ? PROOF_NEVER_STARTED : PROOF_TREE_GONE;
@@ -383,7 +407,8 @@ static void call_counted_off(struct driver *d)
 }
 
 /* ---- answers ---- */
-static void rejected(struct driver *d, const struct observation *seen, const struct err *err)
+static void rejected(struct driver *d, const struct refusal *why, const struct observation *seen,
+                     const struct err *err)
 {
     enum end_checkpoint said = seen ? end_row(seen->reason)->checkpoint : CHECKPOINT_KEPT;
     bool checkpoint = said == CHECKPOINT_REFUSED || said == CHECKPOINT_MISFIT;
@@ -392,10 +417,17 @@ static void rejected(struct driver *d, const struct observation *seen, const str
         never_starts(d, err);
         return;
     }
-    driver_seen_absent(d, checkpoint ? seen->reason : end_text(END_TARGET_REFUSED),
+    bool own = why->class_ && why->scope == BLAMES_WORKLOAD;
+    driver_seen_absent(d,
+                       checkpoint ? seen->reason
+                       : own      ? end_text(END_RUN_DENIED)
+                                  : end_text(END_TARGET_REFUSED),
                        err ? err->text : "");
+    if (checkpoint)
+        return;
+    d->refused = *why;
     struct site *t = site_find(d->brain, d->target);
-    if (t && !checkpoint)
+    if (t && !why->class_) /* nobody said why: it is asked for nothing for a while */
         site_refused(t);
 }
 
@@ -423,7 +455,7 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     if (out == OUT_DONE && same && !(d->has_seen && d->seen.state == RUN_ENDED))
         driver_take_seen(d, seen);
     if (out == OUT_REJECTED && kind == CALL_SUBMIT) {
-        rejected(d, seen, err);
+        rejected(d, &c->refused, seen, err);
         driver_tick(d);
         return;
     }

@@ -9,6 +9,9 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind);
 /* True when limits.inFlight calls to its target are under way; the driver is ticked again when one
  * is answered. */
 bool driver_held_back(struct driver *d, struct site *t);
+/* True when its target refused lately, and this workload waits for the end of that, or is placed
+ * again. */
+bool driver_paused(struct driver *d, struct site *t);
 /* repeats a stop under way if the grace was shortened */
 void driver_hurry(struct driver *d, struct site *t);
 void driver_step(struct driver *d, enum run_step step, const char *reason, const char *message);

@@ -133,6 +133,7 @@ static void driver_take(struct driver *d, const struct object *o)
         d->key.epoch = s->epoch;
         d->key.try_ = try_;
         d->has_seen = d->quiesced = false;
+        d->refused.class_ = (enum refusal_class)0;
         d->found_session = 0;
         d->stop_after_ms = d->stop_grace_ms = 0;
         if (moved) {
@@ -297,10 +298,8 @@ static void tick_reserved(struct driver *d, struct site *t)
     else if (t->suspect || (!t->reachable && !t->connector))
         driver_step(d, STEP_REQUEUE, "TargetUnreachable",
                     "its target fell silent before it was started");
-    else if (t->reachable && loop_now_ms(d->brain->loop) < t->refused_until_ms)
-        driver_later(d, t->refused_until_ms - loop_now_ms(d->brain->loop));
-    else if (t->reachable && !cold_holds(d->brain, d->o) && !driver_look(d, t) &&
-             !driver_place_differs(d))
+    else if (t->reachable && !driver_paused(d, t) && !cold_holds(d->brain, d->o) &&
+             !driver_look(d, t) && !driver_place_differs(d))
         lease_dispatch(d, t);
 }
 
@@ -407,6 +406,7 @@ static bool report_seen(struct driver *d)
             return true;
         }
         return false;
+    case RUN_PENDING:
     case RUN_STARTING:
         if (phase == PHASE_DISPATCHING) {
             driver_step(d, STEP_ACCEPTED, d->seen.reason, d->seen.message);

@@ -27,6 +27,7 @@ struct driver {
     uint64_t stop_after_ms;  /* loop time at which a quiesce becomes a stop; 0: none yet */
     struct observation seen; /* the newest observation of `key` */
     bool has_seen;
+    struct refusal refused; /* of the submit that was answered so; class_ 0: none */
     uint64_t found_session; /* site.session in which find() or submit last answered; 0: none */
     uint64_t unknown_since_ms;
     uint32_t backoff_ms;

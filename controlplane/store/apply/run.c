@@ -97,6 +97,10 @@ static void end_add(struct txn *t, struct run *x)
                                   .store = s->intent ? s->intent->store : ""};
     if (s->placement && root_feature_level(t->w) >= FEATURE_GRANTS)
         ends[keep].workers = s->placement->n_assignments;
+    if (x->c->pause && x->c->pause->scope == BLAMES_WORKLOAD) {
+        ends[keep].deniedUntil = t->now + policy_pause_length(x->c->pause);
+        ends[keep].generation = x->o->meta->generation;
+    }
     s->ends = ends;
     s->n_ends = keep + 1;
 }
@@ -206,6 +210,26 @@ static bool replacement_missing(const struct txn *t, const struct run *x)
     return !o || !object_hold(o);
 }
 
+/* Its target refused it for a reason of its own: what is placed from this entry on goes
+ * elsewhere. */
+static void target_pauses(struct txn *t, const struct run *x)
+{
+    const struct object *o = root_get(t->w, KIND_TARGET, "", x->s->placement->target);
+    struct target_pause pause = *x->c->pause;
+
+    if (!o || pause.scope == BLAMES_WORKLOAD)
+        return;
+    struct target *b = object_edit_as(o, target, t->a);
+    if (!b->status)
+        b->status = arena_new(t->a, struct target_status);
+    pause.until = t->now + policy_pause_length(&pause);
+    pause.since = t->now;
+    pause.message = x->message;
+    pause.name = pause.name ? pause.name : "";
+    b->status->n_pauses = policy_pause_add(b->status, &pause, t->a, &b->status->pauses);
+    (void)txn_put(t, o->kind, o, b);
+}
+
 static int step_end(struct txn *t, struct run *x)
 {
     if (!x->c->proof)
@@ -214,6 +238,8 @@ static int step_end(struct txn *t, struct run *x)
     if (x->c->step == STEP_ABSENT && has_run(x->s))
         return RUN_STALE(t, "workload %s/%s ran in epoch %lld: absent is no proof of its end",
                          x->c->ns, x->c->name, (long long)x->s->epoch);
+    if (x->c->step == STEP_ABSENT && x->c->pause && x->s->placement)
+        target_pauses(t, x);
     if (replacement_missing(t, x) && !PLANTED("run.lease-first"))
         return RUN_STALE(t, "no replacement of workload %s/%s holds a place: its own stays",
                          x->c->ns, x->c->name);

@@ -11,7 +11,7 @@
 enum sim_plant sim_planted;
 struct sim_room_events room_events;
 
-struct refusal {
+struct room_refusal {
     struct list link;
     struct run_key key;
 };
@@ -83,17 +83,17 @@ static struct sim_run *run_find(struct sim_room *r, const struct run_key *k)
 static bool refused(struct sim_room *r, const struct run_key *k)
 {
     list_for_each (it, &r->refused)
-        if (same(&container_of(it, struct refusal, link)->key, k))
+        if (same(&container_of(it, struct room_refusal, link)->key, k))
             return true;
     return false;
 }
 static void refuse(struct sim_room *r, const struct run_key *k)
 {
-    struct refusal *f;
+    struct room_refusal *f;
 
     if (refused(r, k))
         return;
-    f = mem_new(struct refusal);
+    f = mem_new(struct room_refusal);
     f->key = *k;
     list_push(&r->refused, &f->link);
 }
@@ -524,7 +524,7 @@ void sim_room_forget(struct sim_room *r)
     r->memory++;
     r->forgot = true;
     while (!list_empty(&r->refused))
-        mem_free(container_of(list_pop(&r->refused), struct refusal, link));
+        mem_free(container_of(list_pop(&r->refused), struct room_refusal, link));
 }
 void sim_room_power(struct sim_room *r, bool on)
 {

@@ -45,7 +45,7 @@ static bool read_place(const char *t, struct change *c)
         return true;
     }
     c->kind = H_WAIT;
-    if (sscanf(t, "wait until %15s %7s UTC: the policy's", date, hour) != 2)
+    if (sscanf(t, "wait until %15s %7s UTC:", date, hour) != 2)
         return false;
     (void)snprintf(c->s, sizeof(c->s), "%sT%s:00Z", date, hour);
     return time_parse(c->s, &c->n, NULL) == 0;

@@ -1,5 +1,6 @@
 /* See golden_commands.h. */
 #include "tests/support/store/golden_commands.h"
+#include "policy/policy.h"
 
 /* ---- the commands, every field of them set ---- */
 static struct namespace_ *namespace_body(struct arena *a)
@@ -455,6 +456,28 @@ static void run_agent_check(const union command *c)
     assert_int_equal(c->run.step, STEP_DISPATCH);
     assert_string_equal(c->run.agent, "00aa11bb");
 }
+/* The target refused: what it blames. */
+static void run_pause_make(union command *c, struct arena *a)
+{
+    run_make(c, a);
+    c->run.step = STEP_ABSENT;
+    c->run.pause = arena_new(a, struct target_pause);
+    *c->run.pause = (struct target_pause){.scope = BLAMES_ZONE,
+                                          .name = "eu-1a",
+                                          .refusal = REFUSED_CAPACITY,
+                                          .message = "none left",
+                                          .since = 1000,
+                                          .until = 3000};
+}
+static void run_pause_check(const union command *c)
+{
+    assert_int_equal(c->run.step, STEP_ABSENT);
+    assert_int_equal(c->run.pause->scope, BLAMES_ZONE);
+    assert_string_equal(c->run.pause->name, "eu-1a");
+    assert_int_equal(c->run.pause->refusal, REFUSED_CAPACITY);
+    assert_string_equal(c->run.pause->message, "none left");
+    assert_int_equal(policy_pause_length(c->run.pause), 2000);
+}
 static void facts_agent_make(union command *c, struct arena *a)
 {
     facts_make(c, a);
@@ -482,4 +505,5 @@ const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"run-agent", CMD_RUN, run_agent_make, run_agent_check},
     {"facts-agent", CMD_FACTS, facts_agent_make, facts_agent_check},
     {"collect", CMD_COLLECT, collect_make, collect_check},
-    {"array", CMD_ARRAY, array_cmd_make, array_cmd_check}};
+    {"array", CMD_ARRAY, array_cmd_make, array_cmd_check},
+    {"run-pause", CMD_RUN, run_pause_make, run_pause_check}};

@@ -102,7 +102,7 @@ static void test_members(void **state)
             "TargetRemoved");
     MEMBERS(is_free, "RunnerKilled", "LeaseLost", "MachineRestarted", "StartFailed",
             "TargetRemoved");
-    MEMBERS(is_held, "SecretMissing");
+    MEMBERS(is_held, "SecretMissing", "RunDenied");
     MEMBERS(is_refused, "CheckpointMissing", "CheckpointTorn", "CheckpointAltered",
             "CheckpointForeign");
     MEMBERS(is_misfit, "CheckpointRanks");

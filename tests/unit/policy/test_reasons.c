@@ -51,6 +51,13 @@ static const struct reason_case cases[REASON_NR] = {
     [REASON_UNREACHABLE] = {.answer = NEVER},
     [REASON_STORE] = {.answer = NEVER},
     [REASON_STORE_PLACE] = {.answer = NEVER},
+    [REASON_TARGET_PAUSED] = {TIME,
+                              "kind: Target\nmetadata: {name: hub}\nspec: {type: agent, tier: hub, "
+                              "region: eu}\nstatus: {pauses: [{scope: target, refusal: quota, "
+                              "until: 2025-12-01T00:10:00Z}]}\n",
+                              NULL, GPUS(1), false, "wait until 2025-12-01 00:10 UTC"},
+    [REASON_RUN_DENIED] = {TIME, NULL, NULL, GPUS(1), false, "wait until 2025-12-01 00:10 UTC",
+                           ", ends: [{target: hub, deniedUntil: 2025-12-01T00:10:00Z}]"},
     [REASON_CORDONED] = {.answer = NEVER},
     [REASON_OBSERVE_ONLY] = {.answer = NEVER},
     [REASON_NODE_NOT_READY] = {.answer = NEVER},
