@@ -32,7 +32,9 @@ static void fill(struct err *e, int code, const char *path, const char *file, in
 {
     char text[ERR_TEXT_MAX]; /* apart, since the arguments may point into *e */
 
-    (void)vsnprintf(text, sizeof text, fmt, ap);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    if (n >= (int)sizeof text)
+        str_mark_cut(text, sizeof text);
     str_copy(e->field, sizeof e->field, path);
     memcpy(e->text, text, sizeof text);
     e->code = code;

@@ -58,6 +58,24 @@ void str_copy(char *to, size_t n, const char *from)
     to[length] = '\0';
 }
 
+void str_mark_cut(char *text, size_t n)
+{
+    static const char mark[] = "\xe2\x80\xa6";
+    size_t at = n - sizeof mark;
+
+    PRE(n >= sizeof mark);
+    while (at && ((unsigned char)text[at] & 0xc0) == 0x80) /* never in the midst of a character */
+        at--;
+    memcpy(text + at, mark, sizeof mark);
+}
+
+void str_cut(char *to, size_t n, const char *from)
+{
+    str_copy(to, n, from);
+    if (from && from[strnlen(from, n - 1)])
+        str_mark_cut(to, n);
+}
+
 void mem_free(void *p)
 {
     free(p);

@@ -57,6 +57,12 @@ void arena_cleanup(struct arena **a);
 /* from (NULL is "") into n bytes, cut where it is longer. n > 0; the two do not overlap. */
 void str_copy(char *to, size_t n, const char *from);
 
+/* Marks a text that was cut to n bytes: an ellipsis takes the place of its last characters.
+ * n >= 4. */
+void str_mark_cut(char *text, size_t n);
+/* as str_copy, with that mark where from is longer */
+void str_cut(char *to, size_t n, const char *from);
+
 /* A growing byte buffer with a hard maximum given at init (after curl's dynbuf). Appending past the
  * maximum sets `failed` and appends nothing; callers check once, at the end. */
 struct buf {

@@ -74,8 +74,12 @@ struct brain_call {
     struct call call;
     struct brain *brain;
     call_cb done;
+    char about[64]; /* uid of the workload that it concerns; "": none */
 };
 struct call *brain_call(struct brain *b, struct brain_call *c, uint64_t ms, call_cb done);
+/* The same about a workload: its Secrets are taken out of what the answer says (hide.c). */
+struct call *brain_call_about(struct brain *b, struct brain_call *c, const char *uid, uint64_t ms,
+                              call_cb done);
 /* Starts the timer, unless it runs already or this member does not lead: the next leader's parts
  * start their own. */
 void brain_later(struct brain *b, struct timer *t, uint64_t ms);

@@ -3,6 +3,7 @@
 #include "controlplane/leader/context/context.h"
 
 #include "api/base/err.h"
+#include "controlplane/leader/context/hide.h"
 
 void brain_under_way(struct brain *b, int delta)
 {
@@ -21,12 +22,37 @@ static void called(struct call *c, enum outcome out, const struct observation *s
                    const struct err *err)
 {
     struct brain_call *x = container_of(c, struct brain_call, call);
+    struct observation told;
+    struct err why;
 
     brain_answered(x->brain);
+    const struct object *o =
+        *x->about && (seen || err) ? root_workload_by_uid(x->brain->root, x->about) : NULL;
+    if (o && seen) {
+        told = *seen;
+        hide_observation(x->brain, o, &told);
+        seen = &told;
+    }
+    if (o && err) {
+        why = *err;
+        hide_text(x->brain, o, why.text);
+        err = &why;
+    }
     x->done(c, out, seen, err);
 }
+
+struct call *brain_call_about(struct brain *b, struct brain_call *c, const char *uid, uint64_t ms,
+                              call_cb done)
+{
+    struct call *call = brain_call(b, c, ms, done);
+
+    str_copy(c->about, sizeof c->about, uid);
+    return call;
+}
+
 struct call *brain_call(struct brain *b, struct brain_call *c, uint64_t ms, call_cb done)
 {
+    c->about[0] = '\0';
     c->call = (struct call){.deadline_ms = loop_now_ms(b->loop) + ms, .done = called};
     c->brain = b;
     c->done = done;

@@ -339,7 +339,7 @@ void driver_seen_absent(struct driver *d, const char *reason, const char *messag
     d->seen =
         (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
     str_copy(d->seen.reason, sizeof d->seen.reason, reason);
-    str_copy(d->seen.message, sizeof d->seen.message, message);
+    str_cut(d->seen.message, sizeof d->seen.message, message);
     d->has_seen = true;
 }
 
@@ -487,7 +487,7 @@ static struct call *call_begin(struct driver *d, struct site *t, enum driver_cal
     d->calling = true;
     d->call_kind = (int)kind;
     d->call_key = d->key;
-    return brain_call(d->brain, &d->call, deadline_ms, answered);
+    return brain_call_about(d->brain, &d->call, d->uid, deadline_ms, answered);
 }
 
 static int signal_number(const char *name)

@@ -145,8 +145,9 @@ bool driver_look(struct driver *d, struct site *t)
     }
     d->calling = true;
     d->call_key = d->key;
-    t->connector->ops->stage(t->connector, &o,
-                             brain_call(b, &d->call, LOOK_CALL_MS + reading_ms(d), answered));
+    t->connector->ops->stage(
+        t->connector, &o,
+        brain_call_about(b, &d->call, d->uid, LOOK_CALL_MS + reading_ms(d), answered));
     FAILPOINT("driver.call_look.sent");
     return true;
 }

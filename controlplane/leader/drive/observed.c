@@ -5,6 +5,7 @@
 #include "controlplane/leader/drive/observed.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/context/hide.h"
 #include "controlplane/leader/drive/driver.h"
 #include "controlplane/leader/drive/order.h"
 #include "controlplane/leader/keep/events.h"
@@ -102,7 +103,9 @@ void driver_observed(struct site *t, const struct observation *o)
         return;
     if (d->has_seen && d->seen.state == RUN_ENDED)
         return; /* an end is an end: what comes later, late */
-    driver_take_seen(d, o);
+    struct observation told = *o;
+    hide_observation(b, d->o, &told);
+    driver_take_seen(d, &told);
     d->found_session = t->session;
     driver_tick(d);
 }

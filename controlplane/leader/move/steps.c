@@ -256,8 +256,8 @@ void mover_stage(struct mover *m, struct site *t, const struct object *workload)
     m->calling = true;
     if (reads_ms > STAGE_MAX_MS)
         reads_ms = STAGE_MAX_MS;
-    t->connector->ops->stage(
-        t->connector, &o,
-        brain_call(m->brain, &m->call, STAGE_DEADLINE_MS + (uint64_t)reads_ms, staged));
+    t->connector->ops->stage(t->connector, &o,
+                             brain_call_about(m->brain, &m->call, key.uid,
+                                              STAGE_DEADLINE_MS + (uint64_t)reads_ms, staged));
     FAILPOINT("move.read.sent");
 }

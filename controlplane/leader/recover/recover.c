@@ -2,14 +2,13 @@
  * the run's document, asks the target what the run is now, and writes both into the log (RECOVER).
  * Of the runs of one workload only the newest counts. At the end recovery is settled, if every
  * Target has listed its runs or is named as dead.
- *
  * brain_orphan_adopt takes over one run that a user names, under the same checks, without opening
  * or settling a recovery.
  *
  * It must never end anything, nor take over what no target listed. */
-
 #include "api/base/failpoint.h"
 #include "api/base/log.h"
+#include "controlplane/leader/context/hide.h"
 #include "controlplane/leader/doubt/back.h"
 #include "controlplane/leader/keep/events.h"
 #include "controlplane/leader/recover/strangers.h"
@@ -224,6 +223,7 @@ static void adopt(struct recovery *x)
                             end_says_saved(o->exit_code, o->term_signal, o->reason);
         str_copy(c.recover.reason, sizeof c.recover.reason, o->reason);
         str_copy(c.recover.message, sizeof c.recover.message, o->message);
+        hide_text(x->brain, x->doc, c.recover.message);
         if (o->checkpoint.present) {
             ck = (struct run_checkpoint){.epoch = at->key.epoch,
                                          .step = o->checkpoint.step,

@@ -1,4 +1,5 @@
 /* Arenas and bounded buffers. */
+#include "api/base/err.h"
 #include "api/base/mem.h"
 #include "tests/support/unit.h"
 
@@ -121,12 +122,41 @@ static void test_buf_moves(void **state)
     mem_free(p);
 }
 
+static void test_cut_is_marked(void **state)
+{
+    char to[8];
+
+    (void)state;
+    str_cut(to, sizeof to, "sevenCh");
+    assert_string_equal(to, "sevenCh");
+    str_cut(to, sizeof to, "eight in");
+    assert_string_equal(to, "eigh\xe2\x80\xa6");
+    str_cut(to, sizeof to, "abc\xc3\xa4\xc3\xa4zz"); /* no half of a character is left */
+    assert_string_equal(to, "abc\xe2\x80\xa6");
+    str_cut(to, sizeof to, NULL);
+    assert_string_equal(to, "");
+}
+
+static void test_long_errors_are_marked(void **state)
+{
+    char said[2 * ERR_TEXT_MAX];
+    struct err e;
+
+    (void)state;
+    memset(said, 'x', sizeof said);
+    said[sizeof said - 1] = '\0';
+    (void)err_set(&e, E_INVALID, "%s", said);
+    assert_int_equal(strlen(e.text), ERR_TEXT_MAX - 1);
+    assert_string_equal(e.text + ERR_TEXT_MAX - 5, "x\xe2\x80\xa6");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_first_is_large),
-        cmocka_unit_test(test_arena_limit), cmocka_unit_test(test_buf_limit),
-        cmocka_unit_test(test_buf_moves),   cmocka_unit_test(test_arena_sized),
+        cmocka_unit_test(test_arena),         cmocka_unit_test(test_arena_first_is_large),
+        cmocka_unit_test(test_arena_limit),   cmocka_unit_test(test_buf_limit),
+        cmocka_unit_test(test_buf_moves),     cmocka_unit_test(test_arena_sized),
+        cmocka_unit_test(test_cut_is_marked), cmocka_unit_test(test_long_errors_are_marked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
