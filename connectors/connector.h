@@ -57,6 +57,8 @@ struct run_order {
     /* The program can resume with another number of workers than saved: each gets what all of them
      * saved. Otherwise the cut must have as many ranks as placement has workers. */
     bool reshard;
+    /* All workers save in one folder, and the first of them commits: a cut of it has one part. */
+    bool shared;
     int64_t look_workers; /* number of workers of look_epoch; 0: not known */
     /* For stage() only. Nonzero: it searches checkpoint_dir for a cut of this epoch or an earlier
      * one that is newer than the above. All runs of these epochs are proved ended. */

@@ -92,6 +92,9 @@ int checkpoint_sealer_create(const struct checkpoint_store *at, int64_t epoch, i
                              struct err *err) MUST_CHECK;
 struct checkpoint_sealer *checkpoint_sealer_destroy(struct checkpoint_sealer *s);
 const char *checkpoint_sealer_dir(const struct checkpoint_sealer *s); /* HANSE_CHECKPOINT_DIR */
+/* HANSE_CHECKPOINT_DIR of the other ranks that save into the folder of rank 0; it is made. */
+int checkpoint_shared_dir(const struct checkpoint_store *at, int64_t epoch,
+                          char ret[CHECKPOINT_PATH_MAX + 64], struct err *err) MUST_CHECK;
 /* The newest that is sealed. */
 const struct checkpoint_sealed *checkpoint_sealer_newest(const struct checkpoint_sealer *s);
 /* Seals what manifest.json says now, if that is new. Nothing new is 0. A manifest that was
@@ -110,6 +113,9 @@ struct checkpoint_cut { /* in an arena */
     int64_t epoch, step, bytes;    /* step: the least; bytes: of all */
     struct checkpoint_rank *ranks; /* 0, 1, 2, … */
     size_t n_ranks;
+    /* Of ranks that saved into one folder together: how many; then the folder is that of rank 0,
+     * which alone is in `ranks`. 0: each of `ranks` has its own. */
+    int64_t workers;
 };
 int checkpoint_cut_parse(const char *text, size_t n, struct arena *a, struct checkpoint_cut *ret,
                          struct err *err) MUST_CHECK;
@@ -145,6 +151,7 @@ struct checkpoint_gather {
     struct checkpoint_store at;
     const char *workload, *resume_path;
     int64_t epoch, world, keep;
+    bool shared; /* they save into one folder */
 };
 /* Looks what all ranks have sealed in the store; writes a cut if there is a better one, and removes
  * what is too old then. all_saved as above. */
@@ -165,7 +172,8 @@ struct checkpoint_want {
     const char *digest;         /* "sha256:…"; "" = not known, then it is not compared */
     const char *workload;       /* uid; "" = any */
     int64_t world;              /* 0 = any */
-    int64_t rank;               /* -1 = all */
+    int64_t rank;               /* -1 = all; 0 where they share a folder */
+    int64_t layout;             /* enum checkpoint_layout that it must have; 0 = any */
     /* Where stage leaves what it has read and found right, by rank; files that are the same ones
      * since (device, inode, size, times) need not be read again. NULL: all is read. */
     const char *proofs_dir;
@@ -193,6 +201,7 @@ struct checkpoint_search {
     int64_t known_epoch, known_step; /* only what is newer than this; 0 and -1: whatever there is */
     int64_t world;                   /* 0 = any */
     int64_t workers;                 /* that epoch had: its seals become a cut; 0 = not known */
+    bool shared;                     /* they saved into one folder */
     const char *proofs;              /* proofs are left below it, by the cut's digest; NULL: none */
 };
 /* The newest cut that verifies as a whole; one that does not is passed over for the next older, and

@@ -10,6 +10,18 @@
 int manifest_load(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
                   struct checkpoint_manifest *ret, struct err *err) MUST_CHECK;
 
+/* resume.c */
+/* Reads the manifest of a folder; with a digest it must have that. */
+int checkpoint_manifest_verify(const char *path, int dir, const char *digest, struct arena *a,
+                               struct checkpoint_manifest *ret, struct err *err) MUST_CHECK;
+
+/* view.c */
+/* Nothing is left of what was there. */
+int checkpoint_view_clear(const char *path, struct err *err) MUST_CHECK;
+/* Adds to the view at `path` the folder of that rank, which is verified at `dir`. */
+int checkpoint_views_add(const char *path, int64_t rank, const char *dir,
+                         struct err *err) MUST_CHECK;
+
 /* publish.c */
 /* What lies sealed in `folder` of store_local is in the store when it returns 0: its files first,
  * its manifest last, each verified. Of a directory it is so at once. What is there already is not

@@ -17,6 +17,8 @@ static void cut_print(const struct checkpoint_cut *c, struct buf *out)
     cJSON_AddStringToObject(j, "workload", c->workload);
     cJSON_AddNumberToObject(j, "epoch", (double)c->epoch);
     cJSON_AddNumberToObject(j, "step", (double)c->step);
+    if (c->workers)
+        cJSON_AddNumberToObject(j, "workers", (double)c->workers);
     ranks = cJSON_AddArrayToObject(j, "ranks");
     for (size_t i = 0; i < c->n_ranks; i++) {
         cJSON *r = cJSON_CreateObject();
@@ -65,6 +67,10 @@ static bool cut_read(const cJSON *j, struct arena *a, struct checkpoint_cut *c)
 
     if (!workload || strlen(workload) > 64 || !number(j, "epoch", &c->epoch) ||
         !number(j, "step", &c->step) || !cJSON_IsArray(ranks) || n < 1 || n > CHECKPOINT_RANKS_MAX)
+        return false;
+    if (cJSON_HasObjectItem(j, "workers") &&
+        (!number(j, "workers", &c->workers) || c->workers < 1 ||
+         c->workers > CHECKPOINT_RANKS_MAX || n != 1))
         return false;
     c->workload = arena_strdup(a, workload);
     c->ranks = arena_array(a, struct checkpoint_rank, n);

@@ -171,6 +171,11 @@ static int last_cut(struct store *store, int64_t epoch, size_t world, struct are
     return 0;
 }
 
+static size_t n_sealing(const struct checkpoint_gather *g)
+{
+    return g->shared ? 1 : (size_t)g->world;
+}
+
 /* What all ranks have sealed, and the last cut. */
 static int look(const struct checkpoint_gather *g, struct arena *a, struct checkpoint_seals *seals,
                 int64_t *ret_number, int64_t **ret_last, struct err *err)
@@ -180,10 +185,10 @@ static int look(const struct checkpoint_gather *g, struct arena *a, struct check
 
     if (rc < 0)
         return rc;
-    for (size_t i = 0; i < (size_t)g->world && rc == 0; i++)
+    for (size_t i = 0; i < n_sealing(g) && rc == 0; i++)
         rc = seals_read(store, g->epoch, (int64_t)i, &seals[i], err);
     if (rc == 0)
-        rc = last_cut(store, g->epoch, (size_t)g->world, a, ret_number, ret_last, err);
+        rc = last_cut(store, g->epoch, n_sealing(g), a, ret_number, ret_last, err);
     (void)store_close(store);
     return rc;
 }
@@ -191,13 +196,14 @@ static int look(const struct checkpoint_gather *g, struct arena *a, struct check
 static int gather(const struct checkpoint_gather *g, bool all_saved, struct err *err)
 {
     AUTO_ARENA a = arena_create(0);
-    size_t n = (size_t)g->world;
+    size_t n = n_sealing(g);
     struct checkpoint_seals *seals = arena_array(a, struct checkpoint_seals, n);
     struct checkpoint_cut cut = {.workload = g->workload,
                                  .epoch = g->epoch,
                                  .step = INT64_MAX,
                                  .ranks = arena_array(a, struct checkpoint_rank, n),
-                                 .n_ranks = n};
+                                 .n_ranks = n,
+                                 .workers = g->shared ? g->world : 0};
     struct checkpoint_retain keep = {.at = g->at,
                                      .epoch = g->epoch,
                                      .keep = g->keep,

@@ -28,6 +28,7 @@ static void gather_left(const struct checkpoint_search *q)
                                         .resume_path = "",
                                         .epoch = q->epoch,
                                         .world = q->workers,
+                                        .shared = q->shared,
                                         .keep = CHECKPOINT_NUMBER_MAX};
     struct err err;
 

@@ -2,8 +2,8 @@
  * cut against the digest that the log has, each rank's manifest against the cut, each file against
  * its manifest. Sizes and manifests are always compared; a file is not read again when a proof says
  * that this very agent has read it, and that nobody has touched it since. */
-#include "connectors/checkpoint/store/sealfs.h"
-#include "connectors/checkpoint/store/store.h"
+#include "connectors/checkpoint/checkpoint_internal.h"
+#include "api/schema/schema.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -230,8 +230,8 @@ static int verify_files(struct verifying *v, int dir, const struct checkpoint_ma
 }
 
 /* Reads and parses a folder's manifest; digest "" is not compared. */
-static int verify_manifest(const char *path, int dir, const char *digest, struct arena *a,
-                           struct checkpoint_manifest *ret, struct err *err)
+int checkpoint_manifest_verify(const char *path, int dir, const char *digest, struct arena *a,
+                               struct checkpoint_manifest *ret, struct err *err)
 {
     AUTO_BUF text;
     struct err why;
@@ -268,7 +268,7 @@ int checkpoint_verify_dir(const char *path, const char *digest, struct checkpoin
 
     if (rc < 0)
         return refuse_open(err, rc, path, "", CHECKPOINT_MISSING, "is the store mounted here?");
-    rc = verify_manifest(path, dir, digest, a, &m, err);
+    rc = checkpoint_manifest_verify(path, dir, digest, a, &m, err);
     if (rc == 0)
         rc = verify_files(&v, dir, &m, 0, err);
     sealfs_close(dir);
@@ -277,113 +277,6 @@ int checkpoint_verify_dir(const char *path, const char *digest, struct checkpoin
     *ret = (struct checkpoint_found){.step = m.step, .bytes = m.bytes, .ranks = 1};
     str_copy(ret->dir, sizeof ret->dir, path);
     return 0;
-}
-
-/* ---- the program's view ---- */
-/* bytes -1: all of it. */
-static int view_file(int dir, int view, const char *name, int64_t bytes, struct err *err)
-{
-    struct file_facts facts;
-    int fd, copy = -1;
-    int rc = sealfs_open(dir, name, &fd, &facts, err);
-
-    if (rc < 0)
-        return rc;
-    if (bytes < 0)
-        bytes = facts.size;
-    rc = sealfs_take(fd, bytes, facts.size > bytes, view, name, &copy, err);
-    sealfs_close(copy);
-    sealfs_close(fd);
-    return rc;
-}
-
-/* Nothing is left of what was there. */
-static int view_clear(const char *path, struct err *err)
-{
-    const char *name = strrchr(path, '/') + 1;
-    char parent[CHECKPOINT_PATH_MAX + 64];
-    int above = -1;
-
-    (void)snprintf(parent, sizeof parent, "%.*s", (int)(name - path - 1), path);
-    int rc = sealfs_dir_make(parent, err);
-    if (rc == 0)
-        rc = sealfs_dir_open(parent, &above, err);
-    if (rc == 0)
-        rc = sealfs_remove(above, name, err);
-    sealfs_close(above);
-    return rc;
-}
-
-static int view_make(int dir, const char *path, const struct checkpoint_manifest *m,
-                     struct err *err)
-{
-    int view = -1;
-    int rc = view_clear(path, err);
-
-    if (rc == 0)
-        rc = sealfs_dir_make(path, err);
-    if (rc == 0)
-        rc = sealfs_dir_open(path, &view, err);
-    if (rc < 0)
-        return rc;
-    for (size_t i = 0; i < m->n_files && rc == 0; i++)
-        rc = view_file(dir, view, m->files[i].name, m->files[i].bytes, err);
-    if (rc == 0)
-        rc = view_file(dir, view, CHECKPOINT_MANIFEST_FILE, -1, err);
-    sealfs_close(view);
-    return rc;
-}
-
-static int is_longer(int dir, const struct checkpoint_manifest *m, bool *ret, struct err *err)
-{
-    *ret = false;
-    for (size_t i = 0; i < m->n_files && !*ret; i++) {
-        struct file_facts facts;
-        int fd;
-        int rc = sealfs_open(dir, m->files[i].name, &fd, &facts, err);
-        if (rc < 0)
-            return rc;
-        sealfs_close(fd);
-        *ret = facts.size > m->files[i].bytes;
-    }
-    return 0;
-}
-
-/* all: a view is made in any case. */
-static int exact(const char *path, const char *view, bool all, char ret[CHECKPOINT_PATH_MAX + 64],
-                 struct err *err)
-{
-    struct checkpoint_manifest m;
-    AUTO_ARENA a = arena_create(0);
-    bool longer = all;
-    int dir = -1;
-    int rc = sealfs_dir_open(path, &dir, err);
-
-    if (rc < 0)
-        return rc;
-    rc = verify_manifest(path, dir, "", a, &m, err);
-    if (rc == 0 && !all)
-        rc = is_longer(dir, &m, &longer, err);
-    if (rc == 0 && longer)
-        rc = view_make(dir, view, &m, err);
-    sealfs_close(dir);
-    if (rc == 0)
-        (void)snprintf(ret, CHECKPOINT_PATH_MAX + 64, "%s", longer ? view : path);
-    return rc;
-}
-
-int checkpoint_exact(const char *path, const char *view, char ret[CHECKPOINT_PATH_MAX + 64],
-                     struct err *err)
-{
-    return exact(path, view, false, ret, err);
-}
-
-static int views_add(const char *path, int64_t rank, const char *dir, struct err *err)
-{
-    char view[CHECKPOINT_PATH_MAX + 64], seen[CHECKPOINT_PATH_MAX + 64];
-
-    (void)snprintf(view, sizeof view, "%.1000s/%lld", path, (long long)rank);
-    return exact(dir, view, true, seen, err);
 }
 
 /* ---- the cut ---- */
@@ -472,6 +365,11 @@ static int cut_read(struct store *store, const struct checkpoint_want *w, const 
     return 0;
 }
 
+static int64_t saved_by(const struct checkpoint_cut *c)
+{
+    return c->workers ? c->workers : (int64_t)c->n_ranks;
+}
+
 static int cut_is_ours(const struct checkpoint_want *w, const struct checkpoint_cut *c,
                        struct err *err)
 {
@@ -479,12 +377,19 @@ static int cut_is_ours(const struct checkpoint_want *w, const struct checkpoint_
         return err_field(err, E_CHECKPOINT, CHECKPOINT_FOREIGN,
                          "%.250s belongs to workload %.64s, not to %.64s", w->path, c->workload,
                          w->workload);
-    if (w->world && (size_t)w->world != c->n_ranks)
+    if (w->layout && (w->layout == LAYOUT_SHARED) != (c->workers != 0))
         return err_field(err, E_CHECKPOINT, CHECKPOINT_OTHER_RANKS,
-                         "%.250s was saved by %zu ranks, there are %lld now: start as many, or say "
-                         "that the program can resume with another number "
-                         "(spec.checkpoint.reshard, hanse run --reshard)",
-                         w->path, c->n_ranks, (long long)w->world);
+                         "%.250s was saved %s: resume it so (spec.checkpoint.layout, hanse run "
+                         "--shared)",
+                         w->path,
+                         c->workers ? "into one folder of all ranks" : "by each rank in its own");
+    if (w->world && w->world != saved_by(c))
+        return err_field(
+            err, E_CHECKPOINT, CHECKPOINT_OTHER_RANKS,
+            "%.250s was saved by %lld ranks, there are %lld now: start as many, or say "
+            "that the program can resume with another number "
+            "(spec.checkpoint.reshard, hanse run --reshard)",
+            w->path, (long long)saved_by(c), (long long)w->world);
     if (w->rank >= (int64_t)c->n_ranks)
         return err_field(err, E_CHECKPOINT, CHECKPOINT_FOREIGN, "%.250s holds no rank %lld",
                          w->path, (long long)w->rank);
@@ -556,7 +461,7 @@ static int verify_rank(struct store *store, const struct checkpoint_want *w, con
         return refuse_open(err, rc, ret_dir, "", CHECKPOINT_MISSING, "take an older checkpoint");
     buf_init(&v.proofs, PROOFS_MAX + (128u << 10));
     proofs_read(&v, r->rank);
-    rc = verify_manifest(ret_dir, dir, r->manifest, a, &m, err);
+    rc = checkpoint_manifest_verify(ret_dir, dir, r->manifest, a, &m, err);
     if (rc == 0 && (m.step != r->step || m.bytes != r->bytes))
         rc = err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED, "%.250s: cut and manifest disagree",
                        ret_dir);
@@ -581,20 +486,20 @@ static int verify_cut(struct store *store, const struct checkpoint_want *w, cons
     if (rc == 0 && !w->cut_only && !*store_local(store))
         rc = err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine", w->path);
     if (rc == 0 && w->view)
-        rc = view_clear(w->view, err);
+        rc = checkpoint_view_clear(w->view, err);
     for (size_t i = 0; rc == 0 && i < c.n_ranks && !w->cut_only; i++) {
         if (w->rank >= 0 && w->rank != c.ranks[i].rank)
             continue;
         rc = verify_rank(store, w, at, p, &c.ranks[i], dir, err);
         if (rc == 0 && w->view)
-            rc = views_add(w->view, c.ranks[i].rank, dir, err);
+            rc = checkpoint_views_add(w->view, c.ranks[i].rank, dir, err);
     }
     if (rc < 0)
         return rc;
     found.epoch = c.epoch;
     found.step = c.step;
     found.bytes = c.bytes;
-    found.ranks = (int64_t)c.n_ranks;
+    found.ranks = saved_by(&c);
     if (w->rank >= 0 && !w->cut_only)
         memcpy(found.dir, dir, sizeof dir);
     else if (w->view)

@@ -139,6 +139,17 @@ int checkpoint_sealer_create(const struct checkpoint_store *at, int64_t epoch, i
     return 0;
 }
 
+int checkpoint_shared_dir(const struct checkpoint_store *at, int64_t epoch,
+                          char ret[CHECKPOINT_PATH_MAX + 64], struct err *err)
+{
+    const char *here = checkpoint_store_is_remote(at->base) ? at->scratch : at->base;
+
+    if (!here || !*here)
+        return err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine", at->base);
+    (void)snprintf(ret, CHECKPOINT_PATH_MAX + 64, "%.1000s/e%lld/0", here, (long long)epoch);
+    return sealfs_dir_make(ret, err);
+}
+
 struct checkpoint_sealer *checkpoint_sealer_destroy(struct checkpoint_sealer *s)
 {
     if (!s)

@@ -4,6 +4,7 @@
 #include "connectors/shim/keeper.h"
 
 #include "api/base/log.h"
+#include "api/schema/schema.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,8 +53,9 @@ static int resume_from(struct keeper *k, const char *path, const char *digest, s
                                    .at = store_of(k),
                                    .digest = digest,
                                    .workload = c->workload,
-                                   .world = c->world,
-                                   .rank = c->rank,
+                                   .world = c->reshard ? 0 : c->world,
+                                   .rank = c->shared ? 0 : c->rank,
+                                   .layout = c->shared ? LAYOUT_SHARED : LAYOUT_RANKS,
                                    .proofs_dir = *c->proofs_dir ? c->proofs_dir : NULL};
     char view[CHECKPOINT_PATH_MAX + 64], seen[CHECKPOINT_PATH_MAX + 64];
     const char *here = checkpoint_store_is_remote(c->base) ? c->scratch : c->base;
@@ -62,8 +64,7 @@ static int resume_from(struct keeper *k, const char *path, const char *digest, s
                    (long long)c->rank);
     if (c->resume_scratch && *c->resume_scratch)
         want.at.scratch = c->resume_scratch;
-    if (c->reshard) { /* whatever their number: all of them */
-        want.world = 0;
+    if (c->reshard && !c->shared) { /* whatever their number: all of them */
         want.rank = -1;
         want.view = view;
     }
@@ -71,7 +72,7 @@ static int resume_from(struct keeper *k, const char *path, const char *digest, s
 
     if (rc < 0)
         return rc;
-    if (!c->reshard && (rc = checkpoint_exact(k->job_found.dir, view, seen, err)) == 0)
+    if (!want.view && (rc = checkpoint_exact(k->job_found.dir, view, seen, err)) == 0)
         memcpy(k->job_found.dir, seen, sizeof seen);
     str_copy(k->resumed, sizeof k->resumed, path);
     return rc;
@@ -115,6 +116,8 @@ static int work_prepare(struct keeper *k, struct err *err)
         rc = resume_from_latest(k, err);
     else if (rc == 0 && *c->resume_path)
         rc = resume_from(k, c->resume_path, c->resume_digest, err);
+    if (rc == 0 && c->shared && c->rank > 0) /* what they save together the first one seals */
+        return checkpoint_shared_dir(&at, k->epoch, k->dir, err);
     return rc < 0 ? rc
                   : checkpoint_sealer_create(&at, k->epoch, c->rank, &k->progress, &k->sealer, err);
 }
@@ -129,6 +132,7 @@ static int work_cut(struct keeper *k, struct err *err)
                                   .resume_path = k->resumed,
                                   .epoch = k->epoch,
                                   .world = c->world,
+                                  .shared = c->shared,
                                   .keep = c->keep};
 
     return checkpoint_cut_gather(&g, false, err);
@@ -193,7 +197,8 @@ static void begin_work(struct keeper *k)
     k->working = true;
     k->moved_ms = loop_now_ms(k->loop);
     k->job_err = (struct err){0};
-    k->job_over = k->settling; /* nobody is left who could write */
+    /* Is nobody left who could write? Of the other ranks that is not known here. */
+    k->job_over = k->settling && !(k->cfg.shared && k->cfg.world > 1);
     loop_work(k->loop, work, worked, k);
 }
 
@@ -226,14 +231,14 @@ static void keeper_tick(void *arg)
         return;
     if (k->working) {
         watch_work(k);
-    } else if (k->settling && k->look_last && k->state == KEEPER_READY) {
+    } else if (k->settling && k->look_last && k->sealer && k->state == KEEPER_READY) {
         k->look_last = false;
         begin_work(k);
         watch_work(k);
     } else if (k->settling) {
         k->state = KEEPER_SETTLED;
         k->changed(k->arg);
-    } else if (k->state == KEEPER_READY && !k->paused) {
+    } else if (k->state == KEEPER_READY && k->sealer && !k->paused) {
         begin_work(k);
         watch_work(k);
     }
@@ -333,12 +338,14 @@ const char *const *keeper_env(const struct keeper *k, const struct runner_config
 
     while (cfg->env[n])
         n++;
-    const char **env = arena_array(m, const char *, n + 4);
+    const char **env = arena_array(m, const char *, n + 5);
     for (size_t i = 0; i < n; i++)
         if (!env_is_ours(cfg->env[i]))
             env[out++] = cfg->env[i];
     env[out++] = apart ? arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/" TENANT_SAVE, cfg->dir)
                        : arena_printf(m, "HANSE_CHECKPOINT_DIR=%s", k->dir);
+    if (k->cfg.shared)
+        env[out++] = "HANSE_CHECKPOINT_LAYOUT=shared";
     if (*k->resume.dir) {
         env[out++] = apart ? arena_printf(m, "HANSE_RESUME_DIR=%s/" TENANT_RESUME, cfg->dir)
                            : arena_printf(m, "HANSE_RESUME_DIR=%s", k->resume.dir);

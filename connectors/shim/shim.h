@@ -59,6 +59,7 @@ struct run_checkpoints {
     const char *proofs_dir; /* what the agent has verified already; "": nothing */
     bool own_cuts;          /* this process gathers the ranks' seals into cuts itself */
     bool wait_go;           /* start only when all ranks of the gang can */
+    bool shared;  /* all ranks save in one folder, that of the first, whose runner seals it */
     bool reshard; /* the program resumes from what any number of ranks saved, and sees all of it */
 };
 

@@ -24,7 +24,7 @@ struct args {
     struct tenant_spec tenant;
     const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch;
     uint64_t lease_ms, from_ms, grace_ms, parent, id, epoch, rank, world, keep;
-    bool enter, help, wait_go, reshard, proved;
+    bool enter, help, wait_go, reshard, shared, proved;
     enum run_processes held;
     const char *const *cmd;
     const char *const *store_env; /* NULL: the agent has given none */
@@ -77,6 +77,8 @@ static const char usage[] =
     "  --resume-digest D      sha256:... that the cut must have\n"
     "  --reshard              COMMAND can resume from what another number of ranks saved: its\n"
     "                         HANSE_RESUME_DIR has a folder for each of them, 0, 1, ...\n"
+    "  --shared               all ranks save in one folder, and one of them commits: they get the\n"
+    "                         same HANSE_CHECKPOINT_DIR, BASE/eEPOCH/0, and HANSE_RESUME_DIR\n"
     "\n"
     "Used by hanse agent:\n"
     "  --dir FOLDER     where end.json is written once every process is gone\n"
@@ -137,6 +139,48 @@ static int user_parse(struct args *a)
     return 0;
 }
 
+static int args_check(struct args *a, struct err *err)
+{
+    if (a->bad_env && !a->enter && !a->attach)
+        return err_set(err, E_USAGE, "%s=%.64s in the environment: expected a whole number",
+                       a->bad_env, getenv(a->bad_env));
+    if (a->grace_ms > GRACE_MAX_MS || a->lease_ms > GRACE_MAX_MS)
+        return err_set(err, E_USAGE, "--grace and --lease are milliseconds, at most %llu (a year)",
+                       (unsigned long long)GRACE_MAX_MS);
+    if (!a->cmd || !a->cmd[0])
+        return err_set(err, E_USAGE, "no command: hanse run [OPTION...] -- COMMAND");
+    if (a->processes && !run_processes_parse(a->processes, &a->held))
+        return err_set(err, E_USAGE, "--processes %s: expected cgroup, pidNamespace or searched",
+                       a->processes);
+    if (user_parse(a) < 0)
+        return err_set(err, E_USAGE, "--user %s: expected UID:GID, with --state and --dir",
+                       a->user);
+    if (!a->dir != !a->socket && !a->enter)
+        return err_set(err, E_USAGE, "--dir and --socket belong together");
+    if (*a->resume && !*a->ck)
+        return err_set(err, E_USAGE, "--resume needs --checkpoint-dir");
+    if (*a->ck && *a->ck != '/' && !checkpoint_store_is_remote(a->ck))
+        return err_set(err, E_USAGE,
+                       "--checkpoint-dir %s: give an absolute path, or s3://BUCKET/PREFIX", a->ck);
+    if ((*a->scratch && *a->scratch != '/') || (*a->resume_scratch && *a->resume_scratch != '/'))
+        return err_set(err, E_USAGE, "--checkpoint-scratch: give an absolute path");
+    if (a->shared && !a->dir && a->world > 1 && checkpoint_store_is_remote(a->ck))
+        return err_set(err, E_USAGE,
+                       "--shared %s: ranks on several machines share no folder there; give a "
+                       "folder that all of them have, as --checkpoint-dir",
+                       a->ck);
+    if (*a->ck && a->world > 1 && a->epoch == 0)
+        return err_set(err, E_USAGE, "--world %llu: give all ranks the same --epoch",
+                       (unsigned long long)a->world);
+    if (a->world < 1 || a->world > CHECKPOINT_RANKS_MAX || a->rank >= a->world ||
+        a->epoch > (uint64_t)RUN_KEY_NUMBER_MAX || a->keep > 1000)
+        return err_set(err, E_USAGE,
+                       "--rank must be below --world (at most %d), --epoch at most 2^53, "
+                       "--checkpoint-keep at most 1000",
+                       CHECKPOINT_RANKS_MAX);
+    return 0;
+}
+
 static int args_parse(int argc, char **argv, struct args *a, struct err *err)
 {
     const struct {
@@ -180,6 +224,7 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
                    {"--resume-proofs", &a->proofs, NULL, NULL},
                    {"--wait-go", NULL, NULL, &a->wait_go},
                    {"--reshard", NULL, NULL, &a->reshard},
+                   {"--shared", NULL, NULL, &a->shared},
                    {"--help", NULL, NULL, &a->help},
                    {"-h", NULL, NULL, &a->help}};
     const size_t n_options = sizeof options / sizeof *options;
@@ -209,41 +254,7 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
             return err_set(err, E_USAGE,
                            "--epoch 0: epochs count from 1; leave it out for the next one");
     }
-    if (a->help)
-        return 0;
-    if (a->bad_env && !a->enter && !a->attach)
-        return err_set(err, E_USAGE, "%s=%.64s in the environment: expected a whole number",
-                       a->bad_env, getenv(a->bad_env));
-    if (a->grace_ms > GRACE_MAX_MS || a->lease_ms > GRACE_MAX_MS)
-        return err_set(err, E_USAGE, "--grace and --lease are milliseconds, at most %llu (a year)",
-                       (unsigned long long)GRACE_MAX_MS);
-    if (!a->cmd || !a->cmd[0])
-        return err_set(err, E_USAGE, "no command: hanse run [OPTION...] -- COMMAND");
-    if (a->processes && !run_processes_parse(a->processes, &a->held))
-        return err_set(err, E_USAGE, "--processes %s: expected cgroup, pidNamespace or searched",
-                       a->processes);
-    if (user_parse(a) < 0)
-        return err_set(err, E_USAGE, "--user %s: expected UID:GID, with --state and --dir",
-                       a->user);
-    if (!a->dir != !a->socket && !a->enter)
-        return err_set(err, E_USAGE, "--dir and --socket belong together");
-    if (*a->resume && !*a->ck)
-        return err_set(err, E_USAGE, "--resume needs --checkpoint-dir");
-    if (*a->ck && *a->ck != '/' && !checkpoint_store_is_remote(a->ck))
-        return err_set(err, E_USAGE,
-                       "--checkpoint-dir %s: give an absolute path, or s3://BUCKET/PREFIX", a->ck);
-    if ((*a->scratch && *a->scratch != '/') || (*a->resume_scratch && *a->resume_scratch != '/'))
-        return err_set(err, E_USAGE, "--checkpoint-scratch: give an absolute path");
-    if (*a->ck && a->world > 1 && a->epoch == 0)
-        return err_set(err, E_USAGE, "--world %llu: give all ranks the same --epoch",
-                       (unsigned long long)a->world);
-    if (a->world < 1 || a->world > CHECKPOINT_RANKS_MAX || a->rank >= a->world ||
-        a->epoch > (uint64_t)RUN_KEY_NUMBER_MAX || a->keep > 1000)
-        return err_set(err, E_USAGE,
-                       "--rank must be below --world (at most %d), --epoch at most 2^53, "
-                       "--checkpoint-keep at most 1000",
-                       CHECKPOINT_RANKS_MAX);
-    return 0;
+    return a->help ? 0 : args_check(a, err);
 }
 
 static void shim_done(const struct run_report *r, void *arg)
@@ -396,7 +407,8 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
                                                 .proofs_dir = a->proofs,
                                                 .own_cuts = !a->dir,
                                                 .wait_go = a->wait_go,
-                                                .reshard = a->reshard},
+                                                .reshard = a->reshard,
+                                                .shared = a->shared},
                                 .done = shim_done,
                                 .arg = &s};
     if (shim_signals(&s, passing, &err) < 0)

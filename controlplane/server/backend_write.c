@@ -271,15 +271,27 @@ static void share_over_told(void *arg)
     written(arg, NULL, &e);
 }
 
-/* A member of an older version would stop at a kind that it does not know, and pass over a grace or
- * a propagation. */
+/* Members of an older version would give each of its workers a folder of its own. */
+static bool says_shared(const struct object *o)
+{
+    const struct checkpoint_spec *c =
+        o && o->kind->id == KIND_WORKLOAD && object_as(o, workload)->spec
+            ? object_as(o, workload)->spec->checkpoint
+            : NULL;
+
+    return c && c->layout == LAYOUT_SHARED;
+}
+
+/* A member of an older version would stop at a kind that it does not know, and pass over a grace, a
+ * propagation or a layout. */
 static bool newer(const struct api_write *w, const struct root *r)
 {
     uint32_t needs = FEATURE_FIRST;
 
     for (size_t i = 0; i < w->n; i++) {
         uint32_t kind = kind_feature_level(w->ops[i].kind->id);
-        bool asks = w->ops[i].grace_seconds || w->ops[i].propagation != API_DEFAULT;
+        bool asks = w->ops[i].grace_seconds || w->ops[i].propagation != API_DEFAULT ||
+                    says_shared(w->ops[i].object);
         uint32_t options = asks ? FEATURE_GRANTS : FEATURE_FIRST;
 
         needs = needs > kind ? needs : kind;
@@ -293,9 +305,9 @@ static void newer_told(void *arg)
     struct err e = {0};
 
     (void)err_set(&e, E_UNAVAIL,
-                  "a member of an older version does not know this kind, gracePeriodSeconds or "
-                  "propagationPolicy: it is done once every member runs this version. Go on with "
-                  "the upgrade, and ask again");
+                  "a member of an older version does not know this kind, gracePeriodSeconds, "
+                  "propagationPolicy or checkpoint.layout: it is done once every member runs this "
+                  "version. Go on with the upgrade, and ask again");
     written(arg, NULL, &e);
 }
 

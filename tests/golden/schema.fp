@@ -275,6 +275,7 @@ checkpoint_spec 4 5 -
 checkpoint_spec 5 3 -
 checkpoint_spec 6 1 -
 checkpoint_spec 7 3 -
+checkpoint_spec 8 4 checkpoint_layout
 expected 1 5 -
 expected 2 2 -
 partition_spec 1 4 partition_mode

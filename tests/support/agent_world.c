@@ -518,12 +518,11 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
                               .resume_epoch = o->resume_epoch,
                               .resume_step = o->resume_step,
                               .reshard = o->reshard,
+                              .shared = o->shared,
                               .look_workers = o->look_workers,
                               .look_epoch = o->look_epoch};
-    if (stage)
-        x->connector->ops->stage(x->connector, &order, &a->call);
-    else
-        x->connector->ops->submit(x->connector, &order, &a->call);
+    const struct connector_ops *ops = x->connector->ops;
+    (stage ? ops->stage : ops->submit)(x->connector, &order, &a->call);
     assert_false(a->done); /* never from inside the call */
     (void)object_unref(w);
 }

@@ -93,6 +93,7 @@ struct agent_order {
     const char *arg;         /* given to the script n_args times */
     unsigned n_args;
     bool reshard; /* from what any number of workers saved */
+    bool shared;  /* all save in one folder */
     int64_t look_workers;
     const char *env; /* NAME=value of its own, or NULL */
     bool proved;     /* only where the end of all processes is proved */

@@ -49,8 +49,10 @@ static void text_put(cJSON *to, const char *key, const char *value)
 
 static int checkpoint_flags(struct cli *c, cJSON *spec, struct err *err)
 {
-    static const char *const texts[][2] = {
-        {"checkpoint-store", "store"}, {"checkpoint-interval", "interval"}, {"grace", "grace"}};
+    static const char *const texts[][2] = {{"checkpoint-store", "store"},
+                                           {"checkpoint-interval", "interval"},
+                                           {"checkpoint-layout", "layout"},
+                                           {"grace", "grace"}};
     static const char *const flags[] = {"required", "reshard"};
     long keep;
     int rv = arg_number(&c->args, "keep", 1, 1000, 0, &keep, err);

@@ -69,6 +69,7 @@ static const struct option submit_options[] = {
     {"label", 'l', "KEY=VALUE", "label; may be repeated"},
     {"checkpoint-store", 0, "DIR", "where it saves: an absolute directory or s3://BUCKET/PREFIX"},
     {"checkpoint-interval", 0, "TIME", "how often it saves, such as 10m; auto: as advised"},
+    {"checkpoint-layout", 0, "LAYOUT", "ranks: a folder for each worker; shared: one for all"},
     {"grace", 0, "TIME", "time to save in, once it is asked to stop"},
     {"keep", 0, "N", "checkpoints kept"},
     {"required", 0, NULL, "a stop without a checkpoint is a failure"},

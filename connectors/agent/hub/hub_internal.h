@@ -44,6 +44,7 @@ struct hub_session {  /* an agent that has dialed in: the present one, or a gues
     /* ids of its state folder, its machine's boot, its process; "": the agent names none */
     char state[48], boot[64], instance[40];
     bool reshards; /* it understands orders with `reshard` */
+    bool shares;   /* and with `shared` */
 };
 struct hub {
     struct connector base;       /* must be first */

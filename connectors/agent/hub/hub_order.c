@@ -67,15 +67,16 @@ static uint32_t env_with(const char *const *env, const char *prefix, struct aren
 }
 
 /* An agent of an older version would give each worker what the worker of its own number saved, and
- * call a checkpoint of another number of workers foreign. */
-static int reshard_check(const struct hub *h, const struct run_order *o, struct err *err)
+ * call a checkpoint of another number of workers foreign; and each worker a folder of its own. */
+static int version_check(const struct hub *h, const struct run_order *o, struct err *err)
 {
-    if (!o->reshard || !o->resume_path || !*o->resume_path || h->session->reshards)
+    bool resumes = o->resume_path && *o->resume_path, shared = o->shared && !h->session->shares;
+
+    if (!shared && (!o->reshard || !resumes || h->session->reshards))
         return 0;
-    return err_field(err, E_NOTIMPL, "spec.checkpoint.reshard",
-                     "the agent of target %s is of an older version, which knows no reshard: "
-                     "upgrade it",
-                     h->base.target);
+    return err_field(err, E_NOTIMPL, shared ? "spec.checkpoint.layout" : "spec.checkpoint.reshard",
+                     "the agent of target %s is of an older version, which knows no %s: upgrade it",
+                     h->base.target, shared ? "shared layout" : "reshard");
 }
 
 /* The Workload as it is: who has lost its memory makes it again from this. Secrets are named in it,
@@ -101,7 +102,7 @@ int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
 
     if (signo < 0)
         return signo;
-    int rc = reshard_check(h, o, err);
+    int rc = version_check(h, o, err);
     if (rc < 0)
         return rc;
     if (run->n_command == 0 && run->n_args == 0 && !*run->script)
@@ -125,7 +126,8 @@ int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
                                .tenants = held ? held->tenants : 0,
                                .resume_path = o->resume_path,
                                .resume_digest = o->resume_digest,
-                               .reshard = o->reshard};
+                               .reshard = o->reshard,
+                               .shared = o->shared};
     order_workers(ret, o->placement, a);
     order_command(ret, run, a);
     ret->n_env = env_with(o->env, "", a, &ret->env);
@@ -142,6 +144,7 @@ void hub_stage_order(const struct run_order *o, struct arena *a, struct wire_sta
                                .resume_path = o->resume_path,
                                .resume_digest = o->resume_digest,
                                .reshard = o->reshard,
+                               .shared = o->shared,
                                .world = o->placement ? o->placement->n_assignments : 0};
     ret->n_env = env_with(o->env, "AWS_", a, &ret->env); /* how its store is reached */
     if (o->reshard || o->look_epoch)

@@ -198,6 +198,7 @@ static void guest_hello(struct hub_session *x, struct wire_hello *hello, struct 
     (void)snprintf(x->boot, sizeof x->boot, "%.60s", hello->boot_id);
     (void)snprintf(x->instance, sizeof x->instance, "%.36s", hello->instance);
     x->reshards = hello->reshards;
+    x->shares = hello->shares;
     x->hello = hello;
     x->mem = mem;
     x->asked_ms = now;

@@ -46,6 +46,12 @@ void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[
     (void)snprintf(out, AGENT_PATH_MAX, "%s/proofs/%.64s", a->cfg.state_dir, hex);
 }
 
+/* Of ranks that share a folder the first seals for all. */
+static unsigned n_sealing(const struct run *r)
+{
+    return r->order->shared ? 1 : r->n_workers;
+}
+
 static bool all_ended(const struct run *r)
 {
     for (unsigned i = 0; i < r->n_workers; i++)
@@ -110,7 +116,7 @@ static void cut_record(struct run *r)
                                       .number = c->number,
                                       .known = c->known,
                                       .steps = c->last,
-                                      .n_steps = r->n_workers};
+                                      .n_steps = n_sealing(r)};
     AUTO_BUF text;
 
     buf_init(&text, CUT_FILE_MAX);
@@ -127,8 +133,8 @@ static void cut_taken(struct run *r, struct cut_job *j)
     char key[RUN_KEY_MAX];
 
     if (!c->last)
-        c->last = mem_alloc(sizeof *c->last * r->n_workers);
-    for (unsigned i = 0; i < r->n_workers; i++)
+        c->last = mem_alloc(sizeof *c->last * n_sealing(r));
+    for (unsigned i = 0; i < n_sealing(r); i++)
         c->last[i] = j->cut.ranks[i].step;
     c->newest = j->report;
     c->number = j->number;
@@ -184,10 +190,11 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
     j->env = store_env(r->agent, j->base, o->env, o->n_env, j->arena);
     j->cut.workload = j->key.uid;
     j->cut.epoch = r->key.epoch;
-    j->cut.n_ranks = r->n_workers;
+    j->cut.n_ranks = n_sealing(r);
+    j->cut.workers = o->shared ? r->n_workers : 0;
     j->cut.step = INT64_MAX;
-    j->floor = arena_array(j->arena, int64_t, r->n_workers);
-    for (unsigned i = 0; i < r->n_workers; i++) {
+    j->floor = arena_array(j->arena, int64_t, j->cut.n_ranks);
+    for (size_t i = 0; i < j->cut.n_ranks; i++) {
         j->floor[i] = j->cut.ranks[i].step;
         j->cut.bytes += j->cut.ranks[i].bytes;
         if (j->cut.ranks[i].step < j->cut.step)
@@ -206,7 +213,7 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
                                            .told = c->told,
                                            .resume_path = j->resume,
                                            .floor = j->floor,
-                                           .n_ranks = r->n_workers};
+                                           .n_ranks = j->cut.n_ranks};
     c->working = true;
     store_job_begin(r->agent, &j->job);
 }
@@ -271,14 +278,14 @@ static bool rescue_begin(struct run *r)
     struct rescue_job *j;
     bool any = false;
 
-    for (unsigned i = 0; i < r->n_workers; i++)
+    for (unsigned i = 0; i < n_sealing(r); i++)
         any = any || was_killed(&r->workers[i]);
     if (r->cuts->rescued || !any)
         return false;
     r->cuts->rescued = r->cuts->working = true;
     j = mem_new(struct rescue_job);
     j->arena = arena_create(0);
-    j->n = r->n_workers;
+    j->n = n_sealing(r);
     j->key = r->key;
     j->killed = arena_array(j->arena, bool, j->n);
     j->sealed = arena_array(j->arena, struct checkpoint_sealed, j->n);
@@ -343,11 +350,11 @@ void checkpoints_load(struct run *r)
         wire_read(cut_record, slice_make(b.p, b.n), m, &j, NULL) < 0)
         return;
     checkpoint_settle(&j->newest);
-    if (!j->newest.present || j->n_steps != r->n_workers)
+    if (!j->newest.present || j->n_steps != n_sealing(r))
         return;
     c->newest = j->newest;
-    c->last = mem_alloc(sizeof *c->last * r->n_workers);
-    memcpy(c->last, j->steps, sizeof *c->last * r->n_workers);
+    c->last = mem_alloc(sizeof *c->last * j->n_steps);
+    memcpy(c->last, j->steps, sizeof *c->last * j->n_steps);
     c->number = j->number;
     c->known = j->known;
     c->told = c->number; /* it may have been */
@@ -355,7 +362,7 @@ void checkpoints_load(struct run *r)
 
 void checkpoints_reported(struct worker *w)
 {
-    if (w->run->cuts)
+    if (w->run->cuts && w->rank < n_sealing(w->run))
         (void)checkpoint_seals_add(&w->run->cuts->seals[w->rank], &w->report.checkpoint);
 }
 
@@ -375,8 +382,8 @@ void checkpoints_consider(struct run *r)
     }
     j = mem_new(struct cut_job);
     j->arena = arena_create(0);
-    j->cut.ranks = arena_array(j->arena, struct checkpoint_rank, r->n_workers);
-    if (checkpoint_cut_choose(c->seals, r->n_workers, c->last, over && all_saved(r), j->cut.ranks,
+    j->cut.ranks = arena_array(j->arena, struct checkpoint_rank, n_sealing(r));
+    if (checkpoint_cut_choose(c->seals, n_sealing(r), c->last, over && all_saved(r), j->cut.ranks,
                               &times)) {
         cut_begin(r, j, &times);
         if (over && !timer_active(&c->patience))

@@ -220,7 +220,7 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
         else
             env_set(&e, arena_printf(m, "HANSE_CHECKPOINT_DIR=%s/e%" PRId64 "/%" PRId64,
                                      checkpoint_store_is_remote(base) ? scratch : base,
-                                     w->run->key.epoch, w->rank));
+                                     w->run->key.epoch, o->shared ? 0 : w->rank));
     }
     if (*o->checkpoint_base && o->checkpoint_interval_ms)
         env_i64(&e, "HANSE_CHECKPOINT_INTERVAL", (o->checkpoint_interval_ms + 999) / 1000);

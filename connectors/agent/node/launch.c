@@ -111,6 +111,8 @@ static size_t checkpoint_argv(const struct worker *w, struct arena *m, const cha
         argv[n++] = "--checkpoint-scratch";
         argv[n++] = arena_strdup(m, scratch);
     }
+    if (o->shared)
+        argv[n++] = "--shared";
     if (!*o->resume_path)
         return n;
     if (checkpoint_store_is_remote(o->resume_path)) {

@@ -1,7 +1,8 @@
 /* Remote checkpoint stores: the folders that stand in for them on this machine, and the keys by
  * which they are reached.
  *
- *   STATE/runs/KEY/RANK/checkpoint/  what a rank writes and seals, until its run has ended
+ *   STATE/runs/KEY/RANK/checkpoint/  what a rank writes and seals, until its run has ended (ranks
+ *                                    that share a folder have that of the first)
  *   STATE/staged/DIGEST/             what runs resume from, as stage or their shims fetched it
  *
  * Keys of the workload must never mix with keys of the agent, whose keys must never reach an
@@ -94,7 +95,8 @@ const char *const *store_shim_env(const struct worker *w, const char *const *env
 /* ---- folders ---- */
 void scratch_of_rank(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX])
 {
-    (void)snprintf(out, AGENT_PATH_MAX, "%.400s/%" PRId64 "/checkpoint", r->dir, rank);
+    (void)snprintf(out, AGENT_PATH_MAX, "%.400s/%" PRId64 "/checkpoint", r->dir,
+                   r->order->shared ? 0 : rank);
 }
 
 static const char *hex_of(const char *digest)
@@ -223,7 +225,8 @@ void scratch_run_over(struct run *r)
             worker_dir(&r->workers[i], path);
             j->paths[j->n++] = arena_printf(j->arena, "%s/" TENANT_TMP, path);
         }
-        if (!remote || end_row(r->workers[i].report.reason)->checkpoint == CHECKPOINT_UNSTORED)
+        if (!remote || (i && r->order->shared) ||
+            end_row(r->workers[i].report.reason)->checkpoint == CHECKPOINT_UNSTORED)
             continue; /* the only copy: it stays as long as the run's log does */
         scratch_of_rank(r, i, path);
         j->paths[j->n++] = arena_strdup(j->arena, path);

@@ -52,6 +52,7 @@ static void session_hello(struct agent *a)
                                      .instance = a->instance,
                                      .cluster = a->cluster,
                                      .reshards = true,
+                                     .shares = true,
                                      .heard_cluster = a->heard.cluster,
                                      .heard_rv = a->heard.rv,
                                      .heard_time_ms = a->heard.time_ms,

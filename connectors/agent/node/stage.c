@@ -28,6 +28,7 @@ struct stage {
     const char *const *env;
     int64_t world_asked, world, workers;           /* workers: of look_epoch; 0 = not known */
     int64_t look_epoch, resume_epoch, resume_step; /* look_epoch: `path` is the folder to look in */
+    bool shared;                                   /* its workers save in one folder */
     struct checkpoint_found found;                 /* path "" after a look: nothing newer */
     struct buf passed;
     int rc;
@@ -52,6 +53,7 @@ static int look_work(struct stage *s)
         .known_step = s->resume_step,
         .world = s->world,
         .workers = s->workers,
+        .shared = s->shared,
         .proofs = s->proofs};
     int rc = checkpoint_newest(&q, &s->job.progress, &s->found, &s->passed, &s->err);
 
@@ -160,6 +162,7 @@ static struct stage *stage_make(struct agent *a, const struct wire_stage *q)
     buf_init(&s->passed, 4096);
     if (s->look_epoch) {
         s->workers = q->look_workers;
+        s->shared = q->shared;
         s->world = 0;
         s->resume_epoch = q->resume_epoch;
         s->resume_step = q->resume_step;

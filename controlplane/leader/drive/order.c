@@ -241,6 +241,7 @@ static void order_checkpoint(struct site *t, struct arena *a, struct run_order *
         o->resume_ranks = from->ranks;
     }
     o->reshard = ck->reshard;
+    o->shared = ck->layout == LAYOUT_SHARED;
     if (from && *from->path && *from->digest) {
         o->resume_path = from->path;
         o->resume_digest = from->digest;

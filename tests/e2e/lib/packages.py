@@ -14,7 +14,7 @@ VENV = os.path.join(CACHE, "frameworks")
 WANTED = ("torch==2.15.0", "transformers==5.23.0", "accelerate==1.15.0", "lightning==2.6.6", "jax==0.10.2", "orbax-checkpoint==0.12.8",
           "safetensors==0.8.0")
 ROOM = 10 << 30
-PATIENCE = 540
+PATIENCE = 1200
 
 
 def skip(why):

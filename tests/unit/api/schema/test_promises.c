@@ -97,6 +97,7 @@ static const struct acts {
     {"checkpoint_spec", UNIT "controlplane/store/apply/test_migrate.c", "required"},
     {"checkpoint_spec", E2E "migrate.py", "keep"},
     {"checkpoint_spec", UNIT "policy/test_ranks.c", "reshard"},
+    {"checkpoint_spec", UNIT "connectors/agent/test_shared.c", "layout"},
     {"expected", UNIT "policy/test_rules.c", "duration"},
     {"partition_spec", UNIT "controlplane/leader/drive/test_lease.c", "mode stopAfter"},
     {"partition_spec", E2E "partition.py", "replaceAfter keep"},
