@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Each helper of deploy/python/hanse with its real framework, under the real shim: stopped, resumed, the same result. lib/packages.py
 gets the frameworks; exit 77 when any is not there, and the last line says which. Arguments: the programs to run."""
+import functools
 import os
 import subprocess
 import sys
@@ -22,24 +23,26 @@ def huggingface(work):
     return said
 
 
-def distributed(work):
-    """Saved by two, of whom one was told to stop; resumed by two and by one, with the same result."""
-    calm = Job("torch_dcp.py", work, world=2, reshard=True).to_the_end()
-    job = Job("torch_dcp.py", work, world=2, reshard=True)
-    saved = job.stop_after(60, to=1)
-    job.stop_after(saved + 40)
-    job.began_at(saved)
-    saved, job.world = job.step_of(job.newest()), 1
+@functools.cache
+def alone(work):
+    return Job("torch_dcp.py", work).to_the_end()
+
+
+def distributed(work, told=1, **layout):
+    """Saved by two, of whom one was told to stop; gone on with by one, with the same result."""
+    job = Job("torch_dcp.py", work, world=2, reshard=True, **layout)
+    saved, job.world = job.stop_after(60, to=told), 1
     result = job.to_the_end()
     job.began_at(saved)
-    if result != calm:
-        fail(f"torch_dcp.py: result {result} with one rank from step {saved}, undisturbed {calm}")
+    if result != alone(work):
+        fail(f"torch_dcp.py: result {result} with one rank from step {saved}, undisturbed {alone(work)}")
     return f"two ranks, then one from step {saved}: {result}"
 
 
 TESTS = {
     "torch_save": ("torch", lambda work: moved("torch_save.py", work, (50,))[1]),
-    "torch_dcp": ("torch", distributed),
+    "torch_dcp": ("torch", lambda work: distributed(work, shared=True)),
+    "torch_dcp_apart": ("torch", lambda work: distributed(work, told=0)),  # each rank's shards in a folder of its own
     "hf_trainer": ("torch, transformers, accelerate", huggingface),
     "lightning_fit": ("torch, lightning", lambda work: moved("lightning_fit.py", work, (50,))[1]),
     "orbax_tree": ("jax, orbax.checkpoint", lambda work: moved("orbax_tree.py", work, (50,))[1]),

@@ -30,7 +30,10 @@ class Run:
     array_index: Optional[int]
     array_count: Optional[int]
     checkpoint_dir: Optional[Path]
-    """This rank's own in this epoch; None when nothing is kept of what is saved."""
+    """This rank's own in this epoch, or with `checkpoint.layout: shared` that of all ranks; None when nothing is kept of what is
+    saved."""
+    shared: bool
+    """Whether all ranks save into one folder and resume from one."""
     interval_s: Optional[int]
     """Seconds between two checkpoints that lose least; None when it is not known."""
     resume_dir: Optional[Path]
@@ -97,6 +100,7 @@ def run(env: Optional[Mapping[str, str]] = None) -> Run:
         array_index=_number(env, "HANSE_ARRAY_INDEX", 0, 0) if array else None,
         array_count=_number(env, "HANSE_ARRAY_COUNT", 1, 1) if array else None,
         checkpoint_dir=_folder(env, "HANSE_CHECKPOINT_DIR"),
+        shared=env.get("HANSE_CHECKPOINT_LAYOUT") == "shared",
         interval_s=_number(env, "HANSE_CHECKPOINT_INTERVAL", 0, 0) or None,
         resume_dir=resume_dir,
         resume_ranks=_number(env, "HANSE_RESUME_RANKS", 1, 1) if resume_dir else 0,

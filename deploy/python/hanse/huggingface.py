@@ -25,8 +25,8 @@ def resume_path(saver: Saver) -> Optional[str]:
 def _arguments_check(saver: Saver, args: Any) -> None:
     if saver.dir.resolve() != type(saver.dir)(args.output_dir).resolve():
         raise ContractError(f"output_dir is {args.output_dir}, and what is kept is {saver.dir}: set output_dir=str(saver.dir)")
-    if saver.run.world_size > 1 and not args.save_on_each_node:
-        raise ContractError("save_on_each_node is False, so that the first rank alone saves: set it True, because each resumes from its own")
+    if saver.run.world_size > 1 and not saver.run.shared and not args.save_on_each_node:
+        raise ContractError("save_on_each_node is False, so that the first rank alone saves: set it True, because each resumes from its own; or set checkpoint.layout: shared")
     if args.load_best_model_at_end:
         raise ContractError(
             "load_best_model_at_end is True, and the newest checkpoint alone goes along when the work moves: set it False, and evaluate "

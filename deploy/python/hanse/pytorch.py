@@ -45,8 +45,8 @@ def load(saver: Saver, name: str = "state.pt", *, map_location: Any = None, weig
 
 
 def save_distributed(saver: Saver, step: int, state_dict: Any) -> None:
-    """torch.distributed.checkpoint.save: each rank writes its shards into its own folder. With more than one rank the
-    workload needs `checkpoint.reshard: true`, because each rank must see the files of all when it resumes."""
+    """torch.distributed.checkpoint.save. With more than one rank the workload has `checkpoint.layout: shared`, as that writes one
+    folder of all; or `checkpoint.reshard: true`: then each rank writes its shards into its own folder, and resumes from all."""
     _torch()
     try:
         from torch.distributed import checkpoint
@@ -54,7 +54,7 @@ def save_distributed(saver: Saver, step: int, state_dict: Any) -> None:
         raise ContractError(f"torch.distributed.checkpoint cannot be imported ({e}): install torch 2.3 or newer, built with distributed") from e
     with saver.step(step) as folder:
         checkpoint.save(state_dict, checkpoint_id=folder)
-        if not any(folder.iterdir()):  # a rank whose tensors others have written
+        if not saver.together and not any(folder.iterdir()):  # a rank whose tensors others have written
             (folder / f"rank-{saver.run.rank}").write_bytes(b"")
 
 
@@ -67,6 +67,9 @@ def load_distributed(saver: Saver, state_dict: Any) -> Optional[int]:
     _torch()
     from torch.distributed import checkpoint
 
+    if saver.run.shared:
+        checkpoint.load(state_dict, checkpoint_id=saver.resume_folder())
+        return saver.resume_step
     if len(folders) != saver.run.resume_ranks:
         raise ContractError(
             f"{saver.run.resume_ranks} ranks saved, and this one sees its own files alone: set checkpoint.reshard: true in the workload "

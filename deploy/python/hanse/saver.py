@@ -23,7 +23,8 @@ _NOTHING, _SAVE, _STOP = 0, 1, 2
 
 
 class Saver:
-    """Saves of one rank. Outside of Hanse, and in a workload without `checkpoint`, it listens for no signal, files go to
+    """Saves of one rank, or with `checkpoint.layout: shared` of all ranks together: they write into one folder, and the first
+    commits it when all have written. Outside of Hanse, and in a workload without `checkpoint`, it listens for no signal, files go to
     `fallback`, and commit() only looks whether they are there.
 
     fallback    the folder that stands for HANSE_CHECKPOINT_DIR when there is none; made when it is first written to
@@ -47,6 +48,9 @@ class Saver:
             raise ContractError(f"keep is {keep}: at least the newest checkpoint stays, so give 1 or more")
         self.run = read_environment() if run is None else run
         self.active = self.run.checkpoint_dir is not None
+        # As torchrun counts its processes, or as Hanse does.
+        self.first = int(os.environ.get("RANK") or self.run.rank) == 0
+        self._processes = int(os.environ.get("WORLD_SIZE") or self.run.world_size)
         self.dir = (self.run.checkpoint_dir or Path(fallback)).absolute()
         self.interval_s = self.run.interval_s if interval_s is None else interval_s
         self.keep, self.agree = keep, agree
@@ -55,10 +59,10 @@ class Saver:
         self._handlers: dict[int, Any] = {}
         if not self.active:
             return
-        if int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1:
+        if int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 and not self.run.shared:
             raise ContractError(
                 "LOCAL_WORLD_SIZE says that several processes share this rank's HANSE_CHECKPOINT_DIR, and one alone may commit "
-                "there: start one process a rank (spec.gang.workers counts them)"
+                "there: start one process a rank (spec.gang.workers counts them), or set checkpoint.layout: shared"
             )
         if threading.current_thread() is not threading.main_thread():
             raise ContractError("a Saver listens for signals, which Python allows in the main thread only: make it there")
@@ -96,12 +100,42 @@ class Saver:
         return want > _NOTHING
 
     # ---- what ----
+    @property
+    def together(self) -> bool:
+        """Whether several processes save into one folder."""
+        return self.active and self.run.shared and self._processes > 1
+
+    def _meet(self, failed: int = 0) -> bool:
+        """Goes on when all ranks are here; whether any has failed."""
+        if self.agree is None:
+            raise ContractError(
+                f"{self._processes} processes save into one folder, and nothing lets them wait for each other: make the Saver with agree= "
+                "(hanse.pytorch.agree, hanse.orbax.agree)"
+            )
+        return self.agree(failed) > 0
+
+    def _commit_together(self, step: int, what: Sequence[manifest.What]) -> None:
+        failed, new = None, manifest.Manifest(step, ())
+        self._meet()  # all have written
+        if self.first:
+            try:
+                new = manifest.measure(self.dir, step, what)
+                manifest.put(self.dir, new)
+            except (ContractError, OSError) as e:
+                failed = e
+        if self._meet(1 if failed else 0):
+            raise failed or ContractError(f"the first rank could not commit step {step}: its log says why")
+        self.committed, self._saved_at = new, time.monotonic()
+
     def commit(self, step: int, *what: manifest.What) -> None:
         """Makes what was written below `dir` the checkpoint of this rank: files, folders, or (file, bytes) for a file
         that goes on growing. Returns when it is on disk. Older files may be removed after it, and not before."""
         if not self.active:
             manifest.expand(self.dir, what)
             self._saved_at = time.monotonic()
+            return
+        if self.together:
+            self._commit_together(step, what)
             return
         new = manifest.measure(self.dir, step, what)
         if self.committed is not None and new.step <= self.committed.step:
@@ -116,22 +150,33 @@ class Saver:
         """A folder to write into. When the block ends well it is committed as `step-N`, and older ones are removed."""
         if self.committed is not None and self.committed.step == step:
             raise ContractError(f"step {step} has been saved: ask should_save() once a step, and save when it says so")
-        name = f"step-{step}"
+        name, mine = f"step-{step}", self.first or not self.together
         temporary = self.dir / f"{name}.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        if mine:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+        if self.together:
+            self._meet()  # the folder is there
         try:
             yield temporary
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            if mine:
+                shutil.rmtree(temporary, ignore_errors=True)
             raise
-        shutil.rmtree(self.dir / name, ignore_errors=True)  # of a try that was ended before its manifest
-        os.rename(temporary, self.dir / name)
+        if self.together:
+            self._meet()  # all have written
+        if mine:
+            shutil.rmtree(self.dir / name, ignore_errors=True)  # of a try that was ended before its manifest
+            os.rename(temporary, self.dir / name)
         self.commit(step, name)
-        self.rotate("step-", self.keep)
+        if mine:
+            self.rotate("step-", self.keep)
 
     def rotate(self, prefix: str, keep: int) -> None:
-        """Removes folders PREFIX-NUMBER but the `keep` newest, and never one that the manifest names."""
+        """Removes folders PREFIX-NUMBER but the `keep` newest, and never one that the manifest names. Of ranks that save together the
+        first does."""
+        if self.together and not self.first:
+            return
         named = {f.name.split("/")[0] for f in self.committed.files} if self.committed else set()
         found = [p for p in self.dir.glob(prefix + "*") if p.name[len(prefix):].isdigit() and p.is_dir()]
         for path in sorted(found, key=lambda p: int(p.name[len(prefix):]))[:-keep]:

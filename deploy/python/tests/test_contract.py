@@ -249,6 +249,51 @@ class Resumes(InFolder):
             self.saver(env).resume_folder()
 
 
+class Together(InFolder):
+    """checkpoint.layout: shared. The other rank is played by what agree= returns."""
+
+    SHARED = {"HANSE_CHECKPOINT_LAYOUT": "shared", "HANSE_WORLD_SIZE": "2"}
+
+    def test_the_first_commits_when_all_have_written(self):
+        met = []
+
+        def agree(number):  # the other writes while this one waits until the folder is there, and until all have written
+            met.append((number, (self.save / "manifest.json").exists()))
+            if len(met) == 1:
+                (self.save / "step-3.tmp/other").write_bytes(b"shard")
+            return number
+
+        saver = self.saver(self.SHARED, agree=agree)
+        with saver.step(3) as folder:
+            (folder / "own").write_bytes(b"shard")
+        self.assertEqual(met, [(0, False)] * 3 + [(0, True)])
+        self.assertEqual([f.name for f in manifest.read(self.save).files], ["step-3/other", "step-3/own"])
+
+    def test_the_others_write_no_manifest(self):
+        saver = self.saver({**self.SHARED, "HANSE_RANK": "1"}, agree=lambda number: number)
+        (self.save / "step-3.tmp").mkdir()  # by the first
+        with saver.step(3) as folder:
+            (folder / "own").write_bytes(b"shard")
+        self.assertEqual((os.listdir(self.save), saver.committed.step), (["step-3.tmp"], 3))
+        saver.rotate("step-", 1)
+
+    def test_a_commit_that_fails_fails_for_all(self):
+        with self.refused("first rank could not commit step 3"):
+            self.saver({**self.SHARED, "HANSE_RANK": "1"}, agree=lambda number: 1).commit(3, "own")
+        first = self.saver(self.SHARED, agree=lambda number: number)
+        with self.refused('"absent" is not in'):
+            first.commit(3, "absent")
+        self.assertIsNone(first.committed)
+
+    def test_who_cannot_wait_is_refused(self):
+        self.write("own")
+        with self.refused("2 processes save into one folder", "agree="):
+            self.saver(self.SHARED).commit(3, "own")
+        with mock.patch.dict(os.environ, {"LOCAL_WORLD_SIZE": "2", "RANK": "1", "WORLD_SIZE": "2"}):  # of torchrun
+            saver = self.saver({"HANSE_CHECKPOINT_LAYOUT": "shared"}, agree=lambda number: number)
+        self.assertEqual((saver.together, saver.first), (True, False))
+
+
 class LightningHooks(InFolder):
     class Trainer:
         world_size, global_step = 1, 0

@@ -29,8 +29,9 @@ def environment(**more):
 class Job:
     """One program, with a store of its own; each start is the next epoch."""
 
-    def __init__(self, program, work, world=1, reshard=False, **env):
-        self.program, self.world, self.reshard, self.env, self.epoch = program, world, reshard, env, 0
+    def __init__(self, program, work, world=1, reshard=False, shared=False, **env):
+        self.program, self.world, self.env, self.epoch = program, world, env, 0
+        self.words = ["--reshard"] * reshard + ["--shared"] * shared
         self.work = tempfile.mkdtemp(prefix=program.split(".")[0] + "-", dir=work)
         self.base = os.path.join(self.work, "store")
 
@@ -41,7 +42,7 @@ class Job:
         for rank in range(self.world):
             env = environment(HANSE_RANK=str(rank), HANSE_WORLD_SIZE=str(self.world), HANSE_EPOCH=str(self.epoch),
                               HANSE_TEST_STORE=os.path.join(self.work, f"meet-{self.epoch}"), **self.env)
-            words = ["--checkpoint-dir", self.base, "--resume", "latest", *(["--reshard"] if self.reshard else [])]
+            words = ["--checkpoint-dir", self.base, "--resume", "latest", *self.words]
             with open(self.path(rank), "w", encoding="utf-8") as log:
                 ranks.append(subprocess.Popen([HANSE, "run", *words, "--", PYTHON, os.path.join(PROGRAMS, self.program)],
                                               stdout=log, stderr=log, env=env, cwd=self.work))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""One tensor, sharded over all ranks; saved by torch.distributed.checkpoint. HANSE_TEST_STORE: where the ranks of a start meet."""
+"""One tensor, sharded over all ranks; saved by torch.distributed.checkpoint. HANSE_TEST_STORE: where the ranks of a start meet, if
+not where Hanse or torchrun says."""
 import os
 import time
 
@@ -16,9 +17,11 @@ STEPS = 300
 
 def main():
     torch.set_num_threads(1)
-    run = hanse.run()
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['HANSE_TEST_STORE']}", rank=run.rank, world_size=run.world_size)
-    mesh = init_device_mesh("cpu", (run.world_size,))
+    run, meets = hanse.run(), os.environ.get("HANSE_TEST_STORE")
+    rank, world = int(os.environ.get("RANK", run.rank)), int(os.environ.get("WORLD_SIZE", run.world_size))
+    dist.init_process_group("gloo", init_method=f"file://{meets}" if meets and world > 1 else None, rank=rank, world_size=world,
+                            store=None if world > 1 else dist.HashStore())  # fmt: skip
+    mesh = init_device_mesh("cpu", (world,))
     with hanse.Saver(agree=hanse.pytorch.agree) as saver:
         weights = distribute_tensor(torch.arange(64.0, dtype=torch.float64), mesh, [Shard(0)])
         step = hanse.pytorch.load_distributed(saver, {"weights": weights}) or 0

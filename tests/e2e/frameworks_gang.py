@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Gangs of two as people start them, one line each, through a real agent: torchrun with torch.distributed.checkpoint, and JAX with
+Orbax. Both save into one folder (checkpoint.layout: shared). A stop reaches every rank, and counts as saved; what was saved by two goes
+on with one, or on another target, and comes to the result of a run that nobody disturbed. lib/packages.py gets the frameworks; exit 77
+when they are not there. Prints ok or FAILED per check; exit 1 when any failed."""
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+import packages  # noqa: E402
+
+os.environ["HANSE_PYTHON"] = packages.python()
+from moves import document, run, wait_for  # noqa: E402
+from package import PACKAGE, PROGRAMS, PYTHON, environment  # noqa: E402
+
+PATIENCE = 180
+ENVIRONMENT = ["/usr/bin/env", "PYTHONPATH=" + PACKAGE, "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1", PYTHON]
+
+
+def program(name):
+    return os.path.join(PROGRAMS, name)
+
+
+def said(p, name, word, rank=0):
+    """What stands behind a word at the beginning of a line of the newest start's log."""
+    done = p.cli("logs", name, "--rank", str(rank), check=False)
+    return re.findall(rf"^{word} (\S.*)$", done.stdout, re.M)
+
+
+def came_to(p, name, step):
+    def there():
+        phase = p.status(name).get("phase")
+        return phase in ("Failed", "Succeeded") or any(int(s) >= step for s in said(p, name, "step")[-1:])
+    wait_for(f"{name} to come to step {step}: " + p.cli("logs", name, check=False).stdout[-500:], there, PATIENCE, every=0.3)
+
+
+def undisturbed(name):
+    done = subprocess.run([PYTHON, program(name)], capture_output=True, text=True, timeout=PATIENCE, check=True, env=environment(), cwd="/tmp")
+    return re.findall(r"^result (\S+)$", done.stdout, re.M)[0]
+
+
+def saved_by_two(p, name, status, code):
+    """Its first life ended as it should; the step that it saved."""
+    end, saved = (status.get("ends") or [{}])[0], status.get("checkpoint") or {}
+    p.check(f"{name}: every rank saved, and that is what its end says", (end.get("reason"), end.get("exitCode")) == ("SavedAndStopped", code), end)
+    p.check(f"{name}: two ranks saved into one folder", saved.get("ranks") == 2 and len(p.checkpoints(name)) >= 1, saved)
+    return saved.get("step")
+
+
+def went_on(p, name, step, ranks, result):
+    status = p.ended(name, PATIENCE)
+    p.check(f"{name} succeeds", status["phase"] == "Succeeded", f"{status['phase']} {status.get('reason', '')} {status.get('message', '')}")
+    for rank in range(ranks):
+        p.check(f"{name}: rank {rank} goes on from step {step}", said(p, name, "from step", rank) == [str(step)], said(p, name, "from step", rank))
+    p.check(f"{name} comes to the same result", said(p, name, "result")[-1:] == [result], f"{said(p, name, 'result')}, undisturbed {result}")
+
+
+def a_torchrun_gang_goes_on_with_one_worker(p):
+    """torchrun ends with 1 when it is stopped, also after its workers have saved."""
+    torchrun = [*ENVIRONMENT, "-m", "torch.distributed.run", "--nproc-per-node", "1", program("torch_dcp.py")]
+    p.documents["dcp"] = document("Workload", "dcp", {
+        "type": "training", "gang": {"workers": 2}, "resources": {"cpu": 1, "memory": "2Gi"}, "run": {"command": torchrun},
+        "checkpoint": {"store": p.path("checkpoints"), "grace": "60s", "layout": "shared", "reshard": True}}, namespace="default")
+    p.suspend("dcp", False)
+    came_to(p, "dcp", 40)
+    p.suspend("dcp", True)
+    status = wait_for("dcp to stop", lambda: (s := p.status("dcp")).get("ends") and s, PATIENCE)
+    step = saved_by_two(p, "dcp", status, 1)
+    p.documents["dcp"]["spec"]["gang"]["workers"] = 1
+    p.suspend("dcp", False)
+    went_on(p, "dcp", step, 1, undisturbed("torch_dcp.py"))
+
+
+def a_jax_gang_moves(p):
+    """One line starts it; two processes, each with one device, that share the arrays."""
+    p.cli("submit", "--name", "tree", "--workers", "2", "--cpu", "1", "--memory", "2Gi", "--checkpoint-store", p.path("checkpoints"),
+          "--checkpoint-layout", "shared", "--grace", "60s", "--", *ENVIRONMENT, program("orbax_tree.py"))
+    came_to(p, "tree", 40)
+    p.cli("migrate", "tree", "--to", "right")
+    move = p.move_over("tree", PATIENCE)
+    p.check("tree moves", move["status"]["phase"] == "Succeeded", move["status"].get("message", ""))
+    step = saved_by_two(p, "tree", p.status("tree"), 75)
+    went_on(p, "tree", step, 2, undisturbed("orbax_tree.py"))
+
+
+sys.exit(run([a_torchrun_gang_goes_on_with_one_worker, a_jax_gang_moves]))
