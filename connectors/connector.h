@@ -144,6 +144,11 @@ struct connector_events {
     /* session: id of the session; a new session has a new id */
     void (*reach)(void *arg, bool reachable, const char *session, const char *why);
     void (*observed)(void *arg, const struct observation *o);
+    /* Names the nodes, and the devices where they are known, that a run was given which was
+     * RUN_PENDING: assignments by rank, of nodes "TARGET.NODE"; borrowed. Called ahead of the first
+     * observation of it in another state, also ahead of find()'s answer. A target whose runs are
+     * never pending does not call it. */
+    void (*seated)(void *arg, const struct run_key *k, const struct placement *at);
     /* Names the state folder of the agent that speaks from the next reach() on. It knows nothing of
      * runs that were given to another agent, so what it says of those proves nothing. Optional; "":
      * not known. */

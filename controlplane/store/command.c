@@ -136,16 +136,8 @@ static const struct record_field begin_fields[] = {
     FIELD(move_begin, 7, W_F64, cost),  FIELD(move_begin, 8, W_F64, saving)};
 
 /* What lies nested in a record. Tags are the same numbers in all commands. */
-#define TAG_OP 50
-#define TAG_OBJECT 51
-#define TAG_DECISION 52
-#define TAG_PLACEMENT 53
-#define TAG_CHECKPOINT 54
-#define TAG_NODE 55
-#define TAG_BEGIN 56
-#define TAG_NOMINATED 57
-#define TAG_GRANT 58
-#define TAG_PAUSE 59
+enum { TAG_OP = 50, TAG_OBJECT, TAG_DECISION, TAG_PLACEMENT, TAG_CHECKPOINT, TAG_NODE };
+enum { TAG_BEGIN = 56, TAG_NOMINATED, TAG_GRANT, TAG_PAUSE, TAG_PENDING };
 enum nested_type {
     N_BODY,    /* a pointer to a body */
     N_BODIES,  /* a list of bodies, and its count */
@@ -225,7 +217,9 @@ static const struct nested_field place_nested[] = {
     BODY(place_cmd, TAG_PLACEMENT, placement, placement)};
 static const struct nested_field run_nested[] = {
     BODY(run_cmd, TAG_CHECKPOINT, run_checkpoint, checkpoint),
-    BODY(run_cmd, TAG_GRANT, lease_grant, grant), BODY(run_cmd, TAG_PAUSE, target_pause, pause)};
+    BODY(run_cmd, TAG_GRANT, lease_grant, grant), BODY(run_cmd, TAG_PAUSE, target_pause, pause),
+    BODY(run_cmd, TAG_PENDING, run_pending, pending),
+    BODY(run_cmd, TAG_PLACEMENT, placement, seats)};
 static const struct nested_field facts_nested[] = {
     {.type = N_BODIES,
      .schema = &schema_node,

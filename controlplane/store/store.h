@@ -306,7 +306,11 @@ enum run_step {
      * this one from here on; one offer at a time */
     STEP_OFFER,
     STEP_GRANT, /* the runner has acknowledged the offered lease, and holds no other */
-    STEP_LAST = STEP_GRANT
+    /* the target has it in its own queue and has given it nothing: its place holds no node */
+    STEP_PENDING,
+    /* the target has given it nodes: its place is there; without `seats`: as it was decided */
+    STEP_SEATED,
+    STEP_LAST = STEP_SEATED
 };
 struct run_cmd {
     struct command_head head;
@@ -329,6 +333,8 @@ struct run_cmd {
      * lasts from `since` to `until`, counted from the entry's time on. The message is the
      * command's. */
     struct target_pause *pause;
+    struct run_pending *pending; /* PENDING: position and estimate; the rest is the command's */
+    struct placement *seats;     /* SEATED: the assignments; NULL: those that were decided */
 };
 
 /* Steps of a Migration; move.def says from which phase to which each leads, and enum move_phase

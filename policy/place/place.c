@@ -73,6 +73,9 @@ static bool fit_row(struct place *pl, struct row *r)
     int64_t room;
 
     r->pack = pl->pack;
+    if (g->waits && n->mode == NEED_WHOLE &&
+        g->waits + need_milli(n, n->min_workers) > g->free * 1000)
+        return explain_misfit(pl, r, REASON_TARGET_QUEUE, g->waits, g->free);
     need.workers = place_workers(pl, g->class_);
     if (pl->need.workers == 1) {
         r->member = fit_single(t, r->group, n);

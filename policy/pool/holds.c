@@ -45,6 +45,19 @@ void device_mig_take(struct device *d, const char *profile, int sign)
         d->mig_over[first]--;
 }
 
+/* It waits in the target's own queue: of the devices that are free there so many are spoken for,
+ * and nobody knows which. */
+static void waits_apply(struct table *t, const struct hold *h, int sign)
+{
+    uint32_t k = strmap_get(&t->target_by_name, h->target);
+
+    if (k == NONE)
+        return;
+    for (uint32_t g = t->targets[k].g0; g < t->targets[k].g0 + t->targets[k].n_groups; g++)
+        if (strcmp(t->classes[t->groups[g].class_].name, h->class_) == 0)
+            t->groups[g].waits += sign * h->milli;
+}
+
 void table_apply(struct pool *p, struct hold *h, int sign)
 {
     struct table *t = &p->t;
@@ -74,6 +87,8 @@ void table_apply(struct pool *p, struct hold *h, int sign)
                 table_device_move(t, d, d->free_milli - sign * at->milli);
         }
     }
+    if (!h->n)
+        waits_apply(t, h, sign);
     h->found = t->generation;
     h->generation = sign > 0 ? t->generation : 0;
 }

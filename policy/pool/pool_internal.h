@@ -81,9 +81,10 @@ struct group {
     uint32_t max_dev, words, dev_words;
     uint32_t max_linked; /* most devices of one node that NVLink joins */
     int64_t gpus, free;  /* whole devices of usable nodes: all, entirely free */
-    uint64_t *bits;      /* (max_dev + 1) bitmaps of `words` */
-    uint32_t *count;     /* members in each */
-    uint64_t *frac;      /* FRAC_BUCKETS bitmaps of `dev_words` */
+    int64_t waits;   /* GPUs × 1000 of its target and class that work in its own queue waits for */
+    uint64_t *bits;  /* (max_dev + 1) bitmaps of `words` */
+    uint32_t *count; /* members in each */
+    uint64_t *frac;  /* FRAC_BUCKETS bitmaps of `dev_words` */
     uint32_t *frac_count;
     uint32_t *dev_at; /* device by pos */
     uint32_t n_at;

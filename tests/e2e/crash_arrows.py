@@ -34,6 +34,8 @@ ORDINARY = (
 WAYS = {"asked": (220, 1), "gang": (220, 2), "drain": (220, 1), "given up": (600, 1)}
 # Points that no move without a fault passes, by the start of their names. That is checked: one that is passed is driven.
 UNPASSED = {
+    "driver.pending": "its target has a queue of its own, which an agent has not",
+    "driver.seated": "its target has a queue of its own, which an agent has not",
     "driver.absent": "the target refuses what it is to resume from, or says that it was never started",
     "driver.accepted": "the answer to a submit comes ahead of its first observation",
     "driver.call_find": "an answer was lost: what is there is looked up",

@@ -48,6 +48,7 @@ target_partition 1 5 -
 target_partition 2 5 -
 target_limits 1 1 -
 target_limits 2 1 -
+target_limits 3 5 -
 target_spec 1 4 target_type
 target_spec 2 4 tier
 target_spec 3 0 -
@@ -365,6 +366,12 @@ run_end 9 0 -
 run_end 10 1 -
 run_end 11 6 -
 run_end 12 1 -
+run_pending 1 0 -
+run_pending 2 0 -
+run_pending 3 1 -
+run_pending 4 6 -
+run_pending 5 6 -
+run_pending 6 10 placement
 workload_status 1 4 phase
 workload_status 2 1 -
 workload_status 3 10 placement
@@ -399,6 +406,7 @@ workload_status 35 0 -
 workload_status 36 0 -
 workload_status 37 1 -
 workload_status 38 3 -
+workload_status 39 10 run_pending
 copy_at 1 0 -
 copy_at 2 0 -
 copy_at 3 0 -

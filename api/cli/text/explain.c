@@ -88,6 +88,19 @@ static void policies_at(const cJSON *spec, struct buf *out)
     }
 }
 
+/* Where it waits, though it is placed. */
+static void pending_line(const cJSON *p, struct buf *out)
+{
+    buf_printf(out, "  waits in the target's own queue: %s", json_text_of(p, "reason"));
+    if (*json_text_of(p, "message"))
+        buf_printf(out, ": %s", json_text_of(p, "message"));
+    if (json_number_at(p, "position") > 0)
+        buf_printf(out, DOT "position %.0f", json_number_at(p, "position"));
+    if (*json_text_of(p, "estimatedStart"))
+        buf_printf(out, DOT "may start at %s", json_text_of(p, "estimatedStart"));
+    buf_char(out, '\n');
+}
+
 static void heading_placed(const cJSON *w, const cJSON *d, struct arena *mem, struct buf *out)
 {
     const cJSON *spec = cJSON_GetObjectItemCaseSensitive(d, "spec"),
@@ -110,6 +123,8 @@ static void heading_placed(const cJSON *w, const cJSON *d, struct arena *mem, st
         buf_printf(out, DOT "placed on %s", json_text_of(spec, "message"));
     }
     buf_char(out, '\n');
+    if (current && json_at(w, "status.pending"))
+        pending_line(json_at(w, "status.pending"), out);
 }
 
 /* A queue's quota is no target's: the target in front of such a sentence says nothing. */

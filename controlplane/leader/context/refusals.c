@@ -4,6 +4,11 @@
 
 #include <string.h>
 
+int64_t brain_time_ms(const struct brain *b)
+{
+    return b->cfg.core ? core_time_ms(b->cfg.core) : root_time(b->root);
+}
+
 bool refusal_pause(const struct root *r, const struct object *workload, const char *target,
                    const struct refusal *why, struct target_pause *ret)
 {
@@ -42,7 +47,7 @@ int64_t refusal_lasts(const struct brain *b, const struct object *workload, cons
     const struct object *o = root_get(b->root, KIND_TARGET, "", target);
     const struct target_status *s = o ? object_as(o, target)->status : NULL;
     const struct placement *p = object_as(workload, workload)->status->placement;
-    int64_t now = s && s->n_pauses ? core_time_ms(b->cfg.core) : 0, most = 0;
+    int64_t now = s && s->n_pauses ? brain_time_ms(b) : 0, most = 0;
 
     for (uint32_t i = 0; p && s && i < s->n_pauses; i++) {
         const struct target_pause *x = &s->pauses[i];

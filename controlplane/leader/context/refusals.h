@@ -4,6 +4,8 @@
 
 #include "controlplane/leader/context/context.h"
 
+/* The cluster's time; of a brain without a core (tests): that of its state. */
+int64_t brain_time_ms(const struct brain *b);
 /* What the state is told of a refusal, for how long: of the target, of a zone or a class of it, or
  * of this workload there. False: nothing, because nobody is blamed or not all members know of
  * it. */

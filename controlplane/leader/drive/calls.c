@@ -20,6 +20,7 @@
 #define CALL_DEADLINE_MS 15000
 #define BACKOFF_MAX_MS 5000
 #define HELD_LOOK_MS 1000
+#define WITHDRAWN_LEAST_MS 30000
 #define PAUSE_AWAITED_MS 5000 /* a longer one is not awaited by who holds a place already */
 
 void driver_backoff(struct driver *d)
@@ -45,7 +46,9 @@ static const char *const steps_before[] = {[STEP_DISPATCH] = "driver.dispatch.be
                                            [STEP_LEASE_OVER] = "driver.lease_over.before",
                                            [STEP_CHECKPOINT_FOUND] = "driver.found.before",
                                            [STEP_OFFER] = "driver.offer.before",
-                                           [STEP_GRANT] = "driver.grant.before"};
+                                           [STEP_GRANT] = "driver.grant.before",
+                                           [STEP_PENDING] = "driver.pending.before",
+                                           [STEP_SEATED] = "driver.seated.before"};
 static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.after",
                                           [STEP_ACCEPTED] = "driver.accepted.after",
                                           [STEP_RUNNING] = "driver.running.after",
@@ -59,7 +62,9 @@ static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.aft
                                           [STEP_LEASE_OVER] = "driver.lease_over.after",
                                           [STEP_CHECKPOINT_FOUND] = "driver.found.after",
                                           [STEP_OFFER] = "driver.offer.after",
-                                          [STEP_GRANT] = "driver.grant.after"};
+                                          [STEP_GRANT] = "driver.grant.after",
+                                          [STEP_PENDING] = "driver.pending.after",
+                                          [STEP_SEATED] = "driver.seated.after"};
 static const char *const calls_sent[] = {[CALL_SUBMIT] = "driver.call_submit.sent",
                                          [CALL_FIND] = "driver.call_find.sent",
                                          [CALL_QUIESCE] = "driver.call_quiesce.sent",
@@ -270,6 +275,21 @@ bool driver_paused(struct driver *d, struct site *t)
 }
 
 /* ---- ends ---- */
+/* It waited too long in its target's own queue: it is not placed there again at once. */
+static void withdrawn(struct driver *d)
+{
+    const struct object *o = root_get(d->brain->root, KIND_TARGET, "", d->target);
+    const struct target_limits *l = o ? object_as(o, target)->spec->limits : NULL;
+    uint64_t ms = l && l->pendingFor > 0 ? (uint64_t)l->pendingFor : 0;
+
+    d->refused = (struct refusal){.class_ = REFUSED_CAPACITY,
+                                  .scope = BLAMES_WORKLOAD,
+                                  .retry_ms = ms > WITHDRAWN_LEAST_MS ? ms : WITHDRAWN_LEAST_MS};
+    str_copy(d->seen.reason, sizeof d->seen.reason, end_text(END_PENDING_TOO_LONG));
+    str_copy(d->seen.message, sizeof d->seen.message,
+             "it waited in the target's own queue for longer than limits.pendingFor of the Target");
+}
+
 void driver_step_end(struct driver *d, enum run_step step, bool requeue)
 {
     union command c = {.run = {.step = step, .requeue = requeue}};
@@ -284,6 +304,8 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
         c.run.checkpoint = &ck;
     }
 
+    if (step == STEP_ABSENT && in && !strcmp(in->reason, end_text(END_PENDING_TOO_LONG)))
+        withdrawn(d);
     if (step == STEP_ABSENT && refusal_pause(d->brain->root, d->o, d->target, &d->refused, &pause))
         c.run.pause = &pause;
     c.run.exit_code = o->exit_code;

@@ -12,21 +12,19 @@
 #include "controlplane/leader/drive/calls.h"
 #include "controlplane/leader/drive/lease.h"
 #include "controlplane/leader/drive/look.h"
+#include "controlplane/leader/drive/observed.h"
 #include "controlplane/leader/keep/events.h"
 #include "controlplane/leader/move/causes.h"
 #include "controlplane/leader/move/mover.h"
 #include "controlplane/leader/site/sites.h"
 
 #include <search.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #define BACKOFF_MIN_MS 50
-#define BACKOFF_MAX_MS 5000
 #define LOOK_AGAIN_MS 1000
-/* The replacement's place is held only for the last part of a long lease. */
-#define REPLACE_AHEAD_MS 600000
+#define REPLACE_AHEAD_MS 600000 /* of a long lease: the replacement's place is held for no longer */
 #define AGENT_REPLACED                                                                             \
     "an agent with another state folder speaks for its target, and knows nothing of it: it may "   \
     "still run. Once its old machine is known to be off: hanse fence"
@@ -134,6 +132,7 @@ static void driver_take(struct driver *d, const struct object *o)
         d->key.try_ = try_;
         d->has_seen = d->quiesced = false;
         d->refused.class_ = (enum refusal_class)0;
+        buf_fini(&d->seats);
         d->found_session = 0;
         d->stop_after_ms = d->stop_grace_ms = 0;
         if (moved) {
@@ -254,6 +253,7 @@ static void driver_free(struct driver *d)
     (void)tdelete(d, &d->brain->drivers->by_uid, by_uid);
     d->brain->drivers->n--;
     (void)object_unref(d->o);
+    buf_fini(&d->seats);
     mem_free(d);
 }
 
@@ -266,9 +266,8 @@ bool driver_estranged(const struct driver *d, const struct site *t)
 }
 
 /* ---- what is wanted ---- */
-/* Returns why this run should end, or NULL. A drained target is a matter for Migrations
- * (causes.c). */
-static const char *end_wanted(const struct driver *d, bool *ret_requeue)
+/* Returns why this run should end, or NULL. Drained targets are Migrations' matter (causes.c). */
+static const char *end_wanted(struct driver *d, bool *ret_requeue)
 {
     const struct workload_spec *s = object_as(d->o, workload)->spec;
 
@@ -278,7 +277,7 @@ static const char *end_wanted(const struct driver *d, bool *ret_requeue)
     if (s->deadline && core_time_ms(d->brain->cfg.core) >= s->deadline)
         return "DeadlineExceeded";
     *ret_requeue = true;
-    return s->suspend ? "Suspended" : NULL;
+    return s->suspend ? "Suspended" : driver_pending_over(d);
 }
 
 /* ---- ticks by phase ---- */
@@ -371,8 +370,8 @@ static enum partition_mode partition_mode(const struct driver *d)
     return p && p->mode ? p->mode : PARTITION_WAIT;
 }
 
-/* True when the runner was cut off and stopped itself under partition mode stop: the workload stays
- * stopped, as it would if its target had stayed away. */
+/* Cut off, its runner stopped itself under partition mode stop: the workload stays stopped, as if
+ * its target had stayed away. */
 static bool stopped_itself(struct driver *d)
 {
     const struct intent *in = status_of(d)->intent;
@@ -386,12 +385,11 @@ static bool report_seen(struct driver *d)
 {
     enum phase phase = status_of(d)->phase;
 
-    if (!d->has_seen)
-        return false;
+    if (!d->has_seen || driver_pending(d))
+        return d->has_seen;
     switch (d->seen.state) {
     case RUN_ENDED:
-        /* UNKNOWN comes first, though the target is back: tick_unknown goes on */
-        if (stopped_itself(d))
+        if (stopped_itself(d)) /* UNKNOWN comes first, then tick_unknown goes on */
             driver_step(d, STEP_UNKNOWN, end_text(END_LEASE_LOST),
                         "its runner was cut off and stopped itself");
         else
@@ -405,16 +403,16 @@ static bool report_seen(struct driver *d)
             driver_step(d, STEP_RUNNING, "Running", "");
             return true;
         }
-        return false;
-    case RUN_PENDING:
+        break;
     case RUN_STARTING:
         if (phase == PHASE_DISPATCHING) {
             driver_step(d, STEP_ACCEPTED, d->seen.reason, d->seen.message);
             return true;
         }
-        return false;
+        break;
+    case RUN_PENDING:
     case RUN_UNKNOWN:
-        return false;
+        break;
     }
     return false;
 }
@@ -472,6 +470,8 @@ static void tick_quiescing(struct driver *d, struct site *t)
     const struct intent *in = status_of(d)->intent;
     bool stop = in && in->op == INTENT_STOP;
 
+    if (d->has_seen && driver_pending(d))
+        return;
     if (d->has_seen && (d->seen.state == RUN_ENDED || d->seen.state == RUN_ABSENT)) {
         if (d->seen.state == RUN_ENDED)
             driver_step_end(d, STEP_ENDED, end_requeues(d));
@@ -488,13 +488,13 @@ static void tick_quiescing(struct driver *d, struct site *t)
     if (!t->reachable)
         return;
     uint64_t now = loop_now_ms(d->brain->loop);
-    if (!stop && !d->quiesced && (!d->stop_after_ms || now < d->stop_after_ms)) {
+    bool waits = d->has_seen && d->seen.state == RUN_PENDING; /* there is nobody to tell to save */
+    if (!stop && !waits && !d->quiesced && (!d->stop_after_ms || now < d->stop_after_ms))
         driver_call(d, t, CALL_QUIESCE);
-    } else if (stop || now >= d->stop_after_ms) {
+    else if (stop || waits || now >= d->stop_after_ms)
         driver_call(d, t, CALL_STOP);
-    } else {
+    else
         driver_later(d, d->stop_after_ms - now);
-    }
 }
 
 /* True when the lease may decide. The last copy is not let go before its replacement holds a place:

@@ -50,7 +50,9 @@ struct driver {
     uint64_t stop_grace_ms;  /* grace of the last stop of this try; 0: at once, or none */
 
     /* observed.c */
-    int64_t foreign_epoch; /* epoch in which a foreign checkpoint was refused, with one Event */
+    struct buf seats; /* placement as bytes: the nodes that the target gave; .n 0: not told */
+    uint64_t pending_told_ms; /* loop time at which the log was last told of its waiting */
+    int64_t foreign_epoch;    /* epoch in which a foreign checkpoint was refused, with one Event */
 
     /* look.c */
     int64_t looked_epoch;   /* epoch before whose dispatch the store was searched, or given up */

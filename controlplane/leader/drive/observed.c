@@ -6,6 +6,8 @@
 
 #include "api/base/log.h"
 #include "controlplane/leader/context/hide.h"
+#include "controlplane/leader/context/refusals.h"
+#include "controlplane/leader/drive/calls.h"
 #include "controlplane/leader/drive/driver.h"
 #include "controlplane/leader/drive/order.h"
 #include "controlplane/leader/keep/events.h"
@@ -15,6 +17,7 @@
 
 #define ORPHAN_GRACE_MS 5000
 #define ORPHAN_STOP_MS 60000
+#define PENDING_TOLD_EVERY_MS 30000
 
 /* ---- what targets tell on their own ---- */
 struct orphan_stop {
@@ -38,7 +41,7 @@ static void orphan_end(struct site *t, const struct observation *o)
     struct orphan_stop *s;
     char key[RUN_KEY_MAX];
 
-    if (o->state != RUN_RUNNING && o->state != RUN_STARTING)
+    if (o->state != RUN_RUNNING && o->state != RUN_STARTING && o->state != RUN_PENDING)
         return;
     s = mem_new(struct orphan_stop);
     run_key_print(&o->key, key);
@@ -108,4 +111,93 @@ void driver_observed(struct site *t, const struct observation *o)
     driver_take_seen(d, &told);
     d->found_session = t->session;
     driver_tick(d);
+}
+
+/* ---- in the target's own queue ---- */
+void driver_seated(struct site *t, const struct run_key *k, const struct placement *at)
+{
+    struct driver *d = driver_find(t->brain, k->uid);
+
+    if (!t->brain->leads || !d || d->dead || strcmp(d->target, t->name) != 0 ||
+        k->epoch != d->key.epoch || k->try_ != d->key.try_ || driver_estranged(d, t))
+        return;
+    buf_fini(&d->seats);
+    buf_init(&d->seats, LIMIT_OBJECT_MAX_BYTES);
+    if (tlv_encode(&schema_placement, at, &d->seats, NULL) < 0)
+        buf_fini(&d->seats); /* as it was decided, then */
+}
+
+static void tell_pending(struct driver *d)
+{
+    struct run_pending p = {.reason = "", .message = ""};
+    union command c = {.run = {.step = STEP_PENDING, .pending = &p}};
+
+    p.position = d->seen.position;
+    p.estimate = d->seen.estimate_ms;
+    str_copy(c.run.reason, sizeof c.run.reason,
+             *d->seen.reason ? d->seen.reason : "PendingAtTarget");
+    str_copy(c.run.message, sizeof c.run.message, d->seen.message);
+    d->pending_told_ms = loop_now_ms(d->brain->loop);
+    driver_propose(d, &c);
+}
+
+static void tell_seated(struct driver *d)
+{
+    union command c = {.run = {.step = STEP_SEATED}};
+    AUTO_ARENA a = arena_create(0);
+    struct err err;
+    void *at;
+
+    if (d->seats.n &&
+        tlv_decode(&schema_placement, slice_make(d->seats.p, d->seats.n), a, &at, &err) == 0)
+        c.run.seats = at;
+    driver_propose(d, &c);
+}
+
+/* Why it waits is told at once; that it moves up, now and then. */
+static bool pending_news(const struct driver *d, const struct run_pending *p)
+{
+    const struct observation *o = &d->seen;
+
+    if (!p || strcmp(p->reason, *o->reason ? o->reason : "PendingAtTarget") != 0)
+        return true;
+    bool moved = p->position != o->position || p->estimate != o->estimate_ms ||
+                 strcmp(p->message, o->message) != 0;
+    return moved && loop_now_ms(d->brain->loop) - d->pending_told_ms >= PENDING_TOLD_EVERY_MS;
+}
+
+bool driver_pending(struct driver *d)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    bool waits = d->seen.state == RUN_PENDING;
+
+    if (root_feature_level(d->brain->root) < FEATURE_GRANTS)
+        return false;
+    if (waits && (s->phase == PHASE_DISPATCHING || s->phase == PHASE_STARTING) &&
+        pending_news(d, s->pending)) {
+        tell_pending(d);
+        return true;
+    }
+    bool given = d->seen.state == RUN_STARTING || d->seen.state == RUN_RUNNING ||
+                 (d->seen.state == RUN_ENDED && d->seen.proof != PROOF_NEVER_STARTED);
+    if (given && s->pending && (s->phase == PHASE_STARTING || s->phase == PHASE_QUIESCING)) {
+        tell_seated(d);
+        return true;
+    }
+    return false;
+}
+
+const char *driver_pending_over(struct driver *d)
+{
+    const struct run_pending *p = object_as(d->o, workload)->status->pending;
+    const struct object *o = p ? root_get(d->brain->root, KIND_TARGET, "", d->target) : NULL;
+    const struct target_limits *l = o ? object_as(o, target)->spec->limits : NULL;
+
+    if (!l || l->pendingFor <= 0)
+        return NULL;
+    int64_t left = p->since + l->pendingFor - brain_time_ms(d->brain);
+    if (left <= 0)
+        return end_text(END_PENDING_TOO_LONG);
+    driver_later(d, (uint64_t)left + 1);
+    return NULL;
 }

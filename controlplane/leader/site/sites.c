@@ -206,7 +206,12 @@ static void on_observed(void *arg, const struct observation *o)
     t->last_contact_ms = loop_now_ms(t->brain->loop);
     driver_observed(t, o);
 }
+static void on_seated(void *arg, const struct run_key *k, const struct placement *at)
+{
+    driver_seated(arg, k, at);
+}
 static const struct connector_events events = {.nodes = on_nodes,
+                                               .seated = on_seated,
                                                .reach = on_reach,
                                                .observed = on_observed,
                                                .agent = on_agent,

@@ -186,6 +186,7 @@ static void let_go(struct txn *t, struct run *x)
     }
     x->s->phaseBefore = (enum phase)0;
     x->s->intent = NULL;
+    x->s->pending = NULL;
 }
 
 static bool ends_with_proof(enum run_step step)
@@ -249,7 +250,7 @@ static int step_end(struct txn *t, struct run *x)
         x->to = after_end(t, x);
     } else if (stop_asked(x->s)) {
         x->to = PHASE_CANCELLED;
-    } else if (x->c->requeue) {
+    } else if (x->c->requeue || x->s->pending) { /* it has no place there to keep */
         x->to = PHASE_QUEUED;
     }
     if (x->to != PHASE_RESERVED) {
@@ -309,6 +310,82 @@ static void step_intent(struct txn *t, struct run *x)
     in->reason = x->c->reason;
 }
 
+/* ---- in the target's own queue ---- */
+/* It holds what it asks for against its queue and on its target, and no node: which ones it gets
+ * the target decides. */
+static void step_pending(struct txn *t, struct run *x)
+{
+    struct run_pending *p = arena_new(t->a, struct run_pending);
+    const struct run_pending *had = x->s->pending;
+
+    if (x->c->pending)
+        *p = *x->c->pending;
+    p->reason = x->reason;
+    p->message = x->message;
+    p->since = had ? had->since : t->now;
+    p->asked = had ? had->asked : arena_memdup(t->a, x->s->placement, sizeof *p->asked);
+    x->s->pending = p;
+    x->s->intent->done = true;
+    x->s->placement->assignments = NULL;
+    x->s->placement->n_assignments = 0;
+}
+
+/* Devices that the target did not name are any that are free by the log. */
+static bool devices_choose(struct txn *t, struct assignment *a, const struct assignment *asked)
+{
+    struct node_usage u = {0};
+    const struct object *o = root_get(t->w, KIND_NODE, "", a->node);
+    const struct node_spec *n = o ? object_as(o, node)->spec : NULL;
+
+    if (a->n_gpus || !asked->n_gpus)
+        return true;
+    a->gpuMilli = asked->gpuMilli;
+    a->gpus = arena_array(t->a, int64_t, asked->n_gpus);
+    (void)root_usage(t->w, a->node, &u);
+    for (uint32_t i = 0; n && i < n->n_gpus && a->n_gpus < asked->n_gpus; i++) {
+        int64_t index = n->gpus[i].index;
+        if (index >= 0 && index < LIMIT_NODE_GPUS && u.device_milli[index] + a->gpuMilli <= 1000)
+            a->gpus[a->n_gpus++] = index;
+    }
+    return a->n_gpus == asked->n_gpus;
+}
+
+static int step_seated(struct txn *t, struct run *x)
+{
+    const struct run_pending *p = x->s->pending;
+    struct placement now;
+
+    if (!p) /* it has its nodes */
+        return 0;
+    now = *x->s->placement;
+    const struct placement *seats = x->c->seats ? x->c->seats : p->asked;
+    now.n_assignments = seats->n_assignments;
+    now.assignments =
+        arena_memdup(t->a, seats->assignments, seats->n_assignments * sizeof *now.assignments);
+    now.since = t->now;
+    now.gpus = 0;
+    if (now.n_assignments != p->asked->n_assignments)
+        return err_set(t->err, E_INVALID, "%u workers asked for nodes, and the target names %u",
+                       p->asked->n_assignments, now.n_assignments);
+    for (uint32_t i = 0; i < now.n_assignments; i++) {
+        struct assignment *a = &now.assignments[i];
+        const struct object *o = root_get(t->w, KIND_NODE, "", a->node);
+
+        a->mig = a->mig ? a->mig : "";
+        if (!o || strcmp(object_as(o, node)->spec->target, now.target) != 0)
+            return err_set(t->err, E_PLACE, "%.253s is no node of target %s", a->node, now.target);
+        if (!devices_choose(t, a, &p->asked->assignments[i]))
+            return err_set(t->err, E_PLACE, "by the log, node %.253s has not that many GPUs free",
+                           a->node);
+        now.gpus += a->gpuMilli * a->n_gpus;
+    }
+    if (!root_hold_fits(t->w, NULL, &now))
+        return err_set(t->err, E_PLACE, "by the log, what the target gave is held by others");
+    *x->s->placement = now;
+    x->s->pending = NULL;
+    return 0;
+}
+
 static int step_take(struct txn *t, struct run *x)
 {
     if (ends_with_proof(x->c->step))
@@ -319,7 +396,15 @@ static int step_take(struct txn *t, struct run *x)
     case STEP_ACCEPTED:
         x->s->intent->done = true;
         return 0;
+    case STEP_PENDING:
+        step_pending(t, x);
+        return 0;
+    case STEP_SEATED:
+        return step_seated(t, x);
     case STEP_RUNNING:
+        if (x->s->pending)
+            return RUN_STALE(t, "which nodes workload %s/%s was given is not told", x->c->ns,
+                             x->c->name);
         x->s->intent->done = true;
         if (!x->s->startedAt)
             x->s->startedAt = t->now;
@@ -395,7 +480,8 @@ static int check_fence(struct txn *t, const struct run *x)
 static bool told_only(enum run_step step)
 {
     return step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD ||
-           step == STEP_CHECKPOINT_FOUND || step == STEP_OFFER || step == STEP_GRANT;
+           step == STEP_CHECKPOINT_FOUND || step == STEP_OFFER || step == STEP_GRANT ||
+           step == STEP_SEATED;
 }
 
 /* Phase, reason and time; then the object, or its removal when that was only waiting for this

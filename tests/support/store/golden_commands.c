@@ -478,6 +478,25 @@ static void run_pause_check(const union command *c)
     assert_string_equal(c->run.pause->message, "none left");
     assert_int_equal(policy_pause_length(c->run.pause), 2000);
 }
+/* In the target's own queue, and where the target has put it. */
+static void run_pending_make(union command *c, struct arena *a)
+{
+    run_make(c, a);
+    c->run.step = STEP_PENDING;
+    c->run.pending = arena_new(a, struct run_pending);
+    *c->run.pending = (struct run_pending){
+        .reason = "", .message = "", .position = 4, .estimate = TIME_MS + 60000};
+    c->run.seats = arena_new(a, struct placement);
+    *c->run.seats = (struct placement){.target = "fra", .class_ = "h100", .gpus = 2000};
+}
+static void run_pending_check(const union command *c)
+{
+    assert_int_equal(c->run.step, STEP_PENDING);
+    assert_int_equal(c->run.pending->position, 4);
+    assert_int_equal(c->run.pending->estimate, TIME_MS + 60000);
+    assert_string_equal(c->run.seats->target, "fra");
+    assert_int_equal(c->run.seats->gpus, 2000);
+}
 static void facts_agent_make(union command *c, struct arena *a)
 {
     facts_make(c, a);
@@ -506,4 +525,5 @@ const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"facts-agent", CMD_FACTS, facts_agent_make, facts_agent_check},
     {"collect", CMD_COLLECT, collect_make, collect_check},
     {"array", CMD_ARRAY, array_cmd_make, array_cmd_check},
-    {"run-pause", CMD_RUN, run_pause_make, run_pause_check}};
+    {"run-pause", CMD_RUN, run_pause_make, run_pause_check},
+    {"run-pending", CMD_RUN, run_pending_make, run_pending_check}};

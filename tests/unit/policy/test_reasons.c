@@ -56,6 +56,7 @@ static const struct reason_case cases[REASON_NR] = {
                               "region: eu}\nstatus: {pauses: [{scope: target, refusal: quota, "
                               "until: 2025-12-01T00:10:00Z}]}\n",
                               NULL, GPUS(1), false, "wait until 2025-12-01 00:10 UTC"},
+    [REASON_TARGET_QUEUE] = {.answer = TIME}, /* unit/policy/place/pauses */
     [REASON_RUN_DENIED] = {TIME, NULL, NULL, GPUS(1), false, "wait until 2025-12-01 00:10 UTC",
                            ", ends: [{target: hub, deniedUntil: 2025-12-01T00:10:00Z}]"},
     [REASON_CORDONED] = {.answer = NEVER},

@@ -26,6 +26,7 @@ static const struct acts {
     {"target_partition", E2E "lease_granted.py", "suspectAfter lease"},
     {"target_limits", UNIT "controlplane/leader/drive/test_in_flight.c", "inFlight"},
     {"target_limits", UNIT "policy/place/test_place.c", "workloads"},
+    {"target_limits", UNIT "controlplane/leader/drive/test_pending.c", "pendingFor"},
     {"gpu_class_spec", UNIT "policy/place/test_place.c",
      "aliases interconnect relativeSpeed memory"},
     {"gpu_class_spec", UNIT "policy/place/test_scores.c", "watts"},

@@ -197,6 +197,40 @@ static void a_changed_spec_is_asked_at_once(void **state)
     assert_placed(w, "hub");
 }
 
+/* What waits in the target's own queue holds no node, but what is free is spoken for. */
+static void who_waits_there_comes_first(void **state)
+{
+    struct placement at = {.target = "hub", .class_ = "h100", .gpus = 1000};
+    struct world *w = *state;
+
+    classes(w);
+    node(w, "n1", "h100", "a");
+    node(w, "n2", "h100", "a");
+    const struct object *o = world_workload(w, "waits", "  resources: {gpu: {count: 1}}\n");
+    pool_hold_placement(w->p, o, &at);
+    decide(w, "", NOW);
+    assert_placed(w, "hub"); /* one is left */
+    pool_hold_placement(w->p, world_workload(w, "waits2", ""), &at);
+    decide(w, "", NOW);
+    assert_pending(w, "TargetQueue");
+    assert_int_equal(pool_free_gpu_milli(w->p, "h100"), 2000); /* no node is held for them */
+    node(w, "n3", "h100", "b");                                /* the table is made anew */
+    decide(w, "", NOW);
+    assert_placed(w, "hub");
+    struct pool *fork = pool_fork(w->p), *own = w->p;
+    pool_hold_placement(w->p, world_workload(w, "waits3", ""), &at);
+    decide(w, "", NOW);
+    assert_pending(w, "TargetQueue");
+    w->p = fork;
+    decide(w, "", NOW);
+    assert_placed(w, "hub");
+    w->p = own;
+    (void)pool_destroy(fork);
+    pool_drop(w->p, "uid-waits");
+    decide(w, "", NOW);
+    assert_placed(w, "hub");
+}
+
 /* ---- how long ---- */
 static int64_t pause_of(const struct target_status *s, enum refusal_class why, int64_t at,
                         int64_t retry_ms)
@@ -279,6 +313,7 @@ int main(void)
                                        WORLD(who_runs_there_stays),
                                        WORLD(who_was_denied_goes_elsewhere),
                                        WORLD(a_changed_spec_is_asked_at_once),
+                                       WORLD(who_waits_there_comes_first),
                                        WORLD(pauses_grow_and_shrink),
                                        WORLD(denials_last_half_a_minute_at_least),
                                        WORLD(the_list_stays_short)};

@@ -1,0 +1,257 @@
+/* A run that is pending at its target: what the log is told of it and how often, where it is once
+ * it starts, and that it is withdrawn and not told to save. The connector is scripted. */
+#include "controlplane/leader/context/context.h"
+#include "controlplane/leader/context/index.h"
+#include "controlplane/leader/drive/calls.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/observed.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/site/sites.h"
+#include "tests/support/store/store_kit.h"
+
+/* The way into the log is the test's: straight to the kit. */
+static struct kit *log_kit;
+static struct result last;
+
+void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg)
+{
+    (void)cb;
+    last = kit_apply(log_kit, c);
+    b->root = log_kit->root;
+    mem_free(arg);
+}
+void brain_propose_bytes(struct brain *b, const char *id, struct slice s, propose_cb cb, void *arg)
+{
+    (void)b;
+    (void)id;
+    (void)s;
+    (void)cb;
+    (void)arg;
+    fail();
+}
+void brain_request_id(struct brain *b, char out[REQUEST_ID_MAX])
+{
+    (void)b;
+    (void)snprintf(out, REQUEST_ID_MAX, "r-%llu", (unsigned long long)log_kit->number);
+}
+
+struct world {
+    struct kit kit;
+    struct brain brain;
+    struct sites sites;
+    struct movers movers;
+    struct drivers drivers;
+    struct site site;
+    struct connector connector;
+    unsigned stops, quiesces;
+    struct call *call;
+};
+
+static void stop(struct connector *c, const struct run_key *k, uint64_t grace_ms, struct call *call)
+{
+    struct world *x = container_of(c, struct world, connector);
+
+    (void)k;
+    (void)grace_ms;
+    x->stops++;
+    x->call = call;
+}
+static void quiesce(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,
+                    struct call *call)
+{
+    (void)k;
+    (void)signo;
+    (void)grace_ms;
+    (void)call;
+    container_of(c, struct world, connector)->quiesces++;
+}
+static const struct connector_ops ops = {.stop = stop, .quiesce = quiesce};
+
+static void follow(struct brain *b)
+{
+    (void)b;
+}
+
+static struct driver *driver(struct world *x)
+{
+    struct driver *d = driver_find(&x->brain, kit_get(&x->kit, "w")->meta->uid);
+
+    assert_non_null(d);
+    return d;
+}
+
+/* What was proposed is in the state: the driver takes it in, as it would from the brain. */
+static void settle(struct world *x)
+{
+    struct driver *d = driver(x);
+
+    d->proposing = false;
+    driver_change(&x->brain, d->o, kit_get(&x->kit, "w"));
+}
+
+static void world_init(struct world *x, int64_t pending_for)
+{
+    struct err err;
+
+    *x = (struct world){.connector = {.ops = &ops}};
+    kit_begin(&x->kit);
+    kit_level_set(&x->kit, FEATURE_LEVEL);
+    kit_pool(&x->kit, 2, 4);
+    struct target *t =
+        object_edit_as(root_get(x->kit.root, KIND_TARGET, "", "fra"), target, x->kit.a);
+    t->spec->limits = arena_new(x->kit.a, struct target_limits);
+    t->spec->limits->pendingFor = pending_for;
+    assert_int_equal(kit_update(&x->kit, KIND_TARGET, "", "fra", t, 0, false).code, 0);
+    assert_int_equal(kit_workload(&x->kit, x->kit.ns, "w", 1, 2).code, 0);
+    assert_int_equal(kit_place(&x->kit, "w", "fra.n0", 0, 1, 2).code, 0);
+    assert_int_equal(kit_run(&x->kit, "w", 1, 1, STEP_DISPATCH).code, 0);
+    log_kit = &x->kit;
+    x->brain = (struct brain){.sites = &x->sites,
+                              .movers = &x->movers,
+                              .drivers = &x->drivers,
+                              .leads = true,
+                              .follow = follow,
+                              .root = x->kit.root,
+                              .loop = loop_uv_create(&err)};
+    assert_non_null(x->brain.loop);
+    sites_init(&x->brain);
+    movers_init(&x->brain);
+    drivers_init(&x->brain);
+    list_init(&x->site.drivers);
+    x->site.brain = &x->brain;
+    x->site.connector = &x->connector;
+    x->site.session = 1;
+    x->site.doc = object_ref(root_get(x->kit.root, KIND_TARGET, "", "fra"));
+    (void)snprintf(x->site.name, sizeof x->site.name, "fra");
+    x->site.by_name.key = x->site.name;
+    index_add(&x->sites.by_name, &x->site.by_name);
+    driver_change(&x->brain, NULL, kit_get(&x->kit, "w")); /* its target is out of reach yet */
+    x->site.reachable = true;
+}
+
+static void world_fini(struct world *x)
+{
+    struct driver *d = driver_find(&x->brain, kit_get(&x->kit, "w")->meta->uid);
+
+    if (d)
+        d->proposing = d->calling = false;
+    drivers_drop(&x->brain);
+    index_remove(&x->sites.by_name, &x->site.by_name);
+    (void)object_unref(x->site.doc);
+    loop_uv_destroy(x->brain.loop);
+    kit_end(&x->kit);
+}
+
+static void see(struct world *x, enum run_state state, const char *reason, int64_t position)
+{
+    struct observation o = {.state = state, .position = position, .estimate_ms = 7000};
+
+    str_copy(o.key.uid, sizeof o.key.uid, kit_get(&x->kit, "w")->meta->uid);
+    o.key.epoch = o.key.try_ = 1;
+    str_copy(o.reason, sizeof o.reason, reason);
+    if (state == RUN_ABSENT)
+        o.proof = PROOF_NEVER_STARTED;
+    driver_observed(&x->site, &o);
+}
+
+static const struct workload_status *status(struct world *x)
+{
+    return kit_status(&x->kit, "w");
+}
+
+static void test_it_is_told_and_seated(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 0);
+    see(&x, RUN_PENDING, "Priority", 4);
+    assert_int_equal(status(&x)->phase, PHASE_STARTING);
+    assert_string_equal(status(&x)->pending->reason, "Priority");
+    assert_int_equal(status(&x)->pending->position, 4);
+    assert_int_equal(status(&x)->pending->estimate, 7000);
+    settle(&x);
+    uint64_t entries = x.kit.number;
+    see(&x, RUN_PENDING, "Priority", 3); /* it moves up: told now and then only */
+    see(&x, RUN_PENDING, "Priority", 2);
+    assert_int_equal(x.kit.number, entries);
+    see(&x, RUN_PENDING, "Resources", 1); /* another reason is told at once */
+    assert_string_equal(status(&x)->pending->reason, "Resources");
+    settle(&x);
+
+    struct run_key key = {.epoch = 1, .try_ = 2};
+    str_copy(key.uid, sizeof key.uid, kit_get(&x.kit, "w")->meta->uid);
+    driver_seated(&x.site, &key, kit_workers(&x.kit, "fra.n0", 0, 1, 2)); /* of another try */
+    key.try_ = 1;
+    driver_seated(&x.site, &key, kit_workers(&x.kit, "fra.n1", 1, 1, 2));
+    see(&x, RUN_RUNNING, "", 0);
+    assert_null(status(&x)->pending); /* its nodes come first */
+    assert_string_equal(status(&x)->placement->assignments[0].node, "fra.n1");
+    assert_int_equal(status(&x)->phase, PHASE_STARTING);
+    settle(&x);
+    assert_int_equal(status(&x)->phase, PHASE_RUNNING);
+    assert_int_equal(x.quiesces + x.stops, 0);
+    world_fini(&x);
+}
+
+/* There is no program that could save: it is stopped, which proves that it never started. */
+static void withdrawn(struct world *x)
+{
+    assert_int_equal(status(x)->phase, PHASE_QUIESCING);
+    settle(x);
+    assert_int_equal(x->quiesces, 0);
+    assert_int_equal(x->stops, 1);
+    struct observation gone = {.state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
+    gone.key = driver(x)->key;
+    x->call->done(x->call, OUT_DONE, &gone, NULL);
+    assert_int_equal(status(x)->phase, PHASE_QUEUED);
+    assert_null(status(x)->pending);
+}
+
+static void test_it_is_withdrawn_when_suspended(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 0);
+    see(&x, RUN_PENDING, "Priority", 4);
+    settle(&x);
+    struct workload *w = object_edit_as(kit_get(&x.kit, "w"), workload, x.kit.a);
+    w->spec->suspend = true;
+    assert_int_equal(kit_update(&x.kit, KIND_WORKLOAD, x.kit.ns, "w", w, 0, false).code, 0);
+    x.brain.root = x.kit.root;
+    settle(&x);
+    withdrawn(&x);
+    assert_int_equal(status(&x)->ends[0].deniedUntil, 0);
+    world_fini(&x);
+}
+
+static void test_it_does_not_wait_for_ever(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 60000);
+    see(&x, RUN_PENDING, "Priority", 4);
+    settle(&x);
+    assert_int_equal(status(&x)->phase, PHASE_STARTING);
+    x.kit.now += 60001;
+    see(&x, RUN_PENDING, "Resources", 4); /* an entry, by which the state's time moves on */
+    settle(&x);
+    withdrawn(&x);
+    assert_string_equal(status(&x)->reason, "PendingTooLong");
+    const struct run_end *e = &status(&x)->ends[status(&x)->n_ends - 1];
+    assert_int_equal(e->deniedUntil - e->at, 60000); /* it goes elsewhere */
+    world_fini(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_it_is_told_and_seated),
+        cmocka_unit_test(test_it_is_withdrawn_when_suspended),
+        cmocka_unit_test(test_it_does_not_wait_for_ever),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
