@@ -1,4 +1,5 @@
-/* Names of checkpoint stores as they are written: one store, one name. */
+/* Names of checkpoint stores as they are written: one store, one name. And what lies there stays
+ * laid out as it was. */
 #include <string.h>
 
 #include "api/schema/schema.h"
@@ -66,9 +67,31 @@ static void test_names(void **state)
     admit(target("", true), "spec.localStores[1]");
 }
 
+/* Its next start could not resume from what the one before has saved. */
+static void test_a_layout_stays(void **state)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct object *was = workload("/ck");
+    struct workload *w = object_edit_as(was, workload, a);
+    struct err e;
+
+    (void)state;
+    w->spec->checkpoint->keep = 7;
+    struct object *kept = object_make(was->kind, w);
+    assert_int_equal(object_validate_update(was, kept, &e), 0);
+    w->spec->checkpoint->layout = LAYOUT_SHARED;
+    struct object *other = object_make(was->kind, w);
+    assert_int_equal(object_validate_update(was, other, &e), E_INVALID);
+    assert_string_equal(e.field, "spec.checkpoint.layout");
+    (void)object_unref(other);
+    (void)object_unref(kept);
+    (void)object_unref(was);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_a_layout_stays)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

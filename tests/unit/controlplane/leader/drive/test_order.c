@@ -114,11 +114,14 @@ static void test_checkpoint_of_the_order(void **state)
     assert_string_equal(o.checkpoint_dir, "/ck/dev/w-u1"); /* the epoch is told by the key */
     assert_int_equal(o.checkpoint_keep, 2);                /* never fewer */
     assert_string_equal(o.resume_path, "");
+    assert_false(o.shared);
     x.w->status->checkpoint = &ck;
     x.w->spec->checkpoint->keep = 5;
+    x.w->spec->checkpoint->layout = LAYOUT_SHARED;
     struct object *second = workload_of(&x);
     order_stage(&x.site, second, &x.at, &key, x.kit.a, &o);
     assert_int_equal(o.checkpoint_keep, 5);
+    assert_true(o.shared);
     assert_string_equal(o.resume_path, "/ck/cut-4.json");
     assert_string_equal(o.resume_digest, "sha256:aa");
     x.w->spec->checkpoint = NULL; /* no contract: nothing to write, nothing to resume */
