@@ -163,6 +163,7 @@ struct connector_events {
 };
 
 struct connector;
+struct web_transport_ops;
 struct connector_env {
     struct loop *loop;
     const struct connector_events *events;
@@ -177,6 +178,7 @@ struct connector_env {
     /* Returns the resourceVersion of its state, and the time of its newest entry; NULL: not
      * reported. */
     uint64_t (*state_rv)(void *arg, int64_t *ret_time_ms);
+    const struct web_transport_ops *web; /* of the HTTP client (connectors/web); NULL: libcurl */
 };
 
 struct connector_ops {

@@ -7,6 +7,8 @@
  * What is stored already stays as it is: only what is newly said is refused. */
 #include "api/schema/schema_internal.h"
 
+#include "api/base/net/url.h"
+
 #include <stdio.h>
 
 #define SPEC(type_) object_as(o, type_)->spec
@@ -50,6 +52,24 @@ static bool target_connection(const struct object *o)
 static bool agent_connection(const struct object *o)
 {
     return target_can(SPEC(target)->type, CAN_DIAL_IN) && SPEC(target)->connection;
+}
+
+static bool callout_unclear(const struct object *o)
+{
+    const struct target_connection *c = SPEC(target)->connection;
+    struct url u;
+
+    if (SPEC(target)->type != TARGET_CALLOUT)
+        return false;
+    return !c || !c->credentialsFrom || url_parse(c->server, &u, NULL) < 0 ||
+           (!u.tls && !u.loopback);
+}
+
+static bool callout_more(const struct object *o)
+{
+    const struct target_connection *c = SPEC(target)->connection;
+
+    return SPEC(target)->type == TARGET_CALLOUT && c && (*c->user || *c->namespace_ || *c->region);
 }
 
 static bool data_mounted(const struct object *o)
@@ -180,12 +200,18 @@ static const struct promise promises[] = {
      "with lend: false nothing is lent, so a limit of it has no effect: leave it out, or say lend: "
      "true"},
     {KIND_TARGET, PROMISE_UNENFORCED, "spec.type", target_undriven,
-     "this build drives agents only: nothing is placed on this target until it has a driver for "
-     "its type"},
+     "this build drives agents and callouts only: nothing is placed on this target until it has a "
+     "driver for its type"},
     {KIND_TARGET, PROMISE_UNENFORCED, "spec.connection", target_connection,
      "nobody connects to it until this build has a driver for its type"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.connection", agent_connection,
      "agents dial in, and nobody connects to them: leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.connection", callout_unclear,
+     "a callout target needs server, an https:// URL (http:// to this machine alone), and "
+     "credentialsFrom, a Secret of namespace hanse-system with key: what both sides sign with"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.connection.user", callout_more,
+     "user, namespace and region mean nothing to a callout target: put them into the path of "
+     "server"},
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.data[].mountPath", data_mounted,
      "nothing is mounted: tell the program by spec.run.env or args where the data lies, and leave "
      "it out"},

@@ -122,7 +122,8 @@ enum target_can {
     CAN_RUN_SCRIPT = 32,
     CAN_SHARE = 64,
     CAN_LEASE = 128,
-    CAN_EXEC = 256
+    CAN_EXEC = 256,
+    CAN_SAVE = 512
 };
 bool target_can(enum target_type type, enum target_can what);
 

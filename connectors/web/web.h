@@ -74,6 +74,7 @@ struct web_ask { /* all of it is copied */
     size_t n_headers;
     struct slice body;
     bool idempotent;
+    bool answers_final;  /* sent again only when there is no answer: 429 and 5xx are answers, too */
     size_t answer_max;   /* bytes of the answer's body; more end it as unknown */
     uint64_t attempt_ms; /* an attempt may take this long; 0: until the deadline */
     uint64_t deadline_ms;

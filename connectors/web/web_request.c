@@ -244,7 +244,8 @@ static void on_over(struct web_exchange *x, int code, const char *why)
         attempt_failed(r, E_CONNECT, "its answer has no status");
     else if (code)
         attempt_failed(r, code, why);
-    else if (answer_is_passing(status) && again_later(r, retry_after_ms(r)))
+    else if (!r->ask.answers_final && answer_is_passing(status) &&
+             again_later(r, retry_after_ms(r)))
         r->doubt |= status >= 500; /* who answers so may have done it */
     else
         web_request_end(r, OUT_DONE, 0, "");

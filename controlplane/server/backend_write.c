@@ -294,6 +294,9 @@ static bool newer(const struct api_write *w, const struct root *r)
                     says_shared(w->ops[i].object);
         uint32_t options = asks ? FEATURE_GRANTS : FEATURE_FIRST;
 
+        if (w->ops[i].object && w->ops[i].kind->id == KIND_TARGET &&
+            object_as(w->ops[i].object, target)->spec->type == TARGET_CALLOUT)
+            kind = FEATURE_GRANTS;
         needs = needs > kind ? needs : kind;
         needs = needs > options ? needs : options;
     }

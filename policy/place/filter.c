@@ -27,6 +27,17 @@ static bool runner_can(const struct run_spec *run, enum target_type type)
            (run->manifest.n && target_can(type, CAN_RUN_MANIFEST));
 }
 
+/* What a workload asks of its runner besides, or NULL where this type of target has it. A run that
+ * is replaced, or stopped, when its target falls silent must stop itself. */
+static const char *runner_lacks(const struct workload_spec *w, enum target_type type)
+{
+    if (w->checkpoint && !target_can(type, CAN_SAVE))
+        return "spec.checkpoint: targets of this type keep no checkpoints";
+    if (w->partition && w->partition->mode > PARTITION_WAIT && !target_can(type, CAN_LEASE))
+        return "spec.partition: nothing on targets of this type stops itself, so the mode is wait";
+    return NULL;
+}
+
 static bool ordered(const struct placement_policy_spec *s, const struct object *target)
 {
     for (uint32_t i = 0; i < s->n_order; i++) {
@@ -203,6 +214,10 @@ struct target_verdict filter_target(struct place *pl, uint32_t target)
         return verdict(REASON_OBSERVE_ONLY, NULL);
     if (pl->spec->run && !runner_can(pl->spec->run, t->spec->type))
         return verdict(REASON_RUNNER_MISSING, target_type_text(t->spec->type));
+    const char *lacks =
+        target_can(t->spec->type, CAN_BE_DRIVEN) ? runner_lacks(pl->spec, t->spec->type) : NULL;
+    if (lacks)
+        return verdict(REASON_RUNNER_MISSING, lacks);
     if (!store_reached(pl->spec, t->spec))
         return verdict(REASON_STORE, pl->spec->checkpoint->store);
     if (pl->spec->isolation && pl->spec->isolation->processes == PROCESSES_PROVED &&

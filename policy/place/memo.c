@@ -83,13 +83,15 @@ static void key_body(struct buf *b, const struct schema *s, const void *body)
     buf_add(b, "\xff\xff\xff\xff", 4);
 }
 
-/* Of what runs only its kind is read, of checkpoints only where they lie and how often they come;
+/* Of what runs only its kind is read, of checkpoints only where they lie and how often they come,
+ * of partitions only whether a lease must end it;
  * what happens to it later and who it is reckoned to says nothing of where it fits. */
 static void key_spec(struct buf *b, const struct workload_spec *from)
 {
     struct workload_spec s = *from;
     struct checkpoint_spec c = {0};
     const struct run_spec *run = s.run;
+    bool leased = s.partition && s.partition->mode > PARTITION_WAIT;
 
     s.run = NULL;
     s.partition = NULL;
@@ -106,6 +108,7 @@ static void key_spec(struct buf *b, const struct workload_spec *from)
     buf_char(b, !run ? 'n' : run->n_command > 0 || run->script[0] ? 'p' : '-');
     buf_char(b, run && run->image[0] ? 'i' : '-');
     buf_char(b, run && run->manifest.n ? 'm' : '-');
+    buf_char(b, leased ? 'l' : '-');
     key_body(b, &schema_workload_spec, &s);
 }
 

@@ -551,7 +551,7 @@ static void tick_unknown(struct driver *d, struct site *t)
             driver_call(d, t, CALL_FIND);
         return;
     }
-    if (mode == PARTITION_WAIT || d->brain->frozen)
+    if (mode == PARTITION_WAIT || d->brain->frozen || lease_none(d))
         return;
     uint64_t left = lease_left_ms(d);
     if (left > REPLACE_AHEAD_MS) {

@@ -31,6 +31,12 @@ static int64_t target_lease(const struct site *t)
     return p && p->lease > 0 ? p->lease : schema_default_ms(&schema_target_partition, "lease");
 }
 
+/* Nothing there stops itself when nobody renews, so no lease ever proves an end there. */
+static bool nothing_stops(const struct site *t)
+{
+    return t && t->doc && !target_can(object_as(t->doc, target)->spec->type, CAN_LEASE);
+}
+
 /* The default grace; it also holds for a Workload without a checkpoint contract. */
 static int64_t grace_otherwise(void)
 {
@@ -49,6 +55,8 @@ struct lease_grant lease_wanted(const struct object *workload, const struct site
         g.lease = p->stopAfter;
     if (s->checkpoint && s->checkpoint->grace > 0)
         g.grace = s->checkpoint->grace;
+    if (nothing_stops(t))
+        g.lease = 0;
     return g;
 }
 
@@ -84,6 +92,14 @@ static struct lease_grant most(const struct driver *d)
     return g;
 }
 
+bool lease_none(const struct driver *d)
+{
+    const struct intent *in = intent_of(d);
+
+    return in && in->granted ? in->granted->lease == 0
+                             : nothing_stops(site_find(d->brain, d->target));
+}
+
 /* Lease, drift of both clocks (1 %), grace and kill time after the last renewal that may have
  * left. */
 uint64_t lease_left_ms(const struct driver *d)
@@ -103,6 +119,8 @@ void lease_pace(const struct driver *d)
     struct site *t = site_find(d->brain, d->target);
 
     if (!t || !in || !phase_live(object_as(d->o, workload)->status->phase))
+        return;
+    if (lease_none(d))
         return;
     int64_t ms = in->granted ? in->granted->lease : lease_wanted(d->o, t).lease;
     if (in->offered && in->offered->lease < ms)
@@ -203,8 +221,9 @@ bool lease_offer(struct driver *d, const struct site *t)
     union command c = {.run = {.step = STEP_OFFER, .grant = &g}};
 
     /* A runner that reports no number is of a version that takes no other lease. */
-    if (!granting(d) || !in || in->op != INTENT_SUBMIT || in->offered || !d->has_seen ||
-        d->seen.grant < 1 || !epoch_next(object_as(d->o, workload)->status->phase, STEP_OFFER))
+    if (!granting(d) || lease_none(d) || !in || in->op != INTENT_SUBMIT || in->offered ||
+        !d->has_seen || d->seen.grant < 1 ||
+        !epoch_next(object_as(d->o, workload)->status->phase, STEP_OFFER))
         return false;
     if (in->granted && in->granted->lease == g.lease && in->granted->grace == g.grace)
         return false;

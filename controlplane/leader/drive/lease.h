@@ -19,6 +19,8 @@ bool lease_offered(const struct driver *d, struct run_offer *ret);
 size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max);
 void lease_renewed(struct driver *d, uint64_t sent_ms);
 void lease_pace(const struct driver *d); /* tells its site the shortest lease it may hold */
+/* Its runner holds no lease: silence of its target never ends it, and never proves its end. */
+bool lease_none(const struct driver *d);
 /* Returns the ms for which a runner may still be alive if nobody renews its lease. */
 uint64_t lease_left_ms(const struct driver *d);
 

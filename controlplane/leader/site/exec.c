@@ -63,6 +63,11 @@ static int run_find(struct brain *b, const struct api_exec *e, struct run_key *k
     str_copy(key->uid, sizeof key->uid, o->meta->uid);
     key->epoch = s->epoch;
     key->try_ = s->intent ? s->intent->try_ : 0; /* 0 = whichever try ran last in this epoch */
+    if (e->argv ? !t->connector->ops->exec : !t->connector->ops->logs)
+        return err_set(err, E_NOTIMPL,
+                       "target %s is of type %s, which has no %s: where its programs run, they can "
+                       "be looked at",
+                       target, t->connector->ops->type, e->argv ? "exec" : "logs");
     *ret_site = t;
     return 0;
 }

@@ -9,6 +9,7 @@
 
 #include "api/base/log.h"
 #include "connectors/agent/agent.h"
+#include "connectors/callout/callout.h"
 #include "controlplane/leader/context/index.h"
 #include "controlplane/leader/doubt/back.h"
 #include "controlplane/leader/doubt/cold.h"
@@ -268,7 +269,7 @@ static void renew(void *arg)
     rival_look(t);
     if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
         site_sweep(t);
-    if (!t->reachable || t->confirming || list_empty(&t->drivers))
+    if (!t->reachable || t->confirming || list_empty(&t->drivers) || !t->connector->ops->renew)
         return;
     t->confirming = true;
     t->confirm_from_ms = loop_now_ms(b->loop);
@@ -303,13 +304,15 @@ static void secret_put(void *arg, const char *text)
 /* Returns the connector driver of this build for a type of Target; NULL: it has none. */
 static const struct connector_ops *driver_of(enum target_type type)
 {
-    static const struct connector_ops *const drivers[] = {[TARGET_AGENT] = &connector_agent_ops};
+    static const struct connector_ops *const drivers[] = {
+        [TARGET_AGENT] = &connector_agent_ops, [TARGET_CALLOUT] = &connector_callout_ops};
     const struct connector_ops *ops =
         (unsigned)type < sizeof drivers / sizeof *drivers ? drivers[type] : NULL;
 
     INV((ops != NULL) == target_can(type, CAN_BE_DRIVEN));
     INV(!ops || ((ops->renew != NULL) == target_can(type, CAN_LEASE) &&
-                 (ops->exec != NULL) == target_can(type, CAN_EXEC)));
+                 (ops->exec != NULL) == target_can(type, CAN_EXEC) &&
+                 (ops->stage != NULL) == target_can(type, CAN_SAVE)));
     return ops;
 }
 

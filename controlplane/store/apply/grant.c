@@ -7,14 +7,14 @@
 
 #define GRANT_MAX_MS (10ll * 366 * 24 * 3600 * 1000)
 
-static int grant_check(struct txn *t, const struct lease_grant *g)
+static int grant_check(struct txn *t, const struct lease_grant *g, int64_t least)
 {
     if (!g)
         return err_field(t->err, E_INVALID, "grant", "the lease that is granted was to be told");
-    if (g->lease <= 0 || g->lease > GRANT_MAX_MS || g->grace < 0 || g->grace > GRANT_MAX_MS ||
+    if (g->lease < least || g->lease > GRANT_MAX_MS || g->grace < 0 || g->grace > GRANT_MAX_MS ||
         g->kill < 0 || g->kill > GRANT_MAX_MS)
         return err_field(t->err, E_INVALID, "grant",
-                         "lease, grace and kill time are milliseconds, the lease above 0");
+                         "lease, grace and kill time are milliseconds; what is offered is above 0");
     return 0;
 }
 
@@ -35,7 +35,7 @@ int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
         in->store = w->spec->checkpoint->store;
     if (!g) /* by a leader that did not know yet that all members had come to that level */
         return 0;
-    if ((r = grant_check(t, g)) < 0)
+    if ((r = grant_check(t, g, 0)) < 0) /* 0: nothing there stops itself */
         return r;
     in->granted = arena_memdup(t->a, g, sizeof *g);
     in->granted->number = 1;
@@ -44,7 +44,7 @@ int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
 
 int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g)
 {
-    int r = grant_check(t, g);
+    int r = grant_check(t, g, 1);
 
     if (r < 0)
         return r;

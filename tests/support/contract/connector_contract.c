@@ -97,7 +97,8 @@ void connector_rig_begin(struct connector_rig *r)
     struct connector_env env = {.loop = r->loop,
                                 .events = &events,
                                 .arg = r,
-                                .secret_get = no_secret,
+                                .secret_get = r->secret ? r->secret : no_secret,
+                                .web = r->web,
                                 .secret_put = put_secret};
     struct err e;
 

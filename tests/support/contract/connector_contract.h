@@ -38,6 +38,9 @@ struct connector_rig {
     /* The step that this key's program found when it started; -1 when it never did. */
     int64_t (*resumed)(struct connector_rig *r, const struct run_key *k);
     void (*attached)(struct connector_rig *r); /* or NULL: rig->connector was created anew */
+    /* What the driver finds in its Secret, or NULL: none; what its HTTP client goes over. */
+    const char *(*secret)(void *arg, const char *name, const char *key);
+    const struct web_transport_ops *web;
 
     /* the suite's */
     struct connector *connector;

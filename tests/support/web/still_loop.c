@@ -16,6 +16,7 @@ struct still {
         void *arg;
     } posts[POSTS_MAX];
     size_t n_posts;
+    bool stopped;
 };
 
 static uint64_t still_now(const struct loop *l)
@@ -54,11 +55,17 @@ static void still_post(struct loop *l, void (*fn)(void *), void *arg)
     s->posts[s->n_posts++].arg = arg;
 }
 
+static void still_stop(struct loop *l)
+{
+    ((struct still *)l)->stopped = true;
+}
+
 static const struct loop_ops still_ops = {.now_ms = still_now,
                                           .wall_ms = still_wall,
                                           .random = still_random,
                                           .wake_at = still_wake_at,
-                                          .post = still_post};
+                                          .post = still_post,
+                                          .stop = still_stop};
 
 struct loop *still_loop_create(uint64_t seed)
 {
@@ -74,9 +81,9 @@ struct loop *still_loop_create(uint64_t seed)
 void still_loop_run(struct loop *l, uint64_t ms)
 {
     struct still *s = (struct still *)l;
-    uint64_t until = s->now_ms + ms;
+    uint64_t until = ms < UINT64_MAX - s->now_ms ? s->now_ms + ms : UINT64_MAX - 1;
 
-    for (;;) {
+    for (s->stopped = false; !s->stopped;) {
         for (size_t i = 0; i < s->n_posts; i++)
             s->posts[i].fn(s->posts[i].arg);
         s->n_posts = 0;
@@ -86,7 +93,14 @@ void still_loop_run(struct loop *l, uint64_t ms)
         s->wake_ms = UINT64_MAX;
         loop_timers_run(l);
     }
-    s->now_ms = until;
+    if (!s->stopped)
+        s->now_ms = until;
+}
+
+void still_loop_go(struct loop *l)
+{
+    still_loop_run(l, UINT64_MAX);
+    INV(((struct still *)l)->stopped); /* else nothing will ever happen again */
 }
 
 struct loop *still_loop_destroy(struct loop *l)

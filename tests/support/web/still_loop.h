@@ -7,6 +7,7 @@
 
 struct loop *still_loop_create(uint64_t seed);
 void still_loop_run(struct loop *l, uint64_t ms); /* lets that much time pass */
+void still_loop_go(struct loop *l);               /* until loop_stop, as fast as it can */
 struct loop *still_loop_destroy(struct loop *l);
 
 #endif

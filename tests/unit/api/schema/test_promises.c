@@ -153,6 +153,12 @@ static const struct {
     {"Target", "spec.connection",
      "{type: kubernetes, tier: hub, connection: {server: https://10.0.0.1}}"},
     {"Target", "spec.connection", "{type: agent, tier: hub, connection: {user: root}}"},
+    {"Target", "spec.connection",
+     "{type: callout, tier: hub, connection: {server: 'http://rack.example', credentialsFrom: "
+     "{secret: a}}}"},
+    {"Target", "spec.connection.user",
+     "{type: callout, tier: hub, connection: {server: 'https://rack.example', user: me, "
+     "credentialsFrom: {secret: a}}}"},
     {"Workload", "spec.data[].mountPath",
      "{run: {command: [x]}, data: [{dataset: a}, {dataset: b, mountPath: /data}]}"},
     {"Workload", "spec.expected.utilisation",
@@ -199,6 +205,8 @@ static const struct {
      "{gpu: {count: 0}}, partition: {mode: replace, replaceAfter: 1m, keep: new}}"},
     {"CompliancePolicy", "{selects: {namespaces: [a]}, allow: {jurisdictions: [EU, DE]}}"},
     {"Target", "{type: agent, tier: hub, jurisdiction: DE}"},
+    {"Target", "{type: callout, tier: hub, connection: {server: 'http://127.0.0.1:8640', "
+               "credentialsFrom: {secret: a}}}"},
 };
 
 static struct object *object_try(const char *kind, const char *spec, struct err *e)

@@ -2,6 +2,7 @@
  * a type gets the answer that it had. */
 #include "api/schema/schema.h"
 #include "connectors/agent/agent.h"
+#include "connectors/callout/callout.h"
 #include "tests/support/unit.h"
 
 #define TYPE(name, value, text) name,
@@ -15,12 +16,14 @@ static void test_answers(void **state)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         enum target_type t = types[i];
         bool agent = t == TARGET_AGENT, kubernetes = t == TARGET_KUBERNETES;
+        bool callout = t == TARGET_CALLOUT;
         assert_int_equal(target_can(t, CAN_RUN_COMMAND), !kubernetes);
         assert_int_equal(target_can(t, CAN_RUN_SCRIPT), !kubernetes);
         assert_int_equal(target_can(t, CAN_RUN_IMAGE), !agent && t != TARGET_SLURM);
         assert_int_equal(target_can(t, CAN_RUN_MANIFEST), kubernetes);
         assert_int_equal(target_can(t, CAN_SHARE), agent);
-        assert_int_equal(target_can(t, CAN_BE_DRIVEN), agent);
+        assert_int_equal(target_can(t, CAN_BE_DRIVEN), agent || callout);
+        assert_int_equal(target_can(t, CAN_SAVE), agent);
         assert_int_equal(target_can(t, CAN_DIAL_IN), agent);
         driven += target_can(t, CAN_BE_DRIVEN);
         if (!target_can(t, CAN_BE_DRIVEN)) { /* nobody could keep such a word */
@@ -28,7 +31,7 @@ static void test_answers(void **state)
             assert_false(target_can(t, CAN_EXEC));
         }
     }
-    assert_int_equal(driven, 1);
+    assert_int_equal(driven, 2);
 }
 
 static void test_the_driver_keeps_its_row(void **state)
@@ -36,15 +39,19 @@ static void test_the_driver_keeps_its_row(void **state)
     (void)state;
     assert_int_equal(target_can(TARGET_AGENT, CAN_LEASE), connector_agent_ops.renew != NULL);
     assert_int_equal(target_can(TARGET_AGENT, CAN_EXEC), connector_agent_ops.exec != NULL);
+    assert_int_equal(target_can(TARGET_AGENT, CAN_SAVE), connector_agent_ops.stage != NULL);
+    assert_int_equal(target_can(TARGET_CALLOUT, CAN_LEASE), connector_callout_ops.renew != NULL);
+    assert_int_equal(target_can(TARGET_CALLOUT, CAN_EXEC), connector_callout_ops.exec != NULL);
+    assert_int_equal(target_can(TARGET_CALLOUT, CAN_SAVE), connector_callout_ops.stage != NULL);
 }
 
 static void test_unknown(void **state)
 {
-    static const int unknown[] = {0, -1, 7, 1 << 20};
+    static const int unknown[] = {0, -1, 8, 1 << 20};
 
     (void)state;
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        for (int can = CAN_BE_DRIVEN; can <= CAN_EXEC; can *= 2)
+        for (int can = CAN_BE_DRIVEN; can <= CAN_SAVE; can *= 2)
             assert_false(target_can((enum target_type)unknown[i], (enum target_can)can));
 }
 

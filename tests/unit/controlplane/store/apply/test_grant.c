@@ -61,7 +61,7 @@ static void test_dispatch_says_what_is_granted(void **state)
 
     (void)state;
     placed(&k, FEATURE_GRANTS);
-    assert_int_equal(lease(&k, STEP_DISPATCH, 1, 0).code, E_INVALID);
+    assert_int_equal(lease(&k, STEP_DISPATCH, 1, -1).code, E_INVALID);
     assert_int_equal(lease(&k, STEP_DISPATCH, 1, 60000).code, 0);
     const struct intent *in = status(&k)->intent;
     assert_int_equal(in->granted->lease, 60000);
@@ -81,6 +81,19 @@ static void test_nothing_of_it_before_all_members_know(void **state)
     assert_int_equal(lease(&k, STEP_DISPATCH, 1, 60000).code, 0);
     assert_null(status(&k)->intent->granted);
     assert_string_equal(status(&k)->intent->store, "");
+    kit_end(&k);
+}
+
+/* Where nothing stops itself there is no lease: the log says that, too. */
+static void test_dispatch_may_grant_none(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    placed(&k, FEATURE_GRANTS);
+    assert_int_equal(lease(&k, STEP_DISPATCH, 1, 0).code, 0);
+    assert_non_null(status(&k)->intent->granted);
+    assert_int_equal(status(&k)->intent->granted->lease, 0);
     kit_end(&k);
 }
 
@@ -222,6 +235,7 @@ static void test_a_target_leads_nowhere_else_under_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dispatch_may_grant_none),
         cmocka_unit_test(test_dispatch_says_what_is_granted),
         cmocka_unit_test(test_nothing_of_it_before_all_members_know),
         cmocka_unit_test(test_only_what_was_offered_is_acknowledged),

@@ -1,0 +1,118 @@
+/* What the files of the callout driver share. Nobody outside connectors/callout includes this. */
+#ifndef HANSE_CONNECTORS_CALLOUT_INTERNAL_H
+#define HANSE_CONNECTORS_CALLOUT_INTERNAL_H
+
+#include "connectors/callout/callout.h"
+#include "connectors/callout/callout.def"
+#include "connectors/web/web.h"
+
+CALLOUT_SCHEMAS(SCHEMA_STRUCT)
+#define X(s) extern const struct schema schema_##s;
+CALLOUT_SCHEMAS(X)
+#undef X
+
+#define CALLOUT_ANSWER_MAX ((size_t)4 << 20)
+#define CALLOUT_PAGES_MAX 1000
+#define CALLOUT_NODES_MAX 5000
+/* An attempt of a call; it is asked again under the same key until its deadline. */
+#define CALLOUT_ATTEMPT_MS 5000ull
+
+struct callout_pages { /* an inventory of which pages are missing */
+    struct arena *arena;
+    struct node *nodes;
+    size_t n;
+    char revision[CALLOUT_ID_MAX + 1];
+};
+
+struct callout {
+    struct connector base;  /* first */
+    struct object *doc;     /* the Target; holds a reference */
+    struct web_client *web; /* NULL: `why` says what is missing */
+    char *key;              /* that requests and answers are signed with; wiped */
+    char why[256];
+
+    /* the session: what one instance of the server tells, without a gap */
+    bool reachable;
+    char instance[CALLOUT_ID_MAX + 1], revision[CALLOUT_ID_MAX + 1];
+    int64_t next;
+    uint64_t sessions;
+    unsigned failures; /* polls in a row */
+    uint64_t pace_ms;  /* between two polls that told nothing */
+    uint64_t asked_ms; /* when the poll under way began */
+    struct timer poll;
+    struct web_request *polling;
+
+    struct list calls;
+};
+
+enum callout_op {
+    CALLOUT_PROBE,
+    CALLOUT_NODES,
+    CALLOUT_SUBMIT,
+    CALLOUT_FIND,
+    CALLOUT_SIGNAL,
+    CALLOUT_STOP, /* waits for the proof of the end, after the answer too */
+    CALLOUT_LIST,
+    CALLOUT_ORDER /* a stop, a claim or a forgetting that nobody waits for */
+};
+struct callout_call {
+    struct callout *c;
+    struct list link; /* callout.calls */
+    enum callout_op op;
+    struct call *call; /* NULL: nobody waits */
+    struct run_key key;
+    struct web_request *rq;
+    struct timer deadline; /* while no request is under way */
+    struct err why;        /* rejected, before anything was sent */
+    run_judge judge;
+    void *judge_arg;
+    struct callout_pages pages;
+    unsigned n_pages;
+};
+
+struct callout *callout_of(struct connector *c);
+
+/* callout_wire.c: bodies and signatures */
+web_sign callout_signer(void);
+/* Returns 0 when the answer is signed for this very request. */
+int callout_verify(const struct callout *c, const struct web_answer *a, struct err *err) MUST_CHECK;
+int callout_read(const struct schema *schema, const struct web_answer *a, struct arena *arena,
+                 void **ret, struct err *err) MUST_CHECK;
+/* Takes in what a server says of a run, or refuses what it cannot say. */
+int callout_seen(const struct callout *c, struct observation *o, struct err *err) MUST_CHECK;
+int callout_order_make(const struct callout *c, const struct run_order *o, struct arena *a,
+                       struct callout_order *ret, struct err *err) MUST_CHECK;
+/* "TARGET.node" → "node" */
+const char *callout_node(const struct callout *c, const char *name);
+
+/* callout_calls.c */
+void callout_calls_lost(struct callout *c, const char *why);
+void callout_observed(struct callout *c,
+                      struct observation *o); /* ends the stops that it answers */
+struct callout_call *callout_call_make(struct callout *c, struct call *call, enum callout_op op,
+                                       const struct run_key *k);
+void callout_call_end(struct callout_call *k, enum outcome out, const struct observation *seen,
+                      const struct err *err);
+/* path: after "/v1", borrowed; schema NULL: no body. */
+void callout_call_send(struct callout_call *k, const char *method, const char *path,
+                       const struct schema *schema, const void *body);
+void callout_submit(struct connector *base, const struct run_order *o, struct call *call);
+void callout_find(struct connector *base, const struct run_key *key, struct call *call);
+void callout_quiesce(struct connector *base, const struct run_key *key, int signo,
+                     uint64_t grace_ms, struct call *call);
+void callout_stop(struct connector *base, const struct run_key *key, uint64_t grace_ms,
+                  struct call *call);
+void callout_probe(struct connector *base, struct call *call);
+
+/* callout_pages.c */
+void callout_inventory(struct connector *base, struct call *call);
+void callout_sweep(struct connector *base, run_judge judge, void *arg, struct call *call);
+void callout_page_came(struct callout_call *k, const struct web_answer *a);
+void callout_nodes_fetch(struct callout *c);
+void callout_pages_drop(struct callout_pages *p);
+
+/* callout_session.c */
+void callout_session_begin(struct callout *c);
+void callout_session_end(struct callout *c, const char *why);
+
+#endif

@@ -1,0 +1,258 @@
+/* The session with a callout server: hello, then one long question after the other for what has
+ * changed. A server that forgot (another instance, or a place in its changes that it does not have)
+ * begins a new session, in which the caller looks for everything again. */
+#include "connectors/callout/callout_internal.h"
+
+#include "api/base/log.h"
+
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <string.h>
+
+#define POLL_WAIT_S 10 /* a server may hold the question so long */
+#define POLL_ANSWER_MS 5000
+#define PACE_MIN_MS 250
+#define PACE_MAX_MS 5000
+#define RETRY_MIN_MS 250
+#define RETRY_MAX_MS 10000
+#define FAILURES_MAX 2 /* in a row: it is out of reach */
+#define KEY_LEAST 32
+
+/* ---- what the Target says ---- */
+static const char *secret_of(const struct callout *c, const char *key)
+{
+    const struct target_connection *g = object_as(c->doc, target)->spec->connection;
+    const struct connector_env *e = &c->base.env;
+
+    return e->secret_get(e->arg, g->credentialsFrom->secret, key);
+}
+
+static void secret_put(const struct callout *c, const char *text)
+{
+    if (text)
+        c->base.env.secret_put(c->base.env.arg, text);
+}
+
+static void key_wipe(struct callout *c)
+{
+    if (c->key)
+        OPENSSL_cleanse(c->key, strlen(c->key));
+    mem_free(c->key);
+    c->key = NULL;
+}
+
+/* Its Secret may have changed: it is read at the beginning of each session. */
+static int client_make(struct callout *c, struct err *err)
+{
+    const struct target_spec *s = object_as(c->doc, target)->spec;
+    const struct target_connection *g = s->connection;
+    const char *key, *token, *ca, *cert, *own;
+    int rc = 0;
+
+    c->web = web_client_destroy(c->web);
+    key_wipe(c);
+    if (!g || !*g->server || !g->credentialsFrom)
+        return err_set(err, E_INVALID, "spec.connection names no server or no credentialsFrom");
+    key = secret_of(c, "key");
+    token = secret_of(c, "token");
+    ca = secret_of(c, "ca.crt");
+    cert = secret_of(c, "tls.crt");
+    own = secret_of(c, "tls.key");
+    if (!key || strlen(key) < KEY_LEAST)
+        rc =
+            err_set(err, E_NOTFOUND,
+                    "Secret %.100s of namespace hanse-system has no \"key\" of at least %d letters",
+                    g->credentialsFrom->secret, KEY_LEAST);
+    if (rc == 0) {
+        c->key = mem_strdup(key);
+        const struct web_config w = {.target = c->base.target,
+                                     .url = g->server,
+                                     .ca_pem = *g->caBundle ? g->caBundle : ca,
+                                     .cert_pem = cert,
+                                     .key_pem = own,
+                                     .token = token,
+                                     .secret = key,
+                                     /* one is for the poll */
+                                     .in_flight = s->limits && s->limits->inFlight > 0
+                                                      ? (unsigned)s->limits->inFlight + 1
+                                                      : 0,
+                                     .sign = callout_signer(),
+                                     .sign_arg = c,
+                                     .transport = c->base.env.web};
+        rc = web_client_create(c->base.env.loop, &w, &c->web, err);
+    }
+    secret_put(c, key);
+    secret_put(c, token);
+    secret_put(c, ca);
+    secret_put(c, cert);
+    secret_put(c, own);
+    return rc;
+}
+
+/* ---- reach ---- */
+static void reach_lost(struct callout *c, const char *why)
+{
+    str_copy(c->why, sizeof c->why, why);
+    c->instance[0] = '\0';
+    c->reachable = false;
+    c->base.env.events->reach(c->base.env.arg, false, "", c->why);
+}
+
+static void poll_again(struct callout *c, uint64_t ms)
+{
+    timer_start(&c->poll, ms);
+}
+
+/* The caller hears of it at once when the server said so, else after a second failure. */
+static void poll_failed(struct callout *c, const char *why, bool at_once)
+{
+    uint64_t ms = RETRY_MIN_MS << (c->failures < 6 ? c->failures : 6);
+
+    c->failures++;
+    ms = ms < RETRY_MAX_MS ? ms : RETRY_MAX_MS;
+    if (at_once || c->failures >= FAILURES_MAX || !c->reachable)
+        reach_lost(c, why);
+    poll_again(c, ms / 2 + loop_random_u64(c->base.env.loop) % (ms / 2 + 1));
+}
+
+/* ---- answers ---- */
+static int hello_take(struct callout *c, const struct web_answer *a, struct err *err)
+{
+    struct callout_hello *h = NULL;
+    char session[64];
+    AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 4);
+    int rc = callout_read(&schema_callout_hello, a, mem, (void **)&h, err);
+
+    if (rc == 0 && h->version != CALLOUT_VERSION)
+        rc = err_set(err, E_NOTIMPL, "it speaks version %lld of the callout protocol; this is %d",
+                     (long long)h->version, CALLOUT_VERSION);
+    if (rc < 0)
+        return rc;
+    str_copy(c->instance, sizeof c->instance, h->instance);
+    c->next = h->next;
+    c->revision[0] = '\0';
+    c->reachable = true;
+    (void)snprintf(session, sizeof session, "%.40s/%llu", c->instance,
+                   (unsigned long long)++c->sessions);
+    c->base.env.events->reach(c->base.env.arg, true, session, "");
+    return 0;
+}
+
+static int changes_take(struct callout *c, const struct web_answer *a, bool *ret_news,
+                        struct err *err)
+{
+    struct callout_changes *x = NULL;
+    AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 8);
+    int rc = callout_read(&schema_callout_changes, a, mem, (void **)&x, err);
+
+    if (rc < 0)
+        return rc;
+    if (strcmp(x->instance, c->instance) != 0 || x->next < c->next)
+        return err_set(err, E_GONE, "it has forgotten what it told, and is asked for all again");
+    for (uint32_t i = 0; i < x->n_runs; i++) {
+        struct observation o = x->runs[i];
+        struct err why;
+        if (callout_seen(c, &o, &why) < 0) {
+            log_err(LOG_WARN, "callout.observation", &why);
+            continue; /* it says nothing; find() asks */
+        }
+        if (o.state == RUN_UNKNOWN)
+            continue;
+        callout_observed(c, &o);
+        c->base.env.events->observed(c->base.env.arg, &o);
+    }
+    *ret_news = x->n_runs > 0 || x->next > c->next;
+    c->next = x->next;
+    if (strcmp(x->revision, c->revision) != 0)
+        callout_nodes_fetch(c);
+    return 0;
+}
+
+/* Where nothing happens, and the server does not hold the question, it is asked less often. */
+static void pace(struct callout *c, bool news)
+{
+    uint64_t took = loop_now_ms(c->base.env.loop) - c->asked_ms;
+
+    if (news)
+        c->pace_ms = PACE_MIN_MS;
+    else if (took < PACE_MAX_MS)
+        c->pace_ms = c->pace_ms * 2 < PACE_MAX_MS ? c->pace_ms * 2 : PACE_MAX_MS;
+    poll_again(c, news ? 10 : took >= PACE_MAX_MS ? PACE_MIN_MS : c->pace_ms);
+}
+
+static void polled(void *arg, enum outcome out, const struct web_answer *a, const struct err *err)
+{
+    struct callout *c = arg;
+    struct err why;
+    bool news = !*c->instance;
+    int rc = 0;
+
+    c->polling = NULL;
+    if (out != OUT_DONE)
+        rc = err_set(&why, E_UNAVAIL, "%s", err->text);
+    else
+        rc = callout_verify(c, a, &why);
+    if (rc == 0 && a->status == 410)
+        rc = err_set(&why, E_GONE, "it has forgotten what it told, and is asked for all again");
+    else if (rc == 0 && a->status != 200)
+        rc = err_set(&why, E_UNAVAIL, "it answers %d", a->status);
+    if (rc == 0)
+        rc = *c->instance ? changes_take(c, a, &news, &why) : hello_take(c, a, &why);
+    if (rc < 0) {
+        poll_failed(c, why.text, out == OUT_DONE);
+        return;
+    }
+    c->failures = 0;
+    pace(c, news);
+}
+
+static void on_poll(void *arg)
+{
+    struct callout *c = arg;
+    struct err err;
+    char path[96] = "/v1/hello";
+    uint64_t now = loop_now_ms(c->base.env.loop);
+    struct web_ask ask = {.method = "GET",
+                          .path = path,
+                          .answer_max = CALLOUT_ANSWER_MAX,
+                          .deadline_ms = now + POLL_ANSWER_MS,
+                          .done = polled,
+                          .arg = c};
+
+    if (!*c->instance && list_empty(&c->calls) && client_make(c, &err) < 0) {
+        poll_failed(c, err.text, true);
+        return;
+    }
+    if (!c->web) {
+        poll_failed(c, "its calls are still under way", true);
+        return;
+    }
+    if (*c->instance) { /* after a failure it is to answer at once */
+        unsigned wait_s = c->failures ? 0 : POLL_WAIT_S;
+        (void)snprintf(path, sizeof path, "/v1/changes?after=%lld&wait=%u", (long long)c->next,
+                       wait_s);
+        ask.deadline_ms += wait_s * 1000ull;
+    }
+    c->asked_ms = now;
+    c->polling = web_ask(c->web, &ask);
+}
+
+void callout_session_begin(struct callout *c)
+{
+    timer_init(&c->poll, c->base.env.loop, on_poll, c);
+    c->pace_ms = PACE_MIN_MS;
+    poll_again(c, 0);
+}
+
+/* The Target's document has changed, or the connector ends. */
+void callout_session_end(struct callout *c, const char *why)
+{
+    timer_stop(&c->poll);
+    if (c->polling)
+        web_cancel(c->polling);
+    c->polling = NULL;
+    reach_lost(c, why); /* first: who is told of a lost call makes no other one */
+    callout_calls_lost(c, why);
+    c->web = web_client_destroy(c->web);
+    key_wipe(c);
+}

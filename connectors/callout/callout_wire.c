@@ -1,0 +1,199 @@
+/* The bodies of the callout protocol and their signatures. What a server says is read field by
+ * field, by callout.def; it must never be taken for more than a server can know: no lease, no
+ * fence, no checkpoint. */
+#include "connectors/callout/callout_internal.h"
+
+#include "api/base/log.h"
+
+#include <cjson/cJSON.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdio.h>
+#include <string.h>
+
+#define HEX_MAX 65
+
+/* ---- descriptors ---- */
+#define LONG FIELD_LONG
+#define DESCRIBED_SCHEMAS CALLOUT_SCHEMAS
+#define DESCRIBED_ENUMS(X)
+#include "api/schema/describe.def"
+
+__attribute__((constructor)) static void callout_init(void)
+{
+    describe();
+}
+
+/* ---- signatures ---- */
+static void hex_of(const unsigned char digest[32], char out[HEX_MAX])
+{
+    for (unsigned i = 0; i < 32; i++)
+        (void)snprintf(out + (size_t)2 * i, 3, "%02x", digest[i]);
+}
+
+static void sha256_hex(struct slice body, char out[HEX_MAX])
+{
+    unsigned char digest[32] = {0};
+
+    INV(EVP_Digest(body.p, body.n, digest, NULL, EVP_sha256(), NULL) == 1);
+    hex_of(digest, out);
+}
+
+static void hmac_hex(const char *key, const char *text, char out[HEX_MAX])
+{
+    unsigned char digest[32] = {0};
+    unsigned n = 32;
+
+    INV(HMAC(EVP_sha256(), key, (int)strlen(key), (const unsigned char *)text, strlen(text), digest,
+             &n));
+    hex_of(digest, out);
+}
+
+static void stamp(struct web_stamp *s, const char *name, const char *value)
+{
+    str_copy(s->headers[s->n].name, sizeof s->headers[0].name, name);
+    str_copy(s->headers[s->n++].value, sizeof s->headers[0].value, value);
+}
+
+/* The date is told anew with each attempt: a server refuses what is older than it bears. */
+static void sign(void *arg, const char *method, const char *path, struct slice body,
+                 struct web_stamp *ret)
+{
+    const struct callout *c = arg;
+    char digest[HEX_MAX], date[32], signature[HEX_MAX];
+    AUTO_BUF text;
+
+    buf_init(&text, 16384);
+    sha256_hex(body, digest);
+    (void)snprintf(date, sizeof date, "%lld", (long long)loop_wall_ms(c->base.env.loop));
+    buf_printf(&text, "hanse-callout-v1\n%s\n%s\n%s\n%s\n", method, path, date, digest);
+    INV(!text.failed);
+    hmac_hex(c->key, text.p, signature);
+    stamp(ret, "Hanse-Date", date);
+    stamp(ret, "Hanse-Signature", signature);
+    stamp(ret, "Content-Type", "application/json");
+    str_copy(ret->mark, sizeof ret->mark, signature);
+}
+
+web_sign callout_signer(void)
+{
+    return sign;
+}
+
+int callout_verify(const struct callout *c, const struct web_answer *a, struct err *err)
+{
+    const char *told = web_header_get(a, "Hanse-Signature");
+    char digest[HEX_MAX], text[512], wanted[HEX_MAX];
+
+    sha256_hex(a->body, digest);
+    (void)snprintf(text, sizeof text, "hanse-callout-v1 answer\n%s\n%d\n%s\n", a->mark, a->status,
+                   digest);
+    hmac_hex(c->key, text, wanted);
+    if (strlen(told) == strlen(wanted) && CRYPTO_memcmp(told, wanted, strlen(wanted)) == 0)
+        return 0;
+    return err_set(err, E_UNKNOWN,
+                   "target %.100s answered %d %s: it proves nothing (does each side hold the same "
+                   "key?)",
+                   c->base.target, a->status, *told ? "with a wrong signature" : "unsigned");
+}
+
+/* ---- what servers say ---- */
+int callout_read(const struct schema *schema, const struct web_answer *a, struct arena *arena,
+                 void **ret, struct err *err)
+{
+    return wire_read_body(schema, a->body, arena, ret, err);
+}
+
+static bool proof_is_a_servers(enum proof p)
+{
+    return p == PROOF_TREE_GONE || p == PROOF_CONTAINERS_ENDED || p == PROOF_ACCOUNTING ||
+           p == PROOF_INSTANCE_GONE || p == PROOF_TREE_SEARCHED;
+}
+
+int callout_seen(const struct callout *c, struct observation *o, struct err *err)
+{
+    const struct end_row *row = end_row(o->reason);
+    char key[RUN_KEY_MAX];
+
+    run_key_print(&o->key, key);
+    if (o->state == RUN_ENDED && !proof_is_a_servers(o->proof))
+        return err_set(err, E_UNKNOWN,
+                       "target %.100s calls %s ended and says no proof that it can have",
+                       c->base.target, key);
+    if (o->state == RUN_ABSENT && o->proof != PROOF_NEVER_STARTED)
+        return err_set(err, E_UNKNOWN, "target %.100s calls %s absent and does not promise it",
+                       c->base.target, key);
+    if (o->state != RUN_ENDED && o->state != RUN_ABSENT)
+        o->proof = 0;
+    if (row->fault == FAULT_HANSE || row->checkpoint != CHECKPOINT_KEPT)
+        o->reason[0] = '\0'; /* that is not for it to say */
+    o->checkpoint = (struct run_checkpoint_report){0};
+    o->grant = 0;
+    o->lease_lost = false;
+    o->seen_ms = loop_now_ms(c->base.env.loop);
+    return 0;
+}
+
+/* ---- what it is told ---- */
+const char *callout_node(const struct callout *c, const char *name)
+{
+    size_t n = strlen(c->base.target);
+
+    return strncmp(name, c->base.target, n) == 0 && name[n] == '.' ? name + n + 1 : name;
+}
+
+static void order_workers(const struct callout *c, const struct placement *p, struct arena *a,
+                          struct callout_order *ret)
+{
+    ret->n_workers = p->n_assignments;
+    ret->workers = arena_array(a, struct wire_worker, p->n_assignments + 1);
+    for (uint32_t i = 0; i < p->n_assignments; i++)
+        ret->workers[i] = (struct wire_worker){.rank = p->assignments[i].rank,
+                                               .node = callout_node(c, p->assignments[i].node),
+                                               .gpus = p->assignments[i].gpus,
+                                               .n_gpus = p->assignments[i].n_gpus};
+}
+
+int callout_order_make(const struct callout *c, const struct run_order *o, struct arena *a,
+                       struct callout_order *ret, struct err *err)
+{
+    const struct workload_spec *s = object_as(o->workload, workload)->spec;
+    const struct run_spec *run = s->run;
+    const struct connector_env *e = &c->base.env;
+    int64_t time_ms = 0;
+    uint32_t n = 0;
+    char key[RUN_KEY_MAX];
+
+    if (s->checkpoint || *o->resume_path)
+        return err_field(err, E_NOTIMPL, "spec.checkpoint",
+                         "target %.100s is of type callout, which keeps no checkpoints",
+                         c->base.target);
+    run_key_print(&o->key, key);
+    *ret = (struct callout_order){.key = arena_strdup(a, key),
+                                  .cluster = e->cluster_uid ? e->cluster_uid(e->arg) : "",
+                                  .state_rv = e->state_rv ? e->state_rv(e->arg, &time_ms) : 0,
+                                  .namespace_ = o->workload->meta->namespace_,
+                                  .workload = o->workload->meta->name,
+                                  .image = run->image,
+                                  .script = run->script,
+                                  .cwd = run->workingDir,
+                                  .grace_ms = o->grace_ms,
+                                  .class_ = o->placement->class_};
+    ret->argv = arena_array(a, const char *, run->n_command + run->n_args + 1);
+    for (uint32_t i = 0; i < run->n_command; i++)
+        ret->argv[ret->n_argv++] = run->command[i];
+    for (uint32_t i = 0; i < run->n_args; i++)
+        ret->argv[ret->n_argv++] = run->args[i];
+    while (o->env && o->env[n])
+        n++;
+    ret->env = arena_array(a, const char *, n + 1);
+    for (ret->n_env = 0; ret->n_env < n; ret->n_env++)
+        ret->env[ret->n_env] = o->env[ret->n_env];
+    if (s->resources) { /* of each worker */
+        ret->memory_bytes = s->resources->memory;
+        ret->cpu_milli = s->resources->cpu;
+    }
+    order_workers(c, o->placement, a, ret);
+    return 0;
+}

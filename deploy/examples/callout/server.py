@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""A callout target in one file, written from connectors/callout/README.md alone: it runs the commands that it is given as processes of
+this machine. What it has accepted is on disk before anything starts, so it may be killed at any moment and started again.
+
+    server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4]"""
+import argparse
+import hashlib
+import hmac
+import http.server
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+KEY = re.compile(r"^([A-Za-z0-9_-]{1,63})\.(\d{1,16})\.(\d{1,16})$")
+SKEW_MS, BODY_MAX, PAGE, CHANGES_KEPT = 300_000, 16 << 20, 100, 10_000
+# Whoever makes BEGUN first decides: the program, which then may run, or a server that found it not begun.
+WRAPPER = 'mkdir "$1.begun" 2>/dev/null || exit 0; echo $$ > "$1.pid"; file=$1; shift; "$@"; echo $? > "$file.x" && mv "$file.x" "$file.exit"'
+
+
+class Refused(Exception):
+    def __init__(self, status, message, **more):
+        super().__init__(message)
+        self.status, self.body = status, {"message": message, **more}
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def write(path, text):
+    """Whole, and on disk."""
+    with open(path + ".tmp", "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(path + ".tmp", path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def session_lives(sid):
+    """Is a process of that session left?"""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[3] == str(sid) and fields[0] not in "ZX":
+                return True
+    return False
+
+
+class Runs:
+    """Every run that was ever accepted or promised, one file each."""
+
+    def __init__(self, folder):
+        self.folder, self.lock = folder, threading.Condition()
+        self.runs, self.children, self.changes, self.at = {}, {}, [], 0
+        os.makedirs(folder, exist_ok=True)
+        if not read(self.path("instance")):
+            write(self.path("instance"), uuid.uuid4().hex)
+        # The changes are not kept over a restart, so whoever asks after it is told to look for all again.
+        self.instance = read(self.path("instance"))[:20] + "-" + uuid.uuid4().hex[:12]
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".json"):
+                run = json.loads(read(self.path(name)))
+                self.runs[run["key"]] = run
+        with self.lock:
+            for run in self.runs.values():
+                if run["state"] in ("starting", "running"):
+                    self.look(run, restarted=True)
+
+    def path(self, *name):
+        return os.path.join(self.folder, *name)
+
+    def keep(self, run):
+        write(self.path(run["key"] + ".json"), json.dumps(run))
+
+    def told(self, run):
+        self.at += 1
+        self.changes = (self.changes + [(self.at, run["key"])])[-CHANGES_KEPT:]
+        self.lock.notify_all()
+
+    def look(self, run, restarted=False):
+        """Reads from the outside what has become of a run."""
+        files = self.path(run["key"])
+        pid, exited, before = read(files + ".pid").strip(), read(files + ".exit").strip(), run["state"]
+        if restarted and not pid:
+            try:
+                os.mkdir(files + ".begun")
+                run.update(state="absent", proof="NeverStarted", message="the server ended before it began")
+            except FileExistsError:  # its program begins this moment, or has begun
+                for _ in range(100):
+                    if pid := read(files + ".pid").strip():
+                        break
+                    time.sleep(0.05)
+        if run["state"] in ("starting", "running") and pid:
+            child = self.children.get(run["key"])
+            if child:
+                child.poll()
+            if session_lives(pid):
+                run["state"] = "running"
+            else:
+                exited = read(files + ".exit").strip()
+                run.update(state="ended", proof="ProcessTreeSearched", **({"exitCode": int(exited)} if exited else {"signal": 9}))
+        if run["state"] != before or restarted:
+            self.keep(run)
+            self.told(run)
+
+    def watch(self):
+        while True:
+            with self.lock:
+                for run in list(self.runs.values()):
+                    if run["state"] not in ("starting", "running"):
+                        continue
+                    self.look(run)
+                    if run["state"] == "running" and run.get("killAt", 1e18) <= time.time():
+                        self.send(run, signal.SIGKILL)
+            time.sleep(0.05)
+
+    def newest(self, uid):
+        return max((tuple(map(int, k.split(".")[1:])) for k in self.runs if k.split(".")[0] == uid), default=(-1, -1))
+
+    def absent(self, key, about):
+        uid, epoch, attempt = KEY.match(key).groups()
+        run = {"key": key, "state": "absent", "proof": "NeverStarted", **{k: about[k] for k in ("cluster", "stateRv") if k in about}}
+        if (int(epoch), int(attempt)) > self.newest(uid):
+            self.runs[key] = run
+            self.keep(run)
+        return run
+
+    # ---- the requests -----------------------------------------------------------------------------------
+
+    def submit(self, key, order):
+        uid, epoch, attempt = KEY.match(key).groups()
+        run = self.runs.get(key)
+        if run and run["state"] != "absent":
+            return run
+        if run or (int(epoch), int(attempt)) <= self.newest(uid):
+            raise Refused(409, "this key was promised to be refused, or a newer one is known", **{"class": "conflict"})
+        argv = order.get("argv") or (["/bin/sh", "-c", order["script"]] if order.get("script") else None)
+        if not argv:
+            raise Refused(422, "this target runs argv or script", **{"class": "invalid", "scope": "workload"})
+        run = {"key": key, "state": "starting", "since": int(time.time() * 1000),
+               **{k: order[k] for k in ("cluster", "stateRv", "namespace", "workload", "workers") if k in order}}
+        self.runs[key] = run
+        self.keep(run)
+        env = {**os.environ, **dict(e.split("=", 1) for e in order.get("env", [])),
+               "HANSE_RUN_KEY": key, "HANSE_WORKLOAD_NAME": order.get("workload", "")}
+        self.children[key] = subprocess.Popen(["/bin/sh", "-c", WRAPPER, "run", self.path(key)] + argv, env=env,
+                                              cwd=order.get("cwd") or None, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.told(run)
+        return run
+
+    def send(self, run, number):
+        pid = read(self.path(run["key"] + ".pid")).strip()
+        if pid and session_lives(pid):
+            try:
+                os.killpg(int(pid), number)
+            except ProcessLookupError:
+                pass
+
+    def about(self, key, verb, body):
+        run = self.runs.get(key)
+        if verb == "delete":
+            if run and run["state"] in ("ended", "absent"):
+                run.pop("workers", None)
+            return {}
+        if not run:
+            return self.absent(key, body)
+        if verb == "claim":
+            run["cluster"] = body.get("cluster", "")
+            self.keep(run)
+        elif verb == "signal":
+            self.send(run, body.get("signal") or signal.SIGTERM)
+        elif verb == "stop" and run["state"] in ("starting", "running"):
+            run.update(stopped=True, killAt=min(run.get("killAt", 1e18), time.time() + body.get("graceMs", 0) / 1000))
+            self.keep(run)
+            self.send(run, signal.SIGTERM)
+        return run
+
+    def since(self, after, wait):
+        until = time.monotonic() + min(wait, 20)
+        if after > self.at or (self.changes and after < self.changes[0][0] - 1):
+            raise Refused(410, "that is not known any more")
+        while self.at == after and (left := until - time.monotonic()) > 0:
+            self.lock.wait(left)
+        keys = dict.fromkeys(k for at, k in self.changes if at > after)
+        return {"instance": self.instance, "next": self.at, "revision": "r1", "runs": [self.runs[k] for k in keys]}
+
+    def listed(self, after):
+        keys = sorted(k for k in self.runs if k > after)[:PAGE]
+        return {"runs": [self.runs[k] for k in keys], **({"next": keys[-1]} if len(keys) == PAGE else {})}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def sign(self, *parts):
+        return hmac.new(self.server.key, "\n".join([*parts, ""]).encode(), hashlib.sha256).hexdigest()
+
+    def authorised(self, body):
+        date, told = self.headers.get("Hanse-Date", ""), self.headers.get("Hanse-Signature", "")
+        wanted = self.sign("hanse-callout-v1", self.command, self.path, date, hashlib.sha256(body).hexdigest())
+        return hmac.compare_digest(told, wanted) and abs(int(date) - time.time() * 1000) <= SKEW_MS
+
+    def serve(self, body):
+        path, _, query = self.path.partition("?")
+        query = dict(p.partition("=")[::2] for p in query.split("&") if p)
+        parts, runs = path.strip("/").split("/")[1:], self.server.runs
+        document = json.loads(body) if body else {}
+        with runs.lock:
+            if self.command == "GET" and parts == ["hello"]:
+                return {"version": 1, "instance": runs.instance, "next": runs.at}
+            if self.command == "GET" and parts == ["changes"]:
+                return runs.since(int(query["after"]), int(query.get("wait", 0)))
+            if self.command == "GET" and parts == ["nodes"]:
+                return {"revision": "r1", "nodes": self.server.nodes}
+            if self.command == "GET" and parts == ["runs"]:
+                return runs.listed(query.get("after", ""))
+            if len(parts) < 2 or parts[0] != "runs" or not KEY.match(parts[1]):
+                raise Refused(404, "there is no such thing here")
+            if self.command == "PUT" and len(parts) == 2:
+                return runs.submit(parts[1], document)
+            if self.command == "DELETE" and len(parts) == 2:
+                return runs.about(parts[1], "delete", document)
+            if self.command == "POST" and len(parts) == 3 and parts[2] in ("find", "signal", "stop", "claim"):
+                return runs.about(parts[1], parts[2], document)
+        raise Refused(404, "there is no such thing here")
+
+    def handle_any(self):
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > BODY_MAX:
+            return self.close_with(413)
+        body, status = self.rfile.read(length), 200
+        try:
+            if not self.authorised(body):
+                raise Refused(401, "the signature or its date does not hold")
+            answer = self.serve(body)
+        except Refused as refused:
+            status, answer = refused.status, refused.body
+        except (ValueError, KeyError) as error:
+            status, answer = 400, {"message": f"the request cannot be read: {error}"}
+        return self.answer(status, json.dumps(answer).encode())
+
+    def answer(self, status, body):
+        mark = self.headers.get("Hanse-Signature", "")
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Hanse-Signature", self.sign("hanse-callout-v1 answer", mark, str(status), hashlib.sha256(body).hexdigest()))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def close_with(self, status):
+        self.close_connection = True
+        self.answer(status, b"{}")
+
+    do_GET = do_PUT = do_POST = do_DELETE = handle_any
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads, allow_reuse_address = True, True
+
+    def handle_error(self, request, client_address):  # the other side went away
+        pass
+
+
+def main(handler=Handler):
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--port", type=int, required=True)
+    p.add_argument("--key-file", required=True, help="holds what requests and answers are signed with")
+    p.add_argument("--state", required=True)
+    p.add_argument("--nodes", type=int, default=1)
+    p.add_argument("--gpus", type=int, default=0, help="of class h100, of each node")
+    a = p.parse_args()
+    s = Server(("127.0.0.1", a.port), handler)
+    s.key, s.runs = read(a.key_file).strip().encode(), Runs(os.path.abspath(a.state))
+    s.nodes = [{"name": f"n{i + 1}", "cpu": "64", "memory": "64Gi",
+                "gpus": [{"index": g, "class": "h100", "memory": "80Gi"} for g in range(a.gpus)]} for i in range(a.nodes)]
+    threading.Thread(target=s.runs.watch, daemon=True).start()
+    s.serve_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

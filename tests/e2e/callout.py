@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""A target that is somebody else's server (connectors/callout): the real binary, a real server that was written from its README, real
+processes. Answers are lost, late, half, wrong, unsigned, endless; the server is killed and comes back; it is away. Whatever happens,
+what was asked for runs once: each program holds a lock while it lives, and writes a line for each life."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(TOP, "deploy", "examples", "three-tier"))
+sys.dont_write_bytecode = True
+from federation import Failure, Federation, wait_for  # noqa: E402
+
+API, SECRET = "hanse.dev/v1alpha1", "a-secret-of-thirty-two-letters-or-more"
+OVER = ("Succeeded", "Failed", "Cancelled")
+PROGRAM = """exec 9>>"{dir}/lock.$HANSE_WORKLOAD_NAME"
+flock -n 9 || {{ echo "double $HANSE_RUN_KEY" >> "{dir}/witness"; exit 9; }}
+echo "start $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME" >> "{dir}/witness"
+i=0
+while [ ! -e "{dir}/go.$HANSE_WORKLOAD_NAME" ] && [ $i -lt {ticks} ]; do sleep 0.1; i=$((i+1)); done
+echo "end $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME" >> "{dir}/witness"
+exit {code}
+"""
+FAULTS = ("lost", "late", "html", "unsigned", "redirect", "half", "other", "huge", "trickle", "deaf", "500", "busy")
+
+
+def document(kind, name, spec, **meta):
+    return {"apiVersion": API, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+
+
+class Callout(Federation):
+    def __init__(self, hanse, folder):
+        super().__init__(hanse, "/bin/false", folder, targets=(), members=1)
+        self.failed, self.server = 0, None
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        for name, text in (("key", SECRET), ("faults", ""), ("witness", "")):
+            with open(self.path(name), "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def check(self, what, good, detail=""):
+        self.failed += not good
+        print(f"  {'ok    ' if good else 'FAILED'}  {what}" + (f": {detail}" if detail != "" else ""), flush=True)
+
+    def serve(self):
+        self.server = self._spawn("server", [sys.executable, os.path.join(TOP, "tests", "e2e", "lib", "callout_bad.py"),
+                                             "--port", str(self.port), "--key-file", self.path("key"), "--state", self.path("state")],
+                                  FAULTS=self.path("faults"))
+
+    def kill_server(self):
+        self.server.kill()
+        self.server.wait()
+
+    def faults(self, *lines):
+        with open(self.path("faults"), "w", encoding="utf-8") as file:
+            file.write("".join(line + "\n" for line in lines))
+
+    def apply(self, *documents, check=True):
+        return self.cli("apply", "-f", "-", check=check, text="---\n".join(json.dumps(d) + "\n" for d in documents))
+
+    def target(self, server=None, **connection):
+        return document("Target", "rack", {
+            "type": "callout", "tier": "spoke", "capacity": "owned", "partition": {"suspectAfter": "2s"},
+            "connection": {"server": server or f"http://127.0.0.1:{self.port}", "credentialsFrom": {"secret": "rack"}, **connection}})
+
+    def work(self, name, ticks=1, code=0, **spec):
+        program = PROGRAM.format(dir=self.dir, ticks=ticks, code=code)
+        self.apply(document("Workload", name, {
+            "type": "batch", "targets": {"names": ["rack"]}, "resources": {"cpu": 1, "memory": "64Mi"},
+            "run": {"command": ["/bin/sh", "-c", program], "retries": 0}, **spec}, namespace="default"))
+
+    def phase(self, name, *wanted, seconds=90):
+        return wait_for(f"{name} to be {' or '.join(wanted)}", lambda: (s := self.status(name)).get("phase") in wanted and s, seconds, 0.2)
+
+    def lives(self, name, word="start"):
+        with open(self.path("witness"), encoding="utf-8") as file:
+            return [line.split()[1] for line in file if line.split()[0] == word and line.split()[2:] == [name]]
+
+    def go(self, name):
+        with open(self.path("go." + name), "w", encoding="utf-8"):
+            pass
+
+    # ---- parts ------------------------------------------------------------------------------------------
+
+    def begin(self):
+        self.start_members()
+        self.serve()
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "rack", "namespace": "hanse-system"},
+                    "stringData": {"key": SECRET, "token": "a-bearer-token-besides"}}, self.target())
+        wait_for("the target to be connected", lambda: "rack" in self.connected(), 30)
+
+    def runs_and_tells_the_end(self):
+        self.work("good")
+        self.work("bad", code=3)
+        self.check("what ends with 0 succeeds", self.phase("good", *OVER)["phase"] == "Succeeded")
+        self.check("what ends with 3 fails", self.phase("bad", *OVER)["phase"] == "Failed")
+        ends = self.status("good").get("ends", [{}])
+        self.check("the end has the server's proof", ends[-1].get("proof") == "ProcessTreeSearched", ends[-1].get("proof"))
+
+    def refuses_what_it_has_not(self):
+        for what, connection in (("http to another machine", {"server": "http://192.0.2.1:80"}), ("no Secret", {"credentialsFrom": None}),
+                                 ("a user", {"user": "x"})):
+            done = self.apply(self.target(**connection), check=False)
+            self.check(f"{what} is refused", done.returncode != 0 and "callout target" in done.stderr, done.stderr.strip()[:120])
+        done = self.cli("logs", "good", check=False)
+        self.check("logs are refused with a sentence", done.returncode != 0 and "has no logs" in done.stderr, done.stderr.strip()[:120])
+        done = self.cli("exec", "good", "--", "true", check=False)
+        self.check("exec is refused with a sentence", done.returncode != 0 and "has no exec" in done.stderr, done.stderr.strip()[:120])
+        self.work("saver", checkpoint={"store": self.path("checkpoints")})
+        self.work("replacer", partition={"mode": "replace"})
+        for name, word in (("saver", "keep no checkpoints"), ("replacer", "nothing on targets of this type stops itself")):
+            self.phase(name, "Queued")
+            said = wait_for(f"the decision on {name}", lambda n=name: (t := self.cli("explain", n, check=False).stdout) and "rack" in t and t, 30)
+            self.check(f"{name} is not placed there, with the reason", word in said, "" if word in said else said[:300])
+
+    def answers_that_are_none(self):
+        for fault in FAULTS:
+            self.faults(f"submit {fault}")
+            name = f"submit-{fault}"
+            self.work(name)
+            phase = self.phase(name, *OVER)["phase"]
+            self.check(f"submit, {fault}: it succeeds, and ran once", phase == "Succeeded" and len(self.lives(name)) == 1,
+                       f"{phase}, {len(self.lives(name))} lives")
+
+    def two_bad_answers_in_a_row(self):
+        for faults in (("submit lost", "find html"), ("submit html", "find other"), ("submit half", "find lost")):
+            self.faults(*faults)
+            name = "-".join(w for f in faults for w in f.split())
+            self.work(name)
+            phase = self.phase(name, *OVER)["phase"]
+            self.check(f"{', '.join(faults)}: it succeeds, and ran once", phase == "Succeeded" and len(self.lives(name)) == 1,
+                       f"{phase}, {len(self.lives(name))} lives")
+
+    def stops(self):
+        for fault in ("", "lost", "html", "other"):
+            name = f"stop-{fault or 'good'}"
+            self.work(name, ticks=6000)
+            self.phase(name, "Running")
+            wait_for(f"{name} to live", lambda n=name: self.lives(n), 20)
+            self.faults(*[f"stop {fault}", f"signal {fault}"] if fault else [])
+            self.cli("delete", "workload", name)
+            wait_for(f"{name} to be gone", lambda n=name: n not in self.workloads(), 60)
+            free = subprocess.run(["flock", "-n", self.path("lock." + name), "true"], check=False).returncode == 0
+            self.check(f"deleted, {fault or 'well answered'}: its program is gone", free and not self.lives(name, "end"))
+
+    def the_server_dies_and_comes_back(self):
+        self.work("over-restart", ticks=6000)
+        wait_for("over-restart to live", lambda: self.lives("over-restart"), 30)
+        self.kill_server()
+        self.work("meanwhile")
+        self.serve()
+        self.go("over-restart")
+        for name in ("over-restart", "meanwhile"):
+            phase = self.phase(name, *OVER)["phase"]
+            self.check(f"{name} succeeds, and ran once", phase == "Succeeded" and len(self.lives(name)) == 1, phase)
+
+    def the_server_is_away(self):
+        self.work("over-silence", ticks=6000)
+        wait_for("over-silence to live", lambda: self.lives("over-silence"), 30)
+        self.phase("over-silence", "Running")
+        self.server.send_signal(signal.SIGSTOP)
+        self.phase("over-silence", "Unknown")
+        self.check("it is Unknown, and not started elsewhere", len(self.lives("over-silence")) == 1)
+        self.server.send_signal(signal.SIGCONT)
+        self.phase("over-silence", "Running")
+        self.go("over-silence")
+        self.check("it goes on and succeeds", self.phase("over-silence", *OVER)["phase"] == "Succeeded")
+        self.check("it ran once", len(self.lives("over-silence")) == 1)
+
+    def nothing_ever_ran_twice(self):
+        with open(self.path("witness"), encoding="utf-8") as file:
+            double = [line.strip() for line in file if line.startswith("double")]
+        self.check("no two copies ever lived at once", not double, ", ".join(double))
+        log = ""
+        for name in os.listdir(self.path("log")):
+            with open(self.path("log", name), encoding="utf-8", errors="replace") as file:
+                log += file.read()
+        self.check("no secret is in a log", SECRET not in log and "a-bearer-token" not in log)
+
+    def stop(self):
+        if self.server:
+            self.server.send_signal(signal.SIGCONT)
+            self.kill_server()
+        for name in os.listdir(self.path("state")) if os.path.isdir(self.path("state")) else []:
+            if name.endswith(".pid"):
+                with open(self.path("state", name), encoding="utf-8") as file:
+                    try:
+                        os.killpg(int(file.read()), signal.SIGKILL)
+                    except (ProcessLookupError, ValueError):
+                        pass
+        super().stop()
+
+
+def main():
+    hanse = os.environ.get("HANSE", "")
+    if not os.access(hanse, os.X_OK) or not shutil.which("flock"):
+        print("there is no hanse, or no flock: set HANSE")
+        return 77
+    folder, only = tempfile.mkdtemp(prefix="hanse-callout-"), os.environ.get("HANSE_ONLY", "")
+    c, began = Callout(hanse, folder), time.monotonic()
+    parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.answers_that_are_none, Callout.two_bad_answers_in_a_row,
+             Callout.stops, Callout.the_server_dies_and_comes_back, Callout.the_server_is_away, Callout.nothing_ever_ran_twice)
+    try:
+        for part in (Callout.begin, *[p for p in parts if only in p.__name__]):
+            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
+            try:
+                part(c)
+            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
+                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
+                if part is Callout.begin:
+                    break
+    finally:
+        c.stop()
+    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
+    if c.failed or os.environ.get("HANSE_KEEP"):
+        print(f"logs are kept in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return 1 if c.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+/* A callout server in memory, beneath the HTTP client by the scripted transport: it keeps the
+ * protocol of connectors/callout/README.md, checks what is asked of it, and misbehaves once where a
+ * test wants it. */
+#ifndef HANSE_TESTS_SUPPORT_WEB_CALLOUT_WORLD_H
+#define HANSE_TESTS_SUPPORT_WEB_CALLOUT_WORLD_H
+
+#include "connectors/connector.h"
+#include "tests/support/web/script_web.h"
+
+#define CALLOUT_WORLD_KEY "a-secret-of-thirty-two-letters-or-more"
+#define CALLOUT_WORLD_RUNS 256
+
+enum callout_fault {
+    FAULT_NO,
+    FAULT_HTML,     /* 200, and no JSON */
+    FAULT_UNSIGNED, /* as it should be, without a signature */
+    FAULT_FORGED,   /* with a signature for another request */
+    FAULT_OTHER,    /* of another run, signed */
+    FAULT_HALF,
+    FAULT_LOST, /* done, and not answered */
+    FAULT_REDIRECT,
+    FAULT_FLOOD,
+    FAULT_TRICKLE,
+    FAULT_DEEP,     /* signed: a JSON of a million brackets */
+    FAULT_NO_PROOF, /* signed: ended, without a proof */
+    FAULT_LEASE,    /* signed: ended, because a lease ran out */
+    FAULT_RANGE,    /* signed: an exit status beyond all numbers */
+    FAULT_500,
+    FAULT_BUSY, /* signed 503 with Retry-After */
+    FAULT_FAULTS
+};
+struct callout_world_run {
+    struct run_key key;
+    enum run_state state;
+    int exit_code, term_signal;
+    bool stopped;
+    unsigned starts;
+    uint64_t changed; /* number of its last change */
+};
+struct callout_world {
+    struct loop *loop;
+    bool silent;
+    enum callout_fault fault; /* of the next answer about a run */
+    struct callout_world_run runs[CALLOUT_WORLD_RUNS];
+    size_t n_runs;
+    uint64_t changes;
+    unsigned instance, polls, unauthorised;
+    size_t page; /* runs on a page; 0: all */
+};
+extern struct callout_world callout_world;
+
+void callout_world_begin(struct loop *l); /* and the script of the transport */
+struct callout_world_run *callout_world_run(const struct run_key *k); /* NULL: never seen */
+void callout_world_end_run(struct callout_world_run *r, int exit_code);
+
+#endif

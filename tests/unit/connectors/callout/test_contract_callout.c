@@ -1,0 +1,343 @@
+/* The callout driver under the contract of connector.h, in virtual time, over a server in memory;
+ * then the same server with each of its faults: whatever it answers, a call ends once, nothing is
+ * believed that is not proved, and nothing runs twice. */
+#include "connectors/callout/callout.h"
+#include "tests/support/contract/connector_contract.h"
+#include "tests/support/web/callout_world.h"
+#include "tests/support/web/still_loop.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct world {
+    struct connector_rig rig;
+    struct object *target, *workload[2];
+    unsigned secrets;
+} W;
+
+/* ---- the rig ---- */
+static void order(struct connector_rig *r, const struct run_key *k, enum contract_program what,
+                  struct run_order *ret)
+{
+    static struct assignment at = {.node = "t1.n1", .mig = ""};
+    static struct placement p = {
+        .target = "t1", .class_ = "", .assignments = &at, .n_assignments = 1};
+    static const char *const env[] = {"A=b", NULL};
+
+    (void)r;
+    (void)k;
+    ret->workload = W.workload[what];
+    ret->placement = &p;
+    ret->env = env;
+}
+
+static void silence(struct connector_rig *r, bool on)
+{
+    (void)r;
+    callout_world.silent = on;
+}
+
+static unsigned starts(struct connector_rig *r, const struct run_key *k)
+{
+    const struct callout_world_run *run = callout_world_run(k);
+
+    (void)r;
+    return run ? run->starts : 0;
+}
+
+static bool alive(struct connector_rig *r, const struct run_key *k)
+{
+    const struct callout_world_run *run = callout_world_run(k);
+
+    (void)r;
+    return run && run->state == RUN_RUNNING;
+}
+
+static const char *secret(void *arg, const char *name, const char *key)
+{
+    (void)arg;
+    assert_string_equal(name, "rack");
+    W.secrets++;
+    return !strcmp(key, "key") ? CALLOUT_WORLD_KEY : NULL;
+}
+
+static struct object *made(enum kind_id kind, const char *text)
+{
+    cJSON *j = cJSON_Parse(text);
+    struct object *o = NULL;
+    struct err e;
+
+    assert_non_null(j);
+    if (object_from_json(kind_by_id(kind), j, 0, &o, &e))
+        fail_msg("%s: %s", e.field, e.text);
+    cJSON_Delete(j);
+    return o;
+}
+
+static struct object *workload_made(const char *command)
+{
+    char text[400];
+
+    (void)snprintf(text, sizeof text,
+                   "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Workload\",\"metadata\":{"
+                   "\"name\":\"w\",\"namespace\":\"default\"},\"spec\":{\"run\":{\"command\":["
+                   "\"%s\"]}}}",
+                   command);
+    return made(KIND_WORKLOAD, text);
+}
+
+static int group_begin(void **state)
+{
+    W.rig = (struct connector_rig){.loop = still_loop_create(11),
+                                   .run = still_loop_go,
+                                   .ops = &connector_callout_ops,
+                                   .order = order,
+                                   .silence = silence,
+                                   .starts = starts,
+                                   .alive = alive,
+                                   .secret = secret,
+                                   .web = &script_web_ops};
+    W.target =
+        made(KIND_TARGET,
+             "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Target\",\"metadata\":{"
+             "\"name\":\"t1\"},\"spec\":{\"type\":\"callout\",\"tier\":\"hub\",\"connection\":{"
+             "\"server\":\"https://rack.test/base\",\"credentialsFrom\":{\"secret\":\"rack\"}}}}");
+    W.rig.target = W.target;
+    W.workload[PROGRAM_STAYS] = workload_made("stays");
+    W.workload[PROGRAM_ENDS] = workload_made("ends-at-once");
+    *state = &W.rig;
+    return 0;
+}
+
+static int group_end(void **state)
+{
+    (void)state;
+    (void)object_unref(W.target);
+    (void)object_unref(W.workload[0]);
+    (void)object_unref(W.workload[1]);
+    (void)still_loop_destroy(W.rig.loop);
+    return 0;
+}
+
+static int begin(void **state)
+{
+    callout_world_begin(W.rig.loop);
+    W.rig.n_seen = 0;
+    connector_rig_begin(*state);
+    return 0;
+}
+
+static int end(void **state)
+{
+    connector_rig_end(*state);
+    assert_int_equal(callout_world.unauthorised, 0);
+    assert_int_equal(script_web.under_way, 0);
+    return 0;
+}
+
+/* ---- one call, whatever becomes of it ---- */
+struct asked {
+    struct call call; /* first */
+    unsigned done;
+    enum outcome out;
+    bool has;
+    struct observation seen;
+    struct err err;
+};
+static void on_done(struct call *c, enum outcome out, const struct observation *seen,
+                    const struct err *err)
+{
+    struct asked *a = (struct asked *)c;
+
+    a->done++;
+    a->out = out;
+    a->has = seen != NULL;
+    if (seen)
+        a->seen = *seen;
+    if (err)
+        a->err = *err;
+}
+
+static struct asked ask(struct connector_rig *r, const char *what, const struct run_key *k)
+{
+    struct asked a = {.call = {.deadline_ms = loop_now_ms(r->loop) + 15000, .done = on_done}};
+    struct run_order o = {.checkpoint_dir = "", .resume_path = "", .resume_digest = ""};
+
+    order(r, k, PROGRAM_STAYS, &o);
+    o.key = *k;
+    if (!strcmp(what, "submit"))
+        r->ops->submit(r->connector, &o, &a.call);
+    else if (!strcmp(what, "find"))
+        r->ops->find(r->connector, k, &a.call);
+    else
+        r->ops->stop(r->connector, k, 100, &a.call);
+    still_loop_run(r->loop, 15001);
+    assert_int_equal(a.done, 1);
+    return a;
+}
+
+static struct run_key fresh(void)
+{
+    static unsigned n;
+    struct run_key k = {.epoch = 1, .try_ = 1};
+
+    (void)snprintf(k.uid, sizeof k.uid, "fault-%u", ++n);
+    return k;
+}
+
+static void no_bad_answer_is_believed(void **state)
+{
+    struct connector_rig *r = *state;
+
+    for (int f = FAULT_HTML; f < FAULT_FAULTS; f++) {
+        struct run_key k = fresh();
+        struct asked a;
+        if (f == FAULT_BUSY)
+            continue;
+        callout_world.fault = (enum callout_fault)f;
+        a = ask(r, "submit", &k);
+        if (a.out == OUT_REJECTED || (a.out == OUT_DONE && a.seen.state != RUN_RUNNING))
+            fail_msg("submit under fault %d ended as %d, state %d", f, a.out, a.seen.state);
+        assert_int_equal(starts(r, &k), f == FAULT_500 ? 1 : 1);
+        callout_world.fault = (enum callout_fault)f;
+        a = ask(r, "find", &k);
+        if (a.out != OUT_UNKNOWN && a.seen.state != RUN_RUNNING)
+            fail_msg("find under fault %d ended as %d, state %d", f, a.out, a.seen.state);
+        a = ask(r, "find", &k);
+        assert_int_equal(a.out, OUT_DONE);
+        assert_int_equal(a.seen.state, RUN_RUNNING);
+        assert_false(a.seen.checkpoint.present);
+        a = ask(r, "submit", &k); /* again, under the same key */
+        assert_int_equal(a.out, OUT_DONE);
+        callout_world.fault = (enum callout_fault)f;
+        a = ask(r, "stop", &k);
+        if (a.out == OUT_DONE)
+            assert_int_equal(a.seen.proof, PROOF_ACCOUNTING);
+        a = ask(r, "stop", &k);
+        assert_int_equal(a.out, OUT_DONE);
+        assert_int_equal(a.seen.state, RUN_ENDED);
+        assert_int_equal(starts(r, &k), 1);
+    }
+}
+
+static void a_refusal_says_what_it_blames(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = fresh();
+    struct asked a;
+
+    callout_world.fault = FAULT_BUSY;
+    a = ask(r, "submit", &k);
+    assert_int_equal(a.out, OUT_REJECTED);
+    assert_int_equal(a.err.code, E_UNAVAIL);
+    assert_int_equal(a.call.refused.retry_ms, 7000);
+    assert_int_equal(starts(r, &k), 0);
+    (void)ask(r, "find", &k);
+    a = ask(r, "submit", &k); /* it promised to refuse it */
+    assert_int_equal(a.out, OUT_REJECTED);
+    assert_int_equal(a.call.refused.class_, REFUSED_CONFLICT);
+    assert_int_equal(a.call.refused.scope, BLAMES_WORKLOAD);
+}
+
+/* An answer that came too late, and a refusal after it: who was asked first may have done it. */
+static void a_refusal_of_a_later_attempt_proves_nothing(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = fresh(), newer;
+    struct asked a = {.call = {.deadline_ms = loop_now_ms(r->loop) + 15000, .done = on_done}};
+    struct run_order o = {.checkpoint_dir = "", .resume_path = "", .resume_digest = ""};
+
+    order(r, &k, PROGRAM_STAYS, &o);
+    o.key = k;
+    callout_world.fault = FAULT_LOST;
+    r->ops->submit(r->connector, &o, &a.call);
+    still_loop_run(r->loop, 2000);
+    newer = callout_world.runs[callout_world.n_runs - 1].key;
+    callout_world_run(&k)->state = RUN_ABSENT; /* so that the second attempt is refused: 409 */
+    still_loop_run(r->loop, 15000);
+    assert_int_equal(a.done, 1);
+    assert_string_equal(newer.uid, k.uid);
+    assert_int_equal(a.out, OUT_UNKNOWN);
+}
+
+/* A server that lost what it knew is another session, in which all is looked for again. */
+static void another_instance_is_another_session(void **state)
+{
+    struct connector_rig *r = *state;
+    unsigned polls;
+
+    still_loop_run(r->loop, 1000);
+    assert_true(r->reachable);
+    r->reachable = false;
+    callout_world.instance++;
+    still_loop_run(r->loop, 10000);
+    assert_true(r->reachable); /* told anew */
+    polls = callout_world.polls;
+    still_loop_run(r->loop, 60000);
+    assert_in_range(callout_world.polls - polls, 5, 40); /* what never waits is asked less often */
+}
+
+static void silence_is_told_and_passes(void **state)
+{
+    struct connector_rig *r = *state;
+
+    callout_world.silent = true;
+    still_loop_run(r->loop, 100000);
+    assert_false(r->reachable);
+    callout_world.silent = false;
+    still_loop_run(r->loop, 60000);
+    assert_true(r->reachable);
+}
+
+struct judged {
+    size_t n;
+};
+static enum run_verdict keep(const struct run_listed *l, void *arg)
+{
+    (void)l;
+    ((struct judged *)arg)->n++;
+    return RUN_KEPT;
+}
+static void lists_come_in_pages(void **state)
+{
+    struct connector_rig *r = *state;
+    struct judged j = {0};
+    struct asked a = {.call = {.deadline_ms = loop_now_ms(r->loop) + 15000, .done = on_done}};
+
+    for (unsigned i = 0; i < 25; i++) {
+        struct run_key k = fresh();
+        struct asked s = ask(r, "submit", &k);
+        assert_int_equal(s.out, OUT_DONE);
+    }
+    callout_world.page = 7;
+    a.call.deadline_ms = loop_now_ms(r->loop) + 15000;
+    r->ops->sweep(r->connector, keep, &j, &a.call);
+    still_loop_run(r->loop, 5000);
+    assert_int_equal(a.out, OUT_DONE);
+    assert_int_equal(j.n, callout_world.n_runs);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, begin, end)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {T(connector_runs_and_tells_the_end),
+                                       T(connector_adopts_a_second_submit),
+                                       T(connector_refuses_what_it_called_absent),
+                                       T(connector_refuses_older_epochs),
+                                       T(connector_stops_with_proof_and_again),
+                                       T(connector_stops_what_never_was),
+                                       T(connector_quiesces_by_signal),
+                                       T(connector_ends_calls_by_their_deadline),
+                                       T(connector_ends_calls_when_destroyed),
+                                       T(connector_holds_no_truth),
+                                       T(connector_sweeps_what_nobody_owns),
+                                       T(no_bad_answer_is_believed),
+                                       T(a_refusal_says_what_it_blames),
+                                       T(a_refusal_of_a_later_attempt_proves_nothing),
+                                       T(another_instance_is_another_session),
+                                       T(silence_is_told_and_passes),
+                                       T(lists_come_in_pages)};
+
+    return cmocka_run_group_tests(tests, group_begin, group_end);
+}
