@@ -273,6 +273,8 @@ struct result kit_run(struct kit *k, const char *name, int64_t epoch, int64_t tr
     c.run.proof = step == STEP_ABSENT ? PROOF_NEVER_STARTED : PROOF_TREE_GONE;
     c.run.requeue = k->requeue;
     c.run.checkpoint = k->checkpoint;
+    c.run.pause = k->pause;
+    c.run.seats = k->seats;
     return kit_apply(k, &c);
 }
 

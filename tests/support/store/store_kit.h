@@ -19,7 +19,9 @@ struct kit {
     int64_t retries, exit_code;
     bool requeue;
     struct run_checkpoint *checkpoint;
-    enum command_type last; /* what was applied last */
+    struct target_pause *pause; /* of a refusal; NULL: none */
+    struct placement *seats;    /* that the target gave; NULL: not told */
+    enum command_type last;     /* what was applied last */
     enum run_step last_step;
     struct buf log;        /* every entry, after its length */
     const char *gpu_class; /* of nodes that are told of; NULL: h100 */

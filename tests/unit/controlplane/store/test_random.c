@@ -134,12 +134,40 @@ static void place_rnd(struct kit *k)
                     s->resources->gpu->count + (rnd(10) == 0));
 }
 
+static enum run_step run_step_rnd(void)
+{
+    uint32_t n = rnd(STEP_CHECKPOINT_BAD + 4);
+
+    return n < STEP_CHECKPOINT_BAD ? (enum run_step)(1 + n) : n % 2 ? STEP_PENDING : STEP_SEATED;
+}
+
+/* Where a target says that it is, though somebody else may be there, and what it blames. */
+static void told_rnd(struct kit *k, enum run_step step, const struct workload_spec *s)
+{
+    static struct target_pause pause;
+
+    k->pause = NULL;
+    k->seats = NULL;
+    if (step == STEP_SEATED && rnd(3))
+        k->seats = kit_workers(k, arena_printf(k->a, "fra.n%u", rnd(6)), rnd(DEVICES),
+                               s->gang->workers, rnd(3) ? s->resources->gpu->count : 0);
+    if (step != STEP_ABSENT || rnd(2))
+        return;
+    pause = (struct target_pause){.scope = (enum refusal_scope)(1 + rnd(BLAMES_WORKLOAD)),
+                                  .name = rnd(2) ? "h100" : "a",
+                                  .refusal = (enum refusal_class)(1 + rnd(REFUSED_CONFLICT)),
+                                  .message = "",
+                                  .since = k->now,
+                                  .until = k->now + rnd(100000)};
+    k->pause = &pause;
+}
+
 static void run_rnd(struct kit *k)
 {
     const char *name = name_in(k, is_moving);
     const struct object *o = kit_get(k, name);
     int64_t epoch = 1, try_ = 1;
-    enum run_step step = (enum run_step)(1 + rnd(STEP_CHECKPOINT_BAD));
+    enum run_step step = run_step_rnd();
     struct run_checkpoint ck = {.step = rnd(100), .digest = rnd(2) ? "sha256:0" : "sha256:1"};
 
     if (o) {
@@ -147,11 +175,12 @@ static void run_rnd(struct kit *k)
 
         for (int i = 0; i < 30 && (!epoch_next(s->phase, step) || (step == STEP_STOP && rnd(8)));
              i++)
-            step = (enum run_step)(1 + rnd(STEP_CHECKPOINT_BAD));
+            step = run_step_rnd();
         if (step == STEP_CHECKPOINT_BAD && s->checkpoint && rnd(3))
             ck = *s->checkpoint;
         epoch = s->epoch;
         try_ = (s->intent ? s->intent->try_ : 0) + (step == STEP_DISPATCH);
+        told_rnd(k, step, object_as(o, workload)->spec);
     }
     k->exit_code = rnd(3) == 0;
     k->requeue = rnd(3) == 0;
@@ -161,6 +190,8 @@ static void run_rnd(struct kit *k)
             : NULL;
     (void)kit_run(k, name, epoch + (rnd(20) == 0) - (rnd(20) == 0), try_ + (rnd(20) == 0), step);
     k->checkpoint = NULL;
+    k->pause = NULL;
+    k->seats = NULL;
 }
 
 /* ---- moves ---- */

@@ -53,6 +53,26 @@ static void a_placed_decision(void **state)
     cJSON_Delete(d);
 }
 
+/* Placed, and its target lets it wait: both are said. */
+static void a_run_that_waits_there(void **state)
+{
+    AUTO_ARENA mem = arena_create(0);
+    AUTO_BUF b = {0};
+    cJSON *w = parse("{\"status\":{\"epoch\":3,\"placement\":{\"target\":\"fra-hub\"},"
+                     "\"pending\":{\"reason\":\"Resources\",\"message\":\"nodes are in use\","
+                     "\"position\":4,\"estimatedStart\":\"2025-12-01T10:00:00Z\"}}}"),
+          *d = parse(placed_decision);
+
+    (void)state;
+    buf_init(&b, 65536);
+    explain_render(w, d, 0, mem, &b);
+    assert_non_null(strstr(b.p, "placed on fra-hub\n  waits in the target's own queue: Resources: "
+                                "nodes are in use · position 4 · may start at "
+                                "2025-12-01T10:00:00Z\n"));
+    cJSON_Delete(w);
+    cJSON_Delete(d);
+}
+
 static void policies_of_two_sets(void **state)
 {
     AUTO_ARENA mem = arena_create(0);
@@ -374,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_placed_decision),
         cmocka_unit_test(policies_of_two_sets),
+        cmocka_unit_test(a_run_that_waits_there),
         cmocka_unit_test(a_pending_decision),
         cmocka_unit_test(an_older_decision_says_its_own_place),
         cmocka_unit_test(tables_count_characters_not_bytes),
