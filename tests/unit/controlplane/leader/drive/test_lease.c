@@ -96,6 +96,37 @@ static void test_what_was_offered_may_be_held_as_well(void **state)
     world_fini(&x);
 }
 
+/* On a target where nothing stops itself no lease is granted, and the log says so whatever its
+ * Target or the workload says since: its silence never ends the run. */
+static void test_none_is_granted_where_nothing_stops_itself(void **state)
+{
+    struct lease_grant granted = {.lease = 0, .grace = 2000, .kill = 5000, .number = 1};
+    struct target_spec spec = {.type = TARGET_CALLOUT};
+    struct meta meta = {.name = "t1"};
+    struct target target = {.metadata = &meta, .spec = &spec};
+    struct site site = {0};
+    struct world x;
+
+    (void)state;
+    world_init(&x);
+    x.w->spec->partition->mode = PARTITION_REPLACE;
+    site.doc = object_make(kind_by_id(KIND_TARGET), &target);
+    x.d.o = object_make(kind_by_id(KIND_WORKLOAD), x.w);
+    assert_int_equal(lease_wanted(x.d.o, &site).lease, 0);
+    assert_false(lease_none(&x.d)); /* an older intent, on a target that is not known any more */
+    (void)object_unref(x.d.o);
+    (void)object_unref(site.doc);
+    x.w->status->intent->granted = &granted;
+    x.d.o = object_make(kind_by_id(KIND_WORKLOAD), x.w);
+    assert_true(lease_none(&x.d));
+    (void)object_unref(x.d.o);
+    granted.lease = 60000;
+    x.d.o = object_make(kind_by_id(KIND_WORKLOAD), x.w);
+    assert_false(lease_none(&x.d));
+    (void)object_unref(x.d.o);
+    world_fini(&x);
+}
+
 /* Of a log that does not say: a day, or what its document says when that is more. */
 static void test_older_logs_are_taken_for_the_longest(void **state)
 {
@@ -190,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_was_granted_is_waited_for),
         cmocka_unit_test(test_what_was_offered_may_be_held_as_well),
+        cmocka_unit_test(test_none_is_granted_where_nothing_stops_itself),
         cmocka_unit_test(test_older_logs_are_taken_for_the_longest),
         cmocka_unit_test(test_numbers_are_above_what_runners_hold),
         cmocka_unit_test(test_orders_carry_what_the_log_grants),
