@@ -208,6 +208,12 @@ struct connector_ops {
      * the signal was delivered. */
     void (*quiesce)(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,
                     struct call *call);
+    /* Optional (NULL): has the program save and go on; what it saved is reported like any
+     * checkpoint, and observations tell how far the request with this number is (`save`). A number
+     * that is not above one that the target has heard is the same request. DONE: it is on its way.
+     * REJECTED: it cannot be; err says why. */
+    void (*checkpoint)(struct connector *c, const struct run_key *k, int64_t number,
+                       uint64_t grace_ms, struct call *call);
     /* Ends the run for good: TERM, then KILL after the grace. DONE with seen->state RUN_ENDED or
      * RUN_ABSENT only when that is proved. */
     void (*stop)(struct connector *c, const struct run_key *k, uint64_t grace_ms,

@@ -123,7 +123,8 @@ enum target_can {
     CAN_SHARE = 64,
     CAN_LEASE = 128,
     CAN_EXEC = 256,
-    CAN_SAVE = 512
+    CAN_SAVE = 512,
+    CAN_ASK = 1024
 };
 bool target_can(enum target_type type, enum target_can what);
 

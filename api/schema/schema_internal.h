@@ -69,7 +69,7 @@ int array_admit(const struct object *old, const struct object *now, struct err *
 int keys_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* part of object_admit: PriceSheets */
 int rows_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
-/* part of object_admit: names of checkpoint stores */
+/* part of object_admit: names of checkpoint stores, requests to save */
 int stores_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* Fresh body: zeroed, texts "". NULL when the arena is full. */
 void *body_new(const struct schema *s, struct arena *a);

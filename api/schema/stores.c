@@ -1,6 +1,8 @@
-/* Names of checkpoint stores: a folder by its absolute path, s3://BUCKET/PREFIX, or a name. Whose
- * store it is, and so under which law checkpoints lie, is found by comparing names, so one store
- * has one name: no "..", no ".", no empty part.
+/* What a document may say of saving: names of checkpoint stores, and requests to save and go on.
+ *
+ * A store is a folder by its absolute path, s3://BUCKET/PREFIX, or a name. Whose store it is, and
+ * so under which law checkpoints lie, is found by comparing names, so one store has one name: no
+ * "..", no ".", no empty part.
  *
  * This file must never refuse to leave as it is what an older version let in. */
 #include "api/schema/schema_internal.h"
@@ -70,6 +72,64 @@ static int list_admit(const char *field, const char *const *was, uint32_t n_was,
     return 0;
 }
 
+/* ---- spec.checkpoint.saveSignal, spec.saveRequest ---- */
+static const char *signal_of(const struct workload_spec *s)
+{
+    return s && s->checkpoint ? s->checkpoint->saveSignal : "";
+}
+
+/* A signal that ends who does not wait for it reaches those alone who do (connectors/shim); one
+ * that means two things could not be told apart by anybody. */
+static int signal_admit(const struct workload_spec *was, const struct workload_spec *now,
+                        struct err *err)
+{
+    static const char *const known[] = {"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGWINCH"};
+    const char *signal = signal_of(now);
+    bool ok = !*signal || !strcmp(signal, signal_of(was));
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        ok = ok || !strcmp(signal, known[i]);
+    if (!ok)
+        return err_field(err, E_INVALID, "spec.checkpoint.saveSignal",
+                         "\"%.16s\" is not known; expected SIGUSR1, SIGUSR2, SIGHUP or SIGWINCH",
+                         signal);
+    if (*signal && !strcmp(signal, now->checkpoint->signal))
+        return err_field(err, E_INVALID, "spec.checkpoint.saveSignal",
+                         "%s is spec.checkpoint.signal, by which it saves and ends: give each a "
+                         "signal of its own",
+                         signal);
+    return 0;
+}
+
+static int request_admit(const struct object *old, const struct object *now, struct err *err)
+{
+    const struct workload_spec *is = object_as(now, workload)->spec,
+                               *was = old ? object_as(old, workload)->spec : NULL;
+    const struct workload_status *s = old ? object_as(old, workload)->status : NULL;
+    int64_t before = was ? was->saveRequest : 0;
+
+    if (is->saveRequest == before)
+        return 0;
+    if (is->saveRequest < before)
+        return err_field(err, E_INVALID, "spec.saveRequest",
+                         "%lld is less than %lld: each request to save has a higher number than "
+                         "the one before; leave it as it is",
+                         (long long)is->saveRequest, (long long)before);
+    if (is->array)
+        return err_field(err, E_INVALID, "spec.saveRequest",
+                         "an array itself runs nothing: ask its indexes (hanse save %s-0)",
+                         now->meta->name);
+    if (!*signal_of(is))
+        return err_field(err, E_INVALID, "spec.saveRequest",
+                         "its program does not say by which signal it is asked to save and go on: "
+                         "set spec.checkpoint.saveSignal, and start it anew");
+    if (s && s->phase != PHASE_RUNNING)
+        return err_field(err, E_INVALID, "spec.saveRequest",
+                         "it is %s: only what is Running can be asked to save",
+                         phase_text(s->phase));
+    return 0;
+}
+
 int stores_admit(const struct object *old, const struct object *now, struct err *err)
 {
     static const struct target_spec none;
@@ -90,7 +150,10 @@ int stores_admit(const struct object *old, const struct object *now, struct err 
                                  *was = old ? object_as(old, workload)->spec->checkpoint : NULL;
     const char *fault = c && *c->store ? store_fault(c->store) : NULL;
 
-    if (!fault || (was && !strcmp(was->store, c->store)))
-        return 0;
+    if (!fault || (was && !strcmp(was->store, c->store))) {
+        int r = signal_admit(old ? object_as(old, workload)->spec : NULL,
+                             object_as(now, workload)->spec, err);
+        return r < 0 ? r : request_admit(old, now, err);
+    }
     return err_field(err, E_INVALID, "spec.checkpoint.store", "\"%.200s\" %s", c->store, fault);
 }

@@ -72,6 +72,8 @@ struct checkpoint_manifest {       /* in an arena */
 /* E_CHECKPOINT when it is not whole or says what it must not. */
 int checkpoint_manifest_parse(const char *text, size_t n, struct arena *a,
                               struct checkpoint_manifest *ret, struct err *err) MUST_CHECK;
+/* The step that the manifest in this folder says; -1: there is none, or it is not whole. */
+int64_t checkpoint_manifest_step(const char *folder);
 void checkpoint_manifest_print(const struct checkpoint_manifest *m, struct buf *out);
 /* A relative path without "..", ".", empty parts or control characters; not manifest.json. */
 int checkpoint_name_check(const char *name, struct err *err) MUST_CHECK;

@@ -208,3 +208,20 @@ int manifest_load(int dir, struct arena *a, struct file_facts *ret_facts, struct
         return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "manifest.json is too large");
     return rc < 0 ? rc : checkpoint_manifest_parse(text->p, text->n, a, ret, err);
 }
+
+int64_t checkpoint_manifest_step(const char *folder)
+{
+    struct checkpoint_manifest m = {.step = -1};
+    struct file_facts facts;
+    struct err err;
+    AUTO_ARENA a = arena_create(0);
+    AUTO_BUF text;
+    int dir;
+
+    buf_init(&text, CHECKPOINT_MANIFEST_MAX + (128u << 10));
+    if (sealfs_dir_open(folder, &dir, &err) < 0)
+        return -1;
+    int rc = manifest_load(dir, a, &facts, &text, &m, &err);
+    sealfs_close(dir);
+    return rc < 0 ? -1 : m.step;
+}

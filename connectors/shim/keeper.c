@@ -35,6 +35,17 @@ struct keeper {
     int64_t epoch;
     char resumed[CHECKPOINT_PATH_MAX]; /* the cut */
     bool gathered;
+
+    /* a request to save and go on */
+    struct run_save save;
+    struct timer save_tick;
+    uint64_t save_until_ms, save_grace_ms;
+    uint64_t look_ms;     /* when the last look began */
+    bool asked;           /* the program has taken the signal */
+    bool peeking, peeked; /* the manifest's step is being looked up; is known */
+    int64_t peek_number;  /* of the request that it is looked up for */
+    int64_t peek_step;    /* the job's while peeking */
+    bool abandoned;       /* freed once the job is over */
 };
 
 static void keeper_tick(void *arg);
@@ -161,6 +172,143 @@ static void work(void *arg)
     }
 }
 
+/* ---- a request to save and go on ---- */
+static bool save_open(const struct keeper *k)
+{
+    return k->save.state == SAVE_ASKED;
+}
+
+static void save_end(struct keeper *k, enum save_state state, const char *reason,
+                     const char *message)
+{
+    k->save.state = state;
+    str_copy(k->save.reason, sizeof k->save.reason, reason);
+    str_copy(k->save.message, sizeof k->save.message, message);
+    timer_stop(&k->save_tick);
+}
+
+static void save_failed(struct keeper *k)
+{
+    char text[sizeof k->save.message];
+    double s = (double)k->save_grace_ms / 1000;
+
+    if (k->asked && k->unsealed.code) {
+        save_end(k, SAVE_FAILED, *k->unsealed.field ? k->unsealed.field : CHECKPOINT_UNREACHABLE,
+                 k->unsealed.text);
+        return;
+    }
+    if (!k->peeked || (k->asked && k->working)) {
+        save_end(k, SAVE_FAILED, CHECKPOINT_UNREACHABLE, "its checkpoint store does not answer");
+        return;
+    }
+    if (k->asked)
+        (void)snprintf(text, sizeof text,
+                       "it took the signal, and has committed no checkpoint within %gs "
+                       "(spec.checkpoint.grace)",
+                       s);
+    else
+        (void)snprintf(text, sizeof text,
+                       "no process of it took the signal of spec.checkpoint.saveSignal within %gs: "
+                       "it was not sent, since it ends who does not wait for it",
+                       s);
+    save_end(k, SAVE_FAILED, k->asked ? "NotSaved" : "SignalNotTaken", text);
+}
+
+static void save_look(struct keeper *k)
+{
+    if (save_open(k) && k->peeked && k->newest.present && k->newest.step >= k->save.from)
+        save_end(k, SAVE_DONE, "", "");
+    else if (save_open(k) && k->asked && !k->paused && k->look_ms >= k->save_until_ms)
+        save_failed(k);
+}
+
+/* What was committed in time is seen by a look that begins after that: it decides (worked). A store
+ * that hangs has no such look. */
+static void save_tick(void *arg)
+{
+    struct keeper *k = arg;
+    uint64_t now = loop_now_ms(k->loop);
+    bool hangs = k->working && now - k->moved_ms >= KEEPER_PATIENCE_MS;
+
+    if (!save_open(k) || k->paused) /* told to stop: what it saves now is looked at in the end */
+        return;
+    timer_start(&k->save_tick, LOOK_EVERY_MS);
+    if (now >= k->save_until_ms && (!k->asked || hangs))
+        save_failed(k);
+    k->changed(k->arg);
+}
+
+static void peek(void *arg)
+{
+    struct keeper *k = arg;
+
+    k->peek_step = checkpoint_manifest_step(k->dir);
+}
+
+static void peek_begin(struct keeper *k);
+
+static void peeked(void *arg)
+{
+    struct keeper *k = arg;
+
+    k->peeking = false;
+    if (k->abandoned) {
+        (void)keeper_destroy(k);
+        return;
+    }
+    if (k->save.number != k->peek_number) { /* of an older request */
+        peek_begin(k);
+        return;
+    }
+    k->peeked = true;
+    k->save.from = k->peek_step + 1;
+    if (k->newest.present && k->newest.step >= k->save.from)
+        k->save.from = k->newest.step + 1;
+    if (save_open(k))
+        timer_start(&k->save_tick, 0);
+}
+
+/* Its folder is known. */
+static void peek_begin(struct keeper *k)
+{
+    if (!save_open(k) || k->peeking || k->peeked || k->state != KEEPER_READY)
+        return;
+    k->peeking = true;
+    k->peek_number = k->save.number;
+    loop_work(k->loop, peek, peeked, k);
+}
+
+void keeper_save(struct keeper *k, int64_t number, uint64_t grace_ms)
+{
+    if (number <= k->save.number)
+        return;
+    k->save = (struct run_save){.present = true, .state = SAVE_ASKED, .number = number};
+    k->save_grace_ms = grace_ms;
+    k->save_until_ms = loop_now_ms(k->loop) + grace_ms;
+    k->asked = k->peeked = false;
+    if (k->state == KEEPER_FAILED || k->state == KEEPER_SETTLED)
+        save_end(k, SAVE_FAILED, "RunEnded", "its program has ended");
+    else
+        timer_start(&k->save_tick, LOOK_EVERY_MS);
+    peek_begin(k);
+}
+
+bool keeper_save_due(const struct keeper *k)
+{
+    return save_open(k) && k->peeked && !k->asked && !k->paused && !k->settling;
+}
+
+void keeper_save_asked(struct keeper *k)
+{
+    k->asked = true;
+    k->save_until_ms = loop_now_ms(k->loop) + k->save_grace_ms;
+}
+
+const struct run_save *keeper_saved(const struct keeper *k)
+{
+    return &k->save;
+}
+
 /* ---- on the loop ---- */
 static void worked(void *arg)
 {
@@ -177,6 +325,7 @@ static void worked(void *arg)
             k->newest = *checkpoint_sealer_newest(k->sealer);
             str_copy(k->dir, sizeof k->dir, checkpoint_sealer_dir(k->sealer));
         }
+        peek_begin(k);
         k->changed(k->arg);
     } else {
         bool said = k->unsealed.code != 0;
@@ -186,7 +335,9 @@ static void worked(void *arg)
         k->unsealed = k->job_rc < 0 ? k->job_err : (struct err){0};
         if (k->job_rc < 0 && !said)
             log_err(LOG_WARN, "run.checkpoint_refused", &k->job_err);
-        if (is_new)
+        bool open = save_open(k);
+        save_look(k);
+        if (is_new || open != save_open(k))
             k->changed(k->arg);
     }
     timer_start(&k->tick, k->settling ? 0 : LOOK_EVERY_MS);
@@ -195,7 +346,7 @@ static void worked(void *arg)
 static void begin_work(struct keeper *k)
 {
     k->working = true;
-    k->moved_ms = loop_now_ms(k->loop);
+    k->moved_ms = k->look_ms = loop_now_ms(k->loop);
     k->job_err = (struct err){0};
     /* Is nobody left who could write? Of the other ranks that is not known here. */
     k->job_over = k->settling && !(k->cfg.shared && k->cfg.world > 1);
@@ -254,6 +405,7 @@ struct keeper *keeper_create(struct loop *l, const struct run_checkpoints *cfg,
     k->changed = changed;
     k->arg = arg;
     timer_init(&k->tick, l, keeper_tick, k);
+    timer_init(&k->save_tick, l, save_tick, k);
     k->preparing = true;
     begin_work(k);
     timer_start(&k->tick, 1000);
@@ -281,7 +433,9 @@ struct keeper *keeper_destroy(struct keeper *k)
     if (!k)
         return NULL;
     timer_stop(&k->tick);
-    if (k->working) /* stuck: its thread still has it */
+    timer_stop(&k->save_tick);
+    k->abandoned = true;
+    if (k->working || k->peeking) /* stuck: its thread still has it */
         return NULL;
     (void)checkpoint_sealer_destroy(k->sealer);
     mem_free(k);

@@ -22,6 +22,14 @@ struct keeper *keeper_create(struct loop *l, const struct run_checkpoints *cfg,
 /* The program was asked to save and exit: the keeper looks at what it saves now when it is gone,
  * and then need not copy it. */
 void keeper_pause(struct keeper *k);
+/* A request to save and go on. What is saved for it has a larger step than the manifest when it
+ * came, which the keeper looks up first: then keeper_save_due is true, and the caller signals until
+ * somebody has taken the signal. changed() tells of all further news. A number that is not above
+ * the one before is the same request. */
+void keeper_save(struct keeper *k, int64_t number, uint64_t grace_ms);
+bool keeper_save_due(const struct keeper *k);
+void keeper_save_asked(struct keeper *k); /* the program has taken the signal */
+const struct run_save *keeper_saved(const struct keeper *k);
 /* Takes a last look; with `look` false it breaks off the work under way. SETTLED follows, also when
  * the store hangs: after KEEPER_PATIENCE_MS without a byte of progress keeper_stuck is true. */
 void keeper_settle(struct keeper *k, bool look);

@@ -181,6 +181,7 @@ struct runner_os *runner_os_linux(void)
                                              .tenants_probe = tree_tenants_probe,
                                              .tree_process_count = tree_process_count,
                                              .tree_signal = tree_signal,
+                                             .tree_ask = tree_ask,
                                              .exit_seen = will_exit_seen,
                                              .exit_reap = will_exit_reap,
                                              .will_begin = will_begin,

@@ -29,7 +29,7 @@ static bool program_lives(const struct runner *r)
     return r->program && !r->exited;
 }
 
-static struct runner_tree runner_tree(const struct runner *r)
+struct runner_tree runner_tree(const struct runner *r)
 {
     struct runner_os *os = r->cfg.os;
 
@@ -377,17 +377,6 @@ static void tick_running(struct runner *r, uint64_t now)
     (void)runner_lease(r, now);
 }
 
-/* What the keeper has sealed meanwhile is told at once. */
-static void runner_take_seal(struct runner *r)
-{
-    const struct checkpoint_sealed *s = r->keeper ? keeper_newest(r->keeper) : NULL;
-
-    if (!s || !s->present || (r->report.checkpoint.present && r->report.checkpoint.step == s->step))
-        return;
-    r->report.checkpoint = *s;
-    runner_tell(r, NULL);
-}
-
 static void tick_preparing(struct runner *r, uint64_t now)
 {
     const struct err *why = keeper_why(r->keeper);
@@ -449,7 +438,7 @@ static void runner_tick(void *arg)
     int left;
 
     runner_look(r);
-    runner_take_seal(r);
+    runner_take_kept(r);
     switch (r->state) {
     case RS_PREPARING:
     case RS_WAITING:

@@ -44,6 +44,7 @@ struct runner {
     bool written;          /* end.json is on disk */
     struct keeper *keeper; /* NULL: no checkpoints */
     bool go;               /* the other ranks are ready */
+    int save_signo;        /* asks the program to save and go on; 0: nobody has */
 };
 
 /* ---- runner.c ---- */
@@ -51,11 +52,15 @@ void runner_look_again(struct runner *r); /* soon, on the loop */
 /* offer: NULL, or another lease that holds from now on. */
 void runner_renew(struct runner *r, uint64_t from_ms, const struct runner_offer *offer);
 void runner_free_when_quiet(struct runner *r);
+struct runner_tree runner_tree(const struct runner *r); /* all its processes */
 
 /* ---- runner_link.c ---- */
 /* Sends the report to every link, or to `only`. */
 void runner_tell(struct runner *r, struct stream *only);
 void runner_accept(struct listener *li, struct stream *s, void *arg);
+/* Tells at once what the keeper has sealed meanwhile, and how far a request to save is; signals for
+ * one that is due. */
+void runner_take_kept(struct runner *r);
 void runner_hang_up(struct runner *r); /* closes the links once everything has been sent */
 
 #endif

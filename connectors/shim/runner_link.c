@@ -1,6 +1,6 @@
 /* The shim's socket: its links, their requests, and the reports to them. One agent at a time is
  * usual; a second is a new one that has not noticed its predecessor's end. This file only passes
- * requests on, and must never decide anything. */
+ * on: requests, what the keeper has sealed, the signal to save. It must never decide anything. */
 #include "connectors/shim/runner_internal.h"
 
 #define LINKS_MAX 8 /* agents come one at a time; more is somebody else */
@@ -14,12 +14,48 @@ void runner_tell(struct runner *r, struct stream *only)
     }
 }
 
+/* ---- what the keeper has ---- */
+void runner_take_kept(struct runner *r)
+{
+    struct runner_os *os = r->cfg.os;
+    const struct checkpoint_sealed *s = r->keeper ? keeper_newest(r->keeper) : NULL;
+    const struct run_save *save = r->keeper ? keeper_saved(r->keeper) : NULL;
+
+    if (!s)
+        return;
+    if (r->state == RS_RUNNING && keeper_save_due(r->keeper)) {
+        struct runner_tree t = runner_tree(r);
+        if (os->ops->tree_ask(os, &t, r->save_signo) > 0)
+            keeper_save_asked(r->keeper);
+    }
+    bool sealed =
+        s->present && !(r->report.checkpoint.present && r->report.checkpoint.step == s->step);
+    if (sealed)
+        r->report.checkpoint = *s;
+    if (!sealed && save->number == r->report.save.number && save->state == r->report.save.state &&
+        save->from == r->report.save.from)
+        return;
+    r->report.save = *save;
+    runner_tell(r, NULL);
+}
+
+static void runner_save(struct runner *r, const struct shim_save *q)
+{
+    if (!r->keeper || q->signo <= 0 || q->signo > 64)
+        return;
+    if (q->number > keeper_saved(r->keeper)->number)
+        r->save_signo = q->signo;
+    keeper_save(r->keeper, q->number, q->grace_ms);
+    runner_look_again(r);
+}
+
 /* Non-zero: what came is none of ours, the connection ends. */
 static int link_frame(const struct frame *f, void *arg)
 {
     struct runner_link *k = arg;
     struct shim_renew *renew = NULL;
     struct shim_stop *stop = NULL;
+    struct shim_save *save = NULL;
     AUTO_ARENA a = arena_create(0);
     struct err err;
     int rc = 0;
@@ -28,6 +64,8 @@ static int link_frame(const struct frame *f, void *arg)
         rc = wire_read(shim_renew, f->body, a, &renew, &err);
     else if (f->type == RUN_FRAME_STOP)
         rc = wire_read(shim_stop, f->body, a, &stop, &err);
+    else if (f->type == RUN_FRAME_SAVE)
+        rc = wire_read(shim_save, f->body, a, &save, &err);
     if (rc < 0) {
         stream_abort(k->stream, err.text);
         return 1;
@@ -37,6 +75,8 @@ static int link_frame(const struct frame *f, void *arg)
         runner_renew(k->runner, renew->from_ms, &offer);
     } else if (stop) {
         runner_stop(k->runner, stop->signo, stop->grace_ms);
+    } else if (save) {
+        runner_save(k->runner, save);
     } else if (f->type == RUN_FRAME_GO) {
         k->runner->go = true;
         runner_look_again(k->runner);

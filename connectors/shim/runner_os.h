@@ -79,6 +79,9 @@ struct runner_os_ops {
     /* Sends signo to each of them (SIGKILL also through the control group). Returns how many there
      * were, or negative. */
     int (*tree_signal)(struct runner_os *os, const struct runner_tree *t, int signo);
+    /* Sends signo to those of its processes that catch it, and to nobody whom it would end.
+     * Returns how many, or negative. */
+    int (*tree_ask)(struct runner_os *os, const struct runner_tree *t, int signo);
     /* True when a child that was spawned `kept` has exited; its status stays with the kernel. */
     bool (*exit_seen)(struct runner_os *os, int64_t pid, int *ret_code, int *ret_signal);
     void (*exit_reap)(struct runner_os *os, int64_t pid);

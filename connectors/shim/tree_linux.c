@@ -379,6 +379,35 @@ int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo)
     return n;
 }
 
+/* Its bit is set in the mask of caught signals in /proc/PID/status. One that is only held back says
+ * nothing: who is just being started has all of them blocked. */
+static bool catches(int64_t pid, int signo)
+{
+    static const char mask[] = "\nSigCgt:";
+    char path[64], s[8192];
+
+    (void)snprintf(path, sizeof path, "/proc/%lld/status", (long long)pid);
+    const char *p = read_text(path, s, sizeof s) > 0 ? strstr(s, mask) : NULL;
+    return p && strtoull(p + strlen(mask), NULL, 16) >> (signo - 1) & 1;
+}
+
+int tree_ask(struct runner_os *os, const struct runner_tree *t, int signo)
+{
+    struct procs ps = {0};
+    int n = members(t, &ps), asked = 0;
+
+    (void)os;
+    for (size_t i = 0; i < ps.n; i++) {
+        const struct proc *p = &ps.v[i];
+        /* The keeper of a namespace catches it to hand it on, to who catches it or not. */
+        bool keeper = t->held == RUN_NAMESPACE && p->pid == t->watched;
+        if (p->member && !keeper && catches(p->pid, signo))
+            asked += signal_one(p, signo);
+    }
+    mem_free(ps.v);
+    return n < 0 ? n : asked;
+}
+
 int tree_adopt_orphans(struct runner_os *os, struct err *err)
 {
     (void)os;

@@ -8,6 +8,7 @@
 int tree_adopt_orphans(struct runner_os *os, struct err *err) MUST_CHECK;
 int tree_process_count(struct runner_os *os, const struct runner_tree *t);
 int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo);
+int tree_ask(struct runner_os *os, const struct runner_tree *t, int signo);
 void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes);
 
 /* ---- how a tree is held (held_linux.c) ---- */

@@ -35,6 +35,10 @@ enum runner_step {
     RUN_STEP_NONE, /* it has reported nothing yet */
     ENUM_runner_step(KE)
 };
+enum save_state {
+    SAVE_NONE, /* nobody has asked it to save and go on */
+    ENUM_save_state(KE)
+};
 #define CHECKPOINT_DIGEST_MAX 80 /* "sha256:" and 64 hex digits */
 WIRE_SCHEMAS(SCHEMA_STRUCT)
 #define X(s) extern const struct schema schema_##s;
@@ -48,7 +52,9 @@ enum run_frame {
     RUN_FRAME_RENEW = 2,
     /* agent: shim_stop: sends the signal, then SIGKILL to all after the grace */
     RUN_FRAME_STOP = 3,
-    RUN_FRAME_GO = 4 /* agent, no body: all ranks are ready, the program may start */
+    RUN_FRAME_GO = 4, /* agent, no body: all ranks are ready, the program may start */
+    /* agent: shim_save: sends the signal, and looks for what is saved after it */
+    RUN_FRAME_SAVE = 5
 };
 
 /* ---- frames between agent and hub; answers carry the id of the question ---- */
@@ -77,6 +83,7 @@ enum agent_frame {
     AF_DOCUMENT = 31, /* wire_about: RESULT has the Workload as it was sent, as JSON text */
     AF_BOOK = 32,     /* wire_book_ask: RESULT has promises[], next, full */
     AF_LET_GO = 33,   /* wire_let_go */
+    AF_SAVE = 34,     /* wire_save: saves and goes on; observations tell how far it is */
     /* streams; id is the stream's */
     AF_LOGS = 40,  /* wire_open, and so is the next */
     AF_EXEC = 41,  /* argv, stdin */
@@ -112,6 +119,7 @@ void wire_tell_body(struct stream *s, int type, uint64_t id, const struct schema
 #define WIRE_OBSERVATION_MAX                                                                       \
     (672 + RUN_KEY_MAX +                                                                           \
      6 * (sizeof((struct observation *)0)->reason + sizeof((struct observation *)0)->message +     \
+          sizeof((struct run_save *)0)->reason + sizeof((struct run_save *)0)->message +           \
           sizeof((struct run_checkpoint_report *)0)->digest +                                      \
           sizeof((struct run_checkpoint_report *)0)->path))
 #define WIRE_REPORT_MAX 8192

@@ -23,6 +23,7 @@
 #include "controlplane/leader/queue/waiting.h"
 #include "controlplane/leader/recover/orphans.h"
 #include "controlplane/leader/recover/strangers.h"
+#include "controlplane/leader/save/save.h"
 #include "controlplane/leader/site/sites.h"
 
 #include <cjson/cJSON.h>
@@ -56,6 +57,7 @@ struct whole {
     struct went_back back;
     struct cold cold;
     struct strangers strangers;
+    struct saves saves;
 };
 
 static struct whole *whole_of(struct brain *b)
@@ -90,6 +92,12 @@ static void drivers_tick(struct brain *b)
         drivers_tick_target(t);
 }
 
+static void saves_change(struct brain *b, const struct change *c)
+{
+    if (c->kind == KIND_WORKLOAD)
+        save_change(b, c->before, c->after);
+}
+
 static void movers_change(struct brain *b, const struct change *c)
 {
     if (c->kind == KIND_MIGRATION)
@@ -120,6 +128,13 @@ static const struct part parts[] = {
      .change = drivers_change,
      .tick = drivers_tick,
      .drop = drivers_drop},
+    {.name = "saves",
+     .init = saves_init,
+     .reset = saves_reset,
+     .change = saves_change,
+     .observed = save_observed,
+     .tick = saves_tick,
+     .drop = saves_drop},
     {.name = "movers",
      .init = movers_init,
      .reset = movers_reset,
@@ -190,7 +205,8 @@ struct brain *brain_create(const struct brain_config *cfg)
                         .retention = &w->retention,
                         .back = &w->back,
                         .cold = &w->cold,
-                        .strangers = &w->strangers};
+                        .strangers = &w->strangers,
+                        .saves = &w->saves};
     if (!b->cfg.cycle_ms)
         b->cfg.cycle_ms = 500;
     if (!b->cfg.redial_ms)

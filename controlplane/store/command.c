@@ -15,10 +15,9 @@ struct record_field {
     enum record_type type;
     size_t off, size;
 };
-#define SIZE_OF(st, m) sizeof(((struct st *)0)->m)
 #define FIELD(st, tag_, type_, m)                                                                  \
     {                                                                                              \
-        (tag_), (type_), offsetof(struct st, m), SIZE_OF(st, m)                                    \
+        (tag_), (type_), offsetof(struct st, m), sizeof(((struct st *)0)->m)                       \
     }
 #define HEAD(st) FIELD(st, 1, W_STR, head.request_id), FIELD(st, 2, W_STR, head.user)
 
@@ -137,14 +136,13 @@ static const struct record_field begin_fields[] = {
 
 /* What lies nested in a record. Tags are the same numbers in all commands. */
 enum { TAG_OP = 50, TAG_OBJECT, TAG_DECISION, TAG_PLACEMENT, TAG_CHECKPOINT, TAG_NODE };
-enum { TAG_BEGIN = 56, TAG_NOMINATED, TAG_GRANT, TAG_PAUSE, TAG_PENDING };
+enum { TAG_BEGIN = 56, TAG_NOMINATED, TAG_GRANT, TAG_PAUSE, TAG_PENDING, TAG_SAVE };
 enum nested_type {
     N_BODY,    /* a pointer to a body */
     N_BODIES,  /* a list of bodies, and its count */
     N_RECORDS, /* a list of records, and its count */
     N_OBJECT   /* of a write_op: its kind is told beside it */
 };
-struct record_desc;
 struct nested_field {
     uint16_t tag;
     enum nested_type type;
@@ -217,8 +215,10 @@ static const struct nested_field place_nested[] = {
     BODY(place_cmd, TAG_PLACEMENT, placement, placement)};
 static const struct nested_field run_nested[] = {
     BODY(run_cmd, TAG_CHECKPOINT, run_checkpoint, checkpoint),
-    BODY(run_cmd, TAG_GRANT, lease_grant, grant), BODY(run_cmd, TAG_PAUSE, target_pause, pause),
+    BODY(run_cmd, TAG_GRANT, lease_grant, grant),
+    BODY(run_cmd, TAG_PAUSE, target_pause, pause),
     BODY(run_cmd, TAG_PENDING, run_pending, pending),
+    BODY(run_cmd, TAG_SAVE, save_status, save),
     BODY(run_cmd, TAG_PLACEMENT, placement, seats)};
 static const struct nested_field facts_nested[] = {
     {.type = N_BODIES,

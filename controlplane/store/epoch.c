@@ -27,7 +27,8 @@ const char *run_step_text(enum run_step s)
                                         "Ended",   "Absent",     "Unknown",       "Seen",
                                         "Quiesce", "Stop",       "Requeue",       "LeaseOver",
                                         "Fenced",  "Checkpoint", "CheckpointBad", "CheckpointFound",
-                                        "Offer",   "Grant",      "Pending",       "Seated"};
+                                        "Offer",   "Grant",      "Pending",       "Seated",
+                                        "Save"};
 
     _Static_assert(sizeof names / sizeof names[0] == STEP_LAST + 1, "a name for each step");
     return (int)s > 0 && s <= STEP_LAST ? names[s] : names[0];

@@ -310,7 +310,9 @@ enum run_step {
     STEP_PENDING,
     /* the target has given it nodes: its place is there; without `seats`: as it was decided */
     STEP_SEATED,
-    STEP_LAST = STEP_SEATED
+    /* requests to save and go on: `save` has asked (intent), saved or failed (reason, message) */
+    STEP_SAVE,
+    STEP_LAST = STEP_SAVE
 };
 struct run_cmd {
     struct command_head head;
@@ -324,7 +326,8 @@ struct run_cmd {
     /* DISPATCH: the lease that goes with the order, number 1; OFFER: the offered lease; GRANT: the
      * acknowledged one. NULL before FEATURE_GRANTS. */
     struct lease_grant *grant;
-    bool requeue; /* ENDED, ABSENT: the workload is placed again */
+    bool requeue;             /* ENDED, ABSENT: the workload is placed again */
+    struct save_status *save; /* SAVE */
     /* DISPATCH, from FEATURE_GRANTS on: state folder of the agent that gets the order; "": not
      * known */
     char agent[64];

@@ -526,6 +526,11 @@ int checkpoint_found(struct txn *t, const struct object *wo, struct workload_sta
                      const struct run_checkpoint *now) MUST_CHECK;
 /* Puts the checkpoint of an adopted workload (NULL: none) into catalogue and status. */
 void checkpoint_adopt(struct txn *t, const struct object *wo, const struct run_checkpoint *ck);
+/* SAVE; `from` is the phase. */
+int checkpoint_save(struct txn *t, struct workload *w, enum phase from, const struct run_cmd *c);
+/* Its run has ended: what was asked for and not saved has failed, and when nothing runs again, what
+ * was not asked for yet, too. */
+void checkpoint_save_ended(struct txn *t, struct workload *w, enum phase to);
 int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_status *s,
                    const struct run_checkpoint *bad, const char *reason,
                    const char *message) MUST_CHECK;

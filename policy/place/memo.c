@@ -97,10 +97,10 @@ static void key_spec(struct buf *b, const struct workload_spec *from)
     s.partition = NULL;
     s.array = NULL;
     s.experiment = s.user = "";
-    s.ttlSecondsAfterFinished = 0;
+    s.ttlSecondsAfterFinished = s.saveRequest = 0;
     if (s.checkpoint) {
         c = *s.checkpoint;
-        c.signal = "";
+        c.signal = c.saveSignal = "";
         c.grace = c.keep = 0;
         c.required = false;
         s.checkpoint = &c;

@@ -277,6 +277,7 @@ checkpoint_spec 5 3 -
 checkpoint_spec 6 1 -
 checkpoint_spec 7 3 -
 checkpoint_spec 8 4 checkpoint_layout
+checkpoint_spec 9 0 -
 expected 1 5 -
 expected 2 2 -
 partition_spec 1 4 partition_mode
@@ -308,6 +309,7 @@ workload_spec 19 0 -
 workload_spec 20 0 -
 workload_spec 21 1 -
 workload_spec 22 10 workload_isolation
+workload_spec 23 1 -
 assignment 1 1 -
 assignment 2 0 -
 assignment 3 14 -
@@ -372,6 +374,15 @@ run_pending 3 1 -
 run_pending 4 6 -
 run_pending 5 6 -
 run_pending 6 10 placement
+save_status 1 1 -
+save_status 2 6 -
+save_status 3 1 -
+save_status 4 6 -
+save_status 5 0 -
+save_status 6 1 -
+save_status 7 1 -
+save_status 8 0 -
+save_status 9 0 -
 workload_status 1 4 phase
 workload_status 2 1 -
 workload_status 3 10 placement
@@ -407,6 +418,7 @@ workload_status 36 0 -
 workload_status 37 1 -
 workload_status 38 3 -
 workload_status 39 10 run_pending
+workload_status 40 10 save_status
 copy_at 1 0 -
 copy_at 2 0 -
 copy_at 3 0 -

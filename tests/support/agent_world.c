@@ -430,22 +430,22 @@ static struct object *workload_made(const struct agent_order *o)
     cJSON *j = cJSON_Parse("{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Workload\","
                            "\"metadata\":{\"name\":\"w\",\"namespace\":\"ns\"},\"spec\":{"
                            "\"run\":{},\"checkpoint\":{\"store\":\"/none\"}}}");
-    cJSON *spec = cJSON_GetObjectItem(j, "spec");
+    cJSON *spec = cJSON_GetObjectItem(j, "spec"), *run = cJSON_GetObjectItem(spec, "run");
     const char *const argv[] = {"sh", "-c", o->script};
 
     if (o->dir)
-        cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "run"), "workingDir", o->dir);
+        cJSON_AddStringToObject(run, "workingDir", o->dir);
     if (o->file_script)
-        cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "run"), "script", o->file_script);
+        cJSON_AddStringToObject(run, "script", o->file_script);
     else
-        cJSON_AddItemToObject(cJSON_GetObjectItem(spec, "run"), "command",
-                              cJSON_CreateStringArray(argv, 3));
-    cJSON *args =
-        o->n_args ? cJSON_AddArrayToObject(cJSON_GetObjectItem(spec, "run"), "args") : NULL;
+        cJSON_AddItemToObject(run, "command", cJSON_CreateStringArray(argv, 3));
+    cJSON *args = o->n_args ? cJSON_AddArrayToObject(run, "args") : NULL;
     for (unsigned i = 0; i < o->n_args; i++)
         cJSON_AddItemToArray(args, cJSON_CreateString(o->arg));
     cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "checkpoint"), "grace",
                             o->grace ? o->grace : "5s");
+    cJSON_AddStringToObject(cJSON_GetObjectItem(spec, "checkpoint"), "saveSignal",
+                            o->save_signal ? o->save_signal : "");
     if (o->proved)
         cJSON_AddStringToObject(cJSON_AddObjectToObject(spec, "isolation"), "processes", "proved");
     char *text = cJSON_PrintUnformatted(j);

@@ -95,8 +95,9 @@ struct agent_order {
     bool reshard; /* from what any number of workers saved */
     bool shared;  /* all save in one folder */
     int64_t look_workers;
-    const char *env; /* NAME=value of its own, or NULL */
-    bool proved;     /* only where the end of all processes is proved */
+    const char *env;         /* NAME=value of its own, or NULL */
+    const char *save_signal; /* spec.checkpoint.saveSignal, or NULL */
+    bool proved;             /* only where the end of all processes is proved */
 };
 /* Of ends on that side: as far as the machine permits. */
 enum proof agent_proof(unsigned side);

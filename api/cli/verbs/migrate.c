@@ -1,6 +1,9 @@
-/* migrate: asks for a move of one workload, follows it, or gives it up. The move itself is the
- * control plane's; what is refused here would be refused there, later and with fewer words. */
+/* migrate: asks for a move of one workload, follows it, or gives it up. save: asks running
+ * workloads to save and go on, and waits for their checkpoints. Move and save are the control
+ * plane's; what is refused here would be refused there, later and with fewer words. */
 #include "api/cli/cli_internal.h"
+
+#include <stdlib.h>
 
 #define WAIT_MS ((int64_t)3600 * 1000)
 
@@ -227,4 +230,203 @@ int verb_migrate(struct cli *c, struct err *err)
         return migrate_cancel(c, !strncmp(cancel, "migration/", 10) ? cancel + 10 : cancel, err);
     word = c->args.pos[0];
     return migrate_ask(c, !strncmp(word, "workload/", 9) ? word + 9 : word, err);
+}
+
+/* ---- save ---- */
+#define SAVE_WAIT_MS ((int64_t)600 * 1000)
+#define SAVE_REQUEST_MAX 9007199254740991ll
+#define SAVE_TRIES 20 /* others change the workload meanwhile */
+
+struct saving { /* one workload */
+    struct cli *c;
+    const char *name;
+    int64_t number; /* of our request; 0: it was not taken */
+    int64_t asked, saved, failed;
+    char note[512];
+    bool gone;
+    cJSON *last; /* its status.save as it was seen last */
+    int rv;      /* of asking, then of waiting */
+    struct err err;
+};
+
+static int64_t number_at(const cJSON *j, const char *path)
+{
+    const cJSON *v = json_at(j, path);
+
+    return !cJSON_IsNumber(v) ? 0
+           : v->valuestring   ? strtoll(v->valuestring, NULL, 10)
+                              : (int64_t)v->valuedouble;
+}
+
+/* What could only end in a refusal is said at once. */
+static int savable(const cJSON *w, const char *name, struct err *err)
+{
+    const char *phase = json_text_at(w, "status.phase");
+
+    if (json_at(w, "spec.array"))
+        return err_set(err, E_CONFLICT,
+                       "workload %s is an array and runs nothing itself: ask its indexes, such as "
+                       "hanse save %s-0",
+                       name, name);
+    if (!*json_text_at(w, "spec.checkpoint.saveSignal"))
+        return err_set(err, E_CONFLICT,
+                       "workload %s does not say by which signal its program is asked to save and "
+                       "go on: set spec.checkpoint.saveSignal (hanse submit --save-signal), and "
+                       "start it anew",
+                       name);
+    if (strcmp(phase, "Running") != 0)
+        return err_set(err, E_CONFLICT,
+                       "workload %s is %s: only what is Running can be asked to save", name,
+                       *phase ? phase : "Queued");
+    if (number_at(w, "spec.saveRequest") >= SAVE_REQUEST_MAX)
+        return err_set(err, E_CONFLICT,
+                       "workload %s was asked %lld times, and its counter ends there: it cannot be "
+                       "asked again",
+                       name, SAVE_REQUEST_MAX);
+    return 0;
+}
+
+/* One more than what was read, of that very version: two who ask at once ask twice. */
+static int save_ask(struct saving *v)
+{
+    struct cli *c = v->c;
+    const char *path = cli_path(c, kind_by_id(KIND_WORKLOAD), c->ns, false, v->name);
+    int rv = E_CONFLICT;
+
+    for (int i = 0; i < SAVE_TRIES && rv == E_CONFLICT; i++) {
+        cJSON *w = NULL, *body = cJSON_CreateObject();
+        rv = cli_json(c, "GET", path, NULL, &w, &v->err);
+        if (!rv && (rv = savable(w, v->name, &v->err)) != 0)
+            i = SAVE_TRIES;
+        int64_t number = number_at(w, "spec.saveRequest") + 1;
+        (void)cJSON_AddStringToObject(cJSON_AddObjectToObject(body, "metadata"), "resourceVersion",
+                                      json_text_at(w, "metadata.resourceVersion"));
+        (void)cJSON_AddNumberToObject(cJSON_AddObjectToObject(body, "spec"), "saveRequest",
+                                      (double)number);
+        if (!rv)
+            rv = cli_json(c, "PATCH", path, body, NULL, &v->err);
+        if (!rv)
+            v->number = number;
+        cJSON_Delete(w);
+        cJSON_Delete(body);
+    }
+    return rv;
+}
+
+static int save_seen(void *arg, const cJSON *w, bool deleted)
+{
+    struct saving *v = arg;
+    const char *phase = json_text_at(w, "status.phase");
+    char note[sizeof v->note];
+
+    v->gone = deleted;
+    if (deleted)
+        return 1;
+    v->asked = number_at(w, "status.save.asked");
+    v->saved = number_at(w, "status.save.saved");
+    v->failed = number_at(w, "status.save.failed");
+    cJSON_Delete(v->last);
+    v->last = cJSON_Duplicate(json_at(w, "status.save"), true);
+    if (v->saved >= v->number || v->failed >= v->number)
+        return 1;
+    (void)snprintf(note, sizeof note, "%s: %s, %s", v->name, phase,
+                   v->asked >= v->number ? "its program was asked to save"
+                   : v->asked > v->saved && v->asked > v->failed
+                       ? "an earlier request is being saved"
+                       : "waits to be asked");
+    if (strcmp(note, v->note) != 0)
+        (void)fprintf(v->c->err, "%s\n", note);
+    str_copy(v->note, sizeof v->note, note);
+    return 0;
+}
+
+static int save_wait(struct saving *v, int64_t until_ms)
+{
+    struct cli *c = v->c;
+    int64_t left = until_ms - (int64_t)loop_now_ms(c->loop);
+    int rv = cli_follow(c, cli_watch_path(c, kind_by_id(KIND_WORKLOAD), c->ns, v->name),
+                        (uint64_t)(left > 1 ? left : 1), save_seen, v, &v->err);
+
+    if (rv == E_TIMEOUT)
+        return err_set(&v->err, E_UNKNOWN,
+                       "%s has not saved yet; it goes on: hanse describe workload %s -n %s",
+                       v->name, v->name, c->ns);
+    if (!rv && v->gone)
+        return err_set(&v->err, E_NOTFOUND, "workload %s was deleted", v->name);
+    if (!rv && v->saved < v->number)
+        return err_set(&v->err, E_PLACE, "%s has not saved: %s: %s", v->name,
+                       json_text_of(v->last, "reason"), json_text_of(v->last, "message"));
+    return rv;
+}
+
+static void save_print(struct saving *all, unsigned n, bool json)
+{
+    struct cli *c = all->c;
+    cJSON *list = cJSON_CreateArray();
+
+    for (unsigned i = 0; i < n; i++) {
+        struct saving *v = &all[i];
+        bool done = v->number && v->saved >= v->number;
+        cJSON *j = cJSON_CreateObject();
+        (void)cJSON_AddStringToObject(j, "workload", v->name);
+        (void)cJSON_AddNumberToObject(j, "request", (double)v->number);
+        (void)cJSON_AddStringToObject(j, "state",
+                                      v->rv  ? (v->rv == E_UNKNOWN ? "Unknown" : "Failed")
+                                      : done ? "Saved"
+                                             : "Asked");
+        (void)cJSON_AddStringToObject(j, "message", v->rv ? v->err.text : "");
+        if (done) {
+            (void)cJSON_AddStringToObject(j, "checkpoint", json_text_of(v->last, "checkpoint"));
+            (void)cJSON_AddNumberToObject(j, "step", (double)number_at(v->last, "step"));
+        }
+        (void)cJSON_AddItemToArray(list, j);
+        if (!json && done)
+            (void)fprintf(c->out, "workload/%s saved step %lld: checkpoint/%s\n", v->name,
+                          (long long)number_at(v->last, "step"),
+                          json_text_of(v->last, "checkpoint"));
+        else if (!json && !v->rv)
+            (void)fprintf(c->out, "workload/%s is asked to save (request %lld)\n", v->name,
+                          (long long)v->number);
+    }
+    if (json)
+        json_out(c, list, "json");
+    cJSON_Delete(list);
+}
+
+int verb_save(struct cli *c, struct err *err)
+{
+    const char *format = arg_text(&c->args, "output", "");
+    unsigned n = (unsigned)c->args.n_pos;
+    struct saving *all = arena_array(c->mem, struct saving, n + 1);
+    int64_t limit;
+    int rv = n ? 0 : cli_usage(c, err, "which workload?");
+
+    if (!rv && *format && strcmp(format, "json") != 0)
+        rv = cli_usage(c, err, "-o: expected json");
+    if (!rv)
+        rv = arg_duration(&c->args, "timeout", SAVE_WAIT_MS, &limit, err);
+    if (!rv)
+        rv = cli_connect(c, err);
+    if (rv)
+        return rv;
+    for (unsigned i = 0; i < n; i++) { /* all are asked before any is waited for */
+        const char *word = c->args.pos[i];
+        all[i] = (struct saving){.c = c, .name = !strncmp(word, "workload/", 9) ? word + 9 : word};
+        all[i].rv = save_ask(&all[i]);
+    }
+    int64_t until = (int64_t)loop_now_ms(c->loop) + limit;
+    for (unsigned i = 0; i < n && !arg_flag(&c->args, "no-wait"); i++)
+        if (!all[i].rv)
+            all[i].rv = save_wait(&all[i], until);
+    save_print(all, n, *format != '\0');
+    for (unsigned i = 0; i < n; i++) {
+        cJSON_Delete(all[i].last);
+        if (all[i].rv && rv)
+            (void)fprintf(c->err, "error: %s\n", all[i].err.text);
+        else if (all[i].rv) {
+            rv = all[i].rv;
+            *err = all[i].err;
+        }
+    }
+    return rv;
 }

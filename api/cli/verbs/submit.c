@@ -52,7 +52,8 @@ static int checkpoint_flags(struct cli *c, cJSON *spec, struct err *err)
     static const char *const texts[][2] = {{"checkpoint-store", "store"},
                                            {"checkpoint-interval", "interval"},
                                            {"checkpoint-layout", "layout"},
-                                           {"grace", "grace"}};
+                                           {"grace", "grace"},
+                                           {"save-signal", "saveSignal"}};
     static const char *const flags[] = {"required", "reshard"};
     long keep;
     int rv = arg_number(&c->args, "keep", 1, 1000, 0, &keep, err);

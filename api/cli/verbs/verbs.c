@@ -73,6 +73,7 @@ static const struct option submit_options[] = {
     {"grace", 0, "TIME", "time to save in, once it is asked to stop"},
     {"keep", 0, "N", "checkpoints kept"},
     {"required", 0, NULL, "a stop without a checkpoint is a failure"},
+    {"save-signal", 0, "SIGNAL", "its program saves and goes on when it gets it, such as SIGUSR1"},
     {"reshard", 0, NULL, "its program can resume with another number of workers than saved"},
     {"partition", 0, "MODE", "target out of reach: wait, replaceAfter=TIME or stopAfter=TIME"},
     {"dry-run", 0, NULL, "print the Workload, submit nothing"},
@@ -85,6 +86,11 @@ static const struct option migrate_options[] = {
     {"wait", 0, NULL, "until it is over; exit 0 only when it succeeded"},
     {"wait-timeout", 0, "TIME", "at most this long (default: 1h); the move goes on"},
     OUTPUT("json, yaml or name"),
+    END};
+static const struct option save_options[] = {
+    {"no-wait", 0, NULL, "only ask; hanse describe workload tells what came of it"},
+    {"timeout", 0, "TIME", "wait at most this long (default: 10m); the save goes on"},
+    OUTPUT("json"),
     END};
 static const struct option explain_options[] = {
     OUTPUT("json or yaml"), {"fields", 0, NULL, "the word is a kind: list its fields"}, END};
@@ -162,6 +168,9 @@ const struct verb verb_table[] = {
      "hanse migrate resnet-a -n vision-dev --to par-spoke --wait\n"
      "hanse migrate --cancel resnet-a-move-x7k2p -n vision-dev",
      migrate_options, verb_migrate, "workload"},
+    {"save", ALL, "WORKLOAD...", "have work save a checkpoint now, and go on",
+     "hanse save resnet-a -n vision-dev\nhanse save resnet-a resnet-b --timeout 2m -o json",
+     save_options, verb_save, "workload"},
     {"logs", ALL, "WORKLOAD", "what its programs print", "hanse logs resnet-a -f --rank 2",
      logs_options, verb_logs, "workload"},
     {"exec", ALL, "WORKLOAD -- COMMAND ARGUMENT...",

@@ -118,6 +118,14 @@ static void hub_quiesce(struct connector *c, const struct run_key *k, int signo,
     hub_about(c, AF_SIGNAL, k, signo, grace_ms, call);
 }
 
+static void hub_checkpoint(struct connector *c, const struct run_key *k, int64_t number,
+                           uint64_t grace_ms, struct call *call)
+{
+    const struct wire_save q = {.key = *k, .number = number, .grace_ms = grace_ms};
+
+    hub_call_begin(hub_of(c), call, AF_SAVE, k, &schema_wire_save, &q);
+}
+
 static void hub_stop(struct connector *c, const struct run_key *k, uint64_t grace_ms,
                      struct call *call)
 {
@@ -184,6 +192,7 @@ const struct connector_ops connector_agent_ops = {
     .find = hub_find,
     .stage = hub_stage,
     .quiesce = hub_quiesce,
+    .checkpoint = hub_checkpoint,
     .stop = hub_stop,
     .renew = hub_renew,
     .logs = hub_logs,

@@ -1,5 +1,6 @@
 /* The order as the agent gets it, from the Workload and its placement. */
 #include "connectors/agent/hub/hub_internal.h"
+#include "connectors/signals.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -10,20 +11,13 @@
 /* Beside the order itself, in one frame. */
 #define DOCUMENT_ROOM (FRAME_BODY_MAX - LIMIT_ORDER_MAX_BYTES - 65536)
 
-static int signal_number(const char *name, struct err *err)
+/* Agents do not stop a program by SIGCONT, which it may get from anybody. */
+static int stop_signal(const char *name, struct err *err)
 {
-    static const struct {
-        const char *name;
-        int no;
-    } known[] = {{"TERM", SIGTERM}, {"INT", SIGINT},   {"HUP", SIGHUP},
-                 {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"QUIT", SIGQUIT}};
-    const char *s = strncmp(name, "SIG", 3) == 0 ? name + 3 : name;
+    int signo = *name ? signal_number(name) : SIGTERM;
 
-    if (!*s)
-        return SIGTERM;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(s, known[i].name) == 0)
-            return known[i].no;
+    if (signo && signo != SIGCONT && signo != SIGWINCH)
+        return signo;
     return err_field(err, E_INVALID, "spec.checkpoint.signal",
                      "\"%.16s\": agents send SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGQUIT",
                      name);
@@ -98,7 +92,7 @@ int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
     const struct checkpoint_spec *ck = w->spec->checkpoint;
     const struct workload_isolation *held = w->spec->isolation;
     const struct wire_hub us = hub_state(h);
-    int signo = signal_number(ck ? ck->signal : "", err);
+    int signo = stop_signal(ck ? ck->signal : "", err);
 
     if (signo < 0)
         return signo;
@@ -118,6 +112,7 @@ int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
                                .lease_ms = o->lease_ms,
                                .lease_from_ms = hub_lease_from(h),
                                .signo = signo,
+                               .save_signo = ck ? signal_number(ck->saveSignal) : 0,
                                .grace_ms = o->grace_ms,
                                .checkpoint_base = o->checkpoint_dir,
                                .checkpoint_keep = o->checkpoint_keep,

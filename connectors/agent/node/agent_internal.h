@@ -158,10 +158,14 @@ struct run {
     struct run_offer offer;     /* the newest offered lease; number 0: none */
     int64_t told_grant;         /* number of the lease that was reported last */
     int64_t hello_grant;        /* and of the one in this session's HELLO */
-    uint64_t ended_seq;         /* place in the order of ends, for pruning */
-    bool failed;                /* a worker failed, and the others were asked to stop */
-    int stop_signo;             /* 0: not asked to stop; kept for a shim that is dialed later */
-    uint64_t stop_at_ms;        /* loop time at which the grace is over */
+    /* the newest request to save and go on, kept for a shim that is dialed later; 0: none */
+    int64_t save_number;
+    uint64_t save_grace_ms;
+    int64_t told_save, hello_save; /* save_mark() of what was reported last, and in HELLO */
+    uint64_t ended_seq;            /* place in the order of ends, for pruning */
+    bool failed;                   /* a worker failed, and the others were asked to stop */
+    int stop_signo;                /* 0: not asked to stop; kept for a shim that is dialed later */
+    uint64_t stop_at_ms;           /* loop time at which the grace is over */
     struct list waiters;
     struct run_cuts *cuts; /* NULL: no checkpoints */
 };
@@ -249,7 +253,10 @@ void checkpoints_consider(struct run *r);
 /* True when all ranks have ended, and it is settled whether their last seals are part of a cut. */
 bool checkpoints_settled(const struct run *r);
 void checkpoints_observe(const struct run *r, struct run_checkpoint_report *ret);
-void checkpoints_hello(struct run *r); /* the HELLO that leaves has its newest */
+/* How far the newest request to save is: done once a cut holds what every rank saved for it. */
+void checkpoints_save(const struct run *r, struct run_save *ret);
+int64_t save_mark(const struct run_save *s); /* differs when anything in it that matters does */
+void checkpoints_hello(struct run *r);       /* the HELLO that leaves has its newest */
 /* that HELLO has arrived; true: there is a newer one since */
 bool checkpoints_welcome(struct run *r);
 /* an observation leaves for a server that has welcomed this agent */
@@ -323,6 +330,8 @@ void run_changed(struct run *r);
 void run_tell(struct run *r, const struct observation *o);
 void run_go(struct run *r);
 void run_stop(struct run *r, int signo, uint64_t grace_ms);
+/* Has its program save and go on, once for each number. */
+int run_save(struct run *r, int64_t number, uint64_t grace_ms, struct err *err) MUST_CHECK;
 /* Writes its present order to disk. */
 int order_rewrite(struct run *r, struct err *err) MUST_CHECK;
 /* Removes an ended run's folder; the book keeps its end. */
@@ -345,6 +354,7 @@ bool run_pid_is_known(int64_t pid, void *agent);
 void worker_renew(struct worker *w);
 void worker_go(struct worker *w);
 void worker_stop(struct worker *w, int signo, uint64_t grace_ms);
+void worker_save(struct worker *w); /* passes its run's request on, unless its shim has it */
 void worker_dir(const struct worker *w, char out[AGENT_PATH_MAX]);
 void worker_log_path(const struct run *r, int64_t rank, char out[AGENT_PATH_MAX]);
 void worker_marker(const struct worker *w, char out[RUN_MARKER_MAX]);

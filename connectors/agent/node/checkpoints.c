@@ -24,6 +24,9 @@ struct run_cuts {
     bool working, looked_last; /* looked_last: all have ended, and there is no further cut */
     bool rescued;              /* what killed runners left unsealed has been looked at */
     struct timer patience;
+    /* All ranks have saved for a request, and no cut has all of that: waited for so long. */
+    struct timer save_late;
+    int64_t late_number; /* that request is given up; 0: none */
 };
 struct cut_job { /* owned by itself; the run is found again by its key */
     struct store_job job;
@@ -305,6 +308,93 @@ static bool rescue_begin(struct run *r)
     return true;
 }
 
+/* ---- a request to save and go on ---- */
+#define SAVE_CUT_MS 10000 /* beside the grace, which ranks that save one after the other may need */
+
+int64_t save_mark(const struct run_save *s)
+{
+    return s->number * 4 + (int64_t)s->state;
+}
+
+static int64_t save_number(const struct run *r)
+{
+    int64_t number = r->save_number; /* a restarted agent hears it from the shims */
+
+    for (unsigned i = 0; i < r->n_workers; i++)
+        if (r->workers[i].report.save.number > number)
+            number = r->workers[i].report.save.number;
+    return number;
+}
+
+/* Number of ranks that have saved for this request, of those that seal; ret_failed: the first of
+ * them that could not. */
+static unsigned save_count(const struct run *r, int64_t number, const struct worker **ret_failed)
+{
+    unsigned done = 0;
+
+    *ret_failed = NULL;
+    for (unsigned i = 0; i < n_sealing(r); i++) {
+        const struct run_save *s = &r->workers[i].report.save;
+        done += s->number == number && s->state == SAVE_DONE;
+        if (s->number == number && s->state == SAVE_FAILED && !*ret_failed)
+            *ret_failed = &r->workers[i];
+    }
+    return done;
+}
+
+static bool save_is_cut(const struct run *r)
+{
+    for (unsigned i = 0; i < n_sealing(r); i++)
+        if (!r->cuts->last || r->cuts->last[i] < r->workers[i].report.save.from)
+            return false;
+    return true;
+}
+
+void checkpoints_save(const struct run *r, struct run_save *ret)
+{
+    const struct worker *failed;
+    int64_t number = r->cuts ? save_number(r) : 0;
+
+    if (!number)
+        return;
+    unsigned done = save_count(r, number, &failed);
+    *ret = (struct run_save){.present = true, .state = SAVE_ASKED, .number = number};
+    if (failed) {
+        ret->state = SAVE_FAILED;
+        str_copy(ret->reason, sizeof ret->reason, failed->report.save.reason);
+        (void)snprintf(ret->message, sizeof ret->message, "rank %" PRId64 ": %.180s", failed->rank,
+                       failed->report.save.message);
+    } else if (done == n_sealing(r) && save_is_cut(r)) {
+        ret->state = SAVE_DONE;
+    } else if (r->cuts->late_number == number) {
+        ret->state = SAVE_FAILED;
+        str_copy(ret->reason, sizeof ret->reason, "RanksDiffer");
+        str_copy(ret->message, sizeof ret->message,
+                 "each rank has saved, but not all of them at one step");
+    }
+}
+
+static void save_late(void *arg)
+{
+    struct run *r = arg;
+
+    r->cuts->late_number = save_number(r);
+    run_changed(r);
+}
+
+static void save_watch(struct run *r)
+{
+    const struct worker *failed;
+    int64_t number = save_number(r);
+    bool waits = number && number != r->cuts->late_number && !save_is_cut(r) &&
+                 save_count(r, number, &failed) == n_sealing(r);
+
+    if (!waits)
+        timer_stop(&r->cuts->save_late);
+    else if (!timer_active(&r->cuts->save_late))
+        timer_start(&r->cuts->save_late, r->save_grace_ms + SAVE_CUT_MS);
+}
+
 /* ---- the run ---- */
 static void settle_late(void *arg)
 {
@@ -323,6 +413,7 @@ void checkpoints_init(struct run *r)
     r->cuts = mem_new(struct run_cuts);
     r->cuts->seals = mem_zalloc(sizeof *r->cuts->seals * r->n_workers);
     timer_init(&r->cuts->patience, r->agent->loop, settle_late, r);
+    timer_init(&r->cuts->save_late, r->agent->loop, save_late, r);
 }
 
 void checkpoints_fini(struct run *r)
@@ -330,6 +421,7 @@ void checkpoints_fini(struct run *r)
     if (!r->cuts)
         return;
     timer_stop(&r->cuts->patience);
+    timer_stop(&r->cuts->save_late);
     mem_free(r->cuts->seals);
     mem_free(r->cuts->last);
     mem_free(r->cuts);
@@ -372,6 +464,8 @@ void checkpoints_consider(struct run *r)
     struct cut_job *j;
     struct checkpoint_times times;
 
+    if (c)
+        save_watch(r);
     if (!c || c->working || c->looked_last)
         return;
     bool over = all_ended(r);

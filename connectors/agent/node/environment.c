@@ -2,6 +2,7 @@
  * nothing in here is ever logged. */
 #include "api/base/hash.h"
 #include "connectors/agent/node/agent_internal.h"
+#include "connectors/signals.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -222,6 +223,8 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
                                      checkpoint_store_is_remote(base) ? scratch : base,
                                      w->run->key.epoch, o->shared ? 0 : w->rank));
     }
+    if (*o->checkpoint_base && o->save_signo > 0)
+        env_str(&e, "HANSE_SAVE_SIGNAL", signal_name(o->save_signo));
     if (*o->checkpoint_base && o->checkpoint_interval_ms)
         env_i64(&e, "HANSE_CHECKPOINT_INTERVAL", (o->checkpoint_interval_ms + 999) / 1000);
     worker_marker(w, marker);

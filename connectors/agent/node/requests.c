@@ -97,6 +97,23 @@ static void request_list(struct agent *a, uint64_t id)
     wire_tell(a->stream, AF_RESULT, id, wire_result, &r);
 }
 
+/* Observations tell how far it is. Nothing is promised of a run that is not here. */
+static void request_save(struct agent *a, uint64_t id, const struct wire_save *q)
+{
+    struct run *r = run_by_key(a, &q->key);
+    struct observation o;
+    struct err err;
+    int rc = r ? run_save(r, q->number, q->grace_ms, &err)
+               : err_set(&err, E_NOTFOUND, "no such run is kept here");
+
+    if (rc < 0) {
+        session_answer(a, id, OUT_REJECTED, &err, NULL);
+        return;
+    }
+    run_observe(r, &o);
+    session_answer(a, id, OUT_DONE, NULL, &o);
+}
+
 /* ---- the book: what was let go by the hub's own log ---- */
 static void request_book(struct agent *a, uint64_t id, const struct wire_book_ask *q)
 {
@@ -201,6 +218,8 @@ static const struct schema *request_schema(uint8_t type)
         return &schema_wire_about;
     case AF_STAGE:
         return &schema_wire_stage;
+    case AF_SAVE:
+        return &schema_wire_save;
     case AF_RENEW:
         return &schema_wire_renew;
     case AF_BOOK:
@@ -237,6 +256,9 @@ void request_frame(struct agent *a, const struct frame *f)
         break;
     case AF_STAGE:
         stage_request(a, f->id, q);
+        break;
+    case AF_SAVE:
+        request_save(a, f->id, q);
         break;
     case AF_LIST:
         request_list(a, f->id);

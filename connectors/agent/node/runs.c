@@ -120,6 +120,7 @@ void run_observe(const struct run *r, struct observation *ret)
     ret->seen_ms = loop_now_ms(r->agent->loop);
     ret->grant = run_grant(r);
     checkpoints_observe(r, &ret->checkpoint);
+    checkpoints_save(r, &ret->save);
     if (!run_is_over(r))
         return;
     const struct run_report *cause = run_cause(r);
@@ -280,11 +281,13 @@ void run_changed(struct run *r)
     checkpoints_consider(r);
     run_observe(r, &o);
     bool grant = o.grant > r->told_grant;
-    if (o.state == r->told && !grant)
+    bool save = save_mark(&o.save) != r->told_save;
+    if (o.state == r->told && !grant && !save)
         return;
     if (r->told == RUN_RUNNING && o.state == RUN_STARTING)
         return;
     r->told = o.state;
+    r->told_save = save_mark(&o.save);
     if (grant)
         r->told_grant = o.grant;
     if (o.state == RUN_ENDED)
@@ -307,6 +310,23 @@ void run_stop(struct run *r, int signo, uint64_t grace_ms)
     r->stop_at_ms = loop_now_ms(r->agent->loop) + grace_ms;
     for (unsigned i = 0; i < r->n_workers; i++)
         worker_stop(&r->workers[i], signo, grace_ms);
+}
+
+int run_save(struct run *r, int64_t number, uint64_t grace_ms, struct err *err)
+{
+    if (!r->cuts || r->order->save_signo <= 0)
+        return err_field(err, E_INVALID, "spec.checkpoint.saveSignal",
+                         "its program was started without one, and may not wait for it: it takes "
+                         "effect with the next start (hanse migrate)");
+    if (r->stop_signo)
+        return err_set(err, E_CONFLICT, "it was told to stop, and saves anyway");
+    if (number > r->save_number) {
+        r->save_number = number;
+        r->save_grace_ms = grace_ms;
+    }
+    for (unsigned i = 0; i < r->n_workers; i++)
+        worker_save(&r->workers[i]);
+    return 0;
 }
 
 bool run_has_processes(struct agent *a, const struct run_key *k)

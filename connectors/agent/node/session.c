@@ -41,6 +41,7 @@ static void session_hello(struct agent *a)
             continue;
         run_observe(r, &runs[n]);
         r->hello_state = runs[n].state;
+        r->hello_save = save_mark(&runs[n].save);
         r->hello_grant = runs[n++].grant;
         checkpoints_hello(r);
     }
@@ -95,7 +96,8 @@ static void session_welcome(struct agent *a)
         struct observation o;
         bool changed = checkpoints_welcome(r);
         run_observe(r, &o);
-        r->untold = changed || o.state != r->hello_state || o.grant != r->hello_grant;
+        r->untold = changed || o.state != r->hello_state || o.grant != r->hello_grant ||
+                    save_mark(&o.save) != r->hello_save;
     }
     session_tell(a);
 }

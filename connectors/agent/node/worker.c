@@ -303,6 +303,7 @@ static int shim_frame(const struct frame *f, void *arg)
             remove_file(w, path);
         w->given_up = false;
         worker_renew(w);
+        worker_save(w);
         if (w->run->stop_signo) {
             uint64_t now = loop_now_ms(w->run->agent->loop), at = w->run->stop_at_ms;
             worker_stop(w, w->run->stop_signo, at > now ? at - now : 0);
@@ -393,6 +394,16 @@ void worker_stop(struct worker *w, int signo, uint64_t grace_ms)
     worker_watch(w);
     if (w->state == WS_LINKED && w->stream) /* else it is asked once it is linked */
         wire_tell(w->stream, RUN_FRAME_STOP, 0, shim_stop, &stop);
+}
+
+void worker_save(struct worker *w)
+{
+    const struct run *r = w->run;
+    const struct shim_save save = {
+        .signo = r->order->save_signo, .grace_ms = r->save_grace_ms, .number = r->save_number};
+
+    if (r->save_number > w->report.save.number && w->state == WS_LINKED && w->stream)
+        wire_tell(w->stream, RUN_FRAME_SAVE, 0, shim_save, &save);
 }
 
 /* ---- starting it ---- */

@@ -19,6 +19,8 @@ struct part {
         struct brain *b); /* read the whole root: after begin, or when changes were missed */
     void (*look)(struct brain *b); /* the root may be newer; called on any member, before change */
     void (*change)(struct brain *b, const struct change *c);
+    /* a driver has taken in what its target told of the run of this workload */
+    void (*observed)(struct brain *b, const char *workload_uid, const struct observation *o);
     void (*tick)(struct brain *b); /* something that was refused may be allowed now */
     void (*drop)(struct brain *b); /* the leadership is over, and b->leads is false */
     void (*fini)(struct brain *b); /* nothing is under way any more */
@@ -57,10 +59,13 @@ struct brain {
     struct went_back *back;
     struct cold *cold;
     struct strangers *strangers;
+    struct saves *saves;
 };
 
 /* ---- parts.c ---- */
 void brain_allowed(struct brain *b); /* calls tick of every part */
+/* Calls observed of every part. */
+void brain_observed(struct brain *b, const char *workload_uid, const struct observation *o);
 /* Adds delta to the number of callbacks that are still to come. */
 void brain_under_way(struct brain *b, int delta);
 /* Called when an answer has come, before its part gets it: looks at the newest root, so that the

@@ -67,6 +67,13 @@ void brain_allowed(struct brain *b)
             p->tick(b);
 }
 
+void brain_observed(struct brain *b, const char *workload_uid, const struct observation *o)
+{
+    for (const struct part *p = b->parts; p && p->name; p++)
+        if (p->observed)
+            p->observed(b, workload_uid, o);
+}
+
 void brain_later(struct brain *b, struct timer *t, uint64_t ms)
 {
     if (b->leads && !timer_active(t))

@@ -11,6 +11,7 @@
 #include "controlplane/leader/drive/observed.h"
 #include "controlplane/leader/drive/order.h"
 #include "controlplane/leader/move/mover.h"
+#include "connectors/signals.h"
 #include "controlplane/leader/site/sites.h"
 
 #include <signal.h>
@@ -512,21 +513,6 @@ static struct call *call_begin(struct driver *d, struct site *t, enum driver_cal
     return brain_call_about(d->brain, &d->call, d->uid, deadline_ms, answered);
 }
 
-static int signal_number(const char *name)
-{
-    static const struct {
-        const char *name;
-        int number;
-    } t[] = {{"SIGTERM", SIGTERM}, {"SIGINT", SIGINT},  {"SIGUSR1", SIGUSR1},
-             {"SIGUSR2", SIGUSR2}, {"SIGHUP", SIGHUP},  {"SIGQUIT", SIGQUIT},
-             {"SIGKILL", SIGKILL}, {"SIGXCPU", SIGXCPU}};
-
-    for (size_t i = 0; i < sizeof t / sizeof *t; i++)
-        if (!strcmp(t[i].name, name) || !strcmp(t[i].name + 3, name))
-            return t[i].number;
-    return SIGTERM;
-}
-
 static void hurried(struct call *c, enum outcome out, const struct observation *seen,
                     const struct err *err)
 {
@@ -571,8 +557,8 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
     } else if (kind == CALL_QUIESCE) {
         if (!d->stop_after_ms) /* from the first attempt on, whether it is answered or not */
             d->stop_after_ms = loop_now_ms(d->brain->loop) + grace + 1000;
-        ops->quiesce(t->connector, &d->key, signal_number(ck ? ck->signal : "SIGTERM"), grace,
-                     call);
+        int signo = signal_number(ck ? ck->signal : "");
+        ops->quiesce(t->connector, &d->key, signo ? signo : SIGTERM, grace, call);
     } else {
         d->stop_grace_ms = grace;
         ops->stop(t->connector, &d->key, grace, call);

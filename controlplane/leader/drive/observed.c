@@ -78,6 +78,7 @@ void driver_take_seen(struct driver *d, const struct observation *o)
         checkpoint_foreign(d, &err);
     if (same && had.present && (!d->seen.checkpoint.present || d->seen.checkpoint.step < had.step))
         d->seen.checkpoint = had;
+    brain_observed(d->brain, d->uid, &d->seen);
 }
 
 void driver_observed(struct site *t, const struct observation *o)

@@ -30,8 +30,9 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
                                    const char *uid, const char *reason, const char *fmt, ...)
 {
     static const char *const warnings[] = {
-        "TargetUnreachable", "NotReplaced",       "Stopped",   "Failed",   "MoveFailed",
-        "StoreNotSearched",  "CheckpointRefused", "TwoAgents", "BookFull", "AgentReplaced"};
+        "TargetUnreachable", "NotReplaced",      "Stopped",           "Failed",
+        "MoveFailed",        "StoreNotSearched", "CheckpointRefused", "TwoAgents",
+        "BookFull",          "AgentReplaced",    "SaveFailed"};
     struct events *e = b->events;
     struct told *t;
     va_list ap;
@@ -121,6 +122,23 @@ static void of_found(struct brain *b, const struct object *o, const struct workl
         tell(b, m->namespace_, m->name, m->uid, "CheckpointFound",
              "%s found step %lld of epoch %lld in the store; none was known",
              s->placement ? s->placement->target : "", (long long)ck->step, (long long)ck->epoch);
+}
+
+/* Requests to save and go on. */
+static void of_save(struct brain *b, const struct object *o, const struct save_status *was,
+                    const struct save_status *s)
+{
+    const struct meta *m = o->meta;
+
+    if (s->asked > s->saved && s->asked > s->failed && (!was || was->asked < s->asked))
+        tell(b, m->namespace_, m->name, m->uid, "SaveAsked", "request %lld: it saves, and goes on",
+             (long long)s->asked);
+    if (s->saved > (was ? was->saved : 0))
+        tell(b, m->namespace_, m->name, m->uid, "Saved", "request %lld: step %lld, checkpoint %s",
+             (long long)s->saved, (long long)s->step, s->checkpoint);
+    if (s->failed > (was ? was->failed : 0))
+        tell(b, m->namespace_, m->name, m->uid, "SaveFailed", "request %lld: %s: %.300s",
+             (long long)s->failed, s->reason, s->message);
 }
 
 void events_of_checkpoint(struct brain *b, const struct object *workload, const char *reason,
@@ -224,6 +242,8 @@ void events_change(struct brain *b, const struct change *c)
             of_workload(b, c->after, was, s);
         if (s && was && s->checkpoint && s->checkpoint->found)
             of_found(b, c->after, was, s);
+        if (s && s->save)
+            of_save(b, c->after, was ? was->save : NULL, s->save);
     } else if (c->kind == KIND_MIGRATION) {
         const struct migration_status *s = object_as(c->after, migration)->status;
         const struct migration_status *was =

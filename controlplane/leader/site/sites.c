@@ -312,7 +312,8 @@ static const struct connector_ops *driver_of(enum target_type type)
     INV((ops != NULL) == target_can(type, CAN_BE_DRIVEN));
     INV(!ops || ((ops->renew != NULL) == target_can(type, CAN_LEASE) &&
                  (ops->exec != NULL) == target_can(type, CAN_EXEC) &&
-                 (ops->stage != NULL) == target_can(type, CAN_SAVE)));
+                 (ops->stage != NULL) == target_can(type, CAN_SAVE) &&
+                 (ops->checkpoint != NULL) == target_can(type, CAN_ASK)));
     return ops;
 }
 

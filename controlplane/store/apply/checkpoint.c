@@ -1,5 +1,6 @@
-/* The catalogue of checkpoints: the meaning of RUN's CHECKPOINT and CHECKPOINT_BAD. Each verified
- * checkpoint is an object, so that everybody sees what a workload can resume from, and why not.
+/* The catalogue of checkpoints: the meaning of RUN's CHECKPOINT and CHECKPOINT_BAD, and of SAVE:
+ * requests to save and go on. Each verified checkpoint is an object, so that everybody sees what a
+ * workload can resume from, and why not.
  *
  * An old epoch must never make its checkpoint current; a workload must never resume from a
  * checkpoint that was found bad; and the one that it resumes from must never be forgotten. */
@@ -358,4 +359,76 @@ int checkpoint_bad(struct txn *t, const struct object *wo, struct workload_statu
     if (current)
         s->checkpoint = fall_back(t, wo, s->checkpoint->interval);
     return 0;
+}
+
+/* ---- requests to save and go on ---- */
+static bool save_open(const struct save_status *v)
+{
+    return v->asked > v->saved && v->asked > v->failed;
+}
+
+static struct save_status *save_edit(struct txn *t, struct workload_status *s)
+{
+    static const struct save_status none = {.checkpoint = "", .reason = "", .message = ""};
+
+    s->save = arena_memdup(t->a, s->save ? s->save : &none, sizeof none);
+    return s->save;
+}
+
+static void save_fail(struct save_status *v, int64_t number, const char *reason,
+                      const char *message)
+{
+    v->failed = number;
+    if (v->asked < number)
+        v->asked = number;
+    v->reason = reason;
+    v->message = message;
+}
+
+int checkpoint_save(struct txn *t, struct workload *w, enum phase from, const struct run_cmd *c)
+{
+    const struct save_status *told = c->save;
+    struct workload_status *s = w->status;
+    struct save_status *v = save_edit(t, s);
+    const struct run_checkpoint *ck = s->checkpoint;
+
+    if (!told || (told->asked > 0) + (told->saved > 0) + (told->failed > 0) != 1)
+        return err_field(t->err, E_INVALID, "save",
+                         "one of asked, saved and failed was to be told");
+    int64_t number = told->asked + told->saved + told->failed;
+    bool open = save_open(v), next = number > v->asked && number <= w->spec->saveRequest;
+    if (told->saved ? !open || number != v->asked
+                    : !(open && told->failed && number == v->asked) &&
+                          (open || !next || from != PHASE_RUNNING))
+        return CK_STALE(t, "request %lld to save; %lld was asked for last, %lld is wanted",
+                        (long long)number, (long long)v->asked, (long long)w->spec->saveRequest);
+    if (told->saved && (!ck || ck->epoch != s->epoch))
+        return CK_STALE(t, "request %lld is said to be saved, and no checkpoint of epoch %lld is",
+                        (long long)number, (long long)s->epoch);
+    if (told->asked) {
+        v->asked = number;
+        v->askedAt = t->now;
+    } else if (told->failed) {
+        save_fail(v, number, c->reason, c->message);
+    } else {
+        v->saved = number;
+        v->savedAt = t->now;
+        v->checkpoint = ck->name;
+        v->step = ck->step;
+    }
+    return 0;
+}
+
+void checkpoint_save_ended(struct txn *t, struct workload *w, enum phase to)
+{
+    struct save_status *v = w->status->save;
+    bool never = root_feature_level(t->w) >= FEATURE_GRANTS && phase_final(to) &&
+                 w->spec->saveRequest > (v ? v->asked : 0);
+
+    if (!never && !(v && save_open(v)))
+        return;
+    v = save_edit(t, w->status);
+    save_fail(v, never ? w->spec->saveRequest : v->asked, "RunEnded",
+              "its run ended before it was known to have saved for this; what it saved in the end "
+              "is its newest checkpoint");
 }

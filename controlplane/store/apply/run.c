@@ -187,6 +187,7 @@ static void let_go(struct txn *t, struct run *x)
     x->s->phaseBefore = (enum phase)0;
     x->s->intent = NULL;
     x->s->pending = NULL;
+    checkpoint_save_ended(t, x->w, x->to);
 }
 
 static bool ends_with_proof(enum run_step step)
@@ -442,6 +443,8 @@ static int step_take(struct txn *t, struct run *x)
         return grant_offer(t, x->s->intent, x->c->grant);
     case STEP_GRANT:
         return grant_acknowledged(t, x->s->intent, x->c->grant);
+    case STEP_SAVE:
+        return checkpoint_save(t, x->w, x->from, x->c);
     default:
         return err_set(t->err, E_INVALID, "no such step: %d", (int)x->c->step);
     }
@@ -481,7 +484,7 @@ static bool told_only(enum run_step step)
 {
     return step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD ||
            step == STEP_CHECKPOINT_FOUND || step == STEP_OFFER || step == STEP_GRANT ||
-           step == STEP_SEATED;
+           step == STEP_SEATED || step == STEP_SAVE;
 }
 
 /* Phase, reason and time; then the object, or its removal when that was only waiting for this

@@ -3,6 +3,7 @@ cannot be read is an error, and one that is not there has its default."""
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping, Optional
@@ -36,6 +37,8 @@ class Run:
     """Whether all ranks save into one folder and resume from one."""
     interval_s: Optional[int]
     """Seconds between two checkpoints that lose least; None when it is not known."""
+    save_signal: Optional[int]
+    """The signal by which Hanse asks to save and go on (`checkpoint.saveSignal`); None: it never does."""
     resume_dir: Optional[Path]
     """The verified checkpoint of this rank, for reading only; None when there is nothing to resume."""
     resume_ranks: int
@@ -76,6 +79,16 @@ def _folder(env: Mapping[str, str], name: str) -> Optional[Path]:
     return path
 
 
+def _signal(env: Mapping[str, str], name: str) -> Optional[int]:
+    text = env.get(name, "")
+    if not text:
+        return None
+    number = getattr(signal, "SIG" + text, None)
+    if not isinstance(number, signal.Signals):
+        raise ContractError(f'{name} is "{text:.40}", which names no signal here: unset it, or name one as `kill -s` takes it')
+    return int(number)
+
+
 def run(env: Optional[Mapping[str, str]] = None) -> Run:
     """What the environment says; `env` is for tests."""
     env = os.environ if env is None else env
@@ -102,6 +115,7 @@ def run(env: Optional[Mapping[str, str]] = None) -> Run:
         checkpoint_dir=_folder(env, "HANSE_CHECKPOINT_DIR"),
         shared=env.get("HANSE_CHECKPOINT_LAYOUT") == "shared",
         interval_s=_number(env, "HANSE_CHECKPOINT_INTERVAL", 0, 0) or None,
+        save_signal=_signal(env, "HANSE_SAVE_SIGNAL"),
         resume_dir=resume_dir,
         resume_ranks=_number(env, "HANSE_RESUME_RANKS", 1, 1) if resume_dir else 0,
     )

@@ -56,6 +56,7 @@ class Saver:
         self.keep, self.agree = keep, agree
         self.committed: Optional[manifest.Manifest] = None
         self._saved_at, self._asked, self._stop = time.monotonic(), 0, False
+        self._save_wanted = False  # asked to save and go on (checkpoint.saveSignal), and not yet answered
         self._handlers: dict[int, Any] = {}
         if not self.active:
             return
@@ -68,9 +69,15 @@ class Saver:
             raise ContractError("a Saver listens for signals, which Python allows in the main thread only: make it there")
         for number in signals:
             self._handlers[number] = signal.signal(number, self._hear)
+        number = self.run.save_signal
+        if number is not None and number not in self._handlers:
+            self._handlers[number] = signal.signal(number, self._hear_save)
 
     def _hear(self, number: int, _frame: Optional[FrameType]) -> None:
         self._asked = number
+
+    def _hear_save(self, _number: int, _frame: Optional[FrameType]) -> None:
+        self._save_wanted = True
 
     def close(self) -> None:
         """Puts back the signal handlers that were there before."""
@@ -93,7 +100,7 @@ class Saver:
     def should_save(self) -> bool:
         """Ask after each step. With `agree` all ranks must ask after the same steps, and all get one answer."""
         due = self.interval_s is not None and time.monotonic() - self._saved_at >= self.interval_s
-        want = _STOP if self._asked else _SAVE if due else _NOTHING
+        want = _STOP if self._asked else _SAVE if due or self._save_wanted else _NOTHING
         if self.agree:
             want = self.agree(want)
             self._stop = self._stop or want >= _STOP
@@ -142,7 +149,12 @@ class Saver:
             if new == self.committed:
                 return
             raise ContractError(f"step {step} is committed after step {self.committed.step}: steps only grow, and what a step saved stays as it is")
-        manifest.put(self.dir, new)
+        wanted, self._save_wanted = self._save_wanted, False  # a request that comes from here on is another one
+        try:
+            manifest.put(self.dir, new)
+        except BaseException:
+            self._save_wanted = self._save_wanted or wanted
+            raise
         self.committed, self._saved_at = new, time.monotonic()
 
     @contextmanager

@@ -177,6 +177,21 @@ class When(InFolder):
         os.kill(os.getpid(), signal.SIGUSR1)
         self.assertTrue(saver.stopping)
 
+    def test_save_and_go_on(self):
+        for text, number in (("USR1", signal.SIGUSR1), ("WINCH", signal.SIGWINCH)):
+            with self.subTest(text), self.saver({"HANSE_SAVE_SIGNAL": text}) as saver:
+                self.assertFalse(saver.should_save())
+                os.kill(os.getpid(), number)
+                self.assertTrue(saver.should_save())
+                self.assertFalse(saver.stopping)
+                with saver.step(int(number)) as folder:
+                    (folder / "a").write_bytes(b"a")
+                    os.kill(os.getpid(), number)  # comes while it saves: what is saved answers it
+                self.assertFalse(saver.should_save())
+                saver.finish()  # nobody has asked for the end
+        with self.refused("names no signal"):
+            self.saver({"HANSE_SAVE_SIGNAL": "NONE"})
+
     def test_interval(self):
         with mock.patch("time.monotonic") as clock:
             clock.return_value = 100.0

@@ -99,6 +99,8 @@ static const struct acts {
     {"checkpoint_spec", E2E "migrate.py", "keep"},
     {"checkpoint_spec", UNIT "policy/test_ranks.c", "reshard"},
     {"checkpoint_spec", UNIT "connectors/agent/test_shared.c", "layout"},
+    {"checkpoint_spec", UNIT "api/schema/test_save_request.c", "saveSignal"},
+    {"workload_spec", UNIT "controlplane/store/apply/save/test_save.c", "saveRequest"},
     {"expected", UNIT "policy/test_rules.c", "duration"},
     {"partition_spec", UNIT "controlplane/leader/drive/test_lease.c", "mode stopAfter"},
     {"partition_spec", E2E "partition.py", "replaceAfter keep"},

@@ -29,6 +29,8 @@ static void test_answers(void **state)
         if (!target_can(t, CAN_BE_DRIVEN)) { /* nobody could keep such a word */
             assert_false(target_can(t, CAN_LEASE));
             assert_false(target_can(t, CAN_EXEC));
+            assert_false(target_can(t, CAN_SAVE));
+            assert_false(target_can(t, CAN_ASK));
         }
     }
     assert_int_equal(driven, 2);
@@ -40,6 +42,8 @@ static void test_the_driver_keeps_its_row(void **state)
     assert_int_equal(target_can(TARGET_AGENT, CAN_LEASE), connector_agent_ops.renew != NULL);
     assert_int_equal(target_can(TARGET_AGENT, CAN_EXEC), connector_agent_ops.exec != NULL);
     assert_int_equal(target_can(TARGET_AGENT, CAN_SAVE), connector_agent_ops.stage != NULL);
+    assert_int_equal(target_can(TARGET_AGENT, CAN_ASK), connector_agent_ops.checkpoint != NULL);
+    assert_int_equal(target_can(TARGET_CALLOUT, CAN_ASK), connector_callout_ops.checkpoint != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_LEASE), connector_callout_ops.renew != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_EXEC), connector_callout_ops.exec != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_SAVE), connector_callout_ops.stage != NULL);
@@ -51,7 +55,7 @@ static void test_unknown(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        for (int can = CAN_BE_DRIVEN; can <= CAN_SAVE; can *= 2)
+        for (int can = CAN_BE_DRIVEN; can <= CAN_ASK; can *= 2)
             assert_false(target_can((enum target_type)unknown[i], (enum target_can)can));
 }
 
