@@ -20,6 +20,9 @@ int enter_become(const char *const *argv)
         char **m;
     } args = {argv};
 
+    for (char **e = environ; e && *e; e++)
+        if (strncmp(*e, RUN_PROGRAM_ENV, strlen(RUN_PROGRAM_ENV)) == 0)
+            *e += strlen(RUN_PROGRAM_ENV);
     (void)execvp(args.m[0], args.m);
     int e = errno;
     if (e == ENOENT)

@@ -43,6 +43,10 @@ void run_report_saved(struct run_report *r, const struct checkpoint_sealed *newe
 /* Prefix of names in the shim's own environment, not in its program's: how the store is reached.
  * None: as the usual names say. */
 #define RUN_STORE_ENV "HANSE_STORE_"
+/* A variable of the program's, in the environment of what starts it: the dynamic loader and every
+ * library of ours read an environment (LD_PRELOAD, OPENSSL_CONF, …), and they run with the agent's
+ * rights. enter_become() takes the prefix away, right before the program. */
+#define RUN_PROGRAM_ENV "HANSE_PROGRAM_ENV:"
 /* The checkpoints of a rank; strings are never NULL. connectors/checkpoint/README.md has the
  * folders. */
 struct run_checkpoints {

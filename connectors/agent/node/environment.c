@@ -230,6 +230,9 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
     worker_marker(w, marker);
     env_str(&e, RUN_MARKER_ENV, marker);
     env_failpoints(&e, a);
+    for (size_t i = 0; i < e.n; i++) /* names that begin so are ours */
+        if (strncmp(e.v[i], "HANSE_", 6) != 0)
+            e.v[i] = arena_printf(m, RUN_PROGRAM_ENV "%s", e.v[i]);
     e.v[e.n] = NULL;
     return e.v;
 }

@@ -388,6 +388,29 @@ static void what_is_let_go_is_forgotten_and_never_starts(void **state)
     A.side[0].rv = 0;
 }
 
+/* Seen: LD_PRELOAD of a workload was loaded into the shim and into what enters for the program, as
+ * root, with --users too. */
+static void its_environment_is_the_programs_alone(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .script = "echo preload is $LD_PRELOAD",
+                            .env = "LD_PRELOAD=/nowhere/preload.so"};
+    char key[RUN_KEY_MAX];
+    struct asked a;
+
+    (void)state;
+    run_key_print(&o.key, key);
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 0);
+    const char *shim = agent_file_text("state-t1/runs/%s/0/shim.log", key);
+    assert_null(strstr(shim, "preload"));
+    const char *log = agent_file_text("state-t1/runs/%s/log.0", key);
+    assert_non_null(strstr(log, "preload is /nowhere/preload.so"));
+    const char *told = strstr(log, "ld.so"); /* by the loader of the program, once */
+    assert_non_null(told);
+    assert_null(strstr(told + 1, "ld.so"));
+}
+
 int main(int argc, char **argv)
 {
     int rc = agent_world_main(argc, argv);
@@ -398,6 +421,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(runs_and_tells_the_end),
         cmocka_unit_test(scripts_run_as_their_first_line_says),
         cmocka_unit_test(it_runs_in_its_working_dir),
+        cmocka_unit_test(its_environment_is_the_programs_alone),
         cmocka_unit_test(stop_ends_also_what_escaped),
         cmocka_unit_test(quiesce_sends_the_signal),
         cmocka_unit_test(a_gang_ends_together),
