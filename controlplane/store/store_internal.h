@@ -387,6 +387,7 @@ void dead_set(struct txn *t, struct slice key, uint32_t stage, bool waiting, str
  * looks again at one that may wait no longer, and owners_look() at those of a dependent that
  * went. */
 bool owner_waits(const struct meta *m);
+bool meta_finalizer(const struct meta *m, const char *name);
 const struct object *owner_follow(struct txn *t, const struct object *o, enum propagation how);
 void owner_begin(struct txn *t, const struct object *o);
 void owner_look(struct txn *t, const struct object *o);

@@ -94,7 +94,7 @@ static void collect_owned(struct txn *t, struct slice key, const char *uid,
 #define GOES_LAST "foregroundDeletion"
 #define GOES_ALONE "orphan"
 
-static bool finalizer_on(const struct meta *m, const char *name)
+bool meta_finalizer(const struct meta *m, const char *name)
 {
     uint32_t i = 0;
 
@@ -105,7 +105,7 @@ static bool finalizer_on(const struct meta *m, const char *name)
 
 bool owner_waits(const struct meta *m)
 {
-    return finalizer_on(m, GOES_LAST) || finalizer_on(m, GOES_ALONE);
+    return meta_finalizer(m, GOES_LAST) || meta_finalizer(m, GOES_ALONE);
 }
 
 /* Stores it with this one of the two finalizers; NULL: with neither. */
@@ -146,7 +146,7 @@ const struct object *owner_follow(struct txn *t, const struct object *o, enum pr
         return o;
     if (name && !dependent_next(t, o->meta->uid, slice_make("", 0), &at))
         name = NULL;
-    if (name ? finalizer_on(o->meta, name) : !owner_waits(o->meta))
+    if (name ? meta_finalizer(o->meta, name) : !owner_waits(o->meta))
         return o;
     return finalizer_set(t, o, name);
 }
@@ -192,7 +192,7 @@ static bool owner_keeps(const struct txn *t, const struct owner_ref *r, const ch
                                  ? root_get(t->w, k->id, k->namespaced ? ns : "", r->name)
                                  : NULL;
 
-    return o && !(o->meta->deletionTimestamp && finalizer_on(o->meta, GOES_LAST));
+    return o && !(o->meta->deletionTimestamp && meta_finalizer(o->meta, GOES_LAST));
 }
 
 static void references_without(struct meta *m, const char *uid)
@@ -215,7 +215,7 @@ static bool in_circle(const struct txn *t, const struct object *o)
 
     while ((x = dependent_next(t, o->meta->uid, key_slice(&seen), &at))) {
         if (++n > DEPENDENTS_LOOKED_AT ||
-            (x->meta->deletionTimestamp && finalizer_on(x->meta, GOES_LAST)))
+            (x->meta->deletionTimestamp && meta_finalizer(x->meta, GOES_LAST)))
             return true;
         (void)key_copy(&seen, &at);
     }
@@ -345,7 +345,7 @@ static void collect_owner(struct txn *t, struct slice key, const char *name,
         dead_set(t, key, 0, true, slice_make("", 0));
         return;
     }
-    bool alone = finalizer_on(o->meta, GOES_ALONE);
+    bool alone = meta_finalizer(o->meta, GOES_ALONE);
     str_copy(uid, sizeof uid, o->meta->uid);
     if (d->stage != TOLD && !dependents_told(t, key, d, uid, alone))
         return;

@@ -79,6 +79,33 @@ static int check_precondition(struct txn *t, const struct write_op *op, const st
     return 0;
 }
 
+/* As in Kubernetes, what is being deleted gets no new finalizer. And no finalizer goes round the
+ * rule that the indexes of an array end with it. */
+static int check_finalizers(struct txn *t, const struct write_op *op, const struct kind *k,
+                            const struct object *old)
+{
+    const struct meta *m = op->object->meta;
+
+    if (root_feature_level(t->w) < FEATURE_GRANTS)
+        return 0;
+    for (uint32_t i = 0; i < m->n_finalizers; i++) {
+        const char *name = m->finalizers[i];
+
+        if (old && meta_finalizer(old->meta, name))
+            continue;
+        if (old && old->meta->deletionTimestamp)
+            return err_field(t->err, E_INVALID, "metadata.finalizers",
+                             "no new finalizers can be added if the object is being deleted; "
+                             "found \"%.100s\"",
+                             name);
+        if (k->id == KIND_WORKLOAD && strcmp(name, "orphan") == 0)
+            return err_field(t->err, E_INVALID, "metadata.finalizers",
+                             "orphan is not possible for workloads, since the indexes of an array "
+                             "end with it: leave it out");
+    }
+    return 0;
+}
+
 /* Everything but metadata and status is equal. */
 static bool same_spec(struct txn *t, const struct kind *k, const void *a, const void *b)
 {
@@ -306,9 +333,13 @@ static int op_apply(struct txn *t, const struct write_cmd *c, const struct write
     int r = check_bounds(t, op, k);
     if (r < 0)
         return r;
+    const struct object *old = root_get(t->w, k->id, op->ns, op->name);
+    if (op->verb == WRITE_CREATE || op->verb == WRITE_UPDATE)
+        r = check_finalizers(t, op, k, op->verb == WRITE_UPDATE ? old : NULL);
+    if (r < 0)
+        return r;
     if (op->verb == WRITE_CREATE)
         return op_create(t, c, op, k, ret_unchanged);
-    const struct object *old = root_get(t->w, k->id, op->ns, op->name);
     if (!old)
         return err_set(t->err, E_NOTFOUND, "%s not found", sentence_named(t, k, op->name));
     if ((r = check_precondition(t, op, k, old)) < 0)

@@ -211,6 +211,40 @@ static void test_the_user_changes_his_mind(void **state)
     assert_int_equal(tree_count(k.root->dead), 0);
 }
 
+/* Seen: it stayed for ever, since nobody had begun to look at it. */
+static void test_no_new_finalizer_while_it_goes(void **state)
+{
+    static const char *const more[] = {"x.dev/y", "foregroundDeletion"};
+    struct dataset *d;
+
+    (void)state;
+    made("owner", NULL, 0, false, true);
+    deleted(KIND_DATASET, "owner", PROPAGATE_DEFAULT);
+    d = object_edit_as(dataset_of("owner"), dataset, k.a);
+    d->metadata->finalizers = (const char **)(uintptr_t)more;
+    d->metadata->n_finalizers = 2;
+    struct result r = kit_update(&k, KIND_DATASET, "default", "owner", d, 0, false);
+    assert_int_equal(r.code, E_INVALID);
+    assert_non_null(strstr(r.text, "foregroundDeletion"));
+    d->metadata->n_finalizers = 1; /* those that it has may stay */
+    assert_int_equal(kit_update(&k, KIND_DATASET, "default", "owner", d, 0, false).code, 0);
+    released("owner");
+    assert_null(dataset_of("owner"));
+}
+
+static void test_no_finalizer_leaves_an_index_behind(void **state)
+{
+    static const char *const orphan[] = {"orphan"};
+    struct workload *w;
+
+    (void)state;
+    assert_int_equal(kit_workload(&k, "default", "w", 1, 1).code, 0);
+    w = object_edit_as(kit_get(&k, "w"), workload, k.a);
+    w->metadata->finalizers = (const char **)(uintptr_t)orphan;
+    w->metadata->n_finalizers = 1;
+    assert_int_equal(kit_update(&k, KIND_WORKLOAD, "default", "w", w, 0, false).code, E_INVALID);
+}
+
 /* Its Decision explains it as long as it runs. */
 static void test_live_work_ends_before_its_dependents_go(void **state)
 {
@@ -239,6 +273,8 @@ int main(void)
                                        T(test_another_owner_keeps_it),
                                        T(test_a_circle_goes),
                                        T(test_the_user_changes_his_mind),
+                                       T(test_no_new_finalizer_while_it_goes),
+                                       T(test_no_finalizer_leaves_an_index_behind),
                                        T(test_live_work_ends_before_its_dependents_go)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
