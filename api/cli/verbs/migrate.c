@@ -404,7 +404,7 @@ int verb_save(struct cli *c, struct err *err)
     if (!rv && *format && strcmp(format, "json") != 0)
         rv = cli_usage(c, err, "-o: expected json");
     if (!rv)
-        rv = arg_duration(&c->args, "timeout", SAVE_WAIT_MS, &limit, err);
+        rv = arg_duration(&c->args, "wait-timeout", SAVE_WAIT_MS, &limit, err);
     if (!rv)
         rv = cli_connect(c, err);
     if (rv)

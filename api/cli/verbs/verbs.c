@@ -89,7 +89,7 @@ static const struct option migrate_options[] = {
     END};
 static const struct option save_options[] = {
     {"no-wait", 0, NULL, "only ask; hanse describe workload tells what came of it"},
-    {"timeout", 0, "TIME", "wait at most this long (default: 10m); the save goes on"},
+    {"wait-timeout", 0, "TIME", "at most this long (default: 10m); the save goes on"},
     OUTPUT("json"),
     END};
 static const struct option explain_options[] = {
@@ -169,7 +169,7 @@ const struct verb verb_table[] = {
      "hanse migrate --cancel resnet-a-move-x7k2p -n vision-dev",
      migrate_options, verb_migrate, "workload"},
     {"save", ALL, "WORKLOAD...", "have work save a checkpoint now, and go on",
-     "hanse save resnet-a -n vision-dev\nhanse save resnet-a resnet-b --timeout 2m -o json",
+     "hanse save resnet-a -n vision-dev\nhanse save resnet-a resnet-b --wait-timeout 2m -o json",
      save_options, verb_save, "workload"},
     {"logs", ALL, "WORKLOAD", "what its programs print", "hanse logs resnet-a -f --rank 2",
      logs_options, verb_logs, "workload"},
