@@ -149,9 +149,10 @@ static bool key_same(const struct run_key *a, const struct run_key *b)
 static void call_seen(struct callout_call *k, const struct web_answer *a)
 {
     struct observation *o = NULL;
+    struct callout_seat *seat = NULL;
     struct err err;
     uint64_t now = loop_now_ms(k->c->base.env.loop);
-    AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 4);
+    AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 8);
     int rc = callout_read(&schema_observation, a, mem, (void **)&o, &err);
 
     if (rc == 0 && !key_same(&o->key, &k->key))
@@ -160,6 +161,10 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
                      k->c->base.target);
     if (rc == 0)
         rc = callout_seen(k->c, o, &err);
+    if (rc == 0)
+        rc = callout_read(&schema_callout_seat, a, mem, (void **)&seat, &err);
+    if (rc == 0)
+        callout_seated(k->c, o, seat);
     if (rc < 0) {
         callout_call_end(k, OUT_UNKNOWN, NULL, &err);
     } else if (k->op == CALLOUT_STOP && o->state != RUN_ENDED && o->state != RUN_ABSENT) {

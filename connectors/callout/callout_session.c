@@ -142,11 +142,15 @@ static int changes_take(struct callout *c, const struct web_answer *a, bool *ret
                         struct err *err)
 {
     struct callout_changes *x = NULL;
-    AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 8);
+    struct callout_seats *seats = NULL;
+    AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 16);
     int rc = callout_read(&schema_callout_changes, a, mem, (void **)&x, err);
 
+    if (rc == 0)
+        rc = callout_read(&schema_callout_seats, a, mem, (void **)&seats, err);
     if (rc < 0)
         return rc;
+    INV(seats && seats->n_runs == x->n_runs);
     if (strcmp(x->instance, c->instance) != 0 || x->next < c->next)
         return err_set(err, E_GONE, "it has forgotten what it told, and is asked for all again");
     for (uint32_t i = 0; i < x->n_runs; i++) {
@@ -158,6 +162,7 @@ static int changes_take(struct callout *c, const struct web_answer *a, bool *ret
         }
         if (o.state == RUN_UNKNOWN)
             continue;
+        callout_seated(c, &o, &seats->runs[i]);
         callout_observed(c, &o);
         c->base.env.events->observed(c->base.env.arg, &o);
     }

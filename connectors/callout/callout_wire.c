@@ -135,6 +135,28 @@ int callout_seen(const struct callout *c, struct observation *o, struct err *err
     return 0;
 }
 
+void callout_seated(const struct callout *c, const struct observation *o,
+                    const struct callout_seat *s)
+{
+    const struct connector_events *ev = c->base.env.events;
+    bool left = o->state == RUN_STARTING || o->state == RUN_RUNNING || o->state == RUN_ENDED;
+    struct placement p = {.target = c->base.target, .class_ = ""};
+    AUTO_ARENA a = arena_create(0);
+
+    if (!left || !s->n_workers || !ev->seated)
+        return;
+    p.n_assignments = s->n_workers;
+    p.assignments = arena_array(a, struct assignment, s->n_workers);
+    for (uint32_t i = 0; i < s->n_workers; i++)
+        p.assignments[i] = (struct assignment){
+            .rank = s->workers[i].rank,
+            .node = arena_printf(a, "%s.%s", c->base.target, s->workers[i].node),
+            .mig = "",
+            .gpus = s->workers[i].gpus,
+            .n_gpus = s->workers[i].n_gpus};
+    ev->seated(c->base.env.arg, &o->key, &p);
+}
+
 /* ---- what it is told ---- */
 const char *callout_node(const struct callout *c, const char *name)
 {

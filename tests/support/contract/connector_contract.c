@@ -72,8 +72,18 @@ static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complet
     (void)n;
     (void)complete;
 }
+static void on_seated(void *arg, const struct run_key *k, const struct placement *at)
+{
+    struct connector_rig *r = arg;
+
+    r->seated = *k;
+    r->n_seated++;
+    str_copy(r->seat, sizeof r->seat, at->assignments[0].node);
+    r->seat_gpu = at->assignments[0].n_gpus ? at->assignments[0].gpus[0] : -1;
+}
+
 static const struct connector_events events = {
-    .nodes = on_nodes, .reach = on_reach, .observed = on_observed};
+    .nodes = on_nodes, .reach = on_reach, .observed = on_observed, .seated = on_seated};
 
 static const char *no_secret(void *arg, const char *name, const char *key)
 {

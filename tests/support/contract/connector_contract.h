@@ -46,7 +46,11 @@ struct connector_rig {
     struct connector *connector;
     bool reachable;
     size_t n_seen;
-    struct observation seen[64];             /* the latest of each key */
+    struct observation seen[64]; /* the latest of each key */
+    unsigned n_seated;           /* runs that left the target's queue; the last one, */
+    struct run_key seated;       /* where its rank 0 was put, and its first device */
+    char seat[256];
+    int64_t seat_gpu;
     const char *resume_path, *resume_digest; /* of the next orders; NULL = none */
     uint64_t serial;
 };

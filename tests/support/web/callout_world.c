@@ -74,10 +74,19 @@ void callout_world_end_run(struct callout_world_run *r, int exit_code)
     r->changed = ++W.changes;
 }
 
+void callout_world_seat_run(struct callout_world_run *r, const char *node)
+{
+    r->node = node;
+    r->state = RUN_RUNNING;
+    r->changed = ++W.changes;
+}
+
 static void print_run(const struct callout_world_run *r, struct buf *b)
 {
-    static const char *const states[] = {
-        [RUN_ABSENT] = "absent", [RUN_RUNNING] = "running", [RUN_ENDED] = "ended"};
+    static const char *const states[] = {[RUN_ABSENT] = "absent",
+                                         [RUN_PENDING] = "pending",
+                                         [RUN_RUNNING] = "running",
+                                         [RUN_ENDED] = "ended"};
     enum callout_fault f = bad ? W.fault : FAULT_NO;
     bool lies = f == FAULT_NO_PROOF || f == FAULT_LEASE || f == FAULT_RANGE;
     char key[RUN_KEY_MAX];
@@ -94,6 +103,8 @@ static void print_run(const struct callout_world_run *r, struct buf *b)
     else if (!lies && r->state == RUN_ENDED)
         buf_printf(b, ",\"proof\":\"AccountingEnd\",\"exitCode\":%d,\"signal\":%d", r->exit_code,
                    r->term_signal);
+    if (r->node)
+        buf_printf(b, ",\"workers\":[{\"rank\":0,\"node\":\"%s\",\"gpus\":[3]}]", r->node);
     buf_str(b, ",\"somethingNew\":{\"a\":[1]}}");
 }
 
@@ -148,7 +159,7 @@ static int submit(const struct script_try *t, const struct run_key *k, struct bu
         return 409;
     }
     if (!r) {
-        r = run_add(k, RUN_RUNNING);
+        r = run_add(k, W.queues ? RUN_PENDING : RUN_RUNNING);
         r->starts++;
         (void)snprintf(body, sizeof body, "%.*s", (int)t->body.n, (const char *)t->body.p);
         if (strstr(body, "\"ends-at-once\""))
@@ -162,7 +173,7 @@ static int about(const struct script_try *t, const struct run_key *k, const char
                  struct buf *b)
 {
     struct callout_world_run *r = callout_world_run(k),
-                             absent = {*k, RUN_ABSENT, 0, 0, false, 0, 0};
+                             absent = {.key = *k, .state = RUN_ABSENT};
     char body[1024];
 
     if (!r && superseded(k))

@@ -36,10 +36,12 @@ struct callout_world_run {
     bool stopped;
     unsigned starts;
     uint64_t changed; /* number of its last change */
+    const char *node; /* where it was put, not as ordered; on device 3 */
 };
 struct callout_world {
     struct loop *loop;
     bool silent;
+    bool queues;              /* what is submitted is pending first */
     enum callout_fault fault; /* of the next answer about a run */
     struct callout_world_run runs[CALLOUT_WORLD_RUNS];
     size_t n_runs;
@@ -51,6 +53,8 @@ extern struct callout_world callout_world;
 
 void callout_world_begin(struct loop *l); /* and the script of the transport */
 struct callout_world_run *callout_world_run(const struct run_key *k); /* NULL: never seen */
+/* It leaves the queue. */
+void callout_world_seat_run(struct callout_world_run *r, const char *node);
 void callout_world_end_run(struct callout_world_run *r, int exit_code);
 
 #endif

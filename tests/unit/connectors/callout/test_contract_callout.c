@@ -261,6 +261,32 @@ static void a_refusal_of_a_later_attempt_proves_nothing(void **state)
     assert_int_equal(a.out, OUT_UNKNOWN);
 }
 
+/* It waits in the server's own queue, and is put elsewhere than it was ordered. */
+static void a_pending_run_is_seated_ahead_of_its_start(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = fresh();
+    struct asked a;
+
+    callout_world.queues = true;
+    a = ask(r, "submit", &k);
+    callout_world.queues = false;
+    assert_int_equal(a.out, OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_PENDING);
+    r->n_seated = 0;
+    callout_world_seat_run(callout_world_run(&k), "n2");
+    still_loop_run(r->loop, 10000);
+    assert_int_equal(r->n_seated, 1); /* with the changes */
+    assert_string_equal(r->seated.uid, k.uid);
+    assert_string_equal(r->seat, "t1.n2");
+    assert_int_equal(r->seat_gpu, 3);
+    a = ask(r, "find", &k);
+    assert_int_equal(a.seen.state, RUN_RUNNING);
+    assert_int_equal(r->n_seated, 2); /* and ahead of an answer */
+    callout_world_end_run(callout_world_run(&k), 0);
+    still_loop_run(r->loop, 10000);
+}
+
 /* A server that lost what it knew is another session, in which all is looked for again. */
 static void another_instance_is_another_session(void **state)
 {
@@ -335,6 +361,7 @@ int main(void)
                                        T(no_bad_answer_is_believed),
                                        T(a_refusal_says_what_it_blames),
                                        T(a_refusal_of_a_later_attempt_proves_nothing),
+                                       T(a_pending_run_is_seated_ahead_of_its_start),
                                        T(another_instance_is_another_session),
                                        T(silence_is_told_and_passes),
                                        T(lists_come_in_pages)};
