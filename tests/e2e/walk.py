@@ -116,8 +116,8 @@ def placed(w):
     w.says("and as YAML", ("explain", "resnet-a", *NS, "-o", "yaml"), "^  outcome: Placed$")
     w.says("get workloads", ("get", "workloads", *NS), r"\ANAME +PHASE +TARGET +EPOCH +REASON +INDEXES +AGE\n",
            r"^resnet-a +Running +fra-hub +1 +Running +- +\d+s$")
-    w.says("wide", ("get", "wl", "-A", "-o", "wide"), r"\ANAMESPACE +NAME +PHASE .* QUEUE +POSITION +DOMAIN +PRICE +COST +AGE\n",
-           r"^vision-dev +resnet-a +Running .* vision +- +eu-central/fra1/b1/r[12] +1\.92 ")
+    w.says("wide", ("get", "wl", "-A", "-o", "wide"), r"\ANAMESPACE +NAME +PHASE .* QUEUE +POSITION +PENDING +DOMAIN +PRICE +COST +AGE\n",
+           r"^vision-dev +resnet-a +Running .* vision +- +- +eu-central/fra1/b1/r[12] +1\.92 ")
     w.says("name", ("get", "wl", *NS, "-o", "name"), r"\Aworkload/resnet-a\n\Z")
     w.says("jsonpath", ("get", "wl", "resnet-a", *NS, "-o", "jsonpath={.status.placement.target}"), r"\Afra-hub\n\Z")
     wait_for("a checkpoint", lambda: w.status("resnet-a").get("checkpoint", {}).get("step", 0) > 0, 30)
