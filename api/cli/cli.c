@@ -213,7 +213,8 @@ int cli_request(struct cli *c, const char *method, const char *path, const char 
         .content_type = type,
         .body = body,
         .operation = !strncmp(path, HANSE_API "/operations/", sizeof HANSE_API "/operations/" - 1)};
-    int rv = cli_connect(c, err);
+    int rv = *path == '/' ? cli_connect(c, err)
+                          : err_set(err, E_USAGE, "an empty name, or . or .., names no object");
 
     if (!rv)
         rv = client_perform(c->lane, &rq, answer, err);
@@ -267,11 +268,18 @@ void cli_pause(struct cli *c, uint64_t ms)
     client_run_until(c->loop, &p.over);
 }
 
+bool cli_name_ok(const char *name)
+{
+    return *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
 const char *cli_path(struct cli *c, const struct kind *k, const char *ns, bool all,
                      const char *name)
 {
     AUTO_BUF b = {0};
 
+    if (name && !cli_name_ok(name))
+        return "no-name";
     buf_init(&b, 8192);
     if (*k->group)
         buf_printf(&b, "/apis/%s/%s/", k->group, k->version);

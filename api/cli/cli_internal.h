@@ -33,7 +33,7 @@ struct given {
 struct args {
     struct given given[256];
     unsigned n_given;
-    const char **pos; /* words that are no options */
+    const char **pos; /* words that are no options; none is empty or ends with a slash */
     unsigned n_pos;
     const char **rest; /* after "--"; NULL = there was none */
     unsigned n_rest;
@@ -101,7 +101,10 @@ int cli_follow(struct cli *c, const char *path, uint64_t within_ms,
                int (*each)(void *arg, const cJSON *object, bool deleted), void *arg,
                struct err *err) MUST_CHECK;
 const char *cli_watch_path(struct cli *c, const struct kind *k, const char *ns, const char *name);
-/* "/apis/…/namespaces/NS/PLURAL[/NAME]"; all: every namespace; name NULL: the collection. In
+/* An empty name would make an object's path the collection's, and so would . or .. in a proxy. */
+bool cli_name_ok(const char *name);
+/* "/apis/…/namespaces/NS/PLURAL[/NAME]"; all: every namespace; name NULL: the collection. A name
+ * that is not ok gives a path that begins with no slash, which cli_request refuses (E_USAGE). In
  * c->mem. */
 const char *cli_path(struct cli *c, const struct kind *k, const char *ns, bool all,
                      const char *name);

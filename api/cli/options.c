@@ -97,6 +97,19 @@ static int short_options(const char *word, const char *next, const struct option
     return 0;
 }
 
+/* All such words are names, kinds or KIND/NAME: what is empty would mean all of a kind. */
+static int give_word(struct args *a, const char *word, struct err *err)
+{
+    const char *slash = strrchr(word, '/'), *name = slash ? slash + 1 : word;
+
+    if (!*name)
+        return err_set(err, E_USAGE, "\"%s\": an empty name", word);
+    if (!cli_name_ok(name))
+        return err_set(err, E_USAGE, "\"%s\": %s is not a name", word, name);
+    a->pos[a->n_pos++] = word;
+    return 0;
+}
+
 int args_parse(int argc, char **argv, const struct option *options, struct arena *mem,
                struct args *ret, struct err *err)
 {
@@ -117,7 +130,7 @@ int args_parse(int argc, char **argv, const struct option *options, struct arena
         else if (*w == '-' && w[1])
             rv = short_options(w, next, options, ret, &used, err);
         else
-            ret->pos[ret->n_pos++] = w;
+            rv = give_word(ret, w, err);
         if (rv)
             return rv;
         i += used;

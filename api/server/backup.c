@@ -19,7 +19,7 @@ static void closed(void *arg)
     struct backup_stream *s = arg;
 
     s->a->ops->backup_close(s->source);
-    fair_lasted(s->a->fair, s->flow);
+    fair_lasted(s->a->fair, &s->flow);
     mem_free(s);
 }
 
@@ -89,7 +89,7 @@ void operate_stream(struct call *c)
     if (!flow)
         return;
     if (c->api->ops->backup_open(c->api->b, &c->who, &source, &e)) {
-        fair_lasted(c->api->fair, flow);
+        fair_lasted(c->api->fair, &flow);
         call_fail(c, &e);
         return;
     }

@@ -360,6 +360,7 @@ int fair_last(struct fair *f, const char *user, struct flow **ret, struct err *e
 {
     struct flow *w = flow_of(f, user);
 
+    PRE(!*ret);
     if (f->stopped)
         return err_set(err, E_UNAVAIL, "this member is shutting down: ask another one");
     if (w->lasting >= LIMIT_USER_LASTING_MAX) {
@@ -375,10 +376,14 @@ int fair_last(struct fair *f, const char *user, struct flow **ret, struct err *e
     return 0;
 }
 
-void fair_lasted(struct fair *f, struct flow *w)
+void fair_lasted(struct fair *f, struct flow **held)
 {
+    struct flow *w = *held;
+
     if (!w)
         return;
+    INV(w->lasting && f->lasting);
+    *held = NULL;
     w->lasting--;
     f->lasting--;
 }

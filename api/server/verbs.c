@@ -235,7 +235,7 @@ static void log_closed(void *arg)
 
     if (s->session)
         s->a->ops->exec_close(s->session);
-    fair_lasted(s->a->fair, s->flow);
+    fair_lasted(s->a->fair, &s->flow);
     mem_free(s);
 }
 
@@ -336,7 +336,7 @@ static void exec_free(struct exec_stream *s)
     timer_stop(&s->room);
     if (s->session)
         s->a->ops->exec_close(s->session);
-    fair_lasted(s->a->fair, s->flow);
+    fair_lasted(s->a->fair, &s->flow);
     buf_fini(&s->in);
     mem_free(s);
 }

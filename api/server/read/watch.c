@@ -133,7 +133,7 @@ static void watch_over(struct watch *w, int code, const char *why)
     w->over = true;
     timer_stop(&w->timer);
     fair_leave(w->hub->a->fair, &w->slice);
-    fair_lasted(w->hub->a->fair, w->flow);
+    fair_lasted(w->hub->a->fair, &w->flow);
     list_remove(&w->node);
     http_chunk_end(w->rq); /* watch_closed follows */
 }
@@ -144,7 +144,7 @@ static void watch_closed(void *arg)
 
     timer_stop(&w->timer);
     fair_leave(w->hub->a->fair, &w->slice);
-    fair_lasted(w->hub->a->fair, w->flow);
+    fair_lasted(w->hub->a->fair, &w->flow);
     list_remove(&w->node);
     w->selector = selector_free(w->selector);
     if (w->view)

@@ -97,6 +97,56 @@ static void wrong_command_lines(void **state)
     assert_int_equal(arg_duration(&a, "output", 5, &ms, &e), E_USAGE);
 }
 
+/* A word that is meant as a name and is empty, as "$NAME" is where NAME is not set, must not become
+ * a request for the whole collection. All verbs say so ahead of any login. */
+static void empty_names_are_refused(void **state)
+{
+    static const char *const words[] = {"", "secret/", "/", "secret//", "secret/.", "..", "."};
+    static const char *const verbs[] = {"explain", "migrate", "save",     "logs",
+                                        "fence",   "drain",   "cordon",   "uncordon",
+                                        "exec",    "get",     "describe", "delete"};
+    struct args a;
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
+            char *line[] = {(char *)(uintptr_t)verbs[v], (char *)(uintptr_t) "secret",
+                            (char *)(uintptr_t)words[i]};
+            assert_int_equal(args_parse(2, line + 1, verb_find(verbs[v])->options, cli.mem, &a, &e),
+                             E_USAGE);
+            assert_non_null(strstr(e.text, i < 4 ? "an empty name" : "is not a name"));
+            assert_int_equal(cli_main(3, line), 2);
+        }
+    const char *fine[] = {"secret/a", "--selector", "", "-o", "", "a.b", "--", "", "x/"};
+    assert_int_equal(parse(fine, 9, &a, &e), 0);
+    assert_int_equal(a.n_pos, 2);
+    assert_int_equal(a.n_rest, 2);
+}
+
+/* Whatever a verb takes for a name, an option's value or what a server answered. */
+static void no_path_of_a_name_is_the_collection(void **state)
+{
+    static const char *const names[] = {"", ".", ".."};
+    const struct kind *k = kind_by_id(KIND_DATASET);
+    struct client_answer answer;
+    struct err e = {0};
+
+    (void)state;
+    client_answer_init(&answer);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *path = cli_path(&cli, k, "ns", false, names[i]);
+        assert_int_not_equal(*path, '/');
+        assert_int_equal(
+            cli_request(&cli, "DELETE", path, NULL, NULL, slice_make(NULL, 0), &answer, &e),
+            E_USAGE);
+        assert_null(cli.client);
+    }
+    client_answer_fini(&answer);
+    assert_non_null(strstr(cli_path(&cli, k, "ns", false, "a.b"), "/namespaces/ns/datasets/a.b"));
+    assert_non_null(strstr(cli_path(&cli, k, "ns", false, NULL), "/namespaces/ns/datasets"));
+}
+
 static void every_verb_is_whole(void **state)
 {
     (void)state;
@@ -288,6 +338,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(command_lines, begin, end),
         cmocka_unit_test_setup_teardown(wrong_command_lines, begin, end),
+        cmocka_unit_test_setup_teardown(empty_names_are_refused, begin, end),
+        cmocka_unit_test_setup_teardown(no_path_of_a_name_is_the_collection, begin, end),
         cmocka_unit_test_setup_teardown(every_verb_is_whole, begin, end),
         cmocka_unit_test_setup_teardown(commands_log_errors_alone, begin, end),
         cmocka_unit_test_setup_teardown(kinds_and_nearest_words, begin, end),

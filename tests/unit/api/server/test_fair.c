@@ -276,7 +276,7 @@ static void slices_take_turns(void **state)
 
 static void what_lasts_is_counted_by_user(void **state)
 {
-    struct flow *flows[LIMIT_USER_LASTING_MAX + 1];
+    struct flow *flows[LIMIT_USER_LASTING_MAX + 1] = {NULL}, *more = NULL;
     struct err e;
 
     (void)state;
@@ -284,8 +284,13 @@ static void what_lasts_is_counted_by_user(void **state)
         assert_int_equal(fair_last(W.fair, "a", &flows[i], &e), 0);
     assert_int_equal(fair_last(W.fair, "a", &flows[LIMIT_USER_LASTING_MAX], &e), E_LIMIT);
     assert_int_equal(fair_last(W.fair, "b", &flows[LIMIT_USER_LASTING_MAX], &e), 0);
-    fair_lasted(W.fair, flows[0]);
+    for (int i = 0; i < 3; i++) { /* its time is up, and then its connection ends: it is one */
+        fair_lasted(W.fair, &flows[0]);
+        assert_null(flows[0]);
+    }
     assert_int_equal(fair_last(W.fair, "a", &flows[0], &e), 0);
+    assert_int_equal(fair_last(W.fair, "a", &more, &e), E_LIMIT);
+    assert_null(more);
 }
 
 static void at_the_end_what_waits_is_told(void **state)
