@@ -139,34 +139,40 @@ CURLcode curl_easy_getinfo(CURL *easy, CURLINFO what, ...)
 }
 
 /* The number of an option tells the type of its value: CURLOPTTYPE_… of <curl/curl.h>. */
+_Static_assert(sizeof(curl_off_t) == sizeof(long), "a long and an offset are passed alike");
+
+static bool takes_number(int option)
+{
+    return option < CURLOPTTYPE_OBJECTPOINT ||
+           (option >= CURLOPTTYPE_OFF_T && option < CURLOPTTYPE_BLOB);
+}
+
 CURLcode curl_easy_setopt(CURL *easy, CURLoption option, ...)
 {
-    CURLcode code;
+    bool is_number = takes_number((int)option);
     va_list ap;
 
     va_start(ap, option);
-    if (option < CURLOPTTYPE_OBJECTPOINT)
-        code = lib.easy_setopt(easy, option, va_arg(ap, long));
-    else if (option >= CURLOPTTYPE_OFF_T && option < CURLOPTTYPE_BLOB)
-        code = lib.easy_setopt(easy, option, va_arg(ap, curl_off_t));
-    else
-        code = lib.easy_setopt(easy, option, va_arg(ap, void *));
+    long number = is_number ? va_arg(ap, long) : 0;
+    void *p = is_number ? NULL : va_arg(ap, void *);
     va_end(ap);
-    return code;
+    if (is_number)
+        return lib.easy_setopt(easy, option, number);
+    return lib.easy_setopt(easy, option, p);
 }
 
 CURLMcode curl_multi_setopt(CURLM *multi, CURLMoption option, ...)
 {
-    CURLMcode code;
+    bool is_number = takes_number((int)option);
     va_list ap;
 
     va_start(ap, option);
-    if ((int)option < CURLOPTTYPE_OBJECTPOINT)
-        code = lib.multi_setopt(multi, option, va_arg(ap, long));
-    else
-        code = lib.multi_setopt(multi, option, va_arg(ap, void *));
+    long number = is_number ? va_arg(ap, long) : 0;
+    void *p = is_number ? NULL : va_arg(ap, void *);
     va_end(ap);
-    return code;
+    if (is_number)
+        return lib.multi_setopt(multi, option, number);
+    return lib.multi_setopt(multi, option, p);
 }
 
 CURLMcode curl_multi_add_handle(CURLM *multi, CURL *easy)

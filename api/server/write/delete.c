@@ -81,33 +81,107 @@ static enum api_propagation propagation_of(const struct deleting *d, const struc
                                                                       : d->propagation;
 }
 
+/* What is in the body is done, or refused: nobody's object goes because a condition was spelled
+ * wrong. Fields that are not known are passed over, as Kubernetes does. */
+enum option_type { OPTION_TEXT, OPTION_OBJECT, OPTION_BOOL };
+static int option_of(const cJSON *o, const char *name, enum option_type type, const cJSON **ret,
+                     struct err *err)
+{
+    static const char *const types[] = {"a string", "an object", "true or false"};
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
+
+    *ret = v && !cJSON_IsNull(v) ? v : NULL;
+    if (!*ret || (type == OPTION_TEXT     ? cJSON_IsString(v)
+                  : type == OPTION_OBJECT ? cJSON_IsObject(v)
+                                          : cJSON_IsBool(v)))
+        return 0;
+    return err_field(err, E_SYNTAX, name, "DeleteOptions: expected %s", types[type]);
+}
+
+static int options_kind(const cJSON *o, struct err *err)
+{
+    const cJSON *kind, *version;
+
+    if (!cJSON_IsObject(o))
+        return err_set(err, E_SYNTAX, "the body of a DELETE is a DeleteOptions");
+    if (option_of(o, "kind", OPTION_TEXT, &kind, err) ||
+        option_of(o, "apiVersion", OPTION_TEXT, &version, err))
+        return err->code;
+    if (kind && *kind->valuestring && strcmp(kind->valuestring, "DeleteOptions") != 0)
+        return err_field(err, E_SYNTAX, "kind", "expected DeleteOptions, not %.100s",
+                         kind->valuestring);
+    return 0;
+}
+
+static int options_preconditions(const cJSON *o, struct deleting *d, struct err *err)
+{
+    const cJSON *p, *uid, *rv;
+
+    if (option_of(o, "preconditions", OPTION_OBJECT, &p, err) ||
+        option_of(p, "uid", OPTION_TEXT, &uid, err) ||
+        option_of(p, "resourceVersion", OPTION_TEXT, &rv, err))
+        return err->code;
+    if (uid)
+        d->uid = uid->valuestring;
+    if (rv && *rv->valuestring && call_u64(rv->valuestring, &d->rv))
+        return err_field(err, E_INVALID, "preconditions.resourceVersion", "must be a number");
+    return 0;
+}
+
+static int options_dry(const cJSON *o, const char **dry, struct err *err)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, "dryRun"), *item;
+
+    if (!v || cJSON_IsNull(v))
+        return 0;
+    if (!cJSON_IsArray(v))
+        return err_field(err, E_SYNTAX, "dryRun", "DeleteOptions: expected [\"All\"]");
+    cJSON_ArrayForEach(item, v)
+    {
+        if (!cJSON_IsString(item) || strcmp(item->valuestring, "All") != 0)
+            return err_field(err, E_SYNTAX, "dryRun", "DeleteOptions: expected [\"All\"]");
+        *dry = "All";
+    }
+    return 0;
+}
+
+/* orphanDependents is the older spelling; both at once say two things. */
+static int options_orphan(const struct call *c, const cJSON *o, const char **policy,
+                          struct err *err)
+{
+    const cJSON *told = NULL, *named = NULL;
+    const char *query = call_param(c, "orphanDependents");
+    bool orphan;
+
+    if (option_of(o, "orphanDependents", OPTION_BOOL, &told, err) ||
+        option_of(o, "propagationPolicy", OPTION_TEXT, &named, err))
+        return err->code;
+    if (*query && strcmp(query, "true") != 0 && strcmp(query, "false") != 0)
+        return err_field(err, E_SYNTAX, "orphanDependents", "must be true or false");
+    if (named)
+        *policy = named->valuestring;
+    if (!told && !*query)
+        return 0;
+    if (**policy)
+        return err_field(err, E_INVALID, "orphanDependents",
+                         "it and propagationPolicy exclude each other");
+    orphan = told ? cJSON_IsTrue(told) : !strcmp(query, "true");
+    *policy = orphan ? "Orphan" : "Background";
+    return 0;
+}
+
 static int delete_options(struct call *c, struct deleting *d, struct err *err)
 {
     const char *dry = call_param(c, "dryRun"), *policy = call_param(c, "propagationPolicy");
-    const cJSON *o = NULL, *p, *v;
+    const cJSON *o = NULL;
 
-    if (call_flag(c, "orphanDependents"))
-        policy = "Orphan";
     if (c->m->body.n) {
         o = call_body(c, err);
-        if (!o)
+        if (!o || options_kind(o, err) || options_preconditions(o, d, err) ||
+            options_dry(o, &dry, err))
             return err->code;
-        p = cJSON_GetObjectItemCaseSensitive(o, "preconditions");
-        v = cJSON_GetObjectItemCaseSensitive(p, "uid");
-        d->uid = cJSON_IsString(v) ? v->valuestring : NULL;
-        v = cJSON_GetObjectItemCaseSensitive(p, "resourceVersion");
-        if (cJSON_IsString(v) && call_u64(v->valuestring, &d->rv))
-            return err_field(err, E_INVALID, "preconditions.resourceVersion", "must be a number");
-        v = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(o, "dryRun"), 0);
-        if (cJSON_IsString(v))
-            dry = v->valuestring;
-        v = cJSON_GetObjectItemCaseSensitive(o, "propagationPolicy");
-        if (cJSON_IsString(v))
-            policy = v->valuestring;
-        if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "orphanDependents")))
-            policy = "Orphan";
     }
-    if (propagation_take(c, policy, d, err))
+    if (options_orphan(c, o, &policy, err) || propagation_take(c, policy, d, err))
         return err->code;
     if (delete_grace(c, o, d, err))
         return err->code;

@@ -131,7 +131,7 @@ static void save_take(struct save *v, const struct object *o)
 void save_change(struct brain *b, const struct object *before, const struct object *after)
 {
     const struct object *o = after ? after : before;
-    struct save *v = save_find(b, o->meta->uid);
+    struct save *v = o ? save_find(b, o->meta->uid) : NULL;
 
     if (!v && !wanted(after))
         return;

@@ -312,6 +312,45 @@ static void test_what_is_asked_for_is_done_or_refused(void **state)
     assert_int_equal(ask("DELETE", ITEMS "/asked?propagationPolicy=Foreground", NULL), 200);
 }
 
+/* Seen: each of these deleted the object for good. */
+static void test_malformed_delete_options_delete_nothing(void **state)
+{
+    static const struct {
+        const char *body;
+        int status;
+    } wrong[] = {
+        {"{\"dryRun\":\"All\"}", 400},
+        {"{\"dryRun\":true}", 400},
+        {"{\"dryRun\":[\"All\",\"x\"]}", 400},
+        {"{\"dryRun\":[1]}", 400},
+        {"{\"preconditions\":{\"uid\":5}}", 400},
+        {"{\"preconditions\":\"x\"}", 400},
+        {"{\"preconditions\":{\"resourceVersion\":1}}", 400},
+        {"{\"propagationPolicy\":7}", 400},
+        {"{\"propagationPolicy\":[\"Orphan\"]}", 400},
+        {"{\"orphanDependents\":\"true\"}", 400},
+        {"{\"orphanDependents\":false,\"propagationPolicy\":\"Foreground\"}", 422},
+        {"{\"kind\":\"Pod\"}", 400},
+        {"[]", 400},
+    };
+
+    (void)state;
+    assert_int_equal(ask("POST", ITEMS, workload("stays", "", "")), 201);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (ask("DELETE", ITEMS "/stays", wrong[i].body) != wrong[i].status)
+            fail_msg("%s: %s", wrong[i].body, w->body);
+    assert_int_equal(ask("DELETE", ITEMS "/stays?orphanDependents=banana", NULL), 400);
+    assert_int_equal(ask("GET", ITEMS "/stays", NULL), 200);
+    assert_int_equal(ask("DELETE", ITEMS "/stays", "{\"dryRun\":[\"All\"]}"), 200);
+    assert_int_equal(ask("GET", ITEMS "/stays", NULL), 200);
+    assert_int_equal(ask("DELETE", ITEMS "/stays",
+                         "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"meta.k8s.io/v1\","
+                         "\"preconditions\":{},\"dryRun\":null,\"orphanDependents\":false,"
+                         "\"new\":1}"),
+                     200);
+    assert_int_equal(ask("GET", ITEMS "/stays", NULL), 404);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -324,7 +363,8 @@ int main(void)
         T(test_a_body_need_not_repeat_the_path),
         T(test_openapi_v2_names_a_media_type),
         T(test_a_dry_run_moves_no_version),
-        T(test_what_is_asked_for_is_done_or_refused)};
+        T(test_what_is_asked_for_is_done_or_refused),
+        T(test_malformed_delete_options_delete_nothing)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
