@@ -37,9 +37,9 @@ void fair_enter(struct fair *f, const char *user, struct fair_item *it, bool sma
  * its own when it did. */
 void fair_again(struct fair *f, struct flow *flow, struct fair_item *it);
 void fair_leave(struct fair *f, struct fair_item *it); /* also what waits, or never entered */
-/* What lasts, for as long as it does: E_LIMIT when this user has too many. *ret, NULL before, stands
- * for one that is counted: it is moved, never copied, and fair_lasted() gives it back and makes it
- * NULL, so that several ends of one thing give it back once. */
+/* What lasts, for as long as it does: E_LIMIT when this user has too many. *ret, NULL before,
+ * stands for one that is counted: it is moved, never copied, and fair_lasted() gives it back and
+ * makes it NULL, so that several ends of one thing give it back once. */
 int fair_last(struct fair *f, const char *user, struct flow **ret, struct err *err) MUST_CHECK;
 void fair_lasted(struct fair *f, struct flow **held); /* NULL in it: nothing to give back */
 void fair_stop(struct fair *f); /* what waits is refused, and what comes from now on */
