@@ -125,6 +125,8 @@ static int options_preconditions(const cJSON *o, struct deleting *d, struct err 
         d->uid = uid->valuestring;
     if (rv && *rv->valuestring && call_u64(rv->valuestring, &d->rv))
         return err_field(err, E_INVALID, "preconditions.resourceVersion", "must be a number");
+    if (rv && *rv->valuestring && !d->rv)
+        d->rv = UINT64_MAX; /* no object has version 0: it never holds */
     return 0;
 }
 
@@ -156,16 +158,16 @@ static int options_orphan(const struct call *c, const cJSON *o, const char **pol
     if (option_of(o, "orphanDependents", OPTION_BOOL, &told, err) ||
         option_of(o, "propagationPolicy", OPTION_TEXT, &named, err))
         return err->code;
-    if (*query && strcmp(query, "true") != 0 && strcmp(query, "false") != 0)
+    if (*query && !strstr(" true True 1 false False 0 ", arena_printf(c->mem, " %s ", query)))
         return err_field(err, E_SYNTAX, "orphanDependents", "must be true or false");
     if (named)
         *policy = named->valuestring;
-    if (!told && !*query)
+    if (!told && !*query && !call_flag(c, "orphanDependents"))
         return 0;
     if (**policy)
         return err_field(err, E_INVALID, "orphanDependents",
                          "it and propagationPolicy exclude each other");
-    orphan = told ? cJSON_IsTrue(told) : !strcmp(query, "true");
+    orphan = told ? cJSON_IsTrue(told) : call_flag(c, "orphanDependents");
     *policy = orphan ? "Orphan" : "Background";
     return 0;
 }
