@@ -428,6 +428,9 @@ void write_delete_collection(struct call *c)
         selector_parse(call_param(c, "labelSelector"), call_param(c, "fieldSelector"), c->kind,
                        &c->selector, &e))
         call_fail(c, &e);
+    else if (d->uid || d->rv)
+        call_fail_code(c, E_INVALID,
+                       "preconditions are of one object: leave them out, or delete it by its name");
     else if (*limit && call_u64(limit, &d->limit))
         call_fail_code(c, E_SYNTAX, "limit must be a number");
     else
