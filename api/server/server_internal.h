@@ -146,6 +146,13 @@ static inline bool call_flag(const struct call *c, const char *name)
     const char *v = http_param_get(c->rq, name);
     return v && (!*v || !strcmp(v, "1") || !strcmp(v, "true") || !strcmp(v, "True"));
 }
+/* Reads ?dryRun=All. An empty word is refused like any other: who wrote it did not mean a write. */
+static inline int call_dry_run(const struct call *c, bool *ret, struct err *err)
+{
+    const char *v = http_param_get(c->rq, "dryRun");
+    *ret = v && !strcmp(v, "All");
+    return !v || *ret ? 0 : err_set(err, E_SYNTAX, "dryRun must be All");
+}
 static inline const struct object *call_get(const struct call *c, const struct kind *k,
                                             const char *ns, const char *name)
 {

@@ -377,6 +377,19 @@ static void tick_running(struct runner *r, uint64_t now)
     (void)runner_lease(r, now);
 }
 
+/* The working directory is named by the workload: only it can mend that, and nothing has begun. */
+static void not_spawned(struct runner *r, const struct err *err)
+{
+    if (!strcmp(err->field, "cwd")) {
+        runner_say(r, end_text(END_RUN_DENIED), err->text);
+        runner_never_starts(r);
+        return;
+    }
+    r->report.exit_code = 126;
+    runner_say(r, end_text(END_START_FAILED), err->text);
+    runner_seal(r);
+}
+
 static void tick_preparing(struct runner *r, uint64_t now)
 {
     const struct err *why = keeper_why(r->keeper);
@@ -395,9 +408,7 @@ static void tick_preparing(struct runner *r, uint64_t now)
         runner_tell(r, NULL);
     } else if (keeper_state(r->keeper) == KEEPER_READY) {
         if (runner_spawn(r, &err) < 0) {
-            r->report.exit_code = 126;
-            runner_say(r, end_text(END_START_FAILED), err.text);
-            runner_seal(r);
+            not_spawned(r, &err);
             return;
         }
         FAILPOINT("shim.start.after");

@@ -31,6 +31,9 @@ static bool runner_can(const struct run_spec *run, enum target_type type)
  * is replaced, or stopped, when its target falls silent must stop itself. */
 static const char *runner_lacks(const struct workload_spec *w, enum target_type type)
 {
+    if (w->run && w->run->image[0] && !target_can(type, CAN_RUN_IMAGE))
+        return "spec.run.image: targets of this type start no containers, and its program is not "
+               "run outside of one";
     if (w->checkpoint && !target_can(type, CAN_SAVE))
         return "spec.checkpoint: targets of this type keep no checkpoints";
     if (w->partition && w->partition->mode > PARTITION_WAIT && !target_can(type, CAN_LEASE))

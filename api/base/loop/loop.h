@@ -176,7 +176,7 @@ struct process_spec {
      * loop only. */
     bool kept;
 };
-/* p is gone when this returns. */
+/* p is gone when this returns. A spawn that fails for its cwd has err.field "cwd". */
 typedef void (*process_exit_cb)(struct process *p, int exit_code, int term_signal, void *arg);
 int process_spawn(struct loop *l, const struct process_spec *spec, process_exit_cb cb, void *arg,
                   struct process **ret_process, struct err *err) MUST_CHECK;

@@ -83,8 +83,15 @@ static int spawn_error(int rc, const struct process_spec *spec, struct err *err)
 {
     struct stat st;
 
-    if (rc == UV_ENOENT && spec->cwd && stat(spec->cwd, &st) != 0)
-        return err_set(err, E_NOTFOUND, "the working directory %s does not exist", spec->cwd);
+    if (spec->cwd && stat(spec->cwd, &st) != 0)
+        return err_field(err, E_NOTFOUND, "cwd", "the working directory %s cannot be found: %s",
+                         spec->cwd, strerror(errno));
+    if (spec->cwd && !S_ISDIR(st.st_mode))
+        return err_field(err, E_NOTFOUND, "cwd", "the working directory %s is not a directory",
+                         spec->cwd);
+    if (spec->cwd && access(spec->cwd, X_OK) != 0)
+        return err_field(err, E_FORBIDDEN, "cwd", "the working directory %s may not be entered",
+                         spec->cwd);
     if (rc == UV_ENOENT)
         return err_set(err, E_NOTFOUND, "no program %s in PATH", spec->argv[0]);
     if (rc == UV_EACCES)

@@ -130,7 +130,7 @@ static int options_preconditions(const cJSON *o, struct deleting *d, struct err 
     return 0;
 }
 
-static int options_dry(const cJSON *o, const char **dry, struct err *err)
+static int options_dry(const cJSON *o, bool *dry, struct err *err)
 {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, "dryRun"), *item;
 
@@ -142,7 +142,7 @@ static int options_dry(const cJSON *o, const char **dry, struct err *err)
     {
         if (!cJSON_IsString(item) || strcmp(item->valuestring, "All") != 0)
             return err_field(err, E_SYNTAX, "dryRun", "DeleteOptions: expected [\"All\"]");
-        *dry = "All";
+        *dry = true;
     }
     return 0;
 }
@@ -174,22 +174,22 @@ static int options_orphan(const struct call *c, const cJSON *o, const char **pol
 
 static int delete_options(struct call *c, struct deleting *d, struct err *err)
 {
-    const char *dry = call_param(c, "dryRun"), *policy = call_param(c, "propagationPolicy");
+    const char *policy = call_param(c, "propagationPolicy");
     const cJSON *o = NULL;
 
+    if (call_dry_run(c, &d->dry_run, err))
+        return err->code;
     if (c->m->body.n) {
         o = call_body(c, err);
         if (!o || options_kind(o, err) || options_preconditions(o, d, err) ||
-            options_dry(o, &dry, err))
+            options_dry(o, &d->dry_run, err))
             return err->code;
     }
     if (options_orphan(c, o, &policy, err) || propagation_take(c, policy, d, err))
         return err->code;
     if (delete_grace(c, o, d, err))
         return err->code;
-    if (*dry && strcmp(dry, "All") != 0)
-        return err_set(err, E_SYNTAX, "dryRun must be All");
-    d->dry_run = c->dry_run = *dry != 0;
+    c->dry_run = d->dry_run;
     return 0;
 }
 

@@ -44,7 +44,6 @@ const char *write_meta(const cJSON *body, const char *key)
 int writing_begin(struct call *c, struct writing **ret, struct err *err)
 {
     struct writing *w = arena_new(c->mem, struct writing);
-    const char *dry = call_param(c, "dryRun");
 
     c->state = w;
     c->fini = writing_fini;
@@ -55,9 +54,9 @@ int writing_begin(struct call *c, struct writing **ret, struct err *err)
     *ret = w;
     if (strlen(w->manager) > 128)
         return err_set(err, E_SYNTAX, "fieldManager has at most 128 characters");
-    if (*dry && strcmp(dry, "All") != 0)
-        return err_set(err, E_SYNTAX, "dryRun must be All");
-    w->dry_run = c->dry_run = *dry != 0;
+    if (call_dry_run(c, &w->dry_run, err))
+        return err->code;
+    c->dry_run = w->dry_run;
     int r = repr_choose(c, err);
     return r ? r : validation_of(c, w, err);
 }

@@ -151,6 +151,8 @@ class Runs:
             return run
         if run or (int(epoch), int(attempt)) <= self.newest(uid):
             raise Refused(409, "this key was promised to be refused, or a newer one is known", **{"class": "conflict"})
+        if order.get("image"):
+            raise Refused(422, "this target starts no containers", **{"class": "invalid", "scope": "workload"})
         argv = order.get("argv") or (["/bin/sh", "-c", order["script"]] if order.get("script") else None)
         if not argv:
             raise Refused(422, "this target runs argv or script", **{"class": "invalid", "scope": "workload"})

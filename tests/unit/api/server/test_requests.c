@@ -340,6 +340,9 @@ static void test_malformed_delete_options_delete_nothing(void **state)
         if (ask("DELETE", ITEMS "/stays", wrong[i].body) != wrong[i].status)
             fail_msg("%s: %s", wrong[i].body, w->body);
     assert_int_equal(ask("DELETE", ITEMS "/stays?orphanDependents=banana", NULL), 400);
+    assert_int_equal(ask("DELETE", ITEMS "/stays?dryRun=", NULL), 400);
+    assert_int_equal(ask("DELETE", ITEMS "/stays?dryRun", NULL), 400);
+    assert_int_equal(ask("POST", ITEMS "?dryRun=", workload("tried", "", "")), 400);
     assert_int_equal(ask("DELETE", ITEMS, "{\"preconditions\":{\"uid\":\"none\"}}"), 422);
     assert_int_equal(ask("DELETE", ITEMS "/stays?orphanDependents=1", NULL), 422);
     assert_int_equal(

@@ -70,6 +70,25 @@ static void it_runs_in_its_working_dir(void **state)
     assert_int_equal(agent_await(&o.key, RUN_ENDED)->exit_code, 5);
 }
 
+/* The workload named the folder, so it is at fault, and nothing of it has begun. */
+static void a_working_dir_that_is_none_denies_the_run(void **state)
+{
+    static const struct {
+        const char *dir, *says;
+    } rows[] = {{"/no/such/folder", "/no/such/folder cannot be found"},
+                {"/etc/passwd", "/etc/passwd is not a directory"}};
+    struct asked a;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct agent_order o = {.key = agent_key(), .dir = rows[i].dir, .script = "exit 5"};
+        assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+        const struct observation *seen = agent_await(&o.key, RUN_ABSENT);
+        assert_string_equal(seen->reason, "RunDenied");
+        assert_non_null(strstr(seen->message, rows[i].says));
+    }
+}
+
 static void stop_ends_also_what_escaped(void **state)
 {
     struct agent_order o = {
@@ -421,6 +440,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(runs_and_tells_the_end),
         cmocka_unit_test(scripts_run_as_their_first_line_says),
         cmocka_unit_test(it_runs_in_its_working_dir),
+        cmocka_unit_test(a_working_dir_that_is_none_denies_the_run),
         cmocka_unit_test(its_environment_is_the_programs_alone),
         cmocka_unit_test(stop_ends_also_what_escaped),
         cmocka_unit_test(quiesce_sends_the_signal),

@@ -279,6 +279,12 @@ static void test_node_health_and_runner(void **state)
                              false);
     assert_int_equal(policy_place(w->p, &rq, w->a, &w->d, &w->pl, NULL), 0);
     assert_pending(w, "RunnerCannotRunIt");
+    rq.workload = world_docs(w,
+                             "kind: Workload\nmetadata: {name: c, namespace: dev}\nspec: {run: "
+                             "{image: x, command: [y]}}\n",
+                             false);
+    assert_int_equal(policy_place(w->p, &rq, w->a, &w->d, &w->pl, NULL), 0);
+    assert_pending(w, "RunnerCannotRunIt"); /* it is not run outside of its container */
     rq.workload = world_workload(w, "m", GPU(1));
     rq.avoid_target = "hub";
     assert_int_equal(policy_place(w->p, &rq, w->a, &w->d, &w->pl, NULL), 0);
