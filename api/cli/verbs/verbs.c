@@ -63,7 +63,7 @@ static const struct option submit_options[] = {
     {"topology", 0, "LEVEL",
      "all workers within one node, nvlinkDomain, leaf, rack, block, zone or region"},
     {"type", 0, "TYPE", "training, inference, interactive or batch"},
-    {"image", 0, "IMAGE", "container image, where the target has containers"},
+    {"image", 0, "IMAGE", "container image; targets that start none are not used"},
     {"experiment", 0, "NAME", "for cost reports"},
     {"deadline", 0, "TIME", "must have ended by then"},
     {"label", 'l', "KEY=VALUE", "label; may be repeated"},
