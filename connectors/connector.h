@@ -30,7 +30,9 @@
 /* connectors/wire/wire.def defines keys, states, checkpoints and observations of runs, offers of
  * leases and promises, because they go over the wire, too. A checkpoint is one of all ranks, sealed
  * and verified by digest (connectors/checkpoint/README.md). The grant of an observation is the
- * number of the lease that all runners of the run hold; it never goes back. */
+ * number of the lease that all runners of the run hold; it never goes back. Its lease_held is told
+ * by the runners, each for its own worker, and passed on by the driver when all of them hold one: a
+ * target that only knows of its runs never says it. */
 
 /* A run to submit; everything is borrowed for the call. */
 struct run_order {

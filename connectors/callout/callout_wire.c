@@ -130,7 +130,7 @@ int callout_seen(const struct callout *c, struct observation *o, struct err *err
         o->reason[0] = '\0'; /* that is not for it to say */
     o->checkpoint = (struct run_checkpoint_report){0};
     o->grant = 0;
-    o->lease_lost = false;
+    o->lease_lost = o->lease_held = false;
     o->seen_ms = loop_now_ms(c->base.env.loop);
     return 0;
 }

@@ -117,7 +117,7 @@ void wire_tell_body(struct stream *s, int type, uint64_t id, const struct schema
 
 /* Largest JSON of an observation: each byte of a text may become six. */
 #define WIRE_OBSERVATION_MAX                                                                       \
-    (672 + RUN_KEY_MAX +                                                                           \
+    (692 + RUN_KEY_MAX +                                                                           \
      6 * (sizeof((struct observation *)0)->reason + sizeof((struct observation *)0)->message +     \
           sizeof((struct run_save *)0)->reason + sizeof((struct run_save *)0)->message +           \
           sizeof((struct run_checkpoint_report *)0)->digest +                                      \

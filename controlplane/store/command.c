@@ -56,20 +56,15 @@ static const struct record_field place_fields[] = {HEAD(place_cmd),
                                                    FIELD(place_cmd, 13, W_I64, epoch),
                                                    FIELD(place_cmd, 14, W_U64, rv_read),
                                                    FIELD(place_cmd, 15, W_STR, queue)};
-static const struct record_field run_fields[] = {HEAD(run_cmd),
-                                                 FIELD(run_cmd, 10, W_STR, ns),
-                                                 FIELD(run_cmd, 11, W_STR, name),
-                                                 FIELD(run_cmd, 12, W_STR, uid),
-                                                 FIELD(run_cmd, 13, W_I64, epoch),
-                                                 FIELD(run_cmd, 14, W_I64, try_),
-                                                 FIELD(run_cmd, 15, W_INT, step),
-                                                 FIELD(run_cmd, 16, W_I64, exit_code),
-                                                 FIELD(run_cmd, 17, W_I64, term_signal),
-                                                 FIELD(run_cmd, 18, W_INT, proof),
-                                                 FIELD(run_cmd, 19, W_STR, reason),
-                                                 FIELD(run_cmd, 20, W_STR, message),
-                                                 FIELD(run_cmd, 21, W_BOOL, requeue),
-                                                 FIELD(run_cmd, 40, W_STR, agent)};
+#define RUN(tag, type, m) FIELD(run_cmd, tag, type, m)
+static const struct record_field run_fields[] = {
+    RUN(1, W_STR, head.request_id), RUN(2, W_STR, head.user), RUN(10, W_STR, ns),
+    RUN(11, W_STR, name),           RUN(12, W_STR, uid),      RUN(13, W_I64, epoch),
+    RUN(14, W_I64, try_),           RUN(15, W_INT, step),     RUN(16, W_I64, exit_code),
+    RUN(17, W_I64, term_signal),    RUN(18, W_INT, proof),    RUN(19, W_STR, reason),
+    RUN(20, W_STR, message),        RUN(21, W_BOOL, requeue), RUN(40, W_STR, agent),
+    RUN(41, W_BOOL, lease_held)};
+#undef RUN
 static const struct record_field facts_fields[] = {HEAD(facts_cmd),
                                                    FIELD(facts_cmd, 10, W_STR, target),
                                                    FIELD(facts_cmd, 11, W_STR, session),

@@ -324,8 +324,10 @@ struct run_cmd {
     char reason[128], message[1024];
     struct run_checkpoint *checkpoint;
     /* DISPATCH: the lease that goes with the order, number 1; OFFER: the offered lease; GRANT: the
-     * acknowledged one. NULL before FEATURE_GRANTS. */
+     * acknowledged one, or the granted one once its runner tells that it holds it. NULL before
+     * FEATURE_GRANTS. */
     struct lease_grant *grant;
+    bool lease_held;          /* ACCEPTED, RUNNING, SEEN: its runners tell that they hold a lease */
     bool requeue;             /* ENDED, ABSENT: the workload is placed again */
     struct save_status *save; /* SAVE */
     /* DISPATCH, from FEATURE_GRANTS on: state folder of the agent that gets the order; "": not

@@ -523,6 +523,11 @@ int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
                    const struct lease_grant *g) MUST_CHECK;
 int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
 int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
+/* The runners of that try have told that they hold the granted lease; in may be NULL. */
+void grant_told(struct txn *t, struct intent *in);
+/* E_STALE: a lease that is over proves nothing of this run, for none of its runners told of one,
+ * and not each runner of its target holds one. Intents that say nothing of leases pass. */
+int grant_proves(struct txn *t, const struct workload_status *s) MUST_CHECK;
 int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
                      const struct run_checkpoint *now) MUST_CHECK;
 /* Puts the checkpoint of an adopted workload (NULL: none) into catalogue and status. */

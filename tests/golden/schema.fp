@@ -330,6 +330,7 @@ lease_grant 1 5 -
 lease_grant 2 5 -
 lease_grant 3 5 -
 lease_grant 4 1 -
+lease_grant 5 3 -
 intent 1 4 intent_op
 intent 2 0 -
 intent 3 1 -

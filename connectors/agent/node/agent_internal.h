@@ -288,6 +288,8 @@ void heard_keep(struct agent *a);
 const char *run_cluster(const struct run *r); /* "": not known */
 /* true when the hub that has welcomed this agent may renew it */
 bool run_renewable(const struct run *r);
+/* True when every runner of it holds a lease. */
+bool run_lease_held(const struct run *r);
 /* Makes the run belong to the named cluster; durable when it returns 0. */
 int run_claim(struct run *r, const struct wire_about *by, struct err *err) MUST_CHECK;
 #define LISTED_WORKERS_MAX 8000

@@ -140,6 +140,18 @@ const char *run_cluster(const struct run *r)
     return r->order->cluster;
 }
 
+/* An order with a lease is kept to it by the agent from its acceptance on, by shim and guard from
+ * theirs. */
+bool run_lease_held(const struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++) {
+        const struct run_report *p = &r->workers[i].report;
+        if (p->step != RUN_STEP_ENDED && p->grant && !p->lease_ms)
+            return false;
+    }
+    return r->order->lease_ms != 0;
+}
+
 /* A lease is renewed by whom it was granted by: another cluster may already count it as over. */
 bool run_renewable(const struct run *r)
 {

@@ -119,6 +119,7 @@ void run_observe(const struct run *r, struct observation *ret)
     ret->state = run_state(r);
     ret->seen_ms = loop_now_ms(r->agent->loop);
     ret->grant = run_grant(r);
+    ret->lease_held = run_lease_held(r);
     checkpoints_observe(r, &ret->checkpoint);
     checkpoints_save(r, &ret->save);
     if (!run_is_over(r))

@@ -131,6 +131,8 @@ static void run_fill(struct driver *d, union command *c)
     str_copy(r->uid, sizeof r->uid, d->uid);
     r->epoch = d->key.epoch;
     r->try_ = d->key.try_ + (r->step == STEP_DISPATCH);
+    r->lease_held = (r->step == STEP_ACCEPTED || r->step == STEP_RUNNING || r->step == STEP_SEEN) &&
+                    d->has_seen && d->seen.lease_held;
     if (r->step == STEP_DISPATCH && root_feature_level(d->brain->root) >= FEATURE_GRANTS) {
         const struct site *t = site_find(d->brain, d->target);
         str_copy(r->agent, sizeof r->agent, t ? t->agent : "");

@@ -31,7 +31,8 @@ static int64_t target_lease(const struct site *t)
     return p && p->lease > 0 ? p->lease : schema_default_ms(&schema_target_partition, "lease");
 }
 
-/* Nothing there stops itself when nobody renews, so no lease ever proves an end there. */
+/* Not every run there stops itself when nobody renews: a lease proves the end of those alone whose
+ * runners have told that they hold one. Elsewhere each does, whether it could tell or not. */
 static bool nothing_stops(const struct site *t)
 {
     return t && t->doc && !target_can(object_as(t->doc, target)->spec->type, CAN_LEASE);
@@ -96,8 +97,11 @@ bool lease_none(const struct driver *d)
 {
     const struct intent *in = intent_of(d);
 
-    return in && in->granted ? in->granted->lease == 0
-                             : nothing_stops(site_find(d->brain, d->target));
+    const struct site *t = site_find(d->brain, d->target);
+
+    if (!in || !in->granted)
+        return nothing_stops(t);
+    return !in->granted->lease || (!in->granted->held && nothing_stops(t));
 }
 
 /* Lease, drift of both clocks (1 %), grace and kill time after the last renewal that may have
@@ -190,16 +194,27 @@ void lease_dispatch(struct driver *d, const struct site *t)
     driver_propose(d, &c);
 }
 
+/* Not in the log yet, which alone counts once it is out of reach. */
+static bool held_is_news(const struct driver *d)
+{
+    const struct intent *in = intent_of(d);
+
+    return d->has_seen && d->seen.lease_held && in && in->granted && in->granted->lease &&
+           !in->granted->held;
+}
+
 bool lease_acknowledged(struct driver *d)
 {
     const struct intent *in = intent_of(d);
     struct lease_grant g;
     union command c = {.run = {.step = STEP_GRANT, .grant = &g}};
+    bool offered = in && in->offered && d->has_seen && d->seen.grant == in->offered->number;
 
-    if (!in || !in->offered || !d->has_seen || d->seen.grant != in->offered->number ||
+    if ((!offered && !held_is_news(d)) ||
         !epoch_next(object_as(d->o, workload)->status->phase, STEP_GRANT))
         return false;
-    g = *in->offered;
+    g = offered ? *in->offered : *in->granted;
+    g.held = true;
     driver_propose(d, &c);
     return true;
 }

@@ -39,6 +39,7 @@ int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
         return r;
     in->granted = arena_memdup(t->a, g, sizeof *g);
     in->granted->number = 1;
+    in->granted->held = false;
     return 0;
 }
 
@@ -59,13 +60,39 @@ int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g)
     return 0;
 }
 
+void grant_told(struct txn *t, struct intent *in)
+{
+    if (!in || !in->granted || !in->granted->lease)
+        return;
+    in->granted = arena_memdup(t->a, in->granted, sizeof *in->granted);
+    in->granted->held = true;
+}
+
+int grant_proves(struct txn *t, const struct workload_status *s)
+{
+    const struct lease_grant *g = s->intent ? s->intent->granted : NULL;
+    const struct object *o = g ? root_get(t->w, KIND_TARGET, "", s->placement->target) : NULL;
+
+    if (!g || (g->lease && g->held))
+        return 0;
+    if (g->lease && o && target_can(object_as(o, target)->spec->type, CAN_LEASE))
+        return 0;
+    return err_set(t->err, E_STALE,
+                   "no runner has told that it holds a lease: that time went by proves no end");
+}
+
 int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g)
 {
+    if (g && g->held && in->granted && in->granted->number == g->number) {
+        grant_told(t, in);
+        return 0;
+    }
     if (!g || !in->offered || in->offered->number != g->number)
         return err_set(t->err, E_STALE, "lease %lld is acknowledged; offered is %lld",
                        g ? (long long)g->number : 0,
                        in->offered ? (long long)in->offered->number : 0);
     in->granted = in->offered;
     in->offered = NULL;
+    grant_told(t, in);
     return 0;
 }

@@ -240,6 +240,8 @@ static int step_end(struct txn *t, struct run *x)
     if (x->c->step == STEP_ABSENT && has_run(x->s))
         return RUN_STALE(t, "workload %s/%s ran in epoch %lld: absent is no proof of its end",
                          x->c->ns, x->c->name, (long long)x->s->epoch);
+    if (x->c->step == STEP_LEASE_OVER && grant_proves(t, x->s) < 0)
+        return t->err->code;
     if (x->c->step == STEP_ABSENT && x->c->pause && x->s->placement)
         target_pauses(t, x);
     if (replacement_missing(t, x) && !PLANTED("run.lease-first"))
@@ -391,6 +393,8 @@ static int step_take(struct txn *t, struct run *x)
 {
     if (ends_with_proof(x->c->step))
         return step_end(t, x);
+    if (x->c->lease_held)
+        grant_told(t, x->s->intent);
     switch (x->c->step) {
     case STEP_DISPATCH:
         return step_dispatch(t, x);

@@ -284,6 +284,7 @@ static void another_lease_is_taken_and_told(void **state)
     timer_start(&A.renewals, 0);
     (void)agent_submit(&o, &a);
     assert_int_equal(agent_await(&o.key, RUN_RUNNING)->grant, 1);
+    assert_true(agent_seen(&o.key)->lease_held);
     long pid = agent_await_pid("taken.1");
     A.offer = (struct run_offer){.key = o.key, .number = 2, .lease_ms = 90000, .grace_ms = 300};
     assert_true(agent_until(holds_offer, &o.key, 5000));

@@ -1,6 +1,7 @@
 /* Leases of what runs, as the leader judges them: by what the log says was granted, whatever the
  * documents say by then. */
 #include "controlplane/leader/context/context.h"
+#include "controlplane/leader/context/index.h"
 #include "controlplane/leader/drive/driver.h"
 #include "controlplane/leader/drive/lease.h"
 #include "controlplane/leader/drive/order.h"
@@ -127,6 +128,48 @@ static void test_none_is_granted_where_nothing_stops_itself(void **state)
     world_fini(&x);
 }
 
+static bool none_is_held(struct world *x)
+{
+    struct object *o = object_make(kind_by_id(KIND_WORKLOAD), x->w);
+
+    x->d.o = o;
+    bool none = lease_none(&x->d);
+    (void)object_unref(o);
+    return none;
+}
+
+/* Granted is not held: on a target whose runs may have no runner of ours, only what the run's own
+ * runners told, and the log has, proves an end. */
+static void test_a_lease_that_nobody_told_of_proves_nothing(void **state)
+{
+    struct lease_grant granted = {.lease = 60000, .grace = 2000, .kill = 5000, .number = 1};
+    struct target_spec spec = {.type = TARGET_CALLOUT};
+    struct meta meta = {.name = "t1"};
+    struct target target = {.metadata = &meta, .spec = &spec};
+    struct site site = {.name = "t1", .by_name = {"t1"}};
+    struct world x;
+
+    (void)state;
+    world_init(&x);
+    site.doc = object_make(kind_by_id(KIND_TARGET), &target);
+    index_add(&x.sites.by_name, &site.by_name);
+    str_copy(x.d.target, sizeof x.d.target, "t1");
+    x.w->status->intent->granted = &granted;
+    assert_true(none_is_held(&x));
+    granted.held = true;
+    assert_false(none_is_held(&x));
+    granted.lease = 0;
+    assert_true(none_is_held(&x));
+    granted = (struct lease_grant){.lease = 60000, .number = 1};
+    spec.type = TARGET_AGENT;
+    (void)object_unref(site.doc);
+    site.doc = object_make(kind_by_id(KIND_TARGET), &target);
+    assert_false(none_is_held(&x));
+    (void)object_unref(site.doc);
+    index_remove(&x.sites.by_name, &site.by_name);
+    world_fini(&x);
+}
+
 /* Of a log that does not say: a day, or what its document says when that is more. */
 static void test_older_logs_are_taken_for_the_longest(void **state)
 {
@@ -222,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_what_was_granted_is_waited_for),
         cmocka_unit_test(test_what_was_offered_may_be_held_as_well),
         cmocka_unit_test(test_none_is_granted_where_nothing_stops_itself),
+        cmocka_unit_test(test_a_lease_that_nobody_told_of_proves_nothing),
         cmocka_unit_test(test_older_logs_are_taken_for_the_longest),
         cmocka_unit_test(test_numbers_are_above_what_runners_hold),
         cmocka_unit_test(test_orders_carry_what_the_log_grants),

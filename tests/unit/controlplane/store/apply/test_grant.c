@@ -163,6 +163,81 @@ static void test_offers_to_tries_of_older_logs(void **state)
     kit_end(&k);
 }
 
+/* Its target knows of the run only; whether a lease ends it, its own runner says. */
+static void on_a_callout_target(struct kit *k)
+{
+    struct target *t;
+
+    placed(k, FEATURE_GRANTS);
+    t = arena_new(k->a, struct target);
+    t->spec = arena_new(k->a, struct target_spec);
+    t->spec->type = TARGET_CALLOUT;
+    t->spec->tier = TIER_HUB;
+    assert_int_equal(kit_create(k, KIND_TARGET, "", "cal", t).code, 0);
+    assert_int_equal(kit_facts(k, "cal", 1, 4, true).code, 0);
+    assert_int_equal(kit_run(k, "w", 1, 0, STEP_REQUEUE).code, 0);
+    assert_int_equal(kit_place(k, "w", "cal.n0", 0, 1, 1).code, 0);
+    assert_int_equal(lease(k, STEP_DISPATCH, first.number, first.lease).code, 0);
+    assert_false(status(k)->intent->granted->held);
+}
+
+static struct result told_held(struct kit *k, enum run_step step)
+{
+    struct lease_grant g = {.lease = 1, .number = 1, .held = true};
+    union command c = {.run = {.head = {.type = CMD_RUN}, .epoch = 2, .try_ = 1, .step = step}};
+
+    str_copy(c.run.ns, sizeof c.run.ns, k->ns);
+    (void)snprintf(c.run.name, sizeof c.run.name, "w");
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(k, "w")->meta->uid);
+    c.run.lease_held = step != STEP_GRANT;
+    c.run.grant = step == STEP_GRANT ? &g : NULL;
+    return kit_apply(k, &c);
+}
+
+static void test_a_lease_proves_what_its_runner_told(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    on_a_callout_target(&k);
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_RUNNING).code, 0);
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_UNKNOWN).code, 0);
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_LEASE_OVER).code, E_STALE);
+    assert_int_equal(kit_phase(&k, "default", "w"), PHASE_UNKNOWN);
+    assert_int_equal(told_held(&k, STEP_GRANT).code, 0);
+    assert_true(status(&k)->intent->granted->held);
+    assert_int_equal(status(&k)->intent->granted->lease, 60000);
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_LEASE_OVER).code, 0);
+    kit_end(&k);
+}
+
+/* It goes with the steps that are due anyway. */
+static void test_a_runner_tells_of_its_lease_with_its_start(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    on_a_callout_target(&k);
+    assert_int_equal(told_held(&k, STEP_RUNNING).code, 0);
+    assert_true(status(&k)->intent->granted->held);
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_UNKNOWN).code, 0);
+    assert_int_equal(kit_run(&k, "w", 2, 1, STEP_LEASE_OVER).code, 0);
+    kit_end(&k);
+}
+
+/* Each runner of an agent holds one, from its order on, whether it could tell or not. */
+static void test_an_agents_runs_hold_theirs(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    placed(&k, FEATURE_GRANTS);
+    assert_int_equal(lease(&k, STEP_DISPATCH, first.number, first.lease).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_LEASE_OVER).code, 0);
+    kit_end(&k);
+}
+
 /* A store that is edited while it runs is the next epoch's. */
 static void test_its_store_is_what_it_was_told(void **state)
 {
@@ -241,6 +316,9 @@ int main(void)
         cmocka_unit_test(test_only_what_was_offered_is_acknowledged),
         cmocka_unit_test(test_an_offer_outlives_phases),
         cmocka_unit_test(test_offers_to_tries_of_older_logs),
+        cmocka_unit_test(test_a_lease_proves_what_its_runner_told),
+        cmocka_unit_test(test_a_runner_tells_of_its_lease_with_its_start),
+        cmocka_unit_test(test_an_agents_runs_hold_theirs),
         cmocka_unit_test(test_its_store_is_what_it_was_told),
         cmocka_unit_test(test_a_target_leads_nowhere_else_under_work),
     };
