@@ -119,24 +119,32 @@ struct call {             /* the caller owns it and keeps it until done() */
     struct refusal refused;
 };
 
-struct log_sink { /* takes the output of logs() and exec() as it comes */
-    void (*data)(int fd, const void *p, size_t n, void *arg);     /* fd 1 or 2 */
-    void (*end)(int exit_code, const struct err *err, void *arg); /* last call; exit_code of exec */
-    bool (*full)(void *arg); /* backpressure; true: the driver pauses */
+/* Takes what logs() and exec() bring. They ask the target and return at once; what is known to fail
+ * by then is returned, and the sink hears nothing. Otherwise it hears of the opening once, ahead of
+ * all data, and of the end exactly once, last. A stream that is not open by its deadline ends with
+ * E_TIMEOUT. exec_close() ends it at any time, before it is open, too; the sink hears no more. */
+struct log_sink {
+    void (*opened)(void *arg);                                /* the target has it; may be NULL */
+    void (*data)(int fd, const void *p, size_t n, void *arg); /* fd 1 or 2 */
+    void (*end)(int exit_code, const struct err *err, void *arg); /* exit_code of exec */
+    bool (*full)(void *arg); /* backpressure; true: the driver pauses; may be NULL */
     void *arg;
 };
-/* logs() and exec() take a key with try 0 for the newest try of that epoch. */
+/* logs() and exec() take a key with try 0 for the newest try of that epoch. deadline_ms: the
+ * loop_now_ms by which it is open; 0: any time. */
 struct log_request {
     int64_t rank;
     bool follow;
     int64_t tail_lines; /* -1: all */
+    uint64_t deadline_ms;
 };
 struct exec_request {
     int64_t rank;
     const char *const *argv;
     bool tty, with_stdin;
+    uint64_t deadline_ms;
 };
-struct exec_session; /* the driver owns it; sink.end ends it */
+struct exec_session; /* the driver owns it; sink.end and exec_close end it */
 
 /* What the connector reports on its own, on its loop. */
 struct connector_events {

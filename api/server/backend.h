@@ -73,6 +73,9 @@ struct api_identity { /* who asks; filled in by authentication */
 #define API_AUDIENCE "hanse" /* of tokens that this API takes */
 
 struct api_stream_sink { /* logs, exec output */
+    /* It is open, at the target, ahead of all data; may be NULL. A member of an older version does
+     * not tell: there, the first data says it. */
+    void (*opened)(void *arg);
     void (*data)(int fd, const void *p, size_t n, void *arg);
     void (*end)(int exit_code, const struct err *err, void *arg);
     bool (*full)(void *arg);

@@ -247,6 +247,11 @@ static void log_begin(struct log_stream *s)
     }
 }
 
+static void log_opened(void *arg)
+{
+    log_begin(arg); /* from now on its client's leaving is noticed */
+}
+
 static void log_data(int fd, const void *p, size_t n, void *arg)
 {
     struct log_stream *s = arg;
@@ -304,7 +309,7 @@ void workload_log(struct call *c)
                          .rank = number(c, "rank", 0),
                          .follow = call_flag(c, "follow"),
                          .tail_lines = number(c, "tailLines", -1)};
-    struct api_stream_sink sink = {log_data, log_end, log_full, s};
+    struct api_stream_sink sink = {log_opened, log_data, log_end, log_full, s};
     s->a = c->api;
     s->flow = flow;
     s->rq = c->rq;
@@ -489,7 +494,7 @@ void workload_exec(struct call *c)
                          .tail_lines = -1,
                          .with_stdin = call_flag(c, "stdin"),
                          .tty = call_flag(c, "tty")};
-    struct api_stream_sink sink = {exec_data, exec_end, exec_full, s};
+    struct api_stream_sink sink = {.data = exec_data, .end = exec_end, .full = exec_full, .arg = s};
     s->a = c->api;
     s->flow = flow;
     buf_init(&s->in, (size_t)2 * EXEC_FRAME_MAX);

@@ -91,7 +91,8 @@ enum agent_frame {
     AF_END = 43,   /* agent: wire_end */
     AF_PAUSE = 44, /* server: flags 1 pause, 0 go on */
     AF_INPUT = 45, /* server: bytes; flags 1: no more */
-    AF_CLOSE = 46  /* server: it wants no more */
+    AF_CLOSE = 46, /* server: it wants no more */
+    AF_OPENED = 47 /* agent, no body: it is open; ahead of all DATA, if wire_open asks for it */
 };
 
 /* Called after reading: a checkpoint that names no cut in a store is not present. */

@@ -30,7 +30,8 @@
 enum relay_frame {
     RELAY_OPEN = 1, /* first, from who was asked: JSON */
     RELAY_DATA,     /* output, flags = 1 or 2 as its descriptor; input, flags 1 = its end */
-    RELAY_END       /* last, from the leader: {"exitCode","code","text"} */
+    RELAY_END,      /* last, from the leader: {"exitCode","code","text"} */
+    RELAY_OPENED    /* from the leader, no body: it is open; older members tell and heed it not */
 };
 
 static void pieces_send(struct stream *st, enum relay_frame type, uint8_t flags, uint8_t last,
@@ -146,7 +147,9 @@ static int session_frame(const struct frame *f, void *arg)
 
     if (s->closed || s->ended)
         return 1;
-    if (f->type == RELAY_DATA) {
+    if (f->type == RELAY_OPENED && s->sink.opened) {
+        s->sink.opened(s->sink.arg);
+    } else if (f->type == RELAY_DATA) {
         s->sink.data(f->flags == 2 ? 2 : 1, f->body.p, f->body.n, s->sink.arg);
     } else if (f->type == RELAY_END) {
         cJSON *j = cJSON_ParseWithLength(f->body.p, f->body.n);
@@ -347,6 +350,14 @@ struct relayed {
     bool opened, ended;
 };
 
+static void relayed_opened(void *arg)
+{
+    struct relayed *r = arg;
+
+    if (!r->ended)
+        frame_send(r->st, RELAY_OPENED, 0, 0, NULL, 0);
+}
+
 static void relayed_data(int fd, const void *p, size_t n, void *arg)
 {
     struct relayed *r = arg;
@@ -418,7 +429,7 @@ static int relayed_begin(struct relayed *r, const cJSON *j, struct err *err)
                          .with_stdin = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "stdin")),
                          .tty = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "tty")),
                          .argv = argv ? args : NULL};
-    struct api_stream_sink sink = {relayed_data, relayed_end, relayed_full, r};
+    struct api_stream_sink sink = {relayed_opened, relayed_data, relayed_end, relayed_full, r};
     log_event(LOG_INFO, "relay.opened",
               LOG_FIELDS({"from", log_str(stream_peer(r->st)->name)},
                          {"user", log_str(text_of(j, "user"))}, {"by", log_str(text_of(j, "by"))},

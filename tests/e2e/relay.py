@@ -140,6 +140,24 @@ def logs(c):
     c.check("the leader knows for whom", any("user=anna" in line and "what=log" in line for line in opened), str(opened[:3])[:300])
 
 
+def silent(c):
+    """A log to which nothing comes: it is open all the same, and who leaves it gives the agent's seat back (it has 64)."""
+    c.apply(c.workload("silent", "/bin/sh", "-c", "while :; do sleep 1; done", c.witness))
+    c.running("silent")
+    m = followers(c)[0]
+    slow = []
+    for at, member in enumerate([m, c.leader()] * 60):
+        began = time.monotonic()
+        connection, answer = get(c, member, f"{WORKLOADS}/silent/log?follow=true")
+        slow.append(time.monotonic() - began)
+        if answer.status != 200:
+            c.check("a silent log opens at once, time after time", False, f"{at}: {answer.status} {answer.read()[:200]!r}")
+            return
+        answer.close()
+        connection.close()
+    c.check("a silent log opens at once, time after time", max(slow) < 5, f"{max(slow):.1f} s")
+
+
 def programs(c):
     m = followers(c)[0]
     x = Exec(c, m, "talks", "/bin/sh", "-c", "read x; echo got $x $HANSE_RANK; echo bad >&2; exit 5", stdin=True)
@@ -180,7 +198,8 @@ def nobody_else_relays(c):
         try:
             with socket.create_connection(("127.0.0.1", port_of(c, leader)), timeout=20) as raw, t.wrap_socket(raw, server_hostname="localhost") as s:
                 s.sendall(struct.pack("<IBBHQ", 12 + len(body), 1, 0, 0, 0) + body)
-                got = s.recv(65536)
+                while b"first line" not in got and (more := s.recv(65536)):
+                    got += more
         except OSError:
             pass
         c.check(f"with {what} certificate {'it is' if name[0] == 'm' else 'nothing is'} relayed", (b"first line" in got) == (name[0] == "m"), repr(got[:80]))
@@ -238,7 +257,7 @@ def main():
     c, began = Cluster(hanse, folder), time.monotonic()
     c.get_status = lambda: json.loads(c.cli("status", "-o", "json").stdout)
     try:
-        for what, part in (("Start", begin), ("Logs", logs), ("Exec", programs), ("Nobody else", nobody_else_relays), ("The leader hangs", the_leader_hangs),
+        for what, part in (("Start", begin), ("Logs", logs), ("A silent log", silent), ("Exec", programs), ("Nobody else", nobody_else_relays), ("The leader hangs", the_leader_hangs),
                            ("The leader goes", the_leader_goes)):
             print(f"{what} (at {time.monotonic() - began:.0f} s)", flush=True)
             try:

@@ -45,6 +45,7 @@ struct hub_session {  /* an agent that has dialed in: the present one, or a gues
     char state[48], boot[64], instance[40];
     bool reshards; /* it understands orders with `reshard` */
     bool shares;   /* and with `shared` */
+    bool opens;    /* it tells when a stream is open */
 };
 struct hub {
     struct connector base;       /* must be first */
@@ -87,7 +88,8 @@ struct exec_session { /* an open logs or exec call */
     uint64_t id;
     struct log_sink sink;
     struct timer tick; /* looks again whether a full sink has room */
-    bool paused;
+    struct timer open; /* its deadline; of an agent that does not tell: opens it */
+    bool opened, paused;
 };
 
 struct hub *hub_of(struct connector *c);

@@ -199,6 +199,7 @@ static void guest_hello(struct hub_session *x, struct wire_hello *hello, struct 
     (void)snprintf(x->instance, sizeof x->instance, "%.36s", hello->instance);
     x->reshards = hello->reshards;
     x->shares = hello->shares;
+    x->opens = hello->opens;
     x->hello = hello;
     x->mem = mem;
     x->asked_ms = now;
@@ -293,7 +294,7 @@ static int session_frame(const struct frame *f, void *arg)
 
     x->heard_ms = loop_now_ms(h->base.env.loop);
     x->looks = 0;
-    if (h->session == x && (f->type == AF_DATA || f->type == AF_END)) {
+    if (h->session == x && (f->type == AF_DATA || f->type == AF_END || f->type == AF_OPENED)) {
         hub_stream_frame(h, f);
         return h->session != x;
     }

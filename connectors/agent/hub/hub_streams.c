@@ -20,8 +20,35 @@ static struct exec_session *stream_by_id(struct hub *h, uint64_t id)
 static void stream_free(struct exec_session *s)
 {
     timer_stop(&s->tick);
+    timer_stop(&s->open);
     list_remove(&s->link);
     mem_free(s);
+}
+
+static void stream_opened(struct exec_session *s)
+{
+    if (s->opened)
+        return;
+    s->opened = true;
+    timer_stop(&s->open);
+    if (s->sink.opened)
+        s->sink.opened(s->sink.arg); /* which may close it */
+}
+
+static void stream_open_by(void *arg)
+{
+    struct exec_session *s = arg;
+    struct hub *h = s->hub;
+    struct err err;
+
+    if (!h->session->opens) {
+        stream_opened(s);
+        return;
+    }
+    const struct log_sink sink = s->sink;
+    (void)err_set(&err, E_TIMEOUT, "agent %s did not open it in time", h->base.target);
+    hub_exec_close(s);
+    sink.end(1, &err, sink.arg);
 }
 
 static void stream_room(void *arg)
@@ -40,7 +67,11 @@ void hub_stream_frame(struct hub *h, const struct frame *f)
 {
     struct exec_session *s = stream_by_id(h, f->id);
 
-    if (!s)
+    if (s && (f->type == AF_OPENED || f->type == AF_DATA)) {
+        stream_opened(s);
+        s = stream_by_id(h, f->id);
+    }
+    if (!s || f->type == AF_OPENED)
         return;
     if (f->type == AF_DATA) {
         s->sink.data(f->flags == 2 ? 2 : 1, f->body.p, f->body.n, s->sink.arg);
@@ -77,10 +108,12 @@ void hub_streams_lost(struct hub *h, const char *why)
     }
 }
 
-static int stream_open(struct connector *c, enum agent_frame type, const struct wire_open *q,
-                       const struct log_sink *sink, struct exec_session **ret, struct err *err)
+static int stream_open(struct connector *c, enum agent_frame type, struct wire_open *q,
+                       uint64_t deadline_ms, const struct log_sink *sink, struct exec_session **ret,
+                       struct err *err)
 {
     struct hub *h = container_of(c, struct hub, base);
+    uint64_t now_ms = loop_now_ms(c->env.loop);
     struct exec_session *s;
 
     if (!h->hello)
@@ -90,6 +123,12 @@ static int stream_open(struct connector *c, enum agent_frame type, const struct 
     s->id = ++h->next_id;
     s->sink = *sink;
     timer_init(&s->tick, c->env.loop, stream_room, s);
+    timer_init(&s->open, c->env.loop, stream_open_by, s);
+    q->opens = h->session->opens;
+    if (!q->opens)
+        timer_start(&s->open, 0);
+    else if (deadline_ms)
+        timer_start(&s->open, deadline_ms > now_ms ? deadline_ms - now_ms : 0);
     list_push(&h->streams, &s->link);
     int rc = wire_send(h->stream, type, s->id, wire_open, q, err);
     if (rc < 0)
@@ -102,10 +141,10 @@ static int stream_open(struct connector *c, enum agent_frame type, const struct 
 int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err)
 {
-    const struct wire_open q = {
+    struct wire_open q = {
         .key = *k, .rank = rq->rank, .follow = rq->follow, .tail = rq->tail_lines};
 
-    return stream_open(c, AF_LOGS, &q, sink, ret, err);
+    return stream_open(c, AF_LOGS, &q, rq->deadline_ms, sink, ret, err);
 }
 
 int hub_exec(struct connector *c, const struct run_key *k, const struct exec_request *rq,
@@ -121,7 +160,7 @@ int hub_exec(struct connector *c, const struct run_key *k, const struct exec_req
     q.argv = arena_array(m, const char *, n + 1);
     for (; q.n_argv < n; q.n_argv++)
         q.argv[q.n_argv] = rq->argv[q.n_argv];
-    return stream_open(c, AF_EXEC, &q, sink, ret, err);
+    return stream_open(c, AF_EXEC, &q, rq->deadline_ms, sink, ret, err);
 }
 
 void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof)

@@ -54,6 +54,7 @@ static void session_hello(struct agent *a)
                                      .cluster = a->cluster,
                                      .reshards = true,
                                      .shares = true,
+                                     .opens = true,
                                      .heard_cluster = a->heard.cluster,
                                      .heard_rv = a->heard.rv,
                                      .heard_time_ms = a->heard.time_ms,

@@ -17,7 +17,7 @@ struct agent_stream {
     struct list link;
     struct agent *agent;
     uint64_t id;
-    bool paused;
+    bool paused, opens; /* opens: the hub waits to hear that it is open */
     struct timer tick;
     /* logs */
     struct run_key key;
@@ -71,6 +71,13 @@ static struct agent_stream *stream_by_id(struct agent *a, uint64_t id)
             return s;
     }
     return NULL;
+}
+
+static void stream_opened(struct agent_stream *s)
+{
+    if (s->opens && s->agent->welcome)
+        frame_send(s->agent->stream, AF_OPENED, 0, s->id, NULL, 0);
+    s->opens = false;
 }
 
 /* ---- logs ---- */
@@ -256,6 +263,7 @@ static int caller_frame(const struct frame *f, void *arg)
     if (s && s->exec && !s->pipe) {
         s->pipe = c->stream;
         c->found = s;
+        stream_opened(s); /* its first bytes may have come along with its name */
     }
     return 0;
 }
@@ -347,6 +355,7 @@ static void open_logs(struct agent_stream *s, const struct wire_open *q)
     s->follow = q->follow;
     worker_log_path(r, s->rank, path);
     s->offset = logs_tail(s->agent->loop, path, q->tail);
+    stream_opened(s);
     timer_init(&s->tick, s->agent->loop, logs_tick, s);
     timer_start(&s->tick, 0);
 }
@@ -383,6 +392,7 @@ static void streams_new(struct agent *a, const struct frame *f)
     int rc = wire_read(wire_open, f->body, m, &q, &err);
     if (rc == 0) {
         s->key = q->key;
+        s->opens = q->opens;
         const struct run *r = s->key.try_ ? run_by_key(a, &s->key) : run_newest_try(a, &s->key);
         if (r)
             s->key = r->key;

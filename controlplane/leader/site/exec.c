@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#define OPEN_MS 20000 /* for a target to open a stream */
+
 struct brain_session {
     struct connector *connector;
     struct exec_session *session;
@@ -15,6 +17,13 @@ struct brain_session {
 static void session_free(void *arg)
 {
     mem_free(arg);
+}
+static void on_opened(void *arg)
+{
+    struct brain_session *s = arg;
+
+    if (!s->closed && s->sink.opened)
+        s->sink.opened(s->sink.arg);
 }
 static void on_data(int fd, const void *p, size_t n, void *arg)
 {
@@ -84,13 +93,20 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     INV(t);
     struct brain_session *s = mem_new(struct brain_session);
     *s = (struct brain_session){.connector = t->connector, .sink = *sink, .loop = b->loop};
-    struct log_sink ls = {on_data, on_end, on_full, s};
+    const struct log_sink ls = {on_opened, on_data, on_end, on_full, s};
+    const uint64_t by_ms = loop_now_ms(b->loop) + OPEN_MS;
     if (e->argv) {
-        struct exec_request rq = {
-            .rank = e->rank, .argv = e->argv, .tty = e->tty, .with_stdin = e->with_stdin};
+        struct exec_request rq = {.rank = e->rank,
+                                  .argv = e->argv,
+                                  .tty = e->tty,
+                                  .with_stdin = e->with_stdin,
+                                  .deadline_ms = by_ms};
         rv = t->connector->ops->exec(t->connector, &key, &rq, &ls, &s->session, err);
     } else {
-        struct log_request rq = {.rank = e->rank, .follow = e->follow, .tail_lines = e->tail_lines};
+        struct log_request rq = {.rank = e->rank,
+                                 .follow = e->follow,
+                                 .tail_lines = e->tail_lines,
+                                 .deadline_ms = by_ms};
         rv = t->connector->ops->logs(t->connector, &key, &rq, &ls, &s->session, err);
     }
     if (rv) {
