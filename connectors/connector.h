@@ -146,11 +146,32 @@ struct exec_request {
 };
 struct exec_session; /* the driver owns it; sink.end and exec_close end it */
 
+/* Part of what a target has: a page of a listing, or a delta. All is borrowed.
+ *
+ * A listing begins with the page that says `first` and ends with the one that says `last`; one page
+ * may be both. Once its last page is here, nodes that no page named are gone. A listing that
+ * another one or another session cuts off removes nothing. `revision` is that of the whole listing.
+ *
+ * A delta says in `since` on which revision it builds: that of the listing or delta that came last
+ * in this session. It is one page, and neither first nor last. Where it builds on another one, the
+ * caller takes nothing of it and asks for inventory(). */
+struct inventory_page {
+    const struct node *nodes; /* named "TARGET.NODE"; each as it is now, whole */
+    size_t n;
+    const char *const *removed; /* of a delta: names of nodes that are gone */
+    size_t n_removed;
+    const char *revision; /* ""; no delta can follow */
+    const char *since;    /* "": this is a page of a listing */
+    bool first, last;
+    bool lacks; /* some nodes of this page could not be read: its listing removes none */
+};
+/* A whole listing of so many nodes on one page, after which no delta can follow. */
+#define INVENTORY_ALL(v, count)                                                                    \
+    (&(const struct inventory_page){                                                               \
+        .nodes = (v), .n = (count), .revision = "", .since = "", .first = true, .last = true})
 /* What the connector reports on its own, on its loop. */
 struct connector_events {
-    /* Reports the whole inventory (complete) or the changed nodes, named "TARGET.NODE"; objects are
-     * borrowed. */
-    void (*nodes)(void *arg, const struct node *nodes, size_t n, bool complete);
+    void (*nodes)(void *arg, const struct inventory_page *p);
     /* session: id of the session; a new session has a new id */
     void (*reach)(void *arg, bool reachable, const char *session, const char *why);
     void (*observed)(void *arg, const struct observation *o);
@@ -199,8 +220,8 @@ struct connector_ops {
     void (*update)(struct connector *c, const struct object *target); /* the document changed */
     /* DONE: the target is there, and accepts this cluster. */
     void (*probe)(struct connector *c, struct call *call);
-    /* Asks for a full inventory, which events->nodes reports; then the connector goes on watching
-     * or polling. */
+    /* Asks for a listing, which events->nodes reports page by page; then the connector goes on
+     * watching or polling, and reports deltas or listings. A driver holds one page at a time. */
     void (*inventory)(struct connector *c, struct call *call);
     void (*submit)(struct connector *c, const struct run_order *o, struct call *call);
     /* Asks what became of this key; `seen` is set with DONE. By RUN_ABSENT the target promises to

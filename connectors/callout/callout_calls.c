@@ -47,7 +47,6 @@ void callout_call_end(struct callout_call *k, enum outcome out, const struct obs
 
     timer_stop(&k->deadline);
     list_remove(&k->link);
-    callout_pages_drop(&k->pages);
     mem_free(k);
     if (call)
         call->done(call, out, seen ? &o : NULL, err ? &why : NULL);
@@ -174,6 +173,14 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
     }
 }
 
+/* It does not know that revision any more, or knows no changes of nodes at all. */
+static bool since_unknown(int status)
+{
+    int code = code_of(status);
+
+    return status == 410 || code == E_INVALID || code == E_NOTIMPL;
+}
+
 static void answered(void *arg, enum outcome out, const struct web_answer *a, const struct err *err)
 {
     struct callout_call *k = arg;
@@ -184,6 +191,8 @@ static void answered(void *arg, enum outcome out, const struct web_answer *a, co
         callout_call_end(k, out, NULL, err);
     else if (callout_verify(k->c, a, &why) < 0)
         callout_call_end(k, OUT_UNKNOWN, NULL, &why);
+    else if (*k->since && since_unknown(a->status))
+        callout_nodes_forgotten(k);
     else if (a->status != 200)
         call_refused(k, a);
     else if (k->op == CALLOUT_NODES || k->op == CALLOUT_LIST)

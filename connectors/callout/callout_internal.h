@@ -13,16 +13,8 @@ CALLOUT_SCHEMAS(X)
 
 #define CALLOUT_ANSWER_MAX ((size_t)4 << 20)
 #define CALLOUT_PAGES_MAX 1000
-#define CALLOUT_NODES_MAX 5000
 /* An attempt of a call; it is asked again under the same key until its deadline. */
 #define CALLOUT_ATTEMPT_MS 5000ull
-
-struct callout_pages { /* an inventory of which pages are missing */
-    struct arena *arena;
-    struct node *nodes;
-    size_t n;
-    char revision[CALLOUT_ID_MAX + 1];
-};
 
 struct callout {
     struct connector base;  /* first */
@@ -33,7 +25,9 @@ struct callout {
 
     /* the session: what one instance of the server tells, without a gap */
     bool reachable;
-    char instance[CALLOUT_ID_MAX + 1], revision[CALLOUT_ID_MAX + 1];
+    char instance[CALLOUT_ID_MAX + 1];
+    /* of the nodes: as the changes say; as they were read last, "": not yet in this session */
+    char told_revision[CALLOUT_ID_MAX + 1], revision[CALLOUT_ID_MAX + 1];
     int64_t next;
     uint64_t sessions;
     unsigned failures; /* polls in a row */
@@ -66,8 +60,9 @@ struct callout_call {
     struct err why;        /* rejected, before anything was sent */
     run_judge judge;
     void *judge_arg;
-    struct callout_pages pages;
     unsigned n_pages;
+    char revision[CALLOUT_ID_MAX + 1]; /* of the listing of nodes that it reads */
+    char since[CALLOUT_ID_MAX + 1];    /* it asks for what changed since then; "": for all */
 };
 
 struct callout *callout_of(struct connector *c);
@@ -112,8 +107,10 @@ void callout_probe(struct connector *base, struct call *call);
 void callout_inventory(struct connector *base, struct call *call);
 void callout_sweep(struct connector *base, run_judge judge, void *arg, struct call *call);
 void callout_page_came(struct callout_call *k, const struct web_answer *a);
-void callout_nodes_fetch(struct callout *c);
-void callout_pages_drop(struct callout_pages *p);
+/* Asks for what has changed since the nodes were read, if the changes say so. */
+void callout_nodes_look(struct callout *c);
+/* The server does not know the revision any more that it was asked about: asks for all nodes. */
+void callout_nodes_forgotten(struct callout_call *k);
 
 /* callout_session.c */
 void callout_session_begin(struct callout *c);

@@ -1,5 +1,5 @@
-/* What comes in pages: the nodes, and the list of all runs. Nothing is told of nodes before the
- * last page is here; a list that does not come to its end is unknown. */
+/* What comes in pages: the nodes, and the list of all runs. Pages of nodes are told on as they
+ * come, and not kept; a list that does not come to its end is unknown. */
 #include "connectors/callout/callout_internal.h"
 
 #include "api/base/log.h"
@@ -11,19 +11,15 @@
 #define SWEEP_GRACE_MS 5000
 #define CURSOR_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~"
 
-void callout_pages_drop(struct callout_pages *p)
-{
-    (void)arena_destroy(p->arena);
-    mem_free(p->nodes);
-    *p = (struct callout_pages){0};
-}
-
 static void page_ask(struct callout_call *k, const char *after)
 {
     char path[300];
 
-    (void)snprintf(path, sizeof path, "/%s?after=%s", k->op == CALLOUT_NODES ? "nodes" : "runs",
-                   after);
+    if (*k->since)
+        (void)snprintf(path, sizeof path, "/nodes?since=%s", k->since);
+    else
+        (void)snprintf(path, sizeof path, "/%s?after=%s", k->op == CALLOUT_NODES ? "nodes" : "runs",
+                       after);
     callout_call_send(k, "GET", path, NULL, NULL);
 }
 
@@ -64,75 +60,117 @@ static cJSON *node_document(const struct callout *c, cJSON *from)
     return node;
 }
 
-static int node_take(struct callout_call *k, cJSON *from, struct err *err)
+static int node_take(struct callout_call *k, cJSON *from, struct arena *a, struct node *ret,
+                     struct err *err)
 {
-    struct callout_pages *p = &k->pages;
     cJSON *doc = node_document(k->c, from);
     void *body = NULL;
-    int rc = body_from_json(&schema_node, doc, 0, p->arena, &body, err);
+    int rc = body_from_json(&schema_node, doc, 0, a, &body, err);
 
     if (rc == 0 && strlen(((const struct node *)body)->metadata->name) > 253)
         rc = err_set(err, E_INVALID, "the name of a node is too long");
     if (rc == 0)
-        p->nodes[p->n++] = *(const struct node *)body;
+        *ret = *(const struct node *)body;
     cJSON_Delete(doc);
     return rc;
 }
 
-static int nodes_take(struct callout_call *k, const struct callout_nodes *page, struct err *err)
+static int nodes_take(struct callout_call *k, const struct callout_nodes *page, struct arena *a,
+                      struct inventory_page *ret, struct err *err)
 {
-    struct callout_pages *p = &k->pages;
     cJSON *list = page->nodes.n ? cJSON_ParseWithLength(page->nodes.p, page->nodes.n) : NULL;
-    size_t more = (size_t)cJSON_GetArraySize(list);
+    struct node *nodes = arena_array(a, struct node, (size_t)cJSON_GetArraySize(list) + 1);
+    const char **removed = arena_array(a, const char *, page->n_removed + 1);
     int rc = 0;
 
-    if (p->n + more > CALLOUT_NODES_MAX)
-        rc = err_set(err, E_TOOLARGE, "an inventory of more than %d nodes: make several targets",
-                     CALLOUT_NODES_MAX);
-    if (rc == 0 && k->n_pages && strcmp(p->revision, page->revision) != 0)
-        rc = err_set(err, E_CONFLICT, "the nodes changed while they were read");
-    if (!p->arena) {
-        p->arena = arena_create(0);
-        arena_set_soft(p->arena, true);
-    }
-    str_copy(p->revision, sizeof p->revision, page->revision);
-    p->nodes = mem_realloc(p->nodes, (p->n + more + 1) * sizeof *p->nodes);
     while (rc == 0 && list && list->child) {
         cJSON *node = cJSON_DetachItemFromArray(list, 0);
-        if (cJSON_IsObject(node)) {
-            rc = node_take(k, node, err);
+        if (!nodes || !removed) {
+            cJSON_Delete(node);
+            rc = err_set(err, E_TOOLARGE, "a page of nodes that has no room in memory");
+        } else if (cJSON_IsObject(node)) {
+            rc = node_take(k, node, a, &nodes[ret->n++], err);
         } else {
             cJSON_Delete(node);
             rc = err_set(err, E_INVALID, "a node that is no object");
         }
     }
     cJSON_Delete(list);
+    for (uint32_t i = 0; rc == 0 && removed && i < page->n_removed; i++)
+        removed[ret->n_removed++] =
+            arena_printf(a, "%s.%.255s", k->c->base.target, page->removed[i]);
+    ret->nodes = nodes;
+    ret->removed = removed;
     return rc;
+}
+
+/* Is it what was asked for: a page of the listing under way, or a delta? */
+static int page_check(struct callout_call *k, const struct callout_nodes *page, struct err *err)
+{
+    if (*page->since && (strcmp(page->since, k->since) != 0 || *page->next))
+        return err_set(err, E_UNKNOWN, "target %.100s: changes of nodes that were not asked for",
+                       k->c->base.target);
+    if (!*page->since && page->n_removed)
+        return err_set(err, E_UNKNOWN, "target %.100s: nodes are removed by a listing",
+                       k->c->base.target);
+    if (k->n_pages && !*k->since && strcmp(k->revision, page->revision) != 0)
+        return err_set(err, E_CONFLICT, "the nodes changed while they were read");
+    return 0;
+}
+
+/* A delta may lead no further than to a revision between: then what follows is asked for. */
+static int delta_next(struct callout_call *k, const struct callout_nodes *page)
+{
+    struct callout *c = k->c;
+
+    if (!*page->revision || strspn(page->revision, CURSOR_LETTERS) != strlen(page->revision) ||
+        strcmp(page->revision, page->since) == 0 || strcmp(page->revision, c->told_revision) == 0 ||
+        ++k->n_pages >= CALLOUT_PAGES_MAX)
+        return 0;
+    str_copy(k->since, sizeof k->since, page->revision);
+    page_ask(k, "");
+    return 1;
+}
+
+/* Tells the page on. Returns 1 when another one was asked for. */
+static int page_tell(struct callout_call *k, const struct callout_nodes *page, struct arena *a,
+                     struct err *err)
+{
+    struct callout *c = k->c;
+    bool delta = *page->since != '\0';
+    struct inventory_page told = {.revision = page->revision,
+                                  .since = page->since,
+                                  .first = !delta && (k->n_pages == 0 || *k->since),
+                                  .last = !delta && !*page->next};
+    int rc = page_check(k, page, err);
+
+    if (rc == 0)
+        rc = nodes_take(k, page, a, &told, err);
+    if (rc < 0)
+        return rc;
+    str_copy(k->revision, sizeof k->revision, page->revision);
+    if (delta || told.last)
+        str_copy(c->revision, sizeof c->revision, page->revision);
+    if (!delta)
+        k->since[0] = '\0'; /* it knows no deltas: this is all of its nodes */
+    c->base.env.events->nodes(c->base.env.arg, &told);
+    return delta ? delta_next(k, page) : page_next(k, page->next, err);
 }
 
 static void nodes_came(struct callout_call *k, const struct web_answer *a)
 {
-    struct callout *c = k->c;
     struct callout_nodes *page = NULL;
     struct err err;
-    AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 4);
+    AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 16);
     int rc = callout_read(&schema_callout_nodes, a, mem, (void **)&page, &err);
 
     if (rc == 0)
-        rc = nodes_take(k, page, &err);
-    if (rc == 0)
-        rc = page_next(k, page->next, &err);
+        rc = page_tell(k, page, mem, &err);
     if (rc > 0)
         return;
-    if (rc < 0) {
-        if (!k->call)
-            log_err(LOG_WARN, "callout.nodes", &err);
-        callout_call_end(k, OUT_UNKNOWN, NULL, &err);
-        return;
-    }
-    str_copy(c->revision, sizeof c->revision, k->pages.revision);
-    c->base.env.events->nodes(c->base.env.arg, k->pages.nodes, k->pages.n, true);
-    callout_call_end(k, OUT_DONE, NULL, NULL);
+    if (rc < 0 && !k->call)
+        log_err(LOG_WARN, "callout.nodes", &err);
+    callout_call_end(k, rc < 0 ? OUT_UNKNOWN : OUT_DONE, NULL, rc < 0 ? &err : NULL);
 }
 
 /* ---- runs ---- */
@@ -225,17 +263,49 @@ void callout_page_came(struct callout_call *k, const struct web_answer *a)
 }
 
 /* ---- asking ---- */
-void callout_inventory(struct connector *base, struct call *call)
+static struct callout_call *nodes_under_way(const struct callout *c)
 {
-    page_ask(callout_call_make(callout_of(base), call, CALLOUT_NODES, NULL), "");
+    list_for_each (it, &c->calls) {
+        struct callout_call *k = container_of(it, struct callout_call, link);
+        if (k->op == CALLOUT_NODES)
+            return k;
+    }
+    return NULL;
 }
 
-void callout_nodes_fetch(struct callout *c)
+/* Pages of one listing alone are told at a time: what was read without being asked for ends. */
+void callout_inventory(struct connector *base, struct call *call)
 {
-    list_for_each (it, &c->calls)
-        if (container_of(it, struct callout_call, link)->op == CALLOUT_NODES)
-            return; /* under way; should it be of before, the next poll sees the difference */
-    page_ask(callout_call_make(c, NULL, CALLOUT_NODES, NULL), "");
+    struct callout *c = callout_of(base);
+    struct callout_call *k = nodes_under_way(c);
+    struct err err;
+
+    (void)err_set(&err, E_UNKNOWN, "target %.100s: its nodes are asked for anew", c->base.target);
+    if (k && k->rq)
+        web_cancel(k->rq);
+    if (k)
+        callout_call_end(k, OUT_UNKNOWN, NULL, &err);
+    page_ask(callout_call_make(c, call, CALLOUT_NODES, NULL), "");
+}
+
+void callout_nodes_forgotten(struct callout_call *k)
+{
+    k->since[0] = '\0';
+    k->n_pages = 0;
+    page_ask(k, "");
+}
+
+/* While some are read nothing is asked: should those be of before, the next poll sees it. */
+void callout_nodes_look(struct callout *c)
+{
+    struct callout_call *k;
+
+    if (strcmp(c->told_revision, c->revision) == 0 || nodes_under_way(c))
+        return;
+    k = callout_call_make(c, NULL, CALLOUT_NODES, NULL);
+    if (strspn(c->revision, CURSOR_LETTERS) == strlen(c->revision))
+        str_copy(k->since, sizeof k->since, c->revision);
+    page_ask(k, "");
 }
 
 void callout_sweep(struct connector *base, run_judge judge, void *arg, struct call *call)

@@ -130,7 +130,7 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
         return rc;
     str_copy(c->instance, sizeof c->instance, h->instance);
     c->next = h->next;
-    c->revision[0] = '\0';
+    c->revision[0] = c->told_revision[0] = '\0';
     c->reachable = true;
     (void)snprintf(session, sizeof session, "%.40s/%llu", c->instance,
                    (unsigned long long)++c->sessions);
@@ -168,8 +168,8 @@ static int changes_take(struct callout *c, const struct web_answer *a, bool *ret
     }
     *ret_news = x->n_runs > 0 || x->next > c->next;
     c->next = x->next;
-    if (strcmp(x->revision, c->revision) != 0)
-        callout_nodes_fetch(c);
+    str_copy(c->told_revision, sizeof c->told_revision, x->revision);
+    callout_nodes_look(c);
     return 0;
 }
 

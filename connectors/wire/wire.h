@@ -39,6 +39,7 @@ enum save_state {
     SAVE_NONE, /* nobody has asked it to save and go on */
     ENUM_save_state(KE)
 };
+#define INVENTORY_REVISION_MAX 64
 #define CHECKPOINT_DIGEST_MAX 80 /* "sha256:" and 64 hex digits */
 WIRE_SCHEMAS(SCHEMA_STRUCT)
 #define X(s) extern const struct schema schema_##s;
@@ -67,7 +68,7 @@ enum agent_frame {
     AF_BEAT = 5,     /* agent: wire_beat; server: wire_hub, no body to a guest */
     /* inventory */
     AF_INVENTORY = 10, /* server asks, no body */
-    AF_NODES = 11,     /* agent: wire_nodes; also unasked (id 0) when they changed */
+    AF_NODES = 11,     /* agent: wire_nodes; also unasked (id 0), or what changed of them */
     /* runs; each is answered by RESULT */
     AF_SUBMIT = 20,   /* wire_order */
     AF_FIND = 21,     /* wire_about, and so are the next two */

@@ -40,12 +40,14 @@ static void over(struct stream *s, const char *why)
         fz.closed = true;
 }
 
-static void nodes(void *arg, const struct node *v, size_t n, bool complete)
+static void nodes(void *arg, const struct inventory_page *p)
 {
     (void)arg;
-    (void)complete;
-    for (size_t i = 0; i < n; i++)
-        INV(v[i].metadata && v[i].spec);
+    INV(*p->since ? !p->first && !p->last : !p->n_removed);
+    for (size_t i = 0; i < p->n; i++)
+        INV(p->nodes[i].metadata && p->nodes[i].spec);
+    for (size_t i = 0; i < p->n_removed; i++)
+        INV(*p->removed[i]);
 }
 
 static void observed(void *arg, const struct observation *o)

@@ -214,16 +214,16 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
     x->silences += !reachable && why && strstr(why, "no heartbeat") != NULL;
 }
 
-static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)
+static void on_nodes(void *arg, const struct inventory_page *p)
 {
     struct agent_side *x = arg;
 
-    assert_true(complete);
-    x->nodes = n;
-    str_copy(x->node_name, sizeof x->node_name, nodes[0].metadata->name);
-    assert_non_null(nodes[0].status->isolation);
+    assert_false(p->lacks);
+    (void)snprintf(x->told, sizeof x->told, "%s %s %zu", p->since, p->revision, p->n_removed);
+    x->nodes = p->n;
+    str_copy(x->node_name, sizeof x->node_name, p->nodes[0].metadata->name);
     str_copy(x->processes, sizeof x->processes,
-             processes_held_text(nodes[0].status->isolation->processes));
+             processes_held_text(p->nodes[0].status->isolation->processes));
 }
 
 static void on_agent(void *arg, const char *state_id)

@@ -35,6 +35,7 @@ struct agent_side {
     unsigned silences; /* how often it was taken for silent */
     size_t nodes;      /* that it told last, and the first of them */
     char node_name[128];
+    char told[160];     /* of the same page: "SINCE REVISION REMOVED" */
     char processes[16]; /* what holds its runs together, as its first node tells */
 };
 extern struct agent_world {

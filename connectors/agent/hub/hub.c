@@ -174,7 +174,7 @@ const char *hub_cluster(const struct hub *h)
 struct wire_hub hub_state(const struct hub *h)
 {
     const struct connector_env *e = &h->base.env;
-    struct wire_hub us = {.cluster = hub_cluster(h)};
+    struct wire_hub us = {.cluster = hub_cluster(h), .deltas = true};
 
     if (e->state_rv)
         us.state_rv = e->state_rv(e->arg, &us.state_time_ms);

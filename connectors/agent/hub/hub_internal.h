@@ -12,9 +12,6 @@
  * been read, so that a stall of this process does not count as the agent's silence. */
 #define HUB_LAST_LOOKS 3
 
-#define HUB_NODES_MAX 5000                     /* nodes of one target */
-#define HUB_NODES_BYTES_MAX ((size_t)96 << 20) /* bytes of these nodes, held until the last page */
-
 /* An agent other than the one that spoke for the target last waits so long for that one. */
 #define HUB_PATIENCE_MS 15000
 /* An agent that is heard so long after another one has asked is alive: there are two. It is longer
@@ -57,13 +54,8 @@ struct hub {
     struct list guests;
     uint64_t next_id;
     struct list calls, streams;
-    struct hub_pages { /* an inventory of which pages are missing */
-        struct arena *arena;
-        struct node *nodes;
-        size_t n;
-        uint64_t id;
-        bool refused; /* a node of it was refused */
-    } pages;
+    bool pages_open;   /* a listing of which pages are missing, */
+    uint64_t pages_id; /* under this id */
 };
 struct hub_call {
     struct list link;
@@ -116,10 +108,9 @@ void hub_calls_lost(struct hub *h, const char *why); /* ends all with OUT_UNKNOW
 int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
               struct wire_order *ret, struct err *err) MUST_CHECK;
 void hub_stage_order(const struct run_order *o, struct arena *a, struct wire_stage *ret);
-/* hub_nodes.c: an inventory, page by page */
-int hub_pages_take(struct hub *h, uint64_t id, const struct wire_nodes *page,
+/* hub_nodes.c. Tells a page of an inventory, or what changed of it, on to the caller. */
+int hub_nodes_tell(struct hub *h, uint64_t id, const struct wire_nodes *page,
                    struct err *err) MUST_CHECK;
-void hub_pages_drop(struct hub *h);
 /* hub_streams.c */
 int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err);

@@ -1,74 +1,69 @@
-/* The nodes of an agent, which come in pages. Nothing is reported before the last page is here, and
- * waiting pages are bounded by nodes and by bytes. An agent speaks for its own target only. */
+/* The nodes of an agent, which come in pages, and what changed of them. A page is told on as it
+ * comes, and nothing of it is kept. An agent speaks for its own target only. */
 #include "connectors/agent/hub/hub_internal.h"
 
 #include <cjson/cJSON.h>
-#include <stdio.h>
 #include <string.h>
 
-void hub_pages_drop(struct hub *h)
-{
-    (void)arena_destroy(h->pages.arena);
-    mem_free(h->pages.nodes);
-    h->pages = (struct hub_pages){0};
-}
-
-static bool node_is_own(const struct hub *h, const struct node *n)
+static bool name_is_own(const struct hub *h, const char *name)
 {
     size_t prefix = strlen(h->base.target);
 
-    return n->metadata && n->spec && strcmp(n->spec->target, h->base.target) == 0 &&
-           strncmp(n->metadata->name, h->base.target, prefix) == 0 &&
-           n->metadata->name[prefix] == '.';
+    return strncmp(name, h->base.target, prefix) == 0 && name[prefix] == '.';
 }
 
-static int nodes_take(struct hub *h, const struct cJSON *list, struct err *err)
+/* Nodes that cannot be read, or are not its own, are left out: ret->lacks. */
+static void nodes_read(const struct hub *h, const cJSON *list, struct arena *a,
+                       struct inventory_page *ret)
 {
-    struct hub_pages *p = &h->pages;
-    size_t more = (size_t)cJSON_GetArraySize(list);
+    struct node *nodes = arena_array(a, struct node, (size_t)cJSON_GetArraySize(list) + 1);
     struct err why;
     const cJSON *n;
 
-    if (p->n + more > HUB_NODES_MAX)
-        return err_set(err, E_TOOLARGE, "an inventory of more than %d nodes: make several targets",
-                       HUB_NODES_MAX);
-    p->nodes = mem_realloc(p->nodes, (p->n + more + 1) * sizeof *p->nodes);
     cJSON_ArrayForEach(n, list)
     {
         void *body;
-        if (arena_used(p->arena) > HUB_NODES_BYTES_MAX)
-            return err_set(err, E_TOOLARGE,
-                           "an inventory of more than %zu bytes: make several targets",
-                           HUB_NODES_BYTES_MAX);
-        if (body_from_json(&schema_node, n, 0, p->arena, &body, &why) < 0) {
+        if (!nodes || body_from_json(&schema_node, n, 0, a, &body, &why) < 0) {
             log_err(LOG_WARN, "agent.node_refused", &why);
-            p->refused = true;
+            ret->lacks = true;
             continue;
         }
-        p->nodes[p->n] = *(const struct node *)body;
-        if (node_is_own(h, &p->nodes[p->n]))
-            p->n++;
+        const struct node *v = body;
+        if (v->metadata && v->spec && strcmp(v->spec->target, h->base.target) == 0 &&
+            name_is_own(h, v->metadata->name))
+            nodes[ret->n++] = *v;
         else
-            p->refused = true;
+            ret->lacks = true;
     }
-    return 0;
+    ret->nodes = nodes;
 }
 
-int hub_pages_take(struct hub *h, uint64_t id, const struct wire_nodes *page, struct err *err)
+int hub_nodes_tell(struct hub *h, uint64_t id, const struct wire_nodes *page, struct err *err)
 {
-    struct hub_pages *p = &h->pages;
-    cJSON *list = NULL;
+    bool delta = *page->since != '\0';
+    struct inventory_page told = {.revision = page->revision,
+                                  .since = page->since,
+                                  .first = !delta && page->page == 0,
+                                  .last = !delta && !page->more};
+    AUTO_ARENA a = arena_create(0);
+    const char **removed = arena_array(a, const char *, page->n_removed + 1);
 
-    if (page->page == 0)
-        hub_pages_drop(h);
-    else if (!p->arena || p->id != id)
+    arena_set_soft(a, true);
+    if (delta ? h->pages_open || page->more
+              : page->page != 0 && (!h->pages_open || h->pages_id != id))
         return err_set(err, E_SYNTAX, "a page of an inventory that had not begun");
-    if (!p->arena)
-        p->arena = arena_create(0);
-    p->id = id;
-    if (page->nodes.n)
-        list = cJSON_ParseWithLength(page->nodes.p, page->nodes.n);
-    int rc = nodes_take(h, list, err);
+    if (!delta) {
+        h->pages_open = page->more;
+        h->pages_id = id;
+    }
+    for (uint32_t i = 0; delta && i < page->n_removed; i++)
+        if (name_is_own(h, page->removed[i]))
+            removed[told.n_removed++] = page->removed[i];
+    told.removed = removed;
+    cJSON *list = page->nodes.n ? cJSON_ParseWithLength(page->nodes.p, page->nodes.n) : NULL;
+    nodes_read(h, list, a, &told);
     cJSON_Delete(list);
-    return rc;
+    if (h->base.env.events->nodes)
+        h->base.env.events->nodes(h->base.env.arg, &told);
+    return 0;
 }

@@ -98,7 +98,7 @@ static void session_over(struct hub *h, const char *why)
     h->session = NULL;
     h->stream = NULL;
     h->hello = false;
-    hub_pages_drop(h);
+    h->pages_open = false;
     hub_calls_lost(h, why);
     hub_streams_lost(h, why);
     if (h->base.env.events->reach)
@@ -214,17 +214,12 @@ static void frame_nodes(struct hub *h, const struct frame *f, const struct wire_
     struct wire_result done = {.outcome = OUT_DONE, .text = ""};
     struct err err;
 
-    if (hub_pages_take(h, f->id, page, &err) < 0) {
+    if (hub_nodes_tell(h, f->id, page, &err) < 0) {
         log_err(LOG_WARN, "agent.inventory_refused", &err);
         stream_abort(h->stream, err.text);
         return;
     }
-    if (page->more)
-        return;
-    if (h->base.env.events->nodes)
-        h->base.env.events->nodes(h->base.env.arg, h->pages.nodes, h->pages.n, !h->pages.refused);
-    hub_pages_drop(h);
-    if (f->id)
+    if (f->id && !page->more)
         hub_call_answer(h, f->id, &done);
 }
 

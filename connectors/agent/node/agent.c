@@ -190,10 +190,10 @@ int agent_reload(struct agent *a, struct err *err)
 
     if (rc < 0)
         return rc;
-    bool changed = now.hash != a->inventory.hash;
-    inventory_fini(&a->inventory);
+    struct inventory was = a->inventory;
     a->inventory = now;
-    if (changed)
-        session_nodes(a, 0);
+    if (now.hash != was.hash)
+        session_nodes_changed(a, &was);
+    inventory_fini(&was);
     return 0;
 }

@@ -62,8 +62,9 @@ struct inventory {
 /* Loads the inventory of cfg.inventory_file, or of this machine. On an error *ret is untouched. */
 int inventory_load(struct agent *a, struct inventory *ret, struct err *err) MUST_CHECK;
 void inventory_fini(struct inventory *inv);
-/* True when there is a node called "TARGET.NODE". */
-bool inventory_has(const struct inventory *inv, const char *name);
+/* Returns the node called "TARGET.NODE", borrowed, or NULL. */
+const cJSON *inventory_find(const struct inventory *inv, const char *name);
+const char *inventory_name(const cJSON *node); /* "TARGET.NODE" */
 
 /* ---- the book of keys that must never start (again) (book.c) ---- */
 struct book_entry {
@@ -194,6 +195,8 @@ struct agent {
     struct loop *loop;
     struct agent_config cfg;
     struct inventory inventory;
+    bool deltas;             /* the hub of this session takes in what changed of an inventory */
+    uint64_t told_inventory; /* hash of the inventory that it was told last; 0: none */
     struct book book;
     struct list runs;
     unsigned n_alive, n_ended;
@@ -383,6 +386,9 @@ void session_observed(struct agent *a, const struct observation *o);
 void session_answer(struct agent *a, uint64_t id, enum outcome out, const struct err *err,
                     const struct observation *seen);
 void session_nodes(struct agent *a, uint64_t id);
+/* The inventory is another one than `was`: tells what changed, or all of it to a hub that has not
+ * heard of that, or takes no deltas. */
+void session_nodes_changed(struct agent *a, const struct inventory *was);
 
 /* Handles a frame of the server about a stream. */
 void streams_frame(struct agent *a, const struct frame *f);

@@ -214,8 +214,7 @@ static int nodes_load(struct runner_os *os, const char *target, const cJSON *doc
             rc = node_load(os, target, n, i++, inv->nvml, &node, err);
         if (rc < 0)
             break;
-        const cJSON *meta = cJSON_GetObjectItemCaseSensitive(node, "metadata");
-        if (inventory_has(inv, text_of(meta, "name")))
+        if (inventory_find(inv, inventory_name(node)))
             rc = err_field(err, E_INVALID, "nodes", "node \"%s\" is given twice",
                            text_of(n, "name"));
         cJSON_AddItemToArray(inv->nodes, node);
@@ -324,12 +323,19 @@ void inventory_fini(struct inventory *inv)
     inv->nodes = NULL;
 }
 
-bool inventory_has(const struct inventory *inv, const char *name)
+const char *inventory_name(const cJSON *node)
+{
+    return text_of(cJSON_GetObjectItemCaseSensitive(node, "metadata"), "name");
+}
+
+const cJSON *inventory_find(const struct inventory *inv, const char *name)
 {
     const cJSON *n;
 
-    cJSON_ArrayForEach(
-        n, inv->nodes) if (strcmp(text_of(cJSON_GetObjectItemCaseSensitive(n, "metadata"), "name"),
-                                  name) == 0) return true;
-    return false;
+    cJSON_ArrayForEach(n, inv->nodes)
+    {
+        if (strcmp(inventory_name(n), name) == 0)
+            return n;
+    }
+    return NULL;
 }

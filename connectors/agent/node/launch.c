@@ -70,7 +70,7 @@ int order_check(struct agent *a, const struct wire_order *o, struct err *err)
     for (uint32_t i = 0; i < o->n_workers; i++) {
         if (o->workers[i].rank != i)
             return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");
-        if (!inventory_has(&a->inventory, o->workers[i].node))
+        if (!inventory_find(&a->inventory, o->workers[i].node))
             return err_set(err, E_INVALID, "node %.200s is not in the inventory of agent %s",
                            o->workers[i].node, a->cfg.target);
     }

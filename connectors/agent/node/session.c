@@ -119,6 +119,7 @@ static int session_welcomed(struct agent *a, const struct frame *f)
     }
     cluster_heard(a, hub->cluster, hub->state_rv, hub->state_time_ms);
     a->welcome = true;
+    a->deltas = hub->deltas;
     session_welcome(a);
     a->failures = a->redirects = 0;
     log_event(LOG_INFO, "agent.session", LOG_FIELDS({"target", log_str(a->cfg.target)}));
@@ -254,7 +255,8 @@ static void session_next(void *arg)
 static void session_over(struct agent *a)
 {
     a->stream = NULL;
-    a->open = a->welcome = false;
+    a->open = a->welcome = a->deltas = false;
+    a->told_inventory = 0;
     frame_reader_fini(&a->reader);
     for (struct later *l; (l = later_take(a)) != NULL;)
         mem_free(l);
@@ -388,16 +390,25 @@ void session_answer(struct agent *a, uint64_t id, enum outcome out, const struct
     wire_tell(a->stream, AF_RESULT, id, wire_result, &r);
 }
 
+static const char *revision_print(uint64_t hash, char out[INVENTORY_REVISION_MAX])
+{
+    (void)snprintf(out, INVENTORY_REVISION_MAX, "%016llx", (unsigned long long)hash);
+    return out;
+}
+
 /* Pages: all but the last say that there is more. One that could not be sent is told to who asked,
  * and ends the inventory: nothing of it counts then. */
 void session_nodes(struct agent *a, uint64_t id)
 {
     const cJSON *n = a->inventory.nodes->child;
     struct wire_nodes page = {.page = 0};
+    char revision[INVENTORY_REVISION_MAX];
     struct err err;
 
     if (!a->welcome)
         return;
+    a->told_inventory = 0;
+    page.revision = revision_print(a->inventory.hash, revision);
     for (;; page.page++) {
         AUTO_BUF list;
         buf_init(&list, FRAME_BODY_MAX);
@@ -417,8 +428,56 @@ void session_nodes(struct agent *a, uint64_t id)
             log_err(LOG_ERROR, "agent.inventory", &err);
             if (id)
                 session_answer(a, id, OUT_UNKNOWN, &err, NULL);
-        }
-        if (rc < 0 || !n)
             return;
+        }
+        if (!n)
+            break;
     }
+    a->told_inventory = a->inventory.hash;
+}
+
+/* Nodes of the inventory that `was` has not, or has otherwise, as a JSON list. */
+static void nodes_changed(const struct agent *a, const struct inventory *was, struct buf *out)
+{
+    const cJSON *n;
+
+    buf_char(out, '[');
+    cJSON_ArrayForEach(n, a->inventory.nodes)
+    {
+        const cJSON *old = inventory_find(was, inventory_name(n));
+        if (old && cJSON_Compare(old, n, true))
+            continue;
+        char *text = cJSON_PrintUnformatted(n);
+        buf_str(out, out->n > 1 ? "," : "");
+        buf_str(out, text ? text : "null");
+        cJSON_free(text);
+    }
+    buf_char(out, ']');
+}
+
+void session_nodes_changed(struct agent *a, const struct inventory *was)
+{
+    char revision[INVENTORY_REVISION_MAX], since[INVENTORY_REVISION_MAX];
+    const char *removed[AGENT_NODES_MAX];
+    struct wire_nodes delta = {.removed = removed};
+    const cJSON *n;
+    AUTO_BUF list;
+
+    buf_init(&list, PAGE_BYTES);
+    if (a->welcome && a->deltas && a->told_inventory == was->hash) {
+        nodes_changed(a, was, &list);
+        cJSON_ArrayForEach(n, was->nodes)
+        {
+            if (!inventory_find(&a->inventory, inventory_name(n)))
+                removed[delta.n_removed++] = inventory_name(n);
+        }
+        delta.nodes = slice_make(list.p, list.n);
+        delta.revision = revision_print(a->inventory.hash, revision);
+        delta.since = revision_print(was->hash, since);
+        if (!list.failed && wire_send(a->stream, AF_NODES, 0, wire_nodes, &delta, NULL) == 0) {
+            a->told_inventory = a->inventory.hash;
+            return;
+        }
+    }
+    session_nodes(a, 0);
 }

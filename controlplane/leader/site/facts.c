@@ -1,13 +1,12 @@
 /* What Targets report of their nodes and reach, on its way into the log: FACTS, one at a time for
- * each Target, with a page of nodes each. Reports that come meanwhile are merged, the newest of
- * each node, and go next.
+ * each Target, with a page of nodes each. Reports that come meanwhile are merged (listing.c), the
+ * newest of each node, and go next; what a node said before is not told again.
  *
  * A node that a complete listing does not name is gone. That is judged once, after all pages of the
  * listing are in the log. A listing that is cut off, for whatever reason, removes no node. */
 
 #include "controlplane/leader/site/facts.h"
 
-#include "api/base/hash.h"
 #include "api/base/log.h"
 #include "controlplane/leader/context/index.h"
 #include "controlplane/leader/site/sites.h"
@@ -19,85 +18,9 @@
 #define INVENTORY_DEADLINE_MS 20000
 #define PAGE_NODES 1000 /* what apply does at once */
 #define PAGE_BYTES (512u << 10)
-#define DUE_MAX_BYTES ((size_t)64 << 20) /* of one Target, not yet in the log */
-
-struct due { /* one node as it was told last */
-    struct list link;
-    struct indexed by_name;
-    char name[256];
-    size_t n;
-    unsigned char bytes[];
-};
-struct named { /* by the listing that is being told */
-    struct list link;
-    struct indexed by_name;
-    char name[];
-};
 
 static void facts_next(struct site *t);
 static void inventory_ask(struct site *t);
-
-/* ---- what is due ---- */
-static void due_free(struct site_facts *f, struct due *d)
-{
-    list_remove(&d->link);
-    index_remove(&f->due_by_name, &d->by_name);
-    f->n_due--;
-    f->due_bytes -= sizeof *d + d->n;
-    mem_free(d);
-}
-
-static void due_clear(struct site_facts *f)
-{
-    while (f->n_due)
-        due_free(f, container_of(f->due.next, struct due, link));
-}
-
-static void due_put(struct site_facts *f, const char *name, struct slice bytes)
-{
-    struct indexed *had = index_find(&f->due_by_name, name);
-    struct due *d = mem_zalloc(sizeof *d + bytes.n);
-
-    if (had)
-        due_free(f, container_of(had, struct due, by_name));
-    str_copy(d->name, sizeof d->name, name);
-    d->by_name.key = d->name;
-    d->n = bytes.n;
-    memcpy(d->bytes, bytes.p, bytes.n);
-    index_add(&f->due_by_name, &d->by_name);
-    list_push(&f->due, &d->link);
-    f->n_due++;
-    f->due_bytes += sizeof *d + d->n;
-}
-
-/* ---- the listing ---- */
-static void listing_drop(struct site_facts *f)
-{
-    struct list *it;
-
-    while ((it = list_pop(&f->named)) != NULL) {
-        struct named *x = container_of(it, struct named, link);
-        index_remove(&f->named_by_name, &x->by_name);
-        mem_free(x);
-    }
-    f->n_named = 0;
-    f->listing = false;
-}
-
-static void listing_add(struct site_facts *f, const char *name)
-{
-    size_t n = strlen(name) + 1;
-    struct named *x;
-
-    if (index_find(&f->named_by_name, name))
-        return;
-    x = mem_zalloc(sizeof *x + n);
-    memcpy(x->name, name, n);
-    x->by_name.key = x->name;
-    index_add(&f->named_by_name, &x->by_name);
-    list_push(&f->named, &x->link);
-    f->n_named++;
-}
 
 /* ---- into the log ---- */
 static void facts_answered(void *arg, const struct result *r, const struct err *err)
@@ -109,10 +32,9 @@ static void facts_answered(void *arg, const struct result *r, const struct err *
     if (t->gone)
         return;
     if (err || r->code) {
-        f->committed_hash = 0;
         f->again = true;
         t->told = false;
-        listing_drop(f);
+        listing_forget(&f->nodes);
         log_event(
             LOG_WARN, "target.facts",
             LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err ? err->text : r->text)}));
@@ -163,14 +85,14 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
 /* One page of what is due. All of a listing in one page says at once what is gone. */
 static void page_tell(struct site *t)
 {
-    struct site_facts *f = &t->facts;
+    struct listing *l = &t->facts.nodes;
     AUTO_ARENA a = arena_create(0);
     struct node *nodes = arena_array(a, struct node, PAGE_NODES);
-    bool whole = f->listing && f->n_due == f->n_named;
+    bool whole = l->stage == LISTING_ENDED && l->n_due == l->n_named;
     size_t n = 0, bytes = 0;
+    const struct node_told *d;
 
-    while (f->n_due && n < PAGE_NODES) {
-        struct due *d = container_of(f->due.next, struct due, link);
+    while (n < PAGE_NODES && (d = listing_due(l)) != NULL) {
         struct err err;
         void *body;
 
@@ -179,12 +101,31 @@ static void page_tell(struct site *t)
         bytes += d->n;
         if (tlv_decode(&schema_node, slice_make(d->bytes, d->n), a, &body, &err) == 0)
             nodes[n++] = *(struct node *)body;
-        due_free(f, d);
+        listing_pop(l, d);
     }
-    whole &= !f->n_due && n == f->n_named;
-    if (whole)
-        listing_drop(f);
+    whole &= !l->n_due && n == l->n_named;
+    if (whole) {
+        listing_done(l);
+        l->empty = !n;
+    }
     facts_propose(t, nodes, n, whole ? FACTS_ALL : FACTS_SOME);
+}
+
+/* What deltas have removed. */
+static void leaves_tell(struct site *t)
+{
+    struct listing *l = &t->facts.nodes;
+    AUTO_ARENA a = arena_create(0);
+    struct node *nodes = arena_array(a, struct node, PAGE_NODES);
+    const struct node_told *d;
+    size_t n = 0;
+
+    while (n < PAGE_NODES && (d = listing_leaves(l)) != NULL) {
+        nodes[n].metadata = arena_new(a, struct meta);
+        nodes[n++].metadata->name = arena_strdup(a, d->name);
+        listing_pop(l, d);
+    }
+    facts_propose(t, nodes, n, FACTS_GONE);
 }
 
 struct gone_scan {
@@ -200,7 +141,7 @@ static bool gone_each(const struct object *o, void *arg)
     if (strncmp(o->meta->name, g->t->name, g->prefix) || o->meta->name[g->prefix] != '.')
         return false;
     if (strcmp(object_as(o, node)->spec->target, g->t->name) ||
-        index_find(&g->t->facts.named_by_name, o->meta->name))
+        listing_names(&g->t->facts.nodes, o->meta->name))
         return true;
     struct meta *m = arena_new(g->a, struct meta);
     m->name = arena_strdup(g->a, o->meta->name);
@@ -225,18 +166,20 @@ static void gone_tell(struct site *t)
                   LOG_FIELDS({"target", log_str(t->name)},
                              {"why", log_str("nodes that are gone stay listed until all members "
                                              "run this version")}));
-    listing_drop(&t->facts);
+    listing_done(&t->facts.nodes);
 }
 
 static void facts_next(struct site *t)
 {
-    struct site_facts *f = &t->facts;
+    const struct listing *l = &t->facts.nodes;
 
-    if (f->proposing || !t->brain->leads || t->gone)
+    if (t->facts.proposing || !t->brain->leads || t->gone)
         return;
-    if (f->n_due || (f->listing && !f->n_named))
+    if (l->n_due || (l->stage == LISTING_ENDED && !l->n_named && !l->empty))
         page_tell(t);
-    else if (f->listing)
+    else if (l->n_leaves)
+        leaves_tell(t);
+    else if (l->stage == LISTING_ENDED)
         gone_tell(t);
 }
 
@@ -296,116 +239,49 @@ void site_inventory_ask(struct site *t)
 }
 
 /* ---- what a connector tells ---- */
-static uint64_t hash_nodes(const struct node *nodes, size_t n, bool complete)
+static void nodes_lost(struct site *t)
 {
-    uint64_t h = HASH_START;
-    AUTO_BUF b;
+    t->facts.again = true;
+    if (!timer_active(&t->facts_timer))
+        timer_start(&t->facts_timer, FACTS_EVERY_MS);
+}
 
-    buf_init(&b, LIMIT_OBJECT_MAX_BYTES);
-    for (size_t i = 0; i < n; i++) {
-        buf_reset(&b);
-        tlv_add(&schema_node, &nodes[i], &b); /* what has no room nodes_take tells */
-        h = hash_more(h, b.p, b.n);
+void site_nodes(struct site *t, const struct inventory_page *p)
+{
+    bool level = root_feature_level(t->brain->root) >= FEATURE_GRANTS;
+    struct err err;
+    int rc;
+
+    if (p->n_removed && !level) { /* older members take nodes away by listings alone */
+        listing_cut(&t->facts.nodes);
+        rc = err_set(&err, E_CONFLICT, "not all members run this version");
+    } else {
+        rc = listing_take(&t->facts.nodes, p, !level, &err);
     }
-    return h + complete;
-}
-
-static void refused(struct site *t, const char *why)
-{
-    str_copy(t->error, sizeof t->error, why);
-    log_event(LOG_ERROR, "target.inventory",
-              LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(why)}));
-}
-
-/* GPUs of other numbers than places can have (store, struct node_usage), or NULL. */
-static const struct gpu *gpu_beyond(const struct node_spec *s)
-{
-    for (uint32_t i = 0; s && i < s->n_gpus; i++)
-        if (s->gpus[i].index < 0 || s->gpus[i].index >= LIMIT_NODE_GPUS)
-            return &s->gpus[i];
-    return NULL;
-}
-
-/* Decisions would place work on what no command can hold, again and again: such a node is told as
- * one that is not ready, with the reason. */
-static int node_encode(const struct node *n, struct buf *out, struct err *err)
-{
-    const struct gpu *g = gpu_beyond(n->spec);
-    struct node_status status = {0};
-    struct node_spec spec;
-    struct node told = *n;
-    char reason[128];
-
-    if (g) {
-        (void)snprintf(reason, sizeof reason,
-                       "it has GPU %lld: GPUs are numbered from 0 to %d; none of it is used",
-                       (long long)g->index, LIMIT_NODE_GPUS - 1);
-        if (n->status)
-            status = *n->status;
-        status.health = HEALTH_NOT_READY;
-        status.reason = reason;
-        spec = *n->spec;
-        spec.n_gpus = 0;
-        told.spec = &spec;
-        told.status = &status;
-    }
-    return tlv_encode(&schema_node, &told, out, err);
-}
-
-/* False: one of them cannot be told, so the listing is not whole. */
-static bool nodes_take(struct site *t, const struct node *nodes, size_t n)
-{
-    bool all = true;
-    AUTO_BUF b;
-
-    buf_init(&b, LIMIT_OBJECT_MAX_BYTES);
-    for (size_t i = 0; i < n; i++) {
-        const char *name = nodes[i].metadata ? nodes[i].metadata->name : "";
-
-        buf_reset(&b);
-        if (node_encode(&nodes[i], &b, NULL) < 0 || !*name ||
-            strlen(name) >= sizeof((struct due *)0)->name ||
-            t->facts.due_bytes + b.n > DUE_MAX_BYTES) {
-            all = false;
-            continue;
-        }
-        due_put(&t->facts, name, slice_make(b.p, b.n));
-        if (t->facts.listing)
-            listing_add(&t->facts, name);
-    }
-    return all;
-}
-
-void site_nodes(struct site *t, const struct node *nodes, size_t n, bool complete)
-{
-    struct site_facts *f = &t->facts;
-    uint64_t hash = hash_nodes(nodes, n, complete);
-
-    if (hash == f->committed_hash)
-        return;
-    f->committed_hash = hash;
-    if (complete) { /* it names all that is there: what was told before is old */
-        due_clear(f);
-        listing_drop(f);
-        f->listing = true;
-    }
-    if (!nodes_take(t, nodes, n)) {
-        listing_drop(f);
-        refused(t, "of its inventory some nodes are larger than an object may be, or all of them "
-                   "than 64 MiB: these are left out, and none is taken away");
+    if (rc == E_CONFLICT) {
+        log_event(LOG_INFO, "target.inventory",
+                  LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err.text)}));
+        nodes_lost(t);
+    } else if (rc < 0) {
+        str_copy(t->error, sizeof t->error, err.text);
+        log_event(LOG_ERROR, "target.inventory",
+                  LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err.text)}));
     }
     facts_next(t);
 }
 
+void site_nodes_cut(struct site *t)
+{
+    listing_cut(&t->facts.nodes);
+}
+
 void site_facts_init(struct site *t)
 {
-    list_init(&t->facts.due);
-    list_init(&t->facts.named);
+    listing_init(&t->facts.nodes);
     timer_init(&t->facts_timer, t->brain->loop, facts_send, t);
 }
 
 void site_facts_drop(struct site *t)
 {
-    due_clear(&t->facts);
-    listing_drop(&t->facts);
+    listing_fini(&t->facts.nodes);
 }

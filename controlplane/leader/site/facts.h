@@ -3,19 +3,13 @@
 #define HANSE_CONTROLPLANE_LEADER_SITE_FACTS_H
 
 #include "controlplane/leader/context/context.h"
+#include "controlplane/leader/site/listing.h"
 
 struct site;
-struct site_facts { /* what its connector reported of nodes, and is not in the log yet */
-    /* nodes to propose; names that the listing under way has had */
-    struct list due, named;
-    void *due_by_name, *named_by_name; /* tsearch trees of the entries of both */
-    size_t n_due, due_bytes, n_named;
-    /* the listing is complete: once due is in the log, nodes not in `named` are gone */
-    bool listing;
-    bool proposing; /* a FACTS command is awaited */
-    bool again;     /* a page was lost: ask for the inventory anew */
-    /* hash of the last report of nodes: the same one is passed over */
-    uint64_t committed_hash;
+struct site_facts {
+    struct listing nodes; /* what its connector reported of nodes */
+    bool proposing;       /* a FACTS command is awaited */
+    bool again;           /* something was lost: ask for the inventory anew */
 };
 
 void site_facts_init(struct site *t);
@@ -24,7 +18,8 @@ void site_facts_drop(struct site *t);
 bool site_facts_differ(const struct site *t);
 void site_facts_soon(struct site *t); /* proposes its reach soon */
 void site_inventory_ask(struct site *t);
-/* Takes in nodes from its connector; complete: the listing ends with these. */
-void site_nodes(struct site *t, const struct node *nodes, size_t n, bool complete);
+/* Takes in what its connector tells of its nodes. */
+void site_nodes(struct site *t, const struct inventory_page *p);
+void site_nodes_cut(struct site *t); /* its session is another one */
 
 #endif

@@ -65,12 +65,12 @@ void site_refused(struct site *t)
     t->refused_until_ms = loop_now_ms(t->brain->loop) + t->refused_ms;
 }
 
-static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)
+static void on_nodes(void *arg, const struct inventory_page *p)
 {
     struct site *t = arg;
 
     if (t->brain->leads)
-        site_nodes(t, nodes, n, complete);
+        site_nodes(t, p);
 }
 
 /* ---- reach ---- */
@@ -150,6 +150,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
         if (fresh || !t->reachable) {
             t->session++;
             t->listed = false; /* nothing is placed there before its runs are listed */
+            site_nodes_cut(t);
             str_copy(t->session_id, sizeof t->session_id, session ? session : "");
         }
         t->reachable = true;

@@ -197,7 +197,7 @@ static void tell_nodes(struct driver_ *d, const struct record *m)
             n[i].spec->gpus[g].class_ = "h100";
         }
     }
-    d->base.env.events->nodes(d->base.env.arg, n, (size_t)m->nodes, true);
+    d->base.env.events->nodes(d->base.env.arg, INVENTORY_ALL(n, (size_t)m->nodes));
 }
 static void answered(struct driver_ *d, const struct record *m)
 {

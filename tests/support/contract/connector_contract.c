@@ -65,12 +65,18 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
     assert_true(!reachable || (session && *session));
     r->reachable = reachable;
 }
-static void on_nodes(void *arg, const struct node *nodes, size_t n, bool complete)
+/* Takes the pages as the leader does, and checks that they are what connector.h says. */
+static void on_nodes(void *arg, const struct inventory_page *p)
 {
-    (void)arg;
-    (void)nodes;
-    (void)n;
-    (void)complete;
+    struct connector_rig *r = arg;
+    struct err e;
+
+    assert_true(!*p->since || (!p->first && !p->last));
+    assert_true(*p->since || !p->n_removed);
+    r->pages++;
+    r->deltas += *p->since != '\0';
+    if (listing_take(&r->nodes, p, false, &e) < 0)
+        r->unfit++;
 }
 static void on_seated(void *arg, const struct run_key *k, const struct placement *at)
 {
@@ -113,6 +119,8 @@ void connector_rig_begin(struct connector_rig *r)
     struct err e;
 
     r->reachable = false;
+    r->pages = r->deltas = r->unfit = 0;
+    listing_init(&r->nodes);
     if (r->ops->create(&env, r->target, &r->connector, &e))
         fail_msg("%s", e.text);
     assert_ptr_equal(r->connector->ops, r->ops);
@@ -126,6 +134,7 @@ void connector_rig_end(struct connector_rig *r)
         r->ops->destroy(r->connector);
     r->connector = NULL;
     r->reachable = false;
+    listing_fini(&r->nodes);
 }
 
 /* ---- calls ---- */

@@ -6,6 +6,7 @@
 #define HANSE_TESTS_SUPPORT_CONNECTOR_CONTRACT_H
 
 #include "connectors/connector.h"
+#include "controlplane/leader/site/listing.h"
 #include "tests/support/unit.h"
 
 /* Programs that the rig can have run, as its driver runs them. */
@@ -53,6 +54,8 @@ struct connector_rig {
     int64_t seat_gpu;
     const char *resume_path, *resume_digest; /* of the next orders; NULL = none */
     uint64_t serial;
+    struct listing nodes; /* what it told of its nodes, as the leader takes it */
+    unsigned pages, deltas, unfit;
 };
 /* Creates the connector and waits until the target is in reach; ends it. */
 void connector_rig_begin(struct connector_rig *r);

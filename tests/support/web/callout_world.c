@@ -124,8 +124,8 @@ static void changes(const char *url, struct buf *b, struct script_reply *ret)
     W.polls++;
     if ((uint64_t)after == W.changes)
         ret->after_ms = 100; /* it holds the question a little, and has nothing */
-    buf_printf(b, "{\"instance\":\"i%u\",\"next\":%llu,\"revision\":\"r1\",\"runs\":[", W.instance,
-               (unsigned long long)W.changes);
+    buf_printf(b, "{\"instance\":\"i%u\",\"next\":%llu,\"revision\":\"r%llu\",\"runs\":[",
+               W.instance, (unsigned long long)W.changes, (unsigned long long)W.revision);
     for (size_t i = 0; i < W.n_runs; i++) {
         if (W.runs[i].changed <= (uint64_t)after)
             continue;
@@ -147,6 +147,63 @@ static void list(const char *url, struct buf *b)
         print_run(&W.runs[i], b);
     }
     buf_printf(b, to < W.n_runs ? "],\"next\":\"%zu\"}" : "]}", to);
+}
+
+void callout_world_node(const char *name, unsigned cpu)
+{
+    size_t i = 0;
+
+    while (i < W.n_nodes && strcmp(W.nodes[i].name, name) != 0)
+        i++;
+    INV(i < sizeof W.nodes / sizeof W.nodes[0]);
+    W.n_nodes += i == W.n_nodes;
+    (void)snprintf(W.nodes[i].name, sizeof W.nodes[i].name, "%s", name);
+    W.nodes[i].cpu = cpu;
+    W.nodes[i].changed = ++W.revision;
+}
+
+/* All from a place on, or what changed after a revision. */
+static void nodes(const char *url, struct buf *b, struct script_reply *ret)
+{
+    const char *asked = strstr(url, "since=r");
+    uint64_t since = asked && !W.no_deltas ? strtoull(asked + 7, NULL, 10) : 0, to = W.revision;
+    size_t from = asked ? 0 : (size_t)number_of(url, "after="), n = 0, i;
+    size_t page = W.page && !since ? W.page : W.n_nodes;
+    const char *comma = "";
+
+    ret->after_ms = W.nodes_ms;
+    if (since && since < W.forgotten) {
+        ret->status = 410;
+        return;
+    }
+    if (since && W.small_deltas && since < to)
+        to = since + 1;
+    W.deltas += since != 0;
+    W.listings += !since && !from;
+    buf_printf(b, "{\"revision\":\"r%llu\",\"nodes\":[", (unsigned long long)to);
+    for (i = from; i < W.n_nodes && n < page; i++, n++) {
+        const struct callout_world_node *v = &W.nodes[i];
+        if (!v->cpu || v->changed <= since || v->changed > to)
+            continue;
+        buf_printf(b, "%s{\"name\":\"%s\",\"cpu\":\"%u\"}", comma, v->name, v->cpu);
+        comma = ",";
+    }
+    buf_str(b, "]");
+    if (since) {
+        buf_printf(b, ",\"since\":\"r%llu\",\"removed\":[", (unsigned long long)since);
+        comma = "";
+        for (size_t g = 0; g < W.n_nodes; g++) {
+            const struct callout_world_node *v = &W.nodes[g];
+            if (v->cpu || v->changed <= since || v->changed > to)
+                continue;
+            buf_printf(b, "%s\"%s\"", comma, v->name);
+            comma = ",";
+        }
+        buf_str(b, "]");
+    }
+    if (i < W.n_nodes)
+        buf_printf(b, ",\"next\":\"%zu\"", i);
+    buf_str(b, "}");
 }
 
 static int submit(const struct script_try *t, const struct run_key *k, struct buf *b)
@@ -172,8 +229,7 @@ static int submit(const struct script_try *t, const struct run_key *k, struct bu
 static int about(const struct script_try *t, const struct run_key *k, const char *verb,
                  struct buf *b)
 {
-    struct callout_world_run *r = callout_world_run(k),
-                             absent = {.key = *k, .state = RUN_ABSENT};
+    struct callout_world_run *r = callout_world_run(k), absent = {.key = *k, .state = RUN_ABSENT};
     char body[1024];
 
     if (!r && superseded(k))
@@ -295,7 +351,7 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
     else if (!strncmp(path, "/v1/changes", 11))
         changes(path, &b, ret);
     else if (!strncmp(path, "/v1/nodes", 9))
-        buf_str(&b, "{\"revision\":\"r1\",\"nodes\":[{\"name\":\"n1\",\"cpu\":\"8\"}]}");
+        nodes(path, &b, ret);
     else if (!strncmp(path, "/v1/runs?", 9))
         list(path, &b);
     else if (W.fault == FAULT_BUSY) /* nothing is done */
@@ -318,6 +374,7 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
 
 void callout_world_begin(struct loop *l)
 {
-    W = (struct callout_world){.loop = l, .instance = 1};
+    W = (struct callout_world){.loop = l, .instance = 1, .revision = 0};
+    callout_world_node("n1", 8);
     script_web = (struct script){.serve = serve};
 }

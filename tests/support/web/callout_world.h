@@ -38,6 +38,11 @@ struct callout_world_run {
     uint64_t changed; /* number of its last change */
     const char *node; /* where it was put, not as ordered; on device 3 */
 };
+struct callout_world_node {
+    char name[16];
+    unsigned cpu;     /* 0: it is gone */
+    uint64_t changed; /* revision of its last change */
+};
 struct callout_world {
     struct loop *loop;
     bool silent;
@@ -47,7 +52,14 @@ struct callout_world {
     size_t n_runs;
     uint64_t changes;
     unsigned instance, polls, unauthorised;
-    size_t page; /* runs on a page; 0: all */
+    size_t page; /* runs, or nodes, on a page; 0: all */
+    struct callout_world_node nodes[8];
+    size_t n_nodes;
+    uint64_t revision, forgotten; /* of the nodes; of what is older it answers 410 */
+    bool no_deltas;               /* it knows no changes of nodes, and answers with all */
+    bool small_deltas;            /* one revision in an answer */
+    unsigned listings, deltas;    /* begun; answered */
+    unsigned nodes_ms;            /* that a page of nodes takes */
 };
 extern struct callout_world callout_world;
 
@@ -55,6 +67,7 @@ void callout_world_begin(struct loop *l); /* and the script of the transport */
 struct callout_world_run *callout_world_run(const struct run_key *k); /* NULL: never seen */
 /* It leaves the queue. */
 void callout_world_seat_run(struct callout_world_run *r, const char *node);
+void callout_world_node(const char *name, unsigned cpu); /* is made, changed or (0) removed */
 void callout_world_end_run(struct callout_world_run *r, int exit_code);
 
 #endif

@@ -18,6 +18,57 @@ static void inventory_is_told(void **state)
     assert_string_equal(A.side[0].node_name, "t1.n1");
 }
 
+static bool delta_came(void *arg)
+{
+    return strncmp(A.side[0].told, arg, strlen(arg)) == 0;
+}
+static void nodes_write(const char *nodes)
+{
+    char file[128], text[256];
+
+    (void)snprintf(file, sizeof file, "%s/t1.yaml", A.dir);
+    (void)snprintf(text, sizeof text, "target: t1\nnodes:\n%s", nodes);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    (void)fputs(text, f);
+    (void)fclose(f);
+    assert_int_equal(kill(A.side[0].agent, SIGHUP), 0);
+}
+
+/* What its file says otherwise after a SIGHUP is told alone, with the revision it builds on. */
+static void changes_of_its_nodes_are_told_alone(void **state)
+{
+    static const struct {
+        const char *nodes, *first;
+        size_t changed, removed;
+    } steps[] = {
+        {"- {name: n1, cpu: 8, memory: 16Gi}\n- {name: n3, cpu: 8, memory: 8Gi}\n", "t1.n3", 1, 1},
+        {"- {name: n1, cpu: 8, memory: 16Gi}\n- {name: n3, cpu: 9, memory: 8Gi}\n", "t1.n3", 1, 0},
+        {"- {name: n3, cpu: 8, memory: 8Gi}\n", "t1.n3", 1, 1},
+        {"- {name: n1, cpu: 8, memory: 16Gi}\n- {name: n2, cpu: 8, memory: 16Gi}\n", "t1.n1", 2,
+         1}};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_inventory(0, &a), OUT_DONE);
+    for (unsigned i = 0; i < 4; i++) {
+        char since[64], before[64], after[64];
+        size_t removed = 9;
+        assert_int_equal(sscanf(A.side[0].told + (i ? 0 : 1), i ? "%*s %63s" : "%63s", before), 1);
+        (void)snprintf(since, sizeof since, "%.60s ", before);
+        nodes_write(steps[i].nodes);
+        assert_true(agent_until(delta_came, since, PATIENCE_MS));
+        assert_int_equal(sscanf(A.side[0].told, "%*s %63s %zu", after, &removed), 2);
+        assert_string_not_equal(after, before);
+        assert_int_equal(A.side[0].nodes, steps[i].changed);
+        assert_int_equal(removed, steps[i].removed);
+        assert_string_equal(A.side[0].node_name, steps[i].first);
+    }
+    assert_int_equal(agent_inventory(0, &a), OUT_DONE); /* and all of it, where it is asked for */
+    assert_int_equal(A.side[0].nodes, 2);
+    assert_int_equal(A.side[0].told[0], ' ');
+}
+
 static void an_unknown_key_is_refused_for_ever(void **state)
 {
     struct agent_order o = {.key = agent_key(), .script = "true"};
@@ -396,6 +447,7 @@ int main(int argc, char **argv)
         return rc;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inventory_is_told),
+        cmocka_unit_test(changes_of_its_nodes_are_told_alone),
         cmocka_unit_test(an_unknown_key_is_refused_for_ever),
         cmocka_unit_test(a_stop_goes_ahead_of_orders),
         cmocka_unit_test(a_lost_answer_is_unknown_then_found),

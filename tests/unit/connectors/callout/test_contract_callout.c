@@ -344,6 +344,96 @@ static void lists_come_in_pages(void **state)
     assert_int_equal(j.n, callout_world.n_runs);
 }
 
+/* ---- nodes ---- */
+static uint64_t node_hash(struct connector_rig *r, const char *name)
+{
+    struct indexed *e = index_find(&r->nodes.by_name, name);
+
+    assert_non_null(e);
+    return container_of(e, struct node_told, by_name)->hash;
+}
+/* n nodes, and that one is not what it was. */
+static void nodes_are(struct connector_rig *r, size_t n, const char *name, uint64_t hash_not)
+{
+    still_loop_run(r->loop, 12000);
+    assert_int_equal(r->nodes.n_told - r->nodes.n_leaves, n);
+    assert_true(node_hash(r, name) != hash_not);
+    assert_int_equal(r->unfit, 0);
+}
+/* What changes is told as what changed, and none of it in between is left out. */
+static void changes_of_nodes_come_as_deltas(void **state)
+{
+    struct connector_rig *r = *state;
+
+    callout_world_node("n2", 8);
+    nodes_are(r, 2, "t1.n2", 0);
+    unsigned listings = callout_world.listings;
+    uint64_t was = node_hash(r, "t1.n1");
+    callout_world_node("n1", 4);
+    nodes_are(r, 2, "t1.n1", was);
+    callout_world_node("n2", 0);
+    callout_world_node("n3", 2);
+    nodes_are(r, 2, "t1.n3", 0);
+    callout_world.small_deltas = true;
+    was = node_hash(r, "t1.n1");
+    for (unsigned i = 0; i < 4; i++)
+        callout_world_node("n4", i + 1);
+    callout_world_node("n1", 1);
+    nodes_are(r, 3, "t1.n1", was);
+    assert_true(r->deltas >= 6); /* the last one step by step */
+    assert_int_equal(callout_world.listings, listings);
+    assert_string_equal(r->nodes.revision, "r10");
+}
+
+/* Who does not know that revision any more, or no changes at all, is asked for all. */
+static void a_server_without_deltas_is_asked_for_all(void **state)
+{
+    struct connector_rig *r = *state;
+
+    nodes_are(r, 1, "t1.n1", 0);
+    callout_world_node("n2", 8);
+    callout_world_node("n1", 0);
+    callout_world.forgotten = callout_world.revision;
+    unsigned listings = callout_world.listings;
+    nodes_are(r, 1, "t1.n2", 0);
+    assert_int_equal(callout_world.listings, listings + 1);
+    assert_null(index_find(&r->nodes.by_name, "t1.n1"));
+    callout_world.no_deltas = true;
+    callout_world_node("n3", 8);
+    callout_world_node("n2", 0);
+    nodes_are(r, 1, "t1.n3", 0);
+    assert_int_equal(callout_world.listings, listings + 2);
+    assert_null(index_find(&r->nodes.by_name, "t1.n2"));
+    assert_int_equal(r->deltas, 0);
+}
+
+/* A listing that somebody asks for while another one is read: pages of one alone are told. */
+static void listings_do_not_mix(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a = {.call = {.deadline_ms = loop_now_ms(r->loop) + 15000, .done = on_done}};
+
+    callout_world_node("n2", 8);
+    callout_world_node("n3", 8);
+    callout_world_node("n4", 8);
+    nodes_are(r, 4, "t1.n4", 0);
+    callout_world.page = 1;
+    callout_world.no_deltas = true;
+    callout_world.nodes_ms = 400;
+    unsigned pages = r->pages;
+    callout_world_node("n1", 4);
+    while (r->pages - pages < 2)
+        still_loop_run(r->loop, 100);
+    a.call.deadline_ms = loop_now_ms(r->loop) + 15000;
+    r->ops->inventory(r->connector, &a.call);
+    still_loop_run(r->loop, 15000);
+    assert_int_equal(a.out, OUT_DONE);
+    assert_int_equal(r->nodes.stage, LISTING_ENDED);
+    assert_int_equal(r->nodes.n_named, 4);
+    assert_int_equal(r->pages - pages, 2 + 4);
+    assert_int_equal(r->unfit, 0);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, begin, end)
 int main(void)
 {
@@ -364,7 +454,10 @@ int main(void)
                                        T(a_pending_run_is_seated_ahead_of_its_start),
                                        T(another_instance_is_another_session),
                                        T(silence_is_told_and_passes),
-                                       T(lists_come_in_pages)};
+                                       T(lists_come_in_pages),
+                                       T(changes_of_nodes_come_as_deltas),
+                                       T(a_server_without_deltas_is_asked_for_all),
+                                       T(listings_do_not_mix)};
 
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }

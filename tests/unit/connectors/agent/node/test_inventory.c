@@ -52,9 +52,9 @@ static void takes_what_the_contract_shows(void **state)
              "name: n2\n  health: Sick\n",
              &inv, &err) < 0)
         fail_msg("%s", err.text);
-    assert_true(inventory_has(&inv, "t1.n1"));
-    assert_true(inventory_has(&inv, "t1.n2"));
-    assert_false(inventory_has(&inv, "n1"));
+    assert_non_null(inventory_find(&inv, "t1.n1"));
+    assert_non_null(inventory_find(&inv, "t1.n2"));
+    assert_null(inventory_find(&inv, "n1"));
     static const char *const health[] = {"Ready", "Sick"};
     for (int i = 0; i < 2; i++) {
         const cJSON *status =

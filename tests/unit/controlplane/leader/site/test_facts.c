@@ -104,10 +104,9 @@ static int teardown(void **state)
     return 0;
 }
 
-/* n nodes from `from` on, of so much CPU. */
-static void tell(struct world *x, unsigned from, unsigned n, int64_t cpu, bool complete)
+/* Nodes of so much CPU. */
+static struct node *nodes_make(struct arena *a, unsigned from, unsigned n, int64_t cpu)
 {
-    AUTO_ARENA a = arena_create(0);
     struct node *v = arena_array(a, struct node, n + 1);
 
     for (unsigned i = 0; i < n; i++) {
@@ -117,7 +116,49 @@ static void tell(struct world *x, unsigned from, unsigned n, int64_t cpu, bool c
         v[i].spec->target = "fra";
         v[i].spec->cpu = cpu;
     }
-    site_nodes(&x->site, v, n, complete);
+    return v;
+}
+
+/* A page of n nodes from `from` on: "F" is the first of its listing, "L" the last. */
+static void page(struct world *x, const char *which, const char *revision, unsigned from,
+                 unsigned n, int64_t cpu)
+{
+    AUTO_ARENA a = arena_create(0);
+    const struct inventory_page p = {.nodes = nodes_make(a, from, n, cpu),
+                                     .n = n,
+                                     .revision = revision,
+                                     .since = "",
+                                     .first = strchr(which, 'F') != NULL,
+                                     .last = strchr(which, 'L') != NULL};
+
+    site_nodes(&x->site, &p);
+}
+
+/* n nodes from `from` on as they are now, and `gone` of them from `leaves` on that are gone. */
+static void delta(struct world *x, const char *since, const char *revision, unsigned from,
+                  unsigned n, int64_t cpu, unsigned leaves, unsigned gone)
+{
+    AUTO_ARENA a = arena_create(0);
+    const char **names = arena_array(a, const char *, gone + 1);
+    const struct inventory_page p = {.nodes = nodes_make(a, from, n, cpu),
+                                     .n = n,
+                                     .removed = names,
+                                     .n_removed = gone,
+                                     .revision = revision,
+                                     .since = since};
+
+    for (unsigned i = 0; i < gone; i++)
+        names[i] = arena_printf(a, "fra.n%05u", leaves + i);
+    site_nodes(&x->site, &p);
+}
+
+/* All of a listing in one page, or what has changed since. */
+static void tell(struct world *x, unsigned from, unsigned n, int64_t cpu, bool complete)
+{
+    if (complete)
+        page(x, "FL", "r", from, n, cpu);
+    else
+        delta(x, "r", "r", from, n, cpu, 0, 0);
 }
 
 static void answer(struct world *x, int code)
@@ -170,35 +211,141 @@ static void test_what_comes_meanwhile_goes_next(void **state)
     assert_int_equal(cpu_of(x, 7), 4000);
 }
 
+static void commit(struct world *x)
+{
+    while (log_.cb)
+        answer(x, 0);
+}
+
+/* Its pages go into the log as they come; what it did not name is taken away at its end alone. */
 static void test_a_listing_in_pages(void **state)
 {
     struct world *x = *state;
     unsigned pages = 0;
 
-    tell(x, 0, 5000, 1000, true);
+    for (unsigned i = 0; i < 10; i++) {
+        page(x, i == 0 ? "F" : i == 9 ? "L" : "", "r1", i * 500, 500, 1000);
+        assert_int_equal(x->site.facts.nodes.n_told, 500 * (i + 1));
+    }
     for (; log_.cb; pages++) {
         assert_false(log_.c->facts.complete || log_.c->facts.gone);
         answer(x, 0);
     }
-    assert_int_equal(pages, 5);
+    assert_int_equal(pages, 6); /* of the first page, then of all that came meanwhile */
     assert_int_equal(root_count(x->kit.root, KIND_NODE), 5000);
-    /* The next one names others: those that it does not are gone, after all of it is in. */
-    tell(x, 1500, 6000, 1000, true);
-    tell(x, 9000, 1, 500, false); /* told on its own meanwhile: it is there, too */
+    assert_int_equal(x->site.facts.nodes.due_bytes, 0);
+    /* The next one names others. Of those that are as before nothing is told again. */
+    page(x, "F", "r2", 1500, 2500, 1000);
+    assert_null(log_.cb);
+    page(x, "L", "r2", 4000, 2499, 1000);
+    delta(x, "r2", "r3", 9000, 1, 500, 0, 0); /* meanwhile */
     for (pages = 0; log_.cb && !log_.c->facts.gone; pages++) {
         assert_int_equal(cpu_of(x, 0), 1000);
         answer(x, 0);
     }
-    assert_int_equal(pages, 7);
+    assert_int_equal(pages, 2); /* 1,499 new ones, and one */
     for (pages = 0; log_.cb; pages++) {
         assert_true(log_.c->facts.gone);
         answer(x, 0);
     }
     assert_int_equal(pages, 2);
-    assert_int_equal(root_count(x->kit.root, KIND_NODE), 6001);
+    assert_int_equal(root_count(x->kit.root, KIND_NODE), 5000);
     assert_int_equal(cpu_of(x, 1499), -1);
     assert_int_equal(cpu_of(x, 1500), 1000);
     assert_int_equal(cpu_of(x, 9000), 500);
+    assert_false(x->site.facts.again);
+}
+
+/* At most so many at once, and a full change of names is no more. */
+static void test_the_limit_of_a_target(void **state)
+{
+    struct world *x = *state;
+
+    page(x, "FL", "r1", 0, 5000, 1000);
+    commit(x);
+    page(x, "F", "r2", 10000, 3000, 1000);
+    page(x, "", "r2", 20000, 100, 1000);
+    page(x, "F", "r2", 30000, 3000, 1000); /* cut off, and begun anew */
+    page(x, "L", "r2", 40000, 2000, 1000);
+    commit(x);
+    assert_int_equal(root_count(x->kit.root, KIND_NODE), 5000);
+    assert_int_equal(cpu_of(x, 41999), 1000);
+    assert_string_equal(x->site.error, "");
+    page(x, "F", "r3", 30000, 3000, 1000);
+    page(x, "L", "r3", 50000, 2001, 1000);
+    assert_non_null(strstr(x->site.error, "more than 5000 nodes"));
+    commit(x);
+    assert_int_equal(cpu_of(x, 52000), -1);   /* left out */
+    assert_int_equal(cpu_of(x, 41999), 1000); /* and none is taken away */
+}
+
+static void test_a_delta_adds_changes_and_removes(void **state)
+{
+    struct world *x = *state;
+
+    page(x, "FL", "a", 0, 4, 1000);
+    delta(x, "a", "b", 1, 1, 2000, 3, 1); /* while the listing is on its way */
+    delta(x, "b", "c", 3, 1, 4000, 0, 2); /* back again, and two others are gone */
+    commit(x);
+    assert_int_equal(cpu_of(x, 0), -1);
+    assert_int_equal(cpu_of(x, 1), -1);
+    assert_int_equal(cpu_of(x, 2), 1000);
+    assert_int_equal(cpu_of(x, 3), 4000);
+    unsigned before = log_.n;
+    delta(x, "c", "d", 3, 1, 4000, 1, 1); /* nothing that the log does not have */
+    commit(x);
+    assert_int_equal(log_.n, before);
+    delta(x, "d", "e", 0, 1, 3000, 0, 0);
+    commit(x);
+    assert_int_equal(cpu_of(x, 0), 3000);
+    assert_false(x->site.facts.again);
+}
+
+static void test_a_delta_that_does_not_fit(void **state)
+{
+    struct world *x = *state;
+
+    page(x, "FL", "a", 0, 2, 1000);
+    commit(x);
+    delta(x, "b", "c", 0, 1, 2000, 1, 1);
+    commit(x);
+    assert_true(x->site.facts.again); /* all is asked for */
+    assert_int_equal(cpu_of(x, 0), 1000);
+    assert_int_equal(cpu_of(x, 1), 1000);
+    delta(x, "a", "b", 0, 1, 2000, 1, 1); /* one was missed: nothing fits any more */
+    commit(x);
+    assert_int_equal(cpu_of(x, 0), 1000);
+    page(x, "F", "d", 0, 1, 3000);
+    delta(x, "d", "e", 0, 1, 5000, 1, 1); /* in the middle of a listing: neither */
+    page(x, "L", "d", 1, 1, 3000);
+    commit(x);
+    assert_int_equal(cpu_of(x, 0), 3000);
+    assert_int_equal(cpu_of(x, 1), 3000);
+    site_nodes_cut(&x->site); /* another session: its revisions may be other ones */
+    delta(x, "d", "e", 0, 1, 5000, 1, 1);
+    commit(x);
+    assert_int_equal(cpu_of(x, 0), 3000);
+    assert_int_equal(cpu_of(x, 1), 3000);
+}
+
+/* Another session cuts off what was being listed; its own listing is judged alone. */
+static void test_a_listing_that_is_cut_off(void **state)
+{
+    struct world *x = *state;
+
+    page(x, "FL", "a", 0, 3, 1000);
+    commit(x);
+    page(x, "F", "b", 0, 1, 2000);
+    site_nodes_cut(&x->site);
+    page(x, "L", "b", 1, 1, 2000); /* of the session before */
+    commit(x);
+    assert_int_equal(cpu_of(x, 0), 2000);
+    assert_int_equal(cpu_of(x, 1), 1000); /* not even that is known to be so */
+    assert_int_equal(cpu_of(x, 2), 1000);
+    page(x, "FL", "c", 2, 1, 1000);
+    commit(x);
+    assert_int_equal(cpu_of(x, 0), -1);
+    assert_int_equal(root_count(x->kit.root, KIND_NODE), 1);
 }
 
 static void test_an_interrupted_listing_takes_nothing_away(void **state)
@@ -213,16 +360,17 @@ static void test_an_interrupted_listing_takes_nothing_away(void **state)
     answer(x, E_UNAVAIL);
     assert_true(x->site.facts.again); /* it is asked for anew */
     assert_null(log_.cb);
-    assert_false(x->site.facts.listing);
+    assert_int_equal(x->site.facts.nodes.stage, LISTING_NONE);
     assert_int_equal(cpu_of(x, 0), 1000);
-    /* What is left of it may still be told; it takes nothing away. */
-    tell(x, 4999, 1, 1000, false);
-    while (log_.cb) {
-        assert_false(log_.c->facts.complete || log_.c->facts.gone);
-        answer(x, 0);
-    }
+    /* What is left of it may still be told; it takes nothing away. A delta does not fit. */
+    tell(x, 4999, 1, 2000, false);
+    commit(x);
     assert_int_equal(cpu_of(x, 0), 1000);
     assert_int_equal(cpu_of(x, 4999), 1000);
+    /* Asked for anew, all of it is told, and the rest is gone. */
+    page(x, "FL", "s", 2000, 3000, 1000);
+    commit(x);
+    assert_int_equal(root_count(x->kit.root, KIND_NODE), 3000);
 }
 
 /* Of 65 to 256 GPUs, which the schema knows and no place can hold: never offered, and why is
@@ -246,7 +394,7 @@ static void test_a_node_of_too_many_gpus(void **state)
         for (unsigned i = 0; i < n; i++)
             v->spec->gpus[i] = (struct gpu){
                 .index = (int64_t)n - 1 - i, .class_ = "h100", .model = "", .uuid = ""};
-        site_nodes(&x->site, v, 1, false);
+        site_nodes(&x->site, INVENTORY_ALL(v, 1));
         answer(x, 0);
         const struct object *o = root_get(x->kit.root, KIND_NODE, "", name);
         assert_non_null(o);
@@ -269,6 +417,13 @@ static void test_an_empty_listing(void **state)
     answer(x, 0);
     assert_int_equal(root_count(x->kit.root, KIND_NODE), 0);
     assert_null(log_.cb);
+    tell(x, 0, 0, 0, true); /* the log has it */
+    assert_null(log_.cb);
+    tell(x, 0, 1, 1000, true);
+    commit(x);
+    assert_int_equal(cpu_of(x, 0), 1000);
+    tell(x, 0, 1, 1000, true);
+    assert_null(log_.cb);
 }
 
 int main(void)
@@ -276,6 +431,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_comes_meanwhile_goes_next, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_listing_in_pages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_limit_of_a_target, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_delta_adds_changes_and_removes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_delta_that_does_not_fit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_listing_that_is_cut_off, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_interrupted_listing_takes_nothing_away, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_node_of_too_many_gpus, setup, teardown),
