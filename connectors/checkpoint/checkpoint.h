@@ -180,7 +180,8 @@ struct checkpoint_want {
      * since (device, inode, size, times) need not be read again. NULL: all is read. */
     const char *proofs_dir;
     bool write_proofs;
-    bool cut_only; /* the cut itself and whose it is, none of its files */
+    bool by_sealer; /* the same for what its sealer has read, on this machine since it started */
+    bool cut_only;  /* the cut itself and whose it is, none of its files */
     /* With rank -1: this folder is made anew, and in it one for each rank, 0, 1, 2, …, with exactly
      * what its manifest says: what a program sees that resumes with another number of ranks.
      * NULL: none. */

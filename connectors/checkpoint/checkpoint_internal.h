@@ -2,13 +2,18 @@
 #ifndef HANSE_CONNECTORS_CHECKPOINT_CHECKPOINT_INTERNAL_H
 #define HANSE_CONNECTORS_CHECKPOINT_CHECKPOINT_INTERNAL_H
 
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 #include "connectors/checkpoint/store/store.h"
 
 /* manifest.c */
 /* The manifest of a folder: its text, and parsed. ret_facts may be NULL. */
 int manifest_load(int dir, struct arena *a, struct file_facts *ret_facts, struct buf *text,
                   struct checkpoint_manifest *ret, struct err *err) MUST_CHECK;
+
+/* seal.c */
+/* What a sealer has read lies beside the sealed step: "sSTEP.read", a text of proofs (sealfs.h). */
+#define CHECKPOINT_PROOFS_SUFFIX ".read"
+void checkpoint_proofs_name(int64_t step, char ret[48]);
 
 /* resume.c */
 /* Reads the manifest of a folder; with a digest it must have that. */

@@ -1,6 +1,6 @@
 /* `hanse checkpoint …`: for programs that cannot write a manifest themselves, and for people who
  * want to know whether a checkpoint is whole. */
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Cuts: what each rank has sealed, at one point of the whole job. The cut file is what the log
  * knows a checkpoint by, so it is written once, whole, and never changed. */
 #include "api/base/failpoint.h"
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 #include "connectors/checkpoint/store/store.h"
 #include "api/schema/schema.h"
 

@@ -2,7 +2,7 @@
  * for themselves whether all ranks have sealed. Any of them may come to the same cut; the first
  * that writes it wins. Also: which cut is the newest. */
 #include "api/base/failpoint.h"
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 #include "connectors/checkpoint/store/store.h"
 
 #include <stdio.h>

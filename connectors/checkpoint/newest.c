@@ -65,6 +65,7 @@ static int look_at(const struct checkpoint_search *q, int64_t epoch, const char 
         (void)snprintf(proofs, sizeof proofs, "%.900s/%.64s", q->proofs, digest + 7);
         want.proofs_dir = proofs;
         want.write_proofs = true;
+        want.by_sealer = true;
     }
     if (q->at.scratch) {
         (void)snprintf(scratch, sizeof scratch, "%.900s/%.64s", q->at.scratch, digest + 7);

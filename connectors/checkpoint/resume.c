@@ -5,27 +5,24 @@
 #include "connectors/checkpoint/checkpoint_internal.h"
 #include "api/schema/schema.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PROOFS_MAX (16u << 20)
-
-struct rank_proof { /* one line of a proofs file: what was read, and the name */
-    struct file_facts facts;
-    int64_t bytes, read_ns;
-    char sha256[65];
-};
 struct verifying {
     const struct checkpoint_want *want;
     struct store *store; /* NULL: a folder by itself */
     const char *folder;  /* in the store */
     struct checkpoint_progress *progress;
-    struct buf proofs; /* as read */
-    const char *line;  /* the next of them */
-    const char *path;  /* of the folder, for sentences */
+    const char *path; /* of the folder, for sentences */
+    int dir;          /* the same */
+    bool alone;       /* others verify other ranks meanwhile */
+};
+enum { BY_STAGE, BY_SEALER, PROVERS };
+struct verified {                       /* one file */
+    struct file_proof earlier[PROVERS]; /* who read it before */
+    struct file_proof now;
+    bool fetch; /* it is not here, or spoilt: the store has it */
 };
 
 static int refuse_open(struct err *err, int rc, const char *path, const char *name,
@@ -42,99 +39,48 @@ static int refuse_open(struct err *err, int rc, const char *path, const char *na
     return rc;
 }
 
-/* ---- proofs: "dev ino size mtime ctime read bytes sha256 name" ---- */
-static void proof_add(struct buf *b, const char *name, const struct rank_proof *p)
+/* ---- what has been read before ---- */
+static void earlier_take(const char *line, const struct checkpoint_manifest *m,
+                         struct verified *files, int prover)
 {
-    buf_printf(b,
-               "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
-               " %s %s\n",
-               p->facts.device, p->facts.inode, p->facts.size, p->facts.mtime_ns, p->facts.ctime_ns,
-               p->read_ns, p->bytes, p->sha256, name);
+    for (size_t i = 0; line && i < m->n_files; i++)
+        (void)proofs_next(&line, m->files[i].name, &files[i].earlier[prover]);
 }
 
-/* A decimal number and the one space behind it. */
-static bool proof_number(const char **at, int64_t *ret)
+static void earlier_read(const struct verifying *v, const struct checkpoint_rank *r,
+                         const struct checkpoint_manifest *m, struct verified *files)
 {
-    char *end;
+    char folder[CHECKPOINT_PATH_MAX + 64], name[48];
+    AUTO_BUF stage;
+    AUTO_BUF sealer;
 
-    errno = 0;
-    *ret = strtoll(*at, &end, 10);
-    if (end == *at || errno || *end != ' ')
-        return false;
-    *at = end + 1;
-    return true;
-}
-static bool proof_id(const char **at, uint64_t *ret)
-{
-    char *end;
-
-    errno = 0;
-    *ret = strtoull(*at, &end, 10);
-    if (end == *at || errno || *end != ' ')
-        return false;
-    *at = end + 1;
-    return true;
-}
-
-/* The next line, if it is about this file: they are in the manifest's order. */
-static bool proof_next(struct verifying *v, const char *name, struct rank_proof *ret)
-{
-    const char *at = v->line, *end = at ? strchr(at, '\n') : NULL;
-
-    if (!end)
-        return false;
-    v->line = end + 1;
-    if (!proof_id(&at, &ret->facts.device) || !proof_id(&at, &ret->facts.inode) ||
-        !proof_number(&at, &ret->facts.size) || !proof_number(&at, &ret->facts.mtime_ns) ||
-        !proof_number(&at, &ret->facts.ctime_ns) || !proof_number(&at, &ret->read_ns) ||
-        !proof_number(&at, &ret->bytes) || end - at < 65 || at[64] != ' ')
-        return false;
-    memcpy(ret->sha256, at, 64);
-    ret->sha256[64] = '\0';
-    at += 65;
-    return (size_t)(end - at) == strlen(name) && strncmp(at, name, strlen(name)) == 0;
-}
-
-static bool proof_holds(const struct rank_proof *p, const struct checkpoint_file *f,
-                        const struct file_facts *now)
-{
-    return p->bytes == f->bytes && strcmp(p->sha256, f->sha256) == 0 &&
-           file_facts_equal(&p->facts, now) && p->facts.ctime_ns == now->ctime_ns &&
-           file_facts_settled(&p->facts, p->read_ns);
-}
-
-static void proofs_read(struct verifying *v, int64_t rank)
-{
-    char name[32];
-    int dir = -1, fd = -1;
-
-    if (!v->want->proofs_dir || sealfs_dir_open(v->want->proofs_dir, &dir, NULL) < 0)
+    buf_init(&stage, PROOFS_MAX + (128u << 10));
+    buf_init(&sealer, PROOFS_MAX + (128u << 10));
+    (void)snprintf(name, sizeof name, "%lld", (long long)r->rank);
+    if (v->want->proofs_dir)
+        earlier_take(proofs_read(v->want->proofs_dir, name, r->manifest, &stage), m, files,
+                     BY_STAGE);
+    if (!v->want->by_sealer || store_is_remote(v->store))
         return;
-    (void)snprintf(name, sizeof name, "%lld", (long long)rank);
-    if (sealfs_open(dir, name, &fd, NULL, NULL) == 0) {
-        if (sealfs_read(fd, PROOFS_MAX, &v->proofs, NULL) < 0)
-            buf_reset(&v->proofs);
-        v->line = v->proofs.n ? v->proofs.p : NULL;
-        sealfs_close(fd);
-    }
-    sealfs_close(dir);
+    const char *slash = strrchr(v->path, '/');
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - v->path), v->path);
+    checkpoint_proofs_name(r->step, name);
+    earlier_take(proofs_read(folder, name, r->manifest, &sealer), m, files, BY_SEALER);
 }
 
-static int proofs_write(const struct verifying *v, int64_t rank, const struct buf *b,
+static int proofs_leave(const struct verifying *v, const struct checkpoint_rank *r,
+                        const struct checkpoint_manifest *m, const struct verified *files,
                         struct err *err)
 {
     char name[32];
-    int dir = -1;
-    int rc = sealfs_dir_make(v->want->proofs_dir, err);
+    AUTO_BUF text;
 
-    if (rc == 0)
-        rc = sealfs_dir_open(v->want->proofs_dir, &dir, err);
-    if (rc < 0 || b->failed)
-        return rc;
-    (void)snprintf(name, sizeof name, "%lld", (long long)rank);
-    rc = sealfs_write(dir, name, b->p, b->n, false, err);
-    sealfs_close(dir);
-    return rc;
+    buf_init(&text, PROOFS_MAX);
+    proofs_begin(r->manifest, &text);
+    for (size_t i = 0; i < m->n_files; i++)
+        proofs_add(&text, m->files[i].name, &files[i].now);
+    (void)snprintf(name, sizeof name, "%lld", (long long)r->rank);
+    return proofs_write(v->want->proofs_dir, name, &text, err);
 }
 
 /* ---- one folder ---- */
@@ -155,78 +101,87 @@ static int hash_file(const struct verifying *v, int fd, const struct checkpoint_
     return rc;
 }
 
-/* What is on this machine, if it is right. *ret: what was read. */
-static int check_file(struct verifying *v, int dir, const struct checkpoint_file *f,
-                      const struct rank_proof *old, struct rank_proof *ret, struct err *err)
+/* What is on this machine, if it is right. x->now: what was read. */
+static int check_file(const struct verifying *v, const struct checkpoint_file *f,
+                      struct verified *x, struct err *err)
 {
+    struct file_proof *now = &x->now;
     int fd = -1;
-    int rc = sealfs_open(dir, f->name, &fd, &ret->facts, err);
+    int rc = sealfs_open(v->dir, f->name, &fd, &now->facts, err);
 
     if (rc < 0)
         return refuse_open(err, rc, v->path, f->name, CHECKPOINT_TORN, "take an older checkpoint");
-    if (ret->facts.size < f->bytes)
+    if (now->facts.size < f->bytes)
         rc = err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                        "%.250s/%.100s has %lld bytes, its manifest says %lld: take an older "
                        "checkpoint",
-                       v->path, f->name, (long long)ret->facts.size, (long long)f->bytes);
-    ret->read_ns = sealfs_now_ns();
-    if (rc == 0 && old && proof_holds(old, f, &ret->facts))
-        ret->read_ns = old->read_ns;
-    else if (rc == 0)
+                       v->path, f->name, (long long)now->facts.size, (long long)f->bytes);
+    now->read_ns = 0;
+    for (int i = 0; i < PROVERS && !now->read_ns; i++)
+        if (proof_holds(&x->earlier[i], f, &now->facts))
+            now->read_ns = x->earlier[i].read_ns;
+    if (rc == 0 && !now->read_ns) {
+        now->read_ns = sealfs_now_ns();
         rc = hash_file(v, fd, f, err);
+    }
     sealfs_close(fd);
     return rc;
 }
 
 /* From the store: read back and found right by the time that it is here. */
-static int fetch_file(struct verifying *v, int dir, const struct checkpoint_file *f,
-                      struct rank_proof *ret, struct err *err)
+static int fetch_file(const struct verifying *v, const struct checkpoint_file *f,
+                      struct verified *x, struct err *err)
 {
     char name[CHECKPOINT_PATH_MAX + CHECKPOINT_NAME_MAX + 96];
     int fd = -1;
 
     (void)snprintf(name, sizeof name, "%s/%s", v->folder, f->name);
-    int rc = store_fetch(v->store, name, dir, f, err);
+    int rc = store_fetch(v->store, name, v->dir, f, err);
     if (rc == 0)
-        rc = sealfs_open(dir, f->name, &fd, &ret->facts, err);
+        rc = sealfs_open(v->dir, f->name, &fd, &x->now.facts, err);
     if (rc < 0)
         return rc;
-    ret->read_ns = sealfs_now_ns();
+    x->now.read_ns = sealfs_now_ns();
     sealfs_close(fd);
     return 0;
 }
 
-static int verify_file(struct verifying *v, int dir, const struct checkpoint_file *f,
-                       struct buf *told, struct err *err)
-{
-    struct rank_proof p = {.bytes = f->bytes}, old = {.bytes = -1};
-    bool has_old = proof_next(v, f->name, &old);
-    struct err why;
-    int rc = check_file(v, dir, f, has_old ? &old : NULL, &p, &why);
+struct verifying_files {
+    const struct verifying *v;
+    const struct checkpoint_manifest *m;
+    struct verified *files;
+};
 
-    if (rc == E_CHECKPOINT && v->store && store_is_remote(v->store)) /* not here yet, or spoilt */
-        rc = fetch_file(v, dir, f, &p, &why);
-    if (rc < 0 && err)
-        *err = why;
-    memcpy(p.sha256, f->sha256, sizeof p.sha256);
-    if (rc == 0 && told)
-        proof_add(told, f->name, &p);
-    return rc;
+static int verify_file(size_t i, void *arg, struct err *err)
+{
+    struct verifying_files *x = arg;
+    const struct checkpoint_file *f = &x->m->files[i];
+    struct verified *one = &x->files[i];
+    int rc = check_file(x->v, f, one, err);
+
+    one->now.bytes = f->bytes;
+    memcpy(one->now.sha256, f->sha256, sizeof one->now.sha256);
+    one->fetch = rc == E_CHECKPOINT && x->v->store && store_is_remote(x->v->store);
+    return one->fetch ? 0 : rc;
 }
 
-static int verify_files(struct verifying *v, int dir, const struct checkpoint_manifest *m,
-                        int64_t rank, struct err *err)
+/* r: NULL for a folder by itself. */
+static int verify_files(const struct verifying *v, const struct checkpoint_manifest *m,
+                        const struct checkpoint_rank *r, struct err *err)
 {
-    AUTO_BUF told;
-    bool write = v->want && v->want->write_proofs && v->want->proofs_dir;
+    AUTO_ARENA a = arena_create(0);
+    struct verified *files = arena_array(a, struct verified, m->n_files);
+    struct verifying_files x = {.v = v, .m = m, .files = files};
 
-    buf_init(&told, PROOFS_MAX);
-    for (size_t i = 0; i < m->n_files; i++) {
-        int rc = verify_file(v, dir, &m->files[i], write ? &told : NULL, err);
-        if (rc < 0)
-            return rc;
-    }
-    return write ? proofs_write(v, rank, &told, err) : 0;
+    if (r)
+        earlier_read(v, r, m, files);
+    int rc = sealfs_crew(m->n_files, v->alone ? 0 : m->bytes, verify_file, &x, err);
+    for (size_t i = 0; rc == 0 && i < m->n_files; i++) /* the store serves one at a time */
+        if (files[i].fetch)
+            rc = fetch_file(v, &m->files[i], &files[i], err);
+    if (rc < 0 || !r || !v->want->write_proofs || !v->want->proofs_dir)
+        return rc;
+    return proofs_leave(v, r, m, files, err);
 }
 
 /* Reads and parses a folder's manifest; digest "" is not compared. */
@@ -260,18 +215,17 @@ int checkpoint_verify_dir(const char *path, const char *digest, struct checkpoin
                           struct checkpoint_found *ret, struct err *err)
 {
     static const struct checkpoint_want nothing = {.rank = -1};
-    struct verifying v = {.want = &nothing, .progress = p, .path = path};
+    struct verifying v = {.want = &nothing, .progress = p, .path = path, .dir = -1};
     struct checkpoint_manifest m;
     AUTO_ARENA a = arena_create(0);
-    int dir = -1;
-    int rc = sealfs_dir_open(path, &dir, err);
+    int rc = sealfs_dir_open(path, &v.dir, err);
 
     if (rc < 0)
         return refuse_open(err, rc, path, "", CHECKPOINT_MISSING, "is the store mounted here?");
-    rc = checkpoint_manifest_verify(path, dir, digest, a, &m, err);
+    rc = checkpoint_manifest_verify(path, v.dir, digest, a, &m, err);
     if (rc == 0)
-        rc = verify_files(&v, dir, &m, 0, err);
-    sealfs_close(dir);
+        rc = verify_files(&v, &m, NULL, err);
+    sealfs_close(v.dir);
     if (rc < 0)
         return rc;
     *ret = (struct checkpoint_found){.step = m.step, .bytes = m.bytes, .ranks = 1};
@@ -436,39 +390,81 @@ static int bring_manifest(struct store *store, const char *folder, const char *p
     return rc;
 }
 
-static int verify_rank(struct store *store, const struct checkpoint_want *w, const struct place *at,
-                       struct checkpoint_progress *p, const struct checkpoint_rank *r,
+struct verifying_cut {
+    struct store *store;
+    const struct checkpoint_want *want;
+    const struct place *at;
+    struct checkpoint_progress *progress;
+    const struct checkpoint_rank *ranks;
+    bool alone; /* several ranks at once */
+};
+
+/* "sealed/eE/RANK/sSTEP", and where that is on this machine. */
+static int rank_folder(const struct verifying_cut *x, const struct checkpoint_rank *r,
+                       char ret_folder[CHECKPOINT_PATH_MAX + 48],
                        char ret_dir[CHECKPOINT_PATH_MAX + 64], struct err *err)
 {
-    struct verifying v = {.want = w, .progress = p, .store = store, .path = ret_dir};
-    char folder[CHECKPOINT_PATH_MAX + 48];
+    (void)snprintf(ret_folder, CHECKPOINT_PATH_MAX + 48, "%s%s%lld/s%lld", x->at->folder,
+                   *x->at->folder ? "/" : "", (long long)r->rank, (long long)r->step);
+    if ((size_t)snprintf(ret_dir, CHECKPOINT_PATH_MAX + 64, "%s/%s", store_local(x->store),
+                         ret_folder) >= CHECKPOINT_PATH_MAX + 64)
+        return err_set(err, E_INVALID, "the path of %.300s is too long here", x->want->path);
+    return 0;
+}
+
+static int verify_rank(size_t i, void *arg, struct err *err)
+{
+    const struct verifying_cut *x = arg;
+    const struct checkpoint_rank *r = &x->ranks[i];
+    char folder[CHECKPOINT_PATH_MAX + 48], path[CHECKPOINT_PATH_MAX + 64];
+    struct verifying v = {.want = x->want,
+                          .progress = x->progress,
+                          .store = x->store,
+                          .path = path,
+                          .folder = folder,
+                          .dir = -1,
+                          .alone = x->alone};
     struct checkpoint_manifest m;
     AUTO_ARENA a = arena_create(0);
-    int dir = -1, rc = 0;
+    int rc = rank_folder(x, r, folder, path, err);
 
-    (void)snprintf(folder, sizeof folder, "%s%s%lld/s%lld", at->folder, *at->folder ? "/" : "",
-                   (long long)r->rank, (long long)r->step);
-    v.folder = folder;
-    if ((size_t)snprintf(ret_dir, CHECKPOINT_PATH_MAX + 64, "%s/%s", store_local(store), folder) >=
-        CHECKPOINT_PATH_MAX + 64)
-        return err_set(err, E_INVALID, "the path of %.300s is too long here", w->path);
-    if (store_is_remote(store))
-        rc = bring_manifest(store, folder, ret_dir, err);
+    if (rc == 0 && store_is_remote(x->store))
+        rc = bring_manifest(x->store, folder, path, err);
     if (rc < 0)
         return rc;
-    rc = sealfs_dir_open(ret_dir, &dir, err);
+    rc = sealfs_dir_open(path, &v.dir, err);
     if (rc < 0)
-        return refuse_open(err, rc, ret_dir, "", CHECKPOINT_MISSING, "take an older checkpoint");
-    buf_init(&v.proofs, PROOFS_MAX + (128u << 10));
-    proofs_read(&v, r->rank);
-    rc = checkpoint_manifest_verify(ret_dir, dir, r->manifest, a, &m, err);
+        return refuse_open(err, rc, path, "", CHECKPOINT_MISSING, "take an older checkpoint");
+    rc = checkpoint_manifest_verify(path, v.dir, r->manifest, a, &m, err);
     if (rc == 0 && (m.step != r->step || m.bytes != r->bytes))
         rc = err_field(err, E_CHECKPOINT, CHECKPOINT_ALTERED, "%.250s: cut and manifest disagree",
-                       ret_dir);
+                       path);
     if (rc == 0)
-        rc = verify_files(&v, dir, &m, r->rank, err);
-    buf_fini(&v.proofs);
-    sealfs_close(dir);
+        rc = verify_files(&v, &m, r, err);
+    sealfs_close(v.dir);
+    return rc;
+}
+
+/* Of a folder of this machine several ranks are verified at once; a store serves one at a time. */
+static int verify_ranks(struct store *store, const struct checkpoint_want *w,
+                        const struct place *at, struct checkpoint_progress *p,
+                        const struct checkpoint_cut *c, char ret_dir[CHECKPOINT_PATH_MAX + 64],
+                        struct err *err)
+{
+    struct verifying_cut x = {
+        .store = store, .want = w, .at = at, .progress = p, .ranks = c->ranks};
+    char folder[CHECKPOINT_PATH_MAX + 48];
+    size_t n = w->rank >= 0 ? 1 : c->n_ranks;
+
+    if (w->rank >= 0)
+        x.ranks = &c->ranks[w->rank];
+    x.alone = n > 1 && !store_is_remote(store);
+    int rc = sealfs_crew(n, x.alone ? c->bytes : 0, verify_rank, &x, err);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = rank_folder(&x, &x.ranks[i], folder, ret_dir, err);
+        if (rc == 0 && w->view)
+            rc = checkpoint_views_add(w->view, x.ranks[i].rank, ret_dir, err);
+    }
     return rc;
 }
 
@@ -478,7 +474,7 @@ static int verify_cut(struct store *store, const struct checkpoint_want *w, cons
     struct checkpoint_found found = {0};
     struct checkpoint_cut c;
     AUTO_ARENA a = arena_create(0);
-    char dir[CHECKPOINT_PATH_MAX + 64];
+    char dir[CHECKPOINT_PATH_MAX + 64] = "";
     int rc = cut_read(store, w, at, a, &c, &found, err);
 
     if (rc == 0)
@@ -487,13 +483,8 @@ static int verify_cut(struct store *store, const struct checkpoint_want *w, cons
         rc = err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine", w->path);
     if (rc == 0 && w->view)
         rc = checkpoint_view_clear(w->view, err);
-    for (size_t i = 0; rc == 0 && i < c.n_ranks && !w->cut_only; i++) {
-        if (w->rank >= 0 && w->rank != c.ranks[i].rank)
-            continue;
-        rc = verify_rank(store, w, at, p, &c.ranks[i], dir, err);
-        if (rc == 0 && w->view)
-            rc = checkpoint_views_add(w->view, c.ranks[i].rank, dir, err);
-    }
+    if (rc == 0 && !w->cut_only)
+        rc = verify_ranks(store, w, at, p, &c, dir, err);
     if (rc < 0)
         return rc;
     found.epoch = c.epoch;

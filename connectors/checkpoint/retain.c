@@ -3,8 +3,7 @@
  * have been out of reach for long, and know none that came since), and until it surely has one of
  * this run, the one that this run came from. A cut goes before its files, so that no cut ever names
  * what is not there. */
-#include "connectors/checkpoint/store/sealfs.h"
-#include "connectors/checkpoint/store/store.h"
+#include "connectors/checkpoint/checkpoint_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,16 +151,21 @@ static int sweep_step(const char *name, void *arg)
     struct sweeping *s = arg;
     const struct checkpoint_retain *w = s->r->want;
     struct used key = {s->rank, sealfs_number(name, "s", "")};
+    const char *suffix = "";
     char step[128];
 
+    if (key.step < 0) { /* beside it */
+        suffix = CHECKPOINT_PROOFS_SUFFIX;
+        key.step = sealfs_number(name, "s", suffix);
+    }
     if (key.step < 0)
         return 0;
     if (s->r->epoch == w->epoch && ((size_t)s->rank >= w->n_ranks || key.step >= w->floor[s->rank]))
         return 0;
     if (s->r->n_used && bsearch(&key, s->r->used, s->r->n_used, sizeof key, used_compare))
         return 0;
-    (void)snprintf(step, sizeof step, "sealed/e%lld/%lld/s%lld", (long long)s->r->epoch,
-                   (long long)s->rank, (long long)key.step);
+    (void)snprintf(step, sizeof step, "sealed/e%lld/%lld/s%lld%s", (long long)s->r->epoch,
+                   (long long)s->rank, (long long)key.step, suffix);
     s->rc = store_remove(s->r->store, step, s->err);
     return s->rc < 0;
 }

@@ -20,8 +20,10 @@
 struct known { /* a file of the last sealed manifest, as it was read */
     const char *name;
     struct file_facts facts;
-    int64_t bytes, read_ns;
+    int64_t bytes, read_ns, begun_ns; /* begun_ns: file_begun, of one that was read */
     char sha256[65];
+    bool overwritten;        /* its program writes over it in place */
+    struct file_proof proof; /* of what lies sealed */
 };
 struct checkpoint_sealer {
     struct store *store;
@@ -226,32 +228,92 @@ static int hash_matches(int fd, const struct checkpoint_file *f, const struct kn
     return rc;
 }
 
-/* Verifies it where it lies. *ret_copy: a link would not be safe. */
+static bool is_same_file(const struct known *before, const struct known *k)
+{
+    return before && before->facts.device == k->facts.device &&
+           before->facts.inode == k->facts.inode;
+}
+
+/* Verifies it where it lies, unless a copy has to be read anyway. *ret_copy: a link would not be
+ * safe. *ret_read: it was read. */
 static int seal_read(struct seal *x, const struct checkpoint_file *f, struct known *k, int fd,
-                     bool *ret_copy, struct err *err)
+                     bool *ret_copy, bool *ret_read, struct err *err)
 {
     const struct known *before = known_find(x->sealer, f->name);
-    bool same_file =
-        before && before->facts.device == k->facts.device && before->facts.inode == k->facts.inode;
-    bool head_same = false;
+    bool same_file = is_same_file(before, k), head_same = false;
 
-    k->read_ns = sealfs_now_ns();
-    *ret_copy = false;
-    if (read_before(before, f, &k->facts))
+    *ret_copy = *ret_read = false;
+    if (read_before(before, f, &k->facts)) {
+        k->read_ns = before->read_ns;
+        k->overwritten = before->overwritten;
         return 0;
-    int64_t begun = file_begun(x->sealer, &k->facts);
-    if (!x->begun_ns || begun < x->begun_ns)
-        x->begun_ns = begun;
+    }
+    k->begun_ns = file_begun(x->sealer, &k->facts);
+    k->read_ns = sealfs_now_ns();
+    *ret_copy = !x->over && (x->sealer->n_known == 0 || (same_file && before->overwritten));
+    if (*ret_copy)
+        return 0;
+    *ret_read = true;
     int rc = hash_matches(fd, f, same_file ? before : NULL, &head_same, x->progress, err);
-    *ret_copy = !x->over && (x->sealer->n_known == 0 || (same_file && !head_same));
+    k->overwritten = same_file && !head_same;
+    *ret_copy = !x->over && k->overwritten;
+    return rc;
+}
+
+/* What lies sealed was read: the copy, or the program's own file. That of a program which still
+ * runs is not proved: what it has mapped it may change, and no time of the file tells. */
+static void seal_prove(struct seal *x, struct known *k, int fd, bool linked)
+{
+    struct file_proof p = {.bytes = k->bytes, .read_ns = linked ? k->read_ns : sealfs_now_ns()};
+
+    memcpy(p.sha256, k->sha256, sizeof p.sha256);
+    if ((linked && !x->over) || sealfs_facts(fd, &p.facts, NULL) < 0 ||
+        (linked && !file_facts_equal(&p.facts, &k->facts)))
+        return;
+    k->proof = p;
+}
+
+/* It may have changed until it was copied; then that is what the copy has. */
+static int seal_copy_read(struct seal *x, const struct checkpoint_file *f, struct known *k, int fd,
+                          struct err *err)
+{
+    const struct known *before = known_find(x->sealer, f->name);
+    bool same_file = is_same_file(before, k), head_same = false;
+
+    seal_prove(x, k, fd, false);
+    int rc = hash_matches(fd, f, same_file ? before : NULL, &head_same, x->progress, err);
+    k->overwritten = same_file && !head_same;
+    return rc;
+}
+
+static int seal_take(struct seal *x, const struct checkpoint_file *f, struct known *k, int fd,
+                     struct err *err)
+{
+    bool want_copy, was_read;
+    int copy = -1;
+    int rc = seal_read(x, f, k, fd, &want_copy, &was_read, err);
+
+    if (rc == 0 && !want_copy)
+        rc = sealfs_sync(fd, err);
+    if (rc < 0)
+        return rc;
+    rc = sealfs_take(fd, f->bytes, want_copy, x->part, f->name, &copy, err);
+    if (rc == E_CORRUPT)
+        return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
+                         "%.200s is shorter than the %lld bytes that the manifest says", f->name,
+                         (long long)f->bytes);
+    if (rc == 0 && copy >= 0)
+        rc = seal_copy_read(x, f, k, copy, err);
+    else if (rc == 0 && was_read)
+        seal_prove(x, k, fd, true);
+    sealfs_close(copy);
     return rc;
 }
 
 static int seal_file(struct seal *x, const struct checkpoint_file *f, struct known *k,
                      struct err *err)
 {
-    bool want_copy = false;
-    int fd = -1, copy = -1;
+    int fd = -1;
     int rc = sealfs_open(x->from, f->name, &fd, &k->facts, err);
 
     if (rc == E_FORBIDDEN)
@@ -262,34 +324,43 @@ static int seal_file(struct seal *x, const struct checkpoint_file *f, struct kno
     k->name = f->name;
     k->bytes = f->bytes;
     memcpy(k->sha256, f->sha256, sizeof k->sha256);
+    memcpy(k->proof.sha256, f->sha256, sizeof k->proof.sha256);
     sealfs_sync_begin(fd);
     if (k->facts.size < f->bytes)
         rc = err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                        "%.200s has %lld bytes, the manifest says %lld", f->name,
                        (long long)k->facts.size, (long long)f->bytes);
     if (rc == 0)
-        rc = seal_read(x, f, k, fd, &want_copy, err);
-    if (rc == 0 && !want_copy)
-        rc = sealfs_sync(fd, err);
-    if (rc == 0)
-        rc = sealfs_take(fd, f->bytes, want_copy, x->part, f->name, &copy, err);
+        rc = seal_take(x, f, k, fd, err);
     sealfs_close(fd);
-    if (rc < 0 || copy < 0)
-        return rc;
-    rc = hash_matches(copy, f, NULL, NULL, x->progress, err); /* it may have changed meanwhile */
-    sealfs_close(copy);
     return rc;
+}
+
+struct sealing {
+    struct seal *seal;
+    const struct checkpoint_manifest *m;
+};
+
+static int seal_one(size_t i, void *arg, struct err *err)
+{
+    struct sealing *s = arg;
+
+    return seal_file(s->seal, &s->m->files[i], &s->seal->files[i], err);
 }
 
 static int seal_into(struct seal *x, const struct checkpoint_manifest *m, const struct buf *text,
                      struct err *err)
 {
-    for (size_t i = 0; i < m->n_files; i++) {
-        int rc = seal_file(x, &m->files[i], &x->files[i], err);
-        if (rc < 0)
-            return rc;
+    struct sealing s = {.seal = x, .m = m};
+    int rc = sealfs_crew(m->n_files, m->bytes, seal_one, &s, err);
+
+    for (size_t i = 0; rc == 0 && i < m->n_files; i++) {
+        int64_t begun = x->files[i].begun_ns;
+        if (begun && (!x->begun_ns || begun < x->begun_ns))
+            x->begun_ns = begun;
     }
-    int rc = sealfs_write(x->part, CHECKPOINT_MANIFEST_FILE, text->p, text->n, true, err);
+    if (rc == 0)
+        rc = sealfs_write(x->part, CHECKPOINT_MANIFEST_FILE, text->p, text->n, true, err);
     return rc < 0 ? rc : sealfs_tree_sync(x->part, err);
 }
 
@@ -327,6 +398,27 @@ static int seal_step(struct seal *x, const struct checkpoint_manifest *m, const 
     return rc;
 }
 
+void checkpoint_proofs_name(int64_t step, char ret[48])
+{
+    (void)snprintf(ret, 48, "s%lld" CHECKPOINT_PROOFS_SUFFIX, (long long)step);
+}
+
+/* For whoever resumes from it on this machine; beside the step, which is only the program's. It
+ * spares work and no more: that it could not be written is nobody's concern. */
+static void seal_proofs(const struct seal *x, const struct checkpoint_manifest *m)
+{
+    char name[48];
+    struct err why;
+    AUTO_BUF text;
+
+    buf_init(&text, PROOFS_MAX);
+    proofs_begin(m->digest, &text);
+    for (size_t i = 0; i < m->n_files; i++)
+        proofs_add(&text, m->files[i].name, &x->files[i].proof);
+    checkpoint_proofs_name(m->step, name);
+    (void)!proofs_write(x->sealer->sealed_dir, name, &text, &why);
+}
+
 /* The oldest file that this checkpoint wrote until its manifest was there. */
 static int64_t write_ms(const struct seal *x, const struct file_facts *manifest)
 {
@@ -357,6 +449,8 @@ static int seal_manifest(struct checkpoint_sealer *s, int from, bool over,
     rc = seal_step(&x, &m, &text, err);
     if (rc < 0)
         return rc;
+    if (!store_is_remote(s->store))
+        seal_proofs(&x, &m);
     s->sealed = (struct checkpoint_sealed){.present = true,
                                            .step = m.step,
                                            .bytes = m.bytes,

@@ -67,7 +67,8 @@ static int resume_from(struct keeper *k, const char *path, const char *digest, s
                                    .world = c->reshard ? 0 : c->world,
                                    .rank = c->shared ? 0 : c->rank,
                                    .layout = c->shared ? LAYOUT_SHARED : LAYOUT_RANKS,
-                                   .proofs_dir = *c->proofs_dir ? c->proofs_dir : NULL};
+                                   .proofs_dir = *c->proofs_dir ? c->proofs_dir : NULL,
+                                   .by_sealer = true};
     char view[CHECKPOINT_PATH_MAX + 64], seen[CHECKPOINT_PATH_MAX + 64];
     const char *here = checkpoint_store_is_remote(c->base) ? c->scratch : c->base;
 

@@ -72,7 +72,8 @@ static void stage_work(struct store_job *job)
                                    .world = s->world,
                                    .rank = -1,
                                    .proofs_dir = s->proofs,
-                                   .write_proofs = true};
+                                   .write_proofs = true,
+                                   .by_sealer = true};
 
     FAILPOINT("agent.stage.before");
     s->rc = s->look_epoch ? look_work(s)

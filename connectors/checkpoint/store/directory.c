@@ -1,6 +1,6 @@
 /* The store that is a directory: sealfs does the work. What the system says is said as it is; a
  * folder that is not there holds nothing. */
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 #include "connectors/checkpoint/store/store.h"
 
 #include <stdio.h>

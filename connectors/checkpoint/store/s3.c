@@ -5,7 +5,7 @@
  * listing. */
 #include "connectors/checkpoint/store/s3.h"
 
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 
 #include <curl/curl.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  * This file must never follow a redirect (it would carry the signature elsewhere), take an answer
  * that did not come whole for one that did, or name a key in an error. TLS is always verified; what
  * is not TLS was asked for by an http:// endpoint. */
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 #include "connectors/checkpoint/store/s3.h"
 
 #include <curl/curl.h>

@@ -5,7 +5,7 @@
  * Every value must come here exactly as it is sent: path and query are signed so. */
 #include "connectors/checkpoint/store/s3.h"
 
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

@@ -4,7 +4,7 @@
  *
  * This file must never leave parts behind when it gives up, as far as the store can still be asked:
  * they cost money and nobody sees them. */
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 #include "connectors/checkpoint/store/s3.h"
 
 #include <openssl/evp.h>

@@ -1,7 +1,7 @@
 /* Which driver a base asks for, and what is the same for all of them. */
 #include "connectors/checkpoint/store/store.h"
 
-#include "connectors/checkpoint/store/sealfs.h"
+#include "connectors/checkpoint/files/sealfs.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,12 @@
 /* The file system as checkpoints need it: below a folder, never through a link, by descriptor.
- * Private to connectors/checkpoint; sealfs_linux.c. */
-#ifndef HANSE_CONNECTORS_CHECKPOINT_STORE_SEALFS_H
-#define HANSE_CONNECTORS_CHECKPOINT_STORE_SEALFS_H
+ * Private to connectors/checkpoint.
+ *
+ *   sealfs_linux.c   names, descriptors, links and copies
+ *   hash.c           SHA-256
+ *   crew.c           several files at once
+ *   proofs.c         what has been read already, on this machine */
+#ifndef HANSE_CONNECTORS_CHECKPOINT_FILES_SEALFS_H
+#define HANSE_CONNECTORS_CHECKPOINT_FILES_SEALFS_H
 
 #include "connectors/checkpoint/checkpoint.h"
 
@@ -37,8 +42,8 @@ int sealfs_hash(int fd, int64_t bytes, int64_t head, struct checkpoint_progress 
 int sealfs_sync(int fd, struct err *err) MUST_CHECK;
 void sealfs_sync_begin(int fd); /* the kernel may write meanwhile */
 /* Puts this very file, or a copy of its first `bytes` bytes, at `name` below `to` (which gets the
- * folders in between). A store that cannot link gets a copy. *ret_copy: the copy, on disk and open,
- * to be read again; -1 when it was linked. */
+ * folders in between). A store that cannot link gets a copy; E_CORRUPT: the file has become
+ * shorter. *ret_copy: the copy, on disk and open, to be read again; -1 when it was linked. */
 int sealfs_take(int fd, int64_t bytes, bool want_copy, int to, const char *name, int *ret_copy,
                 struct err *err) MUST_CHECK;
 /* Writes NAME.tmp below dir, syncs, renames, syncs dir. durable false: no syncs. */
@@ -73,5 +78,35 @@ int64_t sealfs_number(const char *name, const char *prefix, const char *suffix);
 void sealfs_hex(const unsigned char digest[32], char out[65]);
 int sealfs_digest(const void *p, size_t n, char out[CHECKPOINT_DIGEST_MAX],
                   struct err *err) MUST_CHECK;
+
+/* ---- several at once (crew.c) ---- */
+#define SEALFS_CREW_MAX 4 /* threads, the caller's with them; never more than it has cores */
+/* Calls each for 0 to n - 1, in that order, on several threads where that many bytes are worth it;
+ * returns when all have returned. After a failure none is begun any more. The error is that of the
+ * lowest number that failed. */
+int sealfs_crew(size_t n, int64_t bytes, int (*each)(size_t i, void *arg, struct err *err),
+                void *arg, struct err *err) MUST_CHECK;
+
+/* ---- proofs (proofs.c) ---- */
+#define PROOFS_MAX (16u << 20)
+struct file_proof {
+    struct file_facts facts; /* of the file that was read */
+    int64_t bytes, read_ns;  /* read_ns: when reading began; 0: it proves nothing */
+    char sha256[65];
+};
+/* A text of proofs: of the files of one manifest, in its order, for this machine until it is
+ * started again. */
+void proofs_begin(const char *manifest, struct buf *out); /* "sha256:…" */
+void proofs_add(struct buf *out, const char *name, const struct file_proof *p);
+/* Writes it as `name` in the folder, which is made. A text that has failed is not written. */
+int proofs_write(const char *folder, const char *name, const struct buf *text,
+                 struct err *err) MUST_CHECK;
+/* Its first line, in text; NULL: there is none that is to be believed. */
+const char *proofs_read(const char *folder, const char *name, const char *manifest,
+                        struct buf *text);
+/* The next line, if it is about this file. Accepts *line NULL. */
+bool proofs_next(const char **line, const char *name, struct file_proof *ret);
+bool proof_holds(const struct file_proof *p, const struct checkpoint_file *f,
+                 const struct file_facts *now);
 
 #endif
