@@ -30,7 +30,11 @@ int checkpoint_views_add(const char *path, int64_t rank, const char *dir,
 /* publish.c */
 /* What lies sealed in `folder` of store_local is in the store when it returns 0: its files first,
  * its manifest last, each verified. Of a directory it is so at once. What is there already is not
- * sent again. */
-int checkpoint_publish(struct store *s, const char *folder, struct err *err) MUST_CHECK;
+ * sent again, also not files that a step before has: `before` is its folder, "" = none is known. */
+int checkpoint_publish(struct store *s, const char *folder, const char *before,
+                       struct err *err) MUST_CHECK;
+/* The folder of that rank in the newest cut before this epoch; "" = there is none. */
+int checkpoint_published_before(const struct checkpoint_store *at, int64_t epoch, int64_t rank,
+                                char *ret, size_t max, struct err *err) MUST_CHECK;
 
 #endif

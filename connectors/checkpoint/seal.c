@@ -31,6 +31,7 @@ struct checkpoint_sealer {
     char folder[64];                 /* of the sealed steps, in the store */
     struct checkpoint_sealed sealed; /* the newest on this machine */
     struct checkpoint_sealed newest; /* the newest in the store */
+    char before[128];                /* its folder there, or of what an epoch before left; "" */
     struct file_facts manifest;      /* the last one looked at */
     struct err refused;              /* what was wrong with it; code 0 = nothing */
     int64_t last_manifest_ns;        /* mtime of the one that was sealed last */
@@ -136,20 +137,12 @@ int checkpoint_sealer_create(const struct checkpoint_store *at, int64_t epoch, i
         (void)checkpoint_sealer_destroy(s);
         return rc;
     }
+    if (store_is_remote(s->store) && /* it spares work, no more */
+        checkpoint_published_before(at, epoch, rank, s->before, sizeof s->before, NULL) < 0)
+        s->before[0] = '\0';
     store_progress(s->store, NULL);
     *ret = s;
     return 0;
-}
-
-int checkpoint_shared_dir(const struct checkpoint_store *at, int64_t epoch,
-                          char ret[CHECKPOINT_PATH_MAX + 64], struct err *err)
-{
-    const char *here = checkpoint_store_is_remote(at->base) ? at->scratch : at->base;
-
-    if (!here || !*here)
-        return err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine", at->base);
-    (void)snprintf(ret, CHECKPOINT_PATH_MAX + 64, "%.1000s/e%lld/0", here, (long long)epoch);
-    return sealfs_dir_make(ret, err);
 }
 
 struct checkpoint_sealer *checkpoint_sealer_destroy(struct checkpoint_sealer *s)
@@ -564,7 +557,7 @@ static int publish(struct checkpoint_sealer *s, struct err *err)
     if (!s->sealed.present || (s->newest.present && s->newest.step == s->sealed.step))
         return 0;
     (void)snprintf(folder, sizeof folder, "%s/s%lld", s->folder, (long long)s->sealed.step);
-    int rc = checkpoint_publish(s->store, folder, err);
+    int rc = checkpoint_publish(s->store, folder, s->before, err);
     if (rc == E_CHECKPOINT) { /* somebody wrote to it since it was sealed: it would fail for ever */
         s->refused = err ? *err : (struct err){.code = rc};
         s->sealed = s->newest;
@@ -573,6 +566,8 @@ static int publish(struct checkpoint_sealer *s, struct err *err)
         return rc;
     }
     s->newest = s->sealed;
+    if (rc == 0)
+        str_copy(s->before, sizeof s->before, folder);
     if (store_is_remote(s->store) && sealfs_dir_open(s->sealed_dir, &c.dir, &why) == 0) {
         (void)!sealfs_list(c.dir, clear_one, &c, &why);
         sealfs_close(c.dir);

@@ -535,6 +535,7 @@ static const struct store_ops ops = {.close = ops_close,
                                      .list = ops_list,
                                      .written = ops_written,
                                      .remove = ops_remove,
+                                     .copy = s3_copy,
                                      .put = s3_put,
                                      .fetch = ops_fetch};
 

@@ -114,5 +114,7 @@ int s3_key(const struct s3 *s, const char *name, char out[S3_KEY_MAX + 1],
 /* ---- uploads (s3_upload.c) ---- */
 int s3_put(struct store *s, const char *name, int fd, const struct checkpoint_file *f,
            struct err *err);
+int s3_copy(struct store *s, const char *from, const char *name, const struct checkpoint_file *f,
+            bool *ret_copied, struct err *err);
 
 #endif

@@ -15,6 +15,7 @@
 #define PART_BYTES ((int64_t)64 << 20)
 #define PARTS_MAX 10000
 #define OBJECT_MAX ((int64_t)5 << 40)
+#define COPY_MAX ((int64_t)5 << 30) /* what S3 copies in one request */
 #define PUT_TRIES 3
 #define ABORT_PATIENCE_MS 5000
 #define CHUNK ((size_t)256 << 10)
@@ -25,7 +26,8 @@ struct upload {
     const struct checkpoint_file *file;
     int fd;
     char checksum[96]; /* what the store must have in the end: base64, of parts with -N */
-    char id[1024];     /* of a multipart upload; "" = none */
+    bool must_tell; /* the store has read it from elsewhere: only its checksum says what it has */
+    char id[1024];  /* of a multipart upload; "" = none */
 };
 struct part {
     char etag[S3_TEXT_MAX], checksum[64];
@@ -72,7 +74,7 @@ static bool checksum_agrees(const char *told, const char *own)
 }
 
 /* What has it? False: not this. */
-static int stored(struct upload *u, bool *ret, struct err *err)
+static int stored(const struct upload *u, bool *ret, struct err *err)
 {
     struct s3_call c;
 
@@ -84,8 +86,9 @@ static int stored(struct upload *u, bool *ret, struct err *err)
         return rc;
     if (c.status != 200 && c.status != 404)
         return s3_refused(u->s3, &c, "looking at", u->key, err);
-    *ret =
-        c.status == 200 && c.length == u->file->bytes && checksum_agrees(c.checksum, u->checksum);
+    bool same = u->must_tell ? strcmp(c.checksum, u->checksum) == 0
+                             : checksum_agrees(c.checksum, u->checksum);
+    *ret = c.status == 200 && c.length == u->file->bytes && same;
     return 0;
 }
 
@@ -344,4 +347,55 @@ int s3_put(struct store *store, const char *name, int fd, const struct checkpoin
                               "s3://%.63s/%.200s: the store says that it took the file, and has "
                               "another",
                               u.s3->config.bucket, key);
+}
+
+/* ---- what the store has already ---- */
+/* "/BUCKET/KEY", encoded. */
+static int source_print(const struct s3 *s, const char *from, struct buf *out, struct err *err)
+{
+    char key[S3_KEY_MAX + 1];
+    int rc = s3_key(s, from, key, err);
+
+    if (rc < 0)
+        return rc;
+    buf_printf(out, "/%s/", s->config.bucket);
+    s3_encode(key, true, out);
+    return out->failed ? err_set(err, E_TOOLARGE, "the key of %.200s is too long", from) : 0;
+}
+
+/* An answer of 200 may bring an error, as with parts. Whatever it says, what is stored is asked. */
+static int copy_ask(const struct upload *u, const char *source, struct err *err)
+{
+    struct s3_call c;
+    AUTO_BUF answer;
+
+    buf_init(&answer, 64u << 10);
+    s3_call_init(&c, "PUT", u->key);
+    s3_call_header(&c, "x-amz-copy-source", source);
+    s3_call_header(&c, "x-amz-checksum-algorithm", "SHA256");
+    c.body = "";
+    c.answer = &answer;
+    s3_begin(u->s3, u->file->bytes);
+    return s3_perform(u->s3, &c, err);
+}
+
+int s3_copy(struct store *store, const char *from, const char *name,
+            const struct checkpoint_file *f, bool *ret_copied, struct err *err)
+{
+    struct upload u = {.s3 = (struct s3 *)store, .file = f, .fd = -1, .must_tell = true};
+    char key[S3_KEY_MAX + 1], checksum[64];
+    AUTO_BUF source;
+
+    buf_init(&source, 4 * S3_KEY_MAX);
+    *ret_copied = false;
+    if (f->bytes == 0 || f->bytes > COPY_MAX || !checksum_of(f->sha256, checksum))
+        return 0;
+    str_copy(u.checksum, sizeof u.checksum, checksum);
+    int rc = s3_key(u.s3, name, key, err);
+    u.key = key;
+    if (rc == 0)
+        rc = source_print(u.s3, from, &source, err);
+    if (rc == 0)
+        rc = copy_ask(&u, source.p, err);
+    return rc < 0 ? rc : stored(&u, ret_copied, err);
 }

@@ -36,6 +36,17 @@ int checkpoint_scratch_remove(const char *path, struct err *err)
     return rc;
 }
 
+int checkpoint_shared_dir(const struct checkpoint_store *at, int64_t epoch,
+                          char ret[CHECKPOINT_PATH_MAX + 64], struct err *err)
+{
+    const char *here = checkpoint_store_is_remote(at->base) ? at->scratch : at->base;
+
+    if (!here || !*here)
+        return err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine", at->base);
+    (void)snprintf(ret, CHECKPOINT_PATH_MAX + 64, "%.1000s/e%lld/0", here, (long long)epoch);
+    return sealfs_dir_make(ret, err);
+}
+
 static int base_check(const struct checkpoint_store *at, struct err *err)
 {
     const char *scratch = at->scratch ? at->scratch : "";
@@ -143,6 +154,12 @@ int store_put(struct store *s, const char *name, int fd, const struct checkpoint
 {
     PRE(s->ops->put);
     return s->ops->put(s, name, fd, f, err);
+}
+
+int store_copy(struct store *s, const char *from, const char *name, const struct checkpoint_file *f,
+               bool *ret_copied, struct err *err)
+{
+    return s->ops->copy(s, from, name, f, ret_copied, err);
 }
 
 int store_fetch(struct store *s, const char *name, int to, const struct checkpoint_file *f,

@@ -65,6 +65,10 @@ int store_remove(struct store *s, const char *name, struct err *err) MUST_CHECK;
  * their SHA-256, and asked what it has. E_CHECKPOINT: the file is not what sha256 says. */
 int store_put(struct store *s, const char *name, int fd, const struct checkpoint_file *f,
               struct err *err) MUST_CHECK;
+/* The same without sending it, out of another file that the store has: its own checksum says that
+ * it is what sha256 says. *ret_copied false: it could not, so it has to be put. */
+int store_copy(struct store *s, const char *from, const char *name, const struct checkpoint_file *f,
+               bool *ret_copied, struct err *err) MUST_CHECK;
 /* Into f->name below the folder `to` (a descriptor), under that name whole or not at all, read back
  * as it came: f->bytes bytes with that SHA-256. E_CHECKPOINT with CheckpointTorn (not there, or
  * shorter) or CheckpointAltered; asked twice before it says so. */
@@ -87,6 +91,8 @@ struct store_ops {
     /* NULL: the store is a directory */
     int (*put)(struct store *s, const char *name, int fd, const struct checkpoint_file *f,
                struct err *err);
+    int (*copy)(struct store *s, const char *from, const char *name,
+                const struct checkpoint_file *f, bool *ret_copied, struct err *err);
     int (*fetch)(struct store *s, const char *name, int to, const struct checkpoint_file *f,
                  struct err *err);
 };

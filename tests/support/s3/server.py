@@ -5,8 +5,10 @@ hash and every checksum on its own, and can be told to fail. No product: what S3
     server.py [BUCKET]     prints "port N", then obeys lines on its standard input, each answered by lines and a last "ok":
       fault TIMES METHOD TEXT KIND   the next TIMES requests of METHOD (or *) whose path and query contain TEXT (or *) fail:
                                      503 (SlowDown, Retry-After: 1), html500, html200, 403, lost (done, no answer), short (half a
-                                     body), wrong (a byte of the body is another), truncate (half of what came is kept), hang,
-                                     412 (whatever is there), 501 (to If-None-Match), skew
+                                     body), wrong (a byte of the body is another), truncate (half of what came is kept), cut (the connection, after half of
+                                     the body has come), expired (the token), hang,
+                                     412 (whatever is there), 501 (to If-None-Match, and to copies), inside (of the answer to
+                                     a copy), skew
       bend KEY remove|cut|byte       as somebody else might
       keys [PREFIX], requests        what is there; how many requests came since it was asked last, and which
       uploads                        multipart uploads that are neither completed nor aborted
@@ -139,12 +141,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     **headers)
 
     def handle_any(self):
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
         path, _, query = self.path.partition("?")
-        fault = self.store.fault(self.command, urllib.parse.unquote(self.path))
+        fault, bytes_all = self.store.fault(self.command, urllib.parse.unquote(self.path)), int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(bytes_all // 2 if fault == "cut" else bytes_all)
         with self.store.lock:
-            self.store.log.append(f"{self.command} {urllib.parse.unquote(self.path)} {self.headers.get('range', '')} {fault}".strip())
+            copies = " copied" if "x-amz-copy-source" in self.headers else ""
+            self.store.log.append(f"{self.command} {urllib.parse.unquote(self.path)} {self.headers.get('range', '')} {fault}".strip() + copies)
         try:
+            if fault == "cut":
+                self.close_connection = True
+                return self.connection.shutdown(2)
+            if fault == "expired":
+                raise Refused(400, "ExpiredToken", "the provided token has expired")
             if fault == "hang":
                 time.sleep(30)
             if fault == "skew":
@@ -226,6 +234,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     raise Refused(404, "NoSuchUpload")
                 upload[1][int(asked["partNumber"])] = body
                 return self.answer(200, b"", fault=fault, ETag='"%s"' % hashlib.md5(body).hexdigest())
+            if "x-amz-copy-source" in self.headers:
+                return self.s3_copy(key, fault)
             if "if-none-match" in self.headers:
                 if fault == "501":
                     raise Refused(501, "NotImplemented")
@@ -234,6 +244,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
             checksum = self.headers.get("x-amz-checksum-sha256", "") if fault != "truncate" else base64.b64encode(sha(body)).decode()
             etag = self.store.put(key, body, checksum)
         self.answer(200, b"", fault=fault, ETag=etag)
+
+    def s3_copy(self, key, fault):
+        bucket, _, source = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
+        if bucket != self.store.bucket:
+            raise Refused(403, "AccessDenied")
+        if fault == "501":
+            raise Refused(501, "NotImplemented")
+        data = self.object(source)[0]
+        if fault == "truncate":
+            data = data[:len(data) // 2]
+        if fault == "inside":  # as S3 does when it fails after it has begun to answer
+            return self.answer(200, b"<Error><Code>InternalError</Code></Error>")
+        checksum = base64.b64encode(sha(data)).decode() if self.headers.get("x-amz-checksum-algorithm") == "SHA256" else ""
+        etag = self.store.put(key, data, checksum)
+        self.answer(200, f"<CopyObjectResult><ETag>{escape(etag)}</ETag></CopyObjectResult>".encode(), fault=fault)
 
     def s3_post(self, key, asked, body, fault):
         with self.store.lock:
