@@ -180,6 +180,10 @@ struct connector_events {
      * observation of it in another state, also ahead of find()'s answer. A target whose runs are
      * never pending does not call it. */
     void (*seated)(void *arg, const struct run_key *k, const struct placement *at);
+    /* Tells of a run's workers, of those alone of which there is news, ahead of the observation
+     * that rests on it, and of find()'s answer; borrowed. What the target says it is told of:
+     * ranks may be missing, or no ranks of that run. Nodes are "TARGET.NODE", or "". Optional. */
+    void (*workers)(void *arg, const struct run_workers *w);
     /* Names the state folder of the agent that speaks from the next reach() on. It knows nothing of
      * runs that were given to another agent, so what it says of those proves nothing. Optional; "":
      * not known. */

@@ -148,7 +148,7 @@ static bool key_same(const struct run_key *a, const struct run_key *b)
 static void call_seen(struct callout_call *k, const struct web_answer *a)
 {
     struct observation *o = NULL;
-    struct callout_seat *seat = NULL;
+    struct run_workers *workers = NULL;
     struct err err;
     uint64_t now = loop_now_ms(k->c->base.env.loop);
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 8);
@@ -161,9 +161,9 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
     if (rc == 0)
         rc = callout_seen(k->c, o, &err);
     if (rc == 0)
-        rc = callout_read(&schema_callout_seat, a, mem, (void **)&seat, &err);
+        rc = callout_read(&schema_run_workers, a, mem, (void **)&workers, &err);
     if (rc == 0)
-        callout_seated(k->c, o, seat);
+        callout_workers(k->c, o, workers);
     if (rc < 0) {
         callout_call_end(k, OUT_UNKNOWN, NULL, &err);
     } else if (k->op == CALLOUT_STOP && o->state != RUN_ENDED && o->state != RUN_ABSENT) {

@@ -75,10 +75,11 @@ int callout_read(const struct schema *schema, const struct web_answer *a, struct
                  void **ret, struct err *err) MUST_CHECK;
 /* Takes in what a server says of a run, or refuses what it cannot say. */
 int callout_seen(const struct callout *c, struct observation *o, struct err *err) MUST_CHECK;
-/* Tells where a run was put that has left the server's own queue, ahead of what is seen of it;
- * where the answer does not say so, it was put where it was ordered. */
-void callout_seated(const struct callout *c, const struct observation *o,
-                    const struct callout_seat *s);
+/* Tells what the server says of a run's workers, ahead of what is seen of it. Where a run was put
+ * that has left the server's own queue is told, too; where the answer does not say so, it was put
+ * where it was ordered. */
+void callout_workers(const struct callout *c, const struct observation *o,
+                     const struct run_workers *told);
 int callout_order_make(const struct callout *c, const struct run_order *o, struct arena *a,
                        struct callout_order *ret, struct err *err) MUST_CHECK;
 /* "TARGET.node" → "node" */

@@ -162,7 +162,7 @@ static int changes_take(struct callout *c, const struct web_answer *a, bool *ret
         }
         if (o.state == RUN_UNKNOWN)
             continue;
-        callout_seated(c, &o, &seats->runs[i]);
+        callout_workers(c, &o, &seats->runs[i]);
         callout_observed(c, &o);
         c->base.env.events->observed(c->base.env.arg, &o);
     }

@@ -111,9 +111,16 @@ static bool proof_is_a_servers(enum proof p)
            p == PROOF_INSTANCE_GONE || p == PROOF_TREE_SEARCHED;
 }
 
+/* Why checkpoints or we ourselves ended it is not for a server to say. */
+static bool reason_is_a_servers(const char *reason)
+{
+    const struct end_row *row = end_row(reason);
+
+    return row->fault != FAULT_HANSE && row->checkpoint == CHECKPOINT_KEPT;
+}
+
 int callout_seen(const struct callout *c, struct observation *o, struct err *err)
 {
-    const struct end_row *row = end_row(o->reason);
     char key[RUN_KEY_MAX];
 
     run_key_print(&o->key, key);
@@ -126,8 +133,8 @@ int callout_seen(const struct callout *c, struct observation *o, struct err *err
                        c->base.target, key);
     if (o->state != RUN_ENDED && o->state != RUN_ABSENT)
         o->proof = 0;
-    if (row->fault == FAULT_HANSE || row->checkpoint != CHECKPOINT_KEPT)
-        o->reason[0] = '\0'; /* that is not for it to say */
+    if (!reason_is_a_servers(o->reason))
+        o->reason[0] = '\0';
     o->checkpoint = (struct run_checkpoint_report){0};
     o->grant = 0;
     o->lease_lost = o->lease_held = false;
@@ -135,26 +142,48 @@ int callout_seen(const struct callout *c, struct observation *o, struct err *err
     return 0;
 }
 
-void callout_seated(const struct callout *c, const struct observation *o,
-                    const struct callout_seat *s)
+static void seated(const struct callout *c, const struct observation *o,
+                   const struct run_workers *s)
 {
-    const struct connector_events *ev = c->base.env.events;
     bool left = o->state == RUN_STARTING || o->state == RUN_RUNNING || o->state == RUN_ENDED;
     struct placement p = {.target = c->base.target, .class_ = ""};
     AUTO_ARENA a = arena_create(0);
 
-    if (!left || !s->n_workers || !ev->seated)
+    if (!left || !s->n_workers || !c->base.env.events->seated)
         return;
     p.n_assignments = s->n_workers;
     p.assignments = arena_array(a, struct assignment, s->n_workers);
-    for (uint32_t i = 0; i < s->n_workers; i++)
-        p.assignments[i] = (struct assignment){
-            .rank = s->workers[i].rank,
-            .node = arena_printf(a, "%s.%s", c->base.target, s->workers[i].node),
-            .mig = "",
-            .gpus = s->workers[i].gpus,
-            .n_gpus = s->workers[i].n_gpus};
-    ev->seated(c->base.env.arg, &o->key, &p);
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        if (!*s->workers[i].node)
+            return; /* it tells of ends only */
+        p.assignments[i] = (struct assignment){.rank = s->workers[i].rank,
+                                               .node = s->workers[i].node,
+                                               .mig = "",
+                                               .gpus = s->workers[i].gpus,
+                                               .n_gpus = s->workers[i].n_gpus};
+    }
+    c->base.env.events->seated(c->base.env.arg, &o->key, &p);
+}
+
+void callout_workers(const struct callout *c, const struct observation *o,
+                     const struct run_workers *told)
+{
+    struct run_workers t = *told;
+    AUTO_ARENA a = arena_create(0);
+
+    t.key = o->key;
+    t.workers = arena_array(a, struct run_worker, told->n_workers + 1);
+    for (uint32_t i = 0; i < told->n_workers; i++) {
+        struct run_worker *w = &t.workers[i];
+        *w = told->workers[i];
+        if (*w->node)
+            w->node = arena_printf(a, "%s.%s", c->base.target, w->node);
+        if (!reason_is_a_servers(w->reason))
+            w->reason = "";
+    }
+    seated(c, o, &t);
+    if (t.n_workers && c->base.env.events->workers)
+        c->base.env.events->workers(c->base.env.arg, &t);
 }
 
 /* ---- what it is told ---- */

@@ -248,6 +248,7 @@ static void runner_look(struct runner *r)
         !r->cfg.os->ops->exit_seen(r->cfg.os, process_pid(r->program), &code, &signo))
         return;
     r->exited = true;
+    r->report.ended_ms = loop_wall_ms(r->loop);
     FAILPOINT("shim.exit.before");
     /* We have stood still, and our guard has ended it. */
     if (r->lease_until_ms && loop_now_ms(r->loop) >= r->lease_until_ms)
@@ -322,7 +323,12 @@ static int runner_spawn(struct runner *r, struct err *err)
                                 .stderr_path = log ? log : PROCESS_OWN,
                                 .session = true,
                                 .kept = true};
-    return process_spawn(r->loop, &spec, NULL, NULL, &r->program, err);
+    int rc = process_spawn(r->loop, &spec, NULL, NULL, &r->program, err);
+    if (rc == 0) {
+        r->report.started_ms = loop_wall_ms(r->loop);
+        r->report.pid = process_pid(r->program);
+    }
+    return rc;
 }
 
 /* ---- the tick ---- */

@@ -63,7 +63,7 @@ static const struct record_field run_fields[] = {
     RUN(14, W_I64, try_),           RUN(15, W_INT, step),     RUN(16, W_I64, exit_code),
     RUN(17, W_I64, term_signal),    RUN(18, W_INT, proof),    RUN(19, W_STR, reason),
     RUN(20, W_STR, message),        RUN(21, W_BOOL, requeue), RUN(40, W_STR, agent),
-    RUN(41, W_BOOL, lease_held)};
+    RUN(41, W_BOOL, lease_held),    RUN(42, W_I64, behind_ms)};
 #undef RUN
 static const struct record_field facts_fields[] = {HEAD(facts_cmd),
                                                    FIELD(facts_cmd, 10, W_STR, target),
@@ -131,7 +131,7 @@ static const struct record_field begin_fields[] = {
 
 /* What lies nested in a record. Tags are the same numbers in all commands. */
 enum { TAG_OP = 50, TAG_OBJECT, TAG_DECISION, TAG_PLACEMENT, TAG_CHECKPOINT, TAG_NODE };
-enum { TAG_BEGIN = 56, TAG_NOMINATED, TAG_GRANT, TAG_PAUSE, TAG_PENDING, TAG_SAVE };
+enum { TAG_BEGIN = 56, TAG_NOMINATED, TAG_GRANT, TAG_PAUSE, TAG_PENDING, TAG_SAVE, TAG_WORKER };
 enum nested_type {
     N_BODY,    /* a pointer to a body */
     N_BODIES,  /* a list of bodies, and its count */
@@ -209,6 +209,9 @@ static const struct nested_field place_nested[] = {
     BODY(place_cmd, TAG_DECISION, decision_spec, decision),
     BODY(place_cmd, TAG_PLACEMENT, placement, placement)};
 static const struct nested_field run_nested[] = {
+    {.type = N_BODIES,
+     .schema = &schema_worker_status,
+     LIST(run_cmd, TAG_WORKER, workers, LIMIT_GANG_MAX, "workers of one run")},
     BODY(run_cmd, TAG_CHECKPOINT, run_checkpoint, checkpoint),
     BODY(run_cmd, TAG_GRANT, lease_grant, grant),
     BODY(run_cmd, TAG_PAUSE, target_pause, pause),

@@ -340,6 +340,12 @@ struct run_cmd {
     struct target_pause *pause;
     struct run_pending *pending; /* PENDING: position and estimate; the rest is the command's */
     struct placement *seats;     /* SEATED: the assignments; NULL: those that were decided */
+    /* RUNNING, ENDED, from FEATURE_GRANTS on: what the target told of workers, by rank, without
+     * their nodes and devices, which the log has. behind_ms: what has to be added to their
+     * times to have the hub's. */
+    struct worker_status *workers;
+    uint32_t n;
+    int64_t behind_ms;
 };
 
 /* Steps of a Migration; move.def says from which phase to which each leads, and enum move_phase

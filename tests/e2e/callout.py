@@ -102,6 +102,13 @@ class Callout(Federation):
         self.check("what ends with 0 succeeds", self.phase("good", *OVER)["phase"] == "Succeeded")
         self.check("what ends with 3 fails", self.phase("bad", *OVER)["phase"] == "Failed")
         ends = self.status("good").get("ends", [{}])
+        worker = (self.status("bad").get("workers") or [{}])[0]
+        self.check("its worker is told of", worker.get("exitCode") == 3 and "@" in worker.get("id", "") and worker.get("node", "").startswith("rack.")
+                   and worker.get("startedAt", "") and worker["startedAt"] <= worker.get("endedAt", ""), worker)
+        text = self.cli("describe", "workload", "bad").stdout
+        row = [line.split() for line in text.split("Workers:")[-1].splitlines()[2:3]]
+        self.check("describe names its node, id and exit", row and row[0][1] == worker.get("node") and row[0][-1] == worker.get("id")
+                   and row[0][5] == "3", text[:1500])
         self.check("the end has the server's proof", ends[-1].get("proof") == "ProcessTreeSearched", ends[-1].get("proof"))
 
     def refuses_what_it_has_not(self):

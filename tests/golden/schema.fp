@@ -384,6 +384,15 @@ save_status 6 1 -
 save_status 7 1 -
 save_status 8 0 -
 save_status 9 0 -
+worker_status 1 1 -
+worker_status 2 0 -
+worker_status 3 14 -
+worker_status 4 1 -
+worker_status 5 1 -
+worker_status 6 0 -
+worker_status 7 6 -
+worker_status 8 6 -
+worker_status 9 0 -
 workload_status 1 4 phase
 workload_status 2 1 -
 workload_status 3 10 placement
@@ -420,6 +429,7 @@ workload_status 37 1 -
 workload_status 38 3 -
 workload_status 39 10 run_pending
 workload_status 40 10 save_status
+workload_status 41 11 worker_status
 copy_at 1 0 -
 copy_at 2 0 -
 copy_at 3 0 -

@@ -271,12 +271,12 @@ static void on_lobby(void *arg, const char *target, const char *cluster, uint64_
             on_heard(&A.side[i], cluster, rv, time_ms);
 }
 
-static const struct connector_events events = {.nodes = on_nodes,
-                                               .reach = on_reach,
-                                               .observed = on_observed,
-                                               .agent = on_agent,
-                                               .heard = on_heard,
-                                               .rival = on_rival};
+struct connector_events agent_events = {.nodes = on_nodes,
+                                        .reach = on_reach,
+                                        .observed = on_observed,
+                                        .agent = on_agent,
+                                        .heard = on_heard,
+                                        .rival = on_rival};
 
 static struct connector_lobby *lobby;
 
@@ -681,7 +681,7 @@ static void side_make(struct agent_side *x, unsigned i)
 {
     char text[256], name[32];
     struct connector_env env = {.loop = A.loop,
-                                .events = &events,
+                                .events = &agent_events,
                                 .arg = x,
                                 .cluster_uid = cluster_told,
                                 .state_rv = rv_told};

@@ -62,6 +62,7 @@ extern struct agent_world {
     struct timer renewals;  /* timer_start: every 100 ms, to all */
 } A;
 
+extern struct connector_events agent_events; /* what is told; a test may listen to more */
 /* The forms of `hanse` that agents and programs start; -1 = this is the test itself. */
 int agent_world_main(int argc, char **argv);
 int agent_world_setup(void **state);

@@ -76,6 +76,49 @@ static void moves_describe(struct cli *c, const struct kind *k, const cJSON *o, 
     cJSON_Delete(moves);
 }
 
+/* "0", "137 OutOfMemory", "signal 9"; "-": it has not ended. */
+static const char *worker_end(struct cli *c, const cJSON *w)
+{
+    const char *why = json_text_of(w, "reason");
+    double signo = json_number_at(w, "signal");
+
+    if (!*json_text_of(w, "endedAt") && !*why && signo == 0 && json_number_at(w, "exitCode") == 0)
+        return "-";
+    return arena_printf(c->mem, "%s%.0f%s%s", signo > 0 ? "signal " : "",
+                        signo > 0 ? signo : json_number_at(w, "exitCode"), *why ? " " : "", why);
+}
+
+static void workers_describe(struct cli *c, const cJSON *o, struct buf *out)
+{
+    static const char *const head[] = {"RANK", "NODE", "GPUS", "STARTED", "ENDED", "EXIT", "ID"};
+    const cJSON *w, *g, *list = json_at(o, "status.workers");
+    struct table t;
+
+    if (!cJSON_GetArraySize(list))
+        return;
+    table_init(&t, c->mem, sizeof head / sizeof *head);
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++)
+        table_cell(&t, head[i]);
+    cJSON_ArrayForEach(w, list)
+    {
+        AUTO_BUF gpus = {0};
+        const char *began = json_text_of(w, "startedAt"), *ended = json_text_of(w, "endedAt");
+        buf_init(&gpus, 4096);
+        cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(w, "gpus"))
+            buf_printf(&gpus, "%s%.0f", gpus.n ? "," : "", g->valuedouble);
+        table_cell(&t, arena_printf(c->mem, "%.0f", json_number_at(w, "rank")));
+        table_cell(&t, json_text_of(w, "node"));
+        table_cell(&t, gpus.n ? gpus.p : "-");
+        table_cell(&t, *began ? began : "-");
+        table_cell(&t, *ended ? ended : "-");
+        table_cell(&t, worker_end(c, w));
+        table_cell(&t, json_text_of(w, "id"));
+    }
+    buf_str(out, "Workers:\n");
+    table_print(&t, out);
+    buf_char(out, '\n');
+}
+
 static void part_print(const cJSON *o, const char *key, const char *title, struct buf *out)
 {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
@@ -112,6 +155,8 @@ static void describe(struct cli *c, const struct kind *k, const cJSON *o, struct
         }
     part_print(m, "labels", "Labels", out);
     part_print(m, "annotations", "Annotations", out);
+    if (k->id == KIND_WORKLOAD)
+        workers_describe(c, o, out);
     moves_describe(c, k, o, out);
     cJSON_ArrayForEach(v, o)
     {

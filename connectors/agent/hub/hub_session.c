@@ -92,6 +92,12 @@ static void session_told(struct hub *h, struct observation *o)
         h->base.env.events->observed(h->base.env.arg, o);
 }
 
+static void session_workers(struct hub *h, const struct run_workers *w)
+{
+    if (h->base.env.events->workers)
+        h->base.env.events->workers(h->base.env.arg, w);
+}
+
 /* Frees nothing of it: who calls does. */
 static void session_over(struct hub *h, const char *why)
 {
@@ -132,6 +138,8 @@ static void session_take(struct hub_session *x)
         ev->agent(h->base.env.arg, x->state);
     if (ev->reach)
         ev->reach(h->base.env.arg, true, h->id, "the agent has dialed in");
+    for (uint32_t i = 0; i < hello->n_workers && h->hello; i++)
+        session_workers(h, &hello->workers[i]);
     for (uint32_t i = 0; i < hello->n_runs && h->hello; i++)
         session_told(h, &hello->runs[i]);
 }
@@ -237,6 +245,8 @@ static const struct schema *frame_schema(const struct hub_session *x, uint8_t ty
         return x->hub->session == x ? &schema_wire_result : NULL;
     case AF_OBSERVED:
         return x->hub->session == x ? &schema_observation : NULL;
+    case AF_WORKERS:
+        return x->hub->session == x ? &schema_run_workers : NULL;
     default:
         return NULL;
     }
@@ -259,6 +269,9 @@ static void frame_taken(struct hub_session *x, const struct frame *f, void *body
         break;
     case AF_OBSERVED:
         session_told(x->hub, body);
+        break;
+    case AF_WORKERS:
+        session_workers(x->hub, body);
         break;
     default:
         break;

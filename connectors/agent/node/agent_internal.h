@@ -139,6 +139,7 @@ struct worker {
     uint64_t give_up_ms; /* loop time at which dialing an adopted shim ends */
     unsigned dials;
     bool given_up; /* end.json was written for it; one last look for its shim follows */
+    uint64_t told; /* hash of what this session was told of it; 0: nothing */
 };
 struct waiter { /* a STOP request, answered when the run has ended */
     struct list link;
@@ -333,6 +334,9 @@ void run_observe(const struct run *r, struct observation *ret);
 /* Called when a worker's state changed: derives the run's state, and reports it. */
 void run_changed(struct run *r);
 void run_tell(struct run *r, const struct observation *o);
+/* Tells a server that has welcomed this agent of the run's workers of which there is news, ahead of
+ * the observation that rests on it. */
+void workers_tell(struct run *r);
 void run_go(struct run *r);
 void run_stop(struct run *r, int signo, uint64_t grace_ms);
 /* Has its program save and go on, once for each number. */
@@ -341,7 +345,6 @@ int run_save(struct run *r, int64_t number, uint64_t grace_ms, struct err *err) 
 int order_rewrite(struct run *r, struct err *err) MUST_CHECK;
 /* Removes an ended run's folder; the book keeps its end. */
 int run_forget(struct run *r, struct err *err) MUST_CHECK;
-bool run_has_processes(struct agent *a, const struct run_key *k);
 
 void worker_init(struct worker *w, struct run *r, int64_t rank);
 void worker_fini(struct worker *w);

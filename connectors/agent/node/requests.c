@@ -3,6 +3,7 @@
 #include "connectors/agent/node/agent_internal.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 static void request_submit(struct agent *a, uint64_t id, struct wire_order *order)
@@ -13,6 +14,7 @@ static void request_submit(struct agent *a, uint64_t id, struct wire_order *orde
     int rc = run_submit(a, order, &r, &err);
 
     if (rc == 0) {
+        workers_tell(r);
         run_observe(r, &o);
         if (o.state == RUN_ABSENT) /* it was refused; now it stays so */
             session_answer(
@@ -26,6 +28,16 @@ static void request_submit(struct agent *a, uint64_t id, struct wire_order *orde
      * told. */
     bool unsure = rc == E_IO || rc == E_NOSPACE || rc == E_INTERNAL;
     session_answer(a, id, unsure ? OUT_UNKNOWN : OUT_REJECTED, &err, NULL);
+}
+
+static bool run_has_processes(struct agent *a, const struct run_key *k)
+{
+    char key[RUN_KEY_MAX], marker[RUN_MARKER_MAX];
+    struct runner_tree t = {.marker = marker};
+
+    run_key_print(k, key);
+    (void)snprintf(marker, sizeof marker, "%s/", key);
+    return a->cfg.os->ops->tree_process_count(a->cfg.os, &t) != 0;
 }
 
 /* The key is not known: promises, durably, that it never starts here. */
@@ -185,6 +197,7 @@ static void request_about(struct agent *a, const struct frame *f, const struct w
         answer_absent(a, f->id, k, q->state_rv);
         return;
     }
+    workers_tell(r);
     run_observe(r, &o);
     if (f->type == AF_CLAIM) {
         request_claim(a, f->id, r, q);

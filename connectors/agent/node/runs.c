@@ -280,6 +280,7 @@ void run_changed(struct run *r)
     if (r->failed && !r->stop_signo) /* a gang lives together: the others would wait for ever */
         run_stop(r, SIGTERM, r->order->grace_ms);
     checkpoints_consider(r);
+    workers_tell(r);
     run_observe(r, &o);
     bool grant = o.grant > r->told_grant;
     bool save = save_mark(&o.save) != r->told_save;
@@ -300,6 +301,7 @@ void run_changed(struct run *r)
 
 void run_tell(struct run *r, const struct observation *o)
 {
+    workers_tell(r);
     if (r->agent->welcome)
         checkpoints_told(r);
     session_observed(r->agent, o);
@@ -328,16 +330,6 @@ int run_save(struct run *r, int64_t number, uint64_t grace_ms, struct err *err)
     for (unsigned i = 0; i < r->n_workers; i++)
         worker_save(&r->workers[i]);
     return 0;
-}
-
-bool run_has_processes(struct agent *a, const struct run_key *k)
-{
-    char key[RUN_KEY_MAX], marker[RUN_MARKER_MAX];
-    struct runner_tree t = {.marker = marker};
-
-    run_key_print(k, key);
-    (void)snprintf(marker, sizeof marker, "%s/", key);
-    return a->cfg.os->ops->tree_process_count(a->cfg.os, &t) != 0;
 }
 
 /* ---- what comes to the agent as subreaper ---- */

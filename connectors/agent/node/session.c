@@ -1,5 +1,6 @@
 /* The session with the server: dials the members in turn, follows the leader, beats. One session at
  * a time; what was asked in an older one is never answered in a newer one. */
+#include "api/base/hash.h"
 #include "api/base/net/tls.h"
 #include "connectors/agent/node/agent_internal.h"
 
@@ -18,31 +19,125 @@ _Static_assert(BACKOFF_MAX_MS + ROUND_MAX_MS + DIAL_MAX_MS <= AGENT_REDIAL_MAX_M
                "hubs wait so long for who has not dialed yet");
 /* A HELLO is one frame, and an inventory goes in as many as it needs. */
 #define HELLO_RUNS_MAX 128
+#define HELLO_WORKERS_MAX 1024 /* of all of them; the others are told once it is welcome */
 #define PAGE_BYTES (1u << 20)
 #define TOLD_PENDING_MAX (1u << 20)
-_Static_assert(HELLO_RUNS_MAX *WIRE_OBSERVATION_MAX + 4096 <= FRAME_BODY_MAX, "a HELLO fits");
+_Static_assert(HELLO_RUNS_MAX *(WIRE_OBSERVATION_MAX + RUN_KEY_MAX + 96) +
+                       HELLO_WORKERS_MAX * WIRE_TOLD_MAX + 4096 <=
+                   FRAME_BODY_MAX,
+               "a HELLO fits");
 
 static void session_dial(void *arg);
+
+/* ---- what is told of each worker ---- */
+/* Differs when anything of it that is told does; 0: it has not started yet, and says nothing. */
+static uint64_t worker_mark(const struct worker *w)
+{
+    const struct run_report *p = &w->report;
+    bool ended = w->state == WS_ENDED;
+    char text[160];
+
+    if (!p->started_ms && !ended)
+        return 0;
+    (void)snprintf(text, sizeof text, "%lld", (long long)p->started_ms);
+    if (ended)
+        (void)snprintf(text, sizeof text, "%lld %lld %d %d %s", (long long)p->started_ms,
+                       (long long)p->ended_ms, p->exit_code, p->term_signal, p->reason);
+    return hash_text(text) | 1;
+}
+
+static bool worker_news(const struct worker *w)
+{
+    uint64_t mark = worker_mark(w);
+
+    return mark && mark != w->told;
+}
+
+static bool workers_news(const struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        if (worker_news(&r->workers[i]))
+            return true;
+    return false;
+}
+
+static void workers_untold(struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        r->workers[i].told = 0;
+}
+
+static struct run_worker worker_told(const struct worker *w, struct arena *a)
+{
+    const struct wire_worker *at = &w->run->order->workers[w->rank];
+    const struct run_report *p = &w->report;
+    struct run_worker t = {.rank = w->rank,
+                           .node = at->node,
+                           .gpus = at->gpus,
+                           .n_gpus = at->n_gpus,
+                           .reason = "",
+                           .started_ms = p->started_ms,
+                           .id = ""};
+
+    if (p->pid)
+        t.id = arena_printf(a, "%lld@%s", (long long)p->pid, w->run->order->boot_id);
+    if (w->state == WS_ENDED) {
+        t.ended_ms = p->ended_ms;
+        t.exit_code = p->exit_code;
+        t.term_signal = p->term_signal;
+        t.reason = p->reason;
+    }
+    return t;
+}
+
+/* Takes up to max of those of which there is news; they count as told. */
+static void workers_take(struct run *r, uint32_t max, struct arena *a, struct run_workers *ret)
+{
+    *ret = (struct run_workers){.key = r->key, .clock_ms = loop_wall_ms(r->agent->loop)};
+    ret->workers = arena_array(a, struct run_worker, max < r->n_workers ? max : r->n_workers);
+    for (unsigned i = 0; i < r->n_workers && ret->n_workers < max; i++) {
+        struct worker *w = &r->workers[i];
+        if (!worker_news(w))
+            continue;
+        ret->workers[ret->n_workers++] = worker_told(w, a);
+        w->told = worker_mark(w);
+    }
+}
+
+void workers_tell(struct run *r)
+{
+    while (r->agent->welcome && workers_news(r)) {
+        AUTO_ARENA m = arena_create(0);
+        struct run_workers told;
+        workers_take(r, WIRE_WORKERS_PAGE, m, &told);
+        wire_tell(r->agent->stream, AF_WORKERS, 0, run_workers, &told);
+    }
+}
 
 static void session_hello(struct agent *a)
 {
     char id[24], hash[24];
     unsigned n = 0;
+    uint32_t room = HELLO_WORKERS_MAX;
     AUTO_ARENA m = arena_create(0);
     struct observation *runs = arena_array(m, struct observation, HELLO_RUNS_MAX);
+    struct run_workers *workers = arena_array(m, struct run_workers, HELLO_RUNS_MAX);
 
     (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)loop_random_u64(a->loop));
     (void)snprintf(hash, sizeof hash, "%016llx", (unsigned long long)a->inventory.hash);
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);
         r->untold = false;
+        workers_untold(r);
         r->hello_state = RUN_UNKNOWN;
         if (n == HELLO_RUNS_MAX)
             continue;
         run_observe(r, &runs[n]);
         r->hello_state = runs[n].state;
         r->hello_save = save_mark(&runs[n].save);
-        r->hello_grant = runs[n++].grant;
+        r->hello_grant = runs[n].grant;
+        workers_take(r, room, m, &workers[n]);
+        room -= workers[n++].n_workers;
         checkpoints_hello(r);
     }
     const struct wire_hello hello = {.target = a->cfg.target,
@@ -61,7 +156,9 @@ static void session_hello(struct agent *a)
                                      .at_ms = loop_now_ms(a->loop),
                                      .inventory = hash,
                                      .runs = runs,
-                                     .n_runs = n};
+                                     .n_runs = n,
+                                     .workers = workers,
+                                     .n_workers = n};
     wire_tell(a->stream, AF_HELLO, 0, wire_hello, &hello);
 }
 
@@ -97,8 +194,8 @@ static void session_welcome(struct agent *a)
         struct observation o;
         bool changed = checkpoints_welcome(r);
         run_observe(r, &o);
-        r->untold = changed || o.state != r->hello_state || o.grant != r->hello_grant ||
-                    save_mark(&o.save) != r->hello_save;
+        r->untold = changed || workers_news(r) || o.state != r->hello_state ||
+                    o.grant != r->hello_grant || save_mark(&o.save) != r->hello_save;
     }
     session_tell(a);
 }

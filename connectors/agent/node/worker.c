@@ -133,6 +133,17 @@ void worker_fini(struct worker *w)
 }
 
 /* ---- the end ---- */
+/* Who found the end need not know of the start, which its shim told: what is not known of the end
+ * is when this agent saw it. */
+static void worker_times(const struct worker *w, struct run_report *r)
+{
+    if (r->started_ms || !w->report.started_ms)
+        return;
+    r->started_ms = w->report.started_ms;
+    r->pid = w->report.pid;
+    r->ended_ms = loop_wall_ms(w->run->agent->loop);
+}
+
 static bool worker_read_end(struct worker *w)
 {
     char dir[AGENT_PATH_MAX], path[AGENT_PATH_MAX + 16];
@@ -146,6 +157,7 @@ static bool worker_read_end(struct worker *w)
     if (file_read(l, path, WIRE_REPORT_MAX, &b, NULL) < 0 ||
         run_report_parse(b.p, b.n, &r, NULL) < 0 || r.step != RUN_STEP_ENDED)
         return false;
+    worker_times(w, &r);
     w->report = r;
     checkpoints_reported(w);
     return true;
@@ -194,6 +206,7 @@ static bool worker_write_end(struct worker *w, const char *reason, const char *m
         str_copy(r.message, sizeof r.message, message);
         r.lease_lost = w->report.lease_lost;
     }
+    worker_times(w, &r);
     /* What ran before the machine restarted is gone for certain. */
     r.searched = worker_boot_is_this(w) && worker_held(w) == RUN_SEARCHED;
     (void)snprintf(path, sizeof path, "%s/" RUN_END_FILE, dir);

@@ -143,8 +143,14 @@ void driver_propose(struct driver *d, union command *c)
 {
     struct run_cmd *r = &c->run;
     struct step *s = mem_new(struct step);
+    AUTO_ARENA a = arena_create(0);
 
     run_fill(d, c);
+    if ((r->step == STEP_RUNNING || r->step == STEP_ENDED) &&
+        root_feature_level(d->brain->root) >= FEATURE_GRANTS) {
+        r->n = driver_workers_told(d, a, &r->workers);
+        r->behind_ms = d->clocked ? d->clock_behind_ms : 0;
+    }
     *s = (struct step){d, r->step, r->epoch, r->try_, d->brain->term};
     d->proposing = true;
     FAILPOINT(steps_before[r->step]);
@@ -328,7 +334,10 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
              e            ? end_text(e)
              : *o->reason ? o->reason
                           : run_step_text(step));
-    str_copy(c.run.message, sizeof c.run.message, o->message);
+    if (step == STEP_ENDED)
+        driver_workers_blame(d, o->message, c.run.message, sizeof c.run.message);
+    else
+        str_copy(c.run.message, sizeof c.run.message, o->message);
     if (e == END_NOTHING_SAVED)
         (void)snprintf(c.run.message, sizeof c.run.message,
                        "it ended with 75 (saved, start me again) unasked, and saved no checkpoint "

@@ -132,7 +132,7 @@ static void driver_take(struct driver *d, const struct object *o)
         d->key.try_ = try_;
         d->has_seen = d->quiesced = false;
         d->refused.class_ = (enum refusal_class)0;
-        buf_fini(&d->seats);
+        driver_told_forget(d);
         d->found_session = 0;
         d->stop_after_ms = d->stop_grace_ms = 0;
         if (moved) {
@@ -253,7 +253,7 @@ static void driver_free(struct driver *d)
     (void)tdelete(d, &d->brain->drivers->by_uid, by_uid);
     d->brain->drivers->n--;
     (void)object_unref(d->o);
-    buf_fini(&d->seats);
+    driver_told_forget(d);
     mem_free(d);
 }
 

@@ -13,6 +13,13 @@ struct drivers {
     unsigned n;
 };
 
+struct worker_seen { /* what the target told of one worker of this try */
+    bool told;
+    int exit_code, term_signal;
+    char reason[64], id[129];
+    int64_t started_ms, ended_ms; /* UTC ms by the target's clock; 0: not told */
+};
+
 struct driver {
     struct brain *brain;
     struct list seat; /* link in site.drivers of its target, or in drivers.adrift */
@@ -51,6 +58,11 @@ struct driver {
 
     /* observed.c */
     struct buf seats; /* placement as bytes: the nodes that the target gave; .n 0: not told */
+    struct worker_seen *workers; /* by rank; NULL: nothing was told of any */
+    uint32_t n_workers;
+    bool clocked;            /* clock_behind_ms is known, of this session */
+    int64_t clock_behind_ms; /* what to add to the target's times to have the hub's */
+    uint64_t clock_session;
     uint64_t pending_told_ms; /* loop time at which the log was last told of its waiting */
     int64_t foreign_epoch;    /* epoch in which a foreign checkpoint was refused, with one Event */
 

@@ -13,6 +13,7 @@
 #include "controlplane/leader/keep/events.h"
 #include "controlplane/leader/site/sites.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ORPHAN_GRACE_MS 5000
@@ -112,6 +113,134 @@ void driver_observed(struct site *t, const struct observation *o)
     driver_take_seen(d, &told);
     d->found_session = t->session;
     driver_tick(d);
+}
+
+/* ---- its workers ---- */
+#define TIME_MAX_MS 253402300799000 /* the end of the year 9999 */
+
+static void workers_forget(struct driver *d)
+{
+    mem_free(d->workers);
+    d->workers = NULL;
+    d->n_workers = 0;
+    d->clocked = false;
+}
+
+void driver_told_forget(struct driver *d)
+{
+    buf_fini(&d->seats);
+    workers_forget(d);
+}
+
+static uint32_t ranks_of(const struct driver *d)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    const struct placement *p = s->pending && s->pending->asked ? s->pending->asked : s->placement;
+
+    return p && p->n_assignments <= LIMIT_GANG_MAX ? p->n_assignments : 0;
+}
+
+/* What is told takes time to come: the least difference is nearest to that of the clocks. */
+static void clock_told(struct driver *d, const struct site *t, int64_t clock_ms)
+{
+    int64_t behind = brain_time_ms(d->brain) - clock_ms;
+
+    if (clock_ms <= 0)
+        return;
+    if (d->clocked && d->clock_session == t->session && d->clock_behind_ms <= behind)
+        return;
+    d->clocked = true;
+    d->clock_session = t->session;
+    d->clock_behind_ms = behind;
+}
+
+static void worker_take(struct driver *d, const struct run_worker *w)
+{
+    struct worker_seen *s = &d->workers[w->rank];
+
+    s->told = true;
+    s->exit_code = w->exit_code;
+    s->term_signal = w->term_signal;
+    s->started_ms = w->started_ms <= TIME_MAX_MS ? w->started_ms : 0;
+    s->ended_ms = w->ended_ms <= TIME_MAX_MS ? w->ended_ms : 0;
+    str_cut(s->reason, sizeof s->reason, w->reason);
+    str_cut(s->id, sizeof s->id, w->id);
+    hide_text(d->brain, d->o, s->reason);
+    hide_text(d->brain, d->o, s->id);
+}
+
+void driver_workers(struct site *t, const struct run_workers *w)
+{
+    struct driver *d = driver_find(t->brain, w->key.uid);
+
+    if (!t->brain->leads || !d || d->dead || strcmp(d->target, t->name) != 0 ||
+        w->key.epoch != d->key.epoch || w->key.try_ != d->key.try_ || driver_estranged(d, t) ||
+        (d->has_seen && d->seen.state == RUN_ENDED))
+        return;
+    if (!d->workers || d->n_workers != ranks_of(d)) {
+        workers_forget(d);
+        d->n_workers = ranks_of(d);
+        d->workers = mem_zalloc((d->n_workers + 1) * sizeof *d->workers);
+    }
+    clock_told(d, t, w->clock_ms);
+    for (uint32_t i = 0; i < w->n_workers; i++)
+        if (w->workers[i].rank < d->n_workers)
+            worker_take(d, &w->workers[i]);
+}
+
+uint32_t driver_workers_told(const struct driver *d, struct arena *a, struct worker_status **ret)
+{
+    struct worker_status *v = arena_array(a, struct worker_status, d->n_workers + 1);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < d->n_workers; i++) {
+        const struct worker_seen *s = &d->workers[i];
+        if (s->told)
+            v[n++] = (struct worker_status){.rank = i,
+                                            .node = "",
+                                            .exitCode = s->exit_code,
+                                            .signal = s->term_signal,
+                                            .reason = s->reason,
+                                            .startedAt = s->started_ms,
+                                            .endedAt = s->ended_ms,
+                                            .id = s->id};
+    }
+    *ret = v;
+    return n;
+}
+
+/* The first that failed: the others were stopped for it. */
+static const struct worker_seen *first_failed(const struct driver *d)
+{
+    const struct worker_seen *first = NULL;
+
+    for (uint32_t i = 0; i < d->n_workers; i++) {
+        const struct worker_seen *s = &d->workers[i];
+        if (!s->told || !(s->exit_code || s->term_signal || *s->reason))
+            continue;
+        if (!first || (s->ended_ms && (!first->ended_ms || s->ended_ms < first->ended_ms)))
+            first = s;
+    }
+    return first;
+}
+
+void driver_workers_blame(const struct driver *d, const char *message, char *out, size_t n)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    const struct worker_seen *w = first_failed(d);
+    int64_t rank = w ? w - d->workers : 0;
+    char how[32];
+
+    str_cut(out, n, message);
+    if (!w || d->n_workers < 2 || !s->placement || rank >= s->placement->n_assignments)
+        return;
+    if (w->term_signal)
+        (void)snprintf(how, sizeof how, "signal %d", w->term_signal);
+    else
+        (void)snprintf(how, sizeof how, "exit %d", w->exit_code);
+    (void)snprintf(out, n, "rank %lld on node %.253s: %s%s%s%s%.500s", (long long)rank,
+                   s->placement->assignments[rank].node, how, *w->reason ? ", " : "", w->reason,
+                   *message ? "; " : "", message);
 }
 
 /* ---- in the target's own queue ---- */

@@ -6,6 +6,15 @@
 
 void driver_observed(struct site *t, const struct observation *o);
 void driver_take_seen(struct driver *d, const struct observation *o);
+/* Takes in what is told of a run's workers. */
+void driver_workers(struct site *t, const struct run_workers *w);
+/* Returns in arena a what is known of them, as the log has it; 0: nothing. */
+uint32_t driver_workers_told(const struct driver *d, struct arena *a, struct worker_status **ret);
+/* Forgets what was told of seats and workers of an earlier try. */
+void driver_told_forget(struct driver *d);
+/* Writes which worker of a gang failed first, where and how, ahead of what the message says; out
+ * may not overlap with message. */
+void driver_workers_blame(const struct driver *d, const char *message, char *out, size_t n);
 /* Takes in where a run is that was pending. */
 void driver_seated(struct site *t, const struct run_key *k, const struct placement *at);
 /* Proposes what was seen of a run's waiting at its target, or that it has its nodes; true if it

@@ -212,8 +212,13 @@ static void on_seated(void *arg, const struct run_key *k, const struct placement
 {
     driver_seated(arg, k, at);
 }
+static void on_workers(void *arg, const struct run_workers *w)
+{
+    driver_workers(arg, w);
+}
 static const struct connector_events events = {.nodes = on_nodes,
                                                .seated = on_seated,
+                                               .workers = on_workers,
                                                .reach = on_reach,
                                                .observed = on_observed,
                                                .agent = on_agent,

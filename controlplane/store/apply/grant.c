@@ -1,6 +1,7 @@
 /* What the log promises of a try: the lease, grace and kill time that its runner holds, those that
  * it may hold as well because they were offered to it, and its checkpoint store. A run that is out
- * of reach is judged by this, never by a document, which may have changed since.
+ * of reach is judged by this, never by a document, which may have changed since. And what its
+ * target told of its workers.
  *
  * An offer must never shorten what is held: only the runner's acknowledgement does. */
 #include "controlplane/store/store_internal.h"
@@ -95,4 +96,61 @@ int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_gran
     in->offered = NULL;
     grant_told(t, in);
     return 0;
+}
+
+/* ---- what was told of its workers ---- */
+static bool worker_failed(const struct worker_status *w)
+{
+    return w->exitCode || w->signal || *w->reason;
+}
+
+/* Of the try's ranks, what is newest: told now, or before. */
+static uint32_t workers_merge(struct txn *t, const struct workload_status *s,
+                              const struct worker_status *told, uint32_t n,
+                              struct worker_status *ret)
+{
+    uint32_t ranks = s->placement->n_assignments, all = 0;
+    const struct worker_status **by = arena_array(t->a, const struct worker_status *, ranks + 1);
+
+    for (uint32_t i = 0; i < s->n_workers; i++)
+        if (s->workers[i].rank >= 0 && s->workers[i].rank < ranks)
+            by[s->workers[i].rank] = &s->workers[i];
+    for (uint32_t i = 0; i < n; i++)
+        if (told[i].rank >= 0 && told[i].rank < ranks)
+            by[told[i].rank] = &told[i];
+    for (uint32_t r = 0; r < ranks; r++) {
+        const struct assignment *at = &s->placement->assignments[r];
+        if (!by[r])
+            continue;
+        ret[all] = *by[r];
+        ret[all].node = at->node;
+        ret[all].gpus = at->gpus;
+        ret[all++].n_gpus = at->n_gpus;
+    }
+    return all;
+}
+
+void workers_take(struct txn *t, struct workload_status *s, const struct worker_status *told,
+                  uint32_t n)
+{
+    uint32_t ranks = s->placement ? s->placement->n_assignments : 0, failed = 0, kept = 0;
+
+    if (!n || !ranks)
+        return;
+    struct worker_status *all = arena_array(t->a, struct worker_status, ranks);
+    struct worker_status *shown = arena_array(t->a, struct worker_status, WORKERS_SHOWN_MAX);
+    uint32_t have = workers_merge(t, s, told, n, all);
+    for (uint32_t i = 0; i < have; i++)
+        failed += worker_failed(&all[i]);
+    failed = failed < WORKERS_SHOWN_MAX ? failed : WORKERS_SHOWN_MAX;
+    uint32_t others = WORKERS_SHOWN_MAX - failed;
+    for (uint32_t i = 0; i < have && kept < WORKERS_SHOWN_MAX; i++) {
+        if (worker_failed(&all[i]) ? !failed : !others)
+            continue;
+        failed -= worker_failed(&all[i]);
+        others -= !worker_failed(&all[i]);
+        shown[kept++] = all[i];
+    }
+    s->workers = shown;
+    s->n_workers = kept;
 }

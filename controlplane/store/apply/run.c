@@ -292,6 +292,8 @@ static int step_dispatch(struct txn *t, struct run *x)
     in->reason = in->store = "";
     in->agent = root_feature_level(t->w) >= FEATURE_GRANTS ? x->c->agent : "";
     x->s->intent = in;
+    x->s->workers = NULL;
+    x->s->n_workers = 0;
     x->s->resumedFrom = x->s->checkpoint ? x->s->checkpoint->name : "";
     x->s->resumedStep = x->s->checkpoint ? x->s->checkpoint->step : 0;
     x->s->resumedFound = x->s->checkpoint && x->s->checkpoint->found;
@@ -391,6 +393,7 @@ static int step_seated(struct txn *t, struct run *x)
 
 static int step_take(struct txn *t, struct run *x)
 {
+    workers_take(t, x->s, x->c->workers, x->c->n);
     if (ends_with_proof(x->c->step))
         return step_end(t, x);
     if (x->c->lease_held)

@@ -63,6 +63,11 @@ def session_lives(sid):
     return False
 
 
+def said(run):
+    """Of a worker's times the other side wants to know by which clock."""
+    return {**run, "clock": int(time.time() * 1000)}
+
+
 class Runs:
     """Every run that was ever accepted or promised, one file each."""
 
@@ -116,9 +121,19 @@ class Runs:
             else:
                 exited = read(files + ".exit").strip()
                 run.update(state="ended", proof="ProcessTreeSearched", **({"exitCode": int(exited)} if exited else {"signal": 9}))
+        if run["state"] != before and run["state"] in ("running", "ended"):
+            self.worker(run, pid)
         if run["state"] != before or restarted:
             self.keep(run)
             self.told(run)
+
+    def worker(self, run, pid):
+        """One process runs here, whatever was ordered: what is told of it is told of rank 0."""
+        rank = run.setdefault("workers", [{"rank": 0}])[0]
+        rank.setdefault("startedAt", int(time.time() * 1000))
+        rank["id"] = f"{pid}@{read('/proc/sys/kernel/random/boot_id').strip()}"
+        if run["state"] == "ended":
+            rank.update(endedAt=int(time.time() * 1000), **{k: run[k] for k in ("exitCode", "signal") if k in run})
 
     def watch(self):
         while True:
@@ -201,7 +216,7 @@ class Runs:
         while self.at == after and (left := until - time.monotonic()) > 0:
             self.lock.wait(left)
         keys = dict.fromkeys(k for at, k in self.changes if at > after)
-        return {"instance": self.instance, "next": self.at, "revision": "r1", "runs": [self.runs[k] for k in keys]}
+        return {"instance": self.instance, "next": self.at, "revision": "r1", "runs": [said(self.runs[k]) for k in keys]}
 
     def listed(self, after):
         keys = sorted(k for k in self.runs if k > after)[:PAGE]
@@ -239,11 +254,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if len(parts) < 2 or parts[0] != "runs" or not KEY.match(parts[1]):
                 raise Refused(404, "there is no such thing here")
             if self.command == "PUT" and len(parts) == 2:
-                return runs.submit(parts[1], document)
+                return said(runs.submit(parts[1], document))
             if self.command == "DELETE" and len(parts) == 2:
                 return runs.about(parts[1], "delete", document)
             if self.command == "POST" and len(parts) == 3 and parts[2] in ("find", "signal", "stop", "claim"):
-                return runs.about(parts[1], parts[2], document)
+                return said(runs.about(parts[1], parts[2], document))
         raise Refused(404, "there is no such thing here")
 
     def handle_any(self):

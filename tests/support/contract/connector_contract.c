@@ -88,8 +88,24 @@ static void on_seated(void *arg, const struct run_key *k, const struct placement
     r->seat_gpu = at->assignments[0].n_gpus ? at->assignments[0].gpus[0] : -1;
 }
 
-static const struct connector_events events = {
-    .nodes = on_nodes, .reach = on_reach, .observed = on_observed, .seated = on_seated};
+static void on_workers(void *arg, const struct run_workers *w)
+{
+    struct connector_rig *r = arg;
+
+    if (!w->n_workers)
+        return;
+    r->worker = w->key;
+    r->told = w->workers[w->n_workers - 1];
+    r->told_clock_ms = w->clock_ms;
+    str_cut(r->told_id, sizeof r->told_id, r->told.id);
+    str_cut(r->told_reason, sizeof r->told_reason, r->told.reason);
+}
+
+static const struct connector_events events = {.nodes = on_nodes,
+                                               .reach = on_reach,
+                                               .observed = on_observed,
+                                               .seated = on_seated,
+                                               .workers = on_workers};
 
 static const char *no_secret(void *arg, const char *name, const char *key)
 {
@@ -293,6 +309,13 @@ void connector_runs_and_tells_the_end(void **state)
     assert_int_equal(o->term_signal, 0);
     assert_false(o->lease_lost);
     assert_int_equal(r->starts(r, &k), 1);
+    assert_true(key_equal(&r->worker, &k)); /* its worker was told of ahead of that */
+    assert_int_equal(r->told.rank, 0);
+    assert_int_equal(r->told.exit_code, PROGRAM_ENDS_EXIT);
+    assert_true(r->told.started_ms > 0 && r->told.started_ms <= r->told.ended_ms);
+    assert_true(r->told.ended_ms <= r->told_clock_ms);
+    assert_int_not_equal(*r->told_id, 0);
+    assert_string_equal(r->told_reason, ""); /* none of ours is the target's to say */
     assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE); /* asked again: the same */
     assert_int_equal(a.seen.state, RUN_ENDED);
     assert_int_equal(a.seen.exit_code, PROGRAM_ENDS_EXIT);

@@ -52,6 +52,10 @@ struct connector_rig {
     struct run_key seated;       /* where its rank 0 was put, and its first device */
     char seat[256];
     int64_t seat_gpu;
+    struct run_key worker; /* of whose worker something was told last, and what */
+    struct run_worker told;
+    char told_id[64], told_reason[64];
+    int64_t told_clock_ms;
     const char *resume_path, *resume_digest; /* of the next orders; NULL = none */
     uint64_t serial;
     struct listing nodes; /* what it told of its nodes, as the leader takes it */

@@ -105,6 +105,11 @@ static void print_run(const struct callout_world_run *r, struct buf *b)
                    r->term_signal);
     if (r->node)
         buf_printf(b, ",\"workers\":[{\"rank\":0,\"node\":\"%s\",\"gpus\":[3]}]", r->node);
+    else if (!lies && r->state == RUN_ENDED)
+        buf_printf(b,
+                   ",\"workers\":[{\"rank\":0,\"exitCode\":%d,\"startedAt\":1000,\"endedAt\":2000,"
+                   "\"reason\":\"CheckpointTorn\",\"id\":\"pod/7\"}],\"clock\":2500",
+                   r->exit_code);
     buf_str(b, ",\"somethingNew\":{\"a\":[1]}}");
 }
 

@@ -141,6 +141,90 @@ static void a_gang_ends_together(void **state)
     assert_int_equal(agent_seen(&o.key)->exit_code, 4);
 }
 
+/* What was told of workers, in the order in which it came. */
+static struct {
+    struct run_key key;
+    struct run_worker w; /* without its devices */
+    char node[64], reason[64], id[128];
+    int64_t clock_ms;
+    bool over; /* the end of its run had been told before */
+} heard[512];
+static size_t n_heard;
+
+static void workers_told(void *arg, const struct run_workers *w)
+{
+    const struct observation *o = agent_seen(&w->key);
+
+    (void)arg;
+    for (uint32_t i = 0; i < w->n_workers && n_heard < sizeof heard / sizeof heard[0]; i++) {
+        const struct run_worker *from = &w->workers[i];
+        heard[n_heard].key = w->key;
+        heard[n_heard].w = *from;
+        heard[n_heard].clock_ms = w->clock_ms;
+        heard[n_heard].over = o && o->state == RUN_ENDED;
+        str_cut(heard[n_heard].node, sizeof heard[0].node, from->node);
+        str_cut(heard[n_heard].reason, sizeof heard[0].reason, from->reason);
+        str_cut(heard[n_heard++].id, sizeof heard[0].id, from->id);
+    }
+}
+
+/* The newest that was told of that rank; from: how many of all that was told are passed over. */
+static int worker_told(const struct run_key *k, int64_t rank, size_t from)
+{
+    int found = -1;
+
+    for (size_t i = from; i < n_heard; i++)
+        if (!strcmp(heard[i].key.uid, k->uid) && heard[i].w.rank == rank)
+            found = (int)i;
+    return found;
+}
+
+/* Each worker by itself, ahead of what becomes of the run; and to a new session again. */
+static void each_worker_is_told_of(void **state)
+{
+    struct agent_order o = {.key = agent_key(),
+                            .workers = 2,
+                            .script =
+                                "echo $$ >$D/each.$HANSE_RANK; [ $HANSE_RANK = 1 ] || exec sleep "
+                                "600; while ! [ -e $D/each ]; do sleep 0.02; done; exit 4"};
+    char id[32];
+    struct asked a;
+
+    (void)state;
+    agent_events.workers = workers_told;
+    (void)agent_submit(&o, &a);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    (void)snprintf(id, sizeof id, "%ld@", agent_await_pid("each.1"));
+    int w = worker_told(&o.key, 1, 0);
+    assert_true(w >= 0);
+    assert_string_equal(heard[w].node, "t1.n2");
+    assert_int_equal(strncmp(heard[w].id, id, strlen(id)), 0);
+    assert_true(heard[w].w.started_ms > 0 && heard[w].w.started_ms <= heard[w].clock_ms);
+    assert_int_equal(heard[w].w.ended_ms, 0);
+    int64_t started = heard[w].w.started_ms;
+
+    size_t from = n_heard;
+    agent_end(0, SIGKILL);
+    agent_file_put("each", ""); /* it ends while nobody listens */
+    agent_pass(500);
+    agent_begin(0);
+    (void)agent_await(&o.key, RUN_ENDED);
+    w = worker_told(&o.key, 1, from);
+    assert_true(w >= 0);
+    assert_false(heard[w].over);
+    assert_int_equal(heard[w].w.exit_code, 4);
+    assert_int_equal(heard[w].w.started_ms, started);
+    assert_true(heard[w].w.ended_ms >= started);
+    w = worker_told(&o.key, 0, from); /* stopped for it */
+    assert_true(w >= 0 && heard[w].w.term_signal == SIGTERM);
+    from = n_heard;
+    agent_cut_off(0, true);
+    agent_pass(200);
+    agent_cut_off(0, false);
+    (void)agent_find(0, &o.key, &a);
+    assert_true(worker_told(&o.key, 1, from) >= 0);
+}
+
 /* Rank 0 listens where it is told, rank 1 dials it, and each writes what it was told. */
 static const char meets[] =
     "exec python3 -c '\n"
@@ -446,6 +530,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stop_ends_also_what_escaped),
         cmocka_unit_test(quiesce_sends_the_signal),
         cmocka_unit_test(a_gang_ends_together),
+        cmocka_unit_test(each_worker_is_told_of),
         cmocka_unit_test(the_ranks_of_a_gang_meet),
         cmocka_unit_test(a_rendezvous_of_its_own_stays),
         cmocka_unit_test(a_restarted_agent_adopts),

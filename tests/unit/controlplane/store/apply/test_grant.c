@@ -238,6 +238,81 @@ static void test_an_agents_runs_hold_theirs(void **state)
     kit_end(&k);
 }
 
+static struct result workers_told(struct kit *k, enum run_step step, struct worker_status *v,
+                                  uint32_t n)
+{
+    union command c = {.run = {.head = {.type = CMD_RUN}, .epoch = 1, .try_ = 1, .step = step}};
+
+    str_copy(c.run.ns, sizeof c.run.ns, k->ns);
+    (void)snprintf(c.run.name, sizeof c.run.name, "w");
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(k, "w")->meta->uid);
+    c.run.workers = v;
+    c.run.n = n;
+    c.run.exit_code = step == STEP_ENDED;
+    c.run.requeue = true;
+    c.run.proof = PROOF_TREE_GONE;
+    return kit_apply(k, &c);
+}
+
+#define RANKS (WORKERS_SHOWN_MAX + 16)
+static void on_two_nodes(struct kit *k)
+{
+    struct placement *p = kit_workers(k, "fra.n0", 0, RANKS / 2, 1),
+                     *q = kit_workers(k, "fra.n1", 0, RANKS / 2, 1);
+    struct assignment *all = arena_array(k->a, struct assignment, RANKS);
+    union command c;
+
+    for (int i = 0; i < RANKS; i++) {
+        all[i] = (i < RANKS / 2 ? p : q)->assignments[i % (RANKS / 2)];
+        all[i].rank = i;
+    }
+    p->assignments = all;
+    p->n_assignments = RANKS;
+    kit_place_head(k, &c, "w", "Placed", "Chosen");
+    c.place.placement = p;
+    assert_int_equal(kit_apply(k, &c).code, 0);
+    assert_int_equal(lease(k, STEP_DISPATCH, 1, 60000).code, 0);
+}
+
+/* As many as are shown, and more: those that failed, then the first; with the places of the log. */
+static void test_workers_are_shown_within_bounds(void **state)
+{
+    struct worker_status v[RANKS + 2];
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    members_know(&k, FEATURE_GRANTS);
+    kit_pool(&k, 2, 64);
+    assert_int_equal(kit_workload(&k, "default", "w", RANKS, 1).code, 0);
+    on_two_nodes(&k);
+    for (int i = 0; i < RANKS + 2; i++)
+        v[i] = (struct worker_status){
+            .rank = i, .node = "elsewhere", .reason = "", .id = "7@b", .startedAt = 1000 + i};
+    v[RANKS + 1].rank = -1; /* what is no rank of it is passed over */
+    assert_int_equal(workers_told(&k, STEP_RUNNING, v, RANKS + 2).code, 0);
+    assert_int_equal(status(&k)->n_workers, WORKERS_SHOWN_MAX);
+    assert_int_equal(status(&k)->workers[3].startedAt, 1003);
+    assert_string_equal(status(&k)->workers[3].node, "fra.n0");
+    assert_string_equal(status(&k)->workers[3].id, "7@b");
+    v[0] = (struct worker_status){.rank = RANKS - 1,
+                                  .node = "",
+                                  .exitCode = 137,
+                                  .reason = "OutOfMemory",
+                                  .id = "",
+                                  .endedAt = 9000};
+    assert_int_equal(workers_told(&k, STEP_ENDED, v, 1).code, 0);
+    assert_int_equal(status(&k)->n_workers, WORKERS_SHOWN_MAX);
+    const struct worker_status *last = &status(&k)->workers[WORKERS_SHOWN_MAX - 1];
+    assert_int_equal(last->rank, RANKS - 1);
+    assert_string_equal(last->reason, "OutOfMemory");
+    assert_int_equal(status(&k)->workers[WORKERS_SHOWN_MAX - 2].rank, WORKERS_SHOWN_MAX - 2);
+    assert_int_equal(kit_phase(&k, "default", "w"), PHASE_QUEUED); /* they stay to be looked at */
+    on_two_nodes(&k);
+    assert_int_equal(status(&k)->n_workers, 0);
+    kit_end(&k);
+}
+
 /* A store that is edited while it runs is the next epoch's. */
 static void test_its_store_is_what_it_was_told(void **state)
 {
@@ -319,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_a_lease_proves_what_its_runner_told),
         cmocka_unit_test(test_a_runner_tells_of_its_lease_with_its_start),
         cmocka_unit_test(test_an_agents_runs_hold_theirs),
+        cmocka_unit_test(test_workers_are_shown_within_bounds),
         cmocka_unit_test(test_its_store_is_what_it_was_told),
         cmocka_unit_test(test_a_target_leads_nowhere_else_under_work),
     };
