@@ -79,6 +79,7 @@ struct run_listed {
     char ns[64], name[256]; /* of its workload, by its order */
     uint64_t state_rv;      /* resourceVersion of the state that started it; 0: not known */
     int64_t since_ms;       /* UTC ms by the target's clock when it was accepted; 0: not known */
+    bool final;             /* it has heard that the log has its end (finalize) */
     const struct run_hold *holds;
     size_t n_holds;
 };
@@ -253,6 +254,10 @@ struct connector_ops {
      * RUN_ABSENT only when that is proved. */
     void (*stop)(struct connector *c, const struct run_key *k, uint64_t grace_ms,
                  struct call *call);
+    /* Optional (NULL): the end of this run is in the log. What the target keeps of it only to be
+     * asked about it (a pod's finalizer, a job's record) may go; its key stays refused. A run that
+     * has not ended stays as it is. DONE also where nothing is kept of it (any more). */
+    void (*finalize)(struct connector *c, const struct run_key *k, struct call *call);
     /* Renews the leases of all runs on the target, each for the length that it holds; runs with an
      * offer for the offered length, if their runners take it. It has no answer: observations show
      * what runners hold. Called only after a quorum round proved the leadership. */

@@ -66,4 +66,5 @@ const struct connector_ops connector_callout_ops = {.type = "callout",
                                                     .find = callout_find,
                                                     .quiesce = callout_quiesce,
                                                     .stop = callout_stop,
+                                                    .finalize = callout_finalize,
                                                     .sweep = callout_sweep};

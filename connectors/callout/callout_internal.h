@@ -106,6 +106,7 @@ void callout_probe(struct connector *base, struct call *call);
 
 /* callout_pages.c */
 void callout_inventory(struct connector *base, struct call *call);
+void callout_finalize(struct connector *base, const struct run_key *key, struct call *call);
 void callout_sweep(struct connector *base, run_judge judge, void *arg, struct call *call);
 void callout_page_came(struct callout_call *k, const struct web_answer *a);
 /* Asks for what has changed since the nodes were read, if the changes say so. */

@@ -182,6 +182,7 @@ static void listed_of(const struct callout *c, const struct wire_listed *from, s
     *ret =
         (struct run_listed){.seen = {.key = from->key, .state = from->state, .proof = from->proof},
                             .since_ms = from->since_ms,
+                            .final = from->final,
                             .state_rv = from->state_rv,
                             .holds = h,
                             .n_holds = from->n_workers};
@@ -199,9 +200,9 @@ static void listed_of(const struct callout *c, const struct wire_listed *from, s
     }
 }
 
-/* Nobody waits for the answer: what was not heard, the next sweep says again. */
+/* call NULL: nobody waits for the answer; what was not heard, the next sweep says again. */
 static void order(struct callout *c, const struct run_key *key, const char *method,
-                  const char *verb, uint64_t grace_ms)
+                  const char *verb, uint64_t grace_ms, struct call *call)
 {
     const struct connector_env *e = &c->base.env;
     int64_t time_ms = 0;
@@ -212,8 +213,13 @@ static void order(struct callout *c, const struct run_key *key, const char *meth
 
     run_key_print(key, name);
     (void)snprintf(path, sizeof path, "/runs/%s%s", name, verb);
-    callout_call_send(callout_call_make(c, NULL, CALLOUT_ORDER, key), method, path,
+    callout_call_send(callout_call_make(c, call, CALLOUT_ORDER, key), method, path,
                       &schema_callout_about, &q);
+}
+
+void callout_finalize(struct connector *base, const struct run_key *key, struct call *call)
+{
+    order(callout_of(base), key, "DELETE", "", 0, call);
 }
 
 static void judge_all(struct callout_call *k, const struct callout_runs *page)
@@ -230,11 +236,11 @@ static void judge_all(struct callout_call *k, const struct callout_runs *page)
         enum run_verdict v = k->judge(&r, k->judge_arg);
         const char *own = e->cluster_uid ? e->cluster_uid(e->arg) : "";
         if (v == RUN_LET_GO && over)
-            order(c, &r.seen.key, "DELETE", "", 0);
+            order(c, &r.seen.key, "DELETE", "", 0, NULL);
         else if (v == RUN_LET_GO)
-            order(c, &r.seen.key, "POST", "/stop", SWEEP_GRACE_MS);
+            order(c, &r.seen.key, "POST", "/stop", SWEEP_GRACE_MS, NULL);
         else if (v == RUN_CLAIMED && *own && strcmp(r.cluster, own) != 0)
-            order(c, &r.seen.key, "POST", "/claim", 0);
+            order(c, &r.seen.key, "POST", "/claim", 0, NULL);
     }
 }
 

@@ -86,6 +86,7 @@ enum agent_frame {
     AF_LET_GO = 33,   /* wire_let_go */
     AF_SAVE = 34,     /* wire_save: saves and goes on; observations tell how far it is */
     AF_WORKERS = 35,  /* agent: run_workers, unasked, ahead of the observation that it belongs to */
+    AF_FINALIZE = 36, /* wire_about: the log has the end of this run; its records may go */
     /* streams; id is the stream's */
     AF_LOGS = 40,  /* wire_open, and so is the next */
     AF_EXEC = 41,  /* argv, stdin */
@@ -128,7 +129,7 @@ void wire_tell_body(struct stream *s, int type, uint64_t id, const struct schema
 #define WIRE_REPORT_MAX 8192
 #define WIRE_BOOK_PAGE 256 /* promises on a page, plus the rest of the page's last bucket */
 #define WIRE_LISTED_MAX (96 + RUN_KEY_MAX)
-#define WIRE_WORKER_MAX 512 /* a worker of an order: rank, node, devices */
+#define WIRE_WORKER_MAX 512   /* a worker of an order: rank, node, devices */
 #define WIRE_WORKERS_PAGE 256 /* workers in one AF_WORKERS */
 /* Largest JSON of a run_worker: what one of an order has, numbers, a reason and an id. */
 #define WIRE_TOLD_MAX (WIRE_WORKER_MAX + 192 + 6 * 64 + 128)

@@ -109,6 +109,10 @@ class Callout(Federation):
         row = [line.split() for line in text.split("Workers:")[-1].splitlines()[2:3]]
         self.check("describe names its node, id and exit", row and row[0][1] == worker.get("node") and row[0][-1] == worker.get("id")
                    and row[0][5] == "3", text[:1500])
+        def final():
+            with open(self.path("state", f"{self.lives('bad')[0]}.json"), encoding="utf-8") as file:
+                return json.load(file).get("final")
+        self.check("the server hears that the log has its end", wait_for("that it is final", final, 30))
         self.check("the end has the server's proof", ends[-1].get("proof") == "ProcessTreeSearched", ends[-1].get("proof"))
 
     def refuses_what_it_has_not(self):

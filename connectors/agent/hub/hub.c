@@ -132,6 +132,11 @@ static void hub_stop(struct connector *c, const struct run_key *k, uint64_t grac
     hub_about(c, AF_STOP, k, 0, grace_ms, call);
 }
 
+static void hub_finalize(struct connector *c, const struct run_key *k, struct call *call)
+{
+    hub_about(c, AF_FINALIZE, k, 0, 0, call);
+}
+
 static void hub_renew(struct connector *c, const struct run_offer *offers, size_t n)
 {
     struct hub *h = hub_of(c);
@@ -194,6 +199,7 @@ const struct connector_ops connector_agent_ops = {
     .quiesce = hub_quiesce,
     .checkpoint = hub_checkpoint,
     .stop = hub_stop,
+    .finalize = hub_finalize,
     .renew = hub_renew,
     .logs = hub_logs,
     .exec = hub_exec,

@@ -147,6 +147,7 @@ static void listed_of(const struct wire_listed *from, struct arena *a, struct ru
                             .holds = h,
                             .n_holds = from->n_workers};
     str_copy(ret->cluster, sizeof ret->cluster, from->cluster);
+    ret->final = from->final;
     str_copy(ret->ns, sizeof ret->ns, from->namespace_);
     str_copy(ret->name, sizeof ret->name, from->workload);
     for (uint32_t i = 0; i < from->n_workers; i++) {

@@ -165,6 +165,7 @@ struct run {
     uint64_t save_grace_ms;
     int64_t told_save, hello_save; /* save_mark() of what was reported last, and in HELLO */
     uint64_t ended_seq;            /* place in the order of ends, for pruning */
+    bool final;                    /* the hub's log has its end: pruned ahead of others */
     bool failed;                   /* a worker failed, and the others were asked to stop */
     int stop_signo;                /* 0: not asked to stop; kept for a shim that is dialed later */
     uint64_t stop_at_ms;           /* loop time at which the grace is over */

@@ -200,7 +200,8 @@ void run_listing(const struct run *r, size_t *room, struct wire_listed *ret)
                                 .namespace_ = w->namespace_,
                                 .workload = w->workload,
                                 .since_ms = w->accepted_ms,
-                                .state_rv = w->state_rv};
+                                .state_rv = w->state_rv,
+                                .final = r->final};
     if (o.state == RUN_ENDED || o.state == RUN_ABSENT || r->n_workers > *room)
         return;
     ret->workers = w->workers;

@@ -96,6 +96,27 @@ static void request_claim(struct agent *a, uint64_t id, struct run *r, const str
         session_answer(a, id, OUT_DONE, NULL, &o);
 }
 
+/* Its logs are kept as long as those of other ended runs; only that nobody will ask for its end
+ * again is new. Nothing is promised of a run that is not here. */
+static void request_finalize(struct agent *a, uint64_t id, const struct run_key *k, struct run *r)
+{
+    struct observation o = {.key = *k, .state = RUN_UNKNOWN};
+    struct err err;
+
+    if (r)
+        run_observe(r, &o);
+    else
+        (void)book_find(&a->book, k, &o);
+    if (r && o.state != RUN_ENDED && o.state != RUN_ABSENT) {
+        session_answer(a, id, OUT_REJECTED, (err_set(&err, E_BUSY, "the run has not ended"), &err),
+                       &o);
+        return;
+    }
+    if (r)
+        r->final = true;
+    session_answer(a, id, OUT_DONE, NULL, &o);
+}
+
 static void request_list(struct agent *a, uint64_t id)
 {
     AUTO_ARENA m = arena_create(0);
@@ -180,7 +201,7 @@ static void request_renew(struct agent *a, const struct wire_renew *q)
     }
 }
 
-/* FIND, SIGNAL, STOP, FORGET, CLAIM and DOCUMENT: about one key. */
+/* FIND, SIGNAL, STOP, FORGET, CLAIM, DOCUMENT and FINALIZE: about one key. */
 static void request_about(struct agent *a, const struct frame *f, const struct wire_about *q)
 {
     const struct run_key *k = &q->key;
@@ -188,6 +209,10 @@ static void request_about(struct agent *a, const struct frame *f, const struct w
     struct observation o;
     struct run *r = run_by_key(a, k);
 
+    if (f->type == AF_FINALIZE) {
+        request_finalize(a, f->id, k, r);
+        return;
+    }
     if (!r && (f->type == AF_CLAIM || f->type == AF_DOCUMENT)) { /* these promise nothing */
         session_answer(a, f->id, OUT_REJECTED,
                        (err_set(&err, E_NOTFOUND, "no such run is kept here"), &err), NULL);
@@ -228,6 +253,7 @@ static const struct schema *request_schema(uint8_t type)
     case AF_FORGET:
     case AF_CLAIM:
     case AF_DOCUMENT:
+    case AF_FINALIZE:
         return &schema_wire_about;
     case AF_STAGE:
         return &schema_wire_stage;
@@ -265,6 +291,7 @@ void request_frame(struct agent *a, const struct frame *f)
     case AF_FORGET:
     case AF_CLAIM:
     case AF_DOCUMENT:
+    case AF_FINALIZE:
         request_about(a, f, q);
         break;
     case AF_STAGE:

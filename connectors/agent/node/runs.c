@@ -190,7 +190,10 @@ static void runs_prune(struct agent *a)
         struct err err;
         list_for_each (it, &a->runs) {
             struct run *r = container_of(it, struct run, link);
-            if (r->ended_seq && (!oldest || r->ended_seq < oldest->ended_seq))
+            bool sooner = oldest && r->final > oldest->final;
+            bool as_soon = oldest && r->final == oldest->final;
+            if (r->ended_seq &&
+                (!oldest || sooner || (as_soon && r->ended_seq < oldest->ended_seq)))
                 oldest = r;
         }
         if (!oldest || run_forget(oldest, &err) < 0)

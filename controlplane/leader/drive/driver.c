@@ -184,7 +184,7 @@ void driver_change(struct brain *b, const struct object *before, const struct ob
     if (holds(after))
         driver_take(d, after);
     else
-        d->dead = true;
+        driver_over(d);
     driver_tick(d);
 }
 

@@ -115,6 +115,13 @@ void driver_observed(struct site *t, const struct observation *o)
     driver_tick(d);
 }
 
+void driver_over(struct driver *d)
+{
+    if (!d->dead && d->has_seen && d->seen.state == RUN_ENDED)
+        site_finalize(site_find(d->brain, d->target), &d->key);
+    d->dead = true;
+}
+
 /* ---- its workers ---- */
 #define TIME_MAX_MS 253402300799000 /* the end of the year 9999 */
 

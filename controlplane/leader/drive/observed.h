@@ -6,6 +6,9 @@
 
 void driver_observed(struct site *t, const struct observation *o);
 void driver_take_seen(struct driver *d, const struct observation *o);
+/* The log has let its place go. An end that its target told is in the log by then, and it hears of
+ * that. */
+void driver_over(struct driver *d);
 /* Takes in what is told of a run's workers. */
 void driver_workers(struct site *t, const struct run_workers *w);
 /* Returns in arena a what is known of them, as the log has it; 0: nothing. */

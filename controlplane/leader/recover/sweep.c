@@ -116,6 +116,15 @@ enum orphan_why sweep_why(const struct root *r, const struct run_listed *l)
     return s ? known(s, &l->seen.key) : unknown(r, l);
 }
 
+bool sweep_unfinished(const struct root *r, const struct run_listed *l)
+{
+    const struct object *o = root_workload_by_uid(r, l->seen.key.uid);
+    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
+
+    return s && l->seen.state == RUN_ENDED && !l->final && l->seen.key.epoch == s->epoch &&
+           !phase_holds(s->phase) && end_known(s, s->epoch);
+}
+
 static enum run_verdict judge(const struct run_listed *l, void *arg)
 {
     struct site *t = arg;
@@ -125,6 +134,8 @@ static enum run_verdict judge(const struct run_listed *l, void *arg)
         return RUN_KEPT; /* the next sweep judges it, once the doubt is settled */
     if (why > ORPHAN_LET_GO && orphan_condemned(t, &l->seen.key))
         return RUN_LET_GO;
+    if (why == ORPHAN_OWNED && sweep_unfinished(t->brain->root, l))
+        site_finalize(t, &l->seen.key);
     if (why == ORPHAN_OWNED)
         return RUN_CLAIMED;
     if (!t->doubts_proved) {

@@ -364,6 +364,7 @@ static void site_create(struct brain *b, const struct object *doc)
     timer_init(&t->silence, b->loop, silence_over, t);
     timer_init(&t->renew, b->loop, renew, t);
     site_facts_init(t);
+    site_finals_init(t);
     t->lost_at_ms = loop_now_ms(b->loop);
     list_push(&b->sites->all, &t->link);
     t->by_name.key = t->name;
@@ -380,7 +381,7 @@ static void site_free(void *arg)
 {
     struct site *t = arg;
 
-    if (t->inventory_calling || t->confirming || t->facts.proposing) {
+    if (t->inventory_calling || t->confirming || t->finalizing || t->facts.proposing) {
         timer_start(&t->facts_timer, FREE_LOOK_MS); /* answers are awaited */
         return;
     }
@@ -399,6 +400,7 @@ static void site_destroy(struct site *t)
     timer_stop(&t->silence);
     timer_stop(&t->renew);
     timer_stop(&t->facts_timer);
+    site_finals_drop(t);
     t->reachable = false;
     t->gone = true;
     brain_under_way(t->brain, 1);

@@ -67,6 +67,14 @@ struct site { /* one Target, and the connector that drives it */
     size_t n_doubts;
     bool doubts_proved; /* a majority has confirmed since: doubts not in the root have no owner */
 
+    /* finalize.c */
+    struct run_key *finals; /* ended runs that it is to be told of; owned */
+    size_t n_finals;
+    struct brain_call final_call; /* about the first of them */
+    bool finalizing;
+    struct timer final_again;
+    uint64_t final_again_ms; /* pause after the last failure; 0: it did not fail */
+
     /* promises.c */
     bool letting;             /* the target is asked which keys it has promised to refuse */
     uint64_t letting_session; /* site.session in which it is asked */
@@ -92,5 +100,11 @@ void sites_revoke(struct brain *b, const struct object *revocation);
 void sites_drop(struct brain *b); /* the leadership is over: destroys all connectors */
 void site_refused(struct site *t);
 void site_pace(struct site *t, uint64_t lease_ms); /* makes renewals come in time for that lease */
+
+/* Tells the target, in turn and until it has heard, that the log has the end of that run; t may be
+ * NULL. It must be so. */
+void site_finalize(struct site *t, const struct run_key *k);
+void site_finals_init(struct site *t);
+void site_finals_drop(struct site *t);
 
 #endif

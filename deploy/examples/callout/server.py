@@ -193,8 +193,10 @@ class Runs:
     def about(self, key, verb, body):
         run = self.runs.get(key)
         if verb == "delete":
-            if run and run["state"] in ("ended", "absent"):
+            if run and run["state"] in ("ended", "absent") and not run.get("final"):
                 run.pop("workers", None)
+                run["final"] = True
+                self.keep(run)
             return {}
         if not run:
             return self.absent(key, body)

@@ -514,3 +514,37 @@ void connector_sweeps_what_nobody_owns(void **state)
     assert_true(r->alive(r, &mine));
     assert_int_equal(stop(r, &mine, &a), OUT_DONE);
 }
+
+static enum outcome finalize(struct connector_rig *r, const struct run_key *k, struct asked *a)
+{
+    contract_ask_begin(r, a, CALL_MS);
+    r->ops->finalize(r->connector, k, &a->call);
+    assert_int_equal(a->done, 0);
+    return contract_ask_end(r, a);
+}
+void connector_finalizes_what_has_ended(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a;
+    struct run_key k = contract_fresh_key(r), lives, never;
+
+    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
+    (void)contract_await(r, &k, RUN_ENDED);
+    assert_int_equal(finalize(r, &k, &a), OUT_DONE);
+    assert_int_equal(finalize(r, &k, &a), OUT_DONE); /* as often as it is asked */
+    connector_rig_end(r);
+    connector_rig_begin(r);
+    assert_int_equal(finalize(r, &k, &a), OUT_DONE);
+    (void)contract_submit(r, &k, PROGRAM_ENDS, &a); /* an end, or a refusal: never another life */
+    assert_true(a.out == OUT_REJECTED || (a.has && a.seen.state == RUN_ENDED));
+    assert_int_equal(r->starts(r, &k), 1);
+    lives = running(r, &a);
+    (void)finalize(r, &lives, &a); /* what has not ended stays as it is */
+    assert_true(r->alive(r, &lives));
+    assert_int_equal(stop(r, &lives, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+    never = contract_fresh_key(r);
+    assert_int_equal(finalize(r, &never, &a), OUT_DONE); /* it promises nothing */
+    assert_int_equal(contract_submit(r, &never, PROGRAM_ENDS, &a), OUT_DONE);
+    (void)contract_await(r, &never, RUN_ENDED);
+}

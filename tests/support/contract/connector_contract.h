@@ -77,6 +77,7 @@ void connector_ends_calls_by_their_deadline(void **state);
 void connector_ends_calls_when_destroyed(void **state);
 void connector_holds_no_truth(void **state);
 void connector_sweeps_what_nobody_owns(void **state);
+void connector_finalizes_what_has_ended(void **state);
 void connector_reports_checkpoints(void **state);
 void connector_resumes_what_was_saved(void **state);
 void connector_starts_nothing_from_a_bad_one(void **state);
@@ -94,6 +95,7 @@ void connector_stages_without_starting(void **state);
         cmocka_unit_test(connector_ends_calls_when_destroyed),                                     \
         cmocka_unit_test(connector_holds_no_truth),                                                \
         cmocka_unit_test(connector_sweeps_what_nobody_owns),                                       \
+        cmocka_unit_test(connector_finalizes_what_has_ended),                                      \
         cmocka_unit_test(connector_reports_checkpoints),                                           \
         cmocka_unit_test(connector_resumes_what_was_saved),                                        \
         cmocka_unit_test(connector_starts_nothing_from_a_bad_one),                                 \

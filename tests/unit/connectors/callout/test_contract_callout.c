@@ -448,6 +448,7 @@ int main(void)
                                        T(connector_ends_calls_when_destroyed),
                                        T(connector_holds_no_truth),
                                        T(connector_sweeps_what_nobody_owns),
+                                       T(connector_finalizes_what_has_ended),
                                        T(no_bad_answer_is_believed),
                                        T(a_refusal_says_what_it_blames),
                                        T(a_refusal_of_a_later_attempt_proves_nothing),

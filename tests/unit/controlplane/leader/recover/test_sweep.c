@@ -48,6 +48,30 @@ static void test_what_is_unknown(void **state)
     kit_end(&k);
 }
 
+/* An earlier leader had its end committed, and may not have told the target. */
+static void test_whose_end_is_in_the_log(void **state)
+{
+    struct run_listed l = {.seen = {.key = {.epoch = 1, .try_ = 1}, .state = RUN_ENDED}};
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 4);
+    assert_int_equal(kit_workload(&k, k.ns, "w", 1, 1).code, 0);
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+    str_copy(l.seen.key.uid, sizeof l.seen.key.uid, kit_get(&k, "w")->meta->uid);
+    assert_false(sweep_unfinished(k.root, &l)); /* the target knows of it first */
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
+    assert_true(sweep_unfinished(k.root, &l));
+    l.final = true;
+    assert_false(sweep_unfinished(k.root, &l));
+    l.final = false;
+    l.seen.state = RUN_RUNNING;
+    assert_false(sweep_unfinished(k.root, &l));
+    kit_end(&k);
+}
+
 /* In the past of a state that began anew: told as long as it recovers, then let go. */
 static void test_what_was_deleted_before(void **state)
 {
@@ -236,7 +260,8 @@ static void test_promises(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_unknown),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_whose_end_is_in_the_log),
+                                       cmocka_unit_test(test_what_is_unknown),
                                        cmocka_unit_test(test_what_is_known),
                                        cmocka_unit_test(test_what_was_deleted_before),
                                        cmocka_unit_test(test_an_older_copy),
