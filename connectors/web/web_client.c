@@ -2,6 +2,7 @@
  * keeps requests back from a target that has failed several times in a row. A failing target must
  * cost neither the loop nor other targets anything. */
 #include "connectors/web/web_internal.h"
+#include "connectors/web/web_rules.h"
 
 #include "api/base/log.h"
 
@@ -14,21 +15,11 @@
 #define BREAKER_FAILURES 5
 #define BREAKER_MIN_MS 1000
 #define BREAKER_MAX_MS 30000
-#define SECRET_LEAST 4 /* a shorter one is a word of any text */
 
 /* ---- secrets ---- */
 void web_redact(const struct web_client *c, char *text)
 {
-    for (unsigned i = 0; i < WEB_SECRETS; i++) {
-        const char *s = c->secrets[i];
-        size_t n = s ? strlen(s) : 0;
-        if (n < SECRET_LEAST)
-            continue;
-        for (char *at = text; (at = strstr(at, s)) != NULL; at += 3) {
-            memmove(at + 3, at + n, strlen(at + n) + 1);
-            at[0] = at[1] = at[2] = '*';
-        }
-    }
+    web_redact_texts(c->secrets, WEB_SECRETS, text);
 }
 
 /* ---- the breaker ---- */

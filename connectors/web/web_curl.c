@@ -5,6 +5,7 @@
  * It must never follow a redirect, skip the verification of a certificate, write a secret to a
  * file, or call the client from inside begin, abort or pause. */
 #include "connectors/web/web.h"
+#include "connectors/web/web_rules.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
@@ -12,7 +13,6 @@
 #include <strings.h>
 #include <uv.h>
 
-#define CONNECT_TIMEOUT_MS 10000L
 #define HEADER_LINE_MAX 32768
 
 struct transport {
@@ -188,53 +188,21 @@ static void body_set(struct exchange *e)
     (void)curl_easy_setopt(e->easy, CURLOPT_CUSTOMREQUEST, x->method);
 }
 
-static void blob_set(CURL *h, CURLoption option, const char *pem)
-{
-    struct curl_blob b = {(void *)(uintptr_t)pem, strlen(pem), CURL_BLOB_NOCOPY};
-
-    (void)curl_easy_setopt(h, option, &b);
-}
-
-static void tls_set(struct exchange *e)
-{
-    const struct web_config *g = e->t->config;
-    CURL *h = e->easy;
-
-    (void)curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 1L);
-    (void)curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 2L);
-    (void)curl_easy_setopt(h, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (*g->ca_pem) { /* those alone, and not the machine's too */
-        (void)curl_easy_setopt(h, CURLOPT_CAPATH, NULL);
-        blob_set(h, CURLOPT_CAINFO_BLOB, g->ca_pem);
-    }
-    if (*g->cert_pem) {
-        (void)curl_easy_setopt(h, CURLOPT_SSLCERTTYPE, "PEM");
-        (void)curl_easy_setopt(h, CURLOPT_SSLKEYTYPE, "PEM");
-        blob_set(h, CURLOPT_SSLCERT_BLOB, g->cert_pem);
-        blob_set(h, CURLOPT_SSLKEY_BLOB, g->key_pem);
-    }
-}
-
 static void options_set(struct exchange *e)
 {
+    const struct web_config *g = e->t->config;
+    const struct web_trust trust = {.tls = e->t->tls,
+                                    .direct = !e->t->tls, /* it is on this machine */
+                                    .ca_pem = g->ca_pem,
+                                    .cert_pem = g->cert_pem,
+                                    .key_pem = g->key_pem};
     CURL *h = e->easy;
 
     (void)curl_easy_setopt(h, CURLOPT_URL, e->x->url);
-    (void)curl_easy_setopt(h, CURLOPT_PATH_AS_IS, 1L);
-    (void)curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, e->t->tls ? "https" : "http");
     (void)curl_easy_setopt(h, CURLOPT_HTTP_VERSION,
                            (long)(e->t->tls ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
-    (void)curl_easy_setopt(h, CURLOPT_HTTP09_ALLOWED, 0L);
-    (void)curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
-    (void)curl_easy_setopt(h, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-    (void)curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(h, CURLOPT_QUICK_EXIT, 1L); /* never waits for a name */
     (void)curl_easy_setopt(h, CURLOPT_PIPEWAIT, e->t->tls ? 1L : 0L);
-    (void)curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
-    if (!e->t->tls) /* it is on this machine */
-        (void)curl_easy_setopt(h, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(h, CURLOPT_HTTPHEADER, e->headers);
-    (void)curl_easy_setopt(h, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);
     (void)curl_easy_setopt(h, CURLOPT_ERRORBUFFER, e->error);
     (void)curl_easy_setopt(h, CURLOPT_PRIVATE, e);
     (void)curl_easy_setopt(h, CURLOPT_PREREQFUNCTION, on_sending);
@@ -243,8 +211,7 @@ static void options_set(struct exchange *e)
     (void)curl_easy_setopt(h, CURLOPT_HEADERDATA, e);
     (void)curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_data);
     (void)curl_easy_setopt(h, CURLOPT_WRITEDATA, e);
-    if (e->t->tls)
-        tls_set(e);
+    web_easy_secure(h, &trust);
     body_set(e);
 }
 
@@ -262,21 +229,6 @@ static void headers_set(struct exchange *e)
         e->headers = curl_slist_append(e->headers, line.p);
     }
     INV(e->headers);
-}
-
-static int code_of(CURLcode code)
-{
-    switch (code) {
-    case CURLE_OK:
-        return 0;
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CERTPROBLEM:
-    case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_SSL_ISSUER_ERROR:
-        return E_TLS;
-    default:
-        return E_CONNECT;
-    }
 }
 
 static void finished_look(struct transport *t)
@@ -297,7 +249,7 @@ static void finished_look(struct transport *t)
                                    : curl_easy_strerror(code));
         struct web_exchange *x = e->x;
         exchange_free(e);
-        x->ev->over(x, code_of(code), why);
+        x->ev->over(x, web_easy_code((int)code), why);
     }
 }
 

@@ -2,15 +2,11 @@
  * something may have left, never be sent again unless its caller allowed it, and never be answered
  * by half an answer. */
 #include "connectors/web/web_internal.h"
+#include "connectors/web/web_rules.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
-#define BACKOFF_MS 200
-#define BACKOFF_MAX_MS 10000
-#define RETRY_AFTER_MAX_MS 3600000
 #define OWN_HEADERS 2 /* Authorization, Accept */
 
 /* ---- the end ---- */
@@ -47,27 +43,10 @@ static const char *got(const struct web_request *r, const char *name)
     return "";
 }
 
-/* Either a number of seconds or a date, which is compared with the server's own. */
 static uint64_t retry_after_ms(const struct web_request *r)
 {
-    const char *said = got(r, "retry-after"), *date = got(r, "date");
-    char *end;
-    unsigned long s = strtoul(said, &end, 10);
-    struct tm then = {0}, now = {0};
-
-    if (!*said)
-        return 0;
-    if (*said >= '0' && *said <= '9' && !*end)
-        return s < RETRY_AFTER_MAX_MS / 1000 ? s * 1000 : RETRY_AFTER_MAX_MS;
-    if (!strptime(said, "%a, %d %b %Y %H:%M:%S GMT", &then))
-        return 0;
-    time_t from = strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &now)
-                      ? timegm(&now)
-                      : (time_t)(loop_wall_ms(r->client->loop) / 1000);
-    time_t wait = timegm(&then) - from;
-    if (wait <= 0)
-        return 0;
-    return wait < RETRY_AFTER_MAX_MS / 1000 ? (uint64_t)wait * 1000 : RETRY_AFTER_MAX_MS;
+    return web_retry_after_ms(got(r, "retry-after"), got(r, "date"),
+                              (uint64_t)loop_wall_ms(r->client->loop));
 }
 
 /* From a fresh callback: who asked may destroy the client in it. */
@@ -127,23 +106,15 @@ static void on_deadline(void *arg)
 }
 
 /* ---- again, or not ---- */
-static bool answer_is_passing(int status)
-{
-    return status == 408 || status == 429 || status == 500 || (status >= 502 && status <= 504);
-}
-
 /* Returns true when it will be sent once more. */
 static bool again_later(struct web_request *r, uint64_t at_least_ms)
 {
     struct web_client *c = r->client;
-    uint64_t now = loop_now_ms(c->loop), most = BACKOFF_MS, shut, wait;
+    uint64_t now = loop_now_ms(c->loop), shut, wait;
 
     if (!r->ask.idempotent || r->ask.data)
         return false;
-    for (unsigned i = 1; i < r->attempts && most < BACKOFF_MAX_MS; i++)
-        most *= 2;
-    most = most < BACKOFF_MAX_MS ? most : BACKOFF_MAX_MS;
-    wait = most / 2 + loop_random_u64(c->loop) % (most / 2 + 1);
+    wait = web_backoff_ms(r->attempts, loop_random_u64(c->loop));
     wait = wait > at_least_ms ? wait : at_least_ms;
     leave_state(r, r->status && r->status < 500);
     shut = web_client_shut_ms(c);
@@ -244,7 +215,7 @@ static void on_over(struct web_exchange *x, int code, const char *why)
         attempt_failed(r, E_CONNECT, "its answer has no status");
     else if (code)
         attempt_failed(r, code, why);
-    else if (!r->ask.answers_final && answer_is_passing(status) &&
+    else if (!r->ask.answers_final && web_status_passes(status) &&
              again_later(r, retry_after_ms(r)))
         r->doubt |= status >= 500; /* who answers so may have done it */
     else

@@ -6,6 +6,7 @@
  * is not TLS was asked for by an http:// endpoint. */
 #include "connectors/checkpoint/files/sealfs.h"
 #include "connectors/checkpoint/store/s3.h"
+#include "connectors/web/web_rules.h"
 
 #include <curl/curl.h>
 #include <openssl/evp.h>
@@ -18,11 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CONNECT_TIMEOUT_S 10L
 #define STALL_MS 20000 /* one attempt without a byte */
-#define BACKOFF_MS 200
-#define BACKOFF_MAX_MS 10000
-#define RETRY_AFTER_MAX_S 60
+#define RETRY_AFTER_MAX_MS 60000
 #define ERROR_TEXT_MAX (64u << 10) /* of an error document; the rest is dropped */
 #define SLOWEST_BYTES_PER_MS 256   /* a link slower than this is taken for one that hangs */
 #define URL_MAX (16u << 10)
@@ -36,9 +34,8 @@ struct attempt {
     curl_off_t moved; /* both ways, as libcurl told last */
     bool began, refused, timed_out;
     struct buf error_text;
-    long retry_after;
-    time_t server_time;
-    struct err err; /* of our own callbacks */
+    char retry_after[64], date[64]; /* as the headers say it */
+    struct err err;                 /* of our own callbacks */
 };
 
 static uint64_t now_ms(void)
@@ -192,9 +189,9 @@ static size_t take_header(char *p, size_t size, size_t n, void *arg)
     else if (name == 13 && !strncasecmp(p, "last-modified", 13))
         c->modified = curl_getdate(text, NULL);
     else if (name == 11 && !strncasecmp(p, "retry-after", 11))
-        a->retry_after = strtol(text, NULL, 10);
+        str_copy(a->retry_after, sizeof a->retry_after, text);
     else if (name == 4 && !strncasecmp(p, "date", 4))
-        a->server_time = curl_getdate(text, NULL);
+        str_copy(a->date, sizeof a->date, text);
     return bytes;
 }
 
@@ -303,21 +300,13 @@ static void method_set(CURL *h, struct attempt *a)
 static void options_set(CURL *h, struct attempt *a, const char *url, struct curl_slist *headers)
 {
     const struct s3_config *config = &a->s3->config;
-    bool tls = strncmp(config->origin, "https:", 6) == 0;
+    const struct web_trust trust = {.tls = strncmp(config->origin, "https:", 6) == 0,
+                                    .ca_file = config->ca_file};
 
     curl_easy_reset(h); /* keeps its connections */
+    web_easy_secure(h, &trust);
     (void)curl_easy_setopt(h, CURLOPT_URL, url);
-    (void)curl_easy_setopt(h, CURLOPT_PATH_AS_IS, 1L);
-    (void)curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, tls ? "https" : "http");
     (void)curl_easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    (void)curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
-    (void)curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 1L);
-    (void)curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 2L);
-    (void)curl_easy_setopt(h, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (config->ca_file[0])
-        (void)curl_easy_setopt(h, CURLOPT_CAINFO, config->ca_file);
-    (void)curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
     (void)curl_easy_setopt(h, CURLOPT_BUFFERSIZE, 262144L);
     (void)curl_easy_setopt(h, CURLOPT_UPLOAD_BUFFERSIZE, 262144L);
     (void)curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers);
@@ -401,8 +390,7 @@ static CURLcode attempt(struct attempt *a, struct err *err, int *ret_rc)
 /* ---- again, or not ---- */
 static bool code_is_final(CURLcode code)
 {
-    return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-           code == CURLE_SSL_CERTPROBLEM || code == CURLE_URL_MALFORMAT ||
+    return web_easy_code((int)code) == E_TLS || code == CURLE_URL_MALFORMAT ||
            code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_OUT_OF_MEMORY ||
            code == CURLE_NOT_BUILT_IN;
 }
@@ -412,12 +400,12 @@ static bool answer_is_passing(struct attempt *a)
 {
     struct s3_call *c = a->call;
 
-    if (c->status == 403 && !strcmp(c->code, "RequestTimeTooSkewed") && a->server_time > 0 &&
-        a->s3->skew_s == 0) {
-        a->s3->skew_s = (int64_t)(a->server_time - time(NULL));
+    if (c->status == 403 && !strcmp(c->code, "RequestTimeTooSkewed") && a->s3->skew_s == 0) {
+        time_t server = curl_getdate(a->date, NULL);
+        a->s3->skew_s = server > 0 ? (int64_t)(server - time(NULL)) : 0;
         return a->s3->skew_s != 0;
     }
-    return c->status == 408 || c->status == 429 || c->status == 500 || c->status >= 502 ||
+    return web_status_passes((int)c->status) ||
            (c->status == 409 && !strcmp(c->code, "ConditionalRequestConflict")) ||
            (c->status == 409 && !strcmp(c->code, "OperationAborted")) ||
            (c->status == 400 && !strcmp(c->code, "RequestTimeout"));
@@ -426,16 +414,13 @@ static bool answer_is_passing(struct attempt *a)
 /* False: cancelled, or nothing is left to wait for. */
 static bool wait_before_next(struct s3 *s, const struct attempt *a)
 {
-    unsigned n = a->call->attempts < 7 ? a->call->attempts : 7;
-    uint64_t most = (uint64_t)BACKOFF_MS << n, random = 0, now = now_ms();
+    uint64_t random = 0, now = now_ms();
 
-    most = most < BACKOFF_MAX_MS ? most : BACKOFF_MAX_MS;
     (void)!getrandom(&random, sizeof random, 0);
-    uint64_t wait = most / 2 + random % (most / 2 + 1);
-    if (a->retry_after > 0) {
-        long said = a->retry_after < RETRY_AFTER_MAX_S ? a->retry_after : RETRY_AFTER_MAX_S;
-        wait = wait > (uint64_t)said * 1000 ? wait : (uint64_t)said * 1000;
-    }
+    uint64_t wait = web_backoff_ms(a->call->attempts, random);
+    uint64_t said = web_retry_after_ms(a->retry_after, a->date, (uint64_t)time(NULL) * 1000);
+    said = said < RETRY_AFTER_MAX_MS ? said : RETRY_AFTER_MAX_MS;
+    wait = wait > said ? wait : said;
     for (uint64_t until = now + wait; now < until; now = now_ms()) {
         if (cancelled(s) || given_up(s, now))
             return false;
@@ -470,7 +455,8 @@ int s3_perform(struct s3 *s, struct s3_call *c, struct err *err)
         buf_reset(&a.error_text);
         if (c->answer)
             c->answer->n = had;
-        a.at = a.moved = a.retry_after = 0;
+        a.at = a.moved = 0;
+        a.retry_after[0] = a.date[0] = '\0';
         a.began = a.refused = a.timed_out = false;
         c->attempts++;
         CURLcode code = attempt(&a, err, &rc);
@@ -499,8 +485,9 @@ int s3_perform(struct s3 *s, struct s3_call *c, struct err *err)
 int s3_refused(const struct s3 *s, const struct s3_call *c, const char *doing, const char *name,
                struct err *err)
 {
+    const char *const secrets[] = {s->config.secret, s->config.token};
     const char *remedy = "";
-    int code = c->status == 403 || c->status == 401 ? E_UNAUTH : E_UNAVAIL;
+    int rc, code = c->status == 403 || c->status == 401 ? E_UNAUTH : E_UNAVAIL;
 
     if (c->status == 403 || c->status == 401)
         remedy = ": may this key read, write, list and delete below the prefix?";
@@ -508,10 +495,12 @@ int s3_refused(const struct s3 *s, const struct s3_call *c, const char *doing, c
         remedy = ": there is no such bucket";
     else if (c->status == 301 || c->status == 307 || c->status == 400)
         remedy = c->upload_region[0] ? ": the bucket is in another region; set AWS_REGION" : "";
-    return err_field(err, code, CHECKPOINT_UNREACHABLE,
-                     "s3://%.63s: %s %.150s: the store answered %ld %.40s%s%.80s%s",
-                     s->config.bucket, doing, name, c->status, c->code, *c->message ? " " : "",
-                     c->message, remedy);
+    rc = err_field(err, code, CHECKPOINT_UNREACHABLE,
+                   "s3://%.63s: %s %.150s: the store answered %ld %.40s%s%.80s%s", s->config.bucket,
+                   doing, name, c->status, c->code, *c->message ? " " : "", c->message, remedy);
+    if (err) /* the message is the server's: it may repeat what it was sent */
+        web_redact_texts(secrets, sizeof secrets / sizeof *secrets, err->text);
+    return rc;
 }
 
 bool s3_no_such_key(const struct s3_call *c)

@@ -386,7 +386,7 @@ int s3_copy(struct store *store, const char *from, const char *name,
     char key[S3_KEY_MAX + 1], checksum[64];
     AUTO_BUF source;
 
-    buf_init(&source, 4 * S3_KEY_MAX);
+    buf_init(&source, 4096);
     *ret_copied = false;
     if (f->bytes == 0 || f->bytes > COPY_MAX || !checksum_of(f->sha256, checksum))
         return 0;

@@ -6,7 +6,8 @@ hash and every checksum on its own, and can be told to fail. No product: what S3
       fault TIMES METHOD TEXT KIND   the next TIMES requests of METHOD (or *) whose path and query contain TEXT (or *) fail:
                                      503 (SlowDown, Retry-After: 1), html500, html200, 403, lost (done, no answer), short (half a
                                      body), wrong (a byte of the body is another), truncate (half of what came is kept), cut (the connection, after half of
-                                     the body has come), expired (the token), hang,
+                                     the body has come), expired (the token), echo (of the secret), 503-date
+                                     (Retry-After as a date), hang,
                                      412 (whatever is there), 501 (to If-None-Match, and to copies), inside (of the answer to
                                      a copy), skew
       bend KEY remove|cut|byte       as somebody else might
@@ -151,6 +152,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if fault == "cut":
                 self.close_connection = True
                 return self.connection.shutdown(2)
+            if fault == "503-date":
+                return self.answer(503, b"", Retry_After=formatdate(int(self.now()) + 2, usegmt=True))
+            if fault == "echo":
+                raise Refused(403, "AccessDenied", "your secret is " + SECRET)
             if fault == "expired":
                 raise Refused(400, "ExpiredToken", "the provided token has expired")
             if fault == "hang":

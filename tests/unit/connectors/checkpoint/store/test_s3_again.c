@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 #define COPIES " copied\n"
 
@@ -181,6 +181,28 @@ static void an_expired_token_is_said(void **state)
     (void)checkpoint_sealer_destroy(s);
 }
 
+/* A store may say when in words of a date; and what it says may hold what it was sent. */
+static void what_the_store_says_is_kept_and_cut(void **state)
+{
+    struct checkpoint_sealer *s = kit_sealer(1, 0);
+    struct checkpoint_progress p = {0};
+    struct timespec from, to;
+    struct err e = {0};
+
+    (void)state;
+    (void)s3_kit_say("fault 1 PUT base 503-date");
+    assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &from), 0);
+    save_and_look(s, 1);
+    assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &to), 0);
+    assert_true(to.tv_sec - from.tv_sec >= 1); /* it said two seconds, by its clock */
+    save(checkpoint_sealer_dir(s), 2);
+    (void)s3_kit_say("fault 1 PUT state echo");
+    assert_true(checkpoint_sealer_look(s, false, &p, &e) < 0);
+    assert_non_null(strstr(e.text, "your secret is ***"));
+    assert_null(strstr(e.text, S3_KIT_SECRET));
+    (void)checkpoint_sealer_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {S3T(what_has_not_changed_is_not_sent_again),
@@ -189,7 +211,8 @@ int main(void)
                                        S3T(copies_are_asked_for_again),
                                        S3T(a_throttling_storm_passes),
                                        S3T(an_upload_that_was_cut_is_sent_again),
-                                       S3T(an_expired_token_is_said)};
+                                       S3T(an_expired_token_is_said),
+                                       S3T(what_the_store_says_is_kept_and_cut)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
