@@ -120,6 +120,14 @@ struct call {             /* the caller owns it and keeps it until done() */
     struct refusal refused;
 };
 
+/* A node that will go away, as its target announced it. */
+struct notice {
+    char node[256]; /* "TARGET.NODE" */
+    enum notice_kind kind;
+    bool ends;      /* a deadline was told */
+    uint64_t in_ms; /* the deadline, from now on; 0 with `ends`: it is over */
+};
+
 /* Takes what logs() and exec() bring. They ask the target and return at once; what is known to fail
  * by then is returned, and the sink hears nothing. Otherwise it hears of the opening once, ahead of
  * all data, and of the end exactly once, last. A stream that is not open by its deadline ends with
@@ -175,6 +183,12 @@ struct connector_events {
     void (*nodes)(void *arg, const struct inventory_page *p);
     /* session: id of the session; a new session has a new id */
     void (*reach)(void *arg, bool reachable, const char *session, const char *why);
+    /* Reports all notices that the target holds, at most one a node, borrowed: in each new session,
+     * after reach() and before or after the nodes that they are about, and when they change. A node
+     * that is not named has none any more. A target that was never asked to tell any does not call
+     * it, and nothing is changed then. Nothing new is placed on a node with a notice, and what runs
+     * there is moved, saved before the deadline. */
+    void (*notices)(void *arg, const struct notice *v, size_t n);
     void (*observed)(void *arg, const struct observation *o);
     /* Names the nodes, and the devices where they are known, that a run was given which was
      * RUN_PENDING: assignments by rank, of nodes "TARGET.NODE"; borrowed. Called ahead of the first

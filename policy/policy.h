@@ -249,11 +249,19 @@ struct move_choice {
  * keeps its room. */
 int policy_move(const struct pool *p, const struct place_request *rq, enum move_cause must,
                 struct arena *a, struct move_choice *ret, struct err *err) MUST_CHECK;
-/* Must it leave where it is? MOVE_COMPLIANCE, MOVE_SICK, MOVE_DRAIN (in this order), or 0. A
- * PlacementPolicy, its order and its windows say where and when new work starts: they make nobody
- * leave. */
+/* Must it leave where it is? MOVE_COMPLIANCE, MOVE_SICK, MOVE_SPOT for a notice with a deadline,
+ * MOVE_DRAIN, MOVE_SPOT for one without (in this order; the last not within ten minutes of its last
+ * move, so that advice which comes and goes does not chase it), or 0. A PlacementPolicy, its order
+ * and its windows say where and when new work starts: they make nobody leave. */
 enum move_cause policy_must_leave(const struct pool *p, const struct object *workload,
                                   int64_t now_ms);
+
+/* The notice of a placement's nodes that presses most: the earliest deadline, or one without. NULL:
+ * none of them goes away. *ret_node, its name, may be NULL. Both are the pool's. */
+const struct node_notice *policy_notice(const struct pool *p, const struct placement *at,
+                                        const char **ret_node);
+/* "node N was announced to go away (spot, at 2026-11-21T03:33:22Z)" */
+void policy_notice_print(const char *node, const struct node_notice *n, char *out, size_t size);
 
 /* ---- hints: the smallest single changes that would admit a workload that waits ---- */
 /* Each was tried and admits it now (waits: then), and no number is larger than it must be. Where no

@@ -69,6 +69,7 @@ enum agent_frame {
     /* inventory */
     AF_INVENTORY = 10, /* server asks, no body */
     AF_NODES = 11,     /* agent: wire_nodes; also unasked (id 0), or what changed of them */
+    AF_NOTICES = 12,   /* agent, unasked: wire_notices; once it is welcome, and when they changed */
     /* runs; each is answered by RESULT */
     AF_SUBMIT = 20,   /* wire_order */
     AF_FIND = 21,     /* wire_about, and so are the next two */

@@ -73,6 +73,7 @@ static const struct record_field facts_fields[] = {HEAD(facts_cmd),
                                                    FIELD(facts_cmd, 14, W_STR, why),
                                                    FIELD(facts_cmd, 15, W_BOOL, complete),
                                                    FIELD(facts_cmd, 16, W_BOOL, gone),
+                                                   FIELD(facts_cmd, 17, W_BOOL, noticed),
                                                    FIELD(facts_cmd, 40, W_STR, agent),
                                                    FIELD(facts_cmd, 41, W_STR, rival)};
 static const struct record_field member_fields[] = {
@@ -548,11 +549,10 @@ int command_decode(struct slice in, struct arena *a, union command **ret, struct
                        "knows feature level %d",
                        p[0], (int)FEATURE_LEVEL);
     if (step_tag(d) && command_needs(in) == UINT32_MAX)
-        return err_set(
-            err, E_NOTIMPL,
-            "a newer version of hanse is needed: a step of a command of type %u was met that this "
-            "one, of feature level %d, does not know",
-            p[0], (int)FEATURE_LEVEL);
+        return err_set(err, E_NOTIMPL,
+                       "a newer version of hanse is needed: a step of a command of type %u was "
+                       "met that this one, of feature level %d, does not know",
+                       p[0], (int)FEATURE_LEVEL);
     union command *c = arena_new(a, union command);
     if (!c)
         return err_set(err, E_NOMEM, "command: no room");

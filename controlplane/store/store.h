@@ -403,9 +403,14 @@ struct facts_cmd {
     char agent[64], rival[512];
     bool complete; /* nodes that are not listed are gone */
     bool gone; /* from FEATURE_GRANTS on: the listed nodes are gone; they have only metadata.name */
+    /* Likewise: they have only that and status.notice, whose deadline is a span in ms from the
+     * entry's time on (0: none is told). Without a notice: it was withdrawn. */
+    bool noticed;
     struct node *nodes; /* metadata.name "TARGET.NODE", spec, status.health */
     uint32_t n;
 };
+/* True when a notice (NULL: none) says what the state has, but for what it takes to be told. */
+bool notice_repeats(const struct node_notice *had, const struct node_notice *told, int64_t now_ms);
 struct member_cmd {
     struct command_head head;
     struct member_info member;

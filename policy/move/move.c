@@ -11,7 +11,6 @@
 
 /* What a policy that names causes, but no figures, gets. */
 #define MIN_SAVING 0.10
-#define MIN_STAY_MS (10L * 60 * 1000)
 #define AT_MOST_EVERY_MS (60L * 60 * 1000)
 
 #define PLACE_OF(type, c, ...) PLACE_##c,
@@ -93,7 +92,7 @@ static bool leaves_target(enum move_cause cause)
            cause == MOVE_ASKED;
 }
 
-/* A notice is about its machines: they count as cordoned. */
+/* A notice is about its machines: they count as cordoned where the pool does not say which. */
 static struct pool *without_its_nodes(const struct pool *p, const struct placement *at,
                                       struct arena *a)
 {
@@ -161,7 +160,8 @@ static int move_must(const struct pool *p, const struct place_request *rq, enum 
     q.workload = rq->workload;
     if (!q.avoid_target && !q.only_target && leaves_target(must))
         q.avoid_target = object_as(rq->workload, workload)->status->placement->target;
-    if (must == MOVE_SPOT)
+    if (must == MOVE_SPOT &&
+        !policy_notice(p, object_as(rq->workload, workload)->status->placement, NULL))
         fork = without_its_nodes(p, object_as(rq->workload, workload)->status->placement, a);
     q.at_once = must != MOVE_ASKED;
     ret->move = true;
@@ -205,7 +205,7 @@ static bool for_gain(enum move_cause c)
 static const char *rests(const struct workload_status *s, const struct migrate_policy *m,
                          int64_t now_ms)
 {
-    int64_t stay = MIN_STAY_MS, every = AT_MOST_EVERY_MS;
+    int64_t stay = MOVE_MIN_STAY_MS, every = AT_MOST_EVERY_MS;
     bool any = false;
 
     for (uint32_t i = 0; m && i < m->n_when; i++)

@@ -4,6 +4,9 @@
 
 #include "policy/place/place_internal.h"
 
+/* What a policy that names causes, but no figures, gets. */
+#define MOVE_MIN_STAY_MS (10L * 60 * 1000)
+
 struct moving {
     struct place *pl; /* the decision about it, with its own quota given back */
     const struct placement *at;

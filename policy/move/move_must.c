@@ -1,8 +1,8 @@
 /* Decides whether a run must leave its place. Only what makes the place itself unfit counts: a
- * compliance policy that forbids it now, a sick node or device, a drained target. A node that is
- * NotReady or gone proves nothing; an unreachable target is a matter of the partition policy; and a
- * PlacementPolicy or a window that would choose otherwise today moves nothing: they choose the
- * place of new work. */
+ * compliance policy that forbids it now, a sick node or device, a node that was announced to go
+ * away, a drained target. A node that is NotReady or gone proves nothing; an unreachable target is
+ * a matter of the partition policy; and a PlacementPolicy or a window that would choose otherwise
+ * today moves nothing: they choose the place of new work. */
 #include "policy/move/move_internal.h"
 
 #include <stdio.h>
@@ -82,12 +82,33 @@ static bool on_sick_node(const struct pool *p, const struct placement *at, char 
     return false;
 }
 
+const struct node_notice *policy_notice(const struct pool *p, const struct placement *at,
+                                        const char **ret_node)
+{
+    const struct node_notice *first = NULL;
+
+    for (uint32_t i = 0; at && i < at->n_assignments; i++) {
+        const struct object *o = docs_get(&p->docs[KIND_NODE], "", at->assignments[i].node);
+        const struct node_status *s = o ? object_as(o, node)->status : NULL;
+        const struct node_notice *n = s ? s->notice : NULL;
+
+        if (!n || (first && (!n->deadline || (first->deadline && first->deadline <= n->deadline))))
+            continue;
+        first = n;
+        if (ret_node)
+            *ret_node = o->meta->name;
+    }
+    return first;
+}
+
 enum move_cause must_leave(const struct pool *p, const struct object *workload, char *why,
                            size_t size)
 {
     const struct workload_status *s = object_as(workload, workload)->status;
     const struct placement *at = s ? s->placement : NULL;
     const struct object *target = at ? docs_get(&p->docs[KIND_TARGET], "", at->target) : NULL;
+    const struct node_notice *notice;
+    const char *node = "";
 
     if (!at)
         return (enum move_cause)0;
@@ -95,18 +116,26 @@ enum move_cause must_leave(const struct pool *p, const struct object *workload, 
         return MOVE_COMPLIANCE;
     if (on_sick_node(p, at, why, size))
         return MOVE_SICK;
-    if (target && target_spec_of(target)->drain) {
+    notice = policy_notice(p, at, &node);
+    if (target && target_spec_of(target)->drain && !(notice && notice->deadline)) {
         (void)snprintf(why, size, "target %s is drained", at->target);
         return MOVE_DRAIN;
     }
-    return (enum move_cause)0;
+    if (!notice)
+        return (enum move_cause)0;
+    policy_notice_print(node, notice, why, size);
+    return MOVE_SPOT;
 }
 
 enum move_cause policy_must_leave(const struct pool *p, const struct object *workload,
                                   int64_t now_ms)
 {
+    const struct workload_status *s = object_as(workload, workload)->status;
     char why[256];
+    enum move_cause cause = must_leave(p, workload, why, sizeof(why));
 
-    (void)now_ms; /* no cause depends on the time of day: windows stop nothing that runs */
-    return must_leave(p, workload, why, sizeof(why));
+    if (cause == MOVE_SPOT && s->movedAt && now_ms - s->movedAt < MOVE_MIN_STAY_MS &&
+        !policy_notice(p, s->placement, NULL)->deadline)
+        return (enum move_cause)0;
+    return cause;
 }

@@ -26,6 +26,24 @@ static int64_t nodes_with_room(const struct group *g, const struct need *n)
     return sum;
 }
 
+/* The first node of a group that only a notice closes, as a sentence; NULL: there is none. */
+static const char *notice_text(const struct place *pl, const struct group *g)
+{
+    const struct table *t = &pl->p->t;
+
+    for (uint32_t m = g->m0; m < g->m0 + g->n; m++) {
+        const struct node_rec *n = &t->nodes[t->members[m].node];
+        const struct node_notice *notice = n->doc->status ? n->doc->status->notice : NULL;
+        char when[160];
+
+        if (!notice)
+            continue;
+        policy_notice_print(n->obj->meta->name, notice, when, sizeof(when));
+        return arena_strdup(pl->a, when);
+    }
+    return NULL;
+}
+
 /* No node has room for even one worker. */
 static bool misfit_single(struct place *pl, struct row *r)
 {
@@ -35,6 +53,8 @@ static bool misfit_single(struct place *pl, struct row *r)
     struct fit_count c;
 
     r->nodes = g->n;
+    if (g->n_ok == 0 && (r->text = notice_text(pl, g)))
+        return explain_misfit(pl, r, REASON_NODE_NOTICE, 0, g->n);
     if (g->n_ok == 0)
         return explain_misfit(pl, r, REASON_NODE_NOT_READY, 0, g->n);
     if (n->mode == NEED_WHOLE && nodes_with_room(g, n) == 0) {

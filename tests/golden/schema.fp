@@ -115,6 +115,7 @@ node_status 4 1 -
 node_status 5 8 -
 node_status 6 7 -
 node_status 7 10 node_isolation
+node_status 8 10 node_notice
 gpu_class_spec 1 12 -
 gpu_class_spec 2 0 -
 gpu_class_spec 3 7 -
@@ -637,6 +638,9 @@ lease_spec 4 6 -
 lease_spec 5 1 -
 lease 1 10 meta
 lease 2 10 lease_spec
+node_notice 1 4 notice_kind
+node_notice 2 6 -
+node_notice 3 6 -
 node_isolation 1 4 processes_held
 node_isolation 2 4 tenants_held
 node_isolation 3 12 -

@@ -35,9 +35,17 @@ struct agent_side {
     unsigned silences; /* how often it was taken for silent */
     size_t nodes;      /* that it told last, and the first of them */
     char node_name[128];
-    char told[160];     /* of the same page: "SINCE REVISION REMOVED" */
-    char processes[16]; /* what holds its runs together, as its first node tells */
+    char told[160];           /* of the same page: "SINCE REVISION REMOVED" */
+    char processes[16];       /* what holds its runs together, as its first node tells */
+    struct notice notices[4]; /* that it told last */
+    size_t n_notices;
+    unsigned noticed; /* how often */
 };
+void agent_on_notices(void *arg, const struct notice *v, size_t n); /* agent/notices.c */
+/* Runs `hanse agent notice --state (that of the side's agent)` with these words, NULL at their end,
+ * without waiting; its end: agent_notice_end, the exit status. What it says is in notice.log. */
+pid_t agent_notice_begin(unsigned side, const char *const *words);
+int agent_notice_end(pid_t pid);
 extern struct agent_world {
     char dir[64], address[32];
     char leader[32];       /* a second address of the server's side; agents do not know it */

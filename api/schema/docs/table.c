@@ -52,9 +52,10 @@ static void scalar_cell(const struct cell *c, const struct field *f, const void 
     case T_TIME:
         if (!strcmp(c->column->type, "date"))
             age(c->now_ms - member_int(f, body), out);
-        else
-            scalar_print(f, body, out);
-        return;
+        if (!strcmp(c->column->type, "date") || !member_int(f, body))
+            return;
+        time_print(member_int(f, body), text);
+        break;
     case T_DUR:
         duration_print(member_int(f, body), text);
         break;

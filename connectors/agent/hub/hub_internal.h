@@ -43,6 +43,7 @@ struct hub_session {  /* an agent that has dialed in: the present one, or a gues
     bool reshards; /* it understands orders with `reshard` */
     bool shares;   /* and with `shared` */
     bool opens;    /* it tells when a stream is open */
+    bool notices;  /* it tells notices */
 };
 struct hub {
     struct connector base;       /* must be first */
@@ -111,6 +112,8 @@ void hub_stage_order(const struct run_order *o, struct arena *a, struct wire_sta
 /* hub_nodes.c. Tells a page of an inventory, or what changed of it, on to the caller. */
 int hub_nodes_tell(struct hub *h, uint64_t id, const struct wire_nodes *page,
                    struct err *err) MUST_CHECK;
+/* Passes on all notices of the target, or refuses them as a whole. list NULL: there are none. */
+int hub_notices_take(struct hub *h, const struct wire_notices *list, struct err *err) MUST_CHECK;
 /* hub_streams.c */
 int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err);

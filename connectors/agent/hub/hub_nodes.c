@@ -1,5 +1,6 @@
-/* The nodes of an agent, which come in pages, and what changed of them. A page is told on as it
- * comes, and nothing of it is kept. An agent speaks for its own target only. */
+/* The nodes of an agent, which come in pages, what changed of them, and which of them go away. A
+ * page is told on as it comes, and nothing of it is kept. An agent speaks for its own target
+ * only. */
 #include "connectors/agent/hub/hub_internal.h"
 
 #include <cjson/cJSON.h>
@@ -65,5 +66,28 @@ int hub_nodes_tell(struct hub *h, uint64_t id, const struct wire_nodes *page, st
     cJSON_Delete(list);
     if (h->base.env.events->nodes)
         h->base.env.events->nodes(h->base.env.arg, &told);
+    return 0;
+}
+
+int hub_notices_take(struct hub *h, const struct wire_notices *list, struct err *err)
+{
+    uint32_t n = list ? list->n_notices : 0;
+    const struct connector_events *ev = h->base.env.events;
+
+    if (n > LIMIT_TARGET_NODES)
+        return err_set(err, E_TOOLARGE, "notices for more than %d nodes", LIMIT_TARGET_NODES);
+    struct notice *v = mem_alloc((n + 1) * sizeof *v);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct wire_notice *w = &list->notices[i];
+        if (!name_is_own(h, w->node)) {
+            mem_free(v);
+            return err_set(err, E_INVALID, "a notice for a node of another target");
+        }
+        v[i] = (struct notice){.kind = w->kind, .ends = w->ends, .in_ms = w->in_ms};
+        str_copy(v[i].node, sizeof v[i].node, w->node);
+    }
+    if (ev->notices)
+        ev->notices(h->base.env.arg, v, n);
+    mem_free(v);
     return 0;
 }

@@ -111,6 +111,16 @@ static void session_over(struct hub *h, const char *why)
         h->base.env.events->reach(h->base.env.arg, false, h->id, why);
 }
 
+static void frame_notices(struct hub *h, const struct wire_notices *list)
+{
+    struct err err;
+
+    if (hub_notices_take(h, list, &err) == 0)
+        return;
+    log_err(LOG_WARN, "agent.notices_refused", &err);
+    stream_abort(h->stream, err.text);
+}
+
 static void session_take(struct hub_session *x)
 {
     struct hub *h = x->hub;
@@ -140,6 +150,8 @@ static void session_take(struct hub_session *x)
         ev->reach(h->base.env.arg, true, h->id, "the agent has dialed in");
     for (uint32_t i = 0; i < hello->n_workers && h->hello; i++)
         session_workers(h, &hello->workers[i]);
+    if (!x->notices) /* of an older version: what a newer one told there holds no more */
+        frame_notices(h, NULL);
     for (uint32_t i = 0; i < hello->n_runs && h->hello; i++)
         session_told(h, &hello->runs[i]);
 }
@@ -208,6 +220,7 @@ static void guest_hello(struct hub_session *x, struct wire_hello *hello, struct 
     x->reshards = hello->reshards;
     x->shares = hello->shares;
     x->opens = hello->opens;
+    x->notices = hello->notices;
     x->hello = hello;
     x->mem = mem;
     x->asked_ms = now;
@@ -241,6 +254,8 @@ static const struct schema *frame_schema(const struct hub_session *x, uint8_t ty
         return &schema_wire_beat;
     case AF_NODES:
         return x->hub->session == x ? &schema_wire_nodes : NULL;
+    case AF_NOTICES:
+        return x->hub->session == x ? &schema_wire_notices : NULL;
     case AF_RESULT:
         return x->hub->session == x ? &schema_wire_result : NULL;
     case AF_OBSERVED:
@@ -263,6 +278,9 @@ static void frame_taken(struct hub_session *x, const struct frame *f, void *body
         break;
     case AF_NODES:
         frame_nodes(x->hub, f, body);
+        break;
+    case AF_NOTICES:
+        frame_notices(x->hub, body);
         break;
     case AF_RESULT:
         hub_call_answer(x->hub, f->id, body);

@@ -110,6 +110,22 @@ static int tenants_open(struct agent *a, struct err *err)
     return 0;
 }
 
+static bool notice_has_node(const char *name, void *arg)
+{
+    const struct agent *a = arg;
+    char full[512];
+
+    (void)snprintf(full, sizeof full, "%s.%s", a->cfg.target, name);
+    return inventory_find(&a->inventory, full) != NULL;
+}
+
+static void notice_changed(void *arg)
+{
+    session_notices(arg);
+}
+
+static const struct notices_owner notices_owner = {notice_has_node, notice_changed};
+
 int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **ret,
                  struct err *err)
 {
@@ -142,6 +158,8 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
         rc = inventory_load(a, &a->inventory, &why);
     if (rc == 0)
         rc = state_open(a, &why);
+    if (rc == 0)
+        rc = notices_open(&a->notices, l, cfg->state_dir, a->boot_id, &notices_owner, a, &why);
     if (rc == 0)
         rc = users_open(a, &why);
     if (rc == 0)
@@ -176,6 +194,7 @@ struct agent *agent_destroy(struct agent *a)
         listener_close(a->attach);
     store_jobs_fini(a);
     runs_free(a);
+    notices_close(&a->notices);
     book_close(&a->book);
     users_close(&a->users);
     inventory_fini(&a->inventory);
@@ -192,8 +211,10 @@ int agent_reload(struct agent *a, struct err *err)
         return rc;
     struct inventory was = a->inventory;
     a->inventory = now;
-    if (now.hash != was.hash)
+    if (now.hash != was.hash) {
         session_nodes_changed(a, &was);
+        session_notices(a); /* of a machine that has more nodes now, these go with it */
+    }
     inventory_fini(&was);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "api/base/list.h"
 #include "api/base/log.h"
 #include "connectors/agent/agent.h"
+#include "connectors/agent/notice/notice.h"
 #include "connectors/shim/shim.h"
 #include "connectors/wire/wire.h"
 
@@ -199,6 +200,7 @@ struct agent {
     struct inventory inventory;
     bool deltas;             /* the hub of this session takes in what changed of an inventory */
     uint64_t told_inventory; /* hash of the inventory that it was told last; 0: none */
+    struct notices notices;
     struct book book;
     struct list runs;
     unsigned n_alive, n_ended;
@@ -393,6 +395,7 @@ void session_nodes(struct agent *a, uint64_t id);
 /* The inventory is another one than `was`: tells what changed, or all of it to a hub that has not
  * heard of that, or takes no deltas. */
 void session_nodes_changed(struct agent *a, const struct inventory *was);
+void session_notices(struct agent *a); /* tells which of its nodes go away */
 
 /* Handles a frame of the server about a stream. */
 void streams_frame(struct agent *a, const struct frame *f);

@@ -2,6 +2,7 @@
 #include "api/base/log.h"
 #include "api/base/net/tls.h"
 #include "connectors/agent/agent.h"
+#include "connectors/agent/notice/notice.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 static const char usage[] =
     "usage: hanse agent --server HOST:PORT[,HOST:PORT...] --target NAME --state FOLDER\n"
     "                   --cert FILE --key FILE --ca FILE [--inventory FILE]\n"
+    "       hanse agent notice --state FOLDER (--kind KIND [--in SPAN] | --clear) [--node NAME]\n"
     "\n"
     "Runs Hanse's work on this machine. It dials out to the servers with mutual TLS; nothing\n"
     "dials in. It may be restarted or killed at any moment: programs go on as long as their\n"
@@ -206,6 +208,8 @@ int agent_main(int argc, char **argv)
     struct agent_args args = {0};
     struct err err;
 
+    if (argc > 1 && strcmp(argv[1], "notice") == 0)
+        return notice_main(argc - 1, argv + 1);
     if (args_parse(argc, argv, &args, &err) < 0) {
         (void)fprintf(stderr, "hanse agent: %s\nSee hanse agent --help.\n", err.text);
         return 2;

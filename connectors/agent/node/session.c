@@ -150,6 +150,7 @@ static void session_hello(struct agent *a)
                                      .reshards = true,
                                      .shares = true,
                                      .opens = true,
+                                     .notices = true,
                                      .heard_cluster = a->heard.cluster,
                                      .heard_rv = a->heard.rv,
                                      .heard_time_ms = a->heard.time_ms,
@@ -217,6 +218,7 @@ static int session_welcomed(struct agent *a, const struct frame *f)
     cluster_heard(a, hub->cluster, hub->state_rv, hub->state_time_ms);
     a->welcome = true;
     a->deltas = hub->deltas;
+    session_notices(a);
     session_welcome(a);
     a->failures = a->redirects = 0;
     log_event(LOG_INFO, "agent.session", LOG_FIELDS({"target", log_str(a->cfg.target)}));
@@ -577,4 +579,22 @@ void session_nodes_changed(struct agent *a, const struct inventory *was)
         }
     }
     session_nodes(a, 0);
+}
+
+/* All of them: what is not named is withdrawn. */
+void session_notices(struct agent *a)
+{
+    AUTO_ARENA m = arena_create(0);
+    struct wire_notices all = {.notices = arena_array(m, struct wire_notice, AGENT_NODES_MAX)};
+    const cJSON *n;
+
+    if (!a->welcome)
+        return;
+    cJSON_ArrayForEach(n, a->inventory.nodes)
+    {
+        if (all.n_notices < AGENT_NODES_MAX &&
+            notices_of(&a->notices, inventory_name(n), &all.notices[all.n_notices]))
+            all.n_notices++;
+    }
+    wire_tell(a->stream, AF_NOTICES, 0, wire_notices, &all);
 }

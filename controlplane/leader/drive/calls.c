@@ -22,6 +22,8 @@
 #define BACKOFF_MAX_MS 5000
 #define HELD_LOOK_MS 1000
 #define WITHDRAWN_LEAST_MS 30000
+#define NOTICE_MARGIN_MS 5000 /* between the end of a program and that of its machine */
+#define NOTICE_GRACE_MIN_MS 1000
 #define PAUSE_AWAITED_MS 5000 /* a longer one is not awaited by who holds a place already */
 
 void driver_backoff(struct driver *d)
@@ -536,9 +538,26 @@ static void hurried(struct call *c, enum outcome out, const struct observation *
     driver_tick(d);
 }
 
+/* A program that is stopped on a node that goes away has ended, and its last checkpoint is sealed
+ * and told, before the deadline. One that has passed bounds nothing: the node is still there. */
+static uint64_t grace_now(const struct driver *d)
+{
+    const struct brain *b = d->brain;
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    const struct node_notice *n = b->pool ? policy_notice(b->pool, s->placement, NULL) : NULL;
+    int64_t grace = workload_grace_ms(d->o);
+
+    if (!n || !n->deadline)
+        return (uint64_t)grace;
+    int64_t left = n->deadline - core_time_ms(b->cfg.core);
+    int64_t most = left > NOTICE_MARGIN_MS + NOTICE_GRACE_MIN_MS ? left - NOTICE_MARGIN_MS
+                                                                 : NOTICE_GRACE_MIN_MS;
+    return (uint64_t)(left > 0 && most < grace ? most : grace);
+}
+
 void driver_hurry(struct driver *d, struct site *t)
 {
-    uint64_t grace = (uint64_t)workload_grace_ms(d->o);
+    uint64_t grace = grace_now(d);
 
     if (!d->calling || d->call_kind != CALL_STOP || d->hurrying || grace >= d->stop_grace_ms ||
         !t || !t->connector || !t->reachable)
@@ -552,7 +571,7 @@ void driver_hurry(struct driver *d, struct site *t)
 void driver_call(struct driver *d, struct site *t, enum driver_call kind)
 {
     const struct checkpoint_spec *ck = object_as(d->o, workload)->spec->checkpoint;
-    uint64_t grace = (uint64_t)workload_grace_ms(d->o);
+    uint64_t grace = grace_now(d);
     const struct connector_ops *ops = t->connector->ops;
     struct call *call;
 

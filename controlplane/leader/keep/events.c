@@ -32,7 +32,7 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
     static const char *const warnings[] = {
         "TargetUnreachable", "NotReplaced",      "Stopped",           "Failed",
         "MoveFailed",        "StoreNotSearched", "CheckpointRefused", "TwoAgents",
-        "BookFull",          "AgentReplaced",    "SaveFailed"};
+        "BookFull",          "AgentReplaced",    "SaveFailed",        "GoesAway"};
     struct events *e = b->events;
     struct told *t;
     va_list ap;
@@ -183,8 +183,8 @@ static void of_migration(struct brain *b, const struct object *o,
     }
 }
 
-/* Of a Target, which has no namespace: where what is Hanse's own is. */
-static void of_target(struct brain *b, const struct object *o, const char *reason,
+/* Of a Target or a Node, which have no namespace: where what is Hanse's own is. */
+static void of_global(struct brain *b, const struct object *o, const char *reason,
                       const char *message)
 {
     const struct meta *m = o->meta;
@@ -192,12 +192,12 @@ static void of_target(struct brain *b, const struct object *o, const char *reaso
 
     tell(b, "hanse-system", m->name, m->uid, reason, "%.500s", message);
     if (b->events->n > n)
-        container_of(b->events->waiting.prev, struct told, link)->kind = KIND_TARGET;
+        container_of(b->events->waiting.prev, struct told, link)->kind = o->kind->id;
 }
 
 void events_book_full(struct brain *b, const struct object *target, const char *why)
 {
-    of_target(b, target, "BookFull", why);
+    of_global(b, target, "BookFull", why);
 }
 
 static const struct condition *one_agent(const struct target_status *s)
@@ -215,7 +215,7 @@ static void of_agents(struct brain *b, const struct object *o, const struct targ
     char text[400];
 
     if (now && now->status == COND_FALSE && (!before || before->status != COND_FALSE))
-        of_target(b, o, "TwoAgents", now->message);
+        of_global(b, o, "TwoAgents", now->message);
     if (!was || !s || !*was->agent || !strcmp(was->agent, s->agent))
         return;
     (void)snprintf(
@@ -224,13 +224,35 @@ static void of_agents(struct brain *b, const struct object *o, const struct targ
         "one runs: those runs are Unknown until their leases are over. Once the old "
         "machine is known to be off: hanse fence WORKLOAD",
         s->agent, was->agent);
-    of_target(b, o, "AgentReplaced", text);
+    of_global(b, o, "AgentReplaced", text);
+}
+
+static const struct node_notice *notice_of(const struct object *node)
+{
+    const struct node_status *s = node ? object_as(node, node)->status : NULL;
+
+    return s ? s->notice : NULL;
+}
+
+static void of_node(struct brain *b, const struct object *before, const struct object *o)
+{
+    const struct node_notice *was = notice_of(before), *now = notice_of(o);
+    char text[300];
+
+    if (now && (!was || was->kind != now->kind || was->deadline != now->deadline)) {
+        policy_notice_print(o->meta->name, now, text, sizeof text);
+        of_global(b, o, "GoesAway", text);
+    } else if (was && !now) {
+        of_global(b, o, "NoticeWithdrawn", "it stays: the notice was withdrawn");
+    }
 }
 
 void events_change(struct brain *b, const struct change *c)
 {
     if (!c->after)
         return;
+    if (c->kind == KIND_NODE)
+        of_node(b, c->before, c->after);
     if (c->kind == KIND_TARGET && c->before)
         of_agents(b, c->after, object_as(c->before, target)->status,
                   object_as(c->after, target)->status);
@@ -282,15 +304,20 @@ void events_not_replaced(struct brain *b, const struct object *workload, const c
     tell_sometimes(b, workload, "NotReplaced", why);
 }
 
-void events_stays_sick(struct brain *b, const struct object *workload, const char *why)
+void events_stays(struct brain *b, const struct object *workload, enum move_cause cause,
+                  const char *why)
 {
     char text[400];
 
-    (void)snprintf(text, sizeof text,
-                   "a node that it runs on is sick, and it stays there until there is room for all "
-                   "of it elsewhere: %.280s",
+    (void)snprintf(text, sizeof text, "%s, and it stays there until %s: %.240s",
+                   cause == MOVE_SPOT ? "a node that it runs on will go away"
+                                      : "a node that it runs on is sick",
+                   cause == MOVE_SPOT
+                       ? "there is room for all of it elsewhere, or the deadline comes near"
+                       : "there is room for all of it elsewhere",
                    *why ? why : "nothing has room");
-    tell_sometimes(b, workload, "StaysOnSickNode", text);
+    tell_sometimes(b, workload, cause == MOVE_SPOT ? "StaysUntilDeadline" : "StaysOnSickNode",
+                   text);
 }
 
 void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms)

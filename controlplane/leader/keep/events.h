@@ -16,7 +16,9 @@ void events_change(struct brain *b, const struct change *c);
 /* Tells that a lost workload keeps its place because nothing else has room. The callers of this and
  * of the next two may repeat it at any rate: an Event is repeated at most every ten seconds. */
 void events_not_replaced(struct brain *b, const struct object *workload, const char *why);
-void events_stays_sick(struct brain *b, const struct object *workload, const char *why);
+/* cause: MOVE_SICK or MOVE_SPOT */
+void events_stays(struct brain *b, const struct object *workload, enum move_cause cause,
+                  const char *why);
 /* Tells that the runner of a lost workload may live for left_ms more by the lease it was
  * granted. */
 void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms);

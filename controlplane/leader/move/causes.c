@@ -1,7 +1,7 @@
 /* The causes for which running work moves without a user's request: its target is drained, its node
- * is sick, a document forbids its place, its target is lost, or another place is better. When a
- * document changes, and from time to time, this looks at the workloads that hold a place, in
- * slices, and begins Migrations.
+ * is sick or was announced to go away, a document forbids its place, its target is lost, or another
+ * place is better. When a document changes, and from time to time, this looks at the workloads that
+ * hold a place, in slices, and begins Migrations.
  *
  * It must never begin anything while the brake is on, and never let a lost workload's place go:
  * that is for the lease to decide. */
@@ -24,6 +24,9 @@
 #define SCAN 4096             /* workloads passed over in one turn, finished ones included */
 #define AGAIN_MS 50
 #define PLANS_MAX 64 /* on their way into the log at once */
+/* Ahead of a deadline, beside its grace, what finds no other place begins to stop: a pass, and what
+ * the entries take. */
+#define NOTICE_LEAD_MS (MUST_EVERY_MS + 10000)
 
 static void begun(void *arg, bool ok)
 {
@@ -61,6 +64,19 @@ static bool movable(enum phase p)
     return p == PHASE_DISPATCHING || p == PHASE_STARTING || p == PHASE_RUNNING;
 }
 
+/* A drained target empties and what is forbidden stops; work on a node that goes away at a known
+ * time runs for as long as it can still save in peace; work on a sick node, or on one that may go,
+ * stays until something has room. */
+bool causes_goes_anyway(struct brain *b, const struct object *w, enum move_cause cause)
+{
+    const struct node_notice *n =
+        policy_notice(b->pool, object_as(w, workload)->status->placement, NULL);
+
+    if (cause == MOVE_SPOT && n && n->deadline)
+        return n->deadline - core_time_ms(b->cfg.core) <= workload_grace_ms(w) + NOTICE_LEAD_MS;
+    return cause == MOVE_DRAIN || cause == MOVE_COMPLIANCE;
+}
+
 static void must_look(struct brain *b, const struct object *w)
 {
     enum move_cause cause;
@@ -79,12 +95,10 @@ static void must_look(struct brain *b, const struct object *w)
         log_err(LOG_WARN, "move.cause", &err);
         return;
     }
-    /* A drained target empties and what is forbidden stops, also when nothing else has room. Work
-     * on a sick node stays until something has. */
-    if (c.placement || cause != MOVE_SICK)
+    if (c.placement || causes_goes_anyway(b, w, cause))
         (void)begin(b, w, cause, &c);
     else
-        events_stays_sick(b, w, c.why);
+        events_stays(b, w, cause, c.why);
 }
 
 /* ---- what is better off elsewhere ---- */
@@ -191,6 +205,11 @@ void causes_drop(struct brain *b)
         timer_stop(&b->causes->timer);
 }
 
+static bool notice_same(const struct node_notice *a, const struct node_notice *b)
+{
+    return !a == !b && (!a || body_equal(&schema_node_notice, a, b));
+}
+
 /* Does this change mean that somebody may have to leave? */
 void causes_change(struct brain *b, enum kind_id kind, const struct object *before,
                    const struct object *after)
@@ -207,7 +226,7 @@ void causes_change(struct brain *b, enum kind_id kind, const struct object *befo
     case KIND_NODE:
         was = before ? object_as(before, node)->status : NULL;
         is = after ? object_as(after, node)->status : NULL;
-        if (!was || !is || was->health != is->health ||
+        if (!was || !is || was->health != is->health || !notice_same(was->notice, is->notice) ||
             !body_equal(&schema_node_spec, object_as(before, node)->spec,
                         object_as(after, node)->spec))
             causes_look(b);

@@ -18,6 +18,9 @@ void causes_drop(struct brain *b);
 void causes_look(struct brain *b);
 void causes_change(struct brain *b, enum kind_id kind, const struct object *before,
                    const struct object *after);
+/* True when a workload that must leave goes also when nothing else has room: it is saved, stopped
+ * and queued. */
+bool causes_goes_anyway(struct brain *b, const struct object *workload, enum move_cause cause);
 /* Begins a Migration of a workload whose target is lost for longer than it accepts, if another
  * place has room; true when it was begun. */
 bool causes_replace(struct brain *b, const struct object *workload);

@@ -11,6 +11,7 @@
 #include "api/base/hash.h"
 #include "api/base/log.h"
 #include "controlplane/leader/context/index.h"
+#include "controlplane/leader/move/causes.h"
 #include "controlplane/leader/move/moves.h"
 #include "controlplane/leader/move/steps.h"
 #include "controlplane/leader/site/sites.h"
@@ -239,6 +240,8 @@ static const char *destination_lost(const struct mover *m)
         return NULL;
     if (!s || t->suspect)
         return "DestinationLost";
+    if (policy_notice(m->brain->pool, p, NULL))
+        return "DestinationGoesAway";
     return s->drain || s->unschedulable || t->doc->meta->deletionTimestamp ? "DestinationCordoned"
                                                                            : NULL;
 }
@@ -369,7 +372,7 @@ static void choose(struct mover *m, const struct object *w, enum move_cause caus
     struct move_choice c = {0};
     struct err err;
 
-    if ((cause == MOVE_ASKED && !named) || cause == MOVE_SPOT)
+    if (cause == MOVE_ASKED && !named)
         rq.avoid_target = s->placement->target;
     int r = policy_move(b->pool, &rq, cause, a, &c, &err);
     if (r == 0 && !c.placement && named && must(cause)) {
@@ -381,9 +384,8 @@ static void choose(struct mover *m, const struct object *w, enum move_cause caus
         mover_wait(m, "DecisionFailed", err.text);
         return;
     }
-    /* A drained target always empties, and what compliance forbids stops: without a destination it
-     * is queued as any other. */
-    if (c.placement || cause == MOVE_DRAIN || cause == MOVE_COMPLIANCE)
+    /* Without a destination it is queued as any other. */
+    if (c.placement || causes_goes_anyway(b, w, cause))
         mover_reserve(m, w, &c);
     else
         mover_wait(m, c.decision && *c.decision->reason ? c.decision->reason : "NothingFits",

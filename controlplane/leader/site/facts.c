@@ -54,7 +54,7 @@ bool site_facts_differ(const struct site *t)
            strcmp(t->told_rival, t->rival) != 0;
 }
 
-enum facts_kind { FACTS_SOME, FACTS_ALL, FACTS_GONE };
+enum facts_kind { FACTS_SOME, FACTS_ALL, FACTS_GONE, FACTS_NOTICED };
 
 static void facts_propose(struct site *t, struct node *nodes, size_t n, enum facts_kind kind)
 {
@@ -63,6 +63,7 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
                                  .reachable = t->reachable,
                                  .complete = kind == FACTS_ALL,
                                  .gone = kind == FACTS_GONE,
+                                 .noticed = kind == FACTS_NOTICED,
                                  .nodes = nodes,
                                  .n = (uint32_t)n}};
 
@@ -169,6 +170,17 @@ static void gone_tell(struct site *t)
     listing_done(&t->facts.nodes);
 }
 
+/* Behind the nodes that they are about. */
+static void notices_tell(struct site *t)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct node *nodes = arena_array(a, struct node, PAGE_NODES);
+    size_t n = site_notices_due(t, a, nodes, PAGE_NODES);
+
+    if (n)
+        facts_propose(t, nodes, n, FACTS_NOTICED);
+}
+
 static void facts_next(struct site *t)
 {
     const struct listing *l = &t->facts.nodes;
@@ -181,6 +193,8 @@ static void facts_next(struct site *t)
         leaves_tell(t);
     else if (l->stage == LISTING_ENDED)
         gone_tell(t);
+    if (!t->facts.proposing && t->facts.notices.due)
+        notices_tell(t);
 }
 
 /* Goes on where it was, tells reach, and asks again for an inventory that was lost on its way. */
@@ -252,6 +266,7 @@ void site_nodes(struct site *t, const struct inventory_page *p)
     struct err err;
     int rc;
 
+    t->facts.notices.due = t->facts.notices.known;
     if (p->n_removed && !level) { /* older members take nodes away by listings alone */
         listing_cut(&t->facts.nodes);
         rc = err_set(&err, E_CONFLICT, "not all members run this version");
@@ -283,5 +298,6 @@ void site_facts_init(struct site *t)
 
 void site_facts_drop(struct site *t)
 {
+    site_notices_drop(t);
     listing_fini(&t->facts.nodes);
 }

@@ -4,12 +4,14 @@
 
 #include "controlplane/leader/context/context.h"
 #include "controlplane/leader/site/listing.h"
+#include "controlplane/leader/site/notices.h"
 
 struct site;
 struct site_facts {
     struct listing nodes; /* what its connector reported of nodes */
     bool proposing;       /* a FACTS command is awaited */
     bool again;           /* something was lost: ask for the inventory anew */
+    struct site_notices notices;
 };
 
 void site_facts_init(struct site *t);

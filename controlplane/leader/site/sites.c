@@ -73,6 +73,14 @@ static void on_nodes(void *arg, const struct inventory_page *p)
         site_nodes(t, p);
 }
 
+static void on_notices(void *arg, const struct notice *v, size_t n)
+{
+    struct site *t = arg;
+
+    if (t->brain->leads)
+        site_notices(t, v, n);
+}
+
 /* ---- reach ---- */
 /* Looks again at what the brake held up: on all targets, not only on the one that is back. */
 static void brake_changed(void *arg)
@@ -217,6 +225,7 @@ static void on_workers(void *arg, const struct run_workers *w)
     driver_workers(arg, w);
 }
 static const struct connector_events events = {.nodes = on_nodes,
+                                               .notices = on_notices,
                                                .seated = on_seated,
                                                .workers = on_workers,
                                                .reach = on_reach,

@@ -110,6 +110,7 @@ static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
     }
     struct node *was = object_edit_as(old, node, t->a);
     b->metadata = was->metadata;
+    status->notice = was->status ? was->status->notice : NULL;
     status->conditions = was->status ? was->status->conditions : NULL;
     status->n_conditions = was->status ? was->status->n_conditions : 0;
     if (body_equal(&schema_node, b, old->body))
@@ -118,6 +119,52 @@ static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
         b->metadata->generation++;
     (void)txn_put(t, k, old, b);
     f->changed++;
+    return 0;
+}
+
+/* ---- notices ---- */
+#define NOTICE_SLACK_MS 5000 /* between machine and state, on the way and by their clocks */
+
+bool notice_repeats(const struct node_notice *had, const struct node_notice *told, int64_t now_ms)
+{
+    if (!had || !told)
+        return !had && !told;
+    if (had->kind != told->kind || !had->deadline != !told->deadline)
+        return false;
+    if (had->deadline <= now_ms && told->deadline <= now_ms + NOTICE_SLACK_MS)
+        return true; /* it is over; or none is told */
+    return told->deadline <= had->deadline + NOTICE_SLACK_MS &&
+           told->deadline >= had->deadline - NOTICE_SLACK_MS;
+}
+
+/* A node that the state does not have yet is told again once it has. */
+static int node_noticed(struct txn *t, const struct facts *f, const struct node *n)
+{
+    const struct node_notice *told = n->status ? n->status->notice : NULL;
+    const struct object *o;
+    struct node_notice *now = NULL;
+    const struct node_notice *had;
+
+    if (!names_its_own(f, n) || (told && (!*notice_kind_text(told->kind) || told->deadline < 0)))
+        return err_set(t->err, E_INVALID, "a notice of target %s names a node %s.NODE, and a kind",
+                       f->c->target, f->c->target);
+    o = root_get(t->w, KIND_NODE, "", n->metadata->name);
+    if (!o || strcmp(object_as(o, node)->spec->target, f->c->target) != 0)
+        return 0;
+    struct node *b = object_edit_as(o, node, t->a);
+    if (!b->status)
+        b->status = arena_new(t->a, struct node_status);
+    had = b->status->notice;
+    if (told) {
+        now = arena_new(t->a, struct node_notice);
+        now->kind = told->kind;
+        now->deadline = told->deadline ? t->now + told->deadline : 0;
+        now->since = had && had->kind == told->kind ? had->since : t->now;
+    }
+    if (notice_repeats(had, now, t->now))
+        return 0;
+    b->status->notice = now;
+    (void)txn_put(t, o->kind, o, b);
     return 0;
 }
 
@@ -337,7 +384,8 @@ int apply_facts(struct txn *t, const struct facts_cmd *c)
 {
     struct facts f = {.c = c, .w = t->w};
     const struct object *o = root_get(t->w, KIND_TARGET, "", c->target);
-    bool gone = c->gone && root_feature_level(t->w) >= FEATURE_GRANTS;
+    bool grants = root_feature_level(t->w) >= FEATURE_GRANTS;
+    bool gone = c->gone && grants, noticed = c->noticed && grants;
     AUTO_ARENA a = arena_create(0);
     int r;
 
@@ -345,11 +393,13 @@ int apply_facts(struct txn *t, const struct facts_cmd *c)
         return err_set(t->err, E_NOTFOUND, "targets.hanse.dev \"%s\" not found", c->target);
     f.classes = root_all(t->w, KIND_GPU_CLASS, a, &f.n_classes);
     for (uint32_t i = 0; i < c->n; i++) {
-        if ((r = gone ? node_gone(t, &f, &c->nodes[i]) : node_upsert(t, &f, &c->nodes[i])) < 0)
+        const struct node *n = &c->nodes[i];
+        r = gone ? node_gone(t, &f, n) : noticed ? node_noticed(t, &f, n) : node_upsert(t, &f, n);
+        if (r < 0)
             return r;
         arena_reset(t->a);
     }
-    if (c->complete && !gone)
+    if (c->complete && !gone && !noticed)
         drop_unlisted(t, &f);
     target_tell(t, &f, root_get(t->w, KIND_TARGET, "", c->target));
     return 0;

@@ -133,6 +133,8 @@ static int check_node(struct txn *t, const struct place *x, const struct assignm
     if (n->spec->unschedulable ||
         (n->status && n->status->health && n->status->health != HEALTH_READY))
         return PLACE_ERR(t, "node %s is not ready or cordoned", a->node);
+    if (n->status && n->status->notice)
+        return PLACE_ERR(t, "node %s was announced to go away", a->node);
     (void)root_usage(t->w, a->node, &now);
     if (x->p->cpu > 0 && (n->spec->cpu < x->p->cpu || now.cpu_milli > n->spec->cpu - x->p->cpu))
         return PLACE_ERR(t, "node %s has not enough CPU free", a->node);

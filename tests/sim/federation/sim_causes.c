@@ -161,7 +161,7 @@ static bool notice(struct brain *b, const struct object *w)
     begin_propose(b, &cmd, begun, NULL);
     return true;
 }
-struct notice {
+struct sim_notice {
     struct fed *f;
     char name[32];
     unsigned left;
@@ -170,7 +170,7 @@ struct notice {
 /* As a cloud does: it is said until somebody has heard. */
 static void notice_again(void *arg)
 {
-    struct notice *n = arg;
+    struct sim_notice *n = arg;
     struct fed *f = n->f;
     struct brain *b = leading_brain(f);
     const struct object *w = b ? root_get(b->root, KIND_WORKLOAD, "dev", n->name) : NULL;
@@ -188,7 +188,7 @@ static void notice_again(void *arg)
 }
 void fed_cause_notice(struct fed *f, const char *workload)
 {
-    struct notice *n = mem_new(struct notice);
+    struct sim_notice *n = mem_new(struct sim_notice);
 
     n->f = f;
     n->left = NOTICES;

@@ -62,6 +62,7 @@ static const struct reason_case cases[REASON_NR] = {
     [REASON_CORDONED] = {.answer = NEVER},
     [REASON_OBSERVE_ONLY] = {.answer = NEVER},
     [REASON_NODE_NOT_READY] = {.answer = NEVER},
+    [REASON_NODE_NOTICE] = {.answer = NEVER}, /* unit/policy/move/notices */
     [REASON_NO_CLASS] = {ASKED, NULL, NULL, "  resources: {gpu: {count: 1, classes: [b200]}}\n",
                          false, "h100"},
     [REASON_GPU_MEMORY] = {ASKED, NULL, NULL, "  resources: {gpu: {count: 1, minMemory: 100Gi}}\n",

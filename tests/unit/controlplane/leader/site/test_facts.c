@@ -1,5 +1,6 @@
-/* Nodes on their way into the log: one FACTS at a time, what comes meanwhile goes next, listings
- * that are larger than a page, and that nothing is taken away before all of one is in. */
+/* Nodes, and notices about them, on their way into the log: one FACTS at a time, what comes
+ * meanwhile goes next, listings that are larger than a page, and that nothing is taken away before
+ * all of one is in. */
 #include "api/base/loop/loop.h"
 #include "controlplane/leader/context/context.h"
 #include "controlplane/leader/site/facts.h"
@@ -426,6 +427,142 @@ static void test_an_empty_listing(void **state)
     assert_null(log_.cb);
 }
 
+/* ---- notices ---- */
+static const struct node_notice *notice_of(struct world *x, unsigned i)
+{
+    char name[32];
+
+    (void)snprintf(name, sizeof name, "fra.n%05u", i);
+    const struct object *o = root_get(x->kit.root, KIND_NODE, "", name);
+    assert_non_null(o);
+    return object_as(o, node)->status->notice;
+}
+
+/* For the first n nodes. */
+static void announce(struct world *x, unsigned n, enum notice_kind kind, uint64_t in_ms)
+{
+    struct notice *v = mem_alloc((n + 1) * sizeof *v);
+
+    for (unsigned i = 0; i < n; i++) {
+        v[i] = (struct notice){.kind = kind, .ends = in_ms > 0, .in_ms = in_ms};
+        (void)snprintf(v[i].node, sizeof v[i].node, "fra.n%05u", n - 1 - i);
+    }
+    site_notices(&x->site, v, n);
+    mem_free(v);
+    loop_timers_run(x->brain.loop); /* what is due at once */
+}
+
+static unsigned answers(struct world *x)
+{
+    unsigned n = 0;
+
+    for (; log_.cb; n++)
+        answer(x, 0);
+    return n;
+}
+
+static void test_notices(void **state)
+{
+    struct world *x = *state;
+
+    tell(x, 0, 3, 1000, true);
+    answer(x, 0);
+    x->site.told = x->site.told_reachable = true;
+    announce(x, 2, NOTICE_SPOT, 120000);
+    assert_true(log_.c->facts.noticed);
+    assert_int_equal(log_.c->facts.n, 2);
+    x->kit.now += 700; /* on its way; it counts from the entry on */
+    int64_t rv = (int64_t)root_rv(x->kit.root);
+    assert_int_equal(answers(x), 1);
+    assert_true((int64_t)root_rv(x->kit.root) > rv);
+    assert_int_equal(notice_of(x, 0)->kind, NOTICE_SPOT);
+    int64_t deadline = notice_of(x, 0)->deadline, since = notice_of(x, 0)->since;
+    assert_in_range(deadline, x->kit.now + 119000, x->kit.now + 120000);
+    assert_null(notice_of(x, 2));
+    /* The same again, as each session says it, is nothing new. */
+    unsigned before = log_.n;
+    announce(x, 2, NOTICE_SPOT, 119500);
+    assert_int_equal(log_.n, before);
+    /* What the inventory says keeps it. */
+    tell(x, 0, 3, 2000, true);
+    assert_int_equal(answers(x), 1);
+    assert_int_equal(notice_of(x, 0)->deadline, deadline);
+    /* Another deadline, then another kind. */
+    announce(x, 2, NOTICE_SPOT, 60000);
+    assert_int_equal(answers(x), 1);
+    assert_true(notice_of(x, 1)->deadline < deadline);
+    assert_int_equal(notice_of(x, 1)->since, since);
+    announce(x, 1, NOTICE_REBALANCE, 0);
+    assert_int_equal(answers(x), 1);
+    assert_int_equal(notice_of(x, 0)->deadline, 0);
+    assert_null(notice_of(x, 1));
+    announce(x, 0, NOTICE_SPOT, 0);
+    assert_int_equal(answers(x), 1);
+    assert_null(notice_of(x, 0));
+}
+
+/* More than a page of them, for nodes that come later; and an entry that is lost. */
+static void test_notices_wait_for_their_nodes(void **state)
+{
+    struct world *x = *state;
+
+    x->site.told = x->site.told_reachable = true;
+    announce(x, 2500, NOTICE_MAINTENANCE, 3600000);
+    assert_null(log_.cb);
+    tell(x, 0, 2500, 1000, true);
+    assert_int_equal(answers(x), 6);
+    assert_int_equal(notice_of(x, 2499)->kind, NOTICE_MAINTENANCE);
+    announce(x, 1, NOTICE_MAINTENANCE, 3600000);
+    answer(x, E_UNAVAIL);
+    assert_null(log_.cb);
+    x->site.facts.again = false; /* the inventory has no part in it */
+    timer_stop(&x->site.facts_timer);
+    site_facts_soon(&x->site);
+    loop_timers_run(x->brain.loop);
+    assert_true(answers(x) >= 3);
+    assert_null(notice_of(x, 2499));
+    assert_non_null(notice_of(x, 0));
+}
+
+/* An overdue one is told as over each time: it stays what it was. */
+static void test_a_notice_that_is_over_stays(void **state)
+{
+    struct world *x = *state;
+
+    tell(x, 0, 1, 1000, true);
+    answer(x, 0);
+    x->site.told = x->site.told_reachable = true;
+    announce(x, 1, NOTICE_MAINTENANCE, 10000);
+    assert_int_equal(answers(x), 1);
+    int64_t deadline = notice_of(x, 0)->deadline;
+    x->kit.now += 3600000;
+    struct notice over = {.node = "fra.n00000", .kind = NOTICE_MAINTENANCE, .ends = true};
+    site_notices(&x->site, &over, 1);
+    loop_timers_run(x->brain.loop);
+    assert_int_equal(answers(x), 1); /* by the state's time of then it might have been another */
+    tell(x, 0, 1, 3000, true);
+    assert_int_equal(answers(x), 1);
+    assert_int_equal(notice_of(x, 0)->deadline, deadline);
+}
+
+/* Members of an older version would not know what it says. */
+static void test_notices_wait_for_the_level(void **state)
+{
+    struct world *x = *state;
+
+    tell(x, 0, 1, 1000, true);
+    answer(x, 0);
+    x->site.told = x->site.told_reachable = true;
+    x->site.facts.notices.known = x->site.facts.notices.due = true;
+    struct node n[1] = {{0}};
+    AUTO_ARENA a = arena_create(0);
+    x->brain.root = root_create();
+    assert_int_equal(site_notices_due(&x->site, a, n, 1), 0);
+    assert_true(x->site.facts.notices.due);
+    (void)root_unref((struct root *)(uintptr_t)x->brain.root);
+    x->brain.root = x->kit.root;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +575,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_an_interrupted_listing_takes_nothing_away, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_node_of_too_many_gpus, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_notices, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_notices_wait_for_their_nodes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_notice_that_is_over_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_notices_wait_for_the_level, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_empty_listing, setup, teardown)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -237,6 +237,51 @@ static void test_compliance(void **state)
     kit_end(&k);
 }
 
+/* One of its nodes, in so many ms; kind 0: withdrawn. */
+static struct result notice(struct kit *k, const char *node, enum notice_kind kind, int64_t in_ms)
+{
+    struct node_notice told = {.kind = kind, .deadline = in_ms};
+    struct node_status status = {.reason = "", .notice = kind ? &told : NULL};
+    struct meta meta = {.name = node};
+    struct node n = {.metadata = &meta, .status = &status};
+    union command c = {.facts = {.head = {.type = CMD_FACTS},
+                                 .target = "fra",
+                                 .session = "s1",
+                                 .reach_told = true,
+                                 .reachable = true,
+                                 .noticed = true,
+                                 .nodes = &n,
+                                 .n = 1}};
+
+    return kit_apply(k, &c);
+}
+
+/* Announced between the decision and its entry. */
+static void test_a_node_that_goes_away(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    pool_with_mig(&k);
+    workload_of(&k, "a", "", "");
+    assert_int_equal(notice(&k, "fra.n0", NOTICE_SPOT, 120000).code, E_INVALID);
+    kit_level_set(&k, FEATURE_GRANTS); /* before that nobody takes it in */
+    assert_int_equal(notice(&k, "fra.n0", NOTICE_SPOT, 120000).code, 0);
+    const struct node_notice *n =
+        object_as(root_get(k.root, KIND_NODE, "", "fra.n0"), node)->status->notice;
+    assert_int_equal(n->deadline, root_time(k.root) + 120000); /* by the entry's time */
+    refused(&k, place(&k, "a", 1, "", ""), "a", "node fra.n0 was announced to go away");
+    assert_int_equal(root_count(k.root, KIND_NODE), 1); /* it names no other node, and takes none */
+    assert_int_equal(notice(&k, "fra.n9", NOTICE_SPOT, 120000).code, 0);
+    assert_int_equal(root_count(k.root, KIND_NODE), 1);
+    assert_int_equal(notice(&k, "par.n0", NOTICE_SPOT, 120000).code, E_INVALID);
+    assert_int_equal(notice(&k, "fra.n0", NOTICE_SPOT, -1).code, E_INVALID);
+    assert_int_equal(notice(&k, "fra.n0", (enum notice_kind)0, 0).code, 0);
+    assert_int_equal(place(&k, "a", 1, "", "").code, 0);
+    kit_end(&k);
+}
+
 static struct result queue_as(struct kit *k, const char *name, const char *id)
 {
     struct write_op op;
@@ -274,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_quota),
         cmocka_unit_test(test_compliance),
         cmocka_unit_test(test_compliance_of_checkpoints),
+        cmocka_unit_test(test_a_node_that_goes_away),
         cmocka_unit_test(test_request_ids_last_a_day),
     };
 
