@@ -527,10 +527,10 @@ int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_gran
 void grant_told(struct txn *t, struct intent *in);
 /* E_STALE: a lease that is over proves nothing of this run, for none of its runners told of one,
  * and not each runner of its target holds one. Intents that say nothing of leases pass. */
-/* Takes in what was told of the try's workers; ranks that it does not have are passed over. */
-void workers_take(struct txn *t, struct workload_status *s, const struct worker_status *told,
-                  uint32_t n);
 int grant_proves(struct txn *t, const struct workload_status *s) MUST_CHECK;
+/* What was told of its workers, and at its end what they used; unknown ranks are passed over. */
+void workers_take(struct txn *t, struct workload_status *s, const struct run_cmd *c);
+void workers_spend(struct txn *t, struct workload_status *s, const struct run_cmd *c);
 int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
                      const struct run_checkpoint *now) MUST_CHECK;
 /* Puts the checkpoint of an adopted workload (NULL: none) into catalogue and status. */

@@ -358,6 +358,8 @@ spent 1 2 -
 spent 2 2 -
 spent 3 2 -
 spent 4 2 -
+spent 5 2 -
+spent 6 2 -
 run_end 1 1 -
 run_end 2 1 -
 run_end 3 1 -

@@ -4,6 +4,7 @@
  * target told of its workers.
  *
  * An offer must never shorten what is held: only the runner's acknowledgement does. */
+#include "controlplane/store/ledger/ledger.h"
 #include "controlplane/store/store_internal.h"
 
 #define GRANT_MAX_MS (10ll * 366 * 24 * 3600 * 1000)
@@ -130,16 +131,15 @@ static uint32_t workers_merge(struct txn *t, const struct workload_status *s,
     return all;
 }
 
-void workers_take(struct txn *t, struct workload_status *s, const struct worker_status *told,
-                  uint32_t n)
+void workers_take(struct txn *t, struct workload_status *s, const struct run_cmd *c)
 {
     uint32_t ranks = s->placement ? s->placement->n_assignments : 0, failed = 0, kept = 0;
 
-    if (!n || !ranks)
+    if (!c->n || !ranks)
         return;
     struct worker_status *all = arena_array(t->a, struct worker_status, ranks);
     struct worker_status *shown = arena_array(t->a, struct worker_status, WORKERS_SHOWN_MAX);
-    uint32_t have = workers_merge(t, s, told, n, all);
+    uint32_t have = workers_merge(t, s, c->workers, c->n, all);
     for (uint32_t i = 0; i < have; i++)
         failed += worker_failed(&all[i]);
     failed = failed < WORKERS_SHOWN_MAX ? failed : WORKERS_SHOWN_MAX;
@@ -153,4 +153,40 @@ void workers_take(struct txn *t, struct workload_status *s, const struct worker_
     }
     s->workers = shown;
     s->n_workers = kept;
+}
+
+/* ---- what they used of what was held ---- */
+static int64_t between(int64_t v, int64_t least, int64_t most)
+{
+    return v < least ? least : v > most ? most : v;
+}
+
+/* What a target tells can neither be ahead of the entry that sent the run there, nor after the one
+ * that has its end: its clock may be wrong, and it may lie. */
+void workers_spend(struct txn *t, struct workload_status *s, const struct run_cmd *c)
+{
+    const struct placement *p = s->placement;
+    ledger_amount used = 0, held = 0;
+
+    if (!c->n || !p || !s->intent)
+        return;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct worker_status *w = &c->workers[i];
+        if (w->rank < 0 || w->rank >= p->n_assignments || !w->startedAt || !w->endedAt ||
+            (i && w->rank <= c->workers[i - 1].rank))
+            continue;
+        const struct assignment *a = &p->assignments[w->rank];
+        int64_t milli = a->gpuMilli * a->n_gpus;
+        int64_t began = between(w->startedAt + c->behind_ms, s->intent->at, t->now);
+        int64_t ended = between(w->endedAt + c->behind_ms, began, t->now);
+        used += (ledger_amount)milli * (ended - began);
+        held += (ledger_amount)milli * (t->now - p->since);
+    }
+    struct spent *spent =
+        s->spent ? arena_memdup(t->a, s->spent, sizeof *spent) : arena_new(t->a, struct spent);
+    volatile double hours = spent->usedGpuHours + (double)used / LEDGER_GPU_HOUR,
+                    idle = spent->unusedGpuHours + (double)(held - used) / LEDGER_GPU_HOUR;
+    spent->usedGpuHours = hours;
+    spent->unusedGpuHours = idle;
+    s->spent = spent;
 }

@@ -393,7 +393,9 @@ static int step_seated(struct txn *t, struct run *x)
 
 static int step_take(struct txn *t, struct run *x)
 {
-    workers_take(t, x->s, x->c->workers, x->c->n);
+    workers_take(t, x->s, x->c);
+    if (x->c->step == STEP_ENDED)
+        workers_spend(t, x->s, x->c);
     if (ends_with_proof(x->c->step))
         return step_end(t, x);
     if (x->c->lease_held)

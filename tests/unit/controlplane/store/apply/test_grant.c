@@ -313,6 +313,80 @@ static void test_workers_are_shown_within_bounds(void **state)
     kit_end(&k);
 }
 
+#define HOUR_MS 3600000
+#define NEAR(a, b) assert_true((a) - (b) < 0.01 && (b) - (a) < 0.01)
+
+/* Two workers of two GPUs each, for five hours between the entries. */
+static struct result spends(struct kit *k, const struct worker_status told[2], int64_t behind_ms)
+{
+    union command c = {.run = {.head = {.type = CMD_RUN}, .try_ = 1, .step = STEP_ENDED}};
+    struct worker_status v[2] = {told[0], told[1]};
+
+    kit_begin(k);
+    members_know(k, FEATURE_GRANTS);
+    kit_pool(k, 1, 4);
+    assert_int_equal(kit_workload(k, "default", "w", 2, 2).code, 0);
+    assert_int_equal(kit_place(k, "w", "fra.n0", 0, 2, 2).code, 0);
+    assert_int_equal(lease(k, STEP_DISPATCH, 1, 60000).code, 0);
+    int64_t from = status(k)->intent->at;
+    k->now += 5ll * HOUR_MS;
+    str_copy(c.run.ns, sizeof c.run.ns, k->ns);
+    (void)snprintf(c.run.name, sizeof c.run.name, "w");
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(k, "w")->meta->uid);
+    c.run.epoch = 1;
+    c.run.proof = PROOF_TREE_GONE;
+    c.run.workers = v;
+    c.run.n = 2;
+    c.run.behind_ms = behind_ms;
+    for (int i = 0; i < 2; i++) {
+        v[i].rank = i;
+        v[i].node = v[i].reason = v[i].id = "";
+        v[i].startedAt += v[i].startedAt ? from - behind_ms : 0;
+        v[i].endedAt += v[i].endedAt ? from - behind_ms : 0;
+    }
+    return kit_apply(k, &c);
+}
+
+/* What is charged is what was held; what was used of it stands beside it. */
+static void test_what_workers_used_is_told_beside_the_charge(void **state)
+{
+    const struct worker_status told[2] = {{.startedAt = HOUR_MS, .endedAt = 4 * HOUR_MS},
+                                          {.startedAt = 2 * HOUR_MS, .endedAt = 4 * HOUR_MS}};
+    struct kit k;
+
+    (void)state;
+    for (int64_t behind = -HOUR_MS; behind <= HOUR_MS; behind += HOUR_MS) { /* whatever its clock */
+        assert_int_equal(spends(&k, told, behind).code, 0);
+        NEAR(status(&k)->spent->gpuHours, 20);
+        NEAR(status(&k)->spent->usedGpuHours, 2 * 3 + 2 * 2);
+        NEAR(status(&k)->spent->unusedGpuHours, 20 - 10);
+        kit_end(&k);
+    }
+}
+
+/* It started before it was sent and ended after its end was known; or it ended before it began; or
+ * nothing is told. */
+static void test_a_target_can_neither_make_use_nor_hide_more(void **state)
+{
+    const struct worker_status before[2] = {{.startedAt = -9 * HOUR_MS, .endedAt = 99 * HOUR_MS},
+                                            {.startedAt = 3 * HOUR_MS, .endedAt = HOUR_MS}};
+    const struct worker_status silent[2] = {{.startedAt = 0, .endedAt = 0},
+                                            {.startedAt = HOUR_MS, .endedAt = 0}};
+    struct kit k;
+
+    (void)state;
+    assert_int_equal(spends(&k, before, 0).code, 0);
+    NEAR(status(&k)->spent->gpuHours, 20);
+    NEAR(status(&k)->spent->usedGpuHours, 10);
+    NEAR(status(&k)->spent->unusedGpuHours, 10);
+    kit_end(&k);
+    assert_int_equal(spends(&k, silent, 0).code, 0);
+    NEAR(status(&k)->spent->gpuHours, 20);
+    NEAR(status(&k)->spent->usedGpuHours, 0);
+    NEAR(status(&k)->spent->unusedGpuHours, 0);
+    kit_end(&k);
+}
+
 /* A store that is edited while it runs is the next epoch's. */
 static void test_its_store_is_what_it_was_told(void **state)
 {
@@ -395,6 +469,8 @@ int main(void)
         cmocka_unit_test(test_a_runner_tells_of_its_lease_with_its_start),
         cmocka_unit_test(test_an_agents_runs_hold_theirs),
         cmocka_unit_test(test_workers_are_shown_within_bounds),
+        cmocka_unit_test(test_what_workers_used_is_told_beside_the_charge),
+        cmocka_unit_test(test_a_target_can_neither_make_use_nor_hide_more),
         cmocka_unit_test(test_its_store_is_what_it_was_told),
         cmocka_unit_test(test_a_target_leads_nowhere_else_under_work),
     };
