@@ -27,6 +27,7 @@ while [ ! -e "{dir}/go.$HANSE_WORKLOAD_NAME" ] && [ $i -lt {ticks} ]; do sleep 0
 echo "end $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME" >> "{dir}/witness"
 exit {code}
 """
+NODE = {"name": "n1", "cpu": "64", "memory": "64Gi"}
 FAULTS = ("lost", "late", "html", "unsigned", "redirect", "half", "other", "huge", "trickle", "deaf", "500", "busy")
 
 
@@ -41,7 +42,7 @@ class Callout(Federation):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
-        for name, text in (("key", SECRET), ("faults", ""), ("witness", "")):
+        for name, text in (("key", SECRET), ("faults", ""), ("witness", ""), ("nodes", json.dumps([NODE]))):
             with open(self.path(name), "w", encoding="utf-8") as file:
                 file.write(text)
 
@@ -51,7 +52,8 @@ class Callout(Federation):
 
     def serve(self):
         self.server = self._spawn("server", [sys.executable, os.path.join(TOP, "tests", "e2e", "lib", "callout_bad.py"),
-                                             "--port", str(self.port), "--key-file", self.path("key"), "--state", self.path("state")],
+                                             "--port", str(self.port), "--key-file", self.path("key"), "--state", self.path("state"),
+                                             "--nodes-file", self.path("nodes")],
                                   FAULTS=self.path("faults"))
 
     def kill_server(self):
@@ -185,6 +187,34 @@ class Callout(Federation):
         self.check("it goes on and succeeds", self.phase("over-silence", *OVER)["phase"] == "Succeeded")
         self.check("it ran once", len(self.lives("over-silence")) == 1)
 
+    def nodes(self, *nodes):
+        with open(self.path("nodes.new"), "w", encoding="utf-8") as file:
+            json.dump(nodes, file)
+        os.rename(self.path("nodes.new"), self.path("nodes"))
+
+    def node(self, name):
+        done = self.cli("get", "nodes", name, "-o", "json", check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    def nodes_asked(self):
+        with open(self.path("faults.nodes"), encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def nodes_change_by_delta(self):
+        wait_for("rack.n1 to be listed", lambda: self.node("rack.n1"), 30)
+        time.sleep(1)
+        before = len(self.nodes_asked())
+        self.nodes({**NODE, "cpu": "1"}, {**NODE, "name": "n2", "cpu": "128"})
+        wait_for("rack.n2 to come", lambda: self.node("rack.n2"), 30)
+        self.check("rack.n1 has less CPU with it", self.node("rack.n1")["spec"]["cpu"] in (1, "1"), self.node("rack.n1")["spec"]["cpu"])
+        self.work("large", resources={"cpu": 100, "memory": "64Mi"})
+        self.check("what the new node alone has room for runs", self.phase("large", *OVER)["phase"] == "Succeeded" and len(self.lives("large")) == 1)
+        self.nodes(NODE)
+        wait_for("rack.n2 to be gone", lambda: not self.node("rack.n2"), 30)
+        self.check("rack.n1 is as it was", self.node("rack.n1")["spec"]["cpu"] in (64, "64"), self.node("rack.n1")["spec"]["cpu"])
+        asked = self.nodes_asked()[before:]
+        self.check("it was asked for changes alone", asked and all("since=" in path for path in asked), " ".join(asked))
+
     def nothing_ever_ran_twice(self):
         with open(self.path("witness"), encoding="utf-8") as file:
             double = [line.strip() for line in file if line.startswith("double")]
@@ -217,7 +247,8 @@ def main():
     folder, only = tempfile.mkdtemp(prefix="hanse-callout-"), os.environ.get("HANSE_ONLY", "")
     c, began = Callout(hanse, folder), time.monotonic()
     parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.answers_that_are_none, Callout.two_bad_answers_in_a_row,
-             Callout.stops, Callout.the_server_dies_and_comes_back, Callout.the_server_is_away, Callout.nothing_ever_ran_twice)
+             Callout.stops,
+             Callout.nodes_change_by_delta, Callout.the_server_dies_and_comes_back, Callout.the_server_is_away, Callout.nothing_ever_ran_twice)
     try:
         for part in (Callout.begin, *[p for p in parts if only in p.__name__]):
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)

@@ -2,7 +2,7 @@
 """A callout target in one file, written from connectors/callout/README.md alone: it runs the commands that it is given as processes of
 this machine. What it has accepted is on disk before anything starts, so it may be killed at any moment and started again.
 
-    server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4]"""
+    server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4 | --nodes-file NODES.json]"""
 import argparse
 import hashlib
 import hmac
@@ -135,9 +135,13 @@ class Runs:
         if run["state"] == "ended":
             rank.update(endedAt=int(time.time() * 1000), **{k: run[k] for k in ("exitCode", "signal") if k in run})
 
-    def watch(self):
+    def watch(self, nodes):
         while True:
             with self.lock:
+                before = nodes.revision()
+                nodes.look()
+                if nodes.revision() != before:
+                    self.lock.notify_all()
                 for run in list(self.runs.values()):
                     if run["state"] not in ("starting", "running"):
                         continue
@@ -211,18 +215,63 @@ class Runs:
             self.send(run, signal.SIGTERM)
         return run
 
-    def since(self, after, wait):
-        until = time.monotonic() + min(wait, 20)
+    def since(self, after, wait, nodes):
+        until, revision = time.monotonic() + min(wait, 20), nodes.revision()
         if after > self.at or (self.changes and after < self.changes[0][0] - 1):
             raise Refused(410, "that is not known any more")
-        while self.at == after and (left := until - time.monotonic()) > 0:
+        while self.at == after and nodes.revision() == revision and (left := until - time.monotonic()) > 0:
             self.lock.wait(left)
         keys = dict.fromkeys(k for at, k in self.changes if at > after)
-        return {"instance": self.instance, "next": self.at, "revision": "r1", "runs": [said(self.runs[k]) for k in keys]}
+        return {"instance": self.instance, "next": self.at, "revision": nodes.revision(), "runs": [said(self.runs[k]) for k in keys]}
 
     def listed(self, after):
         keys = sorted(k for k in self.runs if k > after)[:PAGE]
         return {"runs": [self.runs[k] for k in keys], **({"next": keys[-1]} if len(keys) == PAGE else {})}
+
+
+class Nodes:
+    """What this server offers. What changes of it gets a new revision, so that whoever knows an older one is told the difference."""
+
+    def __init__(self, path, nodes):
+        self.path, self.read_at, self.number = path, None, 0
+        self.mark = uuid.uuid4().hex[:8]  # revisions of a server that was started again are other ones
+        self.nodes, self.changed = {}, {}  # name: node, or None when it is gone; name: number of its last change
+        self.take(nodes)
+
+    def revision(self):
+        return f"{self.mark}.{self.number}"
+
+    def take(self, nodes):
+        now = {node["name"]: node for node in nodes}
+        for name in [*now, *self.nodes]:
+            if now.get(name) != self.nodes.get(name):
+                self.number += 1
+                self.nodes[name], self.changed[name] = now.get(name), self.number
+
+    def look(self):
+        """Reads the file again when it is another one: a list of nodes as `GET /v1/nodes` tells them."""
+        if not self.path:
+            return
+        at = os.stat(self.path).st_mtime_ns
+        if at != self.read_at:
+            try:
+                self.take(json.loads(read(self.path)))
+                self.read_at = at
+            except ValueError:  # it is being written
+                pass
+
+    def listed(self, after):
+        names = sorted(name for name, node in self.nodes.items() if node and name > after)[:PAGE]
+        return {"revision": self.revision(), "nodes": [self.nodes[name] for name in names],
+                **({"next": names[-1]} if len(names) == PAGE else {})}
+
+    def since(self, revision):
+        mark, _, number = revision.partition(".")
+        if mark != self.mark or not number.isdigit() or int(number) > self.number:
+            raise Refused(410, "that revision is not known any more")
+        changed = [name for name, at in self.changed.items() if at > int(number)]
+        return {"since": revision, "revision": self.revision(), "nodes": [self.nodes[name] for name in changed if self.nodes[name]],
+                "removed": [name for name in changed if not self.nodes[name]]}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -248,9 +297,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.command == "GET" and parts == ["hello"]:
                 return {"version": 1, "instance": runs.instance, "next": runs.at}
             if self.command == "GET" and parts == ["changes"]:
-                return runs.since(int(query["after"]), int(query.get("wait", 0)))
+                return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)
             if self.command == "GET" and parts == ["nodes"]:
-                return {"revision": "r1", "nodes": self.server.nodes}
+                nodes = self.server.nodes
+                return nodes.since(query["since"]) if query.get("since") else nodes.listed(query.get("after", ""))
             if self.command == "GET" and parts == ["runs"]:
                 return runs.listed(query.get("after", ""))
             if len(parts) < 2 or parts[0] != "runs" or not KEY.match(parts[1]):
@@ -308,12 +358,15 @@ def main(handler=Handler):
     p.add_argument("--state", required=True)
     p.add_argument("--nodes", type=int, default=1)
     p.add_argument("--gpus", type=int, default=0, help="of class h100, of each node")
+    p.add_argument("--nodes-file", default="", help="a JSON list of nodes instead, read again whenever it is changed")
     a = p.parse_args()
     s = Server(("127.0.0.1", a.port), handler)
     s.key, s.runs = read(a.key_file).strip().encode(), Runs(os.path.abspath(a.state))
-    s.nodes = [{"name": f"n{i + 1}", "cpu": "64", "memory": "64Gi",
-                "gpus": [{"index": g, "class": "h100", "memory": "80Gi"} for g in range(a.gpus)]} for i in range(a.nodes)]
-    threading.Thread(target=s.runs.watch, daemon=True).start()
+    s.nodes = Nodes(a.nodes_file, [{"name": f"n{i + 1}", "cpu": "64", "memory": "64Gi",
+                                    "gpus": [{"index": g, "class": "h100", "memory": "80Gi"} for g in range(a.gpus)]}
+                                   for i in range(0 if a.nodes_file else a.nodes)])
+    s.nodes.look()
+    threading.Thread(target=s.runs.watch, args=(s.nodes,), daemon=True).start()
     s.serve_forever()
 
 

@@ -35,6 +35,9 @@ class Bad(server.Handler):
 
     def handle_any(self):
         parts = self.path.partition("?")[0].strip("/").split("/")
+        if parts[1:2] == ["nodes"]:
+            with open(os.environ["FAULTS"] + ".nodes", "a", encoding="utf-8") as file:
+                file.write(self.path + "\n")
         verb = "submit" if self.command == "PUT" else parts[3] if len(parts) == 4 else ""
         self.fault = fault_of(verb) if verb else ""
         if self.fault == "deaf":  # not even heard
