@@ -36,6 +36,10 @@ struct callout {
     struct timer poll;
     struct web_request *polling;
 
+    /* of this session, of the listing and the deltas so far; owned */
+    struct callout_noticed *noticed;
+    size_t n_noticed;
+
     struct list calls;
 };
 
@@ -113,6 +117,15 @@ void callout_page_came(struct callout_call *k, const struct web_answer *a);
 void callout_nodes_look(struct callout *c);
 /* The server does not know the revision any more that it was asked about: asks for all nodes. */
 void callout_nodes_forgotten(struct callout_call *k);
+
+/* callout_notices.c */
+struct cJSON;
+void callout_notices_clear(struct callout *c); /* a listing begins, or the session is over */
+void callout_notice_drop(struct callout *c, const char *node); /* it is gone, or told anew */
+/* A node as a page tells it; from NULL: it stays. */
+int callout_notice_take(struct callout *c, const char *node, const struct cJSON *from,
+                        struct err *err) MUST_CHECK;
+void callout_notices_tell(struct callout *c); /* all of them, to the caller */
 
 /* callout_session.c */
 void callout_session_begin(struct callout *c);

@@ -63,6 +63,7 @@ static cJSON *node_document(const struct callout *c, cJSON *from)
 static int node_take(struct callout_call *k, cJSON *from, struct arena *a, struct node *ret,
                      struct err *err)
 {
+    cJSON *notice = cJSON_DetachItemFromObjectCaseSensitive(from, "notice");
     cJSON *doc = node_document(k->c, from);
     void *body = NULL;
     int rc = body_from_json(&schema_node, doc, 0, a, &body, err);
@@ -70,7 +71,10 @@ static int node_take(struct callout_call *k, cJSON *from, struct arena *a, struc
     if (rc == 0 && strlen(((const struct node *)body)->metadata->name) > 253)
         rc = err_set(err, E_INVALID, "the name of a node is too long");
     if (rc == 0)
+        rc = callout_notice_take(k->c, ((const struct node *)body)->metadata->name, notice, err);
+    if (rc == 0)
         *ret = *(const struct node *)body;
+    cJSON_Delete(notice);
     cJSON_Delete(doc);
     return rc;
 }
@@ -96,9 +100,11 @@ static int nodes_take(struct callout_call *k, const struct callout_nodes *page, 
         }
     }
     cJSON_Delete(list);
-    for (uint32_t i = 0; rc == 0 && removed && i < page->n_removed; i++)
-        removed[ret->n_removed++] =
-            arena_printf(a, "%s.%.255s", k->c->base.target, page->removed[i]);
+    for (uint32_t i = 0; rc == 0 && removed && i < page->n_removed; i++) {
+        removed[i] = arena_printf(a, "%s.%.255s", k->c->base.target, page->removed[i]);
+        callout_notice_drop(k->c, removed[i]);
+        ret->n_removed++;
+    }
     ret->nodes = nodes;
     ret->removed = removed;
     return rc;
@@ -144,6 +150,8 @@ static int page_tell(struct callout_call *k, const struct callout_nodes *page, s
                                   .last = !delta && !*page->next};
     int rc = page_check(k, page, err);
 
+    if (rc == 0 && told.first)
+        callout_notices_clear(c);
     if (rc == 0)
         rc = nodes_take(k, page, a, &told, err);
     if (rc < 0)
@@ -154,6 +162,8 @@ static int page_tell(struct callout_call *k, const struct callout_nodes *page, s
     if (!delta)
         k->since[0] = '\0'; /* it knows no deltas: this is all of its nodes */
     c->base.env.events->nodes(c->base.env.arg, &told);
+    if (delta || told.last)
+        callout_notices_tell(c);
     return delta ? delta_next(k, page) : page_next(k, page->next, err);
 }
 

@@ -258,6 +258,7 @@ void callout_session_end(struct callout *c, const char *why)
     c->polling = NULL;
     reach_lost(c, why); /* first: who is told of a lost call makes no other one */
     callout_calls_lost(c, why);
+    callout_notices_clear(c);
     c->web = web_client_destroy(c->web);
     key_wipe(c);
 }

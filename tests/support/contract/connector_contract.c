@@ -101,11 +101,22 @@ static void on_workers(void *arg, const struct run_workers *w)
     str_cut(r->told_reason, sizeof r->told_reason, r->told.reason);
 }
 
+static void on_notices(void *arg, const struct notice *v, size_t n)
+{
+    struct connector_rig *r = arg;
+
+    assert_true(n <= sizeof r->notices / sizeof *r->notices);
+    for (size_t i = 0; i < n; i++)
+        r->notices[i] = v[i];
+    r->n_notices = n;
+    r->noticed++;
+}
 static const struct connector_events events = {.nodes = on_nodes,
                                                .reach = on_reach,
                                                .observed = on_observed,
                                                .seated = on_seated,
-                                               .workers = on_workers};
+                                               .workers = on_workers,
+                                               .notices = on_notices};
 
 static const char *no_secret(void *arg, const char *name, const char *key)
 {

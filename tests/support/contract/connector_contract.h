@@ -56,6 +56,9 @@ struct connector_rig {
     struct run_worker told;
     char told_id[64], told_reason[64];
     int64_t told_clock_ms;
+    unsigned noticed; /* how often notices were told, and the last ones */
+    size_t n_notices;
+    struct notice notices[4];
     const char *resume_path, *resume_digest; /* of the next orders; NULL = none */
     uint64_t serial;
     struct listing nodes; /* what it told of its nodes, as the leader takes it */

@@ -190,7 +190,8 @@ static void nodes(const char *url, struct buf *b, struct script_reply *ret)
         const struct callout_world_node *v = &W.nodes[i];
         if (!v->cpu || v->changed <= since || v->changed > to)
             continue;
-        buf_printf(b, "%s{\"name\":\"%s\",\"cpu\":\"%u\"}", comma, v->name, v->cpu);
+        buf_printf(b, "%s{\"name\":\"%s\",\"cpu\":\"%u\"%s%s}", comma, v->name, v->cpu,
+                   v->notice ? ",\"notice\":" : "", v->notice ? v->notice : "");
         comma = ",";
     }
     buf_str(b, "]");

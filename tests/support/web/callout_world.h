@@ -40,8 +40,9 @@ struct callout_world_run {
 };
 struct callout_world_node {
     char name[16];
-    unsigned cpu;     /* 0: it is gone */
-    uint64_t changed; /* revision of its last change */
+    unsigned cpu;       /* 0: it is gone */
+    uint64_t changed;   /* revision of its last change */
+    const char *notice; /* as JSON, or NULL */
 };
 struct callout_world {
     struct loop *loop;

@@ -434,6 +434,63 @@ static void listings_do_not_mix(void **state)
     assert_int_equal(r->unfit, 0);
 }
 
+/* ---- nodes that go away ---- */
+static void announced(struct connector_rig *r, const char *notice)
+{
+    callout_world.nodes[0].notice = notice;
+    callout_world_node("n1", 8);
+    still_loop_run(r->loop, 12000);
+}
+
+static void a_node_that_goes_away_is_told(void **state)
+{
+    struct connector_rig *r = *state;
+    unsigned told;
+
+    still_loop_run(r->loop, 12000);
+    assert_true(r->noticed > 0);
+    assert_int_equal(r->n_notices, 0);
+    announced(r, "{\"kind\":\"spot\",\"in\":\"2m\"}");
+    assert_int_equal(r->n_notices, 1);
+    assert_string_equal(r->notices[0].node, "t1.n1");
+    assert_int_equal(r->notices[0].kind, NOTICE_SPOT);
+    assert_true(r->notices[0].ends);
+    assert_int_equal(r->notices[0].in_ms, 120000);
+    /* A delta of another node leaves it, and its span goes on. */
+    callout_world_node("n2", 4);
+    still_loop_run(r->loop, 12000);
+    assert_int_equal(r->n_notices, 1);
+    assert_in_range(r->notices[0].in_ms, 90000, 119000);
+    announced(r, "{\"kind\":\"rebalance\"}");
+    assert_int_equal(r->notices[0].kind, NOTICE_REBALANCE);
+    assert_false(r->notices[0].ends);
+    announced(r, "{\"kind\":\"maintenance\",\"in\":\"0s\"}"); /* it is over, and it says so */
+    assert_true(r->notices[0].ends);
+    assert_int_equal(r->notices[0].in_ms, 0);
+    /* Half a notice is none, and takes none away. */
+    told = r->noticed;
+    announced(r, "{\"kind\":\"spot\"}");
+    announced(r, "{\"in\":\"2m\"}");
+    announced(r, "{\"kind\":\"fire\",\"in\":\"2m\"}");
+    announced(r, "{\"kind\":\"spot\",\"in\":\"-2m\"}");
+    announced(r, "[]");
+    assert_int_equal(r->noticed, told);
+    assert_int_equal(r->n_notices, 1);
+    announced(r, NULL);
+    assert_int_equal(r->n_notices, 0);
+    /* A node that is gone has none; nor has one that a server with another memory does not name. */
+    announced(r, "{\"kind\":\"spot\",\"in\":\"2m\"}");
+    assert_int_equal(r->n_notices, 1);
+    callout_world_node("n1", 0);
+    still_loop_run(r->loop, 12000);
+    assert_int_equal(r->n_notices, 0);
+    callout_world.no_deltas = true;
+    announced(r, "{\"kind\":\"spot\",\"in\":\"2m\"}");
+    assert_int_equal(r->n_notices, 1);
+    announced(r, NULL);
+    assert_int_equal(r->n_notices, 0);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, begin, end)
 int main(void)
 {
@@ -458,7 +515,8 @@ int main(void)
                                        T(lists_come_in_pages),
                                        T(changes_of_nodes_come_as_deltas),
                                        T(a_server_without_deltas_is_asked_for_all),
-                                       T(listings_do_not_mix)};
+                                       T(listings_do_not_mix),
+                                       T(a_node_that_goes_away_is_told)};
 
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }

@@ -1,0 +1,76 @@
+/* Which nodes of a server go away: a node says so beside its fields, and one that is told anew
+ * without it stays. The connector's caller wants all of them at once, so those of this session are
+ * kept, with the moment that they named; they are told once a listing is complete, and with each
+ * delta. */
+#include "connectors/callout/callout_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct callout_noticed {
+    struct notice notice; /* in_ms: of the answer that named it */
+    uint64_t until_ms;    /* loop time */
+};
+
+void callout_notices_clear(struct callout *c)
+{
+    mem_free(c->noticed);
+    c->noticed = NULL;
+    c->n_noticed = 0;
+}
+
+void callout_notice_drop(struct callout *c, const char *node)
+{
+    size_t i = 0;
+
+    while (i < c->n_noticed && strcmp(c->noticed[i].notice.node, node) != 0)
+        i++;
+    if (i < c->n_noticed)
+        c->noticed[i] = c->noticed[--c->n_noticed];
+}
+
+int callout_notice_take(struct callout *c, const char *node, const struct cJSON *from,
+                        struct err *err)
+{
+    AUTO_ARENA a = arena_create(0);
+    void *body = NULL;
+
+    callout_notice_drop(c, node);
+    if (!from)
+        return 0;
+    int rc = body_from_json(&schema_callout_notice, from, 0, a, &body, err);
+    if (rc < 0)
+        return rc;
+    const struct callout_notice *n = body;
+    bool ends = n->in != NULL && *n->in;
+    int64_t span = 0;
+    if (!ends && n->kind != NOTICE_REBALANCE)
+        return err_set(err, E_INVALID, "the notice of node %.100s says no \"in\"", node);
+    if (ends && (rc = duration_parse(n->in, &span, err)) < 0)
+        return rc;
+    if (c->n_noticed == LIMIT_TARGET_NODES)
+        return err_set(err, E_LIMIT, "notices for more than %d nodes", (int)LIMIT_TARGET_NODES);
+    c->noticed = mem_realloc(c->noticed, (c->n_noticed + 1) * sizeof *c->noticed);
+    struct callout_noticed *to = &c->noticed[c->n_noticed++];
+    *to = (struct callout_noticed){.notice = {.kind = n->kind, .ends = ends},
+                                   .until_ms = loop_now_ms(c->base.env.loop) + (uint64_t)span};
+    str_copy(to->notice.node, sizeof to->notice.node, node);
+    return 0;
+}
+
+void callout_notices_tell(struct callout *c)
+{
+    const struct connector_env *e = &c->base.env;
+    uint64_t now = loop_now_ms(e->loop);
+
+    if (!e->events->notices)
+        return;
+    struct notice *v = mem_alloc((c->n_noticed + 1) * sizeof *v);
+    for (size_t i = 0; i < c->n_noticed; i++) {
+        v[i] = c->noticed[i].notice;
+        if (v[i].ends && c->noticed[i].until_ms > now)
+            v[i].in_ms = c->noticed[i].until_ms - now;
+    }
+    e->events->notices(e->arg, v, c->n_noticed);
+    mem_free(v);
+}
