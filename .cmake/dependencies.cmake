@@ -57,6 +57,28 @@ else()
         "  http_parser or llhttp: install libhttp-parser-dev (or libllhttp-dev)\n")
 endif()
 
+# What hanse-run links statically. There is no static libcjson in Debian: connectors/static/nodes.c.
+add_library(hanse_static_libraries INTERFACE)
+if(HANSE_STATIC_RUNNER)
+    foreach(row IN ITEMS "uv_a|uv.h|libuv1-dev" "cares|ares.h|libc-ares-dev"
+            "ssl|openssl/ssl.h|libssl-dev" "crypto|openssl/crypto.h|libssl-dev")
+        string(REPLACE "|" ";" row ${row})
+        list(GET row 0 name)
+        list(GET row 1 header)
+        list(GET row 2 package)
+        find_library(HANSE_STATIC_${name} lib${name}.a)
+        find_path(HANSE_STATIC_${name}_INCLUDE ${header})
+        mark_as_advanced(HANSE_STATIC_${name} HANSE_STATIC_${name}_INCLUDE)
+        if(HANSE_STATIC_${name} AND HANSE_STATIC_${name}_INCLUDE)
+            target_link_libraries(hanse_static_libraries INTERFACE ${HANSE_STATIC_${name}})
+        else()
+            string(APPEND hanse_missing "  lib${name}.a: install ${package}, or configure with "
+                "-DHANSE_STATIC_RUNNER=OFF (then there is no hanse-run)\n")
+        endif()
+    endforeach()
+    target_link_libraries(hanse_static_libraries INTERFACE Threads::Threads m)
+endif()
+
 if(hanse_missing)
     message(FATAL_ERROR "Libraries are missing:\n${hanse_missing}"
         "deploy/packages.sh installs all of them on Debian.")

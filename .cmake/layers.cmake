@@ -28,6 +28,22 @@ function(hanse_sees target)
     target_compile_options(${target} PRIVATE -ffile-prefix-map=${inc}/=)
 endfunction()
 
+# hanse_static(TARGET SOURCES file... SEES folder... FORBIDS library...): a library for executables
+# that need no other file of their machine; they are linked statically, and without sanitizers. What
+# nothing in them calls is left out.
+function(hanse_static target)
+    cmake_parse_arguments(arg "" "" "SOURCES;SEES;FORBIDS" ${ARGN})
+    add_library(${target} STATIC ${arg_SOURCES})
+    hanse_sees(${target} SEES ${arg_SEES} FORBIDS ${arg_FORBIDS})
+    target_compile_options(${target} PUBLIC -ffunction-sections -fdata-sections)
+    target_link_options(${target} PUBLIC -static-pie -Wl,--gc-sections)
+    if(HANSE_SANITIZE)
+        target_compile_options(${target} PUBLIC -fno-sanitize=all)
+        target_link_options(${target} PUBLIC -fno-sanitize=all)
+    endif()
+    target_link_libraries(${target} PUBLIC hanse_static_libraries)
+endfunction()
+
 # hanse_layer(TARGET [OBJECT] SOURCES file... SEES folder... FORBIDS library... LINKS target...)
 # Also declares TARGET's part of the headers-selfcontained check.
 function(hanse_layer target)

@@ -25,6 +25,9 @@ libyaml-dev          | library yaml-0.1 0.2.5
 libssl-dev           | library openssl 3.0
 libcurl4-openssl-dev | library libcurl 7.88
 zlib1g-dev           | library zlib 1.2.11
+libc-ares-dev        | archive cares
+libuv1-dev           | archive uv_a
+libssl-dev           | archive crypto
 http-parser          | http_parser
 '
 tests_packages='
@@ -69,6 +72,7 @@ tool_version() {
     [ "$(printf '%s\n%s\n' "$2" "$have" | sort -V | head -n 1)" = "$2" ]
 }
 library() { tool pkg-config && pkg-config --atleast-version="$2" "$1" 2>/dev/null; }
+archive() { tool cc && [ "$(cc -print-file-name="lib$1.a")" != "lib$1.a" ]; } # a static library
 header() { tool cc && printf '#include <%s>\n' "$1" | cc -E -x c - >/dev/null 2>&1; }
 program() { [ -x "/usr/sbin/$1" ] || tool "$1"; } # daemons are not in every user's PATH
 slurm_plugin() { compgen -G "/usr/lib/*/slurm*/$1.so" >/dev/null; }

@@ -223,6 +223,10 @@ enum decode_flag {
 int json_scan(const char *text, size_t n, struct err *err) MUST_CHECK;
 /* Scanned, parsed. The caller frees with cJSON_Delete. */
 int json_parse(const char *text, size_t n, struct cJSON **ret, struct err *err) MUST_CHECK;
+/* What our own writers printed, of texts that need be no UTF-8 (last words of programs): integers
+ * may be beyond 2^53, and of equal keys the first counts. NULL when it is no JSON. The caller frees
+ * with cJSON_Delete. */
+struct cJSON *json_parse_bytes(const char *text, size_t n);
 /* The tree as text again, numbers as they were written (see json_scan.c). */
 void json_print_tree(const struct cJSON *j, struct buf *out);
 /* One YAML document → the same tree as JSON. YAML 1.2 core booleans only (no "yes", no "no" →

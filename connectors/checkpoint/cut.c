@@ -28,10 +28,8 @@ static void cut_print(const struct checkpoint_cut *c, struct buf *out)
         cJSON_AddNumberToObject(r, "bytes", (double)c->ranks[i].bytes);
         cJSON_AddItemToArray(ranks, r);
     }
-    char *text = cJSON_PrintUnformatted(j);
-    buf_str(out, text);
+    json_print_tree(j, out);
     buf_char(out, '\n');
-    cJSON_free(text);
     cJSON_Delete(j);
 }
 
@@ -68,7 +66,7 @@ static bool cut_read(const cJSON *j, struct arena *a, struct checkpoint_cut *c)
     if (!workload || strlen(workload) > 64 || !number(j, "epoch", &c->epoch) ||
         !number(j, "step", &c->step) || !cJSON_IsArray(ranks) || n < 1 || n > CHECKPOINT_RANKS_MAX)
         return false;
-    if (cJSON_HasObjectItem(j, "workers") &&
+    if (cJSON_GetObjectItemCaseSensitive(j, "workers") &&
         (!number(j, "workers", &c->workers) || c->workers < 1 ||
          c->workers > CHECKPOINT_RANKS_MAX || n != 1))
         return false;
@@ -90,12 +88,12 @@ int checkpoint_cut_parse(const char *text, size_t n, struct arena *a, struct che
                          struct err *err)
 {
     struct checkpoint_cut c = {0};
+    cJSON *j = NULL;
     struct err why;
 
-    if (n > CHECKPOINT_CUT_MAX || json_scan(text, n, &why) < 0)
+    if (n > CHECKPOINT_CUT_MAX || json_parse(text, n, &j, &why) < 0)
         return err_set(err, E_CHECKPOINT, "%.300s",
                        n > CHECKPOINT_CUT_MAX ? "it is too large" : why.text);
-    cJSON *j = cJSON_ParseWithLength(text, n);
     bool good = cJSON_IsObject(j) && cut_read(j, a, &c);
     cJSON_Delete(j);
     if (!good)

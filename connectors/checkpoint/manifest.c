@@ -155,16 +155,16 @@ int checkpoint_manifest_parse(const char *text, size_t n, struct arena *a,
                               struct checkpoint_manifest *ret, struct err *err)
 {
     struct checkpoint_manifest m = {0};
+    cJSON *j = NULL;
     struct err why;
     int rc = sealfs_digest(text, n, m.digest, err);
 
     if (rc < 0)
         return rc;
-    if (n > CHECKPOINT_MANIFEST_MAX || json_scan(text, n, &why) < 0)
+    if (n > CHECKPOINT_MANIFEST_MAX || json_parse(text, n, &j, &why) < 0)
         return err_field(err, E_CHECKPOINT, CHECKPOINT_TORN, "%s is not whole: %.300s",
                          CHECKPOINT_MANIFEST_FILE,
                          n > CHECKPOINT_MANIFEST_MAX ? "it is too large" : why.text);
-    cJSON *j = cJSON_ParseWithLength(text, n);
     rc = cJSON_IsObject(j) ? manifest_read(j, a, &m, err)
                            : err_field(err, E_CHECKPOINT, CHECKPOINT_TORN,
                                        "%s holds no JSON object", CHECKPOINT_MANIFEST_FILE);
@@ -187,10 +187,8 @@ void checkpoint_manifest_print(const struct checkpoint_manifest *m, struct buf *
         cJSON_AddStringToObject(f, "sha256", m->files[i].sha256);
         cJSON_AddItemToArray(files, f);
     }
-    char *text = cJSON_PrintUnformatted(j);
-    buf_str(out, text);
+    json_print_tree(j, out);
     buf_char(out, '\n');
-    cJSON_free(text);
     cJSON_Delete(j);
 }
 

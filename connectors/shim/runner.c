@@ -292,6 +292,8 @@ static int runner_spawn(struct runner *r, struct err *err)
     size_t n = 0;
     AUTO_ARENA m = arena_create(0);
 
+    if (!*os->ops->program(os))
+        return err_set(err, E_NOTFOUND, "/proc is not mounted here: a run needs it");
     (void)snprintf(parent, sizeof parent, "%lld", (long long)os->ops->self(os));
     const char *const head[] = {os->ops->program(os),
                                 "run",

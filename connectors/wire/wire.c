@@ -94,8 +94,7 @@ void observation_settle(struct observation *o)
 int wire_read_body(const struct schema *schema, struct slice text, struct arena *a, void **ret,
                    struct err *err)
 {
-    /* Not json_parse: last words of programs need be no UTF-8. */
-    cJSON *j = cJSON_ParseWithLength(text.p, text.n);
+    cJSON *j = json_parse_bytes(text.p, text.n);
     int rc = 0;
 
     if (!cJSON_IsObject(j)) {

@@ -146,6 +146,20 @@ void ustream_connect_next(struct uv_stream_impl *s)
         ustream_fail(s, E_CONNECT, "%s: %s", s->base.peer.address, uv_strerror(rc));
 }
 
+/* Resolvers say little: what a person can look at. */
+static const char *resolve_why(int status)
+{
+    switch (status) {
+    case UV_EAI_AGAIN:
+        return "no name server answers (see /etc/resolv.conf)";
+    case UV_EAI_NONAME:
+    case UV_EAI_NODATA:
+        return "no name server, and not /etc/hosts, knows it";
+    default:
+        return uv_strerror(status);
+    }
+}
+
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *res)
 {
     struct resolve *r = req->data;
@@ -157,7 +171,7 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *res)
         mem_free(r);
     } else if (status < 0) {
         ustream_fail(s, E_CONNECT, "%s: the host name cannot be resolved: %s", s->base.peer.address,
-                     uv_strerror(status));
+                     resolve_why(status));
     } else {
         s->addresses = s->next_address = res;
         ustream_connect_next(s);

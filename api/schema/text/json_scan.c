@@ -90,6 +90,7 @@ struct scan {
     unsigned depth;
     bool build;        /* make nodes, or only check */
     bool own;          /* our own output: no limit of 2^53, and of equal keys the first counts */
+    bool bytes;        /* strings need be no UTF-8 */
     struct buf string; /* the last string, unescaped */
 };
 
@@ -203,7 +204,7 @@ static int scan_string(struct scan *s)
         const char *run = s->p;
         while (s->p < s->end && *s->p != '"' && *s->p != '\\' && (unsigned char)*s->p >= 0x20)
             s->p++;
-        if (!utf8_valid(run, (size_t)(s->p - run)))
+        if (!s->bytes && !utf8_valid(run, (size_t)(s->p - run)))
             return bad(s, run, "the string is not valid UTF-8");
         buf_add(&s->string, run, (size_t)(s->p - run));
         if (s->p >= s->end)
@@ -443,41 +444,51 @@ static int scan_value(struct scan *s, cJSON **ret)
     return scan_number(s, ret);
 }
 
-static int scan_all(const char *text, size_t n, bool build, bool own, cJSON **ret, struct err *err)
+static int scan_all(struct scan *s, const char *text, size_t n, cJSON **ret, struct err *err)
 {
-    struct scan s = {
-        .text = text, .p = text, .end = text + n, .err = err, .build = build, .own = own};
     cJSON *root = NULL;
 
-    buf_init(&s.string, n + 8);
-    int r = scan_value(&s, &root);
+    s->text = s->p = text;
+    s->end = text + n;
+    s->err = err;
+    buf_init(&s->string, n + 8);
+    int r = scan_value(s, &root);
     if (r == 0) {
-        skip_space(&s);
-        if (s.p < s.end)
-            r = bad(&s, s.p, "more text after the document");
+        skip_space(s);
+        if (s->p < s->end)
+            r = bad(s, s->p, "more text after the document");
     }
-    buf_fini(&s.string);
-    keyset_fini(&s.keys);
+    buf_fini(&s->string);
+    keyset_fini(&s->keys);
     if (r < 0)
         cJSON_Delete(root);
-    else if (build)
+    else if (s->build)
         *ret = root;
     return r;
 }
 
 int json_scan(const char *text, size_t n, struct err *err)
 {
-    return scan_all(text, n, false, false, NULL, err);
+    return scan_all(&(struct scan){0}, text, n, NULL, err);
 }
 
 int json_parse(const char *text, size_t n, struct cJSON **ret, struct err *err)
 {
-    return scan_all(text, n, true, false, ret, err);
+    return scan_all(&(struct scan){.build = true}, text, n, ret, err);
 }
 
 struct cJSON *json_parse_own(const char *text, size_t n)
 {
     cJSON *root = NULL;
 
-    return scan_all(text, n, true, true, &root, NULL) == 0 ? root : NULL;
+    return scan_all(&(struct scan){.build = true, .own = true}, text, n, &root, NULL) == 0 ? root
+                                                                                           : NULL;
+}
+
+struct cJSON *json_parse_bytes(const char *text, size_t n)
+{
+    struct scan s = {.build = true, .own = true, .bytes = true};
+    cJSON *root = NULL;
+
+    return scan_all(&s, text, n, &root, NULL) == 0 ? root : NULL;
 }
