@@ -37,6 +37,7 @@ openssl              | tool openssl
 curl                 | tool curl
 git                  | tool git
 clang-tidy           | tool clang-tidy
+musl-tools           | tool musl-gcc
 '
 example_packages='
 python3              | tool python3

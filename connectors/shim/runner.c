@@ -293,7 +293,7 @@ static int runner_spawn(struct runner *r, struct err *err)
     AUTO_ARENA m = arena_create(0);
 
     if (!*os->ops->program(os))
-        return err_set(err, E_NOTFOUND, "/proc is not mounted here: a run needs it");
+        return err_set(err, E_IO, "/proc is not mounted here: a run needs it");
     (void)snprintf(parent, sizeof parent, "%lld", (long long)os->ops->self(os));
     const char *const head[] = {os->ops->program(os),
                                 "run",
