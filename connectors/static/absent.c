@@ -6,7 +6,16 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <netdb.h>
+#include <openssl/crypto.h>
 #include <pwd.h>
+
+/* An image's openssl.cnf may name modules, and turn off what we need. */
+__attribute__((constructor)) static void configuration_pass_over(void)
+{
+    int begun = OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
+
+    INV(begun == 1);
+}
 
 /* ---- libraries (OpenSSL's engines and modules, NVML) ---- */
 void *dlopen(const char *file, int mode)

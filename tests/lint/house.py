@@ -66,8 +66,7 @@ def arrows(build):
         for layer in FOLDERS[:-1]
         for p in build.glob(f"CMakeFiles/*.dir/{layer}/**/*.o")
         # What hanse-run is linked from a second time stands in for libraries: no arrows of the tree.
-        if "hanse_runner.dir" not in p.parts
-        and "hanse-run.dir" not in p.parts
+        if not {"hanse_runner.dir", "hanse_runner_parts.dir", "hanse-run.dir"}.intersection(p.parts)
         and (ROOT / p.as_posix().split(".dir/", 1)[1][:-2]).exists()
     ]
     if not objects:

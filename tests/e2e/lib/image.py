@@ -48,7 +48,7 @@ class Image:
         mounts = f"mount --bind /dev/null {self.root}/dev/null"
         if proc:
             mounts += f" && mount --rbind /proc {self.root}/proc"
-        return [*namespaces(*network), "sh", "-c", f'{mounts} && exec chroot {self.root} "$@"', "image", *argv]
+        return [*namespaces(*network), "sh", "-c", f'PATH="$PATH:/usr/sbin:/sbin"; {mounts} && exec chroot {self.root} "$@"', "image", *argv]
 
 
 def static(root):
