@@ -214,6 +214,15 @@ struct connector_events {
 
 struct connector;
 struct web_transport_ops;
+struct home_arrival; /* connectors/home/home.h */
+/* What an order tells the runners of a run that calls home; everything is in the caller's arena. */
+struct home_order {
+    const char **addresses; /* of members, "HOST:PORT" */
+    uint32_t n_addresses;
+    const char *ca;      /* PEM: whom they trust */
+    const char **tokens; /* one a rank */
+    uint32_t n_tokens;
+};
 struct connector_env {
     struct loop *loop;
     const struct connector_events *events;
@@ -228,6 +237,9 @@ struct connector_env {
     /* Returns the resourceVersion of its state, and the time of its newest entry; NULL: not
      * reported. */
     uint64_t (*state_rv)(void *arg, int64_t *ret_time_ms);
+    /* Makes what the runners of a run need to call home; false: they cannot. NULL: likewise. */
+    bool (*home)(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
+                 struct home_order *ret);
     const struct web_transport_ops *web; /* of the HTTP client (connectors/web); NULL: libcurl */
 };
 
@@ -276,6 +288,12 @@ struct connector_ops {
      * offer for the offered length, if their runners take it. It has no answer: observations show
      * what runners hold. Called only after a quorum round proved the leadership. */
     void (*renew)(struct connector *c, const struct run_offer *offers, size_t n);
+    /* Optional (NULL): whether a renewal reaches the runners of that run, or with k NULL of any; it
+     * then renews these alone. NULL: of all runs, while the target is in reach. */
+    bool (*reaches)(const struct connector *c, const struct run_key *k);
+    /* Optional (NULL): takes a runner that calls home, whose run lives by the log. An error: it was
+     * refused, and the stream is gone. */
+    int (*runner)(struct connector *c, const struct home_arrival *a, struct err *err);
     int (*logs)(struct connector *c, const struct run_key *k, const struct log_request *rq,
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
     int (*exec)(struct connector *c, const struct run_key *k, const struct exec_request *rq,

@@ -136,6 +136,12 @@ bool target_can(enum target_type type, enum target_can what)
     return (unsigned)type < sizeof cans / sizeof *cans && (cans[type] & (unsigned)what);
 }
 
+bool target_leases(const struct target_spec *s)
+{
+    return target_can(s->type, CAN_LEASE) ||
+           (target_can(s->type, CAN_CALL_HOME) && s->connection && s->connection->runners);
+}
+
 const struct kind *kind_by_id(enum kind_id id)
 {
     return (unsigned)id < KIND_LIMIT ? kinds_by_id[id] : NULL;

@@ -72,6 +72,13 @@ static bool callout_more(const struct object *o)
     return SPEC(target)->type == TARGET_CALLOUT && c && (*c->user || *c->namespace_ || *c->region);
 }
 
+static bool runners_elsewhere(const struct object *o)
+{
+    const struct target_connection *c = SPEC(target)->connection;
+
+    return c && c->runners && !target_can(SPEC(target)->type, CAN_CALL_HOME);
+}
+
 static bool data_mounted(const struct object *o)
 {
     for (uint32_t i = 0; i < SPEC(workload)->n_data; i++)
@@ -212,6 +219,8 @@ static const struct promise promises[] = {
     {KIND_TARGET, PROMISE_REFUSED, "spec.connection.user", callout_more,
      "user, namespace and region mean nothing to a callout target: put them into the path of "
      "server"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.connection.runners", runners_elsewhere,
+     "only runners of callout targets call home: leave it out"},
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.data[].mountPath", data_mounted,
      "nothing is mounted: tell the program by spec.run.env or args where the data lies, and leave "
      "it out"},

@@ -124,9 +124,12 @@ enum target_can {
     CAN_LEASE = 128,
     CAN_EXEC = 256,
     CAN_SAVE = 512,
-    CAN_ASK = 1024
+    CAN_ASK = 1024,
+    CAN_CALL_HOME = 2048
 };
 bool target_can(enum target_type type, enum target_can what);
+/* Do runners of this Target hold leases, and stop themselves when nobody renews? */
+bool target_leases(const struct target_spec *s);
 
 const struct kind *kind_by_id(enum kind_id id);    /* NULL when there is none */
 const struct kind *kind_by_name(const char *kind); /* "Workload" */

@@ -22,6 +22,7 @@ static int create(const struct connector_env *env, const struct object *target,
     str_copy(c->why, sizeof c->why, "it was not asked yet");
     c->doc = object_ref(target);
     list_init(&c->calls);
+    callout_home_begin(c);
     callout_session_begin(c);
     *ret = &c->base;
     return 0;
@@ -41,6 +42,7 @@ static void destroy(struct connector *base)
     struct callout *c = callout_of(base);
 
     c->base.env.events = &silent;
+    callout_home_end(c, "this member does not lead any more");
     callout_session_end(c, "the target was removed, or this member does not lead any more");
     (void)object_unref(c->doc);
     mem_free(c);
@@ -67,4 +69,7 @@ const struct connector_ops connector_callout_ops = {.type = "callout",
                                                     .quiesce = callout_quiesce,
                                                     .stop = callout_stop,
                                                     .finalize = callout_finalize,
+                                                    .renew = callout_renew,
+                                                    .reaches = callout_reaches,
+                                                    .runner = callout_runner,
                                                     .sweep = callout_sweep};

@@ -14,8 +14,9 @@ static void call_expired(void *arg)
     struct callout_call *k = arg;
     struct err err;
 
-    if (k->why.code) {
-        callout_call_end(k, OUT_REJECTED, NULL, &k->why);
+    if (k->why.code || k->op == CALLOUT_TOLD) {
+        callout_call_end(k, k->why.code ? OUT_REJECTED : OUT_DONE, NULL,
+                         k->why.code ? &k->why : NULL);
         return;
     }
     (void)err_set(&err, E_UNKNOWN, "target %.100s has not told of its end in time",
@@ -169,7 +170,12 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
     } else if (k->op == CALLOUT_STOP && o->state != RUN_ENDED && o->state != RUN_ABSENT) {
         timer_start(&k->deadline, k->call->deadline_ms > now ? k->call->deadline_ms - now : 0);
     } else {
+        struct callout *c = k->c;
+        struct observation seen = *o;
+        bool unasked = k->op == CALLOUT_LOOK && o->state != RUN_UNKNOWN;
         callout_call_end(k, OUT_DONE, o, NULL);
+        if (unasked)
+            c->base.env.events->observed(c->base.env.arg, &seen);
     }
 }
 
@@ -259,7 +265,9 @@ static void about(struct connector *base, enum callout_op op, const char *verb,
     const struct callout_about q = {.cluster = e->cluster_uid ? e->cluster_uid(e->arg) : "",
                                     .state_rv = e->state_rv ? e->state_rv(e->arg, &time_ms) : 0,
                                     .signo = signo,
-                                    .grace_ms = grace_ms};
+                                    .grace_ms = grace_ms,
+                                    .told = op == CALLOUT_STOP &&
+                                            callout_runners_stop(c, key, signo, grace_ms)};
     char name[RUN_KEY_MAX], path[RUN_KEY_MAX + 32];
 
     run_key_print(key, name);
@@ -290,10 +298,20 @@ void callout_find(struct connector *base, const struct run_key *key, struct call
     about(base, CALLOUT_FIND, "find", key, 0, 0, call);
 }
 
+void callout_look(struct callout *c, const struct run_key *key)
+{
+    about(&c->base, CALLOUT_LOOK, "find", key, 0, 0, NULL);
+}
+
 void callout_quiesce(struct connector *base, const struct run_key *key, int signo,
                      uint64_t grace_ms, struct call *call)
 {
-    about(base, CALLOUT_SIGNAL, "signal", key, signo, grace_ms, call);
+    struct callout *c = callout_of(base);
+
+    if (callout_runners_stop(c, key, signo, grace_ms))
+        timer_start(&callout_call_make(c, call, CALLOUT_TOLD, key)->deadline, 0);
+    else
+        about(base, CALLOUT_SIGNAL, "signal", key, signo, grace_ms, call);
 }
 
 void callout_stop(struct connector *base, const struct run_key *key, uint64_t grace_ms,

@@ -4,6 +4,7 @@
 
 #include "connectors/callout/callout.h"
 #include "connectors/callout/callout.def"
+#include "connectors/home/home.h"
 #include "connectors/web/web.h"
 
 CALLOUT_SCHEMAS(SCHEMA_STRUCT)
@@ -41,6 +42,7 @@ struct callout {
     size_t n_noticed;
 
     struct list calls;
+    struct home_runs *home; /* its runners that call home */
 };
 
 enum callout_op {
@@ -51,6 +53,8 @@ enum callout_op {
     CALLOUT_SIGNAL,
     CALLOUT_STOP, /* waits for the proof of the end, after the answer too */
     CALLOUT_LIST,
+    CALLOUT_TOLD, /* its runners have been told; only the answer waits */
+    CALLOUT_LOOK, /* a find that nobody waits for */
     CALLOUT_ORDER /* a stop, a claim or a forgetting that nobody waits for */
 };
 struct callout_call {
@@ -107,6 +111,21 @@ void callout_quiesce(struct connector *base, const struct run_key *key, int sign
 void callout_stop(struct connector *base, const struct run_key *key, uint64_t grace_ms,
                   struct call *call);
 void callout_probe(struct connector *base, struct call *call);
+
+void callout_look(struct callout *c, const struct run_key *key);
+
+/* callout_home.c: runners that call home */
+bool callout_has_runners(const struct callout *c); /* by its Target */
+void callout_home_begin(struct callout *c);
+void callout_home_end(struct callout *c, const char *why);
+/* Fills in what the order of a run brings its runners. An error: they could not call home. */
+int callout_home_order(const struct callout *c, const struct run_order *o, struct arena *a,
+                       struct callout_order *ret, struct err *err) MUST_CHECK;
+int callout_runner(struct connector *base, const struct home_arrival *a, struct err *err);
+/* True when all its runners are here, and were told. */
+bool callout_runners_stop(struct callout *c, const struct run_key *k, int signo, uint64_t grace_ms);
+bool callout_reaches(const struct connector *base, const struct run_key *k);
+void callout_renew(struct connector *base, const struct run_offer *offers, size_t n);
 
 /* callout_pages.c */
 void callout_inventory(struct connector *base, struct call *call);

@@ -95,6 +95,8 @@ static void reach_lost(struct callout *c, const char *why)
     str_copy(c->why, sizeof c->why, why);
     c->instance[0] = '\0';
     c->reachable = false;
+    if (c->home)
+        home_runs_unsee(c->home);
     c->base.env.events->reach(c->base.env.arg, false, "", c->why);
 }
 
@@ -126,6 +128,10 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
     if (rc == 0 && h->version != CALLOUT_VERSION)
         rc = err_set(err, E_NOTIMPL, "it speaks version %lld of the callout protocol; this is %d",
                      (long long)h->version, CALLOUT_VERSION);
+    if (rc == 0 && callout_has_runners(c) && !h->runner)
+        rc = err_set(err, E_NOTIMPL,
+                     "its Target says spec.connection.runners, and it does not say that it starts "
+                     "runners");
     if (rc < 0)
         return rc;
     str_copy(c->instance, sizeof c->instance, h->instance);

@@ -137,8 +137,10 @@ int callout_seen(const struct callout *c, struct observation *o, struct err *err
         o->reason[0] = '\0';
     o->checkpoint = (struct run_checkpoint_report){0};
     o->grant = 0;
-    o->lease_lost = o->lease_held = false;
+    o->lease_held = false;
+    o->lease_lost = o->lease_lost && callout_has_runners(c); /* they leave it behind for it */
     o->seen_ms = loop_now_ms(c->base.env.loop);
+    home_runs_fill(c->home, o);
     return 0;
 }
 
@@ -246,5 +248,5 @@ int callout_order_make(const struct callout *c, const struct run_order *o, struc
         ret->cpu_milli = s->resources->cpu;
     }
     order_workers(c, o->placement, a, ret);
-    return 0;
+    return callout_home_order(c, o, a, ret, err);
 }

@@ -59,17 +59,17 @@ static void runner_tell_deadline(struct runner *r)
 
 /* A shorter lease counts from the newest renewal, too: whoever has its number told waits no longer
  * than that. */
-void runner_renew(struct runner *r, uint64_t from_ms, const struct runner_offer *offer)
+void runner_renew(struct runner *r, const struct shim_renew *q)
 {
-    uint64_t now = loop_now_ms(r->loop), from = from_ms < now ? from_ms : now;
-    bool taken = r->lease_until_ms && offer && offer->lease_ms && offer->number > r->report.grant;
+    uint64_t now = loop_now_ms(r->loop), from = q->from_ms < now ? q->from_ms : now;
+    bool taken = (r->lease_until_ms || r->cfg.borrows) && q->lease_ms && q->grant > r->report.grant;
 
-    if (!r->lease_until_ms)
+    if (!r->lease_until_ms && !taken)
         return;
     if (taken) {
-        r->report.grant = offer->number;
-        r->report.lease_ms = r->cfg.lease_ms = offer->lease_ms;
-        r->cfg.grace_ms = offer->grace_ms;
+        r->report.grant = q->grant;
+        r->report.lease_ms = r->cfg.lease_ms = q->lease_ms;
+        r->cfg.grace_ms = q->grace_ms;
     }
     if (from > r->cfg.lease_from_ms)
         r->cfg.lease_from_ms = from;
@@ -551,6 +551,7 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
     r->loop = l;
     r->cfg = *cfg;
     r->report.step = RUN_STEP_STARTING;
+    r->report.grant = cfg->borrows; /* the first of all, of no length */
     list_init(&r->links);
     timer_init(&r->tick, l, runner_tick, r);
     timer_init(&r->trim, l, runner_trim, r);

@@ -15,10 +15,6 @@ enum runner_state {
     RS_GONE
 };
 
-struct runner_offer { /* a lease other than the one held */
-    int64_t number;
-    uint64_t lease_ms, grace_ms;
-};
 struct runner_link {
     struct list link;
     struct runner *runner;
@@ -49,8 +45,6 @@ struct runner {
 
 /* ---- runner.c ---- */
 void runner_look_again(struct runner *r); /* soon, on the loop */
-/* offer: NULL, or another lease that holds from now on. */
-void runner_renew(struct runner *r, uint64_t from_ms, const struct runner_offer *offer);
 void runner_free_when_quiet(struct runner *r);
 struct runner_tree runner_tree(const struct runner *r); /* all its processes */
 

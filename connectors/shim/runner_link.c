@@ -12,6 +12,8 @@ void runner_tell(struct runner *r, struct stream *only)
         if (!only || k->stream == only)
             wire_tell(k->stream, RUN_FRAME_STATE, 0, run_report, &r->report);
     }
+    if (!only && r->cfg.told)
+        r->cfg.told(&r->report, r->cfg.arg);
 }
 
 /* ---- what the keeper has ---- */
@@ -39,7 +41,7 @@ void runner_take_kept(struct runner *r)
     runner_tell(r, NULL);
 }
 
-static void runner_save(struct runner *r, const struct shim_save *q)
+void runner_save(struct runner *r, const struct shim_save *q)
 {
     if (!r->keeper || q->signo <= 0 || q->signo > 64)
         return;
@@ -70,14 +72,13 @@ static int link_frame(const struct frame *f, void *arg)
         stream_abort(k->stream, err.text);
         return 1;
     }
-    if (renew) {
-        struct runner_offer offer = {renew->grant, renew->lease_ms, renew->grace_ms};
-        runner_renew(k->runner, renew->from_ms, &offer);
-    } else if (stop) {
+    if (renew)
+        runner_renew(k->runner, renew);
+    else if (stop)
         runner_stop(k->runner, stop->signo, stop->grace_ms);
-    } else if (save) {
+    else if (save)
         runner_save(k->runner, save);
-    } else if (f->type == RUN_FRAME_GO) {
+    else if (f->type == RUN_FRAME_GO) {
         k->runner->go = true;
         runner_look_again(k->runner);
     }

@@ -101,6 +101,8 @@ struct runner_config {
     struct run_checkpoints checkpoints;
     struct tenant_spec tenant;
     int64_t memory_bytes; /* its limit, as set in the kernel; 0: none */
+    bool borrows;         /* it begins without a lease, and takes the first that it is offered */
+    void (*told)(const struct run_report *r, void *arg); /* NULL, or called on every change */
     /* The last call: the runner is freed. */
     void (*done)(const struct run_report *r, void *arg);
     void *arg;
@@ -113,9 +115,25 @@ void runner_stop(struct runner *r, int signo, uint64_t grace_ms);
 /* signals the program alone, without stopping it */
 void runner_signal(struct runner *r, int signo);
 
-/* `hanse run …`; argv[0] is "run". Exit status: the program's, 128 + signal, 126/127 as the
- * shell's. */
+/* As on the socket: renews the lease, or begins another one. A runner that holds none takes its
+ * first where it `borrows`. */
+void runner_renew(struct runner *r, const struct shim_renew *q);
+/* has its program save and go on */
+void runner_save(struct runner *r, const struct shim_save *q);
+
+/* `hanse run …`: options of home and of reports, then shim_main (connectors/home/home_main.c). */
 int run_main(int argc, char **argv);
+/* `hanse run …` without what connectors/home adds; argv[0] is "run". Exit status: the program's,
+ * 128 + signal, 126/127 as the shell's. host: NULL, or who starts the runner in place of this
+ * program, and is told what was asked of it. Its create() returns as runner_create does, may start
+ * the runner later, and calls cfg->done at the end; cfg is good until then. */
+struct run_host {
+    int (*create)(void *arg, struct loop *l, const struct runner_config *cfg, struct err *err);
+    void (*stop)(void *arg, int signo, uint64_t grace_ms);
+    void (*signal)(void *arg, int signo);
+    void *arg;
+};
+int shim_main(int argc, char **argv, const struct run_host *host);
 
 /* ---- a store that is elsewhere (scratch_linux.c) ---- */
 /* Takes RUN_STORE_ENV… out of this process's environment, also out of what others may read of it;

@@ -34,6 +34,7 @@ struct shim {
     struct runner *runner;
     struct run_report report;
     uint64_t grace_ms;
+    const struct run_host *host; /* NULL: the runner is ours */
 };
 
 static const char usage[] =
@@ -79,6 +80,16 @@ static const char usage[] =
     "                         HANSE_RESUME_DIR has a folder for each of them, 0, 1, ...\n"
     "  --shared               all ranks save in one folder, and one of them commits: they get the\n"
     "                         same HANSE_CHECKPOINT_DIR, BASE/eEPOCH/0, and HANSE_RESUME_DIR\n"
+    "\n"
+    "Without an agent (a pod, a script of another scheduler, a rented machine):\n"
+    "  --home HOST:PORT,...   COMMAND starts once a member of the hub has taken this runner; it\n"
+    "                         gets its lease from there, and is stopped and reported there\n"
+    "  --home-ca FILE         PEM, the only CA that is trusted; needs no clock that is right\n"
+    "  --token-file FILE      what the hub's order brought; removed once it is read\n"
+    "  --home-wait MS         for a hub, before COMMAND is given up (default 600000)\n"
+    "  --report FILE          where the end is written, as JSON (a pod's termination log)\n"
+    "HANSE_HOME, HANSE_HOME_CA, HANSE_TOKEN_FILE, HANSE_HOME_WAIT and HANSE_REPORT_FILE say the\n"
+    "same; COMMAND does not see them.\n"
     "\n"
     "Used by hanse agent:\n"
     "  --dir FOLDER     where end.json is written once every process is gone\n"
@@ -265,18 +276,22 @@ static void shim_done(const struct run_report *r, void *arg)
     loop_stop(s->loop);
 }
 
+static void shim_stop(const struct shim *s, int signo)
+{
+    if (s->host)
+        s->host->stop(s->host->arg, signo, s->grace_ms);
+    else
+        runner_stop(s->runner, signo, s->grace_ms);
+}
+
 static void shim_term(void *arg)
 {
-    struct shim *s = arg;
-
-    runner_stop(s->runner, SIGTERM, s->grace_ms);
+    shim_stop(arg, SIGTERM);
 }
 
 static void shim_int(void *arg)
 {
-    struct shim *s = arg;
-
-    runner_stop(s->runner, SIGINT, s->grace_ms);
+    shim_stop(arg, SIGINT);
 }
 
 struct passing { /* one of them */
@@ -288,7 +303,10 @@ static void shim_pass(void *arg)
 {
     const struct passing *p = arg;
 
-    runner_signal(p->shim->runner, p->signo);
+    if (p->shim->host)
+        p->shim->host->signal(p->shim->host->arg, p->signo);
+    else
+        runner_signal(p->shim->runner, p->signo);
 }
 
 /* They are called by the running loop only: the runner is there by then. */
@@ -363,10 +381,11 @@ static int hold(struct args *a, const char *name, char group[RUN_GROUP_MAX], str
     return hold_limits(a, group, err);
 }
 
-static int shim_run(const struct args *a, const char *marker, const char *group, const char *will)
+static int shim_run(const struct args *a, const char *marker, const char *group, const char *will,
+                    const struct run_host *host)
 {
     struct err err;
-    struct shim s = {.grace_ms = a->grace_ms};
+    struct shim s = {.grace_ms = a->grace_ms, .host = host};
     struct passing passing[RUN_SIGNALS];
     struct runner_os *os = runner_os_linux();
     int status;
@@ -413,7 +432,8 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
                                 .arg = &s};
     if (shim_signals(&s, passing, &err) < 0)
         log_err(LOG_WARN, "run.signals", &err);
-    if (runner_create(s.loop, &cfg, &s.runner, &err) < 0) {
+    if ((host ? host->create(host->arg, s.loop, &cfg, &err)
+              : runner_create(s.loop, &cfg, &s.runner, &err)) < 0) {
         status = shim_failed(s.loop, a, &err);
         tree_group_remove(os, group);
     } else {
@@ -443,7 +463,7 @@ static uint64_t lease_until(const struct args *a)
     return a->lease_ms ? (a->from_ms && a->from_ms < now ? a->from_ms : now) + a->lease_ms : 0;
 }
 
-int run_main(int argc, char **argv)
+int shim_main(int argc, char **argv, const struct run_host *host)
 {
     struct args a = {.grace_ms = 30000,
                      .group = "",
@@ -518,5 +538,5 @@ int run_main(int argc, char **argv)
         (void)fprintf(stderr, "hanse run: %s\n", err.text);
         return 1;
     }
-    return shim_run(&a, marker, group, will);
+    return shim_run(&a, marker, group, will, host);
 }

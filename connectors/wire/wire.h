@@ -99,6 +99,26 @@ enum agent_frame {
     AF_OPENED = 47 /* agent, no body: it is open; ahead of all DATA, if wire_open asks for it */
 };
 
+/* ---- frames between a runner that calls home and the hub ---- */
+enum home_frame {
+    HOME_HELLO = 1,    /* runner: home_hello, first */
+    HOME_WELCOME = 2,  /* hub, no body: it is taken */
+    HOME_REDIRECT = 3, /* hub: wire_redirect, then it closes */
+    HOME_REFUSED = 4,  /* hub: home_refused, then it closes */
+    HOME_BEAT = 5,     /* runner: wire_beat; hub: the answer, no body */
+    HOME_REPORT = 10,  /* runner: run_report, on every change; the id counts them */
+    HOME_HEARD = 11,   /* hub, no body: the report of this id has been taken in */
+    HOME_RENEW = 12,   /* hub: shim_renew */
+    HOME_STOP = 13,    /* hub: shim_stop */
+    HOME_SAVE = 14,    /* hub: shim_save */
+    /* logs, as between agent and hub; the id is the stream's */
+    HOME_LOGS = 40,  /* hub: wire_open */
+    HOME_DATA = 42,  /* runner: bytes; flags: fd */
+    HOME_END = 43,   /* runner: wire_end */
+    HOME_PAUSE = 44, /* hub: flags 1 pause, 0 go on */
+    HOME_CLOSE = 46  /* hub: it wants no more */
+};
+
 /* Called after reading: a checkpoint that names no cut in a store is not present. */
 void observation_settle(struct observation *o);
 void checkpoint_settle(struct run_checkpoint_report *c);

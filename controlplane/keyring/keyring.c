@@ -4,6 +4,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -200,4 +201,38 @@ int keyring_unseal(const struct keyring *k, const char *uid, const char *field, 
     out->n += n;
     room[n] = 0;
     return 0;
+}
+
+/* ---- texts that this cluster has signed ---- */
+static void mac_by(const struct key *key, const char *purpose, const char *text,
+                   unsigned char ret[KEYRING_MAC_BYTES])
+{
+    unsigned char own[KEYRING_MAC_BYTES];
+    unsigned n = 0;
+
+    INV(HMAC(EVP_sha256(), key->bytes, KEY_BYTES, (const unsigned char *)purpose, strlen(purpose),
+             own, &n) &&
+        n == sizeof own);
+    INV(HMAC(EVP_sha256(), own, sizeof own, (const unsigned char *)text, strlen(text), ret, &n));
+    OPENSSL_cleanse(own, sizeof own);
+}
+
+void keyring_mac(const struct keyring *k, const char *purpose, const char *text,
+                 unsigned char ret[KEYRING_MAC_BYTES])
+{
+    mac_by(&k->keys[k->n - 1], purpose, text, ret);
+}
+
+bool keyring_mac_holds(const struct keyring *k, const char *purpose, const char *text,
+                       const unsigned char mac[KEYRING_MAC_BYTES])
+{
+    unsigned char wanted[KEYRING_MAC_BYTES];
+    bool holds = false;
+
+    for (unsigned i = 0; i < k->n; i++) {
+        mac_by(&k->keys[i], purpose, text, wanted);
+        holds |= CRYPTO_memcmp(wanted, mac, sizeof wanted) == 0;
+    }
+    OPENSSL_cleanse(wanted, sizeof wanted);
+    return holds;
 }

@@ -25,4 +25,12 @@ void keyring_seal(const struct keyring *k, struct loop *l, const char *uid, cons
 int keyring_unseal(const struct keyring *k, const char *uid, const char *field, struct slice sealed,
                    struct buf *out, struct err *err) MUST_CHECK;
 
+/* HMAC-SHA256 of a text, by a key that is derived from one of the ring for this purpose alone;
+ * `purpose` is a constant. The last key signs, all of them verify, in constant time. */
+#define KEYRING_MAC_BYTES 32
+void keyring_mac(const struct keyring *k, const char *purpose, const char *text,
+                 unsigned char ret[KEYRING_MAC_BYTES]);
+bool keyring_mac_holds(const struct keyring *k, const char *purpose, const char *text,
+                       const unsigned char mac[KEYRING_MAC_BYTES]);
+
 #endif

@@ -17,6 +17,7 @@
 #include "api/base/loop/loop.h"
 #include "api/server/backend.h"
 #include "connectors/connector.h"
+#include "connectors/home/home.h"
 #include "controlplane/raft/core.h"
 
 struct brain;
@@ -33,6 +34,10 @@ struct brain_config {
     void *arg;
     /* Seconds east of UTC of an IANA zone at a time; false when the zone is not known. */
     bool (*zone_offset)(const char *zone, int64_t utc_ms, int *ret_seconds);
+    /* How tokens of runners are signed, and the CA that they trust, PEM. ca NULL: no runner can
+     * call home. Borrowed as long as the brain lives. */
+    struct home_keys keys;
+    const char *ca;
     uint32_t redial_ms; /* longest pause between two dials of an agent; 0: AGENT_REDIAL_MAX_MS */
     uint32_t cycle_ms;  /* pause between two cycles over work that waits for a time; 0: 500 */
 };
@@ -46,6 +51,10 @@ void brain_root(struct brain *b);
  * certificate names, relays it to the leader if another member leads, or refuses it with a reason
  * (there is no such Target, or it is not of type agent). */
 void brain_agent(struct brain *b, struct stream *s);
+/* Takes an accepted ALPN_RUNNER stream: once its token holds it goes to the connector of the
+ * target that its run is on, if the log says that the run lives; to the leader, if another member
+ * leads. */
+void brain_runner(struct brain *b, struct stream *s);
 /* Implements backend_ops.exec, for exec and logs. Returns E_UNAVAIL when another member leads. */
 struct brain_session;
 int brain_exec(struct brain *b, const struct api_exec *e, const struct api_stream_sink *sink,

@@ -279,6 +279,24 @@ void backend_secret_put(void *control, const char *text)
     }
 }
 
+#define RUNNER_TOKENS "hanse tokens of runners, 1"
+
+static void home_sign(void *arg, const char *text, unsigned char ret[HOME_MAC_BYTES])
+{
+    keyring_mac(((const struct control *)arg)->keys, RUNNER_TOKENS, text, ret);
+}
+
+static bool home_holds(void *arg, const char *text, const unsigned char mac[HOME_MAC_BYTES])
+{
+    return keyring_mac_holds(((const struct control *)arg)->keys, RUNNER_TOKENS, text, mac);
+}
+
+struct home_keys backend_home_keys(struct control *c)
+{
+    _Static_assert(HOME_MAC_BYTES == KEYRING_MAC_BYTES, "the same");
+    return (struct home_keys){home_sign, home_holds, c};
+}
+
 /* ---- writing ---- */
 struct object *backend_op_object(struct control *c, const struct api_write_op *op,
                                  const struct root *r)

@@ -51,6 +51,8 @@ struct object *backend_op_object(struct control *c, const struct api_write_op *o
  * backend_secret_put, which wipes and frees it. */
 const char *backend_secret_get(void *control, const char *ns, const char *name, const char *key);
 void backend_secret_put(void *control, const char *text);
+/* How tokens of runners are signed: by the key ring, for this purpose alone. */
+struct home_keys backend_home_keys(struct control *c);
 /* operate.c: operations by name. */
 void backend_operate(struct backend *b, const struct api_identity *who, const char *op,
                      const char *json,

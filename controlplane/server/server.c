@@ -16,6 +16,7 @@
 
 #define CLOSE_GRACE_MS 2000
 #define BOOTSTRAP_DEADLINE_MS 30000
+#define CA_MAX_BYTES (256u << 10)
 
 struct server {
     struct control control; /* first: the backend is the server */
@@ -25,6 +26,7 @@ struct server {
     struct http_server *http;
     struct listener *listener;
     struct tls_config *tls, *tls_peers;
+    struct buf ca; /* text of ca_file; runners are told whom to trust */
     int port;
     atomic_bool root_posted, closing;
     struct err start_error, fatal_error;
@@ -203,6 +205,8 @@ static void accepted(struct listener *li, struct stream *st, void *arg)
         stream_abort(st, "the certificate was revoked");
     else if (!strcmp(stream_peer(st)->alpn, ALPN_AGENT))
         brain_agent(s->control.brain, st);
+    else if (!strcmp(stream_peer(st)->alpn, ALPN_RUNNER))
+        brain_runner(s->control.brain, st);
     else if (!strcmp(stream_peer(st)->alpn, ALPN_RELAY))
         relay_accept(&s->control, st);
     else
@@ -212,12 +216,19 @@ static void accepted(struct listener *li, struct stream *st, void *arg)
 static int tls_open(struct server *s, struct tls_config **ret, struct err *err)
 {
     static const char *const mutual[] = {ALPN_AGENT, ALPN_RELAY, NULL};
+    static const char *const open[] = {ALPN_RUNNER, NULL};
     struct tls_config_spec spec = {.cert_file = s->cfg.cert_file,
                                    .key_file = s->cfg.key_file,
                                    .ca_file = s->cfg.ca_file,
-                                   .alpn_mutual = mutual};
+                                   .alpn_mutual = mutual,
+                                   .alpn_open = open};
+    int rv = tls_config_create(&spec, true, ret, err);
 
-    return tls_config_create(&spec, true, ret, err);
+    if (!rv && s->cfg.ca_file)
+        rv = file_read(s->loop, s->cfg.ca_file, CA_MAX_BYTES - 1, &s->ca, err);
+    if (!rv && s->cfg.ca_file)
+        buf_char(&s->ca, '\0');
+    return rv;
 }
 static int tls_open_peers(struct server *s, struct tls_config **ret, struct err *err)
 {
@@ -238,6 +249,8 @@ static void outer_create(struct server *s)
                               .secret_get = backend_secret_get,
                               .secret_put = backend_secret_put,
                               .arg = &s->control,
+                              .keys = backend_home_keys(&s->control),
+                              .ca = s->ca.n ? s->ca.p : NULL,
                               .zone_offset = zone_offset};
 
     s->control.loop = s->loop;
@@ -313,6 +326,7 @@ int server_create(struct loop *l, const struct server_config *cfg, struct server
 
     s->cfg = *cfg;
     s->loop = l;
+    buf_init(&s->ca, CA_MAX_BYTES);
     if (cfg->cert_file) {
         rv = tls_open(s, &s->tls, err);
         if (!rv)
@@ -333,6 +347,7 @@ int server_create(struct loop *l, const struct server_config *cfg, struct server
         (void)tls_config_unref(s->tls);
         (void)tls_config_unref(s->tls_peers);
         (void)keyring_close(s->control.keys);
+        buf_fini(&s->ca);
         mem_free(s);
         return rv;
     }
@@ -356,6 +371,7 @@ static void close_finish(void *arg)
     (void)tls_config_unref(s->tls);
     (void)tls_config_unref(s->tls_peers);
     (void)keyring_close(s->control.keys);
+    buf_fini(&s->ca);
     void (*closed)(void *) = s->closed;
     void *closed_arg = s->closed_arg;
     mem_free(s);

@@ -29,15 +29,21 @@ static bool runner_can(const struct run_spec *run, enum target_type type)
 
 /* What a workload asks of its runner besides, or NULL where this type of target has it. A run that
  * is replaced, or stopped, when its target falls silent must stop itself. */
-static const char *runner_lacks(const struct workload_spec *w, enum target_type type)
+static const char *runner_lacks(const struct workload_spec *w, const struct target_spec *t)
 {
+    enum target_type type = t->type;
+
     if (w->run && w->run->image[0] && !target_can(type, CAN_RUN_IMAGE))
         return "spec.run.image: targets of this type start no containers, and its program is not "
                "run outside of one";
     if (w->checkpoint && !target_can(type, CAN_SAVE))
         return "spec.checkpoint: targets of this type keep no checkpoints";
-    if (w->partition && w->partition->mode > PARTITION_WAIT && !target_can(type, CAN_LEASE))
-        return "spec.partition: nothing on targets of this type stops itself, so the mode is wait";
+    if (w->partition && w->partition->mode > PARTITION_WAIT && !target_leases(t))
+        return target_can(type, CAN_CALL_HOME)
+                   ? "spec.partition: nothing on this target stops itself (its "
+                     "spec.connection.runners is not set), so the mode is wait"
+                   : "spec.partition: nothing on targets of this type stops itself, so the mode "
+                     "is wait";
     return NULL;
 }
 
@@ -218,7 +224,7 @@ struct target_verdict filter_target(struct place *pl, uint32_t target)
     if (pl->spec->run && !runner_can(pl->spec->run, t->spec->type))
         return verdict(REASON_RUNNER_MISSING, target_type_text(t->spec->type));
     const char *lacks =
-        target_can(t->spec->type, CAN_BE_DRIVEN) ? runner_lacks(pl->spec, t->spec->type) : NULL;
+        target_can(t->spec->type, CAN_BE_DRIVEN) ? runner_lacks(pl->spec, t->spec) : NULL;
     if (lacks)
         return verdict(REASON_RUNNER_MISSING, lacks);
     if (!store_reached(pl->spec, t->spec))

@@ -23,7 +23,7 @@ struct tls_config {
     SSL_CTX *ctx;
     bool server;
     struct tickets *tickets; /* server */
-    char *mutual[MUTUAL_MAX + 1];
+    char *mutual[MUTUAL_MAX + 1], *open[MUTUAL_MAX + 1];
     char *server_name;
     struct peer_identity *simulated; /* tests/sim only; then ctx is NULL */
 };
@@ -61,12 +61,17 @@ void tls_config_name(const struct tls_config *c, char *ret, size_t n)
 
 /* ---- choosing the protocol ---- */
 
-static bool is_mutual(const struct tls_config *c, const char *name, size_t n)
+static bool is_of(char *const *list, const char *name, size_t n)
 {
-    for (int i = 0; c->mutual[i]; i++)
-        if (strlen(c->mutual[i]) == n && memcmp(c->mutual[i], name, n) == 0)
+    for (int i = 0; list[i]; i++)
+        if (strlen(list[i]) == n && memcmp(list[i], name, n) == 0)
             return true;
     return false;
+}
+
+static bool is_mutual(const struct tls_config *c, const char *name, size_t n)
+{
+    return is_of(c->mutual, name, n);
 }
 
 static int alpn_select(SSL *ssl, const unsigned char **out, unsigned char *out_n,
@@ -76,15 +81,15 @@ static int alpn_select(SSL *ssl, const unsigned char **out, unsigned char *out_n
 
     for (unsigned i = 0; i < n && in[i] < n - i; i += in[i] + 1u) {
         const char *name = (const char *)in + i + 1;
-        bool mutual = is_mutual(c, name, in[i]);
+        bool mutual = is_mutual(c, name, in[i]), open = is_of(c->open, name, in[i]);
 
-        if (!mutual && !(in[i] == strlen(ALPN_HTTP) && memcmp(name, ALPN_HTTP, in[i]) == 0))
+        if (!mutual && !open &&
+            !(in[i] == strlen(ALPN_HTTP) && memcmp(name, ALPN_HTTP, in[i]) == 0))
             continue;
-        if (mutual) {
-            if (SSL_version(ssl) < TLS1_3_VERSION)
-                return SSL_TLSEXT_ERR_ALERT_FATAL;
+        if ((mutual || open) && SSL_version(ssl) < TLS1_3_VERSION)
+            return SSL_TLSEXT_ERR_ALERT_FATAL;
+        if (mutual)
             SSL_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-        }
         *out = (const unsigned char *)name;
         *out_n = in[i];
         return SSL_TLSEXT_ERR_OK;
@@ -115,12 +120,13 @@ static int open_pem(const struct source *s, BIO **ret, struct err *err)
     return 0;
 }
 
-static int check_dates(const X509 *x, const struct source *s, struct err *err)
+/* now: UTC s that it is at least; 0: what this machine's clock says. */
+static int check_dates(const X509 *x, const struct source *s, time_t now, struct err *err)
 {
     char when[64] = "";
     BIO *b = NULL;
-    bool late = X509_cmp_current_time(X509_get0_notAfter(x)) < 0;
-    bool early = X509_cmp_current_time(X509_get0_notBefore(x)) > 0;
+    bool late = X509_cmp_time(X509_get0_notAfter(x), now ? &now : NULL) < 0;
+    bool early = !now && X509_cmp_current_time(X509_get0_notBefore(x)) > 0;
 
     if (!late && !early)
         return 0;
@@ -149,7 +155,7 @@ static int load_cert(SSL_CTX *ctx, const struct source *s, struct err *err)
     if (!x) {
         rc = err_set(err, E_TLS, "the %s %s holds no PEM certificate", s->what, named(s));
     } else {
-        rc = check_dates(x, s, err);
+        rc = check_dates(x, s, 0, err);
         if (!rc && SSL_CTX_use_certificate(ctx, x) != 1)
             rc = tls_failed(err, NULL, named(s));
     }
@@ -195,7 +201,7 @@ static int load_key(SSL_CTX *ctx, const struct source *s, const struct source *c
     return rc;
 }
 
-static int load_ca(SSL_CTX *ctx, const struct source *s, bool server, struct err *err)
+static int load_ca(SSL_CTX *ctx, const struct source *s, bool server, time_t now, struct err *err)
 {
     BIO *b = NULL;
     int rc = open_pem(s, &b, err), n = 0;
@@ -206,7 +212,7 @@ static int load_ca(SSL_CTX *ctx, const struct source *s, bool server, struct err
     STACK_OF(X509_NAME) *names = sk_X509_NAME_new_null();
     while (!rc && (x = PEM_read_bio_X509(b, NULL, NULL, NULL))) {
         if (n == 0)
-            rc = check_dates(x, s, err);
+            rc = check_dates(x, s, now, err);
         if (!rc && X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), x) != 1)
             rc = tls_failed(err, NULL, named(s));
         X509_NAME *name = X509_NAME_dup(X509_get_subject_name(x));
@@ -226,11 +232,23 @@ static int load_ca(SSL_CTX *ctx, const struct source *s, bool server, struct err
     return rc;
 }
 
+/* The time that verification goes by is a lower bound: what begins to be valid later than it may
+ * well be valid by now. */
+static int valid_by_now(int ok, X509_STORE_CTX *x)
+{
+    if (!ok && X509_STORE_CTX_get_error(x) == X509_V_ERR_CERT_NOT_YET_VALID) {
+        X509_STORE_CTX_set_error(x, X509_V_OK);
+        return 1;
+    }
+    return ok;
+}
+
 static int load(struct tls_config *c, const struct tls_config_spec *spec, struct err *err)
 {
     struct source cert = {"certificate", spec->cert_file, spec->cert_pem};
     struct source key = {"key", spec->key_file, spec->key_pem};
     struct source ca = {"CA certificate", spec->ca_file, spec->ca_pem};
+    time_t now = (time_t)(spec->not_before_ms / 1000);
     int rc = 0;
 
     if (cert.file || cert.pem) {
@@ -245,13 +263,15 @@ static int load(struct tls_config *c, const struct tls_config_spec *spec, struct
     if (rc)
         return rc;
     if (ca.file || ca.pem)
-        rc = load_ca(c->ctx, &ca, c->server, err);
+        rc = load_ca(c->ctx, &ca, c->server, now, err);
     else if (!c->server && SSL_CTX_set_default_verify_paths(c->ctx) != 1)
         rc = tls_failed(err, NULL, "loading the system's CAs");
     else if (c->server && spec->alpn_mutual && spec->alpn_mutual[0])
         rc = err_set(err, E_INVALID, "protocols with client certificates need a CA file");
     SSL_CTX_set_verify(c->ctx, c->server && !ca.file && !ca.pem ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
-                       NULL);
+                       now ? valid_by_now : NULL);
+    if (now)
+        X509_VERIFY_PARAM_set_time(SSL_CTX_get0_param(c->ctx), now);
     return rc;
 }
 
@@ -280,6 +300,10 @@ static void copy_spec(struct tls_config *c, const struct tls_config_spec *spec)
         PRE(i < MUTUAL_MAX &&
             strlen(spec->alpn_mutual[i]) < sizeof((struct peer_identity *)0)->alpn);
         c->mutual[i] = mem_strdup(spec->alpn_mutual[i]);
+    }
+    for (unsigned i = 0; spec->alpn_open && spec->alpn_open[i]; i++) {
+        PRE(i < MUTUAL_MAX && strlen(spec->alpn_open[i]) < sizeof((struct peer_identity *)0)->alpn);
+        c->open[i] = mem_strdup(spec->alpn_open[i]);
     }
     c->server_name = spec->server_name ? mem_strdup(spec->server_name) : NULL;
 }
@@ -319,6 +343,8 @@ struct tls_config *tls_config_unref(struct tls_config *c)
     c->tickets = tickets_destroy(c->tickets);
     for (int i = 0; c->mutual[i]; i++)
         mem_free(c->mutual[i]);
+    for (int i = 0; c->open[i]; i++)
+        mem_free(c->open[i]);
     mem_free(c->server_name);
     mem_free(c->simulated);
     mem_free(c);
@@ -499,7 +525,8 @@ int tls_simulate(const struct tls_config *c, const struct tls_config *s, const c
     PRE((!c || c->simulated) && (!s || s->simulated));
     if (!c != !s)
         return err_set(err, E_TLS, "one side speaks TLS, the other does not");
-    if (s && alpn && strcmp(alpn, ALPN_HTTP) != 0 && !is_mutual(s, alpn, strlen(alpn)))
+    if (s && alpn && strcmp(alpn, ALPN_HTTP) != 0 && !is_mutual(s, alpn, strlen(alpn)) &&
+        !is_of(s->open, alpn, strlen(alpn)))
         return err_set(err, E_TLS, "the server does not speak %s", alpn);
     if (s && alpn && is_mutual(s, alpn, strlen(alpn)) && !c->simulated->name[0])
         return err_set(err, E_TLS, "%s needs a client certificate", alpn);

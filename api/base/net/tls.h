@@ -17,6 +17,7 @@
 #define ALPN_PEER "hanse-peer/1"   /* our own calls between members: forwards, ReadIndex, digests */
 #define ALPN_RELAY "hanse-relay/1" /* logs and exec: to the leader, from who was asked */
 #define ALPN_AGENT "hanse-agent/1" /* agents */
+#define ALPN_RUNNER "hanse-runner/1" /* runners that call home: they show a token */
 
 struct tls_config;
 struct tls_config_spec {
@@ -24,8 +25,13 @@ struct tls_config_spec {
     const char *ca_file;                     /* PEM; whom to trust */
     const char *cert_pem, *key_pem, *ca_pem; /* the same as text, when the file is NULL */
     const char *const *alpn_mutual;          /* server: NULL-terminated list, see above */
+    const char *const *alpn_open; /* server: the same, of protocols without client certificates */
     /* client: name to verify in the certificate; NULL = the host of the address */
     const char *server_name;
+    /* client: UTC ms; it is at least so late, by somebody whose clock is right, and this machine's
+     * clock is not asked: what had expired by then is refused, and what is valid only from a later
+     * time on is not. 0: this machine's clock decides. */
+    int64_t not_before_ms;
 };
 /* Errors name the file and what to do ("expired at …", "key does not match the certificate"). */
 int tls_config_create(const struct tls_config_spec *spec, bool server, struct tls_config **ret,

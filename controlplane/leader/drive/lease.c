@@ -44,7 +44,8 @@ static int64_t grace_otherwise(void)
     return schema_default_ms(&schema_checkpoint_spec, "grace");
 }
 
-struct lease_grant lease_wanted(const struct object *workload, const struct site *t)
+/* What documents give a runner that can hold it. */
+static struct lease_grant documents(const struct object *workload, const struct site *t)
 {
     const struct workload_spec *s = object_as(workload, workload)->spec;
     const struct partition_spec *p = s->partition;
@@ -56,6 +57,13 @@ struct lease_grant lease_wanted(const struct object *workload, const struct site
         g.lease = p->stopAfter;
     if (s->checkpoint && s->checkpoint->grace > 0)
         g.grace = s->checkpoint->grace;
+    return g;
+}
+
+struct lease_grant lease_wanted(const struct object *workload, const struct site *t)
+{
+    struct lease_grant g = documents(workload, t);
+
     if (nothing_stops(t))
         g.lease = 0;
     return g;
@@ -124,10 +132,10 @@ void lease_pace(const struct driver *d)
 
     if (!t || !in || !phase_live(object_as(d->o, workload)->status->phase))
         return;
-    if (lease_none(d))
+    if (lease_none(d) && !in->offered)
         return;
     int64_t ms = in->granted ? in->granted->lease : lease_wanted(d->o, t).lease;
-    if (in->offered && in->offered->lease < ms)
+    if (in->offered && (in->offered->lease < ms || lease_none(d)))
         ms = in->offered->lease;
     site_pace(t, (uint64_t)ms);
 }
@@ -151,6 +159,15 @@ bool lease_offered(const struct driver *d, struct run_offer *ret)
     return true;
 }
 
+/* A renewal reaches its runner: else none is sent to it, and none may be counted. */
+static bool reached(const struct driver *d, const struct site *t)
+{
+    const struct connector_ops *ops = t->connector->ops;
+
+    return d->o && !driver_estranged(d, t) &&
+           (!ops->reaches || ops->reaches(t->connector, &d->key));
+}
+
 size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max)
 {
     size_t n = 0, all = 0, i = 0;
@@ -158,7 +175,7 @@ size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, 
 
     list_for_each (it, &t->drivers) {
         struct driver *d = container_of(it, struct driver, seat);
-        if (!d->o || driver_estranged(d, t)) /* the others' renewal is none of it */
+        if (!reached(d, t)) /* the others' renewal is none of it */
             continue;
         lease_renewed(d, sent_ms);
         lease_pace(d);
@@ -167,7 +184,7 @@ size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, 
     size_t first = all > max ? t->renewals * max % all : 0; /* all come in turn */
     list_for_each (it, &t->drivers) {
         const struct driver *d = container_of(it, struct driver, seat);
-        if (!d->o || driver_estranged(d, t) || !lease_offered(d, &o))
+        if (!reached(d, t) || !lease_offered(d, &o))
             continue;
         size_t at = i >= first ? i - first : i + all - first; /* after those before it */
         if (at < max)
@@ -232,13 +249,15 @@ int64_t lease_next_number(const struct driver *d)
 bool lease_offer(struct driver *d, const struct site *t)
 {
     const struct intent *in = intent_of(d);
-    struct lease_grant g = lease_wanted(d->o, t);
+    struct lease_grant g = documents(d->o, t);
     union command c = {.run = {.step = STEP_OFFER, .grant = &g}};
 
-    /* A runner that reports no number is of a version that takes no other lease. */
-    if (!granting(d) || lease_none(d) || !in || in->op != INTENT_SUBMIT || in->offered ||
-        !d->has_seen || d->seen.grant < 1 ||
-        !epoch_next(object_as(d->o, workload)->status->phase, STEP_OFFER))
+    if (!t || !t->doc || !target_leases(object_as(t->doc, target)->spec))
+        return false;
+    /* A runner that reports no number is of a version that takes no other lease, or has not called
+     * home yet. */
+    if (!granting(d) || !in || in->op != INTENT_SUBMIT || in->offered || !d->has_seen ||
+        d->seen.grant < 1 || !epoch_next(object_as(d->o, workload)->status->phase, STEP_OFFER))
         return false;
     if (in->granted && in->granted->lease == g.lease && in->granted->grace == g.grace)
         return false;

@@ -259,6 +259,16 @@ void site_pace(struct site *t, uint64_t lease_ms)
         renew_later(t);
 }
 
+/* Runners that call home are reached also while their target is not. */
+static bool renewable(const struct site *t)
+{
+    const struct connector *c = t->connector;
+
+    if (!c || !c->ops->renew)
+        return false;
+    return c->ops->reaches ? c->ops->reaches(c, NULL) : t->reachable;
+}
+
 static void renew_confirmed(void *arg, const struct err *err)
 {
     struct site *t = arg;
@@ -267,7 +277,7 @@ static void renew_confirmed(void *arg, const struct err *err)
 
     t->confirming = false;
     bool prompt = loop_now_ms(b->loop) - t->confirm_from_ms < CONFIRM_MAX_MS;
-    if (!err && prompt && t->reachable && t->connector) {
+    if (!err && prompt && renewable(t)) {
         t->shortest_ms = UINT64_MAX; /* the drivers set it again */
         /* Noted before it is sent: never later than the time from which the runner counts. */
         size_t n = drivers_renewed(t, loop_now_ms(b->loop), offers, OFFERS_MAX);
@@ -284,7 +294,7 @@ static void renew(void *arg)
     rival_look(t);
     if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
         site_sweep(t);
-    if (!t->reachable || t->confirming || list_empty(&t->drivers) || !t->connector->ops->renew)
+    if (t->confirming || list_empty(&t->drivers) || !renewable(t))
         return;
     t->confirming = true;
     t->confirm_from_ms = loop_now_ms(b->loop);
@@ -325,7 +335,8 @@ static const struct connector_ops *driver_of(enum target_type type)
         (unsigned)type < sizeof drivers / sizeof *drivers ? drivers[type] : NULL;
 
     INV((ops != NULL) == target_can(type, CAN_BE_DRIVEN));
-    INV(!ops || ((ops->renew != NULL) == target_can(type, CAN_LEASE) &&
+    INV(!ops || ((ops->renew != NULL) == target_can(type, CAN_LEASE | CAN_CALL_HOME) &&
+                 (ops->runner != NULL) == target_can(type, CAN_CALL_HOME) &&
                  (ops->exec != NULL) == target_can(type, CAN_EXEC) &&
                  (ops->stage != NULL) == target_can(type, CAN_SAVE) &&
                  (ops->checkpoint != NULL) == target_can(type, CAN_ASK)));
@@ -343,6 +354,7 @@ static void connector_make(struct site *t)
                                 .secret_get = secret_get,
                                 .secret_put = secret_put,
                                 .cluster_uid = cluster_uid,
+                                .home = site_home,
                                 .state_rv = state_rv};
     struct err err;
 

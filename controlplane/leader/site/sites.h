@@ -11,7 +11,8 @@
 struct sites {
     struct list all;
     void *by_name;
-    uint64_t made; /* the last site.number that was given */
+    uint64_t made;          /* the last site.number that was given */
+    struct home_door *door; /* runners.c: NULL until the first runner comes */
 };
 
 struct site { /* one Target, and the connector that drives it */
@@ -99,6 +100,10 @@ struct site *site_next(const struct brain *b, const struct site *t);
 void sites_revoke(struct brain *b, const struct object *revocation);
 void sites_drop(struct brain *b); /* the leadership is over: destroys all connectors */
 void site_refused(struct site *t);
+/* runners.c: of connector_env; arg: the site */
+bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
+               struct home_order *ret);
+void runners_fini(struct brain *b);
 void site_pace(struct site *t, uint64_t lease_ms); /* makes renewals come in time for that lease */
 
 /* Tells the target, in turn and until it has heard, that the log has the end of that run; t may be

@@ -2,7 +2,9 @@
 """A callout target in one file, written from connectors/callout/README.md alone: it runs the commands that it is given as processes of
 this machine. What it has accepted is on disk before anything starts, so it may be killed at any moment and started again.
 
-    server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4 | --nodes-file NODES.json]"""
+    server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4 | --nodes-file NODES.json] [--runner /usr/bin/hanse]
+
+With --runner, programs are started by `hanse run`, which calls home: they hold leases (spec.connection.runners of the Target)."""
 import argparse
 import hashlib
 import hmac
@@ -21,6 +23,10 @@ KEY = re.compile(r"^([A-Za-z0-9_-]{1,63})\.(\d{1,16})\.(\d{1,16})$")
 SKEW_MS, BODY_MAX, PAGE, CHANGES_KEPT = 300_000, 16 << 20, 100, 10_000
 # Whoever makes BEGUN first decides: the program, which then may run, or a server that found it not begun.
 WRAPPER = 'mkdir "$1.begun" 2>/dev/null || exit 0; echo $$ > "$1.pid"; file=$1; shift; "$@"; echo $? > "$file.x" && mv "$file.x" "$file.exit"'
+
+# `hanse run` writes down itself how its program ended.
+RUNNER = 'mkdir "$1.begun" 2>/dev/null || exit 0; echo $$ > "$1.pid"; shift; exec "$@"'
+RUNNER_PATIENCE_S = 10  # for a runner to end what it was told to end
 
 
 class Refused(Exception):
@@ -71,8 +77,8 @@ def said(run):
 class Runs:
     """Every run that was ever accepted or promised, one file each."""
 
-    def __init__(self, folder):
-        self.folder, self.lock = folder, threading.Condition()
+    def __init__(self, folder, runner=None):
+        self.folder, self.runner, self.lock = folder, runner, threading.Condition()
         self.runs, self.children, self.changes, self.at = {}, {}, [], 0
         os.makedirs(folder, exist_ok=True)
         if not read(self.path("instance")):
@@ -120,7 +126,8 @@ class Runs:
                 run["state"] = "running"
             else:
                 exited = read(files + ".exit").strip()
-                run.update(state="ended", proof="ProcessTreeSearched", **({"exitCode": int(exited)} if exited else {"signal": 9}))
+                if not self.reported(run, read(files + ".report")):
+                    run.update(state="ended", proof="ProcessTreeSearched", **({"exitCode": int(exited)} if exited else {"signal": 9}))
         if run["state"] != before and run["state"] in ("running", "ended"):
             self.worker(run, pid)
         if run["state"] != before or restarted:
@@ -134,6 +141,15 @@ class Runs:
         rank["id"] = f"{pid}@{read('/proc/sys/kernel/random/boot_id').strip()}"
         if run["state"] == "ended":
             rank.update(endedAt=int(time.time() * 1000), **{k: run[k] for k in ("exitCode", "signal") if k in run})
+
+    def reported(self, run, text):
+        """What its runner wrote down at the end; one that was killed has written nothing."""
+        if not text:
+            return False
+        told = json.loads(text)
+        run.update(state="ended", proof="ProcessTreeSearched" if told.get("searched") else "ProcessTreeGone",
+                   **{k: told[k] for k in ("exitCode", "signal", "stopped", "leaseLost", "reason", "message") if k in told})
+        return True
 
     def watch(self, nodes):
         while True:
@@ -181,10 +197,22 @@ class Runs:
         self.keep(run)
         env = {**os.environ, **dict(e.split("=", 1) for e in order.get("env", [])),
                "HANSE_RUN_KEY": key, "HANSE_WORKLOAD_NAME": order.get("workload", "")}
-        self.children[key] = subprocess.Popen(["/bin/sh", "-c", WRAPPER, "run", self.path(key)] + argv, env=env,
+        home = order.get("home") if self.runner else None
+        if home:
+            argv, run["home"] = self.by_runner(key, home, order, argv), True
+            self.keep(run)
+        self.children[key] = subprocess.Popen(["/bin/sh", "-c", RUNNER if home else WRAPPER, "run", self.path(key)] + argv, env=env,
                                               cwd=order.get("cwd") or None, stdin=subprocess.DEVNULL, start_new_session=True)
         self.told(run)
         return run
+
+    def by_runner(self, key, home, order, argv):
+        files = self.path(key)
+        write(files + ".ca", home["ca"])
+        with open(os.open(files + ".token", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(home["tokens"][0])
+        return [self.runner, "run", "--home", ",".join(home["addresses"]), "--home-ca", files + ".ca", "--token-file", files + ".token",
+                "--report", files + ".report", "--grace", str(order.get("graceMs", 30_000)), "--"] + argv
 
     def send(self, run, number):
         pid = read(self.path(run["key"] + ".pid")).strip()
@@ -210,9 +238,11 @@ class Runs:
         elif verb == "signal":
             self.send(run, body.get("signal") or signal.SIGTERM)
         elif verb == "stop" and run["state"] in ("starting", "running"):
-            run.update(stopped=True, killAt=min(run.get("killAt", 1e18), time.time() + body.get("graceMs", 0) / 1000))
+            patience = RUNNER_PATIENCE_S if run.get("home") else 0
+            run.update(stopped=True, killAt=min(run.get("killAt", 1e18), time.time() + body.get("graceMs", 0) / 1000 + patience))
             self.keep(run)
-            self.send(run, signal.SIGTERM)
+            if not body.get("told"):
+                self.send(run, signal.SIGTERM)
         return run
 
     def since(self, after, wait, nodes):
@@ -295,7 +325,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         document = json.loads(body) if body else {}
         with runs.lock:
             if self.command == "GET" and parts == ["hello"]:
-                return {"version": 1, "instance": runs.instance, "next": runs.at}
+                return {"version": 1, "instance": runs.instance, "next": runs.at, "runner": runs.runner is not None}
             if self.command == "GET" and parts == ["changes"]:
                 return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)
             if self.command == "GET" and parts == ["nodes"]:
@@ -359,9 +389,10 @@ def main(handler=Handler):
     p.add_argument("--nodes", type=int, default=1)
     p.add_argument("--gpus", type=int, default=0, help="of class h100, of each node")
     p.add_argument("--nodes-file", default="", help="a JSON list of nodes instead, read again whenever it is changed")
+    p.add_argument("--runner", help="hanse, whose `hanse run` starts the programs")
     a = p.parse_args()
     s = Server(("127.0.0.1", a.port), handler)
-    s.key, s.runs = read(a.key_file).strip().encode(), Runs(os.path.abspath(a.state))
+    s.key, s.runs = read(a.key_file).strip().encode(), Runs(os.path.abspath(a.state), a.runner)
     s.nodes = Nodes(a.nodes_file, [{"name": f"n{i + 1}", "cpu": "64", "memory": "64Gi",
                                     "gpus": [{"index": g, "class": "h100", "memory": "80Gi"} for g in range(a.gpus)]}
                                    for i in range(0 if a.nodes_file else a.nodes)])

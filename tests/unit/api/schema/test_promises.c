@@ -161,6 +161,8 @@ static const struct {
     {"Target", "spec.connection.user",
      "{type: callout, tier: hub, connection: {server: 'https://rack.example', user: me, "
      "credentialsFrom: {secret: a}}}"},
+    {"Target", "spec.connection.runners",
+     "{type: kubernetes, tier: hub, connection: {server: https://10.0.0.1, runners: true}}"},
     {"Workload", "spec.data[].mountPath",
      "{run: {command: [x]}, data: [{dataset: a}, {dataset: b, mountPath: /data}]}"},
     {"Workload", "spec.expected.utilisation",

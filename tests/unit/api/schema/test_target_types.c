@@ -31,6 +31,7 @@ static void test_answers(void **state)
             assert_false(target_can(t, CAN_EXEC));
             assert_false(target_can(t, CAN_SAVE));
             assert_false(target_can(t, CAN_ASK));
+            assert_false(target_can(t, CAN_CALL_HOME));
         }
     }
     assert_int_equal(driven, 2);
@@ -44,7 +45,10 @@ static void test_the_driver_keeps_its_row(void **state)
     assert_int_equal(target_can(TARGET_AGENT, CAN_SAVE), connector_agent_ops.stage != NULL);
     assert_int_equal(target_can(TARGET_AGENT, CAN_ASK), connector_agent_ops.checkpoint != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_ASK), connector_callout_ops.checkpoint != NULL);
-    assert_int_equal(target_can(TARGET_CALLOUT, CAN_LEASE), connector_callout_ops.renew != NULL);
+    assert_false(target_can(TARGET_CALLOUT, CAN_LEASE));
+    assert_int_equal(target_can(TARGET_CALLOUT, CAN_CALL_HOME),
+                     connector_callout_ops.renew && connector_callout_ops.runner);
+    assert_int_equal(target_can(TARGET_AGENT, CAN_CALL_HOME), connector_agent_ops.runner != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_EXEC), connector_callout_ops.exec != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_SAVE), connector_callout_ops.stage != NULL);
 }
@@ -55,7 +59,7 @@ static void test_unknown(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        for (int can = CAN_BE_DRIVEN; can <= CAN_ASK; can *= 2)
+        for (int can = CAN_BE_DRIVEN; can <= CAN_CALL_HOME; can *= 2)
             assert_false(target_can((enum target_type)unknown[i], (enum target_can)can));
 }
 

@@ -1,0 +1,108 @@
+/* A runner that calls home: where no agent is (a pod, a script of another scheduler, a rented
+ * machine), `hanse run --home` itself speaks to a member of the hub, over TLS, with a token that
+ * the hub's order brought. It reports, is given its lease, and is told to stop or to save.
+ * README.md has the protocol; its bodies are in connectors/wire.
+ *
+ * A token names one runner: (cluster, uid, epoch, try, rank). Whoever holds it speaks of that
+ * runner and of nothing else, and only while the log says that this epoch lives. */
+#ifndef HANSE_CONNECTORS_HOME_H
+#define HANSE_CONNECTORS_HOME_H
+
+#include "api/base/cluster.h"
+#include "connectors/connector.h"
+#include "connectors/wire/wire.h"
+
+/* ---- tokens (home_token.c) ---- */
+#define HOME_TOKEN_MAX 384
+#define HOME_MAC_BYTES 32
+struct home_token {
+    struct run_key key;
+    int64_t rank, ranks; /* of the run: 0 .. ranks - 1 */
+    int64_t made_ms;     /* when it was made, UTC by the log; a runner takes it for a time passed */
+    char cluster[CLUSTER_UID_MAX];
+};
+struct home_keys { /* how this cluster signs texts: HMAC-SHA256 */
+    void (*sign)(void *arg, const char *text, unsigned char ret[HOME_MAC_BYTES]);
+    bool (*holds)(void *arg, const char *text, const unsigned char mac[HOME_MAC_BYTES]);
+    void *arg;
+};
+/* Texts of letters, digits and "-_./": hanse-run-1/CLUSTER/UID.EPOCH.TRY/RANK/RANKS/MADE/MAC. */
+void home_token_make(const struct home_token *t, const struct home_keys *k,
+                     char ret[HOME_TOKEN_MAX]);
+/* E_SYNTAX: it is none. Its signature is not looked at: a runner cannot. */
+int home_token_read(const char *text, struct home_token *ret, struct err *err) MUST_CHECK;
+/* E_UNAUTH: it is none, or none of this cluster's. */
+int home_token_verify(const char *text, const struct home_keys *k, struct home_token *ret,
+                      struct err *err) MUST_CHECK;
+
+/* ---- the hub's door (home_door.c): streams of ALPN_RUNNER, until they have shown a token ---- */
+struct home_arrival {      /* borrowed for the call */
+    struct stream *stream; /* the callee takes it, refuses it or sends it on */
+    const struct home_token *token;
+    const struct home_hello *hello;
+};
+struct home_door;
+struct home_door *home_door_create(struct loop *l, const struct home_keys *keys,
+                                   void (*arrived)(void *arg, const struct home_arrival *a),
+                                   void *arg);
+/* Cuts off who stands in it. Accepts NULL; returns NULL. */
+struct home_door *home_door_destroy(struct home_door *d);
+void home_door_enter(struct home_door *d, struct stream *s);
+/* Says why, and closes. over: by the log its run is over, and the runner ends what it runs. */
+void home_refuse(struct stream *s, bool over, const char *why);
+void home_redirect(struct stream *s, const char *leader_address);
+
+/* ---- the hub's side of runs (home_runs.c): a part of the driver whose runners call home ---- */
+struct home_runs_events {
+    /* A runner of that run has told something new. */
+    void (*told)(void *arg, const struct run_key *k);
+};
+struct home_runs;
+struct home_runs *home_runs_create(struct loop *l, const struct home_runs_events *ev, void *arg);
+/* Its streams are cut: the runners dial again. Accepts NULL; returns NULL. */
+struct home_runs *home_runs_destroy(struct home_runs *h, const char *why);
+/* Takes a stream whose token holds, and whose run lives by the log. An error: it was refused, and
+ * the stream is gone: another runner lives with this token, or there are too many. */
+int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err *err) MUST_CHECK;
+/* As connector_ops.renew, for those runs that home_runs_reach. */
+void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t n);
+/* Is every runner of that run here, but for those that have told their end? NULL: is any here? */
+bool home_runs_reach(const struct home_runs *h, const struct run_key *k);
+/* To all runners of the run that are here; returns how many. signo 0: SIGTERM. */
+unsigned home_runs_stop(struct home_runs *h, const struct run_key *k, int signo, uint64_t grace_ms);
+unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int signo, int64_t number,
+                        uint64_t grace_ms);
+/* Adds to what the target's server says of a run what its runners say: the lease that all of them
+ * hold, that it ran out, how the first that failed ended. Remembers what the server said. */
+void home_runs_fill(struct home_runs *h, struct observation *o);
+/* What the server said of it last, filled in anew; false: nothing since this member leads. */
+bool home_runs_seen(struct home_runs *h, const struct run_key *k, struct observation *ret);
+void home_runs_unsee(struct home_runs *h); /* what the server said counts no more */
+
+/* ---- the runner's side (home_caller.c) ---- */
+struct home_caller_events {     /* none of them destroys the caller */
+    void (*welcome)(void *arg); /* a hub has taken it; again after each session that was lost */
+    void (*refused)(void *arg, bool over, const char *why);
+    void (*renew)(void *arg, const struct shim_renew *q);
+    void (*stop)(void *arg, const struct shim_stop *q);
+    void (*save)(void *arg, const struct shim_save *q);
+    void (*heard)(void *arg); /* the hub has taken in all that was told */
+};
+#define HOME_ADDRESSES_MAX 16
+struct home_caller_config {       /* borrowed until home_caller_destroy */
+    const char *const *addresses; /* of members, "HOST:PORT"; all are dialed, in rounds */
+    unsigned n_addresses;
+    const struct tls_config *tls;
+    const char *token;
+    bool logs;
+    const struct home_caller_events *events;
+    void *arg;
+};
+struct home_caller;
+struct home_caller *home_caller_create(struct loop *l, const struct home_caller_config *cfg);
+void home_caller_tell(struct home_caller *h, const struct run_report *r); /* the newest counts */
+bool home_caller_heard(const struct home_caller *h);            /* the newest was taken in */
+const char *home_caller_why(const struct home_caller *h);       /* no hub has taken it: why; "" */
+struct home_caller *home_caller_destroy(struct home_caller *h); /* accepts NULL; returns NULL */
+
+#endif

@@ -1,0 +1,316 @@
+/* The runner's side: one session with whichever member leads. It dials the members in rounds,
+ * follows a redirect, beats, and tells the newest report until it was taken in. It decides nothing
+ * about the run: without a hub the lease that is held runs out by itself. */
+#include "connectors/home/home.h"
+
+#include "api/base/log.h"
+#include "api/base/net/tls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Members are dialed in rounds, as agents do: one after the other, then a pause, which grows. */
+#define ROUND_MAX_MS 10000
+#define DIAL_MIN_MS 2000
+#define DIAL_MAX_MS 5000
+#define BACKOFF_MIN_MS 100
+#define BACKOFF_MAX_MS 5000
+#define REDIRECTS_MAX 4 /* one after the other */
+#define BEAT_MS 1000
+#define SILENCE_MS 5000
+#define LOGGED_MAX 8 /* lost sessions in a row that the log hears of */
+
+struct home_caller {
+    struct loop *loop;
+    struct home_caller_config cfg;
+    char instance[24];
+    struct stream *stream;
+    struct frame_reader reader;
+    struct timer dial, beat;
+    bool open, welcome;
+    uint64_t heard_ms; /* when the hub was heard last */
+    unsigned server, failures, redirects;
+    char redirect[PEER_NAME_MAX], why[256];
+    struct run_report report;
+    uint64_t number, taken, sent; /* of reports: the newest; taken in; sent in this session */
+};
+
+static void caller_dial(void *arg);
+
+bool home_caller_heard(const struct home_caller *h)
+{
+    return h->taken == h->number;
+}
+
+const char *home_caller_why(const struct home_caller *h)
+{
+    return h->why;
+}
+
+static void report_send(struct home_caller *h)
+{
+    if (!h->welcome || h->sent == h->number || stream_pending(h->stream) > WIRE_REPORT_MAX)
+        return;
+    h->sent = h->number;
+    wire_tell(h->stream, HOME_REPORT, h->number, run_report, &h->report);
+}
+
+void home_caller_tell(struct home_caller *h, const struct run_report *r)
+{
+    h->report = *r;
+    h->number++;
+    report_send(h);
+}
+
+static void taken(struct home_caller *h, uint64_t number)
+{
+    if (number > h->number || number <= h->taken)
+        return;
+    h->taken = number;
+    if (h->taken == h->number)
+        h->cfg.events->heard(h->cfg.arg);
+}
+
+/* ---- what the hub says ---- */
+static void welcomed(struct home_caller *h)
+{
+    if (h->welcome)
+        return;
+    h->welcome = true;
+    h->failures = h->redirects = 0;
+    h->why[0] = '\0';
+    log_event(LOG_INFO, "run.home", LOG_FIELDS({"hub", log_str(stream_peer(h->stream)->address)}));
+    taken(h, h->sent); /* HELLO had it */
+    report_send(h);
+    h->cfg.events->welcome(h->cfg.arg);
+}
+
+static void refused(struct home_caller *h, const struct home_refused *r)
+{
+    str_copy(h->why, sizeof h->why, r->text);
+    log_event(LOG_ERROR, "run.refused", LOG_FIELDS({"why", log_str(r->text)}));
+    h->cfg.events->refused(h->cfg.arg, r->over, h->why);
+}
+
+static int order_take(struct home_caller *h, const struct frame *f, struct arena *m,
+                      struct err *err)
+{
+    const struct home_caller_events *ev = h->cfg.events;
+    struct shim_renew *renew = NULL;
+    struct shim_stop *stop = NULL;
+    struct shim_save *save = NULL;
+    int rc = 0;
+
+    if (!h->welcome)
+        return 0;
+    if (f->type == HOME_RENEW)
+        rc = wire_read(shim_renew, f->body, m, &renew, err);
+    else if (f->type == HOME_STOP)
+        rc = wire_read(shim_stop, f->body, m, &stop, err);
+    else if (f->type == HOME_SAVE)
+        rc = wire_read(shim_save, f->body, m, &save, err);
+    else if (f->type == HOME_HEARD)
+        taken(h, f->id);
+    if (renew)
+        ev->renew(h->cfg.arg, renew);
+    else if (stop)
+        ev->stop(h->cfg.arg, stop);
+    else if (save)
+        ev->save(h->cfg.arg, save);
+    return rc;
+}
+
+static int caller_frame(const struct frame *f, void *arg)
+{
+    struct home_caller *h = arg;
+    struct wire_redirect *to = NULL;
+    struct home_refused *no = NULL;
+    struct err err = {0};
+    int rc = 0;
+    AUTO_ARENA m = arena_create(0);
+
+    h->heard_ms = loop_now_ms(h->loop);
+    switch ((enum home_frame)f->type) {
+    case HOME_WELCOME:
+        welcomed(h);
+        break;
+    case HOME_REDIRECT:
+        rc = wire_read(wire_redirect, f->body, m, &to, &err);
+        if (rc == 0 && h->redirects++ < REDIRECTS_MAX)
+            str_copy(h->redirect, sizeof h->redirect, to->address);
+        break;
+    case HOME_REFUSED:
+        rc = wire_read(home_refused, f->body, m, &no, &err);
+        if (rc == 0)
+            refused(h, no);
+        break;
+    default:
+        rc = order_take(h, f, m, &err);
+        break;
+    }
+    if (rc < 0 || to || no) {
+        stream_abort(h->stream, rc < 0 ? err.text : "");
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- the session ---- */
+static void hello_send(struct home_caller *h)
+{
+    const struct home_hello hello = {.token = h->cfg.token,
+                                     .version = HANSE_VERSION,
+                                     .at_ms = loop_now_ms(h->loop),
+                                     .report = &h->report,
+                                     .instance = h->instance,
+                                     .logs = h->cfg.logs};
+
+    h->sent = h->number;
+    wire_tell(h->stream, HOME_HELLO, 0, home_hello, &hello);
+}
+
+static void caller_open(struct stream *s, void *arg)
+{
+    struct home_caller *h = arg;
+
+    (void)s;
+    h->open = true;
+    h->heard_ms = loop_now_ms(h->loop);
+    hello_send(h);
+    timer_start(&h->beat, BEAT_MS);
+}
+
+static void caller_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    struct home_caller *h = arg;
+    struct err err;
+
+    if (frame_feed(&h->reader, p, n, caller_frame, h, &err) < 0)
+        stream_abort(s, err.text);
+}
+
+static void caller_drained(struct stream *s, void *arg)
+{
+    (void)s;
+    report_send(arg);
+}
+
+static void caller_beat(void *arg)
+{
+    struct home_caller *h = arg;
+    const struct wire_beat b = {.at_ms = loop_now_ms(h->loop)};
+
+    if (!h->open)
+        return;
+    if (loop_now_ms(h->loop) - h->heard_ms > SILENCE_MS) {
+        stream_abort(h->stream, "the hub is silent");
+        return;
+    }
+    if (h->welcome)
+        wire_tell(h->stream, HOME_BEAT, 0, wire_beat, &b);
+    timer_start(&h->beat, BEAT_MS);
+}
+
+static void session_over(struct home_caller *h)
+{
+    h->stream = NULL;
+    h->open = h->welcome = false;
+    frame_reader_fini(&h->reader);
+    timer_stop(&h->beat);
+}
+
+/* Doubling with each round, and anywhere in the upper half: a thousand do not come back in one
+ * moment. */
+static void dial_later(struct home_caller *h)
+{
+    unsigned rounds = h->failures / h->cfg.n_addresses;
+    uint64_t wait = BACKOFF_MIN_MS;
+
+    if (h->redirect[0]) {
+        timer_start(&h->dial, 0);
+        return;
+    }
+    if (h->redirects >= REDIRECTS_MAX) /* one for each dial, from then on */
+        h->redirects = REDIRECTS_MAX - 1;
+    if (h->failures % h->cfg.n_addresses == 0)
+        wait = BACKOFF_MIN_MS << (rounds < 6 ? rounds : 6);
+    if (wait > BACKOFF_MAX_MS)
+        wait = BACKOFF_MAX_MS;
+    h->failures++;
+    h->server = (h->server + 1) % h->cfg.n_addresses;
+    timer_start(&h->dial, wait / 2 + loop_random_u64(h->loop) % (wait / 2));
+}
+
+static void caller_closed(struct stream *s, const struct err *why, void *arg)
+{
+    struct home_caller *h = arg;
+
+    (void)s;
+    if (why->code && *why->text) {
+        str_copy(h->why, sizeof h->why, why->text);
+        if (h->failures < LOGGED_MAX)
+            log_err(LOG_WARN, "run.home_lost", why);
+    }
+    session_over(h);
+    dial_later(h);
+}
+
+static const struct stream_events caller_events = {
+    .open = caller_open, .data = caller_data, .drained = caller_drained, .closed = caller_closed};
+
+static void caller_dial(void *arg)
+{
+    struct home_caller *h = arg;
+    uint64_t share = ROUND_MAX_MS / h->cfg.n_addresses;
+    char address[PEER_NAME_MAX];
+    struct err err;
+
+    str_copy(address, sizeof address, h->redirect[0] ? h->redirect : h->cfg.addresses[h->server]);
+    h->redirect[0] = '\0';
+    share = share < DIAL_MIN_MS ? DIAL_MIN_MS : share < DIAL_MAX_MS ? share : DIAL_MAX_MS;
+    frame_reader_init(&h->reader);
+    if (stream_connect(h->loop, address, h->cfg.tls, ALPN_RUNNER, share, &caller_events, h,
+                       &h->stream, &err) < 0) {
+        str_copy(h->why, sizeof h->why, err.text);
+        log_err(LOG_WARN, "run.home_lost", &err);
+        session_over(h);
+        dial_later(h);
+    }
+}
+
+/* ---- its life ---- */
+struct home_caller *home_caller_create(struct loop *l, const struct home_caller_config *cfg)
+{
+    struct home_caller *h = mem_new(struct home_caller);
+
+    PRE(cfg->n_addresses > 0);
+    h->loop = l;
+    h->cfg = *cfg;
+    h->report.step = RUN_STEP_STARTING;
+    h->report.grant = 1; /* none is held, and one may be taken */
+    h->number = 1;
+    (void)snprintf(h->instance, sizeof h->instance, "%016llx",
+                   (unsigned long long)loop_random_u64(l));
+    /* All runners of a gang dial at once otherwise, all of them the same member. */
+    h->server = (unsigned)(loop_random_u64(l) % cfg->n_addresses);
+    timer_init(&h->dial, l, caller_dial, h);
+    timer_init(&h->beat, l, caller_beat, h);
+    timer_start(&h->dial, 0);
+    return h;
+}
+
+struct home_caller *home_caller_destroy(struct home_caller *h)
+{
+    static const struct stream_events nobody = {0};
+
+    if (!h)
+        return NULL;
+    timer_stop(&h->dial);
+    if (h->stream) {
+        stream_set(h->stream, &nobody, NULL);
+        stream_close(h->stream);
+        session_over(h);
+    }
+    mem_free(h);
+    return NULL;
+}

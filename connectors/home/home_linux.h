@@ -1,0 +1,12 @@
+/* What a runner that calls home asks of its kernel. Private to connectors/home. */
+#ifndef HANSE_CONNECTORS_HOME_HOME_LINUX_H
+#define HANSE_CONNECTORS_HOME_HOME_LINUX_H
+
+/* From now on other processes of this user (its own program, above all) cannot read this process's
+ * memory, nor what /proc tells of it alone (PR_SET_DUMPABLE of prctl(2)); it leaves no core. */
+void home_memory_keep(void);
+/* Writes text into a file that may be a mount point of its own, as a termination log is: in place.
+ * Returns 0 or errno. */
+int home_text_put(const char *path, const char *text);
+
+#endif

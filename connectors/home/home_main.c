@@ -1,0 +1,374 @@
+/* `hanse run` of a runner without an agent: its options of home and of reports, and its life
+ * between the hub and the shim. The program starts once a hub has taken the runner, and never when
+ * none does. This file must never let the token reach the program: it is in no environment and on
+ * no command line, and its file is removed once it is read. */
+#include "connectors/home/home.h"
+
+#include "api/base/log.h"
+#include "api/base/net/tls.h"
+#include "connectors/home/home_linux.h"
+#include "connectors/shim/shim.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WAIT_MS 600000ull /* for a hub that takes it, before the program starts */
+#define LINGER_MS 15000   /* for a hub that takes in the end, after it */
+#define CA_MAX_BYTES (256u << 10)
+#define WAIT_MAX_MS (366ull * 24 * 3600 * 1000)
+
+struct home_args {
+    const char *home, *ca, *token, *report, *wait;
+};
+struct life {
+    struct home_args args;
+    uint64_t wait_ms;
+    struct loop *loop;
+    const struct runner_config *asked; /* done() of it is the last call */
+    struct runner_config cfg;          /* ours, of the runner */
+    struct runner *runner;
+    struct home_caller *caller; /* NULL: there is no way home */
+    struct tls_config *tls;
+    char token[HOME_TOKEN_MAX];
+    char *addresses; /* with NULs between them */
+    const char *address[HOME_ADDRESSES_MAX];
+    struct timer waiting, linger;
+    bool over;
+    struct run_report report; /* the last */
+};
+
+/* ---- options ---- */
+static const char *env_take(const char *name)
+{
+    const char *v = getenv(name);
+    char *kept = v && *v ? mem_strdup(v) : NULL; /* as long as the process */
+
+    if (v)
+        (void)unsetenv(name);
+    return kept;
+}
+
+/* Takes ours out of argv; the shim reads the rest. */
+static int args_take(int *argc, char **argv, struct home_args *a, struct err *err)
+{
+    const struct {
+        const char *name, *env;
+        const char **value;
+    } options[] = {{"--home", "HANSE_HOME", &a->home},
+                   {"--home-ca", "HANSE_HOME_CA", &a->ca},
+                   {"--token-file", "HANSE_TOKEN_FILE", &a->token},
+                   {"--home-wait", "HANSE_HOME_WAIT", &a->wait},
+                   {"--report", "HANSE_REPORT_FILE", &a->report}};
+    const size_t n_options = sizeof options / sizeof *options;
+    bool agents = false, command = false;
+    int n = 0;
+
+    for (int i = 0; i < *argc; i++) {
+        size_t k = command ? n_options : 0;
+        command = command || strcmp(argv[i], "--") == 0;
+        while (k < n_options && strcmp(argv[i], options[k].name) != 0)
+            k++;
+        if (k == n_options) {
+            agents = agents || (!command &&
+                                (strcmp(argv[i], "--dir") == 0 || strcmp(argv[i], "--enter") == 0 ||
+                                 strcmp(argv[i], "--attach") == 0));
+            argv[n++] = argv[i];
+            continue;
+        }
+        if (++i == *argc)
+            return err_set(err, E_USAGE, "%s needs a value", argv[i - 1]);
+        *options[k].value = argv[i];
+    }
+    argv[n] = NULL;
+    *argc = n;
+    for (size_t k = 0; k < n_options && !agents; k++) {
+        const char *v = env_take(options[k].env);
+        if (!*options[k].value)
+            *options[k].value = v;
+    }
+    if (agents && (a->home || a->report))
+        return err_set(err, E_USAGE, "--home and --report are for runners without an agent");
+    return 0;
+}
+
+static int args_check(struct life *f, struct err *err)
+{
+    const struct home_args *a = &f->args;
+    char *end = NULL;
+
+    if (!a->home != !a->token || !a->home != !a->ca)
+        return err_set(err, E_USAGE, "--home, --home-ca and --token-file belong together");
+    f->wait_ms = WAIT_MS;
+    if (a->wait) {
+        errno = 0;
+        f->wait_ms = strtoull(a->wait, &end, 10);
+        if (*a->wait < '0' || *a->wait > '9' || *end || errno || f->wait_ms > WAIT_MAX_MS)
+            return err_set(err, E_USAGE, "--home-wait %s: expected milliseconds", a->wait);
+    }
+    return 0;
+}
+
+/* "HOST:PORT,HOST:PORT" */
+static int addresses_read(struct life *f, unsigned *ret_n, struct err *err)
+{
+    unsigned n = 0;
+
+    f->addresses = mem_strdup(f->args.home);
+    for (char *p = f->addresses; p; n++) {
+        char *comma = strchr(p, ',');
+        if (comma)
+            *comma = '\0';
+        if (n == HOME_ADDRESSES_MAX || !strchr(p, ':'))
+            return err_set(err, E_USAGE, "--home %.200s: expected HOST:PORT,… , at most %d of them",
+                           f->args.home, HOME_ADDRESSES_MAX);
+        f->address[n] = p;
+        p = comma ? comma + 1 : NULL;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+/* ---- the end ---- */
+static void finish(void *arg)
+{
+    struct life *f = arg;
+
+    timer_stop(&f->waiting);
+    timer_stop(&f->linger);
+    f->caller = home_caller_destroy(f->caller);
+    f->tls = tls_config_unref(f->tls);
+    f->asked->done(&f->report, f->asked->arg);
+}
+
+static void report_write(const struct life *f)
+{
+    struct err err = {0};
+    AUTO_BUF b;
+
+    if (!f->args.report)
+        return;
+    buf_init(&b, WIRE_REPORT_MAX);
+    int why =
+        run_report_print(&f->report, &b, &err) < 0 ? EINVAL : home_text_put(f->args.report, b.p);
+    if (why)
+        log_event(LOG_WARN, "run.report",
+                  LOG_FIELDS({"file", log_str(f->args.report)}, {"why", log_str(strerror(why))}));
+}
+
+static void life_done(const struct run_report *r, void *arg)
+{
+    struct life *f = arg;
+
+    f->runner = NULL;
+    f->over = true;
+    f->report = *r;
+    report_write(f);
+    if (f->caller)
+        home_caller_tell(f->caller, r);
+    timer_start(&f->linger, f->caller ? LINGER_MS : 0);
+}
+
+static void life_never(struct life *f, const char *why)
+{
+    struct run_report r = {.step = RUN_STEP_ENDED, .exit_code = 126, .never_started = true};
+
+    if (f->over)
+        return;
+    r.grant = 1;
+    str_copy(r.reason, sizeof r.reason, end_text(END_START_FAILED));
+    (void)snprintf(r.message, sizeof r.message, "%.250s", why);
+    life_done(&r, f);
+}
+
+static void life_told(const struct run_report *r, void *arg)
+{
+    struct life *f = arg;
+
+    if (f->caller && r->step != RUN_STEP_ENDED) /* the end is told by life_done */
+        home_caller_tell(f->caller, r);
+}
+
+static void life_stop(void *arg, int signo, uint64_t grace_ms)
+{
+    struct life *f = arg;
+
+    if (f->runner)
+        runner_stop(f->runner, signo, grace_ms);
+    else
+        life_never(f, "it was stopped before it started");
+}
+
+static void life_signal(void *arg, int signo)
+{
+    const struct life *f = arg;
+
+    if (f->runner)
+        runner_signal(f->runner, signo);
+}
+
+/* ---- what the hub says ---- */
+static void on_welcome(void *arg)
+{
+    struct life *f = arg;
+    struct err err;
+
+    timer_stop(&f->waiting);
+    if (!f->runner && !f->over && runner_create(f->loop, &f->cfg, &f->runner, &err) < 0)
+        life_never(f, err.text);
+}
+
+static void on_refused(void *arg, bool over, const char *why)
+{
+    struct life *f = arg;
+
+    if (over && f->runner)
+        runner_stop(f->runner, SIGTERM, f->cfg.grace_ms);
+    else if (over)
+        life_never(f, why);
+}
+
+static void on_renew(void *arg, const struct shim_renew *q)
+{
+    const struct life *f = arg;
+
+    if (f->runner)
+        runner_renew(f->runner, q);
+}
+
+static void on_stop(void *arg, const struct shim_stop *q)
+{
+    life_stop(arg, q->signo, q->grace_ms);
+}
+
+static void on_save(void *arg, const struct shim_save *q)
+{
+    const struct life *f = arg;
+
+    if (f->runner)
+        runner_save(f->runner, q);
+}
+
+static void on_heard(void *arg)
+{
+    struct life *f = arg;
+
+    if (f->over)
+        timer_start(&f->linger, 0);
+}
+
+static void wait_over(void *arg)
+{
+    struct life *f = arg;
+    char why[400];
+
+    (void)snprintf(why, sizeof why, "no hub has taken it in %llu s: %.200s",
+                   (unsigned long long)f->wait_ms / 1000, home_caller_why(f->caller));
+    life_never(f, why);
+}
+
+/* ---- the beginning ---- */
+static const struct home_caller_events home_events = {.welcome = on_welcome,
+                                                      .refused = on_refused,
+                                                      .renew = on_renew,
+                                                      .stop = on_stop,
+                                                      .save = on_save,
+                                                      .heard = on_heard};
+
+/* Removed where that can be done: a Secret of a pod is mounted read-only, and then its program must
+ * not have that mount. */
+static int token_take(struct life *f, struct home_token *ret, struct err *err)
+{
+    struct err kept;
+    AUTO_BUF text;
+
+    home_memory_keep();
+    buf_init(&text, HOME_TOKEN_MAX);
+    int rc = file_read(f->loop, f->args.token, HOME_TOKEN_MAX - 1, &text, err);
+    if (rc < 0)
+        return rc;
+    buf_char(&text, '\0');
+    text.p[strcspn(text.p, " \t\r\n")] = '\0';
+    rc = home_token_read(text.p, ret, err);
+    if (rc < 0)
+        rc = err_set(err, E_SYNTAX, "%.200s holds no token of a runner", f->args.token);
+    else
+        str_copy(f->token, sizeof f->token, text.p);
+    OPENSSL_cleanse(text.p, text.n);
+    if (rc == 0 && file_remove(f->loop, f->args.token, &kept) < 0)
+        log_err(LOG_INFO, "run.token_stays", &kept);
+    return rc;
+}
+
+static int home_begin(struct life *f, struct err *err)
+{
+    struct home_token token;
+    unsigned n = 0;
+    AUTO_BUF ca;
+
+    buf_init(&ca, CA_MAX_BYTES);
+    int rc = addresses_read(f, &n, err);
+    if (rc == 0)
+        rc = file_read(f->loop, f->args.ca, CA_MAX_BYTES - 1, &ca, err);
+    if (rc == 0)
+        rc = token_take(f, &token, err);
+    if (rc < 0)
+        return rc;
+    buf_char(&ca, '\0');
+    const struct tls_config_spec spec = {.ca_pem = ca.p, .not_before_ms = token.made_ms};
+    rc = tls_config_create(&spec, false, &f->tls, err);
+    if (rc < 0)
+        return rc;
+    const struct home_caller_config cfg = {.addresses = f->address,
+                                           .n_addresses = n,
+                                           .tls = f->tls,
+                                           .token = f->token,
+                                           .events = &home_events,
+                                           .arg = f};
+    f->caller = home_caller_create(f->loop, &cfg);
+    timer_start(&f->waiting, f->wait_ms);
+    return 0;
+}
+
+static int life_create(void *arg, struct loop *l, const struct runner_config *cfg, struct err *err)
+{
+    struct life *f = arg;
+
+    f->loop = l;
+    f->asked = cfg;
+    f->cfg = *cfg;
+    f->cfg.done = life_done;
+    f->cfg.told = life_told;
+    f->cfg.arg = f;
+    f->cfg.borrows = f->args.home && !cfg->lease_ms;
+    timer_init(&f->waiting, l, wait_over, f);
+    timer_init(&f->linger, l, finish, f);
+    int rc = f->args.home ? home_begin(f, err) : runner_create(l, &f->cfg, &f->runner, err);
+    if (rc < 0) { /* nobody else tells of it */
+        f->report =
+            (struct run_report){.step = RUN_STEP_ENDED, .exit_code = 126, .never_started = true};
+        str_copy(f->report.reason, sizeof f->report.reason, end_text(END_START_FAILED));
+        (void)snprintf(f->report.message, sizeof f->report.message, "%.250s", err->text);
+        report_write(f);
+    }
+    return rc;
+}
+
+int run_main(int argc, char **argv)
+{
+    struct life f = {.loop = NULL};
+    const struct run_host host = {life_create, life_stop, life_signal, &f};
+    struct err err;
+    int rc = args_take(&argc, argv, &f.args, &err);
+
+    if (rc == 0)
+        rc = args_check(&f, &err);
+    if (rc < 0) {
+        (void)fprintf(stderr, "hanse run: %s\nSee hanse run --help.\n", err.text);
+        return 2;
+    }
+    return shim_main(argc, argv, f.args.home || f.args.report ? &host : NULL);
+}

@@ -1,0 +1,508 @@
+/* The hub's side of runs whose runners call home: their sessions, by run and rank. It is a part of
+ * a driver, and holds no truth: what it knows each runner tells again when it dials. What a runner
+ * says is about itself; that a run has ended is the target's word, never this file's. */
+#include "connectors/home/home.h"
+
+#include "api/base/list.h"
+#include "api/base/log.h"
+#include "connectors/ends.h"
+
+#include <search.h>
+#include <string.h>
+
+#define RUNNERS_MAX 8192 /* of one target, also those that were here and are not */
+#define SILENCE_MS 5000  /* five missed beats */
+#define LAST_LOOKS 3     /* turns of the loop in which what lies in the socket is read first */
+#define FRAME_MAX_BYTES 65536
+#define BEATS 8
+/* As between agent and hub: a renewal follows a quorum round, which took no longer than this, so a
+ * lease counts from a beat that is at least so old. */
+#define ROUND_MAX_MS 500
+
+struct home_session {
+    struct list link; /* home_run.sessions */
+    struct home_run *run;
+    int64_t rank;
+    char instance[40];     /* of the process that showed the token */
+    struct stream *stream; /* NULL: it is not here, and this is what it said last */
+    struct frame_reader reader;
+    struct timer look;
+    uint64_t heard_ms;
+    unsigned looks;
+    struct beat { /* its clock in its last beats, and the loop time of their arrival */
+        uint64_t at_ms, received_ms;
+    } beats[BEATS];
+    struct run_report report;
+};
+struct home_run {
+    struct list link; /* home_runs.all, oldest first */
+    struct home_runs *home;
+    struct run_key key;
+    int64_t ranks;
+    struct list sessions;
+    bool has_seen; /* the target's server has said something of it */
+    struct observation seen;
+};
+struct home_runs {
+    struct loop *loop;
+    struct list all;
+    void *by_key; /* tsearch tree of struct home_run */
+    unsigned n;   /* sessions of all runs */
+    const struct home_runs_events *ev;
+    void *arg;
+};
+
+static const struct stream_events nobody = {0};
+
+/* ---- runs and sessions ---- */
+static bool same(const struct run_key *a, const struct run_key *b)
+{
+    return a->epoch == b->epoch && a->try_ == b->try_ && strcmp(a->uid, b->uid) == 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct run_key *x = &((const struct home_run *)a)->key,
+                         *y = &((const struct home_run *)b)->key;
+    int uid = strcmp(x->uid, y->uid);
+
+    if (uid)
+        return uid;
+    if (x->epoch != y->epoch)
+        return x->epoch < y->epoch ? -1 : 1;
+    return x->try_ < y->try_ ? -1 : x->try_ > y->try_;
+}
+
+static struct home_run *run_find(const struct home_runs *h, const struct run_key *k)
+{
+    const struct home_run wanted = {.key = *k};
+    struct home_run **found = tfind(&wanted, &h->by_key, by_key);
+
+    return found ? *found : NULL;
+}
+
+static struct home_session *session_find(const struct home_run *r, int64_t rank)
+{
+    list_for_each (it, &r->sessions) {
+        struct home_session *x = container_of(it, struct home_session, link);
+        if (x->rank == rank)
+            return x;
+    }
+    return NULL;
+}
+
+static bool run_here(const struct home_run *r)
+{
+    list_for_each (it, &r->sessions)
+        if (container_of(it, struct home_session, link)->stream)
+            return true;
+    return false;
+}
+
+/* Leases are renewed for all ranks of a run or for none: whoever counts them counts one. A rank
+ * that has ended needs none. */
+static bool run_whole(const struct home_run *r)
+{
+    int64_t n = 0;
+
+    list_for_each (it, &r->sessions) {
+        const struct home_session *x = container_of(it, struct home_session, link);
+        n += x->stream || x->report.step == RUN_STEP_ENDED;
+    }
+    return n >= r->ranks && run_here(r);
+}
+
+/* Nothing more comes from it; what it said stays. */
+static void session_gone(struct home_session *x)
+{
+    timer_stop(&x->look);
+    frame_reader_fini(&x->reader);
+    x->stream = NULL;
+}
+
+static void session_cut(struct home_session *x, const char *why)
+{
+    struct stream *s = x->stream;
+
+    if (!s)
+        return;
+    session_gone(x);
+    stream_set(s, &nobody, NULL);
+    stream_abort(s, why);
+}
+
+static void run_free(struct home_run *r, const char *why)
+{
+    while (!list_empty(&r->sessions)) {
+        struct home_session *x = container_of(r->sessions.next, struct home_session, link);
+        session_cut(x, why);
+        list_remove(&x->link);
+        r->home->n--;
+        mem_free(x);
+    }
+    list_remove(&r->link);
+    (void)tdelete(r, &r->home->by_key, by_key);
+    mem_free(r);
+}
+
+/* Room for one more: the oldest run goes of which nobody is here. */
+static bool room_make(struct home_runs *h)
+{
+    list_for_each_safe (it, tmp, &h->all) {
+        if (h->n < RUNNERS_MAX)
+            break;
+        struct home_run *r = container_of(it, struct home_run, link);
+        if (!run_here(r))
+            run_free(r, "");
+    }
+    return h->n < RUNNERS_MAX;
+}
+
+/* ---- what a runner says ---- */
+static void beat(struct home_session *x, uint64_t at_ms)
+{
+    memmove(x->beats + 1, x->beats, sizeof x->beats - sizeof *x->beats);
+    x->beats[0] = (struct beat){at_ms, loop_now_ms(x->run->home->loop)};
+}
+
+static uint64_t lease_from(const struct home_session *x)
+{
+    uint64_t now = loop_now_ms(x->run->home->loop), oldest = 0;
+
+    for (size_t i = 0; i < BEATS && x->beats[i].received_ms; i++) {
+        oldest = x->beats[i].at_ms;
+        if (now - x->beats[i].received_ms >= ROUND_MAX_MS)
+            break;
+    }
+    return oldest;
+}
+
+static void tell(const struct home_run *r)
+{
+    r->home->ev->told(r->home->arg, &r->key);
+}
+
+/* Returns an error when it is none of what a runner says. told: the caller hears of it, once this
+ * returns. */
+static int frame_take(struct home_session *x, const struct frame *f, bool *ret_told,
+                      struct err *err)
+{
+    AUTO_ARENA m = arena_create(0);
+    struct wire_beat *b = NULL;
+    struct run_report *report = NULL;
+    int rc = 0;
+
+    if (f->type == HOME_BEAT) {
+        rc = wire_read(wire_beat, f->body, m, &b, err);
+        if (rc == 0) {
+            beat(x, b->at_ms);
+            frame_send(x->stream, HOME_BEAT, 0, 0, NULL, 0);
+        }
+    } else if (f->type == HOME_REPORT) {
+        rc = wire_read(run_report, f->body, m, &report, err);
+        if (rc == 0) {
+            if (report->grant < x->report.grant) /* a grant never goes back */
+                return err_set(err, E_INVALID, "its lease went back");
+            x->report = *report;
+            frame_send(x->stream, HOME_HEARD, 0, f->id, NULL, 0);
+            *ret_told = true;
+        }
+    }
+    return rc;
+}
+
+struct feeding {
+    struct home_session *x;
+    bool told;
+};
+
+static int session_frame(const struct frame *f, void *arg)
+{
+    struct feeding *w = arg;
+    struct err err;
+
+    w->x->heard_ms = loop_now_ms(w->x->run->home->loop);
+    w->x->looks = 0;
+    if (f->body.n <= FRAME_MAX_BYTES && frame_take(w->x, f, &w->told, &err) == 0)
+        return 0;
+    session_cut(w->x, "what it says cannot be read");
+    return 1;
+}
+
+static void session_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    struct home_session *x = arg;
+    struct feeding w = {x, false};
+    struct err err;
+
+    (void)s;
+    if (x->reader.in.n + n > (size_t)2 * FRAME_MAX_BYTES ||
+        frame_feed(&x->reader, p, n, session_frame, &w, &err) < 0)
+        session_cut(x, "what it says cannot be read");
+    if (w.told)
+        tell(x->run);
+}
+
+static void session_closed(struct stream *s, const struct err *why, void *arg)
+{
+    struct home_session *x = arg;
+
+    (void)s;
+    (void)why;
+    session_gone(x);
+}
+
+static const struct stream_events session_events = {.data = session_data, .closed = session_closed};
+
+/* A stall of this process is not its silence: what lies in the socket is read first. */
+static void session_look(void *arg)
+{
+    struct home_session *x = arg;
+    uint64_t silent = loop_now_ms(x->run->home->loop) - x->heard_ms;
+
+    if (silent < SILENCE_MS) {
+        timer_start(&x->look, SILENCE_MS - silent);
+    } else if (x->looks++ < LAST_LOOKS) {
+        timer_start(&x->look, 1);
+    } else {
+        session_cut(x, "the runner is silent");
+    }
+}
+
+/* ---- arrivals ---- */
+/* One that has begun, and was another process, began with this token once: it must not again. */
+static const char *refusal(const struct home_session *x, const struct home_hello *h)
+{
+    if (!x || strcmp(x->instance, h->instance) == 0)
+        return NULL;
+    if (x->stream || x->report.step > RUN_STEP_STARTING)
+        return "another runner has come with its token: a run is started once";
+    return NULL;
+}
+
+static struct home_run *run_make(struct home_runs *h, const struct home_token *t)
+{
+    struct home_run *r = mem_new(struct home_run);
+
+    r->home = h;
+    r->key = t->key;
+    r->ranks = t->ranks;
+    list_init(&r->sessions);
+    list_push(&h->all, &r->link);
+    INV(tsearch(r, &h->by_key, by_key));
+    return r;
+}
+
+static struct home_session *session_make(struct home_run *r, int64_t rank)
+{
+    struct home_session *x = mem_new(struct home_session);
+
+    x->run = r;
+    x->rank = rank;
+    timer_init(&x->look, r->home->loop, session_look, x);
+    list_push(&r->sessions, &x->link);
+    r->home->n++;
+    return x;
+}
+
+int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err *err)
+{
+    const struct home_token *t = a->token;
+    struct home_run *r = run_find(h, &t->key);
+    struct home_session *x = r ? session_find(r, t->rank) : NULL;
+    const char *why = refusal(x, a->hello);
+
+    if (why) {
+        home_refuse(a->stream, true, why);
+        return err_set(err, E_CONFLICT, "%s", why);
+    }
+    if (!x && !room_make(h)) {
+        home_refuse(a->stream, false, "too many runners of its target have come");
+        return err_set(err, E_LIMIT, "more than %d runners have come", RUNNERS_MAX);
+    }
+    if (!r || !run_find(h, &t->key)) /* room_make may have let it go */
+        r = run_make(h, t);
+    if (!x || !session_find(r, t->rank))
+        x = session_make(r, t->rank);
+    session_cut(x, "its runner has dialed again");
+    x->stream = a->stream;
+    str_copy(x->instance, sizeof x->instance, a->hello->instance);
+    x->report = *a->hello->report;
+    x->heard_ms = loop_now_ms(h->loop);
+    x->looks = 0;
+    memset(x->beats, 0, sizeof x->beats);
+    beat(x, a->hello->at_ms);
+    frame_reader_init(&x->reader);
+    timer_start(&x->look, SILENCE_MS);
+    stream_set(a->stream, &session_events, x);
+    frame_send(a->stream, HOME_WELCOME, 0, 0, NULL, 0);
+    tell(r);
+    return 0;
+}
+
+/* ---- to runners ---- */
+void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t n)
+{
+    list_for_each (it, &h->all) {
+        const struct home_run *r = container_of(it, struct home_run, link);
+        const struct run_offer *o = NULL;
+        if (!run_whole(r))
+            continue;
+        for (size_t i = 0; i < n && !o; i++)
+            o = same(&offers[i].key, &r->key) ? &offers[i] : NULL;
+        list_for_each (jt, &r->sessions) {
+            const struct home_session *x = container_of(jt, struct home_session, link);
+            struct shim_renew q = {.from_ms = x->stream ? lease_from(x) : 0};
+            if (o) {
+                q.lease_ms = o->lease_ms;
+                q.grace_ms = o->grace_ms;
+                q.grant = o->number;
+            }
+            if (x->stream)
+                wire_tell(x->stream, HOME_RENEW, 0, shim_renew, &q);
+        }
+    }
+}
+
+bool home_runs_reach(const struct home_runs *h, const struct run_key *k)
+{
+    const struct home_run *r = k ? run_find(h, k) : NULL;
+
+    if (k)
+        return r && run_whole(r);
+    list_for_each (it, &h->all)
+        if (run_here(container_of(it, struct home_run, link)))
+            return true;
+    return false;
+}
+
+unsigned home_runs_stop(struct home_runs *h, const struct run_key *k, int signo, uint64_t grace_ms)
+{
+    const struct home_run *r = run_find(h, k);
+    const struct shim_stop q = {.signo = signo, .grace_ms = grace_ms};
+    unsigned n = 0;
+
+    if (!r)
+        return 0;
+    list_for_each (it, &r->sessions) {
+        const struct home_session *x = container_of(it, struct home_session, link);
+        if (!x->stream)
+            continue;
+        wire_tell(x->stream, HOME_STOP, 0, shim_stop, &q);
+        n++;
+    }
+    return n;
+}
+
+unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int signo, int64_t number,
+                        uint64_t grace_ms)
+{
+    const struct home_run *r = run_find(h, k);
+    const struct shim_save q = {.signo = signo, .grace_ms = grace_ms, .number = number};
+    unsigned n = 0;
+
+    if (!r)
+        return 0;
+    list_for_each (it, &r->sessions) {
+        const struct home_session *x = container_of(it, struct home_session, link);
+        if (!x->stream)
+            continue;
+        wire_tell(x->stream, HOME_SAVE, 0, shim_save, &q);
+        n++;
+    }
+    return n;
+}
+
+/* ---- what is known of a run ---- */
+static bool failed(const struct run_report *p)
+{
+    return p->step == RUN_STEP_ENDED && (p->exit_code || p->term_signal || *p->reason);
+}
+
+static void fill_end(struct observation *o, const struct run_report *p)
+{
+    const struct end_row *row = end_row(p->reason);
+
+    o->exit_code = p->exit_code;
+    o->term_signal = p->term_signal;
+    if (row->fault != FAULT_HANSE && row->checkpoint == CHECKPOINT_KEPT)
+        str_copy(o->reason, sizeof o->reason, p->reason);
+    str_copy(o->message, sizeof o->message, p->message);
+}
+
+static void fill(const struct home_run *r, struct observation *o)
+{
+    const struct home_session *first = NULL; /* that failed */
+    int64_t grant = -1, told = 0, held = 0;
+
+    o->grant = 0;
+    o->lease_held = false;
+    list_for_each (it, &r->sessions) {
+        const struct home_session *x = container_of(it, struct home_session, link);
+        const struct run_report *p = &x->report;
+        told++;
+        held += p->lease_ms > 0;
+        if (grant < 0 || p->grant < grant)
+            grant = p->grant;
+        if (o->state != RUN_ENDED)
+            continue;
+        o->lease_lost |= p->lease_lost;
+        o->stopped |= p->stopped;
+        if (failed(p) && (!first || x->rank < first->rank))
+            first = x;
+    }
+    if (told == r->ranks && grant > 0)
+        o->grant = grant;
+    o->lease_held = held == r->ranks;
+    if (first)
+        fill_end(o, &first->report);
+}
+
+void home_runs_fill(struct home_runs *h, struct observation *o)
+{
+    struct home_run *r = run_find(h, &o->key);
+
+    if (!r)
+        return;
+    r->seen = *o;
+    r->has_seen = true;
+    fill(r, o);
+}
+
+bool home_runs_seen(struct home_runs *h, const struct run_key *k, struct observation *ret)
+{
+    const struct home_run *r = run_find(h, k);
+
+    if (!r || !r->has_seen)
+        return false;
+    *ret = r->seen;
+    ret->seen_ms = loop_now_ms(h->loop);
+    fill(r, ret);
+    return true;
+}
+
+void home_runs_unsee(struct home_runs *h)
+{
+    list_for_each (it, &h->all)
+        container_of(it, struct home_run, link)->has_seen = false;
+}
+
+/* ---- its life ---- */
+struct home_runs *home_runs_create(struct loop *l, const struct home_runs_events *ev, void *arg)
+{
+    struct home_runs *h = mem_new(struct home_runs);
+
+    h->loop = l;
+    h->ev = ev;
+    h->arg = arg;
+    list_init(&h->all);
+    return h;
+}
+
+struct home_runs *home_runs_destroy(struct home_runs *h, const char *why)
+{
+    while (h && !list_empty(&h->all))
+        run_free(container_of(h->all.next, struct home_run, link), why);
+    mem_free(h);
+    return NULL;
+}

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Runners that call home: a callout server whose programs `hanse run --home` starts, three members, real TLS. The token and the CA come
+with the order; the lease is given, renewed through the death of the leader, and runs out where nobody is reached: then the program is
+stopped by its own runner, and only after that does the next epoch begin, elsewhere. Each program holds a lock while it lives."""
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(TOP, "deploy", "examples", "three-tier"))
+sys.dont_write_bytecode = True
+from federation import Failure, Federation, descendants, wait_for  # noqa: E402
+
+API, SECRET, LEASE_S = "hanse.dev/v1alpha1", "a-secret-of-thirty-two-letters-or-more", 10
+OVER = ("Succeeded", "Failed", "Cancelled")
+PROGRAM = """exec 9>>"{dir}/lock.$HANSE_WORKLOAD_NAME"
+flock -n 9 || {{ echo "double $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME $$" >> "{dir}/witness"; exit 9; }}
+env > "{dir}/env.$HANSE_WORKLOAD_NAME"
+echo "start $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME $$" >> "{dir}/witness"
+trap 'echo "term $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME $$" >> "{dir}/witness"; exit 143' TERM
+i=0
+while [ ! -e "{dir}/go.$HANSE_WORKLOAD_NAME" ] && [ $i -lt {ticks} ]; do sleep 0.1; i=$((i+1)); done
+echo "end $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME $$" >> "{dir}/witness"
+exit {code}
+"""
+
+
+def document(kind, name, spec, **meta):
+    return {"apiVersion": API, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Home(Federation):
+    def __init__(self, hanse, folder):
+        super().__init__(hanse, "/bin/false", folder, targets=(), members=3)
+        self.failed, self.servers = 0, {}
+        self.port = {name: free_port() for name in ("rack", "shelf")}
+        for name, text in (("key", SECRET), ("witness", "")):
+            with open(self.path(name), "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def check(self, what, good, detail=""):
+        self.failed += not good
+        print(f"  {'ok    ' if good else 'FAILED'}  {what}" + (f": {detail}" if detail != "" else ""), flush=True)
+
+    def serve(self, name):
+        self.servers[name] = self._spawn("server-" + name, [
+            sys.executable, os.path.join(TOP, "deploy", "examples", "callout", "server.py"), "--port", str(self.port[name]),
+            "--key-file", self.path("key"), "--state", self.path("state-" + name), "--runner", self.hanse])
+
+    def apply(self, *documents, check=True):
+        return self.cli("apply", "-f", "-", check=check, text="---\n".join(json.dumps(d) + "\n" for d in documents))
+
+    def target(self, name, **connection):
+        return document("Target", name, {
+            "type": "callout", "tier": "spoke", "capacity": "owned", "partition": {"suspectAfter": "2s", "lease": f"{LEASE_S}s"},
+            "connection": {"server": f"http://127.0.0.1:{self.port[name]}", "credentialsFrom": {"secret": "rack"}, "runners": True, **connection}})
+
+    def work(self, name, *targets, ticks=1, code=0, **spec):
+        program = PROGRAM.format(dir=self.dir, ticks=ticks, code=code)
+        self.apply(document("Workload", name, {
+            "type": "batch", "targets": {"names": list(targets) or ["rack"]}, "resources": {"cpu": 1, "memory": "64Mi"},
+            "run": {"command": ["/bin/sh", "-c", program], "retries": 0}, **spec}, namespace="default"))
+
+    def phase(self, name, *wanted, seconds=90):
+        return wait_for(f"{name} to be {' or '.join(wanted)}", lambda: (s := self.status(name)).get("phase") in wanted and s, seconds, 0.2)
+
+    def said(self, name, word="start"):
+        with open(self.path("witness"), encoding="utf-8") as file:
+            return [line.split() for line in file if line.split()[0] == word and line.split()[2] == name]
+
+    def go(self, name):
+        with open(self.path("go." + name), "w", encoding="utf-8"):
+            pass
+
+    def leased(self, name):
+        return wait_for(f"the lease of {name}", lambda: self.status(name).get("intent", {}).get("granted", {}).get("lease") == f"{LEASE_S}s"
+                        or self.status(name).get("intent", {}).get("granted", {}).get("lease") == LEASE_S * 1000, 30, 0.2)
+
+    # ---- parts ------------------------------------------------------------------------------------------
+
+    def begin(self):
+        self.start_members()
+        for name in self.port:
+            self.serve(name)
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "rack", "namespace": "hanse-system"}, "stringData": {"key": SECRET}},
+                   *[self.target(name) for name in self.port])
+        wait_for("the targets to be connected", lambda: {"rack", "shelf"} <= self.connected(), 30)
+
+    def runs_and_tells_the_end(self):
+        self.work("good")
+        self.work("bad", code=3)
+        self.check("what ends with 0 succeeds", self.phase("good", *OVER)["phase"] == "Succeeded")
+        end = self.phase("bad", *OVER)
+        self.check("what ends with 3 fails, with that status", end["phase"] == "Failed" and end["ends"][-1].get("exitCode") == 3, end.get("ends"))
+        with open(self.path("env.good"), encoding="utf-8") as file:
+            text = file.read()
+        self.check("its program sees neither token nor home", "hanse-run-1" not in text and "HANSE_HOME" not in text and "HANSE_TOKEN" not in text)
+        left = [n for n in os.listdir(self.path("state-rack")) if n.endswith(".token")]
+        self.check("no token is left on disk", not left, left)
+
+    def holds_a_lease(self):
+        self.work("leased", ticks=6000, partition={"mode": "replace"})
+        self.phase("leased", "Running")
+        self.leased("leased")
+        self.check("it is placed under mode replace, and its runner has taken the lease", True)
+        time.sleep(1.5 * LEASE_S)
+        self.check("the lease is renewed: it outlives it", not self.said("leased", "term") and self.status("leased")["phase"] == "Running")
+
+    def the_leader_dies(self):
+        self.kill_leader()
+        time.sleep(1.5 * LEASE_S)
+        self.phase("leased", "Running")
+        self.check("another leader renews: it lives on, once", not self.said("leased", "term") and len(self.said("leased")) == 1,
+                   self.said("leased", "term"))
+
+    def is_stopped(self):
+        self.cli("delete", "workload", "leased")
+        wait_for("leased to be gone", lambda: "leased" not in self.workloads(), 60)
+        self.check("deleted: its program was asked once, and is gone", len(self.said("leased", "term")) == 1 and not self.alive("leased"))
+
+    def alive(self, name):
+        return subprocess.run(["flock", "-n", self.path("lock." + name), "true"], check=False).returncode != 0
+
+    def strangers_are_turned_away(self):
+        context = ssl.create_default_context(cafile=os.path.join(self.path("pki"), "ca.crt"))
+        context.set_alpn_protocols(["hanse-runner/1"])
+
+        def ask(data):
+            host, port = self.login.servers[0].rsplit("/", 1)[-1].split(":")
+            for server in self.login.servers:
+                host, port = server.rsplit("/", 1)[-1].split(":")
+                try:
+                    with socket.create_connection((host, int(port)), 5) as raw, context.wrap_socket(raw, server_hostname=host) as s:
+                        s.settimeout(10)
+                        s.sendall(data)
+                        return s.recv(65536)
+                except (ConnectionRefusedError, socket.timeout):
+                    continue
+            return b""
+
+        def frame(kind, body):
+            return (12 + len(body)).to_bytes(4, "little") + bytes([kind, 0, 0, 0]) + bytes(8) + body
+
+        forged = "hanse-run-1/x/0f3c.1.1/0/1/1700000000000/" + "0" * 64
+        hello = json.dumps({"token": forged, "at": 1, "report": {"state": "starting"}, "instance": "x"}).encode()
+        for what, data in (("a forged token", frame(1, hello)), ("no hello", frame(10, b"{}")), ("no JSON", frame(1, b"\xff\x00")),
+                           ("a frame without end", (8 << 20).to_bytes(4, "little") + b"x" * 20000)):
+            answer = ask(data)
+            self.check(f"{what} is refused", b"token" in answer or b"cannot be read" in answer, answer[:120])
+
+    def nobody_is_reached(self):
+        """The machine stands still: neither server nor runner say anything. It lives elsewhere once the lease is over, and what wakes
+        up ends itself."""
+        self.work("frozen", "rack", "shelf", ticks=6000, partition={"mode": "replace"})
+        self.phase("frozen", "Running")
+        self.leased("frozen")
+        first = self.status("frozen")["placement"]["target"]
+        stopped = [self.servers[first].pid] + [p for p, _ in descendants(self.servers[first].pid)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        # Its program's own lock is held by a process that stands still: the second life is seen by its line.
+        wait_for("its second life", lambda: len(self.said("frozen")) + len(self.said("frozen", "double")) > 1, 120, 0.2)
+        took = time.monotonic() - began
+        self.check(f"its next epoch begins only after the lease ({LEASE_S} s), elsewhere", took > LEASE_S and
+                   self.status("frozen")["placement"]["target"] != first, f"{took:.1f} s")
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        pid = self.said("frozen")[0][3]
+        wait_for("its first life to end", lambda: not os.path.exists(f"/proc/{pid}"), 30)
+        self.check("what wakes up is ended by its own runner", True)
+        self.cli("delete", "workload", "frozen")
+        wait_for("frozen to be gone", lambda: "frozen" not in self.workloads(), 60)
+
+    def the_hub_is_gone(self):
+        self.work("alone", ticks=6000, partition={"mode": "replace"})
+        self.phase("alone", "Running")
+        self.leased("alone")
+        members = [m["pid"] for m in self.members()]
+        for pid in members:
+            os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        wait_for("it to be stopped by its lease", lambda: self.said("alone", "term"), 60, 0.05)
+        took = time.monotonic() - began
+        self.check(f"it is stopped within the lease ({LEASE_S} s)", took < LEASE_S + 1, f"{took:.1f} s")
+        wait_for("it to be gone", lambda: not self.alive("alone"), 20)
+        for pid in members:
+            os.kill(pid, signal.SIGCONT)
+        wait_for("its next epoch", lambda: len(self.said("alone")) == 2, 90, 0.2)
+        self.check("the hub that is back begins its next epoch", not self.said("alone", "double"))
+        ends = self.status("alone").get("ends", [{}])
+        self.check("its first end says why", ends and ends[0].get("reason") == "LeaseLost", ends[:1])
+        self.go("alone")
+        self.check("and it succeeds", self.phase("alone", *OVER)["phase"] == "Succeeded")
+
+    def stop(self):
+        for server in self.servers.values():
+            left = [server.pid] + [p for p, _ in descendants(server.pid)]
+            for pid in left:
+                for signo in (signal.SIGCONT, signal.SIGTERM if pid == server.pid else signal.SIGKILL):
+                    try:
+                        os.kill(pid, signo)
+                    except ProcessLookupError:
+                        pass
+            server.wait()
+        super().stop()
+
+
+def main():
+    hanse = os.environ.get("HANSE", "")
+    if not os.access(hanse, os.X_OK) or not shutil.which("flock"):
+        print("there is no hanse, or no flock: set HANSE")
+        return 77
+    folder, only = tempfile.mkdtemp(prefix="hanse-home-"), os.environ.get("HANSE_ONLY", "")
+    c, began = Home(hanse, folder), time.monotonic()
+    parts = (Home.runs_and_tells_the_end, Home.holds_a_lease, Home.the_leader_dies, Home.is_stopped, Home.strangers_are_turned_away,
+             Home.nobody_is_reached, Home.the_hub_is_gone)
+    try:
+        for part in (Home.begin, *[p for p in parts if only in p.__name__]):
+            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
+            try:
+                part(c)
+            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
+                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
+                if part is Home.begin:
+                    break
+    finally:
+        c.stop()
+    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
+    if c.failed or os.environ.get("HANSE_KEEP"):
+        print(f"logs are kept in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return 1 if c.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
