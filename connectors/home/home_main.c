@@ -147,7 +147,7 @@ static void finish(void *arg)
 static void report_write(const struct life *f)
 {
     struct err err = {0};
-    AUTO_BUF b;
+    AUTO_BUF b = {0};
 
     if (!f->args.report)
         return;

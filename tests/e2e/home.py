@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(TOP, "deploy", "examples", "three-tier"))
 sys.dont_write_bytecode = True
 from federation import Failure, Federation, descendants, wait_for  # noqa: E402
 
-API, SECRET, LEASE_S = "hanse.dev/v1alpha1", "a-secret-of-thirty-two-letters-or-more", 10
+API, SECRET, LEASE_S = "hanse.dev/v1alpha1", "a-secret-of-thirty-two-letters-or-more", 15
 OVER = ("Succeeded", "Failed", "Cancelled")
 PROGRAM = """exec 9>>"{dir}/lock.$HANSE_WORKLOAD_NAME"
 flock -n 9 || {{ echo "double $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME $$" >> "{dir}/witness"; exit 9; }}
@@ -116,12 +116,12 @@ class Home(Federation):
         self.phase("leased", "Running")
         self.leased("leased")
         self.check("it is placed under mode replace, and its runner has taken the lease", True)
-        time.sleep(1.5 * LEASE_S)
+        time.sleep(1.2 * LEASE_S)
         self.check("the lease is renewed: it outlives it", not self.said("leased", "term") and self.status("leased")["phase"] == "Running")
 
     def the_leader_dies(self):
         self.kill_leader()
-        time.sleep(1.5 * LEASE_S)
+        time.sleep(1.2 * LEASE_S)
         self.phase("leased", "Running")
         self.check("another leader renews: it lives on, once", not self.said("leased", "term") and len(self.said("leased")) == 1,
                    self.said("leased", "term"))

@@ -1,0 +1,151 @@
+/* What comes to the door and is no runner; and a machine whose clock is wrong. */
+#include "tests/support/home/home_world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what is none ---- */
+static struct raw {
+    struct stream *stream;
+    struct buf in;
+    bool open, closed;
+} R;
+
+static void raw_open(struct stream *s, void *arg)
+{
+    (void)s;
+    (void)arg;
+    R.open = true;
+}
+static void raw_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    (void)s;
+    (void)arg;
+    buf_add(&R.in, p, n);
+}
+static void raw_closed(struct stream *s, const struct err *why, void *arg)
+{
+    (void)s;
+    (void)why;
+    (void)arg;
+    R.closed = true;
+}
+static const struct stream_events raw_events = {
+    .open = raw_open, .data = raw_data, .closed = raw_closed};
+
+static bool raw_is_open(void)
+{
+    return R.open;
+}
+static bool raw_is_closed(void)
+{
+    return R.closed;
+}
+static bool raw_heard(void)
+{
+    return R.in.n > 0;
+}
+
+static void raw_begin(void)
+{
+    struct err e;
+
+    buf_fini(&R.in);
+    R = (struct raw){0};
+    buf_init(&R.in, 65536);
+    assert_int_equal(stream_connect(W.loop, H[0].address, W.client, ALPN_RUNNER, 5000, &raw_events,
+                                    NULL, &R.stream, &e),
+                     0);
+    until(raw_is_open);
+}
+
+static void raw_hello(const struct home_token *t, int64_t grant)
+{
+    char token[HOME_TOKEN_MAX];
+    struct run_report r = {.step = RUN_STEP_STARTING, .grant = grant};
+    const struct home_hello h = {
+        .token = token, .version = "", .at_ms = 1, .report = &r, .instance = "raw"};
+
+    home_token_make(t, &home_world_keys, token);
+    wire_tell(R.stream, HOME_HELLO, 0, home_hello, &h);
+}
+
+static void test_what_is_no_hello_is_cut_off(void **state)
+{
+    static const char endless[64 << 10] = {0, 0, 127};
+
+    (void)state;
+    raw_begin();
+    stream_write(R.stream, endless, sizeof endless);
+    until(raw_is_closed);
+    raw_begin();
+    frame_send(R.stream, HOME_REPORT, 0, 0, "{}", 2);
+    until(raw_is_closed);
+    raw_begin();
+    frame_send(R.stream, HOME_HELLO, 0, 0, "{\"token\":", 9);
+    until(raw_is_closed);
+    raw_begin(); /* half a frame, and nothing more: its time runs out */
+    stream_write(R.stream, "\x40\0\0\0\1", 5);
+    until(raw_is_closed);
+    assert_int_equal(H[0].came, 0);
+    buf_fini(&R.in);
+}
+
+static void test_what_is_no_report_ends_the_session(void **state)
+{
+    const struct home_token t = token_of(1, 0, 1);
+    struct run_report back = {.step = RUN_STEP_RUNNING, .grant = 1};
+
+    (void)state;
+    raw_begin();
+    raw_hello(&t, 1);
+    until(raw_heard);
+    assert_true(home_runs_reach(H[0].runs, &t.key));
+    frame_send(R.stream, HOME_REPORT, 0, 1, "{\"state\":7}", 11);
+    until(raw_is_closed);
+    assert_false(home_runs_reach(H[0].runs, &t.key));
+    raw_begin();
+    raw_hello(&t, 5);
+    until(raw_heard);
+    wire_tell(R.stream, HOME_REPORT, 2, run_report, &back); /* its lease went back */
+    until(raw_is_closed);
+    buf_fini(&R.in);
+}
+
+/* ---- a clock that is wrong ---- */
+static int client_at(int64_t ms, struct err *err)
+{
+    char ca[96];
+
+    (void)snprintf(ca, sizeof ca, "%s/ca.crt", W.dir);
+    const struct tls_config_spec spec = {.ca_file = ca, .not_before_ms = ms};
+    W.client = tls_config_unref(W.client);
+    return tls_config_create(&spec, false, &W.client, err);
+}
+
+/* The order was made long ago, as far as this machine knows: what holds since then is taken. What
+ * had expired when the order was made is not. */
+static void test_no_clock_is_asked(void **state)
+{
+    const struct home_token t = token_of(1, 0, 1);
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(client_at(1000, &e), 0); /* 1970 */
+    caller_begin(&C[0], &t);
+    until(welcome);
+    assert_int_equal(client_at(4102444800000, &e), E_TLS); /* 2100 */
+    assert_non_null(strstr(e.text, "expired"));
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, home_world_setup, home_world_teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_what_is_no_hello_is_cut_off),
+        T(test_what_is_no_report_ends_the_session),
+        T(test_no_clock_is_asked),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
