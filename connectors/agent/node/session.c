@@ -23,7 +23,7 @@ _Static_assert(BACKOFF_MAX_MS + ROUND_MAX_MS + DIAL_MAX_MS <= AGENT_REDIAL_MAX_M
 #define PAGE_BYTES (1u << 20)
 #define TOLD_PENDING_MAX (1u << 20)
 _Static_assert(HELLO_RUNS_MAX *(WIRE_OBSERVATION_MAX + RUN_KEY_MAX + 96) +
-                       HELLO_WORKERS_MAX * WIRE_TOLD_MAX + 4096 <=
+                       (size_t)HELLO_WORKERS_MAX * WIRE_TOLD_MAX + 4096 <=
                    FRAME_BODY_MAX,
                "a HELLO fits");
 
