@@ -46,6 +46,18 @@ static void marked_drop(char *text, size_t n, const bool *hit)
     text[to] = '\0';
 }
 
+/* What is left is one line, and brings no control codes to a terminal: neither ASCII's nor those of
+ * ISO 6429 at U+0080 to U+009F. */
+static void controls_drop(char *text)
+{
+    for (unsigned char *p = (unsigned char *)text; *p; p++) {
+        if (*p < 0x20 || *p == 0x7f)
+            *p = ' ';
+        else if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f)
+            p[0] = p[1] = ' ';
+    }
+}
+
 void hide_text(struct brain *b, const struct object *workload, char *text)
 {
     const struct run_spec *run = object_as(workload, workload)->spec->run;
@@ -67,6 +79,7 @@ void hide_text(struct brain *b, const struct object *workload, char *text)
     }
     if (any)
         marked_drop(text, n, hit);
+    controls_drop(text);
 }
 
 void hide_observation(struct brain *b, const struct object *workload, struct observation *o)

@@ -97,6 +97,10 @@ static void test_texts(void **state)
     becomes(&x, "abc is no secret of that size", "abc is no secret of that size");
     becomes(&x, "it was cut in the midst of hunt", "it was cut in the midst of ***");
     becomes(&x, "hun is too little to tell", "hun is too little to tell");
+    becomes(&x,
+            "\x1b[2Jgone\nNAME\x7f \xc2\x9b"
+            "2J \xc3\xa9",
+            " [2Jgone NAME    2J \xc3\xa9");
     world_fini(&x);
 }
 
