@@ -109,7 +109,7 @@ def ends_the_tree_of_a_killed_shim(name, image):
 
 
 def lease_runs_out(name, image):
-    run = Run(image, "--lease", "2000", "--grace", "500", "--checkpoint-dir", "/store", "--epoch", "4", "--", "/program")
+    run = Run(image, "--lease", "6000", "--grace", "3000", "--checkpoint-dir", "/store", "--epoch", "4", "--", "/program")
     run.number("at")
     code = run.end()
     check("LeaseLost" in run.said() and "saved" in run.said(), f"{name}: a lease that nobody renews: saved and stopped, exit {code}")
