@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """How long a program stands still when it is moved: from the signal's delivery until it runs again in its new epoch, between
-two agents on this machine, with a checkpoint of 100 MB. Prints one JSON object.
+two agents on this machine, with a checkpoint of 100 MB, in one file or in several (`--shards`). Prints one JSON object.
 
 The program itself says, by CLOCK_BOOTTIME, when the signal reached it, when it had saved, when its first line ran again, and
 when it had loaded. `pause_raw` is from the signal to having loaded; `pause_net` leaves out its own saving and loading, so it
 is what Hanse adds: from "saved" to its first line in the new epoch (the start of the interpreter is in it).
+With `--disk` the same bytes in as many files are written, with fsync, and read by a plain program on the same disk, in turn with the
+moves: `ratio` of pause_net says how often the pause goes into the time that reading them all once takes.
 The work folder must be on the disk that is meant to be measured: each step of a move is an fsync of the log."""
 import argparse
 import json
@@ -12,6 +14,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e", "lib"))
@@ -25,18 +28,20 @@ def note(event):
 lines = []
 note("first")
 import hashlib, json, os, signal, sys
-size, log = int(sys.argv[1]), sys.argv[2]
+size, log, shards = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 epoch = int(os.environ["HANSE_EPOCH"])
 def tell():
     with open(log, "a") as file:
         for event, t in lines:
             file.write(json.dumps({"epoch": epoch, "event": event, "t": t}) + "\n")
     del lines[:]
-state, step, home = bytearray(os.urandom(1 << 20) * (size >> 20)), 0, os.environ.get("HANSE_RESUME_DIR")
+part = size // shards >> 20 << 20
+state, step, home = [bytearray(os.urandom(1 << 20) * (part >> 20)) for _ in range(shards)], 0, os.environ.get("HANSE_RESUME_DIR")
 if home:
     entry = json.load(open(home + "/manifest.json"))
-    with open(home + "/" + entry["files"][0]["name"], "rb", buffering=0) as file:
-        file.readinto(state)
+    for shard, of in zip(state, entry["files"]):
+        with open(home + "/" + of["name"], "rb", buffering=0) as file:
+            assert file.readinto(shard) == part
     step = entry["step"]
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 note("running")
@@ -44,16 +49,18 @@ tell()
 signal.sigwait([signal.SIGTERM])
 note("signal")
 home, step = os.environ["HANSE_CHECKPOINT_DIR"], step + 1
-state[0:8] = step.to_bytes(8, "little")
-name = "state-%d.bin" % step
 def put(name, content):
     with open(home + "/." + name, "wb", buffering=0) as file:
         file.write(content)
         os.fsync(file.fileno())
     os.rename(home + "/." + name, home + "/" + name)
-put(name, state)
-put("manifest.json", json.dumps({"step": step, "files": [
-    {"name": name, "bytes": len(state), "sha256": hashlib.sha256(state).hexdigest()}]}).encode())
+files = []
+for n, shard in enumerate(state):
+    shard[0:8] = step.to_bytes(8, "little")
+    name = "state-%d-%d.bin" % (step, n)
+    put(name, shard)
+    files.append({"name": name, "bytes": len(shard), "sha256": hashlib.sha256(shard).hexdigest()})
+put("manifest.json", json.dumps({"step": step, "files": files}).encode())
 note("saved")
 tell()
 os._exit(75)
@@ -82,30 +89,59 @@ def percentile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))]
 
 
-def row(name, value, unit):
-    return {"name": name, "value": round(value, 3), "unit": unit, "peer": None, "peer_value": None, "ratio": None}
+def row(name, value, unit, peer=None, peer_value=None):
+    return {"name": name, "value": round(value, 3), "unit": unit, "peer": peer, "peer_value": peer_value and round(peer_value, 3),
+            "ratio": peer_value and round(peer_value / value, 3)}
 
 
 def applied(pool):
     return json.loads(pool.cli("status", "-o", "json").stdout)["appliedIndex"]
 
 
-def measure(pool, moves, size):
-    log = Log(pool.path("mover.jsonl"))
+def disk(folder, size, shards):
+    """Seconds that a plain program takes to write so many bytes in so many files, each with an fsync, and to read them from the disk."""
+    block, names = os.urandom(1 << 20), [os.path.join(folder, f"disk-{n}") for n in range(shards)]
+    begin = time.monotonic()
+    for name in names:
+        with open(name, "wb", buffering=0) as file:
+            for _ in range(size // shards >> 20):
+                file.write(block)
+            os.fsync(file.fileno())
+    wrote = time.monotonic()
+    for name in names:
+        fd = os.open(name, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+    room, cold = bytearray(1 << 20), time.monotonic()
+    for name in names:
+        with open(name, "rb", buffering=0) as file:
+            while file.readinto(room):
+                pass
+    read = time.monotonic()
+    for name in names:
+        os.unlink(name)
+    return {"write": wrote - begin, "read": read - cold}
+
+
+def measure(pool, o):
+    moves, size = o.moves, o.bytes
+    log, patience = Log(pool.path("mover.jsonl")), 60 + size / (20 << 20)
     pool.apply(document("Workload", "mover", {
-        "type": "training", "resources": {"gpu": {"count": 1, "classes": ["h100"]}, "cpu": 1, "memory": "1Gi"},
-        "checkpoint": {"store": pool.path("checkpoints"), "grace": "30s", "keep": 2},
-        "run": {"command": [sys.executable, "-S", "-E", "-s", "-c", PROGRAM, str(size), log.path]}}, namespace="default"))
-    entries = []
+        "type": "training", "resources": {"gpu": {"count": 1, "classes": ["h100"]}, "cpu": 1, "memory": f"{(size >> 30) + 1}Gi"},
+        "checkpoint": {"store": pool.path("checkpoints"), "grace": f"{int(patience) // 2}s", "keep": 2},
+        "run": {"command": [sys.executable, "-S", "-E", "-s", "-c", PROGRAM, str(size), log.path, str(o.shards)]}}, namespace="default"))
+    entries, plain = [], []
     for epoch in range(1, moves + 1):
-        wait_for(f"epoch {epoch} to run", lambda e=epoch: (e, "running") in log.times(), 60, 0.01)
+        wait_for(f"epoch {epoch} to run", lambda e=epoch: (e, "running") in log.times(), patience, 0.01)
         wait_for("Running", lambda: pool.status("mover").get("phase") == "Running" and not pool.status("mover").get("migration"), 30, 0.02)
+        if o.disk:
+            plain.append(disk(pool.path(), size, o.shards))
         before = applied(pool)
         pool.cli("migrate", "mover")
-        wait_for(f"epoch {epoch + 1} to run", lambda e=epoch: (e + 1, "running") in log.times(), 60, 0.01)
+        wait_for(f"epoch {epoch + 1} to run", lambda e=epoch: (e + 1, "running") in log.times(), patience, 0.01)
         wait_for("the move to be over", lambda: not pool.status("mover").get("migration"), 30, 0.02)
         entries.append(applied(pool) - before)
-    return log.times(), entries
+    return log.times(), entries, plain
 
 
 def by_phase(pool):
@@ -123,6 +159,8 @@ def main():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     a.add_argument("--moves", type=int, default=40)
     a.add_argument("--bytes", type=int, default=100 << 20)
+    a.add_argument("--shards", type=int, default=1, help="files that the checkpoint consists of")
+    a.add_argument("--disk", action="store_true", help="measures the bare disk with as many bytes, too")
     a.add_argument("--members", type=int, default=1, choices=(1, 3))
     o = a.parse_args()
     load = round(os.getloadavg()[0], 1)  # other work on the machine counts into the pause
@@ -130,7 +168,7 @@ def main():
         pool = Moves(os.path.realpath(binary()), "/bin/false", folder, members=o.members)
         try:
             pool.begin()
-            times, entries = measure(pool, o.moves, o.bytes)
+            times, entries, plain = measure(pool, o)
             phases = by_phase(pool)
         finally:
             pool.stop()
@@ -141,6 +179,10 @@ def main():
     ms["program_load"] = [(times[(e, "running")] - times[(e, "first")]) / 1e6 for e in range(2, o.moves + 2)]
     results = [row(f"{name}_{label}", percentile(values, share), "ms") for name, values in ms.items()
                for label, share in (("p50", 0.5), ("p99", 0.99))]
+    if plain:
+        read = statistics.median(p["read"] for p in plain) * 1000
+        results += [row("pause_net_p50_beside_disk", percentile(ms["pause_net"], 0.5), "ms", "reading it once", read),
+                    row("disk_write_p50", statistics.median(p["write"] for p in plain) * 1000, "ms"), row("disk_read_p50", read, "ms")]
     results += [row(f"phase_{name}_p50", statistics.median(values), "ms") for name, values in phases.items()]
     results += [row("log_entries_a_move_p50", statistics.median(entries), "entries"), row("checkpoint", o.bytes, "bytes")]
     print(json.dumps({"name": "migrate", "parameters": {**vars(o), "load1": load}, "results": results}, indent=1))
