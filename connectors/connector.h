@@ -22,6 +22,7 @@
 #include "api/base/loop/loop.h"
 #include "api/schema/schema.h"
 #include "connectors/ends.h"
+#include "connectors/machines.h"
 #include "connectors/wire/wire.h"
 
 #include <stdbool.h>
@@ -210,6 +211,11 @@ struct connector_events {
     /* A second agent came with the certificate of the present one, and was turned away; why is a
      * sentence. Called each time that it comes. Optional. */
     void (*rival)(void *arg, const char *why);
+    /* What is known of a machine, ahead of the end of the call that it answers, or unasked;
+     * borrowed. Optional, and so is the next. */
+    void (*machine)(void *arg, const struct machine_seen *m);
+    /* What machines cost at the target: all of it, in one currency ("": the Target's); borrowed. */
+    void (*prices)(void *arg, const struct machine_price *v, size_t n, const char *currency);
 };
 
 struct connector;
@@ -316,10 +322,7 @@ struct connector_ops {
     /* Optional (NULL): reads the document that the target keeps of a run. */
     void (*document)(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
                      document_cb cb, void *arg);
-    /* Optional (NULL): prices, provision and release of machines. */
-    void (*prices)(struct connector *c, struct call *call);
-    void (*provision)(struct connector *c, const struct run_order *o, struct call *call);
-    void (*release)(struct connector *c, const struct run_key *k, struct call *call);
+    const struct machine_ops *machines; /* NULL: it has none to offer (machines.h) */
 };
 struct connector { /* the first member of a driver's struct */
     const struct connector_ops *ops;

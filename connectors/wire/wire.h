@@ -39,6 +39,10 @@ enum save_state {
     SAVE_NONE, /* nobody has asked it to save and go on */
     ENUM_save_state(KE)
 };
+enum machine_state {
+    MACHINE_UNKNOWN, /* it cannot be told */
+    ENUM_machine_state(KE)
+};
 #define INVENTORY_REVISION_MAX 64
 #define CHECKPOINT_DIGEST_MAX 80 /* "sha256:" and 64 hex digits */
 WIRE_SCHEMAS(SCHEMA_STRUCT)
