@@ -35,12 +35,25 @@
  * by the runners, each for its own worker, and passed on by the driver when all of them hold one: a
  * target that only knows of its runs never says it. */
 
-/* A run to submit; everything is borrowed for the call. */
+/* A run to submit, resolved by the leader: a driver reads these fields, and no document. Texts are
+ * never NULL; everything is borrowed for the call. */
 struct run_order {
     struct run_key key;
-    const struct object *workload; /* Workload with status.placement */
+    const char *ns, *name; /* of its workload */
     const struct placement *placement;
-    const char *const *env; /* "NAME=value", secrets resolved; NULL-terminated */
+    const char *image;                /* or "" */
+    const char *const *argv;          /* the command with its arguments; NULL-terminated */
+    const char *script, *cwd;         /* or "" */
+    const char *const *env;           /* "NAME=value", secrets resolved; NULL-terminated */
+    int64_t cpu_milli, memory_bytes;  /* of each worker; 0: no limit */
+    int64_t gpus;                     /* whole ones of each worker */
+    enum processes_need processes;    /* what must hold them together; 0: anything */
+    enum tenants_need tenants;        /* whose user it must be; 0: anybody's */
+    bool saves;                       /* it keeps the checkpoint contract */
+    const char *signal, *save_signal; /* to save and end, to save and go on; "": none is named */
+    /* What the target keeps of it for a hub that has lost its memory (document()): bytes of the
+     * leader's, opaque to drivers. Secrets are named in it, never told. "": it is too large. */
+    const char *document;
     /* Runners stop themselves after this long without renewal, counted from before submit() was
      * called, however late it arrives; 0: no lease. */
     uint64_t lease_ms;

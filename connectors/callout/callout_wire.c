@@ -208,17 +208,26 @@ static void order_workers(const struct callout *c, const struct placement *p, st
                                                .n_gpus = p->assignments[i].n_gpus};
 }
 
+static uint32_t texts(const char *const *v, struct arena *a, const char ***ret)
+{
+    uint32_t n = 0;
+
+    while (v && v[n])
+        n++;
+    *ret = arena_array(a, const char *, n + 1);
+    for (uint32_t i = 0; i < n; i++)
+        (*ret)[i] = v[i];
+    return n;
+}
+
 int callout_order_make(const struct callout *c, const struct run_order *o, struct arena *a,
                        struct callout_order *ret, struct err *err)
 {
-    const struct workload_spec *s = object_as(o->workload, workload)->spec;
-    const struct run_spec *run = s->run;
     const struct connector_env *e = &c->base.env;
     int64_t time_ms = 0;
-    uint32_t n = 0;
     char key[RUN_KEY_MAX];
 
-    if (s->checkpoint || *o->resume_path)
+    if (o->saves || *o->resume_path)
         return err_field(err, E_NOTIMPL, "spec.checkpoint",
                          "target %.100s is of type callout, which keeps no checkpoints",
                          c->base.target);
@@ -226,27 +235,18 @@ int callout_order_make(const struct callout *c, const struct run_order *o, struc
     *ret = (struct callout_order){.key = arena_strdup(a, key),
                                   .cluster = e->cluster_uid ? e->cluster_uid(e->arg) : "",
                                   .state_rv = e->state_rv ? e->state_rv(e->arg, &time_ms) : 0,
-                                  .namespace_ = o->workload->meta->namespace_,
-                                  .workload = o->workload->meta->name,
-                                  .image = run->image,
-                                  .script = run->script,
-                                  .cwd = run->workingDir,
+                                  .namespace_ = o->ns,
+                                  .workload = o->name,
+                                  .image = o->image,
+                                  .script = o->script,
+                                  .cwd = o->cwd,
                                   .grace_ms = o->grace_ms,
-                                  .class_ = o->placement->class_};
-    ret->argv = arena_array(a, const char *, run->n_command + run->n_args + 1);
-    for (uint32_t i = 0; i < run->n_command; i++)
-        ret->argv[ret->n_argv++] = run->command[i];
-    for (uint32_t i = 0; i < run->n_args; i++)
-        ret->argv[ret->n_argv++] = run->args[i];
-    while (o->env && o->env[n])
-        n++;
-    ret->env = arena_array(a, const char *, n + 1);
-    for (ret->n_env = 0; ret->n_env < n; ret->n_env++)
-        ret->env[ret->n_env] = o->env[ret->n_env];
-    if (s->resources) { /* of each worker */
-        ret->memory_bytes = s->resources->memory;
-        ret->cpu_milli = s->resources->cpu;
-    }
+                                  .class_ = o->placement->class_,
+                                  .memory_bytes = o->memory_bytes,
+                                  .cpu_milli = o->cpu_milli,
+                                  .gpus = o->gpus};
+    ret->n_argv = texts(o->argv, a, &ret->argv);
+    ret->n_env = texts(o->env, a, &ret->env);
     order_workers(c, o->placement, a, ret);
     return callout_home_order(c, o, a, ret, err);
 }

@@ -59,6 +59,10 @@ if [ ${#files[@]} -gt 0 ]; then
         < <(code "${files[@]}" | grep -E '^(controlplane|policy)/' |
             grep -vE '^controlplane/(raft/core_clock|keyring/keyring|server/skip|backup/anew|backup/quorum_main)\.c:|PLANTED' |
             grep -E "${call}(loop_wall_ms|time|gettimeofday|clock_gettime)[[:space:]]*\\(")
+    # The leader resolves an order (controlplane/leader/drive/order.c): no driver knows the kind.
+    report "a Workload in a driver, where struct run_order says what it needs" \
+        < <(code "${files[@]}" | grep -E '^connectors/' |
+            grep -E 'KIND_WORKLOAD|object_as\([^;]*, *workload\)|struct (workload|workload_[a-z]+|(run|checkpoint|array|partition)_spec|resources)([^A-Za-z0-9_]|$)')
     report "include that is not written from the top" \
         < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "${files[@]}" /dev/null |
             grep -vE '"(api|policy|connectors|controlplane|tests|deploy)/[^."][^"]*"')

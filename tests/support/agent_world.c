@@ -4,6 +4,7 @@
 #include "api/base/net/tls.h"
 #include "connectors/agent/agent.h"
 #include "connectors/checkpoint/checkpoint.h"
+#include "controlplane/leader/drive/order.h"
 #include "tests/support/run_kit.h"
 
 #include <cjson/cJSON.h>
@@ -486,26 +487,25 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
     char d[96], k[96], self[200], h[256], esc[256], node[2][16];
     const char *env[] = {d, k, h, esc, o->env, NULL};
     struct object *w = workload_made(o);
-    const struct agent_side *x = &A.side[o->side];
+    struct connector *c = A.side[o->side].connector;
     struct assignment at[4] = {{0}};
-    struct placement p = {.target = x->target, .assignments = at};
+    AUTO_ARENA mem = arena_create(0);
+    struct placement p = {.target = c->target, .assignments = at};
     int64_t gpus[] = {2, 5};
 
     p.n_assignments = o->workers ? o->workers : 1;
     for (unsigned i = 0; i < 2; i++)
-        (void)snprintf(node[i], sizeof node[i], "%s.n%u", x->target, i + 1);
+        (void)snprintf(node[i], sizeof node[i], "%s.n%u", c->target, i + 1);
     for (unsigned i = 0; i < p.n_assignments; i++)
         at[i] = (struct assignment){
             .rank = i, .node = node[i % 2], .gpus = gpus, .n_gpus = 2, .mig = ""};
     (void)snprintf(d, sizeof d, "D=%s", A.dir);
     (void)snprintf(k, sizeof k, "U=%s", o->key.uid);
-    /* by its name: in a PID namespace /proc is another */
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1); /* /proc may be another */
     self[len > 0 ? len : 0] = '\0';
     (void)snprintf(h, sizeof h, "H=%s", self);
     (void)snprintf(esc, sizeof esc, "ESC=%s escape", self);
     struct run_order order = {.key = o->key,
-                              .workload = w,
                               .placement = &p,
                               .env = env,
                               .lease_ms = o->lease_ms,
@@ -521,8 +521,8 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
                               .shared = o->shared,
                               .look_workers = o->look_workers,
                               .look_epoch = o->look_epoch};
-    const struct connector_ops *ops = x->connector->ops;
-    (stage ? ops->stage : ops->submit)(x->connector, &order, &a->call);
+    order_resolve(w, mem, &order);
+    (stage ? c->ops->stage : c->ops->submit)(c, &order, &a->call);
     assert_false(a->done); /* never from inside the call */
     (void)object_unref(w);
 }

@@ -1,4 +1,4 @@
-/* The order as the agent gets it, from the Workload and its placement. */
+/* The order as the agent gets it. */
 #include "connectors/agent/hub/hub_internal.h"
 #include "connectors/signals.h"
 
@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A larger one runs all the same; only it cannot be made again from what its target keeps. */
-#define DOCUMENT_MAX (1u << 20)
 /* Beside the order itself, in one frame. */
 #define DOCUMENT_ROOM (FRAME_BODY_MAX - LIMIT_ORDER_MAX_BYTES - 65536)
 
@@ -34,29 +32,18 @@ static void order_workers(struct wire_order *w, const struct placement *p, struc
     }
 }
 
-static void order_command(struct wire_order *w, const struct run_spec *run, struct arena *a)
-{
-    w->argv = arena_array(a, const char *, run->n_command + run->n_args + 1);
-    for (uint32_t i = 0; i < run->n_command; i++)
-        w->argv[w->n_argv++] = run->command[i];
-    for (uint32_t i = 0; i < run->n_args; i++)
-        w->argv[w->n_argv++] = run->args[i];
-    w->script = run->script;
-    w->cwd = run->workingDir;
-}
-
 /* Those that begin so; "": all. */
-static uint32_t env_with(const char *const *env, const char *prefix, struct arena *a,
-                         const char ***ret)
+static uint32_t texts_with(const char *const *v, const char *prefix, struct arena *a,
+                           const char ***ret)
 {
     uint32_t n = 0, all = 0;
 
-    while (env && env[all])
+    while (v && v[all])
         all++;
     *ret = arena_array(a, const char *, all + 1);
     for (uint32_t i = 0; i < all; i++)
-        if (strncmp(env[i], prefix, strlen(prefix)) == 0)
-            (*ret)[n++] = env[i];
+        if (strncmp(v[i], prefix, strlen(prefix)) == 0)
+            (*ret)[n++] = v[i];
     return n;
 }
 
@@ -73,63 +60,54 @@ static int version_check(const struct hub *h, const struct run_order *o, struct 
                      h->base.target, shared ? "shared layout" : "reshard");
 }
 
-/* The Workload as it is: who has lost its memory makes it again from this. Secrets are named in it,
- * never told. Where it has no room, it does not go along. */
-static const char *order_document(const struct object *workload, struct arena *a)
+/* Where it has no room, it does not go along. */
+static const char *order_document(const struct run_order *o)
 {
-    AUTO_BUF text;
-
-    buf_init(&text, DOCUMENT_MAX);
-    object_print_json(workload, &text);
-    return !text.failed && json_text_bytes(text.p) <= DOCUMENT_ROOM ? arena_strdup(a, text.p) : "";
+    return json_text_bytes(o->document) <= DOCUMENT_ROOM ? o->document : "";
 }
 
 int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
               struct wire_order *ret, struct err *err)
 {
-    const struct workload *w = object_as(o->workload, workload);
-    const struct run_spec *run = w->spec->run;
-    const struct checkpoint_spec *ck = w->spec->checkpoint;
-    const struct workload_isolation *held = w->spec->isolation;
     const struct wire_hub us = hub_state(h);
-    int signo = stop_signal(ck ? ck->signal : "", err);
+    int signo = stop_signal(o->signal, err);
 
     if (signo < 0)
         return signo;
     int rc = version_check(h, o, err);
     if (rc < 0)
         return rc;
-    if (run->n_command == 0 && run->n_args == 0 && !*run->script)
+    if (!o->argv[0] && !*o->script)
         return err_field(err, E_INVALID, "spec.run.command",
                          "agent targets run a command or a script; there is none");
     *ret = (struct wire_order){.key = o->key,
-                               .workload = o->workload->meta->name,
-                               .namespace_ = o->workload->meta->namespace_,
+                               .workload = o->name,
+                               .namespace_ = o->ns,
                                .cluster = us.cluster,
                                .state_rv = us.state_rv,
                                .state_time_ms = us.state_time_ms,
-                               .document = order_document(o->workload, a),
+                               .document = order_document(o),
                                .lease_ms = o->lease_ms,
                                .lease_from_ms = hub_lease_from(h),
                                .signo = signo,
-                               .save_signo = ck ? signal_number(ck->saveSignal) : 0,
+                               .save_signo = signal_number(o->save_signal),
                                .grace_ms = o->grace_ms,
+                               .script = o->script,
+                               .cwd = o->cwd,
+                               .memory_bytes = o->memory_bytes,
+                               .cpu_milli = o->cpu_milli,
                                .checkpoint_base = o->checkpoint_dir,
                                .checkpoint_keep = o->checkpoint_keep,
                                .checkpoint_interval_ms = o->checkpoint_interval_ms,
-                               .processes = held ? held->processes : 0,
-                               .tenants = held ? held->tenants : 0,
+                               .processes = o->processes,
+                               .tenants = o->tenants,
                                .resume_path = o->resume_path,
                                .resume_digest = o->resume_digest,
                                .reshard = o->reshard,
                                .shared = o->shared};
     order_workers(ret, o->placement, a);
-    order_command(ret, run, a);
-    ret->n_env = env_with(o->env, "", a, &ret->env);
-    if (w->spec->resources) { /* of each worker */
-        ret->memory_bytes = w->spec->resources->memory;
-        ret->cpu_milli = w->spec->resources->cpu;
-    }
+    ret->n_argv = texts_with(o->argv, "", a, &ret->argv);
+    ret->n_env = texts_with(o->env, "", a, &ret->env);
     return 0;
 }
 
@@ -141,7 +119,7 @@ void hub_stage_order(const struct run_order *o, struct arena *a, struct wire_sta
                                .reshard = o->reshard,
                                .shared = o->shared,
                                .world = o->placement ? o->placement->n_assignments : 0};
-    ret->n_env = env_with(o->env, "AWS_", a, &ret->env); /* how its store is reached */
+    ret->n_env = texts_with(o->env, "AWS_", a, &ret->env); /* how its store is reached */
     if (o->reshard || o->look_epoch)
         ret->world = 0;
     if (!o->look_epoch)

@@ -1,5 +1,6 @@
-/* The order that a connector gets: environment with Secrets resolved, where the checkpoints go,
- * what the run resumes from, how often saving pays. It reads the state; it must never change it,
+/* The order that a connector gets, resolved from the Workload, which no driver sees: the command,
+ * environment with Secrets resolved, where the checkpoints go, what the run resumes from, how often
+ * saving pays. It reads the state; it must never change it,
  * and never keep a secret longer than the order lives. */
 
 #include "controlplane/leader/drive/order.h"
@@ -15,6 +16,7 @@
 #define ENV_MAX 600
 #define HOUR_MS 3600000.0
 #define KEEP_LEAST 2
+#define ORDER_DOCUMENT_MAX (1u << 20)
 #define ORDER_TOO_LARGE                                                                            \
     "what its runner is told, with its Secrets, has at least %zu bytes of JSON; at most %d: put "  \
     "what is long into a file"
@@ -123,6 +125,12 @@ int64_t order_interval_ms(const struct site *t, const struct object *o, const st
 }
 
 /* ---- the order ---- */
+/* Bodies that C made leave texts out. */
+static const char *text_or_none(const char *s)
+{
+    return s ? s : "";
+}
+
 static bool store_is_s3(const char *store)
 {
     return strncmp(store, "s3://", 5) == 0;
@@ -221,9 +229,48 @@ int order_checkpoint_told(const struct object *o, int64_t epoch,
     return 0;
 }
 
-static void order_checkpoint(struct site *t, struct arena *a, struct run_order *o)
+/* A larger one runs all the same; only it cannot be made again from what its target keeps. */
+static const char *order_document(const struct object *o, struct arena *a)
 {
-    const struct workload *w = object_as(o->workload, workload);
+    AUTO_BUF text;
+
+    buf_init(&text, ORDER_DOCUMENT_MAX);
+    object_print_json(o, &text);
+    return text.failed ? "" : arena_strdup(a, text.p);
+}
+
+void order_resolve(const struct object *o, struct arena *a, struct run_order *ret)
+{
+    const struct workload_spec *s = object_as(o, workload)->spec;
+    const struct run_spec *run = s->run;
+    const char **argv = arena_array(a, const char *, run->n_command + run->n_args + 1);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < run->n_command; i++)
+        argv[n++] = run->command[i];
+    for (uint32_t i = 0; i < run->n_args; i++)
+        argv[n++] = run->args[i];
+    ret->ns = o->meta->namespace_;
+    ret->name = o->meta->name;
+    ret->image = text_or_none(run->image);
+    ret->argv = argv;
+    ret->script = text_or_none(run->script);
+    ret->cwd = text_or_none(run->workingDir);
+    ret->cpu_milli = s->resources ? s->resources->cpu : 0;
+    ret->memory_bytes = s->resources ? s->resources->memory : 0;
+    ret->gpus = s->resources && s->resources->gpu ? s->resources->gpu->count : 0;
+    ret->processes = s->isolation ? s->isolation->processes : 0;
+    ret->tenants = s->isolation ? s->isolation->tenants : 0;
+    ret->saves = s->checkpoint != NULL;
+    ret->signal = s->checkpoint ? text_or_none(s->checkpoint->signal) : "";
+    ret->save_signal = s->checkpoint ? text_or_none(s->checkpoint->saveSignal) : "";
+    ret->document = "";
+}
+
+static void order_checkpoint(struct site *t, const struct object *of, struct arena *a,
+                             struct run_order *o)
+{
+    const struct workload *w = object_as(of, workload);
     const struct checkpoint_spec *ck = w->spec->checkpoint;
     const struct run_checkpoint *from = w->status->checkpoint;
 
@@ -231,10 +278,9 @@ static void order_checkpoint(struct site *t, struct arena *a, struct run_order *
     o->resume_step = -1;
     if (!ck)
         return;
-    o->checkpoint_dir = checkpoint_base(o->workload, a);
+    o->checkpoint_dir = checkpoint_base(of, a);
     o->checkpoint_keep = ck->keep > KEEP_LEAST ? ck->keep : KEEP_LEAST;
-    o->checkpoint_interval_ms =
-        order_interval_ms(t, o->workload, o->placement, from ? from->writeTime : 0);
+    o->checkpoint_interval_ms = order_interval_ms(t, of, o->placement, from ? from->writeTime : 0);
     if (from) {
         o->resume_epoch = from->epoch;
         o->resume_step = from->step;
@@ -253,8 +299,9 @@ void order_stage(struct site *t, const struct object *o, const struct placement 
 {
     static const char *const none[] = {NULL};
 
-    *ret = (struct run_order){.key = *k, .workload = o, .placement = p, .env = none};
-    order_checkpoint(t, a, ret);
+    *ret = (struct run_order){.key = *k, .placement = p, .env = none};
+    order_resolve(o, a, ret);
+    order_checkpoint(t, o, a, ret);
     if (store_is_s3(ret->checkpoint_dir) || store_is_s3(ret->resume_path)) { /* needs the keys */
         const char *const *env = env_make(t->brain, o, a, NULL);
         ret->env = env ? env : none; /* a Secret that is gone: the target says what is missing */
@@ -270,6 +317,7 @@ int order_make(struct site *t, const struct object *o, const struct placement *p
         return err->code;
     order_stage(t, o, p, k, a, ret);
     ret->env = env;
+    ret->document = order_document(o, a);
     const struct intent *in = object_as(o, workload)->status->intent;
     struct lease_grant g = in && in->granted ? *in->granted : lease_wanted(o, t);
     ret->lease_ms = (uint64_t)g.lease;

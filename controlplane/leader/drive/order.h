@@ -8,6 +8,9 @@ struct site;
 int order_make(struct site *t, const struct object *workload, const struct placement *p,
                const struct run_key *k, struct arena *a, struct run_order *ret,
                struct err *err) MUST_CHECK;
+/* Fills in what the Workload itself says, for the place and key that the caller names; texts are
+ * the Workload's or in the arena. */
+void order_resolve(const struct object *workload, struct arena *a, struct run_order *ret);
 /* Makes the order without environment and lease, for reading the checkpoint to resume from. */
 void order_stage(struct site *t, const struct object *workload, const struct placement *p,
                  const struct run_key *k, struct arena *a, struct run_order *ret);

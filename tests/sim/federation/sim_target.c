@@ -529,13 +529,9 @@ static struct list *documents(void)
 static void document_keep(const struct run_order *o)
 {
     struct document *x = mem_new(struct document);
-    struct buf text;
 
-    buf_init(&text, LIMIT_FRAME_MAX_BYTES);
-    object_print_json(o->workload, &text);
-    INV(!text.failed);
     x->key = o->key;
-    x->json = buf_steal(&text, NULL);
+    x->json = mem_strdup(o->document);
     list_push(documents(), &x->link);
 }
 struct document_answer {

@@ -27,7 +27,7 @@ struct connector_rig {
     const struct connector_ops *ops;
     const struct object *target;
     void *arg;
-    /* Fills in workload, placement, env, lease and folders; they are good until the next call. */
+    /* Fills in the order but for its key; what it names is good until the rig ends. */
     void (*order)(struct connector_rig *r, const struct run_key *k, enum contract_program what,
                   struct run_order *ret);
     /* The target stops answering (calls reach it, or are lost), or goes on. */

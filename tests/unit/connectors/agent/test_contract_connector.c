@@ -4,6 +4,7 @@
 #include "api/base/net/tls.h"
 #include "connectors/agent/agent.h"
 #include "connectors/shim/shim.h"
+#include "controlplane/leader/drive/order.h"
 #include "tests/support/contract/connector_contract.h"
 
 #include <cjson/cJSON.h>
@@ -21,6 +22,7 @@ static struct world {
     char dir[64], address[32], d[96];
     struct tls_config *tls;
     struct listener *listener;
+    struct arena *arena; /* of orders */
     struct object *target, *workload[3];
     char ck[128];
     pid_t agent;
@@ -49,7 +51,7 @@ static void order(struct connector_rig *r, const struct run_key *k, enum contrac
     run_key_print(k, key + 2);
     env[0] = W.d;
     env[1] = key;
-    ret->workload = W.workload[what];
+    order_resolve(W.workload[what], W.arena, ret);
     ret->placement = &p;
     ret->env = env;
     if (what == PROGRAM_SAVES) {
@@ -238,6 +240,7 @@ static int setup(void **state)
                                    .alive = alive};
     assert_non_null(W.rig.loop);
     world_files();
+    W.arena = arena_create(0);
     W.target = made(KIND_TARGET, "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Target\","
                                  "\"metadata\":{\"name\":\"t1\"},\"spec\":{\"type\":\"agent\","
                                  "\"tier\":\"hub\"}}");
@@ -274,6 +277,7 @@ static int teardown(void **state)
     listener_close(W.listener);
     int rc = file_remove(W.rig.loop, W.dir, &e);
     (void)object_unref(W.target);
+    (void)arena_destroy(W.arena);
     (void)object_unref(W.workload[0]);
     (void)object_unref(W.workload[1]);
     (void)object_unref(W.workload[2]);

@@ -2,6 +2,7 @@
  * then the same server with each of its faults: whatever it answers, a call ends once, nothing is
  * believed that is not proved, and nothing runs twice. */
 #include "connectors/callout/callout.h"
+#include "controlplane/leader/drive/order.h"
 #include "tests/support/contract/connector_contract.h"
 #include "tests/support/web/callout_world.h"
 #include "tests/support/web/still_loop.h"
@@ -12,6 +13,7 @@
 
 static struct world {
     struct connector_rig rig;
+    struct arena *arena; /* of orders */
     struct object *target, *workload[2];
     unsigned secrets;
 } W;
@@ -27,7 +29,7 @@ static void order(struct connector_rig *r, const struct run_key *k, enum contrac
 
     (void)r;
     (void)k;
-    ret->workload = W.workload[what];
+    order_resolve(W.workload[what], W.arena, ret);
     ret->placement = &p;
     ret->env = env;
 }
@@ -98,6 +100,7 @@ static int group_begin(void **state)
                                    .alive = alive,
                                    .secret = secret,
                                    .web = &script_web_ops};
+    W.arena = arena_create(0);
     W.target =
         made(KIND_TARGET,
              "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Target\",\"metadata\":{"
@@ -114,6 +117,7 @@ static int group_end(void **state)
 {
     (void)state;
     (void)object_unref(W.target);
+    (void)arena_destroy(W.arena);
     (void)object_unref(W.workload[0]);
     (void)object_unref(W.workload[1]);
     (void)still_loop_destroy(W.rig.loop);

@@ -7,17 +7,19 @@
 static void agents_that_do_not_know_it_are_not_given_it(void **state)
 {
     AUTO_ARENA a = arena_create(0);
-    struct meta m = {.name = "w", .namespace_ = "default", .uid = "u"};
-    const char *argv[] = {"true"};
-    struct run_spec run = {.command = argv, .n_command = 1, .script = ""};
-    struct checkpoint_spec ck = {.store = "/ck"};
-    struct workload_spec spec = {.run = &run, .checkpoint = &ck};
-    struct workload body = {.metadata = &m, .spec = &spec};
-    struct object *w = object_make(kind_by_id(KIND_WORKLOAD), &body);
+    const char *const argv[] = {"true", NULL};
     struct placement at = {.target = "t1"};
     const char *const env[] = {NULL};
     struct run_order o = {.key = {.uid = "u", .epoch = 1, .try_ = 1},
-                          .workload = w,
+                          .ns = "default",
+                          .name = "w",
+                          .argv = argv,
+                          .script = "",
+                          .cwd = "",
+                          .signal = "",
+                          .save_signal = "",
+                          .document = "",
+                          .saves = true,
                           .placement = &at,
                           .env = env,
                           .checkpoint_dir = "/ck",
@@ -49,7 +51,6 @@ static void agents_that_do_not_know_it_are_not_given_it(void **state)
     session.reshards = true;
     assert_int_equal(hub_order(&h, &o, a, &sent, &e), 0);
     assert_true(sent.reshard);
-    (void)object_unref(w);
     loop_uv_destroy(h.base.env.loop);
 }
 
