@@ -44,8 +44,9 @@ struct connector;
  * when, connector_events.notices tells. MACHINE_ENDED: nothing of it is left, and it costs nothing
  * after billed_to_ms. Times are by the target's clock. */
 
-#define MACHINE_KEY_MAX 64       /* bytes: letters, digits and - */
+#define MACHINE_KEY_MAX 64       /* letters, digits and -, and the zero at its end */
 #define MACHINES_RENEWED_MAX 100 /* by one call */
+#define MACHINE_PRICES_MAX 1024
 
 struct machine_ops {
     /* What was ordered less than this before a listing began may be missing in it. */

@@ -72,4 +72,5 @@ const struct connector_ops connector_callout_ops = {.type = "callout",
                                                     .renew = callout_renew,
                                                     .reaches = callout_reaches,
                                                     .runner = callout_runner,
-                                                    .sweep = callout_sweep};
+                                                    .sweep = callout_sweep,
+                                                    .machines = &callout_machine_ops};

@@ -1,6 +1,6 @@
-/* The calls about runs. Each ends once: by its answer, by its deadline, or with the connector. An
- * answer counts when it is signed for this request and speaks of this run; anything else leaves the
- * outcome unknown, whatever its status says. */
+/* The calls, and those about runs. Each ends once: by its answer, by its deadline, or with the
+ * connector. An answer counts when it is signed for this request and speaks of this run; anything
+ * else leaves the outcome unknown, whatever its status says. */
 #include "connectors/callout/callout_internal.h"
 
 #include "api/base/log.h"
@@ -53,8 +53,7 @@ void callout_call_end(struct callout_call *k, enum outcome out, const struct obs
         call->done(call, out, seen ? &o : NULL, err ? &why : NULL);
 }
 
-/* Told by a fresh callback: never from inside the call that asked. */
-static void call_reject(struct callout_call *k, const struct err *err)
+void callout_call_reject(struct callout_call *k, const struct err *err)
 {
     k->why = *err;
     timer_start(&k->deadline, 0);
@@ -203,6 +202,8 @@ static void answered(void *arg, enum outcome out, const struct web_answer *a, co
         call_refused(k, a);
     else if (k->op == CALLOUT_NODES || k->op == CALLOUT_LIST)
         callout_page_came(k, a);
+    else if (k->op >= CALLOUT_MACHINE)
+        callout_machine_came(k, a);
     else if (k->op == CALLOUT_PROBE || k->op == CALLOUT_ORDER)
         callout_call_end(k, OUT_DONE, NULL, NULL);
     else
@@ -238,7 +239,7 @@ void callout_call_send(struct callout_call *k, const char *method, const char *p
     if (!c->web)
         (void)err_set(&err, E_UNAVAIL, "target %.100s: %.200s", c->base.target, c->why);
     if (!c->web || (schema && body_print_json(schema, body, &text, &err) < 0)) {
-        call_reject(k, &err);
+        callout_call_reject(k, &err);
         return;
     }
     (void)snprintf(full, sizeof full, "/v1%s", path);
@@ -285,7 +286,7 @@ void callout_submit(struct connector *base, const struct run_order *o, struct ca
     AUTO_ARENA a = arena_create(0);
 
     if (callout_order_make(c, o, a, &order, &err) < 0) {
-        call_reject(k, &err);
+        callout_call_reject(k, &err);
         return;
     }
     run_key_print(&o->key, name);

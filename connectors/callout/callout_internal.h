@@ -53,9 +53,14 @@ enum callout_op {
     CALLOUT_SIGNAL,
     CALLOUT_STOP, /* waits for the proof of the end, after the answer too */
     CALLOUT_LIST,
-    CALLOUT_TOLD, /* its runners have been told; only the answer waits */
-    CALLOUT_LOOK, /* a find that nobody waits for */
-    CALLOUT_ORDER /* a stop, a claim or a forgetting that nobody waits for */
+    CALLOUT_TOLD,  /* its runners have been told; only the answer waits */
+    CALLOUT_LOOK,  /* a find that nobody waits for */
+    CALLOUT_ORDER, /* a stop, a claim or a forgetting that nobody waits for */
+    /* from here on callout_machines.c */
+    CALLOUT_MACHINE, /* an order or a release of one */
+    CALLOUT_MACHINES,
+    CALLOUT_RENEWAL,
+    CALLOUT_PRICES
 };
 struct callout_call {
     struct callout *c;
@@ -63,6 +68,7 @@ struct callout_call {
     enum callout_op op;
     struct call *call; /* NULL: nobody waits */
     struct run_key key;
+    char machine[MACHINE_KEY_MAX]; /* that it is about */
     struct web_request *rq;
     struct timer deadline; /* while no request is under way */
     struct err why;        /* rejected, before anything was sent */
@@ -101,6 +107,8 @@ struct callout_call *callout_call_make(struct callout *c, struct call *call, enu
                                        const struct run_key *k);
 void callout_call_end(struct callout_call *k, enum outcome out, const struct observation *seen,
                       const struct err *err);
+/* Ends it by a fresh callback: never from inside the call that asked. */
+void callout_call_reject(struct callout_call *k, const struct err *err);
 /* path: after "/v1", borrowed; schema NULL: no body. */
 void callout_call_send(struct callout_call *k, const char *method, const char *path,
                        const struct schema *schema, const void *body);
@@ -136,6 +144,13 @@ void callout_page_came(struct callout_call *k, const struct web_answer *a);
 void callout_nodes_look(struct callout *c);
 /* The server does not know the revision any more that it was asked about: asks for all nodes. */
 void callout_nodes_forgotten(struct callout_call *k);
+
+/* Asks for the page after that one. Returns 1 when it was asked for, 0 when there is none. */
+int callout_page_next(struct callout_call *k, const char *next, struct err *err) MUST_CHECK;
+
+/* callout_machines.c */
+extern const struct machine_ops callout_machine_ops;
+void callout_machine_came(struct callout_call *k, const struct web_answer *a);
 
 /* callout_notices.c */
 struct cJSON;

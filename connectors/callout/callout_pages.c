@@ -18,13 +18,15 @@ static void page_ask(struct callout_call *k, const char *after)
     if (*k->since)
         (void)snprintf(path, sizeof path, "/nodes?since=%s", k->since);
     else
-        (void)snprintf(path, sizeof path, "/%s?after=%s", k->op == CALLOUT_NODES ? "nodes" : "runs",
+        (void)snprintf(path, sizeof path, "/%s?after=%s",
+                       k->op == CALLOUT_NODES  ? "nodes"
+                       : k->op == CALLOUT_LIST ? "runs"
+                                               : "machines",
                        after);
     callout_call_send(k, "GET", path, NULL, NULL);
 }
 
-/* Returns 1 when the next page was asked for, 0 when there is none. */
-static int page_next(struct callout_call *k, const char *next, struct err *err)
+int callout_page_next(struct callout_call *k, const char *next, struct err *err)
 {
     if (!*next)
         return 0;
@@ -164,7 +166,7 @@ static int page_tell(struct callout_call *k, const struct callout_nodes *page, s
     c->base.env.events->nodes(c->base.env.arg, &told);
     if (delta || told.last)
         callout_notices_tell(c);
-    return delta ? delta_next(k, page) : page_next(k, page->next, err);
+    return delta ? delta_next(k, page) : callout_page_next(k, page->next, err);
 }
 
 static void nodes_came(struct callout_call *k, const struct web_answer *a)
@@ -263,7 +265,7 @@ static void runs_came(struct callout_call *k, const struct web_answer *a)
 
     if (rc == 0) {
         judge_all(k, page);
-        rc = page_next(k, page->next, &err);
+        rc = callout_page_next(k, page->next, &err);
     }
     if (rc > 0)
         return;

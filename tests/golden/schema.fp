@@ -109,6 +109,7 @@ node_spec 7 4 capacity
 node_spec 8 0 -
 node_spec 9 3 -
 node_spec 10 15 -
+node_spec 20 0 -
 node_status 1 4 health
 node_status 2 0 -
 node_status 3 11 condition

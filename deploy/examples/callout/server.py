@@ -3,8 +3,12 @@
 this machine. What it has accepted is on disk before anything starts, so it may be killed at any moment and started again.
 
     server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4 | --nodes-file NODES.json] [--runner /usr/bin/hanse]
+              [--offers OFFERS.json]
 
-With --runner, programs are started by `hanse run`, which calls home: they hold leases (spec.connection.runners of the Target)."""
+With --offers it rents machines: groups of slots of this one, which take a while to boot, appear as a node each, and end themselves when
+nobody renews them. A list of what there is: [{"class": "h100", "gpus": 8, "zone": "a", "market": "spot", "price": 12.5, "count": 4,
+"boot": 2, "cpu": "64", "memory": "64Gi"}], with the currency EUR, read again whenever it is changed. FOLDER/machines/KEY.interrupt, with a
+number of seconds in it, takes that machine away after them, as the owner of a spot machine does. With --runner, programs are started by `hanse run`, which calls home: they hold leases (spec.connection.runners of the Target)."""
 import argparse
 import hashlib
 import hmac
@@ -20,6 +24,7 @@ import time
 import uuid
 
 KEY = re.compile(r"^([A-Za-z0-9_-]{1,63})\.(\d{1,16})\.(\d{1,16})$")
+MACHINE_KEY = re.compile(r"^[A-Za-z0-9-]{1,63}$")
 SKEW_MS, BODY_MAX, PAGE, CHANGES_KEPT = 300_000, 16 << 20, 100, 10_000
 # Whoever makes BEGUN first decides: the program, which then may run, or a server that found it not begun.
 WRAPPER = 'mkdir "$1.begun" 2>/dev/null || exit 0; echo $$ > "$1.pid"; file=$1; shift; "$@"; echo $? > "$file.x" && mv "$file.x" "$file.exit"'
@@ -78,7 +83,7 @@ class Runs:
     """Every run that was ever accepted or promised, one file each."""
 
     def __init__(self, folder, runner=None):
-        self.folder, self.runner, self.lock = folder, runner, threading.Condition()
+        self.folder, self.runner, self.lock, self.gone = folder, runner, threading.Condition(), lambda node: False
         self.runs, self.children, self.changes, self.at = {}, {}, [], 0
         os.makedirs(folder, exist_ok=True)
         if not read(self.path("instance")):
@@ -188,6 +193,8 @@ class Runs:
             raise Refused(409, "this key was promised to be refused, or a newer one is known", **{"class": "conflict"})
         if order.get("image"):
             raise Refused(422, "this target starts no containers", **{"class": "invalid", "scope": "workload"})
+        if any(self.gone(w.get("node", "")) for w in order.get("workers", [])):
+            raise Refused(503, "the machine that it was ordered on has ended")
         argv = order.get("argv") or (["/bin/sh", "-c", order["script"]] if order.get("script") else None)
         if not argv:
             raise Refused(422, "this target runs argv or script", **{"class": "invalid", "scope": "workload"})
@@ -259,14 +266,140 @@ class Runs:
         return {"runs": [self.runs[k] for k in keys], **({"next": keys[-1]} if len(keys) == PAGE else {})}
 
 
+def now_ms():
+    return int(time.time() * 1000)
+
+
+class Machines:
+    """What was ordered, one file each. A key that was ever heard of stays: it gives one machine, or none."""
+
+    FIELDS = ("class", "gpus", "zone", "market")
+    LASTING = ("image", "maxPrice", "currency", "tags", "cluster", "pool", "timeToLiveMs")
+
+    def __init__(self, folder, offers, runs):
+        self.folder, self.path, self.runs, self.read_at, self.offers = folder, offers, runs, None, []
+        os.makedirs(folder, exist_ok=True)
+        self.machines = {m["key"]: m for m in (json.loads(read(os.path.join(folder, n))) for n in sorted(os.listdir(folder)) if n.endswith(".json"))}
+
+    def file(self, key, kind="json"):
+        return os.path.join(self.folder, f"{key}.{kind}")
+
+    def keep(self, machine):
+        write(self.file(machine["key"]), json.dumps(machine))
+        self.machines[machine["key"]] = machine
+
+    def told(self, machine):
+        return {**{k: v for k, v in machine.items() if k not in ("order", "bootedAt", "takenAt")}, "clock": now_ms()}
+
+    def fits(self, offer, order):
+        return all(not order.get(f) or order[f] == offer.get(f) for f in self.FIELDS)
+
+    # ---- the requests -----------------------------------------------------------------------------------
+
+    def order(self, key, order):
+        wanted = {k: order[k] for k in (*self.FIELDS, *self.LASTING) if k in order}
+        known = self.machines.get(key)
+        if known:
+            if known.get("order") != wanted:
+                raise Refused(409, "this key was ordered otherwise, or released", **{"class": "conflict", "scope": "workload"})
+            return self.told(known)
+        if order.get("image"):
+            raise Refused(422, "machines of this target boot no image of others", **{"class": "invalid", "scope": "workload"})
+        offers = [o for o in self.offers if self.fits(o, order)]
+        if not offers:
+            raise Refused(422, "no such machine is offered here", **{"class": "invalid", "scope": "workload"})
+        blamed = {"scope": "zone", "name": order["zone"]} if order.get("zone") else {"scope": "class", "name": order.get("class", "")}
+        if order.get("maxPrice") and order.get("currency", "EUR") != "EUR":
+            raise Refused(422, "prices are in EUR here", **{"class": "invalid", "scope": "workload"})
+        cheap = [o for o in offers if not order.get("maxPrice") or o["price"] <= order["maxPrice"]]
+        if not cheap:
+            raise Refused(507, f"it costs {min(o['price'] for o in offers)} EUR an hour", **{"class": "capacity", **blamed})
+        free = [o for o in cheap if o["count"] > self.live(o)]
+        if not free:
+            raise Refused(507, "there is no such machine left", **{"class": "capacity", **blamed})
+        offer = min(free, key=lambda o: o["price"])
+        self.keep({"key": key, "order": wanted, "state": "booting", **{f: offer[f] for f in self.FIELDS if f in offer},
+                   "cluster": order.get("cluster", ""), "pool": order.get("pool", ""), "id": "m-" + hashlib.sha256(key.encode()).hexdigest()[:12],
+                   "billedFrom": now_ms(), "until": now_ms() + int(order["timeToLiveMs"]), "bootedAt": now_ms() + int(offer.get("boot", 1) * 1000),
+                   "price": offer["price"], "currency": "EUR", "cpu": offer.get("cpu", "8"), "memory": offer.get("memory", "8Gi")})
+        return self.told(self.machines[key])
+
+    def live(self, offer):
+        return sum(m["state"] != "ended" and all(m.get(f) == offer.get(f) for f in self.FIELDS) for m in self.machines.values())
+
+    def release(self, key):
+        machine = self.machines.get(key)
+        if not machine:  # never to be given
+            self.keep({"key": key, "state": "ended", "reason": "Released"})
+        elif machine["state"] != "ended":
+            self.end(machine, "Released")
+        return self.told(self.machines[key])
+
+    def renew(self, keys, ttl_ms):
+        alive = [self.machines[k] for k in keys if k in self.machines]
+        for machine in alive:
+            if machine["state"] != "ended" and machine["until"] > now_ms() and not machine.get("reason"):
+                machine["until"] = max(machine["until"], now_ms() + ttl_ms)
+                self.keep(machine)
+        return {"machines": [self.told(m) for m in alive]}
+
+    def listed(self, after):
+        keys = sorted(k for k in self.machines if k > after)[:PAGE]
+        return {"machines": [self.told(self.machines[k]) for k in keys], **({"next": keys[-1]} if len(keys) == PAGE else {})}
+
+    def prices(self):
+        return {"currency": "EUR", "prices": [{**{f: o[f] for f in self.FIELDS if f in o}, "price": o["price"]} for o in self.offers]}
+
+    # ---- their life -------------------------------------------------------------------------------------
+
+    def end(self, machine, reason):
+        """It is over once nothing of it runs: what is on it is killed, as when a machine is switched off."""
+        machine["reason"] = machine.get("reason") or reason
+        alive = [r for r in self.runs.runs.values() if r["state"] in ("starting", "running")
+                 and any(w.get("node") == machine["id"] for w in r.get("workers", []))]
+        for run in alive:
+            self.runs.send(run, signal.SIGKILL)
+        if not alive:
+            machine.update(state="ended", billedTo=now_ms())
+        self.keep(machine)
+
+    def look(self):
+        if self.path and (at := os.stat(self.path).st_mtime_ns) != self.read_at:
+            try:
+                self.offers, self.read_at = json.loads(read(self.path)), at
+            except ValueError:  # it is being written
+                pass
+        for machine in [m for m in self.machines.values() if m["state"] != "ended"]:
+            if seconds := read(self.file(machine["key"], "interrupt")).strip():
+                os.unlink(self.file(machine["key"], "interrupt"))
+                machine.update(state="noticed", takenAt=now_ms() + int(float(seconds) * 1000))
+                self.keep(machine)
+            if machine.get("reason") or now_ms() >= min(machine["until"], machine.get("takenAt", 1 << 60)):
+                self.end(machine, "TimeToLive" if now_ms() >= machine["until"] else "TakenBack")
+            elif machine["state"] == "booting" and now_ms() >= machine["bootedAt"]:
+                machine["state"] = "joined"
+                self.keep(machine)
+
+    def nodes(self):
+        for m in self.machines.values():
+            if m["state"] in ("joined", "noticed") and not m.get("reason"):
+                yield {"name": m["id"], "machine": m["key"], "cpu": m["cpu"], "memory": m["memory"], "capacity": m.get("market", "onDemand"),
+                       **({"topology": {"zone": m["zone"]}} if m.get("zone") else {}),
+                       "gpus": [{"index": g, "class": m["class"], "memory": "80Gi"} for g in range(m.get("gpus", 0))],
+                       **({"takenAt": m["takenAt"]} if "takenAt" in m else {})}
+
+    def gone(self, node):
+        return any(m.get("id") == node and (m["state"] == "ended" or m.get("reason")) for m in self.machines.values())
+
+
 class Nodes:
     """What this server offers. What changes of it gets a new revision, so that whoever knows an older one is told the difference."""
 
-    def __init__(self, path, nodes):
-        self.path, self.read_at, self.number = path, None, 0
+    def __init__(self, path, nodes, machines):
+        self.path, self.read_at, self.number, self.own, self.machines = path, None, 0, nodes, machines
         self.mark = uuid.uuid4().hex[:8]  # revisions of a server that was started again are other ones
         self.nodes, self.changed = {}, {}  # name: node, or None when it is gone; name: number of its last change
-        self.take(nodes)
+        self.look()
 
     def revision(self):
         return f"{self.mark}.{self.number}"
@@ -279,20 +412,23 @@ class Nodes:
                 self.nodes[name], self.changed[name] = now.get(name), self.number
 
     def look(self):
-        """Reads the file again when it is another one: a list of nodes as `GET /v1/nodes` tells them."""
-        if not self.path:
-            return
-        at = os.stat(self.path).st_mtime_ns
-        if at != self.read_at:
+        """Reads the file again when it is another one: a list of nodes as `GET /v1/nodes` tells them. Machines that run are nodes, too."""
+        if self.path and (at := os.stat(self.path).st_mtime_ns) != self.read_at:
             try:
-                self.take(json.loads(read(self.path)))
-                self.read_at = at
+                self.own, self.read_at = json.loads(read(self.path)), at
             except ValueError:  # it is being written
                 pass
+        self.machines.look()
+        self.take([*self.own, *self.machines.nodes()])
+
+    def shown(self, node):
+        """When a node goes is told as a span from now on."""
+        left = max(node.get("takenAt", 0) - now_ms(), 0)
+        return {**{k: v for k, v in node.items() if k != "takenAt"}, **({"notice": {"kind": "spot", "in": f"{left}ms"}} if "takenAt" in node else {})}
 
     def listed(self, after):
         names = sorted(name for name, node in self.nodes.items() if node and name > after)[:PAGE]
-        return {"revision": self.revision(), "nodes": [self.nodes[name] for name in names],
+        return {"revision": self.revision(), "nodes": [self.shown(self.nodes[name]) for name in names],
                 **({"next": names[-1]} if len(names) == PAGE else {})}
 
     def since(self, revision):
@@ -300,7 +436,7 @@ class Nodes:
         if mark != self.mark or not number.isdigit() or int(number) > self.number:
             raise Refused(410, "that revision is not known any more")
         changed = [name for name, at in self.changed.items() if at > int(number)]
-        return {"since": revision, "revision": self.revision(), "nodes": [self.nodes[name] for name in changed if self.nodes[name]],
+        return {"since": revision, "revision": self.revision(), "nodes": [self.shown(self.nodes[name]) for name in changed if self.nodes[name]],
                 "removed": [name for name in changed if not self.nodes[name]]}
 
 
@@ -333,6 +469,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return nodes.since(query["since"]) if query.get("since") else nodes.listed(query.get("after", ""))
             if self.command == "GET" and parts == ["runs"]:
                 return runs.listed(query.get("after", ""))
+            if parts[:1] == ["machines"] or parts == ["prices"]:
+                return self.machines(parts[1:], query, document) if parts[0] == "machines" else self.server.machines.prices()
             if len(parts) < 2 or parts[0] != "runs" or not KEY.match(parts[1]):
                 raise Refused(404, "there is no such thing here")
             if self.command == "PUT" and len(parts) == 2:
@@ -341,6 +479,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return runs.about(parts[1], "delete", document)
             if self.command == "POST" and len(parts) == 3 and parts[2] in ("find", "signal", "stop", "claim"):
                 return said(runs.about(parts[1], parts[2], document))
+        raise Refused(404, "there is no such thing here")
+
+    def machines(self, parts, query, document):
+        machines = self.server.machines
+        if self.command == "GET" and not parts:
+            return machines.listed(query.get("after", ""))
+        if self.command == "POST" and not parts:
+            return machines.renew(document["keys"], int(document["timeToLiveMs"]))
+        if len(parts) == 1 and MACHINE_KEY.match(parts[0]) and self.command in ("PUT", "DELETE"):
+            return machines.order(parts[0], document) if self.command == "PUT" else machines.release(parts[0])
         raise Refused(404, "there is no such thing here")
 
     def handle_any(self):
@@ -389,14 +537,16 @@ def main(handler=Handler):
     p.add_argument("--nodes", type=int, default=1)
     p.add_argument("--gpus", type=int, default=0, help="of class h100, of each node")
     p.add_argument("--nodes-file", default="", help="a JSON list of nodes instead, read again whenever it is changed")
+    p.add_argument("--offers", default="", help="a JSON list of the machines that may be rented")
     p.add_argument("--runner", help="hanse, whose `hanse run` starts the programs")
     a = p.parse_args()
     s = Server(("127.0.0.1", a.port), handler)
     s.key, s.runs = read(a.key_file).strip().encode(), Runs(os.path.abspath(a.state), a.runner)
+    s.machines = Machines(os.path.join(os.path.abspath(a.state), "machines"), a.offers, s.runs)
+    s.runs.gone = s.machines.gone
     s.nodes = Nodes(a.nodes_file, [{"name": f"n{i + 1}", "cpu": "64", "memory": "64Gi",
                                     "gpus": [{"index": g, "class": "h100", "memory": "80Gi"} for g in range(a.gpus)]}
-                                   for i in range(0 if a.nodes_file else a.nodes)])
-    s.nodes.look()
+                                   for i in range(0 if a.nodes_file else a.nodes)], s.machines)
     threading.Thread(target=s.runs.watch, args=(s.nodes,), daemon=True).start()
     s.serve_forever()
 
