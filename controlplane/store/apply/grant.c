@@ -4,6 +4,7 @@
  * target told of its workers.
  *
  * An offer must never shorten what is held: only the runner's acknowledgement does. */
+#include "api/base/failpoint.h"
 #include "controlplane/store/ledger/ledger.h"
 #include "controlplane/store/store_internal.h"
 
@@ -75,7 +76,7 @@ int grant_proves(struct txn *t, const struct workload_status *s)
     const struct lease_grant *g = s->intent ? s->intent->granted : NULL;
     const struct object *o = g ? root_get(t->w, KIND_TARGET, "", s->placement->target) : NULL;
 
-    if (!g || (g->lease && g->held))
+    if (!g || (g->lease && g->held) || PLANTED("run.lease-unheld"))
         return 0;
     if (g->lease && o && target_can(object_as(o, target)->spec->type, CAN_LEASE))
         return 0;

@@ -331,14 +331,31 @@ static void step_pending(struct txn *t, struct run *x)
     p->asked = had ? had->asked : arena_memdup(t->a, x->s->placement, sizeof *p->asked);
     x->s->pending = p;
     x->s->intent->done = true;
+    if (PLANTED("run.pending-holds"))
+        return;
     x->s->placement->assignments = NULL;
     x->s->placement->n_assignments = 0;
 }
 
+/* What the workers of lower rank were given of that device in this very step. */
+static int64_t given_milli(const struct placement *p, uint32_t rank, int64_t index)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; i < rank; i++) {
+        const struct assignment *a = &p->assignments[i];
+        for (uint32_t k = 0; strcmp(a->node, p->assignments[rank].node) == 0 && k < a->n_gpus; k++)
+            sum += a->gpus[k] == index ? a->gpuMilli : 0;
+    }
+    return sum;
+}
+
 /* Devices that the target did not name are any that are free by the log. */
-static bool devices_choose(struct txn *t, struct assignment *a, const struct assignment *asked)
+static bool devices_choose(struct txn *t, const struct placement *p, uint32_t rank,
+                           const struct assignment *asked)
 {
     struct node_usage u = {0};
+    struct assignment *a = &p->assignments[rank];
     const struct object *o = root_get(t->w, KIND_NODE, "", a->node);
     const struct node_spec *n = o ? object_as(o, node)->spec : NULL;
 
@@ -349,7 +366,8 @@ static bool devices_choose(struct txn *t, struct assignment *a, const struct ass
     (void)root_usage(t->w, a->node, &u);
     for (uint32_t i = 0; n && i < n->n_gpus && a->n_gpus < asked->n_gpus; i++) {
         int64_t index = n->gpus[i].index;
-        if (index >= 0 && index < LIMIT_NODE_GPUS && u.device_milli[index] + a->gpuMilli <= 1000)
+        if (index >= 0 && index < LIMIT_NODE_GPUS &&
+            u.device_milli[index] + given_milli(p, rank, index) + a->gpuMilli <= 1000)
             a->gpus[a->n_gpus++] = index;
     }
     return a->n_gpus == asked->n_gpus;
@@ -379,7 +397,7 @@ static int step_seated(struct txn *t, struct run *x)
         a->mig = a->mig ? a->mig : "";
         if (!o || strcmp(object_as(o, node)->spec->target, now.target) != 0)
             return err_set(t->err, E_PLACE, "%.253s is no node of target %s", a->node, now.target);
-        if (!devices_choose(t, a, &p->asked->assignments[i]))
+        if (!devices_choose(t, &now, i, &p->asked->assignments[i]))
             return err_set(t->err, E_PLACE, "by the log, node %.253s has not that many GPUs free",
                            a->node);
         now.gpus += a->gpuMilli * a->n_gpus;

@@ -113,6 +113,27 @@ static void test_devices_that_are_not_named(void **state)
     kit_end(&k);
 }
 
+/* Workers of one gang on one node get devices of their own. */
+static void test_devices_of_a_gang_on_one_node(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_level_set(&k, FEATURE_LEVEL);
+    kit_pool(&k, 2, 4);
+    assert_int_equal(kit_workload(&k, k.ns, "w", 2, 2).code, 0);
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 2, 2).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+    assert_int_equal(step(&k, STEP_PENDING, NULL).code, 0);
+    assert_int_equal(step(&k, STEP_SEATED, kit_workers(&k, "fra.n1", 0, 2, 0)).code, 0);
+    const struct placement *p = kit_status(&k, "w")->placement;
+    assert_int_equal(p->assignments[0].gpus[1], 1);
+    assert_int_equal(p->assignments[1].gpus[0], 2);
+    assert_int_equal(held(&k, "fra.n1"), 4000);
+    kit_end(&k);
+}
+
 static void test_what_others_hold_is_not_taken(void **state)
 {
     struct kit k;
@@ -180,6 +201,7 @@ int main(void)
         cmocka_unit_test(test_it_holds_no_node_and_costs_nothing),
         cmocka_unit_test(test_it_is_where_the_target_puts_it),
         cmocka_unit_test(test_devices_that_are_not_named),
+        cmocka_unit_test(test_devices_of_a_gang_on_one_node),
         cmocka_unit_test(test_what_others_hold_is_not_taken),
         cmocka_unit_test(test_it_is_withdrawn),
         cmocka_unit_test(test_it_outlives_silence),
