@@ -93,6 +93,7 @@ static void step_answered(void *arg, const struct result *r, const struct err *e
 
     if (forbidden)
         str_copy(why, sizeof why, r->text);
+    d->seats_refused |= !err && r->code == E_PLACE && s->step == STEP_SEATED;
     if (!err && r->code == 0)
         FAILPOINT(steps_after[s->step]);
     d->proposing = false;
@@ -490,6 +491,8 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     }
     if (out == OUT_DONE && same && !(d->has_seen && d->seen.state == RUN_ENDED))
         driver_take_seen(d, seen);
+    if (out == OUT_UNKNOWN && kind == CALL_SUBMIT && PLANTED("run.unknown-is-refused"))
+        out = OUT_REJECTED;
     if (out == OUT_REJECTED && kind == CALL_SUBMIT) {
         rejected(d, &c->refused, seen, err);
         driver_tick(d);

@@ -25,9 +25,6 @@
 #define BACKOFF_MIN_MS 50
 #define LOOK_AGAIN_MS 1000
 #define REPLACE_AHEAD_MS 600000 /* of a long lease: the replacement's place is held for no longer */
-#define AGENT_REPLACED                                                                             \
-    "an agent with another state folder speaks for its target, and knows nothing of it: it may "   \
-    "still run. Once its old machine is known to be off: hanse fence"
 
 static void driver_free(struct driver *d);
 
@@ -131,6 +128,7 @@ static void driver_take(struct driver *d, const struct object *o)
         d->key.epoch = s->epoch;
         d->key.try_ = try_;
         d->has_seen = d->quiesced = false;
+        d->untold_since_ms = 0;
         d->refused.class_ = (enum refusal_class)0;
         driver_told_forget(d);
         d->found_session = 0;
@@ -255,14 +253,6 @@ static void driver_free(struct driver *d)
     (void)object_unref(d->o);
     driver_told_forget(d);
     mem_free(d);
-}
-
-bool driver_estranged(const struct driver *d, const struct site *t)
-{
-    const struct intent *in = d->o ? status_of(d)->intent : NULL;
-
-    return t && t->reachable && in && *in->agent && *t->agent && strcmp(in->agent, t->agent) != 0 &&
-           !PLANTED("run.any-agent");
 }
 
 /* ---- what is wanted ---- */
@@ -417,18 +407,6 @@ static bool report_seen(struct driver *d)
     return false;
 }
 
-/* Proposes UNKNOWN when its target is out of reach, or has another agent; true if it did. */
-static bool driver_lost(struct driver *d, const struct site *t)
-{
-    if (t && !t->suspect && !driver_estranged(d, t))
-        return false;
-    if (t && !t->suspect)
-        driver_step(d, STEP_UNKNOWN, end_text(END_AGENT_REPLACED), AGENT_REPLACED);
-    else
-        driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
-    return true;
-}
-
 static void tick_live(struct driver *d, struct site *t)
 {
     bool requeue = false, own = d->own_epoch == d->key.epoch && d->own_try == d->key.try_;
@@ -524,8 +502,8 @@ static bool unwanted(const struct driver *d)
            (s->deadline && core_time_ms(d->brain->cfg.core) >= s->deadline);
 }
 
-/* Its target is out of reach. Only a proof, or a lease that is certainly over, ends the
- * reservation. */
+/* Its target is out of reach, or cannot tell what became of it. Only a proof, or a lease that is
+ * certainly over, ends the reservation. */
 static void tick_unknown(struct driver *d, struct site *t)
 {
     enum partition_mode mode = partition_mode(d);
@@ -545,11 +523,13 @@ static void tick_unknown(struct driver *d, struct site *t)
         return;
     }
     if (t && t->reachable && !driver_estranged(d, t)) {
-        if (d->has_seen && d->found_session == t->session && d->seen.state != RUN_UNKNOWN)
+        bool seen = d->has_seen && d->found_session == t->session && d->seen.state != RUN_UNKNOWN;
+        if (seen)
             driver_step(d, STEP_SEEN, "Running", "its target is in reach again");
-        else
+        else if (!driver_untold(d, t) || driver_asks_again(d))
             driver_call(d, t, CALL_FIND);
-        return;
+        if (seen || d->proposing || d->calling || !driver_untold(d, t))
+            return;
     }
     if (mode == PARTITION_WAIT || d->brain->frozen || lease_none(d))
         return;

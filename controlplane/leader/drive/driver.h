@@ -37,6 +37,8 @@ struct driver {
     struct refusal refused; /* of the submit that was answered so; class_ 0: none */
     uint64_t found_session; /* site.session in which find() or submit last answered; 0: none */
     uint64_t unknown_since_ms;
+    uint64_t untold_since_ms; /* loop time since which its target cannot tell of it; 0: it can */
+    uint64_t untold_asked_ms; /* loop time at which it was asked then */
     uint32_t backoff_ms;
     struct timer again;
 
@@ -57,7 +59,8 @@ struct driver {
     uint64_t stop_grace_ms;  /* grace of the last stop of this try; 0: at once, or none */
 
     /* observed.c */
-    struct buf seats; /* placement as bytes: the nodes that the target gave; .n 0: not told */
+    struct buf seats;   /* placement as bytes: the nodes that the target gave; .n 0: not told */
+    bool seats_refused; /* the log did not take them: by it, others hold what the target gave */
     struct worker_seen *workers; /* by rank; NULL: nothing was told of any */
     uint32_t n_workers;
     bool clocked;            /* clock_behind_ms is known, of this session */

@@ -4,6 +4,7 @@
 
 #include "controlplane/leader/drive/observed.h"
 
+#include "api/base/failpoint.h"
 #include "api/base/log.h"
 #include "controlplane/leader/context/hide.h"
 #include "controlplane/leader/context/refusals.h"
@@ -19,6 +20,11 @@
 #define ORPHAN_GRACE_MS 5000
 #define ORPHAN_STOP_MS 60000
 #define PENDING_TOLD_EVERY_MS 30000
+#define UNTOLD_ASKED_MS 5000
+#define RUN_NOT_TOLD "its target is in reach, and cannot tell what became of it"
+#define AGENT_REPLACED                                                                             \
+    "an agent with another state folder speaks for its target, and knows nothing of it: it may "   \
+    "still run. Once its old machine is known to be off: hanse fence"
 
 /* ---- what targets tell on their own ---- */
 struct orphan_stop {
@@ -74,6 +80,10 @@ void driver_take_seen(struct driver *d, const struct observation *o)
         return;
     d->seen = *o;
     d->has_seen = true;
+    if (o->state != RUN_UNKNOWN)
+        d->untold_since_ms = 0;
+    else if (!d->untold_since_ms)
+        d->untold_since_ms = loop_now_ms(d->brain->loop);
     if (o->checkpoint.present &&
         order_checkpoint_told(d->o, o->key.epoch, &o->checkpoint, &err) < 0)
         checkpoint_foreign(d, &err);
@@ -111,7 +121,7 @@ void driver_observed(struct site *t, const struct observation *o)
     struct observation told = *o;
     hide_observation(b, d->o, &told);
     driver_take_seen(d, &told);
-    d->found_session = t->session;
+    d->found_session = told.state == RUN_UNKNOWN ? 0 : t->session; /* then find() says more */
     driver_tick(d);
 }
 
@@ -120,6 +130,52 @@ void driver_over(struct driver *d)
     if (!d->dead && d->has_seen && d->seen.state == RUN_ENDED)
         site_finalize(site_find(d->brain, d->target), &d->key);
     d->dead = true;
+}
+
+/* ---- what is out of reach, or cannot be told ---- */
+bool driver_estranged(const struct driver *d, const struct site *t)
+{
+    const struct intent *in = d->o ? object_as(d->o, workload)->status->intent : NULL;
+
+    return t && t->reachable && in && *in->agent && *t->agent && strcmp(in->agent, t->agent) != 0 &&
+           !PLANTED("run.any-agent");
+}
+
+/* In reach, and unable to tell: as if it were out of reach. Its object is gone, its node does not
+ * answer: that proves nothing, and must not hold its workload for ever. */
+bool driver_untold(const struct driver *d, const struct site *t)
+{
+    return t && d->has_seen && d->seen.state == RUN_UNKNOWN && d->untold_since_ms &&
+           loop_now_ms(d->brain->loop) - d->untold_since_ms >= site_suspect_after(t) &&
+           !PLANTED("run.untold-runs-on");
+}
+
+bool driver_asks_again(struct driver *d)
+{
+    uint64_t now = loop_now_ms(d->brain->loop), since = now - d->untold_asked_ms;
+
+    if (since < UNTOLD_ASKED_MS) {
+        driver_later(d, UNTOLD_ASKED_MS - since);
+        return false;
+    }
+    d->untold_asked_ms = now;
+    return true;
+}
+
+bool driver_lost(struct driver *d, const struct site *t)
+{
+    bool near = t && !t->suspect, estranged = near && driver_estranged(d, t);
+
+    if (near && !estranged && !driver_untold(d, t))
+        return false;
+    if (near && !estranged)
+        driver_step(d, STEP_UNKNOWN, "RunNotTold",
+                    *d->seen.message ? d->seen.message : RUN_NOT_TOLD);
+    else if (near)
+        driver_step(d, STEP_UNKNOWN, end_text(END_AGENT_REPLACED), AGENT_REPLACED);
+    else
+        driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
+    return true;
 }
 
 /* ---- its workers ---- */
@@ -136,6 +192,7 @@ static void workers_forget(struct driver *d)
 void driver_told_forget(struct driver *d)
 {
     buf_fini(&d->seats);
+    d->seats_refused = false;
     workers_forget(d);
 }
 
@@ -256,7 +313,8 @@ void driver_seated(struct site *t, const struct run_key *k, const struct placeme
     struct driver *d = driver_find(t->brain, k->uid);
 
     if (!t->brain->leads || !d || d->dead || strcmp(d->target, t->name) != 0 ||
-        k->epoch != d->key.epoch || k->try_ != d->key.try_ || driver_estranged(d, t))
+        k->epoch != d->key.epoch || k->try_ != d->key.try_ || driver_estranged(d, t) ||
+        PLANTED("run.seats-ignored"))
         return;
     buf_fini(&d->seats);
     buf_init(&d->seats, LIMIT_OBJECT_MAX_BYTES);
@@ -278,17 +336,37 @@ static void tell_pending(struct driver *d)
     driver_propose(d, &c);
 }
 
+/* In arena a; NULL: the target told of none. */
+static struct placement *seats_of(const struct driver *d, struct arena *a)
+{
+    struct err err;
+    void *at;
+
+    return d->seats.n && tlv_decode(&schema_placement, slice_make(d->seats.p, d->seats.n), a, &at,
+                                    &err) == 0
+               ? at
+               : NULL;
+}
+
 static void tell_seated(struct driver *d)
 {
     union command c = {.run = {.step = STEP_SEATED}};
     AUTO_ARENA a = arena_create(0);
-    struct err err;
-    void *at;
 
-    if (d->seats.n &&
-        tlv_decode(&schema_placement, slice_make(d->seats.p, d->seats.n), a, &at, &err) == 0)
-        c.run.seats = at;
+    c.run.seats = seats_of(d, a);
     driver_propose(d, &c);
+}
+
+/* It waited, and nobody saw it wait: it runs on other nodes than it was ordered for. */
+static bool seated_elsewhere(const struct driver *d, const struct placement *log)
+{
+    AUTO_ARENA a = arena_create(0);
+    const struct placement *p = log ? seats_of(d, a) : NULL;
+    bool differs = false;
+
+    for (uint32_t i = 0; p && p->n_assignments == log->n_assignments && i < p->n_assignments; i++)
+        differs |= strcmp(p->assignments[i].node, log->assignments[i].node) != 0;
+    return differs;
 }
 
 /* Why it waits is told at once; that it moves up, now and then. */
@@ -315,9 +393,16 @@ bool driver_pending(struct driver *d)
         tell_pending(d);
         return true;
     }
-    bool given = d->seen.state == RUN_STARTING || d->seen.state == RUN_RUNNING ||
-                 (d->seen.state == RUN_ENDED && d->seen.proof != PROOF_NEVER_STARTED);
-    if (given && s->pending && (s->phase == PHASE_STARTING || s->phase == PHASE_QUIESCING)) {
+    bool ended = d->seen.state == RUN_ENDED && d->seen.proof != PROOF_NEVER_STARTED;
+    bool given = d->seen.state == RUN_STARTING || d->seen.state == RUN_RUNNING || ended;
+    if (given && !s->pending && (s->phase == PHASE_DISPATCHING || s->phase == PHASE_STARTING) &&
+        seated_elsewhere(d, s->placement)) {
+        tell_pending(d); /* its nodes are let go in the log, and others taken */
+        return true;
+    }
+    /* What has ended needs no nodes any more: by the log others hold those that it had. */
+    if (given && s->pending && !(ended && d->seats_refused) &&
+        (s->phase == PHASE_STARTING || s->phase == PHASE_QUIESCING)) {
         tell_seated(d);
         return true;
     }

@@ -18,6 +18,13 @@ void driver_told_forget(struct driver *d);
 /* Writes which worker of a gang failed first, where and how, ahead of what the message says; out
  * may not overlap with message. */
 void driver_workers_blame(const struct driver *d, const char *message, char *out, size_t n);
+/* True when its target is in reach and has not been able to tell what became of it for as long as a
+ * silent one is given (suspectAfter). */
+bool driver_untold(const struct driver *d, const struct site *t);
+bool driver_asks_again(struct driver *d); /* false: not yet; it is ticked when it is time */
+/* Proposes UNKNOWN when its target is out of reach, has another agent, or cannot tell what became
+ * of it; true if it did. */
+bool driver_lost(struct driver *d, const struct site *t);
 /* Takes in where a run is that was pending. */
 void driver_seated(struct site *t, const struct run_key *k, const struct placement *at);
 /* Proposes what was seen of a run's waiting at its target, or that it has its nodes; true if it

@@ -132,7 +132,7 @@ static void silence_over(void *arg)
     movers_look(t->brain); /* Migrations to it are aborted */
 }
 
-static uint64_t suspect_after(const struct site *t)
+uint64_t site_suspect_after(const struct site *t)
 {
     const struct target_partition *p = object_as(t->doc, target)->spec->partition;
 
@@ -170,7 +170,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
     } else if (t->reachable) {
         t->reachable = false;
         t->lost_at_ms = t->last_contact_ms;
-        timer_start(&t->silence, suspect_after(t));
+        timer_start(&t->silence, site_suspect_after(t));
     }
     scheduler_reach(b, t->name, reachable && t->listed);
     brake_look(b);
@@ -392,7 +392,7 @@ static void site_create(struct brain *b, const struct object *doc)
     index_add(&b->sites->by_name, &t->by_name);
     list_init(&t->drivers);
     drivers_seat(t);
-    timer_start(&t->silence, suspect_after(t));
+    timer_start(&t->silence, site_suspect_after(t));
     t->shortest_ms = UINT64_MAX;
     renew_later(t);
     connector_make(t);

@@ -100,6 +100,7 @@ struct site *site_next(const struct brain *b, const struct site *t);
 void sites_revoke(struct brain *b, const struct object *revocation);
 void sites_drop(struct brain *b); /* the leadership is over: destroys all connectors */
 void site_refused(struct site *t);
+uint64_t site_suspect_after(const struct site *t); /* ms of silence */
 /* runners.c: of connector_env; arg: the site */
 bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
                struct home_order *ret);

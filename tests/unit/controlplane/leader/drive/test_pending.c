@@ -15,10 +15,12 @@ static struct result last;
 
 void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg)
 {
-    (void)cb;
     last = kit_apply(log_kit, c);
     b->root = log_kit->root;
-    mem_free(arg);
+    if (last.code == E_PLACE) /* its driver hears of that */
+        cb(arg, &last, NULL);
+    else
+        mem_free(arg);
 }
 void brain_propose_bytes(struct brain *b, const char *id, struct slice s, propose_cb cb, void *arg)
 {
@@ -43,7 +45,7 @@ struct world {
     struct drivers drivers;
     struct site site;
     struct connector connector;
-    unsigned stops, quiesces;
+    unsigned stops, quiesces, finds;
     struct call *call;
 };
 
@@ -65,7 +67,15 @@ static void quiesce(struct connector *c, const struct run_key *k, int signo, uin
     (void)call;
     container_of(c, struct world, connector)->quiesces++;
 }
-static const struct connector_ops ops = {.stop = stop, .quiesce = quiesce};
+static void find(struct connector *c, const struct run_key *k, struct call *call)
+{
+    struct world *x = container_of(c, struct world, connector);
+
+    (void)k;
+    x->finds++;
+    x->call = call;
+}
+static const struct connector_ops ops = {.stop = stop, .quiesce = quiesce, .find = find};
 
 static void follow(struct brain *b)
 {
@@ -151,6 +161,8 @@ static void see(struct world *x, enum run_state state, const char *reason, int64
     str_copy(o.reason, sizeof o.reason, reason);
     if (state == RUN_ABSENT)
         o.proof = PROOF_NEVER_STARTED;
+    if (state == RUN_ENDED)
+        o.proof = PROOF_ACCOUNTING;
     driver_observed(&x->site, &o);
 }
 
@@ -191,6 +203,76 @@ static void test_it_is_told_and_seated(void **state)
     settle(&x);
     assert_int_equal(status(&x)->phase, PHASE_RUNNING);
     assert_int_equal(x.quiesces + x.stops, 0);
+    world_fini(&x);
+}
+
+/* It waited, and this leader never saw it wait. */
+static void test_it_is_seated_where_nobody_saw_it_wait(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 0);
+    driver_seated(&x.site, &driver(&x)->key, kit_workers(&x.kit, "fra.n1", 1, 1, 2));
+    see(&x, RUN_RUNNING, "", 0);
+    assert_non_null(status(&x)->pending); /* its nodes are let go, */
+    settle(&x);
+    assert_null(status(&x)->pending); /* others are taken, */
+    assert_string_equal(status(&x)->placement->assignments[0].node, "fra.n1");
+    settle(&x);
+    assert_int_equal(status(&x)->phase, PHASE_RUNNING); /* and then it runs */
+    world_fini(&x);
+}
+
+/* By the log others hold what its target gave it: that does not keep its end out of the log. */
+static void test_it_ends_where_it_could_not_be_seated(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 0);
+    assert_int_equal(kit_workload(&x.kit, x.kit.ns, "v", 1, 4).code, 0);
+    assert_int_equal(kit_place(&x.kit, "v", "fra.n1", 0, 1, 4).code, 0);
+    x.brain.root = x.kit.root;
+    see(&x, RUN_PENDING, "Priority", 4);
+    settle(&x);
+    driver_seated(&x.site, &driver(&x)->key, kit_workers(&x.kit, "fra.n1", 0, 1, 0));
+    see(&x, RUN_RUNNING, "", 0);
+    assert_int_equal(last.code, E_PLACE);
+    assert_int_equal(status(&x)->phase, PHASE_STARTING); /* asked again */
+    see(&x, RUN_ENDED, "", 0);
+    assert_int_equal(last.code, 0);
+    assert_int_equal(status(&x)->phase, PHASE_SUCCEEDED);
+    world_fini(&x);
+}
+
+/* Its target is in reach and cannot tell what became of it: as if it were out of reach. */
+static void test_what_cannot_be_told_is_unknown(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 0);
+    see(&x, RUN_RUNNING, "", 0);
+    settle(&x);
+    assert_int_equal(status(&x)->phase, PHASE_RUNNING);
+    assert_int_equal(x.finds, 0);
+    see(&x, RUN_UNKNOWN, "", 0);
+    assert_int_equal(x.finds, 1); /* asked; not believed at once */
+    assert_int_equal(status(&x)->phase, PHASE_RUNNING);
+    struct observation o = {.key = driver(&x)->key, .state = RUN_UNKNOWN};
+    driver(&x)->untold_since_ms -= site_suspect_after(&x.site);
+    x.call->done(x.call, OUT_DONE, &o, NULL);
+    driver_tick(driver(&x));
+    assert_int_equal(status(&x)->phase, PHASE_UNKNOWN);
+    assert_string_equal(status(&x)->reason, "RunNotTold");
+    settle(&x);
+    assert_int_equal(x.finds, 2); /* asked on and on, */
+    x.call->done(x.call, OUT_DONE, &o, NULL);
+    driver_tick(driver(&x));
+    assert_int_equal(x.finds, 2); /* with pauses */
+    see(&x, RUN_RUNNING, "", 0);
+    assert_int_equal(status(&x)->phase, PHASE_RUNNING);
     world_fini(&x);
 }
 
@@ -249,6 +331,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_is_told_and_seated),
+        cmocka_unit_test(test_it_is_seated_where_nobody_saw_it_wait),
+        cmocka_unit_test(test_it_ends_where_it_could_not_be_seated),
+        cmocka_unit_test(test_what_cannot_be_told_is_unknown),
         cmocka_unit_test(test_it_is_withdrawn_when_suspended),
         cmocka_unit_test(test_it_does_not_wait_for_ever),
     };
