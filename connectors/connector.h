@@ -142,29 +142,49 @@ struct notice {
     uint64_t in_ms; /* the deadline, from now on; 0 with `ends`: it is over */
 };
 
-/* Takes what logs() and exec() bring. They ask the target and return at once; what is known to fail
- * by then is returned, and the sink hears nothing. Otherwise it hears of the opening once, ahead of
- * all data, and of the end exactly once, last. A stream that is not open by its deadline ends with
- * E_TIMEOUT. exec_close() ends it at any time, before it is open, too; the sink hears no more. */
+/* Takes what logs(), exec() and forward() bring. They ask the target and return at once; what is
+ * known to fail by then is returned, and the sink hears nothing. Otherwise it hears of the opening
+ * once, ahead of all data, and of the end exactly once, last. A stream that is not open by its
+ * deadline ends with E_TIMEOUT. exec_close() ends it at any time, before it is open, too; the sink
+ * hears no more. */
 struct log_sink {
     void (*opened)(void *arg);                                /* the target has it; may be NULL */
     void (*data)(int fd, const void *p, size_t n, void *arg); /* fd 1 or 2 */
     void (*end)(int exit_code, const struct err *err, void *arg); /* exit_code of exec */
     bool (*full)(void *arg); /* backpressure; true: the driver pauses; may be NULL */
     void *arg;
+    /* forward(): no more data comes, and input is still taken; may be NULL */
+    void (*eof)(void *arg);
 };
-/* logs() and exec() take a key with try 0 for the newest try of that epoch. deadline_ms: the
- * loop_now_ms by which it is open; 0: any time. */
+/* They take a key with try 0 for the newest try of that epoch. deadline_ms: the loop_now_ms by
+ * which it is open; 0: any time. What a target cannot do it refuses (E_NOTIMPL). */
 struct log_request {
     int64_t rank;
     bool follow;
+    /* Each line begins with the time by which it had come, by the target's clock. */
+    bool timestamps;
     int64_t tail_lines; /* -1: all */
+    /* Only what came since then: a span up to now, whoever's clock is wrong, or a time by the
+     * target's clock (UTC ms). 0: no such limit; only one of them is set. */
+    int64_t since_span_ms, since_ms;
     uint64_t deadline_ms;
+};
+#define EXEC_SIZE_MAX 4096 /* rows or columns */
+struct exec_size {         /* of a terminal; 0: not known */
+    int64_t rows, columns;
 };
 struct exec_request {
     int64_t rank;
     const char *const *argv;
     bool tty, with_stdin;
+    struct exec_size size; /* with tty: at the start; exec_resize() tells later ones */
+    uint64_t deadline_ms;
+};
+/* Bytes to and from a TCP port of 127.0.0.1 on which the worker's own program listens: what
+ * another program listens on is refused (E_FORBIDDEN). exec_input() sends; both sides may end
+ * theirs first. The stream ends once both have, or with the run. */
+struct forward_request {
+    int64_t rank, port;
     uint64_t deadline_ms;
 };
 struct exec_session; /* the driver owns it; sink.end and exec_close end it */
@@ -317,10 +337,15 @@ struct connector_ops {
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
     int (*exec)(struct connector *c, const struct run_key *k, const struct exec_request *rq,
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
+    /* Optional (NULL). */
+    int (*forward)(struct connector *c, const struct run_key *k, const struct forward_request *rq,
+                   const struct log_sink *sink, struct exec_session **ret, struct err *err);
     void (*exec_input)(struct exec_session *s, const void *p, size_t n, bool eof);
     /* Returns the bytes of input that have not left yet; a caller must wait rather than add without
      * bound. NULL: none ever wait. */
     size_t (*exec_pending)(const struct exec_session *s);
+    /* Optional (NULL): the terminal of an exec has another size now. */
+    void (*exec_resize)(struct exec_session *s, const struct exec_size *size);
     void (*exec_close)(struct exec_session *s);
     /* Lists the runs that carry Hanse's mark, asks `judge` about each, and does what it says. It
      * does not call judge after the call is done. */

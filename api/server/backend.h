@@ -80,15 +80,19 @@ struct api_stream_sink { /* logs, exec output */
     void (*end)(int exit_code, const struct err *err, void *arg);
     bool (*full)(void *arg);
     void *arg;
+    void (*eof)(void *arg); /* of a port: no more data comes, input is still taken; may be NULL */
 };
-struct api_exec { /* also logs: argv NULL */
+struct api_exec { /* also logs: argv NULL, port 0; and a forwarded port */
     const struct api_identity *who;
     const char *ns, *workload;
     int64_t rank;
     const char *const *argv; /* NULL-terminated */
     bool with_stdin, tty, follow;
-    int64_t tail_lines; /* -1 = all */
+    int64_t tail_lines;    /* -1 = all */
+    int64_t rows, columns; /* of a tty, at the start; 0: not known */
+    int64_t port;          /* to which bytes go, and from which they come; 0: none */
 };
+#define API_TERMINAL_MAX 4096 /* rows or columns */
 struct api_exec_session;
 struct api_backup;
 
@@ -148,6 +152,8 @@ struct backend_ops {
     /* Input that waits on its way: who adds more regardless has no bound. May be NULL: none
      * does. */
     size_t (*exec_pending)(const struct api_exec_session *s);
+    /* The terminal of an exec has another size now. May be NULL. */
+    void (*exec_resize)(struct api_exec_session *s, int64_t rows, int64_t columns);
     void (*exec_close)(struct api_exec_session *s);
 
     /* Where the leader serves users ("host:port"), for operations that only it can do: the API

@@ -70,6 +70,7 @@ static unsigned subs_of(const struct kind *k, struct sub out[4])
     if (k->id == KIND_WORKLOAD) {
         out[n++] = (struct sub){"log", k->kind, "[\"get\"]"};
         out[n++] = (struct sub){"exec", k->kind, "[\"create\"]"};
+        out[n++] = (struct sub){"portforward", k->kind, "[\"create\"]"};
     }
     if (k->id == KIND_SERVICE_ACCOUNT)
         out[n++] = (struct sub){"token", "TokenRequest", "[\"create\"]"};

@@ -273,6 +273,7 @@ void operate_in(struct call *c);
 void operate_stream(struct call *c); /* backup.c */
 void workload_log(struct call *c);
 void workload_exec(struct call *c);
+void workload_port_forward(struct call *c);
 /* An operation of the backend, and how its answer is told as it is. */
 void call_operate(struct call *c, const char *op, const cJSON *body,
                   void (*cb)(void *arg, const char *json, const struct err *err));

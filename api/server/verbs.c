@@ -309,7 +309,8 @@ void workload_log(struct call *c)
                          .rank = number(c, "rank", 0),
                          .follow = call_flag(c, "follow"),
                          .tail_lines = number(c, "tailLines", -1)};
-    struct api_stream_sink sink = {log_opened, log_data, log_end, log_full, s};
+    struct api_stream_sink sink = {
+        .opened = log_opened, .data = log_data, .end = log_end, .full = log_full, .arg = s};
     s->a = c->api;
     s->flow = flow;
     s->rq = c->rq;
@@ -322,8 +323,10 @@ void workload_log(struct call *c)
     call_release(c);
 }
 
-/* exec: after 101 both sides speak frames: u8 type (0 stdin, 1 stdout, 2 stderr, 3 status as JSON),
- * u32 big-endian length, bytes. An empty frame of type 0 is the end of stdin. */
+/* exec: after 101 both sides speak frames: u8 type (0 stdin, 1 stdout, 2 stderr, 3 status as JSON,
+ * 4 size of the terminal: u16 rows, u16 columns), u32 big-endian length, bytes. An empty frame of
+ * type 0 is the end of stdin. A port is forwarded likewise, one connection a stream: type 0 to it,
+ * 1 from it, and an empty frame of type 1 says that nothing more comes. */
 #define EXEC_FRAME_MAX (1u << 20)
 
 struct exec_stream {
@@ -333,7 +336,7 @@ struct exec_stream {
     struct api_exec_session *session;
     struct buf in;
     struct timer room;
-    bool ended, closed;
+    bool ended, closed, tty;
 };
 
 static void exec_free(struct exec_stream *s)
@@ -363,6 +366,14 @@ static void exec_data(int fd, const void *p, size_t n, void *arg)
         frame_send(s, fd == 2 ? 2 : 1, p, n);
 }
 
+static void exec_eof(void *arg)
+{
+    struct exec_stream *s = arg;
+
+    if (s->st && !s->closed && !s->ended)
+        frame_send(s, 1, NULL, 0);
+}
+
 static void exec_end(int exit_code, const struct err *err, void *arg)
 {
     struct exec_stream *s = arg;
@@ -389,18 +400,34 @@ static bool exec_full(void *arg)
     return s->st && !s->closed && stream_pending(s->st) > FULL;
 }
 
+static bool exec_resized(struct exec_stream *s, const unsigned char *p, size_t n)
+{
+    if (!s->tty || n != 4)
+        return false;
+    int64_t rows = p[0] << 8 | p[1], columns = p[2] << 8 | p[3];
+    if (rows > API_TERMINAL_MAX || columns > API_TERMINAL_MAX)
+        return false;
+    if (!s->ended && s->a->ops->exec_resize)
+        s->a->ops->exec_resize(s->session, rows, columns);
+    return true;
+}
+
 static void exec_frames(struct exec_stream *s)
 {
     while (s->in.n >= 5) {
         const unsigned char *h = (const unsigned char *)s->in.p;
         size_t n = (size_t)h[1] << 24 | (size_t)h[2] << 16 | (size_t)h[3] << 8 | h[4];
-        if (n > EXEC_FRAME_MAX || h[0] != 0) {
+        if (n > EXEC_FRAME_MAX || (h[0] != 0 && h[0] != 4)) {
             stream_abort(s->st, "a frame that is not allowed");
             return;
         }
         if (s->in.n < 5 + n)
             return;
-        if (!s->ended)
+        if (h[0] == 4 && !exec_resized(s, h + 5, n)) {
+            stream_abort(s->st, "a size that no terminal has");
+            return;
+        }
+        if (h[0] == 0 && !s->ended)
             s->a->ops->exec_input(s->session, s->in.p + 5, n, n == 0);
         buf_consume(&s->in, 5 + n);
     }
@@ -463,29 +490,55 @@ static const char *const *exec_argv(struct call *c, unsigned *ret_n)
     return argv;
 }
 
-void workload_exec(struct call *c)
+static void exec_begin(struct call *c, const char *protocol, const struct api_exec *x)
 {
-    const char *upgrade = http_header_get(c->rq, "upgrade");
     struct err e = {0};
     struct slice early = {0};
-    unsigned argc;
-
-    if (!workload_there(c) || !params_fit(c, "command* stdin tty rank#"))
-        return;
-    const char *const *argv = exec_argv(c, &argc);
-    if (!upgrade || strcasecmp(upgrade, "hanse-exec/1") != 0) {
-        call_fail_code(c, E_SYNTAX, "exec needs \"Upgrade: hanse-exec/1\" (hanse exec does that)");
-        return;
-    }
-    if (!argc) {
-        call_fail_code(c, E_SYNTAX,
-                       "command is missing: give it as command=PROGRAM&command=ARGUMENT");
-        return;
-    }
     struct flow *flow = call_lasts(c);
+
     if (!flow)
         return;
     struct exec_stream *s = mem_new(struct exec_stream);
+    struct api_stream_sink sink = {
+        .data = exec_data, .end = exec_end, .full = exec_full, .eof = exec_eof, .arg = s};
+    s->a = c->api;
+    s->flow = flow;
+    s->tty = x->tty;
+    buf_init(&s->in, (size_t)2 * EXEC_FRAME_MAX);
+    timer_init(&s->room, c->api->cfg.loop, exec_room, s);
+    if (c->api->ops->exec(c->api->b, x, &sink, &s->session, &e)) {
+        exec_free(s);
+        call_fail(c, &e);
+        return;
+    }
+    struct http_request *rq = c->rq;
+    call_release(c);
+    s->st = http_upgrade(rq, protocol, &early);
+    stream_set(s->st, &exec_events, s);
+    if (early.n)
+        exec_read(s->st, early.p, early.n, s);
+}
+
+static bool upgrades(struct call *c, const char *protocol, const char *what)
+{
+    const char *upgrade = http_header_get(c->rq, "upgrade");
+    struct err e = {0};
+
+    if (upgrade && !strcasecmp(upgrade, protocol))
+        return true;
+    (void)err_set(&e, E_SYNTAX, "%s needs \"Upgrade: %s\" (hanse %s does that)", what, protocol,
+                  what);
+    call_fail(c, &e);
+    return false;
+}
+
+void workload_exec(struct call *c)
+{
+    unsigned argc;
+
+    if (!workload_there(c) || !params_fit(c, "command* stdin tty rank# rows# columns#"))
+        return;
+    const char *const *argv = exec_argv(c, &argc);
     struct api_exec x = {.who = &c->who,
                          .ns = c->ns,
                          .workload = c->name,
@@ -493,21 +546,36 @@ void workload_exec(struct call *c)
                          .argv = argv,
                          .tail_lines = -1,
                          .with_stdin = call_flag(c, "stdin"),
-                         .tty = call_flag(c, "tty")};
-    struct api_stream_sink sink = {.data = exec_data, .end = exec_end, .full = exec_full, .arg = s};
-    s->a = c->api;
-    s->flow = flow;
-    buf_init(&s->in, (size_t)2 * EXEC_FRAME_MAX);
-    timer_init(&s->room, c->api->cfg.loop, exec_room, s);
-    if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e)) {
-        exec_free(s);
-        call_fail(c, &e);
+                         .tty = call_flag(c, "tty"),
+                         .rows = number(c, "rows", 0),
+                         .columns = number(c, "columns", 0)};
+
+    if (!upgrades(c, "hanse-exec/1", "exec"))
         return;
-    }
-    struct http_request *rq = c->rq;
-    call_release(c);
-    s->st = http_upgrade(rq, "hanse-exec/1", &early);
-    stream_set(s->st, &exec_events, s);
-    if (early.n)
-        exec_read(s->st, early.p, early.n, s);
+    if (!argc)
+        call_fail_code(c, E_SYNTAX,
+                       "command is missing: give it as command=PROGRAM&command=ARGUMENT");
+    else if (x.rows > API_TERMINAL_MAX || x.columns > API_TERMINAL_MAX ||
+             ((x.rows || x.columns) && !x.tty))
+        call_fail_code(c, E_SYNTAX, "rows and columns are those of a tty, at most 4096 each");
+    else
+        exec_begin(c, "hanse-exec/1", &x);
+}
+
+void workload_port_forward(struct call *c)
+{
+    if (!workload_there(c) || !params_fit(c, "port# rank#"))
+        return;
+    struct api_exec x = {.who = &c->who,
+                         .ns = c->ns,
+                         .workload = c->name,
+                         .rank = number(c, "rank", 0),
+                         .tail_lines = -1,
+                         .port = number(c, "port", 0)};
+    if (!upgrades(c, "hanse-forward/1", "port-forward"))
+        return;
+    if (x.port < 1 || x.port > UINT16_MAX)
+        call_fail_code(c, E_SYNTAX, "port is missing, or no number from 1 to 65535");
+    else
+        exec_begin(c, "hanse-forward/1", &x);
 }

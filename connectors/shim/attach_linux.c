@@ -1,16 +1,21 @@
-/* The helper of `hanse exec`: one command with pipes for its three streams, relayed over a unix
- * socket to the agent. It is a process of its own because the seam starts programs without pipes.
- * When the socket ends, it kills the command's group: no reader is left. */
+/* The helper of `hanse exec` and `hanse port-forward`: one command with pipes or a terminal for its
+ * three streams, or one connection to a program's port, relayed over a unix socket to the agent. It
+ * is a process of its own because the seam starts programs without pipes, and makes no connections
+ * without TLS. When the socket ends, it kills the command's group: no reader is left. A connection
+ * must never reach a port on which another run listens. */
 #include "connectors/shim/tenant_linux.h"
 #include "connectors/shim/tree_linux.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -21,6 +26,7 @@
 
 struct relay {
     int sock, in, out[2]; /* -1 = closed */
+    bool terminal, port;  /* what the command is on; port: there is no command */
     pid_t pid;
     bool in_eof; /* close `in` once what waits is written */
     char from[HEADER + CHUNK * 4];
@@ -73,7 +79,7 @@ static int dial(const char *path)
 }
 
 /* Where the program is: its namespace is that of our children. */
-static int start_inside(const struct enter_spec *s, const char *const *argv)
+static int start_inside(const struct enter_spec *s, bool terminal, const char *const *argv)
 {
     char cwd[4096];
     int status;
@@ -90,11 +96,61 @@ static int start_inside(const struct enter_spec *s, const char *const *argv)
     pid_t pid = fork();
     if (pid < 0)
         return 126;
-    if (pid == 0)
-        _exit(s->tenant.uid && tenant_become(&s->tenant) ? 126 : enter_become(argv));
+    if (pid == 0) {
+        if (terminal && (setsid() < 0 || ioctl(0, TIOCSCTTY, 0) != 0))
+            _exit(126);
+        bool refused = s->tenant.uid && tenant_become(&s->tenant);
+        if (terminal) /* it is in no group of ours */
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(refused ? 126 : enter_become(argv));
+    }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void terminal_size(int fd, unsigned rows, unsigned columns)
+{
+    const struct winsize w = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns};
+
+    if (rows && columns)
+        (void)ioctl(fd, TIOCSWINSZ, &w);
+}
+
+/* size: "ROWSxCOLUMNS"; 0: not known */
+static bool start_terminal(struct relay *r, const struct enter_spec *s, const char *size,
+                           const char *const *argv)
+{
+    char name[64], *end = NULL;
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    unsigned long rows = strtoul(size, &end, 10);
+    unsigned long columns = *end == 'x' ? strtoul(end + 1, NULL, 10) : 0;
+
+    if (master < 0 || grantpt(master) || unlockpt(master) || ptsname_r(master, name, sizeof name))
+        return false;
+    terminal_size(master, rows > UINT16_MAX ? 0 : (unsigned)rows,
+                  columns > UINT16_MAX ? 0 : (unsigned)columns);
+    int slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave < 0 || (s->tenant.uid && fchown(slave, s->tenant.uid, s->tenant.gid) != 0))
+        return false;
+    r->terminal = true;
+    r->pid = fork();
+    if (r->pid < 0)
+        return false;
+    if (r->pid == 0) {
+        (void)setsid();
+        for (int i = 0; i < 3; i++)
+            (void)dup2(slave, i);
+        if (!*s->will && ioctl(0, TIOCSCTTY, 0) != 0)
+            _exit(126);
+        (void)signal(SIGPIPE, SIG_DFL);
+        _exit(*s->will ? start_inside(s, true, argv) : enter_exec(s, argv));
+    }
+    (void)close(slave);
+    (void)fcntl(master, F_SETFL, O_NONBLOCK);
+    r->out[0] = master;
+    r->in = fcntl(master, F_DUPFD_CLOEXEC, 3);
+    return r->in >= 0;
 }
 
 static bool start(struct relay *r, const struct enter_spec *s, const char *const *argv)
@@ -117,7 +173,7 @@ static bool start(struct relay *r, const struct enter_spec *s, const char *const
             (void)close(p[i][1]);
         }
         (void)signal(SIGPIPE, SIG_DFL);
-        _exit(*s->will ? start_inside(s, argv) : enter_exec(s, argv));
+        _exit(*s->will ? start_inside(s, false, argv) : enter_exec(s, argv));
     }
     r->in = p[0][1];
     r->out[0] = p[1][0];
@@ -155,6 +211,10 @@ static bool take_frame(struct relay *r)
     }
     if (h[4] == ATTACH_EOF)
         r->in_eof = true;
+    const unsigned char *size = h + HEADER;
+    if (h[4] == ATTACH_SIZE && body == 4 && r->terminal && r->out[0] >= 0)
+        terminal_size(r->out[0], (unsigned)(size[0] | size[1] << 8),
+                      (unsigned)(size[2] | size[3] << 8));
     r->n_from -= HEADER + body;
     memmove(r->from, r->from + HEADER + body, r->n_from);
     return true;
@@ -174,8 +234,13 @@ static void feed_input(struct relay *r)
         r->n_wait -= (size_t)k;
         memmove(r->wait, r->wait + k, r->n_wait);
     }
-    if (r->in_eof)
-        shut(&r->in);
+    if (!r->in_eof || r->in < 0)
+        return;
+    if (r->port)
+        (void)shutdown(r->in, SHUT_WR);
+    if (r->terminal && write(r->in, "\004", 1) < 0 && errno == EAGAIN)
+        return; /* once more, when there is room */
+    shut(&r->in);
 }
 
 /* False when the agent is gone. */
@@ -196,11 +261,13 @@ static bool from_command(struct relay *r, int i, uint64_t id)
     char chunk[CHUNK];
     ssize_t k = read(r->out[i], chunk, sizeof chunk);
 
-    if (k < 0 && errno == EINTR)
+    if (k < 0 && (errno == EINTR || errno == EAGAIN))
         return true;
     if (k <= 0) {
         shut(&r->out[i]);
-        return true;
+        if (k < 0 && r->port) /* it was reset: nothing is taken, either */
+            shut(&r->in);
+        return !r->port || send_frame(r->sock, ATTACH_EOF, 0, id, NULL, 0);
     }
     return send_frame(r->sock, ATTACH_DATA, (uint8_t)(i + 1), id, chunk, (size_t)k);
 }
@@ -221,12 +288,14 @@ static void pass_input(struct relay *r)
 
 static bool relay(struct relay *r, uint64_t id)
 {
-    while (r->out[0] >= 0 || r->out[1] >= 0) {
+    for (;;) {
         pass_input(r);
+        if (r->out[0] < 0 && r->out[1] < 0 && (!r->port || r->in < 0))
+            return true;
         struct pollfd f[4] = {{.fd = r->sock, .events = r->n_from < sizeof r->from ? POLLIN : 0},
                               {.fd = r->out[0], .events = POLLIN},
                               {.fd = r->out[1], .events = POLLIN},
-                              {.fd = r->n_wait > 0 ? r->in : -1, .events = POLLOUT}};
+                              {.fd = r->n_wait > 0 || r->in_eof ? r->in : -1, .events = POLLOUT}};
         if (poll(f, 4, -1) < 0 && errno != EINTR)
             return false;
         if (f[0].revents && !from_agent(r))
@@ -235,17 +304,138 @@ static bool relay(struct relay *r, uint64_t id)
             if (f[1 + i].revents && !from_command(r, i, id))
                 return false;
     }
-    return true;
 }
 
+/* ---- a port ---- */
+/* An address at which connections to 127.0.0.1 or ::1 arrive. */
+static bool is_local(const char *address)
+{
+    static const char *const known[] = {"0100007F",
+                                        "00000000",
+                                        "00000000000000000000000000000000",
+                                        "00000000000000000000000001000000",
+                                        "0000000000000000FFFF00000100007F",
+                                        "0000000000000000FFFF000000000000"};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(address, known[i]))
+            return true;
+    return false;
+}
+
+/* Counts the sockets that listen on the port, in the table (/proc/net/tcp), and adds their inodes.
+ * Negative: it cannot be told. */
+static int listeners(const char *table, unsigned port, struct port_sockets *v)
+{
+    FILE *f = fopen(table, "re");
+    char line[512], address[33];
+    unsigned at, state;
+    unsigned long long inode;
+    int n = 0;
+
+    if (!f)
+        return errno == ENOENT ? 0 : -1;
+    while (n >= 0 && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%*d: %32[0-9A-F]:%X %*[0-9A-F]:%*X %X %*s %*s %*s %*d %*d %llu", address,
+                   &at, &state, &inode) != 4 ||
+            state != 0x0A || at != port || !is_local(address))
+            continue;
+        if (v->n == PORT_SOCKETS_MAX) {
+            n = -1;
+            break;
+        }
+        v->inodes[v->n++] = inode;
+        n++;
+    }
+    bool whole = !ferror(f);
+    (void)fclose(f);
+    return whole ? n : -1;
+}
+
+/* All that listen on the port are of this run; ret: what they are, and whether 127.0.0.1 or ::1 is
+ * theirs. Returns 0, or why not: ATTACH_NOBODY, ATTACH_STRANGER. */
+static int port_check(const struct runner_tree *t, unsigned port, struct port_sockets *ret)
+{
+    *ret = (struct port_sockets){0};
+    int v4 = listeners("/proc/net/tcp", port, ret);
+    int v6 = listeners("/proc/net/tcp6", port, ret);
+
+    if (v4 < 0 || v6 < 0)
+        return ATTACH_STRANGER;
+    if (v4 + v6 == 0)
+        return ATTACH_NOBODY;
+    ret->six = v4 == 0;
+    return tree_holds_sockets(t, ret) ? 0 : ATTACH_STRANGER;
+}
+
+static int port_dial(unsigned port, bool six)
+{
+    const struct sockaddr_in a = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in6 b = {.sin6_family = AF_INET6,
+                                   .sin6_port = htons((uint16_t)port),
+                                   .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int rc = fd < 0 ? -1
+             : six  ? connect(fd, (const struct sockaddr *)&b, sizeof b)
+                    : connect(fd, (const struct sockaddr *)&a, sizeof a);
+
+    if (rc != 0 && fd >= 0) {
+        (void)close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* Looks before and after: what listened in between is what listens now, so that the connection is
+ * with none but this run. */
+static int port_open(const struct runner_tree *t, unsigned port, int *ret)
+{
+    struct port_sockets before, after;
+    int why = port_check(t, port, &before);
+
+    if (why)
+        return why;
+    *ret = port_dial(port, before.six);
+    if (*ret < 0)
+        return ATTACH_NOBODY;
+    why = port_check(t, port, &after);
+    bool same = !why && before.n == after.n &&
+                !memcmp(before.inodes, after.inodes, before.n * sizeof *before.inodes);
+    if (same)
+        return 0;
+    (void)close(*ret);
+    return why ? why : ATTACH_NOBODY;
+}
+
+int attach_port(const char *socket_path, uint64_t id, const struct runner_tree *t, unsigned port)
+{
+    static struct relay r = {.in = -1, .out = {-1, -1}, .port = true};
+    int fd = -1, why = port_open(t, port, &fd);
+    const unsigned char none = 0;
+
+    r.sock = dial(socket_path);
+    if (r.sock < 0 || !send_frame(r.sock, ATTACH_HELLO, (uint8_t)why, id, NULL, 0) || why)
+        return 126;
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    r.out[0] = fd;
+    r.in = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (r.in >= 0 && relay(&r, id))
+        (void)send_frame(r.sock, ATTACH_END, 0, id, &none, 1);
+    return 0;
+}
+
+/* ---- a command ---- */
 int attach_exec(const char *socket_path, uint64_t id, const struct enter_spec *s,
-                const char *const *argv)
+                const char *terminal, const char *const *argv)
 {
     static struct relay r = {.in = -1, .out = {-1, -1}};
     int status = 0;
 
     r.sock = dial(socket_path);
-    if (r.sock < 0 || !send_frame(r.sock, ATTACH_HELLO, 0, id, NULL, 0) || !start(&r, s, argv))
+    if (r.sock < 0 || !send_frame(r.sock, ATTACH_HELLO, 0, id, NULL, 0) ||
+        !(terminal ? start_terminal(&r, s, terminal, argv) : start(&r, s, argv)))
         return 126;
     bool whole = relay(&r, id);
     if (!whole)

@@ -177,15 +177,22 @@ int enter_exec(const struct enter_spec *s, const char *const *argv);
 int enter_group(const struct enter_spec *s); /* joins the group; returns 0 or an exit status */
 int enter_become(const char *const *argv);   /* the very last step */
 /* `hanse run --attach SOCKET --id N -- CMD`: runs CMD for `hanse exec`, with its three streams over
- * a unix socket, where the program is: in its group, and in the namespace that its will names. */
+ * a unix socket, where the program is: in its group, and in the namespace that its will names.
+ * terminal: "ROWSxCOLUMNS" of the terminal that it gets; NULL: none. */
 int attach_exec(const char *socket_path, uint64_t id, const struct enter_spec *s,
-                const char *const *argv);
+                const char *terminal, const char *const *argv);
+/* `hanse run --attach SOCKET --id N --port PORT`: a connection to a port of this machine on which
+ * nobody but processes of the tree listen. */
+int attach_port(const char *socket_path, uint64_t id, const struct runner_tree *t, unsigned port);
 /* Frames on that socket: the helper's HELLO carries the id as frame id; then both ways. */
 enum attach_frame {
-    ATTACH_HELLO = 1,
-    ATTACH_DATA = 2, /* flags: 0 to its input, 1 or 2 from it */
-    ATTACH_EOF = 3,  /* its input ends */
-    ATTACH_END = 4   /* body: exit status as one byte */
+    ATTACH_HELLO = 1, /* flags: 0, or why it has no connection: ATTACH_NOBODY, ATTACH_STRANGER */
+    ATTACH_DATA = 2,  /* flags: 0 to its input, 1 or 2 from it */
+    ATTACH_EOF = 3,   /* its input ends; from it: no more data comes from the port */
+    ATTACH_END = 4,   /* body: exit status as one byte */
+    ATTACH_SIZE = 5   /* body: rows and columns, two bytes each, little-endian */
 };
+#define ATTACH_NOBODY 1   /* no process of the tree listens there */
+#define ATTACH_STRANGER 2 /* another one does */
 
 #endif

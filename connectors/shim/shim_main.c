@@ -16,14 +16,14 @@
 #define GRACE_MAX_MS (366ull * 24 * 3600 * 1000)
 
 struct args {
-    const char *dir, *socket, *log, *cwd, *group, *attach, *will;
+    const char *dir, *socket, *log, *cwd, *group, *attach, *will, *tty;
     const char *processes;                         /* NULL: the group if there is one */
     const char *bad_env;                           /* is set, and no number */
     const char *user, *state, *save, *view, *gpus; /* of a tenant */
     uint64_t memory, pids, cpu;                    /* its limits; 0 = none */
     struct tenant_spec tenant;
     const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch;
-    uint64_t lease_ms, from_ms, grace_ms, parent, id, epoch, rank, world, keep;
+    uint64_t lease_ms, from_ms, grace_ms, parent, id, port, epoch, rank, world, keep;
     bool enter, help, wait_go, reshard, shared, proved;
     enum run_processes held;
     const char *const *cmd;
@@ -158,7 +158,9 @@ static int args_check(struct args *a, struct err *err)
     if (a->grace_ms > GRACE_MAX_MS || a->lease_ms > GRACE_MAX_MS)
         return err_set(err, E_USAGE, "--grace and --lease are milliseconds, at most %llu (a year)",
                        (unsigned long long)GRACE_MAX_MS);
-    if (!a->cmd || !a->cmd[0])
+    if (a->port > UINT16_MAX || (a->port && !a->attach))
+        return err_set(err, E_USAGE, "--port: used by hanse agent, with --attach");
+    if ((!a->cmd || !a->cmd[0]) && !a->port)
         return err_set(err, E_USAGE, "no command: hanse run [OPTION...] -- COMMAND");
     if (a->processes && !run_processes_parse(a->processes, &a->held))
         return err_set(err, E_USAGE, "--processes %s: expected cgroup, pidNamespace or searched",
@@ -192,52 +194,69 @@ static int args_check(struct args *a, struct err *err)
     return 0;
 }
 
+struct run_option {
+    const char *name;
+    const char **text;
+    uint64_t *value;
+    bool *flag;
+};
+
+static int option_value(const struct args *a, const struct run_option *o, const char *value,
+                        struct err *err)
+{
+    if (o->text)
+        *o->text = value;
+    else if (!number(value, o->value))
+        return err_set(err, E_USAGE, "%s %s: expected a whole number", o->name, value);
+    else if (o->value == &a->epoch && !a->epoch)
+        return err_set(err, E_USAGE,
+                       "--epoch 0: epochs count from 1; leave it out for the next one");
+    return 0;
+}
+
 static int args_parse(int argc, char **argv, struct args *a, struct err *err)
 {
-    const struct {
-        const char *name;
-        const char **text;
-        uint64_t *value;
-        bool *flag;
-    } options[] = {{"--dir", &a->dir, NULL, NULL},
-                   {"--socket", &a->socket, NULL, NULL},
-                   {"--log", &a->log, NULL, NULL},
-                   {"--cwd", &a->cwd, NULL, NULL},
-                   {"--group", &a->group, NULL, NULL},
-                   {"--attach", &a->attach, NULL, NULL},
-                   {"--will", &a->will, NULL, NULL},
-                   {"--user", &a->user, NULL, NULL},
-                   {"--state", &a->state, NULL, NULL},
-                   {"--save", &a->save, NULL, NULL},
-                   {"--view", &a->view, NULL, NULL},
-                   {"--gpus", &a->gpus, NULL, NULL},
-                   {"--memory", NULL, &a->memory, NULL},
-                   {"--pids", NULL, &a->pids, NULL},
-                   {"--cpu", NULL, &a->cpu, NULL},
-                   {"--processes", &a->processes, NULL, NULL},
-                   {"--proved", NULL, NULL, &a->proved},
-                   {"--lease", NULL, &a->lease_ms, NULL},
-                   {"--lease-from", NULL, &a->from_ms, NULL},
-                   {"--grace", NULL, &a->grace_ms, NULL},
-                   {"--parent", NULL, &a->parent, NULL},
-                   {"--id", NULL, &a->id, NULL},
-                   {"--enter", NULL, NULL, &a->enter},
-                   {"--checkpoint-dir", &a->ck, NULL, NULL},
-                   {"--checkpoint-scratch", &a->scratch, NULL, NULL},
-                   {"--resume-scratch", &a->resume_scratch, NULL, NULL},
-                   {"--workload", &a->workload, NULL, NULL},
-                   {"--epoch", NULL, &a->epoch, NULL},
-                   {"--rank", NULL, &a->rank, NULL},
-                   {"--world", NULL, &a->world, NULL},
-                   {"--checkpoint-keep", NULL, &a->keep, NULL},
-                   {"--resume", &a->resume, NULL, NULL},
-                   {"--resume-digest", &a->digest, NULL, NULL},
-                   {"--resume-proofs", &a->proofs, NULL, NULL},
-                   {"--wait-go", NULL, NULL, &a->wait_go},
-                   {"--reshard", NULL, NULL, &a->reshard},
-                   {"--shared", NULL, NULL, &a->shared},
-                   {"--help", NULL, NULL, &a->help},
-                   {"-h", NULL, NULL, &a->help}};
+    const struct run_option options[] = {{"--dir", &a->dir, NULL, NULL},
+                                         {"--socket", &a->socket, NULL, NULL},
+                                         {"--log", &a->log, NULL, NULL},
+                                         {"--cwd", &a->cwd, NULL, NULL},
+                                         {"--group", &a->group, NULL, NULL},
+                                         {"--attach", &a->attach, NULL, NULL},
+                                         {"--tty", &a->tty, NULL, NULL},
+                                         {"--port", NULL, &a->port, NULL},
+                                         {"--will", &a->will, NULL, NULL},
+                                         {"--user", &a->user, NULL, NULL},
+                                         {"--state", &a->state, NULL, NULL},
+                                         {"--save", &a->save, NULL, NULL},
+                                         {"--view", &a->view, NULL, NULL},
+                                         {"--gpus", &a->gpus, NULL, NULL},
+                                         {"--memory", NULL, &a->memory, NULL},
+                                         {"--pids", NULL, &a->pids, NULL},
+                                         {"--cpu", NULL, &a->cpu, NULL},
+                                         {"--processes", &a->processes, NULL, NULL},
+                                         {"--proved", NULL, NULL, &a->proved},
+                                         {"--lease", NULL, &a->lease_ms, NULL},
+                                         {"--lease-from", NULL, &a->from_ms, NULL},
+                                         {"--grace", NULL, &a->grace_ms, NULL},
+                                         {"--parent", NULL, &a->parent, NULL},
+                                         {"--id", NULL, &a->id, NULL},
+                                         {"--enter", NULL, NULL, &a->enter},
+                                         {"--checkpoint-dir", &a->ck, NULL, NULL},
+                                         {"--checkpoint-scratch", &a->scratch, NULL, NULL},
+                                         {"--resume-scratch", &a->resume_scratch, NULL, NULL},
+                                         {"--workload", &a->workload, NULL, NULL},
+                                         {"--epoch", NULL, &a->epoch, NULL},
+                                         {"--rank", NULL, &a->rank, NULL},
+                                         {"--world", NULL, &a->world, NULL},
+                                         {"--checkpoint-keep", NULL, &a->keep, NULL},
+                                         {"--resume", &a->resume, NULL, NULL},
+                                         {"--resume-digest", &a->digest, NULL, NULL},
+                                         {"--resume-proofs", &a->proofs, NULL, NULL},
+                                         {"--wait-go", NULL, NULL, &a->wait_go},
+                                         {"--reshard", NULL, NULL, &a->reshard},
+                                         {"--shared", NULL, NULL, &a->shared},
+                                         {"--help", NULL, NULL, &a->help},
+                                         {"-h", NULL, NULL, &a->help}};
     const size_t n_options = sizeof options / sizeof *options;
 
     for (int i = 1; i < argc; i++) {
@@ -257,13 +276,9 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
         }
         if (++i == argc)
             return err_set(err, E_USAGE, "%s needs a value", argv[i - 1]);
-        if (options[k].text)
-            *options[k].text = argv[i];
-        else if (!number(argv[i], options[k].value))
-            return err_set(err, E_USAGE, "%s %s: expected a whole number", argv[i - 1], argv[i]);
-        else if (options[k].value == &a->epoch && !a->epoch)
-            return err_set(err, E_USAGE,
-                           "--epoch 0: epochs count from 1; leave it out for the next one");
+        int rc = option_value(a, &options[k], argv[i], err);
+        if (rc < 0)
+            return rc;
     }
     return a->help ? 0 : args_check(a, err);
 }
@@ -463,6 +478,18 @@ static uint64_t lease_until(const struct args *a)
     return a->lease_ms ? (a->from_ms && a->from_ms < now ? a->from_ms : now) + a->lease_ms : 0;
 }
 
+/* A control group says for certain whose it is; a marker is what is left where there is none. */
+static int attach(const struct args *a)
+{
+    const struct enter_spec s = {.group = a->group, .will = a->will, .tenant = a->tenant};
+    bool held = a->held != RUN_SEARCHED && *a->group;
+    const struct runner_tree t = {.group = held ? a->group : "",
+                                  .marker = held ? "" : env_text(RUN_MARKER_ENV, "")};
+
+    return a->port ? attach_port(a->attach, a->id, &t, (unsigned)a->port)
+                   : attach_exec(a->attach, a->id, &s, a->tty, a->cmd);
+}
+
 int shim_main(int argc, char **argv, const struct run_host *host)
 {
     struct args a = {.grace_ms = 30000,
@@ -500,9 +527,7 @@ int shim_main(int argc, char **argv, const struct run_host *host)
                                                .tenant = a.tenant},
                           a.cmd);
     if (a.attach)
-        return attach_exec(
-            a.attach, a.id,
-            &(struct enter_spec){.group = a.group, .will = a.will, .tenant = a.tenant}, a.cmd);
+        return attach(&a);
     AUTO_ARENA kept = arena_create(0); /* as long as the process */
     a.store_env = run_store_env(kept);
     if (checkpoint_store_is_remote(a.ck) && !*a.scratch &&

@@ -408,6 +408,44 @@ int tree_ask(struct runner_os *os, const struct runner_tree *t, int signo)
     return n < 0 ? n : asked;
 }
 
+/* Sets the bits of those that the process has open. */
+static uint64_t sockets_of(int64_t pid, const struct port_sockets *v)
+{
+    char path[64], link[64];
+    uint64_t held = 0;
+    const struct dirent *e;
+
+    (void)snprintf(path, sizeof path, "/proc/%lld/fd", (long long)pid);
+    DIR *d = opendir(path);
+    while (d && (e = readdir(d)) != NULL) {
+        ssize_t n = readlinkat(dirfd(d), e->d_name, link, sizeof link - 1);
+        if (n <= 0)
+            continue;
+        link[n] = '\0';
+        if (strncmp(link, "socket:[", 8) != 0)
+            continue;
+        for (size_t i = 0; i < v->n; i++)
+            if (v->inodes[i] == strtoull(link + 8, NULL, 10))
+                held |= (uint64_t)1 << i;
+    }
+    if (d)
+        (void)closedir(d);
+    return held;
+}
+
+bool tree_holds_sockets(const struct runner_tree *t, const struct port_sockets *v)
+{
+    struct procs ps = {0};
+    uint64_t held = 0, all = v->n < 64 ? ((uint64_t)1 << v->n) - 1 : UINT64_MAX;
+
+    (void)members(t, &ps);
+    for (size_t i = 0; i < ps.n && held != all; i++)
+        if (ps.v[i].member)
+            held |= sockets_of(ps.v[i].pid, v);
+    mem_free(ps.v);
+    return held == all;
+}
+
 int tree_adopt_orphans(struct runner_os *os, struct err *err)
 {
     (void)os;

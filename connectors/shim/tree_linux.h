@@ -9,6 +9,14 @@ int tree_adopt_orphans(struct runner_os *os, struct err *err) MUST_CHECK;
 int tree_process_count(struct runner_os *os, const struct runner_tree *t);
 int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo);
 int tree_ask(struct runner_os *os, const struct runner_tree *t, int signo);
+#define PORT_SOCKETS_MAX 64
+struct port_sockets { /* that listen on one port */
+    uint64_t inodes[PORT_SOCKETS_MAX];
+    size_t n;
+    bool six; /* none of them has an address of IPv4 */
+};
+/* True when processes of the tree have each of them open. */
+bool tree_holds_sockets(const struct runner_tree *t, const struct port_sockets *v);
 void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes);
 
 /* ---- how a tree is held (held_linux.c) ---- */

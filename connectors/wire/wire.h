@@ -93,14 +93,18 @@ enum agent_frame {
     AF_WORKERS = 35,  /* agent: run_workers, unasked, ahead of the observation that it belongs to */
     AF_FINALIZE = 36, /* wire_about: the log has the end of this run; its records may go */
     /* streams; id is the stream's */
-    AF_LOGS = 40,  /* wire_open, and so is the next */
-    AF_EXEC = 41,  /* argv, stdin */
-    AF_DATA = 42,  /* agent: bytes; flags: fd */
-    AF_END = 43,   /* agent: wire_end */
-    AF_PAUSE = 44, /* server: flags 1 pause, 0 go on */
-    AF_INPUT = 45, /* server: bytes; flags 1: no more */
-    AF_CLOSE = 46, /* server: it wants no more */
-    AF_OPENED = 47 /* agent, no body: it is open; ahead of all DATA, if wire_open asks for it */
+    AF_LOGS = 40, /* wire_open, and so is the next */
+    AF_EXEC = 41, /* argv, stdin */
+    AF_DATA = 42, /* agent: bytes; flags: fd */
+    AF_END = 43,  /* agent: wire_end */
+    /* flags 1 pause, 0 go on; server: of DATA; agent: of INPUT, if wire_open permits it */
+    AF_PAUSE = 44,
+    AF_INPUT = 45,   /* server: bytes; flags 1: no more */
+    AF_CLOSE = 46,   /* server: it wants no more */
+    AF_OPENED = 47,  /* agent, no body: it is open; ahead of all DATA, if wire_open asks for it */
+    AF_FORWARD = 48, /* wire_open: to a port on which a program listens */
+    AF_SIZE = 49,    /* server: wire_size: the terminal of an EXEC */
+    AF_EOF = 50      /* agent, no body: FORWARD: no more DATA comes, INPUT is still taken */
 };
 
 /* ---- frames between a runner that calls home and the hub ---- */

@@ -59,6 +59,7 @@ void brain_runner(struct brain *b, struct stream *s);
 struct brain_session;
 int brain_exec(struct brain *b, const struct api_exec *e, const struct api_stream_sink *sink,
                struct brain_session **ret, struct err *err) MUST_CHECK;
+void brain_exec_resize(struct brain_session *s, int64_t rows, int64_t columns);
 void brain_exec_input(struct brain_session *s, const void *p, size_t n, bool eof);
 /* bytes of input that the agent has not taken yet */
 size_t brain_exec_pending(const struct brain_session *s);

@@ -459,6 +459,7 @@ void backend_init(struct control *c)
         .token = backend_token,
         .exec = relay_exec,
         .exec_input = relay_exec_input,
+        .exec_resize = relay_exec_resize,
         .exec_pending = relay_exec_pending,
         .exec_close = relay_exec_close,
         .leader = b_leader,

@@ -74,6 +74,7 @@ bool recovery_operate(struct control *c, const struct api_identity *who, const c
 /* relay.c: logs and exec, here or through the leader. */
 int relay_exec(struct backend *b, const struct api_exec *e, const struct api_stream_sink *sink,
                struct api_exec_session **ret, struct err *err) MUST_CHECK;
+void relay_exec_resize(struct api_exec_session *s, int64_t rows, int64_t columns);
 void relay_exec_input(struct api_exec_session *s, const void *p, size_t n, bool eof);
 size_t relay_exec_pending(const struct api_exec_session *s);
 void relay_exec_close(struct api_exec_session *s);

@@ -1,6 +1,6 @@
-/* Logs and exec of a workload, asked of any member. The leader has the connectors that reach the
- * targets; another member relays to it over a stream of its own (ALPN_RELAY at the leader's API
- * address, mutual TLS).
+/* Logs, exec and ports of a workload, asked of any member. The leader has the connectors
+ * that reach the targets; another member relays to it over a stream of its own (ALPN_RELAY at the
+ * leader's API address, mutual TLS).
  *
  * As with writes, the member that was asked finds out which user asks and what that user may do.
  * The leader takes a member's word for it because the certificate proves that it is a member; it
@@ -31,7 +31,10 @@ enum relay_frame {
     RELAY_OPEN = 1, /* first, from who was asked: JSON */
     RELAY_DATA,     /* output, flags = 1 or 2 as its descriptor; input, flags 1 = its end */
     RELAY_END,      /* last, from the leader: {"exitCode","code","text"} */
-    RELAY_OPENED    /* from the leader, no body: it is open; older members tell and heed it not */
+    RELAY_OPENED,   /* from the leader, no body: it is open; older members tell and heed it not */
+    RELAY_ASK,      /* as OPEN, for what older leaders do not know: they refuse a frame like this */
+    RELAY_SIZE,     /* from who was asked: rows and columns, two bytes each, little-endian */
+    RELAY_EOF       /* from the leader, no body: no more output comes, input is still taken */
 };
 
 static void pieces_send(struct stream *st, enum relay_frame type, uint8_t flags, uint8_t last,
@@ -84,7 +87,8 @@ struct api_exec_session {
     unsigned looks;   /* in a row, that found another leader */
     cJSON *ask;       /* until the stream is open, */
     struct buf early; /* with the input that came by then */
-    bool early_end;
+    bool early_end, newer;
+    int64_t rows, columns; /* told before the stream was open */
     bool open, ended, closed;
     char leader[256]; /* its API address */
 };
@@ -149,6 +153,8 @@ static int session_frame(const struct frame *f, void *arg)
         return 1;
     if (f->type == RELAY_OPENED && s->sink.opened) {
         s->sink.opened(s->sink.arg);
+    } else if (f->type == RELAY_EOF && s->sink.eof) {
+        s->sink.eof(s->sink.arg);
     } else if (f->type == RELAY_DATA) {
         s->sink.data(f->flags == 2 ? 2 : 1, f->body.p, f->body.n, s->sink.arg);
     } else if (f->type == RELAY_END) {
@@ -195,11 +201,13 @@ static void session_open(struct stream *st, void *arg)
         return;
     }
     s->ask = NULL;
-    if (!json_send(st, RELAY_OPEN, ask)) {
+    if (!json_send(st, s->newer ? RELAY_ASK : RELAY_OPEN, ask)) {
         stream_abort(st, "the command is too long");
         return;
     }
     s->open = true;
+    if (s->rows || s->columns)
+        relay_exec_resize(s, s->rows, s->columns);
     if (s->early.n || s->early_end)
         pieces_send(st, RELAY_DATA, 0, s->early_end, s->early.n ? s->early.p : "", s->early.n);
     buf_fini(&s->early);
@@ -243,6 +251,9 @@ static cJSON *ask_make(struct control *c, const struct api_exec *e)
     (void)cJSON_AddBoolToObject(j, "follow", e->follow);
     (void)cJSON_AddBoolToObject(j, "stdin", e->with_stdin);
     (void)cJSON_AddBoolToObject(j, "tty", e->tty);
+    (void)cJSON_AddNumberToObject(j, "rows", (double)e->rows);
+    (void)cJSON_AddNumberToObject(j, "columns", (double)e->columns);
+    (void)cJSON_AddNumberToObject(j, "port", (double)e->port);
     if (e->argv) {
         cJSON *argv = cJSON_AddArrayToObject(j, "argv");
         for (const char *const *a = e->argv; *a; a++)
@@ -279,6 +290,7 @@ static int relay_begin(struct control *c, const struct api_exec *e,
                        st->leader_api_address);
     }
     s->ask = ask_make(c, e);
+    s->newer = e->port || e->tty;
     timer_start(&s->watch, LEADER_EVERY_MS);
     *ret = s;
     return 0;
@@ -301,6 +313,19 @@ int relay_exec(struct backend *b, const struct api_exec *e, const struct api_str
     (*ret)->c = c;
     (*ret)->local = local;
     return 0;
+}
+
+void relay_exec_resize(struct api_exec_session *s, int64_t rows, int64_t columns)
+{
+    const unsigned char b[4] = {(unsigned char)rows, (unsigned char)(rows >> 8),
+                                (unsigned char)columns, (unsigned char)(columns >> 8)};
+
+    if (s->local)
+        brain_exec_resize(s->local, rows, columns);
+    else if (s->open && s->st && !s->ended)
+        frame_send(s->st, RELAY_SIZE, 0, 0, b, sizeof b);
+    s->rows = rows;
+    s->columns = columns;
 }
 
 void relay_exec_input(struct api_exec_session *s, const void *p, size_t n, bool eof)
@@ -383,6 +408,14 @@ static void relayed_end(int exit_code, const struct err *err, void *arg)
     stream_close(r->st);
 }
 
+static void relayed_eof(void *arg)
+{
+    struct relayed *r = arg;
+
+    if (!r->ended)
+        frame_send(r->st, RELAY_EOF, 0, 0, NULL, 0);
+}
+
 static bool relayed_full(void *arg)
 {
     const struct relayed *r = arg;
@@ -428,13 +461,23 @@ static int relayed_begin(struct relayed *r, const cJSON *j, struct err *err)
                          .follow = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "follow")),
                          .with_stdin = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "stdin")),
                          .tty = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "tty")),
+                         .rows = number_of(j, "rows"),
+                         .columns = number_of(j, "columns"),
+                         .port = number_of(j, "port"),
                          .argv = argv ? args : NULL};
-    struct api_stream_sink sink = {relayed_opened, relayed_data, relayed_end, relayed_full, r};
+    struct api_stream_sink sink = {.opened = relayed_opened,
+                                   .data = relayed_data,
+                                   .end = relayed_end,
+                                   .full = relayed_full,
+                                   .eof = relayed_eof,
+                                   .arg = r};
     log_event(LOG_INFO, "relay.opened",
               LOG_FIELDS({"from", log_str(stream_peer(r->st)->name)},
                          {"user", log_str(text_of(j, "user"))}, {"by", log_str(text_of(j, "by"))},
-                         {"what", log_str(argv ? "exec" : "log")}, {"namespace", log_str(e.ns)},
-                         {"workload", log_str(e.workload)}));
+                         {"what", log_str(e.port ? "port"
+                                          : argv ? "exec"
+                                                 : "log")},
+                         {"namespace", log_str(e.ns)}, {"workload", log_str(e.workload)}));
     return brain_exec(r->c->brain, &e, &sink, &r->session, err);
 }
 
@@ -445,12 +488,15 @@ static int relayed_frame(const struct frame *f, void *arg)
 
     if (r->ended)
         return 1;
-    if (f->type == RELAY_OPEN && !r->opened) {
+    const unsigned char *b = (const unsigned char *)f->body.p;
+    if ((f->type == RELAY_OPEN || f->type == RELAY_ASK) && !r->opened) {
         cJSON *j = cJSON_ParseWithLength(f->body.p, f->body.n);
         r->opened = true;
         if (relayed_begin(r, j, &e))
             relayed_end(1, &e, r);
         cJSON_Delete(j);
+    } else if (f->type == RELAY_SIZE && f->body.n == 4 && r->session) {
+        brain_exec_resize(r->session, b[0] | b[1] << 8, b[2] | b[3] << 8);
     } else if (f->type == RELAY_DATA && r->session) {
         brain_exec_input(r->session, f->body.p, f->body.n, f->flags == 1);
     } else {

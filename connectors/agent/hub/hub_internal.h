@@ -44,6 +44,8 @@ struct hub_session {  /* an agent that has dialed in: the present one, or a gues
     bool shares;   /* and with `shared` */
     bool opens;    /* it tells when a stream is open */
     bool notices;  /* it tells notices */
+    /* it knows since when and with times, terminals, and FORWARD */
+    bool times, terminals, forwards;
 };
 struct hub {
     struct connector base;       /* must be first */
@@ -83,6 +85,7 @@ struct exec_session { /* an open logs or exec call */
     struct timer tick; /* looks again whether a full sink has room */
     struct timer open; /* its deadline; of an agent that does not tell: opens it */
     bool opened, paused;
+    bool choked; /* the agent wants no input for now */
 };
 
 struct hub *hub_of(struct connector *c);
@@ -119,6 +122,9 @@ int hub_logs(struct connector *c, const struct run_key *k, const struct log_requ
              const struct log_sink *sink, struct exec_session **ret, struct err *err);
 int hub_exec(struct connector *c, const struct run_key *k, const struct exec_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err);
+int hub_forward(struct connector *c, const struct run_key *k, const struct forward_request *rq,
+                const struct log_sink *sink, struct exec_session **ret, struct err *err);
+void hub_exec_resize(struct exec_session *s, const struct exec_size *size);
 void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof);
 size_t hub_exec_pending(const struct exec_session *s);
 void hub_exec_close(struct exec_session *s);

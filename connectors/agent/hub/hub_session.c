@@ -221,6 +221,9 @@ static void guest_hello(struct hub_session *x, struct wire_hello *hello, struct 
     x->shares = hello->shares;
     x->opens = hello->opens;
     x->notices = hello->notices;
+    x->times = hello->times;
+    x->terminals = hello->terminals;
+    x->forwards = hello->forwards;
     x->hello = hello;
     x->mem = mem;
     x->asked_ms = now;
@@ -320,7 +323,9 @@ static int session_frame(const struct frame *f, void *arg)
 
     x->heard_ms = loop_now_ms(h->base.env.loop);
     x->looks = 0;
-    if (h->session == x && (f->type == AF_DATA || f->type == AF_END || f->type == AF_OPENED)) {
+    bool streams = f->type == AF_DATA || f->type == AF_END || f->type == AF_OPENED ||
+                   f->type == AF_PAUSE || f->type == AF_EOF;
+    if (h->session == x && streams) {
         hub_stream_frame(h, f);
         return h->session != x;
     }

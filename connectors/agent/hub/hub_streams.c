@@ -1,4 +1,5 @@
-/* Logs and exec on the server's side: bytes from the session into sinks, with backpressure. */
+/* Logs, exec and forwarded ports on the server's side: bytes from the session into sinks, with
+ * backpressure. */
 #include "connectors/agent/hub/hub_internal.h"
 
 #include <stdio.h>
@@ -6,6 +7,7 @@
 
 #define ROOM_POLL_MS 50
 #define INPUT_PIECE 16384
+#define CHOKED ((size_t)1 << 30) /* pending, as callers see it, while the agent wants no input */
 
 static struct exec_session *stream_by_id(struct hub *h, uint64_t id)
 {
@@ -73,6 +75,15 @@ void hub_stream_frame(struct hub *h, const struct frame *f)
     }
     if (!s || f->type == AF_OPENED)
         return;
+    if (f->type == AF_PAUSE) {
+        s->choked = f->flags != 0;
+        return;
+    }
+    if (f->type == AF_EOF) {
+        if (s->sink.eof)
+            s->sink.eof(s->sink.arg);
+        return;
+    }
     if (f->type == AF_DATA) {
         s->sink.data(f->flags == 2 ? 2 : 1, f->body.p, f->body.n, s->sink.arg);
         s = stream_by_id(h, f->id); /* the sink may have closed it */
@@ -125,6 +136,7 @@ static int stream_open(struct connector *c, enum agent_frame type, struct wire_o
     timer_init(&s->tick, c->env.loop, stream_room, s);
     timer_init(&s->open, c->env.loop, stream_open_by, s);
     q->opens = h->session->opens;
+    q->paces = true;
     if (!q->opens)
         timer_start(&s->open, 0);
     else if (deadline_ms)
@@ -138,29 +150,85 @@ static int stream_open(struct connector *c, enum agent_frame type, struct wire_o
     return rc;
 }
 
+/* An agent that is older than what is asked for must not do something else instead. */
+static int stream_known(struct connector *c, bool asked, bool (*knows)(const struct hub_session *x),
+                        const char *what, struct err *err)
+{
+    struct hub *h = container_of(c, struct hub, base);
+
+    if (asked && h->hello && !knows(h->session))
+        return err_set(err, E_NOTIMPL, "the agent of target %s is of a version without %s",
+                       c->target, what);
+    return 0;
+}
+
+static bool knows_times(const struct hub_session *x)
+{
+    return x->times;
+}
+static bool knows_terminals(const struct hub_session *x)
+{
+    return x->terminals;
+}
+static bool knows_forward(const struct hub_session *x)
+{
+    return x->forwards;
+}
+
 int hub_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err)
 {
-    struct wire_open q = {
-        .key = *k, .rank = rq->rank, .follow = rq->follow, .tail = rq->tail_lines};
+    struct wire_open q = {.key = *k,
+                          .rank = rq->rank,
+                          .follow = rq->follow,
+                          .tail = rq->tail_lines,
+                          .timestamps = rq->timestamps,
+                          .since_span_ms = rq->since_span_ms,
+                          .since_ms = rq->since_ms};
+    bool times = rq->timestamps || rq->since_span_ms || rq->since_ms;
+    int rc = stream_known(c, times, knows_times, "times of what programs print", err);
 
-    return stream_open(c, AF_LOGS, &q, rq->deadline_ms, sink, ret, err);
+    return rc ? rc : stream_open(c, AF_LOGS, &q, rq->deadline_ms, sink, ret, err);
 }
 
 int hub_exec(struct connector *c, const struct run_key *k, const struct exec_request *rq,
              const struct log_sink *sink, struct exec_session **ret, struct err *err)
 {
     AUTO_ARENA m = arena_create(0);
-    struct wire_open q = {
-        .key = *k, .rank = rq->rank, .tty = rq->tty, .with_stdin = rq->with_stdin};
+    struct wire_open q = {.key = *k,
+                          .rank = rq->rank,
+                          .tty = rq->tty,
+                          .with_stdin = rq->with_stdin,
+                          .rows = rq->size.rows,
+                          .columns = rq->size.columns};
     uint32_t n = 0;
+    int rc = stream_known(c, rq->tty, knows_terminals, "terminals for exec", err);
 
+    if (rc)
+        return rc;
     while (rq->argv && rq->argv[n])
         n++;
     q.argv = arena_array(m, const char *, n + 1);
     for (; q.n_argv < n; q.n_argv++)
         q.argv[q.n_argv] = rq->argv[q.n_argv];
     return stream_open(c, AF_EXEC, &q, rq->deadline_ms, sink, ret, err);
+}
+
+int hub_forward(struct connector *c, const struct run_key *k, const struct forward_request *rq,
+                const struct log_sink *sink, struct exec_session **ret, struct err *err)
+{
+    struct wire_open q = {.key = *k, .rank = rq->rank, .port = rq->port};
+    int rc = stream_known(c, true, knows_forward, "forwarded ports", err);
+
+    return rc ? rc : stream_open(c, AF_FORWARD, &q, rq->deadline_ms, sink, ret, err);
+}
+
+void hub_exec_resize(struct exec_session *s, const struct exec_size *size)
+{
+    const struct wire_size q = {.rows = size->rows, .columns = size->columns};
+
+    if (s->hub->stream)
+        wire_tell(s->hub->stream, AF_SIZE, s->id, wire_size, &q);
 }
 
 void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof)
@@ -177,7 +245,7 @@ void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof)
 
 size_t hub_exec_pending(const struct exec_session *s)
 {
-    return s->hub->stream ? stream_pending(s->hub->stream) : 0;
+    return s->hub->stream ? stream_pending(s->hub->stream) + (s->choked ? CHOKED : 0) : 0;
 }
 
 void hub_exec_close(struct exec_session *s)

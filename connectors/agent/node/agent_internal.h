@@ -384,6 +384,10 @@ const char *const *worker_env(const struct worker *w, struct arena *m);
 const char *worker_cwd(const struct worker *w, struct arena *m);
 const char *worker_gpus(const struct worker *w, struct arena *m); /* "0,3" */
 
+/* What agents of this version tell of themselves, as members of a wire_hello. */
+#define AGENT_KNOWS                                                                                \
+    .reshards = true, .shares = true, .opens = true, .notices = true, .terminals = true,           \
+    .forwards = true
 void session_start(struct agent *a);
 void session_stop(struct agent *a);
 /* requests.c: handles a frame of the server that concerns no stream. */

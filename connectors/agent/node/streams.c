@@ -1,6 +1,6 @@
-/* Logs and exec: bytes on the session, beside its other frames, without drowning them. Logs are
- * read from the file in pieces, on a timer while followed; exec's helper brings its bytes over a
- * unix socket. */
+/* Logs, exec and forwarded ports: bytes on the session, beside its other frames, without drowning
+ * them. Logs are read from the file in pieces, on a timer while followed; the helper of the other
+ * two brings its bytes over a unix socket. */
 #include "connectors/agent/node/agent_internal.h"
 
 #include <inttypes.h>
@@ -25,7 +25,10 @@ struct agent_stream {
     bool follow;
     uint64_t offset;
     /* exec */
-    bool exec, input_ended;
+    bool exec, input_ended, tty;
+    bool paces, choked;    /* the hub heeds that input has no room; it was told so */
+    int64_t port;          /* forwarded; 0: none */
+    int64_t rows, columns; /* of its terminal */
     struct process *helper;
     struct stream *pipe;
     struct frame_reader reader;
@@ -165,6 +168,8 @@ static int pipe_frame(const struct frame *f, void *arg)
             stream_pause(s->pipe, true);
             timer_start(&s->tick, 20);
         }
+    } else if (f->type == ATTACH_EOF && s->port && s->agent->welcome) {
+        frame_send(s->agent->stream, AF_EOF, 0, s->id, NULL, 0);
     } else if (f->type == ATTACH_END && f->body.n == 1) {
         s->input_ended = true;
         s->offset =
@@ -195,7 +200,24 @@ static void pipe_closed(struct stream *p, const struct err *why, void *arg)
     timer_start(&s->tick, 0);
 }
 
-static const struct stream_events pipe_events = {.data = pipe_data, .closed = pipe_closed};
+/* Input that the helper does not take: the hub keeps it, if it can. */
+static void pipe_room(struct agent_stream *s)
+{
+    bool choked = s->pipe && stream_pending(s->pipe) > PENDING_MAX;
+
+    if (s->paces && s->choked != choked && s->agent->welcome)
+        frame_send(s->agent->stream, AF_PAUSE, choked, s->id, NULL, 0);
+    s->choked = choked;
+}
+
+static void pipe_drained(struct stream *p, void *arg)
+{
+    (void)p;
+    pipe_room(arg);
+}
+
+static const struct stream_events pipe_events = {
+    .data = pipe_data, .drained = pipe_drained, .closed = pipe_closed};
 
 /* Level-triggered: over, helper lost, or room again on the session? */
 static void exec_tick(void *arg)
@@ -207,7 +229,9 @@ static void exec_tick(void *arg)
         stream_end(s, (int)s->offset, NULL);
     } else if (!s->pipe && !s->helper) {
         (void)err_set(&err, E_IO,
-                      "the command could not be started on the target, or was ended with the run");
+                      s->port ? "the connection ended with the run"
+                              : "the command could not be started on the target, or was ended with "
+                                "the run");
         stream_end(s, 1, &err);
     } else if (s->pipe) {
         bool wait = s->paused || stream_pending(s->agent->stream) > PENDING_MAX;
@@ -225,7 +249,7 @@ static void helper_exited(struct process *p, int exit_code, int term_signal, voi
     (void)exit_code;
     (void)term_signal;
     s->helper = NULL;
-    timer_start(&s->tick, s->pipe ? 200 : 0); /* its last bytes may still be in the socket */
+    timer_start(&s->tick, s->port ? 1000 : s->pipe ? 200 : 0); /* its words may be in the socket */
 }
 
 static void exec_input(struct agent_stream *s, const void *p, size_t n, bool eof)
@@ -243,6 +267,43 @@ static void exec_input(struct agent_stream *s, const void *p, size_t n, bool eof
                        n - at < 16384 ? n - at : 16384);
     if (eof)
         frame_send(s->pipe, ATTACH_EOF, 0, s->id, NULL, 0);
+    pipe_room(s);
+}
+
+static void exec_size(struct agent_stream *s, const struct frame *f)
+{
+    struct wire_size *q = NULL;
+    struct err err;
+    AUTO_ARENA m = arena_create(0);
+
+    if (!s->tty || wire_read(wire_size, f->body, m, &q, &err) < 0)
+        return;
+    s->rows = q->rows; /* for a helper that has not dialed yet */
+    s->columns = q->columns;
+    const unsigned char body[4] = {(unsigned char)q->rows, (unsigned char)(q->rows >> 8),
+                                   (unsigned char)q->columns, (unsigned char)(q->columns >> 8)};
+    if (s->pipe)
+        frame_send(s->pipe, ATTACH_SIZE, 0, s->id, body, sizeof body);
+}
+
+static void exec_size_early(struct agent_stream *s)
+{
+    const unsigned char body[4] = {(unsigned char)s->rows, (unsigned char)(s->rows >> 8),
+                                   (unsigned char)s->columns, (unsigned char)(s->columns >> 8)};
+
+    if (s->tty)
+        frame_send(s->pipe, ATTACH_SIZE, 0, s->id, body, sizeof body);
+}
+
+static void port_refused(struct agent_stream *s, int why)
+{
+    struct err err;
+
+    (void)err_set(&err, why == ATTACH_NOBODY ? E_NOTFOUND : E_FORBIDDEN,
+                  why == ATTACH_NOBODY ? "no process listens on port %lld of 127.0.0.1"
+                                       : "on port %lld listens a process that is not of this run",
+                  (long long)s->port);
+    stream_end(s, 1, &err);
 }
 
 /* The helper dials in and says which stream it is for, in its first 16 bytes. */
@@ -260,7 +321,9 @@ static int caller_frame(const struct frame *f, void *arg)
 
     if (c->found) /* its first words came along with its name */
         return pipe_frame(f, c->found);
-    if (s && s->exec && !s->pipe) {
+    if (s && s->exec && !s->pipe && f->flags) {
+        port_refused(s, f->flags);
+    } else if (s && s->exec && !s->pipe) {
         s->pipe = c->stream;
         c->found = s;
         stream_opened(s); /* its first bytes may have come along with its name */
@@ -284,6 +347,7 @@ static void caller_data(struct stream *p, const void *data, size_t n, void *arg)
     stream_set(p, &pipe_events, s);
     bool eof = s->input_ended;
     s->input_ended = false;
+    exec_size_early(s);
     exec_input(s, s->input.p, s->input.n, eof);
     buf_reset(&s->input);
 }
@@ -329,6 +393,10 @@ static int exec_start(struct agent_stream *s, const struct worker *w, const stru
         arena_printf(m, "%" PRIu64, s->id), "--group", group,      "--will",       will};
     for (; n < sizeof head / sizeof *head; n++)
         args[n] = head[n];
+    if (q->tty) {
+        args[n++] = "--tty";
+        args[n++] = arena_printf(m, "%" PRId64 "x%" PRId64, q->rows, q->columns);
+    }
     worker_user(w, &uid, &gid);
     if (uid) {
         args[n++] = "--user";
@@ -346,6 +414,32 @@ static int exec_start(struct agent_stream *s, const struct worker *w, const stru
     return process_spawn(a->loop, &spec, helper_exited, s, &s->helper, err);
 }
 
+static int port_start(struct agent_stream *s, const struct worker *w, struct err *err)
+{
+    struct agent *a = s->agent;
+    char group[RUN_GROUP_MAX], marker[RUN_MARKER_MAX];
+    AUTO_ARENA m = arena_create(0);
+
+    worker_group(w, group);
+    worker_marker(w, marker);
+    const char *const args[] = {a->cfg.os->ops->program(a->cfg.os),
+                                "run",
+                                "--attach",
+                                a->attach_path,
+                                "--id",
+                                arena_printf(m, "%" PRIu64, s->id),
+                                "--group",
+                                group,
+                                "--processes",
+                                run_processes_text(worker_held(w)),
+                                "--port",
+                                arena_printf(m, "%" PRId64, s->port),
+                                NULL};
+    const char *const env[] = {arena_printf(m, RUN_MARKER_ENV "=%s", marker), NULL};
+    const struct process_spec spec = {.argv = args, .env = env, .session = true};
+    return process_spawn(a->loop, &spec, helper_exited, s, &s->helper, err);
+}
+
 /* ---- requests ---- */
 static void open_logs(struct agent_stream *s, const struct wire_open *q)
 {
@@ -360,20 +454,26 @@ static void open_logs(struct agent_stream *s, const struct wire_open *q)
     timer_start(&s->tick, 0);
 }
 
-static int open_exec(struct agent_stream *s, const struct wire_open *q, struct err *err)
+static int open_exec(struct agent_stream *s, const struct wire_open *q, bool forward,
+                     struct err *err)
 {
     const struct run *r = run_by_key(s->agent, &s->key);
     const struct worker *w = &r->workers[s->rank];
 
     s->exec = true;
-    s->input_ended = !q->with_stdin;
+    s->tty = q->tty;
+    s->rows = q->rows;
+    s->columns = q->columns;
+    s->paces = q->paces;
+    s->port = forward ? q->port : 0;
+    s->input_ended = !q->with_stdin && !forward;
     timer_init(&s->tick, s->agent->loop, exec_tick, s);
-    if (q->tty)
-        return err_set(err, E_NOTIMPL, "agent targets have no terminals for exec: leave out --tty");
+    if (forward && !s->port)
+        return err_set(err, E_INVALID, "a port is a number from 1 to 65535");
     if (w->state != WS_LINKED || w->report.step != RUN_STEP_RUNNING)
         return err_set(err, E_CONFLICT, "worker %lld does not run at the moment",
                        (long long)s->rank);
-    return exec_start(s, w, q, err);
+    return forward ? port_start(s, w, err) : exec_start(s, w, q, err);
 }
 
 static void streams_new(struct agent *a, const struct frame *f)
@@ -403,13 +503,14 @@ static void streams_new(struct agent *a, const struct frame *f)
             rc = err_set(&err, E_NOTFOUND, "there is no rank %lld: the run has %u workers",
                          (long long)s->rank, r->n_workers);
         else if (a->n_streams > AGENT_STREAMS_MAX)
-            rc = err_set(&err, E_LIMIT, "more than %d logs and execs at a time on one agent",
+            rc = err_set(&err, E_LIMIT,
+                         "more than %d logs, execs and forwarded ports at a time on one agent",
                          AGENT_STREAMS_MAX);
     }
     if (rc == 0 && f->type == AF_LOGS)
         open_logs(s, q);
     else if (rc == 0)
-        rc = open_exec(s, q, &err);
+        rc = open_exec(s, q, f->type == AF_FORWARD, &err);
     if (rc < 0)
         stream_end(s, 1, &err);
 }
@@ -418,7 +519,7 @@ void streams_frame(struct agent *a, const struct frame *f)
 {
     struct agent_stream *s = stream_by_id(a, f->id);
 
-    if (f->type == AF_LOGS || f->type == AF_EXEC) {
+    if (f->type == AF_LOGS || f->type == AF_EXEC || f->type == AF_FORWARD) {
         if (!s)
             streams_new(a, f);
     } else if (!s) {
@@ -426,6 +527,8 @@ void streams_frame(struct agent *a, const struct frame *f)
     } else if (f->type == AF_PAUSE) {
         s->paused = f->flags != 0;
         timer_start(&s->tick, 0);
+    } else if (f->type == AF_SIZE && s->exec) {
+        exec_size(s, f);
     } else if (f->type == AF_INPUT && s->exec) {
         exec_input(s, f->body.p, f->body.n, f->flags != 0);
         if (s->input.failed) { /* a part of it is lost: the command must not run on the rest */

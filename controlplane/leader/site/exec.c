@@ -1,5 +1,5 @@
-/* Logs and exec: from the API's backend table to the connector of the run. Only the leader has
- * connectors. */
+/* Logs, exec and forwarded ports: from the API's backend table to the connector of the run. Only
+ * the leader has connectors. */
 #include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
@@ -39,6 +39,13 @@ static void on_end(int exit_code, const struct err *err, void *arg)
     s->ended = true;
     s->sink.end(exit_code, err, s->sink.arg);
 }
+static void on_eof(void *arg)
+{
+    struct brain_session *s = arg;
+
+    if (!s->closed && s->sink.eof)
+        s->sink.eof(s->sink.arg);
+}
 static bool on_full(void *arg)
 {
     struct brain_session *s = arg;
@@ -72,11 +79,15 @@ static int run_find(struct brain *b, const struct api_exec *e, struct run_key *k
     str_copy(key->uid, sizeof key->uid, o->meta->uid);
     key->epoch = s->epoch;
     key->try_ = s->intent ? s->intent->try_ : 0; /* 0 = whichever try ran last in this epoch */
-    if (e->argv ? !t->connector->ops->exec : !t->connector->ops->logs)
+    const struct connector_ops *ops = t->connector->ops;
+    if (e->port ? !ops->forward : e->argv ? !ops->exec : !ops->logs)
         return err_set(err, E_NOTIMPL,
                        "target %s is of type %s, which has no %s: where its programs run, they can "
                        "be looked at",
-                       target, t->connector->ops->type, e->argv ? "exec" : "logs");
+                       target, ops->type,
+                       e->port   ? "forwarded ports"
+                       : e->argv ? "exec"
+                                 : "logs");
     *ret_site = t;
     return 0;
 }
@@ -93,13 +104,22 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     INV(t);
     struct brain_session *s = mem_new(struct brain_session);
     *s = (struct brain_session){.connector = t->connector, .sink = *sink, .loop = b->loop};
-    const struct log_sink ls = {on_opened, on_data, on_end, on_full, s};
+    const struct log_sink ls = {.opened = on_opened,
+                                .data = on_data,
+                                .end = on_end,
+                                .full = on_full,
+                                .eof = on_eof,
+                                .arg = s};
     const uint64_t by_ms = loop_now_ms(b->loop) + OPEN_MS;
-    if (e->argv) {
+    if (e->port) {
+        struct forward_request rq = {.rank = e->rank, .port = e->port, .deadline_ms = by_ms};
+        rv = t->connector->ops->forward(t->connector, &key, &rq, &ls, &s->session, err);
+    } else if (e->argv) {
         struct exec_request rq = {.rank = e->rank,
                                   .argv = e->argv,
                                   .tty = e->tty,
                                   .with_stdin = e->with_stdin,
+                                  .size = {.rows = e->rows, .columns = e->columns},
                                   .deadline_ms = by_ms};
         rv = t->connector->ops->exec(t->connector, &key, &rq, &ls, &s->session, err);
     } else {
@@ -115,6 +135,14 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     }
     *ret = s;
     return 0;
+}
+
+void brain_exec_resize(struct brain_session *s, int64_t rows, int64_t columns)
+{
+    const struct exec_size size = {.rows = rows, .columns = columns};
+
+    if (!s->ended && s->connector->ops->exec_resize)
+        s->connector->ops->exec_resize(s->session, &size);
 }
 
 void brain_exec_input(struct brain_session *s, const void *p, size_t n, bool eof)

@@ -80,7 +80,7 @@ static bool editor_may(const struct ask *a, const char *home)
                       "events", "serviceaccounts", "leases");
     if (!strcmp(a->sub, "status"))
         return reads(a) && ONE_OF(a->res, "workloads", "migrations", "reservations");
-    return ONE_OF(a->sub, "log", "exec", "token");
+    return ONE_OF(a->sub, "log", "exec", "portforward", "token");
 }
 
 enum who { NOBODY, EXPIRED, VIEWER, EDITOR, OTHER, AGENT, ACTOR, POSER, WHO_NR };

@@ -4,13 +4,15 @@
 #include "connectors/shim/tree_linux.h"
 
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static struct heard { /* the last stream */
     char text[65536];
     size_t n;
-    unsigned opened, ends;
+    unsigned opened, ends, eofs;
     bool ended;
     int exit_code;
     struct err err;
@@ -45,7 +47,14 @@ static void on_end(int exit_code, const struct err *err, void *arg)
         H.err = *err;
 }
 
-static const struct log_sink sink = {.opened = on_opened, .data = on_data, .end = on_end};
+static void on_eof(void *arg)
+{
+    (void)arg;
+    H.eofs++;
+}
+
+static const struct log_sink sink = {
+    .opened = on_opened, .data = on_data, .end = on_end, .eof = on_eof};
 
 static bool is_end(void *arg)
 {
@@ -210,12 +219,158 @@ static void exec_runs_beside_it(void **state)
     assert_string_equal(H.text, "got hello 0\n");
     assert_int_equal(H.exit_code, 5);
     assert_int_equal(H.err.code, 0);
-    rq.tty = true;
-    (void)exec_begin(&o.key, &rq);
-    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_int_equal(H.err.code, E_NOTIMPL);
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ENDED);
+}
+
+/* A terminal of the size that was told when it was opened, and of those told later. */
+static void terminal_story(const struct run_key *k)
+{
+    struct connector *c = A.side[0].connector;
+    const char *const argv[] = {"sh", "-c",
+                                "trap 'stty size; exit 6' WINCH; test -t 1 && stty size; "
+                                "while :; do sleep 0.05; done",
+                                NULL};
+    struct exec_request rq = {
+        .argv = argv, .with_stdin = true, .tty = true, .size = {.rows = 31, .columns = 97}};
+    const struct exec_size later = {.rows = 50, .columns = 132};
+    struct exec_session *es = exec_begin(k, &rq);
+
+    assert_true(agent_until(is_text, (char[]){"31 97\r\n"}, PATIENCE_MS));
+    c->ops->exec_resize(es, &later);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_non_null(strstr(H.text, "50 132\r\n"));
+    assert_int_equal(H.exit_code, 6);
+    const char *const cat[] = {"cat", NULL}; /* the end of input is the terminal's own */
+    rq.argv = cat;
+    c->ops->exec_input(exec_begin(k, &rq), "hello\n", 6, true);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_non_null(strstr(H.text, "hello\r\nhello\r\n"));
+    assert_int_equal(H.exit_code, 0);
+    const char *const read_one[] = {"sh", "-c", "echo ready; exec sleep 600", NULL};
+    rq.argv = read_one; /* the terminal's own keys: it is in the foreground of a session of its */
+    es = exec_begin(k, &rq);
+    assert_true(agent_until(is_text, (char[]){"ready"}, PATIENCE_MS));
+    c->ops->exec_input(es, "\003", 1, false);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_int_equal(H.exit_code, 130);
+}
+
+static void exec_has_a_terminal(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = "exec sleep 600"};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    terminal_story(&o.key);
+    assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+}
+
+#define SERVER                                                                                     \
+    "exec python3 -c 'import socket, os\n"                                                         \
+    "s = socket.socket(); s.bind((\"127.0.0.1\", 0)); s.listen(8)\n"                               \
+    "d = os.environ[\"D\"]\n"                                                                      \
+    "open(d + \"/port.tmp\", \"w\").write(str(s.getsockname()[1]))\n"                              \
+    "os.rename(d + \"/port.tmp\", d + \"/port\")\n"                                                \
+    "while True:\n"                                                                                \
+    "  c, _ = s.accept(); n = 0\n"                                                                 \
+    "  while True:\n"                                                                              \
+    "    b = c.recv(65536); n += len(b)\n"                                                         \
+    "    if not b: break\n"                                                                        \
+    "  c.sendall(b\"got %d\" % n); c.close()'"
+
+static bool is_eof(void *arg)
+{
+    (void)arg;
+    return H.eofs > 0;
+}
+
+static int64_t port_read(void)
+{
+    char path[4200], text[16] = "";
+
+    (void)snprintf(path, sizeof path, "%s/port", A.dir);
+    for (int i = 0; i < 600 && access(path, R_OK) != 0; i++)
+        agent_pass(50);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    (void)fclose(f);
+    (void)unlink(path);
+    return strtoll(text, NULL, 10);
+}
+
+static struct exec_session *forward_begin(const struct run_key *k, int64_t port)
+{
+    struct connector *c = A.side[0].connector;
+    const struct forward_request rq = {.port = port};
+    struct exec_session *es;
+    struct err err;
+
+    memset(&H, 0, sizeof H);
+    assert_int_equal(c->ops->forward(c, k, &rq, &sink, &es, &err), 0);
+    return es;
+}
+
+/* Both ways, each with an end of its own, and much more than fits anywhere at once. */
+static void a_port_is_forwarded(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = SERVER};
+    struct connector *c = A.side[0].connector;
+    static char block[1 << 20];
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    int64_t port = port_read();
+    struct exec_session *es = forward_begin(&o.key, port);
+    assert_true(agent_until(is_open, NULL, PATIENCE_MS));
+    for (int i = 0; i < 40; i++) {
+        while (c->ops->exec_pending(es) > 1u << 20)
+            agent_pass(10);
+        c->ops->exec_input(es, block, sizeof block, i == 39);
+    }
+    assert_true(agent_until(is_eof, NULL, PATIENCE_MS));
+    assert_string_equal(H.text, "got 41943040");
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_int_equal(H.err.code, 0);
+    assert_int_equal(H.eofs, 1);
+    es = forward_begin(&o.key, port);
+    assert_true(agent_until(is_open, NULL, PATIENCE_MS));
+    assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
+    c->ops->exec_input(es, "x", 1, true);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS)); /* it ends with the run */
+}
+
+/* The network is the machine's, the port is not: another run's, the agent's own, nobody's. */
+static void a_port_of_another_run_is_refused(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = SERVER};
+    struct agent_order other = {.key = agent_key(), .script = "exec sleep 600"};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    int64_t port = port_read();
+    assert_int_equal(agent_submit(&other, &a), OUT_DONE);
+    (void)agent_await(&other.key, RUN_RUNNING);
+    (void)forward_begin(&other.key, port);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_int_equal(H.err.code, E_FORBIDDEN);
+    assert_int_equal(H.opened + H.n, 0);
+    assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
+    (void)forward_begin(&other.key, port);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_int_equal(H.err.code, E_NOTFOUND);
+    (void)forward_begin(&other.key, 0);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_int_equal(H.err.code, E_INVALID);
+    assert_int_equal(agent_stop(0, &other.key, &a), OUT_DONE);
 }
 
 /* In the program's namespace, and its group. */
@@ -241,6 +396,7 @@ static void exec_is_where_the_program_is(void **state)
     A.side[0].connector->ops->exec_input(exec_begin(&o.key, &rq), "in\n", 3, true);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
     assert_string_equal(H.text, "in\nsleep\n1\n");
+    terminal_story(&o.key);
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
 }
 
@@ -257,6 +413,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_does_not_open_ends_by_its_deadline),
         cmocka_unit_test(a_lost_agent_ends_its_streams_once),
         cmocka_unit_test(exec_runs_beside_it),
+        cmocka_unit_test(exec_has_a_terminal),
+        cmocka_unit_test(a_port_is_forwarded),
+        cmocka_unit_test(a_port_of_another_run_is_refused),
         cmocka_unit_test(exec_is_where_the_program_is),
     };
     return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
