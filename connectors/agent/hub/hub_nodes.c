@@ -13,19 +13,25 @@ static bool name_is_own(const struct hub *h, const char *name)
     return strncmp(name, h->base.target, prefix) == 0 && name[prefix] == '.';
 }
 
-/* Nodes that cannot be read, or are not its own, are left out: ret->lacks. */
-static void nodes_read(const struct hub *h, const cJSON *list, struct arena *a,
-                       struct inventory_page *ret)
+/* Nodes that cannot be read, or are not its own, are left out: ret->lacks. The log hears of the
+ * first of them. */
+static int nodes_read(const struct hub *h, const cJSON *list, struct arena *a,
+                      struct inventory_page *ret, struct err *err)
 {
-    struct node *nodes = arena_array(a, struct node, (size_t)cJSON_GetArraySize(list) + 1);
+    int count = cJSON_GetArraySize(list);
     struct err why;
     const cJSON *n;
 
+    if (count > LIMIT_TARGET_NODES)
+        return err_set(err, E_TOOLARGE, "a page of %d nodes; a target has at most %d", count,
+                       LIMIT_TARGET_NODES);
+    struct node *nodes = arena_array(a, struct node, (size_t)count + 1);
     cJSON_ArrayForEach(n, list)
     {
         void *body;
         if (!nodes || body_from_json(&schema_node, n, 0, a, &body, &why) < 0) {
-            log_err(LOG_WARN, "agent.node_refused", &why);
+            if (nodes && !ret->lacks)
+                log_err(LOG_WARN, "agent.node_refused", &why);
             ret->lacks = true;
             continue;
         }
@@ -37,6 +43,7 @@ static void nodes_read(const struct hub *h, const cJSON *list, struct arena *a,
             ret->lacks = true;
     }
     ret->nodes = nodes;
+    return 0;
 }
 
 int hub_nodes_tell(struct hub *h, uint64_t id, const struct wire_nodes *page, struct err *err)
@@ -62,11 +69,11 @@ int hub_nodes_tell(struct hub *h, uint64_t id, const struct wire_nodes *page, st
             removed[told.n_removed++] = page->removed[i];
     told.removed = removed;
     cJSON *list = page->nodes.n ? cJSON_ParseWithLength(page->nodes.p, page->nodes.n) : NULL;
-    nodes_read(h, list, a, &told);
+    int rc = nodes_read(h, list, a, &told, err);
     cJSON_Delete(list);
-    if (h->base.env.events->nodes)
+    if (rc == 0 && h->base.env.events->nodes)
         h->base.env.events->nodes(h->base.env.arg, &told);
-    return 0;
+    return rc;
 }
 
 int hub_notices_take(struct hub *h, const struct wire_notices *list, struct err *err)
