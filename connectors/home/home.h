@@ -40,6 +40,7 @@ struct home_arrival {      /* borrowed for the call */
     struct stream *stream; /* the callee takes it, refuses it or sends it on */
     const struct home_token *token;
     const struct home_hello *hello;
+    struct arena **mem; /* where these two are; who keeps them takes it, and leaves NULL */
 };
 struct home_door;
 struct home_door *home_door_create(struct loop *l, const struct home_keys *keys,

@@ -117,8 +117,11 @@ static void guest_data(struct stream *s, const void *p, size_t n, void *arg)
         guest_refuse(g, g->hello ? err.text : "what it says cannot be read");
         return;
     }
-    const struct home_arrival a = {.stream = s, .token = &token, .hello = g->hello};
     AUTO_ARENA mem = g->mem;
+    const struct home_arrival a = {.stream = s,
+                                   .token = arena_memdup(mem, &token, sizeof token),
+                                   .hello = g->hello,
+                                   .mem = &mem};
     g->mem = NULL;
     guest_free(g);
     stream_set(s, &nobody, NULL);

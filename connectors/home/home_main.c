@@ -370,5 +370,7 @@ int run_main(int argc, char **argv)
         (void)fprintf(stderr, "hanse run: %s\nSee hanse run --help.\n", err.text);
         return 2;
     }
-    return shim_main(argc, argv, f.args.home || f.args.report ? &host : NULL);
+    rc = shim_main(argc, argv, f.args.home || f.args.report ? &host : NULL);
+    mem_free(f.addresses);
+    return rc;
 }

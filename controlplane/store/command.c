@@ -58,12 +58,13 @@ static const struct record_field place_fields[] = {HEAD(place_cmd),
                                                    FIELD(place_cmd, 15, W_STR, queue)};
 #define RUN(tag, type, m) FIELD(run_cmd, tag, type, m)
 static const struct record_field run_fields[] = {
-    RUN(1, W_STR, head.request_id), RUN(2, W_STR, head.user), RUN(10, W_STR, ns),
-    RUN(11, W_STR, name),           RUN(12, W_STR, uid),      RUN(13, W_I64, epoch),
-    RUN(14, W_I64, try_),           RUN(15, W_INT, step),     RUN(16, W_I64, exit_code),
-    RUN(17, W_I64, term_signal),    RUN(18, W_INT, proof),    RUN(19, W_STR, reason),
-    RUN(20, W_STR, message),        RUN(21, W_BOOL, requeue), RUN(40, W_STR, agent),
-    RUN(41, W_BOOL, lease_held),    RUN(42, W_I64, behind_ms)};
+    RUN(1, W_STR, head.request_id), RUN(2, W_STR, head.user),  RUN(10, W_STR, ns),
+    RUN(11, W_STR, name),           RUN(12, W_STR, uid),       RUN(13, W_I64, epoch),
+    RUN(14, W_I64, try_),           RUN(15, W_INT, step),      RUN(16, W_I64, exit_code),
+    RUN(17, W_I64, term_signal),    RUN(18, W_INT, proof),     RUN(19, W_STR, reason),
+    RUN(20, W_STR, message),        RUN(21, W_BOOL, requeue),  RUN(40, W_STR, agent),
+    RUN(41, W_BOOL, lease_held),    RUN(42, W_I64, behind_ms), RUN(43, W_I64, rank),
+    RUN(44, W_STR, instance)};
 #undef RUN
 static const struct record_field facts_fields[] = {HEAD(facts_cmd),
                                                    FIELD(facts_cmd, 10, W_STR, target),

@@ -312,7 +312,8 @@ enum run_step {
     STEP_SEATED,
     /* requests to save and go on: `save` has asked (intent), saved or failed (reason, message) */
     STEP_SAVE,
-    STEP_LAST = STEP_SAVE
+    STEP_CLAIM, /* a runner that calls home: `instance` alone may begin with the token of `rank` */
+    STEP_LAST = STEP_CLAIM
 };
 struct run_cmd {
     struct command_head head;
@@ -346,6 +347,8 @@ struct run_cmd {
     struct worker_status *workers;
     uint32_t n;
     int64_t behind_ms;
+    int64_t rank;      /* CLAIM: whose token */
+    char instance[40]; /* CLAIM: which process */
 };
 
 /* Steps of a Migration; move.def says from which phase to which each leads, and enum move_phase
@@ -560,8 +563,7 @@ struct store_anew_found {
 };
 int store_begin_anew(struct root **root, const struct store_anew *how, struct store_anew_found *ret,
                      struct err *err) MUST_CHECK;
-/* the head as it stands, unchecked; zeroes if it is too short */
-void entry_peek(struct slice entry, struct entry_head *ret);
+void entry_peek(struct slice entry, struct entry_head *ret); /* unchecked; zeroes: too short */
 /* Applies one command to a fork, for dryRun=All; nothing is kept. */
 void store_try(const struct root *root, int64_t now_ms, const union command *c, struct result *ret,
                struct root **ret_after);
@@ -578,8 +580,7 @@ int snapshot_encode(const struct root *r, struct buf *out, struct err *err) MUST
 int snapshot_decode(struct slice in, struct root **ret, struct err *err) MUST_CHECK;
 
 /* ---- the epoch machine ---- */
-/* Returns the phase to which `step` leads from this phase, or 0 if it is not allowed
- * (epoch.def). */
+/* Returns the phase to which `step` leads, or 0 if it is not allowed there (epoch.def). */
 enum phase epoch_next(enum phase from, enum run_step step);
 const char *run_step_text(enum run_step s);
 bool phase_holds(enum phase p); /* it holds its reservation (Reserved … Quiescing, Unknown) */
@@ -593,8 +594,7 @@ int64_t epoch_ended(const struct workload_status *s);
 /* Returns the phase to which `step` leads from this phase, or 0 if it is not allowed (move.def). */
 enum move_phase move_next(enum move_phase from, enum move_step step);
 const char *move_step_text(enum move_step s);
-bool move_open(enum move_phase p); /* it has not ended */
-bool move_holds(
-    enum move_phase p); /* its status.placement is held, besides what the workload itself holds */
+bool move_open(enum move_phase p);  /* it has not ended */
+bool move_holds(enum move_phase p); /* its status.placement is held, besides the workload's own */
 
 #endif

@@ -523,6 +523,7 @@ int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
                    const struct lease_grant *g) MUST_CHECK;
 int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
 int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
+int claim_take(struct txn *t, struct workload_status *s, const struct run_cmd *c) MUST_CHECK;
 /* The runners of that try have told that they hold the granted lease; in may be NULL. */
 void grant_told(struct txn *t, struct intent *in);
 /* E_STALE: a lease that is over proves nothing of this run, for none of its runners told of one,
@@ -585,8 +586,7 @@ struct wire {
     const unsigned char *p;
     size_t n;
 };
-/* returns 1 with a field, 0 at the end, or E_CORRUPT */
-int record_next(struct wire *w, uint16_t *ret_tag, struct slice *ret);
+int record_next(struct wire *w, uint16_t *ret_tag, struct slice *ret); /* 1, 0: end, E_CORRUPT */
 uint64_t record_get_u64(struct slice s);
 int64_t record_get_i64(struct slice s);
 /* false when it does not fit or holds a NUL */

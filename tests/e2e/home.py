@@ -55,10 +55,19 @@ class Home(Federation):
         self.failed += not good
         print(f"  {'ok    ' if good else 'FAILED'}  {what}" + (f": {detail}" if detail != "" else ""), flush=True)
 
+    def keeper(self):
+        """What the servers start as hanse: it keeps a copy of each token, as a pod does that its cluster starts twice."""
+        path = self.path("keeper")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nfor a; do\n    if [ \"$before\" = --token-file ]; then cp -p \"$a\" \"$a.twice\"; fi\n    before=$a\ndone\n"
+                       f"exec '{self.hanse}' \"$@\"\n")
+        os.chmod(path, 0o755)
+        return path
+
     def serve(self, name):
         self.servers[name] = self._spawn("server-" + name, [
             sys.executable, os.path.join(TOP, "deploy", "examples", "callout", "server.py"), "--port", str(self.port[name]),
-            "--key-file", self.path("key"), "--state", self.path("state-" + name), "--runner", self.hanse])
+            "--key-file", self.path("key"), "--state", self.path("state-" + name), "--runner", self.keeper()])
 
     def apply(self, *documents, check=True):
         return self.cli("apply", "-f", "-", check=check, text="---\n".join(json.dumps(d) + "\n" for d in documents))
@@ -108,7 +117,7 @@ class Home(Federation):
         with open(self.path("env.good"), encoding="utf-8") as file:
             text = file.read()
         self.check("its program sees neither token nor home", "hanse-run-1" not in text and "HANSE_HOME" not in text and "HANSE_TOKEN" not in text)
-        left = [n for n in os.listdir(self.path("state-rack")) if n.endswith(".token")]
+        left = [n for n in os.listdir(self.path("state-rack")) if n.endswith(".token")]  # the keeper's have another name
         self.check("no token is left on disk", not left, left)
 
     def holds_a_lease(self):
@@ -125,6 +134,27 @@ class Home(Federation):
         self.phase("leased", "Running")
         self.check("another leader renews: it lives on, once", not self.said("leased", "term") and len(self.said("leased")) == 1,
                    self.said("leased", "term"))
+
+    def a_token_comes_twice(self):
+        """The first runner is silent when another process comes with its token, to a leader that has never seen either."""
+        key = self.status("leased")["intent"]["key"]
+        files = self.path("state-rack", key)
+        runner = next(p for p, _ in descendants(self.servers["rack"].pid)
+                      if os.path.basename(files).encode() in open(f"/proc/{p}/cmdline", "rb").read() and b"--home" in open(f"/proc/{p}/cmdline", "rb").read())
+        os.kill(runner, signal.SIGSTOP)
+        try:
+            self.kill_leader()
+            done = subprocess.run([self.hanse, "run", "--home", ",".join(s.split("//")[-1] for s in self.login.servers), "--home-ca", files + ".ca",
+                                   "--token-file", files + ".token.twice", "--report", self.path("twice.report"), "--", "/bin/sh", "-c",
+                                   f"echo started > '{self.path('twice')}'"], capture_output=True, text=True, timeout=90, check=False)
+        finally:
+            os.kill(runner, signal.SIGCONT)
+        self.check("a second process with its token never starts", done.returncode == 126 and not os.path.exists(self.path("twice")),
+                   (done.returncode, done.stderr[-300:]))
+        claims = self.status("leased")["intent"].get("claims", [])
+        self.check("the log has who began", len(claims) == 1 and claims[0].get("rank", 0) == 0, claims)
+        self.leased("leased")
+        self.check("and the first one lives on", not self.said("leased", "term") and len(self.said("leased")) == 1)
 
     def is_stopped(self):
         self.cli("delete", "workload", "leased")
@@ -226,7 +256,7 @@ def main():
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-home-"), os.environ.get("HANSE_ONLY", "")
     c, began = Home(hanse, folder), time.monotonic()
-    parts = (Home.runs_and_tells_the_end, Home.holds_a_lease, Home.the_leader_dies, Home.is_stopped, Home.strangers_are_turned_away,
+    parts = (Home.runs_and_tells_the_end, Home.holds_a_lease, Home.the_leader_dies, Home.a_token_comes_twice, Home.is_stopped, Home.strangers_are_turned_away,
              Home.nobody_is_reached, Home.the_hub_is_gone)
     try:
         for part in (Home.begin, *[p for p in parts if only in p.__name__]):

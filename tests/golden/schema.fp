@@ -334,6 +334,8 @@ lease_grant 2 5 -
 lease_grant 3 5 -
 lease_grant 4 1 -
 lease_grant 5 3 -
+run_claim 1 1 -
+run_claim 2 0 -
 intent 1 4 intent_op
 intent 2 0 -
 intent 3 1 -
@@ -344,6 +346,7 @@ intent 7 10 lease_grant
 intent 8 10 lease_grant
 intent 9 0 -
 intent 20 0 -
+intent 22 11 run_claim
 run_checkpoint 1 1 -
 run_checkpoint 2 6 -
 run_checkpoint 3 0 -

@@ -1,7 +1,10 @@
 /* Runners that call home: what their orders bring them, and what becomes of those who dial. A
  * runner is taken only while the log says that its epoch and try live; one that the log has left
  * behind is told so, and ends what it runs. One that the log does not know is never ended: the log
- * may be the older one. */
+ * may be the older one.
+ *
+ * Two processes must never begin with one token, whichever leader they come to (a pod that its
+ * cluster started twice has it twice): the first one's claim is in the log before it is welcome. */
 #include "controlplane/leader/site/sites.h"
 
 #include "api/base/log.h"
@@ -11,6 +14,7 @@
 #include <string.h>
 
 #define MEMBERS_MAX HOME_ADDRESSES_MAX
+#define CLAIMS_MAX 4096 /* on their way into the log at once */
 
 bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
                struct home_order *ret)
@@ -52,7 +56,7 @@ static const char *not_alive(const struct brain *b, const struct run_key *k, boo
     *ret_over = true;
     if (s->epoch > k->epoch || try_ > k->try_)
         return "a later life of its workload has begun: this one is over";
-    if (!phase_holds(s->phase) || !s->placement || !try_)
+    if (!phase_live(s->phase) || !s->placement || !try_)
         return "its run is over";
     return NULL;
 }
@@ -76,33 +80,142 @@ static const char *not_taken(struct brain *b, const struct home_token *t, struct
     return NULL;
 }
 
+/* ---- the claim: which process begins with a token stands in the log before it may ---- */
+struct claim {
+    struct brain *brain;
+    struct arena *mem; /* owns what came with it */
+    struct home_arrival came;
+    struct stream *stream; /* NULL: it is gone */
+};
+
+static void refused(const struct home_arrival *a, bool over, const char *why)
+{
+    char key[RUN_KEY_MAX];
+
+    run_key_print(&a->token->key, key);
+    log_event(LOG_WARN, "runner.refused", LOG_FIELDS({"key", log_str(key)}, {"why", log_str(why)}));
+    home_refuse(a->stream, over, why);
+}
+
+/* Returns which process the log has begin as that worker; NULL: none yet. */
+static const char *claimed(const struct brain *b, const struct home_token *t)
+{
+    const struct object *w = root_workload_by_uid(b->root, t->key.uid);
+    const struct intent *in = object_as(w, workload)->status->intent;
+
+    for (uint32_t i = 0; i < in->n_claims; i++)
+        if (in->claims[i].rank == t->rank)
+            return in->claims[i].instance;
+    return NULL;
+}
+
+/* The log has its claim, or knows none yet. */
+static void runner_take(struct site *at, const struct home_arrival *a)
+{
+    struct err err = {0};
+    char key[RUN_KEY_MAX];
+
+    run_key_print(&a->token->key, key);
+    if (at->connector->ops->runner(at->connector, a, &err) < 0)
+        log_event(LOG_WARN, "runner.refused",
+                  LOG_FIELDS({"key", log_str(key)}, {"why", log_str(err.text)}));
+}
+
+/* Decides by the log as it is now; false: the process has to claim its worker first. */
+static bool runner_decide(struct brain *b, const struct home_arrival *a)
+{
+    struct site *at = NULL;
+    bool over = false;
+    const char *why = not_taken(b, a->token, &at, &over), *instance;
+
+    if (why) {
+        refused(a, over, why);
+        return true;
+    }
+    instance = claimed(b, a->token);
+    if (instance && strcmp(instance, a->hello->instance) != 0)
+        refused(a, true, "another process has come with its token: a run is started once");
+    else if (instance || root_feature_level(b->root) < FEATURE_GRANTS)
+        runner_take(at, a);
+    else
+        return false;
+    return true;
+}
+
+static const struct stream_events nobody = {0};
+
+static void claim_cut(struct stream *s, const struct err *why, void *arg)
+{
+    struct claim *c = arg;
+
+    (void)s;
+    (void)why;
+    c->stream = NULL;
+}
+
+static void claim_written(void *arg, const struct result *r, const struct err *err)
+{
+    struct claim *c = arg;
+    struct brain *b = c->brain;
+    AUTO_ARENA mem = c->mem;
+    struct home_arrival a = c->came;
+    bool here = c->stream != NULL;
+
+    b->sites->claiming--;
+    mem_free(c);
+    if (!here)
+        return;
+    a.mem = &mem;
+    stream_set(a.stream, &nobody, NULL);
+    if (!b->leads || b->in_doubt || !b->root)
+        home_refuse(a.stream, false, "no leader is known yet");
+    else if (!runner_decide(b, &a)) /* neither in the log nor refused by it */
+        refused(&a, false, err ? err->text : r->text);
+}
+
+static void claim_begin(struct brain *b, const struct home_arrival *a)
+{
+    static const struct stream_events waiting = {.closed = claim_cut};
+    const struct object *w = root_workload_by_uid(b->root, a->token->key.uid);
+    union command cmd = {.run = {.head = {.type = CMD_RUN, .user = "hanse:runner"},
+                                 .step = STEP_CLAIM,
+                                 .epoch = a->token->key.epoch,
+                                 .try_ = a->token->key.try_,
+                                 .rank = a->token->rank}};
+    struct claim *c;
+
+    if (b->sites->claiming >= CLAIMS_MAX) {
+        refused(a, false, "too many runners have come at once");
+        return;
+    }
+    c = mem_new(struct claim);
+    c->brain = b;
+    c->mem = *a->mem;
+    *a->mem = NULL;
+    c->came = *a;
+    c->stream = a->stream;
+    b->sites->claiming++;
+    stream_set(a->stream, &waiting, c);
+    brain_request_id(b, cmd.head.request_id);
+    str_copy(cmd.run.ns, sizeof cmd.run.ns, w->meta->namespace_);
+    str_copy(cmd.run.name, sizeof cmd.run.name, w->meta->name);
+    str_copy(cmd.run.uid, sizeof cmd.run.uid, a->token->key.uid);
+    str_copy(cmd.run.instance, sizeof cmd.run.instance, a->hello->instance);
+    brain_propose(b, &cmd, claim_written, c);
+}
+
 static void runner_arrived(void *arg, const struct home_arrival *a)
 {
     struct brain *b = arg;
-    struct site *t = NULL;
     struct core_status st;
-    struct err err = {0};
-    bool over = false;
-    char key[RUN_KEY_MAX];
 
     core_status(b->cfg.core, &st);
-    run_key_print(&a->token->key, key);
-    if (!b->leads && st.leader_id && !st.leads) {
+    if (!b->leads && st.leader_id && !st.leads)
         home_redirect(a->stream, st.leader_api_address);
-        return;
-    }
-    if (!b->leads || b->in_doubt || !b->root) {
+    else if (!b->leads || b->in_doubt || !b->root)
         home_refuse(a->stream, false, "no leader is known yet");
-        return;
-    }
-    const char *why = not_taken(b, a->token, &t, &over);
-    if (why)
-        home_refuse(a->stream, over, why);
-    else if (t->connector->ops->runner(t->connector, a, &err) < 0)
-        why = err.text;
-    if (why)
-        log_event(LOG_WARN, "runner.refused",
-                  LOG_FIELDS({"key", log_str(key)}, {"why", log_str(why)}));
+    else if (!runner_decide(b, a))
+        claim_begin(b, a);
 }
 
 void brain_runner(struct brain *b, struct stream *s)

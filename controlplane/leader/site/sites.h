@@ -13,6 +13,7 @@ struct sites {
     void *by_name;
     uint64_t made;          /* the last site.number that was given */
     struct home_door *door; /* runners.c: NULL until the first runner comes */
+    unsigned claiming;      /* runners whose claims are on their way into the log */
 };
 
 struct site { /* one Target, and the connector that drives it */

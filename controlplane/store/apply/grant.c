@@ -100,6 +100,40 @@ int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_gran
     return 0;
 }
 
+/* ---- who begins ---- */
+/* E_CONFLICT: another process has claimed that rank. Claims are in the order of ranks, and may be
+ * repeated. */
+int claim_take(struct txn *t, struct workload_status *s, const struct run_cmd *c)
+{
+    struct intent *in = s->intent;
+    int64_t ranks = s->pending     ? s->pending->asked->n_assignments
+                    : s->placement ? s->placement->n_assignments
+                                   : 0;
+    uint32_t at = 0;
+
+    if (!*c->instance || c->rank < 0 || c->rank >= ranks)
+        return err_field(t->err, E_INVALID, "rank", "a process claims one of %lld ranks",
+                         (long long)ranks);
+    while (at < in->n_claims && in->claims[at].rank < c->rank)
+        at++;
+    if (at < in->n_claims && in->claims[at].rank == c->rank) {
+        if (strcmp(in->claims[at].instance, c->instance) == 0)
+            return 0;
+        return err_set(t->err, E_CONFLICT,
+                       "a run is started once, and another process has claimed rank %lld",
+                       (long long)c->rank);
+    }
+    struct run_claim *all = arena_array(t->a, struct run_claim, in->n_claims + 1);
+    if (at)
+        memcpy(all, in->claims, at * sizeof *all);
+    all[at] = (struct run_claim){.rank = c->rank, .instance = c->instance};
+    if (in->n_claims > at)
+        memcpy(all + at + 1, in->claims + at, (in->n_claims - at) * sizeof *all);
+    in->claims = all;
+    in->n_claims++;
+    return 0;
+}
+
 /* ---- what was told of its workers ---- */
 static bool worker_failed(const struct worker_status *w)
 {

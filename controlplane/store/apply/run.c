@@ -472,6 +472,8 @@ static int step_take(struct txn *t, struct run *x)
         return grant_acknowledged(t, x->s->intent, x->c->grant);
     case STEP_SAVE:
         return checkpoint_save(t, x->w, x->from, x->c);
+    case STEP_CLAIM:
+        return claim_take(t, x->s, x->c);
     default:
         return err_set(t->err, E_INVALID, "no such step: %d", (int)x->c->step);
     }
@@ -511,7 +513,7 @@ static bool told_only(enum run_step step)
 {
     return step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD ||
            step == STEP_CHECKPOINT_FOUND || step == STEP_OFFER || step == STEP_GRANT ||
-           step == STEP_SEATED || step == STEP_SAVE;
+           step == STEP_SEATED || step == STEP_SAVE || step == STEP_CLAIM;
 }
 
 /* Phase, reason and time; then the object, or its removal when that was only waiting for this

@@ -17,7 +17,7 @@ static bool told_only(enum run_step s)
 /* Facts about its lease: of this very try, and they move nothing either. */
 static bool lease_step(enum run_step s)
 {
-    return s == STEP_OFFER || s == STEP_GRANT || s == STEP_SAVE;
+    return s == STEP_OFFER || s == STEP_GRANT || s == STEP_SAVE || s == STEP_CLAIM;
 }
 
 static bool proof_step(enum run_step s)
@@ -284,7 +284,8 @@ static void test_apply_does_what_the_table_says(void **state)
                 refused(&k, epoch, try_ + 1, s, proof_of(s), E_STALE); /* nor another try */
                 refused(&k, epoch, try_ - 1, s, proof_of(s), E_STALE);
             }
-            if (s == STEP_SAVE) { /* what it says is for test_save.c; saying nothing is refused */
+            /* What these say is for test_save.c and test_claim.c; saying nothing is refused. */
+            if (s == STEP_SAVE || s == STEP_CLAIM) {
                 refused(&k, epoch, try_, s, (enum proof)0, E_INVALID);
                 kit_end(&k);
                 continue;
