@@ -136,10 +136,12 @@ bool target_can(enum target_type type, enum target_can what)
     return (unsigned)type < sizeof cans / sizeof *cans && (cans[type] & (unsigned)what);
 }
 
-bool target_leases(const struct target_spec *s)
+bool target_has(const struct target_spec *s, enum target_can what)
 {
-    return target_can(s->type, CAN_LEASE) ||
-           (target_can(s->type, CAN_CALL_HOME) && s->connection && s->connection->runners);
+    bool by_runners = what == CAN_LEASE || what == CAN_SAVE || what == CAN_ASK;
+
+    return target_can(s->type, what) || (by_runners && target_can(s->type, CAN_CALL_HOME) &&
+                                         s->connection && s->connection->runners);
 }
 
 const struct kind *kind_by_id(enum kind_id id)

@@ -128,8 +128,9 @@ enum target_can {
     CAN_CALL_HOME = 2048
 };
 bool target_can(enum target_type type, enum target_can what);
-/* Do runners of this Target hold leases, and stop themselves when nobody renews? */
-bool target_leases(const struct target_spec *s);
+/* The same of one Target: where its runners call home (spec.connection.runners), they hold leases,
+ * keep checkpoints and can be asked to save. */
+bool target_has(const struct target_spec *s, enum target_can what);
 
 const struct kind *kind_by_id(enum kind_id id);    /* NULL when there is none */
 const struct kind *kind_by_name(const char *kind); /* "Workload" */

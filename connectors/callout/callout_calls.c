@@ -15,8 +15,10 @@ static void call_expired(void *arg)
     struct err err;
 
     if (k->why.code || k->op == CALLOUT_TOLD) {
-        callout_call_end(k, k->why.code ? OUT_REJECTED : OUT_DONE, NULL,
-                         k->why.code ? &k->why : NULL);
+        enum outcome out = !k->why.code               ? OUT_DONE
+                           : k->why.code == E_UNKNOWN ? OUT_UNKNOWN
+                                                      : OUT_REJECTED;
+        callout_call_end(k, out, NULL, k->why.code ? &k->why : NULL);
         return;
     }
     (void)err_set(&err, E_UNKNOWN, "target %.100s has not told of its end in time",

@@ -35,14 +35,95 @@ void callout_home_end(struct callout *c, const char *why)
     c->home = home_runs_destroy(c->home, why);
 }
 
+/* ---- checkpoints ---- */
+static int checkpoints_check(const struct callout *c, const struct run_order *o, struct err *err)
+{
+    if (!o->saves && !*o->resume_path)
+        return 0;
+    if (!callout_has_runners(c))
+        return err_field(err, E_NOTIMPL, "spec.checkpoint",
+                         "target %.100s has no runners that call home "
+                         "(spec.connection.runners), and keeps no checkpoints",
+                         c->base.target);
+    if (!c->checkpoints)
+        return err_field(err, E_NOTIMPL, "spec.checkpoint",
+                         "the server of target %.100s does not say that it hands home.options "
+                         "on to its runners, so they would keep no checkpoints",
+                         c->base.target);
+    return 0;
+}
+
+struct options {
+    const char **v;
+    uint32_t n;
+};
+#define OPTIONS_MAX 16
+
+static void option(struct options *x, const char *name, const char *value)
+{
+    INV(x->n + 2 <= OPTIONS_MAX);
+    x->v[x->n++] = name;
+    if (value)
+        x->v[x->n++] = value;
+}
+
+/* Of hanse run: the same for all ranks, whose numbers are in their tokens. */
+static void options_make(const struct run_order *o, struct arena *a, struct callout_home *ret)
+{
+    struct options x = {.v = arena_array(a, const char *, OPTIONS_MAX)};
+
+    if (o->saves && *o->checkpoint_dir) {
+        option(&x, "--checkpoint-dir", o->checkpoint_dir);
+        option(&x, "--checkpoint-keep", arena_printf(a, "%lld", (long long)o->checkpoint_keep));
+        if (*o->resume_path) {
+            option(&x, "--resume", o->resume_path);
+            option(&x, "--resume-digest", o->resume_digest);
+        }
+        if (o->reshard)
+            option(&x, "--reshard", NULL);
+        if (o->shared)
+            option(&x, "--shared", NULL);
+        if (*o->save_signal)
+            option(&x, "--save-signal", o->save_signal);
+    }
+    ret->options = x.v;
+    ret->n_options = x.n;
+}
+
+void callout_checkpoint(struct connector *base, const struct run_key *key, int64_t number,
+                        uint64_t grace_ms, struct call *call)
+{
+    struct callout *c = callout_of(base);
+    struct callout_call *k = callout_call_make(c, call, CALLOUT_TOLD, key);
+    struct err err;
+
+    if (!callout_has_runners(c))
+        (void)err_set(&err, E_NOTIMPL,
+                      "target %.100s has no runners that call home (spec.connection.runners): "
+                      "nobody can ask its program",
+                      base->target);
+    else if (!home_runs_reach(c->home, key))
+        (void)err_set(&err, E_UNKNOWN, "not all runners of it have called home at the moment");
+    else
+        err.code = 0;
+    if (err.code) {
+        callout_call_reject(k, &err);
+        return;
+    }
+    (void)home_runs_save(c->home, key, number, grace_ms);
+    timer_start(&k->deadline, 0);
+}
+
+/* ---- its order ---- */
 int callout_home_order(const struct callout *c, const struct run_order *o, struct arena *a,
                        struct callout_order *ret, struct err *err)
 {
     const struct connector_env *e = &c->base.env;
     struct home_order h;
+    int rc = checkpoints_check(c, o, err);
 
-    if (!callout_has_runners(c))
-        return 0;
+    if (rc < 0 || !callout_has_runners(c))
+        return rc;
     if (!e->home || !e->home(e->arg, &o->key, o->placement->n_assignments, a, &h))
         return err_field(err, E_UNAVAIL, "spec.connection.runners",
                          "runners of target %.100s cannot call home: this hub has no CA to tell "
@@ -54,6 +135,7 @@ int callout_home_order(const struct callout *c, const struct run_order *o, struc
                                        .ca = h.ca,
                                        .tokens = h.tokens,
                                        .n_tokens = h.n_tokens};
+    options_make(o, a, ret->home);
     return 0;
 }
 

@@ -26,6 +26,7 @@ struct callout {
 
     /* the session: what one instance of the server tells, without a gap */
     bool reachable;
+    bool checkpoints; /* its server hands home.options on */
     char instance[CALLOUT_ID_MAX + 1];
     /* of the nodes: as the changes say; as they were read last, "": not yet in this session */
     char told_revision[CALLOUT_ID_MAX + 1], revision[CALLOUT_ID_MAX + 1];
@@ -112,6 +113,8 @@ void callout_call_reject(struct callout_call *k, const struct err *err);
 /* path: after "/v1", borrowed; schema NULL: no body. */
 void callout_call_send(struct callout_call *k, const char *method, const char *path,
                        const struct schema *schema, const void *body);
+/* Told by a fresh callback: never from inside the call that asked. */
+void callout_call_reject(struct callout_call *k, const struct err *err);
 void callout_submit(struct connector *base, const struct run_order *o, struct call *call);
 void callout_find(struct connector *base, const struct run_key *key, struct call *call);
 void callout_quiesce(struct connector *base, const struct run_key *key, int signo,
@@ -133,6 +136,8 @@ int callout_runner(struct connector *base, const struct home_arrival *a, struct 
 /* True when all its runners are here, and were told. */
 bool callout_runners_stop(struct callout *c, const struct run_key *k, int signo, uint64_t grace_ms);
 bool callout_reaches(const struct connector *base, const struct run_key *k);
+void callout_checkpoint(struct connector *base, const struct run_key *key, int64_t number,
+                        uint64_t grace_ms, struct call *call);
 void callout_renew(struct connector *base, const struct run_offer *offers, size_t n);
 
 /* callout_pages.c */

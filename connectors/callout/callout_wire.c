@@ -119,6 +119,12 @@ static bool reason_is_a_servers(const char *reason)
     return row->fault != FAULT_HANSE && row->checkpoint == CHECKPOINT_KEPT;
 }
 
+static bool reason_may_be(const struct callout *c, const char *reason)
+{
+    return reason_is_a_servers(reason) ||
+           (callout_has_runners(c) && home_reason_is_a_runners(reason));
+}
+
 int callout_seen(const struct callout *c, struct observation *o, struct err *err)
 {
     char key[RUN_KEY_MAX];
@@ -133,14 +139,19 @@ int callout_seen(const struct callout *c, struct observation *o, struct err *err
                        c->base.target, key);
     if (o->state != RUN_ENDED && o->state != RUN_ABSENT)
         o->proof = 0;
-    if (!reason_is_a_servers(o->reason))
+    if (!reason_may_be(c, o->reason))
         o->reason[0] = '\0';
-    o->checkpoint = (struct run_checkpoint_report){0};
+    observation_settle(o);
+    if (!callout_has_runners(c)) { /* these, too, runners leave behind for their server */
+        o->checkpoint = (struct run_checkpoint_report){0};
+        o->lease_lost = false;
+    }
     o->grant = 0;
     o->lease_held = false;
-    o->lease_lost = o->lease_lost && callout_has_runners(c); /* they leave it behind for it */
+    o->save = (struct run_save){0};
     o->seen_ms = loop_now_ms(c->base.env.loop);
-    home_runs_fill(c->home, o);
+    if (callout_has_runners(c))
+        home_runs_fill(c->home, o);
     return 0;
 }
 
@@ -180,7 +191,7 @@ void callout_workers(const struct callout *c, const struct observation *o,
         *w = told->workers[i];
         if (*w->node)
             w->node = arena_printf(a, "%s.%s", c->base.target, w->node);
-        if (!reason_is_a_servers(w->reason))
+        if (!reason_may_be(c, w->reason))
             w->reason = "";
     }
     seated(c, o, &t);
@@ -214,7 +225,7 @@ static uint32_t texts(const char *const *v, struct arena *a, const char ***ret)
 
     while (v && v[n])
         n++;
-    *ret = arena_array(a, const char *, n + 1);
+    *ret = arena_array(a, const char *, n + 2); /* of env: one more */
     for (uint32_t i = 0; i < n; i++)
         (*ret)[i] = v[i];
     return n;
@@ -227,10 +238,6 @@ int callout_order_make(const struct callout *c, const struct run_order *o, struc
     int64_t time_ms = 0;
     char key[RUN_KEY_MAX];
 
-    if (o->saves || *o->resume_path)
-        return err_field(err, E_NOTIMPL, "spec.checkpoint",
-                         "target %.100s is of type callout, which keeps no checkpoints",
-                         c->base.target);
     run_key_print(&o->key, key);
     *ret = (struct callout_order){.key = arena_strdup(a, key),
                                   .cluster = e->cluster_uid ? e->cluster_uid(e->arg) : "",
@@ -247,6 +254,9 @@ int callout_order_make(const struct callout *c, const struct run_order *o, struc
                                   .gpus = o->gpus};
     ret->n_argv = texts(o->argv, a, &ret->argv);
     ret->n_env = texts(o->env, a, &ret->env);
+    if (o->saves && o->checkpoint_interval_ms)
+        ret->env[ret->n_env++] = arena_printf(a, "HANSE_CHECKPOINT_INTERVAL=%lld",
+                                              (long long)(o->checkpoint_interval_ms + 999) / 1000);
     order_workers(c, o->placement, a, ret);
     return callout_home_order(c, o, a, ret, err);
 }

@@ -153,12 +153,22 @@ struct checkpoint_gather {
     struct checkpoint_store at;
     const char *workload, *resume_path;
     int64_t epoch, world, keep;
-    bool shared; /* they save into one folder */
+    int64_t rank; /* of who asks */
+    bool shared;  /* they save into one folder */
+    /* A hub is told of cuts, and resumes from what it was told: nothing goes that it may have for
+     * its newest. known: number of the newest that it surely has, 0: none. */
+    bool told;
+    int64_t known;
+};
+struct checkpoint_gathered {          /* the newest cut of the epoch */
+    struct run_checkpoint_report cut; /* not present: there is none, or it cannot be read */
+    int64_t number;
+    int64_t own_step; /* of the rank that asks; -1: none */
 };
 /* Looks what all ranks have sealed in the store; writes a cut if there is a better one, and removes
- * what is too old then. all_saved as above. */
+ * what is too old then. all_saved as above. ret (may be NULL) is set also where removing failed. */
 int checkpoint_cut_gather(const struct checkpoint_gather *g, bool all_saved,
-                          struct err *err) MUST_CHECK;
+                          struct checkpoint_gathered *ret, struct err *err) MUST_CHECK;
 /* The newest cut before (*epoch, *number), which become its own; INT64_MAX - 1 and INT64_MAX to
  * begin with. E_NOTFOUND (err is not set): there is none. */
 int checkpoint_cut_before(const struct checkpoint_store *at, int64_t *epoch, int64_t *number,

@@ -145,29 +145,57 @@ static int seals_read(struct store *store, int64_t epoch, int64_t rank,
     return rc;
 }
 
-/* The newest cut of this epoch: its number (0: there is none), and its steps by rank (NULL: it
- * cannot be read, and anything is better). */
-static int last_cut(struct store *store, int64_t epoch, size_t world, struct arena *a,
-                    int64_t *ret_number, int64_t **ret_steps, struct err *err)
+struct last {       /* the newest cut of the epoch */
+    int64_t number; /* 0: there is none */
+    int64_t *steps; /* by rank; NULL: it cannot be read, and anything is better */
+    struct run_checkpoint_report cut;
+};
+
+static int64_t part_of(const struct checkpoint_gather *g)
 {
-    char name[96];
-    int64_t e = epoch, number = INT64_MAX;
+    return g->shared ? 0 : g->rank;
+}
+
+static void last_read(struct store *store, const struct checkpoint_gather *g, const char *name,
+                      size_t n, struct arena *a, struct last *ret)
+{
     struct checkpoint_cut c;
+    int64_t written_ns = 0;
+    struct err why;
     AUTO_BUF text;
 
     buf_init(&text, CHECKPOINT_CUT_MAX + (128u << 10));
+    if (store_get(store, name, CHECKPOINT_CUT_MAX, &text, &written_ns, NULL) < 0 ||
+        checkpoint_cut_parse(text.p, text.n, a, &c, NULL) < 0 || c.n_ranks != n ||
+        sealfs_digest(text.p, text.n, ret->cut.digest, &why) < 0)
+        return;
+    ret->steps = arena_array(a, int64_t, n);
+    for (size_t i = 0; i < n; i++) {
+        ret->steps[i] = c.ranks[i].step;
+        ret->cut.bytes += c.ranks[i].bytes;
+    }
+    ret->cut.present = true;
+    ret->cut.step = c.step;
+    ret->cut.writeTime = 1;
+    ret->cut.writtenAt = written_ns / 1000000;
+    ret->cut.ranks = g->world;
+    (void)snprintf(ret->cut.path, sizeof ret->cut.path, "%.*s/%.90s", CHECKPOINT_PATH_MAX - 96,
+                   store_base(store), name);
+}
+
+static int last_cut(struct store *store, const struct checkpoint_gather *g, size_t n,
+                    struct arena *a, struct last *ret, struct err *err)
+{
+    char name[96];
+    int64_t e = g->epoch, number = INT64_MAX;
+
+    *ret = (struct last){0};
     int rc = cut_before(store, &e, &number, name, err);
     if (rc < 0 && rc != E_NOTFOUND)
         return rc;
-    *ret_number = rc == 0 && e == epoch ? number : 0;
-    if (*ret_number == 0)
-        return 0;
-    if (store_get(store, name, CHECKPOINT_CUT_MAX, &text, NULL, NULL) < 0 ||
-        checkpoint_cut_parse(text.p, text.n, a, &c, NULL) < 0 || c.n_ranks != world)
-        return 0;
-    *ret_steps = arena_array(a, int64_t, world);
-    for (size_t i = 0; i < world; i++)
-        (*ret_steps)[i] = c.ranks[i].step;
+    ret->number = rc == 0 && e == g->epoch ? number : 0;
+    if (ret->number)
+        last_read(store, g, name, n, a, ret);
     return 0;
 }
 
@@ -178,7 +206,7 @@ static size_t n_sealing(const struct checkpoint_gather *g)
 
 /* What all ranks have sealed, and the last cut. */
 static int look(const struct checkpoint_gather *g, struct arena *a, struct checkpoint_seals *seals,
-                int64_t *ret_number, int64_t **ret_last, struct err *err)
+                struct last *ret, struct err *err)
 {
     struct store *store = NULL;
     int rc = store_open(&g->at, NULL, &store, err);
@@ -188,12 +216,13 @@ static int look(const struct checkpoint_gather *g, struct arena *a, struct check
     for (size_t i = 0; i < n_sealing(g) && rc == 0; i++)
         rc = seals_read(store, g->epoch, (int64_t)i, &seals[i], err);
     if (rc == 0)
-        rc = last_cut(store, g->epoch, n_sealing(g), a, ret_number, ret_last, err);
+        rc = last_cut(store, g, n_sealing(g), a, ret, err);
     (void)store_close(store);
     return rc;
 }
 
-static int gather(const struct checkpoint_gather *g, bool all_saved, struct err *err)
+static int gather(const struct checkpoint_gather *g, bool all_saved,
+                  struct checkpoint_gathered *ret, struct err *err)
 {
     AUTO_ARENA a = arena_create(0);
     size_t n = n_sealing(g);
@@ -209,33 +238,47 @@ static int gather(const struct checkpoint_gather *g, bool all_saved, struct err 
                                      .keep = g->keep,
                                      .resume_path = g->resume_path,
                                      .n_ranks = n};
-    int64_t number = 0, *last = NULL, *floor = arena_array(a, int64_t, n);
+    struct last last;
+    int64_t *floor = arena_array(a, int64_t, n);
     struct checkpoint_times times;
-    char path[CHECKPOINT_PATH_MAX], digest[CHECKPOINT_DIGEST_MAX];
-    int rc = look(g, a, seals, &number, &last, err);
+    int rc = look(g, a, seals, &last, err);
 
     if (rc < 0)
         return rc;
-    if (!checkpoint_cut_choose(seals, n, last, all_saved, cut.ranks, &times))
+    *ret = (struct checkpoint_gathered){last.cut, last.number,
+                                        last.steps ? last.steps[part_of(g)] : -1};
+    if (!checkpoint_cut_choose(seals, n, last.steps, all_saved, cut.ranks, &times))
         return 0;
     for (size_t i = 0; i < n; i++) {
         floor[i] = cut.ranks[i].step;
+        cut.bytes += cut.ranks[i].bytes;
         cut.step = floor[i] < cut.step ? floor[i] : cut.step;
     }
     FAILPOINT("shim.gather.looked");
-    rc = checkpoint_cut_write(&g->at, &cut, number, path, &keep.known, digest, err);
+    struct run_checkpoint_report r = {.present = true,
+                                      .step = cut.step,
+                                      .bytes = cut.bytes,
+                                      .writeTime = times.writeTime,
+                                      .writtenAt = times.writtenAt,
+                                      .ranks = g->world};
+    rc = checkpoint_cut_write(&g->at, &cut, last.number, r.path, &keep.told, r.digest, err);
     if (rc < 0)
         return rc;
-    keep.told = keep.known; /* who resumes looks into the store itself */
+    *ret = (struct checkpoint_gathered){r, keep.told, floor[part_of(g)]};
+    keep.known = g->told ? g->known : keep.told; /* else who resumes looks into the store itself */
     keep.floor = floor;
     return checkpoint_retain(&keep, err);
 }
 
-int checkpoint_cut_gather(const struct checkpoint_gather *g, bool all_saved, struct err *err)
+int checkpoint_cut_gather(const struct checkpoint_gather *g, bool all_saved,
+                          struct checkpoint_gathered *ret, struct err *err)
 {
+    struct checkpoint_gathered got = {.own_step = -1};
     int rc = E_EXISTS;
 
     for (int i = 0; rc == E_EXISTS && i < QUICKER_MAX; i++)
-        rc = gather(g, all_saved, err); /* there may be something newer than what the other saw */
+        rc = gather(g, all_saved, &got, err); /* there may be something newer than the other saw */
+    if (ret)
+        *ret = got;
     return rc == E_EXISTS ? 0 : rc;
 }

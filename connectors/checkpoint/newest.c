@@ -33,7 +33,7 @@ static void gather_left(const struct checkpoint_search *q)
     struct err err;
 
     if (q->workers > 0 && q->workers <= CHECKPOINT_RANKS_MAX)
-        (void)!checkpoint_cut_gather(&g, false, &err);
+        (void)!checkpoint_cut_gather(&g, false, NULL, &err);
 }
 
 /* 1: newer than what is known, and whole; 0: no newer one; E_CHECKPOINT: look at the next one. */

@@ -71,13 +71,19 @@ void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t
 bool home_runs_reach(const struct home_runs *h, const struct run_key *k);
 /* To all runners of the run that are here; returns how many. signo 0: SIGTERM. */
 unsigned home_runs_stop(struct home_runs *h, const struct run_key *k, int signo, uint64_t grace_ms);
-unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int signo, int64_t number,
+/* By the signal that they were started with. A runner that dials again is told again, until it has
+ * told of that request. */
+unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int64_t number,
                         uint64_t grace_ms);
-/* Adds to what the target's server says of a run what its runners say: the lease that all of them
- * hold, that it ran out, how the first that failed ended. Remembers what the server said. */
+/* Adds to what the target's server says of a run what its runners say: whether their programs have
+ * begun, which no server sees (RUN_STARTING until all have), the lease that all of them
+ * hold, that it ran out, how the first that failed ended, the newest checkpoint, how far a request
+ * to save is. Remembers what the server said. */
 void home_runs_fill(struct home_runs *h, struct observation *o);
 /* What the server said of it last, filled in anew; false: nothing since this member leads. */
 bool home_runs_seen(struct home_runs *h, const struct run_key *k, struct observation *ret);
+/* Is it one that a runner may give for its end? Why we ourselves ended it is not for it to say. */
+bool home_reason_is_a_runners(const char *reason);
 void home_runs_unsee(struct home_runs *h); /* what the server said counts no more */
 
 /* ---- the runner's side (home_caller.c) ---- */
@@ -87,6 +93,7 @@ struct home_caller_events {     /* none of them destroys the caller */
     void (*renew)(void *arg, const struct shim_renew *q);
     void (*stop)(void *arg, const struct shim_stop *q);
     void (*save)(void *arg, const struct shim_save *q);
+    void (*go)(void *arg);    /* all ranks are ready */
     void (*heard)(void *arg); /* the hub has taken in all that was told */
 };
 #define HOME_ADDRESSES_MAX 16

@@ -111,6 +111,8 @@ static int order_take(struct home_caller *h, const struct frame *f, struct arena
         rc = wire_read(shim_save, f->body, m, &save, err);
     else if (f->type == HOME_HEARD)
         taken(h, f->id);
+    else if (f->type == HOME_GO)
+        ev->go(h->cfg.arg);
     if (renew)
         ev->renew(h->cfg.arg, renew);
     else if (stop)

@@ -8,6 +8,7 @@
 #include "api/base/net/tls.h"
 #include "connectors/home/home_linux.h"
 #include "connectors/shim/shim.h"
+#include "connectors/signals.h"
 
 #include <errno.h>
 #include <openssl/crypto.h>
@@ -15,14 +16,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WAIT_MS 600000ull /* for a hub that takes it, before the program starts */
 #define LINGER_MS 15000   /* for a hub that takes in the end, after it */
 #define CA_MAX_BYTES (256u << 10)
+#define KNOWN_AFTER_MS 500 /* taken in, and proposed to the log */
 #define WAIT_MAX_MS (366ull * 24 * 3600 * 1000)
 
 struct home_args {
-    const char *home, *ca, *token, *report, *wait;
+    const char *home, *ca, *token, *report, *wait, *save_signal;
 };
 struct life {
     struct home_args args;
@@ -33,11 +36,15 @@ struct life {
     struct runner *runner;
     struct home_caller *caller; /* NULL: there is no way home */
     struct tls_config *tls;
-    char token[HOME_TOKEN_MAX];
+    char token[HOME_TOKEN_MAX], uid[64];
     char *addresses; /* with NULs between them */
     const char *address[HOME_ADDRESSES_MAX];
     struct timer waiting, linger;
     bool over;
+    int save_signo; /* asks the program to save and go on; 0: it cannot be asked */
+    /* Numbers of cuts: told last, taken in by a hub, and when that was. */
+    int64_t cut_told, cut_heard;
+    uint64_t cut_heard_ms;
     struct run_report report; /* the last */
 };
 
@@ -62,6 +69,7 @@ static int args_take(int *argc, char **argv, struct home_args *a, struct err *er
                    {"--home-ca", "HANSE_HOME_CA", &a->ca},
                    {"--token-file", "HANSE_TOKEN_FILE", &a->token},
                    {"--home-wait", "HANSE_HOME_WAIT", &a->wait},
+                   {"--save-signal", NULL, &a->save_signal},
                    {"--report", "HANSE_REPORT_FILE", &a->report}};
     const size_t n_options = sizeof options / sizeof *options;
     bool agents = false, command = false;
@@ -86,7 +94,7 @@ static int args_take(int *argc, char **argv, struct home_args *a, struct err *er
     argv[n] = NULL;
     *argc = n;
     for (size_t k = 0; k < n_options && !agents; k++) {
-        const char *v = env_take(options[k].env);
+        const char *v = options[k].env ? env_take(options[k].env) : NULL;
         if (!*options[k].value)
             *options[k].value = v;
     }
@@ -102,6 +110,12 @@ static int args_check(struct life *f, struct err *err)
 
     if (!a->home != !a->token || !a->home != !a->ca)
         return err_set(err, E_USAGE, "--home, --home-ca and --token-file belong together");
+    if (a->save_signal && !a->home)
+        return err_set(err, E_USAGE, "--save-signal belongs to --home: nobody else asks by it");
+    f->save_signo = a->save_signal ? signal_number(a->save_signal) : 0;
+    if (a->save_signal && f->save_signo <= 0)
+        return err_set(err, E_USAGE, "--save-signal %.32s: no signal that is known",
+                       a->save_signal);
     f->wait_ms = WAIT_MS;
     if (a->wait) {
         errno = 0;
@@ -188,8 +202,10 @@ static void life_told(const struct run_report *r, void *arg)
 {
     struct life *f = arg;
 
-    if (f->caller && r->step != RUN_STEP_ENDED) /* the end is told by life_done */
-        home_caller_tell(f->caller, r);
+    if (!f->caller || r->step == RUN_STEP_ENDED) /* the end is told by life_done */
+        return;
+    f->cut_told = r->cut_number;
+    home_caller_tell(f->caller, r);
 }
 
 static void life_stop(void *arg, int signo, uint64_t grace_ms)
@@ -235,6 +251,10 @@ static void on_renew(void *arg, const struct shim_renew *q)
 {
     const struct life *f = arg;
 
+    /* It counts from a beat that had come before it was granted: what was taken in well before that
+     * beat is in the log of whoever grants it. */
+    if (f->runner && f->cut_heard && q->from_ms > f->cut_heard_ms + KNOWN_AFTER_MS)
+        runner_cut_known(f->runner, f->cut_heard);
     if (f->runner)
         runner_renew(f->runner, q);
 }
@@ -247,15 +267,30 @@ static void on_stop(void *arg, const struct shim_stop *q)
 static void on_save(void *arg, const struct shim_save *q)
 {
     const struct life *f = arg;
+    struct shim_save own = *q;
+
+    if (!own.signo)
+        own.signo = f->save_signo;
+    if (f->runner)
+        runner_save(f->runner, &own);
+}
+
+static void on_go(void *arg)
+{
+    const struct life *f = arg;
 
     if (f->runner)
-        runner_save(f->runner, q);
+        runner_go(f->runner);
 }
 
 static void on_heard(void *arg)
 {
     struct life *f = arg;
 
+    if (f->cut_heard != f->cut_told) {
+        f->cut_heard = f->cut_told;
+        f->cut_heard_ms = loop_now_ms(f->loop);
+    }
     if (f->over)
         timer_start(&f->linger, 0);
 }
@@ -276,6 +311,7 @@ static const struct home_caller_events home_events = {.welcome = on_welcome,
                                                       .renew = on_renew,
                                                       .stop = on_stop,
                                                       .save = on_save,
+                                                      .go = on_go,
                                                       .heard = on_heard};
 
 /* Removed where that can be done: a Secret of a pod is mounted read-only, and then its program must
@@ -300,6 +336,39 @@ static int token_take(struct life *f, struct home_token *ret, struct err *err)
     OPENSSL_cleanse(text.p, text.n);
     if (rc == 0 && file_remove(f->loop, f->args.token, &kept) < 0)
         log_err(LOG_INFO, "run.token_stays", &kept);
+    return rc;
+}
+
+static int env_number(const char *name, int64_t value, struct err *err)
+{
+    char text[32];
+
+    (void)snprintf(text, sizeof text, "%lld", (long long)value);
+    return setenv(name, text, 1) == 0 ? 0 : err_set(err, E_IO, "%s cannot be set", name);
+}
+
+/* Who it is its token says: whose checkpoints it keeps, and in the names that its program reads. */
+static int identity_take(struct life *f, const struct home_token *t, struct err *err)
+{
+    struct run_checkpoints *c = &f->cfg.checkpoints;
+
+    str_copy(f->uid, sizeof f->uid, t->key.uid);
+    c->workload = f->uid;
+    c->epoch = t->key.epoch;
+    c->rank = t->rank;
+    c->world = t->ranks;
+    c->told = true;
+    c->wait_go = t->ranks > 1;
+    if (setenv("HANSE_WORKLOAD_UID", f->uid, 1) != 0)
+        return err_set(err, E_IO, "HANSE_WORKLOAD_UID cannot be set");
+    int rc = env_number("HANSE_EPOCH", t->key.epoch, err);
+    if (rc == 0)
+        rc = env_number("HANSE_RANK", t->rank, err);
+    if (rc == 0)
+        rc = env_number("HANSE_WORLD_SIZE", t->ranks, err);
+    if (rc == 0 && f->save_signo && setenv("HANSE_SAVE_SIGNAL", signal_name(f->save_signo), 1) != 0)
+        rc = err_set(err, E_IO, "HANSE_SAVE_SIGNAL cannot be set");
+    f->cfg.env = (const char *const *)environ;
     return rc;
 }
 
@@ -328,6 +397,9 @@ static int home_begin(struct life *f, struct err *err)
                                            .token = f->token,
                                            .events = &home_events,
                                            .arg = f};
+    rc = identity_take(f, &token, err);
+    if (rc < 0)
+        return rc;
     f->caller = home_caller_create(f->loop, &cfg);
     timer_start(&f->waiting, f->wait_ms);
     return 0;

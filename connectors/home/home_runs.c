@@ -40,6 +40,8 @@ struct home_run {
     struct run_key key;
     int64_t ranks;
     struct list sessions;
+    int64_t save_number; /* the newest request to save and go on; 0: none */
+    uint64_t save_grace_ms;
     bool has_seen; /* the target's server has said something of it */
     struct observation seen;
 };
@@ -177,8 +179,42 @@ static uint64_t lease_from(const struct home_session *x)
     return oldest;
 }
 
+/* Ranks that have verified what they resume from wait until all have: a run whose checkpoint does
+ * not hold for one of them starts nowhere. */
+static void go(const struct home_run *r)
+{
+    const struct shim_stop never = {.signo = 0};
+    int64_t n = 0;
+    bool none = false;
+
+    list_for_each (it, &r->sessions) {
+        const struct run_report *p = &container_of(it, struct home_session, link)->report;
+        n += p->ready || (p->step > RUN_STEP_STARTING && !p->never_started);
+        none = none || (p->step == RUN_STEP_ENDED && p->never_started);
+    }
+    list_for_each (it, &r->sessions) {
+        const struct home_session *x = container_of(it, struct home_session, link);
+        if (!x->stream || !x->report.ready)
+            continue;
+        if (none)
+            wire_tell(x->stream, HOME_STOP, 0, shim_stop, &never);
+        else if (n >= r->ranks)
+            frame_send(x->stream, HOME_GO, 0, 0, NULL, 0);
+    }
+}
+
+static void save_send(const struct home_session *x)
+{
+    const struct home_run *r = x->run;
+    const struct shim_save q = {.grace_ms = r->save_grace_ms, .number = r->save_number};
+
+    if (x->stream && x->report.save.number < r->save_number)
+        wire_tell(x->stream, HOME_SAVE, 0, shim_save, &q);
+}
+
 static void tell(const struct home_run *r)
 {
+    go(r);
     r->home->ev->told(r->home->arg, &r->key);
 }
 
@@ -204,6 +240,7 @@ static int frame_take(struct home_session *x, const struct frame *f, bool *ret_t
             if (report->grant < x->report.grant) /* a grant never goes back */
                 return err_set(err, E_INVALID, "its lease went back");
             x->report = *report;
+            checkpoint_settle(&x->report.cut);
             frame_send(x->stream, HOME_HEARD, 0, f->id, NULL, 0);
             *ret_told = true;
         }
@@ -328,6 +365,7 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
     x->stream = a->stream;
     str_copy(x->instance, sizeof x->instance, a->hello->instance);
     x->report = *a->hello->report;
+    checkpoint_settle(&x->report.cut);
     x->heard_ms = loop_now_ms(h->loop);
     x->looks = 0;
     memset(x->beats, 0, sizeof x->beats);
@@ -336,6 +374,7 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
     timer_start(&x->look, SILENCE_MS);
     stream_set(a->stream, &session_events, x);
     frame_send(a->stream, HOME_WELCOME, 0, 0, NULL, 0);
+    save_send(x);
     tell(r);
     return 0;
 }
@@ -394,26 +433,34 @@ unsigned home_runs_stop(struct home_runs *h, const struct run_key *k, int signo,
     return n;
 }
 
-unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int signo, int64_t number,
+unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int64_t number,
                         uint64_t grace_ms)
 {
-    const struct home_run *r = run_find(h, k);
-    const struct shim_save q = {.signo = signo, .grace_ms = grace_ms, .number = number};
+    struct home_run *r = run_find(h, k);
     unsigned n = 0;
 
     if (!r)
         return 0;
+    if (number > r->save_number) {
+        r->save_number = number;
+        r->save_grace_ms = grace_ms;
+    }
     list_for_each (it, &r->sessions) {
         const struct home_session *x = container_of(it, struct home_session, link);
-        if (!x->stream)
-            continue;
-        wire_tell(x->stream, HOME_SAVE, 0, shim_save, &q);
-        n++;
+        save_send(x);
+        n += x->stream != NULL;
     }
     return n;
 }
 
 /* ---- what is known of a run ---- */
+bool home_reason_is_a_runners(const char *reason)
+{
+    const struct end_row *row = end_row(reason);
+
+    return row->fault != FAULT_HANSE || row->checkpoint != CHECKPOINT_KEPT;
+}
+
 static bool failed(const struct run_report *p)
 {
     return p->step == RUN_STEP_ENDED && (p->exit_code || p->term_signal || *p->reason);
@@ -421,27 +468,68 @@ static bool failed(const struct run_report *p)
 
 static void fill_end(struct observation *o, const struct run_report *p)
 {
-    const struct end_row *row = end_row(p->reason);
 
     o->exit_code = p->exit_code;
     o->term_signal = p->term_signal;
-    if (row->fault != FAULT_HANSE && row->checkpoint == CHECKPOINT_KEPT)
+    if (home_reason_is_a_runners(p->reason))
         str_copy(o->reason, sizeof o->reason, p->reason);
     str_copy(o->message, sizeof o->message, p->message);
+}
+
+/* Whichever rank wrote the newest cut, or found it: each next one has gone on in all ranks. */
+static void fill_checkpoint(const struct home_run *r, struct observation *o)
+{
+    list_for_each (it, &r->sessions) {
+        const struct run_report *p = &container_of(it, struct home_session, link)->report;
+        if (p->cut.present && (!o->checkpoint.present || p->cut.step > o->checkpoint.step))
+            o->checkpoint = p->cut;
+    }
+}
+
+/* Of the newest request: saved once all ranks say so, failed with the first that has. */
+static void fill_save(const struct home_run *r, struct observation *o)
+{
+    const struct home_session *failed = NULL;
+    int64_t number = r->save_number, done = 0;
+
+    list_for_each (it, &r->sessions) {
+        const struct run_save *s = &container_of(it, struct home_session, link)->report.save;
+        number = s->number > number ? s->number : number; /* of before this member led */
+    }
+    o->save = (struct run_save){0};
+    if (!number)
+        return;
+    list_for_each (it, &r->sessions) {
+        const struct home_session *x = container_of(it, struct home_session, link);
+        const struct run_save *s = &x->report.save;
+        done += s->number == number && s->state == SAVE_DONE;
+        if (s->number == number && s->state == SAVE_FAILED && (!failed || x->rank < failed->rank))
+            failed = x;
+    }
+    o->save = (struct run_save){.present = true, .state = SAVE_ASKED, .number = number};
+    if (failed) {
+        o->save = failed->report.save;
+        o->save.from = 0;
+    } else if (done >= r->ranks) {
+        o->save.state = SAVE_DONE;
+    }
 }
 
 static void fill(const struct home_run *r, struct observation *o)
 {
     const struct home_session *first = NULL; /* that failed */
-    int64_t grant = -1, told = 0, held = 0;
+    int64_t grant = -1, told = 0, held = 0, begun = 0;
 
     o->grant = 0;
     o->lease_held = false;
+    fill_checkpoint(r, o);
+    fill_save(r, o);
     list_for_each (it, &r->sessions) {
         const struct home_session *x = container_of(it, struct home_session, link);
         const struct run_report *p = &x->report;
         told++;
         held += p->lease_ms > 0;
+        begun += p->step > RUN_STEP_STARTING && !p->never_started;
         if (grant < 0 || p->grant < grant)
             grant = p->grant;
         if (o->state != RUN_ENDED)
@@ -451,6 +539,8 @@ static void fill(const struct home_run *r, struct observation *o)
         if (failed(p) && (!first || x->rank < first->rank))
             first = x;
     }
+    if (o->state == RUN_RUNNING && begun < r->ranks)
+        o->state = RUN_STARTING; /* its server sees the runners, who verify what it resumes from */
     if (told == r->ranks && grant > 0)
         o->grant = grant;
     o->lease_held = held == r->ranks;
@@ -462,6 +552,8 @@ void home_runs_fill(struct home_runs *h, struct observation *o)
 {
     struct home_run *r = run_find(h, &o->key);
 
+    if (!r && o->state == RUN_RUNNING)
+        o->state = RUN_STARTING; /* until a hub has taken them, runners start nothing */
     if (!r)
         return;
     r->seen = *o;

@@ -11,6 +11,7 @@
 
 #define LOOK_EVERY_MS 200
 #define KEEPER_PATIENCE_MS 60000 /* for a store that does not move at all */
+#define SAVE_CUT_MS 10000        /* beside the grace: for ranks that save one after the other */
 
 struct keeper {
     struct loop *loop;
@@ -23,6 +24,7 @@ struct keeper {
     uint64_t moved_bytes, moved_ms; /* the progress that was seen last, and when */
     struct err why, unsealed;
     struct checkpoint_sealed newest;
+    struct checkpoint_gathered cut;
     struct checkpoint_found resume;
     char dir[CHECKPOINT_PATH_MAX + 64];
     /* the job's while working */
@@ -34,7 +36,9 @@ struct keeper {
     int job_rc;
     int64_t epoch;
     char resumed[CHECKPOINT_PATH_MAX]; /* the cut */
-    bool gathered;
+    bool gathered, regather;           /* regather: another rank may have sealed what was missing */
+    struct checkpoint_gathered job_cut;
+    int64_t job_known, known; /* number of the newest cut that a hub surely has */
 
     /* a request to save and go on */
     struct run_save save;
@@ -143,11 +147,22 @@ static int work_cut(struct keeper *k, struct err *err)
                                   .workload = c->workload,
                                   .resume_path = k->resumed,
                                   .epoch = k->epoch,
+                                  .rank = c->rank,
                                   .world = c->world,
                                   .shared = c->shared,
-                                  .keep = c->keep};
+                                  .keep = c->keep,
+                                  .told = c->told,
+                                  .known = k->job_known};
+    struct checkpoint_gathered got;
+    int rc = checkpoint_cut_gather(&g, false, &got, err);
 
-    return checkpoint_cut_gather(&g, false, err);
+    if (got.cut.present) {
+        const struct checkpoint_sealed *own = checkpoint_sealer_newest(k->sealer);
+        if (got.own_step == own->step && own->writeTime > got.cut.writeTime)
+            got.cut.writeTime = own->writeTime;
+        k->job_cut = got;
+    }
+    return rc;
 }
 
 static void work(void *arg)
@@ -163,7 +178,7 @@ static void work(void *arg)
     k->job_rc = checkpoint_sealer_look(k->sealer, k->job_over, &k->progress, &k->job_err);
     const struct checkpoint_sealed *s = checkpoint_sealer_newest(k->sealer);
     bool is_new = s->present && (!k->gathered || s->step != before);
-    if (k->cfg.own_cuts && (is_new || (k->job_over && s->present))) {
+    if (k->cfg.own_cuts && (is_new || k->regather || (k->job_over && s->present))) {
         struct err why;
         k->gathered = true;
         if (work_cut(k, &why) < 0 && k->job_rc == 0) {
@@ -177,6 +192,23 @@ static void work(void *arg)
 static bool save_open(const struct keeper *k)
 {
     return k->save.state == SAVE_ASKED;
+}
+
+/* Of ranks that share a folder only the first seals. */
+static bool others_seal(const struct keeper *k)
+{
+    return k->cfg.shared && k->cfg.rank > 0;
+}
+
+/* What was asked for is sealed here. */
+static bool save_sealed(const struct keeper *k)
+{
+    return k->peeked && k->newest.present && k->newest.step >= k->save.from;
+}
+
+static bool save_cut(const struct keeper *k)
+{
+    return !k->cfg.own_cuts || (k->cut.cut.present && k->cut.own_step >= k->save.from);
 }
 
 static void save_end(struct keeper *k, enum save_state state, const char *reason,
@@ -193,6 +225,15 @@ static void save_failed(struct keeper *k)
     char text[sizeof k->save.message];
     double s = (double)k->save_grace_ms / 1000;
 
+    if (others_seal(k)) {
+        save_end(k, SAVE_DONE, "", "");
+        return;
+    }
+    if (save_sealed(k)) {
+        save_end(k, SAVE_FAILED, "RanksDiffer",
+                 "it has saved, but not all of the ranks have at one step");
+        return;
+    }
     if (k->asked && k->unsealed.code) {
         save_end(k, SAVE_FAILED, *k->unsealed.field ? k->unsealed.field : CHECKPOINT_UNREACHABLE,
                  k->unsealed.text);
@@ -217,9 +258,11 @@ static void save_failed(struct keeper *k)
 
 static void save_look(struct keeper *k)
 {
-    if (save_open(k) && k->peeked && k->newest.present && k->newest.step >= k->save.from)
+    uint64_t until_ms = k->save_until_ms + (save_sealed(k) ? SAVE_CUT_MS : 0);
+
+    if (save_open(k) && save_sealed(k) && save_cut(k))
         save_end(k, SAVE_DONE, "", "");
-    else if (save_open(k) && k->asked && !k->paused && k->look_ms >= k->save_until_ms)
+    else if (save_open(k) && k->asked && !k->paused && k->look_ms >= until_ms)
         save_failed(k);
 }
 
@@ -303,6 +346,8 @@ void keeper_save_asked(struct keeper *k)
 {
     k->asked = true;
     k->save_until_ms = loop_now_ms(k->loop) + k->save_grace_ms;
+    if (others_seal(k))
+        save_end(k, SAVE_DONE, "", "");
 }
 
 const struct run_save *keeper_saved(const struct keeper *k)
@@ -337,8 +382,10 @@ static void worked(void *arg)
         if (k->job_rc < 0 && !said)
             log_err(LOG_WARN, "run.checkpoint_refused", &k->job_err);
         bool open = save_open(k);
+        bool cut_new = k->job_cut.cut.present && k->job_cut.number != k->cut.number;
+        k->cut = k->job_cut;
         save_look(k);
-        if (is_new || open != save_open(k))
+        if (is_new || cut_new || open != save_open(k))
             k->changed(k->arg);
     }
     timer_start(&k->tick, k->settling ? 0 : LOOK_EVERY_MS);
@@ -351,6 +398,8 @@ static void begin_work(struct keeper *k)
     k->job_err = (struct err){0};
     /* Is nobody left who could write? Of the other ranks that is not known here. */
     k->job_over = k->settling && !(k->cfg.shared && k->cfg.world > 1);
+    k->job_known = k->known;
+    k->regather = save_open(k) && save_sealed(k) && !save_cut(k);
     loop_work(k->loop, work, worked, k);
 }
 
@@ -462,6 +511,15 @@ const struct err *keeper_unsealed(const struct keeper *k)
 const struct checkpoint_sealed *keeper_newest(const struct keeper *k)
 {
     return &k->newest;
+}
+const struct checkpoint_gathered *keeper_cut(const struct keeper *k)
+{
+    return &k->cut;
+}
+void keeper_cut_known(struct keeper *k, int64_t number)
+{
+    if (number > k->known)
+        k->known = number;
 }
 const char *keeper_dir(const struct keeper *k)
 {

@@ -24,7 +24,8 @@ struct keeper *keeper_create(struct loop *l, const struct run_checkpoints *cfg,
 void keeper_pause(struct keeper *k);
 /* A request to save and go on. What is saved for it has a larger step than the manifest when it
  * came, which the keeper looks up first: then keeper_save_due is true, and the caller signals until
- * somebody has taken the signal. changed() tells of all further news. A number that is not above
+ * somebody has taken the signal. With own_cuts it is saved once a cut has it. Where ranks share a
+ * folder the first answers for all. changed() tells of all further news. A number that is not above
  * the one before is the same request. */
 void keeper_save(struct keeper *k, int64_t number, uint64_t grace_ms);
 bool keeper_save_due(const struct keeper *k);
@@ -42,8 +43,11 @@ const struct err *keeper_why(const struct keeper *k); /* set in state FAILED */
 const struct err *
 keeper_unsealed(const struct keeper *k); /* why the present manifest is not sealed; code 0: it is */
 const struct checkpoint_sealed *keeper_newest(const struct keeper *k);
-const char *keeper_dir(const struct keeper *k);    /* HANSE_CHECKPOINT_DIR */
-const char *keeper_resume(const struct keeper *k); /* HANSE_RESUME_DIR, or "" */
+/* of own_cuts: the newest cut that was written, or found */
+const struct checkpoint_gathered *keeper_cut(const struct keeper *k);
+void keeper_cut_known(struct keeper *k, int64_t number); /* a hub surely has that one */
+const char *keeper_dir(const struct keeper *k);          /* HANSE_CHECKPOINT_DIR */
+const char *keeper_resume(const struct keeper *k);       /* HANSE_RESUME_DIR, or "" */
 /* The program's environment: cfg's, and where it saves and resumes. */
 const char *const *keeper_env(const struct keeper *k, const struct runner_config *cfg,
                               struct arena *m);

@@ -30,21 +30,58 @@ void runner_take_kept(struct runner *r)
         if (os->ops->tree_ask(os, &t, r->save_signo) > 0)
             keeper_save_asked(r->keeper);
     }
+    const struct checkpoint_gathered *cut = keeper_cut(r->keeper);
+    const struct run_save *had = &r->report.save;
     bool sealed =
         s->present && !(r->report.checkpoint.present && r->report.checkpoint.step == s->step);
+    bool gathered = cut->cut.present && cut->number != r->report.cut_number;
     if (sealed)
         r->report.checkpoint = *s;
-    if (!sealed && save->number == r->report.save.number && save->state == r->report.save.state &&
-        save->from == r->report.save.from)
+    if (gathered) {
+        r->report.cut = cut->cut;
+        r->report.cut_number = cut->number;
+    }
+    bool saved =
+        save->number > had->number ||
+        (save->number == had->number && (save->state != had->state || save->from != had->from));
+    if (saved)
+        r->report.save = *save;
+    if (sealed || gathered || saved)
+        runner_tell(r, NULL);
+}
+
+void runner_cut_known(struct runner *r, int64_t number)
+{
+    if (r->keeper)
+        keeper_cut_known(r->keeper, number);
+}
+
+void runner_go(struct runner *r)
+{
+    r->go = true;
+    runner_look_again(r);
+}
+
+static void save_cannot(struct runner *r, const struct shim_save *q)
+{
+    struct run_save *s = &r->report.save;
+
+    if (q->number <= s->number)
         return;
-    r->report.save = *save;
+    *s = (struct run_save){.present = true, .state = SAVE_FAILED, .number = q->number};
+    str_copy(s->reason, sizeof s->reason, "SignalNotTaken");
+    str_copy(s->message, sizeof s->message,
+             "its program was started without spec.checkpoint.saveSignal, and may not wait for it: "
+             "it takes effect with the next start (hanse migrate)");
     runner_tell(r, NULL);
 }
 
 void runner_save(struct runner *r, const struct shim_save *q)
 {
-    if (!r->keeper || q->signo <= 0 || q->signo > 64)
+    if (!r->keeper || q->signo <= 0 || q->signo > 64) {
+        save_cannot(r, q);
         return;
+    }
     if (q->number > keeper_saved(r->keeper)->number)
         r->save_signo = q->signo;
     keeper_save(r->keeper, q->number, q->grace_ms);
@@ -78,10 +115,8 @@ static int link_frame(const struct frame *f, void *arg)
         runner_stop(k->runner, stop->signo, stop->grace_ms);
     else if (save)
         runner_save(k->runner, save);
-    else if (f->type == RUN_FRAME_GO) {
-        k->runner->go = true;
-        runner_look_again(k->runner);
-    }
+    else if (f->type == RUN_FRAME_GO)
+        runner_go(k->runner);
     return 0;
 }
 

@@ -62,6 +62,7 @@ struct run_checkpoints {
     const char *resume_path, *resume_digest;
     const char *proofs_dir; /* what the agent has verified already; "": nothing */
     bool own_cuts;          /* this process gathers the ranks' seals into cuts itself */
+    bool told;              /* and a hub is told of them: runner_cut_known says which it has */
     bool wait_go;           /* start only when all ranks of the gang can */
     bool shared;  /* all ranks save in one folder, that of the first, whose runner seals it */
     bool reshard; /* the program resumes from what any number of ranks saved, and sees all of it */
@@ -118,8 +119,11 @@ void runner_signal(struct runner *r, int signo);
 /* As on the socket: renews the lease, or begins another one. A runner that holds none takes its
  * first where it `borrows`. */
 void runner_renew(struct runner *r, const struct shim_renew *q);
-/* has its program save and go on */
+/* Has its program save and go on. signo 0: there is no signal for it, and the request fails. */
 void runner_save(struct runner *r, const struct shim_save *q);
+void runner_go(struct runner *r); /* the other ranks are ready */
+/* The hub surely has that cut (run_report.cut_number), or a newer one. */
+void runner_cut_known(struct runner *r, int64_t number);
 
 /* `hanse run …`: options of home and of reports, then shim_main (connectors/home/home_main.c). */
 int run_main(int argc, char **argv);

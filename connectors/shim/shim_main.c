@@ -87,6 +87,7 @@ static const char usage[] =
     "  --home-ca FILE         PEM, the only CA that is trusted; needs no clock that is right\n"
     "  --token-file FILE      what the hub's order brought; removed once it is read\n"
     "  --home-wait MS         for a hub, before COMMAND is given up (default 600000)\n"
+    "  --save-signal NAME     by which the hub has COMMAND save and go on, such as SIGUSR1\n"
     "  --report FILE          where the end is written, as JSON (a pod's termination log)\n"
     "HANSE_HOME, HANSE_HOME_CA, HANSE_TOKEN_FILE, HANSE_HOME_WAIT and HANSE_REPORT_FILE say the\n"
     "same; COMMAND does not see them.\n"

@@ -118,7 +118,8 @@ enum home_frame {
     HOME_HEARD = 11,   /* hub, no body: the report of this id has been taken in */
     HOME_RENEW = 12,   /* hub: shim_renew */
     HOME_STOP = 13,    /* hub: shim_stop */
-    HOME_SAVE = 14,    /* hub: shim_save */
+    HOME_SAVE = 14,    /* hub: shim_save; signal 0: the one that the runner was started with */
+    HOME_GO = 15,      /* hub, no body: all ranks are ready, the program may start */
     /* logs, as between agent and hub; the id is the stream's */
     HOME_LOGS = 40,  /* hub: wire_open */
     HOME_DATA = 42,  /* runner: bytes; flags: fd */
@@ -155,7 +156,7 @@ void wire_tell_body(struct stream *s, int type, uint64_t id, const struct schema
           sizeof((struct run_save *)0)->reason + sizeof((struct run_save *)0)->message +           \
           sizeof((struct run_checkpoint_report *)0)->digest +                                      \
           sizeof((struct run_checkpoint_report *)0)->path))
-#define WIRE_REPORT_MAX 8192
+#define WIRE_REPORT_MAX 16384
 #define WIRE_BOOK_PAGE 256 /* promises on a page, plus the rest of the page's last bucket */
 #define WIRE_LISTED_MAX (96 + RUN_KEY_MAX)
 #define WIRE_WORKER_MAX 512   /* a worker of an order: rank, node, devices */

@@ -36,9 +36,12 @@ static const char *runner_lacks(const struct workload_spec *w, const struct targ
     if (w->run && w->run->image[0] && !target_can(type, CAN_RUN_IMAGE))
         return "spec.run.image: targets of this type start no containers, and its program is not "
                "run outside of one";
-    if (w->checkpoint && !target_can(type, CAN_SAVE))
-        return "spec.checkpoint: targets of this type keep no checkpoints";
-    if (w->partition && w->partition->mode > PARTITION_WAIT && !target_leases(t))
+    if (w->checkpoint && !target_has(t, CAN_SAVE))
+        return target_can(type, CAN_CALL_HOME)
+                   ? "spec.checkpoint: nothing on this target keeps checkpoints (its "
+                     "spec.connection.runners is not set)"
+                   : "spec.checkpoint: targets of this type keep no checkpoints";
+    if (w->partition && w->partition->mode > PARTITION_WAIT && !target_has(t, CAN_LEASE))
         return target_can(type, CAN_CALL_HOME)
                    ? "spec.partition: nothing on this target stops itself (its "
                      "spec.connection.runners is not set), so the mode is wait"

@@ -128,7 +128,7 @@ class Callout(Federation):
         self.check("exec is refused with a sentence", done.returncode != 0 and "has no exec" in done.stderr, done.stderr.strip()[:120])
         self.work("saver", checkpoint={"store": self.path("checkpoints")})
         self.work("replacer", partition={"mode": "replace"})
-        for name, word in (("saver", "keep no checkpoints"), ("replacer", "nothing on this target stops itself")):
+        for name, word in (("saver", "nothing on this target keeps checkpoints"), ("replacer", "nothing on this target stops itself")):
             self.phase(name, "Queued")
             said = wait_for(f"the decision on {name}", lambda n=name: (t := self.cli("explain", n, check=False).stdout) and "rack" in t and t, 30)
             self.check(f"{name} is not placed there, with the reason", word in said, "" if word in said else said[:300])

@@ -254,7 +254,7 @@ bool lease_offer(struct driver *d, const struct site *t)
     struct lease_grant g = documents(d->o, t);
     union command c = {.run = {.step = STEP_OFFER, .grant = &g}};
 
-    if (!t || !t->doc || !target_leases(object_as(t->doc, target)->spec))
+    if (!t || !t->doc || !target_has(object_as(t->doc, target)->spec, CAN_LEASE))
         return false;
     /* A runner that reports no number is of a version that takes no other lease, or has not called
      * home yet. */

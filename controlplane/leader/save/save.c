@@ -277,9 +277,8 @@ static const char *cannot(const struct site *t)
 {
     if (!t || !t->doc || !t->connector)
         return "its target has no driver in this build";
-    if (!target_can(object_as(t->doc, target)->spec->type, CAN_ASK) ||
-        !t->connector->ops->checkpoint)
-        return "targets of this type cannot ask a program to save and go on";
+    if (!target_has(object_as(t->doc, target)->spec, CAN_ASK) || !t->connector->ops->checkpoint)
+        return "its target cannot ask a program to save and go on";
     return NULL;
 }
 

@@ -339,7 +339,7 @@ static const struct connector_ops *driver_of(enum target_type type)
                  (ops->runner != NULL) == target_can(type, CAN_CALL_HOME) &&
                  (ops->exec != NULL) == target_can(type, CAN_EXEC) &&
                  (ops->stage != NULL) == target_can(type, CAN_SAVE) &&
-                 (ops->checkpoint != NULL) == target_can(type, CAN_ASK)));
+                 (ops->checkpoint != NULL) == target_can(type, CAN_ASK | CAN_CALL_HOME)));
     return ops;
 }
 

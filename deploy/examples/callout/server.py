@@ -8,7 +8,8 @@ this machine. What it has accepted is on disk before anything starts, so it may 
 With --offers it rents machines: groups of slots of this one, which take a while to boot, appear as a node each, and end themselves when
 nobody renews them. A list of what there is: [{"class": "h100", "gpus": 8, "zone": "a", "market": "spot", "price": 12.5, "count": 4,
 "boot": 2, "cpu": "64", "memory": "64Gi"}], with the currency EUR, read again whenever it is changed. FOLDER/machines/KEY.interrupt, with a
-number of seconds in it, takes that machine away after them, as the owner of a spot machine does. With --runner, programs are started by `hanse run`, which calls home: they hold leases (spec.connection.runners of the Target)."""
+number of seconds in it, takes that machine away after them, as the owner of a spot machine does. With --runner, programs are started by `hanse run`, which calls home: they hold leases,
+and keep checkpoints (spec.connection.runners of the Target)."""
 import argparse
 import hashlib
 import hmac
@@ -152,8 +153,12 @@ class Runs:
         if not text:
             return False
         told = json.loads(text)
+        if told.get("neverStarted"):
+            run.update(state="absent", proof="NeverStarted", **{k: told[k] for k in ("reason", "message") if k in told})
+            return True
         run.update(state="ended", proof="ProcessTreeSearched" if told.get("searched") else "ProcessTreeGone",
-                   **{k: told[k] for k in ("exitCode", "signal", "stopped", "leaseLost", "reason", "message") if k in told})
+                   **{k: told[k] for k in ("exitCode", "signal", "stopped", "leaseLost", "reason", "message") if k in told},
+                   **({"checkpoint": told["cut"]} if told.get("cut") else {}))
         return True
 
     def watch(self, nodes):
@@ -219,7 +224,7 @@ class Runs:
         with open(os.open(files + ".token", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(home["tokens"][0])
         return [self.runner, "run", "--home", ",".join(home["addresses"]), "--home-ca", files + ".ca", "--token-file", files + ".token",
-                "--report", files + ".report", "--grace", str(order.get("graceMs", 30_000)), "--"] + argv
+                "--report", files + ".report", "--grace", str(order.get("graceMs", 30_000)), *home.get("options", []), "--"] + argv
 
     def send(self, run, number):
         pid = read(self.path(run["key"] + ".pid")).strip()
@@ -461,7 +466,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         document = json.loads(body) if body else {}
         with runs.lock:
             if self.command == "GET" and parts == ["hello"]:
-                return {"version": 1, "instance": runs.instance, "next": runs.at, "runner": runs.runner is not None}
+                return {"version": 1, "instance": runs.instance, "next": runs.at, "runner": runs.runner is not None,
+                        "checkpoints": runs.runner is not None}
             if self.command == "GET" and parts == ["changes"]:
                 return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)
             if self.command == "GET" and parts == ["nodes"]:

@@ -155,6 +155,10 @@ static void on_save(void *arg, const struct shim_save *q)
     c->saves++;
     c->save = *q;
 }
+static void on_go(void *arg)
+{
+    ((struct caller_side *)arg)->goes++;
+}
 static void on_heard(void *arg)
 {
     ((struct caller_side *)arg)->heard++;
@@ -164,6 +168,7 @@ static const struct home_caller_events caller_events = {.welcome = on_welcome,
                                                         .renew = on_renew,
                                                         .stop = on_stop,
                                                         .save = on_save,
+                                                        .go = on_go,
                                                         .heard = on_heard};
 
 struct home_token token_of(int64_t epoch, int64_t rank, int64_t ranks)

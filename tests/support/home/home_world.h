@@ -25,7 +25,7 @@ struct caller_side {
     struct home_caller_config cfg;
     const char *addresses[2];
     char token[HOME_TOKEN_MAX], why[256];
-    unsigned welcomes, refusals, heard, renewals, stops, saves;
+    unsigned welcomes, refusals, heard, renewals, stops, saves, goes;
     bool over;
     struct shim_renew renew;
     struct shim_stop stop;

@@ -44,13 +44,37 @@ static void test_the_driver_keeps_its_row(void **state)
     assert_int_equal(target_can(TARGET_AGENT, CAN_EXEC), connector_agent_ops.exec != NULL);
     assert_int_equal(target_can(TARGET_AGENT, CAN_SAVE), connector_agent_ops.stage != NULL);
     assert_int_equal(target_can(TARGET_AGENT, CAN_ASK), connector_agent_ops.checkpoint != NULL);
-    assert_int_equal(target_can(TARGET_CALLOUT, CAN_ASK), connector_callout_ops.checkpoint != NULL);
+    assert_false(target_can(TARGET_CALLOUT, CAN_ASK));
     assert_false(target_can(TARGET_CALLOUT, CAN_LEASE));
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_CALL_HOME),
-                     connector_callout_ops.renew && connector_callout_ops.runner);
+                     connector_callout_ops.renew && connector_callout_ops.runner &&
+                         connector_callout_ops.checkpoint);
     assert_int_equal(target_can(TARGET_AGENT, CAN_CALL_HOME), connector_agent_ops.runner != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_EXEC), connector_callout_ops.exec != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_SAVE), connector_callout_ops.stage != NULL);
+}
+
+/* Runners that call home bring what the type has not. */
+static void test_one_target_has_what_its_runners_bring(void **state)
+{
+    static const enum target_can brought[] = {CAN_LEASE, CAN_SAVE, CAN_ASK};
+    struct target_connection c = {.runners = true};
+    struct target_spec s = {.type = TARGET_CALLOUT};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof brought / sizeof *brought; i++) {
+        s.type = TARGET_CALLOUT;
+        s.connection = NULL;
+        assert_false(target_has(&s, brought[i]));
+        s.connection = &c;
+        assert_true(target_has(&s, brought[i]));
+        s.type = TARGET_SLURM; /* which this build does not drive */
+        assert_false(target_has(&s, brought[i]));
+        s.type = TARGET_AGENT;
+        assert_true(target_has(&s, brought[i]));
+    }
+    s.type = TARGET_CALLOUT;
+    assert_false(target_has(&s, CAN_SHARE));
 }
 
 static void test_unknown(void **state)
@@ -67,6 +91,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers),
                                        cmocka_unit_test(test_the_driver_keeps_its_row),
+                                       cmocka_unit_test(test_one_target_has_what_its_runners_bring),
                                        cmocka_unit_test(test_unknown)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -437,7 +437,7 @@ static void gathered(const char *newest, int64_t number)
     char path[CHECKPOINT_PATH_MAX] = "";
     struct err e;
 
-    if (checkpoint_cut_gather(&g, false, &e) < 0)
+    if (checkpoint_cut_gather(&g, false, NULL, &e) < 0)
         fail_msg("%s", e.text);
     int rc = checkpoint_cut_before(&kit_at, &epoch, &n, path, &e);
     assert_int_equal(rc, number ? 0 : E_NOTFOUND);
@@ -502,7 +502,7 @@ static pid_t gatherer(const char *point)
         struct err e;
         if (point && setenv("HANSE_FAILPOINT", point, 1) == 0)
             failpoint_init();
-        _exit(checkpoint_cut_gather(&g, false, &e) == 0 ? 0 : 1);
+        _exit(checkpoint_cut_gather(&g, false, NULL, &e) == 0 ? 0 : 1);
     }
     return pid;
 }

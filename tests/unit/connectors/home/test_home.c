@@ -65,7 +65,7 @@ static void test_it_is_taken_told_and_ordered(void **state)
     until(told_and_heard);
     home_runs_renew(H[0].runs, &o, 1);
     assert_int_equal(home_runs_stop(H[0].runs, &t.key, 10, 1500), 1);
-    assert_int_equal(home_runs_save(H[0].runs, &t.key, 12, 4, 2500), 1);
+    assert_int_equal(home_runs_save(H[0].runs, &t.key, 4, 2500), 1);
     until(all_orders);
     assert_int_equal(C[0].renew.grant, 2);
     assert_int_equal(C[0].renew.lease_ms, 9000);
@@ -245,12 +245,18 @@ static void test_a_gang_is_renewed_as_one(void **state)
     until(both_heard);
     home_runs_fill(H[0].runs, &o);
     assert_int_equal(o.grant, 1); /* the least of both: one has not taken the second lease */
+    assert_int_equal(o.state, RUN_STARTING); /* nor has it started its program */
+    o.state = RUN_RUNNING;
     assert_false(o.lease_held);
     home_caller_tell(C[1].caller, &r);
     until(both_heard);
     home_runs_fill(H[0].runs, &o);
     assert_int_equal(o.grant, 2);
     assert_true(o.lease_held);
+    assert_int_equal(o.state, RUN_RUNNING);
+    o = (struct observation){.key = token_of(9, 0, 1).key, .state = RUN_RUNNING};
+    home_runs_fill(H[0].runs, &o);
+    assert_int_equal(o.state, RUN_STARTING); /* nobody of it has come: nothing was started */
     r = (struct run_report){.step = RUN_STEP_ENDED, .grant = 2, .lease_ms = 9000};
     home_caller_tell(C[1].caller, &r);
     until(both_heard);
@@ -282,6 +288,132 @@ static void test_a_lost_rank_stops_renewals(void **state)
     assert_false(within(renewed, 300));
 }
 
+/* ---- checkpoints ---- */
+static bool both_go(void)
+{
+    return C[0].goes > 0 && C[1].goes > 0;
+}
+
+/* What it resumes from must hold for all of them before one of them starts. */
+static void test_a_gang_starts_once_all_are_ready(void **state)
+{
+    const struct home_token a = token_of(1, 0, 2), b = token_of(1, 1, 2);
+    struct run_report r = {.step = RUN_STEP_STARTING, .grant = 1, .ready = true};
+
+    (void)state;
+    caller_begin(&C[0], &a);
+    caller_begin(&C[1], &b);
+    until(both);
+    home_caller_tell(C[0].caller, &r);
+    until(both_heard);
+    (void)within(never, 200);
+    assert_int_equal(C[0].goes, 0);
+    home_caller_tell(C[1].caller, &r);
+    until(both_go);
+}
+
+static bool first_stopped(void)
+{
+    return C[0].stops > 0;
+}
+
+static void test_a_rank_that_cannot_start_stops_the_others(void **state)
+{
+    const struct home_token a = token_of(1, 0, 2), b = token_of(1, 1, 2);
+    struct run_report r = {.step = RUN_STEP_STARTING, .grant = 1, .ready = true};
+    const struct run_report bad = {.step = RUN_STEP_ENDED, .grant = 1, .never_started = true};
+
+    (void)state;
+    caller_begin(&C[0], &a);
+    caller_begin(&C[1], &b);
+    until(both);
+    home_caller_tell(C[1].caller, &bad);
+    home_caller_tell(C[0].caller, &r);
+    until(first_stopped);
+    assert_int_equal(C[0].goes, 0);
+}
+
+static struct run_report saved_report(int64_t step, enum save_state state, int64_t number)
+{
+    struct run_report r = {.step = RUN_STEP_RUNNING,
+                           .grant = 1,
+                           .cut = {.present = step > 0, .step = step, .bytes = 5, .ranks = 2},
+                           .save = {.present = number > 0, .state = state, .number = number}};
+
+    (void)snprintf(r.cut.path, sizeof r.cut.path, "/store/sealed/e1/cut-%d.json", (int)step);
+    str_copy(r.cut.digest, sizeof r.cut.digest, "sha256:00");
+    str_copy(r.save.reason, sizeof r.save.reason, state == SAVE_FAILED ? "NotSaved" : "");
+    return r;
+}
+
+static void tell_both(const struct run_report *a, const struct run_report *b, struct observation *o)
+{
+    home_caller_tell(C[0].caller, a);
+    home_caller_tell(C[1].caller, b);
+    until(both_heard);
+    *o = (struct observation){.key = token_of(1, 0, 2).key, .state = RUN_RUNNING};
+    home_runs_fill(H[0].runs, o);
+}
+
+/* The newest cut counts, whichever rank has found it; a request is answered when all have saved. */
+static void test_what_ranks_save_is_told_as_one(void **state)
+{
+    const struct home_token a = token_of(1, 0, 2), b = token_of(1, 1, 2);
+    struct run_report x, y;
+    struct observation o;
+
+    (void)state;
+    caller_begin(&C[0], &a);
+    caller_begin(&C[1], &b);
+    until(both);
+    x = saved_report(10, 0, 0);
+    y = saved_report(20, 0, 0);
+    tell_both(&x, &y, &o);
+    assert_int_equal(o.checkpoint.step, 20);
+    assert_string_equal(o.checkpoint.path, "/store/sealed/e1/cut-20.json");
+    assert_false(o.save.present);
+    y = saved_report(0, 0, 0); /* what is no path in a store is nothing */
+    str_copy(y.cut.path, sizeof y.cut.path, "relative");
+    y.cut.present = true;
+    y.cut.step = 90;
+    tell_both(&x, &y, &o);
+    assert_int_equal(o.checkpoint.step, 10);
+    assert_int_equal(home_runs_save(H[0].runs, &a.key, 3, 1000), 2);
+    x = saved_report(30, SAVE_DONE, 3);
+    y = saved_report(30, SAVE_ASKED, 3);
+    tell_both(&x, &y, &o);
+    assert_int_equal(o.save.state, SAVE_ASKED);
+    assert_int_equal(o.save.number, 3);
+    y = saved_report(30, SAVE_DONE, 3);
+    tell_both(&x, &y, &o);
+    assert_int_equal(o.save.state, SAVE_DONE);
+    assert_int_equal(o.checkpoint.step, 30);
+    y = saved_report(30, SAVE_FAILED, 4); /* another one; the first has not heard of it yet */
+    tell_both(&x, &y, &o);
+    assert_int_equal(o.save.state, SAVE_FAILED);
+    assert_int_equal(o.save.number, 4);
+    assert_string_equal(o.save.reason, "NotSaved");
+}
+
+static bool asked_again(void)
+{
+    return C[0].saves > 1;
+}
+
+/* A request that was lost with its session is told again. */
+static void test_a_runner_that_dials_again_is_asked_again(void **state)
+{
+    const struct home_token t = token_of(1, 0, 1);
+
+    (void)state;
+    caller_begin(&C[0], &t);
+    until(welcome);
+    assert_int_equal(home_runs_save(H[0].runs, &t.key, 4, 2500), 1);
+    stream_abort(H[0].last, "cut off");
+    until(asked_again);
+    assert_int_equal(C[0].save.number, 4);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, home_world_setup, home_world_teardown)
@@ -297,6 +429,10 @@ int main(void)
         T(test_a_second_runner_with_one_token),
         T(test_a_gang_is_renewed_as_one),
         T(test_a_lost_rank_stops_renewals),
+        T(test_a_gang_starts_once_all_are_ready),
+        T(test_a_rank_that_cannot_start_stops_the_others),
+        T(test_what_ranks_save_is_told_as_one),
+        T(test_a_runner_that_dials_again_is_asked_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -586,7 +586,7 @@ static void ranks_gather_in_the_store(void **state)
         kit_look(s[i]);
         (void)checkpoint_sealer_destroy(s[i]);
         g.at = kit_at;
-        if (checkpoint_cut_gather(&g, false, &e) < 0)
+        if (checkpoint_cut_gather(&g, false, NULL, &e) < 0)
             fail_msg("%s", e.text);
     }
     assert_int_equal(checkpoint_cut_before(&kit_at, &epoch, &number, c.path, &e), 0);
