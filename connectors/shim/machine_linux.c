@@ -171,6 +171,17 @@ static int machine_gpus(struct runner_os *os, struct runner_gpu ret[RUN_GPUS_MAX
     return rc;
 }
 
+#define FILES_LOOKED_AT 65536 /* where the kernel cannot do it at once (before 5.11) */
+
+void runner_os_keep_files(void)
+{
+    if (close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC) == 0)
+        return;
+    for (int fd = STDERR_FILENO + 1; fd < FILES_LOOKED_AT; fd++)
+        if (fcntl(fd, F_GETFD) >= 0)
+            (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 struct runner_os *runner_os_linux(void)
 {
     static const struct runner_os_ops ops = {.adopt_orphans = tree_adopt_orphans,

@@ -122,5 +122,7 @@ struct runner_os {
     void *impl;
 };
 struct runner_os *runner_os_linux(void); /* one for the process; never freed */
+/* What files this process inherited, but for the standard three, no program that it starts gets. */
+void runner_os_keep_files(void);
 
 #endif

@@ -167,6 +167,7 @@ static int agent_run(struct agent_args *args, struct err *err)
     char *list = mem_strdup(args->server);
     int rc = servers_split(list, &cfg, err);
 
+    runner_os_keep_files();
     cfg.most = RUN_NAMESPACE;
     if (rc == 0 && args->processes && !run_processes_parse(args->processes, &cfg.most))
         rc = err_set(err, E_USAGE, "--processes %s: expected pidNamespace, cgroup or searched",
