@@ -1,7 +1,9 @@
-/* Workloads that are refused for something they name themselves (a missing Secret) wait before they
- * are placed again, longer each time. Otherwise a workload that nobody mends would be placed and
- * taken back as fast as the log goes, at everybody's cost. The wait ends when its spec, or a Secret
- * of its namespace, changes. Its target has done nothing wrong and is not avoided.
+/* Workloads that are placed and taken back again and again without ever running wait before they
+ * are placed once more, longer each time: else they would be placed as fast as the log goes, at
+ * everybody's cost. Who is refused for something that it names itself (a missing Secret) waits at
+ * once; whose store, target or target's zone failed it may try a few other places first. The wait
+ * ends when its spec, or a Secret of its namespace, changes, and all is forgotten once it runs. Its
+ * target has done nothing wrong by that and is not avoided.
  *
  * Only the leader's memory keeps this: a new leader tries each once more. */
 #include "controlplane/leader/queue/held.h"
@@ -15,6 +17,7 @@
 
 #define HELD_MIN_MS 1000
 #define HELD_MAX_MS 60000
+#define FREE_TRIES 3 /* in a row, of who is not refused for a fault of its own */
 
 struct held {
     struct indexed by_uid;
@@ -22,6 +25,7 @@ struct held {
     char uid[64], ns[64], name[256];
     int64_t generation;
     uint64_t until_ms, last_ms;
+    unsigned tries; /* in a row that ended before anything of it ran */
     bool waits;
 };
 
@@ -85,10 +89,26 @@ static void wake(void *arg)
     wake_arm(b);
 }
 
-/* By its own fault, not for want of room. */
-static bool own_fault(const struct object *o)
+/* ---- how long ---- */
+/* Why it came back, or NULL: it ran, or waits for want of room. */
+static const struct end_row *never_ran(const struct object *o)
 {
-    return end_row(object_as(o, workload)->status->reason)->again == AGAIN_HELD;
+    const struct end_row *r = end_row(object_as(o, workload)->status->reason);
+
+    return r->began == END_NEVER || r->again == AGAIN_HELD ? r : NULL;
+}
+
+static void hold(struct brain *b, struct held *h, const struct object *o, const struct end_row *why)
+{
+    h->generation = o->meta->generation;
+    h->tries++;
+    h->waits = why->again == AGAIN_HELD || h->tries > FREE_TRIES;
+    if (!h->waits)
+        return;
+    h->last_ms = h->last_ms ? h->last_ms * 2 : HELD_MIN_MS;
+    h->last_ms = h->last_ms < HELD_MAX_MS ? h->last_ms : HELD_MAX_MS;
+    h->until_ms = loop_now_ms(b->loop) + h->last_ms;
+    wake_arm(b);
 }
 
 bool held_back(struct brain *b, const struct object *before, const struct object *after)
@@ -102,14 +122,9 @@ bool held_back(struct brain *b, const struct object *before, const struct object
         held_free(b, h);
         return false;
     }
-    if (came && own_fault(after)) {
+    if (came && never_ran(after)) {
         h = h ? h : held_make(b, after);
-        h->last_ms = h->last_ms ? h->last_ms * 2 : HELD_MIN_MS;
-        h->last_ms = h->last_ms < HELD_MAX_MS ? h->last_ms : HELD_MAX_MS;
-        h->until_ms = loop_now_ms(b->loop) + h->last_ms;
-        h->generation = after->meta->generation;
-        h->waits = true;
-        wake_arm(b);
+        hold(b, h, after, never_ran(after));
     } else if (h && queued && h->generation != after->meta->generation) {
         h->waits = false;
     }

@@ -1,4 +1,4 @@
-/* Workloads that were refused for a fault of their own, and are not to be placed yet. */
+/* Workloads that were taken back before they ran, and are not to be placed yet. */
 #ifndef HANSE_CONTROLPLANE_LEADER_QUEUE_HELD_H
 #define HANSE_CONTROLPLANE_LEADER_QUEUE_HELD_H
 

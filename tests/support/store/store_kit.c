@@ -265,7 +265,7 @@ struct result kit_run(struct kit *k, const char *name, int64_t epoch, int64_t tr
     str_copy(c.run.ns, sizeof c.run.ns, k->ns);
     str_copy(c.run.name, sizeof c.run.name, name);
     str_copy(c.run.uid, sizeof c.run.uid, o ? o->meta->uid : "none");
-    str_copy(c.run.reason, sizeof c.run.reason, run_step_text(step));
+    str_copy(c.run.reason, sizeof c.run.reason, k->reason ? k->reason : run_step_text(step));
     c.run.epoch = epoch;
     c.run.try_ = try_;
     c.run.step = step;

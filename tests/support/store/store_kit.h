@@ -18,6 +18,7 @@ struct kit {
     const char *ns;
     int64_t retries, exit_code;
     bool requeue;
+    const char *reason; /* of steps; NULL: the step's own text */
     struct run_checkpoint *checkpoint;
     struct target_pause *pause; /* of a refusal; NULL: none */
     struct placement *seats;    /* that the target gave; NULL: not told */

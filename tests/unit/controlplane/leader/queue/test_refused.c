@@ -96,10 +96,76 @@ static void test_what_the_state_has_stays_held(void **state)
     kit_end(&k);
 }
 
+/* ---- what never runs ---- */
+struct trier {
+    struct kit kit;
+    struct brain brain;
+    struct held_back held;
+};
+
+/* Placed, dispatched, and taken back for that reason, or seen running and then so. True: it is not
+ * to be placed yet. */
+static bool tried(struct trier *x, const char *reason, bool ran)
+{
+    const struct object *before = object_ref(kit_get(&x->kit, "w"));
+    int64_t epoch = kit_status(&x->kit, "w")->epoch + 1;
+    struct kit *k = &x->kit;
+
+    assert_int_equal(kit_place(k, "w", "fra.n0", 0, 1, 1).code, 0);
+    (void)held_back(&x->brain, before, kit_get(k, "w"));
+    assert_int_equal(kit_run(k, "w", epoch, 1, STEP_DISPATCH).code, 0);
+    if (ran) {
+        assert_int_equal(kit_run(k, "w", epoch, 1, STEP_RUNNING).code, 0);
+        (void)held_back(&x->brain, NULL, kit_get(k, "w"));
+    }
+    (void)object_unref(before);
+    before = object_ref(kit_get(k, "w"));
+    k->reason = reason;
+    k->requeue = true;
+    assert_int_equal(kit_run(k, "w", epoch, 1, ran ? STEP_ENDED : STEP_ABSENT).code, 0);
+    k->reason = NULL;
+    bool held = held_back(&x->brain, before, kit_get(k, "w"));
+    (void)object_unref(before);
+    return held;
+}
+
+/* A store that cannot be reached, a zone that is full and that nobody named: each is nobody's fault
+ * for once, and must not go round as fast as the log does. */
+static void test_who_never_runs_waits_longer_each_time(void **state)
+{
+    static const char *const reasons[] = {"StoreUnreachable", "TargetRefused", "Absent",
+                                          "PendingTooLong"};
+    struct trier x;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+        x = (struct trier){0};
+        x.brain.held = &x.held;
+        x.brain.loop = loop_uv_create(&err);
+        assert_non_null(x.brain.loop);
+        held_reset(&x.brain);
+        kit_begin(&x.kit);
+        kit_pool(&x.kit, 1, 1);
+        assert_int_equal(kit_workload(&x.kit, x.kit.ns, "w", 1, 1).code, 0);
+        for (int n = 0; n < 3; n++)
+            assert_false(tried(&x, reasons[i], false)); /* another place may do better */
+        for (int n = 0; n < 3; n++)
+            assert_true(tried(&x, reasons[i], false));
+        assert_false(tried(&x, "LeaseLost", true)); /* it ran: all that is forgotten */
+        assert_false(tried(&x, reasons[i], false));
+        assert_true(tried(&x, "SecretMissing", false)); /* its own fault: at once */
+        held_drop(&x.brain);
+        loop_uv_destroy(x.brain.loop);
+        kit_end(&x.kit);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_the_state_has_stays_held),
+        cmocka_unit_test(test_who_never_runs_waits_longer_each_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
