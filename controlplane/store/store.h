@@ -574,8 +574,7 @@ void store_try(const struct root *root, int64_t now_ms, const union command *c, 
 typedef bool (*snapshot_piece_cb)(void *arg, const void *p, size_t n);
 int snapshot_write(const struct root *r, snapshot_piece_cb piece, void *arg,
                    struct err *err) MUST_CHECK;
-/* writes the whole snapshot into out */
-int snapshot_encode(const struct root *r, struct buf *out, struct err *err) MUST_CHECK;
+int snapshot_encode(const struct root *r, struct buf *out, struct err *err) MUST_CHECK; /* all */
 /* Returns E_NOTIMPL when a newer version wrote it. Any thread may call it. */
 int snapshot_decode(struct slice in, struct root **ret, struct err *err) MUST_CHECK;
 
@@ -583,6 +582,7 @@ int snapshot_decode(struct slice in, struct root **ret, struct err *err) MUST_CH
 /* Returns the phase to which `step` leads, or 0 if it is not allowed there (epoch.def). */
 enum phase epoch_next(enum phase from, enum run_step step);
 const char *run_step_text(enum run_step s);
+bool workload_has_run(const struct workload_status *s); /* all of it was seen so in this epoch */
 bool phase_holds(enum phase p); /* it holds its reservation (Reserved … Quiescing, Unknown) */
 bool phase_live(enum phase p);  /* something may run outside (Dispatching … Quiescing, Unknown) */
 bool phase_final(enum phase p);

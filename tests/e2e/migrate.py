@@ -177,6 +177,7 @@ def spoilt_checkpoints(p):
                 f"{s.get('reason')}: {s.get('message')}")
     text = p.cli("describe", "workload", "spoilt").stdout
     p.check("describe workload shows it", "CheckpointAltered" in text and "resumes from here" in text)
+    wait_for("an Event that tells that work is lost", lambda: "CheckpointBad" in p.cli("describe", "workload", "spoilt").stdout, 20)
     p.holds("spoilt", [1, 2], lost=1000)
 
 

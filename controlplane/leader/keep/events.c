@@ -30,9 +30,9 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
                                    const char *uid, const char *reason, const char *fmt, ...)
 {
     static const char *const warnings[] = {
-        "TargetUnreachable", "NotReplaced",      "Stopped",           "Failed",
-        "MoveFailed",        "StoreNotSearched", "CheckpointRefused", "TwoAgents",
-        "BookFull",          "AgentReplaced",    "SaveFailed",        "GoesAway"};
+        "TargetUnreachable", "NotReplaced",       "Stopped",      "Failed",   "MoveFailed",
+        "StoreNotSearched",  "CheckpointRefused", "TwoAgents",    "BookFull", "AgentReplaced",
+        "SaveFailed",        "GoesAway",          "CheckpointBad"};
     struct events *e = b->events;
     struct told *t;
     va_list ap;
@@ -122,6 +122,20 @@ static void of_found(struct brain *b, const struct object *o, const struct workl
         tell(b, m->namespace_, m->name, m->uid, "CheckpointFound",
              "%s found step %lld of epoch %lld in the store; none was known",
              s->placement ? s->placement->target : "", (long long)ck->step, (long long)ck->epoch);
+}
+
+/* Work is lost for it: it goes on from an older one, or from the start. */
+static void of_checkpoint(struct brain *b, const struct object *before, const struct object *o)
+{
+    const struct checkpoint_obj_status *s = object_as(o, checkpoint)->status,
+                                       *was = before ? object_as(before, checkpoint)->status : NULL;
+    const struct checkpoint_obj_spec *spec = object_as(o, checkpoint)->spec;
+
+    if (!s || !*s->reason || (was && *was->reason))
+        return;
+    tell(b, o->meta->namespace_, spec->workload, spec->workloadUid, "CheckpointBad",
+         "step %lld of epoch %lld does not hold, nothing goes on from it: %s: %.300s",
+         (long long)spec->step, (long long)spec->epoch, s->reason, s->message);
 }
 
 /* Requests to save and go on. */
@@ -253,6 +267,8 @@ void events_change(struct brain *b, const struct change *c)
         return;
     if (c->kind == KIND_NODE)
         of_node(b, c->before, c->after);
+    if (c->kind == KIND_CHECKPOINT)
+        of_checkpoint(b, c->before, c->after);
     if (c->kind == KIND_TARGET && c->before)
         of_agents(b, c->after, object_as(c->before, target)->status,
                   object_as(c->after, target)->status);

@@ -139,11 +139,8 @@ static int start_there(struct txn *t, struct move *x)
 static int step_commit(struct txn *t, struct move *x)
 {
     const struct workload_status *ws = source(x);
-    bool ran = ws->phase == PHASE_SUCCEEDED;
+    bool ran = ws->phase == PHASE_SUCCEEDED || workload_has_run(ws);
 
-    for (uint32_t i = 0; i < ws->n_conditions; i++)
-        ran = ran || (strcmp(ws->conditions[i].type, "Running") == 0 &&
-                      ws->conditions[i].status == COND_TRUE);
     if (ws->epoch != x->s->toEpoch || !ran)
         return MOVE_STALE(t, "workload %s/%s is %s in epoch %lld: not seen running in epoch %lld",
                           x->c->ns, x->m->spec->workload, phase_text(ws->phase),

@@ -43,8 +43,7 @@ static bool ended_well(enum phase p)
     return p == PHASE_SUCCEEDED || p == PHASE_CANCELLED;
 }
 
-/* Were all workers seen running in this epoch? */
-static bool has_run(const struct workload_status *s)
+bool workload_has_run(const struct workload_status *s)
 {
     for (uint32_t i = 0; i < s->n_conditions; i++)
         if (strcmp(s->conditions[i].type, "Running") == 0)
@@ -129,21 +128,29 @@ static bool exit_is_doubted(const struct txn *t)
     return root_feature_level(t->w) >= FEATURE_GRANTS && !PLANTED("run.saved-nothing");
 }
 
+/* What its target broke off has not done its work, whatever its program said of itself: many end
+ * with 0 when they are told to go. */
+static bool broken_off(const struct txn *t, const struct run *x)
+{
+    return exit_is_doubted(t) && end_row(x->c->reason)->again == AGAIN_FREE;
+}
+
 static enum phase after_end(const struct txn *t, struct run *x)
 {
-    bool failed = x->c->exit_code != 0 || x->c->term_signal != 0;
+    bool failed = x->c->exit_code != 0 || x->c->term_signal != 0 || broken_off(t, x);
 
     if (stop_asked(x->s))
         return PHASE_CANCELLED;
     /* It may say that all is well (0): older logs believed it. Told to end ahead of being seen
      * running, it had nothing to save, and has not done its work either. */
-    if (!failed && !x->c->requeue && exit_is_doubted(t) && saved_nothing(x) && !has_run(x->s)) {
+    if (!failed && !x->c->requeue && exit_is_doubted(t) && saved_nothing(x) &&
+        !workload_has_run(x->s)) {
         x->reason = end_text(END_CHECKPOINT_NEEDED);
         x->message = "it was told to save and end ahead of being seen running, and saved nothing";
         x->doubted = true;
         return PHASE_QUEUED;
     }
-    if ((x->c->requeue || exit_is_doubted(t)) && has_run(x->s) && saved_nothing(x)) {
+    if ((x->c->requeue || exit_is_doubted(t)) && workload_has_run(x->s) && saved_nothing(x)) {
         failed = true;
         x->reason = end_text(END_CHECKPOINT_NEEDED);
         x->message = "it was told to save and end, and left no checkpoint that could be verified";
@@ -237,7 +244,7 @@ static int step_end(struct txn *t, struct run *x)
     if (!x->c->proof)
         return err_field(t->err, E_INVALID, "proof", "%s needs its proof",
                          run_step_text(x->c->step));
-    if (x->c->step == STEP_ABSENT && has_run(x->s))
+    if (x->c->step == STEP_ABSENT && workload_has_run(x->s))
         return RUN_STALE(t, "workload %s/%s ran in epoch %lld: absent is no proof of its end",
                          x->c->ns, x->c->name, (long long)x->s->epoch);
     if (x->c->step == STEP_LEASE_OVER && grant_proves(t, x->s) < 0)

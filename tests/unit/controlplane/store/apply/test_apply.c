@@ -137,6 +137,36 @@ static void test_hints_come_later(void **state)
     kit_end(&k);
 }
 
+/* A program that was told to go by its target's failure may say 0: its work is not done. */
+static void test_what_its_target_broke_off_has_not_succeeded(void **state)
+{
+    static const struct {
+        const char *reason;
+        enum phase leads_to;
+    } rows[] = {
+        {"LeaseLost", PHASE_FAILED},        {"RunnerKilled", PHASE_FAILED},
+        {"MachineRestarted", PHASE_FAILED}, {"StartFailed", PHASE_FAILED},
+        {"Completed", PHASE_SUCCEEDED},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct kit k;
+        kit_begin(&k);
+        kit_level_set(&k, FEATURE_GRANTS);
+        kit_pool(&k, 1, 1);
+        assert_int_equal(kit_workload(&k, "default", "w", 1, 1).code, 0);
+        assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 1).code, 0);
+        assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+        assert_int_equal(kit_run(&k, "w", 1, 1, STEP_RUNNING).code, 0);
+        k.reason = rows[i].reason;
+        assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
+        assert_int_equal(kit_phase(&k, "default", "w"), rows[i].leads_to);
+        assert_string_equal(kit_status(&k, "w")->reason, rows[i].reason);
+        kit_end(&k);
+    }
+}
+
 static void test_place_and_run(void **state)
 {
     struct kit k;
@@ -467,17 +497,19 @@ static void test_changes_are_bounded_by_bytes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_write),
-                                       cmocka_unit_test(test_all_or_nothing),
-                                       cmocka_unit_test(test_hints_come_later),
-                                       cmocka_unit_test(test_place_and_run),
-                                       cmocka_unit_test(test_ends),
-                                       cmocka_unit_test(test_a_deletion_says_its_grace),
-                                       cmocka_unit_test(test_namespace_and_target),
-                                       cmocka_unit_test(test_facts),
-                                       cmocka_unit_test(test_entries),
-                                       cmocka_unit_test(test_changes),
-                                       cmocka_unit_test(test_changes_are_bounded_by_bytes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_write),
+        cmocka_unit_test(test_all_or_nothing),
+        cmocka_unit_test(test_hints_come_later),
+        cmocka_unit_test(test_what_its_target_broke_off_has_not_succeeded),
+        cmocka_unit_test(test_place_and_run),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_a_deletion_says_its_grace),
+        cmocka_unit_test(test_namespace_and_target),
+        cmocka_unit_test(test_facts),
+        cmocka_unit_test(test_entries),
+        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_changes_are_bounded_by_bytes)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
