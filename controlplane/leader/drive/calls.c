@@ -315,7 +315,6 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
         checkpoint_fill(d, &ck); /* in one command: no work is lost that was saved */
         c.run.checkpoint = &ck;
     }
-
     if (step == STEP_ABSENT && in && !strcmp(in->reason, end_text(END_PENDING_TOO_LONG)))
         withdrawn(d);
     if (step == STEP_ABSENT && refusal_pause(d->brain->root, d->o, d->target, &d->refused, &pause))
@@ -476,9 +475,11 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     struct site *t = site_find(b, d->target);
     enum driver_call kind = (enum driver_call)d->call_kind;
     bool same = seen && seen->key.epoch == d->key.epoch && seen->key.try_ == d->key.try_;
+    struct observation room;
 
     FAILPOINT(calls_answered[kind]);
     d->calling = false;
+    seen = same ? driver_doubt(d, seen, &room) : seen;
     call_counted_off(d);
     if (d->dead || !b->leads || d->call_key.epoch != d->key.epoch ||
         d->call_key.try_ != d->key.try_) {
@@ -500,9 +501,8 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     }
     if (out == OUT_DONE && kind == CALL_SUBMIT && t)
         t->refused_ms = 0;
-    if (out == OUT_DONE && kind == CALL_FIND && t && seen && seen->state != RUN_UNKNOWN)
-        d->found_session = t->session;
-    if (out == OUT_DONE && kind == CALL_SUBMIT && t)
+    bool told = kind == CALL_FIND && seen && seen->state != RUN_UNKNOWN;
+    if (out == OUT_DONE && t && (told || kind == CALL_SUBMIT))
         d->found_session = t->session;
     if (kind == CALL_QUIESCE && out == OUT_DONE)
         d->quiesced = true;

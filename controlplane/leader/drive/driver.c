@@ -295,6 +295,12 @@ static void tick_reserved(struct driver *d, struct site *t)
 #define TARGET_ENDS_MAX 5
 #define BAD_CHECKPOINTS_MAX 16
 
+/* By its target's failure: it has not done its work, whatever its program ended with. */
+static bool broken_off(const struct driver *d)
+{
+    return d->seen.lease_lost || end_row(d->seen.reason)->again == AGAIN_FREE;
+}
+
 /* The target failed the run, not the program, and it is placed again without counting as a failure;
  * but not for ever: a program that kills its own runner must fail some day. */
 static bool target_failed_it(const struct driver *d)
@@ -302,7 +308,7 @@ static bool target_failed_it(const struct driver *d)
     const struct workload_status *s = status_of(d);
     unsigned before = 0;
 
-    if (!d->seen.lease_lost && end_row(d->seen.reason)->again != AGAIN_FREE)
+    if (!broken_off(d))
         return false;
     for (uint32_t i = 0; i < s->n_ends; i++)
         before += end_row(s->ends[i].reason)->again == AGAIN_FREE;
@@ -331,7 +337,7 @@ static bool end_requeues(const struct driver *d)
     if (in && in->op == INTENT_STOP)
         return false;
     if (in && in->op == INTENT_QUIESCE)
-        return o->exit_code != 0 || o->term_signal != 0 || o->lease_lost;
+        return o->exit_code != 0 || o->term_signal != 0 || broken_off(d);
     return target_failed_it(d) || saved_and_stopped(d);
 }
 
@@ -367,7 +373,7 @@ static bool stopped_itself(struct driver *d)
     const struct intent *in = status_of(d)->intent;
 
     return partition_mode(d) == PARTITION_STOP && d->seen.lease_lost &&
-           (d->seen.exit_code || d->seen.term_signal) && !(in && in->op == INTENT_QUIESCE);
+           !(in && in->op == INTENT_QUIESCE);
 }
 
 /* Proposes a step for what was seen of a live run; true if it did. */

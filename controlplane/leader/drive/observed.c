@@ -69,6 +69,22 @@ static void checkpoint_foreign(struct driver *d, const struct err *err)
                          d->target, err->text);
 }
 
+#define FORGOTTEN                                                                                  \
+    "its target says that nothing of it was ever started there, and it was seen running: it may "  \
+    "still run. Once it is known to have ended: hanse fence"
+
+const struct observation *driver_doubt(const struct driver *d, const struct observation *o,
+                                       struct observation *room)
+{
+    if (o->state != RUN_ABSENT || !workload_has_run(object_as(d->o, workload)->status))
+        return o;
+    *room = *o;
+    room->state = RUN_UNKNOWN;
+    room->proof = (enum proof)0;
+    str_copy(room->message, sizeof room->message, FORGOTTEN);
+    return room;
+}
+
 /* Takes in news of this run. A reported checkpoint stays known, for not every answer repeats it. */
 void driver_take_seen(struct driver *d, const struct observation *o)
 {
@@ -118,7 +134,7 @@ void driver_observed(struct site *t, const struct observation *o)
         return;
     if (d->has_seen && d->seen.state == RUN_ENDED)
         return; /* an end is an end: what comes later, late */
-    struct observation told = *o;
+    struct observation room, told = *driver_doubt(d, o, &room);
     hide_observation(b, d->o, &told);
     driver_take_seen(d, &told);
     d->found_session = told.state == RUN_UNKNOWN ? 0 : t->session; /* then find() says more */

@@ -6,6 +6,10 @@
 
 void driver_observed(struct site *t, const struct observation *o);
 void driver_take_seen(struct driver *d, const struct observation *o);
+/* Who says that nothing of a run was ever started, and was seen to run it, has forgotten: he cannot
+ * tell. Returns o, or room, which then has what o is worth. */
+const struct observation *driver_doubt(const struct driver *d, const struct observation *o,
+                                       struct observation *room);
 /* The log has let its place go. An end that its target told is in the log by then, and it hears of
  * that. */
 void driver_over(struct driver *d);

@@ -61,11 +61,13 @@ static void stop(struct connector *c, const struct run_key *k, uint64_t grace_ms
 static void quiesce(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,
                     struct call *call)
 {
+    struct world *x = container_of(c, struct world, connector);
+
     (void)k;
     (void)signo;
     (void)grace_ms;
-    (void)call;
-    container_of(c, struct world, connector)->quiesces++;
+    x->quiesces++;
+    x->call = call;
 }
 static void find(struct connector *c, const struct run_key *k, struct call *call)
 {
@@ -276,6 +278,81 @@ static void test_what_cannot_be_told_is_unknown(void **state)
     world_fini(&x);
 }
 
+/* Its target was seen to run it, and says then that it never did: it has lost what it knew. */
+static void test_who_forgot_what_he_ran_cannot_tell(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 0);
+    see(&x, RUN_RUNNING, "", 0);
+    settle(&x);
+    assert_int_equal(status(&x)->phase, PHASE_RUNNING);
+    uint64_t entries = x.kit.number;
+    see(&x, RUN_ABSENT, "", 0);
+    assert_int_equal(x.finds, 1);
+    assert_int_equal(x.kit.number, entries); /* nothing follows from it */
+    struct observation o = {.state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
+    o.key = driver(&x)->key;
+    driver(&x)->untold_since_ms -= site_suspect_after(&x.site);
+    x.call->done(x.call, OUT_DONE, &o, NULL);
+    driver_tick(driver(&x));
+    assert_int_equal(status(&x)->phase, PHASE_UNKNOWN);
+    assert_non_null(status(&x)->placement);
+    assert_string_equal(status(&x)->reason, "RunNotTold");
+    assert_non_null(strstr(status(&x)->message, "hanse fence"));
+    world_fini(&x);
+}
+
+static void ends(struct world *x, bool lease_lost, const char *reason)
+{
+    struct observation o = {.state = RUN_ENDED, .proof = PROOF_TREE_GONE, .lease_lost = lease_lost};
+
+    o.key = driver(x)->key;
+    str_copy(o.reason, sizeof o.reason, reason);
+    driver_observed(&x->site, &o);
+    assert_int_equal(last.code, 0);
+}
+
+/* Cut off, it was told to go by its own runner, and says 0: under mode stop it stays stopped. */
+static void test_a_lost_lease_stops_also_what_ends_with_0(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 0);
+    struct workload *w = object_edit_as(kit_get(&x.kit, "w"), workload, x.kit.a);
+    w->spec->partition = arena_new(x.kit.a, struct partition_spec);
+    w->spec->partition->mode = PARTITION_STOP;
+    assert_int_equal(kit_update(&x.kit, KIND_WORKLOAD, x.kit.ns, "w", w, 0, false).code, 0);
+    x.brain.root = x.kit.root;
+    see(&x, RUN_RUNNING, "", 0);
+    settle(&x);
+    ends(&x, true, "LeaseLost");
+    assert_int_equal(status(&x)->phase,
+                     PHASE_UNKNOWN); /* on the way to Stopped, not to the queue */
+    world_fini(&x);
+}
+
+/* Its runner is killed while it saves for a move: it goes on elsewhere, and has not ended well. */
+static void test_what_is_broken_off_while_it_saves_is_queued(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 0);
+    see(&x, RUN_RUNNING, "", 0);
+    settle(&x);
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_QUIESCE).code, 0);
+    x.brain.root = x.kit.root;
+    settle(&x);
+    assert_int_equal(x.quiesces, 1);
+    x.call->done(x.call, OUT_DONE, NULL, NULL);
+    ends(&x, false, "RunnerKilled");
+    assert_int_equal(status(&x)->phase, PHASE_QUEUED);
+    world_fini(&x);
+}
+
 /* There is no program that could save: it is stopped, which proves that it never started. */
 static void withdrawn(struct world *x)
 {
@@ -334,6 +411,9 @@ int main(void)
         cmocka_unit_test(test_it_is_seated_where_nobody_saw_it_wait),
         cmocka_unit_test(test_it_ends_where_it_could_not_be_seated),
         cmocka_unit_test(test_what_cannot_be_told_is_unknown),
+        cmocka_unit_test(test_who_forgot_what_he_ran_cannot_tell),
+        cmocka_unit_test(test_a_lost_lease_stops_also_what_ends_with_0),
+        cmocka_unit_test(test_what_is_broken_off_while_it_saves_is_queued),
         cmocka_unit_test(test_it_is_withdrawn_when_suspended),
         cmocka_unit_test(test_it_does_not_wait_for_ever),
     };
