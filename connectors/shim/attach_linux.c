@@ -26,7 +26,8 @@
 
 struct relay {
     int sock, in, out[2]; /* -1 = closed */
-    bool terminal, port;  /* what the command is on; port: there is no command */
+    int held; /* the terminal until the command's end: who closes his streams first is not hung up */
+    bool terminal, port; /* what the command is on; port: there is no command */
     pid_t pid;
     bool in_eof; /* close `in` once what waits is written */
     char from[HEADER + CHUNK * 4];
@@ -150,7 +151,8 @@ static bool start_terminal(struct relay *r, const struct enter_spec *s, const ch
     (void)fcntl(master, F_SETFL, O_NONBLOCK);
     r->out[0] = master;
     r->in = fcntl(master, F_DUPFD_CLOEXEC, 3);
-    return r->in >= 0;
+    r->held = fcntl(master, F_DUPFD_CLOEXEC, 3);
+    return r->in >= 0 && r->held >= 0;
 }
 
 static bool start(struct relay *r, const struct enter_spec *s, const char *const *argv)

@@ -17,7 +17,8 @@ skip() {
     printf 'kubectl %s cannot be built: %s\n' "$version" "$*" >&2
     exit 77
 }
-works() { "$kubectl" version --client 2>/dev/null | grep -qF "Client Version: $version"; }
+# No pipe to grep -q: it ends at what it looks for, and who still writes then has failed.
+works() { grep -qF "Client Version: $version" <<<"$("$kubectl" version --client 2>/dev/null)"; }
 
 # One builder at a time; the others wait and then find it done.
 exec 9>"$cache/kubectl.lock"

@@ -36,8 +36,8 @@ rest() { # method path [body]
     curl -sS -X "$1" -H "X-SLURM-USER-NAME: $SLURM_JOB_ACCOUNT" -H "X-SLURM-USER-TOKEN: $SLURM_USER_TOKEN" \
         -H 'Content-Type: application/json' ${3:+--data-binary "$3"} "$SLURM_REST$2"
 }
-listed() { squeue -h -o %i | grep -qx "$1"; }
-accounted() { rest GET "/slurmdb/v0.0.38/job/$1" | tr -d ' \n' | grep -q '"current":"COMPLETED"'; }
+listed() { grep -qx "$1" <<<"$(squeue -h -o %i)"; }
+accounted() { grep -q '"current":"COMPLETED"' <<<"$(rest GET "/slurmdb/v0.0.38/job/$1" | tr -d ' \n')"; }
 
 jobs=$dir/jobs
 check "sinfo sees four idle nodes" slurm_ready
