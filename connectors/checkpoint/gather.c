@@ -238,7 +238,7 @@ static int gather(const struct checkpoint_gather *g, bool all_saved,
                                      .keep = g->keep,
                                      .resume_path = g->resume_path,
                                      .n_ranks = n};
-    struct last last;
+    struct last last = {0};
     int64_t *floor = arena_array(a, int64_t, n);
     struct checkpoint_times times;
     int rc = look(g, a, seals, &last, err);

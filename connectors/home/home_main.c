@@ -374,7 +374,7 @@ static int identity_take(struct life *f, const struct home_token *t, struct err 
 
 static int home_begin(struct life *f, struct err *err)
 {
-    struct home_token token;
+    struct home_token token = {0};
     unsigned n = 0;
     AUTO_BUF ca;
 

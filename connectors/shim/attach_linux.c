@@ -330,23 +330,23 @@ static bool is_local(const char *address)
 static int listeners(const char *table, unsigned port, struct port_sockets *v)
 {
     FILE *f = fopen(table, "re");
-    char line[512], address[33];
-    unsigned at, state;
-    unsigned long long inode;
+    char line[512], address[33], at[5], state[3], inode[21];
     int n = 0;
 
     if (!f)
         return errno == ENOENT ? 0 : -1;
     while (n >= 0 && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "%*d: %32[0-9A-F]:%X %*[0-9A-F]:%*X %X %*s %*s %*s %*d %*d %llu", address,
-                   &at, &state, &inode) != 4 ||
-            state != 0x0A || at != port || !is_local(address))
+        if (sscanf(line,
+                   "%*[ 0-9]: %32[0-9A-F]:%4[0-9A-F] %*[0-9A-F]:%*[0-9A-F] %2[0-9A-F]"
+                   " %*s %*s %*s %*[0-9] %*[0-9] %20[0-9]",
+                   address, at, state, inode) != 4 ||
+            strcmp(state, "0A") != 0 || strtoul(at, NULL, 16) != port || !is_local(address))
             continue;
         if (v->n == PORT_SOCKETS_MAX) {
             n = -1;
             break;
         }
-        v->inodes[v->n++] = inode;
+        v->inodes[v->n++] = strtoull(inode, NULL, 10);
         n++;
     }
     bool whole = !ferror(f);

@@ -122,7 +122,7 @@ static void turn(ares_channel channel, int wait_ms)
         if (events)
             polls[n++] = (struct pollfd){.fd = socks[i], .events = events};
     }
-    struct timeval most = {wait_ms / 1000, wait_ms % 1000 * 1000}, due;
+    struct timeval most = {wait_ms / 1000, wait_ms % 1000 * 1000L}, due;
     const struct timeval *t = ares_timeout(channel, &most, &due);
     int got = poll(polls, n, (int)(t->tv_sec * 1000 + t->tv_usec / 1000 + 1));
     for (nfds_t i = 0; got > 0 && i < n; i++)

@@ -462,7 +462,7 @@ static int scan_all(struct scan *s, const char *text, size_t n, cJSON **ret, str
     keyset_fini(&s->keys);
     if (r < 0)
         cJSON_Delete(root);
-    else if (s->build)
+    else if (ret)
         *ret = root;
     return r;
 }

@@ -214,11 +214,9 @@ void lease_dispatch(struct driver *d, const struct site *t)
 }
 
 /* Not in the log yet, which alone counts once it is out of reach. */
-static bool held_is_news(const struct driver *d)
+static bool held_is_news(const struct driver *d, const struct intent *in)
 {
-    const struct intent *in = intent_of(d);
-
-    return d->has_seen && d->seen.lease_held && in && in->granted && in->granted->lease &&
+    return d->has_seen && d->seen.lease_held && in->granted && in->granted->lease &&
            !in->granted->held;
 }
 
@@ -227,12 +225,15 @@ bool lease_acknowledged(struct driver *d)
     const struct intent *in = intent_of(d);
     struct lease_grant g;
     union command c = {.run = {.step = STEP_GRANT, .grant = &g}};
-    bool offered = in && in->offered && d->has_seen && d->seen.grant == in->offered->number;
 
-    if ((!offered && !held_is_news(d)) ||
-        !epoch_next(object_as(d->o, workload)->status->phase, STEP_GRANT))
+    if (!in || !epoch_next(object_as(d->o, workload)->status->phase, STEP_GRANT))
         return false;
-    g = offered ? *in->offered : *in->granted;
+    if (in->offered && d->has_seen && d->seen.grant == in->offered->number)
+        g = *in->offered;
+    else if (held_is_news(d, in))
+        g = *in->granted;
+    else
+        return false;
     g.held = true;
     driver_propose(d, &c);
     return true;
