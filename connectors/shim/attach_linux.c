@@ -26,7 +26,7 @@
 
 struct relay {
     int sock, in, out[2]; /* -1 = closed */
-    int held; /* the terminal until the command's end: who closes his streams first is not hung up */
+    int held; /* the terminal until the command ends: who closes his streams is not hung up */
     bool terminal, port; /* what the command is on; port: there is no command */
     pid_t pid;
     bool in_eof; /* close `in` once what waits is written */

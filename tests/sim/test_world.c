@@ -104,7 +104,8 @@ static void client_closed(struct stream *s, const struct err *why, void *arg)
     timer_start(&c->again, 50 + loop_random_u64(c->l) % 100);
 }
 
-static const struct stream_events client_events = {client_open, client_data, NULL, client_closed};
+static const struct stream_events client_events = {
+    .open = client_open, .data = client_data, .closed = client_closed};
 
 static void client_call(void *arg)
 {

@@ -209,6 +209,12 @@ void stream_abort(struct stream *s, const char *why)
     s->ops->abort(s, why);
 }
 
+void stream_finish(struct stream *s)
+{
+    PRE(s->ops->finish);
+    s->ops->finish(s);
+}
+
 const struct peer_identity *stream_peer(const struct stream *s)
 {
     return &s->peer;

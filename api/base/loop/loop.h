@@ -77,8 +77,8 @@ uint64_t loop_computed_ns(const struct loop *l);
 
 /* ---- network: an ordered, reliable byte stream to an authenticated peer ---- */
 /* Addresses: "host:port", "127.0.0.1:0", "[::1]:7443" or "unix:/path". */
-struct tls_config; /* api/base/net/tls.h; NULL = plain, allowed for unix: only (and anywhere in the
-                      simulator) */
+struct tls_config; /* api/base/net/tls.h; NULL = plain, allowed for unix: only, for who listens on
+                      127.0.0.1, too (and anywhere in the simulator) */
 
 #define PEER_NAME_MAX 256
 struct peer_identity {
@@ -100,6 +100,9 @@ struct stream_events {
     /* Last call; then s is gone. why is never NULL; its code is 0 when either side ended it
      * orderly. */
     void (*closed)(struct stream *s, const struct err *why, void *arg);
+    /* Of plain streams: the peer sends no more, and still takes what is written. NULL: the stream
+     * is closed then. */
+    void (*eof)(struct stream *s, void *arg);
 };
 /* Returns at once; `open` or `closed` follows. deadline_ms bounds connecting and handshake. */
 int stream_connect(struct loop *l, const char *address, const struct tls_config *tls,
@@ -111,6 +114,9 @@ void stream_write(struct stream *s, const void *p, size_t n);
 size_t stream_pending(const struct stream *s);    /* bytes not yet taken by the kernel */
 void stream_pause(struct stream *s, bool paused); /* stop or go on calling `data` */
 void stream_close(struct stream *s); /* sends what waits (bounded: 5 s), then `closed` */
+/* Of plain streams in production: nothing more is written, while `data` goes on coming. Once both
+ * sides have ended theirs, `closed` follows. */
+void stream_finish(struct stream *s);
 void stream_abort(struct stream *s, const char *why); /* drops what waits; `closed` follows */
 const struct peer_identity *stream_peer(const struct stream *s);
 /* hands a stream over */
@@ -235,6 +241,7 @@ struct stream_ops {
     void (*pause)(struct stream *s, bool paused);
     void (*close)(struct stream *s);
     void (*abort)(struct stream *s, const char *why);
+    void (*finish)(struct stream *s); /* NULL in the simulator */
 };
 struct stream {
     const struct stream_ops *ops;

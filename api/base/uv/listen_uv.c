@@ -300,7 +300,7 @@ int uv_listen_op(struct loop *l, const char *address, const struct tls_config *t
 
     if (rc)
         return rc;
-    if (!tls && !a.is_unix)
+    if (!tls && !a.is_unix && strcmp(a.host, "127.0.0.1") != 0)
         return err_set(err, E_TLS, "%s: TCP without TLS is not allowed", address);
     struct uv_listener *li = mem_new(struct uv_listener);
     union {

@@ -114,6 +114,7 @@ struct uv_stream_impl *ustream_create(struct uv_impl *im, const struct stream_ev
 /* ---- sending ---- */
 
 static void finish_closing(struct uv_stream_impl *s);
+static void end_our_side(struct uv_stream_impl *s);
 
 static size_t pending(const struct stream *base)
 {
@@ -141,6 +142,8 @@ static void on_written(uv_write_t *req, int status)
         fly(s);
     } else if (s->state == ST_CLOSING) {
         finish_closing(s);
+    } else if (s->finished) {
+        end_our_side(s);
     } else if (s->state == ST_OPEN && s->base.ev && s->base.ev->drained) {
         s->base.ev->drained(&s->base, s->base.arg);
     }
@@ -199,6 +202,8 @@ static void write_op(struct stream *base, const void *p, size_t n)
 {
     struct uv_stream_impl *s = STREAM_OF(base);
 
+    if (s->finished)
+        return;
     if (s->state < ST_OPEN)
         buf_add(&s->early, p, n);
     else if (s->state == ST_OPEN && s->ssl)
@@ -304,20 +309,28 @@ static void on_shutdown(uv_shutdown_t *req, int status)
         return;
     if (status < 0 || s->peer_ended)
         ustream_end(s, NULL);
-    else
+    else if (s->state == ST_CLOSING || !s->paused)
         ustream_read(s,
                      true); /* until the peer ends its side: a reset could destroy what was sent */
+}
+
+static void end_our_side(struct uv_stream_impl *s)
+{
+    s->shut = true;
+    s->shutdown_req.data = s;
+    if (uv_shutdown(&s->shutdown_req, &s->h.stream, on_shutdown))
+        ustream_end(s, NULL);
 }
 
 /* All was sent: ends our side of the connection. */
 static void finish_closing(struct uv_stream_impl *s)
 {
-    if (s->shut || s->state != ST_CLOSING)
+    if (s->state != ST_CLOSING)
         return;
-    s->shut = true;
-    s->shutdown_req.data = s;
-    if (uv_shutdown(&s->shutdown_req, &s->h.stream, on_shutdown))
-        ustream_end(s, NULL);
+    if (!s->shut)
+        end_our_side(s);
+    else if (s->finished) /* it was ended before: only the peer's is missing */
+        ustream_read(s, true);
 }
 
 static void begin_closing(struct uv_stream_impl *s)
@@ -351,6 +364,20 @@ static void close_op(struct stream *base)
         ustream_end(s, NULL);
 }
 
+static void finish_op(struct stream *base)
+{
+    struct uv_stream_impl *s = STREAM_OF(base);
+
+    PRE(!s->tls);
+    if (s->state != ST_OPEN || s->finished)
+        return;
+    s->finished = true;
+    if (s->peer_ended)
+        close_op(base);
+    else if (!s->flight)
+        end_our_side(s);
+}
+
 static void abort_op(struct stream *base, const char *why)
 {
     struct uv_stream_impl *s = STREAM_OF(base);
@@ -366,6 +393,11 @@ void ustream_peer_ended(struct uv_stream_impl *s, bool orderly)
     if (s->state == ST_CLOSING) {
         if (s->shut)
             ustream_end(s, NULL);
+    } else if (s->state == ST_OPEN && s->finished && s->shut) {
+        set_why(s, E_OK, "both sides ended the connection");
+        ustream_end(s, NULL);
+    } else if (s->state == ST_OPEN && !s->tls && !s->finished && s->base.ev && s->base.ev->eof) {
+        s->base.ev->eof(&s->base, s->base.arg);
     } else if (s->state == ST_OPEN) {
         if (orderly)
             set_why(s, E_OK, "the peer ended the connection");
@@ -384,6 +416,7 @@ const struct stream_ops uv_stream_ops = {
     .pause = pause_op,
     .close = close_op,
     .abort = abort_op,
+    .finish = finish_op,
 };
 
 /* ---- idle rounds ---- */

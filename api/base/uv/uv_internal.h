@@ -93,6 +93,7 @@ struct uv_stream_impl {
     enum stream_state state;
     bool has_handle, server, is_unix, paused, reading;
     bool shut, peer_ended, opened;
+    bool finished; /* the user writes no more, and goes on reading */
     struct err *why; /* set once, at the first reason to end */
     struct timer deadline;
 

@@ -179,6 +179,8 @@ static void offer_word(struct cli *c, const struct verb *v, const char *word)
         offer_first(c, word);
     } else if (kind_first && !c->args.n_pos) {
         offer_kinds(c, word);
+    } else if (!strcmp(v->name, "port-forward") && c->args.n_pos) {
+        return; /* ports: nobody knows which ones */
     } else if (objects && !cli_kind(kind_first ? c->args.pos[0] : v->completes, &k, NULL)) {
         offer_names(c, k, word);
     }

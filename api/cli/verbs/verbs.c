@@ -103,7 +103,11 @@ static const struct option logs_options[] = {{"rank", 0, "N", "worker (default: 
                                              {"tail", 0, "N", "only the last lines"},
                                              END};
 static const struct option exec_options[] = {
-    {"rank", 0, "N", "worker (default: 0)"}, {"stdin", 'i', NULL, "pass standard input on"}, END};
+    {"rank", 0, "N", "worker (default: 0)"},
+    {"stdin", 'i', NULL, "pass standard input on"},
+    {"tty", 't', NULL, "give it a terminal; with -i this one, whose keys go there as they are"},
+    END};
+static const struct option forward_options[] = {{"rank", 0, "N", "worker (default: 0)"}, END};
 static const struct option output_options[] = {OUTPUT("json or yaml"), END};
 static const struct option members_options[] = {
     OUTPUT("json or yaml"), {"yes", 0, NULL, "remove: it is meant"}, END};
@@ -174,8 +178,13 @@ const struct verb verb_table[] = {
     {"logs", ALL, "WORKLOAD", "what its programs print", "hanse logs resnet-a -f --rank 2",
      logs_options, verb_logs, "workload"},
     {"exec", ALL, "WORKLOAD -- COMMAND ARGUMENT...",
-     "run a program beside it; its exit status is passed on", "hanse exec resnet-a -- nvidia-smi",
-     exec_options, verb_exec, "workload"},
+     "run a program beside it; its exit status is passed on",
+     "hanse exec resnet-a -- nvidia-smi\nhanse exec -it resnet-a --rank 2 -- bash", exec_options,
+     verb_exec, "workload"},
+    {"port-forward", ALL, "WORKLOAD[/RANK] [LOCAL:]REMOTE...",
+     "ports of this machine that lead to those of its program",
+     "hanse port-forward resnet-a 6006\nhanse port-forward resnet-a/2 8080:80 :9090",
+     forward_options, verb_port_forward, "workload"},
     {"apply", SETS, "-f FILE|DIR|-", "write documents, all or nothing",
      "hanse apply -f policies/ --prune --revision $(git rev-parse HEAD)", apply_options, verb_apply,
      "file"},

@@ -281,7 +281,11 @@ static void abort_op(struct stream *s, const char *why)
     sim_end_stream(e, E_CANCELLED, "aborted");
 }
 
-const struct stream_ops sim_stream_ops = {write_op, sim_pending, pause_op, close_op, abort_op};
+const struct stream_ops sim_stream_ops = {.write = write_op,
+                                           .pending = sim_pending,
+                                           .pause = pause_op,
+                                           .close = close_op,
+                                           .abort = abort_op};
 
 /* ---- the end of a loop, a process, a world ---- */
 

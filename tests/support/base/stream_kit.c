@@ -132,8 +132,10 @@ void echo_client_closed(struct stream *s, const struct err *why, void *arg)
         loop_stop(w->l);
 }
 
-const struct stream_events echo_client_events = {client_open, client_data, client_drained,
-                                                 echo_client_closed};
+const struct stream_events echo_client_events = {.open = client_open,
+                                                 .data = client_data,
+                                                 .drained = client_drained,
+                                                 .closed = echo_client_closed};
 
 static void on_limit(void *arg)
 {

@@ -342,7 +342,8 @@ static void a_port_is_forwarded(void **state)
     es = forward_begin(&o.key, port);
     assert_true(agent_until(is_open, NULL, PATIENCE_MS));
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
-    c->ops->exec_input(es, "x", 1, true);
+    if (!H.ended) /* else the driver has it no more */
+        c->ops->exec_input(es, "x", 1, true);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS)); /* it ends with the run */
 }
 

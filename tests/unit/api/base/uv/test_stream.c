@@ -205,6 +205,118 @@ static void test_destroy_closes(void **state)
     assert_int_equal(w.why.code, E_CANCELLED);
 }
 
+/* ---- half-closed, plain ---- */
+
+static struct half {
+    struct loop *l;
+    struct stream *s;
+    char got[64];
+    size_t n;
+    bool eof, closed, first; /* first: we end our side as soon as the stream is there */
+    int code;
+} half;
+
+static void half_data(struct stream *s, const void *p, size_t n, void *arg)
+{
+    (void)s;
+    (void)arg;
+    assert_true(half.n + n < sizeof half.got);
+    memcpy(half.got + half.n, p, n);
+    half.n += n;
+    if (half.first)
+        loop_stop(half.l);
+}
+
+static void half_eof(struct stream *s, void *arg)
+{
+    (void)arg;
+    assert_false(half.closed);
+    half.eof = true;
+    stream_write(s, "answer", 6);
+    stream_finish(s);
+    stream_write(s, "more", 4); /* nothing is written after the end */
+    loop_stop(half.l);
+}
+
+static void half_closed(struct stream *s, const struct err *why, void *arg)
+{
+    (void)s;
+    (void)arg;
+    half.closed = true;
+    half.code = why->code;
+    loop_stop(half.l);
+}
+
+static const struct stream_events half_events = {
+    .data = half_data, .closed = half_closed, .eof = half_eof};
+
+static void half_accept(struct listener *li, struct stream *s, void *arg)
+{
+    (void)li;
+    (void)arg;
+    half.s = s;
+    stream_set(s, &half_events, NULL);
+    if (half.first) {
+        stream_write(s, "answer", 6);
+        stream_finish(s);
+    }
+    loop_stop(half.l);
+}
+
+static void half_read(int fd)
+{
+    char text[64];
+    size_t n = 0;
+    ssize_t k;
+
+    while ((k = recv(fd, text + n, sizeof text - n, 0)) > 0)
+        n += (size_t)k;
+    assert_int_equal(k, 0);
+    assert_int_equal(n, 6);
+    assert_memory_equal(text, "answer", 6);
+}
+
+static void half_story(bool first)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct listener *li;
+    struct err err = {0};
+    int port, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    half = (struct half){.l = loop_uv_create(NULL), .first = first};
+    assert_int_equal(listener_create(half.l, "0.0.0.0:0", NULL, half_accept, NULL, &li, NULL, &err),
+                     E_TLS); /* only this machine's own may come without TLS */
+    assert_int_equal(
+        listener_create(half.l, "127.0.0.1:0", NULL, half_accept, NULL, &li, &port, &err), 0);
+    a.sin_port = htons((uint16_t)port);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&a, sizeof a), 0);
+    loop_uv_run(half.l);
+    if (first)
+        half_read(fd);
+    assert_int_equal(send(fd, "hello", 5, MSG_NOSIGNAL), 5);
+    if (first)
+        loop_uv_run(half.l);
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    if (!first) {
+        loop_uv_run(half.l); /* data, and the end of it */
+        assert_true(half.eof);
+        half_read(fd);
+    }
+    while (!half.closed)
+        loop_uv_run(half.l);
+    assert_int_equal(half.code, 0);
+    assert_int_equal(half.n, 5);
+    assert_int_equal(close(fd), 0);
+    (void)loop_uv_destroy(half.l);
+}
+
+static void test_half_closed(void **state)
+{
+    (void)state;
+    half_story(false);
+    half_story(true);
+}
+
 /* ---- contexts ---- */
 
 static void test_config_errors(void **state)
@@ -252,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_pause),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_destroy_closes),
+        cmocka_unit_test(test_half_closed),
         cmocka_unit_test(test_config_errors),
     };
 

@@ -1,9 +1,11 @@
 /* logs and exec: what a workload's programs say, and a program beside them. */
 #include "api/cli/cli_internal.h"
+#include "api/cli/streams/frames.h"
+#include "api/cli/streams/terminal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 static int log_data(const void *p, size_t n, void *arg)
@@ -58,7 +60,6 @@ int verb_logs(struct cli *c, struct err *err)
 }
 
 /* ---- exec ---- */
-#define FRAME_MAX_BYTES (1u << 20)
 #define SEND_MAX_BYTES (1u << 20)
 
 struct session {
@@ -66,10 +67,10 @@ struct session {
     struct stream *stream;
     struct buf in;
     bool over, stopping;
-    int exit;
-    bool ended; /* a status came */
+    struct frames_end end;
     struct err err;
     bool reading; /* a read of standard input is under way on the thread pool */
+    bool unread;  /* it goes on when the server has taken what waits */
     unsigned char input[65536];
     ssize_t got;
     int input_error;
@@ -81,48 +82,18 @@ static void session_over(struct session *s)
     loop_stop(s->c->loop);
 }
 
-static void frame_send(struct session *s, const void *p, size_t n)
+static void session_frame(void *arg, enum frame_type type, const char *p, size_t n)
 {
-    unsigned char head[5] = {0, (unsigned char)(n >> 24), (unsigned char)(n >> 16),
-                             (unsigned char)(n >> 8), (unsigned char)n};
+    struct session *s = arg;
+    FILE *to = type == FRAME_OUT ? s->c->out : s->c->err;
 
-    stream_write(s->stream, head, sizeof head);
-    if (n)
-        stream_write(s->stream, p, n);
-}
-
-static void status_read(struct session *s, const char *p, size_t n)
-{
-    cJSON *j = cJSON_ParseWithLength(p, n);
-    const cJSON *code = cJSON_GetObjectItemCaseSensitive(j, "exitCode");
-
-    s->ended = cJSON_IsNumber(code);
-    s->exit = s->ended ? (int)code->valuedouble : 1;
-    if (*json_text_of(j, "message"))
-        (void)err_set(&s->err, E_INTERNAL, "%s", json_text_of(j, "message"));
-    cJSON_Delete(j);
-}
-
-static void frames_read(struct session *s)
-{
-    while (s->in.n >= 5) {
-        const unsigned char *h = (const unsigned char *)s->in.p;
-        size_t n = (size_t)h[1] << 24 | (size_t)h[2] << 16 | (size_t)h[3] << 8 | h[4];
-        if (n > FRAME_MAX_BYTES) {
-            (void)err_set(&s->err, E_CONNECT, "the server sent a frame that is too large");
-            stream_abort(s->stream, "frame too large");
+    if (type == FRAME_STATUS) {
+        frames_end_read(p, n, &s->end, &s->err);
+    } else if (type == FRAME_OUT || type == FRAME_ERR) {
+        if ((fwrite(p, 1, n, to) == n && fflush(to) == 0) || to == s->c->err)
             return;
-        }
-        if (s->in.n < 5 + n)
-            return;
-        if (h[0] == 1 || h[0] == 2) {
-            FILE *to = h[0] == 1 ? s->c->out : s->c->err;
-            (void)fwrite(s->in.p + 5, 1, n, to);
-            (void)fflush(to);
-        } else if (h[0] == 3) {
-            status_read(s, s->in.p + 5, n);
-        }
-        buf_consume(&s->in, 5 + n);
+        terminal_restore(); /* who read it is gone */
+        (void)out_now(s->c);
     }
 }
 
@@ -130,11 +101,10 @@ static void session_data(struct stream *st, const void *p, size_t n, void *arg)
 {
     struct session *s = arg;
 
-    buf_add(&s->in, p, n);
-    if (s->in.failed)
-        stream_abort(st, "too much at once");
-    else
-        frames_read(s);
+    if (frames_take(&s->in, p, n, session_frame, s))
+        return;
+    (void)err_set(&s->err, E_CONNECT, "the server sent a frame that is too large");
+    stream_abort(st, "frame too large");
 }
 
 static void session_closed(struct stream *st, const struct err *why, void *arg)
@@ -143,7 +113,7 @@ static void session_closed(struct stream *st, const struct err *why, void *arg)
 
     (void)st;
     s->stream = NULL;
-    if (!s->ended && !s->err.code)
+    if (!s->end.told && !s->err.code)
         (void)err_set(&s->err, E_UNKNOWN,
                       "the connection ended before the program's exit status came (%s)",
                       why->code ? why->text : "closed");
@@ -180,14 +150,15 @@ static void input_done(void *arg)
         session_over(s);
         return;
     }
-    if (s->got > 0)
-        frame_send(s, s->input, (size_t)s->got);
-    else if (s->got == 0 || (s->input_error != EAGAIN && s->input_error != EINTR)) {
-        frame_send(s, NULL, 0); /* the end of stdin */
+    if (s->got > 0) {
+        frames_send(s->stream, FRAME_IN, s->input, (size_t)s->got);
+    } else if (s->got == 0 || (s->input_error != EAGAIN && s->input_error != EINTR)) {
+        frames_send(s->stream, FRAME_IN, NULL, 0);
         return;
     }
-    if (stream_pending(s->stream) > SEND_MAX_BYTES)
-        return; /* goes on when the server has taken it: session_drained */
+    s->unread = stream_pending(s->stream) > SEND_MAX_BYTES;
+    if (s->unread)
+        return; /* session_drained */
     s->reading = true;
     loop_work(s->c->loop, input_read, input_done, s);
 }
@@ -197,10 +168,24 @@ static void session_drained(struct stream *st, void *arg)
     struct session *s = arg;
 
     (void)st;
-    if (!s->reading && s->got > 0 && s->stream) {
-        s->reading = true;
-        loop_work(s->c->loop, input_read, input_done, s);
-    }
+    if (!s->unread || s->reading)
+        return;
+    s->unread = false;
+    s->reading = true;
+    loop_work(s->c->loop, input_read, input_done, s);
+}
+
+/* The window has another size now. */
+static void session_size(void *arg)
+{
+    struct session *s = arg;
+    unsigned rows, columns;
+
+    if (!s->stream || !terminal_size(&rows, &columns) || rows > UINT16_MAX || columns > UINT16_MAX)
+        return;
+    const unsigned char size[4] = {(unsigned char)(rows >> 8), (unsigned char)rows,
+                                   (unsigned char)(columns >> 8), (unsigned char)columns};
+    frames_send(s->stream, FRAME_SIZE, size, sizeof size);
 }
 
 static const struct stream_events session_events = {
@@ -211,7 +196,7 @@ static void session_run(struct session *s, bool with_input)
     AUTO_BUF early = {0};
 
     buf_init(&early, 4u << 20);
-    buf_init(&s->in, (size_t)2 * FRAME_MAX_BYTES);
+    buf_init(&s->in, (size_t)4 * FRAME_MAX_BYTES);
     s->stream = client_take_stream(s->c->lane, &early);
     stream_set(s->stream, &session_events, s);
     if (early.n)
@@ -224,10 +209,39 @@ static void session_run(struct session *s, bool with_input)
     buf_fini(&s->in);
 }
 
+/* Returns 0 once the server has switched protocols. */
+static int exec_ask(struct cli *c, const char *path, struct err *err)
+{
+    struct client_answer a;
+    struct client_request rq = {.method = "POST", .path = path, .upgrade = "hanse-exec/1"};
+
+    client_answer_init(&a);
+    int rv = client_perform(c->lane, &rq, &a, err);
+    if (!rv && a.status != 101)
+        rv = a.status < 400 ? err_set(err, E_INTERNAL, "the server does not switch to hanse-exec/1")
+                            : client_status(&a, err);
+    client_answer_fini(&a);
+    return rv;
+}
+
+/* As kubectl: a terminal there without one here is none that keys are typed into. */
+static int exec_terminal(struct session *s, bool input, struct err *err)
+{
+    int rv = loop_signal(s->c->loop, SIGWINCH, session_size, s, err);
+
+    if (rv || !input)
+        return rv;
+    if (terminal_is(STDIN_FILENO))
+        return terminal_raw(err);
+    (void)fputs("standard input is no terminal: what comes on it is passed on line by line\n",
+                s->c->err);
+    return 0;
+}
+
 int verb_exec(struct cli *c, struct err *err)
 {
-    bool input = arg_flag(&c->args, "stdin");
-    struct client_answer a;
+    bool input = arg_flag(&c->args, "stdin"), tty = arg_flag(&c->args, "tty");
+    unsigned rows, columns;
     AUTO_BUF path = {0};
     long rank;
 
@@ -239,28 +253,27 @@ int verb_exec(struct cli *c, struct err *err)
     if (rv)
         return rv;
     buf_init(&path, 16u << 10);
-    buf_printf(&path, "%s/exec?rank=%ld%s",
+    buf_printf(&path, "%s/exec?rank=%ld%s%s",
                cli_path(c, kind_by_id(KIND_WORKLOAD), c->ns, false, c->args.pos[0]), rank,
-               input ? "&stdin=true" : "");
+               input ? "&stdin=true" : "", tty ? "&tty=true" : "");
+    if (tty && terminal_size(&rows, &columns) && rows <= 4096 && columns <= 4096)
+        buf_printf(&path, "&rows=%u&columns=%u", rows, columns);
     for (unsigned i = 0; i < c->args.n_rest; i++) {
         buf_str(&path, "&command=");
         client_encode(&path, c->args.rest[i]);
     }
     if (path.failed)
         return err_set(err, E_TOOLARGE, "the command is longer than 16 KiB: put it into a script");
-    client_answer_init(&a);
-    struct client_request rq = {.method = "POST", .path = path.p, .upgrade = "hanse-exec/1"};
-    rv = client_perform(c->lane, &rq, &a, err);
-    if (!rv && a.status != 101)
-        rv = a.status < 400 ? err_set(err, E_INTERNAL, "the server does not switch to hanse-exec/1")
-                            : client_status(&a, err);
-    client_answer_fini(&a);
+    struct session s = {.c = c};
+    rv = exec_ask(c, path.p, err);
+    if (!rv && tty)
+        rv = exec_terminal(&s, input, err);
     if (rv)
         return rv;
-    struct session s = {.c = c};
     session_run(&s, input);
+    terminal_restore();
     if (s.err.code && err)
         *err = s.err;
-    c->exit = s.exit;
+    c->exit = s.end.told ? s.end.exit_code : 1;
     return s.err.code; /* with a message the program did not run, or its end is not known */
 }
