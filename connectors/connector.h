@@ -7,7 +7,8 @@
  *     what it knows it finds again from the target.
  *   - All calls are asynchronous, idempotent, keyed by (uid, epoch, try), and end by their deadline
  *     in one of three ways: OUT_DONE, OUT_REJECTED (provably no effect; call.refused says what the
- *     target blames), OUT_UNKNOWN. After OUT_UNKNOWN the caller asks find().
+ *     target blames), OUT_UNKNOWN. After OUT_UNKNOWN the caller asks find(), or sends the very same
+ *     order again where the driver says that this is the same run (repeats).
  *   - The caller submits nothing before its intent is in the log. `submit` writes the key on what
  *     it makes. A connector never adopts or touches an object without Hanse's mark and the key.
  *   - Alive, dead and unknown are three answers. "Not there" is RUN_ABSENT only when the target was
@@ -294,6 +295,12 @@ struct connector_ops {
      * watching or polling, and reports deltas or listings. A driver holds one page at a time. */
     void (*inventory)(struct connector *c, struct call *call);
     void (*submit)(struct connector *c, const struct run_order *o, struct call *call);
+    /* Optional (NULL): names the memory by which a key that is submitted again is the same run.
+     * While it returns the same text as when an order was sent, that very order may be sent again
+     * after OUT_UNKNOWN: it starts nothing when its key has run, has ended, was asked to stop, or
+     * was called absent. OUT_REJECTED of a later one says nothing of those before it: find() does.
+     * "": not so. */
+    const char *(*repeats)(const struct connector *c);
     /* Asks what became of this key; `seen` is set with DONE. By RUN_ABSENT the target promises to
      * refuse the key later. */
     void (*find)(struct connector *c, const struct run_key *k, struct call *call);

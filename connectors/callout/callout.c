@@ -58,6 +58,13 @@ static void update(struct connector *base, const struct object *target)
     callout_session_begin(c);
 }
 
+static const char *repeats(const struct connector *base)
+{
+    const struct callout *c = container_of(base, struct callout, base);
+
+    return c->reachable && c->repeats ? c->instance : "";
+}
+
 const struct connector_ops connector_callout_ops = {.type = "callout",
                                                     .create = create,
                                                     .destroy = destroy,
@@ -65,6 +72,7 @@ const struct connector_ops connector_callout_ops = {.type = "callout",
                                                     .probe = callout_probe,
                                                     .inventory = callout_inventory,
                                                     .submit = callout_submit,
+                                                    .repeats = repeats,
                                                     .find = callout_find,
                                                     .quiesce = callout_quiesce,
                                                     .stop = callout_stop,

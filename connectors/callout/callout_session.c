@@ -137,6 +137,7 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
     str_copy(c->instance, sizeof c->instance, h->instance);
     c->next = h->next;
     c->checkpoints = h->checkpoints;
+    c->repeats = h->repeats;
     c->revision[0] = c->told_revision[0] = '\0';
     c->reachable = true;
     (void)snprintf(session, sizeof session, "%.40s/%llu", c->instance,

@@ -142,6 +142,15 @@ class Callout(Federation):
             self.check(f"submit, {fault}: it succeeds, and ran once", phase == "Succeeded" and len(self.lives(name)) == 1,
                        f"{phase}, {len(self.lives(name))} lives")
 
+    def orders_that_never_came(self):
+        for n in (1, 3):
+            self.faults(*["submit vanish"] * n)
+            name = f"vanished-{n}"
+            self.work(name)
+            phase = self.phase(name, *OVER)["phase"]
+            self.check(f"{n} times not handed on: the same order came in the end, and ran once, in its first try", phase == "Succeeded" and
+                       [key.split(".")[1:] for key in self.lives(name)] == [["1", "1"]], f"{phase}, {self.lives(name)}")
+
     def two_bad_answers_in_a_row(self):
         for faults in (("submit lost", "find html"), ("submit html", "find other"), ("submit half", "find lost")):
             self.faults(*faults)
@@ -246,7 +255,7 @@ def main():
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-callout-"), os.environ.get("HANSE_ONLY", "")
     c, began = Callout(hanse, folder), time.monotonic()
-    parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.answers_that_are_none, Callout.two_bad_answers_in_a_row,
+    parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.answers_that_are_none, Callout.orders_that_never_came, Callout.two_bad_answers_in_a_row,
              Callout.stops,
              Callout.nodes_change_by_delta, Callout.the_server_dies_and_comes_back, Callout.the_server_is_away, Callout.nothing_ever_ran_twice)
     try:

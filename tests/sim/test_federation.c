@@ -40,6 +40,7 @@ static void test_seeds(void **state)
         sum.unknown += o.unknown;
         sum.faults += o.faults;
         sum.submits += o.submits;
+        sum.again += o.again;
         sum.answers_lost += o.answers_lost;
         sum.leases_lost += o.leases_lost;
         sum.leases_over += o.leases_over;
@@ -55,10 +56,10 @@ static void test_seeds(void **state)
         }
     }
     print_message("%llu events, %llu entries, %u workloads, %u writes acknowledged, %u unknown, "
-                  "%u faults, %u submits, %u answers lost, %u leases lost, %u over\n",
+                  "%u faults, %u submits, %u again, %u answers lost, %u leases lost, %u over\n",
                   (unsigned long long)sum.events, (unsigned long long)sum.entries, sum.workloads,
-                  sum.acked, sum.unknown, sum.faults, sum.submits, sum.answers_lost,
-                  sum.leases_lost, sum.leases_over);
+                  sum.acked, sum.unknown, sum.faults, sum.submits, sum.again,
+                  sum.answers_lost, sum.leases_lost, sum.leases_over);
     assert_int_equal(failed, 0);
     if (only || n < SEEDS)
         return;
@@ -109,8 +110,12 @@ static void planted(enum sim_plant plant, const char *bug, bool of_leases)
         fail_msg("a planted bug was not seen by a check");
 }
 
-/* Of the program: a lease is judged by what documents say now. */
-static const char *const bugs[] = {"run.lease-of-today"};
+/* Of the program: a lease is judged by what documents say now; the refusal of an order that was
+ * sent again is taken for that of the first one. */
+static const struct {
+    const char *name;
+    bool of_leases;
+} bugs[] = {{"run.lease-of-today", true}, {"run.resent-is-refused", false}};
 
 static void test_planted(void **state)
 {
@@ -120,7 +125,7 @@ static void test_planted(void **state)
     for (int p = PLANT_NONE + 1; p <= PLANT_SWEEPS_ALL; p++)
         planted((enum sim_plant)p, NULL, p == PLANT_NO_LEASE || p == PLANT_NO_GUARD);
     for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++)
-        planted(PLANT_NONE, bugs[i], true);
+        planted(PLANT_NONE, bugs[i].name, bugs[i].of_leases);
 }
 
 /* A leader that stamps by its own clock. */

@@ -186,6 +186,15 @@ struct wire_hub hub_state(const struct hub *h)
     return us;
 }
 
+/* An agent that knows a key answers with its run, its book refuses the others, and both are in its
+ * state folder. */
+static const char *hub_repeats(const struct connector *c)
+{
+    const struct hub *h = container_of(c, struct hub, base);
+
+    return h->hello ? h->session->state : "";
+}
+
 const struct connector_ops connector_agent_ops = {
     .type = "agent",
     .create = hub_create,
@@ -194,6 +203,7 @@ const struct connector_ops connector_agent_ops = {
     .probe = hub_inventory, /* it answers, so it is there */
     .inventory = hub_inventory,
     .submit = hub_submit,
+    .repeats = hub_repeats,
     .find = hub_find,
     .stage = hub_stage,
     .quiesce = hub_quiesce,

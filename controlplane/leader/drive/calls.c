@@ -1,5 +1,6 @@
 /* The effects of a driver: steps into the log, calls to the connector, and what their answers mean.
- * After a call whose outcome is unknown the driver calls find(), never the same call again. */
+ * After a call whose outcome is unknown the driver calls find(), never the same call again; but the
+ * very same order, where the target says that this gives the same run. */
 
 #include "controlplane/leader/drive/calls.h"
 
@@ -358,25 +359,13 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
 static struct call *call_begin(struct driver *d, struct site *t, enum driver_call kind,
                                uint64_t deadline_ms);
 
-/* Provably nothing was started, and nothing will be: as this workload is, no runner can take it. It
- * has failed, not its target. */
-static void never_starts(struct driver *d, const struct err *err)
+static void send(struct driver *d, struct site *t, const struct run_order *o)
 {
-    d->seen = (struct observation){
-        .key = d->key, .state = RUN_ENDED, .exit_code = 1, .proof = PROOF_NEVER_STARTED};
-    str_copy(d->seen.reason, sizeof d->seen.reason, end_text(END_ORDER_TOO_LARGE));
-    (void)snprintf(d->seen.message, sizeof d->seen.message, "%s%s%s", err->field,
-                   *err->field ? ": " : "", err->text);
-    d->has_seen = true;
-}
-
-void driver_seen_absent(struct driver *d, const char *reason, const char *message)
-{
-    d->seen =
-        (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
-    str_copy(d->seen.reason, sizeof d->seen.reason, reason);
-    str_cut(d->seen.message, sizeof d->seen.message, message);
-    d->has_seen = true;
+    order_note(&d->sent, o, t);
+    /* Whenever it arrives and is answered: its lease counts from before now (connector.h). */
+    lease_renewed(d, loop_now_ms(d->brain->loop));
+    t->connector->ops->submit(t->connector, o, call_begin(d, t, CALL_SUBMIT, CALL_DEADLINE_MS));
+    FAILPOINT(calls_sent[CALL_SUBMIT]);
 }
 
 static void submit(struct driver *d, struct site *t)
@@ -387,7 +376,7 @@ static void submit(struct driver *d, struct site *t)
 
     if (order_make(t, d->o, object_as(d->o, workload)->status->placement, &d->key, a, &o, &err)) {
         if (err.code == E_TOOLARGE) {
-            never_starts(d, &err);
+            driver_never_starts(d, &err);
             driver_later(d, 0);
             return;
         }
@@ -396,10 +385,31 @@ static void submit(struct driver *d, struct site *t)
         driver_backoff(d);
         return;
     }
-    /* Whenever it arrives and is answered: its lease counts from before now (connector.h). */
-    lease_renewed(d, loop_now_ms(d->brain->loop));
-    t->connector->ops->submit(t->connector, &o, call_begin(d, t, CALL_SUBMIT, CALL_DEADLINE_MS));
-    FAILPOINT(calls_sent[CALL_SUBMIT]);
+    send(d, t, &o);
+}
+
+/* In place of find(), of an order whose outcome is unknown: where its target promises that it is
+ * still the same run then, the very same order is sent again, or waits for that. False: find(). */
+static bool submit_again(struct driver *d, struct site *t)
+{
+    uint64_t now = loop_now_ms(d->brain->loop);
+    AUTO_ARENA a = arena_create(0);
+    struct run_order o;
+
+    if (!order_repeats(&d->sent, t) || d->has_seen ||
+        object_as(d->o, workload)->status->phase != PHASE_DISPATCHING)
+        return false;
+    if (now < d->send_again_ms) {
+        driver_later(d, d->send_again_ms - now);
+        return true;
+    }
+    if (order_make(t, d->o, object_as(d->o, workload)->status->placement, &d->key, a, &o, NULL) ||
+        !order_same(&d->sent, &o)) {
+        d->sent.settled = true;
+        return false;
+    }
+    send(d, t, &o);
+    return true;
 }
 
 /* ---- limits.inFlight ---- */
@@ -443,30 +453,6 @@ static void call_counted_off(struct driver *d)
 }
 
 /* ---- answers ---- */
-static void rejected(struct driver *d, const struct refusal *why, const struct observation *seen,
-                     const struct err *err)
-{
-    enum end_checkpoint said = seen ? end_row(seen->reason)->checkpoint : CHECKPOINT_KEPT;
-    bool checkpoint = said == CHECKPOINT_REFUSED || said == CHECKPOINT_MISFIT;
-
-    if (err && err->code == E_TOOLARGE) {
-        never_starts(d, err);
-        return;
-    }
-    bool own = why->class_ && why->scope == BLAMES_WORKLOAD;
-    driver_seen_absent(d,
-                       checkpoint ? seen->reason
-                       : own      ? end_text(END_RUN_DENIED)
-                                  : end_text(END_TARGET_REFUSED),
-                       err ? err->text : "");
-    if (checkpoint)
-        return;
-    d->refused = *why;
-    struct site *t = site_find(d->brain, d->target);
-    if (t && !why->class_) /* nobody said why: it is asked for nothing for a while */
-        site_refused(t);
-}
-
 static void answered(struct call *c, enum outcome out, const struct observation *seen,
                      const struct err *err)
 {
@@ -494,8 +480,13 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         driver_take_seen(d, seen);
     if (out == OUT_UNKNOWN && kind == CALL_SUBMIT && PLANTED("run.unknown-is-refused"))
         out = OUT_REJECTED;
+    if (out == OUT_REJECTED && kind == CALL_SUBMIT && d->sent.n > 1 &&
+        !PLANTED("run.resent-is-refused")) { /* it says nothing of the order before it */
+        d->sent.settled = true;
+        out = OUT_UNKNOWN;
+    }
     if (out == OUT_REJECTED && kind == CALL_SUBMIT) {
-        rejected(d, &c->refused, seen, err);
+        driver_rejected(d, &c->refused, seen, err);
         driver_tick(d);
         return;
     }
@@ -510,6 +501,7 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         (kind == CALL_STOP && (!seen || (seen->state != RUN_ENDED && seen->state != RUN_ABSENT)))) {
         if (kind == CALL_SUBMIT)
             d->found_session = 0;
+        d->send_again_ms = loop_now_ms(b->loop) + d->backoff_ms;
         driver_backoff(d);
         return;
     }
@@ -584,6 +576,9 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
         submit(d, t);
         return;
     }
+    if (kind == CALL_FIND && submit_again(d, t))
+        return;
+    d->sent.settled = true; /* what is asked of this key now counts: no order comes after it */
     call = call_begin(d, t, kind, kind == CALL_STOP ? grace + CALL_DEADLINE_MS : CALL_DEADLINE_MS);
     if (kind == CALL_FIND) {
         ops->find(t->connector, &d->key, call);

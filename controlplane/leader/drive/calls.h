@@ -15,8 +15,6 @@ bool driver_paused(struct driver *d, struct site *t);
 /* repeats a stop under way if the grace was shortened */
 void driver_hurry(struct driver *d, struct site *t);
 void driver_step(struct driver *d, enum run_step step, const char *reason, const char *message);
-/* Records the proof that nothing ever started under the run's key. */
-void driver_seen_absent(struct driver *d, const char *reason, const char *message);
 /* Proposes ENDED or ABSENT with what was seen. */
 void driver_step_end(struct driver *d, enum run_step step, bool requeue);
 /* proposes a step, and fills in the workload's name, uid and epoch */

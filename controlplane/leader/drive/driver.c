@@ -133,6 +133,7 @@ static void driver_take(struct driver *d, const struct object *o)
         driver_told_forget(d);
         d->found_session = 0;
         d->stop_after_ms = d->stop_grace_ms = 0;
+        d->sent = (struct order_sent){0};
         if (moved) {
             d->told_step = -1;
             d->bad_checkpoints = 0;

@@ -5,6 +5,7 @@
 #define HANSE_CONTROLPLANE_LEADER_DRIVE_DRIVER_H
 
 #include "controlplane/leader/context/context.h"
+#include "controlplane/leader/drive/order.h"
 
 struct site;
 struct drivers {
@@ -51,7 +52,9 @@ struct driver {
     int call_kind;
     /* the run that the call concerns; the answer says nothing of another */
     struct run_key call_key;
-    bool held_back; /* waits under limits.inFlight for another driver's answer */
+    struct order_sent sent;
+    uint64_t send_again_ms; /* loop time before which it is not sent again */
+    bool held_back;         /* waits under limits.inFlight for another driver's answer */
     uint64_t call_site;
     char call_target[256];   /* site.number and name of the site whose calls count this one */
     struct brain_call hurry; /* repeats the stop under way with a shorter grace */

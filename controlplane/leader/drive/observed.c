@@ -148,6 +148,50 @@ void driver_over(struct driver *d)
     d->dead = true;
 }
 
+/* ---- what never started ---- */
+void driver_never_starts(struct driver *d, const struct err *err)
+{
+    d->seen = (struct observation){
+        .key = d->key, .state = RUN_ENDED, .exit_code = 1, .proof = PROOF_NEVER_STARTED};
+    str_copy(d->seen.reason, sizeof d->seen.reason, end_text(END_ORDER_TOO_LARGE));
+    (void)snprintf(d->seen.message, sizeof d->seen.message, "%s%s%s", err->field,
+                   *err->field ? ": " : "", err->text);
+    d->has_seen = true;
+}
+
+void driver_seen_absent(struct driver *d, const char *reason, const char *message)
+{
+    d->seen =
+        (struct observation){.key = d->key, .state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
+    str_copy(d->seen.reason, sizeof d->seen.reason, reason);
+    str_cut(d->seen.message, sizeof d->seen.message, message);
+    d->has_seen = true;
+}
+
+void driver_rejected(struct driver *d, const struct refusal *why, const struct observation *seen,
+                     const struct err *err)
+{
+    enum end_checkpoint said = seen ? end_row(seen->reason)->checkpoint : CHECKPOINT_KEPT;
+    bool checkpoint = said == CHECKPOINT_REFUSED || said == CHECKPOINT_MISFIT;
+
+    if (err && err->code == E_TOOLARGE) {
+        driver_never_starts(d, err);
+        return;
+    }
+    bool own = why->class_ && why->scope == BLAMES_WORKLOAD;
+    driver_seen_absent(d,
+                       checkpoint ? seen->reason
+                       : own      ? end_text(END_RUN_DENIED)
+                                  : end_text(END_TARGET_REFUSED),
+                       err ? err->text : "");
+    if (checkpoint)
+        return;
+    d->refused = *why;
+    struct site *t = site_find(d->brain, d->target);
+    if (t && !why->class_) /* nobody said why: it is asked for nothing for a while */
+        site_refused(t);
+}
+
 /* ---- what is out of reach, or cannot be told ---- */
 bool driver_estranged(const struct driver *d, const struct site *t)
 {

@@ -10,6 +10,14 @@ void driver_take_seen(struct driver *d, const struct observation *o);
  * tell. Returns o, or room, which then has what o is worth. */
 const struct observation *driver_doubt(const struct driver *d, const struct observation *o,
                                        struct observation *room);
+/* Records the proof that nothing ever started under the run's key. */
+void driver_seen_absent(struct driver *d, const char *reason, const char *message);
+/* Records that provably nothing was started, and nothing will be: as this workload is, no runner
+ * can take it. It has failed, not its target. */
+void driver_never_starts(struct driver *d, const struct err *err);
+/* Takes in the refusal of its one order: nothing has started, and what is blamed. */
+void driver_rejected(struct driver *d, const struct refusal *why, const struct observation *seen,
+                     const struct err *err);
 /* The log has let its place go. An end that its target told is in the log by then, and it hears of
  * that. */
 void driver_over(struct driver *d);

@@ -10,6 +10,7 @@
 #include "controlplane/leader/drive/lease.h"
 #include "controlplane/leader/site/sites.h"
 
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -323,4 +324,121 @@ int order_make(struct site *t, const struct object *o, const struct placement *p
     ret->lease_ms = (uint64_t)g.lease;
     ret->grace_ms = (uint64_t)g.grace;
     return 0;
+}
+
+/* ---- the same order again ---- */
+#define SENDS_MAX 4
+
+/* Each text with its zero, and a number of texts ahead of a list: nothing is read as another
+ * order. */
+static void add(EVP_MD_CTX *m, const void *p, size_t n)
+{
+    INV(EVP_DigestUpdate(m, p, n) == 1);
+}
+
+static void add_text(EVP_MD_CTX *m, const char *s)
+{
+    add(m, text_or_none(s), strlen(text_or_none(s)) + 1);
+}
+
+static void add_texts(EVP_MD_CTX *m, const char *const *v)
+{
+    uint64_t n = 0;
+
+    while (v && v[n])
+        n++;
+    add(m, &n, sizeof n);
+    for (uint64_t i = 0; i < n; i++)
+        add_text(m, v[i]);
+}
+
+static void add_place(EVP_MD_CTX *m, const struct placement *p)
+{
+    AUTO_BUF text;
+
+    buf_init(&text, LIMIT_OBJECT_MAX_BYTES);
+    if (p && tlv_encode(&schema_placement, p, &text, NULL) == 0)
+        add(m, text.p, text.n);
+}
+
+static void digest(const struct run_order *o, unsigned char ret[32])
+{
+    const char *const texts[] = {o->key.uid,
+                                 o->ns,
+                                 o->name,
+                                 o->image,
+                                 o->script,
+                                 o->cwd,
+                                 o->signal,
+                                 o->save_signal,
+                                 o->document,
+                                 o->checkpoint_dir,
+                                 o->resume_path,
+                                 o->resume_digest};
+    const int64_t numbers[] = {o->key.epoch,
+                               o->key.try_,
+                               o->cpu_milli,
+                               o->memory_bytes,
+                               o->gpus,
+                               o->processes,
+                               o->tenants,
+                               o->saves,
+                               (int64_t)o->lease_ms,
+                               (int64_t)o->grace_ms,
+                               o->checkpoint_keep,
+                               o->checkpoint_interval_ms,
+                               o->resume_epoch,
+                               o->resume_step,
+                               o->resume_ranks,
+                               o->reshard,
+                               o->shared,
+                               o->look_workers,
+                               o->look_epoch};
+    EVP_MD_CTX *m = EVP_MD_CTX_new();
+
+    INV(m && EVP_DigestInit_ex(m, EVP_sha256(), NULL) == 1);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        add_text(m, texts[i]);
+    add(m, numbers, sizeof numbers);
+    add_texts(m, o->argv);
+    add_texts(m, o->env);
+    add_place(m, o->placement);
+    INV(EVP_DigestFinal_ex(m, ret, NULL) == 1);
+    EVP_MD_CTX_free(m);
+}
+
+/* Whose memory makes it the same run; "": nobody's. */
+static const char *memory_of(const struct site *t)
+{
+    const struct connector_ops *ops = t->connector->ops;
+    const char *s = ops->repeats ? ops->repeats(t->connector) : NULL;
+
+    return s && strlen(s) < sizeof((struct order_sent *)0)->memory ? s : "";
+}
+
+void order_note(struct order_sent *s, const struct run_order *o, const struct site *t)
+{
+    const char *memory = memory_of(t);
+
+    INV(!s->settled);
+    if (s->n++)
+        return; /* the same again */
+    s->term = t->brain->term;
+    str_copy(s->memory, sizeof s->memory, memory);
+    if (*memory)
+        digest(o, s->digest);
+}
+
+bool order_repeats(const struct order_sent *s, const struct site *t)
+{
+    return s->n > 0 && s->n < SENDS_MAX && !s->settled && s->term == t->brain->term &&
+           *s->memory && strcmp(s->memory, memory_of(t)) == 0;
+}
+
+bool order_same(const struct order_sent *s, const struct run_order *o)
+{
+    unsigned char now[32];
+
+    digest(o, now);
+    return memcmp(s->digest, now, sizeof now) == 0;
 }

@@ -467,7 +467,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with runs.lock:
             if self.command == "GET" and parts == ["hello"]:
                 return {"version": 1, "instance": runs.instance, "next": runs.at, "runner": runs.runner is not None,
-                        "checkpoints": runs.runner is not None}
+                        "checkpoints": runs.runner is not None, "repeats": True}
             if self.command == "GET" and parts == ["changes"]:
                 return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)
             if self.command == "GET" and parts == ["nodes"]:

@@ -43,6 +43,9 @@ class Bad(server.Handler):
         if self.fault == "deaf":  # not even heard
             self.close_connection = True
             return
+        if self.fault == "vanish":  # a proxy answers, and hands nothing on
+            self.raw("200 OK", b"<html>We will be back soon</html>")
+            return
         if self.fault == "500":
             self.raw("500 Internal Server Error", b"<html>not now</html>")
             return

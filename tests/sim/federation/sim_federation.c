@@ -122,6 +122,7 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
     ret->entries = r ? root_number(r) : 0;
     for (unsigned i = 0; i < FED_ROOMS; i++) {
         ret->submits += f->rooms[i]->submits;
+        ret->again += f->rooms[i]->again;
         ret->answers_lost += f->rooms[i]->answers_lost;
         ret->leases_lost += f->rooms[i]->leases_lost;
     }

@@ -218,7 +218,8 @@ struct fed_outcome {
     uint64_t hash, events, entries;
     unsigned resumed, finished, twice;
     int64_t lost_steps;
-    unsigned workloads, acked, unknown, faults, submits, answers_lost, leases_lost, leases_over;
+    unsigned workloads, acked, unknown, faults, submits, again, answers_lost;
+    unsigned leases_lost, leases_over;
     unsigned transfers, gains;
     struct fed_history history;
     enum fed_bulk_tale bulk;

@@ -175,6 +175,10 @@ static void do_submit(struct sim_room *r, const struct record *m, struct record 
             return;
         }
         (void)sim_run_begin(r, m);
+    } else {
+        r->again++;
+        if (chance(r, 20))
+            return; /* busy: that says nothing of the run which is there */
     }
     answer_run(r, m, a);
 }

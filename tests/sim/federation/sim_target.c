@@ -24,7 +24,7 @@ struct driver_ {
     struct stream *s;
     bool hello, gone;
     uint64_t next_id, heard_ms;
-    char session[64];
+    char session[64], memory[64]; /* memory: which state folder its agent has */
     struct record_reader in;
     struct timer silence, redial;
     struct beat beats[BEATS];
@@ -147,13 +147,10 @@ static struct waiting *call_begin(struct driver_ *d, struct call *call, struct r
     x->call = call;
     timer_init(&x->deadline, d->loop, deadline, x);
     list_push(&d->calls, &x->link);
-    if (d->hello) {
-        x->sent = true;
+    x->sent = d->hello;
+    if (x->sent)
         send_record(d, m);
-        timer_start(&x->deadline, call->deadline_ms > now ? call->deadline_ms - now : 0);
-    } else {
-        timer_start(&x->deadline, 0);
-    }
+    timer_start(&x->deadline, x->sent && call->deadline_ms > now ? call->deadline_ms - now : 0);
     x->m = *m;
     return x;
 }
@@ -300,7 +297,6 @@ static bool driver_record(const struct record *m, void *arg)
 {
     struct driver_ *d = arg;
     struct observation o;
-    char memory[64];
 
     d->heard_ms = loop_now_ms(d->loop);
     switch ((enum room_record)m->type) {
@@ -310,11 +306,11 @@ static bool driver_record(const struct record *m, void *arg)
         beat(d, m->clock);
         (void)snprintf(d->session, sizeof d->session, "%s-%llu", d->base.target,
                        (unsigned long long)m->id);
-        (void)snprintf(memory, sizeof memory, "%s-memory-%llu", d->base.target,
+        (void)snprintf(d->memory, sizeof d->memory, "%s-memory-%llu", d->base.target,
                        (unsigned long long)m->from);
         if (sim_marks)
             d->base.env.events->heard(d->base.env.arg, m->cluster, m->rv, m->time_ms);
-        d->base.env.events->agent(d->base.env.arg, memory);
+        d->base.env.events->agent(d->base.env.arg, d->memory);
         d->base.env.events->reach(d->base.env.arg, true, d->session, "connected");
         break;
     case ROOM_BEAT:
@@ -384,8 +380,7 @@ static void over(struct driver_ *d, const char *why)
 }
 static void driver_opened(struct stream *s, void *arg)
 {
-    (void)s;
-    (void)arg;
+    (void)s, (void)arg;
 }
 static void driver_data(struct stream *s, const void *p, size_t n, void *arg)
 {
@@ -465,8 +460,7 @@ static void op_destroy(struct connector *c)
 }
 static void op_update(struct connector *c, const struct object *target)
 {
-    (void)c;
-    (void)target;
+    (void)c, (void)target;
 }
 static void op_simple(struct connector *c, struct call *call, struct record m)
 {
@@ -575,31 +569,36 @@ static void op_stage(struct connector *c, const struct run_order *o, struct call
 {
     op_simple(c, call, order_record(c, o, ROOM_STAGE));
 }
-static void op_find(struct connector *c, const struct run_key *k, struct call *call)
+/* One room of two (their names) says that an order sent again is the same run. */
+static const char *op_repeats(const struct connector *c)
 {
-    struct record m = record_make(ROOM_FIND);
+    const struct driver_ *d = container_of(c, struct driver_, base);
+
+    return d->hello && *c->target & 1 ? d->memory : "";
+}
+static void about(struct connector *c, enum room_record type, const struct run_key *k,
+                  uint64_t grace_ms, struct call *call)
+{
+    struct record m = record_make(type);
 
     m.key = *k;
+    m.grace_ms = grace_ms;
     op_simple(c, call, m);
+}
+static void op_find(struct connector *c, const struct run_key *k, struct call *call)
+{
+    about(c, ROOM_FIND, k, 0, call);
 }
 static void op_quiesce(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,
                        struct call *call)
 {
-    struct record m = record_make(ROOM_SIGNAL);
-
     (void)signo;
-    m.key = *k;
-    m.grace_ms = grace_ms;
-    op_simple(c, call, m);
+    about(c, ROOM_SIGNAL, k, grace_ms, call);
 }
 static void op_stop(struct connector *c, const struct run_key *k, uint64_t grace_ms,
                     struct call *call)
 {
-    struct record m = record_make(ROOM_STOP);
-
-    m.key = *k;
-    m.grace_ms = grace_ms;
-    op_simple(c, call, m);
+    about(c, ROOM_STOP, k, grace_ms, call);
 }
 static void op_renew(struct connector *c, const struct run_offer *offers, size_t n)
 {
@@ -646,6 +645,7 @@ const struct connector_ops *sim_target_driver(enum target_type type)
                                              .probe = op_inventory,
                                              .inventory = op_inventory,
                                              .submit = op_submit,
+                                             .repeats = op_repeats,
                                              .find = op_find,
                                              .stage = op_stage,
                                              .quiesce = op_quiesce,

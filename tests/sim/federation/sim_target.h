@@ -103,6 +103,7 @@ struct sim_room {
     unsigned nodes, gpus, long_percent;              /* so many runs outlast a partition */
     unsigned taken;                                  /* leases of another length */
     uint64_t next_session, session_since_ms, memory; /* memory: which state folder its agent has */
+    unsigned again; /* orders of runs that it had; also what it does twice by itself */
     unsigned submits, answers_lost, late, twice, refusals, leases_lost, finished;
     int64_t lost_steps;
 };

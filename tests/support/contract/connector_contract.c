@@ -354,6 +354,44 @@ void connector_adopts_a_second_submit(void **state)
     assert_int_equal(r->starts(r, &e), 1);
 }
 
+/* While it names the same memory, an order sent again is the run that is there, in whatever state;
+ * and of a key that it was asked about nothing starts. */
+void connector_repeats_orders_where_it_says_so(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = contract_fresh_key(r), e = contract_fresh_key(r), s = contract_fresh_key(r);
+    struct asked a;
+    char memory[128];
+
+    if (!r->ops->repeats || !*r->ops->repeats(r->connector))
+        return;
+    str_copy(memory, sizeof memory, r->ops->repeats(r->connector));
+    r->silence(r, true);
+    submit_begin(r, &k, PROGRAM_STAYS, 400, &a); /* heard, or not */
+    assert_int_equal(contract_ask_end(r, &a), OUT_UNKNOWN);
+    r->silence(r, false);
+    assert_true(connector_until(r, is_reachable, r, PATIENCE_MS));
+    assert_string_equal(r->ops->repeats(r->connector), memory);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE); /* no find() between */
+    struct wanted x = {.r = r, .key = k};
+    assert_true(connector_until(r, is_alive, &x, PATIENCE_MS));
+    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(contract_submit(r, &e, PROGRAM_ENDS, &a), OUT_DONE);
+    (void)contract_await(r, &e, RUN_ENDED);
+    assert_int_equal(stop(r, &s, &a), OUT_DONE); /* asked to stop before it came */
+    connector_rig_end(r);
+    connector_rig_begin(r);
+    assert_string_equal(r->ops->repeats(r->connector), memory);
+    (void)contract_submit(r, &k, PROGRAM_STAYS, &a);
+    assert_true(a.out == OUT_REJECTED || (a.has && a.seen.state == RUN_ENDED));
+    (void)contract_submit(r, &e, PROGRAM_ENDS, &a);
+    assert_true(a.out == OUT_REJECTED || (a.has && a.seen.state == RUN_ENDED));
+    assert_int_equal(contract_submit(r, &s, PROGRAM_STAYS, &a), OUT_REJECTED);
+    assert_int_equal(r->starts(r, &k), 1);
+    assert_int_equal(r->starts(r, &e), 1);
+    assert_int_equal(r->starts(r, &s), 0);
+}
+
 void connector_refuses_what_it_called_absent(void **state)
 {
     struct connector_rig *r = *state;

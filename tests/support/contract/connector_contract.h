@@ -71,6 +71,7 @@ bool connector_until(struct connector_rig *r, bool (*cond)(void *arg), void *arg
 
 void connector_runs_and_tells_the_end(void **state);
 void connector_adopts_a_second_submit(void **state);
+void connector_repeats_orders_where_it_says_so(void **state);
 void connector_refuses_what_it_called_absent(void **state);
 void connector_refuses_older_epochs(void **state);
 void connector_stops_with_proof_and_again(void **state);
@@ -89,6 +90,7 @@ void connector_stages_without_starting(void **state);
 #define CONNECTOR_CONTRACT_TESTS                                                                   \
     cmocka_unit_test(connector_runs_and_tells_the_end),                                            \
         cmocka_unit_test(connector_adopts_a_second_submit),                                        \
+        cmocka_unit_test(connector_repeats_orders_where_it_says_so),                               \
         cmocka_unit_test(connector_refuses_what_it_called_absent),                                 \
         cmocka_unit_test(connector_refuses_older_epochs),                                          \
         cmocka_unit_test(connector_stops_with_proof_and_again),                                    \

@@ -47,6 +47,7 @@ struct callout_world_node {
 struct callout_world {
     struct loop *loop;
     bool silent;
+    bool repeats;             /* it says that orders may be sent again */
     bool queues;              /* what is submitted is pending first */
     enum callout_fault fault; /* of the next answer about a run */
     struct callout_world_run runs[CALLOUT_WORLD_RUNS];

@@ -127,6 +127,7 @@ static int group_end(void **state)
 static int begin(void **state)
 {
     callout_world_begin(W.rig.loop);
+    callout_world.repeats = true;
     W.rig.n_seen = 0;
     connector_rig_begin(*state);
     return 0;
@@ -263,6 +264,26 @@ static void a_refusal_of_a_later_attempt_proves_nothing(void **state)
     assert_int_equal(a.done, 1);
     assert_string_equal(newer.uid, k.uid);
     assert_int_equal(a.out, OUT_UNKNOWN);
+}
+
+/* Its server has to say so, and in the session that it says it in. */
+static void orders_are_repeated_where_its_server_says_so(void **state)
+{
+    struct connector_rig *r = *state;
+
+    assert_string_equal(r->ops->repeats(r->connector), "i1");
+    callout_world.silent = true;
+    still_loop_run(r->loop, 100000);
+    assert_string_equal(r->ops->repeats(r->connector), "");
+    callout_world.silent = false;
+    callout_world.instance++; /* it has forgotten what it knew */
+    still_loop_run(r->loop, 60000);
+    assert_string_equal(r->ops->repeats(r->connector), "i2");
+    callout_world.repeats = false;
+    callout_world.instance++;
+    still_loop_run(r->loop, 60000);
+    assert_true(r->reachable);
+    assert_string_equal(r->ops->repeats(r->connector), "");
 }
 
 /* It waits in the server's own queue, and is put elsewhere than it was ordered. */
@@ -513,6 +534,7 @@ int main(void)
                                        T(no_bad_answer_is_believed),
                                        T(a_refusal_says_what_it_blames),
                                        T(a_refusal_of_a_later_attempt_proves_nothing),
+                                       T(orders_are_repeated_where_its_server_says_so),
                                        T(a_pending_run_is_seated_ahead_of_its_start),
                                        T(another_instance_is_another_session),
                                        T(silence_is_told_and_passes),
