@@ -52,8 +52,10 @@ static void on_observed(void *arg, const struct observation *o)
     assert_true(i < sizeof r->seen / sizeof r->seen[0]);
     if (i < r->n_seen && r->seen[i].state == RUN_ENDED)
         assert_int_equal(o->state, RUN_ENDED); /* an end is final */
-    if (o->state == RUN_ENDED || o->state == RUN_ABSENT)
-        assert_int_not_equal(o->proof, 0); /* never without its proof */
+    if (o->state == RUN_ENDED || o->state == RUN_ABSENT) {
+        assert_int_not_equal(o->proof, 0); /* never without its proof, nor while it lives */
+        assert_false(r->alive(r, &o->key));
+    }
     r->n_seen += i == r->n_seen;
     r->seen[i] = *o;
 }
@@ -214,7 +216,12 @@ static void submit_begin(struct connector_rig *r, const struct run_key *k,
 enum outcome contract_submit(struct connector_rig *r, const struct run_key *k,
                              enum contract_program what, struct asked *a)
 {
-    submit_begin(r, k, what, CALL_MS, a);
+    return contract_submit_by(r, k, what, CALL_MS, a);
+}
+enum outcome contract_submit_by(struct connector_rig *r, const struct run_key *k,
+                                enum contract_program what, uint64_t ms, struct asked *a)
+{
+    submit_begin(r, k, what, ms, a);
     return contract_ask_end(r, a);
 }
 enum outcome contract_find(struct connector_rig *r, const struct run_key *k, uint64_t ms,
@@ -226,12 +233,14 @@ enum outcome contract_find(struct connector_rig *r, const struct run_key *k, uin
     enum outcome out = contract_ask_end(r, a);
     if (out == OUT_DONE) {
         assert_true(a->has && key_equal(&a->seen.key, k));
-        if (a->seen.state == RUN_ENDED || a->seen.state == RUN_ABSENT)
+        if (a->seen.state == RUN_ENDED || a->seen.state == RUN_ABSENT) {
             assert_int_not_equal(a->seen.proof, 0);
+            assert_false(r->alive(r, k));
+        }
     }
     return out;
 }
-static enum outcome stop(struct connector_rig *r, const struct run_key *k, struct asked *a)
+enum outcome contract_stop(struct connector_rig *r, const struct run_key *k, struct asked *a)
 {
     contract_ask_begin(r, a, CALL_MS);
     r->ops->stop(r->connector, k, 100, &a->call);
@@ -278,10 +287,6 @@ static bool is_alive(void *arg)
 
     return x->r->alive(x->r, &x->key);
 }
-static bool is_dead(void *arg)
-{
-    return !is_alive(arg);
-}
 struct run_key contract_fresh_key(struct connector_rig *r)
 {
     struct run_key k = {.epoch = 1, .try_ = 1};
@@ -292,7 +297,7 @@ struct run_key contract_fresh_key(struct connector_rig *r)
     return k;
 }
 /* Runs, seen by the driver and from outside. */
-static struct run_key running(struct connector_rig *r, struct asked *a)
+struct run_key contract_running(struct connector_rig *r, struct asked *a)
 {
     struct run_key k = contract_fresh_key(r);
     struct wanted x = {.r = r, .key = k};
@@ -336,12 +341,12 @@ void connector_adopts_a_second_submit(void **state)
 {
     struct connector_rig *r = *state;
     struct asked a, twice[2];
-    struct run_key k = running(r, &a), e = contract_fresh_key(r);
+    struct run_key k = contract_running(r, &a), e = contract_fresh_key(r);
 
     assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
     assert_true(a.has && a.seen.state == RUN_RUNNING);
     assert_int_equal(r->starts(r, &k), 1);
-    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
     assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a),
                      OUT_DONE); /* ended: not begun anew */
     assert_true(a.has && a.seen.state == RUN_ENDED);
@@ -375,10 +380,10 @@ void connector_repeats_orders_where_it_says_so(void **state)
     assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE); /* no find() between */
     struct wanted x = {.r = r, .key = k};
     assert_true(connector_until(r, is_alive, &x, PATIENCE_MS));
-    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
     assert_int_equal(contract_submit(r, &e, PROGRAM_ENDS, &a), OUT_DONE);
     (void)contract_await(r, &e, RUN_ENDED);
-    assert_int_equal(stop(r, &s, &a), OUT_DONE); /* asked to stop before it came */
+    assert_int_equal(contract_stop(r, &s, &a), OUT_DONE); /* asked to stop before it came */
     connector_rig_end(r);
     connector_rig_begin(r);
     assert_string_equal(r->ops->repeats(r->connector), memory);
@@ -434,13 +439,13 @@ void connector_stops_with_proof_and_again(void **state)
 {
     struct connector_rig *r = *state;
     struct asked a;
-    struct run_key k = running(r, &a);
+    struct run_key k = contract_running(r, &a);
 
-    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ENDED);
     enum proof proof = a.seen.proof;
     (void)contract_await(r, &k, RUN_ENDED);
-    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ENDED);
     assert_int_equal(a.seen.proof, proof);
     assert_int_equal(r->starts(r, &k), 1);
@@ -452,7 +457,7 @@ void connector_stops_what_never_was(void **state)
     struct run_key k = contract_fresh_key(r);
     struct asked a;
 
-    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ABSENT);
     assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_REJECTED);
     assert_int_equal(r->starts(r, &k), 0);
@@ -462,7 +467,7 @@ void connector_quiesces_by_signal(void **state)
 {
     struct connector_rig *r = *state;
     struct asked a;
-    struct run_key k = running(r, &a);
+    struct run_key k = contract_running(r, &a);
 
     contract_ask_begin(r, &a, CALL_MS);
     r->ops->quiesce(r->connector, &k, SIGUSR1, 5000, &a.call);
@@ -499,7 +504,7 @@ void connector_ends_calls_by_their_deadline(void **state)
     }
     assert_true(connector_until(r, is_alive, &x, PATIENCE_MS));
     assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE); /* adopted */
-    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
     assert_int_equal(r->starts(r, &k), 1);
 }
 
@@ -507,7 +512,7 @@ void connector_ends_calls_when_destroyed(void **state)
 {
     struct connector_rig *r = *state;
     struct asked a, b, c;
-    struct run_key k = contract_fresh_key(r), other = running(r, &a);
+    struct run_key k = contract_fresh_key(r), other = contract_running(r, &a);
 
     r->silence(r, true);
     submit_begin(r, &k, PROGRAM_ENDS, 60000, &a);
@@ -522,7 +527,7 @@ void connector_ends_calls_when_destroyed(void **state)
     connector_rig_begin(r);
     assert_int_equal(contract_find(r, &k, CALL_MS, &c), OUT_DONE);
     assert_true(r->starts(r, &k) <= 1);
-    assert_int_equal(stop(r, &other, &c), OUT_DONE);
+    assert_int_equal(contract_stop(r, &other, &c), OUT_DONE);
     assert_int_equal(a.done + b.done, 2);
 }
 
@@ -530,7 +535,7 @@ void connector_holds_no_truth(void **state)
 {
     struct connector_rig *r = *state;
     struct asked a;
-    struct run_key k = running(r, &a);
+    struct run_key k = contract_running(r, &a);
 
     connector_rig_end(r);
     assert_true(r->alive(r, &k)); /* its end is none of the run */
@@ -539,61 +544,7 @@ void connector_holds_no_truth(void **state)
     assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_RUNNING);
     assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
-    assert_int_equal(stop(r, &k, &a), OUT_DONE);
+    assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ENDED);
     assert_int_equal(r->starts(r, &k), 1);
-}
-
-static enum run_verdict all_but_one(const struct run_listed *l, void *arg)
-{
-    return key_equal(&l->seen.key, arg) ? RUN_KEPT : RUN_LET_GO;
-}
-void connector_sweeps_what_nobody_owns(void **state)
-{
-    struct connector_rig *r = *state;
-    struct asked a;
-    struct run_key mine = running(r, &a), orphan = running(r, &a);
-    struct wanted x = {.r = r, .key = orphan};
-
-    contract_ask_begin(r, &a, CALL_MS);
-    r->ops->sweep(r->connector, all_but_one, &mine, &a.call);
-    assert_int_equal(a.done, 0);
-    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
-    assert_true(connector_until(r, is_dead, &x, PATIENCE_MS));
-    assert_true(r->alive(r, &mine));
-    assert_int_equal(stop(r, &mine, &a), OUT_DONE);
-}
-
-static enum outcome finalize(struct connector_rig *r, const struct run_key *k, struct asked *a)
-{
-    contract_ask_begin(r, a, CALL_MS);
-    r->ops->finalize(r->connector, k, &a->call);
-    assert_int_equal(a->done, 0);
-    return contract_ask_end(r, a);
-}
-void connector_finalizes_what_has_ended(void **state)
-{
-    struct connector_rig *r = *state;
-    struct asked a;
-    struct run_key k = contract_fresh_key(r), lives, never;
-
-    assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
-    (void)contract_await(r, &k, RUN_ENDED);
-    assert_int_equal(finalize(r, &k, &a), OUT_DONE);
-    assert_int_equal(finalize(r, &k, &a), OUT_DONE); /* as often as it is asked */
-    connector_rig_end(r);
-    connector_rig_begin(r);
-    assert_int_equal(finalize(r, &k, &a), OUT_DONE);
-    (void)contract_submit(r, &k, PROGRAM_ENDS, &a); /* an end, or a refusal: never another life */
-    assert_true(a.out == OUT_REJECTED || (a.has && a.seen.state == RUN_ENDED));
-    assert_int_equal(r->starts(r, &k), 1);
-    lives = running(r, &a);
-    (void)finalize(r, &lives, &a); /* what has not ended stays as it is */
-    assert_true(r->alive(r, &lives));
-    assert_int_equal(stop(r, &lives, &a), OUT_DONE);
-    assert_int_equal(a.seen.state, RUN_ENDED);
-    never = contract_fresh_key(r);
-    assert_int_equal(finalize(r, &never, &a), OUT_DONE); /* it promises nothing */
-    assert_int_equal(contract_submit(r, &never, PROGRAM_ENDS, &a), OUT_DONE);
-    (void)contract_await(r, &never, RUN_ENDED);
 }

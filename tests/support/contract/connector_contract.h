@@ -38,6 +38,19 @@ struct connector_rig {
     bool (*alive)(struct connector_rig *r, const struct run_key *k);
     /* The step that this key's program found when it started; -1 when it never did. */
     int64_t (*resumed)(struct connector_rig *r, const struct run_key *k);
+    /* For the tests of what a target can do. What it, or others, do to a run that lives: false
+     * where they cannot. heal: all of it is over, and nothing is refused or queued any more. */
+    unsigned n_troubles;
+    bool (*trouble)(struct connector_rig *r, const struct run_key *k, unsigned which);
+    void (*heal)(struct connector_rig *r);
+    void (*queue)(struct connector_rig *r, uint64_t ms); /* all new runs wait so long */
+    /* The next order is refused in this way; false: there are no more. */
+    bool (*refuse)(struct connector_rig *r, unsigned which);
+    /* Somebody else has something of this key's name; how many of those are as they were. */
+    void (*stranger)(struct connector_rig *r, const struct run_key *k);
+    unsigned (*strangers)(struct connector_rig *r);
+    const char *(*broken)(struct connector_rig *r); /* a rule, as seen from outside; "": none */
+    uint64_t call_ms; /* so long a call may take; 0: 10 s */
     void (*attached)(struct connector_rig *r); /* or NULL: rig->connector was created anew */
     /* What the driver finds in its Secret, or NULL: none; what its HTTP client goes over. */
     const char *(*secret)(void *arg, const char *name, const char *key);
@@ -60,7 +73,7 @@ struct connector_rig {
     size_t n_notices;
     struct notice notices[4];
     const char *resume_path, *resume_digest; /* of the next orders; NULL = none */
-    uint64_t serial;
+    uint64_t serial, dice;
     struct listing nodes; /* what it told of its nodes, as the leader takes it */
     unsigned pages, deltas, unfit;
 };
@@ -86,6 +99,13 @@ void connector_reports_checkpoints(void **state);
 void connector_resumes_what_was_saved(void **state);
 void connector_starts_nothing_from_a_bad_one(void **state);
 void connector_stages_without_starting(void **state);
+
+/* What a target can do that is no fault of the driver: it must not believe it. */
+void connector_believes_no_appearance(void **state);
+void connector_waits_in_a_queue(void **state);
+void connector_says_what_a_refusal_blames(void **state);
+void connector_touches_nothing_of_others(void **state);
+void connector_starts_each_try_once(void **state);
 
 #define CONNECTOR_CONTRACT_TESTS                                                                   \
     cmocka_unit_test(connector_runs_and_tells_the_end),                                            \

@@ -4,8 +4,8 @@
 
 #include "tests/support/contract/connector_contract.h"
 
-#define PATIENCE_MS 15000
-#define CALL_MS 10000
+#define CALL_MS (r->call_ms ? r->call_ms : 10000)
+#define PATIENCE_MS (CALL_MS + 5000)
 
 struct asked {
     struct call call; /* first */
@@ -22,6 +22,10 @@ enum outcome contract_submit(struct connector_rig *r, const struct run_key *k,
                              enum contract_program what, struct asked *a);
 enum outcome contract_find(struct connector_rig *r, const struct run_key *k, uint64_t ms,
                            struct asked *a);
+enum outcome contract_submit_by(struct connector_rig *r, const struct run_key *k,
+                                enum contract_program what, uint64_t ms, struct asked *a);
+enum outcome contract_stop(struct connector_rig *r, const struct run_key *k, struct asked *a);
+struct run_key contract_running(struct connector_rig *r, struct asked *a);
 const struct observation *contract_await(struct connector_rig *r, const struct run_key *k,
                                          enum run_state state);
 struct run_key contract_fresh_key(struct connector_rig *r);
