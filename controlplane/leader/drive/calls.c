@@ -395,6 +395,7 @@ static bool submit_again(struct driver *d, struct site *t)
     uint64_t now = loop_now_ms(d->brain->loop);
     AUTO_ARENA a = arena_create(0);
     struct run_order o;
+    struct err err;
 
     if (!order_repeats(&d->sent, t) || d->has_seen ||
         object_as(d->o, workload)->status->phase != PHASE_DISPATCHING)
@@ -403,7 +404,7 @@ static bool submit_again(struct driver *d, struct site *t)
         driver_later(d, d->send_again_ms - now);
         return true;
     }
-    if (order_make(t, d->o, object_as(d->o, workload)->status->placement, &d->key, a, &o, NULL) ||
+    if (order_make(t, d->o, object_as(d->o, workload)->status->placement, &d->key, a, &o, &err) ||
         !order_same(&d->sent, &o)) {
         d->sent.settled = true;
         return false;

@@ -41,6 +41,7 @@ struct world {
     struct driver d;
     struct connector connector;
     const char *memory; /* that the connector names */
+    const char *secret; /* NULL: it is gone */
     unsigned submits, finds;
 };
 
@@ -67,6 +68,32 @@ static void follow(struct brain *b)
 {
     (void)b;
 }
+static const char *secret_get(void *arg, const char *ns, const char *name, const char *key)
+{
+    (void)ns;
+    (void)name;
+    (void)key;
+    return ((struct world *)arg)->secret;
+}
+static void secret_put(void *arg, const char *text)
+{
+    (void)arg;
+    (void)text;
+}
+
+/* Its environment has a Secret. */
+static void with_secret(struct kit *k)
+{
+    static struct secret_key_ref ref = {.secret = "s", .key = "token"};
+    struct workload *w = object_edit_as(kit_get(k, "w"), workload, k->a);
+
+    if (!w->spec->run)
+        w->spec->run = arena_new(k->a, struct run_spec);
+    w->spec->run->env = arena_array(k->a, struct env_var, 1);
+    w->spec->run->n_env = 1;
+    w->spec->run->env[0] = (struct env_var){.name = "A", .value = "", .valueFrom = &ref};
+    assert_int_equal(kit_update(k, KIND_WORKLOAD, k->ns, "w", w, 0, false).code, 0);
+}
 
 /* Placed, dispatched, and its order sent. */
 static void ordered(struct world *x)
@@ -76,18 +103,20 @@ static void ordered(struct world *x)
                                   .cluster_uid = "c"}};
     struct err err;
 
-    *x = (struct world){.connector = {.ops = &ops}, .memory = "folder-1"};
+    *x = (struct world){.connector = {.ops = &ops}, .memory = "folder-1", .secret = "hush"};
     kit_begin(&x->kit);
     (void)snprintf(c.member.member.name, sizeof c.member.member.name, "m1");
     assert_int_equal(kit_apply(&x->kit, &c).code, 0);
     kit_pool(&x->kit, 1, 4);
     assert_int_equal(kit_workload(&x->kit, x->kit.ns, "w", 1, 1).code, 0);
+    with_secret(&x->kit);
     log_kit = &x->kit;
     x->brain = (struct brain){.sites = &x->sites,
                               .movers = &x->movers,
                               .leads = true,
                               .term = 3,
                               .follow = follow,
+                              .cfg = {.secret_get = secret_get, .secret_put = secret_put, .arg = x},
                               .loop = loop_uv_create(&err)};
     assert_non_null(x->brain.loop);
     sites_init(&x->brain);
@@ -187,6 +216,8 @@ enum difference {
     OTHER_TERM,
     OTHER_DOCUMENT,
     OTHER_PLACE,
+    OTHER_SECRET,
+    NO_SECRET,
     ASKED_ABOUT,
     SEEN,
     NOT_WANTED,
@@ -239,6 +270,12 @@ static void test_find_wherever_something_differs(void **state)
             (void)arena_destroy(a);
             break;
         }
+        case OTHER_SECRET:
+            x.secret = "Hush";
+            break;
+        case NO_SECRET: /* it is asked about, not given up */
+            x.secret = NULL;
+            break;
         case ASKED_ABOUT:
             x.d.sent.settled = true;
             break;
