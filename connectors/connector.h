@@ -162,7 +162,7 @@ struct log_sink {
 struct log_request {
     int64_t rank;
     bool follow;
-    /* Each line begins with the time by which it had come, by the target's clock. */
+    /* Each line begins with the time by which its first byte had come, by the target's clock. */
     bool timestamps;
     int64_t tail_lines; /* -1: all */
     /* Only what came since then: a span up to now, whoever's clock is wrong, or a time by the

@@ -222,7 +222,13 @@ VERB_RUN(recover)
 VERB_RUN(backup)
 #undef VERB_RUN
 int orphans_get(struct cli *c, struct err *err) MUST_CHECK; /* hanse get orphans */
-int logs_print(struct cli *c, const char *ns, const char *name, long rank, long tail, bool follow,
+struct logs_wish {
+    long rank, tail; /* tail -1: all */
+    bool follow, timestamps;
+    int64_t since_ms;       /* what came in the time up to now; 0: all */
+    const char *since_time; /* or since then; NULL: all */
+};
+int logs_print(struct cli *c, const char *ns, const char *name, const struct logs_wish *w,
                struct err *err) MUST_CHECK;
 
 #endif

@@ -89,6 +89,9 @@ struct api_exec { /* also logs: argv NULL, port 0; and a forwarded port */
     const char *const *argv; /* NULL-terminated */
     bool with_stdin, tty, follow;
     int64_t tail_lines;    /* -1 = all */
+    /* A log: each line with its time; what came in the time up to now, or since (UTC ms), 0: all */
+    bool timestamps;
+    int64_t since_span_ms, since_ms;
     int64_t rows, columns; /* of a tty, at the start; 0: not known */
     int64_t port;          /* to which bytes go, and from which they come; 0: none */
 };

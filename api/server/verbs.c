@@ -153,14 +153,14 @@ static int64_t number(struct call *c, const char *name, int64_t otherwise)
     return call_u64(call_param(c, name), &v) || v > INT64_MAX ? otherwise : (int64_t)v;
 }
 
-/* What a stream of a workload takes; a name ends with '#' for a number, '*' for texts, of which
- * there may be several, and with nothing for yes or no. */
+/* What a stream of a workload takes; a name ends with '#' for a number, '@' for a time, '*' for
+ * texts, of which there may be several, and with nothing for yes or no. */
 static bool param_known(const char *known, const char *name, char *ret_kind)
 {
     size_t n = strlen(name);
 
     for (const char *p = known; *p; p += strcspn(p, " "), p += strspn(p, " ")) {
-        if (n && !strncmp(p, name, n) && strchr(" #*", p[n])) {
+        if (n && !strncmp(p, name, n) && strchr(" #@*", p[n])) {
             *ret_kind = p[n];
             return true;
         }
@@ -172,7 +172,10 @@ static int param_value(char kind, const char *name, const char *value, struct er
 {
     static const char *const flags[] = {"", "0", "1", "true", "false", "True", "False"};
     uint64_t v;
+    int64_t ms;
 
+    if (kind == '@')
+        return time_parse(value, &ms, err) ? err_field(err, E_SYNTAX, name, "%s", err->text) : 0;
     if (kind == '*' || (kind == '#' && !call_u64(value, &v) && v <= INT32_MAX))
         return 0;
     for (size_t i = 0; kind != '#' && i < sizeof flags / sizeof *flags; i++) {
@@ -195,8 +198,7 @@ static bool params_fit(struct call *c, const char *known)
 
         if (!param_known(known, name, &kind))
             r = err_field(&e, E_SYNTAX, "parameters",
-                          "\"%.60s\" is not known here; there are %s (# a number, * a text)", name,
-                          known);
+                          "\"%.60s\" is not known here; there are %s", name, known);
         else
             r = param_value(kind, name, value, &e);
         for (unsigned k = 0; r == 0 && kind != '*' && k < i; k++) {
@@ -293,22 +295,38 @@ static bool log_full(void *arg)
     return s->begun && http_pending(s->rq) > FULL;
 }
 
+/* As kubectl: one of them, and what would mean nothing is refused. */
+static bool since_fits(struct call *c, struct api_exec *x)
+{
+    const char *at = call_param(c, "sinceTime"), *span = call_param(c, "sinceSeconds");
+    bool good = !*at || (!*span && !time_parse(at, &x->since_ms, NULL) && x->since_ms > 0);
+
+    x->since_span_ms = number(c, "sinceSeconds", 0) * 1000;
+    good = good && (!*span || x->since_span_ms > 0);
+    if (!good)
+        call_fail_code(c, E_SYNTAX, "sinceSeconds, 1 or more, or sinceTime, after 1970: not both");
+    return good;
+}
+
 void workload_log(struct call *c)
 {
     struct err e = {0};
-
-    if (!workload_there(c) || !params_fit(c, "follow tailLines# rank#"))
+    if (!workload_there(c) ||
+        !params_fit(c, "follow tailLines# rank# timestamps sinceSeconds# sinceTime@"))
         return;
-    struct flow *flow = call_lasts(c);
-    if (!flow)
-        return;
-    struct log_stream *s = mem_new(struct log_stream);
     struct api_exec x = {.who = &c->who,
                          .ns = c->ns,
                          .workload = c->name,
                          .rank = number(c, "rank", 0),
                          .follow = call_flag(c, "follow"),
-                         .tail_lines = number(c, "tailLines", -1)};
+                         .tail_lines = number(c, "tailLines", -1),
+                         .timestamps = call_flag(c, "timestamps")};
+    if (!since_fits(c, &x))
+        return;
+    struct flow *flow = call_lasts(c);
+    if (!flow)
+        return;
+    struct log_stream *s = mem_new(struct log_stream);
     struct api_stream_sink sink = {
         .opened = log_opened, .data = log_data, .end = log_end, .full = log_full, .arg = s};
     s->a = c->api;

@@ -202,7 +202,6 @@ struct runner_os *runner_os_linux(void)
                                              .last_words = will_last_words,
                                              .orphans_reap = will_orphans_reap,
                                              .will_pid = will_pid,
-                                             .log_trim = tree_log_trim,
                                              .boot_id = machine_boot_id,
                                              .self = machine_self,
                                              .program = machine_program,

@@ -20,7 +20,6 @@
 
 #define LEFTOVER_GRACE_MAX_MS 5000 /* for what a finished program left behind */
 #define TREE_POLL_MS 20
-#define TRIM_EVERY_MS 2000
 
 static void runner_tick(void *arg);
 
@@ -93,7 +92,8 @@ void runner_free_when_quiet(struct runner *r)
     struct run_report report = r->report;
     struct runner_config cfg = r->cfg;
     timer_stop(&r->tick);
-    timer_stop(&r->trim);
+    timer_stop(&r->mark);
+    r->output = output_writer_destroy(r->output);
     (void)!loop_signal(r->loop, SIGCHLD, NULL, NULL, NULL);
     r->keeper = keeper_destroy(r->keeper);
     mem_free(r);
@@ -113,11 +113,20 @@ static void runner_reap(struct runner *r)
 }
 
 /* Nobody is left: says so on disk first, then to the agent, then goes. */
+static void runner_mark(void *arg)
+{
+    struct runner *r = arg;
+
+    if (output_writer_mark(r->output, loop_wall_ms(r->loop)))
+        timer_start(&r->mark, OUTPUT_MARK_EVERY_MS);
+}
+
 static void runner_finish(struct runner *r)
 {
     char path[4096];
     struct err err;
 
+    runner_mark(r); /* ahead of the end: who reads until then finds all of it */
     r->state = RS_GONE;
     r->report.step = RUN_STEP_ENDED;
     r->report.searched = r->cfg.held == RUN_SEARCHED && !r->report.never_started;
@@ -496,14 +505,6 @@ static void runner_tick(void *arg)
     }
 }
 
-static void runner_trim(void *arg)
-{
-    struct runner *r = arg;
-
-    r->cfg.os->ops->log_trim(r->cfg.os, r->cfg.log_path, LIMIT_LOG_FILE_MAX_BYTES);
-    timer_start(&r->trim, TRIM_EVERY_MS);
-}
-
 /* ---- the start ---- */
 /* Listens first and looks for end.json after: the agent writes end.json first and dials after.
  * Either it finds us, or we find that we were given up; never both go on. */
@@ -554,7 +555,7 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
     r->report.grant = cfg->borrows; /* the first of all, of no length */
     list_init(&r->links);
     timer_init(&r->tick, l, runner_tick, r);
-    timer_init(&r->trim, l, runner_trim, r);
+    timer_init(&r->mark, l, runner_mark, r);
     if (cfg->lease_ms) {
         uint64_t from = cfg->lease_from_ms && cfg->lease_from_ms < now ? cfg->lease_from_ms : now;
         r->cfg.lease_from_ms = from;
@@ -585,8 +586,8 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
     }
     runner_tell(r, NULL);
     timer_start(&r->tick, 0);
-    if (cfg->log_path)
-        timer_start(&r->trim, TRIM_EVERY_MS);
+    r->output = output_writer_create(cfg->log_path, LIMIT_LOG_FILE_MAX_BYTES);
+    runner_mark(r);
     *ret = r;
     return 0;
 fail:

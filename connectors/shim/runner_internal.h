@@ -3,6 +3,7 @@
 #define HANSE_CONNECTORS_SHIM_RUNNER_INTERNAL_H
 
 #include "api/base/list.h"
+#include "connectors/output/output.h"
 #include "connectors/shim/keeper.h"
 
 enum runner_state {
@@ -33,7 +34,8 @@ struct runner {
     uint64_t kill_at_ms; /* loop time of the kill, in RS_ENDING */
     /* When it was asked to stop, and the step that was sealed then (-1: none) */
     int64_t stopped_wall_ms, step_when_stopped;
-    struct timer tick, trim;
+    struct timer tick, mark;
+    struct output_writer *output; /* NULL: its log is not ours to bound */
     struct listener *listener;
     struct list links;
     unsigned n_links;

@@ -101,9 +101,6 @@ struct runner_os_ops {
     bool (*orphans_reap)(struct runner_os *os, bool (*spared)(int64_t pid, void *arg), void *arg);
     /* pid of its program; 0: not known */
     int64_t (*will_pid)(struct runner_os *os, const char *dir);
-    /* Drops the older half of a log that is larger than max_bytes; its writer goes on
-     * undisturbed. */
-    void (*log_trim)(struct runner_os *os, const char *path, uint64_t max_bytes);
     void (*boot_id)(struct runner_os *os, char out[64]);
     int64_t (*self)(struct runner_os *os);
     /* Returns the argv[0] that starts this very program again. */

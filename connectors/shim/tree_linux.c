@@ -454,23 +454,3 @@ int tree_adopt_orphans(struct runner_os *os, struct err *err)
                        strerror(errno));
     return 0;
 }
-
-void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes)
-{
-    struct stat st;
-    const off_t half =
-        (off_t)(max_bytes / 2) & ~(off_t)0xfffff; /* whole blocks of any file system */
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-
-    (void)os;
-    if (fd < 0)
-        return;
-    while (half > 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size > max_bytes) {
-        if (fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, half) == 0)
-            continue;
-        /* Not on this file system: all goes; bounded is more important than whole. */
-        if (ftruncate(fd, 0) != 0)
-            break;
-    }
-    (void)close(fd);
-}

@@ -17,7 +17,6 @@ struct port_sockets { /* that listen on one port */
 };
 /* True when processes of the tree have each of them open. */
 bool tree_holds_sockets(const struct runner_tree *t, const struct port_sockets *v);
-void tree_log_trim(struct runner_os *os, const char *path, uint64_t max_bytes);
 
 /* ---- how a tree is held (held_linux.c) ---- */
 enum run_processes held_probe(struct runner_os *os, enum run_processes most, char ret_why[256]);

@@ -248,6 +248,9 @@ static cJSON *ask_make(struct control *c, const struct api_exec *e)
     (void)cJSON_AddStringToObject(j, "workload", e->workload);
     (void)cJSON_AddNumberToObject(j, "rank", (double)e->rank);
     (void)cJSON_AddNumberToObject(j, "tail", (double)e->tail_lines);
+    (void)cJSON_AddBoolToObject(j, "timestamps", e->timestamps);
+    (void)cJSON_AddNumberToObject(j, "sinceSpan", (double)e->since_span_ms);
+    (void)cJSON_AddNumberToObject(j, "since", (double)e->since_ms);
     (void)cJSON_AddBoolToObject(j, "follow", e->follow);
     (void)cJSON_AddBoolToObject(j, "stdin", e->with_stdin);
     (void)cJSON_AddBoolToObject(j, "tty", e->tty);
@@ -458,6 +461,10 @@ static int relayed_begin(struct relayed *r, const cJSON *j, struct err *err)
                          .workload = text_of(j, "workload"),
                          .rank = number_of(j, "rank"),
                          .tail_lines = number_of(j, "tail"),
+                         .timestamps =
+                             cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "timestamps")),
+                         .since_span_ms = number_of(j, "sinceSpan"),
+                         .since_ms = number_of(j, "since"),
                          .follow = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "follow")),
                          .with_stdin = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "stdin")),
                          .tty = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(j, "tty")),

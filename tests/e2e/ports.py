@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""`hanse exec -it` on a real terminal, and `hanse port-forward`, at a member that need not lead. The terminal is as it was whatever
+"""`hanse exec -it` on a real terminal, `hanse port-forward`, and logs by time, at a member that need not lead. The terminal is as it was whatever
 ends the command; its size goes to the program; connections are many at a time, each side ends its own, and no port leads to another
 run's program. Prints ok or FAILED per check; exit 1 when any failed."""
 import concurrent.futures
+import datetime
 import fcntl
 import hashlib
 import os
@@ -19,7 +20,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster  # noqa: E402
+from cluster import CONTEXTS, Cluster  # noqa: E402
 from federation import Failure, wait_for  # noqa: E402
 
 # One port gives back all that came once there is no more, one says a line and closes at once, one never says anything.
@@ -315,6 +316,36 @@ def the_run_ends(c):
     f.interrupt()
 
 
+def logs(c):
+    """A line every 0.2 s, and what of them is asked for, at each member."""
+    c.apply(c.workload("talks"))
+    c.running("talks")
+    wait_for("some lines", lambda: c.cli("logs", "talks").stdout.count("\n") > 12, 20)
+
+    def times(*words):
+        found = []
+        for line in c.cli("logs", "talks", "--timestamps", *words).stdout.splitlines():
+            stamp, _, text = line.partition(" ")
+            found.append((datetime.datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=datetime.timezone.utc).timestamp(), text))
+        return found
+    for context in CONTEXTS:
+        at = ("--context", context)
+        v = times(*at)
+        c.check(f"{context}: each line has its time, in order, and the last one came just now",
+                v[0][1] == "first line of talks" and all(a[0] <= b[0] for a, b in zip(v, v[1:])) and len({t for t, _ in v}) > 3 and abs(time.time() - v[-1][0]) < 5,
+                (v[0], v[-1]))
+        n = c.cli("logs", "talks", "--since", "1s", *at).stdout.splitlines()
+        c.check(f"{context}: --since 1s gives the last ones alone", 1 <= len(n) < len(v) - 3 and n[0] != "first line of talks", len(n))
+    middle = v[len(v) // 2][0]
+    text = datetime.datetime.fromtimestamp(middle, datetime.timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    got = times("--since-time", text)
+    c.check("--since-time gives all from then on", got[0][0] == middle and v[len(v) // 2][1] in [t for _, t in got], (text, got[:2]))
+    c.check("with --tail the last of those", len(times("--since-time", text, "--tail", "2")) in (2, 3))
+    for words, why in ((("--since", "soon"), "30s, 5m"), (("--since", "5m", "--since-time", text), "leave one out"), (("--since-time", "noon"), "write it as")):
+        done = c.cli("logs", "talks", *words, check=False)
+        c.check(f"logs {' '.join(words)} is refused with a sentence", done.returncode == 2 and why in done.stderr, done.stderr)
+
+
 def main():
     hanse = os.environ.get("HANSE") or os.path.join(os.environ.get("HANSE_BUILD_DIR", ""), "hanse")
     if not os.access(hanse, os.X_OK):
@@ -324,6 +355,7 @@ def main():
     c, began = Cluster(hanse, folder), time.monotonic()
     try:
         for what, part in (("Start", begin), ("Terminals", terminals), ("Signals", signals), ("Many connections", many), ("Refusals", refused),
+                           ("Logs", logs),
                            ("The run ends", the_run_ends)):
             print(f"{what} (at {time.monotonic() - began:.0f} s)", flush=True)
             try:

@@ -301,7 +301,8 @@ static int after_submit(struct cli *c, const char *ns, const char *name, struct 
     if (arg_flag(&c->args, "follow")) {
         rv = phase_wait(c, ns, name, "Running", phase, err);
         if (!rv)
-            rv = logs_print(c, ns, name, 0, -1, true, err);
+            rv = logs_print(c, ns, name, &(const struct logs_wish){.tail = -1, .follow = true},
+                            err);
     }
     if (!rv && (arg_flag(&c->args, "follow") || arg_flag(&c->args, "wait")))
         rv = phase_wait(c, ns, name, "", phase, err);

@@ -101,6 +101,10 @@ static const struct option drain_options[] = {
 static const struct option logs_options[] = {{"rank", 0, "N", "worker (default: 0)"},
                                              {"follow", 'f', NULL, "go on with what comes"},
                                              {"tail", 0, "N", "only the last lines"},
+                                             {"since", 0, "TIME", "only of that long, such as 5m"},
+                                             {"since-time", 0, "WHEN",
+                                              "only since then, such as 2026-11-21T03:33:22Z"},
+                                             {"timestamps", 0, NULL, "when each line came"},
                                              END};
 static const struct option exec_options[] = {
     {"rank", 0, "N", "worker (default: 0)"},
@@ -175,7 +179,8 @@ const struct verb verb_table[] = {
     {"save", ALL, "WORKLOAD...", "have work save a checkpoint now, and go on",
      "hanse save resnet-a -n vision-dev\nhanse save resnet-a resnet-b --wait-timeout 2m -o json",
      save_options, verb_save, "workload"},
-    {"logs", ALL, "WORKLOAD", "what its programs print", "hanse logs resnet-a -f --rank 2",
+    {"logs", ALL, "WORKLOAD", "what its programs print",
+     "hanse logs resnet-a -f --rank 2\nhanse logs resnet-a --since 5m --timestamps",
      logs_options, verb_logs, "workload"},
     {"exec", ALL, "WORKLOAD -- COMMAND ARGUMENT...",
      "run a program beside it; its exit status is passed on",

@@ -2,16 +2,16 @@
  * them. Logs are read from the file in pieces, on a timer while followed; the helper of the other
  * two brings its bytes over a unix socket. */
 #include "connectors/agent/node/agent_internal.h"
+#include "connectors/output/output.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define EARLY_INPUT_MAX (32u << 20)
-#define PIECE 65536
 #define PENDING_MAX (1u << 20) /* on the session, before logs wait */
 #define FOLLOW_MS 200
-#define LOG_HALF (LIMIT_LOG_FILE_MAX_BYTES / 2)
+#define LOG_ROOM ((size_t)2 * OUTPUT_PIECE)
 
 struct agent_stream {
     struct list link;
@@ -23,9 +23,10 @@ struct agent_stream {
     struct run_key key;
     int64_t rank;
     bool follow;
-    uint64_t offset;
+    struct output output;
     /* exec */
-    bool exec, input_ended, tty;
+    bool exec, input_ended, tty, told; /* told: its exit status has come, exit_code */
+    int exit_code;
     bool paces, choked;    /* the hub heeds that input has no room; it was told so */
     int64_t port;          /* forwarded; 0: none */
     int64_t rows, columns; /* of its terminal */
@@ -84,47 +85,16 @@ static void stream_opened(struct agent_stream *s)
 }
 
 /* ---- logs ---- */
-/* Where the last n lines begin: one pass to count, one to skip. The file has at most 16 MiB. */
-static uint64_t logs_tail(struct loop *l, const char *path, int64_t lines)
-{
-    uint64_t offset = 0;
-    int64_t total = 0, skip;
-    char last = '\n';
-
-    if (lines < 0)
-        return 0;
-    for (int pass = 0; pass < 2; pass++) {
-        skip = total - lines;
-        if (pass == 1 && skip <= 0)
-            return 0;
-        for (offset = 0;;) {
-            AUTO_BUF b;
-            buf_init(&b, PIECE + 1);
-            if (file_read_at(l, path, offset, PIECE, &b, NULL) < 0 || b.n == 0)
-                break;
-            for (size_t i = 0; i < b.n; i++) {
-                total += pass == 0 && b.p[i] == '\n';
-                if (pass == 1 && b.p[i] == '\n' && --skip == 0)
-                    return offset + i + 1;
-            }
-            last = b.p[b.n - 1];
-            offset += b.n;
-        }
-        total += pass == 0 && last != '\n';
-    }
-    return offset;
-}
-
 static void logs_tick(void *arg)
 {
     struct agent_stream *s = arg;
     struct agent *a = s->agent;
     const struct run *r = run_by_key(a, &s->key);
-    char path[AGENT_PATH_MAX];
+    bool again = false;
     struct err err;
     AUTO_BUF b;
 
-    buf_init(&b, PIECE + 1);
+    buf_init(&b, LOG_ROOM);
     if (!r) {
         stream_end(s, 0, NULL);
         return;
@@ -134,24 +104,15 @@ static void logs_tick(void *arg)
         return;
     }
     bool over = r->told == RUN_ENDED; /* before reading: what came last is read once more */
-    worker_log_path(r, s->rank, path);
-    int rc = file_read_at(a->loop, path, s->offset, PIECE, &b, &err);
-    if (rc < 0 && rc != E_NOTFOUND) {
+    if (output_next(&s->output, loop_wall_ms(a->loop), &b, &again, &err) < 0) {
         stream_end(s, 0, &err);
         return;
     }
-    if (b.n > 0) {
+    if (b.n > 0)
         frame_send(a->stream, AF_DATA, 1, s->id, b.p, b.n);
-        s->offset += b.n;
-        timer_start(&s->tick, 0);
-        return;
-    }
-    if (s->offset > 0 && file_read_at(a->loop, path, s->offset - 1, 1, &b, NULL) == 0 && b.n == 0) {
-        s->offset = s->offset > LOG_HALF ? s->offset - LOG_HALF : 0; /* its older half went */
-        timer_start(&s->tick, 0);
-        return;
-    }
-    if (!s->follow || over)
+    if (again)
+        timer_start(&s->tick, b.n > 0 ? 0 : 20);
+    else if (!s->follow || over)
         stream_end(s, 0, NULL);
     else
         timer_start(&s->tick, FOLLOW_MS);
@@ -172,9 +133,8 @@ static int pipe_frame(const struct frame *f, void *arg)
         frame_send(s->agent->stream, AF_EOF, 0, s->id, NULL, 0);
     } else if (f->type == ATTACH_END && f->body.n == 1) {
         s->input_ended = true;
-        s->offset =
-            *(const unsigned char *)f->body.p; /* told when the pipe closes: not from in here */
-        s->follow = true;
+        s->exit_code = *(const unsigned char *)f->body.p;
+        s->told = true; /* when the pipe closes: not from in here */
         timer_start(&s->tick, 0);
     }
     return 0;
@@ -225,8 +185,8 @@ static void exec_tick(void *arg)
     struct agent_stream *s = arg;
     struct err err;
 
-    if (s->follow) { /* its exit status has come */
-        stream_end(s, (int)s->offset, NULL);
+    if (s->told) {
+        stream_end(s, s->exit_code, NULL);
     } else if (!s->pipe && !s->helper) {
         (void)err_set(&err, E_IO,
                       s->port ? "the connection ended with the run"
@@ -441,17 +401,24 @@ static int port_start(struct agent_stream *s, const struct worker *w, struct err
 }
 
 /* ---- requests ---- */
-static void open_logs(struct agent_stream *s, const struct wire_open *q)
+static int open_logs(struct agent_stream *s, const struct wire_open *q, struct err *err)
 {
     char path[AGENT_PATH_MAX];
     const struct run *r = run_by_key(s->agent, &s->key);
+    const struct output_request wanted = {.tail_lines = q->tail,
+                                          .timestamps = q->timestamps,
+                                          .since_span_ms = q->since_span_ms,
+                                          .since_ms = q->since_ms};
 
     s->follow = q->follow;
     worker_log_path(r, s->rank, path);
-    s->offset = logs_tail(s->agent->loop, path, q->tail);
+    int rc = output_open(&s->output, s->agent->loop, path, &wanted, err);
+    if (rc < 0)
+        return rc;
     stream_opened(s);
     timer_init(&s->tick, s->agent->loop, logs_tick, s);
     timer_start(&s->tick, 0);
+    return 0;
 }
 
 static int open_exec(struct agent_stream *s, const struct wire_open *q, bool forward,
@@ -508,7 +475,7 @@ static void streams_new(struct agent *a, const struct frame *f)
                          AGENT_STREAMS_MAX);
     }
     if (rc == 0 && f->type == AF_LOGS)
-        open_logs(s, q);
+        rc = open_logs(s, q, &err);
     else if (rc == 0)
         rc = open_exec(s, q, f->type == AF_FORWARD, &err);
     if (rc < 0)

@@ -126,6 +126,9 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
         struct log_request rq = {.rank = e->rank,
                                  .follow = e->follow,
                                  .tail_lines = e->tail_lines,
+                                 .timestamps = e->timestamps,
+                                 .since_span_ms = e->since_span_ms,
+                                 .since_ms = e->since_ms,
                                  .deadline_ms = by_ms};
         rv = t->connector->ops->logs(t->connector, &key, &rq, &ls, &s->session, err);
     }

@@ -288,7 +288,9 @@ static void test_what_is_asked_for_is_done_or_refused(void **state)
 {
     static const char *const wrong[] = {
         "rank=x",       "rank=-1",        "tailLines=x",   "tailLines=99999999999999999999",
-        "follow=maybe", "sinceSeconds=1", "previous=true", "rank=0&rank=1",
+        "follow=maybe", "sinceSeconds=0", "previous=true", "rank=0&rank=1",
+        "sinceTime=x",  "sinceSeconds=x", "timestamps=2",  "sinceTime=1970-01-01T00:00:00Z",
+        "sinceSeconds=5&sinceTime=2026-11-21T03:33:22Z",
     };
     static const char orphan[] =
         "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":\"Orphan\"}";
@@ -301,9 +303,11 @@ static void test_what_is_asked_for_is_done_or_refused(void **state)
         if (ask("GET", path, NULL) != 400)
             fail_msg("%s: %s", wrong[i], w->body);
     }
-    assert_int_equal(ask("GET", ITEMS "/asked/log?sinceSeconds=1", NULL), 400);
-    assert_non_null(
-        strstr(api_text(w, "message"), "\"sinceSeconds\" is not known here; there are"));
+    assert_int_equal(ask("GET", ITEMS "/asked/log?previous=true", NULL), 400);
+    assert_non_null(strstr(api_text(w, "message"), "\"previous\" is not known here; there are"));
+    assert_int_equal(ask("GET", ITEMS "/asked/log?sinceSeconds=1&timestamps=true", NULL), 200);
+    assert_int_equal(ask("GET", ITEMS "/asked/log?sinceTime=2026-11-21T03:33:22.5%2B01:00", NULL),
+                     200);
     assert_int_equal(ask("GET", ITEMS "/asked/log?follow=false&tailLines=1&rank=0", NULL), 200);
     assert_int_equal(ask("DELETE", ITEMS "/asked", orphan), 422);
     assert_int_equal(ask("DELETE", ITEMS "/asked?propagationPolicy=Orphan", NULL), 422);

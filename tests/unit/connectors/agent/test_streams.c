@@ -114,6 +114,41 @@ static void logs_are_kept(void **state)
     assert_string_equal(H.text, "three\n");
 }
 
+/* Times are the machine's: the runner notes them while the program writes. */
+static void logs_have_times(void **state)
+{
+    struct agent_order o = {
+        .key = agent_key(),
+        .script = "echo one; while ! [ -e $D/later ]; do sleep 0.02; done; echo two"};
+    struct log_request rq = {.tail_lines = -1, .timestamps = true, .follow = true};
+    struct asked a;
+    int64_t before = loop_wall_ms(A.loop), first = 0, second = 0;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_RUNNING);
+    (void)logs_begin(&o.key, &rq);
+    assert_true(agent_until(is_text, (char[]){"Z one\n"}, PATIENCE_MS));
+    agent_pass(1500);
+    int64_t middle = loop_wall_ms(A.loop);
+    agent_file_put("later", "");
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_int_equal(H.n, 2 * (24 + 5));
+    H.text[24] = H.text[24 + 29] = '\0';
+    assert_int_equal(time_parse(H.text, &first, NULL), 0);
+    assert_int_equal(time_parse(H.text + 29, &second, NULL), 0);
+    assert_true(first >= before && first < middle - 500);
+    assert_true(second >= middle && second <= loop_wall_ms(A.loop));
+    rq = (struct log_request){.tail_lines = -1, .since_ms = middle};
+    (void)logs_begin(&o.key, &rq);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(H.text, "two\n");
+    rq = (struct log_request){.tail_lines = -1, .since_span_ms = loop_wall_ms(A.loop) - before};
+    (void)logs_begin(&o.key, &rq);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(H.text, "one\ntwo\n");
+}
+
 static void logs_are_followed(void **state)
 {
     struct agent_order o = {.key = agent_key(),
@@ -409,6 +444,7 @@ int main(int argc, char **argv)
         return rc;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logs_are_kept),
+        cmocka_unit_test(logs_have_times),
         cmocka_unit_test(logs_are_followed),
         cmocka_unit_test(a_silent_log_is_open),
         cmocka_unit_test(what_does_not_open_ends_by_its_deadline),

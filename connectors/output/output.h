@@ -1,0 +1,49 @@
+/* What a program printed: a file that its runner bounds, and beside it a small one that says when
+ * its bytes came, which nothing in the text tells. The runner writes both; the agent, or the runner
+ * itself where there is no agent, reads them for whoever asked.
+ *
+ * PATH.times: u64 bytes that are gone from the front of PATH, u32 generation, u32 1 while it is
+ * being rewritten; then marks, u64 offset, i64 UTC ms: what stands before that offset had come by
+ * then. Offsets count from the first byte that was ever printed. All is little-endian. */
+#ifndef HANSE_CONNECTORS_OUTPUT_H
+#define HANSE_CONNECTORS_OUTPUT_H
+
+#include "api/base/loop/loop.h"
+
+#define OUTPUT_MARK_EVERY_MS 250
+#define OUTPUT_MARKS_MAX 32768 /* then every second one goes */
+#define OUTPUT_PIECE 65536     /* bytes at most that output_next adds */
+
+/* ---- the runner's side (marks_linux.c) ---- */
+struct output_writer;
+struct output_writer *output_writer_create(const char *path, uint64_t max_bytes); /* NULL: NULL */
+/* Notes what has come by now_ms (UTC). Drops the older half of what is larger than max_bytes; its
+ * writer goes on undisturbed. Accepts NULL; false: there is nothing to note, ever. */
+bool output_writer_mark(struct output_writer *w, int64_t now_ms);
+struct output_writer *output_writer_destroy(struct output_writer *w); /* accepts NULL */
+
+/* ---- who reads (output.c) ---- */
+struct output_request {
+    int64_t tail_lines; /* -1: all */
+    bool timestamps;
+    int64_t since_span_ms, since_ms; /* 0: all; as struct log_request */
+};
+struct output { /* plain; nothing to free */
+    struct loop *loop;
+    char path[4096];
+    uint64_t base, offset; /* gone from the front; in the file as it is */
+    bool timestamps, times;
+    bool begins, skips; /* at the beginning of a line; up to the next one nothing is wanted */
+    unsigned moving;    /* looks in a row at which it was being rewritten */
+};
+/* E_NOTIMPL: times are wanted, and its runner, of an older version, kept none. A file that is not
+ * there yet is empty. */
+int output_open(struct output *o, struct loop *l, const char *path, const struct output_request *q,
+                struct err *err) MUST_CHECK;
+/* Adds the next piece to b, which has room for OUTPUT_PIECE. What has no mark yet has come by the
+ * time now_ms. *ret_again: look again in some ms, whatever was added; else nothing added means that
+ * this is all for now. */
+int output_next(struct output *o, int64_t now_ms, struct buf *b, bool *ret_again,
+                struct err *err) MUST_CHECK;
+
+#endif
