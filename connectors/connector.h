@@ -192,6 +192,14 @@ struct exec_session; /* the driver owns it; sink.end and exec_close end it */
 
 /* Part of what a target has: a page of a listing, or a delta. All is borrowed.
  *
+ * What others than Hanse hold of a node is told with it, in status.others: pods and jobs that
+ * Hanse did not start, whoever owns them. Runs with Hanse's mark are never in it, not even those of
+ * another cluster's hub or those that are just ending: the caller counts its own runs by their
+ * placements, and would count them twice. A device by its number where that is known; else its
+ * class with a count, and then Hanse leaves as many of the node's devices free. CPU and memory are
+ * what others asked for, or what they use where nothing was asked for, rounded, so that a node does
+ * not change with every breath. Others that come or go are a change of the node like any other.
+ *
  * A listing begins with the page that says `first` and ends with the one that says `last`; one page
  * may be both. Once its last page is here, nodes that no page named are gone. A listing that
  * another one or another session cuts off removes nothing. `revision` is that of the whole listing.

@@ -53,6 +53,17 @@ int64_t policy_denied_until(const struct workload_status *s, const char *target,
 uint32_t policy_pause_add(const struct target_status *s_or_null, const struct target_pause *x,
                           struct arena *a, struct target_pause **ret);
 
+/* ---- what others than Hanse hold of a node (status.others) ---- */
+int64_t node_others_cpu(const struct node *n); /* NULL ok: 0 */
+int64_t node_others_memory(const struct node *n);
+bool node_others_device(const struct node *n, int64_t index); /* do they hold that device? */
+/* How many devices of the kind of g they hold of which no number is known: so many of those that
+ * Hanse does not hold are theirs, whichever they are. */
+int64_t node_others_alike(const struct node *n, const struct gpu *g);
+int64_t node_others_gpus(const struct node *n); /* numbered or not */
+/* E_INVALID with a sentence: they hold devices that the node does not tell. */
+int node_others_check(const struct node *n, struct err *err) MUST_CHECK;
+
 /* ---- the pool ---- */
 struct pool;
 struct pool *pool_create(void);

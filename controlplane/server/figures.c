@@ -4,6 +4,7 @@
 
 #include "api/schema/quota.h"
 #include "controlplane/store/ledger/ledger.h"
+#include "policy/policy.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -210,6 +211,10 @@ static void *node_shown(const struct root *r, const struct object *o, struct are
     mark(&schema_node_status, n->status, "gpuMilliAllocated");
     mark(&schema_node_status, n->status, "cpuAllocated");
     mark(&schema_node_status, n->status, "memoryAllocated");
+    if (!n->status->others)
+        return n;
+    n->status->othersGpus = node_others_gpus(n);
+    mark(&schema_node_status, n->status, "othersGpus");
     return n;
 }
 

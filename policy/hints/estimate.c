@@ -25,7 +25,8 @@ static bool in_the_way(const struct hints *h, const struct hold *hold)
         if (!g)
             continue;
         if (reason_cure(r->reason) == CURE_ROOM && hold->i_target == r->target &&
-            (hold->i_class == g->class_ || r->reason == REASON_CPU || r->reason == REASON_MEMORY))
+            (hold->i_class == g->class_ || r->reason == REASON_CPU ||
+             r->reason == REASON_MEMORY || r->reason == REASON_OTHERS))
             return true;
         if (reason_cure(r->reason) == CURE_QUOTA && hold->i_class == g->class_)
             return true;

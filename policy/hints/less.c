@@ -181,7 +181,9 @@ static int64_t room_told(const struct hints *h)
     for (uint32_t i = 0; i < h->pl->n_rows; i++) {
         const struct row *r = &h->pl->rows[i];
 
-        if ((r->reason == REASON_GANG || r->reason == REASON_TOPOLOGY) && r->x > most)
+        if ((r->reason == REASON_GANG || r->reason == REASON_TOPOLOGY ||
+             r->reason == REASON_OTHERS) &&
+            r->x > most)
             most = r->x;
     }
     return most;
@@ -296,8 +298,11 @@ void hint_gpus(struct hints *h)
         for (uint32_t i = 0; i < h->pl->n_rows; i++) {
             const struct row *r = &h->pl->rows[i];
 
-            room =
-                r->reason == REASON_GPU_BUSY && r->text ? r->x : 0; /* "6 of 8 free on one node" */
+            /* "6 of 8 free on one node" */
+            room = (r->reason == REASON_GPU_BUSY && r->text) ||
+                           (r->reason == REASON_OTHERS && n->workers == 1)
+                       ? r->x
+                       : 0;
             best = room > best ? room : best;
         }
         most = hint_most(h, &e, 1, (int64_t)n->count - 1, best ? best : (int64_t)n->count - 1, &t);
@@ -331,7 +336,7 @@ static int64_t free_host(const struct hints *h, bool memory)
     for (uint32_t i = 0; i < h->pl->n_rows; i++) {
         const struct row *r = &h->pl->rows[i];
 
-        if (r->reason != REASON_CPU && r->reason != REASON_MEMORY)
+        if (r->reason != REASON_CPU && r->reason != REASON_MEMORY && r->reason != REASON_OTHERS)
             continue;
         for (uint32_t m = t->groups[r->group].m0;
              m < t->groups[r->group].m0 + t->groups[r->group].n; m++) {
@@ -373,7 +378,7 @@ static void lower_host(struct hints *h, bool memory)
 
 void hint_host(struct hints *h)
 {
-    if (hint_any(h, REASON_CPU) || hint_any(h, REASON_MEMORY)) {
+    if (hint_any(h, REASON_CPU) || hint_any(h, REASON_MEMORY) || hint_any(h, REASON_OTHERS)) {
         lower_host(h, false);
         lower_host(h, true);
     }

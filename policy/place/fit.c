@@ -54,12 +54,14 @@ static uint32_t device_slots(const struct table *t, uint32_t member, const struc
 {
     const struct member *m = &t->members[member];
     const struct node_rec *r = &t->nodes[m->node];
-    uint32_t sum = 0, room;
+    uint32_t sum = 0, room, whole = 0;
 
-    if (n->mode == NEED_WHOLE && n->nvlink)
-        return linked_slots(t, member, n, &room);
+    if (n->mode == NEED_WHOLE && n->nvlink) {
+        sum = linked_slots(t, member, n, &room);
+        return sum > m->others ? sum - m->others : 0; /* each of them may lie in another domain */
+    }
     if (n->mode == NEED_WHOLE && !(n->hard && t->groups[m->group].has_shared))
-        return m->n_free / n->count;
+        return member_free(m) / n->count;
     for (uint32_t i = r->dev0; i < r->dev0 + r->n_dev; i++) {
         const struct device *d = &t->devices[i];
 
@@ -69,9 +71,11 @@ static uint32_t device_slots(const struct table *t, uint32_t member, const struc
             sum += device_whole(d, n);
         else if (n->mode == NEED_MIG)
             sum += mig_free(d, n->mig);
-        else if (device_fraction(d, n))
+        else if (device_fraction(d, n) && (d->free_milli < 1000 || whole++ < member_free(m)))
             sum += (uint32_t)(d->free_milli / n->milli);
     }
+    if (n->mode == NEED_WHOLE)
+        sum = sum > m->others ? sum - m->others : 0;
     return sum / n->count;
 }
 
@@ -168,23 +172,78 @@ void fit_explain(const struct table *t, uint32_t group, const struct need *n, st
             (void)linked_slots(t, m, n, &room);
         ret->linked = room > ret->linked ? room : ret->linked;
         if (n->mode != NEED_CPU &&
-            (node_has(t, node, n) || (n->mode == NEED_WHOLE && t->members[m].n_free < n->count)))
+            (node_has(t, node, n) ||
+             (n->mode == NEED_WHOLE && member_free(&t->members[m]) < n->count)))
             slots = 0; /* with room for it there would have been a fit */
         else if (n->mode == NEED_CPU ||
-                 (n->mode == NEED_FRACTION && n->shares && t->members[m].n_free))
+                 (n->mode == NEED_FRACTION && n->shares && member_free(&t->members[m])))
             slots = 1;
         else
             slots = device_slots(t, m, n);
-        if (t->members[m].n_free > ret->best)
-            ret->best = t->members[m].n_free;
+        if (member_free(&t->members[m]) > ret->best)
+            ret->best = member_free(&t->members[m]);
         if (slots && t->cpu_free[node] < n->cpu)
             ret->cpu++;
         else if (slots && t->memory_free[node] < n->memory)
             ret->memory++;
-        else if (n->mode == NEED_WHOLE && n->hard && t->members[m].n_free >= n->count)
+        else if (n->mode == NEED_WHOLE && n->hard && member_free(&t->members[m]) >= n->count)
             ret->hard++;
         else
             ret->gpus++;
+    }
+}
+
+/* ---- what others hold ---- */
+/* Workers that one member had room for, had others given back what they hold. */
+static uint32_t slots_without_others(const struct table *t, uint32_t member, const struct need *n)
+{
+    const struct node_rec *r = &t->nodes[t->members[member].node];
+    struct device dev[256];
+    struct member m = t->members[member];
+    struct node_rec node = *r;
+    int64_t cpu = t->cpu_free[m.node] + node_others_cpu(r->doc);
+    int64_t memory = t->memory_free[m.node] + node_others_memory(r->doc);
+    struct table v = {.nodes = &node,
+                      .members = &m,
+                      .devices = dev,
+                      .groups = t->groups,
+                      .cpu_free = &cpu,
+                      .memory_free = &memory};
+
+    m.node = m.others = 0;
+    node.dev0 = 0;
+    node.n_dev = r->n_dev < 256 ? r->n_dev : 256;
+    for (uint32_t i = 0; i < node.n_dev; i++) {
+        dev[i] = t->devices[r->dev0 + i];
+        bool mine = dev[i].member == member;
+
+        dev[i].member = mine ? 0 : NONE;
+        if (!node_others_device(r->doc, dev[i].spec->index) || dev[i].mig)
+            continue;
+        dev[i].free_milli += 1000;
+        m.n_free += mine && dev[i].free_milli == 1000;
+    }
+    return member_slots(&v, 0, n);
+}
+
+void fit_others(const struct table *t, uint32_t group, const struct need *n, struct fit_others *ret)
+{
+    const struct group *g = &t->groups[group];
+
+    *ret = (struct fit_others){0};
+    for (uint32_t m = g->m0; m < g->m0 + g->n; m++) {
+        const struct node *doc = t->nodes[t->members[m].node].doc;
+        uint32_t now = member_slots(t, m, n), then = now;
+
+        if (t->nodes[t->members[m].node].ok && doc->status && doc->status->others)
+            then = slots_without_others(t, m, n);
+        ret->room += then;
+        if (then == now)
+            continue;
+        ret->nodes++;
+        ret->gpus += node_others_gpus(doc);
+        ret->cpu += node_others_cpu(doc);
+        ret->memory += node_others_memory(doc);
     }
 }
 

@@ -44,6 +44,34 @@ static const char *notice_text(const struct place *pl, const struct group *g)
     return NULL;
 }
 
+/* There would be room, had others not what they hold; x: devices free on one node, or workers that
+ * have room. */
+static bool misfit_others(struct place *pl, struct row *r, const struct need *n, int64_t x)
+{
+    const struct table *t = &pl->p->t;
+    const char *class_ = t->classes[t->groups[r->group].class_].name;
+    char gpus[128] = "", cpu[64] = "", memory[64] = "", figure[32];
+    struct fit_others o;
+
+    fit_others(t, r->group, n, &o);
+    if (!o.nodes || o.room < n->min_workers)
+        return false;
+    if (o.gpus)
+        (void)snprintf(gpus, sizeof(gpus), " %lld %.63s", (long long)o.gpus,
+                       *class_ ? class_ : "GPUs");
+    quantity_print_milli(o.cpu, figure);
+    if (o.cpu)
+        (void)snprintf(cpu, sizeof(cpu), "%s %s CPU", *gpus ? "," : "", figure);
+    quantity_print_bytes(o.memory, figure);
+    if (o.memory)
+        (void)snprintf(memory, sizeof(memory), "%s %s of memory", *gpus || *cpu ? "," : "", figure);
+    r->text = arena_printf(pl->a,
+                           "others than Hanse hold%s%s%s on %lld node%s that would have room", gpus,
+                           cpu, memory, (long long)o.nodes, o.nodes == 1 ? "" : "s");
+    (void)explain_misfit(pl, r, REASON_OTHERS, x, n->workers);
+    return true;
+}
+
 /* No node has room for even one worker. */
 static bool misfit_single(struct place *pl, struct row *r)
 {
@@ -57,6 +85,11 @@ static bool misfit_single(struct place *pl, struct row *r)
         return explain_misfit(pl, r, REASON_NODE_NOTICE, 0, g->n);
     if (g->n_ok == 0)
         return explain_misfit(pl, r, REASON_NODE_NOT_READY, 0, g->n);
+    if (t->others) {
+        fit_explain(t, r->group, n, &c);
+        if (misfit_others(pl, r, n, n->workers == 1 ? c.best : 0))
+            return false;
+    }
     if (n->mode == NEED_WHOLE && nodes_with_room(g, n) == 0) {
         if (g->free > 0) {
             r->text = "on one node"; /* some are free, but not together */
@@ -121,6 +154,8 @@ static bool fit_row(struct place *pl, struct row *r)
         return explain_misfit(pl, r, REASON_CHECKPOINT_RANKS, room, pl->ranks);
     if (n->within && r->gang.room >= n->min_workers)
         return explain_misfit(pl, r, REASON_TOPOLOGY, r->gang.room_within, n->workers);
+    if (t->others && misfit_others(pl, r, n, room))
+        return false;
     return explain_misfit(pl, r, REASON_GANG, r->gang.room, n->workers);
 }
 

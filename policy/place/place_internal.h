@@ -107,6 +107,13 @@ uint32_t member_slots(const struct table *t, uint32_t member, const struct need 
 uint32_t fit_single(const struct table *t, uint32_t group, const struct need *n);
 void fit_explain(const struct table *t, uint32_t group, const struct need *n,
                  struct fit_count *ret);
+/* Had others given back what they hold: room for so many workers, and what they hold of the nodes
+ * that had more room then. */
+struct fit_others {
+    int64_t room, nodes, gpus, cpu, memory;
+};
+void fit_others(const struct table *t, uint32_t group, const struct need *n,
+                struct fit_others *ret);
 /* What other workers of the same decision took on the node, by device of the node. */
 struct fit_taken {
     uint64_t whole[4];

@@ -4,9 +4,9 @@
  *   Target ──< group (target, class, capacity, fabric, memory) ──< member (node, class) ──< device
  *
  * A member sits in bucket b of its group while its node is usable and b of its devices are entirely
- * free, so that "the node with the least room that is enough" is a walk over few bitmaps and never
- * over all nodes. Nodes lie in the order of their topology path: the first bit of a bucket is also
- * the one that keeps racks whole.
+ * free and not others', so that "the node with the least room that is enough" is a walk over few
+ * bitmaps and never over all nodes. Nodes lie in the order of their topology path: the first bit of
+ * a bucket is also the one that keeps racks whole.
  *
  * Documents may change at any time; tables are rebuilt (`dirty`) only when a shape changes. Who
  * reads calls pool_settle first. Nothing here may depend on the order in which documents
@@ -60,8 +60,14 @@ struct device {
 struct member {
     uint32_t node, group;
     uint32_t n_dev, n_free; /* devices, entirely free ones (those cut by MIG are in neither) */
+    uint32_t others;        /* of the free ones so many are others', nobody knows which */
     uint32_t next;          /* further member of the same node */
 };
+/* Entirely free devices that may be given away. */
+static inline uint32_t member_free(const struct member *m)
+{
+    return m->n_free > m->others ? m->n_free - m->others : 0;
+}
 struct node_rec {
     const struct object *obj;
     const struct node *doc;
@@ -118,6 +124,7 @@ struct table {
     uint32_t n_targets, n_nodes, n_members, n_devices, n_groups, n_classes;
     struct strmap target_by_name, node_by_name, class_by_name;
     uint64_t generation; /* counts rebuilds: places kept elsewhere are valid within one */
+    bool others;         /* a node tells that others than Hanse hold some of it, or told so */
 };
 
 /* ---- what is held ---- */

@@ -11,17 +11,17 @@ static void member_bucket(struct table *t, uint32_t m, bool in)
 {
     const struct member *mb = &t->members[m];
     struct group *g = &t->groups[mb->group];
-    uint32_t pos = m - g->m0;
-    uint64_t bit = 1ull << (pos & 63), *word = &g->bits[(size_t)mb->n_free * g->words + pos / 64];
+    uint32_t pos = m - g->m0, free = member_free(mb);
+    uint64_t bit = 1ull << (pos & 63), *word = &g->bits[(size_t)free * g->words + pos / 64];
 
     if (in) {
         *word |= bit;
-        g->count[mb->n_free]++;
-        g->free += mb->n_free;
+        g->count[free]++;
+        g->free += free;
     } else {
         *word &= ~bit;
-        g->count[mb->n_free]--;
-        g->free -= mb->n_free;
+        g->count[free]--;
+        g->free -= free;
     }
 }
 
@@ -299,8 +299,8 @@ static struct build_node *build_nodes(struct pool *p)
         t->nodes[i].doc = b[i].doc;
         t->nodes[i].target = b[i].target;
         t->nodes[i].member = NONE;
-        t->cpu_free[i] = b[i].doc->spec->cpu;
-        t->memory_free[i] = b[i].doc->spec->memory;
+        t->cpu_free[i] = b[i].doc->spec->cpu - node_others_cpu(b[i].doc);
+        t->memory_free[i] = b[i].doc->spec->memory - node_others_memory(b[i].doc);
         strmap_set(&t->node_by_name, arena_strdup(t->mem, b[i].obj->meta->name), i);
     }
     build_domains(t, b);
@@ -407,12 +407,46 @@ static void build_groups(struct table *t, const struct build_member *b, uint32_t
         g->n++;
         g->has_shared |= b[i].shared;
         g->has_mig |= b[i].mig;
-        t->members[i] = (struct member){b[i].node, t->n_groups - 1, b[i].n_dev, b[i].n_dev,
-                                        t->nodes[b[i].node].member};
+        t->members[i] = (struct member){.node = b[i].node,
+                                        .group = t->n_groups - 1,
+                                        .n_dev = b[i].n_dev,
+                                        .n_free = b[i].n_dev,
+                                        .next = t->nodes[b[i].node].member};
         t->nodes[b[i].node].member = i;
     }
     for (uint32_t i = 0; i < t->n_groups; i++)
         group_alloc(t, &t->groups[i]);
+}
+
+/* What others hold of its devices: a whole one each, as if it were held here. `was`: the document
+ * by which it was counted before, or NULL. */
+static void others_take(struct table *t, uint32_t node, const struct node *was)
+{
+    const struct node_rec *n = &t->nodes[node];
+
+    t->others |= n->doc->status && n->doc->status->others;
+    for (uint32_t m = n->member; m != NONE && t->others; m = t->members[m].next) {
+        uint32_t others = 0;
+
+        for (uint32_t i = n->dev0; i < n->dev0 + n->n_dev && !others; i++)
+            if (t->devices[i].member == m && !t->devices[i].mig)
+                others = (uint32_t)node_others_alike(n->doc, t->devices[i].spec);
+        if (n->ok)
+            member_bucket(t, m, false);
+        t->members[m].others = others;
+        if (n->ok)
+            member_bucket(t, m, true);
+    }
+    for (uint32_t i = n->dev0; i < n->dev0 + n->n_dev && t->others; i++) {
+        struct device *d = &t->devices[i];
+        int32_t had = was && node_others_device(was, d->spec->index) ? 1000 : 0;
+        int32_t has = node_others_device(n->doc, d->spec->index) ? 1000 : 0;
+
+        if (d->mig)
+            d->mig_used |= has && !had ? ~0ull : 0;
+        else if (had != has)
+            table_device_move(t, d, d->free_milli + had - has);
+    }
 }
 
 /* Devices find their member by class and memory, now that members have their final places. */
@@ -476,6 +510,7 @@ void table_build(struct pool *p)
     build_groups(t, members, n);
     for (uint32_t i = 0; i < t->n_nodes; i++) {
         link_devices(p, i);
+        others_take(t, i, NULL);
         table_node_open(t, i);
     }
     link_build(t);
@@ -511,7 +546,10 @@ bool node_same_shape(const struct object *oa, const struct object *ob)
                 (!a->topology || body_equal(&schema_topology, a->topology, b->topology));
 
     for (uint32_t i = 0; same && i < a->n_gpus; i++)
-        same = same_gpu(&a->gpus[i], &b->gpus[i]);
+        same = same_gpu(&a->gpus[i], &b->gpus[i]) &&
+               (!a->gpus[i].n_migProfiles ||
+                node_others_device(object_as(oa, node), a->gpus[i].index) ==
+                    node_others_device(object_as(ob, node), b->gpus[i].index));
     return same;
 }
 
@@ -521,9 +559,12 @@ void table_node_refresh(struct pool *p, const struct object *o)
     uint32_t i = strmap_get(&t->node_by_name, o->meta->name);
     const struct node *doc = object_as(o, node);
     struct node_rec *n = &t->nodes[i];
+    const struct node *was = n->doc;
 
-    t->cpu_free[i] += doc->spec->cpu - n->doc->spec->cpu;
-    t->memory_free[i] += doc->spec->memory - n->doc->spec->memory;
+    t->cpu_free[i] +=
+        doc->spec->cpu - node_others_cpu(doc) - (was->spec->cpu - node_others_cpu(was));
+    t->memory_free[i] +=
+        doc->spec->memory - node_others_memory(doc) - (was->spec->memory - node_others_memory(was));
     n->obj = o;
     n->doc = doc;
     for (uint32_t k = 0; k < n->n_dev; k++)
@@ -535,5 +576,6 @@ void table_node_refresh(struct pool *p, const struct object *o)
         if (t->members[g->m0].node == i)
             g->fabric = doc->spec->interconnect;
     }
+    others_take(t, i, was);
     table_node_open(t, i);
 }

@@ -224,6 +224,30 @@ class Callout(Federation):
         asked = self.nodes_asked()[before:]
         self.check("it was asked for changes alone", asked and all("since=" in path for path in asked), " ".join(asked))
 
+    def others_hold_what_they_hold(self):
+        gpus = [{"index": i, "class": "h100", "memory": "80Gi"} for i in range(4)]
+        self.nodes({**NODE, "gpus": gpus, "others": {"cpu": "60", "memory": "1Gi", "gpus": [0], "classes": [{"class": "h100", "count": 2}]}})
+        wait_for("what others hold of rack.n1", lambda: self.node("rack.n1").get("status", {}).get("others"), 30)
+        self.work("one-gpu", resources={"gpu": {"count": 1}})
+        self.check("what is left is used", self.phase("one-gpu", *OVER)["phase"] == "Succeeded")
+        for name, resources in (("two-gpus", {"gpu": {"count": 2}}), ("five-cpus", {"cpu": 5})):
+            self.work(name, resources=resources)
+            said = wait_for(f"the decision on {name}", lambda n=name: (t := self.cli("explain", n, check=False).stdout) and "rack" in t and t, 30)
+            self.check(f"{name} waits for others, with the reason", self.phase(name, "Queued") and "HeldByOthers" in said
+                       and "others than Hanse hold" in said, said[:400])
+        wide = self.cli("get", "nodes", "rack.n1", "-o", "wide").stdout.splitlines()
+        self.check("get -o wide shows it", "OTHERS-GPUS" in wide[0] and {"3", "60", "1Gi"} <= set(wide[-1].split()), wide[-1:])
+        told = self.cli("describe", "node", "rack.n1").stdout
+        self.check("describe shows it", "othersGpus: 3" in told, "" if "othersGpus: 3" in told else told[-800:])
+        self.nodes({**NODE, "gpus": gpus, "others": {"cpu": "8", "gpus": [3]}})
+        for name in ("two-gpus", "five-cpus"):
+            self.check(f"{name} runs once they are gone", self.phase(name, *OVER)["phase"] == "Succeeded")
+        self.nodes({**NODE, "others": {"gpus": [0]}})
+        wait_for("a node whose others cannot be to be NotReady", lambda: self.node("rack.n1")["status"].get("health") == "NotReady", 30)
+        self.check("with the reason", "others hold GPU 0" in self.node("rack.n1")["status"].get("reason", ""), self.node("rack.n1")["status"])
+        self.nodes(NODE)
+        wait_for("rack.n1 to be Ready", lambda: self.node("rack.n1")["status"].get("health") == "Ready", 30)
+
     def nothing_ever_ran_twice(self):
         with open(self.path("witness"), encoding="utf-8") as file:
             double = [line.strip() for line in file if line.startswith("double")]
@@ -257,7 +281,7 @@ def main():
     c, began = Callout(hanse, folder), time.monotonic()
     parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.answers_that_are_none, Callout.orders_that_never_came, Callout.two_bad_answers_in_a_row,
              Callout.stops,
-             Callout.nodes_change_by_delta, Callout.the_server_dies_and_comes_back, Callout.the_server_is_away, Callout.nothing_ever_ran_twice)
+             Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.the_server_dies_and_comes_back, Callout.the_server_is_away, Callout.nothing_ever_ran_twice)
     try:
         for part in (Callout.begin, *[p for p in parts if only in p.__name__]):
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)

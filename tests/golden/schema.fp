@@ -110,6 +110,12 @@ node_spec 8 0 -
 node_spec 9 3 -
 node_spec 10 15 -
 node_spec 20 0 -
+others_class 1 0 -
+others_class 2 1 -
+node_others 1 8 -
+node_others 2 7 -
+node_others 3 14 -
+node_others 4 11 others_class
 node_status 1 4 health
 node_status 2 0 -
 node_status 3 11 condition
@@ -118,6 +124,8 @@ node_status 5 8 -
 node_status 6 7 -
 node_status 7 10 node_isolation
 node_status 8 10 node_notice
+node_status 9 10 node_others
+node_status 10 1 -
 gpu_class_spec 1 12 -
 gpu_class_spec 2 0 -
 gpu_class_spec 3 7 -

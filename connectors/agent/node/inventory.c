@@ -12,7 +12,7 @@
 
 static const char *const file_keys[] = {"target", "gpus", "nodes", NULL};
 static const char *const node_keys[] = {"name",         "cpu",  "memory", "topology", "capacity",
-                                        "interconnect", "gpus", "health", NULL};
+                                        "interconnect", "gpus", "health", "others", NULL};
 static const char *const gpu_keys[] = {"index",  "class",        "model",  "memory",
                                        "shared", "nvlinkDomain", "health", NULL};
 
@@ -135,6 +135,47 @@ static int health_take(const cJSON *from, cJSON *status, const char *path, struc
     return 0;
 }
 
+/* What others than Hanse hold of the machine, as who writes the file knows it (and SIGHUP has it
+ * read again). This agent's own runs are not to be in it: the hub counts those itself. */
+static int others_take(const cJSON *from, cJSON *node, const char *path, struct err *err)
+{
+    const cJSON *others = cJSON_GetObjectItemCaseSensitive(from, "others");
+    const cJSON *gpus =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(node, "spec"), "gpus");
+    AUTO_ARENA m = arena_create(0);
+    struct node_others *o;
+    void *body;
+    int rc = body_from_json(&schema_node_others, others, DECODE_USER, m, &body, err);
+
+    if (rc < 0) {
+        char inner[ERR_FIELD_MAX];
+        str_copy(inner, sizeof inner, err->field);
+        (void)snprintf(err->field, sizeof err->field, "%.60s.others.%.50s", path, inner);
+        return rc;
+    }
+    o = body;
+    for (uint32_t i = 0; i < o->n_gpus; i++) {
+        const cJSON *g;
+        bool known = false;
+
+        cJSON_ArrayForEach(g, gpus)
+        {
+            const cJSON *index = cJSON_GetObjectItemCaseSensitive(g, "index");
+            known |= cJSON_IsNumber(index) && index->valueint == o->gpus[i];
+        }
+        if (!known)
+            return err_field(err, E_INVALID, path, "others: the node has no GPU %lld",
+                             (long long)o->gpus[i]);
+    }
+    if (o->n_classes)
+        return err_field(err, E_INVALID, path,
+                         "others.classes: the GPUs of an agent's node have numbers; name them in "
+                         "others.gpus");
+    cJSON_AddItemToObject(cJSON_GetObjectItemCaseSensitive(node, "status"), "others",
+                          cJSON_Duplicate(others, true));
+    return 0;
+}
+
 static int node_load(struct runner_os *os, const char *target, const cJSON *from, int place,
                      bool nvml, cJSON **ret, struct err *err)
 {
@@ -171,6 +212,8 @@ static int node_load(struct runner_os *os, const char *target, const cJSON *from
         rc = health_take(from, cJSON_GetObjectItemCaseSensitive(node, "status"), path, err);
     if (rc == 0 && nvml)
         rc = gpus_from_driver(os, spec, err);
+    if (rc == 0 && cJSON_GetObjectItemCaseSensitive(from, "others"))
+        rc = others_take(from, node, path, err);
     if (rc == 0) {
         rc = body_from_json(&schema_node_spec, spec, DECODE_USER, m, &body, err);
         if (rc < 0 && err) {

@@ -3,6 +3,7 @@
 #include "controlplane/leader/site/listing.h"
 
 #include "api/base/hash.h"
+#include "policy/policy.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -107,8 +108,8 @@ static const struct gpu *gpu_beyond(const struct node_spec *s)
     return NULL;
 }
 
-/* Decisions would place work on what no command can hold, again and again: such a node is told as
- * one that is not ready, with the reason. */
+/* Decisions would place work on what no command can hold, or on what others hold, again and again:
+ * such a node is told as one that is not ready, with the reason. */
 static int node_encode(const struct node *n, struct buf *out, struct err *err)
 {
     const struct gpu *g = gpu_beyond(n->spec);
@@ -116,11 +117,15 @@ static int node_encode(const struct node *n, struct buf *out, struct err *err)
     struct node_spec spec;
     struct node told = *n;
     char reason[128];
+    struct err why;
 
-    if (g) {
-        (void)snprintf(reason, sizeof reason,
-                       "it has GPU %lld: GPUs are numbered from 0 to %d; none of it is used",
-                       (long long)g->index, LIMIT_NODE_GPUS - 1);
+    if (g || node_others_check(n, &why) < 0) {
+        if (g)
+            (void)snprintf(reason, sizeof reason,
+                           "it has GPU %lld: GPUs are numbered from 0 to %d; none of it is used",
+                           (long long)g->index, LIMIT_NODE_GPUS - 1);
+        else
+            (void)snprintf(reason, sizeof reason, "%.100s; none of it is used", why.text);
         if (n->status)
             status = *n->status;
         status.health = HEALTH_NOT_READY;

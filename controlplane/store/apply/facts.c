@@ -97,8 +97,10 @@ static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
     (void)classes_resolve(t, f, b->spec);
     status->health = n->status && n->status->health ? n->status->health : HEALTH_READY;
     status->reason = n->status ? n->status->reason : "";
-    if (n->status && root_feature_level(t->w) >= FEATURE_GRANTS)
+    if (n->status && root_feature_level(t->w) >= FEATURE_GRANTS) {
         status->isolation = n->status->isolation;
+        status->others = n->status->others;
+    }
     b->status = status;
     if (!old) {
         b->metadata = txn_meta(t, "", n->metadata->name);

@@ -121,6 +121,41 @@ static int check_device(struct txn *t, const struct place *x, const struct assig
     return 0;
 }
 
+static bool takes(const struct assignment *a, int64_t index)
+{
+    for (uint32_t i = 0; i < a->n_gpus; i++)
+        if (a->gpus[i] == index)
+            return true;
+    return false;
+}
+
+/* Of the devices that others hold without a number, each must be left one that nobody holds. */
+static int check_others(struct txn *t, const struct place *x, const struct assignment *a,
+                        const struct node *n, const struct node_usage *now)
+{
+    int64_t others = 0, left = 0, opens = 0;
+
+    for (uint32_t i = 0; i < n->spec->n_gpus; i++) {
+        const struct gpu *g = &n->spec->gpus[i];
+
+        if (takes(a, g->index) && node_others_device(n, g->index))
+            return PLACE_ERR(t, "node %s: GPU %lld is held by others than Hanse", a->node,
+                             (long long)g->index);
+        if (strcmp(g->class_, x->p->class_) != 0 || g->n_migProfiles > 0)
+            continue;
+        others = others ? others : node_others_alike(n, g);
+        if (g->index < 0 || g->index >= LIMIT_NODE_GPUS || now->device_milli[g->index] > 0 ||
+            (g->health && g->health != HEALTH_READY) || node_others_device(n, g->index))
+            continue;
+        opens += takes(a, g->index);
+        left += !takes(a, g->index);
+    }
+    if (opens && left < others)
+        return PLACE_ERR(t, "node %s: others than Hanse hold %lld of its %s", a->node,
+                         (long long)others, x->p->class_);
+    return 0;
+}
+
 static int check_node(struct txn *t, const struct place *x, const struct assignment *a)
 {
     const struct object *o = root_get(t->w, KIND_NODE, "", a->node);
@@ -136,11 +171,14 @@ static int check_node(struct txn *t, const struct place *x, const struct assignm
     if (n->status && n->status->notice)
         return PLACE_ERR(t, "node %s was announced to go away", a->node);
     (void)root_usage(t->w, a->node, &now);
-    if (x->p->cpu > 0 && (n->spec->cpu < x->p->cpu || now.cpu_milli > n->spec->cpu - x->p->cpu))
+    int64_t cpu = n->spec->cpu - node_others_cpu(n);
+    int64_t memory = n->spec->memory - node_others_memory(n);
+    if (x->p->cpu > 0 && (cpu < x->p->cpu || now.cpu_milli > cpu - x->p->cpu))
         return PLACE_ERR(t, "node %s has not enough CPU free", a->node);
-    if (x->p->memory > 0 &&
-        (n->spec->memory < x->p->memory || now.memory_bytes > n->spec->memory - x->p->memory))
+    if (x->p->memory > 0 && (memory < x->p->memory || now.memory_bytes > memory - x->p->memory))
         return PLACE_ERR(t, "node %s has not enough memory free", a->node);
+    if (n->status && n->status->others && (r = check_others(t, x, a, n, &now)) < 0)
+        return r;
     for (uint32_t i = 0; i < a->n_gpus; i++)
         if ((r = check_device(t, x, a, n, &now, a->gpus[i])) < 0)
             return r;

@@ -6,6 +6,7 @@
  * This file must never change anything but the ledger, and never look at more than objects and the
  * entry's time. */
 #include "controlplane/store/ledger/ledger_internal.h"
+#include "policy/policy.h"
 
 /* ---- life: a root's ledger begins, is forked and let go with it ---- */
 #define LEDGER_TREES (5 + LEDGER_LEVELS)
@@ -73,27 +74,50 @@ static bool cell_none(const struct cell_box *c)
     return !any && !c->cpus && !c->cpus_held && memcmp(c->held, none, sizeof none) == 0;
 }
 
-/* Of one device, or of all CPUs of a node. */
-static void spare_rates(int64_t there, int64_t held, bool sick, unsigned kind, int sign,
-                        struct rates *to)
+/* Of one device, or of all CPUs of a node. `others`: at most so much of what is not held. */
+static void spare_rates(int64_t there, int64_t held, int64_t others, bool sick, unsigned kind,
+                        int sign, struct rates *to)
 {
     int64_t spare = there - held;
 
     to->capacity += sign * there;
     to->held += sign * held;
-    if (spare < 0)
+    if (spare < 0) {
         to->over += sign * -spare;
-    else if (sick)
-        to->sick[kind] += sign * spare;
+        return;
+    }
+    others = others < spare ? others : spare;
+    to->others[kind] += sign * others;
+    if (sick)
+        to->sick[kind] += sign * (spare - others);
     else
-        to->ok[kind] += sign * spare;
+        to->ok[kind] += sign * (spare - others);
+}
+
+/* Devices that others hold, nobody knows which: of those that nobody holds the ready ones first. */
+static void more_rates(const struct cell_box *c, unsigned kind, int sign, struct rates *to)
+{
+    int64_t left = c->others_more, free[2] = {0, 0};
+
+    if (!left)
+        return;
+    for (unsigned d = 0; d < LEDGER_DEVICES; d++)
+        if (in_set(&c->there, d) && !in_set(&c->others, d) &&
+            (d >= LEDGER_HELD_DEVICES || !c->held[d]))
+            free[in_set(&c->sick, d)]++;
+    int64_t ready = left < free[0] ? left : free[0];
+    int64_t sick = left - ready < free[1] ? left - ready : free[1];
+    to->ok[kind] -= sign * ready * 1000;
+    to->sick[kind] -= sign * sick * 1000;
+    to->others[kind] += sign * (ready + sick) * 1000;
 }
 
 static void cell_rates(const struct cell_box *c, int sign, struct rates *to)
 {
     unsigned kind = c->kind < LEDGER_KINDS ? (unsigned)c->kind : 0;
 
-    spare_rates(c->cpus, c->cpus_held, c->cpus_sick, kind, sign, to);
+    spare_rates(c->cpus, c->cpus_held, c->cpus_others, c->cpus_sick, kind, sign, to);
+    more_rates(c, kind, sign, to);
     for (unsigned d = 0; d < LEDGER_DEVICES; d++) {
         int64_t held = d < LEDGER_HELD_DEVICES ? c->held[d] : 0;
         int64_t there = in_set(&c->there, d) ? 1000 : 0;
@@ -102,7 +126,8 @@ static void cell_rates(const struct cell_box *c, int sign, struct rates *to)
             d += 63;
             continue;
         }
-        spare_rates(there, held, in_set(&c->sick, d), kind, sign, to);
+        spare_rates(there, held, in_set(&c->others, d) ? 1000 : 0, in_set(&c->sick, d), kind, sign,
+                    to);
     }
 }
 
@@ -188,14 +213,15 @@ static void devices_of(const struct object *o, const char *class_, struct cell_b
     const struct node *n = o ? object_as(o, node) : NULL;
     bool down = n && n->status && n->status->health && n->status->health != HEALTH_READY;
 
-    ret->there = ret->sick = (struct device_set){{0}};
+    ret->there = ret->sick = ret->others = (struct device_set){{0}};
     ret->kind = 0;
-    ret->cpus = 0;
+    ret->cpus = ret->cpus_others = ret->others_more = 0;
     ret->cpus_sick = 0;
     if (n && class_cpu(class_) && cpu_booked(n->spec->cpu)) {
         ret->kind = (uint64_t)n->spec->capacity;
         ret->cpus = n->spec->cpu;
         ret->cpus_sick = down;
+        ret->cpus_others = node_others_cpu(n);
     }
     for (uint32_t i = 0; n && i < n->spec->n_gpus; i++) {
         const struct gpu *g = &n->spec->gpus[i];
@@ -204,6 +230,10 @@ static void devices_of(const struct object *o, const char *class_, struct cell_b
             continue;
         ret->kind = (uint64_t)n->spec->capacity;
         set_add(&ret->there, (unsigned)g->index);
+        if (node_others_device(n, g->index))
+            set_add(&ret->others, (unsigned)g->index);
+        if (!ret->others_more && !g->n_migProfiles)
+            ret->others_more = node_others_alike(n, g);
         if (down || (g->health && g->health != HEALTH_READY))
             set_add(&ret->sick, (unsigned)g->index);
     }

@@ -8,8 +8,9 @@
  *
  *     sum of all causes = capacity × time + overhang × time            exactly
  *
- * where overhang is what is held on devices that are not known (any more): a node that vanished
- * proves no end. A report computes money from the prices of its lines. */
+ * where capacity is all that the nodes have, and what others than Hanse hold of it is a cause like
+ * any other. Overhang is what is held on devices that are not known (any more): a node that
+ * vanished proves no end. A report computes money from the prices of its lines. */
 #ifndef HANSE_CONTROLPLANE_STORE_LEDGER_H
 #define HANSE_CONTROLPLANE_STORE_LEDGER_H
 
@@ -25,7 +26,8 @@
     C(FAILED_NODE, 6, "failedNode", "work lost with its node, its runner or its lease")            \
     C(MIGRATING, 7, "migrating", "a destination that was held while work moved there")             \
     C(IDLE, 8, "idle", "ready, held by nobody")                                                    \
-    C(UNAVAILABLE, 9, "unavailable", "not ready or out of reach, held by nobody")
+    C(UNAVAILABLE, 9, "unavailable", "not ready or out of reach, held by nobody")                  \
+    C(OTHERS, 12, "others", "held by others than Hanse, as its target tells")
 enum ledger_cause {
 #define C(c, n, name, doc) LEDGER_##c = (n),
     LEDGER_CAUSES(C)
@@ -33,9 +35,14 @@ enum ledger_cause {
     /* The sums that the causes add up to. */
     LEDGER_CAPACITY = 10,
     LEDGER_OVERHANG = 11,
-    LEDGER_CAUSE_NR
+    LEDGER_CAUSE_NR = 13
 };
 const char *ledger_cause_text(enum ledger_cause c); /* "?" for no cause */
+/* True for those that are sums. */
+static inline bool ledger_cause_sum(enum ledger_cause c)
+{
+    return c == LEDGER_CAPACITY || c == LEDGER_OVERHANG;
+}
 /* True for causes of work that was done and lost. */
 static inline bool ledger_cause_lost(enum ledger_cause c)
 {

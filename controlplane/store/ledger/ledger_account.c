@@ -12,8 +12,11 @@ static uint64_t rates_hash(uint64_t h, const struct rates *r)
     h = hash_u64(h, (uint64_t)r->capacity);
     h = hash_u64(h, (uint64_t)r->over);
     h = hash_u64(h, (uint64_t)r->held);
-    for (int k = 0; k < LEDGER_KINDS; k++)
+    for (int k = 0; k < LEDGER_KINDS; k++) {
         h = hash_u64(hash_u64(h, (uint64_t)r->ok[k]), (uint64_t)r->sick[k]);
+        if (r->others[k]) /* older members, and what they wrote, know none */
+            h = hash_u64(hash_u64(h, (uint64_t)k + 1), (uint64_t)r->others[k]);
+    }
     return h;
 }
 
@@ -223,6 +226,11 @@ void account_flush(const char *target, const char *class_, const struct account_
         l.cause = LEDGER_UNAVAILABLE;
         l.amount = a->sum.sick[i] + (a->reach ? 0 : a->sum.ok[i]);
         sink(arg, &l);
+        l.cause = LEDGER_OTHERS;
+        l.amount = a->sum.others[i];
+        l.priced = true; /* nobody here pays for it */
+        l.price = 0;
+        sink(arg, &l);
     }
 }
 
@@ -234,6 +242,7 @@ static void rates_add(struct rates *to, const struct rates *r, int64_t times)
     for (int i = 0; i < LEDGER_KINDS; i++) {
         to->ok[i] += r->ok[i] * times;
         to->sick[i] += r->sick[i] * times;
+        to->others[i] += r->others[i] * times;
     }
 }
 

@@ -8,7 +8,7 @@
 
 enum { L_WHAT = 1, L_KEY, L_NUMBERS, L_LINE };
 enum { W_HEAD = 1, W_ACCOUNT, W_OPEN, W_INTERVAL, W_TOTAL }; /* W_TOTAL + level */
-#define NUMBERS_MAX (8 + 2 * LEDGER_SEGMENTS + 8 * LEDGER_KINDS)
+#define NUMBERS_MAX (8 + 2 * LEDGER_SEGMENTS + 9 * LEDGER_KINDS)
 #define LEDGER_BAD(err, what) err_set((err), E_CORRUPT, "snapshot: the ledger: %s", (what))
 
 /* ---- numbers in a row, little-endian ---- */
@@ -67,6 +67,23 @@ static void pull_rates(struct numbers *x, struct rates *r)
     }
 }
 
+/* What others held: at the end, and only where they held anything. Older members know none. */
+static void push_others(struct numbers *x, const struct rates *r)
+{
+    int64_t any = 0;
+
+    for (int k = 0; k < LEDGER_KINDS; k++)
+        any |= r->others[k];
+    for (int k = 0; any && k < LEDGER_KINDS; k++)
+        push(x, (uint64_t)r->others[k]);
+}
+
+static void pull_others(struct numbers *x, struct rates *r)
+{
+    for (int k = 0; x->at < x->n && k < LEDGER_KINDS; k++)
+        r->others[k] = (int64_t)pull(x);
+}
+
 /* ---- writing ---- */
 struct writer {
     const struct fields_out *to;
@@ -106,6 +123,7 @@ static bool write_account(struct slice key, const void *value, void *arg)
     push(&n, a->priced);
     push(&n, a->kind);
     push(&n, a->reach);
+    push_others(&n, &a->sum);
     emit(arg, W_ACCOUNT, key, &n, slice_make("", 0));
     return true;
 }
@@ -190,6 +208,7 @@ static bool read_account(struct root *w, struct slice key, struct numbers *n)
     a->priced = pull(n);
     a->kind = pull(n);
     a->reach = pull(n);
+    pull_others(n, &a->sum);
     bool good = n->at == n->n && a->from >= 0 && a->since >= a->from && a->since <= w->time &&
                 a->until > a->since && a->until - a->from <= LEDGER_DAY_MS &&
                 a->kind < LEDGER_KINDS && a->priced < 1u << LEDGER_KINDS && a->reach < 2;
@@ -408,8 +427,8 @@ static bool same_account(struct slice key, const void *value, void *arg)
     INV(b && memcmp(&a->now, &b->now, sizeof a->now) == 0);
     INV(a->since >= a->from && a->since <= x->r->time && a->until > a->since);
     for (int k = 0; k < LEDGER_KINDS; k++) {
-        INV(a->now.ok[k] >= 0 && a->now.sick[k] >= 0);
-        spare += a->now.ok[k] + a->now.sick[k];
+        INV(a->now.ok[k] >= 0 && a->now.sick[k] >= 0 && a->now.others[k] >= 0);
+        spare += a->now.ok[k] + a->now.sick[k] + a->now.others[k];
     }
     INV(spare + a->now.held == a->now.capacity + a->now.over && a->now.over >= 0);
     return true;
@@ -420,7 +439,7 @@ static void sum_each(const struct ledger_line *l, void *arg)
     ledger_amount *sum = arg;
 
     INV(l->amount > 0 && l->money >= 0);
-    *sum += l->cause < LEDGER_CAPACITY ? l->amount : -l->amount;
+    *sum += ledger_cause_sum(l->cause) ? -l->amount : l->amount;
 }
 
 void ledger_check(const struct root *r, const struct root *fresh)

@@ -34,11 +34,16 @@ struct cell_box {
     uint64_t kind;                      /* enum capacity of its node */
     int64_t cpus, cpus_held;            /* milli-CPU of the class LEDGER_CPU */
     uint64_t cpus_sick;
+    /* Held by others than Hanse: devices, further ones without a number, milli-CPU. */
+    struct device_set others;
+    int64_t others_more, cpus_others;
 };
-/* Rates in 1/1000 GPU; integrals in 1/1000 GPU × ms. ok + sick + held = capacity + over. */
+/* Rates in 1/1000 GPU; integrals in 1/1000 GPU × ms. ok + sick + others + held = capacity + over.
+ * What a run of ours holds is never others': they have what is left of it. */
 struct rates {
     int64_t capacity, over, held;
-    int64_t ok[LEDGER_KINDS], sick[LEDGER_KINDS]; /* held by no allocation, by kind */
+    int64_t ok[LEDGER_KINDS], sick[LEDGER_KINDS]; /* held by nobody, by kind */
+    int64_t others[LEDGER_KINDS];
 };
 struct account_box {
     struct box box;

@@ -154,7 +154,7 @@ static void report_line(const struct ledger_line *l, void *arg)
         else
             *(cpu ? &x->ret->cpu_intervals : &x->ret->intervals) += l->amount;
     }
-    if (l->cause >= LEDGER_CAPACITY || !matches(x, l, false))
+    if (ledger_cause_sum(l->cause) || !matches(x, l, false))
         return;
     group_add(group_of(x, l), l);
     group_add(&x->total, l);

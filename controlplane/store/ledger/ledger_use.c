@@ -82,7 +82,7 @@ static void span_add(struct tree **t, const char *queue, ledger_amount milli, in
  * workload that moves once, too. */
 static bool counts(const struct ledger_line *l)
 {
-    return l->cause < LEDGER_CAPACITY && l->cause != LEDGER_MIGRATING && l->queue && *l->queue &&
+    return !ledger_cause_sum(l->cause) && l->cause != LEDGER_MIGRATING && l->queue && *l->queue &&
            !class_cpu(l->class_);
 }
 

@@ -110,6 +110,7 @@ struct compare {
     unsigned level;
     struct book theirs;
     double money[LEDGER_CAUSE_NR];
+    bool others;
 };
 
 static void fold(unsigned level, struct line_key *k)
@@ -129,6 +130,10 @@ static void fold(unsigned level, struct line_key *k)
 static void compare_line(const struct ledger_line *l, void *arg)
 {
     struct compare *x = arg;
+
+    if (strcmp(l->class_, LEDGER_CPU) == 0)
+        return; /* the model knows GPUs alone; root_check balances CPUs, too */
+    x->others |= l->cause == LEDGER_OTHERS && l->amount > 0;
     struct line_key k = {.day = l->day,
                          .price = l->price,
                          .cause = (int)l->cause,
@@ -215,6 +220,7 @@ void ledger_model_compare(struct ledger_model *m, const struct root *r,
         book_at(&ours, &k)->amount += all.v[i].amount;
     }
     ledger_scan(r, m->now, compare_line, &x);
+    ret->others = x.others;
     for (size_t i = 0; i < x.theirs.cap; i++) {
         if (!x.theirs.v[i].used)
             continue;
@@ -222,8 +228,9 @@ void ledger_model_compare(struct ledger_model *m, const struct root *r,
         ledger_amount model = book_at(&ours, &x.theirs.v[i].key)->amount;
         if (model != x.theirs.v[i].amount)
             wrong(m, &x.theirs.v[i].key, model, x.theirs.v[i].amount, ret);
-        ret->error += x.theirs.v[i].key.cause < LEDGER_CAPACITY ? x.theirs.v[i].amount
-                                                                : -x.theirs.v[i].amount;
+        ret->error += ledger_cause_sum((enum ledger_cause)x.theirs.v[i].key.cause)
+                          ? -x.theirs.v[i].amount
+                          : x.theirs.v[i].amount;
     }
     for (size_t i = 0; i < ours.cap; i++) /* what only the model has */
         if (ours.v[i].used && ours.v[i].amount && !book_at(&x.theirs, &ours.v[i].key)->amount)

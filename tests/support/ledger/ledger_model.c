@@ -87,6 +87,27 @@ static double idle_price(struct ledger_model *m, const struct device *d, int64_t
     return price > 0 ? price : 0;
 }
 
+/* Devices of a node and class that nobody holds, the ready ones first, as many as others hold. */
+static void count_others(struct ledger_model *m)
+{
+    for (int i = 0; i < m->n_devices; i++)
+        m->devices[i].others =
+            m->devices[i].named && m->devices[i].held < 1000 ? 1000 - m->devices[i].held : 0;
+    for (int ready = 1; ready >= 0; ready--)
+        for (int i = 0; i < m->n_devices; i++) {
+            struct device *d = &m->devices[i];
+            int64_t taken = 0;
+
+            if (d->ready != (ready == 1) || d->held || d->named)
+                continue;
+            for (int k = 0; k < m->n_devices; k++)
+                taken += m->devices[k].node == d->node && m->devices[k].class_ == d->class_ &&
+                         !m->devices[k].named && m->devices[k].others > 0;
+            if (taken < d->more)
+                d->others = 1000;
+        }
+}
+
 static void count_held(struct ledger_model *m)
 {
     for (int i = 0; i < m->n_devices; i++)
@@ -101,6 +122,7 @@ static void count_held(struct ledger_model *m)
                     d->class_ == m->allocs[a].line.class_ && d->target == m->allocs[a].line.target)
                     d->held += m->allocs[a].shares[s].milli;
             }
+    count_others(m);
     m->stale = false;
 }
 
@@ -137,7 +159,11 @@ static void integrate(struct ledger_model *m, int64_t from, int64_t to)
 
             k.price = idle_price(m, d, t, &k.basis, &k.priced, &until);
             k.cause = d->ready && reached(m->targets[d->target]) ? LEDGER_IDLE : LEDGER_UNAVAILABLE;
-            book_days(&m->book, k, 1000 - d->held, t, until);
+            book_days(&m->book, k, 1000 - d->held - d->others, t, until);
+            k.cause = LEDGER_OTHERS;
+            k.priced = 1;
+            k.price = 0;
+            book_days(&m->book, k, d->others, t, until);
             t = until;
         }
     }
@@ -152,6 +178,26 @@ void ledger_model_time(struct ledger_model *m, int64_t now)
         count_held(m);
     integrate(m, m->now, now);
     m->now = now;
+}
+
+static bool others_name(const struct node *n, int64_t index)
+{
+    const struct node_others *o = n->status ? n->status->others : NULL;
+
+    for (uint32_t i = 0; o && i < o->n_gpus; i++)
+        if (o->gpus[i] == index)
+            return true;
+    return false;
+}
+
+static int64_t others_more(const struct node *n, const char *class_)
+{
+    const struct node_others *o = n->status ? n->status->others : NULL;
+
+    for (uint32_t i = 0; o && i < o->n_classes; i++)
+        if (strcmp(o->classes[i].class_, class_) == 0)
+            return o->classes[i].count;
+    return 0;
 }
 
 static void change_node(struct ledger_model *m, const struct object *before,
@@ -178,6 +224,8 @@ static void change_node(struct ledger_model *m, const struct object *before,
                             .node = node,
                             .index = g->index,
                             .kind = (int)o->spec->capacity,
+                            .named = others_name(o, g->index),
+                            .more = g->n_migProfiles ? 0 : others_more(o, g->class_),
                             .ready = up && (!g->health || g->health == HEALTH_READY)};
     }
 }

@@ -17,6 +17,7 @@ struct ledger_difference {
     unsigned level;      /* of folding that it was compared at: 0 = every field of every line */
     uint64_t lines;      /* compared */
     uint64_t wrong;      /* lines whose amounts differ, or that only one of both has */
+    bool others;         /* others than Hanse hold something in them */
     double money;        /* largest relative difference of a cause's money */
     char example[400];   /* one that is wrong */
     ledger_amount error; /* all causes - capacity × time - overhang × time */

@@ -40,7 +40,9 @@ struct device {
     int64_t index;
     int kind;
     bool ready;
-    int64_t held;
+    bool named;   /* others hold this one */
+    int64_t more; /* and of its node and class so many that have no number */
+    int64_t held, others;
 };
 struct span {
     int64_t from, to;

@@ -26,6 +26,7 @@ struct ledger_world {
     const char *ns;
     struct ledger_counts n;
     double seconds;
+    bool others; /* nodes tell what others hold */
 };
 
 static uint32_t rnd(struct ledger_world *w, uint32_t n)
@@ -181,6 +182,27 @@ static void node_rnd(struct ledger_world *w, struct node *n, const char *target,
     }
 }
 
+/* By number, or by class alone. */
+static void others_rnd(struct ledger_world *w, struct node *n, uint32_t i)
+{
+    struct node_others *o = arena_new(w->a, struct node_others);
+
+    o->cpu = rnd(w, 3) * 100000;
+    if (rnd(w, 2)) {
+        o->gpus = arena_array(w->a, int64_t, 2);
+        o->gpus[0] = rnd(w, GPUS);
+        o->gpus[1] = rnd(w, GPUS);
+        o->n_gpus = o->gpus[0] == o->gpus[1] ? 1 : 2;
+    }
+    if (i != NODES - 1 && rnd(w, 2)) {
+        o->classes = arena_new(w->a, struct others_class);
+        o->classes->class_ = classes[rnd(w, 2)];
+        o->classes->count = 1 + rnd(w, 4);
+        o->n_classes = 1;
+    }
+    n->status->others = o;
+}
+
 static void facts_rnd(struct ledger_world *w, const char *target, bool calm)
 {
     union command c = {.head = {.type = CMD_FACTS}};
@@ -194,6 +216,9 @@ static void facts_rnd(struct ledger_world *w, const char *target, bool calm)
     for (uint32_t i = 0; i < NODES; i++)
         if (calm || rnd(w, 5))
             node_rnd(w, &nodes[c.facts.n++], target, i, calm);
+    for (uint32_t i = 0; i < c.facts.n && !calm && w->others; i++)
+        if (rnd(w, 4) == 0)
+            others_rnd(w, &nodes[i], (uint32_t)(nodes[i].metadata->name[strlen(target) + 2] - '0'));
     (void)apply(w, &c);
 }
 
@@ -457,7 +482,7 @@ static void one(struct ledger_world *w)
             target_rnd(w, target_names[rnd(w, TARGETS)]);
         return;
     case 11:
-        if (rnd(w, 2000) == 0)
+        if (rnd(w, 700) == 0)
             through_snapshot(w);
         if (rnd(w, 500) == 0)
             w->term++; /* another leader, whose clock may be behind */
@@ -483,6 +508,13 @@ struct ledger_world *ledger_world_create(uint64_t seed)
     for (int i = 0; i < 2; i++)
         (void)write_one(w, WRITE_CREATE, KIND_NAMESPACE, "", spaces[i],
                         arena_new(w->a, struct namespace_));
+    w->others = seed % 2 == 0;
+    if (w->others) { /* all members know of them */
+        union command c = {.member = {.head = {.type = CMD_MEMBER},
+                                      .member = {.id = 1, .feature_level = FEATURE_LEVEL},
+                                      .cluster_uid = "cluster-1"}};
+        (void)apply(w, &c);
+    }
     q = arena_new(w->a, struct queue);
     q->spec = arena_new(w->a, struct queue_spec);
     q->spec->namespaces = arena_array(w->a, const char *, 1);

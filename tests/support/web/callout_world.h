@@ -43,6 +43,7 @@ struct callout_world_node {
     unsigned cpu;       /* 0: it is gone */
     uint64_t changed;   /* revision of its last change */
     const char *notice; /* as JSON, or NULL */
+    const char *others; /* likewise */
 };
 struct callout_world {
     struct loop *loop;

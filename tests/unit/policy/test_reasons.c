@@ -68,6 +68,12 @@ static const struct reason_case cases[REASON_NR] = {
     [REASON_GPU_MEMORY] = {ASKED, NULL, NULL, "  resources: {gpu: {count: 1, minMemory: 100Gi}}\n",
                            false, "minMemory"},
     [REASON_GPU_BUSY] = {ROOM, NULL, GPUS(3), GPUS(2), true, "1 GPU"},
+    [REASON_OTHERS] = {ROOM,
+                       "kind: Node\nmetadata: {name: hub-n1}\nspec: {target: hub, cpu: 64, memory: "
+                       "512Gi, gpus: [{index: 0, class: h100}, {index: 1, class: h100}, {index: 2, "
+                       "class: h100}, {index: 3, class: h100}]}\n"
+                       "status: {others: {classes: [{class: h100, count: 1}]}}\n",
+                       GPUS(2), GPUS(2), true, "1 GPU"},
     [REASON_MIG] = {.answer = ROOM},
     [REASON_ISOLATION] = {.answer = ASKED},
     [REASON_FRACTION] = {ROOM, NULL, GPUS(4), "  resources: {gpu: {fraction: 0.5}}\n", true, NULL},

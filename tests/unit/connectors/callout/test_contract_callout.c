@@ -459,6 +459,55 @@ static void listings_do_not_mix(void **state)
     assert_int_equal(r->unfit, 0);
 }
 
+/* ---- what others hold ---- */
+static const struct node *node_told(struct connector_rig *r, const char *name, struct arena *a)
+{
+    struct indexed *e = index_find(&r->nodes.by_name, name);
+    const struct node_told *t = e ? container_of(e, struct node_told, by_name) : NULL;
+    struct err err;
+    void *body;
+
+    assert_non_null(t);
+    assert_int_equal(tlv_decode(&schema_node, slice_make(t->bytes, t->n), a, &body, &err), 0);
+    return body;
+}
+
+static void others_are(struct connector_rig *r, const char *others)
+{
+    callout_world.nodes[0].others = others;
+    callout_world_node("n1", 8);
+    still_loop_run(r->loop, 12000);
+}
+
+static void what_others_hold_comes_with_the_node(void **state)
+{
+    struct connector_rig *r = *state;
+    AUTO_ARENA a = arena_create(0);
+
+    still_loop_run(r->loop, 12000);
+    assert_null(node_told(r, "t1.n1", a)->status->others);
+    others_are(r, "{\"cpu\":\"1500m\",\"memory\":\"2Gi\"}");
+    const struct node_others *o = node_told(r, "t1.n1", a)->status->others;
+    assert_non_null(o);
+    assert_int_equal(o->cpu, 1500);
+    assert_int_equal(o->memory, 2147483648);
+    others_are(r, "{\"gpus\":[7]}"); /* which the node has not: it is told, and not used */
+    const struct node *n = node_told(r, "t1.n1", a);
+    assert_int_equal(n->status->health, HEALTH_NOT_READY);
+    assert_non_null(strstr(n->status->reason, "others hold GPU 7"));
+    others_are(r, "{\"cpu\":\"1\"}");
+    assert_int_equal(node_told(r, "t1.n1", a)->status->health, HEALTH_READY);
+    unsigned unfit = r->unfit;
+    uint64_t was = node_hash(r, "t1.n1");
+    others_are(r, "{\"cpu\":\"-1\"}"); /* no node at all: what was told stays */
+    others_are(r, "{\"classes\":[{\"class\":\"h100\",\"count\":0}]}");
+    others_are(r, "[3]");
+    assert_int_equal(node_hash(r, "t1.n1"), was);
+    assert_int_equal(r->unfit, unfit);
+    others_are(r, NULL);
+    assert_null(node_told(r, "t1.n1", a)->status->others);
+}
+
 /* ---- nodes that go away ---- */
 static void announced(struct connector_rig *r, const char *notice)
 {
@@ -540,6 +589,7 @@ int main(void)
                                        T(silence_is_told_and_passes),
                                        T(lists_come_in_pages),
                                        T(changes_of_nodes_come_as_deltas),
+                                       T(what_others_hold_comes_with_the_node),
                                        T(a_server_without_deltas_is_asked_for_all),
                                        T(listings_do_not_mix),
                                        T(a_node_that_goes_away_is_told)};

@@ -65,6 +65,37 @@ static void takes_what_the_contract_shows(void **state)
     inventory_fini(&inv);
 }
 
+static void takes_what_others_hold(void **state)
+{
+    struct inventory inv;
+    struct err err = {0};
+    struct node_others *o;
+    AUTO_ARENA a = arena_create(0);
+    void *body;
+
+    (void)state;
+    if (load("target: t1\nnodes:\n- name: n1\n  cpu: 8\n  gpus: [{index: 3, class: a, memory: "
+             "80Gi}]\n  others: {cpu: 2500m, memory: 1Gi, gpus: [3]}\n",
+             &inv, &err) < 0)
+        fail_msg("%s", err.text);
+    const cJSON *status =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(inv.nodes, 0), "status");
+    assert_int_equal(body_from_json(&schema_node_others,
+                                    cJSON_GetObjectItemCaseSensitive(status, "others"), 0, a, &body,
+                                    &err),
+                     0);
+    o = body;
+    assert_int_equal(o->cpu, 2500);
+    assert_int_equal(o->gpus[0], 3);
+    inventory_fini(&inv);
+    refused("target: t1\nnodes:\n- name: n1\n  others: {gpus: [0]}\n", 3, "has no GPU 0");
+    refused("target: t1\nnodes:\n- name: n1\n  others: {cpu: -1}\n", 4, "cpu");
+    refused("target: t1\nnodes:\n- name: n1\n  others: {disks: 1}\n", 4, "disks");
+    refused("target: t1\nnodes:\n- name: n1\n  gpus: [{index: 0, class: a, memory: 1Gi}]\n"
+            "  others: {classes: [{class: a, count: 1}]}\n",
+            3, "name them in others.gpus");
+}
+
 static void refuses_what_it_does_not_know(void **state)
 {
     (void)state;
@@ -137,6 +168,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_what_the_contract_shows),
+        cmocka_unit_test(takes_what_others_hold),
         cmocka_unit_test(refuses_what_it_does_not_know),
         cmocka_unit_test(without_a_file_it_is_this_machine),
         cmocka_unit_test(keys_are_read_strictly),

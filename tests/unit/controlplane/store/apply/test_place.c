@@ -67,8 +67,12 @@ static struct result place(struct kit *k, const char *name, int64_t gpu, const c
     a->gpuMilli = *mig ? 0 : 1000;
     a->gpus = arena_array(k->a, int64_t, 1);
     a->gpus[0] = gpu;
-    *p =
-        (struct placement){.target = "fra", .class_ = "h100", .assignments = a, .n_assignments = 1};
+    *p = (struct placement){.target = "fra",
+                            .class_ = "h100",
+                            .cpu = 1000,
+                            .memory = 1,
+                            .assignments = a,
+                            .n_assignments = 1};
     return kit_apply(k, &c);
 }
 
@@ -282,6 +286,57 @@ static void test_a_node_that_goes_away(void **state)
     kit_end(&k);
 }
 
+static void others_told(struct kit *k, struct node_others *others)
+{
+    struct node_status status = {.health = HEALTH_READY, .reason = "", .others = others};
+    struct node n = *object_as(root_get(k->root, KIND_NODE, "", "fra.n0"), node);
+    union command c = {.facts = {.head = {.type = CMD_FACTS},
+                                 .target = "fra",
+                                 .session = "s1",
+                                 .reach_told = true,
+                                 .reachable = true,
+                                 .nodes = &n,
+                                 .n = 1}};
+
+    n.status = &status;
+    assert_int_equal(kit_apply(k, &c).code, 0);
+}
+
+/* What others took between the decision and its entry is not given away. */
+static void test_what_others_hold(void **state)
+{
+    int64_t second[] = {1};
+    struct others_class two = {.class_ = "h100", .count = 2}, one = {.class_ = "h100", .count = 1};
+    struct node_others by_number = {.gpus = second, .n_gpus = 1},
+                       both = {.classes = &two, .n_classes = 1},
+                       any = {.classes = &one, .n_classes = 1}, cpu = {.cpu = 64000},
+                       memory = {.memory = (int64_t)1 << 40};
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 2);
+    workload_of(&k, "a", "", "");
+    workload_of(&k, "b", "", "");
+    others_told(&k, &by_number); /* not before all members know of it */
+    assert_null(object_as(root_get(k.root, KIND_NODE, "", "fra.n0"), node)->status->others);
+    kit_level_set(&k, FEATURE_GRANTS);
+    others_told(&k, &by_number);
+    refused(&k, place(&k, "a", 1, "", ""), "a", "GPU 1 is held by others than Hanse");
+    others_told(&k, &both);
+    refused(&k, place(&k, "a", 0, "", ""), "a", "others than Hanse hold 2 of its h100");
+    others_told(&k, &cpu);
+    refused(&k, place(&k, "a", 0, "", ""), "a", "has not enough CPU free");
+    others_told(&k, &memory);
+    refused(&k, place(&k, "a", 0, "", ""), "a", "has not enough memory free");
+    others_told(&k, &any);
+    assert_int_equal(place(&k, "a", 1, "", "").code, 0); /* 0 is left to them */
+    refused(&k, place(&k, "b", 0, "", ""), "b", "others than Hanse hold 1 of its h100");
+    others_told(&k, NULL);
+    assert_int_equal(place(&k, "b", 0, "", "").code, 0);
+    kit_end(&k);
+}
+
 static struct result queue_as(struct kit *k, const char *name, const char *id)
 {
     struct write_op op;
@@ -319,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_quota),
         cmocka_unit_test(test_compliance),
         cmocka_unit_test(test_compliance_of_checkpoints),
+        cmocka_unit_test(test_what_others_hold),
         cmocka_unit_test(test_a_node_that_goes_away),
         cmocka_unit_test(test_request_ids_last_a_day),
     };

@@ -314,6 +314,73 @@ static void test_cpus(void **state)
     kit_end(&k);
 }
 
+/* What others hold is a cause of its own: all that there is adds up to the capacity, and no run of
+ * ours is taken for theirs. */
+static void others_told(struct kit *k, int64_t *gpus, uint32_t n_gpus, int64_t more, bool ready)
+{
+    struct others_class of = {.class_ = "h100", .count = more};
+    struct node_others others = {
+        .cpu = 16000, .gpus = gpus, .n_gpus = n_gpus, .classes = &of, .n_classes = more > 0};
+    struct node_status status = {.health = ready ? HEALTH_READY : HEALTH_NOT_READY,
+                                 .others = &others,
+                                 .reason = ""};
+    struct node n = *object_as(root_get(k->root, KIND_NODE, "", "fra.n0"), node);
+    union command c = {.facts = {.head = {.type = CMD_FACTS},
+                                 .target = "fra",
+                                 .session = "s1",
+                                 .reach_told = true,
+                                 .reachable = true,
+                                 .nodes = &n,
+                                 .n = 1}};
+
+    n.status = &status;
+    assert_int_equal(kit_apply(k, &c).code, 0);
+}
+
+static void test_others(void **state)
+{
+    int64_t two[] = {2, 3};
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 4); /* 64 CPUs */
+    price_sheet(&k, 2, 1);
+    kit_level_set(&k, FEATURE_GRANTS);
+    assert_int_equal(kit_workload(&k, "default", "w", 1, 2).code, 0);
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 2).code, 0); /* 0 and 1, 1 CPU */
+    run_to(&k, "w", 1, true);
+    others_told(&k, two, 1, 0, true); /* they have 2 */
+    kit_reload(&k);
+    k.now += HOUR;
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "others"), 1);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "idle"), 1);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "useful"), 2);
+    assert_near(cpu_hours(&k, LEDGER_BY_CAUSE, "others"), 16);
+    assert_near(cpu_hours(&k, LEDGER_BY_CAUSE, "idle"), 64 - 16 - 1);
+    struct ledger_sum theirs = sum_of(&k, LEDGER_BY_CAUSE, "others");
+    assert_true(theirs.money < 1e-9 && theirs.unpriced == 0); /* nobody here pays for it */
+    others_told(&k, two, 2, 3, true); /* 2 and 3, and three more: only ours are left, and stay */
+    k.now += HOUR;
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "others"), 1 + 2);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "useful"), 4);
+    others_told(&k, NULL, 0, 1, true); /* 2 or 3 */
+    kit_reload(&k);
+    k.now += HOUR;
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "others"), 1 + 2 + 1);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "idle"), 1 + 0 + 1);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
+    others_told(&k, NULL, 0, 3, false); /* theirs on a node that is not ready */
+    k.now += HOUR;
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "others"), 1 + 2 + 1 + 3);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "unavailable"), 1);
+    assert_int_equal(kit_facts(&k, "fra", 1, 4, true).code, 0); /* and gone */
+    k.now += HOUR;
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "others"), 1 + 2 + 1 + 3);
+    root_check(k.root);
+    kit_end(&k);
+}
+
 /* Lines that no level has room for any more are folded, and nothing is lost. */
 static void test_folding(void **state)
 {
@@ -423,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_causes), cmocka_unit_test(test_devices),
         cmocka_unit_test(test_moves),  cmocka_unit_test(test_days_and_prices),
         cmocka_unit_test(test_cpus),   cmocka_unit_test(test_folding),
+        cmocka_unit_test(test_others),
         cmocka_unit_test(test_bounds), cmocka_unit_test(test_numbers),
     };
 

@@ -1,0 +1,97 @@
+/* What others than Hanse hold of a node: pods and jobs that Hanse did not start. The pool, apply
+ * and the ledger ask here, so that no two of them count differently.
+ *
+ * A device of which only the class is known is any of those that Hanse does not hold: whoever
+ * places must leave as many of them entirely free. */
+#include "policy/policy.h"
+
+#include <string.h>
+
+static const struct node_others *others_of(const struct node *n)
+{
+    return n && n->status ? n->status->others : NULL;
+}
+
+int64_t node_others_cpu(const struct node *n)
+{
+    const struct node_others *o = others_of(n);
+
+    return o && o->cpu > 0 ? o->cpu : 0;
+}
+
+int64_t node_others_memory(const struct node *n)
+{
+    const struct node_others *o = others_of(n);
+
+    return o && o->memory > 0 ? o->memory : 0;
+}
+
+bool node_others_device(const struct node *n, int64_t index)
+{
+    const struct node_others *o = others_of(n);
+
+    for (uint32_t i = 0; o && i < o->n_gpus; i++)
+        if (o->gpus[i] == index)
+            return true;
+    return false;
+}
+
+static bool class_means(const struct others_class *c, const struct gpu *g)
+{
+    return strcmp(c->class_, g->class_) == 0 || strcmp(c->class_, g->model) == 0;
+}
+
+int64_t node_others_alike(const struct node *n, const struct gpu *g)
+{
+    const struct node_others *o = others_of(n);
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; o && i < o->n_classes; i++)
+        if (class_means(&o->classes[i], g) && o->classes[i].count > 0)
+            sum += o->classes[i].count < LIMIT_NODE_GPUS ? o->classes[i].count : LIMIT_NODE_GPUS;
+    return sum;
+}
+
+static bool has_device(const struct node *n, int64_t index)
+{
+    for (uint32_t i = 0; i < n->spec->n_gpus; i++)
+        if (n->spec->gpus[i].index == index)
+            return true;
+    return false;
+}
+
+static bool has_class(const struct node *n, const struct others_class *c)
+{
+    for (uint32_t i = 0; i < n->spec->n_gpus; i++)
+        if (class_means(c, &n->spec->gpus[i]) && !n->spec->gpus[i].n_migProfiles)
+            return true;
+    return false;
+}
+
+int node_others_check(const struct node *n, struct err *err)
+{
+    const struct node_others *o = others_of(n);
+
+    if (!o || !n->spec)
+        return 0;
+    for (uint32_t i = 0; i < o->n_gpus; i++)
+        if (!has_device(n, o->gpus[i]))
+            return err_set(err, E_INVALID, "others hold GPU %lld of it, which it does not tell",
+                           (long long)o->gpus[i]);
+    for (uint32_t i = 0; i < o->n_classes; i++)
+        if (!has_class(n, &o->classes[i]))
+            return err_set(err, E_INVALID,
+                           "others hold GPUs of class %.63s of it, of which it tells no whole one",
+                           o->classes[i].class_);
+    return 0;
+}
+
+int64_t node_others_gpus(const struct node *n)
+{
+    const struct node_others *o = others_of(n);
+    int64_t sum = o ? o->n_gpus : 0;
+
+    for (uint32_t i = 0; o && i < o->n_classes; i++)
+        sum += o->classes[i].count;
+    return sum;
+}
