@@ -41,6 +41,9 @@
 struct run_order {
     struct run_key key;
     const char *ns, *name; /* of its workload */
+    /* Whose name it goes by at the target: a user, an account, a role. "": the target's own. It is
+     * started by what belongs to that principal (connector_env.principal_secret), or not at all. */
+    const char *principal;
     const struct placement *placement;
     const char *image;                /* or "" */
     const char *const *argv;          /* the command with its arguments; NULL-terminated */
@@ -271,6 +274,7 @@ struct home_order {
     const char **tokens; /* one a rank */
     uint32_t n_tokens;
 };
+#define PRINCIPAL_TOKEN "token"
 struct connector_env {
     struct loop *loop;
     const struct connector_events *events;
@@ -279,6 +283,10 @@ struct connector_env {
      * secret_put, which wipes it. */
     const char *(*secret_get)(void *arg, const char *name, const char *key);
     void (*secret_put)(void *arg, const char *text);
+    /* Sets *ret to what the Secret of that principal of the Target has under PRINCIPAL_TOKEN, until
+     * secret_put; to NULL where the Target names none for it. An error: it names one, and that is
+     * not there. No other principal's, and never the target's. NULL: nobody has any. */
+    int (*principal_secret)(void *arg, const char *principal, const char **ret, struct err *err);
     /* Returns this cluster's uid, borrowed until the next call; "" while it has none. NULL:
      * none. */
     const char *(*cluster_uid)(void *arg);
@@ -293,6 +301,7 @@ struct connector_env {
 
 struct connector_ops {
     const char *type;
+    bool acts_for; /* it starts runs in the name of a principal; others refuse such an order */
     int (*create)(const struct connector_env *env, const struct object *target,
                   struct connector **ret, struct err *err);
     void (*destroy)(struct connector *c); /* ends outstanding calls with OUT_UNKNOWN first */

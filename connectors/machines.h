@@ -23,6 +23,8 @@
  *   - A key that was released never gives a machine any more, also when it had given none yet.
  *   - A machine that has this cluster's mark and is in no log is told of, and left alone.
  *
+ * A machine is ordered in the target's own name, not in a principal's: runs of several share it.
+ *
  * Enrolment is not here yet: an order brings no token by which a machine could join as an agent,
  * since nothing takes one. Until then a driver offers only machines whose nodes its own inventory
  * tells. */

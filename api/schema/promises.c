@@ -79,6 +79,20 @@ static bool runners_elsewhere(const struct object *o)
     return c && c->runners && !target_can(SPEC(target)->type, CAN_CALL_HOME);
 }
 
+static bool principals_elsewhere(const struct object *o)
+{
+    return SPEC(target)->n_principals && !target_can(SPEC(target)->type, CAN_ACT_FOR);
+}
+
+/* A Queue is named by who asks for it, and proves nothing. */
+static bool principal_of_a_queue(const struct object *o)
+{
+    for (uint32_t i = 0; i < SPEC(target)->n_principals; i++)
+        if (SPEC(target)->principals[i].n_queues && !SPEC(target)->principals[i].n_namespaces)
+            return true;
+    return false;
+}
+
 static bool data_mounted(const struct object *o)
 {
     for (uint32_t i = 0; i < SPEC(workload)->n_data; i++)
@@ -221,6 +235,12 @@ static const struct promise promises[] = {
      "server"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.connection.runners", runners_elsewhere,
      "only runners of callout targets call home: leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.principals", principals_elsewhere,
+     "runs on targets of this type go by no other name (an agent itself gives each namespace a "
+     "user "
+     "of its machine: hanse agent --users): leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.principals[].queues", principal_of_a_queue,
+     "anybody may ask for a Queue, so it gives no name by itself: say the namespaces, too"},
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.data[].mountPath", data_mounted,
      "nothing is mounted: tell the program by spec.run.env or args where the data lies, and leave "
      "it out"},

@@ -125,12 +125,18 @@ enum target_can {
     CAN_EXEC = 256,
     CAN_SAVE = 512,
     CAN_ASK = 1024,
-    CAN_CALL_HOME = 2048
+    CAN_CALL_HOME = 2048,
+    CAN_ACT_FOR = 4096
 };
 bool target_can(enum target_type type, enum target_can what);
 /* The same of one Target: where its runners call home (spec.connection.runners), they hold leases,
  * keep checkpoints and can be asked to save. */
 bool target_has(const struct target_spec *s, enum target_can what);
+/* Whose name a run of that namespace and Queue goes by there (spec.principals): of the rows that
+ * name its namespace the first that also names its Queue, else the first that names no Queues, else
+ * the first that names no namespaces. NULL: nobody stands for it. */
+const struct target_principal *target_principal_of(const struct target_spec *s, const char *ns,
+                                                   const char *queue);
 
 const struct kind *kind_by_id(enum kind_id id);    /* NULL when there is none */
 const struct kind *kind_by_name(const char *kind); /* "Workload" */

@@ -66,6 +66,7 @@ static const char *repeats(const struct connector *base)
 }
 
 const struct connector_ops connector_callout_ops = {.type = "callout",
+                                                    .acts_for = true,
                                                     .create = create,
                                                     .destroy = destroy,
                                                     .update = update,

@@ -132,6 +132,10 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
         rc = err_set(err, E_NOTIMPL,
                      "its Target says spec.connection.runners, and it does not say that it starts "
                      "runners");
+    if (rc == 0 && object_as(c->doc, target)->spec->n_principals && !h->principals)
+        rc = err_set(err, E_NOTIMPL,
+                     "its Target has spec.principals, and it does not say that it starts runs in "
+                     "their names");
     if (rc < 0)
         return rc;
     str_copy(c->instance, sizeof c->instance, h->instance);

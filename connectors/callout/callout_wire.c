@@ -231,6 +231,24 @@ static uint32_t texts(const char *const *v, struct arena *a, const char ***ret)
     return n;
 }
 
+/* What is its own is sent for its runs alone. */
+static int order_principal(const struct callout *c, const struct run_order *o, struct arena *a,
+                           struct callout_order *ret, struct err *err)
+{
+    const struct connector_env *e = &c->base.env;
+    const char *token = NULL;
+
+    ret->principal = o->principal ? o->principal : "";
+    if (!*ret->principal || !e->principal_secret)
+        return 0;
+    int rc = e->principal_secret(e->arg, ret->principal, &token, err);
+    if (rc < 0 || !token)
+        return rc;
+    ret->principal_token = arena_strdup(a, token);
+    e->secret_put(e->arg, token);
+    return 0;
+}
+
 int callout_order_make(const struct callout *c, const struct run_order *o, struct arena *a,
                        struct callout_order *ret, struct err *err)
 {
@@ -258,5 +276,6 @@ int callout_order_make(const struct callout *c, const struct run_order *o, struc
         ret->env[ret->n_env++] = arena_printf(a, "HANSE_CHECKPOINT_INTERVAL=%lld",
                                               (long long)(o->checkpoint_interval_ms + 999) / 1000);
     order_workers(c, o->placement, a, ret);
-    return callout_home_order(c, o, a, ret, err);
+    int rc = order_principal(c, o, a, ret, err);
+    return rc < 0 ? rc : callout_home_order(c, o, a, ret, err);
 }

@@ -215,6 +215,17 @@ void pause_zone(struct place *pl, struct row *r)
             return;
 }
 
+/* Nothing goes there in the target's own name where it has names for its tenants. */
+static const char *principal_lacks(struct place *pl, const struct target_spec *t)
+{
+    const char *ns = pl->obj->meta->namespace_, *queue = pl->queue_name ? pl->queue_name : "";
+
+    if (!t->n_principals || target_principal_of(t, ns, queue))
+        return NULL;
+    return arena_printf(pl->a, "its spec.principals have nobody for namespace %s%s%s", ns,
+                        *queue ? ", queue " : "", queue);
+}
+
 struct target_verdict filter_target(struct place *pl, uint32_t target)
 {
     const struct target_rec *t = &pl->p->t.targets[target];
@@ -230,6 +241,9 @@ struct target_verdict filter_target(struct place *pl, uint32_t target)
         target_can(t->spec->type, CAN_BE_DRIVEN) ? runner_lacks(pl->spec, t->spec) : NULL;
     if (lacks)
         return verdict(REASON_RUNNER_MISSING, lacks);
+    lacks = principal_lacks(pl, t->spec);
+    if (lacks)
+        return verdict(REASON_PRINCIPAL, lacks);
     if (!store_reached(pl->spec, t->spec))
         return verdict(REASON_STORE, pl->spec->checkpoint->store);
     if (pl->spec->isolation && pl->spec->isolation->processes == PROCESSES_PROVED &&

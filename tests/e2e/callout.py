@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(TOP, "deploy", "examples", "three-tier"))
 sys.dont_write_bytecode = True
 from federation import Failure, Federation, wait_for  # noqa: E402
 
-API, SECRET = "hanse.dev/v1alpha1", "a-secret-of-thirty-two-letters-or-more"
+API, SECRET, TOKEN = "hanse.dev/v1alpha1", "a-secret-of-thirty-two-letters-or-more", "annas-own-token"
 OVER = ("Succeeded", "Failed", "Cancelled")
 PROGRAM = """exec 9>>"{dir}/lock.$HANSE_WORKLOAD_NAME"
 flock -n 9 || {{ echo "double $HANSE_RUN_KEY" >> "{dir}/witness"; exit 9; }}
@@ -248,6 +248,59 @@ class Callout(Federation):
         self.nodes(NODE)
         wait_for("rack.n1 to be Ready", lambda: self.node("rack.n1")["status"].get("health") == "Ready", 30)
 
+    def runs_go_by_their_principals(self):
+        """A second server, which starts programs in the names of two principals alone."""
+        with open(self.path("names"), "w", encoding="utf-8") as file:
+            json.dump({"anna": {"token": TOKEN}, "ben": {}}, file)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        server = self._spawn("server-2", [sys.executable, os.path.join(TOP, "tests", "e2e", "lib", "callout_bad.py"), "--port", str(port),
+                                          "--key-file", self.path("key"), "--state", self.path("state-2"), "--nodes-file", self.path("nodes"),
+                                          "--principals", self.path("names")], FAULTS=self.path("faults"))
+        target = self.target(f"http://127.0.0.1:{port}")
+        target["metadata"]["name"] = "named"
+        target["spec"]["principals"] = [{"name": "anna", "namespaces": ["default"], "credentialsFrom": {"secret": "anna"}},
+                                        {"name": "ben", "namespaces": ["team-b"]}]
+        self.apply(target, *[{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in ("team-b", "team-c")])
+        wait_for("the second target to be connected", lambda: "named" in self.connected(), 30)
+
+        def work(name, namespace):
+            self.apply(document("Workload", name, {
+                "type": "batch", "targets": {"names": ["named"]}, "resources": {"cpu": 1, "memory": "64Mi"},
+                "run": {"command": ["/bin/sh", "-c", f'echo "$PRINCIPAL" > "{self.path("by." + name)}"'], "retries": 0}}, namespace=namespace))
+
+        def of(name, namespace):
+            done = self.cli("get", "workloads", name, "-n", namespace, "-o", "json", check=False)
+            return json.loads(done.stdout).get("status", {}) if done.returncode == 0 else {}
+
+        def by(name, namespace):
+            wait_for(f"{name} to be over", lambda: of(name, namespace).get("phase") in OVER, 60)
+            with open(self.path("by." + name), encoding="utf-8") as file:
+                return file.read().strip()
+        work("by-anna", "default")
+        wait_for("her missing Secret to be told", lambda: "Secret anna" in json.dumps(of("by-anna", "default")), 60)
+        self.check("without her Secret nothing starts in her name", not os.path.exists(self.path("by.by-anna")))
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "anna", "namespace": "hanse-system"}, "stringData": {"token": TOKEN}})
+        work("by-ben", "team-b")
+        work("by-none", "team-c")
+        self.check("a run goes by the name of its namespace's principal", by("by-ben", "team-b") == "ben")
+        work("by-anna-2", "default")
+        self.check("and with her own token", by("by-anna-2", "default") == "anna")
+        said = wait_for("the decision", lambda: (t := self.cli("explain", "by-none", "-n", "team-c", check=False).stdout) and "named" in t and t, 30)
+        self.check("a namespace that nobody stands for is not placed, with the reason",
+                   "NoPrincipal" in said and "nobody for namespace team-c" in said and not os.path.exists(self.path("by.by-none")), said[:600])
+        told = self.cli("get", "workloads", "by-anna-2", "-o", "yaml").stdout + self.cli("get", "events", "-o", "yaml").stdout
+        for folder in ("state-2", "log"):
+            for name in os.listdir(self.path(folder)):
+                if os.path.isfile(self.path(folder, name)):
+                    with open(self.path(folder, name), encoding="utf-8", errors="replace") as file:
+                        told += file.read()
+        self.check("her token is in no status, no Event, no log and no file of the server", TOKEN not in told)
+        self.cli("delete", "workload", "by-none", "-n", "team-c")
+        server.kill()
+        server.wait()
+
     def nothing_ever_ran_twice(self):
         with open(self.path("witness"), encoding="utf-8") as file:
             double = [line.strip() for line in file if line.startswith("double")]
@@ -281,7 +334,8 @@ def main():
     c, began = Callout(hanse, folder), time.monotonic()
     parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.answers_that_are_none, Callout.orders_that_never_came, Callout.two_bad_answers_in_a_row,
              Callout.stops,
-             Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.the_server_dies_and_comes_back, Callout.the_server_is_away, Callout.nothing_ever_ran_twice)
+             Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.the_server_dies_and_comes_back,
+             Callout.the_server_is_away, Callout.runs_go_by_their_principals, Callout.nothing_ever_ran_twice)
     try:
         for part in (Callout.begin, *[p for p in parts if only in p.__name__]):
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)

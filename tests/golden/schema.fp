@@ -50,6 +50,10 @@ target_partition 2 5 -
 target_limits 1 1 -
 target_limits 2 1 -
 target_limits 3 5 -
+target_principal 1 0 -
+target_principal 2 12 -
+target_principal 3 12 -
+target_principal 4 10 secret_ref
 target_spec 1 4 target_type
 target_spec 2 4 tier
 target_spec 3 0 -
@@ -66,6 +70,7 @@ target_spec 13 3 -
 target_spec 14 4 capacity
 target_spec 15 3 -
 target_spec 16 12 -
+target_spec 24 11 target_principal
 class_count 1 0 -
 class_count 2 1 -
 class_count 3 1 -

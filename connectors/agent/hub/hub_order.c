@@ -77,6 +77,11 @@ int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
     int rc = version_check(h, o, err);
     if (rc < 0)
         return rc;
+    if (o->principal && *o->principal)
+        return err_field(err, E_NOTIMPL, "spec.principals",
+                         "an agent gives each namespace a user of its machine itself (hanse agent "
+                         "--users), and runs nothing in the name of %.100s",
+                         o->principal);
     if (!o->argv[0] && !*o->script)
         return err_field(err, E_INVALID, "spec.run.command",
                          "agent targets run a command or a script; there is none");

@@ -58,6 +58,23 @@ static void controls_drop(char *text)
     }
 }
 
+/* What the principal in whose name it runs has; the target got it with the order. */
+static const char *token_of(struct brain *b, const struct object *workload)
+{
+    const struct workload_status *s = object_as(workload, workload)->status;
+    const struct object *t = s && s->placement && b->root
+                                 ? root_get(b->root, KIND_TARGET, "", s->placement->target)
+                                 : NULL;
+    const struct target_principal *p =
+        t ? target_principal_of(object_as(t, target)->spec, workload->meta->namespace_,
+                                s->queue ? s->queue : "")
+          : NULL;
+
+    return p && p->credentialsFrom ? b->cfg.secret_get(b->cfg.arg, "hanse-system",
+                                                       p->credentialsFrom->secret, PRINCIPAL_TOKEN)
+                                   : NULL;
+}
+
 void hide_text(struct brain *b, const struct object *workload, char *text)
 {
     const struct run_spec *run = object_as(workload, workload)->spec->run;
@@ -75,6 +92,12 @@ void hide_text(struct brain *b, const struct object *workload, char *text)
             continue;
         value_mark(text, n, value, hit);
         b->cfg.secret_put(b->cfg.arg, value);
+        any = true;
+    }
+    const char *token = n >= HIDE_LEAST && b->cfg.secret_get ? token_of(b, workload) : NULL;
+    if (token) {
+        value_mark(text, n, token, hit);
+        b->cfg.secret_put(b->cfg.arg, token);
         any = true;
     }
     if (any)

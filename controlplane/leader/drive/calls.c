@@ -381,7 +381,9 @@ static void submit(struct driver *d, struct site *t)
             return;
         }
         /* provably without effect: the place is given back, with the reason */
-        driver_seen_absent(d, end_text(END_SECRET_MISSING), err.text);
+        driver_seen_absent(
+            d, end_text(err.code == E_FORBIDDEN ? END_TARGET_REFUSED : END_SECRET_MISSING),
+            err.text);
         driver_backoff(d);
         return;
     }

@@ -309,6 +309,23 @@ void order_stage(struct site *t, const struct object *o, const struct placement 
     }
 }
 
+/* In whose name it runs there. Its Target may have been changed since it was placed. */
+static int order_principal(const struct site *t, const struct object *o, struct run_order *ret,
+                           struct err *err)
+{
+    const struct target_spec *s = t->doc ? object_as(t->doc, target)->spec : NULL;
+    const char *queue = text_or_none(object_as(o, workload)->status->queue);
+    const struct target_principal *p =
+        s ? target_principal_of(s, o->meta->namespace_, queue) : NULL;
+
+    ret->principal = p ? p->name : "";
+    if (p || !s || !s->n_principals)
+        return 0;
+    return err_set(err, E_FORBIDDEN,
+                   "spec.principals of target %.100s have nobody for namespace %.63s%s%.100s",
+                   t->name, o->meta->namespace_, *queue ? ", queue " : "", queue);
+}
+
 int order_make(struct site *t, const struct object *o, const struct placement *p,
                const struct run_key *k, struct arena *a, struct run_order *ret, struct err *err)
 {
@@ -317,6 +334,9 @@ int order_make(struct site *t, const struct object *o, const struct placement *p
     if (!env)
         return err->code;
     order_stage(t, o, p, k, a, ret);
+    int rc = order_principal(t, o, ret, err);
+    if (rc < 0)
+        return rc;
     ret->env = env;
     ret->document = order_document(o, a);
     const struct intent *in = object_as(o, workload)->status->intent;
@@ -366,6 +386,7 @@ static void digest(const struct run_order *o, unsigned char ret[32])
     const char *const texts[] = {o->key.uid,
                                  o->ns,
                                  o->name,
+                                 o->principal,
                                  o->image,
                                  o->script,
                                  o->cwd,

@@ -326,6 +326,26 @@ static void secret_put(void *arg, const char *text)
     b->cfg.secret_put(b->cfg.arg, text);
 }
 
+int site_principal_secret(void *arg, const char *principal, const char **ret, struct err *err)
+{
+    const struct site *t = arg;
+    const struct target_spec *s = object_as(t->doc, target)->spec;
+    const struct secret_ref *ref = NULL;
+
+    *ret = NULL;
+    for (uint32_t i = 0; i < s->n_principals; i++)
+        if (!strcmp(s->principals[i].name, principal))
+            ref = s->principals[i].credentialsFrom;
+    if (!ref)
+        return 0;
+    *ret = secret_get(arg, ref->secret, PRINCIPAL_TOKEN);
+    return *ret ? 0
+                : err_set(err, E_FORBIDDEN,
+                          "Secret %.100s of namespace hanse-system has no \"" PRINCIPAL_TOKEN
+                          "\", which principal %.100s of target %.100s needs",
+                          ref->secret, principal, t->name);
+}
+
 /* Returns the connector driver of this build for a type of Target; NULL: it has none. */
 static const struct connector_ops *driver_of(enum target_type type)
 {
@@ -338,6 +358,7 @@ static const struct connector_ops *driver_of(enum target_type type)
     INV(!ops || ((ops->renew != NULL) == target_can(type, CAN_LEASE | CAN_CALL_HOME) &&
                  (ops->runner != NULL) == target_can(type, CAN_CALL_HOME) &&
                  (ops->exec != NULL) == target_can(type, CAN_EXEC) &&
+                 ops->acts_for == target_can(type, CAN_ACT_FOR) &&
                  (ops->stage != NULL) == target_can(type, CAN_SAVE) &&
                  (ops->checkpoint != NULL) == target_can(type, CAN_ASK | CAN_CALL_HOME)));
     return ops;
@@ -353,6 +374,7 @@ static void connector_make(struct site *t)
                                 .arg = t,
                                 .secret_get = secret_get,
                                 .secret_put = secret_put,
+                                .principal_secret = site_principal_secret,
                                 .cluster_uid = cluster_uid,
                                 .home = site_home,
                                 .state_rv = state_rv};

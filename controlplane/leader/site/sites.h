@@ -105,6 +105,9 @@ uint64_t site_suspect_after(const struct site *t); /* ms of silence */
 /* runners.c: of connector_env; arg: the site */
 bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
                struct home_order *ret);
+/* Of connector_env: the Secret of the row that names that principal, and no other. */
+int site_principal_secret(void *arg, const char *principal, const char **ret,
+                          struct err *err) MUST_CHECK;
 void runners_fini(struct brain *b);
 void site_pace(struct site *t, uint64_t lease_ms); /* makes renewals come in time for that lease */
 

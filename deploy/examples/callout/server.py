@@ -3,8 +3,10 @@
 this machine. What it has accepted is on disk before anything starts, so it may be killed at any moment and started again.
 
     server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4 | --nodes-file NODES.json] [--runner /usr/bin/hanse]
-              [--offers OFFERS.json]
+              [--offers OFFERS.json] [--principals PRINCIPALS.json]
 
+With --principals every order has to name one of them, {"anna": {"token": "…", "user": "anna"}}, and bring its token where there is one. Its
+program is started as that user (by root; without `user`, as who runs this server), and sees its name in PRINCIPAL.
 With --offers it rents machines: groups of slots of this one, which take a while to boot, appear as a node each, and end themselves when
 nobody renews them. A list of what there is: [{"class": "h100", "gpus": 8, "zone": "a", "market": "spot", "price": 12.5, "count": 4,
 "boot": 2, "cpu": "64", "memory": "64Gi"}], with the currency EUR, read again whenever it is changed. FOLDER/machines/KEY.interrupt, with a
@@ -83,7 +85,8 @@ def said(run):
 class Runs:
     """Every run that was ever accepted or promised, one file each."""
 
-    def __init__(self, folder, runner=None):
+    def __init__(self, folder, runner=None, principals=None):
+        self.principals = principals
         self.folder, self.runner, self.lock, self.gone = folder, runner, threading.Condition(), lambda node: False
         self.runs, self.children, self.changes, self.at = {}, {}, [], 0
         os.makedirs(folder, exist_ok=True)
@@ -200,15 +203,17 @@ class Runs:
             raise Refused(422, "this target starts no containers", **{"class": "invalid", "scope": "workload"})
         if any(self.gone(w.get("node", "")) for w in order.get("workers", [])):
             raise Refused(503, "the machine that it was ordered on has ended")
+        who = self.principal(order)
         argv = order.get("argv") or (["/bin/sh", "-c", order["script"]] if order.get("script") else None)
         if not argv:
             raise Refused(422, "this target runs argv or script", **{"class": "invalid", "scope": "workload"})
+        argv = ["runuser", "-u", who["user"], "--", *argv] if who.get("user") else argv
         run = {"key": key, "state": "starting", "since": int(time.time() * 1000),
-               **{k: order[k] for k in ("cluster", "stateRv", "namespace", "workload", "workers") if k in order}}
+               **{k: order[k] for k in ("cluster", "stateRv", "namespace", "workload", "workers", "principal") if k in order}}
         self.runs[key] = run
         self.keep(run)
         env = {**os.environ, **dict(e.split("=", 1) for e in order.get("env", [])),
-               "HANSE_RUN_KEY": key, "HANSE_WORKLOAD_NAME": order.get("workload", "")}
+               "HANSE_RUN_KEY": key, "HANSE_WORKLOAD_NAME": order.get("workload", ""), "PRINCIPAL": order.get("principal", "")}
         home = order.get("home") if self.runner else None
         if home:
             argv, run["home"] = self.by_runner(key, home, order, argv), True
@@ -217,6 +222,18 @@ class Runs:
                                               cwd=order.get("cwd") or None, stdin=subprocess.DEVNULL, start_new_session=True)
         self.told(run)
         return run
+
+    def principal(self, order):
+        """In whose name it is to be started."""
+        name = order.get("principal", "")
+        if self.principals is None:
+            if name:
+                raise Refused(422, "this server starts nothing in anybody's name", **{"class": "invalid", "scope": "workload"})
+            return {}
+        who = self.principals.get(name)
+        if who is None or not hmac.compare_digest(who.get("token", "").encode(), order.get("principalToken", "").encode()):
+            raise Refused(403, f"nothing is started here in the name of \"{name[:64]}\"", **{"class": "authorisation", "scope": "workload"})
+        return who
 
     def by_runner(self, key, home, order, argv):
         files = self.path(key)
@@ -467,7 +484,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with runs.lock:
             if self.command == "GET" and parts == ["hello"]:
                 return {"version": 1, "instance": runs.instance, "next": runs.at, "runner": runs.runner is not None,
-                        "checkpoints": runs.runner is not None, "repeats": True}
+                        "checkpoints": runs.runner is not None, "repeats": True, "principals": runs.principals is not None}
             if self.command == "GET" and parts == ["changes"]:
                 return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)
             if self.command == "GET" and parts == ["nodes"]:
@@ -544,10 +561,12 @@ def main(handler=Handler):
     p.add_argument("--gpus", type=int, default=0, help="of class h100, of each node")
     p.add_argument("--nodes-file", default="", help="a JSON list of nodes instead, read again whenever it is changed")
     p.add_argument("--offers", default="", help="a JSON list of the machines that may be rented")
+    p.add_argument("--principals", default="", help="a JSON object of those in whose names programs are started")
     p.add_argument("--runner", help="hanse, whose `hanse run` starts the programs")
     a = p.parse_args()
     s = Server(("127.0.0.1", a.port), handler)
-    s.key, s.runs = read(a.key_file).strip().encode(), Runs(os.path.abspath(a.state), a.runner)
+    s.key, s.runs = read(a.key_file).strip().encode(), Runs(
+        os.path.abspath(a.state), a.runner, json.loads(read(a.principals)) if a.principals else None)
     s.machines = Machines(os.path.join(os.path.abspath(a.state), "machines"), a.offers, s.runs)
     s.runs.gone = s.machines.gone
     s.nodes = Nodes(a.nodes_file, [{"name": f"n{i + 1}", "cpu": "64", "memory": "64Gi",

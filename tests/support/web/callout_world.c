@@ -216,8 +216,8 @@ static void nodes(const char *url, struct buf *b, struct script_reply *ret)
 static int submit(const struct script_try *t, const struct run_key *k, struct buf *b)
 {
     struct callout_world_run *r = callout_world_run(k);
-    char body[4096];
 
+    (void)snprintf(W.order, sizeof W.order, "%.*s", (int)t->body.n, (const char *)t->body.p);
     if ((r && r->state == RUN_ABSENT) || (!r && superseded(k))) {
         buf_str(b, "{\"message\":\"that key is refused\"}");
         return 409;
@@ -225,8 +225,7 @@ static int submit(const struct script_try *t, const struct run_key *k, struct bu
     if (!r) {
         r = run_add(k, W.queues ? RUN_PENDING : RUN_RUNNING);
         r->starts++;
-        (void)snprintf(body, sizeof body, "%.*s", (int)t->body.n, (const char *)t->body.p);
-        if (strstr(body, "\"ends-at-once\""))
+        if (strstr(W.order, "\"ends-at-once\""))
             callout_world_end_run(r, 3);
     }
     print_run(r, b);
@@ -353,8 +352,9 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
     }
     buf_init(&b, sizeof ret->room - 256);
     if (!strcmp(path, "/v1/hello"))
-        buf_printf(&b, "{\"version\":1,\"instance\":\"i%u\",\"next\":%llu%s}", W.instance,
-                   (unsigned long long)W.changes, W.repeats ? ",\"repeats\":true" : "");
+        buf_printf(&b, "{\"version\":1,\"instance\":\"i%u\",\"next\":%llu%s%s}", W.instance,
+                   (unsigned long long)W.changes, W.repeats ? ",\"repeats\":true" : "",
+                   W.principals ? ",\"principals\":true" : "");
     else if (!strncmp(path, "/v1/changes", 11))
         changes(path, &b, ret);
     else if (!strncmp(path, "/v1/nodes", 9))

@@ -49,6 +49,8 @@ struct callout_world {
     struct loop *loop;
     bool silent;
     bool repeats;             /* it says that orders may be sent again */
+    bool principals;          /* it says that it starts runs in the names of principals */
+    char order[4096];         /* the last one that came */
     bool queues;              /* what is submitted is pending first */
     enum callout_fault fault; /* of the next answer about a run */
     struct callout_world_run runs[CALLOUT_WORLD_RUNS];

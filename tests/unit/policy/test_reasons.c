@@ -32,6 +32,10 @@ static const struct reason_case cases[REASON_NR] = {
                           "isolation.processes any"},
     [REASON_TENANTS] = {ASKED, NULL, NULL, GPUS(1) "  isolation: {tenants: separate}\n", false,
                         "isolation.tenants any"},
+    [REASON_PRINCIPAL] = {NEVER,
+                          "kind: Target\nmetadata: {name: hub}\nspec: {type: callout, tier: hub, "
+                          "region: eu, principals: [{name: anna, namespaces: [others]}]}\n",
+                          NULL, GPUS(1), false, NULL},
     [REASON_NO_TARGETS] = {.answer = NEVER},
     [REASON_TOO_LARGE] = {.answer = NEVER},
     [REASON_RECOVERING] = {.answer = NEVER},

@@ -32,6 +32,7 @@ static void test_answers(void **state)
             assert_false(target_can(t, CAN_SAVE));
             assert_false(target_can(t, CAN_ASK));
             assert_false(target_can(t, CAN_CALL_HOME));
+            assert_false(target_can(t, CAN_ACT_FOR));
         }
     }
     assert_int_equal(driven, 2);
@@ -50,6 +51,8 @@ static void test_the_driver_keeps_its_row(void **state)
                      connector_callout_ops.renew && connector_callout_ops.runner &&
                          connector_callout_ops.checkpoint);
     assert_int_equal(target_can(TARGET_AGENT, CAN_CALL_HOME), connector_agent_ops.runner != NULL);
+    assert_int_equal(target_can(TARGET_AGENT, CAN_ACT_FOR), connector_agent_ops.acts_for);
+    assert_int_equal(target_can(TARGET_CALLOUT, CAN_ACT_FOR), connector_callout_ops.acts_for);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_EXEC), connector_callout_ops.exec != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_SAVE), connector_callout_ops.stage != NULL);
 }
@@ -83,7 +86,7 @@ static void test_unknown(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        for (int can = CAN_BE_DRIVEN; can <= CAN_CALL_HOME; can *= 2)
+        for (int can = CAN_BE_DRIVEN; can <= CAN_ACT_FOR; can *= 2)
             assert_false(target_can((enum target_type)unknown[i], (enum target_can)can));
 }
 

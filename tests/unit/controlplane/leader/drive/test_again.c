@@ -224,6 +224,30 @@ enum difference {
     CHANGE_NR
 };
 
+/* Its Workload is another one now: where it was placed, or what was asked for. */
+static void another(struct driver *d, bool place)
+{
+    struct arena *a = arena_create(0);
+    struct workload *w = arena_new(a, struct workload);
+    const struct object *was = d->o;
+
+    *w = *object_as(was, workload);
+    if (place) {
+        w->status = arena_new(a, struct workload_status);
+        *w->status = *object_as(was, workload)->status;
+        w->status->placement = arena_new(a, struct placement);
+        *w->status->placement = *object_as(was, workload)->status->placement;
+        w->status->placement->capacity = CAPACITY_SPOT;
+    } else {
+        w->spec = arena_new(a, struct workload_spec);
+        *w->spec = *object_as(was, workload)->spec;
+        w->spec->deadline = 1;
+    }
+    d->o = object_make(kind_by_id(KIND_WORKLOAD), w);
+    (void)object_unref(was);
+    (void)arena_destroy(a);
+}
+
 static void test_find_wherever_something_differs(void **state)
 {
     struct observation seen = {.state = RUN_UNKNOWN};
@@ -231,7 +255,6 @@ static void test_find_wherever_something_differs(void **state)
     (void)state;
     for (int what = 0; what < CHANGE_NR; what++) {
         struct world x;
-        struct object *other;
 
         ordered(&x);
         answer(&x, OUT_UNKNOWN, NULL);
@@ -249,27 +272,9 @@ static void test_find_wherever_something_differs(void **state)
             x.brain.term++;
             break;
         case OTHER_DOCUMENT:
-        case OTHER_PLACE: {
-            struct arena *a = arena_create(0);
-            struct workload *w = arena_new(a, struct workload);
-            *w = *object_as(x.d.o, workload);
-            if (what == OTHER_PLACE) {
-                w->status = arena_new(a, struct workload_status);
-                *w->status = *object_as(x.d.o, workload)->status;
-                w->status->placement = arena_new(a, struct placement);
-                *w->status->placement = *object_as(x.d.o, workload)->status->placement;
-                w->status->placement->capacity = CAPACITY_SPOT;
-            } else {
-                w->spec = arena_new(a, struct workload_spec);
-                *w->spec = *object_as(x.d.o, workload)->spec;
-                w->spec->deadline = 1;
-            }
-            other = object_make(kind_by_id(KIND_WORKLOAD), w);
-            (void)object_unref(x.d.o);
-            x.d.o = other;
-            (void)arena_destroy(a);
+        case OTHER_PLACE:
+            another(&x.d, what == OTHER_PLACE);
             break;
-        }
         case OTHER_SECRET:
             x.secret = "Hush";
             break;

@@ -1,0 +1,199 @@
+/* Principals of a callout target: its server has to know them, each order names its own, and what
+ * belongs to one goes along with its orders alone. */
+#include "connectors/callout/callout.h"
+#include "tests/support/unit.h"
+#include "tests/support/web/callout_world.h"
+#include "tests/support/web/still_loop.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct world {
+    struct loop *loop;
+    struct object *target;
+    struct connector *c;
+    bool reachable;
+    char why[256];
+    unsigned held;
+} W;
+
+static void on_reach(void *arg, bool reachable, const char *session, const char *why)
+{
+    (void)arg;
+    (void)session;
+    W.reachable = reachable;
+    str_copy(W.why, sizeof W.why, why);
+}
+static void on_observed(void *arg, const struct observation *o)
+{
+    (void)arg;
+    (void)o;
+}
+static void on_nodes(void *arg, const struct inventory_page *p)
+{
+    (void)arg;
+    (void)p;
+}
+static const char *secret_get(void *arg, const char *name, const char *key)
+{
+    (void)arg;
+    (void)name;
+    W.held += !strcmp(key, "key");
+    return !strcmp(key, "key") ? CALLOUT_WORLD_KEY : NULL;
+}
+static void secret_put(void *arg, const char *text)
+{
+    (void)arg;
+    W.held -= text != NULL;
+}
+static int principal_secret(void *arg, const char *principal, const char **ret, struct err *err)
+{
+    (void)arg;
+    *ret = NULL;
+    if (!strcmp(principal, "cleo"))
+        return err_set(err, E_FORBIDDEN, "her Secret is gone");
+    if (!strcmp(principal, "anna"))
+        *ret = "token-of-anna";
+    W.held += *ret != NULL;
+    return 0;
+}
+
+static int begin(void **state)
+{
+    static const struct connector_events events = {
+        .reach = on_reach, .observed = on_observed, .nodes = on_nodes};
+    struct connector_env env = {.events = &events,
+                                .secret_get = secret_get,
+                                .secret_put = secret_put,
+                                .principal_secret = principal_secret,
+                                .web = &script_web_ops};
+    cJSON *j = cJSON_Parse(
+        "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Target\",\"metadata\":{\"name\":\"t1\"},"
+        "\"spec\":{\"type\":\"callout\",\"tier\":\"hub\",\"connection\":{\"server\":"
+        "\"https://rack.test\",\"credentialsFrom\":{\"secret\":\"rack\"}},\"principals\":[{"
+        "\"name\":\"anna\"}]}}");
+    struct err e;
+
+    (void)state;
+    W = (struct world){.loop = still_loop_create(11)};
+    env.loop = W.loop;
+    assert_int_equal(object_from_json(kind_by_id(KIND_TARGET), j, 0, &W.target, &e), 0);
+    cJSON_Delete(j);
+    callout_world_begin(W.loop);
+    callout_world.principals = true;
+    assert_int_equal(connector_callout_ops.create(&env, W.target, &W.c, &e), 0);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    connector_callout_ops.destroy(W.c);
+    assert_int_equal(W.held, 0);
+    (void)object_unref(W.target);
+    (void)still_loop_destroy(W.loop);
+    return 0;
+}
+
+struct asked {
+    struct call call; /* first */
+    unsigned done;
+    enum outcome out;
+    struct err err;
+};
+static void on_done(struct call *c, enum outcome out, const struct observation *seen,
+                    const struct err *err)
+{
+    struct asked *a = (struct asked *)c;
+
+    (void)seen;
+    a->done++;
+    a->out = out;
+    if (err)
+        a->err = *err;
+}
+
+static struct asked submit(const char *principal)
+{
+    static const char *const argv[] = {"stays", NULL}, *const none[] = {NULL};
+    static struct assignment at = {.node = "t1.n1", .mig = ""};
+    static struct placement p = {
+        .target = "t1", .class_ = "", .assignments = &at, .n_assignments = 1};
+    static unsigned n;
+    struct asked a = {.call = {.deadline_ms = loop_now_ms(W.loop) + 15000, .done = on_done}};
+    struct run_order o = {.key = {.epoch = 1, .try_ = 1},
+                          .ns = "default",
+                          .name = "w",
+                          .principal = principal,
+                          .placement = &p,
+                          .image = "",
+                          .argv = argv,
+                          .script = "",
+                          .cwd = "",
+                          .env = none,
+                          .signal = "",
+                          .save_signal = "",
+                          .document = "",
+                          .checkpoint_dir = "",
+                          .resume_path = "",
+                          .resume_digest = ""};
+
+    (void)snprintf(o.key.uid, sizeof o.key.uid, "principal-%u", ++n);
+    callout_world.order[0] = '\0';
+    connector_callout_ops.submit(W.c, &o, &a.call);
+    still_loop_run(W.loop, 15001);
+    assert_int_equal(a.done, 1);
+    return a;
+}
+
+static void each_order_brings_its_own(void **state)
+{
+    (void)state;
+    still_loop_run(W.loop, 1000);
+    assert_true(W.reachable);
+    assert_int_equal(submit("anna").out, OUT_DONE);
+    assert_non_null(strstr(callout_world.order, "\"principal\":\"anna\""));
+    assert_non_null(strstr(callout_world.order, "\"principalToken\":\"token-of-anna\""));
+    assert_int_equal(submit("ben").out, OUT_DONE);
+    assert_non_null(strstr(callout_world.order, "\"principal\":\"ben\""));
+    assert_null(strstr(callout_world.order, "principalToken"));
+    assert_int_equal(submit("").out, OUT_DONE);
+    assert_null(strstr(callout_world.order, "principal\""));
+}
+
+/* Nothing of it is sent: not in anybody else's name either. */
+static void without_his_secret_nothing_starts(void **state)
+{
+    struct asked a;
+
+    (void)state;
+    still_loop_run(W.loop, 1000);
+    a = submit("cleo");
+    assert_int_equal(a.out, OUT_REJECTED);
+    assert_string_equal(a.err.text, "her Secret is gone");
+    assert_string_equal(callout_world.order, "");
+}
+
+/* A server that passes over the field would start it in its own name. */
+static void a_server_that_knows_none_is_not_taken(void **state)
+{
+    (void)state;
+    callout_world.principals = false;
+    still_loop_run(W.loop, 60000);
+    assert_false(W.reachable);
+    assert_non_null(strstr(W.why, "spec.principals"));
+    callout_world.principals = true;
+    still_loop_run(W.loop, 60000);
+    assert_true(W.reachable);
+}
+
+int main(void)
+{
+#define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
+    const struct CMUnitTest tests[] = {T(each_order_brings_its_own),
+                                       T(without_his_secret_nothing_starts),
+                                       T(a_server_that_knows_none_is_not_taken)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
