@@ -93,6 +93,11 @@ static bool principal_of_a_queue(const struct object *o)
     return false;
 }
 
+static bool machines_elsewhere(const struct object *o)
+{
+    return SPEC(target)->n_machines > 0 && !target_can(SPEC(target)->type, CAN_ORDER_MACHINES);
+}
+
 static bool data_mounted(const struct object *o)
 {
     for (uint32_t i = 0; i < SPEC(workload)->n_data; i++)
@@ -241,6 +246,8 @@ static const struct promise promises[] = {
      "of its machine: hanse agent --users): leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.principals[].queues", principal_of_a_queue,
      "anybody may ask for a Queue, so it gives no name by itself: say the namespaces, too"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.machines", machines_elsewhere,
+     "only callout targets order machines: leave it out"},
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.data[].mountPath", data_mounted,
      "nothing is mounted: tell the program by spec.run.env or args where the data lies, and leave "
      "it out"},

@@ -126,7 +126,8 @@ enum target_can {
     CAN_SAVE = 512,
     CAN_ASK = 1024,
     CAN_CALL_HOME = 2048,
-    CAN_ACT_FOR = 4096
+    CAN_ACT_FOR = 4096,
+    CAN_ORDER_MACHINES = 8192
 };
 bool target_can(enum target_type type, enum target_can what);
 /* The same of one Target: where its runners call home (spec.connection.runners), they hold leases,

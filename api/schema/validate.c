@@ -483,6 +483,24 @@ static int admit_event(const struct object *old, const struct object *now, struc
                      *about ? "" : "; Events of what is in no namespace go to default");
 }
 
+/* The name of a pool begins the keys of its machines, which are names of objects. */
+static int admit_pools(const struct target_spec *s, struct err *err)
+{
+    static const struct path spec = {NULL, "spec", 0}, machines = {&spec, "machines", 0};
+
+    for (uint32_t i = 0; i < s->n_machines; i++) {
+        const char *name = s->machines[i].name;
+        struct path item = {&machines, NULL, i}, at = {&item, "name", 0};
+
+        if (strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(name) || *name == '-')
+            return path_error(err, &at,
+                              "\"%.40s\": a pool is named by small letters, digits and -", name);
+        if (s->machines[i].market == CAPACITY_OWNED)
+            return path_error(err, &at, "owned machines are not ordered");
+    }
+    return 0;
+}
+
 int object_admit(const struct object *old, const struct object *now, struct err *err)
 {
     int r = promises_admit(old, now, err);
@@ -511,6 +529,8 @@ int object_admit(const struct object *old, const struct object *now, struct err 
     }
     if (now->kind->id != KIND_TARGET)
         return 0;
+    if ((r = admit_pools(object_as(now, target)->spec, err)) < 0)
+        return r;
     const struct target_partition *p = object_as(now, target)->spec->partition;
     const struct target_partition *was = old ? object_as(old, target)->spec->partition : NULL;
     return p ? admit_lease("spec.partition.lease", was ? was->lease : 0, p->lease, err) : 0;

@@ -48,7 +48,7 @@ static const char documents[] =
     "- {apiGroups: [coordination.k8s.io], resources: [leases], " WRITE "}\n"
     "- {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}\n"
     "- {apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}\n"
-    "- {apiGroups: [hanse.dev], resources: [tokens], verbs: [get, list, watch, delete, "
+    "- {apiGroups: [hanse.dev], resources: [tokens, machines], verbs: [get, list, watch, delete, "
     "deletecollection]}\n"
     "- {nonResourceURLs: [/metrics], verbs: [get]}\n---\n" RBAC
     "kind: ClusterRole\nmetadata: {name: edit}\n"

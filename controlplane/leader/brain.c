@@ -12,6 +12,7 @@
 #include "controlplane/leader/keep/events.h"
 #include "controlplane/leader/keep/retention.h"
 #include "controlplane/leader/keep/tokens.h"
+#include "controlplane/leader/machines/machines.h"
 #include "controlplane/leader/move/begin.h"
 #include "controlplane/leader/move/causes.h"
 #include "controlplane/leader/move/mover.h"
@@ -58,6 +59,7 @@ struct whole {
     struct cold cold;
     struct strangers strangers;
     struct saves saves;
+    struct machines machines;
 };
 
 static struct whole *whole_of(struct brain *b)
@@ -143,6 +145,15 @@ static const struct part parts[] = {
      .tick = movers_look,
      .drop = movers_drop,
      .fini = movers_fini},
+    {.name = "machines",
+     .init = machines_init,
+     .reset = machines_reset,
+     .change = machines_change,
+     .machine = machines_machine,
+     .prices = machines_prices,
+     .tick = machines_look_soon,
+     .drop = machines_drop,
+     .fini = machines_fini},
     {.name = "causes", .reset = causes_reset, .tick = causes_look, .drop = causes_drop},
     {.name = "preempt", .init = preempt_init, .drop = preempt_drop},
     {.name = "retention", .reset = retention_reset, .drop = retention_drop},
@@ -207,7 +218,8 @@ struct brain *brain_create(const struct brain_config *cfg)
                         .back = &w->back,
                         .cold = &w->cold,
                         .strangers = &w->strangers,
-                        .saves = &w->saves};
+                        .saves = &w->saves,
+                        .machines = &w->machines};
     if (!b->cfg.cycle_ms)
         b->cfg.cycle_ms = 500;
     if (!b->cfg.redial_ms)

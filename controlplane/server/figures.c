@@ -185,6 +185,46 @@ static void *queue_shown(struct figures **f, const struct root *r, int64_t minut
     return q;
 }
 
+/* ---- machines of a Target ---- */
+struct machine_sums {
+    const char *target;
+    struct machine_count *v;
+    uint32_t n;
+};
+
+static bool machine_add(const struct object *o, void *arg)
+{
+    const struct machine *m = object_as(o, machine);
+    struct machine_sums *s = arg;
+    struct machine_count *c = NULL;
+
+    for (uint32_t i = 0; i < s->n && !strcmp(m->spec->target, s->target); i++)
+        if (!strcmp(s->v[i].pool, m->spec->pool))
+            c = &s->v[i];
+    if (!c || !machine_open(o))
+        return true;
+    c->ordered += m->status->phase == MACHINE_IS_ORDERED;
+    c->booting +=
+        m->status->phase == MACHINE_IS_ASKED || m->status->phase == MACHINE_IS_BOOTING;
+    c->joined += m->status->phase == MACHINE_IS_JOINED;
+    c->noticed += m->status->phase == MACHINE_IS_NOTICED;
+    c->releasing += machine_closing(o);
+    if (m->status->billedFrom > 0 && m->status->price > 0) {
+        bool other = c->costPerHour > 0 && strcmp(c->currency, m->status->currency) != 0;
+        c->costPerHour += m->status->price;
+        c->currency = other ? "" : m->status->currency;
+    }
+    return true;
+}
+
+static void machines_shown(const struct root *r, const struct object *o, struct target_status *s)
+{
+    struct machine_sums sums = {o->meta->name, s->machines, s->n_machines};
+
+    if (s->n_machines)
+        root_scan(r, KIND_MACHINE, NULL, NULL, NULL, machine_add, &sums);
+}
+
 static void *target_shown(const struct root *r, const struct object *o, struct arena *a)
 {
     struct target *t = object_edit_as(o, target, a);
@@ -194,6 +234,8 @@ static void *target_shown(const struct root *r, const struct object *o, struct a
         c->allocated = gpus_up(root_target_held(r, o->meta->name, c->class_));
         mark(&schema_class_count, c, "allocated");
     }
+    if (t->status)
+        machines_shown(r, o, t->status);
     return t;
 }
 

@@ -290,6 +290,7 @@ void root_check(const struct root *r)
     same_trees(r->moves, c.fresh->moves, 0, 0);
     same_trees(r->arrays, c.fresh->arrays, 0, 0);
     same_trees(r->ns_objects, c.fresh->ns_objects, offsetof(struct count_box, n), sizeof(int64_t));
+    machines_check(r);
     quotas_check(r);
     rates_check(r);
     same_trees(r->owners, c.fresh->owners, 0, 0);

@@ -66,17 +66,13 @@ static const struct record_field run_fields[] = {
     RUN(41, W_BOOL, lease_held),    RUN(42, W_I64, behind_ms), RUN(43, W_I64, rank),
     RUN(44, W_STR, instance)};
 #undef RUN
-static const struct record_field facts_fields[] = {HEAD(facts_cmd),
-                                                   FIELD(facts_cmd, 10, W_STR, target),
-                                                   FIELD(facts_cmd, 11, W_STR, session),
-                                                   FIELD(facts_cmd, 12, W_BOOL, reach_told),
-                                                   FIELD(facts_cmd, 13, W_BOOL, reachable),
-                                                   FIELD(facts_cmd, 14, W_STR, why),
-                                                   FIELD(facts_cmd, 15, W_BOOL, complete),
-                                                   FIELD(facts_cmd, 16, W_BOOL, gone),
-                                                   FIELD(facts_cmd, 17, W_BOOL, noticed),
-                                                   FIELD(facts_cmd, 40, W_STR, agent),
-                                                   FIELD(facts_cmd, 41, W_STR, rival)};
+#define FACT(tag, type, m) FIELD(facts_cmd, tag, type, m)
+static const struct record_field facts_fields[] = {
+    HEAD(facts_cmd), FACT(10, W_STR, target), FACT(11, W_STR, session),
+    FACT(12, W_BOOL, reach_told), FACT(13, W_BOOL, reachable), FACT(14, W_STR, why),
+    FACT(15, W_BOOL, complete), FACT(16, W_BOOL, gone), FACT(17, W_BOOL, noticed),
+    FACT(40, W_STR, agent), FACT(41, W_STR, rival)};
+#undef FACT
 static const struct record_field member_fields[] = {
     HEAD(member_cmd),
     FIELD(member_cmd, 10, W_U64, member.id),
@@ -90,41 +86,33 @@ static const struct record_field remove_fields[] = {HEAD(remove_cmd)};
 static const struct record_field archive_fields[] = {HEAD(archive_cmd),
                                                      FIELD(archive_cmd, 10, W_U64, close_bytes),
                                                      FIELD(archive_cmd, 11, W_I64, close_after_ms)};
-static const struct record_field recover_fields[] = {HEAD(recover_cmd),
-                                                     FIELD(recover_cmd, 10, W_INT, step),
-                                                     FIELD(recover_cmd, 11, W_STR, cluster_uid),
-                                                     FIELD(recover_cmd, 12, W_U64, rv),
-                                                     FIELD(recover_cmd, 13, W_STR, ns),
-                                                     FIELD(recover_cmd, 14, W_STR, name),
-                                                     FIELD(recover_cmd, 15, W_STR, uid),
-                                                     FIELD(recover_cmd, 16, W_I64, epoch),
-                                                     FIELD(recover_cmd, 17, W_I64, try_),
-                                                     FIELD(recover_cmd, 18, W_BOOL, ended),
-                                                     FIELD(recover_cmd, 19, W_BOOL, requeue),
-                                                     FIELD(recover_cmd, 20, W_I64, exit_code),
-                                                     FIELD(recover_cmd, 21, W_I64, term_signal),
-                                                     FIELD(recover_cmd, 22, W_INT, proof),
-                                                     FIELD(recover_cmd, 23, W_STR, reason),
-                                                     FIELD(recover_cmd, 24, W_STR, message),
-                                                     FIELD(recover_cmd, 25, W_U64, known)};
+#define REC(tag, type, m) FIELD(recover_cmd, tag, type, m)
+static const struct record_field recover_fields[] = {
+    HEAD(recover_cmd), REC(10, W_INT, step), REC(11, W_STR, cluster_uid), REC(12, W_U64, rv),
+    REC(13, W_STR, ns), REC(14, W_STR, name), REC(15, W_STR, uid), REC(16, W_I64, epoch),
+    REC(17, W_I64, try_), REC(18, W_BOOL, ended), REC(19, W_BOOL, requeue),
+    REC(20, W_I64, exit_code), REC(21, W_I64, term_signal), REC(22, W_INT, proof),
+    REC(23, W_STR, reason), REC(24, W_STR, message), REC(25, W_U64, known)};
+#undef REC
 static const struct record_field collect_fields[] = {HEAD(collect_cmd),
                                                      FIELD(collect_cmd, 10, W_U32, objects),
                                                      FIELD(collect_cmd, 11, W_U64, bytes)};
 static const struct record_field array_fields[] = {
     HEAD(array_cmd), FIELD(array_cmd, 10, W_STR, ns), FIELD(array_cmd, 11, W_STR, name),
     FIELD(array_cmd, 12, W_STR, uid), FIELD(array_cmd, 13, W_U32, objects)};
-static const struct record_field migrate_fields[] = {HEAD(migrate_cmd),
-                                                     FIELD(migrate_cmd, 10, W_INT, step),
-                                                     FIELD(migrate_cmd, 11, W_STR, ns),
-                                                     FIELD(migrate_cmd, 12, W_STR, name),
-                                                     FIELD(migrate_cmd, 13, W_STR, uid),
-                                                     FIELD(migrate_cmd, 14, W_STR, for_ns),
-                                                     FIELD(migrate_cmd, 15, W_STR, for_name),
-                                                     FIELD(migrate_cmd, 16, W_STR, for_uid),
-                                                     FIELD(migrate_cmd, 17, W_I64, for_epoch),
-                                                     FIELD(migrate_cmd, 18, W_INT, outcome),
-                                                     FIELD(migrate_cmd, 19, W_STR, reason),
-                                                     FIELD(migrate_cmd, 20, W_STR, message)};
+#define MIG(tag, type, m) FIELD(migrate_cmd, tag, type, m)
+static const struct record_field migrate_fields[] = {
+    HEAD(migrate_cmd), MIG(10, W_INT, step), MIG(11, W_STR, ns), MIG(12, W_STR, name),
+    MIG(13, W_STR, uid), MIG(14, W_STR, for_ns), MIG(15, W_STR, for_name), MIG(16, W_STR, for_uid),
+    MIG(17, W_I64, for_epoch), MIG(18, W_INT, outcome), MIG(19, W_STR, reason),
+    MIG(20, W_STR, message)};
+#undef MIG
+#define MACH(tag, type, m) FIELD(machine_cmd, tag, type, m)
+static const struct record_field machine_fields[] = {
+    HEAD(machine_cmd), MACH(10, W_INT, step), MACH(11, W_STR, target), MACH(12, W_STR, target_uid),
+    MACH(13, W_STR, pool), MACH(14, W_I64, number), MACH(15, W_STR, name), MACH(16, W_STR, uid),
+    MACH(17, W_STR, reason), MACH(18, W_STR, message)};
+#undef MACH
 static const struct record_field begin_fields[] = {
     FIELD(move_begin, 1, W_STR, ns),    FIELD(move_begin, 2, W_STR, workload),
     FIELD(move_begin, 3, W_STR, uid),   FIELD(move_begin, 4, W_I64, epoch),
@@ -134,6 +122,7 @@ static const struct record_field begin_fields[] = {
 /* What lies nested in a record. Tags are the same numbers in all commands. */
 enum { TAG_OP = 50, TAG_OBJECT, TAG_DECISION, TAG_PLACEMENT, TAG_CHECKPOINT, TAG_NODE };
 enum { TAG_BEGIN = 56, TAG_NOMINATED, TAG_GRANT, TAG_PAUSE, TAG_PENDING, TAG_SAVE, TAG_WORKER };
+enum { TAG_TOLD = 63 };
 enum nested_type {
     N_BODY,    /* a pointer to a body */
     N_BODIES,  /* a list of bodies, and its count */
@@ -188,24 +177,20 @@ static const struct nested_field begin_nested[] = {
     BODY(move_begin, TAG_PLACEMENT, placement, placement)};
 static const struct record_desc begin_desc = {RECORD(move_begin, begin_fields, begin_nested)};
 
+#define OPS(st, max_, what_)                                                                       \
+    {                                                                                              \
+        .type = N_RECORDS, .record = &op_desc, LIST(st, TAG_OP, ops, max_, what_)                  \
+    }
 static const struct nested_field write_nested[] = {
-    {.type = N_RECORDS,
-     .record = &op_desc,
-     LIST(write_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one write")}};
+    OPS(write_cmd, LIMIT_APPLY_MAX_OBJECTS, "objects in one write")};
 /* Its ops are those of the WRITE that it begins with. */
 _Static_assert(offsetof(struct request_cmd, write) == 0, "a REQUEST begins with its WRITE");
 static const struct nested_field remove_nested[] = {
-    {.type = N_RECORDS,
-     .record = &op_desc,
-     LIST(remove_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one write")}};
+    OPS(remove_cmd, LIMIT_APPLY_MAX_OBJECTS, "objects in one write")};
 static const struct nested_field archive_nested[] = {
-    {.type = N_RECORDS,
-     .record = &op_desc,
-     LIST(archive_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one ARCHIVE")}};
+    OPS(archive_cmd, LIMIT_APPLY_MAX_OBJECTS, "objects in one ARCHIVE")};
 static const struct nested_field recover_nested[] = {
-    {.type = N_RECORDS,
-     .record = &op_desc,
-     LIST(recover_cmd, TAG_OP, ops, LIMIT_APPLY_MAX_OBJECTS, "objects in one RECOVER")},
+    OPS(recover_cmd, LIMIT_APPLY_MAX_OBJECTS, "objects in one RECOVER"),
     BODY(recover_cmd, TAG_CHECKPOINT, run_checkpoint, checkpoint)};
 static const struct nested_field place_nested[] = {
     BODY(place_cmd, TAG_DECISION, decision_spec, decision),
@@ -229,6 +214,11 @@ static const struct nested_field migrate_nested[] = {
      .record = &begin_desc,
      LIST(migrate_cmd, TAG_BEGIN, begins, MOVES_MAX, "moves in one plan")},
     BODY(migrate_cmd, TAG_NOMINATED, placement, nominated)};
+
+static const struct nested_field machine_nested[] = {
+    OPS(machine_cmd, MACHINES_AT_ONCE, "machines at once"),
+    BODY(machine_cmd, TAG_TOLD, machine_status, told),
+    BODY(machine_cmd, TAG_PAUSE, target_pause, pause)};
 
 struct command_desc {
     enum command_type type;
@@ -255,7 +245,8 @@ static const struct command_desc commands[] = {
     DESC(FACTS, facts),          DESC(REMOVE, remove),
     DESC_FLAT(MEMBER, member),   DESC(MIGRATE, migrate),
     DESC(ARCHIVE, archive),      DESC(RECOVER, recover),
-    DESC_FLAT(COLLECT, collect), DESC_FLAT(ARRAY, array)};
+    DESC_FLAT(COLLECT, collect), DESC_FLAT(ARRAY, array),
+    DESC(MACHINE, machine)};
 
 static const struct command_desc *desc_of(int type)
 {
@@ -289,6 +280,7 @@ static uint16_t step_tag(const struct command_desc *d)
     size_t at = d->type == CMD_RUN       ? offsetof(struct run_cmd, step)
                 : d->type == CMD_MIGRATE ? offsetof(struct migrate_cmd, step)
                 : d->type == CMD_RECOVER ? offsetof(struct recover_cmd, step)
+                : d->type == CMD_MACHINE ? offsetof(struct machine_cmd, step)
                                          : 0;
 
     for (size_t i = 0; at && i < d->record.n; i++)
@@ -591,6 +583,10 @@ void command_release(union command *c)
     case CMD_RECOVER:
         ops = c->recover.ops;
         n = c->recover.n;
+        break;
+    case CMD_MACHINE:
+        ops = c->machine.ops;
+        n = c->machine.n;
         break;
     default:
         break;

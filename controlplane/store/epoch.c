@@ -1,5 +1,5 @@
-/* The epoch machine's table (epoch.def; controlplane/DESIGN.md, One run, never two). It holds no
- * state. */
+/* The tables of the epoch machine (epoch.def; controlplane/DESIGN.md, One run, never two) and of
+ * Migrations (move.def), and the names of all steps. It holds no state. */
 #include "controlplane/store/store_internal.h"
 
 struct transition {
@@ -61,4 +61,53 @@ int64_t epoch_ended(const struct workload_status *s)
 int64_t epoch_following(const struct workload_status *s)
 {
     return (s->epochFloor > s->epoch ? s->epochFloor : s->epoch) + 1;
+}
+
+/* ---- Migrations ---- */
+struct move_row {
+    enum move_phase from;
+    enum move_step step;
+    enum move_phase to;
+};
+static const struct move_row move_rows[] = {
+#define T(from, step, to) {MP_##from, MOVE_##step, MP_##to},
+#include "controlplane/store/move.def"
+#undef T
+};
+
+enum move_phase move_next(enum move_phase from, enum move_step step)
+{
+    for (size_t i = 0; i < sizeof move_rows / sizeof move_rows[0]; i++)
+        if (move_rows[i].from == from && move_rows[i].step == step)
+            return move_rows[i].to;
+    return (enum move_phase)0;
+}
+
+const char *move_step_text(enum move_step s)
+{
+    static const char *const names[] = {"?",      "Begin", "Reserve", "Wait",   "Quiesce",
+                                        "Verify", "Stage", "Start",   "Commit", "Abort"};
+
+    _Static_assert(sizeof names / sizeof names[0] == MOVE_ABORT + 1, "a name for each step");
+    return (int)s > 0 && s <= MOVE_ABORT ? names[s] : names[0];
+}
+
+bool move_open(enum move_phase p)
+{
+    return p >= MP_PENDING && p <= MP_STARTING;
+}
+
+bool move_holds(enum move_phase p)
+{
+    return p >= MP_QUIESCING && p <= MP_FENCING;
+}
+
+/* ---- machines, whose target tells in which state they are ---- */
+const char *machine_step_text(enum machine_step s)
+{
+    static const char *const names[] = {"?",     "Order",   "Seen", "Refused",
+                                        "Renew", "Release", "Ended"};
+
+    _Static_assert(sizeof names / sizeof names[0] == MACHINE_STEP_LAST + 1, "a name for each step");
+    return (int)s > 0 && s <= MACHINE_STEP_LAST ? names[s] : names[0];
 }

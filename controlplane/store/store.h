@@ -11,36 +11,11 @@
 #include "api/base/limits.h"
 #include "api/base/mem.h"
 #include "api/schema/schema.h"
+#include "controlplane/store/machine.h"
+#include "controlplane/store/tree.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* ---- tree: bytes → reference-counted value ---- */
-/* A persistent B+tree. All functions are O(log n); old versions stay valid. */
-struct tree;
-struct tree_value_ops { /* functions that count the references of values */
-    void (*ref)(const void *v);
-    void (*unref)(const void *v);
-};
-struct tree *tree_create(const struct tree_value_ops *ops); /* empty */
-struct tree *tree_ref(const struct tree *t);
-struct tree *tree_unref(struct tree *t); /* NULL ok; frees in bounded slices through tree_reap */
-const void *tree_get(const struct tree *t, struct slice key);
-/* returns a new version, which takes its own reference to value */
-struct tree *tree_put(const struct tree *t, struct slice key, const void *value);
-/* returns a new version, even if the key is absent */
-struct tree *tree_del(const struct tree *t, struct slice key);
-/* These consume the caller's reference to t, so that nodes that no other version shares are changed
- * in place. */
-struct tree *tree_put_own(struct tree *t, struct slice key, const void *value) MUST_CHECK;
-struct tree *tree_del_own(struct tree *t, struct slice key) MUST_CHECK;
-uint64_t tree_count(const struct tree *t);
-/* Calls each() in key order from the first key >= start, until it returns false. */
-void tree_scan(const struct tree *t, struct slice start,
-               bool (*each)(struct slice key, const void *value, void *arg), void *arg);
-/* Frees about n items of released trees, at most one node more; each item may free an object.
- * Returns the number of nodes left. The core loop calls it between entries. */
-size_t tree_reap(size_t n);
 
 /* ---- root ---- */
 struct change { /* one step of resourceVersion */
@@ -191,9 +166,10 @@ enum feature_level {
     FEATURE_MOVES = 2,   /* Migrations, the catalogue of checkpoints */
     FEATURE_ARCHIVE = 3, /* ARCHIVE, and all removals from the first one on */
     FEATURE_FOUND = 4,   /* checkpoints that are looked for in their store */
-    FEATURE_GRANTS = 5   /* the log holds what is promised: leases, refusals under a key, slices */
+    FEATURE_GRANTS = 5,  /* the log holds what is promised: leases, refusals under a key, slices */
+    FEATURE_MACHINES = 6 /* machines that are ordered, kept and released */
 };
-#define FEATURE_LEVEL FEATURE_GRANTS /* of this version; MEMBER reports it */
+#define FEATURE_LEVEL FEATURE_MACHINES /* of this version; MEMBER reports it */
 uint32_t root_feature_level(
     const struct root *r); /* the lowest level of all members; 0: none is recorded yet */
 /* The level that introduced this command (step 0) or this step of it; UINT32_MAX if it is not
@@ -487,6 +463,20 @@ struct array_cmd {
     char ns[64], name[256], uid[64];
     uint32_t objects; /* indexes that it may begin, suspend or resume, 1 to ARRAY_MAX_OBJECTS */
 };
+/* One step of a machine (machine.h). */
+struct machine_cmd {
+    struct command_head head;
+    enum machine_step step;
+    char target[256], target_uid[64]; /* ORDER */
+    char pool[64];                    /* ORDER */
+    int64_t number;                   /* ORDER: one more than the Target's status.machinesOrdered */
+    char name[64], uid[64];           /* all but ORDER and RENEW */
+    char reason[64], message[1024];   /* REFUSED, RELEASE, ENDED */
+    struct machine_status *told;      /* SEEN, ENDED; NULL: nothing but that it ended */
+    struct target_pause *pause;       /* REFUSED: as in run_cmd; NULL: the target is not blamed */
+    struct write_op *ops;             /* RENEW: machines, by kind, name and uid */
+    uint32_t n;
+};
 union command {
     struct command_head head; /* the common first member */
     struct write_cmd write;
@@ -501,6 +491,7 @@ union command {
     struct recover_cmd recover;
     struct collect_cmd collect;
     struct array_cmd array;
+    struct machine_cmd machine;
 };
 void command_encode(const union command *c, struct buf *out);
 /* Decodes into arena a; command_release releases the objects. */

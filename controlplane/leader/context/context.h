@@ -21,6 +21,10 @@ struct part {
     void (*change)(struct brain *b, const struct change *c);
     /* a driver has taken in what its target told of the run of this workload */
     void (*observed)(struct brain *b, const char *workload_uid, const struct observation *o);
+    /* a target has told of a machine, or of its prices; borrowed, as in connector_events */
+    void (*machine)(struct brain *b, const char *target, const struct machine_seen *m);
+    void (*prices)(struct brain *b, const char *target, const struct machine_price *v, size_t n,
+                   const char *currency);
     void (*tick)(struct brain *b); /* something that was refused may be allowed now */
     void (*drop)(struct brain *b); /* the leadership is over, and b->leads is false */
     void (*fini)(struct brain *b); /* nothing is under way any more */
@@ -60,12 +64,17 @@ struct brain {
     struct cold *cold;
     struct strangers *strangers;
     struct saves *saves;
+    struct machines *machines;
 };
 
 /* ---- parts.c ---- */
 void brain_allowed(struct brain *b); /* calls tick of every part */
 /* Calls observed of every part. */
 void brain_observed(struct brain *b, const char *workload_uid, const struct observation *o);
+/* Calls machine, or prices, of every part. */
+void brain_machine(struct brain *b, const char *target, const struct machine_seen *m);
+void brain_prices(struct brain *b, const char *target, const struct machine_price *v, size_t n,
+                  const char *currency);
 /* Adds delta to the number of callbacks that are still to come. */
 void brain_under_way(struct brain *b, int delta);
 /* Called when an answer has come, before its part gets it: looks at the newest root, so that the

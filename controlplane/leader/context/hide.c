@@ -48,7 +48,7 @@ static void marked_drop(char *text, size_t n, const bool *hit)
 
 /* What is left is one line, and brings no control codes to a terminal: neither ASCII's nor those of
  * ISO 6429 at U+0080 to U+009F. */
-static void controls_drop(char *text)
+void hide_controls(char *text)
 {
     for (unsigned char *p = (unsigned char *)text; *p; p++) {
         if (*p < 0x20 || *p == 0x7f)
@@ -102,7 +102,7 @@ void hide_text(struct brain *b, const struct object *workload, char *text)
     }
     if (any)
         marked_drop(text, n, hit);
-    controls_drop(text);
+    hide_controls(text);
 }
 
 void hide_observation(struct brain *b, const struct object *workload, struct observation *o)

@@ -10,5 +10,6 @@
 void hide_text(struct brain *b, const struct object *workload, char *text);
 /* the same in the texts of an observation */
 void hide_observation(struct brain *b, const struct object *workload, struct observation *o);
+void hide_controls(char *text); /* control codes alone, of what knows no Secret */
 
 #endif

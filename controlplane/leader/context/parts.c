@@ -74,6 +74,21 @@ void brain_observed(struct brain *b, const char *workload_uid, const struct obse
             p->observed(b, workload_uid, o);
 }
 
+void brain_machine(struct brain *b, const char *target, const struct machine_seen *m)
+{
+    for (const struct part *p = b->parts; p && p->name; p++)
+        if (p->machine)
+            p->machine(b, target, m);
+}
+
+void brain_prices(struct brain *b, const char *target, const struct machine_price *v, size_t n,
+                  const char *currency)
+{
+    for (const struct part *p = b->parts; p && p->name; p++)
+        if (p->prices)
+            p->prices(b, target, v, n, currency);
+}
+
 void brain_later(struct brain *b, struct timer *t, uint64_t ms)
 {
     if (b->leads && !timer_active(t))

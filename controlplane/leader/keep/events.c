@@ -32,7 +32,8 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
     static const char *const warnings[] = {
         "TargetUnreachable", "NotReplaced",       "Stopped",      "Failed",   "MoveFailed",
         "StoreNotSearched",  "CheckpointRefused", "TwoAgents",    "BookFull", "AgentReplaced",
-        "SaveFailed",        "GoesAway",          "CheckpointBad"};
+        "SaveFailed",        "GoesAway",          "CheckpointBad", "MachineUnknown",
+        "PriceAboveCap",     "OrderRefused"};
     struct events *e = b->events;
     struct told *t;
     va_list ap;
@@ -214,6 +215,33 @@ void events_book_full(struct brain *b, const struct object *target, const char *
     of_global(b, target, "BookFull", why);
 }
 
+void events_of_machines(struct brain *b, const struct object *target, const char *reason,
+                        const char *why)
+{
+    of_global(b, target, reason, why);
+}
+
+static void of_machine(struct brain *b, const struct object *before, const struct object *o)
+{
+    const struct machine_status *s = object_as(o, machine)->status,
+                                *was = before ? object_as(before, machine)->status : NULL;
+    const struct machine_spec *spec = object_as(o, machine)->spec;
+    char text[400];
+
+    if (!was) {
+        (void)snprintf(text, sizeof text, "for pool %s of target %.200s", spec->pool, spec->target);
+        of_global(b, o, "Ordered", text);
+        return;
+    }
+    (void)snprintf(text, sizeof text, "%s: %.300s", s->reason, s->message);
+    if (s->phase == MACHINE_IS_ORDERED && *s->reason && strcmp(s->reason, was->reason) != 0)
+        of_global(b, o, "OrderRefused", text);
+    if (*s->release && !*was->release)
+        of_global(b, o, "Released", s->release);
+    if (s->phase != was->phase)
+        of_global(b, o, machine_phase_text(s->phase), *s->reason ? text : "");
+}
+
 static const struct condition *one_agent(const struct target_status *s)
 {
     for (uint32_t i = 0; s && i < s->n_conditions; i++)
@@ -265,6 +293,8 @@ void events_change(struct brain *b, const struct change *c)
 {
     if (!c->after)
         return;
+    if (c->kind == KIND_MACHINE)
+        of_machine(b, c->before, c->after);
     if (c->kind == KIND_NODE)
         of_node(b, c->before, c->after);
     if (c->kind == KIND_CHECKPOINT)

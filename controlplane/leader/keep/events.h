@@ -22,6 +22,9 @@ void events_stays(struct brain *b, const struct object *workload, enum move_caus
 /* Tells that the runner of a lost workload may live for left_ms more by the lease it was
  * granted. */
 void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms);
+/* Of the machines of a Target; reason is static. */
+void events_of_machines(struct brain *b, const struct object *target, const char *reason,
+                        const char *why);
 void events_book_full(struct brain *b, const struct object *target, const char *why);
 void PRINTF_LIKE(4, 5) events_of_checkpoint(struct brain *b, const struct object *workload,
                                             const char *reason, const char *fmt, ...);

@@ -51,15 +51,23 @@ static void workload_hold(struct brain *b, const struct object *o)
     preempt_nominee(b, o);
 }
 
+static bool on_closing_machine(struct brain *b, const struct object *o)
+{
+    const char *machine = object_as(o, node)->spec->machine;
+
+    return *machine && machine_closing(root_get(b->root, KIND_MACHINE, "", machine));
+}
+
 /* A node on which something runs that the state cannot answer for takes nothing new: what its
- * devices are used for is not known. */
+ * devices are used for is not known. Nor does one whose machine is let go. */
 void scheduler_node(struct brain *b, const struct object *o)
 {
     AUTO_ARENA a = arena_create(0);
 
     if (!b->pool)
         return;
-    if (!orphan_on_node(b, object_as(o, node)->spec->target, o->meta->name)) {
+    if (!orphan_on_node(b, object_as(o, node)->spec->target, o->meta->name) &&
+        !on_closing_machine(b, o)) {
         pool_put(b->pool, o);
         scheduler_want(b);
         return;
@@ -72,6 +80,37 @@ void scheduler_node(struct brain *b, const struct object *o)
     else
         pool_remove(b->pool, KIND_NODE, "", o->meta->name);
     (void)object_unref(closed);
+}
+
+struct machine_nodes {
+    struct brain *b;
+    const struct object *machine;
+    size_t prefix;
+};
+
+static bool machine_nodes_each(const struct object *o, void *arg)
+{
+    struct machine_nodes *x = arg;
+    const struct machine_spec *s = object_as(x->machine, machine)->spec;
+
+    if (strncmp(o->meta->name, s->target, x->prefix) != 0 || o->meta->name[x->prefix] != '.')
+        return false;
+    if (!strcmp(object_as(o, node)->spec->machine, x->machine->meta->name))
+        scheduler_node(x->b, o);
+    return true;
+}
+
+/* It is let go from now on: its nodes take nothing new. */
+static void machine_follow(struct brain *b, const struct object *before, const struct object *after)
+{
+    const struct object *o = after ? after : before;
+    const char *target = object_as(o, machine)->spec->target;
+    struct machine_nodes x = {b, o, strlen(target)};
+    AUTO_ARENA a = arena_create(0);
+
+    if (before && machine_closing(before) != machine_closing(after))
+        root_scan(b->root, KIND_NODE, NULL, "", arena_printf(a, "%s.", target), machine_nodes_each,
+                  &x);
 }
 
 static bool pool_take(const struct object *o, void *arg)
@@ -120,6 +159,8 @@ void scheduler_change(struct brain *b, const struct change *c)
 
     if (!b->pool)
         return;
+    if (kind == KIND_MACHINE)
+        machine_follow(b, before, after);
     if (kind == KIND_WORKLOAD) {
         waiting_change(b, before, after);
         if (after)

@@ -224,7 +224,23 @@ static void on_workers(void *arg, const struct run_workers *w)
 {
     driver_workers(arg, w);
 }
-static const struct connector_events events = {.nodes = on_nodes,
+static void on_machine(void *arg, const struct machine_seen *m)
+{
+    struct site *t = arg;
+
+    if (t->brain->leads && !t->gone)
+        brain_machine(t->brain, t->name, m);
+}
+static void on_prices(void *arg, const struct machine_price *v, size_t n, const char *currency)
+{
+    struct site *t = arg;
+
+    if (t->brain->leads && !t->gone)
+        brain_prices(t->brain, t->name, v, n, currency);
+}
+static const struct connector_events events = {.machine = on_machine,
+                                               .prices = on_prices,
+                                               .nodes = on_nodes,
                                                .notices = on_notices,
                                                .seated = on_seated,
                                                .workers = on_workers,
@@ -359,6 +375,7 @@ static const struct connector_ops *driver_of(enum target_type type)
                  (ops->runner != NULL) == target_can(type, CAN_CALL_HOME) &&
                  (ops->exec != NULL) == target_can(type, CAN_EXEC) &&
                  ops->acts_for == target_can(type, CAN_ACT_FOR) &&
+                 (ops->machines != NULL) == target_can(type, CAN_ORDER_MACHINES) &&
                  (ops->stage != NULL) == target_can(type, CAN_SAVE) &&
                  (ops->checkpoint != NULL) == target_can(type, CAN_ASK | CAN_CALL_HOME)));
     return ops;

@@ -168,6 +168,8 @@ static int check_node(struct txn *t, const struct place *x, const struct assignm
     if (n->spec->unschedulable ||
         (n->status && n->status->health && n->status->health != HEALTH_READY))
         return PLACE_ERR(t, "node %s is not ready or cordoned", a->node);
+    if (*n->spec->machine && machine_closing(root_get(t->w, KIND_MACHINE, "", n->spec->machine)))
+        return PLACE_ERR(t, "node %s is on a machine that is let go", a->node);
     if (n->status && n->status->notice)
         return PLACE_ERR(t, "node %s was announced to go away", a->node);
     (void)root_usage(t->w, a->node, &now);

@@ -52,6 +52,8 @@ bool object_finished(const struct root *w, const struct object *o)
         return !checkpoint_needed(w, o);
     case KIND_EVENT:
         return true;
+    case KIND_MACHINE:
+        return !machine_open(o);
     default:
         return false;
     }
@@ -113,6 +115,8 @@ static int64_t finished_at(const struct object *o)
         at = object_as(o, workload)->status->endedAt;
     else if (o->kind->id == KIND_MIGRATION && object_as(o, migration)->status)
         at = object_as(o, migration)->status->endedAt;
+    else if (o->kind->id == KIND_MACHINE)
+        at = object_as(o, machine)->status->endedAt;
     else if (o->kind->id == KIND_EVENT)
         at = object_as(o, event)->lastTimestamp;
     return at ? at : o->meta->creationTimestamp;
@@ -143,7 +147,8 @@ static bool finished_each(const struct object *o, void *arg)
 
 size_t root_finished(const struct root *r, int64_t before_ms, struct write_op *ret, size_t max)
 {
-    static const enum kind_id kinds[] = {KIND_WORKLOAD, KIND_MIGRATION, KIND_DECISION, KIND_EVENT};
+    static const enum kind_id kinds[] = {KIND_WORKLOAD, KIND_MIGRATION, KIND_DECISION, KIND_EVENT,
+                                         KIND_MACHINE};
     struct finished_scan s = {r, before_ms, ret, 0, max};
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)

@@ -290,11 +290,12 @@ static const struct object *mark_deleted(struct txn *t, const struct object *o,
 /* May it be taken out of the state now, as far as it alone is concerned? */
 bool txn_removable(const struct txn *t, const struct object *o)
 {
-    if (o->meta->n_finalizers > 0 || object_live(o) || object_open_move(o) ||
+    if (o->meta->n_finalizers > 0 || object_live(o) || object_open_move(o) || machine_open(o) ||
         recover_holds(t->w, o))
         return false;
     return o->kind->id != KIND_TARGET ||
-           root_count_of(t->w->target_held, key_str(o->meta->name)) == 0;
+           (root_count_of(t->w->target_held, key_str(o->meta->name)) == 0 &&
+            machines_live(object_as(o, target)->status) == 0);
 }
 
 bool namespace_protected(const struct object *o)

@@ -312,6 +312,8 @@ static int op_update_status(struct txn *t, const struct write_op *op, const stru
             s->n_conditions = from->n_conditions;
         }
     } else if (k->id != KIND_MIGRATION) { /* which moves by MIGRATE only */
+        if (k->id == KIND_TARGET)
+            machines_keep(t, *status, now);
         *status = *now;
     }
     if (body_equal(k->schema, b, old->body)) {

@@ -12,7 +12,8 @@
 enum { SCHEMA_workload_spec(SPEC_OF) };
 #undef SPEC_OF
 
-static const enum kind_id kinds[] = {KIND_WORKLOAD, KIND_MIGRATION, KIND_DECISION, KIND_EVENT};
+static const enum kind_id kinds[] = {KIND_WORKLOAD, KIND_MIGRATION, KIND_DECISION, KIND_EVENT,
+                                     KIND_MACHINE};
 #define ARCHIVE_DUE_BYTES (2u << 20)
 #define ARRAY_AFTER_MS (3600ll * 1000) /* of an index that succeeded, when no ttl is given */
 #define KINDS (sizeof kinds / sizeof kinds[0])
@@ -77,6 +78,8 @@ static bool is_due(const struct due *d, const struct object *o)
     case KIND_MIGRATION:
         m = object_as(o, migration)->status;
         return or_created(o, m ? m->endedAt : 0) + ARCHIVE_AFTER_MS <= d->now;
+    case KIND_MACHINE:
+        return or_created(o, object_as(o, machine)->status->endedAt) + ARCHIVE_AFTER_MS <= d->now;
     default:
         return or_created(o, object_as(o, event)->lastTimestamp) + ARCHIVE_AFTER_MS <= d->now;
     }

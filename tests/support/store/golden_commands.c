@@ -227,6 +227,51 @@ static void recover_make(union command *c, struct arena *a)
     kit_op(&c->recover.ops[0], WRITE_DELETE, KIND_TARGET, "", "fra", NULL);
 }
 
+static void machine_make(union command *c, struct arena *a)
+{
+    head_make(c, CMD_MACHINE);
+    c->machine = (struct machine_cmd){.head = c->head,
+                                      .step = MACHINE_STEP_REFUSED,
+                                      .target = "cloud",
+                                      .target_uid = "7e7e",
+                                      .pool = "warm",
+                                      .number = 7,
+                                      .name = "warm-7-3fa9c1d2e4b7",
+                                      .uid = "6f6f",
+                                      .reason = "capacity",
+                                      .message = "none is left",
+                                      .told = arena_new(a, struct machine_status),
+                                      .pause = arena_new(a, struct target_pause),
+                                      .ops = arena_array(a, struct write_op, 1),
+                                      .n = 1};
+    c->machine.told->phase = MACHINE_IS_JOINED;
+    c->machine.told->price = 24.5;
+    c->machine.pause->scope = BLAMES_ZONE;
+    c->machine.pause->name = "a";
+    kit_op(&c->machine.ops[0], WRITE_UPDATE, KIND_MACHINE, "", "warm-6-3fa9c1d2e4b7", NULL);
+}
+
+static void machine_check(const union command *c)
+{
+    const struct machine_cmd *m = &c->machine;
+
+    assert_int_equal(m->step, MACHINE_STEP_REFUSED);
+    assert_string_equal(m->target, "cloud");
+    assert_string_equal(m->target_uid, "7e7e");
+    assert_string_equal(m->pool, "warm");
+    assert_int_equal(m->number, 7);
+    assert_string_equal(m->name, "warm-7-3fa9c1d2e4b7");
+    assert_string_equal(m->uid, "6f6f");
+    assert_string_equal(m->reason, "capacity");
+    assert_string_equal(m->message, "none is left");
+    assert_int_equal(m->told->phase, MACHINE_IS_JOINED);
+    assert_true(m->told->price == 24.5);
+    assert_int_equal(m->pause->scope, BLAMES_ZONE);
+    assert_string_equal(m->pause->name, "a");
+    assert_int_equal(m->n, 1);
+    assert_string_equal(m->ops[0].name, "warm-6-3fa9c1d2e4b7");
+}
+
 /* ---- the same, field by field ---- */
 static void write_check(const union command *c)
 {
@@ -526,4 +571,5 @@ const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"collect", CMD_COLLECT, collect_make, collect_check},
     {"array", CMD_ARRAY, array_cmd_make, array_cmd_check},
     {"run-pause", CMD_RUN, run_pause_make, run_pause_check},
-    {"run-pending", CMD_RUN, run_pending_make, run_pending_check}};
+    {"run-pending", CMD_RUN, run_pending_make, run_pending_check},
+    {"machine", CMD_MACHINE, machine_make, machine_check}};

@@ -33,6 +33,7 @@ static void test_answers(void **state)
             assert_false(target_can(t, CAN_ASK));
             assert_false(target_can(t, CAN_CALL_HOME));
             assert_false(target_can(t, CAN_ACT_FOR));
+            assert_false(target_can(t, CAN_ORDER_MACHINES));
         }
     }
     assert_int_equal(driven, 2);
@@ -55,6 +56,10 @@ static void test_the_driver_keeps_its_row(void **state)
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_ACT_FOR), connector_callout_ops.acts_for);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_EXEC), connector_callout_ops.exec != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_SAVE), connector_callout_ops.stage != NULL);
+    assert_int_equal(target_can(TARGET_AGENT, CAN_ORDER_MACHINES),
+                     connector_agent_ops.machines != NULL);
+    assert_int_equal(target_can(TARGET_CALLOUT, CAN_ORDER_MACHINES),
+                     connector_callout_ops.machines != NULL);
 }
 
 /* Runners that call home bring what the type has not. */

@@ -243,6 +243,8 @@ static void test_every_type_has_its_bytes(void **state)
     assert_int_equal(CMD_ARCHIVE, 9);
     assert_int_equal(CMD_REQUEST, 11);
     assert_int_equal(CMD_RECOVER, 12);
+    assert_int_equal(CMD_ARRAY, 13);
+    assert_int_equal(CMD_MACHINE, 14);
 }
 
 static void one_entry(struct slice command, struct buf *out)
@@ -271,6 +273,8 @@ static void stops_at(enum command_type type, int step)
 
     if (type == CMD_RUN)
         c.run.step = (enum run_step)step;
+    else if (type == CMD_MACHINE)
+        c.machine.step = (enum machine_step)step;
     else
         c.migrate.step = (enum move_step)step;
     buf_init(&b, LIMIT_COMMAND_MAX_BYTES);
@@ -291,7 +295,7 @@ static void stops_at(enum command_type type, int step)
 /* One table says what came when, and every command and step has its row in it. */
 static void test_what_came_when(void **state)
 {
-    int run = 1, move = 1;
+    int run = 1, move = 1, machine = 1;
 
     (void)state;
     for (int type = 1; type < 256; type++) {
@@ -309,6 +313,11 @@ static void test_what_came_when(void **state)
         if (command_feature_level(CMD_MIGRATE, move) > FEATURE_LEVEL)
             fail_msg("step %s of MIGRATE has no row in features.def",
                      move_step_text((enum move_step)move));
+    for (; strcmp(machine_step_text((enum machine_step)machine), "?") != 0; machine++)
+        if (command_feature_level(CMD_MACHINE, machine) != FEATURE_MACHINES)
+            fail_msg("step %s of MACHINE has no row in features.def",
+                     machine_step_text((enum machine_step)machine));
+    stops_at(CMD_MACHINE, machine);
     stops_at(CMD_RUN, run);
     stops_at(CMD_MIGRATE, move);
     assert_true(command_feature_level(CMD_RECOVER, RECOVER_SETTLE) == FEATURE_GRANTS);
