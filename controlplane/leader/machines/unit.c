@@ -82,7 +82,7 @@ bool unit_unlisted(const struct farm_look *l, const struct unit *u, uint64_t sin
 
     if (u->asked_ms > from)
         from = u->asked_ms;
-    return f->complete_number && u->listed_in != f->complete_number &&
+    return u->listed_in < f->complete_number &&
            f->complete_began_ms > from + ops_of(l)->lag_ms;
 }
 

@@ -206,6 +206,35 @@ static void test_what_is_not_listed_is_released_before_it_is_gone(void **state)
     farm_world_fini(&w);
 }
 
+static void test_a_release_that_was_lost_is_sent_again(void **state)
+{
+    (void)state;
+    begin(1);
+    farm_world_run(&w, 10000);
+    w.faults.lost = 1000;
+    farm_pools_set(&w, farm_pool(&w, "warm", 0), 1);
+    farm_world_run(&w, 1000);
+    assert_int_equal(w.releases, 1);
+    w.faults.lost = 0;
+    farm_world_run(&w, 15000); /* well within its time to live */
+    assert_true(w.releases > 1);
+    assert_int_equal(farm_alive(&w), 0);
+    assert_int_equal(farm_in_phase(&w, -1), 0);
+    farm_world_fini(&w);
+}
+
+static void test_a_listing_that_broke_off_proves_nothing(void **state)
+{
+    (void)state;
+    begin(2);
+    farm_world_run(&w, 10000);
+    w.faults.list_cut = 1000; /* it shows every second one */
+    farm_world_run(&w, 600000);
+    assert_int_equal(w.releases, 0);
+    assert_int_equal(farm_alive(&w), 2);
+    farm_world_fini(&w);
+}
+
 static void test_one_that_is_taken_back_is_replaced(void **state)
 {
     char key[MACHINE_NAME_MAX];
@@ -362,6 +391,8 @@ int main(void)
         cmocka_unit_test(test_an_order_that_was_lost_is_sent_again),
         cmocka_unit_test(test_the_next_leader_goes_on),
         cmocka_unit_test(test_what_is_not_listed_is_released_before_it_is_gone),
+        cmocka_unit_test(test_a_release_that_was_lost_is_sent_again),
+        cmocka_unit_test(test_a_listing_that_broke_off_proves_nothing),
         cmocka_unit_test(test_one_that_is_taken_back_is_replaced),
         cmocka_unit_test(test_a_refusal_pauses_its_zone),
         cmocka_unit_test(test_a_key_that_is_refused_for_good_is_let_go),
