@@ -582,6 +582,7 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
     if (kind == CALL_FIND && submit_again(d, t))
         return;
     d->sent.settled = true; /* what is asked of this key now counts: no order comes after it */
+    d->own_epoch = 0;       /* not the first one either */
     call = call_begin(d, t, kind, kind == CALL_STOP ? grace + CALL_DEADLINE_MS : CALL_DEADLINE_MS);
     if (kind == CALL_FIND) {
         ops->find(t->connector, &d->key, call);

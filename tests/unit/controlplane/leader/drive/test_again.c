@@ -357,6 +357,27 @@ static void test_a_refusal_of_the_second_says_nothing_of_the_first(void **state)
     world_fini(&x);
 }
 
+/* Its target fell silent before the order left, was asked when it came back, and the log lets it
+ * live again: by then it is known there, as absent if nothing else. */
+static void test_no_first_order_after_a_question(void **state)
+{
+    struct world x;
+    struct err err;
+
+    (void)state;
+    ordered(&x);
+    x.memory = "";
+    answer(&x, OUT_UNKNOWN, NULL);
+    x.d.own_epoch = x.d.own_try = 1; /* as if it had not left */
+    driver_call(&x.d, &x.site, CALL_FIND);
+    (void)err_set(&err, E_UNKNOWN, "no answer");
+    x.d.call.call.done(&x.d.call.call, OUT_UNKNOWN, NULL, &err);
+    driver_tick(&x.d);
+    assert_int_equal(x.submits, 1);
+    assert_int_equal(x.finds, 2);
+    world_fini(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_find_wherever_something_differs),
         cmocka_unit_test(test_all_of_it_is_the_same),
         cmocka_unit_test(test_a_refusal_of_the_second_says_nothing_of_the_first),
+        cmocka_unit_test(test_no_first_order_after_a_question),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
