@@ -29,14 +29,14 @@ static void room_back(void *arg)
 {
     struct fed *f = arg;
 
-    for (unsigned i = 0; i < FED_ROOMS; i++) {
+    for (unsigned i = 0; i < f->n_rooms; i++) {
         sim_room_power(f->rooms[i], true);
         sim_room_agent(f->rooms[i], true);
     }
 }
 static struct sim_room *room_by_name(struct fed *f, const char *name)
 {
-    for (unsigned i = 0; i < FED_ROOMS; i++)
+    for (unsigned i = 0; i < f->n_rooms; i++)
         if (!strcmp(f->rooms[i]->name, name))
             return f->rooms[i];
     return NULL;

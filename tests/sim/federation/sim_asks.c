@@ -124,10 +124,10 @@ void fed_move_any(struct fed *f, struct sim_member *m)
 {
     struct root *r = core_root(m->core);
     struct pick p = {.f = f};
-    uint64_t to = fed_below(f, FED_ROOMS + 1);
+    uint64_t to = fed_below(f, f->n_rooms + 1);
 
     root_scan(r, KIND_WORKLOAD, NULL, NULL, NULL, pick_running, &p);
     if (p.o)
-        fed_ask_move(f, m, p.o->meta->name, to < FED_ROOMS ? f->rooms[to]->name : "");
+        fed_ask_move(f, m, p.o->meta->name, to < f->n_rooms ? f->rooms[to]->name : "");
     (void)root_unref(r);
 }

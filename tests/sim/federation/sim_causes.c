@@ -70,7 +70,7 @@ uint32_t fed_cause_docs(struct fed *f, struct arena *a, struct write_op *ops)
         g->metadata = fed_meta(a, "", "h100", "uid-h100");
         g->spec = arena_new(a, struct gpu_class_spec);
         fed_op(&ops[n++], WRITE_CREATE, KIND_GPU_CLASS, "", "h100", g);
-        for (unsigned i = 0; i < FED_ROOMS; i++) {
+        for (unsigned i = 0; i < f->n_rooms; i++) {
             struct price_sheet *p = sheet_make(a, f->rooms[i]->name, 2);
             fed_op(&ops[n++], WRITE_CREATE, KIND_PRICE_SHEET, "", p->metadata->name, p);
         }
@@ -205,7 +205,7 @@ static const struct placement *place_of(const struct root *r, const char *worklo
 }
 static struct sim_room *room_named(struct fed *f, const char *name, bool other)
 {
-    for (unsigned i = 0; i < FED_ROOMS; i++)
+    for (unsigned i = 0; i < f->n_rooms; i++)
         if (!strcmp(f->rooms[i]->name, name) != other)
             return f->rooms[i];
     return NULL;
@@ -239,7 +239,7 @@ void fed_cause_for(struct fed *f, struct sim_member *m, const char *workload, en
 void fed_cause_any(struct fed *f, struct sim_member *m)
 {
     static const double prices[] = {1.9, 2, 2.1, 2.2, 4, 8};
-    struct sim_room *room = f->rooms[fed_below(f, FED_ROOMS)];
+    struct sim_room *room = f->rooms[fed_below(f, f->n_rooms)];
 
     switch (fed_below(f, 8)) {
     case 0:

@@ -86,7 +86,7 @@ void fed_check_begin(void *fed, struct sim_room *room, const struct sim_run *run
     unsigned alive = 0;
 
     run_key_print(k, key);
-    for (unsigned i = 0; i < FED_ROOMS; i++)
+    for (unsigned i = 0; i < f->n_rooms; i++)
         alive += sim_room_alive(f->rooms[i], k->uid);
     if (alive)
         fed_fail(f, "I1: %s begins on %s while %u other attempt of the workload lives", key,
@@ -263,7 +263,7 @@ static void check_writes(struct fed *f, const struct root *r) /* I2 */
 }
 static void check_rooms(struct fed *f, const struct root *r) /* I6 */
 {
-    for (unsigned i = 0; i < FED_ROOMS; i++)
+    for (unsigned i = 0; i < f->n_rooms; i++)
         list_for_each (it, &f->rooms[i]->runs) {
             const struct sim_run *run = container_of(it, struct sim_run, link);
             const struct object *o = root_workload_by_uid(r, run->key.uid);
@@ -296,7 +296,7 @@ static bool check_end_each(const struct object *o, void *arg)
         l->f->leases_over += s->ends[i].proof == PROOF_LEASE_EXPIRED;
     if (s->phase != PHASE_SUCCEEDED)
         return true;
-    for (unsigned i = 0; i < FED_ROOMS; i++)
+    for (unsigned i = 0; i < l->f->n_rooms; i++)
         list_for_each (it, &l->f->rooms[i]->runs) {
             const struct sim_run *run = container_of(it, struct sim_run, link);
             if (!strcmp(run->key.uid, o->meta->uid) && run->key.epoch == s->epoch &&
@@ -342,6 +342,8 @@ void fed_check_end(struct fed *f)
         fed_fail(f, "I8: %s", l.why);
     check_writes(f, r);
     check_rooms(f, r);
+    if (f->script.mixed)
+        f->script.mixed->end(f, r);
     fed_check_moves_end(f, r);
     check_ledger(f, r);
     fed_check_bulk_end(f, r);

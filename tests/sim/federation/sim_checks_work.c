@@ -102,7 +102,8 @@ void fed_check_work_begin(struct fed *f, struct sim_room *room, const struct sim
     enum proof end = p->finished ? proof_of(status_by_uid(f, run->key.uid), p->finished_epoch) : 0;
     if (f->script.back && fed_was_deleted(f, run->key.uid))
         end = PROOF_OPERATOR; /* brought back by what a room still kept of it: sim_back.c */
-    if (p->finished && !was_doubted(status_by_uid(f, run->key.uid), p->finished_epoch) &&
+    if (p->finished && !p->last->untold &&
+        !was_doubted(status_by_uid(f, run->key.uid), p->finished_epoch) &&
         end != PROOF_LEASE_EXPIRED && end != PROOF_OPERATOR)
         fed_fail(f, "W1: %s.%lld begins, and epoch %lld has finished", run->key.uid,
                  (long long)run->key.epoch, (long long)p->finished_epoch);
@@ -159,7 +160,7 @@ static void check_lease_over(struct fed *f, const struct workload_status *was,
     if (!was || was->phase != PHASE_UNKNOWN || phase_live(s->phase) || !e ||
         e->epoch != was->epoch || e->proof != PROOF_LEASE_EXPIRED)
         return;
-    for (unsigned i = 0; i < FED_ROOMS; i++) {
+    for (unsigned i = 0; i < f->n_rooms; i++) {
         const struct sim_run *run = sim_room_run(f->rooms[i], o->meta->uid);
         if (run && run->key.epoch == e->epoch)
             fed_fail(f, "I1: epoch %lld of %s is let go by its lease, and lives on %s",

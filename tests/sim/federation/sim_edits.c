@@ -25,7 +25,7 @@ static void propose(struct fed *f, struct sim_member *m, struct write_op *op,
 static void edit_target(struct fed *f, struct sim_member *m, const struct root *r)
 {
     AUTO_ARENA a = arena_create(0);
-    const char *room = f->rooms[sim_random_below(f->w, FED_ROOMS)]->name;
+    const char *room = f->rooms[sim_random_below(f->w, f->n_rooms)]->name;
     const struct object *o = root_get(r, KIND_TARGET, "", room);
     struct write_op op;
 
@@ -61,7 +61,8 @@ static void edit_workload(struct fed *f, struct sim_member *m, const struct root
     const struct object *o = workload_pick(f, r);
     struct write_op op;
 
-    if (!o || phase_final(object_as(o, workload)->status->phase))
+    if (!o || phase_final(object_as(o, workload)->status->phase) ||
+        !object_as(o, workload)->spec->checkpoint) /* it can run anywhere, as it is */
         return;
     struct workload *w = object_edit_as(o, workload, a);
     struct partition_spec *p = w->spec->partition;

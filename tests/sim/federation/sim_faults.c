@@ -134,12 +134,12 @@ static void pause_one(struct fed *f)
 /* ---- links ---- */
 static uint64_t *cut_until(struct fed *f, const struct sim_host *a, const struct sim_host *b)
 {
-    const struct sim_host *all[SIM_MEMBERS + FED_ROOMS];
+    const struct sim_host *all[SIM_MEMBERS + FED_ROOMS_MAX];
     unsigned i = 0, j = 0;
 
     for (unsigned k = 0; k < SIM_MEMBERS; k++)
         all[k] = f->hosts[k];
-    for (unsigned k = 0; k < FED_ROOMS; k++)
+    for (unsigned k = 0; k < f->n_rooms; k++)
         all[SIM_MEMBERS + k] = f->rooms[k]->host;
     while (all[i] != a)
         i++;
@@ -195,10 +195,10 @@ static void shim_stands_still(struct fed *f, struct sim_room *room)
 }
 static void cut_room(struct fed *f)
 {
-    struct sim_room *room = f->rooms[fed_below(f, FED_ROOMS)];
+    struct sim_room *room = f->rooms[fed_below(f, f->n_rooms)];
     uint64_t ms = 300 + fed_below(f, fed_below(f, 2) ? 5000 : 45000);
 
-    if (fed_below(f, 2))
+    if (fed_below(f, 2) && !room->told)
         shim_stands_still(f, room);
     if (f->profile == FED_LINKS) /* long enough for leases to be over */
         ms = fed_below(f, 3) ? 25000 + fed_below(f, 20000) : ms;
@@ -295,7 +295,7 @@ static bool fence_each(const struct object *o, void *arg)
     unsigned alive = 0;
     char memory[64];
 
-    for (unsigned i = 0; i < FED_ROOMS; i++) {
+    for (unsigned i = 0; i < f->n_rooms; i++) {
         const struct sim_room *r = f->rooms[i];
         alive += sim_room_alive(r, o->meta->uid);
         (void)snprintf(memory, sizeof memory, "%s-memory-%llu", r->name,
@@ -336,7 +336,7 @@ static void memory_lost(void *arg)
         later(f, FORGET_LOOK_MS, memory_lost, x);
         return;
     }
-    for (unsigned k = 0; k < FED_ROOMS; k++)
+    for (unsigned k = 0; k < f->n_rooms; k++)
         first = first && !f->rooms[k]->forgot;
     sim_room_forget(r);
     later(f, 50 + fed_below(f, fed_below(f, 2) ? 200 : 3000), room_back, x);
@@ -461,13 +461,15 @@ void fed_quiet(struct fed *f)
         if (f->members[i] && (f->members[i]->closing || f->members[i]->error.code))
             fed_member_down(f, i);
     }
-    for (unsigned i = 0; i < FED_ROOMS; i++) {
+    for (unsigned i = 0; i < f->n_rooms; i++) {
         f->rooms[i]->chaos = false;
         if (f->rooms[i]->sick)
             sim_room_sick(f->rooms[i], 0);
         sim_room_power(f->rooms[i], true);
         sim_room_agent(f->rooms[i], true);
     }
+    if (f->script.mixed)
+        f->script.mixed->quiet(f);
     sim_loss(f->w, 0, 0);
     sim_latency(f->w, 300, 400);
     quiet_again(f);
@@ -484,7 +486,7 @@ static void chaos(void *arg)
 {
     struct fed *f = arg;
 
-    for (unsigned i = 0; i < FED_ROOMS; i++)
+    for (unsigned i = 0; i < f->n_rooms; i++)
         f->rooms[i]->chaos = true;
     fault(f);
 }

@@ -39,10 +39,13 @@ static void fed_make(struct fed *f, uint64_t seed)
     f->w = sim_world_create(seed);
     f->profile = (enum fed_profile)(seed % FED_PROFILE_NR);
     sim_store_init(&f->store);
-    for (unsigned i = 0; i < FED_ROOMS; i++) {
+    f->n_rooms = FED_ROOMS;
+    for (unsigned i = 0; i < f->n_rooms; i++) {
         f->rooms[i] = sim_room_create(f->w, rooms[i], &f->store, &ev);
         f->rooms[i]->long_percent = f->profile == FED_LINKS ? 60 : 20;
     }
+    if (f->script.mixed)
+        f->script.mixed->make(f);
     for (unsigned i = 0; i < SIM_MEMBERS; i++) {
         char name[8];
         (void)snprintf(name, sizeof name, "m%u", i + 1);
@@ -70,7 +73,10 @@ static void fed_live(struct fed *f, uint64_t seed)
     }
     fed_users_start(f);
     fed_edits_start(f);
-    fed_bulk_start(f, seed);
+    if (f->script.mixed)
+        f->script.mixed->start(f);
+    else
+        fed_bulk_start(f, seed);
     fed_faults_start(f);
     if (sim_run_until(f->w, FED_FAULTS_UNTIL_MS + 3000 + FED_PROGRESS_MS, fed_over, f))
         return;
@@ -120,7 +126,7 @@ void fed_run(uint64_t seed, const struct fed_script *script, struct fed_outcome 
     memcpy(ret->points, f->points, sizeof ret->points);
     struct root *r = fed_newest(f);
     ret->entries = r ? root_number(r) : 0;
-    for (unsigned i = 0; i < FED_ROOMS; i++) {
+    for (unsigned i = 0; i < f->n_rooms; i++) {
         ret->submits += f->rooms[i]->submits;
         ret->again += f->rooms[i]->again;
         ret->answers_lost += f->rooms[i]->answers_lost;

@@ -6,7 +6,8 @@
 #include "tests/sim/federation/sim_member.h"
 #include "tests/sim/federation/sim_target.h"
 
-#define FED_ROOMS 2
+#define FED_ROOMS 2     /* with agents */
+#define FED_ROOMS_MAX 5 /* and a Kubernetes, a Slurm and a cloud, as scripted ones */
 #define FED_WORKLOADS_MAX 256
 #define FED_POINTS_MAX 64
 enum fed_profile { FED_ALL, FED_MEMBERS, FED_LINKS, FED_PROFILE_NR }; /* what fails most */
@@ -64,6 +65,15 @@ struct fed_arrow {
     enum fed_party party;
 };
 
+/* A Kubernetes, a Slurm and a cloud beside the rooms: tests/sim/scripted. */
+struct fed;
+struct fed_mixed {
+    void (*make)(struct fed *f);
+    void (*target)(struct fed *f, struct arena *a, struct target_spec *s, const char *room);
+    void (*start)(struct fed *f); /* what goes wrong there */
+    void (*quiet)(struct fed *f);
+    void (*end)(struct fed *f, const struct root *r); /* nothing is left behind */
+};
 /* What one life is made of. */
 struct fed_script {
     enum sim_plant plant;
@@ -74,6 +84,7 @@ struct fed_script {
                      reclaimed, notices come */
     bool rooms;   /* rooms lose power, agents and shims; checkpoints are damaged */
     bool back;    /* all members' data is put back to an older copy, or is lost (sim_back.c) */
+    const struct fed_mixed *mixed; /* with scripted targets (tests/sim/scripted), or NULL */
     bool clients; /* only clients that write down what they are told (tests/sim/clients), and faults
                      of members */
     const char *bug;               /* planted in the program (failpoint_plant), or NULL */
@@ -89,7 +100,8 @@ struct fed {
     struct sim_member *members[SIM_MEMBERS]; /* NULL: down */
     bool paused[SIM_MEMBERS];
     bool started[SIM_MEMBERS]; /* has been started once */
-    struct sim_room *rooms[FED_ROOMS];
+    struct sim_room *rooms[FED_ROOMS_MAX];
+    unsigned n_rooms;
     struct sim_store store;
     struct fed_progress *progress;
     size_t n_progress, cap_progress;
@@ -105,7 +117,7 @@ struct fed {
     char (*intents)[RUN_KEY_MAX];
     size_t n_intents, cap_intents;
     enum fed_profile profile;
-    uint64_t cut_until_ms[SIM_MEMBERS + FED_ROOMS][SIM_MEMBERS + FED_ROOMS];
+    uint64_t cut_until_ms[SIM_MEMBERS + FED_ROOMS_MAX][SIM_MEMBERS + FED_ROOMS_MAX];
     unsigned gains;       /* moves for gain that were begun */
     unsigned leases_over; /* places let go by an expired lease alone, as the end's state tells */
     uint32_t phases, intent_ops; /* bits of what the states have held */
@@ -187,7 +199,7 @@ void fed_ask_move(struct fed *f, struct sim_member *m, const char *workload, con
 void fed_move_any(struct fed *f, struct sim_member *m);
 void fed_cancel_move(struct fed *f, struct sim_member *m);
 /* sim_causes.c: why work moves that nobody asked for */
-#define FED_CAUSE_DOCS (2 + FED_ROOMS + 2)
+#define FED_CAUSE_DOCS (2 + FED_ROOMS_MAX + 2)
 bool fed_for_gain(const struct fed *f);    /* prices and data matter */
 bool fed_with_queues(const struct fed *f); /* "a" is guaranteed the hub, "b" borrows */
 uint32_t fed_cause_docs(struct fed *f, struct arena *a, struct write_op *ops);

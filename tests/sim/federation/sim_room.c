@@ -131,6 +131,10 @@ void room_tell_all(struct sim_run *run)
 {
     struct record m = record_make(ROOM_SEEN);
 
+    if (run->room->told) {
+        run->room->told(run);
+        return;
+    }
     sim_run_seen(run, &m);
     if (run->memory != run->room->memory)
         return; /* nobody hears its shim */

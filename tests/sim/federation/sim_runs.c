@@ -37,6 +37,38 @@ bool sim_work_parse(const char *env, struct sim_work *w)
     return true;
 }
 
+/* ---- what an order says ---- */
+/* Which devices it is given: bit node * 4 + device. */
+static int64_t devices_of(const char *target, const struct placement *p)
+{
+    int64_t bits = 0;
+
+    for (uint32_t i = 0; p && i < p->n_assignments; i++) {
+        const struct assignment *a = &p->assignments[i];
+        int64_t node = a->node[strlen(target) + 2] - '0'; /* "TARGET.nI" */
+        for (uint32_t g = 0; g < a->n_gpus; g++)
+            bits |= (int64_t)1 << (node * 4 + a->gpus[g]);
+    }
+    return bits;
+}
+void sim_order_fill(const char *target, const struct run_order *o, struct record *m)
+{
+    m->key = o->key;
+    m->lease_ms = o->lease_ms;
+    m->keep = o->checkpoint_keep;
+    m->look_epoch = o->look_epoch;
+    m->known_epoch = o->resume_epoch;
+    m->known_step = o->resume_step;
+    m->ranks = (int64_t)(o->placement ? o->placement->n_assignments : 0);
+    m->any_ranks = o->reshard;
+    m->devices = devices_of(target, o->placement);
+    str_copy(m->base, sizeof m->base, o->checkpoint_dir);
+    str_copy(m->path, sizeof m->path, o->resume_path);
+    str_copy(m->digest, sizeof m->digest, o->resume_digest);
+    for (size_t i = 0; o->env && o->env[i]; i++)
+        (void)sim_work_parse(o->env[i], &m->work);
+}
+
 static uint64_t now_of(const struct sim_run *run)
 {
     return sim_now_ms(run->room->w);

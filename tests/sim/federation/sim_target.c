@@ -3,6 +3,7 @@
  * the room that is older than the quorum round that allowed it. */
 #include "api/base/limits.h"
 #include "tests/sim/federation/sim_target_wire.h"
+#include "tests/support/scripted/scripted.h"
 
 #include "api/base/list.h"
 
@@ -470,40 +471,15 @@ static void op_inventory(struct connector *c, struct call *call)
 {
     op_simple(c, call, record_make(ROOM_INVENTORY));
 }
-/* Which devices it is given: bit node * 4 + device. */
-static int64_t devices_of(const struct connector *c, const struct placement *p)
-{
-    int64_t bits = 0;
-
-    for (uint32_t i = 0; p && i < p->n_assignments; i++) {
-        const struct assignment *a = &p->assignments[i];
-        int64_t node = a->node[strlen(c->target) + 2] - '0'; /* "TARGET.nI" */
-        for (uint32_t g = 0; g < a->n_gpus; g++)
-            bits |= (int64_t)1 << (node * 4 + a->gpus[g]);
-    }
-    return bits;
-}
 static struct record order_record(struct connector *c, const struct run_order *o,
                                   enum room_record type)
 {
     struct record m = record_make(type);
 
-    m.key = o->key;
     m.from = lease_from(D(c));
-    m.lease_ms = o->lease_ms;
-    m.keep = o->checkpoint_keep;
-    m.look_epoch = o->look_epoch;
-    m.known_epoch = o->resume_epoch;
-    m.known_step = o->resume_step;
-    m.ranks = (int64_t)(o->placement ? o->placement->n_assignments : 0);
-    m.any_ranks = o->reshard;
-    m.devices = devices_of(c, o->placement);
-    str_copy(m.base, sizeof m.base, o->checkpoint_dir);
-    if (sim_planted != PLANT_AFRESH || type != ROOM_SUBMIT)
-        str_copy(m.path, sizeof m.path, o->resume_path);
-    str_copy(m.digest, sizeof m.digest, o->resume_digest);
-    for (size_t i = 0; o->env && o->env[i]; i++)
-        (void)sim_work_parse(o->env[i], &m.work);
+    sim_order_fill(c->target, o, &m);
+    if (sim_planted == PLANT_AFRESH && type == ROOM_SUBMIT)
+        *m.path = '\0';
     return m;
 }
 /* The documents of runs, as rooms keep them: beside the wire, whose records have one size. */
@@ -656,6 +632,5 @@ const struct connector_ops *sim_target_driver(enum target_type type)
                                              .sweep = op_sweep,
                                              .document = op_document};
 
-    (void)type;
-    return &ops;
+    return type == TARGET_CALLOUT ? &scripted_ops : &ops;
 }

@@ -64,6 +64,7 @@ struct sim_run {
     uint64_t began_ms, ended_ms;          /* of the world */
     uint64_t still_until_ms; /* until then its shim stands still, and its program runs on */
     bool told;               /* to save and end */
+    bool untold;             /* how it ended nobody could say */
     uint64_t memory;         /* the state folder that has it */
     char cluster[64];        /* whose it is, by the state of which it was sent */
     uint64_t state_rv;
@@ -71,6 +72,7 @@ struct sim_run {
     struct timer next; /* running, then its next step of note, then ended */
     struct timer kill;
     struct sim_room *room;
+    void *thing; /* of a scripted target: what stands for it there */
 
     struct sim_work work;
     uint32_t devices; /* bit node * 4 + device: what it was given */
@@ -99,6 +101,8 @@ struct sim_room {
     } heard;     /* how far the hub's state had come; with its runs, since it is on the disk */
     bool forgot; /* its agent's state folder was lost once */
     bool chaos, agent_up;                            /* agent_up: started, or about to */
+    /* Not NULL: a scripted target (tests/sim/scripted), which hears of its runs by this. */
+    void (*told)(struct sim_run *run);
     unsigned sick;                                   /* a bit for each node */
     unsigned nodes, gpus, long_percent;              /* so many runs outlast a partition */
     unsigned taken;                                  /* leases of another length */

@@ -53,6 +53,8 @@ struct record_reader {
 void record_feed(struct record_reader *r, const void *p, size_t n,
                  bool (*each)(const struct record *m, void *arg), void *arg);
 struct record record_make(enum room_record type);
+/* sim_runs.c: what an order says, but for where its lease counts from. */
+void sim_order_fill(const char *target, const struct run_order *o, struct record *m);
 extern enum sim_plant sim_planted;
 extern bool sim_marks;
 

@@ -89,8 +89,8 @@ static void docs_again(void *arg)
 void fed_docs(struct fed *f)
 {
     AUTO_ARENA a = arena_create(0);
-    struct write_op ops[1 + FED_ROOMS + FED_MOVE_DOCS + FED_CAUSE_DOCS];
-    unsigned rooms = FED_ROOMS - f->unmade;
+    struct write_op ops[1 + FED_ROOMS_MAX + FED_MOVE_DOCS + FED_CAUSE_DOCS];
+    unsigned rooms = f->n_rooms - f->unmade;
     union command c = {.write = {.ops = ops, .n = 1 + rooms, .if_absent = true}};
     struct namespace_ *ns = arena_new(a, struct namespace_);
     struct sim_member *m = fed_member_pick(f);
@@ -111,6 +111,8 @@ void fed_docs(struct fed *f)
         t->spec->partition = arena_new(a, struct target_partition);
         t->spec->partition->suspectAfter = 2000;
         t->spec->partition->lease = 8000;
+        if (f->script.mixed)
+            f->script.mixed->target(f, a, t->spec, f->rooms[i]->name);
         if (fed_for_gain(f)) {
             t->spec->capacity = CAPACITY_OWNED;
             t->spec->priceSheet = arena_printf(a, "%s-prices", f->rooms[i]->name);
@@ -129,8 +131,8 @@ static const char *name_make(struct fed *f, char out[32])
     (void)snprintf(out, 32, "w%u", f->n_workloads);
     return out;
 }
-/* Two of three make steps and write checkpoints. */
-static void work_make(struct fed *f, struct arena *a, struct workload_spec *s)
+/* Two of three make steps and write checkpoints; what can run anywhere writes none. */
+static void work_make(struct fed *f, struct arena *a, struct workload_spec *s, bool anywhere)
 {
     struct sim_work w = {0};
     uint64_t habit;
@@ -146,6 +148,10 @@ static void work_make(struct fed *f, struct arena *a, struct workload_spec *s)
     w.habit = habit < 6 ? HABIT_SAVES : habit == 6 ? HABIT_LEAVES : (int64_t)habit - 6;
     s->checkpoint->required = w.habit == HABIT_LEAVES;
     w.fails_at = fed_below(f, 8) == 0 ? 1 + (int64_t)fed_below(f, (uint64_t)w.steps - 1) : 0;
+    if (anywhere) {
+        w.interval = 0;
+        w.habit = fed_below(f, 2) ? HABIT_TEARS : HABIT_IGNORES;
+    }
     sim_work_print(&w, text);
     s->run->env = arena_new(a, struct env_var);
     s->run->env->name = SIM_WORK_ENV;
@@ -185,7 +191,12 @@ static struct workload *workload_make(struct fed *f, struct arena *a, const stru
     s->checkpoint->signal = "SIGTERM";
     s->checkpoint->grace = 1000 + (int64_t)fed_below(f, 2000);
     s->checkpoint->reshard = s->gang->minWorkers && fed_below(f, 3) == 0;
-    work_make(f, a, s);
+    bool anywhere = f->script.mixed && fed_below(f, 10) < 7;
+    work_make(f, a, s, anywhere);
+    if (anywhere) { /* on targets whose runners neither save nor hold leases, too */
+        s->checkpoint = NULL;
+        s->partition->mode = PARTITION_WAIT;
+    }
     if (f->script.moves) {
         uint64_t class_ = fed_below(f, 10);
         s->expected = arena_new(a, struct expected);
@@ -295,9 +306,9 @@ static void user_acts(void *arg)
     else if (dice < 77)
         user_delete(f, m);
     else if (dice < 80)
-        (void)fed_drain(f, m, f->rooms[fed_below(f, FED_ROOMS)]->name, true);
+        (void)fed_drain(f, m, f->rooms[fed_below(f, f->n_rooms)]->name, true);
     else if (dice < 84)
-        for (unsigned i = 0; i < FED_ROOMS; i++)
+        for (unsigned i = 0; i < f->n_rooms; i++)
             (void)fed_drain(f, m, f->rooms[i]->name, false);
     else
         (void)suspend_set(f, m, f->workloads[fed_below(f, f->n_workloads)].name, dice < 93);
@@ -318,7 +329,7 @@ void fed_unsuspend(struct fed *f)
     sim_at(f->w, sim_now_ms(f->w) + 2000, unsuspend_again, f);
     for (unsigned i = 0; m && i < f->n_workloads; i++)
         (void)suspend_set(f, m, f->workloads[i].name, false);
-    for (unsigned i = 0; m && i < FED_ROOMS; i++)
+    for (unsigned i = 0; m && i < f->n_rooms; i++)
         (void)fed_drain(f, m, f->rooms[i]->name, false);
 }
 void fed_probe(struct fed *f)

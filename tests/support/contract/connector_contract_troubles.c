@@ -51,6 +51,8 @@ void connector_believes_no_appearance(void **state)
         }
         r->heal(r);
         passes(r, 5000);
+        if (!r->alive(r, &k))
+            (void)contract_await(r, &k, RUN_ENDED); /* and is told without being asked for */
         assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
         assert_int_equal(a.seen.state, RUN_ENDED);
         assert_int_equal(r->starts(r, &k), 1);

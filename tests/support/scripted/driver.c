@@ -59,6 +59,8 @@ void work_end(struct work *w, enum outcome out, const struct observation *o, int
     struct err err;
 
     work_free(w);
+    if (kind == WORK_CHECK)
+        d->checking = false;
     if (kind == WORK_POLL) {
         d->polling = false;
         if (!d->gone)
@@ -142,7 +144,8 @@ struct work *work_begin(struct scripted_driver *d, enum work_kind kind, const st
                         struct call *call)
 {
     struct work *w = mem_new(struct work);
-    uint64_t now = loop_now_ms(d->loop), until = call ? call->deadline_ms : now + 60000;
+    uint64_t now = loop_now_ms(d->loop),
+             until = call ? call->deadline_ms : now + (kind == WORK_CHECK ? 10000 : 60000);
 
     w->d = d;
     w->kind = kind;
@@ -223,7 +226,7 @@ static void heard(void *arg, const struct scripted_tell *m)
 }
 
 /* ---- telling ---- */
-struct told *driver_told(struct scripted_driver *d, const struct run_key *k)
+struct told *scripted_told(struct scripted_driver *d, const struct run_key *k)
 {
     struct told *x;
 
@@ -278,11 +281,14 @@ static void tell_worker(struct scripted_driver *d, const struct scripted_view *v
     if (planted != SCRIPTED_NO_WORKERS)
         d->base.env.events->workers(d->base.env.arg, &w);
 }
-void driver_tell(struct scripted_driver *d, const struct scripted_view *v,
+void scripted_run_tell(struct scripted_driver *d, const struct scripted_view *v,
                  const struct observation *o, bool observed)
 {
-    struct told *x = driver_told(d, &v->key);
+    struct told *x = scripted_told(d, &v->key);
     bool given = o->state == RUN_STARTING || o->state == RUN_RUNNING || o->state == RUN_ENDED;
+    /* A second job of that name, which will never start; and an end is an end. */
+    if (x->state == RUN_ENDED || (x->id && x->id != v->id && !v->started))
+        return;
     bool news = x->state != o->state || x->position != o->position ||
                 x->step != o->checkpoint.step;
 
@@ -295,12 +301,23 @@ void driver_tell(struct scripted_driver *d, const struct scripted_view *v,
     if (!observed)
         return; /* the answer says it, and what is told unasked says it, too */
     x->state = o->state;
+    x->id = v->id;
     x->position = o->position;
     x->step = o->checkpoint.step;
+    x->missing = x->missing && o->state != RUN_ENDED;
     if (news)
         d->base.env.events->observed(d->base.env.arg, o);
 }
-void driver_tell_nodes(struct scripted_driver *d, const struct work *w)
+void scripted_end_tell(struct scripted_driver *d, const struct observation *o)
+{
+    struct told *x = scripted_told(d, &o->key);
+
+    x->missing = false;
+    if (x->state != RUN_ENDED)
+        d->base.env.events->observed(d->base.env.arg, o);
+    x->state = RUN_ENDED;
+}
+void scripted_nodes_tell(struct scripted_driver *d, const struct work *w)
 {
     AUTO_ARENA a = arena_create(0);
     struct node *n = arena_array(a, struct node, PEER_NODES + 1);

@@ -13,14 +13,16 @@ struct told { /* of one key, so that nothing is told twice; it proves nothing */
     struct run_key key;
     enum run_state state;
     int64_t position, step;
+    uint64_t id; /* of what stands for it */
     bool seated;
+    bool missing; /* what stood for it is gone, and its end is not known yet */
 };
 struct scripted_driver {
     struct connector base; /* first */
     struct loop *loop;
     enum scripted_kind kind;
     void *link;
-    bool gone, reached, polling;
+    bool gone, reached, polling, checking;
     uint64_t next_id, heard_ms, revision, serial;
     struct list works, told, mine; /* mine: promises, for a planted bug */
     struct timer poll;
@@ -35,6 +37,7 @@ enum work_kind {
     WORK_QUIESCE,
     WORK_FINALIZE,
     WORK_SWEEP,
+    WORK_CHECK, /* nobody asked: what became of one that is gone */
     WORK_POLL
 };
 /* What the driver does about one call, from the beginning again whenever an answer does not come:
@@ -62,6 +65,8 @@ struct work {
     struct scripted_tell end;
     struct scripted_record record;
     bool accounted;
+    bool all; /* of POLL: it lists all that there is */
+    uint64_t revision; /* of POLL: that its listing leads to */
     struct scripted_tell nodes[PEER_NODES];
     unsigned n_nodes;
 };
@@ -74,10 +79,11 @@ void work_send(struct work *w, struct scripted_ask *q, void (*next)(struct work 
 void work_again(struct work *w, uint64_t ms); /* from the beginning */
 void work_end(struct work *w, enum outcome out, const struct observation *o, int code);
 void work_refused(struct work *w); /* as its last answer says */
-void driver_tell(struct scripted_driver *d, const struct scripted_view *v,
+void scripted_run_tell(struct scripted_driver *d, const struct scripted_view *v,
                  const struct observation *o, bool observed);
-void driver_tell_nodes(struct scripted_driver *d, const struct work *w);
-struct told *driver_told(struct scripted_driver *d, const struct run_key *k);
+void scripted_end_tell(struct scripted_driver *d, const struct observation *o);
+void scripted_nodes_tell(struct scripted_driver *d, const struct work *w);
+struct told *scripted_told(struct scripted_driver *d, const struct run_key *k);
 /* driver_judge.c */
 enum verdict { V_NOTHING, V_SEEN, V_DOUBT, V_STRANGER, V_OLD };
 bool key_same(const struct run_key *a, const struct run_key *b);

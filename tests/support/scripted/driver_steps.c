@@ -139,7 +139,7 @@ static void made(struct work *w)
         work_again(w, LOOK_AGAIN_MS);
         return;
     }
-    driver_tell(w->d, v, &o, false);
+    scripted_run_tell(w->d, v, &o, false);
     work_end(w, OUT_DONE, &o, 0);
 }
 static void make(struct work *w)
@@ -230,8 +230,18 @@ static void looked(struct work *w)
     bool over = is == V_OLD || (is == V_SEEN && (o.state == RUN_ENDED || o.state == RUN_ABSENT));
 
     if (is == V_SEEN && v)
-        driver_tell(w->d, v, &o, false);
+        scripted_run_tell(w->d, v, &o, false);
     switch (w->kind) {
+    case WORK_CHECK:
+        if (is == V_SEEN && o.state == RUN_ENDED)
+            scripted_end_tell(w->d, &o);
+        if (is == V_NOTHING && w->d->kind == LIKE_CLOUD && !w->used_ms) {
+            w->used_ms = loop_now_ms(w->d->loop); /* it was seen: its token is used */
+            work_again(w, LAG_MS);
+        } else {
+            work_end(w, OUT_DONE, NULL, 0);
+        }
+        return;
     case WORK_SUBMIT:
         if (is == V_STRANGER || is == V_OLD)
             work_end(w, OUT_REJECTED, NULL, E_CONFLICT);
@@ -303,18 +313,48 @@ static void listed(struct work *w)
     }
     work_end(w, OUT_DONE, NULL, 0);
 }
+/* That it is gone says nothing; somebody has to ask. One at a time. */
+static void check_missing(struct scripted_driver *d)
+{
+    list_for_each (it, &d->told) {
+        struct told *x = container_of(it, struct told, link);
+        if (d->checking || !x->missing)
+            continue;
+        d->checking = true;
+        (void)work_begin(d, WORK_CHECK, &x->key, NULL);
+        list_remove(&x->link); /* the others come first, next time */
+        list_push(&d->told, &x->link);
+        return;
+    }
+}
+/* Of a listing that is whole: who was told to be there, and is not listed. */
+static void look_for_missing(struct work *w)
+{
+    list_for_each (it, &w->d->told) {
+        struct told *x = container_of(it, struct told, link);
+        bool there = x->state == RUN_STARTING || x->state == RUN_RUNNING;
+        x->missing |= there && !view_pick(w, &x->key);
+    }
+}
 static void polled(struct work *w)
 {
     size_t n = w->n;
 
+    if (w->all && planted != SCRIPTED_MISSES_GONE)
+        look_for_missing(w);
+    if (w->d->kind != LIKE_CLOUD) /* which cannot say what has changed */
+        w->d->revision = w->revision;
     for (size_t i = 0; i < n; i++) {
         struct observation o;
+        if (w->v[i].removed && w->v[i].started && planted != SCRIPTED_MISSES_GONE)
+            scripted_told(w->d, &w->v[i].key)->missing = true;
         if (view_pick(w, &w->v[i].key) != &w->v[i])
             continue;
         view_read(w->d, &w->v[i], &o);
         if (o.state != RUN_UNKNOWN)
-            driver_tell(w->d, &w->v[i], &o, true);
+            scripted_run_tell(w->d, &w->v[i], &o, true);
     }
+    check_missing(w->d);
     work_end(w, OUT_DONE, NULL, 0);
 }
 static void poll_accounted(struct work *w)
@@ -335,9 +375,9 @@ static void poll_listed(struct work *w)
         work_end(w, OUT_UNKNOWN, NULL, E_STALE);
         return;
     }
-    if (w->d->kind == LIKE_KUBERNETES)
-        w->d->revision = w->end.revision;
+    w->revision = w->end.revision;
     memset(&q.key, 0, sizeof q.key);
+    q.since = w->all ? 0 : w->d->revision;
     if (w->d->kind == LIKE_SLURM)
         work_send(w, &q, poll_accounted);
     else
@@ -346,7 +386,7 @@ static void poll_listed(struct work *w)
 static void nodes_told(struct work *w)
 {
     if (w->kind == WORK_INVENTORY)
-        driver_tell_nodes(w->d, w);
+        scripted_nodes_tell(w->d, w);
     work_end(w, OUT_DONE, NULL, 0);
 }
 
@@ -368,6 +408,7 @@ void work_first(struct work *w)
     case WORK_POLL:
         q = ask_of(w, ASK_LIST);
         q.since = w->d->revision;
+        w->all = !q.since;
         work_send(w, &q, poll_listed);
         return;
     case WORK_SUBMIT:

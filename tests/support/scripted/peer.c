@@ -142,7 +142,8 @@ static void do_account(struct answer *a)
     }
     list_for_each (it, &p->things) {
         struct thing copy = *container_of(it, struct thing, link);
-        if (*a->q->key.uid && strcmp(copy.v.key.uid, a->q->key.uid) != 0)
+        if ((*a->q->key.uid && strcmp(copy.v.key.uid, a->q->key.uid) != 0) ||
+            copy.changed <= a->q->since)
             continue;
         copy.gone = false;
         copy.v.started |= copy.starts > 0;
@@ -189,6 +190,7 @@ struct thing *peer_make(struct scripted_peer *p, const struct scripted_ask *q, b
         str_copy(t->v.cluster, sizeof t->v.cluster, *q->cluster ? q->cluster : "-");
     list_push(&p->things, &t->link);
     peer_changed(t);
+    peer_say(p, t, t->v.tombstone ? "is sealed" : "is ordered");
     return t;
 }
 void peer_stranger(struct scripted_peer *p, const struct run_key *k)
@@ -309,7 +311,8 @@ static void do_renew(struct scripted_peer *p, const struct scripted_ask *q)
             p->programs->renew(t->program, q->since, q->lease_ms);
     }
 }
-static void execute(struct scripted_peer *p, uint64_t session, const struct scripted_ask *q,
+/* False: it was refused. */
+static bool execute(struct scripted_peer *p, uint64_t session, const struct scripted_ask *q,
                     bool mute)
 {
     struct answer a = {.p = p, .session = session, .q = q, .mute = mute};
@@ -320,13 +323,13 @@ static void execute(struct scripted_peer *p, uint64_t session, const struct scri
     a.wrong = p->chaos.wrong && below(p, 100) < p->chaos.wrong && *q->key.uid;
     if (q->verb == ASK_RENEW) {
         do_renew(p, q);
-        return;
+        return true;
     }
     if (p->chaos.busy && below(p, 100) < p->chaos.busy) {
         a.end.status = below(p, 2) ? 500 : 503; /* a page of HTML */
         a.end.garbled = true;
         tell(&a, &a.end);
-        return;
+        return true;
     }
     switch (q->verb) {
     case ASK_NODES:
@@ -352,6 +355,7 @@ static void execute(struct scripted_peer *p, uint64_t session, const struct scri
     }
     a.end.whole = !a.half;
     tell(&a, &a.end);
+    return a.end.error == 0;
 }
 
 /* ---- what becomes of a request ---- */
@@ -361,7 +365,7 @@ static void due(void *arg)
 
     list_remove(&x->link);
     if (!x->peer->silent)
-        execute(x->peer, x->session, &x->q, x->mute);
+        (void)execute(x->peer, x->session, &x->q, x->mute);
     mem_free(x);
 }
 static void later(struct scripted_peer *p, uint64_t session, const struct scripted_ask *q,
@@ -389,16 +393,17 @@ void peer_hear(struct scripted_peer *p, uint64_t session, const struct scripted_
         p->lost++;
     } else if (dice < (mark += c->mute)) { /* done, and nobody is told */
         p->lost++;
-        execute(p, session, q, true);
+        (void)execute(p, session, q, true);
     } else if (dice < (mark += c->late)) { /* also after its sender has given up */
         later(p, session, q, below(p, LATE_MS), below(p, 2));
     } else if (dice < (mark += c->twice)) {
-        execute(p, session, q, false);
-        later(p, session, q, below(p, LATE_MS), true);
+        /* Nobody sends again what was refused, and told so. */
+        if (execute(p, session, q, false))
+            later(p, session, q, below(p, LATE_MS), true);
     } else if (dice < (mark += c->slow)) {
         later(p, session, q, below(p, SLOW_MS), false);
     } else {
-        execute(p, session, q, false);
+        (void)execute(p, session, q, false);
     }
 }
 void peer_fini(struct scripted_peer *p)

@@ -187,6 +187,7 @@ unsigned peer_left(const struct scripted_peer *p, const char *cluster);
 
 /* between the two files of the peer */
 struct thing *peer_make(struct scripted_peer *p, const struct scripted_ask *q, bool ours);
+void peer_say(struct scripted_peer *p, const struct thing *t, const char *what); /* to its log */
 void peer_changed(struct thing *t);
 void peer_view(const struct thing *t, struct scripted_view *v);
 void peer_break(struct scripted_peer *p, const char *fmt, ...) PRINTF_LIKE(2, 3);

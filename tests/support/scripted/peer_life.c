@@ -36,7 +36,7 @@ static bool newer(const struct run_key *a, const struct run_key *b)
 {
     return a->epoch != b->epoch ? a->epoch > b->epoch : a->try_ > b->try_;
 }
-static void say(struct scripted_peer *p, const struct thing *t, const char *what)
+void peer_say(struct scripted_peer *p, const struct thing *t, const char *what)
 {
     char text[200];
 
@@ -100,7 +100,7 @@ static void over(struct thing *t, const char *why)
     for (unsigned i = 0; i < PEER_NODES; i++)
         t->peer->nodes[i].used &= ~(t->v.devices >> (i * PEER_GPUS) & 15);
     peer_changed(t);
-    say(t->peer, t, "is over");
+    peer_say(t->peer, t, "is over");
 }
 static void check_begin(struct thing *t)
 {
@@ -132,7 +132,7 @@ static void begin(struct thing *t)
     t->v.started = true;
     t->v.started_ms = loop_wall_ms(p->loop);
     t->v.phase = THING_RUNS;
-    say(p, t, "begins");
+    peer_say(p, t, "begins");
     if (p->begins)
         p->begins(p->arg, t);
     t->program = p->programs->begin(p, t);
@@ -150,7 +150,7 @@ void peer_program_over(struct thing *t, int exit_code, int signo)
     t->v.signo = signo;
     t->v.ended_ms = loop_wall_ms(t->peer->loop);
     t->ended_ms = loop_now_ms(t->peer->loop);
-    say(t->peer, t, "has ended");
+    peer_say(t->peer, t, "has ended");
 }
 
 /* ---- the scheduler ---- */

@@ -24,6 +24,7 @@
     P(DOUBT_IS_ENDED, "doubt-is-ended") /* what the target doubts has ended */                     \
     P(HALF_IS_WHOLE, "half-is-whole") /* a listing that was cut is a whole one */                  \
     P(WRONG_IS_RIGHT, "wrong-is-right") /* an answer about another key is taken */                 \
+    P(MISSES_GONE, "misses-gone")     /* nobody asks what became of what is gone */               \
     P(BLIND_SUBMIT, "blind-submit")   /* it neither looks nor uses names and tokens */             \
     P(BACK_IS_PENDING, "back-is-pending") /* a job that is in the queue again never started */     \
     P(ANY_EPOCH, "any-epoch")         /* orders of older epochs are taken */                       \

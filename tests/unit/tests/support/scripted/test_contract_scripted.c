@@ -282,9 +282,10 @@ static const struct {
     {SCRIPTED_LOST_IS_REJECTED, ALL, "adopts_a_second_submit"},
     {SCRIPTED_LOST_IS_DONE, ALL, "starts_each_try_once"},
     {SCRIPTED_GONE_IS_ENDED, KUBE, "believes_no_appearance"},
+    {SCRIPTED_MISSES_GONE, ALL & ~SLURM, "believes_no_appearance"},
     {SCRIPTED_DOUBT_IS_ENDED, ALL, "believes_no_appearance"},
-    /* Slurm is asked twice, of its controller and of its accounting. */
-    {SCRIPTED_HALF_IS_WHOLE, ALL & ~SLURM, "starts_each_try_once"},
+    /* Slurm is asked twice, of its controller and of its accounting, and a cloud by token. */
+    {SCRIPTED_HALF_IS_WHOLE, KUBE, "starts_each_try_once"},
     {SCRIPTED_WRONG_IS_RIGHT, ALL, "believes_no_appearance"},
     {SCRIPTED_BLIND_SUBMIT, ALL, "adopts_a_second_submit"},
     {SCRIPTED_BACK_IS_PENDING, SLURM, "believes_no_appearance"},
