@@ -82,5 +82,7 @@ const struct connector_ops connector_callout_ops = {.type = "callout",
                                                     .renew = callout_renew,
                                                     .reaches = callout_reaches,
                                                     .runner = callout_runner,
+                                                    .logs = callout_logs,
+                                                    .exec_close = home_runs_stream_close,
                                                     .sweep = callout_sweep,
                                                     .machines = &callout_machine_ops};

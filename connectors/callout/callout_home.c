@@ -169,3 +169,16 @@ void callout_renew(struct connector *base, const struct run_offer *offers, size_
 {
     home_runs_renew(callout_of(base)->home, offers, n);
 }
+
+int callout_logs(struct connector *base, const struct run_key *k, const struct log_request *rq,
+                 const struct log_sink *sink, struct exec_session **ret, struct err *err)
+{
+    const struct callout *c = callout_of(base);
+
+    if (!callout_has_runners(c))
+        return err_set(err, E_NOTIMPL,
+                       "target %.100s has no runners that call home (spec.connection.runners), who "
+                       "alone could tell what its programs print",
+                       base->target);
+    return home_runs_logs(c->home, k, rq, sink, ret, err);
+}

@@ -139,6 +139,8 @@ bool callout_runners_stop(struct callout *c, const struct run_key *k, int signo,
 bool callout_reaches(const struct connector *base, const struct run_key *k);
 void callout_checkpoint(struct connector *base, const struct run_key *key, int64_t number,
                         uint64_t grace_ms, struct call *call);
+int callout_logs(struct connector *base, const struct run_key *k, const struct log_request *rq,
+                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
 void callout_renew(struct connector *base, const struct run_offer *offers, size_t n);
 
 /* callout_pages.c */

@@ -82,6 +82,10 @@ unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int64_t nu
 void home_runs_fill(struct home_runs *h, struct observation *o);
 /* What the server said of it last, filled in anew; false: nothing since this member leads. */
 bool home_runs_seen(struct home_runs *h, const struct run_key *k, struct observation *ret);
+/* As connector_ops.logs and exec_close; the runner must be here. */
+int home_runs_logs(struct home_runs *h, const struct run_key *k, const struct log_request *rq,
+                   const struct log_sink *sink, struct exec_session **ret, struct err *err);
+void home_runs_stream_close(struct exec_session *s);
 /* Is it one that a runner may give for its end? Why we ourselves ended it is not for it to say. */
 bool home_reason_is_a_runners(const char *reason);
 void home_runs_unsee(struct home_runs *h); /* what the server said counts no more */
@@ -95,6 +99,9 @@ struct home_caller_events {     /* none of them destroys the caller */
     void (*save)(void *arg, const struct shim_save *q);
     void (*go)(void *arg);    /* all ranks are ready */
     void (*heard)(void *arg); /* the hub has taken in all that was told */
+    /* A frame of a stream, which goes out by home_caller_stream(). */
+    void (*frame)(void *arg, const struct frame *f);
+    void (*lost)(void *arg); /* the session is over, and its streams are */
 };
 #define HOME_ADDRESSES_MAX 16
 struct home_caller_config {       /* borrowed until home_caller_destroy */
@@ -109,6 +116,8 @@ struct home_caller_config {       /* borrowed until home_caller_destroy */
 struct home_caller;
 struct home_caller *home_caller_create(struct loop *l, const struct home_caller_config *cfg);
 void home_caller_tell(struct home_caller *h, const struct run_report *r); /* the newest counts */
+/* Where frames of streams go; NULL: no hub has taken it at the moment. */
+struct stream *home_caller_stream(const struct home_caller *h);
 bool home_caller_heard(const struct home_caller *h);            /* the newest was taken in */
 const char *home_caller_why(const struct home_caller *h);       /* no hub has taken it: why; "" */
 struct home_caller *home_caller_destroy(struct home_caller *h); /* accepts NULL; returns NULL */

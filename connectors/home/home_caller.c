@@ -42,6 +42,11 @@ bool home_caller_heard(const struct home_caller *h)
     return h->taken == h->number;
 }
 
+struct stream *home_caller_stream(const struct home_caller *h)
+{
+    return h->welcome ? h->stream : NULL;
+}
+
 const char *home_caller_why(const struct home_caller *h)
 {
     return h->why;
@@ -113,6 +118,8 @@ static int order_take(struct home_caller *h, const struct frame *f, struct arena
         taken(h, f->id);
     else if (f->type == HOME_GO)
         ev->go(h->cfg.arg);
+    else if (f->type >= HOME_LOGS)
+        ev->frame(h->cfg.arg, f);
     if (renew)
         ev->renew(h->cfg.arg, renew);
     else if (stop)
@@ -215,10 +222,14 @@ static void caller_beat(void *arg)
 
 static void session_over(struct home_caller *h)
 {
+    bool was = h->welcome;
+
     h->stream = NULL;
     h->open = h->welcome = false;
     frame_reader_fini(&h->reader);
     timer_stop(&h->beat);
+    if (was)
+        h->cfg.events->lost(h->cfg.arg);
 }
 
 /* Doubling with each round, and anywhere in the upper half: a thousand do not come back in one

@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -10,6 +13,30 @@
 void home_memory_keep(void)
 {
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
+int home_folder_make(char ret[HOME_FOLDER_MAX])
+{
+    const char *below = getenv("TMPDIR");
+    int n = snprintf(ret, HOME_FOLDER_MAX, "%s/hanse-run-XXXXXX", below && *below ? below : "/tmp");
+
+    if (n < 0 || n >= HOME_FOLDER_MAX)
+        return ENAMETOOLONG;
+    return mkdtemp(ret) ? 0 : errno;
+}
+
+void home_output_write(const char *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(STDOUT_FILENO, p, n);
+        struct pollfd room = {.fd = STDOUT_FILENO, .events = POLLOUT};
+        if (done < 0 && errno == EAGAIN) /* whoever else has it made it so */
+            (void)poll(&room, 1, -1);
+        else if (done < 0 && errno != EINTR)
+            return;
+        p += done > 0 ? done : 0;
+        n -= done > 0 ? (size_t)done : 0;
+    }
 }
 
 int home_text_put(const char *path, const char *text)

@@ -7,6 +7,7 @@
 #include "api/base/log.h"
 #include "api/base/net/tls.h"
 #include "connectors/home/home_linux.h"
+#include "connectors/home/home_output.h"
 #include "connectors/shim/shim.h"
 #include "connectors/signals.h"
 
@@ -19,7 +20,8 @@
 #include <unistd.h>
 
 #define WAIT_MS 600000ull /* for a hub that takes it, before the program starts */
-#define LINGER_MS 15000   /* for a hub that takes in the end, after it */
+#define LINGER_MS 15000   /* for a hub that takes in the end, after it; for who takes the log */
+#define LOGS_POLL_MS 20
 #define CA_MAX_BYTES (256u << 10)
 #define KNOWN_AFTER_MS 500 /* taken in, and proposed to the log */
 #define WAIT_MAX_MS (366ull * 24 * 3600 * 1000)
@@ -35,6 +37,8 @@ struct life {
     struct runner_config cfg;          /* ours, of the runner */
     struct runner *runner;
     struct home_caller *caller; /* NULL: there is no way home */
+    struct home_output *output; /* NULL: the program has our own, or --log names one */
+    uint64_t end_by_ms;         /* loop time at which logs are waited for no longer */
     struct tls_config *tls;
     char token[HOME_TOKEN_MAX], uid[64];
     char *addresses; /* with NULs between them */
@@ -153,6 +157,11 @@ static void finish(void *arg)
 
     timer_stop(&f->waiting);
     timer_stop(&f->linger);
+    if (!home_output_quiet(f->output) && loop_now_ms(f->loop) < f->end_by_ms) {
+        timer_start(&f->linger, LOGS_POLL_MS);
+        return;
+    }
+    f->output = home_output_destroy(f->output);
     f->caller = home_caller_destroy(f->caller);
     f->tls = tls_config_unref(f->tls);
     f->asked->done(&f->report, f->asked->arg);
@@ -180,6 +189,8 @@ static void life_done(const struct run_report *r, void *arg)
     f->runner = NULL;
     f->over = true;
     f->report = *r;
+    f->end_by_ms = loop_now_ms(f->loop) + LINGER_MS;
+    home_output_over(f->output);
     report_write(f);
     if (f->caller)
         home_caller_tell(f->caller, r);
@@ -295,6 +306,20 @@ static void on_heard(void *arg)
         timer_start(&f->linger, 0);
 }
 
+static void on_frame(void *arg, const struct frame *fr)
+{
+    const struct life *f = arg;
+
+    home_output_frame(f->output, home_caller_stream(f->caller), fr);
+}
+
+static void on_lost(void *arg)
+{
+    const struct life *f = arg;
+
+    home_output_lost(f->output);
+}
+
 static void wait_over(void *arg)
 {
     struct life *f = arg;
@@ -312,7 +337,9 @@ static const struct home_caller_events home_events = {.welcome = on_welcome,
                                                       .stop = on_stop,
                                                       .save = on_save,
                                                       .go = on_go,
-                                                      .heard = on_heard};
+                                                      .heard = on_heard,
+                                                      .frame = on_frame,
+                                                      .lost = on_lost};
 
 /* Removed where that can be done: a Secret of a pod is mounted read-only, and then its program must
  * not have that mount. */
@@ -386,20 +413,25 @@ static int home_begin(struct life *f, struct err *err)
         rc = token_take(f, &token, err);
     if (rc < 0)
         return rc;
+    rc = identity_take(f, &token, err);
+    if (rc < 0)
+        return rc;
     buf_char(&ca, '\0');
     const struct tls_config_spec spec = {.ca_pem = ca.p, .not_before_ms = token.made_ms};
     rc = tls_config_create(&spec, false, &f->tls, err);
     if (rc < 0)
         return rc;
+    if (!f->cfg.log_path) {
+        f->output = home_output_create(f->loop);
+        f->cfg.log_path = home_output_path(f->output);
+    }
     const struct home_caller_config cfg = {.addresses = f->address,
                                            .n_addresses = n,
                                            .tls = f->tls,
                                            .token = f->token,
+                                           .logs = f->output != NULL,
                                            .events = &home_events,
                                            .arg = f};
-    rc = identity_take(f, &token, err);
-    if (rc < 0)
-        return rc;
     f->caller = home_caller_create(f->loop, &cfg);
     timer_start(&f->waiting, f->wait_ms);
     return 0;

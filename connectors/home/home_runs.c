@@ -1,9 +1,8 @@
 /* The hub's side of runs whose runners call home: their sessions, by run and rank. It is a part of
  * a driver, and holds no truth: what it knows each runner tells again when it dials. What a runner
  * says is about itself; that a run has ended is the target's word, never this file's. */
-#include "connectors/home/home.h"
+#include "connectors/home/home_internal.h"
 
-#include "api/base/list.h"
 #include "api/base/log.h"
 #include "connectors/ends.h"
 
@@ -14,45 +13,9 @@
 #define SILENCE_MS 5000  /* five missed beats */
 #define LAST_LOOKS 3     /* turns of the loop in which what lies in the socket is read first */
 #define FRAME_MAX_BYTES 65536
-#define BEATS 8
 /* As between agent and hub: a renewal follows a quorum round, which took no longer than this, so a
  * lease counts from a beat that is at least so old. */
 #define ROUND_MAX_MS 500
-
-struct home_session {
-    struct list link; /* home_run.sessions */
-    struct home_run *run;
-    int64_t rank;
-    char instance[40];     /* of the process that showed the token */
-    struct stream *stream; /* NULL: it is not here, and this is what it said last */
-    struct frame_reader reader;
-    struct timer look;
-    uint64_t heard_ms;
-    unsigned looks;
-    struct beat { /* its clock in its last beats, and the loop time of their arrival */
-        uint64_t at_ms, received_ms;
-    } beats[BEATS];
-    struct run_report report;
-};
-struct home_run {
-    struct list link; /* home_runs.all, oldest first */
-    struct home_runs *home;
-    struct run_key key;
-    int64_t ranks;
-    struct list sessions;
-    int64_t save_number; /* the newest request to save and go on; 0: none */
-    uint64_t save_grace_ms;
-    bool has_seen; /* the target's server has said something of it */
-    struct observation seen;
-};
-struct home_runs {
-    struct loop *loop;
-    struct list all;
-    void *by_key; /* tsearch tree of struct home_run */
-    unsigned n;   /* sessions of all runs */
-    const struct home_runs_events *ev;
-    void *arg;
-};
 
 static const struct stream_events nobody = {0};
 
@@ -83,7 +46,22 @@ static struct home_run *run_find(const struct home_runs *h, const struct run_key
     return found ? *found : NULL;
 }
 
-static struct home_session *session_find(const struct home_run *r, int64_t rank)
+struct home_run *home_run_newest(const struct home_runs *h, const struct run_key *k)
+{
+    struct home_run *found = k->try_ ? run_find(h, k) : NULL;
+
+    if (k->try_)
+        return found;
+    list_for_each (it, &h->all) {
+        struct home_run *r = container_of(it, struct home_run, link);
+        if (r->key.epoch == k->epoch && !strcmp(r->key.uid, k->uid) &&
+            (!found || r->key.try_ > found->key.try_))
+            found = r;
+    }
+    return found;
+}
+
+struct home_session *home_session_find(const struct home_run *r, int64_t rank)
 {
     list_for_each (it, &r->sessions) {
         struct home_session *x = container_of(it, struct home_session, link);
@@ -120,6 +98,7 @@ static void session_gone(struct home_session *x)
     timer_stop(&x->look);
     frame_reader_fini(&x->reader);
     x->stream = NULL;
+    home_streams_lost(x);
 }
 
 static void session_cut(struct home_session *x, const char *why)
@@ -171,7 +150,7 @@ static uint64_t lease_from(const struct home_session *x)
 {
     uint64_t now = loop_now_ms(x->run->home->loop), oldest = 0;
 
-    for (size_t i = 0; i < BEATS && x->beats[i].received_ms; i++) {
+    for (size_t i = 0; i < HOME_BEATS && x->beats[i].received_ms; i++) {
         oldest = x->beats[i].at_ms;
         if (now - x->beats[i].received_ms >= ROUND_MAX_MS)
             break;
@@ -244,6 +223,8 @@ static int frame_take(struct home_session *x, const struct frame *f, bool *ret_t
             frame_send(x->stream, HOME_HEARD, 0, f->id, NULL, 0);
             *ret_told = true;
         }
+    } else {
+        home_stream_frame(x, f);
     }
     return rc;
 }
@@ -336,6 +317,7 @@ static struct home_session *session_make(struct home_run *r, int64_t rank)
 
     x->run = r;
     x->rank = rank;
+    list_init(&x->streams);
     timer_init(&x->look, r->home->loop, session_look, x);
     list_push(&r->sessions, &x->link);
     r->home->n++;
@@ -346,7 +328,7 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
 {
     const struct home_token *t = a->token;
     struct home_run *r = run_find(h, &t->key);
-    struct home_session *x = r ? session_find(r, t->rank) : NULL;
+    struct home_session *x = r ? home_session_find(r, t->rank) : NULL;
     const char *why = refusal(x, a->hello);
 
     if (why) {
@@ -359,13 +341,14 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
     }
     if (!r || !run_find(h, &t->key)) /* room_make may have let it go */
         r = run_make(h, t);
-    if (!x || !session_find(r, t->rank))
+    if (!x || !home_session_find(r, t->rank))
         x = session_make(r, t->rank);
     session_cut(x, "its runner has dialed again");
     x->stream = a->stream;
     str_copy(x->instance, sizeof x->instance, a->hello->instance);
     x->report = *a->hello->report;
     checkpoint_settle(&x->report.cut);
+    x->logs = a->hello->logs;
     x->heard_ms = loop_now_ms(h->loop);
     x->looks = 0;
     memset(x->beats, 0, sizeof x->beats);

@@ -125,7 +125,8 @@ enum home_frame {
     HOME_DATA = 42,  /* runner: bytes; flags: fd */
     HOME_END = 43,   /* runner: wire_end */
     HOME_PAUSE = 44, /* hub: flags 1 pause, 0 go on */
-    HOME_CLOSE = 46  /* hub: it wants no more */
+    HOME_CLOSE = 46, /* hub: it wants no more */
+    HOME_OPENED = 47 /* runner, no body: it is open; ahead of all DATA */
 };
 
 /* Called after reading: a checkpoint that names no cut in a store is not present. */

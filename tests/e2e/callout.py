@@ -123,7 +123,7 @@ class Callout(Federation):
             done = self.apply(self.target(**connection), check=False)
             self.check(f"{what} is refused", done.returncode != 0 and "callout target" in done.stderr, done.stderr.strip()[:120])
         done = self.cli("logs", "good", check=False)
-        self.check("logs are refused with a sentence", done.returncode != 0 and "has no logs" in done.stderr, done.stderr.strip()[:120])
+        self.check("logs are refused with a sentence", done.returncode != 0 and "no runners that call home" in done.stderr, done.stderr.strip()[:120])
         done = self.cli("exec", "good", "--", "true", check=False)
         self.check("exec is refused with a sentence", done.returncode != 0 and "has no exec" in done.stderr, done.stderr.strip()[:120])
         self.work("saver", checkpoint={"store": self.path("checkpoints")})

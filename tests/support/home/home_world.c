@@ -163,13 +163,26 @@ static void on_heard(void *arg)
 {
     ((struct caller_side *)arg)->heard++;
 }
+static void on_frame(void *arg, const struct frame *f)
+{
+    (void)arg;
+    (void)f;
+}
+
+static void on_lost(void *arg)
+{
+    (void)arg;
+}
+
 static const struct home_caller_events caller_events = {.welcome = on_welcome,
                                                         .refused = on_refused,
                                                         .renew = on_renew,
                                                         .stop = on_stop,
                                                         .save = on_save,
                                                         .go = on_go,
-                                                        .heard = on_heard};
+                                                        .heard = on_heard,
+                                                        .frame = on_frame,
+                                                        .lost = on_lost};
 
 struct home_token token_of(int64_t epoch, int64_t rank, int64_t ranks)
 {

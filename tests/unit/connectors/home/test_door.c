@@ -64,7 +64,7 @@ static void raw_hello(const struct home_token *t, int64_t grant)
     char token[HOME_TOKEN_MAX];
     struct run_report r = {.step = RUN_STEP_STARTING, .grant = grant};
     const struct home_hello h = {
-        .token = token, .version = "", .at_ms = 1, .report = &r, .instance = "raw"};
+        .token = token, .at_ms = 1, .report = &r, .instance = "raw", .logs = true};
 
     home_token_make(t, &home_world_keys, token);
     wire_tell(R.stream, HOME_HELLO, 0, home_hello, &h);
@@ -112,6 +112,102 @@ static void test_what_is_no_report_ends_the_session(void **state)
     buf_fini(&R.in);
 }
 
+/* ---- streams ---- */
+static struct {
+    unsigned opened, ends;
+    char text[64];
+    int code;
+} L;
+
+static void log_opened(void *arg)
+{
+    (void)arg;
+    L.opened++;
+}
+static void log_data(int fd, const void *p, size_t n, void *arg)
+{
+    (void)fd;
+    (void)arg;
+    assert_int_equal(L.opened, 1);
+    assert_true(strlen(L.text) + n < sizeof L.text);
+    memcpy(L.text + strlen(L.text), p, n);
+}
+static void log_end(int exit_code, const struct err *err, void *arg)
+{
+    (void)exit_code;
+    (void)arg;
+    L.ends++;
+    L.code = err ? err->code : 0;
+}
+static bool log_is_over(void)
+{
+    return L.ends > 0;
+}
+static bool log_is_text(void)
+{
+    return *L.text != '\0';
+}
+
+static int log_ask(const struct run_key *k, int64_t rank, uint64_t within_ms)
+{
+    static const struct log_sink sink = {.opened = log_opened, .data = log_data, .end = log_end};
+    const struct log_request rq = {.rank = rank,
+                                   .tail_lines = -1,
+                                   .follow = true,
+                                   .deadline_ms = loop_now_ms(W.loop) + within_ms};
+    struct exec_session *s;
+    struct err e;
+
+    memset(&L, 0, sizeof L);
+    return home_runs_logs(H[0].runs, k, &rq, &sink, &s, &e);
+}
+
+/* What a runner says of a stream of another runner is not heard. */
+static void test_a_runner_tells_of_its_own_streams_alone(void **state)
+{
+    const struct home_token t = token_of(1, 0, 1), other = token_of(2, 0, 1);
+    const struct run_report runs = {.step = RUN_STEP_RUNNING, .grant = 1};
+    struct run_key newest = t.key;
+
+    (void)state;
+    newest.try_ = 0;
+    assert_int_equal(log_ask(&t.key, 0, 5000), E_UNAVAIL);
+    raw_begin();
+    raw_hello(&t, 1);
+    until(raw_heard);
+    struct stream *first = R.stream;
+    assert_int_equal(log_ask(&t.key, 1, 5000), E_NOTFOUND);
+    assert_int_equal(log_ask(&newest, 0, 5000), 0);
+    raw_begin();
+    raw_hello(&other, 1);
+    until(raw_heard);
+    frame_send(R.stream, HOME_OPENED, 0, 1, NULL, 0);
+    frame_send(R.stream, HOME_DATA, 1, 1, "false", 5);
+    wire_tell(R.stream, HOME_END, 1, wire_end, &(const struct wire_end){.text = ""});
+    wire_tell(R.stream, HOME_REPORT, 1, run_report, &runs);
+    R.in.n = 0;
+    until(raw_heard); /* all of that has been read */
+    assert_int_equal(L.opened + L.ends, 0);
+    frame_send(first, HOME_OPENED, 0, 1, NULL, 0);
+    frame_send(first, HOME_DATA, 1, 1, "true", 4);
+    until(log_is_text);
+    assert_string_equal(L.text, "true");
+    stream_abort(first, "it goes"); /* its streams end with the session */
+    until(log_is_over);
+    assert_int_equal(L.code, E_CONNECT);
+    assert_int_equal(log_ask(&other.key, 0, 100), 0); /* never opened */
+    until(log_is_over);
+    assert_int_equal(L.code, E_TIMEOUT);
+    frame_send(R.stream, HOME_DATA, 1, 2, "late", 4);
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(log_ask(&other.key, 0, 60000), 0);
+    assert_int_equal(log_ask(&other.key, 0, 60000), E_LIMIT);
+    stream_abort(R.stream, "it goes, too");
+    until(log_is_over);
+    assert_int_equal(L.opened, 0);
+    buf_fini(&R.in);
+}
+
 /* ---- a clock that is wrong ---- */
 static int client_at(int64_t ms, struct err *err)
 {
@@ -144,6 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_what_is_no_hello_is_cut_off),
         T(test_what_is_no_report_ends_the_session),
+        T(test_a_runner_tells_of_its_own_streams_alone),
         T(test_no_clock_is_asked),
     };
 

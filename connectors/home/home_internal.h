@@ -1,0 +1,58 @@
+/* What the files of the hub's side share: runs, sessions, and what streams through them. */
+#ifndef HANSE_CONNECTORS_HOME_HOME_INTERNAL_H
+#define HANSE_CONNECTORS_HOME_HOME_INTERNAL_H
+
+#include "api/base/list.h"
+#include "connectors/home/home.h"
+
+#define HOME_BEATS 8
+
+struct home_session {
+    struct list link; /* home_run.sessions */
+    struct home_run *run;
+    int64_t rank;
+    char instance[40];     /* of the process that showed the token */
+    struct stream *stream; /* NULL: it is not here, and this is what it said last */
+    struct frame_reader reader;
+    struct timer look;
+    uint64_t heard_ms;
+    unsigned looks;
+    struct beat { /* its clock in its last beats, and the loop time of their arrival */
+        uint64_t at_ms, received_ms;
+    } beats[HOME_BEATS];
+    struct run_report report;
+    bool logs;           /* it keeps its program's output */
+    struct list streams; /* struct exec_session.link (home_streams.c) */
+};
+struct home_run {
+    struct list link; /* home_runs.all, oldest first */
+    struct home_runs *home;
+    struct run_key key;
+    int64_t ranks;
+    struct list sessions;
+    int64_t save_number; /* the newest request to save and go on; 0: none */
+    uint64_t save_grace_ms;
+    bool has_seen; /* the target's server has said something of it */
+    struct observation seen;
+};
+struct home_runs {
+    struct loop *loop;
+    struct list all;
+    void *by_key; /* tsearch tree of struct home_run */
+    unsigned n;   /* sessions of all runs */
+    unsigned n_streams;
+    uint64_t next_stream;
+    const struct home_runs_events *ev;
+    void *arg;
+};
+
+/* home_runs.c */
+/* With try 0: the newest try of that epoch. NULL: none has called. */
+struct home_run *home_run_newest(const struct home_runs *h, const struct run_key *k);
+struct home_session *home_session_find(const struct home_run *r, int64_t rank);
+/* home_streams.c */
+/* A frame of a stream of that very session; those of others it cannot name. */
+void home_stream_frame(struct home_session *x, const struct frame *f);
+void home_streams_lost(struct home_session *x); /* ends them all */
+
+#endif

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Logs of runners that call home: `hanse run --home` on one target, the static hanse-run on another. What the program prints is told to
+the hub while it runs, from its end or since a time, followed until the end, and goes to the runner's own output, too. Who reads too
+slowly holds up neither the program nor its lease."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from home import LEASE_S, SECRET, Home, document  # noqa: E402
+from federation import Failure, wait_for  # noqa: E402
+
+TALKS = 'echo "first line of $HANSE_WORKLOAD_NAME"; n=0; while [ ! -e "{go}" ]; do sleep 0.2; n=$((n+1)); echo "tick $n"; done; echo "last line" >&2'
+FLOODS = 'echo begun; i=0; while [ $i -lt 60 ]; do head -c 1000000 /dev/zero | tr "\\0" x; echo; i=$((i+1)); done; touch "{flooded}"; sleep 600'
+
+
+class Streams(Home):
+    def keeper(self, program=None):
+        path = super().keeper() if not program else self.path("keeper-static")
+        if program:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"#!/bin/sh\n[ \"$1\" = run ] && shift\nTMPDIR='{self.path('tmp')}' exec '{program}' \"$@\"\n")
+            os.chmod(path, 0o755)
+        return path
+
+    def serve(self, name):
+        runner = self.keeper(self.static if name == "shelf" else None)
+        top = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        self.servers[name] = self._spawn("server-" + name, [
+            sys.executable, os.path.join(top, "deploy", "examples", "callout", "server.py"), "--port", str(self.port[name]),
+            "--key-file", self.path("key"), "--state", self.path("state-" + name), "--runner", runner], TMPDIR=self.path("tmp"))
+
+    def begin(self):
+        os.makedirs(self.path("tmp"), exist_ok=True)
+        self.start_members()
+        for name in self.port:
+            self.serve(name)
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "rack", "namespace": "hanse-system"}, "stringData": {"key": SECRET}},
+                   *[self.target(name) for name in self.port])
+        wait_for("the targets to be connected", lambda: set(self.port) <= self.connected(), 30)
+        for target in self.port:
+            self.script("talks-" + target, target, TALKS.format(go=self.path("go.talks-" + target)))
+        for target in self.port:
+            self.phase("talks-" + target, "Running")
+
+    def script(self, name, target, text, **spec):
+        self.apply(document("Workload", name, {"type": "batch", "targets": {"names": [target]}, "resources": {"cpu": 1, "memory": "64Mi"},
+                                               "run": {"command": ["/bin/sh", "-c", text], "retries": 0}, **spec}, namespace="default"))
+
+    def logs(self, *words, check=True):
+        return self.cli("logs", *words, check=check, timeout=60)
+
+    def are_told(self):
+        for target in self.port:
+            name = "talks-" + target
+            wait_for("some lines", lambda: self.logs(name).stdout.count("tick") > 12, 30)
+            text = self.logs(name).stdout
+            self.check(f"{target}: its log is told, from the first line on", text.startswith(f"first line of {name}\ntick 1\n"), text[:60])
+            self.check(f"{target}: the last lines", len(self.logs(name, "--tail", "2").stdout.splitlines()) == 2)
+            v = self.logs(name, "--timestamps").stdout.splitlines()
+            self.check(f"{target}: with times", all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (first|tick)", line) for line in v) and
+                       len({line[:24] for line in v}) > 3, v[:2])
+            n = len(self.logs(name, "--since", "1s").stdout.splitlines())
+            self.check(f"{target}: and since a time", 1 <= n < len(v) - 3, n)
+            done = self.logs(name, "--rank", "7", check=False)
+            self.check(f"{target}: a rank that is not there is an error", done.returncode != 0 and "no rank 7" in done.stderr, done.stderr)
+
+    def are_followed(self):
+        for target in self.port:
+            name = "talks-" + target
+            follows = subprocess.Popen([self.hanse, "logs", "-f", name], stdout=subprocess.PIPE, text=True, env={**os.environ, "KUBECONFIG": self.path("kubeconfig")})
+            follows.stdout.readline()
+            self.go(name)
+            out, _ = follows.communicate(timeout=60)
+            self.check(f"{target}: followed, to the very last line, of standard error, too", out.endswith("last line\n") and follows.returncode == 0, out[-60:])
+            self.phase(name, "Succeeded")
+            with open(self.path("log", f"server-{target}.log"), encoding="utf-8", errors="replace") as file:
+                own = file.read()
+            self.check(f"{target}: all of it went to the runner's own output", f"first line of {name}\ntick 1\n" in own and "last line\n" in own, own[-100:])
+            done = self.logs(name, check=False)
+            self.check(f"{target}: once it has ended the log is its target's, says a sentence", done.returncode != 0 and "has ended, and its log" in done.stderr, done.stderr)
+        wait_for("no folder to be left", lambda: not os.listdir(self.path("tmp")), 20)
+        self.check("no folder of a runner is left", True)
+
+    def who_is_slow_holds_up_nobody(self):
+        for target in self.port:
+            name = "floods-" + target
+            self.script(name, target, FLOODS.format(flooded=self.path("flooded." + target)), partition={"mode": "replace"})
+            self.phase(name, "Running")
+            self.leased(name)
+            reader = subprocess.Popen([self.hanse, "logs", "-f", name], stdout=subprocess.PIPE, env={**os.environ, "KUBECONFIG": self.path("kubeconfig")})
+            reader.stdout.read(6)
+            try:
+                wait_for("60 MB to be printed", lambda: os.path.exists(self.path("flooded." + target)), 60)
+                self.check(f"{target}: 60 MB are printed while nobody reads", True)
+                time.sleep(1.2 * LEASE_S)
+                s = self.status(name)
+                self.check(f"{target}: its lease is renewed meanwhile", s["phase"] == "Running" and s["epoch"] == 1, s.get("phase"))
+            finally:
+                reader.send_signal(signal.SIGKILL)
+                reader.wait()
+                reader.stdout.close()
+            size = sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(self.path("tmp")) for f in files)
+            self.check(f"{target}: what is kept of it is bounded", 0 < size < 40 << 20, size)
+            self.cli("delete", "workload", name)
+            wait_for(f"{name} to be gone", lambda: name not in self.workloads(), 60)
+
+
+def main():
+    hanse = os.environ.get("HANSE", "")
+    static = os.path.join(os.environ.get("HANSE_BUILD_DIR", ""), "hanse-run")
+    if not os.access(hanse, os.X_OK) or not os.access(static, os.X_OK):
+        print("there is no hanse, or no hanse-run: set HANSE and HANSE_BUILD_DIR")
+        return 77
+    folder = tempfile.mkdtemp(prefix="hanse-home-streams-")
+    c, began = Streams(hanse, folder), time.monotonic()
+    c.static = static
+    try:
+        for part in (Streams.begin, Streams.are_told, Streams.are_followed, Streams.who_is_slow_holds_up_nobody):
+            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
+            try:
+                part(c)
+            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
+                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
+                if part is Streams.begin:
+                    break
+    finally:
+        c.stop()
+    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
+    if c.failed or os.environ.get("HANSE_KEEP"):
+        print(f"logs are kept in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return 1 if c.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
