@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Pools of machines at a real callout server (deploy/examples/callout): filled, kept alive, given work, let go. The leader is killed
+by SIGKILL in the midst of orders, answers are lost and late. Whatever happens, there are as many machines as were asked for, none was
+ordered that no Machine in the state tells of, and none that has ended there costs any more."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from callout import Callout, Failure, wait_for
+
+OFFERS = [{"class": "h100", "gpus": 1, "zone": z, "market": "spot", "price": p, "count": 6, "boot": 0.3, "cpu": "64", "memory": "64Gi"}
+          for z, p in (("a", 2.5), ("b", 4))]
+
+
+class Rented(Callout):
+    def __init__(self, hanse, folder):
+        super().__init__(hanse, folder)
+        with open(self.path("offers"), "w", encoding="utf-8") as file:
+            json.dump(OFFERS, file)
+
+    def serve(self):
+        self.server = self._spawn("server", [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "callout_bad.py"),
+                                             "--port", str(self.port), "--key-file", self.path("key"), "--state", self.path("state"),
+                                             "--nodes", "0", "--offers", self.path("offers")],
+                                  FAULTS=self.path("faults"))
+
+    def pools(self, *pools):
+        rack = self.target()
+        rack["spec"]["machines"] = [{"class": "h100", "gpus": 1, "zone": "a", "market": "spot", "timeToLive": "20s", **p} for p in pools]
+        self.apply(rack)
+
+    def rented(self):
+        """What the server has, from its own files."""
+        folder, found = self.path("state", "machines"), []
+        for name in os.listdir(folder):
+            if name.endswith(".json"):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    found.append(json.load(file))
+        return found
+
+    def alive(self):
+        return [m["key"] for m in self.rented() if m["state"] != "ended" and m.get("state")]
+
+    def machines(self):
+        return json.loads(self.cli("get", "machines", "-o", "json").stdout)["items"]
+
+    def known(self, *phases):
+        return [m["metadata"]["name"] for m in self.machines() if m["status"]["phase"] in phases]
+
+    def there_are(self, n, seconds=60):
+        def same():
+            joined, alive = self.known("Joined"), self.alive()
+            return sorted(joined) == sorted(alive) and len(alive) == n and not self.known("Ordered", "Asked", "Booting")
+        wait_for(f"{n} machines that are joined, here and there", same, seconds, 0.3)
+
+    def kept_books(self, what):
+        names = {m["metadata"]["name"] for m in self.machines()}
+        strange = [m["key"] for m in self.rented() if m["key"] not in names]
+        ended = set(self.known("Ended")) & set(self.alive())
+        self.check(f"{what}: each machine is in the state, and what has ended there lives nowhere", not strange and not ended, strange or list(ended) or "")
+
+    def die(self):
+        """The leader, and with it the whole hub; then it is there again."""
+        self.kill_leader()
+        self.dev.terminate()
+        self.dev.wait(30)
+        self.start_members()
+
+    # ---- parts ------------------------------------------------------------------------------------------
+
+    def a_pool_is_filled(self):
+        self.pools({"name": "warm", "count": 2})
+        self.there_are(2)
+        table = self.cli("get", "machines").stdout
+        self.check("hanse get machines shows pool, phase and price", "POOL" in table and "Joined" in table and "2.5" in table, table)
+        status = json.loads(self.cli("get", "target", "rack", "-o", "json").stdout)["status"]["machines"][0]
+        self.check("the Target tells how many, and what they cost", (status["live"], status["joined"], status["costPerHour"], status["currency"])
+                   == (2, 2, 5, "EUR"), status)
+        text = self.cli("describe", "machine", self.known("Joined")[0]).stdout
+        self.check("describe tells its order, and Events", "timeToLive" in text and "Ordered" in text, text[:2000])
+
+    def work_runs_on_them(self):
+        self.work("w", ticks=400, resources={"cpu": 1, "memory": "64Mi", "gpu": {"count": 1}})
+        self.phase("w", "Running")
+        self.pools({"name": "warm", "count": 0})
+        wait_for("the idle one to go", lambda: len(self.alive()) == 1, 30, 0.3)
+        time.sleep(25)  # longer than its time to live
+        self.check("the one on which work runs stays, and is renewed", len(self.alive()) == 1 and self.status("w")["phase"] == "Running")
+        self.go("w")
+        self.check("the work succeeds", self.phase("w", "Succeeded", "Failed")["phase"] == "Succeeded")
+        wait_for("it to go, too", lambda: not self.alive(), 30, 0.3)
+        self.kept_books("all are gone")
+
+    def answers_are_lost_and_late(self):
+        for fault in ("lost", "late", "deaf", "500", "html"):
+            before = len(self.rented())
+            self.faults(f"submit {fault}")
+            self.pools({"name": "warm", "count": 1})
+            self.there_are(1, 90)
+            self.check(f"order, {fault}: there is one, and one was made", len(self.rented()) == before + 1, len(self.rented()) - before)
+            self.pools({"name": "warm", "count": 0})
+            wait_for("it to go", lambda: not self.alive(), 60, 0.3)
+        self.kept_books("after bad answers")
+
+    def the_leader_dies_in_the_midst(self):
+        for count, fault in ((3, "late"), (1, ""), (4, "lost"), (0, "")):
+            if fault:
+                self.faults(f"submit {fault}", f"submit {fault}")
+            self.pools({"name": "warm", "count": count})
+            began = len(self.rented())
+            deadline = time.monotonic() + 5
+            while len(self.rented()) == began and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.die()
+            self.there_are(count, 90)
+            self.kept_books(f"killed on the way to {count}")
+
+    def nobody_renews(self):
+        self.pools({"name": "warm", "count": 2})
+        self.there_are(2)
+        self.kill_leader()
+        self.dev.terminate()
+        self.dev.wait(30)
+        wait_for("all to end by their time to live", lambda: not self.alive(), 40, 0.5)
+        self.check("a dead hub costs a time to live", True)
+        self.start_members()
+        self.there_are(2, 90)
+        self.kept_books("after the hub was dead")
+
+
+def main():
+    hanse = os.environ.get("HANSE", "")
+    if not os.access(hanse, os.X_OK) or not shutil.which("flock"):
+        print("there is no hanse, or no flock: set HANSE")
+        return 77
+    folder, only = tempfile.mkdtemp(prefix="hanse-machines-"), os.environ.get("HANSE_ONLY", "")
+    c, began = Rented(hanse, folder), time.monotonic()
+    parts = (Rented.a_pool_is_filled, Rented.work_runs_on_them, Rented.answers_are_lost_and_late, Rented.the_leader_dies_in_the_midst,
+             Rented.nobody_renews)
+    try:
+        for part in (Rented.begin, *[p for p in parts if only in p.__name__]):
+            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
+            try:
+                part(c)
+            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
+                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
+                if part is Rented.begin:
+                    break
+    finally:
+        c.stop()
+    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
+    if c.failed or os.environ.get("HANSE_KEEP"):
+        print(f"logs are kept in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return 1 if c.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
