@@ -150,7 +150,7 @@ void brain_exec_resize(struct brain_session *s, int64_t rows, int64_t columns)
 
 void brain_exec_input(struct brain_session *s, const void *p, size_t n, bool eof)
 {
-    if (!s->ended)
+    if (!s->ended && s->connector->ops->exec_input) /* a driver may have logs alone */
         s->connector->ops->exec_input(s->session, p, n, eof);
 }
 
