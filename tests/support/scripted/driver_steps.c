@@ -282,6 +282,15 @@ static void looked(struct work *w)
 }
 
 /* ---- lists ---- */
+/* A second one of its name, which came late and never started: nobody else knows of it. */
+static void let_go_of(struct work *w, const struct scripted_view *v)
+{
+    struct scripted_ask q = ask_of(w, ASK_RELEASE);
+
+    q.thing = v->id;
+    if (v->disowned && v->phase == THING_OVER && !v->removed && *v->cluster)
+        work_send(w, &q, NULL);
+}
 static void end_of(struct work *w, const struct scripted_view *v)
 {
     struct work *x = work_begin(w->d, v->phase == THING_OVER ? WORK_FINALIZE : WORK_STOP, &v->key,
@@ -297,6 +306,7 @@ static void listed(struct work *w)
     for (size_t i = 0; i < n; i++) {
         const struct scripted_view *v = &w->v[i];
         struct run_listed l = {.since_ms = v->made_ms};
+        let_go_of(w, v);
         if (v->removed || v->tombstone || view_pick(w, &v->key) != v) {
             if (!*v->cluster && planted == SCRIPTED_STRANGERS_TOO) {
                 struct scripted_ask q = ask_of(w, ASK_DELETE);
@@ -332,7 +342,8 @@ static void look_for_missing(struct work *w)
 {
     list_for_each (it, &w->d->told) {
         struct told *x = container_of(it, struct told, link);
-        bool there = x->state == RUN_STARTING || x->state == RUN_RUNNING;
+        bool there = x->state == RUN_PENDING || x->state == RUN_STARTING ||
+                     x->state == RUN_RUNNING;
         x->missing |= there && !view_pick(w, &x->key);
     }
 }
@@ -346,6 +357,7 @@ static void polled(struct work *w)
         w->d->revision = w->revision;
     for (size_t i = 0; i < n; i++) {
         struct observation o;
+        let_go_of(w, &w->v[i]);
         if (w->v[i].removed && w->v[i].started && planted != SCRIPTED_MISSES_GONE)
             scripted_told(w->d, &w->v[i].key)->missing = true;
         if (view_pick(w, &w->v[i].key) != &w->v[i])
