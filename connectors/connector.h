@@ -203,6 +203,10 @@ struct exec_session; /* the driver owns it; sink.end and exec_close end it */
  * what others asked for, or what they use where nothing was asked for, rounded, so that a node does
  * not change with every breath. Others that come or go are a change of the node like any other.
  *
+ * Health comes with its source: status.faults names what is wrong with the node or a device of it,
+ * and who found it. By it the caller takes the device or node for Sick or NotReady; since when, the
+ * state's time says.
+ *
  * A listing begins with the page that says `first` and ends with the one that says `last`; one page
  * may be both. Once its last page is here, nodes that no page named are gone. A listing that
  * another one or another session cuts off removes nothing. `revision` is that of the whole listing.

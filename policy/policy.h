@@ -64,6 +64,16 @@ int64_t node_others_gpus(const struct node *n); /* numbered or not */
 /* E_INVALID with a sentence: they hold devices that the node does not tell. */
 int node_others_check(const struct node *n, struct err *err) MUST_CHECK;
 
+/* ---- what is wrong with a node, or a device of it (status.faults) ---- */
+int64_t fault_device(const struct node_fault *f); /* -1: the node as a whole */
+enum health fault_health(const struct node_fault *f);
+/* The first one of that device (-1: of the node itself), or NULL. */
+const struct node_fault *node_fault(const struct node *n, int64_t device);
+/* "GPU 3 of node N is sick: Xid79, by dcgmXid, since 2026-11-21T03:33:22Z: fallen off the bus" */
+void node_fault_print(const char *node, const struct node_fault *f, char *out, size_t size);
+/* E_INVALID with a sentence: of a device that the node does not tell, or no fault at all. */
+int node_faults_check(const struct node *n, struct err *err) MUST_CHECK;
+
 /* ---- the pool ---- */
 struct pool;
 struct pool *pool_create(void);

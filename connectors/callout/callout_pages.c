@@ -40,13 +40,14 @@ int callout_page_next(struct callout_call *k, const char *next, struct err *err)
 }
 
 /* ---- nodes ---- */
-/* A node as servers tell it is the spec of a Node, with its name, its health, and what others hold
- * of it. */
+/* A node as servers tell it is the spec of a Node, with its name, its health with what is wrong,
+ * and what others hold of it. */
 static cJSON *node_document(const struct callout *c, cJSON *from)
 {
     cJSON *name = cJSON_DetachItemFromObjectCaseSensitive(from, "name");
     cJSON *health = cJSON_DetachItemFromObjectCaseSensitive(from, "health");
     cJSON *others = cJSON_DetachItemFromObjectCaseSensitive(from, "others");
+    cJSON *faults = cJSON_DetachItemFromObjectCaseSensitive(from, "faults");
     cJSON *node = cJSON_CreateObject(), *meta = cJSON_AddObjectToObject(node, "metadata");
     cJSON *status = cJSON_AddObjectToObject(node, "status");
     char full[512];
@@ -58,6 +59,8 @@ static cJSON *node_document(const struct callout *c, cJSON *from)
                             cJSON_IsString(health) ? health->valuestring : "Ready");
     if (others)
         cJSON_AddItemToObject(status, "others", others);
+    if (faults)
+        cJSON_AddItemToObject(status, "faults", faults);
     cJSON_DeleteItemFromObjectCaseSensitive(from, "target");
     cJSON_AddStringToObject(from, "target", c->base.target);
     cJSON_AddItemToObject(node, "spec", from);

@@ -300,7 +300,8 @@ void hint_gpus(struct hints *h)
 
             /* "6 of 8 free on one node" */
             room = (r->reason == REASON_GPU_BUSY && r->text) ||
-                           (r->reason == REASON_OTHERS && n->workers == 1)
+                           (r->reason == REASON_OTHERS && n->workers == 1) ||
+                           r->reason == REASON_UNHEALTHY
                        ? r->x
                        : 0;
             best = room > best ? room : best;

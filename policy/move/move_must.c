@@ -49,15 +49,16 @@ static bool breaks_compliance(const struct pool *p, const struct object *w,
     return false;
 }
 
-static bool device_sick(const struct node_spec *s, const struct assignment *a)
+/* The device of the assignment that is sick, or -1. */
+static int64_t device_sick(const struct node_spec *s, const struct assignment *a)
 {
     for (uint32_t i = 0; i < a->n_gpus; i++) {
         for (uint32_t k = 0; k < s->n_gpus; k++) {
             if (s->gpus[k].index == a->gpus[i] && s->gpus[k].health == HEALTH_SICK)
-                return true;
+                return a->gpus[i];
         }
     }
-    return false;
+    return -1;
 }
 
 static bool on_sick_node(const struct pool *p, const struct placement *at, char *why, size_t size)
@@ -69,12 +70,20 @@ static bool on_sick_node(const struct pool *p, const struct placement *at, char 
 
         if (!n)
             continue;
-        if (n->status && n->status->health == HEALTH_SICK) {
+        int64_t device = device_sick(n->spec, a);
+        bool sick = n->status && n->status->health == HEALTH_SICK;
+        const struct node_fault *f = sick || device >= 0 ? node_fault(n, sick ? -1 : device) : NULL;
+
+        if (f) {
+            node_fault_print(a->node, f, why, size);
+            return true;
+        }
+        if (sick) {
             (void)snprintf(why, size, "node %s is sick%s%s", a->node,
                            n->status->reason[0] ? ": " : "", n->status->reason);
             return true;
         }
-        if (device_sick(n->spec, a)) {
+        if (device >= 0) {
             (void)snprintf(why, size, "a GPU of node %s is sick", a->node);
             return true;
         }

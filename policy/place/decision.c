@@ -197,7 +197,7 @@ static void text_misfit(const struct place *pl, const struct row *r, char *out, 
         (void)snprintf(out, n, "the target holds its %lld workloads", (long long)r->x);
         return;
     case REASON_NODE_NOT_READY:
-        (void)snprintf(out, n, "none of %lld nodes is ready", (long long)r->y);
+        (void)snprintf(out, n, "none of %lld nodes is ready%s", (long long)r->y, r->text);
         return;
     default:
         if (r->group == NONE || r->text)

@@ -72,6 +72,64 @@ static bool misfit_others(struct place *pl, struct row *r, const struct need *n,
     return true;
 }
 
+/* The first node of a group that a fault closes, as a sentence to add; "": there is none. */
+static const char *fault_text(const struct place *pl, const struct group *g)
+{
+    const struct table *t = &pl->p->t;
+
+    for (uint32_t m = g->m0; m < g->m0 + g->n; m++) {
+        const struct node_rec *n = &t->nodes[t->members[m].node];
+        const struct node_fault *f = node_fault(n->doc, -1);
+        char text[400];
+
+        if (!f)
+            continue;
+        node_fault_print(n->obj->meta->name, f, text, sizeof(text));
+        return arena_printf(pl->a, "; %s", text);
+    }
+    return "";
+}
+
+/* A node of the group that would have room for a worker, were its devices healthy. */
+static bool misfit_sick(struct place *pl, struct row *r, const struct need *n)
+{
+    const struct table *t = &pl->p->t;
+    const struct group *g = &t->groups[r->group];
+    const char *class_ = t->classes[g->class_].name;
+
+    for (uint32_t m = g->m0; m < g->m0 + g->n; m++) {
+        const struct member *mb = &t->members[m];
+        const struct node_rec *node = &t->nodes[mb->node];
+        const struct device *first = NULL;
+        const struct node_fault *f;
+        uint32_t sick = 0;
+        char text[400];
+
+        for (uint32_t i = node->dev0; node->ok && i < node->dev0 + node->n_dev; i++) {
+            const struct device *d = &t->devices[i];
+
+            if (d->member != NONE || d->free_milli != 1000 || strcmp(d->spec->class_, class_) != 0)
+                continue;
+            first = first ? first : d;
+            sick++;
+        }
+        if (!first || member_free(mb) + sick < n->count || t->cpu_free[mb->node] < n->cpu ||
+            t->memory_free[mb->node] < n->memory)
+            continue;
+        f = node_fault(node->doc, first->spec->index);
+        if (f)
+            node_fault_print(node->obj->meta->name, f, text, sizeof(text));
+        else
+            (void)snprintf(text, sizeof(text), "GPU %lld of node %.80s is %s",
+                           (long long)first->spec->index, node->obj->meta->name,
+                           health_text(first->spec->health));
+        r->text = arena_strdup(pl->a, text);
+        (void)explain_misfit(pl, r, REASON_UNHEALTHY, member_free(mb), n->count);
+        return true;
+    }
+    return false;
+}
+
 /* No node has room for even one worker. */
 static bool misfit_single(struct place *pl, struct row *r)
 {
@@ -83,8 +141,12 @@ static bool misfit_single(struct place *pl, struct row *r)
     r->nodes = g->n;
     if (g->n_ok == 0 && (r->text = notice_text(pl, g)))
         return explain_misfit(pl, r, REASON_NODE_NOTICE, 0, g->n);
-    if (g->n_ok == 0)
+    if (g->n_ok == 0) {
+        r->text = fault_text(pl, g);
         return explain_misfit(pl, r, REASON_NODE_NOT_READY, 0, g->n);
+    }
+    if (t->sick && n->mode == NEED_WHOLE && misfit_sick(pl, r, n))
+        return false;
     if (t->others) {
         fit_explain(t, r->group, n, &c);
         if (misfit_others(pl, r, n, n->workers == 1 ? c.best : 0))

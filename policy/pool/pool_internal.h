@@ -125,6 +125,7 @@ struct table {
     struct strmap target_by_name, node_by_name, class_by_name;
     uint64_t generation; /* counts rebuilds: places kept elsewhere are valid within one */
     bool others;         /* a node tells that others than Hanse hold some of it, or told so */
+    bool sick;           /* a device is not healthy */
 };
 
 /* ---- what is held ---- */

@@ -346,8 +346,10 @@ static uint32_t node_members(struct pool *p, uint32_t node, struct build_member 
         d->mig = s->gpus[i].n_migProfiles > 0;
         if (d->mig)
             d->mig_over = arena_array(t->mem, uint16_t, s->gpus[i].n_migProfiles);
-        if (s->gpus[i].health && s->gpus[i].health != HEALTH_READY)
+        if (s->gpus[i].health && s->gpus[i].health != HEALTH_READY) {
+            t->sick = true;
             continue;
+        }
         for (k = 0; k < n && (out[k].class_ != class_ || out[k].memory != memory); k++)
             ;
         if (k == n) {

@@ -301,6 +301,28 @@ class Callout(Federation):
         server.kill()
         server.wait()
 
+    def what_is_wrong_is_told(self):
+        gpus = [{"index": i, "class": "h100", "memory": "80Gi"} for i in range(2)]
+        self.nodes({**NODE, "gpus": gpus})
+        wait_for("rack.n1 to have GPUs", lambda: self.node("rack.n1").get("spec", {}).get("gpus"), 30)
+        self.work("on-both", ticks=6000, resources={"gpu": {"count": 2}})
+        self.phase("on-both", "Running")
+        self.nodes({**NODE, "gpus": gpus, "faults": [{"gpu": 1, "reason": "Xid79", "source": "dcgmXid", "message": "fallen off the bus"}]})
+        fault = wait_for("its fault", lambda: (self.node("rack.n1").get("status", {}).get("faults") or [{}])[0], 30)
+        self.check("it has its source and since when", fault.get("source") == "dcgmXid" and fault.get("since"), fault)
+        events = lambda: self.cli("get", "events", "-A", check=False).stdout  # noqa: E731
+        self.check("the run on it is told", wait_for("the event", lambda: any("on-both" in line and "Xid79" in line for line in events().splitlines()), 30))
+        self.check("and so is the node", "Faulty" in events())
+        self.go("on-both")
+        self.phase("on-both", *OVER)
+        self.work("on-two", resources={"gpu": {"count": 2}})
+        said = wait_for("the decision on on-two", lambda: (t := self.cli("explain", "on-two", check=False).stdout) and "rack" in t and t, 30)
+        self.check("explain says which GPU, why and by whom", "GpusUnhealthy" in said and "Xid79, by dcgmXid" in said, said[:400])
+        self.check("describe shows it", "fallen off the bus" in self.cli("describe", "node", "rack.n1").stdout)
+        self.nodes({**NODE, "gpus": gpus})
+        self.check("it runs once the fault is gone", self.phase("on-two", *OVER)["phase"] == "Succeeded")
+        self.nodes(NODE)
+
     def nothing_ever_ran_twice(self):
         with open(self.path("witness"), encoding="utf-8") as file:
             double = [line.strip() for line in file if line.startswith("double")]
@@ -334,7 +356,8 @@ def main():
     c, began = Callout(hanse, folder), time.monotonic()
     parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.answers_that_are_none, Callout.orders_that_never_came, Callout.two_bad_answers_in_a_row,
              Callout.stops,
-             Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.the_server_dies_and_comes_back,
+             Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.what_is_wrong_is_told,
+             Callout.the_server_dies_and_comes_back,
              Callout.the_server_is_away, Callout.runs_go_by_their_principals, Callout.nothing_ever_ran_twice)
     try:
         for part in (Callout.begin, *[p for p in parts if only in p.__name__]):

@@ -145,6 +145,12 @@ node_others 1 8 -
 node_others 2 7 -
 node_others 3 14 -
 node_others 4 11 others_class
+node_fault 1 1 -
+node_fault 2 4 health
+node_fault 3 0 -
+node_fault 4 4 health_source
+node_fault 5 0 -
+node_fault 6 6 -
 node_status 1 4 health
 node_status 2 0 -
 node_status 3 11 condition
@@ -155,6 +161,7 @@ node_status 7 10 node_isolation
 node_status 8 10 node_notice
 node_status 9 10 node_others
 node_status 10 1 -
+node_status 11 11 node_fault
 gpu_class_spec 1 12 -
 gpu_class_spec 2 0 -
 gpu_class_spec 3 7 -

@@ -12,7 +12,7 @@
 
 static const char *const file_keys[] = {"target", "gpus", "nodes", NULL};
 static const char *const node_keys[] = {"name",         "cpu",  "memory", "topology", "capacity",
-                                        "interconnect", "gpus", "health", "others", NULL};
+                                        "interconnect", "gpus", "health", "others", "faults", NULL};
 static const char *const gpu_keys[] = {"index",  "class",        "model",  "memory",
                                        "shared", "nvlinkDomain", "health", NULL};
 
@@ -176,6 +176,34 @@ static int others_take(const cJSON *from, cJSON *node, const char *path, struct 
     return 0;
 }
 
+/* What a health check found, and who told it so. What it means for the node and its GPUs the hub
+ * makes of it. */
+static int faults_take(const cJSON *from, cJSON *node, const char *path, struct err *err)
+{
+    const cJSON *faults = cJSON_GetObjectItemCaseSensitive(from, "faults"), *f;
+    AUTO_ARENA m = arena_create(0);
+    void *body;
+    int i = 0;
+
+    if (!cJSON_IsArray(faults) || cJSON_GetArraySize(faults) > 64)
+        return err_field(err, E_INVALID, path, "faults: expected a list of at most 64");
+    cJSON_ArrayForEach(f, faults)
+    {
+        char inner[ERR_FIELD_MAX];
+        int rc = body_from_json(&schema_node_fault, f, DECODE_USER, m, &body, err);
+
+        if (rc < 0) {
+            str_copy(inner, sizeof inner, err->field);
+            (void)snprintf(err->field, sizeof err->field, "%.50s.faults[%d].%.40s", path, i, inner);
+            return rc;
+        }
+        i++;
+    }
+    cJSON_AddItemToObject(cJSON_GetObjectItemCaseSensitive(node, "status"), "faults",
+                          cJSON_Duplicate(faults, true));
+    return 0;
+}
+
 static int node_load(struct runner_os *os, const char *target, const cJSON *from, int place,
                      bool nvml, cJSON **ret, struct err *err)
 {
@@ -214,6 +242,8 @@ static int node_load(struct runner_os *os, const char *target, const cJSON *from
         rc = gpus_from_driver(os, spec, err);
     if (rc == 0 && cJSON_GetObjectItemCaseSensitive(from, "others"))
         rc = others_take(from, node, path, err);
+    if (rc == 0 && cJSON_GetObjectItemCaseSensitive(from, "faults"))
+        rc = faults_take(from, node, path, err);
     if (rc == 0) {
         rc = body_from_json(&schema_node_spec, spec, DECODE_USER, m, &body, err);
         if (rc < 0 && err) {

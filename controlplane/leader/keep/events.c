@@ -276,11 +276,38 @@ static const struct node_notice *notice_of(const struct object *node)
     return s ? s->notice : NULL;
 }
 
+/* Faults that came, and those that went. */
+static void of_faults(struct brain *b, const struct object *before, const struct object *o)
+{
+    const struct node *was = before ? object_as(before, node) : NULL, *is = object_as(o, node);
+    char text[400];
+
+    for (uint32_t i = 0; is->status && i < is->status->n_faults; i++) {
+        const struct node_fault *f = &is->status->faults[i];
+        const struct node_fault *had = was ? node_fault(was, fault_device(f)) : NULL;
+
+        if (had && strcmp(had->reason, f->reason) == 0)
+            continue;
+        node_fault_print(o->meta->name, f, text, sizeof text);
+        of_global(b, o, "Faulty", text);
+    }
+    for (uint32_t i = 0; was && was->status && i < was->status->n_faults; i++) {
+        const struct node_fault *f = &was->status->faults[i];
+
+        if (node_fault(is, fault_device(f)))
+            continue;
+        (void)snprintf(text, sizeof text, "%.63s, by %s, is not told any more", f->reason,
+                       health_source_text(f->source));
+        of_global(b, o, "FaultGone", text);
+    }
+}
+
 static void of_node(struct brain *b, const struct object *before, const struct object *o)
 {
     const struct node_notice *was = notice_of(before), *now = notice_of(o);
     char text[300];
 
+    of_faults(b, before, o);
     if (now && (!was || was->kind != now->kind || was->deadline != now->deadline)) {
         policy_notice_print(o->meta->name, now, text, sizeof text);
         of_global(b, o, "GoesAway", text);

@@ -108,6 +108,35 @@ static const struct gpu *gpu_beyond(const struct node_spec *s)
     return NULL;
 }
 
+static enum health worse(enum health a, enum health b)
+{
+    if (a == HEALTH_SICK || b == HEALTH_SICK)
+        return HEALTH_SICK;
+    return a && a != HEALTH_READY ? a : b;
+}
+
+/* What is wrong with a node or a device of it is its health, by which everybody acts. */
+static void faults_act(struct node_spec *s, struct gpu gpus[LIMIT_NODE_GPUS],
+                       struct node_status *status)
+{
+    for (uint32_t i = 0; i < s->n_gpus; i++)
+        gpus[i] = s->gpus[i];
+    s->gpus = gpus;
+    for (uint32_t f = 0; f < status->n_faults; f++) {
+        int64_t device = fault_device(&status->faults[f]);
+        enum health is = fault_health(&status->faults[f]);
+
+        for (uint32_t i = 0; i < s->n_gpus; i++)
+            if (gpus[i].index == device)
+                gpus[i].health = worse(gpus[i].health, is);
+        if (device >= 0)
+            continue;
+        status->health = worse(status->health, is);
+        if (!status->reason || !*status->reason)
+            status->reason = status->faults[f].reason;
+    }
+}
+
 /* Decisions would place work on what no command can hold, or on what others hold, again and again:
  * such a node is told as one that is not ready, with the reason. */
 static int node_encode(const struct node *n, struct buf *out, struct err *err)
@@ -115,11 +144,12 @@ static int node_encode(const struct node *n, struct buf *out, struct err *err)
     const struct gpu *g = gpu_beyond(n->spec);
     struct node_status status = {0};
     struct node_spec spec;
+    struct gpu gpus[LIMIT_NODE_GPUS];
     struct node told = *n;
     char reason[128];
     struct err why;
 
-    if (g || node_others_check(n, &why) < 0) {
+    if (g || node_others_check(n, &why) < 0 || node_faults_check(n, &why) < 0) {
         if (g)
             (void)snprintf(reason, sizeof reason,
                            "it has GPU %lld: GPUs are numbered from 0 to %d; none of it is used",
@@ -132,6 +162,12 @@ static int node_encode(const struct node *n, struct buf *out, struct err *err)
         status.reason = reason;
         spec = *n->spec;
         spec.n_gpus = 0;
+        told.spec = &spec;
+        told.status = &status;
+    } else if (n->spec && n->status && n->status->n_faults) {
+        status = *n->status;
+        spec = *n->spec;
+        faults_act(&spec, gpus, &status);
         told.spec = &spec;
         told.status = &status;
     }

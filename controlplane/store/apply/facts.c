@@ -80,6 +80,27 @@ static int node_gone(struct txn *t, struct facts *f, const struct node *n)
     return 0;
 }
 
+static bool fault_same(const struct node_fault *a, const struct node_fault *b)
+{
+    return fault_device(a) == fault_device(b) && a->source == b->source &&
+           strcmp(a->reason, b->reason) == 0;
+}
+
+/* Each since it was told first, by the state's time. */
+static void faults_take(struct txn *t, struct node_status *to, const struct node_status *told,
+                        const struct node_status *was)
+{
+    to->n_faults = told->n_faults;
+    to->faults = arena_array(t->a, struct node_fault, told->n_faults + 1);
+    for (uint32_t i = 0; i < told->n_faults; i++) {
+        to->faults[i] = told->faults[i];
+        to->faults[i].since = t->now;
+        for (uint32_t k = 0; was && k < was->n_faults; k++)
+            if (fault_same(&was->faults[k], &told->faults[i]))
+                to->faults[i].since = was->faults[k].since;
+    }
+}
+
 static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
 {
     const struct kind *k = kind_by_id(KIND_NODE);
@@ -100,6 +121,7 @@ static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
     if (n->status && root_feature_level(t->w) >= FEATURE_GRANTS) {
         status->isolation = n->status->isolation;
         status->others = n->status->others;
+        faults_take(t, status, n->status, old ? object_as(old, node)->status : NULL);
     }
     b->status = status;
     if (!old) {

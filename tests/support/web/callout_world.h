@@ -43,7 +43,8 @@ struct callout_world_node {
     unsigned cpu;       /* 0: it is gone */
     uint64_t changed;   /* revision of its last change */
     const char *notice; /* as JSON, or NULL */
-    const char *others; /* likewise */
+    const char *others; /* likewise, as the next is */
+    const char *faults;
 };
 struct callout_world {
     struct loop *loop;

@@ -459,7 +459,7 @@ static void listings_do_not_mix(void **state)
     assert_int_equal(r->unfit, 0);
 }
 
-/* ---- what others hold ---- */
+/* ---- what is told beside ---- */
 static const struct node *node_told(struct connector_rig *r, const char *name, struct arena *a)
 {
     struct indexed *e = index_find(&r->nodes.by_name, name);
@@ -472,40 +472,34 @@ static const struct node *node_told(struct connector_rig *r, const char *name, s
     return body;
 }
 
-static void others_are(struct connector_rig *r, const char *others)
+static void node_is(struct connector_rig *r, const char *others, const char *faults)
 {
     callout_world.nodes[0].others = others;
+    callout_world.nodes[0].faults = faults;
     callout_world_node("n1", 8);
     still_loop_run(r->loop, 12000);
 }
 
-static void what_others_hold_comes_with_the_node(void **state)
+static void what_others_hold_and_what_is_wrong(void **state)
 {
     struct connector_rig *r = *state;
     AUTO_ARENA a = arena_create(0);
 
-    still_loop_run(r->loop, 12000);
-    assert_null(node_told(r, "t1.n1", a)->status->others);
-    others_are(r, "{\"cpu\":\"1500m\",\"memory\":\"2Gi\"}");
-    const struct node_others *o = node_told(r, "t1.n1", a)->status->others;
-    assert_non_null(o);
-    assert_int_equal(o->cpu, 1500);
-    assert_int_equal(o->memory, 2147483648);
-    others_are(r, "{\"gpus\":[7]}"); /* which the node has not: it is told, and not used */
-    const struct node *n = node_told(r, "t1.n1", a);
-    assert_int_equal(n->status->health, HEALTH_NOT_READY);
-    assert_non_null(strstr(n->status->reason, "others hold GPU 7"));
-    others_are(r, "{\"cpu\":\"1\"}");
-    assert_int_equal(node_told(r, "t1.n1", a)->status->health, HEALTH_READY);
-    unsigned unfit = r->unfit;
+    node_is(r, "{\"cpu\":\"1500m\"}",
+            "[{\"reason\":\"DOWN\",\"source\":\"targetDrain\",\"health\":\"NotReady\"}]");
+    const struct node_status *s = node_told(r, "t1.n1", a)->status;
+    assert_int_equal(s->others->cpu, 1500);
+    assert_int_equal(s->faults[0].source, SOURCE_DRAIN);
+    assert_int_equal(s->health, HEALTH_NOT_READY);
+    assert_string_equal(s->reason, "DOWN");
     uint64_t was = node_hash(r, "t1.n1");
-    others_are(r, "{\"cpu\":\"-1\"}"); /* no node at all: what was told stays */
-    others_are(r, "{\"classes\":[{\"class\":\"h100\",\"count\":0}]}");
-    others_are(r, "[3]");
+    node_is(r, "{\"cpu\":\"-1\"}", NULL); /* no node at all: what was told stays */
+    node_is(r, "[3]", NULL);
+    node_is(r, NULL, "[{\"reason\":\"DOWN\",\"source\":\"rumour\"}]");
     assert_int_equal(node_hash(r, "t1.n1"), was);
-    assert_int_equal(r->unfit, unfit);
-    others_are(r, NULL);
-    assert_null(node_told(r, "t1.n1", a)->status->others);
+    node_is(r, NULL, NULL);
+    s = node_told(r, "t1.n1", a)->status;
+    assert_true(!s->others && !s->n_faults && s->health == HEALTH_READY);
 }
 
 /* ---- nodes that go away ---- */
@@ -589,7 +583,7 @@ int main(void)
                                        T(silence_is_told_and_passes),
                                        T(lists_come_in_pages),
                                        T(changes_of_nodes_come_as_deltas),
-                                       T(what_others_hold_comes_with_the_node),
+                                       T(what_others_hold_and_what_is_wrong),
                                        T(a_server_without_deltas_is_asked_for_all),
                                        T(listings_do_not_mix),
                                        T(a_node_that_goes_away_is_told)};

@@ -89,6 +89,9 @@ static void takes_what_others_hold(void **state)
     assert_int_equal(o->gpus[0], 3);
     inventory_fini(&inv);
     refused("target: t1\nnodes:\n- name: n1\n  others: {gpus: [0]}\n", 3, "has no GPU 0");
+    refused("target: t1\nnodes:\n- name: n1\n  faults: {}\n", 3, "expected a list");
+    refused("target: t1\nnodes:\n- name: n1\n  faults: [{reason: A, source: rumour}]\n", 4,
+            "rumour");
     refused("target: t1\nnodes:\n- name: n1\n  others: {cpu: -1}\n", 4, "cpu");
     refused("target: t1\nnodes:\n- name: n1\n  others: {disks: 1}\n", 4, "disks");
     refused("target: t1\nnodes:\n- name: n1\n  gpus: [{index: 0, class: a, memory: 1Gi}]\n"

@@ -286,9 +286,13 @@ static void test_a_node_that_goes_away(void **state)
     kit_end(&k);
 }
 
-static void others_told(struct kit *k, struct node_others *others)
+static void status_told(struct kit *k, struct node_others *others, struct node_fault *fault)
 {
-    struct node_status status = {.health = HEALTH_READY, .reason = "", .others = others};
+    struct node_status status = {.health = HEALTH_READY,
+                                 .reason = "",
+                                 .others = others,
+                                 .faults = fault,
+                                 .n_faults = fault != NULL};
     struct node n = *object_as(root_get(k->root, KIND_NODE, "", "fra.n0"), node);
     union command c = {.facts = {.head = {.type = CMD_FACTS},
                                  .target = "fra",
@@ -300,6 +304,41 @@ static void others_told(struct kit *k, struct node_others *others)
 
     n.status = &status;
     assert_int_equal(kit_apply(k, &c).code, 0);
+}
+
+static void others_told(struct kit *k, struct node_others *others)
+{
+    status_told(k, others, NULL);
+}
+
+/* Since it was told first, by the state's time, whatever a target says. */
+static void test_a_fault_has_its_time(void **state)
+{
+    struct node_fault f = {
+        .gpu = 1, .reason = "Xid79", .source = SOURCE_XID, .message = "", .since = 5};
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 2);
+    kit_level_set(&k, FEATURE_GRANTS);
+    status_told(&k, NULL, &f);
+    int64_t since = root_time(k.root);
+    const struct object *o = root_get(k.root, KIND_NODE, "", "fra.n0");
+    assert_int_equal(object_as(o, node)->status->faults[0].since, since);
+    k.now += 60000;
+    f.message = "again";
+    status_told(&k, NULL, &f);
+    o = root_get(k.root, KIND_NODE, "", "fra.n0");
+    assert_int_equal(object_as(o, node)->status->faults[0].since, since);
+    f.reason = "Xid31"; /* another one */
+    status_told(&k, NULL, &f);
+    o = root_get(k.root, KIND_NODE, "", "fra.n0");
+    assert_true(object_as(o, node)->status->faults[0].since > since);
+    status_told(&k, NULL, NULL);
+    o = root_get(k.root, KIND_NODE, "", "fra.n0");
+    assert_int_equal(object_as(o, node)->status->n_faults, 0);
+    kit_end(&k);
 }
 
 /* What others took between the decision and its entry is not given away. */
@@ -375,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_compliance),
         cmocka_unit_test(test_compliance_of_checkpoints),
         cmocka_unit_test(test_what_others_hold),
+        cmocka_unit_test(test_a_fault_has_its_time),
         cmocka_unit_test(test_a_node_that_goes_away),
         cmocka_unit_test(test_request_ids_last_a_day),
     };

@@ -1,0 +1,88 @@
+/* A node on its way into the log: what is wrong with it becomes its health, and what cannot be
+ * makes it one that is not used. */
+#include "controlplane/leader/site/listing.h"
+#include "tests/support/unit.h"
+
+#include <string.h>
+
+/* As the log would hear of a node of two GPUs. */
+static const struct node *listed(struct arena *a, struct node_fault *faults, uint32_t n_faults,
+                                 struct node_others *others)
+{
+    struct gpu gpus[2] = {{.index = 0, .class_ = "h100", .model = "", .uuid = ""},
+                          {.index = 1, .class_ = "h100", .model = "", .uuid = ""}};
+    struct node_spec spec = {.target = "fra", .gpus = gpus, .n_gpus = 2};
+    struct node_status status = {.health = HEALTH_READY,
+                                 .reason = "",
+                                 .faults = faults,
+                                 .n_faults = n_faults,
+                                 .others = others};
+    struct meta meta = {.name = "fra.n0"};
+    struct node n = {.metadata = &meta, .spec = &spec, .status = &status};
+    struct listing l;
+    struct err err;
+    void *body;
+
+    listing_init(&l);
+    assert_int_equal(listing_take(&l, INVENTORY_ALL(&n, 1), false, &err), 0);
+    const struct node_told *t = listing_due(&l);
+    assert_non_null(t);
+    assert_int_equal(tlv_decode(&schema_node, slice_make(t->bytes, t->n), a, &body, &err), 0);
+    listing_fini(&l);
+    return body;
+}
+
+static void what_is_wrong_is_its_health(void **state)
+{
+    struct node_fault v[] = {
+        {.gpu = 1, .reason = "Xid79", .source = SOURCE_XID, .message = ""},
+        {.health = HEALTH_NOT_READY, .reason = "Disk", .source = SOURCE_CONDITION, .message = ""},
+        {.reason = "Fire", .source = SOURCE_PROBE, .message = ""},
+        {.gpu = 7, .reason = "Xid79", .source = SOURCE_XID, .message = ""},
+        {.health = HEALTH_READY, .reason = "Fine", .source = SOURCE_XID, .message = ""}};
+    AUTO_ARENA a = arena_create(0);
+
+    (void)state;
+    const struct node *n = listed(a, v, 1, NULL);
+    assert_int_equal(n->status->health, HEALTH_READY);
+    assert_int_equal(n->spec->gpus[0].health, 0);
+    assert_int_equal(n->spec->gpus[1].health, HEALTH_SICK);
+    n = listed(a, v, 2, NULL);
+    assert_int_equal(n->status->health, HEALTH_NOT_READY);
+    assert_string_equal(n->status->reason, "Disk");
+    n = listed(a, v, 3, NULL); /* the worst of them */
+    assert_int_equal(n->status->health, HEALTH_SICK);
+    assert_int_equal(n->status->n_faults, 3);
+    n = listed(a, &v[3], 1, NULL);
+    assert_int_equal(n->status->health, HEALTH_NOT_READY);
+    assert_int_equal(n->spec->n_gpus, 0);
+    assert_non_null(strstr(n->status->reason, "a fault of GPU 7 of it, which it does not tell"));
+    n = listed(a, &v[4], 1, NULL);
+    assert_non_null(strstr(n->status->reason, "by which it would be healthy"));
+}
+
+static void others_hold_what_is_there(void **state)
+{
+    struct others_class a100 = {.class_ = "a100", .count = 1};
+    int64_t gpus[] = {1, 2};
+    struct node_others one = {.gpus = gpus, .n_gpus = 1}, two = {.gpus = gpus, .n_gpus = 2},
+                       other = {.classes = &a100, .n_classes = 1};
+    AUTO_ARENA a = arena_create(0);
+
+    (void)state;
+    assert_int_equal(listed(a, NULL, 0, &one)->status->health, HEALTH_READY);
+    const struct node *n = listed(a, NULL, 0, &two);
+    assert_int_equal(n->status->health, HEALTH_NOT_READY);
+    assert_non_null(strstr(n->status->reason, "others hold GPU 2"));
+    n = listed(a, NULL, 0, &other);
+    assert_int_equal(n->status->health, HEALTH_NOT_READY);
+    assert_non_null(strstr(n->status->reason, "others hold GPUs of class a100"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_wrong_is_its_health),
+                                       cmocka_unit_test(others_hold_what_is_there)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
