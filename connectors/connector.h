@@ -249,9 +249,9 @@ struct connector_events {
      * that rests on it, and of find()'s answer; borrowed. What the target says it is told of:
      * ranks may be missing, or no ranks of that run. Nodes are "TARGET.NODE", or "". Optional. */
     void (*workers)(void *arg, const struct run_workers *w);
-    /* Names the state folder of the agent that speaks from the next reach() on. It knows nothing of
-     * runs that were given to another agent, so what it says of those proves nothing. Optional; "":
-     * not known. */
+    /* Names the state folder of the agent, or the server, that speaks from the next reach() on. It
+     * knows nothing of runs that were given to another one, so what it says of those proves
+     * nothing, and it speaks for one Target alone. Optional; "": not known. */
     void (*agent)(void *arg, const char *state_id);
     /* Called before reach(): the resourceVersion of that cluster's state of which the target has
      * heard, and that state's time then (0: not known). A state that had not come so far by that

@@ -121,7 +121,7 @@ static void poll_failed(struct callout *c, const char *why, bool at_once)
 static int hello_take(struct callout *c, const struct web_answer *a, struct err *err)
 {
     struct callout_hello *h = NULL;
-    char session[64];
+    char session[64], uid[64];
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 4);
     int rc = callout_read(&schema_callout_hello, a, mem, (void **)&h, err);
 
@@ -139,6 +139,9 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
     if (rc < 0)
         return rc;
     str_copy(c->instance, sizeof c->instance, h->instance);
+    uid[0] = '\0';
+    if (*h->uid)
+        (void)snprintf(uid, sizeof uid, "callout:%.47s", h->uid);
     c->next = h->next;
     c->checkpoints = h->checkpoints;
     c->repeats = h->repeats;
@@ -146,6 +149,8 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
     c->reachable = true;
     (void)snprintf(session, sizeof session, "%.40s/%llu", c->instance,
                    (unsigned long long)++c->sessions);
+    if (c->base.env.events->agent)
+        c->base.env.events->agent(c->base.env.arg, uid);
     c->base.env.events->reach(c->base.env.arg, true, session, "");
     return 0;
 }

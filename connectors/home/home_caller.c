@@ -5,6 +5,7 @@
 
 #include "api/base/log.h"
 #include "api/base/net/tls.h"
+#include "connectors/pace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,6 @@
 #define BACKOFF_MIN_MS 100
 #define BACKOFF_MAX_MS 5000
 #define REDIRECTS_MAX 4 /* one after the other */
-#define BEAT_MS 1000
 #define SILENCE_MS 5000
 #define LOGGED_MAX 8 /* lost sessions in a row that the log hears of */
 
@@ -129,6 +129,15 @@ static int order_take(struct home_caller *h, const struct frame *f, struct arena
     return rc;
 }
 
+/* The next one after it is dialed when it is lost. */
+static void redirected(struct home_caller *h, const char *address)
+{
+    str_copy(h->redirect, sizeof h->redirect, address);
+    for (unsigned i = 0; i < h->cfg.n_addresses; i++)
+        if (strcmp(h->cfg.addresses[i], address) == 0)
+            h->server = i;
+}
+
 static int caller_frame(const struct frame *f, void *arg)
 {
     struct home_caller *h = arg;
@@ -146,7 +155,7 @@ static int caller_frame(const struct frame *f, void *arg)
     case HOME_REDIRECT:
         rc = wire_read(wire_redirect, f->body, m, &to, &err);
         if (rc == 0 && h->redirects++ < REDIRECTS_MAX)
-            str_copy(h->redirect, sizeof h->redirect, to->address);
+            redirected(h, to->address);
         break;
     case HOME_REFUSED:
         rc = wire_read(home_refused, f->body, m, &no, &err);
@@ -186,7 +195,7 @@ static void caller_open(struct stream *s, void *arg)
     h->open = true;
     h->heard_ms = loop_now_ms(h->loop);
     hello_send(h);
-    timer_start(&h->beat, BEAT_MS);
+    timer_start(&h->beat, pace_beat_ms(h->report.lease_ms));
 }
 
 static void caller_data(struct stream *s, const void *p, size_t n, void *arg)
@@ -211,13 +220,13 @@ static void caller_beat(void *arg)
 
     if (!h->open)
         return;
-    if (loop_now_ms(h->loop) - h->heard_ms > SILENCE_MS) {
+    if (loop_now_ms(h->loop) - h->heard_ms > pace_silence_ms(h->report.lease_ms, SILENCE_MS)) {
         stream_abort(h->stream, "the hub is silent");
         return;
     }
     if (h->welcome)
         wire_tell(h->stream, HOME_BEAT, 0, wire_beat, &b);
-    timer_start(&h->beat, BEAT_MS);
+    timer_start(&h->beat, pace_beat_ms(h->report.lease_ms));
 }
 
 static void session_over(struct home_caller *h)
@@ -281,6 +290,7 @@ static void caller_dial(void *arg)
     str_copy(address, sizeof address, h->redirect[0] ? h->redirect : h->cfg.addresses[h->server]);
     h->redirect[0] = '\0';
     share = share < DIAL_MIN_MS ? DIAL_MIN_MS : share < DIAL_MAX_MS ? share : DIAL_MAX_MS;
+    share = pace_silence_ms(h->report.lease_ms, share);
     frame_reader_init(&h->reader);
     if (stream_connect(h->loop, address, h->cfg.tls, ALPN_RUNNER, share, &caller_events, h,
                        &h->stream, &err) < 0) {

@@ -5,6 +5,7 @@
 
 #include "api/base/log.h"
 #include "connectors/ends.h"
+#include "connectors/pace.h"
 
 #include <search.h>
 #include <string.h>
@@ -13,10 +14,6 @@
 #define SILENCE_MS 5000  /* five missed beats */
 #define LAST_LOOKS 3     /* turns of the loop in which what lies in the socket is read first */
 #define FRAME_MAX_BYTES 65536
-/* As between agent and hub: a renewal follows a quorum round, which took no longer than this, so a
- * lease counts from a beat that is at least so old. */
-#define ROUND_MAX_MS 500
-
 static const struct stream_events nobody = {0};
 
 /* ---- runs and sessions ---- */
@@ -148,14 +145,9 @@ static void beat(struct home_session *x, uint64_t at_ms)
 
 static uint64_t lease_from(const struct home_session *x)
 {
-    uint64_t now = loop_now_ms(x->run->home->loop), oldest = 0;
+    const struct beat *b = &x->beats[0];
 
-    for (size_t i = 0; i < HOME_BEATS && x->beats[i].received_ms; i++) {
-        oldest = x->beats[i].at_ms;
-        if (now - x->beats[i].received_ms >= ROUND_MAX_MS)
-            break;
-    }
-    return oldest;
+    return pace_lease_from(b->at_ms, loop_now_ms(x->run->home->loop) - b->received_ms);
 }
 
 /* Ranks that have verified what they resume from wait until all have: a run whose checkpoint does

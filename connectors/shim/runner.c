@@ -12,6 +12,7 @@
 #include "api/base/failpoint.h"
 #include "api/base/limits.h"
 #include "api/base/log.h"
+#include "connectors/pace.h"
 #include "connectors/shim/runner_internal.h"
 
 #include <signal.h>
@@ -345,11 +346,7 @@ static int runner_spawn(struct runner *r, struct err *err)
 /* ---- the tick ---- */
 static uint64_t lease_soft_end(const struct runner *r)
 {
-    uint64_t grace = r->cfg.grace_ms;
-
-    if (grace > r->cfg.lease_ms / 2)
-        grace = r->cfg.lease_ms / 2;
-    return r->lease_until_ms - grace;
+    return r->lease_until_ms - pace_save_ms(r->cfg.lease_ms, r->cfg.grace_ms);
 }
 
 /* Has the lease run out? Else the tick comes again when it does. */

@@ -420,6 +420,11 @@ int apply_request(struct txn *t, const struct request_cmd *c) MUST_CHECK;
 int apply_place(struct txn *t, const struct place_cmd *c) MUST_CHECK;
 int apply_run(struct txn *t, const struct run_cmd *c) MUST_CHECK;
 int apply_facts(struct txn *t, const struct facts_cmd *c) MUST_CHECK;
+/* Its next node after `at`. remove.c: one that is not listed; is listed (again); new ones. */
+const struct object *node_next(struct txn *t, const char *target, struct key *at);
+bool node_unlist(struct txn *t, const struct object *o); /* did anything change? */
+void node_relist(struct txn *t, const struct object *o);
+void nodes_pair(struct txn *t, const char *target);
 int apply_member(struct txn *t, const struct member_cmd *c) MUST_CHECK;
 int apply_remove(struct txn *t, const struct remove_cmd *c) MUST_CHECK;
 int apply_archive(struct txn *t, const struct archive_cmd *c) MUST_CHECK;
@@ -430,15 +435,12 @@ bool recover_holds(const struct root *r, const struct object *o);
 void recover_tell_deleted(struct workload_status *s);
 void recover_await(struct txn *t, const struct object *o);
 void recover_collect(struct txn *t, struct slice key); /* removes a slice of what SETTLE released */
-/* settle.c: strangers, and the end of a recovery. */
 int recover_stranger(struct txn *t, const struct recover_cmd *c) MUST_CHECK;
 int recover_settle(struct txn *t, const struct recover_cmd *c) MUST_CHECK;
 /* Marks `after`, which is about to replace a Workload that is not marked yet. */
 void recover_touch(struct txn *t, const struct object *before, struct workload *after);
-/* Checks that a Token which is to be created is valid now (token.c). */
-int token_admit(struct txn *t, const struct object *token) MUST_CHECK;
-/* true when retention may remove it */
-bool object_finished(const struct root *w, const struct object *o);
+int token_admit(struct txn *t, const struct object *token) MUST_CHECK; /* is it valid now? */
+bool object_finished(const struct root *w, const struct object *o); /* retention may remove it */
 /* ---- arrays: apply/array.c; their sets of indexes, "0-41,43", as struct: indexes.c ---- */
 struct index_range {
     int64_t from, to; /* both included */
@@ -478,12 +480,10 @@ void workload_follow_spec(struct txn *t, const struct kind *k, const struct obje
 const char *workload_queue(struct txn *t, const struct object *o);
 int apply_array(struct txn *t, const struct array_cmd *c) MUST_CHECK;
 int apply_migrate(struct txn *t, const struct migrate_cmd *c) MUST_CHECK;
-/* Part of txn_put: status.spent of a Workload whose placement ends with this version
- * (ledger_hold.c). */
+/* of txn_put: status.spent of a Workload whose placement ends with that version (ledger_hold.c) */
 void ledger_spend(struct txn *t, const struct object *before, void *body);
 void facts_reclass(struct txn *t); /* GpuClasses changed: matches nodes anew, in slices */
-/* workloads.hanse.dev "x" */
-const char *sentence_named(struct txn *t, const struct kind *k, const char *name);
+const char *sentence_named(struct txn *t, const struct kind *k, const char *name); /* x.y "z" */
 
 /* A place for a workload, checked and taken (apply/place.c) by PLACE, and by Migrations for their
  * destinations. */

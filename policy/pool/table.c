@@ -95,7 +95,8 @@ static bool node_usable(const struct node *n)
     /* A node without status was declared, not observed: it counts as ready. */
     return !n->spec->unschedulable &&
            (!n->status ||
-            ((n->status->health == HEALTH_READY || n->status->health == 0) && !n->status->notice));
+            ((n->status->health == HEALTH_READY || n->status->health == 0) && !n->status->notice &&
+             !(n->status->formerly && *n->status->formerly)));
 }
 
 void table_node_open(struct table *t, uint32_t node)

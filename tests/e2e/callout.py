@@ -133,6 +133,28 @@ class Callout(Federation):
             said = wait_for(f"the decision on {name}", lambda n=name: (t := self.cli("explain", n, check=False).stdout) and "rack" in t and t, 30)
             self.check(f"{name} is not placed there, with the reason", word in said, "" if word in said else said[:300])
 
+    def a_second_target_at_its_server(self):
+        """What the server has must not count twice: the younger Target is refused, by each leader, until the older one is gone."""
+        def reach(name):
+            found = json.loads(self.cli("get", "targets", name, "-o", "json").stdout).get("status", {})
+            return next((c for c in found.get("conditions", []) if c["type"] == "Connected"), {})
+        def nodes():
+            return sorted(n["metadata"]["name"] for n in json.loads(self.cli("get", "nodes", "-o", "json").stdout)["items"])
+        before, twin = nodes(), self.target()
+        twin["metadata"]["name"] = "again"
+        self.apply(twin)
+        said = wait_for("again to be refused", lambda: "count twice" in (r := reach("again")).get("message", "") and r, 30)
+        self.check("a second Target at one server is refused, and says by which", said["status"] == "False" and "Target rack" in said["message"], said)
+        self.check("no node is listed twice", nodes() == before, nodes())
+        self.check("the first one stays", reach("rack").get("status") == "True", reach("rack"))
+        self.cli("delete", "target", "rack")
+        wait_for("again to be connected", lambda: reach("again").get("status") == "True", 30)
+        self.apply(self.target())
+        wait_for("rack to be refused", lambda: "Target again" in reach("rack").get("message", ""), 30)
+        self.cli("delete", "target", "again")
+        wait_for("rack to be connected", lambda: reach("rack").get("status") == "True", 30)
+        self.check("the younger one has its turn once the older one is gone", True)
+
     def answers_that_are_none(self):
         for fault in FAULTS:
             self.faults(f"submit {fault}")
@@ -354,7 +376,7 @@ def main():
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-callout-"), os.environ.get("HANSE_ONLY", "")
     c, began = Callout(hanse, folder), time.monotonic()
-    parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.answers_that_are_none, Callout.orders_that_never_came, Callout.two_bad_answers_in_a_row,
+    parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.a_second_target_at_its_server, Callout.answers_that_are_none, Callout.orders_that_never_came, Callout.two_bad_answers_in_a_row,
              Callout.stops,
              Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.what_is_wrong_is_told,
              Callout.the_server_dies_and_comes_back,

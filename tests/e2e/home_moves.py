@@ -4,43 +4,16 @@ starts, and from there to another agent, by checkpoint each time, comes to what 
 go on, and finds its checkpoint gone or altered."""
 import json
 import os
-import signal
-import socket
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from moves import TOP, Moves, document, run, wait_for  # noqa: E402
-from federation import descendants  # noqa: E402
-
-SECRET = "a-secret-of-thirty-two-letters-or-more"
+from homes import Homes  # noqa: E402
+from moves import TOP, document, run, wait_for  # noqa: E402
 
 
-class HomeMoves(Moves):
+class HomeMoves(Homes):
     """left and right have agents; rack is a callout target with runners."""
-
-    def __init__(self, *args, **more):
-        super().__init__(*args, **more)
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        with open(self.path("key"), "w", encoding="utf-8") as file:
-            file.write(SECRET)
-
-    def begin(self):
-        super().begin()
-        self.server = self._spawn("server", [
-            sys.executable, os.path.join(TOP, "deploy", "examples", "callout", "server.py"), "--port", str(self.port), "--gpus", "4",
-            "--key-file", self.path("key"), "--state", self.path("state-rack"), "--runner", self.hanse],
-            PATH=self.path("bin") + ":" + os.environ["PATH"], HANSE_TARGET="rack", HANSE_NODE="n1")
-        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "rack", "namespace": "hanse-system"},
-                    "stringData": {"key": SECRET}},
-                   document("Target", "rack", {
-                       "type": "callout", "tier": "spoke", "capacity": "owned", "jurisdiction": "DE", "priceSheet": "own",
-                       "partition": {"suspectAfter": "2s", "lease": "15s"},
-                       "connection": {"server": f"http://127.0.0.1:{self.port}", "credentialsFrom": {"secret": "rack"}, "runners": True}}),
-                   document("PlacementPolicy", "left-first", {"order": [{"targets": {"names": [n]}} for n in ("left", "rack", "right")]}))
-        wait_for("rack to be connected", lambda: "rack" in self.connected(), 30)
 
     def moved(self, name, to, epoch):
         done = self.cli("migrate", name, "--to", to, "--wait", check=False, timeout=90)
@@ -49,15 +22,6 @@ class HomeMoves(Moves):
         s = self.moves_of(name)[-1]["status"]
         self.check(f"it went on there from the step that it saved ({s.get('step')})", s.get("step", 0) > 0 and life.resumed == s["step"],
                    f"{life.resumed} {s}" if life.resumed != s.get("step") else "")
-
-    def stop(self):
-        for pid, _ in [(self.server.pid, 0)] + descendants(self.server.pid):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.server.wait()
-        super().stop()
 
 
 def agent_to_runner_and_on(p):

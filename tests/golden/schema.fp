@@ -162,6 +162,9 @@ node_status 8 10 node_notice
 node_status 9 10 node_others
 node_status 10 1 -
 node_status 11 11 node_fault
+node_status 12 3 -
+node_status 13 0 -
+node_status 14 0 -
 gpu_class_spec 1 12 -
 gpu_class_spec 2 0 -
 gpu_class_spec 3 7 -

@@ -19,11 +19,6 @@
 #define HUB_ALIVE_MS 1500
 #define HUB_GUESTS_MAX 4
 
-#define HUB_BEATS 8
-/* renew() must not follow a quorum round that took longer than this: a lease counts from a beat
- * that is at least so old, and so came before the round began. */
-#define HUB_ROUND_MAX_MS 500
-
 struct hub_session {  /* an agent that has dialed in: the present one, or a guest */
     struct list link; /* link in hub.guests */
     struct hub *hub;
@@ -32,10 +27,7 @@ struct hub_session {  /* an agent that has dialed in: the present one, or a gues
     uint64_t heard_ms, asked_ms; /* loop times: of its last frame; of its HELLO */
     unsigned looks;              /* looks for silence since it was heard */
     struct timer look;
-    /* the agent's clock in its last beats, and the loop time of their arrival; [0] is the newest */
-    struct hub_beat {
-        uint64_t at_ms, received_ms;
-    } beats[HUB_BEATS];
+    uint64_t beat_ms, beat_came_ms; /* the agent's clock in its last beat; when it came */
     struct arena *mem; /* owns hello, which is read when a guest is taken */
     struct wire_hello *hello;
     /* ids of its state folder, its machine's boot, its process; "": the agent names none */

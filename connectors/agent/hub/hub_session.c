@@ -11,6 +11,7 @@
  * Two agents must never be taken at once, and a second one never in silence: what one agent
  * promised, the other does not know. */
 #include "connectors/agent/hub/hub_internal.h"
+#include "connectors/pace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -54,8 +55,8 @@ static void session_end(struct hub_session *x, const char *why)
 
 static void session_beat(struct hub_session *x, uint64_t at_ms)
 {
-    memmove(x->beats + 1, x->beats, sizeof x->beats - sizeof *x->beats);
-    x->beats[0] = (struct hub_beat){at_ms, loop_now_ms(x->hub->base.env.loop)};
+    x->beat_ms = at_ms;
+    x->beat_came_ms = loop_now_ms(x->hub->base.env.loop);
 }
 
 static void session_beat_back(struct hub_session *x)
@@ -68,19 +69,12 @@ static void session_beat_back(struct hub_session *x)
         frame_send(x->stream, AF_BEAT, 0, 0, NULL, 0);
 }
 
-/* Older than the quorum round that allowed this grant, so that the holder's lease ends before ours.
- * In a session's first moments it is its HELLO. */
+/* Before the quorum round that allowed this grant, so that the holder's lease ends before ours. */
 uint64_t hub_lease_from(const struct hub *h)
 {
-    const struct hub_beat *b = h->session ? h->session->beats : NULL;
-    uint64_t now = loop_now_ms(h->base.env.loop), oldest = 0;
+    const struct hub_session *x = h->session;
 
-    for (size_t i = 0; b && i < HUB_BEATS && b[i].received_ms; i++) {
-        oldest = b[i].at_ms;
-        if (now - b[i].received_ms >= HUB_ROUND_MAX_MS)
-            break;
-    }
-    return oldest;
+    return x ? pace_lease_from(x->beat_ms, loop_now_ms(h->base.env.loop) - x->beat_came_ms) : 0;
 }
 
 /* ---- the one that is taken ---- */

@@ -293,6 +293,13 @@ bool cluster_welcome(struct agent *a, const char *uid);
 void cluster_heard(struct agent *a, const char *cluster, uint64_t rv, int64_t time_ms);
 void heard_keep(struct agent *a);
 const char *run_cluster(const struct run *r); /* "": not known */
+/* The shortest lease that anything here may hold (0: none), and the pace that it sets: how long a
+ * server may be silent, and how often it is told that we are here. */
+uint64_t agent_lease_ms(const struct agent *a);
+uint64_t agent_silence_ms(const struct agent *a);
+uint64_t agent_beat_ms(const struct agent *a);
+/* A server sent us there; the one after it is dialed when it is lost. */
+void agent_redirected(struct agent *a, const char *address);
 /* true when the hub that has welcomed this agent may renew it */
 bool run_renewable(const struct run *r);
 /* True when every runner of it holds a lease. */

@@ -5,6 +5,7 @@
  * The agent must never follow a hub whose line has gone on without it, and never forget by itself
  * to which cluster a run belongs. */
 #include "connectors/agent/node/agent_internal.h"
+#include "connectors/pace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -150,6 +151,42 @@ bool run_lease_held(const struct run *r)
             return false;
     }
     return r->order->lease_ms != 0;
+}
+
+void agent_redirected(struct agent *a, const char *address)
+{
+    str_copy(a->redirect, sizeof a->redirect, address);
+    for (unsigned i = 0; i < a->cfg.n_servers; i++)
+        if (strcmp(a->cfg.servers[i], address) == 0)
+            a->server = i;
+}
+
+uint64_t agent_lease_ms(const struct agent *a)
+{
+    uint64_t shortest = 0;
+
+    list_for_each (it, &a->runs) {
+        const struct run *r = container_of(it, struct run, link);
+        for (unsigned i = 0; i < r->n_workers; i++) {
+            const struct worker *w = &r->workers[i];
+            uint64_t ms = w->report.grant ? w->report.lease_ms : r->order->lease_ms;
+            if (w->state != WS_ENDED && ms && (!shortest || ms < shortest))
+                shortest = ms;
+        }
+    }
+    return shortest;
+}
+
+uint64_t agent_silence_ms(const struct agent *a)
+{
+    return pace_silence_ms(agent_lease_ms(a), a->cfg.silence_ms);
+}
+
+uint64_t agent_beat_ms(const struct agent *a)
+{
+    uint64_t ms = pace_beat_ms(agent_lease_ms(a));
+
+    return ms < a->cfg.heartbeat_ms ? ms : a->cfg.heartbeat_ms;
 }
 
 /* A lease is renewed by whom it was granted by: another cluster may already count it as over. */

@@ -3,6 +3,7 @@
 #include "api/base/hash.h"
 #include "api/base/net/tls.h"
 #include "connectors/agent/node/agent_internal.h"
+#include "connectors/pace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -296,7 +297,7 @@ static int session_frame(const struct frame *f, void *arg)
         return session_welcomed(a, f);
     case AF_REDIRECT:
         if (wire_read(wire_redirect, f->body, m, &to, NULL) == 0 && a->redirects++ < REDIRECTS_MAX)
-            str_copy(a->redirect, sizeof a->redirect, to->address);
+            agent_redirected(a, to->address);
         stream_close(a->stream);
         return 0;
     case AF_REFUSED:
@@ -320,7 +321,7 @@ static void session_open(struct stream *s, void *arg)
     a->open = true;
     a->heard_ms = loop_now_ms(a->loop);
     session_hello(a);
-    timer_start(&a->beat, a->cfg.heartbeat_ms);
+    timer_start(&a->beat, agent_beat_ms(a));
 }
 
 static void session_data(struct stream *s, const void *p, size_t n, void *arg)
@@ -415,6 +416,7 @@ static void session_dial(void *arg)
     str_copy(address, sizeof address, a->redirect[0] ? a->redirect : a->cfg.servers[a->server]);
     a->redirect[0] = '\0';
     share = share < DIAL_MIN_MS ? DIAL_MIN_MS : share < DIAL_MAX_MS ? share : DIAL_MAX_MS;
+    share = pace_silence_ms(agent_lease_ms(a), share);
     frame_reader_init(&a->reader);
     if (stream_connect(a->loop, address, a->cfg.tls, ALPN_AGENT, share, &session_events, a,
                        &a->stream, &err) < 0) {
@@ -431,12 +433,12 @@ static void session_beat(void *arg)
 
     if (!a->open)
         return;
-    if (loop_now_ms(a->loop) - a->heard_ms > a->cfg.silence_ms) {
+    if (loop_now_ms(a->loop) - a->heard_ms > agent_silence_ms(a)) {
         stream_abort(a->stream, "the server is silent");
         return;
     }
     wire_tell(a->stream, AF_BEAT, 0, wire_beat, &beat);
-    timer_start(&a->beat, a->cfg.heartbeat_ms);
+    timer_start(&a->beat, agent_beat_ms(a));
 }
 
 void session_start(struct agent *a)

@@ -80,6 +80,7 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
         str_copy(c.facts.rival, sizeof c.facts.rival, t->rival);
     }
     t->facts.proposing = true;
+    t->facts.keeps = true; /* to be looked at */
     brain_propose(t->brain, &c, facts_answered, t);
 }
 
@@ -129,6 +130,13 @@ static void leaves_tell(struct site *t)
     facts_propose(t, nodes, n, FACTS_GONE);
 }
 
+static bool unlisted(const struct object *o)
+{
+    const struct node_status *s = object_as(o, node)->status;
+
+    return s && s->unlisted;
+}
+
 struct gone_scan {
     struct site *t;
     struct arena *a;
@@ -142,7 +150,7 @@ static bool gone_each(const struct object *o, void *arg)
     if (strncmp(o->meta->name, g->t->name, g->prefix) || o->meta->name[g->prefix] != '.')
         return false;
     if (strcmp(object_as(o, node)->spec->target, g->t->name) ||
-        listing_names(&g->t->facts.nodes, o->meta->name))
+        listing_names(&g->t->facts.nodes, o->meta->name) || unlisted(o))
         return true;
     struct meta *m = arena_new(g->a, struct meta);
     m->name = arena_strdup(g->a, o->meta->name);
@@ -168,6 +176,39 @@ static void gone_tell(struct site *t)
                              {"why", log_str("nodes that are gone stay listed until all members "
                                              "run this version")}));
     listing_done(&t->facts.nodes);
+}
+
+static bool kept_each(const struct object *o, void *arg)
+{
+    struct gone_scan *g = arg;
+    struct node_usage held;
+
+    if (strncmp(o->meta->name, g->t->name, g->prefix) || o->meta->name[g->prefix] != '.')
+        return false;
+    if (strcmp(object_as(o, node)->spec->target, g->t->name) || !unlisted(o))
+        return true;
+    g->t->facts.keeps = true;
+    if (root_usage(g->t->brain->root, o->meta->name, &held))
+        return true;
+    struct meta *m = arena_new(g->a, struct meta);
+    m->name = arena_strdup(g->a, o->meta->name);
+    g->v[g->n++].metadata = m;
+    return g->n < PAGE_NODES;
+}
+
+/* Nodes that were kept for what was held on them alone. */
+void site_kept_look(struct site *t)
+{
+    AUTO_ARENA a = arena_create(0);
+    struct gone_scan g = {.t = t, .a = a, .prefix = strlen(t->name)};
+
+    if (!t->facts.keeps || t->facts.proposing || !t->brain->leads)
+        return;
+    t->facts.keeps = false;
+    g.v = arena_array(a, struct node, PAGE_NODES);
+    root_scan(t->brain->root, KIND_NODE, NULL, "", arena_printf(a, "%s.", t->name), kept_each, &g);
+    if (g.n)
+        facts_propose(t, g.v, g.n, FACTS_GONE);
 }
 
 /* Behind the nodes that they are about. */
@@ -293,6 +334,7 @@ void site_nodes_cut(struct site *t)
 void site_facts_init(struct site *t)
 {
     listing_init(&t->facts.nodes);
+    t->facts.keeps = true;
     timer_init(&t->facts_timer, t->brain->loop, facts_send, t);
 }
 

@@ -11,6 +11,7 @@ struct site_facts {
     struct listing nodes; /* what its connector reported of nodes */
     bool proposing;       /* a FACTS command is awaited */
     bool again;           /* something was lost: ask for the inventory anew */
+    bool keeps;           /* the state may have nodes that are kept for what is held on them */
     struct site_notices notices;
 };
 
@@ -19,6 +20,7 @@ void site_facts_drop(struct site *t);
 /* True when reach, agent or rival differ from what the state was last told. */
 bool site_facts_differ(const struct site *t);
 void site_facts_soon(struct site *t); /* proposes its reach soon */
+void site_kept_look(struct site *t);  /* those on which nothing is held any more go */
 void site_inventory_ask(struct site *t);
 /* Takes in what its connector tells of its nodes. */
 void site_nodes(struct site *t, const struct inventory_page *p);

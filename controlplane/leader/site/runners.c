@@ -119,6 +119,8 @@ static void runner_take(struct site *at, const struct home_arrival *a)
     if (at->connector->ops->runner(at->connector, a, &err) < 0)
         log_event(LOG_WARN, "runner.refused",
                   LOG_FIELDS({"key", log_str(key)}, {"why", log_str(err.text)}));
+    else
+        site_renew_soon(at);
 }
 
 /* Decides by the log as it is now; false: the process has to claim its worker first. */

@@ -141,14 +141,16 @@ uint64_t site_suspect_after(const struct site *t)
                           : schema_default_ms(&schema_target_partition, "suspectAfter"));
 }
 
-static void on_reach(void *arg, bool reachable, const char *session, const char *why)
+void site_reached(struct site *t, bool reachable, const char *session, const char *why)
 {
-    struct site *t = arg;
     struct brain *b = t->brain;
-    bool fresh = reachable && strcmp(t->session_id, session ? session : "") != 0;
+    char twin[256];
 
-    if (!b->leads)
-        return;
+    if (reachable && site_twin(t, twin)) {
+        reachable = false;
+        why = twin;
+    }
+    bool fresh = reachable && strcmp(t->session_id, session ? session : "") != 0;
     t->last_contact_ms = loop_now_ms(b->loop);
     str_copy(t->why, sizeof t->why, why ? why : "");
     if (reachable) {
@@ -160,6 +162,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
             t->listed = false; /* nothing is placed there before its runs are listed */
             site_nodes_cut(t);
             str_copy(t->session_id, sizeof t->session_id, session ? session : "");
+            site_renew_soon(t);
         }
         t->reachable = true;
         site_inventory_ask(t);
@@ -175,6 +178,19 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
     scheduler_reach(b, t->name, reachable && t->listed);
     brake_look(b);
     drivers_tick_target(t);
+}
+
+static void on_reach(void *arg, bool reachable, const char *session, const char *why)
+{
+    struct site *t = arg;
+
+    if (!t->brain->leads)
+        return;
+    t->answers = reachable;
+    str_copy(t->answers_id, sizeof t->answers_id, reachable && session ? session : "");
+    site_reached(t, reachable, session, why);
+    if (reachable)
+        twins_look(t->brain);
 }
 
 static void on_agent(void *arg, const char *state_id)
@@ -251,8 +267,8 @@ static const struct connector_events events = {.machine = on_machine,
                                                .rival = on_rival};
 
 /* ---- leases ---- */
-/* A runner counts from a beat that may be two seconds old, and keeps half of a short lease for the
- * grace: renewing after a third of the lease would be too late. */
+/* A runner counts from up to a second before it hears of it, and keeps a part of its lease for the
+ * grace (connectors/pace.h): renewing after a third of the lease would be too late. */
 static uint64_t renew_every(const struct site *t)
 {
     uint64_t ms = t->shortest_ms / 8 > RENEW_MIN_MS ? t->shortest_ms / 8 : RENEW_MIN_MS;
@@ -264,6 +280,16 @@ static void renew_later(struct site *t)
 {
     t->renew_at_ms = loop_now_ms(t->brain->loop) + renew_every(t);
     timer_start(&t->renew, renew_every(t));
+}
+
+/* Many may come at once: no more often than four times as fast. */
+void site_renew_soon(struct site *t)
+{
+    uint64_t gap = renew_every(t) / 4, since = loop_now_ms(t->brain->loop) - t->confirm_from_ms;
+
+    t->renew_again = t->confirming;
+    if (!t->confirming)
+        timer_start(&t->renew, since < gap ? gap - since : 0);
 }
 
 void site_pace(struct site *t, uint64_t lease_ms)
@@ -300,6 +326,8 @@ static void renew_confirmed(void *arg, const struct err *err)
         t->connector->ops->renew(t->connector, offers, n);
         t->renewals++;
     }
+    if (t->renew_again && !t->gone)
+        site_renew_soon(t);
 }
 static void renew(void *arg)
 {
@@ -308,6 +336,7 @@ static void renew(void *arg)
 
     renew_later(t);
     rival_look(t);
+    site_kept_look(t);
     if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
         site_sweep(t);
     if (t->confirming || list_empty(&t->drivers) || !renewable(t))
@@ -467,6 +496,7 @@ static void site_destroy(struct site *t)
     if (t->connector)
         t->connector->ops->destroy(t->connector);
     t->connector = NULL;
+    twins_look(t->brain);
     timer_init(&t->facts_timer, t->brain->loop, site_free, t);
     timer_start(&t->facts_timer, 0);
 }

@@ -33,6 +33,8 @@ struct site { /* one Target, and the connector that drives it */
     /* agent: the state folder of the agent that speaks for it; "": not known. rival: why another
      * agent was turned away; "": none was. */
     char agent[64], rival[512];
+    bool answers;        /* its connector says that it is in reach, */
+    char answers_id[64]; /* in that session; twins.c may have it otherwise */
     uint64_t rival_ms; /* loop time at which the rival last came */
     uint64_t last_contact_ms, lost_at_ms;
     struct timer silence;
@@ -40,7 +42,7 @@ struct site { /* one Target, and the connector that drives it */
 
     /* sites.c: leases */
     struct timer renew;
-    bool confirming;
+    bool confirming, renew_again; /* renew_again: who came meanwhile is not among those renewed */
     /* renewals: number sent; confirm_from_ms: loop time of the question to the majority */
     uint64_t renewals, confirm_from_ms;
     uint64_t shortest_ms; /* the shortest lease that a run on it may hold */
@@ -109,6 +111,12 @@ bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena 
 int site_principal_secret(void *arg, const char *principal, const char **ret,
                           struct err *err) MUST_CHECK;
 void runners_fini(struct brain *b);
+/* As its connector says; one that has an older twin stays out of reach. */
+void site_reached(struct site *t, bool reachable, const char *session, const char *why);
+/* Has an older Target the same server? */
+bool site_twin(struct site *t, char why[256]);
+void twins_look(struct brain *b); /* who speaks for a Target, or a Target, has changed */
+void site_renew_soon(struct site *t); /* somebody has come whose lease may be nearly over */
 void site_pace(struct site *t, uint64_t lease_ms); /* makes renewals come in time for that lease */
 
 /* Tells the target, in turn and until it has heard, that the log has the end of that run; t may be

@@ -2,7 +2,7 @@
  * written, so that a report without news moves no resourceVersion.
  *
  * It must never write derived figures (root_usage computes the usage of a node), and never drop
- * what is held on a node that vanished: a node that is gone proves no end. */
+ * what is held on a node that vanished: a node that is gone proves no end (remove.c). */
 #include "controlplane/store/store_internal.h"
 #include "policy/policy.h"
 
@@ -17,6 +17,7 @@ struct facts {
     const struct object *const *classes;
     size_t n_classes;
     uint32_t changed;
+    bool pairs; /* a node is new, or is listed no more */
 };
 
 static const char *class_named(const struct facts *f, const char *name)
@@ -65,6 +66,14 @@ static bool names_its_own(const struct facts *f, const struct node *n)
            n->metadata->name[prefix] == '.';
 }
 
+static void node_drop(struct txn *t, struct facts *f, const struct object *o)
+{
+    bool changed = node_unlist(t, o);
+
+    f->changed += changed;
+    f->pairs |= changed;
+}
+
 static int node_gone(struct txn *t, struct facts *f, const struct node *n)
 {
     const struct object *o;
@@ -75,8 +84,7 @@ static int node_gone(struct txn *t, struct facts *f, const struct node *n)
     o = root_get(t->w, KIND_NODE, "", n->metadata->name);
     if (!o || strcmp(object_as(o, node)->spec->target, f->c->target) != 0)
         return 0;
-    txn_remove(t, o);
-    f->changed++;
+    node_drop(t, f, o);
     return 0;
 }
 
@@ -129,11 +137,14 @@ static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
         b->metadata->labels = n->metadata->labels;
         b->metadata->n_labels = n->metadata->n_labels;
         (void)txn_put(t, k, NULL, b);
+        f->pairs = true;
         f->changed++;
         return 0;
     }
+    node_relist(t, old);
     struct node *was = object_edit_as(old, node, t->a);
     b->metadata = was->metadata;
+    status->formerly = was->status ? was->status->formerly : NULL;
     status->notice = was->status ? was->status->notice : NULL;
     status->conditions = was->status ? was->status->conditions : NULL;
     status->n_conditions = was->status ? was->status->n_conditions : 0;
@@ -194,7 +205,7 @@ static int node_noticed(struct txn *t, const struct facts *f, const struct node 
 
 /* ---- nodes of one target ---- */
 /* The node after `at` of a target, whose nodes' names begin with it; at moves on. */
-static const struct object *node_next(struct txn *t, const char *target, struct key *at)
+const struct object *node_next(struct txn *t, const char *target, struct key *at)
 {
     struct key prefix, found;
     const struct object *o;
@@ -227,9 +238,8 @@ static void drop_unlisted(struct txn *t, struct facts *f)
     while ((o = node_next(t, f->c->target, &at))) {
         if (bsearch(&o->meta->name, names, f->c->n, sizeof *names, by_name))
             continue;
-        txn_remove(t, o);
+        node_drop(t, f, o);
         arena_reset(t->a);
-        f->changed++;
     }
 }
 
@@ -425,6 +435,8 @@ int apply_facts(struct txn *t, const struct facts_cmd *c)
     }
     if (c->complete && !gone && !noticed)
         drop_unlisted(t, &f);
+    if (f.pairs && grants)
+        nodes_pair(t, c->target);
     target_tell(t, &f, root_get(t->w, KIND_TARGET, "", c->target));
     return 0;
 }

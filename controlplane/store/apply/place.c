@@ -172,6 +172,9 @@ static int check_node(struct txn *t, const struct place *x, const struct assignm
         return PLACE_ERR(t, "node %s is on a machine that is let go", a->node);
     if (n->status && n->status->notice)
         return PLACE_ERR(t, "node %s was announced to go away", a->node);
+    if (n->status && n->status->formerly && *n->status->formerly)
+        return PLACE_ERR(t, "node %s may be %s by another name, where something is still held",
+                         a->node, n->status->formerly);
     (void)root_usage(t->w, a->node, &now);
     int64_t cpu = n->spec->cpu - node_others_cpu(n);
     int64_t memory = n->spec->memory - node_others_memory(n);
@@ -445,6 +448,8 @@ int place_admit(struct txn *t, struct place *x)
         return r;
     const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
     const char *queue = arena_strdup(t->a, policy_queue_of(x->o, queues, n));
+    if (strlen(queue) > 253)
+        return PLACE_ERR(t, "no queue has a name as long as that of its workload");
     if (x->queue && strcmp(queue, x->queue) != 0)
         return PLACE_ERR(t, "the workload is in queue \"%s\" now, it was decided in \"%s\"", queue,
                          x->queue);

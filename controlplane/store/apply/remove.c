@@ -155,3 +155,160 @@ size_t root_finished(const struct root *r, int64_t before_ms, struct write_op *r
         root_scan(r, kinds[i], NULL, NULL, NULL, finished_each, &s);
     return s.n;
 }
+
+/* ---- nodes that are listed no more ---- */
+/* Nodes that their target lists no more while something is held on them. Such a node stays, not
+ * ready, until nothing is held on it: a node that is not listed proves no end. And where its target
+ * lists a new one that may be the same machine by another name, nothing is placed on that one until
+ * then: its devices would be given out twice.
+ *
+ * It must not hold back a machine that is surely another one: by the ids of its devices, or by the
+ * Machine that it is. */
+#define NEW_MS 60000 /* pages of a listing, and what deltas tell, come one after the other */
+#define KEPT_MAX 64  /* of a target, that are given a successor at once */
+
+static const char *text(const char *s)
+{
+    return s ? s : "";
+}
+
+static struct node *edit(struct txn *t, const struct object *o)
+{
+    struct node *b = object_edit_as(o, node, t->a);
+
+    if (!b->status)
+        b->status = arena_new(t->a, struct node_status);
+    return b;
+}
+
+static const struct node_status *status_of(const struct object *o)
+{
+    static const struct node_status none = {.unlisted = false};
+    const struct node_status *s = o ? object_as(o, node)->status : NULL;
+
+    return s ? s : &none;
+}
+
+/* The other one is the node that it is called, and no other's. */
+static void free_successor(struct txn *t, const struct object *o)
+{
+    const char *name = text(status_of(o)->successor);
+    const struct object *s = *name ? root_get(t->w, KIND_NODE, "", name) : NULL;
+
+    if (!s || strcmp(text(status_of(s)->formerly), o->meta->name) != 0)
+        return;
+    struct node *b = edit(t, s);
+    b->status->formerly = "";
+    (void)txn_put(t, s->kind, s, b);
+}
+
+/* It goes, or stays while something is held on it. */
+bool node_unlist(struct txn *t, const struct object *o)
+{
+    struct node_usage held;
+
+    if (root_feature_level(t->w) < FEATURE_GRANTS || !root_usage(t->w, o->meta->name, &held)) {
+        free_successor(t, o);
+        txn_remove(t, o);
+        return true;
+    }
+    if (status_of(o)->unlisted)
+        return false;
+    struct node *b = edit(t, o);
+    b->status->unlisted = true;
+    b->status->health = HEALTH_NOT_READY;
+    b->status->reason = "its target lists it no more; it stays until nothing is held on it";
+    (void)txn_put(t, o->kind, o, b);
+    return true;
+}
+
+void node_relist(struct txn *t, const struct object *o)
+{
+    if (status_of(o)->unlisted)
+        free_successor(t, o);
+}
+
+/* ---- by another name ---- */
+/* 1: a device of both has one id; -1: they have ids, and none is the same; 0: not known. */
+static int ids_compare(const struct node_spec *a, const struct node_spec *b)
+{
+    bool known_a = false, known_b = false;
+
+    for (uint32_t i = 0; i < b->n_gpus; i++)
+        known_b |= *text(b->gpus[i].uuid) != 0;
+    for (uint32_t i = 0; i < a->n_gpus; i++) {
+        const char *id = text(a->gpus[i].uuid);
+
+        known_a |= *id != 0;
+        for (uint32_t j = 0; *id && j < b->n_gpus; j++)
+            if (strcmp(id, text(b->gpus[j].uuid)) == 0)
+                return 1;
+    }
+    return known_a && known_b ? -1 : 0;
+}
+
+static bool may_be(const struct node_spec *a, const struct node_spec *b)
+{
+    int ids = ids_compare(a, b);
+
+    if (ids || (*text(a->machine) && *text(b->machine) && strcmp(a->machine, b->machine) != 0))
+        return ids > 0;
+    if (a->n_gpus != b->n_gpus)
+        return false;
+    for (uint32_t i = 0; i < a->n_gpus; i++)
+        if (a->gpus[i].index != b->gpus[i].index ||
+            strcmp(text(a->gpus[i].class_), text(b->gpus[i].class_)) != 0)
+            return false;
+    return a->n_gpus > 0 || (a->cpu == b->cpu && a->memory == b->memory);
+}
+
+static bool has_successor(struct txn *t, const struct object *o)
+{
+    const char *name = text(status_of(o)->successor);
+    const struct object *s = *name ? root_get(t->w, KIND_NODE, "", name) : NULL;
+
+    return s && strcmp(text(status_of(s)->formerly), o->meta->name) == 0;
+}
+
+static void pair(struct txn *t, const struct object *kept, const struct object *fresh)
+{
+    struct node *b = edit(t, kept);
+
+    b->status->successor = fresh->meta->name;
+    (void)txn_put(t, kept->kind, kept, b);
+    b = edit(t, fresh);
+    b->status->formerly = kept->meta->name;
+    (void)txn_put(t, fresh->kind, fresh, b);
+}
+
+/* New nodes that may be kept ones by another name wait for what is held there. */
+void nodes_pair(struct txn *t, const char *target)
+{
+    struct object *kept[KEPT_MAX];
+    struct key at = {.n = 0};
+    const struct object *o;
+    size_t n = 0;
+
+    while (n < KEPT_MAX && (o = node_next(t, target, &at)))
+        if (status_of(o)->unlisted && !has_successor(t, o))
+            kept[n++] = object_ref(o);
+    at.n = 0;
+    for (size_t left = n; left > 0 && (o = node_next(t, target, &at));) {
+        const struct node_status *s = status_of(o);
+
+        if (s->unlisted || *text(s->formerly) || o->meta->creationTimestamp + NEW_MS < t->now)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            if (!kept[i] || !may_be(object_as(kept[i], node)->spec, object_as(o, node)->spec))
+                continue;
+            struct object *fresh = object_ref(o);
+            pair(t, kept[i], fresh);
+            (void)object_unref(fresh);
+            kept[i] = object_unref(kept[i]);
+            left--;
+            break;
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        (void)object_unref(kept[i]);
+}

@@ -125,7 +125,7 @@ const char *workload_queue(struct txn *t, const struct object *o)
     size_t n;
 
     if (*named) /* the queues are only looked at for who names none */
-        return arena_strdup(t->a, named);
+        return arena_strdup(t->a, strlen(named) <= 253 ? named : ""); /* none has a longer one */
     const struct object *const *queues = txn_all(t, KIND_QUEUE, &n);
     return arena_strdup(t->a, policy_queue_of(o, queues, n));
 }

@@ -93,6 +93,7 @@ class Runs:
         if not read(self.path("instance")):
             write(self.path("instance"), uuid.uuid4().hex)
         # The changes are not kept over a restart, so whoever asks after it is told to look for all again.
+        self.uid = read(self.path("instance")).strip()
         self.instance = read(self.path("instance"))[:20] + "-" + uuid.uuid4().hex[:12]
         for name in sorted(os.listdir(folder)):
             if name.endswith(".json"):
@@ -483,7 +484,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         document = json.loads(body) if body else {}
         with runs.lock:
             if self.command == "GET" and parts == ["hello"]:
-                return {"version": 1, "instance": runs.instance, "next": runs.at, "runner": runs.runner is not None,
+                return {"version": 1, "instance": runs.instance, "uid": runs.uid, "next": runs.at, "runner": runs.runner is not None,
                         "checkpoints": runs.runner is not None, "repeats": True, "principals": runs.principals is not None}
             if self.command == "GET" and parts == ["changes"]:
                 return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)

@@ -1,0 +1,49 @@
+"""A pool as in moves.py, with a callout target `rack` beside its agents, whose server starts programs by `hanse run --home`."""
+import os
+import signal
+import socket
+import sys
+
+sys.dont_write_bytecode = True
+from moves import TOP, Moves, document, wait_for  # noqa: E402
+from federation import descendants  # noqa: E402
+
+SECRET = "a-secret-of-thirty-two-letters-or-more"
+
+
+class Homes(Moves):
+    lease = "15s"
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        with open(self.path("key"), "w", encoding="utf-8") as file:
+            file.write(SECRET)
+
+    def connection(self):
+        return {"server": f"http://127.0.0.1:{self.port}", "credentialsFrom": {"secret": "rack"}, "runners": True}
+
+    def begin(self):
+        super().begin()
+        self.server = self._spawn("server", [
+            sys.executable, os.path.join(TOP, "deploy", "examples", "callout", "server.py"), "--port", str(self.port), "--gpus", "4",
+            "--key-file", self.path("key"), "--state", self.path("state-rack"), "--runner", self.hanse],
+            PATH=self.path("bin") + ":" + os.environ["PATH"], HANSE_TARGET="rack", HANSE_NODE="n1")
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "rack", "namespace": "hanse-system"},
+                    "stringData": {"key": SECRET}},
+                   document("Target", "rack", {
+                       "type": "callout", "tier": "spoke", "capacity": "owned", "jurisdiction": "DE", "priceSheet": "own",
+                       "partition": {"suspectAfter": "2s", "lease": self.lease}, "connection": self.connection()}),
+                   document("PlacementPolicy", "left-first", {"order": [{"targets": {"names": [n]}} for n in ("left", "rack", "right")]}))
+        wait_for("rack to be connected", lambda: "rack" in self.connected(), 30)
+
+    def stop(self):
+        for pid, _ in [(self.server.pid, 0)] + descendants(self.server.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.server.wait()
+        super().stop()
