@@ -253,6 +253,9 @@ struct connector_events {
      * knows nothing of runs that were given to another one, so what it says of those proves
      * nothing, and it speaks for one Target alone. Optional; "": not known. */
     void (*agent)(void *arg, const char *state_id);
+    /* The same of a Target with spec.agents, whose parts each have an agent: that of the part, and
+     * whether it is in reach; else why. Optional. */
+    void (*part)(void *arg, const char *part, bool reached, const char *state_id, const char *why);
     /* Called before reach(): the resourceVersion of that cluster's state of which the target has
      * heard, and that state's time then (0: not known). A state that had not come so far by that
      * time is an older one. Optional; "": nothing. */
@@ -279,6 +282,10 @@ struct home_order {
     uint32_t n_tokens;
 };
 #define PRINCIPAL_TOKEN "token"
+struct run_where {
+    const char **nodes; /* "TARGET.NODE" by rank */
+    uint32_t n;
+};
 struct connector_env {
     struct loop *loop;
     const struct connector_events *events;
@@ -300,6 +307,13 @@ struct connector_env {
     /* Makes what the runners of a run need to call home; false: they cannot. NULL: likewise. */
     bool (*home)(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
                  struct home_order *ret);
+    /* Finds by the log where a run is; everything is in the arena. false: the log does not have
+     * it. NULL: likewise. */
+    bool (*where)(void *arg, const struct run_key *k, struct arena *a, struct run_where *ret);
+    /* Passes the Target's nodes in the state whose names begin so, borrowed until the loop's next
+     * turn. NULL: there are none. */
+    void (*nodes)(void *arg, const char *prefix,
+                  void (*each)(void *each_arg, const struct node *n), void *each_arg);
     const struct web_transport_ops *web; /* of the HTTP client (connectors/web); NULL: libcurl */
 };
 
@@ -388,6 +402,9 @@ struct connector_ops {
     /* Optional (NULL): reads the document that the target keeps of a run. */
     void (*document)(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
                      document_cb cb, void *arg);
+    /* Optional (NULL): names the state folders of the agents that speak for those nodes; "": they
+     * are not all known. NULL: events->agent tells it. */
+    void (*agents)(const struct connector *c, const struct placement *p, char ret[64]);
     const struct machine_ops *machines; /* NULL: it has none to offer (machines.h) */
 };
 struct connector { /* the first member of a driver's struct */
@@ -398,6 +415,9 @@ struct connector { /* the first member of a driver's struct */
 /* Agents dial in. The server hands over each accepted ALPN_AGENT stream, whose certificate names
  * the target. */
 int connector_agent_attach(struct connector *c, struct stream *s, struct err *err) MUST_CHECK;
+/* Returns the connector that takes the agent of that part of spec.agents (borrowed from c; of other
+ * Targets "" is the only part, and c its connector), or NULL: there is no such part. */
+struct connector *connector_agent_part(struct connector *c, const char *part);
 /* Ends the sessions of agents for which ends() is true; a connector of another type has none. */
 void connector_agents_end(struct connector *c,
                           bool (*ends)(const struct peer_identity *who, void *arg), void *arg,

@@ -111,3 +111,50 @@ int keys_admit(const struct object *old, const struct object *now, struct err *e
         return 0;
     return keys_twice(NULL, now->kind->schema, now->body, err);
 }
+
+/* ---- the agents of a Target that has several ---- */
+/* The log has the list, so that everybody knows whose silence counts; a part that went out of it
+ * with work would be silent for ever, and nobody would know. */
+static bool label_ok(const char *s)
+{
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-");
+
+    return n > 0 && n <= 63 && s[n] == '\0' && s[0] != '-' && s[n - 1] != '-';
+}
+
+const struct target_agent *target_agent_find(const struct target_spec *s, const char *name)
+{
+    for (uint32_t i = 0; i < s->n_agents; i++)
+        if (strcmp(s->agents[i].name, name) == 0)
+            return &s->agents[i];
+    return NULL;
+}
+
+int agents_admit(const struct object *old, const struct object *now, struct err *err)
+{
+    const struct target_spec *s = object_as(now, target)->spec;
+    const struct target_spec *was = old ? object_as(old, target)->spec : NULL;
+
+    if (s->n_agents && !target_can(s->type, CAN_DIAL_IN))
+        return err_field(err, E_INVALID, "spec.agents", "is for targets of type agent alone");
+    for (uint32_t i = 0; i < s->n_agents; i++)
+        if (!label_ok(s->agents[i].name))
+            return err_field(err, E_INVALID, "spec.agents[].name",
+                             "\"%.64s\": lower-case letters, digits and -, which neither begins "
+                             "nor ends it",
+                             s->agents[i].name);
+    if (!was)
+        return 0;
+    if (!was->n_agents != !s->n_agents)
+        return err_field(err, E_INVALID, "spec.agents",
+                         "a target has agents from its creation on, or never: what runs there "
+                         "would be looked for where it never was; drain it, delete it and make it "
+                         "anew");
+    for (uint32_t i = 0; i < was->n_agents; i++)
+        if (!target_agent_find(s, was->agents[i].name))
+            return err_field(err, E_INVALID, "spec.agents",
+                             "\"%.64s\" was taken away: nobody would know any more what became of "
+                             "what it runs; leave it in the list",
+                             was->agents[i].name);
+    return 0;
+}

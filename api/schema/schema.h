@@ -138,6 +138,8 @@ bool target_has(const struct target_spec *s, enum target_can what);
  * the first that names no namespaces. NULL: nobody stands for it. */
 const struct target_principal *target_principal_of(const struct target_spec *s, const char *ns,
                                                    const char *queue);
+/* Returns the part of spec.agents of that name, or NULL. */
+const struct target_agent *target_agent_find(const struct target_spec *s, const char *name);
 
 const struct kind *kind_by_id(enum kind_id id);    /* NULL when there is none */
 const struct kind *kind_by_name(const char *kind); /* "Workload" */

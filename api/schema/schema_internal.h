@@ -66,6 +66,7 @@ bool field_equal(const struct field *f, const struct schema *s, const void *a, c
 /* part of object_admit: Workloads */
 int array_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* part of object_admit: no list names a key twice */
+int agents_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 int keys_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* part of object_admit: PriceSheets */
 int rows_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;

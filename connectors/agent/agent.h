@@ -40,7 +40,7 @@ int agent_reload(struct agent *a, struct err *err) MUST_CHECK;
 /* `hanse agent …`; argv[0] is "agent". */
 int agent_main(int argc, char **argv);
 
-/* The connector driver. */
-extern const struct connector_ops connector_agent_ops;
+/* The connector driver, and that of Targets with spec.agents: several of the former as one. */
+extern const struct connector_ops connector_agent_ops, connector_fleet_ops;
 
 #endif

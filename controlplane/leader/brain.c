@@ -348,7 +348,9 @@ void brain_agent(struct brain *b, struct stream *s)
         agent_refuse(s, peer->name, why);
         return;
     }
-    struct site *t = site_find(b, peer->name + 6);
+    const char *part = "";
+    const struct object *o = root_agent_target(b->root, peer->name + 6, &part);
+    struct site *t = site_find(b, o ? o->meta->name : peer->name + 6);
     if (!t) {
         (void)snprintf(why, sizeof why,
                        "there is no Target %s; hanse apply one of type agent first",
@@ -364,7 +366,16 @@ void brain_agent(struct brain *b, struct stream *s)
         agent_refuse(s, peer->name, why);
         return;
     }
-    if (connector_agent_attach(t->connector, s, &err))
+    struct connector *c = connector_agent_part(t->connector, part);
+    if (!c) {
+        (void)snprintf(why, sizeof why,
+                       "Target %.200s lists its agents (spec.agents): each needs a certificate "
+                       "with common name agent:%.200s.NAME",
+                       t->name, t->name);
+        agent_refuse(s, peer->name, why);
+        return;
+    }
+    if (connector_agent_attach(c, s, &err))
         log_err(LOG_WARN, "agent.refused", &err);
 }
 

@@ -295,7 +295,8 @@ static bool newer(const struct api_write *w, const struct root *r)
         uint32_t options = asks ? FEATURE_GRANTS : FEATURE_FIRST;
 
         if (w->ops[i].object && w->ops[i].kind->id == KIND_TARGET &&
-            object_as(w->ops[i].object, target)->spec->type == TARGET_CALLOUT)
+            (object_as(w->ops[i].object, target)->spec->type == TARGET_CALLOUT ||
+             object_as(w->ops[i].object, target)->spec->n_agents))
             kind = FEATURE_GRANTS;
         needs = needs > kind ? needs : kind;
         needs = needs > options ? needs : options;

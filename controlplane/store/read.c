@@ -66,6 +66,27 @@ bool root_stranger(const struct root *r, const char *target)
     return tree_get(r->strangers, slice_make(target, strlen(target))) != NULL;
 }
 
+const struct object *root_agent_target(const struct root *r, const char *agent,
+                                       const char **ret_part)
+{
+    const struct object *o = root_get(r, KIND_TARGET, "", agent);
+    const char *dot = strrchr(agent, '.');
+    char target[256];
+
+    if (ret_part)
+        *ret_part = "";
+    if (o || !dot || (size_t)(dot - agent) >= sizeof target)
+        return o;
+    memcpy(target, agent, (size_t)(dot - agent));
+    target[dot - agent] = '\0';
+    o = root_get(r, KIND_TARGET, "", target);
+    if (!o || !target_agent_find(object_as(o, target)->spec, dot + 1))
+        return NULL;
+    if (ret_part)
+        *ret_part = dot + 1;
+    return o;
+}
+
 const char *root_revision(const struct root *r)
 {
     return r->revision;

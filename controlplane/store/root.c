@@ -461,6 +461,18 @@ void root_put_dead(struct root *w, struct slice key, struct dead_box *b)
     box_unref(b);
 }
 
+/* Those of its agents that dialed in before it was there are no strangers any more. */
+static void agents_known(struct root *w, const struct object *target)
+{
+    const struct target_spec *s = object_as(target, target)->spec;
+    char name[256 + 64];
+
+    for (uint32_t i = 0; i < s->n_agents; i++) {
+        (void)snprintf(name, sizeof name, "%s.%s", target->meta->name, s->agents[i].name);
+        root_put_stranger(w, name, true);
+    }
+}
+
 /* ---- commit ---- */
 void root_commit(struct root *w, const struct kind *k, const struct object *before,
                  const struct object *after)
@@ -502,6 +514,8 @@ void root_commit(struct root *w, const struct kind *k, const struct object *befo
     /* A Target that goes while it is open what runs where has not told it. */
     if (k->id == KIND_TARGET && (after || w->recovering))
         root_put_stranger(w, m->name, after != NULL);
+    if (k->id == KIND_TARGET && after)
+        agents_known(w, after);
     root_load_change(w, &c);
     root_bound(w);
     (void)object_unref(last);

@@ -57,6 +57,10 @@ bool root_had(const struct root *r, const char *cluster, uint64_t rv);
  * there are. */
 size_t root_strangers(const struct root *r, char (*ret)[256], size_t max);
 bool root_stranger(const struct root *r, const char *target);
+/* Returns the Target for which an agent of that name speaks, or NULL: it is the Target's own, or
+ * TARGET.PART with a part of spec.agents, which is put in ret_part (else ""; may be NULL). */
+const struct object *root_agent_target(const struct root *r, const char *agent,
+                                       const char **ret_part);
 /* True when the workload may be alive in an epoch, or at a place, that this state does not know; it
  * is not placed then. */
 bool workload_unsettled(const struct root *r, const struct object *o,
@@ -380,6 +384,9 @@ struct facts_cmd {
     /* with reach_told, from FEATURE_GRANTS on. agent: the agent that speaks for the target; rival:
      * why another agent was turned away, "": none was */
     char agent[64], rival[512];
+    /* Of a Target with spec.agents: the part whose agent that is, and why it is away; "": none. */
+    char part[64], part_why[256];
+    bool part_reached;
     bool complete; /* nodes that are not listed are gone */
     bool gone; /* from FEATURE_GRANTS on: the listed nodes are gone; they have only metadata.name */
     /* Likewise: they have only that and status.notice, whose deadline is a span in ms from the

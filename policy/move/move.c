@@ -147,6 +147,15 @@ static void must_why(const struct pool *p, const struct object *w, enum move_cau
     }
 }
 
+/* One of several agents of its target was lost: the others' nodes will do. */
+static bool lost_a_part(const struct pool *p, const struct object *workload, enum move_cause must)
+{
+    const struct object *o = docs_get(&p->docs[KIND_TARGET], "",
+                                      object_as(workload, workload)->status->placement->target);
+
+    return must == MOVE_LOST && o && object_as(o, target)->spec->n_agents > 0;
+}
+
 static int move_must(const struct pool *p, const struct place_request *rq, enum move_cause must,
                      struct arena *a, struct move_choice *ret, struct err *err)
 {
@@ -157,11 +166,13 @@ static int move_must(const struct pool *p, const struct place_request *rq, enum 
     size_t n;
     int r;
 
+    bool part = lost_a_part(p, rq->workload, must);
+
     q.workload = rq->workload;
-    if (!q.avoid_target && !q.only_target && leaves_target(must))
+    if (!q.avoid_target && !q.only_target && leaves_target(must) && !part)
         q.avoid_target = object_as(rq->workload, workload)->status->placement->target;
-    if (must == MOVE_SPOT &&
-        !policy_notice(p, object_as(rq->workload, workload)->status->placement, NULL))
+    if (part || (must == MOVE_SPOT &&
+                 !policy_notice(p, object_as(rq->workload, workload)->status->placement, NULL)))
         fork = without_its_nodes(p, object_as(rq->workload, workload)->status->placement, a);
     q.at_once = must != MOVE_ASKED;
     ret->move = true;

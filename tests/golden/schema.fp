@@ -66,6 +66,7 @@ target_principal 1 0 -
 target_principal 2 12 -
 target_principal 3 12 -
 target_principal 4 10 secret_ref
+target_agent 1 0 -
 target_spec 1 4 target_type
 target_spec 2 4 tier
 target_spec 3 0 -
@@ -84,6 +85,7 @@ target_spec 15 3 -
 target_spec 16 12 -
 target_spec 17 11 machine_pool
 target_spec 24 11 target_principal
+target_spec 25 11 target_agent
 class_count 1 0 -
 class_count 2 1 -
 class_count 3 1 -
@@ -102,6 +104,11 @@ machine_count 6 1 -
 machine_count 7 1 -
 machine_count 8 2 -
 machine_count 9 0 -
+target_agent_status 1 0 -
+target_agent_status 2 3 -
+target_agent_status 3 6 -
+target_agent_status 4 0 -
+target_agent_status 5 0 -
 target_status 1 11 condition
 target_status 2 1 -
 target_status 3 11 class_count
@@ -113,6 +120,7 @@ target_status 20 0 -
 target_status 21 11 target_pause
 target_status 22 11 machine_count
 target_status 23 1 -
+target_status 24 11 target_agent_status
 gpu 1 1 -
 gpu 2 0 -
 gpu 3 0 -

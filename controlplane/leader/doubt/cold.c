@@ -38,10 +38,18 @@ static bool connected(const struct object *target)
     return false;
 }
 
+/* Of several agents some are away: as long as a silent target may be. */
+static uint64_t lacks_left_ms(const struct site *t)
+{
+    uint64_t passed = loop_now_ms(t->brain->loop) - t->lacks_since_ms;
+
+    return t->lacks && passed < site_suspect_after(t) ? site_suspect_after(t) - passed : 0;
+}
+
 bool cold_awaits(const struct site *t)
 {
-    return t->brain->cold->on && t->awaited && !t->listed && !t->suspect && t->doc &&
-           !object_as(t->doc, target)->spec->drain;
+    return t->brain->cold->on && t->awaited && (!t->listed || lacks_left_ms(t)) && !t->suspect &&
+           t->doc && !object_as(t->doc, target)->spec->drain;
 }
 
 void cold_begin(struct brain *b)
@@ -68,9 +76,13 @@ void cold_look(struct brain *b)
 {
     if (!b->cold->on || !b->leads)
         return;
-    for_each_site (t, b)
-        if (cold_awaits(t))
-            return;
+    for_each_site (t, b) {
+        if (!cold_awaits(t))
+            continue;
+        if (t->listed)
+            timer_start(&b->cold->look, lacks_left_ms(t));
+        return;
+    }
     /* The agent of an unknown Target may have heard more as well (strangers.c). */
     uint64_t known = loop_now_ms(b->loop) - b->cold->known_ms;
     if (known < b->cfg.redial_ms) {

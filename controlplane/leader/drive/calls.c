@@ -138,8 +138,8 @@ static void run_fill(struct driver *d, union command *c)
     r->lease_held = (r->step == STEP_ACCEPTED || r->step == STEP_RUNNING || r->step == STEP_SEEN) &&
                     d->has_seen && d->seen.lease_held;
     if (r->step == STEP_DISPATCH && root_feature_level(d->brain->root) >= FEATURE_GRANTS) {
-        const struct site *t = site_find(d->brain, d->target);
-        str_copy(r->agent, sizeof r->agent, t ? t->agent : "");
+        site_agent_of(site_find(d->brain, d->target),
+                      object_as(d->o, workload)->status->placement, r->agent);
     }
 }
 
@@ -505,7 +505,8 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         if (kind == CALL_SUBMIT)
             d->found_session = 0;
         d->send_again_ms = loop_now_ms(b->loop) + d->backoff_ms;
-        driver_backoff(d);
+        if (kind != CALL_FIND || !driver_still_untold(d, t))
+            driver_backoff(d);
         return;
     }
     d->backoff_ms = 50;

@@ -195,10 +195,14 @@ void driver_rejected(struct driver *d, const struct refusal *why, const struct o
 /* ---- what is out of reach, or cannot be told ---- */
 bool driver_estranged(const struct driver *d, const struct site *t)
 {
-    const struct intent *in = d->o ? object_as(d->o, workload)->status->intent : NULL;
+    const struct workload_status *s = d->o ? object_as(d->o, workload)->status : NULL;
+    const struct intent *in = s ? s->intent : NULL;
+    char agent[64];
 
-    return t && t->reachable && in && *in->agent && *t->agent && strcmp(in->agent, t->agent) != 0 &&
-           !PLANTED("run.any-agent");
+    if (!t || !t->reachable || !in || !*in->agent)
+        return false;
+    site_agent_of(t, s->placement, agent);
+    return *agent && strcmp(in->agent, agent) != 0 && !PLANTED("run.any-agent");
 }
 
 /* In reach, and unable to tell: as if it were out of reach. Its object is gone, its node does not
@@ -208,6 +212,15 @@ bool driver_untold(const struct driver *d, const struct site *t)
     return t && d->has_seen && d->seen.state == RUN_UNKNOWN && d->untold_since_ms &&
            loop_now_ms(d->brain->loop) - d->untold_since_ms >= site_suspect_after(t) &&
            !PLANTED("run.untold-runs-on");
+}
+
+bool driver_still_untold(struct driver *d, const struct site *t)
+{
+    if (!driver_untold(d, t) || object_as(d->o, workload)->status->phase != PHASE_UNKNOWN)
+        return false;
+    d->untold_asked_ms = loop_now_ms(d->brain->loop);
+    driver_later(d, 0);
+    return true;
 }
 
 bool driver_asks_again(struct driver *d)

@@ -33,6 +33,9 @@ void driver_workers_blame(const struct driver *d, const char *message, char *out
 /* True when its target is in reach and has not been able to tell what became of it for as long as a
  * silent one is given (suspectAfter). */
 bool driver_untold(const struct driver *d, const struct site *t);
+/* find() could not tell, either. True: it is asked again after a pause, in which its lease may
+ * decide. */
+bool driver_still_untold(struct driver *d, const struct site *t);
 bool driver_asks_again(struct driver *d); /* false: not yet; it is ticked when it is time */
 /* Proposes UNKNOWN when its target is out of reach, has another agent, or cannot tell what became
  * of it; true if it did. */

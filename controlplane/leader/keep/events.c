@@ -250,23 +250,37 @@ static const struct condition *one_agent(const struct target_status *s)
     return NULL;
 }
 
+/* part: of spec.agents; "": all of it. */
+static void agent_replaced(struct brain *b, const struct object *o, const char *part,
+                           const char *was, const char *now)
+{
+    char text[400];
+
+    if (!*was || !strcmp(was, now))
+        return;
+    (void)snprintf(
+        text, sizeof text,
+        "%s%.63s%sstate folder %.12s speaks for it instead of %.12s, and knows nothing of what "
+        "that one runs: those runs are Unknown until their leases are over. Once the old "
+        "machine is known to be off: hanse fence WORKLOAD",
+        *part ? "agent " : "", part, *part ? ": " : "", now, was);
+    of_global(b, o, "AgentReplaced", text);
+}
+
 static void of_agents(struct brain *b, const struct object *o, const struct target_status *was,
                       const struct target_status *s)
 {
     const struct condition *now = one_agent(s), *before = one_agent(was);
-    char text[400];
 
     if (now && now->status == COND_FALSE && (!before || before->status != COND_FALSE))
         of_global(b, o, "TwoAgents", now->message);
-    if (!was || !s || !*was->agent || !strcmp(was->agent, s->agent))
+    if (!was || !s)
         return;
-    (void)snprintf(
-        text, sizeof text,
-        "state folder %.12s speaks for it instead of %.12s, and knows nothing of what that "
-        "one runs: those runs are Unknown until their leases are over. Once the old "
-        "machine is known to be off: hanse fence WORKLOAD",
-        s->agent, was->agent);
-    of_global(b, o, "AgentReplaced", text);
+    agent_replaced(b, o, "", was->agent, s->agent);
+    for (uint32_t i = 0; i < was->n_agents; i++)
+        for (uint32_t k = 0; k < s->n_agents; k++)
+            if (strcmp(was->agents[i].name, s->agents[k].name) == 0)
+                agent_replaced(b, o, s->agents[k].name, was->agents[i].agent, s->agents[k].agent);
 }
 
 static const struct node_notice *notice_of(const struct object *node)

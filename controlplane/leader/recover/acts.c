@@ -34,7 +34,7 @@ const struct orphan *orphan_listed(const struct site *t, const char *key, struct
 {
     const struct orphan *o = orphan_find(t, key);
 
-    if (!o && !t->listed)
+    if (!o && (!t->listed || t->lacks))
         (void)err_set(err, E_UNAVAIL,
                       "what runs on Target %.200s is being listed: try again in a moment", t->name);
     else if (!o)

@@ -179,7 +179,7 @@ void brain_orphans(struct brain *b, struct buf *out)
         for (size_t i = 0; i < t->orphans.n; i++)
             (void)cJSON_AddItemToArray(items, orphan_json(t, &t->orphans.v[i]));
         more += t->orphans.more;
-        if (!t->listed)
+        if (!t->listed || t->lacks)
             (void)cJSON_AddItemToArray(targets, cJSON_CreateString(t->name));
     }
     (void)cJSON_AddNumberToObject(j, "more", (double)more);

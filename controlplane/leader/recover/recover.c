@@ -403,7 +403,7 @@ static void settle(struct recovery *x)
         cap++;
     struct write_op *ops = arena_array(a, struct write_op, cap + 1);
     for_each_site (t, b) {
-        if (!t->listed || t->orphans.more)
+        if (!t->listed || t->lacks || t->orphans.more)
             continue;
         ops[n] = (struct write_op){.verb = WRITE_DELETE, .kind = KIND_TARGET};
         str_copy(ops[n++].name, sizeof ops->name, t->name);

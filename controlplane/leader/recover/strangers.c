@@ -57,7 +57,7 @@ static void count(struct brain *b, const char *target)
 static bool counts(const struct root *r, const char *target)
 {
     return root_recovering(r) && root_feature_level(r) >= FEATURE_GRANTS &&
-           !root_stranger(r, target) && !root_get(r, KIND_TARGET, "", target);
+           !root_stranger(r, target) && !root_agent_target(r, target, NULL);
 }
 
 /* ---- agents that dial ---- */

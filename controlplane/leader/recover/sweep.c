@@ -181,7 +181,6 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
     struct brain *b = w->brain;
     struct site *t = site_find(b, w->target);
 
-    (void)seen;
     (void)err;
     if (t && t->sweeping && b->leads && out == OUT_DONE && t->n_doubts && !t->doubts_proved) {
         brain_confirm(b, CONFIRM_DEADLINE_MS, sweep_confirmed, w);
@@ -193,6 +192,7 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
             orphans_begin(t); /* no run is doubted: the list of orphans is empty */
         sweep_over(t, !whole);
         if (whole) {
+            site_lacks(t, seen && *seen->message);
             orphans_listed(t);
             site_promises(t);
         }

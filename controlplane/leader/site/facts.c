@@ -34,6 +34,7 @@ static void facts_answered(void *arg, const struct result *r, const struct err *
     if (err || r->code) {
         f->again = true;
         t->told = false;
+        site_agents_again(t);
         listing_forget(&f->nodes);
         log_event(
             LOG_WARN, "target.facts",
@@ -51,7 +52,7 @@ static void facts_answered(void *arg, const struct result *r, const struct err *
 bool site_facts_differ(const struct site *t)
 {
     return t->told_reachable != t->reachable || strcmp(t->told_agent, t->agent) != 0 ||
-           strcmp(t->told_rival, t->rival) != 0;
+           strcmp(t->told_rival, t->rival) != 0 || site_agent_due(t);
 }
 
 enum facts_kind { FACTS_SOME, FACTS_ALL, FACTS_GONE, FACTS_NOTICED };
@@ -67,6 +68,8 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
                                  .nodes = nodes,
                                  .n = (uint32_t)n}};
 
+    struct site_agent *part = site_agent_due(t);
+
     t->told_reachable = t->reachable;
     t->told = true;
     brain_request_id(t->brain, c.head.request_id);
@@ -78,6 +81,8 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
     if (root_feature_level(t->brain->root) >= FEATURE_GRANTS) {
         str_copy(c.facts.agent, sizeof c.facts.agent, t->agent);
         str_copy(c.facts.rival, sizeof c.facts.rival, t->rival);
+        if (part)
+            site_agent_fill(part, &c.facts);
     }
     t->facts.proposing = true;
     t->facts.keeps = true; /* to be looked at */

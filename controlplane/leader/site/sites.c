@@ -200,6 +200,12 @@ static void on_agent(void *arg, const char *state_id)
     str_copy(t->agent, sizeof t->agent, state_id);
 }
 
+static void on_part(void *arg, const char *part, bool reached, const char *state_id,
+                    const char *why)
+{
+    site_agent_told(arg, part, reached, state_id, why);
+}
+
 static void on_heard(void *arg, const char *cluster, uint64_t rv, int64_t time_ms)
 {
     struct site *t = arg;
@@ -263,6 +269,7 @@ static const struct connector_events events = {.machine = on_machine,
                                                .reach = on_reach,
                                                .observed = on_observed,
                                                .agent = on_agent,
+                                               .part = on_part,
                                                .heard = on_heard,
                                                .rival = on_rival};
 
@@ -413,7 +420,8 @@ static const struct connector_ops *driver_of(enum target_type type)
 static void connector_make(struct site *t)
 {
     struct brain *b = t->brain;
-    enum target_type type = object_as(t->doc, target)->spec->type;
+    const struct target_spec *spec = object_as(t->doc, target)->spec;
+    enum target_type type = spec->type;
     const struct connector_ops *ops = b->cfg.driver ? b->cfg.driver(type) : driver_of(type);
     struct connector_env env = {.loop = b->loop,
                                 .events = &events,
@@ -423,9 +431,13 @@ static void connector_make(struct site *t)
                                 .principal_secret = site_principal_secret,
                                 .cluster_uid = cluster_uid,
                                 .home = site_home,
+                                .where = site_where,
+                                .nodes = site_nodes_known,
                                 .state_rv = state_rv};
     struct err err;
 
+    if (ops == &connector_agent_ops && spec->n_agents)
+        ops = &connector_fleet_ops;
     if (!ops) {
         (void)snprintf(t->error, sizeof t->error, "this build drives no target of type %s",
                        target_type_text(type));
@@ -478,6 +490,7 @@ static void site_free(void *arg)
     (void)object_unref(t->doc);
     mem_free(t->doubts);
     site_facts_drop(t);
+    site_agents_drop(t);
     orphans_drop(t);
     mem_free(t);
 }

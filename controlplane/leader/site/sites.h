@@ -16,6 +16,14 @@ struct sites {
     unsigned claiming;      /* runners whose claims are on their way into the log */
 };
 
+struct site_agent { /* a part of spec.agents, as its connector told it last */
+    char name[64], state[64], why[256];
+    bool reached;
+    /* what it last told the state in this term */
+    bool told, told_reached;
+    char told_state[64];
+};
+
 struct site { /* one Target, and the connector that drives it */
     struct brain *brain;
     char name[256];
@@ -58,6 +66,10 @@ struct site { /* one Target, and the connector that drives it */
     bool told, told_reachable;
     char told_agent[64], told_rival[512];
 
+    /* agents.c */
+    struct site_agent *agents; /* of a Target with spec.agents; owned */
+    size_t n_agents;
+
     /* drive/ */
     struct list drivers; /* drivers of the workloads that hold a place here */
     unsigned calls;      /* calls of its drivers under way */
@@ -66,6 +78,8 @@ struct site { /* one Target, and the connector that drives it */
     /* sweep.c */
     bool sweeping, sweep_due; /* due: the last was not answered, or an unknown run was seen */
     bool listed;       /* a sweep of this session is complete: each run is known or an orphan */
+    bool lacks;        /* but for those of agents that were away: agents.c */
+    uint64_t lacks_since_ms;
     uint64_t swept_ms; /* loop time at which the last sweep began */
     struct run_key *doubts; /* keys that were listed and are not in the root; owned */
     size_t n_doubts;
@@ -124,5 +138,25 @@ void site_pace(struct site *t, uint64_t lease_ms); /* makes renewals come in tim
 void site_finalize(struct site *t, const struct run_key *k);
 void site_finals_init(struct site *t);
 void site_finals_drop(struct site *t);
+
+/* agents.c */
+void site_agent_told(struct site *t, const char *part, bool reached, const char *state_id,
+                     const char *why);
+/* Returns a part of which the state is not told, or NULL. */
+struct site_agent *site_agent_due(const struct site *t);
+/* From then on it counts as told. */
+void site_agent_fill(struct site_agent *p, struct facts_cmd *c);
+void site_agents_again(struct site *t);                          /* tells all of them again */
+void site_agents_drop(struct site *t);
+/* A sweep is complete; lacks: but for the runs of agents that were away. */
+void site_lacks(struct site *t, bool lacks);
+/* Names the state folders of the agents that speak for that place (NULL: none does); "": they are
+ * not known. t may be NULL. */
+void site_agent_of(const struct site *t, const struct placement *p, char ret[64]);
+
+/* Of connector_env; arg: the site. */
+bool site_where(void *arg, const struct run_key *k, struct arena *a, struct run_where *ret);
+void site_nodes_known(void *arg, const char *prefix,
+                      void (*each)(void *each_arg, const struct node *n), void *each_arg);
 
 #endif

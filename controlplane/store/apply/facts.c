@@ -369,15 +369,56 @@ static void target_count(struct txn *t, const char *target, struct target_status
     s->isolation = target_isolation(t, target);
 }
 
-/* One agent speaks for it, and no other one tried to since it was last said. */
-static void agent_tell(struct txn *t, const struct facts_cmd *c, struct target_status *s)
+static const struct target_agent_status *part_find(const struct target_status *s,
+                                                   const char *name)
 {
-    if (*c->agent)
+    for (uint32_t i = 0; i < s->n_agents; i++)
+        if (strcmp(s->agents[i].name, name) == 0)
+            return &s->agents[i];
+    return NULL;
+}
+
+/* One of several agents. Rows stand in the order of spec.agents. */
+static void part_tell(struct txn *t, const struct facts_cmd *c, const struct target_spec *spec,
+                      struct target_status *s)
+{
+    struct target_agent_status *rows =
+        arena_array(t->a, struct target_agent_status, spec->n_agents);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < spec->n_agents; i++) {
+        const struct target_agent_status *had = part_find(s, spec->agents[i].name);
+        bool told = strcmp(spec->agents[i].name, c->part) == 0;
+        if (!had && !told)
+            continue;
+        struct target_agent_status *row = &rows[n++];
+        *row = had ? *had : (struct target_agent_status){.name = c->part, .agent = ""};
+        if (!told)
+            continue;
+        if (!had || had->connected != c->part_reached)
+            row->lastContact = t->now;
+        row->connected = c->part_reached;
+        row->message = c->part_why;
+        if (*c->agent)
+            row->agent = c->agent;
+    }
+    s->agents = rows;
+    s->n_agents = n;
+}
+
+/* One agent speaks for it, or for a part of it, and no other one tried to since it was last
+ * said. */
+static void agent_tell(struct txn *t, const struct facts_cmd *c, const struct target_spec *spec,
+                       struct target_status *s)
+{
+    if (spec->n_agents && *c->part)
+        part_tell(t, c, spec, s);
+    else if (*c->agent)
         s->agent = c->agent;
     if (*c->rival)
         txn_condition(t, &s->conditions, &s->n_conditions, "OneAgent", COND_FALSE, "TwoAgents",
                       c->rival);
-    else if (s->agent && *s->agent)
+    else if ((s->agent && *s->agent) || s->n_agents)
         txn_condition(t, &s->conditions, &s->n_conditions, "OneAgent", COND_TRUE, "OneAgent", "");
 }
 
@@ -401,7 +442,7 @@ static void target_tell(struct txn *t, const struct facts *f, const struct objec
         if (*c->session)
             s->session = c->session;
         if (root_feature_level(t->w) >= FEATURE_GRANTS)
-            agent_tell(t, c, s);
+            agent_tell(t, c, b->spec, s);
     }
     if (f->changed > 0 || (c->complete && s->inventoryRevision == 0)) {
         target_count(t, c->target, s);

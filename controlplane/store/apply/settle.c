@@ -16,7 +16,7 @@ int recover_stranger(struct txn *t, const struct recover_cmd *c)
     if (!object_name_valid(c->name))
         return err_set(t->err, E_INVALID, "no Target can be named so");
     t->res->unchanged = !t->w->recovering || root_stranger(t->w, c->name) ||
-                        root_get(t->w, KIND_TARGET, "", c->name);
+                        root_agent_target(t->w, c->name, NULL);
     if (t->res->unchanged)
         return 0;
     if (tree_count(t->w->strangers) >= STRANGERS_MAX)

@@ -555,6 +555,22 @@ static void facts_agent_check(const union command *c)
     assert_string_equal(c->facts.rival, "two agents");
 }
 
+static void facts_part_make(union command *c, struct arena *a)
+{
+    facts_make(c, a);
+    (void)snprintf(c->facts.agent, sizeof c->facts.agent, "00aa11bb");
+    (void)snprintf(c->facts.part, sizeof c->facts.part, "b");
+    (void)snprintf(c->facts.part_why, sizeof c->facts.part_why, "no heartbeat");
+    c->facts.part_reached = true;
+}
+static void facts_part_check(const union command *c)
+{
+    facts_check(c);
+    assert_string_equal(c->facts.part, "b");
+    assert_string_equal(c->facts.part_why, "no heartbeat");
+    assert_true(c->facts.part_reached);
+}
+
 const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"write", CMD_WRITE, write_make, write_check},
     {"place", CMD_PLACE, place_make, place_check},
@@ -568,6 +584,7 @@ const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"recover", CMD_RECOVER, recover_make, recover_check},
     {"run-agent", CMD_RUN, run_agent_make, run_agent_check},
     {"facts-agent", CMD_FACTS, facts_agent_make, facts_agent_check},
+    {"facts-part", CMD_FACTS, facts_part_make, facts_part_check},
     {"collect", CMD_COLLECT, collect_make, collect_check},
     {"array", CMD_ARRAY, array_cmd_make, array_cmd_check},
     {"run-pause", CMD_RUN, run_pause_make, run_pause_check},

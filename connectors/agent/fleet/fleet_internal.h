@@ -1,0 +1,128 @@
+/* What the files of a fleet share: the connector of a Target that lists several agents. */
+#ifndef HANSE_CONNECTORS_AGENT_FLEET_INTERNAL_H
+#define HANSE_CONNECTORS_AGENT_FLEET_INTERNAL_H
+
+#include "api/base/list.h"
+#include "connectors/agent/agent.h"
+
+#define FLEET_LOOK_MS 5000 /* between two looks at parts that are away, or have not listed */
+
+struct fleet_part { /* one of spec.agents */
+    struct fleet *fleet;
+    unsigned at; /* in fleet.parts */
+    char name[64];
+    char prefix[256 + 66]; /* of its nodes: "TARGET.PART." */
+    struct connector *driver;
+    bool reached, came; /* came: it was in reach since this connector was made */
+    char why[256], state[64];
+    /* nodes.c: the listing under way, or the last one */
+    bool asked, open, lacks, listed;
+    char revision[64];
+    char **names; /* that it named; owned */
+    size_t n_names;
+    struct notice *notices; /* that it told last; owned */
+    size_t n_notices;
+    bool notices_told;
+    uint64_t notices_ms; /* loop time when they were told */
+};
+struct fleet {
+    struct connector base;           /* must be first */
+    const struct connector_ops *ops; /* of the parts */
+    struct fleet_part *parts[LIMIT_TARGET_AGENTS];
+    unsigned n_parts;
+    struct list joints;
+    uint64_t sessions; /* counts them */
+    char id[96];       /* of the present one */
+    uint64_t revision; /* of what was told of nodes */
+    bool based;        /* the caller has it, in this session: deltas may follow */
+    struct timer look;
+    uint64_t made_ms;
+};
+
+/* One call of ours that is several calls, one a part. */
+struct joint;
+typedef void (*joint_end)(struct joint *j);
+struct joint_answer {
+    struct call call;
+    struct joint *joint;
+    struct fleet_part *part;
+    enum outcome out;
+    bool has;
+    struct observation seen;
+    struct err err;
+};
+struct joint {
+    struct list link;
+    struct fleet *fleet;
+    struct call *call; /* NULL: nobody waits */
+    joint_end end;
+    struct run_key key;
+    struct timer none; /* ends one without parts */
+    bool sure;         /* the parts are those that have it by the log; else all that there are */
+    bool mixed;        /* done where some parts are and others refused */
+    bool lists, stale; /* lists: a sweep; stale: a part came meanwhile */
+    enum outcome out;  /* of one without parts */
+    struct err err;
+    document_cb document;
+    void *document_arg;
+    unsigned n, waiting;
+    struct joint_answer v[];
+};
+
+struct fleet *fleet_of(struct connector *c);
+int fleet_make(const struct connector_env *env, const struct object *target,
+               const struct connector_ops *ops, struct connector **ret, struct err *err) MUST_CHECK;
+/* Returns the part whose node that is, or NULL. */
+struct fleet_part *fleet_part_of(const struct fleet *f, const char *node);
+/* Parts that have that run by the log, a bit each. false: the log does not say; all of them. */
+bool fleet_where(const struct fleet *f, const struct run_key *k, uint32_t *ret);
+uint32_t fleet_all(const struct fleet *f);
+uint32_t fleet_reached(const struct fleet *f);
+/* Parts of a placement; 0: some node is of none. */
+uint32_t fleet_placed(const struct fleet *f, const struct placement *p);
+
+/* joint.c. Each part's call is joint_call(), in the order of the parts of the mask. */
+struct joint *joint_begin(struct fleet *f, uint32_t parts, struct call *call, joint_end end);
+#define for_each_answer(v_, j) for (struct joint_answer *v_ = (j)->v; v_ < (j)->v + (j)->n; v_++)
+void joint_refuse(struct fleet *f, struct call *call, int code, const char *field, const char *why);
+void joint_finish(struct joint *j, enum outcome out, const struct observation *seen,
+                  const struct err *err);
+void joint_about_end(struct joint *j);  /* find, stop: done, with what is true of the whole run */
+void joint_asked_end(struct joint *j);  /* done when all parts are */
+void joint_answered(struct joint_answer *v); /* one part has; for calls without struct call */
+void joints_stale(struct fleet *f);     /* a part came: sweeps under way have not listed it */
+void joints_flush(struct fleet *f);
+
+/* nodes.c */
+void fleet_inventory(struct connector *c, struct call *call);
+void fleet_part_nodes(void *arg, const struct inventory_page *p);
+void fleet_part_notices(void *arg, const struct notice *v, size_t n);
+void fleet_nodes_came(struct fleet_part *p); /* it is in reach again */
+void fleet_nodes_look(struct fleet *f);
+void fleet_nodes_drop(struct fleet_part *p);
+
+/* calls.c: the operations */
+void fleet_submit(struct connector *c, const struct run_order *o, struct call *call);
+void fleet_find(struct connector *c, const struct run_key *k, struct call *call);
+void fleet_stage(struct connector *c, const struct run_order *o, struct call *call);
+void fleet_quiesce(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,
+                   struct call *call);
+void fleet_checkpoint(struct connector *c, const struct run_key *k, int64_t number,
+                      uint64_t grace_ms, struct call *call);
+void fleet_stop(struct connector *c, const struct run_key *k, uint64_t grace_ms, struct call *call);
+void fleet_finalize(struct connector *c, const struct run_key *k, struct call *call);
+void fleet_renew(struct connector *c, const struct run_offer *offers, size_t n);
+bool fleet_reaches(const struct connector *c, const struct run_key *k);
+void fleet_sweep(struct connector *c, run_judge judge, void *arg, struct call *call);
+void fleet_promises(struct connector *c, uint64_t rv, uint64_t older_ms, promise_judge judge,
+                    void *arg, struct call *call);
+void fleet_document(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
+                    document_cb cb, void *arg);
+int fleet_logs(struct connector *c, const struct run_key *k, const struct log_request *rq,
+               const struct log_sink *sink, struct exec_session **ret, struct err *err);
+int fleet_exec(struct connector *c, const struct run_key *k, const struct exec_request *rq,
+               const struct log_sink *sink, struct exec_session **ret, struct err *err);
+int fleet_forward(struct connector *c, const struct run_key *k, const struct forward_request *rq,
+                  const struct log_sink *sink, struct exec_session **ret, struct err *err);
+
+#endif

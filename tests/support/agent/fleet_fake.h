@@ -1,0 +1,123 @@
+/* Drivers of agents that do as a test tells them: each call stays open until the test answers. */
+#ifndef HANSE_TESTS_SUPPORT_AGENT_FLEET_FAKE_H
+#define HANSE_TESTS_SUPPORT_AGENT_FLEET_FAKE_H
+
+#include "connectors/connector.h"
+#include "tests/support/unit.h"
+
+enum asked { SUBMIT, FIND, STOP, QUIESCE, FINALIZE, SWEEP, INVENTORY, ASKED_NR };
+struct fake {
+    struct connector base; /* first */
+    struct call *open[ASKED_NR];
+    unsigned asked[ASKED_NR];
+    size_t renewed;
+};
+extern struct fake *fakes[4]; /* the test has them, in the order in which they were made */
+extern size_t n_fakes;
+extern const struct connector_ops fake_ops;
+
+static inline void ask(struct connector *c, enum asked what, struct call *call)
+{
+    struct fake *k = container_of(c, struct fake, base);
+
+    assert_null(k->open[what]);
+    k->open[what] = call;
+    k->asked[what]++;
+}
+
+static inline void answer(unsigned at, enum asked what, enum outcome out,
+                          const struct observation *seen)
+{
+    struct call *call = fakes[at]->open[what];
+    struct err err = {0};
+
+    assert_non_null(call);
+    fakes[at]->open[what] = NULL;
+    if (out != OUT_DONE)
+        (void)err_set(&err, E_UNKNOWN, "so it was told to");
+    call->done(call, out, seen, err.code ? &err : NULL);
+}
+
+static inline int fake_create(const struct connector_env *env, const struct object *target,
+                       struct connector **ret, struct err *err)
+{
+    struct fake *k = mem_new(struct fake);
+
+    (void)err;
+    k->base.ops = &fake_ops;
+    k->base.env = *env;
+    str_copy(k->base.target, sizeof k->base.target, target->meta->name);
+    fakes[n_fakes++] = k;
+    *ret = &k->base;
+    return 0;
+}
+
+static inline void fake_destroy(struct connector *c)
+{
+    struct fake *k = container_of(c, struct fake, base);
+
+    for (unsigned i = 0; i < ASKED_NR; i++)
+        if (k->open[i])
+            k->open[i]->done(k->open[i], OUT_UNKNOWN, NULL, NULL);
+    mem_free(k);
+}
+
+static inline void fake_update(struct connector *c, const struct object *target)
+{
+    (void)c;
+    (void)target;
+}
+static inline void fake_submit(struct connector *c, const struct run_order *o, struct call *call)
+{
+    (void)o;
+    ask(c, SUBMIT, call);
+}
+static inline void fake_find(struct connector *c, const struct run_key *k, struct call *call)
+{
+    (void)k;
+    ask(c, FIND, call);
+}
+static inline void fake_stop(struct connector *c, const struct run_key *k, uint64_t ms,
+                             struct call *call)
+{
+    (void)k;
+    (void)ms;
+    ask(c, STOP, call);
+}
+static inline void fake_quiesce(struct connector *c, const struct run_key *k, int signo,
+                                uint64_t ms, struct call *call)
+{
+    (void)k;
+    (void)signo;
+    (void)ms;
+    ask(c, QUIESCE, call);
+}
+static inline void fake_finalize(struct connector *c, const struct run_key *k, struct call *call)
+{
+    (void)k;
+    ask(c, FINALIZE, call);
+}
+static inline void fake_sweep(struct connector *c, run_judge judge, void *arg, struct call *call)
+{
+    (void)judge;
+    (void)arg;
+    ask(c, SWEEP, call);
+}
+static inline void fake_inventory(struct connector *c, struct call *call)
+{
+    struct fake *k = container_of(c, struct fake, base);
+
+    if (k->open[INVENTORY]) { /* of an earlier session */
+        struct call *old = k->open[INVENTORY];
+        k->open[INVENTORY] = NULL;
+        old->done(old, OUT_UNKNOWN, NULL, NULL);
+    }
+    ask(c, INVENTORY, call);
+}
+static inline void fake_renew(struct connector *c, const struct run_offer *offers, size_t n)
+{
+    (void)offers;
+    container_of(c, struct fake, base)->renewed += 1 + n;
+}
+
+#endif
