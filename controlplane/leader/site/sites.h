@@ -42,7 +42,7 @@ struct site { /* one Target, and the connector that drives it */
      * agent was turned away; "": none was. */
     char agent[64], rival[512];
     bool answers;        /* its connector says that it is in reach, */
-    char answers_id[64]; /* in that session; twins.c may have it otherwise */
+    char answers_id[64]; /* in that session; speakers.c may have it otherwise */
     uint64_t rival_ms; /* loop time at which the rival last came */
     uint64_t last_contact_ms, lost_at_ms;
     struct timer silence;
@@ -66,7 +66,7 @@ struct site { /* one Target, and the connector that drives it */
     bool told, told_reachable;
     char told_agent[64], told_rival[512];
 
-    /* agents.c */
+    /* speakers.c */
     struct site_agent *agents; /* of a Target with spec.agents; owned */
     size_t n_agents;
 
@@ -78,7 +78,7 @@ struct site { /* one Target, and the connector that drives it */
     /* sweep.c */
     bool sweeping, sweep_due; /* due: the last was not answered, or an unknown run was seen */
     bool listed;       /* a sweep of this session is complete: each run is known or an orphan */
-    bool lacks;        /* but for those of agents that were away: agents.c */
+    bool lacks;        /* but for those of agents that were away: speakers.c */
     uint64_t lacks_since_ms;
     uint64_t swept_ms; /* loop time at which the last sweep began */
     struct run_key *doubts; /* keys that were listed and are not in the root; owned */
@@ -139,7 +139,7 @@ void site_finalize(struct site *t, const struct run_key *k);
 void site_finals_init(struct site *t);
 void site_finals_drop(struct site *t);
 
-/* agents.c */
+/* speakers.c */
 void site_agent_told(struct site *t, const char *part, bool reached, const char *state_id,
                      const char *why);
 /* Returns a part of which the state is not told, or NULL. */
