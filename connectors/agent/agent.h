@@ -20,6 +20,8 @@ struct agent_config { /* borrows its strings while the agent lives */
     const char *state_dir;
     /* FIRST-LAST and NAMESPACE=UID[:GID], separated by ','; NULL: all programs run as the agent */
     const char *users;
+    /* below which checkpoint stores may lie, separated by ':'; NULL: STATE/stores:/srv/hanse */
+    const char *store_roots;
     int64_t pids; /* most processes of a worker; 0: 16384 */
     /* strongest way to hold process trees together; the machine may allow less */
     enum run_processes most;

@@ -49,10 +49,23 @@ struct checkpoint_store {
     const char *scratch;
     /* "NAME=value", NULL-terminated: AWS_…, how to reach it. NULL: as this process's own says. */
     const char *const *env;
+    /* Folders, separated by ':', below which a base must lie that is a folder; NULL: anywhere. */
+    const char *roots;
     uint64_t patience_ms; /* with a store that does not answer; 0 = as is usual */
 };
 /* Is it a store that is no folder of this machine, so that a scratch folder is needed? */
 bool checkpoint_store_is_remote(const char *base);
+/* ---- which folders may be stores (store/roots.c) ---- */
+#define CHECKPOINT_ROOTS_MAX 4096
+/* A list of folders, separated by ':', none of them "/". */
+int checkpoint_roots_check(const char *roots, struct err *err) MUST_CHECK;
+/* By the names alone, so that it does not block: 0 and the root that path lies in, or E_FORBIDDEN
+ * with the sentence for whoever named it. */
+int checkpoint_roots_allow(const char *roots, const char *path, char ret_root[CHECKPOINT_PATH_MAX],
+                           struct err *err) MUST_CHECK;
+bool checkpoint_path_within(const char *folder, const char *path); /* is it that, or below it? */
+/* By what is there, too: no link on the way down. It blocks. Whatever opens a store asks it. */
+int checkpoint_store_allowed(const struct checkpoint_store *at, struct err *err) MUST_CHECK;
 /* A scratch folder, or what it became; both accept that it is absent. Renaming does not block. */
 int checkpoint_scratch_rename(const char *from, const char *to, struct err *err) MUST_CHECK;
 int checkpoint_scratch_remove(const char *path, struct err *err) MUST_CHECK;

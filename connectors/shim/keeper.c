@@ -58,7 +58,10 @@ static void keeper_tick(void *arg);
 static struct checkpoint_store store_of(const struct keeper *k)
 {
     return (struct checkpoint_store){
-        .base = k->cfg.base, .scratch = k->cfg.scratch, .env = k->cfg.store_env};
+        .base = k->cfg.base,
+        .scratch = k->cfg.scratch,
+        .env = k->cfg.store_env,
+        .roots = k->cfg.roots};
 }
 
 static int resume_from(struct keeper *k, const char *path, const char *digest, struct err *err)
@@ -121,10 +124,10 @@ static int work_prepare(struct keeper *k, struct err *err)
 {
     const struct run_checkpoints *c = &k->cfg;
     struct checkpoint_store at = store_of(k);
-    int rc = 0;
+    int rc = checkpoint_store_allowed(&at, err); /* before anything is made there */
 
     k->epoch = c->epoch;
-    if (k->epoch == 0) {
+    if (rc == 0 && k->epoch == 0) {
         rc = checkpoint_epoch_newest(&at, &k->epoch, err);
         k->epoch++;
     }

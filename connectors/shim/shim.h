@@ -55,6 +55,7 @@ struct run_checkpoints {
      * is read to resume. They may be the same. */
     const char *scratch, *resume_scratch;
     const char *const *store_env;     /* environment to reach the store; NULL: this process's own */
+    const char *roots;                /* below which stores may lie; NULL: anywhere */
     const char *workload;             /* uid */
     int64_t epoch, rank, world, keep; /* epoch 0: one above the newest */
     /* Path of a cut; "": start anew; RUN_RESUME_LATEST: the newest in base that verifies, or

@@ -22,7 +22,7 @@ struct args {
     const char *user, *state, *save, *view, *gpus; /* of a tenant */
     uint64_t memory, pids, cpu;                    /* its limits; 0 = none */
     struct tenant_spec tenant;
-    const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch;
+    const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch, *roots;
     uint64_t lease_ms, from_ms, grace_ms, parent, id, port, epoch, rank, world, keep;
     bool enter, help, wait_go, reshard, shared, proved;
     enum run_processes held;
@@ -98,6 +98,7 @@ static const char usage[] =
     "  --lease-from MS  boot-time clock from which the lease counts\n"
     "  --resume-proofs FOLDER  what the agent has verified already\n"
     "  --resume-scratch FOLDER  where the agent has fetched it to\n"
+    "  --store-root A:B         folders below which BASE must truly lie; default: anywhere\n"
     "  --wait-go        starts COMMAND when the agent says that all ranks can\n";
 
 static bool number(const char *s, uint64_t *ret)
@@ -244,6 +245,7 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
                                          {"--enter", NULL, NULL, &a->enter},
                                          {"--checkpoint-dir", &a->ck, NULL, NULL},
                                          {"--checkpoint-scratch", &a->scratch, NULL, NULL},
+                                         {"--store-root", &a->roots, NULL, NULL},
                                          {"--resume-scratch", &a->resume_scratch, NULL, NULL},
                                          {"--workload", &a->workload, NULL, NULL},
                                          {"--epoch", NULL, &a->epoch, NULL},
@@ -432,6 +434,7 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
                                                 .scratch = a->scratch,
                                                 .resume_scratch = a->resume_scratch,
                                                 .store_env = a->store_env,
+                                                .roots = a->roots,
                                                 .workload = a->workload,
                                                 .epoch = (int64_t)a->epoch,
                                                 .rank = (int64_t)a->rank,

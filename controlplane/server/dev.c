@@ -351,17 +351,16 @@ static void local_agent_add(struct dev *d)
 {
     struct child *c = child_add(d, "agent-local");
 
-    char *const args[] = {"agent",
-                          "--target",
-                          "local",
-                          "--state",
+    char *const args[] = {"agent", "--target", "local", "--state",
                           arena_printf(d->mem, "%s/agent-local", d->dir),
                           "--ca",
                           arena_printf(d->mem, "%s/pki/ca.crt", d->dir),
                           "--cert",
                           arena_printf(d->mem, "%s/pki/agent-local.crt", d->dir),
                           "--key",
-                          arena_printf(d->mem, "%s/pki/agent-local.key", d->dir)};
+                          arena_printf(d->mem, "%s/pki/agent-local.key", d->dir),
+                          "--store-root",
+                          arena_printf(d->mem, "%s/checkpoints:/srv/hanse", d->dir)};
     for (size_t i = 0; i < sizeof args / sizeof *args; i++)
         arg_add(c, args[i]);
     for (unsigned i = 0; i < d->members; i++) {

@@ -80,7 +80,7 @@ class Cluster(Federation):
     def begin_agent(self):
         pki = self.path("pki")
         argv = [self.hanse, "agent", "--target", "local", "--state", self.path("agent-local"),
-                "--ca", f"{pki}/ca.crt", "--cert", f"{pki}/agent-local.crt", "--key", f"{pki}/agent-local.key"]
+                "--ca", f"{pki}/ca.crt", "--cert", f"{pki}/agent-local.crt", "--key", f"{pki}/agent-local.key", "--store-root", self.path("checkpoints")]
         for api, _ in self.ports:
             argv += ["--server", f"127.0.0.1:{api}"]
         return self._spawn("agent-local", argv)

@@ -122,7 +122,7 @@ def another_agent(p):
     p.cut_off("yard.b")
     pki = p.path("pki")
     other = subprocess.Popen([p.hanse, "agent", "--target", "yard.b", "--inventory", p.inventory("yard.b"), "--state", p.path("agent-other"),
-                              "--ca", f"{pki}/ca.crt", "--cert", f"{pki}/agent-yard.b.crt", "--key", f"{pki}/agent-yard.b.key"] +
+                              "--ca", f"{pki}/ca.crt", "--cert", f"{pki}/agent-yard.b.crt", "--key", f"{pki}/agent-yard.b.key", "--store-root", p.path("checkpoints")] +
                              [w for s in p.login.servers for w in ("--server", s)], stderr=subprocess.DEVNULL)
     wait_for("the other one to be taken", lambda: len({x["agent"] for x in p.parts().values()} | known) == 3, 60)
     s = p.becomes(b, "Unknown", 60)

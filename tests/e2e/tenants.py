@@ -112,7 +112,7 @@ def hostile(c):
     below = [pid for pid, _ in descendants(c.agents["local"].pid)]
     shim = next(p for p in below if b"--socket" in open(f"/proc/{p}/cmdline", "rb").read())
     program = next(p for p in below if os.stat(f"/proc/{p}").st_uid == user_of(red))
-    store = c.path("store")
+    store = c.path("checkpoints")
     c.run_it("red", "saver", SAVER, [{"name": "HANSE_BINARY", "value": seen_by_tenants(c.hanse)}], checkpoint={"store": store, "grace": "2s"})
     c.says("red", "saver", "saved")
     wait_for("it to be sealed", lambda: glob.glob(store + "/**/cut-*.json", recursive=True), 20)

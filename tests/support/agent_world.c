@@ -345,7 +345,7 @@ static pid_t agent_fork(const struct agent_side *x, const char *cert, const char
                     x->target, "--state", state, "--cert", path("%s.crt", cert), "--key",
                     path("%s.key", cert), "--ca", path("ca.crt"), "--inventory",
                     path("%s.yaml", x->target), "--processes", A.processes ? A.processes : "cgroup",
-                    (char *)NULL);
+                    "--store-root", path("store"), (char *)NULL);
         _exit(99);
     }
     return pid;
@@ -510,7 +510,7 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
                               .env = env,
                               .lease_ms = o->lease_ms,
                               .grace_ms = (uint64_t)object_as(w, workload)->spec->checkpoint->grace,
-                              .checkpoint_dir = agent_base(o->key.uid),
+                              .checkpoint_dir = o->base ? o->base : agent_base(o->key.uid),
                               .checkpoint_keep = o->keep ? o->keep : 2,
                               .checkpoint_interval_ms = 90500,
                               .resume_path = o->resume_path ? o->resume_path : "",

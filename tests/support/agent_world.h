@@ -107,6 +107,7 @@ struct agent_order {
     int64_t look_workers;
     const char *env;         /* NAME=value of its own, or NULL */
     const char *save_signal; /* spec.checkpoint.saveSignal, or NULL */
+    const char *base;        /* where it saves, or NULL: agent_base */
     bool proved;             /* only where the end of all processes is proved */
 };
 /* Of ends on that side: as far as the machine permits. */

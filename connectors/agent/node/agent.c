@@ -153,7 +153,9 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
     a->held = cfg->os->ops->processes_probe(cfg->os, cfg->most, weak);
     log_event(LOG_INFO, "agent.processes",
               LOG_FIELDS({"held", log_str(run_processes_text(a->held))}, {"why", log_str(weak)}));
-    rc = tenants_open(a, &why);
+    rc = store_roots_open(a, &why);
+    if (rc == 0)
+        rc = tenants_open(a, &why);
     if (rc == 0)
         rc = inventory_load(a, &a->inventory, &why);
     if (rc == 0)

@@ -193,6 +193,12 @@ struct store_job { /* embedded in the caller's struct */
 void store_jobs_init(struct agent *a);
 void store_jobs_fini(struct agent *a);
 void store_job_begin(struct agent *a, struct store_job *j);
+int store_roots_open(struct agent *a, struct err *err) MUST_CHECK;
+/* May this folder, by its name, be a store here (spec.checkpoint.store)? Whoever opens it looks at
+ * what is there. */
+int store_allowed(const struct agent *a, const char *path, struct err *err);
+/* Below what it has to lie, borrowed; NULL: it was accepted when other folders were allowed. */
+const char *store_roots_of(const struct agent *a, const char *base);
 
 struct agent {
     struct loop *loop;
@@ -245,6 +251,7 @@ struct agent {
         unsigned running[STORE_JOB_NR];
     } jobs;
     struct list stages;
+    char store_roots[CHECKPOINT_ROOTS_MAX]; /* of the folders that may be stores */
     /* digests whose proofs are kept; a ring */
     char staged[AGENT_STAGED_MAX][CHECKPOINT_DIGEST_MAX];
     unsigned next_staged;

@@ -37,11 +37,15 @@ static const char usage[] =
     "                    FIRST-LAST, numbers that nobody else on this machine uses, and\n"
     "                    NAMESPACE=UID[:GID] for those that need a certain one (stores that\n"
     "                    machines share), with commas. Default: all run as the agent\n"
+    "  --store-root LIST folders, with ':' between them, below which workloads may keep\n"
+    "                    checkpoints (spec.checkpoint.store); what is named elsewhere is\n"
+    "                    refused. Default: STATE/stores:/srv/hanse\n"
     "  --pids N          processes and threads of a worker, at most (default 16384)\n"
     "  --help            this text\n";
 
 struct agent_args {
-    const char *server, *target, *state, *cert, *key, *ca, *inventory, *processes, *users, *pids;
+    const char *server, *target, *state, *cert, *key, *ca, *inventory, *processes, *users;
+    const char *pids, *roots;
     bool help;
 };
 struct agent_program {
@@ -73,6 +77,7 @@ static int args_parse(int argc, char **argv, struct agent_args *a, struct err *e
                    {"--inventory", &a->inventory, false},
                    {"--processes", &a->processes, false},
                    {"--users", &a->users, false},
+                   {"--store-root", &a->roots, false},
                    {"--pids", &a->pids, false}};
     const size_t n = sizeof options / sizeof *options;
 
@@ -174,6 +179,7 @@ static int agent_run(struct agent_args *args, struct err *err)
                      args->processes);
 
     cfg.users = args->users;
+    cfg.store_roots = args->roots;
     if (rc == 0 && args->users)
         rc = key_check(args->key, err);
     if (rc == 0 && args->pids)

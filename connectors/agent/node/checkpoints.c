@@ -34,6 +34,7 @@ struct cut_job { /* owned by itself; the run is found again by its key */
     char base[CHECKPOINT_PATH_MAX], resume[CHECKPOINT_PATH_MAX];
     struct arena *arena;
     const char *const *env;
+    const char *roots;
     struct checkpoint_cut cut;
     struct checkpoint_retain retain;
     int64_t *floor, number;
@@ -80,7 +81,7 @@ static bool all_saved(const struct run *r)
 static void cut_work(struct store_job *job)
 {
     struct cut_job *j = container_of(job, struct cut_job, job);
-    struct checkpoint_store at = {.base = j->base, .env = j->env};
+    struct checkpoint_store at = {.base = j->base, .env = j->env, .roots = j->roots};
 
     j->rc = checkpoint_cut_write(&at, &j->cut, CHECKPOINT_AFTER_ANY, j->report.path, &j->number,
                                  j->report.digest, &j->err);
@@ -179,6 +180,14 @@ static void cut_done(struct store_job *job)
     store_job_begin(a, &j->job);
 }
 
+/* A job on the thread pool may outlive the agent. */
+static const char *roots_of(const struct run *r, struct arena *m)
+{
+    const char *roots = store_roots_of(r->agent, r->order->checkpoint_base);
+
+    return roots ? arena_strdup(m, roots) : NULL;
+}
+
 static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_times *times)
 {
     const struct wire_order *o = r->order;
@@ -191,6 +200,7 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
     str_copy(j->base, sizeof j->base, o->checkpoint_base);
     str_copy(j->resume, sizeof j->resume, o->resume_path);
     j->env = store_env(r->agent, j->base, o->env, o->n_env, j->arena);
+    j->roots = roots_of(r, j->arena);
     j->cut.workload = j->key.uid;
     j->cut.epoch = r->key.epoch;
     j->cut.n_ranks = n_sealing(r);
@@ -209,7 +219,9 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
                                                .writeTime = times->writeTime,
                                                .writtenAt = times->writtenAt,
                                                .ranks = r->n_workers};
-    j->retain = (struct checkpoint_retain){.at = {.base = j->base, .env = j->env},
+    j->retain = (struct checkpoint_retain){.at = {.base = j->base,
+                                                  .env = j->env,
+                                                  .roots = j->roots},
                                            .epoch = r->key.epoch,
                                            .keep = o->checkpoint_keep,
                                            .known = c->known,
@@ -229,6 +241,7 @@ struct rescue_job { /* owned by itself */
     char base[CHECKPOINT_PATH_MAX];
     struct arena *arena;
     const char *const *env;
+    const char *roots;
     const char **scratch; /* by rank */
     bool *killed;         /* by rank */
     struct checkpoint_sealed *sealed;
@@ -238,7 +251,7 @@ struct rescue_job { /* owned by itself */
 static void rescue_work(struct store_job *job)
 {
     struct rescue_job *j = container_of(job, struct rescue_job, job);
-    struct checkpoint_store at = {.base = j->base, .env = j->env};
+    struct checkpoint_store at = {.base = j->base, .env = j->env, .roots = j->roots};
     struct err err;
 
     for (unsigned i = 0; i < j->n; i++) {
@@ -295,6 +308,7 @@ static bool rescue_begin(struct run *r)
     j->scratch = arena_array(j->arena, const char *, j->n);
     str_copy(j->base, sizeof j->base, r->order->checkpoint_base);
     j->env = store_env(r->agent, j->base, r->order->env, r->order->n_env, j->arena);
+    j->roots = roots_of(r, j->arena);
     for (unsigned i = 0; i < j->n; i++) {
         char path[AGENT_PATH_MAX];
         scratch_of_rank(r, i, path);

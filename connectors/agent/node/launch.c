@@ -67,6 +67,9 @@ int order_check(struct agent *a, const struct wire_order *o, struct err *err)
     if (*base && *base != '/' && !checkpoint_store_is_remote(base))
         return err_field(err, E_INVALID, "spec.checkpoint.store",
                          "an agent's store is an absolute folder, or s3://BUCKET/PREFIX");
+    if ((*base && store_allowed(a, base, err) < 0) ||
+        (*o->resume_path && store_allowed(a, o->resume_path, err) < 0))
+        return E_FORBIDDEN;
     for (uint32_t i = 0; i < o->n_workers; i++) {
         if (o->workers[i].rank != i)
             return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");
@@ -110,6 +113,9 @@ static size_t checkpoint_argv(const struct worker *w, struct arena *m, const cha
         scratch_of_rank(w->run, w->rank, scratch);
         argv[n++] = "--checkpoint-scratch";
         argv[n++] = arena_strdup(m, scratch);
+    } else if (store_roots_of(w->run->agent, o->checkpoint_base)) {
+        argv[n++] = "--store-root";
+        argv[n++] = w->run->agent->store_roots;
     }
     if (o->shared)
         argv[n++] = "--shared";

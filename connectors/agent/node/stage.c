@@ -26,6 +26,7 @@ struct stage {
     char proofs[AGENT_PATH_MAX], scratch[AGENT_PATH_MAX];
     struct arena *arena; /* of env */
     const char *const *env;
+    const char *roots;
     int64_t world_asked, world, workers;           /* workers: of look_epoch; 0 = not known */
     int64_t look_epoch, resume_epoch, resume_step; /* look_epoch: `path` is the folder to look in */
     bool shared;                                   /* its workers save in one folder */
@@ -46,7 +47,7 @@ int stage_open(struct agent *a, struct err *err)
 static int look_work(struct stage *s)
 {
     const struct checkpoint_search q = {
-        .at = {.base = s->path, .scratch = s->scratch, .env = s->env},
+        .at = {.base = s->path, .scratch = s->scratch, .env = s->env, .roots = s->roots},
         .workload = s->workload,
         .epoch = s->look_epoch,
         .known_epoch = s->resume_epoch,
@@ -66,7 +67,7 @@ static void stage_work(struct store_job *job)
 {
     struct stage *s = container_of(job, struct stage, job);
     struct checkpoint_want want = {.path = s->path,
-                                   .at = {.scratch = s->scratch, .env = s->env},
+                                   .at = {.scratch = s->scratch, .env = s->env, .roots = s->roots},
                                    .digest = s->digest,
                                    .workload = s->workload,
                                    .world = s->world,
@@ -175,6 +176,7 @@ static struct stage *stage_make(struct agent *a, const struct wire_stage *q)
         scratch_of_cut(a, s->digest, s->scratch);
     }
     s->env = store_env(a, s->path, q->env, q->n_env, s->arena);
+    s->roots = arena_strdup(s->arena, a->store_roots);
     s->job.kind = STORE_JOB_STAGE;
     s->job.work = stage_work;
     s->job.done = stage_done;
@@ -198,7 +200,7 @@ static bool stage_is(const struct stage *t, const struct wire_stage *q)
                           : strcmp(t->digest, q->resume_digest) == 0);
 }
 
-static int stage_check(const struct wire_stage *q, struct err *err)
+static int stage_check(const struct agent *a, const struct wire_stage *q, struct err *err)
 {
     const char *path = q->look_epoch ? q->checkpoint_base : q->resume_path;
 
@@ -207,7 +209,7 @@ static int stage_check(const struct wire_stage *q, struct err *err)
         return err_set(err, E_INVALID,
                        q->look_epoch ? "to look, stage needs the base of a store and an epoch"
                                      : "stage needs the absolute path of a cut and its sha256");
-    return 0;
+    return store_allowed(a, path, err);
 }
 
 void stage_request(struct agent *a, uint64_t id, const struct wire_stage *q)
@@ -217,7 +219,7 @@ void stage_request(struct agent *a, uint64_t id, const struct wire_stage *q)
     struct err err;
     unsigned n = 0;
 
-    if (stage_check(q, &err) < 0) {
+    if (stage_check(a, q, &err) < 0) {
         session_answer(a, id, OUT_REJECTED, &err, NULL);
         return;
     }

@@ -3,6 +3,9 @@
  * some of them may ever be lent to stores. */
 #include "connectors/agent/node/agent_internal.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static const unsigned at_once[STORE_JOB_NR] = {
     [STORE_JOB_CUT] = 2, [STORE_JOB_STAGE] = 2, [STORE_JOB_RETAIN] = 1};
 
@@ -39,6 +42,46 @@ static void jobs_next(struct agent *a, enum store_job_kind kind)
         a->jobs.running[kind]++;
         loop_work(a->loop, job_work, job_done, j);
     }
+}
+
+/* ---- which folders may be stores ---- */
+#define STORES_SHARED "/srv/hanse" /* where nobody names others; machines may share it */
+#define STORES_OWN "stores"        /* and in the state folder */
+
+int store_roots_open(struct agent *a, struct err *err)
+{
+    const char *named = a->cfg.store_roots;
+    struct err why;
+
+    if (!named)
+        (void)snprintf(a->store_roots, sizeof a->store_roots, "%s/" STORES_OWN ":" STORES_SHARED,
+                       a->cfg.state_dir);
+    else if (strlen(named) < sizeof a->store_roots)
+        str_copy(a->store_roots, sizeof a->store_roots, named);
+    if (checkpoint_roots_check(named ? named : a->store_roots, &why) < 0)
+        return err_set(err, E_USAGE, "--store-root: %s", why.text);
+    return 0;
+}
+
+int store_allowed(const struct agent *a, const char *path, struct err *err)
+{
+    char root[CHECKPOINT_PATH_MAX], own[AGENT_PATH_MAX];
+
+    if (checkpoint_store_is_remote(path))
+        return 0;
+    int rc = checkpoint_roots_allow(a->store_roots, path, root, err);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(own, sizeof own, "%s/" STORES_OWN, a->cfg.state_dir);
+    if (checkpoint_path_within(a->cfg.state_dir, path) && !checkpoint_path_within(own, path))
+        return err_field(err, E_FORBIDDEN, "spec.checkpoint.store",
+                         "%.200s may not hold checkpoints: it is in the agent's own memory", path);
+    return 0;
+}
+
+const char *store_roots_of(const struct agent *a, const char *base)
+{
+    return store_allowed(a, base, NULL) == 0 ? a->store_roots : NULL;
 }
 
 void store_jobs_init(struct agent *a)

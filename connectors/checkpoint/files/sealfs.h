@@ -2,6 +2,7 @@
  * Private to connectors/checkpoint.
  *
  *   sealfs_linux.c   names, descriptors, links and copies
+ *   beneath_linux.c  whether a folder truly lies below another one
  *   hash.c           SHA-256
  *   crew.c           several files at once
  *   proofs.c         what has been read already, on this machine */
@@ -31,6 +32,9 @@ int sealfs_dir_below(int dir, const char *name, int *ret_fd) MUST_CHECK;
  * file. */
 int sealfs_open(int dir, const char *name, int *ret_fd, struct file_facts *ret_facts,
                 struct err *err) MUST_CHECK;
+/* What is there of root/below lies in root: no link leads out, and no other user may put one there.
+ * 0 also where nothing of it is there. E_FORBIDDEN: it does not. */
+int sealfs_beneath(const char *root, const char *below, struct err *err) MUST_CHECK;
 int sealfs_facts(int fd, struct file_facts *ret, struct err *err) MUST_CHECK;
 void sealfs_close(int fd); /* accepts -1 */
 /* All of a file; E_TOOLARGE. */

@@ -43,6 +43,9 @@ int checkpoint_shared_dir(const struct checkpoint_store *at, int64_t epoch,
 
     if (!here || !*here)
         return err_set(err, E_INVALID, "%.200s needs a scratch folder on this machine", at->base);
+    int rc = checkpoint_store_allowed(at, err);
+    if (rc < 0)
+        return rc;
     (void)snprintf(ret, CHECKPOINT_PATH_MAX + 64, "%.1000s/e%lld/0", here, (long long)epoch);
     return sealfs_dir_make(ret, err);
 }
@@ -69,6 +72,8 @@ int store_open(const struct checkpoint_store *at, struct checkpoint_progress *p,
     struct store *s = NULL;
     int rc = base_check(at, err);
 
+    if (rc == 0)
+        rc = checkpoint_store_allowed(at, err);
     if (rc < 0)
         return rc;
     if (at->base[0] == '/')

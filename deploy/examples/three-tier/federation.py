@@ -184,7 +184,7 @@ class Federation:
         argv = [self.hanse, "agent", "--target", target, "--inventory", self.inventory(target),
                 "--state", self.path("agent-" + target), "--ca", os.path.join(pki, "ca.crt"),
                 "--cert", os.path.join(pki, f"agent-{target}.crt"),
-                "--key", os.path.join(pki, f"agent-{target}.key")]
+                "--key", os.path.join(pki, f"agent-{target}.key"), "--store-root", self.path("checkpoints")]
         for server in self.login.servers:
             argv += ["--server", server]
         self.agents[target] = self._spawn("agent-" + target, argv,

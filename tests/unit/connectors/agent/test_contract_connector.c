@@ -199,7 +199,7 @@ static void agent_start(void)
                 "--state", path("state"), "--cert", path("agent.crt"), "--key", path("agent.key"),
                 "--ca", path("ca.crt"), "--inventory", path("inventory.yaml"), "--processes",
                 "cgroup", /* pids as we see them */
-                (char *)NULL);
+                "--store-root", W.dir, (char *)NULL);
     _exit(99);
 }
 
