@@ -51,6 +51,9 @@ struct run_order {
     const char *const *env;           /* "NAME=value", secrets resolved; NULL-terminated */
     int64_t cpu_milli, memory_bytes;  /* of each worker; 0: no limit */
     int64_t gpus;                     /* whole ones of each worker */
+    /* Its processes begin by a claim (connector_ops.runner) or not at all: that there is none is
+     * taken for a proof. An order that cannot bring its runners their way home is refused. */
+    bool claims;
     enum processes_need processes;    /* what must hold them together; 0: anything */
     enum tenants_need tenants;        /* whose user it must be; 0: anybody's */
     bool saves;                       /* it keeps the checkpoint contract */

@@ -3,6 +3,8 @@
  * ended. */
 #include "connectors/callout/callout_internal.h"
 
+#include "api/base/failpoint.h"
+
 bool callout_has_runners(const struct callout *c)
 {
     const struct target_connection *g = object_as(c->doc, target)->spec->connection;
@@ -122,6 +124,11 @@ int callout_home_order(const struct callout *c, const struct run_order *o, struc
     struct home_order h;
     int rc = checkpoints_check(c, o, err);
 
+    if (rc == 0 && o->claims && !callout_has_runners(c) && !PLANTED("run.claims-dropped"))
+        rc = err_field(err, E_UNAVAIL, "spec.connection.runners",
+                       "it was decided to start it by runners that call home, and target %.100s "
+                       "has none any more",
+                       c->base.target);
     if (rc < 0 || !callout_has_runners(c))
         return rc;
     if (!e->home || !e->home(e->arg, &o->key, o->placement->n_assignments, a, &h))

@@ -171,9 +171,10 @@ enum feature_level {
     FEATURE_ARCHIVE = 3, /* ARCHIVE, and all removals from the first one on */
     FEATURE_FOUND = 4,   /* checkpoints that are looked for in their store */
     FEATURE_GRANTS = 5,  /* the log holds what is promised: leases, refusals under a key, slices */
-    FEATURE_MACHINES = 6 /* machines that are ordered, kept and released */
+    FEATURE_MACHINES = 6, /* machines that are ordered, kept and released */
+    FEATURE_CLOSES = 7    /* the log itself proves that a try never started */
 };
-#define FEATURE_LEVEL FEATURE_MACHINES /* of this version; MEMBER reports it */
+#define FEATURE_LEVEL FEATURE_CLOSES /* of this version; MEMBER reports it */
 uint32_t root_feature_level(
     const struct root *r); /* the lowest level of all members; 0: none is recorded yet */
 /* The level that introduced this command (step 0) or this step of it; UINT32_MAX if it is not
@@ -293,7 +294,8 @@ enum run_step {
     /* requests to save and go on: `save` has asked (intent), saved or failed (reason, message) */
     STEP_SAVE,
     STEP_CLAIM, /* a runner that calls home: `instance` alone may begin with the token of `rank` */
-    STEP_LAST = STEP_CLAIM
+    STEP_CLOSE, /* proof by the log itself: nothing of this try has started, nor ever will */
+    STEP_LAST = STEP_CLOSE
 };
 struct run_cmd {
     struct command_head head;
@@ -309,12 +311,12 @@ struct run_cmd {
      * FEATURE_GRANTS. */
     struct lease_grant *grant;
     bool lease_held;          /* ACCEPTED, RUNNING, SEEN: its runners tell that they hold a lease */
-    bool requeue;             /* ENDED, ABSENT: the workload is placed again */
+    bool requeue;             /* ENDED, ABSENT, CLOSE: the workload is placed again */
     struct save_status *save; /* SAVE */
     /* DISPATCH, from FEATURE_GRANTS on: state folder of the agent that gets the order; "": not
      * known */
     char agent[64];
-    /* ABSENT, from FEATURE_GRANTS on: its target refused it. What was blamed and until when is
+    /* ABSENT, CLOSE, from FEATURE_GRANTS on: its target refused it. What was blamed, until when, is
      * written into the Target's status, or where the workload itself was blamed into its end. It
      * lasts from `since` to `until`, counted from the entry's time on. The message is the
      * command's. */

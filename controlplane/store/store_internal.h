@@ -450,11 +450,9 @@ struct indexes {
     uint32_t n, room;
     int64_t count; /* number of indexes in all ranges */
 };
-/* False when the text is not such a set. */
-bool indexes_read(const char *text, struct arena *a, struct indexes *ret);
+bool indexes_read(const char *text, struct arena *a, struct indexes *ret); /* false: it is none */
 const char *indexes_text(const struct indexes *x, struct arena *a);
-/* Returns the last index of the range that contains it, or -1. */
-int64_t indexes_end(const struct indexes *x, int64_t index);
+int64_t indexes_end(const struct indexes *x, int64_t index); /* the last of its range, or -1 */
 void indexes_add(struct indexes *x, int64_t from, int64_t to, struct arena *a);
 void indexes_remove(struct indexes *x, int64_t index, struct arena *a);
 struct index_sets {
@@ -524,10 +522,12 @@ int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
 int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
 int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
 int claim_take(struct txn *t, struct workload_status *s, const struct run_cmd *c) MUST_CHECK;
+/* E_STALE: the log does not prove that nothing of its try ever starts; else it says how. */
+int close_proves(struct txn *t, const struct workload_status *s, const char **ret_reason,
+                 const char **ret_message) MUST_CHECK;
 /* The runners of that try have told that they hold the granted lease; in may be NULL. */
 void grant_told(struct txn *t, struct intent *in);
-/* E_STALE: a lease that is over proves nothing of this run, for none of its runners told of one,
- * and not each runner of its target holds one. Intents that say nothing of leases pass. */
+/* E_STALE: that a lease is over proves nothing of this run. Intents without leases pass. */
 int grant_proves(struct txn *t, const struct workload_status *s) MUST_CHECK;
 /* What was told of its workers, and at its end what they used; unknown ranks are passed over. */
 void workers_take(struct txn *t, struct workload_status *s, const struct run_cmd *c);

@@ -56,11 +56,12 @@ class Home(Federation):
         print(f"  {'ok    ' if good else 'FAILED'}  {what}" + (f": {detail}" if detail != "" else ""), flush=True)
 
     def keeper(self):
-        """What the servers start as hanse: it keeps a copy of each token, as a pod does that its cluster starts twice."""
+        """What the servers start as hanse: it keeps a copy of each token, as a pod does that its cluster starts twice, and waits while its
+        server's folder has `hold`, as a pod does whose image is far away."""
         path = self.path("keeper")
         with open(path, "w", encoding="utf-8") as file:
-            file.write("#!/bin/sh\nfor a; do\n    if [ \"$before\" = --token-file ]; then cp -p \"$a\" \"$a.twice\"; fi\n    before=$a\ndone\n"
-                       f"exec '{self.hanse}' \"$@\"\n")
+            file.write("#!/bin/sh\nfor a; do\n    if [ \"$before\" = --token-file ]; then cp -p \"$a\" \"$a.twice\"; hold=${a%/*}/hold; fi\n    before=$a\ndone\n"
+                       f"while [ -e \"$hold\" ]; do sleep 0.1; done\nexec '{self.hanse}' \"$@\"\n")
         os.chmod(path, 0o755)
         return path
 
@@ -191,6 +192,32 @@ class Home(Federation):
             answer = ask(data)
             self.check(f"{what} is refused", b"token" in answer or b"cannot be read" in answer, answer[:120])
 
+    def nobody_has_claimed(self):
+        """It was ordered, its runner is not there yet, and its server is gone. The log closes that try; whoever comes late
+        with its token never starts."""
+        for name in self.port:
+            with open(self.path("state-" + name, "hold"), "w", encoding="utf-8"):
+                pass
+        self.work("late", "rack", "shelf", ticks=6000)  # under mode wait: it waits for what may run, and nothing does
+        first = wait_for("late to be ordered", lambda: (s := self.status("late")).get("phase") == "Starting" and s["placement"]["target"], 30, 0.2)
+        other = next(name for name in self.port if name != first)
+        os.unlink(self.path("state-" + other, "hold"))
+        self.servers[first].kill()
+        self.servers[first].wait()
+        try:
+            s = self.phase("late", "Running")
+        finally:
+            os.unlink(self.path("state-" + first, "hold"))  # now its runner comes
+            self.serve(first)
+        self.check("it runs elsewhere, for nobody had claimed its first try", s["placement"]["target"] == other and
+                   [e.get("reason") for e in s["ends"]] == ["NeverClaimed"] and s["ends"][0]["proof"] == "NeverStarted", s.get("ends"))
+        report = self.path("state-" + first, f"{s['intent']['key'].split('.')[0]}.{s['ends'][0]['epoch']}.1.report")
+        text = wait_for("its late runner to give up", lambda: os.path.exists(report) and open(report, encoding="utf-8").read(), 30, 0.2)
+        self.check("its late runner is refused, and starts nothing", json.loads(text).get("neverStarted") and len(self.said("late")) == 1 and
+                   not self.said("late", "double"), text)
+        self.go("late")
+        self.check("and it succeeds once", self.phase("late", *OVER)["phase"] == "Succeeded" and len(self.said("late", "end")) == 1)
+
     def nobody_is_reached(self):
         """The machine stands still: neither server nor runner say anything. It lives elsewhere once the lease is over, and what wakes
         up ends itself."""
@@ -257,7 +284,7 @@ def main():
     folder, only = tempfile.mkdtemp(prefix="hanse-home-"), os.environ.get("HANSE_ONLY", "")
     c, began = Home(hanse, folder), time.monotonic()
     parts = (Home.runs_and_tells_the_end, Home.holds_a_lease, Home.the_leader_dies, Home.a_token_comes_twice, Home.is_stopped, Home.strangers_are_turned_away,
-             Home.nobody_is_reached, Home.the_hub_is_gone)
+             Home.nobody_has_claimed, Home.nobody_is_reached, Home.the_hub_is_gone)
     try:
         for part in (Home.begin, *[p for p in parts if only in p.__name__]):
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)

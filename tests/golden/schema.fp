@@ -402,6 +402,7 @@ intent 8 10 lease_grant
 intent 9 0 -
 intent 20 0 -
 intent 22 11 run_claim
+intent 23 0 -
 run_checkpoint 1 1 -
 run_checkpoint 2 6 -
 run_checkpoint 3 0 -

@@ -22,7 +22,6 @@
 #define CALL_DEADLINE_MS 15000
 #define BACKOFF_MAX_MS 5000
 #define HELD_LOOK_MS 1000
-#define WITHDRAWN_LEAST_MS 30000
 #define NOTICE_MARGIN_MS 5000 /* between the end of a program and that of its machine */
 #define NOTICE_GRACE_MIN_MS 1000
 #define PAUSE_AWAITED_MS 5000 /* a longer one is not awaited by who holds a place already */
@@ -52,7 +51,8 @@ static const char *const steps_before[] = {[STEP_DISPATCH] = "driver.dispatch.be
                                            [STEP_OFFER] = "driver.offer.before",
                                            [STEP_GRANT] = "driver.grant.before",
                                            [STEP_PENDING] = "driver.pending.before",
-                                           [STEP_SEATED] = "driver.seated.before"};
+                                           [STEP_SEATED] = "driver.seated.before",
+                                           [STEP_CLOSE] = "driver.close.before"};
 static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.after",
                                           [STEP_ACCEPTED] = "driver.accepted.after",
                                           [STEP_RUNNING] = "driver.running.after",
@@ -68,7 +68,8 @@ static const char *const steps_after[] = {[STEP_DISPATCH] = "driver.dispatch.aft
                                           [STEP_OFFER] = "driver.offer.after",
                                           [STEP_GRANT] = "driver.grant.after",
                                           [STEP_PENDING] = "driver.pending.after",
-                                          [STEP_SEATED] = "driver.seated.after"};
+                                          [STEP_SEATED] = "driver.seated.after",
+                                          [STEP_CLOSE] = "driver.close.after"};
 static const char *const calls_sent[] = {[CALL_SUBMIT] = "driver.call_submit.sent",
                                          [CALL_FIND] = "driver.call_find.sent",
                                          [CALL_QUIESCE] = "driver.call_quiesce.sent",
@@ -288,21 +289,6 @@ bool driver_paused(struct driver *d, struct site *t)
 }
 
 /* ---- ends ---- */
-/* It waited too long in its target's own queue: it is not placed there again at once. */
-static void withdrawn(struct driver *d)
-{
-    const struct object *o = root_get(d->brain->root, KIND_TARGET, "", d->target);
-    const struct target_limits *l = o ? object_as(o, target)->spec->limits : NULL;
-    uint64_t ms = l && l->pendingFor > 0 ? (uint64_t)l->pendingFor : 0;
-
-    d->refused = (struct refusal){.class_ = REFUSED_CAPACITY,
-                                  .scope = BLAMES_WORKLOAD,
-                                  .retry_ms = ms > WITHDRAWN_LEAST_MS ? ms : WITHDRAWN_LEAST_MS};
-    str_copy(d->seen.reason, sizeof d->seen.reason, end_text(END_PENDING_TOO_LONG));
-    str_copy(d->seen.message, sizeof d->seen.message,
-             "it waited in the target's own queue for longer than limits.pendingFor of the Target");
-}
-
 void driver_step_end(struct driver *d, enum run_step step, bool requeue)
 {
     union command c = {.run = {.step = step, .requeue = requeue}};
@@ -317,7 +303,7 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
         c.run.checkpoint = &ck;
     }
     if (step == STEP_ABSENT && in && !strcmp(in->reason, end_text(END_PENDING_TOO_LONG)))
-        withdrawn(d);
+        driver_withdrawn(d);
     if (step == STEP_ABSENT && refusal_pause(d->brain->root, d->o, d->target, &d->refused, &pause))
         c.run.pause = &pause;
     c.run.exit_code = o->exit_code;

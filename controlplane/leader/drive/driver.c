@@ -538,7 +538,8 @@ static void tick_unknown(struct driver *d, struct site *t)
         if (seen || d->proposing || d->calling || !driver_untold(d, t))
             return;
     }
-    if (mode == PARTITION_WAIT || d->brain->frozen || lease_none(d))
+    if (lease_closes(d, t, unwanted(d)) || mode == PARTITION_WAIT || d->brain->frozen ||
+        lease_none(d))
         return;
     uint64_t left = lease_left_ms(d);
     if (left > REPLACE_AHEAD_MS) {

@@ -1,20 +1,24 @@
 /* Leases of runs: what documents would grant today, what a runner holds by the log, and when no
- * runner can be alive any more. A changed document reaches a run by an offer: the offer goes into
- * the log first, then to the runner with the next renewal, and its acknowledgement into the log.
+ * runner can be alive any more, or none ever was. A changed document reaches a run by an offer: the
+ * offer goes into the log first, then to the runner with the next renewal, and its acknowledgement
+ * into the log.
  *
  * A run must never be judged by a document: its owner may have changed it since the run began. */
 
 #include "controlplane/leader/drive/lease.h"
 
 #include "api/base/failpoint.h"
+#include "controlplane/leader/context/refusals.h"
 #include "controlplane/leader/drive/calls.h"
 #include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/observed.h"
 #include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define WAIT_LEASE_MS (24ll * 3600 * 1000) /* hard expiry of runs that wait out a partition */
+#define CLOSE_LOOK_MS 1000
 #define KILL_MS 5000                       /* from SIGKILL to a tree that is gone, and scheduling */
 
 static const struct intent *intent_of(const struct driver *d)
@@ -265,6 +269,47 @@ bool lease_offer(struct driver *d, const struct site *t)
     if (in->granted && in->granted->lease == g.lease && in->granted->grace == g.grace)
         return false;
     g.number = lease_next_number(d);
+    driver_propose(d, &c);
+    return true;
+}
+
+/* ---- what never started, by the log alone ---- */
+static uint64_t patience(const struct driver *d, const struct site *t)
+{
+    const struct partition_spec *p = object_as(d->o, workload)->spec->partition;
+
+    return p && p->replaceAfter > 0 ? (uint64_t)p->replaceAfter : site_suspect_after(t);
+}
+
+/* Its target has taken it into its own queue: there it waits, as long as it may (pendingFor). */
+static bool waits(struct driver *d)
+{
+    return object_as(d->o, workload)->status->pending && !driver_pending_over(d);
+}
+
+bool lease_closes(struct driver *d, struct site *t, bool unwanted)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    const struct intent *in = intent_of(d);
+    struct brain *b = d->brain;
+    uint64_t now = loop_now_ms(b->loop), from;
+    union command c = {.run = {.step = STEP_CLOSE, .requeue = true, .proof = PROOF_NEVER_STARTED}};
+    struct target_pause pause;
+
+    if (root_feature_level(b->root) < FEATURE_CLOSES || !t || !in || !*in->home ||
+        (in->n_claims && !PLANTED("run.claims-ignored")) || workload_has_run(s) ||
+        strcmp(in->home, root_cluster_uid(b->root)) != 0)
+        return false;
+    from = d->unknown_since_ms + patience(d, t);
+    if (!unwanted && (b->frozen || waits(d)))
+        return false;
+    if (!unwanted && now < from) {
+        driver_later(d, from - now < CLOSE_LOOK_MS ? from - now : CLOSE_LOOK_MS);
+        return false;
+    }
+    const struct refusal elsewhere = {.class_ = REFUSED_CAPACITY, .scope = BLAMES_WORKLOAD};
+    if (refusal_pause(b->root, d->o, d->target, &elsewhere, &pause))
+        c.run.pause = &pause;
     driver_propose(d, &c);
     return true;
 }

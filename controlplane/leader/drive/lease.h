@@ -19,6 +19,11 @@ bool lease_offered(const struct driver *d, struct run_offer *ret);
 size_t drivers_renewed(struct site *t, uint64_t sent_ms, struct run_offer *ret, size_t max);
 void lease_renewed(struct driver *d, uint64_t sent_ms);
 void lease_pace(const struct driver *d); /* tells its site the shortest lease it may hold */
+/* Of a run that is Unknown: proposes CLOSE where its runners begin by a claim alone and nobody has
+ * claimed: no process has started its program, and from that entry on none can. It gives those who
+ * may be on their way some time, and a run that waits in its target's queue as long as it may wait;
+ * one that is not wanted any more, none. True if it did. */
+bool lease_closes(struct driver *d, struct site *t, bool unwanted);
 /* Its runner holds no lease: silence of its target never ends it, and never proves its end. */
 bool lease_none(const struct driver *d);
 /* Returns the ms for which a runner may still be alive if nobody renews its lease. */

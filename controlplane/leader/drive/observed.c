@@ -21,6 +21,7 @@
 #define ORPHAN_STOP_MS 60000
 #define PENDING_TOLD_EVERY_MS 30000
 #define UNTOLD_ASKED_MS 5000
+#define WITHDRAWN_LEAST_MS 30000
 #define RUN_NOT_TOLD "its target is in reach, and cannot tell what became of it"
 #define AGENT_REPLACED                                                                             \
     "an agent with another state folder speaks for its target, and knows nothing of it: it may "   \
@@ -166,6 +167,20 @@ void driver_seen_absent(struct driver *d, const char *reason, const char *messag
     str_copy(d->seen.reason, sizeof d->seen.reason, reason);
     str_cut(d->seen.message, sizeof d->seen.message, message);
     d->has_seen = true;
+}
+
+void driver_withdrawn(struct driver *d)
+{
+    const struct object *o = root_get(d->brain->root, KIND_TARGET, "", d->target);
+    const struct target_limits *l = o ? object_as(o, target)->spec->limits : NULL;
+    uint64_t ms = l && l->pendingFor > 0 ? (uint64_t)l->pendingFor : 0;
+
+    d->refused = (struct refusal){.class_ = REFUSED_CAPACITY,
+                                  .scope = BLAMES_WORKLOAD,
+                                  .retry_ms = ms > WITHDRAWN_LEAST_MS ? ms : WITHDRAWN_LEAST_MS};
+    str_copy(d->seen.reason, sizeof d->seen.reason, end_text(END_PENDING_TOO_LONG));
+    str_copy(d->seen.message, sizeof d->seen.message,
+             "it waited in the target's own queue for longer than limits.pendingFor of the Target");
 }
 
 void driver_rejected(struct driver *d, const struct refusal *why, const struct observation *seen,

@@ -15,6 +15,8 @@ void driver_seen_absent(struct driver *d, const char *reason, const char *messag
 /* Records that provably nothing was started, and nothing will be: as this workload is, no runner
  * can take it. It has failed, not its target. */
 void driver_never_starts(struct driver *d, const struct err *err);
+/* It waited too long in its target's own queue: it is not placed there again at once. */
+void driver_withdrawn(struct driver *d);
 /* Takes in the refusal of its one order: nothing has started, and what is blamed. */
 void driver_rejected(struct driver *d, const struct refusal *why, const struct observation *seen,
                      const struct err *err);

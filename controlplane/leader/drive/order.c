@@ -341,6 +341,7 @@ int order_make(struct site *t, const struct object *o, const struct placement *p
     ret->document = order_document(o, a);
     const struct intent *in = object_as(o, workload)->status->intent;
     struct lease_grant g = in && in->granted ? *in->granted : lease_wanted(o, t);
+    ret->claims = in && *in->home;
     ret->lease_ms = (uint64_t)g.lease;
     ret->grace_ms = (uint64_t)g.grace;
     return 0;
@@ -401,6 +402,7 @@ static void digest(const struct run_order *o, unsigned char ret[32])
                                o->cpu_milli,
                                o->memory_bytes,
                                o->gpus,
+                               o->claims,
                                o->processes,
                                o->tenants,
                                o->saves,

@@ -1,10 +1,11 @@
 /* What the log promises of a try: the lease, grace and kill time that its runner holds, those that
  * it may hold as well because they were offered to it, and its checkpoint store. A run that is out
- * of reach is judged by this, never by a document, which may have changed since. And what its
- * target told of its workers.
+ * of reach is judged by this, never by a document, which may have changed since. Who begins, and
+ * that nobody ever does. And what its target told of its workers.
  *
  * An offer must never shorten what is held: only the runner's acknowledgement does. */
 #include "api/base/failpoint.h"
+#include "connectors/ends.h"
 #include "controlplane/store/ledger/ledger.h"
 #include "controlplane/store/store_internal.h"
 
@@ -27,11 +28,25 @@ static int64_t number_held(const struct intent *in)
     return in->granted ? in->granted->number : 1;
 }
 
+/* In whose log its runners claim. Its Target's connection does not change while it holds a place
+ * there (write.c). */
+static void claim_dispatch(struct txn *t, const struct workload_status *s, struct intent *in)
+{
+    const struct object *o = root_get(t->w, KIND_TARGET, "", s->placement->target);
+    const struct target_spec *g = o ? object_as(o, target)->spec : NULL;
+
+    in->home = "";
+    if (root_feature_level(t->w) >= FEATURE_CLOSES && g && target_can(g->type, CAN_CALL_HOME) &&
+        g->connection && g->connection->runners)
+        in->home = root_cluster_uid(t->w);
+}
+
 int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
                    const struct lease_grant *g)
 {
     int r;
 
+    claim_dispatch(t, w->status, in);
     if (root_feature_level(t->w) < FEATURE_GRANTS) /* members that know no grants apply it, too */
         return 0;
     if (w->spec->checkpoint)
@@ -101,6 +116,40 @@ int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_gran
 }
 
 /* ---- who begins ---- */
+bool workload_has_run(const struct workload_status *s)
+{
+    for (uint32_t i = 0; i < s->n_conditions; i++)
+        if (strcmp(s->conditions[i].type, "Running") == 0)
+            return s->conditions[i].status == COND_TRUE;
+    return false;
+}
+
+#define CLOSED                                                                                     \
+    "none of its runners has called home, and no process starts its program without a claim in "  \
+    "the log: from now on each is refused"
+
+/* What an older state of this cluster had of claims may be lost (RECOVER BEGIN gives another uid):
+ * then it proves nothing that there is none. */
+int close_proves(struct txn *t, const struct workload_status *s, const char **ret_reason,
+                 const char **ret_message)
+{
+    const struct intent *in = s->intent;
+
+    if (!in || !*in->home)
+        return err_set(t->err, E_STALE, "its runners need no claim to begin: that nobody has "
+                                        "claimed proves nothing");
+    if (strcmp(in->home, root_cluster_uid(t->w)) != 0 && !PLANTED("run.any-log"))
+        return err_set(t->err, E_STALE,
+                       "it was sent by a state that was lost or went back, and its claims with it: "
+                       "that this log has none proves nothing");
+    if (in->n_claims && !PLANTED("run.claims-ignored"))
+        return err_set(t->err, E_STALE, "rank %lld was claimed: its program may have begun",
+                       (long long)in->claims[0].rank);
+    *ret_reason = end_text(END_NEVER_CLAIMED);
+    *ret_message = CLOSED;
+    return 0;
+}
+
 /* E_CONFLICT: another process has claimed that rank. Claims are in the order of ranks, and may be
  * repeated. */
 int claim_take(struct txn *t, struct workload_status *s, const struct run_cmd *c)

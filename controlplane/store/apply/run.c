@@ -43,14 +43,6 @@ static bool ended_well(enum phase p)
     return p == PHASE_SUCCEEDED || p == PHASE_CANCELLED;
 }
 
-bool workload_has_run(const struct workload_status *s)
-{
-    for (uint32_t i = 0; i < s->n_conditions; i++)
-        if (strcmp(s->conditions[i].type, "Running") == 0)
-            return s->conditions[i].status == COND_TRUE;
-    return false;
-}
-
 /* ---- what it costs to end it, and the record of that ---- */
 static double hours_of(int64_t gpu_milli, int64_t ms)
 {
@@ -199,8 +191,8 @@ static void let_go(struct txn *t, struct run *x)
 
 static bool ends_with_proof(enum run_step step)
 {
-    return step == STEP_ENDED || step == STEP_ABSENT || step == STEP_LEASE_OVER ||
-           step == STEP_FENCED;
+    return step == STEP_ENDED || step == STEP_ABSENT || step == STEP_CLOSE ||
+           step == STEP_LEASE_OVER || step == STEP_FENCED;
 }
 
 /* The last copy is not let go by its lease alone before its replacement holds a place: the one that
@@ -241,13 +233,15 @@ static void target_pauses(struct txn *t, const struct run *x)
 
 static int step_end(struct txn *t, struct run *x)
 {
-    if (!x->c->proof)
+    if (!x->c->proof || (x->c->step == STEP_CLOSE && x->c->proof != PROOF_NEVER_STARTED))
         return err_field(t->err, E_INVALID, "proof", "%s needs its proof",
                          run_step_text(x->c->step));
-    if (x->c->step == STEP_ABSENT && workload_has_run(x->s))
+    if ((x->c->step == STEP_ABSENT || x->c->step == STEP_CLOSE) && workload_has_run(x->s))
         return RUN_STALE(t, "workload %s/%s ran in epoch %lld: absent is no proof of its end",
                          x->c->ns, x->c->name, (long long)x->s->epoch);
     if (x->c->step == STEP_LEASE_OVER && grant_proves(t, x->s) < 0)
+        return t->err->code;
+    if (x->c->step == STEP_CLOSE && close_proves(t, x->s, &x->reason, &x->message) < 0)
         return t->err->code;
     if (x->c->step == STEP_ABSENT && x->c->pause && x->s->placement)
         target_pauses(t, x);
@@ -497,7 +491,8 @@ static int check_fence(struct txn *t, const struct run *x)
     /* That this very run ended is true whatever came after: its place is free. An end that follows
      * from what this state does not have any more (a longer lease, a later try) is not. */
     if (workload_unsettled(t->w, x->o, x->s) &&
-        (c->step == STEP_ABSENT || c->step == STEP_LEASE_OVER || c->step == STEP_DISPATCH))
+        (c->step == STEP_ABSENT || c->step == STEP_CLOSE || c->step == STEP_LEASE_OVER ||
+         c->step == STEP_DISPATCH))
         return err_set(t->err, E_BUSY,
                        "workload %s/%s may run in a newer epoch elsewhere: recovery is not settled",
                        c->ns, c->name);

@@ -270,7 +270,7 @@ struct result kit_run(struct kit *k, const char *name, int64_t epoch, int64_t tr
     c.run.try_ = try_;
     c.run.step = step;
     c.run.exit_code = k->exit_code;
-    c.run.proof = step == STEP_ABSENT ? PROOF_NEVER_STARTED : PROOF_TREE_GONE;
+    c.run.proof = step == STEP_ABSENT || step == STEP_CLOSE ? PROOF_NEVER_STARTED : PROOF_TREE_GONE;
     c.run.requeue = k->requeue;
     c.run.checkpoint = k->checkpoint;
     c.run.pause = k->pause;

@@ -136,10 +136,10 @@ static void place_rnd(struct kit *k)
 
 static enum run_step run_step_rnd(void)
 {
-    static const enum run_step later[] = {STEP_PENDING, STEP_SEATED, STEP_CLAIM};
-    uint32_t n = rnd(STEP_CHECKPOINT_BAD + 6);
+    static const enum run_step later[] = {STEP_PENDING, STEP_SEATED, STEP_CLAIM, STEP_CLOSE};
+    uint32_t n = rnd(STEP_CHECKPOINT_BAD + 8);
 
-    return n < STEP_CHECKPOINT_BAD ? (enum run_step)(1 + n) : later[n % 3];
+    return n < STEP_CHECKPOINT_BAD ? (enum run_step)(1 + n) : later[n % 4];
 }
 
 /* Where a target says that it is, though somebody else may be there, and what it blames. */

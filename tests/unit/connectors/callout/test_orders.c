@@ -1,5 +1,7 @@
-/* Principals of a callout target: its server has to know them, each order names its own, and what
- * belongs to one goes along with its orders alone. */
+/* What orders of a callout target bring, and what they are refused for. Principals: its server has
+ * to know them, each order names its own, and what belongs to one goes along with its orders alone.
+ * Claims: what must begin by one is started by runners that call home, or not at all. */
+#include "api/base/failpoint.h"
 #include "connectors/callout/callout.h"
 #include "tests/support/unit.h"
 #include "tests/support/web/callout_world.h"
@@ -16,6 +18,7 @@ static struct world {
     bool reachable;
     char why[256];
     unsigned held;
+    bool claims; /* of the next orders */
 } W;
 
 static void on_reach(void *arg, bool reachable, const char *session, const char *why)
@@ -126,6 +129,7 @@ static struct asked submit(const char *principal)
                           .ns = "default",
                           .name = "w",
                           .principal = principal,
+                          .claims = W.claims,
                           .placement = &p,
                           .image = "",
                           .argv = argv,
@@ -188,12 +192,30 @@ static void a_server_that_knows_none_is_not_taken(void **state)
     assert_true(W.reachable);
 }
 
+/* Its Target had runners when the log decided so, and has none any more. */
+static void what_begins_by_a_claim_needs_runners(void **state)
+{
+    struct asked a;
+
+    (void)state;
+    still_loop_run(W.loop, 1000);
+    W.claims = true;
+    a = submit("anna");
+    assert_int_equal(a.out, OUT_REJECTED);
+    assert_string_equal(a.err.field, "spec.connection.runners");
+    assert_string_equal(callout_world.order, "");
+    failpoint_plant("run.claims-dropped");
+    assert_int_equal(submit("anna").out, OUT_DONE);
+    failpoint_plant(NULL);
+}
+
 int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
     const struct CMUnitTest tests[] = {T(each_order_brings_its_own),
                                        T(without_his_secret_nothing_starts),
-                                       T(a_server_that_knows_none_is_not_taken)};
+                                       T(a_server_that_knows_none_is_not_taken),
+                                       T(what_begins_by_a_claim_needs_runners)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,249 @@
+/* A run of which nobody can tell, whose runners begin by a claim: when the leader closes its try,
+ * and when it waits. The log is a real one; a scripted connector never answers. */
+#include "controlplane/leader/context/context.h"
+#include "controlplane/leader/context/index.h"
+#include "controlplane/leader/drive/calls.h"
+#include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/move/mover.h"
+#include "controlplane/leader/site/sites.h"
+#include "tests/support/store/store_kit.h"
+
+static struct kit *log_kit;
+
+void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg)
+{
+    (void)cb;
+    (void)kit_apply(log_kit, c);
+    b->root = log_kit->root;
+    mem_free(arg);
+}
+void brain_propose_bytes(struct brain *b, const char *id, struct slice s, propose_cb cb, void *arg)
+{
+    (void)b;
+    (void)id;
+    (void)s;
+    (void)cb;
+    (void)arg;
+    fail();
+}
+void brain_request_id(struct brain *b, char out[REQUEST_ID_MAX])
+{
+    (void)b;
+    (void)snprintf(out, REQUEST_ID_MAX, "r-%llu", (unsigned long long)log_kit->number);
+}
+
+static void follow(struct brain *b)
+{
+    (void)b;
+}
+static void find(struct connector *c, const struct run_key *k, struct call *call)
+{
+    (void)c;
+    (void)k;
+    (void)call;
+}
+static const struct connector_ops ops = {.find = find};
+
+struct world {
+    struct kit kit;
+    struct brain brain;
+    struct sites sites;
+    struct movers movers;
+    struct site site;
+    struct driver d;
+    struct connector connector;
+};
+
+static void target_make(struct kit *k, bool runners, int64_t pending_for)
+{
+    struct target *t = arena_new(k->a, struct target);
+
+    t->spec = arena_new(k->a, struct target_spec);
+    t->spec->type = TARGET_CALLOUT;
+    t->spec->tier = TIER_HUB;
+    t->spec->connection = arena_new(k->a, struct target_connection);
+    t->spec->connection->server = "https://fra.test";
+    t->spec->connection->runners = runners;
+    t->spec->partition = arena_new(k->a, struct target_partition);
+    t->spec->partition->suspectAfter = 5000;
+    t->spec->limits = arena_new(k->a, struct target_limits);
+    t->spec->limits->pendingFor = pending_for;
+    assert_int_equal(kit_create(k, KIND_TARGET, "", "fra", t).code, 0);
+    assert_int_equal(kit_facts(k, "fra", 1, 4, true).code, 0);
+}
+
+/* Dispatched, pending there where that is asked for, and then nobody can tell. */
+static void unknown(struct world *x, bool runners, bool pending, int64_t pending_for)
+{
+    struct err err;
+
+    *x = (struct world){.connector = {.ops = &ops}};
+    kit_begin(&x->kit);
+    kit_level_set(&x->kit, FEATURE_LEVEL);
+    target_make(&x->kit, runners, pending_for);
+    assert_int_equal(kit_workload(&x->kit, x->kit.ns, "w", 1, 1).code, 0);
+    assert_int_equal(kit_place(&x->kit, "w", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(kit_run(&x->kit, "w", 1, 1, STEP_DISPATCH).code, 0);
+    if (pending)
+        assert_int_equal(kit_run(&x->kit, "w", 1, 1, STEP_PENDING).code, 0);
+    assert_int_equal(kit_run(&x->kit, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    log_kit = &x->kit;
+    x->brain = (struct brain){.sites = &x->sites,
+                              .movers = &x->movers,
+                              .leads = true,
+                              .term = 3,
+                              .follow = follow,
+                              .root = x->kit.root,
+                              .loop = loop_uv_create(&err)};
+    assert_non_null(x->brain.loop);
+    sites_init(&x->brain);
+    movers_init(&x->brain);
+    list_init(&x->site.drivers);
+    x->site.brain = &x->brain;
+    x->site.connector = &x->connector;
+    x->site.suspect = true;
+    x->site.doc = object_ref(root_get(x->kit.root, KIND_TARGET, "", "fra"));
+    (void)snprintf(x->site.name, sizeof x->site.name, "fra");
+    x->site.by_name.key = x->site.name;
+    index_add(&x->sites.by_name, &x->site.by_name);
+    x->d = (struct driver){.brain = &x->brain, .backoff_ms = 50, .told_step = -1};
+    x->d.o = object_ref(kit_get(&x->kit, "w"));
+    str_copy(x->d.uid, sizeof x->d.uid, x->d.o->meta->uid);
+    str_copy(x->d.ns, sizeof x->d.ns, x->kit.ns);
+    str_copy(x->d.name, sizeof x->d.name, "w");
+    str_copy(x->d.target, sizeof x->d.target, "fra");
+    str_copy(x->d.key.uid, sizeof x->d.key.uid, x->d.uid);
+    x->d.key.epoch = x->d.key.try_ = 1;
+    list_init(&x->d.seat);
+    timer_init(&x->d.again, x->brain.loop, (void (*)(void *))driver_tick, &x->d);
+    x->d.unknown_since_ms = loop_now_ms(x->brain.loop);
+}
+
+static void world_fini(struct world *x)
+{
+    timer_stop(&x->d.again);
+    index_remove(&x->sites.by_name, &x->site.by_name);
+    (void)object_unref(x->d.o);
+    (void)object_unref(x->site.doc);
+    loop_uv_destroy(x->brain.loop);
+    kit_end(&x->kit);
+}
+
+static void taken_in(struct world *x)
+{
+    (void)object_unref(x->d.o);
+    x->d.o = object_ref(kit_get(&x->kit, "w"));
+}
+
+/* As if it had been so since this machine was started. */
+static enum phase much_later(struct world *x)
+{
+    x->d.unknown_since_ms = 0;
+    driver_tick(&x->d);
+    return kit_status(&x->kit, "w")->phase;
+}
+
+static void claim(struct world *x)
+{
+    union command c = {.run = {.head = {.type = CMD_RUN},
+                               .step = STEP_CLAIM,
+                               .epoch = 1,
+                               .try_ = 1,
+                               .name = "w",
+                               .instance = "a"}};
+
+    str_copy(c.run.ns, sizeof c.run.ns, x->kit.ns);
+    str_copy(c.run.uid, sizeof c.run.uid, x->d.uid);
+    assert_int_equal(kit_apply(&x->kit, &c).code, 0);
+    x->brain.root = x->kit.root;
+    taken_in(x);
+}
+
+static void test_it_is_closed_after_a_while(void **state)
+{
+    struct world x;
+
+    (void)state;
+    unknown(&x, true, false, 0);
+    driver_tick(&x.d);
+    assert_int_equal(kit_status(&x.kit, "w")->phase, PHASE_UNKNOWN); /* one may be on its way */
+    assert_true(timer_active(&x.d.again));
+    assert_int_equal(much_later(&x), PHASE_QUEUED);
+    const struct run_end *e = &kit_status(&x.kit, "w")->ends[0];
+    assert_string_equal(e->reason, "NeverClaimed");
+    assert_true(e->deniedUntil > x.kit.now); /* and not tried there again at once */
+    world_fini(&x);
+}
+
+static void test_whoever_claims_keeps_it(void **state)
+{
+    struct world x;
+
+    (void)state;
+    unknown(&x, true, false, 0);
+    claim(&x);
+    assert_int_equal(much_later(&x), PHASE_UNKNOWN);
+    world_fini(&x);
+    unknown(&x, false, false, 0); /* and where none need claim, that nobody has proves nothing */
+    assert_int_equal(much_later(&x), PHASE_UNKNOWN);
+    world_fini(&x);
+}
+
+/* The leader asks the log's own time, which has not moved since. */
+static void test_what_waits_there_goes_on_waiting(void **state)
+{
+    struct world x;
+
+    (void)state;
+    unknown(&x, true, true, 0); /* for ever, by its Target */
+    assert_int_equal(much_later(&x), PHASE_UNKNOWN);
+    world_fini(&x);
+    unknown(&x, true, true, 3600000);
+    assert_int_equal(much_later(&x), PHASE_UNKNOWN);
+    x.kit.now += 3600001;
+    kit_level_set(&x.kit, FEATURE_LEVEL);
+    x.brain.root = x.kit.root;
+    assert_int_equal(much_later(&x), PHASE_QUEUED);
+    world_fini(&x);
+}
+
+static void test_the_brake_holds_it(void **state)
+{
+    struct world x;
+
+    (void)state;
+    unknown(&x, true, false, 0);
+    x.brain.frozen = true; /* it may be us who are cut off */
+    assert_int_equal(much_later(&x), PHASE_UNKNOWN);
+    x.brain.frozen = false;
+    assert_int_equal(much_later(&x), PHASE_QUEUED);
+    world_fini(&x);
+}
+
+static void test_what_nobody_wants_is_closed_at_once(void **state)
+{
+    struct world x;
+
+    (void)state;
+    unknown(&x, true, true, 0);
+    x.brain.frozen = true;
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_STOP).code, 0);
+    x.brain.root = x.kit.root;
+    taken_in(&x);
+    driver_tick(&x.d);
+    assert_int_equal(kit_status(&x.kit, "w")->phase, PHASE_CANCELLED);
+    world_fini(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_it_is_closed_after_a_while),
+        cmocka_unit_test(test_whoever_claims_keeps_it),
+        cmocka_unit_test(test_what_waits_there_goes_on_waiting),
+        cmocka_unit_test(test_the_brake_holds_it),
+        cmocka_unit_test(test_what_nobody_wants_is_closed_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
