@@ -1,6 +1,7 @@
 /* The connector driver of callout targets: it holds a client and a session, and nothing that it
  * could not ask the server for again. */
 #include "connectors/callout/callout_internal.h"
+#include "connectors/streams/streams.h"
 
 #include <string.h>
 
@@ -83,6 +84,11 @@ const struct connector_ops connector_callout_ops = {.type = "callout",
                                                     .reaches = callout_reaches,
                                                     .runner = callout_runner,
                                                     .logs = callout_logs,
-                                                    .exec_close = home_runs_stream_close,
+                                                    .exec = callout_exec,
+                                                    .forward = callout_forward,
+                                                    .exec_input = asked_input,
+                                                    .exec_pending = asked_pending,
+                                                    .exec_resize = asked_resize,
+                                                    .exec_close = asked_close,
                                                     .sweep = callout_sweep,
                                                     .machines = &callout_machine_ops};

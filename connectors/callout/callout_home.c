@@ -177,15 +177,41 @@ void callout_renew(struct connector *base, const struct run_offer *offers, size_
     home_runs_renew(callout_of(base)->home, offers, n);
 }
 
+/* ---- what is beside its programs ---- */
+static int streams_check(const struct callout *c, const char *what, struct err *err)
+{
+    return callout_has_runners(c)
+               ? 0
+               : err_set(err, E_NOTIMPL,
+                         "target %.100s has no %s: it has no runners that call home "
+                         "(spec.connection.runners), through whom alone they would come",
+                         c->base.target, what);
+}
+
 int callout_logs(struct connector *base, const struct run_key *k, const struct log_request *rq,
                  const struct log_sink *sink, struct exec_session **ret, struct err *err)
 {
     const struct callout *c = callout_of(base);
+    int rc = streams_check(c, "logs", err);
 
-    if (!callout_has_runners(c))
-        return err_set(err, E_NOTIMPL,
-                       "target %.100s has no runners that call home (spec.connection.runners), who "
-                       "alone could tell what its programs print",
-                       base->target);
-    return home_runs_logs(c->home, k, rq, sink, ret, err);
+    return rc < 0 ? rc : home_runs_logs(c->home, k, rq, sink, ret, err);
+}
+
+int callout_exec(struct connector *base, const struct run_key *k, const struct exec_request *rq,
+                 const struct log_sink *sink, struct exec_session **ret, struct err *err)
+{
+    const struct callout *c = callout_of(base);
+    int rc = streams_check(c, "exec", err);
+
+    return rc < 0 ? rc : home_runs_exec(c->home, k, rq, sink, ret, err);
+}
+
+int callout_forward(struct connector *base, const struct run_key *k,
+                    const struct forward_request *rq, const struct log_sink *sink,
+                    struct exec_session **ret, struct err *err)
+{
+    const struct callout *c = callout_of(base);
+    int rc = streams_check(c, "forwarded ports", err);
+
+    return rc < 0 ? rc : home_runs_forward(c->home, k, rq, sink, ret, err);
 }

@@ -141,6 +141,11 @@ void callout_checkpoint(struct connector *base, const struct run_key *key, int64
                         uint64_t grace_ms, struct call *call);
 int callout_logs(struct connector *base, const struct run_key *k, const struct log_request *rq,
                  const struct log_sink *sink, struct exec_session **ret, struct err *err);
+int callout_exec(struct connector *base, const struct run_key *k, const struct exec_request *rq,
+                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
+int callout_forward(struct connector *base, const struct run_key *k,
+                    const struct forward_request *rq, const struct log_sink *sink,
+                    struct exec_session **ret, struct err *err);
 void callout_renew(struct connector *base, const struct run_offer *offers, size_t n);
 
 /* callout_pages.c */

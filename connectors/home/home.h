@@ -82,10 +82,17 @@ unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int64_t nu
 void home_runs_fill(struct home_runs *h, struct observation *o);
 /* What the server said of it last, filled in anew; false: nothing since this member leads. */
 bool home_runs_seen(struct home_runs *h, const struct run_key *k, struct observation *ret);
-/* As connector_ops.logs and exec_close; the runner must be here. */
+/* As connector_ops.logs, exec and forward; the runner must be here. Their sessions are those of
+ * connectors/streams (asked_input and so on). */
 int home_runs_logs(struct home_runs *h, const struct run_key *k, const struct log_request *rq,
-                   const struct log_sink *sink, struct exec_session **ret, struct err *err);
-void home_runs_stream_close(struct exec_session *s);
+                   const struct log_sink *sink, struct exec_session **ret,
+                   struct err *err) MUST_CHECK;
+int home_runs_exec(struct home_runs *h, const struct run_key *k, const struct exec_request *rq,
+                   const struct log_sink *sink, struct exec_session **ret,
+                   struct err *err) MUST_CHECK;
+int home_runs_forward(struct home_runs *h, const struct run_key *k,
+                      const struct forward_request *rq, const struct log_sink *sink,
+                      struct exec_session **ret, struct err *err) MUST_CHECK;
 /* Is it one that a runner may give for its end? Why we ourselves ended it is not for it to say. */
 bool home_reason_is_a_runners(const char *reason);
 void home_runs_unsee(struct home_runs *h); /* what the server said counts no more */
@@ -109,7 +116,7 @@ struct home_caller_config {       /* borrowed until home_caller_destroy */
     unsigned n_addresses;
     const struct tls_config *tls;
     const char *token;
-    bool logs;
+    bool logs, execs; /* what it can be asked for */
     const struct home_caller_events *events;
     void *arg;
 };

@@ -118,7 +118,7 @@ static int order_take(struct home_caller *h, const struct frame *f, struct arena
         taken(h, f->id);
     else if (f->type == HOME_GO)
         ev->go(h->cfg.arg);
-    else if (f->type >= HOME_LOGS)
+    else if (f->type >= SF_LOGS)
         ev->frame(h->cfg.arg, f);
     if (renew)
         ev->renew(h->cfg.arg, renew);
@@ -181,7 +181,8 @@ static void hello_send(struct home_caller *h)
                                      .at_ms = loop_now_ms(h->loop),
                                      .report = &h->report,
                                      .instance = h->instance,
-                                     .logs = h->cfg.logs};
+                                     .logs = h->cfg.logs,
+                                     .execs = h->cfg.execs};
 
     h->sent = h->number;
     wire_tell(h->stream, HOME_HELLO, 0, home_hello, &hello);

@@ -4,6 +4,7 @@
 
 #include "api/base/list.h"
 #include "connectors/home/home.h"
+#include "connectors/streams/streams.h"
 
 #define HOME_BEATS 8
 
@@ -21,8 +22,9 @@ struct home_session {
         uint64_t at_ms, received_ms;
     } beats[HOME_BEATS];
     struct run_report report;
-    bool logs;           /* it keeps its program's output */
-    struct list streams; /* struct exec_session.link (home_streams.c) */
+    bool logs;  /* it keeps its program's output */
+    bool execs; /* it can put commands beside its program, and forward ports */
+    struct asked_streams streams;
 };
 struct home_run {
     struct list link; /* home_runs.all, oldest first */
@@ -40,7 +42,6 @@ struct home_runs {
     struct list all;
     void *by_key; /* tsearch tree of struct home_run */
     unsigned n;   /* sessions of all runs */
-    unsigned n_streams;
     uint64_t next_stream;
     const struct home_runs_events *ev;
     void *arg;
@@ -51,8 +52,9 @@ struct home_runs {
 struct home_run *home_run_newest(const struct home_runs *h, const struct run_key *k);
 struct home_session *home_session_find(const struct home_run *r, int64_t rank);
 /* home_streams.c */
-/* A frame of a stream of that very session; those of others it cannot name. */
-void home_stream_frame(struct home_session *x, const struct frame *f);
-void home_streams_lost(struct home_session *x); /* ends them all */
+void home_streams_init(struct home_session *x);
+/* A frame of a stream of that very session; those of others it cannot name. An error: of a stream
+ * that nobody ever opened. */
+int home_stream_frame(struct home_session *x, const struct frame *f, struct err *err) MUST_CHECK;
 
 #endif

@@ -10,6 +10,7 @@
 #include "connectors/home/home_output.h"
 #include "connectors/shim/shim.h"
 #include "connectors/signals.h"
+#include "connectors/streams/streams.h"
 
 #include <errno.h>
 #include <openssl/crypto.h>
@@ -22,6 +23,7 @@
 #define WAIT_MS 600000ull /* for a hub that takes it, before the program starts */
 #define LINGER_MS 15000   /* for a hub that takes in the end, after it; for who takes the log */
 #define LOGS_POLL_MS 20
+#define PENDING_MAX 65536 /* on the session, before output waits: reports and beats go by it */
 #define CA_MAX_BYTES (256u << 10)
 #define KNOWN_AFTER_MS 500 /* taken in, and proposed to the log */
 #define WAIT_MAX_MS (366ull * 24 * 3600 * 1000)
@@ -38,6 +40,11 @@ struct life {
     struct runner *runner;
     struct home_caller *caller; /* NULL: there is no way home */
     struct home_output *output; /* NULL: the program has our own, or --log names one */
+    struct streams *streams;    /* what the hub asks for beside the program */
+    char dir[HOME_FOLDER_MAX];  /* of its log and its socket; "": none could be made */
+    struct run_key key;         /* by its token, and so is its rank */
+    int64_t rank;
+    enum runner_step step; /* of the runner, as it told last */
     uint64_t end_by_ms;         /* loop time at which logs are waited for no longer */
     struct tls_config *tls;
     char token[HOME_TOKEN_MAX], uid[64];
@@ -157,12 +164,16 @@ static void finish(void *arg)
 
     timer_stop(&f->waiting);
     timer_stop(&f->linger);
-    if (!home_output_quiet(f->output) && loop_now_ms(f->loop) < f->end_by_ms) {
+    bool quiet = home_output_quiet(f->output) && streams_quiet(f->streams);
+    if (!quiet && loop_now_ms(f->loop) < f->end_by_ms) {
         timer_start(&f->linger, LOGS_POLL_MS);
         return;
     }
+    f->streams = streams_destroy(f->streams);
     f->output = home_output_destroy(f->output);
     f->caller = home_caller_destroy(f->caller);
+    if (f->dir[0] && file_remove(f->loop, f->dir, NULL) < 0)
+        log_event(LOG_INFO, "run.folder_stays", LOG_FIELDS({"folder", log_str(f->dir)}));
     f->tls = tls_config_unref(f->tls);
     f->asked->done(&f->report, f->asked->arg);
 }
@@ -188,9 +199,12 @@ static void life_done(const struct run_report *r, void *arg)
 
     f->runner = NULL;
     f->over = true;
+    f->step = RUN_STEP_ENDED;
     f->report = *r;
     f->end_by_ms = loop_now_ms(f->loop) + LINGER_MS;
     home_output_over(f->output);
+    streams_hang_up(f->streams);
+    streams_look(f->streams);
     report_write(f);
     if (f->caller)
         home_caller_tell(f->caller, r);
@@ -213,10 +227,27 @@ static void life_told(const struct run_report *r, void *arg)
 {
     struct life *f = arg;
 
+    f->step = r->step;
     if (!f->caller || r->step == RUN_STEP_ENDED) /* the end is told by life_done */
         return;
     f->cut_told = r->cut_number;
     home_caller_tell(f->caller, r);
+}
+
+/* What was put beside the program goes with it, and nothing more comes. */
+static void life_exited(void *arg)
+{
+    struct life *f = arg;
+
+    f->step = RUN_STEP_ENDING;
+    streams_hang_up(f->streams);
+}
+
+static bool life_owns(int64_t pid, void *arg)
+{
+    const struct life *f = arg;
+
+    return streams_own(f->streams, pid);
 }
 
 static void life_stop(void *arg, int signo, uint64_t grace_ms)
@@ -244,6 +275,7 @@ static void on_welcome(void *arg)
     struct err err;
 
     timer_stop(&f->waiting);
+    streams_session(f->streams, home_caller_stream(f->caller));
     if (!f->runner && !f->over && runner_create(f->loop, &f->cfg, &f->runner, &err) < 0)
         life_never(f, err.text);
 }
@@ -310,14 +342,14 @@ static void on_frame(void *arg, const struct frame *fr)
 {
     const struct life *f = arg;
 
-    home_output_frame(f->output, home_caller_stream(f->caller), fr);
+    streams_frame(f->streams, fr);
 }
 
 static void on_lost(void *arg)
 {
     const struct life *f = arg;
 
-    home_output_lost(f->output);
+    streams_session(f->streams, NULL);
 }
 
 static void wait_over(void *arg)
@@ -328,6 +360,87 @@ static void wait_over(void *arg)
     (void)snprintf(why, sizeof why, "no hub has taken it in %llu s: %.200s",
                    (unsigned long long)f->wait_ms / 1000, home_caller_why(f->caller));
     life_never(f, why);
+}
+
+/* ---- what the hub asks for beside the program ---- */
+/* The session is this runner's alone, and so is whatever comes on it. */
+static int ours(const struct life *f, const struct wire_open *q, struct err *err)
+{
+    const struct run_key *k = &q->key;
+    bool same = k->epoch == f->key.epoch && k->try_ == f->key.try_ &&
+                strcmp(k->uid, f->key.uid) == 0 && q->rank == f->rank;
+
+    return same ? 0 : err_set(err, E_NOTFOUND, "this is the runner of another run or rank");
+}
+
+static int stream_logs(void *arg, struct wire_open *q, char path[4096], struct err *err)
+{
+    const struct life *f = arg;
+
+    if (!f->output)
+        return err_set(err, E_NOTIMPL, "this runner keeps no log");
+    str_copy(path, 4096, home_output_path(f->output));
+    return ours(f, q, err);
+}
+
+static enum log_state stream_log_state(void *arg, const struct run_key *k)
+{
+    const struct life *f = arg;
+
+    (void)k;
+    return home_output_is_over(f->output) ? LOG_WHOLE : LOG_GROWS;
+}
+
+static int stream_place(void *arg, const struct wire_open *q, struct arena *m,
+                        struct stream_place *ret, struct err *err)
+{
+    const struct life *f = arg;
+    int rc = ours(f, q, err);
+
+    if (rc < 0)
+        return rc;
+    if (!f->runner || f->step != RUN_STEP_RUNNING)
+        return err_set(err, E_CONFLICT, "worker %lld does not run at the moment",
+                       (long long)f->rank);
+    *ret = (struct stream_place){.group = f->cfg.group,
+                                 .will = f->cfg.held == RUN_NAMESPACE ? f->cfg.will : "",
+                                 .marker = f->cfg.marker,
+                                 .held = f->cfg.held,
+                                 .env = runner_env(f->runner, m),
+                                 .cwd = f->cfg.cwd};
+    return 0;
+}
+
+/* Without a folder there is neither; without a socket in it there are logs alone. False: nothing
+ * can be put beside the program. */
+static bool streams_begin(struct life *f)
+{
+    static const struct streams_ops ops = {stream_logs, stream_log_state, stream_place};
+    const struct streams_config cfg = {.loop = f->loop,
+                                       .os = f->cfg.os,
+                                       .at = "of one runner",
+                                       .pending_max = PENDING_MAX,
+                                       .ops = &ops,
+                                       .arg = f};
+    char path[HOME_FOLDER_MAX + 8];
+    struct err err;
+
+    f->streams = streams_create(&cfg);
+    if (home_folder_make(f->dir) != 0) {
+        f->dir[0] = '\0';
+        log_event(LOG_WARN, "run.no_folder",
+                  LOG_FIELDS({"why", log_str("none can be made in TMPDIR: no logs, no exec")}));
+        return false;
+    }
+    if (!f->cfg.log_path) {
+        f->output = home_output_create(f->loop, f->dir);
+        f->cfg.log_path = home_output_path(f->output);
+    }
+    (void)snprintf(path, sizeof path, "%s/attach", f->dir);
+    if (streams_listen(f->streams, path, &err) == 0)
+        return true;
+    log_err(LOG_WARN, "run.no_exec", &err);
+    return false;
 }
 
 /* ---- the beginning ---- */
@@ -380,6 +493,8 @@ static int identity_take(struct life *f, const struct home_token *t, struct err 
     struct run_checkpoints *c = &f->cfg.checkpoints;
 
     str_copy(f->uid, sizeof f->uid, t->key.uid);
+    f->key = t->key;
+    f->rank = t->rank;
     c->workload = f->uid;
     c->epoch = t->key.epoch;
     c->rank = t->rank;
@@ -421,15 +536,13 @@ static int home_begin(struct life *f, struct err *err)
     rc = tls_config_create(&spec, false, &f->tls, err);
     if (rc < 0)
         return rc;
-    if (!f->cfg.log_path) {
-        f->output = home_output_create(f->loop);
-        f->cfg.log_path = home_output_path(f->output);
-    }
+    bool execs = streams_begin(f);
     const struct home_caller_config cfg = {.addresses = f->address,
                                            .n_addresses = n,
                                            .tls = f->tls,
                                            .token = f->token,
                                            .logs = f->output != NULL,
+                                           .execs = execs,
                                            .events = &home_events,
                                            .arg = f};
     f->caller = home_caller_create(f->loop, &cfg);
@@ -446,6 +559,8 @@ static int life_create(void *arg, struct loop *l, const struct runner_config *cf
     f->cfg = *cfg;
     f->cfg.done = life_done;
     f->cfg.told = life_told;
+    f->cfg.exited = life_exited;
+    f->cfg.own = life_owns;
     f->cfg.arg = f;
     f->cfg.borrows = f->args.home && !cfg->lease_ms;
     timer_init(&f->waiting, l, wait_over, f);

@@ -95,7 +95,7 @@ static void session_gone(struct home_session *x)
     timer_stop(&x->look);
     frame_reader_fini(&x->reader);
     x->stream = NULL;
-    home_streams_lost(x);
+    asked_lost(&x->streams, "");
 }
 
 static void session_cut(struct home_session *x, const char *why)
@@ -215,8 +215,8 @@ static int frame_take(struct home_session *x, const struct frame *f, bool *ret_t
             frame_send(x->stream, HOME_HEARD, 0, f->id, NULL, 0);
             *ret_told = true;
         }
-    } else {
-        home_stream_frame(x, f);
+    } else if (asked_is_frame(f->type)) {
+        rc = home_stream_frame(x, f, err);
     }
     return rc;
 }
@@ -309,7 +309,7 @@ static struct home_session *session_make(struct home_run *r, int64_t rank)
 
     x->run = r;
     x->rank = rank;
-    list_init(&x->streams);
+    home_streams_init(x);
     timer_init(&x->look, r->home->loop, session_look, x);
     list_push(&r->sessions, &x->link);
     r->home->n++;
@@ -341,6 +341,8 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
     x->report = *a->hello->report;
     checkpoint_settle(&x->report.cut);
     x->logs = a->hello->logs;
+    x->execs = a->hello->execs;
+    x->streams.to = a->stream;
     x->heard_ms = loop_now_ms(h->loop);
     x->looks = 0;
     memset(x->beats, 0, sizeof x->beats);

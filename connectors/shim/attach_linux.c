@@ -429,6 +429,20 @@ int attach_port(const char *socket_path, uint64_t id, const struct runner_tree *
 }
 
 /* ---- a command ---- */
+/* Also where it has not made its group yet: then it is killed alone, and its group, which it may
+ * have made and filled just before, once it is dead. Its number is nobody else's until it is
+ * reaped. */
+static void kill_all(pid_t pid)
+{
+    siginfo_t si;
+
+    (void)kill(-pid, SIGKILL);
+    (void)kill(pid, SIGKILL);
+    while (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+    }
+    (void)kill(-pid, SIGKILL);
+}
+
 int attach_exec(const char *socket_path, uint64_t id, const struct enter_spec *s,
                 const char *terminal, const char *const *argv)
 {
@@ -441,7 +455,7 @@ int attach_exec(const char *socket_path, uint64_t id, const struct enter_spec *s
         return 126;
     bool whole = relay(&r, id);
     if (!whole)
-        (void)kill(-r.pid, SIGKILL);
+        kill_all(r.pid);
     while (waitpid(r.pid, &status, 0) < 0 && errno == EINTR) {
     }
     int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

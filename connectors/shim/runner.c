@@ -39,7 +39,9 @@ struct runner_tree runner_tree(const struct runner *r)
                                 .group = r->cfg.group,
                                 .root = os->ops->self(os),
                                 .spare = {os->ops->self(os), r->cfg.guard_pid},
-                                .watched = r->program ? process_pid(r->program) : 0};
+                                .watched = r->program ? process_pid(r->program) : 0,
+                                .own = r->cfg.own,
+                                .own_arg = r->cfg.arg};
 }
 
 /* For who looks after us, guard and agent: they enforce it should we stand still. */
@@ -274,6 +276,8 @@ static void runner_look(struct runner *r)
     if (r->cfg.dir)
         runner_note_exit(r);
     FAILPOINT("shim.exit.after");
+    if (r->cfg.exited)
+        r->cfg.exited(r->cfg.arg);
 }
 
 static void child_ended(void *arg)
@@ -329,7 +333,7 @@ static int runner_spawn(struct runner *r, struct err *err)
     argv[n] = NULL;
     const char *log = r->cfg.log_path;
     struct process_spec spec = {.argv = argv,
-                                .env = r->keeper ? keeper_env(r->keeper, &r->cfg, m) : r->cfg.env,
+                                .env = runner_env(r, m),
                                 .cwd = r->cfg.cwd,
                                 .stdout_path = log ? log : PROCESS_OWN,
                                 .stderr_path = log ? log : PROCESS_OWN,
@@ -366,11 +370,12 @@ static bool runner_lease(struct runner *r, uint64_t now)
     return true;
 }
 
-static bool is_the_program(int64_t pid, void *arg)
+static bool is_no_orphan(int64_t pid, void *arg)
 {
     const struct runner *r = arg;
+    bool helper = r->cfg.own && r->cfg.own(pid, r->cfg.arg);
 
-    return r->program && process_pid(r->program) == pid;
+    return helper || (r->program && process_pid(r->program) == pid);
 }
 
 static void tick_running(struct runner *r, uint64_t now)
@@ -387,7 +392,7 @@ static void tick_running(struct runner *r, uint64_t now)
         return;
     }
     /* What it has started and left alone has come to us, and ends while it goes on. */
-    (void)r->cfg.os->ops->orphans_reap(r->cfg.os, is_the_program, r);
+    (void)r->cfg.os->ops->orphans_reap(r->cfg.os, is_no_orphan, r);
     (void)runner_lease(r, now);
 }
 
@@ -534,9 +539,7 @@ static int runner_open(struct runner *r, struct err *err)
 
 static void runner_kept(void *arg)
 {
-    struct runner *r = arg;
-
-    timer_start(&r->tick, 0);
+    runner_look_again(arg);
 }
 
 int runner_create(struct loop *l, const struct runner_config *cfg, struct runner **ret,

@@ -56,6 +56,11 @@ void runner_cut_known(struct runner *r, int64_t number)
         keeper_cut_known(r->keeper, number);
 }
 
+const char *const *runner_env(const struct runner *r, struct arena *m)
+{
+    return r->keeper ? keeper_env(r->keeper, &r->cfg, m) : r->cfg.env;
+}
+
 void runner_go(struct runner *r)
 {
     r->go = true;

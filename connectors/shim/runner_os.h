@@ -42,6 +42,9 @@ struct runner_tree {
     int64_t root;      /* search descendants of this process, itself excluded; 0: no such search */
     int64_t spare[2];  /* never counted or signalled: the shim and its guard */
     int64_t watched;   /* pid of a child of root that the loop reaps itself */
+    /* More such children: those for which own() is true. NULL: there are none. */
+    bool (*own)(int64_t pid, void *arg);
+    void *own_arg;
     /* Search orphans that came to this process, a subreaper above many trees: its children for
      * which spared() is false. NULL: no such search. */
     bool (*spared)(int64_t pid, void *arg);

@@ -105,6 +105,10 @@ struct runner_config {
     int64_t memory_bytes; /* its limit, as set in the kernel; 0: none */
     bool borrows;         /* it begins without a lease, and takes the first that it is offered */
     void (*told)(const struct run_report *r, void *arg); /* NULL, or called on every change */
+    /* NULL, or: the program has exited. What was put beside it (connectors/streams) is to end: it
+     * is in its tree, and the run has not ended before it. */
+    void (*exited)(void *arg);
+    bool (*own)(int64_t pid, void *arg); /* NULL, or: as of runner_tree */
     /* The last call: the runner is freed. */
     void (*done)(const struct run_report *r, void *arg);
     void *arg;
@@ -123,6 +127,8 @@ void runner_renew(struct runner *r, const struct shim_renew *q);
 /* Has its program save and go on. signo 0: there is no signal for it, and the request fails. */
 void runner_save(struct runner *r, const struct shim_save *q);
 void runner_go(struct runner *r); /* the other ranks are ready */
+/* The environment of its program, in arena m. */
+const char *const *runner_env(const struct runner *r, struct arena *m);
 /* The hub surely has that cut (run_report.cut_number), or a newer one. */
 void runner_cut_known(struct runner *r, int64_t number);
 

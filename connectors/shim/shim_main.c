@@ -83,7 +83,8 @@ static const char usage[] =
     "\n"
     "Without an agent (a pod, a script of another scheduler, a rented machine):\n"
     "  --home HOST:PORT,...   COMMAND starts once a member of the hub has taken this runner; it\n"
-    "                         gets its lease from there, and is stopped and reported there\n"
+    "                         gets its lease from there, and is stopped and reported there;\n"
+    "                         hanse logs, exec and port-forward go through it\n"
     "  --home-ca FILE         PEM, the only CA that is trusted; needs no clock that is right\n"
     "  --token-file FILE      what the hub's order brought; removed once it is read\n"
     "  --home-wait MS         for a hub, before COMMAND is given up (default 600000)\n"
@@ -161,7 +162,7 @@ static int args_check(struct args *a, struct err *err)
         return err_set(err, E_USAGE, "--grace and --lease are milliseconds, at most %llu (a year)",
                        (unsigned long long)GRACE_MAX_MS);
     if (a->port > UINT16_MAX || (a->port && !a->attach))
-        return err_set(err, E_USAGE, "--port: used by hanse agent, with --attach");
+        return err_set(err, E_USAGE, "--port: used by runners, with --attach");
     if ((!a->cmd || !a->cmd[0]) && !a->port)
         return err_set(err, E_USAGE, "no command: hanse run [OPTION...] -- COMMAND");
     if (a->processes && !run_processes_parse(a->processes, &a->held))

@@ -242,6 +242,12 @@ static void mark_strays(struct procs *ps, const struct runner_tree *t)
     mem_free(scratch);
 }
 
+/* The loop has them: their exits are not to be taken from it. */
+static bool is_own(const struct runner_tree *t, int64_t pid)
+{
+    return t->own && t->own(pid, t->own_arg);
+}
+
 /* Reaps what came to this process as subreaper; the loop reaps `watched` itself. A namespace is not
  * empty before the last of its dead is reaped. */
 static void reap(const struct runner_tree *t, const struct procs *ps)
@@ -251,7 +257,8 @@ static void reap(const struct runner_tree *t, const struct procs *ps)
     for (size_t i = 0; (t->root == self || t->spared) && i < ps->n; i++) {
         const struct proc *p = &ps->v[i];
         if (p->parent == self && p->state == 'Z' && p->pid != t->watched && p->pid != t->spare[0] &&
-            p->pid != t->spare[1] && !(t->spared && t->spared(p->pid, t->arg)))
+            p->pid != t->spare[1] && !is_own(t, p->pid) &&
+            !(t->spared && t->spared(p->pid, t->arg)))
             (void)waitpid((pid_t)p->pid, NULL, WNOHANG);
     }
 }
@@ -310,7 +317,8 @@ static bool chase_once(const struct runner_tree *t, int64_t root, int signo, cha
         struct proc p;
         int64_t pid = strtoll(n, NULL, 10);
         if (pid == t->spare[0] || pid == t->spare[1] || pid == t->watched || !proc_read(pid, &p) ||
-            p.parent != root || (t->spared && !is_stray(t, pid, scratch)))
+            p.parent != root || (t->spared && !is_stray(t, pid, scratch)) ||
+            (p.state == 'Z' && is_own(t, pid)))
             continue;
         any = true;
         if (p.state == 'Z') /* else the list of the dead grows faster than it is read */

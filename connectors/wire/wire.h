@@ -91,20 +91,7 @@ enum agent_frame {
     AF_LET_GO = 33,   /* wire_let_go */
     AF_SAVE = 34,     /* wire_save: saves and goes on; observations tell how far it is */
     AF_WORKERS = 35,  /* agent: run_workers, unasked, ahead of the observation that it belongs to */
-    AF_FINALIZE = 36, /* wire_about: the log has the end of this run; its records may go */
-    /* streams; id is the stream's */
-    AF_LOGS = 40, /* wire_open, and so is the next */
-    AF_EXEC = 41, /* argv, stdin */
-    AF_DATA = 42, /* agent: bytes; flags: fd */
-    AF_END = 43,  /* agent: wire_end */
-    /* flags 1 pause, 0 go on; server: of DATA; agent: of INPUT, if wire_open permits it */
-    AF_PAUSE = 44,
-    AF_INPUT = 45,   /* server: bytes; flags 1: no more */
-    AF_CLOSE = 46,   /* server: it wants no more */
-    AF_OPENED = 47,  /* agent, no body: it is open; ahead of all DATA, if wire_open asks for it */
-    AF_FORWARD = 48, /* wire_open: to a port on which a program listens */
-    AF_SIZE = 49,    /* server: wire_size: the terminal of an EXEC */
-    AF_EOF = 50      /* agent, no body: FORWARD: no more DATA comes, INPUT is still taken */
+    AF_FINALIZE = 36 /* wire_about: the log has the end of this run; its records may go */
 };
 
 /* ---- frames between a runner that calls home and the hub ---- */
@@ -119,14 +106,24 @@ enum home_frame {
     HOME_RENEW = 12,   /* hub: shim_renew */
     HOME_STOP = 13,    /* hub: shim_stop */
     HOME_SAVE = 14,    /* hub: shim_save; signal 0: the one that the runner was started with */
-    HOME_GO = 15,      /* hub, no body: all ranks are ready, the program may start */
-    /* logs, as between agent and hub; the id is the stream's */
-    HOME_LOGS = 40,  /* hub: wire_open */
-    HOME_DATA = 42,  /* runner: bytes; flags: fd */
-    HOME_END = 43,   /* runner: wire_end */
-    HOME_PAUSE = 44, /* hub: flags 1 pause, 0 go on */
-    HOME_CLOSE = 46, /* hub: it wants no more */
-    HOME_OPENED = 47 /* runner, no body: it is open; ahead of all DATA */
+    HOME_GO = 15       /* hub, no body: all ranks are ready, the program may start */
+};
+
+/* ---- streams on the sessions of both (connectors/streams); the id is the stream's ---- */
+enum stream_frame {
+    SF_LOGS = 40, /* hub: wire_open, and so is the next */
+    SF_EXEC = 41, /* argv, stdin */
+    SF_DATA = 42, /* runner or agent: bytes; flags: fd */
+    SF_END = 43,  /* runner or agent: wire_end */
+    /* flags 1 pause, 0 go on; hub: of DATA; runner or agent: of INPUT, if wire_open permits it */
+    SF_PAUSE = 44,
+    SF_INPUT = 45,   /* hub: bytes; flags 1: no more */
+    SF_CLOSE = 46,   /* hub: it wants no more */
+    SF_OPENED = 47,  /* runner or agent, no body: it is open; ahead of all DATA, if it was asked */
+    SF_FORWARD = 48, /* hub: wire_open: to a port on which a program listens */
+    SF_SIZE = 49,    /* hub: wire_size: the terminal of an EXEC */
+    /* runner or agent, no body: FORWARD: no more DATA comes, INPUT is still taken */
+    SF_EOF = 50
 };
 
 /* Called after reading: a checkpoint that names no cut in a store is not present. */

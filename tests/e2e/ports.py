@@ -132,8 +132,8 @@ class Terminal:
 class Forward:
     """hanse port-forward, until it is interrupted."""
 
-    def __init__(self, c, *words):
-        self.p = subprocess.Popen([c.hanse, "port-forward", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    def __init__(self, c, *words, at=()):
+        self.p = subprocess.Popen([c.hanse, "port-forward", *words, *at], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                   env={**os.environ, "KUBECONFIG": c.path("kubeconfig"), "ASAN_OPTIONS": "detect_leaks=1"})
         self.ports, self.said = [], []
         for _ in words[1:]:

@@ -91,6 +91,7 @@ struct peer_identity {
     char alpn[32];         /* protocol agreed on: "http/1.1", "hanse-raft/1", … or "" */
     char address[PEER_NAME_MAX];
     uint32_t unix_uid; /* of a unix: peer */
+    int64_t unix_pid;  /* of the process that dialed it; 0: not known */
 };
 
 struct stream_events {

@@ -48,8 +48,10 @@ static void peer_address(struct uv_stream_impl *s, const struct uv_listener *li)
         (void)snprintf(s->base.peer.address, sizeof s->base.peer.address, "unix:");
         s->base.peer.unix_uid = UINT32_MAX;
         if (uv_fileno(&s->h.handle, &fd) == 0 &&
-            getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0)
+            getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0) {
             s->base.peer.unix_uid = who.uid;
+            s->base.peer.unix_pid = who.pid;
+        }
         return;
     }
     if (uv_tcp_getpeername(&s->h.tcp, (struct sockaddr *)&ss, &n))

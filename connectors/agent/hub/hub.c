@@ -17,6 +17,7 @@ static int hub_create(const struct connector_env *env, const struct object *targ
                       struct connector **ret, struct err *err)
 {
     struct hub *h = mem_new(struct hub);
+    char who[sizeof h->streams.who];
     const struct target_status *st = object_as(target, target)->status;
 
     (void)err;
@@ -26,7 +27,8 @@ static int hub_create(const struct connector_env *env, const struct object *targ
     if (st)
         str_copy(h->expected, sizeof h->expected, st->agent);
     list_init(&h->calls);
-    list_init(&h->streams);
+    (void)snprintf(who, sizeof who, "agent %s", h->base.target);
+    asked_init(&h->streams, env->loop, who, SIZE_MAX);
     list_init(&h->guests);
     *ret = &h->base;
     return 0;
@@ -213,11 +215,11 @@ const struct connector_ops connector_agent_ops = {
     .renew = hub_renew,
     .logs = hub_logs,
     .exec = hub_exec,
-    .exec_resize = hub_exec_resize,
+    .exec_resize = asked_resize,
     .forward = hub_forward,
-    .exec_input = hub_exec_input,
-    .exec_pending = hub_exec_pending,
-    .exec_close = hub_exec_close,
+    .exec_input = asked_input,
+    .exec_pending = asked_pending,
+    .exec_close = asked_close,
     .sweep = hub_sweep,
     .promises = hub_promises,
     .document = hub_document};

@@ -5,6 +5,7 @@
 #include "api/base/list.h"
 #include "api/base/log.h"
 #include "connectors/agent/agent.h"
+#include "connectors/streams/streams.h"
 #include "connectors/wire/wire.h"
 
 #define HUB_SILENCE_MS 5000 /* five missed beats end the session */
@@ -48,7 +49,8 @@ struct hub {
     char expected[48];           /* state folder that spoke for the target last; "": any */
     struct list guests;
     uint64_t next_id;
-    struct list calls, streams;
+    struct list calls;
+    struct asked_streams streams; /* of the session */
     bool pages_open;   /* a listing of which pages are missing, */
     uint64_t pages_id; /* under this id */
 };
@@ -68,16 +70,6 @@ struct hub_call {
     uint64_t rv, older_ms;
     document_cb document; /* for document */
     void *document_arg;
-};
-struct exec_session { /* an open logs or exec call */
-    struct list link;
-    struct hub *hub;
-    uint64_t id;
-    struct log_sink sink;
-    struct timer tick; /* looks again whether a full sink has room */
-    struct timer open; /* its deadline; of an agent that does not tell: opens it */
-    bool opened, paused;
-    bool choked; /* the agent wants no input for now */
 };
 
 struct hub *hub_of(struct connector *c);
@@ -116,11 +108,5 @@ int hub_exec(struct connector *c, const struct run_key *k, const struct exec_req
              const struct log_sink *sink, struct exec_session **ret, struct err *err);
 int hub_forward(struct connector *c, const struct run_key *k, const struct forward_request *rq,
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
-void hub_exec_resize(struct exec_session *s, const struct exec_size *size);
-void hub_exec_input(struct exec_session *s, const void *p, size_t n, bool eof);
-size_t hub_exec_pending(const struct exec_session *s);
-void hub_exec_close(struct exec_session *s);
-void hub_stream_frame(struct hub *h, const struct frame *f);
-void hub_streams_lost(struct hub *h, const char *why);
 
 #endif

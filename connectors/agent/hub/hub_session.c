@@ -100,7 +100,7 @@ static void session_over(struct hub *h, const char *why)
     h->hello = false;
     h->pages_open = false;
     hub_calls_lost(h, why);
-    hub_streams_lost(h, why);
+    asked_lost(&h->streams, why);
     if (h->base.env.events->reach)
         h->base.env.events->reach(h->base.env.arg, false, h->id, why);
 }
@@ -128,7 +128,8 @@ static void session_take(struct hub_session *x)
     list_remove(&x->link);
     list_init(&x->link);
     h->session = x;
-    h->stream = x->stream;
+    h->stream = h->streams.to = x->stream;
+    h->streams.opens = x->opens;
     h->hello = true;
     str_copy(h->expected, sizeof h->expected, x->state);
     (void)snprintf(h->id, sizeof h->id, "%.40s", hello->session);
@@ -317,10 +318,8 @@ static int session_frame(const struct frame *f, void *arg)
 
     x->heard_ms = loop_now_ms(h->base.env.loop);
     x->looks = 0;
-    bool streams = f->type == AF_DATA || f->type == AF_END || f->type == AF_OPENED ||
-                   f->type == AF_PAUSE || f->type == AF_EOF;
-    if (h->session == x && streams) {
-        hub_stream_frame(h, f);
+    if (h->session == x && asked_is_frame(f->type)) {
+        asked_frame(&h->streams, f);
         return h->session != x;
     }
     mem = arena_create(0);

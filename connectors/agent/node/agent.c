@@ -141,7 +141,6 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
     if (!a->cfg.silence_ms)
         a->cfg.silence_ms = 10000;
     list_init(&a->runs);
-    list_init(&a->streams);
     store_jobs_init(a);
     cfg->os->ops->boot_id(cfg->os, a->boot_id);
     (void)snprintf(a->instance, sizeof a->instance, "%016llx",
@@ -165,7 +164,7 @@ int agent_create(struct loop *l, const struct agent_config *cfg, struct agent **
     if (rc == 0)
         rc = users_open(a, &why);
     if (rc == 0)
-        rc = streams_open(a, &why);
+        rc = agent_streams_open(a, &why);
     if (rc == 0)
         rc = stage_open(a, &why);
     if (rc == 0)
@@ -191,9 +190,7 @@ struct agent *agent_destroy(struct agent *a)
         return NULL;
     session_stop(a);
     heard_keep(a);
-    streams_close_all(a);
-    if (a->attach)
-        listener_close(a->attach);
+    a->streams = streams_destroy(a->streams);
     store_jobs_fini(a);
     runs_free(a);
     notices_close(&a->notices);

@@ -8,6 +8,7 @@
 #include "connectors/agent/agent.h"
 #include "connectors/agent/notice/notice.h"
 #include "connectors/shim/shim.h"
+#include "connectors/streams/streams.h"
 #include "connectors/wire/wire.h"
 
 #include <cjson/cJSON.h>
@@ -26,7 +27,6 @@
 #define AGENT_BOOK_PAGE_MAX (AGENT_BOOK_ENDS * WIRE_OBSERVATION_MAX + 1024)
 #define AGENT_BOOK_FLOORS 8
 #define AGENT_NODES_MAX 1024
-#define AGENT_STREAMS_MAX 64
 #define AGENT_STAGED_MAX 32
 #define AGENT_PIDS 16384 /* processes and threads of a worker */
 
@@ -174,9 +174,6 @@ struct run {
     struct run_cuts *cuts; /* NULL: no checkpoints */
 };
 
-/* ---- streams (streams.c) ---- */
-struct agent_stream;
-
 /* ---- work on checkpoint stores ---- */
 /* Jobs on the thread pool, bounded so that a store which hangs cannot take the pool from the agent,
  * which resolves names on it (store_jobs.c). */
@@ -241,10 +238,7 @@ struct agent {
     struct list later; /* struct later */
     size_t later_bytes;
     /* logs and exec */
-    struct list streams;
-    unsigned n_streams;
-    struct listener *attach;
-    char attach_path[AGENT_PATH_MAX];
+    struct streams *streams;
     bool loading; /* true while it loads its state after a restart: ends were reported before */
     struct store_jobs {
         struct list waiting[STORE_JOB_NR], all; /* all: including jobs on the thread pool */
@@ -415,10 +409,7 @@ void session_nodes(struct agent *a, uint64_t id);
 void session_nodes_changed(struct agent *a, const struct inventory *was);
 void session_notices(struct agent *a); /* tells which of its nodes go away */
 
-/* Handles a frame of the server about a stream. */
-void streams_frame(struct agent *a, const struct frame *f);
-void streams_close_all(struct agent *a);              /* the session is over */
-bool streams_own(const struct agent *a, int64_t pid); /* a helper of `hanse exec` */
-int streams_open(struct agent *a, struct err *err) MUST_CHECK;
+/* streams.c */
+int agent_streams_open(struct agent *a, struct err *err) MUST_CHECK;
 
 #endif

@@ -341,7 +341,7 @@ bool run_pid_is_known(int64_t pid, void *arg)
 {
     struct agent *a = arg;
 
-    if (streams_own(a, pid))
+    if (streams_own(a->streams, pid))
         return true; /* the loop reaps it */
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);

@@ -214,6 +214,7 @@ static int session_welcomed(struct agent *a, const struct frame *f)
         return 1;
     }
     cluster_heard(a, hub->cluster, hub->state_rv, hub->state_time_ms);
+    streams_session(a->streams, a->stream);
     a->welcome = true;
     a->deltas = hub->deltas;
     session_notices(a);
@@ -266,8 +267,8 @@ static struct later *later_take(struct agent *a)
 
 static void request_take(struct agent *a, const struct frame *f)
 {
-    if (f->type >= AF_LOGS)
-        streams_frame(a, f);
+    if (f->type >= SF_LOGS)
+        streams_frame(a->streams, f);
     else
         request_frame(a, f);
     if (f->type == AF_SUBMIT)
@@ -359,7 +360,7 @@ static void session_over(struct agent *a)
         mem_free(l);
     timer_stop(&a->beat);
     timer_stop(&a->next);
-    streams_close_all(a);
+    streams_session(a->streams, NULL);
     stage_forget_askers(a);
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);

@@ -409,7 +409,8 @@ static const struct connector_ops *driver_of(enum target_type type)
     INV((ops != NULL) == target_can(type, CAN_BE_DRIVEN));
     INV(!ops || ((ops->renew != NULL) == target_can(type, CAN_LEASE | CAN_CALL_HOME) &&
                  (ops->runner != NULL) == target_can(type, CAN_CALL_HOME) &&
-                 (ops->exec != NULL) == target_can(type, CAN_EXEC) &&
+                 (ops->exec != NULL) == target_can(type, CAN_EXEC | CAN_CALL_HOME) &&
+                 (ops->forward != NULL) == (ops->exec != NULL) &&
                  ops->acts_for == target_can(type, CAN_ACT_FOR) &&
                  (ops->machines != NULL) == target_can(type, CAN_ORDER_MACHINES) &&
                  (ops->stage != NULL) == target_can(type, CAN_SAVE) &&

@@ -54,7 +54,9 @@ static void test_the_driver_keeps_its_row(void **state)
     assert_int_equal(target_can(TARGET_AGENT, CAN_CALL_HOME), connector_agent_ops.runner != NULL);
     assert_int_equal(target_can(TARGET_AGENT, CAN_ACT_FOR), connector_agent_ops.acts_for);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_ACT_FOR), connector_callout_ops.acts_for);
-    assert_int_equal(target_can(TARGET_CALLOUT, CAN_EXEC), connector_callout_ops.exec != NULL);
+    assert_false(target_can(TARGET_CALLOUT, CAN_EXEC));
+    assert_int_equal(target_can(TARGET_CALLOUT, CAN_CALL_HOME),
+                     connector_callout_ops.exec != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_SAVE), connector_callout_ops.stage != NULL);
     assert_int_equal(target_can(TARGET_AGENT, CAN_ORDER_MACHINES),
                      connector_agent_ops.machines != NULL);

@@ -1,4 +1,5 @@
 /* What comes to the door and is no runner; and a machine whose clock is wrong. */
+#include "connectors/streams/streams.h"
 #include "tests/support/home/home_world.h"
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 static struct raw {
     struct stream *stream;
     struct buf in;
-    bool open, closed;
+    bool open, closed, execs; /* execs: what its HELLO says */
 } R;
 
 static void raw_open(struct stream *s, void *arg)
@@ -63,8 +64,12 @@ static void raw_hello(const struct home_token *t, int64_t grant)
 {
     char token[HOME_TOKEN_MAX];
     struct run_report r = {.step = RUN_STEP_STARTING, .grant = grant};
-    const struct home_hello h = {
-        .token = token, .at_ms = 1, .report = &r, .instance = "raw", .logs = true};
+    const struct home_hello h = {.token = token,
+                                 .at_ms = 1,
+                                 .report = &r,
+                                 .instance = "raw",
+                                 .logs = true,
+                                 .execs = R.execs};
 
     home_token_make(t, &home_world_keys, token);
     wire_tell(R.stream, HOME_HELLO, 0, home_hello, &h);
@@ -114,9 +119,11 @@ static void test_what_is_no_report_ends_the_session(void **state)
 
 /* ---- streams ---- */
 static struct {
-    unsigned opened, ends;
+    unsigned opened, ends, eofs;
     char text[64];
-    int code;
+    size_t bytes;
+    int code, exit_code;
+    bool full;
 } L;
 
 static void log_opened(void *arg)
@@ -129,14 +136,17 @@ static void log_data(int fd, const void *p, size_t n, void *arg)
     (void)fd;
     (void)arg;
     assert_int_equal(L.opened, 1);
-    assert_true(strlen(L.text) + n < sizeof L.text);
+    assert_int_equal(L.ends, 0);
+    L.bytes += n;
+    if (strlen(L.text) + n >= sizeof L.text)
+        return;
     memcpy(L.text + strlen(L.text), p, n);
 }
 static void log_end(int exit_code, const struct err *err, void *arg)
 {
-    (void)exit_code;
     (void)arg;
     L.ends++;
+    L.exit_code = exit_code;
     L.code = err ? err->code : 0;
 }
 static bool log_is_over(void)
@@ -181,15 +191,15 @@ static void test_a_runner_tells_of_its_own_streams_alone(void **state)
     raw_begin();
     raw_hello(&other, 1);
     until(raw_heard);
-    frame_send(R.stream, HOME_OPENED, 0, 1, NULL, 0);
-    frame_send(R.stream, HOME_DATA, 1, 1, "false", 5);
-    wire_tell(R.stream, HOME_END, 1, wire_end, &(const struct wire_end){.text = ""});
+    frame_send(R.stream, SF_OPENED, 0, 1, NULL, 0);
+    frame_send(R.stream, SF_DATA, 1, 1, "false", 5);
+    wire_tell(R.stream, SF_END, 1, wire_end, &(const struct wire_end){.text = ""});
     wire_tell(R.stream, HOME_REPORT, 1, run_report, &runs);
     R.in.n = 0;
     until(raw_heard); /* all of that has been read */
     assert_int_equal(L.opened + L.ends, 0);
-    frame_send(first, HOME_OPENED, 0, 1, NULL, 0);
-    frame_send(first, HOME_DATA, 1, 1, "true", 4);
+    frame_send(first, SF_OPENED, 0, 1, NULL, 0);
+    frame_send(first, SF_DATA, 1, 1, "true", 4);
     until(log_is_text);
     assert_string_equal(L.text, "true");
     stream_abort(first, "it goes"); /* its streams end with the session */
@@ -198,13 +208,115 @@ static void test_a_runner_tells_of_its_own_streams_alone(void **state)
     assert_int_equal(log_ask(&other.key, 0, 100), 0); /* never opened */
     until(log_is_over);
     assert_int_equal(L.code, E_TIMEOUT);
-    frame_send(R.stream, HOME_DATA, 1, 2, "late", 4);
-    for (int i = 0; i < 16; i++)
+    frame_send(R.stream, SF_DATA, 1, 2, "late", 4);
+    for (int i = 0; i < STREAMS_MAX; i++)
         assert_int_equal(log_ask(&other.key, 0, 60000), 0);
     assert_int_equal(log_ask(&other.key, 0, 60000), E_LIMIT);
     stream_abort(R.stream, "it goes, too");
     until(log_is_over);
     assert_int_equal(L.opened, 0);
+    buf_fini(&R.in);
+}
+
+static void exec_eof(void *arg)
+{
+    (void)arg;
+    L.eofs++;
+}
+static bool exec_full(void *arg)
+{
+    (void)arg;
+    return L.full;
+}
+
+static int exec_ask(const struct run_key *k, struct exec_session **ret)
+{
+    static const struct log_sink sink = {.opened = log_opened,
+                                         .data = log_data,
+                                         .end = log_end,
+                                         .full = exec_full,
+                                         .eof = exec_eof};
+    const char *const argv[] = {"true", NULL};
+    const struct exec_request rq = {.argv = argv, .with_stdin = true};
+    struct err e;
+
+    memset(&L, 0, sizeof L);
+    return home_runs_exec(H[0].runs, k, &rq, &sink, ret, &e);
+}
+
+static void raw_runs(const struct home_token *t, bool execs)
+{
+    const struct run_report runs = {.step = RUN_STEP_RUNNING, .grant = 1};
+
+    raw_begin();
+    R.execs = execs;
+    raw_hello(t, 1);
+    until(raw_heard);
+    wire_tell(R.stream, HOME_REPORT, 1, run_report, &runs);
+    R.in.n = 0;
+    until(raw_heard);
+}
+
+static void raw_says(uint8_t type, uint8_t flags, uint64_t id, const char *body)
+{
+    frame_send(R.stream, type, flags, id, body, strlen(body));
+}
+
+/* Nothing that a runner says of an exec does more than end it. */
+static void test_a_runner_says_what_it_likes(void **state)
+{
+    static char much[60000];
+    const struct home_token t = token_of(1, 0, 1);
+    struct exec_session *s = NULL;
+
+    (void)state;
+    raw_runs(&t, false);
+    assert_int_equal(exec_ask(&t.key, &s), E_NOTIMPL);
+    stream_abort(R.stream, "it goes");
+    until(raw_is_closed);
+    raw_runs(&t, true);
+    assert_int_equal(exec_ask(&t.key, &s), 0); /* 1 */
+    raw_says(SF_EOF, 0, 1, "");                /* of a port alone */
+    raw_says(SF_PAUSE, 1, 1, "");
+    raw_says(SF_SIZE, 0, 1, "{}");
+    raw_says(SF_INPUT, 0, 1, "none of a runner's");
+    raw_says(SF_CLOSE, 0, 1, "");
+    raw_says(77, 0, 1, "of a later version");
+    raw_says(SF_DATA, 9, 1, "data");
+    until(log_is_text);
+    assert_int_equal(L.eofs + L.ends, 0);
+    assert_true(asked_pending(s) > 1u << 20); /* it wants no input */
+    raw_says(SF_END, 0, 1, "{\"exit\":4711}");
+    until(log_is_over);
+    assert_int_equal(L.exit_code, 1);
+    assert_int_equal(L.code, 0);
+    raw_says(SF_DATA, 1, 1, "of one that has ended");
+    assert_int_equal(exec_ask(&t.key, &s), 0); /* 2 */
+    raw_says(SF_END, 0, 2, "no JSON");
+    until(log_is_over);
+    assert_int_not_equal(L.code, 0);
+    assert_int_equal(exec_ask(&t.key, &s), 0); /* 3 */
+    L.full = true;
+    memset(much, 'x', sizeof much - 1);
+    for (int i = 0; i < 1000 && !L.ends; i++) { /* it does not heed that nobody takes it */
+        raw_says(SF_DATA, 1, 3, much);
+        while (stream_pending(R.stream) > 1u << 20 && !L.ends)
+            (void)within(log_is_over, 2);
+    }
+    until(log_is_over);
+    assert_int_equal(L.code, E_LIMIT);
+    assert_in_range(L.bytes, 32 << 20, 33 << 20);
+    assert_true(home_runs_reach(H[0].runs, &t.key));
+    assert_int_equal(exec_ask(&t.key, &s), 0); /* 4, of which it is silent, as of all else */
+    until(log_is_over);
+    assert_int_equal(L.code, E_CONNECT);
+    until(raw_is_closed);
+    raw_runs(&t, true);
+    assert_int_equal(exec_ask(&t.key, &s), 0); /* 5 */
+    raw_says(SF_DATA, 1, 6, "of one that nobody ever opened");
+    until(raw_is_closed);
+    assert_int_equal(L.ends, 1);
+    assert_false(home_runs_reach(H[0].runs, &t.key));
     buf_fini(&R.in);
 }
 
@@ -241,6 +353,7 @@ int main(void)
         T(test_what_is_no_hello_is_cut_off),
         T(test_what_is_no_report_ends_the_session),
         T(test_a_runner_tells_of_its_own_streams_alone),
+        T(test_a_runner_says_what_it_likes),
         T(test_no_clock_is_asked),
     };
 

@@ -53,6 +53,7 @@ static void test_unix_socket(void **state)
                      E_BUSY);
     echo_big(&w, NULL);
     assert_int_equal(w.seen_by_server.unix_uid, getuid());
+    assert_int_equal(w.seen_by_server.unix_pid, getpid());
     echo_fini(&w);
     assert_int_not_equal(stat(address + 5, &st), 0); /* removed by its owner */
 }

@@ -44,7 +44,7 @@ static void session_put(struct buf *b)
               "\"ProcessTreeGone\","
               "\"reason\":\"Error\",\"message\":\"exit status 1\"}");
     frame_put(b, AF_RESULT, "{\"outcome\":0,\"seen\":{\"key\":\"u.1.1\",\"state\":\"absent\"}}");
-    frame_put(b, AF_END, "{\"exit\":0}");
+    frame_put(b, SF_END, "{\"exit\":0}");
 }
 
 static void mutations(int (*target)(const uint8_t *data, size_t size), int rounds)
