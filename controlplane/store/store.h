@@ -384,8 +384,8 @@ struct facts_cmd {
     bool reach_told, reachable;
     char why[256];
     /* with reach_told, from FEATURE_GRANTS on. agent: the agent that speaks for the target; rival:
-     * why another agent was turned away, "": none was */
-    char agent[64], rival[512];
+     * why another agent was turned away; denies: what it told and took back; "": nothing */
+    char agent[64], rival[512], denies[512];
     /* Of a Target with spec.agents: the part whose agent that is, and why it is away; "": none. */
     char part[64], part_why[256];
     bool part_reached;

@@ -205,6 +205,31 @@ class Callout(Federation):
             phase = self.phase(name, *OVER)["phase"]
             self.check(f"{name} succeeds, and ran once", phase == "Succeeded" and len(self.lives(name)) == 1, phase)
 
+    def an_end_that_is_taken_back(self):
+        """The server lists a run as alive that it had called ended, and the log has its end."""
+        self.work("taken-back")
+        self.phase("taken-back", "Succeeded")
+        key, spent = self.lives("taken-back")[0], self.status("taken-back").get("spent")
+        time.sleep(2.5)  # a list that was on its way meanwhile is no lie
+        self.kill_server()
+        with open(self.path("faults.denied"), "w", encoding="utf-8") as file:
+            file.write(key)
+        self.serve()
+        wait_for("the run to be stopped by its key", lambda: os.path.exists(self.path("faults.stopped")), 30)
+        with open(self.path("faults.stopped"), encoding="utf-8") as file:
+            self.check("it is stopped by its key", file.read() == key)
+        def consistent():
+            found = json.loads(self.cli("get", "targets", "rack", "-o", "json").stdout)["status"]["conditions"]
+            return next((c for c in found if c["type"] == "Consistent"), {})
+        said = wait_for("the Target to say so", lambda: consistent().get("status") == "False" and consistent(), 30)
+        self.check("its Target says what it took back", said["reason"] == "EndDenied" and key in said["message"] and "default/taken-back" in said["message"], said)
+        events = wait_for("the Events", lambda: (e := [x for x in self.cli("get", "events", "-A").stdout.splitlines() if "EndDenied" in x]) and len(e) > 1 and e, 30)
+        self.check("Events tell it, of the Target and of the Workload", any("rack" in e for e in events) and any("taken-back" in e for e in events), events)
+        wait_for("nothing of it to be listed any more", lambda: key not in self.cli("get", "orphans").stdout, 30)
+        now = self.status("taken-back")
+        self.check("it stays as it ended: one life, no second charge", now["phase"] == "Succeeded" and now.get("spent") == spent
+                   and len(self.lives("taken-back")) == 1, f"{now['phase']}, {now.get('spent')} and {spent}")
+
     def the_server_is_away(self):
         self.work("over-silence", ticks=6000)
         wait_for("over-silence to live", lambda: self.lives("over-silence"), 30)
@@ -379,7 +404,7 @@ def main():
     parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.a_second_target_at_its_server, Callout.answers_that_are_none, Callout.orders_that_never_came, Callout.two_bad_answers_in_a_row,
              Callout.stops,
              Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.what_is_wrong_is_told,
-             Callout.the_server_dies_and_comes_back,
+             Callout.the_server_dies_and_comes_back, Callout.an_end_that_is_taken_back,
              Callout.the_server_is_away, Callout.runs_go_by_their_principals, Callout.nothing_ever_ran_twice)
     try:
         for part in (Callout.begin, *[p for p in parts if only in p.__name__]):

@@ -289,7 +289,7 @@ static void tick_reserved(struct driver *d, struct site *t)
         driver_step(d, STEP_REQUEUE, "TargetUnreachable",
                     "its target fell silent before it was started");
     else if (t->reachable && !driver_paused(d, t) && !cold_holds(d->brain, d->o) &&
-             !driver_look(d, t) && !driver_place_differs(d))
+             !driver_copy_lives(d) && !driver_look(d, t) && !driver_place_differs(d))
         lease_dispatch(d, t);
 }
 

@@ -12,6 +12,7 @@
 #include "controlplane/leader/drive/driver.h"
 #include "controlplane/leader/drive/order.h"
 #include "controlplane/leader/keep/events.h"
+#include "controlplane/leader/recover/denials.h"
 #include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
@@ -22,6 +23,7 @@
 #define PENDING_TOLD_EVERY_MS 30000
 #define UNTOLD_ASKED_MS 5000
 #define WITHDRAWN_LEAST_MS 30000
+#define COPY_LOOK_MS 1000
 #define RUN_NOT_TOLD "its target is in reach, and cannot tell what became of it"
 #define AGENT_REPLACED                                                                             \
     "an agent with another state folder speaks for its target, and knows nothing of it: it may "   \
@@ -51,6 +53,7 @@ static void orphan_end(struct site *t, const struct observation *o)
 
     if (o->state != RUN_RUNNING && o->state != RUN_STARTING && o->state != RUN_PENDING)
         return;
+    t->sweep_due = true; /* whether its end was told before */
     s = mem_new(struct orphan_stop);
     run_key_print(&o->key, key);
     log_event(LOG_WARN, "run.orphan",
@@ -120,9 +123,10 @@ void driver_observed(struct site *t, const struct observation *o)
         /* The root may be behind what was just committed elsewhere: only an epoch that it has left
          * is an orphan. */
         const struct object *w = root_workload_by_uid(b->root, o->key.uid);
-        if (!w || object_as(w, workload)->status->epoch < o->key.epoch)
+        const struct workload_status *s = w ? object_as(w, workload)->status : NULL;
+        if (!s || s->epoch < o->key.epoch || (s->epoch == o->key.epoch && !phase_holds(s->phase)))
             t->sweep_due = true; /* what it is, the sweep says */
-        else if (object_as(w, workload)->status->epoch > o->key.epoch)
+        else if (s->epoch > o->key.epoch)
             orphan_end(t, o);
         return;
     }
@@ -147,6 +151,14 @@ void driver_over(struct driver *d)
     if (!d->dead && d->has_seen && d->seen.state == RUN_ENDED)
         site_finalize(site_find(d->brain, d->target), &d->key);
     d->dead = true;
+}
+
+bool driver_copy_lives(struct driver *d)
+{
+    if (!denial_lives(d->brain, d->uid))
+        return false;
+    driver_later(d, COPY_LOOK_MS);
+    return true;
 }
 
 /* ---- what never started ---- */

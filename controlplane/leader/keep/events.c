@@ -33,7 +33,7 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
         "TargetUnreachable", "NotReplaced",       "Stopped",      "Failed",   "MoveFailed",
         "StoreNotSearched",  "CheckpointRefused", "TwoAgents",    "BookFull", "AgentReplaced",
         "SaveFailed",        "GoesAway",          "CheckpointBad", "MachineUnknown",
-        "PriceAboveCap",     "OrderRefused"};
+        "PriceAboveCap",     "OrderRefused",      "EndDenied"};
     struct events *e = b->events;
     struct told *t;
     va_list ap;
@@ -208,6 +208,16 @@ static void of_global(struct brain *b, const struct object *o, const char *reaso
     tell(b, "hanse-system", m->name, m->uid, reason, "%.500s", message);
     if (b->events->n > n)
         container_of(b->events->waiting.prev, struct told, link)->kind = o->kind->id;
+}
+
+void events_end_denied(struct brain *b, const struct object *target, const struct object *workload,
+                       const char *why)
+{
+    const struct meta *m = workload->meta;
+
+    of_global(b, target, "EndDenied", why);
+    tell(b, m->namespace_, m->name, m->uid, "EndDenied", "target %.200s: %.500s",
+         target->meta->name, why);
 }
 
 void events_book_full(struct brain *b, const struct object *target, const char *why)

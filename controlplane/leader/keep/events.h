@@ -25,6 +25,9 @@ void events_lease_runs(struct brain *b, const struct object *workload, uint64_t 
 /* Of the machines of a Target; reason is static. */
 void events_of_machines(struct brain *b, const struct object *target, const char *reason,
                         const char *why);
+/* The target lists a run of the workload as alive that it had called ended. */
+void events_end_denied(struct brain *b, const struct object *target, const struct object *workload,
+                       const char *why);
 void events_book_full(struct brain *b, const struct object *target, const char *why);
 void PRINTF_LIKE(4, 5) events_of_checkpoint(struct brain *b, const struct object *workload,
                                             const char *reason, const char *fmt, ...);

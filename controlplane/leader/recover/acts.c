@@ -55,7 +55,11 @@ static bool condemned(const struct site *t, const struct run_key *k)
 
 bool orphan_condemned(const struct site *t, const struct run_key *k)
 {
-    return condemned(t, k);
+    char key[RUN_KEY_MAX];
+
+    run_key_print(k, key);
+    const struct orphan *o = orphan_find(t, key);
+    return condemned(t, k) || (o && o->why == ORPHAN_DENIED); /* that one is ended in any case */
 }
 
 static void condemn(struct site *t, const struct run_key *k)

@@ -18,7 +18,8 @@ static const char *const whys[ORPHAN_WHY_NR] = {"",
                                                 "newer than the state",
                                                 "from before the state was restored",
                                                 "of a Workload that was deleted",
-                                                "of another cluster"};
+                                                "of another cluster",
+                                                "called ended by its target before"};
 
 static void list_free(struct orphans *l)
 {
@@ -130,7 +131,8 @@ void orphans_drop(struct site *t)
 /* ---- as people see them ---- */
 static const char *state_text(const struct orphan *o)
 {
-    static const char *const states[] = {"unknown", "absent", "starting", "running", "ended"};
+    static const char *const states[] = {"unknown", "absent", "starting",
+                                          "running", "ended",  "pending"};
 
     return states[o->seen.state];
 }

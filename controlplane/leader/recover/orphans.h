@@ -12,6 +12,7 @@ enum orphan_why {
     ORPHAN_BEFORE,    /* its uid is unknown, and it began before the state went back */
     ORPHAN_DELETED,   /* its uid is unknown, it has ended, and this state once let it go */
     ORPHAN_FOREIGN,   /* its uid is unknown, and its cluster is another or unknown */
+    ORPHAN_DENIED,    /* its target had told its end, and lists it as alive: denials.c */
     ORPHAN_WHY_NR
 };
 #define ORPHANS_MAX 4096 /* entries for one target; orphans.more counts the rest */

@@ -565,7 +565,7 @@ static bool adoptable(struct brain *b, const struct site *t, const struct orphan
     else if (root_feature_level(b->root) < FEATURE_GRANTS)
         (void)err_set(err, E_UNAVAIL, "a member is too old for this: upgrade all members first");
     else if (orphan_condemned(t, &o->seen.key))
-        (void)err_set(err, E_CONFLICT, "somebody said that it is to be ended, and it is");
+        (void)err_set(err, E_CONFLICT, "it is to be ended, and it is");
     else if (newer) {
         run_key_print(&newer->seen.key, key);
         (void)err_set(err, E_CONFLICT, "Target %.200s has a newer run of it, %s: adopt that one",

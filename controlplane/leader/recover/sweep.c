@@ -10,7 +10,9 @@
 #include "controlplane/leader/recover/sweep.h"
 
 #include "api/base/failpoint.h"
+#include "controlplane/leader/context/refusals.h"
 #include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/recover/denials.h"
 #include "controlplane/leader/recover/orphans.h"
 #include "controlplane/leader/recover/promises.h"
 #include "controlplane/leader/site/sites.h"
@@ -125,6 +127,18 @@ bool sweep_unfinished(const struct root *r, const struct run_listed *l)
            !phase_holds(s->phase) && end_known(s, s->epoch);
 }
 
+/* Made sure of like what is not in the root: by a second list, after a majority has confirmed. */
+static enum run_verdict judge_denied(struct site *t, const struct run_listed *l)
+{
+    if (!t->doubts_proved)
+        doubt(t, &l->seen.key);
+    if (!t->doubts_proved || !doubted(t, &l->seen.key))
+        return RUN_KEPT;
+    denial_found(t, l);
+    orphan_found(t, l, ORPHAN_DENIED);
+    return RUN_LET_GO;
+}
+
 static enum run_verdict judge(const struct run_listed *l, void *arg)
 {
     struct site *t = arg;
@@ -132,6 +146,8 @@ static enum run_verdict judge(const struct run_listed *l, void *arg)
 
     if (t->brain->in_doubt)
         return RUN_KEPT; /* the next sweep judges it, once the doubt is settled */
+    if (denial_is(t->brain->root, t->name, t->swept_at_ms, l))
+        return judge_denied(t, l);
     if (why > ORPHAN_LET_GO && orphan_condemned(t, &l->seen.key))
         return RUN_LET_GO;
     if (why == ORPHAN_OWNED && sweep_unfinished(t->brain->root, l))
@@ -225,6 +241,7 @@ void site_sweep(struct site *t)
     t->sweeping = true;
     t->sweep_due = false;
     t->swept_ms = loop_now_ms(t->brain->loop);
+    t->swept_at_ms = brain_time_ms(t->brain);
     sweep_begin(t);
 }
 

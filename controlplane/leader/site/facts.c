@@ -52,7 +52,8 @@ static void facts_answered(void *arg, const struct result *r, const struct err *
 bool site_facts_differ(const struct site *t)
 {
     return t->told_reachable != t->reachable || strcmp(t->told_agent, t->agent) != 0 ||
-           strcmp(t->told_rival, t->rival) != 0 || site_agent_due(t);
+           strcmp(t->told_rival, t->rival) != 0 || strcmp(t->told_denies, t->denies) != 0 ||
+           site_agent_due(t);
 }
 
 enum facts_kind { FACTS_SOME, FACTS_ALL, FACTS_GONE, FACTS_NOTICED };
@@ -78,9 +79,11 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
     str_copy(c.facts.why, sizeof c.facts.why, t->why);
     str_copy(t->told_agent, sizeof t->told_agent, t->agent);
     str_copy(t->told_rival, sizeof t->told_rival, t->rival);
+    str_copy(t->told_denies, sizeof t->told_denies, t->denies);
     if (root_feature_level(t->brain->root) >= FEATURE_GRANTS) {
         str_copy(c.facts.agent, sizeof c.facts.agent, t->agent);
         str_copy(c.facts.rival, sizeof c.facts.rival, t->rival);
+        str_copy(c.facts.denies, sizeof c.facts.denies, t->denies);
         if (part)
             site_agent_fill(part, &c.facts);
     }

@@ -19,6 +19,7 @@
 #include "controlplane/leader/move/causes.h"
 #include "controlplane/leader/move/mover.h"
 #include "controlplane/leader/queue/scheduler.h"
+#include "controlplane/leader/recover/denials.h"
 #include "controlplane/leader/recover/orphans.h"
 #include "controlplane/leader/recover/sweep.h"
 #include "controlplane/leader/site/facts.h"
@@ -343,6 +344,7 @@ static void renew(void *arg)
 
     renew_later(t);
     rival_look(t);
+    denials_look(t);
     site_kept_look(t);
     if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
         site_sweep(t);

@@ -80,10 +80,16 @@ struct site { /* one Target, and the connector that drives it */
     bool listed;       /* a sweep of this session is complete: each run is known or an orphan */
     bool lacks;        /* but for those of agents that were away: speakers.c */
     uint64_t lacks_since_ms;
-    uint64_t swept_ms; /* loop time at which the last sweep began */
+    uint64_t swept_ms; /* loop time at which the last sweep began, */
+    int64_t swept_at_ms; /* and the state's */
     struct run_key *doubts; /* keys that were listed and are not in the root; owned */
     size_t n_doubts;
     bool doubts_proved; /* a majority has confirmed since: doubts not in the root have no owner */
+
+    /* denials.c; denies: what it took back, "": nothing of late; told_denies: what it last told the
+     * state */
+    char denies[512], told_denies[512];
+    uint64_t denies_ms; /* loop time at which it last did */
 
     /* finalize.c */
     struct run_key *finals; /* ended runs that it is to be told of; owned */

@@ -422,6 +422,26 @@ static void agent_tell(struct txn *t, const struct facts_cmd *c, const struct ta
         txn_condition(t, &s->conditions, &s->n_conditions, "OneAgent", COND_TRUE, "OneAgent", "");
 }
 
+static bool condition_is(const struct target_status *s, const char *type)
+{
+    for (uint32_t i = 0; i < s->n_conditions; i++)
+        if (strcmp(s->conditions[i].type, type) == 0)
+            return true;
+    return false;
+}
+
+/* It lists a run as alive that it had called ended, or had of late: a target of which nobody ever
+ * heard that has no such condition. */
+static void denial_tell(struct txn *t, const struct facts_cmd *c, struct target_status *s)
+{
+    if (*c->denies)
+        txn_condition(t, &s->conditions, &s->n_conditions, "Consistent", COND_FALSE, "EndDenied",
+                      c->denies);
+    else if (condition_is(s, "Consistent"))
+        txn_condition(t, &s->conditions, &s->n_conditions, "Consistent", COND_TRUE, "Consistent",
+                      "");
+}
+
 static void target_tell(struct txn *t, const struct facts *f, const struct object *o)
 {
     const struct facts_cmd *c = f->c;
@@ -443,6 +463,8 @@ static void target_tell(struct txn *t, const struct facts *f, const struct objec
             s->session = c->session;
         if (root_feature_level(t->w) >= FEATURE_GRANTS)
             agent_tell(t, c, b->spec, s);
+        if (root_feature_level(t->w) >= FEATURE_GRANTS)
+            denial_tell(t, c, s);
     }
     if (f->changed > 0 || (c->complete && s->inventoryRevision == 0)) {
         target_count(t, c->target, s);

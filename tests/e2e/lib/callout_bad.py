@@ -1,5 +1,6 @@
 """The callout server of deploy/examples/callout, made to misbehave: before each request about a run it looks into FAULTS, a file of
-lines "VERB FAULT" (submit, find, signal, stop), and does what the first line for its verb says, once. What was done stays done."""
+lines "VERB FAULT" (submit, find, signal, stop), and does what the first line for its verb says, once. What was done stays done.
+It lists the run whose key stands in FAULTS.denied as running, whatever it has told of it, until it is asked to stop that one."""
 import fcntl
 import json
 import os
@@ -12,6 +13,25 @@ sys.dont_write_bytecode = True
 import server  # noqa: E402
 
 LATE_S = 6  # an attempt is given up after 5 s
+
+
+def denied():
+    """The key of the run that it brings back from the dead."""
+    try:
+        with open(os.environ["FAULTS"] + ".denied", encoding="utf-8") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def listed_alive(body, key):
+    told = json.loads(body)
+    for run in told.get("runs", []):
+        if run.get("key") == key:
+            for name in ("exitCode", "signal", "proof", "reason", "message", "final"):
+                run.pop(name, None)
+            run["state"] = "running"
+    return json.dumps(told).encode()
 
 
 def fault_of(verb):
@@ -39,6 +59,9 @@ class Bad(server.Handler):
             with open(os.environ["FAULTS"] + ".nodes", "a", encoding="utf-8") as file:
                 file.write(self.path + "\n")
         verb = "submit" if self.command == "PUT" else parts[3] if len(parts) == 4 else ""
+        self.lists = self.command == "GET" and parts[1:] == ["runs"]
+        if verb == "stop" and parts[2] == denied():
+            os.rename(os.environ["FAULTS"] + ".denied", os.environ["FAULTS"] + ".stopped")
         self.fault = fault_of(verb) if verb else ""
         if self.fault == "deaf":  # not even heard
             self.close_connection = True
@@ -57,6 +80,8 @@ class Bad(server.Handler):
 
     def answer(self, status, body):
         fault, self.fault = self.fault, ""
+        if self.lists and status == 200 and denied():
+            body = listed_alive(body, denied())
         if fault == "lost":
             self.close_connection = True
         elif fault == "late":

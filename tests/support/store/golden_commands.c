@@ -451,7 +451,6 @@ static void archive_cmd_check(const union command *c)
     assert_int_equal(c->archive.ops[0].kind, KIND_WORKLOAD);
     assert_string_equal(c->archive.ops[0].uid, "5d5d");
 }
-
 static void recover_check(const union command *c)
 {
     const struct recover_cmd *r = &c->recover;
@@ -471,7 +470,6 @@ static void recover_check(const union command *c)
     assert_int_equal(r->ops[0].kind, KIND_TARGET);
     assert_string_equal(r->ops[0].name, "fra");
 }
-
 static void array_cmd_make(union command *c, struct arena *a)
 {
     (void)a;
@@ -554,7 +552,16 @@ static void facts_agent_check(const union command *c)
     assert_string_equal(c->facts.agent, "00aa11bb");
     assert_string_equal(c->facts.rival, "two agents");
 }
-
+static void facts_denies_make(union command *c, struct arena *a)
+{
+    facts_agent_make(c, a);
+    (void)snprintf(c->facts.denies, sizeof c->facts.denies, "run u1.1.1 lives");
+}
+static void facts_denies_check(const union command *c)
+{
+    facts_agent_check(c);
+    assert_string_equal(c->facts.denies, "run u1.1.1 lives");
+}
 static void facts_part_make(union command *c, struct arena *a)
 {
     facts_make(c, a);
@@ -585,6 +592,7 @@ const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"run-agent", CMD_RUN, run_agent_make, run_agent_check},
     {"facts-agent", CMD_FACTS, facts_agent_make, facts_agent_check},
     {"facts-part", CMD_FACTS, facts_part_make, facts_part_check},
+    {"facts-denies", CMD_FACTS, facts_denies_make, facts_denies_check},
     {"collect", CMD_COLLECT, collect_make, collect_check},
     {"array", CMD_ARRAY, array_cmd_make, array_cmd_check},
     {"run-pause", CMD_RUN, run_pause_make, run_pause_check},

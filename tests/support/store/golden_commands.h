@@ -7,7 +7,7 @@
 #include "tests/support/store/store_kit.h"
 
 #define TIME_MS 1795234567890 /* 2026-11-21 */
-#define GOLDEN_COMMANDS 18
+#define GOLDEN_COMMANDS 19
 
 struct golden_command {
     const char *name;

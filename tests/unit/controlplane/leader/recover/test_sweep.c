@@ -1,6 +1,7 @@
 /* What a hub makes of a run that a target lists: only what its own log let go is ended. */
 #include "api/base/failpoint.h"
 #include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/recover/denials.h"
 #include "controlplane/leader/recover/orphans.h"
 #include "controlplane/leader/recover/promises.h"
 #include "controlplane/leader/recover/sweep.h"
@@ -120,6 +121,35 @@ static void test_what_is_known(void **state)
     assert_int_equal(why(&k, uid, 1, 2, OWN), ORPHAN_AHEAD);
     assert_int_equal(why(&k, uid, 2, 1, OWN), ORPHAN_AHEAD);
     assert_int_equal(why(&k, uid, 0, 1, OWN), ORPHAN_LET_GO);
+    kit_end(&k);
+}
+
+/* A target lists as alive what it had called ended. */
+static void test_an_end_that_is_taken_back(void **state)
+{
+    struct run_listed l = {.seen = {.key = {.epoch = 1, .try_ = 1}, .state = RUN_RUNNING}};
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_pool(&k, 1, 4);
+    assert_int_equal(kit_workload(&k, k.ns, "w", 1, 1).code, 0);
+    str_copy(l.seen.key.uid, sizeof l.seen.key.uid, kit_get(&k, "w")->meta->uid);
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 1).code, 0);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_DISPATCH).code, 0);
+    assert_false(denial_is(k.root, "fra", INT64_MAX, &l)); /* it lives by the log */
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
+    const struct workload_status *s = object_as(kit_get(&k, "w"), workload)->status;
+    int64_t at = s->ends[0].at;
+    assert_true(denial_is(k.root, "fra", INT64_MAX, &l));
+    assert_true(denial_is(k.root, "fra", at + 5000, &l));
+    assert_false(denial_is(k.root, "fra", at + 500, &l)); /* the list was on its way */
+    assert_false(denial_is(k.root, "ams", INT64_MAX, &l)); /* another one had told the end */
+    l.seen.state = RUN_ENDED;
+    assert_false(denial_is(k.root, "fra", INT64_MAX, &l));
+    l.seen.state = RUN_RUNNING;
+    l.seen.key.epoch = 2;
+    assert_false(denial_is(k.root, "fra", INT64_MAX, &l)); /* of that the log has no end */
     kit_end(&k);
 }
 
@@ -263,6 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_whose_end_is_in_the_log),
                                        cmocka_unit_test(test_what_is_unknown),
                                        cmocka_unit_test(test_what_is_known),
+        cmocka_unit_test(test_an_end_that_is_taken_back),
                                        cmocka_unit_test(test_what_was_deleted_before),
                                        cmocka_unit_test(test_an_older_copy),
                                        cmocka_unit_test(test_what_was_heard),
