@@ -130,6 +130,31 @@ static bool misfit_sick(struct place *pl, struct row *r, const struct need *n)
     return false;
 }
 
+/* A node of the group that would have room for a worker, were it not perhaps another one by a new
+ * name. */
+static bool misfit_renamed(struct place *pl, struct row *r, const struct need *n)
+{
+    const struct table *t = &pl->p->t;
+    const struct group *g = &t->groups[r->group];
+
+    for (uint32_t m = g->m0; m < g->m0 + g->n; m++) {
+        const struct member *mb = &t->members[m];
+        const struct node_rec *node = &t->nodes[mb->node];
+        const char *formerly = node->doc->status ? node->doc->status->formerly : NULL;
+
+        if (!formerly || !*formerly || t->cpu_free[mb->node] < n->cpu ||
+            t->memory_free[mb->node] < n->memory ||
+            (n->mode == NEED_WHOLE && member_free(mb) < n->count))
+            continue;
+        r->text = arena_printf(pl->a,
+                               "node %s may be %s by another name, where something is still held",
+                               node->obj->meta->name, formerly);
+        (void)explain_misfit(pl, r, REASON_RENAMED, 0, g->n);
+        return true;
+    }
+    return false;
+}
+
 /* No node has room for even one worker. */
 static bool misfit_single(struct place *pl, struct row *r)
 {
@@ -139,6 +164,8 @@ static bool misfit_single(struct place *pl, struct row *r)
     struct fit_count c;
 
     r->nodes = g->n;
+    if (t->renamed && misfit_renamed(pl, r, n))
+        return false;
     if (g->n_ok == 0 && (r->text = notice_text(pl, g)))
         return explain_misfit(pl, r, REASON_NODE_NOTICE, 0, g->n);
     if (g->n_ok == 0) {

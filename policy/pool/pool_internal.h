@@ -126,6 +126,7 @@ struct table {
     uint64_t generation; /* counts rebuilds: places kept elsewhere are valid within one */
     bool others;         /* a node tells that others than Hanse hold some of it, or told so */
     bool sick;           /* a device is not healthy */
+    bool renamed;        /* a node may be another one by a new name */
 };
 
 /* ---- what is held ---- */

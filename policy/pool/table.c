@@ -101,6 +101,9 @@ static bool node_usable(const struct node *n)
 
 void table_node_open(struct table *t, uint32_t node)
 {
+    const struct node_status *s = t->nodes[node].doc->status;
+
+    t->renamed |= s && s->formerly && *s->formerly;
     node_switch(t, node, node_usable(t->nodes[node].doc) && !pool_zone_pause(t, node));
 }
 

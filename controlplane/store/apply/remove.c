@@ -247,11 +247,13 @@ static int ids_compare(const struct node_spec *a, const struct node_spec *b)
     return known_a && known_b ? -1 : 0;
 }
 
-static bool may_be(const struct node_spec *a, const struct node_spec *b)
+/* A new node b may be the kept one a, by what both tell of themselves; `later`: b came after a. One
+ * that stood beside a is another machine, unless a device of both has one id. */
+static bool may_be(const struct node_spec *a, const struct node_spec *b, bool later)
 {
     int ids = ids_compare(a, b);
 
-    if (ids || (*text(a->machine) && *text(b->machine) && strcmp(a->machine, b->machine) != 0))
+    if (ids || !later || (*text(a->machine) && *text(b->machine) && strcmp(a->machine, b->machine) != 0))
         return ids > 0;
     if (a->n_gpus != b->n_gpus)
         return false;
@@ -260,6 +262,11 @@ static bool may_be(const struct node_spec *a, const struct node_spec *b)
             strcmp(text(a->gpus[i].class_), text(b->gpus[i].class_)) != 0)
             return false;
     return a->n_gpus > 0 || (a->cpu == b->cpu && a->memory == b->memory);
+}
+
+static bool came_later(const struct object *kept, const struct object *o)
+{
+    return o->meta->creationTimestamp > kept->meta->creationTimestamp;
 }
 
 static bool has_successor(struct txn *t, const struct object *o)
@@ -284,6 +291,7 @@ static void pair(struct txn *t, const struct object *kept, const struct object *
 /* New nodes that may be kept ones by another name wait for what is held there. */
 void nodes_pair(struct txn *t, const char *target)
 {
+    bool any_age = root_feature_level(t->w) < FEATURE_CLOSES; /* as it was judged before that */
     struct object *kept[KEPT_MAX];
     struct key at = {.n = 0};
     const struct object *o;
@@ -299,7 +307,8 @@ void nodes_pair(struct txn *t, const char *target)
         if (s->unlisted || *text(s->formerly) || o->meta->creationTimestamp + NEW_MS < t->now)
             continue;
         for (size_t i = 0; i < n; i++) {
-            if (!kept[i] || !may_be(object_as(kept[i], node)->spec, object_as(o, node)->spec))
+            if (!kept[i] || !may_be(object_as(kept[i], node)->spec, object_as(o, node)->spec,
+                                    any_age || came_later(kept[i], o)))
                 continue;
             struct object *fresh = object_ref(o);
             pair(t, kept[i], fresh);

@@ -79,6 +79,7 @@ static const struct reason_case cases[REASON_NR] = {
                        "status: {others: {classes: [{class: h100, count: 1}]}}\n",
                        GPUS(2), GPUS(2), true, "1 GPU"},
     [REASON_UNHEALTHY] = {.answer = ROOM}, /* unit/policy/place/faults */
+    [REASON_RENAMED] = {.answer = NEVER},  /* unit/policy/place/faults */
     [REASON_MIG] = {.answer = ROOM},
     [REASON_ISOLATION] = {.answer = ASKED},
     [REASON_FRACTION] = {ROOM, NULL, GPUS(4), "  resources: {gpu: {fraction: 0.5}}\n", true, NULL},

@@ -56,6 +56,24 @@ static void what_cannot_be_is_said(void **state)
                      E_INVALID);
 }
 
+static void what_waits_for_another_name_is_told(void **state)
+{
+    struct world *w = *state;
+
+    world_target(w, "hub", "tier: hub");
+    (void)node_of(w, "{index: 0, class: h100}", "{formerly: hub.n0}", true);
+    for (int i = 0; i < 2; i++) {
+        world_decide_at(w, world_workload(w, "x", "  resources: {gpu: {count: 1}}\n"), NOW);
+        assert_pending(w, "NodeRenamed");
+        assert_non_null(strstr(w->d->message, "node hub.n1 may be hub.n0 by another name"));
+        world_put(w, "kind: Node\nmetadata: {name: hub.n2}\nspec: {target: hub, cpu: 1, memory: "
+                     "1Gi, gpus: [{index: 0, class: h100, health: Sick}]}\n");
+    }
+    (void)node_of(w, "{index: 0, class: h100}", "{health: Ready}", true);
+    world_decide_at(w, world_workload(w, "x", "  resources: {gpu: {count: 1}}\n"), NOW);
+    assert_placed(w, "hub");
+}
+
 static void who_finds_no_room_is_told(void **state)
 {
     struct world *w = *state;
@@ -110,6 +128,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {T(sentences), T(what_cannot_be_is_said),
+                                       T(what_waits_for_another_name_is_told),
                                        T(who_finds_no_room_is_told), T(what_runs_there_is_told)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

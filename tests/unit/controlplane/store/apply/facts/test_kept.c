@@ -12,6 +12,7 @@ static void listed(struct kit *k, const char *const *names)
     union command c = {.head = {.type = CMD_FACTS}};
     struct node *n = arena_array(k->a, struct node, 8);
 
+    k->now += 1000;
     str_copy(c.facts.target, sizeof c.facts.target, "fra");
     (void)snprintf(c.facts.session, sizeof c.facts.session, "s1");
     c.facts.reach_told = c.facts.complete = c.facts.reachable = true;
@@ -138,6 +139,27 @@ static void test_one_new_node_waits_for_one(void **state)
     kit_end(&k);
 }
 
+/* Nodes that stood beside it are none of its names, however lately they came. */
+static void test_a_neighbour_is_no_successor(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    begin(&k);
+    ends(&k);
+    LISTED(&k, "fra.c", "fra.d");
+    assert_true(placed(&k, "fra.c"));
+    LISTED(&k, "fra.d");
+    assert_true(status_of(&k, "fra.c")->unlisted);
+    assert_false(*status_of(&k, "fra.c")->successor);
+    assert_false(*status_of(&k, "fra.d")->formerly);
+    IDS[0] = "GPU-1"; /* unless it has the same device */
+    LISTED(&k, "fra.c", "fra.d");
+    LISTED(&k, "fra.d");
+    assert_string_equal(status_of(&k, "fra.d")->formerly, "fra.c");
+    kit_end(&k);
+}
+
 static void test_another_machine_does_not_wait(void **state)
 {
     struct kit k;
@@ -185,6 +207,7 @@ int main(void)
         cmocka_unit_test(test_what_is_renamed_is_not_given_out_twice),
         cmocka_unit_test(test_by_whatever_way_it_is_renamed),
         cmocka_unit_test(test_one_new_node_waits_for_one),
+        cmocka_unit_test(test_a_neighbour_is_no_successor),
         cmocka_unit_test(test_another_machine_does_not_wait),
         cmocka_unit_test(test_devices_are_known_by_their_ids),
     };
