@@ -144,32 +144,6 @@ bool target_has(const struct target_spec *s, enum target_can what)
                                          s->connection && s->connection->runners);
 }
 
-static bool among(const char *const *v, uint32_t n, const char *s)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (!strcmp(v[i], s))
-            return true;
-    return false;
-}
-
-const struct target_principal *target_principal_of(const struct target_spec *s, const char *ns,
-                                                   const char *queue)
-{
-    const struct target_principal *whole = NULL, *rest = NULL;
-
-    for (uint32_t i = 0; i < s->n_principals; i++) {
-        const struct target_principal *p = &s->principals[i];
-        bool mine = among(p->namespaces, p->n_namespaces, ns);
-        if (mine && among(p->queues, p->n_queues, queue))
-            return p;
-        if (mine && !p->n_queues && !whole)
-            whole = p;
-        if (!p->n_namespaces && !rest)
-            rest = p;
-    }
-    return whole ? whole : rest;
-}
-
 const struct kind *kind_by_id(enum kind_id id)
 {
     return (unsigned)id < KIND_LIMIT ? kinds_by_id[id] : NULL;

@@ -3,10 +3,12 @@
  * are told apart by class and region, which are no KEY: a row may have no region.
  *
  * This file must never refuse to leave as it is what an older version let in. */
+#include "api/base/mem.h"
 #include "api/schema/schema_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const struct field *key_of(const struct schema *s)
 {
@@ -157,4 +159,157 @@ int agents_admit(const struct object *old, const struct object *now, struct err 
                              "what it runs; leave it in the list",
                              was->agents[i].name);
     return 0;
+}
+
+/* ---- whose name runs of a Target go by (spec.principals) ---- */
+static bool among(const char *const *v, uint32_t n, const char *s)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!strcmp(v[i], s))
+            return true;
+    return false;
+}
+
+const struct target_principal *target_principal_of(const struct target_spec *s, const char *ns,
+                                                   const char *queue)
+{
+    const struct target_principal *whole = NULL, *rest = NULL;
+
+    for (uint32_t i = 0; i < s->n_principals; i++) {
+        const struct target_principal *p = &s->principals[i];
+        bool mine = among(p->namespaces, p->n_namespaces, ns);
+        if (mine && among(p->queues, p->n_queues, queue))
+            return p;
+        if (mine && !p->n_queues && !whole)
+            whole = p;
+        if (!p->n_namespaces && !rest)
+            rest = p;
+    }
+    return whole ? whole : rest;
+}
+
+static bool plain(const char *name)
+{
+    for (const char *p = name; *p; p++)
+        if ((unsigned char)*p <= ' ' || *p == 127)
+            return false;
+    return true;
+}
+
+static int row_check(const struct target_principal *p, uint32_t i, struct err *err)
+{
+    char at[64];
+
+    (void)snprintf(at, sizeof at, "spec.principals[%" PRIu32 "].name", i);
+    if (!plain(p->name))
+        return err_field(err, E_INVALID, at,
+                         "has a space or a control character: write it as the target does");
+    for (uint32_t k = 0; k < p->n_namespaces; k++) {
+        (void)snprintf(at, sizeof at, "spec.principals[%" PRIu32 "].namespaces[%" PRIu32 "]", i, k);
+        if (!object_name_valid(p->namespaces[k]) || strchr(p->namespaces[k], '.'))
+            return err_field(err, E_INVALID, at,
+                             "\"%.80s\" is no name of a namespace; a row without namespaces stands "
+                             "for those that no other row names",
+                             p->namespaces[k]);
+    }
+    for (uint32_t k = 0; k < p->n_queues; k++) {
+        (void)snprintf(at, sizeof at, "spec.principals[%" PRIu32 "].queues[%" PRIu32 "]", i, k);
+        if (!object_name_valid(p->queues[k]))
+            return err_field(err, E_INVALID, at, "\"%.80s\" is no name of a Queue", p->queues[k]);
+    }
+    return 0;
+}
+
+/* No two rows may stand for the same namespace and Queue: one of them would be passed over. */
+#define CLAIMS_MAX (1u << 16) /* rows by namespaces by Queues, of all rows */
+
+struct claim {
+    const char *ns, *queue; /* "": all that no other row names */
+    uint32_t row;
+};
+
+static int by_claim(const void *a, const void *b)
+{
+    const struct claim *x = a, *y = b;
+    int c = strcmp(x->ns, y->ns);
+
+    if (c == 0)
+        c = strcmp(x->queue, y->queue);
+    return c ? c : (x->row > y->row) - (x->row < y->row);
+}
+
+static size_t claims_count(const struct target_spec *s)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_principals; i++) {
+        const struct target_principal *p = &s->principals[i];
+        n += (size_t)(p->n_namespaces ? p->n_namespaces : 1) * (p->n_queues ? p->n_queues : 1);
+    }
+    return n;
+}
+
+static size_t claims_fill(const struct target_spec *s, struct claim *v)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_principals; i++) {
+        const struct target_principal *p = &s->principals[i];
+        for (uint32_t k = 0; k < p->n_namespaces || (k == 0 && !p->n_namespaces); k++)
+            for (uint32_t q = 0; q < p->n_queues || (q == 0 && !p->n_queues); q++)
+                v[n++] = (struct claim){p->n_namespaces ? p->namespaces[k] : "",
+                                        p->n_queues ? p->queues[q] : "", i};
+    }
+    return n;
+}
+
+static int claimed_twice(const struct claim *a, const struct claim *b, struct err *err)
+{
+    char at[64];
+
+    (void)snprintf(at, sizeof at, "spec.principals[%" PRIu32 "]", b->row);
+    if (a->row == b->row)
+        return err_field(err, E_INVALID, at, "names \"%.80s\" twice: leave one of them out",
+                         *b->queue ? b->queue : b->ns);
+    if (!*b->ns)
+        return err_field(err, E_INVALID, at,
+                         "has no namespaces, as spec.principals[%" PRIu32
+                         "] has none: only one row may stand for all that no other one names",
+                         a->row);
+    return err_field(err, E_INVALID, at,
+                     "stands for namespace \"%.63s\"%s%.80s%s, which spec.principals[%" PRIu32
+                     "] does, too: leave one of them out",
+                     b->ns, *b->queue ? " and Queue \"" : "", b->queue, *b->queue ? "\"" : "",
+                     a->row);
+}
+
+static int principals_check(const struct target_spec *s, struct err *err)
+{
+    size_t n = claims_count(s);
+    int r = 0;
+
+    for (uint32_t i = 0; i < s->n_principals; i++)
+        if ((r = row_check(&s->principals[i], i, err)) < 0)
+            return r;
+    if (n > CLAIMS_MAX)
+        return err_field(err, E_INVALID, "spec.principals",
+                         "names %zu pairs of a namespace and a Queue, %u is the limit", n,
+                         CLAIMS_MAX);
+    AUTO_ARENA a = arena_create(0);
+    struct claim *v = arena_array(a, struct claim, n + 1);
+    n = claims_fill(s, v);
+    qsort(v, n, sizeof *v, by_claim);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(v[i - 1].ns, v[i].ns) == 0 && strcmp(v[i - 1].queue, v[i].queue) == 0)
+            return claimed_twice(&v[i - 1], &v[i], err);
+    return 0;
+}
+
+int principals_admit(const struct object *old, const struct object *now, struct err *err)
+{
+    struct err unused;
+
+    if (old && principals_check(object_as(old, target)->spec, &unused) < 0)
+        return 0;
+    return principals_check(object_as(now, target)->spec, err);
 }

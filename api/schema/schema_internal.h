@@ -65,8 +65,11 @@ bool member_present(const struct field *f, const void *body);
 bool field_equal(const struct field *f, const struct schema *s, const void *a, const void *b);
 /* part of object_admit: Workloads */
 int array_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
-/* part of object_admit: no list names a key twice */
+/* part of object_admit: Targets */
 int agents_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
+int principals_admit(const struct object *old, const struct object *now,
+                     struct err *err) MUST_CHECK;
+/* part of object_admit: no list names a key twice */
 int keys_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;
 /* part of object_admit: PriceSheets */
 int rows_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;

@@ -530,7 +530,7 @@ int object_admit(const struct object *old, const struct object *now, struct err 
     if (now->kind->id != KIND_TARGET)
         return 0;
     if ((r = admit_pools(object_as(now, target)->spec, err)) < 0 ||
-        (r = agents_admit(old, now, err)) < 0)
+        (r = agents_admit(old, now, err)) < 0 || (r = principals_admit(old, now, err)) < 0)
         return r;
     const struct target_partition *p = object_as(now, target)->spec->partition;
     const struct target_partition *was = old ? object_as(old, target)->spec->partition : NULL;

@@ -253,7 +253,8 @@ static bool may_be(const struct node_spec *a, const struct node_spec *b, bool la
 {
     int ids = ids_compare(a, b);
 
-    if (ids || !later || (*text(a->machine) && *text(b->machine) && strcmp(a->machine, b->machine) != 0))
+    if (ids || !later ||
+        (*text(a->machine) && *text(b->machine) && strcmp(a->machine, b->machine) != 0))
         return ids > 0;
     if (a->n_gpus != b->n_gpus)
         return false;
