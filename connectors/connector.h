@@ -206,6 +206,11 @@ struct exec_session; /* the driver owns it; sink.end and exec_close end it */
  * what others asked for, or what they use where nothing was asked for, rounded, so that a node does
  * not change with every breath. Others that come or go are a change of the node like any other.
  *
+ * Where the target picks devices itself and nobody knows which, the node says how many it has, by
+ * class (spec.counted), and an order's assignment says how many of them (count) instead of numbers.
+ * All of them are in its count, with how many of these are unhealthy. What a run was given may be
+ * told with its workers; the log keeps the number.
+ *
  * Health comes with its source: status.faults names what is wrong with the node or a device of it,
  * and who found it. By it the caller takes the device or node for Sick or NotReady; since when, the
  * state's time says.

@@ -36,20 +36,33 @@ bool node_others_device(const struct node *n, int64_t index)
     return false;
 }
 
-static bool class_means(const struct others_class *c, const struct gpu *g)
+static bool class_means(const struct others_class *c, const char *class_, const char *model)
 {
-    return strcmp(c->class_, g->class_) == 0 || strcmp(c->class_, g->model) == 0;
+    return strcmp(c->class_, class_) == 0 || strcmp(c->class_, model) == 0;
 }
 
-int64_t node_others_alike(const struct node *n, const struct gpu *g)
+static int64_t alike(const struct node *n, const char *class_, const char *model, int64_t most)
 {
     const struct node_others *o = others_of(n);
     int64_t sum = 0;
 
-    for (uint32_t i = 0; o && i < o->n_classes; i++)
-        if (class_means(&o->classes[i], g) && o->classes[i].count > 0)
-            sum += o->classes[i].count < LIMIT_NODE_GPUS ? o->classes[i].count : LIMIT_NODE_GPUS;
+    for (uint32_t i = 0; o && i < o->n_classes; i++) {
+        int64_t count = o->classes[i].count;
+
+        if (class_means(&o->classes[i], class_, model) && count > 0)
+            sum += count < most ? count : most;
+    }
     return sum;
+}
+
+int64_t node_others_alike(const struct node *n, const struct gpu *g)
+{
+    return alike(n, g->class_, g->model, LIMIT_NODE_GPUS);
+}
+
+int64_t node_others_counted(const struct node *n, const struct counted_gpus *c)
+{
+    return alike(n, c->class_, c->model, LIMIT_NODE_COUNTED);
 }
 
 static bool has_device(const struct node *n, int64_t index)
@@ -63,7 +76,11 @@ static bool has_device(const struct node *n, int64_t index)
 static bool has_class(const struct node *n, const struct others_class *c)
 {
     for (uint32_t i = 0; i < n->spec->n_gpus; i++)
-        if (class_means(c, &n->spec->gpus[i]) && !n->spec->gpus[i].n_migProfiles)
+        if (class_means(c, n->spec->gpus[i].class_, n->spec->gpus[i].model) &&
+            !n->spec->gpus[i].n_migProfiles)
+            return true;
+    for (uint32_t i = 0; i < n->spec->n_counted; i++)
+        if (class_means(c, n->spec->counted[i].class_, n->spec->counted[i].model))
             return true;
     return false;
 }

@@ -53,6 +53,23 @@ int64_t policy_denied_until(const struct workload_status *s, const char *target,
 uint32_t policy_pause_add(const struct target_status *s_or_null, const struct target_pause *x,
                           struct arena *a, struct target_pause **ret);
 
+/* ---- devices that a node has by count alone (spec.counted) ---- */
+/* All that it counts of that class in one; count 0: none. Its texts are the node's. */
+struct counted_gpus node_counted(const struct node *n, const char *class_); /* NULL ok */
+/* How many there are, and can be given away: between 0 and LIMIT_NODE_COUNTED, whatever it says. */
+int64_t counted_many(const struct counted_gpus *c);
+int64_t counted_healthy(const struct counted_gpus *c);
+/* E_INVALID with a sentence: it counts what cannot be, or tells a class in two ways. */
+int node_counted_check(const struct node *n, struct err *err) MUST_CHECK;
+static inline int64_t assignment_devices(const struct assignment *a)
+{
+    return (int64_t)a->n_gpus + a->count;
+}
+static inline int64_t assignment_milli(const struct assignment *a)
+{
+    return a->gpuMilli * assignment_devices(a);
+}
+
 /* ---- what others than Hanse hold of a node (status.others) ---- */
 int64_t node_others_cpu(const struct node *n); /* NULL ok: 0 */
 int64_t node_others_memory(const struct node *n);
@@ -60,6 +77,7 @@ bool node_others_device(const struct node *n, int64_t index); /* do they hold th
 /* How many devices of the kind of g they hold of which no number is known: so many of those that
  * Hanse does not hold are theirs, whichever they are. */
 int64_t node_others_alike(const struct node *n, const struct gpu *g);
+int64_t node_others_counted(const struct node *n, const struct counted_gpus *c); /* of those */
 int64_t node_others_gpus(const struct node *n); /* numbered or not */
 /* E_INVALID with a sentence: they hold devices that the node does not tell. */
 int node_others_check(const struct node *n, struct err *err) MUST_CHECK;

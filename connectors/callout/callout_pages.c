@@ -69,24 +69,53 @@ static cJSON *node_document(const struct callout *c, cJSON *from)
     return node;
 }
 
-static int node_take(struct callout_call *k, cJSON *from, struct arena *a, struct node *ret,
-                     struct err *err)
+/* A device without a number would be taken for the first one. */
+static int devices_check(const cJSON *from, struct err *err)
 {
-    cJSON *notice = cJSON_DetachItemFromObjectCaseSensitive(from, "notice");
-    cJSON *doc = node_document(k->c, from);
-    void *body = NULL;
-    int rc = body_from_json(&schema_node, doc, 0, a, &body, err);
+    const cJSON *g, *name = cJSON_GetObjectItemCaseSensitive(from, "name");
 
-    if (rc == 0 && strlen(((const struct node *)body)->metadata->name) > 253)
-        rc = err_set(err, E_INVALID, "the name of a node is too long");
-    if (rc == 0)
-        rc = callout_notice_take(k->c, ((const struct node *)body)->metadata->name, notice, err);
-    if (rc == 0)
+    cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(from, "gpus"))
+    {
+        if (!cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(g, "index")))
+            return err_set(err, E_INVALID,
+                           "node %.100s: a GPU without an index: those whose numbers are not known "
+                           "are told in \"counted\": [{\"class\": \"h100\", \"count\": 8}]",
+                           cJSON_IsString(name) ? name->valuestring : "");
+    }
+    return 0;
+}
+
+/* *ret_rc: whether the rest of it can be read. A notice that cannot be read is an error of the
+ * whole page: nobody would know any more whether the node goes away. */
+static int node_take(struct callout_call *k, cJSON *from, struct arena *a, struct node *ret,
+                     int *ret_rc, struct err *err)
+{
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(from, "name");
+    const char *text = cJSON_IsString(name) ? name->valuestring : "";
+    cJSON *notice = cJSON_DetachItemFromObjectCaseSensitive(from, "notice");
+    const char *full = arena_printf(a, "%s.%.255s", k->c->base.target, text);
+    void *body = NULL;
+    int rc = 0, node = 0;
+
+    if (!*text || strlen(full) > 253)
+        node = err_set(err, E_INVALID, "a node without a name, or the name is too long");
+    else
+        rc = callout_notice_take(k->c, full, notice, err);
+    if (rc == 0 && node == 0)
+        node = devices_check(from, err);
+    cJSON *doc = node_document(k->c, from);
+    if (rc == 0 && node == 0)
+        node = body_from_json(&schema_node, doc, 0, a, &body, err);
+    if (body)
         *ret = *(const struct node *)body;
     cJSON_Delete(notice);
     cJSON_Delete(doc);
+    *ret_rc = node;
     return rc;
 }
+
+/* Those that cannot be read are left out, as if nothing was told of them: what the state has of
+ * them stays, and nothing is taken away by this listing. */
 
 static int nodes_take(struct callout_call *k, const struct callout_nodes *page, struct arena *a,
                       struct inventory_page *ret, struct err *err)
@@ -96,20 +125,31 @@ static int nodes_take(struct callout_call *k, const struct callout_nodes *page, 
     const char **removed = arena_array(a, const char *, page->n_removed + 1);
     int rc = 0;
 
+    if (!nodes || !removed) {
+        cJSON_Delete(list);
+        return err_set(err, E_TOOLARGE, "a page of nodes that has no room in memory");
+    }
     while (rc == 0 && list && list->child) {
         cJSON *node = cJSON_DetachItemFromArray(list, 0);
-        if (!nodes || !removed) {
-            cJSON_Delete(node);
-            rc = err_set(err, E_TOOLARGE, "a page of nodes that has no room in memory");
-        } else if (cJSON_IsObject(node)) {
-            rc = node_take(k, node, a, &nodes[ret->n++], err);
+        int good;
+
+        if (cJSON_IsObject(node)) {
+            rc = node_take(k, node, a, &nodes[ret->n], &good, err);
         } else {
             cJSON_Delete(node);
-            rc = err_set(err, E_INVALID, "a node that is no object");
+            good = err_set(err, E_INVALID, "a node that is no object");
+        }
+        if (rc < 0)
+            break;
+        if (good == 0) {
+            ret->n++;
+        } else {
+            ret->lacks = true;
+            log_err(LOG_WARN, "callout.node_refused", err);
         }
     }
     cJSON_Delete(list);
-    for (uint32_t i = 0; rc == 0 && removed && i < page->n_removed; i++) {
+    for (uint32_t i = 0; rc == 0 && i < page->n_removed; i++) {
         removed[i] = arena_printf(a, "%s.%.255s", k->c->base.target, page->removed[i]);
         callout_notice_drop(k->c, removed[i]);
         ret->n_removed++;

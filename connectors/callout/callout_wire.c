@@ -216,7 +216,8 @@ static void order_workers(const struct callout *c, const struct placement *p, st
         ret->workers[i] = (struct wire_worker){.rank = p->assignments[i].rank,
                                                .node = callout_node(c, p->assignments[i].node),
                                                .gpus = p->assignments[i].gpus,
-                                               .n_gpus = p->assignments[i].n_gpus};
+                                               .n_gpus = p->assignments[i].n_gpus,
+                                               .count = (int)p->assignments[i].count};
 }
 
 static uint32_t texts(const char *const *v, struct arena *a, const char ***ret)

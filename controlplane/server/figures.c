@@ -384,6 +384,8 @@ static bool node_figures(const struct object *o, void *arg)
 
     for (uint32_t i = 0; ready && i < n->spec->n_gpus; i++)
         gpus += n->spec->gpus[i].health == 0 || n->spec->gpus[i].health == HEALTH_READY;
+    for (uint32_t i = 0; ready && i < n->spec->n_counted; i++)
+        gpus += counted_healthy(&n->spec->counted[i]);
     cJSON *t = cJSON_GetObjectItemCaseSensitive(f->targets, n->spec->target);
     if (!t) {
         t = cJSON_AddObjectToObject(f->targets, n->spec->target);

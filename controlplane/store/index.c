@@ -6,6 +6,7 @@
 #include "controlplane/store/store_internal.h"
 
 #include "api/base/failpoint.h"
+#include "policy/policy.h"
 
 #include <stdio.h>
 
@@ -91,6 +92,23 @@ int64_t root_mig_held(const struct root *r, const char *node, int64_t device, co
     return root_count_of(r->mig, key_slice(&k));
 }
 
+/* In the same tree: no device is named so. */
+static void counted_key(struct key *k, const char *node, const char *class_)
+{
+    char text[80];
+
+    (void)snprintf(text, sizeof text, "counted/%s", class_);
+    key_pair(k, node, text);
+}
+
+int64_t root_counted_held(const struct root *r, const char *node, const char *class_)
+{
+    struct key k;
+
+    counted_key(&k, node, class_);
+    return root_count_of(r->mig, key_slice(&k));
+}
+
 static void usage_add(struct root *w, const struct placement *p, const struct assignment *a,
                       int sign)
 {
@@ -103,7 +121,11 @@ static void usage_add(struct root *w, const struct placement *p, const struct as
         b->usage = old->usage;
     b->usage.cpu_milli += sign * p->cpu;
     b->usage.memory_bytes += sign * p->memory;
-    b->usage.gpu_milli += sign * a->gpuMilli * (int64_t)a->n_gpus;
+    b->usage.gpu_milli += sign * assignment_milli(a);
+    if (a->count) {
+        counted_key(&k, a->node, p->class_);
+        root_count_add(&w->mig, key_slice(&k), sign * a->count);
+    }
     for (uint32_t i = 0; i < a->n_gpus; i++) {
         INV(a->gpus[i] >= 0 && a->gpus[i] < LIMIT_NODE_GPUS);
         if (*a->mig) {
@@ -198,6 +220,10 @@ static void index_node(struct root *w, const struct object *o, int sign)
             root_count_add(&w->class_gpus, key_str(s->gpus[from].class_),
                            sign * (int64_t)(i - from));
     }
+    for (uint32_t i = 0; s && i < s->n_counted; i++)
+        if (*s->counted[i].class_ && strlen(s->counted[i].class_) <= 63)
+            root_count_add(&w->class_gpus, key_str(s->counted[i].class_),
+                           sign * counted_many(&s->counted[i]));
 }
 
 /* What a Target's status says of its nodes. */
@@ -220,6 +246,15 @@ static void index_target_nodes(struct root *w, const struct object *o, int sign)
             continue;
         key_pair(&k, n->spec->target, odd ? TARGET_CLASS_ODD : g->class_);
         root_count_add(&w->target_nodes, key_slice(&k), sign);
+    }
+    for (uint32_t i = 0; i < n->spec->n_counted; i++) {
+        const struct counted_gpus *c = &n->spec->counted[i];
+
+        if (!*c->class_)
+            continue;
+        key_pair(&k, n->spec->target,
+                 strlen(c->class_) > TARGET_CLASS_MAX ? TARGET_CLASS_ODD : c->class_);
+        root_count_add(&w->target_nodes, key_slice(&k), sign * counted_healthy(c));
     }
 }
 

@@ -172,9 +172,10 @@ enum feature_level {
     FEATURE_FOUND = 4,   /* checkpoints that are looked for in their store */
     FEATURE_GRANTS = 5,  /* the log holds what is promised: leases, refusals under a key, slices */
     FEATURE_MACHINES = 6, /* machines that are ordered, kept and released */
-    FEATURE_CLOSES = 7    /* the log itself proves that a try never started */
+    FEATURE_CLOSES = 7,   /* the log itself proves that a try never started */
+    FEATURE_COUNTS = 8    /* nodes count devices, and placements hold a number of them */
 };
-#define FEATURE_LEVEL FEATURE_CLOSES /* of this version; MEMBER reports it */
+#define FEATURE_LEVEL FEATURE_COUNTS /* of this version; MEMBER reports it */
 uint32_t root_feature_level(
     const struct root *r); /* the lowest level of all members; 0: none is recorded yet */
 /* The level that introduced this command (step 0) or this step of it; UINT32_MAX if it is not
@@ -324,11 +325,10 @@ struct run_cmd {
     struct run_pending *pending; /* PENDING: position and estimate; the rest is the command's */
     struct placement *seats;     /* SEATED: the assignments; NULL: those that were decided */
     /* RUNNING, ENDED, from FEATURE_GRANTS on: what the target told of workers, by rank, without
-     * their nodes and devices, which the log has. behind_ms: what has to be added to their
-     * times to have the hub's. */
+     * nodes, and without devices where the log has their numbers. */
     struct worker_status *workers;
     uint32_t n;
-    int64_t behind_ms;
+    int64_t behind_ms; /* what has to be added to their times to have the hub's */
     int64_t rank;      /* CLAIM: whose token */
     char instance[40]; /* CLAIM: which process */
 };

@@ -195,16 +195,15 @@ void root_put_dead(struct root *w, struct slice key, struct dead_box *b);
 /* sets resourceVersion to rv, and drops all kept changes */
 void root_jump(struct root *w, uint64_t rv);
 void root_bound(struct root *w); /* drops old changes and request ids */
-/* adds an assignment of p to the usage of its node */
+/* An assignment of p and the usage of its node. */
 void root_usage_add(struct root *w, const struct placement *p, const struct assignment *a);
-/* subtracts an assignment of p */
 void root_usage_take(struct root *w, const struct placement *p, const struct assignment *a);
-/* True when `p` can be held once `own` (or NULL) is released. p may hold anything that came from
- * outside. */
+/* Can p, which may hold anything from outside, be held once `own` (or NULL) is released? */
 bool root_hold_fits(const struct root *r, const struct placement *own, const struct placement *p);
 int64_t root_count_of(const struct tree *t, struct slice key);
 void root_count_add(struct tree **t, struct slice key, int64_t n); /* a sum of 0 is removed */
 int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile);
+int64_t root_counted_held(const struct root *r, const char *node, const char *class_);
 
 /* ---- requests: request.c ---- */
 struct request_box *request_box_make(int64_t at, uint64_t seq, const struct result *res,
@@ -229,8 +228,7 @@ static inline void field_whole(const struct fields_out *out)
         out->whole(out->arg);
 }
 
-/* Records of a snapshot. request_read returns NULL when `in` is invalid; the key points into
- * `in`. */
+/* Records of a snapshot. request_read: NULL when `in`, into which the key points, is invalid. */
 void request_write(uint16_t tag, struct slice key, const struct request_box *b, struct buf *out);
 struct request_box *request_read(struct slice in, struct slice *ret_key);
 void requests_write(const struct root *r, const struct fields_out *out);
@@ -483,8 +481,7 @@ void ledger_spend(struct txn *t, const struct object *before, void *body);
 void facts_reclass(struct txn *t); /* GpuClasses changed: matches nodes anew, in slices */
 const char *sentence_named(struct txn *t, const struct kind *k, const char *name); /* x.y "z" */
 
-/* A place for a workload, checked and taken (apply/place.c) by PLACE, and by Migrations for their
- * destinations. */
+/* A place for a workload, checked and taken (apply/place.c) by PLACE and by Migrations. */
 struct place {
     const struct object *o; /* the Workload */
     const struct workload *w;
@@ -532,6 +529,9 @@ int grant_proves(struct txn *t, const struct workload_status *s) MUST_CHECK;
 /* What was told of its workers, and at its end what they used; unknown ranks are passed over. */
 void workers_take(struct txn *t, struct workload_status *s, const struct run_cmd *c);
 void workers_spend(struct txn *t, struct workload_status *s, const struct run_cmd *c);
+/* Sets the devices of p's worker that the target did not name; false: not so many are free. */
+bool seat_choose(struct txn *t, const struct placement *p, uint32_t rank,
+                 const struct assignment *asked);
 int checkpoint_found(struct txn *t, const struct object *wo, struct workload_status *s,
                      const struct run_checkpoint *now) MUST_CHECK;
 /* Puts the checkpoint of an adopted workload (NULL: none) into catalogue and status. */

@@ -516,26 +516,6 @@ static const char *domain_path(const struct place *pl, uint32_t first, uint32_t 
     return arena_strndup(pl->a, t.p, t.n);
 }
 
-static void seat_worker(struct place *pl, uint32_t member, struct fit_taken *taken,
-                        struct assignment *as, int64_t rank)
-{
-    const struct table *t = &pl->p->t;
-    const struct node_rec *n = &t->nodes[t->members[member].node];
-    uint32_t dev[256];
-
-    as->rank = rank;
-    as->node = arena_strdup(pl->a, n->obj->meta->name);
-    as->mig = pl->need.mode == NEED_MIG ? arena_strdup(pl->a, pl->need.mig) : "";
-    if (pl->need.mode == NEED_CPU)
-        return;
-    as->n_gpus = fit_devices(t, member, &pl->need, taken, dev);
-    POST(as->n_gpus == pl->need.count);
-    as->gpuMilli = pl->need.milli;
-    as->gpus = arena_array(pl->a, int64_t, as->n_gpus);
-    for (uint32_t i = 0; i < as->n_gpus; i++)
-        as->gpus[i] = t->devices[n->dev0 + dev[i]].spec->index;
-}
-
 static struct placement *make_placement(struct place *pl)
 {
     const struct table *t = &pl->p->t;
@@ -557,7 +537,7 @@ static struct placement *make_placement(struct place *pl)
     p->n_assignments = r->gang.workers;
     p->assignments = arena_array(pl->a, struct assignment, p->n_assignments);
     if (pl->need.workers == 1) {
-        seat_worker(pl, r->member, NULL, &p->assignments[0], 0);
+        fit_seat(pl, r->member, NULL, &p->assignments[0], 0);
     } else {
         struct fit_taken *taken = arena_new(pl->a, struct fit_taken);
         int64_t rank = 0;
@@ -568,7 +548,7 @@ static struct placement *make_placement(struct place *pl)
             last = t->members[g->m0 + i].node;
             *taken = (struct fit_taken){0};
             for (uint32_t k = 0; k < r->gang.take[i]; k++, rank++)
-                seat_worker(pl, g->m0 + i, taken, &p->assignments[rank], rank);
+                fit_seat(pl, g->m0 + i, taken, &p->assignments[rank], rank);
         }
     }
     p->domain = domain_path(pl, first, last);

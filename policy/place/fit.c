@@ -17,7 +17,8 @@ static bool device_linked(const struct device *d, const struct need *n)
 
 static bool device_fraction(const struct device *d, const struct need *n)
 {
-    return !d->mig && device_linked(d, n) && d->free_milli >= n->milli && (d->shared || n->shares);
+    return !d->mig && !d->counted && device_linked(d, n) && d->free_milli >= n->milli &&
+           (d->shared || n->shares);
 }
 
 static uint32_t mig_free(const struct device *d, const char *profile)
@@ -58,7 +59,8 @@ static uint32_t device_slots(const struct table *t, uint32_t member, const struc
 
     if (n->mode == NEED_WHOLE && n->nvlink) {
         sum = linked_slots(t, member, n, &room);
-        return sum > m->others ? sum - m->others : 0; /* each of them may lie in another domain */
+        whole = m->others + m->strayed; /* each of them may lie in another domain */
+        return sum > whole ? sum - whole : 0;
     }
     if (n->mode == NEED_WHOLE && !(n->hard && t->groups[m->group].has_shared))
         return member_free(m) / n->count;
@@ -75,7 +77,7 @@ static uint32_t device_slots(const struct table *t, uint32_t member, const struc
             sum += (uint32_t)(d->free_milli / n->milli);
     }
     if (n->mode == NEED_WHOLE)
-        sum = sum > m->others ? sum - m->others : 0;
+        sum = sum > m->others + m->strayed ? sum - m->others - m->strayed : 0;
     return sum / n->count;
 }
 
@@ -145,7 +147,7 @@ uint32_t fit_single(const struct table *t, uint32_t group, const struct need *n)
     const struct group *g = &t->groups[group];
     uint32_t from = n->mode == NEED_WHOLE ? n->count : n->mode == NEED_FRACTION ? 1 : 0, m;
     bool exact = (n->mode == NEED_WHOLE && n->hard && g->has_shared) || n->mode == NEED_MIG ||
-                 n->nvlink || (n->mode == NEED_FRACTION && !n->shares);
+                 n->nvlink || (n->mode == NEED_FRACTION && (!n->shares || g->has_counted));
 
     if (n->mode == NEED_MIG && !g->has_mig)
         return NONE;
@@ -176,7 +178,8 @@ void fit_explain(const struct table *t, uint32_t group, const struct need *n, st
              (n->mode == NEED_WHOLE && member_free(&t->members[m]) < n->count)))
             slots = 0; /* with room for it there would have been a fit */
         else if (n->mode == NEED_CPU ||
-                 (n->mode == NEED_FRACTION && n->shares && member_free(&t->members[m])))
+                 (n->mode == NEED_FRACTION && n->shares && !t->members[m].counted &&
+                  member_free(&t->members[m])))
             slots = 1;
         else
             slots = device_slots(t, m, n);
@@ -361,4 +364,29 @@ uint32_t fit_devices(const struct table *t, uint32_t member, const struct need *
     if (n->mode == NEED_MIG)
         return pick_mig(t, member, n, taken ? taken->share : NULL, ret_dev);
     return 0;
+}
+
+void fit_seat(const struct place *pl, uint32_t member, struct fit_taken *taken,
+              struct assignment *as, int64_t rank)
+{
+    const struct table *t = &pl->p->t;
+    const struct node_rec *n = &t->nodes[t->members[member].node];
+    uint32_t dev[256];
+
+    as->rank = rank;
+    as->node = arena_strdup(pl->a, n->obj->meta->name);
+    as->mig = pl->need.mode == NEED_MIG ? arena_strdup(pl->a, pl->need.mig) : "";
+    if (pl->need.mode == NEED_CPU)
+        return;
+    as->n_gpus = fit_devices(t, member, &pl->need, taken, dev);
+    POST(as->n_gpus == pl->need.count);
+    as->gpuMilli = pl->need.milli;
+    if (t->members[member].counted) {
+        as->count = as->n_gpus;
+        as->n_gpus = 0;
+        return;
+    }
+    as->gpus = arena_array(pl->a, int64_t, as->n_gpus);
+    for (uint32_t i = 0; i < as->n_gpus; i++)
+        as->gpus[i] = t->devices[n->dev0 + dev[i]].spec->index;
 }

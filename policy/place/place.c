@@ -90,6 +90,29 @@ static const char *fault_text(const struct place *pl, const struct group *g)
     return "";
 }
 
+/* Of devices without numbers: what is held may be more than the healthy ones. */
+static bool misfit_counted(struct place *pl, struct row *r, const struct need *n, uint32_t member)
+{
+    const struct table *t = &pl->p->t;
+    const struct member *mb = &t->members[member];
+    const struct node_rec *node = &t->nodes[mb->node];
+    const char *class_ = t->classes[t->groups[mb->group].class_].name;
+    const struct counted_gpus c = node_counted(node->doc, class_);
+    int64_t room = c.unhealthy - mb->others - mb->strayed;
+
+    for (uint32_t i = node->dev0; i < node->dev0 + node->n_dev; i++)
+        if (t->devices[i].member == member)
+            room += t->devices[i].free_milli / 1000;
+    if (!c.unhealthy || room < n->count || t->cpu_free[mb->node] < n->cpu ||
+        t->memory_free[mb->node] < n->memory)
+        return false;
+    r->text = arena_printf(pl->a, "%lld of %lld %.63s of node %.80s are unhealthy",
+                           (long long)c.unhealthy, (long long)c.count, class_,
+                           node->obj->meta->name);
+    (void)explain_misfit(pl, r, REASON_UNHEALTHY, member_free(mb), n->count);
+    return true;
+}
+
 /* A node of the group that would have room for a worker, were its devices healthy. */
 static bool misfit_sick(struct place *pl, struct row *r, const struct need *n)
 {
@@ -113,6 +136,8 @@ static bool misfit_sick(struct place *pl, struct row *r, const struct need *n)
             first = first ? first : d;
             sick++;
         }
+        if (mb->counted && node->ok && misfit_counted(pl, r, n, m))
+            return true;
         if (!first || member_free(mb) + sick < n->count || t->cpu_free[mb->node] < n->cpu ||
             t->memory_free[mb->node] < n->memory)
             continue;

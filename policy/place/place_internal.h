@@ -211,6 +211,9 @@ struct place {
     char message[256];
 };
 
+/* fit.c: the worker's node and devices, by number or by count. taken: as for fit_devices. */
+void fit_seat(const struct place *pl, uint32_t member, struct fit_taken *taken,
+              struct assignment *as, int64_t rank);
 /* place.c: reads, looks at every target and chooses; decision_record makes the answer. */
 int place_look(struct place *pl, const struct pool *p, const struct place_request *rq,
                struct arena *a, struct err *err) MUST_CHECK;

@@ -86,6 +86,7 @@ void table_apply(struct pool *p, struct hold *h, int sign)
             else
                 table_device_move(t, d, d->free_milli - sign * at->milli);
         }
+        counted_apply(t, h, at, sign);
     }
     if (!h->n)
         waits_apply(t, h, sign);
@@ -143,6 +144,7 @@ static struct hold *hold_make(enum hold_kind kind, const char *key, const struct
 
         h->at[i] = (struct hold_at){
             .gpus = gpus, .n_gpus = a->n_gpus, .slot = NONE, .milli = (int32_t)a->gpuMilli};
+        h->at[i].count = a->count;
         if (a->n_gpus)
             memcpy(gpus, a->gpus, sizeof(*gpus) * a->n_gpus);
         gpus += a->n_gpus;
@@ -181,6 +183,7 @@ struct hold *hold_copy(const struct hold *h)
         pl.assignments[i].mig = h->at[i].mig;
         pl.assignments[i].gpus = (int64_t *)h->at[i].gpus;
         pl.assignments[i].n_gpus = h->at[i].n_gpus;
+        pl.assignments[i].count = h->at[i].count;
         pl.assignments[i].gpuMilli = h->at[i].milli;
     }
     c = hold_make(h->kind, h->key, h->workload, &pl);

@@ -56,17 +56,20 @@ struct device {
     uint64_t mig_used;     /* bit = place in spec->migProfiles */
     uint32_t link;         /* NVLink joins those of a node with equal numbers; 0 = none told */
     bool shared, mig;
+    bool counted; /* one of those without a number, which stand last on their node */
 };
 struct member {
     uint32_t node, group;
     uint32_t n_dev, n_free; /* devices, entirely free ones (those cut by MIG are in neither) */
     uint32_t others;        /* of the free ones so many are others', nobody knows which */
+    uint32_t strayed;       /* and so many held by count, though they have numbers now */
+    bool counted;
     uint32_t next;          /* further member of the same node */
 };
 /* Entirely free devices that may be given away. */
 static inline uint32_t member_free(const struct member *m)
 {
-    return m->n_free > m->others ? m->n_free - m->others : 0;
+    return m->n_free > m->others + m->strayed ? m->n_free - m->others - m->strayed : 0;
 }
 struct node_rec {
     const struct object *obj;
@@ -81,7 +84,7 @@ struct group {
     enum capacity capacity;
     const char *fabric;
     int64_t memory;
-    bool has_shared, has_mig;
+    bool has_shared, has_mig, has_counted;
     uint32_t m0, n; /* members [m0, m0 + n) */
     uint32_t n_ok;  /* of usable nodes */
     uint32_t max_dev, words, dev_words;
@@ -134,8 +137,13 @@ struct hold_at {
     const char *node, *mig;
     const int64_t *gpus;
     uint32_t n_gpus, slot;
+    int64_t count; /* devices without numbers */
     int32_t milli;
 };
+static inline int32_t hold_at_milli(const struct hold_at *a)
+{
+    return a->milli * ((int32_t)a->n_gpus + (int32_t)a->count);
+}
 #define RESERVED_MAX 4
 enum hold_kind {
     HOLD_PLACED,      /* key: uid of the workload */
@@ -240,6 +248,21 @@ void table_apply(struct pool *p, struct hold *h, int sign);
 void table_device_move(struct table *t, struct device *d, int32_t free_milli);
 struct device *node_device(const struct table *t, const struct node_rec *n, int64_t index);
 void device_mig_take(struct device *d, const char *profile, int sign);
+/* counted.c. Those that the node counts and that are healthy stand behind its numbered ones. */
+struct gpu counted_device(const struct counted_gpus *c); /* as any of them; its texts are c's */
+uint32_t counted_devices(const struct node_spec *s);
+bool same_counted(const struct node_spec *a, const struct node_spec *b);
+void table_counted(struct table *t, uint32_t node); /* makes them */
+/* Of those of that class: which one is taken next (sign 1), or given back (-1); NULL: none. */
+struct device *counted_take(const struct table *t, const struct node_rec *n, const char *class_,
+                            int sign);
+/* How many of them it holds there; 0 also where the node counts none. */
+int64_t counted_held(const struct table *t, const struct node_rec *n, const struct hold *h,
+                     const struct hold_at *at);
+void counted_apply(struct table *t, const struct hold *h, const struct hold_at *at, int sign);
+void table_member_bucket(struct table *t, uint32_t m, bool in); /* takes it out, or in again */
+/* What others hold; `was`: the document by which it was counted before, or NULL. */
+void table_others(struct table *t, uint32_t node, const struct node *was);
 struct hold *hold_copy(const struct hold *h);
 void hold_free(struct hold *h);
 /* As if it were dropped, and back again. */

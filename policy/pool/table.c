@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* ---- buckets ---- */
-static void member_bucket(struct table *t, uint32_t m, bool in)
+void table_member_bucket(struct table *t, uint32_t m, bool in)
 {
     const struct member *mb = &t->members[m];
     struct group *g = &t->groups[mb->group];
@@ -64,10 +64,10 @@ void table_device_move(struct table *t, struct device *d, int32_t free_milli)
     if (was_whole == (free_milli == 1000))
         return;
     if (ok)
-        member_bucket(t, d->member, false);
+        table_member_bucket(t, d->member, false);
     m->n_free = was_whole ? m->n_free - 1 : m->n_free + 1;
     if (ok)
-        member_bucket(t, d->member, true);
+        table_member_bucket(t, d->member, true);
 }
 
 static void node_switch(struct table *t, uint32_t node, bool ok)
@@ -80,7 +80,7 @@ static void node_switch(struct table *t, uint32_t node, bool ok)
     for (uint32_t m = n->member; m != NONE; m = t->members[m].next) {
         struct group *g = &t->groups[t->members[m].group];
 
-        member_bucket(t, m, ok);
+        table_member_bucket(t, m, ok);
         g->n_ok = ok ? g->n_ok + 1 : g->n_ok - 1;
         g->gpus += ok ? t->members[m].n_dev : -(int64_t)t->members[m].n_dev;
     }
@@ -119,7 +119,7 @@ struct build_member { /* sorted: target, class, capacity, fabric, memory, node *
     enum capacity capacity;
     const char *fabric;
     int64_t memory;
-    bool shared, mig;
+    bool shared, mig, counted;
 };
 
 static int cmp_u32(uint32_t a, uint32_t b)
@@ -154,11 +154,11 @@ static int cmp_group(const struct build_member *a, const struct build_member *b)
 
 static int cmp_build_member(const void *pa, const void *pb)
 {
-    int c = cmp_group(pa, pb);
+    const struct build_member *a = pa, *b = pb;
+    int c = cmp_group(a, b);
 
-    return c ? c
-             : cmp_u32(((const struct build_member *)pa)->node,
-                       ((const struct build_member *)pb)->node);
+    c = c ? c : cmp_u32(a->node, b->node);
+    return c ? c : cmp_u32(a->counted, b->counted);
 }
 
 static int cmp_text(const void *a, const void *b)
@@ -222,8 +222,11 @@ static void build_classes(struct pool *p)
     uint32_t n = classes->n + 1, k = 0;
     const char **names;
 
-    for (uint32_t i = 0; i < nodes->n; i++)
-        n += object_as(nodes->v[i], node)->spec->n_gpus;
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        const struct node_spec *s = object_as(nodes->v[i], node)->spec;
+
+        n += s->n_gpus + s->n_counted;
+    }
     names = arena_array(t->mem, const char *, n);
     names[k++] = "";
     for (uint32_t i = 0; i < classes->n; i++)
@@ -238,6 +241,11 @@ static void build_classes(struct pool *p)
 
             if (c && strcmp(c, names[k - 1]) != 0)
                 names[k++] = c;
+        }
+        for (uint32_t j = 0; j < s->n_counted; j++) {
+            struct gpu g = counted_device(&s->counted[j]);
+
+            names[k++] = device_class(p, &g);
         }
     }
     t->n_classes = sort_names(names, k);
@@ -294,7 +302,7 @@ static struct build_node *build_nodes(struct pool *p)
         b[i].path[3] = w ? w->rack : "";
         b[i].path[4] = w ? w->leaf : "";
         b[i].path[5] = w ? w->nvlinkDomain : "";
-        t->n_devices += doc->spec->n_gpus;
+        t->n_devices += doc->spec->n_gpus + counted_devices(doc->spec);
         t->targets[target].n_nodes++;
     }
     qsort(b, d->n, sizeof(*b), cmp_build_node);
@@ -329,6 +337,23 @@ static int64_t device_memory(const struct table *t, uint32_t class_, const struc
     return s && s->memory ? s->memory : g->memory;
 }
 
+static void node_devices(struct table *t, uint32_t node)
+{
+    const struct node_rec *n = &t->nodes[node];
+    const struct node_spec *s = n->doc->spec;
+
+    for (uint32_t i = 0; i < s->n_gpus; i++) {
+        struct device *d = &t->devices[n->dev0 + i];
+
+        *d = (struct device){.spec = &s->gpus[i], .node = node, .member = NONE, .free_milli = 1000};
+        d->shared = d->spec->shared;
+        d->mig = d->spec->n_migProfiles > 0;
+        if (d->mig)
+            d->mig_over = arena_array(t->mem, uint16_t, d->spec->n_migProfiles);
+    }
+    table_counted(t, node);
+}
+
 static uint32_t node_members(struct pool *p, uint32_t node, struct build_member *out)
 {
     struct table *t = &p->t;
@@ -340,25 +365,24 @@ static uint32_t node_members(struct pool *p, uint32_t node, struct build_member 
                                 .fabric = s->interconnect};
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < s->n_gpus; i++) {
+    node_devices(t, node);
+    for (uint32_t i = 0; i < t->nodes[node].n_dev; i++) {
         struct device *d = &t->devices[t->nodes[node].dev0 + i];
-        uint32_t class_ = strmap_get(&t->class_by_name, device_class(p, &s->gpus[i])), k;
-        int64_t memory = device_memory(t, class_, &s->gpus[i]);
+        uint32_t class_ = strmap_get(&t->class_by_name, device_class(p, d->spec)), k;
+        int64_t memory = device_memory(t, class_, d->spec);
 
-        *d = (struct device){.spec = &s->gpus[i], .node = node, .member = NONE, .free_milli = 1000};
-        d->shared = s->gpus[i].shared;
-        d->mig = s->gpus[i].n_migProfiles > 0;
-        if (d->mig)
-            d->mig_over = arena_array(t->mem, uint16_t, s->gpus[i].n_migProfiles);
-        if (s->gpus[i].health && s->gpus[i].health != HEALTH_READY) {
+        if (d->spec->health && d->spec->health != HEALTH_READY) {
             t->sick = true;
             continue;
         }
-        for (k = 0; k < n && (out[k].class_ != class_ || out[k].memory != memory); k++)
+        for (k = 0; k < n && (out[k].class_ != class_ || out[k].memory != memory ||
+                              out[k].counted != d->counted);
+             k++)
             ;
         if (k == n) {
             out[n] = base;
             out[n].class_ = class_;
+            out[n].counted = d->counted;
             out[n++].memory = memory;
         }
         d->member = k; /* place in out for now */
@@ -413,46 +437,17 @@ static void build_groups(struct table *t, const struct build_member *b, uint32_t
         g->n++;
         g->has_shared |= b[i].shared;
         g->has_mig |= b[i].mig;
+        g->has_counted |= b[i].counted;
         t->members[i] = (struct member){.node = b[i].node,
                                         .group = t->n_groups - 1,
                                         .n_dev = b[i].n_dev,
                                         .n_free = b[i].n_dev,
+                                        .counted = b[i].counted,
                                         .next = t->nodes[b[i].node].member};
         t->nodes[b[i].node].member = i;
     }
     for (uint32_t i = 0; i < t->n_groups; i++)
         group_alloc(t, &t->groups[i]);
-}
-
-/* What others hold of its devices: a whole one each, as if it were held here. `was`: the document
- * by which it was counted before, or NULL. */
-static void others_take(struct table *t, uint32_t node, const struct node *was)
-{
-    const struct node_rec *n = &t->nodes[node];
-
-    t->others |= n->doc->status && n->doc->status->others;
-    for (uint32_t m = n->member; m != NONE && t->others; m = t->members[m].next) {
-        uint32_t others = 0;
-
-        for (uint32_t i = n->dev0; i < n->dev0 + n->n_dev && !others; i++)
-            if (t->devices[i].member == m && !t->devices[i].mig)
-                others = (uint32_t)node_others_alike(n->doc, t->devices[i].spec);
-        if (n->ok)
-            member_bucket(t, m, false);
-        t->members[m].others = others;
-        if (n->ok)
-            member_bucket(t, m, true);
-    }
-    for (uint32_t i = n->dev0; i < n->dev0 + n->n_dev && t->others; i++) {
-        struct device *d = &t->devices[i];
-        int32_t had = was && node_others_device(was, d->spec->index) ? 1000 : 0;
-        int32_t has = node_others_device(n->doc, d->spec->index) ? 1000 : 0;
-
-        if (d->mig)
-            d->mig_used |= has && !had ? ~0ull : 0;
-        else if (had != has)
-            table_device_move(t, d, d->free_milli + had - has);
-    }
 }
 
 /* Devices find their member by class and memory, now that members have their final places. */
@@ -471,7 +466,8 @@ static void link_devices(struct pool *p, uint32_t node)
         class_ = strmap_get(&t->class_by_name, device_class(p, d->spec));
         for (m = n->member; m != NONE; m = t->members[m].next) {
             g = &t->groups[t->members[m].group];
-            if (g->class_ == class_ && g->memory == device_memory(t, class_, d->spec))
+            if (g->class_ == class_ && g->memory == device_memory(t, class_, d->spec) &&
+                t->members[m].counted == d->counted)
                 break;
         }
         INV(m != NONE);
@@ -508,7 +504,7 @@ void table_build(struct pool *p)
     members = arena_array(t->mem, struct build_member, t->n_devices + t->n_nodes + 1);
     for (uint32_t i = 0; i < t->n_nodes; i++) {
         t->nodes[i].dev0 = devices;
-        t->nodes[i].n_dev = t->nodes[i].doc->spec->n_gpus;
+        t->nodes[i].n_dev = t->nodes[i].doc->spec->n_gpus + counted_devices(t->nodes[i].doc->spec);
         devices += t->nodes[i].n_dev;
         n += node_members(p, i, members + n);
     }
@@ -516,7 +512,7 @@ void table_build(struct pool *p)
     build_groups(t, members, n);
     for (uint32_t i = 0; i < t->n_nodes; i++) {
         link_devices(p, i);
-        others_take(t, i, NULL);
+        table_others(t, i, NULL);
         table_node_open(t, i);
     }
     link_build(t);
@@ -549,7 +545,8 @@ bool node_same_shape(const struct object *oa, const struct object *ob)
     bool same = strcmp(a->target, b->target) == 0 && a->n_gpus == b->n_gpus &&
                 a->capacity == b->capacity && strcmp(a->interconnect, b->interconnect) == 0 &&
                 !a->topology == !b->topology &&
-                (!a->topology || body_equal(&schema_topology, a->topology, b->topology));
+                (!a->topology || body_equal(&schema_topology, a->topology, b->topology)) &&
+                same_counted(a, b);
 
     for (uint32_t i = 0; same && i < a->n_gpus; i++)
         same = same_gpu(&a->gpus[i], &b->gpus[i]) &&
@@ -573,7 +570,7 @@ void table_node_refresh(struct pool *p, const struct object *o)
         doc->spec->memory - node_others_memory(doc) - (was->spec->memory - node_others_memory(was));
     n->obj = o;
     n->doc = doc;
-    for (uint32_t k = 0; k < n->n_dev; k++)
+    for (uint32_t k = 0; k < doc->spec->n_gpus; k++)
         t->devices[n->dev0 + k].spec = &doc->spec->gpus[k];
     for (uint32_t m = n->member; m != NONE; m = t->members[m].next) {
         /* A group's fabric is the text of one of its nodes. */
@@ -582,6 +579,6 @@ void table_node_refresh(struct pool *p, const struct object *o)
         if (t->members[g->m0].node == i)
             g->fabric = doc->spec->interconnect;
     }
-    others_take(t, i, was);
+    table_others(t, i, was);
     table_node_open(t, i);
 }

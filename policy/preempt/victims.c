@@ -291,7 +291,7 @@ static void seats_build(struct planner *x)
             continue;
         }
         for (uint32_t k = 0; k < h->n; k++)
-            seat_add(x, i, k, h->at[k].slot, h->at[k].milli * (int32_t)h->at[k].n_gpus);
+            seat_add(x, i, k, h->at[k].slot, hold_at_milli(&h->at[k]));
     }
 }
 
@@ -303,7 +303,7 @@ static void suspect_add(struct planner *x, struct hold *h, bool reclaim)
     if (h->n != 1)
         return;
     s->slot = h->at[0].slot;
-    s->milli = h->at[0].milli * (int32_t)h->at[0].n_gpus;
+    s->milli = hold_at_milli(&h->at[0]);
 }
 
 void suspects_find(struct planner *x)

@@ -39,13 +39,30 @@ void view_load(struct planner *x, uint32_t member)
                           .members = &v->member,
                           .devices = v->dev,
                           .groups = t->groups,
+                          .classes = t->classes,
                           .cpu_free = &v->cpu,
                           .memory_free = &v->memory};
+}
+
+static bool class_is(const struct view *v, const char *class_)
+{
+    return strcmp(v->t.classes[v->t.groups[v->member.group].class_].name, class_) == 0;
+}
+
+static void device_take(struct view *v, struct device *d, int32_t milli)
+{
+    if (d->member == 0 && !d->mig)
+        v->member.n_free -= d->free_milli == 1000;
+    d->free_milli -= milli;
+    if (d->member == 0 && !d->mig)
+        v->member.n_free += d->free_milli == 1000;
 }
 
 /* Its workers on this node; as table_apply does. */
 static void seat_take(struct view *v, const struct hold *h, const struct hold_at *at, int sign)
 {
+    int64_t count;
+
     v->cpu -= sign * h->cpu;
     v->memory -= sign * h->memory;
     for (uint32_t k = 0; k < at->n_gpus; k++) {
@@ -57,12 +74,13 @@ static void seat_take(struct view *v, const struct hold *h, const struct hold_at
             device_mig_take(d, at->mig, sign);
             continue;
         }
-        if (d->member == 0 && !d->mig)
-            v->member.n_free -= d->free_milli == 1000;
-        d->free_milli -= sign * at->milli;
-        if (d->member == 0 && !d->mig)
-            v->member.n_free += d->free_milli == 1000;
+        device_take(v, d, sign * at->milli);
     }
+    count = counted_held(&v->t, &v->node, h, at);
+    if (!count && at->count && !v->member.counted && class_is(v, h->class_))
+        v->member.strayed += (uint32_t)(sign * (int32_t)at->count);
+    for (; count > 0; count--)
+        device_take(v, counted_take(&v->t, &v->node, h->class_, sign), sign * at->milli);
 }
 
 void view_take(struct planner *x, uint32_t node, uint32_t suspect, int sign)
@@ -169,10 +187,11 @@ static void descend(struct search *s, uint32_t i, double harm)
 static bool device_counts(const struct device *d, const struct need *n)
 {
     return d->member == 0 && (n->mode == NEED_MIG) == d->mig &&
+           !(n->mode == NEED_FRACTION && d->counted) &&
            !(n->mode == NEED_WHOLE && n->hard && d->shared);
 }
 
-static double seat_gpu(const struct planner *x, const struct hold_at *at)
+static double seat_gpu(const struct planner *x, const struct hold *h, const struct hold_at *at)
 {
     const struct view *v = x->view;
     const struct need *n = &x->pl->need;
@@ -188,6 +207,8 @@ static double seat_gpu(const struct planner *x, const struct hold_at *at)
         else
             sum += strcmp(at->mig, n->mig) == 0;
     }
+    if (n->mode == NEED_WHOLE)
+        sum += (double)at->milli * (double)counted_held(&v->t, &v->node, h, at);
     return sum;
 }
 
@@ -229,7 +250,7 @@ static void chips_gather(struct search *s, uint32_t node)
 
         *c = (struct chip){.s = v, .suspect = x->seats[i].suspect, .lo = i, .harm = v->harm};
         for (; i < to && x->seats[i].suspect == c->suspect; i++) {
-            c->amount[BY_GPU] += seat_gpu(x, &v->hold->at[x->seats[i].at]);
+            c->amount[BY_GPU] += seat_gpu(x, v->hold, &v->hold->at[x->seats[i].at]);
             c->amount[BY_CPU] += (double)v->hold->cpu;
             c->amount[BY_MEMORY] += (double)v->hold->memory;
         }

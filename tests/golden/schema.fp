@@ -130,6 +130,11 @@ gpu 6 12 -
 gpu 7 3 -
 gpu 8 4 health
 gpu 9 1 -
+counted_gpus 1 0 -
+counted_gpus 2 0 -
+counted_gpus 3 7 -
+counted_gpus 4 1 -
+counted_gpus 5 1 -
 topology 1 0 -
 topology 2 0 -
 topology 3 0 -
@@ -147,6 +152,7 @@ node_spec 8 0 -
 node_spec 9 3 -
 node_spec 10 15 -
 node_spec 20 0 -
+node_spec 21 11 counted_gpus
 others_class 1 0 -
 others_class 2 1 -
 node_others 1 8 -
@@ -373,6 +379,7 @@ assignment 2 0 -
 assignment 3 14 -
 assignment 4 1 -
 assignment 5 0 -
+assignment 6 1 -
 placement 1 0 -
 placement 2 0 -
 placement 3 4 capacity

@@ -88,6 +88,20 @@ static const char *worker_end(struct cli *c, const cJSON *w)
                         signo > 0 ? signo : json_number_at(w, "exitCode"), *why ? " " : "", why);
 }
 
+/* "2 of its node's", where it holds a number of devices and nobody told which. */
+static const char *worker_count(struct cli *c, const cJSON *o, const cJSON *w)
+{
+    const cJSON *a, *list = json_at(o, "status.placement.assignments");
+
+    cJSON_ArrayForEach(a, list)
+    {
+        double count = json_number_at(a, "count");
+        if (count >= 1 && (int64_t)json_number_at(a, "rank") == (int64_t)json_number_at(w, "rank"))
+            return arena_printf(c->mem, "any %.0f", count);
+    }
+    return "-";
+}
+
 static void workers_describe(struct cli *c, const cJSON *o, struct buf *out)
 {
     static const char *const head[] = {"RANK", "NODE", "GPUS", "STARTED", "ENDED", "EXIT", "ID"};
@@ -108,7 +122,7 @@ static void workers_describe(struct cli *c, const cJSON *o, struct buf *out)
             buf_printf(&gpus, "%s%.0f", gpus.n ? "," : "", g->valuedouble);
         table_cell(&t, arena_printf(c->mem, "%.0f", json_number_at(w, "rank")));
         table_cell(&t, json_text_of(w, "node"));
-        table_cell(&t, gpus.n ? gpus.p : "-");
+        table_cell(&t, gpus.n ? gpus.p : worker_count(c, o, w));
         table_cell(&t, *began ? began : "-");
         table_cell(&t, *ended ? ended : "-");
         table_cell(&t, worker_end(c, w));

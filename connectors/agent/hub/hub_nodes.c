@@ -13,8 +13,8 @@ static bool name_is_own(const struct hub *h, const char *name)
     return strncmp(name, h->base.target, prefix) == 0 && name[prefix] == '.';
 }
 
-/* Nodes that cannot be read, or are not its own, are left out: ret->lacks. The log hears of the
- * first of them. */
+/* Nodes that cannot be read, are not its own, or count devices, which agents pick by number, are
+ * left out: ret->lacks. The log hears of the first of them. */
 static int nodes_read(const struct hub *h, const cJSON *list, struct arena *a,
                       struct inventory_page *ret, struct err *err)
 {
@@ -36,8 +36,8 @@ static int nodes_read(const struct hub *h, const cJSON *list, struct arena *a,
             continue;
         }
         const struct node *v = body;
-        if (v->metadata && v->spec && strcmp(v->spec->target, h->base.target) == 0 &&
-            name_is_own(h, v->metadata->name))
+        if (v->metadata && v->spec && !v->spec->n_counted &&
+            strcmp(v->spec->target, h->base.target) == 0 && name_is_own(h, v->metadata->name))
             nodes[ret->n++] = *v;
         else
             ret->lacks = true;

@@ -18,6 +18,7 @@ struct worker_seen { /* what the target told of one worker of this try */
     bool told;
     int exit_code, term_signal;
     char reason[64], id[129];
+    uint64_t devices;             /* a bit each; told on where the log counts devices */
     int64_t started_ms, ended_ms; /* UTC ms by the target's clock; 0: not told */
 };
 

@@ -327,6 +327,10 @@ static void worker_take(struct driver *d, const struct run_worker *w)
     s->term_signal = w->term_signal;
     s->started_ms = w->started_ms <= TIME_MAX_MS ? w->started_ms : 0;
     s->ended_ms = w->ended_ms <= TIME_MAX_MS ? w->ended_ms : 0;
+    s->devices = 0;
+    for (uint32_t i = 0; i < w->n_gpus; i++)
+        if (w->gpus[i] >= 0 && w->gpus[i] < LIMIT_NODE_GPUS)
+            s->devices |= 1ull << w->gpus[i];
     str_cut(s->reason, sizeof s->reason, w->reason);
     str_cut(s->id, sizeof s->id, w->id);
     hide_text(d->brain, d->o, s->reason);
@@ -352,6 +356,20 @@ void driver_workers(struct site *t, const struct run_workers *w)
             worker_take(d, &w->workers[i]);
 }
 
+/* Of a worker that holds a number of devices: which ones, if the target told. */
+static void devices_tell(const struct driver *d, struct arena *a, struct worker_status *w)
+{
+    const struct placement *p = object_as(d->o, workload)->status->placement;
+    uint64_t devices = d->workers[w->rank].devices;
+
+    if (!devices || !p || w->rank >= p->n_assignments || !p->assignments[w->rank].count)
+        return;
+    w->gpus = arena_array(a, int64_t, LIMIT_NODE_GPUS);
+    for (int64_t i = 0; i < LIMIT_NODE_GPUS; i++)
+        if (devices >> i & 1)
+            w->gpus[w->n_gpus++] = i;
+}
+
 uint32_t driver_workers_told(const struct driver *d, struct arena *a, struct worker_status **ret)
 {
     struct worker_status *v = arena_array(a, struct worker_status, d->n_workers + 1);
@@ -359,15 +377,17 @@ uint32_t driver_workers_told(const struct driver *d, struct arena *a, struct wor
 
     for (uint32_t i = 0; i < d->n_workers; i++) {
         const struct worker_seen *s = &d->workers[i];
-        if (s->told)
-            v[n++] = (struct worker_status){.rank = i,
-                                            .node = "",
-                                            .exitCode = s->exit_code,
-                                            .signal = s->term_signal,
-                                            .reason = s->reason,
-                                            .startedAt = s->started_ms,
-                                            .endedAt = s->ended_ms,
-                                            .id = s->id};
+        if (!s->told)
+            continue;
+        v[n] = (struct worker_status){.rank = i,
+                                      .node = "",
+                                      .exitCode = s->exit_code,
+                                      .signal = s->term_signal,
+                                      .reason = s->reason,
+                                      .startedAt = s->started_ms,
+                                      .endedAt = s->ended_ms,
+                                      .id = s->id};
+        devices_tell(d, a, &v[n++]);
     }
     *ret = v;
     return n;

@@ -20,6 +20,7 @@
 #define PAGE_BYTES (512u << 10)
 
 static void facts_next(struct site *t);
+static void nodes_lost(struct site *t);
 static void inventory_ask(struct site *t);
 
 /* ---- into the log ---- */
@@ -210,6 +211,10 @@ void site_kept_look(struct site *t)
     AUTO_ARENA a = arena_create(0);
     struct gone_scan g = {.t = t, .a = a, .prefix = strlen(t->name)};
 
+    if (t->facts.nodes.uncounted && root_feature_level(t->brain->root) >= FEATURE_COUNTS) {
+        t->facts.nodes.uncounted = false;
+        nodes_lost(t);
+    }
     if (!t->facts.keeps || t->facts.proposing || !t->brain->leads)
         return;
     t->facts.keeps = false;
@@ -315,6 +320,7 @@ void site_nodes(struct site *t, const struct inventory_page *p)
     struct err err;
     int rc;
 
+    t->facts.nodes.counts = root_feature_level(t->brain->root) >= FEATURE_COUNTS;
     t->facts.notices.due = t->facts.notices.known;
     if (p->n_removed && !level) { /* older members take nodes away by listings alone */
         listing_cut(&t->facts.nodes);

@@ -139,9 +139,10 @@ static void faults_act(struct node_spec *s, struct gpu gpus[LIMIT_NODE_GPUS],
 
 /* Decisions would place work on what no command can hold, or on what others hold, again and again:
  * such a node is told as one that is not ready, with the reason. */
-static int node_encode(const struct node *n, struct buf *out, struct err *err)
+static int node_encode(struct listing *l, const struct node *n, struct buf *out, struct err *err)
 {
     const struct gpu *g = gpu_beyond(n->spec);
+    bool early = n->spec && n->spec->n_counted && !l->counts;
     struct node_status status = {0};
     struct node_spec spec;
     struct gpu gpus[LIMIT_NODE_GPUS];
@@ -149,8 +150,14 @@ static int node_encode(const struct node *n, struct buf *out, struct err *err)
     char reason[128];
     struct err why;
 
-    if (g || node_others_check(n, &why) < 0 || node_faults_check(n, &why) < 0) {
-        if (g)
+    l->uncounted |= early;
+    if (n->spec && (g || early || node_counted_check(n, &why) < 0 ||
+                    node_others_check(n, &why) < 0 || node_faults_check(n, &why) < 0)) {
+        if (early)
+            str_copy(reason, sizeof reason,
+                     "it counts its GPUs, and not all members of the cluster know that yet; none "
+                     "of it is used");
+        else if (g)
             (void)snprintf(reason, sizeof reason,
                            "it has GPU %lld: GPUs are numbered from 0 to %d; none of it is used",
                            (long long)g->index, LIMIT_NODE_GPUS - 1);
@@ -161,7 +168,7 @@ static int node_encode(const struct node *n, struct buf *out, struct err *err)
         status.health = HEALTH_NOT_READY;
         status.reason = reason;
         spec = *n->spec;
-        spec.n_gpus = 0;
+        spec.n_gpus = spec.n_counted = 0;
         told.spec = &spec;
         told.status = &status;
     } else if (n->spec && n->status && n->status->n_faults) {
@@ -181,7 +188,7 @@ static int node_take(struct listing *l, const struct node *n, bool again, struct
     struct node_told *d = told_find(l, name);
 
     buf_reset(b);
-    if (!*name || strlen(name) > 253 || node_encode(n, b, NULL) < 0 ||
+    if (!*name || strlen(name) > 253 || node_encode(l, n, b, NULL) < 0 ||
         l->due_bytes + b->n > LISTING_DUE_MAX_BYTES)
         return err_set(err, E_TOOLARGE,
                        "of its inventory some nodes are larger than an object may be, or all of "

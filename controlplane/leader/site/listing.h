@@ -35,6 +35,8 @@ struct listing {
     enum listing_stage stage;
     bool lacks; /* it could not name all: it removes none */
     bool empty; /* the log has heard that there is no node at all */
+    bool counts;    /* nodes may count devices: all members know that */
+    bool uncounted; /* one did before that */
     char revision[INVENTORY_REVISION_MAX + 1];
 };
 

@@ -53,6 +53,17 @@ static bool classes_resolve(struct txn *t, const struct facts *f, struct node_sp
             changed = true;
         }
     }
+    for (uint32_t i = 0; i < s->n_counted; i++) {
+        struct counted_gpus *c = &s->counted[i];
+
+        found = *c->class_ ? class_named(f, c->class_) : NULL;
+        if (!found && *c->model)
+            found = policy_class_of(c->model, c->memory, f->classes, f->n_classes);
+        if (found && strcmp(found, c->class_) != 0) {
+            c->class_ = arena_strdup(t->a, found);
+            changed = true;
+        }
+    }
     return changed;
 }
 
@@ -123,6 +134,9 @@ static int node_upsert(struct txn *t, struct facts *f, const struct node *n)
     b->spec = arena_memdup(t->a, n->spec, sizeof *b->spec);
     if (b->spec->n_gpus)
         b->spec->gpus = arena_memdup(t->a, b->spec->gpus, b->spec->n_gpus * sizeof *b->spec->gpus);
+    if (b->spec->n_counted)
+        b->spec->counted =
+            arena_memdup(t->a, b->spec->counted, b->spec->n_counted * sizeof *b->spec->counted);
     (void)classes_resolve(t, f, b->spec);
     status->health = n->status && n->status->health ? n->status->health : HEALTH_READY;
     status->reason = n->status ? n->status->reason : "";
@@ -244,15 +258,15 @@ static void drop_unlisted(struct txn *t, struct facts *f)
 }
 
 /* ---- the target's status ---- */
-static void count_class(struct class_count *list, uint32_t *n, const char *class_)
+static void count_class(struct class_count *list, uint32_t *n, const char *class_, int64_t many)
 {
     for (uint32_t i = 0; i < *n; i++)
         if (strcmp(list[i].class_, class_) == 0) {
-            list[i].total++;
+            list[i].total += many;
             return;
         }
-    if (*n < CLASSES_TOLD)
-        list[(*n)++] = (struct class_count){.class_ = class_, .total = 1};
+    if (*n < CLASSES_TOLD && many)
+        list[(*n)++] = (struct class_count){.class_ = class_, .total = many};
 }
 
 static int by_class(const void *a, const void *b)
@@ -320,8 +334,12 @@ static void target_walk(struct txn *t, const char *target, struct target_status 
             const struct gpu *g = &n->spec->gpus[j];
 
             if (*g->class_ && (!g->health || g->health == HEALTH_READY))
-                count_class(s->gpus, &s->n_gpus, g->class_);
+                count_class(s->gpus, &s->n_gpus, g->class_, 1);
         }
+        for (uint32_t j = 0; j < n->spec->n_counted; j++)
+            if (*n->spec->counted[j].class_)
+                count_class(s->gpus, &s->n_gpus, n->spec->counted[j].class_,
+                            counted_healthy(&n->spec->counted[j]));
     }
 }
 

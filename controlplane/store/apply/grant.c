@@ -8,6 +8,7 @@
 #include "connectors/ends.h"
 #include "controlplane/store/ledger/ledger.h"
 #include "controlplane/store/store_internal.h"
+#include "policy/policy.h"
 
 #define GRANT_MAX_MS (10ll * 366 * 24 * 3600 * 1000)
 
@@ -209,8 +210,11 @@ static uint32_t workers_merge(struct txn *t, const struct workload_status *s,
             continue;
         ret[all] = *by[r];
         ret[all].node = at->node;
-        ret[all].gpus = at->gpus;
-        ret[all++].n_gpus = at->n_gpus;
+        if (!at->count) { /* else the log does not know which, and the target may tell */
+            ret[all].gpus = at->gpus;
+            ret[all].n_gpus = at->n_gpus;
+        }
+        all++;
     }
     return all;
 }
@@ -260,7 +264,7 @@ void workers_spend(struct txn *t, struct workload_status *s, const struct run_cm
             (i && w->rank <= c->workers[i - 1].rank))
             continue;
         const struct assignment *a = &p->assignments[w->rank];
-        int64_t milli = a->gpuMilli * a->n_gpus;
+        int64_t milli = assignment_milli(a);
         int64_t began = between(w->startedAt + c->behind_ms, s->intent->at, t->now);
         int64_t ended = between(w->endedAt + c->behind_ms, began, t->now);
         used += (ledger_amount)milli * (ended - began);
@@ -273,4 +277,72 @@ void workers_spend(struct txn *t, struct workload_status *s, const struct run_cm
     spent->usedGpuHours = hours;
     spent->unusedGpuHours = idle;
     s->spent = spent;
+}
+
+/* ---- devices of a run that waited at its target ---- */
+/* What the workers of lower rank were given of that device in this very step. */
+static int64_t given_milli(const struct placement *p, uint32_t rank, int64_t index)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; i < rank; i++) {
+        const struct assignment *a = &p->assignments[i];
+        for (uint32_t k = 0; strcmp(a->node, p->assignments[rank].node) == 0 && k < a->n_gpus; k++)
+            sum += a->gpus[k] == index ? a->gpuMilli : 0;
+    }
+    return sum;
+}
+
+/* What the workers of lower rank were given of the node's counted devices in this very step. */
+static int64_t given_count(const struct placement *p, uint32_t rank)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; i < rank; i++)
+        if (strcmp(p->assignments[i].node, p->assignments[rank].node) == 0)
+            sum += p->assignments[i].count;
+    return sum;
+}
+
+/* A node that counts its devices of this class gives a number of them, whichever the target names:
+ * by the log no more than there are. */
+static bool count_choose(struct txn *t, const struct placement *p, uint32_t rank,
+                         const struct assignment *asked, int64_t there)
+{
+    struct assignment *a = &p->assignments[rank];
+
+    a->gpuMilli = asked->gpuMilli;
+    a->count = assignment_devices(asked);
+    a->gpus = NULL;
+    a->n_gpus = 0;
+    return a->count + given_count(p, rank) + root_counted_held(t->w, a->node, p->class_) <= there;
+}
+
+/* Devices that the target did not name are any that are free by the log. */
+bool seat_choose(struct txn *t, const struct placement *p, uint32_t rank,
+                 const struct assignment *asked)
+{
+    struct node_usage u = {0};
+    struct assignment *a = &p->assignments[rank];
+    const struct object *o = root_get(t->w, KIND_NODE, "", a->node);
+    const struct node_spec *n = o ? object_as(o, node)->spec : NULL;
+
+    int64_t want = assignment_devices(asked);
+
+    struct counted_gpus c = node_counted(o ? object_as(o, node) : NULL, p->class_);
+    if (want && c.count)
+        return count_choose(t, p, rank, asked, c.count);
+    a->count = 0;
+    if (a->n_gpus || !want)
+        return true;
+    a->gpuMilli = asked->gpuMilli;
+    a->gpus = arena_array(t->a, int64_t, (size_t)want);
+    (void)root_usage(t->w, a->node, &u);
+    for (uint32_t i = 0; n && i < n->n_gpus && a->n_gpus < want; i++) {
+        int64_t index = n->gpus[i].index;
+        if (index >= 0 && index < LIMIT_NODE_GPUS &&
+            u.device_milli[index] + given_milli(p, rank, index) + a->gpuMilli <= 1000)
+            a->gpus[a->n_gpus++] = index;
+    }
+    return a->n_gpus == want;
 }

@@ -28,9 +28,12 @@ static int check_worker(struct txn *t, const struct place *x, const struct assig
 
     if (strlen(a->node) > 253 || !*a->node || strlen(a->mig) > 32)
         return PLACE_ERR(t, "worker %lld has no node", (long long)a->rank);
-    if ((int64_t)a->n_gpus != want || strcmp(a->mig, g ? g->mig : "") != 0)
-        return PLACE_ERR(t, "worker %lld gets %u GPUs, the workload now asks for %lld",
-                         (long long)a->rank, a->n_gpus, (long long)want);
+    if (a->count < 0 || a->count > LIMIT_NODE_COUNTED || (a->count && (a->n_gpus || share)))
+        return PLACE_ERR(t, "worker %lld gets %lld GPUs by count", (long long)a->rank,
+                         (long long)a->count);
+    if (assignment_devices(a) != want || strcmp(a->mig, g ? g->mig : "") != 0)
+        return PLACE_ERR(t, "worker %lld gets %lld GPUs, the workload now asks for %lld",
+                         (long long)a->rank, (long long)assignment_devices(a), (long long)want);
     if (a->gpuMilli < 0 || a->gpuMilli > 1000 || (want > 0 && !share && a->gpuMilli != 1000) ||
         (share && !*a->mig && (double)a->gpuMilli + 1 < g->fraction * 1000))
         return PLACE_ERR(t, "worker %lld gets %lld/1000 of each GPU", (long long)a->rank,
@@ -78,7 +81,7 @@ int place_shape(struct txn *t, struct place *x)
     for (uint32_t i = 0; i < x->p->n_assignments; i++) {
         if ((r = check_worker(t, x, &x->p->assignments[i])) < 0)
             return r;
-        x->gpus += x->p->assignments[i].gpuMilli * (int64_t)x->p->assignments[i].n_gpus;
+        x->gpus += assignment_milli(&x->p->assignments[i]);
     }
     return 0;
 }
@@ -129,6 +132,34 @@ static bool takes(const struct assignment *a, int64_t index)
     return false;
 }
 
+/* What is held by count though the node numbers its devices of that class now. */
+static int64_t strayed(const struct txn *t, const struct place *x, const struct node *n,
+                       const char *node)
+{
+    return node_counted(n, x->p->class_).count ? 0 : root_counted_held(t->w, node, x->p->class_);
+}
+
+/* Of devices without numbers so many are healthy; what is held of them, what others hold, and what
+ * is held by numbers that the node tells no more, is not free. */
+static int check_counted(struct txn *t, const struct place *x, const struct assignment *a,
+                         const struct node *n, const struct node_usage *now)
+{
+    const struct counted_gpus c = node_counted(n, x->p->class_);
+    int64_t free = counted_healthy(&c) - node_others_counted(n, &c) -
+                   root_counted_held(t->w, a->node, x->p->class_);
+
+    if (!a->count)
+        return 0;
+    if (!c.count)
+        return PLACE_ERR(t, "node %s counts no %s", a->node, x->p->class_);
+    for (int64_t i = 0; i < LIMIT_NODE_GPUS; i++)
+        free -= now->device_milli[i] > 0 && !device_of(n, i);
+    if (a->count > free)
+        return PLACE_ERR(t, "node %s: %lld of its %lld %s are free", a->node,
+                         (long long)(free > 0 ? free : 0), (long long)c.count, x->p->class_);
+    return 0;
+}
+
 /* Of the devices that others hold without a number, each must be left one that nobody holds. */
 static int check_others(struct txn *t, const struct place *x, const struct assignment *a,
                         const struct node *n, const struct node_usage *now)
@@ -143,13 +174,16 @@ static int check_others(struct txn *t, const struct place *x, const struct assig
                              (long long)g->index);
         if (strcmp(g->class_, x->p->class_) != 0 || g->n_migProfiles > 0)
             continue;
-        others = others ? others : node_others_alike(n, g);
+        others = others ? others : node_others_alike(n, g) + strayed(t, x, n, a->node);
         if (g->index < 0 || g->index >= LIMIT_NODE_GPUS || now->device_milli[g->index] > 0 ||
             (g->health && g->health != HEALTH_READY) || node_others_device(n, g->index))
             continue;
         opens += takes(a, g->index);
         left += !takes(a, g->index);
     }
+    if (opens && left < others && strayed(t, x, n, a->node))
+        return PLACE_ERR(t, "node %s: %lld of its %s are held, nobody knows which", a->node,
+                         (long long)others, x->p->class_);
     if (opens && left < others)
         return PLACE_ERR(t, "node %s: others than Hanse hold %lld of its %s", a->node,
                          (long long)others, x->p->class_);
@@ -182,7 +216,10 @@ static int check_node(struct txn *t, const struct place *x, const struct assignm
         return PLACE_ERR(t, "node %s has not enough CPU free", a->node);
     if (x->p->memory > 0 && (memory < x->p->memory || now.memory_bytes > memory - x->p->memory))
         return PLACE_ERR(t, "node %s has not enough memory free", a->node);
-    if (n->status && n->status->others && (r = check_others(t, x, a, n, &now)) < 0)
+    if (((n->status && n->status->others) || strayed(t, x, n, a->node)) &&
+        (r = check_others(t, x, a, n, &now)) < 0)
+        return r;
+    if ((r = check_counted(t, x, a, n, &now)) < 0)
         return r;
     for (uint32_t i = 0; i < a->n_gpus; i++)
         if ((r = check_device(t, x, a, n, &now, a->gpus[i])) < 0)

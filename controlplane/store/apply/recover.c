@@ -247,13 +247,42 @@ static int adopt_check(struct txn *t, struct adoption *x)
     return 0;
 }
 
+static int64_t counts(const struct placement *p, const char *node)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; p && i < p->n_assignments; i++)
+        sum += strcmp(p->assignments[i].node, node) == 0 ? p->assignments[i].count : 0;
+    return sum;
+}
+
+/* Of devices without numbers no more are held than there are; of a node that is not here yet,
+ * nobody knows. */
+static int adopt_counted(struct txn *t, const struct placement *p, const struct placement *own)
+{
+    for (uint32_t i = 0; i < p->n_assignments; i++) {
+        const struct assignment *a = &p->assignments[i];
+        const struct object *o = a->count ? root_get(t->w, KIND_NODE, "", a->node) : NULL;
+        struct counted_gpus c = node_counted(o ? object_as(o, node) : NULL, p->class_);
+        int64_t held = a->count ? root_counted_held(t->w, a->node, p->class_) : 0;
+
+        if (own && strcmp(own->class_, p->class_) == 0)
+            held -= counts(own, a->node);
+        if (c.count && held + counts(p, a->node) > c.count)
+            return err_set(t->err, E_PLACE,
+                           "node %s: %lld of its %lld %s are held by workloads of this state",
+                           a->node, (long long)held, (long long)c.count, p->class_);
+    }
+    return 0;
+}
+
 /* Nothing is promised twice, not even to what runs already: somebody has to say which one goes. */
 static int adopt_room(struct txn *t, const struct adoption *x)
 {
     const struct placement *p = x->ts->placement, *own = x->o ? object_hold(x->o) : NULL;
 
     if (root_hold_fits(t->w, own, p))
-        return 0;
+        return adopt_counted(t, p, own);
     for (uint32_t i = 0; i < p->n_assignments; i++) {
         const struct assignment *a = &p->assignments[i];
         struct node_usage now = {0};
@@ -373,7 +402,7 @@ static void adopt_decision(struct txn *t, const struct adoption *x)
                               t->user, p.p->target, *x->c->cluster_uid ? x->c->cluster_uid : "-");
     p.gpus = 0;
     for (uint32_t i = 0; i < p.p->n_assignments; i++)
-        p.gpus += p.p->assignments[i].gpuMilli * (int64_t)p.p->assignments[i].n_gpus;
+        p.gpus += assignment_milli(&p.p->assignments[i]);
     place_record(t, &p, x->c->epoch);
 }
 

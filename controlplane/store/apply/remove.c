@@ -256,13 +256,17 @@ static bool may_be(const struct node_spec *a, const struct node_spec *b, bool la
     if (ids || !later ||
         (*text(a->machine) && *text(b->machine) && strcmp(a->machine, b->machine) != 0))
         return ids > 0;
-    if (a->n_gpus != b->n_gpus)
+    if (a->n_gpus != b->n_gpus || a->n_counted != b->n_counted)
         return false;
+    for (uint32_t i = 0; i < a->n_counted; i++)
+        if (a->counted[i].count != b->counted[i].count ||
+            strcmp(text(a->counted[i].class_), text(b->counted[i].class_)) != 0)
+            return false;
     for (uint32_t i = 0; i < a->n_gpus; i++)
         if (a->gpus[i].index != b->gpus[i].index ||
             strcmp(text(a->gpus[i].class_), text(b->gpus[i].class_)) != 0)
             return false;
-    return a->n_gpus > 0 || (a->cpu == b->cpu && a->memory == b->memory);
+    return a->n_gpus > 0 || a->n_counted > 0 || (a->cpu == b->cpu && a->memory == b->memory);
 }
 
 static bool came_later(const struct object *kept, const struct object *o)

@@ -338,42 +338,6 @@ static void step_pending(struct txn *t, struct run *x)
     x->s->placement->n_assignments = 0;
 }
 
-/* What the workers of lower rank were given of that device in this very step. */
-static int64_t given_milli(const struct placement *p, uint32_t rank, int64_t index)
-{
-    int64_t sum = 0;
-
-    for (uint32_t i = 0; i < rank; i++) {
-        const struct assignment *a = &p->assignments[i];
-        for (uint32_t k = 0; strcmp(a->node, p->assignments[rank].node) == 0 && k < a->n_gpus; k++)
-            sum += a->gpus[k] == index ? a->gpuMilli : 0;
-    }
-    return sum;
-}
-
-/* Devices that the target did not name are any that are free by the log. */
-static bool devices_choose(struct txn *t, const struct placement *p, uint32_t rank,
-                           const struct assignment *asked)
-{
-    struct node_usage u = {0};
-    struct assignment *a = &p->assignments[rank];
-    const struct object *o = root_get(t->w, KIND_NODE, "", a->node);
-    const struct node_spec *n = o ? object_as(o, node)->spec : NULL;
-
-    if (a->n_gpus || !asked->n_gpus)
-        return true;
-    a->gpuMilli = asked->gpuMilli;
-    a->gpus = arena_array(t->a, int64_t, asked->n_gpus);
-    (void)root_usage(t->w, a->node, &u);
-    for (uint32_t i = 0; n && i < n->n_gpus && a->n_gpus < asked->n_gpus; i++) {
-        int64_t index = n->gpus[i].index;
-        if (index >= 0 && index < LIMIT_NODE_GPUS &&
-            u.device_milli[index] + given_milli(p, rank, index) + a->gpuMilli <= 1000)
-            a->gpus[a->n_gpus++] = index;
-    }
-    return a->n_gpus == asked->n_gpus;
-}
-
 static int step_seated(struct txn *t, struct run *x)
 {
     const struct run_pending *p = x->s->pending;
@@ -398,10 +362,10 @@ static int step_seated(struct txn *t, struct run *x)
         a->mig = a->mig ? a->mig : "";
         if (!o || strcmp(object_as(o, node)->spec->target, now.target) != 0)
             return err_set(t->err, E_PLACE, "%.253s is no node of target %s", a->node, now.target);
-        if (!devices_choose(t, &now, i, &p->asked->assignments[i]))
+        if (!seat_choose(t, &now, i, &p->asked->assignments[i]))
             return err_set(t->err, E_PLACE, "by the log, node %.253s has not that many GPUs free",
                            a->node);
-        now.gpus += a->gpuMilli * a->n_gpus;
+        now.gpus += assignment_milli(a);
     }
     if (!root_hold_fits(t->w, NULL, &now))
         return err_set(t->err, E_PLACE, "by the log, what the target gave is held by others");

@@ -71,7 +71,8 @@ static bool cell_none(const struct cell_box *c)
 
     for (unsigned i = 0; i < LEDGER_DEVICES / 64; i++)
         any |= c->there.bits[i];
-    return !any && !c->cpus && !c->cpus_held && memcmp(c->held, none, sizeof none) == 0;
+    return !any && !c->cpus && !c->cpus_held && !c->counted && !c->counted_held &&
+           memcmp(c->held, none, sizeof none) == 0;
 }
 
 /* Of one device, or of all CPUs of a node. `others`: at most so much of what is not held. */
@@ -92,6 +93,28 @@ static void spare_rates(int64_t there, int64_t held, int64_t others, bool sick, 
         to->sick[kind] += sign * (spare - others);
     else
         to->ok[kind] += sign * (spare - others);
+}
+
+/* Of devices without numbers what nobody holds is others' first, then of the healthy ones. */
+static void counted_rates(const struct cell_box *c, unsigned kind, int sign, struct rates *to)
+{
+    int64_t there = c->counted * 1000, spare = there - c->counted_held;
+    int64_t others = c->others_more * 1000, sick = c->counted_sick * 1000;
+
+    if (!c->counted && !c->counted_held)
+        return;
+    to->capacity += sign * there;
+    to->held += sign * c->counted_held;
+    if (spare < 0) {
+        to->over += sign * -spare;
+        return;
+    }
+    others = others < spare ? others : spare;
+    spare -= others;
+    sick = sick < spare ? sick : spare;
+    to->others[kind] += sign * others;
+    to->sick[kind] += sign * sick;
+    to->ok[kind] += sign * (spare - sick);
 }
 
 /* Devices that others hold, nobody knows which: of those that nobody holds the ready ones first. */
@@ -118,6 +141,7 @@ static void cell_rates(const struct cell_box *c, int sign, struct rates *to)
 
     spare_rates(c->cpus, c->cpus_held, c->cpus_others, c->cpus_sick, kind, sign, to);
     more_rates(c, kind, sign, to);
+    counted_rates(c, kind, sign, to);
     for (unsigned d = 0; d < LEDGER_DEVICES; d++) {
         int64_t held = d < LEDGER_HELD_DEVICES ? c->held[d] : 0;
         int64_t there = in_set(&c->there, d) ? 1000 : 0;
@@ -190,6 +214,8 @@ void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool
                 INV(sign > 0 || b->held[a->gpus[j]] >= (uint64_t)a->gpuMilli);
                 b->held[a->gpus[j]] += (uint32_t)(sign * (int32_t)a->gpuMilli);
             }
+        b->counted_held += sign * counted_booked(a);
+        INV(b->counted_held >= 0);
         cell_rates(b, 1, &delta);
         cell_store(w, key_slice(&k), b);
     }
@@ -201,6 +227,11 @@ void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool
 static const char *gpu_class(const struct gpu *g)
 {
     return strlen(g->class_) <= 63 && !class_cpu(g->class_) ? g->class_ : "";
+}
+
+static const char *counted_class(const struct counted_gpus *c)
+{
+    return strlen(c->class_) <= 63 && !class_cpu(c->class_) ? c->class_ : "";
 }
 
 static const struct node_spec *spec_of(const struct object *o)
@@ -217,6 +248,7 @@ static void devices_of(const struct object *o, const char *class_, struct cell_b
     ret->kind = 0;
     ret->cpus = ret->cpus_others = ret->others_more = 0;
     ret->cpus_sick = 0;
+    ret->counted = ret->counted_sick = 0;
     if (n && class_cpu(class_) && cpu_booked(n->spec->cpu)) {
         ret->kind = (uint64_t)n->spec->capacity;
         ret->cpus = n->spec->cpu;
@@ -236,6 +268,17 @@ static void devices_of(const struct object *o, const char *class_, struct cell_b
             ret->others_more = node_others_alike(n, g);
         if (down || (g->health && g->health != HEALTH_READY))
             set_add(&ret->sick, (unsigned)g->index);
+    }
+    for (uint32_t i = 0; n && i < n->spec->n_counted; i++) {
+        const struct counted_gpus *c = &n->spec->counted[i];
+
+        if (strcmp(counted_class(c), class_) != 0)
+            continue;
+        ret->kind = (uint64_t)n->spec->capacity;
+        ret->counted += counted_many(c);
+        ret->counted_sick += down ? counted_many(c) : counted_many(c) - counted_healthy(c);
+        if (!ret->others_more)
+            ret->others_more = node_others_counted(n, c);
     }
 }
 
@@ -269,6 +312,8 @@ static void node_classes(struct root *w, const struct object *o, bool load)
     for (uint32_t i = 0; i < s->n_gpus; i++)
         if (i == 0 || strcmp(gpu_class(&s->gpus[i]), gpu_class(&s->gpus[i - 1])) != 0)
             node_class(w, o, s->target, gpu_class(&s->gpus[i]), load);
+    for (uint32_t i = 0; i < s->n_counted; i++)
+        node_class(w, o, s->target, counted_class(&s->counted[i]), load);
     if (w->ledger.cpus && cpu_booked(s->cpu))
         node_class(w, o, s->target, LEDGER_CPU, load);
 }

@@ -31,11 +31,15 @@ int64_t hold_milli(const struct placement *p)
 {
     int64_t sum = 0;
 
-    for (uint32_t i = 0; i < p->n_assignments; i++)
-        for (uint32_t j = 0; assignment_booked(&p->assignments[i]) && j < p->assignments[i].n_gpus;
-             j++)
-            if (device_booked(p->assignments[i].gpus[j]))
-                sum += p->assignments[i].gpuMilli;
+    for (uint32_t i = 0; i < p->n_assignments; i++) {
+        const struct assignment *a = &p->assignments[i];
+
+        if (!assignment_booked(a))
+            continue;
+        for (uint32_t j = 0; j < a->n_gpus; j++)
+            sum += device_booked(a->gpus[j]) ? a->gpuMilli : 0;
+        sum += counted_booked(a);
+    }
     return sum;
 }
 
@@ -73,7 +77,8 @@ static bool same_place(const struct placement *a, const struct placement *b)
     for (uint32_t i = 0; i < a->n_assignments; i++) {
         const struct assignment *x = &a->assignments[i], *y = &b->assignments[i];
 
-        if (x->gpuMilli != y->gpuMilli || x->n_gpus != y->n_gpus || strcmp(x->node, y->node) != 0 ||
+        if (x->gpuMilli != y->gpuMilli || x->count != y->count || x->n_gpus != y->n_gpus ||
+            strcmp(x->node, y->node) != 0 ||
             (x->n_gpus && memcmp(x->gpus, y->gpus, x->n_gpus * sizeof *x->gpus) != 0))
             return false;
     }

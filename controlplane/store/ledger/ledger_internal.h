@@ -37,6 +37,9 @@ struct cell_box {
     /* Held by others than Hanse: devices, further ones without a number, milli-CPU. */
     struct device_set others;
     int64_t others_more, cpus_others;
+    /* Devices without numbers, all alike: how many there are, of these the unhealthy ones, and
+     * milli-GPU held of them. Of a node that is down none is healthy. */
+    int64_t counted, counted_sick, counted_held;
 };
 /* Rates in 1/1000 GPU; integrals in 1/1000 GPU × ms. ok + sick + others + held = capacity + over.
  * What a run of ours holds is never others': they have what is left of it. */
@@ -144,6 +147,10 @@ static inline bool node_booked(const struct assignment *a)
 static inline bool assignment_booked(const struct assignment *a)
 {
     return node_booked(a) && a->gpuMilli > 0 && a->gpuMilli <= 1000;
+}
+static inline int64_t counted_booked(const struct assignment *a) /* milli-GPU */
+{
+    return a->count > 0 && a->count <= LIMIT_NODE_COUNTED ? a->count * a->gpuMilli : 0;
 }
 /* Larger numbers are no real CPUs. */
 static inline bool cpu_booked(int64_t milli)

@@ -108,16 +108,37 @@ static void count_others(struct ledger_model *m)
         }
 }
 
+/* Devices without numbers are filled one after the other, the ready ones first. */
+static void count_counted(struct ledger_model *m, const struct alloc *a, const struct share *s)
+{
+    int64_t left = s->milli;
+
+    for (int ready = 1; ready >= 0; ready--)
+        for (int i = 0; i < m->n_devices && left > 0; i++) {
+            struct device *d = &m->devices[i];
+
+            if (d->index >= 0 || d->ready != (ready == 1) || d->held || d->node != s->node ||
+                d->class_ != a->line.class_ || d->target != a->line.target)
+                continue;
+            d->held = 1000;
+            left -= 1000;
+        }
+}
+
 static void count_held(struct ledger_model *m)
 {
     for (int i = 0; i < m->n_devices; i++)
         m->devices[i].held = 0;
     for (int a = 0; a < m->n_allocs; a++)
         for (int s = 0; s < m->allocs[a].n_shares; s++)
+            if (m->allocs[a].shares[s].index < 0)
+                count_counted(m, &m->allocs[a], &m->allocs[a].shares[s]);
+    for (int a = 0; a < m->n_allocs; a++)
+        for (int s = 0; s < m->allocs[a].n_shares; s++)
             for (int i = 0; i < m->n_devices; i++) {
                 struct device *d = &m->devices[i];
 
-                if (d->node == m->allocs[a].shares[s].node &&
+                if (d->index >= 0 && d->node == m->allocs[a].shares[s].node &&
                     d->index == m->allocs[a].shares[s].index &&
                     d->class_ == m->allocs[a].line.class_ && d->target == m->allocs[a].line.target)
                     d->held += m->allocs[a].shares[s].milli;
@@ -214,7 +235,19 @@ static void change_node(struct ledger_model *m, const struct object *before,
         return;
     const struct node *o = object_as(after, node);
     bool up = !o->status || !o->status->health || o->status->health == HEALTH_READY;
-    m->devices = mem_realloc(m->devices, ((size_t)n + o->spec->n_gpus) * sizeof *m->devices + 1);
+    m->devices = mem_realloc(m->devices, ((size_t)n + o->spec->n_gpus + LIMIT_NODE_COUNTED) *
+                                                 sizeof *m->devices +
+                                             1);
+    for (uint32_t i = 0; i < o->spec->n_counted; i++)
+        for (int64_t k = 0; k < o->spec->counted[i].count; k++)
+            m->devices[m->n_devices++] =
+                (struct device){.target = model_id(m, o->spec->target),
+                                .class_ = model_id(m, o->spec->counted[i].class_),
+                                .node = node,
+                                .index = -1,
+                                .kind = (int)o->spec->capacity,
+                                .more = others_more(o, o->spec->counted[i].class_),
+                                .ready = up && k >= o->spec->counted[i].unhealthy};
     for (uint32_t i = 0; i < o->spec->n_gpus; i++) {
         const struct gpu *g = &o->spec->gpus[i];
 
@@ -263,14 +296,22 @@ static void alloc_begin(struct ledger_model *m, int id, bool move, const struct 
                                 .project = project,
                                 .workload = workload};
     a->state = move ? LEDGER_MIGRATING : LEDGER_STARTING;
-    for (uint32_t i = 0; i < p->n_assignments; i++)
-        for (uint32_t j = 0; j < p->assignments[i].n_gpus; j++) {
+    for (uint32_t i = 0; i < p->n_assignments; i++) {
+        const struct assignment *of = &p->assignments[i];
+
+        if (of->count) {
             a->shares = mem_realloc(a->shares, ((size_t)a->n_shares + 1) * sizeof *a->shares);
             a->shares[a->n_shares++] =
-                (struct share){model_id(m, p->assignments[i].node), p->assignments[i].gpus[j],
-                               p->assignments[i].gpuMilli};
-            a->milli += p->assignments[i].gpuMilli;
+                (struct share){model_id(m, of->node), -1, of->count * of->gpuMilli};
+            a->milli += of->count * of->gpuMilli;
         }
+        for (uint32_t j = 0; j < of->n_gpus; j++) {
+            a->shares = mem_realloc(a->shares, ((size_t)a->n_shares + 1) * sizeof *a->shares);
+            a->shares[a->n_shares++] =
+                (struct share){model_id(m, of->node), of->gpus[j], of->gpuMilli};
+            a->milli += of->gpuMilli;
+        }
+    }
     m->stale = true;
 }
 

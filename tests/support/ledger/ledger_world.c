@@ -26,7 +26,8 @@ struct ledger_world {
     const char *ns;
     struct ledger_counts n;
     double seconds;
-    bool others; /* nodes tell what others hold */
+    bool others;  /* nodes tell what others hold */
+    bool counted; /* the first two nodes count their devices, mostly */
 };
 
 static uint32_t rnd(struct ledger_world *w, uint32_t n)
@@ -182,6 +183,21 @@ static void node_rnd(struct ledger_world *w, struct node *n, const char *target,
     }
 }
 
+/* The same devices without their numbers. */
+static void counted_rnd(struct ledger_world *w, struct node *n)
+{
+    struct counted_gpus *c = arena_array(w->a, struct counted_gpus, 2);
+
+    for (int i = 0; i < 2; i++) {
+        c[i].class_ = n->spec->gpus[i ? GPUS - 1 : 0].class_;
+        c[i].count = i ? GPUS - 6 : 6;
+        c[i].unhealthy = rnd(w, 4) ? 0 : rnd(w, 3);
+    }
+    n->spec->n_gpus = 0;
+    n->spec->counted = c;
+    n->spec->n_counted = 2;
+}
+
 /* By number, or by class alone. */
 static void others_rnd(struct ledger_world *w, struct node *n, uint32_t i)
 {
@@ -216,9 +232,14 @@ static void facts_rnd(struct ledger_world *w, const char *target, bool calm)
     for (uint32_t i = 0; i < NODES; i++)
         if (calm || rnd(w, 5))
             node_rnd(w, &nodes[c.facts.n++], target, i, calm);
-    for (uint32_t i = 0; i < c.facts.n && !calm && w->others; i++)
-        if (rnd(w, 4) == 0)
-            others_rnd(w, &nodes[i], (uint32_t)(nodes[i].metadata->name[strlen(target) + 2] - '0'));
+    for (uint32_t i = 0; i < c.facts.n && w->others; i++) {
+        uint32_t node = (uint32_t)(nodes[i].metadata->name[strlen(target) + 2] - '0');
+
+        if (!calm && rnd(w, 4) == 0)
+            others_rnd(w, &nodes[i], node);
+        if ((w->counted && node < 2) != (!calm && rnd(w, 12) == 0))
+            counted_rnd(w, &nodes[i]);
+    }
     (void)apply(w, &c);
 }
 
@@ -304,6 +325,10 @@ static struct placement *placement_rnd(struct ledger_world *w, const struct work
         a->node = arena_printf(w->a, "%s.n%u", p->target, node);
         a->mig = g->mig;
         a->gpuMilli = mig ? MIG_SHARE : share ? 500 : 1000;
+        if ((w->counted && node < 2) != (rnd(w, 30) == 0)) {
+            a->count = each;
+            continue;
+        }
         a->n_gpus = each;
         a->gpus = arena_array(w->a, int64_t, each);
         for (uint32_t k = 0; k < each; k++)
@@ -509,6 +534,7 @@ struct ledger_world *ledger_world_create(uint64_t seed)
         (void)write_one(w, WRITE_CREATE, KIND_NAMESPACE, "", spaces[i],
                         arena_new(w->a, struct namespace_));
     w->others = seed % 2 == 0;
+    w->counted = seed % 4 == 0;
     if (w->others) { /* all members know of them */
         union command c = {.member = {.head = {.type = CMD_MEMBER},
                                       .member = {.id = 1, .feature_level = FEATURE_LEVEL},

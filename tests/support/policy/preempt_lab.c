@@ -51,8 +51,16 @@ void lab_node(struct lab *k, struct lab_node n)
                              .cpu = n.cpu ? n.cpu : 64000,
                              .memory = n.memory ? n.memory : 512ll << 30,
                              .topology = &where};
+    struct counted_gpus all = {
+        .class_ = "h100", .model = "", .memory = 80ll << 30, .count = n.gpus};
     struct meta meta = {.name = n.name};
     struct node doc = {.metadata = &meta, .spec = &spec};
+
+    if (n.counted) {
+        spec.n_gpus = 0;
+        spec.counted = &all;
+        spec.n_counted = n.gpus > 0;
+    }
 
     for (uint32_t i = 0; i < n.gpus; i++) {
         dev[i] =

@@ -38,6 +38,7 @@ struct lab_node {
     bool shared;
     uint32_t mig;  /* instances of 1g.10gb on each device, and half as many of 3g.40gb */
     uint32_t link; /* devices in one NVLink domain; 0 = not told */
+    bool counted;  /* its GPUs have no numbers */
 };
 void lab_node(struct lab *k, struct lab_node n);
 void lab_class(struct lab *k, const char *name, int64_t value, bool never, int64_t minimum_ms);

@@ -1,4 +1,5 @@
 /* The scripted driver: calls, their deadlines, what is told unasked, and its table. */
+#include "policy/policy.h"
 #include "tests/support/scripted/driver_internal.h"
 
 #include <stdio.h>
@@ -259,6 +260,8 @@ static void tell_seat(struct scripted_driver *d, const struct scripted_view *v)
                 node = bit / PEER_GPUS;
                 s->gpus[s->n_gpus++] = bit % PEER_GPUS;
             }
+        if (d->kind == LIKE_SLURM) /* a gres count is all that it says of them */
+            s->n_gpus = 0;
         s->node = arena_printf(a, "%s.n%u", d->base.target, node);
     }
     d->base.env.events->seated(d->base.env.arg, &v->key, &p);
@@ -317,6 +320,23 @@ void scripted_end_tell(struct scripted_driver *d, const struct observation *o)
         d->base.env.events->observed(d->base.env.arg, o);
     x->state = RUN_ENDED;
 }
+/* The kubelet and slurmd pick devices themselves: their nodes say how many there are. */
+static void devices_tell(const struct scripted_driver *d, struct node_spec *s, unsigned gpus,
+                         struct arena *a)
+{
+    if (d->kind != LIKE_CLOUD) {
+        s->counted = arena_new(a, struct counted_gpus);
+        *s->counted = (struct counted_gpus){.class_ = "h100", .model = "", .count = gpus};
+        s->n_counted = gpus > 0;
+        return;
+    }
+    s->gpus = arena_array(a, struct gpu, gpus + 1);
+    s->n_gpus = gpus;
+    for (unsigned g = 0; g < gpus; g++) {
+        s->gpus[g].index = g;
+        s->gpus[g].class_ = "h100";
+    }
+}
 void scripted_nodes_tell(struct scripted_driver *d, const struct work *w)
 {
     AUTO_ARENA a = arena_create(0);
@@ -332,14 +352,9 @@ void scripted_nodes_tell(struct scripted_driver *d, const struct work *w)
         n[i].spec->target = d->base.target;
         n[i].spec->cpu = 64000;
         n[i].spec->memory = (int64_t)1 << 40;
-        n[i].spec->gpus = arena_array(a, struct gpu, m->gpus + 1);
-        n[i].spec->n_gpus = m->gpus;
+        devices_tell(d, n[i].spec, m->gpus, a);
         n[i].status = arena_new(a, struct node_status);
         n[i].status->health = m->linked ? HEALTH_READY : HEALTH_SICK;
-        for (unsigned g = 0; g < m->gpus; g++) {
-            n[i].spec->gpus[g].index = g;
-            n[i].spec->gpus[g].class_ = "h100";
-        }
         if (m->notice_ms) {
             struct notice *x = &notices[n_notices++];
             *x = (struct notice){.kind = NOTICE_SPOT, .ends = true, .in_ms = m->notice_ms};
@@ -432,7 +447,7 @@ static void op_submit(struct connector *c, const struct run_order *o, struct cal
     q->key = o->key;
     q->lease_ms = o->lease_ms;
     q->ranks = p && p->n_assignments ? p->n_assignments : 1;
-    q->gpus = p && p->n_assignments ? p->assignments[0].n_gpus : 0;
+    q->gpus = p && p->n_assignments ? assignment_devices(&p->assignments[0]) : 0;
     q->holds = planted != SCRIPTED_NO_HOLD;
     q->blind = planted == SCRIPTED_BLIND_SUBMIT;
     if (c->env.cluster_uid)

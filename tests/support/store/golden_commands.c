@@ -579,10 +579,8 @@ static void facts_part_check(const union command *c)
 }
 
 const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
-    {"write", CMD_WRITE, write_make, write_check},
-    {"place", CMD_PLACE, place_make, place_check},
-    {"run", CMD_RUN, run_make, run_check},
-    {"facts", CMD_FACTS, facts_make, facts_check},
+    {"write", CMD_WRITE, write_make, write_check}, {"place", CMD_PLACE, place_make, place_check},
+    {"run", CMD_RUN, run_make, run_check}, {"facts", CMD_FACTS, facts_make, facts_check},
     {"member", CMD_MEMBER, member_make, member_check},
     {"remove", CMD_REMOVE, remove_make, remove_check},
     {"migrate", CMD_MIGRATE, migrate_make, migrate_check},
@@ -597,4 +595,6 @@ const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"array", CMD_ARRAY, array_cmd_make, array_cmd_check},
     {"run-pause", CMD_RUN, run_pause_make, run_pause_check},
     {"run-pending", CMD_RUN, run_pending_make, run_pending_check},
-    {"machine", CMD_MACHINE, machine_make, machine_check}};
+    {"machine", CMD_MACHINE, machine_make, machine_check},
+    {"facts-counted", CMD_FACTS, facts_counted_make, facts_counted_check},
+    {"place-counted", CMD_PLACE, place_counted_make, place_counted_check}};

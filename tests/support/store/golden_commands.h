@@ -7,7 +7,7 @@
 #include "tests/support/store/store_kit.h"
 
 #define TIME_MS 1795234567890 /* 2026-11-21 */
-#define GOLDEN_COMMANDS 19
+#define GOLDEN_COMMANDS 21
 
 struct golden_command {
     const char *name;
@@ -15,6 +15,11 @@ struct golden_command {
     void (*make)(union command *c, struct arena *a);
     void (*check)(const union command *c);
 };
+/* golden_counted.c */
+void facts_counted_make(union command *c, struct arena *a);
+void facts_counted_check(const union command *c);
+void place_counted_make(union command *c, struct arena *a);
+void place_counted_check(const union command *c);
 extern const struct golden_command golden_commands[GOLDEN_COMMANDS];
 
 #endif

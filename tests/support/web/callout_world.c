@@ -190,8 +190,9 @@ static void nodes(const char *url, struct buf *b, struct script_reply *ret)
         const struct callout_world_node *v = &W.nodes[i];
         if (!v->cpu || v->changed <= since || v->changed > to)
             continue;
-        buf_printf(b, "%s{\"name\":\"%s\",\"cpu\":\"%u\"%s%s%s%s%s%s}", comma, v->name,
-                   v->cpu, v->notice ? ",\"notice\":" : "", v->notice ? v->notice : "",
+        buf_printf(b, "%s{\"name\":\"%s\",\"cpu\":\"%u\"%s%s%s%s%s%s%s%s}", comma, v->name,
+                   v->cpu, v->devices ? "," : "", v->devices ? v->devices : "",
+                   v->notice ? ",\"notice\":" : "", v->notice ? v->notice : "",
                    v->others ? ",\"others\":" : "", v->others ? v->others : "",
                    v->faults ? ",\"faults\":" : "", v->faults ? v->faults : "");
         comma = ",";

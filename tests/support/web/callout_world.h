@@ -45,6 +45,7 @@ struct callout_world_node {
     const char *notice; /* as JSON, or NULL */
     const char *others; /* likewise, as the next is */
     const char *faults;
+    const char *devices; /* further fields, "gpus" or "counted", or NULL */
 };
 struct callout_world {
     struct loop *loop;

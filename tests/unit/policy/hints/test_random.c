@@ -56,8 +56,15 @@ static void random_world(struct world *w, struct dice *d)
                                 "memory: %dGi, topology: {block: b, rack: r%d}, %sgpus: [",
                                 name, n, name, 8 << roll(d, 4), 32 << roll(d, 4), n / 2,
                                 roll(d, 3) ? "" : "interconnect: infiniband, ");
+            int gpus = 2 + (int)roll(d, 7);
 
-            for (int g = 0, gpus = 2 + (int)roll(d, 7); g < gpus; g++)
+            if (roll(d, 4) == 0) {
+                used += snprintf(text + used, sizeof(text) - (size_t)used,
+                                 "], counted: [{class: %s, count: %d, memory: %s}", class_, gpus,
+                                 strcmp(class_, "h100") ? "40Gi" : "80Gi");
+                gpus = 0;
+            }
+            for (int g = 0; g < gpus; g++)
                 used += snprintf(text + used, sizeof(text) - (size_t)used,
                                  "%s{index: %d, class: %s, memory: %s}", g ? ", " : "", g, class_,
                                  strcmp(class_, "h100") ? "40Gi" : "80Gi");

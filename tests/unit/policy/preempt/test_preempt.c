@@ -117,13 +117,11 @@ static void exact_for_one_worker(void **state)
         lab_class(&k, "low", 10, false, 0);
         lab_class(&k, "prod", 100, true, 0);
         lab_target(&k, "hub");
-        lab_node(&k, (struct lab_node){.name = "n1",
-                                       .target = "hub",
-                                       .gpus = 4,
-                                       .cpu = 16000,
+        lab_node(&k, (struct lab_node){.target = "hub", .name = "n1", .gpus = 4, .cpu = 16000,
                                        .memory = 20ll << 30,
                                        .mig = mode == 2 ? 4 : 0,
-                                       .link = mode == 3 ? 2 : 0});
+                                       .link = mode == 3 ? 2 : 0,
+                                       .counted = mode == 0 && round % 8 == 0});
         lab_node(&k, (struct lab_node){.name = "n2", .target = "hub", .gpus = 2, .cpu = 12000});
         for (uint32_t i = 0; i < 30 && n < 9; i++) {
             struct lab_job j = random_job(&k, name, i, mode);

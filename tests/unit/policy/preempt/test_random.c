@@ -190,7 +190,8 @@ static void production_never_goes(void **state)
                                           .target = "hub",
                                           .gpus = 4,
                                           .cpu = 24000,
-                                          .rack = i < 3 ? "r1" : "r2"});
+                                          .rack = i < 3 ? "r1" : "r2",
+                                          .counted = i == 2 || i == 3});
     }
     for (long i = 0; i < events; i++) {
         uint32_t what = lab_random(&t->k, 10);

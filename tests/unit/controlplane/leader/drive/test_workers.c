@@ -59,7 +59,37 @@ static void settle(struct world *x)
     driver_change(&x->brain, d->o, kit_get(&x->kit, "w"));
 }
 
-static void world_init(struct world *x)
+/* Its node counts its devices: the log knows no numbers. */
+static void counted_init(struct kit *k)
+{
+    struct counted_gpus all = {.class_ = "h100", .model = "", .count = 8};
+    struct node n = *object_as(root_get(k->root, KIND_NODE, "", "fra.n0"), node);
+    struct node_spec spec = *n.spec;
+    union command c = {.facts = {.head = {.type = CMD_FACTS},
+                                 .target = "fra",
+                                 .session = "s1",
+                                 .reach_told = true,
+                                 .reachable = true,
+                                 .nodes = &n,
+                                 .n = 1}};
+
+    spec.n_gpus = 0;
+    spec.counted = &all;
+    spec.n_counted = 1;
+    n.spec = &spec;
+    assert_int_equal(kit_apply(k, &c).code, 0);
+    c = (union command){0};
+    kit_place_head(k, &c, "w", "placed", "Chosen");
+    c.place.placement = kit_workers(k, "fra.n0", 0, 3, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        c.place.placement->assignments[i].count = 1;
+        c.place.placement->assignments[i].gpuMilli = 1000;
+    }
+    c.place.placement->class_ = "h100";
+    assert_int_equal(kit_apply(k, &c).code, 0);
+}
+
+static void world_init(struct world *x, bool counted)
 {
     struct err err;
 
@@ -68,7 +98,10 @@ static void world_init(struct world *x)
     kit_level_set(&x->kit, FEATURE_LEVEL);
     kit_pool(&x->kit, 2, 4);
     assert_int_equal(kit_workload(&x->kit, x->kit.ns, "w", 3, 1).code, 0);
-    assert_int_equal(kit_place(&x->kit, "w", "fra.n0", 0, 3, 1).code, 0);
+    if (counted)
+        counted_init(&x->kit);
+    else
+        assert_int_equal(kit_place(&x->kit, "w", "fra.n0", 0, 3, 1).code, 0);
     assert_int_equal(kit_run(&x->kit, "w", 1, 1, STEP_DISPATCH).code, 0);
     log_kit = &x->kit;
     x->brain = (struct brain){.sites = &x->sites,
@@ -144,7 +177,7 @@ static void test_the_end_names_who_failed_first(void **state)
     struct world x;
 
     (void)state;
-    world_init(&x);
+    world_init(&x, false);
     for (int64_t r = 0; r < 3; r++)
         tell(&x, 1, 0, (struct run_worker){.rank = r, .started_ms = 5000 + r, .id = "12@b"});
     see(&x, RUN_RUNNING, 0);
@@ -173,7 +206,7 @@ static void test_what_cannot_be_is_passed_over(void **state)
     struct world x;
 
     (void)state;
-    world_init(&x);
+    world_init(&x, false);
     tell(&x, 2, 0, (struct run_worker){.rank = 0, .started_ms = 1});
     tell(&x, 1, 0, (struct run_worker){.rank = 3, .started_ms = 2});
     tell(&x, 1, 0, (struct run_worker){.rank = INT64_MAX / 2, .started_ms = 2});
@@ -191,7 +224,7 @@ static void test_clocks_are_compared(void **state)
     struct world x;
 
     (void)state;
-    world_init(&x);
+    world_init(&x, false);
     int64_t now = root_time(x.kit.root);
     tell(&x, 1, now - 5000, (struct run_worker){.rank = 0, .started_ms = 1});
     tell(&x, 1, now - 3000, (struct run_worker){.rank = 1, .started_ms = 1});
@@ -205,9 +238,31 @@ static void test_clocks_are_compared(void **state)
     world_fini(&x);
 }
 
+/* Which devices a worker got is shown where the log holds only how many. */
+static void devices_are_shown_where_they_are_counted(void **state)
+{
+    int64_t gpus[] = {5, 2, 64, -1};
+    struct world x;
+
+    (void)state;
+    for (int counted = 0; counted < 2; counted++) {
+        world_init(&x, counted == 1);
+        tell(&x, 1, 0, (struct run_worker){.rank = 1, .started_ms = 5, .gpus = gpus, .n_gpus = 4});
+        see(&x, RUN_RUNNING, 0);
+        const struct worker_status *w = status(&x)->workers;
+        assert_int_equal(status(&x)->n_workers, 1);
+        assert_int_equal(w->rank, 1);
+        assert_int_equal(w->n_gpus, counted ? 2 : 1);
+        assert_int_equal(w->gpus[0], counted ? 2 : 1); /* by the log it has number 1 */
+        assert_int_equal(status(&x)->placement->assignments[1].count, counted);
+        world_fini(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_are_shown_where_they_are_counted),
         cmocka_unit_test(test_the_end_names_who_failed_first),
         cmocka_unit_test(test_what_cannot_be_is_passed_over),
         cmocka_unit_test(test_clocks_are_compared),

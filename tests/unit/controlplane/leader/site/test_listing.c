@@ -79,10 +79,56 @@ static void others_hold_what_is_there(void **state)
     assert_non_null(strstr(n->status->reason, "others hold GPUs of class a100"));
 }
 
+/* Not before all members know what that is, and never what cannot be. */
+static const struct node *counting(struct arena *a, bool known, int64_t count, int64_t unhealthy,
+                                   bool *ret_early)
+{
+    struct counted_gpus c = {
+        .class_ = "h100", .model = "", .count = count, .unhealthy = unhealthy};
+    struct node_spec spec = {.target = "fra", .counted = &c, .n_counted = 1};
+    struct node_status status = {.health = HEALTH_READY, .reason = ""};
+    struct meta meta = {.name = "fra.n0"};
+    struct node n = {.metadata = &meta, .spec = &spec, .status = &status};
+    struct listing l;
+    struct err err;
+    void *body;
+
+    listing_init(&l);
+    l.counts = known;
+    assert_int_equal(listing_take(&l, INVENTORY_ALL(&n, 1), false, &err), 0);
+    const struct node_told *t = listing_due(&l);
+    assert_int_equal(tlv_decode(&schema_node, slice_make(t->bytes, t->n), a, &body, &err), 0);
+    *ret_early = l.uncounted;
+    listing_fini(&l);
+    return body;
+}
+
+static void counts_are_told_when_all_know_them(void **state)
+{
+    AUTO_ARENA a = arena_create(0);
+    bool early;
+
+    (void)state;
+    const struct node *n = counting(a, true, 8, 1, &early);
+    assert_int_equal(n->status->health, HEALTH_READY);
+    assert_int_equal(n->spec->counted[0].count, 8);
+    assert_false(early);
+    n = counting(a, false, 8, 1, &early);
+    assert_int_equal(n->status->health, HEALTH_NOT_READY);
+    assert_int_equal(n->spec->n_counted, 0);
+    assert_non_null(strstr(n->status->reason, "not all members of the cluster know that yet"));
+    assert_true(early); /* it is asked for again once they do */
+    n = counting(a, true, 8, 9, &early);
+    assert_int_equal(n->status->health, HEALTH_NOT_READY);
+    assert_int_equal(n->spec->n_counted, 0);
+    assert_non_null(strstr(n->status->reason, "it counts 8, 9 of them unhealthy"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_wrong_is_its_health),
-                                       cmocka_unit_test(others_hold_what_is_there)};
+                                       cmocka_unit_test(others_hold_what_is_there),
+                                       cmocka_unit_test(counts_are_told_when_all_know_them)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

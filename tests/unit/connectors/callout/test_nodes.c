@@ -1,0 +1,210 @@
+/* Nodes as a callout server tells them: devices by count, whose orders say how many; and a node
+ * that cannot be read, which spoils nothing for the others and is not gone. */
+#include "connectors/callout/callout.h"
+#include "controlplane/leader/site/listing.h"
+#include "tests/support/unit.h"
+#include "tests/support/web/callout_world.h"
+#include "tests/support/web/still_loop.h"
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+static struct world {
+    struct loop *loop;
+    struct object *target;
+    struct connector *c;
+    struct listing nodes;
+    unsigned lacks;
+} W;
+
+static void on_reach(void *arg, bool reachable, const char *session, const char *why)
+{
+    (void)arg;
+    (void)session;
+    (void)why;
+    if (reachable)
+        listing_cut(&W.nodes);
+}
+static void on_observed(void *arg, const struct observation *o)
+{
+    (void)arg;
+    (void)o;
+}
+static void on_nodes(void *arg, const struct inventory_page *p)
+{
+    struct err err;
+
+    (void)arg;
+    W.lacks += p->lacks;
+    (void)!listing_take(&W.nodes, p, false, &err);
+}
+static const char *secret_get(void *arg, const char *name, const char *key)
+{
+    (void)arg;
+    (void)name;
+    return !strcmp(key, "key") ? CALLOUT_WORLD_KEY : NULL;
+}
+static void secret_put(void *arg, const char *text)
+{
+    (void)arg;
+    (void)text;
+}
+
+static int begin(void **state)
+{
+    static const struct connector_events events = {
+        .reach = on_reach, .observed = on_observed, .nodes = on_nodes};
+    struct connector_env env = {.events = &events,
+                                .secret_get = secret_get,
+                                .secret_put = secret_put,
+                                .web = &script_web_ops};
+    cJSON *j = cJSON_Parse(
+        "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Target\",\"metadata\":{\"name\":\"t1\"},"
+        "\"spec\":{\"type\":\"callout\",\"tier\":\"hub\",\"connection\":{\"server\":"
+        "\"https://rack.test\",\"credentialsFrom\":{\"secret\":\"rack\"}}}}");
+    struct err e;
+
+    (void)state;
+    W = (struct world){.loop = still_loop_create(11)};
+    listing_init(&W.nodes);
+    W.nodes.counts = true;
+    env.loop = W.loop;
+    assert_int_equal(object_from_json(kind_by_id(KIND_TARGET), j, 0, &W.target, &e), 0);
+    cJSON_Delete(j);
+    callout_world_begin(W.loop);
+    assert_int_equal(connector_callout_ops.create(&env, W.target, &W.c, &e), 0);
+    still_loop_run(W.loop, 5000); /* it says hello */
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    connector_callout_ops.destroy(W.c);
+    listing_fini(&W.nodes);
+    (void)object_unref(W.target);
+    (void)still_loop_destroy(W.loop);
+    return 0;
+}
+
+struct asked {
+    struct call call; /* first */
+    enum outcome out;
+};
+static void on_done(struct call *c, enum outcome out, const struct observation *seen,
+                    const struct err *err)
+{
+    (void)seen;
+    (void)err;
+    ((struct asked *)c)->out = out;
+}
+static struct asked asked_now(void)
+{
+    return (struct asked){.call = {.deadline_ms = loop_now_ms(W.loop) + 15000, .done = on_done},
+                          .out = OUT_UNKNOWN};
+}
+
+static void inventory(void)
+{
+    struct asked a = asked_now();
+
+    connector_callout_ops.inventory(W.c, &a.call);
+    still_loop_run(W.loop, 15001);
+    assert_int_equal(a.out, OUT_DONE);
+}
+
+static const struct node *told(const char *name, struct arena *a)
+{
+    struct indexed *e = index_find(&W.nodes.by_name, name);
+    const struct node_told *t = e ? container_of(e, struct node_told, by_name) : NULL;
+    struct err err;
+    void *body;
+
+    assert_non_null(t);
+    assert_int_equal(tlv_decode(&schema_node, slice_make(t->bytes, t->n), a, &body, &err), 0);
+    return body;
+}
+
+static void devices_by_count(void **state)
+{
+    static const char *const argv[] = {"stays", NULL}, *const none[] = {NULL};
+    static struct assignment two = {.node = "t1.n1", .mig = "", .count = 2, .gpuMilli = 1000};
+    static struct placement p = {
+        .target = "t1", .class_ = "h100", .assignments = &two, .n_assignments = 1};
+    struct run_order o = {.key = {.uid = "counted", .epoch = 1, .try_ = 1},
+                          .ns = "default",
+                          .name = "w",
+                          .principal = "",
+                          .placement = &p,
+                          .image = "",
+                          .argv = argv,
+                          .script = "",
+                          .cwd = "",
+                          .env = none,
+                          .gpus = 2,
+                          .signal = "",
+                          .save_signal = "",
+                          .document = "",
+                          .checkpoint_dir = "",
+                          .resume_path = "",
+                          .resume_digest = ""};
+    struct asked a = asked_now();
+    AUTO_ARENA m = arena_create(0);
+
+    (void)state;
+    callout_world_node("n1", 8);
+    callout_world.nodes[0].devices =
+        "\"counted\":[{\"class\":\"h100\",\"count\":8,\"unhealthy\":1}]";
+    inventory();
+    const struct node_spec *s = told("t1.n1", m)->spec;
+    assert_int_equal(s->n_gpus, 0);
+    assert_int_equal(s->counted[0].count, 8);
+    assert_int_equal(s->counted[0].unhealthy, 1);
+    a = asked_now();
+    connector_callout_ops.submit(W.c, &o, &a.call);
+    still_loop_run(W.loop, 15001);
+    assert_int_equal(a.out, OUT_DONE);
+    assert_non_null(strstr(callout_world.order, "\"workers\":[{\"node\":\"n1\",\"count\":2}]"));
+    callout_world_end_run(callout_world_run(&o.key), 0);
+    still_loop_run(W.loop, 10000);
+}
+
+/* A device without a number is no device 0. */
+static void a_bad_node_spoils_no_page(void **state)
+{
+    AUTO_ARENA m = arena_create(0);
+
+    (void)state;
+    callout_world_node("n1", 8);
+    callout_world_node("n2", 8);
+    inventory();
+    assert_int_equal(W.nodes.stage, LISTING_ENDED);
+    assert_int_equal(W.lacks, 0);
+    callout_world.nodes[0].devices = "\"gpus\":[{\"class\":\"h100\"},{\"class\":\"h100\"}]";
+    callout_world_node("n1", 4);
+    callout_world_node("n2", 4);
+    still_loop_run(W.loop, 12000); /* as a change */
+    assert_true(W.lacks > 0);
+    assert_int_equal(told("t1.n1", m)->spec->cpu, 8000);
+    assert_int_equal(told("t1.n2", m)->spec->cpu, 4000);
+    W.lacks = 0;
+    inventory(); /* and with all of them: none is taken away */
+    assert_int_equal(W.lacks, 1);
+    assert_int_equal(told("t1.n1", m)->spec->cpu, 8000);
+    assert_int_equal(W.nodes.n_leaves, 0);
+    assert_int_equal(W.nodes.stage, LISTING_NONE);
+    callout_world.nodes[0].devices = NULL;
+    callout_world_node("n1", 2);
+    still_loop_run(W.loop, 12000);
+    assert_int_equal(told("t1.n1", m)->spec->cpu, 2000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(devices_by_count, begin, end),
+        cmocka_unit_test_setup_teardown(a_bad_node_spoils_no_page, begin, end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
