@@ -232,6 +232,19 @@ void call_fail_code(struct call *c, int code, const char *text)
     call_fail(c, &e);
 }
 
+bool call_upgrades(struct call *c, const char *protocol, const char *what)
+{
+    const char *upgrade = http_header_get(c->rq, "upgrade");
+    struct err e = {0};
+
+    if (upgrade && !strcasecmp(upgrade, protocol))
+        return true;
+    (void)err_set(&e, E_SYNTAX, "%s needs \"Upgrade: %s\" (hanse %s does that)", what, protocol,
+                  what);
+    call_fail(c, &e);
+    return false;
+}
+
 int call_not_found(const struct kind *k, const char *name, struct err *err)
 {
     return err_set(err, E_NOTFOUND, "%s%s%s \"%s\" not found", k->plural, *k->group ? "." : "",

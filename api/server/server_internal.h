@@ -129,6 +129,8 @@ void call_reply_tree(struct call *c, int status, cJSON *j);     /* takes j */
 void call_fail(struct call *c, const struct err *e);
 void call_fail_at(struct call *c, const struct err *e, const struct kind *k, const char *name);
 void call_fail_code(struct call *c, int code, const char *text);
+/* Does it ask for that protocol? Else it fails: `what` of hanse does. */
+bool call_upgrades(struct call *c, const char *protocol, const char *what);
 int call_not_found(const struct kind *k, const char *name, struct err *err);
 /* The body as JSON (from JSON or YAML); NULL with err. Owned by the call. */
 cJSON *call_body(struct call *c, struct err *err);

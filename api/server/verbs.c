@@ -346,6 +346,9 @@ void workload_log(struct call *c)
  * type 0 is the end of stdin. A port is forwarded likewise, one connection a stream: type 0 to it,
  * 1 from it, and an empty frame of type 1 says that nothing more comes. */
 #define EXEC_FRAME_MAX (1u << 20)
+/* The end of a client that is killed waits in its kernel behind input that nobody takes. A frame
+ * that says nothing, after so many looks for room, is answered with a reset then. */
+#define ASK_EVERY 50
 
 struct exec_stream {
     struct api *a;
@@ -354,6 +357,7 @@ struct exec_stream {
     struct api_exec_session *session;
     struct buf in;
     struct timer room;
+    unsigned looks; /* for room */
     bool ended, closed, tty;
 };
 
@@ -462,10 +466,15 @@ static void exec_room(void *arg)
 
     if (s->closed)
         return;
-    if (exec_crowded(s))
-        timer_start(&s->room, ROOM_POLL_MS);
-    else
+    if (!exec_crowded(s)) {
         stream_pause(s->st, false);
+    } else if (stream_hung_up(s->st)) { /* else what he began would outlive him */
+        stream_abort(s->st, "who asked is gone");
+    } else {
+        if (++s->looks % ASK_EVERY == 0)
+            frame_send(s, 2, NULL, 0);
+        timer_start(&s->room, ROOM_POLL_MS);
+    }
 }
 
 static void exec_read(struct stream *st, const void *p, size_t n, void *arg)
@@ -537,19 +546,6 @@ static void exec_begin(struct call *c, const char *protocol, const struct api_ex
         exec_read(s->st, early.p, early.n, s);
 }
 
-static bool upgrades(struct call *c, const char *protocol, const char *what)
-{
-    const char *upgrade = http_header_get(c->rq, "upgrade");
-    struct err e = {0};
-
-    if (upgrade && !strcasecmp(upgrade, protocol))
-        return true;
-    (void)err_set(&e, E_SYNTAX, "%s needs \"Upgrade: %s\" (hanse %s does that)", what, protocol,
-                  what);
-    call_fail(c, &e);
-    return false;
-}
-
 void workload_exec(struct call *c)
 {
     unsigned argc;
@@ -568,7 +564,7 @@ void workload_exec(struct call *c)
                          .rows = number(c, "rows", 0),
                          .columns = number(c, "columns", 0)};
 
-    if (!upgrades(c, "hanse-exec/1", "exec"))
+    if (!call_upgrades(c, "hanse-exec/1", "exec"))
         return;
     if (!argc)
         call_fail_code(c, E_SYNTAX,
@@ -590,7 +586,7 @@ void workload_port_forward(struct call *c)
                          .rank = number(c, "rank", 0),
                          .tail_lines = -1,
                          .port = number(c, "port", 0)};
-    if (!upgrades(c, "hanse-forward/1", "port-forward"))
+    if (!call_upgrades(c, "hanse-forward/1", "port-forward"))
         return;
     if (x.port < 1 || x.port > UINT16_MAX)
         call_fail_code(c, E_SYNTAX, "port is missing, or no number from 1 to 65535");

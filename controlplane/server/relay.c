@@ -24,6 +24,7 @@
 #define ROOM_POLL_MS 20
 /* The leadership is looked at again: two looks must agree that another member leads. */
 #define LEADER_EVERY_MS 1000
+#define ASK_EVERY 50 /* looks for room: then a frame that says nothing */
 #define PIECE 65536u
 #define ARGS_MAX 4096
 
@@ -375,6 +376,7 @@ struct relayed {
     struct frame_reader in;
     struct brain_session *session;
     struct timer room;
+    unsigned looks; /* for room, in a row, that found none */
     bool opened, ended;
 };
 
@@ -432,10 +434,18 @@ static void relayed_room(void *arg)
 
     if (r->ended)
         return;
-    if (r->session && brain_exec_pending(r->session) > PENDING_MAX)
-        timer_start(&r->room, ROOM_POLL_MS);
-    else
+    if (!r->session || brain_exec_pending(r->session) <= PENDING_MAX) {
+        r->looks = 0;
         stream_pause(r->st, false);
+        return;
+    }
+    if (stream_hung_up(r->st)) { /* else what was begun would outlive who asked */
+        stream_abort(r->st, "who asked is gone");
+        return;
+    }
+    if (++r->looks % ASK_EVERY == 0) /* as api/server/verbs.c asks a client */
+        frame_send(r->st, RELAY_DATA, 2, 0, NULL, 0);
+    timer_start(&r->room, ROOM_POLL_MS);
 }
 
 static int relayed_begin(struct relayed *r, const cJSON *j, struct err *err)

@@ -110,6 +110,15 @@ class Streams(Home):
             beside.communicate()
             wait_for("what he began to be gone", lambda: not os.path.exists(f"/proc/{pid}"), 20)
             self.check(f"{target}: it is gone with who asked for it", True)
+            with open("/dev/zero", "rb") as zeros:
+                beside = subprocess.Popen([self.hanse, "exec", "-i", "talks-" + target, "--context", context, "--", "/bin/sh", "-c", BESIDE], stdin=zeros,
+                                          stdout=subprocess.PIPE, text=True, env={**os.environ, "KUBECONFIG": self.path("kubeconfig")})
+            pid = int(beside.stdout.readline())
+            time.sleep(1)
+            beside.kill()
+            beside.communicate()
+            wait_for("what he began to be gone", lambda: not os.path.exists(f"/proc/{pid}"), 20)
+            self.check(f"{target}: also while it takes no input", True)
             done = self.exec("talks-" + target, "--rank", "3", "--", "true", context=context)
             self.check(f"{target}: a rank that is not there is an error", done.returncode != 0 and "no rank 3" in done.stderr, done.stderr)
 

@@ -194,6 +194,11 @@ size_t stream_pending(const struct stream *s)
     return s->ops->pending(s);
 }
 
+bool stream_hung_up(const struct stream *s)
+{
+    return s->ops->hung_up && s->ops->hung_up(s);
+}
+
 void stream_pause(struct stream *s, bool paused)
 {
     s->ops->pause(s, paused);

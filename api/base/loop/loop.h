@@ -114,6 +114,9 @@ int stream_connect(struct loop *l, const char *address, const struct tls_config 
 void stream_write(struct stream *s, const void *p, size_t n);
 size_t stream_pending(const struct stream *s);    /* bytes not yet taken by the kernel */
 void stream_pause(struct stream *s, bool paused); /* stop or go on calling `data` */
+/* True when the peer is gone, or sends no more, though what it had sent is not read: who pauses a
+ * stream hears nothing of that otherwise. */
+bool stream_hung_up(const struct stream *s);
 void stream_close(struct stream *s); /* sends what waits (bounded: 5 s), then `closed` */
 /* Of plain streams in production: nothing more is written, while `data` goes on coming. Once both
  * sides have ended theirs, `closed` follows. */
@@ -242,7 +245,8 @@ struct stream_ops {
     void (*pause)(struct stream *s, bool paused);
     void (*close)(struct stream *s);
     void (*abort)(struct stream *s, const char *why);
-    void (*finish)(struct stream *s); /* NULL in the simulator */
+    void (*finish)(struct stream *s); /* NULL in the simulator, and so is the next */
+    bool (*hung_up)(const struct stream *s);
 };
 struct stream {
     const struct stream_ops *ops;

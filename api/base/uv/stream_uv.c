@@ -7,6 +7,7 @@
 #include "api/base/net/tls.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -270,6 +271,15 @@ static void pause_op(struct stream *base, bool paused)
         ustream_todo(s); /* bytes may be at hand: they must not be delivered from here */
 }
 
+/* libuv does not poll what is not read. */
+static bool hung_up_op(const struct stream *base)
+{
+    const struct uv_stream_impl *s = container_of(base, struct uv_stream_impl, base);
+    struct pollfd f = {.events = POLLRDHUP};
+
+    return s->state == ST_OPEN && uv_fileno(&s->h.handle, &f.fd) == 0 && poll(&f, 1, 0) == 1;
+}
+
 /* ---- opening ---- */
 
 void ustream_opened(struct uv_stream_impl *s)
@@ -417,6 +427,7 @@ const struct stream_ops uv_stream_ops = {
     .close = close_op,
     .abort = abort_op,
     .finish = finish_op,
+    .hung_up = hung_up_op,
 };
 
 /* ---- idle rounds ---- */

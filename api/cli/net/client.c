@@ -428,6 +428,8 @@ static void lane_answered(struct client_lane *l)
     struct client_answer *a = l->answer;
 
     timer_stop(&l->timer);
+    if (status == 101 && l->stream) /* what comes behind it is for who takes it */
+        stream_pause(l->stream, true);
     if (status == 307 && lane_redirect(l))
         return;
     if (status != 101 && (!l->in.keep_alive || *l->host))
@@ -575,6 +577,7 @@ struct stream *client_take_stream(struct client_lane *l, struct buf *early)
 
     PRE(l->state == LANE_IDLE && s);
     buf_add(early, l->in.in.p, l->in.in.n);
+    stream_pause(s, false); /* in a later turn of the loop */
     l->stream = NULL;
     http_answer_fini(&l->in);
     http_answer_init(&l->in);

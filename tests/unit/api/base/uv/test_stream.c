@@ -160,6 +160,40 @@ static void test_pause(void **state)
     echo_fini(&w);
 }
 
+static void look(void *arg)
+{
+    struct echo *w = arg;
+
+    assert_false(w->client_closed);
+    if (stream_hung_up(w->c)) {
+        stream_pause(w->c, false);
+        return;
+    }
+    if (w->s)
+        stream_abort(w->s, "it goes");
+    w->s = NULL;
+    timer_start(&w->step, 20);
+}
+
+/* Who pauses a stream hears that the other side is gone when he asks. */
+static void test_hung_up(void **state)
+{
+    struct echo w;
+
+    (void)state;
+    echo_init(&w, "127.0.0.1:0");
+    w.client = echo_config(false, NULL, "ca", NULL);
+    echo_connect(&w, NULL, 5000);
+    stream_pause(w.c, true);
+    stream_write(w.c, "x", 1);
+    timer_init(&w.step, w.l, look, &w);
+    timer_start(&w.step, 100);
+    loop_uv_run(w.l);
+    assert_false(w.timed_out);
+    assert_true(w.client_closed);
+    echo_fini(&w);
+}
+
 static void abort_client(void *arg)
 {
     struct echo *w = arg;
@@ -363,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_stale_unix_socket),
         cmocka_unit_test(test_close_sends_what_waits),
         cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_hung_up),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_destroy_closes),
         cmocka_unit_test(test_half_closed),
