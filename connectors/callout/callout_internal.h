@@ -21,7 +21,11 @@ struct callout {
     struct connector base;  /* first */
     struct object *doc;     /* the Target; holds a reference */
     struct web_client *web; /* NULL: `why` says what is missing */
-    char *key;              /* that requests and answers are signed with; wiped */
+    /* That requests and answers are signed with; wiped. old_key: the one before, for a while after
+     * the Secret has changed; use_old: the server knows that one only. NULL: there is none. */
+    char *key, *old_key;
+    uint64_t old_until_ms;
+    bool use_old;
     char why[256];
 
     /* the session: what one instance of the server tells, without a gap */
@@ -86,7 +90,7 @@ struct callout *callout_of(struct connector *c);
 /* callout_wire.c: bodies and signatures */
 web_sign callout_signer(void);
 /* Returns 0 when the answer is signed for this very request. */
-int callout_verify(const struct callout *c, const struct web_answer *a, struct err *err) MUST_CHECK;
+int callout_verify(struct callout *c, const struct web_answer *a, struct err *err) MUST_CHECK;
 int callout_read(const struct schema *schema, const struct web_answer *a, struct arena *arena,
                  void **ret, struct err *err) MUST_CHECK;
 /* Takes in what a server says of a run, or refuses what it cannot say. */
@@ -175,6 +179,8 @@ int callout_notice_take(struct callout *c, const char *node, const struct cJSON 
 void callout_notices_tell(struct callout *c); /* all of them, to the caller */
 
 /* callout_session.c */
+/* The key to sign with now: the Secret may have changed since the last request. */
+const char *callout_key(struct callout *c);
 void callout_session_begin(struct callout *c);
 void callout_session_end(struct callout *c, const char *why);
 

@@ -17,6 +17,7 @@
 #define RETRY_MAX_MS 10000
 #define FAILURES_MAX 2 /* in a row: it is out of reach */
 #define KEY_LEAST 32
+#define KEY_GRACE_MS 600000 /* so long the key before is good, too */
 
 /* ---- what the Target says ---- */
 static const char *secret_of(const struct callout *c, const char *key)
@@ -33,15 +34,46 @@ static void secret_put(const struct callout *c, const char *text)
         c->base.env.secret_put(c->base.env.arg, text);
 }
 
-static void key_wipe(struct callout *c)
+static void text_wipe(char **text)
 {
-    if (c->key)
-        OPENSSL_cleanse(c->key, strlen(c->key));
-    mem_free(c->key);
-    c->key = NULL;
+    if (*text)
+        OPENSSL_cleanse(*text, strlen(*text));
+    mem_free(*text);
+    *text = NULL;
 }
 
-/* Its Secret may have changed: it is read at the beginning of each session. */
+static void key_wipe(struct callout *c)
+{
+    text_wipe(&c->key);
+    text_wipe(&c->old_key);
+    c->use_old = false;
+}
+
+/* Who changes a key changes it in two places, one after the other: whichever comes first, both keys
+ * are good for a while. */
+const char *callout_key(struct callout *c)
+{
+    uint64_t now_ms = loop_now_ms(c->base.env.loop);
+    const char *now = secret_of(c, "key");
+
+    if (now && strlen(now) >= KEY_LEAST && strcmp(now, c->key) != 0) {
+        text_wipe(&c->old_key);
+        c->old_key = c->key;
+        c->key = mem_strdup(now);
+        c->old_until_ms = now_ms + KEY_GRACE_MS;
+        c->use_old = false;
+        log_event(LOG_INFO, "callout.key_changed", LOG_FIELDS({"target", log_str(c->base.target)}));
+    }
+    secret_put(c, now);
+    if (c->old_key && now_ms >= c->old_until_ms) {
+        text_wipe(&c->old_key);
+        c->use_old = false;
+    }
+    return c->use_old ? c->old_key : c->key;
+}
+
+/* Its Secret may have changed: all of it is read at the beginning of each session, and its key for
+ * each request. */
 static int client_make(struct callout *c, struct err *err)
 {
     const struct target_spec *s = object_as(c->doc, target)->spec;
@@ -206,7 +238,7 @@ static void polled(void *arg, enum outcome out, const struct web_answer *a, cons
 {
     struct callout *c = arg;
     struct err why;
-    bool news = !*c->instance;
+    bool news = !*c->instance, old = c->use_old;
     int rc = 0;
 
     c->polling = NULL;
@@ -220,6 +252,11 @@ static void polled(void *arg, enum outcome out, const struct web_answer *a, cons
         rc = err_set(&why, E_UNAVAIL, "it answers %d", a->status);
     if (rc == 0)
         rc = *c->instance ? changes_take(c, a, &news, &why) : hello_take(c, a, &why);
+    if (rc < 0 && c->use_old != old && !c->failures) { /* it may know the other key */
+        c->failures++;
+        poll_again(c, RETRY_MIN_MS);
+        return;
+    }
     if (rc < 0) {
         poll_failed(c, why.text, out == OUT_DONE);
         return;

@@ -60,7 +60,7 @@ static void stamp(struct web_stamp *s, const char *name, const char *value)
 static void sign(void *arg, const char *method, const char *path, struct slice body,
                  struct web_stamp *ret)
 {
-    const struct callout *c = arg;
+    struct callout *c = arg;
     char digest[HEX_MAX], date[32], signature[HEX_MAX];
     AUTO_BUF text;
 
@@ -69,7 +69,7 @@ static void sign(void *arg, const char *method, const char *path, struct slice b
     (void)snprintf(date, sizeof date, "%lld", (long long)loop_wall_ms(c->base.env.loop));
     buf_printf(&text, "hanse-callout-v1\n%s\n%s\n%s\n%s\n", method, path, date, digest);
     INV(!text.failed);
-    hmac_hex(c->key, text.p, signature);
+    hmac_hex(callout_key(c), text.p, signature);
     stamp(ret, "Hanse-Date", date);
     stamp(ret, "Hanse-Signature", signature);
     stamp(ret, "Content-Type", "application/json");
@@ -81,21 +81,38 @@ web_sign callout_signer(void)
     return sign;
 }
 
-int callout_verify(const struct callout *c, const struct web_answer *a, struct err *err)
+static bool is_signed(const char *key, const char *text, const char *told)
+{
+    char wanted[HEX_MAX];
+
+    hmac_hex(key, text, wanted);
+    return strlen(told) == strlen(wanted) && CRYPTO_memcmp(told, wanted, strlen(wanted)) == 0;
+}
+
+int callout_verify(struct callout *c, const struct web_answer *a, struct err *err)
 {
     const char *told = web_header_get(a, "Hanse-Signature");
-    char digest[HEX_MAX], text[512], wanted[HEX_MAX];
+    char digest[HEX_MAX], text[512];
 
     sha256_hex(a->body, digest);
     (void)snprintf(text, sizeof text, "hanse-callout-v1 answer\n%s\n%d\n%s\n", a->mark, a->status,
                    digest);
-    hmac_hex(c->key, text, wanted);
-    if (strlen(told) == strlen(wanted) && CRYPTO_memcmp(told, wanted, strlen(wanted)) == 0)
+    bool by_new = is_signed(c->key, text, told);
+    bool proved = by_new || (c->old_key && is_signed(c->old_key, text, told));
+
+    /* It does not take this key: the other one is next. Who signs with a key knows that one. */
+    bool other = c->old_key && a->status == 401 && (!proved || c->use_old == by_new);
+    if (proved && !other)
         return 0;
+    if (other)
+        c->use_old = !c->use_old;
     return err_set(err, E_UNKNOWN,
                    "target %.100s answered %d %s: it proves nothing (does each side hold the same "
                    "key?)",
-                   c->base.target, a->status, *told ? "with a wrong signature" : "unsigned");
+                   c->base.target, a->status,
+                   proved  ? "by the other key"
+                   : *told ? "with a wrong signature"
+                           : "unsigned");
 }
 
 /* ---- what servers say ---- */

@@ -30,8 +30,8 @@ static void mac(const char *text, char out[65])
     unsigned char d[32];
     unsigned n = 32;
 
-    INV(HMAC(EVP_sha256(), CALLOUT_WORLD_KEY, (int)strlen(CALLOUT_WORLD_KEY),
-             (const unsigned char *)text, strlen(text), d, &n));
+    INV(HMAC(EVP_sha256(), W.key, (int)strlen(W.key), (const unsigned char *)text, strlen(text), d,
+             &n));
     hex(d, out);
 }
 
@@ -383,7 +383,7 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
 
 void callout_world_begin(struct loop *l)
 {
-    W = (struct callout_world){.loop = l, .instance = 1, .revision = 0};
+    W = (struct callout_world){.loop = l, .key = CALLOUT_WORLD_KEY, .instance = 1};
     callout_world_node("n1", 8);
     script_web = (struct script){.serve = serve};
 }

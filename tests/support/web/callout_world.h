@@ -49,6 +49,7 @@ struct callout_world_node {
 };
 struct callout_world {
     struct loop *loop;
+    const char *key; /* that it knows */
     bool silent;
     bool repeats;             /* it says that orders may be sent again */
     bool principals;          /* it says that it starts runs in the names of principals */

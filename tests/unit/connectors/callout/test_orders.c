@@ -18,6 +18,8 @@ static struct world {
     bool reachable;
     char why[256];
     unsigned held;
+    unsigned lost;   /* times it was called out of reach */
+    const char *key; /* in its Secret */
     bool claims; /* of the next orders */
 } W;
 
@@ -25,6 +27,7 @@ static void on_reach(void *arg, bool reachable, const char *session, const char 
 {
     (void)arg;
     (void)session;
+    W.lost += !reachable;
     W.reachable = reachable;
     str_copy(W.why, sizeof W.why, why);
 }
@@ -43,7 +46,7 @@ static const char *secret_get(void *arg, const char *name, const char *key)
     (void)arg;
     (void)name;
     W.held += !strcmp(key, "key");
-    return !strcmp(key, "key") ? CALLOUT_WORLD_KEY : NULL;
+    return !strcmp(key, "key") ? W.key : NULL;
 }
 static void secret_put(void *arg, const char *text)
 {
@@ -79,7 +82,7 @@ static int begin(void **state)
     struct err e;
 
     (void)state;
-    W = (struct world){.loop = still_loop_create(11)};
+    W = (struct world){.loop = still_loop_create(11), .key = CALLOUT_WORLD_KEY};
     env.loop = W.loop;
     assert_int_equal(object_from_json(kind_by_id(KIND_TARGET), j, 0, &W.target, &e), 0);
     cJSON_Delete(j);
@@ -209,13 +212,42 @@ static void what_begins_by_a_claim_needs_runners(void **state)
     failpoint_plant(NULL);
 }
 
+#define NEXT_KEY "another-secret-of-thirty-two-letters"
+
+/* Its Secret changes ahead of the server's key, or the other way round: nothing is lost, and the
+ * new key is used as soon as both have it; in the end by it alone. */
+static void a_changed_key_holds_from_the_next_request(void **state)
+{
+    (void)state;
+    still_loop_run(W.loop, 1000);
+    assert_true(W.reachable);
+    unsigned lost = W.lost;
+    W.key = callout_world.key = NEXT_KEY;
+    assert_int_equal(submit("").out, OUT_DONE);
+    assert_int_equal(callout_world.unauthorised, 0);
+    W.key = CALLOUT_WORLD_KEY; /* the server has not heard of it */
+    still_loop_run(W.loop, 30000);
+    assert_int_equal(callout_world.unauthorised, 1);
+    assert_int_equal(submit("").out, OUT_DONE);
+    callout_world.key = CALLOUT_WORLD_KEY;
+    still_loop_run(W.loop, 30000);
+    assert_int_equal(callout_world.unauthorised, 2);
+    assert_int_equal(submit("").out, OUT_DONE);
+    assert_int_equal(W.lost, lost);
+    still_loop_run(W.loop, 600000);
+    callout_world.key = NEXT_KEY; /* what was replaced is worth nothing any more */
+    still_loop_run(W.loop, 30000);
+    assert_false(W.reachable);
+}
+
 int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
     const struct CMUnitTest tests[] = {T(each_order_brings_its_own),
                                        T(without_his_secret_nothing_starts),
                                        T(a_server_that_knows_none_is_not_taken),
-                                       T(what_begins_by_a_claim_needs_runners)};
+                                       T(what_begins_by_a_claim_needs_runners),
+                                       T(a_changed_key_holds_from_the_next_request)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
