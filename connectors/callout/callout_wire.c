@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define HEX_MAX 65
+#define OWN_ENV_MAX 6 /* variables that are added to a run's own */
 
 /* ---- descriptors ---- */
 #define LONG FIELD_LONG
@@ -243,10 +244,27 @@ static uint32_t texts(const char *const *v, struct arena *a, const char ***ret)
 
     while (v && v[n])
         n++;
-    *ret = arena_array(a, const char *, n + 2); /* of env: one more */
+    *ret = arena_array(a, const char *, n + 1 + OWN_ENV_MAX);
     for (uint32_t i = 0; i < n; i++)
         (*ret)[i] = v[i];
     return n;
+}
+
+/* The names that every program finds, wherever it runs (deploy/examples/README.md). Behind the
+ * workload's own, so that they count. Which rank and which node it is only its server knows. */
+static void order_env(const struct callout *c, const struct run_order *o, struct arena *a,
+                      struct callout_order *ret)
+{
+    const char *const told[][2] = {{"HANSE_WORKLOAD_UID", o->key.uid},
+                                   {"HANSE_WORKLOAD_NAME", o->name},
+                                   {"HANSE_NAMESPACE", o->ns},
+                                   {"HANSE_TARGET", c->base.target},
+                                   {"HANSE_CLUSTER_UID", ret->cluster}};
+
+    _Static_assert(sizeof told / sizeof *told < OWN_ENV_MAX, "and the interval");
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        if (*told[i][1])
+            ret->env[ret->n_env++] = arena_printf(a, "%s=%s", told[i][0], told[i][1]);
 }
 
 /* What is its own is sent for its runs alone. */
@@ -293,6 +311,7 @@ int callout_order_make(const struct callout *c, const struct run_order *o, struc
     if (o->saves && o->checkpoint_interval_ms)
         ret->env[ret->n_env++] = arena_printf(a, "HANSE_CHECKPOINT_INTERVAL=%lld",
                                               (long long)(o->checkpoint_interval_ms + 999) / 1000);
+    order_env(c, o, a, ret);
     order_workers(c, o->placement, a, ret);
     int rc = order_principal(c, o, a, ret, err);
     return rc < 0 ? rc : callout_home_order(c, o, a, ret, err);

@@ -117,6 +117,10 @@ class Home(Federation):
         self.check("what ends with 3 fails, with that status", end["phase"] == "Failed" and end["ends"][-1].get("exitCode") == 3, end.get("ends"))
         with open(self.path("env.good"), encoding="utf-8") as file:
             text = file.read()
+        told = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        self.check("it is told whose it is, in the names that agents use",
+                   (told.get("HANSE_NAMESPACE"), told.get("HANSE_TARGET")) == ("default", "rack") and told.get("HANSE_WORKLOAD_UID")
+                   and told.get("HANSE_CLUSTER_UID"), {k: v for k, v in told.items() if k.startswith("HANSE_")})
         self.check("its program sees neither token nor home", "hanse-run-1" not in text and "HANSE_HOME" not in text and "HANSE_TOKEN" not in text)
         left = [n for n in os.listdir(self.path("state-rack")) if n.endswith(".token")]  # the keeper's have another name
         self.check("no token is left on disk", not left, left)

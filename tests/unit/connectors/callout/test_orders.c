@@ -212,6 +212,19 @@ static void what_begins_by_a_claim_needs_runners(void **state)
     failpoint_plant(NULL);
 }
 
+/* Programs find the same names here as below an agent, whatever the workload says of them. */
+static void programs_are_told_whose_they_are(void **state)
+{
+    (void)state;
+    still_loop_run(W.loop, 1000);
+    assert_int_equal(submit("").out, OUT_DONE);
+    assert_non_null(strstr(callout_world.order, "\"HANSE_WORKLOAD_UID=principal-"));
+    assert_non_null(strstr(callout_world.order, "\"HANSE_WORKLOAD_NAME=w\""));
+    assert_non_null(strstr(callout_world.order, "\"HANSE_NAMESPACE=default\""));
+    assert_non_null(strstr(callout_world.order, "\"HANSE_TARGET=t1\""));
+    assert_null(strstr(callout_world.order, "HANSE_CLUSTER_UID")); /* it has none yet */
+}
+
 #define NEXT_KEY "another-secret-of-thirty-two-letters"
 
 /* Its Secret changes ahead of the server's key, or the other way round: nothing is lost, and the
@@ -247,6 +260,7 @@ int main(void)
                                        T(without_his_secret_nothing_starts),
                                        T(a_server_that_knows_none_is_not_taken),
                                        T(what_begins_by_a_claim_needs_runners),
+                                       T(programs_are_told_whose_they_are),
                                        T(a_changed_key_holds_from_the_next_request)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
