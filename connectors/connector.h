@@ -288,6 +288,9 @@ struct home_order {
     const char *ca;      /* PEM: whom they trust */
     const char **tokens; /* one a rank */
     uint32_t n_tokens;
+    /* The HTTP proxy between them and the members, as URL; "": none. What it wants to know,
+     * USER:PASSWORD, or "". */
+    const char *proxy, *proxy_login;
 };
 #define PRINCIPAL_TOKEN "token"
 struct run_where {

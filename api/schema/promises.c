@@ -7,6 +7,7 @@
  * What is stored already stays as it is: only what is newly said is refused. */
 #include "api/schema/schema_internal.h"
 
+#include "api/base/net/proxy.h"
 #include "api/base/net/url.h"
 
 #include <stdio.h>
@@ -77,6 +78,17 @@ static bool runners_elsewhere(const struct object *o)
     const struct target_connection *c = SPEC(target)->connection;
 
     return c && c->runners && !target_can(SPEC(target)->type, CAN_CALL_HOME);
+}
+
+/* A password in a Target could be read by whoever sees Targets. */
+static bool proxy_unclear(const struct object *o)
+{
+    const struct target_connection *c = SPEC(target)->connection;
+    struct proxy p;
+
+    return c && *c->homeProxy &&
+           (!c->runners || strchr(c->homeProxy, '@') ||
+            strncmp(c->homeProxy, "http://", 7) != 0 || proxy_parse(c->homeProxy, &p, NULL) < 0);
 }
 
 static bool principals_elsewhere(const struct object *o)
@@ -240,6 +252,9 @@ static const struct promise promises[] = {
      "server"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.connection.runners", runners_elsewhere,
      "only runners of callout targets call home: leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.connection.homeProxy", proxy_unclear,
+     "it is the HTTP proxy of runners that call home (runners: true), as http://HOST:PORT; a user "
+     "and a password for it belong into the Secret of credentialsFrom, as proxy: USER:PASSWORD"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.principals", principals_elsewhere,
      "runs on targets of this type go by no other name (an agent itself gives each namespace a "
      "user "

@@ -25,7 +25,8 @@ struct agent_config { /* borrows its strings while the agent lives */
     int64_t pids; /* most processes of a worker; 0: 16384 */
     /* strongest way to hold process trees together; the machine may allow less */
     enum run_processes most;
-    struct tls_config *tls; /* NULL: plain, where the loop allows it */
+    struct tls_config *tls;    /* NULL: plain, where the loop allows it */
+    const struct proxy *proxy; /* between it and the servers (api/base/net/proxy.h); NULL: none */
     uint64_t heartbeat_ms;  /* 0: 1000 */
     uint64_t silence_ms;    /* the session is over after this long without a frame; 0: 10000 */
 };

@@ -141,7 +141,9 @@ int callout_home_order(const struct callout *c, const struct run_order *o, struc
                                        .n_addresses = h.n_addresses,
                                        .ca = h.ca,
                                        .tokens = h.tokens,
-                                       .n_tokens = h.n_tokens};
+                                       .n_tokens = h.n_tokens,
+                                       .proxy = h.proxy,
+                                       .proxy_auth = h.proxy_login};
     options_make(o, a, ret->home);
     return 0;
 }

@@ -164,6 +164,11 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
         rc = err_set(err, E_NOTIMPL,
                      "its Target says spec.connection.runners, and it does not say that it starts "
                      "runners");
+    if (rc == 0 && callout_has_runners(c) && !h->proxies &&
+        *object_as(c->doc, target)->spec->connection->homeProxy)
+        rc = err_set(err, E_NOTIMPL,
+                     "its Target says spec.connection.homeProxy, and it does not say that its "
+                     "runners call home through proxies");
     if (rc == 0 && object_as(c->doc, target)->spec->n_principals && !h->principals)
         rc = err_set(err, E_NOTIMPL,
                      "its Target has spec.principals, and it does not say that it starts runs in "

@@ -9,6 +9,7 @@
 #define HANSE_CONNECTORS_HOME_H
 
 #include "api/base/cluster.h"
+#include "api/base/net/proxy.h"
 #include "connectors/connector.h"
 #include "connectors/wire/wire.h"
 
@@ -115,11 +116,19 @@ struct home_caller_config {       /* borrowed until home_caller_destroy */
     const char *const *addresses; /* of members, "HOST:PORT"; all are dialed, in rounds */
     unsigned n_addresses;
     const struct tls_config *tls;
+    const struct proxy *proxy; /* api/base/net/proxy.h; NULL: it dials straight */
     const char *token;
     bool logs, execs; /* what it can be asked for */
     const struct home_caller_events *events;
     void *arg;
 };
+/* "HOST:PORT,HOST:PORT"; the list is cut into its addresses. E_USAGE. */
+int home_addresses_read(char *list, const char *ret[HOME_ADDRESSES_MAX], unsigned *ret_n,
+                        struct err *err) MUST_CHECK;
+/* What --home-proxy and --home-proxy-auth say, NULL where they are not given. It comes ahead of all
+ * processes of ours, which must not read what it may hold. */
+int home_proxy_read(const char *home, const char *url, const char *login, struct proxy *ret,
+                    bool *ret_has, struct err *err) MUST_CHECK;
 struct home_caller;
 struct home_caller *home_caller_create(struct loop *l, const struct home_caller_config *cfg);
 void home_caller_tell(struct home_caller *h, const struct run_report *r); /* the newest counts */

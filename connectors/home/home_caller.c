@@ -5,6 +5,7 @@
 
 #include "api/base/log.h"
 #include "api/base/net/tls.h"
+#include "connectors/home/home_linux.h"
 #include "connectors/pace.h"
 
 #include <stdio.h>
@@ -293,8 +294,8 @@ static void caller_dial(void *arg)
     share = share < DIAL_MIN_MS ? DIAL_MIN_MS : share < DIAL_MAX_MS ? share : DIAL_MAX_MS;
     share = pace_silence_ms(h->report.lease_ms, share);
     frame_reader_init(&h->reader);
-    if (stream_connect(h->loop, address, h->cfg.tls, ALPN_RUNNER, share, &caller_events, h,
-                       &h->stream, &err) < 0) {
+    if (stream_connect_via(h->loop, h->cfg.proxy, address, h->cfg.tls, ALPN_RUNNER, share,
+                           &caller_events, h, &h->stream, &err) < 0) {
         str_copy(h->why, sizeof h->why, err.text);
         log_err(LOG_WARN, "run.home_lost", &err);
         session_over(h);
@@ -303,6 +304,45 @@ static void caller_dial(void *arg)
 }
 
 /* ---- its life ---- */
+int home_addresses_read(char *list, const char *ret[HOME_ADDRESSES_MAX], unsigned *ret_n,
+                        struct err *err)
+{
+    unsigned n = 0;
+
+    for (char *p = list; p; n++) {
+        char *comma = strchr(p, ',');
+        if (comma)
+            *comma = '\0';
+        if (n == HOME_ADDRESSES_MAX || !strchr(p, ':'))
+            return err_set(err, E_USAGE, "--home %.200s: expected HOST:PORT,… , at most %d of them",
+                           p, HOME_ADDRESSES_MAX);
+        ret[n] = p;
+        p = comma ? comma + 1 : NULL;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+int home_proxy_read(const char *home, const char *url, const char *login, struct proxy *ret,
+                    bool *ret_has, struct err *err)
+{
+    union { /* the command line is this process's own */
+        const char *c;
+        char *m;
+    } text = {url};
+
+    *ret_has = false;
+    if ((url && !home) || (login && !url))
+        return err_set(err, E_USAGE,
+                       "--home-proxy belongs to --home, and --home-proxy-auth to --home-proxy");
+    if (!url)
+        return 0;
+    home_memory_keep();
+    int rc = proxy_option(text.m, ret, err);
+    *ret_has = rc > 0;
+    return rc < 0 ? err_prefix(err, "--home-proxy") : 0;
+}
+
 struct home_caller *home_caller_create(struct loop *l, const struct home_caller_config *cfg)
 {
     struct home_caller *h = mem_new(struct home_caller);

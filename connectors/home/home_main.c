@@ -5,6 +5,7 @@
 #include "connectors/home/home.h"
 
 #include "api/base/log.h"
+#include "api/base/net/proxy.h"
 #include "api/base/net/tls.h"
 #include "connectors/home/home_linux.h"
 #include "connectors/home/home_output.h"
@@ -29,7 +30,7 @@
 #define WAIT_MAX_MS (366ull * 24 * 3600 * 1000)
 
 struct home_args {
-    const char *home, *ca, *token, *report, *wait, *save_signal;
+    const char *home, *ca, *token, *report, *wait, *save_signal, *proxy, *proxy_auth;
 };
 struct life {
     struct home_args args;
@@ -47,6 +48,8 @@ struct life {
     enum runner_step step; /* of the runner, as it told last */
     uint64_t end_by_ms;         /* loop time at which logs are waited for no longer */
     struct tls_config *tls;
+    struct proxy proxy;
+    bool has_proxy;
     char token[HOME_TOKEN_MAX], uid[64];
     char *addresses; /* with NULs between them */
     const char *address[HOME_ADDRESSES_MAX];
@@ -80,6 +83,8 @@ static int args_take(int *argc, char **argv, struct home_args *a, struct err *er
                    {"--home-ca", "HANSE_HOME_CA", &a->ca},
                    {"--token-file", "HANSE_TOKEN_FILE", &a->token},
                    {"--home-wait", "HANSE_HOME_WAIT", &a->wait},
+                   {"--home-proxy", "HANSE_HOME_PROXY", &a->proxy},
+                   {"--home-proxy-auth", "HANSE_HOME_PROXY_AUTH", &a->proxy_auth},
                    {"--save-signal", NULL, &a->save_signal},
                    {"--report", "HANSE_REPORT_FILE", &a->report}};
     const size_t n_options = sizeof options / sizeof *options;
@@ -134,27 +139,7 @@ static int args_check(struct life *f, struct err *err)
         if (*a->wait < '0' || *a->wait > '9' || *end || errno || f->wait_ms > WAIT_MAX_MS)
             return err_set(err, E_USAGE, "--home-wait %s: expected milliseconds", a->wait);
     }
-    return 0;
-}
-
-/* "HOST:PORT,HOST:PORT" */
-static int addresses_read(struct life *f, unsigned *ret_n, struct err *err)
-{
-    unsigned n = 0;
-
-    f->addresses = mem_strdup(f->args.home);
-    for (char *p = f->addresses; p; n++) {
-        char *comma = strchr(p, ',');
-        if (comma)
-            *comma = '\0';
-        if (n == HOME_ADDRESSES_MAX || !strchr(p, ':'))
-            return err_set(err, E_USAGE, "--home %.200s: expected HOST:PORT,… , at most %d of them",
-                           f->args.home, HOME_ADDRESSES_MAX);
-        f->address[n] = p;
-        p = comma ? comma + 1 : NULL;
-    }
-    *ret_n = n;
-    return 0;
+    return home_proxy_read(a->home, a->proxy, a->proxy_auth, &f->proxy, &f->has_proxy, err);
 }
 
 /* ---- the end ---- */
@@ -521,9 +506,12 @@ static int home_begin(struct life *f, struct err *err)
     AUTO_BUF ca;
 
     buf_init(&ca, CA_MAX_BYTES);
-    int rc = addresses_read(f, &n, err);
+    f->addresses = mem_strdup(f->args.home);
+    int rc = home_addresses_read(f->addresses, f->address, &n, err);
     if (rc == 0)
         rc = file_read(f->loop, f->args.ca, CA_MAX_BYTES - 1, &ca, err);
+    if (rc == 0 && f->has_proxy && f->args.proxy_auth)
+        rc = proxy_login_file(f->loop, f->args.proxy_auth, &f->proxy, err);
     if (rc == 0)
         rc = token_take(f, &token, err);
     if (rc < 0)
@@ -540,6 +528,7 @@ static int home_begin(struct life *f, struct err *err)
     const struct home_caller_config cfg = {.addresses = f->address,
                                            .n_addresses = n,
                                            .tls = f->tls,
+                                           .proxy = f->has_proxy ? &f->proxy : NULL,
                                            .token = f->token,
                                            .logs = f->output != NULL,
                                            .execs = execs,

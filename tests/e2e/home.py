@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runners that call home: a callout server whose programs `hanse run --home` starts, three members, real TLS. The token and the CA come
-with the order; the lease is given, renewed through the death of the leader, and runs out where nobody is reached: then the program is
+with the order; on `shelf`, whose runners have clocks that are an hour slow, they get to the hub through an HTTP proxy alone. The lease is given, renewed through the death of the leader, and runs out where nobody is reached: then the program is
 stopped by its own runner, and only after that does the next epoch begin, elsewhere. Each program holds a lock while it lives."""
 import json
 import os
@@ -15,14 +15,18 @@ import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "deploy", "examples", "three-tier"))
+sys.path.insert(0, os.path.join(TOP, "tests", "e2e", "lib"))
 sys.dont_write_bytecode = True
+from connect_proxy import ConnectProxy, RealProxy  # noqa: E402
 from federation import Failure, Federation, descendants, wait_for  # noqa: E402
 
 API, SECRET, LEASE_S = "hanse.dev/v1alpha1", "a-secret-of-thirty-two-letters-or-more", 15
 OVER = ("Succeeded", "Failed", "Cancelled")
+LOGIN = "anna:p4ssw0rd-of-the-proxy"
 PROGRAM = """exec 9>>"{dir}/lock.$HANSE_WORKLOAD_NAME"
 flock -n 9 || {{ echo "double $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME $$" >> "{dir}/witness"; exit 9; }}
 env > "{dir}/env.$HANSE_WORKLOAD_NAME"
+date +%s > "{dir}/date.$HANSE_WORKLOAD_NAME"
 echo "start $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME $$" >> "{dir}/witness"
 trap 'echo "term $HANSE_RUN_KEY $HANSE_WORKLOAD_NAME $$" >> "{dir}/witness"; exit 143' TERM
 i=0
@@ -42,10 +46,48 @@ def free_port():
         return s.getsockname()[1]
 
 
+def remote_ports(pid):
+    """Of all TCP connections of that process."""
+    mine = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            mine.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:
+            pass
+    with open(f"/proc/{pid}/net/tcp", encoding="utf-8") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return {int(row[2].split(":")[1], 16) for row in rows if f"socket:[{row[9]}]" in mine and row[2].split(":")[1] != "0000"}
+
+
+def command_of(pid):
+    """Its command line; empty when it has gone meanwhile, as the programs' own children do all the time."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def parent_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def signal_all(pids, signo):
+    for pid in pids:
+        try:
+            os.kill(pid, signo)
+        except ProcessLookupError:
+            pass
+
+
 class Home(Federation):
     def __init__(self, hanse, folder):
         super().__init__(hanse, "/bin/false", folder, targets=(), members=3)
-        self.failed, self.servers = 0, {}
+        self.failed, self.servers, self.proxy = 0, {}, ConnectProxy(LOGIN)
         self.port = {name: free_port() for name in ("rack", "shelf")}
         for name, text in (("key", SECRET), ("witness", "")):
             with open(self.path(name), "w", encoding="utf-8") as file:
@@ -55,20 +97,25 @@ class Home(Federation):
         self.failed += not good
         print(f"  {'ok    ' if good else 'FAILED'}  {what}" + (f": {detail}" if detail != "" else ""), flush=True)
 
-    def keeper(self):
+    def keeper(self, name):
         """What the servers start as hanse: it keeps a copy of each token, as a pod does that its cluster starts twice, and waits while its
         server's folder has `hold`, as a pod does whose image is far away."""
-        path = self.path("keeper")
+        path, wrong = self.path("keeper-" + name), ""
+        if name == "shelf":
+            subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.path("wrong_clock.so"),
+                            os.path.join(TOP, "tests", "e2e", "lib", "wrong_clock.c")], check=True)
+            wrong = (f"export LD_PRELOAD='{self.path('wrong_clock.so')}' WRONG_CLOCK_S=-3600 "
+                     'ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0"\n')
         with open(path, "w", encoding="utf-8") as file:
             file.write("#!/bin/sh\nfor a; do\n    if [ \"$before\" = --token-file ]; then cp -p \"$a\" \"$a.twice\"; hold=${a%/*}/hold; fi\n    before=$a\ndone\n"
-                       f"while [ -e \"$hold\" ]; do sleep 0.1; done\nexec '{self.hanse}' \"$@\"\n")
+                       f"while [ -e \"$hold\" ]; do sleep 0.1; done\n{wrong}exec '{self.hanse}' \"$@\"\n")
         os.chmod(path, 0o755)
         return path
 
     def serve(self, name):
         self.servers[name] = self._spawn("server-" + name, [
             sys.executable, os.path.join(TOP, "deploy", "examples", "callout", "server.py"), "--port", str(self.port[name]),
-            "--key-file", self.path("key"), "--state", self.path("state-" + name), "--runner", self.keeper()])
+            "--key-file", self.path("key"), "--state", self.path("state-" + name), "--runner", self.keeper(name)])
 
     def apply(self, *documents, check=True):
         return self.cli("apply", "-f", "-", check=check, text="---\n".join(json.dumps(d) + "\n" for d in documents))
@@ -76,7 +123,12 @@ class Home(Federation):
     def target(self, name, **connection):
         return document("Target", name, {
             "type": "callout", "tier": "spoke", "capacity": "owned", "partition": {"suspectAfter": "2s", "lease": f"{LEASE_S}s"},
-            "connection": {"server": f"http://127.0.0.1:{self.port[name]}", "credentialsFrom": {"secret": "rack"}, "runners": True, **connection}})
+            "connection": {"server": f"http://127.0.0.1:{self.port[name]}", "credentialsFrom": {"secret": "rack"}, "runners": True,
+                           **({"homeProxy": self.proxy.url} if name == "shelf" else {}), **connection}})
+
+    def secret(self):
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "rack", "namespace": "hanse-system"},
+                "stringData": {"key": SECRET, "proxy": LOGIN}}
 
     def work(self, name, *targets, ticks=1, code=0, **spec):
         program = PROGRAM.format(dir=self.dir, ticks=ticks, code=code)
@@ -105,8 +157,7 @@ class Home(Federation):
         self.start_members()
         for name in self.port:
             self.serve(name)
-        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "rack", "namespace": "hanse-system"}, "stringData": {"key": SECRET}},
-                   *[self.target(name) for name in self.port])
+        self.apply(self.secret(), *[self.target(name) for name in self.port])
         wait_for("the targets to be connected", lambda: {"rack", "shelf"} <= self.connected(), 30)
 
     def runs_and_tells_the_end(self):
@@ -126,26 +177,83 @@ class Home(Federation):
         self.check("no token is left on disk", not left, left)
 
     def holds_a_lease(self):
-        self.work("leased", ticks=6000, partition={"mode": "replace"})
-        self.phase("leased", "Running")
-        self.leased("leased")
+        for name, target in (("leased", "rack"), ("proxied", "shelf")):
+            self.work(name, target, ticks=6000, partition={"mode": "replace"})
+        for name in ("leased", "proxied"):
+            self.phase(name, "Running")
+            self.leased(name)
         self.check("it is placed under mode replace, and its runner has taken the lease", True)
         time.sleep(1.2 * LEASE_S)
-        self.check("the lease is renewed: it outlives it", not self.said("leased", "term") and self.status("leased")["phase"] == "Running")
+        for name in ("leased", "proxied"):
+            self.check(f"the lease of {name} is renewed: it outlives it", not self.said(name, "term") and self.status(name)["phase"] == "Running")
+
+    def runner(self, name, target, guard=False):
+        """The pid of the process that calls home, or of its guard, and its files."""
+        files = self.path("state-" + target, self.status(name)["intent"]["key"])
+        found = {p for p, _ in descendants(self.servers[target].pid)
+                 if os.path.basename(files).encode() in (line := command_of(p)) and b"--home" in line}
+        first = next(p for p in found if parent_of(p) not in found)  # the guard; what the shim has forked looks like it for a moment
+        return first if guard else next(p for p in found if parent_of(p) == first), files
+
+    def is_behind_a_proxy(self):
+        """What goes on on shelf meanwhile."""
+        pid, files = self.runner("proxied", "shelf")
+        ports = remote_ports(pid)
+        self.check("the runner's only connection is to the proxy", ports == {self.proxy.port}, ports)
+        members = {s.rsplit("/", 1)[-1] for s in self.login.servers}
+        self.check("who was asked for members, by their own addresses", set(self.proxy.asked) <= members and self.proxy.asked, self.proxy.asked)
+        word = LOGIN.split(":")[1]
+        shown = [p for p, _ in descendants(self.servers["shelf"].pid) if word.encode() in command_of(p)]
+        with open(self.path("env.proxied"), encoding="utf-8") as file:
+            env = file.read()
+        with open(self.path("log", "server-shelf.log"), encoding="utf-8", errors="replace") as file:
+            log = file.read()
+        self.check("its password is on no command line, in no environment and in no log", not shown and word not in env and word not in log, shown)
+        with open(self.path("date.proxied"), encoding="utf-8") as file:
+            self.check("its clock is an hour slow, and nothing minds", abs(time.time() - 3600 - int(file.read())) < 120)
+        before = len(self.proxy.asked)
+        self.proxy.cut(away=True)
+        wait_for("the proxy to be asked in vain", lambda: any(status == "502" for _, status in self.proxy.refused), 20)
+        self.proxy.cut()
+        wait_for("the runner to be back", lambda: len(self.proxy.asked) > before, 20)
+        self.leased("proxied")
+        self.check("the proxy was away: it is back, and lives on", not self.said("proxied", "term"))
+        self.proxy_sentences(files)
+
+    def proxy_sentences(self, files):
+        """What a runner says that no proxy lets through; its token is the first one's, and is not shown to anybody."""
+        real = RealProxy.make(self.dir, LOGIN)
+        cases = [("a wrong password", f"http://anna:no@127.0.0.1:{self.proxy.port}", "wants a user and a password"),
+                 ("no proxy there", f"http://127.0.0.1:{free_port()}", "refused"),
+                 ("a proxy that is none", f"http://127.0.0.1:{self.port['rack']}", "way"),
+                 ("a proxy by TLS", f"https://{LOGIN}@127.0.0.1:1", "spoken to by TLS")]
+        if real:
+            cases += [("a wrong password, at tinyproxy", f"http://anna:no@127.0.0.1:{real.port}", "wants a user and a password"),
+                      ("a member that is not there, by tinyproxy", f"http://{LOGIN}@127.0.0.1:{real.port}", "at the moment")]
+        started = []
+        for number, (what, url, sentence) in enumerate(cases):
+            shutil.copy(files + ".token.twice", self.path(f"token.{number}"))
+            started.append((what, sentence, subprocess.Popen(
+                [self.hanse, "run", "--home", f"127.0.0.1:{free_port()}", "--home-ca", files + ".ca", "--token-file", self.path(f"token.{number}"),
+                 "--home-proxy", url, "--home-wait", "1500", "--", "touch", self.path("begun")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)))
+        for what, sentence, process in started:
+            _, err = process.communicate(timeout=30)
+            self.check(f"{what}: it never begins, and says why", process.returncode in (2, 126) and sentence in err and LOGIN.split(":")[1] not in err
+                       and not os.path.exists(self.path("begun")), err[-300:])
+        if real:
+            real.stop()
 
     def the_leader_dies(self):
         self.kill_leader()
         time.sleep(1.2 * LEASE_S)
         self.phase("leased", "Running")
-        self.check("another leader renews: it lives on, once", not self.said("leased", "term") and len(self.said("leased")) == 1,
-                   self.said("leased", "term"))
+        for name in ("leased", "proxied"):
+            self.check(f"another leader renews: {name} lives on, once", not self.said(name, "term") and len(self.said(name)) == 1,
+                       self.said(name, "term"))
 
     def a_token_comes_twice(self):
         """The first runner is silent when another process comes with its token, to a leader that has never seen either."""
-        key = self.status("leased")["intent"]["key"]
-        files = self.path("state-rack", key)
-        runner = next(p for p, _ in descendants(self.servers["rack"].pid)
-                      if os.path.basename(files).encode() in open(f"/proc/{p}/cmdline", "rb").read() and b"--home" in open(f"/proc/{p}/cmdline", "rb").read())
+        runner, files = self.runner("leased", "rack", guard=True)
         os.kill(runner, signal.SIGSTOP)
         try:
             self.kill_leader()
@@ -163,8 +271,12 @@ class Home(Federation):
 
     def is_stopped(self):
         self.cli("delete", "workload", "leased")
+        self.go("proxied")
         wait_for("leased to be gone", lambda: "leased" not in self.workloads(), 60)
         self.check("deleted: its program was asked once, and is gone", len(self.said("leased", "term")) == 1 and not self.alive("leased"))
+        self.check("and what is behind the proxy comes to its end", self.phase("proxied", *OVER)["phase"] == "Succeeded")
+        left = [n for n in os.listdir(self.path("state-shelf")) if n.endswith((".token", ".proxy"))]
+        self.check("nothing secret is left on disk", not left, left)
 
     def alive(self, name):
         return subprocess.run(["flock", "-n", self.path("lock." + name), "true"], check=False).returncode != 0
@@ -230,16 +342,14 @@ class Home(Federation):
         self.leased("frozen")
         first = self.status("frozen")["placement"]["target"]
         stopped = [self.servers[first].pid] + [p for p, _ in descendants(self.servers[first].pid)]
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+        signal_all(stopped, signal.SIGSTOP)
         began = time.monotonic()
         # Its program's own lock is held by a process that stands still: the second life is seen by its line.
         wait_for("its second life", lambda: len(self.said("frozen")) + len(self.said("frozen", "double")) > 1, 120, 0.2)
         took = time.monotonic() - began
         self.check(f"its next epoch begins only after the lease ({LEASE_S} s), elsewhere", took > LEASE_S and
                    self.status("frozen")["placement"]["target"] != first, f"{took:.1f} s")
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        signal_all(stopped, signal.SIGCONT)
         pid = self.said("frozen")[0][3]
         wait_for("its first life to end", lambda: not os.path.exists(f"/proc/{pid}"), 30)
         self.check("what wakes up is ended by its own runner", True)
@@ -268,6 +378,7 @@ class Home(Federation):
         self.check("and it succeeds", self.phase("alone", *OVER)["phase"] == "Succeeded")
 
     def stop(self):
+        self.proxy.stop()
         for server in self.servers.values():
             left = [server.pid] + [p for p, _ in descendants(server.pid)]
             for pid in left:
@@ -287,8 +398,8 @@ def main():
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-home-"), os.environ.get("HANSE_ONLY", "")
     c, began = Home(hanse, folder), time.monotonic()
-    parts = (Home.runs_and_tells_the_end, Home.holds_a_lease, Home.the_leader_dies, Home.a_token_comes_twice, Home.is_stopped, Home.strangers_are_turned_away,
-             Home.nobody_has_claimed, Home.nobody_is_reached, Home.the_hub_is_gone)
+    parts = (Home.runs_and_tells_the_end, Home.holds_a_lease, Home.is_behind_a_proxy, Home.the_leader_dies, Home.a_token_comes_twice, Home.is_stopped,
+             Home.strangers_are_turned_away, Home.nobody_has_claimed, Home.nobody_is_reached, Home.the_hub_is_gone)
     try:
         for part in (Home.begin, *[p for p in parts if only in p.__name__]):
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)

@@ -34,6 +34,7 @@ def agent_to_runner_and_on(p):
             newest["spec"]["digest"].startswith("sha256:") and int(newest["spec"]["bytes"]) > 0, json.dumps(newest["spec"])[:200])
     p.moved("tourist", "right", 3)
     p.holds("tourist", [1, 2, 3])
+    p.check("rack's runner and right's agent came through the proxy", len(p.proxy.asked) > 1, str(p.proxy.asked))
     p.check("it lived where it was moved to", [x.target for x in p.lives("tourist")] == ["left", "rack", "right"],
             str([x.target for x in p.lives("tourist")]))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Logs, execs and forwarded ports of runners that call home: `hanse run --home` on one target, the static hanse-run on another, asked of
-each member. What the program prints is told to the hub while it runs, from its end or since a time, followed until the end, and goes to
+"""Logs, execs and forwarded ports of runners that call home: `hanse run --home` on one target, the static hanse-run on another, through an
+HTTP proxy, asked of each member. What the program prints is told to the hub while it runs, from its end or since a time, followed until the end, and goes to
 the runner's own output, too. Who reads too slowly holds up neither the program nor its lease. What is put beside a program goes with who
 asked for it, with the member through which it came, and with the program."""
 import os
@@ -16,7 +16,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import CONTEXTS  # noqa: E402
-from home import LEASE_S, SECRET, Home, document  # noqa: E402
+from home import LEASE_S, Home, document  # noqa: E402
 from ports import SERVER, Forward, Terminal, everything  # noqa: E402
 from federation import Failure, wait_for  # noqa: E402
 
@@ -28,16 +28,15 @@ BESIDE = "trap '' HUP TERM; echo $$; while :; do sleep 0.1; done"
 
 
 class Streams(Home):
-    def keeper(self, program=None):
-        path = super().keeper() if not program else self.path("keeper-static")
-        if program:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(f"#!/bin/sh\n[ \"$1\" = run ] && shift\nTMPDIR='{self.path('tmp')}' exec '{program}' \"$@\"\n")
-            os.chmod(path, 0o755)
+    def static_keeper(self):
+        path = self.path("keeper-static")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\n[ \"$1\" = run ] && shift\nTMPDIR='{self.path('tmp')}' exec '{self.static}' \"$@\"\n")
+        os.chmod(path, 0o755)
         return path
 
     def serve(self, name):
-        runner = self.keeper(self.static if name == "shelf" else None)
+        runner = self.static_keeper() if name == "shelf" else super().keeper(name)
         top = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self.servers[name] = self._spawn("server-" + name, [
             sys.executable, os.path.join(top, "deploy", "examples", "callout", "server.py"), "--port", str(self.port[name]),
@@ -48,8 +47,7 @@ class Streams(Home):
         self.start_members()
         for name in self.port:
             self.serve(name)
-        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "rack", "namespace": "hanse-system"}, "stringData": {"key": SECRET}},
-                   *[self.target(name) for name in self.port])
+        self.apply(self.secret(), *[self.target(name) for name in self.port])
         wait_for("the targets to be connected", lambda: set(self.port) <= self.connected(), 30)
         for target in self.port:
             self.script("talks-" + target, target, TALKS.format(go=self.path("go.talks-" + target)))
@@ -75,6 +73,7 @@ class Streams(Home):
                        len({line[:24] for line in v}) > 3, v[:2])
             n = len(self.logs(name, "--since", "1s").stdout.splitlines())
             self.check(f"{target}: and since a time", 1 <= n < len(v) - 3, n)
+            self.check(f"{target}: through the proxy, where it has one", bool(self.proxy.asked) or target != "shelf", self.proxy.asked)
             done = self.logs(name, "--rank", "7", check=False)
             self.check(f"{target}: a rank that is not there is an error", done.returncode != 0 and "no rank 7" in done.stderr, done.stderr)
 

@@ -45,6 +45,7 @@ target_connection 4 0 -
 target_connection 5 0 -
 target_connection 6 0 -
 target_connection 7 3 -
+target_connection 8 0 -
 target_partition 1 5 -
 target_partition 2 5 -
 target_limits 1 1 -

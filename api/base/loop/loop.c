@@ -184,6 +184,18 @@ int stream_connect(struct loop *l, const char *address, const struct tls_config 
     return l->ops->connect(l, address, tls, alpn, deadline_ms, ev, arg, ret_stream, err);
 }
 
+int stream_connect_via(struct loop *l, const struct proxy *via, const char *address,
+                       const struct tls_config *tls, const char *alpn, uint64_t deadline_ms,
+                       const struct stream_events *ev, void *arg, struct stream **ret_stream,
+                       struct err *err)
+{
+    if (!via)
+        return l->ops->connect(l, address, tls, alpn, deadline_ms, ev, arg, ret_stream, err);
+    if (!l->ops->connect_via)
+        return err_set(err, E_NOTIMPL, "%s: this loop knows no proxies", address);
+    return l->ops->connect_via(l, via, address, tls, alpn, deadline_ms, ev, arg, ret_stream, err);
+}
+
 void stream_write(struct stream *s, const void *p, size_t n)
 {
     s->ops->write(s, p, n);

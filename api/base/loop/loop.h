@@ -109,6 +109,13 @@ struct stream_events {
 int stream_connect(struct loop *l, const char *address, const struct tls_config *tls,
                    const char *alpn, uint64_t deadline_ms, const struct stream_events *ev,
                    void *arg, struct stream **ret_stream, struct err *err) MUST_CHECK;
+/* Likewise, through that HTTP proxy (api/base/net/proxy.h), where `via` is one that is for this
+ * address; TLS is with the address itself, whose name the proxy resolves. NULL: straight. */
+struct proxy;
+int stream_connect_via(struct loop *l, const struct proxy *via, const char *address,
+                       const struct tls_config *tls, const char *alpn, uint64_t deadline_ms,
+                       const struct stream_events *ev, void *arg, struct stream **ret_stream,
+                       struct err *err) MUST_CHECK;
 /* Copies n bytes for sending. A stream has no send limit of its own: callers look at
  * stream_pending. */
 void stream_write(struct stream *s, const void *p, size_t n);
@@ -217,6 +224,11 @@ struct loop_ops {
     int (*connect)(struct loop *l, const char *address, const struct tls_config *tls,
                    const char *alpn, uint64_t deadline_ms, const struct stream_events *ev,
                    void *arg, struct stream **ret, struct err *err);
+    /* via: never NULL; NULL in the simulator */
+    int (*connect_via)(struct loop *l, const struct proxy *via, const char *address,
+                       const struct tls_config *tls, const char *alpn, uint64_t deadline_ms,
+                       const struct stream_events *ev, void *arg, struct stream **ret,
+                       struct err *err);
     int (*listen)(struct loop *l, const char *address, const struct tls_config *tls, accept_cb cb,
                   void *arg, struct listener **ret, int *ret_port, struct err *err);
     void (*listener_close)(struct listener *li);

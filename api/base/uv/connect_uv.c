@@ -83,11 +83,22 @@ void ustream_resolve_forget(struct uv_stream_impl *s)
         mem_free(r);
 }
 
+void ustream_reached(struct uv_stream_impl *s)
+{
+    const struct resolve *r = s->resolve;
+    const char *host = s->way ? way_host(s->way) : r->address.host;
+    struct err why = {0};
+
+    s->state = ST_HANDSHAKE;
+    if (ustream_tls_begin(s, host, r->alpn[0] ? r->alpn : NULL, &why))
+        ustream_end(s, &why);
+    else
+        ustream_shake_later(s);
+}
+
 static void on_connected(uv_connect_t *req, int status)
 {
     struct uv_stream_impl *s = req->data;
-    struct resolve *r = s->resolve;
-    struct err why = {0};
 
     if (s->state == ST_GONE)
         return;
@@ -96,7 +107,7 @@ static void on_connected(uv_connect_t *req, int status)
             ustream_retry(s);
             return;
         }
-        ustream_fail(s, E_CONNECT, "%s: %s%s", s->base.peer.address, uv_strerror(status),
+        ustream_fail(s, E_CONNECT, "%s: %s%s", ustream_dialed(s), uv_strerror(status),
                      status == UV_ECONNREFUSED || status == UV_ENOENT ? " (is the server running?)"
                                                                       : "");
         return;
@@ -105,15 +116,15 @@ static void on_connected(uv_connect_t *req, int status)
         (void)uv_tcp_nodelay(&s->h.tcp, 1);
         (void)uv_tcp_keepalive(&s->h.tcp, 1, 60);
     }
-    if (s->tls) {
-        s->state = ST_HANDSHAKE;
-        if (ustream_tls_begin(s, r->address.host, r->alpn[0] ? r->alpn : NULL, &why))
-            ustream_end(s, &why);
-        else
-            ustream_shake_later(s);
+    if (s->way) {
+        way_ask(s);
         return;
     }
-    str_copy(s->base.peer.alpn, sizeof s->base.peer.alpn, r->alpn);
+    if (s->tls) {
+        ustream_reached(s);
+        return;
+    }
+    str_copy(s->base.peer.alpn, sizeof s->base.peer.alpn, s->resolve->alpn);
     ustream_opened(s);
 }
 
@@ -143,7 +154,7 @@ void ustream_connect_next(struct uv_stream_impl *s)
     if (rc && s->next_address)
         ustream_retry(s);
     else if (rc)
-        ustream_fail(s, E_CONNECT, "%s: %s", s->base.peer.address, uv_strerror(rc));
+        ustream_fail(s, E_CONNECT, "%s: %s", ustream_dialed(s), uv_strerror(rc));
 }
 
 /* Resolvers say little: what a person can look at. */
@@ -170,7 +181,7 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *res)
         uv_freeaddrinfo(res);
         mem_free(r);
     } else if (status < 0) {
-        ustream_fail(s, E_CONNECT, "%s: the host name cannot be resolved: %s", s->base.peer.address,
+        ustream_fail(s, E_CONNECT, "%s: the host name cannot be resolved: %s", ustream_dialed(s),
                      resolve_why(status));
     } else {
         s->addresses = s->next_address = res;
@@ -182,9 +193,16 @@ int uv_connect_op(struct loop *l, const char *address, const struct tls_config *
                   const char *alpn, uint64_t deadline_ms, const struct stream_events *ev, void *arg,
                   struct stream **ret, struct err *err)
 {
+    return ustream_dial(l, address, NULL, address, tls, alpn, deadline_ms, ev, arg, ret, err);
+}
+
+int ustream_dial(struct loop *l, const char *dialed, struct way *way, const char *address,
+                 const struct tls_config *tls, const char *alpn, uint64_t deadline_ms,
+                 const struct stream_events *ev, void *arg, struct stream **ret, struct err *err)
+{
     struct uv_impl *im = impl_of(l);
     struct address a = {0};
-    int rc = address_parse(address, &a, err);
+    int rc = address_parse(dialed, &a, err);
 
     if (rc)
         return rc;
@@ -193,7 +211,7 @@ int uv_connect_op(struct loop *l, const char *address, const struct tls_config *
     if (!tls && !a.is_unix)
         return err_set(err, E_TLS, "%s: TCP without TLS is not allowed", address);
     if (!a.is_unix && !a.host[0])
-        return bad_address(address, err);
+        return bad_address(dialed, err);
     struct uv_stream_impl *s = ustream_create(im, ev, arg);
     union {
         const struct tls_config *c;
@@ -201,6 +219,7 @@ int uv_connect_op(struct loop *l, const char *address, const struct tls_config *
     } u = {tls};
     s->tls = tls ? tls_config_ref(u.m) : NULL;
     s->is_unix = a.is_unix;
+    s->way = way;
     s->state = ST_RESOLVE;
     str_copy(s->base.peer.address, sizeof s->base.peer.address, address);
     s->resolve = mem_new(struct resolve);
@@ -221,7 +240,7 @@ int uv_connect_op(struct loop *l, const char *address, const struct tls_config *
         rc = uv_getaddrinfo(&im->uv, &s->resolve->req, on_resolved, a.host, a.port, &hints);
         if (rc) {
             s->resolve->req.data = NULL;
-            ustream_fail(s, E_CONNECT, "%s: %s", address, uv_strerror(rc));
+            ustream_fail(s, E_CONNECT, "%s: %s", ustream_dialed(s), uv_strerror(rc));
         }
     }
     *ret = &s->base;

@@ -359,6 +359,7 @@ static const struct loop_ops uv_ops = {
     .computed_ns = computed_ns,
     .on_signal = signal_op,
     .connect = uv_connect_op,
+    .connect_via = uv_connect_via_op,
     .listen = uv_listen_op,
     .listener_close = uv_listener_close_op,
     .read_file = posix_read,

@@ -56,6 +56,7 @@ void ustream_end(struct uv_stream_impl *s, const struct err *why)
     list_remove(&s->todo_link);
     ustream_shake_forget(s);
     ustream_resolve_forget(s);
+    way_forget(s);
     if (!s->has_handle)
         ustream_todo(s);
     else if (!uv_is_closing(&s->h.handle))
@@ -88,8 +89,10 @@ static void on_deadline(void *arg)
     if (s->state == ST_CLOSING)
         ustream_end(s, NULL);
     else
-        ustream_fail(s, E_TIMEOUT, "%s: %s took longer than the deadline", s->base.peer.address,
-                     s->state == ST_HANDSHAKE ? "the TLS handshake" : "connecting");
+        ustream_fail(s, E_TIMEOUT, "%s: %s took longer than the deadline", ustream_dialed(s),
+                     s->state == ST_HANDSHAKE ? "the TLS handshake"
+                     : s->state == ST_PROXY   ? "its answer"
+                                              : "connecting");
 }
 
 struct uv_stream_impl *ustream_create(struct uv_impl *im, const struct stream_events *ev, void *arg)
@@ -234,8 +237,10 @@ static void on_read(uv_stream_t *h, ssize_t n, const uv_buf_t *b)
     } else if (n < 0 && s->state == ST_CLOSING) {
         ustream_end(s, NULL);
     } else if (n < 0) {
-        ustream_fail(s, E_CONNECT, "%s: the connection was lost: %s", s->base.peer.address,
+        ustream_fail(s, E_CONNECT, "%s: the connection was lost: %s", ustream_dialed(s),
                      uv_strerror((int)n));
+    } else if (s->state == ST_PROXY) {
+        way_input(s, b->base, (size_t)n);
     } else if (s->state == ST_CLOSING) {
         /* Nobody is interested any more; it is read so that the end is not a reset. */
     } else if (s->ssl) {
@@ -290,6 +295,7 @@ void ustream_opened(struct uv_stream_impl *s)
     s->opened = true;
     timer_stop(&s->deadline);
     ustream_resolve_forget(s);
+    way_forget(s);
     if (had_early) {
         if (s->ssl)
             ustream_tls_write(s, s->early.p, s->early.n);
@@ -414,9 +420,12 @@ void ustream_peer_ended(struct uv_stream_impl *s, bool orderly)
         else
             set_why(s, E_CONNECT, "the connection was cut without a TLS close");
         begin_closing(s);
+    } else if (s->state == ST_PROXY) {
+        ustream_fail(s, E_CONNECT, "%s: it ended the connection without an answer",
+                     ustream_dialed(s));
     } else if (s->state != ST_GONE) {
         ustream_fail(s, E_CONNECT, "%s: the peer ended the connection during the handshake",
-                     s->base.peer.address);
+                     ustream_dialed(s));
     }
 }
 

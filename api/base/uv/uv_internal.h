@@ -76,9 +76,10 @@ static inline struct uv_impl *impl_of(const struct loop *l)
     return l->impl;
 }
 
-enum stream_state { ST_RESOLVE, ST_CONNECT, ST_HANDSHAKE, ST_OPEN, ST_CLOSING, ST_GONE };
+enum stream_state { ST_RESOLVE, ST_CONNECT, ST_PROXY, ST_HANDSHAKE, ST_OPEN, ST_CLOSING, ST_GONE };
 
 struct resolve; /* outlives its stream when that is aborted meanwhile */
+struct way;     /* through a proxy (proxy_uv.c) */
 
 struct uv_stream_impl {
     struct stream base;
@@ -99,6 +100,7 @@ struct uv_stream_impl {
 
     /* connecting */
     struct resolve *resolve;
+    struct way *way; /* NULL: straight */
     struct addrinfo *addresses, *next_address;
     uv_connect_t connect_req;
 
@@ -164,6 +166,12 @@ int address_parse(const char *text, struct address *ret, struct err *err);
 int uv_connect_op(struct loop *l, const char *address, const struct tls_config *tls,
                   const char *alpn, uint64_t deadline_ms, const struct stream_events *ev, void *arg,
                   struct stream **ret, struct err *err);
+/* Likewise; dialed is who is connected to, way how it goes on from there: the stream owns it. */
+int ustream_dial(struct loop *l, const char *dialed, struct way *way, const char *address,
+                 const struct tls_config *tls, const char *alpn, uint64_t deadline_ms,
+                 const struct stream_events *ev, void *arg, struct stream **ret, struct err *err);
+/* The connection leads to the peer: TLS begins. */
+void ustream_reached(struct uv_stream_impl *s);
 void ustream_connect_next(struct uv_stream_impl *s);
 void ustream_resolve_forget(struct uv_stream_impl *s);
 int uv_listen_op(struct loop *l, const char *address, const struct tls_config *tls, accept_cb cb,
@@ -171,6 +179,18 @@ int uv_listen_op(struct loop *l, const char *address, const struct tls_config *t
 void uv_listener_close_op(struct listener *li);
 void uv_listeners_retry(struct uv_impl *im); /* a stream went: who waited to accept goes on */
 void uv_listeners_close(struct uv_impl *im);
+
+/* proxy_uv.c */
+int uv_connect_via_op(struct loop *l, const struct proxy *via, const char *address,
+                      const struct tls_config *tls, const char *alpn, uint64_t deadline_ms,
+                      const struct stream_events *ev, void *arg, struct stream **ret,
+                      struct err *err);
+void way_ask(struct uv_stream_impl *s); /* the proxy is connected */
+void way_input(struct uv_stream_impl *s, const char *p, size_t n);
+void way_forget(struct uv_stream_impl *s);
+const char *way_host(const struct way *w); /* of the peer */
+/* Whom an attempt that failed was about, for messages. */
+const char *ustream_dialed(const struct uv_stream_impl *s);
 
 /* process_uv.c */
 int uv_spawn_op(struct loop *l, const struct process_spec *spec, process_exit_cb cb, void *arg,

@@ -1,5 +1,6 @@
 /* `hanse agent`: the command line. */
 #include "api/base/log.h"
+#include "api/base/net/proxy.h"
 #include "api/base/net/tls.h"
 #include "connectors/agent/agent.h"
 #include "connectors/agent/notice/notice.h"
@@ -41,11 +42,15 @@ static const char usage[] =
     "                    checkpoints (spec.checkpoint.store); what is named elsewhere is\n"
     "                    refused. Default: STATE/stores:/srv/hanse\n"
     "  --pids N          processes and threads of a worker, at most (default 16384)\n"
+    "  --proxy URL       the servers are reached through that HTTP proxy (CONNECT):\n"
+    "                    http://[USER:PASSWORD@]HOST[:PORT]; or `environment`: as HTTPS_PROXY and\n"
+    "                    NO_PROXY say. Its programs and stores go by their own settings\n"
+    "  --proxy-auth FILE USER:PASSWORD for it\n"
     "  --help            this text\n";
 
 struct agent_args {
     const char *server, *target, *state, *cert, *key, *ca, *inventory, *processes, *users;
-    const char *pids, *roots;
+    const char *pids, *roots, *proxy, *proxy_auth;
     bool help;
 };
 struct agent_program {
@@ -78,7 +83,9 @@ static int args_parse(int argc, char **argv, struct agent_args *a, struct err *e
                    {"--processes", &a->processes, false},
                    {"--users", &a->users, false},
                    {"--store-root", &a->roots, false},
-                   {"--pids", &a->pids, false}};
+                   {"--pids", &a->pids, false},
+                   {"--proxy", &a->proxy, false},
+                   {"--proxy-auth", &a->proxy_auth, false}};
     const size_t n = sizeof options / sizeof *options;
 
     for (int i = 1; i < argc; i++) {
@@ -160,9 +167,27 @@ static int pids_parse(const char *text, int64_t *ret, struct err *err)
     return 0;
 }
 
+/* 1: there is one. */
+static int proxy_take(struct loop *l, const struct agent_args *a, struct proxy *ret,
+                      struct err *err)
+{
+    union { /* the command line is this process's own */
+        const char *c;
+        char *m;
+    } text = {a->proxy};
+
+    if (!a->proxy)
+        return a->proxy_auth ? err_set(err, E_USAGE, "--proxy-auth belongs to --proxy") : 0;
+    int rc = proxy_option(text.m, ret, err);
+    if (rc > 0 && a->proxy_auth && proxy_login_file(l, a->proxy_auth, ret, err) < 0)
+        rc = err->code;
+    return rc;
+}
+
 static int agent_run(struct agent_args *args, struct err *err)
 {
     struct agent_program p = {0};
+    struct proxy proxy;
     struct agent_config cfg = {.os = runner_os_linux(),
                                .target = args->target,
                                .inventory_file = args->inventory,
@@ -190,6 +215,12 @@ static int agent_run(struct agent_args *args, struct err *err)
         rc = err_set(err, E_INTERNAL, "the environment is full");
     if (rc == 0 && !(p.loop = loop_uv_create(err)))
         rc = err->code;
+    if (rc == 0)
+        rc = proxy_take(p.loop, args, &proxy, err);
+    if (rc > 0) {
+        cfg.proxy = &proxy;
+        rc = 0;
+    }
     if (rc == 0)
         rc = tls_config_create(&tls, false, &cfg.tls, err);
     if (rc == 0)

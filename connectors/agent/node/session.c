@@ -419,8 +419,8 @@ static void session_dial(void *arg)
     share = share < DIAL_MIN_MS ? DIAL_MIN_MS : share < DIAL_MAX_MS ? share : DIAL_MAX_MS;
     share = pace_silence_ms(agent_lease_ms(a), share);
     frame_reader_init(&a->reader);
-    if (stream_connect(a->loop, address, a->cfg.tls, ALPN_AGENT, share, &session_events, a,
-                       &a->stream, &err) < 0) {
+    if (stream_connect_via(a->loop, a->cfg.proxy, address, a->cfg.tls, ALPN_AGENT, share,
+                           &session_events, a, &a->stream, &err) < 0) {
         log_err(LOG_WARN, "agent.dial", &err);
         session_over(a);
         session_later(a);

@@ -16,6 +16,25 @@
 #define MEMBERS_MAX HOME_ADDRESSES_MAX
 #define CLAIMS_MAX 4096 /* on their way into the log at once */
 
+/* The login goes to its runners alone: it is in no document. */
+static void proxy_fill(const struct site *t, struct arena *a, struct home_order *ret)
+{
+    const struct brain *b = t->brain;
+    const struct target_connection *g = object_as(t->doc, target)->spec->connection;
+    const char *login = NULL;
+
+    ret->proxy = ret->proxy_login = "";
+    if (!g || !*g->homeProxy)
+        return;
+    ret->proxy = arena_strdup(a, g->homeProxy);
+    if (g->credentialsFrom && b->cfg.secret_get)
+        login = b->cfg.secret_get(b->cfg.arg, "hanse-system", g->credentialsFrom->secret, "proxy");
+    if (!login)
+        return;
+    ret->proxy_login = arena_strdup(a, login);
+    b->cfg.secret_put(b->cfg.arg, login);
+}
+
 bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
                struct home_order *ret)
 {
@@ -30,6 +49,7 @@ bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena 
         return false;
     str_copy(t.cluster, sizeof t.cluster, root_cluster_uid(b->root));
     *ret = (struct home_order){.addresses = addresses, .ca = b->cfg.ca, .tokens = tokens};
+    proxy_fill(arg, a, ret);
     for (size_t i = 0; i < n; i++)
         if (*m[i].api_address)
             addresses[ret->n_addresses++] = arena_strdup(a, m[i].api_address);

@@ -138,6 +138,8 @@ class Runs:
                 exited = read(files + ".exit").strip()
                 if not self.reported(run, read(files + ".report")):
                     run.update(state="ended", proof="ProcessTreeSearched", **({"exitCode": int(exited)} if exited else {"signal": 9}))
+        if run["state"] in ("ended", "absent") and os.path.exists(files + ".proxy"):
+            os.unlink(files + ".proxy")
         if run["state"] != before and run["state"] in ("running", "ended"):
             self.worker(run, pid)
         if run["state"] != before or restarted:
@@ -236,12 +238,20 @@ class Runs:
             raise Refused(403, f"nothing is started here in the name of \"{name[:64]}\"", **{"class": "authorisation", "scope": "workload"})
         return who
 
+    @staticmethod
+    def secret(path, text):
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+
     def by_runner(self, key, home, order, argv):
         files = self.path(key)
         write(files + ".ca", home["ca"])
-        with open(os.open(files + ".token", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(home["tokens"][0])
-        return [self.runner, "run", "--home", ",".join(home["addresses"]), "--home-ca", files + ".ca", "--token-file", files + ".token",
+        self.secret(files + ".token", home["tokens"][0])
+        proxy = ["--home-proxy", home["proxy"]] if home.get("proxy") else []
+        if home.get("proxyAuth"):
+            self.secret(files + ".proxy", home["proxyAuth"])
+            proxy += ["--home-proxy-auth", files + ".proxy"]
+        return [self.runner, "run", "--home", ",".join(home["addresses"]), "--home-ca", files + ".ca", "--token-file", files + ".token", *proxy,
                 "--report", files + ".report", "--grace", str(order.get("graceMs", 30_000)), *home.get("options", []), "--"] + argv
 
     def send(self, run, number):
@@ -485,7 +495,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with runs.lock:
             if self.command == "GET" and parts == ["hello"]:
                 return {"version": 1, "instance": runs.instance, "uid": runs.uid, "next": runs.at, "runner": runs.runner is not None,
-                        "checkpoints": runs.runner is not None, "repeats": True, "principals": runs.principals is not None}
+                        "checkpoints": runs.runner is not None, "proxies": runs.runner is not None, "repeats": True, "principals": runs.principals is not None}
             if self.command == "GET" and parts == ["changes"]:
                 return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)
             if self.command == "GET" and parts == ["nodes"]:

@@ -179,6 +179,9 @@ class Federation:
     def inventory(self, target):
         return os.path.join(HERE, "agents", target + ".yaml")
 
+    def agent_options(self, target):
+        return []
+
     def start_agent(self, target):
         pki = self.path("pki")
         argv = [self.hanse, "agent", "--target", target, "--inventory", self.inventory(target),
@@ -187,6 +190,7 @@ class Federation:
                 "--key", os.path.join(pki, f"agent-{target}.key"), "--store-root", self.path("checkpoints")]
         for server in self.login.servers:
             argv += ["--server", server]
+        argv += self.agent_options(target)
         self.agents[target] = self._spawn("agent-" + target, argv,
                                           PATH=self.path("bin") + ":" + os.environ["PATH"])
 

@@ -1,4 +1,5 @@
-"""A pool as in moves.py, with a callout target `rack` beside its agents, whose server starts programs by `hanse run --home`."""
+"""A pool as in moves.py, with a callout target `rack` beside its agents, whose server starts programs by `hanse run --home`. Its runners,
+and the agent of `right`, get to the hub through an HTTP proxy alone."""
 import os
 import signal
 import socket
@@ -6,6 +7,7 @@ import sys
 
 sys.dont_write_bytecode = True
 from moves import TOP, Moves, document, wait_for  # noqa: E402
+from connect_proxy import ConnectProxy  # noqa: E402
 from federation import descendants  # noqa: E402
 
 SECRET = "a-secret-of-thirty-two-letters-or-more"
@@ -21,9 +23,17 @@ class Homes(Moves):
             self.port = s.getsockname()[1]
         with open(self.path("key"), "w", encoding="utf-8") as file:
             file.write(SECRET)
+        self.proxy = ConnectProxy("anna:s3cret")
+
+    def agent_options(self, target):
+        if target != "right":
+            return []
+        with open(self.path("login"), "w", encoding="utf-8") as file:
+            file.write(self.proxy.login + "\n")
+        return ["--proxy", self.proxy.url, "--proxy-auth", self.path("login")]
 
     def connection(self):
-        return {"server": f"http://127.0.0.1:{self.port}", "credentialsFrom": {"secret": "rack"}, "runners": True}
+        return {"server": f"http://127.0.0.1:{self.port}", "credentialsFrom": {"secret": "rack"}, "runners": True, "homeProxy": self.proxy.url}
 
     def begin(self):
         super().begin()
@@ -32,7 +42,7 @@ class Homes(Moves):
             "--key-file", self.path("key"), "--state", self.path("state-rack"), "--runner", self.hanse],
             PATH=self.path("bin") + ":" + os.environ["PATH"], HANSE_TARGET="rack", HANSE_NODE="n1")
         self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "rack", "namespace": "hanse-system"},
-                    "stringData": {"key": SECRET}},
+                    "stringData": {"key": SECRET, "proxy": self.proxy.login}},
                    document("Target", "rack", {
                        "type": "callout", "tier": "spoke", "capacity": "owned", "jurisdiction": "DE", "priceSheet": "own",
                        "partition": {"suspectAfter": "2s", "lease": self.lease}, "connection": self.connection()}),
@@ -40,6 +50,7 @@ class Homes(Moves):
         wait_for("rack to be connected", lambda: "rack" in self.connected(), 30)
 
     def stop(self):
+        self.proxy.stop()
         for pid, _ in [(self.server.pid, 0)] + descendants(self.server.pid):
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -172,6 +172,9 @@ static const struct {
      "credentialsFrom: {secret: a}}}"},
     {"Target", "spec.connection.runners",
      "{type: kubernetes, tier: hub, connection: {server: https://10.0.0.1, runners: true}}"},
+    {"Target", "spec.connection.homeProxy",
+     "{type: callout, tier: hub, connection: {server: 'https://rack.example', runners: true, "
+     "homeProxy: 'http://anna:secret@proxy:3128', credentialsFrom: {secret: a}}}"},
     {"Target", "spec.principals", "{type: agent, tier: hub, principals: [{name: anna}]}"},
     {"Target", "spec.principals[].queues",
      "{type: callout, tier: hub, connection: {server: 'https://rack.example', credentialsFrom: "
@@ -205,6 +208,12 @@ static const struct {
     {"Workload", "spec.partition",
      "{run: {command: [x]}, partition: {replaceAfter: 1m, stopAfter: 2m}}"},
     {"Workload", "spec.partition", "{run: {command: [x]}, partition: {mode: stop, keep: new}}"},
+    {"Target", "spec.connection.homeProxy",
+     "{type: callout, tier: hub, connection: {server: 'https://rack.example', runners: true, "
+     "homeProxy: 'https://proxy:3128', credentialsFrom: {secret: a}}}"},
+    {"Target", "spec.connection.homeProxy",
+     "{type: callout, tier: hub, connection: {server: 'https://rack.example', "
+     "homeProxy: 'http://proxy:3128', credentialsFrom: {secret: a}}}"},
     {"Workload", "spec.run.env[].valueFrom",
      "{run: {command: [x], env: [{name: A, valueFrom: {secret: s}}]}}"},
 };
@@ -226,6 +235,8 @@ static const struct {
     {"Target", "{type: agent, tier: hub, jurisdiction: DE}"},
     {"Target", "{type: callout, tier: hub, connection: {server: 'http://127.0.0.1:8640', "
                "credentialsFrom: {secret: a}}}"},
+    {"Target", "{type: callout, tier: hub, connection: {server: 'http://127.0.0.1:8640', runners: "
+               "true, homeProxy: 'http://proxy:3128', credentialsFrom: {secret: a}}}"},
 };
 
 static struct object *object_try(const char *kind, const char *spec, struct err *e)
